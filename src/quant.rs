@@ -3,13 +3,18 @@
 //! With b bits a logit x becomes `s * round(x / s)`, s = absmax / (2^(b-1) - 1), so codes are between -(2^(b-1) - 1)
 //! and 2^(b-1) - 1, and the error is at most s / 2. The [`Scope`] says which logits share an absmax; the paper does not
 //! say which it used. Only visible keys count.
+//!
+//! Quantisation of queries and keys before their product is in `qk.rs`.
 
-use serde::{Deserialize, Serialize};
+mod qk;
+
+pub(crate) use qk::HeadRows;
+pub use qk::{Format, QkQuantiser, QkScope, KEY_BLOCK, QUERY_BLOCK};
+
 use strum::IntoStaticStr;
 
 /// The logits that share one scale.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
 #[strum(serialize_all = "kebab-case")]
 pub enum Scope {
     /// All logits of a layer in a forward call: every head, both maps. Our reading of the paper.
@@ -31,7 +36,7 @@ impl Scope {
 }
 
 /// A quantiser of logits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quantiser {
     /// Bits b of a code, 2 to 16.
     pub bits: u32,

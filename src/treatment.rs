@@ -5,7 +5,9 @@
 //!
 //! ```text
 //! condition  none | TREATMENT; TREATMENT; …
-//! treatment  quantise(BITS, SCOPE [, exempt-sinks])
+//! treatment  quantise(BITS, SCOPE [, exempt-sinks] [, layers=0+2])         logits; SCOPE tensor, head or row
+//!            quantise-qk(BITS|fp8|fp4, SCOPE [, smooth] [, rotate] [, exempt-sinks] [, layers=0+2])
+//!                                                         queries and keys; SCOPE block, token or head
 //!            mask(KEYS [, layers=0+2] [, heads=1] [, rows=ROWS])      logits -inf in every map, rows renormalised
 //!            silence(KEYS [, layers=…] [, heads=…] [, rows=ROWS])     weights 0 after the softmax, not renormalised
 //!            ablate(HEADS [, layers=…] [, heads=…] [, rows=ROWS] [, zero])   outputs of these heads replaced by means
@@ -31,7 +33,7 @@ pub use resolve::{random_draws, Reference, Resolver};
 use crate::attention::{LayersAndHeads, Removal};
 use crate::metric::{Metric, ANSWER_REGION, LOGIT_OUT, RETRIEVAL_SCORE, SHARE_ABS, SHARE_OUT};
 use crate::prompt::{Prompt, Region};
-use crate::quant::Quantiser;
+use crate::quant::{QkQuantiser, Quantiser};
 use crate::serde_as_str::serde_as_str;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -49,6 +51,17 @@ pub enum Treatment {
         quantiser: Quantiser,
         /// Whether sinks found in the baseline pass are exempt.
         exempt_sinks: bool,
+        /// Affected layers; `None` for all.
+        layers: Option<Vec<usize>>,
+    },
+    /// Rounds the queries and keys of every map before their product.
+    QuantiseQk {
+        /// Format, scope, and what comes before the rounding.
+        quantiser: QkQuantiser,
+        /// Whether the keys of sinks found in the baseline pass are exempt.
+        exempt_sinks: bool,
+        /// Affected layers; `None` for all.
+        layers: Option<Vec<usize>>,
     },
     /// Removes keys from rows.
     Remove {
@@ -183,11 +196,6 @@ impl From<Treatment> for Condition {
 }
 
 impl Condition {
-    /// Creates a condition that only quantises logits.
-    pub fn quantised(quantiser: Quantiser, exempt_sinks: bool) -> Self {
-        Treatment::Quantise { quantiser, exempt_sinks }.into()
-    }
-
     /// The treatments, in order.
     pub fn treatments(&self) -> &[Treatment] {
         &self.treatments
@@ -203,11 +211,16 @@ impl Condition {
         (!self.is_untreated()).then(|| self.to_string())
     }
 
-    /// The quantiser, and whether sinks are exempt from it.
-    pub fn quantiser(&self) -> Option<(Quantiser, bool)> {
-        self.treatments.iter().find_map(|treatment| match treatment {
-            Treatment::Quantise { quantiser, exempt_sinks } => Some((*quantiser, *exempt_sinks)),
-            _ => None,
+    /// The quantisation of logits, or of queries and keys.
+    fn quantisation(&self) -> Option<&Treatment> {
+        self.treatments.iter().find(|treatment| treatment.quantises())
+    }
+
+    /// Returns whether sinks are exempt from quantisation.
+    pub fn exempts_sinks(&self) -> bool {
+        self.treatments.iter().any(|treatment| match treatment {
+            Treatment::Quantise { exempt_sinks, .. } | Treatment::QuantiseQk { exempt_sinks, .. } => *exempt_sinks,
+            _ => false,
         })
     }
 
@@ -215,7 +228,7 @@ impl Condition {
     /// known here: any head may be treated.
     pub fn first_row(&self, prompt: &Prompt) -> usize {
         let first = |treatment: &Treatment| match treatment {
-            Treatment::Quantise { .. } => Some(0),
+            Treatment::Quantise { .. } | Treatment::QuantiseQk { .. } => Some(0),
             Treatment::Remove { rows, .. } | Treatment::Replace { rows, .. } => {
                 rows.of(prompt).iter().map(|rows| rows.start).min()
             }
@@ -223,16 +236,36 @@ impl Condition {
         self.treatments.iter().filter_map(first).min().unwrap_or(usize::MAX)
     }
 
+    /// Name of the number format that quantised numbers have, and the layers that are quantised, `None` for all.
+    pub fn format(&self) -> Option<(String, Option<&[usize]>)> {
+        match self.quantisation()? {
+            Treatment::Quantise { quantiser, layers, .. } => Some((quantiser.bits.to_string(), layers.as_deref())),
+            Treatment::QuantiseQk { quantiser, layers, .. } => Some((quantiser.format.to_string(), layers.as_deref())),
+            _ => None,
+        }
+    }
+
     /// Value of the `bits` column; `None` without quantisation.
     pub fn bits(&self) -> Option<u32> {
-        self.quantiser().map(|(quantiser, _)| quantiser.bits)
+        self.quantisation().and_then(Treatment::bits)
     }
 
     /// Value of the `scope` column; `None` without quantisation.
     pub fn scope(&self) -> Option<String> {
-        let (quantiser, exempt_sinks) = self.quantiser()?;
-        let scope = quantiser.scope.name();
-        Some(if exempt_sinks { format!("{scope}{EXEMPT}") } else { scope.to_owned() })
+        let (scope, exempt_sinks, layers) = match self.quantisation()? {
+            Treatment::Quantise { quantiser, exempt_sinks, layers } => {
+                (quantiser.scope.name().to_owned(), exempt_sinks, layers)
+            }
+            Treatment::QuantiseQk { quantiser: by, exempt_sinks, layers } => {
+                let parts = [(by.format.is_float(), "-fp"), (by.smooth, "-smooth"), (by.rotate, "-rotate")];
+                let parts: String = parts.into_iter().filter(|(given, _)| *given).map(|(_, name)| name).collect();
+                (format!("qk-{}{parts}", by.scope.name()), exempt_sinks, layers)
+            }
+            _ => return None,
+        };
+        let exempt = if *exempt_sinks { EXEMPT } else { "" };
+        let layers = layers.as_ref().map_or_else(String::new, |layers| format!("-layers-{}", joined(layers)));
+        Some(format!("{scope}{exempt}{layers}"))
     }
 
     /// The condition as files of schemas 1 and 2 mean it of prompts without a begin-of-sequence token, where the first
@@ -313,22 +346,49 @@ impl fmt::Display for HeadSelection {
     }
 }
 
+fn joined(numbers: &[usize]) -> String {
+    numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join("+")
+}
+
+/// A setting if it is given: `, layers=0+2`.
+fn list_name(name: &str, numbers: &Option<Vec<usize>>) -> String {
+    numbers.as_ref().map_or_else(String::new, |numbers| format!(", {name}={}", joined(numbers)))
+}
+
 /// The settings that differ from the defaults: `, layers=0+2, heads=1, rows=all`.
 fn scope_name(of: &LayersAndHeads, rows: RowSelection) -> String {
-    let list = |name: &str, numbers: &Option<Vec<usize>>| {
-        let joined = |numbers: &Vec<usize>| numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join("+");
-        numbers.as_ref().map_or_else(String::new, |numbers| format!(", {name}={}", joined(numbers)))
-    };
     let rows = if rows == RowSelection::default() { String::new() } else { format!(", rows={}", rows.name()) };
-    format!("{}{}{rows}", list("layers", &of.layers), list("heads", &of.heads))
+    format!("{}{}{rows}", list_name("layers", &of.layers), list_name("heads", &of.heads))
+}
+
+impl Treatment {
+    fn quantises(&self) -> bool {
+        matches!(self, Self::Quantise { .. } | Self::QuantiseQk { .. })
+    }
+
+    /// Bits of quantised numbers.
+    fn bits(&self) -> Option<u32> {
+        match self {
+            Self::Quantise { quantiser, .. } => Some(quantiser.bits),
+            Self::QuantiseQk { quantiser, .. } => Some(quantiser.format.bits()),
+            _ => None,
+        }
+    }
 }
 
 impl fmt::Display for Treatment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Quantise { quantiser, exempt_sinks } => {
+            Self::Quantise { quantiser, exempt_sinks, layers } => {
                 let exempt = if *exempt_sinks { ", exempt-sinks" } else { "" };
-                write!(f, "quantise({}, {}{exempt})", quantiser.bits, quantiser.scope.name())
+                let layers = list_name("layers", layers);
+                write!(f, "quantise({}, {}{exempt}{layers})", quantiser.bits, quantiser.scope.name())
+            }
+            Self::QuantiseQk { quantiser: by, exempt_sinks, layers } => {
+                let flags = [(by.smooth, ", smooth"), (by.rotate, ", rotate"), (*exempt_sinks, ", exempt-sinks")];
+                let flags: String = flags.into_iter().filter(|(given, _)| *given).map(|(_, name)| name).collect();
+                let layers = list_name("layers", layers);
+                write!(f, "quantise-qk({}, {}{flags}{layers})", by.format, by.scope.name())
             }
             Self::Remove { how, keys, of, rows } => {
                 let kind = if *how == Removal::Mask { "mask" } else { "silence" };
@@ -364,5 +424,22 @@ mod tests {
             assert_eq!(of_columns(condition.bits(), condition.scope().as_deref()).as_deref(), Some(name));
         }
         assert_eq!(of_columns(None, None), None);
+    }
+
+    #[test]
+    fn the_columns_tell_quantised_logits_from_quantised_queries_and_keys() {
+        for (name, bits, scope) in [
+            ("quantise(4, row, layers=1+3)", 4, "row-layers-1+3"),
+            ("quantise-qk(4, block)", 4, "qk-block"),
+            ("quantise-qk(fp4, block)", 4, "qk-block-fp"),
+            (
+                "mask(noise); quantise-qk(fp8, head, smooth, rotate, exempt-sinks, layers=0)",
+                8,
+                "qk-head-fp-smooth-rotate-exempt-sinks-layers-0",
+            ),
+        ] {
+            let condition: Condition = name.parse().unwrap();
+            assert_eq!((condition.bits(), condition.scope().as_deref()), (Some(bits), Some(scope)), "{name}");
+        }
     }
 }

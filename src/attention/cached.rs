@@ -5,6 +5,7 @@
 //! all cached keys are visible, and their order does not matter. Keys and values are cached on the host as `f32`, and
 //! tokens attend there, wherever the weights are.
 
+use super::quantise_qk::KeyMeans;
 use super::{
     Attend, Continuations, HeadScalars, Heads, LogitRule, Prefix, Quantise, Removal, ResolvedTreatment, Stream,
 };
@@ -34,6 +35,8 @@ struct LayerCache {
     seen: usize,
     keys: Vec<Slots>,
     values: Vec<Slots>,
+    /// Means of the keys of the prompt, if they are rounded less their means.
+    means: KeyMeans,
 }
 
 /// Vectors of one head: (slots, d), contiguous. Position p is stored in slot p modulo the window.
@@ -51,8 +54,9 @@ impl<'a> Cached<'a> {
         Self { prefix: Some((prefix, tokens)), ..self }
     }
 
-    /// Applies a treatment to the prompt and to every later token. A quantisation scale shared by the rows of a layer
-    /// or head covers the prompt's rows in the prompt, and one row after it.
+    /// Applies a treatment to the prompt and to every later token. A quantisation scale shared by the rows of a layer,
+    /// head or block covers the prompt's rows in the prompt, and one row after it; the mean that smoothing takes off keys is
+    /// that of the prompt.
     pub fn treated(self, treated: Option<&'a ResolvedTreatment>) -> Self {
         Self { treated, ..self }
     }
@@ -77,6 +81,18 @@ impl<'a> Cached<'a> {
 }
 
 impl Attend for Cached<'_> {
+    fn head_inputs<'h>(&mut self, layer: usize, heads: Heads<'h>) -> Result<Heads<'h>> {
+        let Some(by) = self.treated.and_then(|treated| treated.quantise_qk_in(layer)) else { return Ok(heads) };
+        if self.prefix.is_some() {
+            candle_core::bail!("attention: rounded queries and keys of a text need all of it");
+        }
+        let cache = &mut self.layers[layer];
+        if cache.seen == 0 {
+            cache.means = by.means(&heads.k)?;
+        }
+        by.rounded(layer, heads, cache.seen, &cache.means)
+    }
+
     fn attend(&mut self, layer: usize, heads: &Heads<'_>) -> Result<Tensor> {
         let (batch, t, ..) = heads.q.dims4()?;
         let Some(seen) = self.layers.get(layer).map(|cache| cache.seen) else {
@@ -138,7 +154,7 @@ impl LayerCache {
             (0..wiring.heads()).into_par_iter().with_max_len(1).map(row).collect()
         })?;
         let shape = (1, 1, wiring.heads(), wiring.value_slices() * d);
-        Tensor::from_vec(rows.concat(), shape, heads.q.device())?.to_dtype(heads.q.dtype())
+        Tensor::from_vec(rows.concat(), shape, heads.q.device())?.to_dtype(heads.v.dtype())
     }
 
     /// The slot of a position, if it is within the last `slots` positions.
@@ -165,7 +181,7 @@ struct CachedRow<'a> {
 
 impl CachedRow<'_> {
     fn quantise(&self) -> Option<&Quantise> {
-        self.at.treated?.quantise.as_ref()
+        self.at.treated?.quantise_in(self.at.layer)
     }
 
     /// Soft-capped and biased logits of map j of a head, one per slot.

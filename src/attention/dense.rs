@@ -28,6 +28,13 @@ pub struct Dense {
 }
 
 impl Attend for Dense {
+    fn head_inputs<'h>(&mut self, layer: usize, heads: Heads<'h>) -> Result<Heads<'h>> {
+        match self.treated.quantise_qk_in(layer) {
+            None => Ok(heads),
+            Some(by) => by.of_text(layer, heads),
+        }
+    }
+
     fn attend(&mut self, layer: usize, heads: &Heads<'_>) -> Result<Tensor> {
         let (batch, t, _, d) = heads.q.dims4()?;
         let (q, k, v) = (nested(&heads.q)?, nested(&heads.k)?, nested(&heads.v)?);
@@ -49,7 +56,7 @@ impl Attend for Dense {
             let treated = &self.treated;
             let masked =
                 |h: usize, i: usize| i / t != i % t && loses(treated, Removal::Mask, (layer, h), (i / t, i % t));
-            if let Some(quantise) = &treated.quantise {
+            if let Some(quantise) = treated.quantise_in(layer) {
                 quantise_layer(quantise, layer, t, &heads.rule, masked, &mut logits);
             }
             for (h, maps) in logits.iter_mut().enumerate() {
@@ -81,7 +88,7 @@ impl Attend for Dense {
         }
         self.kept.push(layer_maps);
         let shape = (batch, t, wiring.heads(), wiring.value_slices() * d);
-        Tensor::from_vec(out, shape, heads.q.device())?.to_dtype(heads.q.dtype())
+        Tensor::from_vec(out, shape, heads.q.device())?.to_dtype(heads.v.dtype())
     }
 
     fn head_outputs(&mut self, layer: usize, heads: Tensor) -> Result<Tensor> {

@@ -35,6 +35,7 @@ mod means;
 mod packed_layer;
 mod portable;
 mod prefix;
+mod quantise_qk;
 mod stream;
 mod tile;
 mod trace;
@@ -50,6 +51,7 @@ pub use fused::Fused;
 pub use means::HeadOutputSums;
 pub use portable::{kept_bytes, portable_bytes};
 pub use prefix::{Continuations, Prefix};
+pub use quantise_qk::QuantiseQk;
 pub use stream::{AttentionRow, LayersAndHeads, ProbeResult, ResidualProbe, RowProbe, RowSink, Stream};
 pub use tile::TILE;
 pub use trace::Trace;
@@ -70,6 +72,8 @@ use std::collections::BTreeMap;
 pub struct Quantise {
     /// Bits and scope.
     pub quantiser: Quantiser,
+    /// Quantised layers; `None` for all.
+    pub layers: Option<Vec<usize>>,
     /// Exempt keys by (layer, output head): sinks, whose logits are not quantised and do not count for the scale.
     pub exempt: BTreeMap<(usize, usize), Vec<usize>>,
 }
@@ -184,6 +188,11 @@ impl HeadScalars {
 
 /// Computation of the mixture, with access to intermediate values of the model.
 pub trait Attend {
+    /// Receives the projections of a layer. Returns those to attend with.
+    fn head_inputs<'h>(&mut self, _layer: usize, heads: Heads<'h>) -> Result<Heads<'h>> {
+        Ok(heads)
+    }
+
     /// Computes the mixture of one layer before `finish`: (B, T, H, value width).
     ///
     /// # Errors

@@ -94,7 +94,7 @@ impl<'a> PackedLayer<'a> {
     }
 
     fn quantiser(&self) -> Option<&'a Quantise> {
-        self.treated?.quantise.as_ref()
+        self.treated?.quantise_in(self.layer)
     }
 
     /// Sets the visible removed keys to `value` in a block of a head's logits or weights.

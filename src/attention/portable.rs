@@ -149,11 +149,11 @@ impl<'a> Portable<'a> {
             parts.extend(self.zeros(computed.end..queries.end)?);
         }
         let out = Tensor::cat(&parts, 1)?; // B,T,H,value width
-        Ok((out.to_dtype(self.heads.q.dtype())?, watched))
+        Ok((out.to_dtype(self.heads.v.dtype())?, watched))
     }
 
     fn quantise(&self) -> Option<&'a Quantise> {
-        self.treated?.quantise.as_ref()
+        self.treated?.quantise_in(self.layer)
     }
 
     fn device(&self) -> &Device {

@@ -68,6 +68,14 @@ impl<'s, 'a> Continuations<'s, 'a> {
 }
 
 impl Attend for Continuations<'_, '_> {
+    fn head_inputs<'h>(&mut self, layer: usize, heads: Heads<'h>) -> Result<Heads<'h>> {
+        let mut treated = self.streams.iter().filter_map(|stream| stream.treated);
+        if treated.any(|treated| treated.quantise_qk_in(layer).is_some()) {
+            candle_core::bail!("attention: rounded queries and keys of a text need all of it");
+        }
+        Ok(heads)
+    }
+
     fn attend(&mut self, layer: usize, heads: &Heads<'_>) -> Result<Tensor> {
         if heads.q.dim(0)? != self.streams.len() || !has_kernels(&heads.q) {
             candle_core::bail!("{} continuations in a batch of {:?}", self.streams.len(), heads.q.shape());

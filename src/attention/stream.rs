@@ -245,6 +245,13 @@ impl<'a> Stream<'a> {
 }
 
 impl Attend for Stream<'_> {
+    fn head_inputs<'h>(&mut self, layer: usize, heads: Heads<'h>) -> Result<Heads<'h>> {
+        match self.treated.and_then(|treated| treated.quantise_qk_in(layer)) {
+            None => Ok(heads),
+            Some(by) => by.of_text(layer, heads),
+        }
+    }
+
     fn attend(&mut self, layer: usize, heads: &Heads<'_>) -> Result<Tensor> {
         let batch = heads.q.dim(0)?;
         if batch != 1 {
@@ -252,7 +259,7 @@ impl Attend for Stream<'_> {
         }
         let prompt = [self.of_layer(layer, heads.wiring.heads())];
         let needed = self.needed(layer);
-        let (out, watched) = match has_kernels(&heads.q) {
+        let (out, watched) = match has_kernels(&heads.v) {
             true => {
                 let (out, watched) = blocks::mixture(heads, layer, None, needed, &prompt)?;
                 (out, watched.into_iter().flatten().collect())

@@ -1,6 +1,6 @@
 //! Treatment of attention in one pass, resolved to positions, layers and heads.
 
-use super::{LayersAndHeads, Quantise};
+use super::{LayersAndHeads, Quantise, QuantiseQk};
 use crate::ops::numbers;
 use candle_core::{Result, Tensor};
 use std::ops::Range;
@@ -53,6 +53,8 @@ pub struct OutputReplacement {
 pub struct ResolvedTreatment {
     /// Quantisation of logits.
     pub quantise: Option<Quantise>,
+    /// Quantisation of queries and keys.
+    pub quantise_qk: Option<QuantiseQk>,
     /// Removed keys.
     pub removed: Vec<KeyRemoval>,
     /// Replaced head outputs.
@@ -60,6 +62,17 @@ pub struct ResolvedTreatment {
 }
 
 impl ResolvedTreatment {
+    /// Quantisation of the logits of a layer.
+    pub(super) fn quantise_in(&self, layer: usize) -> Option<&Quantise> {
+        let has = |by: &&Quantise| by.layers.as_ref().is_none_or(|layers| layers.contains(&layer));
+        self.quantise.as_ref().filter(has)
+    }
+
+    /// Quantisation of the queries and keys of a layer.
+    pub(super) fn quantise_qk_in(&self, layer: usize) -> Option<&QuantiseQk> {
+        self.quantise_qk.as_ref().filter(|by| by.has(layer))
+    }
+
     /// Keys removed from the row of `query`, as ranges of positions up to the query.
     pub(super) fn lost(
         &self,
@@ -103,8 +116,8 @@ impl ResolvedTreatment {
     pub fn first_row(&self) -> usize {
         let removed = self.removed.iter().flat_map(|removed| &removed.row_removals).map(|loss| loss.rows.start);
         let replaced = self.replaced.iter().flat_map(|replaced| &replaced.rows).map(|rows| rows.start);
-        // Quantised logits are those of all rows.
-        let quantised = self.quantise.iter().map(|_| 0);
+        // Quantised logits, queries and keys are those of all rows.
+        let quantised = (self.quantise.is_some() || self.quantise_qk.is_some()).then_some(0);
         removed.chain(replaced).chain(quantised).min().unwrap_or(usize::MAX)
     }
 

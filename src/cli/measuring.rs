@@ -2,11 +2,11 @@
 
 use super::shared::models_help;
 use super::{OnePromptArgs, OutputArgs, PartArgs, PromptArgs, ReadingArgs, RunArgs, TokenRange};
-use crate::experiment::MapKind;
+use crate::experiment::{MapKind, Quantised, ScaleScope};
 use crate::measure::{TokenSpan, AR_MAX_COUNT};
 use crate::probe::Pooling;
 use crate::prompt::Order;
-use crate::quant::Scope;
+use crate::quant::Format;
 use crate::treatment::{Ranking, RowSelection};
 use clap::{Args, ValueEnum};
 use std::num::NonZeroUsize;
@@ -181,15 +181,27 @@ pub struct ExploreArgs {
 /// `difftool quantize`.
 #[derive(Debug, Args)]
 pub struct QuantizeArgs {
-    /// Bits per logit, 2 to 16
+    /// What is quantised
+    #[arg(long, value_enum, default_value_t = Quantised::Logits)]
+    pub of: Quantised,
+    /// Bits per number, 2 to 16; of queries and keys also fp8 (e4m3) and fp4 (e2m1)
     #[arg(long, value_delimiter = ',', default_value = "16,8,6,4", value_name = "BITS")]
-    pub bits: Vec<u32>,
-    /// Logits that share one scale
-    #[arg(long, value_enum, default_value_t = Scope::Tensor)]
-    pub scope: Scope,
-    /// Exempt attention sinks: their logits stay exact and do not affect the scale
+    pub bits: Vec<Format>,
+    /// Numbers that share one scale [default: tensor for logits, block for queries and keys]
+    #[arg(long, value_enum)]
+    pub scope: Option<ScaleScope>,
+    /// Exempt attention sinks: their logits, or their keys, stay exact and do not affect the scale
     #[arg(long)]
     pub exempt_sinks: bool,
+    /// Round keys less their mean over the text, which a softmax does not see (with --of qk)
+    #[arg(long)]
+    pub smooth: bool,
+    /// Multiply queries and keys by a Hadamard matrix before they are rounded (with --of qk)
+    #[arg(long)]
+    pub rotate: bool,
+    /// Also quantise one layer at a time: which breaks first?
+    #[arg(long)]
+    pub each_layer: bool,
     /// Measure windows of this UTF-8 text instead of needle prompts
     #[arg(long, value_name = "FILE")]
     pub text: Option<PathBuf>,

@@ -1,14 +1,13 @@
 //! Values of flags: parsing, and their help.
 
 use crate::device::Precision;
-use crate::experiment::MapKind;
+use crate::experiment::{MapKind, Quantised, ScaleScope};
 use crate::metric::{self, Metric, LOGIT_OUT, SHARE_ABS, SHARE_OUT};
 use crate::model::{HeadLayout, MOST_TOKENS};
 use crate::models::WeightsLocation;
 use crate::ops::Products;
 use crate::probe::Pooling;
 use crate::prompt::Order;
-use crate::quant::Scope;
 use crate::results::Correction;
 use crate::treatment::{Ranking, RowSelection};
 use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
@@ -34,10 +33,17 @@ macro_rules! value_enum {
     };
 }
 
-value_enum!(Scope {
+value_enum!(Quantised {
+    Logits: "logits", "Attention logits, before the softmax";
+    Qk: "qk", "Queries and keys, before their product";
+});
+
+value_enum!(ScaleScope {
     Tensor: "tensor", "All logits of a layer in a forward pass: every head and map (our reading of the paper)";
-    Head: "head", "All logits of one map of one head";
-    Row: "row", "Each row of each map";
+    Head: "head", "All logits of one map of one head; all queries, or all keys, of one head";
+    Row: "row", "The logits of each row of each map";
+    Block: "block", "128 queries, and 64 keys, of one head";
+    Token: "token", "The query, and the key, of each token of one head";
 });
 
 value_enum!(Ranking {
@@ -210,7 +216,8 @@ mod tests {
                 assert_eq!(serde_json::json!(name), serde_json::to_value(value).unwrap());
             }
         }
-        agree::<Scope>();
+        agree::<Quantised>();
+        agree::<ScaleScope>();
         agree::<Correction>();
         agree::<HeadLayout>();
         agree::<MapKind>();

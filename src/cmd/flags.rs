@@ -189,7 +189,7 @@ fn settings(needles: &[usize], retrieve: &[usize], default: &[(usize, usize)]) -
 }
 
 /// Names of fields in errors of the library, and their flags.
-const FIELDS: [(&str, &str); 50] = [
+const FIELDS: [(&str, &str); 53] = [
     ("conditions", "--condition"),
     ("skip", "--skip"),
     ("ctx_tok", "--ctx"),
@@ -207,6 +207,9 @@ const FIELDS: [(&str, &str); 50] = [
     ("depths_pct", "--depth"),
     ("heldout_samples", "--heldout"),
     ("bits", "--bits"),
+    ("scope", "--scope"),
+    ("smooth", "--smooth"),
+    ("rotate", "--rotate"),
     ("layers", "--layers"),
     ("heads", "--heads"),
     ("layer", "--layer"),

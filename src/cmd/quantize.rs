@@ -1,10 +1,13 @@
-//! `difftool quantize`: what survives when attention logits are cut to few bits (the paper's Figure 8)?
+//! `difftool quantize`: what survives when attention logits (the paper's Figure 8), or queries and keys, are cut to few bits?
 
 use super::flags::{self, Defaults, CTX_TOK};
 use super::session::{RunResults, Session};
 use crate::cli::QuantizeArgs;
-use crate::experiment::{Experiment, Quantisation, Show};
-use crate::metric::{Kind, Label, Metric, ANSWER_LOG_PROB, ANSWER_REGION, EXACT, NLL, SHARE_OUT};
+use crate::experiment::{Experiment, Quantisation, Quantised, ScaleScope, Show};
+use crate::metric::{
+    Kind, Label, Metric, ANSWER_LOG_PROB, ANSWER_REGION, ERROR_CANCELLED, EXACT, NLL, SHARE_OUT, TOTAL_VARIATION,
+};
+use crate::models;
 use crate::plot::{quality, Figure, PointEstimate, QualityLine, QualityPanel};
 use crate::results::{setting_name, Frame, Pick, Setting};
 use crate::treatment::Condition;
@@ -15,24 +18,50 @@ pub(super) const DEFAULTS: Defaults = Defaults { ctx_tok: CTX_TOK, settings: &[(
 /// The experiment that flags ask for.
 ///
 /// # Errors
-/// Usage errors.
+/// Usage errors; models that cannot be read.
 pub(super) fn experiment(args: &QuantizeArgs) -> Result<Experiment> {
     let grid = flags::grid(&args.prompts, &args.run.model, &args.run.reading, args.text.as_deref(), &DEFAULTS)?;
     let experiment =
         flags::experiment(Show::Quantize, &args.run, grid, args.prompts.haystack.as_deref(), args.text.as_deref())?;
-    let quantise = Quantisation { bits: args.bits.clone(), scope: args.scope, exempt_sinks: args.exempt_sinks };
-    Ok(Experiment { quantise: Some(quantise), ..experiment })
+    let usual = if args.of == Quantised::Qk { ScaleScope::Block } else { ScaleScope::Tensor };
+    let quantise = Quantisation {
+        of: args.of,
+        bits: args.bits.clone(),
+        scope: args.scope.unwrap_or(usual),
+        exempt_sinks: args.exempt_sinks,
+        smooth: args.smooth,
+        rotate: args.rotate,
+    };
+    let mut conditions = Vec::new();
+    for layer in 0..if args.each_layer { layers(args)? } else { 0 } {
+        conditions.extend(quantise.conditions(Some(&[layer]))?);
+    }
+    Ok(Experiment { quantise: Some(quantise), conditions, ..experiment })
 }
 
-/// Draws a figure for each setting.
+/// The layers that all models have.
+fn layers(args: &QuantizeArgs) -> Result<usize> {
+    let mut layers = usize::MAX;
+    for name in models::resolve(&args.run.model)? {
+        layers = layers.min(models::open(&name, flags::reading(&args.run.reading))?.config.layers.len());
+    }
+    Ok(layers)
+}
+
+/// Draws a figure for each setting, and one by layer for each format that one layer at a time has.
 pub(super) fn draw(session: &mut Session, found: &RunResults) -> Result<()> {
-    let frame = &found.frame;
-    let drawing = QuantizeFigures { frame, session };
-    let figures = frame.settings().iter().map(|&setting| drawing.figure(setting)).collect::<Result<Vec<_>>>()?;
-    for (i, figure) in figures.iter().enumerate() {
-        let name = if i == 0 { "bits".to_owned() } else { format!("bits-{}", i + 1) };
+    let drawing = QuantizeFigures { frame: &found.frame, session };
+    let mut figures = Vec::new();
+    for (i, &setting) in found.frame.settings().iter().enumerate() {
+        let ending = if i == 0 { String::new() } else { format!("-{}", i + 1) };
+        figures.push((format!("bits{ending}"), drawing.by_format(setting)?));
+        for (format, figure) in drawing.by_layer(setting)? {
+            figures.push((format!("layers-{format}{ending}"), figure));
+        }
+    }
+    for (name, figure) in figures {
         session.save(
-            figure,
+            &figure,
             &name,
             "mean over prompts, 95 % intervals: Wilson for accuracy, Student's t corrected for skewness otherwise",
         )?;
@@ -40,52 +69,120 @@ pub(super) fn draw(session: &mut Session, found: &RunResults) -> Result<()> {
     Ok(())
 }
 
-/// The panels of the figure: a metric and region each.
-const PANELS: [(&Metric, Option<&str>); 4] =
+/// The panels of a figure: a metric and region each.
+const OF_LOGITS: [(&Metric, Option<&str>); 4] =
     [(&EXACT, None), (&ANSWER_LOG_PROB, None), (&SHARE_OUT, Some(ANSWER_REGION)), (&NLL, None)];
+
+/// The same for queries and keys.
+const OF_QK: [(&Metric, Option<&str>); 5] =
+    [(&EXACT, None), (&ANSWER_LOG_PROB, None), (&NLL, None), (&TOTAL_VARIATION, None), (&ERROR_CANCELLED, None)];
+
+/// A condition on the x axis, with its label.
+type Category<'a> = (String, &'a Condition);
 
 struct QuantizeFigures<'a> {
     frame: &'a Frame,
     session: &'a Session,
 }
 
-impl QuantizeFigures<'_> {
-    fn figure(&self, setting: Setting) -> Result<Figure> {
-        let categories: Vec<String> = self
-            .session
-            .setup
-            .conditions
-            .iter()
-            .map(|c| c.bits().map_or(c.to_string(), |bits| bits.to_string()))
-            .collect();
+impl<'a> QuantizeFigures<'a> {
+    fn conditions(&self) -> &'a [Condition] {
+        &self.session.setup.conditions
+    }
+
+    fn is_of_qk(&self) -> bool {
+        self.session.setup.experiment.quantise.as_ref().is_some_and(|quantise| quantise.of == Quantised::Qk)
+    }
+
+    /// Metrics by number format, of conditions that quantise all layers.
+    fn by_format(&self, setting: Setting) -> Result<Figure> {
+        let category = |condition: &'a Condition| match condition.format() {
+            Some((format, None)) => Some((format, condition)),
+            Some((_, Some(_))) => None,
+            None => Some((condition.to_string(), condition)),
+        };
+        let categories: Vec<Category<'_>> = self.conditions().iter().filter_map(category).collect();
+        let (title, x_label) = if self.is_of_qk() {
+            ("What is left with few bits per query and key", "format of queries and keys")
+        } else {
+            ("What is left with few bits per attention logit", "bits per attention logit")
+        };
+        self.figure(setting, &categories, (title, x_label), "")
+    }
+
+    /// Metrics by the layer that is quantised, beside none and all: (format, figure).
+    fn by_layer(&self, setting: Setting) -> Result<Vec<(String, Figure)>> {
+        let formats = self.conditions().iter().filter_map(Condition::format);
+        let mut formats: Vec<String> =
+            formats.filter(|(_, layers)| layers.is_some()).map(|(format, _)| format).collect();
+        formats.dedup();
+        let mut drawn: Vec<(String, Figure)> = Vec::new();
+        for format in formats {
+            if drawn.iter().any(|(known, _)| *known == format) {
+                continue;
+            }
+            let category = |condition: &'a Condition| match condition.format() {
+                None if condition.is_untreated() => Some(("none".to_owned(), condition)),
+                Some((of, None)) if of == format => Some(("all".to_owned(), condition)),
+                Some((of, Some(layers))) if of == format => {
+                    Some((layers.iter().map(ToString::to_string).collect::<Vec<_>>().join("+"), condition))
+                }
+                _ => None,
+            };
+            let categories: Vec<Category<'_>> = self.conditions().iter().filter_map(category).collect();
+            let names = ("One quantised layer at a time", "quantised layer");
+            let figure = self.figure(setting, &categories, names, &format!("{} · ", format_name(&format)))?;
+            drawn.push((format, figure));
+        }
+        Ok(drawn)
+    }
+
+    fn figure(
+        &self,
+        setting: Setting,
+        categories: &[Category<'_>],
+        (title, x_label): (&str, &str),
+        format: &str,
+    ) -> Result<Figure> {
+        let panels = if self.is_of_qk() { OF_QK.as_slice() } else { &OF_LOGITS };
         let mut drawn = Vec::new();
-        let of_setting = |(_, region): &&(&Metric, Option<&str>)| setting.1 > 0 || region.is_none();
-        for &(metric, region) in PANELS.iter().filter(of_setting) {
+        for &(metric, region) in panels.iter().filter(|(_, region)| setting.1 > 0 || region.is_none()) {
+            let estimate = |model: &str, condition| self.estimate(setting, model, condition, (metric, region));
             let line = |model: &String| QualityLine {
                 model: model.clone(),
-                estimates: self
-                    .session
-                    .setup
-                    .conditions
-                    .iter()
-                    .map(|condition| self.estimate(setting, model, condition, (metric, region)))
-                    .collect(),
+                estimates: categories.iter().map(|(_, condition)| estimate(model, condition)).collect(),
+                published: false,
             };
-            let lines: Vec<QualityLine> = self.frame.models().iter().map(line).collect();
-            if lines.iter().any(|line| line.estimates.iter().any(Option::is_some)) {
+            let mut lines: Vec<QualityLine> = self.frame.models().iter().map(line).collect();
+            // A model of one map has no second one whose errors may cancel.
+            lines.retain(|line| line.estimates.iter().any(Option::is_some));
+            if !lines.is_empty() {
                 let label = Label::of(metric, region);
                 let y_range = (metric.kind == Kind::Hit).then_some((0.0, 100.0));
                 drawn.push(QualityPanel { title: label.text.clone(), y_label: label.heading(), y_range, lines });
             }
         }
-        let scope = self.session.setup.experiment.quantise.as_ref().map_or("none", |quantise| quantise.scope.name());
+        let labels: Vec<String> = categories.iter().map(|(label, _)| label.clone()).collect();
         let asked = if setting.1 > 0 { setting_name(setting.1, setting.2) + " · " } else { String::new() };
-        let exempt = self.session.setup.experiment.quantise.as_ref().is_some_and(|quantise| quantise.exempt_sinks);
-        let exempt = if exempt { ", sinks exempt" } else { "" };
-        let subtitle =
-            format!("one scale per {scope}{exempt} · {asked}{}", self.session.setup.caption_of(&[setting.0]));
-        let title = "What is left with few bits per attention logit";
-        quality(&drawn, &categories, &self.session.heading(title, &subtitle), "bits per attention logit")
+        let prompts = self.session.setup.caption_of(&[setting.0]);
+        let subtitle = format!("{format}{} · {asked}{prompts}", self.scale_name());
+        quality(&drawn, &labels, &self.session.heading(title, &subtitle), x_label)
+    }
+
+    /// What shares one scale, and what comes before the rounding.
+    fn scale_name(&self) -> String {
+        let Some(quantise) = &self.session.setup.experiment.quantise else { return "one scale per none".to_owned() };
+        let scope = match (quantise.of, quantise.scope) {
+            (Quantised::Qk, ScaleScope::Block) => "block of 128 queries or 64 keys",
+            (_, scope) => scope.name(),
+        };
+        let flags = [
+            (quantise.smooth, ", keys less their mean"),
+            (quantise.rotate, ", rotated"),
+            (quantise.exempt_sinks, ", sinks exempt"),
+        ];
+        let flags: String = flags.into_iter().filter(|(given, _)| *given).map(|(_, name)| name).collect();
+        format!("one scale per {scope}{flags}")
     }
 
     fn estimate(
@@ -101,5 +198,14 @@ impl QuantizeFigures<'_> {
         let factor = if metric.kind == Kind::Number { 1.0 } else { 100.0 };
         let interval = found.interval.map(|interval| (factor * interval.lo, factor * interval.hi));
         Some(PointEstimate { value: factor * found.value, interval })
+    }
+}
+
+/// Name of a format in a subtitle.
+fn format_name(format: &str) -> String {
+    if format.starts_with("fp") {
+        format.to_owned()
+    } else {
+        format!("{format} bits")
     }
 }

@@ -48,7 +48,7 @@ impl Setup {
     ) -> Result<()> {
         let model = &self.models[model_index];
         result.prompts.push(prompt.ids.clone());
-        let exempting = self.conditions.iter().any(|c| c.quantiser().is_some_and(|(_, exempt_sinks)| exempt_sinks));
+        let exempting = self.conditions.iter().any(Condition::exempts_sinks);
         let sinks = if exempting { sinks(&model.transformer, prompt)? } else { BTreeMap::new() };
         let (resolver, reference) = (self.resolver(model), &self.references()?[model_index]);
         let seed = cell.seed(self.grid.seed());

@@ -1,6 +1,6 @@
 //! Rounding: how far the last bit of the embeddings moves the log-probability of an answer.
 //!
-//! A quantised logit that lies near the middle between two codes takes one or the other by a change of its last bit, so
+//! A quantised number that lies near the middle between two codes takes one or the other by a change of its last bit, so
 //! with few bits a pass is not reproducible beyond that: another build, processor or number type gives other numbers.
 
 use super::{Cell, Setup};
@@ -14,7 +14,7 @@ use anyhow::Result;
 
 impl Setup {
     /// Repeats a pass with embeddings that differ in their last bit, and returns how far the log-probability of each answer
-    /// moves: (question, rows, measurement). Nothing unless the experiment quantises logits, and of the first prompt of
+    /// moves: (question, rows, measurement). Nothing unless the experiment quantises something, and of the first prompt of
     /// each kind only.
     pub(super) fn rounding(
         &self,
@@ -23,7 +23,7 @@ impl Setup {
         treated: Option<&ResolvedTreatment>,
         queries: &[QueryScore],
     ) -> Result<Vec<(Option<usize>, &'static str, Measurement)>> {
-        let quantises = self.conditions.iter().any(|condition| condition.quantiser().is_some());
+        let quantises = self.conditions.iter().any(|condition| condition.bits().is_some());
         let targets = prompt.answerable_targets();
         if !quantises || cell.sample != 0 || targets.iter().all(|target| target.query.is_none()) {
             return Ok(Vec::new());

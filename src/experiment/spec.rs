@@ -3,7 +3,7 @@
 //! Every measuring command builds an experiment. A run folder holds its own as `experiment.toml`.
 
 use super::grid::nest_task;
-use super::{Expectation, Explore, Grid, Heatmap, Outcome, TextGrid};
+use super::{Expectation, Explore, Grid, Heatmap, Outcome, Quantisation, TextGrid};
 use crate::attention::LayersAndHeads;
 use crate::bail_usage;
 use crate::device::check_alike;
@@ -11,7 +11,6 @@ use crate::error::Usage;
 use crate::generate::MAX_NEW;
 use crate::measure::MeasureName;
 use crate::models::{self, LoadOptions};
-use crate::quant::{Quantiser, Scope, BITS};
 use crate::results::Frame;
 use crate::spec_file::{self, is_default};
 use crate::treatment::Condition;
@@ -65,7 +64,7 @@ pub struct Experiment {
     /// Layers and heads to measure. Default: all.
     #[serde(default, skip_serializing_if = "is_default")]
     pub select: LayersAndHeads,
-    /// Quantisation of the attention logits, as further conditions on the same prompts.
+    /// Quantisation of attention logits, or of queries and keys, as further conditions on the same prompts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quantise: Option<Quantisation>,
     /// Further conditions, each on the same prompts.
@@ -101,7 +100,7 @@ pub enum Show {
     Ratio,
     /// Roles of heads.
     Heads,
-    /// Accuracy and fidelity with quantised logits.
+    /// Accuracy and fidelity with quantised logits, or queries and keys.
     Quantize,
     /// Accuracy without some keys or heads.
     Ablate,
@@ -139,38 +138,6 @@ impl Show {
             Self::Heatmap => vec![MeasureName::AnswerByHead],
             Self::Explore => vec![MeasureName::AnswerByHead, MeasureName::Shape, MeasureName::Roles],
         }
-    }
-}
-
-/// Quantisation of the attention logits.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Quantisation {
-    /// Bits per logit, each 2 to 16.
-    pub bits: Vec<u32>,
-    /// Logits that share one scale.
-    pub scope: Scope,
-    /// Whether logits of attention sinks, found in the baseline pass, are left as they are.
-    #[serde(default)]
-    pub exempt_sinks: bool,
-}
-
-impl Quantisation {
-    /// One condition for each number of bits.
-    fn conditions(&self) -> Result<Vec<Condition>> {
-        for (i, bits) in self.bits.iter().enumerate() {
-            if !BITS.contains(bits) {
-                bail_usage!("`bits` {bits}: a logit can have {} to {} bits", BITS.start(), BITS.end());
-            }
-            if self.bits[..i].contains(bits) {
-                bail_usage!("`bits` {bits} is named twice");
-            }
-        }
-        if self.bits.is_empty() {
-            bail_usage!("`bits` names nothing");
-        }
-        let condition = |&bits| Condition::quantised(Quantiser { bits, scope: self.scope }, self.exempt_sinks);
-        Ok(self.bits.iter().map(condition).collect())
     }
 }
 
@@ -401,7 +368,7 @@ impl Experiment {
     pub fn conditions(&self) -> Result<Vec<Condition>> {
         let mut conditions = vec![Condition::default()];
         if let Some(quantise) = &self.quantise {
-            conditions.extend(quantise.conditions()?);
+            conditions.extend(quantise.conditions(None)?);
         }
         for condition in self.conditions.iter().filter(|condition| !condition.is_untreated()) {
             if conditions.contains(condition) {
@@ -447,8 +414,9 @@ impl Experiment {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::{NeedleGrid, ShotsGrid};
+    use crate::experiment::{NeedleGrid, Quantised, ScaleScope, ShotsGrid};
     use crate::prompt::Order;
+    use crate::quant::Format;
     use proptest::prelude::*;
 
     const FILE: &str = r#"
@@ -509,6 +477,15 @@ at_least = 0.5
         assert!(
             refusal("bits = 8\n", "bits = 8\ncondition = \"quantise(4, head)\"\n").contains("`condition` and `bits`")
         );
+        for (from, to, words) in [
+            ("[8, 4]", "[8, \"fp8\"]", "`bits` fp8 is for queries and keys"),
+            ("scope = \"head\"", "scope = \"block\"", "`scope` block is for queries and keys; logits have tensor"),
+            ("scope = \"head\"", "scope = \"head\"\nrotate = true", "`rotate` is for queries and keys"),
+            ("scope = \"head\"", "scope = \"row\"\nof = \"qk\"", "queries and keys have block, token and head"),
+            ("[8, 4]", "[8, \"fp5\"]", "`fp5` is neither \"fp8\" nor \"fp4\""),
+        ] {
+            assert!(refusal(from, to).contains(words), "{to}: {}", refusal(from, to));
+        }
         assert!(refusal("at_least = 0.5\n", "").contains("needs at_least or at_most"));
         assert!(refusal("model = \"diff\"", "model = \"dif\"").contains("`dif`, which is not among the models"));
         assert!(refusal("models = [\"transformer\", \"diff\"]", "models = []").contains("names nothing"));
@@ -653,9 +630,12 @@ at_least = 0.5
         );
         let words = ("[^\\[]{0,30}", prop::collection::vec("[^\\[]{0,9}", 0..3));
         let lists = (prop::collection::vec(condition, 0..2), prop::collection::vec(expect, 0..3));
-        let options = (prop::option::of(0..99_usize), prop::option::of(prop::collection::vec(2..17_u32, 0..3)));
+        let formats = prop_oneof![(2..17_u32).prop_map(Format::Int), Just(Format::Fp8), Just(Format::Fp4)];
+        let options = (prop::option::of(0..99_usize), prop::option::of(prop::collection::vec(formats, 0..3)));
         (grids(), words, lists, options).prop_map(|(grid, (question, models), (conditions, expect), (top, bits))| {
-            let quantise = bits.map(|bits| Quantisation { bits, scope: Scope::Head, exempt_sinks: true });
+            let of = if top.is_some() { Quantised::Qk } else { Quantised::Logits };
+            let (scope, exempt_sinks, smooth) = (ScaleScope::Head, true, top.is_some());
+            let quantise = bits.map(|bits| Quantisation { of, bits, scope, exempt_sinks, smooth, rotate: smooth });
             let heatmap = top.map(|layer| Heatmap { layer: Some(layer), ..Heatmap::default() });
             Experiment {
                 question,

@@ -279,6 +279,7 @@ impl Attention {
             products: self.o.products,
         };
         drop(x); // frees memory before attention: the rows of a long text are large
+        heads = attend.head_inputs(layer, heads)?;
         let mixture = attend.attend(layer, &heads)?; // B,T,H,value width
         let gate = heads.gate.take();
         drop(heads);

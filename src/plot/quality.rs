@@ -30,6 +30,8 @@ pub struct QualityLine {
     pub model: String,
     /// One estimate for each category of the x axis; `None` where nothing was measured.
     pub estimates: Vec<Option<PointEstimate>>,
+    /// Whether it is from elsewhere, of other prompts: a dashed line.
+    pub published: bool,
 }
 
 /// An estimate with its interval, in the unit of the axis.
@@ -85,7 +87,7 @@ pub fn quality(
 fn check(panel: &QualityPanel, categories: usize) -> Result<()> {
     let QualityPanel { title, lines, y_range, .. } = panel;
     ensure!(y_range.is_none_or(|(lo, hi)| lo < hi), "{title}: the axis ends at or before its beginning");
-    for QualityLine { model, estimates } in lines {
+    for QualityLine { model, estimates, .. } in lines {
         let n = estimates.len();
         ensure!(n == categories, "{title}, {model}: {n} estimates are not {categories}");
         for PointEstimate { value, interval } in estimates.iter().flatten() {
@@ -134,17 +136,28 @@ fn draw_panel(
         draw_tick_below(figure, area, x);
         figure.text((x, area.bottom() + 24.0), &TICK.fit(category, slot - 8.0), TICK);
     }
-    let places: Vec<(CurveStyle, Vec<Option<PlottedEstimate>>)> = panel
+    let places: Vec<PlottedLine> = panel
         .lines
         .iter()
         .map(|line| {
             let (model, look) = looks.of(&line.model);
             let others = looks.names().len() as f64 - 1.0;
             let aside = slot * DODGE.0.min(DODGE.1 / others.max(1.0)) * (model as f64 - others / 2.0);
-            (look, places(line, Area { x: area.x + aside, ..area }, axis))
+            let dashes = if line.published { PUBLISHED_DASHES } else { &[] };
+            PlottedLine { look, dashes, places: places(line, Area { x: area.x + aside, ..area }, axis) }
         })
         .collect();
     draw_lines(figure, &places);
+}
+
+/// Dashes of published lines.
+const PUBLISHED_DASHES: &[f64] = &[12.0, 8.0];
+
+/// A line of the figure.
+struct PlottedLine {
+    look: CurveStyle,
+    dashes: &'static [f64],
+    places: Vec<Option<PlottedEstimate>>,
 }
 
 /// Position of an estimate in the figure.
@@ -169,14 +182,14 @@ fn places(line: &QualityLine, area: Area, axis: &Axis) -> Vec<Option<PlottedEsti
 }
 
 /// Draws all lines, then all whiskers, then all markers, so that no line hides a marker.
-fn draw_lines(figure: &mut Figure, lines: &[(CurveStyle, Vec<Option<PlottedEstimate>>)]) {
-    for (look, places) in lines {
+fn draw_lines(figure: &mut Figure, lines: &[PlottedLine]) {
+    for PlottedLine { look, dashes, places } in lines {
         for run in places.split(Option::is_none) {
             let points: Vec<(f64, f64)> = run.iter().flatten().map(|place| (place.x, place.y)).collect();
-            figure.line(&points, look.colour, LINE);
+            figure.dashed_line(&points, look.colour, LINE, dashes);
         }
     }
-    let all = || lines.iter().flat_map(|(look, places)| places.iter().flatten().map(move |place| (look, place)));
+    let all = || lines.iter().flat_map(|line| line.places.iter().flatten().map(move |place| (line.look, place)));
     for (look, place) in all() {
         if let Some(ends) = place.whisker {
             figure.whisker(place.x, ends, look.colour, WHISKER);
@@ -196,7 +209,7 @@ mod tests {
             title: "needle".into(),
             y_label: "exact match (%)".into(),
             y_range: None,
-            lines: vec![QualityLine { model: "diff".into(), estimates }],
+            lines: vec![QualityLine { model: "diff".into(), estimates, published: false }],
         }
     }
 

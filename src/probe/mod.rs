@@ -38,6 +38,6 @@ pub use lambda::{LambdaProbe, LambdaSink};
 pub use logits::{LogitPosition, LogitProbe, LogitSink};
 pub use residual::{ActivationPosition, MassiveActivation, ResidualStats};
 pub use roles::{QuestionSpans, RepeatProbe, RepeatSink, RetrievalProbe, RetrievalSink, Score, VIEWS};
-pub use rows::{RowsProbe, RowsSink};
+pub use rows::{KeptRow, RowsProbe, RowsSink};
 pub use shape::{RowShape, ShapeProbe, ShapeSink, ShapeSum};
 pub use sink::{shares_without, ReceivedSink, SinkProbe};

@@ -4,7 +4,7 @@ use crate::attention::{AttentionRow, RowProbe, RowSink};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Keeps the mixture rows of ranges of queries.
+/// Keeps the rows of ranges of queries.
 pub struct RowsProbe {
     targets: Arc<[Range<usize>]>,
 }
@@ -26,17 +26,27 @@ impl RowProbe for RowsProbe {
     }
 }
 
+/// A row that was kept.
+#[derive(Clone, Debug, PartialEq)]
+pub struct KeptRow {
+    /// The mixture of the maps: (query + 1).
+    pub effective: Vec<f32>,
+    /// The rows of two maps, (query + 1) each, and the weight of the second; `None` of a single map.
+    pub maps: Option<([Vec<f32>; 2], f32)>,
+}
+
 /// State of the probe for one head.
 pub struct RowsSink {
     targets: Arc<[Range<usize>]>,
-    /// Mixture rows of each target, in the order of queries: (query + 1) each.
-    pub rows: Vec<Vec<Vec<f32>>>,
+    /// Rows of each target, in the order of queries.
+    pub rows: Vec<Vec<KeptRow>>,
 }
 
 impl RowsSink {
-    /// Memory of a state after `rows` rows at the end of a text of `tokens` tokens, in bytes.
-    pub fn bytes(tokens: usize, rows: usize) -> u64 {
-        (rows * (size_of::<Vec<f32>>() + size_of::<f32>() * tokens)) as u64
+    /// Memory of a state after `rows` rows at the end of a text of `tokens` tokens, of heads with `maps` maps, in bytes.
+    pub fn bytes(tokens: usize, rows: usize, maps: usize) -> u64 {
+        let kept = if maps == 1 { 1 } else { 1 + maps };
+        (rows * (size_of::<KeptRow>() + kept * size_of::<f32>() * tokens)) as u64
     }
 }
 
@@ -44,7 +54,11 @@ impl RowSink for RowsSink {
     fn observe(&mut self, row: &AttentionRow<'_>) {
         for (target, rows) in self.targets.iter().zip(&mut self.rows) {
             if target.contains(&row.query) {
-                rows.push(row.effective.to_vec());
+                let maps = match row.maps {
+                    [first, second] => Some(([first.to_vec(), second.to_vec()], row.mix[1])),
+                    _ => None,
+                };
+                rows.push(KeptRow { effective: row.effective.to_vec(), maps });
             }
         }
     }

@@ -10,6 +10,7 @@
 //! * Difference of two recipes with several training seeds each on the same prompts: [`Replicated`].
 //! * Best less worst of several arrangements of the same prompts: [`Robustness`].
 //! * Correction of many tests: [`holm`] for the family-wise error rate, [`bh`] for the false discovery rate.
+//! * Changes of attention rows: [`Divergence`], and of the two maps of a head, [`RowChange`].
 //! * Rank correlation over items, with an interval over prompts: [`rank_correlation`].
 //! * Summaries of streams: [`Moments`], [`Histogram`] and [`Top`], together a [`Tally`]; all of them can be merged.
 //!
@@ -25,6 +26,7 @@ mod power;
 mod rank;
 mod replicates;
 mod robustness;
+mod row_change;
 mod significance;
 pub(crate) mod simd;
 mod spearman;
@@ -43,6 +45,7 @@ pub use paired_hits::PairedHits;
 pub use rank::{rank_stability, RESAMPLES};
 pub use replicates::{Replicated, LEAST_SEEDS};
 pub use robustness::Robustness;
+pub use row_change::{MixedRow, RowChange};
 pub use significance::{bh, holm};
 pub use spearman::{rank_correlation, spearman};
 pub use tally::{Tally, TOP};

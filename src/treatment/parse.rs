@@ -3,12 +3,12 @@
 use super::{Condition, HeadSelection, KeySelection, Ranking, RowSelection, Treatment, UNTREATED};
 use crate::attention::{LayersAndHeads, Removal};
 use crate::prompt::Region;
-use crate::quant::{Quantiser, Scope, BITS};
+use crate::quant::{Format, QkQuantiser, QkScope, Quantiser, Scope, BITS};
 use std::str::FromStr;
 use strum::VariantArray as _;
 
 /// Names of the treatments.
-const KINDS: &str = "quantise, mask, silence, ablate, keep";
+const KINDS: &str = "quantise, quantise-qk, mask, silence, ablate, keep";
 
 impl FromStr for Condition {
     type Err = String;
@@ -18,9 +18,13 @@ impl FromStr for Condition {
             return Ok(Self::default());
         }
         let treatments = name.split(';').map(|text| text.trim().parse()).collect::<Result<Vec<Treatment>, _>>()?;
-        let quantisers = treatments.iter().filter(|treatment| matches!(treatment, Treatment::Quantise { .. }));
-        if quantisers.count() > 1 {
+        let of_logits = |treatment: &&Treatment| matches!(treatment, Treatment::Quantise { .. });
+        let of_qk = |treatment: &&Treatment| matches!(treatment, Treatment::QuantiseQk { .. });
+        if treatments.iter().filter(of_logits).count() > 1 {
             return Err(format!("`{name}` quantises logits twice"));
+        }
+        if treatments.iter().filter(of_qk).count() > 1 {
+            return Err(format!("`{name}` quantises queries and keys twice"));
         }
         Ok(Self { treatments })
     }
@@ -35,6 +39,7 @@ impl FromStr for Treatment {
         let mut arguments = Arguments::read(rest.strip_suffix(')').ok_or_else(shape)?)?;
         let treatment = match kind.trim() {
             "quantise" => quantise(&mut arguments),
+            "quantise-qk" => quantise_qk(&mut arguments),
             "mask" => remove(Removal::Mask, &mut arguments),
             "silence" => remove(Removal::Silence, &mut arguments),
             "ablate" => replace(false, &mut arguments),
@@ -91,13 +96,15 @@ impl<'a> Arguments<'a> {
         Some(self.settings.remove(place).1)
     }
 
+    /// Takes a setting that is a list of numbers.
+    fn list(&mut self, name: &str) -> Result<Option<Vec<usize>>, String> {
+        let numbers = |text: &str| text.split('+').map(|number| whole(name, number)).collect::<Result<Vec<_>, _>>();
+        self.setting(name).map(numbers).transpose().map(|list| list.map(in_order))
+    }
+
     /// Takes layers, heads and rows.
     fn scope(&mut self) -> Result<(LayersAndHeads, RowSelection), String> {
-        let mut list = |name: &str| {
-            let numbers = |text: &str| text.split('+').map(|number| whole(name, number)).collect::<Result<Vec<_>, _>>();
-            self.setting(name).map(numbers).transpose().map(|list| list.map(in_order))
-        };
-        let of = LayersAndHeads { layers: list("layers")?, heads: list("heads")? };
+        let of = LayersAndHeads { layers: self.list("layers")?, heads: self.list("heads")? };
         let rows = match self.setting("rows") {
             None => RowSelection::default(),
             Some(name) => {
@@ -139,7 +146,25 @@ fn quantise(arguments: &mut Arguments<'_>) -> Result<Treatment, String> {
     let scope = found.ok_or_else(|| format!("`{scope}` is not a scope, expected tensor, head or row"))?;
     let bits = bits.parse().ok().filter(|bits| BITS.contains(bits));
     let bits = bits.ok_or_else(|| format!("logits can have {} to {} bits", BITS.start(), BITS.end()))?;
-    Ok(Treatment::Quantise { quantiser: Quantiser { bits, scope }, exempt_sinks })
+    Ok(Treatment::Quantise { quantiser: Quantiser { bits, scope }, exempt_sinks, layers: arguments.list("layers")? })
+}
+
+fn quantise_qk(arguments: &mut Arguments<'_>) -> Result<Treatment, String> {
+    let (Some(format), Some(scope)) = (arguments.word(), arguments.word()) else {
+        return Err("expected bits, fp8 or fp4, and a scope, as in quantise-qk(4, block)".into());
+    };
+    let format = format.parse()?;
+    if let Format::Int(bits) = format {
+        if !BITS.contains(&bits) {
+            return Err(format!("queries and keys can have {} to {} bits", BITS.start(), BITS.end()));
+        }
+    }
+    let found = QkScope::ALL.into_iter().find(|known| known.name() == scope);
+    let scope = found.ok_or_else(|| format!("`{scope}` is not a scope, expected block, token or head"))?;
+    let (smooth, rotate) = (arguments.flag("smooth"), arguments.flag("rotate"));
+    let exempt_sinks = arguments.flag("exempt-sinks");
+    let quantiser = QkQuantiser { format, scope, smooth, rotate };
+    Ok(Treatment::QuantiseQk { quantiser, exempt_sinks, layers: arguments.list("layers")? })
 }
 
 fn remove(how: Removal, arguments: &mut Arguments<'_>) -> Result<Treatment, String> {
@@ -237,6 +262,11 @@ mod tests {
             "none",
             "quantise(4, tensor)",
             "quantise(16, row, exempt-sinks)",
+            "quantise(4, head, layers=0+2)",
+            "quantise-qk(4, block)",
+            "quantise-qk(fp8, token, smooth)",
+            "quantise-qk(fp4, head, smooth, rotate, exempt-sinks, layers=1+3)",
+            "quantise(8, row); quantise-qk(8, block, rotate)",
             "mask(noise)",
             "silence(filler+distractor, layers=0+2, heads=1, rows=all)",
             "mask(random:20, rows=question)",
@@ -273,9 +303,16 @@ mod tests {
     fn errors_list_the_valid_choices() {
         let refusal = |name: &str| name.parse::<Condition>().unwrap_err();
         for (name, words) in [
-            ("", "expected one of quantise, mask"),
+            ("", "expected one of quantise, quantise-qk, mask"),
             ("mask(noise", "written like"),
-            ("blur(2)", "expected one of quantise, mask, silence, ablate, keep"),
+            ("blur(2)", "expected one of quantise, quantise-qk, mask, silence, ablate, keep"),
+            ("quantise(4, row, heads=1)", "there is no setting `heads`"),
+            ("quantise-qk(4)", "expected bits, fp8 or fp4, and a scope"),
+            ("quantise-qk(17, block)", "2 to 16 bits"),
+            ("quantise-qk(fp6, block)", "`fp6` is not a number of bits, fp8 or fp4"),
+            ("quantise-qk(4, row)", "expected block, token or head"),
+            ("quantise-qk(4, block, rotate, smooth)", "`smooth` is unexpected"),
+            ("quantise-qk(4, block); quantise-qk(8, block)", "quantises queries and keys twice"),
             ("quantise(4)", "expected bits, a scope"),
             ("quantise(1, row)", "2 to 16 bits"),
             ("quantise(4, matrix)", "expected tensor, head or row"),

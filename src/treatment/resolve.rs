@@ -1,7 +1,9 @@
 //! Resolution of conditions to positions, layers and heads of one model and one prompt.
 
 use super::{Condition, HeadSelection, KeySelection, Ranking, RowSelection, Treatment};
-use crate::attention::{KeyRemoval, LayersAndHeads, OutputReplacement, Quantise, ResolvedTreatment, RowRemoval};
+use crate::attention::{
+    KeyRemoval, LayersAndHeads, OutputReplacement, Quantise, QuantiseQk, ResolvedTreatment, RowRemoval,
+};
 use crate::bail_usage;
 use crate::prompt::{Needle, Prompt, Region};
 use crate::rng::Rng;
@@ -42,8 +44,12 @@ impl Resolver<'_> {
     /// Usage errors that state what the model or prompt has.
     pub fn check(&self, condition: &Condition, plain_text: bool) -> Result<()> {
         for treatment in condition.treatments() {
+            let quantised;
             let (of, rows) = match treatment {
-                Treatment::Quantise { .. } => continue,
+                Treatment::Quantise { layers, .. } | Treatment::QuantiseQk { layers, .. } => {
+                    quantised = LayersAndHeads { layers: layers.clone(), heads: None };
+                    (&quantised, &RowSelection::All)
+                }
                 Treatment::Remove { of, rows, keys, .. } => {
                     let asks = |region: &Region| !matches!(region, Region::Bos | Region::First | Region::Filler);
                     let regions = match keys {
@@ -143,9 +149,13 @@ impl Resolver<'_> {
         let mut treated = ResolvedTreatment::default();
         for treatment in condition.treatments() {
             match treatment {
-                Treatment::Quantise { quantiser, exempt_sinks } => {
+                Treatment::Quantise { quantiser, exempt_sinks, layers } => {
                     let exempt = if *exempt_sinks { sinks.clone() } else { BTreeMap::new() };
-                    treated.quantise = Some(Quantise { quantiser: *quantiser, exempt });
+                    treated.quantise = Some(Quantise { quantiser: *quantiser, layers: layers.clone(), exempt });
+                }
+                Treatment::QuantiseQk { quantiser, exempt_sinks, layers } => {
+                    let exempt = if *exempt_sinks { sinks.clone() } else { BTreeMap::new() };
+                    treated.quantise_qk = Some(QuantiseQk { quantiser: *quantiser, layers: layers.clone(), exempt });
                 }
                 Treatment::Remove { how, keys, of, rows } => {
                     let loss = |(rows, regions): RegionView| RowRemoval {
@@ -452,6 +462,7 @@ mod tests {
             ("mask(noise); keep(0.1, rows=question)", question),
             ("quantise(4, row)", 0),
             ("quantise(4, tensor); mask(noise)", 0),
+            ("quantise-qk(4, token, layers=1); mask(noise)", 0),
         ] {
             let condition: Condition = name.parse().unwrap();
             assert_eq!(condition.first_row(&prompt), first, "{name}");
@@ -476,6 +487,8 @@ mod tests {
         let refusal = |name: &str, text| RESOLVER.check(&name.parse().unwrap(), text).unwrap_err().to_string();
         for (name, text, words) in [
             ("mask(noise, layers=2)", false, "m has layers 0 to 1"),
+            ("quantise(4, row, layers=2)", true, "layers=2, but m has layers 0 to 1"),
+            ("quantise-qk(fp4, block, layers=0+5)", false, "layers=5, but m has layers 0 to 1"),
             ("silence(noise, heads=1+4)", false, "heads=4, but m has heads 0 to 3"),
             ("ablate(0.3+1.4)", false, "there is no head 1.4; m has heads 0.0 to 1.3"),
             ("keep(best:9:share_abs)", false, "m has only 8 heads"),

@@ -10,7 +10,7 @@ use difftool::attention::{
 use difftool::ops::Products;
 use difftool::quant::{Quantiser, Scope};
 
-const D: usize = 8;
+pub(crate) const D: usize = 8;
 
 /// Plain, windowed, soft-capped, biased, and all of it with a scale of its own.
 fn rules() -> [LogitRule; 5] {
@@ -22,7 +22,7 @@ fn rules() -> [LogitRule; 5] {
 
 /// Runs `check` on random heads of every variant and rule. Queries are scaled up so that rows are far from uniform, and
 /// values have a head that nobody reads, so that they are not as many as keys.
-fn for_each_variant(t: usize, check: impl Fn(&str, &Heads<'_>)) {
+pub(crate) fn for_each_variant(t: usize, check: impl Fn(&str, &Heads<'_>)) {
     for AttentionCase { label, mut wiring, query_heads, kv_heads, lambda, sink } in attention_variants(1, t) {
         wiring.value.iter_mut().flatten().for_each(|head| *head += 1);
         for rule in rules() {
@@ -86,7 +86,7 @@ impl RowSink for KeptRows {
 
 fn quantising(quantiser: Quantiser, exempt: &[((usize, usize), Vec<usize>)]) -> ResolvedTreatment {
     let exempt = exempt.iter().cloned().collect();
-    ResolvedTreatment { quantise: Some(Quantise { quantiser, exempt }), ..ResolvedTreatment::default() }
+    ResolvedTreatment { quantise: Some(Quantise { quantiser, layers: None, exempt }), ..ResolvedTreatment::default() }
 }
 
 /// The output and all rows of each head.
@@ -119,7 +119,7 @@ fn compare(label: &str, heads: &Heads<'_>, treated: Option<&ResolvedTreatment>, 
 }
 
 /// The heads as other numbers.
-fn cast<'a>(heads: &Heads<'a>, dtype: DType) -> Heads<'a> {
+pub(crate) fn cast<'a>(heads: &Heads<'a>, dtype: DType) -> Heads<'a> {
     let [q, k, v] = [&heads.q, &heads.k, &heads.v].map(|x| x.to_dtype(dtype).unwrap());
     Heads { q, k, v, lambda: heads.lambda.clone(), sink: heads.sink.clone(), gate: None, ..*heads }
 }
@@ -130,7 +130,7 @@ fn in_bf16<'a>(heads: &Heads<'a>) -> Heads<'a> {
 }
 
 /// With a tolerance for rows, and one for outputs.
-fn compare_with(
+pub(crate) fn compare_with(
     label: &str,
     heads: &Heads<'_>,
     treated: Option<&ResolvedTreatment>,

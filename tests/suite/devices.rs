@@ -3,7 +3,7 @@
 
 use crate::common::{assert_close, fixture, Scratch};
 use crate::generate::{cases, load};
-use crate::treatments::{treatments, value_width};
+use crate::treatments::{quantises, treatments, value_width};
 use candle_core::{DType, Device, Tensor};
 use difftool::attention::{ResolvedTreatment, Stream};
 use difftool::generate::Decoder;
@@ -59,8 +59,7 @@ fn every_family_has_the_logits_of_the_kernels_in_double_precision_treated_or_not
             let want = whole(&kernels, ids, Some(&treated));
             let got = whole(&double, ids, Some(&treated));
             assert_eq!(got.dtype(), DType::F64);
-            // A logit half-way between two codes may become either.
-            let tolerance = if treated.quantise.is_some() { 2e-2 } else { 2e-5 };
+            let tolerance = if quantises(&treated) { 2e-2 } else { 2e-5 };
             assert_close(&format!("{}, {what}", dir.display()), &got, &want, tolerance * largest(&want));
         }
     });

@@ -25,6 +25,7 @@ mod needle;
 mod nll;
 mod prefixes;
 mod python;
+mod quantise_qk;
 mod real_models;
 mod reference;
 mod replicates;

@@ -4,13 +4,14 @@ use crate::common::{assert_close, edit_tensor, fixture, Scratch};
 use crate::generate::{cases, load, splits};
 use candle_core::{Device, Tensor};
 use difftool::attention::{
-    Attend, Dense, KeyRemoval, LayersAndHeads, OutputReplacement, Quantise, Removal, ResolvedTreatment, RowRemoval,
-    Stream,
+    Attend, Dense, KeyRemoval, LayersAndHeads, OutputReplacement, Quantise, QuantiseQk, Removal, ResolvedTreatment,
+    RowRemoval, Stream,
 };
 use difftool::generate::Decoder;
 use difftool::model::Transformer;
-use difftool::quant::{Quantiser, Scope};
+use difftool::quant::{Format, QkQuantiser, QkScope, Quantiser, Scope};
 use difftool::record::Record;
+use std::collections::BTreeMap;
 use tempfile::TempDir;
 
 /// Logits of a whole pass: (T, W).
@@ -32,15 +33,25 @@ pub(crate) fn treatments(t: usize, width: usize) -> Vec<(&'static str, ResolvedT
         |layer, head, output| OutputReplacement { layer, head, rows: vec![t / 4..t / 3, t / 2..usize::MAX], output };
     let replaced = vec![replaced(0, 1, vec![0.25; width]), replaced(1, 0, Vec::new())];
     let exempt = [((0, 0), vec![0, 2]), ((1, 1), vec![t - 6])].into();
-    let quantise = Some(Quantise { quantiser: Quantiser { bits: 6, scope: Scope::Row }, exempt });
+    let quantiser = Quantiser { bits: 6, scope: Scope::Row };
+    let quantise = Some(Quantise { quantiser, layers: None, exempt: BTreeMap::clone(&exempt) });
+    // A scale per token does not depend on later ones.
+    let quantiser = QkQuantiser { format: Format::Int(8), scope: QkScope::Token, smooth: false, rotate: true };
+    let quantise_qk = Some(QuantiseQk { quantiser, layers: None, exempt });
     let none = ResolvedTreatment::default;
     vec![
         ("masked", ResolvedTreatment { removed: masked.clone(), ..none() }),
         ("silenced", ResolvedTreatment { removed: silenced.clone(), ..none() }),
         ("replaced", ResolvedTreatment { replaced: replaced.clone(), ..none() }),
         ("quantised", ResolvedTreatment { quantise: quantise.clone(), ..none() }),
-        ("all", ResolvedTreatment { quantise, removed: [masked, silenced].concat(), replaced }),
+        ("rounded q and k", ResolvedTreatment { quantise_qk, ..none() }),
+        ("all", ResolvedTreatment { quantise, removed: [masked, silenced].concat(), replaced, ..none() }),
     ]
+}
+
+/// Whether a number half-way between two codes may become either.
+pub(crate) fn quantises(treated: &ResolvedTreatment) -> bool {
+    treated.quantise.is_some() || treated.quantise_qk.is_some()
 }
 
 pub(crate) fn value_width(model: &Transformer) -> usize {
@@ -54,8 +65,7 @@ fn a_treated_model_decodes_step_by_step_what_a_whole_treated_pass_gives() {
         for (what, treated) in treatments(ids.len(), value_width(&model)) {
             let want = whole(&model, ids, &mut Stream::new(&[]).treated(Some(&treated)));
             let largest = want.abs().unwrap().max_all().unwrap().to_scalar::<f32>().unwrap();
-            // A logit half-way between two codes may become either.
-            let tolerance = if treated.quantise.is_some() { 2e-2 } else { 1e-5 } * f64::from(largest).max(1.0);
+            let tolerance = if quantises(&treated) { 2e-2 } else { 1e-5 } * f64::from(largest).max(1.0);
             for split in splits(&model, ids.len()) {
                 let mut decoder = Decoder::new(&model, ids.len()).treated(Some(&treated));
                 let mut next = decoder.read(&ids[..split]).unwrap();
@@ -80,7 +90,7 @@ fn a_treated_pass_is_that_of_the_dense_reference_and_not_the_untreated_one() {
             let got = whole(&model, ids, &mut Stream::new(&[]).treated(Some(&treated)));
             let want = whole(&model, ids, &mut Dense { treated: treated.clone(), ..Dense::default() });
             let largest = want.abs().unwrap().max_all().unwrap().to_scalar::<f32>().unwrap();
-            let tolerance = if treated.quantise.is_some() { 2e-2 } else { 1e-5 } * f64::from(largest).max(1.0);
+            let tolerance = if quantises(&treated) { 2e-2 } else { 1e-5 } * f64::from(largest).max(1.0);
             assert_close(&format!("{name}, {what}"), &got, &want, tolerance);
             let moved = (got - &before).unwrap().abs().unwrap().max_all().unwrap().to_scalar::<f32>().unwrap();
             assert!(moved > 0.0, "{name}, {what}: nothing was done");

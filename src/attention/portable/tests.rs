@@ -91,7 +91,7 @@ fn treatments() -> Vec<(&'static str, Option<ResolvedTreatment>)> {
     let quantised = |scope, exempt: &[((usize, usize), Vec<usize>)]| {
         let exempt = exempt.iter().cloned().collect();
         ResolvedTreatment {
-            quantise: Some(Quantise { quantiser: Quantiser { bits: 6, scope }, exempt }),
+            quantise: Some(Quantise { quantiser: Quantiser { bits: 6, scope }, layers: None, exempt }),
             removed: removed.clone(),
             ..ResolvedTreatment::default()
         }

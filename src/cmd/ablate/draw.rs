@@ -113,7 +113,7 @@ fn heads(heads_out: &[HeadsOut], setting: Setting, session: &Session, subtitle: 
             if best { Some(&out.best) } else { out.random.as_ref() }.map(delta)
         };
         let name = format!("{model}, {}", if best { "best" } else { "random" });
-        QualityLine { model: name, estimates: counts.iter().map(at).collect() }
+        QualityLine { model: name, estimates: counts.iter().map(at).collect(), published: false }
     };
     let panel = |title: &str, y_label: &str, delta: fn(&Change) -> PointEstimate| QualityPanel {
         title: title.to_owned(),

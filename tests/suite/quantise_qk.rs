@@ -1,0 +1,168 @@
+//! Rounded queries and keys: what attention reads against plain loops in `f64`, for every variant.
+
+use crate::attention::{cast, compare_with, for_each_variant, D};
+use crate::common::assert_close;
+use candle_core::{DType, Device, Tensor};
+use difftool::attention::{Attend, Dense, Heads, QuantiseQk, ResolvedTreatment, Stream};
+use difftool::quant::{Format, QkQuantiser, QkScope};
+use std::collections::BTreeMap;
+
+const PLAIN: QkQuantiser = QkQuantiser { format: Format::Int(4), scope: QkScope::Block, smooth: false, rotate: false };
+
+fn rounding(quantiser: QkQuantiser, exempt: &[((usize, usize), Vec<usize>)]) -> ResolvedTreatment {
+    let quantise_qk = QuantiseQk { quantiser, layers: None, exempt: exempt.iter().cloned().collect() };
+    ResolvedTreatment { quantise_qk: Some(quantise_qk), ..ResolvedTreatment::default() }
+}
+
+/// The heads that attention reads in layer 0.
+fn read<'a>(heads: &Heads<'a>, treated: &ResolvedTreatment) -> Heads<'a> {
+    Stream::new(&[]).treated(Some(treated)).head_inputs(0, cast(heads, heads.q.dtype())).unwrap()
+}
+
+/// All codes of a format.
+fn codes(format: Format) -> Vec<f64> {
+    let floats = |mantissa: i32, bias: i32, exponents: i32| -> Vec<f64> {
+        let of = |e: i32, i: i32| match e {
+            0 => f64::from(i) * 2f64.powi(1 - bias - mantissa),
+            _ => (1.0 + f64::from(i) * 2f64.powi(-mantissa)) * 2f64.powi(e - bias),
+        };
+        (0..1 << exponents).flat_map(|e| (0..1 << mantissa).map(move |i| of(e, i))).collect()
+    };
+    let magnitudes = match format {
+        Format::Int(bits) => (0..1 << (bits - 1)).map(f64::from).collect(),
+        Format::Fp8 => floats(3, 7, 4).into_iter().filter(|&x| x <= 448.0).collect(), // the last is no number
+        Format::Fp4 => floats(1, 1, 2),
+    };
+    magnitudes.iter().flat_map(|&x| [-x, x]).collect()
+}
+
+/// The rows of one head, each less `mean`, rotated, rounded to the nearest code and put together again.
+fn rounded_head(by: &QkQuantiser, block: usize, mean: &[f64], exempt: &[usize], rows: &[Vec<f64>]) -> Vec<Vec<f64>> {
+    let rotated = |row: &[f64]| -> Vec<f64> {
+        let sign = |i: usize, j: usize| if (i & j).count_ones() % 2 == 0 { 1.0 } else { -1.0 };
+        let sum =
+            |i: usize| row.iter().enumerate().map(|(j, x)| sign(i, j) * x).sum::<f64>() / (row.len() as f64).sqrt();
+        if by.rotate {
+            (0..row.len()).map(sum).collect()
+        } else {
+            row.to_vec()
+        }
+    };
+    let group = |row: usize| match by.scope {
+        QkScope::Block => row / block,
+        QkScope::Token => row,
+        QkScope::Head => 0,
+    };
+    let codes = codes(by.format);
+    let largest_code = codes.iter().fold(0.0_f64, |a, x| a.max(x.abs()));
+    let mean = rotated(mean);
+    let less: Vec<Vec<f64>> =
+        rows.iter().map(|row| rotated(row).iter().zip(&mean).map(|(x, mean)| x - mean).collect()).collect();
+    let code_of = |x: f64| codes.iter().copied().min_by(|a, b| (a - x).abs().total_cmp(&(b - x).abs())).unwrap();
+    let round = |row: usize| {
+        let shared = (0..rows.len()).filter(|&other| group(other) == group(row) && !exempt.contains(&other));
+        let scale = shared.flat_map(|other| &less[other]).fold(0.0_f64, |a, x| a.max(x.abs())) / largest_code;
+        let number =
+            |(x, mean): (&f64, &f64)| if exempt.contains(&row) { x + mean } else { code_of(x / scale) * scale + mean };
+        less[row].iter().zip(&mean).map(number).collect()
+    };
+    (0..rows.len()).map(round).collect()
+}
+
+/// The heads with queries and keys rounded by plain loops, for one text.
+fn naive<'a>(heads: &Heads<'a>, by: &QkQuantiser, exempt: &BTreeMap<(usize, usize), Vec<usize>>) -> Heads<'a> {
+    let of = |x: &Tensor, is_key: bool| {
+        let rows = x.get(0).unwrap().transpose(0, 1).unwrap().to_dtype(DType::F64).unwrap().to_vec3::<f64>().unwrap();
+        let of_head = |(head, rows): (usize, &Vec<Vec<f64>>)| {
+            let mean = |i: usize| rows.iter().map(|row| row[i]).sum::<f64>() / rows.len() as f64;
+            let mean: Vec<f64> = (0..D).map(|i| if is_key && by.smooth { mean(i) } else { 0.0 }).collect();
+            let reads = |h: usize| heads.wiring.key.iter().any(|of_map| of_map[h] == head);
+            let exempt = exempt.iter().filter(|((_, h), _)| is_key && reads(*h)).flat_map(|(_, keys)| keys.clone());
+            rounded_head(by, if is_key { 64 } else { 128 }, &mean, &exempt.collect::<Vec<_>>(), rows)
+        };
+        let rounded: Vec<Vec<Vec<f64>>> = rows.iter().enumerate().map(of_head).collect();
+        let rounded = Tensor::new(rounded, &Device::Cpu).unwrap().transpose(0, 1).unwrap().unsqueeze(0).unwrap();
+        rounded.contiguous().unwrap().to_dtype(DType::F32).unwrap() // 1,T,heads,d
+    };
+    Heads { q: of(&heads.q, false), k: of(&heads.k, true), ..cast(heads, DType::F32) }
+}
+
+#[test]
+fn attention_reads_queries_and_keys_that_plain_loops_round_for_every_variant_format_and_scope() {
+    let exempt: BTreeMap<(usize, usize), Vec<usize>> = [((0, 0), vec![0, 5]), ((0, 1), vec![70])].into();
+    for scope in QkScope::ALL {
+        for (format, smooth, rotate) in [
+            (Format::Int(8), false, false),
+            (Format::Int(4), true, false),
+            (Format::Int(6), true, true),
+            (Format::Fp8, false, true),
+            (Format::Fp4, true, true),
+        ] {
+            let by = QkQuantiser { format, scope, smooth, rotate };
+            let treated = rounding(by, &exempt.clone().into_iter().collect::<Vec<_>>());
+            for_each_variant(150, |label, heads| {
+                let label = format!("{label}, {by:?}");
+                let (want, got) = (naive(heads, &by, &exempt), read(heads, &treated));
+                // A number half-way between two codes may become either.
+                let values = |x: &Tensor| x.flatten_all().unwrap().to_vec1::<f32>().unwrap();
+                for (want, got) in [(&want.q, &got.q), (&want.k, &got.k)] {
+                    let (want, got) = (values(want), values(got));
+                    let other = want.iter().zip(&got).filter(|(want, got)| (*want - *got).abs() > 1e-4).count();
+                    assert!(other * 1000 <= want.len(), "{label}: {other} of {} numbers differ", want.len());
+                }
+                if scope == QkScope::Block && format == Format::Fp4 {
+                    let mut dense = Dense::default();
+                    let of_dense = dense.attend(0, &got).unwrap();
+                    compare_with(&label, &got, None, [1e-5, 1e-4], (&dense, &of_dense));
+                }
+            });
+        }
+    }
+}
+
+#[test]
+fn rounding_in_double_precision_gives_the_same_numbers() {
+    let treated = rounding(QkQuantiser { smooth: true, rotate: true, ..PLAIN }, &[]);
+    for_each_variant(40, |label, heads| {
+        let (single, double) = (read(heads, &treated), read(&cast(heads, DType::F64), &treated));
+        assert_eq!((double.q.dtype(), double.k.dtype()), (DType::F64, DType::F64));
+        for (single, double) in [(&single.q, &double.q), (&single.k, &double.k)] {
+            assert_close(label, &double.to_dtype(DType::F32).unwrap(), single, 0.0);
+        }
+        let of_bf16 = read(&cast(heads, DType::BF16), &treated);
+        assert_eq!((of_bf16.q.dtype(), of_bf16.v.dtype()), (DType::F32, DType::BF16), "codes are not rounded again");
+        let out = Stream::new(&[]).attend(0, &of_bf16).unwrap();
+        assert_eq!(out.dtype(), DType::BF16);
+    });
+}
+
+#[test]
+fn smoothing_and_rotation_alone_change_nothing_even_beside_a_sink_or_behind_a_soft_cap() {
+    let by = QkQuantiser { format: Format::Int(16), smooth: true, rotate: true, ..PLAIN };
+    for_each_variant(70, |label, heads| {
+        // Keys far from zero, as models have them.
+        let heads = Heads { k: (&heads.k + 5.0).unwrap(), ..cast(heads, DType::F32) };
+        let before = Stream::new(&[]).attend(0, &heads).unwrap();
+        let after = Stream::new(&[]).attend(0, &read(&heads, &rounding(by, &[]))).unwrap();
+        assert_close(label, &after, &before, 2e-2);
+        // With few bits, keys less their mean keep more of themselves than whole keys.
+        let four = |smooth| {
+            let by = QkQuantiser { format: Format::Int(4), smooth, ..PLAIN };
+            let k = read(&heads, &rounding(by, &[])).k;
+            (k - &heads.k).unwrap().sqr().unwrap().sum_all().unwrap().to_scalar::<f32>().unwrap()
+        };
+        assert!(four(true) < four(false), "{label}");
+    });
+}
+
+#[test]
+fn other_layers_are_left_alone() {
+    let mut treated = rounding(PLAIN, &[]);
+    treated.quantise_qk.as_mut().unwrap().layers = Some(vec![1]);
+    for_each_variant(20, |label, heads| {
+        assert_close(label, &read(heads, &treated).k, &heads.k, 0.0);
+        let second = Stream::new(&[]).treated(Some(&treated)).head_inputs(1, cast(heads, DType::F32)).unwrap();
+        let moved = (second.k - &heads.k).unwrap().abs().unwrap().sum_all().unwrap().to_scalar::<f32>().unwrap();
+        assert!(moved > 0.0, "{label}");
+    });
+}
