@@ -50,7 +50,7 @@ pub enum Command {
     Heatmap(HeatmapArgs),
     /// Write an interactive HTML page of attention maps, from all layers and heads to single token pairs
     Explore(ExploreArgs),
-    /// Quantise attention logits to few bits, and measure the loss of quality
+    /// Quantise attention logits, or queries and keys, to few bits, and measure the loss of quality
     Quantize(QuantizeArgs),
     /// Mask noise or knock out heads on the same prompts, and measure the effect
     Ablate(AblateArgs),
@@ -142,6 +142,15 @@ pub struct CompareArgs {
     /// Correction of p-values for the number of rows
     #[arg(long, value_enum, default_value_t = Correction::Holm)]
     pub correction: Correction,
+    /// Instead of comparing, print the numbers of these run folders beside published ones: `paper` for Figures 5 and 8 of the
+    /// Differential Transformer paper, or a CSV file with its columns (figure, measured, model, metric, bits, ctx_tok,
+    /// depth_pct, value, source); --plot draws them as dashed lines
+    #[arg(
+        long,
+        value_name = "paper|FILE.csv",
+        conflicts_with_all = ["by", "baseline", "metric", "wheres", "group_by", "replicates", "detect", "fail_if", "tables"]
+    )]
+    pub with: Option<PathBuf>,
     /// Also print the number of prompts that detect a difference of this size with 80 % power, in the unit of the metric
     #[arg(long, value_name = "SIZE")]
     pub detect: Option<f64>,

@@ -55,6 +55,8 @@ pub(crate) const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         &[
             ("Accuracy with 8, 6 and 4 bits", "difftool quantize --bits 8,6,4"),
             ("One scale for each row, sinks exempt", "difftool quantize --bits 4 --scope row --exempt-sinks"),
+            ("Queries and keys instead, keys less their mean", "difftool quantize --of qk --bits 8,4,fp8,fp4 --smooth"),
+            ("One layer at a time: which breaks first?", "difftool quantize --of qk --bits 4 --each-layer"),
         ],
     ),
     (
@@ -88,6 +90,7 @@ pub(crate) const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         "compare",
         &[
             ("Compare the models of one run", "difftool compare runs/readme --by model"),
+            ("A run beside the paper's Figure 8", "difftool compare runs/quantize --with paper --plot beside.png"),
             (
                 "Compare two runs; fail if accuracy falls by more than 5 points",
                 "difftool compare runs/a runs/b --fail-if 'exact < -0.05'",

@@ -2,6 +2,7 @@
 
 mod draw;
 mod print;
+mod published;
 
 use crate::bail_usage;
 use crate::cli::CompareArgs;
@@ -28,6 +29,9 @@ const FIRST_FEW: usize = 3;
 /// As [`compare`]; [`ExpectationFailed`] if a condition of `--fail-if` holds.
 pub(super) fn run(args: &CompareArgs) -> Result<()> {
     args.plot.as_deref().map_or(Ok(()), check_plot)?;
+    if let Some(with) = &args.with {
+        return published::run(args, with);
+    }
     if let Some(baseline) = args.baseline.as_ref().filter(|_| args.by.is_none() && args.replicates.is_none()) {
         bail_usage!("--baseline {baseline}: of which column? Give --by COLUMN, or --replicates for a recipe");
     }

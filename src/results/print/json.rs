@@ -7,12 +7,16 @@ use serde_json::{json, Map, Value};
 /// All tables of a run by their names: a list of rows each. Numbers are in the units of `results.csv`, those with an interval
 /// objects of `value`, `lo` and `hi`; a missing one is null.
 pub fn json(frame: &Frame) -> Value {
-    let row = |sheet: &Sheet, row: &[SheetCell]| -> Value {
+    sheets(frame).iter().map(|sheet| (sheet.id.to_owned(), sheet_json(sheet))).collect::<Map<_, _>>().into()
+}
+
+/// The rows of a table.
+pub(crate) fn sheet_json(sheet: &Sheet) -> Value {
+    let row = |row: &Vec<SheetCell>| -> Value {
         let fields = sheet.columns.iter().zip(row).map(|(column, cell)| (column.name.clone(), value(cell)));
         fields.collect::<Map<_, _>>().into()
     };
-    let rows = |sheet: &Sheet| sheet.rows.iter().map(|cells| row(sheet, cells)).collect::<Value>();
-    sheets(frame).iter().map(|sheet| (sheet.id.to_owned(), rows(sheet))).collect::<Map<_, _>>().into()
+    sheet.rows.iter().map(row).collect()
 }
 
 fn value(cell: &SheetCell) -> Value {
