@@ -191,10 +191,10 @@ impl CachedRow<'_> {
         let mut row = vec![0.0; keys.len() / self.d];
         let query_head = wiring.query[j][head];
         logit_row(&self.q[query_head * self.d..][..self.d], keys, *rule, &mut row);
-        if let Some(slope) = rule.slope(query_head, self.q.len() / self.d) {
+        if let Some(bias) = rule.bias(query_head, self.q.len() / self.d) {
             let (last, slots) = (self.cache.seen - 1, row.len());
             let distance = |slot: usize| (last - slot) % slots; // a slot holds its latest position
-            row.iter_mut().enumerate().for_each(|(slot, logit)| *logit -= slope * distance(slot) as f32);
+            row.iter_mut().enumerate().for_each(|(slot, logit)| *logit += bias.of(last, last - distance(slot)) as f32);
         }
         row
     }

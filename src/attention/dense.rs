@@ -130,8 +130,8 @@ fn logit_map(q: &[Vec<Vec<f64>>], q_head: usize, k: &[Vec<Vec<f64>>], k_head: us
             let product: f64 = q[query][q_head].iter().zip(&k[key][k_head]).map(|(a, b)| a * b).sum();
             let scaled = f64::from(rule.scale) * product;
             let capped = rule.softcap.map_or(scaled, |cap| f64::from(cap) * (scaled / f64::from(cap)).tanh());
-            let slope = f64::from(rule.slope(q_head, q[query].len()).unwrap_or(0.0));
-            logits[query * t + key] = capped - slope * (query - key) as f64;
+            let bias = rule.bias(q_head, q[query].len());
+            logits[query * t + key] = capped + bias.map_or(0.0, |bias| bias.of(query, key));
         }
     }
     logits

@@ -32,7 +32,7 @@ impl Attend for Fused {
         if !has_kernels(&heads.q) {
             return Portable::new(heads, None, layer)?.mixture();
         }
-        let LogitRule { scale, softcap: None, window: None, alibi: false } = heads.rule else {
+        let LogitRule { scale, softcap: None, window: None, alibi: None } = heads.rule else {
             candle_core::bail!("soft-capped, windowed or biased attention cannot be trained");
         };
         let (wiring, scalars, kept) = (heads.wiring.clone(), heads.scalars()?, Arc::new(OnceLock::new()));

@@ -65,6 +65,7 @@ pub use wiring::Wiring;
 use crate::ops::{numbers, Products};
 use crate::quant::Quantiser;
 use candle_core::{Result, Tensor};
+use half::bf16;
 use std::collections::BTreeMap;
 
 /// Quantisation of the logits of every map before its softmax.
@@ -95,26 +96,59 @@ pub struct LogitRule {
     /// Number of visible keys, including the query's own; `None` for all keys before it.
     pub window: Option<usize>,
     /// Bias of logits by distance, added after the soft cap (ALiBi: BLOOM, MPT).
-    pub alibi: bool,
+    pub alibi: Option<Alibi>,
+}
+
+/// Bias of the logits by distance (ALiBi, arXiv 2108.12409).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Alibi {
+    /// slope (key - query).
+    Exact,
+    /// The same of products of slope and position that are rounded to bfloat16, times the scale of the logits (Falcon).
+    Rounded,
+}
+
+/// Bias of the logits of one head.
+#[derive(Clone, Copy, Debug)]
+pub struct DistanceBias {
+    slope: f32,
+    alibi: Alibi,
+    scale: f32,
+}
+
+impl DistanceBias {
+    /// Bias of a key in the row of a query that is not before it.
+    pub fn of(self, query: usize, key: usize) -> f64 {
+        match self.alibi {
+            Alibi::Exact => -(f64::from(self.slope) * (query - key) as f64),
+            Alibi::Rounded => f64::from(self.scale) * f64::from(self.rounded(key) - self.rounded(query)),
+        }
+    }
+
+    /// The product of slope and position, as computed in bfloat16.
+    fn rounded(self, position: usize) -> f32 {
+        let round = |x: f32| bf16::from_f32(x).to_f32();
+        round(round(self.slope) * round(position as f32))
+    }
 }
 
 impl LogitRule {
     /// Creates a rule with scale 1/sqrt(d), no cap and no window.
     pub fn plain(head_dim: usize) -> Self {
-        Self { scale: (1.0 / (head_dim as f64).sqrt()) as f32, softcap: None, window: None, alibi: false }
+        Self { scale: (1.0 / (head_dim as f64).sqrt()) as f32, softcap: None, window: None, alibi: None }
     }
 
-    /// Slope of ALiBi (arXiv 2108.12409) for one of `heads` query heads; slope (key - query) is added to each logit. The
-    /// slopes of 2^n heads are 2^(-8 i / 2^n) for i from 1. Other numbers of heads have those of half the next power of
-    /// two, and then those between them. `None` without ALiBi.
-    pub fn slope(&self, head: usize, heads: usize) -> Option<f32> {
+    /// Bias of the logits of one of `heads` query heads; `None` without ALiBi. The slopes of 2^n heads are 2^(-8 i / 2^n) for i from 1. Other numbers of heads have those of half the next power of
+    /// two, and then those between them.
+    pub fn bias(&self, head: usize, heads: usize) -> Option<DistanceBias> {
         let power = heads.next_power_of_two();
         let i = match head {
             _ if power == heads => head + 1,
             _ if head < power / 2 => 2 * (head + 1),
             _ => 2 * (head - power / 2) + 1,
         };
-        self.alibi.then(|| (-8.0 * i as f32 / power as f32).exp2())
+        let slope = (-8.0 * i as f32 / power as f32).exp2();
+        self.alibi.map(|alibi| DistanceBias { slope, alibi, scale: self.scale })
     }
 
     /// The first key that `query` sees. The last is its own.

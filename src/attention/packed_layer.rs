@@ -205,11 +205,11 @@ impl<'a> PackedLayer<'a> {
                 soft_cap(&mut row[self.visible(query, block)], cap);
             }
         }
-        if let Some(slope) = self.rule.slope(self.wiring.query[j][head], self.q_row / self.d) {
+        if let Some(bias) = self.rule.bias(self.wiring.query[j][head], self.q_row / self.d) {
             for (query, row) in queries.clone().zip(out.chunks_exact_mut(KEYS)) {
                 let visible = self.visible(query, block);
                 let keys = block * KEYS + visible.start..;
-                row[visible].iter_mut().zip(keys).for_each(|(logit, key)| *logit -= slope * (query - key) as f32);
+                row[visible].iter_mut().zip(keys).for_each(|(logit, key)| *logit += bias.of(query, key) as f32);
             }
         }
     }

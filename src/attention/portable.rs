@@ -12,7 +12,7 @@ mod tests;
 
 use super::head_probes::{covering_range, HeadProbes};
 use super::values::packed_values;
-use super::{HeadScalars, Heads, Quantise, ResolvedTreatment, RowProbe};
+use super::{Alibi, HeadScalars, Heads, Quantise, ResolvedTreatment, RowProbe};
 use crate::ops::{numbers, wide, wide_type, with_values, Panels};
 use crate::quant::Scope;
 use candle_core::{DType, Device, Result, Tensor, D};
@@ -191,15 +191,25 @@ impl<'a> Portable<'a> {
             Some(cap) => ((logits / cap)?.tanh()? * cap)?,
         };
         let (of_map, all) = (&self.heads.wiring.query[j], self.heads.q.dim(2)?);
-        let slopes = of_map.iter().map(|&head| self.heads.rule.slope(head, all)).collect::<Option<Vec<f32>>>();
-        let Some(slopes) = slopes else { return Ok(logits) };
-        let distances = |key: usize| queries.clone().map(move |query| key as f32 - query as f32);
-        let distances: Vec<f32> = masks.keys.clone().flat_map(distances).collect();
+        let biases = of_map.iter().map(|&head| self.heads.rule.bias(head, all)).collect::<Option<Vec<_>>>();
+        let Some(biases) = biases else { return Ok(logits) };
         let here = |numbers: Vec<f32>, shape: (usize, usize, usize, usize)| {
             Tensor::from_vec(numbers, shape, self.device())?.to_dtype(self.dtype())
         };
+        let heads = biases.len();
+        if self.heads.rule.alibi == Some(Alibi::Rounded) {
+            let products = |positions: &Range<usize>| -> Vec<f32> {
+                biases.iter().flat_map(|bias| positions.clone().map(|position| bias.rounded(position))).collect()
+            };
+            let of_queries = here(products(queries), (1, heads, queries.len(), 1))?;
+            let of_keys = here(products(&masks.keys), (1, heads, 1, masks.keys.len()))?;
+            let biases = of_keys.broadcast_sub(&of_queries)?; // 1,H,queries,keys
+            return logits.broadcast_add(&(biases * f64::from(self.heads.rule.scale))?);
+        }
+        let distances = |key: usize| queries.clone().map(move |query| key as f32 - query as f32);
+        let distances: Vec<f32> = masks.keys.clone().flat_map(distances).collect();
         let distances = here(distances, (1, 1, masks.keys.len(), queries.len()))?.transpose(2, 3)?; // 1,1,queries,keys
-        let slopes = here(slopes, (1, of_map.len(), 1, 1))?;
+        let slopes = here(biases.iter().map(|bias| bias.slope).collect(), (1, heads, 1, 1))?;
         logits.broadcast_add(&slopes.broadcast_mul(&distances.contiguous()?)?)
     }
 

@@ -2,6 +2,7 @@
 
 use super::chunks::MLP_ROWS;
 use super::config::Layer;
+use super::latent::LatentProjections;
 use super::mlp::FeedForward;
 use super::names::LAYERS;
 use super::projection::Projection;
@@ -44,12 +45,14 @@ impl DecoderBlock {
     pub(super) fn load(config: &ModelConfig, layer: usize, weights: &mut Weights) -> Result<Self> {
         let prefix = format!("{LAYERS}{layer}");
         let names = config.norm_names();
-        let (before, after) = (config.norm_place != NormPlace::After, config.norm_place != NormPlace::Before);
-        let mut norms = |before: Option<&str>, after_name: &str| -> Result<Norms> {
+        let place = config.norm_place;
+        let before = place.is_before();
+        let mut norms = |before: Option<&str>, after: &str| -> Result<Norms> {
             let mut norm = |name: &str| Norm::load(config, &format!("{prefix}.{name}"), weights);
             Ok(Norms {
                 before: before.map(&mut norm).transpose()?,
-                after: after.then(|| norm(after_name)).transpose()?,
+                after: place.is_after().then(|| norm(after)).transpose()?,
+                of_sum: (place == NormPlace::Sum).then(|| norm(after)).transpose()?,
             })
         };
         let attention_norms = norms(before.then_some(names.before_attention), names.after_attention)?;
@@ -82,9 +85,9 @@ impl DecoderBlock {
         if self.residual != ResidualLayout::Serial {
             return Ok(((attended + self.mlp_of_needed_rows(attend.needed(layer), x)?)? + x)?);
         }
-        let x = (x + attended)?;
+        let x = self.attention_norms.of_sum((x + attended)?)?;
         let mlp = self.mlp_of_needed_rows(attend.needed(layer), &x)?;
-        Ok((x + mlp)?)
+        self.mlp_norms.of_sum((x + mlp)?)
     }
 
     /// Output of the MLP for the rows that are needed, zeros in the others: (B, T, E) -> (B, T, E).
@@ -131,7 +134,9 @@ impl OutputPath {
     pub(super) fn load(config: &ModelConfig, layer: usize, weights: &mut Weights) -> Result<Self> {
         let prefix = format!("{LAYERS}{layer}");
         let (o, extras) = output(config, layer, &format!("{prefix}.self_attn"), weights)?;
-        let after = (config.norm_place != NormPlace::Before)
+        let after = config
+            .norm_place
+            .is_after()
             .then(|| Norm::load(config, &format!("{prefix}.{}", config.norm_names().after_attention), weights));
         Ok(Self { o, extras, after: after.transpose()? })
     }
@@ -144,7 +149,11 @@ impl OutputPath {
 
 /// Takes the output projection of an attention layer and the tensors that its variant applies before it.
 fn output(config: &ModelConfig, layer: usize, prefix: &str, weights: &mut Weights) -> Result<(Projection, Extras)> {
-    let o = Projection::load(&format!("{prefix}.o_proj"), config.bias.out, weights)?.scaled(config.residual_scale)?;
+    let mut o =
+        Projection::load(&format!("{prefix}.o_proj"), config.bias.out, weights)?.scaled(config.residual_scale)?;
+    if let Some(latent) = config.latent {
+        o = latent.padded_output(o, config.head_dim)?;
+    }
     let device = weights.placement().device.clone();
     let norm_eps = config.head_norm_eps.unwrap_or(config.variant.head_norm_eps(config.norm_eps));
     let mut take = |name: &str| weights.take(&format!("{prefix}.{name}"));
@@ -157,9 +166,19 @@ fn output(config: &ModelConfig, layer: usize, prefix: &str, weights: &mut Weight
 pub(super) struct Norms {
     before: Option<Norm>,
     after: Option<Norm>,
+    /// Norm of the residual stream to which the output has been added.
+    of_sum: Option<Norm>,
 }
 
 impl Norms {
+    /// Applies the norm of the residual stream after the sublayer, if there is one.
+    fn of_sum(&self, x: Tensor) -> Result<Tensor> {
+        match &self.of_sum {
+            Some(norm) => norm.forward(&x),
+            None => Ok(x),
+        }
+    }
+
     /// Output of a sublayer with its norms: the term added to the residual stream.
     fn around(&self, x: &Tensor, sublayer: impl FnOnce(Tensor) -> Result<Tensor>) -> Result<Tensor> {
         let y = match &self.before {
@@ -217,42 +236,47 @@ impl Norm {
 /// One attention layer: projections, wiring and the tensors of its variant.
 #[derive(Clone)]
 pub struct Attention {
-    q: Projection,
-    k: Projection,
-    v: Projection,
+    inputs: HeadInputs,
     o: Projection,
-    qk_norm: Option<(QkNorm, [Norm; 2])>,
     extras: Extras,
     wiring: Arc<Wiring>,
     layer: Layer,
     style: RopeStyle,
+}
+
+/// Projections that make queries, keys and values.
+#[derive(Clone)]
+enum HeadInputs {
+    /// One for each of them.
+    Direct(DirectProjections),
+    /// Through vectors of low rank.
+    Latent(LatentProjections),
+}
+
+/// One projection each for queries, keys and values.
+#[derive(Clone)]
+struct DirectProjections {
+    q: Projection,
+    k: Projection,
+    v: Projection,
+    qk_norm: Option<(QkNorm, [Norm; 2])>,
     head_dim: usize,
 }
 
 impl Attention {
     /// Takes the layer's tensors under `prefix`.
     pub fn load(config: &ModelConfig, layer: usize, prefix: &str, weights: &mut Weights) -> Result<Self> {
-        let mut linear = |name: &str, bias| Projection::load(&format!("{prefix}.{name}"), bias, weights);
-        let [q, k, v] = ["q_proj", "k_proj", "v_proj"].map(|name| linear(name, config.bias.qkv));
-        let (q, k, v) = (q?, k?, v?);
-        let mut norm = |kind: QkNorm, name: &str, heads: usize| {
-            let name = format!("{prefix}.{name}");
-            match kind {
-                QkNorm::EachHead => Norm::of_each_head(config, &name, heads, weights),
-                QkNorm::Head | QkNorm::Projection => Norm::load(config, &name, weights),
-            }
+        let inputs = match config.latent {
+            None => HeadInputs::Direct(DirectProjections::load(config, prefix, weights)?),
+            Some(latent) => HeadInputs::Latent(LatentProjections::load(config, latent, prefix, weights)?),
         };
-        let mut norms = |kind| -> Result<_> {
-            Ok((kind, [norm(kind, "q_norm", config.query_heads())?, norm(kind, "k_norm", config.key_heads())?]))
-        };
-        let qk_norm = config.qk_norm.map(&mut norms).transpose()?;
         let (o, extras) = output(config, layer, prefix, weights)?;
         let style = match config.positions {
             Positions::Rotary { style, .. } => style,
             Positions::Learned { .. } | Positions::Biases => RopeStyle::Half,
         };
         let wiring = Arc::new(config.wiring());
-        Ok(Self { q, k, v, o, qk_norm, extras, wiring, layer: config.layers[layer], style, head_dim: config.head_dim })
+        Ok(Self { inputs, o, extras, wiring, layer: config.layers[layer], style })
     }
 
     /// Output of the layer for its normed input: (B, T, E) -> (B, T, E).
@@ -263,14 +287,14 @@ impl Attention {
         at: &RotaryPositions<'_>,
         attend: &mut dyn Attend,
     ) -> Result<Tensor> {
-        let [q_norm, k_norm] = match &self.qk_norm {
-            None => [None, None],
-            Some((kind, [q, k])) => [Some((*kind, q)), Some((*kind, k))],
+        let [q, k, v] = match &self.inputs {
+            HeadInputs::Direct(projections) => projections.forward(&x)?,
+            HeadInputs::Latent(projections) => projections.forward(&x)?,
         };
         let mut heads = Heads {
-            q: self.rotated(self.heads(self.q.forward(&x)?, q_norm)?, at)?,
-            k: self.rotated(self.heads(self.k.forward(&x)?, k_norm)?, at)?,
-            v: self.heads(self.v.forward(&x)?, None)?,
+            q: self.rotated(q, at)?,
+            k: self.rotated(k, at)?,
+            v,
             lambda: self.extras.lambda(&x)?,
             sink: self.extras.sink().cloned(),
             gate: self.extras.gate(&x)?,
@@ -291,6 +315,44 @@ impl Attention {
         self.o.forward(&written.flatten_from(2)?)
     }
 
+    /// Applies the rotary embedding to queries or keys.
+    fn rotated(&self, x: Tensor, at: &RotaryPositions<'_>) -> Result<Tensor> {
+        match self.layer.rotary {
+            None => Ok(x),
+            Some(embedding) => Ok(rope(&x, &at.tables[embedding], self.style, at.start)?),
+        }
+    }
+}
+
+impl DirectProjections {
+    fn load(config: &ModelConfig, prefix: &str, weights: &mut Weights) -> Result<Self> {
+        let mut linear = |name: &str| Projection::load(&format!("{prefix}.{name}"), config.bias.qkv, weights);
+        let (q, k, v) = (linear("q_proj")?, linear("k_proj")?, linear("v_proj")?);
+        let mut norm = |kind: QkNorm, name: &str, heads: usize| {
+            let name = format!("{prefix}.{name}");
+            match kind {
+                QkNorm::EachHead => Norm::of_each_head(config, &name, heads, weights),
+                QkNorm::Head | QkNorm::Projection => Norm::load(config, &name, weights),
+            }
+        };
+        let mut norms = |kind| -> Result<_> {
+            Ok((kind, [norm(kind, "q_norm", config.query_heads())?, norm(kind, "k_norm", config.key_heads())?]))
+        };
+        let qk_norm = config.qk_norm.map(&mut norms).transpose()?;
+        Ok(Self { q, k, v, qk_norm, head_dim: config.head_dim })
+    }
+
+    /// Queries, keys and values: (B, T, E) -> (B, T, heads, d) each.
+    fn forward(&self, x: &Tensor) -> Result<[Tensor; 3]> {
+        let [q_norm, k_norm] = match &self.qk_norm {
+            None => [None, None],
+            Some((kind, [q, k])) => [Some((*kind, q)), Some((*kind, k))],
+        };
+        let q = self.heads(self.q.forward(x)?, q_norm)?;
+        let k = self.heads(self.k.forward(x)?, k_norm)?;
+        Ok([q, k, self.heads(self.v.forward(x)?, None)?])
+    }
+
     /// Splits a projection into heads and norms them: (B, T, heads d) -> (B, T, heads, d).
     fn heads(&self, x: Tensor, norm: Option<(QkNorm, &Norm)>) -> Result<Tensor> {
         let (b, t, width) = x.dims3()?;
@@ -303,14 +365,6 @@ impl Attention {
             Some((QkNorm::Head, norm)) => norm.forward(&x),
             Some((QkNorm::EachHead, norm)) => norm.forward_each_head(&x),
             _ => Ok(x),
-        }
-    }
-
-    /// Applies the rotary embedding to queries or keys.
-    fn rotated(&self, x: Tensor, at: &RotaryPositions<'_>) -> Result<Tensor> {
-        match self.layer.rotary {
-            None => Ok(x),
-            Some(embedding) => Ok(rope(&x, &at.tables[embedding], self.style, at.start)?),
         }
     }
 }

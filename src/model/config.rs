@@ -44,6 +44,8 @@ pub enum Family {
     Glm4,
     /// OPT.
     Opt,
+    /// DeepSeek V2 and V3.
+    DeepSeek,
     /// Phi 3, which fuses projections.
     Phi3,
     /// Phi 1, 1.5 and 2.
@@ -84,6 +86,20 @@ pub enum NormPlace {
     After,
     /// Both (Gemma 2 and 3, GLM 4).
     Both,
+    /// On the residual stream, once the output of attention or MLP has been added (OPT 350M).
+    Sum,
+}
+
+impl NormPlace {
+    /// Returns whether the inputs of attention and MLP are normed.
+    pub fn is_before(self) -> bool {
+        matches!(self, Self::Before | Self::Both)
+    }
+
+    /// Returns whether the outputs of attention and MLP are normed.
+    pub fn is_after(self) -> bool {
+        matches!(self, Self::After | Self::Both)
+    }
 }
 
 /// Norm of queries and keys, applied before rotation.
@@ -109,7 +125,7 @@ pub enum ResidualLayout {
 }
 
 /// A mixture of experts: a router chooses some of many MLPs for each token.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Experts {
     /// Number of expert MLPs in a layer.
     pub count: usize,
@@ -121,8 +137,59 @@ pub struct Experts {
     pub normed: bool,
     /// Whether the router has a bias.
     pub router_bias: bool,
-    /// Hidden width of a shared expert that processes every token, weighted with sigmoid(x . w) (Qwen 2 MoE).
+    /// Hidden width of a shared expert that processes every token.
     pub shared: Option<usize>,
+    /// Whether the shared expert is weighted with sigmoid(x . w) (Qwen 2 MoE).
+    pub shared_gate: bool,
+    /// How the experts of a token are chosen.
+    pub choice: ExpertChoice,
+    /// Factor on the weights of the chosen experts (DeepSeek).
+    pub scale: f64,
+}
+
+/// Choice of a token's experts by their logits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExpertChoice {
+    /// Whether a score is the sigmoid of its logit, to which a learned bias is added for the choice alone (DeepSeek V3).
+    /// Otherwise scores are the softmax of the logits.
+    pub sigmoid: bool,
+    /// Number of groups that the experts form, in order.
+    pub groups: usize,
+    /// Number of groups from which experts are chosen: those with the largest score, or with the largest sum of two
+    /// scores if they are sigmoids.
+    pub groups_per_token: usize,
+}
+
+impl ExpertChoice {
+    /// By the softmax of the logits of all experts.
+    pub const SOFTMAX: Self = Self { sigmoid: false, groups: 1, groups_per_token: 1 };
+
+    /// Checks the groups against the number of experts.
+    fn check(self, count: usize, per_token: usize) -> Result<()> {
+        let Self { groups, groups_per_token, .. } = self;
+        ensure!(count.is_multiple_of(groups), "n_group {groups} does not divide the {count} experts");
+        ensure!(groups_per_token <= groups, "topk_group is {groups_per_token}, but n_group is {groups}");
+        let most = count / groups * groups_per_token;
+        ensure!(
+            per_token <= most,
+            "num_experts_per_tok is {per_token}, but {groups_per_token} groups have {most} experts"
+        );
+        Ok(())
+    }
+}
+
+/// Latent attention (DeepSeek): queries, and keys and values together, are projected from a vector of low rank. The rotated
+/// channels of the key are the same for all heads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Latent {
+    /// Rank of the queries; `None` if they are projected from the input.
+    pub query_rank: Option<usize>,
+    /// Rank of keys and values.
+    pub rank: usize,
+    /// Rotated channels of a head.
+    pub rotated: usize,
+    /// Channels of a value, at most the head width. Attention gets values that are filled up with zeros.
+    pub value_dim: usize,
 }
 
 /// Activation function of an MLP.
@@ -208,6 +275,8 @@ pub struct ModelConfig {
     pub vocab: usize,
     /// Model width E.
     pub width: usize,
+    /// Width of the embeddings. Where it is not E, two matrices lead to E and back (OPT 350M).
+    pub embed_width: usize,
     /// Hidden width of the MLP.
     pub ffn: usize,
     /// Output heads H: half the raw heads for V1.
@@ -226,12 +295,16 @@ pub struct ModelConfig {
     pub head_norm_eps: Option<f64>,
     /// Position of the norms.
     pub norm_place: NormPlace,
+    /// Whether the residual stream is normed after the last layer.
+    pub final_norm: bool,
     /// Inputs of attention and MLP.
     pub residual: ResidualLayout,
     /// Factor on the outputs of attention and MLP (Granite).
     pub residual_scale: f64,
     /// Norm of queries and keys.
     pub qk_norm: Option<QkNorm>,
+    /// Low ranks of queries, keys and values.
+    pub latent: Option<Latent>,
     /// Activation function of the MLP.
     pub activation: Activation,
     /// Whether the MLP multiplies `activation(gate)` by a second projection.
@@ -290,6 +363,7 @@ impl ModelConfig {
             variant,
             vocab,
             width,
+            embed_width: width,
             ffn,
             heads,
             kv_heads,
@@ -299,9 +373,11 @@ impl ModelConfig {
             norm_eps: 1e-5,
             head_norm_eps: None,
             norm_place: NormPlace::Before,
+            final_norm: true,
             residual: ResidualLayout::Serial,
             residual_scale: 1.0,
             qk_norm: None,
+            latent: None,
             activation: Activation::Silu,
             gated: true,
             experts: None,
@@ -394,8 +470,9 @@ impl ModelConfig {
                 );
             }
         }
-        if let Some(Experts { count, per_token, .. }) = self.experts {
+        if let Some(Experts { count, per_token, choice, .. }) = self.experts {
             ensure!(per_token <= count, "num_experts_per_tok is {per_token}, but there are only {count} experts");
+            choice.check(count, per_token)?;
         }
         ensure!(
             self.norm_eps > 0.0 && self.norm_eps < 1.0,

@@ -1,6 +1,6 @@
 //! Descriptions of a decoder in words, for `inspect` and the manifest.
 
-use super::{Activation, ModelConfig, NormKind, NormPlace, Positions, QkNorm, ResidualLayout};
+use super::{Activation, ExpertChoice, ModelConfig, NormKind, NormPlace, Positions, QkNorm, ResidualLayout};
 use crate::ops::RopeStyle;
 
 impl ModelConfig {
@@ -26,7 +26,7 @@ impl ModelConfig {
         });
         let cap = self.layers.iter().find_map(|layer| layer.rule.softcap);
         let cap = cap.map(|cap| format!("after the soft cap at {cap}"));
-        let biased = self.layers.iter().any(|layer| layer.rule.alibi);
+        let biased = self.layers.iter().any(|layer| layer.rule.alibi.is_some());
         let biased = biased.then(|| "with the bias of their distance (ALiBi)".to_owned());
         let parts: Vec<String> = norm.into_iter().chain(cap).chain(biased).collect();
         (!parts.is_empty()).then(|| parts.join(", "))
@@ -44,6 +44,7 @@ impl ModelConfig {
             NormPlace::Before => "before",
             NormPlace::After => "after",
             NormPlace::Both => "before and after",
+            NormPlace::Sum => "of the residual stream after",
         };
         let residual = match self.residual {
             ResidualLayout::Serial => "",
@@ -72,6 +73,10 @@ impl ModelConfig {
         let mut mixture = format!("{} of {} experts, each {} wide", experts.per_token, experts.count, experts.ffn);
         if let Some(shared) = experts.shared {
             mixture += &format!(", and a shared one, {shared} wide");
+        }
+        if experts.choice.groups > 1 {
+            let ExpertChoice { groups, groups_per_token, .. } = experts.choice;
+            mixture += &format!(", from {groups_per_token} of {groups} groups");
         }
         let (layers, with) = (self.layers.len(), self.layers.iter().filter(|layer| layer.experts).count());
         if with < layers {

@@ -1,7 +1,7 @@
 //! The MLP of a block, or a mixture of experts.
 
 use super::projection::Projection;
-use super::{Activation, Experts, ModelConfig, Weights};
+use super::{Activation, ExpertChoice, Experts, ModelConfig, Weights};
 use crate::ops::{gelu, gelu_tanh, numbers, relu, sigmoid, silu, swiglu, wide};
 use anyhow::Result;
 use candle_core::{Tensor, D};
@@ -32,9 +32,11 @@ pub(super) struct ExpertMixture {
     config: Experts,
     /// (experts, E)
     router: Projection,
+    /// Added to the scores for the choice alone: (experts).
+    choice_bias: Option<Vec<f32>>,
     experts: Vec<Mlp>,
-    /// The shared expert, and its gate (1, E).
-    shared: Option<(Mlp, Projection)>,
+    /// The shared expert, and its gate (1, E) if it has one.
+    shared: Option<(Mlp, Option<Projection>)>,
 }
 
 impl FeedForward {
@@ -139,10 +141,15 @@ impl ExpertMixture {
         let mut shared = None;
         if experts.shared.is_some() {
             let mlp = Mlp::load(config, &format!("{prefix}.shared_expert"), weights)?;
-            let gate = Projection::load(&format!("{prefix}.shared_expert_gate"), false, weights)?;
-            shared = Some((mlp, gate.in_f32()));
+            let gate = || Projection::load(&format!("{prefix}.shared_expert_gate"), false, weights);
+            let gate = experts.shared_gate.then(gate).transpose()?;
+            shared = Some((mlp, gate.map(Projection::in_f32)));
         }
-        Ok(Self { config: experts, router, experts: all, shared })
+        let choice_bias = match experts.choice.sigmoid {
+            false => None,
+            true => Some(numbers(&weights.take(&format!("{prefix}.gate.e_score_correction_bias"))?)?),
+        };
+        Ok(Self { config: experts, router, choice_bias, experts: all, shared })
     }
 
     /// (B, T, E) -> (B, T, E). Each expert is computed only for the tokens that chose it. Outputs are added in the
@@ -161,8 +168,11 @@ impl ExpertMixture {
             sum = sum.index_add(&rows, &y.broadcast_mul(&weights)?, 0)?;
         }
         if let Some((mlp, gate)) = &self.shared {
-            let weight = sigmoid(&gate.forward(&flat)?)?; // N,1
-            sum = (sum + mlp.forward(&flat)?.broadcast_mul(&weight)?)?;
+            let mut y = mlp.forward(&flat)?; // N,E
+            if let Some(gate) = gate {
+                y = y.broadcast_mul(&sigmoid(&gate.forward(&flat)?)?)?;
+            }
+            sum = (sum + y)?;
         }
         Ok(sum.reshape(x.shape())?)
     }
@@ -172,7 +182,7 @@ impl ExpertMixture {
         let logits = numbers(&self.router.forward(x)?)?; // N,X
         let mut chosen = vec![ExpertTokens::default(); self.config.count];
         for (row, logits) in logits.chunks_exact(self.config.count).enumerate() {
-            for (expert, weight) in route(logits, self.config) {
+            for (expert, weight) in route(logits, self.choice_bias.as_deref(), self.config) {
                 chosen[expert].rows.push(row as u32);
                 chosen[expert].weights.push(weight as f32);
             }
@@ -181,19 +191,45 @@ impl ExpertMixture {
     }
 }
 
-/// The experts of one token, the most probable first, with their weights: the softmax over all logits, normalised over
-/// the chosen ones if `normed`.
-fn route(logits: &[f32], config: Experts) -> Vec<(usize, f64)> {
+/// The experts of one token, the best first, with their weights: their scores (see [`ExpertChoice`]), normalised over the
+/// chosen ones if `normed`, times a factor.
+fn route(logits: &[f32], choice_bias: Option<&[f32]>, config: Experts) -> Vec<(usize, f64)> {
+    let Experts { per_token, normed, choice, scale, .. } = config;
     let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let exp: Vec<f64> = logits.iter().map(|&x| f64::from(x - largest).exp()).collect();
-    let mut order: Vec<usize> = (0..logits.len()).collect();
-    order.sort_by(|&a, &b| logits[b].total_cmp(&logits[a])); // stable, so the first of equals wins
-    order.truncate(config.per_token);
-    let total: f64 = match config.normed {
-        true => order.iter().map(|&i| exp[i]).sum(),
-        false => exp.iter().sum(),
+    let score = |&x: &f32| match choice.sigmoid {
+        true => 1.0 / (1.0 + (-f64::from(x)).exp()),
+        false => f64::from(x - largest).exp(),
     };
-    order.into_iter().map(|i| (i, exp[i] / total)).collect()
+    let scores: Vec<f64> = logits.iter().map(score).collect();
+    let mut by: Vec<f64> = logits.iter().map(|&x| x.into()).collect();
+    if let Some(bias) = choice_bias {
+        by = scores.iter().zip(bias).map(|(score, &bias)| score + f64::from(bias)).collect();
+    }
+    let mut order = in_best_groups(&by, choice);
+    order.sort_by(|&a, &b| by[b].total_cmp(&by[a])); // stable, so the first of equals wins
+    order.truncate(per_token);
+    let total: f64 = match (normed, choice.sigmoid) {
+        (true, _) => order.iter().map(|&i| scores[i]).sum(),
+        (false, true) => 1.0,
+        (false, false) => scores.iter().sum(),
+    };
+    order.into_iter().map(|i| (i, scale * scores[i] / total)).collect()
+}
+
+/// The experts of the groups that a token may choose from.
+fn in_best_groups(by: &[f64], choice: ExpertChoice) -> Vec<usize> {
+    let size = by.len() / choice.groups;
+    let strength = |group: &[f64]| {
+        let mut sorted = group.to_vec();
+        sorted.sort_by(|a, b| b.total_cmp(a));
+        sorted.iter().take(if choice.sigmoid { 2 } else { 1 }).sum::<f64>()
+    };
+    let strengths: Vec<f64> = by.chunks_exact(size).map(strength).collect();
+    let mut groups: Vec<usize> = (0..choice.groups).collect();
+    groups.sort_by(|&a, &b| strengths[b].total_cmp(&strengths[a]));
+    groups.truncate(choice.groups_per_token);
+    groups.sort_unstable();
+    groups.into_iter().flat_map(|group| group * size..(group + 1) * size).collect()
 }
 
 #[cfg(test)]
@@ -203,17 +239,47 @@ mod tests {
     use crate::rng::Rng;
     use candle_core::Device;
 
-    const CONFIG: Experts = Experts { count: 5, per_token: 2, ffn: 6, normed: true, router_bias: false, shared: None };
+    const CONFIG: Experts = Experts {
+        count: 5,
+        per_token: 2,
+        ffn: 6,
+        normed: true,
+        router_bias: false,
+        shared: None,
+        shared_gate: false,
+        choice: ExpertChoice::SOFTMAX,
+        scale: 1.0,
+    };
 
     #[test]
     fn a_token_goes_to_the_experts_with_the_largest_logits() {
         let logits = [0.5, 2.0, -1.0, 2.0, 1.0];
         let all: f64 = logits.iter().map(|&x| f64::from(x).exp()).sum();
-        let normed = route(&logits, CONFIG);
+        let normed = route(&logits, None, CONFIG);
         assert_eq!(normed, [(1, 0.5), (3, 0.5)]);
-        let plain = route(&logits, Experts { normed: false, per_token: 3, ..CONFIG });
+        let plain = route(&logits, None, Experts { normed: false, per_token: 3, ..CONFIG });
         assert_eq!(plain.iter().map(|(i, _)| *i).collect::<Vec<_>>(), [1, 3, 4]);
         assert!((plain[2].1 - 1f64.exp() / all).abs() < 1e-12);
+    }
+
+    #[test]
+    fn the_bias_of_the_choice_and_the_groups_decide_who_is_chosen_but_not_the_weights() {
+        let logits = [0.5, 0.4, 2.0, -3.0, 0.3, 0.2];
+        let choice = ExpertChoice { sigmoid: true, groups: 3, groups_per_token: 2 };
+        let config = Experts { count: 6, choice, normed: false, scale: 2.0, ..CONFIG };
+        let chosen =
+            |bias: &[f32], config| route(&logits, Some(bias), config).into_iter().map(|(i, _)| i).collect::<Vec<_>>();
+        // The group with the largest score has the smallest sum of two.
+        assert_eq!(chosen(&[0.0; 6], config), [0, 1]);
+        let every = ExpertChoice { groups: 1, groups_per_token: 1, ..choice };
+        assert_eq!(chosen(&[0.0; 6], Experts { choice: every, ..config }), [2, 0]);
+        assert_eq!(chosen(&[0.0, 0.0, 0.0, 0.9, 0.0, 0.5], config), [5, 3]);
+        let weight = route(&logits, Some(&[0.0; 6]), config)[0].1;
+        assert!((weight - 2.0 / (1.0 + (-0.5f64).exp())).abs() < 1e-12, "{weight}");
+        // By the softmax, the largest score of a group counts.
+        let softmax = ExpertChoice { sigmoid: false, groups: 3, groups_per_token: 1 };
+        let best = route(&logits, None, Experts { choice: softmax, ..config });
+        assert_eq!(best.iter().map(|(i, _)| *i).collect::<Vec<_>>(), [2, 3]);
     }
 
     fn random(shape: &[usize], rng: &mut Rng) -> Tensor {
@@ -233,7 +299,7 @@ mod tests {
             polynomial: None,
         };
         let experts = (0..CONFIG.count).map(|_| mlp()).collect();
-        ExpertMixture { config: CONFIG, router, experts, shared: None }
+        ExpertMixture { config: CONFIG, router, choice_bias: None, experts, shared: None }
     }
 
     #[test]
@@ -246,7 +312,7 @@ mod tests {
             let mut want = x.zeros_like().unwrap();
             for (i, expert) in mixture.experts.iter().enumerate() {
                 let weight =
-                    |row: &[f32]| route(row, CONFIG).into_iter().find(|(e, _)| *e == i).map_or(0.0, |(_, w)| w);
+                    |row: &[f32]| route(row, None, CONFIG).into_iter().find(|(e, _)| *e == i).map_or(0.0, |(_, w)| w);
                 let rows = logits.flatten_to(1).unwrap().to_vec2::<f32>().unwrap();
                 let weights: Vec<f32> = rows.iter().map(|row| weight(row) as f32).collect();
                 let weights = Tensor::from_vec(weights, (b, t, 1), &Device::Cpu).unwrap();

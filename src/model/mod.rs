@@ -8,6 +8,7 @@ mod cost;
 mod describe;
 mod families;
 mod gguf;
+mod latent;
 mod mlp;
 mod names;
 mod output;
@@ -25,8 +26,8 @@ pub use block::{Attention, RotaryPositions};
 pub use checkpoint::{Audit, Checkpoint, INDEX_FILE, TENSOR_FILE};
 pub(crate) use chunks::LOGIT_POSITIONS;
 pub use config::{
-    Activation, Biases, DecoderSizes, Experts, Family, Layer, ModelConfig, NormKind, NormPlace, Positions, QkNorm,
-    ResidualLayout,
+    Activation, Biases, DecoderSizes, ExpertChoice, Experts, Family, Latent, Layer, ModelConfig, NormKind, NormPlace,
+    Positions, QkNorm, ResidualLayout,
 };
 pub use cost::Flops;
 pub use families::HeadLayout;

@@ -10,6 +10,9 @@ use tables::{FamilyNames, FusedTensor, Renamed, GGUF_FUSED};
 /// Names of the embedding, the output head, and the prefix of layers.
 pub(super) const EMBEDDING: &str = "model.embed_tokens.weight";
 pub(super) const HEAD: &str = "lm_head.weight";
+/// Matrices between the embeddings and the residual stream, where their widths differ.
+pub(super) const PROJECT_IN: &str = "model.project_in.weight";
+pub(super) const PROJECT_OUT: &str = "model.project_out.weight";
 /// The norm of the embeddings, in families that have one.
 pub(super) const EMBEDDING_NORM: &str = "model.embed_norm";
 pub(super) const LAYERS: &str = "model.layers.";
@@ -94,9 +97,14 @@ pub(super) fn is_not_a_weight(name: &str, config: &ModelConfig) -> bool {
         Family::GptNeox => name.ends_with(".attention.bias"),
         Family::DiffMlx => name.starts_with("opt."),
         Family::Gguf => is_of_rope(name),
+        // Layers after the last predict several tokens at once.
+        Family::DeepSeek => {
+            let layer = in_layer(name).and_then(|(layer, _)| layer.parse::<usize>().ok());
+            layer.is_some_and(|layer| layer >= config.layers.len())
+        }
         _ => false,
     };
-    let head = file_tensor(config, HEAD, &[config.vocab, config.width]).name;
+    let head = file_tensor(config, HEAD, &[config.vocab, config.embed_width]).name;
     let copy = config.tied && (name == head || other_name(&head).is_some_and(|other| name == other));
     let other = config.wrapped && OTHER_PARTS.iter().any(|part| name.starts_with(part));
     of_family || copy || other || buffer.iter().any(|end| name.ends_with(end))

@@ -176,7 +176,7 @@ impl Transformer {
     }
 
     /// Direct path of a traced row to the logit of `token` minus the mean logit, or `None` for soft-capped logits,
-    /// which are not linear.
+    /// which are not linear, and without a final norm that every term of the residual stream goes through.
     ///
     /// # Errors
     /// If the row was not traced.
@@ -184,15 +184,15 @@ impl Transformer {
     /// # Panics
     /// If the token is outside the vocabulary.
     pub fn readout<'a>(&'a self, row: usize, token: u32, trace: &'a Trace) -> Result<Option<Readout<'a>>> {
-        if self.config.final_softcap.is_some() {
+        let Some(norm) = self.norm_before_head().filter(|_| self.config.final_softcap.is_none()) else {
             return Ok(None);
-        }
+        };
         let last = trace.final_residual(row).context("the row was not traced")?;
         let mean = self.mean_head_row()?;
         let own = numbers(&self.head.rows(&[token])?)?; // E
         let scale = self.config.logit_scale as f32;
         let difference: Vec<f32> = own.iter().zip(mean).map(|(own, mean)| (own - mean) * scale).collect();
-        let direction = self.norm.pull_back(last, &difference)?;
+        let direction = norm.pull_back(last, &difference)?;
         Ok(Some(Readout { model: self, trace, row, direction }))
     }
 

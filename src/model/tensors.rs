@@ -1,7 +1,7 @@
 //! Names and shapes of a model's tensors.
 
-use super::config::{Activation, Experts, ModelConfig, NormKind, NormPlace, Positions, QkNorm, ResidualLayout};
-use super::names::EMBEDDING_NORM;
+use super::config::{Activation, Experts, Latent, ModelConfig, NormKind, NormPlace, Positions, QkNorm, ResidualLayout};
+use super::names::{EMBEDDING_NORM, PROJECT_IN, PROJECT_OUT};
 
 /// Names of the norms in a block.
 pub(super) struct NormNames {
@@ -15,7 +15,11 @@ impl ModelConfig {
     /// All tensors of the model with their shapes, under this crate's names: Llama's where Llama has the tensor.
     /// `names.rs` maps them to the names of each family.
     pub fn tensors(&self) -> Vec<(String, Vec<usize>)> {
-        let mut list = vec![("model.embed_tokens.weight".to_owned(), vec![self.vocab, self.width])];
+        let mut list = vec![("model.embed_tokens.weight".to_owned(), vec![self.vocab, self.embed_width])];
+        if self.embed_width != self.width {
+            list.push((PROJECT_IN.to_owned(), vec![self.width, self.embed_width]));
+            list.push((PROJECT_OUT.to_owned(), vec![self.embed_width, self.width]));
+        }
         if let Positions::Learned { offset } = self.positions {
             list.push(("model.embed_positions.weight".into(), vec![self.max_ctx_tok + offset, self.width]));
         }
@@ -24,7 +28,7 @@ impl ModelConfig {
         }
         for layer in 0..self.layers.len() {
             let mut add = |name: &str, shape: Vec<usize>| list.push((format!("model.layers.{layer}.{name}"), shape));
-            let (before, after) = (self.norm_place != NormPlace::After, self.norm_place != NormPlace::Before);
+            let (before, after) = (self.norm_place.is_before(), self.norm_place != NormPlace::Before);
             let names = self.norm_names();
             if before {
                 self.add_norm(names.before_attention, &mut add);
@@ -44,9 +48,11 @@ impl ModelConfig {
                 self.add_norm(names.after_mlp, &mut add);
             }
         }
-        self.add_norm("model.norm", &mut |name, shape| list.push((name.to_owned(), shape)));
+        if self.final_norm {
+            self.add_norm("model.norm", &mut |name, shape| list.push((name.to_owned(), shape)));
+        }
         if !self.tied {
-            list.push(("lm_head.weight".to_owned(), vec![self.vocab, self.width]));
+            list.push(("lm_head.weight".to_owned(), vec![self.vocab, self.embed_width]));
         }
         if self.bias.head {
             list.push(("lm_head.bias".to_owned(), vec![self.vocab]));
@@ -68,16 +74,42 @@ impl ModelConfig {
 
     fn add_experts(&self, experts: Experts, add: &mut dyn FnMut(&str, Vec<usize>)) {
         self.add_linear("mlp.gate", [experts.count, self.width], experts.router_bias, add);
+        if experts.choice.sigmoid {
+            add("mlp.gate.e_score_correction_bias", vec![experts.count]);
+        }
         for expert in 0..experts.count {
             self.add_mlp(&format!("mlp.experts.{expert}"), experts.ffn, add);
         }
         if let Some(ffn) = experts.shared {
             self.add_mlp("mlp.shared_expert", ffn, add);
+        }
+        if experts.shared_gate {
             self.add_linear("mlp.shared_expert_gate", [1, self.width], false, add);
         }
     }
 
+    fn add_latent(&self, latent: Latent, add: &mut dyn FnMut(&str, Vec<usize>)) {
+        let Latent { query_rank, rank, rotated, value_dim } = latent;
+        let (e, queries) = (self.width, self.heads * self.head_dim);
+        match query_rank {
+            None => self.add_linear("self_attn.q_proj", [queries, e], false, add),
+            Some(rank) => {
+                self.add_linear("self_attn.q_a_proj", [rank, e], self.bias.qkv, add);
+                self.add_norm_over("self_attn.q_a_layernorm", rank, add);
+                self.add_linear("self_attn.q_b_proj", [queries, rank], false, add);
+            }
+        }
+        self.add_linear("self_attn.kv_a_proj_with_mqa", [rank + rotated, e], self.bias.qkv, add);
+        self.add_norm_over("self_attn.kv_a_layernorm", rank, add);
+        let key_and_value = self.heads * (self.head_dim - rotated + value_dim);
+        self.add_linear("self_attn.kv_b_proj", [key_and_value, rank], false, add);
+        self.add_linear("self_attn.o_proj", [e, self.heads * value_dim], self.bias.out, add);
+    }
+
     fn add_attention(&self, layer: usize, add: &mut dyn FnMut(&str, Vec<usize>)) {
+        if let Some(latent) = self.latent {
+            return self.add_latent(latent, add);
+        }
         let (e, d) = (self.width, self.head_dim);
         let (q, k, v) = (self.query_heads() * d, self.key_heads() * d, self.kv_heads * d);
         self.add_linear("self_attn.q_proj", [q, e], self.bias.qkv, add);
@@ -120,7 +152,7 @@ impl ModelConfig {
     pub(super) fn norm_names(&self) -> NormNames {
         let before_mlp = match self.norm_place {
             NormPlace::Before => "post_attention_layernorm",
-            NormPlace::After | NormPlace::Both => "pre_feedforward_layernorm",
+            NormPlace::After | NormPlace::Both | NormPlace::Sum => "pre_feedforward_layernorm",
         };
         NormNames {
             before_attention: "input_layernorm",

@@ -2,12 +2,12 @@
 //! head.
 
 use super::block::{DecoderBlock, Norm, RotaryPositions};
-use super::names::{EMBEDDING, EMBEDDING_NORM, HEAD, LAYERS};
+use super::names::{EMBEDDING, EMBEDDING_NORM, HEAD, LAYERS, PROJECT_IN, PROJECT_OUT};
 use super::rotary::GrowingTable;
 use super::weight_storage::{BlockStorage, DiskWeights, VocabularyMatrix};
 use super::{Checkpoint, ModelConfig, Placement, Positions, Weights};
 use crate::attention::{Attend, Lambda};
-use crate::ops::{numbers, RopeTable};
+use crate::ops::{linear, numbers, RopeTable};
 use anyhow::{bail, ensure, Result};
 use candle_core::{DType, Tensor};
 use std::sync::{Arc, OnceLock};
@@ -23,11 +23,13 @@ pub struct Transformer {
     pub placement: Placement,
     embed: VocabularyMatrix,
     embed_norm: Option<Norm>,
+    /// From the width of the embeddings to E (E, embedding width) and back, where they differ.
+    projections: Option<[Tensor; 2]>,
     /// Learned position embeddings: (positions, E).
     positions: Option<Tensor>,
     rotary: Vec<Arc<GrowingTable>>,
     pub(super) blocks: BlockStorage,
-    pub(super) norm: Norm,
+    norm: Option<Norm>,
     pub(super) head: VocabularyMatrix,
     head_bias: Option<Tensor>,
     /// The mean row of `head`, computed on first use.
@@ -104,7 +106,11 @@ impl Transformer {
             }
         };
         let embed_norm = config.embed_norm.then(|| Norm::load(config, EMBEDDING_NORM, weights)).transpose()?;
-        let norm = Norm::load(config, "model.norm", weights)?;
+        let projections = match config.embed_width == config.width {
+            true => None,
+            false => Some([weights.take(PROJECT_IN)?, weights.take(PROJECT_OUT)?]),
+        };
+        let norm = config.final_norm.then(|| Norm::load(config, "model.norm", weights)).transpose()?;
         let head_bias = config.bias.head.then(|| weights.take("lm_head.bias")).transpose()?;
         ensure!(weights.remaining().is_empty(), "tensors {:?} are not part of the model", weights.remaining());
         let (config, placement) = (config.clone(), weights.placement().clone());
@@ -115,6 +121,7 @@ impl Transformer {
             placement,
             embed,
             embed_norm,
+            projections,
             positions,
             rotary,
             blocks,
@@ -164,7 +171,7 @@ impl Transformer {
         self.depth - 1
     }
 
-    /// Final normed residual stream: (B, T, E).
+    /// Final normed residual stream, of which logits are made: (B, T, embedding width).
     ///
     /// # Errors
     /// If an id is outside the vocabulary or T exceeds the context.
@@ -184,7 +191,18 @@ impl Transformer {
             x = block.forward(&x, layer, &RotaryPositions { tables: &tables, start }, attend)?;
             attend.residual(layer + 1, &x)?;
         }
-        self.norm.forward(&x)
+        if let Some(norm) = &self.norm {
+            x = norm.forward(&x)?;
+        }
+        match &self.projections {
+            None => Ok(x),
+            Some([_, out]) => Ok(linear(&x, out)?),
+        }
+    }
+
+    /// The norm that leads from the residual stream to the logits; `None` if there is none, or another matrix follows.
+    pub(super) fn norm_before_head(&self) -> Option<&Norm> {
+        self.norm.as_ref().filter(|_| self.projections.is_none())
     }
 
     /// Input of the first layer: (B, T, E).
@@ -197,7 +215,10 @@ impl Transformer {
         if let Some(id) = flat.iter().find(|&&id| id as usize >= self.config.vocab) {
             bail!("token id {id} is outside the vocabulary of {}", self.config.vocab);
         }
-        let mut x = self.embed.rows(&flat)?.reshape((b, t, self.config.width))?; // B,T,E
+        let mut x = self.embed.rows(&flat)?.reshape((b, t, self.config.embed_width))?; // B,T,embedding width
+        if let Some([into, _]) = &self.projections {
+            x = linear(&x, into)?; // B,T,E
+        }
         if self.config.embed_scale != 1.0 {
             x = (x * self.config.embed_scale)?;
         }

@@ -38,10 +38,11 @@ impl DiskWeights {
         OutputPath::load(&self.config, layer, &mut self.weights(layer)?)
     }
 
-    /// Reads rows of a matrix: (rows, E).
+    /// Reads rows of a matrix: (rows, embedding width).
     fn rows(&self, name: &str, ranges: impl Iterator<Item = Range<usize>>) -> Result<Tensor> {
         let values = self.checkpoint.rows(&self.config, name, ranges)?;
-        let shape = (values.len() / self.config.width, self.config.width);
+        let width = self.config.embed_width;
+        let shape = (values.len() / width, width);
         Ok(self.placement.put(&Tensor::from_vec(values, shape, &Device::Cpu)?)?)
     }
 }
@@ -209,7 +210,7 @@ impl ModelConfig {
         }
         layers.sort_unstable();
         let two: usize = layers.iter().rev().take(2).sum();
-        let head = self.width * self.vocab.min(HEAD_ROWS);
+        let head = self.embed_width * self.vocab.min(HEAD_ROWS);
         4 * (two + largest).max(head) as u64
     }
 }

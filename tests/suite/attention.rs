@@ -4,8 +4,8 @@
 use crate::common::{assert_close, attention_variants, normal, AttentionCase};
 use candle_core::{DType, Tensor};
 use difftool::attention::{
-    Attend, AttentionRow, Dense, Heads, KeyRemoval, LayersAndHeads, LogitRule, Quantise, Removal, ResolvedTreatment,
-    RowProbe, RowRemoval, RowSink, Stream,
+    Alibi, Attend, AttentionRow, Dense, Heads, KeyRemoval, LayersAndHeads, LogitRule, Quantise, Removal,
+    ResolvedTreatment, RowProbe, RowRemoval, RowSink, Stream,
 };
 use difftool::ops::Products;
 use difftool::quant::{Quantiser, Scope};
@@ -13,11 +13,18 @@ use difftool::quant::{Quantiser, Scope};
 pub(crate) const D: usize = 8;
 
 /// Plain, windowed, soft-capped, biased, and all of it with a scale of its own.
-fn rules() -> [LogitRule; 5] {
+fn rules() -> [LogitRule; 6] {
     let plain = LogitRule::plain(D);
     let (windowed, capped) = (LogitRule { window: Some(11), ..plain }, LogitRule { softcap: Some(3.0), ..plain });
-    let all = LogitRule { scale: 0.5, softcap: Some(2.0), window: Some(40), alibi: true };
-    [plain, windowed, capped, LogitRule { alibi: true, ..plain }, all]
+    let all = LogitRule { scale: 0.5, softcap: Some(2.0), window: Some(40), alibi: Some(Alibi::Exact) };
+    [
+        plain,
+        windowed,
+        capped,
+        LogitRule { alibi: Some(Alibi::Exact), ..plain },
+        LogitRule { alibi: Some(Alibi::Rounded), ..plain },
+        all,
+    ]
 }
 
 /// Runs `check` on random heads of every variant and rule. Queries are scaled up so that rows are far from uniform, and

@@ -7,6 +7,7 @@ use clap::Parser;
 use difftool::attention::Variant;
 use difftool::cli::Cli;
 use difftool::metric;
+use difftool::model::ModelConfig;
 use difftool::prompt::DocumentSpec;
 use difftool::train::{LossSpec, OptimizerSpec, TrainSpec, WatchSpec};
 use serde_json::{json, Value};
@@ -115,6 +116,40 @@ fn table_rows(page: &str) -> Vec<Vec<&str>> {
 /// Whether a text has a name between backticks.
 fn names(text: &str, name: &str) -> bool {
     text.contains(&format!("`{name}`"))
+}
+
+/// The `model_type` of every configuration among fixtures, by paths relative to their folder.
+fn model_types(folder: &str, config_of: impl Fn(&Path) -> Option<PathBuf>) -> BTreeSet<String> {
+    let entries = fs::read_dir(root().join("tests/fixtures").join(folder)).unwrap();
+    let configs = entries.filter_map(|entry| config_of(&entry.unwrap().path()));
+    let config = |path: PathBuf| serde_json::from_slice::<Value>(&fs::read(path).unwrap()).unwrap();
+    configs.filter_map(|path| config(path)["model_type"].as_str().map(str::to_owned)).collect()
+}
+
+#[test]
+fn the_table_of_families_says_of_each_how_it_was_checked() {
+    let page = fs::read_to_string(root().join("docs/models.md")).unwrap();
+    let (_, table) = page.split_once("### How each was checked").unwrap();
+    let (table, _) = table.split_once("\n## ").unwrap();
+    let refusal = ModelConfig::from_json(&json!({"model_type": "mamba"}), None).unwrap_err().to_string();
+    let (_, known) = refusal.split_once("; ").unwrap();
+    let known: BTreeSet<&str> =
+        known.trim_end_matches(" are").split([',', ' ']).filter(|word| !["", "and"].contains(word)).collect();
+    let folders = model_types("transformers", |path| Some(path.join("config.json")));
+    let layouts = model_types("layouts", |path| Some(path.join("config.json")));
+    let files = model_types("gguf", |path| path.extension().is_some_and(|end| end == "json").then(|| path.to_owned()));
+    let rows: Vec<Vec<&str>> =
+        table_rows(table).into_iter().filter(|row| row[0].ends_with('`') && row[0] != "`model_type`").collect();
+    let listed: BTreeSet<&str> = rows.iter().map(|row| row[0].trim_matches('`')).collect();
+    assert_eq!((listed, rows.len()), (known.clone(), known.len()));
+    for row in rows {
+        let (name, folder, file) = (row[0].trim_matches('`'), row[1], row[2]);
+        let says = |cell: &str, word: &str| cell.split(", ").any(|said| said == word);
+        assert_eq!(says(folder, "transformers"), folders.contains(name), "{name}: {folder}");
+        assert!(says(folder, "formula") || !layouts.contains(name), "{name}: {folder}");
+        assert_eq!(says(file, "package"), files.contains(name), "{name}: {file}");
+        assert!(!folder.is_empty() && !file.is_empty(), "{name}");
+    }
 }
 
 /// The keys of a file, as in `stage.data.facts`, with what they are.

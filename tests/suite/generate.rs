@@ -2,7 +2,7 @@
 
 use crate::common::{self, assert_close, attention_variants, fixture, normal, tiny_model, AttentionCase};
 use candle_core::{DType, Device, Tensor};
-use difftool::attention::{Attend, Cached, Dense, Heads, LogitRule, Stream};
+use difftool::attention::{Alibi, Attend, Cached, Dense, Heads, LogitRule, Stream};
 use difftool::generate::{generate, Decoder, StopConditions, StopReason};
 use difftool::model::{Checkpoint, ModelConfig, Transformer};
 use difftool::models;
@@ -132,8 +132,9 @@ fn every_layout_attends_from_its_memory_as_from_whole_maps() {
         LogitRule { softcap: Some(0.7), ..plain },
         LogitRule { window: Some(5), ..plain },
         LogitRule { window: Some(1), scale: 0.3, ..plain },
-        LogitRule { window: Some(5), alibi: true, ..plain },
-        LogitRule { alibi: true, ..plain },
+        LogitRule { window: Some(5), alibi: Some(Alibi::Exact), ..plain },
+        LogitRule { alibi: Some(Alibi::Exact), ..plain },
+        LogitRule { window: Some(9), alibi: Some(Alibi::Rounded), ..plain },
         LogitRule { window: Some(9), softcap: Some(2.0), ..plain },
     ];
     for AttentionCase { label, wiring, query_heads, kv_heads, lambda, sink } in attention_variants(1, t) {

@@ -70,10 +70,15 @@ fn for_each_preset(rules: &[LogitRule], check: impl Fn(&str, &Heads<'_>)) {
 }
 
 /// Plain; windowed and capped; biased.
-fn rules() -> [LogitRule; 3] {
+fn rules() -> [LogitRule; 4] {
     let plain = LogitRule::plain(D);
-    let capped = LogitRule { scale: 0.5, softcap: Some(2.0), window: Some(20), alibi: false };
-    [plain, capped, LogitRule { alibi: true, ..plain }]
+    let capped = LogitRule { scale: 0.5, softcap: Some(2.0), window: Some(20), alibi: None };
+    [
+        plain,
+        capped,
+        LogitRule { alibi: Some(Alibi::Exact), ..plain },
+        LogitRule { alibi: Some(Alibi::Rounded), ..capped },
+    ]
 }
 
 /// Nothing, keys that are lost, and logits that are quantised besides.

@@ -2,6 +2,7 @@
 
 use super::super::config::{Activation, Biases, DecoderSizes, Family, ModelConfig, NormKind, Positions};
 use super::super::raw::Raw;
+use crate::attention::Alibi;
 use anyhow::{ensure, Context, Result};
 use serde_json::{json, Map, Value};
 
@@ -36,7 +37,7 @@ impl ModelConfig {
             tied: raw.flag("tie_word_embeddings")?.unwrap_or(true),
             ..Self::with_layer_norm(sizes)
         };
-        Ok(config.with_alibi())
+        Ok(config.with_alibi(Alibi::Exact))
     }
 
     /// MPT: no biases, also not in norms.
@@ -69,13 +70,13 @@ impl ModelConfig {
         if let Some(scale) = scale {
             config.layers.iter_mut().for_each(|layer| layer.rule.scale = scale as f32);
         }
-        Ok(config.with_alibi())
+        Ok(config.with_alibi(Alibi::Exact))
     }
 
-    fn with_alibi(mut self) -> Self {
+    pub(super) fn with_alibi(mut self, alibi: Alibi) -> Self {
         for layer in &mut self.layers {
             layer.rotary = None;
-            layer.rule.alibi = true;
+            layer.rule.alibi = Some(alibi);
         }
         Self { positions: Positions::Biases, ..self }
     }

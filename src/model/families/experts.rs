@@ -1,6 +1,6 @@
-//! Families with a mixture of experts: Mixtral, Qwen 2 and 3 MoE, OLMoE, gpt-oss.
+//! Families with a mixture of experts: Mixtral, Qwen 2 and 3 MoE, OLMoE, gpt-oss. DeepSeek has a file of its own.
 
-use super::super::config::{Activation, Biases, Experts, Family, ModelConfig, QkNorm};
+use super::super::config::{Activation, Biases, ExpertChoice, Experts, Family, ModelConfig, QkNorm};
 use super::super::raw::Raw;
 use crate::attention::{Sink, Variant};
 use anyhow::{bail, ensure, Context, Result};
@@ -42,7 +42,7 @@ impl ModelConfig {
         let ffn = raw.size("moe_intermediate_size")?;
         let step = raw.optional_size("decoder_sparse_step")?.unwrap_or(1);
         let dense = raw.layer_list("mlp_only_layers")?;
-        let experts = Experts { normed, shared, ..raw.experts(ffn)? };
+        let experts = Experts { normed, shared, shared_gate: shared.is_some(), ..raw.experts(ffn)? };
         Ok(self.with_experts(experts, |layer| !dense.contains(&layer) && (layer + 1).is_multiple_of(step)))
     }
 
@@ -74,7 +74,7 @@ impl ModelConfig {
         Ok(config.windowed(Some(raw.needed_window(128)?), |layer| sliding[layer]))
     }
 
-    fn with_experts(mut self, experts: Experts, has: impl Fn(usize) -> bool) -> Self {
+    pub(super) fn with_experts(mut self, experts: Experts, has: impl Fn(usize) -> bool) -> Self {
         for (i, layer) in self.layers.iter_mut().enumerate() {
             layer.experts = has(i);
         }
@@ -89,9 +89,23 @@ impl Raw<'_> {
         if let (Some(a), Some(b)) = (a, b) {
             ensure!(a == b, "num_local_experts is {a} and num_experts is {b}");
         }
-        let count = a.or(b).context("num_experts is missing")?;
+        self.experts_of(a.or(b).context("num_experts is missing")?, ffn)
+    }
+
+    /// Describes a mixture of `count` experts, each `ffn` wide, of which the softmax of the logits chooses some.
+    pub(super) fn experts_of(&self, count: usize, ffn: usize) -> Result<Experts> {
         let per_token = self.size("num_experts_per_tok")?;
-        Ok(Experts { count, per_token, ffn, normed: false, router_bias: false, shared: None })
+        Ok(Experts {
+            count,
+            per_token,
+            ffn,
+            normed: false,
+            router_bias: false,
+            shared: None,
+            shared_gate: false,
+            choice: ExpertChoice::SOFTMAX,
+            scale: 1.0,
+        })
     }
 
     /// Reads a list of 0-based layers; empty if the field is missing.

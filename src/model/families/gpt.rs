@@ -6,6 +6,7 @@ use super::super::config::{
 use super::super::raw::{Raw, RotaryDefaults};
 use super::super::rotary::{RopeScaling, Rotary};
 use super::HeadLayout;
+use crate::attention::Alibi;
 use crate::ops::RopeStyle;
 use anyhow::{bail, ensure, Context, Result};
 use serde_json::{json, Value};
@@ -57,10 +58,6 @@ impl ModelConfig {
     /// Falcon 7B (one key head, one norm for attention and MLP), 40B and 180B (groups of key heads, two norms), 2 11B
     /// (groups, one norm), and older ones with a serial block.
     pub(super) fn of_falcon(raw: &Raw<'_>) -> Result<Self> {
-        ensure!(
-            raw.flag("alibi")? != Some(true),
-            "alibi true is not supported by this model_type, where transformers rounds biases to bf16"
-        );
         let (width, heads) =
             (raw.optional_size("hidden_size")?.or(raw.optional_size("n_embed")?), "num_attention_heads");
         let (width, heads) = (width.context("hidden_size is missing")?, raw.size(heads)?);
@@ -94,7 +91,7 @@ impl ModelConfig {
         };
         let bias = flag("bias", false)?;
         let rotary = raw.rotary(sizes.head_dim, RotaryDefaults { theta: 10_000.0, part: 1.0, part_field: None })?;
-        Ok(Self {
+        let config = Self {
             family: Family::Falcon,
             norm: NormKind::Layer,
             norm_eps: raw.positive("layer_norm_epsilon")?.unwrap_or(1e-5),
@@ -105,7 +102,8 @@ impl ModelConfig {
             bias: Biases { qkv: bias, out: bias, mlp: bias, head: false },
             tied: flag("tie_word_embeddings", true)?,
             ..Self::llama(HeadLayout::Standard.variant(), sizes, 10_000.0, RopeStyle::Half)
-        })
+        };
+        Ok(if flag("alibi", false)? { config.with_alibi(Alibi::Rounded) } else { config })
     }
 }
 

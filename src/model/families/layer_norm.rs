@@ -1,13 +1,14 @@
 //! Families with LayerNorm: GPT-2, OPT, GPT-NeoX, Phi, StableLM, StarCoder 2, Cohere.
 
 use super::super::config::{
-    Activation, Biases, DecoderSizes, Family, Layer, ModelConfig, NormKind, Positions, QkNorm, ResidualLayout,
+    Activation, Biases, DecoderSizes, Family, Layer, ModelConfig, NormKind, NormPlace, Positions, QkNorm,
+    ResidualLayout,
 };
 use super::super::raw::{Raw, RotaryDefaults};
 use super::HeadLayout;
 use crate::attention::LogitRule;
 use crate::ops::RopeStyle;
-use anyhow::{ensure, Context, Result};
+use anyhow::{ensure, Result};
 use serde_json::json;
 
 impl ModelConfig {
@@ -36,11 +37,9 @@ impl ModelConfig {
     }
 
     pub(super) fn of_opt(raw: &Raw<'_>) -> Result<Self> {
-        raw.only("do_layer_norm_before", json!(true)).context("norms of the sum (OPT 350M)")?;
         raw.only("_remove_final_layer_norm", json!(false))?;
         raw.only("enable_bias", json!(true))?;
         raw.only("layer_norm_elementwise_affine", json!(true))?;
-        raw.only("word_embed_proj_dim", json!(raw.size("hidden_size")?))?;
         let sizes = raw.sizes([
             "hidden_size",
             "num_hidden_layers",
@@ -53,8 +52,12 @@ impl ModelConfig {
             positions: Positions::Learned { offset: 2 },
             activation: raw.activation("activation_function", Activation::Relu)?,
             tied: raw.flag("tie_word_embeddings")?.unwrap_or(true),
+            embed_width: raw.optional_size("word_embed_proj_dim")?.unwrap_or(sizes.width),
             ..Self::with_layer_norm(sizes)
         };
+        if !raw.flag("do_layer_norm_before")?.unwrap_or(true) {
+            (config.norm_place, config.final_norm) = (NormPlace::Sum, false);
+        }
         config.layers.iter_mut().for_each(|layer| layer.rotary = None);
         Ok(config)
     }

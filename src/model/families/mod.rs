@@ -18,10 +18,11 @@
 //! | `gpt_oss` | a mixture of experts with biases, a clamped SwiGLU, sink logits, alternating windows |
 //! | `gpt_neo` | like `gpt2`, with windows in every other layer and logits that are not scaled |
 //! | `gptj` | LayerNorm, one norm for attention and MLP, interleaved partial rotation |
-//! | `falcon` | LayerNorm, parallel residual, fused projections by groups of heads |
+//! | `falcon` | LayerNorm, parallel residual, fused projections by groups of heads; ALiBi in bfloat16 in Falcon RW |
 //! | `bloom`, `mpt` | LayerNorm, biases of the logits by distance (ALiBi), fused projections; a norm of the embeddings in `bloom` |
 //! | `glm4` | norms before and after, interleaved partial rotation, a fused gate |
-//! | `gpt2`, `opt` | LayerNorm, learned positions, a plain MLP, biases |
+//! | `gpt2`, `opt` | LayerNorm, learned positions, a plain MLP, biases; in OPT 350M norms of the residual stream, and embeddings of another width |
+//! | `deepseek_v2`, `deepseek_v3` | latent attention; experts chosen by groups, with shared ones; in V3 by sigmoids with a bias |
 //! | `gpt_neox` | LayerNorm, parallel residual, partial rotation, fused projections |
 //! | `phi`, `stablelm` | LayerNorm, one norm for attention and MLP, partial rotation, QK-norm |
 //! | `starcoder2` | LayerNorm, a plain MLP, biases, a window |
@@ -41,6 +42,7 @@
 
 mod alibi;
 mod axolotl;
+mod deepseek;
 mod diff_mlx;
 mod experts;
 mod fields;
@@ -69,7 +71,7 @@ use serde_json::{json, Value};
 const MODEL_TYPES: &str =
     "llama, mistral, mistral3, mixtral, qwen2, qwen2_moe, qwen3, qwen3_moe, gpt2, gpt_neo, gptj, gpt_neox, gpt_oss, \
     opt, falcon, bloom, mpt, gemma, gemma2, gemma3, gemma3_text, phi, phi3, olmo2, olmo3, olmoe, smollm3, stablelm, starcoder2, granite, cohere, cohere2, glm4, \
-    diffllama, llama-differential, Motif, difftool, difftool_diff_v1, difftool_diff_v2 and difftool_diff_scalar";
+    deepseek_v2, deepseek_v3, diffllama, llama-differential, Motif, difftool, difftool_diff_v1, difftool_diff_v2 and difftool_diff_scalar";
 
 impl ModelConfig {
     /// Resolves a parsed `config.json`. `layout` overrides its differential heads.
@@ -131,6 +133,8 @@ impl ModelConfig {
             "cohere2" => llama()?.with_cohere2(raw),
             "glm4" => llama()?.with_glm4(raw),
             "gpt_oss" => llama()?.with_gpt_oss(raw),
+            "deepseek_v2" => llama()?.with_deepseek_v2(raw),
+            "deepseek_v3" => llama()?.with_deepseek_v3(raw),
             "gpt2" => Self::of_gpt2(raw),
             "gpt_neo" => Self::of_gpt_neo(raw),
             "gptj" => Self::of_gptj(raw),
@@ -140,9 +144,6 @@ impl ModelConfig {
             "mpt" => Self::of_mpt(raw),
             "opt" => Self::of_opt(raw),
             DIFF_MLX => Self::of_diff_mlx(raw, layout),
-            "deepseek_v2" | "deepseek_v3" => bail!(
-                "model_type \"{model_type}\" is not supported: latent attention has values that are narrower than its keys"
-            ),
             other => bail!("model_type \"{other}\" is not supported; {MODEL_TYPES} are"),
         }
     }
@@ -182,8 +183,8 @@ impl ModelConfig {
         if layout.style.is_none() {
             config.layers.iter_mut().for_each(|layer| layer.rotary = None);
         }
-        // These have one embedding for layers with a window and one for the others.
-        if !matches!(model_type, "gemma3_text" | "olmo3") {
+        // These have one embedding for layers with a window and one for the others, or rotate a part of the head.
+        if !matches!(model_type, "gemma3_text" | "olmo3" | "deepseek_v2" | "deepseek_v3") {
             let part_field = defaults.rotated.map(|_| "partial_rotary_factor");
             let part = defaults.rotated.unwrap_or(1.0);
             let rotary = raw.rotary(head_dim, RotaryDefaults { theta: defaults.theta, part, part_field })?;

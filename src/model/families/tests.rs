@@ -185,6 +185,49 @@ fn unsupported_values_of_families_are_errors_that_name_the_field() {
     assert_family_refuses("gpt_oss", json!({"quantization_config": {"quant_method": "mxfp4"}}), "MXFP4");
 }
 
+#[track_caller]
+fn assert_deepseek_refuses(version: usize, fields: Value, named: &str) {
+    let with = |json: &mut Value| {
+        let usual = json!({
+            "model_type": format!("deepseek_v{version}"), "q_lora_rank": 12, "kv_lora_rank": 8, "qk_nope_head_dim": 6,
+            "qk_rope_head_dim": 4, "v_head_dim": 8, "head_dim": 4, "n_routed_experts": 8, "num_experts_per_tok": 2,
+            "n_shared_experts": 1, "moe_intermediate_size": 16, "n_group": 4, "topk_group": 2,
+        });
+        let of = |fields: Value| fields.as_object().unwrap().clone();
+        json.as_object_mut().unwrap().extend(of(usual).into_iter().chain(of(fields)));
+    };
+    assert_refused(with, named);
+}
+
+#[test]
+fn what_deepseek_could_be_and_is_not_is_named() {
+    for (version, fields, named) in [
+        (2, json!({"scoring_func": "sigmoid"}), "scoring_func"),
+        (3, json!({"scoring_func": "softmax"}), "scoring_func"),
+        (2, json!({"topk_method": "noaux_tc"}), "topk_method"),
+        (3, json!({"topk_method": "greedy"}), "topk_method"),
+        (2, json!({"norm_topk_prob": true}), "norm_topk_prob"),
+        (2, json!({"mlp_bias": true}), "mlp_bias"),
+        (3, json!({"moe_layer_freq": 2}), "moe_layer_freq"),
+        (3, json!({"num_key_value_heads": 1}), "num_key_value_heads"),
+        (3, json!({"v_head_dim": 11}), "v_head_dim is 11"),
+        (3, json!({"head_dim": 6}), "head_dim"),
+        (3, json!({"n_group": 3, "topk_group": 1}), "n_group 3"),
+        (3, json!({"topk_group": 5}), "topk_group is 5"),
+        (3, json!({"n_group": 8}), "n_group is 8"),
+        (
+            2,
+            json!({"topk_method": "group_limited_greedy", "topk_group": 1, "num_experts_per_tok": 3}),
+            "have 2 experts",
+        ),
+        (3, json!({"kv_lora_rank": null}), "kv_lora_rank is missing"),
+        (2, json!({"rope_scaling": {"rope_type": "linear", "factor": 2.0, "mscale_all_dim": 1.0}}), "mscale_all_dim"),
+        (3, json!({"quantization_config": {"quant_method": "fp8"}}), "FP8"),
+    ] {
+        assert_deepseek_refuses(version, fields, named);
+    }
+}
+
 #[test]
 fn the_text_part_of_a_wrapped_model_is_described_by_its_text_config() {
     let text = json!({

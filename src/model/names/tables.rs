@@ -158,6 +158,8 @@ const OPT: FamilyNames = FamilyNames {
     outside: &[
         ("model.embed_tokens", "model.decoder.embed_tokens"),
         ("model.embed_positions", "model.decoder.embed_positions"),
+        ("model.project_in", "model.decoder.project_in"),
+        ("model.project_out", "model.decoder.project_out"),
         ("model.norm", "model.decoder.final_layer_norm"),
     ],
     within: &[
@@ -166,6 +168,21 @@ const OPT: FamilyNames = FamilyNames {
         ("mlp.down_proj", "fc2"),
         ("input_layernorm", "self_attn_layer_norm"),
         ("post_attention_layernorm", "final_layer_norm"),
+    ],
+    ..LLAMA
+};
+
+/// Names of OPT 350M, whose norms are of the sum.
+const OPT_SUM: FamilyNames = FamilyNames {
+    norms: &[("post_attention_layernorm", "self_attn_layer_norm"), ("post_feedforward_layernorm", "final_layer_norm")],
+    ..OPT
+};
+
+const DEEPSEEK: FamilyNames = FamilyNames {
+    within: &[
+        ("mlp.shared_expert.gate_proj", "mlp.shared_experts.gate_proj"),
+        ("mlp.shared_expert.up_proj", "mlp.shared_experts.up_proj"),
+        ("mlp.shared_expert.down_proj", "mlp.shared_experts.down_proj"),
     ],
     ..LLAMA
 };
@@ -300,7 +317,9 @@ impl Family {
             Self::Phi3 => &PHI3,
             Self::Gpt2 => &GPT2,
             Self::GptNeox => &GPT_NEOX,
+            Self::Opt if place == NormPlace::Sum => &OPT_SUM,
             Self::Opt => &OPT,
+            Self::DeepSeek => &DEEPSEEK,
             Self::Phi => &PHI,
             Self::StableLm => &STABLELM,
             Self::Starcoder2 => &STARCODER2,
