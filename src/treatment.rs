@@ -12,10 +12,14 @@
 //!            silence(KEYS [, layers=…] [, heads=…] [, rows=ROWS])     weights 0 after the softmax, not renormalised
 //!            ablate(HEADS [, layers=…] [, heads=…] [, rows=ROWS] [, zero])   outputs of these heads replaced by means
 //!            keep(HEADS [, …])                                               outputs of all other heads replaced
+//!            patch(HEADS [, layers=…] [, heads=…] [, rows=ROWS], from=PROMPT)     outputs of these heads taken from a pass
+//!                over the other of two prompts that differ in the answer alone
 //! keys       regions joined by "+": bos template filler distractor needle answer question; noise for
 //!            template+filler+distractor; random:20 for 20 keys of the context drawn by the prompt's seed, random:noise
 //!            for as many as noise has
-//! heads      all | LAYER.HEAD+LAYER.HEAD+… | best:N:RANKING | random:N:RANKING:DRAW (as many
+//! prompt     corrupted: the outputs of these heads on a prompt with another answer, put into the pass over the prompt
+//!            itself, the clean one (noising); clean: the other way round (denoising)
+//! heads      all | none (of patch) | LAYER.HEAD+LAYER.HEAD+… | best:N:RANKING | random:N:RANKING:DRAW (as many
 //!            others, as many per layer as the best N as far as layers have others; no draw comes twice)
 //! rows       answer (those that predict an answer; the default) | question (all from the question on) | all
 //! ```
@@ -28,7 +32,7 @@
 mod parse;
 mod resolve;
 
-pub use resolve::{random_draws, Reference, Resolver};
+pub use resolve::{random_draws, PairedOutputs, PromptFindings, Reference, Resolver};
 
 use crate::attention::{LayersAndHeads, Removal};
 use crate::metric::{Metric, ANSWER_REGION, LOGIT_OUT, RETRIEVAL_SCORE, SHARE_ABS, SHARE_OUT};
@@ -41,6 +45,9 @@ use strum::{IntoStaticStr, VariantArray};
 
 /// The name of the untreated pass.
 pub const UNTREATED: &str = "none";
+
+/// The selection of no heads in `patch`.
+const NO_HEADS: &str = "none";
 
 /// One treatment of the attention.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,9 +91,31 @@ pub enum Treatment {
         of: LayersAndHeads,
         /// Affected rows.
         rows: RowSelection,
-        /// Whether outputs become zero rather than their mean over reference prompts.
-        zero: bool,
+        /// What outputs become.
+        with: Replacement,
     },
+}
+
+/// What the output of a head becomes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replacement {
+    /// Its mean over reference prompts.
+    Mean,
+    /// Zero.
+    Zero,
+    /// The head's output in the same row of an untreated pass over this prompt. The treated pass reads the other one
+    /// (activation patching).
+    Patch(PairedPrompt),
+}
+
+/// One of two prompts that differ in the answer alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "lowercase")]
+pub enum PairedPrompt {
+    /// The prompt itself.
+    Clean,
+    /// The prompt [with another answer](Prompt::corrupted).
+    Corrupted,
 }
 
 /// Selection of keys in a row.
@@ -155,6 +184,13 @@ pub enum Ranking {
     Retrieval,
     /// By what the answer's log-probability loses without the head, whose output is replaced by its mean.
     Causal,
+}
+
+impl PairedPrompt {
+    /// Name in conditions.
+    pub fn name(self) -> &'static str {
+        self.into()
+    }
 }
 
 impl RowSelection {
@@ -295,9 +331,36 @@ impl Condition {
         })
     }
 
+    /// The prompts from which outputs of heads are taken, with the rows.
+    pub fn patched_rows(&self) -> impl Iterator<Item = (PairedPrompt, RowSelection)> + '_ {
+        self.treatments.iter().filter_map(|treatment| match treatment {
+            Treatment::Replace { with: Replacement::Patch(from), rows, .. } => Some((*from, *rows)),
+            _ => None,
+        })
+    }
+
+    /// The prompt that the pass reads: the corrupted one if outputs are taken from the clean one.
+    pub fn prompt(&self) -> PairedPrompt {
+        match self.patched_rows().next() {
+            Some((PairedPrompt::Clean, _)) => PairedPrompt::Corrupted,
+            _ => PairedPrompt::Clean,
+        }
+    }
+
+    /// Returns whether it is an untreated pass over the corrupted prompt: `patch(none, from=clean)`.
+    pub fn only_corrupts(&self) -> bool {
+        let of_no_head = |treatment: &Treatment| match treatment {
+            Treatment::Replace { with: Replacement::Patch(_), heads: HeadSelection::Named(heads), .. } => {
+                heads.is_empty()
+            }
+            _ => false,
+        };
+        self.prompt() == PairedPrompt::Corrupted && self.treatments.iter().all(of_no_head)
+    }
+
     /// Returns whether it needs mean outputs or rankings of heads from reference prompts.
     pub fn needs_reference(&self) -> bool {
-        let means = |treatment: &Treatment| matches!(treatment, Treatment::Replace { zero: false, .. });
+        let means = |treatment: &Treatment| matches!(treatment, Treatment::Replace { with: Replacement::Mean, .. });
         self.treatments.iter().any(means) || self.rankings().next().is_some()
     }
 }
@@ -336,6 +399,7 @@ impl fmt::Display for HeadSelection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::All => f.write_str("all"),
+            Self::Named(heads) if heads.is_empty() => f.write_str(NO_HEADS),
             Self::Named(heads) => {
                 let names: Vec<String> = heads.iter().map(|(layer, head)| format!("{layer}.{head}")).collect();
                 f.write_str(&names.join("+"))
@@ -394,10 +458,18 @@ impl fmt::Display for Treatment {
                 let kind = if *how == Removal::Mask { "mask" } else { "silence" };
                 write!(f, "{kind}({keys}{})", scope_name(of, *rows))
             }
-            Self::Replace { others, heads, of, rows, zero } => {
-                let kind = if *others { "keep" } else { "ablate" };
-                let zero = if *zero { ", zero" } else { "" };
-                write!(f, "{kind}({heads}{}{zero})", scope_name(of, *rows))
+            Self::Replace { others, heads, of, rows, with } => {
+                let kind = match (others, with) {
+                    (_, Replacement::Patch(_)) => "patch",
+                    (true, _) => "keep",
+                    (false, _) => "ablate",
+                };
+                let with = match with {
+                    Replacement::Mean => String::new(),
+                    Replacement::Zero => ", zero".to_owned(),
+                    Replacement::Patch(from) => format!(", from={}", from.name()),
+                };
+                write!(f, "{kind}({heads}{}{with})", scope_name(of, *rows))
             }
         }
     }

@@ -44,8 +44,21 @@ pub struct OutputReplacement {
     pub head: usize,
     /// Positions of queries.
     pub rows: Vec<Range<usize>>,
-    /// Replacement, after the head's norm and before the output projection: (value width), or empty for zeros.
+    /// Replacement, after the head's norm and before the output projection: (value width) for all rows, (rows, value
+    /// width) with one for each, or empty for zeros.
     pub output: Vec<f32>,
+}
+
+impl OutputReplacement {
+    /// Replaces the output (value width) in the row of that number among the rows.
+    fn write(&self, row: usize, output: &mut [f32]) {
+        let width = output.len();
+        match self.output.len() {
+            0 => output.fill(0.0),
+            len if len == width => output.copy_from_slice(&self.output),
+            _ => output.copy_from_slice(&self.output[row * width..][..width]),
+        }
+    }
 }
 
 /// Complete treatment of the attention in one pass.
@@ -136,14 +149,13 @@ impl ResolvedTreatment {
     fn replace_rows(&self, layer: usize, start: usize, (heads, width): (usize, usize), rows: &mut [f32]) {
         let t = rows.len() / (heads * width);
         for replaced in self.replaced.iter().filter(|replaced| replaced.layer == layer) {
-            let other = |position: usize| replaced.rows.iter().any(|rows| rows.contains(&position));
-            for row in (0..t).filter(|row| other(start + row)) {
-                let output = &mut rows[(row * heads + replaced.head) * width..][..width];
-                if replaced.output.is_empty() {
-                    output.fill(0.0);
-                } else {
-                    output.copy_from_slice(&replaced.output);
+            let mut before: usize = 0; // rows in the ranges before
+            for positions in &replaced.rows {
+                for position in positions.start.max(start)..positions.end.min(start + t) {
+                    let output = &mut rows[((position - start) * heads + replaced.head) * width..][..width];
+                    replaced.write(before + position - positions.start, output);
                 }
+                before = before.saturating_add(positions.len());
             }
         }
     }

@@ -272,6 +272,12 @@ pub enum AblatePart {
     EachHead,
     /// All heads of one layer at a time
     EachLayer,
+    /// Activation patching: all heads, and those of one layer at a time, output what they do on the same prompt with
+    /// another answer, and the other way round
+    Patch,
+    /// Activation patching of each head by itself: on the prompt with another answer, it outputs what it does on the prompt
+    /// itself
+    PatchEachHead,
 }
 
 /// `difftool outliers`.

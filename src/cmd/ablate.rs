@@ -10,9 +10,10 @@ use crate::cli::{AblateArgs, AblatePart};
 use crate::experiment::{Experiment, Show};
 use crate::measure::MeasureName;
 use crate::models;
-use crate::treatment::{random_draws, Condition, Ranking};
+use crate::treatment::{random_draws, Condition, PairedPrompt, Ranking};
 use anyhow::Result;
 use std::collections::BTreeSet;
+use strum::VariantArray as _;
 
 /// A prompt of 1k tokens has noise enough, and dozens of passes over it take seconds.
 pub(super) const DEFAULTS: Defaults = Defaults { ctx_tok: 1024, settings: &[(1, 1)], samples: 8, heldout: |_| 0 };
@@ -29,7 +30,7 @@ pub(super) fn experiment(args: &AblateArgs) -> Result<Experiment> {
     let grid = flags::grid(&args.prompts, &args.run.model, &args.run.reading, None, &DEFAULTS)?;
     let experiment = flags::experiment(Show::Ablate, &args.run, grid, args.prompts.haystack.as_deref(), None)?;
     let conditions = conditions(args, &shape)?;
-    if !args.parts.contains(&AblatePart::EachHead) {
+    if ![AblatePart::EachHead, AblatePart::PatchEachHead].iter().any(|part| args.parts.contains(part)) {
         return Ok(Experiment { conditions, ..experiment });
     }
     // Of hundreds of passes only the answers count; attention is that of the untreated ones.
@@ -66,6 +67,16 @@ impl Smallest {
     }
 }
 
+impl Smallest {
+    /// Every layer and head of models that have the same.
+    fn every_head(&self, part: &str) -> Result<impl Iterator<Item = (usize, usize)>> {
+        let Some(heads) = self.heads_of_layer else {
+            bail_usage!("--parts {part}: the models differ in their layers or heads; run it for one at a time");
+        };
+        Ok((0..self.layers).flat_map(move |layer| (0..heads).map(move |head| (layer, head))))
+    }
+}
+
 /// The conditions of all parts that are asked for, and those that are named.
 fn conditions(args: &AblateArgs, shape: &Smallest) -> Result<Vec<Condition>> {
     let rows = format!(", rows={}", args.rows.name());
@@ -85,13 +96,22 @@ fn conditions(args: &AblateArgs, shape: &Smallest) -> Result<Vec<Condition>> {
                 names.extend((0..shape.layers).map(|layer| format!("mask(noise, layers={layer}{rows})")))
             }
             AblatePart::EachHead => {
-                let Some(heads) = shape.heads_of_layer else {
-                    bail_usage!(
-                        "--parts each-head: the models differ in their layers or heads; run it for one at a time"
-                    );
-                };
-                let all = (0..shape.layers).flat_map(|layer| (0..heads).map(move |head| (layer, head)));
+                let all = shape.every_head("each-head")?;
                 names.extend(all.map(|(layer, head)| format!("ablate({layer}.{head}{zero}{rows})")));
+            }
+            AblatePart::Patch => {
+                names.push(format!("patch(none{rows}, from=clean)"));
+                for from in PairedPrompt::VARIANTS.iter().map(|prompt| prompt.name()) {
+                    names.push(format!("patch(all{rows}, from={from})"));
+                    names.extend(
+                        (0..shape.layers).map(|layer| format!("patch(all, layers={layer}{rows}, from={from})")),
+                    );
+                }
+            }
+            AblatePart::PatchEachHead => {
+                names.push(format!("patch(none{rows}, from=clean)"));
+                let all = shape.every_head("patch-each-head")?;
+                names.extend(all.map(|(layer, head)| format!("patch({layer}.{head}{rows}, from=clean)")));
             }
             AblatePart::EachLayer => {
                 names.extend((0..shape.layers).map(|layer| format!("ablate(all, layers={layer}{rows}{zero})")));

@@ -13,6 +13,7 @@ mod needs;
 mod outputs;
 mod pace;
 mod passes;
+mod patching;
 mod quantisation;
 mod reference;
 mod rounding;

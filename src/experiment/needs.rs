@@ -3,8 +3,10 @@
 use super::{Cell, Setup};
 use crate::generate;
 use crate::measure::{Measure, PassSize};
-use crate::model::Flops;
+use crate::model::{Flops, ModelConfig};
 use crate::models::Model;
+use crate::treatment::RowSelection;
+use std::collections::BTreeSet;
 
 /// Fixed memory of a run during its passes, in bytes, as measured: code and the allocator's own.
 const ANY_RUN: u64 = 14 << 20;
@@ -32,6 +34,9 @@ const SHORT_TOK: usize = 2048;
 
 /// Memory of one number of a head until the figures are drawn, in bytes, as measured, on average over all regions.
 const HEAD_NUMBER: u64 = 24;
+
+/// Rows of questions and answers, at most.
+const FEW_ROWS: usize = 256;
 
 /// Rows of passes that run together, at most, unless one has more: linear layers are then as fast as they get.
 const ROWS_AT_ONCE: usize = 512;
@@ -105,7 +110,10 @@ impl Setup {
                 Some(rows) => config.last_rows_flops(ctx_tok, rows),
                 None => config.forward_flops(ctx_tok),
             };
-            (0..self.conditions.len()).map(pass).fold(Flops::default(), |sum, flops| sum + flops)
+            // The passes over a prompt and its corrupted form in which outputs are recorded.
+            let recording = if self.patches() { 2 } else { 0 };
+            let recording = std::iter::repeat_n(config.forward_flops(ctx_tok), recording);
+            (0..self.conditions.len()).map(pass).chain(recording).fold(Flops::default(), |sum, flops| sum + flops)
         };
         self.models.iter().enumerate().map(of_model).fold(Flops::default(), |sum, flops| sum + flops)
     }
@@ -137,10 +145,25 @@ impl Setup {
             self.experiment.max_new().map_or(0, |max_new| generate::memory_bytes(config, most(max_new)))
         };
         let pass = |model: &Model| self.experiment.reading.pass_bytes(&model.transformer.config, ctx_tok);
-        let kept =
-            |model: &Model| if self.keeps_prefixes() { model.transformer.config.prefix_bytes(ctx_tok) } else { 0 };
-        let bytes = |model: &Model| pass(model) + remembered(model) + kept(model);
+        let prefixes = u64::from(self.keeps_prefixes()) * if self.patches() { 2 } else { 1 };
+        let kept = |model: &Model| prefixes * model.transformer.config.prefix_bytes(ctx_tok);
+        let bytes = |model: &Model| {
+            pass(model) + remembered(model) + kept(model) + self.recorded_bytes(&model.transformer.config, ctx_tok)
+        };
         self.models.iter().map(bytes).max().unwrap_or(0)
+    }
+
+    fn patches(&self) -> bool {
+        self.conditions.iter().any(|condition| condition.patched_rows().next().is_some())
+    }
+
+    /// Estimates the memory of the outputs of heads that patches take, in bytes: as sums of 8 bytes, and as numbers of 4
+    /// in the record and in the treatments.
+    fn recorded_bytes(&self, config: &ModelConfig, ctx_tok: usize) -> u64 {
+        let wanted: BTreeSet<_> = self.conditions.iter().flat_map(|condition| condition.patched_rows()).collect();
+        let rows = |rows: RowSelection| if rows == RowSelection::All { ctx_tok } else { ctx_tok.min(FEW_ROWS) };
+        let rows: usize = wanted.into_iter().map(|(_, of)| rows(of)).sum();
+        16 * (rows * config.layers.len() * config.attention_width()) as u64
     }
 
     /// Estimates the memory of the measures during a pass over `ctx_tok` tokens of which they measure `rows` rows, in

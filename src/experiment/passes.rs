@@ -1,6 +1,7 @@
 //! The passes of one cell: every model reads the prompt under every condition, observed by the measures.
 
 use super::needs::passes_at_once;
+use super::patching::Corrupted;
 use super::{Cell, CellSpec, Setup};
 use crate::attention::{LayersAndHeads, Prefix, ProbeResult, ResidualProbe, ResolvedTreatment, RowProbe, Stream};
 use crate::generate::{generate, Generation, StopConditions};
@@ -12,7 +13,7 @@ use crate::pass::{continued_passes, first_observed_row, first_row, pass, PassRes
 use crate::probe::{ReceivedSink, SinkProbe};
 use crate::prompt::{CitySet, Prompt};
 use crate::record::{Identity, Measurement, Record};
-use crate::treatment::Condition;
+use crate::treatment::{Condition, PairedPrompt, PromptFindings};
 use anyhow::Result;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -52,26 +53,35 @@ impl Setup {
         let sinks = if exempting { sinks(&model.transformer, prompt)? } else { BTreeMap::new() };
         let (resolver, reference) = (self.resolver(model), &self.references()?[model_index]);
         let seed = cell.seed(self.grid.seed());
+        let (corrupted, outputs) = self.paired(model, prompt, seed)?.unzip();
+        let found = PromptFindings { sinks, outputs: outputs.unwrap_or_default() };
         let treated = |condition: usize, generating: bool| {
             let condition = &self.conditions[condition];
-            let treated = || resolver.resolve(condition, reference, &sinks, (prompt, seed, generating));
+            let treated = || resolver.resolve(condition, reference, &found, (prompt, seed, generating));
             (!condition.is_untreated()).then(treated)
         };
         let treatments: Vec<Option<ResolvedTreatment>> =
             (0..self.conditions.len()).map(|index| treated(index, false)).collect();
         let mut passes = PromptPasses::new(self, model_index, (cell, prompt), &self.experiment.select, measures);
         let observed = passes.first_observed_row(true);
-        let start = |treated: &Option<ResolvedTreatment>| first_row(observed, prompt.ids.len(), treated.as_ref());
-        // The first pass is whole: the others share its rows.
-        let starts: Vec<usize> = std::iter::once(0).chain(treatments[1..].iter().map(start)).collect();
+        let start = |(index, treated): (usize, &Option<ResolvedTreatment>)| {
+            // The first pass is whole: the others share its rows.
+            let start = if index == 0 { 0 } else { first_row(observed, prompt.ids.len(), treated.as_ref()) };
+            (start, self.conditions[index].prompt())
+        };
+        let starts: Vec<PassStart> = treatments.iter().enumerate().map(start).collect();
         let generates = measures.iter().any(|measure| measure.wants_generation());
-        let shares = self.shares_prefixes() && (generates || starts.iter().any(|&start| start > 0));
+        let shares = self.shares_prefixes() && (generates || starts.iter().any(|&(start, _)| start > 0));
         let mut prefix = None;
         for batch in batches(&starts, shares, |rows| passes.most_at_once(rows)) {
-            let (of_batch, start) = (&treatments[batch.clone()], starts[batch.start]);
-            let observed = match &prefix {
-                Some(prefix) if start > 0 => passes.observe_continued(of_batch, (prefix, start))?,
-                _ => vec![passes.observe(of_batch[0].as_ref(), shares && batch.start == 0)?],
+            let (of_batch, (start, read)) = (&treatments[batch.clone()], starts[batch.start]);
+            let (prompt, known) = match &corrupted {
+                Some(Corrupted { prompt, prefix }) if read == PairedPrompt::Corrupted => (prompt, prefix.as_ref()),
+                _ => (prompt, prefix.as_ref()),
+            };
+            let observed = match known {
+                Some(known) if start > 0 => passes.observe_continued(prompt, of_batch, (known, start))?,
+                _ => vec![passes.observe(prompt, of_batch[0].as_ref(), shares && batch.start == 0)?],
             };
             for (index, mut observed) in batch.zip(observed) {
                 prefix = observed.passed.prefix.take().or(prefix);
@@ -81,7 +91,7 @@ impl Setup {
                 };
                 let treated = treatments[index].as_ref();
                 let rounding = self.rounding(model, (cell, prompt), treated, &observed.passed.queries)?;
-                passes.conclude(index, observed, generation.as_ref(), result)?;
+                passes.conclude((index, prompt), observed, generation.as_ref(), result)?;
                 result.add(&self.identity(cell, model, &self.conditions[index]), prompt, rounding);
             }
         }
@@ -123,10 +133,10 @@ impl Setup {
         let mut passes = PromptPasses::new(self, model, (cell, prompt), only, measures);
         let start = first_row(passes.first_observed_row(false), prompt.ids.len(), None);
         let observed = match prefix.filter(|_| start > 0) {
-            Some(prefix) => passes.observe_continued(&[None], (&prefix, start))?,
-            None => vec![passes.observe(None, false)?],
+            Some(prefix) => passes.observe_continued(prompt, &[None], (&prefix, start))?,
+            None => vec![passes.observe(prompt, None, false)?],
         };
-        observed.into_iter().try_for_each(|observed| passes.conclude(0, observed, None, &mut found))?;
+        observed.into_iter().try_for_each(|observed| passes.conclude((0, prompt), observed, None, &mut found))?;
         Ok(found.records)
     }
 
@@ -198,13 +208,17 @@ impl Setup {
     }
 }
 
-/// Conditions, by index, whose passes run together, in order: the first alone, then those that start at the same row
-/// `starts[i]` > 0, at most `most(start)` of them.
-fn batches(starts: &[usize], shares: bool, most: impl Fn(usize) -> usize) -> Vec<Range<usize>> {
+/// The first row that a pass computes, and the prompt that it reads.
+type PassStart = (usize, PairedPrompt);
+
+/// Conditions, by index, whose passes run together, in order: the first alone, then those that start at the same row > 0 of
+/// the same prompt, at most `most(row)` of them.
+fn batches(starts: &[PassStart], shares: bool, most: impl Fn(usize) -> usize) -> Vec<Range<usize>> {
     let mut batches: Vec<Range<usize>> = Vec::new();
-    for (i, &start) in starts.iter().enumerate() {
-        match batches.last_mut().filter(|last| shares && last.start > 0 && start > 0 && starts[last.start] == start) {
-            Some(last) if last.len() < most(start) => last.end = i + 1,
+    for (i, start) in starts.iter().enumerate() {
+        match batches.last_mut().filter(|last| shares && last.start > 0 && start.0 > 0 && starts[last.start] == *start)
+        {
+            Some(last) if last.len() < most(start.0) => last.end = i + 1,
             _ => batches.push(i..i + 1),
         }
     }
@@ -299,20 +313,22 @@ impl<'a> PromptPasses<'a> {
         passes_at_once(tokens, tokens - start, bytes)
     }
 
-    /// Runs a whole pass with the probes of all measures. With `keeping`, its keys and values are kept.
-    fn observe(&self, treated: Option<&ResolvedTreatment>, keeping: bool) -> Result<PassObservations> {
+    /// Runs a whole pass over the prompt, or over its corrupted form, with the probes of all measures. With `keeping`, its
+    /// keys and values are kept.
+    fn observe(&self, prompt: &Prompt, treated: Option<&ResolvedTreatment>, keeping: bool) -> Result<PassObservations> {
         let observed = self.observes(treated.is_some());
         let (probes, mut residual) = (self.row_probes(observed), self.residual_sinks(observed));
         let all = probes.all();
         let stream = self.stream(&all, treated, &mut residual, observed);
         let stream = if keeping { stream.keeping() } else { stream };
-        let passed = pass(self.transformer(), self.prompt, stream, self.wants_predictions(observed))?;
+        let passed = pass(self.transformer(), prompt, stream, self.wants_predictions(observed))?;
         Ok(probes.by_measure(passed, residual))
     }
 
     /// Runs passes that start at the same row, with the probes of all measures.
     fn observe_continued(
         &self,
+        prompt: &Prompt,
         treated: &[Option<ResolvedTreatment>],
         shared: (&Prefix, usize),
     ) -> Result<Vec<PassObservations>> {
@@ -324,7 +340,7 @@ impl<'a> PromptPasses<'a> {
         let streams = treated.iter().zip(&mut residual);
         let streams =
             streams.map(|(treated, residual)| self.stream(&all, treated.as_ref(), residual, observed)).collect();
-        let passed = continued_passes(self.transformer(), self.prompt, streams, shared)?;
+        let passed = continued_passes(self.transformer(), prompt, streams, shared)?;
         Ok(passed.into_iter().zip(residual).map(|(passed, residual)| probes.by_measure(passed, residual)).collect())
     }
 
@@ -332,13 +348,13 @@ impl<'a> PromptPasses<'a> {
     /// the others.
     fn conclude(
         &mut self,
-        condition: usize,
+        (condition, prompt): (usize, &Prompt),
         observed: PassObservations,
         generation: Option<&Generation>,
         result: &mut CellResult,
     ) -> Result<()> {
         let key = PassKey { model: self.model, condition };
-        let (setup, model, prompt) = (self.setup, &self.setup.models[self.model], self.prompt);
+        let (setup, model) = (self.setup, &self.setup.models[self.model]);
         let PassObservations { passed, probe_results, residual } = observed;
         let identity = setup.identity(self.cell, model, &setup.conditions[condition]);
         for (i, (probe_results, residual)) in probe_results.into_iter().zip(residual).enumerate() {
@@ -459,8 +475,11 @@ mod tests {
 
     #[test]
     fn passes_that_start_at_the_same_row_run_together_after_the_first() {
-        let starts = [90, 90, 90, 90, 0, 0, 80, 90];
+        let starts = [90, 90, 90, 90, 0, 0, 80, 90].map(|start| (start, PairedPrompt::Clean));
         assert_eq!(batches(&starts, true, |_| 2), [0..1, 1..3, 3..4, 4..5, 5..6, 6..7, 7..8]);
+        let mut others = starts;
+        others[2].1 = PairedPrompt::Corrupted;
+        assert_eq!(batches(&others[..4], true, |_| 9), [0..1, 1..2, 2..3, 3..4]);
         assert_eq!(batches(&starts[..4], true, |start| start), [0..1, 1..4]);
         assert_eq!(batches(&starts[..3], false, |_| 9), [0..1, 1..2, 2..3]);
     }

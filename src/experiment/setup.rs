@@ -123,6 +123,18 @@ impl Setup {
     /// Checks that a model has the layers and heads that the conditions name.
     pub(super) fn check_conditions(&self, model: &Model) -> Result<()> {
         let is_text = matches!(self.grid, Grid::Text(_));
+        if let Some(patch) = self.conditions.iter().find(|condition| condition.patched_rows().next().is_some()) {
+            match &self.grid {
+                Grid::Needle(grid) if grid.absent_samples == 0 => {}
+                Grid::Needle(_) => {
+                    bail_usage!("the condition {patch}: a question without an answer has none to change")
+                }
+                _ => bail_usage!("the condition {patch}: only the answers of needle prompts can be changed"),
+            }
+            if self.experiment.max_new().is_some() {
+                bail_usage!("the condition {patch}: generated tokens have no counterpart in the other prompt");
+            }
+        }
         self.conditions.iter().try_for_each(|condition| self.resolver(model).check(condition, is_text))
     }
 

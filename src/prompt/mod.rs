@@ -15,6 +15,7 @@ mod around;
 mod bos;
 mod chat;
 mod cities;
+mod corrupted;
 pub mod document;
 pub mod haystack;
 pub mod ids;

@@ -1,6 +1,9 @@
 //! Parser of the names of conditions. Errors list the valid choices.
 
-use super::{Condition, HeadSelection, KeySelection, Ranking, RowSelection, Treatment, UNTREATED};
+use super::{
+    Condition, HeadSelection, KeySelection, PairedPrompt, Ranking, Replacement, RowSelection, Treatment, NO_HEADS,
+    UNTREATED,
+};
 use crate::attention::{LayersAndHeads, Removal};
 use crate::prompt::Region;
 use crate::quant::{Format, QkQuantiser, QkScope, Quantiser, Scope, BITS};
@@ -8,7 +11,7 @@ use std::str::FromStr;
 use strum::VariantArray as _;
 
 /// Names of the treatments.
-const KINDS: &str = "quantise, quantise-qk, mask, silence, ablate, keep";
+const KINDS: &str = "quantise, quantise-qk, mask, silence, ablate, keep, patch";
 
 impl FromStr for Condition {
     type Err = String;
@@ -26,7 +29,12 @@ impl FromStr for Condition {
         if treatments.iter().filter(of_qk).count() > 1 {
             return Err(format!("`{name}` quantises queries and keys twice"));
         }
-        Ok(Self { treatments })
+        let condition = Self { treatments };
+        let from = |prompt| condition.patched_rows().any(|(from, _)| from == prompt);
+        if PairedPrompt::VARIANTS.iter().all(|&prompt| from(prompt)) {
+            return Err(format!("`{name}` takes outputs from both prompts, but a pass reads one of them"));
+        }
+        Ok(condition)
     }
 }
 
@@ -44,6 +52,7 @@ impl FromStr for Treatment {
             "silence" => remove(Removal::Silence, &mut arguments),
             "ablate" => replace(false, &mut arguments),
             "keep" => replace(true, &mut arguments),
+            "patch" => patch(&mut arguments),
             other => return Err(format!("`{other}` is not a treatment, expected one of {KINDS}")),
         };
         let kind = kind.trim();
@@ -175,9 +184,22 @@ fn remove(how: Removal, arguments: &mut Arguments<'_>) -> Result<Treatment, Stri
 
 fn replace(others: bool, arguments: &mut Arguments<'_>) -> Result<Treatment, String> {
     let heads = arguments.word().ok_or("expected heads as layer.head, as in ablate(0.3+2.1)")?.parse()?;
-    let zero = arguments.flag("zero");
+    let with = if arguments.flag("zero") { Replacement::Zero } else { Replacement::Mean };
     let (of, rows) = arguments.scope()?;
-    Ok(Treatment::Replace { others, heads, of, rows, zero })
+    Ok(Treatment::Replace { others, heads, of, rows, with })
+}
+
+fn patch(arguments: &mut Arguments<'_>) -> Result<Treatment, String> {
+    const SHAPE: &str = "as in patch(0.3+2.1, from=clean)";
+    let heads = match arguments.word().ok_or_else(|| format!("expected heads as layer.head, {SHAPE}"))? {
+        NO_HEADS => HeadSelection::Named(Vec::new()),
+        heads => heads.parse()?,
+    };
+    let from = arguments.setting("from").ok_or_else(|| format!("expected from=clean or from=corrupted, {SHAPE}"))?;
+    let found = PairedPrompt::VARIANTS.iter().find(|prompt| prompt.name() == from);
+    let from = found.ok_or_else(|| format!("`{from}` is not a prompt, expected clean or corrupted"))?;
+    let (of, rows) = arguments.scope()?;
+    Ok(Treatment::Replace { others: false, heads, of, rows, with: Replacement::Patch(*from) })
 }
 
 fn regions(text: &str) -> Result<Vec<Region>, String> {
@@ -278,6 +300,9 @@ mod tests {
             "keep(best:4:share_abs)",
             "ablate(random:8:share_abs:2, rows=all, zero)",
             "quantise(4, row); mask(noise)",
+            "patch(none, from=clean)",
+            "patch(0.3+2.1, from=corrupted)",
+            "patch(all, layers=1, rows=question, from=clean); mask(noise)",
         ] {
             let condition: Condition = name.parse().unwrap_or_else(|error| panic!("{name}: {error}"));
             assert_eq!(condition.to_string(), name);
@@ -294,6 +319,7 @@ mod tests {
             ("silence(answer+needle,heads=3+1+3,layers=0)", "silence(needle+answer, layers=0, heads=1+3)"),
             ("ablate(2.1+0.3+2.1)", "ablate(0.3+2.1)"),
             ("mask(noise) ;quantise(8, row)", "mask(noise); quantise(8, row)"),
+            ("patch(1.0, from = clean, layers=1)", "patch(1.0, layers=1, from=clean)"),
         ] {
             assert_eq!(written.parse::<Condition>().unwrap().to_string(), name);
         }
@@ -305,7 +331,7 @@ mod tests {
         for (name, words) in [
             ("", "expected one of quantise, quantise-qk, mask"),
             ("mask(noise", "written like"),
-            ("blur(2)", "expected one of quantise, quantise-qk, mask, silence, ablate, keep"),
+            ("blur(2)", "expected one of quantise, quantise-qk, mask, silence, ablate, keep, patch"),
             ("quantise(4, row, heads=1)", "there is no setting `heads`"),
             ("quantise-qk(4)", "expected bits, fp8 or fp4, and a scope"),
             ("quantise-qk(17, block)", "2 to 16 bits"),
@@ -328,6 +354,12 @@ mod tests {
             ("mask(noise, layers=1, layers=2)", "set twice"),
             ("mask(noise, layers=first)", "`first` is not a whole number"),
             ("mask(noise, zero)", "`zero` is unexpected"),
+            ("patch(0.1)", "expected from=clean or from=corrupted"),
+            ("patch(from=clean)", "expected heads as layer.head"),
+            ("patch(0.1, from=other)", "not a prompt, expected clean or corrupted"),
+            ("patch(0.1, from=clean); patch(0.2, from=corrupted)", "from both prompts"),
+            ("patch(0.1, from=clean, zero)", "`zero` is unexpected"),
+            ("ablate(none)", "not a head"),
             ("ablate(3)", "not a head, expected layer.head, all"),
             ("ablate(1.x)", "`x` is not a whole number"),
             ("ablate(best:4)", "best:NUMBER:RANKING"),

@@ -1,6 +1,6 @@
 //! Resolution of conditions to positions, layers and heads of one model and one prompt.
 
-use super::{Condition, HeadSelection, KeySelection, Ranking, RowSelection, Treatment};
+use super::{Condition, HeadSelection, KeySelection, PairedPrompt, Ranking, Replacement, RowSelection, Treatment};
 use crate::attention::{
     KeyRemoval, LayersAndHeads, OutputReplacement, Quantise, QuantiseQk, ResolvedTreatment, RowRemoval,
 };
@@ -21,6 +21,19 @@ pub struct Reference {
     pub written: BTreeMap<RowSelection, Vec<Vec<f32>>>,
     /// Heads from best to worst with their scores, by ranking.
     pub rankings: BTreeMap<Ranking, Vec<(HeadId, f64)>>,
+}
+
+/// Outputs of all heads in some rows of untreated passes over a prompt and the one with another answer: by layer, (rows, H,
+/// value width), row-major.
+pub type PairedOutputs = BTreeMap<(PairedPrompt, RowSelection), Vec<Vec<f32>>>;
+
+/// What earlier passes over a prompt found.
+#[derive(Clone, Debug, Default)]
+pub struct PromptFindings {
+    /// The attention sinks of every head, for quantisers that exempt them.
+    pub sinks: BTreeMap<HeadId, Vec<usize>>,
+    /// Outputs of heads, for patches.
+    pub outputs: PairedOutputs,
 }
 
 /// Resolver of the conditions of one model.
@@ -136,25 +149,27 @@ impl Resolver<'_> {
         Ok(())
     }
 
-    /// Resolves a condition for a pass over a prompt. `sinks` are the attention sinks of every head, for quantisers
-    /// that exempt them, and `seed` is the prompt's. If `generating`, the prompt has no answers, and all rows from the
-    /// one that predicts the first answer on count as answer rows.
+    /// Resolves a condition for a pass over a prompt, of which `seed` is the seed. If `generating`, the prompt has no
+    /// answers, and all rows from the one that predicts the first answer on count as answer rows.
+    ///
+    /// # Panics
+    /// If `found` lacks the outputs that a patch takes.
     pub fn resolve(
         &self,
         condition: &Condition,
         reference: &Reference,
-        sinks: &BTreeMap<HeadId, Vec<usize>>,
+        found: &PromptFindings,
         (prompt, seed, generating): (&Prompt, u64, bool),
     ) -> ResolvedTreatment {
         let mut treated = ResolvedTreatment::default();
         for treatment in condition.treatments() {
             match treatment {
                 Treatment::Quantise { quantiser, exempt_sinks, layers } => {
-                    let exempt = if *exempt_sinks { sinks.clone() } else { BTreeMap::new() };
+                    let exempt = if *exempt_sinks { found.sinks.clone() } else { BTreeMap::new() };
                     treated.quantise = Some(Quantise { quantiser: *quantiser, layers: layers.clone(), exempt });
                 }
                 Treatment::QuantiseQk { quantiser, exempt_sinks, layers } => {
-                    let exempt = if *exempt_sinks { sinks.clone() } else { BTreeMap::new() };
+                    let exempt = if *exempt_sinks { found.sinks.clone() } else { BTreeMap::new() };
                     treated.quantise_qk = Some(QuantiseQk { quantiser: *quantiser, layers: layers.clone(), exempt });
                 }
                 Treatment::Remove { how, keys, of, rows } => {
@@ -165,21 +180,31 @@ impl Resolver<'_> {
                     let row_removals = region_views(prompt, *rows, generating).into_iter().map(loss).collect();
                     treated.removed.push(KeyRemoval { how: *how, of: of.clone(), row_removals });
                 }
-                Treatment::Replace { others, heads, of, rows, zero } => {
+                Treatment::Replace { others, heads, of, rows, with } => {
                     let at: Vec<Range<usize>> =
                         region_views(prompt, *rows, generating).into_iter().map(|(rows, _)| rows).collect();
                     for (layer, head) in self.replaced_heads(*others, heads, of, reference) {
-                        let written = reference.written.get(rows).filter(|_| !zero).map(|layers| &layers[layer]);
-                        let output = written.map_or_else(Vec::new, |written| {
-                            let width = written.len() / self.heads;
-                            written[head * width..][..width].to_vec()
-                        });
+                        let output = match with {
+                            Replacement::Zero => None,
+                            Replacement::Mean => reference.written.get(rows).map(|layers| (&layers[layer], 1)),
+                            Replacement::Patch(from) => {
+                                let of_rows = at.iter().map(ExactSizeIterator::len).sum();
+                                Some((&found.outputs[&(*from, *rows)][layer], of_rows))
+                            }
+                        };
+                        let output = output.map_or_else(Vec::new, |(written, rows)| self.of_head(written, rows, head));
                         treated.replaced.push(OutputReplacement { layer, head, rows: at.clone(), output });
                     }
                 }
             }
         }
         treated
+    }
+
+    /// Outputs of one head: (rows, H, value width) -> (rows, value width).
+    fn of_head(&self, written: &[f32], rows: usize, head: usize) -> Vec<f32> {
+        let width = written.len() / (rows * self.heads);
+        written.chunks_exact(width).skip(head).step_by(self.heads).flatten().copied().collect()
     }
 
     /// The heads whose output is replaced.
@@ -367,7 +392,12 @@ mod tests {
             written: [(RowSelection::Answer, vec![(0..8).map(|i| i as f32).collect(), vec![9.0; 8]])].into(),
             rankings: [(Ranking::ShareAbs, ranked)].into(),
         };
-        RESOLVER.resolve(&name.parse().unwrap(), &reference, &BTreeMap::new(), (prompt, 5, generating))
+        let rows = RowSelection::Answer.of(prompt).into_iter().map(|rows| rows.len()).sum::<usize>();
+        let layer = |first: usize| (0..rows * 4 * 2).map(|i| (first + i) as f32).collect();
+        let outputs = [PairedPrompt::Clean, PairedPrompt::Corrupted]
+            .map(|from| ((from, RowSelection::Answer), vec![layer(from as usize * 1000), layer(500)]));
+        let found = PromptFindings { outputs: outputs.into(), ..PromptFindings::default() };
+        RESOLVER.resolve(&name.parse().unwrap(), &reference, &found, (prompt, 5, generating))
     }
 
     /// The keys removed from a row.
@@ -449,6 +479,17 @@ mod tests {
     }
 
     #[test]
+    fn patched_heads_output_in_each_row_what_they_do_on_the_other_prompt() {
+        let prompt = prompt(1);
+        let replaced = resolved("patch(0.1, from=corrupted)", &prompt, false).replaced;
+        let want: Vec<f32> = (0..5).flat_map(|row| [2, 3].map(|channel| (1000 + row * 8 + channel) as f32)).collect();
+        assert_eq!((replaced.len(), &replaced[0].output), (1, &want));
+        assert_eq!(replaced[0].rows, [prompt.queries[0].rows()]);
+        assert!(resolved("patch(none, from=clean)", &prompt, false).replaced.is_empty());
+        assert_eq!(resolved("patch(all, layers=1, from=clean)", &prompt, false).replaced.len(), 4);
+    }
+
+    #[test]
     fn no_row_before_the_first_of_a_condition_is_treated() {
         let prompt = prompt(2);
         let (question, answer) = (prompt.haystack.end, prompt.queries[0].rows().start);
@@ -457,6 +498,7 @@ mod tests {
             ("silence(random:9, rows=question)", question),
             ("mask(noise, layers=1, heads=0, rows=all)", 0),
             ("ablate(0.1)", answer),
+            ("patch(0.1, from=clean)", answer),
             ("ablate(best:2:share_abs, rows=question, zero)", question),
             ("keep(0.1, rows=all)", 0),
             ("mask(noise); keep(0.1, rows=question)", question),
@@ -467,7 +509,9 @@ mod tests {
             let condition: Condition = name.parse().unwrap();
             assert_eq!(condition.first_row(&prompt), first, "{name}");
             assert_eq!(resolved(name, &prompt, false).first_row(), first, "{name}");
-            assert!(resolved(name, &prompt, true).first_row() <= first, "{name}");
+            if condition.patched_rows().next().is_none() {
+                assert!(resolved(name, &prompt, true).first_row() <= first, "{name}");
+            }
         }
         assert_eq!(Condition::default().first_row(&prompt), usize::MAX);
         assert_eq!(ResolvedTreatment::default().first_row(), usize::MAX);

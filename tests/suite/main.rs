@@ -23,6 +23,7 @@ mod manners;
 mod metrics;
 mod needle;
 mod nll;
+mod patching;
 mod prefixes;
 mod python;
 mod quantise_qk;

@@ -239,7 +239,7 @@ fn generated_text_is_the_same_with_a_prefix() {
 }
 
 /// The records of an experiment, with or without shared prefixes.
-fn records(text: &str, whole_passes: bool) -> Vec<Record> {
+pub(crate) fn records(text: &str, whole_passes: bool) -> Vec<Record> {
     let mut setup = Setup::load(Experiment::parse(text, "test").unwrap()).unwrap();
     setup.whole_passes = whole_passes;
     let (cells, mut measures) = (setup.grid.cells(), setup.measures().unwrap());

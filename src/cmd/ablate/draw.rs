@@ -6,7 +6,7 @@ use crate::plot::{
     forest, head_grid, quality, Figure, ForestPanel, ForestRow, HeadGrid, HeadScale, PointEstimate, QualityLine,
     QualityPanel,
 };
-use crate::results::view::ablate::{condition_changes, heads_out_changes, Change, HeadsOut};
+use crate::results::view::ablate::{self as view, condition_changes, heads_out_changes, Change, HeadsOut};
 use crate::results::view::each_head::costs;
 use crate::results::{setting_name, Difference, Setting};
 use crate::table::short;
@@ -49,7 +49,9 @@ fn each_head(session: &Session, found: &RunResults) -> Result<Option<Figure>> {
     }
     let label = format!("change of {} (nats)", Label::of(&ANSWER_LOG_PROB, None).text);
     let scale = HeadScale { label: &label, end: None, uniform: None };
-    head_grid(&grids, &session.heading("Cost of each head", &session.setup.caption()), &scale).map(Some)
+    let title =
+        if view::each_head(&found.frame).restores { "Answer carried by each head" } else { "Cost of each head" };
+    head_grid(&grids, &session.heading(title, &session.setup.caption()), &scale).map(Some)
 }
 
 fn estimate(found: &Difference, factor: f64) -> PointEstimate {

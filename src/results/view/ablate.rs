@@ -4,7 +4,9 @@ use super::sheet::{basis, numbers, words, Sheet, SheetCell, SheetColumn};
 use crate::attention::LayersAndHeads;
 use crate::metric::{Kind, ANSWER_LOG_PROB, EXACT};
 use crate::results::{Case, ConditionKey, Difference, Estimate, Frame, HeadPlace, Pick, Setting};
-use crate::treatment::{Condition, HeadSelection, Ranking, RowSelection, Treatment, UNTREATED};
+use crate::treatment::{
+    Condition, HeadSelection, PairedPrompt, Ranking, Replacement, RowSelection, Treatment, UNTREATED,
+};
 use std::collections::BTreeSet;
 
 /// The change under a condition, or under several of one kind, in one model and setting.
@@ -40,10 +42,13 @@ pub(crate) struct HeadsOut {
 struct Purposes {
     plain: Vec<String>,
     heads: Vec<HeadsCondition>,
-    /// Conditions without one head each, if every head of every layer has one.
+    /// Conditions that replace one head each, if every head of every layer has one, and by what.
     each: Vec<(HeadPlace, String)>,
-    /// The rows in which heads are out, and whether zeros replace them: the same for all `heads`.
-    manner: Option<(RowSelection, bool)>,
+    each_with: Option<Replacement>,
+    /// The untreated pass over the corrupted prompt.
+    corrupted: Option<String>,
+    /// The rows in which heads are out, and what replaces them: the same for all `heads`.
+    manner: Option<(RowSelection, Replacement)>,
 }
 
 /// A condition without the best heads of a ranking, and the draws of others.
@@ -63,16 +68,18 @@ impl Purposes {
     fn of_conditions(conditions: impl IntoIterator<Item = Condition>) -> Self {
         let mut purposes = Self::default();
         let conditions: Vec<Condition> = conditions.into_iter().collect();
-        let is_each = takes_out_each_head(&conditions);
+        purposes.each_with = replaces_each_head(&conditions);
+        let corrupted = conditions.iter().find(|condition| condition.only_corrupts());
+        purposes.corrupted = corrupted.and_then(Condition::column);
         for condition in conditions {
             let Some(name) = condition.column() else { continue };
-            if let Some(at) = single_head(&condition).filter(|_| is_each) {
+            if let Some((at, _)) = single_head(&condition).filter(|(_, with)| purposes.each_with == Some(*with)) {
                 purposes.each.push((at, name));
                 continue;
             }
             match condition.treatments() {
-                [Treatment::Replace { others: false, heads, of, rows, zero }] if *of == LayersAndHeads::default() => {
-                    purposes.add_heads(heads, (*rows, *zero), name);
+                [Treatment::Replace { others: false, heads, of, rows, with }] if *of == LayersAndHeads::default() => {
+                    purposes.add_heads(heads, (*rows, *with), name);
                 }
                 _ => purposes.plain.push(name),
             }
@@ -81,7 +88,7 @@ impl Purposes {
     }
 
     /// Adds the best heads, and draws that are compared with them: as many by the same ranking, in the same rows.
-    fn add_heads(&mut self, heads: &HeadSelection, manner: (RowSelection, bool), name: String) {
+    fn add_heads(&mut self, heads: &HeadSelection, manner: (RowSelection, Replacement), name: String) {
         let is_alike = self.manner.is_none_or(|first| first == manner);
         let is_kind = |n: usize, by: Ranking| move |kind: &&mut HeadsCondition| (kind.n, kind.by) == (n, by);
         match *heads {
@@ -98,37 +105,61 @@ impl Purposes {
     }
 }
 
-/// The head that a condition takes out, if it takes out one head and does nothing else.
-fn single_head(condition: &Condition) -> Option<HeadPlace> {
+/// The head whose output a condition replaces, and by what, if it replaces one head and does nothing else.
+fn single_head(condition: &Condition) -> Option<(HeadPlace, Replacement)> {
     match condition.treatments() {
-        [Treatment::Replace { others: false, heads: HeadSelection::Named(heads), of, .. }]
+        [Treatment::Replace { others: false, heads: HeadSelection::Named(heads), of, with, .. }]
             if *of == LayersAndHeads::default() =>
         {
-            <[HeadPlace; 1]>::try_from(heads.as_slice()).ok().map(|[head]| head)
+            <[HeadPlace; 1]>::try_from(heads.as_slice()).ok().map(|[head]| (head, *with))
         }
         _ => None,
     }
 }
 
-/// Whether conditions take out each head of a grid of layers and heads once.
-fn takes_out_each_head(conditions: &[Condition]) -> bool {
-    let heads: Vec<HeadPlace> = conditions.iter().filter_map(single_head).collect();
-    let unique: BTreeSet<HeadPlace> = heads.iter().copied().collect();
-    let most = |number: fn(&HeadPlace) -> usize| unique.iter().map(number).max().map_or(0, |most| most + 1);
-    heads.len() > 1 && heads.len() == unique.len() && heads.len() == most(|head| head.0) * most(|head| head.1)
+/// What conditions put in the place of each head of a grid of layers and heads once.
+fn replaces_each_head(conditions: &[Condition]) -> Option<Replacement> {
+    let singles: Vec<(HeadPlace, Replacement)> = conditions.iter().filter_map(single_head).collect();
+    let is_whole = |with: &Replacement| {
+        let heads: Vec<HeadPlace> = singles.iter().filter(|(_, of)| of == with).map(|(head, _)| *head).collect();
+        let unique: BTreeSet<HeadPlace> = heads.iter().copied().collect();
+        let most = |number: fn(&HeadPlace) -> usize| unique.iter().map(number).max().map_or(0, |most| most + 1);
+        heads.len() > 1 && heads.len() == unique.len() && heads.len() == most(|head| head.0) * most(|head| head.1)
+    };
+    singles.iter().map(|(_, with)| *with).find(is_whole)
 }
 
-/// Returns the conditions that take out each head by itself, if the run has them for all heads.
-pub(super) fn each_head(frame: &Frame) -> Vec<(HeadPlace, String)> {
-    Purposes::of(frame).each
+/// Conditions that replace the output of one head each.
+pub(crate) struct EachHead {
+    pub(super) conditions: Vec<(HeadPlace, String)>,
+    /// Whether outputs on the clean prompt are put into passes over the corrupted one.
+    pub(crate) restores: bool,
+    /// The condition from which changes count; `None` for the untreated pass over the prompt itself.
+    pub(super) baseline: Option<String>,
+}
+
+/// Returns the conditions that replace each head by itself, if the run has them for all heads.
+pub(crate) fn each_head(frame: &Frame) -> EachHead {
+    let purposes = Purposes::of(frame);
+    let restores = purposes.each_with == Some(Replacement::Patch(PairedPrompt::Clean));
+    EachHead { conditions: purposes.each, restores, baseline: purposes.corrupted.filter(|_| restores) }
+}
+
+/// The condition from which a condition's change counts: the untreated pass over the same prompt, if the run has it.
+fn baseline<'a>(condition: &str, corrupted: Option<&'a str>) -> Option<&'a str> {
+    let reads = condition.parse::<Condition>().map_or(PairedPrompt::Clean, |condition| condition.prompt());
+    corrupted.filter(|&corrupted| reads == PairedPrompt::Corrupted && condition != corrupted)
 }
 
 /// Returns the changes under conditions that are no rankings of heads, setting by setting and model by model.
 pub(crate) fn condition_changes(frame: &Frame) -> Vec<Change> {
     let purposes = Purposes::of(frame);
     let of = |(setting, model): (Setting, &String)| {
-        let names = purposes.plain.iter();
-        names.filter_map(|name| change(frame, setting, model, std::slice::from_ref(name))).collect::<Vec<_>>()
+        let of_name = |name: &String| {
+            let from = baseline(name, purposes.corrupted.as_deref());
+            change(frame, (setting, model), from, std::slice::from_ref(name))
+        };
+        purposes.plain.iter().filter_map(of_name).collect::<Vec<_>>()
     };
     places(frame).flat_map(of).collect()
 }
@@ -150,11 +181,11 @@ fn pick<'a>(setting: Setting, model: &'a str, condition: Option<&'a str>) -> Pic
     Pick::of(model, EXACT.name).setting(setting).condition(condition)
 }
 
-/// The mean change over conditions.
-fn change(frame: &Frame, setting: Setting, model: &str, names: &[String]) -> Option<Change> {
+/// The mean change over conditions, from another one.
+fn change(frame: &Frame, (setting, model): (Setting, &str), from: Option<&str>, names: &[String]) -> Option<Change> {
     let of = |metric| {
         let of = |condition| pick(setting, model, condition).metric(metric, None);
-        let draws: Vec<_> = names.iter().map(|name| (of(None), of(Some(name)))).collect();
+        let draws: Vec<_> = names.iter().map(|name| (of(from), of(Some(name)))).collect();
         frame.difference_of_draws(&draws)
     };
     Some(Change {
@@ -174,8 +205,8 @@ fn heads_out_of(frame: &Frame, setting: Setting, model: &str, kind: &HeadsCondit
     Some(HeadsOut {
         n: kind.n,
         by: kind.by.name(),
-        best: change(frame, setting, model, std::slice::from_ref(&kind.best))?,
-        random: change(frame, setting, model, &kind.random),
+        best: change(frame, (setting, model), None, std::slice::from_ref(&kind.best))?,
+        random: change(frame, (setting, model), None, &kind.random),
         best_less_random: frame.difference_of_draws(&random),
     })
 }
@@ -227,9 +258,14 @@ pub(super) fn conditions(frame: &Frame) -> Option<Sheet> {
         rows.push(untreated(&group[0]));
         rows.extend(group.iter().map(row));
     }
-    let note = "The same prompts under each condition: accuracy, and change of the answer's log-probability from the untreated passes \
-                [95 % interval].";
-    Sheet::new("conditions", "Costs of conditions", note.to_owned(), columns, rows).trimmed()
+    let mut note =
+        "The same prompts under each condition: accuracy, and change of the answer's log-probability from the \
+                untreated passes [95 % interval]."
+            .to_owned();
+    if let Some(corrupted) = Purposes::of(frame).corrupted {
+        note += &format!(" With from=clean, they are passes over the prompt with another answer: {corrupted}.");
+    }
+    Sheet::new("conditions", "Costs of conditions", note, columns, rows).trimmed()
 }
 
 /// The table of heads taken out: the best of a ranking beside random ones of the same layers.
@@ -291,9 +327,10 @@ pub(super) fn contrasts(frame: &Frame) -> Option<Sheet> {
         for model in others {
             for name in &purposes.plain {
                 let of = |metric| {
+                    let from = baseline(name, purposes.corrupted.as_deref());
                     let pair = |model| {
                         (
-                            pick(setting, model, None).metric(metric, None),
+                            pick(setting, model, from).metric(metric, None),
                             pick(setting, model, Some(name)).metric(metric, None),
                         )
                     };
@@ -340,6 +377,19 @@ mod tests {
         assert_eq!(found.each[2], ((1, 0), "ablate(1.0)".to_owned()));
         assert_eq!(purposes(&all[1..]).plain.len(), 4, "0.0 is missing");
         assert!(purposes(&["ablate(0.0)", "mask(noise)"]).each.is_empty());
+    }
+
+    #[test]
+    fn patches_of_each_head_are_a_map_beside_knock_outs_and_count_from_the_corrupted_prompt() {
+        let names = ["patch(none, from=clean)", "ablate(0.0)", "patch(0.0, from=clean)", "patch(0.1, from=clean)"];
+        let found = purposes(&names);
+        assert_eq!(found.plain, [names[0], names[1]]);
+        assert_eq!((found.each.len(), found.corrupted.as_deref()), (2, Some(names[0])));
+        assert_eq!(baseline(names[2], Some(names[0])), Some(names[0]));
+        assert_eq!(
+            [names[0], names[1], "patch(0.0, from=corrupted)"].map(|name| baseline(name, Some(names[0]))),
+            [None; 3]
+        );
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The cost of each head, and which other measurement of heads predicts it.
 
+use super::ablate::each_head;
 use super::heads::head_name;
 use super::sheet::{basis, numbers, words, Sheet, SheetCell};
 use super::strongest::listed;
@@ -29,12 +30,12 @@ const CHEAP: [(&Metric, Option<&str>); 5] = [
     (&SINK_SHARE_FIRST, None),
 ];
 
-/// What changes without one head, over prompts.
+/// What changes with another output of one head, over prompts.
 #[derive(Clone, Debug)]
 pub(crate) struct HeadCost {
     /// Layer and head.
     pub(crate) at: HeadPlace,
-    /// Change of the answer's log-probability from the untreated passes, in nats, by prompt.
+    /// Change of the answer's log-probability from the untreated passes over the same prompts, in nats, by prompt.
     changes: Vec<f64>,
     /// Change of the accuracy, as a fraction, by prompt.
     exact: Vec<f64>,
@@ -69,19 +70,19 @@ impl HeadCost {
 
 /// Returns the costs of all heads of a model, if the run took out each head by itself.
 pub(crate) fn costs(frame: &Frame, model: &str) -> Vec<HeadCost> {
-    let each = super::ablate::each_head(frame);
-    let count = each.len();
+    let each = each_head(frame);
+    let (count, baseline) = (each.conditions.len(), each.baseline.as_deref());
     let cost = |(at, condition): (HeadPlace, String)| {
         let changes = |metric| {
             let pick = Pick::of(model, metric);
-            frame.prompt_differences(pick, pick.condition(Some(&condition)))
+            frame.prompt_differences(pick.condition(baseline), pick.condition(Some(&condition)))
         };
         let of_log_prob = changes(ANSWER_LOG_PROB.name);
         let interval = simultaneous_interval(&of_log_prob, count);
         let found = HeadCost { at, changes: of_log_prob, exact: changes(EXACT.name), interval };
         (!found.changes.is_empty()).then_some(found)
     };
-    each.into_iter().filter_map(cost).collect()
+    each.conditions.iter().cloned().filter_map(cost).collect()
 }
 
 /// Returns the rows of `heads.csv`.
@@ -131,11 +132,19 @@ pub(super) fn strongest(frame: &Frame) -> Option<Sheet> {
         costs.sort_by(|a, b| b.change().abs().total_cmp(&a.change().abs()));
         rows.extend(costs.iter().take(top).map(|cost| row(model, cost)));
     }
-    let note = format!(
-        "One head at a time taken out: change of the answer's log-probability from the untreated passes [interval, 95 % \
-         for all {heads} heads together], the largest first."
-    );
-    (!rows.is_empty()).then(|| Sheet::new(ID, "Cost of each head", note, columns.concat(), rows))
+    let (title, what) = match each_head(frame).restores {
+        true => (
+            "Answer carried by each head",
+            "One head at a time, on the prompt with another answer, outputs what it does on the prompt itself: change of \
+             the log-probability of the prompt's answer",
+        ),
+        false => (
+            "Cost of each head",
+            "One head at a time taken out: change of the answer's log-probability from the untreated passes",
+        ),
+    };
+    let note = format!("{what} [interval, 95 % for all {heads} heads together], the largest first.");
+    (!rows.is_empty()).then(|| Sheet::new(ID, title, note, columns.concat(), rows))
 }
 
 fn row(model: &str, cost: &HeadCost) -> Vec<SheetCell> {
@@ -161,10 +170,12 @@ pub(super) fn predictors(frame: &Frame) -> Option<Sheet> {
         numbers("rank correlation").named("rank_correlation"),
     ];
     let mut rows = Vec::new();
+    let restores = each_head(frame).restores;
+    let sign = if restores { 1.0 } else { -1.0 };
     for model in frame.models() {
         let costs = costs(frame, model);
         let lost: Vec<Vec<f64>> =
-            costs.iter().map(|cost| cost.changes.iter().map(|change| -change).collect()).collect();
+            costs.iter().map(|cost| cost.changes.iter().map(|change| sign * change).collect()).collect();
         for (metric, region) in CHEAP {
             let cheap: Vec<Vec<f64>> =
                 costs.iter().map(|cost| frame.head(model, None, metric.name, region, cost.at)).collect();
@@ -178,11 +189,20 @@ pub(super) fn predictors(frame: &Frame) -> Option<Sheet> {
             ]);
         }
     }
-    let note =
-        "How well other measurements of heads, of the untreated passes, predict what a head costs: Spearman's rank \
-                correlation over heads with the loss of log-probability without it [95 % interval over prompts]."
-            .to_owned();
-    (!rows.is_empty()).then(|| Sheet::new("predictors", "Prediction of the cost of heads", note, columns, rows))
+    let (title, with) = match restores {
+        true => (
+            "Prediction of what heads carry",
+            "carries: Spearman's rank correlation over heads with the log-probability that it restores",
+        ),
+        false => (
+            "Prediction of the cost of heads",
+            "costs: Spearman's rank correlation over heads with the loss of log-probability without it",
+        ),
+    };
+    let note = format!(
+        "How well other measurements of heads, of the untreated passes, predict what a head {with} [95 % interval over prompts]."
+    );
+    (!rows.is_empty()).then(|| Sheet::new("predictors", title, note, columns, rows))
 }
 
 #[cfg(test)]

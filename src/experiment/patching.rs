@@ -1,0 +1,78 @@
+//! Activation patching: the prompt with another answer, and what heads write on both.
+
+use super::Setup;
+use crate::attention::{HeadOutputSums, Prefix, Stream};
+use crate::models::Model;
+use crate::prompt::Prompt;
+use crate::treatment::{PairedOutputs, PairedPrompt, RowSelection};
+use anyhow::Result;
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+/// The corrupted prompt of a pair.
+pub(super) struct Corrupted {
+    pub(super) prompt: Prompt,
+    /// Keys and values of the untreated pass, if passes share them.
+    pub(super) prefix: Option<Prefix>,
+}
+
+impl Setup {
+    /// Runs an untreated pass over the prompt and one over the corrupted prompt, and returns the latter with the outputs of
+    /// heads that conditions take. `None` if no condition patches.
+    pub(super) fn paired(
+        &self,
+        model: &Model,
+        prompt: &Prompt,
+        seed: u64,
+    ) -> Result<Option<(Corrupted, PairedOutputs)>> {
+        let wanted: BTreeSet<_> = self.conditions.iter().flat_map(|condition| condition.patched_rows()).collect();
+        if wanted.is_empty() {
+            return Ok(None);
+        }
+        let rows_of = |prompt| -> Vec<RowSelection> {
+            wanted.iter().filter(|(from, _)| *from == prompt).map(|(_, rows)| *rows).collect()
+        };
+        let mut outputs = PairedOutputs::new();
+        let mut pass = |prompt: &Prompt, kind: PairedPrompt, keeping: bool| -> Result<Option<Prefix>> {
+            let rows = rows_of(kind);
+            if rows.is_empty() && !keeping {
+                return Ok(None);
+            }
+            let (layers, prefix) = recorded(model, prompt, &rows, keeping)?;
+            outputs.extend(rows.iter().map(|&rows| (kind, rows)).zip(layers));
+            Ok(prefix)
+        };
+        let corrupted = prompt.corrupted(seed, model.tokenizer()?)?;
+        pass(prompt, PairedPrompt::Clean, false)?;
+        let prefix = pass(&corrupted, PairedPrompt::Corrupted, self.shares_prefixes())?;
+        Ok(Some((Corrupted { prompt: corrupted, prefix }, outputs)))
+    }
+}
+
+/// Outputs of all heads in the rows of each selection, by layer (rows, H, value width), and the keys and values of the pass
+/// if they are to be kept.
+fn recorded(
+    model: &Model,
+    prompt: &Prompt,
+    selections: &[RowSelection],
+    keeping: bool,
+) -> Result<(Vec<Vec<Vec<f32>>>, Option<Prefix>)> {
+    let rows: Vec<Vec<usize>> = selections.iter().map(|rows| rows.of(prompt).into_iter().flatten().collect()).collect();
+    // The sum over a set of one row is the row itself.
+    let sets: Vec<Vec<Range<usize>>> = rows.iter().flatten().map(|&row| vec![row..row + 1]).collect();
+    let stream = Stream::new(&[]);
+    let mut attend = HeadOutputSums::new(if keeping { stream.keeping() } else { stream }, sets);
+    model.transformer.hidden(std::slice::from_ref(&prompt.ids), &mut attend)?;
+    let prefix = attend.take_prefix(&prompt.ids);
+    let mut sums = attend.sums.into_iter();
+    let layers = rows.iter().map(|rows| {
+        let mut layers = vec![Vec::new(); model.transformer.config.layers.len()];
+        for of_row in sums.by_ref().take(rows.len()) {
+            for (layer, of_row) in layers.iter_mut().zip(of_row) {
+                layer.extend(of_row.into_iter().map(|x| x as f32));
+            }
+        }
+        layers
+    });
+    Ok((layers.collect(), prefix))
+}
