@@ -41,6 +41,9 @@ pub struct Inspection {
     pub value_heads: usize,
     /// Width of queries and keys.
     pub head_dim: usize,
+    /// Description of latent attention, if the model has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latent: Option<String>,
     /// Width of the residual stream.
     pub width: usize,
     /// Description of the MLP.
@@ -179,6 +182,7 @@ impl Inspection {
             key_heads: config.key_heads(),
             value_heads: config.kv_heads,
             head_dim: config.head_dim,
+            latent: config.latent_ranks(),
             width: config.width,
             mlp: config.mlp(),
             block: config.block(),

@@ -58,6 +58,9 @@ fn facts(found: &Inspection) -> Table {
     let maps = if found.maps == 1 { String::new() } else { format!(" of {} maps", found.maps) };
     let Inspection { heads, key_heads, value_heads, head_dim, .. } = found;
     row("heads", format!("{heads}{maps}, {key_heads} key heads, {value_heads} value heads, {head_dim} wide"));
+    if let Some(latent) = &found.latent {
+        row("latent", latent.clone());
+    }
     row("width", format!("{}, MLP {}", found.width, found.mlp));
     row("blocks", found.block.clone());
     row("biases", found.biases.clone());

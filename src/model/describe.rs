@@ -32,6 +32,13 @@ impl ModelConfig {
         (!parts.is_empty()).then(|| parts.join(", "))
     }
 
+    /// Description of latent attention: `queries of rank 14, keys and values of rank 12, values 10 wide`.
+    pub fn latent_ranks(&self) -> Option<String> {
+        let super::Latent { query_rank, rank, value_dim, .. } = self.latent?;
+        let queries = query_rank.map_or_else(String::new, |rank| format!("queries of rank {rank}, "));
+        Some(format!("{queries}keys and values of rank {rank}, values {value_dim} wide"))
+    }
+
     /// Description of norms and residual stream: `RMSNorm before attention and MLP`.
     pub fn block(&self) -> String {
         let norm = match self.norm {
@@ -55,7 +62,12 @@ impl ModelConfig {
             1.0 => String::new(),
             scale => format!(", what they add times {scale}"),
         };
-        format!("{norm} {place} attention and MLP{residual}{scale}, eps {:e}", self.norm_eps)
+        let end = if self.final_norm { "" } else { ", none at the end" };
+        let embeddings = match self.embed_width {
+            same if same == self.width => String::new(),
+            other => format!(", embeddings {other} wide"),
+        };
+        format!("{norm} {place} attention and MLP{residual}{scale}{end}{embeddings}, eps {:e}", self.norm_eps)
     }
 
     /// Description of the MLP: `344 wide, silu, gated`, or `2 of 8 experts, each 96 wide, silu, gated`.
