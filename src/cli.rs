@@ -144,7 +144,7 @@ pub struct CompareArgs {
     pub correction: Correction,
     /// Instead of comparing, print the numbers of these run folders beside published ones: `paper` for Figures 5 and 8 of the
     /// Differential Transformer paper, or a CSV file with its columns (figure, measured, model, metric, bits, ctx_tok,
-    /// depth_pct, value, source); --plot draws them as dashed lines
+    /// depth_pct, value, source); --plot draws those by bits, or else by depth, as dashed lines
     #[arg(
         long,
         value_name = "paper|FILE.csv",

@@ -76,9 +76,10 @@ pub struct Identity {
     pub rows: Option<Cow<'static, str>>,
     /// Name of the [`Condition`](crate::treatment::Condition); missing for untreated attention.
     pub condition: Option<Cow<'static, str>>,
-    /// Bits of quantised logits; missing if logits are not quantised.
+    /// Bits of quantised logits, or queries and keys; missing if none are quantised.
     pub bits: Option<u32>,
-    /// The part of the logits that shares one scale when quantised: `tensor`, `head` or `row`.
+    /// What shares one scale when quantised: of logits `tensor`, `head` or `row`, of queries and keys `qk-block`,
+    /// `qk-token` or `qk-head`; then how: `-fp`, `-smooth`, `-rotate`, `-exempt-sinks`, `-layers-0+2`.
     pub scope: Option<Cow<'static, str>>,
 }
 

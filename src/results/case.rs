@@ -11,9 +11,9 @@ use crate::treatment::UNTREATED;
 pub struct ConditionKey {
     /// The condition's name; `None` for the untreated passes.
     pub condition: Option<String>,
-    /// Bits of quantised logits; `None` for others.
+    /// Bits of quantised logits, or queries and keys; `None` for others.
     pub bits: Option<u32>,
-    /// The set of logits that shares one scale.
+    /// What shares one scale.
     pub scope: Option<String>,
 }
 

@@ -1,10 +1,11 @@
-//! Rounded queries and keys: what attention reads against plain loops in `f64`, for every variant.
+//! Rounded queries and keys: what attention reads against plain loops in `f64`, for every variant, and from outside.
 
 use crate::attention::{cast, compare_with, for_each_variant, D};
-use crate::common::assert_close;
+use crate::common::{assert_close, Scratch};
 use candle_core::{DType, Device, Tensor};
 use difftool::attention::{Attend, Dense, Heads, QuantiseQk, ResolvedTreatment, Stream};
 use difftool::quant::{Format, QkQuantiser, QkScope};
+use difftool::record::Record;
 use std::collections::BTreeMap;
 
 const PLAIN: QkQuantiser = QkQuantiser { format: Format::Int(4), scope: QkScope::Block, smooth: false, rotate: false };
@@ -165,4 +166,100 @@ fn other_layers_are_left_alone() {
         let moved = (second.k - &heads.k).unwrap().abs().unwrap().sum_all().unwrap().to_scalar::<f32>().unwrap();
         assert!(moved > 0.0, "{label}");
     });
+}
+
+/// One needle prompt at 256 tokens through `diff`.
+const SHORT: &str = "--ctx 256 --samples 1 --depths 50 --needles 1 --model diff -q";
+
+fn words(text: &str) -> Vec<&str> {
+    text.split_whitespace().collect()
+}
+
+#[test]
+fn quantize_measures_queries_and_keys_layer_by_layer_whatever_the_threads() {
+    let scratch = Scratch::new();
+    let flags = "quantize --of qk --bits 8,fp4 --smooth --rotate --each-layer";
+    scratch.stdout(&words(&format!("{flags} {SHORT} --threads 1 --out one")));
+    scratch.stdout(&words(&format!("{flags} {SHORT} --threads 3 --out three")));
+    let csv = |run: &str| std::fs::read_to_string(scratch.path(run).join("results.csv")).unwrap();
+    assert_eq!(csv("one"), csv("three"));
+    for figure in ["bits.png", "layers-8.png", "layers-fp4.png"] {
+        assert!(scratch.path("one").join(figure).is_file(), "{figure}");
+    }
+    let records = scratch.records("one");
+    let of = |condition: &str, metric: &str| -> Vec<f64> {
+        let is_of = |r: &&Record| {
+            let (id, m) = (&r.identity, &r.measure);
+            id.condition.as_deref() == Some(condition) && m.metric == metric && m.layer.is_none()
+        };
+        records.iter().filter(is_of).filter_map(|record| record.measure.value).collect()
+    };
+    let one = |condition: &str, metric: &str| -> f64 {
+        let found = of(condition, metric);
+        assert_eq!(found.len(), 1, "{condition}, {metric}");
+        found[0]
+    };
+    let (eight, four) = ("quantise-qk(8, block, smooth, rotate)", "quantise-qk(fp4, block, smooth, rotate)");
+    for metric in ["row_error", "row_error_a1", "row_error_a2", "total_variation", "kl", "output_error_max"] {
+        assert!(one(eight, metric) < one(four, metric), "{metric}");
+    }
+    assert!(one(eight, "output_cosine") > one(four, "output_cosine") && one(eight, "output_cosine") > 0.99);
+    for metric in ["error_correlation", "error_cancelled"] {
+        assert!((-1.0..=1.0).contains(&one(four, metric)), "{metric}");
+    }
+    assert!(matches!(one(four, "answer_flips"), 0.0 | 1.0));
+    // Of a layer alone, the rows of those before it stay as they are.
+    let third = "quantise-qk(fp4, block, smooth, rotate, layers=2)";
+    let of_layer = |layer: usize| {
+        let is_of = |r: &&Record| {
+            let (id, m) = (&r.identity, &r.measure);
+            id.condition.as_deref() == Some(third)
+                && (&*m.metric, m.layer, m.head) == ("output_cosine", Some(layer), None)
+        };
+        records.iter().find(is_of).and_then(|record| record.measure.value).unwrap()
+    };
+    assert!(of_layer(0) == 1.0 && of_layer(1) == 1.0 && of_layer(2) < 1.0);
+    let scopes: std::collections::BTreeSet<_> = records.iter().filter_map(|r| r.identity.scope.clone()).collect();
+    assert!(scopes.contains("qk-block-smooth-rotate") && scopes.contains("qk-block-fp-smooth-rotate-layers-3"));
+}
+
+#[test]
+fn what_belongs_to_logits_or_to_queries_and_keys_is_refused_of_the_other() {
+    let scratch = Scratch::new();
+    for (flags, expected) in [
+        ("--of qk --scope row", &["--scope row", "block, token and head"][..]),
+        ("--scope block", &["--scope block", "tensor, head and row"]),
+        ("--bits fp8", &["--bits fp8", "queries and keys"]),
+        ("--of qk --bits 17", &["--bits 17", "2 to 16"]),
+        ("--smooth", &["--smooth", "queries and keys"]),
+        ("--of qk --bits fp6", &["fp6", "fp8 or fp4"]),
+    ] {
+        scratch.refuses(&words(&format!("quantize {flags} {SHORT} --out run")), expected);
+        assert!(!scratch.path("run").exists(), "{flags}");
+    }
+}
+
+#[test]
+fn a_run_stands_beside_the_paper_in_a_table_and_a_figure() {
+    let scratch = Scratch::new();
+    scratch.stdout(&words(&format!("quantize --bits 6,4 {SHORT} --out run")));
+    let text = scratch.stdout(&words("compare run --with paper --plot beside.png"));
+    for found in ["DIFF 3B (published)", "Figure 8", "66.0", "58.8", "other prompts", "2410.05258"] {
+        assert!(text.to_lowercase().contains(&found.to_lowercase()), "{found}: {text}");
+    }
+    assert!(scratch.path("beside.png").is_file());
+    let json = scratch.stdout(&words("compare run --with paper --format json"));
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let row = json.as_array().unwrap().iter().find(|row| row["bits"] == 4).unwrap();
+    assert_eq!(row["Transformer 3B (published)"], 0.339);
+    assert!(row["diff"]["value"].is_number() || row["diff"].is_number(), "{row}");
+    scratch
+        .write("own.csv", "figure,measured,model,metric,bits,ctx_tok,depth_pct,value,source\nA,b,m,exact,6,,,0.5,s\n");
+    assert!(scratch.stdout(&words("compare run --with own.csv")).contains("m (published)"));
+    scratch.write("bad.csv", "figure,measured,model,metric,bits,ctx_tok,depth_pct,value,source\nA,b,m,x,6,,,0.5,s\n");
+    scratch.refuses(&words("compare run --with bad.csv"), &["bad.csv, line 2", "`x` is not a metric"]);
+    scratch
+        .write("none.csv", "figure,measured,model,metric,bits,ctx_tok,depth_pct,value,source\nA,b,m,nll,5,,,0.5,s\n");
+    scratch.refuses(&words("compare run --with none.csv"), &["none.csv", "none of its metrics"]);
+    scratch.refuses(&words("compare run --with paper --by model"), &["--with", "--by"]);
 }

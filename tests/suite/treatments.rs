@@ -38,6 +38,9 @@ pub(crate) fn treatments(t: usize, width: usize) -> Vec<(&'static str, ResolvedT
     // A scale per token does not depend on later ones.
     let quantiser = QkQuantiser { format: Format::Int(8), scope: QkScope::Token, smooth: false, rotate: true };
     let quantise_qk = Some(QuantiseQk { quantiser, layers: None, exempt });
+    // Nor does the mean of the keys matter with many bits.
+    let quantiser = QkQuantiser { format: Format::Int(16), scope: QkScope::Token, smooth: true, rotate: false };
+    let smooth_qk = Some(QuantiseQk { quantiser, layers: Some(vec![1]), exempt: BTreeMap::new() });
     let none = ResolvedTreatment::default;
     vec![
         ("masked", ResolvedTreatment { removed: masked.clone(), ..none() }),
@@ -45,6 +48,7 @@ pub(crate) fn treatments(t: usize, width: usize) -> Vec<(&'static str, ResolvedT
         ("replaced", ResolvedTreatment { replaced: replaced.clone(), ..none() }),
         ("quantised", ResolvedTreatment { quantise: quantise.clone(), ..none() }),
         ("rounded q and k", ResolvedTreatment { quantise_qk, ..none() }),
+        ("rounded q and k less the mean", ResolvedTreatment { quantise_qk: smooth_qk, ..none() }),
         ("all", ResolvedTreatment { quantise, removed: [masked, silenced].concat(), replaced, ..none() }),
     ]
 }
