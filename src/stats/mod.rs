@@ -11,11 +11,12 @@
 //! * Best less worst of several arrangements of the same prompts: [`Robustness`].
 //! * Correction of many tests: [`holm`] for the family-wise error rate, [`bh`] for the false discovery rate.
 //! * Changes of attention rows: [`Divergence`], and of the two maps of a head, [`RowChange`].
-//! * Rank correlation over items, with an interval over prompts: [`rank_correlation`].
+//! * Correlation over items, with an interval over prompts: [`correlation_over_prompts`].
 //! * Summaries of streams: [`Moments`], [`Histogram`] and [`Top`], together a [`Tally`]; all of them can be merged.
 //!
 //! All functions are pure; those that draw random numbers take the seed as an argument.
 
+mod correlation;
 mod divergence;
 mod histogram;
 mod interval;
@@ -29,10 +30,10 @@ mod robustness;
 mod row_change;
 mod significance;
 pub(crate) mod simd;
-mod spearman;
 mod tally;
 mod top;
 
+pub use correlation::{correlation_over_prompts, pearson, spearman, Correlation};
 pub use divergence::Divergence;
 pub use histogram::Histogram;
 pub use interval::{student, wilson, wilson_of_groups, Interval, LEVEL};
@@ -47,6 +48,5 @@ pub use replicates::{Replicated, LEAST_SEEDS};
 pub use robustness::Robustness;
 pub use row_change::{MixedRow, RowChange};
 pub use significance::{bh, holm};
-pub use spearman::{rank_correlation, spearman};
 pub use tally::{Tally, TOP};
 pub use top::{Entry, Top};

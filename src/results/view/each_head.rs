@@ -9,7 +9,7 @@ use crate::metric::{
     SINK_SHARE_FIRST,
 };
 use crate::results::{Frame, HeadPlace, Pick};
-use crate::stats::{mean, rank_correlation, simultaneous_interval, Interval};
+use crate::stats::{correlation_over_prompts, mean, pearson, simultaneous_interval, spearman, Interval};
 use serde::Serialize;
 
 /// Name of the table of costs.
@@ -160,13 +160,14 @@ fn row(model: &str, cost: &HeadCost) -> Vec<SheetCell> {
     ]
 }
 
-/// Rank correlation over heads of each cheap measurement with the cost.
+/// Correlation over heads of each cheap measurement with the cost.
 pub(super) fn predictors(frame: &Frame) -> Option<Sheet> {
     let columns = vec![
         words("model").key(),
         words("measured").key(),
         basis("heads"),
         basis("prompts"),
+        numbers("correlation"),
         numbers("rank correlation").named("rank_correlation"),
     ];
     let mut rows = Vec::new();
@@ -179,24 +180,27 @@ pub(super) fn predictors(frame: &Frame) -> Option<Sheet> {
         for (metric, region) in CHEAP {
             let cheap: Vec<Vec<f64>> =
                 costs.iter().map(|cost| frame.head(model, None, metric.name, region, cost.at)).collect();
-            let Some((r, interval)) = rank_correlation(&cheap, &lost, RESAMPLES, frame.about.seed) else { continue };
+            let of = |coefficient| correlation_over_prompts(coefficient, &cheap, &lost, RESAMPLES, frame.about.seed);
+            let Some(((r, interval), (rank, rank_interval))) = of(pearson).zip(of(spearman)) else { continue };
             rows.push(vec![
                 SheetCell::words(model),
                 SheetCell::words(metric.heading(region)),
                 SheetCell::count(Some(costs.len())),
                 SheetCell::count(costs.first().map(|cost| cost.changes.len())),
                 SheetCell::value(Kind::Number, r, interval),
+                SheetCell::value(Kind::Number, rank, rank_interval),
             ]);
         }
     }
     let (title, with) = match restores {
         true => (
             "Prediction of what heads carry",
-            "carries: Spearman's rank correlation over heads with the log-probability that it restores",
+            "carries: Pearson's and Spearman's correlation over heads with the log-probability that it restores",
         ),
         false => (
             "Prediction of the cost of heads",
-            "costs: Spearman's rank correlation over heads with the loss of log-probability without it",
+            "costs: Pearson's correlation over heads with the loss of log-probability without it, which the heads that cost most \
+             decide, and Spearman's, in which all heads count alike",
         ),
     };
     let note = format!(
@@ -263,6 +267,7 @@ mod tests {
     fn what_is_more_where_heads_cost_less_predicts_the_cost_backwards() {
         let sheet = predictors(&frame()).unwrap();
         assert_eq!(sheet.rows.len(), 1, "only of what was measured");
-        assert_eq!(sheet.rows[0][4].exact, Some(-1.0));
+        assert!((sheet.rows[0][4].exact.unwrap() + 1.0).abs() < 1e-9);
+        assert_eq!(sheet.rows[0][5].exact, Some(-1.0));
     }
 }
