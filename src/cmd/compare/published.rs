@@ -8,6 +8,7 @@ use crate::report::SavedRun;
 use crate::results::print::{markdown_table, sheet_json, text_table, write_sheet};
 use crate::results::view::{beside, models_of, published_name, shared_places, NamedModel, Sheet};
 use crate::results::{Beside, Frame, Published};
+use crate::terminal::wrapped;
 use anyhow::Result;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -27,21 +28,29 @@ pub(super) fn run(args: &CompareArgs, with: &Path) -> Result<()> {
     };
     print(&sheet, args.format)?;
     if let Some(path) = &args.plot {
-        let drawn = panels(&models, &published);
-        let Some((categories, x_label, _)) = drawn.first() else { return Ok(()) };
-        let subtitle = "dashed: published numbers of other models on other prompts";
-        let heading = FigureHeading { title: "Beside published numbers", subtitle, page: args.page.page() };
-        let same: Vec<_> = drawn.iter().filter(|(known, ..)| known == categories).map(|(.., p)| p.clone()).collect();
-        let recipe = crate::cmd::session::recipe(&crate::terminal::arguments(), "none", "means over prompts");
-        quality(&same, categories, &heading, x_label)?.save(path, &recipe)?;
+        draw(&models, &published, args, path)?;
     }
     Ok(())
+}
+
+/// Draws the first figure that has numbers by bits, or else by depth.
+fn draw(models: &[NamedModel<'_>], published: &[Published], args: &CompareArgs, path: &Path) -> Result<()> {
+    let Some(Drawn { of, categories, x_label, panel }) = panels(models, published).into_iter().next() else {
+        bail_usage!("--plot {}: there are no numbers by bits or by depth to draw", path.display());
+    };
+    let subtitle = format!("dashed: {of}, of other models on other prompts");
+    let heading = FigureHeading { title: "Beside published numbers", subtitle: &subtitle, page: args.page.page() };
+    let recipe = crate::cmd::session::recipe(&crate::terminal::arguments(), "none", "means over prompts");
+    quality(&[panel], &categories, &heading, x_label)?.save(path, &recipe)
 }
 
 fn print(sheet: &Sheet, format: Format) -> Result<()> {
     let mut out = crate::terminal::stdout();
     match format {
-        Format::Table => writeln!(out, "{}. {}\n\n{}", sheet.title, sheet.note, text_table(sheet))?,
+        Format::Table => {
+            let heading = wrapped(&format!("{}. {}", sheet.title, sheet.note), "");
+            writeln!(out, "{heading}\n\n{}", text_table(sheet))?;
+        }
         Format::Csv => write_sheet(sheet, &mut out)?,
         Format::Json => writeln!(out, "{:#}", sheet_json(sheet))?,
         Format::Markdown => write!(out, "{}\n\n{}", sheet.note, markdown_table(sheet))?,
@@ -50,8 +59,14 @@ fn print(sheet: &Sheet, format: Format) -> Result<()> {
     Ok(())
 }
 
-/// A panel with its categories and the label of its x axis.
-type Drawn = (Vec<String>, &'static str, QualityPanel);
+/// A panel with what is published there.
+struct Drawn {
+    /// The figure, and what was measured.
+    of: String,
+    categories: Vec<String>,
+    x_label: &'static str,
+    panel: QualityPanel,
+}
 
 /// Panels of metrics by bits, and by depth as means over lengths.
 fn panels(models: &[NamedModel<'_>], published: &[Published]) -> Vec<Drawn> {
@@ -69,16 +84,14 @@ fn panels(models: &[NamedModel<'_>], published: &[Published]) -> Vec<Drawn> {
                 None => beside.place.depth_pct.map_or_else(String::new, |depth| depth.to_string()),
             };
             let y_range = (first.metric.kind == Kind::Hit).then_some((0.0, 100.0));
-            found.push((
-                places.iter().map(label).collect(),
-                x_label,
-                QualityPanel {
-                    title: format!("beside {figure}: {}", first.place.measured),
-                    y_label: first.metric.heading(None),
-                    y_range,
-                    lines: lines(models, &places),
-                },
-            ));
+            let panel = QualityPanel {
+                title: first.metric.label.to_owned(),
+                y_label: first.metric.heading(None),
+                y_range,
+                lines: lines(models, &places),
+            };
+            let of = format!("{figure} ({})", first.place.measured);
+            found.push(Drawn { of, categories: places.iter().map(label).collect(), x_label, panel });
         }
     }
     found
