@@ -245,7 +245,14 @@ fn make(variant: &str, ctx_tok: usize) -> Result<(PathBuf, ModelConfig)> {
 }
 
 fn prompt(ctx_tok: usize) -> Result<Prompt> {
-    let spec = NeedleSpec { ctx_tok, needles: 1, retrieve: 1, depth_pct: 50.0, cities: CitySet::Train };
+    let spec = NeedleSpec {
+        ctx_tok,
+        needles: 1,
+        retrieve: 1,
+        depth_pct: 50.0,
+        cities: CitySet::Train,
+        form: Default::default(),
+    };
     needle::build(&spec, 0, Tokenizer::embedded(), &Haystack::embedded())
 }
 

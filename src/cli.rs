@@ -14,7 +14,7 @@ pub use shared::{
     RunArgs,
 };
 use values::MetricParser;
-pub use values::{IndexRange, TokenRange};
+pub use values::{Distractors, IndexRange, TokenRange};
 
 use crate::device::{DeviceName, Precision};
 use crate::names::{Replicates, SEED_FOLDERS};
@@ -245,6 +245,15 @@ pub enum ReportFormat {
 /// `difftool prompt`.
 #[derive(Debug, Args)]
 pub struct ShowPromptArgs {
+    /// Run folder: print the exact text of the prompt of one of its rows, see --row
+    #[arg(value_name = "RUN", requires = "row", conflicts_with_all = [
+        "ctx", "needles", "retrieve", "depths", "samples", "heldout", "seed", "haystack", "keys", "values", "values_per_key",
+        "hops", "distractors", "needles_file", "task", "index", "query", "jsonl", "attention", "model"
+    ])]
+    pub run: Option<PathBuf>,
+    /// Row of the run's results.csv, counted from 1 without the header
+    #[arg(long, value_name = "I", requires = "run")]
+    pub row: Option<usize>,
     /// Prompts; the same as those of `difftool needle` with the same flags.
     #[command(flatten)]
     pub prompts: PromptArgs,

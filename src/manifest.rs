@@ -30,6 +30,9 @@ pub struct Manifest {
     pub haystack_sha256: Option<String>,
     /// SHA-256 of the user's text, if one was measured.
     pub text_sha256: Option<String>,
+    /// SHA-256 of the file of needles, if there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub needles_sha256: Option<String>,
     /// SHA-256 over the token ids of all prompts, in the order of the run.
     pub prompts_sha256: Option<String>,
     /// Number type of weights and activations: `f32`, `bf16`, `f64`.

@@ -228,6 +228,18 @@ catalogue! {
     GENERATED_CONTAINS = metric("generated_contains", "generated contains",
         "The model's own continuation contains the value as a whole number: 1 or 0.")
         .from("greedy decoding").hits().higher();
+    GENERATED_SET = metric("generated_set", "generated set",
+        "The first different values of the model's own continuation are those asked for, in any order: 1 or 0. Of prompts with \
+         several answers.")
+        .from("greedy decoding").hits().higher();
+    SHARE_OUT_HOP = metric("share_out_hop", "{} in output",
+        "share_out of the needle of one hop of a chain, in rows that predict the name of hop `query`.").share().by_region();
+    SHARE_ABS_HOP = metric("share_abs_hop", "{} in |a|",
+        "share_abs of the needle of one hop of a chain, in rows that predict the name of hop `query`.").share().by_region();
+    LOGIT_OUT_HOP = metric("logit_out_hop", "{}'s direct effect",
+        "Sum of logit_out from the needle of one hop of a chain over the measured heads, in rows that predict the name of hop \
+         `query`.")
+        .from("direct logit attribution").unit("logits").by_region().higher();
     ANSWER_ROUNDING = metric("answer_rounding", "rounding",
         "How far a change of the embeddings' last bit moves the log-probability of the value, on the first prompt of each \
          kind.")

@@ -12,6 +12,13 @@ pub(crate) const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
             ),
             ("A quick run into a named folder", "difftool needle --ctx 1k --samples 2 --out runs/quick"),
             ("Also questions without an answer in the text", "difftool needle --ctx 1k --unanswerable"),
+            ("Accuracy by the share of distractors", "difftool needle --ctx 2k --distractors 0%,1%,5%"),
+            (
+                "A task of RULER, decoded too",
+                "difftool needle --model ./llama --task niah_multivalue --ctx 4k --generate",
+            ),
+            ("A chain of three links", "difftool needle --model ./llama --hops 3 --keys words --ctx 1k --tables all"),
+            ("Your own needles and questions", "difftool needle --model ./llama --needles-file mine.jsonl --ctx 1k"),
         ],
     ),
     (
@@ -109,6 +116,7 @@ pub(crate) const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         "prompt",
         &[
             ("A prompt with its regions", "difftool prompt --ctx 256"),
+            ("The text of the prompt of a row of results.csv", "difftool prompt runs/quick --row 7"),
             ("Attention of a model, in the terminal", "difftool prompt --ctx 256 --attention diff"),
         ],
     ),

@@ -1,6 +1,6 @@
 //! Flags that several commands share.
 
-use super::{IndexRange, TokenRange};
+use super::{Distractors, IndexRange, TokenRange};
 use crate::attention::LayersAndHeads;
 use crate::device::{DeviceName, Precision};
 use crate::experiment::RunShard;
@@ -8,7 +8,7 @@ use crate::model::HeadLayout;
 use crate::models::{self, WeightsLocation};
 use crate::ops::Products;
 use crate::plot::Page;
-use crate::prompt::{BosChoice, TemplateArg};
+use crate::prompt::{BosChoice, KeyKind, RulerTask, TemplateArg, ValueKind};
 use crate::results::print::Tables;
 use clap::{Args, ValueEnum};
 use std::collections::BTreeSet;
@@ -40,9 +40,34 @@ pub struct PromptArgs {
     /// Base seed of the prompts
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
-    /// Filler text instead of the embedded prose: a UTF-8 file, or a folder of them
-    #[arg(long, value_name = "FILE|DIR")]
+    /// Filler text instead of the embedded prose: a UTF-8 file, or a folder of them; `noise`, the same few sentences again
+    /// and again; `needles`, nothing but distractors
+    #[arg(long, value_name = "prose|noise|needles|FILE|DIR")]
     pub haystack: Option<PathBuf>,
+    /// Kind of the keys
+    #[arg(long, value_enum, default_value_t)]
+    pub keys: KeyKind,
+    /// Kind of the values
+    #[arg(long, value_enum, default_value_t)]
+    pub values: ValueKind,
+    /// Values of each key, each in a needle of its own, all of which are asked for [default: 1]
+    #[arg(long, value_name = "V")]
+    pub values_per_key: Option<usize>,
+    /// Length of a chain of needles: the first key has a value, each of H others that of the one before, and all keys with
+    /// the value are asked for; --needles then counts chains
+    #[arg(long, value_name = "H", default_value_t = 0, conflicts_with = "values_per_key")]
+    pub hops: usize,
+    /// Needles that are not asked for: a number, or a share of the context with `%`; a list to compare
+    #[arg(long, value_delimiter = ',', value_name = "N|PCT%")]
+    pub distractors: Vec<Distractors>,
+    /// File with a JSON object a line: `needle`, `question`, `answer` (a part of the needle) and maybe `distractor`
+    #[arg(long, value_name = "FILE.jsonl", conflicts_with_all = ["keys", "values", "values_per_key", "hops", "distractors"])]
+    pub needles_file: Option<PathBuf>,
+    /// Task of RULER, with its texts, keys, values and haystack
+    #[arg(long, value_enum, conflicts_with_all = [
+        "needles", "retrieve", "keys", "values", "values_per_key", "hops", "distractors", "needles_file"
+    ])]
+    pub task: Option<RulerTask>,
 }
 
 /// The prompt of a command on one prompt.
@@ -60,8 +85,9 @@ pub struct OnePromptArgs {
     /// Seed of the prompt
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
-    /// Filler text instead of the embedded prose: a UTF-8 file, or a folder of them
-    #[arg(long, value_name = "FILE|DIR")]
+    /// Filler text instead of the embedded prose: a UTF-8 file, or a folder of them; `noise`, the same few sentences again
+    /// and again; `needles`, nothing but distractors
+    #[arg(long, value_name = "prose|noise|needles|FILE|DIR")]
     pub haystack: Option<PathBuf>,
     /// Additional pass under a condition, as in "mask(noise)" or "ablate(0.3+2.1)"; may be repeated
     #[arg(long, value_name = "CONDITION")]

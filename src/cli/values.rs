@@ -7,7 +7,7 @@ use crate::model::{HeadLayout, MOST_TOKENS};
 use crate::models::WeightsLocation;
 use crate::ops::Products;
 use crate::probe::Pooling;
-use crate::prompt::Order;
+use crate::prompt::{KeyKind, Order, RulerTask, ValueKind};
 use crate::results::Correction;
 use crate::treatment::{Ranking, RowSelection};
 use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
@@ -59,6 +59,56 @@ value_enum!(RowSelection {
     Question: "question", "Rows from the beginning of the question on";
     All: "all", "All rows";
 });
+
+value_enum!(KeyKind {
+    Cities: "cities", "Names of cities";
+    Words: "words", "An adjective and a noun: quiet-harbor";
+    Uuid: "uuid", "Random UUIDs";
+    Variables: "variables", "Five capital letters: QXVBA";
+});
+
+value_enum!(ValueKind {
+    Digits: "digits", "Numbers of five digits";
+    Uuid: "uuid", "Random UUIDs";
+    Words: "words", "An adjective and a noun: quiet-harbor";
+});
+
+value_enum!(RulerTask {
+    NiahSingle1: "niah_single_1", "A number in noise";
+    NiahSingle2: "niah_single_2", "A number in prose";
+    NiahSingle3: "niah_single_3", "A UUID in prose";
+    NiahMultikey1: "niah_multikey_1", "One of four numbers in prose";
+    NiahMultikey2: "niah_multikey_2", "A number among nothing but others";
+    NiahMultikey3: "niah_multikey_3", "A UUID of a UUID among nothing but others";
+    NiahMultivalue: "niah_multivalue", "Four numbers of one key in prose";
+    NiahMultiquery: "niah_multiquery", "The numbers of four keys in prose";
+    Vt: "vt", "Variable tracking: five variables of one chain in noise";
+});
+
+/// Needles that are not asked for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Distractors {
+    /// So many.
+    Needles(usize),
+    /// As many as fill this share of the context, in percent.
+    Percent(f64),
+}
+
+impl FromStr for Distractors {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("`{text}` is neither a number nor a share such as 5%");
+        match text.strip_suffix('%') {
+            Some(share) => match share.parse() {
+                Ok(share) if (0.0..100.0).contains(&share) => Ok(Self::Percent(share)),
+                Ok(_) => Err(format!("{text}: a share of the context is at least 0% and below 100%")),
+                Err(_) => Err(wrong()),
+            },
+            None => text.parse().map(Self::Needles).map_err(|_| wrong()),
+        }
+    }
+}
 
 value_enum!(Order {
     Random: "random", "Random order";

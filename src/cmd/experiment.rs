@@ -146,12 +146,12 @@ fn table(kinds: &[PromptKind]) -> Table {
                 CitySet::Train.name().to_owned(),
             ],
             CellSpec::Needle(spec) => [
-                "needle".to_owned(),
+                spec.form.name(),
                 spec.ctx_tok.to_string(),
                 spec.needles.to_string(),
                 spec.retrieve.to_string(),
                 format!("{:.0}", spec.depth_pct),
-                spec.cities.name().to_owned(),
+                if spec.names_cities() { spec.cities.name() } else { "-" }.to_owned(),
             ],
         });
         row.extend([short(Some(kind.seconds)), kind.mib.to_string()]);

@@ -1,7 +1,7 @@
 //! Converts the flags that measuring commands share to an experiment.
 
 use crate::bail_usage;
-use crate::cli::{OnePromptArgs, PartArgs, PromptArgs, ReadingArgs, RunArgs, TokenRange};
+use crate::cli::{Distractors, OnePromptArgs, PartArgs, PromptArgs, ReadingArgs, RunArgs, TokenRange};
 use crate::error::{exit_code, ExpectationFailed, Usage};
 use crate::experiment::{Experiment, Grid, NeedleGrid, Show, TextGrid};
 use crate::models::{self, LoadOptions};
@@ -125,9 +125,8 @@ impl OnePromptArgs {
                 settings: vec![(self.needles, 1)],
                 depths_pct: vec![self.depth],
                 samples: 1,
-                heldout_samples: 0,
-                absent_samples: 0,
                 seed,
+                ..NeedleGrid::EMPTY
             }),
         }
     }
@@ -161,21 +160,60 @@ pub(super) fn grid(
     if text.is_some() {
         return Ok(Grid::Text(TextGrid { ctx_tok, samples, stride: None, seed: args.seed }));
     }
-    Ok(Grid::Needle(NeedleGrid {
+    let (numbers, distractors_pct) = distractors(&args.distractors)?;
+    let grid = NeedleGrid {
         ctx_tok,
-        settings: settings(&args.needles, &args.retrieve, defaults.settings)?,
+        settings: settings(args, &numbers, defaults.settings)?,
         depths_pct: args.depths.clone(),
         samples,
-        heldout_samples: args.heldout.unwrap_or((defaults.heldout)(samples)),
-        absent_samples: 0,
+        task: args.task,
+        keys: args.keys,
+        values: args.values,
+        values_per_key: args.values_per_key,
+        hops: args.hops,
+        distractors_pct,
+        needles_file: args.needles_file.clone(),
         seed: args.seed,
-    }))
+        ..NeedleGrid::EMPTY
+    };
+    // Only cities are held out of training.
+    let heldout = if grid.forms()[0].has_cities() { (defaults.heldout)(samples) } else { 0 };
+    Ok(Grid::Needle(NeedleGrid { heldout_samples: args.heldout.unwrap_or(heldout), ..grid }))
+}
+
+/// Returns the numbers of distractors, and the shares of the context that they fill, in percent.
+fn distractors(given: &[Distractors]) -> Result<(Vec<usize>, Vec<f64>)> {
+    let (mut numbers, mut shares) = (Vec::new(), Vec::new());
+    for distractors in given {
+        match *distractors {
+            Distractors::Needles(n) => numbers.push(n),
+            Distractors::Percent(share) => shares.push(share),
+        }
+    }
+    if !numbers.is_empty() && !shares.is_empty() {
+        bail_usage!("--distractors: give numbers or shares, not both");
+    }
+    Ok((numbers, shares))
 }
 
 /// Returns the pairs (needles in the text, needles asked for).
-fn settings(needles: &[usize], retrieve: &[usize], default: &[(usize, usize)]) -> Result<Vec<(usize, usize)>> {
-    Ok(match (needles, retrieve) {
+fn settings(args: &PromptArgs, distractors: &[usize], default: &[(usize, usize)]) -> Result<Vec<(usize, usize)>> {
+    let default = match args {
+        PromptArgs { task: Some(task), .. } => &[task.settings().setting],
+        _ if args.hops > 0 || args.needles_file.is_some() || !args.distractors.is_empty() => &[(1, 1)],
+        _ => default,
+    };
+    Ok(match (&*args.needles, &*args.retrieve) {
+        (needles, retrieve) if !distractors.is_empty() => {
+            let [] = needles else {
+                bail_usage!("--needles and a number of --distractors say the same: give one of them")
+            };
+            let ([] | [_]) = retrieve else { bail_usage!("--retrieve: give one value with a number of --distractors") };
+            let retrieve = retrieve.first().copied().unwrap_or(1);
+            distractors.iter().map(|n| (retrieve + n, retrieve)).collect()
+        }
         ([], []) => default.to_vec(),
+        (needles, []) if args.hops > 0 || args.needles_file.is_some() => needles.iter().map(|&n| (n, 1)).collect(),
         (needles, []) => needles.iter().map(|&n| (n, n.min(2))).collect(),
         ([], _) => bail_usage!("--retrieve needs --needles"),
         (needles, [retrieve]) => needles.iter().map(|&n| (n, *retrieve)).collect(),
@@ -189,7 +227,7 @@ fn settings(needles: &[usize], retrieve: &[usize], default: &[(usize, usize)]) -
 }
 
 /// Names of fields in errors of the library, and their flags.
-const FIELDS: [(&str, &str); 53] = [
+const FIELDS: [(&str, &str); 62] = [
     ("conditions", "--condition"),
     ("skip", "--skip"),
     ("ctx_tok", "--ctx"),
@@ -203,6 +241,14 @@ const FIELDS: [(&str, &str); 53] = [
     ("arrangements", "--arrangements"),
     ("replicates", "--replicates"),
     ("seed", "--seed"),
+    ("row", "--row"),
+    ("haystack", "--haystack"),
+    ("task", "--task"),
+    ("values", "--values"),
+    ("values_per_key", "--values-per-key"),
+    ("hops", "--hops"),
+    ("distractors_pct", "--distractors"),
+    ("needles_file", "--needles-file"),
     ("depths_pct", "--depths"),
     ("depths_pct", "--depth"),
     ("heldout_samples", "--heldout"),
@@ -223,6 +269,7 @@ const FIELDS: [(&str, &str); 53] = [
     ("max_mb", "--max-mb"),
     ("detect", "--detect"),
     ("keys", "--key"),
+    ("keys", "--keys"),
     ("full", "--full"),
     ("layout", "--layout"),
     ("weights", "--weights"),

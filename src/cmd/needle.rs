@@ -14,6 +14,7 @@ use crate::metric::EXACT;
 use crate::plot::{accuracy, AccuracyPanel, Hits};
 use crate::results::{setting_name, Frame, Pick};
 use anyhow::Result;
+use std::num::NonZeroUsize;
 
 pub(super) const DEFAULTS: Defaults = Defaults {
     ctx_tok: CTX_TOK,
@@ -32,7 +33,9 @@ pub(super) fn experiment(args: &NeedleArgs) -> Result<Experiment> {
     if let Some(max_new) = args.max_new.filter(|_| !speaks) {
         bail_usage!("--max-new {max_new}: models answer by themselves with --generate or --unanswerable");
     }
-    let generate = speaks.then_some(Generate { max_new: args.max_new.unwrap_or(MAX_NEW) });
+    let of_task = args.prompts.task.and_then(|task| NonZeroUsize::new(task.answers_tok()));
+    let max_new = args.max_new.or(of_task).unwrap_or(MAX_NEW);
+    let generate = speaks.then_some(Generate { max_new });
     let grid = match grid {
         // As many as there are with training cities, whose text they share.
         Grid::Needle(grid) if args.unanswerable => Grid::Needle(NeedleGrid { absent_samples: grid.samples, ..grid }),
@@ -64,17 +67,22 @@ fn accuracy_panels(frame: &Frame, grid: &Grid) -> Option<Vec<AccuracyPanel>> {
     let Grid::Needle(grid) = grid else { return None };
     let depths = frame.depths_pct();
     let mut panels = Vec::new();
+    let forms = grid.forms();
+    let kinds: Vec<_> =
+        forms.iter().flat_map(|form| grid.settings.iter().map(move |&setting| (form, setting))).collect();
     for model in frame.models() {
-        for &(needles, retrieve) in &grid.settings {
+        for &(form, (needles, retrieve)) in &kinds {
+            let task = form.name();
             let cell = |depth: f64, ctx: usize| {
-                let pick = Pick::of(model, EXACT.name).depth_pct(depth);
+                let pick = Pick::of(model, EXACT.name).depth_pct(depth).task(&task);
                 let found = frame.estimate(pick.setting((ctx, needles, retrieve)))?;
                 let interval = found.interval.map_or((0.0, 1.0), |interval| (interval.lo, interval.hi));
                 Some(Hits { accuracy: found.value, interval, n: found.trials })
             };
+            let distractors = if forms.len() > 1 { format!(" {}%", form.distractors_pct) } else { String::new() };
             panels.push(AccuracyPanel {
                 model: model.clone(),
-                setting: setting_name(needles, retrieve),
+                setting: setting_name(needles, retrieve) + &distractors,
                 ctx_tok: grid.ctx_tok.clone(),
                 depths_pct: depths.clone(),
                 accuracy: depths.iter().map(|&d| grid.ctx_tok.iter().map(|&ctx| cell(d, ctx)).collect()).collect(),

@@ -1,6 +1,7 @@
 //! `difftool prompt`: shows needle prompts with their regions, or writes them as JSON lines.
 
 mod attention;
+mod row;
 
 use super::flags;
 use super::needle::DEFAULTS;
@@ -10,7 +11,7 @@ use crate::experiment::{Cell, CellSpec, Grid, Sources};
 use crate::files;
 use crate::models;
 use crate::probe::runs;
-use crate::prompt::{Haystack, Prompt, Region, TargetRows, Text, Tokenizer};
+use crate::prompt::{Prompt, Region, TargetRows, Tokenizer};
 use crate::terminal;
 use anstyle::{AnsiColor, Style};
 use anyhow::Result;
@@ -19,17 +20,19 @@ use std::fs::File;
 use std::io::{BufWriter, IsTerminal, Write};
 use std::path::Path;
 
-/// Shows one prompt, or writes all prompts.
+/// Shows one prompt, that of a row of a run, or writes all prompts.
 pub(super) fn run(args: &ShowPromptArgs) -> Result<()> {
+    if let (Some(run), Some(row)) = (&args.run, args.row) {
+        return row::show(run, row);
+    }
     let name = args.attention.as_ref().unwrap_or(&args.model);
     let grid = flags::grid(&args.prompts, std::slice::from_ref(name), &args.reading, None, &DEFAULTS)?;
     if args.attention.is_some() {
         return attention::show(args, name, grid, is_coloured());
     }
     let model = models::open(&args.model, flags::reading(&args.reading))?;
-    let haystack = args.prompts.haystack.as_deref().map_or_else(|| Ok(Haystack::embedded()), Haystack::from_path)?;
-    let source =
-        PromptSource { sources: Sources { haystack, text: Text::Prose }, tokenizer: model.tokenizer()?, grid: &grid };
+    let sources = Sources::read(&grid, args.prompts.haystack.as_deref(), None, None)?;
+    let source = PromptSource { sources, tokenizer: model.tokenizer()?, grid: &grid };
     match &args.jsonl {
         None => show(&source, args.index, args.query),
         Some(path) if path.as_os_str() == "-" => source.write(&mut terminal::stdout()),
@@ -90,7 +93,7 @@ fn json_line(cell: &Cell, base_seed: u64, prompt: &Prompt) -> Value {
     let CellSpec::Needle(spec) = &cell.spec else { unreachable!("the grid is one of needles") };
     json!({
         "index": cell.index, "seed": cell.seed(base_seed), "ctx_tok": spec.ctx_tok, "needles": spec.needles,
-        "retrieve": spec.retrieve, "cities": spec.cities, "text": prompt.text, "ids": prompt.ids,
+        "retrieve": spec.retrieve, "cities": spec.names_cities().then_some(spec.cities), "task": spec.form.name(), "text": prompt.text, "ids": prompt.ids,
         "offsets": prompt.offsets, "queries": queries,
     })
 }

@@ -2,15 +2,17 @@
 
 use crate::bail_usage;
 use crate::prompt::{
-    needle, shots, CitySet, Haystack, Length, NeedleSpec, Order, Prompt, ShotsSpec, Text, Tokenizer, Windows,
-    TEXT_ROWS, VALUE_DIGITS,
+    needle, shots, CitySet, Haystack, KeyKind, Length, NeedleForm, NeedleSpec, NeedlesFile, Order, Prompt, RulerTask,
+    ShotsSpec, Text, TokenIds, Tokenizer, ValueKind, Windows, TEXT_ROWS, VALUE_DIGITS,
 };
+use crate::record::Identity;
 use crate::rng::{prompt_seed, Purpose};
 use crate::spec_file::{is_default, pairs};
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use serde_json::{json, Value};
 use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use toml::de::{DeTable, DeValue};
 use toml::Spanned;
 
@@ -78,6 +80,27 @@ pub struct NeedleGrid {
     /// question is about other cities.
     #[serde(default, skip_serializing_if = "is_default")]
     pub absent_samples: usize,
+    /// Task of RULER whose texts and settings the prompts have.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub task: Option<RulerTask>,
+    /// Kind of the keys.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub keys: KeyKind,
+    /// Kind of the values.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub values: ValueKind,
+    /// Needles of each key, each with another value. Default: one.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub values_per_key: Option<usize>,
+    /// Links of a chain; 0 for needles without chains.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub hops: usize,
+    /// Shares of the context that further distractors fill, in percent. Default: none.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub distractors_pct: Vec<f64>,
+    /// File with needles, questions and answers.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub needles_file: Option<PathBuf>,
     /// Base seed.
     pub seed: u64,
 }
@@ -154,10 +177,18 @@ impl CellSpec {
         }
     }
 
+    /// How often each of these rows is measured: once, and once for each needle of a chain.
+    pub fn views(&self) -> usize {
+        match self {
+            Self::Needle(NeedleSpec { form: NeedleForm { hops: hops @ 1.., .. }, .. }) => hops + 2,
+            _ => 1,
+        }
+    }
+
     /// Largest number of rows that are measured: those of the prompt's [`targets`](Prompt::targets).
     pub fn target_rows(&self) -> usize {
         match self {
-            Self::Needle(spec) => spec.retrieve * VALUE_DIGITS,
+            Self::Needle(spec) => spec.retrieve * spec.form.answers_per_key() * spec.form.answer_tok(),
             Self::Text(windows) => TEXT_ROWS.min(windows.ctx_tok),
             Self::Shots(_) => VALUE_DIGITS,
         }
@@ -171,6 +202,28 @@ pub struct Sources {
     pub haystack: Haystack,
     /// Plain text.
     pub text: Text,
+    /// Needles of a file.
+    pub needles: Option<NeedlesFile>,
+}
+
+impl Sources {
+    /// Reads the sources of a grid: the haystack of this name, a text, or token ids.
+    ///
+    /// # Errors
+    /// If one cannot be read.
+    pub fn read(grid: &Grid, haystack: Option<&Path>, text: Option<&Path>, ids: Option<&Path>) -> Result<Self> {
+        let of_task = |task: RulerTask| task.settings().haystack.map(Path::new);
+        let (haystack, needles) = match grid {
+            Grid::Needle(grid) => (haystack.or(grid.task.and_then(of_task)), grid.needles_file.as_deref()),
+            Grid::Text(_) | Grid::Shots(_) => (haystack, None),
+        };
+        let text = match (text, ids) {
+            (Some(path), _) => Text::from_path(path)?,
+            (None, Some(path)) => Text::Ids(TokenIds::read(path)?),
+            (None, None) => Text::Prose,
+        };
+        Ok(Self { haystack: Haystack::named(haystack)?, text, needles: needles.map(NeedlesFile::read).transpose()? })
+    }
 }
 
 impl Grid {
@@ -187,6 +240,9 @@ impl Grid {
             Self::Text(grid) => grid.windows().for_each(|windows| push(CellSpec::Text(windows), grid.samples)),
             Self::Needle(grid) => {
                 grid.specs(&mut |spec, samples| push(CellSpec::Needle(spec), samples));
+                // Prompts that differ only in their distractors share a seed, and so their needles.
+                let of_form = (cells.len() / grid.forms().len()) as u64;
+                cells.iter_mut().for_each(|cell| cell.seed_index %= of_form);
                 grid.add_absent(&mut cells);
             }
             Self::Shots(grid) => cells = grid.cells(),
@@ -209,18 +265,21 @@ impl Grid {
                 .checked_add(grid.absent_samples)?
                 .checked_mul(grid.depths_pct.len())?
                 .checked_mul(grid.ctx_tok.len())?
-                .checked_mul(grid.settings.len()),
+                .checked_mul(grid.settings.len())?
+                .checked_mul(grid.distractors_pct.len().max(1)),
         }
     }
 
-    /// The grid as manifests hold it: the fields of its table, and the name of the table as `task`.
+    /// The grid as manifests hold it: the fields of its table, and the name of the table as `task` unless that is a field.
     pub(super) fn manifest(&self) -> Value {
         let (task, mut fields) = match self {
             Self::Needle(grid) => ("needle", json!(grid)),
             Self::Text(grid) => ("text", json!(grid)),
             Self::Shots(grid) => ("shots", json!(grid)),
         };
-        fields["task"] = task.into();
+        if fields.get("task").is_none() {
+            fields["task"] = task.into();
+        }
         fields
     }
 
@@ -244,13 +303,52 @@ impl Grid {
 }
 
 impl NeedleGrid {
+    /// A grid without prompts, with the defaults.
+    pub const EMPTY: Self = Self {
+        ctx_tok: Vec::new(),
+        settings: Vec::new(),
+        depths_pct: Vec::new(),
+        samples: 0,
+        heldout_samples: 0,
+        absent_samples: 0,
+        task: None,
+        keys: KeyKind::Cities,
+        values: ValueKind::Digits,
+        values_per_key: None,
+        hops: 0,
+        distractors_pct: Vec::new(),
+        needles_file: None,
+        seed: 0,
+    };
+
+    /// What needles say, for each share of distractors.
+    pub fn forms(&self) -> Vec<NeedleForm> {
+        let form = match self.task {
+            Some(task) => task.settings().form,
+            None => NeedleForm {
+                task: None,
+                keys: self.keys,
+                values: self.values,
+                values_per_key: self.values_per_key.unwrap_or(1),
+                hops: self.hops,
+                distractors_pct: 0.0,
+                from_file: self.needles_file.is_some(),
+            },
+        };
+        let shares = if self.distractors_pct.is_empty() { &[form.distractors_pct] } else { &*self.distractors_pct };
+        shares.iter().map(|&distractors_pct| NeedleForm { distractors_pct, ..form }).collect()
+    }
+
     /// Every kind of prompt, in order, with the number of prompts.
     fn specs(&self, push: &mut dyn FnMut(NeedleSpec, usize)) {
-        for &(needles, retrieve) in &self.settings {
-            for &ctx_tok in &self.ctx_tok {
-                for (cities, samples) in [(CitySet::Train, self.samples), (CitySet::HeldOut, self.heldout_samples)] {
-                    for &depth_pct in &self.depths_pct {
-                        push(NeedleSpec { ctx_tok, needles, retrieve, depth_pct, cities }, samples);
+        for form in self.forms() {
+            for &(needles, retrieve) in &self.settings {
+                for &ctx_tok in &self.ctx_tok {
+                    for (cities, samples) in [(CitySet::Train, self.samples), (CitySet::HeldOut, self.heldout_samples)]
+                    {
+                        for &depth_pct in &self.depths_pct {
+                            push(NeedleSpec { ctx_tok, needles, retrieve, depth_pct, cities, form }, samples);
+                        }
                     }
                 }
             }
@@ -262,6 +360,25 @@ impl NeedleGrid {
     /// # Errors
     /// Usage errors that name the key.
     pub fn check(&self) -> Result<()> {
+        if let Some(task) = self.task {
+            let (has, usual) = (self.settings.as_slice(), [task.settings().setting]);
+            let fixed = Self::EMPTY;
+            let changed = (self.keys, self.values, self.values_per_key, self.hops, &self.distractors_pct)
+                != (fixed.keys, fixed.values, fixed.values_per_key, fixed.hops, &fixed.distractors_pct)
+                || self.needles_file.is_some();
+            if changed || has != usual {
+                let (name, [(needles, retrieve)]) = (task.name(), usual);
+                bail_usage!(
+                    "`task` {name} sets keys, values, hops and distractors, and has `settings` [[{needles}, {retrieve}]]: \
+                     leave out what differs"
+                );
+            }
+        }
+        for (i, share) in self.distractors_pct.iter().enumerate() {
+            if self.distractors_pct[..i].contains(share) {
+                bail_usage!("`distractors_pct` {share} is named twice");
+            }
+        }
         let mut checked = Ok(());
         self.specs(&mut |spec, samples| {
             let absent = NeedleSpec { cities: CitySet::Absent, ..spec.clone() };
@@ -281,7 +398,7 @@ impl NeedleGrid {
         let mut add = |twin: &NeedleSpec| {
             // Prompts of one kind follow each other.
             let of_twin = CellSpec::Needle(twin.clone());
-            let first = twins.iter().find(|cell| cell.sample == 0 && cell.spec == of_twin).map(|cell| cell.index);
+            let first = twins.iter().find(|cell| cell.sample == 0 && cell.spec == of_twin).map(|cell| cell.seed_index);
             for sample in 0..self.absent_samples as u64 {
                 let index = cells.len() as u64;
                 let seed_index = first.filter(|_| sample < self.samples as u64).map_or(index, |first| first + sample);
@@ -402,6 +519,31 @@ impl Cell {
         prompt_seed(Purpose::Test, base_seed, self.seed_index)
     }
 
+    /// What records of the prompt say of it, whatever the model, the condition and the question.
+    pub fn identity(&self, base_seed: u64) -> Identity {
+        let identity = Identity { sample: Some(self.sample), seed: Some(self.seed(base_seed)), ..Identity::default() };
+        match &self.spec {
+            CellSpec::Text(windows) => Identity { task: "text".into(), ctx_tok: windows.ctx_tok, ..identity },
+            CellSpec::Shots(spec) => Identity {
+                task: spec.task(),
+                ctx_tok: spec.ctx_tok,
+                needles: Some(spec.shots),
+                retrieve: Some(1),
+                cities: Some(CitySet::Train.name().into()),
+                ..identity
+            },
+            CellSpec::Needle(spec) => Identity {
+                task: spec.form.name(),
+                ctx_tok: spec.ctx_tok,
+                needles: Some(spec.needles),
+                retrieve: Some(spec.retrieve),
+                depth_req_pct: Some(spec.depth_pct),
+                cities: spec.names_cities().then(|| spec.cities.name().into()),
+                ..identity
+            },
+        }
+    }
+
     /// Returns a copy of the cell with prompts of `ctx_tok` tokens.
     pub(super) fn with_ctx(&self, ctx_tok: usize) -> Self {
         let mut cell = self.clone();
@@ -416,11 +558,14 @@ impl Cell {
     /// Builds the prompt. Only windows of token ids need no tokenizer.
     ///
     /// # Errors
-    /// See [`needle::build`], [`shots::build`] and [`Text::window`].
+    /// See [`needle::build_of`], [`shots::build`] and [`Text::window`].
     pub fn prompt(&self, base_seed: u64, sources: &Sources, tokenizer: Result<&Tokenizer>) -> Result<Prompt> {
         let seed = self.seed(base_seed);
         match &self.spec {
-            CellSpec::Needle(spec) => needle::build(spec, seed, tokenizer?, &sources.haystack),
+            CellSpec::Needle(spec) => {
+                let Sources { haystack, needles, .. } = sources;
+                needle::build_of(spec, seed, needle::Texts { haystack, file: needles.as_ref(), tokenizer: tokenizer? })
+            }
             CellSpec::Shots(spec) => shots::build(spec, seed, tokenizer?),
             CellSpec::Text(windows) => sources.text.window(self.sample as usize, *windows, seed, tokenizer),
         }
@@ -432,19 +577,13 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    const NEEDLES: NeedleGrid = NeedleGrid {
-        ctx_tok: Vec::new(),
-        settings: Vec::new(),
-        depths_pct: Vec::new(),
-        samples: 3,
-        heldout_samples: 1,
-        absent_samples: 2,
-        seed: 5,
-    };
+    fn needles() -> NeedleGrid {
+        NeedleGrid { samples: 3, heldout_samples: 1, absent_samples: 2, seed: 5, ..NeedleGrid::EMPTY }
+    }
 
     #[test]
     fn prompts_without_an_answer_come_last_and_have_the_seeds_of_their_twins() {
-        let grid = NeedleGrid { ctx_tok: vec![512], settings: vec![(2, 1)], depths_pct: vec![0.0, 50.0], ..NEEDLES };
+        let grid = NeedleGrid { ctx_tok: vec![512], settings: vec![(2, 1)], depths_pct: vec![0.0, 50.0], ..needles() };
         let without = Grid::Needle(NeedleGrid { absent_samples: 0, ..grid.clone() }).cells();
         let with = Grid::Needle(grid.clone());
         let cells = with.cells();
@@ -465,15 +604,32 @@ mod tests {
     }
 
     #[test]
+    fn shares_of_distractors_are_compared_on_prompts_of_the_same_seeds() {
+        let shares = vec![0.0, 5.0];
+        let (settings, depths_pct) = (vec![(1, 1), (2, 1)], vec![0.0, 50.0]);
+        let grid = NeedleGrid { ctx_tok: vec![512], settings, depths_pct, distractors_pct: shares, ..needles() };
+        let without = Grid::Needle(NeedleGrid { distractors_pct: Vec::new(), ..grid.clone() }).cells();
+        let cells = Grid::Needle(grid).cells();
+        let answerable = |cells: &[Cell]| -> Vec<u64> {
+            let is_answerable =
+                |cell: &&Cell| !matches!(&cell.spec, CellSpec::Needle(spec) if spec.cities == CitySet::Absent);
+            cells.iter().filter(is_answerable).map(|cell| cell.seed(5)).collect()
+        };
+        let (with, once) = (answerable(&cells), answerable(&without));
+        assert_eq!(with, [once.clone(), once].concat());
+        assert!(cells.iter().enumerate().all(|(i, cell)| cell.index == i as u64));
+    }
+
+    #[test]
     fn rows_that_are_measured_are_known_before_there_is_a_prompt() {
         let (ctx_tok, seed, samples) = (512, 5, 1);
         let orders = vec![Order::Random];
         let (shots, words, classes, arrangements) = (vec![4], 4, 2, 1);
-        let needles =
-            NeedleGrid { ctx_tok: vec![ctx_tok], settings: vec![(1, 1), (4, 3)], depths_pct: vec![50.0], ..NEEDLES };
-        let sources = Sources { haystack: Haystack::embedded(), text: Text::Prose };
+        let grid_of_needles =
+            NeedleGrid { ctx_tok: vec![ctx_tok], settings: vec![(1, 1), (4, 3)], depths_pct: vec![50.0], ..needles() };
+        let sources = Sources { haystack: Haystack::embedded(), text: Text::Prose, needles: None };
         for grid in [
-            Grid::Needle(needles),
+            Grid::Needle(grid_of_needles),
             Grid::Shots(ShotsGrid { ctx_tok, shots, words, classes, orders, arrangements, samples, seed }),
             Grid::Text(TextGrid { ctx_tok: vec![16, ctx_tok], samples, stride: None, seed }),
         ] {

@@ -118,7 +118,10 @@ impl Setup {
         check_fits(needed, takes, "lower `ctx_tok` or `threads`")?;
         // Whether a short prompt fits depends on the cities that its seed draws; one prompt of each kind is tried.
         let mut missed_depths = Vec::new();
-        for cell in cells.chunk_by(|a, b| a.spec == b.spec).map(|alike| &alike[0]) {
+        // They run one of each kind after the other; by index, those of a kind follow each other.
+        let mut by_kind: Vec<&Cell> = cells.iter().collect();
+        by_kind.sort_by_key(|cell| cell.index);
+        for cell in by_kind.chunk_by(|a, b| a.spec == b.spec).map(|alike| alike[0]) {
             for model in &self.models {
                 let cell = Cell { seed_index: 0, ..cell.clone() };
                 let prompt = cell.prompt(self.grid.seed(), &self.sources, model.tokenizer())?;
@@ -163,6 +166,7 @@ impl Setup {
             let eos: Vec<_> = self.models.iter().map(Model::eos_ids).collect();
             common += &json!({ "max_new": max_new, "eos": eos }).to_string();
         }
+        common.extend(self.sources.needles.iter().map(|file| format!("needles {}", file.sha256())));
         let key = |cell: &Cell| {
             let own = json!([cell.spec, cell.index, cell.sample, self.grid.seed()]);
             let twin =

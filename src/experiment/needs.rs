@@ -68,7 +68,7 @@ impl Setup {
     /// results.
     pub(super) fn needed_bytes(&self, cells: &[Cell], passes: usize, measures: &[&mut dyn Measure]) -> u64 {
         let ctx_tok = cells.iter().map(|cell| cell.spec.ctx_tok()).max().unwrap_or(0);
-        let rows = cells.iter().map(|cell| cell.spec.target_rows()).max().unwrap_or(0);
+        let rows = cells.iter().map(|cell| cell.spec.views() * cell.spec.target_rows()).max().unwrap_or(0);
         let tiles = |model: &Model| model.transformer.config.tile_bytes(ctx_tok);
         let models = if self.experiment.reading.has_kernels() { self.models.as_slice() } else { &[] };
         let alone = self.cell_bytes(ctx_tok);

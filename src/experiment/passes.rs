@@ -2,7 +2,7 @@
 
 use super::needs::passes_at_once;
 use super::patching::Corrupted;
-use super::{Cell, CellSpec, Setup};
+use super::{Cell, Setup};
 use crate::attention::{LayersAndHeads, Prefix, ProbeResult, ResidualProbe, ResolvedTreatment, RowProbe, Stream};
 use crate::generate::{generate, Generation, StopConditions};
 use crate::measure::{Measure, MeasureData, MeasureOutput, ObservedPass, PassKey, PassSize, ResidualSink};
@@ -11,7 +11,7 @@ use crate::model::Transformer;
 use crate::models::Model;
 use crate::pass::{continued_passes, first_observed_row, first_row, pass, PassResult};
 use crate::probe::{ReceivedSink, SinkProbe};
-use crate::prompt::{CitySet, Prompt};
+use crate::prompt::Prompt;
 use crate::record::{Identity, Measurement, Record};
 use crate::treatment::{Condition, PairedPrompt, PromptFindings};
 use anyhow::Result;
@@ -152,7 +152,8 @@ impl Setup {
         let until = StopConditions {
             max_new,
             eos: model.eos_ids(),
-            numbers: prompt.queries.len(),
+            // A line may end before other values than numbers are complete.
+            numbers: if prompt.asks_for_numbers() { prompt.queries.len() } else { 0 },
             digits: prompt.queries.iter().map(|query| query.value.len()).min().unwrap_or(0),
         };
         let before = prompt.tokens_before_answer();
@@ -160,35 +161,13 @@ impl Setup {
     }
 
     fn identity(&self, cell: &Cell, model: &Model, condition: &Condition) -> Identity {
-        let identity = Identity {
+        Identity {
             model: model.name.clone(),
             variant: model.info.variant.clone(),
-            sample: Some(cell.sample),
-            seed: Some(cell.seed(self.grid.seed())),
             condition: condition.column().map(Into::into),
             bits: condition.bits(),
             scope: condition.scope().map(Into::into),
-            ..Identity::default()
-        };
-        match &cell.spec {
-            CellSpec::Text(windows) => Identity { task: "text".into(), ctx_tok: windows.ctx_tok, ..identity },
-            CellSpec::Shots(spec) => Identity {
-                task: spec.task(),
-                ctx_tok: spec.ctx_tok,
-                needles: Some(spec.shots),
-                retrieve: Some(1),
-                cities: Some(CitySet::Train.name().into()),
-                ..identity
-            },
-            CellSpec::Needle(spec) => Identity {
-                task: "needle".into(),
-                ctx_tok: spec.ctx_tok,
-                needles: Some(spec.needles),
-                retrieve: Some(spec.retrieve),
-                depth_req_pct: Some(spec.depth_pct),
-                cities: Some(spec.cities.name().into()),
-                ..identity
-            },
+            ..cell.identity(self.grid.seed())
         }
     }
 
@@ -306,7 +285,8 @@ impl<'a> PromptPasses<'a> {
     /// The most passes from `start` on that run together.
     fn most_at_once(&self, start: usize) -> usize {
         let tokens = self.prompt.ids.len();
-        let rows = self.prompt.target_rows().len();
+        let views = if self.prompt.is_chain { 1 + self.prompt.queries.len() } else { 1 };
+        let rows = views * self.prompt.target_rows().len();
         let size = PassSize::new(self.model, &self.transformer().config, tokens, rows);
         let observing = self.measures.iter().filter(|_| self.observes(true));
         let bytes = observing.map(|measure| measure.memory_bytes(&size)).sum();

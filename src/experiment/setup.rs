@@ -6,7 +6,7 @@ use crate::bail_usage;
 use crate::measure::{usual_skip, MassiveAt, MeasureName, Outliers, PassKey, ScoredWindow, AR_MAX_COUNT};
 use crate::memory::{release_free, rss_bytes};
 use crate::models::{self, Model};
-use crate::prompt::{Haystack, Text, TokenIds};
+use crate::prompt::{NeedleForm, Tokenizer};
 use crate::record::no_formula;
 use crate::results::{About, Scored, Tokens};
 use crate::table::plural;
@@ -43,6 +43,24 @@ pub struct Setup {
     pub(super) loaded_bytes: u64,
 }
 
+impl Experiment {
+    /// The grid, with as many and as long windows as a text has with the tokenizers of the models.
+    ///
+    /// # Errors
+    /// Those of [`TextGrid::within`](super::TextGrid::within).
+    pub fn grid_within<'a>(
+        &self,
+        sources: &Sources,
+        tokenizers: impl Iterator<Item = Result<&'a Tokenizer>>,
+    ) -> Result<Grid> {
+        let Grid::Text(grid) = &self.grid else { return Ok(self.grid.clone()) };
+        // Measures per token also use the last, shorter window; in a mean over windows it would count too much.
+        let by_token = |measure| matches!(measure, MeasureName::Nll | MeasureName::Outliers);
+        let to_its_end = self.measure_names().into_iter().any(by_token);
+        Ok(Grid::Text(grid.clone().within(&sources.text, tokenizers, to_its_end)?))
+    }
+}
+
 impl Setup {
     /// Loads the models and the texts of an experiment.
     ///
@@ -54,23 +72,10 @@ impl Setup {
             .iter()
             .map(|name| models::load(name, experiment.reading.clone()))
             .collect::<Result<Vec<_>>>()?;
-        let sources = Sources {
-            haystack: experiment.haystack.as_deref().map_or_else(|| Ok(Haystack::embedded()), Haystack::from_path)?,
-            text: match (&experiment.text, &experiment.ids) {
-                (Some(path), _) => Text::from_path(path)?,
-                (None, Some(path)) => Text::Ids(TokenIds::read(path)?),
-                (None, None) => Text::Prose,
-            },
-        };
-        let grid = match experiment.grid.clone() {
-            Grid::Text(grid) => {
-                // Measures per token also use the last, shorter window; in a mean over windows it would count too much.
-                let by_token = |measure| matches!(measure, MeasureName::Nll | MeasureName::Outliers);
-                let to_its_end = experiment.measure_names().into_iter().any(by_token);
-                Grid::Text(grid.within(&sources.text, models.iter().map(Model::tokenizer), to_its_end)?)
-            }
-            grid => grid,
-        };
+        let [haystack, text, ids] =
+            [&experiment.haystack, &experiment.text, &experiment.ids].map(|path| path.as_deref());
+        let sources = Sources::read(&experiment.grid, haystack, text, ids)?;
+        let grid = experiment.grid_within(&sources, models.iter().map(Model::tokenizer))?;
         if grid.count().is_none_or(|count| count > MOST_PROMPTS) {
             bail_usage!("more than {MOST_PROMPTS} prompts: lower `samples`, or cut `ctx_tok` into several runs");
         }
@@ -150,12 +155,16 @@ impl Setup {
         self.experiment.skip.unwrap_or_else(|| usual_skip(shortest))
     }
 
-    /// Returns `true` if prompts are made from the embedded texts without a chat template. Only such prompts are
+    /// Returns `true` if prompts are made from the embedded texts without a chat template, with the usual needles. Only such prompts are
     /// comparable with the numbers of published papers.
     pub fn has_own_prompts(&self) -> bool {
         let Experiment { haystack, text, ids, .. } = &self.experiment;
         let chats = self.models.iter().any(|model| model.info.chat_template_sha256.is_some());
-        haystack.is_none() && text.is_none() && ids.is_none() && !chats
+        let usual = match &self.grid {
+            Grid::Needle(grid) => grid.forms() == [NeedleForm::default()],
+            Grid::Text(_) | Grid::Shots(_) => true,
+        };
+        haystack.is_none() && text.is_none() && ids.is_none() && !chats && usual
     }
 
     /// Returns `true` if any model has a second attention map.

@@ -37,7 +37,7 @@ pub struct Experiment {
     /// Measures; empty for those that the tables of `show` need.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub measures: Vec<MeasureName>,
-    /// File with filler text, in place of the embedded prose.
+    /// File with filler text, in place of the embedded prose; or `noise`, or `needles`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub haystack: Option<PathBuf>,
     /// File with the text to measure, in place of the embedded prose.
@@ -220,8 +220,14 @@ impl Experiment {
     /// # Errors
     /// Usage errors that name the key.
     pub fn check(&self) -> Result<()> {
-        for (field, path) in [("haystack", &self.haystack), ("text", &self.text), ("ids", &self.ids)] {
-            if let Some(path) = path.as_ref().filter(|path| path.to_str().is_none()) {
+        let needles_file = match &self.grid {
+            Grid::Needle(grid) => grid.needles_file.as_ref(),
+            Grid::Text(_) | Grid::Shots(_) => None,
+        };
+        let paths = [("haystack", &self.haystack), ("text", &self.text), ("ids", &self.ids)];
+        let paths = paths.into_iter().map(|(field, path)| (field, path.as_ref()));
+        for (field, path) in paths.chain([("needles_file", needles_file)]) {
+            if let Some(path) = path.filter(|path| path.to_str().is_none()) {
                 bail_usage!("`{field}` {}: the name is not UTF-8, which an experiment file needs", path.display());
             }
         }
@@ -285,7 +291,7 @@ impl Experiment {
         let settings = match &self.grid {
             Grid::Text(grid) => grid.ctx_tok.len(),
             Grid::Shots(grid) => grid.shots.len() * grid.orders.len(),
-            Grid::Needle(grid) => grid.ctx_tok.len() * grid.settings.len(),
+            Grid::Needle(grid) => grid.ctx_tok.len() * grid.settings.len() * grid.forms().len(),
         };
         let pools = |measure: &MeasureName| matches!(measure, MeasureName::Outliers | MeasureName::Nll);
         if settings > 1 && self.measure_names().iter().any(pools) {
@@ -415,7 +421,7 @@ impl Experiment {
 mod tests {
     use super::*;
     use crate::experiment::{NeedleGrid, Quantised, ScaleScope, ShotsGrid};
-    use crate::prompt::Order;
+    use crate::prompt::{KeyKind, Order};
     use crate::quant::Format;
     use proptest::prelude::*;
 
@@ -587,21 +593,27 @@ at_least = 0.5
             numbers(),
             prop::collection::vec((0..99_usize, 0..99_usize), 0..3),
             prop::collection::vec(-1e300..1e300, 0..3),
-            [0..99_usize, 0..99, 0..99],
+            [0..99_usize, 0..99, 0..99, 0..9],
+            (prop::option::of(0..9_usize), prop::collection::vec(-1e300..1e300, 0..3)),
             any::<u64>(),
         );
-        let needle =
-            needle.prop_map(|(ctx_tok, settings, depths_pct, [samples, heldout_samples, absent_samples], seed)| {
-                Grid::Needle(NeedleGrid {
-                    ctx_tok,
-                    settings,
-                    depths_pct,
-                    samples,
-                    heldout_samples,
-                    absent_samples,
-                    seed,
-                })
-            });
+        let needle = needle.prop_map(|(ctx_tok, settings, depths_pct, numbers, (values_per_key, shares), seed)| {
+            let [samples, heldout_samples, absent_samples, hops] = numbers;
+            Grid::Needle(NeedleGrid {
+                ctx_tok,
+                settings,
+                depths_pct,
+                samples,
+                heldout_samples,
+                absent_samples,
+                keys: if hops > 4 { KeyKind::Words } else { KeyKind::Cities },
+                values_per_key,
+                hops,
+                distractors_pct: shares,
+                seed,
+                ..NeedleGrid::EMPTY
+            })
+        });
         let text = (numbers(), 0..99_usize, prop::option::of(0..99_usize), any::<u64>());
         let text =
             text.prop_map(|(ctx_tok, samples, stride, seed)| Grid::Text(TextGrid { ctx_tok, samples, stride, seed }));

@@ -5,15 +5,15 @@ use super::layer_output::{mean_over_layers, LayerOutput, LayerSums};
 use super::{number, rounded, Measure, MeasureOutput, ObservedPass, PassSize};
 use crate::attention::{ProbeResult, RowProbe};
 use crate::metric::{
-    Metric, ANSWER_FIRST_RANK, ANSWER_LOG_PROB, CANCELLED, CONTEXT_RMS, EXACT, LAMBDA, LOGIT_OUT, LOGIT_OUT_SUM, MASS,
-    MASS_NEG, NOISE_ABS, NOISE_NORM_OUT, NOISE_OUT, NOISE_OUT_MEAN_HEAD, NOISE_OUT_NO_SINKS, NOISE_POS, NOISE_SIGNED,
-    NOISE_UNIFORM, NORM_OUT, SHARE_ABS, SHARE_ABS_BEST_HEAD, SHARE_OUT, SHARE_OUT_BEST_HEAD, SHARE_OUT_LAYER,
-    SHARE_OUT_MEAN_HEAD, SHARE_POS, SHARE_SIGNED, SHARE_UNIFORM, SIGNED_LEFT_OUT, WRITE_NORM, WRITE_NORM_LAYER,
-    WRITE_RATIO_LAYER,
+    Metric, ANSWER_FIRST_RANK, ANSWER_LOG_PROB, CANCELLED, CONTEXT_RMS, EXACT, LAMBDA, LOGIT_OUT, LOGIT_OUT_HOP,
+    LOGIT_OUT_SUM, MASS, MASS_NEG, NOISE_ABS, NOISE_NORM_OUT, NOISE_OUT, NOISE_OUT_MEAN_HEAD, NOISE_OUT_NO_SINKS,
+    NOISE_POS, NOISE_SIGNED, NOISE_UNIFORM, NORM_OUT, SHARE_ABS, SHARE_ABS_BEST_HEAD, SHARE_ABS_HOP, SHARE_OUT,
+    SHARE_OUT_BEST_HEAD, SHARE_OUT_HOP, SHARE_OUT_LAYER, SHARE_OUT_MEAN_HEAD, SHARE_POS, SHARE_SIGNED, SHARE_UNIFORM,
+    SIGNED_LEFT_OUT, WRITE_NORM, WRITE_NORM_LAYER, WRITE_RATIO_LAYER,
 };
 use crate::pass::QueryScore;
 use crate::probe::{Allocation, AnswerProbe, AnswerSink, ContributionProbe, ContributionSink, ReceivedSink, SinkProbe};
-use crate::prompt::{Prompt, Region};
+use crate::prompt::{Prompt, Region, TargetRows};
 use crate::record::Measurement;
 use anyhow::{Context, Result};
 
@@ -34,7 +34,8 @@ impl Measure for AnswerMeasure {
     }
 
     fn row_probes(&self, _model: usize, prompt: &Prompt) -> Vec<Box<dyn RowProbe>> {
-        let targets = prompt.answerable_targets();
+        let hops = prompt.hop_targets().into_iter().map(|(_, target)| target);
+        let targets: Vec<TargetRows> = prompt.answerable_targets().into_iter().chain(hops).collect();
         let contribution = ContributionProbe::new(&targets).with_strong_keys(self.sinks);
         let mut probes: Vec<Box<dyn RowProbe>> = vec![Box::new(AnswerProbe::new(&targets)), Box::new(contribution)];
         if self.sinks {
@@ -57,7 +58,20 @@ impl Measure for AnswerMeasure {
 
     fn conclude(&self, mut pass: ObservedPass<'_>, output: &mut MeasureOutput) -> Result<()> {
         let heads = heads(std::mem::take(&mut pass.probe_results));
-        for (index, target) in pass.prompt.answerable_targets().iter().enumerate() {
+        let targets = pass.prompt.answerable_targets();
+        for (index, (hop, target)) in pass.prompt.hop_targets().iter().enumerate() {
+            let (found, layers) = found_of(&pass, &heads, targets.len() + index)?;
+            let region = format!("hop {hop}");
+            let mut push = |found| {
+                output.push(
+                    target.query,
+                    pass.prompt.rows_name(),
+                    Measurement { region: Some(region.clone().into()), ..found },
+                );
+            };
+            hop_measures(&found, &layers, self.by_head, &mut push);
+        }
+        for (index, target) in targets.iter().enumerate() {
             let (found, layers) = found_of(&pass, &heads, index)?;
             let mut push = |found| output.push(target.query, pass.prompt.rows_name(), found);
             if let Some(query) = target.query {
@@ -184,6 +198,43 @@ fn output_measures(layers: &[(usize, LayerOutput)], sinks: bool, push: &mut impl
     push(mean(&NOISE_OUT, None, &LayerOutput::noise_out));
     if sinks {
         push(mean(&NOISE_OUT_NO_SINKS, None, &|layer| layer.noise_out() - layer.noise_sinks));
+    }
+}
+
+/// Both parts of a needle.
+const NEEDLE: [Region; 2] = [Region::Needle, Region::Answer];
+
+/// Pushes shares and logit effect of the needle of one hop, of all heads and by head.
+fn hop_measures(
+    found: &[HeadFound<'_>],
+    layers: &[(usize, LayerOutput)],
+    by_head: bool,
+    push: &mut impl FnMut(Measurement),
+) {
+    if found.is_empty() {
+        return;
+    }
+    let of_needle = |shares: &dyn Fn(Region) -> f64| NEEDLE.into_iter().map(shares).sum::<f64>();
+    let layers: Vec<LayerOutput> = layers.iter().map(|(_, layer)| layer.clone()).collect();
+    let share_out = mean_over_layers(&layers, |layer| of_needle(&|region| layer.share_out[region as usize]));
+    push(rounded(&SHARE_OUT_HOP, None, share_out, layers.len()));
+    let share_abs = |head: &HeadFound<'_>| of_needle(&|region| head.allocation.share_abs(region));
+    let (share, n) = mean(found, share_abs);
+    push(rounded(&SHARE_ABS_HOP, None, share, n));
+    let effect = |head: &HeadFound<'_>| {
+        let effect = head.written.logit_out?;
+        Some(of_needle(&|region| effect[region as usize]))
+    };
+    if let Some(effects) = found.iter().map(effect).collect::<Option<Vec<f64>>>() {
+        push(rounded(&LOGIT_OUT_HOP, None, effects.iter().sum(), 1));
+    }
+    for head in found.iter().filter(|_| by_head) {
+        let (layer, index) = head.at;
+        let mut push = |found| push(Measurement { layer: Some(layer), head: Some(index), ..found });
+        push(rounded(&SHARE_ABS_HOP, None, share_abs(head), 1));
+        if let Some(effect) = effect(head) {
+            push(rounded(&LOGIT_OUT_HOP, None, effect, 1));
+        }
     }
 }
 

@@ -1,12 +1,15 @@
 //! Answers in freely generated text.
 //!
 //! Numbers are whole runs of digits. Published scores often count a value as found if its digits occur anywhere in the
-//! output, so that 123 is found in 51234.
+//! output, so that 123 is found in 51234. Of values that are no numbers, an answer says those of the prompt's needles that
+//! occur in it as whole words, whatever their case.
 
 use super::{decoded, encoded, number, Measure, MeasureData, MeasureOutput, ObservedPass, PassKey};
 use crate::attention::RowProbe;
 use crate::generate::{numbers, Generation, StopReason};
-use crate::metric::{Metric, GENERATED_CONTAINS, GENERATED_EXACT, SAID_LOG_PROB, SAID_NUMBER, SAID_OTHER_NEEDLE};
+use crate::metric::{
+    Metric, GENERATED_CONTAINS, GENERATED_EXACT, GENERATED_SET, SAID_LOG_PROB, SAID_NUMBER, SAID_OTHER_NEEDLE,
+};
 use crate::prompt::{Prompt, Query, Tokenizer};
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
@@ -59,13 +62,79 @@ pub struct Generated {
     pub said: Vec<Option<String>>,
     /// Whether that number is the value of another city in the prompt.
     pub copied: Vec<bool>,
+    /// Whether the first different values of the text are those asked for, in any order.
+    pub set: bool,
 }
 
-/// Returns, for each value, whether it is the i-th number of `text`. Only white space may come before the first value.
-fn exact(text: &str, values: &[&str]) -> Vec<bool> {
-    let found = numbers(text);
+/// The values that a text may say.
+enum Sayable<'a> {
+    /// Any number.
+    Numbers,
+    /// These texts, the longest first.
+    Values(Vec<&'a str>),
+}
+
+impl<'a> Sayable<'a> {
+    /// The values that answers to a prompt may say.
+    fn of(prompt: &'a Prompt) -> Self {
+        if prompt.asks_for_numbers() {
+            return Self::Numbers;
+        }
+        let of_needles = prompt.needles.iter().map(|needle| needle.value.as_str());
+        let all = of_needles.chain(prompt.queries.iter().map(|query| query.value.as_str()));
+        let mut values: Vec<&str> = all.filter(|value| !value.is_empty()).collect();
+        values.sort_unstable_by_key(|value| (std::cmp::Reverse(value.len()), *value));
+        values.dedup();
+        Self::Values(values)
+    }
+
+    /// The values in a text, in order, with their places.
+    fn find(&self, text: &str) -> Vec<(Range<usize>, String)> {
+        let values = match self {
+            Self::Numbers => return numbers(text).into_iter().map(|at| (at.clone(), text[at].to_owned())).collect(),
+            Self::Values(values) => values,
+        };
+        let lower = text.to_ascii_lowercase();
+        let mut found: Vec<(Range<usize>, String)> = Vec::new();
+        for value in values {
+            for (start, _) in lower.match_indices(&value.to_ascii_lowercase()) {
+                let at = start..start + value.len();
+                let is_free = found.iter().all(|(other, _)| at.end <= other.start || other.end <= at.start);
+                if is_free && is_whole(text, &at) {
+                    found.push((at, (*value).to_owned()));
+                }
+            }
+        }
+        found.sort_unstable_by_key(|(at, _)| at.start);
+        found
+    }
+}
+
+/// Returns whether no letter or digit continues the word or number at either end of a range. Scripts without spaces
+/// between words have no such ends.
+fn is_whole(text: &str, at: &Range<usize>) -> bool {
+    let continues = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+    let inside = &text[at.clone()];
+    let before = continues(text[..at.start].chars().next_back()) && continues(inside.chars().next());
+    let behind = continues(text[at.end..].chars().next()) && continues(inside.chars().next_back());
+    !before && !behind
+}
+
+/// Returns whether the first different values that were said are those asked for, in any order.
+fn is_set(said: &[(Range<usize>, String)], values: &[&str]) -> bool {
+    let mut first: Vec<&str> = Vec::new();
+    for (_, value) in said {
+        if !first.contains(&value.as_str()) && first.len() < values.len() {
+            first.push(value);
+        }
+    }
+    first.len() == values.len() && values.iter().all(|value| first.contains(value))
+}
+
+/// Returns, for each value, whether it is the i-th one said in `text`. Only white space may come before the first one.
+fn exact(text: &str, found: &[(Range<usize>, String)], values: &[&str]) -> Vec<bool> {
     let first = text.len() - text.trim_start().len();
-    let said = |i: usize| found.get(i).filter(|number| i > 0 || number.start == first).map(|at| &text[at.clone()]);
+    let said = |i: usize| found.get(i).filter(|(at, _)| i > 0 || at.start == first).map(|(_, value)| value.as_str());
     values.iter().enumerate().map(|(i, value)| said(i) == Some(value)).collect()
 }
 
@@ -107,17 +176,21 @@ fn log_prob_of_first_number(generation: &Generation, tokenizer: &Tokenizer) -> R
     Ok(Some(generation.log_probs[..end].iter().sum()))
 }
 
-/// Returns, for each value, whether it is among the numbers of `text`.
-fn contains(text: &str, values: &[&str]) -> Vec<bool> {
-    let found = numbers(text);
-    values.iter().map(|value| found.iter().any(|at| text[at.clone()] == **value)).collect()
+/// Returns, for each value, whether it was said.
+fn contains(found: &[(Range<usize>, String)], values: &[&str]) -> Vec<bool> {
+    values.iter().map(|value| found.iter().any(|(_, said)| said == value)).collect()
 }
 
 impl Generated {
     fn new(pass: &ObservedPass<'_>, generation: &Generation) -> Self {
         let (id, queries) = (pass.identity, &pass.prompt.queries);
         let values: Vec<&str> = queries.iter().map(|query| query.value.as_str()).collect();
-        let said = first_numbers(&generation.text, queries.len());
+        let sayable = Sayable::of(pass.prompt);
+        let found = sayable.find(&generation.text);
+        let said = match sayable {
+            Sayable::Numbers => first_numbers(&generation.text, queries.len()),
+            Sayable::Values(_) => (0..queries.len()).map(|i| Some(found.get(i)?.1.clone())).collect(),
+        };
         Self {
             model: id.model.clone(),
             condition: id.condition.as_deref().map(str::to_owned),
@@ -139,8 +212,9 @@ impl Generated {
                 .zip(&said)
                 .map(|(query, said)| is_copied(pass.prompt, query, said.as_deref()))
                 .collect(),
-            exact: exact(&generation.text, &values),
-            contains: contains(&generation.text, &values),
+            exact: exact(&generation.text, &found, &values),
+            contains: contains(&found, &values),
+            set: is_set(&found, &values),
         }
     }
 }
@@ -157,6 +231,7 @@ impl Measure for GenerationMeasure {
     fn conclude(&self, pass: ObservedPass<'_>, output: &mut MeasureOutput) -> Result<()> {
         let Some(generation) = pass.generation else { return Ok(()) };
         let generated = Generated::new(&pass, generation);
+        let asks_for_numbers = pass.prompt.asks_for_numbers();
         for (i, query) in pass.prompt.queries.iter().enumerate() {
             let mut push = |metric: &Metric, hit| {
                 output.push(Some(i), "generated", number(metric, f64::from(u8::from(hit)), 1));
@@ -165,10 +240,15 @@ impl Measure for GenerationMeasure {
                 push(&GENERATED_EXACT, generated.exact[i]);
                 push(&GENERATED_CONTAINS, generated.contains[i]);
             }
-            push(&SAID_NUMBER, generated.said[i].is_some());
+            if asks_for_numbers {
+                push(&SAID_NUMBER, generated.said[i].is_some());
+            }
             push(&SAID_OTHER_NEEDLE, generated.copied[i]);
         }
-        if let (Some(tokenizer), false) = (pass.tokenizer, pass.prompt.queries.is_empty()) {
+        if pass.prompt.queries.len() > 1 && pass.prompt.queries.iter().all(Query::is_answerable) {
+            output.push(None, "generated", number(&GENERATED_SET, f64::from(u8::from(generated.set)), 1));
+        }
+        if let (Some(tokenizer), true) = (pass.tokenizer, asks_for_numbers) {
             if let Some(nats) = log_prob_of_first_number(generation, tokenizer)? {
                 output.push(Some(0), "generated", number(&SAID_LOG_PROB, nats, 1));
             }
@@ -193,7 +273,33 @@ impl Measure for GenerationMeasure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::prompt::{needle, CitySet, Haystack, NeedleSpec};
+    use crate::prompt::{needle, CitySet, Haystack, NeedleForm, NeedleSpec};
+
+    fn exact(text: &str, values: &[&str]) -> Vec<bool> {
+        super::exact(text, &Sayable::Numbers.find(text), values)
+    }
+
+    fn contains(text: &str, values: &[&str]) -> Vec<bool> {
+        super::contains(&Sayable::Numbers.find(text), values)
+    }
+
+    #[test]
+    fn values_that_are_no_numbers_are_said_as_whole_words_in_any_case() {
+        let sayable = Sayable::Values(vec!["quiet-harbor", "QXVBA", "北京", "harbor"]);
+        let said = |text: &str| -> Vec<String> { sayable.find(text).into_iter().map(|(_, value)| value).collect() };
+        assert_eq!(said(" qxvba, QXVBAS and Quiet-Harbor."), ["QXVBA", "quiet-harbor"]);
+        assert_eq!(said("答案是北京。"), ["北京"]);
+        assert_eq!(said("harbors"), [""; 0]);
+        let found = sayable.find(" Quiet-harbor, QXVBA");
+        assert_eq!(super::exact(" Quiet-harbor, QXVBA", &found, &["quiet-harbor", "QXVBA"]), [true, true]);
+    }
+
+    #[test]
+    fn several_answers_are_a_set_whose_order_does_not_matter() {
+        let is_set = |text: &str| is_set(&Sayable::Numbers.find(text), &["11111", "22222"]);
+        assert!(is_set("22222 and 11111") && is_set("11111, 11111, 22222, 33333"));
+        assert!(!is_set("11111") && !is_set("11111, 33333, 22222"));
+    }
 
     #[test]
     fn an_exact_answer_begins_with_the_value_and_nothing_continues_it() {
@@ -224,7 +330,14 @@ mod tests {
 
     #[test]
     fn numbers_of_other_cities_count_as_copied() {
-        let spec = NeedleSpec { ctx_tok: 400, needles: 3, retrieve: 1, depth_pct: 50.0, cities: CitySet::Absent };
+        let spec = NeedleSpec {
+            ctx_tok: 400,
+            needles: 3,
+            retrieve: 1,
+            depth_pct: 50.0,
+            cities: CitySet::Absent,
+            form: NeedleForm::default(),
+        };
         let prompt = needle::build(&spec, 7, Tokenizer::embedded(), &Haystack::embedded()).unwrap();
         let query = &prompt.queries[0];
         let other = prompt.needles[1].value.clone();

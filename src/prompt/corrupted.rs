@@ -71,12 +71,19 @@ fn value_tokens(city: &str, value: &str, tokenizer: &Tokenizer) -> Result<(Vec<u
 
 #[cfg(test)]
 mod tests {
-    use super::super::{needle, CitySet, Haystack, NeedleSpec};
+    use super::super::{needle, CitySet, Haystack, NeedleForm, NeedleSpec};
     use super::*;
 
     #[test]
     fn only_the_values_asked_for_differ_and_every_token_keeps_its_place() {
-        let spec = NeedleSpec { ctx_tok: 400, needles: 3, retrieve: 2, depth_pct: 50.0, cities: CitySet::Train };
+        let spec = NeedleSpec {
+            ctx_tok: 400,
+            needles: 3,
+            retrieve: 2,
+            depth_pct: 50.0,
+            cities: CitySet::Train,
+            form: NeedleForm::default(),
+        };
         let tokenizer = Tokenizer::embedded();
         let prompt = needle::build(&spec, 5, tokenizer, &Haystack::embedded()).unwrap();
         let other = prompt.corrupted(7, tokenizer).unwrap();
@@ -96,7 +103,14 @@ mod tests {
 
     #[test]
     fn a_question_without_an_answer_has_no_other_prompt() {
-        let spec = NeedleSpec { ctx_tok: 400, needles: 2, retrieve: 1, depth_pct: 50.0, cities: CitySet::Absent };
+        let spec = NeedleSpec {
+            ctx_tok: 400,
+            needles: 2,
+            retrieve: 1,
+            depth_pct: 50.0,
+            cities: CitySet::Absent,
+            form: NeedleForm::default(),
+        };
         let prompt = needle::build(&spec, 5, Tokenizer::embedded(), &Haystack::embedded()).unwrap();
         let error = prompt.corrupted(7, Tokenizer::embedded()).unwrap_err().to_string();
         assert!(error.contains("does not hold the answer"), "{error}");

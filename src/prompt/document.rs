@@ -11,8 +11,9 @@ use serde::{Deserialize, Serialize};
 
 use super::cities::made_up;
 use super::needle;
+use super::needle::Texts;
 use super::wording::WORDINGS;
-use super::{CitySet, Haystack, NeedleSpec, Tokenizer};
+use super::{CitySet, Haystack, NeedleForm, NeedleSpec, Tokenizer};
 use crate::bail_usage;
 use crate::rng::Rng;
 use crate::spec_file::{is_default, pair};
@@ -273,9 +274,10 @@ impl<'a> DocumentWriter<'a> {
         let needles = 1 + rng.below(EXAM_NEEDLES_MAX.min(room));
         let retrieve = 1 + rng.below(EXAM_QUESTIONS_MAX.min(needles).min(room + 1 - needles));
         let depth_pct = 100.0 * rng.unit();
-        let spec = NeedleSpec { ctx_tok, needles, retrieve, depth_pct, cities };
+        let spec = NeedleSpec { ctx_tok, needles, retrieve, depth_pct, cities, form: NeedleForm::default() };
         let streams = ["train exam", "train exam prose", "train absent"];
-        let prompt = needle::build_from(&spec, seed, streams, Some(DECLINED), self.tokenizer, haystack)?;
+        let texts = Texts { haystack, file: None, tokenizer: self.tokenizer };
+        let prompt = needle::build_from(&spec, seed, streams, Some(DECLINED), texts)?;
         self.document.digit = vec![0; prompt.ids.len()];
         for query in &prompt.queries {
             for (i, token) in query.predicted.clone().enumerate() {
@@ -437,7 +439,14 @@ mod tests {
             assert!(exam.starts_with(wording::PREAMBLE) && exam.matches('\n').count() == 3, "{exam}");
             let asked = exam.lines().nth(3).unwrap();
             assert!(asked.starts_with("The special magic ") && asked.contains(" number is: "), "{exam}");
-            let spec = NeedleSpec { ctx_tok: 512, needles: 2, retrieve: 1, depth_pct: 50.0, cities: CitySet::Train };
+            let spec = NeedleSpec {
+                ctx_tok: 512,
+                needles: 2,
+                retrieve: 1,
+                depth_pct: 50.0,
+                cities: CitySet::Train,
+                form: NeedleForm::default(),
+            };
             let prompt = needle::build(&spec, seed, Tokenizer::embedded(), &haystack).unwrap();
             assert_ne!(exam.lines().nth(1).unwrap()[..40], prompt.text.lines().nth(1).unwrap()[..40]);
         }

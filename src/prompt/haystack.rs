@@ -2,7 +2,8 @@
 //!
 //! The embedded haystack is generated from sentence templates (`assets/corpus`): short plain sentences with a small
 //! vocabulary, in paragraphs about one topic, person and place, without digits, city names or repeated sentences. The
-//! user's own text can replace it.
+//! user's own text can replace it, and so can a few sentences again and again (noise) or nothing but distractors
+//! (needles).
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet, VecDeque};
@@ -23,6 +24,16 @@ use crate::rng::Rng;
 const SENTENCES: &str = include_str!("../../assets/corpus/sentences.txt");
 const WORDS: &str = include_str!("../../assets/corpus/words.toml");
 
+/// Names of haystacks that are no files.
+const PROSE: &str = "prose";
+const NOISE: &str = "noise";
+const NEEDLES: &str = "needles";
+
+/// The sentences that noise repeats, as in RULER (NVIDIA, Apache License 2.0), which has them of Mohtashami & Jaggi
+/// 2023, "Landmark Attention".
+const NOISE_SENTENCES: &str =
+    "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again.";
+
 /// Number of sentences in a paragraph of the embedded haystack, drawn uniformly from this inclusive range.
 const PARAGRAPH: (usize, usize) = (3, 6);
 
@@ -35,6 +46,8 @@ pub struct Haystack {
 #[derive(Clone, Debug)]
 enum HaystackSource {
     Embedded,
+    Noise,
+    Needles,
     Own { path: PathBuf, sentences: Vec<Sentence> },
 }
 
@@ -42,6 +55,20 @@ impl Haystack {
     /// The embedded haystack.
     pub fn embedded() -> Self {
         Self { source: HaystackSource::Embedded }
+    }
+
+    /// The haystack of this name: `prose`, the embedded one, as without a name; `noise`, a few sentences again and again;
+    /// `needles`, nothing but distractors. Other names are paths.
+    ///
+    /// # Errors
+    /// Those of [`from_path`](Self::from_path).
+    pub fn named(name: Option<&Path>) -> Result<Self> {
+        match name.map(|path| (path, path.to_str())) {
+            None | Some((_, Some(PROSE))) => Ok(Self::embedded()),
+            Some((_, Some(NOISE))) => Ok(Self { source: HaystackSource::Noise }),
+            Some((_, Some(NEEDLES))) => Ok(Self { source: HaystackSource::Needles }),
+            Some((path, _)) => Self::from_path(path),
+        }
     }
 
     /// Reads the user's own text: a UTF-8 file, or a folder with files, which are read in the order of their names.
@@ -71,7 +98,17 @@ impl Haystack {
         matches!(self.source, HaystackSource::Own { .. })
     }
 
-    /// The sentences in random order, without repetition.
+    /// Returns whether this is nothing but distractors.
+    pub(super) fn is_needles(&self) -> bool {
+        matches!(self.source, HaystackSource::Needles)
+    }
+
+    /// Returns whether this is text to read, and not noise or needles.
+    pub(super) fn is_prose(&self) -> bool {
+        matches!(self.source, HaystackSource::Embedded | HaystackSource::Own { .. })
+    }
+
+    /// The sentences in random order, without repetition except in noise. None for needles, which depend on the prompt.
     ///
     /// The embedded haystack is practically endless. Own text starts at a random sentence, wraps around, and ends when
     /// each sentence has been used once.
@@ -83,6 +120,8 @@ impl Haystack {
                 seen: HashSet::new(),
                 corpus: Corpus::embedded(),
             })),
+            HaystackSource::Noise => Sentences::Noise,
+            HaystackSource::Needles => Sentences::Own([].iter().chain(&[])),
             HaystackSource::Own { sentences, .. } => {
                 let (later, earlier) = sentences.split_at(rng.below(sentences.len()));
                 Sentences::Own(earlier.iter().chain(later))
@@ -99,6 +138,8 @@ impl Haystack {
                 hash.update(SENTENCES);
                 hash.update(WORDS);
             }
+            HaystackSource::Noise => hash.update(NOISE_SENTENCES),
+            HaystackSource::Needles => hash.update(NEEDLES),
             HaystackSource::Own { sentences, .. } => {
                 for Sentence { text, joined } in sentences {
                     hash.update(if *joined { text.clone() } else { format!("\n{text}") });
@@ -112,6 +153,8 @@ impl Haystack {
     pub fn name(&self) -> Cow<'static, str> {
         match &self.source {
             HaystackSource::Embedded => "the embedded haystack".into(),
+            HaystackSource::Noise => "the haystack of noise".into(),
+            HaystackSource::Needles => "the haystack of needles".into(),
             HaystackSource::Own { path, .. } => format!("the haystack {}", path.display()).into(),
         }
     }
@@ -149,6 +192,8 @@ fn looks_like_a_needle(sentence: &str) -> bool {
 pub enum Sentences<'a> {
     /// Generated prose.
     Prose(Box<Prose>),
+    /// The same few sentences again and again, together.
+    Noise,
     /// The user's own text.
     Own(std::iter::Chain<std::slice::Iter<'a, Sentence>, std::slice::Iter<'a, Sentence>>),
 }
@@ -159,6 +204,7 @@ impl Iterator for Sentences<'_> {
     fn next(&mut self) -> Option<Sentence> {
         match self {
             Sentences::Prose(prose) => prose.next().map(|text| Sentence { text, joined: false }),
+            Sentences::Noise => Some(Sentence { text: NOISE_SENTENCES.to_owned(), joined: false }),
             Sentences::Own(sentences) => sentences.next().cloned(),
         }
     }

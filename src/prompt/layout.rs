@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::wording::stem;
+use super::facts::Fact;
 
 /// Text under construction: every byte belongs to a part, and parts become ranges of tokens.
 #[derive(Default)]
@@ -38,12 +38,12 @@ impl PromptLayout {
         self.markup.push(start..self.text.len());
     }
 
-    /// Appends a separator and a sentence in the form of a needle, with the value as a part of its own.
-    pub(super) fn push_sentence(&mut self, separator: &str, city: &str, value: &str, whole: TextPart, inner: TextPart) {
+    /// Appends a separator and the sentence of a fact, with its answer as a part of its own.
+    pub(super) fn push_fact(&mut self, separator: &str, fact: &Fact, whole: TextPart, inner: TextPart) {
         self.push(whole, separator);
-        self.push(whole, &stem(city));
-        self.push(inner, value);
-        self.push(whole, ".");
+        self.push(whole, &fact.before);
+        self.push(inner, &fact.value);
+        self.push(whole, &fact.behind);
     }
 
     /// The part of each token, by the rule in the documentation of [`prompt`](super).
@@ -61,13 +61,17 @@ impl PromptLayout {
 
 #[cfg(test)]
 mod tests {
+    use super::super::needle_spec::NeedleForm;
+    use super::super::wording::Wording;
     use super::*;
 
     #[test]
     fn a_token_belongs_to_the_part_of_its_first_visible_byte() {
         let mut layout = PromptLayout::default();
         layout.push(TextPart::Template, "Find.");
-        layout.push_sentence("\n", "Oslo", "12", TextPart::Needle(0), TextPart::Value(0));
+        let form = NeedleForm::default();
+        let fact = Wording::of(&form).fact(&form, "Oslo", "12");
+        layout.push_fact("\n", &fact, TextPart::Needle(0), TextPart::Value(0));
         layout.push(TextPart::Filler, " A cat.");
         let text = layout.text.clone();
         let at = |needle: &str| text.find(needle).unwrap();

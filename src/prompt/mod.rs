@@ -17,13 +17,16 @@ mod chat;
 mod cities;
 mod corrupted;
 pub mod document;
+mod facts;
 pub mod haystack;
 pub mod ids;
 mod jinja;
 mod layout;
 pub mod needle;
 mod needle_spec;
+mod needles_file;
 mod plan;
+mod ruler;
 pub mod sandbox;
 mod segment;
 pub mod shots;
@@ -42,8 +45,10 @@ pub use cities::CitySet;
 pub use document::{document, Document, DocumentSpec, DECLINES};
 pub use haystack::Haystack;
 pub use ids::TokenIds;
-pub use needle_spec::NeedleSpec;
+pub use needle_spec::{KeyKind, NeedleForm, NeedleSpec, ValueKind};
+pub use needles_file::NeedlesFile;
 pub use plan::{DEPTH_TOLERANCE_PCT, VALUE_DIGITS};
+pub use ruler::{RulerSettings, RulerTask};
 pub use segment::Sentence;
 pub use shots::{Order, ShotsSpec};
 pub use text::{Length, Text, Windows};
@@ -90,12 +95,12 @@ impl Region {
     }
 }
 
-/// A needle of a prompt: a sentence that assigns a number to a city. Ranges count tokens from the start of the prompt.
+/// A needle of a prompt: a sentence that assigns a value to a key, a number to a city by default. Ranges count tokens from the start of the prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Needle {
     /// The key.
     pub city: String,
-    /// The value: its digits.
+    /// The value; empty for a distractor of a file, which answers no question.
     pub value: String,
     /// The tokens of the whole sentence.
     pub span: Range<usize>,
@@ -106,9 +111,9 @@ pub struct Needle {
 /// A question of a prompt, with the position of its answer. Ranges count tokens from the start of the prompt.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Query {
-    /// The city asked about.
+    /// The key of the answer: the city asked about by default, a question of a file, a name in a chain.
     pub city: String,
-    /// Its number: the expected answer.
+    /// The expected answer.
     pub value: String,
     /// The tokens of the whole needle in the haystack, the last if there are several; empty if the text does not hold
     /// the answer.
@@ -150,6 +155,8 @@ pub struct Prompt {
     pub queries: Vec<Query>,
     /// All needles in the order of the text, including those not asked for.
     pub needles: Vec<Needle>,
+    /// Whether the questions are about one chain: each answer is the next name in it.
+    pub is_chain: bool,
     /// Tokens of the haystack: prose and needles.
     pub haystack: Range<usize>,
     /// Whether the first token is the begin-of-sequence token.
@@ -222,6 +229,22 @@ impl Prompt {
         &self.ids[..before.len() - spaces]
     }
 
+    /// The rows of every answer to a question about a chain, with the regions of each hop's needle in turn: (index of the
+    /// hop, target). None for other prompts.
+    pub fn hop_targets(&self) -> Vec<(usize, TargetRows)> {
+        let hops = if self.is_chain { 0..self.queries.len() } else { 0..0 };
+        let of_answer = |target: TargetRows| {
+            hops.clone().map(move |hop| (hop, TargetRows { regions: self.regions(Some(hop)), ..target.clone() }))
+        };
+        self.targets().into_iter().flat_map(of_answer).collect()
+    }
+
+    /// Returns whether there are questions, and all their answers are numbers.
+    pub fn asks_for_numbers(&self) -> bool {
+        let is_number = |query: &Query| query.value.bytes().all(|byte| byte.is_ascii_digit());
+        !self.queries.is_empty() && self.queries.iter().all(is_number)
+    }
+
     /// Name of the rows of [`Prompt::targets`] in records.
     pub fn rows_name(&self) -> &'static str {
         if self.queries.is_empty() {
@@ -239,8 +262,8 @@ impl Prompt {
         (first..self.ids.len()).filter(|&i| regions[i] == Region::Filler).collect()
     }
 
-    /// The region of every token with respect to one query. Other needles are distractors; without a query, all needles
-    /// are.
+    /// The region of every token with respect to one query. Other needles are distractors, those with other values of the
+    /// same key too; without a query, all needles are.
     ///
     /// # Panics
     /// If there is no query of this index.
@@ -251,9 +274,14 @@ impl Prompt {
         for needle in &self.needles {
             regions[needle.span.clone()].fill(Region::Distractor);
         }
-        let asked = query.map(|i| self.queries[i].city.as_str());
-        // One needle, or every example of the word; none if the text does not hold the answer.
-        for needle in self.needles.iter().filter(|needle| Some(needle.city.as_str()) == asked) {
+        let asked = query.map(|i| &self.queries[i]);
+        // One needle, or every example of the word; none if the text does not hold the answer. A corrupted prompt has
+        // another value in the place of the answer's needle.
+        let answers = |needle: &&Needle| {
+            let is_of = |query: &Query| needle.value == query.value || needle.span == query.needle;
+            asked.is_some_and(|query| needle.city == query.city && is_of(query))
+        };
+        for needle in self.needles.iter().filter(answers) {
             regions[needle.span.clone()].fill(Region::Needle);
             regions[needle.answer.clone()].fill(Region::Answer);
         }

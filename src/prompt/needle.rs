@@ -7,9 +7,11 @@
 
 use anyhow::{bail, Context, Result};
 
-use super::plan::{Filler, NeedlePlan};
+use super::facts::Distractors;
+use super::plan::{Filler, LaidOut, NeedlePlan};
 use super::text::TOKENLESS_MAX;
-use super::{CitySet, Haystack, NeedleSpec, Prompt, Tokenizer};
+use super::wording::Wording;
+use super::{CitySet, Encoded, Haystack, NeedleSpec, NeedlesFile, Prompt, Tokenizer, Wrapping};
 use crate::bail_usage;
 use crate::error::TooShort;
 use crate::rng::Rng;
@@ -17,107 +19,228 @@ use crate::rng::Rng;
 /// Length that a prompt may lack before a sentence of own text is cut to fill it, in percent.
 const SHORT_PCT: f64 = 2.0;
 
+/// What prompts are made from besides a spec and a seed.
+#[derive(Clone, Copy)]
+pub struct Texts<'a> {
+    /// The filler.
+    pub haystack: &'a Haystack,
+    /// The needles, for specs whose needles are from a file.
+    pub file: Option<&'a NeedlesFile>,
+    /// The tokenizer.
+    pub tokenizer: &'a Tokenizer,
+}
+
 /// Builds the prompt of a seed, determined by spec, seed, tokenizer and haystack.
 ///
 /// # Errors
-/// Usage errors if the spec is inconsistent or the haystack too short for the context. [`TooShort`] if the context has
-/// no room for the needles. An error with the city and the seed if the tokenizer joins a value with its surroundings.
+/// Those of [`build_of`].
 pub fn build(spec: &NeedleSpec, seed: u64, tokenizer: &Tokenizer, haystack: &Haystack) -> Result<Prompt> {
-    build_from(spec, seed, ["needle", "prose", "absent"], None, tokenizer, haystack)
+    build_of(spec, seed, Texts { haystack, file: None, tokenizer })
 }
 
-/// Like [`build`] with named streams of random numbers for needles, prose and absent cities, so that training and
-/// evaluation never share a prompt. `declined` is the answer about absent cities, instead of a number.
+/// Builds the prompt of a seed, determined by spec, seed and texts.
+///
+/// # Errors
+/// Usage errors if the spec is inconsistent or the haystack too short for the context. [`TooShort`] if the context has
+/// no room for the needles. An error with the key and the seed if the tokenizer joins a value with its surroundings.
+pub fn build_of(spec: &NeedleSpec, seed: u64, texts: Texts<'_>) -> Result<Prompt> {
+    build_from(spec, seed, ["needle", "prose", "absent"], None, texts)
+}
+
+/// Like [`build_of`] with named streams of random numbers for needles, prose and absent keys, so that training and
+/// evaluation never share a prompt. `declined` is the answer about absent keys, instead of a value.
 pub(super) fn build_from(
     spec: &NeedleSpec,
     seed: u64,
     streams: [&str; 3],
     declined: Option<&str>,
-    tokenizer: &Tokenizer,
-    haystack: &Haystack,
+    texts: Texts<'_>,
 ) -> Result<Prompt> {
     spec.check()?;
-    let mut plan = NeedlePlan::draw(spec, Rng::new(seed, streams[0]));
+    if texts.haystack.is_needles() && (spec.form.distractors_pct > 0.0 || spec.form.from_file) {
+        bail_usage!(
+            "`haystack` needles: there is nothing but distractors; leave `distractors_pct` and `needles_file` out"
+        );
+    }
+    let rng = Rng::new(seed, streams[0]);
+    let mut plan = match (spec.form.from_file, texts.file) {
+        (true, Some(file)) => file.plan(spec, rng)?,
+        (true, None) => bail!("the needles of this prompt are from a file, which is missing"),
+        (false, _) => NeedlePlan::draw(spec, rng),
+    };
     if spec.cities == CitySet::Absent {
-        plan.ask_for_absent(spec, Rng::new(seed, streams[2]));
-        if let Some(declined) = declined {
-            plan.absent.iter_mut().for_each(|(_, answer)| *answer = declined.to_owned());
-        }
+        plan.ask_for_absent(spec, Rng::new(seed, streams[2]), declined);
     }
-    let mut filler = filler(&plan, spec.ctx_tok, Rng::new(seed, streams[1]), tokenizer, haystack)?;
-    loop {
-        let (mut parts, mut boundaries) = (filler.clone(), plan.boundaries(&filler));
-        if haystack.is_own() {
-            plan.cut_for_depth(&mut parts, &mut boundaries, tokenizer)?;
-        }
-        let (layout, order) = plan.lay_out(&parts, &boundaries, tokenizer.chat());
-        let encoded = tokenizer.encode_prompt(&layout.text, &layout.markup)?;
-        let n_tok = tokenizer.prompt_tok(&encoded);
-        // With the embedded tokenizer, sentences have as many tokens in the text as on their own. With others, a
-        // sentence may have to go.
-        if n_tok > spec.ctx_tok {
-            let last = filler.pop();
-            if let Some(last) = last.filter(|_| haystack.is_own()) {
-                filler.extend(last.beginning(last.n_tok.saturating_sub(n_tok - spec.ctx_tok), tokenizer)?);
-            }
-            if !filler.is_empty() {
-                continue;
-            }
-        }
-        if n_tok > spec.ctx_tok {
-            too_short(&plan, spec.ctx_tok, n_tok)?;
-        }
-        return plan.prompt(layout, &order, encoded, tokenizer).with_context(|| format!("prompt of seed {seed}"));
-    }
+    plan.example = example(spec, seed, texts)?;
+    let reserved_tok = plan.reserved_tok(texts.tokenizer)?;
+    let (streams, chat) = ([streams[1], "distractors"].map(|label| Rng::new(seed, label)), texts.tokenizer.chat());
+    let builder = Builder { plan: &plan, spec, texts, chat, ctx_tok: spec.ctx_tok, reserved_tok };
+    builder.fitted(streams, |laid_out, encoded| {
+        let prompt = plan.prompt(laid_out, encoded, texts.tokenizer);
+        prompt.with_context(|| format!("prompt of seed {seed}"))
+    })
 }
 
-fn too_short(plan: &NeedlePlan, ctx_tok: usize, least_tok: usize) -> Result<()> {
-    let (needles, questions) = (plan.needles.len(), plan.asked.len());
-    Err(TooShort(format!(
-        "a context of {ctx_tok} tokens is too short (needles: {needles}, questions: {questions}): it takes at least \
-         {least_tok}"
-    ))
-    .into())
+/// Writes the worked example before a prompt, with its answers; empty for tasks without one.
+fn example(spec: &NeedleSpec, seed: u64, texts: Texts<'_>) -> Result<String> {
+    let ctx_tok = Wording::of(&spec.form).example_tok;
+    if ctx_tok == 0 {
+        return Ok(String::new());
+    }
+    let spec = NeedleSpec { ctx_tok, needles: 1, retrieve: 1, ..spec.clone() };
+    let plan = NeedlePlan::draw(&spec, Rng::new(seed, "example"));
+    let streams = ["example prose", "example distractors"].map(|label| Rng::new(seed, label));
+    let builder = Builder { plan: &plan, spec: &spec, texts, chat: None, ctx_tok, reserved_tok: 0 };
+    builder.fitted(streams, |laid_out, _| Ok(laid_out.layout.text + "\n\n"))
 }
 
-/// Draws as many sentences as fit besides the needles and the questions.
-fn filler(
-    plan: &NeedlePlan,
+/// What the text of one prompt is put together from.
+struct Builder<'a> {
+    plan: &'a NeedlePlan,
+    spec: &'a NeedleSpec,
+    texts: Texts<'a>,
+    chat: Option<&'a Wrapping>,
     ctx_tok: usize,
-    rng: Rng,
-    tokenizer: &Tokenizer,
-    haystack: &Haystack,
-) -> Result<Vec<Filler>> {
-    let (bare, _) = plan.lay_out(&[], &vec![(0, 0); plan.needles.len()], tokenizer.chat());
-    let bare_tok = tokenizer.prompt_tok(&tokenizer.encode_prompt(&bare.text, &bare.markup)?);
-    let mut filler: Vec<Filler> = Vec::new();
-    let mut total_tok = bare_tok;
-    for sentence in haystack.sentences(rng) {
-        let next = Filler::new(sentence, tokenizer)?;
-        total_tok += next.n_tok;
-        if total_tok == bare_tok && filler.len() >= TOKENLESS_MAX {
-            bail!("{}: the tokenizer returned no tokens for {} sentences", tokenizer.name(), filler.len());
-        }
-        if total_tok > ctx_tok {
-            let left_tok = ctx_tok.saturating_sub(total_tok - next.n_tok);
-            if haystack.is_own() && left_tok as f64 > SHORT_PCT / 100.0 * ctx_tok as f64 {
-                filler.extend(next.beginning(left_tok, tokenizer)?);
-            }
-            // A depth is undefined without filler.
-            if filler.is_empty() {
-                too_short(plan, ctx_tok, total_tok)?;
-            }
-            return Ok(filler);
-        }
-        filler.push(next);
-    }
-    let have_tok = total_tok - bare_tok;
-    bail_usage!(
-        "{} has {have_tok} tokens; a context of {ctx_tok} needs {}",
-        haystack.name(),
-        ctx_tok.saturating_sub(bare_tok)
-    )
+    /// Tokens of the context that stay free.
+    reserved_tok: usize,
 }
+
+impl Builder<'_> {
+    /// Tokens of the context for the prompt.
+    fn room_tok(&self) -> usize {
+        self.ctx_tok.saturating_sub(self.reserved_tok)
+    }
+
+    /// Fills the context and passes the text to `finish`. `streams` are for prose and for distractors.
+    fn fitted<T>(&self, streams: [Rng; 2], finish: impl FnOnce(LaidOut<'_>, Encoded) -> Result<T>) -> Result<T> {
+        let (plan, haystack, tokenizer) = (self.plan, self.texts.haystack, self.texts.tokenizer);
+        let (room_tok, separator) = (self.room_tok(), plan.separator(haystack));
+        let mut filler = self.filler(streams)?;
+        loop {
+            let (mut parts, mut boundaries) = (filler.clone(), plan.boundaries(&filler));
+            if haystack.is_own() {
+                plan.cut_for_depth(&mut parts, &mut boundaries, tokenizer)?;
+            }
+            let laid_out = plan.lay_out(&parts, &boundaries, separator, self.chat);
+            let encoded = tokenizer.encode_prompt(&laid_out.layout.text, &laid_out.layout.markup)?;
+            let n_tok = tokenizer.prompt_tok(&encoded);
+            // With the embedded tokenizer, sentences have as many tokens in the text as on their own. With others, a
+            // sentence may have to go.
+            if n_tok > room_tok {
+                let last = filler.pop();
+                if let Some(last) = last.filter(|_| haystack.is_own()) {
+                    filler.extend(last.beginning(last.n_tok.saturating_sub(n_tok - room_tok), tokenizer)?);
+                }
+                if !filler.is_empty() {
+                    continue;
+                }
+                self.too_short(n_tok)?;
+            }
+            return finish(laid_out, encoded);
+        }
+    }
+
+    fn too_short(&self, least_tok: usize) -> Result<()> {
+        let (needles, answers) = (self.plan.needles.len(), self.plan.n_answers());
+        let (ctx_tok, reserved_tok) = (self.ctx_tok, self.reserved_tok);
+        let reserved = match reserved_tok {
+            0 => String::new(),
+            _ => format!(", left for longer answers: {reserved_tok} tokens"),
+        };
+        Err(TooShort(format!(
+            "a context of {ctx_tok} tokens is too short (needles: {needles}, questions: {answers}{reserved}): it takes at \
+             least {}",
+            least_tok + reserved_tok
+        ))
+        .into())
+    }
+
+    /// Draws as many sentences as fit besides the needles and the questions.
+    fn filler(&self, [prose, distractors]: [Rng; 2]) -> Result<Vec<Filler>> {
+        let (plan, haystack, tokenizer) = (self.plan, self.texts.haystack, self.texts.tokenizer);
+        let (room_tok, separator) = (self.room_tok(), plan.separator(haystack));
+        let bare = plan.lay_out(&[], &vec![(0, 0); plan.needles.len()], separator, self.chat).layout;
+        let bare_tok = tokenizer.prompt_tok(&tokenizer.encode_prompt(&bare.text, &bare.markup)?);
+        let mut facts = Distractors::new(&plan.form, self.spec.cities, plan.facts(), distractors);
+        let further = self.distractors(&mut facts, separator)?;
+        let fixed_tok = bare_tok + further.iter().map(|filler| filler.n_tok).sum::<usize>();
+        let further_facts = facts.by_ref().map(|fact| Filler::distractor(fact, separator, tokenizer));
+        let sentences = haystack.sentences(prose).map(|sentence| Filler::new(sentence, separator, tokenizer));
+        let filler: &mut dyn Iterator<Item = Result<Filler>> =
+            if haystack.is_needles() { &mut { further_facts } } else { &mut { sentences } };
+        let mut filler = self.filled(filler, fixed_tok, room_tok)?;
+        for distractor in further {
+            filler.insert(facts.place(filler.len() + 1), distractor);
+        }
+        Ok(filler)
+    }
+
+    /// Takes the sentences that fit into `room_tok` tokens, of which `fixed_tok` are taken.
+    fn filled(
+        &self,
+        sentences: &mut dyn Iterator<Item = Result<Filler>>,
+        fixed_tok: usize,
+        room_tok: usize,
+    ) -> Result<Vec<Filler>> {
+        let (haystack, tokenizer) = (self.texts.haystack, self.texts.tokenizer);
+        let mut filler: Vec<Filler> = Vec::new();
+        let mut total_tok = fixed_tok;
+        for next in sentences {
+            let next = next?;
+            total_tok += next.n_tok;
+            if total_tok == fixed_tok && filler.len() >= TOKENLESS_MAX {
+                bail!("{}: the tokenizer returned no tokens for {} sentences", tokenizer.name(), filler.len());
+            }
+            if total_tok > room_tok {
+                let left_tok = room_tok.saturating_sub(total_tok - next.n_tok);
+                if haystack.is_own() && left_tok as f64 > SHORT_PCT / 100.0 * self.ctx_tok as f64 {
+                    filler.extend(next.beginning(left_tok, tokenizer)?);
+                }
+                // A depth is undefined without filler.
+                if filler.is_empty() {
+                    self.too_short(total_tok)?;
+                }
+                return Ok(filler);
+            }
+            filler.push(next);
+        }
+        let have_tok = total_tok - fixed_tok;
+        let hint = if haystack.is_needles() { ": there are no more cities; choose other `keys`" } else { "" };
+        bail_usage!(
+            "{} has {have_tok} tokens; a context of {} needs {}{hint}",
+            haystack.name(),
+            self.ctx_tok,
+            room_tok.saturating_sub(fixed_tok)
+        )
+    }
+
+    /// Draws the distractors that fill their share of the context.
+    fn distractors(&self, facts: &mut Distractors<'_>, separator: &str) -> Result<Vec<Filler>> {
+        let share = self.spec.form.distractors_pct;
+        let wanted_tok = share / 100.0 * self.ctx_tok as f64;
+        let (mut drawn, mut total_tok) = (Vec::new(), 0);
+        while share > 0.0 {
+            let Some(fact) = facts.next() else {
+                bail_usage!(
+                    "`distractors_pct` {share}: of a context of {} tokens, this takes more cities than there are; choose \
+                     other `keys`",
+                    self.ctx_tok
+                );
+            };
+            let next = Filler::distractor(fact, separator, self.texts.tokenizer)?;
+            total_tok += next.n_tok;
+            // As near to the share as whole sentences come.
+            if total_tok as f64 > wanted_tok + next.n_tok as f64 / 2.0 {
+                break;
+            }
+            drawn.push(next);
+        }
+        Ok(drawn)
+    }
+}
+
+#[cfg(test)]
+mod form_tests;
 
 #[cfg(test)]
 mod tests {
@@ -127,15 +250,16 @@ mod tests {
     use proptest::prelude::*;
     use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 
-    use super::super::plan::VALUES;
     use super::super::tokenizer::train::EMBEDDED_VOCAB_SIZE;
     use super::super::wording::{question, sentence, stem, PREAMBLE};
-    use super::super::{Query, Region};
+    use super::super::{NeedleForm, Query, Region};
     use super::*;
     use crate::error::exit_code;
 
+    const FORM: NeedleForm = NeedleForm::NUMBERS_OF_CITIES;
+
     const SPEC: NeedleSpec =
-        NeedleSpec { ctx_tok: 1024, needles: 4, retrieve: 2, depth_pct: 50.0, cities: CitySet::HeldOut };
+        NeedleSpec { ctx_tok: 1024, needles: 4, retrieve: 2, depth_pct: 50.0, cities: CitySet::HeldOut, form: FORM };
 
     fn prompt(spec: &NeedleSpec, seed: u64) -> Prompt {
         build(spec, seed, Tokenizer::embedded(), &Haystack::embedded()).unwrap()
@@ -151,6 +275,7 @@ mod tests {
                 retrieve: retrieve.min(needles),
                 depth_pct,
                 cities,
+                form: FORM,
             },
         )
     }
@@ -235,7 +360,7 @@ mod tests {
             let mut cities: Vec<&str> = prompt.needles.iter().map(|needle| needle.city.as_str()).collect();
             prop_assert!(cities.iter().all(|city| spec.cities.cities().contains(city)));
             let mut values: Vec<usize> = prompt.needles.iter().map(|needle| needle.value.parse().unwrap()).collect();
-            prop_assert!(values.iter().all(|&value| (VALUES.0..=VALUES.1).contains(&value)));
+            prop_assert!(values.iter().all(|&value| (10_000..=99_999).contains(&value)));
             cities.sort_unstable();
             cities.dedup();
             values.sort_unstable();

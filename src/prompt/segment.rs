@@ -18,9 +18,9 @@ pub struct Sentence {
 }
 
 impl Sentence {
-    /// Its text as it stands in a prompt, behind a space or not.
-    pub(super) fn in_context(&self) -> String {
-        format!("{}{}", if self.joined { "" } else { " " }, self.text)
+    /// Its text as it stands in a prompt, behind a separator or not.
+    pub(super) fn in_context(&self, separator: &str) -> String {
+        format!("{}{}", if self.joined { "" } else { separator }, self.text)
     }
 
     /// Two parts of it, of which the first has so many bytes.

@@ -97,8 +97,8 @@ pub fn build(spec: &ShotsSpec, seed: u64, tokenizer: &Tokenizer) -> Result<Promp
     let needles = examples.into_iter().map(|Example { word, label, .. }| (word, label)).collect();
     let plan = NeedlePlan::of(needles, last);
     let boundaries: Vec<(usize, u64)> = (0..spec.shots as u64).map(|place| (0, place)).collect();
-    let (layout, order) = plan.lay_out(&[], &boundaries, tokenizer.chat());
-    let encoded = tokenizer.encode_prompt(&layout.text, &layout.markup)?;
+    let laid_out = plan.lay_out(&[], &boundaries, " ", tokenizer.chat());
+    let encoded = tokenizer.encode_prompt(&laid_out.layout.text, &laid_out.layout.markup)?;
     let n_tok = tokenizer.prompt_tok(&encoded);
     if n_tok > spec.ctx_tok {
         bail_usage!(
@@ -107,8 +107,7 @@ pub fn build(spec: &ShotsSpec, seed: u64, tokenizer: &Tokenizer) -> Result<Promp
             spec.ctx_tok
         );
     }
-    let mut prompt =
-        plan.prompt(layout, &order, encoded, tokenizer).with_context(|| format!("prompt of seed {seed}"))?;
+    let mut prompt = plan.prompt(laid_out, encoded, tokenizer).with_context(|| format!("prompt of seed {seed}"))?;
     // Position of the word's last example among the examples, since there is no filler.
     let within = prompt.queries[0].needle.start - prompt.haystack.start;
     prompt.queries[0].depth_real_pct = 100.0 * within as f64 / prompt.haystack.len().max(1) as f64;

@@ -1,5 +1,9 @@
 //! The fixed sentences of prompts and training documents.
 
+use super::facts::Fact;
+use super::needle_spec::{NeedleForm, ValueKind};
+use super::ruler;
+
 /// The wordings of a fact, by their index in [`DocumentSpec::wordings`]: the texts before, between and behind the city
 /// and the value. The first is the needle of the evaluation.
 pub const WORDINGS: [[&str; 3]; 8] = [
@@ -14,6 +18,7 @@ pub const WORDINGS: [[&str; 3]; 8] = [
 ];
 
 /// The instructions before the haystack.
+#[cfg(test)]
 pub(super) const PREAMBLE: &str =
     "There are special magic numbers hidden in the irrelevant text below. Find them and remember them.";
 
@@ -29,10 +34,174 @@ pub(super) fn stem(city: &str) -> String {
 }
 
 /// The question about cities, in the order given.
+#[cfg(test)]
 pub(super) fn question(cities: &[&str]) -> String {
-    match cities {
-        [city] => format!("What is the special magic {city} number?"),
-        [cities @ .., last] => format!("What are the special magic {} and {last} numbers?", cities.join(", ")),
-        [] => String::new(),
+    let cities: Vec<String> = cities.iter().map(|city| (*city).to_owned()).collect();
+    NUMBERS.question(&NeedleForm::default(), &cities, cities.len())
+}
+
+/// The texts of a kind of needle prompt: instructions, haystack, question, answers. Pairs are for one answer and for
+/// several. Texts have places for `{noun}` (what the values are), `{key}`, `{value}`, `{previous}` (the key before in
+/// a chain), `{query}` (what is asked about) and `{n}` (the number of answers).
+pub(super) struct Wording {
+    /// Instructions before the haystack.
+    pub(super) preamble: [&'static str; 2],
+    /// Text between instructions and haystack.
+    pub(super) gap: &'static str,
+    /// Whether sentences stand on lines of their own where the haystack is no prose.
+    pub(super) has_lines: bool,
+    /// A needle before and behind its answer. Of a chain, the first needle.
+    pub(super) needle: [&'static str; 2],
+    /// A further needle of a chain.
+    pub(super) link: [&'static str; 2],
+    /// The question.
+    pub(super) question: [&'static str; 2],
+    /// Text between the last two keys of a question; others have a comma.
+    pub(super) last_key: &'static str,
+    /// Text between question and answers, which a chat template replaces.
+    pub(super) lead: &'static str,
+    /// Text before all answers.
+    pub(super) prefix: [&'static str; 2],
+    /// Whether each answer is repeated as a sentence, or they are a list.
+    pub(super) answers: AnswerForm,
+    /// Digits of a value.
+    pub(super) digits: usize,
+    /// Tokens that the answers are given at least, as a part of the length of the prompt.
+    pub(super) answers_tok: usize,
+    /// Most tokens of a worked example before the prompt; 0 for none.
+    pub(super) example_tok: usize,
+}
+
+/// How answers stand behind the question.
+#[derive(Clone, Copy)]
+pub(super) enum AnswerForm {
+    /// Each in the sentence of its needle.
+    Sentences,
+    /// A list.
+    List {
+        /// Text before each answer.
+        before: &'static str,
+        /// Text between two answers.
+        between: &'static str,
+        /// Text behind the last one.
+        end: &'static str,
+    },
+}
+
+/// Special magic numbers of cities, or what else keys and values are.
+const NUMBERS: Wording = Wording {
+    preamble: ["There are special magic {noun}s hidden in the irrelevant text below. Find them and remember them."; 2],
+    gap: "\n",
+    has_lines: false,
+    needle: ["The special magic {key} {noun} is: ", "."],
+    link: ["", ""],
+    question: ["What is the special magic {query} {noun}?", "What are the special magic {query} {noun}s?"],
+    last_key: " and ",
+    lead: "\n",
+    prefix: [""; 2],
+    answers: AnswerForm::Sentences,
+    digits: 5,
+    answers_tok: 0,
+    example_tok: 0,
+};
+
+/// Chains: a value, and keys that have the value of another key. The keys are the answers.
+const CHAINS: Wording = Wording {
+    needle: ["The special magic ", " {noun} is: {value}."],
+    link: ["The special magic ", " {noun} is that of {previous}."],
+    question: ["Who has the special magic {noun} {query}? Name all."; 2],
+    prefix: ["The special magic {noun} {query} is that of"; 2],
+    answers: AnswerForm::List { before: " ", between: ",", end: "." },
+    ..NUMBERS
+};
+
+/// Needles, questions and answers of a file, in any language, with nothing in English around them.
+const FILE: Wording = Wording {
+    preamble: [""; 2],
+    gap: "",
+    needle: ["", ""],
+    question: ["{query}"; 2],
+    answers: AnswerForm::List { before: "", between: "", end: "" },
+    ..NUMBERS
+};
+
+/// The text with its places filled in.
+fn filled(text: &str, places: &[(&str, &str)]) -> String {
+    places.iter().fold(text.to_owned(), |text, (place, content)| text.replace(&format!("{{{place}}}"), content))
+}
+
+/// The noun for values.
+fn noun(form: &NeedleForm) -> &'static str {
+    match form.values {
+        ValueKind::Digits => "number",
+        ValueKind::Uuid => "uuid",
+        ValueKind::Words => "word",
+    }
+}
+
+impl Wording {
+    /// The texts of prompts of this form.
+    pub(super) fn of(form: &NeedleForm) -> &'static Self {
+        match form {
+            NeedleForm { task: Some(task), .. } => ruler::wording(*task),
+            NeedleForm { from_file: true, .. } => &FILE,
+            NeedleForm { hops: 1.., .. } => &CHAINS,
+            _ => &NUMBERS,
+        }
+    }
+
+    /// The needle that gives a key its value. In a chain the key is the answer.
+    pub(super) fn fact(&self, form: &NeedleForm, key: &str, value: &str) -> Fact {
+        self.sentence(form, self.needle, key, if form.hops > 0 { key } else { value }, value)
+    }
+
+    /// The needle that gives a key the value of another one.
+    pub(super) fn link(&self, form: &NeedleForm, key: &str, previous: &str) -> Fact {
+        self.sentence(form, self.link, key, key, previous)
+    }
+
+    fn sentence(&self, form: &NeedleForm, around: [&str; 2], key: &str, answer: &str, other: &str) -> Fact {
+        let places = [("noun", noun(form)), ("key", key), ("value", other), ("previous", other)];
+        let [before, behind] = around.map(|text| filled(text, &places));
+        Fact { key: key.to_owned(), value: answer.to_owned(), before, behind }
+    }
+
+    /// The instructions before the haystack.
+    pub(super) fn preamble(&self, form: &NeedleForm, answers: usize) -> String {
+        filled(self.preamble[usize::from(answers > 1)], &[("noun", noun(form))])
+    }
+
+    /// The question about `asked`, in this order, which has so many answers.
+    pub(super) fn question(&self, form: &NeedleForm, asked: &[String], answers: usize) -> String {
+        self.about(self.question, form, asked, answers)
+    }
+
+    /// The text before the answers.
+    pub(super) fn prefix(&self, form: &NeedleForm, asked: &[String], answers: usize) -> String {
+        self.about(self.prefix, form, asked, answers)
+    }
+
+    fn about(&self, texts: [&str; 2], form: &NeedleForm, asked: &[String], answers: usize) -> String {
+        let query = match asked {
+            [others @ .., last] if !others.is_empty() => format!("{}{}{last}", others.join(", "), self.last_key),
+            asked => asked.concat(),
+        };
+        let n = answers.to_string();
+        filled(texts[usize::from(answers > 1)], &[("noun", noun(form)), ("query", &query), ("n", &n)])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_texts_are_those_that_the_embedded_models_are_trained_on() {
+        let form = NeedleForm::default();
+        assert_eq!(NUMBERS.preamble(&form, 1), PREAMBLE);
+        let fact = NUMBERS.fact(&form, "Oslo", "12345");
+        assert_eq!((fact.before.as_str(), fact.sentence()), (stem("Oslo").as_str(), sentence("Oslo", "12345")));
+        assert_eq!(question(&["Oslo"]), "What is the special magic Oslo number?");
+        assert_eq!(question(&["Oslo", "Rome", "Lima"]), "What are the special magic Oslo, Rome and Lima numbers?");
     }
 }

@@ -150,7 +150,9 @@ mod tests {
 
     use super::super::needle::build;
     use super::super::wording::{stem, PREAMBLE};
-    use super::super::{CitySet, Haystack, NeedleSpec, Prompt, Region, Text, Tokenizer, TokenizerOptions, Windows};
+    use super::super::{
+        CitySet, Haystack, NeedleForm, NeedleSpec, Prompt, Region, Text, Tokenizer, TokenizerOptions, Windows,
+    };
 
     const CHATML: &str = "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n{{ messages[0].content }}\
                           <|im_end|>\n<|im_start|>assistant\n";
@@ -198,8 +200,14 @@ mod tests {
         Tokenizer::open(folder.path(), &TokenizerOptions { chat: true, ..TokenizerOptions::default() }).unwrap()
     }
 
-    const SPEC: NeedleSpec =
-        NeedleSpec { ctx_tok: 600, needles: 3, retrieve: 2, depth_pct: 50.0, cities: CitySet::HeldOut };
+    const SPEC: NeedleSpec = NeedleSpec {
+        ctx_tok: 600,
+        needles: 3,
+        retrieve: 2,
+        depth_pct: 50.0,
+        cities: CitySet::HeldOut,
+        form: NeedleForm::NUMBERS_OF_CITIES,
+    };
 
     fn prompt(tokenizer: &Tokenizer, spec: &NeedleSpec, seed: u64) -> Prompt {
         build(spec, seed, tokenizer, &Haystack::embedded()).unwrap()
@@ -284,7 +292,7 @@ mod tests {
             let folder = folder(byte_level(), if inst { INST } else { CHATML }, false);
             let tokenizer = open(&folder);
             let spec =
-                NeedleSpec { ctx_tok, needles, retrieve: retrieve.min(needles), depth_pct, cities: CitySet::Train };
+                NeedleSpec { ctx_tok, needles, retrieve: retrieve.min(needles), depth_pct, cities: CitySet::Train, form: NeedleForm::default() };
             let prompt = prompt(&tokenizer, &spec, seed);
             let (before, after) = (tokenizer.chat().unwrap().before(), tokenizer.chat().unwrap().after());
             prop_assert!(prompt.ids.len() <= ctx_tok && prompt.ids.len() + 40 > ctx_tok);

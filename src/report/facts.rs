@@ -117,6 +117,7 @@ pub(super) fn recipe(run: &SavedRun) -> Vec<Fact> {
         ("prompts, SHA-256", &manifest.prompts_sha256),
         ("haystack, SHA-256", &manifest.haystack_sha256),
         ("text, SHA-256", &manifest.text_sha256),
+        ("needles, SHA-256", &manifest.needles_sha256),
     ];
     facts.extend(hashes.into_iter().filter_map(|(name, hash)| Some(code(name, hash.as_deref()?))));
     for model in &manifest.models {

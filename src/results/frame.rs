@@ -54,6 +54,7 @@ pub struct Frame {
     treated: Vec<ConditionKey>,
     regions: Vec<String>,
     cities: Vec<String>,
+    tasks: Vec<String>,
     metrics: Vec<(String, Option<String>, Option<String>)>,
     short_names: ShortNames,
     /// Numbers that are pooled over prompts instead of measured on each.
@@ -166,6 +167,7 @@ impl Frame {
     fn note_prompt(&mut self, Record { identity, measure }: &Record) {
         let region = measure.region.as_deref().map(ToOwned::to_owned);
         push_new(&mut self.treated, &ConditionKey::of(identity));
+        push_new(&mut self.tasks, &identity.task);
         let cities = cities_of(identity);
         if !cities.is_empty() {
             push_new(&mut self.cities, &cities.to_owned());
@@ -205,6 +207,11 @@ impl Frame {
     /// Sets of cities, in the order they first appeared; of many-shot prompts, the orders of the examples.
     pub fn cities(&self) -> &[String] {
         &self.cities
+    }
+
+    /// Tasks, in the order they first appeared.
+    pub fn tasks(&self) -> &[String] {
+        &self.tasks
     }
 
     /// Metrics of single prompts with region and unit, in the order they first appeared.

@@ -15,6 +15,8 @@ pub struct Pick<'a> {
     condition: Option<&'a str>,
     cities: Option<&'a str>,
     depth_pct: Option<f64>,
+    task: Option<&'a str>,
+    query: Option<usize>,
 }
 
 impl<'a> Pick<'a> {
@@ -29,6 +31,8 @@ impl<'a> Pick<'a> {
             condition: None,
             cities: None,
             depth_pct: None,
+            task: None,
+            query: None,
         }
     }
 
@@ -67,6 +71,16 @@ impl<'a> Pick<'a> {
         Self { depth_pct: Some(depth_pct), ..self }
     }
 
+    /// Narrows to one task.
+    pub fn task(self, task: &'a str) -> Self {
+        Self { task: Some(task), ..self }
+    }
+
+    /// Narrows to the answers with one index.
+    pub fn query(self, query: usize) -> Self {
+        Self { query: Some(query), ..self }
+    }
+
     /// Returns whether an identity is picked.
     pub(super) fn matches(&self, id: &Identity) -> bool {
         let depth = |wanted| id.depth_req_pct.map(millipct) == Some(millipct(wanted)) && id.placed != Some(false);
@@ -76,5 +90,7 @@ impl<'a> Pick<'a> {
             && self.setting.is_none_or(|setting| setting_of(id) == setting)
             && self.cities.is_none_or(|cities| cities_of(id) == cities)
             && self.depth_pct.is_none_or(depth)
+            && self.task.is_none_or(|task| id.task == task)
+            && self.query.is_none_or(|query| id.query == Some(query))
     }
 }

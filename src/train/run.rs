@@ -13,7 +13,7 @@ use crate::error::TooShort;
 use crate::files::replace;
 use crate::model::{Init, ModelConfig, Placement, Transformer, Weights, TENSOR_FILE};
 use crate::pass::score;
-use crate::prompt::{self, CitySet, Haystack, NeedleSpec, Prompt, Tokenizer};
+use crate::prompt::{self, CitySet, Haystack, NeedleForm, NeedleSpec, Prompt, Tokenizer};
 use crate::rng::{prompt_seed, Purpose};
 use anyhow::{bail, Context, Result};
 use candle_core::{DType, Var};
@@ -131,7 +131,7 @@ impl Trainer<'_> {
             let mut scores = Vec::new();
             for sample in 0..self.spec.watch.eval_samples as u64 {
                 let depth_pct = (sample % 5) as f64 * 25.0;
-                let spec = NeedleSpec { ctx_tok, needles, retrieve, depth_pct, cities };
+                let spec = NeedleSpec { ctx_tok, needles, retrieve, depth_pct, cities, form: NeedleForm::default() };
                 let seed = prompt_seed(Purpose::Development, 0, sample);
                 let prompt = prompt::needle::build(&spec, seed, self.tokenizer, &haystack);
                 // A short context may not have room for every setting.
@@ -254,7 +254,14 @@ mod tests {
 
     #[test]
     fn settings_are_left_out_where_they_do_not_fit_and_for_no_other_error() {
-        let spec = NeedleSpec { ctx_tok: 256, needles: 1, retrieve: 1, depth_pct: 50.0, cities: CitySet::Train };
+        let spec = NeedleSpec {
+            ctx_tok: 256,
+            needles: 1,
+            retrieve: 1,
+            depth_pct: 50.0,
+            cities: CitySet::Train,
+            form: NeedleForm::default(),
+        };
         let built = |spec: &NeedleSpec| {
             if_it_fits(prompt::needle::build(spec, 1, Tokenizer::embedded(), &Haystack::embedded()))
         };

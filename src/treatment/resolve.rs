@@ -377,10 +377,17 @@ fn of_no_question(prompt: &Prompt) -> Vec<Region> {
 mod tests {
     use super::*;
     use crate::attention::Removal;
-    use crate::prompt::{needle, CitySet, Haystack, NeedleSpec, Tokenizer};
+    use crate::prompt::{needle, CitySet, Haystack, NeedleForm, NeedleSpec, Tokenizer};
 
     fn prompt(retrieve: usize) -> Prompt {
-        let spec = NeedleSpec { ctx_tok: 400, needles: 3, retrieve, depth_pct: 50.0, cities: CitySet::Train };
+        let spec = NeedleSpec {
+            ctx_tok: 400,
+            needles: 3,
+            retrieve,
+            depth_pct: 50.0,
+            cities: CitySet::Train,
+            form: NeedleForm::default(),
+        };
         needle::build(&spec, 5, Tokenizer::embedded(), &Haystack::embedded()).unwrap()
     }
 

@@ -202,6 +202,106 @@ fn your_own_text_is_a_haystack() {
     scratch.needle(&["--out", "run", "--haystack", "text.txt"]).assert().success();
 }
 
+/// Returns what a command printed.
+fn printed(command: &mut Command) -> String {
+    String::from_utf8(command.assert().success().get_output().stdout.clone()).unwrap()
+}
+
+#[test]
+fn rows_of_a_run_name_their_task_and_their_prompts_can_be_printed_again() {
+    let scratch = Scratch::new();
+    let args = ["needle", "--model", "model", "--ctx", "512", "--samples", "1", "--depths", "50", "--out", "run"];
+    let of_needles = ["--values", "uuid", "--keys", "words", "--distractors", "0%,10%", "--generate", "--max-new", "3"];
+    let table = printed(difftool(scratch.0.path()).args(args).args(of_needles));
+    assert!(table.contains("needle(keys=words, values=uuid, distractors=10%)"), "{table}");
+    let records = record::read(&scratch.path("run/results.csv")).unwrap();
+    let row_of = |task: &str, rows: &str| {
+        let is_it = |r: &Record| r.identity.task == task && r.identity.rows.as_deref() == Some(rows);
+        1 + records.iter().position(is_it).unwrap()
+    };
+    let text = |row: usize| printed(difftool(scratch.0.path()).args(["prompt", "run", "--row", &row.to_string()]));
+    let few = text(row_of("needle(keys=words, values=uuid)", "answer"));
+    let many = text(row_of("needle(keys=words, values=uuid, distractors=10%)", "answer"));
+    let needles = |text: &str| text.matches("The special magic").count();
+    assert!(needles(&few) == 2 && needles(&many) > 2 && few.ends_with('.'), "{many}");
+    let asked = text(row_of("needle(keys=words, values=uuid)", "generated"));
+    assert!(few.starts_with(&asked) && asked.trim_end().ends_with("uuid is:"), "{asked}");
+    refuses(difftool(scratch.0.path()).args(["prompt", "run", "--row", "0"]), 2, &["--row 0", "rows 1 to"]);
+    difftool(scratch.0.path()).args(["prompt", "run", "--row", "1", "--ctx", "1k"]).assert().code(2);
+}
+
+#[test]
+fn a_chain_has_records_by_hop() {
+    let scratch = Scratch::new();
+    let args = ["needle", "--model", "model", "--ctx", "512", "--samples", "6", "--depths", "50", "--out", "run"];
+    let table =
+        printed(difftool(scratch.0.path()).args(args).args(["--hops", "2", "--heldout", "0", "--tables", "hops"]));
+    assert!(table.contains("Chains by hop") && table.contains("hop 2 in output %"), "{table}");
+    let records = record::read(&scratch.path("run/results.csv")).unwrap();
+    let of = |metric: &str| -> Vec<(Option<usize>, String)> {
+        let found = records.iter().filter(|r| r.measure.metric == metric && r.identity.sample == Some(0));
+        found.map(|r| (r.identity.query, r.measure.region.as_deref().unwrap_or_default().to_owned())).collect()
+    };
+    let expected: Vec<(Option<usize>, String)> =
+        (0..3).flat_map(|query| (0..3).map(move |hop| (Some(query), format!("hop {hop}")))).collect();
+    for metric in ["share_out_hop", "share_abs_hop", "logit_out_hop"] {
+        assert_eq!(of(metric), expected, "{metric}");
+    }
+    // The needle of an answer's own hop is its needle.
+    let value = |metric: &str, region: &str, query: usize| {
+        let is_it = |r: &&Record| r.measure.metric == metric && r.measure.region.as_deref() == Some(region);
+        let found = records.iter().filter(is_it).find(|r| r.identity.query == Some(query) && r.measure.layer.is_none());
+        found.unwrap().measure.value.unwrap()
+    };
+    let own = value("share_abs", "needle", 1) + value("share_abs", "answer", 1);
+    assert!((value("share_abs_hop", "hop 1", 1) - own).abs() < 1e-6);
+}
+
+#[test]
+fn a_task_of_ruler_runs_as_it_is_and_refuses_what_would_change_it() {
+    let scratch = Scratch::new();
+    let run = |args: &[&str]| {
+        let mut command = difftool(scratch.0.path());
+        command.args(["needle", "--model", "model", "--samples", "1", "--depths", "50"]).args(args);
+        command
+    };
+    printed(&mut run(&["--task", "niah_multivalue", "--ctx", "512", "--out", "run"]));
+    let records = record::read(&scratch.path("run/results.csv")).unwrap();
+    assert!(records.iter().all(|record| record.identity.task == "niah_multivalue"));
+    assert_eq!(records.iter().filter_map(|record| record.identity.query).max(), Some(3));
+    refuses(&mut run(&["--task", "vt", "--ctx", "512"]), 2, &["512 tokens is too short", "it takes at least"]);
+    run(&["--task", "vt", "--hops", "2"]).assert().code(2);
+    run(&["--task", "nonesuch"]).assert().code(2);
+    let file = printed(&mut run(&["--task", "niah_single_1", "--ctx", "512", "--print-experiment"]));
+    assert!(file.contains("task = \"niah_single_1\""), "{file}");
+    fs::write(scratch.path("x.toml"), file.replace("[[1, 1]]", "[[2, 1]]")).unwrap();
+    refuses(difftool(scratch.0.path()).args(["run", "x.toml"]), 2, &["niah_single_1", "[[1, 1]]"]);
+}
+
+#[test]
+fn needles_of_a_file_are_measured_and_mistakes_in_it_named_with_their_line() {
+    let scratch = Scratch::new();
+    let good = r#"{"needle": "Yuki lives beside the opera.", "question": "Who has been there?", "answer": "Yuki"}"#;
+    let file = scratch.path("needles.jsonl");
+    fs::write(&file, good).unwrap();
+    let args = ["--needles-file", "needles.jsonl", "--needles", "1", "--out", "run"];
+    let of_file = |args: &[&str]| {
+        let mut command = difftool(scratch.0.path());
+        command.args(["needle", "--model", "model", "--ctx", "256", "--samples", "1"]).args(args);
+        command
+    };
+    printed(&mut of_file(&args));
+    let row = printed(difftool(scratch.0.path()).args(["prompt", "run", "--row", "1"]));
+    assert!(row.ends_with("\nWho has been there?\nYuki"), "{row}");
+    fs::write(&file, format!("{good}\n\n")).unwrap();
+    refuses(&mut of_file(&args[..4]), 1, &["needles.jsonl, line 2", "empty"]);
+    fs::write(&file, good.replace("\"Yuki\"", "\"Ann\"")).unwrap();
+    refuses(&mut of_file(&args[..4]), 1, &["needles.jsonl, line 1", "\"Ann\" is not in the needle"]);
+    fs::write(&file, format!("{good} ")).unwrap();
+    refuses(difftool(scratch.0.path()).args(["prompt", "run", "--row", "1"]), 1, &["the file of needles has changed"]);
+    of_file(&["--needles-file", "needles.jsonl", "--values", "uuid"]).assert().code(2);
+}
+
 #[test]
 fn requests_that_cannot_be_are_usage_errors() {
     let scratch = Scratch::new();

@@ -62,6 +62,7 @@ fn text(ids: &[u32]) -> Prompt {
         ids: ids.to_vec(),
         offsets: vec![(0, 0); ids.len()],
         queries: Vec::new(),
+        is_chain: false,
         needles: Vec::new(),
         haystack: 0..ids.len(),
         has_bos: false,

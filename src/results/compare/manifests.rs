@@ -58,6 +58,7 @@ pub(super) fn differences(a: &Manifest, b: &Manifest) -> Vec<Mismatch> {
     list.add("tokenizer_sha256", &tokenizers(a), &tokenizers(b));
     list.hash("haystack_sha256", a.haystack_sha256.as_deref(), b.haystack_sha256.as_deref());
     list.hash("text_sha256", a.text_sha256.as_deref(), b.text_sha256.as_deref());
+    list.hash("needles_sha256", a.needles_sha256.as_deref(), b.needles_sha256.as_deref());
     list.hash("prompts_sha256", a.prompts_sha256.as_deref(), b.prompts_sha256.as_deref());
     list.optional("shard", a.shard.as_deref(), b.shard.as_deref());
     list.add("dtype", &a.dtype, &b.dtype);
@@ -114,8 +115,9 @@ pub(super) fn prompts(a: &Manifest, b: &Manifest) -> Prompts {
 
 /// Returns `true` if something by its place in the manifest decides what prompts there are.
 fn makes_prompts(what: &str) -> bool {
-    let places = ["config.grid", "haystack_sha256", "text_sha256", "tokenizer_sha256", "seeds.prompts", "tool.version"];
-    what == "shard" || places.iter().any(|place| what.starts_with(place))
+    let sources = ["haystack_sha256", "text_sha256", "needles_sha256"];
+    let places = ["config.grid", "tokenizer_sha256", "seeds.prompts", "tool.version"];
+    what == "shard" || places.iter().chain(&sources).any(|place| what.starts_with(place))
 }
 
 fn short_hash(hash: &str) -> String {

@@ -5,13 +5,14 @@ use crate::measure::TOKEN_KINDS;
 use crate::metric::{
     Kind, Metric, ANSWER_FIRST_RANK, ANSWER_FLIPS, ANSWER_LOG_PROB, ANSWER_REGION, AR_HIT_SHARE, ATTENTION_DISTANCE,
     BOOST, CANCELLED, CONTEXT_RMS, EFFECTIVE_KEYS, ENTROPY, ERROR_CANCELLED, ERROR_CORRELATION, EXACT,
-    FIRST_TOKEN_SHARE, GENERATED_CONTAINS, GENERATED_EXACT, KEYS_90, KEYS_99, KL, LAMBDA, LOGIT_OUT_SUM, MASS,
-    MASS_NEG, NLL, NLL_AR_HIT, NLL_OTHER, NOISE_ABS, NOISE_ABS_NO_SINKS, NOISE_NORM_OUT, NOISE_OUT,
-    NOISE_OUT_MEAN_HEAD, NOISE_OUT_NO_SINKS, NOISE_POS, NOISE_SIGNED, NOISE_UNIFORM, NORM_OUT, OUTPUT_COSINE,
-    OUTPUT_ERROR_MAX, ROW_ERROR, SAID_LOG_PROB, SAID_NUMBER, SAID_OTHER_NEEDLE, SHARE_ABS, SHARE_ABS_BEST_HEAD,
-    SHARE_ABS_NO_SINKS, SHARE_OUT, SHARE_OUT_BEST_HEAD, SHARE_OUT_MEAN_HEAD, SHARE_POS, SHARE_SIGNED, SHARE_UNIFORM,
-    SIGNED_LEFT_OUT, SINKS, SINK_RATE, SINK_SHARE_DETECTED, SINK_SHARE_FIRST, TOP_KEY_FLIPS, TOP_TOKEN_FLIPS,
-    TOTAL_VARIATION, VALUE_NORM_FIRST, VALUE_NORM_SINKS, WEIGHT_MAX,
+    FIRST_TOKEN_SHARE, GENERATED_CONTAINS, GENERATED_EXACT, GENERATED_SET, KEYS_90, KEYS_99, KL, LAMBDA, LOGIT_OUT_HOP,
+    LOGIT_OUT_SUM, MASS, MASS_NEG, NLL, NLL_AR_HIT, NLL_OTHER, NOISE_ABS, NOISE_ABS_NO_SINKS, NOISE_NORM_OUT,
+    NOISE_OUT, NOISE_OUT_MEAN_HEAD, NOISE_OUT_NO_SINKS, NOISE_POS, NOISE_SIGNED, NOISE_UNIFORM, NORM_OUT,
+    OUTPUT_COSINE, OUTPUT_ERROR_MAX, ROW_ERROR, SAID_LOG_PROB, SAID_NUMBER, SAID_OTHER_NEEDLE, SHARE_ABS,
+    SHARE_ABS_BEST_HEAD, SHARE_ABS_HOP, SHARE_ABS_NO_SINKS, SHARE_OUT, SHARE_OUT_BEST_HEAD, SHARE_OUT_HOP,
+    SHARE_OUT_MEAN_HEAD, SHARE_POS, SHARE_SIGNED, SHARE_UNIFORM, SIGNED_LEFT_OUT, SINKS, SINK_RATE,
+    SINK_SHARE_DETECTED, SINK_SHARE_FIRST, TOP_KEY_FLIPS, TOP_TOKEN_FLIPS, TOTAL_VARIATION, VALUE_NORM_FIRST,
+    VALUE_NORM_SINKS, WEIGHT_MAX,
 };
 use crate::results::{Case, ConditionKey, Estimate, Frame, Pick, Setting};
 use rayon::prelude::*;
@@ -40,6 +41,7 @@ const ANSWERS: &[Quantity<'static>] = &[
     of(&EXACT),
     of(&GENERATED_EXACT),
     of(&GENERATED_CONTAINS),
+    of(&GENERATED_SET),
     of(&ANSWER_LOG_PROB),
     of(&ANSWER_FIRST_RANK),
     of(&NLL),
@@ -144,16 +146,21 @@ impl Quantity<'_> {
         [&NLL, &NLL_AR_HIT, &NLL_OTHER, &AR_HIT_SHARE].contains(&self.metric)
     }
 
-    fn pick<'a>(&'a self, case: &'a Case, depth_pct: Option<f64>) -> Pick<'a> {
+    fn pick<'a>(&'a self, case: &'a Case, part: CasePart<'a>) -> Pick<'a> {
         let pick = case.pick(self.metric, self.region);
         let pick = self.cities.map_or(pick, |cities| pick.cities(cities));
-        depth_pct.map_or(pick, |depth| pick.depth_pct(depth))
+        match part {
+            CasePart::Whole => pick,
+            CasePart::Depth(depth) => pick.depth_pct(depth),
+            CasePart::Task(task) => pick.task(task),
+            CasePart::Answer(query) => pick.query(query),
+        }
     }
 
-    fn estimate(&self, frame: &Frame, case: &Case, depth_pct: Option<f64>) -> Option<Estimate> {
+    fn estimate(&self, frame: &Frame, case: &Case, part: CasePart<'_>) -> Option<Estimate> {
         let is_elsewhere = self.is_of_tokens() && !frame.tokens.0.is_empty();
         let applies = self.applies(case.setting) && !is_elsewhere;
-        applies.then(|| frame.estimate(self.pick(case, depth_pct))).flatten()
+        applies.then(|| frame.estimate(self.pick(case, part))).flatten()
     }
 
     fn cell(&self, found: Option<&Estimate>) -> SheetCell {
@@ -200,32 +207,74 @@ impl CaseKeys {
 /// Id, title and caption of a table.
 pub(super) type Heading = (&'static str, &'static str, String);
 
+/// The part of a case's numbers that a row is about.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum CasePart<'a> {
+    /// All of them.
+    Whole,
+    /// Those of needles at one depth, in percent.
+    Depth(f64),
+    /// Those of one task.
+    Task(&'a str),
+    /// Those of the answers with one index.
+    Answer(usize),
+}
+
+impl CasePart<'_> {
+    fn column(self) -> Option<SheetColumn> {
+        Some(match self {
+            Self::Whole => return None,
+            Self::Depth(_) => numbers("depth %").named("depth_pct").key(),
+            Self::Task(_) => words("task").key(),
+            Self::Answer(_) => numbers("answer of hop").named("query").key(),
+        })
+    }
+
+    fn cell(self) -> Option<SheetCell> {
+        Some(match self {
+            Self::Whole => return None,
+            Self::Depth(depth) => SheetCell::count(Some(depth)),
+            Self::Task(task) => SheetCell::words(task),
+            Self::Answer(query) => SheetCell::count(Some(query)),
+        })
+    }
+}
+
 /// Builds a table with a row for each case, or for each of its depths, and a column for each quantity, without those that have
-/// no number.
-pub(super) fn table(
+/// no number. Where a run has several tasks, each has rows of its own, unless they are by depth.
+pub(super) fn table(frame: &Frame, heading: Heading, depths: &[f64], quantities: &[Quantity<'_>]) -> Option<Sheet> {
+    // The orders of many-shot prompts are tasks too, and have a table of their own.
+    let tasks = if frame.config_text("show") == "shots" { &[] } else { frame.tasks() };
+    let parts = match (depths, tasks) {
+        ([], [] | [_]) => vec![CasePart::Whole],
+        ([], tasks) => tasks.iter().map(|task| CasePart::Task(task)).collect(),
+        (depths, _) => depths.iter().map(|&depth| CasePart::Depth(depth)).collect(),
+    };
+    table_of_parts(frame, heading, &parts, quantities)
+}
+
+fn table_of_parts(
     frame: &Frame,
     (id, title, note): Heading,
-    depths: &[f64],
+    parts: &[CasePart<'_>],
     quantities: &[Quantity<'_>],
 ) -> Option<Sheet> {
     let keys = CaseKeys::new(frame);
     let mut columns = keys.columns();
-    columns.extend((!depths.is_empty()).then(|| numbers("depth %").named("depth_pct").key()));
+    columns.extend(parts.first()?.column());
     columns.push(basis("prompts"));
     columns.extend(quantities.iter().map(Quantity::column));
-    let row = |(case, depth_pct): &(Case, Option<f64>)| {
-        let found: Vec<Option<Estimate>> = quantities.iter().map(|q| q.estimate(frame, case, *depth_pct)).collect();
+    let row = |(case, part): &(Case, CasePart<'_>)| {
+        let found: Vec<Option<Estimate>> = quantities.iter().map(|q| q.estimate(frame, case, *part)).collect();
         let prompts = found.iter().flatten().map(|found| found.prompts).max()?;
-        let depth = depth_pct.map(|depth| SheetCell::count(Some(depth)));
         let mut cells = keys.cells(case);
-        cells.extend(depth);
+        cells.extend(part.cell());
         cells.push(SheetCell::count(Some(prompts)));
         cells.extend(quantities.iter().zip(&found).map(|(quantity, found)| quantity.cell(found.as_ref())));
         Some(cells)
     };
-    let at: Vec<Option<f64>> = if depths.is_empty() { vec![None] } else { depths.iter().copied().map(Some).collect() };
-    let places: Vec<(Case, Option<f64>)> =
-        frame.cases().into_iter().flat_map(|case| at.iter().map(move |&depth| (case.clone(), depth))).collect();
+    let places: Vec<(Case, CasePart<'_>)> =
+        frame.cases().into_iter().flat_map(|case| parts.iter().map(move |&part| (case.clone(), part))).collect();
     let rows = places.par_iter().filter_map(row).collect();
     without_zeros(Sheet::new(id, title, note, columns, rows)).trimmed()
 }
@@ -244,8 +293,20 @@ fn without_zeros(mut sheet: Sheet) -> Sheet {
 
 /// Every table of metrics that the run has numbers for.
 pub(super) fn sheets(frame: &Frame) -> Vec<Sheet> {
-    let tables =
-        [answers, by_cities, unanswerable, attention, regions, fidelity, by_depth, signs, shape, sink_rates, other];
+    let tables = [
+        answers,
+        by_hop,
+        by_cities,
+        unanswerable,
+        attention,
+        regions,
+        fidelity,
+        by_depth,
+        signs,
+        shape,
+        sink_rates,
+        other,
+    ];
     tables.into_iter().filter_map(|table| table(frame)).collect()
 }
 
@@ -257,6 +318,24 @@ fn answers(frame: &Frame) -> Option<Sheet> {
     let sheet = table(frame, ("answers", title, note), &[], ANSWERS)?;
     let at_the_floor = |case: &Case| frame.estimate(case.pick(&EXACT, None)).is_some_and(|found| found.value == 0.0);
     Some(with_words(frame, sheet, "remark", |case| at_the_floor(case).then_some("accuracy at the floor")))
+}
+
+/// Accuracy of each name of a chain, and what its rows take from the needle of each hop.
+fn by_hop(frame: &Frame) -> Option<Sheet> {
+    let of = |wanted: &'static Metric| {
+        let regions = frame.metrics().iter().filter(move |(metric, ..)| metric == wanted.name);
+        regions.filter_map(move |(_, region, _)| Some(on(wanted, region.as_deref()?)))
+    };
+    let hops = of(&SHARE_OUT_HOP).count();
+    let answers = [self::of(&EXACT), self::of(&GENERATED_CONTAINS)];
+    let quantities: Vec<Quantity<'_>> =
+        answers.into_iter().chain(of(&SHARE_OUT_HOP)).chain(of(&SHARE_ABS_HOP)).chain(of(&LOGIT_OUT_HOP)).collect();
+    let note = format!(
+        "Rows: answers, the names of a chain in its order. Columns: the needle that gives the name of each hop its value \
+         {INTERVALS}."
+    );
+    let parts: Vec<CasePart<'_>> = (0..hops).map(CasePart::Answer).collect();
+    table_of_parts(frame, ("hops", "Chains by hop", note), &parts, &quantities)
 }
 
 /// Accuracy by the set that the cities come from, where there are several.
@@ -294,8 +373,8 @@ fn attention(frame: &Frame) -> Option<Sheet> {
     let found = [numbers("answer %").named("answer"), numbers("noise %").named("noise"), words("").named("remark")];
     let columns = [case_keys.columns(), keys.into(), found.into()].concat();
     let row = |(case, (reading, answer, noise)): &(Case, (&str, Quantity<'_>, Option<Quantity<'_>>))| {
-        let share = answer.estimate(frame, case, None);
-        let of_noise = noise.and_then(|noise| noise.estimate(frame, case, None));
+        let share = answer.estimate(frame, case, CasePart::Whole);
+        let of_noise = noise.and_then(|noise| noise.estimate(frame, case, CasePart::Whole));
         let prompts = share.iter().chain(&of_noise).map(|found| found.prompts).max()?;
         let is_even = *reading == READINGS[0].0 && is_near_even(frame, case);
         let remark = if is_even { SheetCell::words("near even") } else { SheetCell::none() };
@@ -405,7 +484,8 @@ fn by_depth(frame: &Frame) -> Option<Sheet> {
 
 /// Metrics that no other table shows, one row for each.
 fn other(frame: &Frame) -> Option<Sheet> {
-    let shown = [ANSWERS, SIGNS, SHAPE, FIDELITY, SINK_RATES].concat();
+    let of_hops = [&SHARE_OUT_HOP, &SHARE_ABS_HOP, &LOGIT_OUT_HOP].map(of);
+    let shown = [ANSWERS, SIGNS, SHAPE, FIDELITY, SINK_RATES, &of_hops].concat();
     let of_readings = |name: &str| {
         READINGS.iter().any(|(_, answer, noise)| {
             answer.metric.name == name || noise.is_some_and(|noise| noise.metric.name == name)

@@ -6,8 +6,8 @@ use super::differences::{differences, Detail};
 use super::sheet::Sheet;
 use super::{ablate, each_head, heads, maps, nll, outliers, shots};
 use crate::metric::{
-    Metric, ANSWER_LOG_PROB, ANSWER_REGION, ENTROPY, ERROR_CANCELLED, EXACT, GENERATED_EXACT, NLL, NOISE_ABS,
-    NOISE_OUT, NOISE_OUT_NO_SINKS, SAID_NUMBER, SAID_OTHER_NEEDLE, SHARE_ABS, SHARE_OUT, SINK_SHARE_FIRST,
+    Metric, ANSWER_LOG_PROB, ANSWER_REGION, ENTROPY, ERROR_CANCELLED, EXACT, GENERATED_EXACT, GENERATED_SET, NLL,
+    NOISE_ABS, NOISE_OUT, NOISE_OUT_NO_SINKS, SAID_NUMBER, SAID_OTHER_NEEDLE, SHARE_ABS, SHARE_OUT, SINK_SHARE_FIRST,
     TOP_TOKEN_FLIPS,
 };
 use crate::results::{within, Frame, Row};
@@ -18,6 +18,7 @@ type ComparedMetric = (&'static Metric, Option<&'static str>);
 const ANSWERS: &[Quantity<'static>] = &[
     of(&EXACT),
     of(&GENERATED_EXACT),
+    of(&GENERATED_SET),
     of(&SAID_NUMBER),
     of(&SAID_OTHER_NEEDLE),
     on(&SHARE_OUT, ANSWER_REGION),
