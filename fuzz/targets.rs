@@ -8,7 +8,10 @@ use difftool::experiment::{cells_on_disk, Experiment, Measures};
 use difftool::manifest::Manifest;
 use difftool::measure::MeasureName;
 use difftool::model::{Checkpoint, Gguf, ModelConfig, Weights};
-use difftool::prompt::{ChatTemplate, Tokenizer, TokenizerOptions};
+use difftool::prompt::needle::{self, Texts};
+use difftool::prompt::{
+    ChatTemplate, CitySet, Haystack, NeedleForm, NeedleSpec, NeedlesFile, Tokenizer, TokenizerOptions,
+};
 use difftool::record;
 use difftool::train::TrainSpec;
 use std::fs;
@@ -18,7 +21,7 @@ use std::path::Path;
 pub(crate) type Target = (&'static str, fn(&[u8], &Path) -> bool);
 
 /// All of them.
-pub(crate) const TARGETS: [Target; 13] = [
+pub(crate) const TARGETS: [Target; 15] = [
     ("config", config),
     ("index", index),
     ("safetensors", safetensors),
@@ -32,6 +35,8 @@ pub(crate) const TARGETS: [Target; 13] = [
     ("cells", cells),
     ("manifest", manifest),
     ("pooled", pooled),
+    ("haystack", haystack),
+    ("needles", needles),
 ];
 
 /// The only file of the folder.
@@ -169,4 +174,32 @@ fn pooled(bytes: &[u8], _folder: &Path) -> bool {
     let mut measures = Measures::new(&[MeasureName::Outliers, MeasureName::Nll, MeasureName::Generation]);
     let decoded = measures.list().into_iter().map(|measure| measure.decode(bytes).is_ok());
     decoded.fold(false, |any, one| any | one)
+}
+
+/// A text between needles.
+fn haystack(bytes: &[u8], folder: &Path) -> bool {
+    alone(folder, "haystack.txt", bytes);
+    let Ok(haystack) = Haystack::from_path(&folder.join("haystack.txt")) else { return false };
+    prompt_is_whole(NeedleForm::NUMBERS_OF_CITIES, &haystack, None)
+}
+
+/// Needles, questions and answers of a file.
+fn needles(bytes: &[u8], folder: &Path) -> bool {
+    alone(folder, "needles.jsonl", bytes);
+    let Ok(file) = NeedlesFile::read(&folder.join("needles.jsonl")) else { return false };
+    let form = NeedleForm { from_file: true, ..NeedleForm::NUMBERS_OF_CITIES };
+    prompt_is_whole(form, &Haystack::embedded(), Some(&file))
+}
+
+/// Builds a prompt. One that is built has its answer where it says that it is.
+fn prompt_is_whole(form: NeedleForm, haystack: &Haystack, file: Option<&NeedlesFile>) -> bool {
+    let spec = NeedleSpec { ctx_tok: 200, needles: 1, retrieve: 1, depth_pct: 50.0, cities: CitySet::Train, form };
+    let tokenizer = Tokenizer::embedded();
+    let Ok(prompt) = needle::build_of(&spec, 1, Texts { haystack, file, tokenizer }) else { return false };
+    assert!(prompt.ids.len() <= spec.ctx_tok, "{} tokens", prompt.ids.len());
+    for query in &prompt.queries {
+        let answer = tokenizer.decode(&prompt.ids[query.answer.clone()]).unwrap();
+        assert_eq!(answer.trim(), query.value.trim(), "{query:?}");
+    }
+    true
 }

@@ -123,4 +123,6 @@ fuzzed! {
     no_journal_makes_us_panic: "cells";
     no_manifest_makes_us_panic: "manifest";
     no_pooled_bytes_make_us_panic: "pooled";
+    no_haystack_makes_us_panic: "haystack";
+    no_needles_file_makes_us_panic: "needles";
 }
