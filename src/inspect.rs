@@ -1,8 +1,8 @@
 //! Inspection of a model: its architecture, lambda by layer, memory, and a check of its tensors.
 
 use crate::attention::{Extras, Lambda, Stream};
-use crate::model::ModelConfig;
-use crate::models::{Model, OpenedModel};
+use crate::model::{ModelConfig, LOGIT_POSITIONS};
+use crate::models::{Model, OpenedModel, WeightsLocation};
 use crate::pass::pass;
 use crate::probe::{LambdaProbe, LambdaSink};
 use crate::prompt::{BosPolicy, Text, Windows};
@@ -105,8 +105,8 @@ pub struct MemoryInfo {
     pub ctx_tok: usize,
     /// Memory of the weights that are held at once, in bytes.
     pub weights_bytes: u64,
-    /// Whether weights are read from disk layer by layer.
-    pub weights_on_disk: bool,
+    /// Their storage while such prompts pass.
+    pub weights: WeightsLocation,
     /// Memory of activations, in bytes.
     pub pass_bytes: u64,
 }
@@ -162,12 +162,11 @@ impl Inspection {
             bos: tokenizer.bos().clone(),
             chat: tokenizer.chat().is_some(),
         });
-        let on_disk = opened.is_on_disk();
         let memory = MemoryInfo {
             ctx_tok,
-            weights_bytes: opened.weights_bytes(),
-            weights_on_disk: on_disk,
-            pass_bytes: opened.pass_bytes(ctx_tok),
+            weights_bytes: opened.weights_bytes(ctx_tok),
+            weights: opened.location(ctx_tok),
+            pass_bytes: opened.pass_bytes(ctx_tok, LOGIT_POSITIONS),
         };
         Ok(Self {
             name: opened.name.clone(),
@@ -225,7 +224,7 @@ fn lambdas(opened: OpenedModel) -> Result<Vec<LayerLambda>> {
         }
         Lambda::Head | Lambda::TokenSigmoid | Lambda::Token if opened.tokenizer().is_err() => Ok(Vec::new()),
         Lambda::Head | Lambda::TokenSigmoid | Lambda::Token => {
-            let found = over_tokens(&opened.load()?)?;
+            let found = over_tokens(&opened.load(1)?)?;
             Ok(found.into_iter().map(|(l, found)| LayerLambda { over_tokens: Some(found), ..layer(l) }).collect())
         }
     }

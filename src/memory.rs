@@ -2,8 +2,12 @@
 
 use crate::bail_usage;
 use anyhow::Result;
+use mimalloc::MiMalloc;
 use rayon::prelude::*;
+use std::alloc::{GlobalAlloc, Layout};
+use std::io::Write as _;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Peak resident memory of this process, in bytes (`VmHWM`).
 pub fn peak_rss_bytes() -> Option<u64> {
@@ -34,14 +38,17 @@ pub fn available_bytes() -> Option<u64> {
 /// `change` what to do about it.
 pub(crate) fn check_fits(needed: u64, takes: impl FnOnce() -> String, change: &str) -> Result<()> {
     match available_bytes().filter(|&available| needed > available) {
-        Some(available) => bail_usage!("{}, {} are free; {change}", takes(), gib(available)),
+        Some(available) => bail_usage!("{}, {} are free; {change}", takes(), size_name(available)),
         None => Ok(()),
     }
 }
 
-/// Formats bytes as `1.5 GiB`.
-pub(crate) fn gib(bytes: u64) -> String {
-    format!("{:.1} GiB", bytes as f64 / (1u64 << 30) as f64)
+/// Formats bytes as `1.5 GiB`, or `300 MiB` below 1 GiB.
+pub(crate) fn size_name(bytes: u64) -> String {
+    match bytes >> 20 {
+        mib @ 0..1024 => format!("{mib} MiB"),
+        _ => format!("{:.1} GiB", bytes as f64 / (1u64 << 30) as f64),
+    }
 }
 
 /// Bytes that the limits of this process leave, from the texts of `/proc/self/limits` and `/proc/self/status`. Addresses
@@ -49,16 +56,23 @@ pub(crate) fn gib(bytes: u64) -> String {
 /// that it loses between its blocks.
 fn limits_bytes(limits: &str, status: &str, unused: impl Fn() -> u64) -> Option<u64> {
     let left = |(limit, used): (&str, &str)| {
-        let limit = limits.lines().find_map(|line| line.strip_prefix(limit))?;
-        let limit: u64 = limit.split_whitespace().next()?.parse().ok()?; // not `unlimited`
         let used = line_bytes(status, used)?.saturating_sub(unused());
-        Some(limit.saturating_sub(used) / 5 * 4)
+        Some(limit_bytes(limits, limit)?.saturating_sub(used) / 5 * 4)
     };
-    [("Max address space", "VmSize:"), ("Max data size", "VmData:")].into_iter().filter_map(left).min()
+    [(ADDRESSES, "VmSize:"), (DATA, "VmData:")].into_iter().filter_map(left).min()
+}
+
+/// Names of limits in `/proc/self/limits`.
+const ADDRESSES: &str = "Max address space";
+const DATA: &str = "Max data size";
+
+/// A limit of this process in bytes, from the text of `/proc/self/limits`; `None` if it is unlimited.
+fn limit_bytes(limits: &str, name: &str) -> Option<u64> {
+    limits.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?.parse().ok()
 }
 
 /// Least size of the regions that the allocator reserves, in bytes. Stacks are smaller.
-const RESERVED_BYTES: u64 = 32 << 20;
+const RESERVED_BYTES: u64 = 16 << 20;
 
 /// Bytes in regions reserved by the allocator that hold no page, from the text of `/proc/self/smaps`: the size less the
 /// resident size of large writable mappings of no file.
@@ -118,6 +132,74 @@ const NEVER: std::ffi::c_long = 1 << 30;
 /// Size of the blocks that [`prefault`] allocates, in bytes.
 const BLOCK_BYTES: usize = 8 << 20;
 
+/// mimalloc's option for the size of the regions that it reserves, in KiB: 1 GiB by default.
+const ARENA_RESERVE: libmimalloc_sys::mi_option_t = 23;
+
+/// Its value where addresses are limited, the least that there is. Where no region can be reserved, mimalloc asks the
+/// system for each of its pages, and loses the addresses between them.
+const SMALL_ARENA: std::ffi::c_long = 32 << 10;
+
+/// Prepares the allocator for a command: it [keeps freed memory](keep_freed), reserves little where addresses are
+/// limited, and ends the process with a message where there is no memory.
+pub fn set_up() {
+    keep_freed();
+    let limits = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
+    if [ADDRESSES, DATA].iter().any(|name| limit_bytes(&limits, name).is_some()) {
+        reserve_little();
+    }
+    ENDS.store(true, Ordering::Relaxed);
+}
+
+#[expect(unsafe_code, reason = "an option of the allocator")]
+fn reserve_little() {
+    // SAFETY: a number goes into an integer that mimalloc reads atomically.
+    unsafe { libmimalloc_sys::mi_option_set(ARENA_RESERVE, SMALL_ARENA) };
+}
+
+/// Whether the process ends with a message where there is no memory. Otherwise it is aborted.
+static ENDS: AtomicBool = AtomicBool::new(false);
+
+/// The allocator of the program. mimalloc keeps large buffers mapped between uses, which makes element-wise work 4 to 5
+/// times faster than with glibc.
+pub struct Allocator;
+
+#[expect(unsafe_code, reason = "an allocator")]
+// SAFETY: all calls go to mimalloc.
+unsafe impl GlobalAlloc for Allocator {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller keeps to the contract of the trait, here and below.
+        allocated(unsafe { MiMalloc.alloc(layout) }, layout.size())
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: as above.
+        allocated(unsafe { MiMalloc.alloc_zeroed(layout) }, layout.size())
+    }
+
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // SAFETY: as above.
+        allocated(unsafe { MiMalloc.realloc(memory, layout, size) }, size)
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: as above.
+        unsafe { MiMalloc.dealloc(memory, layout) };
+    }
+}
+
+/// Returns `memory`, or ends the process if it is null.
+fn allocated(memory: *mut u8, bytes: usize) -> *mut u8 {
+    if memory.is_null() && ENDS.load(Ordering::Relaxed) {
+        // Nothing is allocated here: stderr has no buffer.
+        let _ = writeln!(
+            std::io::stderr(),
+            "difftool: there is no memory for {bytes} bytes more; a control group or `ulimit` may limit it"
+        );
+        std::process::exit(1);
+    }
+    memory
+}
+
 /// Makes the allocator keep freed memory for later allocations until [`release_free`]; by default it goes back to the
 /// system after a second. Passes and training steps free and allocate the same buffers again and again, and the system
 /// clears every page that it hands out: with a delay of 10 ms, `needle --ctx 4k` takes a tenth longer. Peak memory also
@@ -173,6 +255,8 @@ mod tests {
         assert_eq!(delay(), 1000, "if this is not its default, options are numbered anew");
         keep_freed();
         assert_eq!(delay(), NEVER);
+        // SAFETY: reads an integer.
+        assert_eq!(unsafe { libmimalloc_sys::mi_option_get(ARENA_RESERVE) }, 1 << 20);
     }
 
     #[test]

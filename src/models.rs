@@ -7,7 +7,7 @@ use crate::gguf;
 use crate::hash::sha256;
 use crate::hub;
 use crate::manifest::ModelInfo;
-use crate::memory::{available_bytes, check_fits, gib};
+use crate::memory::{available_bytes, check_fits, size_name};
 use crate::model::{Checkpoint, Family, Gguf, HeadLayout, ModelConfig, Placement, Transformer, TENSOR_FILE};
 use crate::names::Replicates;
 use crate::ops::Products;
@@ -173,18 +173,26 @@ fn seeds_of(name: &str) -> Option<Vec<String>> {
     (!seeds.is_empty()).then(|| seeds.into_iter().map(|(_, name)| name).collect())
 }
 
-/// Location of a model's weights while it runs. Results do not depend on it.
+/// Storage of a model's weights while it runs. Results do not depend on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WeightsLocation {
-    /// In memory, unless they would fill more than half of the free memory.
+    /// The first of the others that fits: see [`OpenedModel::location`].
     #[default]
     Auto,
-    /// In memory, as `f32`.
+    /// In memory, as they are computed with.
     Memory,
+    /// In memory, in the number types of the files: each layer is expanded when it is needed.
+    Packed,
     /// On disk: each layer is read when it is needed.
     Disk,
 }
+
+/// Tokens of a pass from which expanding all weights takes less than 5 % of it: as long as about 40 tokens, as measured.
+const PACKED_TOK: usize = 2048;
+
+/// Memory of weights as `f32` below which they are never packed by themselves, in bytes.
+const SMALL_WEIGHTS: u64 = 256 << 20;
 
 /// Options for loading models, for choices that their files leave open.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -222,37 +230,26 @@ impl LoadOptions {
         self.device == DeviceName::Cpu && self.dtype == Precision::F32
     }
 
-    /// Returns whether the weights of this model stay on disk.
-    fn is_on_disk(&self, config: &ModelConfig) -> bool {
-        let half = || available_bytes().map_or(u64::MAX, |available| available / 2);
-        match self.weights {
-            WeightsLocation::Auto => self.device == DeviceName::Cpu && self.all_weights_bytes(config) > half(),
-            WeightsLocation::Memory => false,
-            WeightsLocation::Disk => true,
-        }
-    }
-
-    /// Host memory for all weights, in bytes. Weights of another device pass through the host one layer at a time.
+    /// Host memory for all weights as they are computed with, in bytes. Weights of another device pass through the host
+    /// one layer at a time.
     fn all_weights_bytes(&self, config: &ModelConfig) -> u64 {
         match self.device {
             DeviceName::Cpu => config.parameters() as u64 * self.dtype.bytes(),
-            DeviceName::Cuda(_) | DeviceName::Metal => config.streamed_bytes(),
+            DeviceName::Cuda(_) | DeviceName::Metal => self.expanded_bytes(config, true),
         }
     }
 
-    /// Host memory for the weights of this model while it runs, in bytes.
-    pub fn weights_bytes(&self, config: &ModelConfig) -> u64 {
-        match self.is_on_disk(config) {
-            true => config.streamed_bytes() / 4 * self.dtype.bytes().max(4),
-            false => self.all_weights_bytes(config),
-        }
+    /// Host memory for the weights that a pass expands, in bytes.
+    fn expanded_bytes(&self, config: &ModelConfig, reads_ahead: bool) -> u64 {
+        config.expanded_bytes(reads_ahead) / 4 * self.dtype.bytes().max(4)
     }
 
-    /// Host memory for one pass over `ctx_tok` tokens, without the weights, in bytes.
-    pub fn pass_bytes(&self, config: &ModelConfig, ctx_tok: usize) -> u64 {
+    /// Host memory for one pass over `ctx_tok` tokens with the logits of `logit_rows` of them at once, without the
+    /// weights, in bytes.
+    pub fn pass_bytes(&self, config: &ModelConfig, ctx_tok: usize, logit_rows: usize) -> u64 {
         match self.device {
-            DeviceName::Cpu if self.has_kernels() => config.forward_bytes(ctx_tok),
-            DeviceName::Cpu => config.portable_bytes(ctx_tok, self.dtype.bytes()),
+            DeviceName::Cpu if self.has_kernels() => config.forward_bytes(ctx_tok, logit_rows),
+            DeviceName::Cpu => config.portable_bytes(ctx_tok, logit_rows, self.dtype.bytes()),
             DeviceName::Cuda(_) | DeviceName::Metal => config.copied_bytes(ctx_tok),
         }
     }
@@ -277,6 +274,8 @@ pub struct OpenedModel {
     pub config: ModelConfig,
     /// The weights on disk.
     pub checkpoint: Checkpoint,
+    /// Memory of the weights in the number types of the files, in bytes.
+    packed_bytes: u64,
     vocabulary: TokenizerSource,
     eos_ids: Vec<u32>,
     config_sha256: String,
@@ -363,9 +362,22 @@ fn open_gguf(name: &str, path: &Path, options: LoadOptions) -> Result<OpenedMode
     OpenedModel::new(name, Some(path.to_owned()), config.as_bytes(), Checkpoint::gguf(file), vocabulary, options)
 }
 
-/// Opens a model and reads its weights: [`open`], then [`OpenedModel::load`].
+/// Opens a model and reads its weights, for passes of any length: [`open`], then [`OpenedModel::load`].
 pub fn load(name: &str, options: LoadOptions) -> Result<Model> {
-    open(name, options)?.load()
+    open(name, options)?.load(1)
+}
+
+/// Storage of weights that take `all` bytes as they are computed with and `packed` bytes in the types of their files,
+/// of which `half` bytes may be used.
+fn chosen(all: u64, packed: u64, half: u64, is_long: bool) -> WeightsLocation {
+    let saves = packed < all && all >= SMALL_WEIGHTS;
+    if all <= half && !(is_long && saves) {
+        WeightsLocation::Memory
+    } else if packed <= half {
+        WeightsLocation::Packed
+    } else {
+        WeightsLocation::Disk
+    }
 }
 
 impl OpenedModel {
@@ -395,7 +407,8 @@ impl OpenedModel {
         if let TokenizerSource::Own(tokenizer) = &mut vocabulary {
             Arc::get_mut(tokenizer).context("a tokenizer that was just read")?.limit_to_model(config.vocab)?;
         }
-        Ok(Self { name: name_of, path, config, checkpoint, vocabulary, eos_ids, config_sha256, options })
+        let packed_bytes = checkpoint.packed_bytes(&config)?;
+        Ok(Self { name: name_of, path, config, checkpoint, packed_bytes, vocabulary, eos_ids, config_sha256, options })
     }
 
     /// The tokenizer that the model was trained with; see [`Model::tokenizer`].
@@ -403,46 +416,85 @@ impl OpenedModel {
         self.vocabulary.tokenizer(&self.name)
     }
 
-    /// Returns whether the weights stay on disk while the model runs.
-    pub fn is_on_disk(&self) -> bool {
-        self.options.is_on_disk(&self.config)
+    /// Storage of the weights while the model runs, if its shortest pass has `pass_tok` tokens. Unless one was chosen,
+    /// weights are packed for passes of 2,048 tokens and more if that takes less memory and they are not small,
+    /// and otherwise in memory as they are computed with. What would fill more than half of the free memory is packed, or
+    /// stays on disk.
+    pub fn location(&self, pass_tok: usize) -> WeightsLocation {
+        let LoadOptions { weights, device, .. } = self.options;
+        if weights != WeightsLocation::Auto {
+            return weights;
+        }
+        if device != DeviceName::Cpu {
+            return WeightsLocation::Memory;
+        }
+        let all = self.options.all_weights_bytes(&self.config);
+        let half = available_bytes().map_or(u64::MAX, |available| available / 2);
+        chosen(all, self.packed_bytes, half, pass_tok >= PACKED_TOK && self.options.has_kernels())
+    }
+
+    /// Host memory for the weights between passes, in bytes.
+    pub fn held_bytes(&self, pass_tok: usize) -> u64 {
+        match self.location(pass_tok) {
+            WeightsLocation::Auto | WeightsLocation::Memory => self.options.all_weights_bytes(&self.config),
+            WeightsLocation::Packed => self.packed_bytes,
+            WeightsLocation::Disk => 0,
+        }
     }
 
     /// Host memory for the weights while the model runs, in bytes.
-    pub fn weights_bytes(&self) -> u64 {
-        self.options.weights_bytes(&self.config)
+    pub fn weights_bytes(&self, pass_tok: usize) -> u64 {
+        let expanded = |reads_ahead| self.options.expanded_bytes(&self.config, reads_ahead);
+        self.held_bytes(pass_tok)
+            + match self.location(pass_tok) {
+                WeightsLocation::Auto | WeightsLocation::Memory => 0,
+                WeightsLocation::Packed => expanded(false),
+                WeightsLocation::Disk => expanded(true),
+            }
     }
 
-    /// Host memory for one pass over `ctx_tok` tokens, without the weights, in bytes.
-    pub fn pass_bytes(&self, ctx_tok: usize) -> u64 {
-        self.options.pass_bytes(&self.config, ctx_tok)
+    /// Host memory for one pass over `ctx_tok` tokens with the logits of `logit_rows` of them at once, without the
+    /// weights, in bytes.
+    pub fn pass_bytes(&self, ctx_tok: usize, logit_rows: usize) -> u64 {
+        self.options.pass_bytes(&self.config, ctx_tok, logit_rows)
     }
 
-    /// Reads the weights, or prepares to read them layer by layer.
+    /// Reads the weights, or prepares to read them layer by layer, for passes of at least `pass_tok` tokens.
     ///
     /// # Errors
     /// If a tensor is missing, has the wrong shape, holds NaN or infinities, or is not part of the model, or the device
     /// is not available.
-    pub fn load(self) -> Result<Model> {
-        let (on_disk, needed) = (self.is_on_disk(), self.weights_bytes());
-        let Self { name, path, config, checkpoint, vocabulary, eos_ids, config_sha256, options } = self;
-        let (what, change) = match on_disk {
-            true => (
-                "two layers of its weights",
+    pub fn load(self, pass_tok: usize) -> Result<Model> {
+        let (location, needed) = (self.location(pass_tok), self.weights_bytes(pass_tok));
+        let Self { name, path, config, checkpoint, vocabulary, eos_ids, config_sha256, options, .. } = self;
+        let dtype = options.dtype.name();
+        let (what, change) = match location {
+            WeightsLocation::Auto | WeightsLocation::Memory => (
+                format!("its weights take {} as {dtype}", size_name(needed)),
+                "`weights` = \"packed\" keeps them in the number types of their files, \"disk\" leaves them there",
+            ),
+            WeightsLocation::Packed => (
+                format!(
+                    "its weights take {} in the number types of their files, with a layer as {dtype}",
+                    size_name(needed)
+                ),
+                "`weights` = \"disk\" leaves them on disk",
+            ),
+            WeightsLocation::Disk => (
+                format!("two layers of its weights take {} as {dtype}", size_name(needed)),
                 "the weights are already read from disk: free some memory, or use a smaller model",
             ),
-            false => ("its weights", "`weights` = \"disk\" leaves them on disk"),
         };
-        let takes = || format!("model {name}: {what} take {} as {}", gib(needed), options.dtype.name());
-        check_fits(needed, takes, change)?;
+        check_fits(needed, || format!("model {name}: {what}"), change)?;
         let (weights_dtype, weights_sha256) = (checkpoint.dtypes()?, checkpoint.sha256()?);
         let placement = Placement { products: options.precision, ..device::placement(options.device, options.dtype)? };
-        let transformer = match on_disk {
-            true => Transformer::on_disk(&config, checkpoint, &placement)?,
-            false if placement.has_kernels() => {
+        let transformer = match location {
+            WeightsLocation::Disk => Transformer::on_disk(&config, checkpoint, &placement)?,
+            WeightsLocation::Packed => Transformer::packed(&config, checkpoint, &placement)?,
+            WeightsLocation::Auto | WeightsLocation::Memory if placement.has_kernels() => {
                 Transformer::load(&config, checkpoint.load(&config)?.placed(&placement))?
             }
-            false => Transformer::placed(&config, checkpoint, &placement)?,
+            WeightsLocation::Auto | WeightsLocation::Memory => Transformer::placed(&config, checkpoint, &placement)?,
         };
         let tokenizer = vocabulary.tokenizer(&name).ok();
         let info = ModelInfo {
@@ -469,6 +521,18 @@ impl OpenedModel {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn large_weights_are_packed_for_long_passes_and_where_memory_is_short() {
+        use WeightsLocation::{Disk, Memory, Packed};
+        let gib = 1 << 30;
+        assert_eq!(chosen(2 * gib, gib, 4 * gib, true), Packed);
+        assert_eq!(chosen(2 * gib, gib, 4 * gib, false), Memory);
+        assert_eq!(chosen(2 * gib, 2 * gib, 4 * gib, true), Memory, "weights in f32");
+        assert_eq!(chosen(SMALL_WEIGHTS - 1, 1, 4 * gib, true), Memory);
+        assert_eq!(chosen(2 * gib, gib, gib, false), Packed);
+        assert_eq!(chosen(2 * gib, gib, gib / 2, true), Disk);
+    }
 
     #[test]
     fn a_folder_of_seeds_expands_to_its_models_in_numeric_order() {

@@ -3,7 +3,7 @@
 use super::flags;
 use crate::cli::InspectArgs;
 use crate::inspect::{Inspection, LayerLambda, WeightsInfo};
-use crate::models;
+use crate::models::{self, WeightsLocation};
 use crate::table::{left, right, Table};
 use crate::terminal::{escaped, stdout};
 use anyhow::{bail, Result};
@@ -82,7 +82,11 @@ fn facts(found: &Inspection) -> Table {
         format!(
             "{} for the weights{}, {} for a pass over {} tokens{}",
             mib(memory.weights_bytes),
-            if memory.weights_on_disk { " (two layers; the others stay on disk)" } else { "" },
+            match memory.weights {
+                WeightsLocation::Auto | WeightsLocation::Memory => "",
+                WeightsLocation::Packed => " (packed, and a layer as it is computed with)",
+                WeightsLocation::Disk => " (two layers; the others stay on disk)",
+            },
             mib(memory.pass_bytes),
             memory.ctx_tok,
             if memory.ctx_tok > found.max_ctx_tok { ", more than its context" } else { "" }

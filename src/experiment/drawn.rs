@@ -6,7 +6,7 @@ use crate::attention::LayersAndHeads;
 use crate::bail_usage;
 use crate::explore::{agreements, ExploreMeasure, Resolution};
 use crate::measure::{AnswerMeasure, DrawnHead, MapMeasure};
-use crate::memory::{check_fits, gib};
+use crate::memory::{check_fits, size_name};
 use crate::metric::{ANSWER_REGION, SHARE_ABS};
 use crate::models::Model;
 use crate::plot::MOST_PIXELS;
@@ -165,7 +165,7 @@ impl Setup {
         };
         let maps: usize = self.models.iter().zip(drawn).map(heads).sum();
         let bytes = (queries * keys * maps * spec.map.quantities().len()) as u64 * FULL_BIN_BYTES;
-        let takes = || format!("`full`: {maps} maps of {queries} x {keys} tokens take about {}", gib(bytes));
+        let takes = || format!("`full`: {maps} maps of {queries} x {keys} tokens take about {}", size_name(bytes));
         let change = "zoom in with `queries` and `keys`, choose a `head`, or leave `full` out";
         check_fits(2 * bytes, takes, change) // half of the free memory is for the passes
     }

@@ -41,7 +41,7 @@ use crate::bail_usage;
 use crate::hash::{hex, sha256};
 use crate::machine;
 use crate::measure::{Measure, MeasureName, PassKey};
-use crate::memory::{check_fits, gib, peak_rss_bytes};
+use crate::memory::{check_fits, size_name};
 use crate::models::{LoadOptions, Model};
 use crate::ops::Products;
 use crate::prompt::{Prompt, Text, DEPTH_TOLERANCE_PCT};
@@ -114,7 +114,7 @@ impl Setup {
         let passes = self.parallel_prompts().min(cells.len());
         let needed = self.needed_bytes(cells, passes, measures);
         let at_once = if passes == 1 { "a pass".to_owned() } else { format!("{passes} passes at once") };
-        let takes = || format!("`ctx_tok` {longest} needs about {} for {at_once}", gib(needed));
+        let takes = || format!("`ctx_tok` {longest} needs about {} for {at_once}", size_name(needed));
         check_fits(needed, takes, "lower `ctx_tok` or `threads`")?;
         // Whether a short prompt fits depends on the cities that its seed draws; one prompt of each kind is tried.
         let mut missed_depths = Vec::new();
@@ -130,8 +130,9 @@ impl Setup {
         }
         // Prompts that differ only in the number of needles are reported once.
         missed_depths.dedup_by(|a, b| (&a.model, a.ctx_tok, a.asked_pct) == (&b.model, b.ctx_tok, b.asked_pct));
-        // Loading the text or building the prompts may have needed more memory than the run will.
-        let memory_bytes = peak_rss_bytes().unwrap_or(0).max(self.loaded_bytes + needed);
+        // Reading a text may have needed more memory than the run will.
+        let memory_bytes = self.memory.peak_bytes.max(self.memory.held_bytes + needed);
+        let _ = self.expected_bytes.set(memory_bytes);
         Ok(SetupCheck { memory_bytes, missed_depths })
     }
 

@@ -1,9 +1,9 @@
 //! Memory and work that a run needs, estimated before it begins.
 
-use super::{Cell, Setup};
+use super::{Cell, Grid, Setup};
 use crate::generate;
 use crate::measure::{Measure, PassSize};
-use crate::model::{Flops, ModelConfig};
+use crate::model::{Flops, ModelConfig, LOGIT_POSITIONS};
 use crate::models::Model;
 use crate::treatment::RowSelection;
 use std::collections::BTreeSet;
@@ -37,6 +37,9 @@ const HEAD_NUMBER: u64 = 24;
 
 /// Rows of questions and answers, at most.
 const FEW_ROWS: usize = 256;
+
+/// Positions that predict the answers of a prompt, about.
+const ANSWER_ROWS: usize = 32;
 
 /// Rows of passes that run together, at most, unless one has more: linear layers are then as fast as they get.
 const ROWS_AT_ONCE: usize = 512;
@@ -92,12 +95,7 @@ impl Setup {
         };
         let pass = beside + of_measures.max(at_once) + HEAD_RECORD * records;
         let showing = measures.iter().map(|measure| measure.showing_bytes()).max().unwrap_or(0);
-        let on_disk = self.models.iter().filter(|model| model.transformer.is_on_disk());
-        let streamed = on_disk.map(|model| self.experiment.reading.weights_bytes(&model.transformer.config));
-        let streamed = streamed.max().unwrap_or(0);
-        HEAD_NUMBER * records * cells.len() as u64
-            + streamed
-            + (ANY_RUN + pass * passes as u64 + threads).max(SHOWING + showing)
+        HEAD_NUMBER * records * cells.len() as u64 + (ANY_RUN + pass * passes as u64 + threads).max(SHOWING + showing)
     }
 
     /// Returns the operations for a prompt of `ctx_tok` tokens: one pass for every model and condition, of the rows that
@@ -137,6 +135,15 @@ impl Setup {
         self.shares_prefixes() && (shared || self.experiment.max_new().is_some())
     }
 
+    /// Positions whose logits a pass holds at once.
+    fn logit_rows(&self) -> usize {
+        match self.grid {
+            _ if self.experiment.scores_all_tokens() => LOGIT_POSITIONS,
+            Grid::Needle(_) | Grid::Shots(_) => ANSWER_ROWS,
+            Grid::Text(_) => 0,
+        }
+    }
+
     /// Estimates the memory of one prompt of `ctx_tok` tokens besides the weights, in bytes.
     pub fn cell_bytes(&self, ctx_tok: usize) -> u64 {
         let remembered = |model: &Model| {
@@ -144,7 +151,10 @@ impl Setup {
             let most = |max_new| config.max_ctx_tok.min(ctx_tok.saturating_add(max_new));
             self.experiment.max_new().map_or(0, |max_new| generate::memory_bytes(config, most(max_new)))
         };
-        let pass = |model: &Model| self.experiment.reading.pass_bytes(&model.transformer.config, ctx_tok);
+        let pass = |model: &Model| {
+            let expanded = model.transformer.expanded_bytes();
+            expanded + self.experiment.reading.pass_bytes(&model.transformer.config, ctx_tok, self.logit_rows())
+        };
         let prefixes = u64::from(self.keeps_prefixes()) * if self.patches() { 2 } else { 1 };
         let kept = |model: &Model| prefixes * model.transformer.config.prefix_bytes(ctx_tok);
         let bytes = |model: &Model| {

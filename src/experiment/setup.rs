@@ -4,8 +4,9 @@ use super::{Experiment, Grid, Measures, Sources};
 use crate::attention::LayersAndHeads;
 use crate::bail_usage;
 use crate::measure::{usual_skip, MassiveAt, MeasureName, Outliers, PassKey, ScoredWindow, AR_MAX_COUNT};
-use crate::memory::{release_free, rss_bytes};
-use crate::models::{self, Model};
+use crate::memory::{check_fits, peak_rss_bytes, release_free, rss_bytes, size_name};
+use crate::model::LOGIT_POSITIONS;
+use crate::models::{self, Model, OpenedModel};
 use crate::prompt::{NeedleForm, Tokenizer};
 use crate::record::no_formula;
 use crate::results::{About, Scored, Tokens};
@@ -39,8 +40,61 @@ pub struct Setup {
     pub(super) drawn: OnceLock<Vec<LayersAndHeads>>,
     /// By model and condition, how many of the last rows of a prompt a pass computes; `None` for all.
     pub(super) last_rows: OnceLock<Vec<Vec<Option<usize>>>>,
-    /// Memory of the process after loading, in bytes.
-    pub(super) loaded_bytes: u64,
+    /// Memory of the process without passes, estimated before the weights were read.
+    pub(super) memory: LoadedMemory,
+    /// Estimated peak memory of the process, in bytes, when it has been checked.
+    pub(super) expected_bytes: OnceLock<u64>,
+}
+
+/// Memory of the process without passes, estimated before weights are read, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LoadedMemory {
+    /// The peak until then.
+    pub(super) peak_bytes: u64,
+    /// What is taken between passes: what was taken then, and the weights.
+    pub(super) held_bytes: u64,
+}
+
+impl LoadedMemory {
+    fn now() -> Self {
+        Self { peak_bytes: peak_rss_bytes().unwrap_or(0), held_bytes: rss_bytes().unwrap_or(0) }
+    }
+
+    /// Adds the weights of a model. A usage error if there is no memory for them and a pass.
+    fn add(&mut self, model: &OpenedModel, lengths: PassLengths) -> Result<()> {
+        let held = model.held_bytes(lengths.shortest_tok);
+        let pass = model.weights_bytes(lengths.shortest_tok) - held + model.pass_bytes(lengths.longest_tok, 0);
+        let takes = || {
+            let (held, pass) = (size_name(held), size_name(pass));
+            format!(
+                "`ctx_tok` {}: {} needs {held} for its weights and about {pass} for a pass",
+                lengths.longest_tok, model.name
+            )
+        };
+        check_fits(held + pass, takes, "lower `ctx_tok`, or leave the weights on disk with `weights` = \"disk\"")?;
+        self.held_bytes += held;
+        Ok(())
+    }
+}
+
+/// Tokens of the shortest and the longest pass of an experiment.
+#[derive(Clone, Copy, Debug)]
+struct PassLengths {
+    shortest_tok: usize,
+    longest_tok: usize,
+}
+
+impl PassLengths {
+    /// A step of decoding is a pass of one token; where all tokens are scored, the output head is a pass of some.
+    fn of(grid: &Grid, experiment: &Experiment) -> Self {
+        let all = grid.ctx_tok();
+        let shortest_tok = match experiment.max_new() {
+            Some(_) => 1,
+            None if experiment.scores_all_tokens() => LOGIT_POSITIONS,
+            None => all.iter().copied().min().unwrap_or(1),
+        };
+        Self { shortest_tok, longest_tok: all.iter().copied().max().unwrap_or(0) }
+    }
 }
 
 impl Experiment {
@@ -67,21 +121,28 @@ impl Setup {
     /// # Errors
     /// If a file cannot be read; a usage error if the grid is too large or a condition is invalid.
     pub fn load(experiment: Experiment) -> Result<Self> {
-        let models = experiment
+        let opened = experiment
             .models
             .iter()
-            .map(|name| models::load(name, experiment.reading.clone()))
+            .map(|name| models::open(name, experiment.reading.clone()))
             .collect::<Result<Vec<_>>>()?;
         let [haystack, text, ids] =
             [&experiment.haystack, &experiment.text, &experiment.ids].map(|path| path.as_deref());
         let sources = Sources::read(&experiment.grid, haystack, text, ids)?;
-        let grid = experiment.grid_within(&sources, models.iter().map(Model::tokenizer))?;
+        let grid = experiment.grid_within(&sources, opened.iter().map(OpenedModel::tokenizer))?;
         if grid.count().is_none_or(|count| count > MOST_PROMPTS) {
             bail_usage!("more than {MOST_PROMPTS} prompts: lower `samples`, or cut `ctx_tok` into several runs");
         }
-        release_free(); // the memory of reading a text, for the passes
-        let loaded_bytes = rss_bytes().unwrap_or(0);
         let conditions = experiment.conditions()?;
+        release_free(); // the memory of reading a text, for the passes
+        let mut memory = LoadedMemory::now();
+        let lengths = PassLengths::of(&grid, &experiment);
+        let load = |model: OpenedModel| {
+            memory.add(&model, lengths)?;
+            model.load(lengths.shortest_tok)
+        };
+        let models = opened.into_iter().map(load).collect::<Result<Vec<_>>>()?;
+        release_free();
         Ok(Self {
             conditions,
             models,
@@ -92,7 +153,8 @@ impl Setup {
             references: OnceLock::new(),
             drawn: OnceLock::new(),
             last_rows: OnceLock::new(),
-            loaded_bytes,
+            memory,
+            expected_bytes: OnceLock::new(),
         })
     }
 

@@ -361,6 +361,12 @@ impl Experiment {
         names
     }
 
+    /// Returns whether every token of a prompt is scored, not only those of the answers.
+    pub fn scores_all_tokens(&self) -> bool {
+        let of_all_tokens = |measure| matches!(measure, MeasureName::Fidelity | MeasureName::Nll);
+        self.measure_names().into_iter().any(of_all_tokens)
+    }
+
     /// Largest number of new tokens; `None` if nothing is generated.
     pub fn max_new(&self) -> Option<usize> {
         let generates = self.measure_names().contains(&MeasureName::Generation);

@@ -1,6 +1,6 @@
 //! One layer of the decoder: attention and an MLP, each with its norms, on a residual stream.
 
-use super::chunks::MLP_ROWS;
+use super::chunks::mlp_rows;
 use super::config::Layer;
 use super::latent::LatentProjections;
 use super::mlp::FeedForward;
@@ -20,6 +20,8 @@ pub(super) struct DecoderBlock {
     attention_norms: Norms,
     mlp_norms: Norms,
     residual: ResidualLayout,
+    /// Rows that pass through the MLP at once.
+    mlp_rows: usize,
 }
 
 /// Positions of the tokens of a pass, with their rotary tables.
@@ -60,7 +62,8 @@ impl DecoderBlock {
         let mlp_norms = norms(own.then_some(names.before_mlp), names.after_mlp)?;
         let attention = Attention::load(config, layer, &format!("{prefix}.self_attn"), weights)?;
         let mlp = FeedForward::load(config, layer, &format!("{prefix}.mlp"), weights)?;
-        Ok(Self { attention, mlp, attention_norms, mlp_norms, residual: config.residual })
+        let mlp_rows = mlp_rows(config.widest_ffn());
+        Ok(Self { attention, mlp, attention_norms, mlp_norms, residual: config.residual, mlp_rows })
     }
 
     /// (B, T, E) -> (B, T, E).
@@ -103,18 +106,18 @@ impl DecoderBlock {
         Ok(none.index_add(&rows, &mlp, 1)?) // B,T,E
     }
 
-    /// Output of the MLP, computed for [`MLP_ROWS`] rows at a time: rows are independent, and the hidden layer of a
+    /// Output of the MLP, computed for some rows at a time: rows are independent, and the hidden layer of a
     /// long text would be the largest tensor of the pass.
     fn mlp(&self, x: &Tensor) -> Result<Tensor> {
         let t = x.dim(1)?;
         let rows = |start: usize| -> Result<Tensor> {
-            let x = x.narrow(1, start, MLP_ROWS.min(t - start))?.contiguous()?; // B,rows,E
+            let x = x.narrow(1, start, self.mlp_rows.min(t - start))?.contiguous()?; // B,rows,E
             self.mlp_norms.around(&x, |x| self.mlp.forward(&x))
         };
-        if t <= MLP_ROWS {
+        if t <= self.mlp_rows {
             return rows(0);
         }
-        let parts = (0..t).step_by(MLP_ROWS).map(rows).collect::<Result<Vec<_>>>()?;
+        let parts = (0..t).step_by(self.mlp_rows).map(rows).collect::<Result<Vec<_>>>()?;
         Ok(Tensor::cat(&parts, 1)?) // B,T,E
     }
 }

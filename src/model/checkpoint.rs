@@ -3,9 +3,9 @@
 //! Reading is strict: the files must hold every tensor of the model, in the expected shape, and no others.
 
 use super::names::{
-    file_tensor, is_not_a_weight, other_file_tensor, other_name, FileTensor, StoredRows, EMBEDDING, HEAD,
+    file_tensor, is_not_a_weight, other_file_tensor, other_name, FileTensor, StoredRows, EMBEDDING, HEAD, LAYERS,
 };
-use super::weight_file::{StoredTensor, WeightFile};
+use super::weight_file::{Extents, StoredTensor, WeightFile};
 use super::{Gguf, ModelConfig, Weights};
 use crate::files;
 use crate::hash::sha256;
@@ -272,6 +272,37 @@ impl Checkpoint {
         Ok(Weights::new(weights, &self.files[0].origin))
     }
 
+    /// Memory of the model's layers, embedding and output head in the types of the files, in bytes.
+    ///
+    /// # Errors
+    /// If two files have the same tensor.
+    pub fn packed_bytes(&self, config: &ModelConfig) -> Result<u64> {
+        let tensors = self.tensors()?;
+        let mut extents = BTreeMap::new();
+        for (_, tensor) in large_tensors(&tensors, config) {
+            let (bytes, range) = tensor.extent();
+            extents.entry(bytes.origin()).or_insert_with(|| (bytes, Vec::new())).1.push(range);
+        }
+        Ok(extents.into_values().map(|(bytes, ranges)| bytes.held_bytes(ranges)).sum())
+    }
+
+    /// Reads layers, embedding and output head into memory, in the types of the files, and checks their values.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::load`], of a checkpoint that was checked.
+    pub(super) fn hold(&mut self, config: &ModelConfig) -> Result<()> {
+        let mut extents = Extents::new();
+        for (_, tensor) in large_tensors(&self.tensors()?, config) {
+            let (bytes, range) = tensor.extent();
+            extents.entry(bytes.origin().into_owned()).or_default().push(range);
+        }
+        self.files.iter_mut().try_for_each(|file| file.hold(&mut extents))?;
+        for (name, tensor) in large_tensors(&self.tensors()?, config) {
+            tensor.check().with_context(|| format!("{}: tensor {name}", tensor.origin()))?;
+        }
+        Ok(())
+    }
+
     /// Rows of the embedding or the output head, concatenated in the order of `ranges`.
     pub(super) fn rows(
         &self,
@@ -282,13 +313,31 @@ impl Checkpoint {
         let tensors = self.tensors()?;
         let (source, found) = locate(&tensors, config, name, &[config.vocab, config.width]);
         let (found, tensor) = found.with_context(|| format!("tensor {} is missing", source.name))?;
-        let mut rows = Vec::new();
+        let mut all = Vec::new();
         for range in ranges {
-            let values = tensor.rows(range).with_context(|| format!("{}: tensor {found}", tensor.origin()))?;
-            rows.extend(values);
+            let rows = tensor.rows(range).with_context(|| format!("{}: tensor {found}", tensor.origin()))?;
+            if all.is_empty() {
+                all = rows; // one range, as in parts of the output head, is not copied
+            } else {
+                all.extend(rows);
+            }
         }
-        Ok(rows)
+        Ok(all)
     }
+}
+
+/// Returns whether a tensor is of a layer, the embedding or the output head. The others are small.
+pub(super) fn is_large(name: &str) -> bool {
+    name.starts_with(LAYERS) || [EMBEDDING, HEAD].contains(&name)
+}
+
+/// The tensors of the files with the model's [large](is_large) ones, each once, by name.
+fn large_tensors<'a, 'b>(
+    tensors: &'a BTreeMap<String, StoredTensor<'b>>,
+    config: &ModelConfig,
+) -> BTreeMap<&'a str, &'a StoredTensor<'b>> {
+    let large = config.tensors().into_iter().filter(|(name, _)| is_large(name));
+    large.filter_map(|(name, shape)| locate(tensors, config, &name, &shape).1).collect()
 }
 
 /// A tensor of the files with its name.

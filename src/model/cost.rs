@@ -1,6 +1,6 @@
 //! Memory and arithmetic of a forward pass, estimated in advance.
 
-use super::chunks::{LOGIT_POSITIONS, MLP_ROWS};
+use super::chunks::mlp_rows;
 use super::{Layer, ModelConfig};
 use crate::attention::{portable_bytes, Gate, TILE};
 
@@ -40,19 +40,19 @@ impl ModelConfig {
     /// Peak memory of one forward pass over `ctx_tok` tokens, without the weights, in bytes: the largest of three
     /// stages. During attention, queries, keys, values and outputs are alive, and keys and values a second time,
     /// packed. In the MLP it is the hidden layer of the rows that pass at once (in a mixture, as if all chose one
-    /// expert). At the end it is the logits of some positions. Two residual streams and a packed copy of the current
-    /// weight are always alive.
-    pub fn forward_bytes(&self, ctx_tok: usize) -> u64 {
+    /// expert). At the end it is the logits of `logit_rows` positions, twice. Two residual streams and a packed copy of the
+    /// current weight are always alive.
+    pub fn forward_bytes(&self, ctx_tok: usize, logit_rows: usize) -> u64 {
         let kv = self.key_value_width();
         let outputs = if self.variant.gate != Gate::None { 3 } else { 2 } * self.attention_width();
         let attention = 2 * self.width + self.query_heads() * self.head_dim + 2 * kv + outputs;
-        let rows = ctx_tok.min(MLP_ROWS);
         let ffn = self.widest_ffn();
+        let rows = ctx_tok.min(mlp_rows(ffn));
         let mixture = self.experts.map_or(0, |experts| 4 * self.width + 2 * experts.count);
         let hidden = mixture + if self.gated { 3 * ffn } else { 2 * ffn };
         let mlp = 3 * self.width * ctx_tok + (hidden + self.width) * rows;
-        let logits = if self.final_softcap.is_some() { 3 * self.vocab } else { self.vocab };
-        let head = self.width * ctx_tok + logits * LOGIT_POSITIONS.min(ctx_tok);
+        let logits = if self.final_softcap.is_some() { 3 * self.vocab } else { 2 * self.vocab };
+        let head = self.width * ctx_tok + logits * logit_rows.min(ctx_tok);
         let packed = self.width * ffn.max(self.query_heads() * self.head_dim);
         4 * ((attention * ctx_tok).max(mlp).max(head) + packed) as u64
     }
@@ -60,13 +60,14 @@ impl ModelConfig {
     /// Like [`ModelConfig::forward_bytes`] for a pass in candle's own ops, with numbers of `bytes` bytes: queries, keys
     /// and values exist once more, gathered by output head, with a tile of logits of all heads and the intermediate
     /// steps of the activation function.
-    pub fn portable_bytes(&self, ctx_tok: usize, bytes: u64) -> u64 {
+    pub fn portable_bytes(&self, ctx_tok: usize, logit_rows: usize, bytes: u64) -> u64 {
         let wide = bytes.max(4); // sums are at least f32
         let wiring = self.wiring();
         let gathered = 2 * wiring.maps() * wiring.heads() * self.head_dim + self.attention_width();
-        let hidden = 3 * self.widest_ffn() * ctx_tok.min(MLP_ROWS);
+        let ffn = self.widest_ffn();
+        let hidden = 3 * ffn * ctx_tok.min(mlp_rows(ffn));
         let beside = wide * (gathered * ctx_tok + hidden) as u64;
-        self.forward_bytes(ctx_tok) / 4 * wide + beside + self.tile_bytes_of_candle(ctx_tok, wide)
+        self.forward_bytes(ctx_tok, logit_rows) / 4 * wide + beside + self.tile_bytes_of_candle(ctx_tok, wide)
     }
 
     /// Host memory of a pass on another device, in bytes: the attention rows that probes observe, values, and a
@@ -92,7 +93,7 @@ impl ModelConfig {
     }
 
     /// Width of the widest hidden layer.
-    fn widest_ffn(&self) -> usize {
+    pub(super) fn widest_ffn(&self) -> usize {
         let all = self.layers.iter().all(|layer| layer.experts);
         let dense = if all && self.experts.is_some() { 0 } else { self.ffn };
         self.experts.map_or(dense, |experts| dense.max(experts.ffn).max(experts.shared.unwrap_or(0)))

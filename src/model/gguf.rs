@@ -4,17 +4,15 @@
 
 mod config;
 mod header;
-mod numbers;
 mod rope;
 mod vocabulary;
 
 pub use vocabulary::GgufVocabulary;
 
-use crate::files;
+use super::file_bytes::FileBytes;
 use anyhow::{bail, ensure, Context, Result};
 use header::{FieldValue, GgufPart};
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -24,9 +22,6 @@ pub(super) use header::TensorPlace;
 const DIVISORS: &str = "rope_freqs.weight";
 const SHORT_DIVISORS: &str = "rope_factors_short.weight";
 const LONG_DIVISORS: &str = "rope_factors_long.weight";
-
-/// Bytes read and expanded at once.
-const CHUNK: usize = 1 << 20;
 
 /// Returns whether a tensor belongs to the rotary embedding and is not a weight.
 pub(super) fn is_of_rope(name: &str) -> bool {
@@ -128,31 +123,21 @@ impl Gguf {
         self.tensors.contains_key(tensor)
     }
 
-    /// Numbers of a tensor in a range of flat indices, whose ends must be block boundaries. Only these blocks are expanded.
-    pub(super) fn values(&self, tensor: &TensorPlace, numbers: Range<usize>) -> Result<Vec<f32>> {
-        let part = &self.parts[tensor.part];
-        let number = tensor.number;
-        let block_len = number.block_len;
-        ensure!(numbers.start.is_multiple_of(block_len) && numbers.end.is_multiple_of(block_len), "cuts a block");
-        let cannot = || format!("{} cannot be read; has it been changed meanwhile?", part.path.display());
-        let mut values = Vec::with_capacity(numbers.len());
-        let mut blocks = numbers.start / block_len..numbers.end / block_len;
-        let most = (CHUNK / number.block_bytes).max(1);
-        let mut buffer = vec![0; most.min(blocks.len()) * number.block_bytes];
-        while !blocks.is_empty() {
-            let bytes = &mut buffer[..most.min(blocks.len()) * number.block_bytes];
-            let at = tensor.at + (blocks.start * number.block_bytes) as u64;
-            files::read_exact_at(&part.file, at, bytes).with_context(cannot)?;
-            values.extend(number.expand(bytes)?);
-            blocks.start += bytes.len() / number.block_bytes;
-        }
-        Ok(values)
+    /// The bytes of the file that holds a tensor.
+    pub(super) fn bytes_of(&self, tensor: &TensorPlace) -> &FileBytes {
+        &self.parts[tensor.part].bytes
+    }
+
+    /// The bytes of all files.
+    pub(super) fn bytes_mut(&mut self) -> impl Iterator<Item = &mut FileBytes> {
+        self.parts.iter_mut().map(|part| &mut part.bytes)
     }
 
     /// All numbers of the tensor `name`, if there is one.
     fn values_of(&self, name: &str) -> Result<Option<Vec<f32>>> {
         let tensor = self.tensors.get(name);
-        tensor.map(|tensor| self.values(tensor, 0..tensor.len()).with_context(|| name.to_owned())).transpose()
+        let values = |tensor: &TensorPlace| self.bytes_of(tensor).numbers(tensor.at, tensor.number, tensor.len());
+        tensor.map(|tensor| values(tensor).with_context(|| name.to_owned())).transpose()
     }
 
     fn asked(&self) -> MutexGuard<'_, BTreeSet<String>> {

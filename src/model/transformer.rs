@@ -2,9 +2,10 @@
 //! head.
 
 use super::block::{DecoderBlock, Norm, RotaryPositions};
+use super::checkpoint::is_large;
 use super::names::{EMBEDDING, EMBEDDING_NORM, HEAD, LAYERS, PROJECT_IN, PROJECT_OUT};
 use super::rotary::GrowingTable;
-use super::weight_storage::{BlockStorage, DiskWeights, VocabularyMatrix};
+use super::weight_storage::{BlockStorage, StoredWeights, VocabularyMatrix};
 use super::{Checkpoint, ModelConfig, Placement, Positions, Weights};
 use crate::attention::{Attend, Lambda};
 use crate::ops::{linear, numbers, RopeTable};
@@ -57,8 +58,8 @@ impl Transformer {
     pub fn placed(config: &ModelConfig, checkpoint: Checkpoint, placement: &Placement) -> Result<Self> {
         checkpoint.check(config)?;
         let mut weights = checkpoint.read_some(config, |name| !name.starts_with(LAYERS))?.placed(placement);
-        let disk = DiskWeights { checkpoint, config: config.clone(), placement: placement.clone() };
-        let blocks = (0..config.layers.len()).map(|layer| disk.block(layer)).collect::<Result<_>>()?;
+        let stored = StoredWeights::new(checkpoint, config, placement, false);
+        let blocks = (0..config.layers.len()).map(|layer| stored.block(layer)).collect::<Result<_>>()?;
         Self::from_blocks(config, blocks, &mut weights)
     }
 
@@ -81,13 +82,27 @@ impl Transformer {
     /// Like [`Checkpoint::load`], but NaN and infinities are found only when a layer is read.
     pub fn on_disk(config: &ModelConfig, checkpoint: Checkpoint, placement: &Placement) -> Result<Self> {
         checkpoint.check(config)?;
-        let is_apart = |name: &str| name.starts_with(LAYERS) || [EMBEDDING, HEAD].contains(&name);
-        let mut weights = checkpoint.read_some(config, |name| !is_apart(name))?.placed(placement);
-        let disk = Arc::new(DiskWeights { checkpoint, config: config.clone(), placement: placement.clone() });
-        let table = |name: &'static str| VocabularyMatrix::OnDisk { disk: disk.clone(), name };
+        Self::stored(config, StoredWeights::new(checkpoint, config, placement, true))
+    }
+
+    /// Builds a model whose weights are in memory in the types of its files: each layer is expanded when it is needed.
+    /// For measuring; decoding would expand all layers for every token.
+    ///
+    /// # Errors
+    /// Those of [`Checkpoint::load`].
+    pub fn packed(config: &ModelConfig, mut checkpoint: Checkpoint, placement: &Placement) -> Result<Self> {
+        checkpoint.check(config)?;
+        checkpoint.hold(config)?;
+        Self::stored(config, StoredWeights::new(checkpoint, config, placement, false))
+    }
+
+    fn stored(config: &ModelConfig, stored: StoredWeights) -> Result<Self> {
+        let mut weights = stored.read(|name| !is_large(name))?;
+        let stored = Arc::new(stored);
+        let table = |name: &'static str| VocabularyMatrix::Stored { weights: stored.clone(), name };
         let embed = table(EMBEDDING);
         let head = table(if config.tied { EMBEDDING } else { HEAD });
-        Self::assemble(config, embed, BlockStorage::on_disk(disk), head, &mut weights)
+        Self::assemble(config, embed, BlockStorage::stored(stored), head, &mut weights)
     }
 
     /// Builds the model from its tables and layers, and takes the remaining tensors.
@@ -134,7 +149,14 @@ impl Transformer {
 
     /// Returns whether the weights stay on disk.
     pub fn is_on_disk(&self) -> bool {
-        self.blocks.are_on_disk()
+        self.blocks.stored_weights().is_some_and(StoredWeights::reads_ahead)
+    }
+
+    /// Memory of the weights that a pass expands, in bytes; 0 if all of them are in memory as they are computed with.
+    pub fn expanded_bytes(&self) -> u64 {
+        let of = |stored: &StoredWeights| self.config.expanded_bytes(stored.reads_ahead());
+        let each = self.placement.dtype.size_in_bytes().max(4) as u64; // expanded to f32 first
+        self.blocks.stored_weights().map_or(0, of) / 4 * each
     }
 
     /// Returns a copy with a context of `ctx_tok` tokens, for measuring rotary models beyond their trained context.

@@ -1,26 +1,24 @@
 //! A file of weights, safetensors or GGUF: its header, and the values of one tensor at a time.
-//!
-//! Files are read rather than mapped into memory: shortening a mapped file kills the process (SIGBUS), whereas reading
-//! it is an error that names it.
 
+use super::file_bytes::FileBytes;
 use super::gguf::{Gguf, TensorPlace};
+use super::number_type::NumberType;
 use crate::files::{self, HEADER_MAX};
-use crate::hash::{sha256, sha256_file};
-use anyhow::{bail, ensure, Context, Result};
-use half::{bf16, f16};
+use crate::hash::sha256_file;
+use anyhow::{ensure, Context, Result};
 use safetensors::tensor::{Metadata, TensorInfo};
-use safetensors::Dtype;
 use std::borrow::Cow;
-use std::fs::File;
+use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::Arc;
 
 /// Size of the header's length field, in bytes.
 const LENGTH_BYTES: u64 = 8;
 
-/// Bytes read and converted at once.
-const CHUNK: usize = 1 << 20;
+/// Ranges of bytes in files, by the origin of the file.
+pub(super) type Extents = BTreeMap<String, Vec<Range<u64>>>;
 
 /// One file of weights, on disk or built into the binary.
 pub(super) struct WeightFile {
@@ -42,28 +40,23 @@ struct Safetensors {
     begin: u64,
 }
 
-enum FileBytes {
-    File(PathBuf, File),
-    BuiltIn(&'static [u8]),
-}
-
 impl WeightFile {
     /// Opens a safetensors file and reads its header.
     pub(super) fn open(path: &Path) -> Result<Self> {
         let cannot = || format!("cannot read {}", path.display());
-        let file = files::open(path)?;
+        let file = Arc::new(files::open(path)?);
         let metadata = file.metadata().with_context(cannot)?;
         ensure!(metadata.is_file(), "cannot read {}: not a regular file", path.display());
         let mut begin = Vec::new();
-        (&file).take(LENGTH_BYTES).read_to_end(&mut begin).with_context(cannot)?;
-        (&file).take(header_len(&begin).min(HEADER_MAX)).read_to_end(&mut begin).with_context(cannot)?;
-        let bytes = FileBytes::File(path.to_owned(), file);
+        (&*file).take(LENGTH_BYTES).read_to_end(&mut begin).with_context(cannot)?;
+        (&*file).take(header_len(&begin).min(HEADER_MAX)).read_to_end(&mut begin).with_context(cannot)?;
+        let bytes = FileBytes::on_disk(path, file);
         Self::new(path.display().to_string(), bytes, &begin, metadata.len())
     }
 
     /// Wraps a file that is part of the binary; `origin` names it in errors.
     pub(super) fn built_in(bytes: &'static [u8], origin: &str) -> Result<Self> {
-        Self::new(origin.to_owned(), FileBytes::BuiltIn(bytes), bytes, bytes.len() as u64)
+        Self::new(origin.to_owned(), FileBytes::built_in(origin, bytes), bytes, bytes.len() as u64)
     }
 
     /// Wraps a GGUF file.
@@ -103,9 +96,20 @@ impl WeightFile {
     pub(super) fn hashes(&self) -> Result<Vec<String>> {
         let of = |path: &Path| sha256_file(path).with_context(|| format!("cannot read {}", path.display()));
         match &self.source {
-            FileFormat::Safetensors(Safetensors { bytes: FileBytes::BuiltIn(bytes), .. }) => Ok(vec![sha256(bytes)]),
-            FileFormat::Safetensors(Safetensors { bytes: FileBytes::File(path, _), .. }) => Ok(vec![of(path)?]),
+            FileFormat::Safetensors(file) => Ok(vec![file.bytes.sha256()?]),
             FileFormat::Gguf(model) => model.paths().map(of).collect(),
+        }
+    }
+
+    /// Reads these ranges into memory.
+    pub(super) fn hold(&mut self, extents: &mut Extents) -> Result<()> {
+        let mut hold = |bytes: &mut FileBytes| {
+            let ranges = extents.remove(&*bytes.origin()).unwrap_or_default();
+            bytes.hold(ranges)
+        };
+        match &mut self.source {
+            FileFormat::Safetensors(file) => hold(&mut file.bytes),
+            FileFormat::Gguf(model) => model.bytes_mut().try_for_each(hold),
         }
     }
 
@@ -180,7 +184,7 @@ impl<'a> StoredTensor<'a> {
     /// Returns whether its number type can be read.
     pub(super) fn is_readable(&self) -> bool {
         match self.location {
-            TensorLocation::Safetensors(_, info) => matches!(info.dtype, Dtype::F32 | Dtype::F16 | Dtype::BF16),
+            TensorLocation::Safetensors(_, info) => NumberType::of_dtype(info.dtype).is_some(),
             TensorLocation::Gguf(_, info) => info.is_readable(),
         }
     }
@@ -195,13 +199,14 @@ impl<'a> StoredTensor<'a> {
 
     /// Its values as `f32`. NaN, infinities and unsupported types are errors.
     pub(super) fn values(&self) -> Result<Vec<f32>> {
-        match self.location {
-            TensorLocation::Safetensors(file, info) => {
-                let (from, to) = info.data_offsets;
-                finite(file.values(info, from..to, &self.shard.origin)?)
-            }
-            TensorLocation::Gguf(file, info) => finite(file.values(info, 0..info.len())?),
-        }
+        let (bytes, at, number) = self.location()?;
+        bytes.numbers(at, number, self.len())
+    }
+
+    /// Checks its values as [`StoredTensor::values`] does, without memory for them.
+    pub(super) fn check(&self) -> Result<()> {
+        let (bytes, at, number) = self.location()?;
+        bytes.check(at, number, self.len())
     }
 
     /// Values of one entry of the first dimension, as `f32`.
@@ -213,76 +218,47 @@ impl<'a> StoredTensor<'a> {
     pub(super) fn rows(&self, rows: Range<usize>) -> Result<Vec<f32>> {
         let all = self.shape().first().copied().unwrap_or_default();
         ensure!(rows.end <= all, "has {all} entries; entry {} does not exist", rows.end - 1);
+        let (bytes, at, number) = self.location()?;
+        let each = self.len() / all;
+        ensure!(each.is_multiple_of(number.block_len), "cuts a block");
+        let row_bytes = each / number.block_len * number.block_bytes;
+        bytes.numbers(at + (rows.start * row_bytes) as u64, number, rows.len() * each)
+    }
+
+    /// Bytes of the file, the offset of its own, and their number type.
+    fn location(&self) -> Result<(&'a FileBytes, u64, NumberType)> {
+        let not_supported = || format!("holds {}, which is not supported", self.dtype());
+        match self.location {
+            TensorLocation::Safetensors(file, info) => {
+                let number = NumberType::of_dtype(info.dtype).with_context(not_supported)?;
+                Ok((&file.bytes, file.begin + info.data_offsets.0 as u64, number))
+            }
+            TensorLocation::Gguf(model, info) => Ok((model.bytes_of(info), info.at, info.number)),
+        }
+    }
+
+    /// Number of elements.
+    fn len(&self) -> usize {
+        self.shape().iter().product()
+    }
+
+    /// Its bytes in the file, and the bytes of the file.
+    pub(super) fn extent(&self) -> (&'a FileBytes, Range<u64>) {
         match self.location {
             TensorLocation::Safetensors(file, info) => {
                 let (from, to) = info.data_offsets;
-                let bytes = (to - from) / all;
-                let range = from + rows.start * bytes..from + rows.end * bytes;
-                finite(file.values(info, range, &self.shard.origin)?)
+                (&file.bytes, file.begin + from as u64..file.begin + to as u64)
             }
-            TensorLocation::Gguf(file, info) => {
-                let each = info.len() / all;
-                finite(file.values(info, rows.start * each..rows.end * each)?)
-            }
+            TensorLocation::Gguf(model, info) => (model.bytes_of(info), info.at..info.at + info.bytes()),
         }
     }
-}
-
-fn finite(values: Vec<f32>) -> Result<Vec<f32>> {
-    let broken = values.iter().filter(|x| !x.is_finite()).count();
-    ensure!(broken == 0, "holds {broken} numbers that are NaN or infinite");
-    Ok(values)
-}
-
-impl Safetensors {
-    /// Values in this range of the data, in bytes.
-    fn values(&self, info: &TensorInfo, bytes: Range<usize>, origin: &str) -> Result<Vec<f32>> {
-        let size = match info.dtype {
-            Dtype::F32 => 4,
-            Dtype::F16 | Dtype::BF16 => 2,
-            other => bail!("holds {other:?}, which is not supported"),
-        };
-        let mut values = Vec::with_capacity(bytes.len() / size);
-        self.chunks(bytes, origin, |chunk| decode(chunk, info.dtype, &mut values))?;
-        Ok(values)
-    }
-
-    /// Passes this range of the data to `receive`, in chunks that do not split numbers.
-    fn chunks(&self, bytes: Range<usize>, origin: &str, mut receive: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
-        let Range { start: from, end: to } = bytes;
-        let begin = self.begin;
-        let file = match &self.bytes {
-            FileBytes::BuiltIn(all) => return receive(&all[begin as usize + from..begin as usize + to]),
-            FileBytes::File(_, file) => file,
-        };
-        let cannot = || format!("{origin} cannot be read; it may have changed since it was opened");
-        let mut buffer = vec![0; CHUNK.min(to - from)];
-        let mut at = from;
-        while at < to {
-            let chunk = &mut buffer[..CHUNK.min(to - at)];
-            files::read_exact_at(file, begin + at as u64, chunk).with_context(cannot)?;
-            at += chunk.len();
-            receive(chunk)?;
-        }
-        Ok(())
-    }
-}
-
-fn decode(bytes: &[u8], dtype: Dtype, values: &mut Vec<f32>) -> Result<()> {
-    let pairs = || bytes.chunks_exact(2).map(|b| [b[0], b[1]]);
-    match dtype {
-        Dtype::F32 => values.extend(bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]))),
-        Dtype::F16 => values.extend(pairs().map(|b| f16::from_le_bytes(b).to_f32())),
-        Dtype::BF16 => values.extend(pairs().map(|b| bf16::from_le_bytes(b).to_f32())),
-        other => bail!("holds {other:?}, which is not supported"),
-    }
-    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use candle_core::{DType, Device, Tensor};
+    use std::fs::File;
 
     #[test]
     fn a_file_that_shrinks_while_it_is_read_is_an_error_that_names_it() {

@@ -1,7 +1,7 @@
-//! Storage of a model's weights: in memory as `f32`, or on disk, from which each layer is read when it is needed.
-//!
-//! Reading from disk, a pass holds the current layer and the next, which is read in the background. Of the embedding
-//! only the rows of the tokens are read, and the output head in parts. Results are identical to the last bit.
+//! Storage of a model's weights: in memory as they are computed with, or as their files have them, on disk or in memory.
+//! Then each layer is expanded when its turn comes, the rows of the embedding for the tokens of a prompt, and the output
+//! head in parts. A pass that reads from disk holds two layers, as the next one is read in the background. Results are
+//! identical to the last bit.
 
 use super::block::{DecoderBlock, OutputPath};
 use super::chunks::HEAD_ROWS;
@@ -14,28 +14,41 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-/// A checkpoint with its configuration and placement.
-pub(super) struct DiskWeights {
-    pub(super) checkpoint: Checkpoint,
-    pub(super) config: ModelConfig,
-    pub(super) placement: Placement,
+/// Weights as their files have them, with the model's configuration and placement.
+pub(super) struct StoredWeights {
+    checkpoint: Checkpoint,
+    config: ModelConfig,
+    placement: Placement,
+    /// Whether the next layer is read in the background, because the weights are on disk.
+    reads_ahead: bool,
 }
 
-impl DiskWeights {
-    /// Reads the tensors of a layer.
-    fn weights(&self, layer: usize) -> Result<Weights> {
-        let prefix = DecoderBlock::prefix(layer);
-        self.checkpoint.read_some(&self.config, |name| name.starts_with(&prefix))
+impl StoredWeights {
+    pub(super) fn new(checkpoint: Checkpoint, config: &ModelConfig, placement: &Placement, reads_ahead: bool) -> Self {
+        Self { checkpoint, config: config.clone(), placement: placement.clone(), reads_ahead }
+    }
+
+    pub(super) fn reads_ahead(&self) -> bool {
+        self.reads_ahead
+    }
+
+    /// Reads the tensors whose names are `wanted`, to be placed.
+    pub(super) fn read(&self, wanted: impl Fn(&str) -> bool) -> Result<Weights> {
+        Ok(self.checkpoint.read_some(&self.config, wanted)?.placed(&self.placement))
     }
 
     /// Reads a layer and places it.
     pub(super) fn block(&self, layer: usize) -> Result<DecoderBlock> {
-        DecoderBlock::load(&self.config, layer, &mut self.weights(layer)?.placed(&self.placement))
+        let prefix = DecoderBlock::prefix(layer);
+        DecoderBlock::load(&self.config, layer, &mut self.read(|name| name.starts_with(&prefix))?)
     }
 
     /// Reads the output path of a layer to the host.
     fn output_path(&self, layer: usize) -> Result<OutputPath> {
-        OutputPath::load(&self.config, layer, &mut self.weights(layer)?)
+        let prefix = format!("{}self_attn.", DecoderBlock::prefix(layer));
+        let norms = format!("{}{}", DecoderBlock::prefix(layer), self.config.norm_names().after_attention);
+        let is_of_path = |name: &str| name.starts_with(&prefix) || name.starts_with(&norms);
+        OutputPath::load(&self.config, layer, &mut self.checkpoint.read_some(&self.config, is_of_path)?)
     }
 
     /// Reads rows of a matrix: (rows, embedding width).
@@ -60,12 +73,12 @@ type LastOutputPath = Option<(usize, Arc<OutputPath>)>;
 #[derive(Clone)]
 enum BlockSource {
     InMemory(Arc<Vec<Arc<DecoderBlock>>>),
-    OnDisk(Arc<StreamedBlocks>),
+    Stored(Arc<StoredBlocks>),
 }
 
-/// Layers read from disk one by one.
-pub(super) struct StreamedBlocks {
-    disk: Arc<DiskWeights>,
+/// Layers that are read one by one.
+pub(super) struct StoredBlocks {
+    weights: Arc<StoredWeights>,
     /// The next layer, being read in the background.
     next: Mutex<Option<(usize, JoinHandle<Result<Arc<DecoderBlock>>>)>>,
 }
@@ -76,20 +89,24 @@ impl BlockStorage {
         Self { source, last_output_path: Arc::default() }
     }
 
-    pub(super) fn on_disk(disk: Arc<DiskWeights>) -> Self {
-        let source = BlockSource::OnDisk(Arc::new(StreamedBlocks { disk, next: Mutex::default() }));
+    pub(super) fn stored(weights: Arc<StoredWeights>) -> Self {
+        let source = BlockSource::Stored(Arc::new(StoredBlocks { weights, next: Mutex::default() }));
         Self { source, last_output_path: Arc::default() }
     }
 
-    pub(super) fn are_on_disk(&self) -> bool {
-        matches!(self.source, BlockSource::OnDisk(_))
+    /// The weights as their files have them, unless they are in memory as they are computed with.
+    pub(super) fn stored_weights(&self) -> Option<&StoredWeights> {
+        match &self.source {
+            BlockSource::InMemory(_) => None,
+            BlockSource::Stored(blocks) => Some(&blocks.weights),
+        }
     }
 
     /// Returns a layer, for a pass that continues with the next.
     pub(super) fn block(&self, layer: usize) -> Result<Arc<DecoderBlock>> {
         match &self.source {
             BlockSource::InMemory(blocks) => Ok(blocks[layer].clone()),
-            BlockSource::OnDisk(streamed) => streamed.block(layer),
+            BlockSource::Stored(blocks) => blocks.block(layer),
         }
     }
 
@@ -101,7 +118,7 @@ impl BlockStorage {
         }
         let path = Arc::new(match &self.source {
             BlockSource::InMemory(blocks) => blocks[layer].output_path().on_host()?,
-            BlockSource::OnDisk(streamed) => streamed.disk.output_path(layer)?,
+            BlockSource::Stored(blocks) => blocks.weights.output_path(layer)?,
         });
         *last = Some((layer, path.clone()));
         Ok(path)
@@ -113,17 +130,19 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl StreamedBlocks {
+impl StoredBlocks {
     fn block(&self, layer: usize) -> Result<Arc<DecoderBlock>> {
         let begun = locked(&self.next).take_if(|(begun, _)| *begun == layer);
         let block = match begun {
             Some((_, reading)) => reading.join().map_err(|_| anyhow!("reading layer {layer} panicked"))?,
-            None => self.disk.block(layer).map(Arc::new),
+            None => self.weights.block(layer).map(Arc::new),
         }?;
-        if layer + 1 < self.disk.config.layers.len() {
-            let disk = self.disk.clone();
-            let reading = std::thread::spawn(move || disk.block(layer + 1).map(Arc::new));
-            *locked(&self.next) = Some((layer + 1, reading));
+        if self.weights.reads_ahead && layer + 1 < self.weights.config.layers.len() {
+            let weights = self.weights.clone();
+            let read = move || weights.block(layer + 1).map(Arc::new);
+            // Without a thread, the layer is read when it is needed.
+            let reading = std::thread::Builder::new().spawn(read).ok();
+            *locked(&self.next) = reading.map(|reading| (layer + 1, reading));
         }
         Ok(block)
     }
@@ -133,7 +152,7 @@ impl StreamedBlocks {
 #[derive(Clone)]
 pub(super) enum VocabularyMatrix {
     InMemory(Tensor),
-    OnDisk { disk: Arc<DiskWeights>, name: &'static str },
+    Stored { weights: Arc<StoredWeights>, name: &'static str },
 }
 
 impl VocabularyMatrix {
@@ -144,7 +163,7 @@ impl VocabularyMatrix {
                 let embedding = Embedding::new(table.clone(), table.dim(1)?);
                 Ok(embedding.forward(&Tensor::new(ids, table.device())?)?)
             }
-            Self::OnDisk { disk, name } => disk.rows(name, ids.iter().map(|&id| id as usize..id as usize + 1)),
+            Self::Stored { weights, name } => weights.rows(name, ids.iter().map(|&id| id as usize..id as usize + 1)),
         }
     }
 
@@ -153,10 +172,23 @@ impl VocabularyMatrix {
     pub(super) fn linear(&self, x: &Tensor) -> Result<Tensor> {
         match self {
             Self::InMemory(table) if table.dtype() == wide_type(table.dtype()) => Ok(linear(x, table)?),
-            Self::InMemory(_) | Self::OnDisk { .. } => {
+            Self::InMemory(_) => {
                 let x = wide(x)?;
                 let parts = self.parts().map(|part| Ok(linear(&x, &wide(&part?)?)?)).collect::<Result<Vec<_>>>()?;
-                Ok(Tensor::cat(&parts, x.rank() - 1)?)
+                Ok(Tensor::cat(&parts, x.rank() - 1)?) // differentiable
+            }
+            Self::Stored { .. } => {
+                let x = wide(x)?;
+                let dim = x.rank() - 1;
+                let dims = [&x.dims()[..dim], &[self.len()]].concat();
+                let logits = Tensor::zeros(dims, x.dtype(), x.device())?; // ..,W
+                let mut done = 0;
+                for part in self.parts() {
+                    let of_part = linear(&x, &wide(&part?)?)?; // ..,rows
+                    logits.slice_set(&of_part, dim, done)?;
+                    done += of_part.dim(dim)?;
+                }
+                Ok(logits)
             }
         }
     }
@@ -178,40 +210,41 @@ impl VocabularyMatrix {
         Ok(sum.into_iter().map(|sum| (sum / rows as f64) as f32).collect())
     }
 
+    /// Number of rows.
+    fn len(&self) -> usize {
+        match self {
+            Self::InMemory(table) => table.dims()[0],
+            Self::Stored { weights, .. } => weights.config.vocab,
+        }
+    }
+
     /// All rows in order, in parts: (rows, E) each.
     fn parts(&self) -> Box<dyn Iterator<Item = Result<Tensor>> + '_> {
-        let ranges = |rows: usize| (0..rows).step_by(HEAD_ROWS).map(move |start| start..rows.min(start + HEAD_ROWS));
+        let rows = self.len();
+        let ranges = (0..rows).step_by(HEAD_ROWS).map(move |start| start..rows.min(start + HEAD_ROWS));
         match self {
-            Self::InMemory(table) => {
-                let part = |rows: Range<usize>| Ok(table.narrow(0, rows.start, rows.len())?);
-                Box::new(ranges(table.dims()[0]).map(part))
-            }
-            Self::OnDisk { disk, name } => {
-                Box::new(ranges(disk.config.vocab).map(|rows| disk.rows(name, std::iter::once(rows))))
-            }
+            Self::InMemory(table) => Box::new(ranges.map(|rows| Ok(table.narrow(0, rows.start, rows.len())?))),
+            Self::Stored { weights, name } => Box::new(ranges.map(|rows| weights.rows(name, std::iter::once(rows)))),
         }
     }
 }
 
 impl ModelConfig {
-    /// Memory of the weights while a pass reads them from disk, in bytes: two layers and the tensor being converted, or
-    /// a part of the output head. Norms and biases are neglected.
-    pub fn streamed_bytes(&self) -> u64 {
+    /// Memory of the weights that a pass expands at once, in bytes: the largest layer, or the two largest if the next
+    /// one is read ahead, or a part of the output head. Norms and biases are neglected.
+    pub fn expanded_bytes(&self, reads_ahead: bool) -> u64 {
         let mut layers = vec![0; self.layers.len()];
-        let mut largest = 0;
         for (name, shape) in self.tensors() {
             let layer =
                 name.strip_prefix("model.layers.").and_then(|rest| rest.split('.').next()?.parse::<usize>().ok());
             if let Some(layer) = layer {
-                let numbers = shape.iter().product::<usize>();
-                layers[layer] += numbers;
-                largest = largest.max(numbers);
+                layers[layer] += shape.iter().product::<usize>();
             }
         }
         layers.sort_unstable();
-        let two: usize = layers.iter().rev().take(2).sum();
+        let at_once: usize = layers.iter().rev().take(if reads_ahead { 2 } else { 1 }).sum();
         let head = self.embed_width * self.vocab.min(HEAD_ROWS);
-        4 * (two + largest).max(head) as u64
+        4 * at_once.max(head) as u64
     }
 }
 
@@ -224,7 +257,7 @@ mod tests {
     use candle_core::DType;
 
     /// A vocabulary that is read in two parts, with enough layers to read ahead.
-    fn models(tied: bool) -> [Transformer; 2] {
+    fn models(tied: bool, dtype: DType) -> [Transformer; 3] {
         let sizes = DecoderSizes {
             vocab: HEAD_ROWS + 777,
             width: 16,
@@ -239,35 +272,60 @@ mod tests {
         let config = ModelConfig { tied, ..ModelConfig::llama(variant, sizes, 10_000.0, RopeStyle::Half) };
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("model.safetensors");
-        Weights::init(&config, 1).unwrap().write(&path, DType::BF16, &[]).unwrap();
+        Weights::init(&config, 1).unwrap().write(&path, dtype, &[]).unwrap();
         let open = || Checkpoint::open(folder.path()).unwrap();
         let held = Transformer::load(&config, open().load(&config).unwrap()).unwrap();
-        [held, Transformer::on_disk(&config, open(), &Placement::default()).unwrap()]
+        let packed = Transformer::packed(&config, open(), &Placement::default()).unwrap();
+        [held, packed, Transformer::on_disk(&config, open(), &Placement::default()).unwrap()]
     }
 
     #[test]
-    fn weights_on_disk_and_in_memory_give_identical_results() {
-        for tied in [false, true] {
-            let [held, on_disk] = models(tied);
-            assert!(on_disk.is_on_disk() && !held.is_on_disk());
+    fn weights_as_they_are_stored_and_as_f32_give_identical_results() {
+        for (tied, dtype) in [(false, DType::F32), (true, DType::BF16), (false, DType::F16)] {
+            let [held, packed, on_disk] = models(tied, dtype);
+            assert!(on_disk.is_on_disk() && !packed.is_on_disk() && !held.is_on_disk());
+            assert!(on_disk.expanded_bytes() >= packed.expanded_bytes() && held.expanded_bytes() == 0);
             let ids: Vec<u32> = (0..40).map(|i| (i * 4001) % held.config.vocab as u32).collect();
             let logits = |model: &Transformer| {
                 let hidden = model.hidden(std::slice::from_ref(&ids), &mut Dense::default()).unwrap();
                 model.logits(&hidden).unwrap().flatten_all().unwrap().to_vec1::<f32>().unwrap()
             };
-            let expected = logits(&held);
-            for _ in 0..2 {
-                assert!(logits(&on_disk) == expected, "tied: {tied}");
-            }
-            assert_eq!(held.head.mean_row().unwrap(), on_disk.head.mean_row().unwrap());
             let agreement = |model: &Transformer| format!("{:?}", model.agreement(2, 1).unwrap());
-            assert_eq!(agreement(&held), agreement(&on_disk));
+            for stored in [packed, on_disk] {
+                for _ in 0..2 {
+                    assert!(logits(&stored) == logits(&held), "tied: {tied}, {dtype:?}");
+                }
+                assert_eq!(held.head.mean_row().unwrap(), stored.head.mean_row().unwrap());
+                assert_eq!(agreement(&held), agreement(&stored));
+            }
         }
     }
 
     #[test]
+    fn weights_in_memory_need_their_file_no_more_and_are_checked_when_they_are_read() {
+        let [held, ..] = models(false, DType::F32);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.safetensors");
+        let weights = Weights::init(&held.config, 1).unwrap();
+        weights.write(&path, DType::BF16, &[]).unwrap();
+        let open = || Checkpoint::open(folder.path()).unwrap();
+        assert!(open().packed_bytes(&held.config).unwrap() * 2 <= held.config.weights_bytes());
+        let packed = Transformer::packed(&held.config, open(), &Placement::default()).unwrap();
+        std::fs::File::options().write(true).open(&path).unwrap().set_len(100).unwrap();
+        assert!(packed.hidden(&[vec![1, 2, 3]], &mut Dense::default()).is_ok());
+        let broken = weights.iter().map(|(name, tensor)| {
+            let is_broken = name == "model.layers.2.mlp.up_proj.weight";
+            (name.clone(), if is_broken { (tensor * f64::NAN).unwrap() } else { tensor.clone() })
+        });
+        Weights::new(broken, "test").write(&path, DType::F32, &[]).unwrap();
+        let error = Transformer::packed(&held.config, open(), &Placement::default()).err().unwrap();
+        let error = format!("{error:#}");
+        assert!(error.contains("model.layers.2.mlp.up_proj.weight: holds") && error.contains("NaN"), "{error}");
+    }
+
+    #[test]
     fn a_file_that_is_cut_off_while_a_model_runs_is_an_error_that_names_it() {
-        let [held, _] = models(false);
+        let [held, ..] = models(false, DType::F32);
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("model.safetensors");
         Weights::init(&held.config, 1).unwrap().write(&path, DType::F32, &[]).unwrap();

@@ -2,7 +2,7 @@
 
 use super::step::{cut, maps_bytes};
 use super::{Stage, TrainRun, TrainSpec, WorkerPool};
-use crate::memory::{check_fits, gib, rss_bytes};
+use crate::memory::{check_fits, rss_bytes, size_name};
 use crate::model::{ModelConfig, Placement};
 use crate::prompt::Tokenizer;
 use anyhow::Result;
@@ -30,7 +30,7 @@ impl TrainSpec {
         let mut bytes: Vec<f64> = runs.iter().map(of_run).collect();
         bytes.sort_by(|a, b| b.total_cmp(a));
         let needed = bytes[..workers.active().min(bytes.len())].iter().sum::<f64>() as u64;
-        let takes = || format!("model: training takes about {} of memory", gib(needed));
+        let takes = || format!("model: training takes about {} of memory", size_name(needed));
         check_fits(needed, takes, "lower width, layers, ffn or step_tok, or train fewer variants at once")?;
         Ok(rss_bytes().unwrap_or(0).saturating_add(needed))
     }

@@ -123,7 +123,11 @@ pub fn train_runs(
         }
         workers.active.fetch_sub(1, Ordering::Relaxed);
     };
-    std::thread::scope(|scope| (0..workers.active()).for_each(|_| _ = scope.spawn(work)));
+    std::thread::scope(|scope| {
+        let spawn = |_| std::thread::Builder::new().spawn_scoped(scope, work).map(drop);
+        (0..workers.active()).try_for_each(spawn).inspect_err(|_| stop.store(true, Ordering::Relaxed))
+    })
+    .context("cannot start a thread for each run; train fewer at once with --only")?;
     let outcomes = outcomes.into_inner().expect("panics are caught").into_iter().collect::<Result<Vec<_>>>()?;
     Ok(if outcomes.contains(&TrainOutcome::Stopped) { TrainOutcome::Stopped } else { TrainOutcome::Finished })
 }

@@ -332,10 +332,17 @@ fn results_do_not_depend_on_where_the_weights_are() {
             scratch.stdout(command, &[args, &["--out", &out, "--weights", place, "-q"]].concat());
             fs::read(scratch.path(&out).join("results.csv")).unwrap()
         };
-        assert!(bytes("disk") == bytes("memory"), "{command}");
+        let memory = bytes("memory");
+        assert!(bytes("disk") == memory && bytes("packed") == memory, "{command}");
     }
-    let told = scratch.difftool("inspect", &["./diff", "--weights", "disk"]).output().unwrap();
-    assert!(String::from_utf8(told.stdout).unwrap().contains("two layers; the others stay on disk"));
+    for (place, words) in [("disk", "two layers; the others stay on disk"), ("packed", "(packed, and a layer as")] {
+        let told = scratch.difftool("inspect", &["./diff", "--weights", place]).output().unwrap();
+        assert!(String::from_utf8(told.stdout).unwrap().contains(words), "{place}");
+    }
+    let refused = scratch.difftool("ratio", &["--weights", "ram"]).output().unwrap();
+    let error = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(error.contains("'ram'") && error.contains("--weights") && error.contains("packed"), "{error}");
 }
 
 #[test]

@@ -81,7 +81,7 @@ fn every_family_has_about_the_logits_of_the_kernels_in_bf16() {
 }
 
 #[test]
-fn decoding_and_weights_on_disk_give_the_logits_of_a_whole_pass_in_any_number_type() {
+fn decoding_and_weights_that_are_packed_or_on_disk_give_the_logits_of_a_whole_pass_in_any_number_type() {
     for name in ["llama_gqa_tied", "diffllama_gqa", "gemma2", "gpt2"] {
         let dir = fixture("transformers").join(name);
         if !dir.exists() {
@@ -91,8 +91,10 @@ fn decoding_and_weights_on_disk_give_the_logits_of_a_whole_pass_in_any_number_ty
         for dtype in [DType::F64, DType::BF16] {
             let model = placed(&dir, dtype);
             let want = whole(&model, &ids, None).to_dtype(DType::F32).unwrap();
-            let on_disk = Transformer::on_disk(&model.config, Checkpoint::open(&dir).unwrap(), &placement(dtype));
-            assert_close(name, &whole(&on_disk.unwrap(), &ids, None), &want, 1e-6 * largest(&want));
+            for stored in [Transformer::packed, Transformer::on_disk] {
+                let stored = stored(&model.config, Checkpoint::open(&dir).unwrap(), &placement(dtype)).unwrap();
+                assert_close(name, &whole(&stored, &ids, None), &want, 1e-6 * largest(&want));
+            }
             let mut decoder = Decoder::new(&model, ids.len());
             let mut next = decoder.read(&ids[..20]).unwrap();
             for at in 20..=ids.len() {

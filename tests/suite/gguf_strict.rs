@@ -267,14 +267,20 @@ fn any_part_of_a_model_in_several_files_stands_for_all() {
 }
 
 #[test]
-fn weights_of_a_gguf_file_give_the_same_bits_from_disk() {
+fn weights_of_a_gguf_file_give_the_same_bits_packed_and_from_disk() {
+    use GgmlDType::*;
     let dir = TempDir::new().unwrap();
-    for dtype in [GgmlDType::F32, GgmlDType::Q8_0] {
-        let (_, file) = write_both(dir.path(), "gemma2", dtype, |_| ());
-        let disk = LoadOptions { weights: WeightsLocation::Disk, ..LoadOptions::default() };
-        let on_disk = models::load(&file, disk).unwrap();
-        assert!(on_disk.transformer.is_on_disk());
-        assert_eq!(distance(&logits(&load(&file)), &logits(&on_disk)), 0.0, "{dtype:?}");
+    for dtype in [F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2K, Q3K, Q4K, Q5K, Q6K] {
+        let (_, file) = write_both(dir.path(), "gemma2", dtype, |config| {
+            // Rows of whole blocks.
+            (config["hidden_size"], config["intermediate_size"], config["head_dim"]) =
+                (256.into(), 256.into(), 64.into());
+        });
+        for weights in [WeightsLocation::Packed, WeightsLocation::Disk] {
+            let stored = models::load(&file, LoadOptions { weights, ..LoadOptions::default() }).unwrap();
+            assert_eq!(stored.transformer.is_on_disk(), weights == WeightsLocation::Disk);
+            assert_eq!(distance(&logits(&load(&file)), &logits(&stored)), 0.0, "{dtype:?}, {weights:?}");
+        }
     }
 }
 

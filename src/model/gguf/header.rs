@@ -2,13 +2,15 @@
 //!
 //! Lists stay in the file until they are read, so that the header takes no more memory than the file has bytes.
 
-use super::numbers::NumberType;
+use super::super::file_bytes::FileBytes;
+use super::super::number_type::NumberType;
 use crate::files::{self, FilePrefix, HEADER_MAX};
 use anyhow::{bail, ensure, Context, Result};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// First bytes of every file.
 const MAGIC: [u8; 4] = *b"GGUF";
@@ -79,9 +81,9 @@ impl ValueType {
 pub(in crate::model) struct TensorPlace {
     /// Slowest dimension first.
     pub(in crate::model) shape: Vec<usize>,
-    pub(super) number: NumberType,
+    pub(in crate::model) number: NumberType,
     /// Offset of the first block in the file, in bytes.
-    pub(super) at: u64,
+    pub(in crate::model) at: u64,
     /// Index of its file in a split model.
     pub(super) part: usize,
 }
@@ -103,7 +105,7 @@ impl TensorPlace {
     }
 
     /// Size in the file, in bytes.
-    fn bytes(&self) -> u64 {
+    pub(in crate::model) fn bytes(&self) -> u64 {
         (self.len() / self.number.block_len * self.number.block_bytes) as u64
     }
 }
@@ -111,7 +113,9 @@ impl TensorPlace {
 /// An open file with its header.
 pub(super) struct GgufPart {
     pub(super) path: PathBuf,
-    pub(super) file: File,
+    file: Arc<File>,
+    /// Bytes of the tensors.
+    pub(super) bytes: FileBytes,
     pub(super) len_bytes: u64,
     pub(super) fields: BTreeMap<String, FieldValue>,
     pub(super) tensors: BTreeMap<String, TensorPlace>,
@@ -121,11 +125,12 @@ impl GgufPart {
     /// Opens a file and reads its header; `part` is its 0-based index in a split model.
     pub(super) fn open(path: &Path, part: usize) -> Result<Self> {
         let cannot = || format!("cannot read {}", path.display());
-        let file = files::open(path)?;
+        let file = Arc::new(files::open(path)?);
         let metadata = file.metadata().with_context(cannot)?;
         ensure!(metadata.is_file(), "{}: it is no regular file", cannot());
         let mut opened = Self {
             path: path.to_owned(),
+            bytes: FileBytes::on_disk(path, file.clone()),
             file,
             len_bytes: metadata.len(),
             fields: BTreeMap::new(),

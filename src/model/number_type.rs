@@ -1,9 +1,12 @@
-//! Number types of tensors in GGUF files, and their expansion to `f32`.
+//! Number types of tensors in files, by their names in ggml, and their expansion to `f32`.
 
 use crate::guard::guarded;
+use crate::ops::with_values;
 use anyhow::{bail, Result};
 use candle_core::quantized::{GgmlDType, QStorage, QTensor};
 use candle_core::Device;
+use half::{bf16, f16};
+use safetensors::Dtype;
 use std::borrow::Cow;
 
 /// A number type, stored in blocks.
@@ -65,16 +68,24 @@ impl NumberType {
         TYPES.into_iter().find(|known| known.id == id)
     }
 
+    /// The type of numbers in a safetensors file, if it is supported.
+    pub(super) fn of_dtype(dtype: Dtype) -> Option<Self> {
+        let name = match dtype {
+            Dtype::F32 => "F32",
+            Dtype::F16 => "F16",
+            Dtype::BF16 => "BF16",
+            _ => return None,
+        };
+        TYPES.into_iter().find(|known| known.name == name)
+    }
+
     /// Returns whether [`NumberType::expand`] supports it.
     pub(super) fn is_readable(self) -> bool {
-        self.in_candle().is_some() || self.name == "MXFP4"
+        self.in_candle().is_some() || matches!(self.name, "F32" | "F16" | "BF16" | "MXFP4")
     }
 
     fn in_candle(self) -> Option<GgmlDType> {
         Some(match self.name {
-            "F32" => GgmlDType::F32,
-            "F16" => GgmlDType::F16,
-            "BF16" => GgmlDType::BF16,
             "Q4_0" => GgmlDType::Q4_0,
             "Q4_1" => GgmlDType::Q4_1,
             "Q5_0" => GgmlDType::Q5_0,
@@ -91,22 +102,41 @@ impl NumberType {
         })
     }
 
-    /// Expands whole blocks to `f32`.
-    pub(super) fn expand(self, blocks: &[u8]) -> Result<Vec<f32>> {
-        if self.name == "MXFP4" {
-            return Ok(blocks.chunks_exact(self.block_bytes).flat_map(mxfp4).collect());
+    /// Expands whole blocks to `f32`: to as many numbers as `values` has.
+    pub(super) fn expand(self, blocks: &[u8], values: &mut [f32]) -> Result<()> {
+        match self.name {
+            "F32" => convert(blocks, values, f32::from_le_bytes),
+            "F16" => convert(blocks, values, |bytes| f16::from_le_bytes(bytes).to_f32()),
+            "BF16" => convert(blocks, values, |bytes| bf16::from_le_bytes(bytes).to_f32()),
+            "MXFP4" => {
+                let blocks = blocks.chunks_exact(self.block_bytes);
+                blocks.zip(values.chunks_exact_mut(self.block_len)).for_each(|(block, values)| mxfp4(block, values));
+            }
+            name => {
+                let Some(dtype) = self.in_candle() else { bail!("holds {name}, which is not supported") };
+                // candle reads words of up to four bytes. The allocator aligns copies.
+                let aligned = match blocks.as_ptr().align_offset(4) {
+                    0 => Cow::Borrowed(blocks),
+                    _ => Cow::Owned(blocks.to_vec()),
+                };
+                guarded("candle", || {
+                    let storage = QStorage::from_data(aligned, &Device::Cpu, dtype)?;
+                    let expanded = QTensor::new(storage, values.len())?.dequantize(&Device::Cpu)?;
+                    with_values(&expanded, name, |expanded| values.copy_from_slice(expanded))
+                })?;
+            }
         }
-        let Some(dtype) = self.in_candle() else { bail!("holds {}, which is not supported", self.name) };
-        let numbers = blocks.len() / self.block_bytes * self.block_len;
-        guarded("candle", || {
-            let storage = QStorage::from_data(Cow::Borrowed(blocks), &Device::Cpu, dtype)?;
-            QTensor::new(storage, numbers)?.dequantize(&Device::Cpu)?.to_vec1::<f32>()
-        })
+        Ok(())
     }
 }
 
+/// Converts numbers of N bytes.
+fn convert<const N: usize>(bytes: &[u8], values: &mut [f32], convert: impl Fn([u8; N]) -> f32) {
+    values.iter_mut().zip(bytes.as_chunks().0).for_each(|(value, bytes)| *value = convert(*bytes));
+}
+
 /// A block of MXFP4 (OCP Microscaling Formats 1.0): a power of two, then 32 numbers of 4 bits. The low nibbles come first.
-fn mxfp4(block: &[u8]) -> [f32; 32] {
+fn mxfp4(block: &[u8], values: &mut [f32]) {
     const NUMBERS: [f32; 8] = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
     let scale = 2f32.powi(i32::from(block[0]) - 127);
     let number = |bits: u8| {
@@ -117,7 +147,10 @@ fn mxfp4(block: &[u8]) -> [f32; 32] {
             -size
         }
     };
-    std::array::from_fn(|i| if i < 16 { number(block[1 + i] & 15) } else { number(block[1 + i - 16] >> 4) })
+    let (low, high) = values.split_at_mut(16);
+    for ((low, high), byte) in low.iter_mut().zip(high).zip(&block[1..]) {
+        (*low, *high) = (number(byte & 15), number(byte >> 4));
+    }
 }
 
 #[cfg(test)]
@@ -129,7 +162,8 @@ mod tests {
         let number = NumberType::of_id(39).unwrap();
         let mut block = [0x21u8; 17];
         (block[0], block[1], block[16]) = (129, 0xf7, 0x0a);
-        let numbers = number.expand(&block).unwrap();
+        let mut numbers = [0.0; 32];
+        number.expand(&block, &mut numbers).unwrap();
         assert_eq!((numbers[0], numbers[1], numbers[15]), (24.0, 2.0, -4.0));
         assert_eq!((numbers[16], numbers[17], numbers[31]), (-24.0, 4.0, 0.0));
     }
