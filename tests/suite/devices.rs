@@ -75,7 +75,10 @@ fn every_family_has_about_the_logits_of_the_kernels_in_bf16() {
             let got = whole(&model, ids, None);
             assert_eq!(got.dtype(), DType::F32, "logits are not rounded");
             let (off, size) = (rms(&(got - &want).unwrap()), rms(&want));
-            assert!(off > 0.0 && off < 0.05 * size, "{}, {what}: off by {off} of {size}", dir.display());
+            // Of DeepSeek V3, rounding gives one token other experts, in transformers too.
+            let groups = model.config.experts.map_or(1, |experts| experts.choice.groups);
+            let most = if groups > 1 { 0.1 } else { 0.05 };
+            assert!(off > 0.0 && off < most * size, "{}, {what}: off by {off} of {size}", dir.display());
         }
     });
 }
