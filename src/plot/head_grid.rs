@@ -5,6 +5,7 @@ use super::colourbar::{draw_scale, scale_width};
 use super::colourscale::FittedScale;
 use super::figure::{Area, Figure, FigureHeading};
 use super::text::{Anchor, TextFormat, AXIS_LABEL, TICK};
+use crate::names::ShortNames;
 use anyhow::{ensure, Result};
 use std::collections::BTreeMap;
 
@@ -92,10 +93,12 @@ pub fn head_grid(grids: &[HeadGrid], heading: &FigureHeading, scale: &HeadScale)
     let full_width = bar_x + scale_width(&fitted, scale.label, bar_height) + MARGIN / 2.0;
     let (mut figure, top) = Figure::headed(heading, full_width, body_height)?;
 
+    let short = ShortNames::of(grids.iter().map(|grid| &grid.model));
     let mut x = MARGIN - BETWEEN;
     for grid in grids {
         x += LEFT;
-        draw_title(&mut figure, grid, (x, top + 14.0), width(grid));
+        figure.panel_title((x, top + 14.0), short.name(&grid.model), "", width(grid));
+        figure.text((x, top + 46.0), &DETAIL.fit(&grid.detail, width(grid)), DETAIL);
         style.draw(&mut figure, grid, (x, top + above));
         x += width(grid) + BETWEEN;
     }
@@ -137,11 +140,6 @@ fn printed(number: f64, decimals: usize) -> String {
         Some(magnitude) => format!("−{magnitude}"),
         None => text,
     }
-}
-
-fn draw_title(figure: &mut Figure, grid: &HeadGrid, (x, y): (f64, f64), room: f64) {
-    figure.panel_title((x, y), &grid.model, "", room);
-    figure.text((x, y + 32.0), &DETAIL.fit(&grid.detail, room), DETAIL);
 }
 
 /// Size and colours of the cells of all models.
