@@ -49,14 +49,16 @@ impl Setup {
     }
 }
 
-/// Outputs of all heads in the rows of each selection, by layer (rows, H, value width), and the keys and values of the pass
-/// if they are to be kept.
+/// Outputs of all heads in some rows, by layer (rows, H, value width).
+type LayerOutputs = Vec<Vec<f32>>;
+
+/// Outputs in the rows of each selection, and the keys and values of the pass if they are to be kept.
 fn recorded(
     model: &Model,
     prompt: &Prompt,
     selections: &[RowSelection],
     keeping: bool,
-) -> Result<(Vec<Vec<Vec<f32>>>, Option<Prefix>)> {
+) -> Result<(Vec<LayerOutputs>, Option<Prefix>)> {
     let rows: Vec<Vec<usize>> = selections.iter().map(|rows| rows.of(prompt).into_iter().flatten().collect()).collect();
     // The sum over a set of one row is the row itself.
     let sets: Vec<Vec<Range<usize>>> = rows.iter().flatten().map(|&row| vec![row..row + 1]).collect();

@@ -76,11 +76,14 @@ enum BlockSource {
     Stored(Arc<StoredBlocks>),
 }
 
+/// A layer being read, with its index.
+type NextBlock = (usize, JoinHandle<Result<Arc<DecoderBlock>>>);
+
 /// Layers that are read one by one.
 pub(super) struct StoredBlocks {
     weights: Arc<StoredWeights>,
     /// The next layer, being read in the background.
-    next: Mutex<Option<(usize, JoinHandle<Result<Arc<DecoderBlock>>>)>>,
+    next: Mutex<Option<NextBlock>>,
 }
 
 impl BlockStorage {

@@ -219,7 +219,10 @@ impl Builder<'_> {
         let share = self.spec.form.distractors_pct;
         let wanted_tok = share / 100.0 * self.ctx_tok as f64;
         let (mut drawn, mut total_tok) = (Vec::new(), 0);
-        while share > 0.0 {
+        if share == 0.0 {
+            return Ok(drawn);
+        }
+        loop {
             let Some(fact) = facts.next() else {
                 bail_usage!(
                     "`distractors_pct` {share}: of a context of {} tokens, this takes more cities than there are; choose \
@@ -231,11 +234,10 @@ impl Builder<'_> {
             total_tok += next.n_tok;
             // As near to the share as whole sentences come.
             if total_tok as f64 > wanted_tok + next.n_tok as f64 / 2.0 {
-                break;
+                return Ok(drawn);
             }
             drawn.push(next);
         }
-        Ok(drawn)
     }
 }
 

@@ -278,7 +278,7 @@ mod tests {
         let distance = |i: usize| (known[i] - x.abs()).abs();
         let better = |best: usize, i: usize| match distance(i).total_cmp(&distance(best)) {
             std::cmp::Ordering::Less => i,
-            std::cmp::Ordering::Equal if i % 2 == 0 => i,
+            std::cmp::Ordering::Equal if i.is_multiple_of(2) => i,
             _ => best,
         };
         known[(0..known.len()).fold(0, better)].copysign(x)

@@ -16,7 +16,7 @@ fn a_text_patched_with_its_own_outputs_is_the_same_to_the_last_bit() {
         let rows = ids.len() / 2..ids.len();
         let sets = rows.clone().map(|row| vec![row..row + 1]).collect();
         let mut written = HeadOutputSums::new(Stream::new(&[]), sets);
-        let untreated = model.hidden(&[ids.clone()], &mut written).unwrap();
+        let untreated = model.hidden(std::slice::from_ref(ids), &mut written).unwrap();
         let replacement = |layer: usize, head: usize| {
             let of_row = |sums: &Vec<Vec<f64>>| {
                 let width = sums[layer].len() / heads;
@@ -30,7 +30,7 @@ fn a_text_patched_with_its_own_outputs_is_the_same_to_the_last_bit() {
         let all = (0..model.config.layers.len()).flat_map(|layer| (0..heads).map(move |head| (layer, head)));
         let replaced = all.map(|(layer, head)| replacement(layer, head)).collect();
         let treated = ResolvedTreatment { replaced, ..ResolvedTreatment::default() };
-        let patched = model.hidden(&[ids.clone()], &mut Stream::new(&[]).treated(Some(&treated))).unwrap();
+        let patched = model.hidden(std::slice::from_ref(ids), &mut Stream::new(&[]).treated(Some(&treated))).unwrap();
         let bits = |x: &candle_core::Tensor| x.flatten_all().unwrap().to_vec1::<f32>().unwrap();
         assert!(bits(&patched) == bits(&untreated), "{name}");
     }

@@ -40,7 +40,7 @@ fn codes(format: Format) -> Vec<f64> {
 /// The rows of one head, each less `mean`, rotated, rounded to the nearest code and put together again.
 fn rounded_head(by: &QkQuantiser, block: usize, mean: &[f64], exempt: &[usize], rows: &[Vec<f64>]) -> Vec<Vec<f64>> {
     let rotated = |row: &[f64]| -> Vec<f64> {
-        let sign = |i: usize, j: usize| if (i & j).count_ones() % 2 == 0 { 1.0 } else { -1.0 };
+        let sign = |i: usize, j: usize| if (i & j).count_ones().is_multiple_of(2) { 1.0 } else { -1.0 };
         let sum =
             |i: usize| row.iter().enumerate().map(|(j, x)| sign(i, j) * x).sum::<f64>() / (row.len() as f64).sqrt();
         if by.rotate {
