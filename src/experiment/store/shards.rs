@@ -5,6 +5,7 @@ use super::{check_experiment, check_key, Store};
 use crate::bail_usage;
 use crate::runfolder::{results, RunFolder, RESULTS};
 use anyhow::{ensure, Result};
+use std::collections::HashMap;
 use std::path::PathBuf;
 
 /// A finished cell, with the number of its shard.
@@ -20,7 +21,7 @@ pub(in crate::experiment) struct Shards {
 }
 
 impl Shards {
-    /// Checks that shards make up one experiment. `keys` are the number and key of every cell, in order.
+    /// Checks that shards make up one experiment. `keys` are the number and key of every cell, in the order of one run.
     ///
     /// # Errors
     /// A usage error if a shard is of another experiment, shards overlap, or cells are missing.
@@ -44,7 +45,12 @@ impl Shards {
             cells.extend(on_disk.cells.into_iter().map(|cell| ShardCell { shard, cell }));
         }
         cells.sort_by_key(|part| part.cell.line.cell);
-        check_cells(&cells, folders, keys)?;
+        check_numbers(&cells, folders, keys)?;
+        let place: HashMap<u64, usize> = keys.iter().enumerate().map(|(place, (cell, _))| (*cell, place)).collect();
+        cells.sort_by_key(|part| place.get(&part.cell.line.cell).copied());
+        for (part, (_, key)) in cells.iter().zip(keys) {
+            check_key(&folders[part.shard], &part.cell.line, key)?;
+        }
         Ok(Self { folders: folders.to_vec(), cells })
     }
 
@@ -69,22 +75,19 @@ impl Shards {
 }
 
 /// Checks that cells, sorted by number, are all cells of the experiment, each once.
-fn check_cells(cells: &[ShardCell], shards: &[PathBuf], keys: &[(u64, String)]) -> Result<()> {
+fn check_numbers(cells: &[ShardCell], shards: &[PathBuf], keys: &[(u64, String)]) -> Result<()> {
     if let Some(pair) = cells.windows(2).find(|pair| pair[0].cell.line.cell == pair[1].cell.line.cell) {
         let (a, b) = (shards[pair[0].shard].display(), shards[pair[1].shard].display());
         bail_usage!("{a} and {b} both hold cell {}", pair[0].cell.line.cell);
     }
     let has = |cell: &u64| cells.binary_search_by_key(cell, |part| part.cell.line.cell).is_ok();
     let missing: Vec<u64> = keys.iter().map(|(cell, _)| *cell).filter(|cell| !has(cell)).collect();
-    if let Some(first) = missing.first() {
+    if let Some(first) = missing.iter().min() {
         bail_usage!(
             "{} of {} cells are missing, the first is {first}; finish these shards, or name all of them",
             missing.len(),
             keys.len()
         );
-    }
-    for (part, (_, key)) in cells.iter().zip(keys) {
-        check_key(&shards[part.shard], &part.cell.line, key)?;
     }
     Ok(())
 }
