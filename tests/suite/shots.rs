@@ -131,7 +131,7 @@ fn questions_without_an_answer_are_asked_of_the_same_texts_and_told_from_the_oth
     let others: Vec<&Record> = records.iter().filter(|r| r.identity.cities.as_deref() != Some("absent")).collect();
     assert!(others.into_iter().eq(plain.iter()));
     let file = stdout(folder.path(), "needle --unanswerable --model transformer --ctx 400 --print-experiment");
-    assert!(file.contains("absent_samples = 6") && file.contains("[generate]"), "{file}");
+    assert!(file.contains("absent_samples = 3") && file.contains("[generate]"), "{file}");
     let bare = file.replace("[generate]\nmax_new = 48\n", "");
     std::fs::write(folder.path().join("bare.toml"), bare).unwrap();
     refuses(folder.path(), "run bare.toml", "`absent_samples`");

@@ -108,12 +108,12 @@ fn help_that_cannot_be_printed_is_an_error() {
 
 #[test]
 #[cfg(unix)]
-fn a_haystack_whose_name_is_no_utf8_is_refused_by_its_key() {
+fn a_haystack_whose_name_is_no_utf8_is_refused_by_its_flag() {
     use std::os::unix::ffi::OsStrExt as _;
     let bench = Bench::new();
     let name = std::ffi::OsStr::from_bytes(b"h\xff.txt");
     std::fs::write(bench.path("").join(name), "A sentence. ".repeat(100)).unwrap();
     let mut command = bench.command("needle --ctx 256 --samples 1 --model m --out out --haystack");
-    Outcome::of(command.arg(name).output().unwrap()).refused(2, &["`haystack`", "is not UTF-8"]);
+    Outcome::of(command.arg(name).output().unwrap()).refused(2, &["--haystack", "is not UTF-8"]);
     assert!(!bench.path("out").exists());
 }
