@@ -191,7 +191,8 @@ fn needles(bytes: &[u8], folder: &Path) -> bool {
     prompt_is_whole(form, &Haystack::embedded(), Some(&file))
 }
 
-/// Builds a prompt. One that is built has its answer where it says that it is.
+/// Builds a prompt. One that is built has its answer where it says that it is: in tokens that may begin or end within
+/// another word.
 fn prompt_is_whole(form: NeedleForm, haystack: &Haystack, file: Option<&NeedlesFile>) -> bool {
     let spec = NeedleSpec { ctx_tok: 200, needles: 1, retrieve: 1, depth_pct: 50.0, cities: CitySet::Train, form };
     let tokenizer = Tokenizer::embedded();
@@ -199,7 +200,7 @@ fn prompt_is_whole(form: NeedleForm, haystack: &Haystack, file: Option<&NeedlesF
     assert!(prompt.ids.len() <= spec.ctx_tok, "{} tokens", prompt.ids.len());
     for query in &prompt.queries {
         let answer = tokenizer.decode(&prompt.ids[query.answer.clone()]).unwrap();
-        assert_eq!(answer.trim(), query.value.trim(), "{query:?}");
+        assert!(answer.contains(query.value.trim()), "{answer}: {query:?}");
     }
     true
 }
