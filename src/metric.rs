@@ -17,6 +17,16 @@ pub enum Kind {
     Number,
 }
 
+impl Kind {
+    /// Factor from the numbers of a run to those of tables and figures: 100 for percent.
+    pub(crate) fn factor(self) -> f64 {
+        match self {
+            Self::Hit | Self::Share => 100.0,
+            Self::Number => 1.0,
+        }
+    }
+}
+
 /// Which way is better for the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Better {

@@ -51,6 +51,17 @@ impl ShortNames {
     }
 }
 
+/// Returns the distinct strings in the order of their first occurrence.
+pub(crate) fn distinct(all: impl Iterator<Item: Into<String>>) -> Vec<String> {
+    let mut seen: Vec<String> = Vec::new();
+    for one in all.map(Into::into) {
+        if !seen.contains(&one) {
+            seen.push(one);
+        }
+    }
+    seen
+}
+
 /// Splits a path into its parts. A snapshot in a Hugging Face cache, `models--ORG--NAME/snapshots/HASH`, has the parts of its
 /// name on the Hub.
 fn parts_of(path: &str) -> Vec<&str> {

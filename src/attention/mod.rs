@@ -104,7 +104,7 @@ pub struct LogitRule {
 pub enum Alibi {
     /// slope (key - query).
     Exact,
-    /// The same of products of slope and position that are rounded to bfloat16, times the scale of the logits (Falcon).
+    /// scale (round(slope key) - round(slope query)), with the scale of the logits and products rounded to bfloat16 (Falcon).
     Rounded,
 }
 
@@ -138,8 +138,8 @@ impl LogitRule {
         Self { scale: (1.0 / (head_dim as f64).sqrt()) as f32, softcap: None, window: None, alibi: None }
     }
 
-    /// Bias of the logits of one of `heads` query heads; `None` without ALiBi. The slopes of 2^n heads are 2^(-8 i / 2^n) for i from 1. Other numbers of heads have those of half the next power of
-    /// two, and then those between them.
+    /// Bias of the logits of one of `heads` query heads; `None` without ALiBi. The slopes of 2^n heads are 2^(-8 i /
+    /// 2^n) for i from 1. Other numbers of heads have those of half the next power of two, and then those between them.
     pub fn bias(&self, head: usize, heads: usize) -> Option<DistanceBias> {
         let power = heads.next_power_of_two();
         let i = match head {

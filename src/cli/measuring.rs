@@ -181,7 +181,7 @@ pub struct ExploreArgs {
 /// `difftool quantize`.
 #[derive(Debug, Args)]
 pub struct QuantizeArgs {
-    /// What is quantised
+    /// Numbers to quantise
     #[arg(long, value_enum, default_value_t = Quantised::Logits)]
     pub of: Quantised,
     /// Bits per number, 2 to 16; of queries and keys also fp8 (e4m3) and fp4 (e2m1)

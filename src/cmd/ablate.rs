@@ -9,7 +9,6 @@ use crate::bail_usage;
 use crate::cli::{AblateArgs, AblatePart};
 use crate::experiment::{Experiment, Show};
 use crate::measure::MeasureName;
-use crate::models;
 use crate::treatment::{random_draws, Condition, PairedPrompt, Ranking};
 use anyhow::Result;
 use std::collections::BTreeSet;
@@ -52,8 +51,7 @@ impl Smallest {
     fn of(args: &AblateArgs) -> Result<Self> {
         let mut all = Self { layers: usize::MAX, heads: usize::MAX, capped: false, heads_of_layer: None };
         let mut shapes = BTreeSet::new();
-        for name in models::resolve(&args.run.model)? {
-            let config = models::open(&name, flags::reading(&args.run.reading))?.config;
+        for config in flags::configs(&args.run.model, &args.run.reading)? {
             let layers = config.layers.len();
             all.layers = all.layers.min(layers);
             all.heads = all.heads.min(layers * config.wiring().heads());
@@ -79,53 +77,9 @@ impl Smallest {
 
 /// The conditions of all parts that are asked for, and those that are named.
 fn conditions(args: &AblateArgs, shape: &Smallest) -> Result<Vec<Condition>> {
-    let rows = format!(", rows={}", args.rows.name());
-    let zero = if args.zero { ", zero" } else { "" };
     let mut names = Vec::new();
     for part in &args.parts {
-        match part {
-            AblatePart::Noise => {
-                // Without noise; a control of as many keys; without the first token, which is no noise; without the answer,
-                // which must destroy; and its control.
-                let first = ["mask(noise", "silence(noise", "mask(random:noise", "silence(bos+first"];
-                for keys in first.into_iter().chain(["mask(needle+answer", "mask(random:needle+answer"]) {
-                    names.push(format!("{keys}{rows})"));
-                }
-            }
-            AblatePart::Layers => {
-                names.extend((0..shape.layers).map(|layer| format!("mask(noise, layers={layer}{rows})")))
-            }
-            AblatePart::EachHead => {
-                let all = shape.every_head("each-head")?;
-                names.extend(all.map(|(layer, head)| format!("ablate({layer}.{head}{zero}{rows})")));
-            }
-            AblatePart::Patch => {
-                names.push(format!("patch(none{rows}, from=clean)"));
-                for from in PairedPrompt::VARIANTS.iter().map(|prompt| prompt.name()) {
-                    names.push(format!("patch(all{rows}, from={from})"));
-                    names.extend(
-                        (0..shape.layers).map(|layer| format!("patch(all, layers={layer}{rows}, from={from})")),
-                    );
-                }
-            }
-            AblatePart::PatchEachHead => {
-                names.push(format!("patch(none{rows}, from=clean)"));
-                let all = shape.every_head("patch-each-head")?;
-                names.extend(all.map(|(layer, head)| format!("patch({layer}.{head}{rows}, from=clean)")));
-            }
-            AblatePart::EachLayer => {
-                names.extend((0..shape.layers).map(|layer| format!("ablate(all, layers={layer}{rows}{zero})")));
-            }
-            AblatePart::Heads => {
-                for n in knocked_out(args, shape)? {
-                    let usual = if shape.capped { Ranking::ShareOut } else { Ranking::LogitOut };
-                    let by = args.rank.unwrap_or(usual).name();
-                    names.push(format!("ablate(best:{n}:{by}{zero}{rows})"));
-                    let draws = args.draws.min(random_draws(shape.heads, n));
-                    names.extend((0..draws).map(|draw| format!("ablate(random:{n}:{by}:{draw}{zero}{rows})")));
-                }
-            }
-        }
+        names.extend(names_of(*part, args, shape)?);
     }
     names.extend(args.condition.iter().cloned());
     let mut conditions: Vec<Condition> = Vec::new();
@@ -140,6 +94,53 @@ fn conditions(args: &AblateArgs, shape: &Smallest) -> Result<Vec<Condition>> {
         );
     }
     Ok(conditions)
+}
+
+/// The names of the conditions of a part.
+fn names_of(part: AblatePart, args: &AblateArgs, shape: &Smallest) -> Result<Vec<String>> {
+    let rows = format!(", rows={}", args.rows.name());
+    let zero = if args.zero { ", zero" } else { "" };
+    let mut names = Vec::new();
+    match part {
+        AblatePart::Noise => {
+            // Without noise; a control of as many keys; without the first token, which is no noise; without the answer,
+            // which must destroy; and its control.
+            let first = ["mask(noise", "silence(noise", "mask(random:noise", "silence(bos+first"];
+            for keys in first.into_iter().chain(["mask(needle+answer", "mask(random:needle+answer"]) {
+                names.push(format!("{keys}{rows})"));
+            }
+        }
+        AblatePart::Layers => names.extend((0..shape.layers).map(|layer| format!("mask(noise, layers={layer}{rows})"))),
+        AblatePart::EachHead => {
+            let all = shape.every_head("each-head")?;
+            names.extend(all.map(|(layer, head)| format!("ablate({layer}.{head}{zero}{rows})")));
+        }
+        AblatePart::Patch => {
+            names.push(format!("patch(none{rows}, from=clean)"));
+            for from in PairedPrompt::VARIANTS.iter().map(|prompt| prompt.name()) {
+                names.push(format!("patch(all{rows}, from={from})"));
+                names.extend((0..shape.layers).map(|layer| format!("patch(all, layers={layer}{rows}, from={from})")));
+            }
+        }
+        AblatePart::PatchEachHead => {
+            names.push(format!("patch(none{rows}, from=clean)"));
+            let all = shape.every_head("patch-each-head")?;
+            names.extend(all.map(|(layer, head)| format!("patch({layer}.{head}{rows}, from=clean)")));
+        }
+        AblatePart::EachLayer => {
+            names.extend((0..shape.layers).map(|layer| format!("ablate(all, layers={layer}{rows}{zero})")));
+        }
+        AblatePart::Heads => {
+            for n in knocked_out(args, shape)? {
+                let usual = if shape.capped { Ranking::ShareOut } else { Ranking::LogitOut };
+                let by = args.rank.unwrap_or(usual).name();
+                names.push(format!("ablate(best:{n}:{by}{zero}{rows})"));
+                let draws = args.draws.min(random_draws(shape.heads, n));
+                names.extend((0..draws).map(|draw| format!("ablate(random:{n}:{by}:{draw}{zero}{rows})")));
+            }
+        }
+    }
+    Ok(names)
 }
 
 fn knocked_out(args: &AblateArgs, shape: &Smallest) -> Result<Vec<usize>> {

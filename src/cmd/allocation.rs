@@ -19,10 +19,7 @@ pub(super) fn draw_allocation(session: &mut Session, frame: &Frame) -> Result<()
 
 /// Stacked regions by depth and model, one panel for each setting; `with_ctx` names the length too.
 fn attention_panels(frame: &Frame, with_ctx: bool) -> Vec<AllocationPanel> {
-    let estimate = |pick: Pick<'_>| {
-        let found = frame.estimate(pick)?;
-        Some(PointEstimate { value: found.value, interval: found.interval.map(|interval| (interval.lo, interval.hi)) })
-    };
+    let estimate = |pick: Pick<'_>| Some(PointEstimate::of(&frame.estimate(pick)?, 1.0));
     let bar = |setting: Setting, model: &String, depth: f64| {
         let pick = |metric| Pick::of(model, metric).setting(setting).depth_pct(depth);
         let part = |region: Region| {

@@ -4,6 +4,7 @@ use crate::bail_usage;
 use crate::cli::{Distractors, OnePromptArgs, PartArgs, PromptArgs, ReadingArgs, RunArgs, TokenRange};
 use crate::error::{exit_code, ExpectationFailed, Usage};
 use crate::experiment::{Experiment, Grid, NeedleGrid, Show, TextGrid};
+use crate::model::ModelConfig;
 use crate::models::{self, LoadOptions};
 use crate::treatment::Condition;
 use anyhow::{anyhow, Error, Result};
@@ -70,11 +71,14 @@ pub(super) fn ctx_tok(ctx: &[TokenRange], usual: usize, models: &[String], read:
     if !ctx.is_empty() {
         return Ok(ctx.iter().flat_map(|range| range.0.clone()).collect());
     }
-    let mut longest = usual;
-    for name in models::resolve(models)? {
-        longest = longest.min(models::open(&name, reading(read))?.config.max_ctx_tok);
-    }
-    Ok(vec![longest])
+    let shortest = configs(models, read)?.iter().map(|config| config.max_ctx_tok).min();
+    Ok(vec![shortest.map_or(usual, |shortest| shortest.min(usual))])
+}
+
+/// Returns the configurations of the models.
+pub(super) fn configs(models: &[String], read: &ReadingArgs) -> Result<Vec<ModelConfig>> {
+    let config = |name: &String| Ok(models::open(name, reading(read))?.config);
+    models::resolve(models)?.iter().map(config).collect()
 }
 
 /// Returns the single length of a command. A usage error that begins with `what` if there are several.

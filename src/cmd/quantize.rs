@@ -7,7 +7,7 @@ use crate::experiment::{Experiment, Quantisation, Quantised, ScaleScope, Show};
 use crate::metric::{
     Kind, Label, Metric, ANSWER_LOG_PROB, ANSWER_REGION, ERROR_CANCELLED, EXACT, NLL, SHARE_OUT, TOTAL_VARIATION,
 };
-use crate::models;
+use crate::names::distinct;
 use crate::plot::{quality, Figure, PointEstimate, QualityLine, QualityPanel};
 use crate::results::{setting_name, Frame, Pick, Setting};
 use crate::treatment::Condition;
@@ -33,19 +33,14 @@ pub(super) fn experiment(args: &QuantizeArgs) -> Result<Experiment> {
         rotate: args.rotate,
     };
     let mut conditions = Vec::new();
-    for layer in 0..if args.each_layer { layers(args)? } else { 0 } {
-        conditions.extend(quantise.conditions(Some(&[layer]))?);
+    if args.each_layer {
+        let configs = flags::configs(&args.run.model, &args.run.reading)?;
+        let layers = configs.iter().map(|config| config.layers.len()).min().unwrap_or(0);
+        for layer in 0..layers {
+            conditions.extend(quantise.conditions(Some(&[layer]))?);
+        }
     }
     Ok(Experiment { quantise: Some(quantise), conditions, ..experiment })
-}
-
-/// The layers that all models have.
-fn layers(args: &QuantizeArgs) -> Result<usize> {
-    let mut layers = usize::MAX;
-    for name in models::resolve(&args.run.model)? {
-        layers = layers.min(models::open(&name, flags::reading(&args.run.reading))?.config.layers.len());
-    }
-    Ok(layers)
 }
 
 /// Draws a figure for each setting, and one by layer for each format that one layer at a time has.
@@ -69,11 +64,11 @@ pub(super) fn draw(session: &mut Session, found: &RunResults) -> Result<()> {
     Ok(())
 }
 
-/// The panels of a figure: a metric and region each.
+/// The panels of a figure of logits: a metric and region each.
 const OF_LOGITS: [(&Metric, Option<&str>); 4] =
     [(&EXACT, None), (&ANSWER_LOG_PROB, None), (&SHARE_OUT, Some(ANSWER_REGION)), (&NLL, None)];
 
-/// The same for queries and keys.
+/// The panels of a figure of queries and keys.
 const OF_QK: [(&Metric, Option<&str>); 5] =
     [(&EXACT, None), (&ANSWER_LOG_PROB, None), (&NLL, None), (&TOTAL_VARIATION, None), (&ERROR_CANCELLED, None)];
 
@@ -113,14 +108,9 @@ impl<'a> QuantizeFigures<'a> {
     /// Metrics by the layer that is quantised, beside none and all: (format, figure).
     fn by_layer(&self, setting: Setting) -> Result<Vec<(String, Figure)>> {
         let formats = self.conditions().iter().filter_map(Condition::format);
-        let mut formats: Vec<String> =
-            formats.filter(|(_, layers)| layers.is_some()).map(|(format, _)| format).collect();
-        formats.dedup();
+        let formats = distinct(formats.filter(|(_, layers)| layers.is_some()).map(|(format, _)| format));
         let mut drawn: Vec<(String, Figure)> = Vec::new();
         for format in formats {
-            if drawn.iter().any(|(known, _)| *known == format) {
-                continue;
-            }
             let category = |condition: &'a Condition| match condition.format() {
                 None if condition.is_untreated() => Some(("none".to_owned(), condition)),
                 Some((of, None)) if of == format => Some(("all".to_owned(), condition)),
@@ -169,7 +159,7 @@ impl<'a> QuantizeFigures<'a> {
         quality(&drawn, &labels, &self.session.heading(title, &subtitle), x_label)
     }
 
-    /// What shares one scale, and what comes before the rounding.
+    /// The numbers that share one scale, and the transformations before the rounding.
     fn scale_name(&self) -> String {
         let Some(quantise) = &self.session.setup.experiment.quantise else { return "one scale per none".to_owned() };
         let scope = match (quantise.of, quantise.scope) {
@@ -195,9 +185,7 @@ impl<'a> QuantizeFigures<'a> {
         let condition = condition.column();
         let pick = Pick::of(model, metric.name).setting(setting).condition(condition.as_deref());
         let found = self.frame.estimate(pick.metric(metric, region))?;
-        let factor = if metric.kind == Kind::Number { 1.0 } else { 100.0 };
-        let interval = found.interval.map(|interval| (factor * interval.lo, factor * interval.hi));
-        Some(PointEstimate { value: factor * found.value, interval })
+        Some(PointEstimate::of(&found, metric.kind.factor()))
     }
 }
 

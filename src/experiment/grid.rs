@@ -321,7 +321,7 @@ impl NeedleGrid {
         seed: 0,
     };
 
-    /// What needles say, for each share of distractors.
+    /// Forms of the needles, one for each share of distractors.
     pub fn forms(&self) -> Vec<NeedleForm> {
         let form = match self.task {
             Some(task) => task.settings().form,
@@ -519,7 +519,7 @@ impl Cell {
         prompt_seed(Purpose::Test, base_seed, self.seed_index)
     }
 
-    /// What records of the prompt say of it, whatever the model, the condition and the question.
+    /// Fields of the prompt's records that do not depend on the model, the condition or the question.
     pub fn identity(&self, base_seed: u64) -> Identity {
         let identity = Identity { sample: Some(self.sample), seed: Some(self.seed(base_seed)), ..Identity::default() };
         match &self.spec {

@@ -6,7 +6,6 @@ use crate::measure::{Measure, PassSize};
 use crate::model::{Flops, ModelConfig, LOGIT_POSITIONS};
 use crate::models::Model;
 use crate::treatment::RowSelection;
-use std::collections::BTreeSet;
 
 /// Fixed memory of a run during its passes, in bytes, as measured: code and the allocator's own.
 const ANY_RUN: u64 = 14 << 20;
@@ -164,15 +163,14 @@ impl Setup {
     }
 
     fn patches(&self) -> bool {
-        self.conditions.iter().any(|condition| condition.patched_rows().next().is_some())
+        !self.patched_rows().is_empty()
     }
 
     /// Estimates the memory of the outputs of heads that patches take, in bytes: as sums of 8 bytes, and as numbers of 4
     /// in the record and in the treatments.
     fn recorded_bytes(&self, config: &ModelConfig, ctx_tok: usize) -> u64 {
-        let wanted: BTreeSet<_> = self.conditions.iter().flat_map(|condition| condition.patched_rows()).collect();
         let rows = |rows: RowSelection| if rows == RowSelection::All { ctx_tok } else { ctx_tok.min(FEW_ROWS) };
-        let rows: usize = wanted.into_iter().map(|(_, of)| rows(of)).sum();
+        let rows: usize = self.patched_rows().into_iter().map(|(_, of)| rows(of)).sum();
         16 * (rows * config.layers.len() * config.attention_width()) as u64
     }
 

@@ -17,6 +17,11 @@ pub(super) struct Corrupted {
 }
 
 impl Setup {
+    /// The rows in which conditions take outputs of heads, by the prompt that they are taken from.
+    pub(super) fn patched_rows(&self) -> BTreeSet<(PairedPrompt, RowSelection)> {
+        self.conditions.iter().flat_map(|condition| condition.patched_rows()).collect()
+    }
+
     /// Runs an untreated pass over the prompt and one over the corrupted prompt, and returns the latter with the outputs of
     /// heads that conditions take. `None` if no condition patches.
     pub(super) fn paired(
@@ -25,7 +30,7 @@ impl Setup {
         prompt: &Prompt,
         seed: u64,
     ) -> Result<Option<(Corrupted, PairedOutputs)>> {
-        let wanted: BTreeSet<_> = self.conditions.iter().flat_map(|condition| condition.patched_rows()).collect();
+        let wanted = self.patched_rows();
         if wanted.is_empty() {
             return Ok(None);
         }

@@ -12,14 +12,14 @@ use strum::IntoStaticStr;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Quantisation {
-    /// What is quantised.
+    /// The numbers that are quantised.
     #[serde(default, skip_serializing_if = "is_default")]
     pub of: Quantised,
     /// Bits per number, each 2 to 16; of queries and keys also `"fp8"` and `"fp4"`.
     pub bits: Vec<Format>,
     /// Numbers that share one scale.
     pub scope: ScaleScope,
-    /// Whether attention sinks, found in the baseline pass, are left as they are: their logits, or their keys.
+    /// `true` to leave out attention sinks, found in the baseline pass: their logits, or their keys.
     #[serde(default)]
     pub exempt_sinks: bool,
     /// Whether keys are rounded less their mean over the text.
@@ -30,7 +30,7 @@ pub struct Quantisation {
     pub rotate: bool,
 }
 
-/// What is quantised.
+/// Numbers that can be quantised.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Quantised {

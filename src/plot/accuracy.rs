@@ -2,9 +2,9 @@
 
 use super::colour::{self, FAINT_INK, MISSING};
 use super::colourbar::ColourBar;
-use super::distinct;
 use super::figure::{Area, Figure, FigureHeading};
 use super::text::{Anchor, TextFormat, AXIS_LABEL, TICK};
+use crate::names::distinct;
 use anyhow::{ensure, Result};
 
 /// Accuracy of one model in one setting.

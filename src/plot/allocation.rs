@@ -3,10 +3,10 @@
 
 use super::axis::Axis;
 use super::colour::{self, AXIS, FAINT_INK, GRID, INK, PAPER};
-use super::distinct;
 use super::figure::{Area, Figure, FigureHeading};
 use super::quality::PointEstimate;
 use super::text::{Anchor, TextFormat, AXIS_LABEL, TICK};
+use crate::names::distinct;
 use anyhow::{ensure, Result};
 
 /// The bars of one setting.

@@ -2,11 +2,11 @@
 
 use super::axis::{draw_axes, draw_y_label, extent, Axis};
 use super::curve_style::{CurveStyle, CurveStyles};
-use super::distinct;
 use super::figure::{Area, Figure, FigureHeading};
 use super::legend::LegendSymbol;
 use super::panelgrid::PanelGrid;
 use super::text::AXIS_LABEL;
+use crate::names::distinct;
 use anyhow::{ensure, Result};
 
 /// The distributions of one quantity.

@@ -3,12 +3,11 @@
 use super::axis::{extent, Axis};
 use super::colour::{AXIS, FAINT_INK, GRID, INK};
 use super::curve_style::{CurveStyle, CurveStyles};
-use super::distinct;
 use super::figure::{Area, Figure, FigureHeading};
 use super::legend::{Legend, LegendSymbol};
 use super::quality::PointEstimate;
 use super::text::{Anchor, TextFormat, AXIS_LABEL, TICK};
-use crate::metric::Kind;
+use crate::names::distinct;
 use crate::results::view::{difference_cell, group_value};
 use crate::results::{Field, Row};
 use anyhow::{ensure, Result};
@@ -48,7 +47,7 @@ fn panel_of(rows: &[Row], groups: &[Field]) -> ForestPanel {
     let differs = |column: &Field| rows.iter().any(|row| value(row, *column) != value(first, *column));
     let groups: Vec<Field> = groups.iter().copied().filter(differs).collect();
     let label = first.label();
-    let factor = if label.kind == Kind::Number { 1.0 } else { 100.0 };
+    let factor = label.kind.factor();
     let row_of = |row: &Row| {
         let values: Vec<String> = groups.iter().filter_map(|&column| group_value(row, column)).collect();
         let found = &row.difference;

@@ -2,10 +2,10 @@
 
 use super::colourbar::{draw_scale, scale_width};
 use super::colourscale::{ColourScale, FittedScale};
-use super::distinct;
 use super::figure::{Figure, FigureHeading};
 use super::legend::Legend;
 use super::map_panel::{self, Bins, MapPanel, PanelSize, TokenAxis};
+use crate::names::distinct;
 use anyhow::{ensure, Result};
 use std::ops::Range;
 

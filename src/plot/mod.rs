@@ -56,14 +56,3 @@ pub use self::page::Page;
 pub use self::png::read_recipe;
 pub(crate) use self::png::SavedFigure;
 pub use self::quality::{quality, PointEstimate, QualityLine, QualityPanel};
-
-/// Returns the distinct strings in the order of their first occurrence.
-pub(crate) fn distinct<'a>(all: impl Iterator<Item = &'a String>) -> Vec<String> {
-    let mut seen: Vec<String> = Vec::new();
-    for one in all {
-        if !seen.contains(one) {
-            seen.push(one.clone());
-        }
-    }
-    seen
-}

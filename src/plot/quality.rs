@@ -3,11 +3,12 @@
 use super::axis::{draw_break, draw_tick_below, draw_y_axis, draw_y_label, extent, Axis, BREAK_NOTE};
 use super::colour::AXIS;
 use super::curve_style::{CurveStyle, CurveStyles};
-use super::distinct;
 use super::figure::{Area, Figure, FigureHeading};
 use super::legend::LegendSymbol;
 use super::panelgrid::PanelGrid;
 use super::text::{AXIS_LABEL, TICK};
+use crate::names::distinct;
+use crate::results::Estimate;
 use anyhow::{ensure, Result};
 
 /// One metric of all models.
@@ -41,6 +42,14 @@ pub struct PointEstimate {
     pub value: f64,
     /// 95 % interval, if there is one.
     pub interval: Option<(f64, f64)>,
+}
+
+impl PointEstimate {
+    /// An estimate of a run, multiplied by a factor.
+    pub(crate) fn of(found: &Estimate, factor: f64) -> Self {
+        let interval = found.interval.map(|interval| (factor * interval.lo, factor * interval.hi));
+        Self { value: factor * found.value, interval }
+    }
 }
 
 const PANELS_ACROSS: usize = 3;

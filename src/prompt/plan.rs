@@ -393,18 +393,8 @@ impl NeedlePlan {
         parts[..usize::from(bos.is_some())].fill(TextPart::Template);
         // Sentences of files may be in scripts whose tokens join an answer with its surroundings.
         let mut spans = Spans { parts: &parts, ids: &ids, tokenizer, is_lenient: self.form.from_file, from: 0 };
-        let mut needles = Vec::new();
-        for (place, PlacedFact { fact, .. }) in placed.iter().enumerate() {
-            let (whole, inner) = (TextPart::Needle(place), TextPart::Value(place));
-            let span = spans.next_range(&[whole, inner], fact.sentence().trim(), &fact.key)?;
-            spans.from = span.start;
-            let answer = match fact.value.as_str() {
-                "" => span.start..span.start,
-                value => spans.next_range(&[inner], value, &fact.key)?,
-            };
-            spans.from = span.end;
-            needles.push(Needle { city: fact.key.clone(), value: fact.value.clone(), span, answer });
-        }
+        let needles = placed.iter().enumerate().map(|(place, placed)| spans.needle(place, placed.fact));
+        let needles = needles.collect::<Result<Vec<_>>>()?;
         spans.is_lenient = false;
         let is_filler = |part: &TextPart| match part {
             TextPart::Filler => true,
@@ -477,6 +467,19 @@ struct Spans<'a> {
 }
 
 impl Spans<'_> {
+    /// The next needle, at a place of the text.
+    fn needle(&mut self, place: usize, fact: &Fact) -> Result<Needle> {
+        let (whole, inner) = (TextPart::Needle(place), TextPart::Value(place));
+        let span = self.next_range(&[whole, inner], fact.sentence().trim(), &fact.key)?;
+        self.from = span.start;
+        let answer = match fact.value.as_str() {
+            "" => span.start..span.start,
+            value => self.next_range(&[inner], value, &fact.key)?,
+        };
+        self.from = span.end;
+        Ok(Needle { city: fact.key.clone(), value: fact.value.clone(), span, answer })
+    }
+
     /// The next tokens of the `wanted` parts, which must decode to `expected`.
     fn next_range(&self, wanted: &[TextPart], expected: &str, key: &str) -> Result<Range<usize>> {
         let parts = &self.parts[self.from..];

@@ -3,7 +3,8 @@
 use super::in_short;
 use crate::cli::CompareArgs;
 use crate::hash::sha256_file;
-use crate::plot::{distinct, forest, panels_of, FigureHeading};
+use crate::names::distinct;
+use crate::plot::{forest, panels_of, FigureHeading};
 use crate::results::compare::Comparison;
 use anyhow::Result;
 use std::path::Path;

@@ -3,7 +3,8 @@
 use crate::bail_usage;
 use crate::cli::{CompareArgs, Format};
 use crate::metric::Kind;
-use crate::plot::{distinct, quality, FigureHeading, PointEstimate, QualityLine, QualityPanel};
+use crate::names::distinct;
+use crate::plot::{quality, FigureHeading, PointEstimate, QualityLine, QualityPanel};
 use crate::report::SavedRun;
 use crate::results::print::{markdown_table, sheet_json, text_table, write_sheet};
 use crate::results::view::{beside, models_of, published_name, shared_places, NamedModel, Sheet};
@@ -98,14 +99,9 @@ fn panels(models: &[NamedModel<'_>], published: &[Published]) -> Vec<Drawn> {
 }
 
 fn lines(models: &[NamedModel<'_>], places: &[&Beside]) -> Vec<QualityLine> {
-    let factor = |beside: &Beside| if beside.metric.kind == Kind::Number { 1.0 } else { 100.0 };
+    let factor = |beside: &Beside| beside.metric.kind.factor();
     let ours = models.iter().map(|of| {
-        let estimate = |beside: &&Beside| {
-            let found = of.at(beside)?;
-            let by = factor(beside);
-            let interval = found.interval.map(|interval| (by * interval.lo, by * interval.hi));
-            Some(PointEstimate { value: by * found.value, interval })
-        };
+        let estimate = |beside: &&Beside| Some(PointEstimate::of(&of.at(beside)?, factor(beside)));
         QualityLine { model: of.name.clone(), estimates: places.iter().map(estimate).collect(), published: false }
     });
     let names = distinct(places.iter().flat_map(|beside| &beside.published).map(|(model, _)| model));

@@ -2,7 +2,7 @@
 
 use super::super::session::Session;
 use crate::metric::{ANSWER_REGION, EXACT, NOISE_OUT, SHARE_OUT};
-use crate::plot::{curves, Curve, CurvePanel};
+use crate::plot::{curves, Curve, CurvePanel, PointEstimate};
 use crate::results::{Frame, Pick};
 use anyhow::Result;
 
@@ -45,7 +45,7 @@ pub(super) fn draw_models(session: &mut Session, frame: &Frame) -> Result<()> {
     let of_model = |model: &String| {
         let noise = percent(frame, Pick::of(model, NOISE_OUT.name));
         let accuracy = percent(frame, Pick::of(model, EXACT.name));
-        curve(model, noise.zip(accuracy).map(|((x, _), y)| (x, y)))
+        curve(model, noise.zip(accuracy).map(|(noise, accuracy)| (noise.value, accuracy)))
     };
     let curves_of_models = frame.models().iter().map(of_model).collect();
     let title = "Accuracy and noise".to_owned();
@@ -56,20 +56,16 @@ pub(super) fn draw_models(session: &mut Session, frame: &Frame) -> Result<()> {
     session.save(&figure, "models", "mean over prompts of all settings and depths")
 }
 
-/// A mean and the ends of its interval.
-type Estimated = (f64, Option<(f64, f64)>);
-
-/// A mean in percent with the ends of its interval.
-fn percent(frame: &Frame, pick: Pick<'_>) -> Option<Estimated> {
-    let found = frame.estimate(pick)?;
-    Some((100.0 * found.value, found.interval.map(|interval| (100.0 * interval.lo, 100.0 * interval.hi))))
+/// A mean in percent.
+fn percent(frame: &Frame, pick: Pick<'_>) -> Option<PointEstimate> {
+    Some(PointEstimate::of(&frame.estimate(pick)?, 100.0))
 }
 
-fn curve(model: &str, points: impl IntoIterator<Item = (f64, Estimated)>) -> Curve {
+fn curve(model: &str, points: impl IntoIterator<Item = (f64, PointEstimate)>) -> Curve {
     let mut curve = Curve { name: model.to_owned(), points: Vec::new(), band: Vec::new() };
-    for (x, (y, interval)) in points {
-        curve.points.push((x, y));
-        curve.band.extend(interval.map(|(lo, hi)| (x, lo, hi)));
+    for (x, y) in points {
+        curve.points.push((x, y.value));
+        curve.band.extend(y.interval.map(|(lo, hi)| (x, lo, hi)));
     }
     curve
 }

@@ -1,7 +1,7 @@
 //! Numbers of runs beside published ones.
 
 use super::sheet::{numbers, words, Sheet, SheetCell, SheetColumn};
-use crate::names::ShortNames;
+use crate::names::{distinct, ShortNames};
 use crate::results::{by_place, Beside, Estimate, Frame, Published};
 
 /// A run with its frame, and the name of each model among all runs.
@@ -17,17 +17,6 @@ impl NamedModel<'_> {
     pub(crate) fn at(&self, beside: &Beside) -> Option<Estimate> {
         beside.of_run(self.frame, self.model)
     }
-}
-
-/// The distinct strings in the order of their first occurrence.
-fn distinct(all: impl Iterator<Item = String>) -> Vec<String> {
-    let mut found: Vec<String> = Vec::new();
-    for text in all {
-        if !found.contains(&text) {
-            found.push(text);
-        }
-    }
-    found
 }
 
 /// The models of runs, with the name of the run where several have a model of that name.
@@ -59,7 +48,7 @@ pub(crate) fn shared_places(models: &[NamedModel<'_>], published: &[Published]) 
 /// The table: a row for each place, a column for each model. `None` if no run has a number for any place.
 pub(crate) fn beside(models: &[NamedModel<'_>], published: &[Published]) -> Option<Sheet> {
     let places = shared_places(models, published);
-    let others = distinct(published.iter().map(|number| number.model.clone()));
+    let others = distinct(published.iter().map(|number| &number.model));
     let keys = [words("figure"), numbers("bits"), numbers("tokens"), numbers("depth %").named("depth_pct")];
     let mut columns: Vec<SheetColumn> = keys.into_iter().map(SheetColumn::key).collect();
     columns.push(words("metric").key());
@@ -86,7 +75,7 @@ pub(crate) fn beside(models: &[NamedModel<'_>], published: &[Published]) -> Opti
         cells
     };
     let figures = distinct(places.iter().map(|beside| format!("{}: {}", beside.place.figure, beside.place.measured)));
-    let sources = distinct(published.iter().map(|number| number.source.clone()));
+    let sources = distinct(published.iter().map(|number| &number.source));
     let note = format!(
         "Other models and other prompts ({}; {}): a line to look at, not to test against. No length: mean over all.",
         figures.join("; "),
