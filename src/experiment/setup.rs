@@ -98,6 +98,15 @@ impl PassLengths {
 }
 
 impl Experiment {
+    /// Reads the texts that prompts are made from.
+    ///
+    /// # Errors
+    /// If one cannot be read.
+    pub fn sources(&self) -> Result<Sources> {
+        let [haystack, text, ids] = [&self.haystack, &self.text, &self.ids].map(|path| path.as_deref());
+        Sources::read(&self.grid, haystack, text, ids)
+    }
+
     /// The grid, with as many and as long windows as a text has with the tokenizers of the models.
     ///
     /// # Errors
@@ -126,9 +135,7 @@ impl Setup {
             .iter()
             .map(|name| models::open(name, experiment.reading.clone()))
             .collect::<Result<Vec<_>>>()?;
-        let [haystack, text, ids] =
-            [&experiment.haystack, &experiment.text, &experiment.ids].map(|path| path.as_deref());
-        let sources = Sources::read(&experiment.grid, haystack, text, ids)?;
+        let sources = experiment.sources()?;
         let grid = experiment.grid_within(&sources, opened.iter().map(OpenedModel::tokenizer))?;
         if grid.count().is_none_or(|count| count > MOST_PROMPTS) {
             bail_usage!("more than {MOST_PROMPTS} prompts: lower `samples`, or cut `ctx_tok` into several runs");
@@ -217,8 +224,8 @@ impl Setup {
         self.experiment.skip.unwrap_or_else(|| usual_skip(shortest))
     }
 
-    /// Returns `true` if prompts are made from the embedded texts without a chat template, with the usual needles. Only such prompts are
-    /// comparable with the numbers of published papers.
+    /// Returns `true` if prompts are made from the embedded texts without a chat template, with the usual needles. Only
+    /// such prompts are comparable with the numbers of published papers.
     pub fn has_own_prompts(&self) -> bool {
         let Experiment { haystack, text, ids, .. } = &self.experiment;
         let chats = self.models.iter().any(|model| model.info.chat_template_sha256.is_some());

@@ -44,8 +44,7 @@ pub(super) fn show(run: &Path, row: usize) -> Result<()> {
 /// Builds the prompt of an identity from the experiment of its run.
 fn built(run: &Path, id: &Identity) -> Result<Prompt> {
     let experiment = Experiment::read(&run.join(EXPERIMENT))?;
-    let [haystack, text, ids] = [&experiment.haystack, &experiment.text, &experiment.ids].map(|path| path.as_deref());
-    let sources = Sources::read(&experiment.grid, haystack, text, ids)?;
+    let sources = experiment.sources()?;
     let Some(index) = experiment.models.iter().position(|name| *name == id.model) else {
         bail!("{} names no model {}", run.join(EXPERIMENT).display(), id.model);
     };
