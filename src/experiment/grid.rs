@@ -150,6 +150,8 @@ pub struct Cell {
     /// Index from which [`Cell::seed`] is derived: the global index, or that of a prompt with the same seed and another
     /// spec.
     pub seed_index: u64,
+    /// Index of the cell whose text this one has, with another question.
+    pub twin: Option<u64>,
     /// Index among the prompts of the same spec.
     pub sample: u64,
     /// Contents of the prompt.
@@ -233,7 +235,7 @@ impl Grid {
         let mut push = |spec: CellSpec, samples: usize| {
             for sample in 0..samples as u64 {
                 let index = cells.len() as u64;
-                cells.push(Cell { index, seed_index: index, sample, spec: spec.clone() });
+                cells.push(Cell { index, seed_index: index, twin: None, sample, spec: spec.clone() });
             }
         };
         match self {
@@ -391,19 +393,19 @@ impl NeedleGrid {
         checked
     }
 
-    /// Appends the prompts without an answer. The i-th of a kind has the seed of the i-th prompt of that kind with
+    /// Appends the prompts without an answer. The i-th of a kind has the seed of its twin, the i-th prompt of that kind with
     /// training cities, as far as there are that many.
     fn add_absent(&self, cells: &mut Vec<Cell>) {
-        let twins = cells.clone();
-        let mut add = |twin: &NeedleSpec| {
+        let answerable = cells.clone();
+        let mut add = |spec: &NeedleSpec| {
             // Prompts of one kind follow each other.
-            let of_twin = CellSpec::Needle(twin.clone());
-            let first = twins.iter().find(|cell| cell.sample == 0 && cell.spec == of_twin).map(|cell| cell.seed_index);
+            let of_twins = CellSpec::Needle(spec.clone());
+            let mut twins = answerable.iter().skip_while(|cell| cell.spec != of_twins).take(self.samples);
             for sample in 0..self.absent_samples as u64 {
-                let index = cells.len() as u64;
-                let seed_index = first.filter(|_| sample < self.samples as u64).map_or(index, |first| first + sample);
-                let spec = CellSpec::Needle(NeedleSpec { cities: CitySet::Absent, ..twin.clone() });
-                cells.push(Cell { index, seed_index, sample, spec });
+                let (index, twin) = (cells.len() as u64, twins.next());
+                let seed_index = twin.map_or(index, |twin| twin.seed_index);
+                let spec = CellSpec::Needle(NeedleSpec { cities: CitySet::Absent, ..spec.clone() });
+                cells.push(Cell { index, seed_index, twin: twin.map(|twin| twin.index), sample, spec });
             }
         };
         self.specs(&mut |spec, _| {
@@ -425,7 +427,8 @@ impl ShotsGrid {
                     let arrangement = sample % arrangements;
                     let Self { ctx_tok, words, classes, .. } = *self;
                     let spec = CellSpec::Shots(ShotsSpec { ctx_tok, shots, words, classes, order, arrangement });
-                    cells.push(Cell { index: cells.len() as u64, seed_index: sample / arrangements, sample, spec });
+                    let index = cells.len() as u64;
+                    cells.push(Cell { index, seed_index: sample / arrangements, twin: None, sample, spec });
                 }
             }
         }
@@ -597,10 +600,12 @@ mod tests {
                 (spec.cities, spec.depth_pct, cell.seed(5)),
                 (CitySet::Absent, other.depth_pct, cells[twin].seed(5))
             );
+            assert_eq!(cell.twin, Some(twin as u64));
         }
         let alone = Grid::Needle(NeedleGrid { samples: 0, heldout_samples: 0, ..grid }).cells();
         let seeds: BTreeSet<u64> = alone.iter().map(|cell| cell.seed(5)).collect();
         assert_eq!((alone.len(), seeds.len()), (4, 4), "without twins they have seeds of their own");
+        assert!(alone.iter().all(|cell| cell.twin.is_none()));
     }
 
     #[test]

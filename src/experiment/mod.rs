@@ -126,6 +126,9 @@ impl Setup {
                 let cell = Cell { seed_index: 0, ..cell.clone() };
                 let prompt = cell.prompt(self.grid.seed(), &self.sources, model.tokenizer())?;
                 missed_depths.extend(missed_depth(&prompt, &model.name, cell.spec.ctx_tok()));
+                if self.patches() {
+                    prompt.corrupted(0, model.tokenizer()?)?;
+                }
             }
         }
         // Prompts that differ only in the number of needles are reported once.
@@ -191,16 +194,19 @@ impl Setup {
         done: &mut dyn FnMut(&Cell, &FinishedCell<'_>) -> Result<()>,
     ) -> Result<usize> {
         let mut ran = 0;
-        // Prompts run in parallel, and a pass uses idle threads; neither changes any bit of the results.
-        for batch in cells.chunks(self.parallel_prompts()) {
+        // A prompt and its twin share a pass. Prompts run in parallel, and a pass uses idle threads. None of this changes
+        // any bit of the results.
+        let groups: Vec<&[Cell]> = cells.chunk_by(|a, b| b.twin == Some(a.index)).collect();
+        for batch in groups.chunks(self.parallel_prompts()) {
             if stop.load(Ordering::Relaxed) {
                 break;
             }
             let results = {
                 let measures: Vec<&dyn Measure> = measures.iter().map(|measure| &**measure).collect();
-                batch.par_iter().with_max_len(1).map(|cell| self.cell(cell, &measures)).collect::<Vec<_>>()
+                batch.par_iter().with_max_len(1).flat_map_iter(|group| self.cells(group, &measures)).collect::<Vec<_>>()
             };
-            for (cell, result) in batch.iter().zip(results) {
+            for (cell, result) in batch.iter().copied().flatten().zip(results) {
+                ran += 1;
                 let mut hash = Sha256::new();
                 result.prompts.iter().flatten().for_each(|id| hash.update(id.to_le_bytes()));
                 let mut pooled = Vec::new();
@@ -211,7 +217,6 @@ impl Setup {
                 let prompts_sha256 = hex(&hash.finalize());
                 done(cell, &FinishedCell { records: &result.records, prompts_sha256, pooled: &pooled })?;
             }
-            ran += batch.len();
         }
         Ok(ran)
     }

@@ -100,17 +100,26 @@ impl Setup {
     /// Returns the operations for a prompt of `ctx_tok` tokens: one pass for every model and condition, of the rows that
     /// it does not share with the untreated one.
     pub fn flops(&self, ctx_tok: usize) -> Flops {
+        self.flops_of(ctx_tok, false)
+    }
+
+    /// Returns the operations for a cell, whose pass may share rows with that of its twin.
+    pub(super) fn cell_flops(&self, cell: &Cell) -> Flops {
+        self.flops_of(cell.spec.ctx_tok(), cell.twin.is_some())
+    }
+
+    /// The operations for a prompt of `ctx_tok` tokens. If its text `is_known`, the untreated pass shares rows too.
+    fn flops_of(&self, ctx_tok: usize, is_known: bool) -> Flops {
         let of_model = |(index, model): (usize, &Model)| {
             let config = &model.transformer.config;
             let rows = self.last_rows.get().map(|models| models[index].as_slice());
             let pass = |condition: usize| match rows.and_then(|rows| rows[condition]) {
-                Some(rows) => config.last_rows_flops(ctx_tok, rows),
-                None => config.forward_flops(ctx_tok),
+                Some(rows) if condition > 0 || is_known => config.last_rows_flops(ctx_tok, rows),
+                _ => config.forward_flops(ctx_tok),
             };
-            // The passes over a prompt and its corrupted form in which outputs are recorded.
-            let recording = if self.patches() { 2 } else { 0 };
-            let recording = std::iter::repeat_n(config.forward_flops(ctx_tok), recording);
-            (0..self.conditions.len()).map(pass).chain(recording).fold(Flops::default(), |sum, flops| sum + flops)
+            // The pass over the corrupted prompt; outputs on the prompt itself are recorded in the untreated pass.
+            let corrupted = self.patches().then(|| config.forward_flops(ctx_tok));
+            (0..self.conditions.len()).map(pass).chain(corrupted).fold(Flops::default(), |sum, flops| sum + flops)
         };
         self.models.iter().enumerate().map(of_model).fold(Flops::default(), |sum, flops| sum + flops)
     }
@@ -130,7 +139,8 @@ impl Setup {
 
     /// Returns whether keys and values are kept for later passes over the same prompt.
     fn keeps_prefixes(&self) -> bool {
-        let shared = self.last_rows.get().is_some_and(|models| models.iter().flatten().any(Option::is_some));
+        let shares = |rows: &Vec<Option<usize>>| rows.iter().skip(1).any(Option::is_some);
+        let shared = self.last_rows.get().is_some_and(|models| models.iter().any(shares));
         self.shares_prefixes() && (shared || self.experiment.max_new().is_some())
     }
 
@@ -162,7 +172,8 @@ impl Setup {
         self.models.iter().map(bytes).max().unwrap_or(0)
     }
 
-    fn patches(&self) -> bool {
+    /// Returns whether conditions take outputs of heads from another prompt.
+    pub(super) fn patches(&self) -> bool {
         !self.patched_rows().is_empty()
     }
 

@@ -1,7 +1,7 @@
 //! The passes of one cell: every model reads the prompt under every condition, observed by the measures.
 
 use super::needs::passes_at_once;
-use super::patching::Corrupted;
+use super::patching::{Corrupted, PairedPasses};
 use super::{Cell, Setup};
 use crate::attention::{LayersAndHeads, Prefix, ProbeResult, ResidualProbe, ResolvedTreatment, RowProbe, Stream};
 use crate::generate::{generate, Generation, StopConditions};
@@ -20,31 +20,36 @@ use std::ops::Range;
 use std::sync::Arc;
 
 impl Setup {
-    /// Runs all passes of a cell: every model under every condition.
-    pub(super) fn cell(&self, cell: &Cell, measures: &[&dyn Measure]) -> CellResult {
-        let mut result = CellResult::default();
+    /// Runs all passes of cells whose prompts begin alike: every model under every condition.
+    pub(super) fn cells(&self, cells: &[Cell], measures: &[&dyn Measure]) -> Vec<CellResult> {
+        let mut results: Vec<CellResult> = cells.iter().map(|_| CellResult::default()).collect();
         for (model_index, model) in self.models.iter().enumerate() {
-            let done = cell
-                .prompt(self.grid.seed(), &self.sources, model.tokenizer())
-                .and_then(|prompt| self.passes(cell, model_index, &prompt, measures, &mut result));
-            if let Err(error) = done {
-                let identity = Arc::new(self.identity(cell, model, &self.conditions[0]));
-                let error = Some(format!("{error:#}"));
-                let measure = Measurement { metric: CELL.name.into(), error, ..Measurement::default() };
-                result.records.push(Record { identity, measure });
+            let mut prefix = None;
+            for (cell, result) in cells.iter().zip(&mut results) {
+                let done = cell
+                    .prompt(self.grid.seed(), &self.sources, model.tokenizer())
+                    .and_then(|prompt| self.passes(cell, model_index, &prompt, measures, &mut prefix, result));
+                if let Err(error) = done {
+                    let identity = Arc::new(self.identity(cell, model, &self.conditions[0]));
+                    let error = Some(format!("{error:#}"));
+                    let measure = Measurement { metric: CELL.name.into(), error, ..Measurement::default() };
+                    result.records.push(Record { identity, measure });
+                }
             }
         }
-        result
+        results
     }
 
     /// Runs the passes over the prompt, one for each condition. The untreated pass comes first; the others start at the
-    /// first row that differs from it, and those that start at the same row run together.
+    /// first row that differs from it, and those that start at the same row run together. `prefix` has the keys and
+    /// values of an untreated pass over a prompt that begins alike, if there was one, and then those of this one.
     fn passes(
         &self,
         cell: &Cell,
         model_index: usize,
         prompt: &Prompt,
         measures: &[&dyn Measure],
+        prefix: &mut Option<Prefix>,
         result: &mut CellResult,
     ) -> Result<()> {
         let model = &self.models[model_index];
@@ -53,8 +58,9 @@ impl Setup {
         let sinks = if exempting { sinks(&model.transformer, prompt)? } else { BTreeMap::new() };
         let (resolver, reference) = (self.resolver(model), &self.references()?[model_index]);
         let seed = cell.seed(self.grid.seed());
-        let (corrupted, outputs) = self.paired(model, prompt, seed)?.unzip();
-        let found = PromptFindings { sinks, outputs: outputs.unwrap_or_default() };
+        let PairedPasses { outputs, corrupted, clean } = self.paired(model, prompt, seed)?;
+        *prefix = prefix.take().or(clean);
+        let found = PromptFindings { sinks, outputs };
         let treated = |condition: usize, generating: bool| {
             let condition = &self.conditions[condition];
             let treated = || resolver.resolve(condition, reference, &found, (prompt, seed, generating));
@@ -63,16 +69,9 @@ impl Setup {
         let treatments: Vec<Option<ResolvedTreatment>> =
             (0..self.conditions.len()).map(|index| treated(index, false)).collect();
         let mut passes = PromptPasses::new(self, model_index, (cell, prompt), &self.experiment.select, measures);
-        let observed = passes.first_observed_row(true);
-        let start = |(index, treated): (usize, &Option<ResolvedTreatment>)| {
-            // The first pass is whole: the others share its rows.
-            let start = if index == 0 { 0 } else { first_row(observed, prompt.ids.len(), treated.as_ref()) };
-            (start, self.conditions[index].prompt())
-        };
-        let starts: Vec<PassStart> = treatments.iter().enumerate().map(start).collect();
+        let starts = passes.starts(&treatments, prefix.as_ref());
         let generates = measures.iter().any(|measure| measure.wants_generation());
         let shares = self.shares_prefixes() && (generates || starts.iter().any(|&(start, _)| start > 0));
-        let mut prefix = None;
         for batch in batches(&starts, shares, |rows| passes.most_at_once(rows)) {
             let (of_batch, (start, read)) = (&treatments[batch.clone()], starts[batch.start]);
             let (prompt, known) = match &corrupted {
@@ -84,7 +83,7 @@ impl Setup {
                 _ => vec![passes.observe(prompt, of_batch[0].as_ref(), shares && batch.start == 0)?],
             };
             for (index, mut observed) in batch.zip(observed) {
-                prefix = observed.passed.prefix.take().or(prefix);
+                *prefix = observed.passed.prefix.take().or(prefix.take());
                 let generation = match generates {
                     true => self.generation(model, prompt, treated(index, true).as_ref(), prefix.as_ref())?,
                     false => None,
@@ -98,7 +97,8 @@ impl Setup {
         Ok(())
     }
 
-    /// Returns how many of the last rows each condition's pass over the prompt of a cell computes; `None` for all.
+    /// Returns how many of the last rows each condition's pass over the prompt of a cell computes if the rows before are
+    /// known; `None` for all.
     pub(super) fn last_rows_of(
         &self,
         model: usize,
@@ -107,10 +107,10 @@ impl Setup {
     ) -> Result<Vec<Option<usize>>> {
         let prompt = cell.prompt(self.grid.seed(), &self.sources, self.models[model].tokenizer())?;
         let passes = PromptPasses::new(self, model, (cell, &prompt), &self.experiment.select, measures);
-        let observed = passes.first_observed_row(true);
+        let observed = [false, true].map(|treated| passes.first_observed_row(treated));
         let rows = |(index, condition): (usize, &Condition)| {
-            let start = observed.min(condition.first_row(&prompt));
-            (index > 0 && start > 0).then(|| prompt.ids.len() - start)
+            let start = observed[usize::from(index > 0)].min(condition.first_row(&prompt));
+            (start > 0).then(|| prompt.ids.len() - start)
         };
         Ok(self.conditions.iter().enumerate().map(rows).collect())
     }
@@ -280,6 +280,21 @@ impl<'a> PromptPasses<'a> {
         let probes = probes.all();
         let stream = self.stream(&probes, None, &mut residual, observed);
         first_observed_row(self.transformer(), self.prompt, &stream, self.wants_predictions(observed))
+    }
+
+    /// The first row and the prompt of the pass under each condition, if keys and values of `prefix` are known. The first
+    /// pass is whole without one: the others share its rows.
+    fn starts(&self, treatments: &[Option<ResolvedTreatment>], prefix: Option<&Prefix>) -> Vec<PassStart> {
+        let (ids, observed) = (&self.prompt.ids, [false, true].map(|treated| self.first_observed_row(treated)));
+        let common = prefix.map_or(ids.len(), |prefix| prefix.common_tokens(ids));
+        let start = |(index, treated): (usize, &Option<ResolvedTreatment>)| {
+            let start = match (index, prefix) {
+                (0, None) => 0,
+                _ => first_row(observed[usize::from(index > 0)], common, treated.as_ref()),
+            };
+            (start, self.setup.conditions[index].prompt())
+        };
+        treatments.iter().enumerate().map(start).collect()
     }
 
     /// The most passes from `start` on that run together.

@@ -9,6 +9,17 @@ use anyhow::Result;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
+/// The passes in which outputs of heads are recorded.
+#[derive(Default)]
+pub(super) struct PairedPasses {
+    /// Outputs of heads that conditions take.
+    pub(super) outputs: PairedOutputs,
+    /// The corrupted prompt, if conditions patch.
+    pub(super) corrupted: Option<Corrupted>,
+    /// Keys and values of the untreated pass over the prompt itself, if there was one and passes share them.
+    pub(super) clean: Option<Prefix>,
+}
+
 /// The corrupted prompt of a pair.
 pub(super) struct Corrupted {
     pub(super) prompt: Prompt,
@@ -22,35 +33,30 @@ impl Setup {
         self.conditions.iter().flat_map(|condition| condition.patched_rows()).collect()
     }
 
-    /// Runs an untreated pass over the prompt and one over the corrupted prompt, and returns the latter with the outputs of
-    /// heads that conditions take. `None` if no condition patches.
-    pub(super) fn paired(
-        &self,
-        model: &Model,
-        prompt: &Prompt,
-        seed: u64,
-    ) -> Result<Option<(Corrupted, PairedOutputs)>> {
+    /// Runs an untreated pass over the prompt, if conditions take outputs from it, and one over the corrupted prompt. None if
+    /// no condition patches.
+    pub(super) fn paired(&self, model: &Model, prompt: &Prompt, seed: u64) -> Result<PairedPasses> {
         let wanted = self.patched_rows();
         if wanted.is_empty() {
-            return Ok(None);
+            return Ok(PairedPasses::default());
         }
         let rows_of = |prompt| -> Vec<RowSelection> {
             wanted.iter().filter(|(from, _)| *from == prompt).map(|(_, rows)| *rows).collect()
         };
         let mut outputs = PairedOutputs::new();
-        let mut pass = |prompt: &Prompt, kind: PairedPrompt, keeping: bool| -> Result<Option<Prefix>> {
+        let mut pass = |prompt: &Prompt, kind: PairedPrompt| -> Result<Option<Prefix>> {
             let rows = rows_of(kind);
-            if rows.is_empty() && !keeping {
+            if rows.is_empty() && !self.shares_prefixes() {
                 return Ok(None);
             }
-            let (layers, prefix) = recorded(model, prompt, &rows, keeping)?;
+            let (layers, prefix) = recorded(model, prompt, &rows, self.shares_prefixes())?;
             outputs.extend(rows.iter().map(|&rows| (kind, rows)).zip(layers));
             Ok(prefix)
         };
         let corrupted = prompt.corrupted(seed, model.tokenizer()?)?;
-        pass(prompt, PairedPrompt::Clean, false)?;
-        let prefix = pass(&corrupted, PairedPrompt::Corrupted, self.shares_prefixes())?;
-        Ok(Some((Corrupted { prompt: corrupted, prefix }, outputs)))
+        let clean = pass(prompt, PairedPrompt::Clean)?;
+        let prefix = pass(&corrupted, PairedPrompt::Corrupted)?;
+        Ok(PairedPasses { outputs, corrupted: Some(Corrupted { prompt: corrupted, prefix }), clean })
     }
 }
 

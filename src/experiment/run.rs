@@ -205,7 +205,7 @@ fn check_part(experiment: &Experiment, part: &RunPart) -> Result<()> {
 /// Estimates the seconds that these cells take. `None` if they are too little work to be timed first, or there is only
 /// one prompt.
 fn estimate_seconds(setup: &Setup, cells: &[Cell], observer: &mut dyn RunObserver) -> Result<Option<f64>> {
-    let flops = cells.iter().fold(Flops::default(), |sum, cell| sum + setup.flops(cell.spec.ctx_tok()));
+    let flops = cells.iter().fold(Flops::default(), |sum, cell| sum + setup.cell_flops(cell));
     if flops.sum() < WORTH_PACING_FLOP || setup.experiment.show.is_of_maps() {
         return Ok(None);
     }

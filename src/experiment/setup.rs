@@ -38,7 +38,8 @@ pub struct Setup {
     pub(super) references: OnceLock<Vec<Reference>>,
     /// The heads of each model whose maps are drawn, chosen once.
     pub(super) drawn: OnceLock<Vec<LayersAndHeads>>,
-    /// By model and condition, how many of the last rows of a prompt a pass computes; `None` for all.
+    /// By model and condition, how many of the last rows of a prompt a pass computes if those before are known; `None`
+    /// for all.
     pub(super) last_rows: OnceLock<Vec<Vec<Option<usize>>>>,
     /// Memory of the process without passes, estimated before the weights were read.
     pub(super) memory: LoadedMemory,
@@ -199,9 +200,17 @@ impl Setup {
         let is_text = matches!(self.grid, Grid::Text(_));
         if let Some(patch) = self.conditions.iter().find(|condition| condition.patched_rows().next().is_some()) {
             match &self.grid {
-                Grid::Needle(grid) if grid.absent_samples == 0 => {}
-                Grid::Needle(_) => {
+                Grid::Needle(grid) if grid.absent_samples > 0 => {
                     bail_usage!("the condition {patch}: a question without an answer has none to change")
+                }
+                Grid::Needle(grid) => {
+                    let usual = NeedleForm::default();
+                    let is_usual = |form: NeedleForm| NeedleForm { distractors_pct: 0.0, ..form } == usual;
+                    if !grid.forms().into_iter().all(is_usual) {
+                        bail_usage!(
+                            "the condition {patch}: only needles that give cities numbers of five digits can be changed"
+                        );
+                    }
                 }
                 _ => bail_usage!("the condition {patch}: only the answers of needle prompts can be changed"),
             }

@@ -74,13 +74,15 @@ impl fmt::Display for RunShard {
 /// prompt comes before the second of any, so that the beginning of a run says something about all of them.
 pub fn cells_of(cells: Vec<Cell>, shard: Option<RunShard>) -> Vec<Cell> {
     let mut cells: Vec<Cell> = cells.into_iter().filter(|cell| shard.is_none_or(|shard| shard.has(cell))).collect();
-    cells.sort_by_key(|cell| (cell.sample, cell.index));
+    cells.sort_by_key(|cell| (cell.sample, cell.twin.unwrap_or(cell.index), cell.index));
     cells
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::CellSpec;
     use super::*;
+    use crate::prompt::Windows;
 
     fn of(variables: &[(&str, &str)]) -> Result<String, String> {
         let get = |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, value)| (*value).to_owned());
@@ -93,6 +95,17 @@ mod tests {
         for bad in ["0/8", "9/8", "2", "2/", "/8", "-1/8", "a/b", ""] {
             assert!(bad.parse::<RunShard>().is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_prompt_runs_after_its_twin() {
+        let cell = |(index, twin, sample): (u64, Option<u64>, u64)| {
+            let spec = CellSpec::Text(Windows { ctx_tok: 16, stride: None });
+            Cell { index, seed_index: twin.unwrap_or(index), twin, sample, spec }
+        };
+        let cells = [(0, None, 0), (1, None, 1), (2, None, 0), (3, Some(0), 0), (4, Some(1), 1)].map(cell);
+        let order: Vec<u64> = cells_of(cells.to_vec(), None).iter().map(|cell| cell.index).collect();
+        assert_eq!(order, [0, 3, 2, 1, 4]);
     }
 
     #[test]

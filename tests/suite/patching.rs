@@ -123,6 +123,8 @@ fn prompts_without_an_answer_to_change_are_refused() {
         ("", text, "only the answers of needle prompts can be changed"),
         (generating, &format!("{GRID}\nabsent_samples = 1"), "a question without an answer"),
         (generating, GRID, "generated tokens have no counterpart"),
+        ("", &format!("{GRID}\nvalues = \"words\""), "only needles that give cities numbers"),
+        ("", &format!("{GRID}\nkeys = \"words\""), "only needles that give cities numbers"),
     ] {
         let conditions = "conditions = [\"patch(0.1, from=clean)\"]";
         scratch.write("a.toml", &format!("show = \"needle\"\nmodels = [\"diff\"]\n{conditions}\n{measures}\n{grid}"));

@@ -3,7 +3,7 @@
 use crate::generate::cases;
 use crate::treatments::{treatments, value_width};
 use difftool::attention::{AttentionRow, ResidualProbe, ResolvedTreatment, RowProbe, RowSink, Stream, Trace};
-use difftool::experiment::{Cell, Experiment, FinishedCell, Setup};
+use difftool::experiment::{cells_of, Cell, Experiment, FinishedCell, Setup};
 use difftool::generate::{generate, StopConditions};
 use difftool::model::Transformer;
 use difftool::models::{self, LoadOptions};
@@ -243,7 +243,7 @@ fn generated_text_is_the_same_with_a_prefix() {
 pub(crate) fn records(text: &str, whole_passes: bool) -> Vec<Record> {
     let mut setup = Setup::load(Experiment::parse(text, "test").unwrap()).unwrap();
     setup.whole_passes = whole_passes;
-    let (cells, mut measures) = (setup.grid.cells(), setup.measures().unwrap());
+    let (cells, mut measures) = (cells_of(setup.grid.cells(), None), setup.measures().unwrap());
     setup.check(&cells, &measures.list()).unwrap();
     let mut records = Vec::new();
     let mut keep = |_: &Cell, found: &FinishedCell<'_>| {
@@ -277,6 +277,22 @@ fn experiments_have_the_same_records_with_and_without_shared_prefixes() {
         for (shared, whole) in shared.iter().zip(&whole) {
             assert_eq!(format!("{shared:?}"), format!("{whole:?}"), "{show}");
         }
+    }
+}
+
+#[test]
+fn a_question_without_an_answer_shares_the_text_of_its_twin() {
+    let needle = "[grid.needle]\nctx_tok = [256]\nsettings = [[3, 2]]\ndepths_pct = [50.0]\nsamples = 2\n\
+        heldout_samples = 1\nabsent_samples = 3\nseed = 0";
+    for more in ["", "conditions = [\"mask(noise)\", \"mask(noise, rows=all)\"]", "only_score_treated = true"] {
+        let text = format!(
+            "show = \"needle\"\nmodels = [\"transformer\", \"diff\"]\nmeasures = [\"answer-by-head\", \"generation\"]\n\
+             generate = {{ max_new = 5 }}\n{more}\n{needle}"
+        );
+        let (shared, whole) = (records(&text, false), records(&text, true));
+        let absent = |record: &&Record| record.identity.cities.as_deref() == Some("absent");
+        assert!(shared.iter().filter(absent).count() > 6, "{more}");
+        assert_eq!(format!("{shared:?}"), format!("{whole:?}"), "{more}");
     }
 }
 
