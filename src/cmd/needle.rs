@@ -60,6 +60,7 @@ pub(super) fn draw(session: &mut Session, found: &RunResults) -> Result<()> {
     session.save(&figure, "accuracy", "mean over prompts")?;
     draw_allocation(session, frame)?;
     overview::draw_by_length(session, frame)?;
+    overview::draw_by_distractors(session, frame)?;
     overview::draw_models(session, frame)
 }
 
@@ -79,10 +80,10 @@ fn accuracy_panels(frame: &Frame, grid: &Grid) -> Option<Vec<AccuracyPanel>> {
                 let interval = found.interval.map_or((0.0, 1.0), |interval| (interval.lo, interval.hi));
                 Some(Hits { accuracy: found.value, interval, n: found.trials })
             };
-            let distractors = if forms.len() > 1 { format!(" {}%", form.distractors_pct) } else { String::new() };
             panels.push(AccuracyPanel {
                 model: model.clone(),
-                setting: setting_name(needles, retrieve) + &distractors,
+                setting: setting_name(needles, retrieve),
+                distractors_pct: (forms.len() > 1).then_some(form.distractors_pct),
                 ctx_tok: grid.ctx_tok.clone(),
                 depths_pct: depths.clone(),
                 accuracy: depths.iter().map(|&d| grid.ctx_tok.iter().map(|&ctx| cell(d, ctx)).collect()).collect(),

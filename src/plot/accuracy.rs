@@ -14,12 +14,22 @@ pub struct AccuracyPanel {
     pub model: String,
     /// Needles in the text and needles asked for, for example `N=4 R=2`.
     pub setting: String,
+    /// Share of the context that distractors fill, in percent, if several shares are compared.
+    pub distractors_pct: Option<f64>,
     /// Context lengths in tokens: the columns.
     pub ctx_tok: Vec<usize>,
     /// Depths of the needle in percent: the rows, from the top.
     pub depths_pct: Vec<f64>,
     /// `accuracy[depth][context]`; `None` where nothing was measured.
     pub accuracy: Vec<Vec<Option<Hits>>>,
+}
+
+impl AccuracyPanel {
+    /// The setting with the share of distractors.
+    fn full_setting(&self) -> String {
+        let share = self.distractors_pct.map_or_else(String::new, |share| format!(" {share}%"));
+        self.setting.clone() + &share
+    }
 }
 
 /// Accuracy on some prompts.
@@ -38,8 +48,9 @@ const LEFT: f64 = 136.0;
 const RIGHT: f64 = 196.0;
 const BETWEEN: (f64, f64) = (56.0, 28.0);
 const PANEL_TITLE_HEIGHT: f64 = 46.0;
-/// Ticks and label below a grid.
+/// Least room for ticks and label below a grid.
 const BELOW: f64 = 100.0;
+const TICK_LINE: f64 = 28.0;
 const CELL_MAX_WIDTH: f64 = 168.0;
 const CELL_MIN_WIDTH: f64 = 40.0;
 /// Least width of a grid, so that its title fits.
@@ -64,6 +75,19 @@ struct AccuracyGrid {
     cells: Vec<Vec<Option<Hits>>>,
 }
 
+impl AccuracyGrid {
+    /// Lines of the names of its columns: one, or one for each word where they are too wide.
+    fn tick_lines(&self, cell_width: f64) -> usize {
+        let is_wide = self.columns.iter().any(|column| TICK.width(column) > cell_width - 12.0);
+        let words = self.columns.iter().map(|column| column.split(' ').count()).max();
+        if is_wide {
+            words.unwrap_or(1)
+        } else {
+            1
+        }
+    }
+}
+
 /// Draws the panels: models side by side, and settings one below the other, or as columns if there is only one context
 /// length.
 ///
@@ -83,7 +107,9 @@ pub fn accuracy(panels: &[AccuracyPanel], heading: &FigureHeading) -> Result<Fig
     let cell_width = (room / columns).clamp(CELL_MIN_WIDTH, most).floor();
     let cell_height = CELL_MIN_HEIGHT.max(GRID_MIN_HEIGHT / depths.len() as f64).floor();
     let grid_height = cell_height * depths.len() as f64;
-    let row_height = PANEL_TITLE_HEIGHT + grid_height + BELOW + BETWEEN.1;
+    let ticks = layout.iter().flatten().flatten().map(|grid| grid.tick_lines(cell_width)).max().unwrap_or(1);
+    let below = BELOW.max(2.0 * AXIS_LABEL.em + TICK_LINE * ticks as f64);
+    let row_height = PANEL_TITLE_HEIGHT + grid_height + below + BETWEEN.1;
     let content = cell_width * columns + gaps;
     let body_height = row_height * layout.len() as f64;
     let (mut figure, top) = Figure::headed(heading, LEFT + content + RIGHT, body_height)?;
@@ -107,7 +133,7 @@ pub fn accuracy(panels: &[AccuracyPanel], heading: &FigureHeading) -> Result<Fig
 
 fn check(panels: &[AccuracyPanel]) -> Result<()> {
     ensure!(!panels.is_empty(), "no accuracies to draw");
-    for AccuracyPanel { model, setting, ctx_tok, depths_pct, accuracy } in panels {
+    for AccuracyPanel { model, setting, ctx_tok, depths_pct, accuracy, .. } in panels {
         ensure!(!ctx_tok.is_empty() && !depths_pct.is_empty(), "no accuracies to draw for {model}, {setting}");
         ensure!(
             accuracy.len() == depths_pct.len() && accuracy.iter().all(|row| row.len() == ctx_tok.len()),
@@ -127,9 +153,14 @@ fn one_context(panels: &[AccuracyPanel]) -> bool {
 
 /// Arranges models side by side, each as a heat map of depth × setting.
 fn by_setting(panels: &[AccuracyPanel]) -> Vec<Vec<Option<AccuracyGrid>>> {
-    let settings = distinct(panels.iter().map(|panel| &panel.setting));
+    let settings = settings(panels);
+    let column_label = match panels.iter().any(|panel| panel.distractors_pct.is_some()) {
+        true => "needles N, asked for R, distractors",
+        false => "needles N, asked for R",
+    };
     let grid = |model: &String| {
-        let column = |setting: &String| panels.iter().find(|panel| panel.model == *model && panel.setting == *setting);
+        let column =
+            |setting: &String| panels.iter().find(|panel| panel.model == *model && panel.full_setting() == *setting);
         let columns: Vec<_> = settings.iter().map(column).collect();
         let cell =
             |depth: usize| columns.iter().map(|panel| panel.and_then(|panel| panel.accuracy[depth][0])).collect();
@@ -137,7 +168,7 @@ fn by_setting(panels: &[AccuracyPanel]) -> Vec<Vec<Option<AccuracyGrid>>> {
             title: model.clone(),
             detail: format!("{} tokens", tokens(panels[0].ctx_tok[0])),
             columns: settings.clone(),
-            column_label: "needles N, asked for R",
+            column_label,
             cells: (0..panels[0].depths_pct.len()).map(cell).collect(),
         })
     };
@@ -148,7 +179,7 @@ fn by_setting(panels: &[AccuracyPanel]) -> Vec<Vec<Option<AccuracyGrid>>> {
 fn by_context(panels: &[AccuracyPanel]) -> Vec<Vec<Option<AccuracyGrid>>> {
     let models = distinct(panels.iter().map(|panel| &panel.model));
     let grid = |model: &String, setting: &String| {
-        let panel = panels.iter().find(|panel| panel.model == *model && panel.setting == *setting)?;
+        let panel = panels.iter().find(|panel| panel.model == *model && panel.full_setting() == *setting)?;
         Some(AccuracyGrid {
             title: model.clone(),
             detail: setting.clone(),
@@ -157,8 +188,11 @@ fn by_context(panels: &[AccuracyPanel]) -> Vec<Vec<Option<AccuracyGrid>>> {
             cells: panel.accuracy.clone(),
         })
     };
-    let settings = distinct(panels.iter().map(|panel| &panel.setting));
-    settings.iter().map(|setting| models.iter().map(|model| grid(model, setting)).collect()).collect()
+    settings(panels).iter().map(|setting| models.iter().map(|model| grid(model, setting)).collect()).collect()
+}
+
+fn settings(panels: &[AccuracyPanel]) -> Vec<String> {
+    distinct(panels.iter().map(AccuracyPanel::full_setting))
 }
 
 /// Returns the largest number of columns of any grid, for each position across.
@@ -181,19 +215,19 @@ fn draw_grid(figure: &mut Figure, grid: &AccuracyGrid, (left, top): (f64, f64), 
     draw_columns(figure, grid, (left, top + cell_height * grid.cells.len() as f64), cell_width);
 }
 
-/// Draws the axis below a grid. Column names that are too wide are broken at their first space.
+/// Draws the axis below a grid. Where column names are too wide, each of their words has a line.
 fn draw_columns(figure: &mut Figure, grid: &AccuracyGrid, (left, y): (f64, f64), cell_width: f64) {
-    let in_two = grid.columns.iter().any(|column| TICK.width(column) > cell_width - 12.0);
+    let lines = grid.tick_lines(cell_width);
     for (j, column) in grid.columns.iter().enumerate() {
         let middle = left + cell_width * (j as f64 + 0.5) - SEAM / 2.0;
-        let (first, second) =
-            if in_two { column.split_once(' ').unwrap_or((column, "")) } else { (column.as_str(), "") };
-        figure.text((middle, y + 20.0), &TICK.fit(first, cell_width), TICK);
-        figure.text((middle, y + 48.0), &TICK.fit(second, cell_width), TICK);
+        let words = if lines > 1 { column.split(' ').collect() } else { vec![column.as_str()] };
+        for (i, word) in words.into_iter().enumerate() {
+            figure.text((middle, y + 20.0 + TICK_LINE * i as f64), &TICK.fit(word, cell_width), TICK);
+        }
     }
     let width = cell_width * grid.columns.len() as f64 - SEAM;
     let label = AXIS_LABEL.fit(grid.column_label, width + BETWEEN.0 - 12.0);
-    figure.text((left + width / 2.0, y + if in_two { 84.0 } else { 56.0 }), &label, AXIS_LABEL);
+    figure.text((left + width / 2.0, y + 28.0 + TICK_LINE * lines as f64), &label, AXIS_LABEL);
 }
 
 /// Draws a cell: the accuracy, and below it the interval and the number of prompts if they fit.
@@ -248,6 +282,7 @@ mod tests {
         AccuracyPanel {
             model: model.into(),
             setting: setting.into(),
+            distractors_pct: None,
             ctx_tok: ctx_tok.into(),
             depths_pct: vec![0.0, 50.0],
             accuracy: vec![vec![Some(QUARTER); ctx_tok.len()], vec![None; ctx_tok.len()]],
@@ -263,6 +298,16 @@ mod tests {
         assert_eq!(a.as_ref().unwrap().cells, [[Some(QUARTER), Some(QUARTER)], [None, None]]);
         assert_eq!(b.as_ref().unwrap().cells, [[None, Some(QUARTER)], [None, None]]);
         assert_eq!(b.as_ref().unwrap().columns, ["N=1", "N=2"]);
+    }
+
+    #[test]
+    fn shares_of_distractors_are_columns_with_a_line_of_their_own() {
+        let shares =
+            [0.0, 2.5].map(|share| AccuracyPanel { distractors_pct: Some(share), ..panel("a", "N=1 R=1", &[4096]) });
+        let layout = by_setting(&shares);
+        let grid = layout[0][0].as_ref().unwrap();
+        assert_eq!(grid.columns, ["N=1 R=1 0%", "N=1 R=1 2.5%"]);
+        assert_eq!((grid.tick_lines(CELL_MIN_WIDTH), grid.tick_lines(CELL_MAX_WIDTH)), (3, 1));
     }
 
     #[test]

@@ -36,6 +36,7 @@ fn accuracies(page: Page) -> Figure {
     let panel = |model: usize, setting: &str, shift: usize| AccuracyPanel {
         model: MODELS[model].into(),
         setting: setting.into(),
+        distractors_pct: None,
         ctx_tok: vec![4096],
         depths_pct: vec![0.0, 50.0, 100.0],
         accuracy: (0..3).map(|depth| vec![if depth + shift == 4 { None } else { hits(depth + shift) }]).collect(),
