@@ -170,6 +170,9 @@ pub struct ExploreArgs {
     /// Largest size of the page in MB; values of token pairs are rounded to fit [default: 15, or 40 beyond 8k tokens]
     #[arg(long, value_name = "MB")]
     pub max_mb: Option<usize>,
+    /// Also colour heads by what the answer loses without each, in a run of `ablate --parts each-head`
+    #[arg(long, value_name = "RUN")]
+    pub costs: Option<PathBuf>,
     /// The prompt.
     #[command(flatten)]
     pub prompt: OnePromptArgs,

@@ -2,19 +2,25 @@
 
 use super::flags;
 use super::session::{RunResults, Session};
+use crate::bail_usage;
 use crate::cli::ExploreArgs;
 use crate::experiment::{Experiment, Explore, Show};
 use crate::explore::{ExploreMeasure, ExplorerModel, ExplorerPage, ModelMaps};
 use crate::files;
+use crate::manifest::ModelInfo;
 use crate::measure::PassKey;
 use crate::metric::{Metric, ANSWER_FIRST_RANK, ANSWER_LOG_PROB, EXACT, NOISE_OUT, SHARE_OUT};
 use crate::prompt::Region;
+use crate::report::SavedRun;
+use crate::results::view::ablate::each_head;
+use crate::results::view::each_head::costs;
 use crate::results::{Frame, Pick};
 use crate::runfolder::EXPLORER;
 use crate::say;
 use crate::terminal::escaped;
-use anyhow::{Context, Result};
+use anyhow::{ensure, Context, Result};
 use std::collections::BTreeMap;
+use std::path::Path;
 
 /// Numbers of every head by name, by layer and head.
 type NumbersOfHeads = BTreeMap<(usize, usize), BTreeMap<String, f64>>;
@@ -25,7 +31,66 @@ const ANSWERS: [&Metric; 3] = [&EXACT, &ANSWER_LOG_PROB, &ANSWER_FIRST_RANK];
 /// Returns the experiment of the flags.
 pub(super) fn experiment(args: &ExploreArgs) -> Result<Experiment> {
     let experiment = flags::one_prompt_experiment(Show::Explore, &args.run, &args.prompt, args.text.as_deref())?;
-    Ok(Experiment { explore: Some(Explore { keep: args.keep, max_mb: args.max_mb }), ..experiment })
+    if let Some(run) = &args.costs {
+        costs_of(run)?; // before anything is measured
+    }
+    let explore = Explore { keep: args.keep, max_mb: args.max_mb, costs: args.costs.clone() };
+    Ok(Experiment { explore: Some(explore), ..experiment })
+}
+
+/// Costs of the heads of a model in another run.
+struct CostsOfHeads {
+    weights_sha256: String,
+    /// Name of the costs in the page: `cost`, or `carried` where a run restores heads.
+    number: &'static str,
+    /// Log-probability that the answer loses without the head, or gains with it, in nats, by layer and head.
+    nats: BTreeMap<(usize, usize), f64>,
+}
+
+/// The costs of heads in a run of `ablate --parts each-head` or `patch-each-head`.
+///
+/// # Errors
+/// A usage error if the run has none.
+fn costs_of(folder: &Path) -> Result<Vec<CostsOfHeads>> {
+    let run = SavedRun::read(folder)?;
+    let frame = run.frame()?;
+    let (number, sign) = if each_head(&frame).restores { ("carried", 1.0) } else { ("cost", -1.0) };
+    let of_model = |model: &ModelInfo| {
+        let nats = costs(&frame, &model.name).iter().map(|cost| (cost.at, sign * cost.change())).collect();
+        CostsOfHeads { weights_sha256: model.weights_sha256.clone(), number, nats }
+    };
+    let mut found: Vec<CostsOfHeads> = run.manifest.models.iter().map(of_model).collect();
+    found.retain(|costs| !costs.nats.is_empty());
+    if found.is_empty() {
+        bail_usage!(
+            "--costs {}: the run does not take out one head at a time, as `difftool ablate --parts each-head` does",
+            folder.display()
+        );
+    }
+    Ok(found)
+}
+
+/// Adds the costs of heads to the numbers of untreated models with the same weights.
+///
+/// # Errors
+/// If there is none.
+fn add_costs(page: &mut ExplorerPage<'_>, session: &Session, folder: &Path) -> Result<()> {
+    let costs = costs_of(folder)?;
+    let mut has_costs = false;
+    for model in page.models.iter_mut().filter(|model| model.condition.is_none()) {
+        let info = session.setup.models.iter().map(|model| &model.info).find(|info| info.name == model.name);
+        let of_weights = |costs: &&CostsOfHeads| info.is_some_and(|info| info.weights_sha256 == costs.weights_sha256);
+        for costs in costs.iter().filter(of_weights).take(1) {
+            has_costs = true;
+            for (at, nats) in &costs.nats {
+                if let Some(numbers) = model.numbers.get_mut(at) {
+                    numbers.insert(costs.number.to_owned(), *nats);
+                }
+            }
+        }
+    }
+    ensure!(has_costs, "--costs {}: none of its models has the weights of a model of this page", folder.display());
+    Ok(())
 }
 
 /// Writes the page.
@@ -34,8 +99,13 @@ pub(super) fn draw(session: &mut Session, found: &RunResults) -> Result<()> {
         return Ok(()); // all passes failed
     };
     let setup = &session.setup;
-    let budget = setup.experiment.explore().budget(setup.grid.ctx_tok()[0]);
-    let page = explorer(session, maps, &found.frame, budget).html()?;
+    let explore = setup.experiment.explore();
+    let budget = explore.budget(setup.grid.ctx_tok()[0]);
+    let mut page = explorer(session, maps, &found.frame, budget);
+    if let Some(folder) = &explore.costs {
+        add_costs(&mut page, session, folder)?;
+    }
+    let page = page.html()?;
     write_page(session, &page, budget)
 }
 

@@ -68,11 +68,14 @@ pub struct Explore {
     /// Largest size of the page in MB; `None` for 15, or 40 beyond 8192 tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_mb: Option<usize>,
+    /// Run folder of `ablate --parts each-head` whose costs the heads can be coloured by.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub costs: Option<PathBuf>,
 }
 
 impl Default for Explore {
     fn default() -> Self {
-        Self { keep: 8, max_mb: None }
+        Self { keep: 8, max_mb: None, costs: None }
     }
 }
 

@@ -8,6 +8,8 @@ const NUMBERS = [
   ["share_signed answer", "signed sum on the answer", "Sum of the weights on the answer, of the sum of all weights.", true],
   ["share_abs answer", "|a| on the answer", "Sum of |weight| on the answer, of the sum of all |weights|.", true],
   ["logit_out answer", "effect of the answer on the logit", "What the answer's values add to the logit of the right token, less the mean logit.", false],
+  ["cost", "loss without the head (nats)", "What the log-probability of the answer loses without the head, in another run.", false],
+  ["carried", "gain with the head (nats)", "What the log-probability of the answer gains if the head's output is put into the prompt with another answer, in another run.", false],
   ["context_rms", "context RMS", "Root mean square of what the head weighs together, before its norm.", false],
   ["retrieval_score", "retrieval score", "How often the largest weight of an answering row is on the token to be copied.", true],
   ["query_score", "query score", "How often rows of the question have their largest weight in the needle.", true],
