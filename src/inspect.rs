@@ -162,10 +162,11 @@ impl Inspection {
             bos: tokenizer.bos().clone(),
             chat: tokenizer.chat().is_some(),
         });
+        let plan = opened.plan(ctx_tok);
         let memory = MemoryInfo {
             ctx_tok,
-            weights_bytes: opened.weights_bytes(ctx_tok),
-            weights: opened.location(ctx_tok),
+            weights_bytes: plan.bytes(),
+            weights: plan.location,
             pass_bytes: opened.pass_bytes(ctx_tok, LOGIT_POSITIONS),
         };
         Ok(Self {
@@ -224,7 +225,8 @@ fn lambdas(opened: OpenedModel) -> Result<Vec<LayerLambda>> {
         }
         Lambda::Head | Lambda::TokenSigmoid | Lambda::Token if opened.tokenizer().is_err() => Ok(Vec::new()),
         Lambda::Head | Lambda::TokenSigmoid | Lambda::Token => {
-            let found = over_tokens(&opened.load(1)?)?;
+            let plan = opened.plan(1);
+            let found = over_tokens(&opened.load(plan)?)?;
             Ok(found.into_iter().map(|(l, found)| LayerLambda { over_tokens: Some(found), ..layer(l) }).collect())
         }
     }

@@ -135,25 +135,60 @@ const BLOCK_BYTES: usize = 8 << 20;
 /// mimalloc's option for the size of the regions that it reserves, in KiB: 1 GiB by default.
 const ARENA_RESERVE: libmimalloc_sys::mi_option_t = 23;
 
-/// Its value where addresses are limited, the least that there is. Where no region can be reserved, mimalloc asks the
-/// system for each of its pages, and loses the addresses between them.
+/// Its value where addresses are limited, the least that there is: with what it adds, 64 MiB. Where no region can be
+/// reserved, mimalloc asks the system for each of its pages, and loses the addresses between them.
 const SMALL_ARENA: std::ffi::c_long = 32 << 10;
 
-/// Prepares the allocator for a command: it [keeps freed memory](keep_freed), reserves little where addresses are
-/// limited, and ends the process with a message where there is no memory.
+/// Limit of addresses, in bytes, below which nothing is reserved: a region would leave no room for the stacks of threads.
+const LEAST_WITH_ARENA: u64 = 160 << 20;
+
+/// Prepares the allocator for a command: it [keeps freed memory](keep_freed), and ends the process with a message where
+/// there is no memory.
 pub fn set_up() {
     keep_freed();
-    let limits = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
-    if [ADDRESSES, DATA].iter().any(|name| limit_bytes(&limits, name).is_some()) {
-        reserve_little();
-    }
     ENDS.store(true, Ordering::Relaxed);
 }
 
-#[expect(unsafe_code, reason = "an option of the allocator")]
+/// Whether something was allocated.
+static ALLOCATES: AtomicBool = AtomicBool::new(false);
+
+/// Before the first allocation, which reserves a region, makes allocators reserve little where addresses are limited.
+/// The runtime allocates before `main`.
 fn reserve_little() {
+    if !ALLOCATES.load(Ordering::Relaxed) {
+        ALLOCATES.store(true, Ordering::Relaxed);
+        #[cfg(unix)]
+        if let Some(limit) = least_limit() {
+            set_reserve(limit);
+        }
+    }
+}
+
+/// The limit of addresses or data of this process, in bytes; `None` if both are unlimited. Allocates nothing.
+#[cfg(unix)]
+#[expect(unsafe_code, reason = "limits of the process")]
+fn least_limit() -> Option<u64> {
+    let limit = |resource| {
+        let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+        // SAFETY: writes into `limit`.
+        unsafe { libc::getrlimit(resource, &raw mut limit) };
+        (limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
+    };
+    [limit(libc::RLIMIT_AS), limit(libc::RLIMIT_DATA)].into_iter().flatten().min()
+}
+
+#[cfg(unix)]
+#[expect(unsafe_code, reason = "options of allocators")]
+fn set_reserve(limit: u64) {
+    let reserve = if limit < LEAST_WITH_ARENA { 0 } else { SMALL_ARENA };
     // SAFETY: a number goes into an integer that mimalloc reads atomically.
-    unsafe { libmimalloc_sys::mi_option_set(ARENA_RESERVE, SMALL_ARENA) };
+    unsafe { libmimalloc_sys::mi_option_set(ARENA_RESERVE, reserve) };
+    // The C library, which only foreign code allocates with, would reserve 64 MiB for each thread.
+    #[cfg(target_env = "gnu")]
+    // SAFETY: no other thread runs.
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, 1)
+    };
 }
 
 /// Whether the process ends with a message where there is no memory. Otherwise it is aborted.
@@ -167,11 +202,13 @@ pub struct Allocator;
 // SAFETY: all calls go to mimalloc.
 unsafe impl GlobalAlloc for Allocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        reserve_little();
         // SAFETY: the caller keeps to the contract of the trait, here and below.
         allocated(unsafe { MiMalloc.alloc(layout) }, layout.size())
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        reserve_little();
         // SAFETY: as above.
         allocated(unsafe { MiMalloc.alloc_zeroed(layout) }, layout.size())
     }

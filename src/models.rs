@@ -177,7 +177,7 @@ fn seeds_of(name: &str) -> Option<Vec<String>> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WeightsLocation {
-    /// The first of the others that fits: see [`OpenedModel::location`].
+    /// The first of the others that fits: see [`OpenedModel::plan`].
     #[default]
     Auto,
     /// In memory, as they are computed with.
@@ -235,13 +235,13 @@ impl LoadOptions {
     fn all_weights_bytes(&self, config: &ModelConfig) -> u64 {
         match self.device {
             DeviceName::Cpu => config.parameters() as u64 * self.dtype.bytes(),
-            DeviceName::Cuda(_) | DeviceName::Metal => self.expanded_bytes(config, true),
+            DeviceName::Cuda(_) | DeviceName::Metal => self.expanded_bytes(config),
         }
     }
 
     /// Host memory for the weights that a pass expands, in bytes.
-    fn expanded_bytes(&self, config: &ModelConfig, reads_ahead: bool) -> u64 {
-        config.expanded_bytes(reads_ahead) / 4 * self.dtype.bytes().max(4)
+    fn expanded_bytes(&self, config: &ModelConfig) -> u64 {
+        config.expanded_bytes() / 4 * self.dtype.bytes().max(4)
     }
 
     /// Host memory for one pass over `ctx_tok` tokens with the logits of `logit_rows` of them at once, without the
@@ -261,6 +261,24 @@ impl LoadOptions {
             bos: self.bos,
             allow_double_bos: self.allow_double_bos,
         }
+    }
+}
+
+/// Storage of a model's weights and its memory, decided once: free memory changes while other models are loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WeightsPlan {
+    /// Storage of the weights; never [`WeightsLocation::Auto`].
+    pub location: WeightsLocation,
+    /// Host memory for the weights between passes, in bytes.
+    pub held_bytes: u64,
+    /// Host memory for the weights that a pass expands, in bytes.
+    pub expanded_bytes: u64,
+}
+
+impl WeightsPlan {
+    /// Host memory for the weights while the model runs, in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.held_bytes + self.expanded_bytes
     }
 }
 
@@ -364,7 +382,9 @@ fn open_gguf(name: &str, path: &Path, options: LoadOptions) -> Result<OpenedMode
 
 /// Opens a model and reads its weights, for passes of any length: [`open`], then [`OpenedModel::load`].
 pub fn load(name: &str, options: LoadOptions) -> Result<Model> {
-    open(name, options)?.load(1)
+    let opened = open(name, options)?;
+    let plan = opened.plan(1);
+    opened.load(plan)
 }
 
 /// Storage of weights that take `all` bytes as they are computed with and `packed` bytes in the types of their files,
@@ -416,41 +436,28 @@ impl OpenedModel {
         self.vocabulary.tokenizer(&self.name)
     }
 
-    /// Storage of the weights while the model runs, if its shortest pass has `pass_tok` tokens. Unless one was chosen,
-    /// weights are packed for passes of 2,048 tokens and more if that takes less memory and they are not small,
-    /// and otherwise in memory as they are computed with. What would fill more than half of the free memory is packed, or
-    /// stays on disk.
-    pub fn location(&self, pass_tok: usize) -> WeightsLocation {
+    /// Storage of the weights while the model runs, if its shortest pass has `pass_tok` tokens, by the memory that is free
+    /// now. Unless one was chosen, weights are packed for passes of 2,048 tokens and more if that takes less memory and they
+    /// are not small, and otherwise in memory as they are computed with. What would fill more than half of the free memory is
+    /// packed, or stays on disk.
+    pub fn plan(&self, pass_tok: usize) -> WeightsPlan {
         let LoadOptions { weights, device, .. } = self.options;
-        if weights != WeightsLocation::Auto {
-            return weights;
-        }
-        if device != DeviceName::Cpu {
-            return WeightsLocation::Memory;
-        }
         let all = self.options.all_weights_bytes(&self.config);
-        let half = available_bytes().map_or(u64::MAX, |available| available / 2);
-        chosen(all, self.packed_bytes, half, pass_tok >= PACKED_TOK && self.options.has_kernels())
-    }
-
-    /// Host memory for the weights between passes, in bytes.
-    pub fn held_bytes(&self, pass_tok: usize) -> u64 {
-        match self.location(pass_tok) {
-            WeightsLocation::Auto | WeightsLocation::Memory => self.options.all_weights_bytes(&self.config),
-            WeightsLocation::Packed => self.packed_bytes,
-            WeightsLocation::Disk => 0,
-        }
-    }
-
-    /// Host memory for the weights while the model runs, in bytes.
-    pub fn weights_bytes(&self, pass_tok: usize) -> u64 {
-        let expanded = |reads_ahead| self.options.expanded_bytes(&self.config, reads_ahead);
-        self.held_bytes(pass_tok)
-            + match self.location(pass_tok) {
-                WeightsLocation::Auto | WeightsLocation::Memory => 0,
-                WeightsLocation::Packed => expanded(false),
-                WeightsLocation::Disk => expanded(true),
+        let location = match weights {
+            WeightsLocation::Auto if device != DeviceName::Cpu => WeightsLocation::Memory,
+            WeightsLocation::Auto => {
+                let half = available_bytes().map_or(u64::MAX, |available| available / 2);
+                chosen(all, self.packed_bytes, half, pass_tok >= PACKED_TOK && self.options.has_kernels())
             }
+            _ => weights,
+        };
+        let expanded = self.options.expanded_bytes(&self.config);
+        let (held_bytes, expanded_bytes) = match location {
+            WeightsLocation::Auto | WeightsLocation::Memory => (all, 0),
+            WeightsLocation::Packed => (self.packed_bytes, expanded),
+            WeightsLocation::Disk => (0, expanded),
+        };
+        WeightsPlan { location, held_bytes, expanded_bytes }
     }
 
     /// Host memory for one pass over `ctx_tok` tokens with the logits of `logit_rows` of them at once, without the
@@ -459,13 +466,13 @@ impl OpenedModel {
         self.options.pass_bytes(&self.config, ctx_tok, logit_rows)
     }
 
-    /// Reads the weights, or prepares to read them layer by layer, for passes of at least `pass_tok` tokens.
+    /// Reads the weights, or prepares to read them layer by layer.
     ///
     /// # Errors
     /// If a tensor is missing, has the wrong shape, holds NaN or infinities, or is not part of the model, or the device
     /// is not available.
-    pub fn load(self, pass_tok: usize) -> Result<Model> {
-        let (location, needed) = (self.location(pass_tok), self.weights_bytes(pass_tok));
+    pub fn load(self, plan: WeightsPlan) -> Result<Model> {
+        let (location, needed) = (plan.location, plan.bytes());
         let Self { name, path, config, checkpoint, vocabulary, eos_ids, config_sha256, options, .. } = self;
         let dtype = options.dtype.name();
         let (what, change) = match location {
@@ -481,7 +488,7 @@ impl OpenedModel {
                 "`weights` = \"disk\" leaves them on disk",
             ),
             WeightsLocation::Disk => (
-                format!("two layers of its weights take {} as {dtype}", size_name(needed)),
+                format!("a layer of its weights takes {} as {dtype}", size_name(needed)),
                 "the weights are already read from disk: free some memory, or use a smaller model",
             ),
         };

@@ -135,7 +135,7 @@ value_enum!(WeightsLocation {
     Auto: "auto", "Packed for prompts of 2,048 tokens and more of which only the answers are scored, if that saves memory; otherwise memory; what would fill half of the free memory is packed, or stays on disk";
     Memory: "memory", "In memory, 4 bytes per weight";
     Packed: "packed", "In memory, in the number types of the files; each layer is expanded when it is needed";
-    Disk: "disk", "On disk, with two layers in memory at a time";
+    Disk: "disk", "On disk, with one layer in memory at a time";
 });
 
 value_enum!(Precision {

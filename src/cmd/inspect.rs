@@ -85,7 +85,7 @@ fn facts(found: &Inspection) -> Table {
             match memory.weights {
                 WeightsLocation::Auto | WeightsLocation::Memory => "",
                 WeightsLocation::Packed => " (packed, and a layer as it is computed with)",
-                WeightsLocation::Disk => " (two layers; the others stay on disk)",
+                WeightsLocation::Disk => " (one layer; the others stay on disk)",
             },
             mib(memory.pass_bytes),
             memory.ctx_tok,

@@ -74,7 +74,9 @@ impl Setup {
         let tiles = |model: &Model| model.transformer.config.tile_bytes(ctx_tok);
         let models = if self.experiment.reading.has_kernels() { self.models.as_slice() } else { &[] };
         let alone = self.cell_bytes(ctx_tok);
-        let small = alone.min(SMALL);
+        // Weights are expanded into large blocks.
+        let expanded = self.models.iter().map(|model| model.transformer.expanded_bytes()).max().unwrap_or(0);
+        let small = alone.saturating_sub(expanded).min(SMALL);
         let thread = ANY_THREAD + small + models.iter().map(tiles).max().unwrap_or(0);
         let threads = thread * rayon::current_num_threads() as u64;
         let beside = if passes > 1 { (BESIDE * alone as f64) as u64 + small } else { alone };

@@ -6,7 +6,7 @@ use crate::bail_usage;
 use crate::measure::{usual_skip, MassiveAt, MeasureName, Outliers, PassKey, ScoredWindow, AR_MAX_COUNT};
 use crate::memory::{check_fits, peak_rss_bytes, release_free, rss_bytes, size_name};
 use crate::model::LOGIT_POSITIONS;
-use crate::models::{self, Model, OpenedModel};
+use crate::models::{self, Model, OpenedModel, WeightsPlan};
 use crate::prompt::{NeedleForm, Tokenizer};
 use crate::record::no_formula;
 use crate::results::{About, Scored, Tokens};
@@ -62,15 +62,12 @@ impl LoadedMemory {
     }
 
     /// Adds the weights of a model. A usage error if there is no memory for them and a pass.
-    fn add(&mut self, model: &OpenedModel, lengths: PassLengths) -> Result<()> {
-        let held = model.held_bytes(lengths.shortest_tok);
-        let pass = model.weights_bytes(lengths.shortest_tok) - held + model.pass_bytes(lengths.longest_tok, 0);
+    fn add(&mut self, model: &OpenedModel, plan: WeightsPlan, longest_tok: usize) -> Result<()> {
+        let held = plan.held_bytes;
+        let pass = plan.expanded_bytes + model.pass_bytes(longest_tok, 0);
         let takes = || {
             let (held, pass) = (size_name(held), size_name(pass));
-            format!(
-                "`ctx_tok` {}: {} needs {held} for its weights and about {pass} for a pass",
-                lengths.longest_tok, model.name
-            )
+            format!("`ctx_tok` {longest_tok}: {} needs {held} for its weights and about {pass} for a pass", model.name)
         };
         check_fits(held + pass, takes, "lower `ctx_tok`, or leave the weights on disk with `weights` = \"disk\"")?;
         self.held_bytes += held;
@@ -146,8 +143,9 @@ impl Setup {
         let mut memory = LoadedMemory::now();
         let lengths = PassLengths::of(&grid, &experiment);
         let load = |model: OpenedModel| {
-            memory.add(&model, lengths)?;
-            model.load(lengths.shortest_tok)
+            let plan = model.plan(lengths.shortest_tok);
+            memory.add(&model, plan, lengths.longest_tok)?;
+            model.load(plan)
         };
         let models = opened.into_iter().map(load).collect::<Result<Vec<_>>>()?;
         release_free();

@@ -303,6 +303,20 @@ impl Checkpoint {
         Ok(())
     }
 
+    /// Makes the system read the bytes of the tensors whose names are `wanted`.
+    pub(super) fn read_ahead(&self, config: &ModelConfig, wanted: impl Fn(&str) -> bool) -> Result<()> {
+        let tensors = self.tensors()?;
+        let wanted = config.tensors().into_iter().filter(|(name, _)| wanted(name));
+        // Several tensors of the model may be parts of one of the file.
+        let stored: BTreeMap<&str, &StoredTensor<'_>> =
+            wanted.filter_map(|(name, shape)| locate(&tensors, config, &name, &shape).1).collect();
+        for tensor in stored.values() {
+            let (bytes, range) = tensor.extent();
+            bytes.read_ahead(range)?;
+        }
+        Ok(())
+    }
+
     /// Rows of the embedding or the output head, concatenated in the order of `ranges`.
     pub(super) fn rows(
         &self,

@@ -21,6 +21,9 @@ use std::sync::{Arc, OnceLock};
 /// Bytes that one task reads and expands. They and their numbers stay in the second-level cache.
 const TASK_BYTES: usize = 1 << 15;
 
+/// Bytes that are read ahead at once.
+const AHEAD_BYTES: usize = 1 << 20;
+
 /// Bits of the exponent of a number that is infinite or NaN.
 const INFINITE: u32 = 0x7f80_0000;
 
@@ -74,6 +77,17 @@ impl FileBytes {
             let mut bytes = vec![0; (range.end - range.start) as usize];
             files::read_exact_at(file, range.start, &mut bytes).with_context(|| self.cannot())?;
             self.held.insert(range.start, bytes);
+        }
+        Ok(())
+    }
+
+    /// Makes the system read this range, so that it is in its cache of files later.
+    pub(super) fn read_ahead(&self, range: Range<u64>) -> Result<()> {
+        let Source::OnDisk(_, file) = &self.source else { return Ok(()) };
+        let mut piece = vec![0; AHEAD_BYTES.min((range.end - range.start) as usize)];
+        for at in range.clone().step_by(AHEAD_BYTES) {
+            let len = piece.len().min((range.end - at) as usize);
+            files::read_exact_at(file, at, &mut piece[..len]).with_context(|| self.cannot())?;
         }
         Ok(())
     }

@@ -154,9 +154,8 @@ impl Transformer {
 
     /// Memory of the weights that a pass expands, in bytes; 0 if all of them are in memory as they are computed with.
     pub fn expanded_bytes(&self) -> u64 {
-        let of = |stored: &StoredWeights| self.config.expanded_bytes(stored.reads_ahead());
         let each = self.placement.dtype.size_in_bytes().max(4) as u64; // expanded to f32 first
-        self.blocks.stored_weights().map_or(0, of) / 4 * each
+        self.blocks.stored_weights().map_or(0, |_| self.config.expanded_bytes() / 4 * each)
     }
 
     /// Returns a copy with a context of `ctx_tok` tokens, for measuring rotary models beyond their trained context.

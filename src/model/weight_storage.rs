@@ -1,13 +1,13 @@
 //! Storage of a model's weights: in memory as they are computed with, or as their files have them, on disk or in memory.
 //! Then each layer is expanded when its turn comes, the rows of the embedding for the tokens of a prompt, and the output
-//! head in parts. A pass that reads from disk holds two layers, as the next one is read in the background. Results are
-//! identical to the last bit.
+//! head in parts. While a layer from disk runs, the system reads the bytes of the next one. Results are identical to the
+//! last bit.
 
 use super::block::{DecoderBlock, OutputPath};
 use super::chunks::HEAD_ROWS;
 use super::{Checkpoint, ModelConfig, Placement, Weights};
 use crate::ops::{linear, wide, wide_type};
-use anyhow::{anyhow, Result};
+use anyhow::Result;
 use candle_core::{Device, Tensor};
 use candle_nn::{Embedding, Module as _};
 use std::ops::Range;
@@ -19,7 +19,7 @@ pub(super) struct StoredWeights {
     checkpoint: Checkpoint,
     config: ModelConfig,
     placement: Placement,
-    /// Whether the next layer is read in the background, because the weights are on disk.
+    /// Whether the bytes of the next layer are read in the background, because the weights are on disk.
     reads_ahead: bool,
 }
 
@@ -41,6 +41,12 @@ impl StoredWeights {
     pub(super) fn block(&self, layer: usize) -> Result<DecoderBlock> {
         let prefix = DecoderBlock::prefix(layer);
         DecoderBlock::load(&self.config, layer, &mut self.read(|name| name.starts_with(&prefix))?)
+    }
+
+    /// Makes the system read the bytes of a layer.
+    fn read_ahead(&self, layer: usize) -> Result<()> {
+        let prefix = DecoderBlock::prefix(layer);
+        self.checkpoint.read_ahead(&self.config, |name| name.starts_with(&prefix))
     }
 
     /// Reads the output path of a layer to the host.
@@ -76,14 +82,11 @@ enum BlockSource {
     Stored(Arc<StoredBlocks>),
 }
 
-/// A layer being read, with its index.
-type NextBlock = (usize, JoinHandle<Result<Arc<DecoderBlock>>>);
-
 /// Layers that are read one by one.
 pub(super) struct StoredBlocks {
     weights: Arc<StoredWeights>,
-    /// The next layer, being read in the background.
-    next: Mutex<Option<NextBlock>>,
+    /// The thread that reads the bytes of the next layer.
+    reading: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl BlockStorage {
@@ -93,7 +96,7 @@ impl BlockStorage {
     }
 
     pub(super) fn stored(weights: Arc<StoredWeights>) -> Self {
-        let source = BlockSource::Stored(Arc::new(StoredBlocks { weights, next: Mutex::default() }));
+        let source = BlockSource::Stored(Arc::new(StoredBlocks { weights, reading: Mutex::default() }));
         Self { source, last_output_path: Arc::default() }
     }
 
@@ -135,17 +138,15 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl StoredBlocks {
     fn block(&self, layer: usize) -> Result<Arc<DecoderBlock>> {
-        let begun = locked(&self.next).take_if(|(begun, _)| *begun == layer);
-        let block = match begun {
-            Some((_, reading)) => reading.join().map_err(|_| anyhow!("reading layer {layer} panicked"))?,
-            None => self.weights.block(layer).map(Arc::new),
-        }?;
+        if let Some(reading) = locked(&self.reading).take() {
+            let _ = reading.join(); // its bytes would be read a second time
+        }
+        let block = Arc::new(self.weights.block(layer)?);
         if self.weights.reads_ahead && layer + 1 < self.weights.config.layers.len() {
             let weights = self.weights.clone();
-            let read = move || weights.block(layer + 1).map(Arc::new);
-            // Without a thread, the layer is read when it is needed.
-            let reading = std::thread::Builder::new().spawn(read).ok();
-            *locked(&self.next) = reading.map(|reading| (layer + 1, reading));
+            // What cannot be read ahead is read, or is an error, when the layer is needed.
+            let read = move || drop(weights.read_ahead(layer + 1));
+            *locked(&self.reading) = std::thread::Builder::new().spawn(read).ok();
         }
         Ok(block)
     }
@@ -233,9 +234,9 @@ impl VocabularyMatrix {
 }
 
 impl ModelConfig {
-    /// Memory of the weights that a pass expands at once, in bytes: the largest layer, or the two largest if the next
-    /// one is read ahead, or a part of the output head. Norms and biases are neglected.
-    pub fn expanded_bytes(&self, reads_ahead: bool) -> u64 {
+    /// Memory of the weights that a pass expands at once, in bytes: the largest layer, or a part of the output head. Norms
+    /// and biases are neglected.
+    pub fn expanded_bytes(&self) -> u64 {
         let mut layers = vec![0; self.layers.len()];
         for (name, shape) in self.tensors() {
             let layer =
@@ -244,10 +245,9 @@ impl ModelConfig {
                 layers[layer] += shape.iter().product::<usize>();
             }
         }
-        layers.sort_unstable();
-        let at_once: usize = layers.iter().rev().take(if reads_ahead { 2 } else { 1 }).sum();
+        let layer = layers.into_iter().max().unwrap_or(0);
         let head = self.embed_width * self.vocab.min(HEAD_ROWS);
-        4 * at_once.max(head) as u64
+        4 * layer.max(head) as u64
     }
 }
 
@@ -287,7 +287,7 @@ mod tests {
         for (tied, dtype) in [(false, DType::F32), (true, DType::BF16), (false, DType::F16)] {
             let [held, packed, on_disk] = models(tied, dtype);
             assert!(on_disk.is_on_disk() && !packed.is_on_disk() && !held.is_on_disk());
-            assert!(on_disk.expanded_bytes() >= packed.expanded_bytes() && held.expanded_bytes() == 0);
+            assert!(on_disk.expanded_bytes() == packed.expanded_bytes() && held.expanded_bytes() == 0);
             let ids: Vec<u32> = (0..40).map(|i| (i * 4001) % held.config.vocab as u32).collect();
             let logits = |model: &Transformer| {
                 let hidden = model.hidden(std::slice::from_ref(&ids), &mut Dense::default()).unwrap();

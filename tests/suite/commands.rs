@@ -335,7 +335,7 @@ fn results_do_not_depend_on_where_the_weights_are() {
         let memory = bytes("memory");
         assert!(bytes("disk") == memory && bytes("packed") == memory, "{command}");
     }
-    for (place, words) in [("disk", "two layers; the others stay on disk"), ("packed", "(packed, and a layer as")] {
+    for (place, words) in [("disk", "one layer; the others stay on disk"), ("packed", "(packed, and a layer as")] {
         let told = scratch.difftool("inspect", &["./diff", "--weights", place]).output().unwrap();
         assert!(String::from_utf8(told.stdout).unwrap().contains(words), "{place}");
     }

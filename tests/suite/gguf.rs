@@ -489,6 +489,22 @@ fn a_sentencepiece_tokenizer_is_made_of_tokens_and_scores() {
 }
 
 #[test]
+fn runs_of_spaces_that_share_a_score_are_merged_from_the_left() {
+    let mut pieces = Pieces::trained();
+    for n in 2..=16 {
+        pieces.tokens.push("\u{2581}".repeat(n));
+        pieces.scores.push(-1e9);
+        pieces.kinds.push(1);
+    }
+    let dir = TempDir::new().unwrap();
+    let model = load(&write_with_fields(dir.path(), pieces.tokens.len(), pieces.fields(false)));
+    for n in 1..40 {
+        let text = format!("a{}b", " ".repeat(n));
+        assert_eq!(model.tokenizer().unwrap().encode(&text).unwrap().ids, pieces.encode(&text), "{n} spaces");
+    }
+}
+
+#[test]
 fn a_sentencepiece_vocabulary_that_does_not_say_what_is_merged_is_refused_by_name() {
     let refused = |change: &dyn Fn(&mut Pieces), words: &str| {
         let (dir, mut pieces) = (TempDir::new().unwrap(), Pieces::trained());

@@ -2,18 +2,19 @@
 
 use super::Bench;
 use crate::common::preset;
+use candle_core::quantized::GgmlDType;
 use candle_core::DType;
 use difftool::model::{DecoderSizes, ModelConfig, Weights};
 use difftool::ops::RopeStyle;
 use difftool::prompt::Tokenizer;
 use std::io::{BufRead as _, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
 /// What every command says is measured by. The models: `m` is tiny, `deep` has 48 layers of 16 heads, `wide` 27 M
-/// parameters in bf16.
-const COMMANDS: [&str; 25] = [
+/// parameters in bf16, `llama.gguf` an embedding of 20 M in Q8_0.
+const COMMANDS: [&str; 27] = [
     "needle --ctx 256 --samples 1 --needles 1 --depths 50 --heldout 0 --model m",
     "needle --ctx 1k --samples 1 --needles 1 --heldout 0",
     "needle --ctx 4k --samples 1 --needles 1 --depths 50 --heldout 0",
@@ -38,27 +39,42 @@ const COMMANDS: [&str; 25] = [
     "ratio --ctx 1k --samples 1 --depths 50 --model wide --weights packed",
     "ratio --ctx 1k --samples 2 --depths 50 --model wide --weights packed",
     "needle --ctx 512 --samples 1 --needles 1 --depths 50 --heldout 0 --generate --model wide --weights disk",
+    "nll --ids ids.txt --ctx 64 --samples 1 --model llama.gguf --weights packed",
+    "nll --ids ids.txt --ctx 64 --samples 1 --model llama.gguf --weights disk",
     "train t.toml",
 ];
 
-/// Those of a real GGUF file, `SmolLM2-135M-Instruct.Q4_1.gguf` of `tests/real_models.sh`, where it is.
-const OF_REAL_MODEL: [&str; 6] = [
-    "nll --ctx 2k --samples 1 --model real --weights memory",
-    "nll --ctx 2k --samples 1 --model real --weights packed",
-    "nll --ctx 2k --samples 1 --model real --weights disk",
-    "heads --ctx 1k --samples 1 --model real --weights packed",
-    "heads --ctx 1k --samples 1 --model real --weights disk",
-    "needle --ctx 1k --samples 1 --needles 1 --depths 50 --heldout 0 --model real",
+/// Real GGUF files of `tests/real_models.sh`, by the names that they have here.
+const REAL_MODELS: [(&str, &str); 2] =
+    [("smollm2.gguf", "SmolLM2-135M-Instruct.Q4_1.gguf"), ("gemma3.gguf", "gemma-3-270m-q4_k_m.gguf")];
+
+/// Commands of real models, where these are.
+const COMMANDS_OF_REAL_MODELS: [&str; 12] = [
+    "nll --ctx 1k --samples 1 --model smollm2.gguf --weights memory",
+    "nll --ctx 1k --samples 1 --model smollm2.gguf --weights packed",
+    "nll --ctx 1k --samples 1 --model smollm2.gguf --weights disk",
+    "heads --ctx 1k --samples 1 --model smollm2.gguf --weights packed",
+    "heads --ctx 1k --samples 1 --model smollm2.gguf --weights disk",
+    "needle --ctx 1k --samples 1 --needles 1 --depths 50 --heldout 0 --model smollm2.gguf",
+    "ratio --ctx 2k --samples 1 --depths 50 --heldout 0 --model smollm2.gguf --weights memory",
+    "ratio --ctx 2k --samples 1 --depths 50 --heldout 0 --model smollm2.gguf --weights packed",
+    "ratio --ctx 2k --samples 1 --depths 50 --heldout 0 --model smollm2.gguf --weights disk",
+    "ratio --ctx 1k --samples 1 --depths 50 --heldout 0 --model gemma3.gguf --weights memory",
+    "ratio --ctx 1k --samples 1 --depths 50 --heldout 0 --model gemma3.gguf --weights packed",
+    "ratio --ctx 1k --samples 1 --depths 50 --heldout 0 --model gemma3.gguf --weights disk",
 ];
 
 /// Those that are fast enough to be checked with every change.
-const FAST_COMMANDS: [&str; 7] = [
+const FAST_COMMANDS: [&str; 10] = [
     "needle --ctx 256 --samples 1 --needles 1 --depths 50 --heldout 0 --model m",
     "needle --ctx 1k --samples 1 --needles 1 --depths 50 --heldout 0",
     "ratio --ctx 512 --samples 2 --depths 50 --model deep",
     "nll --ctx 1k --samples 1 --model wide --weights memory",
     "nll --ctx 1k --samples 1 --model wide --weights packed",
     "nll --ctx 1k --samples 1 --model wide --weights disk",
+    "nll --ids ids.txt --ctx 64 --samples 1 --model llama.gguf --weights packed",
+    "nll --ids ids.txt --ctx 64 --samples 1 --model llama.gguf --weights disk",
+    "ratio --ctx 512 --samples 1 --depths 50 --heldout 0 --model smollm2.gguf --weights disk",
     "train t.toml",
 ];
 
@@ -66,7 +82,6 @@ const FAST_COMMANDS: [&str; 7] = [
 fn said_and_taken(bench: &Bench, args: &str) -> (f64, f64) {
     let is_run = !args.starts_with("train");
     let threads = if is_run { " --threads 2" } else { "" };
-    let args = args.replace("--model real", &format!("--model {}", real_model().display()));
     let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin("difftool"));
     command.current_dir(bench.path("")).args(format!("{args}{threads} --out out").split_whitespace());
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
@@ -97,11 +112,6 @@ fn said_and_taken(bench: &Bench, args: &str) -> (f64, f64) {
     (said, taken / 1024.0)
 }
 
-/// Path of a real model, which need not be there.
-fn real_model() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("target/real-models/SmolLM2-135M-Instruct.Q4_1.gguf")
-}
-
 /// What small processes differ by from run to run and from build to build, in MiB.
 const SLACK_MIB: f64 = 16.0;
 
@@ -114,8 +124,15 @@ fn assert_said_is_taken(commands: &[&str]) {
     let spec = crate::train::SPEC.replace("width = 32", "width = 128").replace("ffn = 48", "ffn = 512");
     bench.write("t.toml", spec);
     bench.write("long.txt", "The river went past the old house, and nobody counted the days. ".repeat(160_000));
+    write_large_vocabulary(&bench);
+    link_real_models(&bench);
     let mut wrong = Vec::new();
     for args in commands {
+        let real = REAL_MODELS.iter().find(|(name, _)| args.contains(name));
+        if let Some((name, file)) = real.filter(|(name, _)| !bench.path(name).exists()) {
+            eprintln!("not tested: {name} stands for {file}, which tests/real_models.sh gets");
+            continue;
+        }
         let (said, mut taken) = said_and_taken(&bench, args);
         // What is said is the most there can be: passes side by side come to it only when they are at their widest together.
         for _ in 0..3 {
@@ -140,8 +157,7 @@ fn assert_said_is_taken(commands: &[&str]) {
 #[ignore = "minutes: cargo test --release -- --ignored --nocapture every_command_says"]
 #[cfg(target_os = "linux")]
 fn every_command_says_how_much_memory_it_will_take() {
-    let of_real_model = if real_model().is_file() { &OF_REAL_MODEL[..] } else { &[] };
-    assert_said_is_taken(&[&COMMANDS, of_real_model].concat());
+    assert_said_is_taken(&[&COMMANDS[..], &COMMANDS_OF_REAL_MODELS].concat());
 }
 
 #[test]
@@ -167,6 +183,66 @@ fn random_model(dir: &Path, [width, layers, ffn, heads, head_dim]: [usize; 5], d
     std::fs::write(dir.join("config.json"), format!("{:#}", config.to_json())).unwrap();
     std::fs::write(dir.join("tokenizer.json"), Tokenizer::embedded().json()).unwrap();
     Weights::init(&config, 1).unwrap().write(&dir.join("model.safetensors"), dtype, &[]).unwrap();
+}
+
+/// Writes `llama.gguf`, of which rows of the embedding and parts of the output head are all that is large, and `ids.txt`,
+/// which it can measure without a tokenizer.
+fn write_large_vocabulary(bench: &Bench) {
+    crate::gguf::write_both(&bench.path(""), "llama", GgmlDType::Q8_0, |config| {
+        (config["vocab_size"], config["hidden_size"]) = (10_000.into(), 2048.into());
+        config["tie_word_embeddings"] = true.into();
+    });
+    bench.write("ids.txt", (1..=70).map(|id| format!("{} ", 140 * id)).collect::<String>());
+}
+
+/// Makes the real models that are there known by their names here.
+fn link_real_models(bench: &Bench) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/real-models");
+    for (name, file) in REAL_MODELS.iter().filter(|(_, file)| folder.join(file).is_file()) {
+        #[cfg(unix)]
+        std::os::unix::fs::symlink(folder.join(file), bench.path(name)).unwrap();
+    }
+}
+
+/// The binary with so many KiB of addresses (`ulimit -v`), and two threads.
+#[cfg(target_os = "linux")]
+fn with_addresses(bench: &Bench, kib: u64, args: &str) -> super::Outcome {
+    let program = assert_cmd::cargo::cargo_bin("difftool");
+    let script = format!("ulimit -v {kib}; exec '{}' {args}", program.display());
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", &script]).current_dir(bench.path("")).env("RAYON_NUM_THREADS", "2");
+    super::Outcome::of(shell.output().unwrap())
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn what_runs_with_few_addresses_runs_with_more_and_the_rest_is_refused() {
+    let bench = Bench::new();
+    bench.write("t.toml", crate::train::SPEC);
+    write_large_vocabulary(&bench);
+    let needle = format!("{} --model m", super::NEEDLE);
+    let nll = "nll --ids ids.txt --ctx 64 --samples 1 --model llama.gguf";
+    for args in [&needle, nll, "train t.toml"] {
+        let mut least = None;
+        for kib in (40_000..280_000).step_by(12_000) {
+            if with_addresses(&bench, kib, "--version").code != Some(0) {
+                continue; // the program itself has no room
+            }
+            let outcome = with_addresses(&bench, kib, &format!("{args} --out out -q"));
+            let _ = std::fs::remove_dir_all(bench.path("out"));
+            if outcome.code == Some(0) {
+                least = least.or(Some(kib));
+                continue;
+            }
+            let message = outcome.stderr.lines().last().unwrap_or_default();
+            let is_refusal = matches!(outcome.code, Some(1 | 2)) && message.starts_with("difftool: ");
+            assert!(is_refusal, "{args} with {kib} KiB: {:?}, {}", outcome.code, outcome.stderr);
+            // What is taken differs a little from run to run.
+            let is_near = least.is_none_or(|least| kib < least * 11 / 10);
+            assert!(is_near, "{args} runs with {least:?} KiB and not with {kib}: {message}");
+        }
+        assert!(least.is_some(), "{args} runs with none of the limits");
+    }
 }
 
 #[test]
