@@ -68,6 +68,13 @@ class Scale {
     const light = 0.2126 * linear(this.ramp[at]) + 0.7152 * linear(this.ramp[at + 1]) + 0.0722 * linear(this.ramp[at + 2]);
     return light > 0.22 ? "#1a1a1a" : "#ffffff";
   }
+  /** Ground and ink of a label. With signs the ground shows the page where a number is small: white would glare in the dark. */
+  label(x) {
+    if (!this.isSigned || this.palette === "grey") return [this.css(x), this.ink(x)];
+    const at = x < 0 ? 0 : this.ramp.length - 3;
+    const size = Math.min(Math.abs(x) / this.top, 1);
+    return [`rgba(${this.ramp[at]}, ${this.ramp[at + 1]}, ${this.ramp[at + 2]}, ${size.toFixed(3)})`, size > 0.65 ? "#ffffff" : ""];
+  }
   /** Draws the scale with its ends. */
   draw(canvas) {
     const ratio = window.devicePixelRatio || 1;

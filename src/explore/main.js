@@ -27,6 +27,25 @@ async function rescale() {
   redraw();
 }
 
+/** Whether a linear scale shows next to nothing: fewer than three bins in a hundred have more than a tenth of its length. */
+async function isSparse() {
+  const top = (await largest()) * 2 ** -2;
+  let [shown, all] = [0, 0];
+  for (const { head } of panels) {
+    const { values } = await pooledAt(head, state.quantity, state.pooling, baseLevel(head));
+    for (const x of values) if (Math.abs(x) > 0.1 * top) shown += 1;
+    all += values.length;
+  }
+  return shown < 0.03 * all;
+}
+
+/** Draws what has colours of the theme again. */
+function drawInTheme() {
+  state.scale.draw(byId("scale"));
+  panels.forEach((panel) => panel.draw());
+  profiles.forEach((draw) => draw());
+}
+
 async function headChanged(panel) {
   await panel.head.load();
   models.forEach((model, i) => model.all.forEach((head) => head.button && head.button.setAttribute("aria-pressed", String(panels[i].head.name === head.name))));
@@ -69,7 +88,11 @@ function listen() {
     drawThumbs();
   });
   on("top", "input", () => { state.top = Number(byId("top").value); rescale().catch(trouble); });
-  on("log", "change", () => { state.log = byId("log").checked; rescale().catch(trouble); });
+  on("log", "change", () => {
+    state.log = byId("log").checked;
+    rescale().catch(trouble);
+    drawThumbs();
+  });
   const middle = (factor) => {
     const { width, height } = panels[0].size;
     zoomBy(panels[0], factor, (AXIS.left + width) / 2, (AXIS.top + height) / 2);
@@ -92,22 +115,20 @@ function listen() {
   on("go", "click", go);
   for (const id of ["go-query", "go-key"]) on(id, "keydown", (event) => event.key === "Enter" && go());
   new ResizeObserver(() => { if (state.isFitted) fit(); else keepInside(); drawProfiles(); }).observe(byId("panels"));
-  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
-    rescale().catch(trouble);
-    drawProfiles();
-  });
+  // Paper is white, whatever the theme.
+  for (const medium of ["(prefers-color-scheme: dark)", "print"]) window.matchMedia(medium).addEventListener("change", drawInTheme);
 }
 
-/** Which pairs are told one by one, in words. */
+/** Which token pairs are stored, and how exactly, in words. */
 function keptWords() {
   const { keep, bin_tok } = models[0];
   const step = short(2 ** contents.floor);
-  const bins = bin_tok === 1 ? "kept pair by pair" : `pooled to bins of ${bin_tok} × ${bin_tok} tokens, from numbers of full precision`;
-  const means = bin_tok === 1 ? "" : " Means of smaller bins are not shown.";
   const where = keep.complete ? "every token pair" : `token pairs up to ${keep.band} tokens before the query, all of the question's rows, and those on needles; elsewhere bins of ${bin_tok} × ${bin_tok} tokens`;
-  const treated = everything.length === models.length ? "" : " Under treatments only the rows that predict an answer are kept pair by pair.";
-  const contributions = keep.contributions_from === 0 ? "" : ` Contributions are worked out for queries from ${keep.contributions_from} on.`;
-  return `Kept of the heads with a frame: ${where}. Weights are told in steps of ${step} or finer (what is less than half of it reads as 0), those of the rows that predict an answer, and their logits, in 16 bits. Logits of other rows and all maps from a distance are ${bins}; so are contributions.${means}${contributions}${treated}`;
+  const bins = bin_tok === 1 ? "stored pair by pair" : `pooled to bins of ${bin_tok} × ${bin_tok} tokens before they are rounded`;
+  const means = bin_tok === 1 ? "" : " Means of smaller bins are not shown.";
+  const treated = everything.length === models.length ? "" : " Under treatments only the rows that predict an answer are stored pair by pair.";
+  const contributions = keep.contributions_from === 0 ? "" : ` Contributions are computed for queries from ${keep.contributions_from} on.`;
+  return `Of the heads with a frame the page has ${where}. Their weights are rounded to steps of ${step} or finer, so a weight of less than half a step is shown as 0. The rows that predict an answer, and their logits, have 16 bits. Logits and contributions of other rows, and all maps from a distance, are ${bins}.${means}${contributions}${treated}`;
 }
 
 function fill() {
@@ -140,7 +161,10 @@ async function firstView() {
   const question = models[0].prompt.questions[0];
   state.cross = { query: row ? row.start : models[0].tokens - 1, key: question ? question.answer.start : 0 };
   for (const panel of panels) panel.describe(panel.model.best);
+  state.log = await isSparse();
+  byId("log").checked = state.log;
   drawThumbs();
+  showButtons();
   // Nothing of this waits for a later turn of the browser, which would read on in the file first.
   await rescale();
   await Promise.all(panels.map((panel) => panel.firstTiles()));

@@ -289,7 +289,10 @@ class Panel {
         context.translate(AXIS.left + middle, AXIS.top - AXIS.strip - 2);
         if (asTokens) context.rotate(-Math.PI / 3);
         context.textAlign = asTokens ? "left" : "center";
-        context.fillText(text, 0, 0, asTokens ? 44 : 60);
+        // Numbers at the ends stay on the canvas.
+        const half = context.measureText(text).width / 2;
+        const inwards = asTokens ? 0 : Math.max(half - middle, 0) + Math.min(room - half - middle, 0);
+        context.fillText(text, inwards, 0, asTokens ? 44 : 60);
       } else {
         context.textAlign = "right";
         const isFree = asTokens || !this.namesAt.some((at) => Math.abs(at - middle) < 14);

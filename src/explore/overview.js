@@ -42,6 +42,7 @@ function numberNames() {
 /** Buttons for all heads; their pictures follow. */
 function layOverview() {
   const place = byId("overview");
+  document.querySelector("main").classList.toggle("one-model", models.length === 1);
   for (const model of models) {
     const part = make("div", "", "model");
     const title = make("h3");
@@ -51,8 +52,7 @@ function layOverview() {
     scroll.setAttribute("role", "group");
     scroll.setAttribute("aria-label", `Layers and heads of ${visible(model.name)}`);
     const grid = make("div", "", "heads");
-    const columns = Math.max(...model.all.map((head) => head.head)) + 1;
-    grid.style.gridTemplateColumns = `2.2rem repeat(${columns}, 64px)`;
+    grid.style.setProperty("--columns", Math.max(...model.all.map((head) => head.head)) + 1);
     const layers = [...new Set(model.all.map((head) => head.layer))].sort((a, b) => a - b);
     layers.forEach((layer, row) => {
       const name = make("span", `L${layer}`, "layer");
@@ -65,6 +65,15 @@ function layOverview() {
     place.append(part);
   }
   colourOverview();
+}
+
+/** Scrolls to the buttons of the heads that are shown. */
+function showButtons() {
+  for (const { head } of panels) {
+    const scroll = head.button.closest(".scroll");
+    const top = (element) => element.getBoundingClientRect().top;
+    scroll.scrollTop += top(head.button) - top(scroll) - (scroll.clientHeight - head.button.clientHeight) / 2;
+  }
 }
 
 /** The small pictures. */
@@ -97,7 +106,7 @@ function drawThumb(head) {
   const side = 56;
   const context = head.canvas.getContext("2d");
   const top = values.reduce((most, x) => Math.max(most, Math.abs(x)), 1e-9);
-  const scale = new Scale(top, head.model.maps > 1, false, state.palette);
+  const scale = new Scale(top, head.model.maps > 1, state.log, state.palette);
   const image = context.createImageData(side, side);
   const pixels = new Uint32Array(image.data.buffer);
   for (let y = 0; y < side; y++) {
@@ -114,7 +123,7 @@ function colourOverview() {
   const id = byId("number").value;
   const [, name, what, isShare] = numberNames().find(([known]) => known === id) || ["", "", "", false];
   const change = state.isDifference ? ` Shown is what ${state.treatment} changes${isShare ? ", in percentage points" : ""}.` : "";
-  byId("number-note").textContent = `${what}${change} Heads with a frame are kept token by token.`;
+  byId("number-note").textContent = `${what}${change} Heads with a frame are stored token by token.`;
   const all = models.flatMap((model) => model.all.map((head) => numbersNow(head)[id]).filter((x) => x !== undefined));
   const top = Math.max(...all.map(Math.abs), 1e-9);
   const scale = new Scale(top, state.isDifference || all.some((x) => x < 0), false, state.palette, state.isDifference);
@@ -123,9 +132,8 @@ function colourOverview() {
     for (const head of model.all) {
       const value = numbersNow(head)[id];
       head.label.textContent = value === undefined ? "–" : words(value);
-      head.label.style.backgroundColor = value === undefined ? "" : scale.css(value);
-      head.label.style.color = value === undefined ? "" : scale.ink(value);
-      head.button.setAttribute("aria-label", `layer ${head.layer}, head ${head.head}: ${name} ${state.isDifference ? "changed by " : ""}${head.label.textContent}${head.detail ? ", kept token by token" : ""}`);
+      [head.label.style.backgroundColor, head.label.style.color] = value === undefined ? ["", ""] : scale.label(value);
+      head.button.setAttribute("aria-label", `layer ${head.layer}, head ${head.head}: ${name} ${state.isDifference ? "changed by " : ""}${head.label.textContent}${head.detail ? ", stored token by token" : ""}`);
     }
   }
 }

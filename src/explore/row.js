@@ -203,13 +203,23 @@ async function sinkWords(taken) {
   return words.join("");
 }
 
+/** The largest weight of a row, and where its profile is cut so that the first token, often a sink, does not flatten the rest. */
+function profileTop(values) {
+  const first = Math.abs(values[0]);
+  const rest = values.subarray(1).reduce((most, x) => Math.max(most, Math.abs(x)), 0);
+  return { most: Math.max(first, rest), cut: first > 4 * rest && rest > 0 ? 1.25 * rest : Math.max(first, rest) };
+}
+
 /** The profile of each row: weights over the keys, all on one scale; of keys that share a pixel the largest. */
+let profiles = []; // draws each again
 function drawProfiles() {
-  const top = Math.max(...rowsShown.map(({ values }) => values.reduce((most, x) => Math.max(most, Math.abs(x)), 0)), 1e-9);
-  byId("profiles").replaceChildren(...rowsShown.map((row) => {
+  const cuts = rowsShown.map(({ values }) => profileTop(values));
+  const top = Math.max(...cuts.map(({ cut }) => cut), 1e-9);
+  profiles = [];
+  byId("profiles").replaceChildren(...rowsShown.map((row, i) => {
     const figure = make("figure", "", "profile");
     const caption = make("figcaption");
-    caption.append(make("bdi", visible(row.panel.model.name)), ` head ${row.panel.head.name}: ${SHORT_NAMES[row.quantity]}, up to ${short(top)}`);
+    caption.append(make("bdi", visible(row.panel.model.name)), ` head ${row.panel.head.name}: ${SHORT_NAMES[row.quantity]}, up to ${short(cuts[i].most)}${cuts[i].most > top ? `; bars are cut at ${short(top)}` : ""}`);
     const canvas = make("canvas");
     const best = topKeys(row)[0];
     canvas.setAttribute("role", "img");
@@ -219,7 +229,9 @@ function drawProfiles() {
       const key = Math.floor((event.offsetX / canvas.clientWidth) * row.panel.model.tokens);
       goTo(state.row, key / row.panel.ratio);
     });
-    requestAnimationFrame(() => drawProfile(canvas, row, top));
+    const draw = () => drawProfile(canvas, row, top);
+    profiles.push(draw);
+    requestAnimationFrame(draw);
     return figure;
   }));
 }
@@ -249,7 +261,7 @@ function drawProfile(canvas, { values, panel }, top) {
     if (Math.abs(value) > Math.abs(bars[x])) bars[x] = value;
   });
   bars.forEach((value, x) => {
-    const length = (Math.abs(value) / top) * room;
+    const length = Math.min(1, Math.abs(value) / top) * room;
     if (length < 0.5) return;
     context.fillStyle = css.getPropertyValue(value < 0 ? "--negative" : "--positive");
     context.fillRect(x, value < 0 ? zero : zero - length, 1.5, length);
@@ -293,6 +305,7 @@ function layText(model) {
     blocks.push(block);
   }
   byId("text").replaceChildren(...blocks);
+  byId("text").classList.toggle("long", blocks.length > 4);
 }
 
 function fillBlock(block) {
@@ -368,7 +381,7 @@ function toSink() {
 function toKey() {
   const row = rowsShown[state.active];
   const keys = row ? topKeys(row) : [];
-  if (!keys.length) return void (byId("status").textContent = "Take a row first: click into a map, or press Enter.");
+  if (!keys.length) return void (byId("status").textContent = "Select a row first: click on a map, or press Enter.");
   const key = keys[nextKey++ % keys.length];
   goTo(state.row, key / row.panel.ratio);
   scrollText(key);

@@ -165,9 +165,10 @@ class Page:
     def resize(self, width, height, mobile=False):
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=mobile)
 
-    def dark(self, dark=True):
+    def dark(self, dark=True, medium=""):
+        """Shows the page in the dark or in the light, on a screen or on paper (`print`)."""
         scheme = "dark" if dark else "light"
-        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        self.call("Emulation.setEmulatedMedia", media=medium, features=[{"name": "prefers-color-scheme", "value": scheme}])
 
     def press(self, key, code=None, text=None, shift=False):
         modifiers = 8 if shift else 0

@@ -287,6 +287,51 @@ def it_fits_a_telephone_and_the_dark(page, shots):
     page.dark(False)
 
 
+def its_print_is_dark_on_white_and_whole(page, shots):
+    """Printed from a screen in the dark, which redraws what is drawn."""
+    page.dark()
+    page.dark(medium="print")
+    page.js("new Promise((done) => setTimeout(done, 500))")
+    ink = page.js("getComputedStyle(document.body).color.match(/\\d+/g).map(Number)")
+    corner = page.js("[...panels[0].canvas.getContext('2d').getImageData(2, 2, 1, 1).data.slice(0, 3)]")
+    assert max(ink) < 80 and min(corner) > 200, f"ink {ink}, axes {corner}"
+    cut = page.js("[...document.querySelectorAll('.scroll, #text')].filter((box) => box.scrollHeight > box.clientHeight + 1 && getComputedStyle(box).overflowY !== 'visible').length")
+    assert cut == 0, f"{cut} boxes are cut off"
+    flat = page.js("panels.map(({ canvas }) => [canvas.clientWidth / canvas.clientHeight, canvas.width / canvas.height])")
+    assert all(abs(shown - drawn) < 0.02 for shown, drawn in flat), f"maps are stretched: {flat}"
+    if shots:
+        page.screenshot(shots / "print.png")
+    page.dark(False)
+
+
+def one_model_has_its_heads_beside_the_maps(browser, tool, folder, shots):
+    """A model by its path, as people have them: what it is called, where things stand, and what is drawn of a sparse map."""
+    home = folder / "models" / "of" / "mine"
+    shutil.copytree(ROOT / "assets/models/transformer", home)
+    shutil.copy(ROOT / "assets/tokenizer.json", home / "tokenizer.json")
+    run(tool, folder, "explore", "--model", home, "--ctx", 512, "--out", "explore-one", "-q")
+    page = devtools.Page(browser)
+    try:
+        page.open(folder / "explore-one" / "explore.html")
+        assert page.js("document.title") == "Attention of mine", page.js("document.title")
+        boxes = page.js("[panels[0].canvas, document.querySelector('.heads')].map((element) => element.getBoundingClientRect().toJSON())")
+        assert boxes[0]["right"] < boxes[1]["left"] and boxes[0]["top"] < 700, boxes
+        shown = page.js("(() => { const box = (e) => e.getBoundingClientRect(); const head = box(panels[0].head.button), scroll = box(panels[0].head.button.closest('.scroll')); return head.top >= scroll.top && head.bottom <= scroll.bottom; })()")
+        assert shown, "the head that is shown is in view among all heads"
+        # Next to nothing of a map is seen on a linear scale: it is logarithmic.
+        sparse = "(async () => { const old = panels[0].head.pooled; grids.map.clear(); panels[0].head.pooled = async () => ({ tok: models[0].bin_tok, bins: 64, values: new Float32Array(2080).map((_, i) => i === 5 ? 1 : 1e-4) }); const is = await isSparse(); panels[0].head.pooled = old; grids.map.clear(); return is; })()"
+        assert page.js(sparse) is True and page.js("state.log") == page.js("isSparse()")
+        page.resize(400, 800, mobile=True)
+        page.js("new Promise((done) => setTimeout(done, 500))")
+        assert page.js("panels[0].canvas.getBoundingClientRect().top") < 700, "the map comes first on a telephone"
+        assert page.js("document.querySelector('.scroll').scrollWidth <= document.querySelector('.scroll').clientWidth + 1"), "eight heads fit"
+        if shots:
+            page.screenshot(shots / "one-400px.png")
+        assert page.troubles == [], page.troubles
+    finally:
+        page.close()
+
+
 def hostile_names_and_tokens_are_text(browser, tool, folder, shots):
     home = folder / "evil\u202e<" / "script><script>document.title='owned'<"
     shutil.copytree(ROOT / "assets/models/transformer", home)
@@ -381,10 +426,12 @@ def main():
             a_pointer_moves_zooms_and_takes_rows(page)
             it_is_fast_enough(page)
             it_fits_a_telephone_and_the_dark(page, shots)
+            its_print_is_dark_on_white_and_whole(page, shots)
             assert page.troubles == [], page.troubles
             assert all(url.startswith("file://") for url in page.requests), page.requests
         finally:
             page.close()
+        one_model_has_its_heads_beside_the_maps(browser, tool, folder, shots)
         treatments_are_a_switch_with_what_they_change(browser, tool, folder, shots)
         hostile_names_and_tokens_are_text(browser, tool, folder, shots)
         report.check(browser, tool, folder, shots)

@@ -44,7 +44,7 @@ def headings_sort_up_down_and_back(page):
     assert seen[0][1] == sorted(before) and seen[1][1] == sorted(before, reverse=True) and seen[2][1] == before, seen
     page.press("ArrowRight")
     assert page.js("document.activeElement === document.querySelectorAll('table.sortable thead button')[1]"), "arrows go on"
-    assert "Headings sort" in page.js("document.querySelector('.hint').textContent")
+    assert "Headings sort" in page.js("document.querySelector('p.hint').textContent")
 
 
 def the_contents_lead_to_folded_tables_and_back(page):
@@ -66,6 +66,9 @@ def it_fits_a_telephone_and_the_dark(page, shots):
     hints = page.js("""[...document.querySelectorAll('table')].filter((t) => !t.closest('details:not([open])') && t.scrollWidth > t.parentElement.clientWidth + 1)
         .map((t) => t.parentElement.previousElementSibling.textContent)""")
     assert hints and all("scrolls sideways" in hint for hint in hints), hints
+    figures = page.js("""[...document.querySelectorAll('figure .scroll')].filter((box) => box.offsetHeight > 0).map((box) =>
+        [box.scrollWidth > box.clientWidth + 1, !box.parentElement.querySelector('.hint').hidden])""")
+    assert figures and all(is_wide == says_so for is_wide, says_so in figures), figures
     if shots:
         page.screenshot(shots / "report-400px.png")
     page.resize(1280, 900)
@@ -74,6 +77,11 @@ def it_fits_a_telephone_and_the_dark(page, shots):
     assert page.js("getComputedStyle(document.body).backgroundColor") != light
     if shots:
         page.screenshot(shots / "report-dark.png")
+    page.dark(medium="print")
+    ink = page.js("getComputedStyle(document.body).color.match(/\\d+/g).map(Number)")
+    assert max(ink) < 80, f"printed in {ink}"
+    hidden = page.js("[...document.querySelectorAll('nav, .hint, .explorer')].every((element) => element.offsetHeight === 0)")
+    assert hidden, "what only a screen can follow is not printed"
     page.dark(False)
 
 
