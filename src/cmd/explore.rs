@@ -1,5 +1,7 @@
 //! `difftool explore`: an interactive HTML page of attention maps.
 
+mod figure;
+
 use super::flags;
 use super::session::{RunResults, Session};
 use crate::bail_usage;
@@ -10,6 +12,7 @@ use crate::files;
 use crate::manifest::ModelInfo;
 use crate::measure::PassKey;
 use crate::metric::{Metric, ANSWER_FIRST_RANK, ANSWER_LOG_PROB, EXACT, NOISE_OUT, SHARE_OUT};
+use crate::names::ShortNames;
 use crate::prompt::Region;
 use crate::report::SavedRun;
 use crate::results::view::ablate::each_head;
@@ -74,11 +77,11 @@ fn costs_of(folder: &Path) -> Result<Vec<CostsOfHeads>> {
 ///
 /// # Errors
 /// If there is none.
-fn add_costs(page: &mut ExplorerPage<'_>, session: &Session, folder: &Path) -> Result<()> {
+fn add_costs(page: &mut ExplorerPage<'_>, session: &Session, names: &ShortNames, folder: &Path) -> Result<()> {
     let costs = costs_of(folder)?;
     let mut has_costs = false;
     for model in page.models.iter_mut().filter(|model| model.condition.is_none()) {
-        let info = session.setup.models.iter().map(|model| &model.info).find(|info| info.name == model.name);
+        let info = session.setup.models.iter().map(|model| &model.info).find(|info| names.name(&info.name) == model.name);
         let of_weights = |costs: &&CostsOfHeads| info.is_some_and(|info| info.weights_sha256 == costs.weights_sha256);
         for costs in costs.iter().filter(of_weights).take(1) {
             has_costs = true;
@@ -93,7 +96,7 @@ fn add_costs(page: &mut ExplorerPage<'_>, session: &Session, folder: &Path) -> R
     Ok(())
 }
 
-/// Writes the page.
+/// Writes the page and draws the figure.
 pub(super) fn draw(session: &mut Session, found: &RunResults) -> Result<()> {
     let Some(maps) = found.measures.explorer.as_ref().filter(|measure| !measure.found.is_empty()) else {
         return Ok(()); // all passes failed
@@ -103,10 +106,11 @@ pub(super) fn draw(session: &mut Session, found: &RunResults) -> Result<()> {
     let budget = explore.budget(setup.grid.ctx_tok()[0]);
     let mut page = explorer(session, maps, &found.frame, budget);
     if let Some(folder) = &explore.costs {
-        add_costs(&mut page, session, folder)?;
+        add_costs(&mut page, session, found.frame.short_names(), folder)?;
     }
     let page = page.html()?;
-    write_page(session, &page, budget)
+    write_page(session, &page, budget)?;
+    figure::draw(session, maps, &found.frame)
 }
 
 /// Returns the numbers of every head by name, with the sum over noise regions as `noise_out`.
@@ -123,7 +127,7 @@ fn numbers_of_heads(frame: &Frame, model: &str, condition: Option<&str>) -> Numb
     heads
 }
 
-fn explorer<'a>(session: &'a Session, maps: &'a ExploreMeasure, frame: &Frame, budget: usize) -> ExplorerPage<'a> {
+fn explorer<'a>(session: &'a Session, maps: &'a ExploreMeasure, frame: &'a Frame, budget: usize) -> ExplorerPage<'a> {
     let setup = &session.setup;
     let explored = |(key, found): (&PassKey, &'a ModelMaps)| {
         let model = &setup.models[key.model];
@@ -133,7 +137,7 @@ fn explorer<'a>(session: &'a Session, maps: &'a ExploreMeasure, frame: &Frame, b
             found.map(|value| (metric.name.to_owned(), value))
         };
         ExplorerModel {
-            name: &model.name,
+            name: frame.short_names().name(&model.name),
             numbers: numbers_of_heads(frame, &model.name, condition.as_deref()),
             answers: ANSWERS.iter().filter_map(answer).collect(),
             condition,
@@ -143,10 +147,10 @@ fn explorer<'a>(session: &'a Session, maps: &'a ExploreMeasure, frame: &Frame, b
             found,
         }
     };
-    let names: Vec<&str> = setup.models.iter().map(|model| model.name.as_str()).collect();
+    let names: Vec<&str> = setup.models.iter().map(|model| frame.short_names().name(&model.name)).collect();
     ExplorerPage {
         // A mark of the writing direction in a name would reverse the heading.
-        title: escaped(&format!("Attention of {}", names.join(" and "))).into_owned(),
+        title: escaped(&format!("Attention of {}", names.join(", "))).into_owned(),
         caption: setup.caption(),
         recipe: session.recipe("as chosen in the page"),
         models: maps.found.iter().map(explored).collect(),

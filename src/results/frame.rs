@@ -189,6 +189,11 @@ impl Frame {
         &self.short_names
     }
 
+    /// Short name of a model, for figures.
+    pub fn short_name(&self, model: &str) -> String {
+        self.short_names.name(model).to_owned()
+    }
+
     /// Settings (context, needles, asked) in the order they first appeared.
     pub fn settings(&self) -> &[Setting] {
         &self.settings
