@@ -30,8 +30,8 @@ fn attention_panels(frame: &Frame, with_ctx: bool) -> Vec<AllocationPanel> {
             Some(BarPart { region: region.name().to_owned(), share, is_noise: Region::NOISE.contains(&region) })
         };
         let parts: Vec<BarPart> = Region::ALL.into_iter().filter_map(part).collect();
-        let bar =
-            Bar { group: format!("{depth:.0}"), model: model.clone(), parts, noise: estimate(pick(NOISE_OUT.name)) };
+        let (group, noise) = (format!("{depth:.0}"), estimate(pick(NOISE_OUT.name)));
+        let bar = Bar { group, model: frame.short_name(model), parts, noise };
         (!bar.parts.is_empty()).then_some(bar)
     };
     let panel = |&setting: &Setting| {

@@ -32,7 +32,7 @@ pub(super) fn draw(session: &mut Session, found: &RunResults) -> Result<()> {
         let grid = |model: &String| {
             let means = frame.heads(model, None, role.metric.name, role.region).into_iter();
             let means: Vec<_> = means.map(|(at, values)| (at, mean(&values).map(|x| factor * x))).collect();
-            (!means.is_empty()).then(|| HeadGrid::of(model, means))
+            (!means.is_empty()).then(|| HeadGrid::of(&frame.short_name(model), means))
         };
         let grids: Vec<HeadGrid> = frame.models().iter().filter_map(grid).collect();
         if grids.is_empty() {

@@ -81,7 +81,7 @@ fn accuracy_panels(frame: &Frame, grid: &Grid) -> Option<Vec<AccuracyPanel>> {
                 Some(Hits { accuracy: found.value, interval, n: found.trials })
             };
             panels.push(AccuracyPanel {
-                model: model.clone(),
+                model: frame.short_name(model),
                 setting: setting_name(needles, retrieve),
                 distractors_pct: (forms.len() > 1).then_some(form.distractors_pct),
                 ctx_tok: grid.ctx_tok.clone(),

@@ -27,7 +27,7 @@ pub(super) fn experiment(args: &OutliersArgs) -> Result<Experiment> {
 /// The pooled numbers of each model.
 fn by_model(session: &Session, found: &RunResults) -> Vec<(String, Outliers)> {
     let Some(measure) = &found.measures.outliers else { return Vec::new() };
-    let names = session.setup.models.iter().map(|model| model.name.clone());
+    let names = session.setup.models.iter().map(|model| found.frame.short_name(&model.name));
     names
         .enumerate()
         .filter_map(|(model, name)| Some((name, measure.pooled.get(&PassKey { model, condition: 0 })?.clone())))

@@ -139,7 +139,7 @@ impl<'a> QuantizeFigures<'a> {
         for &(metric, region) in panels.iter().filter(|(_, region)| setting.1 > 0 || region.is_none()) {
             let estimate = |model: &str, condition| self.estimate(setting, model, condition, (metric, region));
             let line = |model: &String| QualityLine {
-                model: model.clone(),
+                model: self.frame.short_name(model),
                 estimates: categories.iter().map(|(_, condition)| estimate(model, condition)).collect(),
                 published: false,
             };

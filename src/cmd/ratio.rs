@@ -65,5 +65,6 @@ fn head_shares(frame: &Frame, model: &str, regions: &[Region]) -> HeadGrid {
             *sums.entry(at).or_default() += 100.0 * mean(&values).unwrap_or(f64::NAN);
         }
     }
-    HeadGrid::of(model, sums.into_iter().map(|(at, share)| (at, Some(share).filter(|share| share.is_finite()))))
+    let shares = sums.into_iter().map(|(at, share)| (at, Some(share).filter(|share| share.is_finite())));
+    HeadGrid::of(&frame.short_name(model), shares)
 }

@@ -63,7 +63,8 @@ fn panels(frame: &Frame) -> Vec<CurvePanel> {
         let what: [(&str, OfCase<'_>); 2] =
             [("accuracy (%)", &accuracy), ("best - worst arrangement (points)", &spread)];
         for (y_label, of) in what {
-            let curves: Vec<Curve> = frame.models().iter().filter_map(|model| curve(&cases, model, of)).collect();
+            let curves: Vec<Curve> =
+                frame.models().iter().filter_map(|model| curve(frame, &cases, model, of)).collect();
             if !curves.is_empty() {
                 let (title, y_label) = (format!("order: {order}"), y_label.to_owned());
                 panels.push(CurvePanel { title, y_label, y_range: Some((0.0, 100.0)), curves });
@@ -80,12 +81,12 @@ type OfCase<'a> = &'a dyn Fn(&Case) -> Option<Point>;
 type Point = (f64, (f64, f64));
 
 /// The points of a model by number of examples, in percent.
-fn curve(cases: &[Case], model: &str, of: &dyn Fn(&Case) -> Option<Point>) -> Option<Curve> {
+fn curve(frame: &Frame, cases: &[Case], model: &str, of: &dyn Fn(&Case) -> Option<Point>) -> Option<Curve> {
     let own = cases.iter().filter(|case| case.model == model);
     let mut points: Vec<(f64, Point)> = own.filter_map(|case| Some((case.setting.1 as f64, of(case)?))).collect();
     points.sort_by(|a, b| a.0.total_cmp(&b.0));
     (!points.is_empty()).then(|| Curve {
-        name: model.to_owned(),
+        name: frame.short_name(model),
         points: points.iter().map(|(shots, (x, _))| (*shots, 100.0 * x)).collect(),
         band: points.iter().map(|(shots, (_, (lo, hi)))| (*shots, 100.0 * lo, 100.0 * hi)).collect(),
     })

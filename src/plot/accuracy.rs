@@ -3,7 +3,7 @@
 use super::colour::{self, FAINT_INK, MISSING};
 use super::colourbar::ColourBar;
 use super::figure::{Area, Figure, FigureHeading};
-use super::text::{Anchor, TextFormat, AXIS_LABEL, TICK};
+use super::text::{Anchor, TextFormat, AXIS_LABEL, PANEL_TITLE, TICK};
 use crate::names::distinct;
 use anyhow::{ensure, Result};
 
@@ -53,8 +53,8 @@ const BELOW: f64 = 100.0;
 const TICK_LINE: f64 = 28.0;
 const CELL_MAX_WIDTH: f64 = 168.0;
 const CELL_MIN_WIDTH: f64 = 40.0;
-/// Least width of a grid, so that its title fits.
-const GRID_MIN_WIDTH: f64 = 340.0;
+/// Least width of a grid, and the least of one with a long title.
+const GRID_MIN_WIDTH: (f64, f64) = (340.0, 620.0);
 const CELL_MIN_HEIGHT: f64 = 70.0;
 /// Least height of a grid, so that the colour bar and its label fit.
 const GRID_MIN_HEIGHT: f64 = 250.0;
@@ -102,7 +102,8 @@ pub fn accuracy(panels: &[AccuracyPanel], heading: &FigureHeading) -> Result<Fig
     let across: Vec<usize> = widest(&layout);
     let gaps = BETWEEN.0 * (across.len() - 1) as f64;
     let columns = across.iter().sum::<usize>() as f64;
-    let most = CELL_MAX_WIDTH.max(GRID_MIN_WIDTH * across.len() as f64 / columns);
+    let least = title_width(&layout).clamp(GRID_MIN_WIDTH.0, GRID_MIN_WIDTH.1);
+    let most = CELL_MAX_WIDTH.max(least * across.len() as f64 / columns);
     let room = heading.page.room() - LEFT - RIGHT - gaps;
     let cell_width = (room / columns).clamp(CELL_MIN_WIDTH, most).floor();
     let cell_height = CELL_MIN_HEIGHT.max(GRID_MIN_HEIGHT / depths.len() as f64).floor();
@@ -200,6 +201,12 @@ fn widest(layout: &[Vec<Option<AccuracyGrid>>]) -> Vec<usize> {
     let columns =
         |place: usize| layout.iter().filter_map(move |row| row[place].as_ref()).map(|grid| grid.columns.len());
     (0..layout[0].len()).map(|place| columns(place).max().unwrap_or(1)).collect()
+}
+
+/// Returns the width of the widest title.
+fn title_width(layout: &[Vec<Option<AccuracyGrid>>]) -> f64 {
+    let grids = layout.iter().flatten().flatten();
+    grids.map(|grid| PANEL_TITLE.width(&grid.title)).fold(0.0, f64::max)
 }
 
 fn draw_grid(figure: &mut Figure, grid: &AccuracyGrid, (left, top): (f64, f64), cell: (f64, f64)) {

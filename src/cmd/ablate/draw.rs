@@ -3,12 +3,12 @@
 use crate::cmd::session::{RunResults, Session};
 use crate::metric::{Label, ANSWER_LOG_PROB, EXACT};
 use crate::plot::{
-    forest, head_grid, quality, Figure, ForestPanel, ForestRow, HeadGrid, HeadScale, PointEstimate, QualityLine,
-    QualityPanel,
+    forest, head_grid, quality, Figure, FigureHeading, ForestPanel, ForestRow, HeadGrid, HeadScale, PointEstimate,
+    QualityLine, QualityPanel,
 };
 use crate::results::view::ablate::{self as view, condition_changes, heads_out_changes, Change, HeadsOut};
 use crate::results::view::each_head::costs;
-use crate::results::{setting_name, Difference, Setting};
+use crate::results::{setting_name, Difference, Frame, Setting};
 use crate::table::short;
 use anyhow::Result;
 
@@ -27,10 +27,12 @@ pub(in crate::cmd) fn draw(session: &mut Session, found: &RunResults) -> Result<
         let number = if i == 0 { String::new() } else { format!("-{}", i + 1) };
         let asked = if several { setting_name(setting.1, setting.2) + " · " } else { String::new() };
         let subtitle = format!("{asked}{}", session.setup.caption_of(&[setting.0]));
-        if let Some(figure) = conditions(&changes, setting, session, &subtitle)? {
+        if let Some(figure) =
+            conditions(&found.frame, &changes, setting, session.heading("Cost of conditions", &subtitle))?
+        {
             session.save(&figure, &format!("conditions{number}"), POOLING)?;
         }
-        if let Some(figure) = heads(&heads_out, setting, session, &subtitle)? {
+        if let Some(figure) = heads(&found.frame, &heads_out, setting, session, &subtitle)? {
             session.save(&figure, &format!("heads-out{number}"), POOLING)?;
         }
     }
@@ -41,7 +43,9 @@ pub(in crate::cmd) fn draw(session: &mut Session, found: &RunResults) -> Result<
 fn each_head(session: &Session, found: &RunResults) -> Result<Option<Figure>> {
     let grid = |model: &String| {
         let costs = costs(&found.frame, model);
-        (!costs.is_empty()).then(|| HeadGrid::of(model, costs.iter().map(|cost| (cost.at, Some(cost.change())))))
+        (!costs.is_empty()).then(|| {
+            HeadGrid::of(&found.frame.short_name(model), costs.iter().map(|cost| (cost.at, Some(cost.change()))))
+        })
     };
     let grids: Vec<HeadGrid> = found.frame.models().iter().filter_map(grid).collect();
     if grids.is_empty() {
@@ -60,7 +64,12 @@ fn estimate(found: &Difference, factor: f64) -> PointEstimate {
 }
 
 /// Differences of every condition and model, those of one condition next to each other.
-fn conditions(changes: &[Change], setting: Setting, session: &Session, subtitle: &str) -> Result<Option<Figure>> {
+fn conditions(
+    frame: &Frame,
+    changes: &[Change],
+    setting: Setting,
+    heading: FigureHeading<'_>,
+) -> Result<Option<Figure>> {
     let of_setting: Vec<&Change> = changes.iter().filter(|change| change.setting == setting).collect();
     let mut names: Vec<&str> = Vec::new();
     for effect in &of_setting {
@@ -77,7 +86,7 @@ fn conditions(changes: &[Change], setting: Setting, session: &Session, subtitle:
             let difference = estimate(delta(effect), factor);
             ForestRow {
                 label: if i == 0 { effect.condition.clone() } else { String::new() },
-                series: effect.model.clone(),
+                series: frame.short_name(&effect.model),
                 text: short(Some(difference.value)),
                 difference,
             }
@@ -89,12 +98,17 @@ fn conditions(changes: &[Change], setting: Setting, session: &Session, subtitle:
         panel(&Label::of(&ANSWER_LOG_PROB, None).text, "nats", rows(|change| &change.log_prob_nats, 1.0)),
         panel(&Label::of(&EXACT, None).text, "points", rows(|change| &change.exact, 100.0)),
     ];
-    let title = "Cost of conditions";
-    forest(&panels, &session.heading(title, subtitle), "difference from the untreated passes").map(Some)
+    forest(&panels, &heading, "difference from the untreated passes").map(Some)
 }
 
 /// Accuracy and log-probability by the number of heads that are out.
-fn heads(heads_out: &[HeadsOut], setting: Setting, session: &Session, subtitle: &str) -> Result<Option<Figure>> {
+fn heads(
+    frame: &Frame,
+    heads_out: &[HeadsOut],
+    setting: Setting,
+    session: &Session,
+    subtitle: &str,
+) -> Result<Option<Figure>> {
     let mut of_setting: Vec<&HeadsOut> = heads_out.iter().filter(|out| out.best.setting == setting).collect();
     let Some(&first) = of_setting.first() else { return Ok(None) };
     // Another ranking is another figure's; the tables have all.
@@ -114,7 +128,7 @@ fn heads(heads_out: &[HeadsOut], setting: Setting, session: &Session, subtitle: 
             let out = of_setting.iter().find(|out| out.best.model == model && out.n == *n)?;
             if best { Some(&out.best) } else { out.random.as_ref() }.map(delta)
         };
-        let name = format!("{model}, {}", if best { "best" } else { "random" });
+        let name = format!("{}, {}", frame.short_name(model), if best { "best" } else { "random" });
         QualityLine { model: name, estimates: counts.iter().map(at).collect(), published: false }
     };
     let panel = |title: &str, y_label: &str, delta: fn(&Change) -> PointEstimate| QualityPanel {

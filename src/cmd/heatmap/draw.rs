@@ -120,7 +120,7 @@ impl Picture<'_> {
             top: profile_top(&grid.values),
         });
         MapPanel {
-            title: titled(session, at),
+            title: self.titled(session, at),
             detail: format!("{map} · layer {layer} · {heads}{lambda}"),
             scale: if *quantity == RowQuantity::Effective && config.wiring().maps() > 1 { scales.len() - 1 } else { 0 },
             bins: bins(grid),
@@ -142,6 +142,13 @@ impl Picture<'_> {
         mean(&of_layer.flat_map(|(_, values)| values).collect::<Vec<f64>>())
     }
 
+    /// The model, and what is done to it.
+    fn titled(&self, session: &Session, at: PassKey) -> String {
+        let (model, condition) = (&session.setup.models[at.model], &session.setup.conditions[at.condition]);
+        let name = self.frame.short_names().name(&model.name);
+        condition.column().map_or(name.to_owned(), |condition| format!("{name}, {condition}"))
+    }
+
     /// One figure per model and condition: every layer and head that was asked for.
     fn draw_grids(&self, session: &mut Session) -> Result<()> {
         let scale = self.scales(session).remove(0);
@@ -152,7 +159,7 @@ impl Picture<'_> {
                 layers.entry(*layer).or_default().insert(*head, (bins(grid), grid.sinks.clone()));
             }
             let Some(first) = layers.values().next() else { continue };
-            let title = format!("{}: {}", self.title(session), titled(session, at));
+            let title = format!("{}: {}", self.title(session), self.titled(session, at));
             let subtitle = format!("every layer and head · {} · {}", self.pooling(), session.setup.caption());
             let (heads, names) =
                 (first.keys().map(ToString::to_string).collect(), layers.keys().map(ToString::to_string).collect());
@@ -174,12 +181,6 @@ impl Picture<'_> {
         }
         Ok(())
     }
-}
-
-/// The model, and what is done to it.
-fn titled(session: &Session, at: PassKey) -> String {
-    let (model, condition) = (&session.setup.models[at.model], &session.setup.conditions[at.condition]);
-    condition.column().map_or(model.name.clone(), |condition| format!("{}, {condition}", model.name))
 }
 
 /// The rows of several models as they are, if they have the same number of maps; otherwise all maps side by side in as

@@ -54,7 +54,9 @@ fn panels(frame: &Frame, of_pick: impl Fn(Pick<'_>) -> Vec<(f64, PointEstimate)>
         ("Noise", NOISE, None, &NOISE_OUT, None),
     ];
     let panel = |(title, y_label, y_range, metric, region): (&str, &str, _, &'static Metric, _)| {
-        let of_model = |model: &String| curve(model, of_pick(Pick::of(model, metric.name).metric(metric, region)));
+        let of_model = |model: &String| {
+            curve(frame.short_name(model), of_pick(Pick::of(model, metric.name).metric(metric, region)))
+        };
         let curves = frame.models().iter().map(of_model).collect();
         CurvePanel { title: title.into(), y_label: y_label.into(), y_range, curves }
     };
@@ -69,7 +71,7 @@ pub(super) fn draw_models(session: &mut Session, frame: &Frame) -> Result<()> {
     let of_model = |model: &String| {
         let noise = percent(frame, Pick::of(model, NOISE_OUT.name));
         let accuracy = percent(frame, Pick::of(model, EXACT.name));
-        curve(model, noise.zip(accuracy).map(|(noise, accuracy)| (noise.value, accuracy)))
+        curve(frame.short_name(model), noise.zip(accuracy).map(|(noise, accuracy)| (noise.value, accuracy)))
     };
     let curves_of_models = frame.models().iter().map(of_model).collect();
     let title = "Accuracy and noise".to_owned();
@@ -85,8 +87,8 @@ fn percent(frame: &Frame, pick: Pick<'_>) -> Option<PointEstimate> {
     Some(PointEstimate::of(&frame.estimate(pick)?, 100.0))
 }
 
-fn curve(model: &str, points: impl IntoIterator<Item = (f64, PointEstimate)>) -> Curve {
-    let mut curve = Curve { name: model.to_owned(), points: Vec::new(), band: Vec::new() };
+fn curve(name: String, points: impl IntoIterator<Item = (f64, PointEstimate)>) -> Curve {
+    let mut curve = Curve { name, points: Vec::new(), band: Vec::new() };
     for (x, y) in points {
         curve.points.push((x, y.value));
         curve.band.extend(y.interval.map(|(lo, hi)| (x, lo, hi)));

@@ -67,6 +67,11 @@ fn panels(frame: &Frame, from: u32) -> Vec<CurvePanel> {
         }));
     }
     panels.retain(|panel| panel.curves.iter().any(|curve| !curve.points.is_empty()));
+    let names = panels.iter_mut().flat_map(|panel| {
+        let curves = panel.curves.iter_mut().map(|curve| &mut curve.name);
+        curves.chain([&mut panel.title])
+    });
+    names.for_each(|name| *name = frame.short_names().shortened(name));
     panels
 }
 
