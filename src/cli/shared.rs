@@ -40,8 +40,8 @@ pub struct PromptArgs {
     /// Base seed of the prompts
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
-    /// Filler text instead of the embedded prose: a UTF-8 file, or a folder of them; `noise`, the same few sentences again
-    /// and again; `needles`, nothing but distractors
+    /// Filler text instead of the embedded prose: a UTF-8 file or a folder of them; `noise`, a few sentences repeated;
+    /// `needles`, only distractors
     #[arg(long, value_name = "prose|noise|needles|FILE|DIR")]
     pub haystack: Option<PathBuf>,
     /// Kind of the keys
@@ -53,14 +53,15 @@ pub struct PromptArgs {
     /// Values of each key, each in a needle of its own, all of which are asked for [default: 1]
     #[arg(long, value_name = "V")]
     pub values_per_key: Option<usize>,
-    /// Length of a chain of needles: the first key has a value, each of H others that of the one before, and all keys with
-    /// the value are asked for; --needles then counts chains
+    /// Links of a chain of needles: the first key has a value, and each of the H others has that of the one before; all
+    /// keys with the value are asked for, and --needles counts chains
     #[arg(long, value_name = "H", default_value_t = 0, conflicts_with = "values_per_key")]
     pub hops: usize,
     /// Needles that are not asked for: a number, or a share of the context with `%`; a list to compare
     #[arg(long, value_delimiter = ',', value_name = "N|PCT%")]
     pub distractors: Vec<Distractors>,
-    /// File with a JSON object a line: `needle`, `question`, `answer` (a part of the needle) and maybe `distractor`
+    /// File with one JSON object on each line: `needle`, `question`, `answer` (a part of the needle) and, if wanted,
+    /// `distractor`
     #[arg(long, value_name = "FILE.jsonl", conflicts_with_all = ["keys", "values", "values_per_key", "hops", "distractors"])]
     pub needles_file: Option<PathBuf>,
     /// Task of RULER, with its texts, keys, values and haystack
@@ -85,8 +86,8 @@ pub struct OnePromptArgs {
     /// Seed of the prompt
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
-    /// Filler text instead of the embedded prose: a UTF-8 file, or a folder of them; `noise`, the same few sentences again
-    /// and again; `needles`, nothing but distractors
+    /// Filler text instead of the embedded prose: a UTF-8 file or a folder of them; `noise`, a few sentences repeated;
+    /// `needles`, only distractors
     #[arg(long, value_name = "prose|noise|needles|FILE|DIR")]
     pub haystack: Option<PathBuf>,
     /// Additional pass under a condition, as in "mask(noise)" or "ablate(0.3+2.1)"; may be repeated
@@ -100,15 +101,15 @@ pub struct OnePromptArgs {
 /// Returns the help of a flag for one model.
 pub(super) fn model_help() -> String {
     let built_in = models::built_in_names().join(", ");
-    format!("Built-in model ({built_in}), Hugging Face folder, or hf:org/name of the Hub")
+    format!("Built-in model ({built_in}), GGUF file, Hugging Face folder, or hf:org/name of the Hub")
 }
 
 /// Returns the help of a flag for several models.
 pub(super) fn models_help() -> String {
     let (built_in, default) = (models::built_in_names().join(", "), models::BY_DEFAULT.join(", "));
     format!(
-        "Built-in model ({built_in}), `all` of them, Hugging Face folder, or hf:org/name of the Hub; may be repeated \
-         [default: {default}]"
+        "Built-in model ({built_in}), `all` of them, GGUF file, Hugging Face folder, or hf:org/name of the Hub; may be \
+         repeated [default: {default}]"
     )
 }
 
@@ -117,7 +118,7 @@ pub(super) fn models_help() -> String {
 #[command(next_help_heading = "Models")]
 pub struct RunArgs {
     /// The models.
-    #[arg(long, value_name = "NAME|DIR", help = models_help())]
+    #[arg(long, value_name = "NAME|PATH", help = models_help())]
     pub model: Vec<String>,
     /// How folders are read.
     #[command(flatten)]
@@ -143,7 +144,7 @@ pub struct ReadingArgs {
     /// Put needle prompts into the model's chat template, with the answer at the beginning of the reply
     #[arg(long)]
     pub chat_template: bool,
-    /// A variable of the chat template, as in enable_thinking=false; may be given several times
+    /// A variable of the chat template, as in enable_thinking=false; may be repeated
     #[arg(long = "template-arg", value_name = "KEY=VALUE", requires = "chat_template")]
     pub template_args: Vec<TemplateArg>,
     /// Begin-of-sequence token: as in the model's files, added to every prompt, or omitted (that of a chat template stays)
@@ -179,6 +180,9 @@ pub struct OutputArgs {
     /// Run folder, new or empty [default: runs/<command>-<UTC time>]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
+    /// Also write the report of the run, with its explorer if it has one, as one HTML page into this new file
+    #[arg(long, value_name = "FILE.html")]
+    pub report: Option<PathBuf>,
     /// Print these tables: `all`, or names separated by commas, as in `depth,shape` [default: the main table and
     /// differences]
     #[arg(long, value_name = "NAMES", conflicts_with = "json")]

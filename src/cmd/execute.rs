@@ -1,7 +1,7 @@
 //! Executes an experiment: runs it, draws figures, writes the manifest, prints tables, and checks expectations.
 
 use super::session::{RunOptions, RunResults, Session};
-use super::{ablate, explore, heads, heatmap, needle, nll, outliers, quantize, ratio, shots};
+use super::{ablate, explore, heads, heatmap, needle, nll, outliers, quantize, ratio, report, shots};
 use crate::cli::{OutputArgs, PartArgs, RecordFormat};
 use crate::error::{unless_broken_pipe, ExpectationFailed};
 use crate::experiment::{finished_records, Experiment, RunStart, Setup, Show};
@@ -11,6 +11,7 @@ use crate::results::view::each_head::head_rows;
 use crate::results::{About, Frame, FrameBuilder};
 use crate::runfolder::{CELLS, COMMAND, DRAWN, EXPERIMENT, GENERATIONS, HEADS, MASSIVE, RANKINGS, RESULTS, TOKENS};
 use anyhow::{bail, Context, Result};
+use std::path::Path;
 
 /// Executes the experiment of a command, or prints it with `--print-experiment`.
 pub(super) fn preset(experiment: Experiment, output: &OutputArgs, part: &PartArgs) -> Result<()> {
@@ -68,11 +69,21 @@ pub(super) fn execute(experiment: Experiment, mut options: RunOptions) -> Result
         // If the reader of stdout has gone, the run may still have failed.
         unless_broken_pipe(print(&found.frame, &session.output))?;
     }
+    if session.run.is_complete() {
+        let folder = session.run.outputs.folder().path();
+        after_records = after_records.and(write_report(&session.output, folder));
+    }
     session.conclude()?;
     if whole {
         check_expectations(&session.setup.experiment, &found.frame, session.output.quiet)?;
     }
     after_records
+}
+
+/// Writes the report of a finished run, if it is asked for.
+fn write_report(output: &OutputArgs, folder: &Path) -> Result<()> {
+    let Some(page) = &output.report else { return Ok(()) };
+    report::write_run(folder, page, output.quiet).context("the results are complete, but not their report")
 }
 
 /// Converts the records of a finished run to the requested format.
@@ -155,6 +166,9 @@ fn figures(show: Show) -> Draw {
 fn check_finished_run(experiment: &Experiment, options: &RunOptions, records: &[Record]) -> Result<()> {
     if let (RunStart::Resume(folder), false) = (&options.part.start, options.output.quiet) {
         crate::say!("the run in {} is finished: nothing to resume", folder.path().display());
+    }
+    if let RunStart::Resume(folder) = &options.part.start {
+        write_report(&options.output, folder.path())?;
     }
     if options.part.shard.is_some() || experiment.expect.is_empty() {
         return Ok(());

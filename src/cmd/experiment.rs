@@ -44,7 +44,7 @@ pub(super) fn merge(args: &MergeArgs) -> Result<()> {
     let Some(first) = args.shards.first() else { bail_usage!("name the folders of the shards") };
     let experiment = Experiment::read(&first.join(EXPERIMENT))?;
     let start = RunStart::Merge(args.shards.clone(), args.output.out.clone());
-    execute(experiment, RunOptions { output: args.output.clone(), part: RunPart { start, shard: None } })
+    execute(experiment, RunOptions::of(&args.output, RunPart { start, shard: None })?)
 }
 
 /// Loads and checks an experiment, without running it.

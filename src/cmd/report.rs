@@ -5,7 +5,6 @@ use super::compare::{in_short, talk};
 use super::flags::with_flag_names;
 use crate::bail_usage;
 use crate::cli::{ExplorerArg, ReportArgs, ReportFormat};
-
 use crate::files::{self, folder_of, replace};
 use crate::html::is_page;
 use crate::report::{html, markdown, splice, title, ComparedRuns, Report, SavedRun, Section};
@@ -56,6 +55,30 @@ pub(super) fn run(args: &ReportArgs) -> Result<()> {
         Some(_) => markdown(&report),
     };
     write(args, &page)
+}
+
+/// Writes the report of one finished run, with its explorer if it has one.
+pub(super) fn write_run(folder: &Path, page: &Path, quiet: bool) -> Result<()> {
+    let mut sections = vec![Section::new(SavedRun::read(folder)?)?];
+    if sections[0].explorer_page().is_some() {
+        add_explorers(&mut sections, ExplorerArg::Include, Some(page))?;
+    }
+    write_whole(page, &html(&Report { title: title(&sections), sections, compared: None })?, quiet)
+}
+
+/// Checks that a page can be written to a file.
+///
+/// # Errors
+/// Usage errors that name the flag.
+pub(super) fn check_page(flag: &str, page: &Path) -> Result<()> {
+    let shown = page.display();
+    if page.exists() && !is_page(page) {
+        bail_usage!("{flag} {shown}: it exists and is not a page of a report; name a new file");
+    }
+    if !folder_of(page).is_dir() {
+        bail_usage!("{flag} {shown}: there is no folder {}", folder_of(page).display());
+    }
+    Ok(())
 }
 
 /// Takes in, or links, the explorers that runs have made.
@@ -155,9 +178,7 @@ fn check(args: &ReportArgs) -> Result<()> {
     if args.explore.is_some() && args.format == Some(ReportFormat::Markdown) {
         bail_usage!("--explore puts pages into a page: leave --format markdown out");
     }
-    if let Some(path) = file(args).filter(|path| path.exists() && !is_page(path)) {
-        bail_usage!("--out {}: it exists and is not a page of a report; name a new file", path.display());
-    }
+    file(args).map_or(Ok(()), |page| check_page("--out", page))?;
     let to_terminal = args.splice.is_none() && args.out.is_none() && std::io::stdout().is_terminal();
     if to_terminal && matches!(args.format, None | Some(ReportFormat::Html)) {
         bail_usage!("a page is not for the terminal: name a file with -o report.html, or ask for --format markdown");

@@ -1,6 +1,7 @@
 //! One run of a command: progress, figures, and the closing message.
 
 use super::progress::ProgressReporter;
+use super::report::check_page;
 use super::{start_threads, stop_on_signal};
 use crate::bail_usage;
 use crate::cli::{OutputArgs, PartArgs, RecordFormat};
@@ -35,11 +36,23 @@ impl RunOptions {
         if output.records != RecordFormat::Csv && part.shard.is_some() {
             bail_usage!("--records: shards are always CSV; give --records to `difftool merge`");
         }
+        if output.report.is_some() && part.shard.is_some() {
+            bail_usage!("--report: a shard has no report; give --report to `difftool merge`");
+        }
         let start = match &part.resume {
             Some(folder) => RunStart::Resume(RunFolder::reopen(folder)?),
             None => RunStart::New(output.out.clone()),
         };
-        Ok(Self { output: output.clone(), part: RunPart { start, shard: part.shard } })
+        Self::of(output, RunPart { start, shard: part.shard })
+    }
+
+    /// Returns the options of a part.
+    ///
+    /// # Errors
+    /// A usage error if the report cannot be written.
+    pub(super) fn of(output: &OutputArgs, part: RunPart) -> Result<Self> {
+        output.report.as_deref().map_or(Ok(()), |page| check_page("--report", page))?;
+        Ok(Self { output: output.clone(), part })
     }
 
     /// Starts the requested number of threads.

@@ -29,8 +29,9 @@ impl ReportFigure {
         Ok(Self::new(SavedFigure::read(path)?, file))
     }
 
-    /// Draws the forest plot of rows; `None` where there is nothing to draw.
+    /// Draws the forest plot of rows; `None` where there is nothing to draw, as of a single prompt, which gives no interval.
     pub(super) fn forest(rows: &[Row], groups: &[Field]) -> Option<Self> {
+        rows.iter().find(|row| row.difference.interval().is_some())?;
         let title = "Differences on the same prompts, with 95 % intervals";
         let heading = FigureHeading { title, subtitle: "other less baseline", page: Page::default() };
         let figure = forest(&panels_of(rows, groups), &heading, "difference").ok()?;

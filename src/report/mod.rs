@@ -18,6 +18,7 @@ pub use input::SavedRun;
 pub use markdown::markdown;
 pub use splice::splice;
 
+use crate::names::distinct;
 use crate::results::view::{differences, main_rows, sheets, Detail, Sheet};
 use crate::results::{within, Field, Row};
 use crate::runfolder::EXPLORER;
@@ -179,9 +180,13 @@ impl Section {
     }
 }
 
-/// Returns the default title of a report: the names of the runs.
+/// Models that the title of a report names at most.
+const MOST_TITLE_MODELS: usize = 3;
+
+/// Returns the default title of a report: the names of the runs, and of their models if there are few.
 pub fn title(sections: &[Section]) -> String {
-    let mut names: Vec<&str> = sections.iter().map(|section| section.name.as_str()).collect();
-    names.dedup();
-    format!("difftool {}", names.join(", "))
+    let names = distinct(sections.iter().map(|section| section.name.as_str()));
+    let models = distinct(sections.iter().flat_map(|section| &section.model_names));
+    let of = if models.len() <= MOST_TITLE_MODELS { format!(": {}", models.join(", ")) } else { String::new() };
+    format!("difftool {}{}", names.join(", "), of.trim_end_matches(": "))
 }

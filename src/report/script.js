@@ -19,6 +19,14 @@ for (const table of document.querySelectorAll("table.sortable")) {
   tell();
 }
 
+for (const scroll of document.querySelectorAll("figure .scroll")) {
+  const hint = scroll.parentElement.querySelector(".hint");
+  const tell = () => {
+    hint.hidden = scroll.scrollWidth <= scroll.clientWidth + 1;
+  };
+  new ResizeObserver(tell).observe(scroll);
+}
+
 function makeSortable(table) {
   const heads = [...table.tHead.rows[0].cells];
   const body = table.tBodies[0];

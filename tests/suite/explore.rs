@@ -223,6 +223,42 @@ fn explore_refuses_what_it_cannot_do_and_overwrites_nothing() {
 }
 
 #[test]
+fn one_command_writes_the_report_with_its_figure_and_the_explorer() {
+    let dir = scratch();
+    fs::create_dir(dir.path().join("far")).unwrap();
+    let explore = "explore --model ./transformer --ctx 256 --out explored --report far/page.html -q";
+    stdout(&dir, explore);
+    let page = fs::read_to_string(dir.path().join("far/page.html")).unwrap();
+    assert!(page.contains("<h1><bdi>difftool explore: transformer</bdi></h1>"));
+    let figure = page.find(r#"<code>maps.png</code>"#).unwrap();
+    let explorer = page.find(r#"<details class="explorer""#).unwrap();
+    assert!(figure < explorer && explorer < page.find("<table").unwrap(), "the figure is first");
+    assert!(page.contains("layer") && dir.path().join("explored/maps.png").exists());
+    // The page of a report is replaced; of a finished run it is written anew.
+    fs::remove_file(dir.path().join("far/page.html")).unwrap();
+    stdout(&dir, "needle --model ./transformer --ctx 256 --needles 1 --samples 1 --heldout 0 --out needles -q");
+    stdout(&dir, "run --resume needles --report far/page.html -q");
+    assert!(fs::read_to_string(dir.path().join("far/page.html")).unwrap().contains("accuracy.png"));
+}
+
+#[test]
+fn a_report_that_cannot_be_written_is_refused_before_anything_runs() {
+    let dir = scratch();
+    fs::write(dir.path().join("mine.html"), "mine").unwrap();
+    for (args, word) in [
+        ("--report mine.html", "not a page of a report"),
+        ("--report nowhere/page.html", "there is no folder nowhere"),
+        ("--report page.html --shard 1/2", "difftool merge"),
+    ] {
+        let output = difftool(&dir, &format!("needle --model ./diff --ctx 256 --out run {args}")).output().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(2) && stderr.contains(word), "{args}: {stderr}");
+        assert!(!dir.path().join("run").exists(), "{args}");
+    }
+    assert_eq!(fs::read_to_string(dir.path().join("mine.html")).unwrap(), "mine");
+}
+
+#[test]
 fn a_prompt_is_shown_by_where_the_answering_rows_look() {
     let dir = scratch();
     let shown = stdout(&dir, "prompt --attention diff --ctx 256");

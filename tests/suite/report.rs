@@ -192,7 +192,7 @@ fn a_page_shows_tables_figures_lambda_recipe_and_environment() {
     let figure = STANDARD.encode(fs::read(scratch.path("run/accuracy.png")).unwrap());
     let weights = "1".repeat(64);
     for shown in [
-        "<h1><bdi>difftool ratio</bdi></h1>",
+        "<h1><bdi>difftool ratio: transformer, diff</bdi></h1>",
         "Is it found?",
         "<p>First.</p>",
         "<p>Second.</p>",
