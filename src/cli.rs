@@ -26,6 +26,9 @@ use std::path::{Path, PathBuf};
 use strum::IntoStaticStr;
 
 /// A research toolkit for attention noise: measures standard and differential transformers on the same prompts
+///
+/// Begin with `difftool needle`, which measures the built-in models in about a minute, or with `difftool needle --model PATH
+/// --ctx 512`, which measures a model of yours.
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 100)]
 pub struct Cli {
@@ -268,7 +271,7 @@ pub struct ShowPromptArgs {
     pub jsonl: Option<PathBuf>,
     /// Colour the text by the attention of this model's rows that predict the answer, and list the keys with the
     /// largest share; in brackets without colours
-    #[arg(long, value_name = "NAME|DIR", conflicts_with_all = ["jsonl", "model"])]
+    #[arg(long, value_name = "NAME|PATH", conflicts_with_all = ["jsonl", "model"])]
     pub attention: Option<String>,
     /// With --attention: only these layers, counted from 0 [default: the mean over all]
     #[arg(long, value_delimiter = ',', value_name = "L", requires = "attention")]
@@ -277,7 +280,7 @@ pub struct ShowPromptArgs {
     #[arg(long, value_delimiter = ',', value_name = "H", requires = "attention")]
     pub heads: Option<Vec<IndexRange>>,
     /// Model whose tokenizer is used
-    #[arg(long, default_value = "transformer", value_name = "NAME|DIR")]
+    #[arg(long, default_value = "transformer", value_name = "NAME|PATH")]
     pub model: String,
     /// How the model folder is read.
     #[command(flatten)]
@@ -288,7 +291,7 @@ pub struct ShowPromptArgs {
 #[derive(Debug, Args)]
 pub struct InspectArgs {
     /// The model.
-    #[arg(value_name = "NAME|DIR", help = shared::model_help())]
+    #[arg(value_name = "NAME|PATH", help = shared::model_help())]
     pub model: String,
     /// Prompt length for the memory estimate, in tokens [default: 4k, or the model's context if that is shorter]
     #[arg(long, value_name = "TOKENS")]
@@ -314,7 +317,7 @@ pub struct CompletionsArgs {
 pub struct ManArgs {
     /// Command, as in `difftool man needle` [default: difftool itself]
     pub command: Option<String>,
-    /// Write the pages of all commands to this folder
+    /// Write the pages of all commands to this folder, and replace those of an earlier version
     #[arg(long, value_name = "DIR", conflicts_with = "command")]
     pub out: Option<PathBuf>,
 }

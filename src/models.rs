@@ -331,9 +331,13 @@ pub fn open(name: &str, options: LoadOptions) -> Result<OpenedModel> {
     let dir = if hub::is_spec(name) { hub::resolve(name)? } else { PathBuf::from(name) };
     if !dir.is_dir() {
         let built_in = built_in_names().join(", ");
-        bail_usage!("model {name}: not a built-in model ({built_in}), a folder, a file.gguf or hf:org/name");
+        let hub = if is_hub_name(name) { format!("; write hf:{name} for the model of the Hub") } else { String::new() };
+        bail_usage!("model {name}: not a built-in model ({built_in}), a folder, a file.gguf or hf:org/name{hub}");
     }
     let path = dir.join("config.json");
+    if let Some(file) = gguf_in(&dir).filter(|_| !path.exists()) {
+        bail_usage!("model {name}: a folder without config.json; name its GGUF file: {}", file.display());
+    }
     let config = files::bytes(&path, files::CONFIG_MAX).with_context(|| format!("model {name}"))?;
     let vocabulary = match Tokenizer::is_in(&dir) {
         true => TokenizerSource::Own(Arc::new(Tokenizer::open(&dir, &options.tokenizer())?)),
@@ -341,6 +345,17 @@ pub fn open(name: &str, options: LoadOptions) -> Result<OpenedModel> {
     };
     let checkpoint = Checkpoint::open(&dir)?;
     OpenedModel::new(name, Some(dir), &config, checkpoint, vocabulary, options)
+}
+
+/// Whether a name has the form org/name.
+fn is_hub_name(name: &str) -> bool {
+    name.split_once('/').is_some_and(|(org, model)| !org.is_empty() && !org.starts_with('.') && !model.contains('/'))
+}
+
+/// The first GGUF file of a folder.
+fn gguf_in(folder: &Path) -> Option<PathBuf> {
+    let files = std::fs::read_dir(folder).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
+    files.filter(|file| file.extension().is_some_and(|extension| extension == "gguf")).min()
 }
 
 /// As [`open`], to look at a model whose weights need not be there: also a `config.json` by itself, or a folder without weights.
@@ -539,6 +554,22 @@ mod tests {
         assert_eq!(chosen(SMALL_WEIGHTS - 1, 1, 4 * gib, true), Memory);
         assert_eq!(chosen(2 * gib, gib, gib, false), Packed);
         assert_eq!(chosen(2 * gib, gib, gib / 2, true), Disk);
+    }
+
+    #[test]
+    fn a_name_without_a_model_is_refused_with_a_name_that_may_have_one() {
+        let error = |name: &str| open(name, LoadOptions::default()).err().unwrap().to_string();
+        assert!(error("nobody/nothing").ends_with("; write hf:nobody/nothing for the model of the Hub"));
+        for name in ["nothing", "./no/thing", "no/such/thing"] {
+            assert!(error(name).ends_with("or hf:org/name"), "{name}");
+        }
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("b.gguf"), "").unwrap();
+        let refused = error(folder.path().to_str().unwrap());
+        assert!(
+            refused.contains("without config.json; name its GGUF file") && refused.ends_with("b.gguf"),
+            "{refused}"
+        );
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub(crate) const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
             ("Accuracy of the built-in models by number of examples", "difftool shots --shots 8,32,128"),
             (
                 "Effect of the order of the examples on another model",
-                "difftool shots --model ./llama --order random,by-class,alternating --arrangements 8",
+                "difftool shots --model ./llama --order random,by-class --arrangements 8",
             ),
         ],
     ),
@@ -56,7 +56,16 @@ pub(crate) const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
             ),
         ],
     ),
-    ("explore", &[("The built-in models at 4k tokens", "difftool explore --ctx 4k")]),
+    (
+        "explore",
+        &[
+            ("The built-in models at 4k tokens", "difftool explore --ctx 4k"),
+            (
+                "A model of yours, with its report in one page",
+                "difftool explore --model model.gguf --ctx 512 --report page.html",
+            ),
+        ],
+    ),
     (
         "quantize",
         &[
@@ -72,7 +81,7 @@ pub(crate) const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
             ("Effect of noise and of the best heads", "difftool ablate"),
             (
                 "Only noise at 4k tokens, with another condition",
-                "difftool ablate --ctx 4k --parts noise --condition 'silence(filler, layers=0+1)'",
+                "difftool ablate --ctx 4k --parts noise --condition 'silence(filler)'",
             ),
         ],
     ),
@@ -127,12 +136,18 @@ pub(crate) const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
             ("Train the built-in models", "difftool train experiments/study-b-models.toml --out runs/study-b"),
             (
                 "Continue one seed of one variant",
-                "difftool train experiments/study-a-norm.toml --out runs/a --only diff/seed-2 --resume",
+                "difftool train example.toml --out runs/a --only diff/seed-2 --resume",
             ),
         ],
     ),
-    ("completions", &[("For bash", "difftool completions bash > difftool.bash")]),
-    ("man", &[("Write all pages", "difftool man --out man")]),
+    (
+        "completions",
+        &[
+            ("For bash: load the file in ~/.bashrc", "difftool completions bash > ~/.difftool.bash"),
+            ("For fish", "difftool completions fish > ~/.config/fish/completions/difftool.fish"),
+        ],
+    ),
+    ("man", &[("Install all pages, for `man difftool-needle`", "difftool man --out ~/.local/share/man/man1")]),
 ];
 
 /// Formats examples for the help.

@@ -196,13 +196,13 @@ pub struct QuantizeArgs {
     /// Exempt attention sinks: their logits, or their keys, stay exact and do not affect the scale
     #[arg(long)]
     pub exempt_sinks: bool,
-    /// Round keys less their mean over the text, which a softmax does not see (with --of qk)
+    /// Subtract the mean over the text from keys before rounding, and add it again afterwards (with --of qk)
     #[arg(long)]
     pub smooth: bool,
     /// Multiply queries and keys by a Hadamard matrix before they are rounded (with --of qk)
     #[arg(long)]
     pub rotate: bool,
-    /// Also quantise one layer at a time: which breaks first?
+    /// Also quantise one layer at a time
     #[arg(long)]
     pub each_layer: bool,
     /// Measure windows of this UTF-8 text instead of needle prompts
@@ -332,7 +332,7 @@ pub struct NllArgs {
     /// completes a bigram from earlier in the window); 0 for no limit
     #[arg(long, value_name = "N", default_value_t = AR_MAX_COUNT)]
     pub ar_max_count: u64,
-    /// Tokens at the beginning of every window that means leave out, except those by position [default: 64; 0 for
+    /// Tokens at the beginning of every window that no mean includes, except means by position [default: 64; 0 for
     /// windows shorter than 512 tokens]
     #[arg(long, value_name = "N")]
     pub skip: Option<usize>,
@@ -340,7 +340,7 @@ pub struct NllArgs {
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
     /// The models.
-    #[arg(long, value_name = "NAME|DIR", help = models_help())]
+    #[arg(long, value_name = "NAME|PATH", help = models_help())]
     pub model: Vec<String>,
     /// How folders are read.
     #[command(flatten)]

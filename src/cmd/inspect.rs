@@ -42,6 +42,9 @@ pub(super) fn run(args: &InspectArgs) -> Result<()> {
             inspection.name
         );
     }
+    if !args.json && !inspection.weights.dtype.is_empty() && inspection.tokenizer.is_some() {
+        writeln!(out, "\nIt can be measured: difftool needle --model {} --ctx 512", escaped(&inspection.name))?;
+    }
     Ok(())
 }
 
