@@ -6,6 +6,7 @@ use crate::cli::{examples, Cli, CompletionsArgs, ManArgs};
 use anyhow::{Context, Result};
 use clap::{Command, CommandFactory};
 use clap_mangen::Man;
+use std::fs;
 use std::io::Write as _;
 
 /// Returns the command line with the complete help: examples, and the defaults of each command.
@@ -52,10 +53,10 @@ pub(super) fn man(args: &ManArgs) -> Result<()> {
     cli.build();
     if let Some(folder) = &args.out {
         let cannot = || format!("cannot write manual pages into {}", folder.display());
-        std::fs::create_dir_all(folder).with_context(cannot)?;
+        fs::create_dir_all(folder).with_context(cannot)?;
         let page = folder.join("difftool.1");
-        if page.exists() {
-            bail_usage!("{} exists already; name a new folder", page.display());
+        if page.exists() && !fs::read_to_string(&page).is_ok_and(|text| text.contains(".TH difftool")) {
+            bail_usage!("{} exists and is no page of difftool; name another folder", page.display());
         }
         return clap_mangen::generate_to(cli, folder).with_context(cannot);
     }
@@ -82,6 +83,7 @@ mod tests {
     fn every_command_has_examples_that_can_be_typed() {
         for command in command_line().get_subcommands() {
             let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.lines().all(|line| line.len() <= 80), "a terminal would break a line of\n{help}");
             let lines: Vec<&str> = help.lines().filter_map(|line| line.strip_prefix("  difftool ")).collect();
             let own = |line: &&str| line.starts_with(command.get_name());
             assert!(lines.iter().any(own), "{} has no example", command.get_name());

@@ -23,6 +23,7 @@ mod manners;
 mod metrics;
 mod needle;
 mod nll;
+mod package;
 mod patching;
 mod prefixes;
 mod python;

@@ -1,0 +1,119 @@
+//! The crate as it is packaged and installed.
+
+use assert_cmd::cargo::cargo_bin;
+use flate2::write::DeflateEncoder;
+use flate2::Compression;
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Write as _;
+use std::path::{Component, Path, PathBuf};
+use std::process::Command;
+use tempfile::TempDir;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The files of the package.
+fn packaged() -> BTreeSet<PathBuf> {
+    let list = ["package", "--list", "--allow-dirty", "--offline"];
+    let output = Command::new(env!("CARGO")).args(list).current_dir(root()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().lines().map(PathBuf::from).collect()
+}
+
+/// A path without `..`.
+fn tidy(path: &Path) -> PathBuf {
+    let mut tidy = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => drop(tidy.pop()),
+            part => tidy.push(part),
+        }
+    }
+    tidy
+}
+
+/// The files that a source file includes by a literal path.
+fn included(source: &Path) -> Vec<PathBuf> {
+    let text = fs::read_to_string(root().join(source)).unwrap();
+    let calls = ["include_str!(\"", "include_bytes!(\""].map(|call| text.split(call).skip(1));
+    let paths = calls.into_iter().flatten().filter_map(|rest| rest.split('"').next());
+    paths.map(|path| tidy(&source.parent().unwrap().join(path))).collect()
+}
+
+#[test]
+fn the_package_has_every_file_that_its_sources_include() {
+    let packaged = packaged();
+    let sources = packaged.iter().filter(|path| path.extension().is_some_and(|extension| extension == "rs"));
+    let included: Vec<PathBuf> = sources.flat_map(|source| included(source)).collect();
+    assert!(included.len() > 30, "{} files are included", included.len());
+    for file in included {
+        assert!(packaged.contains(&file), "{} is included in a source file and not in the package", file.display());
+    }
+}
+
+#[test]
+fn the_package_has_less_than_the_ten_megabytes_that_the_registry_takes() {
+    let deflated = |path: PathBuf| {
+        let Ok(bytes) = fs::read(root().join(path)) else { return 0 }; // what `cargo package` makes itself
+        let mut encoder = DeflateEncoder::new(Vec::new(), Compression::default());
+        encoder.write_all(&bytes).unwrap();
+        encoder.finish().unwrap().len()
+    };
+    let bytes: usize = packaged().into_iter().map(deflated).sum();
+    assert!((1_000_000..10_000_000).contains(&bytes), "{bytes} bytes");
+}
+
+#[test]
+fn the_version_is_the_same_in_all_files_that_name_it() {
+    let version = env!("CARGO_PKG_VERSION");
+    let read = |file: &str| fs::read_to_string(root().join(file)).unwrap();
+    assert!(read("CITATION.cff").contains(&format!("\nversion: {version}\n")));
+    let changes = read("CHANGELOG.md");
+    let newest = changes.lines().find(|line| line.starts_with("## [") && !line.contains("Unreleased")).unwrap();
+    assert!(newest.starts_with(&format!("## [{version}] - 20")), "{newest}");
+}
+
+/// The lines that a page has for a shell under a heading.
+fn shell_lines(page: &str, heading: &str) -> String {
+    let (_, section) = page.split_once(heading).unwrap();
+    let (_, block) = section.split_once("```sh\n").unwrap();
+    block.split("```").next().unwrap().to_owned()
+}
+
+#[test]
+#[cfg(unix)]
+fn manual_pages_and_completions_are_installed_as_documented_and_a_second_time() {
+    let page = fs::read_to_string(root().join("docs/experiments.md")).unwrap();
+    let lines = shell_lines(&page, "## Manual pages and completions");
+    let home = TempDir::new().unwrap();
+    let path = format!("{}:{}", cargo_bin("difftool").parent().unwrap().display(), std::env::var("PATH").unwrap());
+    let bash = |script: &str| {
+        let command = ["--noprofile", "--norc", "-ec", script];
+        let output = Command::new("bash").args(command).env("HOME", home.path()).env("PATH", &path).output().unwrap();
+        assert!(output.status.success(), "{script}\n{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    bash(&lines);
+    bash(&lines);
+    let manual = home.path().join(".local/share/man/man1");
+    for name in ["difftool", "difftool-needle", "difftool-explore"] {
+        let page = fs::read_to_string(manual.join(format!("{name}.1"))).unwrap();
+        assert!(page.contains(".TH"), "{name}");
+    }
+    let completed = bash(
+        "source ~/.local/share/bash-completion/completions/difftool
+         COMP_WORDS=(difftool need) COMP_CWORD=1 && _difftool difftool need difftool && echo ${COMPREPLY[@]}",
+    );
+    assert_eq!(completed.trim(), "needle");
+}
+
+#[test]
+fn a_manual_page_of_another_program_is_not_replaced() {
+    let folder = TempDir::new().unwrap();
+    fs::write(folder.path().join("difftool.1"), "mine").unwrap();
+    let output = Command::new(cargo_bin("difftool")).args(["man", "--out"]).arg(folder.path()).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(fs::read_to_string(folder.path().join("difftool.1")).unwrap(), "mine");
+}
