@@ -81,7 +81,8 @@ fn add_costs(page: &mut ExplorerPage<'_>, session: &Session, names: &ShortNames,
     let costs = costs_of(folder)?;
     let mut has_costs = false;
     for model in page.models.iter_mut().filter(|model| model.condition.is_none()) {
-        let info = session.setup.models.iter().map(|model| &model.info).find(|info| names.name(&info.name) == model.name);
+        let info =
+            session.setup.models.iter().map(|model| &model.info).find(|info| names.name(&info.name) == model.name);
         let of_weights = |costs: &&CostsOfHeads| info.is_some_and(|info| info.weights_sha256 == costs.weights_sha256);
         for costs in costs.iter().filter(of_weights).take(1) {
             has_costs = true;

@@ -576,7 +576,11 @@ fn a_file_that_exists_is_not_overwritten() {
     fs::write(scratch.path("notes.html"), "mine").unwrap();
     scratch.refuses(&["run", "-o", "notes.html"], 2, &["notes.html"]);
     assert_eq!(fs::read_to_string(scratch.path("notes.html")).unwrap(), "mine");
-    scratch.refuses(&["run", "-o", "nowhere/report.html"], 2, &["--out nowhere/report.html: there is no folder nowhere"]);
+    scratch.refuses(
+        &["run", "-o", "nowhere/report.html"],
+        2,
+        &["--out nowhere/report.html: there is no folder nowhere"],
+    );
 }
 
 #[test]
