@@ -265,7 +265,8 @@ fn a_task_of_ruler_runs_as_it_is_and_refuses_what_would_change_it() {
         command.args(["needle", "--model", "model", "--samples", "1", "--depths", "50"]).args(args);
         command
     };
-    printed(&mut run(&["--task", "niah_multivalue", "--ctx", "512", "--out", "run"]));
+    let table = printed(&mut run(&["--task", "niah_multivalue", "--ctx", "512", "--generate", "--out", "run"]));
+    assert!(table.contains("generated contains %"), "RULER's score: {table}");
     let records = record::read(&scratch.path("run/results.csv")).unwrap();
     assert!(records.iter().all(|record| record.identity.task == "niah_multivalue"));
     assert_eq!(records.iter().filter_map(|record| record.identity.query).max(), Some(3));

@@ -6,10 +6,11 @@ use super::differences::{differences, Detail};
 use super::sheet::Sheet;
 use super::{ablate, each_head, heads, maps, nll, outliers, shots};
 use crate::metric::{
-    Metric, ANSWER_LOG_PROB, ANSWER_REGION, ENTROPY, ERROR_CANCELLED, EXACT, GENERATED_EXACT, GENERATED_SET, NLL,
-    NOISE_ABS, NOISE_OUT, NOISE_OUT_NO_SINKS, SAID_NUMBER, SAID_OTHER_NEEDLE, SHARE_ABS, SHARE_OUT, SINK_SHARE_FIRST,
-    TOP_TOKEN_FLIPS,
+    Metric, ANSWER_LOG_PROB, ANSWER_REGION, ENTROPY, ERROR_CANCELLED, EXACT, GENERATED_CONTAINS, GENERATED_EXACT,
+    GENERATED_SET, NLL, NOISE_ABS, NOISE_OUT, NOISE_OUT_NO_SINKS, SAID_NUMBER, SAID_OTHER_NEEDLE, SHARE_ABS, SHARE_OUT,
+    SINK_SHARE_FIRST, TOP_TOKEN_FLIPS,
 };
+use crate::prompt::RulerTask;
 use crate::results::{within, Frame, Row};
 
 /// A metric and region.
@@ -24,6 +25,10 @@ const ANSWERS: &[Quantity<'static>] = &[
     on(&SHARE_OUT, ANSWER_REGION),
     of(&NOISE_OUT),
 ];
+
+/// Answers to RULER's tasks; its score is that of generated answers.
+const RULER_ANSWERS: &[Quantity<'static>] =
+    &[of(&EXACT), of(&GENERATED_CONTAINS), on(&SHARE_OUT, ANSWER_REGION), of(&NOISE_OUT)];
 
 const ATTENTION: &[Quantity<'static>] = &[
     on(&SHARE_OUT, ANSWER_REGION),
@@ -52,9 +57,16 @@ pub(crate) fn main_table(frame: &Frame) -> Option<Sheet> {
         "heatmap" | "explore" => maps::sheet(frame),
         "quantize" => of_cases("Few bits", BITS),
         "ratio" if frame.asks() => of_cases("Attention", ATTENTION),
+        _ if is_of_ruler(frame) => of_cases("Answers", RULER_ANSWERS),
         _ if frame.asks() => of_cases("Answers", ANSWERS),
         _ => of_cases("Attention", OF_TEXT),
     }
+}
+
+/// Returns whether the prompts are of a task of RULER.
+fn is_of_ruler(frame: &Frame) -> bool {
+    let names = |task: &String| RulerTask::ALL.iter().any(|ruler| ruler.name() == task);
+    !frame.tasks().is_empty() && frame.tasks().iter().all(names)
 }
 
 /// Returns the metrics whose differences are shown by default.
@@ -63,6 +75,7 @@ fn compared(frame: &Frame) -> &'static [ComparedMetric] {
     const MAGNITUDES: &[ComparedMetric] = &[(&SHARE_ABS, Some(ANSWER_REGION)), (&NOISE_ABS, None)];
     const ANSWERS: &[ComparedMetric] = &[(&EXACT, None), (&NOISE_OUT, None)];
     const GENERATED: &[ComparedMetric] = &[(&EXACT, None), (&GENERATED_EXACT, None)];
+    const RULER: &[ComparedMetric] = &[(&EXACT, None), (&GENERATED_CONTAINS, None)];
     const BITS: &[ComparedMetric] = &[(&EXACT, None), (&ANSWER_LOG_PROB, None), (&NLL, None)];
     const OF_TEXT: &[ComparedMetric] = &[(&ENTROPY, None), (&SINK_SHARE_FIRST, None)];
     match frame.config_text("show") {
@@ -70,6 +83,7 @@ fn compared(frame: &Frame) -> &'static [ComparedMetric] {
         "ratio" if frame.asks() && !frame.has(SHARE_OUT.name) => MAGNITUDES,
         "ratio" if frame.asks() => ATTENTION,
         "quantize" => BITS,
+        _ if is_of_ruler(frame) && frame.has(GENERATED_CONTAINS.name) => RULER,
         _ if frame.has(GENERATED_EXACT.name) => GENERATED,
         _ if frame.asks() => ANSWERS,
         _ => OF_TEXT,
