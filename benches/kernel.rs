@@ -1,7 +1,8 @@
-//! The streaming attention kernel against the machine's peak and against the dense reference, one thread.
+//! The streaming attention kernel against the machine's peak and against the dense reference, and linear layers against the
+//! peak, one thread.
 //!
-//! `cargo bench --bench kernel` prints a table and writes `target/bench/kernel.csv`. `cargo bench --bench kernel --
-//! 64/4096` measures the lines of that name: variant/head width/tokens.
+//! `cargo bench --bench kernel` prints tables and writes `target/bench/kernel.csv` and `linear.csv`. `cargo bench --bench
+//! kernel -- 64/4096` measures the lines of that name: variant/head width/tokens, or linear/inner size/rows.
 //!
 //! Only useful operations count: the products of each query with its visible keys (2 d for the logits of each map, 2
 //! for each value channel). The peak is that of a register-blocked product of random numbers in the first-level cache,
@@ -14,7 +15,7 @@ use anyhow::{ensure, Result};
 use candle_core::{Device, Tensor};
 use difftool::attention::{Attend, AttentionRow, Dense, Heads, LogitRule, RowProbe, RowSink, Stream, Variant, Wiring};
 use difftool::ops::simd::{max, sum};
-use difftool::ops::Products;
+use difftool::ops::{linear, Products};
 use difftool::probe::ContributionProbe;
 use difftool::prompt::{Region, TargetRows};
 use difftool::rng::Rng;
@@ -60,7 +61,56 @@ fn main() -> Result<()> {
         }
         Ok(lines)
     })?;
-    write("kernel.csv", &lines)
+    let linear = pool.install(|| -> Result<Vec<LinearLine>> {
+        // The widths of SmolLM2 135M, Gemma 3 270M and Qwen 2.5 0.5B, into their MLPs.
+        let shapes = [(576, 1536), (640, 2048), (896, 4864)];
+        let lengths = lengths.iter().filter(|&&t| t <= 4096);
+        let cases = lengths.flat_map(|&rows| shapes.map(|(inner, outer)| (rows, inner, outer)));
+        let asked = cases.filter(|(rows, inner, _)| asked(&format!("linear/{inner}/{rows}")));
+        asked.map(|shape| measure_linear(shape, rounds)).collect()
+    })?;
+    write("kernel.csv", &lines)?;
+    write("linear.csv", &linear)
+}
+
+/// A line of the table and of the CSV of linear layers.
+#[derive(Serialize)]
+struct LinearLine {
+    rows: usize,
+    inner: usize,
+    outer: usize,
+    cpu: String,
+    seconds: f64,
+    gflop_per_s: f64,
+    peak_gflop_per_s: f64,
+    /// From the best times.
+    percent_of_peak: f64,
+}
+
+/// Times `x @ w^T`: x (rows, inner), w (outer, inner), in turn with the peak.
+fn measure_linear((rows, inner, outer): (usize, usize, usize), rounds: usize) -> Result<LinearLine> {
+    let random = |name: &str, shape: [usize; 2]| {
+        let mut rng = Rng::new(1, name);
+        let values: Vec<f32> = (0..shape[0] * shape[1]).map(|_| rng.normal() as f32).collect();
+        Tensor::from_vec(values, shape.as_slice(), &Device::Cpu)
+    };
+    let (x, w, mut peak) = (random("x", [rows, inner])?, random("w", [outer, inner])?, Peak::new());
+    let flops = (2 * rows * inner * outer) as f64;
+    let (mut seconds, mut of_peak) = (f64::INFINITY, f64::INFINITY);
+    for _ in 0..rounds * (4e9 / flops).ceil() as usize {
+        let start = cpu_seconds();
+        std::hint::black_box(linear(&x, &w)?);
+        seconds = seconds.min(cpu_seconds() - start);
+        of_peak = of_peak.min(peak.seconds());
+    }
+    let (gflop_per_s, peak_gflop_per_s) = (flops / seconds / 1e9, peak.flops() / of_peak / 1e9);
+    let percent_of_peak = 100.0 * gflop_per_s / peak_gflop_per_s;
+    println!(
+        "linear {rows:5} rows of {inner:4} -> {outer:4}: {:7.2} ms, {gflop_per_s:3.0} of {peak_gflop_per_s:3.0} GFLOP/s, \
+         {percent_of_peak:2.0} % of peak",
+        1e3 * seconds
+    );
+    Ok(LinearLine { rows, inner, outer, cpu: cpu_model(), seconds, gflop_per_s, peak_gflop_per_s, percent_of_peak })
 }
 
 /// The answer's rows of a prompt with all regions.
