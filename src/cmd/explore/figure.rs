@@ -54,7 +54,7 @@ fn model_panels(
     let panel = |at: (usize, usize), kept: &HeadDetail| {
         let bins = effective(kept)?;
         let tokens = 0..bins.rows * maps.resolutions[key.model].bin_tok;
-        let share = numbers.get(&at).and_then(|numbers| numbers.get(&answer));
+        let share = numbers.get(&at).filter(|_| asks).and_then(|numbers| numbers.get(&answer));
         let share = share.map_or(String::new(), |share| format!(" · answer {:.0} % of its output", 100.0 * share));
         let axis = TokenAxis { range: tokens, regions: regions.clone(), texts: Vec::new() };
         Some(MapPanel {
