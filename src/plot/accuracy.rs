@@ -314,7 +314,7 @@ mod tests {
         let layout = by_setting(&shares);
         let grid = layout[0][0].as_ref().unwrap();
         assert_eq!(grid.columns, ["N=1 R=1 0%", "N=1 R=1 2.5%"]);
-        assert_eq!((grid.tick_lines(CELL_MIN_WIDTH), grid.tick_lines(CELL_MAX_WIDTH)), (3, 1));
+        assert_eq!((grid.tick_lines(CELL_MIN_WIDTH), grid.tick_lines(2.0 * CELL_MAX_WIDTH)), (3, 1));
     }
 
     #[test]
