@@ -12,6 +12,7 @@ use crate::plot::{quality, Figure, PointEstimate, QualityLine, QualityPanel};
 use crate::results::{setting_name, Frame, Pick, Setting};
 use crate::treatment::Condition;
 use anyhow::Result;
+use strum::VariantArray as _;
 
 pub(super) const DEFAULTS: Defaults = Defaults { ctx_tok: CTX_TOK, settings: &[(2, 2)], samples: 7, heldout: |_| 0 };
 
@@ -86,13 +87,30 @@ impl<'a> QuantizeFigures<'a> {
     }
 
     fn is_of_qk(&self) -> bool {
-        self.session.setup.experiment.quantise.as_ref().is_some_and(|quantise| quantise.of == Quantised::Qk)
+        self.scopes().iter().any(|words| words.iter().any(|word| word == "qk"))
+    }
+
+    /// Words of the `scope` of each condition that quantises.
+    fn scopes(&self) -> Vec<Vec<String>> {
+        let scopes = self.conditions().iter().filter_map(Condition::scope);
+        scopes.map(|scope| scope.split('-').map(str::to_owned).collect()).collect()
+    }
+
+    /// The format of a condition, with what some conditions have besides and others not.
+    fn category(&self, condition: &Condition, format: String) -> String {
+        let scopes = self.scopes();
+        let is_common = |word: &str| scopes.iter().all(|words| words.iter().any(|of| of == word));
+        let scope = condition.scope().unwrap_or_default();
+        std::iter::once(format.as_str())
+            .chain(scope.split('-').filter(|word| !is_common(word)))
+            .collect::<Vec<_>>()
+            .join(" ")
     }
 
     /// Metrics by number format, of conditions that quantise all layers.
     fn by_format(&self, setting: Setting) -> Result<Figure> {
         let category = |condition: &'a Condition| match condition.format() {
-            Some((format, None)) => Some((format, condition)),
+            Some((format, None)) => Some((self.category(condition, format), condition)),
             Some((_, Some(_))) => None,
             None => Some((condition.to_string(), condition)),
         };
@@ -155,24 +173,31 @@ impl<'a> QuantizeFigures<'a> {
         let labels: Vec<String> = categories.iter().map(|(label, _)| label.clone()).collect();
         let asked = if setting.1 > 0 { setting_name(setting.1, setting.2) + " · " } else { String::new() };
         let prompts = self.session.setup.caption_of(&[setting.0]);
-        let subtitle = format!("{format}{} · {asked}{prompts}", self.scale_name());
+        let scale = self.scale_name().map_or_else(String::new, |scale| scale + " · ");
+        let subtitle = format!("{format}{scale}{asked}{prompts}");
         quality(&drawn, &labels, &self.session.heading(title, &subtitle), x_label)
     }
 
-    /// The numbers that share one scale, and the transformations before the rounding.
-    fn scale_name(&self) -> String {
-        let Some(quantise) = &self.session.setup.experiment.quantise else { return "one scale per none".to_owned() };
-        let scope = match (quantise.of, quantise.scope) {
-            (Quantised::Qk, ScaleScope::Block) => "block of 128 queries or 64 keys",
-            (_, scope) => scope.name(),
+    /// The numbers that share one scale, and the transformations before the rounding; `None` if conditions differ in them.
+    fn scale_name(&self) -> Option<String> {
+        let name = |scope| match scope {
+            ScaleScope::Block => "block of 128 queries or 64 keys",
+            scope => scope.name(),
         };
+        let Some(quantise) = &self.session.setup.experiment.quantise else {
+            let scopes = self.scopes();
+            let is_common = |scope: &&ScaleScope| scopes.iter().all(|words| words.iter().any(|of| of == scope.name()));
+            let common = ScaleScope::VARIANTS.iter().find(is_common);
+            return common.map(|&scope| format!("one scale per {}", name(scope)));
+        };
+        let scope = name(quantise.scope);
         let flags = [
             (quantise.smooth, ", keys less their mean"),
             (quantise.rotate, ", rotated"),
             (quantise.exempt_sinks, ", sinks exempt"),
         ];
         let flags: String = flags.into_iter().filter(|(given, _)| *given).map(|(_, name)| name).collect();
-        format!("one scale per {scope}{flags}")
+        Some(format!("one scale per {scope}{flags}"))
     }
 
     fn estimate(

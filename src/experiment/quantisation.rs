@@ -6,7 +6,7 @@ use crate::spec_file::is_default;
 use crate::treatment::{Condition, Treatment};
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
-use strum::IntoStaticStr;
+use strum::{IntoStaticStr, VariantArray};
 
 /// Quantisation of attention logits, or of queries and keys.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -42,7 +42,7 @@ pub enum Quantised {
 }
 
 /// Numbers that share one scale.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr, VariantArray)]
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
 pub enum ScaleScope {

@@ -9,8 +9,10 @@ const LEFT: f64 = 142.0;
 const RIGHT: f64 = 52.0;
 const BETWEEN: (f64, f64) = (154.0, 34.0);
 const TITLE_HEIGHT: f64 = 50.0;
-/// Ticks and label below a panel.
+/// Ticks of one line and label below a panel.
 const BELOW: f64 = 86.0;
+/// Height of a further line of ticks.
+pub(super) const TICK_LINE: f64 = 26.0;
 /// Least width of panels side by side on a narrow page.
 const SMALLEST: f64 = 300.0;
 
@@ -20,6 +22,7 @@ pub(super) struct PanelGrid {
     down: usize,
     /// Width and height of a panel.
     panel: (f64, f64),
+    below: f64,
 }
 
 impl PanelGrid {
@@ -32,7 +35,12 @@ impl PanelGrid {
         // Rows of equal length if possible: four as two and two, not as three and one.
         let across = panels.div_ceil(down);
         let width = largest.0.min(room / across as f64 - BETWEEN.0).max(SMALLEST / 2.0).floor();
-        Self { across, down, panel: (width, (largest.1 * width / largest.0).round()) }
+        Self { across, down, panel: (width, (largest.1 * width / largest.0).round()), below: BELOW }
+    }
+
+    /// Makes room for ticks of so many lines.
+    pub(super) fn tick_lines(self, lines: usize) -> Self {
+        Self { below: BELOW + TICK_LINE * lines.saturating_sub(1) as f64, ..self }
     }
 
     /// Creates a figure with heading, legend and room for the panels. Also returns the y coordinate at which the panels
@@ -62,7 +70,7 @@ impl PanelGrid {
     }
 
     fn row_height(&self) -> f64 {
-        TITLE_HEIGHT + self.panel.1 + BELOW + BETWEEN.1
+        TITLE_HEIGHT + self.panel.1 + self.below + BETWEEN.1
     }
 }
 

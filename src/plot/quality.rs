@@ -5,7 +5,7 @@ use super::colour::AXIS;
 use super::curve_style::{CurveStyle, CurveStyles};
 use super::figure::{Area, Figure, FigureHeading};
 use super::legend::LegendSymbol;
-use super::panelgrid::PanelGrid;
+use super::panelgrid::{PanelGrid, TICK_LINE};
 use super::text::{AXIS_LABEL, TICK};
 use crate::names::distinct;
 use crate::results::Estimate;
@@ -54,6 +54,10 @@ impl PointEstimate {
 
 const PANELS_ACROSS: usize = 3;
 const PANEL: (f64, f64) = (420.0, 330.0);
+/// Largest width of a panel whose labels need more room.
+const WIDEST: f64 = 1100.0;
+/// Least distance of labels of the x axis.
+const TICK_GAP: f64 = 8.0;
 const LINE: f64 = 3.0;
 const MARKER: f64 = 13.0;
 const WHISKER: f64 = 2.0;
@@ -76,7 +80,9 @@ pub fn quality(
     ensure!(!panels.is_empty() && !categories.is_empty(), "no quality to draw");
     panels.iter().try_for_each(|panel| check(panel, categories.len()))?;
     let looks = CurveStyles::new(distinct(panels.iter().flat_map(|panel| &panel.lines).map(|line| &line.model)));
-    let grid = PanelGrid::new(panels.len(), PANELS_ACROSS, PANEL, heading.page.room());
+    let ticks = Ticks::new(categories);
+    let (width, across) = ticks.panel();
+    let grid = PanelGrid::new(panels.len(), across, (width, PANEL.1), heading.page.room()).tick_lines(ticks.lines);
     let whiskers = panels.iter().flat_map(estimates).any(|estimate| estimate.interval.is_some());
     let mut subtitle = vec![heading.subtitle];
     subtitle.extend(whiskers.then_some("whiskers: 95 % intervals"));
@@ -87,10 +93,55 @@ pub fn quality(
         grid.sheet(&FigureHeading { subtitle: &subtitle, ..*heading }, &looks, LegendSymbol::MarkedLine)?;
     for (i, (panel, axis)) in panels.iter().zip(&axes).enumerate() {
         let area = grid.area(i, top);
-        draw_panel(&mut figure, panel, area, axis, categories, &looks);
-        figure.text((area.centre().0, area.bottom() + 60.0), x_label, AXIS_LABEL);
+        draw_panel(&mut figure, panel, area, axis, &ticks, &looks);
+        let below = 60.0 + TICK_LINE * (ticks.lines - 1) as f64;
+        figure.text((area.centre().0, area.bottom() + below), x_label, AXIS_LABEL);
     }
     Ok(figure)
+}
+
+/// The labels of the x axis, each word in a line of its own.
+struct Ticks<'a> {
+    labels: Vec<Vec<&'a str>>,
+    lines: usize,
+    /// Width of the widest label with the space around it.
+    widest: f64,
+}
+
+impl<'a> Ticks<'a> {
+    fn new(categories: &'a [String]) -> Self {
+        let labels: Vec<Vec<&str>> = categories.iter().map(|label| label.split(' ').collect()).collect();
+        let widest = labels.iter().map(|words| width(words)).fold(0.0, f64::max) + 2.0 * TICK_GAP;
+        Self { lines: labels.iter().map(Vec::len).max().unwrap_or(1), labels, widest }
+    }
+
+    /// The width of a panel that has room for all labels, if it is not too wide, and the panels side by side.
+    fn panel(&self) -> (f64, usize) {
+        let width = (self.widest * self.labels.len() as f64).clamp(PANEL.0, WIDEST);
+        (width, (PANELS_ACROSS as f64 * PANEL.0 / width).round() as usize)
+    }
+
+    /// Draws the ticks of a panel. A label that would overlap the one before is left out.
+    fn draw(&self, figure: &mut Figure, area: Area) {
+        let slot = area.width / self.labels.len() as f64;
+        let mut free = f64::NEG_INFINITY;
+        for (i, words) in self.labels.iter().enumerate() {
+            let (x, half) = (area.x + slot * (i as f64 + 0.5), width(words) / 2.0);
+            draw_tick_below(figure, area, x);
+            if x - half < free {
+                continue;
+            }
+            free = x + half + TICK_GAP;
+            for (line, word) in words.iter().enumerate() {
+                figure.text((x, area.bottom() + 24.0 + TICK_LINE * line as f64), word, TICK);
+            }
+        }
+    }
+}
+
+/// Width of the widest of these words.
+fn width(words: &[&str]) -> f64 {
+    words.iter().map(|word| TICK.width(word)).fold(0.0, f64::max)
 }
 
 fn check(panel: &QualityPanel, categories: usize) -> Result<()> {
@@ -131,7 +182,7 @@ fn draw_panel(
     panel: &QualityPanel,
     area: Area,
     axis: &Axis,
-    categories: &[String],
+    ticks: &Ticks<'_>,
     looks: &CurveStyles,
 ) {
     figure.panel_title((area.x, area.y - 28.0), &panel.title, "", area.width);
@@ -139,12 +190,8 @@ fn draw_panel(
     draw_y_label(figure, area, &panel.y_label);
     figure.frame(area, AXIS, 1.5);
     draw_break(figure, area, axis);
-    let slot = area.width / categories.len() as f64;
-    for (i, category) in categories.iter().enumerate() {
-        let x = area.x + slot * (i as f64 + 0.5);
-        draw_tick_below(figure, area, x);
-        figure.text((x, area.bottom() + 24.0), &TICK.fit(category, slot - 8.0), TICK);
-    }
+    ticks.draw(figure, area);
+    let slot = area.width / ticks.labels.len() as f64;
     let places: Vec<PlottedLine> = panel
         .lines
         .iter()
@@ -235,6 +282,17 @@ mod tests {
         assert!(draw(panel(vec![estimate(80.0, 70.0, 88.0), None])).is_ok());
         let unsure = Some(PointEstimate { value: 3.0, interval: None });
         assert!(draw(panel(vec![Some(PointEstimate { value: f64::NAN, interval: None }), unsure])).is_ok());
+    }
+
+    #[test]
+    fn labels_have_a_line_for_each_word_and_panels_room_for_them() {
+        let labels = |n: usize| vec!["4 smooth rotate".to_owned(); n];
+        let (few, some, many) = (labels(2), labels(7), labels(40));
+        assert_eq!(Ticks::new(&few).lines, 3);
+        assert_eq!(Ticks::new(&few).panel(), (PANEL.0, PANELS_ACROSS));
+        let (width, across) = Ticks::new(&some).panel();
+        assert!(width > PANEL.0 && width < WIDEST && across == 2, "{width}, {across}");
+        assert_eq!(Ticks::new(&many).panel(), (WIDEST, 1));
     }
 
     #[test]
