@@ -149,7 +149,7 @@ pub fn set_up() {
     ENDS.store(true, Ordering::Relaxed);
 }
 
-/// Whether something was allocated.
+/// Set by the first allocation.
 static ALLOCATES: AtomicBool = AtomicBool::new(false);
 
 /// Before the first allocation, which reserves a region, makes allocators reserve little where addresses are limited.

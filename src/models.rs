@@ -347,7 +347,7 @@ pub fn open(name: &str, options: LoadOptions) -> Result<OpenedModel> {
     OpenedModel::new(name, Some(dir), &config, checkpoint, vocabulary, options)
 }
 
-/// Whether a name has the form org/name.
+/// Returns `true` for a name of the form org/name.
 fn is_hub_name(name: &str) -> bool {
     name.split_once('/').is_some_and(|(org, model)| !org.is_empty() && !org.starts_with('.') && !model.contains('/'))
 }

@@ -12,7 +12,6 @@ use crate::files;
 use crate::manifest::ModelInfo;
 use crate::measure::PassKey;
 use crate::metric::{Metric, ANSWER_FIRST_RANK, ANSWER_LOG_PROB, EXACT, NOISE_OUT, SHARE_OUT};
-use crate::names::ShortNames;
 use crate::prompt::Region;
 use crate::report::SavedRun;
 use crate::results::view::ablate::each_head;
@@ -73,28 +72,22 @@ fn costs_of(folder: &Path) -> Result<Vec<CostsOfHeads>> {
     Ok(found)
 }
 
-/// Adds the costs of heads to the numbers of untreated models with the same weights.
+/// Returns the costs of heads for the models of a session, by the hash of their weights; none without a run that has them.
 ///
 /// # Errors
-/// If there is none.
-fn add_costs(page: &mut ExplorerPage<'_>, session: &Session, names: &ShortNames, folder: &Path) -> Result<()> {
-    let costs = costs_of(folder)?;
-    let mut has_costs = false;
-    for model in page.models.iter_mut().filter(|model| model.condition.is_none()) {
-        let info =
-            session.setup.models.iter().map(|model| &model.info).find(|info| names.name(&info.name) == model.name);
-        let of_weights = |costs: &&CostsOfHeads| info.is_some_and(|info| info.weights_sha256 == costs.weights_sha256);
-        for costs in costs.iter().filter(of_weights).take(1) {
-            has_costs = true;
-            for (at, nats) in &costs.nats {
-                if let Some(numbers) = model.numbers.get_mut(at) {
-                    numbers.insert(costs.number.to_owned(), *nats);
-                }
-            }
-        }
-    }
-    ensure!(has_costs, "--costs {}: none of its models has the weights of a model of this page", folder.display());
-    Ok(())
+/// If the run has only other models.
+fn costs_for(session: &Session) -> Result<Vec<CostsOfHeads>> {
+    let Some(folder) = session.setup.experiment.explore().costs else { return Ok(Vec::new()) };
+    let costs = costs_of(&folder)?;
+    let is_here = |costs: &CostsOfHeads| {
+        session.setup.models.iter().any(|model| model.info.weights_sha256 == costs.weights_sha256)
+    };
+    ensure!(
+        costs.iter().any(is_here),
+        "--costs {}: none of its models has the weights of a model of this page",
+        folder.display()
+    );
+    Ok(costs)
 }
 
 /// Writes the page and draws the figure.
@@ -103,13 +96,8 @@ pub(super) fn draw(session: &mut Session, found: &RunResults) -> Result<()> {
         return Ok(()); // all passes failed
     };
     let setup = &session.setup;
-    let explore = setup.experiment.explore();
-    let budget = explore.budget(setup.grid.ctx_tok()[0]);
-    let mut page = explorer(session, maps, &found.frame, budget);
-    if let Some(folder) = &explore.costs {
-        add_costs(&mut page, session, found.frame.short_names(), folder)?;
-    }
-    let page = page.html()?;
+    let budget = setup.experiment.explore().budget(setup.grid.ctx_tok()[0]);
+    let page = explorer(session, maps, &found.frame, &costs_for(session)?, budget).html()?;
     write_page(session, &page, budget)?;
     figure::draw(session, maps, &found.frame)
 }
@@ -128,7 +116,13 @@ fn numbers_of_heads(frame: &Frame, model: &str, condition: Option<&str>) -> Numb
     heads
 }
 
-fn explorer<'a>(session: &'a Session, maps: &'a ExploreMeasure, frame: &'a Frame, budget: usize) -> ExplorerPage<'a> {
+fn explorer<'a>(
+    session: &'a Session,
+    maps: &'a ExploreMeasure,
+    frame: &'a Frame,
+    costs: &[CostsOfHeads],
+    budget: usize,
+) -> ExplorerPage<'a> {
     let setup = &session.setup;
     let explored = |(key, found): (&PassKey, &'a ModelMaps)| {
         let model = &setup.models[key.model];
@@ -137,9 +131,18 @@ fn explorer<'a>(session: &'a Session, maps: &'a ExploreMeasure, frame: &'a Frame
             let found = frame.mean(Pick::of(&model.name, metric.name).condition(condition.as_deref()));
             found.map(|value| (metric.name.to_owned(), value))
         };
+        let mut numbers = numbers_of_heads(frame, &model.name, condition.as_deref());
+        let own = costs.iter().find(|costs| costs.weights_sha256 == model.info.weights_sha256);
+        if let Some(costs) = own.filter(|_| condition.is_none()) {
+            for (at, nats) in &costs.nats {
+                if let Some(numbers) = numbers.get_mut(at) {
+                    numbers.insert(costs.number.to_owned(), *nats);
+                }
+            }
+        }
         ExplorerModel {
             name: frame.short_names().name(&model.name),
-            numbers: numbers_of_heads(frame, &model.name, condition.as_deref()),
+            numbers,
             answers: ANSWERS.iter().filter_map(answer).collect(),
             condition,
             layout: &model.info.layout,

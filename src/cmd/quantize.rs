@@ -87,24 +87,25 @@ impl<'a> QuantizeFigures<'a> {
     }
 
     fn is_of_qk(&self) -> bool {
-        self.scopes().iter().any(|words| words.iter().any(|word| word == "qk"))
+        self.scopes().any(|scope| has_word(&scope, "qk"))
     }
 
-    /// Words of the `scope` of each condition that quantises.
-    fn scopes(&self) -> Vec<Vec<String>> {
-        let scopes = self.conditions().iter().filter_map(Condition::scope);
-        scopes.map(|scope| scope.split('-').map(str::to_owned).collect()).collect()
+    /// The `scope` of each condition that quantises.
+    fn scopes(&self) -> impl Iterator<Item = String> + 'a {
+        self.conditions().iter().filter_map(Condition::scope)
+    }
+
+    /// Returns `true` if the scopes of all conditions that quantise have a word.
+    fn is_common(&self, word: &str) -> bool {
+        self.scopes().all(|scope| has_word(&scope, word))
     }
 
     /// The format of a condition, with what some conditions have besides and others not.
     fn category(&self, condition: &Condition, format: String) -> String {
-        let scopes = self.scopes();
-        let is_common = |word: &str| scopes.iter().all(|words| words.iter().any(|of| of == word));
         let scope = condition.scope().unwrap_or_default();
-        std::iter::once(format.as_str())
-            .chain(scope.split('-').filter(|word| !is_common(word)))
-            .collect::<Vec<_>>()
-            .join(" ")
+        // `fp` is a part of the name of the format.
+        let words = scope.split('-').filter(|word| !self.is_common(word) && !format.starts_with(word));
+        std::iter::once(format.as_str()).chain(words).collect::<Vec<_>>().join(" ")
     }
 
     /// Metrics by number format, of conditions that quantise all layers.
@@ -185,9 +186,7 @@ impl<'a> QuantizeFigures<'a> {
             scope => scope.name(),
         };
         let Some(quantise) = &self.session.setup.experiment.quantise else {
-            let scopes = self.scopes();
-            let is_common = |scope: &&ScaleScope| scopes.iter().all(|words| words.iter().any(|of| of == scope.name()));
-            let common = ScaleScope::VARIANTS.iter().find(is_common);
+            let common = ScaleScope::VARIANTS.iter().find(|scope| self.is_common(scope.name()));
             return common.map(|&scope| format!("one scale per {}", name(scope)));
         };
         let scope = name(quantise.scope);
@@ -212,6 +211,11 @@ impl<'a> QuantizeFigures<'a> {
         let found = self.frame.estimate(pick.metric(metric, region))?;
         Some(PointEstimate::of(&found, metric.kind.factor()))
     }
+}
+
+/// Returns `true` if a scope, such as `qk-block-smooth`, has a word.
+fn has_word(scope: &str, word: &str) -> bool {
+    scope.split('-').any(|of| of == word)
 }
 
 /// Name of a format in a subtitle.

@@ -19,7 +19,7 @@ pub(super) struct StoredWeights {
     checkpoint: Checkpoint,
     config: ModelConfig,
     placement: Placement,
-    /// Whether the bytes of the next layer are read in the background, because the weights are on disk.
+    /// `true` for weights on disk: the bytes of the next layer are read in the background.
     reads_ahead: bool,
 }
 

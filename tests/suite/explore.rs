@@ -28,6 +28,14 @@ fn stdout(dir: &TempDir, args: &str) -> String {
     String::from_utf8(difftool(dir, args).assert().success().get_output().stdout.clone()).unwrap()
 }
 
+/// What a command that fails with this exit code prints to stderr.
+fn refusal(dir: &TempDir, args: &str, code: i32) -> String {
+    let output = difftool(dir, args).output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(code), "{args}: {stderr}");
+    stderr
+}
+
 /// The JSON of a page.
 fn contents(page: &str) -> serde_json::Value {
     let json = page.split(r#"id="contents">"#).nth(1).unwrap().split("</script>").next().unwrap();
@@ -195,13 +203,14 @@ fn heads_have_the_costs_of_a_run_that_takes_out_each() {
     assert_eq!(numbers(0)["cost"].as_f64().unwrap(), -row[4].parse::<f64>().unwrap());
     assert!(numbers(1)["cost"].is_null() && !numbers(1)["entropy"].is_null(), "another model has no costs there");
 
-    let refused = |args: &str, words: &str| {
-        let said = difftool(&dir, args).assert().failure().get_output().stderr.clone();
-        assert!(String::from_utf8_lossy(&said).contains(words), "{args}: {}", String::from_utf8_lossy(&said));
-    };
-    refused("explore --model ./diff --ctx 256 --costs nowhere -q", "there is no run folder nowhere");
-    refused("explore --model ./diff --ctx 256 --costs explored -q", "does not take out one head at a time");
-    refused("explore --model ./transformer --ctx 256 --costs each -q", "none of its models has the weights");
+    for (args, code, words) in [
+        ("--model ./diff --costs nowhere", 2, "there is no run folder nowhere"),
+        ("--model ./diff --costs explored", 2, "does not take out one head at a time"),
+        ("--model ./transformer --costs each", 1, "none of its models has the weights"),
+    ] {
+        let stderr = refusal(&dir, &format!("explore --ctx 256 -q {args}"), code);
+        assert!(stderr.contains(words), "{args}: {stderr}");
+    }
 }
 
 #[test]
@@ -250,9 +259,8 @@ fn a_report_that_cannot_be_written_is_refused_before_anything_runs() {
         ("--report nowhere/page.html", "there is no folder nowhere"),
         ("--report page.html --shard 1/2", "difftool merge"),
     ] {
-        let output = difftool(&dir, &format!("needle --model ./diff --ctx 256 --out run {args}")).output().unwrap();
-        let stderr = String::from_utf8(output.stderr).unwrap();
-        assert!(output.status.code() == Some(2) && stderr.contains(word), "{args}: {stderr}");
+        let stderr = refusal(&dir, &format!("needle --model ./diff --ctx 256 --out run {args}"), 2);
+        assert!(stderr.contains(word), "{args}: {stderr}");
         assert!(!dir.path().join("run").exists(), "{args}");
     }
     assert_eq!(fs::read_to_string(dir.path().join("mine.html")).unwrap(), "mine");
@@ -272,8 +280,7 @@ fn a_prompt_is_shown_by_where_the_answering_rows_look() {
         ("--attention diff --layers 7", "--layers 7"),
         ("--attention diff --index 999", "--index 999"),
     ] {
-        let output = difftool(&dir, &format!("prompt --ctx 256 {args}")).output().unwrap();
-        let stderr = String::from_utf8(output.stderr).unwrap();
-        assert!(output.status.code() == Some(2) && stderr.contains(word), "{args}: {stderr}");
+        let stderr = refusal(&dir, &format!("prompt --ctx 256 {args}"), 2);
+        assert!(stderr.contains(word), "{args}: {stderr}");
     }
 }

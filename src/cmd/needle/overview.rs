@@ -11,8 +11,9 @@ use anyhow::Result;
 /// Fewest models whose points are worth a figure.
 const MIN_MODELS: usize = 4;
 
-/// What bands and numbers of these figures are.
+/// Meaning of the bands, in the subtitle.
 const BANDS: &str = "bands: 95 % intervals over prompts";
+/// Meaning of the numbers, in the recipe.
 const OVER: &str = "mean over prompts of all settings and depths";
 
 const ACCURACY: &str = "accuracy (%)";
