@@ -271,6 +271,29 @@ fn ablate_says_what_noise_and_heads_cost_with_figures_numbers_and_words() {
 }
 
 #[test]
+fn every_part_of_ablate_prints_a_table_of_its_subject() {
+    let scratch = Scratch::with(&["transformer"]);
+    for (part, titles) in [
+        ("noise", &["Costs of conditions"][..]),
+        ("layers", &["Costs of conditions"]),
+        ("heads", &["Heads taken out"]),
+        ("each-head", &["Cost of each head", "Prediction of the cost of heads"]),
+        ("each-layer", &["Costs of conditions"]),
+        ("patch", &["Costs of conditions"]),
+        ("patch-each-head", &["Answer carried by each head", "Prediction of what heads carry"]),
+    ] {
+        let out = format!("{part}-run");
+        let flags = ["ablate", "--model", "./transformer", "--ctx", "128", "--samples", "2", "--depths", "0,50,100"];
+        let text = scratch.stdout(&[&flags[..], &["--parts", part, "--out", &out, "-q"]].concat());
+        let report = scratch.stdout(&["report", &out, "--format", "markdown"]);
+        for title in titles {
+            assert!(text.contains(title), "{part}, {title}: {text}");
+            assert!(report.contains(&format!("### {title}")), "{part}, {title}: {report}");
+        }
+    }
+}
+
+#[test]
 fn ablate_refuses_what_models_do_not_have() {
     let scratch = Scratch::new();
     for (flags, words) in [

@@ -9,6 +9,9 @@ use crate::treatment::{
 };
 use std::collections::BTreeSet;
 
+/// Name of the table of differences between models.
+pub(super) const CONTRASTS: &str = "contrasts";
+
 /// The change under a condition, or under several of one kind, in one model and setting.
 #[derive(Clone, Debug)]
 pub(crate) struct Change {
@@ -350,7 +353,7 @@ pub(super) fn contrasts(frame: &Frame) -> Option<Sheet> {
     }
     let note = "The change under a condition in one model less that in the first, prompt by prompt [95 % interval]; the verdict \
                 is on the log-probability.";
-    Sheet::new("contrasts", "Contrasts of models", note.to_owned(), columns, rows).trimmed()
+    Sheet::new(CONTRASTS, "Contrasts of models", note.to_owned(), columns, rows).trimmed()
 }
 
 #[cfg(test)]

@@ -12,9 +12,6 @@ use crate::results::{Frame, HeadPlace, Pick};
 use crate::stats::{correlation_over_prompts, mean, pearson, simultaneous_interval, spearman, Interval};
 use serde::Serialize;
 
-/// Name of the table of costs.
-pub(super) const ID: &str = "each-head";
-
 /// Resamples of the prompts for the interval of a rank correlation.
 const RESAMPLES: usize = 2000;
 
@@ -144,7 +141,7 @@ pub(super) fn strongest(frame: &Frame) -> Option<Sheet> {
         ),
     };
     let note = format!("{what} [interval, 95 % for all {heads} heads together], the largest first.");
-    (!rows.is_empty()).then(|| Sheet::new(ID, title, note, columns.concat(), rows))
+    (!rows.is_empty()).then(|| Sheet::new("each-head", title, note, columns.concat(), rows))
 }
 
 fn row(model: &str, cost: &HeadCost) -> Vec<SheetCell> {

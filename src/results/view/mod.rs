@@ -25,14 +25,17 @@ pub(crate) use summary::{main_differences, main_rows, main_table, next};
 
 use super::{within, Correction, Frame};
 
+/// Returns the tables of what conditions cost that an ablation has numbers for, the main one first.
+fn ablation(frame: &Frame) -> Vec<Sheet> {
+    let costs = [ablate::conditions(frame), ablate::heads_out(frame), each_head::strongest(frame)];
+    costs.into_iter().chain([each_head::predictors(frame), ablate::contrasts(frame)]).flatten().collect()
+}
+
 /// Returns every table that a run has numbers for, the main one first.
 pub(crate) fn sheets(frame: &Frame) -> Vec<Sheet> {
     let mut sheets: Vec<Sheet> = main_table(frame).into_iter().collect();
     if frame.config_text("show") == "ablate" {
-        let is_main = sheets.first().is_some_and(|main| main.id == each_head::ID);
-        let strongest = if is_main { None } else { each_head::strongest(frame) };
-        let of_heads = [strongest, each_head::predictors(frame)];
-        sheets.extend([ablate::heads_out(frame), ablate::contrasts(frame)].into_iter().chain(of_heads).flatten());
+        sheets.extend(ablation(frame).into_iter().skip(1));
     } else {
         sheets.extend(differences(&frame.rows(None), &within::GROUPS, Detail::Full(Correction::default())));
     }

@@ -4,7 +4,7 @@
 use super::cases::{of, on, sink_rates, table, Quantity, INTERVALS};
 use super::differences::{differences, Detail};
 use super::sheet::Sheet;
-use super::{ablate, each_head, heads, maps, nll, outliers, shots};
+use super::{ablate, ablation, heads, maps, nll, outliers, shots};
 use crate::metric::{
     Metric, ANSWER_LOG_PROB, ANSWER_REGION, ENTROPY, ERROR_CANCELLED, EXACT, GENERATED_CONTAINS, GENERATED_EXACT,
     GENERATED_SET, NLL, NOISE_ABS, NOISE_OUT, NOISE_OUT_NO_SINKS, SAID_NUMBER, SAID_OTHER_NEEDLE, SHARE_ABS, SHARE_OUT,
@@ -50,7 +50,7 @@ pub(crate) fn main_table(frame: &Frame) -> Option<Sheet> {
     let of_cases = |title, quantities: &[Quantity<'_>]| table(frame, ("summary", title, note), &[], quantities);
     match frame.config_text("show") {
         "shots" => shots::sheet(frame),
-        "ablate" => ablate::conditions(frame).or_else(|| each_head::strongest(frame)),
+        "ablate" => ablation(frame).into_iter().next(),
         "heads" => heads::by_role(frame),
         "outliers" => outliers::all_layers(frame),
         "nll" => nll::models(frame),
@@ -99,7 +99,12 @@ pub(crate) fn main_rows(frame: &Frame) -> Vec<Row> {
 pub(crate) fn main_differences(frame: &Frame) -> Vec<Sheet> {
     let found = match frame.config_text("show") {
         "ablate" => {
-            ablate::heads_out(frame).or_else(|| ablate::contrasts(frame)).or_else(|| each_head::predictors(frame))
+            let mut beside = ablation(frame).split_off(1);
+            // Differences of models are a detail of a run that takes out heads.
+            if beside.len() > 1 {
+                beside.retain(|sheet| sheet.id != ablate::CONTRASTS);
+            }
+            return beside;
         }
         "nll" => nll::differences(frame),
         "outliers" => return [outliers::channels(frame), sink_rates(frame)].into_iter().flatten().collect(),
