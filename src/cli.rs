@@ -88,14 +88,11 @@ pub struct ExperimentArgs {
     #[arg(required_unless_present = "resume", value_name = "FILE")]
     pub file: Option<PathBuf>,
     /// List the prompts with their estimated time and memory, without running them
-    #[arg(long, conflicts_with_all = ["dry_run", "verify", "resume"])]
+    #[arg(long, conflicts_with_all = ["dry_run", "resume"])]
     pub list: bool,
     /// Load and check everything, without running it
-    #[arg(long, conflicts_with_all = ["verify", "resume"])]
+    #[arg(long, conflicts_with = "resume")]
     pub dry_run: bool,
-    /// Run at most two prompts per depth, and check the expectations of the file
-    #[arg(long, conflicts_with_all = ["resume", "shard"])]
-    pub verify: bool,
     /// Output.
     #[command(flatten)]
     pub output: OutputArgs,
@@ -151,12 +148,9 @@ pub struct CompareArgs {
     #[arg(
         long,
         value_name = "paper|FILE.csv",
-        conflicts_with_all = ["by", "baseline", "metric", "wheres", "group_by", "replicates", "detect", "fail_if", "tables"]
+        conflicts_with_all = ["by", "baseline", "metric", "wheres", "group_by", "replicates", "fail_if", "tables"]
     )]
     pub with: Option<PathBuf>,
-    /// Also print the number of prompts that detect a difference of this size with 80 % power, in the unit of the metric
-    #[arg(long, value_name = "SIZE")]
-    pub detect: Option<f64>,
     /// Also compare runs with different prompts, cell by cell
     #[arg(long)]
     pub allow_different_prompts: bool,

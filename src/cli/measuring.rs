@@ -24,9 +24,6 @@ pub struct NeedleArgs {
     /// Largest number of generated tokens [default: 48]
     #[arg(long, value_name = "N")]
     pub max_new: Option<NonZeroUsize>,
-    /// Also write the records of every head: five times as many rows
-    #[arg(long)]
-    pub every_head: bool,
     /// Prompts.
     #[command(flatten)]
     pub prompts: PromptArgs,
@@ -286,11 +283,8 @@ pub enum AblatePart {
 /// `difftool outliers`.
 #[derive(Debug, Args)]
 pub struct OutliersArgs {
-    /// Least number of tokens to pool over, in windows of --ctx tokens
-    #[arg(long, default_value = "100k", value_name = "TOKENS")]
-    pub tokens: TokenRange,
-    /// Number of windows to pool over, instead of --tokens
-    #[arg(long, value_name = "N", conflicts_with = "tokens")]
+    /// Number of windows to pool over [default: as many as hold 100k tokens]
+    #[arg(long, value_name = "N")]
     pub samples: Option<usize>,
     /// UTF-8 text to measure from its beginning, instead of the embedded prose
     #[arg(long, value_name = "FILE")]

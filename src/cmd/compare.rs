@@ -44,7 +44,6 @@ pub(super) fn run(args: &CompareArgs) -> Result<()> {
         group_by: args.group_by.clone(),
         replicates: args.replicates.clone(),
         correction: args.correction,
-        detect: args.detect,
         allow_different_prompts: args.allow_different_prompts,
     })?;
     let failures = failures(&args.fail_if, &comparison)?;

@@ -32,8 +32,6 @@ pub(super) fn run(args: &ExperimentArgs) -> Result<()> {
         list(experiment, &options)
     } else if args.dry_run {
         dry_run(experiment, &options)
-    } else if args.verify {
-        execute(experiment.small(), options)
     } else {
         execute(experiment, options)
     }

@@ -231,7 +231,7 @@ fn settings(args: &PromptArgs, distractors: &[usize], default: &[(usize, usize)]
 }
 
 /// Names of fields in errors of the library, and their flags.
-const FIELDS: [(&str, &str); 62] = [
+const FIELDS: [(&str, &str); 61] = [
     ("conditions", "--condition"),
     ("skip", "--skip"),
     ("ctx_tok", "--ctx"),
@@ -271,7 +271,6 @@ const FIELDS: [(&str, &str); 62] = [
     ("data", "--data"),
     ("keep", "--keep"),
     ("max_mb", "--max-mb"),
-    ("detect", "--detect"),
     ("keys", "--key"),
     ("keys", "--keys"),
     ("full", "--full"),

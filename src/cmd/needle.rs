@@ -9,7 +9,6 @@ use crate::bail_usage;
 use crate::cli::NeedleArgs;
 use crate::experiment::{Experiment, Generate, Grid, NeedleGrid, Show};
 use crate::generate::MAX_NEW;
-use crate::measure::MeasureName;
 use crate::metric::EXACT;
 use crate::plot::{accuracy, AccuracyPanel, Hits};
 use crate::results::{setting_name, Frame, Pick};
@@ -43,7 +42,6 @@ pub(super) fn experiment(args: &NeedleArgs) -> Result<Experiment> {
     };
     Ok(Experiment {
         generate,
-        measures: if args.every_head { vec![MeasureName::AnswerByHead] } else { Vec::new() },
         ..flags::experiment(Show::Needle, &args.run, grid, args.prompts.haystack.as_deref(), None)?
     })
 }

@@ -2,13 +2,15 @@
 
 use super::flags;
 use super::session::{RunResults, Session};
-use crate::bail_usage;
 use crate::cli::OutliersArgs;
 use crate::experiment::{Experiment, Grid, Show, TextGrid};
 use crate::measure::{Outliers, PassKey};
 use crate::plot::{ccdf, CcdfLine, CcdfPanel};
 use crate::stats::Tally;
 use anyhow::Result;
+
+/// Least number of tokens that are pooled by default.
+const POOLED_TOK: usize = 100_000;
 
 /// The experiment that flags ask for.
 ///
@@ -18,8 +20,7 @@ pub(super) fn experiment(args: &OutliersArgs) -> Result<Experiment> {
     let run = &args.run;
     let what = "outliers pools windows of one length";
     let ctx_tok = flags::one_ctx_tok(args.ctx.as_ref(), &run.model, &run.reading, what)?;
-    let [tokens] = args.tokens.0.as_slice() else { bail_usage!("--tokens: {what}; give it one number") };
-    let samples = args.samples.unwrap_or(tokens.div_ceil(ctx_tok.max(1)));
+    let samples = args.samples.unwrap_or(POOLED_TOK.div_ceil(ctx_tok.max(1)));
     let grid = Grid::Text(TextGrid { ctx_tok: vec![ctx_tok], samples, stride: None, seed: args.seed });
     flags::experiment(Show::Outliers, &args.run, grid, None, args.text.as_deref())
 }

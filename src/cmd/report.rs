@@ -138,7 +138,6 @@ fn compared(folders: &[PathBuf], runs: &[SavedRun]) -> Result<ComparedRuns> {
         group_by: by_model.into_iter().chain(GROUPS).collect(),
         replicates: None,
         correction: Correction::default(),
-        detect: None,
         allow_different_prompts: false,
     })
     .map_err(|error| match command_line().find_subcommand("compare") {

@@ -391,23 +391,6 @@ impl Experiment {
         Ok(conditions)
     }
 
-    /// The same experiment with at most two prompts per depth, for a quick check.
-    pub fn small(mut self) -> Self {
-        match &mut self.grid {
-            Grid::Needle(grid) => {
-                grid.samples = grid.samples.min(2);
-                grid.heldout_samples = grid.heldout_samples.min(1);
-                grid.absent_samples = grid.absent_samples.min(1);
-            }
-            Grid::Text(grid) => grid.samples = grid.samples.min(2),
-            Grid::Shots(grid) => {
-                grid.samples = grid.samples.min(2);
-                grid.arrangements = grid.arrangements.min(2);
-            }
-        }
-        self
-    }
-
     /// Results of the expectations, one for each model that one is about.
     pub fn outcomes(&self, frame: &Frame) -> Vec<Outcome> {
         let mut outcomes = Vec::new();
@@ -582,15 +565,6 @@ at_least = 0.5
         let experiment = Experiment::parse(&all, "x.toml").unwrap();
         assert_eq!(experiment.models, ["transformer", "diff", "diff-v2", "diff-no-norm"]);
         assert_eq!(experiment.outcomes(&Frame::default()).len(), 1, "of the one model that is named");
-    }
-
-    #[test]
-    fn the_small_version_differs_in_the_number_of_prompts_only() {
-        let experiment = Experiment::parse(FILE, "x.toml").unwrap();
-        let small = experiment.clone().small();
-        let Grid::Needle(grid) = experiment.grid.clone() else { panic!("a needle grid") };
-        let expected = Grid::Needle(NeedleGrid { samples: 2, ..grid });
-        assert_eq!(small, Experiment { grid: expected, ..experiment });
     }
 
     fn grids() -> impl Strategy<Value = Grid> {

@@ -8,7 +8,7 @@
 use super::cells::Key;
 use super::field::Field;
 use super::sample::{by_prompt, Pair};
-use crate::stats::{bh, holm, mean, numbers_needed, smallest_detectable, test_mean, Interval, PairedHits, Replicated};
+use crate::stats::{bh, holm, mean, smallest_detectable, test_mean, Interval, PairedHits, Replicated};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use strum::IntoStaticStr;
@@ -79,8 +79,6 @@ pub struct Difference {
     /// The smallest true difference that this test would have shown on so many prompts (and seeds, of replicates) with 80 %
     /// power; missing where they do not tell.
     pub detectable: Option<f64>,
-    /// Number of prompts (seeds, of replicates) that would show the difference asked for with 80 % power.
-    pub needed: Option<u64>,
     /// Number of prompts (seeds, of replicates) where the other is larger.
     pub wins: usize,
     /// Where both are equal.
@@ -126,15 +124,6 @@ impl Verdict {
     }
 }
 
-/// How differences are worked out.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct DifferenceOptions {
-    /// Whether the metric's numbers are hits and misses.
-    pub(crate) hits: bool,
-    /// A difference that prompts are wanted for.
-    pub(crate) detect: Option<f64>,
-}
-
 impl Difference {
     /// The interval of `diff`.
     pub fn interval(&self) -> Option<Interval> {
@@ -146,19 +135,19 @@ impl Difference {
         Verdict::of(self.interval())
     }
 
-    /// The difference over prompts; `None` of no pairs, and of numbers so large that their mean overflows.
-    pub(crate) fn of_prompts(pairs: &[Pair], options: DifferenceOptions) -> Option<Self> {
+    /// The difference over prompts, with the test of `hits` and misses or that of other numbers; `None` of no pairs, and of
+    /// numbers so large that their mean overflows.
+    pub(crate) fn of_prompts(pairs: &[Pair], hits: bool) -> Option<Self> {
         let prompts: Vec<(f64, f64)> = prompt_means(pairs).into_iter().map(|(_, means)| means).collect();
         let differences: Vec<f64> = prompts.iter().map(|(a, b)| b - a).collect();
         let found = Self { n: prompts.len(), ..Self::of_means(&prompts, &differences, pairs.len())? };
         let is_hit = |x: f64| x == 0.0 || x == 1.0;
-        if options.hits && pairs.iter().all(|pair| is_hit(pair.a) && is_hit(pair.b)) {
-            return Some(found.with_hits(pairs, options));
+        if hits && pairs.iter().all(|pair| is_hit(pair.a) && is_hit(pair.b)) {
+            return Some(found.with_hits(pairs));
         }
         let test = test_mean(&differences);
         Some(Self {
             detectable: smallest_detectable(&differences),
-            needed: options.detect.and_then(|size| numbers_needed(&differences, size)),
             test: test.map(|_| Test::T),
             p: test.map(|test| test.p),
             ..found.with_interval(test.map(|test| test.interval))
@@ -166,7 +155,7 @@ impl Difference {
     }
 
     /// Adds interval, power and test of hits and misses.
-    fn with_hits(self, pairs: &[Pair], options: DifferenceOptions) -> Self {
+    fn with_hits(self, pairs: &[Pair]) -> Self {
         let outcomes = by_prompt(pairs.iter().map(|pair| (pair.key, pair))).into_iter().map(|(_, pairs)| {
             let count = |of: fn(&Pair) -> bool| pairs.iter().filter(|pair| of(pair)).count();
             (count(|pair| pair.b > pair.a), count(|pair| pair.b < pair.a), pairs.len())
@@ -174,7 +163,6 @@ impl Difference {
         let hits = PairedHits::new(&outcomes.collect::<Vec<_>>());
         Self {
             detectable: hits.and_then(|hits| hits.smallest_detectable()),
-            needed: options.detect.and_then(|size| hits?.needed(size)),
             test: hits.map(|_| Test::Mcnemar),
             p: hits.map(|hits| hits.p()),
             ..self.with_interval(hits.map(|hits| hits.interval()))
@@ -182,7 +170,7 @@ impl Difference {
     }
 
     /// The difference over training seeds and prompts, where models are replicates.
-    pub(crate) fn of_seeds(pairs: &[Pair], options: DifferenceOptions) -> Option<Self> {
+    pub(crate) fn of_seeds(pairs: &[Pair]) -> Option<Self> {
         let mut seeds: BTreeMap<u32, BTreeMap<Key, (f64, f64)>> = BTreeMap::new();
         for (mut prompt, means) in prompt_means(pairs) {
             let seed = std::mem::take(&mut prompt[Field::Replicate as usize]);
@@ -190,26 +178,22 @@ impl Difference {
             seeds.entry(seed).or_default().insert(prompt, means);
         }
         let seeds: Vec<BTreeMap<Key, (f64, f64)>> = seeds.into_values().collect();
-        Some(Self { seeds: Some(seeds.len()), ..Self::of_replicates(&seeds, pairs.len(), options)? })
+        Some(Self { seeds: Some(seeds.len()), ..Self::of_replicates(&seeds, pairs.len())? })
     }
 
     /// The difference over draws of random heads and prompts, from the pairs of each draw. Of one draw it is that over
     /// prompts.
-    pub(crate) fn of_draws(draws: &[Vec<Pair>], options: DifferenceOptions) -> Option<Self> {
+    pub(crate) fn of_draws(draws: &[Vec<Pair>], hits: bool) -> Option<Self> {
         if let [pairs] = draws {
-            return Self::of_prompts(pairs, options);
+            return Self::of_prompts(pairs, hits);
         }
         let tables: Vec<BTreeMap<Key, (f64, f64)>> =
             draws.iter().map(|pairs| prompt_means(pairs).into_iter().collect()).collect();
-        Self::of_replicates(&tables, draws.iter().map(Vec::len).sum(), options)
+        Self::of_replicates(&tables, draws.iter().map(Vec::len).sum())
     }
 
     /// The difference over replicates and the prompts that all of them have, from the means of each prompt.
-    fn of_replicates(
-        replicates: &[BTreeMap<Key, (f64, f64)>],
-        cells: usize,
-        options: DifferenceOptions,
-    ) -> Option<Self> {
+    fn of_replicates(replicates: &[BTreeMap<Key, (f64, f64)>], cells: usize) -> Option<Self> {
         let tables = on_shared_prompts(replicates);
         let differences: Vec<Vec<f64>> =
             tables.iter().map(|prompts| prompts.iter().map(|(a, b)| b - a).collect()).collect();
@@ -223,7 +207,6 @@ impl Difference {
         Some(Self {
             n: tables.first().map_or(0, Vec::len),
             detectable: across.detectable,
-            needed: options.detect.and_then(|size| across.needed(size)),
             test: across.p.map(|_| Test::T),
             p: across.p,
             ..found.with_interval(across.interval)
@@ -276,7 +259,7 @@ mod tests {
 
     /// The difference of pairs of hits, or of other numbers.
     fn compared(pairs: &[Pair], hits: bool) -> Option<Difference> {
-        Difference::of_prompts(pairs, DifferenceOptions { hits, ..DifferenceOptions::default() })
+        Difference::of_prompts(pairs, hits)
     }
 
     /// The pair of one question of one prompt.
@@ -316,7 +299,7 @@ mod tests {
                 .flat_map(|seed| pairs.iter().map(move |&pair| (seed, pair)))
                 .map(|(seed, pair)| with(Field::Replicate, seed, pair))
                 .collect();
-            assert_eq!(Difference::of_seeds(&of_three_models, DifferenceOptions::default()).unwrap().n, 6, "{column}");
+            assert_eq!(Difference::of_seeds(&of_three_models).unwrap().n, 6, "{column}");
             let without_seeds: Vec<Pair> = pairs.iter().map(|&pair| with(Field::Seed, 0, pair)).collect();
             assert_eq!(compared(&without_seeds, true).unwrap().n, 2, "{column}");
         }
@@ -384,7 +367,7 @@ mod tests {
         };
         let of = |costs: &[f64]| {
             let draws: Vec<Vec<Pair>> = costs.iter().map(|&cost| draw(cost)).collect();
-            Difference::of_draws(&draws, DifferenceOptions::default()).unwrap()
+            Difference::of_draws(&draws, false).unwrap()
         };
         let (three, one) = (of(&[-1.0, -2.0, -3.0]), of(&[-2.0]));
         assert!((three.diff - one.diff).abs() < 1e-12 && three.n == 20 && three.cells == 60 && three.seeds.is_none());

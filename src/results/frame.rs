@@ -3,7 +3,7 @@
 
 use super::case::{Case, ConditionKey};
 use super::cells::{Cell, Cells, Collector, Mask, Selects};
-use super::difference::{Difference, DifferenceOptions};
+use super::difference::Difference;
 use super::estimate::Estimate;
 use super::field::{Field, Value};
 use super::numbers::Measured;
@@ -298,7 +298,7 @@ impl Frame {
 
     /// Returns how one pick differs from another of the same metric.
     pub(crate) fn difference(&self, baseline: Pick<'_>, other: Pick<'_>) -> Option<Difference> {
-        Difference::of_prompts(&self.joined(baseline, other).pairs, options(baseline.metric))
+        Difference::of_prompts(&self.joined(baseline, other).pairs, is_hit(baseline.metric))
     }
 
     /// Returns how one pick differs from another of the same metric, by prompt: the mean over the prompt's questions.
@@ -310,16 +310,13 @@ impl Frame {
     pub(crate) fn difference_of_draws(&self, draws: &[(Pick<'_>, Pick<'_>)]) -> Option<Difference> {
         let metric = draws.first()?.0.metric;
         let pairs: Vec<Vec<Pair>> = draws.iter().map(|&(baseline, other)| self.joined(baseline, other).pairs).collect();
-        Difference::of_draws(&pairs, options(metric))
+        Difference::of_draws(&pairs, is_hit(metric))
     }
 
     /// Returns a contrast: the second pair's difference less that of the first, prompt by prompt.
     pub(crate) fn contrast(&self, first: (Pick<'_>, Pick<'_>), second: (Pick<'_>, Pick<'_>)) -> Option<Difference> {
         let [a, b] = [first, second].map(|(baseline, other)| differences(&self.joined(baseline, other).pairs));
-        Difference::of_prompts(
-            &join(a, b, &sides()).pairs,
-            DifferenceOptions { hits: false, ..options(first.0.metric) },
-        )
+        Difference::of_prompts(&join(a, b, &sides()).pairs, false)
     }
 
     /// Returns the numbers of single heads of a model under a condition, as means of each prompt, in the order of layers and
@@ -407,10 +404,6 @@ impl Frame {
     pub fn prompts(&self) -> usize {
         self.asked().map(|id| id.seed).collect::<BTreeSet<_>>().len()
     }
-}
-
-fn options(metric: &str) -> DifferenceOptions {
-    DifferenceOptions { hits: is_hit(metric), detect: None }
 }
 
 /// Returns the columns in which the two sides of a difference within a run may differ.

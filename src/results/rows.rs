@@ -2,7 +2,7 @@
 
 use super::cells::Cells;
 use super::compare::plan::{Level, Plan};
-use super::difference::{Correction, Difference, DifferenceOptions};
+use super::difference::{Correction, Difference};
 use super::field::Field;
 use super::sample::{Joined, Pair};
 use super::select::Selection;
@@ -68,7 +68,6 @@ struct RowKey {
 /// How rows are worked out.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RowOptions {
-    pub(crate) difference: DifferenceOptions,
     pub(crate) correction: Correction,
     /// Whether models are replicates.
     pub(crate) replicates: bool,
@@ -98,10 +97,9 @@ pub(crate) fn rows(
     }
     let row = |(key, pairs): (&RowKey, &Vec<Pair>)| {
         let metric = cells.value_name(Field::Metric, key.metric);
-        let options_of = DifferenceOptions { hits: is_hit(&metric), ..options.difference };
         let found = match options.replicates {
-            true => Difference::of_seeds(pairs, options_of),
-            false => Difference::of_prompts(pairs, options_of),
+            true => Difference::of_seeds(pairs),
+            false => Difference::of_prompts(pairs, is_hit(&metric)),
         };
         let difference = found.with_context(|| format!("{metric}: its numbers are too large to be averaged"))?;
         Ok(named(difference, cells, key, &plans[key.plan], groups))

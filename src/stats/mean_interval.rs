@@ -128,18 +128,6 @@ pub fn smallest_detectable(numbers: &[f64]) -> Option<f64> {
     Some(detectable_errors(sample.n, sample.skewness)? * sample.standard_error())
 }
 
-/// Returns how many numbers, with the variance and skewness of these, [`test_mean`] needs to detect a true mean of `size`
-/// with a probability of 80 %. `None` as [`test_mean`], if `size` is 0, or if it would take more than a billion.
-pub fn numbers_needed(numbers: &[f64], size: f64) -> Option<u64> {
-    let sample = Sample::of(numbers)?;
-    let effect = size.abs() / sample.variance.sqrt();
-    let enough = |n: u64| {
-        let errors = detectable_errors(n as f64, sample.skewness);
-        errors.is_some_and(|errors| errors / (n as f64).sqrt() <= effect)
-    };
-    super::power::least(LEAST_PROMPTS as u64, enough)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -204,7 +192,7 @@ mod tests {
         assert_eq!(mean_interval(&[0.1, 0.2, 0.3, 0.4, 0.5, f64::NAN]), None);
         assert_eq!(mean_interval(&[f64::MAX, f64::MIN, 1.0, 2.0, 3.0, 4.0]), None);
         assert_eq!(mean_interval(&[]), None);
-        assert_eq!((smallest_detectable(&[0.5; 8]), numbers_needed(&[0.5; 8], 1.0)), (None, None));
+        assert_eq!(smallest_detectable(&[0.5; 8]), None);
     }
 
     #[test]
@@ -233,19 +221,6 @@ mod tests {
             // Normal numbers look a little skewed, most of all a few of them.
             assert!((0.68..=0.83).contains(&power), "{n}: {power}");
         }
-    }
-
-    #[test]
-    fn as_many_numbers_as_there_are_detect_what_they_can_detect() {
-        let mut rng = Rng::new(22, "power");
-        for n in [7_usize, 30, 500] {
-            let numbers: Vec<f64> = (0..n).map(|_| rng.normal().exp()).collect();
-            let size = smallest_detectable(&numbers).unwrap();
-            assert_eq!(numbers_needed(&numbers, 1.000_001 * size), Some(n as u64));
-            assert!(numbers_needed(&numbers, 0.5 * size).unwrap() > n as u64);
-        }
-        assert_eq!(numbers_needed(&[0.0, 1.0, 2.0, 3.0, 4.0, 5.0], 1e-9), None);
-        assert_eq!(numbers_needed(&[0.0, 1.0, 2.0, 3.0, 4.0, 5.0], 0.0), None);
     }
 
     proptest! {

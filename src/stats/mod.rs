@@ -6,7 +6,7 @@
 //!   [`ratio_interval`]. Of differences of two models on the same prompts it is the mean difference.
 //! * Interval and test of the difference of hits of two models on the same prompts: [`PairedHits`].
 //! * Interval of a mean over a few training seeds: [`student`].
-//! * Power of these tests: [`smallest_detectable`], [`numbers_needed`], and those of [`PairedHits`] and [`Replicated`].
+//! * Power of these tests: [`smallest_detectable`], and those of [`PairedHits`] and [`Replicated`].
 //! * Difference of two recipes with several training seeds each on the same prompts: [`Replicated`].
 //! * Best less worst of several arrangements of the same prompts: [`Robustness`].
 //! * Correction of many tests: [`holm`] for the family-wise error rate, [`bh`] for the false discovery rate.
@@ -38,8 +38,7 @@ pub use divergence::Divergence;
 pub use histogram::Histogram;
 pub use interval::{student, wilson, wilson_of_groups, Interval, LEVEL};
 pub use mean_interval::{
-    mean_interval, numbers_needed, ratio_interval, simultaneous_interval, smallest_detectable, test_mean, MeanTest,
-    LEAST_PROMPTS,
+    mean_interval, ratio_interval, simultaneous_interval, smallest_detectable, test_mean, MeanTest, LEAST_PROMPTS,
 };
 pub use moments::{mean, quantile, Moments};
 pub use paired_hits::PairedHits;

@@ -9,7 +9,7 @@
 //! McNemar (1947), (wins − losses) / √(wins + losses), so interval and test agree.
 
 use super::mean_interval::LEAST_PROMPTS;
-use super::power::{least, POWER};
+use super::power::POWER;
 use super::{Interval, LEVEL};
 use statrs::distribution::{ContinuousCDF, Normal};
 
@@ -119,15 +119,6 @@ impl PairedHits {
             }
         }
         Some(enough)
-    }
-
-    /// Returns how many prompts of as many questions the test needs to detect a true difference of `size` with a
-    /// probability of 80 %; `None` if `size` is 0 or above 1, or if it would take more than a billion.
-    pub fn needed(&self, size: f64) -> Option<u64> {
-        let size = size.abs();
-        let per_prompt = self.n / self.prompts as f64;
-        let enough = |prompts: u64| size <= 1.0 && self.detects(prompts as f64 * per_prompt, size);
-        least(LEAST_PROMPTS as u64, enough)
     }
 
     /// Returns whether `n` pairs detect a difference: d √n ≥ z(0.975) √p + z(0.8) √(p − d²), with p the probability that
@@ -247,10 +238,7 @@ mod tests {
             let power = power.sum::<f64>();
             // Where all that disagree must be wins, the normal distribution errs on the safe side.
             assert!((0.72..0.97).contains(&power), "{wins} {losses} {n}: {size} {power}");
-            assert_eq!(found.needed(1.000_001 * size), Some(n as u64));
-            assert!(found.needed(0.5 * size).unwrap() > n as u64);
         }
-        assert_eq!((single(1, 1, 9).needed(0.0), single(1, 1, 9).needed(1.5)), (None, None));
     }
 
     #[test]

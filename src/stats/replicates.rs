@@ -11,8 +11,8 @@
 //!
 //! Draws of random heads, as controls of a condition, are replicates too.
 
-use super::power::{least, student, POWER};
-use super::{mean, Interval, Moments, LEVEL};
+use super::power::{student, POWER};
+use super::{mean, Interval, LEVEL};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
 /// Least number of seeds for an interval.
@@ -56,22 +56,6 @@ impl Replicated {
             found.detectable = Some((t + student(POWER, freedom)?) * error);
         }
         Some(found)
-    }
-
-    /// Returns how many seeds that vary as much as these, on the same prompts, detect a true difference of `size` with a
-    /// probability of 80 %. `None` for fewer than [`LEAST_SEEDS`] seeds, if they are all equal or `size` is 0, or if it
-    /// would take more than a billion.
-    pub fn needed(&self, size: f64) -> Option<u64> {
-        let deviation = self.of_seeds.iter().copied().collect::<Moments>().variance()?.sqrt();
-        if self.of_seeds.len() < LEAST_SEEDS || deviation <= 0.0 {
-            return None;
-        }
-        let errors = |seeds: f64| Some(student(0.5 + LEVEL / 2.0, seeds - 1.0)? + student(POWER, seeds - 1.0)?);
-        let enough = |seeds: u64| {
-            let seeds = seeds as f64;
-            errors(seeds).is_some_and(|errors| errors * deviation / seeds.sqrt() <= size.abs())
-        };
-        least(LEAST_SEEDS as u64, enough)
     }
 }
 
@@ -142,6 +126,7 @@ impl VarianceComponents {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Moments;
     use super::*;
     use crate::rng::Rng;
     use proptest::prelude::*;
@@ -219,15 +204,12 @@ mod tests {
         let x = 0.3 / (0.182_574_185_835_055_37 / 2.0) / 3.0_f64.sqrt();
         let expected = 1.0 - std::f64::consts::FRAC_2_PI * (x.atan() + x / (1.0 + x * x));
         assert!((found.p.unwrap() - expected).abs() < 1e-9, "{:?} {expected}", found.p);
-        // Without noise of prompts, four seeds detect what they detect.
-        assert_eq!(found.needed(1.000_001 * found.detectable.unwrap()), Some(4));
-        assert_eq!((found.needed(0.0), found.needed(1e-9)), (None, None));
     }
 
     #[test]
     fn two_seeds_do_not_generalise() {
         let found = Replicated::new(&[vec![0.1, 0.2], vec![0.3, 0.4]]).unwrap();
-        assert_eq!((found.of_seeds.len(), found.interval, found.p, found.needed(0.1)), (2, None, None, None));
+        assert_eq!((found.of_seeds.len(), found.interval, found.p, found.detectable), (2, None, None, None));
         assert!((found.diff - 0.25).abs() < 1e-12);
     }
 

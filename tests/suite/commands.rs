@@ -193,9 +193,9 @@ fn scopes_and_exempt_sinks_are_columns() {
 #[test]
 fn outliers_lists_magnitudes_in_the_layout_of_the_papers_table() {
     let scratch = Scratch::new();
-    let stdout = scratch.stdout("outliers", &["--tokens", "512", "--ctx", "256", "--out", "run"]);
+    let stdout = scratch.stdout("outliers", &["--samples", "2", "--ctx", "256", "--out", "run"]);
     assert!(stdout.contains("No massive activations") && stdout.contains("top-1"), "{stdout}");
-    let json = scratch.stdout("outliers", &["--tokens", "512", "--ctx", "256", "--out", "again", "--json"]);
+    let json = scratch.stdout("outliers", &["--samples", "2", "--ctx", "256", "--out", "again", "--json"]);
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     let rows: Vec<_> =
         ["outliers", "outliers-by-layer"].iter().flat_map(|table| json[table].as_array().unwrap()).collect();
@@ -205,7 +205,7 @@ fn outliers_lists_magnitudes_in_the_layout_of_the_papers_table() {
     // 2 windows x 2 layers x 256 x 257 / 2 visible pairs x 2 maps of 2 heads
     let all = rows.iter().find(|row| row["model"] == "./diff" && row["of"] == "logits").unwrap();
     assert_eq!(all["numbers"], 526_336, "{stdout}");
-    assert_drawn(&scratch.path("run/ccdf.png"), "outliers --tokens 512");
+    assert_drawn(&scratch.path("run/ccdf.png"), "outliers --samples 2");
 }
 
 #[test]
@@ -221,8 +221,8 @@ fn a_massive_activation_is_found_with_its_token_and_channel() {
         "text.txt",
         "--ctx",
         "64",
-        "--tokens",
-        "64",
+        "--samples",
+        "1",
         "--out",
         "run",
         "--model",
@@ -311,7 +311,7 @@ fn results_do_not_depend_on_the_number_of_threads() {
         ("ratio", &SHORT[..]),
         ("heads", &SHORT[..]),
         ("quantize", &[&SHORT[..], &["--bits", "4", "--exempt-sinks"]].concat()),
-        ("outliers", &["--tokens", "1k", "--ctx", "400"]),
+        ("outliers", &["--samples", "3", "--ctx", "400"]),
     ] {
         let bytes = |threads: &str| {
             let out = format!("{command}-{threads}");
@@ -499,7 +499,7 @@ fn what_cannot_be_measured_is_refused_with_what_there_is() {
         ("heatmap", &["--ctx", "256", "--size", "20"], &["--size 20", "64 to 4096"]),
         ("explore", &["--ctx", "256", "--keep", "65"], &["--keep 65", "1 to 64"]),
         ("heatmap", &["--ctx", "256..512:128"], &["--ctx: heatmap measures one prompt; give one length"]),
-        ("outliers", &["--ctx", "1", "--tokens", "10"], &["at least 2 tokens"]),
+        ("outliers", &["--ctx", "1", "--samples", "10"], &["at least 2 tokens"]),
         ("outliers", &["--ctx", "2k"], &["at most 1024 tokens"]),
         ("heatmap", &["--ctx", "256", "--heads", "0", "--head", "1"], &["--head 1 is not among --heads"]),
         ("heatmap", &["--ctx", "256", "--depth", "200"], &["--depth 200", "between 0 and 100"]),
@@ -538,7 +538,6 @@ fn files_and_folders_that_do_not_fit_a_request_are_its_mistake() {
     refused("report", &["a", "--splice", "nowhere.md"], &["nowhere.md"]);
     refused("report", &["a", "b", "--compare", "-o", "c.html"], &["`difftool compare`", "--allow-different-prompts"]);
     refused("compare", &["a", "a", "--by", "model"], &["a is named twice"]);
-    refused("compare", &["a", "a", "--detect", "0"], &["--detect 0"]);
     refused("merge", &["packed", "--out", "c"], &["packed/results.csv.gz", "before they are compressed"]);
     refused("prompt", &["--jsonl", "latin.toml"], &["--jsonl latin.toml: it exists"]);
     // As long as it was, and not what it was.

@@ -495,18 +495,12 @@ fn all_formats_show_the_same_rows() {
 }
 
 #[test]
-fn a_comparison_says_what_it_could_have_shown_and_what_would_show_more() {
+fn a_comparison_says_what_it_could_have_shown() {
     let scratch = Scratch::new();
     scratch.run("a", &RUN);
     scratch.run("b", &Run { model: "diff", shift: 0.125, ..RUN });
-    let json = scratch.json("a b --metric exact --detect 0.05");
-    let row = &json["rows"][0];
-    let (detectable, needed, n) = (number(&row["detectable"]), number(&row["needed"]), number(&row["n"]));
-    assert!(detectable > 0.05 && needed > n, "{row}");
-    // Prompts grow with the square of how much smaller a difference is.
-    assert!((needed / (n * (detectable / 0.05).powi(2)) - 1.0).abs() < 0.15, "{row}");
-    assert!(scratch.stdout("a b --metric exact --detect 0.05").contains("n needed"));
-    assert!(!scratch.stdout("a b --metric exact").contains("n needed"));
+    let json = scratch.json("a b --metric exact");
+    assert!(number(&json["rows"][0]["detectable"]) > 0.05, "{json}");
 }
 
 #[test]
@@ -576,7 +570,7 @@ fn mistakes_are_answered_with_what_there_is() {
         ("a --baseline diff --by model", ["--baseline diff", "transformer"]),
         ("a --by model", ["nothing to compare transformer with", "ctx_tok (512, 1024)"]),
         ("a a --metric exact --group-by layer", ["no records left", "--group-by"]),
-        ("a a --metric exact --group-by head", ["no records of single heads", "needle --every-head"]),
+        ("a a --metric exact --group-by head", ["no records of single heads", "`ratio`"]),
     ] {
         refuses(&mut scratch.compare(args), 2, &words);
     }
@@ -633,7 +627,6 @@ fn request(a: &Path, b: &Path) -> Request {
         group_by: vec![Field::CtxTok],
         replicates: None,
         correction: Correction::Bh,
-        detect: None,
         allow_different_prompts: true,
     }
 }

@@ -87,7 +87,7 @@ fn a_folder_with_its_own_tokenizer_goes_through_every_command() {
     run(&["ratio", "--ctx", "512", "--samples", "1", "--depths", "0,100"]);
     run(&["heatmap", "--ctx", "256"]);
     run(&["quantize", "--ctx", "512", "--samples", "1", "--depths", "50", "--bits", "8"]);
-    run(&["outliers", "--ctx", "256", "--tokens", "512"]);
+    run(&["outliers", "--ctx", "256", "--samples", "2"]);
     run(&["nll", "--ctx", "256", "--samples", "2"]);
 }
 

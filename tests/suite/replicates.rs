@@ -44,7 +44,7 @@ fn recipes_are_compared_seed_by_seed_and_the_interval_is_over_seeds() {
         "{said}"
     );
     assert!(said.contains("120 cells only in diff") && said.contains("replicate=4"), "{said}");
-    let table = scratch.stdout("run --replicates --detect 0.01");
+    let table = scratch.stdout("run --replicates");
     assert!(table.contains("diff - transformer") && table.contains("seeds"), "{table}");
 }
 

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 const NEEDLE: [&str; 10] =
     ["needle", "--ctx", "256", "--needles", "1,2", "--depths", "0,100", "--samples", "2", "--heldout=0"];
 /// 5 windows, of which something is pooled.
-const OUTLIERS: [&str; 5] = ["outliers", "--ctx", "100", "--tokens", "500"];
+const OUTLIERS: [&str; 5] = ["outliers", "--ctx", "100", "--samples", "5"];
 /// 6 windows that slide over a text, all tokens of which are pooled.
 const NLL: [&str; 7] = ["nll", "--text", "text.txt", "--ctx", "100", "--stride", "30"];
 /// 4 needle prompts, of which generated text is pooled.
@@ -401,10 +401,8 @@ fn an_experiment_file_combines_measures_and_checks_what_it_expects() {
     }
     let stricter = EXPERIMENT.replace("at_most = 0.5", "at_least = 0.5");
     fs::write(scratch.path("y.toml"), stricter).unwrap();
-    scratch.fails(&["run", "y.toml", "--verify", "--out", "small"], 3, &["exact of ./diff at least 0.5: found 0"]);
+    scratch.fails(&["run", "y.toml", "--out", "small"], 3, &["exact of ./diff at least 0.5: found 0"]);
     scratch.fails(&["run", "--resume", "small"], 3, &["exact of ./diff at least 0.5: found 0"]);
-    let rows = |run: &str| scratch.read(&format!("{run}/cells.csv")).iter().filter(|&&byte| byte == b'\n').count();
-    assert_eq!((rows("run"), rows("small")), (1 + 8, 1 + 4));
 }
 
 #[test]

@@ -36,7 +36,7 @@ pub use manifests::Mismatch;
 pub use plan::Level;
 
 use super::cells::{Cell, Cells, Collector, Counts, Key};
-use super::difference::{Correction, DifferenceOptions};
+use super::difference::Correction;
 use super::field::{Field, COLUMNS};
 use super::rows::{self, Row, RowOptions};
 use super::sample::{join, Joined};
@@ -77,8 +77,6 @@ pub struct Request {
     pub replicates: Option<Replicates>,
     /// For the p-values.
     pub correction: Correction,
-    /// A difference, in the unit of its metric: how many prompts would show it?
-    pub detect: Option<f64>,
     /// Pair cells even if their prompts are not the same.
     pub allow_different_prompts: bool,
 }
@@ -140,9 +138,6 @@ pub fn compare(request: &Request) -> Result<Comparison> {
         replicates: request.replicates.clone(),
     };
     selection.check_columns()?;
-    if let Some(size) = request.detect.filter(|size| !size.is_normal()) {
-        bail_usage!("`detect` {size}: a difference that prompts could show is not 0");
-    }
     if let Some(i) = (1..request.inputs.len()).find(|&i| request.inputs[..i].contains(&request.inputs[i])) {
         if request.by.is_some() || request.replicates.is_some() {
             bail_usage!("{} is named twice", request.inputs[i].display());
@@ -160,8 +155,7 @@ pub fn compare(request: &Request) -> Result<Comparison> {
     }
     let joined = plans.iter().map(|plan| joined(&cells, plan, &names)).collect::<Result<Vec<_>>>()?;
     let groups = rows::groups(&selection, &plans, &joined)?;
-    let difference = DifferenceOptions { detect: request.detect, ..DifferenceOptions::default() };
-    let options = RowOptions { difference, correction: request.correction, replicates: request.replicates.is_some() };
+    let options = RowOptions { correction: request.correction, replicates: request.replicates.is_some() };
     let rows = rows::rows(&cells, &selection, &plans, &joined, &groups, options)?;
     note_pairs(&plans, &joined, request, &mut notes);
     note_rows(&rows, &selection, &groups, &mut notes);

@@ -74,9 +74,7 @@ pub(crate) fn plans(
     for (input, name) in inputs.iter().enumerate() {
         if !cells.iter().any(|cell| cell.input as usize == input) {
             if selection.mentions(Field::Head) && !cells.has(Field::Head, |head| head.is_some()) {
-                bail_usage!(
-                    "{name}: no records of single heads, which `ratio`, `heads` and `needle --every-head` write"
-                );
+                bail_usage!("{name}: no records of single heads, which `ratio` and `heads` write");
             }
             bail_usage!("{name}: no records left to compare; see `metrics`, `wheres` and `group_by`");
         }

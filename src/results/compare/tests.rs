@@ -47,7 +47,6 @@ fn request(inputs: &[PathBuf]) -> Request {
         group_by: Vec::new(),
         replicates: None,
         correction: Correction::Holm,
-        detect: None,
         allow_different_prompts: false,
     }
 }

@@ -5,7 +5,7 @@ use super::super::{Field, Row};
 use anyhow::Result;
 use std::io::Write;
 
-const NUMBERS: [&str; 17] = [
+const NUMBERS: [&str; 16] = [
     "unit",
     "n",
     "seeds",
@@ -16,7 +16,6 @@ const NUMBERS: [&str; 17] = [
     "lo",
     "hi",
     "detectable",
-    "needed",
     "wins",
     "ties",
     "losses",
@@ -40,7 +39,7 @@ pub(crate) fn write_rows(rows: &[Row], groups: &[Field], out: &mut impl Write) -
     Ok(())
 }
 
-fn numbers(row: &Row) -> [String; 17] {
+fn numbers(row: &Row) -> [String; 16] {
     let found = &row.difference;
     let optional = |number: Option<f64>| number.map(|x| x.to_string()).unwrap_or_default();
     [
@@ -54,7 +53,6 @@ fn numbers(row: &Row) -> [String; 17] {
         optional(found.lo),
         optional(found.hi),
         optional(found.detectable),
-        found.needed.map(|n| n.to_string()).unwrap_or_default(),
         found.wins.to_string(),
         found.ties.to_string(),
         found.losses.to_string(),

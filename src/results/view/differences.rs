@@ -52,9 +52,6 @@ pub(crate) fn differences(rows: &[Row], groups: &[Field], detail: Detail) -> Opt
     if let Detail::Full(correction) = detail {
         columns.extend(power_and_test(correction));
     }
-    if rows.iter().any(|row| row.difference.needed.is_some()) {
-        columns.push(column(numbers("n needed").named("needed"), |row| SheetCell::count(row.difference.needed)));
-    }
     let cells = |row: &Row| columns.iter().map(|column| (column.cell)(row)).collect();
     let note = "The same prompts, other less baseline [95 % interval]; fractions in percentage points.".to_owned();
     let rows = rows.iter().map(cells).collect();
