@@ -40,46 +40,7 @@ fn every_file_is_a_spec_or_an_experiment_and_says_how_it_is_run() {
             studies += 1;
         }
     }
-    assert!(studies >= 11, "{studies} studies");
-}
-
-#[test]
-fn what_is_measured_in_a_study_is_what_its_spec_trains() {
-    let spec = TrainSpec::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments/study-b-models.toml")).unwrap();
-    let trained: Vec<String> =
-        spec.variants.iter().map(|variant| format!("experiments/models/study-b/{}", variant.name)).collect();
-    assert!(spec.seeds().len() >= 3, "fewer seeds would not generalise");
-    let studies = files().into_iter().filter(|(_, text)| text.contains("models/study-b/"));
-    let studies: Vec<Experiment> = studies
-        .filter(|(_, text)| !is_training(text))
-        .map(|(_, text)| Experiment::parse(&text, "a study").unwrap())
-        .collect();
-    assert!(studies.len() >= 6, "{}", studies.len());
-    let kept = difftool::models::resolve(&trained).unwrap();
-    studies.iter().for_each(|study| assert_eq!(study.models, kept));
-}
-
-#[test]
-fn the_sizes_of_the_scale_study_differ_in_their_models_alone_and_variants_of_one_size_match() {
-    let read = |size: &str| {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("experiments/study-f-{size}.toml"));
-        TrainSpec::read(&path).unwrap()
-    };
-    let sizes = ["0.3m", "1.2m", "5m"].map(read);
-    let without = |spec: &TrainSpec| {
-        let mut spec = spec.clone();
-        spec.model = sizes[0].model.clone();
-        spec.variants.iter_mut().for_each(|variant| variant.ffn = None);
-        serde_json::to_string(&spec).unwrap()
-    };
-    assert!(sizes.iter().all(|spec| without(spec) == without(&sizes[0])));
-    for (spec, expected) in sizes.iter().zip([0.3e6, 1.2e6, 5.0e6]) {
-        let configs = spec.configs(Tokenizer::embedded().vocab_size()).unwrap();
-        let parameters: Vec<f64> = configs.iter().map(|config| config.parameters() as f64).collect();
-        let (least, most) = parameters.iter().fold((f64::INFINITY, 0.0_f64), |(lo, hi), &x| (lo.min(x), hi.max(x)));
-        assert!(most / least < 1.02, "{parameters:?}");
-        assert!((0.75..=1.3).contains(&(least / expected)), "{parameters:?} for {expected}");
-    }
+    assert!(studies > 0);
 }
 
 #[test]

@@ -6,12 +6,9 @@ use candle_core::{Device, Tensor};
 use difftool::attention::Stream;
 use difftool::hash::sha256;
 use difftool::model::{ModelConfig, Positions, Transformer, Weights, TENSOR_FILE};
-use difftool::models::built_in_names;
 use difftool::prompt::Tokenizer;
-use flate2::read::GzDecoder;
-use std::collections::{BTreeMap, HashMap};
-use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::collections::HashMap;
+use std::path::PathBuf;
 
 /// Absolute, in float32; logits reach about 30.
 const TOLERANCE: f64 = 1e-3;
@@ -59,44 +56,6 @@ fn logits(model: &Transformer, ids: Vec<u32>, kept: usize) -> Tensor {
     let start = ids.len() - kept;
     let hidden = model.hidden(&[ids], &mut Stream::new(&[])).unwrap();
     model.logits(&hidden.narrow(1, start, kept).unwrap()).unwrap()
-}
-
-/// The seed of each variant with the most exact answers in `experiments/results/embedded-models`, the lower one of two that
-/// are equal: the rule of `experiments/embedded-models.toml`.
-fn best_seeds() -> BTreeMap<String, u64> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let file = File::open(root.join("experiments/results/embedded-models/exact.csv.gz")).unwrap();
-    let mut hits: BTreeMap<(String, u64), (f64, usize)> = BTreeMap::new();
-    for row in csv::Reader::from_reader(GzDecoder::new(file)).deserialize() {
-        let row: HashMap<String, String> = row.unwrap();
-        assert_eq!((&*row["metric"], &*row["ctx_tok"]), ("exact", "4096"));
-        let (variant, seed) = row["model"].rsplit_once("/seed-").unwrap();
-        let variant = variant.rsplit_once('/').unwrap().1;
-        let (sum, n) = hits.entry((variant.to_owned(), seed.parse().unwrap())).or_default();
-        (*sum, *n) = (*sum + row["value"].parse::<f64>().unwrap(), *n + 1);
-    }
-    assert!(hits.len() == 12 && hits.values().all(|(_, n)| *n == 105), "{hits:?}");
-    let mut best: BTreeMap<String, (f64, u64)> = BTreeMap::new();
-    for ((variant, seed), (sum, _)) in hits {
-        let known = best.entry(variant).or_insert((sum, seed));
-        if sum > known.0 {
-            *known = (sum, seed);
-        }
-    }
-    best.into_iter().map(|(variant, (_, seed))| (variant, seed)).collect()
-}
-
-#[test]
-fn the_built_in_models_are_those_of_study_b_that_answer_best() {
-    let best = best_seeds();
-    for name in built_in_names() {
-        let study = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments/models/study-b").join(name);
-        let chosen = study.join(format!("seed-{}", best[name]));
-        for file in ["config.json", TENSOR_FILE] {
-            let of = |folder: &Path| std::fs::read(folder.join(file)).unwrap();
-            assert!(of(&assets(name)) == of(&chosen), "{name}: {file} is not that of {}", chosen.display());
-        }
-    }
 }
 
 /// On a short prompt with `transformers` as it is; at the end of the context with its RoPE angles in float64 like ours,
