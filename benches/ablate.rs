@@ -3,21 +3,16 @@
 //!
 //! `cargo bench --bench ablate` prints medians and extremes and writes `target/bench/ablate.csv`; `--rounds N` sets the
 //! rounds. Both sides measure accuracy under conditions that take out one head in the rows of the answer, on a prompt of
-//! 1,024 tokens, in turn and in CPU time. Before anything is timed, their records must be equal. The predicted ratio is
-//! that of the operations, which counts rows and pairs of tokens.
+//! 1,024 tokens, in turn and in CPU time. Before anything is timed, their records must be equal.
 
-mod sides;
+mod common;
 
-use anyhow::{ensure, Context, Result};
-use candle_core::DType;
-use difftool::attention::Variant;
+use anyhow::{ensure, Result};
+use common::{cpu_model, cpu_seconds, is_real, number, random_model, spread, write};
 use difftool::experiment::{Experiment, Setup};
-use difftool::model::{DecoderSizes, ModelConfig, Weights};
-use difftool::ops::RopeStyle;
-use difftool::prompt::Tokenizer;
+use difftool::model::DecoderSizes;
 use difftool::record::Record;
 use serde::Serialize;
-use sides::{bench_dir, cpu_model, cpu_seconds, option, spread, write};
 use std::sync::atomic::AtomicBool;
 
 /// As in `main.rs`.
@@ -25,7 +20,6 @@ use std::sync::atomic::AtomicBool;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const CTX_TOK: usize = 1024;
-const ROUNDS: usize = 5;
 
 /// A line of the table and of the CSV.
 #[derive(Serialize)]
@@ -39,31 +33,23 @@ struct Row {
     untreated_s: f64,
     whole_s: f64,
     shared_s: f64,
-    /// Whole passes as a multiple of shared ones in the same round: median, least, most, and as operations predict.
+    /// Whole passes as a multiple of shared ones in the same round: median, least and most.
     ratio: f64,
     ratio_min: f64,
     ratio_max: f64,
-    ratio_predicted: f64,
     /// Shared passes as a multiple of an untreated one.
     untreated_passes: f64,
 }
 
 fn main() -> Result<()> {
     std::env::set_var("CANDLE_NUM_THREADS", "1"); // as in `main.rs`
-    let args: Vec<String> = std::env::args().collect();
-    // `cargo test --benches` passes no `--bench`: one round of few conditions shows that it works.
-    let real = args.iter().any(|arg| arg == "--bench");
-    let rounds = match option(&args, "--rounds") {
-        Some(rounds) => rounds.parse().with_context(|| format!("--rounds {rounds}"))?,
-        None if real => ROUNDS,
-        None => 1,
-    };
+    let rounds = number("--rounds", if is_real() { 5 } else { 1 })?;
     println!("{}, {} threads; {CTX_TOK} tokens; {rounds} rounds; CPU time", cpu_model(), rayon::current_num_threads());
     let mut models = vec![("transformer".to_owned(), 4, 4), ("diff".to_owned(), 4, 2)];
-    if real {
+    if is_real() {
         models.push((model_of_30_layers()?, 30, 9));
     }
-    let counts = if real { vec![1, 10, 60] } else { vec![2] };
+    let counts = if is_real() { vec![1, 10, 60] } else { vec![2] };
     let mut rows = Vec::new();
     for (model, layers, heads) in models {
         for &conditions in &counts {
@@ -85,12 +71,7 @@ fn model_of_30_layers() -> Result<String> {
         head_dim: 64,
         max_ctx_tok: CTX_TOK,
     };
-    let config = ModelConfig::llama(Variant::preset("transformer")?, sizes, 10_000.0, RopeStyle::Half);
-    let folder = bench_dir().join("llama-30-layers");
-    std::fs::create_dir_all(&folder)?;
-    std::fs::write(folder.join("config.json"), config.to_json().to_string())?;
-    std::fs::write(folder.join("tokenizer.json"), Tokenizer::embedded().json())?;
-    Weights::init(&config, 1)?.write(&folder.join("model.safetensors"), DType::F32, &[])?;
+    let (folder, _) = random_model("llama-30-layers", "transformer", sizes)?;
     Ok(folder.to_string_lossy().into_owned())
 }
 
@@ -135,11 +116,9 @@ fn measure(model: &str, sizes: (usize, usize), conditions: usize, rounds: usize)
     }
     let of = |value: fn(&[f64; 3]) -> f64| spread(seconds.iter().map(value));
     let (ratio, passes) = (of(|s| s[1] / s[2]), of(|s| s[2] / s[0]));
-    let predicted = whole.flops(CTX_TOK).sum() / shared.flops(CTX_TOK).sum();
     let name = model.rsplit('/').next().unwrap_or(model).to_owned();
     println!(
-        "{name:16} {conditions:3} conditions: whole {:.2} s, shared {:.2} s, {:.1} times ({:.1} to {:.1}; predicted {predicted:.1}); \
-         {:.2} untreated passes",
+        "{name:16} {conditions:3} conditions: whole {:.2} s, shared {:.2} s, {:.1} times ({:.1} to {:.1}); {:.2} untreated passes",
         of(|s| s[1])[0],
         of(|s| s[2])[0],
         ratio[0],
@@ -159,7 +138,6 @@ fn measure(model: &str, sizes: (usize, usize), conditions: usize, rounds: usize)
         ratio: ratio[0],
         ratio_min: ratio[1],
         ratio_max: ratio[2],
-        ratio_predicted: predicted,
         untreated_passes: passes[0],
     })
 }

@@ -1,12 +1,11 @@
 //! Coverage of 95 % intervals, by number of prompts and shape of what is measured: `cargo bench --bench coverage` prints
 //! the tables of docs/results.md. `-- SAMPLES` says how many samples each number is from.
 //!
-//! The last columns are what difftool prints; the others are what it was chosen from.
+//! The last column is what difftool prints, the one before it the percentile bootstrap.
 
 use difftool::rng::Rng;
 use difftool::stats::{mean, mean_interval, quantile, wilson_of_groups, Interval, PairedHits, Replicated};
 use rayon::prelude::*;
-use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 
 /// Resamples of each bootstrap.
 const RESAMPLES: usize = 999;
@@ -76,20 +75,13 @@ fn means(samples: u64) -> Vec<String> {
         ("rare misses, 1 of 10", -0.5, |rng| missed(rng, 0.1)),
         ("halves (two questions)", 0.2, |rng| 0.5 * (f64::from(rng.unit() < 0.2) + f64::from(rng.unit() < 0.2))),
     ];
-    print_head(&["differences", "n", "percentile bootstrap", "BCa", "studentised bootstrap", "Student's t", "printed"]);
+    print_head(&["differences", "n", "percentile bootstrap", "printed"]);
     let rows = shapes.map(|(name, truth, draw)| {
         print_rows(name, |n| {
             coverage(&format!("{name} {n}"), samples, |rng| {
                 let numbers: Vec<f64> = (0..n).map(|_| draw(rng)).collect();
-                let resampled = Resampled::new(&numbers, rng);
-                [
-                    Some(resampled.percentiles(0.025, 0.975)),
-                    resampled.bca(),
-                    resampled.studentised(),
-                    Some(students_t(&numbers)),
-                    mean_interval(&numbers),
-                ]
-                .map(|interval| Some(interval?.contains(truth)))
+                [Some(bootstrap(&numbers, rng)), mean_interval(&numbers)]
+                    .map(|interval| Some(interval?.contains(truth)))
             })
         })
     });
@@ -105,98 +97,32 @@ fn missed(rng: &mut Rng, probability: f64) -> f64 {
     }
 }
 
-/// Means and studentised means of resamples of numbers.
-struct Resampled<'a> {
-    numbers: &'a [f64],
-    mean: f64,
-    /// Ascending.
-    means: Vec<f64>,
-    /// Ascending; infinite where all drawn numbers are equal.
-    ratios: Vec<f64>,
-}
-
-impl<'a> Resampled<'a> {
-    fn new(numbers: &'a [f64], rng: &mut Rng) -> Self {
-        let whole = mean(numbers).unwrap();
-        let (mut means, mut ratios) = (Vec::new(), Vec::new());
-        for _ in 0..RESAMPLES {
-            let drawn: Vec<f64> = numbers.iter().map(|_| *rng.pick(numbers)).collect();
-            let of_drawn = mean(&drawn).unwrap();
-            means.push(of_drawn);
-            ratios.push((of_drawn - whole) / standard_error(&drawn).max(1e-12));
-        }
-        means.sort_by(f64::total_cmp);
-        ratios.sort_by(f64::total_cmp);
-        Self { numbers, mean: whole, means, ratios }
-    }
-
-    fn percentiles(&self, lo: f64, hi: f64) -> Interval {
-        Interval { lo: quantile(&self.means, lo), hi: quantile(&self.means, hi) }
-    }
-
-    /// Bias-corrected and accelerated (Efron 1987).
-    fn bca(&self) -> Option<Interval> {
-        let normal = Normal::standard();
-        let below = self.means.iter().filter(|&&mean| mean < self.mean).count() as f64;
-        let equal = self.means.iter().filter(|&&mean| mean == self.mean).count() as f64;
-        let bias = normal.inverse_cdf(((below + 0.5 * equal) / RESAMPLES as f64).clamp(0.001, 0.999));
-        let power = |exponent: i32| self.numbers.iter().map(|x| (x - self.mean).powi(exponent)).sum::<f64>();
-        let acceleration = power(3) / (6.0 * power(2).powf(1.5));
-        let level = |z: f64| normal.cdf(bias + (bias + z) / (1.0 - acceleration * (bias + z)));
-        acceleration.is_finite().then(|| self.percentiles(level(-1.96), level(1.96)))
-    }
-
-    /// Studentised (Hall 1988); `None` if an end is infinite.
-    fn studentised(&self) -> Option<Interval> {
-        let error = standard_error(self.numbers);
-        let (lo, hi) = (quantile(&self.ratios, 0.025), quantile(&self.ratios, 0.975));
-        let is_usable = error > 0.0 && lo > -1e6 && hi < 1e6;
-        is_usable.then_some(Interval { lo: self.mean - hi * error, hi: self.mean - lo * error })
-    }
-}
-
-fn standard_error(numbers: &[f64]) -> f64 {
-    let (n, mean) = (numbers.len() as f64, mean(numbers).unwrap());
-    (numbers.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / (n - 1.0) / n).sqrt()
-}
-
-fn students_t(numbers: &[f64]) -> Interval {
-    let t = StudentsT::new(0.0, 1.0, numbers.len() as f64 - 1.0).unwrap().inverse_cdf(0.975);
-    let (mean, half) = (mean(numbers).unwrap(), t * standard_error(numbers));
-    Interval { lo: mean - half, hi: mean + half }
+/// The percentile bootstrap.
+fn bootstrap(numbers: &[f64], rng: &mut Rng) -> Interval {
+    let resample = |_| mean(&numbers.iter().map(|_| *rng.pick(numbers)).collect::<Vec<f64>>()).unwrap();
+    let mut means: Vec<f64> = (0..RESAMPLES).map(resample).collect();
+    means.sort_by(f64::total_cmp);
+    Interval { lo: quantile(&means, 0.025), hi: quantile(&means, 0.975) }
 }
 
 /// Differences of hits, of one question a prompt.
 fn paired_hits(samples: u64) -> Vec<String> {
-    print_head(&["differences of hits", "n", "percentile bootstrap", "Agresti-Min", "printed"]);
+    print_head(&["differences of hits", "n", "percentile bootstrap", "printed"]);
     let rows = [(0.1, 0.0), (0.1, 0.1), (0.3, 0.1), (0.5, 0.0)].map(|(wins, losses)| {
         let name = format!("hits, {:.0} % won and {:.0} % lost", 100.0 * wins, 100.0 * losses);
         print_rows(&name, |n| {
             coverage(&format!("{name} {n}"), samples, |rng| {
                 let outcome = |x: f64| f64::from(x < wins) - f64::from(x >= wins && x < wins + losses);
                 let numbers: Vec<f64> = (0..n).map(|_| outcome(rng.unit())).collect();
-                let count = |sign: f64| numbers.iter().filter(|&&x| x == sign).count();
                 let prompts: Vec<_> =
                     numbers.iter().map(|&x| (usize::from(x > 0.0), usize::from(x < 0.0), 1)).collect();
-                let intervals = [
-                    Resampled::new(&numbers, rng).percentiles(0.025, 0.975),
-                    agresti_min(count(1.0) as f64, count(-1.0) as f64, n as f64),
-                    PairedHits::new(&prompts).unwrap().interval(),
-                ];
+                let intervals = [bootstrap(&numbers, rng), PairedHits::new(&prompts).unwrap().interval()];
                 intervals.map(|interval| Some(interval.contains(wins - losses)))
             })
         })
     });
     println!();
     rows.into()
-}
-
-/// The interval of Wald with half a pair more of each kind (Agresti & Min 2005).
-fn agresti_min(wins: f64, losses: f64, n: f64) -> Interval {
-    let (wins, losses, n) = (wins + 0.5, losses + 0.5, n + 2.0);
-    let difference = (wins - losses) / n;
-    let half = 1.96 * (wins + losses - n * difference * difference).sqrt() / n;
-    Interval { lo: difference - half, hi: difference + half }
 }
 
 /// Accuracy, of one question a prompt and of two that are alike in every other prompt.

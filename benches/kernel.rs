@@ -9,10 +9,11 @@
 //! timed in turn with the kernel in this process. Seconds are CPU time, the best of all rounds. Before anything is
 //! timed, kernel and reference must agree on the output and on the mass of the answer to 1e-4.
 
-mod sides;
+mod common;
 
 use anyhow::{ensure, Result};
 use candle_core::{Device, Tensor};
+use common::{cpu_model, cpu_seconds, is_real, write};
 use difftool::attention::{Attend, AttentionRow, Dense, Heads, LogitRule, RowProbe, RowSink, Stream, Variant, Wiring};
 use difftool::ops::simd::{max, sum};
 use difftool::ops::{linear, Products};
@@ -20,7 +21,6 @@ use difftool::probe::ContributionProbe;
 use difftool::prompt::{Region, TargetRows};
 use difftool::rng::Rng;
 use serde::Serialize;
-use sides::{cpu_model, cpu_seconds, write};
 use std::ops::Range;
 use std::time::Instant;
 
@@ -38,11 +38,9 @@ fn answer_keys(t: usize) -> Range<usize> {
 fn main() -> Result<()> {
     difftool::memory::keep_freed(); // as the program does
 
-    // `cargo test --benches` passes no `--bench`: one short round shows that the kernel is right.
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let full = args.iter().any(|arg| arg == "--bench");
     let asked = |name: &str| args.iter().filter(|arg| !arg.starts_with("--")).all(|arg| name.contains(arg.as_str()));
-    let (rounds, lengths): (usize, &[usize]) = if full { (9, &[1024, 4096, 16384]) } else { (1, &[1024]) };
+    let (rounds, lengths): (usize, &[usize]) = if is_real() { (9, &[1024, 4096, 16384]) } else { (1, &[1024]) };
     let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build()?;
     println!("{}, one thread; best of up to {rounds} rounds; cargo bench --bench kernel", cpu_model());
     println!(

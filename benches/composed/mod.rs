@@ -21,11 +21,6 @@ pub(super) struct Composed<'a> {
 }
 
 impl<'a> Composed<'a> {
-    /// Memory of a step in bytes: ten tensors as large as all maps of all layers (measured).
-    pub(super) fn estimated_bytes(config: &ModelConfig, ctx_tok: usize, step_tok: usize) -> u64 {
-        (10 * 4 * config.layers.len() * config.query_heads() * ctx_tok * step_tok) as u64
-    }
-
     /// A model for batches of rows of `ctx_tok` tokens.
     pub(super) fn new(config: &'a ModelConfig, vars: &'a BTreeMap<String, Var>, ctx_tok: usize) -> Result<Self> {
         ensure!(config.kv_heads == config.query_heads(), "the composed model repeats no key heads");

@@ -5,8 +5,7 @@
 //! and for other number types ([`has_kernels`]) every op calls candle-nn; sums are taken in `f32` there, or in `f64` of
 //! `f64`.
 //!
-//! `cargo bench --bench ops` times every kernel against candle's op, `kernel`, `pass` and `training` what they are made
-//! for. candle-nn's fused ops have no gradient, and drop it without an error (candle issues 2168, 3569), so training
+//! The benches `kernel`, `pass` and `training` time what they are made for. candle-nn's fused ops have no gradient, and drop it without an error (candle issues 2168, 3569), so training
 //! calls its composed ones.
 
 mod activation;
