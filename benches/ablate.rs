@@ -92,7 +92,7 @@ fn setup(model: &str, (layers, heads): (usize, usize), conditions: usize, whole_
 /// Runs the prompt under all conditions. Returns the records and the CPU seconds.
 fn run(setup: &Setup) -> Result<(Vec<Record>, f64)> {
     let (cells, mut measures) = (setup.grid.cells(), setup.measures()?);
-    setup.check(&cells, &measures.list())?;
+    setup.check(&cells)?;
     let (mut records, start) = (Vec::new(), cpu_seconds());
     setup.run(&cells, &mut measures.list(), &AtomicBool::new(false), &mut |_, found| {
         records.extend_from_slice(found.records);

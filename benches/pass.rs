@@ -41,7 +41,6 @@ struct Row {
 }
 
 fn main() -> Result<()> {
-    difftool::memory::keep_freed(); // as the program does
     std::env::set_var("CANDLE_NUM_THREADS", "1"); // as in `main.rs`
     let ctx_tok = number("--ctx", if is_real() { 4096 } else { 256 })?;
     let rounds = number("--rounds", if is_real() { 5 } else { 1 })?;

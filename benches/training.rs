@@ -43,7 +43,6 @@ struct Row {
 }
 
 fn main() -> Result<()> {
-    difftool::memory::keep_freed(); // as the program does
     std::env::set_var("CANDLE_NUM_THREADS", "1"); // as in `main.rs`
     let rounds = number("--rounds", if is_real() { 5 } else { 1 })?;
     let contexts = match number("--ctx", 0)? {

@@ -52,7 +52,7 @@ fn config(bytes: &[u8], _folder: &Path) -> bool {
     let Ok(config) = ModelConfig::from_json(&json, None) else { return false };
     // What is accepted can be described and costed.
     let _ = (config.layout(), config.block(), config.positions(), config.windows());
-    let _ = (config.parameters(), config.forward_bytes(config.max_ctx_tok, 128), config.forward_flops(1024));
+    let _ = (config.parameters(), config.pass_bytes(config.max_ctx_tok));
     assert!(config.wiring().heads() == config.heads, "{config:?}");
     true
 }

@@ -87,7 +87,7 @@ pub struct ExperimentArgs {
     /// Experiment, a TOML file as printed by --print-experiment [default with --resume: that of the folder]
     #[arg(required_unless_present = "resume", value_name = "FILE")]
     pub file: Option<PathBuf>,
-    /// List the prompts with their estimated time and memory, without running them
+    /// List the prompts, without running them
     #[arg(long, conflicts_with_all = ["dry_run", "resume"])]
     pub list: bool,
     /// Load and check everything, without running it

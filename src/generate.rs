@@ -1,7 +1,7 @@
 //! Greedy decoding with cached keys and values.
 
 use crate::attention::{Cached, Prefix, ResolvedTreatment};
-use crate::model::{ModelConfig, Transformer};
+use crate::model::Transformer;
 use crate::pass::first_row;
 use crate::prompt::Tokenizer;
 use anyhow::{ensure, Result};
@@ -132,12 +132,6 @@ pub fn generate(
     Ok(Generation { ids, log_probs, text, stop })
 }
 
-/// Memory of the keys and values of `tokens` tokens while decoding, in bytes: those within windows.
-pub fn memory_bytes(config: &ModelConfig, tokens: usize) -> u64 {
-    let remembered: usize = config.layers.iter().map(|layer| Cached::cached_tokens(&layer.rule, tokens)).sum();
-    4 * (config.key_value_width() * remembered) as u64
-}
-
 /// The first of the largest logits, and its log-probability.
 fn most_likely(logits: &[f32]) -> Result<(u32, f64)> {
     ensure!(logits.iter().all(|logit| logit.is_finite()), "the model's logits are not finite");
@@ -192,16 +186,6 @@ mod tests {
             assert_eq!(is_answered(text, &until), answered, "{text:?}");
         }
         assert!(!is_answered("\n", &StopConditions { numbers: 0, ..until }), "nothing was asked for");
-    }
-
-    #[test]
-    fn the_cache_holds_keys_and_values_within_the_window() {
-        let model = crate::models::load("transformer", crate::models::LoadOptions::default()).unwrap();
-        let mut config = model.transformer.config;
-        let per_token = 4 * config.layers.len() * 2 * config.kv_heads * config.head_dim;
-        assert_eq!(memory_bytes(&config, 1000), 1000 * per_token as u64);
-        config.layers.iter_mut().for_each(|layer| layer.rule.window = Some(100));
-        assert_eq!(memory_bytes(&config, 1000), 100 * per_token as u64);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Inspection of a model: its architecture, lambda by layer, memory, and a check of its tensors.
 
 use crate::attention::{Extras, Lambda, Stream};
-use crate::model::{ModelConfig, LOGIT_POSITIONS};
+use crate::model::ModelConfig;
 use crate::models::{Model, OpenedModel, WeightsLocation};
 use crate::pass::pass;
 use crate::probe::{LambdaProbe, LambdaSink};
@@ -107,7 +107,7 @@ pub struct MemoryInfo {
     pub weights_bytes: u64,
     /// Their storage while such prompts pass.
     pub weights: WeightsLocation,
-    /// Memory of activations, in bytes.
+    /// Bound on the memory of activations, in bytes.
     pub pass_bytes: u64,
 }
 
@@ -167,7 +167,7 @@ impl Inspection {
             ctx_tok,
             weights_bytes: plan.bytes(),
             weights: plan.location,
-            pass_bytes: opened.pass_bytes(ctx_tok, LOGIT_POSITIONS),
+            pass_bytes: config.pass_bytes(ctx_tok),
         };
         Ok(Self {
             name: opened.name.clone(),

@@ -56,9 +56,6 @@ pub struct Manifest {
     pub started_utc: String,
     /// Duration of the run in seconds.
     pub wall_s: f64,
-    /// Peak memory of the process that was said before the run, in bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub expected_rss_bytes: Option<u64>,
     /// Peak memory of the process, in bytes.
     pub peak_rss_bytes: Option<u64>,
     /// The other files of the run folder.

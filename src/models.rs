@@ -244,16 +244,6 @@ impl LoadOptions {
         config.expanded_bytes() / 4 * self.dtype.bytes().max(4)
     }
 
-    /// Host memory for one pass over `ctx_tok` tokens with the logits of `logit_rows` of them at once, without the
-    /// weights, in bytes.
-    pub fn pass_bytes(&self, config: &ModelConfig, ctx_tok: usize, logit_rows: usize) -> u64 {
-        match self.device {
-            DeviceName::Cpu if self.has_kernels() => config.forward_bytes(ctx_tok, logit_rows),
-            DeviceName::Cpu => config.portable_bytes(ctx_tok, logit_rows, self.dtype.bytes()),
-            DeviceName::Cuda(_) | DeviceName::Metal => config.copied_bytes(ctx_tok),
-        }
-    }
-
     fn tokenizer(&self) -> TokenizerOptions {
         TokenizerOptions {
             chat: self.chat_template,
@@ -473,12 +463,6 @@ impl OpenedModel {
             WeightsLocation::Disk => (0, expanded),
         };
         WeightsPlan { location, held_bytes, expanded_bytes }
-    }
-
-    /// Host memory for one pass over `ctx_tok` tokens with the logits of `logit_rows` of them at once, without the
-    /// weights, in bytes.
-    pub fn pass_bytes(&self, ctx_tok: usize, logit_rows: usize) -> u64 {
-        self.options.pass_bytes(&self.config, ctx_tok, logit_rows)
     }
 
     /// Reads the weights, or prepares to read them layer by layer.

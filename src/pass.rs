@@ -31,13 +31,6 @@ pub struct Predictions {
     pub top: Vec<u32>,
 }
 
-impl Predictions {
-    /// Memory of the predictions of `tokens` tokens, in bytes.
-    pub fn bytes(tokens: usize) -> u64 {
-        (tokens * (size_of::<f32>() + size_of::<u32>())) as u64
-    }
-}
-
 /// Results of one pass.
 pub struct PassResult {
     /// One score per query of the prompt.

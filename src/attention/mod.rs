@@ -49,7 +49,7 @@ pub use dense::Dense;
 pub use extras::{ExtraTensor, Extras, LayerSizes, TensorInit, LAMBDA_INIT};
 pub use fused::Fused;
 pub use means::HeadOutputSums;
-pub use portable::{kept_bytes, portable_bytes};
+pub use portable::kept_bytes;
 pub use prefix::{Continuations, Prefix};
 pub use quantise_qk::QuantiseQk;
 pub use stream::{AttentionRow, LayersAndHeads, ProbeResult, ResidualProbe, RowProbe, RowSink, Stream};

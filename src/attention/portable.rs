@@ -23,9 +23,6 @@ use std::ops::Range;
 /// Memory of a tile's logits, one map of all heads, in bytes.
 const TILE_BYTES: usize = 64 << 20;
 
-/// Tensors of that size that exist at once, for one map and for two.
-const ALIVE: [usize; 2] = [4, 6];
-
 /// Tensors of the size of a map of all heads that are kept for the backward pass, for one map and for two.
 const KEPT: [usize; 2] = [5, 12];
 
@@ -334,9 +331,4 @@ fn rows_of_tile(heads: usize, t: usize, bytes: usize) -> usize {
 /// bytes.
 pub fn kept_bytes(heads: usize, maps: usize, t: usize, bytes: usize) -> u64 {
     (KEPT[usize::from(maps > 1)] * bytes * heads * t * t) as u64
-}
-
-/// Memory of a tile of `heads` heads of `maps` maps over `t` keys, in bytes, with numbers of `bytes` bytes.
-pub fn portable_bytes(heads: usize, maps: usize, t: usize, bytes: usize) -> u64 {
-    (ALIVE[usize::from(maps > 1)] * rows_of_tile(heads, t, bytes) * bytes * heads * t) as u64
 }

@@ -5,10 +5,10 @@ use super::session::RunOptions;
 use super::wrong_command_error;
 use crate::bail_usage;
 use crate::cli::{ExperimentArgs, MergeArgs};
-use crate::experiment::{cells_of, CellSpec, Experiment, Pace, RunPart, RunStart, Setup};
+use crate::experiment::{cells_of, CellSpec, Experiment, RunPart, RunStart, Setup};
 use crate::prompt::CitySet;
 use crate::runfolder::EXPERIMENT;
-use crate::table::{left, plural, right, short, Table};
+use crate::table::{left, plural, right, Table};
 use crate::terminal::escaped;
 use crate::train::TrainSpec;
 use anyhow::Result;
@@ -50,19 +50,20 @@ fn dry_run(experiment: Experiment, options: &RunOptions) -> Result<()> {
     options.start_threads()?;
     let setup = Setup::load(experiment)?;
     let cells = cells_of(setup.grid.cells(), options.part.shard);
-    let checked = setup.check(&cells, &setup.measures()?.list())?;
+    setup.measures()?;
+    setup.check(&cells)?;
     let cells = cells.len();
     let names: Vec<&str> = setup.models.iter().map(|model| model.name.as_str()).collect();
     let mut out = crate::terminal::stdout();
-    let (conditions, mib) = (setup.conditions.len(), checked.memory_bytes / (1 << 20));
+    let conditions = setup.conditions.len();
     if options.output.json {
-        let plan = json!({ "cells": cells, "models": names, "conditions": conditions, "memory_mib": mib });
+        let plan = json!({ "cells": cells, "models": names, "conditions": conditions });
         writeln!(out, "{plan:#}")?;
         return Ok(());
     }
     writeln!(
         out,
-        "can run: {} on {} under {}, about {mib} MiB of memory",
+        "can run: {} on {} under {}",
         plural(cells, "prompt"),
         escaped(&names.join(", ")),
         plural(conditions, "condition")
@@ -70,28 +71,24 @@ fn dry_run(experiment: Experiment, options: &RunOptions) -> Result<()> {
     Ok(())
 }
 
-/// The prompts of one kind, with estimates of their cost.
+/// The prompts of one kind.
 #[derive(Serialize)]
 struct PromptKind {
     /// Numbers of the first and the last prompt.
     first: u64,
     last: u64,
     spec: CellSpec,
-    /// Estimated time of all prompts, in seconds.
-    seconds: f64,
-    /// Estimated memory of one prompt besides the weights, in MiB.
-    mib: u64,
 }
 
-/// Lists the prompts by kind. Times are extrapolated from prompts that are timed now; see [`Pace`].
+/// Lists the prompts by kind.
 fn list(experiment: Experiment, options: &RunOptions) -> Result<()> {
     options.start_threads()?;
     let setup = Setup::load(experiment)?;
     let mut cells = cells_of(setup.grid.cells(), options.part.shard);
-    let mib = setup.check(&cells, &setup.measures()?.list())?.memory_bytes / (1 << 20);
-    let Some(pace) = Pace::measure(&setup, &cells, f64::INFINITY)? else {
+    setup.check(&cells)?;
+    if cells.is_empty() {
         bail_usage!("no prompt belongs to this shard");
-    };
+    }
     cells.sort_by_key(|cell| cell.index);
     let kinds: Vec<PromptKind> = cells
         .chunk_by(|a, b| a.spec == b.spec)
@@ -99,20 +96,16 @@ fn list(experiment: Experiment, options: &RunOptions) -> Result<()> {
             first: alike[0].index,
             last: alike[alike.len() - 1].index,
             spec: alike[0].spec.clone(),
-            seconds: alike.len() as f64 * pace.seconds(setup.flops(alike[0].spec.ctx_tok())),
-            mib: setup.cell_bytes(alike[0].spec.ctx_tok()) / (1 << 20),
         })
         .collect();
     let mut out = crate::terminal::stdout();
-    let seconds: f64 = kinds.iter().map(|kind| kind.seconds).sum();
     if options.output.json {
-        let plan = json!({ "prompts": kinds, "cells": cells.len(), "seconds": seconds, "memory_mib": mib });
+        let plan = json!({ "prompts": kinds, "cells": cells.len() });
         writeln!(out, "{plan:#}")?;
         return Ok(());
     }
     writeln!(out, "{}", table(&kinds))?;
-    let (count, threads) = (plural(cells.len(), "prompt"), plural(rayon::current_num_threads(), "thread"));
-    writeln!(out, "\n{count}, about {seconds:.0} s on {threads} and {mib} MiB of memory")?;
+    writeln!(out, "\n{}", plural(cells.len(), "prompt"))?;
     Ok(())
 }
 
@@ -125,8 +118,6 @@ fn table(kinds: &[PromptKind]) -> Table {
         right("R"),
         right("depth %"),
         left("cities"),
-        right("seconds"),
-        right("MiB"),
     ]);
     for kind in kinds {
         let mut row = vec![format!("{}-{}", kind.first, kind.last)];
@@ -152,7 +143,6 @@ fn table(kinds: &[PromptKind]) -> Table {
                 if spec.names_cities() { spec.cities.name() } else { "-" }.to_owned(),
             ],
         });
-        row.extend([short(Some(kind.seconds)), kind.mib.to_string()]);
         table.row(row);
     }
     table

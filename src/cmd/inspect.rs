@@ -83,7 +83,7 @@ fn facts(found: &Inspection) -> Table {
     row(
         "memory",
         format!(
-            "{} for the weights{}, {} for a pass over {} tokens{}",
+            "{} for the weights{}, up to {} for a pass over {} tokens{}",
             mib(memory.weights_bytes),
             match memory.weights {
                 WeightsLocation::Auto | WeightsLocation::Memory => "",

@@ -11,7 +11,6 @@ mod flags;
 mod heads;
 mod heatmap;
 mod inspect;
-mod log_throttle;
 mod manual;
 mod needle;
 mod nll;

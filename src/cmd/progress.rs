@@ -1,6 +1,5 @@
 //! Progress of a run on stderr: a bar on a terminal, occasional lines elsewhere.
 
-use super::log_throttle::{left_in_words, time_left, LogThrottle};
 use crate::experiment::{MissedDepth, RunObserver, RunPlan, RunShard, Setup};
 use crate::metric::EXACT;
 use crate::names::ShortNames;
@@ -12,22 +11,24 @@ use std::fmt::Write;
 use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
+/// Time between two lines where stderr is not a terminal.
+pub(super) const LINE_INTERVAL: Duration = Duration::from_secs(30);
+
+/// Writes the time left, `, 2h left`; nothing before any work is done.
+pub(super) fn write_left(state: &ProgressState, out: &mut dyn Write) {
+    if !state.eta().is_zero() {
+        let _ = write!(out, ", {:#} left", HumanDuration(state.eta()));
+    }
+}
+
 /// Returns a progress bar with the time left.
 fn progress_bar(plan: &RunPlan<'_>, conditions: &str, quiet: bool) -> ProgressBar {
     let target = if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
-    let (resumed, estimate) = (plan.resumed as u64, plan.seconds);
-    // Before the first prompt is done, only the estimate is known.
-    let left = move |state: &ProgressState, out: &mut dyn Write| {
-        let _ = match estimate {
-            _ if state.pos() > resumed => write!(out, ", {:#} left", HumanDuration(state.eta())),
-            Some(seconds) => write!(out, ", {:#} left", HumanDuration(Duration::from_secs_f64(seconds))),
-            None => Ok(()),
-        };
-    };
     let template = format!("{{bar:32}} {{pos}}/{{len}} prompts{conditions}{{left}}{{msg}}");
     let style = ProgressStyle::with_template(&template).expect("a valid template");
-    let bar = ProgressBar::with_draw_target(Some(plan.cells as u64), target).with_style(style.with_key("left", left));
-    bar.set_position(resumed);
+    let bar =
+        ProgressBar::with_draw_target(Some(plan.cells as u64), target).with_style(style.with_key("left", write_left));
+    bar.set_position(plan.resumed as u64);
     bar.reset_eta();
     bar
 }
@@ -38,10 +39,8 @@ pub(super) struct ProgressReporter<'a> {
     shard: Option<RunShard>,
     quiet: bool,
     bar: ProgressBar,
-    throttle: LogThrottle,
-    begun: Instant,
-    /// Prompts that were done before the run was resumed.
-    resumed: usize,
+    /// Time of the last line.
+    said: Instant,
     see: &'a mut dyn FnMut(&Record),
     /// By model: questions asked, and questions answered exactly, in untreated passes.
     found: Vec<(String, usize, usize)>,
@@ -49,9 +48,7 @@ pub(super) struct ProgressReporter<'a> {
 
 impl<'a> ProgressReporter<'a> {
     pub(super) fn new(setup: &'a Setup, shard: Option<RunShard>, quiet: bool, see: &'a mut dyn FnMut(&Record)) -> Self {
-        let now = Instant::now();
-        let (bar, throttle) = (ProgressBar::hidden(), LogThrottle::new(0, 0, now));
-        Self { setup, shard, quiet, bar, throttle, begun: now, resumed: 0, see, found: Vec::new() }
+        Self { setup, shard, quiet, bar: ProgressBar::hidden(), said: Instant::now(), see, found: Vec::new() }
     }
 
     pub(super) fn finish(&self) {
@@ -70,13 +67,13 @@ impl<'a> ProgressReporter<'a> {
         format!("; found so far: {}", shares.join(", "))
     }
 
-    /// Prints a progress line if one is due.
-    fn print_if_due(&mut self, now: Instant) {
-        let (done, all) = (self.bar.position() as usize, self.bar.length().unwrap_or(0) as usize);
-        if self.throttle.is_due(now, done) {
-            let left = time_left(now.duration_since(self.begun), (done - self.resumed) as f64, (all - done) as f64);
-            let conditions = self.conditions_in_words();
-            crate::say!("{done} of {all} prompts{conditions}{}{}", left_in_words(left), self.accuracy_so_far());
+    /// Prints a progress line if the last one is half a minute old.
+    fn print_if_due(&mut self) {
+        let (done, all) = (self.bar.position(), self.bar.length().unwrap_or(0));
+        if self.said.elapsed() >= LINE_INTERVAL && done < all {
+            self.said = Instant::now();
+            let (conditions, left) = (self.conditions_in_words(), HumanDuration(self.bar.eta()));
+            crate::say!("{done} of {all} prompts{conditions}, about {left} left{}", self.accuracy_so_far());
         }
     }
 
@@ -93,12 +90,10 @@ impl<'a> ProgressReporter<'a> {
         let shard = self.shard.map_or(String::new(), |shard| format!(" (shard {shard})"));
         let resumed = if plan.resumed > 0 { format!(", {} of them done", plan.resumed) } else { String::new() };
         crate::say!(
-            "{}{shard}{} on {}{resumed}: {}about {} MiB of memory -> {}",
+            "{}{shard}{} on {}{resumed} -> {}",
             plural(plan.cells, "prompt"),
             self.conditions_in_words(),
             names.join(", "),
-            plan.seconds.map_or(String::new(), |seconds| format!("about {seconds:.0} s, ")),
-            plan.memory_bytes / (1 << 20),
             plan.folder.display()
         );
         if !plan.missed_depths.is_empty() {
@@ -128,25 +123,12 @@ impl<'a> ProgressReporter<'a> {
 }
 
 impl RunObserver for ProgressReporter<'_> {
-    fn wants_estimate(&self) -> bool {
-        !self.quiet
-    }
-
-    fn timing_begins(&mut self) {
-        if !self.quiet && std::io::stderr().is_terminal() {
-            self.bar = ProgressBar::new_spinner().with_message("measuring speed…");
-            self.bar.tick();
-        }
-    }
-
     fn run_begins(&mut self, plan: &RunPlan<'_>) {
-        self.bar.finish_and_clear();
         if !self.quiet {
             self.announce(plan);
         }
         self.bar = progress_bar(plan, &self.conditions_in_words(), self.quiet);
-        (self.begun, self.resumed) = (Instant::now(), plan.resumed);
-        self.throttle = LogThrottle::new(plan.cells, plan.resumed, self.begun);
+        self.said = Instant::now();
     }
 
     fn record(&mut self, record: &Record) {
@@ -166,7 +148,7 @@ impl RunObserver for ProgressReporter<'_> {
         self.bar.inc(1);
         self.bar.set_message(self.accuracy_so_far());
         if !self.quiet && !std::io::stderr().is_terminal() {
-            self.print_if_due(Instant::now());
+            self.print_if_due();
         }
     }
 }

@@ -41,14 +41,14 @@ pub(super) fn run(args: &TrainArgs) -> Result<()> {
     }
     start_threads(None)?;
     let placement = device::placement(args.device, args.dtype)?;
-    let memory = spec.check_memory(&runs, &placement)?;
+    spec.check_memory(&runs, &placement)?;
     prepare(args)?;
     let stop = stop_on_signal()?;
     if !args.quiet {
-        let (names, tokens, mib) = (bars::named(&runs), spec.total_tokens(), memory >> 20);
-        crate::say!("{names}: {tokens} tokens each, about {mib} MiB of memory -> {}", args.out().display());
+        let (names, tokens) = (bars::named(&runs), spec.total_tokens());
+        crate::say!("{names}: {tokens} tokens each -> {}", args.out().display());
     }
-    let bars = Bars::new(&spec, &runs, args.quiet)?;
+    let bars = Bars::new(&spec, &runs, args.quiet);
     let outcome = train_runs(&spec, &runs, args.out(), args.resume, &placement, &stop, &bars)?;
     bars.finish();
     match outcome {

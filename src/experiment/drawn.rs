@@ -12,9 +12,6 @@ use crate::models::Model;
 use crate::plot::MOST_PIXELS;
 use anyhow::Result;
 
-/// Bytes of a pixel while a figure is saved, as measured: as RGBA, as RGB, and compressed.
-const PIXEL_BYTES: u64 = 10;
-
 /// Bytes of a bin of a map at full resolution: a sum, a count and the value.
 const FULL_BIN_BYTES: u64 = 24;
 
@@ -36,9 +33,8 @@ impl Setup {
             Show::Heatmap => {
                 let spec = self.experiment.heatmap();
                 let heads = self.drawn()?;
-                let mut maps = MapMeasure::new(spec.spec(Some(spec.bins())), heads.to_vec());
-                maps.drawing_bytes = self.drawing_bytes(&spec)?;
-                measures.maps = Some(maps);
+                self.check_size(&spec)?;
+                measures.maps = Some(MapMeasure::new(spec.spec(Some(spec.bins())), heads.to_vec()));
                 if spec.full {
                     self.check_full(&spec, heads)?;
                     measures.whole_maps = Some(MapMeasure::new(spec.spec(None), heads.to_vec()));
@@ -47,7 +43,7 @@ impl Setup {
             Show::Explore => {
                 let agreements = self.models.iter().map(|model| agreements(&model.transformer));
                 let agreements = agreements.collect::<Result<_>>()?;
-                measures.explorer = Some(ExploreMeasure::new(self.resolutions(), agreements, self.conditions.len()));
+                measures.explorer = Some(ExploreMeasure::new(self.resolutions(), agreements));
             }
             _ => {}
         }
@@ -98,8 +94,8 @@ impl Setup {
     /// Returns the layer of each model with the most attention to the answer; for a text, which has no answer, the last
     /// layer.
     fn layers_of_the_answer(&self) -> Result<Vec<usize>> {
-        let (cells, mut measure) = (self.grid.cells(), AnswerMeasure { by_head: true, sinks: false });
-        self.check(&cells, &[&mut measure])?;
+        let (cells, measure) = (self.grid.cells(), AnswerMeasure { by_head: true, sinks: false });
+        self.check(&cells)?;
         Ok((0..self.models.len()).map(|model| self.layer_of_the_answer(model, &cells[0], &measure)).collect())
     }
 
@@ -139,10 +135,10 @@ impl Setup {
         Ok(())
     }
 
-    /// Returns the memory for drawing the maps, in bytes. A usage error if the figure would be too large.
-    fn drawing_bytes(&self, spec: &Heatmap) -> Result<u64> {
+    /// Checks that the figure is not too large.
+    fn check_size(&self, spec: &Heatmap) -> Result<()> {
         if spec.every_head {
-            return Ok(0); // small multiples shrink to fit
+            return Ok(()); // small multiples shrink to fit
         }
         let panels = (self.models.len() * self.conditions.len() * spec.map.quantities().len()) as u64;
         let pixels = panels * u64::from(spec.size_px).pow(2) * 5 / 4; // with the axes around them
@@ -153,7 +149,7 @@ impl Setup {
                 spec.size_px
             );
         }
-        Ok(pixels * PIXEL_BYTES)
+        Ok(())
     }
 
     /// Checks that maps at full resolution fit into memory.

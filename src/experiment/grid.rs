@@ -3,7 +3,7 @@
 use crate::bail_usage;
 use crate::prompt::{
     needle, shots, CitySet, Haystack, KeyKind, Length, NeedleForm, NeedleSpec, NeedlesFile, Order, Prompt, RulerTask,
-    ShotsSpec, Text, TokenIds, Tokenizer, ValueKind, Windows, TEXT_ROWS, VALUE_DIGITS,
+    ShotsSpec, Text, TokenIds, Tokenizer, ValueKind, Windows,
 };
 use crate::record::Identity;
 use crate::rng::{prompt_seed, Purpose};
@@ -176,23 +176,6 @@ impl CellSpec {
             Self::Needle(spec) => spec.ctx_tok,
             Self::Text(windows) => windows.ctx_tok,
             Self::Shots(spec) => spec.ctx_tok,
-        }
-    }
-
-    /// How often each of these rows is measured: once, and once for each needle of a chain.
-    pub fn views(&self) -> usize {
-        match self {
-            Self::Needle(NeedleSpec { form: NeedleForm { hops: hops @ 1.., .. }, .. }) => hops + 2,
-            _ => 1,
-        }
-    }
-
-    /// Largest number of rows that are measured: those of the prompt's [`targets`](Prompt::targets).
-    pub fn target_rows(&self) -> usize {
-        match self {
-            Self::Needle(spec) => spec.retrieve * spec.form.answers_per_key() * spec.form.answer_tok(),
-            Self::Text(windows) => TEXT_ROWS.min(windows.ctx_tok),
-            Self::Shots(_) => VALUE_DIGITS,
         }
     }
 }
@@ -547,17 +530,6 @@ impl Cell {
         }
     }
 
-    /// Returns a copy of the cell with prompts of `ctx_tok` tokens.
-    pub(super) fn with_ctx(&self, ctx_tok: usize) -> Self {
-        let mut cell = self.clone();
-        match &mut cell.spec {
-            CellSpec::Needle(spec) => spec.ctx_tok = ctx_tok,
-            CellSpec::Text(windows) => windows.ctx_tok = ctx_tok,
-            CellSpec::Shots(spec) => spec.ctx_tok = ctx_tok,
-        }
-        cell
-    }
-
     /// Builds the prompt. Only windows of token ids need no tokenizer.
     ///
     /// # Errors
@@ -623,26 +595,6 @@ mod tests {
         let (with, once) = (answerable(&cells), answerable(&without));
         assert_eq!(with, [once.clone(), once].concat());
         assert!(cells.iter().enumerate().all(|(i, cell)| cell.index == i as u64));
-    }
-
-    #[test]
-    fn rows_that_are_measured_are_known_before_there_is_a_prompt() {
-        let (ctx_tok, seed, samples) = (512, 5, 1);
-        let orders = vec![Order::Random];
-        let (shots, words, classes, arrangements) = (vec![4], 4, 2, 1);
-        let grid_of_needles =
-            NeedleGrid { ctx_tok: vec![ctx_tok], settings: vec![(1, 1), (4, 3)], depths_pct: vec![50.0], ..needles() };
-        let sources = Sources { haystack: Haystack::embedded(), text: Text::Prose, needles: None };
-        for grid in [
-            Grid::Needle(grid_of_needles),
-            Grid::Shots(ShotsGrid { ctx_tok, shots, words, classes, orders, arrangements, samples, seed }),
-            Grid::Text(TextGrid { ctx_tok: vec![16, ctx_tok], samples, stride: None, seed }),
-        ] {
-            for cell in grid.cells() {
-                let prompt = cell.prompt(seed, &sources, Ok(Tokenizer::embedded())).unwrap();
-                assert_eq!(cell.spec.target_rows(), prompt.target_rows().len(), "{:?}", cell.spec);
-            }
-        }
     }
 
     #[test]

@@ -11,7 +11,6 @@ mod maps;
 mod measures;
 mod needs;
 mod outputs;
-mod pace;
 mod passes;
 mod patching;
 mod quantisation;
@@ -28,7 +27,6 @@ pub use grid::{Cell, CellSpec, Grid, NeedleGrid, ShotsGrid, Sources, TextGrid};
 pub use maps::{Explore, Heatmap, MapKind, SMALL_PX};
 pub use measures::Measures;
 pub use outputs::Outputs;
-pub use pace::Pace;
 pub use quantisation::{Quantisation, Quantised, ScaleScope};
 pub use run::{finished_records, run, RunObserver, RunOutcome, RunPart, RunPlan, RunStart};
 pub use setup::Setup;
@@ -41,7 +39,6 @@ use crate::bail_usage;
 use crate::hash::{hex, sha256};
 use crate::machine;
 use crate::measure::{Measure, MeasureName, PassKey};
-use crate::memory::{check_fits, size_name};
 use crate::models::{LoadOptions, Model};
 use crate::ops::Products;
 use crate::prompt::{Prompt, Text, DEPTH_TOLERANCE_PCT};
@@ -62,15 +59,6 @@ pub struct FinishedCell<'a> {
     pub pooled: &'a [(usize, PassKey, Vec<u8>)],
 }
 
-/// The results of [`Setup::check`].
-#[derive(Clone, Debug, Default)]
-pub struct SetupCheck {
-    /// Estimated peak memory of the process, in bytes.
-    pub memory_bytes: u64,
-    /// Requested depths that prompts miss.
-    pub missed_depths: Vec<MissedDepth>,
-}
-
 /// A requested depth that the needle of a prompt misses.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MissedDepth {
@@ -86,12 +74,12 @@ pub struct MissedDepth {
 
 impl Setup {
     /// Checks that these cells can run: the context lengths fit the models, the prompts fit the context lengths, the selected
-    /// layers and heads exist, and the passes fit into memory. Returns an estimate of the peak memory of the process,
-    /// and the depths that the first prompt of each kind misses by more than [`DEPTH_TOLERANCE_PCT`].
+    /// layers and heads exist, and the passes fit into memory. Returns the depths that the first prompt of each kind misses
+    /// by more than [`DEPTH_TOLERANCE_PCT`].
     ///
     /// # Errors
     /// A usage error with the numbers and what to change.
-    pub fn check(&self, cells: &[Cell], measures: &[&mut dyn Measure]) -> Result<SetupCheck> {
+    pub fn check(&self, cells: &[Cell]) -> Result<Vec<MissedDepth>> {
         let longest = cells.iter().map(|cell| cell.spec.ctx_tok()).max().unwrap_or(0);
         for model in &self.models {
             let limit = model.transformer.config.max_ctx_tok;
@@ -110,12 +98,7 @@ impl Setup {
         if self.grid.count() == Some(0) {
             bail_usage!("nothing to run: `samples` is 0, or a list of the grid is empty");
         }
-        self.find_last_rows(cells, measures);
-        let passes = self.parallel_prompts().min(cells.len());
-        let needed = self.needed_bytes(cells, passes, measures);
-        let at_once = if passes == 1 { "a pass".to_owned() } else { format!("{passes} passes at once") };
-        let takes = || format!("`ctx_tok` {longest} needs about {} for {at_once}", size_name(needed));
-        check_fits(needed, takes, "lower `ctx_tok` or `threads`")?;
+        self.check_memory(cells)?;
         // Whether a short prompt fits depends on the cities that its seed draws; one prompt of each kind is tried.
         let mut missed_depths = Vec::new();
         // They run one of each kind after the other; by index, those of a kind follow each other.
@@ -133,10 +116,7 @@ impl Setup {
         }
         // Prompts that differ only in the number of needles are reported once.
         missed_depths.dedup_by(|a, b| (&a.model, a.ctx_tok, a.asked_pct) == (&b.model, b.ctx_tok, b.asked_pct));
-        // Reading a text may have needed more memory than the run will.
-        let memory_bytes = self.memory.peak_bytes.max(self.memory.held_bytes + needed);
-        let _ = self.expected_bytes.set(memory_bytes);
-        Ok(SetupCheck { memory_bytes, missed_depths })
+        Ok(missed_depths)
     }
 
     /// Returns the number of each cell with a hash of everything that its records depend on: weights, tokenizers,

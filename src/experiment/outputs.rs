@@ -140,7 +140,6 @@ impl Outputs {
             seeds: [("prompts".to_owned(), seed), ("bootstrap".to_owned(), seed)].into(),
             started_utc: self.folder.started_utc(),
             wall_s: self.folder.elapsed_s(),
-            expected_rss_bytes: setup.expected_bytes.get().copied(),
             peak_rss_bytes: peak_rss_bytes(),
             outputs: self.files.iter().filter(written).map(described).collect::<Result<_>>()?,
             ..Manifest::default()

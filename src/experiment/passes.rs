@@ -1,11 +1,10 @@
 //! The passes of one cell: every model reads the prompt under every condition, observed by the measures.
 
-use super::needs::passes_at_once;
 use super::patching::{Corrupted, PairedPasses};
 use super::{Cell, Setup};
 use crate::attention::{LayersAndHeads, Prefix, ProbeResult, ResidualProbe, ResolvedTreatment, RowProbe, Stream};
 use crate::generate::{generate, Generation, StopConditions};
-use crate::measure::{Measure, MeasureData, MeasureOutput, ObservedPass, PassKey, PassSize, ResidualSink};
+use crate::measure::{Measure, MeasureData, MeasureOutput, ObservedPass, PassKey, ResidualSink};
 use crate::metric::CELL;
 use crate::model::Transformer;
 use crate::models::Model;
@@ -72,7 +71,7 @@ impl Setup {
         let starts = passes.starts(&treatments, prefix.as_ref());
         let generates = measures.iter().any(|measure| measure.wants_generation());
         let shares = self.shares_prefixes() && (generates || starts.iter().any(|&(start, _)| start > 0));
-        for batch in batches(&starts, shares, |rows| passes.most_at_once(rows)) {
+        for batch in batches(&starts, shares, |start| most_at_once(prompt.ids.len(), start)) {
             let (of_batch, (start, read)) = (&treatments[batch.clone()], starts[batch.start]);
             let (prompt, known) = match &corrupted {
                 Some(Corrupted { prompt, prefix }) if read == PairedPrompt::Corrupted => (prompt, prefix.as_ref()),
@@ -95,24 +94,6 @@ impl Setup {
             }
         }
         Ok(())
-    }
-
-    /// Returns how many of the last rows each condition's pass over the prompt of a cell computes if the rows before are
-    /// known; `None` for all.
-    pub(super) fn last_rows_of(
-        &self,
-        model: usize,
-        cell: &Cell,
-        measures: &[&dyn Measure],
-    ) -> Result<Vec<Option<usize>>> {
-        let prompt = cell.prompt(self.grid.seed(), &self.sources, self.models[model].tokenizer())?;
-        let passes = PromptPasses::new(self, model, (cell, &prompt), &self.experiment.select, measures);
-        let observed = [false, true].map(|treated| passes.first_observed_row(treated));
-        let rows = |(index, condition): (usize, &Condition)| {
-            let start = observed[usize::from(index > 0)].min(condition.first_row(&prompt));
-            (start > 0).then(|| prompt.ids.len() - start)
-        };
-        Ok(self.conditions.iter().enumerate().map(rows).collect())
     }
 
     /// Returns whether passes over texts that begin alike share keys and values.
@@ -202,6 +183,15 @@ fn batches(starts: &[PassStart], shares: bool, most: impl Fn(usize) -> usize) ->
         }
     }
     batches
+}
+
+/// Rows of passes that run together, at most, unless one has more: linear layers are then as fast as they get.
+const ROWS_AT_ONCE: usize = 512;
+
+/// Number of passes from the row `start` over prompts of `tokens` tokens that run together. Together they have no more rows
+/// than a whole pass.
+pub(super) fn most_at_once(tokens: usize, start: usize) -> usize {
+    (ROWS_AT_ONCE.min(tokens) / (tokens - start)).max(1)
 }
 
 /// The passes of one model over one prompt, observed by measures.
@@ -295,17 +285,6 @@ impl<'a> PromptPasses<'a> {
             (start, self.setup.conditions[index].prompt())
         };
         treatments.iter().enumerate().map(start).collect()
-    }
-
-    /// The most passes from `start` on that run together.
-    fn most_at_once(&self, start: usize) -> usize {
-        let tokens = self.prompt.ids.len();
-        let views = if self.prompt.is_chain { 1 + self.prompt.queries.len() } else { 1 };
-        let rows = views * self.prompt.target_rows().len();
-        let size = PassSize::new(self.model, &self.transformer().config, tokens, rows);
-        let observing = self.measures.iter().filter(|_| self.observes(true));
-        let bytes = observing.map(|measure| measure.memory_bytes(&size)).sum();
-        passes_at_once(tokens, tokens - start, bytes)
     }
 
     /// Runs a whole pass over the prompt, or over its corrupted form, with the probes of all measures. With `keeping`, its

@@ -28,6 +28,11 @@ pub(super) struct Corrupted {
 }
 
 impl Setup {
+    /// Returns whether conditions take outputs of heads from another prompt.
+    pub(super) fn patches(&self) -> bool {
+        !self.patched_rows().is_empty()
+    }
+
     /// The rows in which conditions take outputs of heads, by the prompt that they are taken from.
     pub(super) fn patched_rows(&self) -> BTreeSet<(PairedPrompt, RowSelection)> {
         self.conditions.iter().flat_map(|condition| condition.patched_rows()).collect()

@@ -3,7 +3,7 @@
 //! They are prompts of the grid's kinds with other seeds, so that heads are not chosen on the prompts on which they are
 //! then measured.
 
-use super::needs::passes_at_once;
+use super::passes::most_at_once;
 use super::{Cell, CellSpec, Setup};
 use crate::attention::{HeadOutputSums, LayersAndHeads, OutputReplacement, Prefix, ResolvedTreatment, Stream};
 use crate::bail_usage;
@@ -154,7 +154,7 @@ impl Setup {
         let start = first_row(first_observed_row(model, prompt, &stream, false), tokens, treated.first());
         let untreated = pass(model, prompt, if self.shares_prefixes() { stream.keeping() } else { stream }, false)?;
         let mut costs = Vec::new();
-        for treated in treated.chunks(passes_at_once(tokens, tokens - start, 0)) {
+        for treated in treated.chunks(most_at_once(tokens, start)) {
             let streams = treated.iter().map(|treated| Stream::new(&[]).treated(Some(treated)));
             let passed = match &untreated.prefix {
                 Some(prefix) if start > 0 => continued_passes(model, prompt, streams.collect(), (prefix, start))?,

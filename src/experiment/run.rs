@@ -1,23 +1,15 @@
 //! Runs an experiment: checks it, measures its cells, and writes every finished cell to disk.
 
 use super::store::{check_experiment, Shards, Store};
-use super::{cells_of, Cell, Experiment, MissedDepth, Outputs, Pace, RunShard, Setup, SetupCheck};
+use super::{cells_of, Experiment, MissedDepth, Outputs, RunShard, Setup};
 use crate::bail_usage;
 use crate::manifest::Manifest;
 use crate::measure::{Measure, MeasureName};
-use crate::memory::release_free;
-use crate::model::Flops;
 use crate::record::{self, Record};
 use crate::runfolder::{results, RunFolder, MANIFEST, RESULTS};
 use anyhow::{bail, Result};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
-
-/// Work of a few seconds on one core, in operations. A smaller run is not timed beforehand.
-const WORTH_PACING_FLOP: f64 = 1e12;
-
-/// Largest share of a run's operations that may be spent on estimating its duration.
-const PACING_SHARE: f64 = 0.2;
 
 /// Where a run starts from.
 #[derive(Clone, Debug)]
@@ -39,7 +31,7 @@ pub struct RunPart {
     pub shard: Option<RunShard>,
 }
 
-/// Size and estimated cost of a run that is about to begin.
+/// Size of a run that is about to begin.
 #[derive(Clone, Debug)]
 pub struct RunPlan<'a> {
     /// Cells of this part, the finished ones included.
@@ -48,26 +40,14 @@ pub struct RunPlan<'a> {
     pub resumed: usize,
     /// Number of finished cells that are damaged, as after a power cut, and measured again.
     pub damaged: usize,
-    /// Estimated peak memory of the process, in bytes.
-    pub memory_bytes: u64,
     /// Depths that the first prompts miss.
     pub missed_depths: &'a [MissedDepth],
-    /// Estimated seconds for the remaining cells; `None` if the observer does not want it, or the run is too short to be timed.
-    pub seconds: Option<f64>,
     /// The run folder.
     pub folder: &'a Path,
 }
 
 /// An observer of a running experiment.
 pub trait RunObserver {
-    /// Returns whether the duration of the run is to be estimated, for which a few prompts run first.
-    fn wants_estimate(&self) -> bool {
-        false
-    }
-
-    /// Called when all checks have passed and before the prompts for the estimate run.
-    fn timing_begins(&mut self) {}
-
     /// Called when all checks have passed and before the first cell runs.
     fn run_begins(&mut self, _plan: &RunPlan<'_>) {}
 
@@ -115,23 +95,19 @@ pub fn run(
 ) -> Result<RunOutcome> {
     check_part(&setup.experiment, part)?;
     let cells = cells_of(setup.grid.cells(), part.shard);
-    let SetupCheck { memory_bytes, missed_depths } = setup.check(&cells, measures)?;
+    let missed_depths = setup.check(&cells)?;
     let names = setup.experiment.measure_names();
     let ar_max_count = names.contains(&MeasureName::Nll).then(|| setup.ar_max_count());
     let keys = setup.keys(&cells, &names, ar_max_count);
     setup.references()?;
-    release_free(); // the memory of the reference passes
     let (folder, mut store) = open(setup, part, &keys)?;
     let resumed = store.finished.len();
     let todo = &cells[resumed..];
-    let seconds = if observer.wants_estimate() { estimate_seconds(setup, todo, observer)? } else { None };
     observer.run_begins(&RunPlan {
         cells: cells.len(),
         resumed,
         damaged: store.damaged,
-        memory_bytes,
         missed_depths: &missed_depths,
-        seconds,
         folder: folder.path(),
     });
     let (mut failures, mut first_error) = (0, None);
@@ -159,7 +135,6 @@ pub fn run(
         pooled.iter().for_each(|record| see(observer, record));
         store.conclude(&pooled)?;
     }
-    release_free(); // the memory of the passes, for tables and figures
     let outputs = Outputs::new(folder, part, store.rows(), resumed as u64, store.prompts_sha256());
     Ok(RunOutcome { outputs, cells: cells.len(), finished: store.finished.len(), failures, first_error })
 }
@@ -200,18 +175,6 @@ fn check_part(experiment: &Experiment, part: &RunPart) -> Result<()> {
         );
     }
     Ok(())
-}
-
-/// Estimates the seconds that these cells take. `None` if they are too little work to be timed first, or there is only
-/// one prompt.
-fn estimate_seconds(setup: &Setup, cells: &[Cell], observer: &mut dyn RunObserver) -> Result<Option<f64>> {
-    let flops = cells.iter().fold(Flops::default(), |sum, cell| sum + setup.cell_flops(cell));
-    if flops.sum() < WORTH_PACING_FLOP || setup.experiment.show.is_of_maps() {
-        return Ok(None);
-    }
-    observer.timing_begins();
-    let pace = Pace::measure(setup, cells, PACING_SHARE * flops.sum())?;
-    Ok(pace.map(|pace| pace.seconds(flops)))
 }
 
 /// Returns the records of the run to be resumed if it is already finished; `None` if the run is new or unfinished. The folder

@@ -4,9 +4,8 @@ use super::{Experiment, Grid, Measures, Sources};
 use crate::attention::LayersAndHeads;
 use crate::bail_usage;
 use crate::measure::{usual_skip, MassiveAt, MeasureName, Outliers, PassKey, ScoredWindow, AR_MAX_COUNT};
-use crate::memory::{check_fits, peak_rss_bytes, release_free, rss_bytes, size_name};
 use crate::model::LOGIT_POSITIONS;
-use crate::models::{self, Model, OpenedModel, WeightsPlan};
+use crate::models::{self, Model, OpenedModel};
 use crate::prompt::{NeedleForm, Tokenizer};
 use crate::record::no_formula;
 use crate::results::{About, Scored, Tokens};
@@ -38,60 +37,15 @@ pub struct Setup {
     pub(super) references: OnceLock<Vec<Reference>>,
     /// The heads of each model whose maps are drawn, chosen once.
     pub(super) drawn: OnceLock<Vec<LayersAndHeads>>,
-    /// By model and condition, how many of the last rows of a prompt a pass computes if those before are known; `None`
-    /// for all.
-    pub(super) last_rows: OnceLock<Vec<Vec<Option<usize>>>>,
-    /// Memory of the process without passes, estimated before the weights were read.
-    pub(super) memory: LoadedMemory,
-    /// Estimated peak memory of the process, in bytes, when it has been checked.
-    pub(super) expected_bytes: OnceLock<u64>,
 }
 
-/// Memory of the process without passes, estimated before weights are read, in bytes.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct LoadedMemory {
-    /// The peak until then.
-    pub(super) peak_bytes: u64,
-    /// What is taken between passes: what was taken then, and the weights.
-    pub(super) held_bytes: u64,
-}
-
-impl LoadedMemory {
-    fn now() -> Self {
-        Self { peak_bytes: peak_rss_bytes().unwrap_or(0), held_bytes: rss_bytes().unwrap_or(0) }
-    }
-
-    /// Adds the weights of a model. A usage error if there is no memory for them and a pass.
-    fn add(&mut self, model: &OpenedModel, plan: WeightsPlan, longest_tok: usize) -> Result<()> {
-        let held = plan.held_bytes;
-        let pass = plan.expanded_bytes + model.pass_bytes(longest_tok, 0);
-        let takes = || {
-            let (held, pass) = (size_name(held), size_name(pass));
-            format!("`ctx_tok` {longest_tok}: {} needs {held} for its weights and about {pass} for a pass", model.name)
-        };
-        check_fits(held + pass, takes, "lower `ctx_tok`, or leave the weights on disk with `weights` = \"disk\"")?;
-        self.held_bytes += held;
-        Ok(())
-    }
-}
-
-/// Tokens of the shortest and the longest pass of an experiment.
-#[derive(Clone, Copy, Debug)]
-struct PassLengths {
-    shortest_tok: usize,
-    longest_tok: usize,
-}
-
-impl PassLengths {
-    /// A step of decoding is a pass of one token; where all tokens are scored, the output head is a pass of some.
-    fn of(grid: &Grid, experiment: &Experiment) -> Self {
-        let all = grid.ctx_tok();
-        let shortest_tok = match experiment.max_new() {
-            Some(_) => 1,
-            None if experiment.scores_all_tokens() => LOGIT_POSITIONS,
-            None => all.iter().copied().min().unwrap_or(1),
-        };
-        Self { shortest_tok, longest_tok: all.iter().copied().max().unwrap_or(0) }
+/// Tokens of the shortest pass of an experiment: a step of decoding is a pass of one token; where all tokens are scored, the
+/// output head is a pass of some.
+fn shortest_tok(grid: &Grid, experiment: &Experiment) -> usize {
+    match experiment.max_new() {
+        Some(_) => 1,
+        None if experiment.scores_all_tokens() => LOGIT_POSITIONS,
+        None => grid.ctx_tok().iter().copied().min().unwrap_or(1),
     }
 }
 
@@ -139,16 +93,12 @@ impl Setup {
             bail_usage!("more than {MOST_PROMPTS} prompts: lower `samples`, or cut `ctx_tok` into several runs");
         }
         let conditions = experiment.conditions()?;
-        release_free(); // the memory of reading a text, for the passes
-        let mut memory = LoadedMemory::now();
-        let lengths = PassLengths::of(&grid, &experiment);
+        let shortest_tok = shortest_tok(&grid, &experiment);
         let load = |model: OpenedModel| {
-            let plan = model.plan(lengths.shortest_tok);
-            memory.add(&model, plan, lengths.longest_tok)?;
+            let plan = model.plan(shortest_tok);
             model.load(plan)
         };
         let models = opened.into_iter().map(load).collect::<Result<Vec<_>>>()?;
-        release_free();
         Ok(Self {
             conditions,
             models,
@@ -158,9 +108,6 @@ impl Setup {
             whole_passes: false,
             references: OnceLock::new(),
             drawn: OnceLock::new(),
-            last_rows: OnceLock::new(),
-            memory,
-            expected_bytes: OnceLock::new(),
         })
     }
 
@@ -178,19 +125,6 @@ impl Setup {
         }
         self.add_maps(&mut measures)?;
         Ok(measures)
-    }
-
-    /// Returns the same setup with the first eighth of every model's layers, for timing; `None` if a condition names
-    /// heads or layers that would be missing.
-    pub(super) fn shallow(&self) -> Option<Self> {
-        let mut shallow = self.clone();
-        for model in &mut shallow.models {
-            let layers = model.transformer.config.layers.len().div_ceil(8);
-            model.transformer = model.transformer.with_layers(layers);
-        }
-        let is_whole = self.conditions.iter().all(|condition| !condition.needs_reference())
-            && shallow.models.iter().all(|model| shallow.check_conditions(model).is_ok());
-        is_whole.then_some(shallow)
     }
 
     /// Checks that a model has the layers and heads that the conditions name.

@@ -6,7 +6,7 @@ use super::probe::{ExploreProbe, ExploreSink, Resolution};
 use super::stored_pairs::StoredPairs;
 use super::top_heads::Candidate;
 use crate::attention::RowProbe;
-use crate::measure::{token_text, Measure, MeasureData, MeasureOutput, ObservedPass, PassKey, PassSize};
+use crate::measure::{token_text, Measure, MeasureData, MeasureOutput, ObservedPass, PassKey};
 use crate::probe::runs;
 use crate::prompt::{Prompt, Region};
 use anyhow::Result;
@@ -21,18 +21,15 @@ pub struct ExploreMeasure {
     /// Collected data, by model and condition.
     pub found: BTreeMap<PassKey, ModelMaps>,
     agreements: Vec<Arc<Agreements>>,
-    /// Number of passes over the prompt: models times conditions.
-    passes: usize,
     /// Detailed heads of the untreated pass of each model. Treated passes use the same.
     chosen: Mutex<BTreeMap<usize, Vec<(usize, usize)>>>,
 }
 
 impl ExploreMeasure {
-    /// Creates a measure for models with these resolutions and agreements, each with `conditions` conditions.
-    pub fn new(resolutions: Vec<Resolution>, agreements: Vec<Agreements>, conditions: usize) -> Self {
-        let passes = resolutions.len() * conditions;
+    /// Creates a measure for models with these resolutions and agreements.
+    pub fn new(resolutions: Vec<Resolution>, agreements: Vec<Agreements>) -> Self {
         let agreements = agreements.into_iter().map(Arc::new).collect();
-        Self { resolutions, found: BTreeMap::new(), agreements, passes, chosen: Mutex::default() }
+        Self { resolutions, found: BTreeMap::new(), agreements, chosen: Mutex::default() }
     }
 
     fn chosen(&self) -> MutexGuard<'_, BTreeMap<usize, Vec<(usize, usize)>>> {
@@ -113,13 +110,6 @@ fn texts(prompt: &Prompt, alone: impl Fn(u32) -> Result<String>) -> Result<Vec<S
 }
 
 impl Measure for ExploreMeasure {
-    fn memory_bytes(&self, pass: &PassSize) -> u64 {
-        // The heads of one layer pass at the same time, and the best of every pass are kept.
-        let passing = self.resolutions[pass.model].head_bytes(pass.ctx_tok) * pass.heads as u64;
-        let conditions = (self.passes / self.resolutions.len()) as u64;
-        passing + conditions * self.resolutions.iter().map(|kept| kept.kept_bytes(pass.ctx_tok)).sum::<u64>()
-    }
-
     fn row_probes(&self, model: usize, prompt: &Prompt) -> Vec<Box<dyn RowProbe>> {
         let probe = ExploreProbe::new(prompt, self.resolutions[model], Arc::clone(&self.agreements[model]));
         let chosen = self.chosen().get(&model).cloned();

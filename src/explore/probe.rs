@@ -51,22 +51,6 @@ pub struct Resolution {
     pub thumb_bins: usize,
 }
 
-impl Resolution {
-    /// Approximate memory of a detailed head while its rows pass, in bytes: one per pair of each map, and sums and
-    /// peaks of each pooled map.
-    pub fn head_bytes(&self, tokens: usize) -> u64 {
-        let bins = tokens.div_ceil(self.bin_tok) as u64;
-        let pooled = bins * bins / 2 * (8 + 4) * (quantities(self.maps).len() + 1) as u64;
-        // Merging blocks of rows copies them, and freed memory is not reused for the next head.
-        3 * StoredPairs::pairs_of(tokens) * self.maps as u64 + pooled
-    }
-
-    /// Memory of all detailed heads after a pass, in bytes: one per pair of each map.
-    pub fn kept_bytes(&self, tokens: usize) -> u64 {
-        self.heads as u64 * StoredPairs::pairs_of(tokens) * self.maps as u64
-    }
-}
-
 /// The pooled quantities of heads with `maps` maps.
 pub fn quantities(maps: usize) -> Vec<RowQuantity> {
     let first = [RowQuantity::Effective, RowQuantity::Logits(0)];

@@ -2,7 +2,7 @@
 
 use super::contribution::{readouts, RegionOutputs};
 use super::layer_output::{mean_over_layers, LayerOutput, LayerSums};
-use super::{number, rounded, Measure, MeasureOutput, ObservedPass, PassSize};
+use super::{number, rounded, Measure, MeasureOutput, ObservedPass};
 use crate::attention::{ProbeResult, RowProbe};
 use crate::metric::{
     Metric, ANSWER_FIRST_RANK, ANSWER_LOG_PROB, CANCELLED, CONTEXT_RMS, EXACT, LAMBDA, LOGIT_OUT, LOGIT_OUT_HOP,
@@ -26,13 +26,6 @@ pub struct AnswerMeasure {
 }
 
 impl Measure for AnswerMeasure {
-    fn memory_bytes(&self, extent: &PassSize) -> u64 {
-        let PassSize { layers, heads, value_width, rows, ctx_tok, .. } = *extent;
-        let of_sinks = || ContributionSink::strong_bytes(value_width, rows) + ReceivedSink::bytes(ctx_tok, 0);
-        let of_head = ContributionSink::bytes(value_width, rows) + if self.sinks { of_sinks() } else { 0 };
-        (layers * heads) as u64 * of_head
-    }
-
     fn row_probes(&self, _model: usize, prompt: &Prompt) -> Vec<Box<dyn RowProbe>> {
         let hops = prompt.hop_targets().into_iter().map(|(_, target)| target);
         let targets: Vec<TargetRows> = prompt.answerable_targets().into_iter().chain(hops).collect();
@@ -46,14 +39,6 @@ impl Measure for AnswerMeasure {
 
     fn wants_trace(&self) -> bool {
         true
-    }
-
-    fn head_records(&self) -> u64 {
-        if self.by_head {
-            18
-        } else {
-            0
-        }
     }
 
     fn conclude(&self, mut pass: ObservedPass<'_>, output: &mut MeasureOutput) -> Result<()> {
@@ -315,23 +300,5 @@ fn head_measures(head: &HeadFound<'_>, push: &mut impl FnMut(Measurement)) {
         push(rounded(&CANCELLED, None, allocation.cancelled_everywhere(), 1));
         push(rounded(&MASS_NEG, None, allocation.mass_neg(), 1));
         push(rounded(&LAMBDA, None, allocation.mean_lambda(), 1));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::testing::observed_by;
-    use super::*;
-
-    #[test]
-    fn the_estimated_memory_is_that_of_the_contributions_to_the_measured_rows() {
-        let measure = AnswerMeasure { by_head: false, sinks: false };
-        let (size, passed) = observed_by(&measure, "diff");
-        let of_head = |head: HeadSinks| -> usize {
-            let rows = head.contribution.rows.iter().flatten();
-            rows.map(|row| size_of_val(row) + size_of_val(row.parts())).sum()
-        };
-        let taken: usize = heads(passed.probe_results).into_iter().map(of_head).sum();
-        assert_eq!(measure.memory_bytes(&size), taken as u64);
     }
 }

@@ -1,6 +1,6 @@
 //! Divergence of attention, its output and predictions under a condition from the baseline pass over the same prompt.
 
-use super::{number, rounded, Measure, MeasureData, MeasureOutput, ObservedPass, PassSize};
+use super::{number, rounded, Measure, MeasureData, MeasureOutput, ObservedPass};
 use crate::attention::{RowProbe, Trace};
 use crate::metric::{
     Metric, ANSWER_FLIPS, CONTEXT_ENDING, ERROR_CANCELLED, ERROR_CORRELATION, KL, MAP_ENDINGS, NLL, OUTPUT_COSINE,
@@ -46,22 +46,7 @@ struct MeanDivergence {
     flips: f64,
 }
 
-/// Passes whose rows are in memory together: the baseline, and the one compared with it.
-const PASSES: u64 = 2;
-
 impl Measure for FidelityMeasure {
-    fn memory_bytes(&self, extent: &PassSize) -> u64 {
-        let PassSize { layers, heads, maps, value_width, ctx_tok, rows, .. } = *extent;
-        let row_bytes = (layers * heads) as u64 * RowsSink::bytes(ctx_tok, rows, maps);
-        // A trace has the mixture of the heads, and the output of attention, which is about as wide.
-        let traced = (2 * layers * rows * heads * value_width * size_of::<f32>()) as u64;
-        PASSES * (row_bytes + traced + Predictions::bytes(ctx_tok))
-    }
-
-    fn head_records(&self) -> u64 {
-        3
-    }
-
     fn row_probes(&self, _model: usize, prompt: &Prompt) -> Vec<Box<dyn RowProbe>> {
         vec![Box::new(RowsProbe::new(prompt.answerable_targets().into_iter().map(|target| target.rows).collect()))]
     }
@@ -233,31 +218,7 @@ impl OutputChange {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::observed_by;
     use super::*;
-
-    #[test]
-    fn the_estimated_memory_is_that_of_the_rows_of_two_passes() {
-        for model in ["diff", "transformer"] {
-            let (size, passed) = observed_by(&FidelityMeasure, model);
-            let row_of = |row: &KeptRow| {
-                let maps = row.maps.iter().flat_map(|(maps, _)| maps);
-                size_of_val(row) + maps.chain([&row.effective]).map(|row| size_of_val(row.as_slice())).sum::<usize>()
-            };
-            let rows_of = |sink: &RowsSink| -> usize { sink.rows.iter().flatten().map(row_of).sum() };
-            let sinks = passed.probe_results.into_iter().map(|result| result.sink.into_sink::<RowsSink>());
-            let predictions = passed.predictions.unwrap();
-            let of_tokens = size_of_val(predictions.nll_nats.as_slice()) + size_of_val(predictions.top.as_slice());
-            let traced = 2 * size.layers * size.rows * size.heads * size.value_width * size_of::<f32>();
-            let taken = 2 * (sinks.map(|sink| rows_of(&sink)).sum::<usize>() + of_tokens + traced) as u64;
-            let estimated = FidelityMeasure.memory_bytes(&size);
-            // No row is longer than the prompt, and those that predict answers are nearly as long.
-            assert!(
-                taken <= estimated && estimated < taken + taken / 8,
-                "{model}: {estimated} bytes estimated, {taken} taken"
-            );
-        }
-    }
 
     fn kept(effective: &[f32]) -> KeptRow {
         KeptRow { effective: effective.to_vec(), maps: None }

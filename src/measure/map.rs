@@ -1,6 +1,6 @@
 //! Attention maps of one prompt, pooled into bins during the pass.
 
-use super::{token_text, Measure, MeasureData, MeasureOutput, ObservedPass, PassKey, PassSize, TokenSpan};
+use super::{token_text, Measure, MeasureData, MeasureOutput, ObservedPass, PassKey, TokenSpan};
 use crate::attention::{LayersAndHeads, RowProbe};
 use crate::probe::{runs, GridMean, GridProbe, GridSink, GridSpec, PooledMap, Pooling, RowQuantity};
 use crate::prompt::{Prompt, Region, Tokenizer};
@@ -40,8 +40,6 @@ pub struct MapMeasure {
     pub heads: Vec<LayersAndHeads>,
     /// The maps, by model and condition.
     pub maps: BTreeMap<PassKey, Maps>,
-    /// Memory for drawing the maps, in bytes, for the estimate.
-    pub drawing_bytes: u64,
 }
 
 /// A head that is drawn or stored token by token; a row of `drawn.csv`.
@@ -78,7 +76,7 @@ pub struct Maps {
 impl MapMeasure {
     /// Creates a measure for these heads of each model.
     pub fn new(spec: MapSpec, heads: Vec<LayersAndHeads>) -> Self {
-        Self { spec, heads, maps: BTreeMap::new(), drawing_bytes: 0 }
+        Self { spec, heads, maps: BTreeMap::new() }
     }
 
     /// Returns, for each quantity, the grid of the map and the grid of the target's rows.
@@ -100,30 +98,7 @@ impl MapMeasure {
     }
 }
 
-/// Bytes of a bin while a head's map is pooled and divided by its counts of pairs, as measured.
-const BIN_BYTES: u64 = 18;
-
-/// Bytes of a bin of the mean over heads: a sum and a count.
-const MEAN_BYTES: u64 = 16;
-
 impl Measure for MapMeasure {
-    fn memory_bytes(&self, extent: &PassSize) -> u64 {
-        let of = |all: usize, asked: &Option<Vec<usize>>| asked.as_ref().map_or(all, Vec::len);
-        let selection = &self.heads[extent.model];
-        let heads = of(extent.layers, &selection.layers) * of(extent.heads, &selection.heads);
-        let quantities = self.spec.quantities.len();
-        let tokens = |span: TokenSpan| span.within(extent.ctx_tok).len();
-        let (queries, keys) = (tokens(self.spec.queries), tokens(self.spec.keys));
-        let bins = |tokens: usize| self.spec.bins.map_or(tokens, |bins| bins.min(tokens)) as u64;
-        let map = bins(queries) * bins(keys);
-        let mean = if self.spec.by_head { 0 } else { MEAN_BYTES * map };
-        quantities as u64 * (heads as u64 * (BIN_BYTES * map + 16 * queries as u64) + mean)
-    }
-
-    fn showing_bytes(&self) -> u64 {
-        self.drawing_bytes
-    }
-
     fn row_probes(&self, model: usize, prompt: &Prompt) -> Vec<Box<dyn RowProbe>> {
         let boxed = |spec| Box::new(GridProbe::new(spec)) as Box<dyn RowProbe>;
         self.specs(model, prompt).into_iter().map(boxed).collect()

@@ -17,8 +17,6 @@ mod roles;
 mod shape;
 mod sink_rate;
 mod span;
-#[cfg(test)]
-mod testing;
 
 pub use answer::AnswerMeasure;
 pub use contribution::{readouts, RegionOutputs};
@@ -40,7 +38,7 @@ pub use span::TokenSpan;
 use crate::attention::{ProbeResult, ResidualProbe, RowProbe, Trace};
 use crate::generate::Generation;
 use crate::metric::Metric;
-use crate::model::{ModelConfig, Transformer};
+use crate::model::Transformer;
 use crate::pass::{Predictions, QueryScore};
 use crate::prompt::{Prompt, Region, Tokenizer};
 use crate::record::{widen, Identity, Measurement};
@@ -77,21 +75,6 @@ pub trait Measure: Send + Sync {
         false
     }
 
-    /// Estimates the memory that it needs until a pass of this size is concluded, in bytes, besides the pass itself.
-    fn memory_bytes(&self, _extent: &PassSize) -> u64 {
-        0
-    }
-
-    /// Estimates the memory for printing and drawing its results after all passes, in bytes.
-    fn showing_bytes(&self) -> u64 {
-        0
-    }
-
-    /// Estimates the number of records for each head in one pass.
-    fn head_records(&self) -> u64 {
-        0
-    }
-
     /// Turns one observed pass into records.
     fn conclude(&self, pass: ObservedPass<'_>, output: &mut MeasureOutput) -> Result<()>;
 
@@ -111,34 +94,6 @@ pub trait Measure: Send + Sync {
     /// Returns the records of the pooled data, after the last prompt.
     fn finish(&mut self) -> Vec<(PassKey, Measurement)> {
         Vec::new()
-    }
-}
-
-/// The size of one observed pass.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PassSize {
-    /// Index of the model.
-    pub model: usize,
-    /// Layers.
-    pub layers: usize,
-    /// Output heads of each layer.
-    pub heads: usize,
-    /// Softmax maps of each head.
-    pub maps: usize,
-    /// Channels of a value of one head.
-    pub value_width: usize,
-    /// Tokens of the prompt.
-    pub ctx_tok: usize,
-    /// Largest number of target rows.
-    pub rows: usize,
-}
-
-impl PassSize {
-    /// Returns the size of a pass over `ctx_tok` tokens with `rows` measured rows, through the model with this index.
-    pub fn new(model: usize, config: &ModelConfig, ctx_tok: usize, rows: usize) -> Self {
-        let wiring = config.wiring();
-        let (layers, heads, maps) = (config.layers.len(), wiring.heads(), wiring.maps());
-        Self { model, layers, heads, maps, value_width: config.layer_sizes().value_width, ctx_tok, rows }
     }
 }
 

@@ -1,8 +1,7 @@
 //! The largest logits and hidden states, pooled over all prompts, overall and by layer; and massive activations.
 
 use super::{
-    decoded, encoded, number, token_text, Measure, MeasureData, MeasureOutput, ObservedPass, PassKey, PassSize,
-    ResidualSink,
+    decoded, encoded, number, token_text, Measure, MeasureData, MeasureOutput, ObservedPass, PassKey, ResidualSink,
 };
 use crate::attention::{ResidualProbe, RowProbe};
 use crate::metric::{
@@ -12,7 +11,7 @@ use crate::metric::{
 use crate::probe::{LogitProbe, LogitSink, ReceivedSink, ResidualStats, SinkProbe};
 use crate::prompt::Prompt;
 use crate::record::Measurement;
-use crate::stats::{Histogram, Tally};
+use crate::stats::Tally;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -174,14 +173,6 @@ fn push_tally(what: &'static str, layer: Option<usize>, tally: &Tally<()>, recor
 }
 
 impl Measure for OutlierMeasure {
-    fn memory_bytes(&self, extent: &PassSize) -> u64 {
-        let PassSize { layers, heads, ctx_tok, .. } = *extent;
-        // During the pass, one histogram for every head and one for every layer's output. Pooled data have two for
-        // every layer, once for the prompt and once for all prompts so far.
-        let histograms = layers * (heads + 1) + 4 * layers;
-        histograms as u64 * Histogram::BYTES + (layers * heads) as u64 * ReceivedSink::bytes(ctx_tok, 0)
-    }
-
     fn row_probes(&self, _model: usize, prompt: &Prompt) -> Vec<Box<dyn RowProbe>> {
         vec![Box::new(LogitProbe), Box::new(SinkProbe::new(prompt.ids.len(), Vec::new()))]
     }

@@ -29,10 +29,6 @@ impl Measure for RolesMeasure {
         vec![Box::new(RetrievalProbe::new(prompt.ids.clone(), asked(prompt)))]
     }
 
-    fn head_records(&self) -> u64 {
-        15
-    }
-
     fn conclude(&self, mut pass: ObservedPass<'_>, output: &mut MeasureOutput) -> Result<()> {
         let probe_results = std::mem::take(&mut pass.probe_results);
         let heads: BTreeSet<_> = probe_results.iter().map(|s| (s.layer, s.head)).collect();

@@ -1,6 +1,6 @@
 //! Entropy and sparsity of the target rows, their attention sinks, and their shares without sinks.
 
-use super::{number, rounded, Measure, MeasureOutput, ObservedPass, PassSize};
+use super::{number, rounded, Measure, MeasureOutput, ObservedPass};
 use crate::attention::RowProbe;
 use crate::metric::{
     ATTENTION_DISTANCE, BOOST, EFFECTIVE_KEYS, ENTROPY, KEYS_90, KEYS_99, NOISE_ABS_NO_SINKS, SHARE_ABS_NO_SINKS,
@@ -15,18 +15,9 @@ use anyhow::Result;
 pub struct ShapeMeasure;
 
 impl Measure for ShapeMeasure {
-    fn memory_bytes(&self, extent: &PassSize) -> u64 {
-        let PassSize { layers, heads, ctx_tok, .. } = *extent;
-        (layers * heads) as u64 * ReceivedSink::bytes(ctx_tok, 1)
-    }
-
     fn row_probes(&self, _model: usize, prompt: &Prompt) -> Vec<Box<dyn RowProbe>> {
         let rows: Vec<_> = prompt.answerable_targets().into_iter().map(|target| target.rows).collect();
         vec![Box::new(ShapeProbe::new(rows.clone())), Box::new(SinkProbe::new(prompt.ids.len(), rows))]
-    }
-
-    fn head_records(&self) -> u64 {
-        8
     }
 
     fn conclude(&self, pass: ObservedPass<'_>, output: &mut MeasureOutput) -> Result<()> {

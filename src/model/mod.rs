@@ -31,7 +31,6 @@ pub use config::{
     Activation, Biases, DecoderSizes, ExpertChoice, Experts, Family, Latent, Layer, ModelConfig, NormKind, NormPlace,
     Positions, QkNorm, ResidualLayout,
 };
-pub use cost::Flops;
 pub use families::HeadLayout;
 pub use gguf::{Gguf, GgufVocabulary};
 pub use output::{Agreement, HeadOutput, Readout};

@@ -18,8 +18,6 @@ use std::sync::{Arc, OnceLock};
 pub struct Transformer {
     /// The description that it was built from.
     pub config: ModelConfig,
-    /// Layers of the complete model. This one may have fewer.
-    depth: usize,
     /// Device and number types.
     pub placement: Placement,
     embed: VocabularyMatrix,
@@ -129,10 +127,8 @@ impl Transformer {
         let head_bias = config.bias.head.then(|| weights.take("lm_head.bias")).transpose()?;
         ensure!(weights.remaining().is_empty(), "tensors {:?} are not part of the model", weights.remaining());
         let (config, placement) = (config.clone(), weights.placement().clone());
-        let (mean_head_row, depth) = (Arc::default(), config.layers.len());
         Ok(Self {
             config,
-            depth,
             placement,
             embed,
             embed_norm,
@@ -143,7 +139,7 @@ impl Transformer {
             norm,
             head,
             head_bias,
-            mean_head_row,
+            mean_head_row: Arc::default(),
         })
     }
 
@@ -179,17 +175,9 @@ impl Transformer {
         nudged
     }
 
-    /// Returns a copy with only the first `layers` layers, for estimating the cost of all.
-    pub fn with_layers(&self, layers: usize) -> Self {
-        let mut shallow = self.clone();
-        shallow.config.layers.truncate(layers);
-        shallow
-    }
-
-    /// Index of the last layer of the complete model, which a copy [with fewer layers](Self::with_layers) does not
-    /// have.
+    /// Index of the last layer.
     pub fn last_layer(&self) -> usize {
-        self.depth - 1
+        self.config.layers.len() - 1
     }
 
     /// Final normed residual stream, of which logits are made: (B, T, embedding width).

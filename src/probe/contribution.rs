@@ -59,18 +59,6 @@ pub struct ContributionSink {
     pub rows: Vec<Vec<Contribution>>,
 }
 
-impl ContributionSink {
-    /// Memory of a state after `rows` rows with values of `width` channels, in bytes.
-    pub fn bytes(width: usize, rows: usize) -> u64 {
-        (rows * (size_of::<Contribution>() + size_of::<f64>() * REGIONS * width)) as u64
-    }
-
-    /// Memory of the strong keys of a state, in bytes, at most.
-    pub fn strong_bytes(width: usize, rows: usize) -> u64 {
-        (rows * STRONG_KEYS * (size_of::<StrongKey>() + size_of::<f64>() * width)) as u64
-    }
-}
-
 /// Contributions of the regions to one row of one head.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Contribution {

@@ -42,14 +42,6 @@ pub struct RowsSink {
     pub rows: Vec<Vec<KeptRow>>,
 }
 
-impl RowsSink {
-    /// Memory of a state after `rows` rows at the end of a text of `tokens` tokens, of heads with `maps` maps, in bytes.
-    pub fn bytes(tokens: usize, rows: usize, maps: usize) -> u64 {
-        let kept = if maps == 1 { 1 } else { 1 + maps };
-        (rows * (size_of::<KeptRow>() + kept * size_of::<f32>() * tokens)) as u64
-    }
-}
-
 impl RowSink for RowsSink {
     fn observe(&mut self, row: &AttentionRow<'_>) {
         for (target, rows) in self.targets.iter().zip(&mut self.rows) {

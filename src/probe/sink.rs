@@ -77,12 +77,6 @@ pub struct ReceivedSink {
 }
 
 impl ReceivedSink {
-    /// Memory of a state after a text of `tokens` tokens with `ranges` ranges of rows, in bytes.
-    pub fn bytes(tokens: usize, ranges: usize) -> u64 {
-        let per_key = 4 + if ranges > 0 { 4 + 4 * ranges } else { 0 };
-        (SAMPLED_ROWS.min(tokens) * size_of::<(usize, usize)>() + per_key * tokens) as u64
-    }
-
     /// Number of sampled rows that count for a key: those that see it from at least [`GAP`] tokens later.
     pub fn rows(&self, key: usize) -> usize {
         let seeing = self.sampled.partition_point(|&(first, _)| first <= key);

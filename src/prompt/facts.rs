@@ -34,31 +34,8 @@ pub(super) fn digits_of(form: &NeedleForm) -> usize {
     Wording::of(form).digits
 }
 
-/// Characters of a UUID.
-const UUID_BYTES: usize = 36;
-
 /// Letters of a variable.
-const VARIABLE_BYTES: usize = 5;
-
-/// Most bytes of a key.
-pub(super) fn kind_bytes(keys: KeyKind) -> usize {
-    match keys {
-        KeyKind::Cities => CitySet::Train.cities().iter().map(|city| city.len()).max().unwrap_or(0),
-        KeyKind::Words => value_bytes(ValueKind::Words, 0),
-        KeyKind::Uuid => UUID_BYTES,
-        KeyKind::Variables => VARIABLE_BYTES,
-    }
-}
-
-/// Most bytes of a value.
-pub(super) fn value_bytes(values: ValueKind, digits: usize) -> usize {
-    let longest = |words: &[&str]| words.iter().map(|word| word.len()).max().unwrap_or(0);
-    match values {
-        ValueKind::Digits => digits,
-        ValueKind::Uuid => UUID_BYTES,
-        ValueKind::Words => word_lists().iter().map(|list| longest(list)).sum::<usize>() + 1,
-    }
-}
+const VARIABLE_LETTERS: usize = 5;
 
 /// Adjectives and nouns.
 fn word_lists() -> &'static [Vec<&'static str>; 2] {
@@ -81,7 +58,7 @@ fn uuid(rng: &mut Rng) -> String {
 }
 
 fn variable(rng: &mut Rng) -> String {
-    (0..VARIABLE_BYTES).map(|_| char::from(b'A' + rng.below(26) as u8)).collect()
+    (0..VARIABLE_LETTERS).map(|_| char::from(b'A' + rng.below(26) as u8)).collect()
 }
 
 /// A number of so many digits, the first of them not 0.

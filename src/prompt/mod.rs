@@ -47,7 +47,7 @@ pub use haystack::Haystack;
 pub use ids::TokenIds;
 pub use needle_spec::{KeyKind, NeedleForm, NeedleSpec, ValueKind};
 pub use needles_file::NeedlesFile;
-pub use plan::{DEPTH_TOLERANCE_PCT, VALUE_DIGITS};
+pub use plan::DEPTH_TOLERANCE_PCT;
 pub use ruler::{RulerSettings, RulerTask};
 pub use segment::Sentence;
 pub use shots::{Order, ShotsSpec};
@@ -186,7 +186,7 @@ pub struct TargetRows {
 }
 
 /// Number of measured rows of plain text: the last ones, which see the most keys.
-pub const TEXT_ROWS: usize = 32;
+const TEXT_ROWS: usize = 32;
 
 impl Prompt {
     /// The measured rows: those that predict each answer, or the last 32 rows of plain text.

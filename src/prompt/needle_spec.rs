@@ -101,9 +101,6 @@ impl Default for NeedleForm {
 /// Name of the task in records.
 const TASK: &str = "needle";
 
-/// Largest number of tokens of a question's answers in a file that the estimate of memory counts with.
-const FILE_ANSWER_TOK: usize = 64;
-
 impl NeedleForm {
     /// The default.
     pub const NUMBERS_OF_CITIES: Self = Self {
@@ -144,16 +141,6 @@ impl NeedleForm {
             TASK.to_owned()
         } else {
             format!("{TASK}({})", settings.join(", "))
-        }
-    }
-
-    /// Largest number of tokens of one answer: a token has at least a byte.
-    pub(crate) fn answer_tok(&self) -> usize {
-        use super::facts::{digits_of, kind_bytes, value_bytes};
-        match self {
-            Self { from_file: true, .. } => FILE_ANSWER_TOK,
-            Self { hops: 1.., keys, .. } => kind_bytes(*keys),
-            Self { values, .. } => value_bytes(*values, digits_of(self)),
         }
     }
 

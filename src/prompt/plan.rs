@@ -13,7 +13,7 @@ use super::{Encoded, Haystack, Needle, NeedleSpec, Prompt, Query, Sentence, Toke
 use crate::rng::Rng;
 
 /// Digits of a value by default, and so the maximum number of its tokens.
-pub const VALUE_DIGITS: usize = 5;
+const VALUE_DIGITS: usize = 5;
 
 /// Largest distance of a needle from the depth asked for that is not reported, in percent of the filler.
 pub const DEPTH_TOLERANCE_PCT: f64 = 2.0;

@@ -34,9 +34,6 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// Memory of a histogram that is not empty, in bytes.
-    pub const BYTES: u64 = (2 * SLOTS * size_of::<u64>()) as u64;
-
     /// Adds one number.
     pub fn push(&mut self, x: f32) {
         self.push_all(&[x]);

@@ -18,7 +18,6 @@ mod step;
 mod study;
 
 pub use adamw::{AdamW, Gradients};
-pub use cost::Work;
 pub use curves::{write as write_curves, CurveRow, TrainingCurves};
 pub use data::{Batch, BatchPart, DataSource, TargetKind};
 pub use layers::LayerLine;

@@ -244,7 +244,7 @@ pub(crate) fn records(text: &str, whole_passes: bool) -> Vec<Record> {
     let mut setup = Setup::load(Experiment::parse(text, "test").unwrap()).unwrap();
     setup.whole_passes = whole_passes;
     let (cells, mut measures) = (cells_of(setup.grid.cells(), None), setup.measures().unwrap());
-    setup.check(&cells, &measures.list()).unwrap();
+    setup.check(&cells).unwrap();
     let mut records = Vec::new();
     let mut keep = |_: &Cell, found: &FinishedCell<'_>| {
         records.extend_from_slice(found.records);

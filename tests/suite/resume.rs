@@ -410,8 +410,7 @@ fn an_experiment_is_listed_and_tried_without_running() {
     let scratch = Scratch::new();
     fs::write(scratch.path("x.toml"), EXPERIMENT).unwrap();
     let list = scratch.stdout(&["run", "x.toml", "--list"]);
-    assert!(list.contains("8 prompts, about") && list.contains("0-3") && list.contains("4-7"), "{list}");
-    assert!(list.trim_end().ends_with("MiB of memory"), "{list}");
+    assert!(list.trim_end().ends_with("8 prompts") && list.contains("0-3") && list.contains("4-7"), "{list}");
     assert!(scratch.stdout(&["run", "x.toml", "--dry-run"]).starts_with("can run: 8 prompts on ./transformer, ./diff"));
     for flag in ["--list", "--dry-run"] {
         let json: serde_json::Value =

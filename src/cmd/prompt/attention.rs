@@ -36,7 +36,7 @@ pub(super) fn show(args: &ShowPromptArgs, model: &str, grid: Grid, coloured: boo
     };
     let setup = Setup::load(experiment)?;
     let cell = super::chosen(&setup.grid.cells(), args.index)?;
-    setup.check(std::slice::from_ref(&cell), &[])?;
+    setup.check(std::slice::from_ref(&cell))?;
     let prompt = cell.prompt(setup.grid.seed(), &setup.sources, setup.models[0].tokenizer())?;
     let target = super::asked(&prompt, args.query)?;
     let shares = shares(&setup, &prompt, &target)?;

@@ -61,8 +61,6 @@ fn every_kind_of_key_and_value_is_found_in_its_needle_and_behind_the_question() 
             let prompt = prompt(&spec, None, 3);
             assert_eq!(prompt.queries.len(), 4);
             assert_answers_stand_where_they_should(&prompt);
-            let longest = prompt.queries.iter().map(|query| query.predicted.len()).max().unwrap();
-            assert!(longest <= spec.form.answer_tok(), "{longest} tokens");
         }
     }
 }

@@ -24,7 +24,7 @@ fn training_that_is_told_to_stop_saves_where_it_is_and_fails_like_every_command(
         let mut stderr = BufReader::new(child.stderr.take().unwrap());
         let mut line = String::new();
         stderr.read_line(&mut line).unwrap();
-        assert!(line.contains("MiB of memory"), "the announcement: {line}");
+        assert!(line.contains(" -> "), "the announcement: {line}");
         assert!(Command::new("kill").args(["-s", signal, &child.id().to_string()]).status().unwrap().success());
         let mut rest = String::new();
         std::io::Read::read_to_string(&mut stderr, &mut rest).unwrap();
