@@ -242,15 +242,6 @@ pub enum ReportFormat {
 /// `difftool prompt`.
 #[derive(Debug, Args)]
 pub struct ShowPromptArgs {
-    /// Run folder: print the exact text of the prompt of one of its rows, see --row
-    #[arg(value_name = "RUN", requires = "row", conflicts_with_all = [
-        "ctx", "needles", "retrieve", "depths", "samples", "heldout", "seed", "haystack", "keys", "values", "values_per_key",
-        "hops", "distractors", "needles_file", "task", "index", "query", "jsonl", "attention", "model"
-    ])]
-    pub run: Option<PathBuf>,
-    /// Row of the run's results.csv, counted from 1 without the header
-    #[arg(long, value_name = "I", requires = "run")]
-    pub row: Option<usize>,
     /// Prompts; the same as those of `difftool needle` with the same flags.
     #[command(flatten)]
     pub prompts: PromptArgs,
@@ -263,16 +254,6 @@ pub struct ShowPromptArgs {
     /// Write all prompts as JSON lines with text, token ids, offsets, regions and answers; `-` for stdout
     #[arg(long, value_name = "FILE|-")]
     pub jsonl: Option<PathBuf>,
-    /// Colour the text by the attention of this model's rows that predict the answer, and list the keys with the
-    /// largest share; in brackets without colours
-    #[arg(long, value_name = "NAME|PATH", conflicts_with_all = ["jsonl", "model"])]
-    pub attention: Option<String>,
-    /// With --attention: only these layers, counted from 0 [default: the mean over all]
-    #[arg(long, value_delimiter = ',', value_name = "L", requires = "attention")]
-    pub layers: Option<Vec<IndexRange>>,
-    /// With --attention: only these heads of each layer, counted from 0 [default: the mean over all]
-    #[arg(long, value_delimiter = ',', value_name = "H", requires = "attention")]
-    pub heads: Option<Vec<IndexRange>>,
     /// Model whose tokenizer is used
     #[arg(long, default_value = "transformer", value_name = "NAME|PATH")]
     pub model: String,

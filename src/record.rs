@@ -83,23 +83,6 @@ pub struct Identity {
     pub scope: Option<Cow<'static, str>>,
 }
 
-impl Identity {
-    /// The fields that are of the prompt alone, whatever the model, the condition and the question.
-    pub fn of_prompt(&self) -> Self {
-        Self {
-            task: self.task.clone(),
-            ctx_tok: self.ctx_tok,
-            needles: self.needles,
-            retrieve: self.retrieve,
-            depth_req_pct: self.depth_req_pct,
-            cities: self.cities.clone(),
-            sample: self.sample,
-            seed: self.seed,
-            ..Self::default()
-        }
-    }
-}
-
 /// A measured number, or the error that prevented it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Measurement {

@@ -125,8 +125,7 @@ pub(crate) const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         "prompt",
         &[
             ("A prompt with its regions", "difftool prompt --ctx 256"),
-            ("The text of the prompt of a row of results.csv", "difftool prompt runs/quick --row 7"),
-            ("Attention of a model, in the terminal", "difftool prompt --ctx 256 --attention diff"),
+            ("All prompts of a run, as JSON lines", "difftool prompt --ctx 1k --jsonl prompts.jsonl"),
         ],
     ),
     (

@@ -245,7 +245,6 @@ const FIELDS: [(&str, &str); 61] = [
     ("arrangements", "--arrangements"),
     ("replicates", "--replicates"),
     ("seed", "--seed"),
-    ("row", "--row"),
     ("haystack", "--haystack"),
     ("task", "--task"),
     ("values", "--values"),

@@ -1,8 +1,5 @@
 //! `difftool prompt`: shows needle prompts with their regions, or writes them as JSON lines.
 
-mod attention;
-mod row;
-
 use super::flags;
 use super::needle::DEFAULTS;
 use crate::bail_usage;
@@ -11,7 +8,7 @@ use crate::experiment::{Cell, CellSpec, Grid, Sources};
 use crate::files;
 use crate::models;
 use crate::probe::runs;
-use crate::prompt::{Prompt, Region, TargetRows, Tokenizer};
+use crate::prompt::{Prompt, Region, Tokenizer};
 use crate::terminal;
 use anstyle::{AnsiColor, Style};
 use anyhow::Result;
@@ -20,16 +17,9 @@ use std::fs::File;
 use std::io::{BufWriter, IsTerminal, Write};
 use std::path::Path;
 
-/// Shows one prompt, that of a row of a run, or writes all prompts.
+/// Shows one prompt, or writes all prompts.
 pub(super) fn run(args: &ShowPromptArgs) -> Result<()> {
-    if let (Some(run), Some(row)) = (&args.run, args.row) {
-        return row::show(run, row);
-    }
-    let name = args.attention.as_ref().unwrap_or(&args.model);
-    let grid = flags::grid(&args.prompts, std::slice::from_ref(name), &args.reading, None, &DEFAULTS)?;
-    if args.attention.is_some() {
-        return attention::show(args, name, grid, is_coloured());
-    }
+    let grid = flags::grid(&args.prompts, std::slice::from_ref(&args.model), &args.reading, None, &DEFAULTS)?;
     let model = models::open(&args.model, flags::reading(&args.reading))?;
     let sources = Sources::read(&grid, args.prompts.haystack.as_deref(), None, None)?;
     let source = PromptSource { sources, tokenizer: model.tokenizer()?, grid: &grid };
@@ -98,37 +88,19 @@ fn json_line(cell: &Cell, base_seed: u64, prompt: &Prompt) -> Value {
     })
 }
 
-/// Returns `true` if stdout is a terminal and `NO_COLOR` is not set.
-fn is_coloured() -> bool {
-    std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
-}
-
-/// Returns the prompt of `--index`.
-fn chosen(cells: &[Cell], index: usize) -> Result<Cell> {
-    match cells.get(index) {
-        Some(cell) => Ok(cell.clone()),
-        None => bail_usage!("--index {index}: the grid has prompts 0 to {}", cells.len().saturating_sub(1)),
-    }
-}
-
-/// Returns the question of `--query`.
-fn asked(prompt: &Prompt, query: usize) -> Result<TargetRows> {
-    let mut targets = prompt.targets();
-    if query >= targets.len() {
-        bail_usage!("--query {query}: the prompt has questions 0 to {}", targets.len() - 1);
-    }
-    Ok(targets.swap_remove(query))
-}
-
 fn show(source: &PromptSource<'_>, index: usize, query: usize) -> Result<()> {
     let cells = source.grid.cells();
-    let cell = &chosen(&cells, index)?;
+    let Some(cell) = cells.get(index) else {
+        bail_usage!("--index {index}: the grid has prompts 0 to {}", cells.len().saturating_sub(1));
+    };
     let prompt = source.prompt(cell)?;
-    let target = asked(&prompt, query)?;
-    let coloured = is_coloured();
-    let asked = &prompt.queries[query];
+    let Some(asked) = prompt.queries.get(query) else {
+        bail_usage!("--query {query}: the prompt has questions 0 to {}", prompt.queries.len() - 1);
+    };
+    let coloured = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let mut out = terminal::stdout();
-    writeln!(out, "{}\n", marked(&prompt, &target.regions, if coloured { in_colour } else { in_brackets }))?;
+    let mark = if coloured { in_colour } else { in_brackets };
+    writeln!(out, "{}\n", marked(&prompt, &prompt.regions(Some(query)), mark))?;
     if coloured {
         let legend: Vec<String> = Region::ALL.into_iter().map(|region| in_colour(region, region.name())).collect();
         writeln!(out, "{}", legend.join(" "))?;

@@ -1,4 +1,4 @@
-//! `difftool explore` and `difftool prompt --attention` from outside, on tiny random models. What the page looks like and
+//! `difftool explore` from outside, on tiny random models. What the page looks like and
 //! says is tested in a browser: `tests/browser/explore.py`.
 
 use crate::common::tiny_model;
@@ -264,23 +264,4 @@ fn a_report_that_cannot_be_written_is_refused_before_anything_runs() {
         assert!(!dir.path().join("run").exists(), "{args}");
     }
     assert_eq!(fs::read_to_string(dir.path().join("mine.html")).unwrap(), "mine");
-}
-
-#[test]
-fn a_prompt_is_shown_by_where_the_answering_rows_look() {
-    let dir = scratch();
-    let shown = stdout(&dir, "prompt --attention diff --ctx 256");
-    assert!(shown.contains(" %]"), "tokens with weight are in brackets: {shown}");
-    assert!(shown.contains("on the answer") && shown.contains("region"), "{shown}");
-    assert!(shown.contains("In brackets: tokens with at least 0.5 %") && !shown.contains("[|"), "{shown}");
-    let of_head = stdout(&dir, "prompt --attention diff --ctx 256 --layers 1 --heads 0");
-    assert!(of_head.contains("mean over layer 1, head 0") && of_head != shown);
-    for (args, word) in [
-        ("--layers 1", "--attention"),
-        ("--attention diff --layers 7", "--layers 7"),
-        ("--attention diff --index 999", "--index 999"),
-    ] {
-        let stderr = refusal(&dir, &format!("prompt --ctx 256 {args}"), 2);
-        assert!(stderr.contains(word), "{args}: {stderr}");
-    }
 }

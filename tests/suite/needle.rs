@@ -208,29 +208,6 @@ fn printed(command: &mut Command) -> String {
 }
 
 #[test]
-fn rows_of_a_run_name_their_task_and_their_prompts_can_be_printed_again() {
-    let scratch = Scratch::new();
-    let args = ["needle", "--model", "model", "--ctx", "512", "--samples", "1", "--depths", "50", "--out", "run"];
-    let of_needles = ["--values", "uuid", "--keys", "words", "--distractors", "0%,10%", "--generate", "--max-new", "3"];
-    let table = printed(difftool(scratch.0.path()).args(args).args(of_needles));
-    assert!(table.contains("needle(keys=words, values=uuid, distractors=10%)"), "{table}");
-    let records = record::read(&scratch.path("run/results.csv")).unwrap();
-    let row_of = |task: &str, rows: &str| {
-        let is_it = |r: &Record| r.identity.task == task && r.identity.rows.as_deref() == Some(rows);
-        1 + records.iter().position(is_it).unwrap()
-    };
-    let text = |row: usize| printed(difftool(scratch.0.path()).args(["prompt", "run", "--row", &row.to_string()]));
-    let few = text(row_of("needle(keys=words, values=uuid)", "answer"));
-    let many = text(row_of("needle(keys=words, values=uuid, distractors=10%)", "answer"));
-    let needles = |text: &str| text.matches("The special magic").count();
-    assert!(needles(&few) == 2 && needles(&many) > 2 && few.ends_with('.'), "{many}");
-    let asked = text(row_of("needle(keys=words, values=uuid)", "generated"));
-    assert!(few.starts_with(&asked) && asked.trim_end().ends_with("uuid is:"), "{asked}");
-    refuses(difftool(scratch.0.path()).args(["prompt", "run", "--row", "0"]), 2, &["--row 0", "rows 1 to"]);
-    difftool(scratch.0.path()).args(["prompt", "run", "--row", "1", "--ctx", "1k"]).assert().code(2);
-}
-
-#[test]
 fn a_chain_has_records_by_hop() {
     let scratch = Scratch::new();
     let args = ["needle", "--model", "model", "--ctx", "512", "--samples", "6", "--depths", "50", "--out", "run"];
@@ -292,14 +269,10 @@ fn needles_of_a_file_are_measured_and_mistakes_in_it_named_with_their_line() {
         command
     };
     printed(&mut of_file(&args));
-    let row = printed(difftool(scratch.0.path()).args(["prompt", "run", "--row", "1"]));
-    assert!(row.ends_with("\nWho has been there?\nYuki"), "{row}");
     fs::write(&file, format!("{good}\n\n")).unwrap();
     refuses(&mut of_file(&args[..4]), 1, &["needles.jsonl, line 2", "empty"]);
     fs::write(&file, good.replace("\"Yuki\"", "\"Ann\"")).unwrap();
     refuses(&mut of_file(&args[..4]), 1, &["needles.jsonl, line 1", "\"Ann\" is not in the needle"]);
-    fs::write(&file, format!("{good} ")).unwrap();
-    refuses(difftool(scratch.0.path()).args(["prompt", "run", "--row", "1"]), 1, &["the file of needles has changed"]);
     of_file(&["--needles-file", "needles.jsonl", "--values", "uuid"]).assert().code(2);
 }
 
