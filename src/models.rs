@@ -208,8 +208,6 @@ pub struct LoadOptions {
     pub template_args: Vec<TemplateArg>,
     /// Handling of the begin-of-sequence token.
     pub bos: BosChoice,
-    /// Allows prompts that begin with two of them.
-    pub allow_double_bos: bool,
     /// Location of the weights.
     #[serde(skip_serializing_if = "is_default")]
     pub weights: WeightsLocation,
@@ -245,12 +243,7 @@ impl LoadOptions {
     }
 
     fn tokenizer(&self) -> TokenizerOptions {
-        TokenizerOptions {
-            chat: self.chat_template,
-            template_args: self.template_args.clone(),
-            bos: self.bos,
-            allow_double_bos: self.allow_double_bos,
-        }
+        TokenizerOptions { chat: self.chat_template, template_args: self.template_args.clone(), bos: self.bos }
     }
 }
 

@@ -150,9 +150,6 @@ pub struct ReadingArgs {
     /// Begin-of-sequence token: as in the model's files, added to every prompt, or omitted (that of a chat template stays)
     #[arg(long, value_name = "auto|add|omit", default_value = "auto")]
     pub bos: BosChoice,
-    /// Allow prompts that begin with two begin-of-sequence tokens
-    #[arg(long)]
-    pub allow_double_bos: bool,
     /// Where weights are stored while a model runs; does not change results
     #[arg(long, value_enum, value_name = "PLACE", default_value_t = WeightsLocation::Auto)]
     pub weights: WeightsLocation,

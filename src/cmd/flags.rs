@@ -143,7 +143,6 @@ pub(super) fn reading(args: &ReadingArgs) -> LoadOptions {
         chat_template: args.chat_template,
         template_args: args.template_args.clone(),
         bos: args.bos,
-        allow_double_bos: args.allow_double_bos,
         weights: args.weights,
         device: args.device,
         dtype: args.dtype,
@@ -231,7 +230,7 @@ fn settings(args: &PromptArgs, distractors: &[usize], default: &[(usize, usize)]
 }
 
 /// Names of fields in errors of the library, and their flags.
-const FIELDS: [(&str, &str); 61] = [
+const FIELDS: [(&str, &str); 60] = [
     ("conditions", "--condition"),
     ("skip", "--skip"),
     ("ctx_tok", "--ctx"),
@@ -281,7 +280,6 @@ const FIELDS: [(&str, &str); 61] = [
     ("chat_template", "--chat-template"),
     ("template_args", "--template-arg"),
     ("bos", "--bos"),
-    ("allow_double_bos", "--allow-double-bos"),
     ("ids", "--ids"),
     ("threads", "--threads"),
     ("out", "--out"),

@@ -143,24 +143,15 @@ impl BosPolicy {
         config: &TokenizerConfig,
         choice: BosChoice,
         template: &[u32],
-        allow_double: bool,
     ) -> Result<(Self, Option<u32>)> {
         let text = Self::of_text(inner, config, choice)?;
         let added = text.id.filter(|_| choice == BosChoice::Add);
         let Some(bos) = added.or_else(|| known(inner, config, text.id)) else {
             return Ok((Self::new(inner, None, BosSource::Template), None));
         };
-        let begin: Vec<u32> = added.into_iter().chain(template.iter().copied()).take(2).collect();
-        if begin == [bos, bos] && !allow_double {
-            let by = if added.is_some() { ", one of them by `bos` add" } else { "" };
-            let token = inner.id_to_token(bos).unwrap_or_default();
-            bail_usage!(
-                "prompts would begin with two begin-of-sequence tokens, {token}{token}{by}: the chat template writes \
-                 it one itself; use `bos` auto, or `allow_double_bos` to measure this"
-            );
-        }
         let source = if added.is_some() { BosSource::Asked } else { BosSource::Template };
-        Ok((Self::new(inner, Some(bos).filter(|bos| begin.first() == Some(bos)), source), added))
+        let first = added.or_else(|| template.first().copied());
+        Ok((Self::new(inner, Some(bos).filter(|&bos| first == Some(bos)), source), added))
     }
 }
 
@@ -261,35 +252,23 @@ mod tests {
     }
 
     /// The policy of chat prompts, and the token before the template.
-    fn chat(before: &str, bos: BosChoice, allow_double_bos: bool) -> Result<(String, Option<u32>)> {
+    fn chat(before: &str, bos: BosChoice) -> (String, Option<u32>) {
         let template = format!("{before}{{{{ messages[0].content }}}}");
         let config = r#"{"bos_token": "<bos>"}"#;
         let files = [("tokenizer_config.json", config), ("chat_template.jinja", &*template)];
-        let tokenizer = open(&files, TokenizerOptions { chat: true, bos, allow_double_bos, ..Default::default() })?;
-        Ok((tokenizer.bos().to_string(), tokenizer.prompt_bos_id()))
+        let tokenizer = open(&files, TokenizerOptions { chat: true, bos, ..Default::default() }).unwrap();
+        (tokenizer.bos().to_string(), tokenizer.prompt_bos_id())
     }
 
     #[test]
     fn a_chat_template_alone_decides_unless_the_user_does() {
-        let auto = |before| chat(before, BosChoice::Auto, false).unwrap();
+        let auto = |before| chat(before, BosChoice::Auto);
         assert_eq!(auto("{{ bos_token }}A: "), ("<bos> (template)".to_owned(), None));
         assert_eq!(auto("<bos>A: "), ("<bos> (template)".to_owned(), None));
         assert_eq!(auto("A: "), ("none (template)".to_owned(), None));
-        assert_eq!(chat("A: ", BosChoice::Add, false).unwrap(), ("<bos> (asked)".to_owned(), Some(0)));
-        assert_eq!(chat("{{ bos_token }}", BosChoice::Omit, false).unwrap(), ("<bos> (template)".to_owned(), None));
-    }
-
-    #[test]
-    fn two_begin_tokens_are_refused_unless_they_are_allowed() {
-        for (before, bos) in [("{{ bos_token }}", BosChoice::Add), ("<bos>{{ bos_token }}", BosChoice::Auto)] {
-            let error = chat(before, bos, false).unwrap_err();
-            let message = format!("{error:#}");
-            for words in ["chat_template.jinja", "<bos><bos>", "`allow_double_bos`"] {
-                assert!(message.contains(words), "{message}");
-            }
-            assert_eq!(exit_code(&error), 2);
-            assert!(chat(before, bos, true).unwrap().0.starts_with("<bos> "));
-        }
+        assert_eq!(chat("A: ", BosChoice::Add), ("<bos> (asked)".to_owned(), Some(0)));
+        assert_eq!(chat("{{ bos_token }}", BosChoice::Omit), ("<bos> (template)".to_owned(), None));
+        assert_eq!(chat("{{ bos_token }}", BosChoice::Add), ("<bos> (asked)".to_owned(), Some(0)));
     }
 
     #[test]

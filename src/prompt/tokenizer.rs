@@ -66,8 +66,6 @@ pub struct TokenizerOptions {
     pub template_args: Vec<TemplateArg>,
     /// The choice about the begin-of-sequence token.
     pub bos: BosChoice,
-    /// Allow prompts that begin with two of them.
-    pub allow_double_bos: bool,
 }
 
 /// A tokenizer and the JSON it came from.
@@ -124,8 +122,7 @@ impl Tokenizer {
     /// The tokenizer of a model's folder, with its chat template if that is wanted.
     ///
     /// # Errors
-    /// Those of [`Self::from_file`] and of [`ChatTemplate::around`]; usage errors if there is no chat template, or if
-    /// prompts would begin with two begin-of-sequence tokens and that is not allowed.
+    /// Those of [`Self::from_file`] and of [`ChatTemplate::around`]; a usage error if there is no chat template.
     pub fn open(folder: &Path, options: &TokenizerOptions) -> Result<Self> {
         Self::read(&folder.join("tokenizer.json"), folder, options)
     }
@@ -193,8 +190,12 @@ impl Tokenizer {
     fn with_chat(self, template: ChatTemplate, config: &TokenizerConfig, options: &TokenizerOptions) -> Result<Self> {
         let wrapping = Wrapping::new(template, &self.inner)?;
         let begin = wrapping.encode_before()?.ids;
-        let (bos, added_id) = BosPolicy::of_chat(&self.inner, config, options.bos, &begin, options.allow_double_bos)
+        let (bos, added_id) = BosPolicy::of_chat(&self.inner, config, options.bos, &begin)
             .with_context(|| wrapping.template().path().display().to_string())?;
+        if bos.id.is_some_and(|id| added_id.into_iter().chain(begin).take(2).eq([id, id])) {
+            let (path, token) = (wrapping.template().path().display(), bos.token.as_deref().unwrap_or_default());
+            crate::say!("{path}: prompts begin with two begin-of-sequence tokens, {token}{token}");
+        }
         Ok(Self { chat: Some(Chat { wrapping, bos, added_id }), ..self })
     }
 
