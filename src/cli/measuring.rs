@@ -3,7 +3,7 @@
 use super::shared::models_help;
 use super::{OnePromptArgs, OutputArgs, PartArgs, PromptArgs, ReadingArgs, RunArgs, TokenRange};
 use crate::experiment::{MapKind, Quantised, ScaleScope};
-use crate::measure::{TokenSpan, AR_MAX_COUNT};
+use crate::measure::TokenSpan;
 use crate::probe::Pooling;
 use crate::prompt::Order;
 use crate::quant::Format;
@@ -322,14 +322,9 @@ pub struct NllArgs {
     /// Largest number of windows [default: 25 of the embedded prose; all of a text]
     #[arg(long, value_name = "N")]
     pub samples: Option<usize>,
-    /// How often a bigram may occur in 200k tokens of the embedded prose and still count as an AR hit (a token that
-    /// completes a bigram from earlier in the window); 0 for no limit
-    #[arg(long, value_name = "N", default_value_t = AR_MAX_COUNT)]
-    pub ar_max_count: u64,
-    /// Tokens at the beginning of every window that no mean includes, except means by position [default: 64; 0 for
-    /// windows shorter than 512 tokens]
-    #[arg(long, value_name = "N")]
-    pub skip: Option<usize>,
+    /// Tokens at the beginning of every window that no mean includes, except means by position
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub skip: usize,
     /// Base seed of the embedded prose
     #[arg(long, default_value_t = 0)]
     pub seed: u64,

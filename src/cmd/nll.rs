@@ -42,7 +42,6 @@ pub(super) fn experiment(args: &NllArgs) -> Result<Experiment> {
         skip: args.skip,
         text: args.text.clone(),
         ids: args.ids.clone(),
-        ar_max_count: Some(args.ar_max_count),
         reading: flags::reading(&args.reading),
         ..Experiment::new(Show::Nll, models, grid)
     })

@@ -122,7 +122,7 @@ impl Setup {
     /// Returns the number of each cell with a hash of everything that its records depend on: weights, tokenizers,
     /// corpus, conditions, selection, measures and their settings, prompt, seed, schema of the records, this build, the
     /// kind of processor, and the device, number type and precision of products where they are not the defaults.
-    pub fn keys(&self, cells: &[Cell], measures: &[MeasureName], ar_max_count: Option<u64>) -> Vec<(u64, String)> {
+    pub fn keys(&self, cells: &[Cell], measures: &[MeasureName]) -> Vec<(u64, String)> {
         let model = |Model { name, info, .. }: &Model| {
             let read_as = json!([info.layout, info.bos, info.chat_template_sha256, info.answer_opening]);
             json!([name, info.weights_sha256, info.config_sha256, info.tokenizer_sha256, read_as])
@@ -142,7 +142,9 @@ impl Setup {
         if *precision != Products::F32 {
             common += &json!({ "precision": precision }).to_string();
         }
-        common.extend(ar_max_count.map(|count| format!("ar_max_count {count}, skip {}", self.skip())));
+        if measures.contains(&MeasureName::Nll) {
+            common += &format!("skip {}", self.experiment.skip);
+        }
         if self.experiment.only_score_treated {
             common += "scores of treated passes";
         }

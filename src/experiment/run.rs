@@ -4,7 +4,7 @@ use super::store::{check_experiment, Shards, Store};
 use super::{cells_of, Experiment, MissedDepth, Outputs, RunShard, Setup};
 use crate::bail_usage;
 use crate::manifest::Manifest;
-use crate::measure::{Measure, MeasureName};
+use crate::measure::Measure;
 use crate::record::{self, Record};
 use crate::runfolder::{results, RunFolder, MANIFEST, RESULTS};
 use anyhow::{bail, Result};
@@ -97,8 +97,7 @@ pub fn run(
     let cells = cells_of(setup.grid.cells(), part.shard);
     let missed_depths = setup.check(&cells)?;
     let names = setup.experiment.measure_names();
-    let ar_max_count = names.contains(&MeasureName::Nll).then(|| setup.ar_max_count());
-    let keys = setup.keys(&cells, &names, ar_max_count);
+    let keys = setup.keys(&cells, &names);
     setup.references()?;
     let (folder, mut store) = open(setup, part, &keys)?;
     let resumed = store.finished.len();

@@ -3,7 +3,7 @@
 use super::{Experiment, Grid, Measures, Sources};
 use crate::attention::LayersAndHeads;
 use crate::bail_usage;
-use crate::measure::{usual_skip, MassiveAt, MeasureName, Outliers, PassKey, ScoredWindow, AR_MAX_COUNT};
+use crate::measure::{MassiveAt, MeasureName, Outliers, PassKey, ScoredWindow};
 use crate::model::LOGIT_POSITIONS;
 use crate::models::{self, Model, OpenedModel};
 use crate::prompt::{NeedleForm, Tokenizer};
@@ -120,8 +120,8 @@ impl Setup {
         let mut measures = Measures::new(&self.experiment.measure_names());
         if let Some(nll) = &mut measures.nll {
             let tokenizers: Vec<_> = self.models.iter().map(|model| model.tokenizer().ok()).collect();
-            nll.exclude_frequent(&tokenizers, self.ar_max_count())?;
-            nll.skip = u32::try_from(self.skip()).unwrap_or(u32::MAX);
+            nll.exclude_frequent(&tokenizers)?;
+            nll.skip = u32::try_from(self.experiment.skip).unwrap_or(u32::MAX);
         }
         self.add_maps(&mut measures)?;
         Ok(measures)
@@ -151,18 +151,6 @@ impl Setup {
             }
         }
         self.conditions.iter().try_for_each(|condition| self.resolver(model).check(condition, is_text))
-    }
-
-    /// Returns how often a bigram may occur in the reference prose and still count as an AR hit.
-    pub fn ar_max_count(&self) -> u64 {
-        self.experiment.ar_max_count.unwrap_or(AR_MAX_COUNT)
-    }
-
-    /// Returns the number of tokens at the beginning of each window that means of the negative log-likelihood leave
-    /// out.
-    pub fn skip(&self) -> usize {
-        let shortest = self.grid.ctx_tok().iter().copied().min().unwrap_or(0);
-        self.experiment.skip.unwrap_or_else(|| usual_skip(shortest))
     }
 
     /// Returns `true` if prompts are made from the embedded texts without a chat template, with the usual needles. Only
@@ -262,11 +250,8 @@ impl Setup {
         if let Some(top) = experiment.top {
             config["top"] = top.into();
         }
-        if let Some(count) = experiment.ar_max_count {
-            config["ar_max_count"] = count.into();
-        }
         if experiment.measure_names().contains(&MeasureName::Nll) {
-            config["skip"] = self.skip().into();
+            config["skip"] = experiment.skip.into();
         }
         if let Some(max_new) = experiment.max_new() {
             config["max_new"] = json!(max_new);

@@ -46,13 +46,9 @@ pub struct Experiment {
     /// File with token ids to measure, in place of a text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ids: Option<PathBuf>,
-    /// Largest number of times that a bigram may occur in the reference prose and still count as an AR hit, for the
-    /// measure `nll`; 0 for no limit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ar_max_count: Option<u64>,
     /// Tokens at the beginning of every window that the mean negative log-likelihood excludes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub skip: Option<usize>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub skip: usize,
     /// Number of heads to list, for `show = "ratio"` and `"heads"`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub top: Option<usize>,
@@ -161,8 +157,7 @@ impl Experiment {
             haystack: None,
             text: None,
             ids: None,
-            ar_max_count: None,
-            skip: None,
+            skip: 0,
             top: None,
             reading: LoadOptions::default(),
             grid,
@@ -271,11 +266,9 @@ impl Experiment {
                 bail_usage!("`{key}` is for windows of text: it needs [grid.text]");
             }
         }
-        let shortest = grid.and_then(|grid| grid.ctx_tok.iter().min());
-        if let (Some(skip), Some(&shortest)) = (self.skip, shortest) {
-            if skip >= shortest {
-                bail_usage!("`skip` {skip} leaves nothing of windows of {shortest} tokens");
-            }
+        if let Some(shortest) = grid.and_then(|grid| grid.ctx_tok.iter().min()).filter(|&&ctx_tok| self.skip >= ctx_tok)
+        {
+            bail_usage!("`skip` {} leaves nothing of windows of {shortest} tokens", self.skip);
         }
         if self.text.is_some() && self.ids.is_some() {
             bail_usage!("`text` and `ids` exclude each other: leave one of them out");

@@ -26,8 +26,8 @@ pub use layer_output::{mean_over_layers, LayerOutput, LayerSums};
 pub use map::{DrawnHead, MapMeasure, MapSpec, Maps};
 pub use name::MeasureName;
 pub use nll::{
-    ar_hits, bin_of, bins, comparable, cumulative, difference, estimate, frequent, groups, usual_skip, Bigrams, Bin,
-    NllEstimate, NllMeasure, ScoredToken, ScoredWindow, AR_MAX_COUNT, BLOCK_TOK,
+    ar_hits, bin_of, bins, comparable, cumulative, difference, estimate, frequent, groups, Bigrams, Bin, NllEstimate,
+    NllMeasure, ScoredToken, ScoredWindow, AR_MAX_COUNT, BLOCK_TOK,
 };
 pub use outliers::{MassiveAt, OutlierMeasure, Outliers, OUTLIER_FEATURE, RANKS};
 pub use roles::RolesMeasure;

@@ -435,7 +435,7 @@ fn a_report_of_a_run_prints_exactly_what_the_command_printed() {
         ("quantize", &[&SHORT[..], &["--bits", "6,4", "--exempt-sinks"]].concat()),
         ("outliers", &["--samples", "2", "--ctx", "128"]),
         ("nll", &["--samples", "3", "--ctx", "128"]),
-        ("nll", &["--text", "text.txt", "--ctx", "64", "--ar-max-count", "0"]),
+        ("nll", &["--text", "text.txt", "--ctx", "64"]),
         ("heatmap", &["--ctx", "128", "--condition", "mask(noise)"]),
         ("explore", &["--ctx", "128", "--keep", "2"]),
     ]

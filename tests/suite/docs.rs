@@ -227,13 +227,12 @@ fn every_key_of_a_training_spec_is_on_its_page_with_its_default() {
     }
 }
 
-/// An experiment with every measure, and heads that are ranked. Every bigram counts that comes twice.
+/// An experiment with every measure, and heads that are ranked.
 const EVERYTHING: &str = r#"
 show = "needle"
 models = ["transformer", "diff"]
 measures = ["answer-by-head", "shape", "roles", "fidelity", "outliers", "nll", "generation"]
 conditions = ["quantise(4, tensor)", "ablate(best:1:share_out)"]
-ar_max_count = 0
 
 [generate]
 max_new = 8

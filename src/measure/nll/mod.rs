@@ -17,25 +17,11 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Default number of tokens at the beginning of a long window that means leave out.
-const SKIP: usize = 64;
-/// Length from which on a window is long, in tokens.
-const LONG: usize = 512;
-
-/// Returns the default number of tokens at the beginning of windows of this length that means leave out.
-pub fn usual_skip(ctx_tok: usize) -> usize {
-    if ctx_tok >= LONG {
-        SKIP
-    } else {
-        0
-    }
-}
-
 /// Negative log-likelihood, token by token.
 #[derive(Default)]
 pub struct NllMeasure {
     /// Number of tokens at the beginning of each window that means over all tokens, over AR hits and over other tokens
-    /// leave out, because they are predicted from little context.
+    /// leave out.
     pub skip: u32,
     /// Frequent bigrams, which are not AR hits, by model.
     frequent: Vec<Arc<Bigrams>>,
@@ -70,9 +56,9 @@ pub struct ScoredToken {
 }
 
 impl NllMeasure {
-    /// Excludes bigrams from AR hits that occur more than `max_count` times in the reference prose, for each model's
-    /// tokenizer. Models without a tokenizer exclude none, and a `max_count` of 0 excludes none.
-    pub fn exclude_frequent(&mut self, tokenizers: &[Option<&Tokenizer>], max_count: u64) -> Result<()> {
+    /// Excludes bigrams that are frequent in the reference prose from AR hits, for each model's tokenizer. Models without a
+    /// tokenizer exclude none.
+    pub fn exclude_frequent(&mut self, tokenizers: &[Option<&Tokenizer>]) -> Result<()> {
         let mut known: BTreeMap<&str, Arc<Bigrams>> = BTreeMap::new();
         for tokenizer in tokenizers {
             let Some(tokenizer) = tokenizer else {
@@ -80,7 +66,7 @@ impl NllMeasure {
                 continue;
             };
             if !known.contains_key(tokenizer.sha256()) {
-                known.insert(tokenizer.sha256(), Arc::new(frequent(tokenizer, max_count)?));
+                known.insert(tokenizer.sha256(), Arc::new(frequent(tokenizer)?));
             }
             self.frequent.push(known[tokenizer.sha256()].clone());
         }

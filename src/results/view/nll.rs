@@ -58,7 +58,7 @@ pub(super) fn models(frame: &Frame) -> Option<Sheet> {
     let note = match skip(frame) {
         0 => note,
         skip => {
-            format!("{note} Without the first {skip} tokens of every window: they say how a window begins (`skip`).")
+            format!("{note} Without the first {skip} tokens of every window (`skip`).")
         }
     };
     Some(Sheet::new("nll", "Prediction of text", note, columns, frame.tokens.0.iter().map(row).collect()))
@@ -72,17 +72,13 @@ fn skip(frame: &Frame) -> u32 {
 /// Definition of an AR hit.
 fn rule(frame: &Frame) -> String {
     let rule = "AR hits complete a bigram seen earlier in their window";
-    let count = frame.config("ar_max_count").and_then(serde_json::Value::as_u64).unwrap_or(AR_MAX_COUNT);
-    if count == 0 {
-        return format!("{rule}, however frequent it is");
-    }
     let without = frame.about.models.iter().filter(|model| model.tokenizer_sha256.is_empty());
     let without: Vec<&str> = without.map(|model| model.name.as_str()).collect();
     let but = match without.as_slice() {
         [] => String::new(),
         names => format!(" (not left out for {}, without tokenizer)", names.join(", ")),
     };
-    format!("{rule} that occurs at most {count} times in 200k tokens of reference prose{but}")
+    format!("{rule} that occurs at most {AR_MAX_COUNT} times in 200k tokens of reference prose{but}")
 }
 
 pub(super) fn differences(frame: &Frame) -> Option<Sheet> {
