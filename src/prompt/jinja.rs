@@ -1,18 +1,8 @@
-//! Rendering of chat templates with Jinja as in `transformers`, with limits on steps and output.
+//! Rendering of chat templates with Jinja as in `transformers`.
 
 use minijinja::value::{Kwargs, Serde, Value};
 use minijinja::{context, AutoEscape, Environment, Error, ErrorKind};
 use serde::{Deserialize, Serialize};
-use std::io::Write;
-
-/// Maximum indent of `tojson`, in spaces.
-const INDENT_MAX: usize = 100;
-
-/// Maximum number of steps of a template, which is untrusted; usual templates take a few hundred.
-const FUEL: u64 = 1_000_000;
-
-/// Maximum output of a template, in bytes.
-pub(super) const OUTPUT_BYTES: usize = 1 << 20;
 
 /// A template with its inputs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -43,7 +33,7 @@ impl From<Error> for TemplateError {
     }
 }
 
-/// Renders a template within the limits of steps and output.
+/// Renders a template.
 pub(super) fn render(job: &TemplateJob) -> Result<String, TemplateError> {
     // Jinja reads every line ending as `\n`.
     let source = without_generation_tags(&job.source.replace("\r\n", "\n").replace('\r', "\n"));
@@ -59,35 +49,7 @@ pub(super) fn render(job: &TemplateJob) -> Result<String, TemplateError> {
         // Later pairs count.
         ..Value::from_pairs(tokens.chain(others))
     };
-    let mut output = LimitedOutput::default();
-    let rendered = environment.get_template("chat")?.render_captured_to(variables, &mut output).map(|_| ());
-    if output.is_full {
-        return Err(TemplateError { line: None, what: format!("the template writes more than {OUTPUT_BYTES} bytes") });
-    }
-    rendered?;
-    Ok(String::from_utf8_lossy(&output.bytes).into_owned())
-}
-
-/// Output of a template, up to [`OUTPUT_BYTES`].
-#[derive(Default)]
-struct LimitedOutput {
-    bytes: Vec<u8>,
-    is_full: bool,
-}
-
-impl Write for LimitedOutput {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.is_full = self.bytes.len() + bytes.len() > OUTPUT_BYTES;
-        if self.is_full {
-            return Err(std::io::ErrorKind::FileTooLarge.into());
-        }
-        self.bytes.extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
+    Ok(environment.get_template("chat")?.render(variables)?)
 }
 
 /// The Jinja environment of `transformers`.
@@ -97,7 +59,6 @@ fn environment() -> Environment<'static> {
     environment.set_syntax(syntax.expect("the delimiters are Jinja's own"));
     environment.set_auto_escape_callback(|_| AutoEscape::None);
     environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
-    environment.set_fuel(Some(FUEL));
     environment.add_filter("tojson", to_json);
     // To the library `none` is an empty list, to Jinja it is not.
     environment.add_test("iterable", |value: &Value| !value.is_none() && value.try_iter().is_ok());
@@ -172,10 +133,6 @@ fn to_json(value: &Value, indent: Option<usize>, options: Kwargs) -> Result<Stri
     let indent: Option<usize> = indent.map_or_else(|| options.get("indent"), |indent| Ok(Some(indent)))?;
     let only_ascii: Option<bool> = options.get("ensure_ascii")?;
     options.assert_all_used()?;
-    if indent.is_some_and(|indent| indent > INDENT_MAX) {
-        let message = format!("tojson: an indent of more than {INDENT_MAX}");
-        return Err(Error::new(ErrorKind::InvalidOperation, message));
-    }
     let failed = |error: serde_json::Error| Error::new(ErrorKind::InvalidOperation, error.to_string());
     let mut bytes = Vec::new();
     match indent.map(|indent| " ".repeat(indent)) {

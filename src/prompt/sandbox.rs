@@ -1,10 +1,10 @@
 //! Sandbox for chat templates: a separate process with limits set by the operating system.
 //!
-//! A template is an untrusted program. Jinja's own limit counts instructions, but one instruction may double a string,
-//! sort a list or print a recursive value. So the binary starts itself again for each template, in a process with
-//! limited time, memory and output. If it is killed, the result is an error.
+//! A template is an untrusted program: it may loop, double a string, sort a list or print a recursive value. So the
+//! binary starts itself again for each template, in a process with limited time, memory and output. If it is killed, the
+//! result is an error.
 
-use super::jinja::{render, TemplateError, TemplateJob, OUTPUT_BYTES};
+use super::jinja::{render, TemplateError, TemplateJob};
 use anyhow::{bail, Context, Result};
 use std::io::{Read, Write};
 use std::path::PathBuf;
@@ -20,8 +20,8 @@ pub const TIME_S: u64 = 5;
 /// Memory limit of a template, in bytes.
 pub const MEMORY_BYTES: u64 = 512 << 20;
 
-/// Size limit of the result, in bytes. JSON may escape each byte of the output with six.
-const ANSWER_BYTES: u64 = 8 * OUTPUT_BYTES as u64;
+/// Size limit of the result as JSON, in bytes; usual ones have a few hundred.
+const ANSWER_BYTES: u64 = 8 << 20;
 
 /// Stack size of the rendering thread, in bytes, where no process is started.
 const STACK_BYTES: usize = 256 << 20;
@@ -79,6 +79,9 @@ fn render_in_process(program: &PathBuf, job: &TemplateJob) -> Result<Result<Stri
         let _ = stdout.take(ANSWER_BYTES).read_to_end(&mut answer);
     }
     let status = child.wait().context("cannot wait for the process that renders chat templates")?;
+    if answer.len() as u64 == ANSWER_BYTES {
+        bail!("the template writes more than {} MiB", ANSWER_BYTES >> 20);
+    }
     if !status.success() {
         bail!("the template {}", failure_reason(status));
     }
@@ -121,7 +124,7 @@ fn apply_limits() {
 #[cfg(not(unix))]
 fn apply_limits() {}
 
-/// Renders in a thread with a stack for deeply nested templates. Steps and output are limited, and panics are caught.
+/// Renders in a thread with a stack for deeply nested templates. Panics are caught.
 fn render_in_thread(job: TemplateJob) -> Result<Result<String, TemplateError>> {
     let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(move || render(&job));
     let thread = thread.context("cannot start the thread that renders chat templates")?;

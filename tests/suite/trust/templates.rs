@@ -15,14 +15,8 @@ fn refused(template: &str, words: &[&str]) {
 }
 
 #[test]
-fn a_template_that_takes_too_many_steps_or_too_long_is_stopped() {
-    refused(
-        &format!("{{% for i in range(9999) %}}{{% for j in range(9999) %}}x{{% endfor %}}{{% endfor %}}{CONTENT}"),
-        &["fuel"],
-    );
-    // One step each, of which every one takes long.
+fn a_template_that_takes_too_long_is_stopped() {
     let list = "{% set x = range(100000)|list %}{% for i in range(100000) %}";
-    refused(&format!("{list}{{% set z = -1 in x %}}{{% endfor %}}{CONTENT}"), &["longer than 5 s"]);
     refused(&format!("{list}{{% set z = x|sort|list|length %}}{{% endfor %}}{CONTENT}"), &["longer than 5 s"]);
 }
 
@@ -42,8 +36,8 @@ fn a_template_that_takes_too_much_memory_is_stopped() {
 
 #[test]
 fn a_template_that_writes_too_much_is_stopped() {
-    refused(&format!("{{{{ \"x\"*50000000 }}}}{CONTENT}"), &["writes more than 1048576 bytes"]);
-    refused(&format!("{{{{ {{'a': 1}}|tojson(indent=18446744073709551615) }}}}{CONTENT}"), &["tojson", "indent"]);
+    refused(&format!("{{{{ \"x\"*50000000 }}}}{CONTENT}"), &["writes more than 8 MiB"]);
+    refused(&format!("{{{{ {{'a': 1}}|tojson(indent=18446744073709551615) }}}}{CONTENT}"), &["template"]);
 }
 
 #[test]
