@@ -32,7 +32,7 @@
 mod parse;
 mod resolve;
 
-pub use resolve::{random_draws, PairedOutputs, PromptFindings, Reference, Resolver};
+pub use resolve::{PairedOutputs, PromptFindings, Reference, Resolver};
 
 use crate::attention::{LayersAndHeads, Removal};
 use crate::metric::{Metric, ANSWER_REGION, LOGIT_OUT, RETRIEVAL_SCORE, SHARE_ABS, SHARE_OUT};

@@ -234,10 +234,6 @@ pub struct AblateArgs {
     /// Numbers of best heads to knock out [default: 1,2,4,8, up to the number of heads]
     #[arg(long, value_delimiter = ',', value_name = "N")]
     pub knock_out: Vec<usize>,
-    /// Number of different draws of random heads from the same layers, without the best ones; intervals are over draws and
-    /// prompts, and need 3 draws
-    #[arg(long, default_value_t = 3, value_name = "N")]
-    pub draws: u64,
     /// Replace the output of knocked-out heads by zero instead of by its mean over reference prompts
     #[arg(long)]
     pub zero: bool,

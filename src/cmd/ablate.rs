@@ -9,8 +9,9 @@ use crate::bail_usage;
 use crate::cli::{AblateArgs, AblatePart};
 use crate::experiment::{Experiment, Show};
 use crate::measure::MeasureName;
-use crate::treatment::{random_draws, Condition, PairedPrompt, Ranking};
+use crate::treatment::{Condition, PairedPrompt, Ranking};
 use anyhow::Result;
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use strum::VariantArray as _;
 
@@ -19,6 +20,9 @@ pub(super) const DEFAULTS: Defaults = Defaults { ctx_tok: 1024, settings: &[(1, 
 
 /// Heads that are knocked out if nobody says how many, as far as models have so many.
 const KNOCKED_OUT: [usize; 4] = [1, 2, 4, 8];
+
+/// Draws of random heads that the best heads are compared with; an interval over draws needs three.
+const DRAWS: u64 = 3;
 
 /// The experiment that flags ask for.
 ///
@@ -135,7 +139,11 @@ fn names_of(part: AblatePart, args: &AblateArgs, shape: &Smallest) -> Result<Vec
                 let usual = if shape.capped { Ranking::ShareOut } else { Ranking::LogitOut };
                 let by = args.rank.unwrap_or(usual).name();
                 names.push(format!("ablate(best:{n}:{by}{zero}{rows})"));
-                let draws = args.draws.min(random_draws(shape.heads, n));
+                let draws = match (2 * n).cmp(&shape.heads) {
+                    Ordering::Less => DRAWS,
+                    Ordering::Equal => 1, // all other heads
+                    Ordering::Greater => 0,
+                };
                 names.extend((0..draws).map(|draw| format!("ablate(random:{n}:{by}:{draw}{zero}{rows})")));
             }
         }

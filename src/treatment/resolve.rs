@@ -115,8 +115,12 @@ impl Resolver<'_> {
                 if *n > layers * of_each {
                     bail_usage!("the condition {condition}: {} has only {} heads", self.model, layers * of_each);
                 }
-                if let HeadSelection::Random { draw, .. } = heads {
-                    self.check_draw(condition, *n, *draw)?;
+                if matches!(heads, HeadSelection::Random { .. }) && 2 * n > layers * of_each {
+                    bail_usage!(
+                        "the condition {condition}: besides the best {n} of its {} heads {} has no other {n}",
+                        layers * of_each,
+                        self.model
+                    );
                 }
                 if plain_text {
                     bail_usage!(
@@ -125,26 +129,6 @@ impl Resolver<'_> {
                     );
                 }
             }
-        }
-        Ok(())
-    }
-
-    /// Checks that there are enough draws of `n` random heads besides the best `n`.
-    fn check_draw(&self, condition: &Condition, n: usize, draw: u64) -> Result<()> {
-        let heads = self.layers * self.heads;
-        let draws = random_draws(heads, n);
-        if draws == 0 {
-            bail_usage!(
-                "the condition {condition}: besides the best {n} of its {heads} heads {} has no other {n}",
-                self.model
-            );
-        }
-        if draw >= draws {
-            bail_usage!(
-                "the condition {condition}: besides the best {n} of its {heads} heads {} has only {draws} draws of other {n}, \
-                 counted from 0",
-                self.model
-            );
         }
         Ok(())
     }
@@ -225,35 +209,15 @@ impl Resolver<'_> {
         every().filter(|&(layer, head)| of.has(layer, head) && (named.contains(&(layer, head)) != others)).collect()
     }
 
-    /// Returns a draw of as many heads as `best` has, none of them in `best`. Draws of other numbers are other heads.
+    /// Draws as many heads outside `best` as it has, from the same layers in the same numbers as far as these have others.
+    /// `draw` is the seed.
     fn random(&self, best: &BTreeSet<HeadId>, draw: u64) -> BTreeSet<HeadId> {
-        let mut draws: BTreeSet<BTreeSet<HeadId>> = BTreeSet::new();
-        let (mut in_vain, mut matched) = (0, true);
-        for attempt in 0.. {
-            let drawn = self.drawn(best, attempt, matched);
-            if draws.insert(drawn.clone()) {
-                in_vain = 0;
-                if draws.len() as u64 > draw {
-                    return drawn;
-                }
-            } else {
-                // Where the same layers have too few other heads, draws differ only if heads may be of any layer.
-                in_vain += 1;
-                matched &= in_vain < MATCHED_ATTEMPTS;
-            }
-        }
-        unreachable!("the condition was checked to have so many draws")
-    }
-
-    /// Draws as many heads outside `best` as it has; if `matched`, from the same layers in the same numbers as far as these
-    /// have others.
-    fn drawn(&self, best: &BTreeSet<HeadId>, attempt: u64, matched: bool) -> BTreeSet<HeadId> {
-        let mut rng = Rng::new(attempt, "random heads");
+        let mut rng = Rng::new(draw, "random heads");
         let every = (0..self.layers).flat_map(|layer| (0..self.heads).map(move |head| (layer, head)));
         let mut others: Vec<HeadId> = every.filter(|head| !best.contains(head)).collect();
         rng.shuffle(&mut others);
         let mut drawn = BTreeSet::new();
-        for layer in (0..self.layers).filter(|_| matched) {
+        for layer in 0..self.layers {
             let wanted = best.iter().filter(|(of, _)| *of == layer).count();
             drawn.extend(others.iter().filter(|(of, _)| *of == layer).take(wanted));
         }
@@ -264,24 +228,6 @@ impl Resolver<'_> {
         }
         drawn
     }
-}
-
-/// Attempts in vain at another draw from the same layers, before heads of any layer are drawn.
-const MATCHED_ATTEMPTS: u64 = 100;
-
-/// Returns the number of different draws of `n` random heads besides the best `n` of so many heads; at most a million.
-pub fn random_draws(heads: usize, n: usize) -> u64 {
-    const MOST: u64 = 1_000_000;
-    let Some(others) = heads.checked_sub(n).filter(|&others| others >= n) else { return 0 };
-    // The binomial coefficient of `others` and `n`, of which every partial product is one too.
-    let mut draws = 1_u64;
-    for i in 0..n.min(others - n) as u64 {
-        draws = draws * (others as u64 - i) / (i + 1);
-        if draws >= MOST {
-            return MOST;
-        }
-    }
-    draws
 }
 
 impl Reference {
@@ -460,21 +406,11 @@ mod tests {
         assert_eq!(heads("ablate(all, heads=2)"), [(0, 2), (1, 2)]);
         let draws: Vec<Vec<HeadId>> =
             (0..10).map(|draw| heads(&format!("ablate(random:3:share_abs:{draw})"))).collect();
-        let different: BTreeSet<&Vec<HeadId>> = draws.iter().collect();
-        assert_eq!(different.len(), 10, "all draws of 3 of the other 5 heads, each once");
         let best: BTreeSet<HeadId> = heads("ablate(best:3:share_abs)").into_iter().collect();
         assert!(draws.iter().all(|draw| draw.len() == 3 && draw.iter().all(|head| !best.contains(head))), "{draws:?}");
-        // The first are from the same layers: one of three heads, and the only two.
-        assert!(draws[..3].iter().all(|draw| draw[0].0 == 0 && draw[1..] == [(1, 0), (1, 1)]), "{draws:?}");
-    }
-
-    #[test]
-    fn draws_are_counted() {
-        assert_eq!(
-            [(8, 3), (8, 4), (8, 5), (8, 8), (16, 1)].map(|(heads, n)| random_draws(heads, n)),
-            [10, 1, 0, 0, 15]
-        );
-        assert_eq!(random_draws(270, 8), 1_000_000);
+        // From the same layers: one of three heads, and the only two.
+        assert!(draws.iter().all(|draw| draw[0].0 == 0 && draw[1..] == [(1, 0), (1, 1)]), "{draws:?}");
+        assert_eq!(draws.iter().collect::<BTreeSet<_>>().len(), 3, "{draws:?}");
     }
 
     #[test]
@@ -544,7 +480,6 @@ mod tests {
             ("ablate(0.3+1.4)", false, "there is no head 1.4; m has heads 0.0 to 1.3"),
             ("keep(best:9:share_abs)", false, "m has only 8 heads"),
             ("ablate(random:5:share_abs:0)", false, "besides the best 5 of its 8 heads m has no other 5"),
-            ("ablate(random:4:share_abs:1)", false, "has only 1 draws of other 4"),
             ("mask(needle)", true, "plain text has only the regions bos, first and filler"),
             ("mask(filler, rows=question)", true, "plain text has no question"),
             ("ablate(best:1:share_abs)", true, "heads cannot be ranked by share_abs"),
