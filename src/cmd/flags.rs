@@ -230,7 +230,7 @@ fn settings(args: &PromptArgs, distractors: &[usize], default: &[(usize, usize)]
 }
 
 /// Names of fields in errors of the library, and their flags.
-const FIELDS: [(&str, &str); 60] = [
+const FIELDS: [(&str, &str); 59] = [
     ("conditions", "--condition"),
     ("skip", "--skip"),
     ("ctx_tok", "--ctx"),
