@@ -81,7 +81,7 @@ fn setup(model: &str, (layers, heads): (usize, usize), conditions: usize, whole_
     let conditions: Vec<String> = (0..conditions).map(head).collect();
     let text = format!(
         "show = \"ablate\"\nmodels = [{model:?}]\nconditions = [{}]\n[grid.needle]\nctx_tok = [{CTX_TOK}]\n\
-         settings = [[1, 1]]\ndepths_pct = [50.0]\nsamples = 1\nheldout_samples = 0\nseed = 0",
+         settings = [[1, 1]]\ndepths_pct = [50.0]\nsamples = 1\nseed = 0",
         conditions.join(", ")
     );
     let mut setup = Setup::load(Experiment::parse(&text, "bench")?)?;

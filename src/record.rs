@@ -61,7 +61,7 @@ pub struct Identity {
     pub depth_req_pct: Option<f64>,
     /// Actual depth of the needle's first token, in percent of the filler.
     pub depth_real_pct: Option<f64>,
-    /// Set of the cities: `train`; `heldout` for cities that no training document contains; `absent` for questions
+    /// Set of the cities: `train`; `absent` for questions
     /// without an answer.
     pub cities: Option<Cow<'static, str>>,
     /// Index of the prompt among those of the same kind.

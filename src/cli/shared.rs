@@ -34,9 +34,6 @@ pub struct PromptArgs {
     /// Number of prompts per depth, or of windows of text
     #[arg(long, value_name = "N")]
     pub samples: Option<usize>,
-    /// Number of prompts per depth with cities held out of training
-    #[arg(long, value_name = "N")]
-    pub heldout: Option<usize>,
     /// Base seed of the prompts
     #[arg(long, default_value_t = 0)]
     pub seed: u64,

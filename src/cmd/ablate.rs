@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use strum::VariantArray as _;
 
 /// A prompt of 1k tokens has noise enough, and dozens of passes over it take seconds.
-pub(super) const DEFAULTS: Defaults = Defaults { ctx_tok: 1024, settings: &[(1, 1)], samples: 8, heldout: |_| 0 };
+pub(super) const DEFAULTS: Defaults = Defaults { ctx_tok: 1024, settings: &[(1, 1)], samples: 8 };
 
 /// Heads that are knocked out if nobody says how many, as far as models have so many.
 const KNOCKED_OUT: [usize; 4] = [1, 2, 4, 8];

@@ -21,8 +21,6 @@ pub(super) struct Defaults {
     pub(super) settings: &'static [(usize, usize)],
     /// Prompts per depth.
     pub(super) samples: usize,
-    /// Prompts per depth with held-out cities, given those with training cities.
-    pub(super) heldout: fn(usize) -> usize,
 }
 
 /// Adds the defaults of a command to the help of its flags.
@@ -39,7 +37,6 @@ pub(super) fn with_defaults(command: clap::Command, defaults: &Defaults) -> clap
         ("needles", list(|setting| setting.0)),
         ("retrieve", format!("{}; at most 2 with other --needles", list(|setting| setting.1))),
         ("samples", defaults.samples.to_string()),
-        ("heldout", (defaults.heldout)(defaults.samples).to_string()),
     ];
     filled_in.into_iter().fold(command, |command, (flag, value)| {
         command.mut_arg(flag, |arg| {
@@ -164,7 +161,7 @@ pub(super) fn grid(
         return Ok(Grid::Text(TextGrid { ctx_tok, samples, stride: None, seed: args.seed }));
     }
     let (numbers, distractors_pct) = distractors(&args.distractors)?;
-    let grid = NeedleGrid {
+    Ok(Grid::Needle(NeedleGrid {
         ctx_tok,
         settings: settings(args, &numbers, defaults.settings)?,
         depths_pct: args.depths.clone(),
@@ -178,10 +175,7 @@ pub(super) fn grid(
         needles_file: args.needles_file.clone(),
         seed: args.seed,
         ..NeedleGrid::EMPTY
-    };
-    // Only cities are held out of training.
-    let heldout = if grid.forms()[0].has_cities() { (defaults.heldout)(samples) } else { 0 };
-    Ok(Grid::Needle(NeedleGrid { heldout_samples: args.heldout.unwrap_or(heldout), ..grid }))
+    }))
 }
 
 /// Returns the numbers of distractors, and the shares of the context that they fill, in percent.
@@ -230,7 +224,7 @@ fn settings(args: &PromptArgs, distractors: &[usize], default: &[(usize, usize)]
 }
 
 /// Names of fields in errors of the library, and their flags.
-const FIELDS: [(&str, &str); 59] = [
+const FIELDS: [(&str, &str); 58] = [
     ("conditions", "--condition"),
     ("skip", "--skip"),
     ("ctx_tok", "--ctx"),
@@ -253,7 +247,6 @@ const FIELDS: [(&str, &str); 59] = [
     ("needles_file", "--needles-file"),
     ("depths_pct", "--depths"),
     ("depths_pct", "--depth"),
-    ("heldout_samples", "--heldout"),
     ("bits", "--bits"),
     ("scope", "--scope"),
     ("smooth", "--smooth"),

@@ -10,7 +10,7 @@ use crate::results::view::HEAD_ROLES;
 use crate::stats::mean;
 use anyhow::Result;
 
-pub(super) const DEFAULTS: Defaults = Defaults { ctx_tok: CTX_TOK, settings: &[(1, 1)], samples: 4, heldout: |_| 0 };
+pub(super) const DEFAULTS: Defaults = Defaults { ctx_tok: CTX_TOK, settings: &[(1, 1)], samples: 4 };
 
 /// The experiment that flags ask for.
 ///

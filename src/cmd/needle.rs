@@ -18,8 +18,7 @@ use std::num::NonZeroUsize;
 pub(super) const DEFAULTS: Defaults = Defaults {
     ctx_tok: CTX_TOK,
     settings: &[(1, 1), (2, 2), (4, 2), (6, 2)], // the paper's Table 2
-    samples: 3,
-    heldout: |samples| samples.div_ceil(3),
+    samples: 4,
 };
 
 /// The experiment that flags ask for.
@@ -36,7 +35,7 @@ pub(super) fn experiment(args: &NeedleArgs) -> Result<Experiment> {
     let max_new = args.max_new.or(of_task).unwrap_or(MAX_NEW);
     let generate = speaks.then_some(Generate { max_new });
     let grid = match grid {
-        // As many as there are with training cities, whose text they share.
+        // As many as there are with an answer, whose text they share.
         Grid::Needle(grid) if args.unanswerable => Grid::Needle(NeedleGrid { absent_samples: grid.samples, ..grid }),
         grid => grid,
     };

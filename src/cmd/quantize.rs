@@ -14,7 +14,7 @@ use crate::treatment::Condition;
 use anyhow::Result;
 use strum::VariantArray as _;
 
-pub(super) const DEFAULTS: Defaults = Defaults { ctx_tok: CTX_TOK, settings: &[(2, 2)], samples: 7, heldout: |_| 0 };
+pub(super) const DEFAULTS: Defaults = Defaults { ctx_tok: CTX_TOK, settings: &[(2, 2)], samples: 7 };
 
 /// The experiment that flags ask for.
 ///

@@ -13,7 +13,7 @@ use crate::stats::mean;
 use anyhow::Result;
 use std::collections::BTreeMap;
 
-pub(super) const DEFAULTS: Defaults = Defaults { ctx_tok: CTX_TOK, settings: &[(1, 1)], samples: 15, heldout: |_| 0 };
+pub(super) const DEFAULTS: Defaults = Defaults { ctx_tok: CTX_TOK, settings: &[(1, 1)], samples: 15 };
 
 /// The experiment that flags ask for.
 ///

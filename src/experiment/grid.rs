@@ -72,12 +72,10 @@ pub struct NeedleGrid {
     pub settings: Vec<(usize, usize)>,
     /// Depths of the needle that is asked for, in percent of the filler.
     pub depths_pct: Vec<f64>,
-    /// Prompts per depth with training cities.
+    /// Prompts per depth.
     pub samples: usize,
-    /// Prompts per depth with cities held out of training.
-    pub heldout_samples: usize,
-    /// Prompts per depth whose question has no answer: the text is that of the prompts with training cities, and the
-    /// question is about other cities.
+    /// Prompts per depth whose question has no answer: the text is that of the others, and the question is about other
+    /// keys.
     #[serde(default, skip_serializing_if = "is_default")]
     pub absent_samples: usize,
     /// Task of RULER whose texts and settings the prompts have.
@@ -224,7 +222,7 @@ impl Grid {
         match self {
             Self::Text(grid) => grid.windows().for_each(|windows| push(CellSpec::Text(windows), grid.samples)),
             Self::Needle(grid) => {
-                grid.specs(&mut |spec, samples| push(CellSpec::Needle(spec), samples));
+                grid.specs(&mut |spec| push(CellSpec::Needle(spec), grid.samples));
                 // Prompts that differ only in their distractors share a seed, and so their needles.
                 let of_form = (cells.len() / grid.forms().len()) as u64;
                 cells.iter_mut().for_each(|cell| cell.seed_index %= of_form);
@@ -246,7 +244,6 @@ impl Grid {
                 .checked_mul(grid.shots.len()),
             Self::Needle(grid) => grid
                 .samples
-                .checked_add(grid.heldout_samples)?
                 .checked_add(grid.absent_samples)?
                 .checked_mul(grid.depths_pct.len())?
                 .checked_mul(grid.ctx_tok.len())?
@@ -294,7 +291,6 @@ impl NeedleGrid {
         settings: Vec::new(),
         depths_pct: Vec::new(),
         samples: 0,
-        heldout_samples: 0,
         absent_samples: 0,
         task: None,
         keys: KeyKind::Cities,
@@ -324,16 +320,13 @@ impl NeedleGrid {
         shares.iter().map(|&distractors_pct| NeedleForm { distractors_pct, ..form }).collect()
     }
 
-    /// Every kind of prompt, in order, with the number of prompts.
-    fn specs(&self, push: &mut dyn FnMut(NeedleSpec, usize)) {
+    /// Every kind of prompt that has an answer, in order.
+    fn specs(&self, push: &mut dyn FnMut(NeedleSpec)) {
         for form in self.forms() {
             for &(needles, retrieve) in &self.settings {
                 for &ctx_tok in &self.ctx_tok {
-                    for (cities, samples) in [(CitySet::Train, self.samples), (CitySet::HeldOut, self.heldout_samples)]
-                    {
-                        for &depth_pct in &self.depths_pct {
-                            push(NeedleSpec { ctx_tok, needles, retrieve, depth_pct, cities, form }, samples);
-                        }
+                    for &depth_pct in &self.depths_pct {
+                        push(NeedleSpec { ctx_tok, needles, retrieve, depth_pct, cities: CitySet::Train, form });
                     }
                 }
             }
@@ -365,9 +358,9 @@ impl NeedleGrid {
             }
         }
         let mut checked = Ok(());
-        self.specs(&mut |spec, samples| {
+        self.specs(&mut |spec| {
             let absent = NeedleSpec { cities: CitySet::Absent, ..spec.clone() };
-            for (spec, samples) in [(spec, samples), (absent, self.absent_samples)] {
+            for (spec, samples) in [(spec, self.samples), (absent, self.absent_samples)] {
                 if checked.is_ok() && samples > 0 {
                     checked = spec.check();
                 }
@@ -377,10 +370,10 @@ impl NeedleGrid {
     }
 
     /// Appends the prompts without an answer. The i-th of a kind has the seed of its twin, the i-th prompt of that kind with
-    /// training cities, as far as there are that many.
+    /// an answer, as far as there are that many.
     fn add_absent(&self, cells: &mut Vec<Cell>) {
         let answerable = cells.clone();
-        let mut add = |spec: &NeedleSpec| {
+        self.specs(&mut |spec| {
             // Prompts of one kind follow each other.
             let of_twins = CellSpec::Needle(spec.clone());
             let mut twins = answerable.iter().skip_while(|cell| cell.spec != of_twins).take(self.samples);
@@ -389,11 +382,6 @@ impl NeedleGrid {
                 let seed_index = twin.map_or(index, |twin| twin.seed_index);
                 let spec = CellSpec::Needle(NeedleSpec { cities: CitySet::Absent, ..spec.clone() });
                 cells.push(Cell { index, seed_index, twin: twin.map(|twin| twin.index), sample, spec });
-            }
-        };
-        self.specs(&mut |spec, _| {
-            if spec.cities == CitySet::Train {
-                add(&spec);
             }
         });
     }
@@ -553,7 +541,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     fn needles() -> NeedleGrid {
-        NeedleGrid { samples: 3, heldout_samples: 1, absent_samples: 2, seed: 5, ..NeedleGrid::EMPTY }
+        NeedleGrid { samples: 3, absent_samples: 2, seed: 5, ..NeedleGrid::EMPTY }
     }
 
     #[test]
@@ -562,10 +550,10 @@ mod tests {
         let without = Grid::Needle(NeedleGrid { absent_samples: 0, ..grid.clone() }).cells();
         let with = Grid::Needle(grid.clone());
         let cells = with.cells();
-        assert_eq!((cells.len(), with.count()), (12, Some(12)));
+        assert_eq!((cells.len(), with.count()), (10, Some(10)));
         let same = |(a, b): (&Cell, &Cell)| (a.index, &a.spec) == (b.index, &b.spec) && a.seed(5) == b.seed(5);
         assert!(cells.iter().zip(&without).all(same), "what was there has the prompts that it had");
-        for (cell, twin) in cells[8..].iter().zip([0, 1, 3, 4]) {
+        for (cell, twin) in cells[6..].iter().zip([0, 1, 3, 4]) {
             let CellSpec::Needle(spec) = &cell.spec else { panic!("a needle") };
             let CellSpec::Needle(other) = &cells[twin].spec else { panic!("a needle") };
             assert_eq!(
@@ -574,7 +562,7 @@ mod tests {
             );
             assert_eq!(cell.twin, Some(twin as u64));
         }
-        let alone = Grid::Needle(NeedleGrid { samples: 0, heldout_samples: 0, ..grid }).cells();
+        let alone = Grid::Needle(NeedleGrid { samples: 0, ..grid }).cells();
         let seeds: BTreeSet<u64> = alone.iter().map(|cell| cell.seed(5)).collect();
         assert_eq!((alone.len(), seeds.len()), (4, 4), "without twins they have seeds of their own");
         assert!(alone.iter().all(|cell| cell.twin.is_none()));

@@ -180,7 +180,7 @@ impl Setup {
         let tokens: Vec<String> = ctx_tok.iter().map(ToString::to_string).collect();
         let what = match &self.grid {
             Grid::Needle(grid) => {
-                let samples = grid.samples + grid.heldout_samples + grid.absent_samples;
+                let samples = grid.samples + grid.absent_samples;
                 match grid.depths_pct.as_slice() {
                     [depth_pct] if samples == 1 => format!("1 prompt, answer at {depth_pct} %"),
                     _ => format!("{} per depth", plural(samples, "prompt")),

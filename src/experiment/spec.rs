@@ -417,7 +417,6 @@ ctx_tok = [512]
 settings = [[2, 2], [4, 2]]
 depths_pct = [0.0, 50.0]
 samples = 3
-heldout_samples = 0
 seed = 7
 
 [quantise]
@@ -566,18 +565,17 @@ at_least = 0.5
             numbers(),
             prop::collection::vec((0..99_usize, 0..99_usize), 0..3),
             prop::collection::vec(-1e300..1e300, 0..3),
-            [0..99_usize, 0..99, 0..99, 0..9],
+            [0..99_usize, 0..99, 0..9],
             (prop::option::of(0..9_usize), prop::collection::vec(-1e300..1e300, 0..3)),
             any::<u64>(),
         );
         let needle = needle.prop_map(|(ctx_tok, settings, depths_pct, numbers, (values_per_key, shares), seed)| {
-            let [samples, heldout_samples, absent_samples, hops] = numbers;
+            let [samples, absent_samples, hops] = numbers;
             Grid::Needle(NeedleGrid {
                 ctx_tok,
                 settings,
                 depths_pct,
                 samples,
-                heldout_samples,
                 absent_samples,
                 keys: if hops > 4 { KeyKind::Words } else { KeyKind::Cities },
                 values_per_key,

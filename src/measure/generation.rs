@@ -42,7 +42,7 @@ pub struct Generated {
     pub retrieve: Option<usize>,
     /// Requested depth, in percent of the filler.
     pub depth_req_pct: Option<f64>,
-    /// Set of the cities: `train`, `heldout` or `absent`.
+    /// Set of the cities: `train` or `absent`.
     pub cities: Option<String>,
     /// The cities asked for.
     pub asked: Vec<String>,

@@ -194,9 +194,6 @@ impl NeedleSpec {
             bail_usage!("cannot retrieve {} of {} needles", self.retrieve, self.needles);
         }
         self.form.check(self)?;
-        if !self.form.has_cities() && self.cities == CitySet::HeldOut {
-            bail_usage!("`heldout_samples`: only cities are held out of training, and these keys are no cities");
-        }
         let absent = if self.cities == CitySet::Absent { self.retrieve } else { 0 };
         let keys = self.needles.saturating_mul(self.form.hops + 1);
         if self.form.has_cities() && keys.saturating_add(absent) > known {

@@ -1,7 +1,7 @@
 //! Facts of a run: command, models, prompts and machine, everything in a section but the results.
 
 use super::input::SavedRun;
-use crate::results::view::{cities_name, numbers, words, Sheet, SheetCell};
+use crate::results::view::{numbers, words, Sheet, SheetCell};
 use crate::results::{setting_name, Frame};
 use crate::table::{plural, short};
 use std::path::Path;
@@ -88,9 +88,7 @@ fn needles(frame: &Frame) -> Option<String> {
     let settings = (!settings.is_empty()).then(|| list(&settings))?;
     let depths: Vec<String> = frame.depths_pct().iter().map(|depth| format!("{depth}")).collect();
     let depths = if depths.is_empty() { String::new() } else { format!(", answer at {} % of the text", list(&depths)) };
-    let cities: Vec<&str> = frame.cities().iter().map(|cities| cities_name(cities)).collect();
-    let cities = if cities.is_empty() { String::new() } else { format!(", cities: {}", list(&cities)) };
-    Some(format!("{settings} (N needles in the text, R asked for){depths}{cities}"))
+    Some(format!("{settings} (N needles in the text, R asked for){depths}"))
 }
 
 fn treated(frame: &Frame) -> Option<String> {

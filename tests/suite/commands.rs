@@ -427,7 +427,7 @@ fn a_report_of_a_run_prints_exactly_what_the_command_printed() {
     let scratch = Scratch::new();
     scratch.write("text.txt", &"The river is wide here, and a boat goes by. ".repeat(30));
     for (i, (command, args)) in [
-        ("needle", &[&SHORT[..], &["--needles", "2", "--heldout", "1"]].concat()[..]),
+        ("needle", &[&SHORT[..], &["--needles", "2"]].concat()[..]),
         ("needle", &["--ctx", "128", "--needles", "1", "--samples", "1", "--generate", "--max-new", "4"]),
         ("ratio", &[&SHORT[..], &["--top", "3"]].concat()),
         ("heads", &SHORT),
@@ -512,7 +512,7 @@ fn what_cannot_be_measured_is_refused_with_what_there_is() {
         refuses(&mut scratch.run(command, args), 2, words);
     }
     for (command, flag) in
-        [("explore", "--depth"), ("heatmap", "--needles"), ("ratio", "--depths"), ("quantize", "--heldout")]
+        [("explore", "--depth"), ("heatmap", "--needles"), ("ratio", "--depths"), ("quantize", "--retrieve")]
     {
         let output = scratch.run(command, &["--text", "empty.txt", flag, "2"]).assert().code(2).get_output().clone();
         let stderr = String::from_utf8(output.stderr).unwrap();

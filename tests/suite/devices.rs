@@ -175,7 +175,6 @@ ctx_tok = [256]
 settings = [[2, 1]]
 depths_pct = [50.0]
 samples = 1
-heldout_samples = 0
 seed = 4
 "#;
 

@@ -242,7 +242,6 @@ ctx_tok = [256]
 settings = [[2, 1]]
 depths_pct = [50.0]
 samples = 1
-heldout_samples = 0
 absent_samples = 1
 seed = 0
 "#;

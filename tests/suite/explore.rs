@@ -245,7 +245,7 @@ fn one_command_writes_the_report_with_its_figure_and_the_explorer() {
     assert!(page.contains("layer") && dir.path().join("explored/maps.png").exists());
     // The page of a report is replaced; of a finished run it is written anew.
     fs::remove_file(dir.path().join("far/page.html")).unwrap();
-    stdout(&dir, "needle --model ./transformer --ctx 256 --needles 1 --samples 1 --heldout 0 --out needles -q");
+    stdout(&dir, "needle --model ./transformer --ctx 256 --needles 1 --samples 1 --out needles -q");
     stdout(&dir, "run --resume needles --report far/page.html -q");
     assert!(fs::read_to_string(dir.path().join("far/page.html")).unwrap().contains("accuracy.png"));
 }

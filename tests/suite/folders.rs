@@ -81,7 +81,7 @@ fn a_folder_with_its_own_tokenizer_goes_through_every_command() {
     let dir = TempDir::new().unwrap();
     qwen2(&dir.path().join("qwen"));
     let run = |args: &[&str]| stdout(dir.path(), &[args, &["--model", "qwen", "--quiet"]].concat());
-    let needle = run(&["needle", "--samples", "1", "--heldout", "0", "--depths", "50", "--needles", "2"]);
+    let needle = run(&["needle", "--samples", "1", "--depths", "50", "--needles", "2"]);
     assert!(needle.contains("qwen"), "{needle}");
     assert!(needle.contains("1024"), "the default length is what the model can take: {needle}");
     run(&["ratio", "--ctx", "512", "--samples", "1", "--depths", "0,100"]);

@@ -35,9 +35,9 @@ fn yarn_reaches_as_far_as_it_was_made_for() {
         config["max_position_embeddings"] = json!(512);
         config["rope_scaling"] = json!({"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 512});
     });
-    bench.run("needle --ctx 1k --samples 1 --needles 1 --depths 50 --heldout 0 --model m --out out -q").succeeded();
+    bench.run("needle --ctx 1k --samples 1 --needles 1 --depths 50 --model m --out out -q").succeeded();
     bench
-        .run("needle --ctx 4k --samples 1 --needles 1 --depths 50 --heldout 0 --model m --out out2 -q")
+        .run("needle --ctx 4k --samples 1 --needles 1 --depths 50 --model m --out out2 -q")
         .refused(2, &["2048 tokens"]);
 }
 

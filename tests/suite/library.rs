@@ -89,7 +89,7 @@ fn experiment(folder: &Path) -> Experiment {
     tiny_model(folder, "diff");
     let text = format!(
         "show = \"needle\"\nmodels = [\"{}\"]\n[grid.needle]\nctx_tok = [128]\nsettings = [[1, 1]]\n\
-         depths_pct = [0.0, 100.0]\nsamples = 3\nheldout_samples = 0\nseed = 5\n",
+         depths_pct = [0.0, 100.0]\nsamples = 3\nseed = 5\n",
         folder.display()
     );
     Experiment::parse(&text, "test").unwrap()

@@ -28,8 +28,7 @@ fn a_prompt_is_shown_with_its_regions_in_brackets() {
 
 #[test]
 fn prompts_as_json_lines_hold_what_was_tokenized_and_where_the_answer_is() {
-    let lines =
-        stdout(&["prompt", "--ctx", "256", "--needles", "2", "--samples", "1", "--heldout", "0", "--jsonl", "-"]);
+    let lines = stdout(&["prompt", "--ctx", "256", "--needles", "2", "--samples", "1", "--jsonl", "-"]);
     assert_eq!(lines.lines().count(), 5, "five depths");
     for line in lines.lines() {
         let prompt: serde_json::Value = serde_json::from_str(line).unwrap();
@@ -67,7 +66,7 @@ fn a_prompt_that_is_not_there_is_refused_with_what_there_is() {
         (&["--query", "1"], "questions 0 to 0"),
         (&["--model", "nowhere"], "nowhere"),
     ] {
-        let common = ["prompt", "--ctx", "256", "--needles", "1", "--samples", "1", "--heldout", "0"];
+        let common = ["prompt", "--ctx", "256", "--needles", "1", "--samples", "1"];
         let output = difftool(&[&common[..], args].concat()).output().unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.code() == Some(2) && stderr.contains(words), "{stderr}");
@@ -84,7 +83,7 @@ fn completions_and_manual_pages_name_every_command() {
     }
     let page = stdout(&["man"]);
     assert!(page.contains(".TH") && commands.iter().all(|command| page.contains(command)), "{page}");
-    assert!(stdout(&["man", "needle"]).contains("heldout"));
+    assert!(stdout(&["man", "needle"]).contains("retrieve"));
     difftool(&["man", "nothing"]).assert().code(2);
     let dir = TempDir::new().unwrap();
     difftool(&["man", "--out", dir.path().to_str().unwrap()]).assert().success();

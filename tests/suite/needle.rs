@@ -81,7 +81,7 @@ fn several_lengths_and_four_models_have_figures_of_their_own() {
     let scratch = Scratch::new();
     let args = ["needle", "--model", "all", "--ctx", "128,256", "--needles", "1", "--samples", "1", "--depths", "50"];
     let mut command = difftool(scratch.0.path());
-    command.args(args).args(["--heldout", "0", "--out", "run", "-q"]);
+    command.args(args).args(["--out", "run", "-q"]);
     command.assert().success();
     for file in ["length.png", "models.png"] {
         assert_drawn(&scratch.path("run").join(file), "needle");
@@ -131,8 +131,7 @@ fn results_do_not_depend_on_the_number_of_threads_or_the_run() {
 fn a_figure_that_is_too_large_loses_neither_tables_nor_manifest() {
     let scratch = Scratch::new();
     let lengths: Vec<String> = (0..80).map(|i| (256 + i).to_string()).collect();
-    let mut command =
-        scratch.needle(&["--ctx", &lengths.join(","), "--depths", "50", "--heldout", "0", "--out", "run"]);
+    let mut command = scratch.needle(&["--ctx", &lengths.join(","), "--depths", "50", "--out", "run"]);
     let output = command.output().unwrap();
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{stderr}");
@@ -186,7 +185,7 @@ fn a_model_at_a_long_path_that_is_not_ascii_has_figures_tables_and_a_manifest() 
     fs::create_dir_all(scratch.path(&folder).parent().unwrap()).unwrap();
     fs::rename(scratch.path("model"), scratch.path(&folder)).unwrap();
     let args = ["needle", "--model", &folder, "--needles", "1", "--ctx", "256", "--samples", "1", "--depths", "50"];
-    let run = difftool(scratch.0.path()).args(args).args(["--heldout", "0", "--out", "run"]).output().unwrap();
+    let run = difftool(scratch.0.path()).args(args).args(["--out", "run"]).output().unwrap();
     assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
     assert!(!run.stdout.is_empty() && scratch.path("run/manifest.json").is_file());
     let recipe = difftool::plot::read_recipe(&scratch.path("run/accuracy.png")).unwrap();
@@ -211,8 +210,7 @@ fn printed(command: &mut Command) -> String {
 fn a_chain_has_records_by_hop() {
     let scratch = Scratch::new();
     let args = ["needle", "--model", "model", "--ctx", "512", "--samples", "6", "--depths", "50", "--out", "run"];
-    let table =
-        printed(difftool(scratch.0.path()).args(args).args(["--hops", "2", "--heldout", "0", "--tables", "hops"]));
+    let table = printed(difftool(scratch.0.path()).args(args).args(["--hops", "2", "--tables", "hops"]));
     assert!(table.contains("Chains by hop") && table.contains("hop 2 in output %"), "{table}");
     let records = record::read(&scratch.path("run/results.csv")).unwrap();
     let of = |metric: &str| -> Vec<(Option<usize>, String)> {

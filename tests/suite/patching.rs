@@ -36,7 +36,7 @@ fn a_text_patched_with_its_own_outputs_is_the_same_to_the_last_bit() {
     }
 }
 
-const GRID: &str = "[grid.needle]\nctx_tok = [256]\nsettings = [[3, 2]]\ndepths_pct = [50.0]\nsamples = 2\nheldout_samples = 0\nseed = 0";
+const GRID: &str = "[grid.needle]\nctx_tok = [256]\nsettings = [[3, 2]]\ndepths_pct = [50.0]\nsamples = 2\nseed = 0";
 
 const MODELS: [&str; 3] = ["transformer", "diff", "diff-v2"];
 

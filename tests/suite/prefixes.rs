@@ -258,7 +258,7 @@ pub(crate) fn records(text: &str, whole_passes: bool) -> Vec<Record> {
 
 #[test]
 fn experiments_have_the_same_records_with_and_without_shared_prefixes() {
-    let needle = "[grid.needle]\nctx_tok = [256]\nsettings = [[3, 2]]\ndepths_pct = [50.0]\nsamples = 1\nheldout_samples = 0\nseed = 0";
+    let needle = "[grid.needle]\nctx_tok = [256]\nsettings = [[3, 2]]\ndepths_pct = [50.0]\nsamples = 1\nseed = 0";
     let conditions = "conditions = [\"mask(noise)\", \"silence(noise, rows=question)\", \"mask(noise, rows=all)\", \
         \"ablate(best:2:share_out)\", \"ablate(random:2:share_out:0)\", \"keep(0.1, rows=question, zero)\", \
         \"quantise(4, tensor)\", \"quantise(6, row, exempt-sinks); mask(noise)\", \"mask(random:20)\"]";
@@ -283,7 +283,7 @@ fn experiments_have_the_same_records_with_and_without_shared_prefixes() {
 #[test]
 fn a_question_without_an_answer_shares_the_text_of_its_twin() {
     let needle = "[grid.needle]\nctx_tok = [256]\nsettings = [[3, 2]]\ndepths_pct = [50.0]\nsamples = 2\n\
-        heldout_samples = 1\nabsent_samples = 3\nseed = 0";
+        absent_samples = 3\nseed = 0";
     for more in ["", "conditions = [\"mask(noise)\", \"mask(noise, rows=all)\"]", "only_score_treated = true"] {
         let text = format!(
             "show = \"needle\"\nmodels = [\"transformer\", \"diff\"]\nmeasures = [\"answer-by-head\", \"generation\"]\n\
@@ -299,7 +299,7 @@ fn a_question_without_an_answer_shares_the_text_of_its_twin() {
 #[test]
 fn each_head_is_taken_out_and_only_scored() {
     let heads = (0..8).map(|i| format!("\"ablate({}.{})\"", i / 2, i % 2)).collect::<Vec<_>>().join(", ");
-    let needle = "[grid.needle]\nctx_tok = [256]\nsettings = [[1, 1]]\ndepths_pct = [50.0]\nsamples = 1\nheldout_samples = 0\nseed = 0";
+    let needle = "[grid.needle]\nctx_tok = [256]\nsettings = [[1, 1]]\ndepths_pct = [50.0]\nsamples = 1\nseed = 0";
     let text = format!(
         "show = \"ablate\"\nmodels = [\"diff\"]\nconditions = [{heads}, \"ablate(best:1:causal)\"]\n\
          measures = [\"answer-by-head\", \"roles\"]\nonly_score_treated = true\n{needle}"

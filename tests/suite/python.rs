@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 /// The commands in the first block of the page, as they are run here: fewer prompts.
 const COMMANDS: [&str; 3] = [
-    "ratio --ctx 256 --samples 2 --needles 1 --heldout 0 --out runs/ratio -q",
+    "ratio --ctx 256 --samples 2 --needles 1 --out runs/ratio -q",
     "heatmap --ctx 256 --layer 1 --data map.npy --out runs/heatmap -q",
     "explore --ctx 256 --out runs/explore -q",
 ];

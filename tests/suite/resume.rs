@@ -8,26 +8,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Needle prompts: 2 settings x 2 depths x 2 samples = 8 cells.
-const NEEDLE: [&str; 10] =
-    ["needle", "--ctx", "256", "--needles", "1,2", "--depths", "0,100", "--samples", "2", "--heldout=0"];
+const NEEDLE: [&str; 9] = ["needle", "--ctx", "256", "--needles", "1,2", "--depths", "0,100", "--samples", "2"];
 /// 5 windows, of which something is pooled.
 const OUTLIERS: [&str; 5] = ["outliers", "--ctx", "100", "--samples", "5"];
 /// 6 windows that slide over a text, all tokens of which are pooled.
 const NLL: [&str; 7] = ["nll", "--text", "text.txt", "--ctx", "100", "--stride", "30"];
 /// 4 needle prompts, of which generated text is pooled.
-const GENERATE: [&str; 11] = [
-    "needle",
-    "--ctx",
-    "256",
-    "--needles",
-    "2",
-    "--depths",
-    "0,100",
-    "--samples=2",
-    "--heldout=0",
-    "--generate",
-    "--max-new=5",
-];
+const GENERATE: [&str; 10] =
+    ["needle", "--ctx", "256", "--needles", "2", "--depths", "0,100", "--samples=2", "--generate", "--max-new=5"];
 /// One that pools nothing, and three that do.
 const PRESETS: [&[&str]; 4] = [&NEEDLE, &OUTLIERS, &NLL, &GENERATE];
 
@@ -141,7 +129,7 @@ proptest! {
 #[test]
 fn a_run_that_is_killed_for_real_goes_on_where_it_was() {
     let scratch = Scratch::new();
-    let many = ["needle", "--ctx", "1k", "--needles", "1", "--samples", "80", "--heldout=0"];
+    let many = ["needle", "--ctx", "1k", "--needles", "1", "--samples", "80"];
     scratch.run(&many, &["--out", "whole"]);
     let mut child = std::process::Command::new(assert_cmd::cargo::cargo_bin("difftool"))
         .current_dir(scratch.path(""))
@@ -379,7 +367,6 @@ ctx_tok = [256]
 settings = [[1, 1]]
 depths_pct = [0.0, 100.0]
 samples = 4
-heldout_samples = 0
 seed = 0
 
 [[expect]]

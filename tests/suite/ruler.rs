@@ -173,8 +173,8 @@ impl Ruler {
             let output = run.current_dir(dir.path()).args(args).args(asked).assert().success().get_output().clone();
             String::from_utf8(output.stdout).unwrap()
         };
-        run(&[command, &["--heldout", "0", "--layers", "0", "--out", "run"]].concat());
-        let lines = run(&["prompt", "--jsonl", "-", "--heldout", "0"]);
+        run(&[command, &["--layers", "0", "--out", "run"]].concat());
+        let lines = run(&["prompt", "--jsonl", "-"]);
         Self {
             prompts: lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect(),
             records: record::read(&dir.path().join("run/results.csv")).unwrap(),

@@ -136,7 +136,6 @@ ctx_tok = [256]
 settings = [[1, 1]]
 depths_pct = [0.0, 50.0, 100.0]
 samples = 3
-heldout_samples = 0
 seed = 4
 "#;
 

@@ -221,7 +221,5 @@ fn settings_that_exclude_each_other_are_usage_errors() {
     assert!(refused(NeedleForm { hops: 2, ..FORM }, SPEC).contains("`hops` 2: a question is about one chain"));
     assert!(refused(NeedleForm { distractors_pct: 100.0, ..FORM }, SPEC).contains("`distractors_pct` 100"));
     assert!(refused(NeedleForm { from_file: true, hops: 1, ..FORM }, one()).contains("`needles_file`"));
-    let held_out = NeedleSpec { cities: CitySet::HeldOut, ..SPEC };
-    assert!(refused(NeedleForm { keys: KeyKind::Words, ..FORM }, held_out).contains("`heldout_samples`"));
     assert!(refused(NeedleForm { hops: 300, ..FORM }, one()).contains("602 needles need as many cities"));
 }

@@ -169,7 +169,11 @@ impl Quantity<'_> {
 
     fn column(&self) -> SheetColumn {
         let cities = self.cities.map_or_else(String::new, |cities| format!(" {cities}"));
-        let prefix = self.cities.map_or_else(String::new, |cities| format!("{}: ", cities_name(cities)));
+        let prefix = match self.cities {
+            Some("train") => "training: ".to_owned(),
+            Some(cities) => format!("{cities}: "),
+            None => String::new(),
+        };
         let heading = format!("{prefix}{}", self.metric.heading(self.region));
         numbers(heading).named(format!("{}{cities}", self.metric.name_of(self.region)))
     }
@@ -293,20 +297,8 @@ fn without_zeros(mut sheet: Sheet) -> Sheet {
 
 /// Every table of metrics that the run has numbers for.
 pub(super) fn sheets(frame: &Frame) -> Vec<Sheet> {
-    let tables = [
-        answers,
-        by_hop,
-        by_cities,
-        unanswerable,
-        attention,
-        regions,
-        fidelity,
-        by_depth,
-        signs,
-        shape,
-        sink_rates,
-        other,
-    ];
+    let tables =
+        [answers, by_hop, unanswerable, attention, regions, fidelity, by_depth, signs, shape, sink_rates, other];
     tables.into_iter().filter_map(|table| table(frame)).collect()
 }
 
@@ -336,18 +328,6 @@ fn by_hop(frame: &Frame) -> Option<Sheet> {
     );
     let parts: Vec<CasePart<'_>> = (0..hops).map(CasePart::Answer).collect();
     table_of_parts(frame, ("hops", "Chains by hop", note), &parts, &quantities)
-}
-
-/// Accuracy by the set that the cities come from, where there are several.
-fn by_cities(frame: &Frame) -> Option<Sheet> {
-    let sets: Vec<&String> = frame.cities().iter().filter(|cities| *cities != "absent").collect();
-    if sets.len() < 2 || frame.config_text("show") == "shots" {
-        return None;
-    }
-    let of_set = |metric| sets.iter().map(move |cities| Quantity { cities: Some(cities), ..of(metric) });
-    let quantities: Vec<Quantity<'_>> = of_set(&EXACT).chain(of_set(&ANSWER_LOG_PROB)).collect();
-    let note = format!("Held-out cities are in no training document of the embedded models {INTERVALS}.");
-    table(frame, ("cities", "Training and held-out cities", note), &[], &quantities).map(Sheet::details)
 }
 
 /// Answers to questions without an answer, beside those to the same texts with one.
@@ -511,13 +491,4 @@ fn other(frame: &Frame) -> Option<Sheet> {
     }
     let note = format!("Means over prompts {INTERVALS}.");
     Sheet::new("other", "Other metrics", note, columns, rows).details().trimmed()
-}
-
-/// Returns the name of a set of cities.
-pub(crate) fn cities_name(cities: &str) -> &str {
-    match cities {
-        "train" => "training",
-        "heldout" => "held-out",
-        other => other,
-    }
 }

@@ -15,7 +15,6 @@ mod strongest;
 mod summary;
 pub(crate) mod training;
 
-pub(crate) use cases::cities_name;
 pub(crate) use differences::{difference_cell, differences, group_value, Detail};
 pub(crate) use heads::HEAD_ROLES;
 pub(crate) use published::{beside, models_of, published_name, shared_places, NamedModel};

@@ -20,7 +20,7 @@ fn a_haystack_of_any_language_makes_prompts_as_long_and_depths_as_exact_as_engli
     for haystack in ["chinese", "thai", "unbroken-thai", "hindi", "no-full-stops"] {
         for ctx in [256, 1000] {
             let args = format!(
-                "--ctx {ctx} --samples 1 --needles 1,2 --depths 0,25,50,75,100 --heldout 0 --model m --haystack {haystack}.txt"
+                "--ctx {ctx} --samples 1 --needles 1,2 --depths 0,25,50,75,100 --model m --haystack {haystack}.txt"
             );
             bench.run(&format!("prompt {args} --jsonl {haystack}-{ctx}.jsonl")).succeeded();
             for line in bench.read(&format!("{haystack}-{ctx}.jsonl")).lines() {
@@ -50,13 +50,11 @@ fn depths_that_cannot_be_had_are_reported_before_the_run_begins() {
     let bench = Bench::new();
     let word = "Incomprehensibilities".repeat(9);
     bench.write("words.txt", format!("{word} ").repeat(40));
-    let args =
-        "needle --ctx 256 --samples 1 --needles 1 --depths 0,50 --heldout 0 --model m --haystack words.txt --out out";
+    let args = "needle --ctx 256 --samples 1 --needles 1 --depths 0,50 --model m --haystack words.txt --out out";
     let output = bench.run(args);
     let stderr = &output.succeeded().stderr;
     assert!(stderr.contains("points off: 50 is "), "{stderr}");
     assert!(depths(&bench, "out").iter().any(|(asked, real)| (asked - real).abs() > 2.0));
-    let stderr =
-        bench.run("needle --ctx 1k --samples 1 --needles 1 --depths 50 --heldout 0 --model m --out fine").stderr;
+    let stderr = bench.run("needle --ctx 1k --samples 1 --needles 1 --depths 50 --model m --out fine").stderr;
     assert!(!stderr.contains("points off"), "{stderr}");
 }

@@ -200,7 +200,7 @@ fn a_pipe_is_refused_before_anybody_waits_for_it() {
 #[cfg(target_os = "linux")]
 fn a_figure_that_cannot_be_written_costs_neither_tables_nor_manifest() {
     let bench = Bench::new();
-    let run = "needle --model transformer --ctx 256 --samples 1 --needles 1 --depths 50 --heldout 0 --out run";
+    let run = "needle --model transformer --ctx 256 --samples 1 --needles 1 --depths 50 --out run";
     // Records fit into 64 KiB; an SVG, which holds its fonts, does not.
     let outcome = on_a_full_disk(&bench, &format!("{run} --figures svg"), 64);
     outcome.refused(1, &["accuracy.svg", "the results are complete"]);

@@ -18,7 +18,7 @@ use std::process::Output;
 use tempfile::TempDir;
 
 /// The smallest needle prompt that there is.
-pub(crate) const NEEDLE: &str = "needle --ctx 256 --samples 1 --needles 1 --depths 50 --heldout 0";
+pub(crate) const NEEDLE: &str = "needle --ctx 256 --samples 1 --needles 1 --depths 50";
 
 /// A working folder with a tiny model `m` in it.
 pub(crate) struct Bench {

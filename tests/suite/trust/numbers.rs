@@ -88,7 +88,7 @@ fn merges_that_are_left_out_by_chance_are_refused() {
 fn base_seeds_that_lie_close_together_share_no_prompts_and_any_will_do() {
     let bench = Bench::new();
     let prompts = |seed: u64| {
-        let command = format!("prompt --samples 4 --needles 1 --heldout 0 --ctx 256 --seed {seed} --model m --jsonl -");
+        let command = format!("prompt --samples 4 --needles 1 --ctx 256 --seed {seed} --model m --jsonl -");
         let run = bench.run(&command);
         let line = |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap();
         let seeds: Vec<u64> = run.succeeded().stdout.lines().map(|text| line(text)["seed"].as_u64().unwrap()).collect();

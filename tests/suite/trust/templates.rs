@@ -60,7 +60,7 @@ fn a_template_that_is_longer_than_any_is_not_read() {
 fn a_thinking_block_that_the_template_opens_is_closed_before_the_answer_and_reported() {
     let bench = Bench::new();
     bench.write("m/chat_template.jinja", include_str!("../../fixtures/repro/open-think.jinja"));
-    let prompt = "prompt --ctx 512 --samples 1 --needles 1 --depths 50 --heldout 0 --model m --chat-template";
+    let prompt = "prompt --ctx 512 --samples 1 --needles 1 --depths 50 --model m --chat-template";
     let closed = "<model><think>\n\n</think>\n\nThe special magic";
     for args in ["", " --template-arg enable_thinking=false", " --template-arg enable_thinking=true"] {
         let shown = bench.run(&format!("{prompt}{args} --jsonl -"));

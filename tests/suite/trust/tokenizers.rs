@@ -56,7 +56,7 @@ fn offsets_beyond_the_text_are_an_error_that_names_the_tokenizer() {
     let bench = Bench::new();
     bench.write("m/tokenizer.json", include_str!("../../fixtures/repro/offsets-beyond-text.json"));
     bench.write("t.txt", "\u{65e5}\u{672c}\u{8a9e}\u{1f600}".repeat(40));
-    for command in ["nll --text t.txt --ctx 33", "needle --ctx 1024 --samples 1 --needles 1 --depths 50 --heldout 0"] {
+    for command in ["nll --text t.txt --ctx 33", "needle --ctx 1024 --samples 1 --needles 1 --depths 50"] {
         bench.run(&format!("{command} --model m --out out -q")).refused(1, &["m/tokenizer.json", "offsets"]);
     }
 }
