@@ -77,8 +77,6 @@ pub enum Command {
     Train(TrainArgs),
     /// Print a shell completion script
     Completions(CompletionsArgs),
-    /// Print the manual page of a command, or write all pages
-    Man(ManArgs),
 }
 
 /// `difftool run`.
@@ -285,16 +283,6 @@ pub struct CompletionsArgs {
     /// The shell
     #[arg(value_enum)]
     pub shell: clap_complete::Shell,
-}
-
-/// `difftool man`.
-#[derive(Debug, Args)]
-pub struct ManArgs {
-    /// Command, as in `difftool man needle` [default: difftool itself]
-    pub command: Option<String>,
-    /// Write the pages of all commands to this folder, and replace those of an earlier version
-    #[arg(long, value_name = "DIR", conflicts_with = "command")]
-    pub out: Option<PathBuf>,
 }
 
 /// `difftool train`.

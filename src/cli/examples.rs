@@ -146,7 +146,6 @@ pub(crate) const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
             ("For fish", "difftool completions fish > ~/.config/fish/completions/difftool.fish"),
         ],
     ),
-    ("man", &[("Install all pages, for `man difftool-needle`", "difftool man --out ~/.local/share/man/man1")]),
 ];
 
 /// Formats examples for the help.

@@ -2,6 +2,7 @@
 
 mod ablate;
 mod allocation;
+mod command_line;
 mod compare;
 mod downloads;
 mod execute;
@@ -11,7 +12,6 @@ mod flags;
 mod heads;
 mod heatmap;
 mod inspect;
-mod manual;
 mod needle;
 mod nll;
 mod outliers;
@@ -28,7 +28,7 @@ use crate::bail_usage;
 use crate::cli::{Cli, Command};
 use crate::error::Usage;
 use anyhow::{Context, Error, Result};
-pub use manual::command_line;
+pub use command_line::command_line;
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -67,8 +67,7 @@ fn dispatch(command: Command) -> Result<()> {
         Command::Inspect(args) => inspect::run(&args),
         Command::Prompt(args) => prompt::run(&args),
         Command::Train(args) => train::run(&args),
-        Command::Completions(args) => manual::completions(&args),
-        Command::Man(args) => manual::man(&args),
+        Command::Completions(args) => command_line::completions(&args),
     }
 }
 

@@ -1,4 +1,4 @@
-//! The binary from outside: prompts to look at, completions, manual pages, pipes.
+//! The binary from outside: prompts to look at, completions, pipes.
 
 use assert_cmd::Command;
 use std::fs;
@@ -74,25 +74,18 @@ fn a_prompt_that_is_not_there_is_refused_with_what_there_is() {
 }
 
 #[test]
-fn completions_and_manual_pages_name_every_command() {
+fn completions_name_every_command() {
     let commands =
         ["needle", "ratio", "heatmap", "quantize", "outliers", "nll", "run", "merge", "compare", "prompt", "train"];
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let script = stdout(&["completions", shell]);
         assert!(commands.iter().all(|command| script.contains(command)), "{shell}");
     }
-    let page = stdout(&["man"]);
-    assert!(page.contains(".TH") && commands.iter().all(|command| page.contains(command)), "{page}");
-    assert!(stdout(&["man", "needle"]).contains("retrieve"));
-    difftool(&["man", "nothing"]).assert().code(2);
-    let dir = TempDir::new().unwrap();
-    difftool(&["man", "--out", dir.path().to_str().unwrap()]).assert().success();
-    assert!(dir.path().join("difftool-needle.1").exists());
 }
 
 #[test]
 fn a_closed_pipe_ends_quietly() {
-    for args in [&["man", "needle"][..], &["completions", "bash"], &["prompt", "--ctx", "1k", "--jsonl", "-"]] {
+    for args in [&["completions", "bash"][..], &["prompt", "--ctx", "1k", "--jsonl", "-"]] {
         let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin("difftool"));
         let mut child = command.args(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         drop(child.stdout.take());

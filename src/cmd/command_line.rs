@@ -1,12 +1,9 @@
-//! The complete command line with its help; `difftool completions` and `difftool man`.
+//! The complete command line with its help; `difftool completions`.
 
 use super::{ablate, flags, heads, needle, quantize, ratio};
-use crate::bail_usage;
-use crate::cli::{examples, Cli, CompletionsArgs, ManArgs};
-use anyhow::{Context, Result};
+use crate::cli::{examples, Cli, CompletionsArgs};
+use anyhow::Result;
 use clap::{Command, CommandFactory};
-use clap_mangen::Man;
-use std::fs;
 use std::io::Write as _;
 
 /// Returns the command line with the complete help: examples, and the defaults of each command.
@@ -45,34 +42,6 @@ pub(super) fn completions(args: &CompletionsArgs) -> Result<()> {
     let mut script = Vec::new(); // the generator would panic on a closed pipe
     clap_complete::generate(args.shell, &mut command_line(), "difftool", &mut script);
     Ok(crate::terminal::stdout().write_all(&script)?)
-}
-
-/// Prints a manual page, or writes all pages to a folder.
-pub(super) fn man(args: &ManArgs) -> Result<()> {
-    let mut cli = command_line().disable_help_subcommand(true);
-    cli.build();
-    if let Some(folder) = &args.out {
-        let cannot = || format!("cannot write manual pages into {}", folder.display());
-        fs::create_dir_all(folder).with_context(cannot)?;
-        let page = folder.join("difftool.1");
-        if page.exists() && !fs::read_to_string(&page).is_ok_and(|text| text.contains(".TH difftool")) {
-            bail_usage!("{} exists and is no page of difftool; name another folder", page.display());
-        }
-        return clap_mangen::generate_to(cli, folder).with_context(cannot);
-    }
-    let command = match &args.command {
-        None => cli,
-        Some(name) => match cli.find_subcommand(name) {
-            Some(command) => command.clone(),
-            None => {
-                let names: Vec<&str> = cli.get_subcommands().map(Command::get_name).collect();
-                bail_usage!("no command `{name}`; there are {}", names.join(", "));
-            }
-        },
-    };
-    let mut page = Vec::new();
-    Man::new(command).render(&mut page)?;
-    Ok(crate::terminal::stdout().write_all(&page)?)
 }
 
 #[cfg(test)]
