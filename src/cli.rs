@@ -193,37 +193,20 @@ pub struct ReportArgs {
     #[arg(required = true, value_name = "DIR")]
     pub runs: Vec<PathBuf>,
     /// A new file, or - for stdout [default: stdout]
-    #[arg(short, long, value_name = "FILE", conflicts_with = "splice")]
+    #[arg(short, long, value_name = "FILE")]
     pub out: Option<PathBuf>,
-    /// Format of the report [default: html; markdown with --splice]
-    #[arg(long, value_enum)]
-    pub format: Option<ReportFormat>,
-    /// Rewrite the text of this file between `<!-- difftool report DIR -->` and `<!-- end difftool report -->`: the
-    /// command and the main tables, or the tables named as in `DIR: accuracy, heads`
-    #[arg(long, value_name = "FILE")]
-    pub splice: Option<PathBuf>,
+    /// Format of the report
+    #[arg(long, value_enum, default_value_t = ReportFormat::Html)]
+    pub format: ReportFormat,
     /// Begin with a comparison of the runs, or of the models of a single run
-    #[arg(long, conflicts_with = "splice")]
+    #[arg(long)]
     pub compare: bool,
-    /// Include the explorer pages of the runs; --explore=link links to them instead
-    #[arg(long, value_enum, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "include",
-          conflicts_with = "splice")]
-    pub explore: Option<ExplorerArg>,
     /// Title of the page [default: from the runs]
-    #[arg(long, conflicts_with = "splice")]
+    #[arg(long)]
     pub title: Option<String>,
     /// Print only the result
     #[arg(short, long)]
     pub quiet: bool,
-}
-
-/// How a report contains the explorer pages of its runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum ExplorerArg {
-    /// In the page
-    Include,
-    /// As links to the run folders
-    Link,
 }
 
 /// Output format of a report.
@@ -233,8 +216,6 @@ pub enum ReportFormat {
     Html,
     /// Markdown tables
     Markdown,
-    /// The text that the runs printed
-    Text,
 }
 
 /// `difftool prompt`.

@@ -117,7 +117,7 @@ pub(crate) const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         "report",
         &[
             ("An HTML page", "difftool report runs/readme --out report.html"),
-            ("The printed tables", "difftool report runs/readme --format text"),
+            ("Tables for a text of yours", "difftool report runs/readme --format markdown"),
         ],
     ),
     ("inspect", &[("A model folder", "difftool inspect ./llama --ctx 8k")]),

@@ -4,15 +4,13 @@ use super::command_line;
 use super::compare::{in_short, talk};
 use super::flags::with_flag_names;
 use crate::bail_usage;
-use crate::cli::{ExplorerArg, ReportArgs, ReportFormat};
-use crate::files::{self, folder_of, replace};
+use crate::cli::{ReportArgs, ReportFormat};
+use crate::files::{folder_of, replace};
 use crate::html::is_page;
-use crate::report::{html, markdown, splice, title, ComparedRuns, Report, SavedRun, Section};
+use crate::report::{html, markdown, title, ComparedRuns, Report, SavedRun, Section};
 use crate::results::compare::{compare, Request};
-use crate::results::print::{text, Tables};
 use crate::results::{Correction, Field, Metrics};
-use crate::runfolder::EXPLORER;
-use anyhow::{ensure, Context, Result};
+use anyhow::{Context, Result};
 use std::fs;
 use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -37,32 +35,19 @@ pub(super) fn run(args: &ReportArgs) -> Result<()> {
         );
     }
     let compared = args.compare.then(|| compared(&args.runs, &runs)).transpose()?;
-    if args.format == Some(ReportFormat::Text) {
-        let tables = runs.iter().map(|run| text(&run.frame()?, &Tables::Main)).collect::<Result<Vec<String>>>()?;
-        return write(args, &tables.join("\n"));
-    }
-    let mut sections: Vec<Section> = runs.into_iter().map(Section::new).collect::<Result<_>>()?;
-    if let Some(path) = &args.splice {
-        return splice_file(path, &sections, args.quiet);
-    }
-    if let Some(how) = args.explore {
-        add_explorers(&mut sections, how, file(args))?;
-    }
+    let sections: Vec<Section> = runs.into_iter().map(Section::new).collect::<Result<_>>()?;
     let title = args.title.clone().unwrap_or_else(|| title(&sections));
     let report = Report { title, sections, compared };
     let page = match args.format {
-        None | Some(ReportFormat::Html) => html(&report)?,
-        Some(_) => markdown(&report),
+        ReportFormat::Html => html(&report)?,
+        ReportFormat::Markdown => markdown(&report),
     };
     write(args, &page)
 }
 
-/// Writes the report of one finished run, with its explorer if it has one.
+/// Writes the report of one finished run.
 pub(super) fn write_run(folder: &Path, page: &Path, quiet: bool) -> Result<()> {
-    let mut sections = vec![Section::new(SavedRun::read(folder)?)?];
-    if sections[0].explorer_page().is_some() {
-        add_explorers(&mut sections, ExplorerArg::Include, Some(page))?;
-    }
+    let sections = vec![Section::new(SavedRun::read(folder)?)?];
     write_whole(page, &html(&Report { title: title(&sections), sections, compared: None })?, quiet)
 }
 
@@ -79,47 +64,6 @@ pub(super) fn check_page(flag: &str, page: &Path) -> Result<()> {
         bail_usage!("{flag} {shown}: there is no folder {}", folder_of(page).display());
     }
     Ok(())
-}
-
-/// Takes in, or links, the explorers that runs have made.
-fn add_explorers(sections: &mut [Section], how: ExplorerArg, page: Option<&Path>) -> Result<()> {
-    let (mut found, mut left_out) = (0, Vec::new());
-    for section in sections.iter_mut() {
-        let Some(explorer) = section.explorer_page() else { continue };
-        found += 1;
-        match how {
-            ExplorerArg::Link if explorer.is_file() => section.link_explorer(link(page, &explorer)?),
-            _ => left_out.extend(section.include_explorer(&explorer)?),
-        }
-    }
-    if found == 0 {
-        bail_usage!("--explore: none of the runs has made a file {EXPLORER}, as `difftool explore` does");
-    }
-    ensure!(left_out.len() < found, "--explore: {}", left_out.join("; "));
-    for why in left_out {
-        crate::say!("--explore leaves a page out: {why}");
-    }
-    Ok(())
-}
-
-/// The way from a page to another file, as a link has it: relative, so that both can be moved together.
-fn link(page: Option<&Path>, to: &Path) -> Result<String> {
-    let real = |path: &Path| path.canonicalize().with_context(|| format!("cannot find {}", path.display()));
-    let home = page.map_or(Path::new("."), folder_of);
-    let (from, to) = (real(home)?, real(to)?);
-    let common = from.components().zip(to.components()).take_while(|(a, b)| a == b).count();
-    let up = from.components().skip(common).map(|_| "..".to_owned());
-    let down = to.components().skip(common).map(|part| encoded(&part.as_os_str().to_string_lossy()));
-    Ok(up.chain(down).collect::<Vec<_>>().join("/"))
-}
-
-/// A part of a path as a link has it (RFC 3986: what is not unreserved by its bytes).
-fn encoded(part: &str) -> String {
-    let byte = |byte: u8| match byte {
-        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => char::from(byte).to_string(),
-        byte => format!("%{byte:02X}"),
-    };
-    part.bytes().map(byte).collect()
 }
 
 /// The runs compared as `difftool compare` would without further flags: several with each other, the models of a single one.
@@ -168,18 +112,8 @@ fn check(args: &ReportArgs) -> Result<()> {
             bail_usage!("{} is named twice", folder.display());
         }
     }
-    if args.splice.is_some() && !matches!(args.format, None | Some(ReportFormat::Markdown)) {
-        bail_usage!("--splice writes Markdown: leave --format out");
-    }
-    if args.format == Some(ReportFormat::Text) && (args.compare || args.explore.is_some()) {
-        bail_usage!("--format text is what the runs printed: leave --compare and --explore out");
-    }
-    if args.explore.is_some() && args.format == Some(ReportFormat::Markdown) {
-        bail_usage!("--explore puts pages into a page: leave --format markdown out");
-    }
     file(args).map_or(Ok(()), |page| check_page("--out", page))?;
-    let to_terminal = args.splice.is_none() && args.out.is_none() && std::io::stdout().is_terminal();
-    if to_terminal && matches!(args.format, None | Some(ReportFormat::Html)) {
+    if args.format == ReportFormat::Html && args.out.is_none() && std::io::stdout().is_terminal() {
         bail_usage!("a page is not for the terminal: name a file with -o report.html, or ask for --format markdown");
     }
     Ok(())
@@ -190,24 +124,6 @@ fn write_whole(path: &Path, page: &str, quiet: bool) -> Result<()> {
     replace(path, |partial| Ok(fs::write(partial, page)?))?;
     if !quiet {
         crate::say!("report in {} ({} KiB)", path.display(), page.len().div_ceil(1024));
-    }
-    Ok(())
-}
-
-/// Fills in the markers of a file. It is replaced in one step: whoever reads it sees the old or the new one.
-fn splice_file(path: &Path, sections: &[Section], quiet: bool) -> Result<()> {
-    let shown = path.display();
-    // A link stays a link: what it points to is replaced.
-    let text = files::input_text(path, files::TEXT_MAX)?;
-    let path: PathBuf = path.canonicalize().with_context(|| format!("cannot read {shown}"))?;
-    let home = path.parent().context("a file has a folder")?;
-    let spliced = splice(&text, sections, home).with_context(|| shown.to_string())?;
-    let changed = spliced != text;
-    if changed {
-        replace(&path, |partial| Ok(fs::write(partial, &spliced)?))?;
-    }
-    if !quiet {
-        crate::say!("{shown}: {}", if changed { "results spliced in" } else { "already up to date" });
     }
     Ok(())
 }

@@ -31,7 +31,7 @@ mod top_heads;
 pub use contribution::{agreements, Agreements};
 pub use detail::{HeadDetail, HeadSketch, PairCodes, PooledQuantity};
 pub use measure::{ExploreMeasure, ModelMaps, PromptFacts, QuestionFacts};
-pub(crate) use page::page_hashes;
+pub(crate) use page::{packed, CODE};
 pub use page::{ExplorerModel, ExplorerPage};
 pub use probe::{quantities, ExploreProbe, Resolution};
 pub use stored_pairs::{StoredPairs, BAND_TOK, COMPLETE_TOK};

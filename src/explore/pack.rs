@@ -46,7 +46,7 @@ impl Blob {
     }
 }
 
-fn deflate(raw: &[u8]) -> Result<Vec<u8>> {
+pub(super) fn deflate(raw: &[u8]) -> Result<Vec<u8>> {
     let mut encoder = DeflateEncoder::new(Vec::new(), Compression::new(9));
     encoder.write_all(raw).and_then(|()| encoder.finish()).context("cannot compress the data of the explorer")
 }

@@ -2,10 +2,10 @@
 
 use super::detail::{HeadDetail, PooledQuantity};
 use super::measure::ModelMaps;
-use super::pack::{fitting_floor, pack_pairs, pack_pooled, Blob, HeadIndex, ROWS};
+use super::pack::{deflate, fitting_floor, pack_pairs, pack_pooled, Blob, HeadIndex, ROWS};
 use super::probe::{Resolution, FINEST};
 use super::top_heads::Candidate;
-use crate::html::{self, Head, PageHashes, Template};
+use crate::html::{self, Head, PageCode, Template};
 use crate::probe::{Pooling, RowQuantity};
 use anyhow::Result;
 use base64::engine::general_purpose::STANDARD;
@@ -31,9 +31,14 @@ const SCRIPT: &str = concat!(
     include_str!("main.js"),
 );
 
-/// The hashes of this build's explorer pages.
-pub(crate) fn page_hashes() -> PageHashes {
-    PageHashes::of(&[html::STYLE, STYLE], SCRIPT)
+/// Style and script of the page.
+pub(crate) const CODE: PageCode = PageCode { styles: &[html::STYLE, STYLE], script: SCRIPT };
+
+/// Returns a page as a report holds it: deflated, as base64, which is about as long as the page. `None` for a page of another
+/// build, whose script is not that of [`CODE`].
+pub(crate) fn packed(page: &str) -> Result<Option<String>> {
+    let is_own = page.contains(SCRIPT);
+    is_own.then(|| Ok(STANDARD.encode(deflate(page.as_bytes())?))).transpose()
 }
 
 /// Share of the budget for style, script and the numbers of heads, in bytes.
@@ -199,7 +204,7 @@ impl ExplorerPage<'_> {
             PAGE,
             &[],
             context! {
-                head => Head::new(&self.title, &[html::STYLE, STYLE], SCRIPT).values(),
+                head => Head::new(&self.title, &CODE, None).values(),
                 script => SCRIPT,
                 contents => script_json(&serde_json::to_string(&contents)?),
                 // Blobs displayed first come before the script, so that it can start before the rest of the file is

@@ -32,6 +32,12 @@ pub(crate) fn render(page: Template, parts: &[Template], values: Value) -> Resul
     rendered().with_context(|| format!("the template {} cannot be rendered", page.0))
 }
 
+/// The parts of a page that its content policy allows by their hashes.
+pub(crate) struct PageCode<'a> {
+    pub(crate) styles: &'a [&'a str],
+    pub(crate) script: &'a str,
+}
+
 /// The head of a page. Templates include it as `head.html` and have it as the value `head`.
 pub(crate) struct Head<'a> {
     title: &'a str,
@@ -42,19 +48,10 @@ pub(crate) struct Head<'a> {
 }
 
 impl<'a> Head<'a> {
-    /// The head of a page with these styles and this script.
-    pub(crate) fn new(title: &'a str, styles: &[&str], script: &str) -> Self {
-        Self::with_frames(title, styles, script, &[])
-    }
-
-    /// The head of a page that shows others in frames: their styles and scripts are allowed too.
-    pub(crate) fn with_frames(title: &'a str, styles: &[&str], script: &str, frames: &[&PageHashes]) -> Self {
-        let own = PageHashes::of(styles, script);
-        let mut pages = vec![&own];
-        pages.extend(frames.iter().filter(|page| ***page != own));
-        pages.dedup();
-        let policy = policy(&pages);
-        Self { title, style: styles.concat(), policy }
+    /// The head of a page, which may show another in a frame: style and script of that one are allowed too.
+    pub(crate) fn new(title: &'a str, own: &PageCode, framed: Option<&PageCode>) -> Self {
+        let pages: Vec<&PageCode> = [own].into_iter().chain(framed).collect();
+        Self { title, style: own.styles.concat(), policy: policy(&pages) }
     }
 
     /// The values for the templates.
@@ -63,34 +60,11 @@ impl<'a> Head<'a> {
     }
 }
 
-/// SHA-256 hashes of a page's style and script, in the form of a content security policy.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct PageHashes {
-    style: String,
-    script: String,
-}
-
-impl PageHashes {
-    /// The hashes of a page with these styles and this script.
-    pub(crate) fn of(styles: &[&str], script: &str) -> Self {
-        Self { style: hash(&styles.concat()), script: hash(script) }
-    }
-
-    /// The content policy of a page with these hashes alone, as it stands in the head of the page.
-    pub(crate) fn head(&self) -> String {
-        format!("{POLICY_BEFORE}{}\">", policy(&[self]))
-    }
-}
-
 /// Number of bytes at the beginning of a page that contain its policy.
 const PAGE_BEGIN: u64 = 1024;
 
-/// The text before the policy in `head.html`.
-const POLICY_BEFORE: &str = r#"<meta http-equiv="Content-Security-Policy" content=""#;
-/// Nothing is loaded from elsewhere, no other browser is connected; images are part of the page.
-const ONLY: &str = "default-src 'none'; img-src data:; webrtc 'block'; ";
-const STYLES: &str = "style-src ";
-const SCRIPTS: &str = "; script-src ";
+/// The beginning of every policy: nothing is loaded from elsewhere.
+const ONLY: &str = "default-src 'none'; ";
 
 fn hash(text: &str) -> String {
     format!("'sha256-{}'", STANDARD.encode(Sha256::digest(text.as_bytes())))
@@ -98,16 +72,17 @@ fn hash(text: &str) -> String {
 
 /// A policy that allows the styles and scripts of these pages, and embedded images. A script within a name, a token or
 /// an error message would not run even if it were not escaped.
-fn policy(pages: &[&PageHashes]) -> String {
-    let all = |of: fn(&PageHashes) -> &str| pages.iter().map(|page| of(page)).collect::<Vec<_>>().join(" ");
-    format!("{ONLY}{STYLES}{}{SCRIPTS}{}", all(|page| &page.style), all(|page| &page.script))
+fn policy(pages: &[&PageCode]) -> String {
+    let styles: Vec<String> = pages.iter().map(|page| hash(&page.styles.concat())).collect();
+    let scripts: Vec<String> = pages.iter().map(|page| hash(page.script)).collect();
+    format!("{ONLY}img-src data:; style-src {}; script-src {}", styles.join(" "), scripts.join(" "))
 }
 
 /// Returns whether a file begins like the pages of difftool.
 pub(crate) fn is_page(path: &Path) -> bool {
     let mut begin = Vec::new();
     let read = File::open(path).and_then(|file| file.take(PAGE_BEGIN).read_to_end(&mut begin));
-    read.is_ok() && String::from_utf8_lossy(&begin).contains(&format!("{POLICY_BEFORE}default-src 'none'"))
+    read.is_ok() && String::from_utf8_lossy(&begin).contains(&format!("http-equiv=\"Content-Security-Policy\" content=\"{ONLY}"))
 }
 
 /// Asserts that styles and scripts cannot end their elements and load nothing.
@@ -131,30 +106,18 @@ mod tests {
 
     #[test]
     fn the_policy_allows_one_style_and_one_script() {
-        let policy = Head::new("title", &[STYLE, "b { color: red; }"], "run()").policy;
-        assert!(
-            policy.starts_with("default-src 'none'; img-src data:; webrtc 'block'; style-src 'sha256-"),
-            "{policy}"
-        );
+        let own = PageCode { styles: &[STYLE, "b { color: red; }"], script: "run()" };
+        let policy = Head::new("title", &own, None).policy;
+        assert!(policy.starts_with("default-src 'none'; img-src data:; style-src 'sha256-"), "{policy}");
         assert_eq!(policy.matches("'sha256-").count(), 2);
         assert!(!policy.contains("unsafe"));
     }
 
     #[test]
-    fn a_page_that_frames_others_allows_their_hashes() {
-        let inner = PageHashes::of(&[STYLE], "inner()");
-        let outer = Head::with_frames("outer", &[STYLE], "outer()", &[&inner, &inner]).policy;
-        assert_eq!(outer.matches("'sha256-").count(), 4, "{outer}");
-        for script in ["inner()", "outer()"] {
-            assert!(outer.contains(&hash(script)));
-        }
-    }
-
-    #[test]
-    fn the_policy_of_a_page_is_found_in_its_head() {
-        let head = Head::new("inner", &[STYLE], "inner()");
-        let page =
-            render(("page.html", r#"{% include "head.html" %}"#), &[], context! { head => head.values() }).unwrap();
-        assert!(page.contains(&PageHashes::of(&[STYLE], "inner()").head()), "{page}");
+    fn a_page_that_frames_another_allows_its_hashes() {
+        let [own, framed] = ["outer()", "inner()"].map(|script| PageCode { styles: &[STYLE], script });
+        let policy = Head::new("outer", &own, Some(&framed)).policy;
+        assert_eq!(policy.matches("'sha256-").count(), 4, "{policy}");
+        assert!(policy.contains(&hash("inner()")) && policy.contains(&hash("outer()")));
     }
 }

@@ -2,9 +2,9 @@
 
 use super::facts::Fact;
 use super::figure::ReportFigure;
-use super::{ComparedRuns, Explorer, Included, Report, Section};
+use super::{ComparedRuns, Report, Section};
 use crate::explore;
-use crate::html::{self, Head, PageHashes, Template};
+use crate::html::{self, Head, PageCode, Template};
 use crate::results::view::{Sheet, SheetCell, SheetColumn};
 use crate::terminal::escaped_lines;
 use anyhow::Result;
@@ -21,11 +21,10 @@ const PARTS: [Template; 2] = [("figure.html", include_str!("figure.html")), ("sh
 /// # Errors
 /// If the template cannot be filled in.
 pub fn html(report: &Report) -> Result<String> {
-    let explorer = explore::page_hashes();
-    let pages: Vec<&PageHashes> = report.sections.iter().filter_map(Section::included).map(|_| &explorer).collect();
+    let own = PageCode { styles: &[html::STYLE, STYLE], script: SCRIPT };
     let compared = report.compared.iter().filter(|compared| compared.sheet.is_some()).count();
     let values = context! {
-        head => Head::with_frames(&report.title, &[html::STYLE, STYLE], SCRIPT, &pages).values(),
+        head => Head::new(&report.title, &own, Some(&explore::CODE)).values(),
         script => SCRIPT,
         tables => compared + report.sections.iter().map(|section| section.all_tables().count()).sum::<usize>(),
         compared => report.compared.as_ref().map(ComparedRuns::values),
@@ -58,39 +57,16 @@ impl ComparedRuns {
 }
 
 impl Section {
-    /// The address of the explorer's page, if it is linked.
-    fn linked(&self) -> Option<&str> {
-        match &self.explorer {
-            Some(Explorer::Linked(href)) => Some(href),
-            _ => None,
-        }
-    }
-
-    /// The explorer, if it is in the report.
-    fn included(&self) -> Option<&Included> {
-        match &self.explorer {
-            Some(Explorer::Included(page)) => Some(page),
-            _ => None,
-        }
-    }
-
-    /// Why the explorer is not in the report, if it was asked for.
-    fn left_out(&self) -> Option<&str> {
-        match &self.explorer {
-            Some(Explorer::LeftOut(why)) => Some(why),
-            _ => None,
-        }
-    }
-
     /// Returns the values for the template.
     fn values(&self) -> Value {
-        let included = |page: &Included| context! { megabytes => page.megabytes(), text => &page.text };
+        let explorer = |text: &String| context! { text, megabytes => format!("{:.1}", text.len() as f64 / 1e6) };
         let fact = |fact: &Fact| context! { name => &fact.name, value => &fact.value, code => fact.code };
         context! {
             analysis => words(&self.analysis),
             command => &self.command,
             contents => list(self.all_tables(), |sheet| context! { id => sheet.id, title => sheet.title }),
             details => list(self.tables(true), Sheet::values),
+            explorer => self.explorer.as_ref().map(explorer),
             environment => list(&self.environment, fact),
             experiment => self.experiment.as_deref(),
             failures => list(&self.failures, Sheet::values),
@@ -99,9 +75,6 @@ impl Section {
             forest => list(&self.forest, |figure| self.figure(figure)),
             folder => self.folder.display().to_string(),
             has_results => !self.results.is_empty(),
-            included => self.included().map(included),
-            left_out => self.left_out(),
-            linked => self.linked(),
             name => &self.name,
             question => self.question.as_deref(),
             recipe => list(&self.recipe, fact),

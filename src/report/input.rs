@@ -7,7 +7,7 @@ use crate::manifest::{Manifest, OutputFile};
 use crate::measure::{DrawnHead, MassiveAt};
 use crate::record::{self, Record};
 use crate::results::{About, Frame, Tokens};
-use crate::runfolder::{is_results, DRAWN, EXPERIMENT, MANIFEST, MASSIVE, TOKENS};
+use crate::runfolder::{is_results, DRAWN, EXPERIMENT, EXPLORER, MANIFEST, MASSIVE, TOKENS};
 use anyhow::{ensure, Context, Result};
 use std::path::{Path, PathBuf};
 
@@ -25,6 +25,8 @@ pub struct SavedRun {
     drawn: Vec<DrawnHead>,
     /// The experiment file that says what was run, if the folder holds it.
     pub(super) experiment: Option<String>,
+    /// The explorer of its maps, an HTML page.
+    pub(super) explorer: Option<String>,
     /// The PNG files, in the order they were drawn.
     pub(super) figures: Vec<ReportFigure>,
 }
@@ -49,7 +51,7 @@ impl SavedRun {
             );
         }
         let manifest = Manifest::read(&folder.join(MANIFEST))?;
-        let (mut records, mut figures) = (Vec::new(), Vec::new());
+        let (mut records, mut figures, mut explorer) = (Vec::new(), Vec::new(), None);
         let (mut tokens, mut massive, mut drawn) = (Tokens::default(), Vec::new(), Vec::new());
         for output in &manifest.outputs {
             if is_results(&output.file) {
@@ -60,6 +62,8 @@ impl SavedRun {
                 massive = files::csv_lines(&checked(folder, output)?)?.collect::<Result<_>>()?;
             } else if output.file == DRAWN {
                 drawn = files::csv_lines(&checked(folder, output)?)?.collect::<Result<_>>()?;
+            } else if output.file == EXPLORER {
+                explorer = Some(read_to_string(&checked(folder, output)?)?);
             } else if has_extension(&output.file, "png") {
                 figures.push(ReportFigure::read(&checked(folder, output)?, &output.file)?);
             }
@@ -72,13 +76,9 @@ impl SavedRun {
             tokens,
             massive,
             drawn,
+            explorer,
             figures,
         })
-    }
-
-    /// The hash that the manifest has for a file of this name.
-    pub(super) fn sha256_of(&self, file: &str) -> Option<&str> {
-        self.manifest.outputs.iter().find(|output| output.file == file).map(|output| output.sha256.as_str())
     }
 
     /// The records, grouped. Resampling uses the seed of the run, so tables are those it printed.
@@ -97,8 +97,11 @@ impl SavedRun {
 
 fn experiment(folder: &Path) -> Result<Option<String>> {
     let path = folder.join(EXPERIMENT);
-    let read = || std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()));
-    path.is_file().then(read).transpose()
+    path.is_file().then(|| read_to_string(&path)).transpose()
+}
+
+fn read_to_string(path: &Path) -> Result<String> {
+    std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
 fn has_extension(file: &str, extension: &str) -> bool {

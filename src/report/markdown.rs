@@ -2,7 +2,6 @@
 
 use super::{Report, Section};
 use crate::results::print::{escaped_markdown as escaped, markdown_with_caption as table};
-use crate::results::view::Sheet;
 use std::fmt::Write as _;
 
 /// The comparison, and all sections with all their tables.
@@ -28,25 +27,6 @@ pub fn markdown(report: &Report) -> String {
         }
     }
     text
-}
-
-/// Returns the text between the markers of a README: the command, and the main tables or those named.
-pub(super) fn excerpt(section: &Section, tables: &[String]) -> Result<String, String> {
-    let all = || section.all_tables();
-    let mut text = command(section);
-    let chosen: Vec<&Sheet> = if tables.is_empty() {
-        section.failures.iter().chain(section.results.iter().filter(|sheet| !sheet.detail)).collect()
-    } else {
-        let known = || all().map(|sheet| sheet.id).collect::<Vec<_>>().join(", ");
-        let find = |id: &String| {
-            all().find(|sheet| sheet.id == id).ok_or_else(|| format!("the run has no table `{id}`; it has {}", known()))
-        };
-        tables.iter().map(find).collect::<Result<_, _>>()?
-    };
-    for sheet in chosen {
-        let _ = write!(text, "\n**{}.** {}", sheet.title, table(sheet));
-    }
-    Ok(text)
 }
 
 /// The command in a block that a command with backticks of its own cannot end.

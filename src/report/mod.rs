@@ -1,29 +1,25 @@
 //! Runs, read back as a page for people: what was asked, what came out and how sure it is, and how to run it again.
 //!
-//! A [`SavedRun`] is read from its folder and becomes a [`Section`]: its main figure, its differences, its tables, its recipe. A [`Report`] of sections, with a comparison of the runs if it is asked for, is written as one self-contained HTML file ([`html()`]) or as Markdown ([`markdown()`]), and [`splice()`]
-//! puts the latter between markers of a README. Everything on the page comes from the folder: nothing is measured or
-//! made up here.
+//! A [`SavedRun`] is read from its folder and becomes a [`Section`]: its main figure, its differences, its tables, its recipe. A [`Report`] of sections, with a
+//! comparison of the runs if it is asked for, is written as one self-contained HTML file ([`html()`]) or as Markdown
+//! ([`markdown()`]). Everything on the page comes from the folder: nothing is measured or made up here.
 
 mod alt;
-mod explorer;
 mod facts;
 mod figure;
 mod html;
 mod input;
 mod markdown;
-mod splice;
 
 pub use html::html;
 pub use input::SavedRun;
 pub use markdown::markdown;
-pub use splice::splice;
 
+use crate::explore::packed;
 use crate::names::distinct;
 use crate::results::view::{differences, main_rows, sheets, Detail, Sheet};
 use crate::results::{within, Field, Row};
-use crate::runfolder::EXPLORER;
 use anyhow::Result;
-use explorer::{Explorer, Included};
 use facts::Fact;
 use figure::ReportFigure;
 use std::path::{Path, PathBuf};
@@ -60,10 +56,8 @@ impl ComparedRuns {
 /// One run on a page.
 #[derive(Debug)]
 pub struct Section {
-    /// An explorer of its maps.
-    explorer: Option<Explorer>,
-    /// The hash that the run's manifest has for the explorer's page.
-    explorer_sha256: Option<String>,
+    /// The explorer of its maps, packed.
+    explorer: Option<String>,
     /// The forest plot of the differences that belong to the question.
     forest: Option<ReportFigure>,
     folder: PathBuf,
@@ -112,8 +106,7 @@ impl Section {
             sentence: facts::sentence(&run, &frame),
             command: facts::command(&run),
             failures: facts::failures(&frame),
-            explorer: None,
-            explorer_sha256: run.sha256_of(EXPLORER).map(ToOwned::to_owned),
+            explorer: run.explorer.as_deref().map(packed).transpose()?.flatten(),
             forest: ReportFigure::forest(&rows, &within::GROUPS),
             model_names: frame.models().iter().map(|model| frame.short_names().name(model).to_owned()).collect(),
             results,
@@ -130,36 +123,6 @@ impl Section {
     /// The folder of the run.
     pub fn folder(&self) -> &Path {
         &self.folder
-    }
-
-    /// Where the explorer of its maps is, if the run made one.
-    pub fn explorer_page(&self) -> Option<PathBuf> {
-        self.explorer_sha256.as_ref().map(|_| self.folder.join(EXPLORER))
-    }
-
-    /// Links the explorer from the report.
-    pub fn link_explorer(&mut self, href: String) {
-        self.explorer = Some(Explorer::Linked(href));
-    }
-
-    /// Takes the explorer into the report. If its page is missing, or another build has written it, the report says that it
-    /// is left out; returns why.
-    ///
-    /// # Errors
-    /// If its page cannot be read, or is not the one that the run wrote.
-    pub fn include_explorer(&mut self, page: &Path) -> Result<Option<String>> {
-        let sha256 = self.explorer_sha256.as_deref().unwrap_or_default();
-        let included = if page.is_file() { Included::read(page, sha256)? } else { None };
-        let why = match &included {
-            Some(_) => None,
-            None if page.is_file() => Some(format!(
-                "{} is not a page as this build of difftool writes it; explore anew, or link it with --explore=link",
-                page.display()
-            )),
-            None => Some(format!("{} is missing", page.display())),
-        };
-        self.explorer = included.map(Explorer::Included).or_else(|| why.clone().map(Explorer::LeftOut));
-        Ok(why)
     }
 
     /// All tables, in the order in which they stand.

@@ -8,9 +8,6 @@ import subprocess
 import tempfile
 import time
 
-# Pages forbid WebRTC by a directive of the current standard that Chromium does not know yet, and reports.
-UNKNOWN_DIRECTIVE = "Unrecognized Content-Security-Policy directive 'webrtc'."
-
 NAMES = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"]
 
 
@@ -88,7 +85,7 @@ class Page:
             self.troubles.append(details.get("exception", {}).get("description", details["text"]))
         elif method == "Log.entryAdded":
             entry = params["entry"]
-            if entry["level"] == "error" and entry["text"] != UNKNOWN_DIRECTIVE:
+            if entry["level"] == "error":
                 self.troubles.append(entry["text"])
         elif method == "Runtime.consoleAPICalled" and params["type"] in ("error", "warning"):
             self.troubles.append(str(params["args"]))

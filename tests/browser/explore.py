@@ -358,7 +358,7 @@ def hostile_names_and_tokens_are_text(browser, tool, folder, shots):
 
 
 def the_page_in_a_report_is_harmless_too(page, tool, folder, shots):
-    run(tool, folder, "report", "hostile", "--explore", "-o", "hostile.html", "-q")
+    run(tool, folder, "report", "hostile", "-o", "hostile.html", "-q")
     page.call("Page.navigate", url="file://" + str(folder / "hostile.html"))
     frame = report.open_explorer(page)
     assert page.js("document.title") != "owned" and page.js("document.querySelectorAll('img:not([src^=\"data:\"]), object, embed').length") == 0

@@ -128,7 +128,7 @@ def an_explorer_opens_in_the_report(page, shots):
 def check(browser, tool, folder, shots):
     """Two runs, compared, one of them with an explorer."""
     run(tool, folder, "needle", "--ctx", 512, "--samples", 3, "--needles", "1,2", "--out", "one", "-q")
-    run(tool, folder, "report", "one", "explore", "--explore", "-o", "report.html", "-q")
+    run(tool, folder, "report", "one", "explore", "-o", "report.html", "-q")
     run(tool, folder, "report", "one", "--compare", "-o", "compared.html", "-q")
     page = devtools.Page(browser)
     try:
@@ -144,11 +144,6 @@ def check(browser, tool, folder, shots):
             page.screenshot(shots / "report.png")
         it_fits_a_telephone_and_the_dark(page, shots)
         an_explorer_opens_in_the_report(page, shots)
-        run(tool, folder, "report", "explore", "--explore=link", "-o", "linked.html", "-q")
-        page.call("Page.navigate", url="file://" + str(folder / "linked.html"))
-        page.until("document.querySelectorAll('th button').length > 0", "the tables sort")
-        link = page.js("[...document.querySelectorAll('a')].find((a) => a.textContent.startsWith('Walk around')).href")
-        assert link == "file://" + str(folder / "explore" / "explore.html"), link
         page.call("Page.navigate", url="file://" + str(folder / "compared.html"))
         page.until("document.querySelector('#comparison table')", "the comparison is there")
         assert page.js("document.querySelector('#comparison').compareDocumentPosition(document.querySelector('#run-1'))") & 4, "it comes first"

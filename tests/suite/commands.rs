@@ -535,7 +535,6 @@ fn files_and_folders_that_do_not_fit_a_request_are_its_mistake() {
         |command: &str, args: &[&str], words: &[&str]| refuses(&mut scratch.difftool(command, args), 2, words);
     refused("run", &["a"], &["cannot read a"]);
     refused("run", &["latin.toml"], &["latin.toml: not UTF-8"]);
-    refused("report", &["a", "--splice", "nowhere.md"], &["nowhere.md"]);
     refused("report", &["a", "b", "--compare", "-o", "c.html"], &["`difftool compare`", "--allow-different-prompts"]);
     refused("compare", &["a", "a", "--by", "model"], &["a is named twice"]);
     refused("merge", &["packed", "--out", "c"], &["packed/results.csv.gz", "before they are compressed"]);

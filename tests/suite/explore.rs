@@ -56,7 +56,7 @@ fn explore_writes_one_page_with_every_head_and_the_best_ones_token_by_token() {
         assert!(dir.path().join(file).exists(), "{file}");
     }
     let page = fs::read_to_string(dir.path().join("explored/explore.html")).unwrap();
-    assert!(page.contains(r#"content="default-src 'none'; img-src data:; webrtc 'block'; style-src 'sha256-"#));
+    assert!(page.contains(r#"content="default-src 'none'; img-src data:; style-src 'sha256-"#));
     let contents = contents(&page);
     assert_eq!(contents["prompts"].as_array().unwrap().len(), 1, "both models have the same prompt");
     for model in contents["models"].as_array().unwrap() {

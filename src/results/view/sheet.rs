@@ -9,7 +9,7 @@ use crate::table::{fixed, short, unsigned_zero, ColumnRole};
 /// A table of results as data.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Sheet {
-    /// Its name, for `--tables`, anchors and splice markers: `accuracy`.
+    /// Its name, for `--tables` and anchors: `accuracy`.
     pub(crate) id: &'static str,
     pub(crate) title: &'static str,
     /// Caption of at most two lines; may be empty.
