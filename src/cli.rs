@@ -20,7 +20,7 @@ use crate::device::{DeviceName, Precision};
 use crate::names::{Replicates, SEED_FOLDERS};
 use crate::results::compare::FailIf;
 use crate::results::print::Tables;
-use crate::results::{Correction, Field, Where};
+use crate::results::{Field, Where};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::{Path, PathBuf};
 use strum::IntoStaticStr;
@@ -137,18 +137,6 @@ pub struct CompareArgs {
     /// PATTERN stands for the digits of the seed. Intervals are over seeds and prompts, and need 3 seeds
     #[arg(long, value_name = "PATTERN", num_args = 0..=1, require_equals = true, default_missing_value = SEED_FOLDERS)]
     pub replicates: Option<Replicates>,
-    /// Correction of p-values for the number of rows
-    #[arg(long, value_enum, default_value_t = Correction::Holm)]
-    pub correction: Correction,
-    /// Instead of comparing, print the numbers of these run folders beside published ones: `paper` for Figures 5 and 8 of the
-    /// Differential Transformer paper, or a CSV file with its columns (figure, measured, model, metric, bits, ctx_tok,
-    /// depth_pct, value, source); --plot draws those by bits, or else by depth, as dashed lines
-    #[arg(
-        long,
-        value_name = "paper|FILE.csv",
-        conflicts_with_all = ["by", "baseline", "metric", "wheres", "group_by", "replicates", "fail_if", "tables"]
-    )]
-    pub with: Option<PathBuf>,
     /// Also compare runs with different prompts, cell by cell
     #[arg(long)]
     pub allow_different_prompts: bool,

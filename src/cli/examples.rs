@@ -106,7 +106,6 @@ pub(crate) const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         "compare",
         &[
             ("Compare the models of one run", "difftool compare runs/readme --by model"),
-            ("A run beside the paper's Figure 8", "difftool compare runs/quantize --with paper --plot beside.png"),
             (
                 "Compare two runs; fail if accuracy falls by more than 5 points",
                 "difftool compare runs/a runs/b --fail-if 'exact < -0.05'",

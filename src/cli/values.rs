@@ -8,7 +8,6 @@ use crate::models::WeightsLocation;
 use crate::ops::Products;
 use crate::probe::Pooling;
 use crate::prompt::{KeyKind, Order, RulerTask, ValueKind};
-use crate::results::Correction;
 use crate::treatment::{Ranking, RowSelection};
 use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use clap::{Arg, Command, ValueEnum};
@@ -149,12 +148,6 @@ value_enum!(Products {
     Bf16: "bf16", "Rounded to 8 significant bits, if the processor has instructions for it";
 });
 
-value_enum!(Correction {
-    Holm: "holm", "Holm: family-wise error rate over all rows";
-    Bh: "bh", "Benjamini and Hochberg: false discovery rate";
-    None: "none", "No correction";
-});
-
 value_enum!(HeadLayout {
     Standard: "standard", "One map per head";
     Diffllama: "diffllama", "DIFF V1 as in Hugging Face: pairs (i, i+H), half-rotation RoPE, head norm without gain";
@@ -269,7 +262,6 @@ mod tests {
         }
         agree::<Quantised>();
         agree::<ScaleScope>();
-        agree::<Correction>();
         agree::<HeadLayout>();
         agree::<MapKind>();
         agree::<Pooling>();

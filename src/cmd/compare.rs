@@ -2,7 +2,6 @@
 
 mod draw;
 mod print;
-mod published;
 
 use crate::bail_usage;
 use crate::cli::CompareArgs;
@@ -29,9 +28,6 @@ const FIRST_FEW: usize = 3;
 /// As [`compare`]; [`ExpectationFailed`] if a condition of `--fail-if` holds.
 pub(super) fn run(args: &CompareArgs) -> Result<()> {
     args.plot.as_deref().map_or(Ok(()), check_plot)?;
-    if let Some(with) = &args.with {
-        return published::run(args, with);
-    }
     if let Some(baseline) = args.baseline.as_ref().filter(|_| args.by.is_none() && args.replicates.is_none()) {
         bail_usage!("--baseline {baseline}: of which column? Give --by COLUMN, or --replicates for a recipe");
     }
@@ -43,7 +39,6 @@ pub(super) fn run(args: &CompareArgs) -> Result<()> {
         wheres: args.wheres.clone(),
         group_by: args.group_by.clone(),
         replicates: args.replicates.clone(),
-        correction: args.correction,
         allow_different_prompts: args.allow_different_prompts,
     })?;
     let failures = failures(&args.fail_if, &comparison)?;

@@ -160,7 +160,6 @@ impl<'a> QuantizeFigures<'a> {
             let line = |model: &String| QualityLine {
                 model: self.frame.short_name(model),
                 estimates: categories.iter().map(|(_, condition)| estimate(model, condition)).collect(),
-                published: false,
             };
             let mut lines: Vec<QualityLine> = self.frame.models().iter().map(line).collect();
             // A model of one map has no second one whose errors may cancel.

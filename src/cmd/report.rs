@@ -9,7 +9,7 @@ use crate::files::{folder_of, replace};
 use crate::html::is_page;
 use crate::report::{html, markdown, title, ComparedRuns, Report, SavedRun, Section};
 use crate::results::compare::{compare, Request};
-use crate::results::{Correction, Field, Metrics};
+use crate::results::{Field, Metrics};
 use anyhow::{Context, Result};
 use std::fs;
 use std::io::{IsTerminal as _, Write as _};
@@ -81,7 +81,6 @@ fn compared(folders: &[PathBuf], runs: &[SavedRun]) -> Result<ComparedRuns> {
         wheres: Vec::new(),
         group_by: by_model.into_iter().chain(GROUPS).collect(),
         replicates: None,
-        correction: Correction::default(),
         allow_different_prompts: false,
     })
     .map_err(|error| match command_line().find_subcommand("compare") {

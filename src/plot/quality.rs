@@ -31,8 +31,6 @@ pub struct QualityLine {
     pub model: String,
     /// One estimate for each category of the x axis; `None` where nothing was measured.
     pub estimates: Vec<Option<PointEstimate>>,
-    /// Whether it is from elsewhere, of other prompts: a dashed line.
-    pub published: bool,
 }
 
 /// An estimate with its interval, in the unit of the axis.
@@ -199,20 +197,15 @@ fn draw_panel(
             let (model, look) = looks.of(&line.model);
             let others = looks.names().len() as f64 - 1.0;
             let aside = slot * DODGE.0.min(DODGE.1 / others.max(1.0)) * (model as f64 - others / 2.0);
-            let dashes = if line.published { PUBLISHED_DASHES } else { &[] };
-            PlottedLine { look, dashes, places: places(line, Area { x: area.x + aside, ..area }, axis) }
+            PlottedLine { look, places: places(line, Area { x: area.x + aside, ..area }, axis) }
         })
         .collect();
     draw_lines(figure, &places);
 }
 
-/// Dashes of published lines.
-const PUBLISHED_DASHES: &[f64] = &[12.0, 8.0];
-
 /// A line of the figure.
 struct PlottedLine {
     look: CurveStyle,
-    dashes: &'static [f64],
     places: Vec<Option<PlottedEstimate>>,
 }
 
@@ -239,10 +232,10 @@ fn places(line: &QualityLine, area: Area, axis: &Axis) -> Vec<Option<PlottedEsti
 
 /// Draws all lines, then all whiskers, then all markers, so that no line hides a marker.
 fn draw_lines(figure: &mut Figure, lines: &[PlottedLine]) {
-    for PlottedLine { look, dashes, places } in lines {
+    for PlottedLine { look, places } in lines {
         for run in places.split(Option::is_none) {
             let points: Vec<(f64, f64)> = run.iter().flatten().map(|place| (place.x, place.y)).collect();
-            figure.dashed_line(&points, look.colour, LINE, dashes);
+            figure.line(&points, look.colour, LINE);
         }
     }
     let all = || lines.iter().flat_map(|line| line.places.iter().flatten().map(move |place| (line.look, place)));
@@ -265,7 +258,7 @@ mod tests {
             title: "needle".into(),
             y_label: "exact match (%)".into(),
             y_range: None,
-            lines: vec![QualityLine { model: "diff".into(), estimates, published: false }],
+            lines: vec![QualityLine { model: "diff".into(), estimates }],
         }
     }
 

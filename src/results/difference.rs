@@ -8,34 +8,10 @@
 use super::cells::Key;
 use super::field::Field;
 use super::sample::{by_prompt, Pair};
-use crate::stats::{bh, holm, mean, smallest_detectable, test_mean, Interval, PairedHits, Replicated};
+use crate::stats::{mean, smallest_detectable, test_mean, Interval, PairedHits, Replicated};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use strum::IntoStaticStr;
-
-/// How p-values are corrected for the number of tests.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Correction {
-    /// Against any false alarm among all rows.
-    #[default]
-    Holm,
-    /// Against too large a share of false alarms (Benjamini and Hochberg).
-    Bh,
-    /// Not at all.
-    None,
-}
-
-impl Correction {
-    /// Returns the corrected p-values, in order.
-    pub(crate) fn apply(self, p_values: &[f64]) -> Vec<f64> {
-        match self {
-            Self::Holm => holm(p_values),
-            Self::Bh => bh(p_values),
-            Self::None => p_values.to_vec(),
-        }
-    }
-}
 
 /// A test of the hypothesis that the mean difference is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, IntoStaticStr)]

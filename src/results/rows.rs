@@ -2,13 +2,14 @@
 
 use super::cells::Cells;
 use super::compare::plan::{Level, Plan};
-use super::difference::{Correction, Difference};
+use super::difference::Difference;
 use super::field::Field;
 use super::sample::{Joined, Pair};
 use super::select::Selection;
 use crate::bail_usage;
 use crate::metric::{is_hit, Label};
 use crate::record::metric_name;
+use crate::stats::holm;
 use anyhow::{Context, Result};
 use rayon::prelude::*;
 use serde::Serialize;
@@ -65,15 +66,7 @@ struct RowKey {
     plan: usize,
 }
 
-/// How rows are worked out.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct RowOptions {
-    pub(crate) correction: Correction,
-    /// Whether models are replicates.
-    pub(crate) replicates: bool,
-}
-
-/// Returns one row for each metric, region, group and plan.
+/// Returns one row for each metric, region, group and plan. `replicates` says whether models are.
 ///
 /// # Errors
 /// If numbers are so large that their mean overflows.
@@ -83,7 +76,7 @@ pub(crate) fn rows(
     plans: &[Plan],
     joined: &[Joined],
     groups: &[Field],
-    options: RowOptions,
+    replicates: bool,
 ) -> Result<Vec<Row>> {
     let mut pairs: BTreeMap<RowKey, Vec<Pair>> = BTreeMap::new();
     for (plan, pair) in joined.iter().enumerate().flat_map(|(i, j)| j.pairs.iter().map(move |pair| (i, pair))) {
@@ -97,7 +90,7 @@ pub(crate) fn rows(
     }
     let row = |(key, pairs): (&RowKey, &Vec<Pair>)| {
         let metric = cells.value_name(Field::Metric, key.metric);
-        let found = match options.replicates {
+        let found = match replicates {
             true => Difference::of_seeds(pairs),
             false => Difference::of_prompts(pairs, is_hit(&metric)),
         };
@@ -105,7 +98,7 @@ pub(crate) fn rows(
         Ok(named(difference, cells, key, &plans[key.plan], groups))
     };
     let mut rows = pairs.par_iter().map(row).collect::<Result<Vec<Row>>>()?;
-    correct(&mut rows, options.correction);
+    correct(&mut rows);
     Ok(rows)
 }
 
@@ -160,9 +153,9 @@ fn named(difference: Difference, cells: &Cells, key: &RowKey, plan: &Plan, group
     }
 }
 
-/// Corrects the p-values of all rows as one family: whoever reads the table looks at all of them.
-pub(crate) fn correct(rows: &mut [Row], correction: Correction) {
-    let adjusted = correction.apply(&rows.iter().filter_map(|row| row.difference.p).collect::<Vec<f64>>());
+/// Corrects the p-values of all rows as one family (Holm): whoever reads the table looks at all of them.
+pub(crate) fn correct(rows: &mut [Row]) {
+    let adjusted = holm(&rows.iter().filter_map(|row| row.difference.p).collect::<Vec<f64>>());
     for (row, adjusted) in rows.iter_mut().filter(|row| row.difference.p.is_some()).zip(adjusted) {
         row.difference.p_adjusted = Some(adjusted);
     }
@@ -176,11 +169,9 @@ mod tests {
     fn all_rows_are_one_family() {
         let row = |p: Option<f64>| Row { difference: Difference { p, ..Difference::default() }, ..Row::default() };
         let mut rows = [row(Some(0.01)), row(None), row(Some(0.04)), row(Some(0.03))];
-        correct(&mut rows, Correction::Holm);
+        correct(&mut rows);
         // statsmodels 0.15.0: multipletests([0.01, 0.04, 0.03], method="holm")[1]
         let found: Vec<f64> = rows.iter().filter_map(|row| row.difference.p_adjusted).collect();
         assert!(found.iter().zip([0.03, 0.06, 0.06]).all(|(f, e)| (f - e).abs() < 1e-12), "{found:?}");
-        correct(&mut rows, Correction::None);
-        assert_eq!(rows[2].difference.p_adjusted, Some(0.04));
     }
 }

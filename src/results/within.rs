@@ -5,7 +5,6 @@ use super::field::Field;
 use super::frame::Frame;
 use super::rows::{correct, Row};
 use super::setting::Setting;
-use super::Correction;
 use crate::metric::{self, Headline, Metric, ANSWER_LOG_PROB, ANSWER_ROUNDING};
 use rayon::prelude::*;
 
@@ -31,7 +30,7 @@ impl Frame {
         let all: Vec<_> = wanted.iter().flat_map(of_pair).collect();
         let mut rows: Vec<Row> =
             all.par_iter().filter_map(|&(metric, region, pair)| self.row(pair, metric, region)).collect();
-        correct(&mut rows, Correction::default());
+        correct(&mut rows);
         rows
     }
 

@@ -9,7 +9,7 @@
 //! * Power of these tests: [`smallest_detectable`], and those of [`PairedHits`] and [`Replicated`].
 //! * Difference of two recipes with several training seeds each on the same prompts: [`Replicated`].
 //! * Best less worst of several arrangements of the same prompts: [`Robustness`].
-//! * Correction of many tests: [`holm`] for the family-wise error rate, [`bh`] for the false discovery rate.
+//! * Correction of many tests: [`holm`] for the family-wise error rate.
 //! * Changes of attention rows: [`Divergence`], and of the two maps of a head, [`RowChange`].
 //! * Correlation over items, with an interval over prompts: [`correlation_over_prompts`].
 //! * Summaries of streams: [`Moments`], [`Histogram`] and [`Top`], together a [`Tally`]; all of them can be merged.
@@ -46,6 +46,6 @@ pub use rank::{rank_stability, RESAMPLES};
 pub use replicates::{Replicated, LEAST_SEEDS};
 pub use robustness::Robustness;
 pub use row_change::{MixedRow, RowChange};
-pub use significance::{bh, holm};
+pub use significance::holm;
 pub use tally::{Tally, TOP};
 pub use top::{Entry, Top};

@@ -238,28 +238,3 @@ fn what_belongs_to_logits_or_to_queries_and_keys_is_refused_of_the_other() {
         assert!(!scratch.path("run").exists(), "{flags}");
     }
 }
-
-#[test]
-fn a_run_stands_beside_the_paper_in_a_table_and_a_figure() {
-    let scratch = Scratch::new();
-    scratch.stdout(&words(&format!("quantize --bits 6,4 {SHORT} --out run")));
-    let text = scratch.stdout(&words("compare run --with paper --plot beside.png"));
-    for found in ["DIFF 3B (published)", "Figure 8", "66.0", "58.8", "other prompts", "2410.05258"] {
-        assert!(text.to_lowercase().contains(&found.to_lowercase()), "{found}: {text}");
-    }
-    assert!(scratch.path("beside.png").is_file());
-    let json = scratch.stdout(&words("compare run --with paper --format json"));
-    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
-    let row = json.as_array().unwrap().iter().find(|row| row["bits"] == 4).unwrap();
-    assert_eq!(row["Transformer 3B (published)"], 0.339);
-    assert!(row["diff"]["value"].is_number() || row["diff"].is_number(), "{row}");
-    scratch
-        .write("own.csv", "figure,measured,model,metric,bits,ctx_tok,depth_pct,value,source\nA,b,m,exact,6,,,0.5,s\n");
-    assert!(scratch.stdout(&words("compare run --with own.csv")).contains("m (published)"));
-    scratch.write("bad.csv", "figure,measured,model,metric,bits,ctx_tok,depth_pct,value,source\nA,b,m,x,6,,,0.5,s\n");
-    scratch.refuses(&words("compare run --with bad.csv"), &["bad.csv, line 2", "`x` is not a metric"]);
-    scratch
-        .write("none.csv", "figure,measured,model,metric,bits,ctx_tok,depth_pct,value,source\nA,b,m,nll,5,,,0.5,s\n");
-    scratch.refuses(&words("compare run --with none.csv"), &["none.csv", "none of its metrics"]);
-    scratch.refuses(&words("compare run --with paper --by model"), &["--with", "--by"]);
-}

@@ -129,7 +129,7 @@ fn heads(
             if best { Some(&out.best) } else { out.random.as_ref() }.map(delta)
         };
         let name = format!("{}, {}", frame.short_name(model), if best { "best" } else { "random" });
-        QualityLine { model: name, estimates: counts.iter().map(at).collect(), published: false }
+        QualityLine { model: name, estimates: counts.iter().map(at).collect() }
     };
     let panel = |title: &str, y_label: &str, delta: fn(&Change) -> PointEstimate| QualityPanel {
         title: title.to_owned(),

@@ -21,7 +21,7 @@ pub(super) fn print(comparison: &Comparison, args: &CompareArgs) -> Result<()> {
         Format::Csv => write_rows(&comparison.rows, &comparison.groups, &mut out)?,
         Format::Json => writeln!(out, "{:#}", json_of(comparison, args))?,
         Format::Markdown => {
-            let sheet = sheet(comparison, Detail::Full(args.correction));
+            let sheet = sheet(comparison, Detail::Full);
             write!(out, "{}", sheet.map_or_else(String::new, |sheet| markdown_table(&sheet)))?;
         }
     }
@@ -36,7 +36,7 @@ fn sheet(comparison: &Comparison, detail: Detail) -> Option<Sheet> {
 
 /// The verdicts on the first rows, or all rows with means, power and test.
 fn text_of(comparison: &Comparison, args: &CompareArgs) -> String {
-    let detail = if args.tables.is_some() { Detail::Full(args.correction) } else { Detail::Verdict };
+    let detail = if args.tables.is_some() { Detail::Full } else { Detail::Verdict };
     let Some(mut sheet) = sheet(comparison, detail) else { return "There is nothing to compare.".to_owned() };
     let more = if args.tables.is_some() { 0 } else { sheet.rows.len().saturating_sub(MOST_ROWS) };
     sheet.rows.truncate(sheet.rows.len() - more);
@@ -69,7 +69,6 @@ fn json_of(comparison: &Comparison, args: &CompareArgs) -> serde_json::Value {
         "notes": comparison.notes,
         "level": LEVEL,
         "replicates": args.replicates.as_ref().map(ToString::to_string),
-        "correction": args.correction,
         "rows": comparison.rows,
     })
 }

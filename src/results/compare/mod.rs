@@ -36,9 +36,8 @@ pub use manifests::Mismatch;
 pub use plan::Level;
 
 use super::cells::{Cell, Cells, Collector, Counts, Key};
-use super::difference::Correction;
 use super::field::{Field, COLUMNS};
-use super::rows::{self, Row, RowOptions};
+use super::rows::{self, Row};
 use super::sample::{join, Joined};
 use super::select::{Metrics, Selection, Where};
 use crate::bail_usage;
@@ -75,8 +74,6 @@ pub struct Request {
     /// Models whose names differ in their training seed are replicates of one recipe: recipes are compared, or each with itself
     /// where `by` is a column, and intervals are over seeds and prompts.
     pub replicates: Option<Replicates>,
-    /// For the p-values.
-    pub correction: Correction,
     /// Pair cells even if their prompts are not the same.
     pub allow_different_prompts: bool,
 }
@@ -155,8 +152,7 @@ pub fn compare(request: &Request) -> Result<Comparison> {
     }
     let joined = plans.iter().map(|plan| joined(&cells, plan, &names)).collect::<Result<Vec<_>>>()?;
     let groups = rows::groups(&selection, &plans, &joined)?;
-    let options = RowOptions { correction: request.correction, replicates: request.replicates.is_some() };
-    let rows = rows::rows(&cells, &selection, &plans, &joined, &groups, options)?;
+    let rows = rows::rows(&cells, &selection, &plans, &joined, &groups, request.replicates.is_some())?;
     note_pairs(&plans, &joined, request, &mut notes);
     note_rows(&rows, &selection, &groups, &mut notes);
     let pairings = plans.iter().zip(&joined).map(|(plan, joined)| pairing(&cells, plan, joined)).collect();

@@ -46,7 +46,6 @@ fn request(inputs: &[PathBuf]) -> Request {
         wheres: Vec::new(),
         group_by: Vec::new(),
         replicates: None,
-        correction: Correction::Holm,
         allow_different_prompts: false,
     }
 }

@@ -11,7 +11,7 @@ pub fn json(frame: &Frame) -> Value {
 }
 
 /// The rows of a table.
-pub(crate) fn sheet_json(sheet: &Sheet) -> Value {
+fn sheet_json(sheet: &Sheet) -> Value {
     let row = |row: &Vec<SheetCell>| -> Value {
         let fields = sheet.columns.iter().zip(row).map(|(column, cell)| (column.name.clone(), value(cell)));
         fields.collect::<Map<_, _>>().into()

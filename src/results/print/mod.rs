@@ -7,7 +7,6 @@ mod text;
 
 pub(crate) use csv::{write_rows, write_sheet};
 pub use json::json;
-pub(crate) use json::sheet_json;
 pub(crate) use markdown::{escaped as escaped_markdown, markdown_table, markdown_with_caption};
 pub(crate) use text::{study_text, text_table};
 pub use text::{text, Tables};

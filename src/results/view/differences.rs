@@ -1,7 +1,7 @@
 //! Paired differences as a table: the same for runs, comparisons and reports.
 
 use super::sheet::{basis, numbers, words, Sheet, SheetCell, SheetColumn};
-use crate::results::{Correction, Difference, Field, Row};
+use crate::results::{Difference, Field, Row};
 use crate::table::{short, ColumnRole};
 
 /// Which columns a table of differences has.
@@ -10,7 +10,7 @@ pub(crate) enum Detail {
     /// The difference with its interval, and the verdict.
     Verdict,
     /// Also the means, the power and the test.
-    Full(Correction),
+    Full,
 }
 
 /// A column of rows.
@@ -39,7 +39,7 @@ pub(crate) fn differences(rows: &[Row], groups: &[Field], detail: Detail) -> Opt
         columns.push(column(basis("seeds"), |row| SheetCell::count(row.difference.seeds)));
     }
     columns.push(column(basis("prompts").named("n"), |row| SheetCell::count(Some(row.difference.n))));
-    if let Detail::Full(_) = detail {
+    if detail == Detail::Full {
         columns.push(column(basis("cells"), |row| SheetCell::count(Some(row.difference.cells))));
         columns.push(column(numbers("baseline"), |row| mean(row, row.difference.mean_baseline)));
         columns.push(column(numbers("other"), |row| mean(row, row.difference.mean_other)));
@@ -49,8 +49,8 @@ pub(crate) fn differences(rows: &[Row], groups: &[Field], detail: Detail) -> Opt
         columns.push(column(numbers("rounding"), |row| SheetCell::number(row.rounding, |x| short(Some(x)))));
     }
     columns.push(column(words("verdict"), |row| SheetCell::words(row.difference.verdict().name())));
-    if let Detail::Full(correction) = detail {
-        columns.extend(power_and_test(correction));
+    if detail == Detail::Full {
+        columns.extend(power_and_test());
     }
     let cells = |row: &Row| columns.iter().map(|column| (column.cell)(row)).collect();
     let note = "The same prompts, other less baseline [95 % interval]; fractions in percentage points.".to_owned();
@@ -77,12 +77,7 @@ fn group_column(group: Field) -> RowColumn {
     })
 }
 
-fn power_and_test(correction: Correction) -> Vec<RowColumn> {
-    let p_heading = match correction {
-        Correction::Holm => "p (holm)",
-        Correction::Bh => "p (bh)",
-        Correction::None => "p",
-    };
+fn power_and_test() -> Vec<RowColumn> {
     let counts = |row: &Row| {
         let Difference { wins, ties, losses, .. } = row.difference;
         SheetCell::words(format!("{wins}/{ties}/{losses}"))
@@ -95,7 +90,7 @@ fn power_and_test(correction: Correction) -> Vec<RowColumn> {
         column(words("test").with(ColumnRole::Basis), |row| {
             row.difference.test.map_or_else(SheetCell::none, |test| SheetCell::words(test.name()))
         }),
-        column(numbers(p_heading).named("p_adjusted"), |row| SheetCell::number(row.difference.p_adjusted, p_value)),
+        column(numbers("p (holm)").named("p_adjusted"), |row| SheetCell::number(row.difference.p_adjusted, p_value)),
     ]
 }
 

@@ -8,7 +8,6 @@ mod heads;
 mod maps;
 mod nll;
 mod outliers;
-mod published;
 mod sheet;
 mod shots;
 mod strongest;
@@ -17,12 +16,11 @@ pub(crate) mod training;
 
 pub(crate) use differences::{difference_cell, differences, group_value, Detail};
 pub(crate) use heads::HEAD_ROLES;
-pub(crate) use published::{beside, models_of, published_name, shared_places, NamedModel};
 pub(crate) use sheet::{numbers, words, Sheet, SheetCell, SheetColumn};
 pub(crate) use shots::robustness;
 pub(crate) use summary::{main_differences, main_rows, main_table, next};
 
-use super::{within, Correction, Frame};
+use super::{within, Frame};
 
 /// Returns the tables of what conditions cost that an ablation has numbers for, the main one first.
 fn ablation(frame: &Frame) -> Vec<Sheet> {
@@ -36,7 +34,7 @@ pub(crate) fn sheets(frame: &Frame) -> Vec<Sheet> {
     if frame.config_text("show") == "ablate" {
         sheets.extend(ablation(frame).into_iter().skip(1));
     } else {
-        sheets.extend(differences(&frame.rows(None), &within::GROUPS, Detail::Full(Correction::default())));
+        sheets.extend(differences(&frame.rows(None), &within::GROUPS, Detail::Full));
     }
     sheets.extend(cases::sheets(frame));
     sheets.extend(nll::sheets(frame));

@@ -71,7 +71,6 @@ fn bits(page: Page) -> Figure {
         estimates: (0..4)
             .map(|i| (i != 1 || model == 0).then(|| estimate(first - fall * f64::from(i * i), half)))
             .collect(),
-        published: false,
     };
     let panel = |title: &str, y_label: &str, y_range, lines: [QualityLine; 2]| QualityPanel {
         title: title.into(),
