@@ -275,10 +275,6 @@ pub struct TrainArgs {
     /// Summarise the runs in --out so far, or their course.csv, without training
     #[arg(long, conflicts_with_all = ["resume", "only"])]
     pub summary: bool,
-    /// With --summary: folder of the same study at another model size (its runs, or its spec.toml and course.csv), to
-    /// fit lines over all sizes; may be repeated
-    #[arg(long, value_name = "DIR", requires = "summary")]
-    pub beside: Vec<PathBuf>,
     /// Print these tables of the summary: `all`, or names separated by commas, as in `inside` [default: the main table and
     /// differences]
     #[arg(long, value_name = "NAMES")]

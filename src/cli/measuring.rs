@@ -4,7 +4,6 @@ use super::shared::models_help;
 use super::{OnePromptArgs, OutputArgs, PartArgs, PromptArgs, ReadingArgs, RunArgs, TokenRange};
 use crate::experiment::{MapKind, Quantised, ScaleScope};
 use crate::measure::TokenSpan;
-use crate::probe::Pooling;
 use crate::prompt::Order;
 use crate::quant::Format;
 use crate::treatment::{Ranking, RowSelection};
@@ -125,21 +124,12 @@ pub struct HeatmapArgs {
     /// Draw every layer and head as small multiples
     #[arg(long, conflicts_with_all = ["layer", "head", "data", "full"])]
     pub grid: bool,
-    /// How the token pairs of a bin are combined
-    #[arg(long, value_enum, default_value_t = Pooling::Max)]
-    pub pool: Pooling,
-    /// Longer side of a map, in pixels
-    #[arg(long, default_value_t = 560, value_name = "PIXELS")]
-    pub size: u32,
     /// Query tokens to draw, as in 4000..4096 [default: all]
     #[arg(long, value_name = "FROM..TO")]
     pub query: Option<TokenSpan>,
     /// Key tokens to draw, as in 0..80 [default: all]
     #[arg(long, value_name = "FROM..TO")]
     pub key: Option<TokenSpan>,
-    /// Logarithmic colours
-    #[arg(long)]
-    pub log: bool,
     /// Also write the matrix of every map as .npy or .csv; with several maps, file names get model, layer, head and map
     #[arg(long, value_name = "FILE")]
     pub data: Option<PathBuf>,
@@ -160,13 +150,6 @@ pub struct ExploreArgs {
     /// Explore the beginning of this UTF-8 text instead of a needle prompt
     #[arg(long, value_name = "FILE")]
     pub text: Option<PathBuf>,
-    /// Number of heads of each model that are stored token by token: those with the largest output from the answer
-    /// (heads of the last layer with --text)
-    #[arg(long, default_value_t = 8, value_name = "N")]
-    pub keep: usize,
-    /// Largest size of the page in MB; values of token pairs are rounded to fit [default: 15, or 40 beyond 8k tokens]
-    #[arg(long, value_name = "MB")]
-    pub max_mb: Option<usize>,
     /// Also colour heads by what the answer loses without each, in a run of `ablate --parts each-head`
     #[arg(long, value_name = "RUN")]
     pub costs: Option<PathBuf>,

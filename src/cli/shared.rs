@@ -209,17 +209,14 @@ pub struct FigureArgs {
 #[command(next_help_heading = "Figures")]
 pub struct PageArgs {
     /// Width of figures on paper, with PNGs at 300 dpi [default: the width that they need]
-    #[arg(long, value_name = "MM", value_parser = in_range::<20, 2000>)]
+    #[arg(long, value_name = "MM", value_parser = paper_width)]
     pub figure_width: Option<f64>,
-    /// Font size of axis numbers in points; smaller if the figure needs more width [default: 9]
-    #[arg(long, value_name = "PT", value_parser = in_range::<3, 72>)]
-    pub figure_font: Option<f64>,
 }
 
-/// Parses a number from `LO` to `HI`.
-fn in_range<const LO: u32, const HI: u32>(text: &str) -> Result<f64, String> {
-    let number = text.parse::<f64>().ok().filter(|number| (f64::from(LO)..=f64::from(HI)).contains(number));
-    number.ok_or_else(|| format!("give it a number from {LO} to {HI}"))
+/// Parses a width in millimetres.
+fn paper_width(text: &str) -> Result<f64, String> {
+    let number = text.parse::<f64>().ok().filter(|number| (20.0..=2000.0).contains(number));
+    number.ok_or_else(|| "give it a number from 20 to 2000".to_owned())
 }
 
 impl RunArgs {
@@ -235,7 +232,7 @@ impl RunArgs {
 impl PageArgs {
     /// Returns the page size of figures.
     pub fn page(&self) -> Page {
-        Page { width_mm: self.figure_width, font_pt: self.figure_font }
+        Page { width_mm: self.figure_width }
     }
 }
 

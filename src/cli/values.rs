@@ -6,7 +6,6 @@ use crate::metric::{self, Metric, LOGIT_OUT, SHARE_ABS, SHARE_OUT};
 use crate::model::{HeadLayout, MOST_TOKENS};
 use crate::models::WeightsLocation;
 use crate::ops::Products;
-use crate::probe::Pooling;
 use crate::prompt::{KeyKind, Order, RulerTask, ValueKind};
 use crate::treatment::{Ranking, RowSelection};
 use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
@@ -122,12 +121,6 @@ value_enum!(MapKind {
     Logits1: "logits1", "Scaled logits of the first map";
     Logits2: "logits2", "Scaled logits of the second map";
     All: "all", "A1, A2, lambda A2 and A1 - lambda A2 in one figure";
-});
-
-value_enum!(Pooling {
-    Max: "max", "The number of largest magnitude, with its sign";
-    Mean: "mean", "The mean";
-    Sum: "sum", "The sum";
 });
 
 value_enum!(WeightsLocation {
@@ -264,7 +257,6 @@ mod tests {
         agree::<ScaleScope>();
         agree::<HeadLayout>();
         agree::<MapKind>();
-        agree::<Pooling>();
         agree::<WeightsLocation>();
         agree::<Precision>();
         agree::<Products>();

@@ -6,7 +6,7 @@ use super::flags;
 use super::session::{RunResults, Session};
 use crate::bail_usage;
 use crate::cli::ExploreArgs;
-use crate::experiment::{Experiment, Explore, Show};
+use crate::experiment::{page_budget, Experiment, Show};
 use crate::explore::{ExploreMeasure, ExplorerModel, ExplorerPage, ModelMaps};
 use crate::files;
 use crate::manifest::ModelInfo;
@@ -36,8 +36,7 @@ pub(super) fn experiment(args: &ExploreArgs) -> Result<Experiment> {
     if let Some(run) = &args.costs {
         costs_of(run)?; // before anything is measured
     }
-    let explore = Explore { keep: args.keep, max_mb: args.max_mb, costs: args.costs.clone() };
-    Ok(Experiment { explore: Some(explore), ..experiment })
+    Ok(Experiment { costs: args.costs.clone(), ..experiment })
 }
 
 /// Costs of the heads of a model in another run.
@@ -77,8 +76,8 @@ fn costs_of(folder: &Path) -> Result<Vec<CostsOfHeads>> {
 /// # Errors
 /// If the run has only other models.
 fn costs_for(session: &Session) -> Result<Vec<CostsOfHeads>> {
-    let Some(folder) = session.setup.experiment.explore().costs else { return Ok(Vec::new()) };
-    let costs = costs_of(&folder)?;
+    let Some(folder) = &session.setup.experiment.costs else { return Ok(Vec::new()) };
+    let costs = costs_of(folder)?;
     let is_here = |costs: &CostsOfHeads| {
         session.setup.models.iter().any(|model| model.info.weights_sha256 == costs.weights_sha256)
     };
@@ -96,7 +95,7 @@ pub(super) fn draw(session: &mut Session, found: &RunResults) -> Result<()> {
         return Ok(()); // all passes failed
     };
     let setup = &session.setup;
-    let budget = setup.experiment.explore().budget(setup.grid.ctx_tok()[0]);
+    let budget = page_budget(setup.grid.ctx_tok()[0]);
     let page = explorer(session, maps, &found.frame, &costs_for(session)?, budget).html()?;
     write_page(session, &page, budget)?;
     figure::draw(session, maps, &found.frame)
@@ -170,7 +169,7 @@ fn write_page(session: &mut Session, page: &str, budget: usize) -> Result<()> {
         let mb = |bytes: usize| bytes as f64 / 1e6;
         say!("{} ({:.1} MB): open it in a browser", path.display(), mb(page.len()));
         if page.len() > budget {
-            say!("that is more than {:.0} MB: keep fewer heads with --keep", mb(budget));
+            say!("that is more than {:.0} MB: choose fewer heads with --layers and --heads", mb(budget));
         }
     }
     Ok(())

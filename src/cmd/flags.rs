@@ -224,7 +224,7 @@ fn settings(args: &PromptArgs, distractors: &[usize], default: &[(usize, usize)]
 }
 
 /// Names of fields in errors of the library, and their flags.
-const FIELDS: [(&str, &str); 58] = [
+const FIELDS: [(&str, &str); 55] = [
     ("conditions", "--condition"),
     ("skip", "--skip"),
     ("ctx_tok", "--ctx"),
@@ -258,10 +258,7 @@ const FIELDS: [(&str, &str); 58] = [
     ("queries", "--query"),
     ("map", "--map"),
     ("every_head", "--grid"),
-    ("size_px", "--size"),
     ("data", "--data"),
-    ("keep", "--keep"),
-    ("max_mb", "--max-mb"),
     ("keys", "--key"),
     ("keys", "--keys"),
     ("full", "--full"),

@@ -1,4 +1,4 @@
-//! `difftool heatmap`: pictures of attention maps, pooled to any size.
+//! `difftool heatmap`: pictures of attention maps.
 
 mod draw;
 mod matrices;
@@ -25,11 +25,8 @@ pub(super) fn experiment(args: &HeatmapArgs) -> Result<Experiment> {
         layer: args.layer,
         head: args.head,
         every_head: args.grid,
-        pool: args.pool,
-        size_px: args.size,
         queries: args.query.unwrap_or_default(),
         keys: args.key.unwrap_or_default(),
-        log: args.log,
         data: args.data.clone(),
         full: args.full,
     };

@@ -12,14 +12,12 @@ use crate::files;
 use crate::results::print::{study_text, write_sheet, Tables};
 use crate::results::view::training;
 use crate::train::{
-    check_sizes, train_runs, write_curves, Study, TrainOutcome, TrainRun, TrainSpec, TrainingCurves, COURSE_FILE,
-    SUMMARY_FILE,
+    train_runs, write_curves, Study, TrainOutcome, TrainRun, TrainSpec, TrainingCurves, COURSE_FILE, SUMMARY_FILE,
 };
 use anyhow::{bail, Context, Result};
 use bars::Bars;
 use std::fs::File;
 use std::io::Write as _;
-use std::path::PathBuf;
 
 /// Copy of the spec in the output folder.
 const SPEC_FILE: &str = "spec.toml";
@@ -72,30 +70,13 @@ fn summarise_runs(spec: &TrainSpec, args: &TrainArgs) -> Result<()> {
     if curves.is_empty() {
         bail_usage!("--out {}: it has no log of a run of {}", out.display(), args.spec().display());
     }
-    let sizes = sizes(Study::new(spec.clone(), curves)?, &args.beside)?;
-    let study = &sizes[0];
+    let study = Study { spec: spec.clone(), curves };
     write_curves(&study.curves, &out.join(COURSE_FILE))?;
     draw::curves(&study.spec, &study.curves, out, &args.figures)?;
-    let summary = training::summary(study);
+    let summary = training::summary(&study);
     files::replace(&out.join(SUMMARY_FILE), |partial| write_sheet(&summary, &mut File::create(partial)?))?;
-    write!(crate::terminal::stdout(), "{}", study_text(&sizes, args.tables.as_ref().unwrap_or(&Tables::Main))?)?;
+    write!(crate::terminal::stdout(), "{}", study_text(&study, args.tables.as_ref().unwrap_or(&Tables::Main))?)?;
     Ok(())
-}
-
-/// Returns the study, and the same at the sizes of the other folders.
-fn sizes(study: Study, beside: &[PathBuf]) -> Result<Vec<Study>> {
-    let mut sizes = vec![study];
-    for folder in beside {
-        let kept = folder.join(SPEC_FILE);
-        if !kept.is_file() {
-            bail_usage!("--beside {}: it has no {SPEC_FILE}", folder.display());
-        }
-        let spec = TrainSpec::read(&kept)?;
-        let curves = TrainingCurves::read(&spec, folder)?;
-        sizes.push(Study::new(spec, curves)?);
-    }
-    check_sizes(&sizes).context("--beside")?;
-    Ok(sizes)
 }
 
 /// Returns the runs of `--only`, or all runs.

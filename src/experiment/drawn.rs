@@ -1,6 +1,6 @@
 //! Experiments on attention maps: which heads are drawn, whether their maps fit into memory, and their measures.
 
-use super::maps::{Heatmap, MapKind, SHORT_TOK};
+use super::maps::{Heatmap, MapKind, MAP_PX, SHORT_TOK};
 use super::{Cell, Measures, Setup, Show};
 use crate::attention::LayersAndHeads;
 use crate::bail_usage;
@@ -19,6 +19,9 @@ const FULL_BIN_BYTES: u64 = 24;
 const FEW_BINS: usize = 256;
 /// Bins along a side of an explorer's maps, for long prompts.
 const MANY_BINS: usize = 512;
+
+/// Heads of each model that an explorer stores token by token.
+pub(super) const KEPT_HEADS: usize = 8;
 
 /// Approximate number of bins in the thumbnails of all heads of a model together.
 const THUMB_BINS: f64 = 1.5e6;
@@ -141,13 +144,9 @@ impl Setup {
             return Ok(()); // small multiples shrink to fit
         }
         let panels = (self.models.len() * self.conditions.len() * spec.map.quantities().len()) as u64;
-        let pixels = panels * u64::from(spec.size_px).pow(2) * 5 / 4; // with the axes around them
+        let pixels = panels * u64::from(MAP_PX).pow(2) * 5 / 4; // with the axes around them
         if pixels > MOST_PIXELS {
-            let most = (MOST_PIXELS * 4 / 5 / panels).isqrt();
-            bail_usage!(
-                "`size_px` {}: a figure of {panels} maps of that size is too large; give at most {most}",
-                spec.size_px
-            );
+            bail_usage!("a figure of {panels} maps is too large: draw fewer models, conditions or kinds of maps");
         }
         Ok(())
     }
@@ -171,12 +170,11 @@ impl Setup {
         let tokens = self.grid.ctx_tok()[0];
         let bins = if tokens > SHORT_TOK { MANY_BINS } else { FEW_BINS };
         let bin_tok = tokens.div_ceil(bins).next_power_of_two();
-        let keep = self.experiment.explore().keep;
         let resolution = |model: &Model| {
             let config = &model.transformer.config;
             let heads = config.layers.len() * config.wiring().heads();
             let thumb_bins = ((THUMB_BINS / heads as f64).sqrt() as usize).clamp(16, 64);
-            Resolution { maps: config.wiring().maps(), heads: keep, bin_tok, thumb_bins }
+            Resolution { maps: config.wiring().maps(), heads: KEPT_HEADS, bin_tok, thumb_bins }
         };
         self.models.iter().map(resolution).collect()
     }

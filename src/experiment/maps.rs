@@ -1,16 +1,16 @@
-//! Settings of the experiments on one prompt: the maps that `heatmap` draws, and the page that `explore` writes.
+//! The experiments on one prompt: settings of the maps that `heatmap` draws, and the size of the page that `explore` writes.
 
 use super::{Experiment, Grid, Show};
 use crate::attention::LayersAndHeads;
 use crate::bail_usage;
 use crate::measure::{MapSpec, TokenSpan};
-use crate::probe::{Pooling, RowQuantity};
+use crate::probe::RowQuantity;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
 /// Settings of `heatmap`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Heatmap {
     /// The kind of map.
@@ -23,60 +23,16 @@ pub struct Heatmap {
     pub head: Option<usize>,
     /// Draw every selected layer and head as small multiples.
     pub every_head: bool,
-    /// How the token pairs of a bin are combined.
-    pub pool: Pooling,
-    /// Longer side of a map, in pixels.
-    pub size_px: u32,
     /// Query tokens.
     pub queries: TokenSpan,
     /// Key tokens.
     pub keys: TokenSpan,
-    /// Logarithmic colours.
-    pub log: bool,
     /// File that the matrices are also written to, `.npy` or `.csv`; `docs/questions.md` gives the names of several
     /// files.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<PathBuf>,
     /// Write the matrices token by token instead of pooled.
     pub full: bool,
-}
-
-impl Default for Heatmap {
-    fn default() -> Self {
-        Self {
-            map: MapKind::default(),
-            layer: None,
-            head: None,
-            every_head: false,
-            pool: Pooling::Max,
-            size_px: 560,
-            queries: TokenSpan::default(),
-            keys: TokenSpan::default(),
-            log: false,
-            data: None,
-            full: false,
-        }
-    }
-}
-
-/// Settings of `explore`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Explore {
-    /// Heads of each model that are stored token by token.
-    pub keep: usize,
-    /// Largest size of the page in MB; `None` for 15, or 40 beyond 8192 tokens.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_mb: Option<usize>,
-    /// Run folder of `ablate --parts each-head` whose costs the heads can be coloured by.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub costs: Option<PathBuf>,
-}
-
-impl Default for Explore {
-    fn default() -> Self {
-        Self { keep: 8, max_mb: None, costs: None }
-    }
 }
 
 /// The kind of attention map.
@@ -114,6 +70,9 @@ impl MapKind {
     }
 }
 
+/// Longer side of a map, in pixels.
+pub const MAP_PX: u32 = 560;
+
 /// Longest side of a small multiple, in pixels.
 pub const SMALL_PX: u32 = 200;
 
@@ -123,14 +82,11 @@ const PIXELS_PER_BIN: u32 = 2;
 /// Pixels per bin of small multiples.
 const PIXELS_PER_SMALL_BIN: u32 = 4;
 
-/// Number of heads that a page can store token by token.
-const KEPT: std::ops::RangeInclusive<usize> = 1..=64;
-
 /// Longest prompt with the small page size and few bins, in tokens.
 pub(super) const SHORT_TOK: usize = 8192;
-/// Default size of the page of a short prompt.
+/// Approximate size limit of the page of a short prompt.
 const SMALL_MB: usize = 15;
-/// Default size of the page of a long prompt.
+/// The same of a long prompt.
 const LARGE_MB: usize = 40;
 
 impl Heatmap {
@@ -157,9 +113,6 @@ impl Heatmap {
         if self.every_head && (self.layer.is_some() || self.head.is_some() || self.data.is_some()) {
             bail_usage!("`every_head` draws all: leave `layer`, `head` and `data` out");
         }
-        if !(64..=4096).contains(&self.size_px) {
-            bail_usage!("`size_px` {}: a map can have 64 to 4096 pixels", self.size_px);
-        }
         if self.full && self.data.is_none() {
             bail_usage!("`full` is about `data`: name its file");
         }
@@ -175,7 +128,6 @@ impl Heatmap {
     pub(super) fn spec(&self, bins: Option<usize>) -> MapSpec {
         MapSpec {
             quantities: self.map.quantities(),
-            pooling: self.pool,
             bins,
             queries: self.queries,
             keys: self.keys,
@@ -185,31 +137,14 @@ impl Heatmap {
 
     /// Returns the number of bins along the longer side.
     pub(super) fn bins(&self) -> usize {
-        let bins = if self.every_head {
-            self.size_px.min(SMALL_PX) / PIXELS_PER_SMALL_BIN
-        } else {
-            self.size_px / PIXELS_PER_BIN
-        };
+        let bins = if self.every_head { SMALL_PX / PIXELS_PER_SMALL_BIN } else { MAP_PX / PIXELS_PER_BIN };
         bins as usize
     }
 }
 
-impl Explore {
-    /// Checks everything that does not depend on the models.
-    pub(super) fn check(&self) -> Result<()> {
-        if !KEPT.contains(&self.keep) {
-            bail_usage!("`keep` {}: {} to {} heads can be kept token by token", self.keep, KEPT.start(), KEPT.end());
-        }
-        if self.max_mb == Some(0) {
-            bail_usage!("`max_mb` 0: the page itself takes half a megabyte");
-        }
-        Ok(())
-    }
-
-    /// Returns the approximate size limit of the page for a prompt of `ctx_tok` tokens, in bytes.
-    pub fn budget(&self, ctx_tok: usize) -> usize {
-        self.max_mb.unwrap_or(if ctx_tok > SHORT_TOK { LARGE_MB } else { SMALL_MB }) * 1_000_000
-    }
+/// Returns the approximate size limit of an explorer's page for a prompt of `ctx_tok` tokens, in bytes.
+pub fn page_budget(ctx_tok: usize) -> usize {
+    (if ctx_tok > SHORT_TOK { LARGE_MB } else { SMALL_MB }) * 1_000_000
 }
 
 impl Experiment {
@@ -218,19 +153,13 @@ impl Experiment {
         self.heatmap.clone().unwrap_or_default()
     }
 
-    /// Returns the settings of `explore`, or their defaults.
-    pub fn explore(&self) -> Explore {
-        self.explore.clone().unwrap_or_default()
-    }
-
     /// Checks the settings of an experiment on maps, which needs one prompt with one question.
     pub(super) fn check_maps(&self) -> Result<()> {
-        for (key, given, show) in
-            [("heatmap", self.heatmap.is_some(), "heatmap"), ("explore", self.explore.is_some(), "explore")]
-        {
-            if given && self.show.name() != show {
-                bail_usage!("[{key}] is for show = \"{show}\"");
-            }
+        if self.heatmap.is_some() && self.show != Show::Heatmap {
+            bail_usage!("[heatmap] is for show = \"heatmap\"");
+        }
+        if self.costs.is_some() && self.show != Show::Explore {
+            bail_usage!("`costs` is for show = \"explore\"");
         }
         if !self.show.is_of_maps() {
             return Ok(());
@@ -245,9 +174,9 @@ impl Experiment {
         if self.grid.count() != Some(1) || asks != Some(1) {
             bail_usage!("show = \"{}\" {of_one}", self.show.name());
         }
-        if self.show == Show::Heatmap {
-            return self.heatmap().check(self.grid.ctx_tok()[0], &self.select);
+        match self.show {
+            Show::Heatmap => self.heatmap().check(self.grid.ctx_tok()[0], &self.select),
+            _ => Ok(()),
         }
-        self.explore().check()
     }
 }

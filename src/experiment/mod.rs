@@ -24,7 +24,7 @@ mod store;
 
 pub use expect::{Expectation, Outcome};
 pub use grid::{Cell, CellSpec, Grid, NeedleGrid, ShotsGrid, Sources, TextGrid};
-pub use maps::{Explore, Heatmap, MapKind, SMALL_PX};
+pub use maps::{page_budget, Heatmap, MapKind, MAP_PX, SMALL_PX};
 pub use measures::Measures;
 pub use outputs::Outputs;
 pub use quantisation::{Quantisation, Quantised, ScaleScope};

@@ -1,5 +1,6 @@
 //! Memory that a run needs, bounded before it begins.
 
+use super::drawn::KEPT_HEADS;
 use super::{Cell, Setup, Show};
 use crate::explore::StoredPairs;
 use crate::memory::{check_fits, size_name};
@@ -46,7 +47,7 @@ impl Setup {
         if self.experiment.show != Show::Explore {
             return 0;
         }
-        let kept = self.experiment.explore().keep * self.conditions.len();
+        let kept = KEPT_HEADS * self.conditions.len();
         let of_model = |model: &Model| {
             let wiring = model.transformer.config.wiring();
             ((3 * wiring.heads() + kept) * wiring.maps()) as u64 * StoredPairs::pairs_of(ctx_tok)

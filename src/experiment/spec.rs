@@ -3,7 +3,7 @@
 //! Every measuring command builds an experiment. A run folder holds its own as `experiment.toml`.
 
 use super::grid::nest_task;
-use super::{Expectation, Explore, Grid, Heatmap, Outcome, Quantisation, TextGrid};
+use super::{Expectation, Grid, Heatmap, Outcome, Quantisation, TextGrid};
 use crate::attention::LayersAndHeads;
 use crate::bail_usage;
 use crate::device::check_alike;
@@ -52,6 +52,9 @@ pub struct Experiment {
     /// Number of heads to list, for `show = "ratio"` and `"heads"`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub top: Option<usize>,
+    /// Run folder of `ablate --parts each-head` whose costs the heads can be coloured by, for `show = "explore"`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub costs: Option<PathBuf>,
     /// Options for loading the models.
     #[serde(default, skip_serializing_if = "is_default")]
     pub reading: LoadOptions,
@@ -72,9 +75,6 @@ pub struct Experiment {
     /// Maps to draw, for `show = "heatmap"`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heatmap: Option<Heatmap>,
-    /// Contents of the page, for `show = "explore"`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub explore: Option<Explore>,
     /// Greedy decoding of an answer under every condition: adds the measure `generation`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generate: Option<Generate>,
@@ -166,7 +166,7 @@ impl Experiment {
             conditions: Vec::new(),
             only_score_treated: false,
             heatmap: None,
-            explore: None,
+            costs: None,
             generate: None,
             expect: Vec::new(),
         }

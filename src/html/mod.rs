@@ -82,7 +82,8 @@ fn policy(pages: &[&PageCode]) -> String {
 pub(crate) fn is_page(path: &Path) -> bool {
     let mut begin = Vec::new();
     let read = File::open(path).and_then(|file| file.take(PAGE_BEGIN).read_to_end(&mut begin));
-    read.is_ok() && String::from_utf8_lossy(&begin).contains(&format!("http-equiv=\"Content-Security-Policy\" content=\"{ONLY}"))
+    read.is_ok()
+        && String::from_utf8_lossy(&begin).contains(&format!("http-equiv=\"Content-Security-Policy\" content=\"{ONLY}"))
 }
 
 /// Asserts that styles and scripts cannot end their elements and load nothing.

@@ -20,8 +20,6 @@ type HeadMap = ((usize, usize), PooledMap);
 pub struct MapSpec {
     /// The quantities, in the order of the panels.
     pub quantities: Vec<RowQuantity>,
-    /// How the token pairs of a bin are combined.
-    pub pooling: Pooling,
     /// Largest number of bins along each side; `None` for one per token.
     pub bins: Option<usize>,
     /// Query tokens.
@@ -88,7 +86,7 @@ impl MapMeasure {
         let of = |quantity: &RowQuantity, queries: &Range<usize>, rows: usize| GridSpec {
             heads: self.heads[model].clone(),
             quantity: *quantity,
-            pooling: self.spec.pooling,
+            pooling: Pooling::Max,
             queries: queries.clone(),
             keys: keys.clone(),
             rows,

@@ -12,7 +12,7 @@ pub struct ColourScale {
     /// Whether the scale is from blue for negative numbers over white for zero to red for positive ones. Otherwise it
     /// begins at zero, and no number may be negative.
     pub signed: bool,
-    /// Whether the scale is logarithmic; a signed one is linear about zero and logarithmic beyond (symmetric log).
+    /// Whether the scale is logarithmic, which only an unsigned one can be.
     pub log: bool,
 }
 
@@ -26,8 +26,6 @@ enum Spacing {
     Linear,
     /// Logarithmic from this number, which has the first colour, as do all smaller numbers.
     Log(f64),
-    /// x ↦ sign(x) ln(1 + |x| / this number).
-    SymmetricLog(f64),
 }
 
 /// A colour scale fitted to its numbers.
@@ -51,21 +49,14 @@ impl FittedScale {
         let mut magnitudes: Vec<f64> = numbers.filter(|x| x.is_finite()).map(f64::abs).collect();
         magnitudes.sort_by(f64::total_cmp);
         let largest = magnitudes.last().copied().filter(|largest| *largest > 0.0).unwrap_or(1.0);
-        if !log {
+        if signed || !log {
             let top = robust_top(&magnitudes, largest);
             return Self { signed, spacing: Spacing::Linear, top, cut: top < largest, fixed: false, mark: None };
         }
         magnitudes.retain(|x| *x > 0.0);
-        let lowest = |quantile: f64| {
-            let magnitude = magnitudes.get((quantile * magnitudes.len() as f64) as usize).copied().unwrap_or(largest);
-            10_f64.powf(magnitude.max(largest / LARGEST_RATIO).log10().floor()).min(largest / 10.0)
-        };
-        if signed {
-            // The larger half of the magnitudes is on the logarithmic part, the smaller half on the linear part.
-            let spacing = Spacing::SymmetricLog(lowest(0.5));
-            return Self { signed, spacing, top: largest, cut: false, fixed: false, mark: None };
-        }
-        let lo = lowest(1.0 - QUANTILE);
+        let rank = ((1.0 - QUANTILE) * magnitudes.len() as f64) as usize;
+        let low = magnitudes.get(rank).copied().unwrap_or(largest).max(largest / LARGEST_RATIO);
+        let lo = 10_f64.powf(low.log10().floor()).min(largest / 10.0);
         let cut = magnitudes.first().is_some_and(|smallest| *smallest < lo);
         Self { signed, spacing: Spacing::Log(lo), top: largest, cut, fixed: false, mark: None }
     }
@@ -98,7 +89,6 @@ impl FittedScale {
         let magnitude = match self.spacing {
             Spacing::Linear => number.abs() / self.top,
             Spacing::Log(lo) => (number.abs().max(lo) / lo).ln() / (self.top / lo).ln(),
-            Spacing::SymmetricLog(threshold) => (number.abs() / threshold).ln_1p() / (self.top / threshold).ln_1p(),
         };
         let magnitude = magnitude.min(1.0);
         if self.signed {
@@ -129,7 +119,7 @@ impl FittedScale {
         let sides: &[f64] = if self.signed { &[1.0, -1.0] } else { &[1.0] };
         let (lo, axis) = match self.spacing {
             Spacing::Linear => (0.0, Axis::stepped(0.0, self.top, false, if self.signed { 3.0 } else { 5.0 })),
-            Spacing::Log(lo) | Spacing::SymmetricLog(lo) => (lo, Axis::log(lo, self.top)),
+            Spacing::Log(lo) => (lo, Axis::log(lo, self.top)),
         };
         let mut all = Vec::new();
         for &side in sides {
@@ -162,9 +152,6 @@ impl FittedScale {
             }
             Spacing::Linear => String::new(),
             Spacing::Log(_) => "logarithmic".into(),
-            Spacing::SymmetricLog(threshold) => {
-                format!("symmetric log: linear within ±{}", rounded(threshold))
-            }
         }
     }
 }
@@ -243,15 +230,13 @@ mod tests {
 
     #[test]
     fn a_signed_scale_is_symmetric_about_white() {
-        for log in [false, true] {
-            let fitted = FittedScale::fit(true, log, with_sink().into_iter().map(|x| -x));
-            assert_eq!(fitted.colour(0.0), colour::PAPER);
-            for x in [1e-5, 0.004, 0.5] {
-                assert!((fitted.place(x) + fitted.place(-x) - 1.0).abs() < 1e-12);
-            }
-            let texts = texts(&fitted, 0.08);
-            assert!(texts.contains(&"0".into()) && texts[0].contains('−'), "{texts:?}");
+        let fitted = FittedScale::fit(true, false, with_sink().into_iter().map(|x| -x));
+        assert_eq!(fitted.colour(0.0), colour::PAPER);
+        for x in [1e-5, 0.004, 0.5] {
+            assert!((fitted.place(x) + fitted.place(-x) - 1.0).abs() < 1e-12);
         }
+        let texts = texts(&fitted, 0.08);
+        assert!(texts.contains(&"0".into()) && texts[0].contains('−'), "{texts:?}");
     }
 
     #[test]
@@ -264,7 +249,7 @@ mod tests {
     #[test]
     fn nothing_to_show_and_zeros_have_a_scale_too() {
         for numbers in [vec![], vec![f64::NAN, f64::INFINITY], vec![0.0; 5]] {
-            for (signed, log) in [(false, false), (true, false), (false, true), (true, true)] {
+            for (signed, log) in [(false, false), (true, false), (false, true)] {
                 let fitted = FittedScale::fit(signed, log, numbers.iter().copied());
                 assert!(fitted.place(0.5).is_finite() && !fitted.ticks(0.1).is_empty(), "{fitted:?}");
             }

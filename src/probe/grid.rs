@@ -3,7 +3,6 @@
 use crate::attention::{AttentionRow, LayersAndHeads, RowProbe, RowSink};
 use crate::stats::simd::{add_segments, higher_peak, peak_segments};
 use anyhow::ensure;
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -45,15 +44,12 @@ impl RowQuantity {
 }
 
 /// Reduction of the (query, key) pairs in a bin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pooling {
     /// The value of largest magnitude, with its sign. Positive if -a and a tie.
     Max,
     /// The mean over the visible pairs.
     Mean,
-    /// The sum.
-    Sum,
 }
 
 /// Part of the maps, quantity and resolution of a pooled map.
@@ -127,7 +123,7 @@ pub struct GridSink {
 struct BinRow {
     /// Visible keys of each query.
     seen: Vec<Range<usize>>,
-    /// For [`Pooling::Mean`] and [`Pooling::Sum`].
+    /// For [`Pooling::Mean`].
     sums: Vec<f64>,
     /// For [`Pooling::Max`].
     peaks: Vec<f32>,
@@ -172,7 +168,6 @@ impl BinRow {
         match pooling {
             Pooling::Max => self.sinks.iter().copied().fold(f32::NAN, higher_peak),
             Pooling::Mean => (sum() / self.sinks.len() as f64) as f32,
-            Pooling::Sum => sum() as f32,
         }
     }
 
@@ -182,7 +177,6 @@ impl BinRow {
             _ if pairs == 0 => None,
             Pooling::Max => self.peaks.get(column).copied(),
             Pooling::Mean => sum().map(|sum| (sum / pairs as f64) as f32),
-            Pooling::Sum => sum().map(|sum| sum as f32),
         };
         value.unwrap_or(f32::NAN)
     }
@@ -276,7 +270,7 @@ impl PooledMap {
 }
 
 /// Mean of maps with the same bins over heads, layers or prompts, in the order they are added. For [`Pooling::Mean`]
-/// and [`Pooling::Sum`] it equals the pooled mean map. For [`Pooling::Max`] it is the mean of the peaks of each head,
+/// it equals the pooled mean map. For [`Pooling::Max`] it is the mean of the peaks of each head,
 /// which may be at different keys, not the peak of the mean map.
 #[derive(Clone, Debug, Default)]
 pub struct GridMean {
@@ -331,7 +325,7 @@ mod tests {
     use crate::attention::Values;
     use proptest::prelude::*;
 
-    const POOLINGS: [Pooling; 3] = [Pooling::Max, Pooling::Mean, Pooling::Sum];
+    const POOLINGS: [Pooling; 2] = [Pooling::Max, Pooling::Mean];
 
     fn spec(quantity: RowQuantity, pooling: Pooling, tokens: usize, bins: usize) -> GridSpec {
         let (queries, keys) = (0..tokens, 0..tokens);
@@ -353,22 +347,20 @@ mod tests {
         let mean = of(Pooling::Mean);
         assert_eq!((mean.rows, mean.columns, &mean.pairs), (2, 2, &vec![3, 0, 4, 3]));
         assert_eq!((&mean.row_edges, &mean.column_edges), (&vec![0, 2, 4], &vec![0, 2, 4]));
-        let expected = [(Pooling::Max, [1.0, -1.0, 0.5]), (Pooling::Sum, [1.0, -1.25, 1.25])];
+        let thirds = |sum: f64| (sum / 3.0) as f32;
+        let expected = [(Pooling::Max, [1.0, -1.0, 0.5]), (Pooling::Mean, [thirds(1.0), -1.25 / 4.0, thirds(1.25)])];
         for (pooling, values) in expected {
             let found = of(pooling);
             assert!(found.values[1].is_nan(), "nothing above the diagonal");
             assert_eq!([found.values[0], found.values[2], found.values[3]], values);
         }
-        assert_eq!(mean.values[2], -1.25 / 4.0);
     }
 
     #[test]
     fn sink_weights_are_pooled_over_the_queries_of_a_bin() {
         let with = |sink: f32, row: &TestRow| TestRow { sinks: vec![sink], ..row.clone() };
         let rows: Vec<TestRow> = signed().iter().zip([0.5, 0.25, 0.125, 0.75]).map(|(row, s)| with(s, row)).collect();
-        for (pooling, sinks) in
-            [(Pooling::Max, [0.5, 0.75]), (Pooling::Mean, [0.375, 0.4375]), (Pooling::Sum, [0.75, 0.875])]
-        {
+        for (pooling, sinks) in [(Pooling::Max, [0.5, 0.75]), (Pooling::Mean, [0.375, 0.4375])] {
             let found = grid(spec(RowQuantity::Effective, pooling, 4, 2), &rows, 1);
             assert_eq!(found.sinks, sinks, "{pooling:?}");
             let mut mean = GridMean::default();
@@ -476,12 +468,12 @@ mod tests {
     fn only_selected_heads_and_queries_are_wanted() {
         let probe = GridProbe::new(GridSpec {
             heads: LayersAndHeads { layers: Some(vec![1]), heads: Some(vec![2]) },
-            ..spec(RowQuantity::Effective, Pooling::Sum, 9, 3)
+            ..spec(RowQuantity::Effective, Pooling::Max, 9, 3)
         });
         assert!(probe.wants(1, 2, 8) && !probe.wants(1, 2, 9) && !probe.wants(2, 1, 8));
         for empty in [
-            GridSpec { keys: 3..3, ..spec(RowQuantity::Effective, Pooling::Sum, 4, 2) },
-            GridSpec { columns: 0, ..spec(RowQuantity::Effective, Pooling::Sum, 4, 2) },
+            GridSpec { keys: 3..3, ..spec(RowQuantity::Effective, Pooling::Max, 4, 2) },
+            GridSpec { columns: 0, ..spec(RowQuantity::Effective, Pooling::Max, 4, 2) },
         ] {
             let found = grid(empty, &signed(), 2);
             assert_eq!((found.columns, found.values.len()), (0, 0));
@@ -490,7 +482,7 @@ mod tests {
 
     #[test]
     fn the_mean_of_grids_passes_over_bins_without_keys_and_refuses_other_bins() {
-        let one = grid(spec(RowQuantity::Effective, Pooling::Sum, 4, 2), &signed(), 4);
+        let one = grid(spec(RowQuantity::Effective, Pooling::Max, 4, 2), &signed(), 4);
         let mut other = one.clone();
         other.values.iter_mut().for_each(|value| *value *= 3.0);
         other.values[3] = f32::NAN;
@@ -500,9 +492,9 @@ mod tests {
         mean.add(&other).unwrap();
         let found = mean.grid().unwrap();
         assert!(found.values[1].is_nan());
-        assert_eq!([found.values[0], found.values[2], found.values[3]], [2.0, -2.5, 1.25]);
+        assert_eq!([found.values[0], found.values[2], found.values[3]], [2.0, -2.0, 0.5]);
         assert_eq!(found.pairs, [6, 0, 8, 6]);
-        assert!(mean.add(&grid(spec(RowQuantity::Effective, Pooling::Sum, 4, 3), &signed(), 4)).is_err());
+        assert!(mean.add(&grid(spec(RowQuantity::Effective, Pooling::Max, 4, 3), &signed(), 4)).is_err());
     }
 
     proptest! {
@@ -531,10 +523,11 @@ mod tests {
         }
 
         #[test]
-        fn sums_of_bins_add_up_to_the_rows(tokens in 1_usize..40, bins in 1_usize..12, seed: u64) {
+        fn means_of_bins_times_their_pairs_add_up_to_the_rows(tokens in 1_usize..40, bins in 1_usize..12, seed: u64) {
             let rows = random_rows(tokens, seed);
-            let found = grid(spec(RowQuantity::Map(0), Pooling::Sum, tokens, bins), &rows, 7);
-            let total: f32 = found.values.iter().filter(|x| !x.is_nan()).sum();
+            let found = grid(spec(RowQuantity::Map(0), Pooling::Mean, tokens, bins), &rows, 7);
+            let sums = found.values.iter().zip(&found.pairs).map(|(x, &pairs)| x * pairs as f32);
+            let total: f32 = sums.filter(|x| !x.is_nan()).sum();
             prop_assert!((total - tokens as f32).abs() < 1e-3, "{total}");
         }
     }

@@ -25,8 +25,7 @@ pub use log::{EvalLine, LogLine};
 pub use spec::*;
 pub use step::{copy_to_device, step, tensors, variables, Stepped};
 pub use study::{
-    check_sizes, slopes, BySeed, RunQuantity, Study, END, FIRST_DIGITS, INSIDE, LEARNED, ONE_NEEDLE, TEXT, TIMES,
-    TOKENS, TOKENS_UNTIL_LEARNED,
+    BySeed, RunQuantity, Study, END, FIRST_DIGITS, INSIDE, LEARNED, ONE_NEEDLE, TIMES, TOKENS, TOKENS_UNTIL_LEARNED,
 };
 
 use crate::model::{ModelConfig, Placement};

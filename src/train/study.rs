@@ -1,12 +1,9 @@
-//! Results of training by variant and training seed: the numbers that tables, contrasts and slopes are made of.
+//! Results of training by variant and training seed: the numbers that tables and contrasts are made of.
 
 use super::curves::{CurveRow, TrainingCurves};
 use super::spec::{Contrast, TrainSpec};
-use crate::bail_usage;
 use crate::metric::{Kind, Label};
-use crate::prompt::Tokenizer;
 use crate::stats::mean;
-use anyhow::Result;
 use std::collections::BTreeMap;
 
 /// Share of first digits from which on recall counts as learned.
@@ -56,9 +53,6 @@ pub const FIRST_DIGITS: RunQuantity = RunQuantity::share("first digits", |lines|
 pub const ONE_NEEDLE: RunQuantity =
     RunQuantity::share("one needle", |lines| lines.iter().rev().find_map(|line| line.one_needle));
 
-/// Negative log-likelihood of ordinary text.
-pub const TEXT: RunQuantity = RunQuantity::number("text", "nats", |lines| Some(lines.last()?.text_nats));
-
 /// Tokens until first digits reach [`LEARNED`] at the last context length; infinite if they never do.
 pub const TOKENS_UNTIL_LEARNED: RunQuantity = RunQuantity::number("learned after", "tokens", |lines| {
     let ctx_tok = lines.last()?.ctx_tok;
@@ -84,25 +78,9 @@ pub struct Study {
     pub spec: TrainSpec,
     /// Its runs.
     pub curves: TrainingCurves,
-    /// Number of parameters of each variant.
-    parameters: Vec<usize>,
 }
 
 impl Study {
-    /// Joins a spec with its runs.
-    ///
-    /// # Errors
-    /// If a variant cannot be built.
-    pub fn new(spec: TrainSpec, curves: TrainingCurves) -> Result<Self> {
-        let configs = spec.configs(Tokenizer::embedded().vocab_size())?;
-        Ok(Self { parameters: configs.iter().map(|config| config.parameters()).collect(), spec, curves })
-    }
-
-    /// Returns the number of parameters of a variant.
-    pub fn parameters(&self, variant: usize) -> usize {
-        self.parameters[variant]
-    }
-
     /// Returns a quantity of each run of a variant, at the first line of its log at or after a time. Runs that have
     /// not got there are left out.
     pub fn at(&self, variant: usize, time: f64, quantity: &RunQuantity) -> BySeed {
@@ -135,49 +113,6 @@ impl Study {
     }
 }
 
-/// Checks that studies differ in the size of their models alone: the same variants and as many tokens, with
-/// different numbers of parameters.
-///
-/// # Errors
-/// A usage error with what differs.
-pub fn check_sizes(sizes: &[Study]) -> Result<()> {
-    let names = |size: &Study| size.spec.variants.iter().map(|variant| variant.name.clone()).collect::<Vec<_>>();
-    let Some((first, others)) = sizes.split_first() else { return Ok(()) };
-    for other in others {
-        if names(other) != names(first) {
-            bail_usage!("the variants are {} here, {} there", names(first).join(", "), names(other).join(", "));
-        }
-        let tokens = [first, other].map(|size| size.spec.total_tokens());
-        if tokens[0] != tokens[1] {
-            bail_usage!("runs have {} tokens here, {} there", tokens[0], tokens[1]);
-        }
-        if other.parameters == first.parameters {
-            bail_usage!("models of one size, {} parameters, make no line", first.parameters[0]);
-        }
-    }
-    Ok(())
-}
-
-/// Returns how much a quantity of a variant changes for ten times the parameters: the slope of the line of least
-/// squares against the logarithm of the parameters, of each seed that all sizes have.
-pub fn slopes(sizes: &[Study], variant: usize, time: f64, quantity: &RunQuantity) -> BySeed {
-    let of_size = |size: &Study| ((size.parameters(variant) as f64).log10(), size.at(variant, time, quantity));
-    let numbers: Vec<(f64, BySeed)> = sizes.iter().map(of_size).collect();
-    let of_seed = |&seed: &u64| {
-        let points = numbers.iter().map(|(x, numbers)| Some((*x, *numbers.get(&seed)?)));
-        Some((seed, slope(&points.collect::<Option<Vec<_>>>()?)?))
-    };
-    numbers.first().into_iter().flat_map(|(_, numbers)| numbers.keys()).filter_map(of_seed).collect()
-}
-
-/// Returns the slope of the line of least squares; `None` if all points have the same x.
-fn slope(points: &[(f64, f64)]) -> Option<f64> {
-    let n = points.len() as f64;
-    let (x, y) = points.iter().fold((0.0, 0.0), |sum, point| (sum.0 + point.0 / n, sum.1 + point.1 / n));
-    let across: f64 = points.iter().map(|point| (point.0 - x).powi(2)).sum();
-    (across > 0.0).then(|| points.iter().map(|point| (point.0 - x) * (point.1 - y)).sum::<f64>() / across)
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::spec::TrainRun;
@@ -206,7 +141,7 @@ mod tests {
             runs.push(run(1, seed, &[(1, 128, 0.1), (2, 256, 0.9), (total, 256, end + 0.25)]));
         }
         runs.push(run(1, 4, &[(1, 128, 0.99)]));
-        Study::new(spec, TrainingCurves::of_runs(runs)).unwrap()
+        Study { spec, curves: TrainingCurves::of_runs(runs) }
     }
 
     #[test]
@@ -233,54 +168,5 @@ mod tests {
         let one = TrainingCurves::of_runs(vec![run(0, 1, &[(study.spec.total_tokens(), 128, 0.5)])]);
         let [less, of] = Study { curves: one, ..study }.contrast(&contrast, &FIRST_DIGITS);
         assert_eq!((less, of), ([(1, 0.5)].into(), BySeed::new()));
-    }
-
-    /// A study of a size whose runs, of seeds 1 to `seeds`, end with so many first digits.
-    fn size(file: &str, seeds: u64, end: impl Fn(&Study, usize, u64) -> f64) -> Study {
-        let spec = TrainSpec::parse(file, "study-f").unwrap();
-        let empty = Study::new(spec, TrainingCurves::default()).unwrap();
-        let tokens = empty.spec.total_tokens();
-        let of = |variant| (1..=seeds).map(move |seed| (variant, seed));
-        let runs =
-            (0..2).flat_map(of).map(|(variant, seed)| run(variant, seed, &[(tokens, 128, end(&empty, variant, seed))]));
-        let curves = TrainingCurves::of_runs(runs.collect());
-        Study { curves, ..empty }
-    }
-
-    const FILES: [&str; 3] = [
-        include_str!("../../experiments/study-f-0.3m.toml"),
-        include_str!("../../experiments/study-f-1.2m.toml"),
-        include_str!("../../experiments/study-f-5m.toml"),
-    ];
-
-    #[test]
-    fn slopes_are_per_tenfold_parameters_and_seed_by_seed() {
-        // Seeds differ in where they start.
-        let end = |study: &Study, variant: usize, seed: u64| {
-            (0.2 + 0.1 * variant as f64) * (study.parameters(variant) as f64).log10() - 1.0 + 0.01 * seed as f64
-        };
-        let sizes: Vec<Study> = FILES.map(|file| size(file, 3, end)).into();
-        check_sizes(&sizes).unwrap();
-        for (variant, expected) in [(0, 0.2), (1, 0.3)] {
-            let found = slopes(&sizes, variant, END, &FIRST_DIGITS);
-            assert!(found.len() == 3 && found.values().all(|x| (x - expected).abs() < 1e-9), "{found:?}");
-        }
-    }
-
-    #[test]
-    fn a_seed_that_lacks_a_size_has_no_slope() {
-        let sizes: Vec<Study> =
-            [(FILES[0], 3), (FILES[1], 2)].map(|(file, seeds)| size(file, seeds, |_, _, _| 0.5)).into();
-        assert_eq!(slopes(&sizes, 1, END, &FIRST_DIGITS).into_keys().collect::<Vec<_>>(), [1, 2]);
-    }
-
-    #[test]
-    fn sizes_that_are_not_sizes_of_one_study_are_refused() {
-        let of = |file: &str| size(file, 1, |_, _, _| 0.5);
-        let refusal = |a: Study, b: Study| format!("{:#}", check_sizes(&[a, b]).unwrap_err());
-        assert!(refusal(of(FILES[0]), of(FILES[0])).contains("models of one size"));
-        assert!(refusal(of(FILES[0]), of(&FILES[1].replace("name = \"diff\"", "name = \"v1\""))).contains("v1"));
-        let longer = FILES[1].replacen("tokens = ", "tokens = 1", 1);
-        assert!(refusal(of(FILES[0]), of(&longer)).contains("tokens here"));
     }
 }

@@ -108,7 +108,7 @@ def contributions_of_a_row_sum_to_one_and_those_of_a_region_to_its_share(page, f
 
 
 def treatments_are_a_switch_with_what_they_change(browser, tool, folder, shots):
-    run(tool, folder, "explore", "--model", "diff", "--ctx", "1k", "--keep", 3, "--condition", "mask(noise)", "--condition",
+    run(tool, folder, "explore", "--model", "diff", "--ctx", "1k", "--condition", "mask(noise)", "--condition",
         "ablate(best:2:share_out)", "--out", "treated", "-q")
     with open(folder / "treated" / "results.csv", newline="") as file:
         records = list(csv.DictReader(file))
@@ -374,7 +374,7 @@ def long_prompts_say_what_is_pooled(browser, tool, folder):
     shutil.copy(ROOT / "assets/tokenizer.json", home / "tokenizer.json")
     config = home / "config.json"
     config.write_text(config.read_text().replace('"max_position_embeddings": 4096', '"max_position_embeddings": 6144'))
-    run(tool, folder, "explore", "--model", "./long", "--ctx", 5000, "--out", "explore-long", "--keep", 2, "-q")
+    run(tool, folder, "explore", "--model", "./long", "--ctx", 5000, "--out", "explore-long", "-q")
     page = devtools.Page(browser)
     try:
         page.open(folder / "explore-long" / "explore.html")

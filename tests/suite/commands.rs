@@ -240,8 +240,8 @@ fn a_massive_activation_is_found_with_its_token_and_channel() {
 fn heatmap_draws_every_kind_of_map() {
     let scratch = Scratch::new();
     for map in ["effective", "a1", "a2", "logits1", "logits2", "all"] {
-        let figures = ["--figures", "svg,png,pdf", "--figure-width", "170", "--figure-font", "8"];
-        let args = ["--ctx", "256", "--map", map, "--out", map, "--size", "128"];
+        let figures = ["--figures", "svg,png,pdf", "--figure-width", "170"];
+        let args = ["--ctx", "256", "--map", map, "--out", map];
         scratch.stdout("heatmap", &[&args[..], &figures].concat());
         let read = |file: &str| fs::read(scratch.path(map).join(file)).unwrap();
         let svg = String::from_utf8(read("heatmap.svg")).unwrap();
@@ -256,7 +256,7 @@ fn heatmap_draws_every_kind_of_map() {
     let narrow = scratch.run("heatmap", &["--figure-width", "5"]).output().unwrap();
     let refused = String::from_utf8(narrow.stderr).unwrap();
     assert!(refused.contains("--figure-width") && refused.contains("from 20 to 2000"), "{refused}");
-    scratch.stdout("heatmap", &["--ctx", "256", "--grid", "--log", "--out", "grid", "--size", "128"]);
+    scratch.stdout("heatmap", &["--ctx", "256", "--grid", "--out", "grid"]);
     assert!(scratch.path("grid/heatmap-3.png").exists());
 }
 
@@ -280,7 +280,7 @@ fn the_whole_map_as_data_has_rows_that_sum_to_one() {
 #[test]
 fn the_data_of_several_maps_are_named_after_them() {
     let scratch = Scratch::new();
-    let args = ["--ctx", "256", "--map", "all", "--size", "128", "--layer", "1", "--data", "map.csv", "--out"];
+    let args = ["--ctx", "256", "--map", "all", "--layer", "1", "--data", "map.csv", "--out"];
     scratch.stdout("heatmap", &[&args[..], &["one"]].concat());
     let mut files: Vec<String> =
         fs::read_dir(scratch.path(".")).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
@@ -325,8 +325,7 @@ fn results_do_not_depend_on_the_number_of_threads() {
 #[test]
 fn results_do_not_depend_on_where_the_weights_are() {
     let scratch = Scratch::new();
-    for (command, args) in [("heads", &SHORT[..]), ("ratio", &SHORT[..]), ("explore", &["--ctx", "128", "--keep", "1"])]
-    {
+    for (command, args) in [("heads", &SHORT[..]), ("ratio", &SHORT[..]), ("explore", &["--ctx", "128"])] {
         let bytes = |place: &str| {
             let out = format!("{command}-{place}");
             scratch.stdout(command, &[args, &["--out", &out, "--weights", place, "-q"]].concat());
@@ -437,7 +436,7 @@ fn a_report_of_a_run_prints_exactly_what_the_command_printed() {
         ("nll", &["--samples", "3", "--ctx", "128"]),
         ("nll", &["--text", "text.txt", "--ctx", "64"]),
         ("heatmap", &["--ctx", "128", "--condition", "mask(noise)"]),
-        ("explore", &["--ctx", "128", "--keep", "2"]),
+        ("explore", &["--ctx", "128"]),
     ]
     .into_iter()
     .enumerate()
@@ -455,7 +454,7 @@ fn maps_of_one_prompt_are_experiments_that_a_file_repeats() {
     let scratch = Scratch::new();
     for (command, args, file) in [
         ("heatmap", ["--ctx", "128", "--map", "all", "--key", "5..80", "--condition", "silence(noise)"], "heatmap.png"),
-        ("explore", ["--ctx", "128", "--keep", "2", "--depth", "25", "--condition", "ablate(0.1)"], "explore.html"),
+        ("explore", ["--ctx", "128", "--depth", "25", "--seed", "7", "--condition", "ablate(0.1)"], "explore.html"),
     ] {
         let (first, again) = (format!("{command}-1"), format!("{command}-2"));
         let printed = scratch.stdout(command, &[&args[..], &["-q", "--out", &first]].concat());
@@ -484,7 +483,7 @@ fn maps_of_one_prompt_are_experiments_that_a_file_repeats() {
 fn what_cannot_be_measured_is_refused_with_what_there_is() {
     let scratch = Scratch::new();
     scratch.write("empty.txt", "  \n");
-    let cases: [(&str, &[&str], &[&str]); 22] = [
+    let cases: [(&str, &[&str], &[&str]); 19] = [
         ("ratio", &["--ctx", "256", "--layers", "2"], &["--layers 2", "layers 0 to 1"]),
         ("ratio", &["--ctx", "256", "--heads", "7"], &["--heads 7", "heads 0 to 1"]),
         ("ratio", &["--text", "empty.txt"], &["empty.txt", "no token"]),
@@ -496,14 +495,11 @@ fn what_cannot_be_measured_is_refused_with_what_there_is() {
         ("heatmap", &["--ctx", "256", "--map", "a2", "--model", "./transformer"], &["second map"]),
         ("heatmap", &["--ctx", "256", "--grid", "--map", "all"], &["--grid"]),
         ("heatmap", &["--ctx", "256", "--data", "map.txt"], &["--data map.txt", ".npy or .csv"]),
-        ("heatmap", &["--ctx", "256", "--size", "20"], &["--size 20", "64 to 4096"]),
-        ("explore", &["--ctx", "256", "--keep", "65"], &["--keep 65", "1 to 64"]),
         ("heatmap", &["--ctx", "256..512:128"], &["--ctx: heatmap measures one prompt; give one length"]),
         ("outliers", &["--ctx", "1", "--samples", "10"], &["at least 2 tokens"]),
         ("outliers", &["--ctx", "2k"], &["at most 1024 tokens"]),
         ("heatmap", &["--ctx", "256", "--heads", "0", "--head", "1"], &["--head 1 is not among --heads"]),
         ("heatmap", &["--ctx", "256", "--depth", "200"], &["--depth 200", "between 0 and 100"]),
-        ("explore", &["--ctx", "256", "--max-mb", "0"], &["--max-mb 0"]),
         ("needle", &["--shard", "1/2", "--records", "gzip"], &["--records", "difftool merge"]),
         ("needle", &["--dtype", "f64", "--precision", "bf16", "--print-experiment"], &["--precision bf16", "--dtype"]),
         ("needle", &["--depths", "0,101", "--print-experiment"], &["--depths 101"]),

@@ -50,7 +50,7 @@ fn blobs(page: &str) -> Vec<&str> {
 #[test]
 fn explore_writes_one_page_with_every_head_and_the_best_ones_token_by_token() {
     let dir = scratch();
-    let said = stdout(&dir, "explore --model ./transformer --model ./diff --ctx 256 --keep 3 --out explored -q");
+    let said = stdout(&dir, "explore --model ./transformer --model ./diff --ctx 256 --out explored -q");
     assert!(said.contains("explore.html") && said.contains("token by token"), "{said}");
     for file in ["explored/results.csv", "explored/manifest.json"] {
         assert!(dir.path().join(file).exists(), "{file}");
@@ -65,9 +65,7 @@ fn explore_writes_one_page_with_every_head_and_the_best_ones_token_by_token() {
         let numbers = model["numbers"].as_object().unwrap();
         let share = |name: &str| numbers[name]["share_out answer"].as_f64().unwrap();
         let shares: Vec<f64> = details.iter().map(|d| share(&format!("{}.{}", d["layer"], d["head"]))).collect();
-        assert!(shares.len() == 3 && shares.is_sorted_by(|a, b| a >= b), "the best first: {shares:?}");
-        let least = numbers.keys().map(|name| share(name)).fold(f64::INFINITY, f64::min);
-        assert!(least <= shares[2], "the one that is left out is the smallest");
+        assert!(shares.len() == 4 && shares.is_sorted_by(|a, b| a >= b), "the best first: {shares:?}");
         for name in ["context_rms", "retrieval_score", "induction"] {
             assert!(numbers["0.0"][name].is_number(), "{name}");
         }
@@ -75,14 +73,14 @@ fn explore_writes_one_page_with_every_head_and_the_best_ones_token_by_token() {
             details[0]["index"]["grids"].as_array().unwrap().iter().map(|grid| grid[0].as_str().unwrap()).collect();
         assert!(kinds.contains(&"contribution"), "{kinds:?}");
     }
-    // What is seen first in two parts, and three heads with their token pairs apart, of each model.
-    assert_eq!(blobs(&page).len(), 2 * (2 + 3 * 2));
+    // What is seen first in two parts, and four heads with their token pairs apart, of each model.
+    assert_eq!(blobs(&page).len(), 2 * (2 + 4 * 2));
 }
 
 #[test]
 fn what_is_seen_first_stands_before_the_script_and_is_small() {
     let dir = scratch();
-    stdout(&dir, "explore --model ./transformer --model ./diff --ctx 1024 --keep 3 --out explored -q");
+    stdout(&dir, "explore --model ./transformer --model ./diff --ctx 1024 --out explored -q");
     let page = fs::read_to_string(dir.path().join("explored/explore.html")).unwrap();
     let (first, rest) = page.split_once("<script>\"use strict\"").unwrap();
     for id in ["contents", "thumbs-0", "thumbs-1", "first-0", "first-1"] {
@@ -111,7 +109,7 @@ fn the_page_does_not_depend_on_the_number_of_threads() {
 #[test]
 fn treatments_are_passes_of_the_same_heads_with_what_they_change() {
     let dir = scratch();
-    let args = "explore --model ./diff --ctx 256 --keep 2 --out treated -q --condition";
+    let args = "explore --model ./diff --ctx 256 --out treated -q --condition";
     difftool(&dir, args).args(["mask(noise)", "--condition", "ablate(0.1)"]).assert().success();
     let contents = contents(&fs::read_to_string(dir.path().join("treated/explore.html")).unwrap());
     let models = contents["models"].as_array().unwrap();
@@ -163,7 +161,7 @@ fn part(page: &str, id: &str, place: &serde_json::Value) -> Vec<u8> {
 fn what_a_sink_takes_of_a_row_is_what_its_tokens_leave() {
     let dir = scratch();
     tiny_model(&dir.path().join("sink"), "sink");
-    stdout(&dir, "explore --model ./sink --ctx 256 --keep 2 --out explored -q");
+    stdout(&dir, "explore --model ./sink --ctx 256 --out explored -q");
     let page = fs::read_to_string(dir.path().join("explored/explore.html")).unwrap();
     let model = &contents(&page)["models"][0];
     let index = &model["details"][0]["index"];
@@ -195,7 +193,7 @@ fn heads_have_the_costs_of_a_run_that_takes_out_each() {
     let dir = scratch();
     let prompts = "--ctx 256 --needles 1 --samples 2 --depths 50";
     stdout(&dir, &format!("ablate --parts each-head --model ./diff {prompts} --out each -q"));
-    stdout(&dir, "explore --model ./diff --model ./transformer --ctx 256 --keep 1 --costs each --out explored -q");
+    stdout(&dir, "explore --model ./diff --model ./transformer --ctx 256 --costs each --out explored -q");
     let contents = contents(&fs::read_to_string(dir.path().join("explored/explore.html")).unwrap());
     let table = fs::read_to_string(dir.path().join("each/heads.csv")).unwrap();
     let row: Vec<&str> = table.lines().nth(1).unwrap().split(',').collect();
@@ -219,7 +217,6 @@ fn explore_refuses_what_it_cannot_do_and_overwrites_nothing() {
     fs::create_dir(dir.path().join("taken")).unwrap();
     fs::write(dir.path().join("taken/explore.html"), "mine").unwrap();
     for (args, word) in [
-        ("--keep 0", "--keep 0"),
         ("--ctx 256..512:128", "give one length"),
         ("--ctx 9999", "at most 1024 tokens"),
         ("--out taken", "never overwritten"),

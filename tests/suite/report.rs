@@ -460,7 +460,7 @@ fn runs_are_compared_in_words_that_a_reader_understands() {
 fn explore(scratch: &Scratch, folder: &str) {
     tiny_model(&scratch.path("tiny"), "diff");
     let mut command = Command::cargo_bin("difftool").unwrap();
-    command.current_dir(scratch.0.path()).args(["explore", "--model", "./tiny", "--ctx", "256", "--keep", "2", "-q"]);
+    command.current_dir(scratch.0.path()).args(["explore", "--model", "./tiny", "--ctx", "256", "-q"]);
     command.args(["--out", folder]).assert().success();
 }
 

@@ -190,38 +190,3 @@ fn what_runs_came_to_is_summed_up_without_training_from_logs_or_from_their_cours
     let stderr = String::from_utf8(refused.unwrap().stderr).unwrap();
     assert!(stderr.contains("it has no log of a run of spec.toml"), "{stderr}");
 }
-
-#[test]
-fn a_study_at_several_sizes_has_a_slope_for_every_seed() {
-    let folder = tempfile::tempdir().unwrap();
-    let larger = SPEC.replacen("width = 32", "width = 64", 1);
-    let other = SPEC.replacen("name = \"gated-diff\"", "name = \"other\"", 1);
-    for (name, text) in [("small", SPEC), ("large", &larger), ("other", &other)] {
-        let spec = TrainSpec::parse(text, "spec.toml").unwrap();
-        let (out, stop) = (folder.path().join(name), AtomicBool::new(false));
-        let runs = if name == "other" { &spec.runs()[..1] } else { &spec.runs()[..] };
-        let outcome =
-            train_runs(&spec, runs, &out, false, &Placement::default(), &stop, &StopAfter::new(usize::MAX, &stop))
-                .unwrap();
-        assert_eq!(outcome, TrainOutcome::Finished);
-        std::fs::write(out.join("spec.toml"), text).unwrap();
-    }
-    let beside = |other: &str| {
-        let mut command = assert_cmd::Command::cargo_bin("difftool").unwrap();
-        let args = ["train", "small/spec.toml", "--out", "small", "--summary", "--beside", other];
-        command.current_dir(folder.path()).args(args).output().unwrap()
-    };
-    let printed = String::from_utf8(beside("large").stdout).unwrap();
-    let growth = printed.split("Growth: ").nth(1).unwrap_or_else(|| panic!("{printed}"));
-    // First digits and text, of the variant and less the first variant; no interval of two seeds.
-    let of_variant: Vec<&str> = growth.lines().filter(|line| line.starts_with("gated-diff")).collect();
-    assert_eq!(of_variant.len(), 4, "{growth}");
-    assert!(of_variant.iter().all(|line| line.ends_with("undecided") && line.contains(" [-] ")), "{growth}");
-    for (other, words) in
-        [("small", "models of one size"), ("other", "the variants are"), ("none", "it has no spec.toml")]
-    {
-        let refused = beside(other);
-        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-        assert!(refused.status.code() == Some(2) && said.contains("--beside") && said.contains(words), "{said}");
-    }
-}

@@ -3,11 +3,11 @@
 use crate::attention::LayersAndHeads;
 use crate::bail_usage;
 use crate::cmd::session::Session;
-use crate::experiment::{Grid, Heatmap, MapKind, SMALL_PX};
+use crate::experiment::{Grid, Heatmap, MapKind, MAP_PX, SMALL_PX};
 use crate::measure::{Maps, PassKey};
 use crate::metric::LAMBDA;
 use crate::plot::{heatmap, heatmap_grid, Bins, ColourScale, HeadMaps, Heatmaps, MapPanel, Profile, TokenAxis};
-use crate::probe::{PooledMap, Pooling, RowQuantity};
+use crate::probe::{PooledMap, RowQuantity};
 use crate::results::Frame;
 use crate::stats::mean;
 use crate::table::short;
@@ -43,7 +43,7 @@ impl Picture<'_> {
             bail_usage!("{NOTHING}");
         }
         let (title, subtitle) = (self.title(session), format!("{} · {}", self.pooling(), session.setup.caption()));
-        let maps = Heatmaps { scales, rows: arranged(rows), size_px: self.spec.size_px };
+        let maps = Heatmaps { scales, rows: arranged(rows), size_px: MAP_PX };
         let figure = heatmap(&maps, &session.heading(&title, &subtitle))?;
         session.save(&figure, "heatmap", &self.pooling())
     }
@@ -62,23 +62,14 @@ impl Picture<'_> {
     }
 
     fn pooling(&self) -> String {
-        let pool = match self.spec.pool {
-            Pooling::Max => "largest magnitude of each bin",
-            Pooling::Mean => "mean of each bin",
-            Pooling::Sum => "sum of each bin",
-        };
         let one_head = self.spec.every_head || self.spec.head.is_some();
-        if one_head {
-            pool.to_owned()
-        } else {
-            format!("mean over heads of the {pool}")
-        }
+        format!("{}largest magnitude of each bin", if one_head { "" } else { "mean over heads of the " })
     }
 
     /// One colour scale for everything that can be compared: softmax maps, signed mixtures, logits.
     fn scales(&self, session: &Session) -> Vec<ColourScale> {
         let signed = session.setup.has_second_map();
-        let scale = |label: &str, signed| ColourScale { label: label.to_owned(), signed, log: self.spec.log };
+        let scale = |label: &str, signed| ColourScale { label: label.to_owned(), signed, log: false };
         match self.spec.map {
             MapKind::Effective => vec![scale("attention weight", signed)],
             MapKind::A1 | MapKind::A2 => vec![scale("attention weight", false)],
@@ -164,14 +155,7 @@ impl Picture<'_> {
             let (heads, names) =
                 (first.keys().map(ToString::to_string).collect(), layers.keys().map(ToString::to_string).collect());
             let (maps, sinks) = layers.into_values().map(|heads| heads.into_values().unzip()).unzip();
-            let maps = HeadMaps {
-                scale: scale.clone(),
-                heads,
-                layers: names,
-                maps,
-                sinks,
-                size_px: SMALL_PX.min(self.spec.size_px),
-            };
+            let maps = HeadMaps { scale: scale.clone(), heads, layers: names, maps, sinks, size_px: SMALL_PX };
             drawn += 1;
             let figure = heatmap_grid(&maps, &session.heading(&title, &subtitle))?;
             session.save(&figure, &format!("heatmap-{drawn}"), &self.pooling())?;

@@ -53,18 +53,18 @@ pub fn text(frame: &Frame, tables: &Tables) -> Result<String> {
     }
 }
 
-/// Formats the tables of a training study; `sizes` begins with it and goes on with other model sizes.
+/// Formats the tables of a training study.
 ///
 /// # Errors
 /// A usage error if a table is named that the study does not have.
-pub(crate) fn study_text(sizes: &[Study], tables: &Tables) -> Result<String> {
+pub(crate) fn study_text(study: &Study, tables: &Tables) -> Result<String> {
     let names = ShortNames::default();
     match tables {
         Tables::Main => {
-            let (main, differences) = (training::main_table(sizes), training::main_differences(sizes));
-            Ok(main_text(main, differences.into_iter().collect(), training::NEXT, &names))
+            let differences = training::differences(study).into_iter().collect();
+            Ok(main_text(Some(training::main_table(study)), differences, training::NEXT, &names))
         }
-        other => chosen_text(&training::sheets(sizes), other, &names),
+        other => chosen_text(&training::sheets(study), other, &names),
     }
 }
 

@@ -1,14 +1,10 @@
 //! Tables of a training study, a view of its curves. Means and differences are over training seeds.
 
 use super::sheet::{basis, numbers, words, Sheet, SheetCell, SheetColumn};
-use crate::metric::Kind;
 use crate::results::{differences_by_seed, Estimate, Verdict};
 use crate::stats::LEAST_SEEDS;
 use crate::table::ColumnRole;
-use crate::train::{
-    slopes, BySeed, RunQuantity, Study, END, FIRST_DIGITS, INSIDE, ONE_NEEDLE, TEXT, TIMES, TOKENS,
-    TOKENS_UNTIL_LEARNED,
-};
+use crate::train::{BySeed, RunQuantity, Study, FIRST_DIGITS, INSIDE, ONE_NEEDLE, TIMES, TOKENS, TOKENS_UNTIL_LEARNED};
 
 /// The next step after a summary.
 pub(crate) const NEXT: &str = "Next: `difftool needle --model FOLDER` measures a trained model.";
@@ -19,31 +15,17 @@ const LONGEST_NAME: usize = 44;
 /// Columns of the summary that are shown by default.
 const MAIN_COLUMNS: [&str; 6] = ["variant", "seeds", "learned", "learned_tok", "first_digit", "one_needle"];
 
-/// Returns every table of a study. `sizes` begins with it and goes on with the same study at other model sizes.
-pub(crate) fn sheets(sizes: &[Study]) -> Vec<Sheet> {
-    let Some(study) = sizes.first() else { return Vec::new() };
-    let of_study = [Some(summary(study)), differences(study), inside(study)];
-    let of_sizes = if sizes.len() > 1 { [Some(by_size(sizes)), growth(sizes, &TIMES)] } else { [None, None] };
-    of_study.into_iter().chain(of_sizes).flatten().collect()
+/// Returns every table of a study.
+pub(crate) fn sheets(study: &Study) -> Vec<Sheet> {
+    [Some(summary(study)), differences(study), inside(study)].into_iter().flatten().collect()
 }
 
 /// Returns the table that answers the question of a study.
-pub(crate) fn main_table(sizes: &[Study]) -> Option<Sheet> {
-    if sizes.len() > 1 {
-        return Some(by_size(sizes));
-    }
-    let mut sheet = summary(sizes.first()?);
+pub(crate) fn main_table(study: &Study) -> Sheet {
+    let mut sheet = summary(study);
     let keep: Vec<bool> = sheet.columns.iter().map(|column| MAIN_COLUMNS.contains(&column.name.as_str())).collect();
     sheet.keep_columns(&keep);
-    Some(sheet)
-}
-
-/// Returns the differences that belong to the question of a study.
-pub(crate) fn main_differences(sizes: &[Study]) -> Option<Sheet> {
-    if sizes.len() > 1 {
-        return growth(sizes, &[END]);
-    }
-    differences(sizes.first()?)
+    sheet
 }
 
 /// Returns a row for each variant that has finished runs: the columns of `summary.csv`.
@@ -99,7 +81,7 @@ fn summary_row(study: &Study, variant: usize) -> Option<Vec<SheetCell>> {
 
 /// Returns the differences at the end: the contrasts of the spec, and every variant less the first. Those that are
 /// decided come first.
-fn differences(study: &Study) -> Option<Sheet> {
+pub(crate) fn differences(study: &Study) -> Option<Sheet> {
     let variants = &study.spec.variants;
     let mut rows = Vec::new();
     for quantity in &[FIRST_DIGITS, ONE_NEEDLE] {
@@ -161,62 +143,6 @@ fn inside(study: &Study) -> Option<Sheet> {
     Some(Sheet::new("inside", "Inside the layers", note, columns, rows).trimmed()?.details())
 }
 
-/// Returns a row for each variant and model size.
-fn by_size(sizes: &[Study]) -> Sheet {
-    let quantities = [FIRST_DIGITS, TEXT, ONE_NEEDLE];
-    let mut columns = vec![words("variant").key(), numbers("parameters").key(), basis("seeds")];
-    columns.extend(quantities.iter().map(|quantity| numbers(quantity.label().heading())));
-    let mut rows = Vec::new();
-    for (index, variant) in sizes[0].spec.variants.iter().enumerate() {
-        let mut of_variant: Vec<&Study> = sizes.iter().collect();
-        of_variant.sort_by_key(|size| size.parameters(index));
-        for size in of_variant {
-            let mut row = vec![SheetCell::words(variant.name.clone())];
-            row.push(SheetCell::count(Some(size.parameters(index))));
-            row.push(SheetCell::count(Some(size.at_end(index, &TOKENS).len())));
-            row.extend(quantities.iter().map(|quantity| mean_cell(quantity, &size.at_end(index, quantity))));
-            rows.push(row);
-        }
-    }
-    let mut note = "Means over seeds at the end of training [95 %].".to_owned();
-    if growth(sizes, &[END]).is_none() {
-        note += " No seed is there at all sizes, so no line can be fitted.";
-    }
-    Sheet::new("sizes", "Sizes", note, columns, rows)
-}
-
-/// Returns what ten times the parameters change at some times, of each variant and less the same of the first.
-fn growth(sizes: &[Study], times: &[f64]) -> Option<Sheet> {
-    let variants = &sizes[0].spec.variants;
-    let mut rows = Vec::new();
-    for quantity in &[FIRST_DIGITS, TEXT] {
-        for (index, variant) in variants.iter().enumerate() {
-            for &time in times {
-                let [first, own] = [0, index].map(|variant| slopes(sizes, variant, time, quantity));
-                let keys = |name: String| vec![SheetCell::words(name), SheetCell::value(Kind::Share, time, None)];
-                rows.extend(change_row(keys(variant.name.clone()), quantity, &own));
-                if index > 0 {
-                    let name = format!("{} - {}", variant.name, variants[0].name);
-                    rows.extend(change_row(keys(name), quantity, &differences_by_seed(&first, &own)));
-                }
-            }
-        }
-    }
-    let rows = rows.into_iter().map(|(_, row)| row).collect();
-    let note = format!(
-        "Change for ten times the parameters, the slope of a line over {} sizes, seed by seed [95 %]; as a \
-         difference, that of the variant less that of {}.",
-        sizes.len(),
-        variants[0].name
-    );
-    let columns = change_columns(vec![words("variant").key(), numbers("% of tokens").key()]);
-    let mut sheet = Sheet::new("growth", "Growth", note, columns, rows).trimmed()?;
-    if times.len() < 2 {
-        sheet.keep_columns(&[true, false, true, true, true, true]);
-    }
-    Some(sheet)
-}
-
 /// The mean over seeds with its interval; a dash without seeds.
 fn mean_cell(quantity: &RunQuantity, numbers: &BySeed) -> SheetCell {
     Estimate::of_seeds(numbers).map_or_else(SheetCell::none, |mean| SheetCell::estimate(quantity.kind, mean))
@@ -257,57 +183,40 @@ mod tests {
             let name = format!("{variant}/seed-{seed}");
             runs.push((TrainRun { name, variant, seed }, [(end / 10, 0.1), (end, digits)].iter().map(line).collect()));
         }
-        Study::new(spec, TrainingCurves::of_runs(runs)).unwrap()
+        Study { spec, curves: TrainingCurves::of_runs(runs) }
     }
 
     fn lines(sheet: &Sheet) -> Vec<Vec<String>> {
         sheet.rows.iter().map(|row| row.iter().map(SheetCell::line).collect()).collect()
     }
 
-    const FILES: [&str; 2] = [
-        include_str!("../../../experiments/study-f-0.3m.toml"),
-        include_str!("../../../experiments/study-f-1.2m.toml"),
-    ];
+    const FILE: &str = include_str!("../../../experiments/study-f-0.3m.toml");
 
     #[test]
     fn the_summary_has_a_row_for_each_variant_and_its_difference_from_the_first_seed_by_seed() {
-        let study = study(FILES[0], 0.2);
+        let study = study(FILE, 0.2);
         let found = lines(&summary(&study));
         assert_eq!(found[0], ["transformer", "3", "0", "-", "0", "0", "60 [35, 85]", "-", "-"]);
         // Seed 3 is above 0.9 of first digits. Seeds differ by much, their differences hardly.
         assert_eq!(found[1], ["diff", "3", "1", "-", "1", "0", "82 [55, 109]", "+22 [+20, +24]", "-"]);
-        let main: Vec<String> =
-            main_table(&[study]).unwrap().columns.into_iter().map(|column| column.heading).collect();
+        let main: Vec<String> = main_table(&study).columns.into_iter().map(|column| column.heading).collect();
         assert_eq!(main, ["variant", "seeds", "learned", "tokens", "first digits %", "one needle %"]);
     }
 
     #[test]
     fn contrasts_and_differences_from_the_first_variant_have_a_verdict() {
-        let found = lines(&differences(&study(FILES[0], 0.2)).unwrap());
+        let found = lines(&differences(&study(FILE, 0.2)).unwrap());
         let row =
             |name: &str| [name, "first digits points", "3", "+22 [+20, +24]", "higher"].map(str::to_owned).to_vec();
         assert_eq!(found, [row("a question of the spec with a name that is …"), row("diff - transformer")]);
-        assert_eq!(lines(&differences(&study(FILES[0], -0.02)).unwrap())[0][4], "undecided");
+        assert_eq!(lines(&differences(&study(FILE, -0.02)).unwrap())[0][4], "undecided");
     }
 
     #[test]
     fn the_inside_is_shown_once_for_each_time_that_runs_got_to() {
-        let found = inside(&study(FILES[0], 0.2)).unwrap();
+        let found = inside(&study(FILE, 0.2)).unwrap();
         // The end is the first line from 15 % of the tokens on; what was not measured has no column.
         assert_eq!((found.rows.len(), found.columns.len()), (6, 5));
         assert_eq!(found.columns[4].heading, "context RMS");
-    }
-
-    #[test]
-    fn growth_has_the_slope_of_each_variant_and_its_difference_from_the_first() {
-        let sizes = [study(FILES[0], 0.1), study(FILES[1], 0.2)];
-        let found = lines(&growth(&sizes, &[END]).unwrap());
-        let names: Vec<&str> = found.iter().map(|row| row[0].as_str()).collect();
-        assert_eq!(names, ["transformer", "diff", "diff - transformer", "transformer", "diff", "diff - transformer"]);
-        // No seed of the standard model changes, and every other gains 10 points over log10(1.18 / 0.33) decades.
-        assert_eq!(found[0][1..], ["first digits points", "3", "+0.0 [-]", "undecided"]);
-        assert!(found[1][3].starts_with("+18"), "{found:?}");
-        assert_eq!(growth(&sizes, &TIMES).unwrap().rows.len(), 3 * found.len());
-        assert_eq!(by_size(&sizes).rows.len(), 4);
     }
 }

@@ -142,15 +142,6 @@ fn matrices_are_never_written_into_the_results_nor_found_out_last_to_have_no_pla
 }
 
 #[test]
-fn a_grid_of_maps_of_any_size_is_drawn() {
-    let bench = Bench::new();
-    for size in [64, 1200, 4096] {
-        bench.run(&format!("heatmap --ctx 256 --grid --size {size} --model m --out out{size} -q")).succeeded();
-        assert!(bench.path(&format!("out{size}/heatmap-1.png")).exists());
-    }
-}
-
-#[test]
 fn an_input_that_is_not_there_or_never_ends_is_named() {
     let bench = Bench::new();
     for (args, file) in [

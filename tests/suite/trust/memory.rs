@@ -23,13 +23,6 @@ fn what_a_limit_of_addresses_leaves_is_what_is_free() {
 }
 
 #[test]
-fn maps_that_make_too_large_a_figure_are_refused_before_they_are_measured() {
-    let bench = Bench::new();
-    bench.run("heatmap --ctx 256 --size 4096 --out out").refused(2, &["--size 4096", "3 maps", "at most"]);
-    assert!(!bench.path("out").exists());
-}
-
-#[test]
 fn a_context_that_does_not_fit_is_refused_before_its_prompt_is_made() {
     let bench = Bench::new();
     super::edit_json(&bench.path("m/config.json"), |config| config["max_position_embeddings"] = (1 << 27).into());
