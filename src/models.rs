@@ -307,11 +307,10 @@ pub fn open(name: &str, options: LoadOptions) -> Result<OpenedModel> {
     if is_formula(name) {
         bail_usage!("model {name}: spreadsheets would read this name as a formula; write ./{name}");
     }
-    let path = Path::new(name);
-    if path.extension().is_some_and(|extension| extension == "gguf") && path.is_file() {
-        return open_gguf(name, path, options);
-    }
     let dir = if hub::is_spec(name) { hub::resolve(name)? } else { PathBuf::from(name) };
+    if dir.extension().is_some_and(|extension| extension == "gguf") && dir.is_file() {
+        return open_gguf(name, &dir, options);
+    }
     if !dir.is_dir() {
         let built_in = built_in_names().join(", ");
         let hub = if is_hub_name(name) { format!("; write hf:{name} for the model of the Hub") } else { String::new() };

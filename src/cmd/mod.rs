@@ -4,7 +4,6 @@ mod ablate;
 mod allocation;
 mod command_line;
 mod compare;
-mod downloads;
 mod execute;
 mod experiment;
 mod explore;
@@ -39,7 +38,6 @@ use std::time::{Duration, Instant};
 pub fn run(cli: Cli) -> Result<()> {
     check_environment()?;
     // Errors of commands on files keep the names of fields; errors of others name flags.
-    crate::hub::show_downloads(downloads::bar);
     let is_file = matches!(cli.command, Command::Run(_) | Command::Merge(_));
     let name: &str = (&cli.command).into();
     dispatch(cli.command).map_err(|error| match command_line().find_subcommand(name) {

@@ -14,7 +14,7 @@ use anyhow::{bail, ensure, Context, Result};
 use header::{FieldValue, GgufPart};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 pub(super) use header::TensorPlace;
 
@@ -44,55 +44,11 @@ impl Gguf {
     /// # Errors
     /// If a file is missing, incomplete or not a GGUF file. Names the field or tensor.
     pub fn open(path: &Path) -> Result<Self> {
-        let paths = parts_of(path);
-        let missing = paths.iter().find(|part| paths.len() > 1 && !part.exists());
-        if let Some(missing) = missing {
-            bail!(
-                "{}: one of {} parts of a model, and {} is not there",
-                path.display(),
-                paths.len(),
-                missing.display()
-            );
-        }
+        let parts = parts_of(path);
         let parts: Vec<GgufPart> =
-            paths.iter().enumerate().map(|(i, path)| GgufPart::open(path, i)).collect::<Result<_>>()?;
-        let mut tensors = BTreeMap::new();
-        for part in &parts {
-            for (name, tensor) in &part.tensors {
-                let twice = tensors.insert(name.clone(), tensor.clone());
-                ensure!(twice.is_none(), "{}: tensor {name} is in another part too", part.path.display());
-            }
-        }
-        let model = Self { parts, tensors, asked: Mutex::default() };
-        model.check_parts().with_context(|| path.display().to_string())?;
-        Ok(model)
-    }
-
-    /// Checks the `split.` fields against the files.
-    fn check_parts(&self) -> Result<()> {
-        for (i, part) in self.parts.iter().enumerate() {
-            let whole = |name: &str| match part.fields.get(name) {
-                None => Ok(None),
-                Some(FieldValue::Whole(n)) => Ok(Some(*n)),
-                Some(_) => bail!("{name} is no whole number"),
-            };
-            if let Some(count) = whole("split.count")?.filter(|&count| count > 0) {
-                let named = self.parts.len();
-                ensure!(
-                    count == named as i128,
-                    "{}: one of {count} parts of a model (split.count), which must be named \
-                     MODEL-00001-of-{count:05}.gguf and so on",
-                    part.path.display()
-                );
-                let number = whole("split.no")?.unwrap_or(0);
-                ensure!(number == i as i128, "{}: split.no is {number}, expected {i}", part.path.display());
-            }
-            if let Some(tensors) = whole("split.tensors.count")? {
-                let found = self.tensors.len();
-                ensure!(tensors == found as i128, "split.tensors.count is {tensors}, and there are {found}");
-            }
-        }
-        Ok(())
+            parts.iter().enumerate().map(|(i, path)| GgufPart::open(path, i)).collect::<Result<_>>()?;
+        let tensors = parts.iter().flat_map(|part| part.tensors.clone()).collect();
+        Ok(Self { parts, tensors, asked: Mutex::default() })
     }
 
     /// Size of the files, in bytes.
@@ -141,7 +97,7 @@ impl Gguf {
     }
 
     fn asked(&self) -> MutexGuard<'_, BTreeSet<String>> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+        self.asked.lock().expect("no thread panics with it")
     }
 
     fn field(&self, name: &str) -> Option<&FieldValue> {
@@ -151,34 +107,22 @@ impl Gguf {
 
     /// A whole number of at least 0.
     fn whole(&self, name: &str) -> Result<Option<u64>> {
-        match self.field(name) {
-            None => Ok(None),
-            Some(FieldValue::Whole(n)) => {
-                let n = u64::try_from(*n).ok().with_context(|| format!("{name} is {n}, expected 0 or more"))?;
-                Ok(Some(n))
-            }
-            Some(_) => bail!("{name} is no whole number"),
-        }
+        let Some(n) = self.number(name)? else { return Ok(None) };
+        ensure!(n >= 0.0 && n.fract() == 0.0, "{name} is {n}, expected a whole number");
+        Ok(Some(n as u64))
     }
 
     /// A finite number.
     fn number(&self, name: &str) -> Result<Option<f64>> {
-        let number = match self.field(name) {
-            None => return Ok(None),
-            Some(FieldValue::Number(x)) => *x,
-            Some(FieldValue::Whole(n)) => *n as f64,
+        match self.field(name) {
+            None => Ok(None),
+            Some(FieldValue::Number(x)) if x.is_finite() => Ok(Some(*x)),
             Some(_) => bail!("{name} is no number"),
-        };
-        ensure!(number.is_finite(), "{name} is {number}, expected a number");
-        Ok(Some(number))
+        }
     }
 
     fn flag(&self, name: &str) -> Result<Option<bool>> {
-        match self.field(name) {
-            None => Ok(None),
-            Some(FieldValue::Flag(yes)) => Ok(Some(*yes)),
-            Some(_) => bail!("{name} is neither true nor false"),
-        }
+        Ok(self.number(name)?.map(|x| x != 0.0))
     }
 
     fn text(&self, name: &str) -> Result<Option<&str>> {
@@ -190,26 +134,26 @@ impl Gguf {
     }
 
     /// A list of strings.
-    fn texts(&self, name: &str) -> Result<Option<Vec<String>>> {
+    fn texts(&self, name: &str) -> Result<Option<&Vec<String>>> {
         match self.field(name) {
             None => Ok(None),
-            Some(FieldValue::List(list)) => self.parts[0].texts(list).with_context(|| name.to_owned()).map(Some),
-            Some(_) => bail!("{name} is no list"),
+            Some(FieldValue::Texts(list)) => Ok(Some(list)),
+            Some(_) => bail!("{name} is no list of texts"),
         }
     }
 
     /// A list of numbers.
-    fn numbers(&self, name: &str) -> Result<Option<Vec<f64>>> {
+    fn numbers(&self, name: &str) -> Result<Option<&Vec<f64>>> {
         match self.field(name) {
             None => Ok(None),
-            Some(FieldValue::List(list)) => self.parts[0].numbers(list).with_context(|| name.to_owned()).map(Some),
-            Some(_) => bail!("{name} is no list"),
+            Some(FieldValue::Numbers(list)) => Ok(Some(list)),
+            Some(_) => bail!("{name} is no list of numbers"),
         }
     }
 
     /// Returns whether the field is present and a list.
     fn is_list(&self, name: &str) -> bool {
-        matches!(self.field(name), Some(FieldValue::List(_)))
+        matches!(self.field(name), Some(FieldValue::Numbers(_) | FieldValue::Texts(_)))
     }
 
     /// Names of fields with this prefix that were not looked up.
@@ -225,7 +169,7 @@ impl Gguf {
 }
 
 /// Paths of all parts of the model that `path` belongs to, by its name (`-00001-of-00003.gguf`).
-fn parts_of(path: &Path) -> Vec<PathBuf> {
+pub(crate) fn parts_of(path: &Path) -> Vec<PathBuf> {
     let named = || {
         let name = path.file_name()?.to_str()?.strip_suffix(".gguf")?;
         let (rest, count) = name.rsplit_once("-of-")?;

@@ -25,6 +25,7 @@ mod weight_storage;
 mod weights;
 
 pub use block::{Attention, RotaryPositions};
+pub(crate) use checkpoint::shards;
 pub use checkpoint::{Audit, Checkpoint, INDEX_FILE, TENSOR_FILE};
 pub(crate) use chunks::LOGIT_POSITIONS;
 pub use config::{
@@ -32,6 +33,7 @@ pub use config::{
     Positions, QkNorm, ResidualLayout,
 };
 pub use families::HeadLayout;
+pub(crate) use gguf::parts_of as gguf_parts;
 pub use gguf::{Gguf, GgufVocabulary};
 pub use output::{Agreement, HeadOutput, Readout};
 pub use placement::Placement;
