@@ -8,7 +8,7 @@ use anyhow::{ensure, Context, Result};
 use serde::de::DeserializeOwned;
 use serde::Serialize;
 use std::fs::File;
-use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write as _};
+use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::path::Path;
 
 /// Largest configuration, specification or manifest, in bytes.
@@ -53,46 +53,11 @@ pub fn read_exact_at(file: &File, offset: u64, buffer: &mut [u8]) -> io::Result<
 /// Fills a buffer from an offset of a file. A lock protects the file's cursor.
 #[cfg(not(unix))]
 pub fn read_exact_at(mut file: &File, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+    use std::io::Seek as _;
     static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
     let _alone = ONE_AT_A_TIME.lock();
-    file.seek(SeekFrom::Start(offset))?;
+    file.seek(io::SeekFrom::Start(offset))?;
     file.read_exact(buffer)
-}
-
-/// A reader of the first bytes of an open file with a cursor of its own, so that several threads can read one file.
-#[derive(Debug)]
-pub struct FilePrefix<'a> {
-    file: &'a File,
-    len: u64,
-    at: u64,
-}
-
-impl<'a> FilePrefix<'a> {
-    /// Creates a reader of the first `len` bytes.
-    pub fn new(file: &'a File, len: u64) -> Self {
-        Self { file, len, at: 0 }
-    }
-}
-
-impl Read for FilePrefix<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let n = self.len.saturating_sub(self.at).min(buffer.len() as u64) as usize;
-        read_exact_at(self.file, self.at, &mut buffer[..n])?;
-        self.at += n as u64;
-        Ok(n)
-    }
-}
-
-impl Seek for FilePrefix<'_> {
-    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        let at = match to {
-            SeekFrom::Start(at) => Some(at),
-            SeekFrom::End(by) => self.len.checked_add_signed(by),
-            SeekFrom::Current(by) => self.at.checked_add_signed(by),
-        };
-        self.at = at.ok_or(ErrorKind::InvalidInput)?;
-        Ok(self.at)
-    }
 }
 
 /// Replaces a file atomically: writes `<path>.partial`, copies the permissions of the old file, and renames it. After a
@@ -219,31 +184,6 @@ mod tests {
         assert!(error.contains("x.json: longer than 3 bytes"), "{error}");
         std::fs::write(&path, [0xff]).unwrap();
         assert!(format!("{:#}", text(&path, 9).unwrap_err()).contains("x.json: not UTF-8"));
-    }
-
-    #[test]
-    fn readers_of_one_file_do_not_move_each_other() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("x");
-        std::fs::write(&path, "0123456789").unwrap();
-        let file = open(&path).unwrap();
-        let (mut a, mut b) = (FilePrefix::new(&file, 8), FilePrefix::new(&file, 10));
-        let next = |reader: &mut FilePrefix<'_>| {
-            let mut two = [0; 2];
-            reader.read_exact(&mut two).map(|()| String::from_utf8(two.to_vec()).unwrap())
-        };
-        assert_eq!(
-            (next(&mut a).unwrap(), next(&mut b).unwrap(), next(&mut a).unwrap()),
-            ("01".into(), "01".into(), "23".into())
-        );
-        assert_eq!(a.seek(SeekFrom::End(-1)).unwrap(), 7);
-        assert!(next(&mut a).is_err(), "it has eight bytes");
-        assert!(a.seek(SeekFrom::Current(-9)).is_err());
-        assert_eq!(b.seek(SeekFrom::Start(20)).unwrap(), 20);
-        assert_eq!(b.read(&mut [0]).unwrap(), 0);
-        let mut longer = FilePrefix::new(&file, 11);
-        longer.seek(SeekFrom::Start(9)).unwrap();
-        assert!(next(&mut longer).is_err(), "the file has been shortened");
     }
 
     #[test]

@@ -17,15 +17,9 @@ const SPACE: char = '\u{2581}';
 /// The tokenizer of these tokens.
 ///
 /// # Errors
-/// If lists do not fit together, bytes are missing, or merges by scores are not defined by what is there.
+/// If lists do not fit together, or merges by scores are not defined by what is there.
 pub(super) fn tokenizer_json(vocabulary: &GgufVocabulary) -> Result<Value> {
     let vocab = vocab(vocabulary)?;
-    let byte = (0..=255).map(|byte| format!("<0x{byte:02X}>")).find(|byte| !vocab.contains_key(byte));
-    ensure!(
-        byte.is_none(),
-        "tokenizer.ggml.tokens: {} is missing, and with it a way to spell",
-        byte.unwrap_or_default()
-    );
     let merges = merges(vocabulary, &vocab)?;
     let prefix = vocabulary.space_prefix.unwrap_or(true);
     let space = SPACE.to_string();
@@ -59,7 +53,6 @@ pub(super) fn tokenizer_json(vocabulary: &GgufVocabulary) -> Result<Value> {
 fn merges<'a>(vocabulary: &'a GgufVocabulary, vocab: &'a Map<String, Value>) -> Result<Vec<(f32, &'a str, &'a str)>> {
     let GgufVocabulary { tokens, types, scores, .. } = vocabulary;
     ensure!(scores.len() == tokens.len(), "tokenizer.ggml.scores is not as long as the tokens");
-    ensure!(scores.iter().all(|score| !score.is_nan()), "tokenizer.ggml.scores: one of them is no number");
     let kind = |id: usize| types.get(id).copied().unwrap_or(NORMAL);
     let mut merges = Vec::new();
     let mut merged: Vec<(f32, &str)> = Vec::new();

@@ -528,9 +528,7 @@ fn a_sentencepiece_vocabulary_that_does_not_say_what_is_merged_is_refused_by_nam
         pieces.kinds.push(1);
     };
     refused(&tie, "overlap and have the same score");
-    refused(&|pieces| pieces.tokens[10] = "x<0x06>".into(), "<0x06> is missing");
     refused(&|pieces| pieces.tokens[merged] = "\u{1f600}\u{1f601}".into(), "has characters that are no tokens");
-    refused(&|pieces| pieces.scores[merged] = f32::NAN, "one of them is no number");
 }
 
 #[test]
@@ -561,5 +559,5 @@ fn a_pipe_is_refused_and_a_broken_file_is_an_error_without_a_panic() {
         ("general.architecture".into(), Field::String("llama".into())),
     ];
     write(&dir.path().join("zero.gguf"), &fields, &BTreeMap::new(), GgmlDType::F32);
-    refused("zero.gguf", "general.alignment");
+    refused("zero.gguf", "is missing");
 }

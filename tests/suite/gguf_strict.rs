@@ -1,11 +1,11 @@
 //! GGUF files that say something else than usual: it is read as llama.cpp reads it, or an error names it.
 
-use crate::common::{distance, fixture, normal};
+use crate::common::{distance, fixture};
 use crate::gguf::{assert_same, load, logits, tokenizer, tokenizer_fields, write, write_both};
 use crate::gguf::{write_with_fields, write_with_tokenizer, Fields};
 use assert_cmd::Command;
 use candle_core::quantized::gguf_file::{self, Value as Field};
-use candle_core::quantized::{GgmlDType, QTensor};
+use candle_core::quantized::GgmlDType;
 use candle_core::{Device, Tensor};
 use difftool::models::{self, LoadOptions, WeightsLocation};
 use serde_json::json;
@@ -53,23 +53,6 @@ fn inspect(folder: &Path, file: &str) -> std::process::Output {
 }
 
 #[test]
-fn what_is_in_a_file_twice_is_named() {
-    let dir = TempDir::new().unwrap();
-    let (_, file) = write_both(dir.path(), "llama", GgmlDType::F32, |_| ());
-    let (fields, tensors) = parts(&file);
-    let base = ("llama.rope.freq_base".to_owned(), Field::F32(500.0));
-    write(Path::new(&file), &[fields.clone(), vec![base]].concat(), &tensors, GgmlDType::F32);
-    assert_refused(&file, &["llama.gguf", "llama.rope.freq_base is there twice"]);
-    let stored = |tensor: &Tensor| QTensor::quantize(tensor, GgmlDType::F32).unwrap();
-    let mut all: Vec<(&str, QTensor)> = tensors.iter().map(|(name, tensor)| (name.as_str(), stored(tensor))).collect();
-    all.push(("output_norm.weight", stored(&normal(&[64], 7))));
-    let all: Vec<(&str, &QTensor)> = all.iter().map(|(name, tensor)| (*name, tensor)).collect();
-    let fields: Vec<(&str, &Field)> = fields.iter().map(|(name, field)| (name.as_str(), field)).collect();
-    gguf_file::write(&mut File::create(&file).unwrap(), &fields, &all).unwrap();
-    assert_refused(&file, &["llama.gguf", "tensor output_norm.weight is there twice"]);
-}
-
-#[test]
 fn numbers_that_are_none_are_named() {
     for (field, value) in [
         ("llama.attention.layer_norm_rms_epsilon", f32::NAN),
@@ -110,20 +93,40 @@ fn a_number_type_that_cannot_be_read_is_named_with_its_tensor() {
 }
 
 #[test]
-fn tensors_lie_within_the_file_at_their_places_and_apart() {
+fn tensors_lie_within_the_file() {
     let dir = TempDir::new().unwrap();
     let (_, file) = write_both(dir.path(), "llama", GgmlDType::F32, |_| ());
     let whole = fs::read(&file).unwrap();
-    patch(&file, "output_norm.weight", 12, &4u64.to_le_bytes());
-    assert_refused(&file, &["tensor output_norm.weight is not at a multiple of 32 bytes"]);
-    patch(&file, "output_norm.weight", 12, &32u64.to_le_bytes());
-    assert_refused(&file, &["output_norm.weight", "overlap"]);
-    patch(&file, "output_norm.weight", 12, &(1u64 << 62).to_le_bytes());
-    assert_refused(&file, &["llama.gguf: not complete"]);
+    patch(&file, "output_norm.weight", 12, &u64::MAX.to_le_bytes());
+    assert_refused(&file, &["llama.gguf: not complete", "output_norm.weight"]);
     fs::write(&file, &whole[..whole.len() * 3 / 4]).unwrap();
-    assert_refused(&file, &["llama.gguf: not complete", "its tensors need"]);
-    let shown = inspect(dir.path(), "llama.gguf");
-    assert_eq!(shown.status.code(), Some(1), "{shown:?}");
+    assert_refused(&file, &["llama.gguf: not complete", "ends at"]);
+    assert_eq!(inspect(dir.path(), "llama.gguf").status.code(), Some(1));
+}
+
+#[test]
+fn lengths_beyond_the_file_take_no_memory() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("m.gguf");
+    let huge = 1u64 << 63;
+    let header =
+        |tensors: u64, fields: u64| [b"GGUF\x03\0\0\0", &tensors.to_le_bytes()[..], &fields.to_le_bytes()].concat();
+    let field = |kinds: &[u32]| {
+        let kinds = kinds.iter().flat_map(|kind| kind.to_le_bytes()).collect();
+        [header(0, 1), 1u64.to_le_bytes().to_vec(), b"x".to_vec(), kinds, huge.to_le_bytes().to_vec()].concat()
+    };
+    let tensor = [
+        header(1, 0),
+        0u64.to_le_bytes().to_vec(),
+        2u32.to_le_bytes().to_vec(),
+        [huge, huge].map(u64::to_le_bytes).concat(),
+        vec![0; 12],
+    ];
+    for bytes in [header(huge, 0), header(0, huge), field(&[8]), field(&[9, 8]), field(&[9, 0]), tensor.concat()] {
+        fs::write(&path, bytes).unwrap();
+        let error = error(&path.display().to_string());
+        assert!(error.contains("m.gguf: ") && (error.contains("cut off") || error.contains("more numbers")), "{error}");
+    }
 }
 
 #[test]
@@ -195,7 +198,7 @@ fn rope_scaling_is_read_from_every_field_that_llama_cpp_reads() {
 }
 
 #[test]
-fn rope_scaling_that_contradicts_itself_is_named() {
+fn rope_scaling_that_is_not_supported_is_named() {
     let refused = |fields: &[(&str, Field)], words: &[&str]| {
         let dir = TempDir::new().unwrap();
         let (_, file) = write_both(dir.path(), "llama", GgmlDType::F32, |_| ());
@@ -204,9 +207,7 @@ fn rope_scaling_that_contradicts_itself_is_named() {
         });
         assert_refused(&file, words);
     };
-    refused(&[("scale_linear", Field::F32(4.0)), ("scaling.factor", Field::F32(8.0))], &["llama.rope.scale_linear"]);
     refused(&[("scaling.attn_factor", Field::F32(1.2))], &["llama.rope.scaling.attn_factor with linear"]);
-    refused(&[("scaling.factor", Field::F32(-4.0))], &["llama.rope.scaling.factor is not above 0"]);
     refused(&[("dimension_sections", Field::U32(4))], &["llama.rope.dimension_sections is not supported"]);
 }
 
@@ -245,25 +246,16 @@ fn any_part_of_a_model_in_several_files_stands_for_all() {
     let (fields, tensors) = parts(&file);
     let part = |i: u16, of: u16| dir.path().join(format!("m-{:05}-of-{of:05}.gguf", i + 1)).display().to_string();
     let all: Vec<(String, Tensor)> = tensors.into_iter().collect();
-    let total = all.len() as i32;
-    let split = |i: u16| {
-        vec![
-            ("split.no".to_owned(), Field::U16(i)),
-            ("split.count".to_owned(), Field::U16(3)),
-            ("split.tensors.count".to_owned(), Field::I32(total)),
-        ]
-    };
     for (i, tensors) in all.chunks(all.len().div_ceil(3)).enumerate() {
         let own = if i == 0 { fields.clone() } else { Vec::new() };
         let tensors = tensors.iter().cloned().collect();
-        write(Path::new(&part(i as u16, 3)), &[own, split(i as u16)].concat(), &tensors, GgmlDType::F32);
+        write(Path::new(&part(i as u16, 3)), &own, &tensors, GgmlDType::F32);
     }
     for i in 0..3 {
         assert_same(&format!("part {i}"), &(folder.clone(), part(i, 3)));
     }
     fs::rename(part(1, 3), dir.path().join("alone.gguf")).unwrap();
-    assert_refused(&part(0, 3), &["m-00001-of-00003.gguf: one of 3 parts", "m-00002-of-00003.gguf is not there"]);
-    assert_refused(&dir.path().join("alone.gguf").display().to_string(), &["one of 3 parts of a model (split.count)"]);
+    assert_refused(&part(0, 3), &["cannot read", "m-00002-of-00003.gguf"]);
 }
 
 #[test]
@@ -282,39 +274,6 @@ fn weights_of_a_gguf_file_give_the_same_bits_packed_and_from_disk() {
             assert_eq!(distance(&logits(&load(&file)), &logits(&stored)), 0.0, "{dtype:?}, {weights:?}");
         }
     }
-}
-
-#[test]
-#[cfg(target_os = "linux")]
-fn a_list_that_nobody_asks_for_takes_no_memory() {
-    use std::io::{Seek as _, SeekFrom, Write as _};
-    let dir = TempDir::new().unwrap();
-    let n = 95_000_000u64;
-    let mut file = File::create(dir.path().join("list.gguf")).unwrap();
-    let text = |text: &str| [&(text.len() as u64).to_le_bytes()[..], text.as_bytes()].concat();
-    let header = [
-        b"GGUF".to_vec(),
-        3u32.to_le_bytes().to_vec(),
-        0u64.to_le_bytes().to_vec(),
-        1u64.to_le_bytes().to_vec(),
-        text("big"),
-        9u32.to_le_bytes().to_vec(),
-        0u32.to_le_bytes().to_vec(),
-        n.to_le_bytes().to_vec(),
-    ];
-    file.write_all(&header.concat()).unwrap();
-    let end = file.seek(SeekFrom::End(0)).unwrap() + n;
-    file.set_len(end).unwrap();
-    let run = std::process::Command::new("/usr/bin/env")
-        .args(["sh", "-c", "ulimit -v 3000000; exec \"$0\" inspect list.gguf"])
-        .arg(assert_cmd::cargo::cargo_bin("difftool"))
-        .current_dir(dir.path())
-        .output()
-        .unwrap();
-    let stderr = String::from_utf8(run.stderr).unwrap();
-    assert!(run.status.code() == Some(1) && stderr.contains("general.architecture is missing"), "{stderr}");
-    file.set_len(end - 1).unwrap();
-    assert_refused(&dir.path().join("list.gguf").display().to_string(), &["list.gguf", "big", "longer than the file"]);
 }
 
 #[test]

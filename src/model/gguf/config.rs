@@ -45,8 +45,15 @@ const OPTIONAL_BIASES: [&str; 8] =
     ["llama", "smollm3", "granite", "stablelm", "starcoder2", "command-r", "cohere2", "falcon"];
 
 /// Fields that do not affect the computation.
-const INFORMATION: [&str; 6] =
-    ["vocab_size", "tensor_data_layout", "rope.scaling.finetuned", "pooling_type", "features_length", "context_length"];
+const INFORMATION: [&str; 7] = [
+    "vocab_size",
+    "tensor_data_layout",
+    "rope.scaling.finetuned",
+    "pooling_type",
+    "features_length",
+    "context_length",
+    "use_parallel_residual",
+];
 
 /// Fields that have no effect if they are 0.
 const OFF_AT_ZERO: [&str; 15] = [
@@ -106,11 +113,6 @@ impl Gguf {
             "stablelm" => {
                 // A parallel block has one norm for attention and MLP.
                 let parallel = !self.has("blk.0.ffn_norm.weight");
-                let said = self.flag(&self.named("use_parallel_residual")?)?;
-                ensure!(
-                    said.is_none_or(|said| said == parallel) || said == Some(true),
-                    "stablelm.use_parallel_residual is false, and there is no norm before the MLP"
-                );
                 config["use_parallel_residual"] = json!(parallel);
                 config["qk_layernorm"] = json!(self.has("blk.0.attn_q_norm.weight"));
             }
@@ -237,9 +239,9 @@ impl Gguf {
     fn window_pattern(&self, period: u64, layers: u64) -> Result<Vec<bool>> {
         let name = self.named("attention.sliding_window_pattern")?;
         if self.is_list(&name) {
-            let list = self.numbers(&name)?.unwrap_or_default();
+            let list: Vec<bool> = self.numbers(&name)?.into_iter().flatten().map(|&sliding| sliding != 0.0).collect();
             ensure!(list.len() as u64 == layers, "{name} has {} entries for {layers} layers", list.len());
-            return Ok(list.into_iter().map(|sliding| sliding != 0.0).collect());
+            return Ok(list);
         }
         let period = self.whole(&name)?.unwrap_or(period);
         Ok((0..layers).map(|layer| period == 0 || layer % period < period - 1).collect())
@@ -334,11 +336,7 @@ impl Gguf {
         let prefix = format!("{arch}.");
         for name in self.unasked(&prefix) {
             let field = &name[prefix.len()..];
-            let zero = match &self.parts[0].fields[name] {
-                FieldValue::Whole(0) => true,
-                FieldValue::Number(x) => *x == 0.0,
-                _ => false,
-            };
+            let zero = self.parts[0].fields[name] == FieldValue::Number(0.0);
             let known = INFORMATION.contains(&field) || (zero && OFF_AT_ZERO.contains(&field));
             ensure!(known, "{name} is not supported: its effect is unknown");
         }
@@ -386,11 +384,10 @@ impl Gguf {
         if !self.is_list(&name) {
             return self.whole(&name);
         }
-        let list = self.numbers(&name)?.unwrap_or_default();
-        let first = list.first().copied().with_context(|| format!("{name} is empty"))?;
-        ensure!(list.iter().all(|&n| n == first), "{name} differs from layer to layer, which is not supported");
-        ensure!(first >= 0.0 && first.fract() == 0.0, "{name} is {first}, expected a whole number");
-        Ok(Some(first as u64))
+        let list = self.numbers(&name)?.map_or(&[][..], Vec::as_slice);
+        let first = list.first().with_context(|| format!("{name} is empty"))?;
+        ensure!(list.iter().all(|n| n == first), "{name} differs from layer to layer, which is not supported");
+        Ok(Some(*first as u64))
     }
 
     /// Applies the file's tensor names and conventions to the configuration that [`Gguf::config_json`] resolved to.

@@ -38,17 +38,8 @@ impl Gguf {
         let named = |field: &str| self.named(&format!("rope.scaling.{field}"));
         let kind = self.text(&named("type")?)?.unwrap_or("linear");
         let (factor, older) = (number("factor")?, self.own_number("rope.scale_linear")?);
-        if let (Some(factor), Some(older)) = (factor, older) {
-            ensure!(
-                factor == older,
-                "{} is {factor}, and {} {older}",
-                named("factor")?,
-                self.named("rope.scale_linear")?
-            );
-        }
         // 0 means no factor.
         let factor = factor.or(older).filter(|&factor| factor != 0.0);
-        ensure!(factor.is_none_or(|factor| factor > 0.0), "{} is not above 0", named("factor")?);
         let amplitude = number("attn_factor")?.unwrap_or(1.0) * number("yarn_attn_factor")?.unwrap_or(1.0);
         let original = self.own_whole("rope.scaling.original_context_length")?;
         let ext = number("yarn_ext_factor")?.filter(|&ext| ext >= 0.0);
@@ -91,7 +82,6 @@ impl Gguf {
         let divisors = |name: &str| -> Result<Option<Vec<f64>>> {
             let Some(by) = self.values_of(name)? else { return Ok(None) };
             ensure!(by.len() == pairs, "{name} has {} numbers for {pairs} frequencies", by.len());
-            ensure!(by.iter().all(|&x| x.is_finite() && x > 0.0), "{name}: a divisor is not above 0");
             Ok(Some(by.into_iter().map(f64::from).collect()))
         };
         let (all, short, long) = (divisors(DIVISORS)?, divisors(SHORT_DIVISORS)?, divisors(LONG_DIVISORS)?);

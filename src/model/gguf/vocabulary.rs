@@ -45,16 +45,16 @@ impl Gguf {
             return Ok(None);
         };
         let id = |field: &str| Ok::<_, anyhow::Error>(self.whole(&named(field))?.map(|id| id as usize));
-        let types = self.numbers(&named("token_type"))?.unwrap_or_default();
-        let scores = self.numbers(&named("scores"))?.unwrap_or_default();
+        let types = self.numbers(&named("token_type"))?.into_iter().flatten();
+        let scores = self.numbers(&named("scores"))?.into_iter().flatten();
         let name = self.text("general.name")?.unwrap_or_default().to_lowercase();
         Ok(Some(GgufVocabulary {
             model: model.to_owned(),
             pre: self.text(&named("pre"))?.filter(|pre| !pre.is_empty()).unwrap_or("default").to_owned(),
-            tokens: self.texts(&named("tokens"))?.unwrap_or_default(),
-            types: types.into_iter().map(|kind| kind as u64).collect(),
-            merges: self.texts(&named("merges"))?,
-            scores: scores.into_iter().map(|score| score as f32).collect(),
+            tokens: self.texts(&named("tokens"))?.cloned().unwrap_or_default(),
+            types: types.map(|&kind| kind as u64).collect(),
+            merges: self.texts(&named("merges"))?.cloned(),
+            scores: scores.map(|&score| score as f32).collect(),
             space_prefix: self.flag(&named("add_space_prefix"))?,
             bos: id("bos_token_id")?,
             eos: id("eos_token_id")?,
