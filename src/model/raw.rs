@@ -26,12 +26,6 @@ impl<'a> Raw<'a> {
         self.0.contains_key(field)
     }
 
-    /// Refuses null in a field that transformers allows to be missing but not null.
-    pub(super) fn not_null(&self, field: &str) -> Result<()> {
-        ensure!(!self.0.get(field).is_some_and(Value::is_null), "{field} is null");
-        Ok(())
-    }
-
     fn whole(&self, field: &str, most: u64) -> Result<Option<usize>> {
         let Some(value) = self.get(field) else { return Ok(None) };
         let n = value.as_u64().with_context(|| format!("{field} is {value}, expected a whole number"))?;
@@ -177,10 +171,6 @@ pub(super) struct RotaryDefaults<'a> {
     pub(super) part_field: Option<&'a str>,
 }
 
-/// Fields of a rotary embedding that transformers refuses as null.
-const NEVER_NULL: [&str; 5] =
-    ["rope_type", "type", "rope_theta", "original_max_position_embeddings", "partial_rotary_factor"];
-
 /// The object that describes one rotary embedding, with the name of its field.
 pub(super) struct RopeFields<'a> {
     pub(super) field: &'a str,
@@ -190,9 +180,6 @@ pub(super) struct RopeFields<'a> {
 impl RopeFields<'_> {
     /// Resolves the embedding of `channels` channels. `config` holds the context length.
     pub(super) fn resolve(&self, channels: usize, theta: f64, config: &Raw<'_>) -> Result<Rotary> {
-        for field in NEVER_NULL {
-            self.raw.not_null(field).with_context(|| self.field.to_owned())?;
-        }
         let scaling = self.scaling(config).with_context(|| self.field.to_owned())?;
         if let RopeScaling::LongRope { short, long, .. } = &scaling {
             for (field, by) in [("short_factor", short), ("long_factor", long)] {

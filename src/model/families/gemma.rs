@@ -10,11 +10,7 @@ impl ModelConfig {
     /// Applies the fields that Gemma 2 and 3 share.
     fn with_gemma(mut self, raw: &Raw<'_>, sliding: &[bool]) -> Result<Self> {
         raw.only("use_bidirectional_attention", json!(false))?;
-        raw.not_null("query_pre_attn_scalar")?;
         let scalar = raw.positive("query_pre_attn_scalar")?.unwrap_or(256.0);
-        if sliding.contains(&true) {
-            raw.not_null("sliding_window")?;
-        }
         let window = raw.window(Some(4096))?;
         for layer in &mut self.layers {
             layer.rule.scale = (1.0 / scalar.sqrt()) as f32;

@@ -40,7 +40,6 @@ impl ModelConfig {
     /// GPT-J: attention and MLP share a norm, and RoPE turns the first channels, interleaved.
     pub(super) fn of_gptj(raw: &Raw<'_>) -> Result<Self> {
         let sizes = raw.sizes(["n_embd", "n_layer", "n_head", "n_inner", "n_positions"])?;
-        raw.not_null("rotary_dim")?;
         let channels = raw.optional_size("rotary_dim")?.unwrap_or(64);
         let rotary = Rotary { theta: 10_000.0, channels, scaling: RopeScaling::None };
         Ok(Self {
