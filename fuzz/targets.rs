@@ -4,9 +4,8 @@
 
 use candle_core::quantized::gguf_file;
 use candle_core::{Device, Tensor};
-use difftool::experiment::{cells_on_disk, Experiment, Measures};
+use difftool::experiment::Experiment;
 use difftool::manifest::Manifest;
-use difftool::measure::MeasureName;
 use difftool::model::{Checkpoint, Gguf, ModelConfig, Weights};
 use difftool::prompt::needle::{self, Texts};
 use difftool::prompt::{
@@ -21,7 +20,7 @@ use std::path::Path;
 pub(crate) type Target = (&'static str, fn(&[u8], &Path) -> bool);
 
 /// All of them.
-pub(crate) const TARGETS: [Target; 15] = [
+pub(crate) const TARGETS: [Target; 13] = [
     ("config", config),
     ("index", index),
     ("safetensors", safetensors),
@@ -32,9 +31,7 @@ pub(crate) const TARGETS: [Target; 15] = [
     ("experiment", experiment),
     ("training", training),
     ("results", results),
-    ("cells", cells),
     ("manifest", manifest),
-    ("pooled", pooled),
     ("haystack", haystack),
     ("needles", needles),
 ];
@@ -156,24 +153,11 @@ fn results(bytes: &[u8], folder: &Path) -> bool {
     record::read(&folder.join("results.csv")).is_ok()
 }
 
-fn cells(bytes: &[u8], folder: &Path) -> bool {
-    alone(folder, "cells.csv", bytes);
-    fs::write(folder.join("results.csv"), "x".repeat(200)).unwrap();
-    fs::write(folder.join("pooled.bin"), "x".repeat(40)).unwrap();
-    cells_on_disk(folder).is_ok()
-}
-
 fn manifest(bytes: &[u8], folder: &Path) -> bool {
     alone(folder, "manifest.json", bytes);
     let Ok(manifest) = Manifest::read(&folder.join("manifest.json")) else { return false };
     let _ = manifest.check_outputs(folder); // there are none
     true
-}
-
-fn pooled(bytes: &[u8], _folder: &Path) -> bool {
-    let mut measures = Measures::new(&[MeasureName::Outliers, MeasureName::Nll, MeasureName::Generation]);
-    let decoded = measures.list().into_iter().map(|measure| measure.decode(bytes).is_ok());
-    decoded.fold(false, |any, one| any | one)
 }
 
 /// A text between needles.

@@ -1,3 +1,0 @@
-#![no_main]
-include!("target.inc");
-fuzz!("haystack");
