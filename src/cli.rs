@@ -10,8 +10,7 @@ pub use measuring::{
     RatioArgs, ShotsArgs,
 };
 pub use shared::{
-    FigureArgs, FigureFormat, OnePromptArgs, OutputArgs, PageArgs, PartArgs, PromptArgs, ReadingArgs, RecordFormat,
-    RunArgs,
+    FigureArgs, FigureFormat, OnePromptArgs, OutputArgs, PageArgs, PartArgs, PromptArgs, ReadingArgs, RunArgs,
 };
 use values::MetricParser;
 pub use values::{Distractors, IndexRange, TokenRange};

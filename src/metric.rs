@@ -79,9 +79,6 @@ pub const ANSWER_REGION: &str = "answer";
 
 /// Endings of names of metrics that are about one softmax map alone, the first or the second.
 pub const MAP_ENDINGS: [&str; 2] = ["_a1", "_a2"];
-/// Ending of names of sums over noise in files of schemas 1 and 2, of models without a begin-of-sequence token: there the
-/// first token counted as noise.
-pub const FIRST_ENDING: &str = "_with_first";
 /// Ending of names of metrics that count only keys of the text, without instructions and question.
 pub const CONTEXT_ENDING: &str = "_context";
 
@@ -203,12 +200,12 @@ catalogue! {
         "Sum of the signed weights on the region over that of all, sum_R a / sum a. Heads with |sum a| < 0.1 sum \
          |a| are left out.").from("paper, Table 3").share().by_region().headline_of(ANSWER_REGION);
     NOISE_SIGNED = metric("noise_signed", "noise in a", "Sum of share_signed over template, filler and distractors.")
-        .from("paper, Table 3").share().lower().headline().variants(&[FIRST_ENDING]);
+        .from("paper, Table 3").share().lower().headline();
     SHARE_ABS = metric("share_abs", "{} in |a|",
         "Sum of the weights' magnitudes on the region over that of all, sum_R |a| / sum |a|.")
         .share().by_region().headline_of(ANSWER_REGION);
     NOISE_ABS = metric("noise_abs", "noise in |a|", "Sum of share_abs over template, filler and distractors.")
-        .share().lower().headline().variants(&[FIRST_ENDING]);
+        .share().lower().headline();
     NOISE_ABS_NO_SINKS = metric("noise_abs_no_sinks", "noise in |a|, no sinks",
         "Sum of share_abs_no_sinks over template, filler and distractors.").share().lower().headline();
     ENTROPY = metric("entropy", "entropy", "Entropy of |a| / sum |a|.").from("Shannon").unit("nats").headline();
@@ -268,7 +265,7 @@ catalogue! {
         "Mean of share_out over single heads, each counted alike. Of a head, its write before a norm after attention.")
         .share().by_region();
     NOISE_OUT_MEAN_HEAD = metric("noise_out_mean_head", "noise in output, mean of heads",
-        "Sum of share_out_mean_head over template, filler and distractors.").share().lower().variants(&[FIRST_ENDING]);
+        "Sum of share_out_mean_head over template, filler and distractors.").share().lower();
     SHARE_OUT_LAYER = metric("share_out_layer", "{} in output of the layer", "share_out of one layer.")
         .share().by_region();
     WRITE_RATIO_LAYER = metric("write_ratio_layer", "write over residual",
@@ -281,7 +278,7 @@ catalogue! {
     NORM_OUT = metric("norm_out", "{}'s norm", "||u_R|| / sum ||u_R'||: how much is written, wherever it points.")
         .share().by_region();
     NOISE_NORM_OUT = metric("noise_norm_out", "noise's norm", "Sum of norm_out over template, filler and distractors.")
-        .share().variants(&[FIRST_ENDING]);
+        .share();
     LOGIT_OUT = metric("logit_out", "{}'s logit effect",
         "Direct effect of a head on the logit of the right next token, less the mean logit. Missing behind a soft cap.")
         .from("direct logit attribution").unit("logits").by_region().higher();
@@ -294,12 +291,12 @@ catalogue! {
     SHARE_UNIFORM = metric("share_uniform", "{}, even spread",
         "The region's share of the visible keys: what an even spread would give.").share().by_region();
     NOISE_UNIFORM = metric("noise_uniform", "noise, even spread",
-        "Sum of share_uniform over template, filler and distractors.").share().variants(&[FIRST_ENDING]);
+        "Sum of share_uniform over template, filler and distractors.").share();
     SHARE_POS = metric("share_pos", "{} in max(a, 0)",
         "Sum of the positive weights on the region over that of all, sum_R max(a, 0) / sum max(a, 0).")
         .share().by_region();
     NOISE_POS = metric("noise_pos", "noise in max(a, 0)", "Sum of share_pos over template, filler and distractors.")
-        .share().lower().variants(&[FIRST_ENDING]);
+        .share().lower();
     SIGNED_LEFT_OUT = metric("signed_left_out", "heads without signed shares",
         "Number of heads with |sum a| < 0.1 sum |a|.").unit("heads");
     MASS = metric("mass", "{} mass", "Mean signed sum of the region per row; a differential row sums to 1 - lambda.")
@@ -529,7 +526,6 @@ fn variant_words(ending: &str) -> String {
         "_a1" => " of map 1".to_owned(),
         "_a2" => " of map 2".to_owned(),
         "_context" => " in the text".to_owned(),
-        FIRST_ENDING => ", with the first token".to_owned(),
         _ => ending.replace('_', " "),
     }
 }

@@ -8,13 +8,8 @@
 //! empty field is a missing value; `.` is the decimal point; numbers have the fewest digits that read back as the same
 //! number. Layers, heads and queries count from 0.
 
-#[cfg_attr(not(feature = "parquet"), path = "record/no_parquet.rs")]
-mod parquet;
 mod read;
-mod schema_1;
-mod schema_2;
 
-pub(crate) use parquet::write as write_parquet;
 pub use read::read;
 
 use anyhow::{Context, Result};
@@ -223,6 +218,8 @@ impl RecordWriter {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::metric::{CELL, SHARE_ABS};
+    use proptest::prelude::*;
 
     #[test]
     fn formulas_are_marked_as_text() {
@@ -232,12 +229,6 @@ mod tests {
         assert_eq!(no_formula(" =1"), " =1");
         assert_eq!(no_formula(""), "");
     }
-    use crate::metric::{
-        ANSWER_FIRST_RANK, ANSWER_LOG_PROB, CELL, CONTEXT_ENDING, EXACT, FIRST_ENDING, KL, NOISE_ABS,
-        NOISE_OUT_MEAN_HEAD, SHARE_ABS, SHARE_ABS_NO_SINKS, SHARE_OUT, SHARE_OUT_MEAN_HEAD, TOP_1,
-    };
-    use proptest::prelude::*;
-    use std::path::Path;
 
     fn identity() -> Identity {
         Identity {
@@ -367,120 +358,17 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_schema_1_stays_readable_for_ever() {
-        // Rows of real runs of version 0.1.0; never to be written anew, only to be read.
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/results-schema-1.csv");
-        let records = read(&path).unwrap();
-        let metrics: Vec<&str> = records.iter().map(|record| &*record.measure.metric).collect();
-        let expected = [
-            EXACT.name,
-            ANSWER_LOG_PROB.name,
-            ANSWER_FIRST_RANK.name,
-            EXACT.name,
-            EXACT.name,
-            KL.name,
-            &KL.variant(CONTEXT_ENDING),
-            KL.name,
-            TOP_1.name,
-            TOP_1.name,
-            SHARE_ABS.name,
-            SHARE_ABS.name,
-            CELL.name,
-        ];
-        assert_eq!(metrics, expected);
-        assert_eq!(records[1].measure.value, Some(-1.102_758_407_592_773_4));
-        assert_eq!((records[5].identity.bits, records[5].identity.scope.as_deref()), (Some(16), Some("tensor")));
-        let conditions: Vec<Option<&str>> = records.iter().map(|r| r.identity.condition.as_deref()).collect();
-        assert_eq!(conditions[4..6], [None, Some("quantise(16, tensor)")]);
-        let placed: Vec<Option<bool>> = records.iter().map(|r| r.identity.placed).collect();
-        let (yes, no) = (Some(true), Some(false));
-        assert_eq!(placed, [yes, yes, yes, no, yes, no, no, yes, None, None, yes, yes, None]);
-        assert_eq!((records[10].measure.layer, records[10].measure.head), (Some(3), Some(7)));
-        assert_eq!((records[8].identity.task.as_str(), records[8].identity.needles), ("text", None));
-        assert!(records[12].measure.error.as_deref().unwrap().starts_with("--ctx 100: too short"));
-    }
-
-    /// Reads `rows` of columns `model,task,condition,layer,head,region,metric,value` as a file of schema 2.
-    fn of_schema_2(rows: &[&str]) -> Vec<[String; 3]> {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("results.csv");
-        let mut text = columns().join(",");
-        for row in rows {
-            let row: Vec<&str> = row.split('|').collect();
-            let [model, task, condition, layer, head, region, metric, value] = row[..] else { panic!("{row:?}") };
-            text += &format!(
-                "\n2,{model},diff,{task},64,,,,,,0,1,,,,\"{condition}\",,,{layer},{head},{region},{metric},{value},,,"
-            );
-        }
-        std::fs::write(&path, text + "\n").unwrap();
-        let column = |text: &Option<Cow<'static, str>>| text.as_deref().unwrap_or_default().to_owned();
-        let names = |record: Record| {
-            let (of, found) = (&record.identity.condition, &record.measure);
-            [column(of), found.metric.to_string(), column(&found.region)]
-        };
-        read(&path).unwrap().into_iter().map(names).collect()
-    }
-
-    #[test]
-    fn quantities_of_schema_2_have_the_names_that_they_have_now() {
-        let of_model = |model: &str, bos: &str, task: &str| {
-            let rows = [
-                format!("{model}|{task}|||||exact|1"),
-                format!("{model}|{task}||||bos|share_uniform|{bos}"),
-                format!("{model}|{task}|mask(noise)|||template|share_out|0.1"),
-                format!("{model}|{task}|mask(noise)|||filler|share_out|0.1"),
-                format!("{model}|{task}|silence(answer)|1|0|template|share_abs_no_sinks|0.1"),
-                format!("{model}|{task}|mask(random:noise)||||noise_out|0.2"),
-                format!("{model}|{task}|silence(answer)||||noise_abs|0.2"),
-                format!("{model}|{task}|ablate(0.1)|1|0|answer|share_out|0.3"),
-            ];
-            of_schema_2(&rows.each_ref().map(String::as_str))[2..].to_vec()
-        };
-        assert_eq!(
-            of_model("with", "0.01", "needle"),
-            [
-                ["mask(noise)", SHARE_OUT_MEAN_HEAD.name, "template"],
-                ["mask(noise)", SHARE_OUT_MEAN_HEAD.name, "filler"],
-                ["silence(answer)", SHARE_ABS_NO_SINKS.name, "template"],
-                ["mask(random:noise)", NOISE_OUT_MEAN_HEAD.name, ""],
-                ["silence(answer)", NOISE_ABS.name, ""],
-                ["ablate(0.1)", SHARE_OUT.name, "answer"],
-            ]
-        );
-        assert_eq!(
-            of_model("without", "0", "needle"),
-            [
-                ["mask(first+noise)", SHARE_OUT_MEAN_HEAD.name, "first+template"],
-                ["mask(first+noise)", SHARE_OUT_MEAN_HEAD.name, "filler"],
-                ["silence(answer)", SHARE_ABS_NO_SINKS.name, "template"],
-                ["mask(random:first+noise)", &*NOISE_OUT_MEAN_HEAD.variant(FIRST_ENDING), ""],
-                ["silence(answer)", &*NOISE_ABS.variant(FIRST_ENDING), ""],
-                ["ablate(0.1)", SHARE_OUT.name, "answer"],
-            ]
-        );
-        assert_eq!(
-            of_model("without", "0", "text")[1],
-            ["mask(first+noise)", SHARE_OUT_MEAN_HEAD.name, "first+filler"]
-        );
-    }
-
-    #[test]
     fn another_schema_is_refused_by_its_number() {
         let newer = good_text().replace("\n3,", "\n4,").replace("schema,model", "schema,llm");
         assert_eq!(
             refusal(&newer),
-            "/results.csv, line 2: written in schema 4, but this version of difftool reads schemas 1 to 3"
+            "/results.csv, line 2: written in schema 4; this version of difftool reads schema 3"
         );
-    }
-
-    #[test]
-    fn a_file_is_of_one_schema() {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/results-schema-1.csv");
-        let old = std::fs::read_to_string(path).unwrap();
-        let named_new = old.replacen("\n1,", "\n3,", 1);
-        assert_eq!(refusal(&named_new), "/results.csv, line 1: column `placed` expected, `rows` found");
-        let mixed = format!("{}{}", good_text(), good_text().lines().nth(1).unwrap().replacen("3,", "1,", 1));
-        assert_eq!(refusal(&mixed), "/results.csv, line 3: written in schema 1, and those before in schema 3");
+        let mixed = format!("{}{}", good_text(), good_text().lines().nth(1).unwrap().replacen("3,", "2,", 1));
+        assert_eq!(
+            refusal(&mixed),
+            "/results.csv, line 3: written in schema 2; this version of difftool reads schema 3"
+        );
     }
 
     #[test]

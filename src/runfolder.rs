@@ -14,10 +14,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub const EXPLORER: &str = "explore.html";
 /// The records of a run.
 pub const RESULTS: &str = "results.csv";
-/// The records, compressed with gzip.
-pub const RESULTS_GZ: &str = "results.csv.gz";
-/// The records, as a Parquet file.
-pub const RESULTS_PARQUET: &str = "results.parquet";
 /// The journal of finished cells.
 pub const CELLS: &str = "cells.csv";
 /// The experiment.
@@ -49,17 +45,6 @@ pub struct RunFolder {
     path: PathBuf,
     started: SystemTime,
     journal: Option<Arc<File>>,
-}
-
-/// Returns the path of the records in a folder, in whichever format they are.
-pub fn results(folder: &Path) -> PathBuf {
-    let converted = [RESULTS_GZ, RESULTS_PARQUET].map(|file| folder.join(file)).into_iter().find(|path| path.is_file());
-    converted.unwrap_or_else(|| folder.join(RESULTS))
-}
-
-/// Returns `true` if this file of a run folder holds its records.
-pub fn is_results(file: &str) -> bool {
-    [RESULTS, RESULTS_GZ, RESULTS_PARQUET].contains(&file)
 }
 
 impl RunFolder {

@@ -304,23 +304,6 @@ impl Condition {
         Some(format!("{scope}{exempt}{layers}"))
     }
 
-    /// The condition as files of schemas 1 and 2 mean it of prompts without a begin-of-sequence token, where the first
-    /// token was part of the region `holder`.
-    pub(crate) fn with_first_token(mut self, holder: Region) -> Self {
-        for treatment in &mut self.treatments {
-            let Treatment::Remove { keys: KeySelection::Regions(regions) | KeySelection::RandomLike(regions), .. } =
-                treatment
-            else {
-                continue;
-            };
-            if regions.contains(&holder) && !regions.contains(&Region::First) {
-                regions.push(Region::First);
-                regions.sort_unstable();
-            }
-        }
-        self
-    }
-
     /// The rankings of the selected heads.
     pub fn rankings(&self) -> impl Iterator<Item = Ranking> + '_ {
         self.treatments.iter().filter_map(|treatment| match treatment {
@@ -367,13 +350,6 @@ impl Condition {
 
 /// Suffix of the `scope` column if sinks are exempt.
 const EXEMPT: &str = "-exempt-sinks";
-
-/// Condition of a record written before the `condition` column existed, which could only be quantised.
-pub fn of_columns(bits: Option<u32>, scope: Option<&str>) -> Option<String> {
-    let (bits, scope) = (bits?, scope?);
-    let (scope, exempt) = scope.strip_suffix(EXEMPT).map_or((scope, ""), |scope| (scope, ", exempt-sinks"));
-    Some(format!("quantise({bits}, {scope}{exempt})"))
-}
 
 /// Name of a list of regions.
 fn regions_name(regions: &[Region]) -> String {
@@ -488,15 +464,6 @@ serde_as_str!(Condition);
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn columns_of_old_files_give_the_current_name() {
-        for name in ["quantise(4, tensor)", "quantise(8, head, exempt-sinks)"] {
-            let condition: Condition = name.parse().unwrap();
-            assert_eq!(of_columns(condition.bits(), condition.scope().as_deref()).as_deref(), Some(name));
-        }
-        assert_eq!(of_columns(None, None), None);
-    }
 
     #[test]
     fn the_columns_tell_quantised_logits_from_quantised_queries_and_keys() {

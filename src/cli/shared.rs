@@ -165,9 +165,6 @@ pub struct ReadingArgs {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Output")]
 pub struct OutputArgs {
-    /// Format of the records of a finished run; compare and report read all formats
-    #[arg(long, value_enum, value_name = "FORMAT", default_value_t = RecordFormat::Csv)]
-    pub records: RecordFormat,
     /// Number of threads; does not change results [default: all cores]
     #[arg(long, value_name = "N")]
     pub threads: Option<NonZeroUsize>,
@@ -264,18 +261,6 @@ impl FigureFormat {
             Self::Pdf => "pdf",
         }
     }
-}
-
-/// A format of records.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum RecordFormat {
-    /// results.csv
-    #[default]
-    Csv,
-    /// results.csv.gz, a fifteenth of the size
-    Gzip,
-    /// results.parquet, in a build with the feature parquet
-    Parquet,
 }
 
 /// The part of an experiment that is run.

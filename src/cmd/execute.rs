@@ -2,7 +2,7 @@
 
 use super::session::{RunOptions, RunResults, Session};
 use super::{ablate, explore, heads, heatmap, needle, nll, outliers, quantize, ratio, report, shots};
-use crate::cli::{OutputArgs, PartArgs, RecordFormat};
+use crate::cli::{OutputArgs, PartArgs};
 use crate::error::{unless_broken_pipe, ExpectationFailed};
 use crate::experiment::{finished_records, Experiment, RunStart, Setup, Show};
 use crate::record::Record;
@@ -60,8 +60,7 @@ pub(super) fn execute(experiment: Experiment, mut options: RunOptions) -> Result
             let pooled =
                 write_pooled(&mut session, &found).context("the records are complete, but not the files beside them");
             let drawn = draw(&mut session, &found).context("the results are complete, but not their figures");
-            let converted = convert_records(&mut session).context("the records are complete, as results.csv");
-            after_records = pooled.and(drawn).and(converted);
+            after_records = pooled.and(drawn);
         }
         session.run.outputs.write_manifest(&session.setup)?;
     }
@@ -84,15 +83,6 @@ pub(super) fn execute(experiment: Experiment, mut options: RunOptions) -> Result
 fn write_report(output: &OutputArgs, folder: &Path) -> Result<()> {
     let Some(page) = &output.report else { return Ok(()) };
     report::write_run(folder, page, output.quiet).context("the results are complete, but not their report")
-}
-
-/// Converts the records of a finished run to the requested format.
-fn convert_records(session: &mut Session) -> Result<()> {
-    match session.output.records {
-        RecordFormat::Csv => Ok(()),
-        RecordFormat::Gzip => session.run.outputs.compress_results(),
-        RecordFormat::Parquet => session.run.outputs.results_to_parquet(),
-    }
 }
 
 /// Removes the files of a stopped run on one prompt, which cannot be resumed.

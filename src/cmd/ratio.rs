@@ -5,7 +5,7 @@ use super::flags::{self, Defaults, CTX_TOK};
 use super::session::{RunResults, Session};
 use crate::cli::RatioArgs;
 use crate::experiment::{Experiment, Grid, Show};
-use crate::metric::SHARE_UNIFORM;
+use crate::metric::{SHARE_OUT, SHARE_UNIFORM};
 use crate::plot::{head_grid, HeadGrid, HeadScale};
 use crate::prompt::Region;
 use crate::results::{Frame, HeadPlace, Pick};
@@ -61,7 +61,7 @@ pub(super) fn draw(session: &mut Session, found: &RunResults) -> Result<()> {
 fn head_shares(frame: &Frame, model: &str, regions: &[Region]) -> HeadGrid {
     let mut sums: BTreeMap<HeadPlace, f64> = BTreeMap::new();
     for region in regions {
-        for (at, values) in frame.heads(model, None, frame.head_share().name, Some(region.name())) {
+        for (at, values) in frame.heads(model, None, SHARE_OUT.name, Some(region.name())) {
             *sums.entry(at).or_default() += 100.0 * mean(&values).unwrap_or(f64::NAN);
         }
     }

@@ -4,14 +4,14 @@ use super::progress::ProgressReporter;
 use super::report::check_page;
 use super::{start_threads, stop_on_signal};
 use crate::bail_usage;
-use crate::cli::{OutputArgs, PartArgs, RecordFormat};
+use crate::cli::{OutputArgs, PartArgs};
 use crate::experiment::{self, Measures, RunOutcome, RunPart, RunShard, RunStart, Setup};
 use crate::measure::Measure;
 use crate::models::Model;
 use crate::plot::{Figure, FigureHeading};
 use crate::record::Record;
 use crate::results::Frame;
-use crate::runfolder::{self, RunFolder};
+use crate::runfolder::{RunFolder, RESULTS};
 use crate::table::plural;
 use anyhow::{bail, Result};
 
@@ -26,16 +26,8 @@ impl RunOptions {
     /// Returns the options of the flags.
     ///
     /// # Errors
-    /// A usage error if the format of records is not available.
+    /// A usage error if a shard is to have a report, or the folder to resume is none.
     pub(super) fn new(output: &OutputArgs, part: &PartArgs) -> Result<Self> {
-        if output.records == RecordFormat::Parquet && !cfg!(feature = "parquet") {
-            bail_usage!(
-                "--records parquet: this difftool cannot write Parquet files; build it with `cargo build --release --features parquet`"
-            );
-        }
-        if output.records != RecordFormat::Csv && part.shard.is_some() {
-            bail_usage!("--records: shards are always CSV; give --records to `difftool merge`");
-        }
         if output.report.is_some() && part.shard.is_some() {
             bail_usage!("--report: a shard has no report; give --report to `difftool merge`");
         }
@@ -128,7 +120,7 @@ impl Session {
                 "{} failed ({}); see the error column of {}",
                 plural(run.failures, "prompt"),
                 run.first_error.as_deref().unwrap_or("no reason given"),
-                runfolder::results(folder.path()).display()
+                folder.join(RESULTS).display()
             );
         }
         if !self.output.quiet {

@@ -5,14 +5,10 @@ use crate::files::{self, replace, replace_csv};
 use crate::machine::Machine;
 use crate::manifest::{Manifest, OutputFile};
 use crate::memory::peak_rss_bytes;
-use crate::record::write_parquet;
-use crate::runfolder::{RunFolder, MANIFEST, RESULTS, RESULTS_GZ, RESULTS_PARQUET};
-use anyhow::{Context, Result};
-use flate2::write::GzEncoder;
-use flate2::Compression;
+use crate::runfolder::{RunFolder, MANIFEST, RESULTS};
+use anyhow::Result;
 use serde::Serialize;
-use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// The folder of a run whose records are written, with the list of its files.
 pub struct Outputs {
@@ -81,33 +77,6 @@ impl Outputs {
             lines.push(b'\n');
         }
         replace(&path, |partial| Ok(std::fs::write(partial, lines)?))
-    }
-
-    /// Replaces `results.csv` by `results.csv.gz`, about a tenth of its size.
-    pub fn compress_results(&mut self) -> Result<()> {
-        self.convert_results(RESULTS_GZ, |plain, partial| {
-            let mut compressed = GzEncoder::new(File::create(partial)?, Compression::default());
-            std::io::copy(&mut File::open(plain)?, &mut compressed)?;
-            compressed.finish()?;
-            Ok(())
-        })
-    }
-
-    /// Replaces `results.csv` by `results.parquet`.
-    ///
-    /// # Errors
-    /// If difftool was built without the feature `parquet`, or a file cannot be read or written.
-    pub fn results_to_parquet(&mut self) -> Result<()> {
-        self.convert_results(RESULTS_PARQUET, write_parquet)
-    }
-
-    /// Replaces `results.csv` by another file that is made from it.
-    fn convert_results(&mut self, file: &str, write: impl FnOnce(&Path, &Path) -> Result<()>) -> Result<()> {
-        let plain = self.folder.join(RESULTS);
-        replace(&self.folder.join(file), |partial| write(&plain, partial))?;
-        std::fs::remove_file(&plain).with_context(|| format!("cannot remove {}", plain.display()))?;
-        self.files[0].0 = file.to_owned();
-        Ok(())
     }
 
     /// Writes the manifest. It marks the run as finished, so it must be written after all other files. Files that could

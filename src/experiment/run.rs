@@ -6,7 +6,7 @@ use crate::bail_usage;
 use crate::manifest::Manifest;
 use crate::measure::Measure;
 use crate::record::{self, Record};
-use crate::runfolder::{results, RunFolder, MANIFEST, RESULTS};
+use crate::runfolder::{RunFolder, MANIFEST, RESULTS};
 use anyhow::{bail, Result};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -202,7 +202,7 @@ pub fn finished_records(experiment: &Experiment, part: &mut RunPart) -> Result<O
         folder.journal()?;
         return Ok(None);
     }
-    let records = record::read(&results(folder.path()))?;
+    let records = record::read(&folder.join(RESULTS))?;
     if let Some(error) = records.iter().find_map(|record| record.measure.error.as_deref()) {
         bail!("prompts of the run in {} failed ({error}); start a new run", folder.path().display());
     }

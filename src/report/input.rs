@@ -7,7 +7,7 @@ use crate::manifest::{Manifest, OutputFile};
 use crate::measure::{DrawnHead, MassiveAt};
 use crate::record::{self, Record};
 use crate::results::{About, Frame, Tokens};
-use crate::runfolder::{is_results, DRAWN, EXPERIMENT, EXPLORER, MANIFEST, MASSIVE, TOKENS};
+use crate::runfolder::{DRAWN, EXPERIMENT, EXPLORER, MANIFEST, MASSIVE, RESULTS, TOKENS};
 use anyhow::{ensure, Context, Result};
 use std::path::{Path, PathBuf};
 
@@ -54,7 +54,7 @@ impl SavedRun {
         let (mut records, mut figures, mut explorer) = (Vec::new(), Vec::new(), None);
         let (mut tokens, mut massive, mut drawn) = (Tokens::default(), Vec::new(), Vec::new());
         for output in &manifest.outputs {
-            if is_results(&output.file) {
+            if output.file == RESULTS {
                 records = record::read(&checked(folder, output)?)?;
             } else if output.file == TOKENS {
                 tokens = Tokens::read(&checked(folder, output)?)?;

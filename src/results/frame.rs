@@ -13,7 +13,7 @@ use super::setting::{cities_of, millipct, setting_of, Setting};
 use super::tokens::Tokens;
 use crate::manifest::ModelInfo;
 use crate::measure::{DrawnHead, MassiveAt};
-use crate::metric::{self, is_hit, Kind, Metric, ANSWER_REGION};
+use crate::metric::{is_hit, Kind, ANSWER_REGION, SHARE_OUT};
 use crate::names::ShortNames;
 use crate::record::{Identity, Record};
 use crate::stats::mean;
@@ -34,10 +34,6 @@ pub struct About {
     /// Seed of what tables draw: resamples of ranks, and permutations.
     pub seed: u64,
 }
-
-/// Shares that regions are shown by: that of the output. Files of schema 2 know it only as a mean over heads, and runs of
-/// version 0.1.0 only that of |attention|.
-const SHARES: [&Metric; 3] = [&metric::SHARE_OUT, &metric::SHARE_OUT_MEAN_HEAD, &metric::SHARE_ABS];
 
 /// Regions of which numbers of every head are kept, besides those of none, of the untreated passes. Of a single prompt, all
 /// are kept.
@@ -172,7 +168,7 @@ impl Frame {
         if !cities.is_empty() {
             push_new(&mut self.cities, &cities.to_owned());
         }
-        if SHARES.iter().any(|share| measure.metric == share.name) {
+        if measure.metric == SHARE_OUT.name {
             region.iter().for_each(|region| push_new(&mut self.regions, region));
         }
         let unit = measure.unit.as_deref().map(ToOwned::to_owned);
@@ -234,20 +230,6 @@ impl Frame {
         let depths = self.identities().filter_map(|id| id.depth_req_pct);
         let depths: BTreeSet<u64> = depths.map(millipct).collect();
         depths.into_iter().map(|depth| depth as f64 / 1000.0).collect()
-    }
-
-    /// The share that regions are shown by.
-    pub fn share(&self) -> &'static Metric {
-        SHARES.into_iter().find(|share| self.has(share.name)).unwrap_or(SHARES[0])
-    }
-
-    /// The share that single heads are shown by.
-    pub fn head_share(&self) -> &'static Metric {
-        if *self.share() == metric::SHARE_ABS {
-            &metric::SHARE_ABS
-        } else {
-            &metric::SHARE_OUT
-        }
     }
 
     /// Returns whether prompts ask for anything.

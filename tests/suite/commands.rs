@@ -3,7 +3,7 @@
 use crate::common::{self, assert_drawn, edit_tensor};
 use assert_cmd::Command;
 use candle_core::Tensor;
-use difftool::record::{self, Record};
+use difftool::record::Record;
 use std::collections::BTreeMap;
 use std::fs;
 
@@ -345,66 +345,6 @@ fn results_do_not_depend_on_where_the_weights_are() {
 }
 
 #[test]
-fn compressed_records_are_read_like_others() {
-    let scratch = Scratch::new();
-    let printed = scratch.stdout("ratio", &[&SHORT[..], &["--out", "plain", "-q"]].concat());
-    assert_eq!(scratch.stdout("ratio", &[&SHORT[..], &["--out", "gz", "-q", "--records", "gzip"]].concat()), printed);
-    assert!(!scratch.path("gz/results.csv").exists());
-    let size = |path: &str| fs::metadata(scratch.path(path)).unwrap().len();
-    assert!(size("gz/results.csv.gz") * 5 < size("plain/results.csv"));
-    assert!(scratch.records("plain") == record::read(&scratch.path("gz/results.csv.gz")).unwrap());
-    let told = scratch.difftool("report", &["gz", "--format", "text"]).output().unwrap();
-    assert_eq!(String::from_utf8(told.stdout).unwrap(), printed);
-    let same = scratch.difftool("compare", &["plain", "gz", "--format", "csv"]).output().unwrap();
-    assert!(same.status.success(), "{}", String::from_utf8_lossy(&same.stderr));
-    let again = [&SHORT[..], &["--resume", "gz", "--records", "gzip"]].concat();
-    let again = scratch.run("ratio", &again).output().unwrap();
-    assert!(String::from_utf8_lossy(&again.stderr).contains("nothing to resume"));
-    // A file that is cut off, and one that comes to much more than records do.
-    let whole = fs::read(scratch.path("gz/results.csv.gz")).unwrap();
-    fs::write(scratch.path("cut.csv.gz"), &whole[..whole.len() / 2]).unwrap();
-    let mut bomb = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
-    std::io::Write::write_all(&mut bomb, &vec![b','; 10 << 20]).unwrap();
-    fs::write(scratch.path("bomb.csv.gz"), bomb.finish().unwrap()).unwrap();
-    refuses(&mut scratch.difftool("compare", &["cut.csv.gz", "gz"]), 1, &["cut.csv.gz"]);
-    refuses(&mut scratch.difftool("compare", &["bomb.csv.gz", "gz"]), 1, &["bomb.csv.gz", "no results file does"]);
-}
-
-#[test]
-#[cfg(feature = "parquet")]
-fn records_as_parquet_are_the_same_records() {
-    let scratch = Scratch::new();
-    let printed = scratch.stdout("ratio", &[&SHORT[..], &["--out", "plain", "-q"]].concat());
-    let parquet = [&SHORT[..], &["--out", "parquet", "-q", "--records", "parquet"]].concat();
-    assert_eq!(scratch.stdout("ratio", &parquet), printed);
-    assert!(!scratch.path("parquet/results.csv").exists());
-    let file = scratch.path("parquet/results.parquet");
-    assert!(scratch.records("plain") == record::read(&file).unwrap());
-    let told = scratch.difftool("report", &["parquet", "--format", "text"]).output().unwrap();
-    assert_eq!(String::from_utf8(told.stdout).unwrap(), printed);
-    let same = scratch.difftool("compare", &["plain", "parquet", "--format", "csv"]).output().unwrap();
-    assert!(same.status.success(), "{}", String::from_utf8_lossy(&same.stderr));
-    let whole = fs::read(&file).unwrap();
-    fs::write(scratch.path("cut.parquet"), &whole[..whole.len() / 2]).unwrap();
-    refuses(&mut scratch.difftool("compare", &["cut.parquet", "plain"]), 1, &["cannot read cut.parquet"]);
-}
-
-#[test]
-#[cfg(not(feature = "parquet"))]
-fn parquet_is_refused_before_anything_is_measured_if_it_is_not_built_in() {
-    let scratch = Scratch::new();
-    let parquet = [&SHORT[..], &["--out", "run", "--records", "parquet"]].concat();
-    refuses(&mut scratch.run("ratio", &parquet), 2, &["--records parquet", "--features parquet"]);
-    assert!(!scratch.path("run").exists());
-    fs::write(scratch.path("x.parquet"), "PAR1").unwrap();
-    refuses(
-        &mut scratch.difftool("compare", &["x.parquet", "x.parquet"]),
-        1,
-        &["x.parquet: this difftool cannot read Parquet files"],
-    );
-}
-
-#[test]
 fn json_is_the_only_thing_on_stdout() {
     let scratch = Scratch::new();
     for (command, args, key) in [
@@ -483,7 +423,7 @@ fn maps_of_one_prompt_are_experiments_that_a_file_repeats() {
 fn what_cannot_be_measured_is_refused_with_what_there_is() {
     let scratch = Scratch::new();
     scratch.write("empty.txt", "  \n");
-    let cases: [(&str, &[&str], &[&str]); 19] = [
+    let cases: [(&str, &[&str], &[&str]); 18] = [
         ("ratio", &["--ctx", "256", "--layers", "2"], &["--layers 2", "layers 0 to 1"]),
         ("ratio", &["--ctx", "256", "--heads", "7"], &["--heads 7", "heads 0 to 1"]),
         ("ratio", &["--text", "empty.txt"], &["empty.txt", "no token"]),
@@ -500,7 +440,6 @@ fn what_cannot_be_measured_is_refused_with_what_there_is() {
         ("outliers", &["--ctx", "2k"], &["at most 1024 tokens"]),
         ("heatmap", &["--ctx", "256", "--heads", "0", "--head", "1"], &["--head 1 is not among --heads"]),
         ("heatmap", &["--ctx", "256", "--depth", "200"], &["--depth 200", "between 0 and 100"]),
-        ("needle", &["--shard", "1/2", "--records", "gzip"], &["--records", "difftool merge"]),
         ("needle", &["--dtype", "f64", "--precision", "bf16", "--print-experiment"], &["--precision bf16", "--dtype"]),
         ("needle", &["--depths", "0,101", "--print-experiment"], &["--depths 101"]),
     ];
@@ -521,10 +460,7 @@ fn what_cannot_be_measured_is_refused_with_what_there_is() {
 #[test]
 fn files_and_folders_that_do_not_fit_a_request_are_its_mistake() {
     let scratch = Scratch::new();
-    for (run, args) in [("a", &[][..]), ("packed", &["--records", "gzip"])] {
-        let args = [&["--ctx", "256", "--samples", "2", "--depths", "50", "-q", "--out", run], args].concat();
-        scratch.stdout("needle", &args);
-    }
+    scratch.stdout("needle", &["--ctx", "256", "--samples", "2", "--depths", "50", "-q", "--out", "a"]);
     scratch.stdout("needle", &["--ctx", "256", "--samples", "2", "--depths", "50", "-q", "--out", "b", "--seed", "1"]);
     fs::write(scratch.path("latin.toml"), [0xe4]).unwrap();
     let refused =
@@ -533,7 +469,6 @@ fn files_and_folders_that_do_not_fit_a_request_are_its_mistake() {
     refused("run", &["latin.toml"], &["latin.toml: not UTF-8"]);
     refused("report", &["a", "b", "--compare", "-o", "c.html"], &["`difftool compare`", "--allow-different-prompts"]);
     refused("compare", &["a", "a", "--by", "model"], &["a is named twice"]);
-    refused("merge", &["packed", "--out", "c"], &["packed/results.csv.gz", "before they are compressed"]);
     refused("prompt", &["--jsonl", "latin.toml"], &["--jsonl latin.toml: it exists"]);
     // As long as it was, and not what it was.
     let results = scratch.path("a/results.csv");

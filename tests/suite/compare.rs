@@ -322,41 +322,6 @@ fn conditions_are_compared_with_the_untreated_passes_by_name() {
     refuses(&mut scratch.compare("treated.csv --by condition"), 2, &words);
 }
 
-/// A results file as version 0.1.0 wrote it: without the columns that schema 2 brought.
-fn in_schema_1(text: &str) -> String {
-    let mut rows = csv::ReaderBuilder::new().has_headers(false).from_reader(text.as_bytes()).into_records();
-    let header = rows.next().unwrap().unwrap();
-    let keeps = |i: usize| !matches!(&header[i], "placed" | "condition");
-    let mut old = csv::Writer::from_writer(Vec::new());
-    for row in std::iter::once(header.clone()).chain(rows.map(Result::unwrap)) {
-        let of = |(i, field): (usize, &str)| if i == 0 && field == "3" { "1".to_owned() } else { field.to_owned() };
-        old.write_record(row.iter().enumerate().filter(|(i, _)| keeps(*i)).map(of)).unwrap();
-    }
-    String::from_utf8(old.into_inner().unwrap()).unwrap()
-}
-
-#[test]
-fn a_file_of_schema_1_is_compared_with_one_of_schema_3() {
-    let scratch = Scratch::new();
-    let quantised = |model, shift| Run { model, bits: Some(4), scope: Some("row"), shift, ..RUN }.records();
-    let old = [RUN.records(), quantised("transformer", -0.1)].concat();
-    RecordWriter::create(scratch.path("was.csv")).unwrap().write_all(&old).unwrap();
-    let text = in_schema_1(&fs::read_to_string(scratch.path("was.csv")).unwrap());
-    assert!(text.starts_with("schema,model") && text.contains("\n1,transformer,") && !text.contains("quantise"));
-    fs::write(scratch.path("old.csv"), text).unwrap();
-    let new = [Run { model: "diff", shift: 0.125, ..RUN }.records(), quantised("diff", 0.125)].concat();
-    RecordWriter::create(scratch.path("new.csv")).unwrap().write_all(&new).unwrap();
-    let json = scratch.json("old.csv new.csv --metric share_abs");
-    assert_eq!(json["pairings"][0]["pairs"], 120);
-    let rows = json["rows"].as_array().unwrap();
-    let found: Vec<_> = rows.iter().map(|row| (row["group"]["condition"].as_str(), number(&row["diff"]))).collect();
-    assert_eq!((found.len(), found[0].0, found[1].0), (2, Some("none"), Some("quantise(4, row)")), "{found:?}");
-    assert!((found[0].1 - 0.125).abs() < 1e-9 && (found[1].1 - 0.225).abs() < 1e-9, "{found:?}");
-    // Which question's needle was placed is not in the old file either: it is told from the depths.
-    let json = scratch.json("old.csv new.csv --metric exact --where condition=none --where depth_req_pct=50");
-    assert_eq!(json["pairings"][0]["pairs"], 30);
-}
-
 #[test]
 fn every_input_is_compared_with_the_first() {
     let scratch = Scratch::new();
@@ -416,7 +381,7 @@ fn a_cell_that_is_there_twice_is_an_error_that_says_where() {
 }
 
 #[test]
-fn mixed_schemas_and_other_files_are_refused() {
+fn other_schemas_and_other_files_are_refused() {
     let scratch = Scratch::new();
     scratch.run("a", &RUN);
     let text = fs::read_to_string(scratch.path("a/results.csv")).unwrap();

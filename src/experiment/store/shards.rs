@@ -3,7 +3,7 @@
 use super::journal::{CellFiles, JournalLine, OnDisk, StoredCell};
 use super::{check_experiment, check_key, Store};
 use crate::bail_usage;
-use crate::runfolder::{results, RunFolder, RESULTS};
+use crate::runfolder::RunFolder;
 use anyhow::{ensure, Result};
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -29,13 +29,6 @@ impl Shards {
         let mut cells = Vec::new();
         for (shard, folder) in folders.iter().enumerate() {
             check_experiment(folder, experiment)?;
-            let results = results(folder);
-            if results != folder.join(RESULTS) {
-                bail_usage!(
-                    "{}: shards are put together from {RESULTS}, before they are compressed",
-                    results.display()
-                );
-            }
             let on_disk = OnDisk::read(folder)?;
             ensure!(
                 on_disk.damaged == 0,

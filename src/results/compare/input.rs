@@ -2,7 +2,7 @@
 
 use crate::bail_usage;
 use crate::manifest::Manifest;
-use crate::runfolder::{is_results, results, MANIFEST, RESULTS};
+use crate::runfolder::{MANIFEST, RESULTS};
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 
@@ -25,7 +25,7 @@ impl Input {
     pub fn open(path: &Path) -> Result<Self> {
         let shown = path.display();
         let name = shown.to_string().trim_end_matches('/').to_owned();
-        let results = if path.is_dir() { results(path) } else { path.to_path_buf() };
+        let results = if path.is_dir() { path.join(RESULTS) } else { path.to_path_buf() };
         if !path.exists() {
             bail_usage!("{shown}: there is no such file or run folder");
         }
@@ -34,8 +34,7 @@ impl Input {
         }
         // The manifest of a run folder is of its results, not of other files that somebody put there.
         let beside = results.with_file_name(MANIFEST);
-        let is_of_run = results.file_name().and_then(|name| name.to_str()).is_some_and(is_results);
-        let manifest = match is_of_run && beside.is_file() {
+        let manifest = match results.ends_with(RESULTS) && beside.is_file() {
             true => Some(Manifest::read(&beside).with_context(|| {
                 format!("{shown}: its manifest cannot be checked; copy {RESULTS} elsewhere to compare by cells only")
             })?),

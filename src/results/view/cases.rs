@@ -379,12 +379,11 @@ fn is_near_even(frame: &Frame, case: &Case) -> bool {
     share.interval.is_some_and(|interval| interval.contains(even.value))
 }
 
-/// The share of every region but the answer: of the output where that was measured, of |attention| otherwise.
+/// The share of the output of every region but the answer.
 fn regions(frame: &Frame) -> Option<Sheet> {
     let others = frame.regions().iter().filter(|region| *region != ANSWER);
-    let quantities: Vec<Quantity<'_>> = others.map(|region| on(frame.share(), region)).collect();
-    let of = if *frame.share() == SHARE_OUT { "Share of what all heads write" } else { "Mean over heads and layers" };
-    let note = format!("{of} {INTERVALS}.");
+    let quantities: Vec<Quantity<'_>> = others.map(|region| on(&SHARE_OUT, region)).collect();
+    let note = format!("Share of what all heads write {INTERVALS}.");
     let sheet = table(frame, ("regions", "Regions", note), &[], &quantities)?;
     // Where nothing is asked, regions are all there is.
     Some(if frame.asks() { sheet.details() } else { sheet })

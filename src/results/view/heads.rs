@@ -205,7 +205,7 @@ fn answer_metric(frame: &Frame) -> &'static Metric {
     if frame.models().iter().all(has_effect) {
         &LOGIT_OUT
     } else {
-        frame.head_share()
+        &SHARE_OUT
     }
 }
 

@@ -7,7 +7,7 @@ use super::sheet::Sheet;
 use super::{ablate, ablation, heads, maps, nll, outliers, shots};
 use crate::metric::{
     Metric, ANSWER_LOG_PROB, ANSWER_REGION, ENTROPY, ERROR_CANCELLED, EXACT, GENERATED_CONTAINS, GENERATED_EXACT,
-    GENERATED_SET, NLL, NOISE_ABS, NOISE_OUT, NOISE_OUT_NO_SINKS, SAID_NUMBER, SAID_OTHER_NEEDLE, SHARE_ABS, SHARE_OUT,
+    GENERATED_SET, NLL, NOISE_ABS, NOISE_OUT, NOISE_OUT_NO_SINKS, SAID_NUMBER, SAID_OTHER_NEEDLE, SHARE_OUT,
     SINK_SHARE_FIRST, TOP_TOKEN_FLIPS,
 };
 use crate::prompt::RulerTask;
@@ -72,15 +72,12 @@ fn is_of_ruler(frame: &Frame) -> bool {
 /// Returns the metrics whose differences are shown by default.
 fn compared(frame: &Frame) -> &'static [ComparedMetric] {
     const ATTENTION: &[ComparedMetric] = &[(&SHARE_OUT, Some(ANSWER_REGION)), (&NOISE_OUT, None)];
-    const MAGNITUDES: &[ComparedMetric] = &[(&SHARE_ABS, Some(ANSWER_REGION)), (&NOISE_ABS, None)];
     const ANSWERS: &[ComparedMetric] = &[(&EXACT, None), (&NOISE_OUT, None)];
     const GENERATED: &[ComparedMetric] = &[(&EXACT, None), (&GENERATED_EXACT, None)];
     const RULER: &[ComparedMetric] = &[(&EXACT, None), (&GENERATED_CONTAINS, None)];
     const BITS: &[ComparedMetric] = &[(&EXACT, None), (&ANSWER_LOG_PROB, None), (&NLL, None)];
     const OF_TEXT: &[ComparedMetric] = &[(&ENTROPY, None), (&SINK_SHARE_FIRST, None)];
     match frame.config_text("show") {
-        // Runs of version 0.1.0 have no shares of the output.
-        "ratio" if frame.asks() && !frame.has(SHARE_OUT.name) => MAGNITUDES,
         "ratio" if frame.asks() => ATTENTION,
         "quantize" => BITS,
         _ if is_of_ruler(frame) && frame.has(GENERATED_CONTAINS.name) => RULER,
