@@ -11,7 +11,6 @@ pub struct Tool {
     /// Commit of the sources, with `-dirty` if files were changed; `None` if git did not know.
     pub git: Option<String>,
     /// Hash of the sources, in hexadecimal.
-    #[serde(default)]
     pub source: String,
 }
 

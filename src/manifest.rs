@@ -18,7 +18,6 @@ pub struct Manifest {
     /// Version and build of difftool.
     pub tool: Tool,
     /// The machine.
-    #[serde(default)]
     pub machine: Machine,
     /// Command-line arguments, the program's name first.
     pub argv: Vec<String>,
@@ -31,7 +30,7 @@ pub struct Manifest {
     /// SHA-256 of the user's text, if one was measured.
     pub text_sha256: Option<String>,
     /// SHA-256 of the file of needles, if there was one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub needles_sha256: Option<String>,
     /// SHA-256 over the token ids of all prompts, in the order of the run.
     pub prompts_sha256: Option<String>,
@@ -43,10 +42,8 @@ pub struct Manifest {
     /// Device: `cpu`, `cuda:0`.
     pub device: String,
     /// Shard of the experiment, as in `2/8`; missing for the whole experiment.
-    #[serde(default)]
     pub shard: Option<String>,
     /// Prompts that were measured before this process resumed or merged them. Times are those of this process.
-    #[serde(default)]
     pub resumed_cells: u64,
     /// Number of threads. Results do not depend on it.
     pub threads: usize,
@@ -70,14 +67,12 @@ pub struct ModelInfo {
     /// Its folder or GGUF file; missing for a built-in model.
     pub path: Option<String>,
     /// `model_type` of its configuration.
-    #[serde(default)]
     pub model_type: String,
     /// Attention variant.
     pub variant: String,
     /// Number of parameters; tied ones count once.
     pub parameters: u64,
     /// Number types of the weights on disk.
-    #[serde(default)]
     pub weights_dtype: String,
     /// SHA-256 of `model.safetensors`; for weights in several files, of their hashes.
     pub weights_sha256: String,
@@ -86,19 +81,19 @@ pub struct ModelInfo {
     /// SHA-256 of `tokenizer.json`; empty without one.
     pub tokenizer_sha256: String,
     /// The token that needle prompts begin with and where that is configured: `<s> (config)`, `none (template)`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub bos: Option<String>,
     /// SHA-256 of the chat template of needle prompts, if one is used.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub chat_template_sha256: Option<String>,
     /// Text between the chat template's generation prompt and an answer, where the generation prompt leaves a thinking block
     /// open or names no channel.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub answer_opening: Option<String>,
     /// Description of which heads pair and which keys they read.
     pub layout: String,
     /// Description of the logits if they are not scaled products of queries and keys: `after the soft cap at 50`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub logit_tap: Option<String>,
     /// λ by layer, as a mean if it depends on the token; empty without differential attention.
     pub lambda: Vec<f64>,
@@ -173,28 +168,20 @@ impl Manifest {
         replace(path, |partial| Ok(std::fs::write(partial, text + "\n")?))
     }
 
-    /// Checks that the files of the run exist and have not changed.
-    ///
-    /// # Errors
-    /// Names the first file that is missing or was changed.
-    pub fn check_outputs(&self, folder: &Path) -> Result<()> {
-        self.outputs.iter().try_for_each(|output| output.check(folder))
-    }
-
-    /// Checks the files that are there, and returns whether some are missing.
+    /// Checks the files of the run that are there, and returns whether all are.
     ///
     /// # Errors
     /// Names the first file that was changed.
-    pub fn check_present_outputs(&self, folder: &Path) -> Result<bool> {
-        let mut missing = false;
+    pub fn check_outputs(&self, folder: &Path) -> Result<bool> {
+        let mut all = true;
         for output in &self.outputs {
             if output.path(folder)?.exists() {
                 output.check(folder)?;
             } else {
-                missing = true;
+                all = false;
             }
         }
-        Ok(missing)
+        Ok(all)
     }
 
     /// Reads a manifest.

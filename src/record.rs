@@ -145,10 +145,15 @@ pub fn to_bytes(records: &[Record]) -> Result<Vec<u8>> {
     csv.into_inner().context("memory cannot be written")
 }
 
+/// Returns the first line of a results file.
+pub(crate) fn header() -> String {
+    columns().join(",") + "\n"
+}
+
 /// Writer of a results file.
 #[derive(Debug)]
 pub struct RecordWriter {
-    csv: csv::Writer<File>,
+    file: File,
     path: PathBuf,
     rows: u64,
 }
@@ -162,34 +167,24 @@ impl RecordWriter {
         let path = path.into();
         let file = File::create_new(&path)
             .with_context(|| format!("cannot create {} (results are never overwritten)", path.display()))?;
-        let csv = csv::WriterBuilder::new().has_headers(false).from_writer(file);
-        let mut writer = Self { csv, path, rows: 0 };
-        writer.csv.write_record(columns()).with_context(|| format!("cannot write {}", writer.path.display()))?;
-        writer.flush()?;
+        let mut writer = Self { file, path, rows: 0 };
+        writer.write_bytes(header().as_bytes(), 0)?;
         Ok(writer)
     }
 
     /// Opens a file whose first `bytes` hold `rows` records, and cuts off the rest.
-    pub fn resume(path: impl Into<PathBuf>, bytes: u64, rows: u64) -> Result<Self> {
-        let path = path.into();
+    pub(crate) fn resume(path: PathBuf, bytes: u64, rows: u64) -> Result<Self> {
         let cannot = || format!("cannot continue {}", path.display());
         let mut file = File::options().write(true).open(&path).with_context(cannot)?;
         file.set_len(bytes).and_then(|()| file.seek(SeekFrom::End(0))).with_context(cannot)?;
-        let csv = csv::WriterBuilder::new().has_headers(false).from_writer(file);
-        Ok(Self { csv, path, rows })
+        Ok(Self { file, path, rows })
     }
 
     /// Appends `rows` records that are already formatted by [`to_bytes`].
     pub(crate) fn write_bytes(&mut self, bytes: &[u8], rows: u64) -> Result<()> {
-        let mut file = self.csv.get_ref();
-        file.write_all(bytes).with_context(|| format!("cannot write {}", self.path.display()))?;
+        self.file.write_all(bytes).with_context(|| format!("cannot write {}", self.path.display()))?;
         self.rows += rows;
         Ok(())
-    }
-
-    /// Returns the length of the file, in bytes.
-    pub fn bytes(&self) -> Result<u64> {
-        Ok(self.csv.get_ref().metadata().with_context(|| format!("cannot read {}", self.path.display()))?.len())
     }
 
     /// Appends records, without a buffer that could be lost.
@@ -202,16 +197,12 @@ impl RecordWriter {
     /// # Errors
     /// If it cannot be written.
     pub(crate) fn sync(&self) -> Result<()> {
-        self.csv.get_ref().sync_data().with_context(|| format!("cannot write {}", self.path.display()))
+        self.file.sync_data().with_context(|| format!("cannot write {}", self.path.display()))
     }
 
     /// Returns the number of records written so far.
-    pub fn rows(&self) -> u64 {
+    pub(crate) fn rows(&self) -> u64 {
         self.rows
-    }
-
-    fn flush(&mut self) -> Result<()> {
-        self.csv.flush().with_context(|| format!("cannot write {}", self.path.display()))
     }
 }
 

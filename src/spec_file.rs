@@ -3,31 +3,13 @@
 use crate::error::Usage;
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
-use toml::de::DeTable;
-use toml::Spanned;
 
 /// Reads the text of a file; `name` is for messages.
 ///
 /// # Errors
 /// Usage errors on one line, with the name, the line and the key.
 pub(crate) fn parse<T: DeserializeOwned>(name: &str, text: &str) -> Result<T, Usage> {
-    parse_with(name, text, |_| {})
-}
-
-/// Reads the text of a file after a change of its root table, for files in an older shape. Spans, and so the lines of
-/// errors, are kept.
-///
-/// # Errors
-/// As [`parse`].
-pub(crate) fn parse_with<T, F>(name: &str, text: &str, change: F) -> Result<T, Usage>
-where
-    T: DeserializeOwned,
-    F: FnOnce(&mut DeTable<'_>),
-{
-    let usage = |error| usage(name, text, error);
-    let mut root: Spanned<DeTable<'_>> = DeTable::parse(text).map_err(usage)?;
-    change(root.get_mut());
-    T::deserialize(toml::Deserializer::from(root)).map_err(usage)
+    toml::from_str(text).map_err(|error| usage(name, text, error))
 }
 
 /// One line for people: ``x.toml, line 4: missing field `samples` in `grid.needle` ``.

@@ -103,10 +103,11 @@ impl<'a> ProgressReporter<'a> {
             let list: Vec<String> = plan.missed_depths.iter().map(off).collect();
             crate::say!("depths in % that are more than {DEPTH_TOLERANCE_PCT} points off: {}", list.join(", "));
         }
-        if plan.damaged > 0 {
+        if let Some(copy) = plan.put_aside {
             crate::say!(
-                "{} damaged, as after a power cut, and measured again",
-                plural(plan.damaged, "finished prompt")
+                "what follows {} is damaged and measured again; {} and the files beside it keep what was there",
+                plural(plan.resumed, "finished prompt"),
+                copy.display()
             );
         }
         for info in self.setup.models.iter().map(|model| &model.info).filter(|info| info.path.is_some()) {

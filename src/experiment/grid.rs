@@ -13,8 +13,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::{json, Value};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use toml::de::{DeTable, DeValue};
-use toml::Spanned;
 
 /// A grid of prompts: the table `[grid.needle]`, `[grid.text]` or `[grid.shots]` of an experiment file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -48,17 +46,6 @@ impl TryFrom<GridTables> for Grid {
             _ => Err("expected one of [grid.needle], [grid.text] and [grid.shots]"),
         }
     }
-}
-
-/// Turns `[grid]` with `task = "needle"`, the shape of earlier versions, into `[grid.needle]`; likewise for other tasks.
-pub(super) fn nest_task(file: &mut DeTable<'_>) {
-    let Some(DeValue::Table(grid)) = file.get_mut("grid").map(Spanned::get_mut) else { return };
-    let Some(task) = grid.get("task") else { return };
-    let DeValue::String(name) = task.get_ref() else { return }; // which is then an unknown key
-    let (name, span) = (name.clone(), task.span());
-    let mut fields = std::mem::take(grid);
-    fields.remove("task");
-    grid.insert(Spanned::new(span.clone(), name), Spanned::new(span, DeValue::Table(fields)));
 }
 
 /// A grid of needle prompts.

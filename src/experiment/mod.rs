@@ -32,7 +32,6 @@ pub use run::{finished_records, run, RunObserver, RunOutcome, RunPart, RunPlan, 
 pub use setup::Setup;
 pub use shard::{cells_of, RunShard};
 pub use spec::{Experiment, Generate, Show};
-pub use store::cells_on_disk;
 
 use crate::attention::LayersAndHeads;
 use crate::bail_usage;

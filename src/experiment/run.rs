@@ -1,6 +1,6 @@
 //! Runs an experiment: checks it, measures its cells, and writes every finished cell to disk.
 
-use super::store::{check_experiment, Shards, Store};
+use super::store::{check_experiment, holders, Store};
 use super::{cells_of, Experiment, MissedDepth, Outputs, RunShard, Setup};
 use crate::bail_usage;
 use crate::manifest::Manifest;
@@ -38,8 +38,8 @@ pub struct RunPlan<'a> {
     pub cells: usize,
     /// Cells that were finished before.
     pub resumed: usize,
-    /// Number of finished cells that are damaged, as after a power cut, and measured again.
-    pub damaged: usize,
+    /// Copy of the damaged journal of a resumed run, which has copies of the other files beside it.
+    pub put_aside: Option<&'a Path>,
     /// Depths that the first prompts miss.
     pub missed_depths: &'a [MissedDepth],
     /// The run folder.
@@ -105,7 +105,7 @@ pub fn run(
     observer.run_begins(&RunPlan {
         cells: cells.len(),
         resumed,
-        damaged: store.damaged,
+        put_aside: store.put_aside.as_deref(),
         missed_depths: &missed_depths,
         folder: folder.path(),
     });
@@ -155,10 +155,9 @@ fn open(setup: &Setup, part: &RunPart, keys: &[(u64, String)]) -> Result<(RunFol
         }
         RunStart::Merge(shards, out) => {
             let experiment = setup.experiment.to_toml()?;
-            let shards = Shards::check(shards, &experiment, keys)?;
+            let holders = holders(shards, &experiment, keys)?;
             let mut folder = RunFolder::create(out.as_deref(), name)?;
-            shards.merge(&mut folder, &experiment)?;
-            let store = Store::resume(&mut folder, keys)?;
+            let store = Store::merge(&mut folder, &experiment, shards, &holders)?;
             Ok((folder, store))
         }
     }
@@ -177,7 +176,7 @@ fn check_part(experiment: &Experiment, part: &RunPart) -> Result<()> {
 }
 
 /// Returns the records of the run to be resumed if it is already finished; `None` if the run is new or unfinished. The folder
-/// of an unfinished run is locked. A run is unfinished as long as a file made from its records is missing.
+/// of an unfinished run is locked. A run is unfinished as long as one of its files is missing.
 ///
 /// # Errors
 /// A usage error if the folder holds another experiment or another shard; an error if prompts of the run failed, its files
@@ -196,9 +195,7 @@ pub fn finished_records(experiment: &Experiment, part: &mut RunPart) -> Result<O
     }
     let manifest = Manifest::read(&path)?;
     check_shard(&manifest, part.shard, folder.path())?;
-    if !folder.join(RESULTS).is_file() {
-        manifest.check_outputs(folder.path())?;
-    } else if manifest.check_present_outputs(folder.path())? {
+    if !manifest.check_outputs(folder.path())? {
         folder.journal()?;
         return Ok(None);
     }

@@ -2,7 +2,6 @@
 //!
 //! Every measuring command builds an experiment. A run folder holds its own as `experiment.toml`.
 
-use super::grid::nest_task;
 use super::{Expectation, Grid, Heatmap, Outcome, Quantisation, TextGrid};
 use crate::attention::LayersAndHeads;
 use crate::bail_usage;
@@ -186,18 +185,8 @@ impl Experiment {
     /// # Errors
     /// Usage errors with the line and the key.
     pub fn parse(text: &str, name: &str) -> Result<Self> {
-        let experiment: Self = spec_file::parse_with(name, text, nest_task)?;
+        let experiment: Self = spec_file::parse(name, text)?;
         experiment.resolved().map_err(|error| Usage(format!("{name}: {error:#}")).into())
-    }
-
-    /// The text of an experiment file as [`to_toml`](Self::to_toml) writes it, to compare files of earlier versions
-    /// with those of this one.
-    ///
-    /// # Errors
-    /// Usage errors with the line and the key.
-    pub(super) fn normalised(text: &str, name: &str) -> Result<String> {
-        let experiment: Self = spec_file::parse_with(name, text, nest_task)?;
-        experiment.to_toml()
     }
 
     /// Expands names of models, and checks the result.
@@ -509,26 +498,6 @@ at_least = 0.5
         }
     }
 
-    fn older(text: &str, task: &str) -> String {
-        text.replacen(&format!("[grid.{task}]"), &format!("[grid]\ntask = \"{task}\""), 1)
-    }
-
-    #[test]
-    fn a_grid_in_the_older_shape_reads_the_same_and_its_mistakes_name_their_lines() {
-        let text = older(FILE, "needle");
-        assert!(text.contains("[grid]\ntask = \"needle\"\n"));
-        assert_eq!(Experiment::parse(&text, "old.toml").unwrap(), Experiment::parse(FILE, "x.toml").unwrap());
-        for (from, to, expected) in [
-            ("seed = 7", "seed = -7", "line 13: invalid value: integer `-7`"),
-            ("seed = 7\n", "", "line 7: missing field `seed` in `grid.needle`"),
-            ("\"needle\"", "\"pin\"", "line 7: unknown field `pin`, expected one of `needle`, `text`, `shots`"),
-            ("\"needle\"", "5", "line 7: unknown field `task`"),
-        ] {
-            let refused = Experiment::parse(&text.replacen(from, to, 1), "old.toml").unwrap_err().to_string();
-            assert!(refused.contains(expected), "{to}: {refused}");
-        }
-    }
-
     #[test]
     fn every_mistake_names_the_file_once() {
         let twice = "conditions = [\"mask(noise)\", \"mask(noise)\"]\nshow = \"quantize\"";
@@ -634,13 +603,10 @@ at_least = 0.5
 
     proptest! {
         #[test]
-        fn a_printed_experiment_reads_back_as_itself_in_both_shapes(experiment in experiments()) {
+        fn a_printed_experiment_reads_back_as_itself(experiment in experiments()) {
             let text = experiment.to_toml().unwrap();
-            let task = ["needle", "text", "shots"].into_iter().find(|task| text.contains(&format!("[grid.{task}]")));
-            for text in [older(&text, task.unwrap()), text] {
-                let read: Experiment = spec_file::parse_with("x.toml", &text, nest_task).unwrap();
-                prop_assert_eq!(&read, &experiment, "{}", text);
-            }
+            let read: Experiment = spec_file::parse("x.toml", &text).unwrap();
+            prop_assert_eq!(&read, &experiment, "{}", text);
         }
 
         #[test]

@@ -70,13 +70,10 @@ pub struct MassiveAt {
     pub channel: usize,
     /// The activation.
     pub value: f32,
-    /// Its magnitude over the median magnitude of its layer's output for the prompt. Files of schemas 1 and 2 do not have
-    /// it.
-    #[serde(default)]
+    /// Its magnitude over the median magnitude of its layer's output for the prompt.
     pub ratio: Option<f64>,
-    /// Share of all tokens on which the channel is large at this layer, at least 1000 times the layer's median. Files of
-    /// schemas 1 and 2 do not have it.
-    #[serde(default)]
+    /// Share of all tokens on which the channel is large at this layer, at least 1000 times the layer's median; `None` before
+    /// all prompts are measured.
     pub large_share: Option<f64>,
     /// Whether the token is an attention sink of some head in some layer.
     pub sink: bool,

@@ -1,21 +1,18 @@
 //! The journal of a run, and the cells that it describes.
 
+use crate::record;
 use crate::runfolder::{CELLS, POOLED, RESULTS};
-use anyhow::{bail, ensure, Context, Result};
+use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
-use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::io::{Read as _, Seek as _, SeekFrom};
+use std::path::Path;
 
 /// The first line of the journal.
 pub(super) const HEADER: &str = "cell,key,prompts_sha256,rows,results_end,pooled_end,sha256\n";
 
-/// Maximum length of the header of `results.csv`, in bytes.
-const RESULTS_HEADER_MAX: u64 = 1 << 16;
-
 /// One line of the journal: a finished cell.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(in crate::experiment) struct JournalLine {
     /// Number of the cell in the whole grid.
     pub cell: u64,
@@ -52,136 +49,76 @@ pub(super) fn sha256_of(results: &[u8], pooled: &[u8]) -> String {
     crate::hash::sha256(&[results, pooled].concat())
 }
 
-/// A finished cell, with the ranges of its bytes in the files of the run.
-#[derive(Clone, Debug)]
-pub(in crate::experiment) struct StoredCell {
-    pub line: JournalLine,
-    pub results: Range<u64>,
-    pub pooled: Range<u64>,
+/// A finished cell, with its bytes in both files.
+pub(super) struct StoredCell {
+    pub(super) line: JournalLine,
+    pub(super) results: Vec<u8>,
+    pub(super) pooled: Vec<u8>,
 }
 
-/// The intact part of a run folder.
-#[derive(Debug, Default)]
-pub(in crate::experiment) struct OnDisk {
-    /// Finished cells whose bytes agree with their hashes, in order.
-    pub cells: Vec<StoredCell>,
-    /// Length of the journal up to the last of them, in bytes.
-    pub journal_end: u64,
-    /// Number of cells behind them that are damaged, as after a power cut.
-    pub damaged: usize,
+/// The finished cells of a folder in order, up to the first whose line or bytes are not what was written.
+pub(super) struct StoredCells {
+    journal: Vec<u8>,
+    results: Option<File>,
+    pooled: Option<File>,
+    /// Length of the journal up to the last cell that was read, in bytes.
+    pub(super) journal_end: u64,
+    results_end: u64,
+    /// Length of `pooled.bin` up to that cell, in bytes.
+    pub(super) pooled_end: u64,
 }
 
-impl OnDisk {
-    /// Reads a folder.
+impl StoredCells {
+    /// Opens the files of a folder.
     ///
     /// # Errors
-    /// If a file cannot be read, or an intact cell follows a damaged one, which no power cut leaves.
-    pub(super) fn read(folder: &Path) -> Result<Self> {
+    /// If there is no journal, or it cannot be read.
+    pub(super) fn open(folder: &Path) -> Result<Self> {
         let path = folder.join(CELLS);
         let journal = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        let Some(lines) = journal.strip_prefix(HEADER.as_bytes()) else {
-            // Interrupted at its beginning, or damaged: the caller inspects the records.
-            return Ok(Self::default());
-        };
-        let lines: Vec<&[u8]> =
-            lines.split_inclusive(|&byte| byte == b'\n').filter(|line| line.ends_with(b"\n")).collect();
-        let mut found = Self { journal_end: HEADER.len() as u64, ..Self::default() };
-        if lines.is_empty() {
-            return Ok(found);
+        let journal_end = if journal.starts_with(HEADER.as_bytes()) { HEADER.len() as u64 } else { 0 };
+        let results_end = record::header().len() as u64;
+        let mut results = File::open(folder.join(RESULTS)).ok();
+        if let Some(results) = &mut results {
+            results.seek(SeekFrom::Start(results_end))?;
         }
-        let mut files = CellFiles::open(folder)?;
-        let (mut start, mut damaged) = (files.header_len()?.map(|results| (results, 0)), 0);
-        for bytes in lines {
-            let line = JournalLine::parse(bytes);
-            let cell = line.clone().zip(start).map(|(line, (results, pooled))| StoredCell {
-                results: results..line.results_end,
-                pooled: pooled..line.pooled_end,
-                line,
-            });
-            start = line.map(|line| (line.results_end, line.pooled_end));
-            match cell.filter(|cell| files.read(cell).is_ok()) {
-                Some(cell) if damaged == 0 => {
-                    found.journal_end += bytes.len() as u64;
-                    found.cells.push(cell);
-                }
-                Some(cell) if !cell.results.is_empty() => return Err(not_a_power_cut(folder, found.cells.len())),
-                _ => damaged += 1,
-            }
+        let pooled = File::open(folder.join(POOLED)).ok();
+        Ok(Self { journal, results, pooled, journal_end, results_end, pooled_end: 0 })
+    }
+
+    /// Returns, after all cells were read, whether the journal goes on behind them, or there are records without any cell.
+    pub(super) fn are_damaged(&self) -> bool {
+        let lengths = self.results.iter().flat_map(File::metadata).map(|results| results.len());
+        let has_records = lengths.into_iter().any(|length| length > self.results_end);
+        let has_cells = self.journal_end > HEADER.len() as u64;
+        self.journal_end < self.journal.len() as u64 || has_records && !has_cells
+    }
+}
+
+impl Iterator for StoredCells {
+    type Item = StoredCell;
+
+    fn next(&mut self) -> Option<StoredCell> {
+        let rest = &self.journal[self.journal_end as usize..];
+        let length = rest.iter().position(|&byte| byte == b'\n')? + 1;
+        let line = JournalLine::parse(&rest[..length]).filter(|_| self.journal_end > 0)?;
+        let results = next_bytes(&mut self.results, self.results_end, line.results_end)?;
+        let pooled = next_bytes(&mut self.pooled, self.pooled_end, line.pooled_end)?;
+        if sha256_of(&results, &pooled) != line.sha256 {
+            return None;
         }
-        found.damaged = damaged;
-        Ok(found)
-    }
-
-    /// Returns the number of records of the cells.
-    pub(super) fn rows(&self) -> u64 {
-        self.cells.iter().map(|cell| cell.line.rows).sum()
+        self.journal_end += length as u64;
+        (self.results_end, self.pooled_end) = (line.results_end, line.pooled_end);
+        Some(StoredCell { line, results, pooled })
     }
 }
 
-fn not_a_power_cut(folder: &Path, whole: usize) -> anyhow::Error {
-    anyhow::anyhow!(
-        "{}: what it holds of the cell in line {} of {CELLS} is not what was written, though later cells are intact; begin a \
-         new run, or remove that line and all behind it to measure those cells again",
-        folder.display(),
-        whole + 2
-    )
-}
-
-/// The files of a run, to read cells from.
-pub(super) struct CellFiles {
-    folder: PathBuf,
-    results: File,
-    pooled: Option<File>,
-}
-
-impl CellFiles {
-    pub(super) fn open(folder: &Path) -> Result<Self> {
-        let results = folder.join(RESULTS);
-        let results = File::open(&results).with_context(|| format!("cannot read {}", results.display()))?;
-        Ok(Self { folder: folder.to_owned(), results, pooled: File::open(folder.join(POOLED)).ok() })
+/// Reads the bytes of a file from `start`, where it is, to `end`; `None` if they are not there.
+fn next_bytes(file: &mut Option<File>, start: u64, end: u64) -> Option<Vec<u8>> {
+    let length = end.checked_sub(start)?;
+    let mut bytes = Vec::new();
+    if let Some(file) = file {
+        file.take(length).read_to_end(&mut bytes).ok()?;
     }
-
-    /// Reads the bytes of a cell from both files and checks their hash.
-    pub(super) fn read(&mut self, cell: &StoredCell) -> Result<(Vec<u8>, Vec<u8>)> {
-        let results = read_part(&mut self.results, &cell.results, || self.folder.join(RESULTS))?;
-        let path = self.folder.join(POOLED);
-        let pooled = match &mut self.pooled {
-            Some(file) => read_part(file, &cell.pooled, || path.clone())?,
-            None if cell.pooled.is_empty() => Vec::new(),
-            None => bail!("{} is missing", path.display()),
-        };
-        ensure!(
-            sha256_of(&results, &pooled) == cell.line.sha256,
-            "{}: what it holds of cell {} is not what was written",
-            self.folder.display(),
-            cell.line.cell
-        );
-        Ok((results, pooled))
-    }
-
-    /// Returns the length of the header of `results.csv`, in bytes; `None` without a line end, which a power cut may zero.
-    fn header_len(&self) -> Result<Option<u64>> {
-        let path = self.folder.join(RESULTS);
-        let mut header = Vec::new();
-        let read = BufReader::new((&self.results).take(RESULTS_HEADER_MAX)).read_until(b'\n', &mut header);
-        read.with_context(|| format!("cannot read {}", path.display()))?;
-        Ok(header.ends_with(b"\n").then_some(header.len() as u64))
-    }
-}
-
-/// Reads a range of bytes of a file. `path` is for errors.
-fn read_part(file: &mut File, part: &Range<u64>, path: impl Fn() -> PathBuf) -> Result<Vec<u8>> {
-    let cannot = || format!("cannot read {}", path().display());
-    let length = file.metadata().with_context(cannot)?.len();
-    ensure!(
-        part.start <= part.end && part.end <= length,
-        "{}: {CELLS} beside it describes bytes {} to {} of {length}",
-        path().display(),
-        part.start,
-        part.end
-    );
-    let mut bytes = vec![0; (part.end - part.start) as usize];
-    file.seek(SeekFrom::Start(part.start)).with_context(cannot)?;
-    file.read_exact(&mut bytes).with_context(cannot)?;
-    Ok(bytes)
+    (bytes.len() as u64 == length).then_some(bytes)
 }

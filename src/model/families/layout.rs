@@ -4,11 +4,11 @@ use super::super::config::{ATTENTION_FIELD, OWN_MODEL_TYPE};
 use super::super::raw::Raw;
 use super::axolotl::{self, AXOLOTL};
 use super::motif::{self, MOTIF};
-use crate::attention::{HeadNorm, Keys, Pairing, ValueWidth, Variant};
+use crate::attention::{ValueWidth, Variant};
 use crate::ops::RopeStyle;
 use anyhow::{bail, Context, Result};
 use serde::{Deserialize, Serialize};
-use serde_json::{json, Value};
+use serde_json::Value;
 
 /// Arrangement of heads into attention maps. Overrides a configuration that does not state it, or states it wrongly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,26 +68,14 @@ impl ResolvedAttention {
         }
         let detected = match model_type {
             "diffllama" => HeadLayout::Diffllama,
-            "difftool_diff_v1" => HeadLayout::MicrosoftV1,
             _ if MOTIF.contains(&model_type) => HeadLayout::MicrosoftV1,
             AXOLOTL => HeadLayout::Diffllama,
-            "difftool_diff_v2" => HeadLayout::MicrosoftV2,
-            "difftool_diff_scalar" => HeadLayout::Scalar,
             _ => HeadLayout::Standard,
         };
-        // Details of the layout in the file apply only to the layout of the file.
+        // Details in the file apply only to the layout of the file.
         let own = layout.is_none_or(|layout| layout == detected);
         let layout = layout.unwrap_or(detected);
         let mut variant = layout.variant();
-        if layout == HeadLayout::MicrosoftV1 && own {
-            (variant.pairing, variant.keys) = raw.pairing()?.unwrap_or((variant.pairing, variant.keys));
-        }
-        if model_type == "diffllama" && own {
-            raw.only("diff_pairing", json!("halves"))?;
-        }
-        if variant.norm == HeadNorm::RmsGain && raw.flag("diff_norm_gain")? == Some(false) {
-            variant.norm = HeadNorm::Rms;
-        }
         if MOTIF.contains(&model_type) {
             let raw_heads = variant.values == ValueWidth::Doubled;
             let variant = motif::variant(variant, raw)?;
@@ -96,9 +84,8 @@ impl ResolvedAttention {
         if model_type == AXOLOTL && own {
             variant = axolotl::variant(raw)?;
         }
-        let stated = if own { raw.rope_style()? } else { None };
         let raw_heads = variant.values == ValueWidth::Doubled;
-        Ok(Self { variant, raw_heads, style: stated.unwrap_or(layout.style()) })
+        Ok(Self { variant, raw_heads, style: layout.style() })
     }
 
     /// Reads difftool's own format, which states every choice.
@@ -107,31 +94,13 @@ impl ResolvedAttention {
         let variant: Variant =
             serde_json::from_value(Value::Object(fields.clone())).with_context(|| ATTENTION_FIELD.to_owned())?;
         variant.check().with_context(|| ATTENTION_FIELD.to_owned())?;
-        let style = raw.rope_style()?.context("rope_style is missing, expected half, interleaved or none")?;
-        Ok(Self { variant, raw_heads: false, style })
-    }
-}
-
-impl Raw<'_> {
-    /// Pairs and keys of `difftool_diff_v1`.
-    fn pairing(&self) -> Result<Option<(Pairing, Keys)>> {
-        Ok(Some(match self.text("diff_pairing")? {
-            None => return Ok(None),
-            Some("halves") => (Pairing::Halves, Keys::Separate),
-            Some("adjacent") => (Pairing::Adjacent, Keys::Separate),
-            Some("adjacent-naive") => (Pairing::Adjacent, Keys::InOrder),
-            Some(other) => bail!("diff_pairing is \"{other}\", expected halves, adjacent or adjacent-naive"),
-        }))
-    }
-
-    /// Rotation of queries and keys, if the file states it: `Some(None)` is no rotation.
-    fn rope_style(&self) -> Result<Option<Option<RopeStyle>>> {
-        Ok(match self.text("rope_style")? {
-            None => None,
-            Some("half") => Some(Some(RopeStyle::Half)),
-            Some("interleaved") => Some(Some(RopeStyle::Interleaved)),
-            Some("none") => Some(None),
+        let style = match raw.text("rope_style")? {
+            Some("half") => Some(RopeStyle::Half),
+            Some("interleaved") => Some(RopeStyle::Interleaved),
+            Some("none") => None,
             Some(other) => bail!("rope_style \"{other}\" is not supported; half, interleaved and none are"),
-        })
+            None => bail!("rope_style is missing, expected half, interleaved or none"),
+        };
+        Ok(Self { variant, raw_heads: false, style })
     }
 }

@@ -34,9 +34,6 @@
 //! | `llama-differential` (axolotl) | DIFF V1 with single values, pairs (i, i + H), a stored lambda_init and no factor |
 //! | none, but `model` (diff-mlx) | DIFF V1 with adjacent pairs, or standard attention; interleaved RoPE |
 //! | `difftool` | any attention variant: `attention` states every choice, `rope_style` the rotation; output heads counted |
-//! | `difftool_diff_v1` (until 0.1) | DIFF V1 of the Microsoft files: adjacent pairs, interleaved RoPE, head norm with gain; `diff_pairing` can override; raw heads counted |
-//! | `difftool_diff_v2` (until 0.1) | DIFF V2 of the Microsoft file: `q_proj` (2 H d, E), `lambda_proj` (H, E), adjacent pairs; output heads counted |
-//! | `difftool_diff_scalar` (until 0.1) | one scalar lambda per layer, halves, a norm over all heads; output heads counted |
 //!
 //! Absent fields have the defaults of transformers 5.23. A field with an unsupported value is an error that names it.
 
@@ -71,7 +68,7 @@ use serde_json::{json, Value};
 const MODEL_TYPES: &str =
     "llama, mistral, mistral3, mixtral, qwen2, qwen2_moe, qwen3, qwen3_moe, gpt2, gpt_neo, gptj, gpt_neox, gpt_oss, \
     opt, falcon, bloom, mpt, gemma, gemma2, gemma3, gemma3_text, phi, phi3, olmo2, olmo3, olmoe, smollm3, stablelm, starcoder2, granite, cohere, cohere2, glm4, \
-    deepseek_v2, deepseek_v3, diffllama, llama-differential, Motif, difftool, difftool_diff_v1, difftool_diff_v2 and difftool_diff_scalar";
+    deepseek_v2, deepseek_v3, diffllama, llama-differential, Motif and difftool";
 
 impl ModelConfig {
     /// Resolves a parsed `config.json`. `layout` overrides its differential heads.
@@ -107,8 +104,7 @@ impl ModelConfig {
     fn of_family(raw: &Raw<'_>, model_type: &str, layout: Option<HeadLayout>) -> Result<Self> {
         let llama = || Self::of_llama(raw, model_type, layout);
         match model_type {
-            "llama" | "diffllama" | "difftool_diff_v1" | "difftool_diff_v2" | "difftool_diff_scalar" => llama(),
-            OWN_MODEL_TYPE => llama(),
+            "llama" | "diffllama" | OWN_MODEL_TYPE => llama(),
             _ if MOTIF.contains(&model_type) => llama()?.with_motif(raw),
             AXOLOTL => llama()?.with_axolotl(raw),
             "mistral" => llama()?.with_mistral(raw),

@@ -1,5 +1,5 @@
 use super::*;
-use crate::attention::{HeadNorm, Variant};
+use crate::attention::Variant;
 use crate::model::DecoderSizes;
 use crate::ops::RopeStyle;
 use serde_json::json;
@@ -58,28 +58,6 @@ fn a_configuration_of_our_own_states_every_choice() {
     refuses(&|json| json["attention"]["lambda"] = json!("fourier"), "fourier");
     refuses(&|json| json["attention"] = json!("diff-v2"), "attention");
     refuses(&|json| _ = json.as_object_mut().unwrap().remove("rope_style"), "rope_style");
-}
-
-#[test]
-fn the_three_model_types_of_version_0_1_are_still_read() {
-    let of = |model_type: &str, heads: usize| {
-        let mut json = tiny(preset("transformer"), RopeStyle::Half).to_json();
-        (json["model_type"], json["num_attention_heads"]) = (json!(model_type), json!(heads));
-        json
-    };
-    let interleaved = |name| ModelConfig { model_type: String::new(), ..tiny(preset(name), RopeStyle::Interleaved) };
-    let got = |json: &Value| ModelConfig { model_type: String::new(), ..read(json).unwrap() };
-    assert_eq!(got(&of("difftool_diff_v1", 4)), interleaved("diff-microsoft"));
-    assert_eq!(got(&of("difftool_diff_v2", 2)), interleaved("diff-v2"));
-    let mut naive = of("difftool_diff_v1", 4);
-    (naive["diff_pairing"], naive["diff_norm_gain"]) = (json!("adjacent-naive"), json!(false));
-    let want = Variant { norm: HeadNorm::Rms, ..preset("diff-microsoft-naive") };
-    assert_eq!(got(&naive).variant, want);
-    naive["diff_pairing"] = json!("quarters");
-    assert!(read(&naive).unwrap_err().to_string().contains("quarters"));
-    let scalar = got(&of("difftool_diff_scalar", 2));
-    assert_eq!(scalar.variant, preset("diff-scalar"));
-    assert!(scalar.layers.iter().all(|layer| layer.rotary.is_none()), "no positions");
 }
 
 #[track_caller]
