@@ -2,7 +2,7 @@
 
 use crate::attention::{Extras, Lambda, Stream};
 use crate::model::ModelConfig;
-use crate::models::{Model, OpenedModel, WeightsLocation};
+use crate::models::{Model, OpenedModel, WeightsState};
 use crate::pass::pass;
 use crate::probe::{LambdaProbe, LambdaSink};
 use crate::prompt::{BosPolicy, Text, Windows};
@@ -103,10 +103,10 @@ pub struct WeightsInfo {
 pub struct MemoryInfo {
     /// Length of the prompt, in tokens.
     pub ctx_tok: usize,
-    /// Memory of the weights that are held at once, in bytes.
+    /// Memory of the weights, in bytes: of one layer if they are streamed.
     pub weights_bytes: u64,
-    /// Their storage while such prompts pass.
-    pub weights: WeightsLocation,
+    /// Their state while the model runs.
+    pub weights: WeightsState,
     /// Bound on the memory of activations, in bytes.
     pub pass_bytes: u64,
 }
@@ -148,10 +148,10 @@ impl Inspection {
     /// If a file cannot be read. Tensors that do not fit the architecture are part of the result.
     pub fn new(opened: OpenedModel, ctx_tok: usize) -> Result<Self> {
         let config = &opened.config;
-        let audit = opened.checkpoint.audit(config)?;
+        let audit = opened.checkpoint.audit(config);
         let none = opened.checkpoint.is_none();
         let weights = WeightsInfo {
-            dtype: opened.checkpoint.dtypes()?,
+            dtype: opened.checkpoint.dtypes(),
             bytes: opened.checkpoint.len_bytes(),
             missing: if none { Vec::new() } else { audit.missing.clone() },
             misfits: audit.misfits.clone(),
@@ -162,11 +162,11 @@ impl Inspection {
             bos: tokenizer.bos().clone(),
             chat: tokenizer.chat().is_some(),
         });
-        let plan = opened.plan(ctx_tok);
+        let state = opened.weights_state();
         let memory = MemoryInfo {
             ctx_tok,
-            weights_bytes: plan.bytes(),
-            weights: plan.location,
+            weights_bytes: opened.weights_bytes(state),
+            weights: state,
             pass_bytes: config.pass_bytes(ctx_tok),
         };
         Ok(Self {
@@ -225,8 +225,7 @@ fn lambdas(opened: OpenedModel) -> Result<Vec<LayerLambda>> {
         }
         Lambda::Head | Lambda::TokenSigmoid | Lambda::Token if opened.tokenizer().is_err() => Ok(Vec::new()),
         Lambda::Head | Lambda::TokenSigmoid | Lambda::Token => {
-            let plan = opened.plan(1);
-            let found = over_tokens(&opened.load(plan)?)?;
+            let found = over_tokens(&opened.load()?)?;
             Ok(found.into_iter().map(|(l, found)| LayerLambda { over_tokens: Some(found), ..layer(l) }).collect())
         }
     }

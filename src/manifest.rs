@@ -5,6 +5,7 @@
 use crate::files::replace;
 use crate::hash::sha256_file;
 use crate::machine::{Machine, Tool};
+use crate::models::WeightsState;
 use crate::ops::Products;
 use crate::runfolder::MANIFEST;
 use anyhow::{ensure, Context, Result};
@@ -74,6 +75,9 @@ pub struct ModelInfo {
     pub parameters: u64,
     /// Number types of the weights on disk.
     pub weights_dtype: String,
+    /// State of the weights during the run.
+    #[serde(default)]
+    pub weights: WeightsState,
     /// SHA-256 of `model.safetensors`; for weights in several files, of their hashes.
     pub weights_sha256: String,
     /// SHA-256 of `config.json`.

@@ -173,26 +173,19 @@ fn seeds_of(name: &str) -> Option<Vec<String>> {
     (!seeds.is_empty()).then(|| seeds.into_iter().map(|(_, name)| name).collect())
 }
 
-/// Storage of a model's weights while it runs. Results do not depend on it.
+/// State of a model's weights while it runs. Results do not depend on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum WeightsLocation {
-    /// The first of the others that fits: see [`OpenedModel::plan`].
+pub enum WeightsState {
+    /// All of them in memory, as they are computed with.
     #[default]
-    Auto,
-    /// In memory, as they are computed with.
-    Memory,
-    /// In memory, in the number types of the files: each layer is expanded when it is needed.
-    Packed,
-    /// On disk: each layer is read when it is needed.
-    Disk,
+    Expanded,
+    /// In their files: each layer is expanded when its turn comes.
+    Streamed,
 }
 
-/// Tokens of a pass from which expanding all weights takes less than 5 % of it: as long as about 40 tokens, as measured.
-const PACKED_TOK: usize = 2048;
-
-/// Memory of weights as `f32` below which they are never packed by themselves, in bytes.
-const SMALL_WEIGHTS: u64 = 256 << 20;
+/// Environment variable that, if set, leaves the weights in their files, for tests and benches.
+const STREAM: &str = "DIFFTOOL_STREAM_WEIGHTS";
 
 /// Options for loading models, for choices that their files leave open.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -208,9 +201,6 @@ pub struct LoadOptions {
     pub template_args: Vec<TemplateArg>,
     /// Handling of the begin-of-sequence token.
     pub bos: BosChoice,
-    /// Location of the weights.
-    #[serde(skip_serializing_if = "is_default")]
-    pub weights: WeightsLocation,
     /// Device that computes.
     #[serde(skip_serializing_if = "is_default")]
     pub device: DeviceName,
@@ -228,40 +218,8 @@ impl LoadOptions {
         self.device == DeviceName::Cpu && self.dtype == Precision::F32
     }
 
-    /// Host memory for all weights as they are computed with, in bytes. Weights of another device pass through the host
-    /// one layer at a time.
-    fn all_weights_bytes(&self, config: &ModelConfig) -> u64 {
-        match self.device {
-            DeviceName::Cpu => config.parameters() as u64 * self.dtype.bytes(),
-            DeviceName::Cuda(_) | DeviceName::Metal => self.expanded_bytes(config),
-        }
-    }
-
-    /// Host memory for the weights that a pass expands, in bytes.
-    fn expanded_bytes(&self, config: &ModelConfig) -> u64 {
-        config.expanded_bytes() / 4 * self.dtype.bytes().max(4)
-    }
-
     fn tokenizer(&self) -> TokenizerOptions {
         TokenizerOptions { chat: self.chat_template, template_args: self.template_args.clone(), bos: self.bos }
-    }
-}
-
-/// Storage of a model's weights and its memory, decided once: free memory changes while other models are loaded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WeightsPlan {
-    /// Storage of the weights; never [`WeightsLocation::Auto`].
-    pub location: WeightsLocation,
-    /// Host memory for the weights between passes, in bytes.
-    pub held_bytes: u64,
-    /// Host memory for the weights that a pass expands, in bytes.
-    pub expanded_bytes: u64,
-}
-
-impl WeightsPlan {
-    /// Host memory for the weights while the model runs, in bytes.
-    pub fn bytes(&self) -> u64 {
-        self.held_bytes + self.expanded_bytes
     }
 }
 
@@ -275,8 +233,6 @@ pub struct OpenedModel {
     pub config: ModelConfig,
     /// The weights on disk.
     pub checkpoint: Checkpoint,
-    /// Memory of the weights in the number types of the files, in bytes.
-    packed_bytes: u64,
     vocabulary: TokenizerSource,
     eos_ids: Vec<u32>,
     config_sha256: String,
@@ -377,24 +333,9 @@ fn open_gguf(name: &str, path: &Path, options: LoadOptions) -> Result<OpenedMode
     OpenedModel::new(name, Some(path.to_owned()), config.as_bytes(), Checkpoint::gguf(file), vocabulary, options)
 }
 
-/// Opens a model and reads its weights, for passes of any length: [`open`], then [`OpenedModel::load`].
+/// Opens a model and reads its weights: [`open`], then [`OpenedModel::load`].
 pub fn load(name: &str, options: LoadOptions) -> Result<Model> {
-    let opened = open(name, options)?;
-    let plan = opened.plan(1);
-    opened.load(plan)
-}
-
-/// Storage of weights that take `all` bytes as they are computed with and `packed` bytes in the types of their files,
-/// of which `half` bytes may be used.
-fn chosen(all: u64, packed: u64, half: u64, is_long: bool) -> WeightsLocation {
-    let saves = packed < all && all >= SMALL_WEIGHTS;
-    if all <= half && !(is_long && saves) {
-        WeightsLocation::Memory
-    } else if packed <= half {
-        WeightsLocation::Packed
-    } else {
-        WeightsLocation::Disk
-    }
+    open(name, options)?.load()
 }
 
 impl OpenedModel {
@@ -412,7 +353,7 @@ impl OpenedModel {
         let resolve = |layout| ModelConfig::from_json(&parsed, layout).with_context(|| config_file.clone());
         let mut resolved = checkpoint.conventions(resolve(options.layout)?)?;
         // The configuration does not state which of two variants it is.
-        if resolved.family == Family::DiffMlx && options.layout.is_none() && checkpoint.lacks_extras(&resolved)? {
+        if resolved.family == Family::DiffMlx && options.layout.is_none() && checkpoint.lacks_extras(&resolved) {
             resolved = resolve(Some(HeadLayout::Standard))?;
         }
         if resolved.tied && checkpoint.has_untied_head(&resolved)? {
@@ -424,8 +365,7 @@ impl OpenedModel {
         if let TokenizerSource::Own(tokenizer) = &mut vocabulary {
             Arc::get_mut(tokenizer).context("a tokenizer that was just read")?.limit_to_model(config.vocab)?;
         }
-        let packed_bytes = checkpoint.packed_bytes(&config)?;
-        Ok(Self { name: name_of, path, config, checkpoint, packed_bytes, vocabulary, eos_ids, config_sha256, options })
+        Ok(Self { name: name_of, path, config, checkpoint, vocabulary, eos_ids, config_sha256, options })
     }
 
     /// The tokenizer that the model was trained with; see [`Model::tokenizer`].
@@ -433,28 +373,26 @@ impl OpenedModel {
         self.vocabulary.tokenizer(&self.name)
     }
 
-    /// Storage of the weights while the model runs, if its shortest pass has `pass_tok` tokens, by the memory that is free
-    /// now. Unless one was chosen, weights are packed for passes of 2,048 tokens and more if that takes less memory and they
-    /// are not small, and otherwise in memory as they are computed with. What would fill more than half of the free memory is
-    /// packed, or stays on disk.
-    pub fn plan(&self, pass_tok: usize) -> WeightsPlan {
-        let LoadOptions { weights, device, .. } = self.options;
-        let all = self.options.all_weights_bytes(&self.config);
-        let location = match weights {
-            WeightsLocation::Auto if device != DeviceName::Cpu => WeightsLocation::Memory,
-            WeightsLocation::Auto => {
-                let half = available_bytes().map_or(u64::MAX, |available| available / 2);
-                chosen(all, self.packed_bytes, half, pass_tok >= PACKED_TOK && self.options.has_kernels())
-            }
-            _ => weights,
-        };
-        let expanded = self.options.expanded_bytes(&self.config);
-        let (held_bytes, expanded_bytes) = match location {
-            WeightsLocation::Auto | WeightsLocation::Memory => (all, 0),
-            WeightsLocation::Packed => (self.packed_bytes, expanded),
-            WeightsLocation::Disk => (0, expanded),
-        };
-        WeightsPlan { location, held_bytes, expanded_bytes }
+    /// State of the weights while the model runs, by the memory that is free now: expanded if they take at most half of
+    /// it. On other devices they always are.
+    pub fn weights_state(&self) -> WeightsState {
+        let half = available_bytes().map_or(u64::MAX, |available| available / 2);
+        let fits = self.weights_bytes(WeightsState::Expanded) <= half && std::env::var_os(STREAM).is_none();
+        match fits || self.options.device != DeviceName::Cpu {
+            true => WeightsState::Expanded,
+            false => WeightsState::Streamed,
+        }
+    }
+
+    /// Host memory that the weights take at once in this state, in bytes. Weights of another device pass through the host
+    /// one layer at a time.
+    pub fn weights_bytes(&self, state: WeightsState) -> u64 {
+        let number_bytes = self.options.dtype.bytes();
+        if state == WeightsState::Expanded && self.options.device == DeviceName::Cpu {
+            self.config.parameters() as u64 * number_bytes
+        } else {
+            self.config.expanded_bytes() / 4 * number_bytes.max(4)
+        }
     }
 
     /// Reads the weights, or prepares to read them layer by layer.
@@ -462,37 +400,26 @@ impl OpenedModel {
     /// # Errors
     /// If a tensor is missing, has the wrong shape, holds NaN or infinities, or is not part of the model, or the device
     /// is not available.
-    pub fn load(self, plan: WeightsPlan) -> Result<Model> {
-        let (location, needed) = (plan.location, plan.bytes());
+    pub fn load(self) -> Result<Model> {
+        let state = self.weights_state();
+        self.load_as(state)
+    }
+
+    /// As [`OpenedModel::load`], with weights in this state.
+    pub fn load_as(self, state: WeightsState) -> Result<Model> {
+        let needed = self.weights_bytes(state);
         let Self { name, path, config, checkpoint, vocabulary, eos_ids, config_sha256, options, .. } = self;
-        let dtype = options.dtype.name();
-        let (what, change) = match location {
-            WeightsLocation::Auto | WeightsLocation::Memory => (
-                format!("its weights take {} as {dtype}", size_name(needed)),
-                "`weights` = \"packed\" keeps them in the number types of their files, \"disk\" leaves them there",
-            ),
-            WeightsLocation::Packed => (
-                format!(
-                    "its weights take {} in the number types of their files, with a layer as {dtype}",
-                    size_name(needed)
-                ),
-                "`weights` = \"disk\" leaves them on disk",
-            ),
-            WeightsLocation::Disk => (
-                format!("a layer of its weights takes {} as {dtype}", size_name(needed)),
-                "the weights are already read from disk: free some memory, or use a smaller model",
-            ),
+        let what = match state {
+            WeightsState::Expanded => "its weights take",
+            WeightsState::Streamed => "a layer of its weights takes",
         };
-        check_fits(needed, || format!("model {name}: {what}"), change)?;
-        let (weights_dtype, weights_sha256) = (checkpoint.dtypes()?, checkpoint.sha256()?);
+        let takes = || format!("model {name}: {what} {} as {}", size_name(needed), options.dtype.name());
+        check_fits(needed, takes, "free some memory, or use a smaller model")?;
+        let (weights_dtype, weights_sha256) = (checkpoint.dtypes(), checkpoint.sha256()?);
         let placement = Placement { products: options.precision, ..device::placement(options.device, options.dtype)? };
-        let transformer = match location {
-            WeightsLocation::Disk => Transformer::on_disk(&config, checkpoint, &placement)?,
-            WeightsLocation::Packed => Transformer::packed(&config, checkpoint, &placement)?,
-            WeightsLocation::Auto | WeightsLocation::Memory if placement.has_kernels() => {
-                Transformer::load(&config, checkpoint.load(&config)?.placed(&placement))?
-            }
-            WeightsLocation::Auto | WeightsLocation::Memory => Transformer::placed(&config, checkpoint, &placement)?,
+        let transformer = match state {
+            WeightsState::Expanded => Transformer::expanded(&config, checkpoint, &placement)?,
+            WeightsState::Streamed => Transformer::streamed(&config, checkpoint, &placement)?,
         };
         let tokenizer = vocabulary.tokenizer(&name).ok();
         let info = ModelInfo {
@@ -502,6 +429,7 @@ impl OpenedModel {
             variant: config.variant.name().to_owned(),
             parameters: config.parameters() as u64,
             weights_dtype,
+            weights: state,
             weights_sha256,
             config_sha256,
             tokenizer_sha256: tokenizer.map_or("", Tokenizer::sha256).to_owned(),
@@ -519,18 +447,6 @@ impl OpenedModel {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn large_weights_are_packed_for_long_passes_and_where_memory_is_short() {
-        use WeightsLocation::{Disk, Memory, Packed};
-        let gib = 1 << 30;
-        assert_eq!(chosen(2 * gib, gib, 4 * gib, true), Packed);
-        assert_eq!(chosen(2 * gib, gib, 4 * gib, false), Memory);
-        assert_eq!(chosen(2 * gib, 2 * gib, 4 * gib, true), Memory, "weights in f32");
-        assert_eq!(chosen(SMALL_WEIGHTS - 1, 1, 4 * gib, true), Memory);
-        assert_eq!(chosen(2 * gib, gib, gib, false), Packed);
-        assert_eq!(chosen(2 * gib, gib, gib / 2, true), Disk);
-    }
 
     #[test]
     fn a_name_without_a_model_is_refused_with_a_name_that_may_have_one() {

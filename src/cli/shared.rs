@@ -5,7 +5,7 @@ use crate::attention::LayersAndHeads;
 use crate::device::{DeviceName, Precision};
 use crate::experiment::RunShard;
 use crate::model::HeadLayout;
-use crate::models::{self, WeightsLocation};
+use crate::models;
 use crate::ops::Products;
 use crate::plot::Page;
 use crate::prompt::{BosChoice, KeyKind, RulerTask, TemplateArg, ValueKind};
@@ -147,9 +147,6 @@ pub struct ReadingArgs {
     /// Begin-of-sequence token: as in the model's files, added to every prompt, or omitted (that of a chat template stays)
     #[arg(long, value_name = "auto|add|omit", default_value = "auto")]
     pub bos: BosChoice,
-    /// Where weights are stored while a model runs; does not change results
-    #[arg(long, value_enum, value_name = "PLACE", default_value_t = WeightsLocation::Auto)]
-    pub weights: WeightsLocation,
     /// Device: cpu; or cuda, cuda:1, … or metal in a build for it
     #[arg(long, value_name = "DEVICE", default_value_t = DeviceName::Cpu)]
     pub device: DeviceName,

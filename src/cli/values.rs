@@ -4,7 +4,6 @@ use crate::device::Precision;
 use crate::experiment::{MapKind, Quantised, ScaleScope};
 use crate::metric::{self, Metric, LOGIT_OUT, SHARE_ABS, SHARE_OUT};
 use crate::model::{HeadLayout, MOST_TOKENS};
-use crate::models::WeightsLocation;
 use crate::ops::Products;
 use crate::prompt::{KeyKind, Order, RulerTask, ValueKind};
 use crate::treatment::{Ranking, RowSelection};
@@ -121,13 +120,6 @@ value_enum!(MapKind {
     Logits1: "logits1", "Scaled logits of the first map";
     Logits2: "logits2", "Scaled logits of the second map";
     All: "all", "A1, A2, lambda A2 and A1 - lambda A2 in one figure";
-});
-
-value_enum!(WeightsLocation {
-    Auto: "auto", "Packed for prompts of 2,048 tokens and more of which only the answers are scored, if that saves memory; otherwise memory; what would fill half of the free memory is packed, or stays on disk";
-    Memory: "memory", "In memory, 4 bytes per weight";
-    Packed: "packed", "In memory, in the number types of the files; each layer is expanded when it is needed";
-    Disk: "disk", "On disk, with one layer in memory at a time";
 });
 
 value_enum!(Precision {
@@ -257,7 +249,6 @@ mod tests {
         agree::<ScaleScope>();
         agree::<HeadLayout>();
         agree::<MapKind>();
-        agree::<WeightsLocation>();
         agree::<Precision>();
         agree::<Products>();
     }

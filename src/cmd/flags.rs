@@ -140,7 +140,6 @@ pub(super) fn reading(args: &ReadingArgs) -> LoadOptions {
         chat_template: args.chat_template,
         template_args: args.template_args.clone(),
         bos: args.bos,
-        weights: args.weights,
         device: args.device,
         dtype: args.dtype,
         precision: args.precision,
@@ -224,7 +223,7 @@ fn settings(args: &PromptArgs, distractors: &[usize], default: &[(usize, usize)]
 }
 
 /// Names of fields in errors of the library, and their flags.
-const FIELDS: [(&str, &str); 55] = [
+const FIELDS: [(&str, &str); 54] = [
     ("conditions", "--condition"),
     ("skip", "--skip"),
     ("ctx_tok", "--ctx"),
@@ -263,7 +262,6 @@ const FIELDS: [(&str, &str); 55] = [
     ("keys", "--keys"),
     ("full", "--full"),
     ("layout", "--layout"),
-    ("weights", "--weights"),
     ("device", "--device"),
     ("dtype", "--dtype"),
     ("precision", "--precision"),

@@ -3,7 +3,7 @@
 use super::flags;
 use crate::cli::InspectArgs;
 use crate::inspect::{Inspection, LayerLambda, WeightsInfo};
-use crate::models::{self, WeightsLocation};
+use crate::models::{self, WeightsState};
 use crate::table::{left, right, Table};
 use crate::terminal::{escaped, stdout};
 use anyhow::{bail, Result};
@@ -83,12 +83,11 @@ fn facts(found: &Inspection) -> Table {
     row(
         "memory",
         format!(
-            "{} for the weights{}, up to {} for a pass over {} tokens{}",
+            "{} for the weights ({}), up to {} for a pass over {} tokens{}",
             mib(memory.weights_bytes),
             match memory.weights {
-                WeightsLocation::Auto | WeightsLocation::Memory => "",
-                WeightsLocation::Packed => " (packed, and a layer as it is computed with)",
-                WeightsLocation::Disk => " (one layer; the others stay on disk)",
+                WeightsState::Expanded => "expanded",
+                WeightsState::Streamed => "streamed",
             },
             mib(memory.pass_bytes),
             memory.ctx_tok,

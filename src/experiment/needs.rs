@@ -8,11 +8,10 @@ use crate::models::Model;
 use anyhow::Result;
 
 impl Setup {
-    /// Returns the number of prompts that run in parallel: only one if weights are read from disk or candle's ops
-    /// compute.
+    /// Returns the number of prompts that run in parallel: only one if weights are streamed or candle's ops compute.
     pub(super) fn parallel_prompts(&self) -> usize {
-        let on_disk = self.models.iter().any(|model| model.transformer.is_on_disk());
-        if on_disk || !self.experiment.reading.has_kernels() {
+        let streamed = self.models.iter().any(|model| model.transformer.is_streamed());
+        if streamed || !self.experiment.reading.has_kernels() {
             1
         } else {
             rayon::current_num_threads()

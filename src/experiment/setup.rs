@@ -4,7 +4,6 @@ use super::{Experiment, Grid, Measures, Sources};
 use crate::attention::LayersAndHeads;
 use crate::bail_usage;
 use crate::measure::{MassiveAt, MeasureName, Outliers, PassKey, ScoredWindow};
-use crate::model::LOGIT_POSITIONS;
 use crate::models::{self, Model, OpenedModel};
 use crate::prompt::{NeedleForm, Tokenizer};
 use crate::record::no_formula;
@@ -37,16 +36,6 @@ pub struct Setup {
     pub(super) references: OnceLock<Vec<Reference>>,
     /// The heads of each model whose maps are drawn, chosen once.
     pub(super) drawn: OnceLock<Vec<LayersAndHeads>>,
-}
-
-/// Tokens of the shortest pass of an experiment: a step of decoding is a pass of one token; where all tokens are scored, the
-/// output head is a pass of some.
-fn shortest_tok(grid: &Grid, experiment: &Experiment) -> usize {
-    match experiment.max_new() {
-        Some(_) => 1,
-        None if experiment.scores_all_tokens() => LOGIT_POSITIONS,
-        None => grid.ctx_tok().iter().copied().min().unwrap_or(1),
-    }
 }
 
 impl Experiment {
@@ -93,12 +82,7 @@ impl Setup {
             bail_usage!("more than {MOST_PROMPTS} prompts: lower `samples`, or cut `ctx_tok` into several runs");
         }
         let conditions = experiment.conditions()?;
-        let shortest_tok = shortest_tok(&grid, &experiment);
-        let load = |model: OpenedModel| {
-            let plan = model.plan(shortest_tok);
-            model.load(plan)
-        };
-        let models = opened.into_iter().map(load).collect::<Result<Vec<_>>>()?;
+        let models = opened.into_iter().map(OpenedModel::load).collect::<Result<Vec<_>>>()?;
         Ok(Self {
             conditions,
             models,

@@ -2,19 +2,21 @@
 //!
 //! Reading is strict: the files must hold every tensor of the model, in the expected shape, and no others.
 
+use super::file_bytes::FileBytes;
 use super::names::{
     file_tensor, is_not_a_weight, other_file_tensor, other_name, FileTensor, StoredRows, EMBEDDING, HEAD, LAYERS,
 };
-use super::weight_file::{Extents, StoredTensor, WeightFile};
+use super::stored_tensor::{safetensors, StoredTensor, StoredTensors};
 use super::{Gguf, ModelConfig, Weights};
 use crate::files;
 use crate::hash::sha256;
 use anyhow::{bail, ensure, Context, Result};
 use candle_core::{Device, Tensor};
 use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 
 /// File name of the weights in a model folder.
 pub const TENSOR_FILE: &str = "model.safetensors";
@@ -30,7 +32,11 @@ const DIFF_MLX_FILE: &str = "latest.safetensors";
 
 /// Weights on disk, or built into the binary.
 pub struct Checkpoint {
-    files: Vec<WeightFile>,
+    /// In the order of their names.
+    files: Vec<Arc<FileBytes>>,
+    tensors: StoredTensors,
+    /// The metadata of GGUF files.
+    gguf: Option<Gguf>,
 }
 
 /// Differences between the tensors of a checkpoint and those that a model needs. Names are those in the files.
@@ -61,14 +67,14 @@ impl Checkpoint {
         let single = |name: &&str| *name == TENSOR_FILE || !files::is_there(&index);
         let mut singles = [TENSOR_FILE, DIFF_MLX_FILE].into_iter().filter(single).map(|name| dir.join(name));
         if let Some(single) = singles.find(|path| files::is_there(path)) {
-            return Self::of(vec![WeightFile::open(&single)?]);
+            return Self::of(vec![FileBytes::open(&single)?]);
         }
         ensure!(
             files::is_there(&index),
             "{}: has neither {TENSOR_FILE} nor {INDEX_FILE}; convert other weight formats to safetensors",
             dir.display()
         );
-        Self::of(shards(&index)?.iter().map(|file| WeightFile::open(&dir.join(file))).collect::<Result<_>>()?)
+        Self::of(shards(&index)?.iter().map(|file| FileBytes::open(&dir.join(file))).collect::<Result<_>>()?)
     }
 
     /// Returns `true` if a folder has weights, or names some.
@@ -78,7 +84,7 @@ impl Checkpoint {
 
     /// No weights, for a look at a configuration.
     pub fn none() -> Self {
-        Self { files: Vec::new() }
+        Self { files: Vec::new(), tensors: StoredTensors::new(), gguf: None }
     }
 
     /// Returns `true` if there are none.
@@ -88,64 +94,58 @@ impl Checkpoint {
 
     /// Wraps weights that are part of the binary; `origin` names them in errors.
     pub fn built_in(bytes: &'static [u8], origin: &str) -> Result<Self> {
-        Self::of(vec![WeightFile::built_in(bytes, origin)?])
+        Self::of(vec![FileBytes::built_in(origin, bytes)])
     }
 
     /// Wraps the tensors of a GGUF file.
     pub fn gguf(file: Gguf) -> Self {
-        Self { files: vec![WeightFile::gguf(file)] }
+        Self { files: file.files(), tensors: file.tensors().clone(), gguf: Some(file) }
     }
 
-    fn of(files: Vec<WeightFile>) -> Result<Self> {
-        let checkpoint = Self { files };
-        checkpoint.tensors()?;
-        Ok(checkpoint)
+    /// Reads the headers of safetensors files.
+    fn of(files: Vec<FileBytes>) -> Result<Self> {
+        let files: Vec<_> = files.into_iter().map(Arc::new).collect();
+        let mut tensors = StoredTensors::new();
+        for file in &files {
+            for (name, tensor) in safetensors(file)? {
+                if let Some(other) = tensors.insert(name.clone(), tensor) {
+                    bail!("tensor {name} is in {} and in {}", other.file.origin, file.origin);
+                }
+            }
+        }
+        Ok(Self { files, tensors, gguf: None })
     }
 
     /// Total size of the files, in bytes.
     pub fn len_bytes(&self) -> u64 {
-        self.files.iter().map(WeightFile::len_bytes).sum()
+        self.files.iter().map(|file| file.len).sum()
     }
 
     /// SHA-256 of the file; with several files, SHA-256 of their concatenated hashes in name order.
     pub fn sha256(&self) -> Result<String> {
-        let hashes = self.files.iter().map(WeightFile::hashes).collect::<Result<Vec<_>>>()?.concat();
+        let hashes = self.files.iter().map(|file| file.sha256()).collect::<Result<Vec<_>>>()?;
         match hashes.as_slice() {
             [hash] => Ok(hash.clone()),
             hashes => Ok(sha256(hashes.concat().as_bytes())),
         }
     }
 
-    /// All tensors by name.
-    fn tensors(&self) -> Result<BTreeMap<String, StoredTensor<'_>>> {
-        let mut all: BTreeMap<String, StoredTensor<'_>> = BTreeMap::new();
-        for shard in &self.files {
-            for (name, tensor) in shard.tensors() {
-                if let Some(other) = all.insert(name.clone(), tensor) {
-                    bail!("tensor {name} is in {} and in {}", other.origin(), shard.origin);
-                }
-            }
-        }
-        Ok(all)
-    }
-
     /// Returns whether the files have an output head that differs from the embedding although `config` ties the two.
     /// transformers uses such a head, so the configuration must then be read with `tied: false`.
     pub fn has_untied_head(&self, config: &ModelConfig) -> Result<bool> {
-        let tensors = self.tensors()?;
         let shape = [config.vocab, config.width];
-        let stored = |name: &str| find(&tensors, &file_tensor(config, name, &shape).name).map(|(_, tensor)| *tensor);
+        let stored = |name: &str| Some(find(&self.tensors, &file_tensor(config, name, &shape).name)?.1);
         let (Some(head), Some(embedding)) = (stored(HEAD), stored(EMBEDDING)) else { return Ok(false) };
-        if head.shape() != embedding.shape() || !head.is_readable() || !embedding.is_readable() {
+        if head.shape != embedding.shape || !head.number.is_readable() || !embedding.number.is_readable() {
             return Ok(true);
         }
-        let part = |tensor: &StoredTensor<'_>, name: &str, rows: Range<usize>| {
-            tensor.rows(rows).with_context(|| format!("{}: tensor {name}", tensor.origin()))
+        let part = |tensor: &StoredTensor, name: &str, rows: Range<usize>| {
+            tensor.rows(rows).with_context(|| format!("{}: tensor {name}", tensor.file.origin))
         };
-        let all = head.shape().first().copied().unwrap_or_default();
+        let all = head.shape.first().copied().unwrap_or_default();
         for start in (0..all).step_by(ROWS_AT_ONCE) {
             let rows = start..all.min(start + ROWS_AT_ONCE);
-            if part(&head, HEAD, rows.clone())? != part(&embedding, EMBEDDING, rows)? {
+            if part(head, HEAD, rows.clone())? != part(embedding, EMBEDDING, rows)? {
                 return Ok(true);
             }
         }
@@ -154,7 +154,7 @@ impl Checkpoint {
 
     /// `config` with the tensor names and conventions of the files. GGUF has its own.
     pub fn conventions(&self, config: ModelConfig) -> Result<ModelConfig> {
-        match self.files.iter().find_map(WeightFile::as_gguf) {
+        match &self.gguf {
             None => Ok(config),
             Some(file) => file.conventions(config),
         }
@@ -162,49 +162,55 @@ impl Checkpoint {
 
     /// Returns whether the files have none of the attention tensors that the variant adds to the projections, in the
     /// first layer.
-    pub fn lacks_extras(&self, config: &ModelConfig) -> Result<bool> {
-        let tensors = self.tensors()?;
+    pub fn lacks_extras(&self, config: &ModelConfig) -> bool {
         let extras = config.variant.extra_tensors(0, config.layer_sizes());
         let name = |name: &str| file_tensor(config, &format!("model.layers.0.self_attn.{name}"), &[]).name;
-        Ok(!extras.iter().any(|extra| find(&tensors, &name(extra.name)).is_some()))
+        !extras.iter().any(|extra| find(&self.tensors, &name(extra.name)).is_some())
     }
 
     /// Number types of the weights, joined: `bf16`, `f16 and f32`.
-    pub fn dtypes(&self) -> Result<String> {
-        let of = |tensor: &StoredTensor<'_>| tensor.dtype().to_lowercase();
-        let dtypes: BTreeSet<String> = self.tensors()?.values().map(of).collect();
-        Ok(Vec::from_iter(dtypes).join(" and "))
+    pub fn dtypes(&self) -> String {
+        let dtypes: BTreeSet<String> = self.tensors.values().map(|tensor| tensor.number.name.to_lowercase()).collect();
+        Vec::from_iter(dtypes).join(" and ")
     }
 
     /// Compares names, shapes and number types with those that the model needs.
-    pub fn audit(&self, config: &ModelConfig) -> Result<Audit> {
-        let tensors = self.tensors()?;
+    pub fn audit(&self, config: &ModelConfig) -> Audit {
         let mut audit = Audit::default();
         let mut used = BTreeSet::new();
         for (name, shape) in config.tensors() {
-            let (source, found) = locate(&tensors, config, &name, &shape);
+            let (source, found) = locate(&self.tensors, config, &name, &shape);
             let Some((found, tensor)) = found else {
                 audit.missing.push((source.name, source.shape));
                 continue;
             };
-            let (origin, shape) = (tensor.origin(), tensor.shape());
+            let (origin, shape) = (&tensor.file.origin, &tensor.shape);
             if !tensor.has_shape(&source.shape) && used.insert(found) {
                 audit
                     .misfits
                     .push(format!("{origin}: tensor {found} has shape {shape:?}, expected {:?}", source.shape));
-            } else if !tensor.is_readable() && used.insert(found) {
+            } else if !tensor.number.is_readable() && used.insert(found) {
                 audit.misfits.push(format!(
                     "{origin}: tensor {found} holds {}, which is not supported; {} are",
-                    tensor.dtype(),
-                    tensor.readable_types()
+                    tensor.number.name,
+                    self.readable_types()
                 ));
             }
             used.insert(found);
         }
         audit.missing.dedup();
-        let unused = tensors.iter().filter(|(name, _)| !used.contains(name.as_str()) && !is_not_a_weight(name, config));
-        audit.unused = unused.map(|(name, tensor)| (name.clone(), tensor.shape().to_vec())).collect();
-        Ok(audit)
+        let is_unused = |name: &str| !used.contains(name) && !is_not_a_weight(name, config);
+        let unused = self.tensors.iter().filter(|(name, _)| is_unused(name));
+        audit.unused = unused.map(|(name, tensor)| (name.clone(), tensor.shape.clone())).collect();
+        audit
+    }
+
+    /// The number types that can be read in files of this kind, in words.
+    fn readable_types(&self) -> &'static str {
+        match self.gguf {
+            None => "f32, f16 and bf16",
+            Some(_) => "F32, F16, BF16, Q4_0 to Q8_1, Q2_K to Q8_K and MXFP4",
+        }
     }
 
     /// Reads every tensor of the model as `f32`, under this crate's names.
@@ -229,7 +235,7 @@ impl Checkpoint {
     /// Names the file and the first tensor that is missing, has another shape or type, or is not part of the model.
     pub fn check(&self, config: &ModelConfig) -> Result<()> {
         let origin = &self.files[0].origin;
-        let audit = self.audit(config)?;
+        let audit = self.audit(config);
         if let Some((name, shape)) = audit.missing.first() {
             let others = audit.missing.len() - 1;
             let more = if others > 0 { format!(", and {others} more") } else { String::new() };
@@ -246,62 +252,16 @@ impl Checkpoint {
 
     /// Reads the tensors whose names are `wanted`, of a checkpoint that was checked.
     pub(super) fn read_some(&self, config: &ModelConfig, wanted: impl Fn(&str) -> bool) -> Result<Weights> {
-        let tensors = self.tensors()?;
         let read = |(name, shape): (String, Vec<usize>)| -> Result<(String, Tensor)> {
-            let (source, found) = locate(&tensors, config, &name, &shape);
+            let (source, found) = locate(&self.tensors, config, &name, &shape);
             let (found, tensor) = found.with_context(|| format!("tensor {} is no longer in the file", source.name))?;
             let values = values(tensor, &source, &shape);
-            let values = values.with_context(|| format!("{}: tensor {found}", tensor.origin()))?;
+            let values = values.with_context(|| format!("{}: tensor {found}", tensor.file.origin))?;
             Ok((name, Tensor::from_vec(values, shape, &Device::Cpu)?))
         };
         let wanted = config.tensors().into_iter().filter(|(name, _)| wanted(name));
         let weights = wanted.map(read).collect::<Result<Vec<_>>>()?;
         Ok(Weights::new(weights, &self.files[0].origin))
-    }
-
-    /// Memory of the model's layers, embedding and output head in the types of the files, in bytes.
-    ///
-    /// # Errors
-    /// If two files have the same tensor.
-    pub fn packed_bytes(&self, config: &ModelConfig) -> Result<u64> {
-        let tensors = self.tensors()?;
-        let mut extents = BTreeMap::new();
-        for (_, tensor) in large_tensors(&tensors, config) {
-            let (bytes, range) = tensor.extent();
-            extents.entry(bytes.origin()).or_insert_with(|| (bytes, Vec::new())).1.push(range);
-        }
-        Ok(extents.into_values().map(|(bytes, ranges)| bytes.held_bytes(ranges)).sum())
-    }
-
-    /// Reads layers, embedding and output head into memory, in the types of the files, and checks their values.
-    ///
-    /// # Errors
-    /// As [`Checkpoint::load`], of a checkpoint that was checked.
-    pub(super) fn hold(&mut self, config: &ModelConfig) -> Result<()> {
-        let mut extents = Extents::new();
-        for (_, tensor) in large_tensors(&self.tensors()?, config) {
-            let (bytes, range) = tensor.extent();
-            extents.entry(bytes.origin().into_owned()).or_default().push(range);
-        }
-        self.files.iter_mut().try_for_each(|file| file.hold(&mut extents))?;
-        for (name, tensor) in large_tensors(&self.tensors()?, config) {
-            tensor.check().with_context(|| format!("{}: tensor {name}", tensor.origin()))?;
-        }
-        Ok(())
-    }
-
-    /// Makes the system read the bytes of the tensors whose names are `wanted`.
-    pub(super) fn read_ahead(&self, config: &ModelConfig, wanted: impl Fn(&str) -> bool) -> Result<()> {
-        let tensors = self.tensors()?;
-        let wanted = config.tensors().into_iter().filter(|(name, _)| wanted(name));
-        // Several tensors of the model may be parts of one of the file.
-        let stored: BTreeMap<&str, &StoredTensor<'_>> =
-            wanted.filter_map(|(name, shape)| locate(&tensors, config, &name, &shape).1).collect();
-        for tensor in stored.values() {
-            let (bytes, range) = tensor.extent();
-            bytes.read_ahead(range)?;
-        }
-        Ok(())
     }
 
     /// Rows of the embedding or the output head, concatenated in the order of `ranges`.
@@ -311,12 +271,11 @@ impl Checkpoint {
         name: &str,
         ranges: impl Iterator<Item = Range<usize>>,
     ) -> Result<Vec<f32>> {
-        let tensors = self.tensors()?;
-        let (source, found) = locate(&tensors, config, name, &[config.vocab, config.width]);
+        let (source, found) = locate(&self.tensors, config, name, &[config.vocab, config.width]);
         let (found, tensor) = found.with_context(|| format!("tensor {} is missing", source.name))?;
         let mut all = Vec::new();
         for range in ranges {
-            let rows = tensor.rows(range).with_context(|| format!("{}: tensor {found}", tensor.origin()))?;
+            let rows = tensor.rows(range).with_context(|| format!("{}: tensor {found}", tensor.file.origin))?;
             if all.is_empty() {
                 all = rows; // one range, as in parts of the output head, is not copied
             } else {
@@ -332,26 +291,17 @@ pub(super) fn is_large(name: &str) -> bool {
     name.starts_with(LAYERS) || [EMBEDDING, HEAD].contains(&name)
 }
 
-/// The tensors of the files with the model's [large](is_large) ones, each once, by name.
-fn large_tensors<'a, 'b>(
-    tensors: &'a BTreeMap<String, StoredTensor<'b>>,
-    config: &ModelConfig,
-) -> BTreeMap<&'a str, &'a StoredTensor<'b>> {
-    let large = config.tensors().into_iter().filter(|(name, _)| is_large(name));
-    large.filter_map(|(name, shape)| locate(tensors, config, &name, &shape).1).collect()
-}
-
 /// A tensor of the files with its name.
-type NamedTensor<'a, 'b> = (&'a str, &'a StoredTensor<'b>);
+type NamedTensor<'a> = (&'a str, &'a StoredTensor);
 
 /// Finds the tensor called `name` here. Returns its expected place, and the tensor if the files have it. Of two
 /// places, the one counts whose shape fits.
-fn locate<'a, 'b>(
-    tensors: &'a BTreeMap<String, StoredTensor<'b>>,
+fn locate<'a>(
+    tensors: &'a StoredTensors,
     config: &ModelConfig,
     name: &str,
     shape: &[usize],
-) -> (FileTensor, Option<NamedTensor<'a, 'b>>) {
+) -> (FileTensor, Option<NamedTensor<'a>>) {
     let usual = file_tensor(config, name, shape);
     let found = find(tensors, &usual.name);
     if found.is_some_and(|(_, tensor)| tensor.has_shape(&usual.shape)) {
@@ -366,13 +316,13 @@ fn locate<'a, 'b>(
 }
 
 /// Finds the tensor with this name, or with [its other name](other_name).
-fn find<'a, 'b>(tensors: &'a BTreeMap<String, StoredTensor<'b>>, name: &str) -> Option<NamedTensor<'a, 'b>> {
+fn find<'a>(tensors: &'a StoredTensors, name: &str) -> Option<NamedTensor<'a>> {
     let found = tensors.get_key_value(name).or_else(|| tensors.get_key_value(other_name(name)?.as_str()))?;
     Some((found.0.as_str(), found.1))
 }
 
 /// The numbers of our tensor of `shape`. Rows that lie side by side are read without the others.
-fn values(tensor: &StoredTensor<'_>, source: &FileTensor, shape: &[usize]) -> Result<Vec<f32>> {
+fn values(tensor: &StoredTensor, source: &FileTensor, shape: &[usize]) -> Result<Vec<f32>> {
     match (source.slab, source.rows) {
         (None, StoredRows::From { start }) if !source.transposed => tensor.rows(start..start + shape[0]),
         (None, _) => Ok(pick(tensor.values()?, source, shape)),

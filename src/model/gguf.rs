@@ -10,13 +10,12 @@ mod vocabulary;
 pub use vocabulary::GgufVocabulary;
 
 use super::file_bytes::FileBytes;
+use super::stored_tensor::StoredTensors;
 use anyhow::{bail, ensure, Context, Result};
 use header::{FieldValue, GgufPart};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard};
-
-pub(super) use header::TensorPlace;
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Tensors that divide the rotary frequencies: of Llama 3.1, and of LongRoPE for short and long contexts.
 const DIVISORS: &str = "rope_freqs.weight";
@@ -33,7 +32,7 @@ pub(super) fn is_of_rope(name: &str) -> bool {
 pub struct Gguf {
     /// The files; the first holds the metadata.
     parts: Vec<GgufPart>,
-    tensors: BTreeMap<String, TensorPlace>,
+    tensors: StoredTensors,
     /// Names of the fields looked up so far.
     asked: Mutex<BTreeSet<String>>,
 }
@@ -44,34 +43,22 @@ impl Gguf {
     /// # Errors
     /// If a file is missing, incomplete or not a GGUF file. Names the field or tensor.
     pub fn open(path: &Path) -> Result<Self> {
-        let parts = parts_of(path);
-        let parts: Vec<GgufPart> =
-            parts.iter().enumerate().map(|(i, path)| GgufPart::open(path, i)).collect::<Result<_>>()?;
+        let parts: Vec<GgufPart> = parts_of(path).iter().map(|path| GgufPart::open(path)).collect::<Result<_>>()?;
         let tensors = parts.iter().flat_map(|part| part.tensors.clone()).collect();
         Ok(Self { parts, tensors, asked: Mutex::default() })
     }
 
-    /// Size of the files, in bytes.
-    pub(super) fn len_bytes(&self) -> u64 {
-        self.parts.iter().map(|part| part.len_bytes).sum()
-    }
-
     /// Path of the first file.
-    pub(super) fn path(&self) -> &Path {
-        &self.parts[0].path
+    fn origin(&self) -> &str {
+        &self.parts[0].bytes.origin
     }
 
-    /// Paths of all files.
-    pub(super) fn paths(&self) -> impl Iterator<Item = &Path> {
-        self.parts.iter().map(|part| part.path.as_path())
+    /// The files.
+    pub(super) fn files(&self) -> Vec<Arc<FileBytes>> {
+        self.parts.iter().map(|part| part.bytes.clone()).collect()
     }
 
-    /// Path of the file that holds a tensor.
-    pub(super) fn path_of(&self, tensor: &TensorPlace) -> &Path {
-        &self.parts[tensor.part].path
-    }
-
-    pub(super) fn tensors(&self) -> &BTreeMap<String, TensorPlace> {
+    pub(super) fn tensors(&self) -> &StoredTensors {
         &self.tensors
     }
 
@@ -79,21 +66,9 @@ impl Gguf {
         self.tensors.contains_key(tensor)
     }
 
-    /// The bytes of the file that holds a tensor.
-    pub(super) fn bytes_of(&self, tensor: &TensorPlace) -> &FileBytes {
-        &self.parts[tensor.part].bytes
-    }
-
-    /// The bytes of all files.
-    pub(super) fn bytes_mut(&mut self) -> impl Iterator<Item = &mut FileBytes> {
-        self.parts.iter_mut().map(|part| &mut part.bytes)
-    }
-
     /// All numbers of the tensor `name`, if there is one.
     fn values_of(&self, name: &str) -> Result<Option<Vec<f32>>> {
-        let tensor = self.tensors.get(name);
-        let values = |tensor: &TensorPlace| self.bytes_of(tensor).numbers(tensor.at, tensor.number, tensor.len());
-        tensor.map(|tensor| values(tensor).with_context(|| name.to_owned())).transpose()
+        self.tensors.get(name).map(|tensor| tensor.values().with_context(|| name.to_owned())).transpose()
     }
 
     fn asked(&self) -> MutexGuard<'_, BTreeSet<String>> {

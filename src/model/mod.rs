@@ -18,9 +18,9 @@ mod placement;
 mod projection;
 mod raw;
 mod rotary;
+mod stored_tensor;
 mod tensors;
 mod transformer;
-mod weight_file;
 mod weight_storage;
 mod weights;
 

@@ -62,21 +62,19 @@ const TYPES: [NumberType; 32] = [
     of(39, "MXFP4", 32, 17),
 ];
 
+/// A type of safetensors that ggml does not have.
+const OTHER: NumberType = of(u32::MAX, "another type", 1, 1);
+
 impl NumberType {
     /// The type with this id.
     pub(super) fn of_id(id: u32) -> Option<Self> {
         TYPES.into_iter().find(|known| known.id == id)
     }
 
-    /// The type of numbers in a safetensors file, if it is supported.
-    pub(super) fn of_dtype(dtype: Dtype) -> Option<Self> {
-        let name = match dtype {
-            Dtype::F32 => "F32",
-            Dtype::F16 => "F16",
-            Dtype::BF16 => "BF16",
-            _ => return None,
-        };
-        TYPES.into_iter().find(|known| known.name == name)
+    /// The type of numbers in a safetensors file.
+    pub(super) fn of_dtype(dtype: Dtype) -> Self {
+        let name = format!("{dtype:?}");
+        TYPES.into_iter().find(|known| known.name == name).unwrap_or(OTHER)
     }
 
     /// Returns whether [`NumberType::expand`] supports it.

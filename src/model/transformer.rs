@@ -51,12 +51,14 @@ impl Transformer {
         Self::from_blocks(config, blocks, weights)
     }
 
-    /// Like [`Transformer::load`], for another device or number type. Layers are read one at a time, so that the host
-    /// needs memory for one layer and the tensors outside of layers only.
-    pub fn placed(config: &ModelConfig, checkpoint: Checkpoint, placement: &Placement) -> Result<Self> {
+    /// Like [`Transformer::load`], from files and for any device or number type. Layers are read one at a time.
+    ///
+    /// # Errors
+    /// Those of [`Checkpoint::load`].
+    pub fn expanded(config: &ModelConfig, checkpoint: Checkpoint, placement: &Placement) -> Result<Self> {
         checkpoint.check(config)?;
-        let mut weights = checkpoint.read_some(config, |name| !name.starts_with(LAYERS))?.placed(placement);
-        let stored = StoredWeights::new(checkpoint, config, placement, false);
+        let stored = StoredWeights::new(checkpoint, config, placement);
+        let mut weights = stored.read(|name| !name.starts_with(LAYERS))?;
         let blocks = (0..config.layers.len()).map(|layer| stored.block(layer)).collect::<Result<_>>()?;
         Self::from_blocks(config, blocks, &mut weights)
     }
@@ -66,41 +68,26 @@ impl Transformer {
         let head = if config.tied { embed.clone() } else { weights.take(HEAD)? };
         Self::assemble(
             config,
-            VocabularyMatrix::InMemory(embed),
-            BlockStorage::in_memory(blocks),
-            VocabularyMatrix::InMemory(head),
+            VocabularyMatrix::Expanded(embed),
+            BlockStorage::expanded(blocks),
+            VocabularyMatrix::Expanded(head),
             weights,
         )
     }
 
-    /// Builds a model whose weights stay on disk: each layer is read when it is needed. For measuring; decoding would
-    /// read all layers for every token.
+    /// Builds a model whose weights stay in their files: each layer is expanded when its turn comes, in decoding for
+    /// every token.
     ///
     /// # Errors
     /// Like [`Checkpoint::load`], but NaN and infinities are found only when a layer is read.
-    pub fn on_disk(config: &ModelConfig, checkpoint: Checkpoint, placement: &Placement) -> Result<Self> {
+    pub fn streamed(config: &ModelConfig, checkpoint: Checkpoint, placement: &Placement) -> Result<Self> {
         checkpoint.check(config)?;
-        Self::stored(config, StoredWeights::new(checkpoint, config, placement, true))
-    }
-
-    /// Builds a model whose weights are in memory in the types of its files: each layer is expanded when it is needed.
-    /// For measuring; decoding would expand all layers for every token.
-    ///
-    /// # Errors
-    /// Those of [`Checkpoint::load`].
-    pub fn packed(config: &ModelConfig, mut checkpoint: Checkpoint, placement: &Placement) -> Result<Self> {
-        checkpoint.check(config)?;
-        checkpoint.hold(config)?;
-        Self::stored(config, StoredWeights::new(checkpoint, config, placement, false))
-    }
-
-    fn stored(config: &ModelConfig, stored: StoredWeights) -> Result<Self> {
+        let stored = Arc::new(StoredWeights::new(checkpoint, config, placement));
         let mut weights = stored.read(|name| !is_large(name))?;
-        let stored = Arc::new(stored);
-        let table = |name: &'static str| VocabularyMatrix::Stored { weights: stored.clone(), name };
+        let table = |name: &'static str| VocabularyMatrix::Streamed { weights: stored.clone(), name };
         let embed = table(EMBEDDING);
         let head = table(if config.tied { EMBEDDING } else { HEAD });
-        Self::assemble(config, embed, BlockStorage::stored(stored), head, &mut weights)
+        Self::assemble(config, embed, BlockStorage::streamed(stored), head, &mut weights)
     }
 
     /// Builds the model from its tables and layers, and takes the remaining tensors.
@@ -143,15 +130,19 @@ impl Transformer {
         })
     }
 
-    /// Returns whether the weights stay on disk.
-    pub fn is_on_disk(&self) -> bool {
-        self.blocks.stored_weights().is_some_and(StoredWeights::reads_ahead)
+    /// Returns whether the weights stay in their files.
+    pub fn is_streamed(&self) -> bool {
+        self.blocks.is_streamed()
     }
 
-    /// Memory of the weights that a pass expands, in bytes; 0 if all of them are in memory as they are computed with.
+    /// Memory of the weights that a pass expands, in bytes; 0 if all of them are.
     pub fn expanded_bytes(&self) -> u64 {
         let each = self.placement.dtype.size_in_bytes().max(4) as u64; // expanded to f32 first
-        self.blocks.stored_weights().map_or(0, |_| self.config.expanded_bytes() / 4 * each)
+        if self.is_streamed() {
+            self.config.expanded_bytes() / 4 * each
+        } else {
+            0
+        }
     }
 
     /// Returns a copy with a context of `ctx_tok` tokens, for measuring rotary models beyond their trained context.

@@ -1,7 +1,6 @@
-//! Storage of a model's weights: in memory as they are computed with, or as their files have them, on disk or in memory.
-//! Then each layer is expanded when its turn comes, the rows of the embedding for the tokens of a prompt, and the output
-//! head in parts. While a layer from disk runs, the system reads the bytes of the next one. Results are identical to the
-//! last bit.
+//! Storage of a model's weights in one of two states: expanded once, as they are computed with, or streamed from their
+//! files. Then each layer is expanded when its turn comes, the rows of the embedding for the tokens of a prompt, and the
+//! output head in parts. Results are identical to the last bit.
 
 use super::block::{DecoderBlock, OutputPath};
 use super::chunks::HEAD_ROWS;
@@ -11,25 +10,18 @@ use anyhow::Result;
 use candle_core::{Device, Tensor};
 use candle_nn::{Embedding, Module as _};
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Weights as their files have them, with the model's configuration and placement.
 pub(super) struct StoredWeights {
     checkpoint: Checkpoint,
     config: ModelConfig,
     placement: Placement,
-    /// `true` for weights on disk: the bytes of the next layer are read in the background.
-    reads_ahead: bool,
 }
 
 impl StoredWeights {
-    pub(super) fn new(checkpoint: Checkpoint, config: &ModelConfig, placement: &Placement, reads_ahead: bool) -> Self {
-        Self { checkpoint, config: config.clone(), placement: placement.clone(), reads_ahead }
-    }
-
-    pub(super) fn reads_ahead(&self) -> bool {
-        self.reads_ahead
+    pub(super) fn new(checkpoint: Checkpoint, config: &ModelConfig, placement: &Placement) -> Self {
+        Self { checkpoint, config: config.clone(), placement: placement.clone() }
     }
 
     /// Reads the tensors whose names are `wanted`, to be placed.
@@ -41,12 +33,6 @@ impl StoredWeights {
     pub(super) fn block(&self, layer: usize) -> Result<DecoderBlock> {
         let prefix = DecoderBlock::prefix(layer);
         DecoderBlock::load(&self.config, layer, &mut self.read(|name| name.starts_with(&prefix))?)
-    }
-
-    /// Makes the system read the bytes of a layer.
-    fn read_ahead(&self, layer: usize) -> Result<()> {
-        let prefix = DecoderBlock::prefix(layer);
-        self.checkpoint.read_ahead(&self.config, |name| name.starts_with(&prefix))
     }
 
     /// Reads the output path of a layer to the host.
@@ -78,96 +64,65 @@ type LastOutputPath = Option<(usize, Arc<OutputPath>)>;
 
 #[derive(Clone)]
 enum BlockSource {
-    InMemory(Arc<Vec<Arc<DecoderBlock>>>),
-    Stored(Arc<StoredBlocks>),
-}
-
-/// Layers that are read one by one.
-pub(super) struct StoredBlocks {
-    weights: Arc<StoredWeights>,
-    /// The thread that reads the bytes of the next layer.
-    reading: Mutex<Option<JoinHandle<()>>>,
+    Expanded(Arc<Vec<Arc<DecoderBlock>>>),
+    Streamed(Arc<StoredWeights>),
 }
 
 impl BlockStorage {
-    pub(super) fn in_memory(blocks: Vec<DecoderBlock>) -> Self {
-        let source = BlockSource::InMemory(Arc::new(blocks.into_iter().map(Arc::new).collect()));
+    pub(super) fn expanded(blocks: Vec<DecoderBlock>) -> Self {
+        let source = BlockSource::Expanded(Arc::new(blocks.into_iter().map(Arc::new).collect()));
         Self { source, last_output_path: Arc::default() }
     }
 
-    pub(super) fn stored(weights: Arc<StoredWeights>) -> Self {
-        let source = BlockSource::Stored(Arc::new(StoredBlocks { weights, reading: Mutex::default() }));
-        Self { source, last_output_path: Arc::default() }
+    pub(super) fn streamed(weights: Arc<StoredWeights>) -> Self {
+        Self { source: BlockSource::Streamed(weights), last_output_path: Arc::default() }
     }
 
-    /// The weights as their files have them, unless they are in memory as they are computed with.
-    pub(super) fn stored_weights(&self) -> Option<&StoredWeights> {
-        match &self.source {
-            BlockSource::InMemory(_) => None,
-            BlockSource::Stored(blocks) => Some(&blocks.weights),
-        }
+    /// Returns whether layers are expanded when their turn comes.
+    pub(super) fn is_streamed(&self) -> bool {
+        matches!(self.source, BlockSource::Streamed(_))
     }
 
-    /// Returns a layer, for a pass that continues with the next.
+    /// Returns a layer.
     pub(super) fn block(&self, layer: usize) -> Result<Arc<DecoderBlock>> {
         match &self.source {
-            BlockSource::InMemory(blocks) => Ok(blocks[layer].clone()),
-            BlockSource::Stored(blocks) => blocks.block(layer),
+            BlockSource::Expanded(blocks) => Ok(blocks[layer].clone()),
+            BlockSource::Streamed(weights) => Ok(Arc::new(weights.block(layer)?)),
         }
     }
 
     /// The output path of a layer, with its matrix on the host.
     pub(super) fn output_path(&self, layer: usize) -> Result<Arc<OutputPath>> {
-        let mut last = locked(&self.last_output_path);
+        // A panic of another thread cannot leave it half changed.
+        let mut last = self.last_output_path.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, path)) = last.as_ref().filter(|(of, _)| *of == layer) {
             return Ok(path.clone());
         }
         let path = Arc::new(match &self.source {
-            BlockSource::InMemory(blocks) => blocks[layer].output_path().on_host()?,
-            BlockSource::Stored(blocks) => blocks.weights.output_path(layer)?,
+            BlockSource::Expanded(blocks) => blocks[layer].output_path().on_host()?,
+            BlockSource::Streamed(weights) => weights.output_path(layer)?,
         });
         *last = Some((layer, path.clone()));
         Ok(path)
     }
 }
 
-/// Locks a mutex. A panic of another thread cannot leave these values half changed.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl StoredBlocks {
-    fn block(&self, layer: usize) -> Result<Arc<DecoderBlock>> {
-        if let Some(reading) = locked(&self.reading).take() {
-            let _ = reading.join(); // its bytes would be read a second time
-        }
-        let block = Arc::new(self.weights.block(layer)?);
-        if self.weights.reads_ahead && layer + 1 < self.weights.config.layers.len() {
-            let weights = self.weights.clone();
-            // What cannot be read ahead is read, or is an error, when the layer is needed.
-            let read = move || drop(weights.read_ahead(layer + 1));
-            *locked(&self.reading) = std::thread::Builder::new().spawn(read).ok();
-        }
-        Ok(block)
-    }
-}
-
 /// The embedding or the output head: (W, E).
 #[derive(Clone)]
 pub(super) enum VocabularyMatrix {
-    InMemory(Tensor),
-    Stored { weights: Arc<StoredWeights>, name: &'static str },
+    Expanded(Tensor),
+    Streamed { weights: Arc<StoredWeights>, name: &'static str },
 }
 
 impl VocabularyMatrix {
     /// Rows of token ids: (n, E).
     pub(super) fn rows(&self, ids: &[u32]) -> Result<Tensor> {
         match self {
-            Self::InMemory(table) => {
+            Self::Expanded(table) => {
                 let embedding = Embedding::new(table.clone(), table.dim(1)?);
                 Ok(embedding.forward(&Tensor::new(ids, table.device())?)?)
             }
-            Self::Stored { weights, name } => weights.rows(name, ids.iter().map(|&id| id as usize..id as usize + 1)),
+            Self::Streamed { weights, name } => weights.rows(name, ids.iter().map(|&id| id as usize..id as usize + 1)),
         }
     }
 
@@ -175,13 +130,13 @@ impl VocabularyMatrix {
     /// logits would tie.
     pub(super) fn linear(&self, x: &Tensor) -> Result<Tensor> {
         match self {
-            Self::InMemory(table) if table.dtype() == wide_type(table.dtype()) => Ok(linear(x, table)?),
-            Self::InMemory(_) => {
+            Self::Expanded(table) if table.dtype() == wide_type(table.dtype()) => Ok(linear(x, table)?),
+            Self::Expanded(_) => {
                 let x = wide(x)?;
                 let parts = self.parts().map(|part| Ok(linear(&x, &wide(&part?)?)?)).collect::<Result<Vec<_>>>()?;
                 Ok(Tensor::cat(&parts, x.rank() - 1)?) // differentiable
             }
-            Self::Stored { .. } => {
+            Self::Streamed { .. } => {
                 let x = wide(x)?;
                 let dim = x.rank() - 1;
                 let dims = [&x.dims()[..dim], &[self.len()]].concat();
@@ -217,8 +172,8 @@ impl VocabularyMatrix {
     /// Number of rows.
     fn len(&self) -> usize {
         match self {
-            Self::InMemory(table) => table.dims()[0],
-            Self::Stored { weights, .. } => weights.config.vocab,
+            Self::Expanded(table) => table.dims()[0],
+            Self::Streamed { weights, .. } => weights.config.vocab,
         }
     }
 
@@ -227,8 +182,8 @@ impl VocabularyMatrix {
         let rows = self.len();
         let ranges = (0..rows).step_by(HEAD_ROWS).map(move |start| start..rows.min(start + HEAD_ROWS));
         match self {
-            Self::InMemory(table) => Box::new(ranges.map(|rows| Ok(table.narrow(0, rows.start, rows.len())?))),
-            Self::Stored { weights, name } => Box::new(ranges.map(|rows| weights.rows(name, std::iter::once(rows)))),
+            Self::Expanded(table) => Box::new(ranges.map(|rows| Ok(table.narrow(0, rows.start, rows.len())?))),
+            Self::Streamed { weights, name } => Box::new(ranges.map(|rows| weights.rows(name, std::iter::once(rows)))),
         }
     }
 }
@@ -259,8 +214,8 @@ mod tests {
     use crate::ops::RopeStyle;
     use candle_core::DType;
 
-    /// A vocabulary that is read in two parts, with enough layers to read ahead.
-    fn models(tied: bool, dtype: DType) -> [Transformer; 3] {
+    /// A model of three layers with a vocabulary that is read in two parts, expanded and streamed.
+    fn models(tied: bool, dtype: DType) -> [Transformer; 2] {
         let sizes = DecoderSizes {
             vocab: HEAD_ROWS + 777,
             width: 16,
@@ -276,64 +231,40 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("model.safetensors");
         Weights::init(&config, 1).unwrap().write(&path, dtype, &[]).unwrap();
-        let open = || Checkpoint::open(folder.path()).unwrap();
-        let held = Transformer::load(&config, open().load(&config).unwrap()).unwrap();
-        let packed = Transformer::packed(&config, open(), &Placement::default()).unwrap();
-        [held, packed, Transformer::on_disk(&config, open(), &Placement::default()).unwrap()]
+        [Transformer::expanded, Transformer::streamed].map(|open| {
+            let checkpoint = Checkpoint::open(folder.path()).unwrap();
+            open(&config, checkpoint, &Placement::default()).unwrap()
+        })
     }
 
     #[test]
-    fn weights_as_they_are_stored_and_as_f32_give_identical_results() {
+    fn both_states_of_weights_give_identical_results() {
         for (tied, dtype) in [(false, DType::F32), (true, DType::BF16), (false, DType::F16)] {
-            let [held, packed, on_disk] = models(tied, dtype);
-            assert!(on_disk.is_on_disk() && !packed.is_on_disk() && !held.is_on_disk());
-            assert!(on_disk.expanded_bytes() == packed.expanded_bytes() && held.expanded_bytes() == 0);
-            let ids: Vec<u32> = (0..40).map(|i| (i * 4001) % held.config.vocab as u32).collect();
+            let [expanded, streamed] = models(tied, dtype);
+            assert!(streamed.is_streamed() && !expanded.is_streamed());
+            assert!(streamed.expanded_bytes() > 0 && expanded.expanded_bytes() == 0);
+            let ids: Vec<u32> = (0..40).map(|i| (i * 4001) % expanded.config.vocab as u32).collect();
             let logits = |model: &Transformer| {
                 let hidden = model.hidden(std::slice::from_ref(&ids), &mut Dense::default()).unwrap();
                 model.logits(&hidden).unwrap().flatten_all().unwrap().to_vec1::<f32>().unwrap()
             };
             let agreement = |model: &Transformer| format!("{:?}", model.agreement(2, 1).unwrap());
-            for stored in [packed, on_disk] {
-                for _ in 0..2 {
-                    assert!(logits(&stored) == logits(&held), "tied: {tied}, {dtype:?}");
-                }
-                assert_eq!(held.head.mean_row().unwrap(), stored.head.mean_row().unwrap());
-                assert_eq!(agreement(&held), agreement(&stored));
+            for _ in 0..2 {
+                assert!(logits(&streamed) == logits(&expanded), "tied: {tied}, {dtype:?}");
             }
+            assert_eq!(expanded.head.mean_row().unwrap(), streamed.head.mean_row().unwrap());
+            assert_eq!(agreement(&expanded), agreement(&streamed));
         }
     }
 
     #[test]
-    fn weights_in_memory_need_their_file_no_more_and_are_checked_when_they_are_read() {
-        let [held, ..] = models(false, DType::F32);
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("model.safetensors");
-        let weights = Weights::init(&held.config, 1).unwrap();
-        weights.write(&path, DType::BF16, &[]).unwrap();
-        let open = || Checkpoint::open(folder.path()).unwrap();
-        assert!(open().packed_bytes(&held.config).unwrap() * 2 <= held.config.weights_bytes());
-        let packed = Transformer::packed(&held.config, open(), &Placement::default()).unwrap();
-        std::fs::File::options().write(true).open(&path).unwrap().set_len(100).unwrap();
-        assert!(packed.hidden(&[vec![1, 2, 3]], &mut Dense::default()).is_ok());
-        let broken = weights.iter().map(|(name, tensor)| {
-            let is_broken = name == "model.layers.2.mlp.up_proj.weight";
-            (name.clone(), if is_broken { (tensor * f64::NAN).unwrap() } else { tensor.clone() })
-        });
-        Weights::new(broken, "test").write(&path, DType::F32, &[]).unwrap();
-        let error = Transformer::packed(&held.config, open(), &Placement::default()).err().unwrap();
-        let error = format!("{error:#}");
-        assert!(error.contains("model.layers.2.mlp.up_proj.weight: holds") && error.contains("NaN"), "{error}");
-    }
-
-    #[test]
     fn a_file_that_is_cut_off_while_a_model_runs_is_an_error_that_names_it() {
-        let [held, ..] = models(false, DType::F32);
+        let [expanded, _] = models(false, DType::F32);
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("model.safetensors");
-        Weights::init(&held.config, 1).unwrap().write(&path, DType::F32, &[]).unwrap();
+        Weights::init(&expanded.config, 1).unwrap().write(&path, DType::F32, &[]).unwrap();
         let checkpoint = Checkpoint::open(folder.path()).unwrap();
-        let model = Transformer::on_disk(&held.config, checkpoint, &Placement::default()).unwrap();
+        let model = Transformer::streamed(&expanded.config, checkpoint, &Placement::default()).unwrap();
         std::fs::File::options().write(true).open(&path).unwrap().set_len(20_000).unwrap();
         let error = model.hidden(&[vec![1, 2, 3]], &mut Dense::default()).unwrap_err();
         assert!(format!("{error:#}").contains("model.safetensors"), "{error:#}");

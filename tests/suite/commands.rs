@@ -323,25 +323,24 @@ fn results_do_not_depend_on_the_number_of_threads() {
 }
 
 #[test]
-fn results_do_not_depend_on_where_the_weights_are() {
+fn results_do_not_depend_on_the_state_of_the_weights() {
     let scratch = Scratch::new();
     for (command, args) in [("heads", &SHORT[..]), ("ratio", &SHORT[..]), ("explore", &["--ctx", "128"])] {
-        let bytes = |place: &str| {
-            let out = format!("{command}-{place}");
-            scratch.stdout(command, &[args, &["--out", &out, "--weights", place, "-q"]].concat());
-            fs::read(scratch.path(&out).join("results.csv")).unwrap()
+        let results = |state: &str| {
+            let mut run = scratch.difftool(command, &[args, &["--out", &format!("{command}-{state}"), "-q"]].concat());
+            if state == "streamed" {
+                run.env("DIFFTOOL_STREAM_WEIGHTS", "1");
+            }
+            run.assert().success();
+            let file = |name: &str| fs::read(scratch.path(&format!("{command}-{state}")).join(name)).unwrap();
+            let manifest: serde_json::Value = serde_json::from_slice(&file("manifest.json")).unwrap();
+            assert_eq!(manifest["models"][0]["weights"], state, "{command}");
+            file("results.csv")
         };
-        let memory = bytes("memory");
-        assert!(bytes("disk") == memory && bytes("packed") == memory, "{command}");
+        assert!(results("streamed") == results("expanded"), "{command}");
     }
-    for (place, words) in [("disk", "one layer; the others stay on disk"), ("packed", "(packed, and a layer as")] {
-        let told = scratch.difftool("inspect", &["./diff", "--weights", place]).output().unwrap();
-        assert!(String::from_utf8(told.stdout).unwrap().contains(words), "{place}");
-    }
-    let refused = scratch.difftool("ratio", &["--weights", "ram"]).output().unwrap();
-    let error = String::from_utf8(refused.stderr).unwrap();
-    assert_eq!(refused.status.code(), Some(2));
-    assert!(error.contains("'ram'") && error.contains("--weights") && error.contains("packed"), "{error}");
+    let told = scratch.difftool("inspect", &["./diff"]).env("DIFFTOOL_STREAM_WEIGHTS", "1").output().unwrap();
+    assert!(String::from_utf8(told.stdout).unwrap().contains("for the weights (streamed)"));
 }
 
 #[test]

@@ -25,7 +25,7 @@ fn placed(dir: &Path, dtype: DType) -> Transformer {
 
 fn placed_as(dir: &Path, placement: &Placement) -> Transformer {
     let config = ModelConfig::read(&dir.join("config.json")).unwrap();
-    Transformer::placed(&config, Checkpoint::open(dir).unwrap(), placement).unwrap()
+    Transformer::expanded(&config, Checkpoint::open(dir).unwrap(), placement).unwrap()
 }
 
 /// Logits of a whole pass: (T, W).
@@ -84,7 +84,7 @@ fn every_family_has_about_the_logits_of_the_kernels_in_bf16() {
 }
 
 #[test]
-fn decoding_and_weights_that_are_packed_or_on_disk_give_the_logits_of_a_whole_pass_in_any_number_type() {
+fn decoding_and_streamed_weights_give_the_logits_of_a_whole_pass_in_any_number_type() {
     for name in ["llama_gqa_tied", "diffllama_gqa", "gemma2", "gpt2"] {
         let dir = fixture("transformers").join(name);
         if !dir.exists() {
@@ -94,10 +94,9 @@ fn decoding_and_weights_that_are_packed_or_on_disk_give_the_logits_of_a_whole_pa
         for dtype in [DType::F64, DType::BF16] {
             let model = placed(&dir, dtype);
             let want = whole(&model, &ids, None).to_dtype(DType::F32).unwrap();
-            for stored in [Transformer::packed, Transformer::on_disk] {
-                let stored = stored(&model.config, Checkpoint::open(&dir).unwrap(), &placement(dtype)).unwrap();
-                assert_close(name, &whole(&stored, &ids, None), &want, 1e-6 * largest(&want));
-            }
+            let checkpoint = Checkpoint::open(&dir).unwrap();
+            let streamed = Transformer::streamed(&model.config, checkpoint, &placement(dtype)).unwrap();
+            assert_close(name, &whole(&streamed, &ids, None), &want, 1e-6 * largest(&want));
             let mut decoder = Decoder::new(&model, ids.len());
             let mut next = decoder.read(&ids[..20]).unwrap();
             for at in 20..=ids.len() {
@@ -152,10 +151,6 @@ fn ratio_in_double_precision_finds_what_the_kernels_find() {
     assert!(manifest.contains("\"dtype\": \"f64\"") && manifest.contains("\"device\": \"cpu\""), "{manifest}");
     let report = scratch.stdout(&["report", "f64"]);
     assert!(report.contains("<dt>number format</dt><dd>f64</dd>"), "the page says what it was computed with");
-    // The same again, of weights that stay on disk.
-    ratio(&["--out", "disk", "--dtype", "f64", "--weights", "disk"]);
-    let csv = |run: &str| std::fs::read(scratch.path(run).join("results.csv")).unwrap();
-    assert!(csv("disk") == csv("f64"));
     let told = String::from_utf8(scratch.run(&["compare", "f32", "f64"]).stderr).unwrap();
     assert!(told.contains("dtype: f32 and f64"), "{told}");
 }
@@ -228,10 +223,6 @@ fn products_of_bf16_are_recorded_and_refused_where_they_cannot_be_had() {
     assert!(told.contains("precision: f32 and bf16"), "{told}");
     let file = scratch.stdout(&with(&["--precision", "bf16", "--print-experiment"]));
     assert!(file.contains("precision = \"bf16\""), "{file}");
-    // Weights that stay on disk are multiplied as those in memory.
-    scratch.stdout(&with(&["--out", "disk", "--precision", "bf16", "--weights", "disk"]));
-    let csv = |run: &str| std::fs::read(scratch.path(run).join("results.csv")).unwrap();
-    assert!(csv("disk") == csv("bf16"));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use assert_cmd::Command;
 use candle_core::quantized::gguf_file::{self, Value as Field};
 use candle_core::quantized::GgmlDType;
 use candle_core::{Device, Tensor};
-use difftool::models::{self, LoadOptions, WeightsLocation};
+use difftool::models::{self, LoadOptions, WeightsState};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -259,7 +259,7 @@ fn any_part_of_a_model_in_several_files_stands_for_all() {
 }
 
 #[test]
-fn weights_of_a_gguf_file_give_the_same_bits_packed_and_from_disk() {
+fn weights_of_a_gguf_file_give_the_same_bits_expanded_and_streamed() {
     use GgmlDType::*;
     let dir = TempDir::new().unwrap();
     for dtype in [F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2K, Q3K, Q4K, Q5K, Q6K] {
@@ -268,11 +268,10 @@ fn weights_of_a_gguf_file_give_the_same_bits_packed_and_from_disk() {
             (config["hidden_size"], config["intermediate_size"], config["head_dim"]) =
                 (256.into(), 256.into(), 64.into());
         });
-        for weights in [WeightsLocation::Packed, WeightsLocation::Disk] {
-            let stored = models::load(&file, LoadOptions { weights, ..LoadOptions::default() }).unwrap();
-            assert_eq!(stored.transformer.is_on_disk(), weights == WeightsLocation::Disk);
-            assert_eq!(distance(&logits(&load(&file)), &logits(&stored)), 0.0, "{dtype:?}, {weights:?}");
-        }
+        let opened = models::open(&file, LoadOptions::default()).unwrap();
+        let streamed = opened.load_as(WeightsState::Streamed).unwrap();
+        assert!(streamed.transformer.is_streamed());
+        assert_eq!(distance(&logits(&load(&file)), &logits(&streamed)), 0.0, "{dtype:?}");
     }
 }
 

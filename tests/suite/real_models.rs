@@ -7,13 +7,13 @@ use crate::contribution::{assert_close_to, written_by_layer};
 use candle_core::{DType, D};
 use difftool::attention::Stream;
 use difftool::measure::mean_over_layers;
-use difftool::models::{self, LoadOptions, WeightsLocation};
+use difftool::models::{self, LoadOptions};
 use difftool::prompt::{Region, TargetRows};
 use serde_json::Value;
 use std::fs;
 use std::path::PathBuf;
 
-/// Nats by which a token may be off. What weights are packed in is the same; sums are in `f32` here and in `f64` there.
+/// Nats by which a token may be off. What weights are stored in is the same; sums are in `f32` here and in `f64` there.
 const TOLERANCE: f64 = 2e-4;
 
 /// A file that is not part of the repository; nothing, and a line that says so, if it is not there.
@@ -26,14 +26,14 @@ fn real(file: &str) -> Option<PathBuf> {
 }
 
 /// Token ids and nats of each but the first, by the model and by its reference.
-fn check(file: &str, weights: WeightsLocation) {
+fn check(file: &str) {
     let Some(path) = real(file) else { return };
     let reference: Value = serde_json::from_slice(&fs::read(fixture("real_models.json")).unwrap()).unwrap();
     let text = reference["text"].as_str().unwrap();
     let of_model = reference["models"].as_array().unwrap().iter().find(|model| model["file"] == file).unwrap();
     let want: Vec<u32> = serde_json::from_value(of_model["ids"].clone()).unwrap();
     let nll: Vec<f64> = serde_json::from_value(of_model["nll"].clone()).unwrap();
-    let model = models::load(path.to_str().unwrap(), LoadOptions { weights, ..LoadOptions::default() }).unwrap();
+    let model = models::load(path.to_str().unwrap(), LoadOptions::default()).unwrap();
     let tokenizer = model.tokenizer().unwrap();
     let ids: Vec<u32> = tokenizer.bos_id().into_iter().chain(tokenizer.encode(text).unwrap().ids).collect();
     assert_eq!(ids, want, "{file}");
@@ -52,7 +52,7 @@ fn numbers(value: &Value) -> Vec<f64> {
 }
 
 /// What regions write through all heads, by the model and by PyTorch (`tests/fixtures/export_real_contribution.py`).
-fn check_written(file: &str, weights: WeightsLocation) {
+fn check_written(file: &str) {
     let Some(path) = real(file) else { return };
     let read = |name: &str| -> Value { serde_json::from_slice(&fs::read(fixture(name)).unwrap()).unwrap() };
     let of_file = |list: &Value| list.as_array().unwrap().iter().find(|model| model["file"] == file).unwrap().clone();
@@ -62,7 +62,7 @@ fn check_written(file: &str, weights: WeightsLocation) {
     let regions: Vec<Region> = regions.into_iter().map(|region| Region::ALL[region]).collect();
     let rows: [usize; 2] = serde_json::from_value(want["rows"].clone()).unwrap();
     let target = TargetRows { query: None, rows: rows[0]..rows[1], regions };
-    let model = models::load(path.to_str().unwrap(), LoadOptions { weights, ..LoadOptions::default() }).unwrap();
+    let model = models::load(path.to_str().unwrap(), LoadOptions::default()).unwrap();
     let (_, layers) = written_by_layer(&model.transformer, &ids, &target);
     for (i, layer) in layers.iter().enumerate() {
         assert_close_to(&layer.share_out, &numbers(&want["share_out_layer"][i]), 1e-4, &format!("{file}, layer {i}"));
@@ -75,24 +75,24 @@ fn check_written(file: &str, weights: WeightsLocation) {
 
 #[test]
 fn regions_write_through_the_heads_of_smollm2_what_pytorch_says() {
-    check_written("SmolLM2-135M-Instruct.Q4_1.gguf", WeightsLocation::Memory);
+    check_written("SmolLM2-135M-Instruct.Q4_1.gguf");
 }
 
 #[test]
 #[ignore = "a minute without optimisation"]
 fn regions_write_through_the_heads_of_gemma_3_what_pytorch_says() {
-    check_written("gemma-3-270m-q4_k_m.gguf", WeightsLocation::Disk);
+    check_written("gemma-3-270m-q4_k_m.gguf");
 }
 
 #[test]
 fn smollm2_cuts_and_predicts_a_text_as_the_reference_does() {
-    check("SmolLM2-135M-Instruct.Q4_1.gguf", WeightsLocation::Memory);
+    check("SmolLM2-135M-Instruct.Q4_1.gguf");
 }
 
 #[test]
 #[ignore = "a minute without optimisation"]
 fn gemma_3_cuts_and_predicts_a_text_as_the_reference_does() {
-    check("gemma-3-270m-q4_k_m.gguf", WeightsLocation::Disk);
+    check("gemma-3-270m-q4_k_m.gguf");
 }
 
 /// Vocabularies of llama.cpp with a text for each and the ids that it expects.

@@ -80,7 +80,7 @@ impl Gguf {
     /// # Errors
     /// If the architecture is not supported, or a field is missing, unknown or has an unsupported value. Names the field.
     pub fn config_json(&self) -> Result<Value> {
-        self.config().with_context(|| self.path().display().to_string())
+        self.config().with_context(|| self.origin().to_owned())
     }
 
     fn config(&self) -> Result<Value> {
@@ -416,9 +416,9 @@ impl Gguf {
             if let Some(channels) = self.own_whole("rope.dimension_count")? {
                 embeddings.iter_mut().for_each(|rotary| rotary.channels = channels as usize);
             }
-            self.add_divisors(embeddings).with_context(|| self.path().display().to_string())?;
+            self.add_divisors(embeddings).with_context(|| self.origin().to_owned())?;
         } else {
-            ensure!(!self.has(DIVISORS), "{}: {DIVISORS} in a model without RoPE", self.path().display());
+            ensure!(!self.has(DIVISORS), "{}: {DIVISORS} in a model without RoPE", self.origin());
         }
         Ok(config)
     }

@@ -4,12 +4,13 @@
 
 use super::super::file_bytes::FileBytes;
 use super::super::number_type::NumberType;
-use crate::files::{self, HEADER_MAX};
+use super::super::stored_tensor::{StoredTensor, StoredTensors};
+use crate::files::HEADER_MAX;
 use anyhow::{bail, ensure, Context, Result};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufReader, Read, Take};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 /// First bytes of every file.
@@ -31,68 +32,25 @@ pub(super) enum FieldValue {
     Texts(Vec<String>),
 }
 
-/// Shape, number type and location of a tensor.
-#[derive(Clone, Debug, PartialEq)]
-pub(in crate::model) struct TensorPlace {
-    /// Slowest dimension first.
-    pub(in crate::model) shape: Vec<usize>,
-    pub(in crate::model) number: NumberType,
-    /// Offset of the first block in the file, in bytes.
-    pub(in crate::model) at: u64,
-    /// Index of its file in a split model.
-    pub(super) part: usize,
-}
-
-impl TensorPlace {
-    /// Number of elements.
-    pub(in crate::model) fn len(&self) -> usize {
-        self.shape.iter().product()
-    }
-
-    /// Name of the number type: `Q4_K`.
-    pub(in crate::model) fn number_type(&self) -> &'static str {
-        self.number.name
-    }
-
-    /// Returns whether the number type is supported.
-    pub(in crate::model) fn is_readable(&self) -> bool {
-        self.number.is_readable()
-    }
-
-    /// Size in the file, in bytes.
-    pub(in crate::model) fn bytes(&self) -> u64 {
-        (self.len() / self.number.block_len * self.number.block_bytes) as u64
-    }
-}
-
 /// An open file with its header.
 pub(super) struct GgufPart {
-    pub(super) path: PathBuf,
-    /// Bytes of the tensors.
-    pub(super) bytes: FileBytes,
-    pub(super) len_bytes: u64,
+    pub(super) bytes: Arc<FileBytes>,
     pub(super) fields: BTreeMap<String, FieldValue>,
-    pub(super) tensors: BTreeMap<String, TensorPlace>,
+    pub(super) tensors: StoredTensors,
 }
 
 impl GgufPart {
-    /// Opens a file and reads its header; `part` is its 0-based index in a split model.
-    pub(super) fn open(path: &Path, part: usize) -> Result<Self> {
-        let file = Arc::new(files::open(path)?);
-        let metadata = file.metadata().with_context(|| format!("cannot read {}", path.display()))?;
-        let mut opened = Self {
-            path: path.to_owned(),
-            bytes: FileBytes::on_disk(path, file.clone()),
-            len_bytes: metadata.len(),
-            fields: BTreeMap::new(),
-            tensors: BTreeMap::new(),
-        };
-        opened.read(&file, part).with_context(|| path.display().to_string())?;
+    /// Opens a file and reads its header.
+    pub(super) fn open(path: &Path) -> Result<Self> {
+        let bytes = Arc::new(FileBytes::open(path)?);
+        let mut opened = Self { bytes, fields: BTreeMap::new(), tensors: StoredTensors::new() };
+        opened.read().with_context(|| path.display().to_string())?;
         Ok(opened)
     }
 
-    fn read(&mut self, file: &File, part: usize) -> Result<()> {
-        let mut reader = Reader { input: BufReader::new(file.take(HEADER_MAX)), at: 0 };
+    fn read(&mut self) -> Result<()> {
+        let bytes = self.bytes.clone();
+        let mut reader = Reader { input: BufReader::new(bytes.file()?.take(HEADER_MAX)), at: 0 };
         ensure!(reader.take::<4>().is_ok_and(|magic| magic == MAGIC), "not a GGUF file");
         let version = reader.u32()?;
         ensure!(matches!(version, 2 | 3), "GGUF version {version} is not supported; 2 and 3 are");
@@ -105,7 +63,7 @@ impl GgufPart {
         }
         for _ in 0..tensors {
             let name = reader.text()?;
-            let place = reader.tensor(part).with_context(|| format!("tensor {name}"))?;
+            let place = reader.tensor(&bytes).with_context(|| format!("tensor {name}"))?;
             self.tensors.insert(name, place);
         }
         let alignment = match self.fields.get("general.alignment") {
@@ -116,7 +74,7 @@ impl GgufPart {
         for (name, tensor) in &mut self.tensors {
             tensor.at = tensor.at.saturating_add(begin);
             let end = tensor.at.saturating_add(tensor.bytes());
-            let len = self.len_bytes;
+            let len = bytes.len;
             ensure!(end <= len, "not complete: it has {len} bytes, tensor {name} ends at {end}");
         }
         Ok(())
@@ -191,7 +149,7 @@ impl Reader<'_> {
     }
 
     /// A tensor entry; its offset is relative to the end of the header.
-    fn tensor(&mut self, part: usize) -> Result<TensorPlace> {
+    fn tensor(&mut self, file: &Arc<FileBytes>) -> Result<StoredTensor> {
         let dimensions = self.u32()?;
         ensure!(dimensions <= 4, "{dimensions} dimensions; at most 4 are supported");
         let mut shape = (0..dimensions).map(|_| self.u64()).collect::<Result<Vec<_>>>()?;
@@ -202,6 +160,7 @@ impl Reader<'_> {
         let numbers = shape.iter().try_fold(1u64, |product, &n| product.checked_mul(n));
         ensure!(numbers.is_some_and(|n| n < MOST_ELEMENTS), "{shape:?} are more numbers than any file holds");
         shape.reverse();
-        Ok(TensorPlace { shape: shape.into_iter().map(|n| n as usize).collect(), number, at, part })
+        let shape = shape.into_iter().map(|n| n as usize).collect();
+        Ok(StoredTensor { shape, number, at, file: file.clone() })
     }
 }
