@@ -15,7 +15,7 @@ pub use shared::{
 use values::MetricParser;
 pub use values::{Distractors, IndexRange, TokenRange};
 
-use crate::device::{DeviceName, Precision};
+use crate::device::{DeviceName, Dtype};
 use crate::names::{Replicates, SEED_FOLDERS};
 use crate::results::compare::FailIf;
 use crate::results::print::Tables;
@@ -282,8 +282,8 @@ pub struct TrainArgs {
     #[arg(long, value_name = "DEVICE", default_value_t = DeviceName::Cpu)]
     pub device: DeviceName,
     /// Number type of weights and activations in training steps; parameters and evaluations have f32
-    #[arg(long, value_enum, value_name = "TYPE", default_value_t = Precision::F32)]
-    pub dtype: Precision,
+    #[arg(long, value_enum, value_name = "TYPE", default_value_t = Dtype::F32)]
+    pub dtype: Dtype,
     /// Print no progress
     #[arg(short, long)]
     pub quiet: bool,

@@ -49,75 +49,50 @@ impl fmt::Display for DeviceName {
 
 serde_as_str!(DeviceName);
 
-/// The number type of weights and activations.
+/// The number type that a model computes in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr)]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
-pub enum Precision {
-    /// 32 bits, the type of the CPU's kernels.
+pub enum Dtype {
+    /// 32 bits.
     #[default]
     F32,
-    /// 16 bits, 8 of them significant; sums, norms and attention in 32 bits.
+    /// 16 bits, 8 of them significant: on the CPU of what the kernels multiply, the rest in 32 bits; on other devices of
+    /// weights and activations, with sums, norms and attention in 32 bits.
     Bf16,
-    /// 64 bits.
+    /// 64 bits, on the CPU in candle's own ops.
     F64,
 }
 
-impl Precision {
+impl Dtype {
     /// The name in files and flags.
     pub fn name(self) -> &'static str {
         self.into()
     }
 
-    /// Size of a number in bytes.
-    pub fn bytes(self) -> u64 {
-        self.dtype().size_in_bytes() as u64
-    }
-
-    fn dtype(self) -> DType {
-        match self {
-            Self::F32 => DType::F32,
-            Self::Bf16 => DType::BF16,
-            Self::F64 => DType::F64,
+    /// The number type of weights and activations on a device, and the operands of the kernels' products.
+    pub(crate) fn on(self, device: DeviceName) -> (DType, Products) {
+        match (self, device) {
+            (Self::Bf16, DeviceName::Cpu) => (DType::F32, Products::Bf16),
+            (Self::Bf16, _) => (DType::BF16, Products::F32),
+            (Self::F32, _) => (DType::F32, Products::F32),
+            (Self::F64, _) => (DType::F64, Products::F32),
         }
     }
 }
 
-/// Checks that a device, a number type and products fit together on any machine.
-///
-/// # Errors
-/// A usage error if they do not.
-pub fn check_alike(device: DeviceName, precision: Precision, products: Products) -> Result<()> {
-    if products != Products::F32 && (device, precision) != (DeviceName::Cpu, Precision::F32) {
-        bail_usage!("`precision` bf16 is what the CPU's kernels multiply, which take `device` cpu and `dtype` f32");
-    }
-    Ok(())
-}
-
-/// Checks that this processor has fast kernels for the products.
-///
-/// # Errors
-/// A usage error if it has none, or if the device and the number type have no kernels.
-pub fn check_products(device: DeviceName, precision: Precision, products: Products) -> Result<()> {
-    check_alike(device, precision, products)?;
-    if products == Products::F32 {
-        return Ok(());
-    }
-    if !products.are_fast() {
-        bail_usage!("`precision` bf16: this processor does not have the instructions (AVX512-BF16); leave it out");
-    }
-    Ok(())
-}
-
-/// Checks that this program was built for a device, and that the device has the number type.
+/// Checks that this program was built for a device, and that the device, or this processor, has the number type.
 ///
 /// # Errors
 /// A usage error if not.
-pub fn check(device: DeviceName, precision: Precision) -> Result<()> {
+pub fn check(device: DeviceName, dtype: Dtype) -> Result<()> {
     let feature = match device {
         DeviceName::Cuda(_) if !cfg!(feature = "cuda") => "cuda",
         DeviceName::Metal if !cfg!(feature = "metal") => "metal",
-        DeviceName::Metal if precision == Precision::F64 => bail_usage!("`dtype` f64: Metal has no such numbers"),
+        DeviceName::Metal if dtype == Dtype::F64 => bail_usage!("`dtype` f64: Metal has no such numbers"),
+        DeviceName::Cpu if dtype == Dtype::Bf16 && !Products::Bf16.are_fast() => {
+            bail_usage!("`dtype` bf16: this processor does not have the instructions (AVX512-BF16); leave it out")
+        }
         _ => return Ok(()),
     };
     bail_usage!(
@@ -130,15 +105,16 @@ pub fn check(device: DeviceName, precision: Precision) -> Result<()> {
 ///
 /// # Errors
 /// As [`check`], or if there is no such device.
-pub fn placement(name: DeviceName, precision: Precision) -> Result<Placement> {
-    check(name, precision)?;
+pub fn placement(name: DeviceName, dtype: Dtype) -> Result<Placement> {
+    check(name, dtype)?;
     let device = match name {
         DeviceName::Cpu => Ok(Device::Cpu),
         DeviceName::Cuda(number) => Device::new_cuda(number),
         DeviceName::Metal => Device::new_metal(0),
     };
     let device = device.with_context(|| format!("`device` {name} cannot be used"))?;
-    Ok(Placement::new(device, precision.dtype()))
+    let (dtype, products) = dtype.on(name);
+    Ok(Placement { device, dtype, products })
 }
 
 #[cfg(test)]
@@ -169,7 +145,7 @@ mod tests {
             (DeviceName::Cuda(1), "cuda", cfg!(feature = "cuda")),
             (DeviceName::Metal, "metal", cfg!(feature = "metal")),
         ] {
-            let told = check(device, Precision::F32);
+            let told = check(device, Dtype::F32);
             if built {
                 assert!(told.is_ok());
                 continue;
@@ -181,11 +157,12 @@ mod tests {
     }
 
     #[test]
-    fn the_kernels_are_for_one_precision_of_the_cpu() {
-        for precision in [Precision::F32, Precision::Bf16, Precision::F64] {
-            let placement = placement(DeviceName::Cpu, precision).unwrap();
-            assert_eq!(placement.has_kernels(), precision == Precision::F32);
-            assert_eq!(placement.dtype.size_in_bytes() as u64, precision.bytes());
+    fn kernels_of_the_cpu_compute_but_in_f64() {
+        for dtype in [Dtype::F32, Dtype::Bf16, Dtype::F64] {
+            let (number, products) = dtype.on(DeviceName::Cpu);
+            let placement = Placement { device: Device::Cpu, dtype: number, products };
+            assert_eq!(placement.has_kernels(), dtype != Dtype::F64);
         }
+        assert_eq!(Dtype::Bf16.on(DeviceName::Metal), (DType::BF16, Products::F32));
     }
 }

@@ -6,7 +6,6 @@ use crate::files::replace;
 use crate::hash::sha256_file;
 use crate::machine::{Machine, Tool};
 use crate::models::WeightsState;
-use crate::ops::Products;
 use crate::runfolder::MANIFEST;
 use anyhow::{ensure, Context, Result};
 use serde::{Deserialize, Serialize};
@@ -35,11 +34,8 @@ pub struct Manifest {
     pub needles_sha256: Option<String>,
     /// SHA-256 over the token ids of all prompts, in the order of the run.
     pub prompts_sha256: Option<String>,
-    /// Number type of weights and activations: `f32`, `bf16`, `f64`.
+    /// Number type: `f32`, `bf16`, `f64`.
     pub dtype: String,
-    /// Precision of the kernels' products: `f32`, `bf16`.
-    #[serde(default)]
-    pub precision: Products,
     /// Device: `cpu`, `cuda:0`.
     pub device: String,
     /// Shard of the experiment, as in `2/8`; missing for the whole experiment.

@@ -1,16 +1,15 @@
 //! Models by name: built-in, a folder in the Hugging Face format, a GGUF file, or a model of the Hugging Face Hub.
 
 use crate::bail_usage;
-use crate::device::{self, DeviceName, Precision};
+use crate::device::{self, DeviceName, Dtype};
 use crate::files;
 use crate::gguf;
 use crate::hash::sha256;
 use crate::hub;
 use crate::manifest::ModelInfo;
 use crate::memory::{available_bytes, check_fits, size_name};
-use crate::model::{Checkpoint, Family, Gguf, HeadLayout, ModelConfig, Placement, Transformer, TENSOR_FILE};
+use crate::model::{Checkpoint, Family, Gguf, HeadLayout, ModelConfig, Transformer, TENSOR_FILE};
 use crate::names::Replicates;
-use crate::ops::Products;
 use crate::prompt::{BosChoice, TemplateArg, Tokenizer, TokenizerOptions};
 use crate::record::is_formula;
 use crate::spec_file::is_default;
@@ -204,18 +203,15 @@ pub struct LoadOptions {
     /// Device that computes.
     #[serde(skip_serializing_if = "is_default")]
     pub device: DeviceName,
-    /// Number type of weights and activations.
+    /// Number type.
     #[serde(skip_serializing_if = "is_default")]
-    pub dtype: Precision,
-    /// Operands of the kernels' products.
-    #[serde(skip_serializing_if = "is_default")]
-    pub precision: Products,
+    pub dtype: Dtype,
 }
 
 impl LoadOptions {
     /// Returns whether the kernels compute rather than candle's own ops.
     pub fn has_kernels(&self) -> bool {
-        self.device == DeviceName::Cpu && self.dtype == Precision::F32
+        self.device == DeviceName::Cpu && self.dtype != Dtype::F64
     }
 
     fn tokenizer(&self) -> TokenizerOptions {
@@ -246,7 +242,6 @@ pub struct OpenedModel {
 /// If there is no such model, or a file is missing, incomplete or not supported.
 pub fn open(name: &str, options: LoadOptions) -> Result<OpenedModel> {
     device::check(options.device, options.dtype)?;
-    device::check_products(options.device, options.dtype, options.precision)?;
     if !options.template_args.is_empty() && !options.chat_template {
         bail_usage!("`template_args`: they are for the chat template; add `chat_template`");
     }
@@ -387,7 +382,7 @@ impl OpenedModel {
     /// Host memory that the weights take at once in this state, in bytes. Weights of another device pass through the host
     /// one layer at a time.
     pub fn weights_bytes(&self, state: WeightsState) -> u64 {
-        let number_bytes = self.options.dtype.bytes();
+        let number_bytes = self.options.dtype.on(self.options.device).0.size_in_bytes() as u64;
         if state == WeightsState::Expanded && self.options.device == DeviceName::Cpu {
             self.config.parameters() as u64 * number_bytes
         } else {
@@ -416,7 +411,7 @@ impl OpenedModel {
         let takes = || format!("model {name}: {what} {} as {}", size_name(needed), options.dtype.name());
         check_fits(needed, takes, "free some memory, or use a smaller model")?;
         let (weights_dtype, weights_sha256) = (checkpoint.dtypes(), checkpoint.sha256()?);
-        let placement = Placement { products: options.precision, ..device::placement(options.device, options.dtype)? };
+        let placement = device::placement(options.device, options.dtype)?;
         let transformer = match state {
             WeightsState::Expanded => Transformer::expanded(&config, checkpoint, &placement)?,
             WeightsState::Streamed => Transformer::streamed(&config, checkpoint, &placement)?,

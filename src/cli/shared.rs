@@ -2,11 +2,10 @@
 
 use super::{Distractors, IndexRange, TokenRange};
 use crate::attention::LayersAndHeads;
-use crate::device::{DeviceName, Precision};
+use crate::device::{DeviceName, Dtype};
 use crate::experiment::RunShard;
 use crate::model::HeadLayout;
 use crate::models;
-use crate::ops::Products;
 use crate::plot::Page;
 use crate::prompt::{BosChoice, KeyKind, RulerTask, TemplateArg, ValueKind};
 use crate::results::print::Tables;
@@ -150,12 +149,9 @@ pub struct ReadingArgs {
     /// Device: cpu; or cuda, cuda:1, … or metal in a build for it
     #[arg(long, value_name = "DEVICE", default_value_t = DeviceName::Cpu)]
     pub device: DeviceName,
-    /// Number type of weights and activations; the CPU is fast only with f32
-    #[arg(long, value_enum, value_name = "TYPE", default_value_t = Precision::F32)]
-    pub dtype: Precision,
-    /// Precision of products in the CPU kernels, with sums in f32; bf16 is faster and less exact
-    #[arg(long, value_enum, value_name = "TYPE", default_value_t = Products::F32)]
-    pub precision: Products,
+    /// Number type; on the CPU, bf16 is faster and less exact, and f64 is slow
+    #[arg(long, value_enum, value_name = "TYPE", default_value_t = Dtype::F32)]
+    pub dtype: Dtype,
 }
 
 /// Where results are written, and in which format.

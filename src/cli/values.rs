@@ -1,10 +1,9 @@
 //! Values of flags: parsing, and their help.
 
-use crate::device::Precision;
+use crate::device::Dtype;
 use crate::experiment::{MapKind, Quantised, ScaleScope};
 use crate::metric::{self, Metric, LOGIT_OUT, SHARE_ABS, SHARE_OUT};
 use crate::model::{HeadLayout, MOST_TOKENS};
-use crate::ops::Products;
 use crate::prompt::{KeyKind, Order, RulerTask, ValueKind};
 use crate::treatment::{Ranking, RowSelection};
 use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
@@ -122,15 +121,10 @@ value_enum!(MapKind {
     All: "all", "A1, A2, lambda A2 and A1 - lambda A2 in one figure";
 });
 
-value_enum!(Precision {
+value_enum!(Dtype {
     F32: "f32", "32 bits";
-    Bf16: "bf16", "16 bits, 8 of them significant; sums, norms and attention in f32";
+    Bf16: "bf16", "On the CPU, products of numbers with 8 significant bits, if the processor has instructions for it, and the rest in f32; on other devices, weights and activations of 16 bits";
     F64: "f64", "64 bits, to rule out rounding";
-});
-
-value_enum!(Products {
-    F32: "f32", "Not rounded";
-    Bf16: "bf16", "Rounded to 8 significant bits, if the processor has instructions for it";
 });
 
 value_enum!(HeadLayout {
@@ -249,8 +243,7 @@ mod tests {
         agree::<ScaleScope>();
         agree::<HeadLayout>();
         agree::<MapKind>();
-        agree::<Precision>();
-        agree::<Products>();
+        agree::<Dtype>();
     }
 
     #[test]

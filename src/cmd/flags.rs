@@ -142,7 +142,6 @@ pub(super) fn reading(args: &ReadingArgs) -> LoadOptions {
         bos: args.bos,
         device: args.device,
         dtype: args.dtype,
-        precision: args.precision,
     }
 }
 
@@ -223,7 +222,7 @@ fn settings(args: &PromptArgs, distractors: &[usize], default: &[(usize, usize)]
 }
 
 /// Names of fields in errors of the library, and their flags.
-const FIELDS: [(&str, &str); 54] = [
+const FIELDS: [(&str, &str); 53] = [
     ("conditions", "--condition"),
     ("skip", "--skip"),
     ("ctx_tok", "--ctx"),
@@ -264,7 +263,6 @@ const FIELDS: [(&str, &str); 54] = [
     ("layout", "--layout"),
     ("device", "--device"),
     ("dtype", "--dtype"),
-    ("precision", "--precision"),
     ("chat_template", "--chat-template"),
     ("template_args", "--template-arg"),
     ("bos", "--bos"),

@@ -6,7 +6,7 @@ mod draw;
 use super::{start_threads, stop_on_signal, wrong_command_error};
 use crate::bail_usage;
 use crate::cli::TrainArgs;
-use crate::device;
+use crate::device::{self, DeviceName, Dtype};
 use crate::experiment::Experiment;
 use crate::files;
 use crate::results::print::{study_text, write_sheet, Tables};
@@ -38,6 +38,9 @@ pub(super) fn run(args: &TrainArgs) -> Result<()> {
         return summarise_runs(&spec, args);
     }
     start_threads(None)?;
+    if (args.device, args.dtype) == (DeviceName::Cpu, Dtype::Bf16) {
+        bail_usage!("`dtype` bf16: on the CPU, training has f32 and f64");
+    }
     let placement = device::placement(args.device, args.dtype)?;
     spec.check_memory(&runs, &placement)?;
     prepare(args)?;

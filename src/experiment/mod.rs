@@ -35,11 +35,11 @@ pub use spec::{Experiment, Generate, Show};
 
 use crate::attention::LayersAndHeads;
 use crate::bail_usage;
+use crate::device::{DeviceName, Dtype};
 use crate::hash::{hex, sha256};
 use crate::machine;
 use crate::measure::{Measure, MeasureName, PassKey};
 use crate::models::{LoadOptions, Model};
-use crate::ops::Products;
 use crate::prompt::{Prompt, Text, DEPTH_TOLERANCE_PCT};
 use crate::record::{Record, SCHEMA};
 use anyhow::Result;
@@ -120,7 +120,7 @@ impl Setup {
 
     /// Returns the number of each cell with a hash of everything that its records depend on: weights, tokenizers,
     /// corpus, conditions, selection, measures and their settings, prompt, seed, schema of the records, this build, the
-    /// kind of processor, and the device, number type and precision of products where they are not the defaults.
+    /// kind of processor, and the device and number type where they are not the defaults.
     pub fn keys(&self, cells: &[Cell], measures: &[MeasureName]) -> Vec<(u64, String)> {
         let model = |Model { name, info, .. }: &Model| {
             let read_as = json!([info.layout, info.bos, info.chat_template_sha256, info.answer_opening]);
@@ -131,15 +131,12 @@ impl Setup {
         let mut common =
             json!([SCHEMA, machine::key(), models, sources, self.conditions, self.experiment.select, measures])
                 .to_string();
-        let LoadOptions { device, dtype, precision, template_args, .. } = &self.experiment.reading;
-        if !self.experiment.reading.has_kernels() {
+        let LoadOptions { device, dtype, template_args, .. } = &self.experiment.reading;
+        if (*device, *dtype) != (DeviceName::Cpu, Dtype::F32) {
             common += &json!({ "device": device, "dtype": dtype }).to_string();
         }
         if !template_args.is_empty() {
             common += &json!({ "template_args": template_args }).to_string();
-        }
-        if *precision != Products::F32 {
-            common += &json!({ "precision": precision }).to_string();
         }
         if measures.contains(&MeasureName::Nll) {
             common += &format!("skip {}", self.experiment.skip);

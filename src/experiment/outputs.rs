@@ -101,7 +101,6 @@ impl Outputs {
             needles_sha256: setup.sources.needles.as_ref().map(|file| file.sha256().to_owned()),
             prompts_sha256: Some(self.prompts_sha256.clone()),
             dtype: reading.dtype.name().into(),
-            precision: reading.precision,
             device: reading.device.to_string(),
             shard: self.shard.clone(),
             resumed_cells: self.resumed_cells,

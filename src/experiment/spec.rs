@@ -5,7 +5,6 @@
 use super::{Expectation, Grid, Heatmap, Outcome, Quantisation, TextGrid};
 use crate::attention::LayersAndHeads;
 use crate::bail_usage;
-use crate::device::check_alike;
 use crate::error::Usage;
 use crate::generate::MAX_NEW;
 use crate::measure::MeasureName;
@@ -216,7 +215,6 @@ impl Experiment {
             }
         }
         let conditions = self.conditions()?;
-        check_alike(self.reading.device, self.reading.dtype, self.reading.precision)?;
         self.check_measures()?;
         self.check_text()?;
         if self.show == Show::Ablate && (self.text_grid().is_some() || conditions.len() < 2) {

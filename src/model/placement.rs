@@ -32,18 +32,14 @@ impl Placement {
         has_kernels_for(&self.device, self.dtype)
     }
 
-    /// Description of device and numbers: `cpu f32`, `cpu f32, products of bf16`.
+    /// Description of device and number type: `cpu f32`.
     pub fn name(&self) -> String {
         let device = match self.device.location() {
             DeviceLocation::Cpu => "cpu",
             DeviceLocation::Cuda { .. } => "cuda",
             DeviceLocation::Metal { .. } => "metal",
         };
-        let products = match self.products {
-            Products::F32 => "",
-            Products::Bf16 => ", products of bf16",
-        };
-        format!("{device} {}{products}", self.dtype.as_str())
+        format!("{device} {}", self.dtype.as_str())
     }
 
     /// Moves a weight to the device, in its number type.

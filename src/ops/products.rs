@@ -2,17 +2,12 @@
 
 use super::pairs::{are_fast, PairPanels};
 use super::{multiply_panel, Mat, MatMut, Panels};
-use serde::{Deserialize, Serialize};
 use std::ops::Range;
-use strum::IntoStaticStr;
 
 /// The number type that a kernel multiplies in. Sums and everything else are `f32`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr)]
-#[serde(rename_all = "lowercase")]
-#[strum(serialize_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Products {
     /// Without rounding.
-    #[default]
     F32,
     /// Rounded to 8 significant bits, two products in one instruction. Processors with AVX512-BF16 do this at twice the
     /// rate.
@@ -20,11 +15,6 @@ pub enum Products {
 }
 
 impl Products {
-    /// The name in files and flags.
-    pub fn name(self) -> &'static str {
-        self.into()
-    }
-
     /// Returns `true` if this processor has instructions for these products. Without them, the same products are computed slowly.
     pub fn are_fast(self) -> bool {
         self == Self::F32 || are_fast()

@@ -141,7 +141,6 @@ pub(super) fn environment(run: &SavedRun) -> Vec<Fact> {
         fact("processor", cpu.trim_end_matches(", ")),
         fact("system", &machine.os),
         fact("number format", &manifest.dtype),
-        fact("products", manifest.precision.name()),
         fact("threads", manifest.threads.to_string()),
         fact("started (UTC)", &manifest.started_utc),
         fact("duration", duration(manifest.wall_s)),

@@ -62,7 +62,6 @@ pub(super) fn differences(a: &Manifest, b: &Manifest) -> Vec<Mismatch> {
     list.hash("prompts_sha256", a.prompts_sha256.as_deref(), b.prompts_sha256.as_deref());
     list.optional("shard", a.shard.as_deref(), b.shard.as_deref());
     list.add("dtype", &a.dtype, &b.dtype);
-    list.add("precision", a.precision.name(), b.precision.name());
     list.add("device", &a.device, &b.device);
     let seed = |manifest: &Manifest, name: &str| manifest.seeds.get(name).map(ToString::to_string);
     for name in a.seeds.keys().chain(b.seeds.keys()).collect::<BTreeSet<_>>() {
