@@ -57,7 +57,6 @@ pub(super) fn draw(session: &mut Session, found: &RunResults) -> Result<()> {
     session.save(&figure, "accuracy", "mean over prompts")?;
     draw_allocation(session, frame)?;
     overview::draw_by_length(session, frame)?;
-    overview::draw_by_distractors(session, frame)?;
     overview::draw_models(session, frame)
 }
 

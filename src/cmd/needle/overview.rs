@@ -1,8 +1,6 @@
-//! Figures over all prompts of a run: what changes with the length and with distractors, and how accuracy and noise go
-//! together over models.
+//! Figures over all prompts of a run: what changes with the length, and how accuracy and noise go together over models.
 
 use super::super::session::Session;
-use crate::experiment::Grid;
 use crate::metric::{Metric, ANSWER_REGION, EXACT, NOISE_OUT, SHARE_OUT};
 use crate::plot::{curves, Curve, CurvePanel, PointEstimate};
 use crate::results::{Frame, Pick};
@@ -11,8 +9,6 @@ use anyhow::Result;
 /// Fewest models whose points are worth a figure.
 const MIN_MODELS: usize = 4;
 
-/// Meaning of the bands, in the subtitle.
-const BANDS: &str = "bands: 95 % intervals over prompts";
 /// Meaning of the numbers, in the recipe.
 const OVER: &str = "mean over prompts of all settings and depths";
 
@@ -25,30 +21,6 @@ pub(super) fn draw_by_length(session: &mut Session, frame: &Frame) -> Result<()>
     if lengths.len() < 2 {
         return Ok(());
     }
-    let at = |pick: &Pick<'_>, &length: &usize| Some((length as f64, percent(frame, pick.ctx_tok(length))?));
-    let panels = panels(frame, |pick| lengths.iter().filter_map(|length| at(&pick, length)).collect());
-    let subtitle = format!("{BANDS} · {}", session.setup.caption());
-    let figure = curves(&panels, &session.heading("Length of the prompt", &subtitle), "tokens", true)?;
-    session.save(&figure, "length", OVER)
-}
-
-/// Draws accuracy and shares by the share of the context that distractors fill, if several shares are compared.
-pub(super) fn draw_by_distractors(session: &mut Session, frame: &Frame) -> Result<()> {
-    let Grid::Needle(grid) = &session.setup.grid else { return Ok(()) };
-    let tasks: Vec<(f64, String)> = grid.forms().iter().map(|form| (form.distractors_pct, form.name())).collect();
-    if tasks.len() < 2 {
-        return Ok(());
-    }
-    let at = |pick: &Pick<'_>, (share, task): &(f64, String)| Some((*share, percent(frame, pick.task(task))?));
-    let panels = panels(frame, |pick| tasks.iter().filter_map(|task| at(&pick, task)).collect());
-    let subtitle = format!("{BANDS} · {}", session.setup.caption());
-    let heading = session.heading("Distractors", &subtitle);
-    let figure = curves(&panels, &heading, "distractors (% of the context)", false)?;
-    session.save(&figure, "distractors", OVER)
-}
-
-/// Panels of accuracy and of the shares of answer and noise: for each model, the points that `of_pick` finds.
-fn panels(frame: &Frame, of_pick: impl Fn(Pick<'_>) -> Vec<(f64, PointEstimate)>) -> Vec<CurvePanel> {
     let shown = [
         ("Accuracy", ACCURACY, Some((0.0, 100.0)), &EXACT, None),
         ("Answer", "answer in output (%)", None, &SHARE_OUT, Some(ANSWER_REGION)),
@@ -56,12 +28,17 @@ fn panels(frame: &Frame, of_pick: impl Fn(Pick<'_>) -> Vec<(f64, PointEstimate)>
     ];
     let panel = |(title, y_label, y_range, metric, region): (&str, &str, _, &'static Metric, _)| {
         let of_model = |model: &String| {
-            curve(frame.short_name(model), of_pick(Pick::of(model, metric.name).metric(metric, region)))
+            let pick = Pick::of(model, metric.name).metric(metric, region);
+            let at = |&length: &usize| Some((length as f64, percent(frame, pick.ctx_tok(length))?));
+            curve(frame.short_name(model), lengths.iter().filter_map(at))
         };
         let curves = frame.models().iter().map(of_model).collect();
         CurvePanel { title: title.into(), y_label: y_label.into(), y_range, curves }
     };
-    shown.into_iter().map(panel).collect()
+    let panels: Vec<CurvePanel> = shown.into_iter().map(panel).collect();
+    let subtitle = format!("bands: 95 % intervals over prompts · {}", session.setup.caption());
+    let figure = curves(&panels, &session.heading("Length of the prompt", &subtitle), "tokens", true)?;
+    session.save(&figure, "length", OVER)
 }
 
 /// Draws accuracy against noise with a point for each model, if there are enough of them.
