@@ -1,6 +1,6 @@
 //! The binary from outside: `ratio`, `heatmap`, `quantize` and `outliers` on tiny random models.
 
-use crate::common::{self, assert_drawn, edit_tensor};
+use crate::common::{self, assert_drawn, edit_tensor, printed, refuses};
 use assert_cmd::Command;
 use candle_core::Tensor;
 use difftool::record::Record;
@@ -31,25 +31,11 @@ impl Scratch {
 
     /// Runs it and gives what it printed.
     fn stdout(&self, command: &str, args: &[&str]) -> String {
-        let output = self.run(command, args).assert().success().get_output().clone();
-        String::from_utf8(output.stdout).unwrap()
+        printed(&mut self.run(command, args))
     }
 }
 
 common::is_scratch!(Scratch);
-
-/// Fails with this exit code and one line on stderr that contains all of `words`, without a panic.
-#[track_caller]
-fn refuses(command: &mut Command, code: i32, words: &[&str]) {
-    let output = command.output().unwrap();
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(code), "{stderr}");
-    let error = stderr.lines().last().unwrap_or_default();
-    assert!(!stderr.contains("panicked"), "{stderr}");
-    for word in words {
-        assert!(error.contains(word), "`{word}` is not in: {error}");
-    }
-}
 
 /// The mean of a metric over the records that are means over heads and layers, by model.
 fn means(records: &[Record], metric: &str, region: Option<&str>) -> BTreeMap<String, f64> {

@@ -180,6 +180,51 @@ pub(super) fn heeding_signals(command: &mut std::process::Command) -> &mut std::
     unsafe { command.pre_exec(default) }
 }
 
+/// The binary, run in a folder.
+pub(super) fn difftool(folder: impl AsRef<Path>, args: &[&str]) -> Command {
+    let mut command = Command::cargo_bin("difftool").unwrap();
+    command.current_dir(folder).args(args);
+    command
+}
+
+/// The binary, run in a folder; arguments are separated by blanks.
+pub(super) fn typed(folder: impl AsRef<Path>, line: &str) -> Command {
+    difftool(folder, &line.split_whitespace().collect::<Vec<_>>())
+}
+
+/// What a command that succeeds prints.
+#[track_caller]
+pub(super) fn printed(command: &mut Command) -> String {
+    String::from_utf8(command.assert().success().get_output().stdout.clone()).unwrap()
+}
+
+/// Fails with this exit code and says all of these words, without a panic. Returns stdout and stderr.
+#[track_caller]
+pub(super) fn fails(command: &mut Command, code: i32, words: &[&str]) -> [String; 2] {
+    let output = command.output().unwrap();
+    let [stdout, stderr] = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    assert_eq!(output.status.code(), Some(code), "{stderr}");
+    assert!(!stderr.contains("panicked"), "{stderr}");
+    words.iter().for_each(|word| assert!(stderr.contains(word), "`{word}` is not in: {stderr}"));
+    [stdout, stderr]
+}
+
+/// Fails with this exit code, and the last line of stderr is the only error and has all of these words.
+#[track_caller]
+pub(super) fn refuses(command: &mut Command, code: i32, words: &[&str]) {
+    let [_, stderr] = fails(command, code, words);
+    let error = stderr.lines().last().unwrap_or_default();
+    assert!(stderr.lines().filter(|line| line.starts_with("difftool:")).count() <= 1, "{stderr}");
+    words.iter().for_each(|word| assert!(error.contains(word), "`{word}` is not in: {error}"));
+}
+
+/// Fails with this exit code, and all that it prints is one line with all of these words.
+#[track_caller]
+pub(super) fn refuses_outright(command: &mut Command, code: i32, words: &[&str]) {
+    let [stdout, stderr] = fails(command, code, words);
+    assert!(stderr.trim_end().lines().count() == 1 && stdout.is_empty(), "{stdout}{stderr}");
+}
+
 /// A folder to run the binary in.
 pub(super) struct Scratch(TempDir);
 
@@ -204,14 +249,16 @@ impl Scratch {
         self.0.path().join(name)
     }
 
-    pub(super) fn write(&self, name: &str, text: &str) {
+    pub(super) fn write(&self, name: &str, text: impl AsRef<[u8]>) {
         std::fs::write(self.path(name), text).unwrap();
     }
 
+    pub(super) fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.path(name)).unwrap()
+    }
+
     pub(super) fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::cargo_bin("difftool").unwrap();
-        command.current_dir(self.0.path()).args(args);
-        command
+        difftool(self.0.path(), args)
     }
 
     pub(super) fn run(&self, args: &[&str]) -> std::process::Output {
@@ -220,9 +267,7 @@ impl Scratch {
 
     #[track_caller]
     pub(super) fn stdout(&self, args: &[&str]) -> String {
-        let output = self.run(args);
-        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
+        printed(&mut self.command(args))
     }
 
     /// Fails as a usage error and says all of these words.
@@ -234,11 +279,7 @@ impl Scratch {
     /// Fails with this exit code and says all of these words, without a panic.
     #[track_caller]
     pub(super) fn fails(&self, args: &[&str], code: i32, words: &[&str]) {
-        let output = self.run(args);
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(code), "{args:?}: {stderr}");
-        assert!(words.iter().all(|word| stderr.contains(word)), "{args:?}: {stderr}");
-        assert!(!stderr.contains("panicked"), "{args:?}: {stderr}");
+        fails(&mut self.command(args), code, words);
     }
 
     pub(super) fn records(&self, run: &str) -> Vec<Record> {

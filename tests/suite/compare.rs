@@ -1,5 +1,6 @@
 //! `difftool compare` from outside, on small results with known differences.
 
+use crate::common::{self, printed, refuses_outright, typed};
 use assert_cmd::Command;
 use difftool::manifest::{Manifest, ModelInfo, OutputFile};
 use difftool::plot::read_recipe;
@@ -11,10 +12,9 @@ use proptest::sample::Index;
 use serde_json::{json, Value};
 use std::fs;
 use std::io::Read as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
-use tempfile::TempDir;
 
 /// What the small runs are of.
 #[derive(Clone)]
@@ -101,15 +101,11 @@ impl Run {
 }
 
 /// A folder to work in.
-pub(super) struct Scratch(TempDir);
+pub(super) struct Scratch(common::Scratch);
 
 impl Scratch {
     pub(super) fn new() -> Self {
-        Self(TempDir::new().unwrap())
-    }
-
-    pub(super) fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
+        Self(common::Scratch::new())
     }
 
     /// A run folder.
@@ -127,14 +123,11 @@ impl Scratch {
 
     /// `difftool compare ARGS`, where arguments are separated by blanks.
     pub(super) fn compare(&self, args: &str) -> Command {
-        let mut command = Command::cargo_bin("difftool").unwrap();
-        command.current_dir(self.0.path()).arg("compare").args(args.split_whitespace());
-        command
+        typed(self.path(""), &format!("compare {args}"))
     }
 
     pub(super) fn stdout(&self, args: &str) -> String {
-        let output = self.compare(args).assert().success().get_output().clone();
-        String::from_utf8(output.stdout).unwrap()
+        printed(&mut self.compare(args))
     }
 
     pub(super) fn stderr(&self, args: &str) -> String {
@@ -147,16 +140,7 @@ impl Scratch {
     }
 }
 
-/// Fails with this exit code and one line on stderr that contains all of `words`, with nothing on stdout.
-#[track_caller]
-pub(super) fn refuses(command: &mut Command, code: i32, words: &[&str]) {
-    let output = command.output().unwrap();
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(code), "{stderr}");
-    assert!(stderr.starts_with("difftool: ") && stderr.trim_end().lines().count() == 1, "{stderr}");
-    assert!(words.iter().all(|word| stderr.contains(word)), "{words:?} in {stderr}");
-    assert!(output.stdout.is_empty());
-}
+common::is_scratch!(Scratch);
 
 /// The row of a metric.
 pub(super) fn row<'a>(json: &'a Value, metric: &str) -> &'a Value {
@@ -223,7 +207,7 @@ fn runs_of_other_prompts_are_refused_with_the_reason() {
     scratch.run("a", &RUN);
     scratch.run("b", &Run { seed: 7, ..RUN });
     let reason = ["a and b are of different prompts", "seeds.prompts: 0 and 7", "--allow-different-prompts"];
-    refuses(&mut scratch.compare("a b"), 2, &reason);
+    refuses_outright(&mut scratch.compare("a b"), 2, &reason);
     let stderr = scratch.stderr("a b --allow-different-prompts");
     assert!(stderr.contains("different prompts: the pairing is by cell only"), "{stderr}");
 }
@@ -234,7 +218,11 @@ fn files_without_manifests_are_refused_if_their_seeds_differ() {
     for (name, seed) in [("a.csv", 0), ("b.csv", 100)] {
         RecordWriter::create(scratch.path(name)).unwrap().write_all(&Run { seed, ..RUN }.records()).unwrap();
     }
-    refuses(&mut scratch.compare("a.csv b.csv"), 2, &["no cell in common", "seed", "--allow-different-prompts"]);
+    refuses_outright(
+        &mut scratch.compare("a.csv b.csv"),
+        2,
+        &["no cell in common", "seed", "--allow-different-prompts"],
+    );
     assert_eq!(scratch.json("a.csv b.csv --allow-different-prompts")["pairings"][0]["pairs"], 120);
     assert!(scratch.stderr("a.csv a.csv").contains("a.csv has no manifest.json"));
 }
@@ -273,7 +261,7 @@ fn results_that_were_edited_are_refused() {
     let edited = fs::read_to_string(&path).unwrap().replace("exact,0.0", "exact,1.0");
     fs::write(&path, edited).unwrap();
     for args in ["a a", "a a -q", "a a -q --fail-if exact<-0.05"] {
-        refuses(&mut scratch.compare(args), 1, &["a/results.csv is not the file that its manifest describes"]);
+        refuses_outright(&mut scratch.compare(args), 1, &["a/results.csv is not the file that its manifest describes"]);
     }
 }
 
@@ -287,8 +275,8 @@ fn models_of_one_file_are_compared_by_name() {
     assert!(number(&row(&json, "share_abs")["diff"]) > 0.0);
     let turned = scratch.json("both.csv --by model --baseline diff");
     assert_eq!(number(&row(&turned, "share_abs")["diff"]), -number(&row(&json, "share_abs")["diff"]));
-    refuses(&mut scratch.compare("both.csv"), 2, &["both.csv alone", "--by", "model (diff, transformer)"]);
-    refuses(&mut scratch.compare("both.csv --by model --baseline gpt"), 2, &["gpt", "transformer, diff"]);
+    refuses_outright(&mut scratch.compare("both.csv"), 2, &["both.csv alone", "--by", "model (diff, transformer)"]);
+    refuses_outright(&mut scratch.compare("both.csv --by model --baseline gpt"), 2, &["gpt", "transformer, diff"]);
 }
 
 #[test]
@@ -319,7 +307,7 @@ fn conditions_are_compared_with_the_untreated_passes_by_name() {
     assert!((number(&rows[1]["diff"]) + 0.1).abs() < 1e-9);
     RecordWriter::create(scratch.path("treated.csv")).unwrap().write_all(&treated).unwrap();
     let words = ["no untreated records", "--baseline", "quantise(8, row), quantise(4, row)"];
-    refuses(&mut scratch.compare("treated.csv --by condition"), 2, &words);
+    refuses_outright(&mut scratch.compare("treated.csv --by condition"), 2, &words);
 }
 
 #[test]
@@ -371,13 +359,21 @@ fn a_cell_that_is_there_twice_is_an_error_that_says_where() {
     scratch.run("a", &RUN);
     let records = [RUN.records(), vec![RUN.records()[4].clone()]].concat();
     RecordWriter::create(scratch.path("b.csv")).unwrap().write_all(&records).unwrap();
-    refuses(&mut scratch.compare("a b.csv"), 1, &["the same cell twice", "record 5 of b.csv and record 241 of b.csv"]);
+    refuses_outright(
+        &mut scratch.compare("a b.csv"),
+        1,
+        &["the same cell twice", "record 5 of b.csv and record 241 of b.csv"],
+    );
     fs::copy(scratch.path("a/results.csv"), scratch.path("again.csv")).unwrap();
-    refuses(&mut scratch.compare("a again.csv --by ctx_tok"), 1, &["the same cell twice", "a file given twice?"]);
-    refuses(&mut scratch.compare("a a --by ctx_tok"), 2, &["a is named twice"]);
+    refuses_outright(
+        &mut scratch.compare("a again.csv --by ctx_tok"),
+        1,
+        &["the same cell twice", "a file given twice?"],
+    );
+    refuses_outright(&mut scratch.compare("a a --by ctx_tok"), 2, &["a is named twice"]);
     let scopes = ["row", "head"].map(|scope| Run { bits: Some(4), scope: Some(scope), ..RUN }.records()).concat();
     RecordWriter::create(scratch.path("c.csv")).unwrap().write_all(&[RUN.records(), scopes].concat()).unwrap();
-    refuses(&mut scratch.compare("c.csv --by bits"), 1, &["differ in condition", "--where condition="]);
+    refuses_outright(&mut scratch.compare("c.csv --by bits"), 1, &["differ in condition", "--where condition="]);
 }
 
 #[test]
@@ -393,11 +389,11 @@ fn other_schemas_and_other_files_are_refused() {
         ("mixed.csv", ["line 242", "schema 1"]),
         ("other.csv", ["not a results file", "schema"]),
     ] {
-        refuses(&mut scratch.compare(&format!("a {name}")), 1, &[name, words[0], words[1]]);
+        refuses_outright(&mut scratch.compare(&format!("a {name}")), 1, &[name, words[0], words[1]]);
     }
-    refuses(&mut scratch.compare("a nonesuch"), 2, &["nonesuch", "no such file or run folder"]);
+    refuses_outright(&mut scratch.compare("a nonesuch"), 2, &["nonesuch", "no such file or run folder"]);
     fs::write(scratch.path("a/manifest.json"), "{\"tool\": 3").unwrap();
-    refuses(&mut scratch.compare("a a"), 1, &["manifest.json is not a manifest"]);
+    refuses_outright(&mut scratch.compare("a a"), 1, &["manifest.json is not a manifest"]);
 }
 
 #[test]
@@ -406,7 +402,11 @@ fn two_units_of_one_metric_are_refused() {
     let mut records = RUN.records();
     records[4].measure.unit = Some("percent".into());
     RecordWriter::create(scratch.path("a.csv")).unwrap().write_all(&records).unwrap();
-    refuses(&mut scratch.compare("a.csv a.csv"), 1, &["a.csv, record 5", "exact is in percent here, but in fraction"]);
+    refuses_outright(
+        &mut scratch.compare("a.csv a.csv"),
+        1,
+        &["a.csv, record 5", "exact is in percent here, but in fraction"],
+    );
 }
 
 #[test]
@@ -513,10 +513,10 @@ fn a_figure_is_a_new_file_with_its_recipe() {
     assert!(of("command").ends_with("compare a b --plot forest.png"));
     assert!(of("input 1").starts_with("a sha256 ") && of("input 2").starts_with("b sha256 "));
     let before = fs::read(scratch.path("forest.png")).unwrap();
-    refuses(&mut scratch.compare("a b --plot forest.png"), 2, &["forest.png", "never overwritten"]);
+    refuses_outright(&mut scratch.compare("a b --plot forest.png"), 2, &["forest.png", "never overwritten"]);
     assert_eq!(fs::read(scratch.path("forest.png")).unwrap(), before);
-    refuses(&mut scratch.compare("a b --plot forest.gif"), 2, &["forest.gif", "PNG, SVG or PDF"]);
-    refuses(&mut scratch.compare("a b --plot nowhere/forest.png"), 2, &["there is no folder nowhere"]);
+    refuses_outright(&mut scratch.compare("a b --plot forest.gif"), 2, &["forest.gif", "PNG, SVG or PDF"]);
+    refuses_outright(&mut scratch.compare("a b --plot nowhere/forest.png"), 2, &["there is no folder nowhere"]);
 }
 
 #[test]
@@ -534,7 +534,7 @@ fn mistakes_are_answered_with_what_there_is() {
         ("a a --metric exact --group-by layer", ["no records left", "--group-by"]),
         ("a a --metric exact --group-by head", ["no records of single heads", "`ratio`"]),
     ] {
-        refuses(&mut scratch.compare(args), 2, &words);
+        refuses_outright(&mut scratch.compare(args), 2, &words);
     }
     for (args, word) in
         [("a a --where ctx", "COLUMN=VALUE"), ("a a --by depth", "depth_req_pct"), ("a a --where bits=few", "bits")]
@@ -553,7 +553,7 @@ fn a_reader_who_has_enough_is_no_error_but_hides_no_condition_either() {
     for (args, code) in [(&[][..], 0), (&["--fail-if", "exact > 0"], 3)] {
         for format in ["table", "csv", "json", "markdown"] {
             let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin!("difftool"));
-            command.current_dir(scratch.0.path()).args(["compare", "a", "b", "--format", format]).args(args);
+            command.current_dir(scratch.path("")).args(["compare", "a", "b", "--format", format]).args(args);
             let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
             drop(child.stdout.take());
             let mut stderr = String::new();

@@ -1,8 +1,7 @@
 //! `difftool explore` from outside, on tiny random models. What the page looks like and
 //! says is tested in a browser: `tests/browser/explore.py`.
 
-use crate::common::tiny_model;
-use assert_cmd::Command;
+use crate::common::{printed, tiny_model, typed};
 use base64::engine::general_purpose::STANDARD;
 use base64::Engine as _;
 use std::fs;
@@ -18,19 +17,9 @@ fn scratch() -> TempDir {
     dir
 }
 
-fn difftool(dir: &TempDir, args: &str) -> Command {
-    let mut run = Command::cargo_bin("difftool").unwrap();
-    run.current_dir(dir).args(args.split(' '));
-    run
-}
-
-fn stdout(dir: &TempDir, args: &str) -> String {
-    String::from_utf8(difftool(dir, args).assert().success().get_output().stdout.clone()).unwrap()
-}
-
 /// What a command that fails with this exit code prints to stderr.
 fn refusal(dir: &TempDir, args: &str, code: i32) -> String {
-    let output = difftool(dir, args).output().unwrap();
+    let output = typed(dir, args).output().unwrap();
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(code), "{args}: {stderr}");
     stderr
@@ -50,7 +39,7 @@ fn blobs(page: &str) -> Vec<&str> {
 #[test]
 fn explore_writes_one_page_with_every_head_and_the_best_ones_token_by_token() {
     let dir = scratch();
-    let said = stdout(&dir, "explore --model ./transformer --model ./diff --ctx 256 --out explored -q");
+    let said = printed(&mut typed(&dir, "explore --model ./transformer --model ./diff --ctx 256 --out explored -q"));
     assert!(said.contains("explore.html") && said.contains("token by token"), "{said}");
     for file in ["explored/results.csv", "explored/manifest.json"] {
         assert!(dir.path().join(file).exists(), "{file}");
@@ -80,7 +69,7 @@ fn explore_writes_one_page_with_every_head_and_the_best_ones_token_by_token() {
 #[test]
 fn what_is_seen_first_stands_before_the_script_and_is_small() {
     let dir = scratch();
-    stdout(&dir, "explore --model ./transformer --model ./diff --ctx 1024 --out explored -q");
+    printed(&mut typed(&dir, "explore --model ./transformer --model ./diff --ctx 1024 --out explored -q"));
     let page = fs::read_to_string(dir.path().join("explored/explore.html")).unwrap();
     let (first, rest) = page.split_once("<script>\"use strict\"").unwrap();
     for id in ["contents", "thumbs-0", "thumbs-1", "first-0", "first-1"] {
@@ -98,7 +87,7 @@ fn the_page_does_not_depend_on_the_number_of_threads() {
     let dir = scratch();
     let args = "explore --model ./transformer --model ./diff --ctx 700 -q";
     for threads in [1, 3] {
-        stdout(&dir, &format!("{args} --threads {threads} --out threads-{threads}"));
+        printed(&mut typed(&dir, &format!("{args} --threads {threads} --out threads-{threads}")));
     }
     let page = |threads| fs::read_to_string(dir.path().join(format!("threads-{threads}/explore.html"))).unwrap();
     let (one, three) = (page(1), page(3));
@@ -110,7 +99,7 @@ fn the_page_does_not_depend_on_the_number_of_threads() {
 fn treatments_are_passes_of_the_same_heads_with_what_they_change() {
     let dir = scratch();
     let args = "explore --model ./diff --ctx 256 --out treated -q --condition";
-    difftool(&dir, args).args(["mask(noise)", "--condition", "ablate(0.1)"]).assert().success();
+    typed(&dir, args).args(["mask(noise)", "--condition", "ablate(0.1)"]).assert().success();
     let contents = contents(&fs::read_to_string(dir.path().join("treated/explore.html")).unwrap());
     let models = contents["models"].as_array().unwrap();
     let conditions: Vec<Option<&str>> = models.iter().map(|model| model["condition"].as_str()).collect();
@@ -125,7 +114,7 @@ fn treatments_are_passes_of_the_same_heads_with_what_they_change() {
         assert_eq!(treated["details"][0]["index"]["maps"].as_array().unwrap().len(), 0, "only rows that answer");
         assert_eq!(treated["details"][0]["index"]["answers"].as_array().unwrap().len(), 2);
     }
-    let refused = difftool(&dir, "explore --model ./diff --ctx 256 --condition mask(nowhere)").output().unwrap();
+    let refused = typed(&dir, "explore --model ./diff --ctx 256 --condition mask(nowhere)").output().unwrap();
     let stderr = String::from_utf8(refused.stderr).unwrap();
     assert!(refused.status.code() == Some(2) && stderr.contains("--condition"), "{stderr}");
 }
@@ -135,7 +124,7 @@ fn a_text_is_explored_too_and_its_tokens_cannot_leave_their_element() {
     let dir = scratch();
     let hostile = "</script><script>alert(1)</script> \u{202e}\u{0} & <!-- ".repeat(30);
     fs::write(dir.path().join("text.txt"), &hostile).unwrap();
-    stdout(&dir, "explore --model ./diff --text text.txt --ctx 300 --out explored -q --json");
+    printed(&mut typed(&dir, "explore --model ./diff --text text.txt --ctx 300 --out explored -q --json"));
     let page = fs::read_to_string(dir.path().join("explored/explore.html")).unwrap();
     let contents = contents(&page);
     assert_eq!(contents["prompts"][0]["rows"].as_array().unwrap().len(), 1);
@@ -161,7 +150,7 @@ fn part(page: &str, id: &str, place: &serde_json::Value) -> Vec<u8> {
 fn what_a_sink_takes_of_a_row_is_what_its_tokens_leave() {
     let dir = scratch();
     tiny_model(&dir.path().join("sink"), "sink");
-    stdout(&dir, "explore --model ./sink --ctx 256 --out explored -q");
+    printed(&mut typed(&dir, "explore --model ./sink --ctx 256 --out explored -q"));
     let page = fs::read_to_string(dir.path().join("explored/explore.html")).unwrap();
     let model = &contents(&page)["models"][0];
     let index = &model["details"][0]["index"];
@@ -192,8 +181,8 @@ fn what_a_sink_takes_of_a_row_is_what_its_tokens_leave() {
 fn heads_have_the_costs_of_a_run_that_takes_out_each() {
     let dir = scratch();
     let prompts = "--ctx 256 --needles 1 --samples 2 --depths 50";
-    stdout(&dir, &format!("ablate --parts each-head --model ./diff {prompts} --out each -q"));
-    stdout(&dir, "explore --model ./diff --model ./transformer --ctx 256 --costs each --out explored -q");
+    printed(&mut typed(&dir, &format!("ablate --parts each-head --model ./diff {prompts} --out each -q")));
+    printed(&mut typed(&dir, "explore --model ./diff --model ./transformer --ctx 256 --costs each --out explored -q"));
     let contents = contents(&fs::read_to_string(dir.path().join("explored/explore.html")).unwrap());
     let table = fs::read_to_string(dir.path().join("each/heads.csv")).unwrap();
     let row: Vec<&str> = table.lines().nth(1).unwrap().split(',').collect();
@@ -221,7 +210,7 @@ fn explore_refuses_what_it_cannot_do_and_overwrites_nothing() {
         ("--ctx 9999", "at most 1024 tokens"),
         ("--out taken", "never overwritten"),
     ] {
-        let output = difftool(&dir, &format!("explore --model ./diff {args}")).output().unwrap();
+        let output = typed(&dir, &format!("explore --model ./diff {args}")).output().unwrap();
         let stderr = String::from_utf8(output.stderr).unwrap();
         assert!(output.status.code() == Some(2) && stderr.contains(word), "{args}: {stderr}");
     }
@@ -233,7 +222,7 @@ fn one_command_writes_the_report_with_its_figure_and_the_explorer() {
     let dir = scratch();
     fs::create_dir(dir.path().join("far")).unwrap();
     let explore = "explore --model ./transformer --ctx 256 --out explored --report far/page.html -q";
-    stdout(&dir, explore);
+    printed(&mut typed(&dir, explore));
     let page = fs::read_to_string(dir.path().join("far/page.html")).unwrap();
     assert!(page.contains("<h1><bdi>difftool explore: transformer</bdi></h1>"));
     let figure = page.find(r#"<code>maps.png</code>"#).unwrap();
@@ -242,8 +231,8 @@ fn one_command_writes_the_report_with_its_figure_and_the_explorer() {
     assert!(page.contains("layer") && dir.path().join("explored/maps.png").exists());
     // The page of a report is replaced; of a finished run it is written anew.
     fs::remove_file(dir.path().join("far/page.html")).unwrap();
-    stdout(&dir, "needle --model ./transformer --ctx 256 --needles 1 --samples 1 --out needles -q");
-    stdout(&dir, "run --resume needles --report far/page.html -q");
+    printed(&mut typed(&dir, "needle --model ./transformer --ctx 256 --needles 1 --samples 1 --out needles -q"));
+    printed(&mut typed(&dir, "run --resume needles --report far/page.html -q"));
     assert!(fs::read_to_string(dir.path().join("far/page.html")).unwrap().contains("accuracy.png"));
 }
 

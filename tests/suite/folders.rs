@@ -1,7 +1,6 @@
 //! Hugging Face folders from outside: a real tokenizer through every command, `inspect`, and folders that are broken.
 
-use crate::common::{fixture, tiny_model};
-use assert_cmd::Command;
+use crate::common::{difftool, fails, fixture, printed, tiny_model};
 use candle_core::DType;
 use difftool::model::{ModelConfig, Weights};
 use difftool::prompt::Haystack;
@@ -16,26 +15,9 @@ use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::processors::template::TemplateProcessing;
 use tokenizers::AddedToken;
 
-fn difftool(dir: &Path, args: &[&str]) -> Command {
-    let mut run = Command::cargo_bin("difftool").unwrap();
-    run.current_dir(dir).args(args);
-    run
-}
-
-fn stdout(dir: &Path, args: &[&str]) -> String {
-    String::from_utf8(difftool(dir, args).assert().success().get_output().stdout.clone()).unwrap()
-}
-
-/// Fails with this exit code and one line on stderr that contains all of `words`, without a panic.
 #[track_caller]
 fn refuses(dir: &Path, args: &[&str], code: i32, words: &[&str]) {
-    let output = difftool(dir, args).output().unwrap();
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(code), "{stderr}");
-    assert!(!stderr.contains("panicked"), "{stderr}");
-    for word in words {
-        assert!(stderr.contains(word), "no `{word}` in {stderr}");
-    }
+    fails(&mut difftool(dir, args), code, words);
 }
 
 /// A byte-level BPE as GPT-2 has it, whose tokens join digits, and which puts `<s>` before every text.
@@ -80,7 +62,7 @@ fn qwen2(dir: &Path) {
 fn a_folder_with_its_own_tokenizer_goes_through_every_command() {
     let dir = TempDir::new().unwrap();
     qwen2(&dir.path().join("qwen"));
-    let run = |args: &[&str]| stdout(dir.path(), &[args, &["--model", "qwen", "--quiet"]].concat());
+    let run = |args: &[&str]| printed(&mut difftool(dir.path(), &[args, &["--model", "qwen", "--quiet"]].concat()));
     let needle = run(&["needle", "--samples", "1", "--depths", "50", "--needles", "2"]);
     assert!(needle.contains("qwen"), "{needle}");
     assert!(needle.contains("1024"), "the default length is what the model can take: {needle}");
@@ -95,15 +77,17 @@ fn a_folder_with_its_own_tokenizer_goes_through_every_command() {
 fn inspect_says_what_a_model_is() {
     let dir = TempDir::new().unwrap();
     let gemma = fixture("transformers/gemma2").display().to_string();
-    let facts = stdout(dir.path(), &["inspect", &gemma]);
+    let facts = printed(&mut difftool(dir.path(), &["inspect", &gemma]));
     for fact in ["gemma2", "after the soft cap at 5", "the last 9 tokens in", "before and after", "only token ids"] {
         assert!(facts.contains(fact), "no `{fact}` in {facts}");
     }
-    let diff: Value = serde_json::from_str(&stdout(dir.path(), &["inspect", "diff", "--json"])).unwrap();
+    let diff: Value =
+        serde_json::from_str(&printed(&mut difftool(dir.path(), &["inspect", "diff", "--json"]))).unwrap();
     assert_eq!(diff["layout"], "DIFF V1, pairs (i, i+H), half-rotation RoPE, head norm without gain");
     assert_eq!(diff["lambda"].as_array().unwrap().len(), 4);
     assert!((diff["lambda"][1]["init"].as_f64().unwrap() - 0.3555).abs() < 1e-4);
-    let v2: Value = serde_json::from_str(&stdout(dir.path(), &["inspect", "diff-v2", "--json"])).unwrap();
+    let v2: Value =
+        serde_json::from_str(&printed(&mut difftool(dir.path(), &["inspect", "diff-v2", "--json"]))).unwrap();
     let over_tokens = &v2["lambda"][0]["over_tokens"];
     assert_eq!(over_tokens["n"], 8 * 512);
     assert!(over_tokens["p5"].as_f64() < over_tokens["p95"].as_f64());
@@ -128,10 +112,12 @@ fn a_layout_that_does_not_fit_the_tensors_is_refused_with_what_is_missing() {
 fn the_scalar_layout_is_measured_like_the_others() {
     let dir = TempDir::new().unwrap();
     tiny_model(&dir.path().join("scalar"), "diff-scalar");
-    let table =
-        stdout(dir.path(), &["ratio", "--model", "scalar", "--ctx", "256", "--samples", "1", "--depths", "50", "-q"]);
+    let table = printed(&mut difftool(
+        dir.path(),
+        &["ratio", "--model", "scalar", "--ctx", "256", "--samples", "1", "--depths", "50", "-q"],
+    ));
     assert!(table.contains("scalar"), "{table}");
-    assert!(stdout(dir.path(), &["inspect", "scalar"]).contains("scalar lambda, pairs (i, i+H)"));
+    assert!(printed(&mut difftool(dir.path(), &["inspect", "scalar"])).contains("scalar lambda, pairs (i, i+H)"));
 }
 
 #[test]
@@ -139,7 +125,7 @@ fn inspect_says_where_lambda_leaves_standard_attention() {
     let dir = TempDir::new().unwrap();
     for (name, zero) in [("axolotl", false), ("axolotl_zero", true), ("gated_head", false)] {
         let folder = fixture(&format!("layouts/{name}"));
-        let shown = stdout(dir.path(), &["inspect", folder.to_str().unwrap()]);
+        let shown = printed(&mut difftool(dir.path(), &["inspect", folder.to_str().unwrap()]));
         assert_eq!(shown.contains("λ is 0 in every layer: standard attention"), zero, "{shown}");
     }
 }
@@ -168,7 +154,7 @@ fn broken_shards_and_indices_are_named() {
     let broken = |break_it: &dyn Fn(&Path), words: &[&str]| {
         let dir = TempDir::new().unwrap();
         let folder = sharded(dir.path());
-        stdout(dir.path(), &["inspect", "sharded"]);
+        printed(&mut difftool(dir.path(), &["inspect", "sharded"]));
         break_it(&folder);
         refuses(dir.path(), &["inspect", "sharded"], 1, words);
     };
@@ -259,10 +245,10 @@ fn a_configuration_is_read_whatever_is_in_it() {
 fn what_a_sink_takes_is_a_region_of_its_own_in_the_results() {
     let dir = TempDir::new().unwrap();
     tiny_model(&dir.path().join("sink"), "sink");
-    stdout(
+    printed(&mut difftool(
         dir.path(),
         &["ratio", "--model", "sink", "--ctx", "256", "--samples", "1", "--depths", "50", "--out", "out"],
-    );
+    ));
     let records = difftool::record::read(&dir.path().join("out/results.csv")).unwrap();
     for (metric, whole) in [("share_abs", 1.0), ("share_signed", 1.0), ("share_pos", 1.0), ("mass", 1.0)] {
         let of = |record: &&difftool::record::Record| {

@@ -1,23 +1,14 @@
 //! The binary from outside: prompts to look at, completions, pipes.
 
-use assert_cmd::Command;
+use crate::common::{difftool, printed};
 use std::fs;
 use std::process::Stdio;
 use tempfile::TempDir;
 
-fn difftool(args: &[&str]) -> Command {
-    let mut command = Command::cargo_bin("difftool").unwrap();
-    command.args(args);
-    command
-}
-
-fn stdout(args: &[&str]) -> String {
-    String::from_utf8(difftool(args).assert().success().get_output().stdout.clone()).unwrap()
-}
-
 #[test]
 fn a_prompt_is_shown_with_its_regions_in_brackets() {
-    let shown = stdout(&["prompt", "--ctx", "256", "--needles", "2", "--retrieve", "1", "--depths", "50"]);
+    let shown =
+        printed(&mut difftool(".", &["prompt", "--ctx", "256", "--needles", "2", "--retrieve", "1", "--depths", "50"]));
     for region in ["[template|", "[needle|", "[answer|", "[distractor|", "[question|"] {
         assert!(shown.contains(region), "{region} is not in {shown}");
     }
@@ -28,7 +19,8 @@ fn a_prompt_is_shown_with_its_regions_in_brackets() {
 
 #[test]
 fn prompts_as_json_lines_hold_what_was_tokenized_and_where_the_answer_is() {
-    let lines = stdout(&["prompt", "--ctx", "256", "--needles", "2", "--samples", "1", "--jsonl", "-"]);
+    let lines =
+        printed(&mut difftool(".", &["prompt", "--ctx", "256", "--needles", "2", "--samples", "1", "--jsonl", "-"]));
     assert_eq!(lines.lines().count(), 5, "five depths");
     for line in lines.lines() {
         let prompt: serde_json::Value = serde_json::from_str(line).unwrap();
@@ -53,9 +45,9 @@ fn prompts_are_written_to_new_files_only() {
     let dir = TempDir::new().unwrap();
     let file = dir.path().join("prompts.jsonl");
     let args = ["prompt", "--ctx", "256", "--needles", "1", "--jsonl", file.to_str().unwrap()];
-    difftool(&args).assert().success();
+    difftool(".", &args).assert().success();
     let before = fs::read(&file).unwrap();
-    difftool(&args).assert().code(2);
+    difftool(".", &args).assert().code(2);
     assert_eq!(fs::read(&file).unwrap(), before);
 }
 
@@ -67,7 +59,7 @@ fn a_prompt_that_is_not_there_is_refused_with_what_there_is() {
         (&["--model", "nowhere"], "nowhere"),
     ] {
         let common = ["prompt", "--ctx", "256", "--needles", "1", "--samples", "1"];
-        let output = difftool(&[&common[..], args].concat()).output().unwrap();
+        let output = difftool(".", &[&common[..], args].concat()).output().unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.code() == Some(2) && stderr.contains(words), "{stderr}");
     }
@@ -78,7 +70,7 @@ fn completions_name_every_command() {
     let commands =
         ["needle", "ratio", "heatmap", "quantize", "outliers", "nll", "run", "merge", "compare", "prompt", "train"];
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
-        let script = stdout(&["completions", shell]);
+        let script = printed(&mut difftool(".", &["completions", shell]));
         assert!(commands.iter().all(|command| script.contains(command)), "{shell}");
     }
 }

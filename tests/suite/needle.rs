@@ -1,31 +1,25 @@
 //! The binary from outside: `difftool needle` on a tiny random model, and everything a user can get wrong.
 
-use crate::common::{assert_drawn, tiny_model};
+use crate::common::{self, assert_drawn, refuses, tiny_model};
 use assert_cmd::Command;
 use difftool::record::{self, Record};
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
-use tempfile::TempDir;
 
 /// A scratch folder with a tiny model in `model/`.
-struct Scratch(TempDir);
+struct Scratch(common::Scratch);
 
 impl Scratch {
     fn new() -> Self {
-        let dir = TempDir::new().unwrap();
-        tiny_model(&dir.path().join("model"), "transformer");
-        Self(dir)
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
+        let scratch = common::Scratch::new();
+        tiny_model(&scratch.path("model"), "transformer");
+        Self(scratch)
     }
 
     /// `difftool needle` on the tiny model with a few short prompts, in the scratch folder.
     fn needle(&self, args: &[&str]) -> Command {
-        let mut command = difftool(self.0.path());
-        command.args(["needle", "--model", "model", "--needles", "2"]).args(args);
+        let mut command = self.command(&["needle", "--model", "model", "--needles", "2"]);
+        command.args(args);
         // What a test gives itself is not given twice.
         for (flag, value) in [("--ctx", "256"), ("--samples", "1")] {
             if !args.contains(&flag) {
@@ -36,25 +30,7 @@ impl Scratch {
     }
 }
 
-fn difftool(dir: &Path) -> Command {
-    let mut command = Command::cargo_bin("difftool").unwrap();
-    command.current_dir(dir);
-    command
-}
-
-/// Fails with this exit code and one line on stderr that contains all of `words`, and leaves no panic message.
-#[track_caller]
-fn refuses(command: &mut Command, code: i32, words: &[&str]) {
-    let output = command.output().unwrap();
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(code), "{stderr}");
-    let errors: Vec<&str> = stderr.lines().filter(|line| line.starts_with("difftool:")).collect();
-    assert_eq!(errors.len(), 1, "{stderr}");
-    assert!(stderr.ends_with(&format!("{}\n", errors[0])), "the error is the last word: {stderr}");
-    for word in words {
-        assert!(errors[0].contains(word), "`{word}` is not in: {}", errors[0]);
-    }
-}
+common::is_scratch!(Scratch);
 
 #[test]
 fn a_run_prints_a_table_and_leaves_results_manifest_and_figures() {
@@ -80,7 +56,7 @@ fn a_run_prints_a_table_and_leaves_results_manifest_and_figures() {
 fn several_lengths_and_four_models_have_figures_of_their_own() {
     let scratch = Scratch::new();
     let args = ["needle", "--model", "all", "--ctx", "128,256", "--needles", "1", "--samples", "1", "--depths", "50"];
-    let mut command = difftool(scratch.0.path());
+    let mut command = scratch.command(&[]);
     command.args(args).args(["--out", "run", "-q"]);
     command.assert().success();
     for file in ["length.png", "models.png"] {
@@ -185,7 +161,7 @@ fn a_model_at_a_long_path_that_is_not_ascii_has_figures_tables_and_a_manifest() 
     fs::create_dir_all(scratch.path(&folder).parent().unwrap()).unwrap();
     fs::rename(scratch.path("model"), scratch.path(&folder)).unwrap();
     let args = ["needle", "--model", &folder, "--needles", "1", "--ctx", "256", "--samples", "1", "--depths", "50"];
-    let run = difftool(scratch.0.path()).args(args).args(["--out", "run"]).output().unwrap();
+    let run = scratch.command(&[]).args(args).args(["--out", "run"]).output().unwrap();
     assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
     assert!(!run.stdout.is_empty() && scratch.path("run/manifest.json").is_file());
     let recipe = difftool::plot::read_recipe(&scratch.path("run/accuracy.png")).unwrap();
@@ -210,7 +186,7 @@ fn printed(command: &mut Command) -> String {
 fn a_chain_has_records_by_hop() {
     let scratch = Scratch::new();
     let args = ["needle", "--model", "model", "--ctx", "512", "--samples", "6", "--depths", "50", "--out", "run"];
-    let table = printed(difftool(scratch.0.path()).args(args).args(["--hops", "2", "--tables", "hops"]));
+    let table = printed(scratch.command(&[]).args(args).args(["--hops", "2", "--tables", "hops"]));
     assert!(table.contains("Chains by hop") && table.contains("hop 2 in output %"), "{table}");
     let records = record::read(&scratch.path("run/results.csv")).unwrap();
     let of = |metric: &str| -> Vec<(Option<usize>, String)> {
@@ -236,7 +212,7 @@ fn a_chain_has_records_by_hop() {
 fn a_task_of_ruler_runs_as_it_is_and_refuses_what_would_change_it() {
     let scratch = Scratch::new();
     let run = |args: &[&str]| {
-        let mut command = difftool(scratch.0.path());
+        let mut command = scratch.command(&[]);
         command.args(["needle", "--model", "model", "--samples", "1", "--depths", "50"]).args(args);
         command
     };
@@ -251,7 +227,7 @@ fn a_task_of_ruler_runs_as_it_is_and_refuses_what_would_change_it() {
     let file = printed(&mut run(&["--task", "niah_single_1", "--ctx", "512", "--print-experiment"]));
     assert!(file.contains("task = \"niah_single_1\""), "{file}");
     fs::write(scratch.path("x.toml"), file.replace("[[1, 1]]", "[[2, 1]]")).unwrap();
-    refuses(difftool(scratch.0.path()).args(["run", "x.toml"]), 2, &["niah_single_1", "[[1, 1]]"]);
+    refuses(scratch.command(&[]).args(["run", "x.toml"]), 2, &["niah_single_1", "[[1, 1]]"]);
 }
 
 #[test]
@@ -262,7 +238,7 @@ fn needles_of_a_file_are_measured_and_mistakes_in_it_named_with_their_line() {
     fs::write(&file, good).unwrap();
     let args = ["--needles-file", "needles.jsonl", "--needles", "1", "--out", "run"];
     let of_file = |args: &[&str]| {
-        let mut command = difftool(scratch.0.path());
+        let mut command = scratch.command(&[]);
         command.args(["needle", "--model", "model", "--ctx", "256", "--samples", "1"]).args(args);
         command
     };
@@ -362,7 +338,7 @@ fn results_are_never_overwritten() {
 fn ctrl_c_keeps_every_finished_record() {
     let scratch = Scratch::new();
     let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin("difftool"));
-    command.current_dir(scratch.0.path()).args(["needle", "--model", "model", "--ctx", "1k", "--samples", "100000"]);
+    command.current_dir(scratch.path("")).args(["needle", "--model", "model", "--ctx", "1k", "--samples", "100000"]);
     command.args(["--out", "run", "-q"]).stdout(std::process::Stdio::null());
     let mut child = crate::common::heeding_signals(&mut command).spawn().unwrap();
     let results = scratch.path("run/results.csv");
@@ -381,7 +357,7 @@ fn ctrl_c_keeps_every_finished_record() {
 fn a_closed_pipe_is_not_an_error() {
     let scratch = Scratch::new();
     let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin("difftool"));
-    command.current_dir(scratch.0.path()).args(["needle", "--model", "model", "--ctx", "256", "--samples", "1", "-q"]);
+    command.current_dir(scratch.path("")).args(["needle", "--model", "model", "--ctx", "256", "--samples", "1", "-q"]);
     let mut child = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
     drop(child.stdout.take());
     assert!(child.wait().unwrap().success());
@@ -391,9 +367,9 @@ fn a_closed_pipe_is_not_an_error() {
 fn train_refuses_a_malformed_spec_and_a_taken_folder() {
     let scratch = Scratch::new();
     fs::write(scratch.path("bad.toml"), "seed = [").unwrap();
-    refuses(difftool(scratch.0.path()).args(["train", "bad.toml", "--out", "new"]), 2, &["bad.toml"]);
+    refuses(scratch.command(&[]).args(["train", "bad.toml", "--out", "new"]), 2, &["bad.toml"]);
     assert!(!scratch.path("new").exists());
-    refuses(difftool(scratch.0.path()).args(["train", "missing.toml", "--out", "new"]), 2, &["missing.toml"]);
+    refuses(scratch.command(&[]).args(["train", "missing.toml", "--out", "new"]), 2, &["missing.toml"]);
     let spec = concat!(env!("CARGO_MANIFEST_DIR"), "/experiments/study-b-models.toml");
-    refuses(difftool(scratch.0.path()).args(["train", spec, "--out", "model"]), 2, &["model", "--resume"]);
+    refuses(scratch.command(&[]).args(["train", spec, "--out", "model"]), 2, &["model", "--resume"]);
 }

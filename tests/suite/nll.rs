@@ -57,10 +57,6 @@ impl Scratch {
         self.write(name, &ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "));
     }
 
-    fn read(&self, file: &str) -> String {
-        fs::read_to_string(self.path(file)).unwrap()
-    }
-
     fn tokens(&self, run: &str) -> Vec<Token> {
         csv::Reader::from_path(self.path(run).join("tokens.csv")).unwrap().deserialize().map(Result::unwrap).collect()
     }

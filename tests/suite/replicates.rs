@@ -1,6 +1,7 @@
 //! `difftool compare --replicates` from outside: models that differ by their training seed.
 
-use super::compare::{number, refuses, row, Run, Scratch, RUN};
+use super::compare::{number, row, Run, Scratch, RUN};
+use crate::common::refuses_outright;
 use difftool::record::Record;
 
 /// Two recipes with three and four seeds. The seeds of `diff` have shares that are 0.02 to 0.06 larger.
@@ -60,7 +61,7 @@ fn two_seeds_are_shown_and_say_nothing_of_others() {
     assert!((number(&share["diff"]) - 0.04).abs() < 1e-9);
     let said = scratch.stderr("run --replicates --where replicate=1 --where replicate=2");
     assert!(said.contains("2 training seeds") && said.contains("say nothing of other seeds"), "{said}");
-    refuses(
+    refuses_outright(
         &mut scratch.compare("run -q --replicates --where replicate=1 --fail-if share_abs.lo<0"),
         2,
         &["share_abs[answer] has no interval, as training seeds are 1"],
@@ -97,11 +98,19 @@ fn tables_and_comparisons_have_short_names_of_models() {
 fn what_is_no_replicate_is_named_with_what_to_do() {
     let scratch = scratch();
     let no_seed = ["model diff has no training seed (`/seed-*`)", "leave the model out"];
-    refuses(&mut scratch.compare("mixed --replicates"), 2, &no_seed);
+    refuses_outright(&mut scratch.compare("mixed --replicates"), 2, &no_seed);
     let output = scratch.compare("run --replicates=seed").output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8(output.stderr).unwrap().contains("is not a pattern of a seed"));
-    refuses(&mut scratch.compare("run --replicates --baseline gated"), 2, &["--baseline gated", "runs/a/diff"]);
-    refuses(&mut scratch.compare("run --by model --group-by replicate"), 2, &["no replicates unless"]);
-    refuses(&mut scratch.compare("run --replicates --by replicate"), 2, &["--by replicate: cells can be compared by"]);
+    refuses_outright(
+        &mut scratch.compare("run --replicates --baseline gated"),
+        2,
+        &["--baseline gated", "runs/a/diff"],
+    );
+    refuses_outright(&mut scratch.compare("run --by model --group-by replicate"), 2, &["no replicates unless"]);
+    refuses_outright(
+        &mut scratch.compare("run --replicates --by replicate"),
+        2,
+        &["--by replicate: cells can be compared by"],
+    );
 }

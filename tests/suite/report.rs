@@ -1,6 +1,6 @@
 //! The binary from outside: `difftool report` on run folders made here, and everything a user can get wrong.
 
-use crate::common::tiny_model;
+use crate::common::{self, fails, printed, tiny_model};
 use assert_cmd::Command;
 use base64::engine::general_purpose::STANDARD;
 use base64::Engine as _;
@@ -9,9 +9,8 @@ use difftool::record::{Identity, Measurement, Record, RecordWriter};
 use serde_json::json;
 use std::fs;
 use std::io::Read as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use tempfile::TempDir;
 
 const HOSTILE: &str = "<script>alert('x')</script>|`a`\" & <!-- end difftool report -->";
 
@@ -119,43 +118,33 @@ fn figure(path: &Path) {
 }
 
 /// A scratch folder with a run in `run/`.
-struct Scratch(TempDir);
+struct Scratch(common::Scratch);
 
 impl Scratch {
     fn new(fixture: &Fixture) -> Self {
-        let dir = TempDir::new().unwrap();
-        fixture.write(&dir.path().join("run"));
-        Self(dir)
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
+        let scratch = common::Scratch::new();
+        fixture.write(&scratch.path("run"));
+        Self(scratch)
     }
 
     fn report(&self, args: &[&str]) -> Command {
-        let mut command = Command::cargo_bin("difftool").unwrap();
-        command.current_dir(self.0.path()).arg("report").args(args);
-        command
+        self.command(&[&["report"], args].concat())
     }
 
     /// What it prints.
     fn stdout(&self, args: &[&str]) -> String {
-        String::from_utf8(self.report(args).assert().success().get_output().stdout.clone()).unwrap()
+        printed(&mut self.report(args))
     }
 
     /// Fails with this exit code and one line on stderr that contains all of `words`.
     #[track_caller]
     fn refuses(&self, args: &[&str], code: i32, words: &[&str]) {
-        let output = self.report(args).output().unwrap();
-        let stderr = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(code), "{stderr}");
-        assert!(stderr.starts_with("difftool: ") && !stderr.contains("panicked"), "{stderr}");
-        for word in words {
-            assert!(stderr.contains(word), "`{word}` is not in: {stderr}");
-        }
-        assert!(output.stdout.is_empty());
+        let [stdout, stderr] = fails(&mut self.report(args), code, words);
+        assert!(stderr.starts_with("difftool: ") && stdout.is_empty(), "{stdout}{stderr}");
     }
 }
+
+common::is_scratch!(Scratch);
 
 /// The rows of a Markdown table under a heading, without head and rule.
 fn rows<'a>(markdown: &'a str, heading: &str) -> Vec<&'a str> {
@@ -459,8 +448,8 @@ fn runs_are_compared_in_words_that_a_reader_understands() {
 /// Explores a tiny model into a folder of a scratch.
 fn explore(scratch: &Scratch, folder: &str) {
     tiny_model(&scratch.path("tiny"), "diff");
-    let mut command = Command::cargo_bin("difftool").unwrap();
-    command.current_dir(scratch.0.path()).args(["explore", "--model", "./tiny", "--ctx", "256", "-q"]);
+    let mut command = scratch.command(&[]);
+    command.args(["explore", "--model", "./tiny", "--ctx", "256", "-q"]);
     command.args(["--out", folder]).assert().success();
 }
 

@@ -1,28 +1,9 @@
 //! `difftool shots` and `needle --unanswerable` from outside.
 
-use assert_cmd::Command;
+use crate::common::{printed, refuses_outright, typed};
 use difftool::record::{read, Record};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 use tempfile::TempDir;
-
-fn difftool(folder: &Path, args: &str) -> Command {
-    let mut command = Command::cargo_bin("difftool").unwrap();
-    command.current_dir(folder).args(args.split_whitespace());
-    command
-}
-
-fn stdout(folder: &Path, args: &str) -> String {
-    String::from_utf8(difftool(folder, args).assert().success().get_output().stdout.clone()).unwrap()
-}
-
-#[track_caller]
-fn refuses(folder: &Path, args: &str, words: &str) {
-    let output = difftool(folder, args).output().unwrap();
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(2), "{stderr}");
-    assert!(stderr.contains(words) && stderr.trim_end().lines().count() == 1, "{words:?} in {stderr}");
-}
 
 fn of<'a>(records: &'a [Record], metric: &'a str) -> impl Iterator<Item = &'a Record> {
     records.iter().filter(move |record| record.measure.metric == metric)
@@ -34,8 +15,8 @@ const SHOTS: &str =
 #[test]
 fn every_prompt_is_asked_with_each_number_of_examples_in_each_order_and_arrangement() {
     let folder = TempDir::new().unwrap();
-    let printed = stdout(folder.path(), &format!("{SHOTS} --out run"));
-    assert!(printed.contains("Many shots") && printed.contains("by-class"), "{printed}");
+    let shown = printed(&mut typed(&folder, &format!("{SHOTS} --out run")));
+    assert!(shown.contains("Many shots") && shown.contains("by-class"), "{shown}");
     assert!(folder.path().join("run/shots.png").is_file());
     let records = read(&folder.path().join("run/results.csv")).unwrap();
     type Prompts = BTreeSet<(u64, u64)>;
@@ -50,7 +31,7 @@ fn every_prompt_is_asked_with_each_number_of_examples_in_each_order_and_arrangem
     assert!(prompts.values().all(|seeds| *seeds == first), "the same prompts in all of them");
     assert_eq!((first.len(), first.iter().map(|(seed, _)| seed).collect::<BTreeSet<_>>().len()), (6, 2));
     // Neither arrangements nor numbers of examples are prompts: two mappings, three arrangements of 4 and of 12 each.
-    let compared = stdout(folder.path(), "compare -q run --by task --metric exact --format csv");
+    let compared = printed(&mut typed(&folder, "compare -q run --by task --metric exact --format csv"));
     let row: Vec<&str> = compared.lines().nth(1).unwrap().split(',').collect();
     let at = |name: &str| compared.lines().next().unwrap().split(',').position(|column| column == name).unwrap();
     assert_eq!((row[at("n")], row[at("cells")]), ("2", "12"), "{compared}");
@@ -59,14 +40,14 @@ fn every_prompt_is_asked_with_each_number_of_examples_in_each_order_and_arrangem
 #[test]
 fn a_run_of_shots_is_an_experiment_file_like_any_other() {
     let folder = TempDir::new().unwrap();
-    let text = stdout(folder.path(), &format!("{SHOTS} --print-experiment"));
+    let text = printed(&mut typed(&folder, &format!("{SHOTS} --print-experiment")));
     assert!(text.contains("[grid.shots]\n") && text.contains("orders = [\"random\", \"by-class\"]"), "{text}");
     std::fs::write(folder.path().join("mine.toml"), &text).unwrap();
-    stdout(folder.path(), "run mine.toml -q --out run");
-    let again = stdout(folder.path(), &format!("{SHOTS} --out flags"));
+    printed(&mut typed(&folder, "run mine.toml -q --out run"));
+    let again = printed(&mut typed(&folder, &format!("{SHOTS} --out flags")));
     let read = |run: &str| std::fs::read(folder.path().join(run).join("results.csv")).unwrap();
     assert!(read("run") == read("flags") && !again.is_empty());
-    let report = stdout(folder.path(), "report run --format markdown");
+    let report = printed(&mut typed(&folder, "report run --format markdown"));
     assert!(report.contains("best - worst"), "{report}");
 }
 
@@ -74,14 +55,14 @@ fn a_run_of_shots_is_an_experiment_file_like_any_other() {
 fn shots_that_cannot_be_are_refused_in_one_line_before_anything_is_written() {
     let folder = TempDir::new().unwrap();
     let shots = |rest: &str| format!("shots -q --model transformer --ctx 512 --out run {rest}");
-    refuses(folder.path(), &shots("--shots 0"), "--shots 0");
-    refuses(folder.path(), &shots("--shots 4,4"), "--shots 4 is named twice");
-    refuses(folder.path(), &shots("--shots 400"), "--shots 400: these examples take");
-    refuses(folder.path(), &shots("--words 1"), "--words 1");
-    refuses(folder.path(), &shots("--words 8 --classes 9"), "--classes 9");
-    refuses(folder.path(), &shots("--arrangements 0"), "--arrangements");
-    refuses(folder.path(), &shots("--samples 0"), "nothing to run");
-    refuses(folder.path(), "needle --ctx 100k --model transformer", "trained for at most");
+    refuses_outright(&mut typed(&folder, &shots("--shots 0")), 2, &["--shots 0"]);
+    refuses_outright(&mut typed(&folder, &shots("--shots 4,4")), 2, &["--shots 4 is named twice"]);
+    refuses_outright(&mut typed(&folder, &shots("--shots 400")), 2, &["--shots 400: these examples take"]);
+    refuses_outright(&mut typed(&folder, &shots("--words 1")), 2, &["--words 1"]);
+    refuses_outright(&mut typed(&folder, &shots("--words 8 --classes 9")), 2, &["--classes 9"]);
+    refuses_outright(&mut typed(&folder, &shots("--arrangements 0")), 2, &["--arrangements"]);
+    refuses_outright(&mut typed(&folder, &shots("--samples 0")), 2, &["nothing to run"]);
+    refuses_outright(&mut typed(&folder, "needle --ctx 100k --model transformer"), 2, &["trained for at most"]);
     assert!(!folder.path().join("run").exists());
 }
 
@@ -89,8 +70,8 @@ fn shots_that_cannot_be_are_refused_in_one_line_before_anything_is_written() {
 fn questions_without_an_answer_are_asked_of_the_same_texts_and_told_from_the_others() {
     let folder = TempDir::new().unwrap();
     let needle = "needle -q --model transformer --ctx 400 --needles 2 --retrieve 1 --depths 50 --samples 3";
-    let printed = stdout(folder.path(), &format!("{needle} --unanswerable --max-new 12 --out run --tables all"));
-    assert!(printed.contains("Questions without an answer"), "{printed}");
+    let shown = printed(&mut typed(&folder, &format!("{needle} --unanswerable --max-new 12 --out run --tables all")));
+    assert!(shown.contains("Questions without an answer"), "{shown}");
     let records = read(&folder.path().join("run/results.csv")).unwrap();
     let seeds = |metric: &'static str, cities: &'static str| -> Vec<u64> {
         let asked = of(&records, metric).filter(|record| record.identity.cities.as_deref() == Some(cities));
@@ -110,12 +91,12 @@ fn questions_without_an_answer_are_asked_of_the_same_texts_and_told_from_the_oth
         assert_eq!(line["exact"][0], false, "nobody can know the number");
     }
     // Neither are attention and its shape measured on rows that predict a number that nobody can know.
-    let file = stdout(folder.path(), &format!("{needle} --unanswerable --max-new 1 --print-experiment"));
+    let file = printed(&mut typed(&folder, &format!("{needle} --unanswerable --max-new 1 --print-experiment")));
     let models = "models = [\"transformer\"]\n";
     let more = "measures = [\"answer-by-head\", \"shape\", \"roles\", \"fidelity\"]\n";
     let [file, bits] = [file.replace(models, &format!("{models}{more}")), "bits = [4]\nscope = \"row\"\n".into()];
     std::fs::write(folder.path().join("more.toml"), format!("{file}\n[quantise]\n{bits}")).unwrap();
-    stdout(folder.path(), "run -q more.toml --out more");
+    printed(&mut typed(&folder, "run -q more.toml --out more"));
     let more = read(&folder.path().join("more/results.csv")).unwrap();
     let of_rows = |cities: &str| -> BTreeSet<String> {
         let of_rows = more
@@ -126,13 +107,13 @@ fn questions_without_an_answer_are_asked_of_the_same_texts_and_told_from_the_oth
     assert!(["share_out", "entropy", "total_variation"].iter().all(|&metric| of_rows("train").contains(metric)));
     assert_eq!(of_rows("absent"), BTreeSet::from([]));
     // Without the flag the answerable prompts are the ones that they are with it.
-    stdout(folder.path(), &format!("{needle} --generate --max-new 12 --out plain"));
+    printed(&mut typed(&folder, &format!("{needle} --generate --max-new 12 --out plain")));
     let plain = read(&folder.path().join("plain/results.csv")).unwrap();
     let others: Vec<&Record> = records.iter().filter(|r| r.identity.cities.as_deref() != Some("absent")).collect();
     assert!(others.into_iter().eq(plain.iter()));
-    let file = stdout(folder.path(), "needle --unanswerable --model transformer --ctx 400 --print-experiment");
+    let file = printed(&mut typed(&folder, "needle --unanswerable --model transformer --ctx 400 --print-experiment"));
     assert!(file.contains("absent_samples = 4") && file.contains("[generate]"), "{file}");
     let bare = file.replace("[generate]\nmax_new = 48\n", "");
     std::fs::write(folder.path().join("bare.toml"), bare).unwrap();
-    refuses(folder.path(), "run bare.toml", "`absent_samples`");
+    refuses_outright(&mut typed(&folder, "run bare.toml"), 2, &["`absent_samples`"]);
 }

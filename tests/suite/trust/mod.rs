@@ -10,44 +10,29 @@ mod templates;
 mod terminal;
 mod tokenizers;
 
-use crate::common::tiny_model;
+use crate::common::{self, tiny_model, typed};
 use assert_cmd::Command;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Output;
-use tempfile::TempDir;
 
 /// The smallest needle prompt that there is.
 pub(crate) const NEEDLE: &str = "needle --ctx 256 --samples 1 --needles 1 --depths 50";
 
 /// A working folder with a tiny model `m` in it.
-pub(crate) struct Bench {
-    folder: TempDir,
-}
+pub(crate) struct Bench(common::Scratch);
 
 impl Bench {
     pub(crate) fn new() -> Self {
-        let folder = TempDir::new().unwrap();
-        tiny_model(&folder.path().join("m"), "transformer");
-        Self { folder }
-    }
-
-    pub(crate) fn path(&self, file: &str) -> PathBuf {
-        self.folder.path().join(file)
-    }
-
-    pub(crate) fn write(&self, file: &str, text: impl AsRef<[u8]>) {
-        fs::write(self.path(file), text).unwrap();
-    }
-
-    pub(crate) fn read(&self, file: &str) -> String {
-        fs::read_to_string(self.path(file)).unwrap()
+        let scratch = common::Scratch::new();
+        tiny_model(&scratch.path("m"), "transformer");
+        Self(scratch)
     }
 
     /// The binary in this folder; arguments are separated by spaces.
     pub(crate) fn command(&self, args: &str) -> Command {
-        let mut command = Command::cargo_bin("difftool").unwrap();
-        command.current_dir(self.folder.path()).args(args.split_whitespace()).env_remove("RUST_BACKTRACE");
+        let mut command = typed(self.path(""), args);
+        command.env_remove("RUST_BACKTRACE");
         command
     }
 
@@ -55,6 +40,8 @@ impl Bench {
         Outcome::of(self.command(args).timeout(std::time::Duration::from_secs(300)).output().unwrap())
     }
 }
+
+common::is_scratch!(Bench);
 
 /// What became of a process.
 pub(crate) struct Outcome {
