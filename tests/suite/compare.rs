@@ -600,7 +600,7 @@ fn field() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
+    #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
     fn any_fields_in_any_place_are_compared_or_refused(

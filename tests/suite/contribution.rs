@@ -529,7 +529,7 @@ fn exchange_maps(dir: &Path, lambda: f64) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(12))]
+    #![proptest_config(ProptestConfig::with_cases(6))]
 
     #[test]
     fn shares_sum_to_1_and_do_not_know_which_map_is_subtracted_from_which(

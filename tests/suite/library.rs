@@ -103,7 +103,7 @@ fn measured(setup: &Setup, start: RunStart, threads: usize, ledger: &mut Ledger,
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 10, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 6, ..ProptestConfig::default() })]
 
     #[test]
     fn a_run_stopped_anywhere_and_continued_leaves_the_bytes_of_one_run(after in 1..6usize, threads in 1..4usize) {
