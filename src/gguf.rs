@@ -20,16 +20,6 @@ const ADDED: u64 = 4;
 const SPM: &str = "llama";
 const BPE: &str = "gpt2";
 
-/// Tokenizer models that are not supported.
-const OTHERS: [(&str, &str); 6] = [
-    ("bert", "WordPiece"),
-    ("t5", "SentencePiece with a Unigram model"),
-    ("rwkv", "RWKV's"),
-    ("plamo2", "PLaMo 2's"),
-    ("gemma4", "BPE over characters"),
-    ("hybriddna", "BPE with k-mers"),
-];
-
 /// Control or added tokens that end an answer even if no field names them.
 const ENDS: [&str; 16] = [
     "<|eot_id|>",
@@ -79,15 +69,7 @@ pub fn unsupported(vocabulary: &GgufVocabulary) -> Option<String> {
     if model == SPM || (model == BPE && Pre::named(pre).is_some()) {
         return None;
     }
-    let kind = OTHERS.into_iter().find(|(other, _)| other == model).map(|(_, kind)| format!(", {kind}"));
-    Some(match kind {
-        None if model == BPE => {
-            format!("its tokenizer (tokenizer.ggml.model \"{model}\", pre \"{pre}\") is not supported")
-        }
-        kind => {
-            format!("its tokenizer (tokenizer.ggml.model \"{model}\"{}) is not supported", kind.unwrap_or_default())
-        }
-    })
+    Some(format!("its tokenizer (tokenizer.ggml.model \"{model}\", pre \"{pre}\") is not supported"))
 }
 
 /// Ids of the tokens that end an answer.

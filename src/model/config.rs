@@ -458,15 +458,9 @@ impl ModelConfig {
         if let Positions::Rotary { embeddings, .. } = &self.positions {
             for rotary in embeddings {
                 let (channels, d) = (rotary.channels, self.head_dim);
-                ensure!(channels < d || d.is_multiple_of(2), "head_dim {d} is odd; RoPE rotates pairs of channels");
                 ensure!(
                     channels > 0 && channels <= d && channels.is_multiple_of(2),
                     "RoPE cannot rotate {channels} of {d} channels (head_dim): it rotates pairs of them"
-                );
-                ensure!(
-                    rotary.theta > 1.0 && rotary.theta.is_finite(),
-                    "rope_theta is {}, expected more than 1",
-                    rotary.theta
                 );
             }
         }
@@ -474,11 +468,6 @@ impl ModelConfig {
             ensure!(per_token <= count, "num_experts_per_tok is {per_token}, but there are only {count} experts");
             choice.check(count, per_token)?;
         }
-        ensure!(
-            self.norm_eps > 0.0 && self.norm_eps < 1.0,
-            "the epsilon of the norms is {}, expected between 0 and 1",
-            self.norm_eps
-        );
         Ok(())
     }
 

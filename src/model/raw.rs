@@ -113,13 +113,8 @@ impl<'a> Raw<'a> {
     /// Fails if the weights are quantised.
     pub(super) fn unquantised(&self) -> Result<()> {
         let Some(how) = self.get("quantization_config") else { return Ok(()) };
-        match how.get("quant_method").and_then(Value::as_str) {
-            Some(method) => bail!(
-                "quantization_config: weights in {} are not supported; convert them to bf16 or f32 first",
-                method.to_uppercase()
-            ),
-            None => bail!("quantization_config {how} is not supported; only null is"),
-        }
+        let method = how["quant_method"].as_str().unwrap_or("other number types").to_uppercase();
+        bail!("quantization_config: weights in {method} are not supported; convert them to bf16 or f32 first")
     }
 
     /// The activation function of the MLP.
@@ -142,7 +137,7 @@ impl<'a> Raw<'a> {
             ensure!(parameters == scaling, "rope_parameters and rope_scaling differ");
         }
         let rope = found.into_iter().find_map(|(field, value)| Some((field, value?)));
-        let theta = self.number("rope_theta")?.or(self.number("rotary_emb_base")?);
+        let theta = self.positive("rope_theta")?.or(self.positive("rotary_emb_base")?);
         let part = defaults.part_field.map(|field| self.number(field)).transpose()?.flatten();
         let empty = Map::new();
         let (field, rope) = match rope {
