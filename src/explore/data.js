@@ -65,7 +65,7 @@ function triangle(bytes) {
   return { bins, values };
 }
 
-/** The runs of a query that are kept, rising; the same rule as in keep.rs. */
+/** The runs of a query that are kept, rising; the same rule as in stored_pairs.rs. */
 function keptRuns(keep, query, window) {
   const first = window === null ? 0 : Math.floor(Math.max(0, query + 1 - window) / RUN);
   const last = Math.floor(query / RUN);

@@ -22,7 +22,7 @@ use crate::results::{within, Field, Row};
 use anyhow::Result;
 use facts::Fact;
 use figure::ReportFigure;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// The contents of a page.
 #[derive(Debug)]
@@ -118,11 +118,6 @@ impl Section {
             figures: run.figures,
             folder: run.folder,
         })
-    }
-
-    /// The folder of the run.
-    pub fn folder(&self) -> &Path {
-        &self.folder
     }
 
     /// All tables, in the order in which they stand.

@@ -12,7 +12,7 @@ use std::io::Read as _;
 use std::path::Path;
 use std::sync::Arc;
 
-const HOSTILE: &str = "<script>alert('x')</script>|`a`\" & <!-- end difftool report -->";
+const HOSTILE: &str = "<script>alert('x')</script>|`a`\" & <!-- x -->";
 
 /// A run to be.
 struct Fixture {
