@@ -171,8 +171,7 @@ fn haystack(bytes: &[u8], folder: &Path) -> bool {
 fn needles(bytes: &[u8], folder: &Path) -> bool {
     alone(folder, "needles.jsonl", bytes);
     let Ok(file) = NeedlesFile::read(&folder.join("needles.jsonl")) else { return false };
-    let form = NeedleForm { from_file: true, ..NeedleForm::NUMBERS_OF_CITIES };
-    prompt_is_whole(form, &Haystack::embedded(), Some(&file))
+    prompt_is_whole(NeedleForm::File, &Haystack::embedded(), Some(&file))
 }
 
 /// Builds a prompt. One that is built has its answer where it says that it is: in tokens that may begin or end within

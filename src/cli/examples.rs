@@ -17,7 +17,6 @@ pub(crate) const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
                 "A task of RULER, decoded too",
                 "difftool needle --model ./llama --task niah_multivalue --ctx 4k --generate",
             ),
-            ("A chain of three links", "difftool needle --model ./llama --hops 3 --keys words --ctx 1k --tables all"),
             ("Your own needles and questions", "difftool needle --model ./llama --needles-file mine.jsonl --ctx 1k"),
         ],
     ),

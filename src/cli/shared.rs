@@ -7,7 +7,7 @@ use crate::experiment::RunShard;
 use crate::model::HeadLayout;
 use crate::models;
 use crate::plot::Page;
-use crate::prompt::{BosChoice, KeyKind, RulerTask, TemplateArg, ValueKind};
+use crate::prompt::{BosChoice, RulerTask, TemplateArg};
 use crate::results::print::Tables;
 use clap::{Args, ValueEnum};
 use std::collections::BTreeSet;
@@ -40,30 +40,15 @@ pub struct PromptArgs {
     /// `needles`, only distractors
     #[arg(long, value_name = "prose|noise|needles|FILE|DIR")]
     pub haystack: Option<PathBuf>,
-    /// Kind of the keys
-    #[arg(long, value_enum, default_value_t)]
-    pub keys: KeyKind,
-    /// Kind of the values
-    #[arg(long, value_enum, default_value_t)]
-    pub values: ValueKind,
-    /// Values of each key, each in a needle of its own, all of which are asked for [default: 1]
-    #[arg(long, value_name = "V")]
-    pub values_per_key: Option<usize>,
-    /// Links of a chain of needles: the first key has a value, and each of the H others has that of the one before; all
-    /// keys with the value are asked for, and --needles counts chains
-    #[arg(long, value_name = "H", default_value_t = 0, conflicts_with = "values_per_key")]
-    pub hops: usize,
     /// Needles that are not asked for: a number, or a share of the context with `%`; a list to compare
     #[arg(long, value_delimiter = ',', value_name = "N|PCT%")]
     pub distractors: Vec<Distractors>,
     /// File with one JSON object on each line: `needle`, `question`, `answer` (a part of the needle) and, if wanted,
     /// `distractor`
-    #[arg(long, value_name = "FILE.jsonl", conflicts_with_all = ["keys", "values", "values_per_key", "hops", "distractors"])]
+    #[arg(long, value_name = "FILE.jsonl", conflicts_with = "distractors")]
     pub needles_file: Option<PathBuf>,
     /// Task of RULER, with its texts, keys, values and haystack
-    #[arg(long, value_enum, conflicts_with_all = [
-        "needles", "retrieve", "keys", "values", "values_per_key", "hops", "distractors", "needles_file"
-    ])]
+    #[arg(long, value_enum, conflicts_with_all = ["needles", "retrieve", "distractors", "needles_file"])]
     pub task: Option<RulerTask>,
 }
 

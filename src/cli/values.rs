@@ -4,7 +4,7 @@ use crate::device::Dtype;
 use crate::experiment::{MapKind, Quantised, ScaleScope};
 use crate::metric::{self, Metric, LOGIT_OUT, SHARE_ABS, SHARE_OUT};
 use crate::model::{HeadLayout, MOST_TOKENS};
-use crate::prompt::{KeyKind, Order, RulerTask, ValueKind};
+use crate::prompt::{Order, RulerTask};
 use crate::treatment::{Ranking, RowSelection};
 use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use clap::{Arg, Command, ValueEnum};
@@ -54,19 +54,6 @@ value_enum!(RowSelection {
     Answer: "answer", "Rows that predict the tokens of an answer";
     Question: "question", "Rows from the beginning of the question on";
     All: "all", "All rows";
-});
-
-value_enum!(KeyKind {
-    Cities: "cities", "Names of cities";
-    Words: "words", "An adjective and a noun: quiet-harbor";
-    Uuid: "uuid", "Random UUIDs";
-    Variables: "variables", "Five capital letters: QXVBA";
-});
-
-value_enum!(ValueKind {
-    Digits: "digits", "Numbers of five digits";
-    Uuid: "uuid", "Random UUIDs";
-    Words: "words", "An adjective and a noun: quiet-harbor";
 });
 
 value_enum!(RulerTask {

@@ -31,7 +31,7 @@ const OF_TEXT: [&str; 4] = ["ratio", "quantize", "heatmap", "explore"];
 /// Makes `--text` conflict with the flags of needle prompts.
 fn without_needles(command: Command) -> Command {
     let of_prompts = ["needles", "retrieve", "depth", "depths", "haystack"];
-    let of_forms = ["keys", "values", "values_per_key", "hops", "distractors", "needles_file", "task"];
+    let of_forms = ["distractors", "needles_file", "task"];
     let of_needles = of_prompts.into_iter().chain(of_forms);
     let taken: Vec<&str> = of_needles.filter(|flag| command.get_arguments().any(|arg| arg.get_id() == flag)).collect();
     command.mut_arg("text", |arg| arg.conflicts_with_all(taken))

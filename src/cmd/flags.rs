@@ -165,10 +165,6 @@ pub(super) fn grid(
         depths_pct: args.depths.clone(),
         samples,
         task: args.task,
-        keys: args.keys,
-        values: args.values,
-        values_per_key: args.values_per_key,
-        hops: args.hops,
         distractors_pct,
         needles_file: args.needles_file.clone(),
         seed: args.seed,
@@ -195,7 +191,7 @@ fn distractors(given: &[Distractors]) -> Result<(Vec<usize>, Vec<f64>)> {
 fn settings(args: &PromptArgs, distractors: &[usize], default: &[(usize, usize)]) -> Result<Vec<(usize, usize)>> {
     let default = match args {
         PromptArgs { task: Some(task), .. } => &[task.settings().setting],
-        _ if args.hops > 0 || args.needles_file.is_some() || !args.distractors.is_empty() => &[(1, 1)],
+        _ if args.needles_file.is_some() || !args.distractors.is_empty() => &[(1, 1)],
         _ => default,
     };
     Ok(match (&*args.needles, &*args.retrieve) {
@@ -208,7 +204,7 @@ fn settings(args: &PromptArgs, distractors: &[usize], default: &[(usize, usize)]
             distractors.iter().map(|n| (retrieve + n, retrieve)).collect()
         }
         ([], []) => default.to_vec(),
-        (needles, []) if args.hops > 0 || args.needles_file.is_some() => needles.iter().map(|&n| (n, 1)).collect(),
+        (needles, []) if args.needles_file.is_some() => needles.iter().map(|&n| (n, 1)).collect(),
         (needles, []) => needles.iter().map(|&n| (n, n.min(2))).collect(),
         ([], _) => bail_usage!("--retrieve needs --needles"),
         (needles, [retrieve]) => needles.iter().map(|&n| (n, *retrieve)).collect(),
@@ -238,9 +234,6 @@ const FIELDS: [(&str, &str); 53] = [
     ("seed", "--seed"),
     ("haystack", "--haystack"),
     ("task", "--task"),
-    ("values", "--values"),
-    ("values_per_key", "--values-per-key"),
-    ("hops", "--hops"),
     ("distractors_pct", "--distractors"),
     ("needles_file", "--needles-file"),
     ("depths_pct", "--depths"),
@@ -258,7 +251,6 @@ const FIELDS: [(&str, &str); 53] = [
     ("every_head", "--grid"),
     ("data", "--data"),
     ("keys", "--key"),
-    ("keys", "--keys"),
     ("full", "--full"),
     ("layout", "--layout"),
     ("device", "--device"),

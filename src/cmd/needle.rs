@@ -79,7 +79,7 @@ fn accuracy_panels(frame: &Frame, grid: &Grid) -> Option<Vec<AccuracyPanel>> {
             panels.push(AccuracyPanel {
                 model: frame.short_name(model),
                 setting: setting_name(needles, retrieve),
-                distractors_pct: (forms.len() > 1).then_some(form.distractors_pct),
+                distractors_pct: (forms.len() > 1).then_some(form.distractors_pct()),
                 ctx_tok: grid.ctx_tok.clone(),
                 depths_pct: depths.clone(),
                 accuracy: depths.iter().map(|&d| grid.ctx_tok.iter().map(|&ctx| cell(d, ctx)).collect()).collect(),

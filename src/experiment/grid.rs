@@ -2,8 +2,8 @@
 
 use crate::bail_usage;
 use crate::prompt::{
-    needle, shots, CitySet, Haystack, KeyKind, Length, NeedleForm, NeedleSpec, NeedlesFile, Order, Prompt, RulerTask,
-    ShotsSpec, Text, TokenIds, Tokenizer, ValueKind, Windows,
+    needle, shots, CitySet, Haystack, Length, NeedleForm, NeedleSpec, NeedlesFile, Order, Prompt, RulerTask, ShotsSpec,
+    Text, TokenIds, Tokenizer, Windows,
 };
 use crate::record::Identity;
 use crate::rng::{prompt_seed, Purpose};
@@ -68,18 +68,6 @@ pub struct NeedleGrid {
     /// Task of RULER whose texts and settings the prompts have.
     #[serde(default, skip_serializing_if = "is_default")]
     pub task: Option<RulerTask>,
-    /// Kind of the keys.
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub keys: KeyKind,
-    /// Kind of the values.
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub values: ValueKind,
-    /// Needles of each key, each with another value. Default: one.
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub values_per_key: Option<usize>,
-    /// Links of a chain; 0 for needles without chains.
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub hops: usize,
     /// Shares of the context that further distractors fill, in percent. Default: none.
     #[serde(default, skip_serializing_if = "is_default")]
     pub distractors_pct: Vec<f64>,
@@ -280,10 +268,6 @@ impl NeedleGrid {
         samples: 0,
         absent_samples: 0,
         task: None,
-        keys: KeyKind::Cities,
-        values: ValueKind::Digits,
-        values_per_key: None,
-        hops: 0,
         distractors_pct: Vec::new(),
         needles_file: None,
         seed: 0,
@@ -291,20 +275,14 @@ impl NeedleGrid {
 
     /// Forms of the needles, one for each share of distractors.
     pub fn forms(&self) -> Vec<NeedleForm> {
-        let form = match self.task {
-            Some(task) => task.settings().form,
-            None => NeedleForm {
-                task: None,
-                keys: self.keys,
-                values: self.values,
-                values_per_key: self.values_per_key.unwrap_or(1),
-                hops: self.hops,
-                distractors_pct: 0.0,
-                from_file: self.needles_file.is_some(),
-            },
-        };
-        let shares = if self.distractors_pct.is_empty() { &[form.distractors_pct] } else { &*self.distractors_pct };
-        shares.iter().map(|&distractors_pct| NeedleForm { distractors_pct, ..form }).collect()
+        match (self.task, &self.needles_file) {
+            (Some(task), _) => vec![NeedleForm::Ruler(task)],
+            (None, Some(_)) => vec![NeedleForm::File],
+            (None, None) if self.distractors_pct.is_empty() => vec![NeedleForm::default()],
+            (None, None) => {
+                self.distractors_pct.iter().map(|&distractors_pct| NeedleForm::Cities { distractors_pct }).collect()
+            }
+        }
     }
 
     /// Every kind of prompt that has an answer, in order.
@@ -325,18 +303,13 @@ impl NeedleGrid {
     /// # Errors
     /// Usage errors that name the key.
     pub fn check(&self) -> Result<()> {
+        if !self.distractors_pct.is_empty() && (self.task.is_some() || self.needles_file.is_some()) {
+            bail_usage!("`distractors_pct` is for numbers of cities, without `task` or `needles_file`");
+        }
         if let Some(task) = self.task {
-            let (has, usual) = (self.settings.as_slice(), [task.settings().setting]);
-            let fixed = Self::EMPTY;
-            let changed = (self.keys, self.values, self.values_per_key, self.hops, &self.distractors_pct)
-                != (fixed.keys, fixed.values, fixed.values_per_key, fixed.hops, &fixed.distractors_pct)
-                || self.needles_file.is_some();
-            if changed || has != usual {
-                let (name, [(needles, retrieve)]) = (task.name(), usual);
-                bail_usage!(
-                    "`task` {name} sets keys, values, hops and distractors, and has `settings` [[{needles}, {retrieve}]]: \
-                     leave out what differs"
-                );
+            let (name, (needles, retrieve)) = (task.name(), task.settings().setting);
+            if self.settings != [(needles, retrieve)] || self.needles_file.is_some() {
+                bail_usage!("`task` {name} has `settings` [[{needles}, {retrieve}]] and needles of its own");
             }
         }
         for (i, share) in self.distractors_pct.iter().enumerate() {

@@ -120,9 +120,7 @@ impl Setup {
                     bail_usage!("the condition {patch}: a question without an answer has none to change")
                 }
                 Grid::Needle(grid) => {
-                    let usual = NeedleForm::default();
-                    let is_usual = |form: NeedleForm| NeedleForm { distractors_pct: 0.0, ..form } == usual;
-                    if !grid.forms().into_iter().all(is_usual) {
+                    if !grid.forms().iter().all(NeedleForm::has_cities) {
                         bail_usage!(
                             "the condition {patch}: only needles that give cities numbers of five digits can be changed"
                         );

@@ -390,7 +390,7 @@ impl Experiment {
 mod tests {
     use super::*;
     use crate::experiment::{NeedleGrid, Quantised, ScaleScope, ShotsGrid};
-    use crate::prompt::{KeyKind, Order};
+    use crate::prompt::Order;
     use crate::quant::Format;
     use proptest::prelude::*;
 
@@ -532,26 +532,23 @@ at_least = 0.5
             numbers(),
             prop::collection::vec((0..99_usize, 0..99_usize), 0..3),
             prop::collection::vec(-1e300..1e300, 0..3),
-            [0..99_usize, 0..99, 0..9],
-            (prop::option::of(0..9_usize), prop::collection::vec(-1e300..1e300, 0..3)),
+            [0..99_usize, 0..99],
+            prop::collection::vec(-1e300..1e300, 0..3),
             any::<u64>(),
         );
-        let needle = needle.prop_map(|(ctx_tok, settings, depths_pct, numbers, (values_per_key, shares), seed)| {
-            let [samples, absent_samples, hops] = numbers;
-            Grid::Needle(NeedleGrid {
-                ctx_tok,
-                settings,
-                depths_pct,
-                samples,
-                absent_samples,
-                keys: if hops > 4 { KeyKind::Words } else { KeyKind::Cities },
-                values_per_key,
-                hops,
-                distractors_pct: shares,
-                seed,
-                ..NeedleGrid::EMPTY
-            })
-        });
+        let needle =
+            needle.prop_map(|(ctx_tok, settings, depths_pct, [samples, absent_samples], distractors_pct, seed)| {
+                Grid::Needle(NeedleGrid {
+                    ctx_tok,
+                    settings,
+                    depths_pct,
+                    samples,
+                    absent_samples,
+                    distractors_pct,
+                    seed,
+                    ..NeedleGrid::EMPTY
+                })
+            });
         let text = (numbers(), 0..99_usize, prop::option::of(0..99_usize), any::<u64>());
         let text =
             text.prop_map(|(ctx_tok, samples, stride, seed)| Grid::Text(TextGrid { ctx_tok, samples, stride, seed }));

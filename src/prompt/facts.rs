@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::OnceLock;
 
 use super::cities::lines;
-use super::needle_spec::{KeyKind, NeedleForm, ValueKind};
+use super::needle_spec::NeedleForm;
 use super::wording::Wording;
 use super::CitySet;
 use crate::rng::Rng;
@@ -26,6 +26,46 @@ impl Fact {
     /// The whole sentence.
     pub(super) fn sentence(&self) -> String {
         format!("{}{}{}", self.before, self.value, self.behind)
+    }
+}
+
+/// Kinds of the keys and values of needles.
+#[derive(Clone, Copy)]
+pub(super) struct FactKinds {
+    pub(super) keys: KeyKind,
+    pub(super) values: ValueKind,
+    /// Needles of each key, each with another value.
+    pub(super) values_per_key: usize,
+    /// Links of a chain: needles that give the value of another key to theirs. 0 for needles without chains.
+    pub(super) hops: usize,
+}
+
+/// Kind of the keys of needles.
+#[derive(Clone, Copy)]
+pub(super) enum KeyKind {
+    /// Names of cities.
+    Cities,
+    /// An adjective and a noun: `quiet-harbor`.
+    Words,
+    /// Random UUIDs.
+    Uuid,
+    /// Five capital letters: `QXVBA`.
+    Variables,
+}
+
+/// Kind of the values of needles.
+#[derive(Clone, Copy)]
+pub(super) enum ValueKind {
+    /// Numbers of five digits; of seven in RULER's tasks.
+    Digits,
+    /// Random UUIDs.
+    Uuid,
+}
+
+impl FactKinds {
+    /// Number of answers to a question about one key.
+    pub(super) fn answers_per_key(&self) -> usize {
+        self.values_per_key.max(self.hops + 1)
     }
 }
 
@@ -94,7 +134,6 @@ pub(super) fn values(kind: ValueKind, digits: usize, n: usize, rng: &mut Rng) ->
     match kind {
         ValueKind::Digits => distinct(n, || number(digits, rng)),
         ValueKind::Uuid => distinct(n, || uuid(rng)),
-        ValueKind::Words => distinct(n, || word_pair(rng)),
     }
 }
 
@@ -127,7 +166,7 @@ impl<'a> Distractors<'a> {
     }
 
     fn key(&mut self) -> Option<String> {
-        match self.form.keys {
+        match self.form.kinds().keys {
             KeyKind::Cities => self.cities.pop().map(str::to_owned),
             kind => Some(self.new_text(|rng| keys(kind, &[], 1, rng).swap_remove(0))),
         }
@@ -149,7 +188,7 @@ impl Iterator for Distractors<'_> {
     /// The next one; `None` if the cities have run out.
     fn next(&mut self) -> Option<Fact> {
         let key = self.key()?;
-        let (kind, digits) = (self.form.values, digits_of(self.form));
+        let (kind, digits) = (self.form.kinds().values, digits_of(self.form));
         let value = self.new_text(|rng| values(kind, digits, 1, rng).swap_remove(0));
         Some(Wording::of(self.form).fact(self.form, &key, &value))
     }

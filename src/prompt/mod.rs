@@ -45,7 +45,7 @@ pub use cities::CitySet;
 pub use document::{document, Document, DocumentSpec, DECLINES};
 pub use haystack::Haystack;
 pub use ids::TokenIds;
-pub use needle_spec::{KeyKind, NeedleForm, NeedleSpec, ValueKind};
+pub use needle_spec::{NeedleForm, NeedleSpec};
 pub use needles_file::NeedlesFile;
 pub use plan::DEPTH_TOLERANCE_PCT;
 pub use ruler::{RulerSettings, RulerTask};

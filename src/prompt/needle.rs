@@ -11,7 +11,7 @@ use super::facts::Distractors;
 use super::plan::{Filler, LaidOut, NeedlePlan};
 use super::text::TOKENLESS_MAX;
 use super::wording::Wording;
-use super::{CitySet, Encoded, Haystack, NeedleSpec, NeedlesFile, Prompt, Tokenizer, Wrapping};
+use super::{CitySet, Encoded, Haystack, NeedleForm, NeedleSpec, NeedlesFile, Prompt, Tokenizer, Wrapping};
 use crate::bail_usage;
 use crate::error::TooShort;
 use crate::rng::Rng;
@@ -57,16 +57,16 @@ pub(super) fn build_from(
     texts: Texts<'_>,
 ) -> Result<Prompt> {
     spec.check()?;
-    if texts.haystack.is_needles() && (spec.form.distractors_pct > 0.0 || spec.form.from_file) {
+    if texts.haystack.is_needles() && (spec.form.distractors_pct() > 0.0 || spec.form == NeedleForm::File) {
         bail_usage!(
             "`haystack` needles: there is nothing but distractors; leave `distractors_pct` and `needles_file` out"
         );
     }
     let rng = Rng::new(seed, streams[0]);
-    let mut plan = match (spec.form.from_file, texts.file) {
-        (true, Some(file)) => file.plan(spec, rng)?,
-        (true, None) => bail!("the needles of this prompt are from a file, which is missing"),
-        (false, _) => NeedlePlan::draw(spec, rng),
+    let mut plan = match (spec.form, texts.file) {
+        (NeedleForm::File, Some(file)) => file.plan(spec, rng)?,
+        (NeedleForm::File, None) => bail!("the needles of this prompt are from a file, which is missing"),
+        _ => NeedlePlan::draw(spec, rng),
     };
     if spec.cities == CitySet::Absent {
         plan.ask_for_absent(spec, Rng::new(seed, streams[2]), declined);
@@ -205,7 +205,7 @@ impl Builder<'_> {
             filler.push(next);
         }
         let have_tok = total_tok - fixed_tok;
-        let hint = if haystack.is_needles() { ": there are no more cities; choose other `keys`" } else { "" };
+        let hint = if haystack.is_needles() { ": there are no more cities" } else { "" };
         bail_usage!(
             "{} has {have_tok} tokens; a context of {} needs {}{hint}",
             haystack.name(),
@@ -216,7 +216,7 @@ impl Builder<'_> {
 
     /// Draws the distractors that fill their share of the context.
     fn distractors(&self, facts: &mut Distractors<'_>, separator: &str) -> Result<Vec<Filler>> {
-        let share = self.spec.form.distractors_pct;
+        let share = self.spec.form.distractors_pct();
         let wanted_tok = share / 100.0 * self.ctx_tok as f64;
         let (mut drawn, mut total_tok) = (Vec::new(), 0);
         if share == 0.0 {
@@ -225,8 +225,7 @@ impl Builder<'_> {
         loop {
             let Some(fact) = facts.next() else {
                 bail_usage!(
-                    "`distractors_pct` {share}: of a context of {} tokens, this takes more cities than there are; choose \
-                     other `keys`",
+                    "`distractors_pct` {share}: of a context of {} tokens, this takes more cities than there are",
                     self.ctx_tok
                 );
             };
@@ -254,7 +253,7 @@ mod tests {
 
     use super::super::tokenizer::train::EMBEDDED_VOCAB_SIZE;
     use super::super::wording::{question, sentence, stem, PREAMBLE};
-    use super::super::{NeedleForm, Query, Region};
+    use super::super::{Query, Region};
     use super::*;
     use crate::error::exit_code;
 

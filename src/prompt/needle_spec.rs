@@ -1,21 +1,19 @@
 //! Specification of needle prompts.
 
 use anyhow::Result;
-use serde::{Deserialize, Serialize};
-use strum::IntoStaticStr;
+use serde::Serialize;
 
+use super::facts::{FactKinds, KeyKind, ValueKind};
 use super::ruler::RulerTask;
 use super::CitySet;
 use crate::bail_usage;
-use crate::spec_file::is_default;
 
 /// Specification of a needle prompt.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NeedleSpec {
     /// Maximum length of the prompt in tokens. The filler ends within a sentence of it.
     pub ctx_tok: usize,
-    /// Number of keys in the haystack (the paper's N); of chains, with `hops`.
+    /// Number of keys in the haystack (the paper's N); of chains, in variable tracking.
     pub needles: usize,
     /// Number of keys asked for (the paper's R).
     pub retrieve: usize,
@@ -23,73 +21,22 @@ pub struct NeedleSpec {
     pub depth_pct: f64,
     /// Set of the keys, where these are cities.
     pub cities: CitySet,
-    /// What needles say. Left out of the identity of a prompt where it is the default.
-    #[serde(default, skip_serializing_if = "is_default")]
+    /// What needles say.
     pub form: NeedleForm,
 }
 
-/// What the needles of a prompt say: special magic numbers of cities by default.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct NeedleForm {
-    /// The task of RULER whose texts and settings the prompt has.
-    pub task: Option<RulerTask>,
-    /// Kind of the keys.
-    pub keys: KeyKind,
-    /// Kind of the values.
-    pub values: ValueKind,
-    /// Needles of each key, each with another value.
-    pub values_per_key: usize,
-    /// Links of a chain: needles that give the value of another key to theirs. 0 for needles without chains.
-    pub hops: usize,
-    /// Share of the context that further distractors fill, in percent.
-    pub distractors_pct: f64,
-    /// Whether needles and questions are from a file.
-    pub from_file: bool,
-}
-
-/// Kind of the keys of needles.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr)]
-#[serde(rename_all = "lowercase")]
-#[strum(serialize_all = "lowercase")]
-pub enum KeyKind {
-    /// Names of cities.
-    #[default]
-    Cities,
-    /// An adjective and a noun: `quiet-harbor`.
-    Words,
-    /// Random UUIDs.
-    Uuid,
-    /// Five capital letters: `QXVBA`.
-    Variables,
-}
-
-/// Kind of the values of needles.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr)]
-#[serde(rename_all = "lowercase")]
-#[strum(serialize_all = "lowercase")]
-pub enum ValueKind {
-    /// Numbers of five digits; of seven in RULER's tasks.
-    #[default]
-    Digits,
-    /// Random UUIDs.
-    Uuid,
-    /// An adjective and a noun: `quiet-harbor`.
-    Words,
-}
-
-impl KeyKind {
-    /// Name in files and flags.
-    pub fn name(self) -> &'static str {
-        self.into()
-    }
-}
-
-impl ValueKind {
-    /// Name in files and flags.
-    pub fn name(self) -> &'static str {
-        self.into()
-    }
+/// What the needles of a prompt say.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub enum NeedleForm {
+    /// Special magic numbers of cities.
+    Cities {
+        /// Share of the context that further distractors fill, in percent.
+        distractors_pct: f64,
+    },
+    /// Needles and questions of a file.
+    File,
+    /// A task of RULER, with its texts, keys and values.
+    Ruler(RulerTask),
 }
 
 impl Default for NeedleForm {
@@ -98,83 +45,41 @@ impl Default for NeedleForm {
     }
 }
 
-/// Name of the task in records.
-const TASK: &str = "needle";
-
 impl NeedleForm {
-    /// The default.
-    pub const NUMBERS_OF_CITIES: Self = Self {
-        task: None,
-        keys: KeyKind::Cities,
-        values: ValueKind::Digits,
-        values_per_key: 1,
-        hops: 0,
-        distractors_pct: 0.0,
-        from_file: false,
-    };
+    /// The default: numbers of cities, without further distractors.
+    pub const NUMBERS_OF_CITIES: Self = Self::Cities { distractors_pct: 0.0 };
 
-    /// Returns whether keys are names of cities, which the embedded models have seen in training or not.
+    /// Returns whether keys are names of cities.
     pub fn has_cities(&self) -> bool {
-        self.keys == KeyKind::Cities && !self.from_file
+        matches!(self, Self::Cities { .. })
     }
 
-    /// Number of answers to a question about one key.
-    pub fn answers_per_key(&self) -> usize {
-        self.values_per_key.max(self.hops + 1)
+    /// Share of the context that further distractors fill, in percent.
+    pub fn distractors_pct(&self) -> f64 {
+        match *self {
+            Self::Cities { distractors_pct } => distractors_pct,
+            Self::File | Self::Ruler(_) => 0.0,
+        }
     }
 
-    /// Name of the task in records: `needle`, `needle(keys=words, values=uuid)`, `niah_single_1`.
+    /// Kinds of the keys and values.
+    pub(super) fn kinds(&self) -> FactKinds {
+        match self {
+            Self::Ruler(task) => task.settings().kinds,
+            Self::Cities { .. } | Self::File => {
+                FactKinds { keys: KeyKind::Cities, values: ValueKind::Digits, values_per_key: 1, hops: 0 }
+            }
+        }
+    }
+
+    /// Name of the task in records: `needle`, `needle(distractors=5%)`, `niah_single_1`.
     pub fn name(&self) -> String {
-        if let Some(task) = self.task {
-            return task.name().to_owned();
+        match *self {
+            Self::Ruler(task) => task.name().to_owned(),
+            Self::File => "needle(file)".to_owned(),
+            Self::NUMBERS_OF_CITIES => "needle".to_owned(),
+            Self::Cities { distractors_pct } => format!("needle(distractors={distractors_pct}%)"),
         }
-        let usual = Self::default();
-        let mut settings = Vec::new();
-        let mut note = |differs: bool, setting: String| settings.extend(differs.then_some(setting));
-        note(self.from_file, "file".to_owned());
-        note(self.keys != usual.keys, format!("keys={}", self.keys.name()));
-        note(self.values != usual.values, format!("values={}", self.values.name()));
-        note(self.values_per_key != 1, format!("values_per_key={}", self.values_per_key));
-        note(self.hops > 0, format!("hops={}", self.hops));
-        note(self.distractors_pct > 0.0, format!("distractors={}%", self.distractors_pct));
-        if settings.is_empty() {
-            TASK.to_owned()
-        } else {
-            format!("{TASK}({})", settings.join(", "))
-        }
-    }
-
-    /// Checks the settings against each other.
-    fn check(&self, spec: &NeedleSpec) -> Result<()> {
-        if self.values_per_key == 0 {
-            bail_usage!("`values_per_key` 0: every key needs a value");
-        }
-        if self.hops > 0 && self.values_per_key > 1 {
-            bail_usage!("`values_per_key` {}: the keys of a chain (`hops`) have one value", self.values_per_key);
-        }
-        if self.hops > 0 && spec.retrieve > 1 {
-            bail_usage!("`hops` {}: a question is about one chain, not {}", self.hops, spec.retrieve);
-        }
-        if self.hops > 0 && spec.cities == CitySet::Absent {
-            bail_usage!("`hops` {}: a question about a chain always has an answer", self.hops);
-        }
-        if !(0.0..100.0).contains(&self.distractors_pct) {
-            bail_usage!(
-                "`distractors_pct` {}: a share of the context is at least 0 and below 100",
-                self.distractors_pct
-            );
-        }
-        if self.from_file && spec.retrieve > 1 {
-            bail_usage!("`needles_file`: a prompt asks one question of the file, not {}", spec.retrieve);
-        }
-        let usual = Self { from_file: true, ..Self::default() };
-        if self.from_file && *self != usual {
-            bail_usage!("`needles_file`: keys, values and distractors are those of the file");
-        }
-        if self.from_file && spec.cities == CitySet::Absent {
-            bail_usage!("`needles_file`: every question of the file has an answer in its needle");
-        }
-        Ok(())
     }
 }
 
@@ -186,23 +91,43 @@ impl NeedleSpec {
 
     /// Checks what does not need a tokenizer. Inconsistencies are usage errors.
     pub fn check(&self) -> Result<()> {
-        let known = self.cities.cities().len();
         if self.needles == 0 || self.retrieve == 0 {
             bail_usage!("a needle prompt needs at least one needle and one question");
         }
         if self.retrieve > self.needles {
             bail_usage!("cannot retrieve {} of {} needles", self.retrieve, self.needles);
         }
-        self.form.check(self)?;
-        let absent = if self.cities == CitySet::Absent { self.retrieve } else { 0 };
-        let keys = self.needles.saturating_mul(self.form.hops + 1);
-        if self.form.has_cities() && keys.saturating_add(absent) > known {
-            let besides =
-                if absent > 0 { format!(" besides {absent} that are asked for but absent") } else { String::new() };
-            bail_usage!("{keys} needles need as many cities{besides}; there are {known}");
-        }
         if !(0.0..=100.0).contains(&self.depth_pct) {
             bail_usage!("`depths_pct` {}: a depth is between 0 and 100 percent", self.depth_pct);
+        }
+        let is_absent = self.cities == CitySet::Absent;
+        match self.form {
+            NeedleForm::Cities { distractors_pct } => {
+                let absent = if is_absent { self.retrieve } else { 0 };
+                let (needles, known) = (self.needles, self.cities.cities().len());
+                if needles.saturating_add(absent) > known {
+                    let besides = match absent {
+                        0 => String::new(),
+                        absent => format!(" besides {absent} that are asked for but absent"),
+                    };
+                    bail_usage!("{needles} needles need as many cities{besides}; there are {known}");
+                }
+                if !(0.0..100.0).contains(&distractors_pct) {
+                    bail_usage!(
+                        "`distractors_pct` {distractors_pct}: a share of the context is at least 0 and below 100"
+                    );
+                }
+            }
+            NeedleForm::File if self.retrieve > 1 => {
+                bail_usage!("`needles_file`: a prompt asks one question of the file, not {}", self.retrieve)
+            }
+            NeedleForm::File if is_absent => {
+                bail_usage!("`needles_file`: every question of the file has an answer in its needle")
+            }
+            NeedleForm::Ruler(RulerTask::Vt) if is_absent => {
+                bail_usage!("`task` vt: a question about a chain always has an answer")
+            }
+            NeedleForm::File | NeedleForm::Ruler(_) => {}
         }
         Ok(())
     }

@@ -5,9 +5,9 @@ use std::ops::Range;
 
 use anyhow::{bail, Result};
 
-use super::facts::{self, Fact};
+use super::facts::{self, Fact, ValueKind};
 use super::layout::{PromptLayout, TextPart};
-use super::needle_spec::{NeedleForm, ValueKind};
+use super::needle_spec::NeedleForm;
 use super::wording::{AnswerForm, Wording};
 use super::{Encoded, Haystack, Needle, NeedleSpec, Prompt, Query, Sentence, Tokenizer, Window, Wrapping};
 use crate::rng::Rng;
@@ -119,17 +119,17 @@ pub(super) struct LaidOut<'a> {
 impl NeedlePlan {
     /// Draws needles and questions of a spec.
     pub(super) fn draw(spec: &NeedleSpec, mut rng: Rng) -> Self {
-        let form = spec.form;
-        let keys = facts::keys(form.keys, spec.cities.cities(), spec.needles * (form.hops + 1), &mut rng);
-        let n_values = spec.needles * form.values_per_key;
-        let values = facts::values(form.values, facts::digits_of(&form), n_values, &mut rng);
+        let (form, kinds) = (spec.form, spec.form.kinds());
+        let keys = facts::keys(kinds.keys, spec.cities.cities(), spec.needles * (kinds.hops + 1), &mut rng);
+        let n_values = spec.needles * kinds.values_per_key;
+        let values = facts::values(kinds.values, facts::digits_of(&form), n_values, &mut rng);
         let mut asked: Vec<usize> = (0..spec.retrieve).collect();
         rng.shuffle(&mut asked);
-        let about = asked.iter().map(|&i| if form.hops > 0 { &values[i] } else { &keys[i] }).cloned().collect();
+        let about = asked.iter().map(|&i| if kinds.hops > 0 { &values[i] } else { &keys[i] }).cloned().collect();
         Self {
             needles: of_keys(&form, &keys, &values),
             absent: Vec::new(),
-            per_key: form.answers_per_key(),
+            per_key: kinds.answers_per_key(),
             asked,
             about,
             example: String::new(),
@@ -157,21 +157,22 @@ impl NeedlePlan {
     /// instead of random values.
     pub(super) fn ask_for_absent(&mut self, spec: &NeedleSpec, mut rng: Rng, declined: Option<&str>) {
         let named = |key: &str| self.needles.iter().any(|fact| fact.key == key);
+        let kinds = self.form.kinds();
         let keys = match self.form.has_cities() {
             true => {
                 let cities = spec.cities.cities().iter().copied();
                 let others: Vec<&str> = cities.filter(|city| !named(city)).collect();
-                facts::keys(self.form.keys, &others, spec.retrieve, &mut rng)
+                facts::keys(kinds.keys, &others, spec.retrieve, &mut rng)
             }
             false => {
-                let mut keys = facts::keys(self.form.keys, &[], spec.needles + spec.retrieve, &mut rng);
+                let mut keys = facts::keys(kinds.keys, &[], spec.needles + spec.retrieve, &mut rng);
                 keys.retain(|key| !named(key));
                 keys
             }
         };
         let keys = &keys[..spec.retrieve];
-        let n_values = self.needles.len() + spec.retrieve * self.form.values_per_key;
-        let mut values = facts::values(self.form.values, facts::digits_of(&self.form), n_values, &mut rng);
+        let n_values = self.needles.len() + spec.retrieve * kinds.values_per_key;
+        let mut values = facts::values(kinds.values, facts::digits_of(&self.form), n_values, &mut rng);
         values.retain(|value| !self.needles.iter().any(|fact| fact.value == *value));
         self.absent = of_keys(&self.form, keys, &values);
         if let Some(declined) = declined {
@@ -277,7 +278,7 @@ impl NeedlePlan {
     /// The boundaries with the needles of each chain in its order, and the needle at the depth asked for.
     fn in_order(&self, boundaries: &[(usize, u64)]) -> (Vec<(usize, u64)>, usize) {
         let mut ordered = boundaries.to_vec();
-        if self.form.hops > 0 {
+        if self.form.kinds().hops > 0 {
             ordered.chunks_mut(self.per_key).for_each(<[_]>::sort_unstable);
         }
         let controlled = ordered.iter().position(|boundary| boundaries.first() == Some(boundary)).unwrap_or(0);
@@ -392,7 +393,8 @@ impl NeedlePlan {
         // The begin-of-sequence token belongs to no text.
         parts[..usize::from(bos.is_some())].fill(TextPart::Template);
         // Sentences of files may be in scripts whose tokens join an answer with its surroundings.
-        let mut spans = Spans { parts: &parts, ids: &ids, tokenizer, is_lenient: self.form.from_file, from: 0 };
+        let mut spans =
+            Spans { parts: &parts, ids: &ids, tokenizer, is_lenient: self.form == NeedleForm::File, from: 0 };
         let needles = placed.iter().enumerate().map(|(place, placed)| spans.needle(place, placed.fact));
         let needles = needles.collect::<Result<Vec<_>>>()?;
         spans.is_lenient = false;
@@ -433,7 +435,7 @@ impl NeedlePlan {
             offsets,
             queries,
             needles,
-            is_chain: self.form.hops > 0,
+            is_chain: self.form.kinds().hops > 0,
             haystack: start..end,
             has_bos,
             window: Window::default(),
@@ -443,16 +445,16 @@ impl NeedlePlan {
 
 /// The needles of keys: each with its values, or the chains of as many values.
 fn of_keys(form: &NeedleForm, keys: &[String], values: &[String]) -> Vec<Fact> {
-    let wording = Wording::of(form);
-    if form.hops == 0 {
-        let of_key = keys.iter().zip(values.chunks(form.values_per_key));
+    let (wording, kinds) = (Wording::of(form), form.kinds());
+    if kinds.hops == 0 {
+        let of_key = keys.iter().zip(values.chunks(kinds.values_per_key));
         return of_key.flat_map(|(key, values)| values.iter().map(|value| wording.fact(form, key, value))).collect();
     }
     let chain = |(keys, value): (&[String], &String)| {
         let links: Vec<Fact> = keys.windows(2).map(|pair| wording.link(form, &pair[1], &pair[0])).collect();
         std::iter::once(wording.fact(form, &keys[0], value)).chain(links)
     };
-    keys.chunks(form.hops + 1).zip(values).flat_map(chain).collect()
+    keys.chunks(kinds.hops + 1).zip(values).flat_map(chain).collect()
 }
 
 /// Token ranges of the parts of an encoded text, in their order.

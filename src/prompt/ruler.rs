@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 use strum::{IntoStaticStr, VariantArray};
 
-use super::needle_spec::{KeyKind, NeedleForm, ValueKind};
+use super::facts::{FactKinds, KeyKind, ValueKind};
 use super::wording::{AnswerForm, Wording};
 
 /// A task of RULER.
@@ -58,11 +58,11 @@ pub struct RulerSettings {
     /// Name of the haystack; `None` for prose.
     pub haystack: Option<&'static str>,
     /// Keys, values, chains.
-    pub form: NeedleForm,
+    pub(super) kinds: FactKinds,
 }
 
 /// One number of a word in prose.
-const NIAH: NeedleForm = NeedleForm { keys: KeyKind::Words, ..NeedleForm::NUMBERS_OF_CITIES };
+const NIAH: FactKinds = FactKinds { keys: KeyKind::Words, values: ValueKind::Digits, values_per_key: 1, hops: 0 };
 
 impl RulerTask {
     /// All tasks.
@@ -75,20 +75,20 @@ impl RulerTask {
 
     /// Settings of the task.
     pub fn settings(self) -> RulerSettings {
-        let uuid = NeedleForm { values: ValueKind::Uuid, ..NIAH };
-        let chain = NeedleForm { keys: KeyKind::Variables, hops: 4, ..NIAH };
-        let (setting, haystack, form) = match self {
+        let uuid = FactKinds { values: ValueKind::Uuid, ..NIAH };
+        let chain = FactKinds { keys: KeyKind::Variables, hops: 4, ..NIAH };
+        let (setting, haystack, kinds) = match self {
             Self::NiahSingle1 => ((1, 1), Some("noise"), NIAH),
             Self::NiahSingle2 => ((1, 1), None, NIAH),
             Self::NiahSingle3 => ((1, 1), None, uuid),
             Self::NiahMultikey1 => ((4, 1), None, NIAH),
             Self::NiahMultikey2 => ((1, 1), Some("needles"), NIAH),
-            Self::NiahMultikey3 => ((1, 1), Some("needles"), NeedleForm { keys: KeyKind::Uuid, ..uuid }),
-            Self::NiahMultivalue => ((1, 1), None, NeedleForm { values_per_key: 4, ..NIAH }),
+            Self::NiahMultikey3 => ((1, 1), Some("needles"), FactKinds { keys: KeyKind::Uuid, ..uuid }),
+            Self::NiahMultivalue => ((1, 1), None, FactKinds { values_per_key: 4, ..NIAH }),
             Self::NiahMultiquery => ((4, 4), None, NIAH),
             Self::Vt => ((1, 1), Some("noise"), chain),
         };
-        RulerSettings { setting, haystack, form: NeedleForm { task: Some(self), ..form } }
+        RulerSettings { setting, haystack, kinds }
     }
 
     /// Tokens that a model may generate.

@@ -1,7 +1,7 @@
 //! The fixed sentences of prompts and training documents.
 
-use super::facts::Fact;
-use super::needle_spec::{NeedleForm, ValueKind};
+use super::facts::{Fact, ValueKind};
+use super::needle_spec::NeedleForm;
 use super::ruler;
 
 /// The wordings of a fact, by their index in [`DocumentSpec::wordings`]: the texts before, between and behind the city
@@ -88,7 +88,7 @@ pub(super) enum AnswerForm {
     },
 }
 
-/// Special magic numbers of cities, or what else keys and values are.
+/// Special magic numbers of cities.
 const NUMBERS: Wording = Wording {
     preamble: ["There are special magic {noun}s hidden in the irrelevant text below. Find them and remember them."; 2],
     gap: "\n",
@@ -103,16 +103,6 @@ const NUMBERS: Wording = Wording {
     digits: 5,
     answers_tok: 0,
     example_tok: 0,
-};
-
-/// Chains: a value, and keys that have the value of another key. The keys are the answers.
-const CHAINS: Wording = Wording {
-    needle: ["The special magic ", " {noun} is: {value}."],
-    link: ["The special magic ", " {noun} is that of {previous}."],
-    question: ["Who has the special magic {noun} {query}? Name all."; 2],
-    prefix: ["The special magic {noun} {query} is that of"; 2],
-    answers: AnswerForm::List { before: " ", between: ",", end: "." },
-    ..NUMBERS
 };
 
 /// Needles, questions and answers of a file, in any language, with nothing in English around them.
@@ -132,10 +122,9 @@ fn filled(text: &str, places: &[(&str, &str)]) -> String {
 
 /// The noun for values.
 fn noun(form: &NeedleForm) -> &'static str {
-    match form.values {
+    match form.kinds().values {
         ValueKind::Digits => "number",
         ValueKind::Uuid => "uuid",
-        ValueKind::Words => "word",
     }
 }
 
@@ -143,16 +132,15 @@ impl Wording {
     /// The texts of prompts of this form.
     pub(super) fn of(form: &NeedleForm) -> &'static Self {
         match form {
-            NeedleForm { task: Some(task), .. } => ruler::wording(*task),
-            NeedleForm { from_file: true, .. } => &FILE,
-            NeedleForm { hops: 1.., .. } => &CHAINS,
-            _ => &NUMBERS,
+            NeedleForm::Cities { .. } => &NUMBERS,
+            NeedleForm::File => &FILE,
+            NeedleForm::Ruler(task) => ruler::wording(*task),
         }
     }
 
     /// The needle that gives a key its value. In a chain the key is the answer.
     pub(super) fn fact(&self, form: &NeedleForm, key: &str, value: &str) -> Fact {
-        self.sentence(form, self.needle, key, if form.hops > 0 { key } else { value }, value)
+        self.sentence(form, self.needle, key, if form.kinds().hops > 0 { key } else { value }, value)
     }
 
     /// The needle that gives a key the value of another one.

@@ -183,32 +183,6 @@ fn printed(command: &mut Command) -> String {
 }
 
 #[test]
-fn a_chain_has_records_by_hop() {
-    let scratch = Scratch::new();
-    let args = ["needle", "--model", "model", "--ctx", "512", "--samples", "6", "--depths", "50", "--out", "run"];
-    let table = printed(scratch.command(&[]).args(args).args(["--hops", "2", "--tables", "hops"]));
-    assert!(table.contains("Chains by hop") && table.contains("hop 2 in output %"), "{table}");
-    let records = record::read(&scratch.path("run/results.csv")).unwrap();
-    let of = |metric: &str| -> Vec<(Option<usize>, String)> {
-        let found = records.iter().filter(|r| r.measure.metric == metric && r.identity.sample == Some(0));
-        found.map(|r| (r.identity.query, r.measure.region.as_deref().unwrap_or_default().to_owned())).collect()
-    };
-    let expected: Vec<(Option<usize>, String)> =
-        (0..3).flat_map(|query| (0..3).map(move |hop| (Some(query), format!("hop {hop}")))).collect();
-    for metric in ["share_out_hop", "share_abs_hop", "logit_out_hop"] {
-        assert_eq!(of(metric), expected, "{metric}");
-    }
-    // The needle of an answer's own hop is its needle.
-    let value = |metric: &str, region: &str, query: usize| {
-        let is_it = |r: &&Record| r.measure.metric == metric && r.measure.region.as_deref() == Some(region);
-        let found = records.iter().filter(is_it).find(|r| r.identity.query == Some(query) && r.measure.layer.is_none());
-        found.unwrap().measure.value.unwrap()
-    };
-    let own = value("share_abs", "needle", 1) + value("share_abs", "answer", 1);
-    assert!((value("share_abs_hop", "hop 1", 1) - own).abs() < 1e-6);
-}
-
-#[test]
 fn a_task_of_ruler_runs_as_it_is_and_refuses_what_would_change_it() {
     let scratch = Scratch::new();
     let run = |args: &[&str]| {
@@ -222,7 +196,7 @@ fn a_task_of_ruler_runs_as_it_is_and_refuses_what_would_change_it() {
     assert!(records.iter().all(|record| record.identity.task == "niah_multivalue"));
     assert_eq!(records.iter().filter_map(|record| record.identity.query).max(), Some(3));
     refuses(&mut run(&["--task", "vt", "--ctx", "512"]), 2, &["512 tokens is too short", "it takes at least"]);
-    run(&["--task", "vt", "--hops", "2"]).assert().code(2);
+    run(&["--task", "vt", "--distractors", "2"]).assert().code(2);
     run(&["--task", "nonesuch"]).assert().code(2);
     let file = printed(&mut run(&["--task", "niah_single_1", "--ctx", "512", "--print-experiment"]));
     assert!(file.contains("task = \"niah_single_1\""), "{file}");
@@ -247,7 +221,7 @@ fn needles_of_a_file_are_measured_and_mistakes_in_it_named_with_their_line() {
     refuses(&mut of_file(&args[..4]), 1, &["needles.jsonl, line 2", "empty"]);
     fs::write(&file, good.replace("\"Yuki\"", "\"Ann\"")).unwrap();
     refuses(&mut of_file(&args[..4]), 1, &["needles.jsonl, line 1", "\"Ann\" is not in the needle"]);
-    of_file(&["--needles-file", "needles.jsonl", "--values", "uuid"]).assert().code(2);
+    of_file(&["--needles-file", "needles.jsonl", "--distractors", "2"]).assert().code(2);
 }
 
 #[test]

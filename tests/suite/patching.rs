@@ -123,8 +123,11 @@ fn prompts_without_an_answer_to_change_are_refused() {
         ("", text, "only the answers of needle prompts can be changed"),
         (generating, &format!("{GRID}\nabsent_samples = 1"), "a question without an answer"),
         (generating, GRID, "generated tokens have no counterpart"),
-        ("", &format!("{GRID}\nvalues = \"words\""), "only needles that give cities numbers"),
-        ("", &format!("{GRID}\nkeys = \"words\""), "only needles that give cities numbers"),
+        (
+            "",
+            &GRID.replace("[[3, 2]]", "[[4, 1]]\ntask = \"niah_multikey_1\""),
+            "only needles that give cities numbers",
+        ),
     ] {
         let conditions = "conditions = [\"patch(0.1, from=clean)\"]";
         scratch.write("a.toml", &format!("show = \"needle\"\nmodels = [\"diff\"]\n{conditions}\n{measures}\n{grid}"));

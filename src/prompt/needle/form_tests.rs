@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::error::exit_code;
-use crate::prompt::{KeyKind, NeedleForm, Region, RulerTask, ValueKind};
+use crate::prompt::{NeedleForm, Region, RulerTask};
 use std::path::Path;
 
 const FORM: NeedleForm = NeedleForm::NUMBERS_OF_CITIES;
@@ -21,7 +21,7 @@ fn prompt(spec: &NeedleSpec, name: Option<&str>, seed: u64) -> Prompt {
 fn task(task: RulerTask, ctx_tok: usize, seed: u64) -> Prompt {
     let settings = task.settings();
     let (needles, retrieve) = settings.setting;
-    prompt(&NeedleSpec { ctx_tok, needles, retrieve, form: settings.form, ..SPEC }, settings.haystack, seed)
+    prompt(&NeedleSpec { ctx_tok, needles, retrieve, form: NeedleForm::Ruler(task), ..SPEC }, settings.haystack, seed)
 }
 
 fn text(prompt: &Prompt, tokens: std::ops::Range<usize>) -> String {
@@ -54,22 +54,9 @@ fn assert_answers_stand_where_they_should(prompt: &Prompt) {
 }
 
 #[test]
-fn every_kind_of_key_and_value_is_found_in_its_needle_and_behind_the_question() {
-    for keys in [KeyKind::Cities, KeyKind::Words, KeyKind::Uuid, KeyKind::Variables] {
-        for values in [ValueKind::Digits, ValueKind::Uuid, ValueKind::Words] {
-            let spec = NeedleSpec { form: NeedleForm { keys, values, values_per_key: 2, ..FORM }, ..SPEC };
-            let prompt = prompt(&spec, None, 3);
-            assert_eq!(prompt.queries.len(), 4);
-            assert_answers_stand_where_they_should(&prompt);
-        }
-    }
-}
-
-#[test]
 fn several_values_of_a_key_are_asked_for_in_the_order_of_the_text() {
-    let spec = NeedleSpec { form: NeedleForm { values_per_key: 4, ..FORM }, needles: 1, retrieve: 1, ..SPEC };
     for seed in 0..10 {
-        let queries = prompt(&spec, None, seed).queries;
+        let queries = task(RulerTask::NiahMultivalue, 1024, seed).queries;
         assert!(queries
             .windows(2)
             .all(|pair| pair[0].city == pair[1].city && pair[0].needle.end <= pair[1].needle.start));
@@ -78,32 +65,27 @@ fn several_values_of_a_key_are_asked_for_in_the_order_of_the_text() {
 
 #[test]
 fn a_chain_stands_in_its_order_and_each_link_names_the_one_before() {
-    let form = NeedleForm { hops: 3, ..FORM };
-    let spec = |depth_pct| NeedleSpec { form, needles: 2, retrieve: 1, depth_pct, ..SPEC };
     let mut controlled = std::collections::BTreeSet::new();
     for seed in 0..20 {
-        let prompt = prompt(&spec(50.0), None, seed);
-        assert!(prompt.is_chain && prompt.queries.len() == 4 && prompt.needles.len() == 8);
+        let prompt = task(RulerTask::Vt, 1024, seed);
+        assert!(prompt.is_chain && prompt.queries.len() == 5 && prompt.needles.len() == 5);
         assert_answers_stand_where_they_should(&prompt);
         for pair in prompt.queries.windows(2) {
             assert!(pair[0].needle.end <= pair[1].needle.start);
-            assert!(text(&prompt, pair[1].needle.clone()).contains(&format!("that of {}", pair[0].value)));
+            assert!(text(&prompt, pair[1].needle.clone()).contains(&format!("= VAR {}", pair[0].value)));
         }
         controlled.extend(prompt.queries.iter().position(|query| query.controlled));
         let hops = prompt.hop_targets();
-        assert_eq!(hops.len(), 16);
-        assert_eq!((hops[5].0, &hops[5].1.regions), (1, &prompt.regions(Some(1))));
+        assert_eq!(hops.len(), 25);
+        assert_eq!((hops[6].0, &hops[6].1.regions), (1, &prompt.regions(Some(1))));
     }
     assert!(controlled.len() > 2, "any of them may be at the depth asked for: {controlled:?}");
-    let first = prompt(&spec(0.0), None, 1);
-    let at_depth = first.queries.iter().find(|query| query.controlled).unwrap();
-    assert_eq!((at_depth.depth_req_pct, at_depth.depth_real_pct), (0.0, 0.0));
 }
 
 #[test]
 fn distractors_fill_their_share_of_the_context() {
-    for (share, keys) in [(5.0, KeyKind::Cities), (40.0, KeyKind::Words)] {
-        let form = NeedleForm { keys, distractors_pct: share, ..FORM };
+    for share in [5.0, 40.0] {
+        let form = NeedleForm::Cities { distractors_pct: share };
         let prompt = prompt(&NeedleSpec { form, ..SPEC }, None, 2);
         let tokens: usize = prompt.needles.iter().map(|needle| needle.span.len()).sum();
         let asked: usize = prompt.queries.iter().map(|query| query.needle.len()).sum();
@@ -113,15 +95,14 @@ fn distractors_fill_their_share_of_the_context() {
         assert_answers_stand_where_they_should(&prompt);
     }
     let without = prompt(&SPEC, None, 2);
-    let with = prompt(&NeedleSpec { form: NeedleForm { distractors_pct: 5.0, ..FORM }, ..SPEC }, None, 2);
+    let with = prompt(&NeedleSpec { form: NeedleForm::Cities { distractors_pct: 5.0 }, ..SPEC }, None, 2);
     let asked = |prompt: &Prompt| prompt.queries.iter().map(|query| query.city.clone()).collect::<Vec<_>>();
     assert_eq!(asked(&without), asked(&with), "a sweep asks the same questions");
 }
 
 #[test]
 fn a_haystack_of_needles_has_nothing_else_and_noise_is_the_same_again_and_again() {
-    let form = NeedleForm { keys: KeyKind::Words, ..FORM };
-    let needles = prompt(&NeedleSpec { form, ..SPEC }, Some("needles"), 1);
+    let needles = prompt(&SPEC, Some("needles"), 1);
     let regions = needles.regions(Some(0));
     assert!(!regions.contains(&Region::Filler));
     assert!(regions.iter().filter(|&&region| region == Region::Distractor).count() > 700);
@@ -169,7 +150,7 @@ fn a_context_that_is_too_short_for_a_task_is_refused_with_one_that_is_not() {
     for &of in RulerTask::ALL {
         let settings = of.settings();
         let (needles, retrieve) = settings.setting;
-        let spec = NeedleSpec { ctx_tok: 150, needles, retrieve, form: settings.form, ..SPEC };
+        let spec = NeedleSpec { ctx_tok: 150, needles, retrieve, form: NeedleForm::Ruler(of), ..SPEC };
         let build = |ctx_tok| {
             let spec = NeedleSpec { ctx_tok, ..spec.clone() };
             build(&spec, 3, Tokenizer::embedded(), &haystack(settings.haystack))
@@ -192,8 +173,7 @@ fn needles_of_a_file_stand_in_the_text_with_their_distractor_and_nothing_around_
     std::fs::write(&path, lines).unwrap();
     let file = NeedlesFile::read(&path).unwrap();
     let texts = Texts { haystack: &Haystack::embedded(), file: Some(&file), tokenizer: Tokenizer::embedded() };
-    let form = NeedleForm { from_file: true, ..FORM };
-    let spec = NeedleSpec { ctx_tok: 512, retrieve: 1, form, ..SPEC };
+    let spec = NeedleSpec { ctx_tok: 512, retrieve: 1, form: NeedleForm::File, ..SPEC };
     let mut asked = std::collections::BTreeSet::new();
     for seed in 0..10 {
         let prompt = build_of(&spec, seed, texts).unwrap();
@@ -210,16 +190,16 @@ fn needles_of_a_file_stand_in_the_text_with_their_distractor_and_nothing_around_
 
 #[test]
 fn settings_that_exclude_each_other_are_usage_errors() {
-    let refused = |form: NeedleForm, spec: NeedleSpec| {
-        let error = NeedleSpec { form, ..spec }.check().unwrap_err();
+    let refused = |spec: NeedleSpec| {
+        let error = spec.check().unwrap_err();
         assert_eq!(exit_code(&error), 2);
         error.to_string()
     };
-    let one = || NeedleSpec { retrieve: 1, ..SPEC };
-    assert!(refused(NeedleForm { values_per_key: 0, ..FORM }, SPEC).contains("`values_per_key` 0"));
-    assert!(refused(NeedleForm { hops: 2, values_per_key: 2, ..FORM }, one()).contains("`values_per_key` 2"));
-    assert!(refused(NeedleForm { hops: 2, ..FORM }, SPEC).contains("`hops` 2: a question is about one chain"));
-    assert!(refused(NeedleForm { distractors_pct: 100.0, ..FORM }, SPEC).contains("`distractors_pct` 100"));
-    assert!(refused(NeedleForm { from_file: true, hops: 1, ..FORM }, one()).contains("`needles_file`"));
-    assert!(refused(NeedleForm { hops: 300, ..FORM }, one()).contains("602 needles need as many cities"));
+    let form = NeedleForm::Cities { distractors_pct: 100.0 };
+    assert!(refused(NeedleSpec { form, ..SPEC }).contains("`distractors_pct` 100"));
+    assert!(refused(NeedleSpec { form: NeedleForm::File, ..SPEC }).contains("`needles_file`"));
+    let absent = |form| NeedleSpec { retrieve: 1, cities: CitySet::Absent, form, ..SPEC };
+    assert!(refused(absent(NeedleForm::File)).contains("`needles_file`"));
+    assert!(refused(absent(NeedleForm::Ruler(RulerTask::Vt))).contains("`task` vt"));
+    assert!(refused(NeedleSpec { needles: 241, ..SPEC }).contains("241 needles need as many cities"));
 }
