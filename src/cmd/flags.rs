@@ -218,7 +218,7 @@ fn settings(args: &PromptArgs, distractors: &[usize], default: &[(usize, usize)]
 }
 
 /// Names of fields in errors of the library, and their flags.
-const FIELDS: [(&str, &str); 53] = [
+const FIELDS: [(&str, &str); 49] = [
     ("conditions", "--condition"),
     ("skip", "--skip"),
     ("ctx_tok", "--ctx"),
