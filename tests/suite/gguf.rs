@@ -350,6 +350,7 @@ fn what_a_gguf_file_has_that_is_not_supported_is_named() {
     refused(&set("llama.rope.dimension_count", Field::U32(8)), "llama.rope.dimension_count is 8");
     refused(&set("llama.attention.head_count", Field::String("four".into())), "llama.attention.head_count");
     refused(&set("llama.attention.head_count", Field::U32(0)), "llama.attention.head_count is 0");
+    refused(&set("llama.block_count", Field::U64(1 << 60)), "llama.block_count is");
     refused(&set("llama.rope.scaling.type", Field::String("longrope".into())), "rope_factors_short.weight is missing");
     refused(&set("llama.rope.scaling.type", Field::String("dynamic".into())), "llama.rope.scaling.type \"dynamic\"");
     refused(&|_| (), "blk.0.attn_norm.weight is missing");

@@ -7,6 +7,7 @@
 use super::header::FieldValue;
 use super::{Gguf, DIVISORS};
 use crate::model::config::{Biases, Family, ModelConfig, NormKind, Positions};
+use crate::model::MOST_LAYERS;
 use crate::ops::RopeStyle;
 use anyhow::{bail, ensure, Context, Result};
 use serde_json::{json, Value};
@@ -140,6 +141,7 @@ impl Gguf {
             self.named("attention.causal")?
         );
         let layers = self.needed("block_count")?;
+        ensure!(layers <= MOST_LAYERS, "{} is {layers}, expected at most {MOST_LAYERS}", self.named("block_count")?);
         let ffn = self.same_in_all_layers("feed_forward_length")?;
         let context = self.needed("context_length")?;
         let kv_heads = self.same_in_all_layers("attention.head_count_kv")?.unwrap_or(heads);
