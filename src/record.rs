@@ -15,9 +15,7 @@ pub use read::read;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
-use std::fs::File;
-use std::io::{Seek as _, SeekFrom, Write as _};
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 
 /// Number of this schema. It changes when a column is added, removed, moved or given another meaning.
@@ -150,60 +148,13 @@ pub(crate) fn header() -> String {
     columns().join(",") + "\n"
 }
 
-/// Writer of a results file.
-#[derive(Debug)]
-pub struct RecordWriter {
-    file: File,
-    path: PathBuf,
-    rows: u64,
-}
-
-impl RecordWriter {
-    /// Creates a new file and writes the header.
-    ///
-    /// # Errors
-    /// If the file exists already, or cannot be written.
-    pub fn create(path: impl Into<PathBuf>) -> Result<Self> {
-        let path = path.into();
-        let file = File::create_new(&path)
-            .with_context(|| format!("cannot create {} (results are never overwritten)", path.display()))?;
-        let mut writer = Self { file, path, rows: 0 };
-        writer.write_bytes(header().as_bytes(), 0)?;
-        Ok(writer)
-    }
-
-    /// Opens a file whose first `bytes` hold `rows` records, and cuts off the rest.
-    pub(crate) fn resume(path: PathBuf, bytes: u64, rows: u64) -> Result<Self> {
-        let cannot = || format!("cannot continue {}", path.display());
-        let mut file = File::options().write(true).open(&path).with_context(cannot)?;
-        file.set_len(bytes).and_then(|()| file.seek(SeekFrom::End(0))).with_context(cannot)?;
-        Ok(Self { file, path, rows })
-    }
-
-    /// Appends `rows` records that are already formatted by [`to_bytes`].
-    pub(crate) fn write_bytes(&mut self, bytes: &[u8], rows: u64) -> Result<()> {
-        self.file.write_all(bytes).with_context(|| format!("cannot write {}", self.path.display()))?;
-        self.rows += rows;
-        Ok(())
-    }
-
-    /// Appends records, without a buffer that could be lost.
-    pub fn write_all(&mut self, records: &[Record]) -> Result<()> {
-        self.write_bytes(&to_bytes(records)?, records.len() as u64)
-    }
-
-    /// Waits until everything written is on disk.
-    ///
-    /// # Errors
-    /// If it cannot be written.
-    pub(crate) fn sync(&self) -> Result<()> {
-        self.file.sync_data().with_context(|| format!("cannot write {}", self.path.display()))
-    }
-
-    /// Returns the number of records written so far.
-    pub(crate) fn rows(&self) -> u64 {
-        self.rows
-    }
+/// Writes records to a new file.
+///
+/// # Errors
+/// If the file exists already, or cannot be written.
+pub fn write(path: &Path, records: &[Record]) -> Result<()> {
+    let bytes = [header().as_bytes(), &to_bytes(records)?].concat();
+    crate::files::create(path, &bytes).with_context(|| format!("cannot write {}", path.display()))
 }
 
 #[cfg(test)]
@@ -279,7 +230,7 @@ mod tests {
     fn good_text() -> String {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("results.csv");
-        RecordWriter::create(&path).unwrap().write_all(&[share(0.25)]).unwrap();
+        write(&path, &[share(0.25)]).unwrap();
         std::fs::read_to_string(path).unwrap()
     }
 
@@ -298,41 +249,18 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("results.csv");
         let records = [share(0.1 + 0.2), failure(), share(-1e-300), share(5e-324), share(f64::MAX)];
-        let mut writer = RecordWriter::create(&path).unwrap();
-        writer.write_all(&records[..1]).unwrap();
-        writer.write_all(&records[1..]).unwrap();
-        assert_eq!(writer.rows(), 5);
+        write(&path, &records).unwrap();
         assert_eq!(read(&path).unwrap(), records);
-    }
-
-    #[test]
-    fn what_was_written_is_on_disk_before_the_writer_is_dropped() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("results.csv");
-        let mut writer = RecordWriter::create(&path).unwrap();
-        assert_eq!(read(&path).unwrap(), []);
-        writer.write_all(&[share(1.0)]).unwrap();
-        assert_eq!(read(&path).unwrap().len(), 1);
     }
 
     #[test]
     fn records_of_one_question_share_their_identity_when_read() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("results.csv");
-        RecordWriter::create(&path).unwrap().write_all(&[share(0.1), share(0.2), failure()]).unwrap();
+        write(&path, &[share(0.1), share(0.2), failure()]).unwrap();
         let records = read(&path).unwrap();
         assert!(Arc::ptr_eq(&records[0].identity, &records[1].identity));
         assert!(!Arc::ptr_eq(&records[1].identity, &records[2].identity));
-    }
-
-    #[test]
-    fn results_are_never_overwritten() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("results.csv");
-        std::fs::write(&path, "precious").unwrap();
-        let error = RecordWriter::create(&path).unwrap_err();
-        assert!(format!("{error:#}").contains("never overwritten"), "{error:#}");
-        assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
     }
 
     #[test]
@@ -383,7 +311,7 @@ mod tests {
             let record = Record { identity: Arc::new(identity), measure };
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join("results.csv");
-            RecordWriter::create(&path).unwrap().write_all(std::slice::from_ref(&record)).unwrap();
+            write(&path, std::slice::from_ref(&record)).unwrap();
             prop_assert_eq!(read(&path).unwrap(), [record]);
         }
 

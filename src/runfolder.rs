@@ -14,14 +14,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub const EXPLORER: &str = "explore.html";
 /// The records of a run.
 pub const RESULTS: &str = "results.csv";
-/// The journal of finished cells.
+/// The journal of finished cells, with what measures pool.
 pub const CELLS: &str = "cells.csv";
 /// The experiment.
 pub const EXPERIMENT: &str = "experiment.toml";
 /// Arguments of the process that began the run, as JSON.
 pub const COMMAND: &str = "command.json";
-/// Pooled data of measures by cell, in binary form, for resuming and merging.
-pub const POOLED: &str = "pooled.bin";
 /// The manifest, which marks the run as finished.
 pub const MANIFEST: &str = "manifest.json";
 /// Negative log-likelihoods token by token.

@@ -105,7 +105,7 @@ impl<'a> ProgressReporter<'a> {
         }
         if let Some(copy) = plan.put_aside {
             crate::say!(
-                "what follows {} is damaged and measured again; {} and the files beside it keep what was there",
+                "what follows {} is damaged and measured again; {} and results.csv beside it keep what was there",
                 plural(plan.resumed, "finished prompt"),
                 copy.display()
             );

@@ -38,7 +38,7 @@ pub struct RunPlan<'a> {
     pub cells: usize,
     /// Cells that were finished before.
     pub resumed: usize,
-    /// Copy of the damaged journal of a resumed run, which has copies of the other files beside it.
+    /// Copy of the damaged journal of a resumed run, which has a copy of the records beside it.
     pub put_aside: Option<&'a Path>,
     /// Depths that the first prompts miss.
     pub missed_depths: &'a [MissedDepth],
@@ -100,7 +100,7 @@ pub fn run(
     let keys = setup.keys(&cells, &names);
     setup.references()?;
     let (folder, mut store) = open(setup, part, &keys)?;
-    let resumed = store.finished.len();
+    let resumed = store.finished();
     let todo = &cells[resumed..];
     observer.run_begins(&RunPlan {
         cells: cells.len(),
@@ -119,7 +119,7 @@ pub fn run(
     };
     store.replay(measures, &mut |record| see(observer, record))?;
     let ran = setup.run(todo, measures, stop, &mut |cell, finding| {
-        let (_, key) = &keys[store.finished.len()];
+        let (_, key) = &keys[store.finished()];
         store.add(cell, key.clone(), finding)?;
         finding.records.iter().for_each(|record| see(observer, record));
         observer.cell_finished();
@@ -129,13 +129,13 @@ pub fn run(
     let committed = store.commit();
     ran?;
     committed?;
-    if store.finished.len() == cells.len() && part.shard.is_none() {
+    if store.finished() == cells.len() && part.shard.is_none() {
         let pooled = setup.pooled(measures);
         pooled.iter().for_each(|record| see(observer, record));
         store.conclude(&pooled)?;
     }
     let outputs = Outputs::new(folder, part, store.rows(), resumed as u64, store.prompts_sha256());
-    Ok(RunOutcome { outputs, cells: cells.len(), finished: store.finished.len(), failures, first_error })
+    Ok(RunOutcome { outputs, cells: cells.len(), finished: store.finished(), failures, first_error })
 }
 
 /// Opens the run folder and its store.

@@ -4,7 +4,7 @@ use crate::common::{self, printed, refuses_outright, typed};
 use assert_cmd::Command;
 use difftool::manifest::{Manifest, ModelInfo, OutputFile};
 use difftool::plot::read_recipe;
-use difftool::record::{Identity, Measurement, Record, RecordWriter};
+use difftool::record::{self, Identity, Measurement, Record};
 use difftool::results::compare::{compare, FailIf, Request};
 use difftool::results::{Field, MetricName, Metrics, Where};
 use proptest::prelude::*;
@@ -116,7 +116,7 @@ impl Scratch {
     pub(super) fn folder(&self, name: &str, records: &[Record], manifest: &Manifest) {
         let folder = self.path(name);
         fs::create_dir(&folder).unwrap();
-        RecordWriter::create(folder.join("results.csv")).unwrap().write_all(records).unwrap();
+        record::write(&folder.join("results.csv"), records).unwrap();
         let outputs = vec![OutputFile::describe(&folder, "results.csv", Some(records.len() as u64)).unwrap()];
         Manifest { outputs, ..manifest.clone() }.write(&folder.join("manifest.json")).unwrap();
     }
@@ -216,7 +216,7 @@ fn runs_of_other_prompts_are_refused_with_the_reason() {
 fn files_without_manifests_are_refused_if_their_seeds_differ() {
     let scratch = Scratch::new();
     for (name, seed) in [("a.csv", 0), ("b.csv", 100)] {
-        RecordWriter::create(scratch.path(name)).unwrap().write_all(&Run { seed, ..RUN }.records()).unwrap();
+        record::write(&scratch.path(name), &Run { seed, ..RUN }.records()).unwrap();
     }
     refuses_outright(
         &mut scratch.compare("a.csv b.csv"),
@@ -269,7 +269,7 @@ fn results_that_were_edited_are_refused() {
 fn models_of_one_file_are_compared_by_name() {
     let scratch = Scratch::new();
     let records = [RUN.records(), Run { model: "diff", shift: 0.125, ..RUN }.records()].concat();
-    RecordWriter::create(scratch.path("both.csv")).unwrap().write_all(&records).unwrap();
+    record::write(&scratch.path("both.csv"), &records).unwrap();
     let json = scratch.json("both.csv --by model");
     assert_eq!((&json["rows"][0]["baseline"], &json["rows"][0]["other"]), (&json!("transformer"), &json!("diff")));
     assert!(number(&row(&json, "share_abs")["diff"]) > 0.0);
@@ -284,7 +284,7 @@ fn bits_are_compared_with_logits_that_were_left_alone() {
     let scratch = Scratch::new();
     let quantised = |bits, shift| Run { bits: Some(bits), scope: Some("row"), shift, ..RUN }.records();
     let records = [RUN.records(), quantised(8, -0.01), quantised(4, -0.1)].concat();
-    RecordWriter::create(scratch.path("bits.csv")).unwrap().write_all(&records).unwrap();
+    record::write(&scratch.path("bits.csv"), &records).unwrap();
     let json = scratch.json("bits.csv --by bits --metric share_abs --where scope=row");
     let rows = json["rows"].as_array().unwrap();
     let named: Vec<_> = rows.iter().map(|row| (row["baseline"].as_str(), row["other"].as_str())).collect();
@@ -298,14 +298,14 @@ fn conditions_are_compared_with_the_untreated_passes_by_name() {
     let quantised = |bits, shift| Run { bits: Some(bits), scope: Some("row"), shift, ..RUN }.records();
     // The baseline comes last, and is the baseline all the same.
     let treated = [quantised(8, -0.01), quantised(4, -0.1)].concat();
-    RecordWriter::create(scratch.path("c.csv")).unwrap().write_all(&[treated.clone(), RUN.records()].concat()).unwrap();
+    record::write(&scratch.path("c.csv"), &[treated.clone(), RUN.records()].concat()).unwrap();
     let json = scratch.json("c.csv --by condition --metric share_abs");
     let rows = json["rows"].as_array().unwrap();
     let named: Vec<_> = rows.iter().map(|row| (row["baseline"].as_str(), row["other"].as_str())).collect();
     let none = Some("condition=none");
     assert_eq!(named, [(none, Some("condition=quantise(8, row)")), (none, Some("condition=quantise(4, row)"))]);
     assert!((number(&rows[1]["diff"]) + 0.1).abs() < 1e-9);
-    RecordWriter::create(scratch.path("treated.csv")).unwrap().write_all(&treated).unwrap();
+    record::write(&scratch.path("treated.csv"), &treated).unwrap();
     let words = ["no untreated records", "--baseline", "quantise(8, row), quantise(4, row)"];
     refuses_outright(&mut scratch.compare("treated.csv --by condition"), 2, &words);
 }
@@ -358,7 +358,7 @@ fn a_cell_that_is_there_twice_is_an_error_that_says_where() {
     let scratch = Scratch::new();
     scratch.run("a", &RUN);
     let records = [RUN.records(), vec![RUN.records()[4].clone()]].concat();
-    RecordWriter::create(scratch.path("b.csv")).unwrap().write_all(&records).unwrap();
+    record::write(&scratch.path("b.csv"), &records).unwrap();
     refuses_outright(
         &mut scratch.compare("a b.csv"),
         1,
@@ -372,7 +372,7 @@ fn a_cell_that_is_there_twice_is_an_error_that_says_where() {
     );
     refuses_outright(&mut scratch.compare("a a --by ctx_tok"), 2, &["a is named twice"]);
     let scopes = ["row", "head"].map(|scope| Run { bits: Some(4), scope: Some(scope), ..RUN }.records()).concat();
-    RecordWriter::create(scratch.path("c.csv")).unwrap().write_all(&[RUN.records(), scopes].concat()).unwrap();
+    record::write(&scratch.path("c.csv"), &[RUN.records(), scopes].concat()).unwrap();
     refuses_outright(&mut scratch.compare("c.csv --by bits"), 1, &["differ in condition", "--where condition="]);
 }
 
@@ -401,7 +401,7 @@ fn two_units_of_one_metric_are_refused() {
     let scratch = Scratch::new();
     let mut records = RUN.records();
     records[4].measure.unit = Some("percent".into());
-    RecordWriter::create(scratch.path("a.csv")).unwrap().write_all(&records).unwrap();
+    record::write(&scratch.path("a.csv"), &records).unwrap();
     refuses_outright(
         &mut scratch.compare("a.csv a.csv"),
         1,

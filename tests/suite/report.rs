@@ -5,7 +5,7 @@ use assert_cmd::Command;
 use base64::engine::general_purpose::STANDARD;
 use base64::Engine as _;
 use difftool::manifest::{Manifest, ModelInfo, OutputFile};
-use difftool::record::{Identity, Measurement, Record, RecordWriter};
+use difftool::record::{self, Identity, Measurement, Record};
 use serde_json::json;
 use std::fs;
 use std::io::Read as _;
@@ -54,8 +54,7 @@ impl Fixture {
     /// Writes the run folder.
     fn write(&self, folder: &Path) {
         fs::create_dir_all(folder).unwrap();
-        let mut writer = RecordWriter::create(folder.join("results.csv")).unwrap();
-        writer.write_all(&self.records).unwrap();
+        record::write(&folder.join("results.csv"), &self.records).unwrap();
         figure(&folder.join("accuracy.png"));
         let model = |(i, name): (usize, &&str)| ModelInfo {
             name: (*name).into(),

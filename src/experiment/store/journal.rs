@@ -1,7 +1,7 @@
 //! The journal of a run, and the cells that it describes.
 
 use crate::record;
-use crate::runfolder::{CELLS, POOLED, RESULTS};
+use crate::runfolder::{CELLS, RESULTS};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
@@ -9,63 +9,56 @@ use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 
 /// The first line of the journal.
-pub(super) const HEADER: &str = "cell,key,prompts_sha256,rows,results_end,pooled_end,sha256\n";
+pub(super) const HEADER: &str = "cell,key,prompts_sha256,rows,results_end,pooled,sha256\n";
 
-/// One line of the journal: a finished cell.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(in crate::experiment) struct JournalLine {
+/// One line of the journal, a finished cell, without its last column: the SHA-256 of its records and the line before it.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct JournalLine {
     /// Number of the cell in the whole grid.
-    pub cell: u64,
+    pub(super) cell: u64,
     /// Hash of everything that its records depend on; see [`Setup::keys`](crate::experiment::Setup::keys).
-    pub key: String,
+    pub(super) key: String,
     /// SHA-256 over the token ids of its prompts, one for each model.
-    pub prompts_sha256: String,
+    pub(super) prompts_sha256: String,
     /// Number of its records.
-    pub rows: u64,
+    pub(super) rows: u64,
     /// Length of `results.csv` after them, in bytes.
-    pub results_end: u64,
-    /// Length of `pooled.bin` after it, in bytes.
-    pub pooled_end: u64,
-    /// SHA-256 of its bytes in both files, one after the other.
-    pub sha256: String,
+    pub(super) results_end: u64,
+    /// What its measures pool, as base64.
+    pub(super) pooled: String,
 }
 
 impl JournalLine {
-    /// Encodes the line.
-    pub(super) fn to_bytes(&self) -> Result<Vec<u8>> {
+    /// Encodes the line of a cell with these records.
+    pub(super) fn to_bytes(&self, results: &[u8]) -> Result<Vec<u8>> {
         let mut csv = csv::WriterBuilder::new().has_headers(false).from_writer(Vec::new());
         csv.serialize(self)?;
-        csv.into_inner().context("memory cannot be written")
-    }
-
-    fn parse(line: &[u8]) -> Option<Self> {
-        let mut reader = csv::ReaderBuilder::new().has_headers(false).from_reader(line);
-        reader.deserialize().next()?.ok()
+        let mut line = csv.into_inner().context("memory cannot be written")?;
+        line.pop(); // its end
+        let sha256 = sha256_of(results, &line);
+        line.extend(format!(",{sha256}\n").bytes());
+        Ok(line)
     }
 }
 
-/// Returns the SHA-256 hash of a cell's bytes in both files.
-pub(super) fn sha256_of(results: &[u8], pooled: &[u8]) -> String {
-    crate::hash::sha256(&[results, pooled].concat())
+fn sha256_of(results: &[u8], line: &[u8]) -> String {
+    crate::hash::sha256(&[results, line].concat())
 }
 
-/// A finished cell, with its bytes in both files.
+/// A finished cell with its records.
 pub(super) struct StoredCell {
     pub(super) line: JournalLine,
     pub(super) results: Vec<u8>,
-    pub(super) pooled: Vec<u8>,
 }
 
-/// The finished cells of a folder in order, up to the first whose line or bytes are not what was written.
+/// The finished cells of a folder in order, up to the first whose line or records are not what was written.
 pub(super) struct StoredCells {
     journal: Vec<u8>,
     results: Option<File>,
-    pooled: Option<File>,
     /// Length of the journal up to the last cell that was read, in bytes.
     pub(super) journal_end: u64,
-    results_end: u64,
-    /// Length of `pooled.bin` up to that cell, in bytes.
-    pub(super) pooled_end: u64,
+    /// Length of `results.csv` up to that cell, in bytes.
+    pub(super) results_end: u64,
 }
 
 impl StoredCells {
@@ -82,16 +75,14 @@ impl StoredCells {
         if let Some(results) = &mut results {
             results.seek(SeekFrom::Start(results_end))?;
         }
-        let pooled = File::open(folder.join(POOLED)).ok();
-        Ok(Self { journal, results, pooled, journal_end, results_end, pooled_end: 0 })
+        Ok(Self { journal, results, journal_end, results_end })
     }
 
     /// Returns, after all cells were read, whether the journal goes on behind them, or there are records without any cell.
     pub(super) fn are_damaged(&self) -> bool {
-        let lengths = self.results.iter().flat_map(File::metadata).map(|results| results.len());
-        let has_records = lengths.into_iter().any(|length| length > self.results_end);
+        let length = self.results.as_ref().and_then(|results| Some(results.metadata().ok()?.len()));
         let has_cells = self.journal_end > HEADER.len() as u64;
-        self.journal_end < self.journal.len() as u64 || has_records && !has_cells
+        self.journal_end < self.journal.len() as u64 || !has_cells && length > Some(self.results_end)
     }
 }
 
@@ -99,26 +90,21 @@ impl Iterator for StoredCells {
     type Item = StoredCell;
 
     fn next(&mut self) -> Option<StoredCell> {
-        let rest = &self.journal[self.journal_end as usize..];
-        let length = rest.iter().position(|&byte| byte == b'\n')? + 1;
-        let line = JournalLine::parse(&rest[..length]).filter(|_| self.journal_end > 0)?;
-        let results = next_bytes(&mut self.results, self.results_end, line.results_end)?;
-        let pooled = next_bytes(&mut self.pooled, self.pooled_end, line.pooled_end)?;
-        if sha256_of(&results, &pooled) != line.sha256 {
+        if self.journal_end == 0 {
             return None;
         }
-        self.journal_end += length as u64;
-        (self.results_end, self.pooled_end) = (line.results_end, line.pooled_end);
-        Some(StoredCell { line, results, pooled })
+        let rest = &self.journal[self.journal_end as usize..];
+        let bytes = &rest[..rest.iter().position(|&byte| byte == b'\n')?];
+        let (hashed, sha256) = bytes.split_at(bytes.iter().rposition(|&byte| byte == b',')?);
+        let mut csv = csv::ReaderBuilder::new().has_headers(false).from_reader(hashed);
+        let line: JournalLine = csv.deserialize().next()?.ok()?;
+        let (mut results, length) = (Vec::new(), line.results_end.checked_sub(self.results_end)?);
+        self.results.as_ref()?.take(length).read_to_end(&mut results).ok()?;
+        if sha256_of(&results, hashed).as_bytes() != &sha256[1..] {
+            return None;
+        }
+        self.journal_end += bytes.len() as u64 + 1;
+        self.results_end = line.results_end;
+        Some(StoredCell { line, results })
     }
-}
-
-/// Reads the bytes of a file from `start`, where it is, to `end`; `None` if they are not there.
-fn next_bytes(file: &mut Option<File>, start: u64, end: u64) -> Option<Vec<u8>> {
-    let length = end.checked_sub(start)?;
-    let mut bytes = Vec::new();
-    if let Some(file) = file {
-        file.take(length).read_to_end(&mut bytes).ok()?;
-    }
-    (bytes.len() as u64 == length).then_some(bytes)
 }

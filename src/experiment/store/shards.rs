@@ -1,6 +1,6 @@
 //! Shards of one experiment, which are merged into one run.
 
-use super::journal::StoredCells;
+use super::journal::{JournalLine, StoredCells};
 use super::{check_experiment, check_key};
 use crate::bail_usage;
 use anyhow::{ensure, Result};
@@ -23,10 +23,10 @@ pub(in crate::experiment) fn holders(
         check_experiment(folder, experiment)?;
         let mut cells = StoredCells::open(folder)?;
         for cell in &mut cells {
-            let line = cell.line;
-            check_key(folder, &line, key_of.get(&line.cell).copied().unwrap_or_default())?;
-            if let Some(other) = holder_of.insert(line.cell, shard) {
-                bail_usage!("{} and {} both hold cell {}", shards[other].display(), folder.display(), line.cell);
+            let JournalLine { cell, key, .. } = cell.line;
+            check_key(folder, cell, &key, key_of.get(&cell).copied().unwrap_or_default())?;
+            if let Some(other) = holder_of.insert(cell, shard) {
+                bail_usage!("{} and {} both hold cell {cell}", shards[other].display(), folder.display());
             }
         }
         ensure!(

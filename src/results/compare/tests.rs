@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::metric::{EXACT, NOISE_ABS, SHARE_ABS};
-use crate::record::{Identity, Measurement, Record, RecordWriter};
+use crate::record::{self, Identity, Measurement, Record};
 use crate::rng::Rng;
 use proptest::prelude::*;
 use std::path::Path;
@@ -33,7 +33,7 @@ fn record(model: &str, seed: u64, query: usize, metric: &'static str, value: f64
 
 fn write(folder: &Path, name: &str, records: &[Record]) -> PathBuf {
     let path = folder.join(name);
-    RecordWriter::create(&path).unwrap().write_all(records).unwrap();
+    record::write(&path, records).unwrap();
     path
 }
 
