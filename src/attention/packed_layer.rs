@@ -115,11 +115,6 @@ impl<'a> PackedLayer<'a> {
         }
     }
 
-    /// The masked keys in the row of `query` of a head.
-    pub(super) fn masked(&self, head: usize, query: usize) -> Vec<Range<usize>> {
-        self.treated.map_or_else(Vec::new, |treated| treated.masked((self.layer, head), query))
-    }
-
     /// Value width of an output head.
     pub(super) fn value_width(&self) -> usize {
         self.wiring.value_slices() * self.d

@@ -12,7 +12,6 @@ use crate::ops::{has_kernels, with_values};
 use candle_core::{Result, Tensor};
 use serde::{Deserialize, Serialize};
 use std::any::Any;
-use std::ops::Range;
 
 /// One attention row of one output head, lent to probes.
 pub struct AttentionRow<'a> {
@@ -20,8 +19,6 @@ pub struct AttentionRow<'a> {
     pub query: usize,
     /// The first visible key: 0 without a window. Weights before it are 0, and logits there are undefined.
     pub first_visible: usize,
-    /// Masked keys, in any order and possibly repeated; never the query's own key.
-    pub masked: &'a [Range<usize>],
     /// Logits of each map as input to the softmax: scaled, soft-capped and quantised if configured, -inf where masked;
     /// (query + 1) each. Empty unless a probe requests logits.
     pub logits: &'a [&'a [f32]],
@@ -35,23 +32,6 @@ pub struct AttentionRow<'a> {
     pub effective: &'a [f32],
     /// The values of the keys.
     pub values: Values<'a>,
-}
-
-impl AttentionRow<'_> {
-    /// Ranges of visible keys in ascending order: those within the window up to the query, except masked ones.
-    pub fn visible(&self) -> Vec<Range<usize>> {
-        let mut masked = self.masked.to_vec();
-        masked.sort_by_key(|keys| keys.start);
-        let (mut next, mut runs) = (self.first_visible, Vec::new());
-        for keys in masked {
-            if next < keys.start {
-                runs.push(next..keys.start);
-            }
-            next = next.max(keys.end);
-        }
-        runs.push(next..self.query + 1);
-        runs
-    }
 }
 
 /// A measurement of attention rows. It selects rows and creates one [`RowSink`] per head and block of queries.

@@ -189,8 +189,8 @@ impl QueryTile {
         let sink = |(j, map): (usize, &MapTile)| Some((packed.sink(j, head)? - map.largest[i]).exp() / map.sums[i]);
         let sinks: Vec<f32> = self.maps.iter().enumerate().filter_map(sink).collect();
         let (mix, first_visible, values) = (&mix[..maps.len()], packed.first_visible(query), packed.values(head));
-        let (masked, logits, maps, sinks) = (&packed.masked(head, query)[..], &logits[..], &maps[..], &sinks[..]);
-        observe(&AttentionRow { query, first_visible, masked, logits, maps, mix, sinks, effective, values });
+        let (logits, maps, sinks) = (&logits[..], &maps[..], &sinks[..]);
+        observe(&AttentionRow { query, first_visible, logits, maps, mix, sinks, effective, values });
     }
 
     /// Computes out = (sum_j mix_j map_j) V: (queries, value width). Overwrites the first of two maps.

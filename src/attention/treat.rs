@@ -100,11 +100,6 @@ impl ResolvedTreatment {
         row_removals.filter(move |loss| loss.rows.contains(&query)).flat_map(move |loss| loss.keys.iter().map(cut))
     }
 
-    /// Keys masked in the row of `query`.
-    pub(super) fn masked(&self, at: (usize, usize), query: usize) -> Vec<Range<usize>> {
-        self.lost(Removal::Mask, at, query).filter(|keys| !keys.is_empty()).collect()
-    }
-
     /// Sets the removed keys of `query` to `value`, in a piece of its row that starts at key `first`.
     pub(super) fn remove(
         &self,

@@ -41,7 +41,7 @@ pub(crate) const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         "heads",
         &[
             ("Roles of the heads of the built-in models", "difftool heads --ctx 1k"),
-            ("Ten heads of each role, as JSON", "difftool heads --model ./llama --top 10 --json"),
+            ("The same of another model, as JSON", "difftool heads --model ./llama --json"),
         ],
     ),
     (

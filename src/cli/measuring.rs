@@ -75,9 +75,6 @@ pub struct RatioArgs {
     /// Measure windows of this UTF-8 text, at their last rows, instead of needle prompts
     #[arg(long, value_name = "FILE")]
     pub text: Option<PathBuf>,
-    /// Number of heads to list, by their attention to the answer; 0 for none
-    #[arg(long, default_value_t = 8, value_name = "K")]
-    pub top: usize,
     /// Prompts.
     #[command(flatten)]
     pub prompts: PromptArgs,
@@ -92,9 +89,6 @@ pub struct RatioArgs {
 /// `difftool heads`.
 #[derive(Debug, Args)]
 pub struct HeadsArgs {
-    /// Number of heads to list for each role
-    #[arg(long, default_value_t = 3, value_name = "K")]
-    pub top: usize,
     /// Prompts.
     #[command(flatten)]
     pub prompts: PromptArgs,

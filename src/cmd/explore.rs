@@ -11,7 +11,7 @@ use crate::explore::{ExploreMeasure, ExplorerModel, ExplorerPage, ModelMaps};
 use crate::files;
 use crate::manifest::ModelInfo;
 use crate::measure::PassKey;
-use crate::metric::{Metric, ANSWER_FIRST_RANK, ANSWER_LOG_PROB, EXACT, NOISE_OUT, SHARE_OUT};
+use crate::metric::{Metric, ANSWER_LOG_PROB, EXACT, NOISE_OUT, SHARE_OUT};
 use crate::prompt::Region;
 use crate::report::SavedRun;
 use crate::results::view::ablate::each_head;
@@ -28,7 +28,7 @@ use std::path::Path;
 type NumbersOfHeads = BTreeMap<(usize, usize), BTreeMap<String, f64>>;
 
 /// Metrics of the whole model that the page shows for each condition.
-const ANSWERS: [&Metric; 3] = [&EXACT, &ANSWER_LOG_PROB, &ANSWER_FIRST_RANK];
+const ANSWERS: [&Metric; 2] = [&EXACT, &ANSWER_LOG_PROB];
 
 /// Returns the experiment of the flags.
 pub(super) fn experiment(args: &ExploreArgs) -> Result<Experiment> {

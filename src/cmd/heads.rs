@@ -18,8 +18,7 @@ pub(super) const DEFAULTS: Defaults = Defaults { ctx_tok: CTX_TOK, settings: &[(
 /// Usage errors.
 pub(super) fn experiment(args: &HeadsArgs) -> Result<Experiment> {
     let grid = flags::grid(&args.prompts, &args.run.model, &args.run.reading, None, &DEFAULTS)?;
-    let experiment = flags::experiment(Show::Heads, &args.run, grid, args.prompts.haystack.as_deref(), None)?;
-    Ok(Experiment { top: Some(args.top), ..experiment })
+    flags::experiment(Show::Heads, &args.run, grid, args.prompts.haystack.as_deref(), None)
 }
 
 /// Draws a figure for each role that has numbers.
@@ -39,11 +38,8 @@ pub(super) fn draw(session: &mut Session, found: &RunResults) -> Result<()> {
             continue;
         }
         let title = format!("Heads: {}", role.name);
-        let scale = HeadScale {
-            label: &Label::of(role.metric, role.region).heading(),
-            end: is_share.then_some(100.0),
-            uniform: None,
-        };
+        let label = Label::of(role.metric, role.region).heading();
+        let scale = HeadScale { label: &label, end: is_share.then_some(100.0) };
         let figure = head_grid(&grids, &session.heading(&title, &caption), &scale)?;
         session.save(&figure, &format!("heads-{}", role.name.replace(' ', "-")), "mean over prompts")?;
     }

@@ -5,10 +5,10 @@ use super::flags::{self, Defaults, CTX_TOK};
 use super::session::{RunResults, Session};
 use crate::cli::RatioArgs;
 use crate::experiment::{Experiment, Grid, Show};
-use crate::metric::{SHARE_OUT, SHARE_UNIFORM};
+use crate::metric::SHARE_OUT;
 use crate::plot::{head_grid, HeadGrid, HeadScale};
 use crate::prompt::Region;
-use crate::results::{Frame, HeadPlace, Pick};
+use crate::results::{Frame, HeadPlace};
 use crate::stats::mean;
 use anyhow::Result;
 use std::collections::BTreeMap;
@@ -21,9 +21,7 @@ pub(super) const DEFAULTS: Defaults = Defaults { ctx_tok: CTX_TOK, settings: &[(
 /// Usage errors.
 pub(super) fn experiment(args: &RatioArgs) -> Result<Experiment> {
     let grid = flags::grid(&args.prompts, &args.run.model, &args.run.reading, args.text.as_deref(), &DEFAULTS)?;
-    let experiment =
-        flags::experiment(Show::Ratio, &args.run, grid, args.prompts.haystack.as_deref(), args.text.as_deref())?;
-    Ok(Experiment { top: Some(args.top), ..experiment })
+    flags::experiment(Show::Ratio, &args.run, grid, args.prompts.haystack.as_deref(), args.text.as_deref())
 }
 
 fn is_text(session: &Session) -> bool {
@@ -48,11 +46,7 @@ pub(super) fn draw(session: &mut Session, found: &RunResults) -> Result<()> {
     let grids: Vec<HeadGrid> = frame.models().iter().map(|model| head_shares(frame, model, regions)).collect();
     let title = format!("Share of {what} in the output, by layer and head");
     let subtitle = format!("{rows} · {caption}");
-    let uniform = frame.models().first().and_then(|model| {
-        let of = |region: &Region| frame.mean(Pick::of(model, SHARE_UNIFORM.name).region(region.name()));
-        regions.iter().filter_map(of).map(|share| 100.0 * share).reduce(|sum, share| sum + share)
-    });
-    let scale = HeadScale { label: "share of the output (%)", end: Some(100.0), uniform };
+    let scale = HeadScale { label: "share of the output (%)", end: Some(100.0) };
     let figure = head_grid(&grids, &session.heading(&title, &subtitle), &scale)?;
     session.save(&figure, "heads", &format!("mean over prompts and the {rows}; share of the output"))
 }

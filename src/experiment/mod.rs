@@ -15,7 +15,6 @@ mod passes;
 mod patching;
 mod quantisation;
 mod reference;
-mod rounding;
 mod run;
 mod setup;
 mod shard;

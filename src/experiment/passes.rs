@@ -87,10 +87,7 @@ impl Setup {
                     true => self.generation(model, prompt, treated(index, true).as_ref(), prefix.as_ref())?,
                     false => None,
                 };
-                let treated = treatments[index].as_ref();
-                let rounding = self.rounding(model, (cell, prompt), treated, &observed.passed.queries)?;
                 passes.conclude((index, prompt), observed, generation.as_ref(), result)?;
-                result.add(&self.identity(cell, model, &self.conditions[index]), prompt, rounding);
             }
         }
         Ok(())

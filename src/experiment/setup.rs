@@ -229,9 +229,6 @@ impl Setup {
         if experiment.only_score_treated {
             config["only_score_treated"] = true.into();
         }
-        if let Some(top) = experiment.top {
-            config["top"] = top.into();
-        }
         if experiment.measure_names().contains(&MeasureName::Nll) {
             config["skip"] = experiment.skip.into();
         }

@@ -47,9 +47,6 @@ pub struct Experiment {
     /// Tokens at the beginning of every window that the mean negative log-likelihood excludes.
     #[serde(default, skip_serializing_if = "is_default")]
     pub skip: usize,
-    /// Number of heads to list, for `show = "ratio"` and `"heads"`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub top: Option<usize>,
     /// Run folder of `ablate --parts each-head` whose costs the heads can be coloured by, for `show = "explore"`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub costs: Option<PathBuf>,
@@ -156,7 +153,6 @@ impl Experiment {
             text: None,
             ids: None,
             skip: 0,
-            top: None,
             reading: LoadOptions::default(),
             grid,
             select: LayersAndHeads::default(),
@@ -579,14 +575,13 @@ at_least = 0.5
         let lists = (prop::collection::vec(condition, 0..2), prop::collection::vec(expect, 0..3));
         let formats = prop_oneof![(2..17_u32).prop_map(Format::Int), Just(Format::Fp8), Just(Format::Fp4)];
         let options = (prop::option::of(0..99_usize), prop::option::of(prop::collection::vec(formats, 0..3)));
-        (grids(), words, lists, options).prop_map(|(grid, (question, models), (conditions, expect), (top, bits))| {
-            let of = if top.is_some() { Quantised::Qk } else { Quantised::Logits };
-            let (scope, exempt_sinks, smooth) = (ScaleScope::Head, true, top.is_some());
+        (grids(), words, lists, options).prop_map(|(grid, (question, models), (conditions, expect), (layer, bits))| {
+            let of = if layer.is_some() { Quantised::Qk } else { Quantised::Logits };
+            let (scope, exempt_sinks, smooth) = (ScaleScope::Head, true, layer.is_some());
             let quantise = bits.map(|bits| Quantisation { of, bits, scope, exempt_sinks, smooth, rotate: smooth });
-            let heatmap = top.map(|layer| Heatmap { layer: Some(layer), ..Heatmap::default() });
+            let heatmap = layer.map(|layer| Heatmap { layer: Some(layer), ..Heatmap::default() });
             Experiment {
                 question,
-                top,
                 quantise,
                 conditions,
                 heatmap,

@@ -10,7 +10,6 @@ const NUMBERS = [
   ["logit_out answer", "effect of the answer on the logit", "What the answer's values add to the logit of the right token, less the mean logit.", false],
   ["cost", "loss without the head (nats)", "What the log-probability of the answer loses without the head, in another run.", false],
   ["carried", "gain with the head (nats)", "What the log-probability of the answer gains if the head's output is put into the prompt with another answer, in another run.", false],
-  ["context_rms", "context RMS", "Root mean square of what the head weighs together, before its norm.", false],
   ["retrieval_score", "retrieval score", "How often the largest weight of an answering row is on the token to be copied.", true],
   ["query_score", "query score", "How often rows of the question have their largest weight in the needle.", true],
   ["previous_token", "previous-token score", "Share of |a| on the token before the query, on repeated random tokens.", true],
@@ -18,9 +17,7 @@ const NUMBERS = [
   ["induction", "induction score", "Share of |a| on the token after the same token's earlier place, on repeated random tokens.", true],
   ["lambda", "λ", "Weight of the second map.", false],
   ["cancelled", "cancelled", "The part of the attention that the subtraction removes.", true],
-  ["mass_neg", "negative weight", "Sum of the negative weights of a row, as a positive number.", false],
   ["entropy", "entropy (nats)", "Of |weights| as shares of a row.", false],
-  ["keys_90", "keys that hold 90 %", "As few keys as hold 90 % of |weights|.", false],
   ["sink_share_detected", "|a| on sinks", "Sum of |weight| on attention sinks, of the sum of all.", true],
 ];
 

@@ -321,7 +321,6 @@ mod tests {
             offsets: vec![(0, 0); 300],
             queries: vec![query],
             needles: vec![Needle { city: "Oslo".into(), value: "123".into(), span: 95..104, answer: 100..103 }],
-            is_chain: false,
             haystack: 10..280,
             has_bos: true,
             window: Window::default(),

@@ -107,8 +107,6 @@ function changeWords(model, variant) {
   const words = [];
   if (after.exact !== undefined) words.push(`the answer is ${after.exact ? "found" : "missed"}${after.exact === before.exact ? ", as before" : `, and was ${before.exact ? "found" : "missed"} before`}`);
   if (after.answer_log_prob !== undefined) words.push(`its log-probability goes from ${fromTo(before.answer_log_prob, after.answer_log_prob, 3, " nats")}`);
-  const [rankBefore, rank] = [before.answer_first_rank, after.answer_first_rank];
-  if (rank !== undefined) words.push(rank === rankBefore ? `its first token stays the model's choice number ${rank}` : `its first token goes from the model's choice number ${rankBefore} to number ${rank}`);
   const [most] = shareChanges(model, variant);
   if (most) words.push(`the answer's share of a head's output changes most in head ${most[0]}, from ${percent(most[1])} to ${percent(most[2])}`);
   return words.length ? `${words.join("; ")}.` : "no question was asked.";
@@ -139,22 +137,22 @@ function modelRow(body, model, cells, numbers) {
 /** What each treatment changed of how the question was answered, and of the head that is shown. */
 function answersTable() {
   const [table, body] = tableOf(
-    "What the treatments change on this prompt: the answer, its log-probability in nats, the rank of its first token, and its share of the output of the head that is shown.",
-    ["model", "treatment", "answer", "log-prob", "change", "rank", "head", "share of the output", "change"],
+    "What the treatments change on this prompt: the answer, its log-probability in nats, and its share of the output of the head that is shown.",
+    ["model", "treatment", "answer", "log-prob", "change", "head", "share of the output", "change"],
   );
   for (const panel of panels) {
     for (const variant of panel.model.variants.values()) {
       const of = (model) => [model.answers.answer_log_prob, model.numbersOf(panel.head.name)["share_out answer"]];
       const [[logProb, share], [before, shareBefore]] = [of(variant), of(panel.model)];
       const isChange = variant !== panel.model;
-      const { exact, answer_first_rank: rank } = variant.answers;
+      const { exact } = variant.answers;
       const cells = [
         variant.condition === null ? "as it is" : visible(variant.condition), exact === undefined ? "–" : exact === 1 ? "found" : "missed",
         logProb === undefined ? "–" : logProb.toFixed(3), isChange && logProb !== undefined ? signedFixed(logProb - before, 3) : "",
-        rank === undefined ? "–" : String(rank), panel.head.name, percent(share),
+        panel.head.name, percent(share),
         isChange && share !== undefined ? `${signedFixed(100 * (share - shareBefore), 1)} points` : "",
       ];
-      const row = modelRow(body, panel.model, cells, [2, 3, 4, 6, 7]);
+      const row = modelRow(body, panel.model, cells, [2, 3, 5, 6]);
       if ((variant.condition || "") === state.treatment) row.className = "now";
     }
   }

@@ -5,19 +5,16 @@ use super::layer_output::{mean_over_layers, LayerOutput, LayerSums};
 use super::{number, rounded, Measure, MeasureOutput, ObservedPass};
 use crate::attention::{ProbeResult, RowProbe};
 use crate::metric::{
-    Metric, ANSWER_FIRST_RANK, ANSWER_LOG_PROB, CANCELLED, CONTEXT_RMS, EXACT, LAMBDA, LOGIT_OUT, LOGIT_OUT_HOP,
-    LOGIT_OUT_SUM, MASS, MASS_NEG, NOISE_ABS, NOISE_NORM_OUT, NOISE_OUT, NOISE_OUT_MEAN_HEAD, NOISE_OUT_NO_SINKS,
-    NOISE_POS, NOISE_SIGNED, NOISE_UNIFORM, NORM_OUT, SHARE_ABS, SHARE_ABS_BEST_HEAD, SHARE_ABS_HOP, SHARE_OUT,
-    SHARE_OUT_BEST_HEAD, SHARE_OUT_HOP, SHARE_OUT_LAYER, SHARE_OUT_MEAN_HEAD, SHARE_POS, SHARE_SIGNED, SHARE_UNIFORM,
-    SIGNED_LEFT_OUT, WRITE_NORM, WRITE_NORM_LAYER, WRITE_RATIO_LAYER,
+    Metric, ANSWER_LOG_PROB, CANCELLED, EXACT, LAMBDA, LOGIT_OUT, NOISE_ABS, NOISE_OUT, NOISE_OUT_NO_SINKS,
+    NOISE_SIGNED, SHARE_ABS, SHARE_OUT, SHARE_SIGNED,
 };
 use crate::pass::QueryScore;
 use crate::probe::{Allocation, AnswerProbe, AnswerSink, ContributionProbe, ContributionSink, ReceivedSink, SinkProbe};
-use crate::prompt::{Prompt, Region, TargetRows};
+use crate::prompt::{Prompt, Region};
 use crate::record::Measurement;
 use anyhow::{Context, Result};
 
-/// Accuracy, log-probability and rank of the answer; attention and output by region, of all heads and by head.
+/// Accuracy and log-probability of the answer; attention and output by region, of all heads and by head.
 pub struct AnswerMeasure {
     /// Whether every layer and head gets records of its own.
     pub by_head: bool,
@@ -27,8 +24,7 @@ pub struct AnswerMeasure {
 
 impl Measure for AnswerMeasure {
     fn row_probes(&self, _model: usize, prompt: &Prompt) -> Vec<Box<dyn RowProbe>> {
-        let hops = prompt.hop_targets().into_iter().map(|(_, target)| target);
-        let targets: Vec<TargetRows> = prompt.answerable_targets().into_iter().chain(hops).collect();
+        let targets = prompt.answerable_targets();
         let contribution = ContributionProbe::new(&targets).with_strong_keys(self.sinks);
         let mut probes: Vec<Box<dyn RowProbe>> = vec![Box::new(AnswerProbe::new(&targets)), Box::new(contribution)];
         if self.sinks {
@@ -44,18 +40,6 @@ impl Measure for AnswerMeasure {
     fn conclude(&self, mut pass: ObservedPass<'_>, output: &mut MeasureOutput) -> Result<()> {
         let heads = heads(std::mem::take(&mut pass.probe_results));
         let targets = pass.prompt.answerable_targets();
-        for (index, (hop, target)) in pass.prompt.hop_targets().iter().enumerate() {
-            let (found, layers) = found_of(&pass, &heads, targets.len() + index)?;
-            let region = format!("hop {hop}");
-            let mut push = |found| {
-                output.push(
-                    target.query,
-                    pass.prompt.rows_name(),
-                    Measurement { region: Some(region.clone().into()), ..found },
-                );
-            };
-            hop_measures(&found, &layers, self.by_head, &mut push);
-        }
         for (index, target) in targets.iter().enumerate() {
             let (found, layers) = found_of(&pass, &heads, index)?;
             let mut push = |found| output.push(target.query, pass.prompt.rows_name(), found);
@@ -67,7 +51,6 @@ impl Measure for AnswerMeasure {
                 mean_measures(&found, &mut push);
             }
             if self.by_head {
-                layers.iter().for_each(|(layer, found)| layer_measures(*layer, found, &mut push));
                 found.iter().for_each(|head| head_measures(head, &mut push));
             }
         }
@@ -106,7 +89,7 @@ struct HeadFound<'a> {
 }
 
 /// Results of the measured heads, and of their layers.
-type Found<'a> = (Vec<HeadFound<'a>>, Vec<(usize, LayerOutput)>);
+type Found<'a> = (Vec<HeadFound<'a>>, Vec<LayerOutput>);
 
 /// Computes attention and output of every head and layer for the target with this index.
 fn found_of<'a>(pass: &ObservedPass<'_>, heads: &'a [HeadSinks], index: usize) -> Result<Found<'a>> {
@@ -123,8 +106,7 @@ fn found_of<'a>(pass: &ObservedPass<'_>, heads: &'a [HeadSinks], index: usize) -
             sums.add_sinks(pass.model, trace, head.at, rows, &head.sinks)?;
             found.push(HeadFound { at: head.at, allocation: &head.answer.allocations[index], written });
         }
-        let layer = of_layer[0].at.0;
-        layers.push((layer, sums.finish(pass.model, trace, layer)?));
+        layers.push(sums.finish(pass.model, trace, of_layer[0].at.0)?);
     }
     Ok((found, layers))
 }
@@ -132,20 +114,14 @@ fn found_of<'a>(pass: &ObservedPass<'_>, heads: &'a [HeadSinks], index: usize) -
 fn answer_measures(query: &QueryScore, push: &mut impl FnMut(Measurement)) {
     push(number(&EXACT, f64::from(u8::from(query.exact)), 1));
     push(number(&ANSWER_LOG_PROB, query.log_prob_nats, 1));
-    push(number(&ANSWER_FIRST_RANK, query.first_rank as f64, 1));
 }
 
 type RegionShare = fn(&HeadFound<'_>, Region) -> f64;
 
-/// The shares of regions of single heads with their sums over noise: of the output, in the three conventions for signed
-/// attention rows, of output norms, and of attention spread evenly over the keys.
-const SHARES: [(&Metric, &Metric, RegionShare); 6] = [
-    (&SHARE_OUT_MEAN_HEAD, &NOISE_OUT_MEAN_HEAD, |head, region| head.written.share_out[region as usize]),
+/// The shares of regions in attention rows with their sums over noise, as means over heads.
+const SHARES: [(&Metric, &Metric, RegionShare); 2] = [
     (&SHARE_ABS, &NOISE_ABS, |head, region| head.allocation.share_abs(region)),
     (&SHARE_SIGNED, &NOISE_SIGNED, signed),
-    (&SHARE_POS, &NOISE_POS, |head, region| head.allocation.share_pos(region)),
-    (&NORM_OUT, &NOISE_NORM_OUT, |head, region| head.written.norm_out[region as usize]),
-    (&SHARE_UNIFORM, &NOISE_UNIFORM, |head, region| head.allocation.share_uniform(region)),
 ];
 
 /// Returns the signed share of a region; NaN if the row's sum is too small to divide by.
@@ -158,7 +134,7 @@ fn signed(head: &HeadFound<'_>, region: Region) -> f64 {
 }
 
 /// Metrics of the sink, in the order of [`Allocation::of_sink`].
-const OF_SINK: [&Metric; 4] = [&SHARE_ABS, &SHARE_SIGNED, &SHARE_POS, &MASS];
+const OF_SINK: [&Metric; 2] = [&SHARE_ABS, &SHARE_SIGNED];
 
 /// Returns a fraction of the sink, a region without tokens.
 fn of_sink(metric: &Metric, value: f64, n: usize) -> Measurement {
@@ -172,10 +148,9 @@ fn mean(found: &[HeadFound<'_>], of: impl Fn(&HeadFound<'_>) -> f64) -> (f64, us
 }
 
 /// Pushes the output of all heads by region: shares of layers, weighted by what these write.
-fn output_measures(layers: &[(usize, LayerOutput)], sinks: bool, push: &mut impl FnMut(Measurement)) {
-    let layers: Vec<LayerOutput> = layers.iter().map(|(_, layer)| layer.clone()).collect();
+fn output_measures(layers: &[LayerOutput], sinks: bool, push: &mut impl FnMut(Measurement)) {
     let mean = |metric, region, share: &dyn Fn(&LayerOutput) -> f64| {
-        rounded(metric, region, mean_over_layers(&layers, share), layers.len())
+        rounded(metric, region, mean_over_layers(layers, share), layers.len())
     };
     for region in Region::ALL {
         push(mean(&SHARE_OUT, Some(region), &|layer| layer.share_out[region as usize]));
@@ -186,54 +161,7 @@ fn output_measures(layers: &[(usize, LayerOutput)], sinks: bool, push: &mut impl
     }
 }
 
-/// Both parts of a needle.
-const NEEDLE: [Region; 2] = [Region::Needle, Region::Answer];
-
-/// Pushes shares and logit effect of the needle of one hop, of all heads and by head.
-fn hop_measures(
-    found: &[HeadFound<'_>],
-    layers: &[(usize, LayerOutput)],
-    by_head: bool,
-    push: &mut impl FnMut(Measurement),
-) {
-    if found.is_empty() {
-        return;
-    }
-    let of_needle = |shares: &dyn Fn(Region) -> f64| NEEDLE.into_iter().map(shares).sum::<f64>();
-    let layers: Vec<LayerOutput> = layers.iter().map(|(_, layer)| layer.clone()).collect();
-    let share_out = mean_over_layers(&layers, |layer| of_needle(&|region| layer.share_out[region as usize]));
-    push(rounded(&SHARE_OUT_HOP, None, share_out, layers.len()));
-    let share_abs = |head: &HeadFound<'_>| of_needle(&|region| head.allocation.share_abs(region));
-    let (share, n) = mean(found, share_abs);
-    push(rounded(&SHARE_ABS_HOP, None, share, n));
-    let effect = |head: &HeadFound<'_>| {
-        let effect = head.written.logit_out?;
-        Some(of_needle(&|region| effect[region as usize]))
-    };
-    if let Some(effects) = found.iter().map(effect).collect::<Option<Vec<f64>>>() {
-        push(rounded(&LOGIT_OUT_HOP, None, effects.iter().sum(), 1));
-    }
-    for head in found.iter().filter(|_| by_head) {
-        let (layer, index) = head.at;
-        let mut push = |found| push(Measurement { layer: Some(layer), head: Some(index), ..found });
-        push(rounded(&SHARE_ABS_HOP, None, share_abs(head), 1));
-        if let Some(effect) = effect(head) {
-            push(rounded(&LOGIT_OUT_HOP, None, effect, 1));
-        }
-    }
-}
-
-/// Pushes the measurements of one layer.
-fn layer_measures(layer: usize, found: &LayerOutput, push: &mut impl FnMut(Measurement)) {
-    let mut push = |found| push(Measurement { layer: Some(layer), ..found });
-    for region in Region::ALL {
-        push(rounded(&SHARE_OUT_LAYER, Some(region), found.share_out[region as usize], 1));
-    }
-    push(rounded(&WRITE_RATIO_LAYER, None, found.write_ratio, 1));
-    push(rounded(&WRITE_NORM_LAYER, None, found.write_norm, 1));
-}
-
-/// Pushes means over layers and heads, sums of logit effects over heads, and the largest share of any head.
+/// Pushes means over layers and heads.
 fn mean_measures(found: &[HeadFound<'_>], push: &mut impl FnMut(Measurement)) {
     let mean_of = |metric: &Metric, region, of: &dyn Fn(&HeadFound<'_>) -> f64| {
         let (mean, n) = mean(found, of);
@@ -245,10 +173,6 @@ fn mean_measures(found: &[HeadFound<'_>], push: &mut impl FnMut(Measurement)) {
         }
         push(mean_of(noise_metric, None, &|head| Region::NOISE.iter().map(|&region| share(head, region)).sum()));
     }
-    for region in Region::ALL {
-        push(mean_of(&MASS, Some(region), &|head| head.allocation.mass(region)));
-    }
-    push(mean_of(&MASS_NEG, None, &|head| head.allocation.mass_neg()));
     for (i, metric) in OF_SINK.into_iter().enumerate() {
         let (mean, n) = mean(found, |head| head.allocation.of_sink().map_or(f64::NAN, |of_sink| of_sink[i]));
         if n > 0 {
@@ -260,21 +184,6 @@ fn mean_measures(found: &[HeadFound<'_>], push: &mut impl FnMut(Measurement)) {
         push(mean_of(&CANCELLED, None, &|head| head.allocation.cancelled_everywhere()));
         for region in Region::ALL {
             push(mean_of(&CANCELLED, Some(region), &|head| head.allocation.cancelled(region)));
-        }
-        let left_out = found.iter().filter(|head| head.allocation.sum_is_small()).count();
-        push(number(&SIGNED_LEFT_OUT, left_out as f64, found.len()));
-    }
-    let (rms, n) = mean(found, |head| head.written.context_rms);
-    push(rounded(&CONTEXT_RMS, None, rms, n));
-    let effects: Option<Vec<_>> = found.iter().map(|head| head.written.logit_out).collect();
-    for region in Region::ALL.into_iter().filter(|_| effects.is_some()) {
-        let sum = effects.iter().flatten().map(|effect| effect[region as usize]).sum();
-        push(rounded(&LOGIT_OUT_SUM, Some(region), sum, 1));
-    }
-    for (metric, share) in [(&SHARE_OUT_BEST_HEAD, SHARES[0].2), (&SHARE_ABS_BEST_HEAD, SHARES[1].2)] {
-        let shares = found.iter().map(|head| share(head, Region::Answer)).filter(|share| share.is_finite());
-        if let Some(best) = shares.max_by(f64::total_cmp) {
-            push(rounded(metric, Some(Region::Answer), best, 1));
         }
     }
 }
@@ -293,12 +202,9 @@ fn head_measures(head: &HeadFound<'_>, push: &mut impl FnMut(Measurement)) {
     if let Some(effect) = written.logit_out {
         push(rounded(&LOGIT_OUT, Some(Region::Answer), effect[Region::Answer as usize], 1));
     }
-    push(rounded(&WRITE_NORM, None, written.write_norm, 1));
-    push(rounded(&CONTEXT_RMS, None, written.context_rms, 1));
     if allocation.differential {
         push(rounded(&SHARE_SIGNED, Some(Region::Answer), signed(head, Region::Answer), 1));
         push(rounded(&CANCELLED, None, allocation.cancelled_everywhere(), 1));
-        push(rounded(&MASS_NEG, None, allocation.mass_neg(), 1));
         push(rounded(&LAMBDA, None, allocation.mean_lambda(), 1));
     }
 }

@@ -6,10 +6,6 @@
 //! * share_out\[R\] = Σ_t ⟨u_R, u⟩ / Σ_t ⟨u, u⟩ over the rows t of one answer: signed, sums to 1, the same for a row and
 //!   its negative. It is the projection of a part on the whole (the alignment of Mickus et al. 2022 and Kobayashi et al.
 //!   2020, for a partition);
-//! * write_norm = √(mean_t ⟨u, u⟩);
-//! * norm_out\[R\] = Σ_t ‖u_R‖ / Σ_t Σ_R' ‖u_R'‖: the size of the parts, whatever their direction;
-//! * context_rms, the mean over rows of RMS(o) before the head norm, which that norm magnifies according to the authors
-//!   of DIFF V2;
 //! * logit_out\[R\], the mean over rows of the direct effect on the logit of the right next token, less the mean logit:
 //!   (unembedding row - mean row) through the final norm, as it was in that row, times u_R. Parts sum to the direct
 //!   effect of the whole head (direct logit attribution, Elhage et al. 2021).
@@ -28,12 +24,6 @@ const REGIONS: usize = Region::ALL.len();
 pub struct RegionOutputs {
     /// ⟨u_R, u⟩ / ⟨u, u⟩; NaN if the head's output is 0.
     pub share_out: [f64; REGIONS],
-    /// ‖u_R‖ / Σ ‖u_R'‖; NaN if the head's output is 0.
-    pub norm_out: [f64; REGIONS],
-    /// Root mean square of ‖u‖ over the rows.
-    pub write_norm: f64,
-    /// RMS(o) before the head norm.
-    pub context_rms: f64,
     /// Direct effect on the logit of the right next token less the mean logit; `None` if the path to the logits is not
     /// linear or there is no next token.
     pub logit_out: Option<[f64; REGIONS]>,
@@ -53,20 +43,16 @@ impl RegionOutputs {
         readouts: &[Option<Readout<'_>>],
         of_layer: &mut LayerSums,
     ) -> Result<Self> {
-        let (mut inner, mut norms, mut whole) = ([0.0; REGIONS], [0.0; REGIONS], 0.0);
-        let (mut rms, mut logit_out, mut followed) = (0.0, [0.0; REGIONS], 0);
+        let (mut inner, mut whole) = ([0.0; REGIONS], 0.0);
+        let (mut logit_out, mut followed) = ([0.0; REGIONS], 0);
         for (row, readout) in rows.iter().zip(readouts) {
             let output = model.head_output(layer, head, row.query, trace)?;
             let written = output.write(row.parts())?; // regions,E
             of_layer.add(row.query, &written);
             let parts: Vec<&[f32]> = written.chunks_exact(written.len() / REGIONS).collect();
             let total = sum(&parts); // E
-            for (region, part) in parts.iter().enumerate() {
-                inner[region] += dot(part, &total);
-                norms[region] += dot64(part).sqrt();
-            }
+            inner.iter_mut().zip(&parts).for_each(|(inner, part)| *inner += dot(part, &total));
             whole += total.iter().map(|x| x * x).sum::<f64>();
-            rms += root_mean_square(&row.total());
             if let Some(readout) = readout {
                 let pulled = output.pull_back(&readout.of_attention(layer)?)?; // value width
                 for region in Region::ALL {
@@ -76,12 +62,8 @@ impl RegionOutputs {
                 followed += 1;
             }
         }
-        let all: f64 = norms.iter().sum();
         Ok(Self {
             share_out: inner.map(|inner| inner / whole),
-            norm_out: norms.map(|norm| norm / all),
-            write_norm: (whole / rows.len() as f64).sqrt(),
-            context_rms: rms / rows.len() as f64,
             logit_out: (followed > 0).then(|| logit_out.map(|sum| sum / f64::from(followed))),
         })
     }
@@ -111,12 +93,4 @@ fn sum(parts: &[&[f32]]) -> Vec<f64> {
 
 fn dot(a: &[f32], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(&a, b)| f64::from(a) * b).sum()
-}
-
-fn dot64(a: &[f32]) -> f64 {
-    a.iter().map(|&a| f64::from(a).powi(2)).sum()
-}
-
-fn root_mean_square(x: &[f64]) -> f64 {
-    (x.iter().map(|x| x * x).sum::<f64>() / x.len() as f64).sqrt()
 }

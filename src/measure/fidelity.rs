@@ -3,8 +3,7 @@
 use super::{number, rounded, Measure, MeasureData, MeasureOutput, ObservedPass};
 use crate::attention::{RowProbe, Trace};
 use crate::metric::{
-    Metric, ANSWER_FLIPS, CONTEXT_ENDING, ERROR_CANCELLED, ERROR_CORRELATION, KL, MAP_ENDINGS, NLL, OUTPUT_COSINE,
-    OUTPUT_ERROR_MAX, ROW_ERROR, TOP_KEY_FLIPS, TOP_TOKEN_FLIPS, TOTAL_VARIATION,
+    ANSWER_FLIPS, ERROR_CANCELLED, KL, NLL, OUTPUT_COSINE, ROW_ERROR, TOP_TOKEN_FLIPS, TOTAL_VARIATION,
 };
 use crate::pass::Predictions;
 use crate::probe::{KeptRow, RowsProbe, RowsSink};
@@ -12,10 +11,9 @@ use crate::prompt::{Prompt, TargetRows};
 use crate::record::Measurement;
 use crate::stats::{mean, Divergence, MixedRow, RowChange};
 use anyhow::{Context, Result};
-use std::ops::Range;
 
-/// Divergence of the target rows and changes of their largest key, changes of the two maps, and changes of the output of
-/// attention; negative log-likelihood and changes of the most likely token over prose; changed answers.
+/// Divergence of the target rows, what cancels of the changes of their two maps, and changes of the output of attention;
+/// negative log-likelihood and changes of the most likely token over prose; changed answers.
 pub struct FidelityMeasure;
 
 /// Data of the baseline pass.
@@ -32,18 +30,9 @@ struct Baseline {
 struct HeadDivergence {
     layer: usize,
     head: usize,
-    all: MeanDivergence,
-    /// On the keys of the haystack; `None` if no row has weight there in both passes.
-    context: Option<MeanDivergence>,
-    /// Changes of the rows and of the maps, over all keys.
+    divergence: Divergence,
+    /// Changes of the rows and of the maps.
     change: RowChange,
-}
-
-#[derive(Clone, Copy)]
-struct MeanDivergence {
-    kl_nats: f64,
-    total_variation: f64,
-    flips: f64,
 }
 
 impl Measure for FidelityMeasure {
@@ -87,11 +76,10 @@ impl Measure for FidelityMeasure {
         for (index, target) in pass.prompt.answerable_targets().iter().enumerate() {
             let of_head = |(i, (layer, head)): (usize, &(usize, usize))| {
                 let (a, b) = (&baseline.heads[i].rows[index], &heads[i].rows[index]);
-                let all = means(a, b, &(0..usize::MAX))?;
-                let context = means(a, b, &pass.prompt.haystack);
+                let divergence = mean_divergence(a, b)?;
                 let mut change = RowChange::default();
                 a.iter().zip(b).for_each(|(a, b)| change.add(mixed(a), mixed(b)));
-                Some(HeadDivergence { layer: *layer, head: *head, all, context, change })
+                Some(HeadDivergence { layer: *layer, head: *head, divergence, change })
             };
             let diverged: Vec<HeadDivergence> = places.iter().enumerate().filter_map(of_head).collect();
             let mut push = |found| output.push(target.query, rows, found);
@@ -110,110 +98,70 @@ fn mixed(row: &KeptRow) -> MixedRow<'_> {
     (&row.effective, row.maps.as_ref().map(|([first, second], weight)| ([&first[..], &second[..]], *weight)))
 }
 
-/// Returns means over rows of their divergences on a range of keys; `None` if no pair of rows has weight there.
-fn means(a: &[KeptRow], b: &[KeptRow], keys: &Range<usize>) -> Option<MeanDivergence> {
-    let part = |row: &'_ [f32]| row[keys.start.min(row.len())..keys.end.min(row.len())].to_vec();
-    let of_rows = |(a, b): (&KeptRow, &KeptRow)| Divergence::of(&part(&a.effective), &part(&b.effective));
+/// Returns the mean over rows of their divergences; `None` if no pair of rows has weight.
+fn mean_divergence(a: &[KeptRow], b: &[KeptRow]) -> Option<Divergence> {
+    let of_rows = |(a, b): (&KeptRow, &KeptRow)| Divergence::of(&a.effective, &b.effective);
     let found: Vec<Divergence> = a.iter().zip(b).filter_map(of_rows).collect();
-    let mean = |f: fn(&Divergence) -> f64| found.iter().map(f).sum::<f64>() / found.len() as f64;
-    (!found.is_empty()).then(|| MeanDivergence {
-        kl_nats: mean(|d| d.kl_nats),
-        total_variation: mean(|d| d.total_variation),
-        flips: mean(|d| f64::from(u8::from(d.top_flipped))),
-    })
+    let mean = |f: fn(&Divergence) -> f64| mean(&found.iter().map(f).collect::<Vec<f64>>());
+    Some(Divergence { kl_nats: mean(|d| d.kl_nats)?, total_variation: mean(|d| d.total_variation)? })
 }
 
+/// Pushes divergences: means over heads, and the total variation of each.
 fn push_divergences(heads: &[HeadDivergence], mut push: impl FnMut(Measurement)) {
-    let all: Vec<MeanDivergence> = heads.iter().map(|head| head.all).collect();
-    let context: Vec<MeanDivergence> = heads.iter().filter_map(|head| head.context).collect();
-    for (ending, means) in [("", all), (CONTEXT_ENDING, context)] {
-        let n = means.len();
-        let mean = |f: fn(&MeanDivergence) -> f64| means.iter().map(f).sum::<f64>() / n as f64;
-        if n > 0 {
-            let mut push = |metric: &Metric, found| push(Measurement { metric: metric.variant(ending), ..found });
-            push(&KL, number(&KL, mean(|m| m.kl_nats), n));
-            push(&TOTAL_VARIATION, rounded(&TOTAL_VARIATION, None, mean(|m| m.total_variation), n));
-            push(&TOP_KEY_FLIPS, rounded(&TOP_KEY_FLIPS, None, mean(|m| m.flips), n));
-        }
+    let mean = |f: fn(&Divergence) -> f64| mean(&heads.iter().map(|head| f(&head.divergence)).collect::<Vec<f64>>());
+    if let (Some(kl), Some(variation)) = (mean(|d| d.kl_nats), mean(|d| d.total_variation)) {
+        push(number(&KL, kl, heads.len()));
+        push(rounded(&TOTAL_VARIATION, None, variation, heads.len()));
     }
     for head in heads {
-        let found = rounded(&TOTAL_VARIATION, None, head.all.total_variation, 1);
+        let found = rounded(&TOTAL_VARIATION, None, head.divergence.total_variation, 1);
         push(Measurement { layer: Some(head.layer), head: Some(head.head), ..found });
     }
 }
 
-/// Pushes changes of rows and maps: means over heads, and of each head its error and what cancels of it.
+/// Pushes changes of rows and what cancels of those of maps: means over heads, and of each head.
 fn push_changes(heads: &[HeadDivergence], mut push: impl FnMut(Measurement)) {
-    let mut push_mean = |metric: &Metric, ending: &str, of: &dyn Fn(&RowChange) -> Option<f64>| {
+    for (metric, of) in
+        [(&ROW_ERROR, RowChange::error as fn(&RowChange) -> Option<f64>), (&ERROR_CANCELLED, RowChange::cancelled)]
+    {
         let found: Vec<f64> = heads.iter().filter_map(|head| of(&head.change)).collect();
         if let Some(value) = mean(&found) {
-            push(Measurement { metric: metric.variant(ending), ..rounded(metric, None, value, found.len()) });
+            push(rounded(metric, None, value, found.len()));
         }
-    };
-    push_mean(&ROW_ERROR, "", &RowChange::error);
-    for (j, ending) in MAP_ENDINGS.into_iter().enumerate() {
-        push_mean(&ROW_ERROR, ending, &|change| Some(change.map_errors()?[j]));
-    }
-    push_mean(&ERROR_CORRELATION, "", &RowChange::correlation);
-    push_mean(&ERROR_CANCELLED, "", &RowChange::cancelled);
-    for head in heads {
-        for (metric, value) in [(&ROW_ERROR, head.change.error()), (&ERROR_CANCELLED, head.change.cancelled())] {
-            let found = value.map(|value| rounded(metric, None, value, 1));
-            found.into_iter().for_each(|found| {
+        for head in heads {
+            if let Some(value) = of(&head.change) {
+                let found = rounded(metric, None, value, 1);
                 push(Measurement { layer: Some(head.layer), head: Some(head.head), ..found });
-            });
+            }
         }
     }
 }
 
-/// Pushes the cosine and the largest error of the output of attention in the rows of a target: by layer, and as means.
+/// Pushes the cosine of the output of attention in the rows of a target with that before: as a mean, and by layer.
 fn push_outputs(
     layers: usize,
     target: &TargetRows,
     (before, after): (&Trace, &Trace),
     mut push: impl FnMut(Measurement),
 ) {
-    let of_layer = |layer: usize| -> Option<OutputChange> {
-        let row = |row: usize| {
-            Some(OutputChange::of(before.attention_output_of(layer, row)?, after.attention_output_of(layer, row)?))
-        };
-        OutputChange::mean(&target.rows.clone().filter_map(row).collect::<Vec<_>>())
+    let of_layer = |layer: usize| -> Option<f64> {
+        let row =
+            |row: usize| Some(cosine(before.attention_output_of(layer, row)?, after.attention_output_of(layer, row)?));
+        mean(&target.rows.clone().filter_map(row).collect::<Vec<f64>>())
     };
-    let found: Vec<(usize, OutputChange)> = (0..layers).filter_map(|layer| Some((layer, of_layer(layer)?))).collect();
-    let changes: Vec<OutputChange> = found.iter().map(|(_, change)| *change).collect();
-    let all = OutputChange::mean(&changes).map(|change| (None, change));
-    for (layer, change) in all.into_iter().chain(found.into_iter().map(|(layer, change)| (Some(layer), change))) {
-        let n = if layer.is_none() { changes.len() } else { target.rows.len() };
-        for (metric, value) in [(&OUTPUT_COSINE, change.cosine), (&OUTPUT_ERROR_MAX, change.largest)] {
-            push(Measurement { layer, ..rounded(metric, None, value, n) });
-        }
+    let found: Vec<(usize, f64)> = (0..layers).filter_map(|layer| Some((layer, of_layer(layer)?))).collect();
+    if let Some(all) = mean(&found.iter().map(|(_, cosine)| *cosine).collect::<Vec<f64>>()) {
+        push(rounded(&OUTPUT_COSINE, None, all, found.len()));
+    }
+    for (layer, cosine) in found {
+        push(Measurement { layer: Some(layer), ..rounded(&OUTPUT_COSINE, None, cosine, target.rows.len()) });
     }
 }
 
-/// Change of an output vector.
-#[derive(Clone, Copy)]
-struct OutputChange {
-    cosine: f64,
-    /// Largest change of a channel over the root mean square of the vector before.
-    largest: f64,
-}
-
-impl OutputChange {
-    fn of(before: &[f32], after: &[f32]) -> Self {
-        let product = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum::<f64>();
-        let (square, of_both) = (product(before, before), product(before, after));
-        let change = |(&before, &after): (&f32, &f32)| (f64::from(after) - f64::from(before)).abs();
-        let largest = before.iter().zip(after).map(change).fold(0.0, f64::max);
-        Self {
-            cosine: of_both / (square * product(after, after)).sqrt(),
-            largest: largest / (square / before.len() as f64).sqrt(),
-        }
-    }
-
-    fn mean(changes: &[Self]) -> Option<Self> {
-        let of = |f: fn(&Self) -> f64| mean(&changes.iter().map(f).collect::<Vec<f64>>());
-        Some(Self { cosine: of(|change| change.cosine)?, largest: of(|change| change.largest)? })
-    }
+/// Cosine of the angle between two vectors.
+fn cosine(a: &[f32], b: &[f32]) -> f64 {
+    let product = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum::<f64>();
+    product(a, b) / (product(a, a) * product(b, b)).sqrt()
 }
 
 #[cfg(test)]
@@ -225,24 +173,12 @@ mod tests {
     }
 
     #[test]
-    fn a_head_without_weight_on_the_context_counts_only_for_all_keys() {
-        let (before, after) = ([kept(&[0.9, 0.06, 0.04])], [kept(&[1.0, 0.0, 0.0])]);
-        assert!(means(&before, &after, &(1..3)).is_none(), "nothing is left there");
-        let all = means(&before, &after, &(0..usize::MAX)).unwrap();
-        let head = |context| HeadDivergence { layer: 0, head: 0, all, context, change: RowChange::default() };
-        let mut found = Vec::new();
-        push_divergences(&[head(None), head(Some(all))], |measure| found.push(measure));
-        let n = |metric: &str| found.iter().find(|m| m.metric == metric && m.layer.is_none()).unwrap().n;
-        assert_eq!((n(KL.name), n(&KL.variant(CONTEXT_ENDING))), (Some(2), Some(1)));
-    }
-
-    #[test]
     fn heads_of_one_map_have_an_error_and_nothing_that_cancels() {
-        let all = MeanDivergence { kl_nats: 0.0, total_variation: 0.0, flips: 0.0 };
+        let divergence = Divergence { kl_nats: 0.0, total_variation: 0.0 };
         let of = |row: KeptRow, later: KeptRow| {
             let mut change = RowChange::default();
             change.add(mixed(&row), mixed(&later));
-            HeadDivergence { layer: 1, head: 2, all, context: None, change }
+            HeadDivergence { layer: 1, head: 2, divergence, change }
         };
         let two = |first: [f32; 2], second: [f32; 2]| KeptRow {
             effective: vec![first[0] - 0.5 * second[0], first[1] - 0.5 * second[1]],
@@ -256,17 +192,11 @@ mod tests {
         let one = of(kept(&[0.5, 0.5]), kept(&[0.75, 0.25]));
         assert_eq!(names(&[one]), [(ROW_ERROR.name.to_owned(), false), (ROW_ERROR.name.to_owned(), true)]);
         let both = of(two([0.5, 0.5], [0.5, 0.5]), two([0.75, 0.25], [0.75, 0.25]));
-        let of_both = names(&[both]);
-        let of_maps = MAP_ENDINGS.map(|ending| ROW_ERROR.variant(ending));
-        for metric in of_maps.into_iter().chain([ERROR_CORRELATION.name.into(), ERROR_CANCELLED.name.into()]) {
-            assert!(of_both.contains(&(metric.to_string(), false)), "{metric}: {of_both:?}");
-        }
+        assert!(names(&[both]).contains(&(ERROR_CANCELLED.name.to_owned(), false)));
     }
 
     #[test]
     fn outputs_of_twice_the_length_have_the_same_direction() {
-        let found = OutputChange::of(&[3.0, 4.0], &[6.0, 8.0]);
-        assert!((found.cosine - 1.0).abs() < 1e-12);
-        assert!((found.largest - 4.0 / 12.5_f64.sqrt()).abs() < 1e-12);
+        assert!((cosine(&[3.0, 4.0], &[6.0, 8.0]) - 1.0).abs() < 1e-12);
     }
 }

@@ -7,10 +7,8 @@
 use super::{decoded, encoded, number, Measure, MeasureData, MeasureOutput, ObservedPass, PassKey};
 use crate::attention::RowProbe;
 use crate::generate::{numbers, Generation, StopReason};
-use crate::metric::{
-    Metric, GENERATED_CONTAINS, GENERATED_EXACT, GENERATED_SET, SAID_LOG_PROB, SAID_NUMBER, SAID_OTHER_NEEDLE,
-};
-use crate::prompt::{Prompt, Query, Tokenizer};
+use crate::metric::{Metric, GENERATED_CONTAINS, GENERATED_EXACT, SAID_NUMBER, SAID_OTHER_NEEDLE};
+use crate::prompt::{Prompt, Query};
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
@@ -62,8 +60,6 @@ pub struct Generated {
     pub said: Vec<Option<String>>,
     /// Whether that number is the value of another city in the prompt.
     pub copied: Vec<bool>,
-    /// Whether the first different values of the text are those asked for, in any order.
-    pub set: bool,
 }
 
 /// The values that a text may say.
@@ -120,17 +116,6 @@ fn is_whole(text: &str, at: &Range<usize>) -> bool {
     !before && !behind
 }
 
-/// Returns whether the first different values that were said are those asked for, in any order.
-fn is_set(said: &[(Range<usize>, String)], values: &[&str]) -> bool {
-    let mut first: Vec<&str> = Vec::new();
-    for (_, value) in said {
-        if !first.contains(&value.as_str()) && first.len() < values.len() {
-            first.push(value);
-        }
-    }
-    first.len() == values.len() && values.iter().all(|value| first.contains(value))
-}
-
 /// Returns, for each value, whether it is the i-th one said in `text`. Only white space may come before the first one.
 fn exact(text: &str, found: &[(Range<usize>, String)], values: &[&str]) -> Vec<bool> {
     let first = text.len() - text.trim_start().len();
@@ -138,21 +123,17 @@ fn exact(text: &str, found: &[(Range<usize>, String)], values: &[&str]) -> Vec<b
     values.iter().enumerate().map(|(i, value)| said(i) == Some(value)).collect()
 }
 
-/// Returns the ranges of the numbers of an answer; none if its first sentence has no number, because numbers after a
-/// refusal are not an answer.
-fn answer_numbers(text: &str) -> Vec<Range<usize>> {
-    let found = numbers(text);
+/// Returns the first `n` numbers of an answer; `None` for those it does not have. If its first sentence has no number, it has
+/// none, because numbers after a refusal are not an answer.
+fn first_numbers(text: &str, n: usize) -> Vec<Option<String>> {
+    let mut found = numbers(text);
     let begin = text.len() - text.trim_start().len();
     let ends = [". ", "! ", "? ", "\n"].iter().filter_map(|mark| Some(begin + text[begin..].find(mark)?));
-    match (found.first(), ends.min()) {
-        (Some(first), Some(end)) if first.start > end => Vec::new(),
-        _ => found,
+    if let (Some(first), Some(end)) = (found.first(), ends.min()) {
+        if first.start > end {
+            found.clear();
+        }
     }
-}
-
-/// Returns the first `n` numbers of an answer; `None` for those it does not have.
-fn first_numbers(text: &str, n: usize) -> Vec<Option<String>> {
-    let found = answer_numbers(text);
     (0..n).map(|i| found.get(i).map(|at| text[at.clone()].to_owned())).collect()
 }
 
@@ -160,20 +141,6 @@ fn first_numbers(text: &str, n: usize) -> Vec<Option<String>> {
 fn is_copied(prompt: &Prompt, query: &Query, number: Option<&str>) -> bool {
     let mut others = prompt.needles.iter().filter(|needle| needle.city != query.city && needle.value != query.value);
     number.is_some_and(|number| others.any(|needle| needle.value == number))
-}
-
-/// Returns the log-probability of the text up to the end of its first number, in nats; `None` without a number. The
-/// token after the last digit is included, because it ends the number.
-fn log_prob_of_first_number(generation: &Generation, tokenizer: &Tokenizer) -> Result<Option<f64>> {
-    let Some(first) = answer_numbers(&generation.text).into_iter().next() else { return Ok(None) };
-    let mut end = generation.ids.len();
-    for tokens in 1..generation.ids.len() {
-        if tokenizer.decode(&generation.ids[..tokens])?.len() > first.end {
-            end = tokens;
-            break;
-        }
-    }
-    Ok(Some(generation.log_probs[..end].iter().sum()))
 }
 
 /// Returns, for each value, whether it was said.
@@ -214,7 +181,6 @@ impl Generated {
                 .collect(),
             exact: exact(&generation.text, &found, &values),
             contains: contains(&found, &values),
-            set: is_set(&found, &values),
         }
     }
 }
@@ -245,14 +211,6 @@ impl Measure for GenerationMeasure {
             }
             push(&SAID_OTHER_NEEDLE, generated.copied[i]);
         }
-        if pass.prompt.queries.len() > 1 && pass.prompt.queries.iter().all(Query::is_answerable) {
-            output.push(None, "generated", number(&GENERATED_SET, f64::from(u8::from(generated.set)), 1));
-        }
-        if let (Some(tokenizer), true) = (pass.tokenizer, asks_for_numbers) {
-            if let Some(nats) = log_prob_of_first_number(generation, tokenizer)? {
-                output.push(Some(0), "generated", number(&SAID_LOG_PROB, nats, 1));
-            }
-        }
         output.pooled = Some(Box::new(generated));
         Ok(())
     }
@@ -273,7 +231,7 @@ impl Measure for GenerationMeasure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::prompt::{needle, CitySet, Haystack, NeedleForm, NeedleSpec};
+    use crate::prompt::{needle, CitySet, Haystack, NeedleForm, NeedleSpec, Tokenizer};
 
     fn exact(text: &str, values: &[&str]) -> Vec<bool> {
         super::exact(text, &Sayable::Numbers.find(text), values)
@@ -292,13 +250,6 @@ mod tests {
         assert_eq!(said("harbors"), [""; 0]);
         let found = sayable.find(" Quiet-harbor, QXVBA");
         assert_eq!(super::exact(" Quiet-harbor, QXVBA", &found, &["quiet-harbor", "QXVBA"]), [true, true]);
-    }
-
-    #[test]
-    fn several_answers_are_a_set_whose_order_does_not_matter() {
-        let is_set = |text: &str| is_set(&Sayable::Numbers.find(text), &["11111", "22222"]);
-        assert!(is_set("22222 and 11111") && is_set("11111, 11111, 22222, 33333"));
-        assert!(!is_set("11111") && !is_set("11111, 33333, 22222"));
     }
 
     #[test]
@@ -348,15 +299,6 @@ mod tests {
         assert_eq!(first_numbers("\n\n7", 1), [Some("7".into())]);
         let left = Tokenizer::embedded().decode(prompt.tokens_before_answer()).unwrap();
         assert!(left.ends_with("number is:"), "the space before an answer is part of it: {left}");
-        let tokenizer = Tokenizer::embedded();
-        let ids = tokenizer.encode(&format!("{other}.\n\n")).unwrap().ids;
-        let log_probs: Vec<f64> = (0..ids.len()).map(|i| -(1.0 + i as f64)).collect();
-        let generation =
-            Generation { text: tokenizer.decode(&ids).unwrap(), ids, log_probs, stop: StopReason::LineBreak };
-        // Five digits, and the point that ends them.
-        assert_eq!(log_prob_of_first_number(&generation, tokenizer).unwrap(), Some(-21.0));
-        let silent = Generation { text: "unknown".into(), ..generation };
-        assert_eq!(log_prob_of_first_number(&silent, tokenizer).unwrap(), None);
     }
 
     #[test]

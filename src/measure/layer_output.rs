@@ -85,13 +85,10 @@ impl LayerSums {
             square += dot(&whole, &whole);
             residual += trace.residual_square(layer, row).context("the row was not traced")?;
         }
-        let rows = self.written.len() as f64;
         Ok(LayerOutput {
             share_out: inner.map(|inner| inner / square),
             noise_sinks: sinks / square,
             weight: square / (residual + square),
-            write_ratio: (square / residual).sqrt(),
-            write_norm: (square / rows).sqrt(),
         })
     }
 }
@@ -109,10 +106,6 @@ pub struct LayerOutput {
     pub noise_sinks: f64,
     /// w_l: the square of the output over the sum of it and that of the residual stream that it is added to.
     pub weight: f64,
-    /// √(Σ_t ⟨u, u⟩ / Σ_t ⟨x, x⟩): the norm of the output over that of the residual stream.
-    pub write_ratio: f64,
-    /// Root mean square of ‖u‖ over the rows.
-    pub write_norm: f64,
 }
 
 impl LayerOutput {
@@ -137,7 +130,7 @@ mod tests {
         let mut share_out = [0.0; REGIONS];
         share_out[Region::Answer as usize] = answer;
         share_out[Region::Filler as usize] = 1.0 - answer;
-        LayerOutput { share_out, noise_sinks: 0.0, weight, write_ratio: 1.0, write_norm: 1.0 }
+        LayerOutput { share_out, noise_sinks: 0.0, weight }
     }
 
     #[test]

@@ -5,8 +5,7 @@ use super::{
 };
 use crate::attention::{ResidualProbe, RowProbe};
 use crate::metric::{
-    Metric, INF_NORM_MAX, KURTOSIS, MASSIVE, MASSIVE_OUTLIER_FEATURE, MEDIAN, SHARE_BEYOND_6_SIGMA, TOP_1, TOP_10,
-    TOP_100, TOP_1_OVER_MEDIAN, TOP_2, TOP_3,
+    top_k, Metric, INF_NORM_MAX, KURTOSIS, MASSIVE, MEDIAN, SHARE_BEYOND_6_SIGMA, TOP_1_OVER_MEDIAN, TOP_K,
 };
 use crate::probe::{LogitProbe, LogitSink, ReceivedSink, ResidualStats, SinkProbe};
 use crate::prompt::Prompt;
@@ -14,7 +13,7 @@ use crate::record::Measurement;
 use crate::stats::Tally;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// Ranks of the largest magnitudes, as in the paper's Table 5.
 pub const RANKS: [usize; 5] = [1, 2, 3, 10, 100];
@@ -95,13 +94,6 @@ impl Outliers {
         self.large.get(&(layer, channel)).map_or(0.0, |&tokens| tokens as f64 / self.tokens as f64)
     }
 
-    /// The channels of outlier features: large on many tokens of some layer.
-    fn outlier_features(&self) -> BTreeSet<usize> {
-        let channels = self.large.keys().copied();
-        let features = channels.filter(|&(layer, channel)| self.large_share(layer, channel) >= OUTLIER_FEATURE);
-        features.map(|(_, channel)| channel).collect()
-    }
-
     fn absorb(&mut self, later: Outliers) {
         let merge = |mine: &mut BTreeMap<usize, Tally<()>>, theirs: BTreeMap<usize, Tally<()>>| {
             theirs.into_iter().for_each(|(layer, tally)| mine.entry(layer).or_default().merge(&tally));
@@ -124,20 +116,14 @@ impl Outliers {
         let mut records = Vec::new();
         push_tally("logits", None, &self.all_logits(), &mut records);
         push_tally("hidden", None, &self.all_hidden(), &mut records);
-        let features = self.outlier_features();
         for (&layer, tally) in &self.logits {
             push_tally("logits", Some(layer), tally, &mut records);
         }
         for (&layer, tally) in &self.hidden {
             push_tally("hidden", Some(layer), tally, &mut records);
             let norm = self.inf_norm.get(&layer).copied().unwrap_or(f32::NAN);
-            let massive = || self.massive.iter().filter(|at| at.layer == layer);
-            let in_features = massive().filter(|at| features.contains(&at.channel)).count();
-            for (metric, value) in [
-                (&INF_NORM_MAX, f64::from(norm)),
-                (&MASSIVE, massive().count() as f64),
-                (&MASSIVE_OUTLIER_FEATURE, in_features as f64),
-            ] {
+            let massive = self.massive.iter().filter(|at| at.layer == layer).count();
+            for (metric, value) in [(&INF_NORM_MAX, f64::from(norm)), (&MASSIVE, massive as f64)] {
                 let found = number(metric, value, tally.histogram.n() as usize);
                 records.push(Measurement { layer: Some(layer), region: Some("hidden".into()), ..found });
             }
@@ -155,18 +141,19 @@ fn merged(layers: &BTreeMap<usize, Tally<()>>) -> Tally<()> {
 /// Adds the statistics of a tally; `what` becomes the region of the records.
 fn push_tally(what: &'static str, layer: Option<usize>, tally: &Tally<()>, records: &mut Vec<Measurement>) {
     let n = tally.histogram.n() as usize;
-    let ranks: [&Metric; RANKS.len()] = [&TOP_1, &TOP_2, &TOP_3, &TOP_10, &TOP_100];
-    let mut push = |metric: &Metric, value: Option<f64>| {
-        let Some(value) = value else { return };
-        records.push(Measurement { layer, region: Some(what.into()), ..number(metric, value, n) });
-    };
-    for (metric, rank) in ranks.into_iter().zip(RANKS) {
-        push(metric, tally.top.magnitude(rank).map(f64::from));
+    let found = |metric, value| Measurement { layer, region: Some(what.into()), ..number(metric, value, n) };
+    for rank in RANKS {
+        if let Some(value) = tally.top.magnitude(rank) {
+            records.push(Measurement { metric: top_k(rank).into(), ..found(&TOP_K, f64::from(value)) });
+        }
     }
-    push(&MEDIAN, tally.median());
-    push(&TOP_1_OVER_MEDIAN, tally.max_over_median());
-    push(&KURTOSIS, tally.moments.kurtosis());
-    push(&SHARE_BEYOND_6_SIGMA, tally.share_beyond_sigmas(SIGMAS));
+    let others: [(&Metric, Option<f64>); 4] = [
+        (&MEDIAN, tally.median()),
+        (&TOP_1_OVER_MEDIAN, tally.max_over_median()),
+        (&KURTOSIS, tally.moments.kurtosis()),
+        (&SHARE_BEYOND_6_SIGMA, tally.share_beyond_sigmas(SIGMAS)),
+    ];
+    records.extend(others.into_iter().filter_map(|(metric, value)| Some(found(metric, value?))));
 }
 
 impl Measure for OutlierMeasure {

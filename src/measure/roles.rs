@@ -3,8 +3,8 @@
 
 use super::{rounded, Measure, MeasureOutput, ObservedPass};
 use crate::attention::{ProbeResult, RowProbe, Stream};
-use crate::metric::{Metric, DUPLICATE_TOKEN, INDUCTION, MAP_ENDINGS, PREVIOUS_TOKEN, QUERY_SCORE, RETRIEVAL_SCORE};
-use crate::probe::{QuestionSpans, RepeatProbe, RepeatSink, RetrievalProbe, RetrievalSink, Score, VIEWS};
+use crate::metric::{Metric, DUPLICATE_TOKEN, INDUCTION, PREVIOUS_TOKEN, QUERY_SCORE, RETRIEVAL_SCORE};
+use crate::probe::{QuestionSpans, RepeatProbe, RepeatSink, RetrievalProbe, RetrievalSink, Score};
 use crate::prompt::Prompt;
 use crate::record::Measurement;
 use crate::rng::Rng;
@@ -13,9 +13,6 @@ use std::collections::BTreeSet;
 
 /// Number of random tokens that are repeated once; fewer if the model's context is shorter than twice that.
 const PERIOD: usize = 64;
-
-/// Endings of a score's name: for the mixture, and for each map of a model with two.
-const ENDINGS: [&str; VIEWS] = ["", MAP_ENDINGS[0], MAP_ENDINGS[1]];
 
 const ON_PROMPTS: [Metric; 2] = [RETRIEVAL_SCORE, QUERY_SCORE];
 
@@ -80,19 +77,17 @@ fn repeats(pass: &ObservedPass<'_>) -> Result<Vec<ProbeResult>> {
     Ok(stream.probe_results)
 }
 
-/// Pushes the scores that have rows, by name and view.
+/// Pushes the scores that have rows.
 fn push_scores<const N: usize>(
     (layer, head): (usize, usize),
     metrics: &[Metric; N],
-    scores: &[[Score; N]; VIEWS],
+    scores: &[Score; N],
     mut push: impl FnMut(Measurement),
 ) {
-    for (i, metric) in metrics.iter().enumerate() {
-        for (ending, scores) in ENDINGS.iter().zip(scores) {
-            if let Some(mean) = scores[i].mean() {
-                let found = rounded(metric, None, mean, scores[i].rows);
-                push(Measurement { layer: Some(layer), head: Some(head), metric: metric.variant(ending), ..found });
-            }
+    for (metric, score) in metrics.iter().zip(scores) {
+        if let Some(mean) = score.mean() {
+            let found = rounded(metric, None, mean, score.rows);
+            push(Measurement { layer: Some(layer), head: Some(head), ..found });
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{rounded, Measure, MeasureOutput, ObservedPass};
 use crate::attention::{ProbeResult, RowProbe, Stream};
-use crate::metric::{Metric, FIRST_TOKEN_SHARE, MAP_ENDINGS, SINK_RATE};
+use crate::metric::SINK_RATE;
 use crate::probe::{FirstTokenProbe, FirstTokenSink};
 use crate::prompt::Prompt;
 use crate::record::Measurement;
@@ -20,8 +20,8 @@ const SINK_SHARE: f64 = 0.3;
 /// and again.
 pub const TOKEN_KINDS: [&str; 3] = ["text", "random", "repeated"];
 
-/// Sink rate and first token's share, over the first tokens of every text, and over as many random and repeated ones in
-/// two short passes more. These begin with no special token.
+/// Sink rate over the first tokens of every text, and over as many random and repeated ones in two short passes more.
+/// These begin with no special token.
 pub struct SinkRateMeasure;
 
 impl Measure for SinkRateMeasure {
@@ -50,26 +50,18 @@ impl Measure for SinkRateMeasure {
             }
         }
         for (kind, results) in found {
-            push_rates(kind, results, |found| output.push(None, "first", found));
+            push_rate(kind, results, |found| output.push(None, "first", found));
         }
         Ok(())
     }
 }
 
-/// Pushes the rate and the share of one kind of tokens: of the rows, and of each of two maps.
-fn push_rates(kind: &'static str, results: Vec<ProbeResult>, mut push: impl FnMut(Measurement)) {
-    let sinks: Vec<Box<FirstTokenSink>> = results.into_iter().map(|result| result.sink.into_sink()).collect();
-    let mut push_mean = |metric: &Metric, ending: &str, values: Vec<f64>| {
-        let Some(value) = mean(&values) else { return };
-        let found = rounded(metric, None, value, values.len());
-        push(Measurement { metric: metric.variant(ending), region: Some(kind.into()), ..found });
-    };
-    for (view, ending) in ["", MAP_ENDINGS[0], MAP_ENDINGS[1]].into_iter().enumerate() {
-        let share = |sink: &FirstTokenSink| if view == 0 { sink.share() } else { sink.map_share(view - 1) };
-        let shares: Vec<f64> = sinks.iter().filter_map(|sink| share(sink)).collect();
-        let has_sink = |&share: &f64| f64::from(u8::from(share > SINK_SHARE));
-        push_mean(&SINK_RATE, ending, shares.iter().map(has_sink).collect());
-        push_mean(&FIRST_TOKEN_SHARE, ending, shares);
+/// Pushes the rate of one kind of tokens.
+fn push_rate(kind: &'static str, results: Vec<ProbeResult>, mut push: impl FnMut(Measurement)) {
+    let shares = results.into_iter().filter_map(|result| result.sink.into_sink::<FirstTokenSink>().share());
+    let rates: Vec<f64> = shares.map(|share| f64::from(u8::from(share > SINK_SHARE))).collect();
+    if let Some(rate) = mean(&rates) {
+        push(Measurement { region: Some(kind.into()), ..rounded(&SINK_RATE, None, rate, rates.len()) });
     }
 }
 
@@ -86,12 +78,9 @@ mod tests {
             ProbeResult { layer: 0, head: 0, probe: 0, sink }
         };
         let mut found = Vec::new();
-        push_rates("random", [0.125, 0.25, 0.5, 0.625].map(head).into(), |measure| found.push(measure));
-        let value = |metric: &Metric, ending: &str| {
-            found.iter().find(|found| found.metric == metric.variant(ending)).unwrap().value
-        };
-        assert_eq!((value(&SINK_RATE, ""), value(&FIRST_TOKEN_SHARE, "")), (Some(0.5), Some(0.375)));
-        assert_eq!(MAP_ENDINGS.map(|ending| value(&SINK_RATE, ending)), [Some(0.5), Some(0.0)]);
-        assert!(found.iter().all(|found| found.region.as_deref() == Some("random") && found.n == Some(4)));
+        push_rate("random", [0.125, 0.25, 0.5, 0.625].map(head).into(), |measure| found.push(measure));
+        let [rate] = found.as_slice() else { panic!("one rate") };
+        assert_eq!((rate.metric.as_ref(), rate.value, rate.n), (SINK_RATE.name, Some(0.5), Some(4)));
+        assert_eq!(rate.region.as_deref(), Some("random"));
     }
 }

@@ -10,7 +10,7 @@ use super::{Checkpoint, ModelConfig, Placement, Positions, Weights};
 use crate::attention::{Attend, Lambda};
 use crate::ops::{linear, numbers, RopeTable};
 use anyhow::{bail, ensure, Result};
-use candle_core::{DType, Tensor};
+use candle_core::Tensor;
 use std::sync::{Arc, OnceLock};
 
 /// A decoder-only transformer. Cheap to clone: tensors are shared.
@@ -150,20 +150,6 @@ impl Transformer {
         let mut longer = self.clone();
         longer.config.max_ctx_tok = ctx_tok;
         longer
-    }
-
-    /// Returns a copy whose embeddings are multiplied by 1 + ε, with ε the distance of 1 from the next number of their
-    /// type. Results then differ only by rounding.
-    pub fn with_nudged_embeddings(&self) -> Self {
-        let mut nudged = self.clone();
-        let mantissa_bits = match self.placement.dtype {
-            DType::BF16 => 7,
-            DType::F16 => 10,
-            DType::F64 => 52,
-            _ => 23,
-        };
-        nudged.config.embed_scale *= 1.0 + 0.5_f64.powi(mantissa_bits);
-        nudged
     }
 
     /// Index of the last layer.

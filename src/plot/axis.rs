@@ -166,7 +166,7 @@ pub(super) fn decimal(x: f64) -> String {
 }
 
 /// Formats a number other than zero as 10⁻⁵ or 2·10⁻⁵.
-pub(super) fn power_of_ten(x: f64) -> String {
+fn power_of_ten(x: f64) -> String {
     let printed = format!("{:.6e}", x.abs());
     let (digits, exponent) = printed.split_once('e').expect("printed with an exponent");
     let raised: String = exponent.chars().map(superscript).collect();

@@ -1,6 +1,6 @@
 //! Colour scales, shared by all panels that are compared.
 
-use super::axis::{decimal, power_of_ten, Axis};
+use super::axis::{decimal, Axis};
 use super::colour;
 use plotters::style::RGBColor;
 
@@ -39,8 +39,6 @@ pub(super) struct FittedScale {
     cut: bool,
     /// Whether `top` was given instead of fitted.
     fixed: bool,
-    /// A number that is labelled with a name.
-    mark: Option<(f64, &'static str)>,
 }
 
 impl FittedScale {
@@ -51,24 +49,19 @@ impl FittedScale {
         let largest = magnitudes.last().copied().filter(|largest| *largest > 0.0).unwrap_or(1.0);
         if signed || !log {
             let top = robust_top(&magnitudes, largest);
-            return Self { signed, spacing: Spacing::Linear, top, cut: top < largest, fixed: false, mark: None };
+            return Self { signed, spacing: Spacing::Linear, top, cut: top < largest, fixed: false };
         }
         magnitudes.retain(|x| *x > 0.0);
         let rank = ((1.0 - QUANTILE) * magnitudes.len() as f64) as usize;
         let low = magnitudes.get(rank).copied().unwrap_or(largest).max(largest / LARGEST_RATIO);
         let lo = 10_f64.powf(low.log10().floor()).min(largest / 10.0);
         let cut = magnitudes.first().is_some_and(|smallest| *smallest < lo);
-        Self { signed, spacing: Spacing::Log(lo), top: largest, cut, fixed: false, mark: None }
+        Self { signed, spacing: Spacing::Log(lo), top: largest, cut, fixed: false }
     }
 
     /// A linear scale with the same signs whose last colour is that of `end`.
     pub(super) fn ending_at(self, end: f64, mut numbers: impl Iterator<Item = f64>) -> Self {
         Self { spacing: Spacing::Linear, top: end, fixed: true, cut: numbers.any(|number| number.abs() > end), ..self }
-    }
-
-    /// With a number that is named beside the colours.
-    pub(super) fn marked(self, mark: Option<(f64, &'static str)>) -> Self {
-        Self { mark, ..self }
     }
 
     pub(super) fn colour(&self, number: f64) -> RGBColor {
@@ -98,14 +91,9 @@ impl FittedScale {
         }
     }
 
-    /// Returns the ticks of a colour bar as (position, label), at least the fraction `gap` of the bar apart. A mark
-    /// near zero shares the label of zero.
+    /// Returns the ticks of a colour bar as (position, label), at least the fraction `gap` of the bar apart.
     pub(super) fn ticks(&self, gap: f64) -> Vec<(f64, String)> {
-        let mark = self.mark.map(|(number, name)| {
-            let zero = if (self.place(number) - self.place(0.0)).abs() < gap { "0, " } else { "" };
-            (self.place(number), format!("{zero}{name}: {}", rounded(number)))
-        });
-        let mut kept: Vec<(f64, String)> = mark.into_iter().collect();
+        let mut kept: Vec<(f64, String)> = Vec::new();
         for (place, text) in self.candidates() {
             if kept.iter().all(|(other, _)| (place - other).abs() >= gap) {
                 kept.push((place, text));
@@ -156,19 +144,6 @@ impl FittedScale {
     }
 }
 
-/// Formats a number with two significant digits.
-fn rounded(number: f64) -> String {
-    if number == 0.0 {
-        return "0".to_owned(); // its logarithm is not finite
-    }
-    let digits = 10f64.powi(1 - number.abs().log10().floor() as i32);
-    if number.abs() < 1e-3 {
-        power_of_ten(number)
-    } else {
-        decimal((number * digits).round() / digits)
-    }
-}
-
 /// Returns the quantile of the sorted magnitudes, rounded up to two digits; the largest magnitude if that is at most
 /// twice as large.
 fn robust_top(magnitudes: &[f64], largest: f64) -> f64 {
@@ -213,19 +188,10 @@ mod tests {
     }
 
     #[test]
-    fn a_scale_may_end_at_a_given_number_and_name_another() {
+    fn a_scale_may_end_at_a_given_number() {
         let fitted = FittedScale::fit(false, false, [3.0, 40.0].into_iter()).ending_at(100.0, [3.0, 40.0].into_iter());
         assert_eq!(fitted.colour(50.0), colour::sequential(0.5));
-        let texts = texts(&fitted.marked(Some((0.1234, "uniform"))), 0.08);
-        assert_eq!(texts, ["0, uniform: 0.12", "20", "40", "60", "80", "100"]);
-    }
-
-    #[test]
-    fn a_mark_may_stand_at_zero() {
-        // As uniform attention to BOS in a model without BOS.
-        let fitted = FittedScale::fit(false, false, [3.0, 40.0].into_iter()).marked(Some((0.0, "uniform")));
-        assert_eq!(texts(&fitted, 0.08)[0], "0, uniform: 0");
-        assert_eq!([0.0, -0.0, 0.1234, -2.0].map(rounded), ["0", "0", "0.12", "−2"]);
+        assert_eq!(texts(&fitted, 0.08), ["0", "20", "40", "60", "80", "100"]);
     }
 
     #[test]

@@ -28,8 +28,6 @@ pub struct HeadScale<'a> {
     pub label: &'a str,
     /// The number with the last colour; `None` to take it from the numbers.
     pub end: Option<f64>,
-    /// The number of a head with uniform attention, marked at the colour bar.
-    pub uniform: Option<f64>,
 }
 
 impl HeadGrid {
@@ -79,7 +77,6 @@ pub fn head_grid(grids: &[HeadGrid], heading: &FigureHeading, scale: &HeadScale)
     if let Some(end) = scale.end {
         fitted = fitted.ending_at(end, numbers());
     }
-    let fitted = fitted.marked(scale.uniform.map(|uniform| (uniform, "uniform")));
     let cell = cell_size(grids, heading.page.room());
     let style = CellStyle { cell, fitted: &fitted, decimals: decimals(numbers(), cell.0) };
 
@@ -193,7 +190,7 @@ fn label_step(room: f64, cell: f64) -> usize {
 mod tests {
     use super::*;
 
-    const SCALE: HeadScale = HeadScale { label: "share (%)", end: Some(100.0), uniform: Some(0.2) };
+    const SCALE: HeadScale = HeadScale { label: "share (%)", end: Some(100.0) };
 
     fn grid(values: Vec<Vec<Option<f64>>>) -> HeadGrid {
         HeadGrid { model: "diff".into(), detail: "4k tokens".into(), values }

@@ -79,8 +79,6 @@ pub struct Allocation {
     pub unmixed: [f64; REGIONS],
     /// The same three sums for the sink, which is not a key and has no value; `None` without sinks.
     pub sink: Option<SinkSums>,
-    /// Sum over rows of each region's share of the visible keys.
-    pub even: [f64; REGIONS],
     /// Sum of lambda over rows; 0 for standard attention.
     pub lambda: f64,
     /// Whether the rows are differences of two maps.
@@ -120,11 +118,6 @@ impl SinkSums {
 impl Allocation {
     /// Adds one row.
     fn add(&mut self, row: &AttentionRow<'_>, runs: &[(Region, Range<usize>)]) {
-        let seen = row.visible();
-        let within = |keys: &Range<usize>| -> usize {
-            seen.iter().map(|run| run.end.min(keys.end).saturating_sub(run.start.max(keys.start))).sum()
-        };
-        let all = within(&(0..row.effective.len()));
         for (region, keys) in runs {
             let visible = keys.start.min(row.effective.len())..keys.end.min(row.effective.len());
             let region = *region as usize;
@@ -135,7 +128,6 @@ impl Allocation {
             for (map, mix) in row.maps.iter().zip(row.mix) {
                 self.unmixed[region] += f64::from(mix.abs()) * sum(&map[visible.clone()]);
             }
-            self.even[region] += within(keys) as f64 / all as f64;
         }
         if let Some(sink) = SinkSums::of(row) {
             self.sink.get_or_insert_default().add(sink);
@@ -157,13 +149,11 @@ impl Allocation {
         self.magnitude[region as usize] / self.totals().1
     }
 
-    /// The sink's shares as in [`Allocation::share_abs`], [`Allocation::share_signed`] and [`Allocation::share_pos`],
-    /// and its mean mass per row; `None` without sinks.
-    pub fn of_sink(&self) -> Option<[f64; 4]> {
+    /// The sink's shares as in [`Allocation::share_abs`] and [`Allocation::share_signed`]; `None` without sinks.
+    pub fn of_sink(&self) -> Option<[f64; 2]> {
         let sink = self.sink?;
         let (signed, magnitude) = self.totals();
-        let positive = (sink.magnitude + sink.signed) / (magnitude + signed);
-        Some([sink.magnitude / magnitude, sink.signed / signed, positive, sink.signed / self.rows as f64])
+        Some([sink.magnitude / magnitude, sink.signed / signed])
     }
 
     /// Share of a region in the signed sum, which is 1 - lambda per row and can be close to zero: see
@@ -189,27 +179,6 @@ impl Allocation {
         1.0 - self.magnitude.iter().sum::<f64>() / self.unmixed.iter().sum::<f64>()
     }
 
-    /// Share that a region would have with equal weights for all visible keys: its share of those keys.
-    pub fn share_uniform(&self, region: Region) -> f64 {
-        self.even[region as usize] / self.rows as f64
-    }
-
-    /// Share of a region in the sum of positive weights.
-    pub fn share_pos(&self, region: Region) -> f64 {
-        let (signed, magnitude) = self.totals();
-        (self.magnitude[region as usize] + self.signed[region as usize]) / (magnitude + signed)
-    }
-
-    /// Mean mass (sum of weights) of a region per row.
-    pub fn mass(&self, region: Region) -> f64 {
-        self.signed[region as usize] / self.rows as f64
-    }
-
-    /// Mean sum of negative weights per row, as a positive number.
-    pub fn mass_neg(&self) -> f64 {
-        0.5 * (self.magnitude.iter().sum::<f64>() - self.signed.iter().sum::<f64>()) / self.rows as f64
-    }
-
     /// Mean lambda.
     pub fn mean_lambda(&self) -> f64 {
         self.lambda / self.rows as f64
@@ -232,7 +201,6 @@ impl RowSink for AnswerSink {
                 mine.signed[i] += theirs.signed[i];
                 mine.magnitude[i] += theirs.magnitude[i];
                 mine.unmixed[i] += theirs.unmixed[i];
-                mine.even[i] += theirs.even[i];
             }
             if let Some(sink) = theirs.sink {
                 mine.sink.get_or_insert_default().add(sink);
@@ -263,7 +231,6 @@ mod tests {
         sink.observe(&AttentionRow {
             query,
             first_visible: 0,
-            masked: &[],
             logits: &[],
             maps: &[],
             mix: &[1.0, -lambda],
@@ -278,25 +245,22 @@ mod tests {
         let mut sink = sink();
         observe(&mut sink, 5, &[0.2, -0.1, 0.0, 0.5, -0.2, 0.1], 0.5);
         let a = &sink.allocations[0];
-        for share in [Allocation::share_abs, Allocation::share_signed, Allocation::share_pos] {
+        for share in [Allocation::share_abs, Allocation::share_signed] {
             let total: f64 = Region::ALL.iter().map(|&region| share(a, region)).sum();
             assert!((total - 1.0).abs() < 1e-12);
         }
-        assert!((Region::ALL.iter().map(|&r| a.mass(r)).sum::<f64>() - 0.5).abs() < 1e-7, "mass is 1 - lambda");
+        assert!((a.signed.iter().sum::<f64>() - 0.5).abs() < 1e-7, "rows sum to 1 - lambda");
         assert!((a.share_abs(Region::Answer) - 0.5 / 1.1).abs() < 1e-7);
         assert!((a.share_signed(Region::Answer) - 1.0).abs() < 1e-6);
-        assert!((a.share_pos(Region::Answer) - 0.5 / 0.8).abs() < 1e-7);
-        assert!((a.mass_neg() - 0.3).abs() < 1e-7);
     }
 
     #[test]
-    fn the_three_conventions_coincide_without_negative_weights() {
+    fn both_conventions_coincide_without_negative_weights() {
         let mut sink = sink();
         observe(&mut sink, 4, &[0.1, 0.2, 0.3, 0.15, 0.25], 0.0);
         let a = &sink.allocations[0];
         for region in Region::ALL {
             assert!((a.share_abs(region) - a.share_signed(region)).abs() < 1e-12);
-            assert!((a.share_abs(region) - a.share_pos(region)).abs() < 1e-12);
         }
     }
 
@@ -309,7 +273,6 @@ mod tests {
         assert!((a.cancelled(Region::Filler) - (1.0 - 0.2 / 0.6)).abs() < 1e-6);
         assert!(a.cancelled(Region::Answer).abs() < 1e-6 && a.cancelled(Region::Question).abs() < 1e-6);
         assert!((a.cancelled_everywhere() - (1.0 - 1.1 / 1.5)).abs() < 1e-6);
-        assert!((a.share_uniform(Region::Filler) - 0.5).abs() < 1e-12);
         assert!(!a.sum_is_small());
     }
 
@@ -329,17 +292,14 @@ mod tests {
         row.sinks = vec![0.4, 0.5];
         row.show(&mut with);
         let a = &with.allocations[0];
-        let [abs, signed, positive, mass] = a.of_sink().unwrap();
-        for (share, of_sink) in [
-            (Allocation::share_abs as fn(&Allocation, Region) -> f64, abs),
-            (Allocation::share_signed, signed),
-            (Allocation::share_pos, positive),
-        ] {
+        let [abs, signed] = a.of_sink().unwrap();
+        for (share, of_sink) in
+            [(Allocation::share_abs as fn(&Allocation, Region) -> f64, abs), (Allocation::share_signed, signed)]
+        {
             let total: f64 = Region::ALL.iter().map(|&region| share(a, region)).sum();
             assert!((total + of_sink - 1.0).abs() < 1e-7);
         }
-        assert!((mass - 0.15).abs() < 1e-7, "0.4 - 0.5 * 0.5");
-        assert!((signed - 0.15 / 0.5).abs() < 1e-6, "rows and sink sum to 1 - lambda");
+        assert!((signed - 0.15 / 0.5).abs() < 1e-6, "0.4 - 0.5 * 0.5 of rows and sink, which sum to 1 - lambda");
         assert_eq!(sink().allocations[0].of_sink(), None);
     }
 

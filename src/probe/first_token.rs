@@ -23,11 +23,8 @@ impl RowProbe for FirstTokenProbe {
 /// State of the probe for one head.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FirstTokenSink {
-    /// Sum over rows of the first token's share |a| / sum |a|, and of its weight in each map.
+    /// Sum over rows of the first token's share |a| / sum |a|.
     shares: f64,
-    maps: [f64; 2],
-    /// Number of maps.
-    of_maps: usize,
     rows: usize,
 }
 
@@ -36,11 +33,6 @@ impl FirstTokenSink {
     /// rows of an ordinary map, whose weights sum to 1.)
     pub fn share(&self) -> Option<f64> {
         (self.rows > 0).then(|| self.shares / self.rows as f64)
-    }
-
-    /// Mean weight of the first token in one of two maps; `None` of a single map.
-    pub fn map_share(&self, map: usize) -> Option<f64> {
-        (self.of_maps == 2 && self.rows > 0).then(|| self.maps[map] / self.rows as f64)
     }
 }
 
@@ -51,18 +43,12 @@ impl RowSink for FirstTokenSink {
             return;
         }
         self.shares += f64::from(row.effective[0].abs()) / total;
-        for (sum, map) in self.maps.iter_mut().zip(row.maps) {
-            *sum += f64::from(map[0]);
-        }
-        self.of_maps = row.maps.len();
         self.rows += 1;
     }
 
     fn merge(&mut self, later: Box<dyn RowSink>) {
         let later = later.into_sink::<Self>();
         self.shares += later.shares;
-        (0..2).for_each(|map| self.maps[map] += later.maps[map]);
-        self.of_maps = self.of_maps.max(later.of_maps);
         self.rows += later.rows;
     }
 }
@@ -76,14 +62,14 @@ mod tests {
     fn the_mean_is_over_all_rows_with_the_first_token_s_own() {
         let rows = [&[1.0][..], &[0.5, 0.5], &[-0.25, 0.5, 0.25], &[0.0, 0.0, 0.0, 1.0]].map(TestRow::one);
         let found = watch::<FirstTokenSink>(&FirstTokenProbe { tokens: 3 }, &rows, 2);
-        assert_eq!((found.share(), found.map_share(0)), (Some((1.0 + 0.5 + 0.25) / 3.0), None));
+        assert_eq!(found.share(), Some((1.0 + 0.5 + 0.25) / 3.0));
     }
 
     #[test]
-    fn two_maps_have_a_share_each_and_one_of_their_difference() {
+    fn of_two_maps_it_is_the_share_of_their_difference() {
         let rows = [TestRow::two(&[1.0], &[1.0], 0.5), TestRow::two(&[0.5, 0.5], &[0.25, 0.75], 1.0)];
         let found = watch::<FirstTokenSink>(&FirstTokenProbe { tokens: 64 }, &rows, 1);
-        assert_eq!((found.share(), found.map_share(0), found.map_share(1)), (Some(0.75), Some(0.75), Some(0.625)));
+        assert_eq!(found.share(), Some(0.75));
         assert_eq!(FirstTokenSink::default().share(), None);
     }
 }

@@ -450,7 +450,6 @@ mod tests {
         let row = AttentionRow {
             query: 3,
             first_visible: 2,
-            masked: &[],
             logits: &[logits],
             maps: &[map],
             mix: &[1.0],

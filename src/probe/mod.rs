@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | [`AnswerProbe`] | attention by region | those that predict an answer |
 //! | [`ContributionProbe`] | contribution of each region to the head's output | those that predict an answer |
-//! | [`ShapeProbe`] | spread of the rows | those that predict an answer |
+//! | [`EntropyProbe`] | entropy of the rows | those that predict an answer |
 //! | [`RowsProbe`] | the rows themselves | those that predict an answer |
 //! | [`GridProbe`] | the map, pooled to bins | a range |
 //! | [`RetrievalProbe`] | retrieval of the answer | those of the question and the answer |
@@ -18,6 +18,7 @@
 
 mod answer;
 mod contribution;
+mod entropy;
 mod first_token;
 mod grid;
 mod lambda;
@@ -25,19 +26,18 @@ mod logits;
 mod residual;
 mod roles;
 mod rows;
-mod shape;
 mod sink;
 #[cfg(test)]
 pub(crate) mod testing;
 
 pub use answer::{runs, Allocation, AnswerProbe, AnswerSink, SinkSums};
 pub use contribution::{Contribution, ContributionProbe, ContributionSink, StrongKey};
+pub use entropy::{EntropyProbe, EntropySink, EntropySum};
 pub use first_token::{FirstTokenProbe, FirstTokenSink};
 pub use grid::{GridMean, GridProbe, GridSink, GridSpec, PooledMap, Pooling, RowQuantity};
 pub use lambda::{LambdaProbe, LambdaSink};
 pub use logits::{LogitPosition, LogitProbe, LogitSink};
 pub use residual::{ActivationPosition, MassiveActivation, ResidualStats};
-pub use roles::{QuestionSpans, RepeatProbe, RepeatSink, RetrievalProbe, RetrievalSink, Score, VIEWS};
+pub use roles::{QuestionSpans, RepeatProbe, RepeatSink, RetrievalProbe, RetrievalSink, Score};
 pub use rows::{KeptRow, RowsProbe, RowsSink};
-pub use shape::{RowShape, ShapeProbe, ShapeSink, ShapeSum};
-pub use sink::{shares_without, ReceivedSink, SinkProbe};
+pub use sink::{ReceivedSink, SinkProbe};

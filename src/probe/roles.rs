@@ -41,14 +41,6 @@ impl Score {
     }
 }
 
-/// Number of views of a row: the mixture, then the two maps of differential heads.
-pub const VIEWS: usize = 3;
-
-fn views<'a>(row: &AttentionRow<'a>) -> impl Iterator<Item = &'a [f32]> {
-    let maps: &'a [&'a [f32]] = if row.maps.len() > 1 { row.maps } else { &[] };
-    std::iter::once(row.effective).chain(maps.iter().copied())
-}
-
 /// Share of `keys` in the magnitude of a row, or `None` for a row without weight.
 fn share(weights: &[f32], keys: Range<usize>) -> Option<f64> {
     let total = sum_magnitudes(weights);
@@ -101,29 +93,27 @@ impl RowProbe for RetrievalProbe {
 /// State of the probe for one head.
 pub struct RetrievalSink {
     plan: Arc<(Vec<u32>, Vec<QuestionSpans>)>,
-    /// Retrieval and query scores of each question, by view.
-    pub found: Vec<[[Score; 2]; VIEWS]>,
+    /// Retrieval and query scores of each question.
+    pub found: Vec<[Score; 2]>,
 }
 
 impl RowSink for RetrievalSink {
     fn observe(&mut self, row: &AttentionRow<'_>) {
         let (ids, asked) = &*self.plan;
-        for (asked, found) in asked.iter().zip(&mut self.found) {
-            for (weights, [retrieval, query]) in views(row).zip(found) {
-                if asked.answer.contains(&row.query) {
-                    let copies = |key: usize| asked.needle.contains(&key) && ids.get(row.query + 1) == Some(&ids[key]);
-                    retrieval.add(largest_key(weights).map(|key| f64::from(u8::from(copies(key)))));
-                }
-                if asked.question.contains(&row.query) {
-                    query.add(share(weights, asked.needle.clone()));
-                }
+        for (asked, [retrieval, query]) in asked.iter().zip(&mut self.found) {
+            if asked.answer.contains(&row.query) {
+                let copies = |key: usize| asked.needle.contains(&key) && ids.get(row.query + 1) == Some(&ids[key]);
+                retrieval.add(largest_key(row.effective).map(|key| f64::from(u8::from(copies(key)))));
+            }
+            if asked.question.contains(&row.query) {
+                query.add(share(row.effective, asked.needle.clone()));
             }
         }
     }
 
     fn merge(&mut self, later: Box<dyn RowSink>) {
         let later = later.into_sink::<Self>();
-        let pairs = self.found.iter_mut().flatten().flatten().zip(later.found.into_iter().flatten().flatten());
+        let pairs = self.found.iter_mut().flatten().zip(later.found.into_iter().flatten());
         pairs.for_each(|(mine, theirs)| mine.merge(theirs));
     }
 }
@@ -150,27 +140,25 @@ impl RowProbe for RepeatProbe {
 /// State of the probe for one head.
 pub struct RepeatSink {
     probe: RepeatProbe,
-    /// Scores by view: previous token, duplicate token, induction.
-    pub found: [[Score; 3]; VIEWS],
+    /// Previous token, duplicate token, induction.
+    pub found: [Score; 3],
 }
 
 impl RowSink for RepeatSink {
     fn observe(&mut self, row: &AttentionRow<'_>) {
         let RepeatProbe { first, period } = self.probe;
-        for (weights, [previous, duplicate, induction]) in views(row).zip(&mut self.found) {
-            previous.add(share(weights, row.query - 1..row.query));
-            if row.query >= first + period {
-                let earlier = row.query - period;
-                duplicate.add(share(weights, earlier..earlier + 1));
-                induction.add(share(weights, earlier + 1..earlier + 2));
-            }
+        let [previous, duplicate, induction] = &mut self.found;
+        previous.add(share(row.effective, row.query - 1..row.query));
+        if row.query >= first + period {
+            let earlier = row.query - period;
+            duplicate.add(share(row.effective, earlier..earlier + 1));
+            induction.add(share(row.effective, earlier + 1..earlier + 2));
         }
     }
 
     fn merge(&mut self, later: Box<dyn RowSink>) {
         let later = later.into_sink::<Self>();
-        let pairs = self.found.iter_mut().flatten().zip(later.found.into_iter().flatten());
-        pairs.for_each(|(mine, theirs)| mine.merge(theirs));
+        self.found.iter_mut().zip(later.found).for_each(|(mine, theirs)| mine.merge(theirs));
     }
 }
 
@@ -194,7 +182,7 @@ mod tests {
         let score = |targets: [usize; 8]| {
             let rows: Vec<TestRow> = targets.iter().enumerate().map(|(query, &at)| pointing(query + 1, at)).collect();
             let probe = RetrievalProbe::new(ids.clone(), vec![asked.clone()]);
-            watch::<RetrievalSink>(&probe, &rows, 3).found[0][0].map(|score| score.mean())
+            watch::<RetrievalSink>(&probe, &rows, 3).found[0].map(|score| score.mean())
         };
         assert_eq!(score([0, 0, 0, 0, 1, 2, 3, 0]), [Some(1.0), Some(1.0)]);
         assert_eq!(score([0, 0, 0, 0, 0, 2, 2, 0]), [Some(0.5), Some(0.0)], "row 6 predicts the token of key 3");
@@ -206,23 +194,12 @@ mod tests {
         let probe = RepeatProbe { first: 1, period: 4 };
         let score = |look: fn(usize) -> usize| {
             let rows: Vec<TestRow> = (0..9).map(|query| pointing(query + 1, look(query))).collect();
-            watch::<RepeatSink>(&probe, &rows, 2).found[0].map(|score| score.mean().unwrap())
+            watch::<RepeatSink>(&probe, &rows, 2).found.map(|score| score.mean().unwrap())
         };
         assert_eq!(score(|query| query.saturating_sub(1)), [1.0, 0.0, 0.0]);
         // In row 1, the token before is the only other key.
         assert_eq!(score(|query| query.saturating_sub(4)), [0.125, 1.0, 0.0], "the same token");
         assert_eq!(score(|query| query.saturating_sub(3)), [0.125, 0.0, 1.0], "the one after it");
-    }
-
-    #[test]
-    fn a_second_map_has_scores_of_its_own() {
-        let row = |query: usize| {
-            let of = |at: usize| (0..=query).map(|key| f32::from(u8::from(key == at))).collect::<Vec<_>>();
-            TestRow::two(&of(query), &of(query.saturating_sub(1)), 1.0)
-        };
-        let rows: Vec<TestRow> = (0..4).map(row).collect();
-        let found = watch::<RepeatSink>(&RepeatProbe { first: 0, period: 2 }, &rows, 4).found;
-        assert_eq!(found.map(|view| view[0].mean()), [Some(0.5), Some(0.0), Some(1.0)]);
     }
 
     proptest! {
@@ -232,7 +209,7 @@ mod tests {
             let probe = RepeatProbe { first: 0, period: tokens / 2 };
             let whole = watch::<RepeatSink>(&probe, &rows, tokens).found;
             let merged = watch::<RepeatSink>(&probe, &rows, block).found;
-            for (a, b) in whole.iter().flatten().zip(merged.iter().flatten()) {
+            for (a, b) in whole.iter().zip(&merged) {
                 prop_assert_eq!(a.rows, b.rows);
                 let (a, b) = (a.mean().unwrap(), b.mean().unwrap());
                 prop_assert!((a - b).abs() < 1e-9 && (0.0..=1.0 + 1e-6).contains(&a));

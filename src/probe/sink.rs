@@ -1,8 +1,6 @@
-//! Attention sinks, found by the attention that each key receives rather than assumed at position 0, and shares of
-//! regions without them.
+//! Attention sinks, found by the attention that each key receives rather than assumed at position 0.
 
 use crate::attention::{AttentionRow, RowProbe, RowSink};
-use crate::prompt::Region;
 use crate::stats::simd::{add_magnitudes, sum_magnitudes};
 use std::ops::Range;
 use std::sync::Arc;
@@ -98,15 +96,13 @@ impl ReceivedSink {
         (0..self.received.len()).filter(is_sink).collect()
     }
 
-    /// Mean value norm of `keys` relative to that of all keys up to the last row of a range: near 0 for a null sink, which
-    /// receives attention but adds nothing to the output (Kobayashi et al. 2020), unlike a sink that broadcasts
-    /// information. `None` without keys.
-    pub fn value_norm(&self, keys: &[usize], range: usize) -> Option<f64> {
-        let mean = |norms: &[f64]| crate::stats::mean(norms);
+    /// Norm of the first token's value relative to the mean of all keys up to the last row of a range: near 0 for a null
+    /// sink, which receives attention but adds nothing to the output (Kobayashi et al. 2020), unlike a sink that
+    /// broadcasts information. `None` without rows.
+    pub fn first_value_norm(&self, range: usize) -> Option<f64> {
         let seen = self.magnitudes[range].len().min(self.value_norms.len());
-        let all: Vec<f64> = self.value_norms[..seen].iter().map(|&norm| f64::from(norm)).collect();
-        let some: Vec<f64> = keys.iter().filter_map(|&key| all.get(key).copied()).collect();
-        Some(mean(&some)? / mean(&all).filter(|&mean| mean > 0.0)?)
+        let norms: Vec<f64> = self.value_norms[..seen].iter().map(|&norm| f64::from(norm)).collect();
+        Some(norms.first()? / crate::stats::mean(&norms).filter(|&mean| mean > 0.0)?)
     }
 
     fn sample(&mut self, row: &AttentionRow<'_>) {
@@ -150,19 +146,6 @@ impl RowSink for ReceivedSink {
         self.value_norms.extend(&later.value_norms[known..]);
         self.magnitudes.iter_mut().zip(&later.magnitudes).for_each(|(mine, theirs)| add(mine, theirs));
     }
-}
-
-/// `share_abs` of every region, in the order of [`Region::ALL`], without the `excluded` keys: the shares sum to 1.
-/// `magnitudes` are sums of |a| per key, `regions` the region of each key. NaN if nothing is left.
-pub fn shares_without(magnitudes: &[f32], regions: &[Region], excluded: &[usize]) -> [f64; Region::ALL.len()] {
-    let mut sums = [0.0; Region::ALL.len()];
-    for (key, (&magnitude, &region)) in magnitudes.iter().zip(regions).enumerate() {
-        if !excluded.contains(&key) {
-            sums[region as usize] += f64::from(magnitude);
-        }
-    }
-    let total: f64 = sums.iter().sum();
-    sums.map(|sum| sum / total)
 }
 
 #[cfg(test)]
@@ -224,18 +207,9 @@ mod tests {
     }
 
     #[test]
-    fn shares_without_a_sink_are_those_of_the_rest() {
-        use Region::*;
+    fn magnitudes_are_summed_over_the_rows_of_a_range() {
         let rows = [&[1.0][..], &[0.5, 0.5], &[0.5, -0.125, 0.375], &[0.5, 0.125, 0.25, -0.125]].map(TestRow::one);
-        let found = received(&rows, vec![2..4, 9..12], 3);
-        assert_eq!(found.magnitudes, [vec![1.0, 0.25, 0.625, 0.125], vec![]]);
-        let regions = [Bos, Filler, Answer, Question];
-        let with = shares_without(&found.magnitudes[0], &regions, &[]);
-        let without = shares_without(&found.magnitudes[0], &regions, &[0]);
-        assert_eq!((with[Bos as usize], with[Answer as usize]), (0.5, 0.3125));
-        assert_eq!((without[Bos as usize], without[Answer as usize]), (0.0, 0.625));
-        assert_eq!((without[Filler as usize], without[Question as usize]), (0.25, 0.125));
-        assert!(shares_without(&found.magnitudes[1], &regions, &[]).iter().all(|share| share.is_nan()));
+        assert_eq!(received(&rows, vec![2..4, 9..12], 3).magnitudes, [vec![1.0, 0.25, 0.625, 0.125], vec![]]);
     }
 
     proptest! {
@@ -250,14 +224,6 @@ mod tests {
             };
             prop_assert!(close(&whole.received, &merged.received));
             prop_assert!(whole.magnitudes.iter().zip(&merged.magnitudes).all(|(a, b)| close(a, b)));
-        }
-
-        #[test]
-        fn shares_sum_to_one_for_any_excluded_keys(
-            magnitudes in prop::collection::vec(0.01_f32..1.0, 7), excluded in prop::collection::vec(0_usize..6, 0..4)
-        ) {
-            let total: f64 = shares_without(&magnitudes, &Region::ALL, &excluded).iter().sum();
-            prop_assert!((total - 1.0).abs() < 1e-12);
         }
     }
 }

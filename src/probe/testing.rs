@@ -58,7 +58,6 @@ impl TestRow {
         sink.observe(&AttentionRow {
             query,
             first_visible: 0,
-            masked: &[],
             logits: &logits,
             maps: &maps,
             mix,

@@ -155,8 +155,6 @@ pub struct Prompt {
     pub queries: Vec<Query>,
     /// All needles in the order of the text, including those not asked for.
     pub needles: Vec<Needle>,
-    /// Whether the questions are about one chain: each answer is the next name in it.
-    pub is_chain: bool,
     /// Tokens of the haystack: prose and needles.
     pub haystack: Range<usize>,
     /// Whether the first token is the begin-of-sequence token.
@@ -227,16 +225,6 @@ impl Prompt {
         let before = &self.offsets[..query.predicted.start];
         let spaces = before.iter().rev().take_while(is_space).count();
         &self.ids[..before.len() - spaces]
-    }
-
-    /// The rows of every answer to a question about a chain, with the regions of each hop's needle in turn: (index of the
-    /// hop, target). None for other prompts.
-    pub fn hop_targets(&self) -> Vec<(usize, TargetRows)> {
-        let hops = if self.is_chain { 0..self.queries.len() } else { 0..0 };
-        let of_answer = |target: TargetRows| {
-            hops.clone().map(move |hop| (hop, TargetRows { regions: self.regions(Some(hop)), ..target.clone() }))
-        };
-        self.targets().into_iter().flat_map(of_answer).collect()
     }
 
     /// Returns whether there are questions, and all their answers are numbers.

@@ -435,7 +435,6 @@ impl NeedlePlan {
             offsets,
             queries,
             needles,
-            is_chain: self.form.kinds().hops > 0,
             haystack: start..end,
             has_bos,
             window: Window::default(),

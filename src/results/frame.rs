@@ -51,7 +51,7 @@ pub struct Frame {
     regions: Vec<String>,
     cities: Vec<String>,
     tasks: Vec<String>,
-    metrics: Vec<(String, Option<String>, Option<String>)>,
+    metrics: Vec<String>,
     short_names: ShortNames,
     /// Numbers that are pooled over prompts instead of measured on each.
     pub pooled: Vec<Record>,
@@ -161,7 +161,6 @@ impl Frame {
 
     /// Notes what a record of a single prompt is about.
     fn note_prompt(&mut self, Record { identity, measure }: &Record) {
-        let region = measure.region.as_deref().map(ToOwned::to_owned);
         push_new(&mut self.treated, &ConditionKey::of(identity));
         push_new(&mut self.tasks, &identity.task);
         let cities = cities_of(identity);
@@ -169,10 +168,9 @@ impl Frame {
             push_new(&mut self.cities, &cities.to_owned());
         }
         if measure.metric == SHARE_OUT.name {
-            region.iter().for_each(|region| push_new(&mut self.regions, region));
+            measure.region.iter().for_each(|region| push_new(&mut self.regions, &region.to_string()));
         }
-        let unit = measure.unit.as_deref().map(ToOwned::to_owned);
-        push_new(&mut self.metrics, &(measure.metric.to_string(), region, unit));
+        push_new(&mut self.metrics, &measure.metric.to_string());
     }
 
     /// Models in the order they first appeared.
@@ -215,14 +213,9 @@ impl Frame {
         &self.tasks
     }
 
-    /// Metrics of single prompts with region and unit, in the order they first appeared.
-    pub fn metrics(&self) -> &[(String, Option<String>, Option<String>)] {
-        &self.metrics
-    }
-
     /// Returns whether a metric was measured on single prompts.
     pub fn has(&self, metric: &str) -> bool {
-        self.metrics.iter().any(|(known, ..)| known == metric)
+        self.metrics.iter().any(|known| known == metric)
     }
 
     /// Depths that occur, in percent, from the top.

@@ -32,9 +32,6 @@ pub struct Row {
     pub level: Level,
     /// Unit of the means and of the difference.
     pub unit: Option<String>,
-    /// How far rounding alone moves a number of either side, where a run has measured it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub rounding: Option<f64>,
     /// The difference, with its interval and test.
     #[serde(flatten)]
     pub difference: Difference,
@@ -148,7 +145,6 @@ fn named(difference: Difference, cells: &Cells, key: &RowKey, plan: &Plan, group
         metric: name,
         region: cells.value_text(Field::Region, *region),
         level: *level,
-        rounding: None,
         difference,
     }
 }

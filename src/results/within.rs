@@ -5,7 +5,7 @@ use super::field::Field;
 use super::frame::Frame;
 use super::rows::{correct, Row};
 use super::setting::Setting;
-use crate::metric::{self, Headline, Metric, ANSWER_LOG_PROB, ANSWER_ROUNDING};
+use crate::metric::{self, Headline, Metric};
 use rayon::prelude::*;
 
 /// The columns that rows within a run have values of.
@@ -45,16 +45,9 @@ impl Frame {
             metric: metric.name.to_owned(),
             region: region.map(ToOwned::to_owned),
             unit: metric.unit.map(ToOwned::to_owned),
-            rounding: self.rounding(pair).filter(|_| *metric == ANSWER_LOG_PROB),
             difference,
             ..Row::default()
         })
-    }
-
-    /// Returns how far rounding moves the answers of either case; `None` where it was not measured.
-    fn rounding(&self, pair: &CasePair) -> Option<f64> {
-        let of = |case: &Case| self.mean(case.pick(&ANSWER_ROUNDING, None));
-        of(&pair.baseline).zip(of(&pair.other)).map(|(a, b)| a.max(b))
     }
 
     /// Returns the model, with its condition where conditions differ.

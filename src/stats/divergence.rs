@@ -11,8 +11,6 @@ pub struct Divergence {
     pub kl_nats: f64,
     /// Total variation distance, half of sum |p - q|: 0 to 1.
     pub total_variation: f64,
-    /// Whether the key of largest magnitude differs; of equal ones, the first counts.
-    pub top_flipped: bool,
 }
 
 impl Divergence {
@@ -32,14 +30,8 @@ impl Divergence {
                 kl += p * (p / q.max(FLOOR)).ln();
             }
         }
-        let top_flipped = top(a) != top(b);
-        Some(Self { kl_nats: kl.max(0.0), total_variation: 0.5 * variation, top_flipped })
+        Some(Self { kl_nats: kl.max(0.0), total_variation: 0.5 * variation })
     }
-}
-
-fn top(row: &[f32]) -> usize {
-    let larger = |best: usize, i: usize| if row[i].abs() > row[best].abs() { i } else { best };
-    (1..row.len()).fold(0, larger)
 }
 
 #[cfg(test)]
@@ -52,13 +44,12 @@ mod tests {
         let found = Divergence::of(&[0.5, 0.5], &[0.25, 0.75]).unwrap();
         assert!((found.kl_nats - 0.5 * (4.0f64 / 3.0).ln()).abs() < 1e-12, "0.5 ln 2 + 0.5 ln 2/3");
         assert!((found.total_variation - 0.25).abs() < 1e-12);
-        assert!(found.top_flipped);
     }
 
     #[test]
     fn signs_do_not_matter_but_magnitudes_do() {
         let found = Divergence::of(&[0.6, -0.2, 0.2], &[-0.6, 0.2, 0.2]).unwrap();
-        assert_eq!((found.kl_nats, found.total_variation, found.top_flipped), (0.0, 0.0, false));
+        assert_eq!((found.kl_nats, found.total_variation), (0.0, 0.0));
     }
 
     #[test]
@@ -81,7 +72,7 @@ mod tests {
             prop_assume!(row.iter().any(|x| x.abs() > 1e-3));
             let halved: Vec<f32> = row.iter().map(|x| x * 0.5).collect();
             let found = Divergence::of(&row, &halved).unwrap();
-            prop_assert!(found.kl_nats < 1e-9 && found.total_variation < 1e-9 && !found.top_flipped);
+            prop_assert!(found.kl_nats < 1e-9 && found.total_variation < 1e-9);
         }
     }
 }

@@ -1,27 +1,16 @@
 //! Changes of attention rows from another pass over the same prompt, and whether those of two maps cancel.
 
-/// Squares, summed over the rows of a head: of the rows before, and of their changes.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Squares {
-    before: f64,
-    change: f64,
-}
-
-impl Squares {
-    /// The norm of the changes over that of the rows before; `None` without rows.
-    fn error(self) -> Option<f64> {
-        (self.before > 0.0).then(|| (self.change / self.before).sqrt())
-    }
-}
-
-/// Changes of the rows of one head, summed over rows.
+/// Changes of the rows of one head: squares, summed over rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct RowChange {
-    row: Squares,
-    maps: [Squares; 2],
-    /// Square of the change of the weighted second map, and the product of the changes of both.
-    weighted: f64,
-    product: f64,
+    /// Of the rows before.
+    before: f64,
+    /// Of their changes.
+    change: f64,
+    /// Of the changes of the first map.
+    first: f64,
+    /// Of the changes of the weighted second map.
+    second: f64,
 }
 
 /// A row and, of two maps, their rows and the weight of the second.
@@ -30,48 +19,28 @@ pub type MixedRow<'a> = (&'a [f32], Option<([&'a [f32]; 2], f32)>);
 impl RowChange {
     /// Adds a row before and after, over the same keys.
     pub fn add(&mut self, before: MixedRow<'_>, after: MixedRow<'_>) {
-        add_squares(&mut self.row, before.0, after.0);
+        for (&before, &after) in before.0.iter().zip(after.0) {
+            self.before += f64::from(before).powi(2);
+            self.change += (f64::from(after) - f64::from(before)).powi(2);
+        }
         let (Some((before, weight_before)), Some((after, weight_after))) = (before.1, after.1) else { return };
-        for j in 0..2 {
-            add_squares(&mut self.maps[j], before[j], after[j]);
-        }
         for i in 0..before[0].len() {
-            let [first, second] = [0, 1].map(|j| f64::from(after[j][i]) - f64::from(before[j][i]));
-            self.product += first * second;
+            self.first += (f64::from(after[0][i]) - f64::from(before[0][i])).powi(2);
             let weighted = |weight: f32, row: &[f32]| f64::from(weight) * f64::from(row[i]);
-            self.weighted += (weighted(weight_after, after[1]) - weighted(weight_before, before[1])).powi(2);
+            self.second += (weighted(weight_after, after[1]) - weighted(weight_before, before[1])).powi(2);
         }
     }
 
-    /// Norm of the changes of the mixture over the norm of its rows before.
+    /// Norm of the changes of the mixture over the norm of its rows before; `None` without rows.
     pub fn error(&self) -> Option<f64> {
-        self.row.error()
-    }
-
-    /// The same of each map alone; `None` of a single map.
-    pub fn map_errors(&self) -> Option<[f64; 2]> {
-        Some([self.maps[0].error()?, self.maps[1].error()?])
-    }
-
-    /// Correlation over keys of the changes of the two maps. Rows of a softmax sum to 1, so that the mean of a change is 0.
-    /// `None` of a single map, or if one does not change.
-    pub fn correlation(&self) -> Option<f64> {
-        let norm = (self.maps[0].change * self.maps[1].change).sqrt();
-        (norm > 0.0).then(|| self.product / norm)
+        (self.before > 0.0).then(|| (self.change / self.before).sqrt())
     }
 
     /// Part of the changes of the two maps that their difference cancels, 1 - |e1 - e2|^2 / (|e1|^2 + |e2|^2), where e2 is
     /// that of the weighted second map. `None` of a single map, or if neither changes.
     pub fn cancelled(&self) -> Option<f64> {
-        let of_both = self.maps[0].change + self.weighted;
-        (of_both > 0.0).then(|| 1.0 - self.row.change / of_both)
-    }
-}
-
-fn add_squares(squares: &mut Squares, before: &[f32], after: &[f32]) {
-    for (&before, &after) in before.iter().zip(after) {
-        squares.before += f64::from(before).powi(2);
-        squares.change += (f64::from(after) - f64::from(before)).powi(2);
+        let of_both = self.first + self.second;
+        (of_both > 0.0).then(|| 1.0 - self.change / of_both)
     }
 }
 
@@ -98,11 +67,11 @@ mod tests {
     #[test]
     fn equal_errors_cancel_opposite_ones_add_up_and_unrelated_ones_do_neither() {
         let same = changed(1.0, [ERROR, ERROR]);
-        assert_eq!((same.correlation(), same.cancelled(), same.error()), (Some(1.0), Some(1.0), Some(0.0)));
+        assert_eq!((same.cancelled(), same.error()), (Some(1.0), Some(0.0)));
         let opposite = changed(1.0, [ERROR, ERROR.map(|x| -x)]);
-        assert_eq!((opposite.correlation(), opposite.cancelled()), (Some(-1.0), Some(-1.0)));
+        assert_eq!(opposite.cancelled(), Some(-1.0));
         let unrelated = changed(1.0, [ERROR, OTHER]);
-        assert_eq!((unrelated.correlation(), unrelated.cancelled()), (Some(0.0), Some(0.0)));
+        assert_eq!(unrelated.cancelled(), Some(0.0));
     }
 
     #[test]
@@ -110,16 +79,13 @@ mod tests {
         let found = changed(0.5, [ERROR, ERROR]);
         // |e - e / 2|^2 = |e|^2 / 4 of |e|^2 + |e|^2 / 4
         assert!((found.cancelled().unwrap() - 0.8).abs() < 1e-12);
-        let [first, second] = found.map_errors().unwrap();
-        assert!((first - (0.03125_f64 / 0.375).sqrt()).abs() < 1e-12 && first == second);
     }
 
     #[test]
-    fn a_single_map_has_an_error_alone_and_nothing_that_changes_has_no_correlation() {
+    fn a_single_map_has_an_error_and_nothing_that_cancels() {
         let mut found = RowChange::default();
         found.add((&[0.5, 0.5], None), (&[1.0, 0.0], None));
-        assert_eq!((found.error(), found.map_errors(), found.cancelled()), (Some(1.0), None, None));
-        assert_eq!(changed(0.5, [ERROR, [0.0; 3]]).correlation(), None);
+        assert_eq!((found.error(), found.cancelled()), (Some(1.0), None));
         assert_eq!(RowChange::default().error(), None);
     }
 }

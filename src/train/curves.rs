@@ -3,10 +3,11 @@
 //! Figures and the summary use only this table. It is small enough to be kept beside a spec when the models are not.
 
 use super::layers::LayerLine;
+use super::layers::CONTEXT_RMS;
 use super::log::{read, EvalLine, LogLine};
 use super::spec::{TrainRun, TrainSpec};
 use super::{EVAL_FILE, LAYER_FILE, LOG_FILE};
-use crate::metric::{CONTEXT_RMS, LAMBDA};
+use crate::metric::LAMBDA;
 use anyhow::{bail, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -146,7 +147,7 @@ fn of_folder((variant, seed): &(String, u64), dir: &Path) -> Result<Vec<CurveRow
 /// Adds the measurements inside the layers at the same time.
 fn with_layers(line: CurveRow, layers: &[&LayerLine]) -> CurveRow {
     let of = |quantity: &'static str| layers.iter().filter(move |line| line.quantity == quantity);
-    let rms: Vec<f64> = of(CONTEXT_RMS.name).map(|line| line.value).collect();
+    let rms: Vec<f64> = of(CONTEXT_RMS).map(|line| line.value).collect();
     let lambda: Vec<f64> = of(LAMBDA.name).map(|line| line.value).collect();
     let norm = |tensors: [&str; 2]| {
         let wanted = |line: &&&LayerLine| {

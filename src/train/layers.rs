@@ -5,7 +5,7 @@ use super::adamw::Gradients;
 use super::data::Batch;
 use super::step::detached;
 use crate::attention::{Attend, Fused, Heads};
-use crate::metric::{CONTEXT_RMS, LAMBDA};
+use crate::metric::LAMBDA;
 use crate::model::{ModelConfig, Transformer};
 use anyhow::Result;
 use candle_core::{Tensor, Var};
@@ -31,6 +31,9 @@ pub struct LayerLine {
     pub value: f64,
 }
 
+/// Name of the root mean square of a head's mixture.
+pub(super) const CONTEXT_RMS: &str = "context_rms";
+
 /// Tokens of the batch that are passed through the model again.
 const ROWS_TOK: usize = 1024;
 
@@ -53,7 +56,7 @@ pub(super) fn layer_lines(
         model.hidden(part.inputs, &mut contexts)?;
     }
     for (layer, (rms, lambda)) in contexts.layers.iter().enumerate() {
-        rms.iter().enumerate().for_each(|(head, &rms)| add(Some(layer), CONTEXT_RMS.name, None, Some(head), rms));
+        rms.iter().enumerate().for_each(|(head, &rms)| add(Some(layer), CONTEXT_RMS, None, Some(head), rms));
         match lambda.as_slice() {
             [lambda] => add(Some(layer), LAMBDA.name, None, None, *lambda),
             per_head => per_head.iter().enumerate().for_each(|(h, &x)| add(Some(layer), LAMBDA.name, None, Some(h), x)),
@@ -170,7 +173,7 @@ mod tests {
             assert_eq!(heads.len(), 2 * if tensor == "o_proj" { 3 } else { 6 }, "{tensor}");
             assert!((squares(&heads) / squares(&all) - 1.0).abs() < 1e-9, "{tensor}");
         }
-        assert_eq!((of(CONTEXT_RMS.name, true).len(), of(LAMBDA.name, false).len()), (6, 2));
+        assert_eq!((of(CONTEXT_RMS, true).len(), of(LAMBDA.name, false).len()), (6, 2));
         assert!(lines.iter().all(|line| line.value.is_finite() && line.value > 0.0));
     }
 }

@@ -148,7 +148,7 @@ impl Trainer<'_> {
                     cities: cities.name().to_owned(),
                     n: scores.len(),
                     exact: share(scores.iter().filter(|s| s.exact).count()),
-                    first_digit: share(scores.iter().filter(|s| s.first_rank == 1).count()),
+                    first_digit: share(scores.iter().filter(|s| s.first_hit).count()),
                     log_prob_nats: scores.iter().map(|s| s.log_prob_nats).sum::<f64>() / scores.len() as f64,
                 });
             }

@@ -53,10 +53,15 @@ const SHORT: [&str; 6] = ["--ctx", "256", "--samples", "1", "--depths", "0,50"];
 #[test]
 fn ratio_tells_where_attention_goes_and_leaves_records_and_figures() {
     let scratch = Scratch::new();
-    let stdout = scratch.stdout("ratio", &[&SHORT[..], &["--out", "run", "--top", "3", "--tables", "all"]].concat());
-    for heading in
-        ["Where the attention goes", "Regions", "By depth", "Signs and masses", "Shape of the rows", "The 3 heads"]
-    {
+    let stdout = scratch.stdout("ratio", &[&SHORT[..], &["--out", "run", "--tables", "all"]].concat());
+    for heading in [
+        "Where the attention goes",
+        "Regions",
+        "By depth",
+        "What the subtraction cancels",
+        "Entropy and sinks",
+        "The 8 heads",
+    ] {
         assert!(stdout.contains(heading), "{heading} is missing: {stdout}");
     }
     for file in ["allocation.png", "heads.png"] {
@@ -64,16 +69,14 @@ fn ratio_tells_where_attention_goes_and_leaves_records_and_figures() {
     }
     let records = scratch.records("run");
     let mut regions: BTreeMap<(String, &str), f64> = BTreeMap::new();
-    let shares =
-        ["share_out", "share_abs", "share_signed", "share_pos", "norm_out", "share_uniform", "share_abs_no_sinks"];
-    for metric in shares {
+    for metric in ["share_out", "share_abs", "share_signed"] {
         for region in ["bos", "first", "template", "filler", "distractor", "needle", "answer", "question"] {
             for (model, mean) in means(&records, metric, Some(region)) {
                 *regions.entry((model, metric)).or_default() += mean;
             }
         }
     }
-    assert_eq!(regions.len(), 21);
+    assert_eq!(regions.len(), 9);
     for ((model, metric), total) in regions {
         assert!((total - 1.0).abs() < 1e-3, "{model}: {metric} of all regions is {total}");
     }
@@ -83,10 +86,10 @@ fn ratio_tells_where_attention_goes_and_leaves_records_and_figures() {
 }
 
 #[test]
-fn heads_tells_what_each_head_is_for_of_the_mixture_and_of_both_maps() {
+fn heads_tells_what_each_head_is_for() {
     let scratch = Scratch::new();
-    let stdout = scratch.stdout("heads", &[&SHORT[..], &["--out", "run", "--top", "2"]].concat());
-    for role in ["answer out", "retrieval", "induction", "sink", "cancelling", "loud"] {
+    let stdout = scratch.stdout("heads", &[&SHORT[..], &["--out", "run"]].concat());
+    for role in ["answer out", "retrieval", "induction", "sink", "cancelling"] {
         assert!(stdout.contains(role), "{role} is missing: {stdout}");
     }
     let records = scratch.records("run");
@@ -100,8 +103,6 @@ fn heads_tells_what_each_head_is_for_of_the_mixture_and_of_both_maps() {
             assert_eq!(scores.len(), 8, "2 layers of 2 heads on 2 prompts: {model}, {metric}");
             assert!(scores.iter().all(|score| (0.0..=1.0).contains(score)), "{model}, {metric}: {scores:?}");
         }
-        assert_eq!(heads("./diff", &format!("{metric}_a2")).len(), 8, "{metric}");
-        assert!(heads("./transformer", &format!("{metric}_a1")).is_empty(), "{metric}");
     }
     assert_drawn(&scratch.path("run/heads-induction.png"), "heads");
 }
@@ -136,7 +137,7 @@ fn quantizing_to_16_bits_changes_next_to_nothing_and_to_2_bits_a_lot() {
         }
     }
     let stdout = scratch.stdout("quantize", &[&SHORT[..], &["--bits", "16,2", "--out", "run"]].concat());
-    assert!(stdout.contains("quantise(16, tensor)") && stdout.contains("rounding"), "{stdout}");
+    assert!(stdout.contains("quantise(16, tensor)"), "{stdout}");
     let records = scratch.records("run");
     let with_bits =
         |bits: Option<u32>| -> Vec<Record> { records.iter().filter(|r| r.identity.bits == bits).cloned().collect() };
@@ -147,14 +148,6 @@ fn quantizing_to_16_bits_changes_next_to_nothing_and_to_2_bits_a_lot() {
         assert!(variation > 0.1, "{model}: {variation} with 2 bits");
     }
     assert_eq!(means(&with_bits(None), "exact", None), means(&with_bits(Some(16)), "exact", None));
-    // Rounding is measured on the first prompt of each kind, under every condition.
-    for bits in [None, Some(16), Some(2)] {
-        let found = with_bits(bits);
-        let rounding: Vec<&Record> = found.iter().filter(|r| r.measure.metric == "answer_rounding").collect();
-        assert!(!rounding.is_empty() && rounding.iter().all(|r| r.identity.sample == Some(0)), "{bits:?}");
-        let is_small = |r: &&Record| r.measure.value.is_some_and(|nats| (0.0..0.05).contains(&nats));
-        assert!(bits.is_some() || rounding.iter().all(is_small), "{rounding:?}");
-    }
     let scopes: Vec<_> = with_bits(Some(16)).iter().map(|r| r.identity.scope.clone()).collect();
     assert!(scopes.iter().all(|scope| scope.as_deref() == Some("tensor")));
     assert!(with_bits(None).iter().all(|r| r.identity.scope.is_none()));
@@ -180,14 +173,12 @@ fn scopes_and_exempt_sinks_are_columns() {
 fn outliers_lists_magnitudes_in_the_layout_of_the_papers_table() {
     let scratch = Scratch::new();
     let stdout = scratch.stdout("outliers", &["--samples", "2", "--ctx", "256", "--out", "run"]);
-    assert!(stdout.contains("No massive activations") && stdout.contains("top-1"), "{stdout}");
+    assert!(stdout.contains("No massive activations") && stdout.contains("top 1"), "{stdout}");
     let json = scratch.stdout("outliers", &["--samples", "2", "--ctx", "256", "--out", "again", "--json"]);
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
-    let rows: Vec<_> =
-        ["outliers", "outliers-by-layer"].iter().flat_map(|table| json[table].as_array().unwrap()).collect();
+    let rows = json["outliers"].as_array().unwrap();
     let of = |what: &str| rows.iter().filter(|row| row["of"] == what && row["top_100"].is_number()).count();
-    // 3 models x (all, 2 layers)
-    assert_eq!((of("logits"), of("hidden")), (9, 9), "{stdout}");
+    assert_eq!((of("logits"), of("hidden")), (3, 3), "{stdout}");
     // 2 windows x 2 layers x 256 x 257 / 2 visible pairs x 2 maps of 2 heads
     let all = rows.iter().find(|row| row["model"] == "./diff" && row["of"] == "logits").unwrap();
     assert_eq!(all["numbers"], 526_336, "{stdout}");
@@ -202,22 +193,9 @@ fn a_massive_activation_is_found_with_its_token_and_channel() {
     let river = tokenizer.encode(" river").unwrap().ids[0] as usize;
     edit_tensor(&scratch.path("transformer"), "model.embed_tokens.weight", |values| values[river * 32 + 5] = 4000.0);
     scratch.write("text.txt", &format!("{} river {}", "a boat ".repeat(10), "goes by ".repeat(10)));
-    let args = [
-        "--text",
-        "text.txt",
-        "--ctx",
-        "64",
-        "--samples",
-        "1",
-        "--out",
-        "run",
-        "--model",
-        "./transformer",
-        "--tables",
-        "all",
-    ];
+    let args = ["--text", "text.txt", "--ctx", "64", "--samples", "1", "--out", "run", "--model", "./transformer"];
     let stdout = scratch.stdout("outliers", &args);
-    assert!(stdout.contains("\" river\"") && stdout.contains("4000"), "{stdout}");
+    assert!(stdout.contains("Channels with massive activations") && stdout.contains("4000"), "{stdout}");
     let massive = fs::read_to_string(scratch.path("run/massive.csv")).unwrap();
     assert!(massive.lines().skip(1).all(|line| line.contains(" river,5,")), "{massive}");
 }
@@ -336,7 +314,7 @@ fn json_is_the_only_thing_on_stdout() {
         ("ratio", &SHORT[..], "heads"),
         ("heads", &SHORT[..], "roles"),
         ("quantize", &[&SHORT[..], &["--bits", "8"]].concat(), "differences"),
-        ("outliers", &["--samples", "1", "--ctx", "256"], "outliers-by-layer"),
+        ("outliers", &["--samples", "1", "--ctx", "256"], "outliers"),
         ("heatmap", &["--ctx", "256"], "drawn"),
     ] {
         let stdout = scratch.stdout(command, &[args, &["--json", "-q", "--out", command]].concat());
@@ -353,7 +331,7 @@ fn a_report_of_a_run_prints_exactly_what_the_command_printed() {
     for (i, (command, args)) in [
         ("needle", &[&SHORT[..], &["--needles", "2"]].concat()[..]),
         ("needle", &["--ctx", "128", "--needles", "1", "--samples", "1", "--generate", "--max-new", "4"]),
-        ("ratio", &[&SHORT[..], &["--top", "3"]].concat()),
+        ("ratio", &SHORT),
         ("heads", &SHORT),
         ("ratio", &["--text", "text.txt", "--ctx", "128"]),
         ("quantize", &[&SHORT[..], &["--bits", "6,4", "--exempt-sinks"]].concat()),

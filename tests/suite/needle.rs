@@ -72,7 +72,7 @@ fn regions_of_every_head_are_a_partition() {
     let records = record::read(&scratch.path("run/results.csv")).unwrap();
     let mut sums: BTreeMap<String, f64> = BTreeMap::new();
     // Of single heads the headline alone has all regions.
-    let shares = ["share_out", "share_abs", "share_signed", "share_pos", "norm_out", "share_uniform"];
+    let shares = ["share_out", "share_abs", "share_signed"];
     for Record { identity, measure } in records {
         let metric = measure.metric.as_ref();
         let whole = metric == "share_out" || (measure.layer.is_none() && shares.contains(&metric));

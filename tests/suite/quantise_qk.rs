@@ -200,13 +200,11 @@ fn quantize_measures_queries_and_keys_layer_by_layer_whatever_the_threads() {
         found[0]
     };
     let (eight, four) = ("quantise-qk(8, block, smooth, rotate)", "quantise-qk(fp4, block, smooth, rotate)");
-    for metric in ["row_error", "row_error_a1", "row_error_a2", "total_variation", "kl", "output_error_max"] {
+    for metric in ["row_error", "total_variation", "kl"] {
         assert!(one(eight, metric) < one(four, metric), "{metric}");
     }
     assert!(one(eight, "output_cosine") > one(four, "output_cosine") && one(eight, "output_cosine") > 0.99);
-    for metric in ["error_correlation", "error_cancelled"] {
-        assert!((-1.0..=1.0).contains(&one(four, metric)), "{metric}");
-    }
+    assert!((-1.0..=1.0).contains(&one(four, "error_cancelled")));
     assert!(matches!(one(four, "answer_flips"), 0.0 | 1.0));
     // Of a layer alone, the rows of those before it stay as they are.
     let third = "quantise-qk(fp4, block, smooth, rotate, layers=2)";

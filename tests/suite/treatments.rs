@@ -178,11 +178,6 @@ fn a_model_that_cannot_see_the_needle_cannot_name_the_number() {
         let [masked, silenced] = [Some("mask(needle+answer)"), Some("silence(needle+answer)")];
         let share = |condition| most("share_abs", "answer", condition).unwrap();
         assert!(share(None) > 0.05 && share(masked) == 0.0 && share(silenced) == 0.0);
-        // An even spread is one over the keys that are there: silenced ones are, masked ones are not.
-        let even = |region, condition| most("share_uniform", region, condition).unwrap();
-        assert!(even("answer", None) > 0.0 && even("answer", silenced) == even("answer", None));
-        assert!(even("answer", masked) == 0.0 && even("filler", masked) > even("filler", None));
-        assert!(most("boost", "answer", None).is_some() && most("boost", "answer", masked).is_none());
     }
 }
 

@@ -93,7 +93,6 @@ impl Portable<'_> {
         watched.observe(&AttentionRow {
             query,
             first_visible: self.heads.rule.first_visible(query),
-            masked: &self.treated.map_or_else(Vec::new, |treated| treated.masked((self.layer, head), query)),
             logits: &logits.iter().map(Vec::as_slice).collect::<Vec<_>>(),
             maps: &maps.iter().map(Vec::as_slice).collect::<Vec<_>>(),
             mix: &mix[..maps.len()],

@@ -52,7 +52,7 @@ fn each_head(session: &Session, found: &RunResults) -> Result<Option<Figure>> {
         return Ok(None);
     }
     let label = format!("change of {} (nats)", Label::of(&ANSWER_LOG_PROB, None).text);
-    let scale = HeadScale { label: &label, end: None, uniform: None };
+    let scale = HeadScale { label: &label, end: None };
     let title =
         if view::each_head(&found.frame).restores { "Answer carried by each head" } else { "Cost of each head" };
     head_grid(&grids, &session.heading(title, &session.setup.caption()), &scale).map(Some)

@@ -68,16 +68,13 @@ fn a_chain_stands_in_its_order_and_each_link_names_the_one_before() {
     let mut controlled = std::collections::BTreeSet::new();
     for seed in 0..20 {
         let prompt = task(RulerTask::Vt, 1024, seed);
-        assert!(prompt.is_chain && prompt.queries.len() == 5 && prompt.needles.len() == 5);
+        assert!(prompt.queries.len() == 5 && prompt.needles.len() == 5);
         assert_answers_stand_where_they_should(&prompt);
         for pair in prompt.queries.windows(2) {
             assert!(pair[0].needle.end <= pair[1].needle.start);
             assert!(text(&prompt, pair[1].needle.clone()).contains(&format!("= VAR {}", pair[0].value)));
         }
         controlled.extend(prompt.queries.iter().position(|query| query.controlled));
-        let hops = prompt.hop_targets();
-        assert_eq!(hops.len(), 25);
-        assert_eq!((hops[6].0, &hops[6].1.regions), (1, &prompt.regions(Some(1))));
     }
     assert!(controlled.len() > 2, "any of them may be at the depth asked for: {controlled:?}");
 }

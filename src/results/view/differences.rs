@@ -2,7 +2,7 @@
 
 use super::sheet::{basis, numbers, words, Sheet, SheetCell, SheetColumn};
 use crate::results::{Difference, Field, Row};
-use crate::table::{short, ColumnRole};
+use crate::table::ColumnRole;
 
 /// Which columns a table of differences has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,9 +45,6 @@ pub(crate) fn differences(rows: &[Row], groups: &[Field], detail: Detail) -> Opt
         columns.push(column(numbers("other"), |row| mean(row, row.difference.mean_other)));
     }
     columns.push(column(numbers("change [95 %]").named("diff"), difference_cell));
-    if rows.iter().any(|row| row.rounding.is_some()) {
-        columns.push(column(numbers("rounding"), |row| SheetCell::number(row.rounding, |x| short(Some(x)))));
-    }
     columns.push(column(words("verdict"), |row| SheetCell::words(row.difference.verdict().name())));
     if detail == Detail::Full {
         columns.extend(power_and_test());
@@ -99,12 +96,9 @@ fn mean(row: &Row, x: f64) -> SheetCell {
     SheetCell::value(row.label().kind, x, None)
 }
 
-/// Returns the difference of a row with its interval: `+12 [+2, +22]`. It has no more digits than rounding leaves.
+/// Returns the difference of a row with its interval: `+12 [+2, +22]`.
 pub(crate) fn difference_cell(row: &Row) -> SheetCell {
-    match row.rounding {
-        Some(rounding) => SheetCell::difference_within(rounding / (row.difference.n as f64).sqrt(), &row.difference),
-        None => SheetCell::difference(row.label().kind, &row.difference),
-    }
+    SheetCell::difference(row.label().kind, &row.difference)
 }
 
 /// Returns the value of a row in a group, in words: `diff`, or `ctx_tok=4096`.

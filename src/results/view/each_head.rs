@@ -3,7 +3,6 @@
 use super::ablate::each_head;
 use super::heads::head_name;
 use super::sheet::{basis, numbers, words, Sheet, SheetCell};
-use super::strongest::listed;
 use crate::metric::{
     Kind, Metric, ANSWER_LOG_PROB, ANSWER_REGION, EXACT, LOGIT_OUT, RETRIEVAL_SCORE, SHARE_ABS, SHARE_OUT,
     SINK_SHARE_FIRST,
@@ -15,7 +14,7 @@ use serde::Serialize;
 /// Resamples of the prompts for the interval of a rank correlation.
 const RESAMPLES: usize = 2000;
 
-/// Number of heads that are listed of each model by default.
+/// Number of heads that are listed of each model.
 const TOP: usize = 10;
 
 /// The measurements that are compared with the cost of heads.
@@ -113,7 +112,6 @@ pub(crate) fn head_rows(frame: &Frame) -> Vec<HeadRow> {
 
 /// The heads without which the answer's log-probability changes most.
 pub(super) fn strongest(frame: &Frame) -> Option<Sheet> {
-    let top = listed(frame, TOP);
     let columns = [
         vec![words("model").key(), words("head").key(), basis("prompts")],
         vec![
@@ -127,7 +125,7 @@ pub(super) fn strongest(frame: &Frame) -> Option<Sheet> {
         let mut costs = costs(frame, model);
         heads = heads.max(costs.len());
         costs.sort_by(|a, b| b.change().abs().total_cmp(&a.change().abs()));
-        rows.extend(costs.iter().take(top).map(|cost| row(model, cost)));
+        rows.extend(costs.iter().take(TOP).map(|cost| row(model, cost)));
     }
     let (title, what) = match each_head(frame).restores {
         true => (

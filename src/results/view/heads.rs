@@ -1,18 +1,18 @@
 //! Purposes of heads: the strongest heads of each role, of the answer, and sinks.
 
 use super::sheet::{basis, numbers, words, Sheet, SheetCell, SheetColumn};
-use super::strongest::{listed, strongest, strongest_head, Strong};
+use super::strongest::{strongest, strongest_head, Strong};
 use crate::metric::{
-    Kind, Metric, ANSWER_REGION, CANCELLED, CONTEXT_RMS, DUPLICATE_TOKEN, INDUCTION, LOGIT_OUT, MAP_ENDINGS,
-    PREVIOUS_TOKEN, QUERY_SCORE, RETRIEVAL_HEADS, RETRIEVAL_SCORE, SHARE_OUT, SINK_SHARE_FIRST, VALUE_NORM_FIRST,
+    Kind, Metric, ANSWER_REGION, CANCELLED, DUPLICATE_TOKEN, INDUCTION, LOGIT_OUT, PREVIOUS_TOKEN, QUERY_SCORE,
+    RETRIEVAL_SCORE, SHARE_OUT, SINK_SHARE_FIRST, VALUE_NORM_FIRST,
 };
 use crate::results::{Frame, HeadPlace};
 use crate::stats::mean;
 use crate::table::{fixed, short};
 
-/// Number of heads that are listed of each role by default.
+/// Number of heads that are listed of each role.
 const TOP_OF_ROLE: usize = 3;
-/// Number of heads that are listed of each model by default.
+/// Number of heads that are listed of each model.
 const TOP: usize = 8;
 
 /// A head whose first token takes less than this is no sink, by the threshold of Gu et al. (2025).
@@ -33,7 +33,7 @@ const fn role(name: &'static str, metric: &'static Metric, region: Option<&'stat
 }
 
 /// The roles of heads, in the order of tables.
-pub(crate) const HEAD_ROLES: [HeadRole; 10] = [
+pub(crate) const HEAD_ROLES: [HeadRole; 9] = [
     role("answer logits", &LOGIT_OUT, Some(ANSWER_REGION)),
     role("answer out", &SHARE_OUT, Some(ANSWER_REGION)),
     role("retrieval", &RETRIEVAL_SCORE, None),
@@ -43,14 +43,7 @@ pub(crate) const HEAD_ROLES: [HeadRole; 10] = [
     role("duplicate token", &DUPLICATE_TOKEN, None),
     role("sink", &SINK_SHARE_FIRST, None),
     role("cancelling", &CANCELLED, None),
-    role("loud", &CONTEXT_RMS, None),
 ];
-
-impl HeadRole {
-    fn strongest(&self, frame: &Frame, model: &str, top: usize) -> Vec<Strong> {
-        strongest(frame, model, (self.metric.name, self.region), top).collect()
-    }
-}
 
 /// Returns the name of a head, as conditions have it: `2.0` is head 0 of layer 2.
 pub(super) fn head_name((layer, head): HeadPlace) -> String {
@@ -84,10 +77,9 @@ pub(super) fn by_role(frame: &Frame) -> Option<Sheet> {
     let mut rows: Vec<Vec<SheetCell>> = HEAD_ROLES.iter().filter_map(row).collect();
     let shares: Vec<Option<f64>> = frame.models().iter().map(|model| retrieval_heads(frame, model)).collect();
     if shares.iter().any(Option::is_some) {
-        let names = vec![SheetCell::words(RETRIEVAL_HEADS.label), SheetCell::words(RETRIEVAL_HEADS.heading(None))];
-        let cell = |share: Option<f64>| {
-            share.map_or_else(SheetCell::none, |share| SheetCell::value(RETRIEVAL_HEADS.kind, share, None))
-        };
+        let names = vec![SheetCell::words("retrieval heads"), SheetCell::words("retrieval heads %")];
+        let cell =
+            |share: Option<f64>| share.map_or_else(SheetCell::none, |share| SheetCell::value(Kind::Share, share, None));
         rows.push([names, shares.into_iter().map(cell).collect()].concat());
     }
     let note =
@@ -108,57 +100,30 @@ fn retrieval_heads(frame: &Frame, model: &str) -> Option<f64> {
 }
 
 fn roles(frame: &Frame) -> Option<Sheet> {
-    let top = listed(frame, TOP_OF_ROLE);
     let keys = [words("role"), words("model"), words("head")].map(SheetColumn::key);
-    let numbers = [
-        basis("prompts"),
-        numbers("score"),
-        numbers("stable %").named("in_top"),
-        numbers("A1").named("score_a1"),
-        numbers("A2").named("score_a2"),
-    ];
+    let numbers = [basis("prompts"), numbers("score"), numbers("stable %").named("in_top")];
     let mut rows = Vec::new();
     for role in &HEAD_ROLES {
         for model in frame.models() {
-            let heads = role.strongest(frame, model, top);
-            rows.extend(heads.iter().map(|head| role_row(frame, model, role, head)));
+            let heads = strongest(frame, model, (role.metric.name, role.region), TOP_OF_ROLE);
+            rows.extend(heads.map(|head| role_row(model, role, &head)));
         }
     }
     let note = format!(
-        "The {top} strongest heads of each role, fractions in % [95 % interval]; stable: share of resamples of the prompts in \
-         which a head is among them; A1, A2: of a single map."
+        "The {TOP_OF_ROLE} strongest heads of each role, fractions in % [95 % interval]; stable: share of resamples of the \
+         prompts in which a head is among them."
     );
     let columns = [keys.to_vec(), numbers.into()].concat();
     Sheet::new("roles", "Heads of each role", note, columns, rows).details().trimmed()
 }
 
-/// Returns the mean over prompts of another metric of a head.
-fn of_head(frame: &Frame, model: &str, metric: &str, at: HeadPlace) -> Option<f64> {
-    mean(&frame.head(model, None, metric, None, at))
-}
-
-fn role_row(frame: &Frame, model: &str, role: &HeadRole, head: &Strong) -> Vec<SheetCell> {
-    let [prompts, score, stable] = head.cells(role.metric.kind);
-    let of_map = |ending: &str| {
-        let has_maps = role.metric.variants.contains(&ending);
-        let found = has_maps.then(|| of_head(frame, model, &role.metric.variant(ending), head.at)).flatten();
-        found.map_or_else(SheetCell::none, |x| SheetCell::value(role.metric.kind, x, None))
-    };
-    vec![
-        SheetCell::words(role.name),
-        SheetCell::words(model),
-        SheetCell::words(head_name(head.at)),
-        prompts,
-        score,
-        stable,
-        of_map(MAP_ENDINGS[0]),
-        of_map(MAP_ENDINGS[1]),
-    ]
+fn role_row(model: &str, role: &HeadRole, head: &Strong) -> Vec<SheetCell> {
+    let place = [SheetCell::words(role.name), SheetCell::words(model), SheetCell::words(head_name(head.at))];
+    [place, head.cells(role.metric.kind)].concat()
 }
 
 /// The strongest sinks of each model, and the length of the value that they attend to.
 fn sinks(frame: &Frame) -> Option<Sheet> {
-    let top = listed(frame, TOP_OF_ROLE);
     let columns = [
         words("model").key(),
         words("head").key(),
@@ -167,7 +132,7 @@ fn sinks(frame: &Frame) -> Option<Sheet> {
         words("kind"),
     ];
     let row = |model: &str, head: Strong| {
-        let norm = of_head(frame, model, VALUE_NORM_FIRST.name, head.at);
+        let norm = mean(&frame.head(model, None, VALUE_NORM_FIRST.name, None, head.at));
         vec![
             SheetCell::words(model),
             SheetCell::words(head_name(head.at)),
@@ -177,7 +142,7 @@ fn sinks(frame: &Frame) -> Option<Sheet> {
         ]
     };
     let of = |model: &String| {
-        let heads = strongest(frame, model, (SINK_SHARE_FIRST.name, None), top);
+        let heads = strongest(frame, model, (SINK_SHARE_FIRST.name, None), TOP_OF_ROLE);
         heads.map(|head| row(model, head)).collect::<Vec<_>>()
     };
     let rows = frame.models().iter().flat_map(of).collect();
@@ -211,8 +176,8 @@ fn answer_metric(frame: &Frame) -> &'static Metric {
 
 /// The heads that matter most for the answer, if single heads were measured without treatment.
 fn answer_heads(frame: &Frame) -> Option<Sheet> {
-    let (top, metric) = (listed(frame, TOP), answer_metric(frame));
-    if !frame.asks() || top == 0 {
+    let metric = answer_metric(frame);
+    if !frame.asks() {
         return None;
     }
     let row = |model: &str, head: &Strong| {
@@ -222,7 +187,7 @@ fn answer_heads(frame: &Frame) -> Option<Sheet> {
         [place.to_vec(), vec![prompts, score, stable]].concat()
     };
     let of = |model: &String| {
-        let heads = strongest(frame, model, (metric.name, Some(ANSWER_REGION)), top);
+        let heads = strongest(frame, model, (metric.name, Some(ANSWER_REGION)), TOP);
         heads.map(|head| row(model, &head)).collect::<Vec<_>>()
     };
     let rows = frame.models().iter().flat_map(of).collect();
@@ -235,7 +200,7 @@ fn answer_heads(frame: &Frame) -> Option<Sheet> {
         numbers("stable %").named("in_top"),
     ];
     let note = format!(
-        "The {top} heads of each model with the largest {} [95 % interval]; stable: share of resamples of the prompts in \
+        "The {TOP} heads of each model with the largest {} [95 % interval]; stable: share of resamples of the prompts in \
          which a head is among them.",
         metric.heading(Some(ANSWER_REGION)).trim_end_matches(" %")
     );
@@ -248,35 +213,33 @@ mod tests {
     use crate::metric::ANSWER_LOG_PROB;
     use crate::record::{Identity, Measurement, Record};
     use crate::results::About;
-    use std::borrow::Cow;
     use std::sync::Arc;
 
-    fn record(seed: u64, head: usize, metric: Cow<'static, str>, value: f64) -> Record {
+    fn record(seed: u64, head: usize, metric: &Metric, value: f64) -> Record {
         let identity = Arc::new(Identity { model: "m".into(), seed: Some(seed), ..Identity::default() });
         let (layer, head) = (Some(0), Some(head));
-        let measure = Measurement { layer, head, metric, value: Some(value), ..Measurement::default() };
+        let measure =
+            Measurement { layer, head, metric: metric.name.into(), value: Some(value), ..Measurement::default() };
         Record { identity, measure }
     }
 
     #[test]
-    fn the_strongest_head_comes_first_with_its_maps_and_sinks_have_a_kind() {
+    fn the_strongest_head_comes_first_and_sinks_have_a_kind() {
         let identity = Arc::new(Identity { model: "m".into(), seed: Some(0), ..Identity::default() });
         let whole = Measurement { metric: ANSWER_LOG_PROB.name.into(), value: Some(-1.0), ..Measurement::default() };
         let mut records = vec![Record { identity, measure: whole }];
         for seed in 0..4 {
             for head in 0..2 {
-                records.push(record(seed, head, INDUCTION.name.into(), [0.2, 0.8][head]));
-                records.push(record(seed, head, INDUCTION.variant(MAP_ENDINGS[1]), 0.25));
-                records.push(record(seed, head, SINK_SHARE_FIRST.name.into(), [0.9, 0.1][head]));
-                records.push(record(seed, head, VALUE_NORM_FIRST.name.into(), 0.05));
+                records.push(record(seed, head, &INDUCTION, [0.2, 0.8][head]));
+                records.push(record(seed, head, &SINK_SHARE_FIRST, [0.9, 0.1][head]));
+                records.push(record(seed, head, &VALUE_NORM_FIRST, 0.05));
             }
         }
-        let about = About { config: serde_json::json!({ "top": 2 }), ..About::default() };
-        let frame = Frame::of(about, &records).unwrap();
+        let frame = Frame::of(About::default(), &records).unwrap();
         let line = |row: &Vec<SheetCell>| row.iter().map(SheetCell::line).collect::<Vec<_>>();
         let rows = |sheet: Sheet| sheet.rows.iter().map(line).collect::<Vec<_>>();
         let found = rows(roles(&frame).unwrap());
-        assert_eq!(found[0], ["induction", "m", "0.1", "4", "80.0 [-]", "100", "25.0"]);
+        assert_eq!(found[0], ["induction", "m", "0.1", "4", "80.0 [-]", "100"]);
         assert_eq!(found.len(), 4, "roles that were not measured have no rows");
         let found = rows(sinks(&frame).unwrap());
         assert_eq!(found, [["m", "0.0", "90.0", "0.050", "null"], ["m", "0.1", "10.0", "0.050", "no sink"]]);

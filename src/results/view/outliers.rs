@@ -1,19 +1,17 @@
-//! Tables of outliers, which are pooled over prompts: in all, by layer, and massive activations.
+//! Tables of outliers, which are pooled over prompts: over all layers, and channels with massive activations.
 
 use super::sheet::{numbers, words, Sheet, SheetCell, SheetColumn};
 use crate::measure::{MassiveAt, OUTLIER_FEATURE};
-use crate::metric::{self, Kind, MASSIVE, MASSIVE_OUTLIER_FEATURE};
+use crate::metric::{self, Kind, MASSIVE};
 use crate::record::Record;
 use crate::results::{ConditionKey, Frame};
 use crate::table::short;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The tables beside the main one: over all layers, by layer, and massive activations.
+/// The tables beside the main one.
 pub(super) fn sheets(frame: &Frame) -> Vec<Sheet> {
-    let by_layer =
-        filled("outliers-by-layer", "Outliers by layer", String::new(), &pooled(frame, true)).map(Sheet::details);
     let all_layers = if frame.config_text("show") == "outliers" { None } else { all_layers(frame) };
-    [all_layers, channels(frame), by_layer, massive(frame)].into_iter().flatten().collect()
+    [all_layers, channels(frame)].into_iter().flatten().collect()
 }
 
 /// The table over all layers, if the run pooled anything.
@@ -26,13 +24,7 @@ pub(super) fn all_layers(frame: &Frame) -> Option<Sheet> {
     if frame.massive.is_empty() {
         note += " No massive activations (|x| > 100 and at least 1000 times the layer's median).";
     }
-    filled("outliers", "Outliers", note, &pooled(frame, false))
-}
-
-/// Returns the pooled records, of layers or over all layers.
-fn pooled(frame: &Frame, of_layers: bool) -> Vec<&Record> {
-    let is_wanted = |record: &&Record| record.measure.layer.is_some() == of_layers && record.measure.head.is_none();
-    frame.pooled.iter().filter(is_wanted).collect()
+    filled(frame, note)
 }
 
 /// The table of channels that have massive activations, and whether these belong to single tokens.
@@ -84,41 +76,6 @@ pub(super) fn channels(frame: &Frame) -> Option<Sheet> {
     Sheet::new("channels", "Channels with massive activations", note, columns, rows).trimmed()
 }
 
-/// Number of massive activations that are listed; the file has all.
-const LISTED: usize = 10;
-
-fn massive(frame: &Frame) -> Option<Sheet> {
-    let mut largest: Vec<&MassiveAt> = frame.massive.iter().collect();
-    largest.sort_by(|a, b| b.value.abs().total_cmp(&a.value.abs()));
-    let row = |at: &&MassiveAt| {
-        vec![
-            SheetCell::words(&at.model),
-            SheetCell::count(Some(at.layer)),
-            SheetCell::count(Some(at.sample)),
-            SheetCell::count(Some(at.position)),
-            SheetCell::words(format!("{:?}", at.token)),
-            SheetCell::count(Some(at.channel)),
-            SheetCell::number(Some(f64::from(at.value)), |x| short(Some(x))),
-            SheetCell::number(at.ratio, |x| short(Some(x))),
-            SheetCell::words(if at.sink { "yes" } else { "no" }),
-        ]
-    };
-    let columns = vec![
-        words("model"),
-        numbers("layer"),
-        numbers("window").named("sample"),
-        numbers("position"),
-        words("token"),
-        numbers("channel"),
-        numbers("value"),
-        numbers("times median").named("ratio"),
-        words("sink"),
-    ];
-    let note = format!("The largest {LISTED} of {}; massive.csv has all.", frame.massive.len());
-    let rows = largest.iter().take(LISTED).map(row).collect();
-    Sheet::new("massive", "Massive activations", note, columns, rows).trimmed()
-}
-
 /// The keys of a row.
 #[derive(Clone, PartialEq)]
 struct OutlierKey<'a> {
@@ -126,21 +83,22 @@ struct OutlierKey<'a> {
     ctx_tok: usize,
     treated: ConditionKey,
     region: Option<&'a str>,
-    layer: Option<usize>,
 }
 
 impl<'a> OutlierKey<'a> {
     fn of(record: &'a Record) -> Self {
         let (id, measure) = (&record.identity, &record.measure);
         let region = measure.region.as_deref();
-        Self { model: &id.model, ctx_tok: id.ctx_tok, treated: ConditionKey::of(id), region, layer: measure.layer }
+        Self { model: &id.model, ctx_tok: id.ctx_tok, treated: ConditionKey::of(id), region }
     }
 }
 
-/// Tabulates records: a row for each place, a column for each metric, both in the order they first appeared.
-fn filled(id: &'static str, title: &'static str, note: String, records: &[&Record]) -> Option<Sheet> {
+/// Tabulates the records over all layers: a row for each place, a column for each metric, both in the order they first
+/// appeared.
+fn filled(frame: &Frame, note: String) -> Option<Sheet> {
+    let is_whole = |record: &&Record| record.measure.layer.is_none() && record.measure.head.is_none();
     let (mut places, mut metrics): (Vec<(OutlierKey<'_>, Vec<&Record>)>, Vec<&str>) = (Vec::new(), Vec::new());
-    for &record in records {
+    for record in frame.pooled.iter().filter(is_whole) {
         let place = OutlierKey::of(record);
         match places.iter_mut().find(|(known, _)| *known == place) {
             Some((_, of_place)) => of_place.push(record),
@@ -152,25 +110,20 @@ fn filled(id: &'static str, title: &'static str, note: String, records: &[&Recor
         }
     }
     let treated = places.iter().any(|(place, _)| place.treated.condition.is_some());
-    let mut columns = vec![words("model"), numbers("tokens"), words("of"), numbers("layer"), numbers("numbers")];
+    let mut columns = vec![words("model"), numbers("tokens"), words("of"), numbers("numbers")];
     columns.extend(treated.then(|| words("condition")));
     let mut columns: Vec<SheetColumn> = columns.into_iter().map(SheetColumn::key).collect();
     columns.extend(metrics.iter().map(|metric| column(metric)));
     let row = |(place, records): &(OutlierKey<'_>, Vec<&Record>)| {
         let of = place.region.map_or_else(SheetCell::none, SheetCell::words);
-        let mut cells = vec![
-            SheetCell::words(place.model),
-            SheetCell::count(Some(place.ctx_tok)),
-            of,
-            SheetCell::count(place.layer),
-        ];
+        let mut cells = vec![SheetCell::words(place.model), SheetCell::count(Some(place.ctx_tok)), of];
         cells.push(SheetCell::count(records.first().and_then(|record| record.measure.n)));
         cells.extend(treated.then(|| SheetCell::words(place.treated.name())));
         cells.extend(metrics.iter().map(|metric| cell(metric, records)));
         cells
     };
     let rows = places.iter().map(row).collect();
-    Sheet::new(id, title, note, columns, rows).trimmed()
+    Sheet::new("outliers", "Outliers", note, columns, rows).trimmed()
 }
 
 fn column(name: &str) -> SheetColumn {
@@ -184,7 +137,6 @@ fn cell(name: &str, records: &[&Record]) -> SheetCell {
     let kind = metric::find(name).map_or(Kind::Number, |metric| metric.kind);
     match found {
         None => SheetCell::none(),
-        Some(x) if [MASSIVE.name, MASSIVE_OUTLIER_FEATURE.name].contains(&name) => SheetCell::count(Some(x)),
         Some(x) => SheetCell::value(kind, x, None),
     }
 }

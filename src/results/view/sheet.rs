@@ -226,11 +226,6 @@ impl SheetCell {
         Self::signed(kind, found.diff, found.interval()).of_several(found.n)
     }
 
-    /// A difference of numbers with its interval, without the digits that are smaller than `error`.
-    pub(crate) fn difference_within(error: f64, found: &Difference) -> Self {
-        Self::number_in(found.diff, found.interval(), |x| no_finer_than(x, error)).of_several(found.n)
-    }
-
     /// An estimated change with its interval; of fractions, in percentage points.
     pub(crate) fn change(kind: Kind, found: Estimate) -> Self {
         Self::signed(kind, found.value, found.interval).of_several(found.prompts)
@@ -249,17 +244,6 @@ impl SheetCell {
     /// All of it on one line: `97.5 [93.1, 99.2]`.
     pub(crate) fn line(&self) -> String {
         format!("{} {}", self.text, self.aside).trim_end().to_owned()
-    }
-}
-
-/// Writes a number in short, or with fewer decimals, whose last is not below `error`.
-fn no_finer_than(x: f64, error: f64) -> String {
-    let decimals = (-error.log10()).floor().clamp(0.0, 9.0) as usize;
-    let (coarse, short) = (fixed(x, decimals), short(Some(x)));
-    if decimals == 0 || coarse.len() < short.len() {
-        coarse
-    } else {
-        short
     }
 }
 
@@ -291,9 +275,6 @@ mod tests {
         assert_eq!(line(SheetCell::difference(Kind::Share, &difference(-0.0312, -0.05, 0.0))), "-3 [-5, +0]");
         let number = difference(0.3, -0.1, 0.7);
         assert_eq!(line(SheetCell::difference(Kind::Number, &number)), "0.300 [-0.100, 0.700]");
-        let within = |error| line(SheetCell::difference_within(error, &number));
-        assert_eq!([0.02, 0.4, 2.0].map(within), ["0.3 [-0.1, 0.7]", "0 [0, 1]", "0 [0, 1]"]);
-        assert_eq!([1e-9, 0.0].map(within), ["0.300 [-0.100, 0.700]"; 2], "never more digits than usual");
     }
 
     #[test]

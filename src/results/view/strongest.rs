@@ -5,12 +5,6 @@ use crate::metric::Kind;
 use crate::results::{Estimate, Frame};
 use crate::stats::{mean, rank_stability, RESAMPLES};
 
-/// Returns the number of heads to list: as many as were asked for, or `usual`.
-pub(super) fn listed(frame: &Frame, usual: usize) -> usize {
-    let asked = frame.config("top").and_then(serde_json::Value::as_u64);
-    asked.map_or(usual, |top| usize::try_from(top).unwrap_or(usize::MAX))
-}
-
 /// A head that is among the strongest by a metric.
 pub(super) struct Strong {
     /// Layer and head.

@@ -6,9 +6,9 @@ use super::differences::{differences, Detail};
 use super::sheet::Sheet;
 use super::{ablate, ablation, heads, maps, nll, outliers, shots};
 use crate::metric::{
-    Metric, ANSWER_LOG_PROB, ANSWER_REGION, ENTROPY, ERROR_CANCELLED, EXACT, GENERATED_CONTAINS, GENERATED_EXACT,
-    GENERATED_SET, NLL, NOISE_ABS, NOISE_OUT, NOISE_OUT_NO_SINKS, SAID_NUMBER, SAID_OTHER_NEEDLE, SHARE_OUT,
-    SINK_SHARE_FIRST, TOP_TOKEN_FLIPS,
+    Metric, ANSWER_LOG_PROB, ANSWER_REGION, ENTROPY, ERROR_CANCELLED, EXACT, GENERATED_CONTAINS, GENERATED_EXACT, NLL,
+    NOISE_ABS, NOISE_OUT, NOISE_OUT_NO_SINKS, SAID_NUMBER, SAID_OTHER_NEEDLE, SHARE_OUT, SINK_SHARE_FIRST,
+    TOP_TOKEN_FLIPS,
 };
 use crate::prompt::RulerTask;
 use crate::results::{within, Frame, Row};
@@ -19,7 +19,6 @@ type ComparedMetric = (&'static Metric, Option<&'static str>);
 const ANSWERS: &[Quantity<'static>] = &[
     of(&EXACT),
     of(&GENERATED_EXACT),
-    of(&GENERATED_SET),
     of(&SAID_NUMBER),
     of(&SAID_OTHER_NEEDLE),
     on(&SHARE_OUT, ANSWER_REGION),

@@ -164,7 +164,7 @@ fn heads(page: Page) -> Figure {
             })
             .collect(),
     };
-    let scale = HeadScale { label: "share of |attention| (%)", end: Some(100.0), uniform: Some(0.12) };
+    let scale = HeadScale { label: "share of |attention| (%)", end: Some(100.0) };
     head_grid(&[grid(0, 8), grid(1, 4)], &heading("Share of |attention| on the answer", page), &scale).unwrap()
 }
 
