@@ -16,7 +16,6 @@ pub struct Pick<'a> {
     cities: Option<&'a str>,
     depth_pct: Option<f64>,
     task: Option<&'a str>,
-    query: Option<usize>,
 }
 
 impl<'a> Pick<'a> {
@@ -32,7 +31,6 @@ impl<'a> Pick<'a> {
             cities: None,
             depth_pct: None,
             task: None,
-            query: None,
         }
     }
 
@@ -76,11 +74,6 @@ impl<'a> Pick<'a> {
         Self { task: Some(task), ..self }
     }
 
-    /// Narrows to the answers with one index.
-    pub fn query(self, query: usize) -> Self {
-        Self { query: Some(query), ..self }
-    }
-
     /// Returns whether an identity is picked.
     pub(super) fn matches(&self, id: &Identity) -> bool {
         let depth = |wanted| id.depth_req_pct.map(millipct) == Some(millipct(wanted)) && id.placed != Some(false);
@@ -91,6 +84,5 @@ impl<'a> Pick<'a> {
             && self.cities.is_none_or(|cities| cities_of(id) == cities)
             && self.depth_pct.is_none_or(depth)
             && self.task.is_none_or(|task| id.task == task)
-            && self.query.is_none_or(|query| id.query == Some(query))
     }
 }

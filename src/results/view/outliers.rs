@@ -62,7 +62,7 @@ pub(super) fn channels(frame: &Frame) -> Option<Sheet> {
         words("kind"),
         numbers("first layer").named("first_layer"),
         numbers("last layer").named("last_layer"),
-        numbers("massive").named(MASSIVE.name),
+        numbers(MASSIVE.name),
         numbers("tokens").named("massive_tokens"),
         numbers("large on %").named("large_share"),
         numbers("largest"),
