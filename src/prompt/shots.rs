@@ -15,8 +15,7 @@ use crate::bail_usage;
 use crate::rng::Rng;
 
 /// Specification of a many-shot prompt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct ShotsSpec {
     /// Maximum length of the prompt, in tokens.
     pub ctx_tok: usize,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use anyhow::{ensure, Context, Result};
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use super::{Encoded, Haystack, Prompt, Sentence, TokenIds, Tokenizer, Window};
 use crate::bail_usage;
@@ -33,23 +33,12 @@ pub enum Text {
 }
 
 /// Windows of a text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Windows {
     /// Tokens of a window, including the begin-of-sequence token.
     pub ctx_tok: usize,
     /// Tokens between the beginnings of windows, less than `ctx_tok`; `None` for adjacent windows.
     pub stride: Option<usize>,
-}
-
-/// Serialises adjacent windows as a bare number, as before windows could overlap, so that keys of stored runs stay the
-/// same.
-impl Serialize for Windows {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self.stride {
-            None => self.ctx_tok.serialize(serializer),
-            Some(stride) => (self.ctx_tok, stride).serialize(serializer),
-        }
-    }
 }
 
 /// Length of a text.
