@@ -27,12 +27,13 @@ fn rules() -> [LogitRule; 6] {
     ]
 }
 
-/// Runs `check` on random heads of every variant and rule. Queries are scaled up so that rows are far from uniform, and
-/// values have a head that nobody reads, so that they are not as many as keys.
+/// Runs `check` on random heads of every variant and rule; over more than a few hundred tokens, of the first rule and the last.
+/// Queries are scaled up so that rows are far from uniform, and values have a head that nobody reads, so that they are not as
+/// many as keys.
 pub(crate) fn for_each_variant(t: usize, check: impl Fn(&str, &Heads<'_>)) {
     for AttentionCase { label, mut wiring, query_heads, kv_heads, lambda, sink } in attention_variants(1, t) {
         wiring.value.iter_mut().flatten().for_each(|head| *head += 1);
-        for rule in rules() {
+        for rule in rules().into_iter().step_by(if t > 300 { 5 } else { 1 }) {
             let heads = Heads {
                 q: (normal(&[1, t, query_heads, D], 1) * 3.0).unwrap(),
                 k: normal(&[1, t, kv_heads, D], 2),
@@ -145,15 +146,20 @@ pub(crate) fn compare_with(
     let quantised = treated.is_some_and(|treated| treated.quantise.is_some());
     let t = heads.q.dim(1).unwrap();
     let mut half_way = 0;
+    let outputs = |out: &Tensor, head: usize| -> Vec<Vec<f64>> {
+        let of_head = out.narrow(2, head, 1).unwrap().flatten_from(2).unwrap().get(0).unwrap();
+        of_head.to_dtype(DType::F64).unwrap().to_vec2().unwrap() // T, width
+    };
     for (h, (rows, dense)) in rows.iter().zip(&dense.kept[0][0]).enumerate() {
         assert_eq!(rows.iter().map(|row| row.query).collect::<Vec<_>>(), (0..t).collect::<Vec<_>>(), "{label}");
+        let (out, want) = (outputs(&out, h), outputs(want, h));
         for row in rows {
-            let label = format!("{label}, head {h}, query {}", row.query);
-            assert_eq!(row.first_visible, heads.rule.first_visible(row.query), "{label}");
-            let visible = row.query * t..row.query * t + row.query + 1;
+            let query = row.query;
+            assert_eq!(row.first_visible, heads.rule.first_visible(query), "{label}, head {h}, query {query}");
+            let visible = query * t..query * t + query + 1;
             let logits = (0..row.maps.len()).map(|j| {
                 let (logits, want) = (&row.logits[j], &dense.logits[j][visible.clone()]);
-                assert_eq!(logits.len(), want.len(), "{label}");
+                assert_eq!(logits.len(), want.len(), "{label}, head {h}, query {query}");
                 differ(&logits[row.first_visible..], &want[row.first_visible..], 10.0 * tolerance)
             });
             let other_logits: usize = logits.sum();
@@ -161,13 +167,15 @@ pub(crate) fn compare_with(
                 half_way += 1;
                 continue;
             }
-            assert_eq!(other_logits, 0, "{label}: logits differ");
-            for j in 0..row.maps.len() {
-                assert_eq!(differ(&row.maps[j], &dense.maps[j][visible.clone()], tolerance), 0, "{label}, map {j}");
+            assert_eq!(other_logits, 0, "{label}, head {h}, query {query}: logits differ");
+            for (j, map) in row.maps.iter().enumerate() {
+                let others = differ(map, &dense.maps[j][visible.clone()], tolerance);
+                assert_eq!(others, 0, "{label}, head {h}, query {query}, map {j}");
             }
-            assert_eq!(differ(&row.effective, &dense.effective[visible], tolerance), 0, "{label}");
-            let of_row = |out: &Tensor| out.narrow(1, row.query, 1).unwrap().narrow(2, h, 1).unwrap();
-            assert_close(&label, &of_row(&out), &of_row(want), of_outputs);
+            let others = differ(&row.effective, &dense.effective[visible], tolerance);
+            assert_eq!(others, 0, "{label}, head {h}, query {query}");
+            let close = out[query].iter().zip(&want[query]).all(|(got, want)| (got - want).abs() <= of_outputs);
+            assert!(close, "{label}, head {h}, query {query}: {:?} instead of {:?}", out[query], want[query]);
         }
     }
     assert!(half_way * 100 <= t * rows.len(), "{label}: {half_way} rows have other logits");
@@ -182,7 +190,7 @@ fn every_row_that_a_probe_sees_is_that_of_the_dense_reference() {
 
 #[test]
 fn products_of_bf16_give_the_rows_of_rounded_queries_and_keys_and_outputs_of_rounded_weights() {
-    for t in [1, 33, 289, 577] {
+    for t in [1, 33, 577] {
         for_each_variant(t, |label, heads| {
             let rounded = |x: &Tensor| x.to_dtype(DType::BF16).unwrap().to_dtype(DType::F32).unwrap();
             // What is rounded already does not change; a scale of 1 leaves it as it is.
@@ -203,7 +211,7 @@ fn products_of_bf16_give_the_rows_of_rounded_queries_and_keys_and_outputs_of_rou
 #[test]
 fn quantised_rows_agree_with_the_dense_reference_for_every_variant_bits_and_scope() {
     for scope in [Scope::Tensor, Scope::Head, Scope::Row] {
-        for bits in [2, 3, 4, 6, 8, 16] {
+        for bits in [2, 4, 8, 16] {
             let quantise = quantising(Quantiser { bits, scope }, &[]);
             for_each_variant(37, |label, heads| {
                 compare(&format!("{label}, {bits} bits per {scope:?}"), heads, Some(&quantise), 2e-4);
