@@ -144,8 +144,8 @@ fn begin_at(treated: &mut ResolvedTreatment, start: usize) {
 fn starts_around_the_borders_of_blocks_and_any_number_of_threads_give_the_same_bits() {
     for name in ["transformer", "diff"] {
         let model = models::load(name, LoadOptions::default()).unwrap().transformer;
-        let ids: Vec<u32> = (0..1090).map(|i| 3 + i * 131 % 1021).collect();
-        for (threads, starts) in [(1, vec![1023]), (3, vec![31, 511, 512, 800, 1089])] {
+        let ids: Vec<u32> = (0..590).map(|i| 3 + i * 131 % 1021).collect();
+        for (threads, starts) in [(1, vec![511]), (3, vec![31, 512, 589])] {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
             pool.install(|| {
                 for start in starts {
@@ -268,8 +268,7 @@ fn experiments_have_the_same_records_with_and_without_shared_prefixes() {
         ("needle", "measures = [\"answer\", \"fidelity\", \"outliers\", \"shape\"]"),
         ("needle", "measures = [\"answer-by-head\", \"roles\", \"generation\"]\ngenerate = { max_new = 5 }"),
     ] {
-        let text =
-            format!("show = \"{show}\"\nmodels = [\"transformer\", \"diff\"]\n{conditions}\n{measures}\n{needle}");
+        let text = format!("show = \"{show}\"\nmodels = [\"diff\"]\n{conditions}\n{measures}\n{needle}");
         let (shared, whole) = (records(&text, false), records(&text, true));
         assert!(shared.len() > 20, "{show}");
         assert_eq!(shared.len(), whole.len(), "{show}");
@@ -285,7 +284,7 @@ fn a_question_without_an_answer_shares_the_text_of_its_twin() {
         absent_samples = 3\nseed = 0";
     for more in ["", "conditions = [\"mask(noise)\", \"mask(noise, rows=all)\"]", "only_score_treated = true"] {
         let text = format!(
-            "show = \"needle\"\nmodels = [\"transformer\", \"diff\"]\nmeasures = [\"answer-by-head\", \"generation\"]\n\
+            "show = \"needle\"\nmodels = [\"diff\"]\nmeasures = [\"answer-by-head\", \"generation\"]\n\
              generate = {{ max_new = 5 }}\n{more}\n{needle}"
         );
         let (shared, whole) = (records(&text, false), records(&text, true));
