@@ -27,11 +27,6 @@ impl ModelConfig {
         4 * (self.layers.len() * self.key_value_width() * ctx_tok) as u64
     }
 
-    /// Memory of all weights as `f32`, in bytes.
-    pub fn weights_bytes(&self) -> u64 {
-        4 * self.parameters() as u64
-    }
-
     /// Width of the widest hidden layer.
     pub(super) fn widest_ffn(&self) -> usize {
         let all = self.layers.iter().all(|layer| layer.experts);
