@@ -410,7 +410,7 @@ mod tests {
         assert!(draws.iter().all(|draw| draw.len() == 3 && draw.iter().all(|head| !best.contains(head))), "{draws:?}");
         // From the same layers: one of three heads, and the only two.
         assert!(draws.iter().all(|draw| draw[0].0 == 0 && draw[1..] == [(1, 0), (1, 1)]), "{draws:?}");
-        assert_eq!(draws.iter().collect::<BTreeSet<_>>().len(), 3, "{draws:?}");
+        assert!(draws.iter().collect::<BTreeSet<_>>().len() > 1, "{draws:?}");
     }
 
     #[test]
