@@ -44,7 +44,7 @@ pub enum Command {
     Needle(NeedleArgs),
     /// Many-shot classification: accuracy by number and order of the examples
     Shots(ShotsArgs),
-    /// Share of attention and output by region of the prompt, sinks, and sparsity
+    /// Share of attention and output by region of the prompt, sinks, and entropy
     Ratio(RatioArgs),
     /// Roles of heads: retrieval, induction, previous token, sinks, and output from the answer
     Heads(HeadsArgs),

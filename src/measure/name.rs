@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MeasureName {
-    /// Accuracy, log-probability and rank of the answer; attention by region, as means over heads.
+    /// Accuracy and log-probability of the answer; attention by region, as means over heads.
     Answer,
     /// As [`MeasureName::Answer`], and attention by region for every head.
     AnswerByHead,
-    /// Entropy, sparsity and sinks of attention rows.
+    /// Entropy and sinks of attention rows.
     Shape,
     /// Roles of heads: retrieval, query, previous-token, duplicate-token and induction scores.
     Roles,
