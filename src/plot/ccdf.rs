@@ -45,13 +45,10 @@ const ALMOST_ALL: f64 = 0.9;
 /// Draws the panels, two across.
 ///
 /// # Errors
-/// If there is nothing to draw, magnitudes are not in ascending order, or fractions are not between 0 and 1 and falling.
+/// If there is nothing to draw.
 pub fn ccdf(panels: &[CcdfPanel], heading: &FigureHeading) -> Result<Figure> {
     ensure!(!panels.is_empty(), "no distributions to draw");
     let lines = || panels.iter().flat_map(|panel| &panel.lines);
-    for panel in panels {
-        panel.lines.iter().try_for_each(|line| check(line, &panel.title))?;
-    }
     let looks = CurveStyles::new(distinct(lines().map(|line| &line.model)));
     let medians = lines().any(|line| line.median.is_some());
     let subtitle = [heading.subtitle, if medians { " · thin verticals: medians" } else { "" }].concat();
@@ -64,19 +61,6 @@ pub fn ccdf(panels: &[CcdfPanel], heading: &FigureHeading) -> Result<Figure> {
         sheet.text((area.centre().0, area.bottom() + 60.0), &panel.x_label, AXIS_LABEL);
     }
     Ok(sheet)
-}
-
-fn check(line: &CcdfLine, title: &str) -> Result<()> {
-    let CcdfLine { model, points, .. } = line;
-    for &(magnitude, fraction) in points {
-        let fine = magnitude.is_finite() && (0.0..=1.0).contains(&fraction);
-        ensure!(fine, "{title}, {model}: no fraction {fraction} is above {magnitude}");
-    }
-    for pair in points.windows(2) {
-        let falling = pair[0].0 <= pair[1].0 && pair[0].1 >= pair[1].1;
-        ensure!(falling, "{title}, {model}: the distribution does not fall from {:?} to {:?}", pair[0], pair[1]);
-    }
-    Ok(())
 }
 
 /// Returns the points of a line that can be drawn on logarithmic axes.
@@ -150,10 +134,8 @@ mod tests {
     }
 
     #[test]
-    fn an_invalid_distribution_is_an_error() {
+    fn nothing_to_draw_is_an_error() {
         assert!(ccdf(&[], &FigureHeading::default()).is_err());
-        for points in [&[(1.0, 1.5)][..], &[(f64::NAN, 0.5)], &[(1.0, 0.5), (2.0, 0.6)], &[(0.0, 1.0)]] {
-            assert!(ccdf(&[panel(points)], &FigureHeading::default()).is_err(), "{points:?}");
-        }
+        assert!(ccdf(&[panel(&[(0.0, 1.0)])], &FigureHeading::default()).is_err());
     }
 }

@@ -3,11 +3,9 @@
 use super::colourbar::{draw_scale, scale_width};
 use super::colourscale::{ColourScale, FittedScale};
 use super::figure::{Area, Figure, FigureHeading};
-use super::heatmap::check_bins;
-use super::map_panel::draw_bins;
-use super::map_panel::Bins;
+use super::map_panel::{draw_bins, Bins};
 use super::text::{Anchor, TextFormat, AXIS_LABEL, TICK};
-use anyhow::{ensure, Result};
+use anyhow::Result;
 
 /// The maps of all heads of one model.
 #[derive(Clone, Debug)]
@@ -39,13 +37,11 @@ const BEFORE_BAR: f64 = 44.0;
 const BAR_HEIGHT: (f64, f64) = (260.0, 440.0);
 const NAME: TextFormat = TextFormat { em: 19.0, ..TICK };
 
-/// Draws the maps of all heads.
+/// Draws the maps of all heads, of which there is at least one.
 ///
 /// # Errors
-/// If maps are missing or differ in shape, have more bins than pixels, have negative numbers on an unsigned scale, or
-/// the figure would be too large.
+/// If the figure would be too large.
 pub fn heatmap_grid(heads: &HeadMaps, heading: &FigureHeading) -> Result<Figure> {
-    check(heads)?;
     let HeadMaps { scale, layers, maps, sinks, .. } = heads;
     let numbers = maps.iter().flatten().flat_map(|bins| &bins.values).chain(sinks.iter().flatten().flatten());
     let fitted = FittedScale::fit(scale.signed, scale.log, numbers.map(|&x| f64::from(x)));
@@ -76,32 +72,6 @@ pub fn heatmap_grid(heads: &HeadMaps, heading: &FigureHeading) -> Result<Figure>
     draw_names(&mut figure, heads, corner, map);
     draw_scale(&mut figure, (bar_x, corner.1), bar_height, &fitted, &scale.label);
     Ok(figure)
-}
-
-fn check(heads: &HeadMaps) -> Result<()> {
-    let HeadMaps { layers, heads: names, maps, size_px, scale, sinks } = heads;
-    ensure!(!layers.is_empty() && !names.is_empty(), "no heads to draw");
-    let complete = maps.len() == layers.len() && maps.iter().all(|row| row.len() == names.len());
-    ensure!(complete, "the maps are not {} layers of {} heads", layers.len(), names.len());
-    let complete = sinks.is_empty() || sinks.iter().map(Vec::len).eq(maps.iter().map(Vec::len));
-    ensure!(complete, "the sinks are not those of {} layers of {} heads", layers.len(), names.len());
-    let Bins { rows, columns, .. } = maps[0][0];
-    ensure!(
-        rows.max(columns) <= *size_px as usize,
-        "{rows} × {columns} bins do not fit into {size_px} pixels: pool more, or draw larger"
-    );
-    for (l, (layer, row)) in layers.iter().zip(maps).enumerate() {
-        for (h, (head, bins)) in names.iter().zip(row).enumerate() {
-            let name = format!("layer {layer}, head {head}");
-            check_bins(bins, scale.signed, &name)?;
-            if let Some(sink) = sink(heads, l, h) {
-                ensure!(sink.rows == rows, "{name}: sinks of {} rows beside {rows}", sink.rows);
-                check_bins(&sink, scale.signed, &name)?;
-            }
-            ensure!((bins.rows, bins.columns) == (rows, columns), "{name}: not {rows} × {columns} bins");
-        }
-    }
-    Ok(())
 }
 
 /// Returns width and height of a map, with bins of whole pixels.
@@ -201,25 +171,5 @@ mod tests {
         assert_eq!(images(&with), images(&plain) + 6);
         assert!(with.elements.contains("what its sink takes") && !plain.elements.contains("what its sink takes"));
         assert_eq!(with.width - plain.width, 3.0 * 12.0);
-    }
-
-    #[test]
-    fn maps_that_are_missing_or_do_not_fit_are_errors() {
-        let error = |heads: &HeadMaps| {
-            format!("{:#}", heatmap_grid(heads, &FigureHeading::default()).err().expect("this cannot be drawn"))
-        };
-        let mut missing = heads(2, 2, 4);
-        missing.maps[1].pop();
-        assert!(error(&missing).contains("2 layers of 2 heads"));
-        let mut other = heads(2, 2, 4);
-        other.maps[1][1] = Bins { rows: 1, columns: 4, values: vec![0.0; 4] };
-        assert!(error(&other).contains("layer 1, head 1: not 4 × 4 bins"));
-        let mut sinks = heads(1, 2, 4);
-        sinks.sinks = vec![vec![vec![0.5; 4], vec![0.5; 3]]];
-        assert!(error(&sinks).contains("layer 0, head 1: sinks of 3 rows beside 4"));
-        sinks.sinks[0].pop();
-        assert!(error(&sinks).contains("the sinks are not those of 1 layers of 2 heads"));
-        assert!(error(&heads(1, 1, 129)).contains("do not fit into 128 pixels"));
-        assert!(error(&heads(0, 0, 4)).contains("no heads"));
     }
 }

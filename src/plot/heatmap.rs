@@ -6,7 +6,7 @@ use super::figure::{Figure, FigureHeading};
 use super::legend::Legend;
 use super::map_panel::{self, Bins, MapPanel, PanelSize, TokenAxis};
 use crate::names::distinct;
-use anyhow::{ensure, Result};
+use anyhow::Result;
 use std::ops::Range;
 
 /// A figure of attention maps.
@@ -41,13 +41,11 @@ struct PanelLayout {
     height: f64,
 }
 
-/// Draws attention maps.
+/// Draws attention maps: at least one.
 ///
 /// # Errors
-/// If there are no maps, there are more bins than pixels or tokens, the number of values or texts does not match the
-/// bins or tokens, or there are negative numbers on an unsigned scale.
+/// If the figure would be too large.
 pub fn heatmap(maps: &Heatmaps, heading: &FigureHeading) -> Result<Figure> {
-    check(maps)?;
     let fitted = fit_scales(maps);
     let mut layout = PanelLayout::new(maps, f64::from(maps.size_px));
     let used: Vec<usize> = (0..fitted.len()).filter(|&i| panels(maps).any(|panel| panel.scale == i)).collect();
@@ -85,51 +83,6 @@ pub fn heatmap(maps: &Heatmaps, heading: &FigureHeading) -> Result<Figure> {
 
 fn panels(maps: &Heatmaps) -> impl Iterator<Item = &MapPanel> {
     maps.rows.iter().flatten()
-}
-
-fn check(maps: &Heatmaps) -> Result<()> {
-    ensure!(panels(maps).next().is_some() && maps.rows.iter().all(|row| !row.is_empty()), "no attention maps to draw");
-    for panel in panels(maps) {
-        let name = format!("{} {}", panel.title, panel.detail);
-        let Some(scale) = maps.scales.get(panel.scale) else {
-            anyhow::bail!("{name}: there is no colour scale {}", panel.scale)
-        };
-        check_bins(&panel.bins, scale.signed, &name)?;
-        if let Some(sink) = panel.sink() {
-            ensure!(sink.rows == panel.bins.rows, "{name}: sinks of {} rows beside {}", sink.rows, panel.bins.rows);
-            check_bins(&sink, scale.signed, &name)?;
-        }
-        let (longest, size) = (panel.bins.rows.max(panel.bins.columns), maps.size_px as usize);
-        ensure!(longest <= size, "{name}: {longest} bins do not fit into {size} pixels: pool more, or draw larger");
-        check_tokens(&panel.queries, panel.bins.rows, &format!("{name}: queries"))?;
-        check_tokens(&panel.keys, panel.bins.columns, &format!("{name}: keys"))?;
-        if let Some(profile) = &panel.profile {
-            ensure!(!profile.values.is_empty(), "{name}: no values of `{}` to draw", profile.label);
-        }
-    }
-    Ok(())
-}
-
-/// Checks that there is one value for each bin, and no negative value on an unsigned scale.
-pub(super) fn check_bins(bins: &Bins, signed: bool, name: &str) -> Result<()> {
-    let Bins { rows, columns, values } = bins;
-    ensure!(*rows > 0 && *columns > 0, "{name}: no bins to draw");
-    ensure!(values.len() == rows * columns, "{name}: {} values are not {rows} × {columns} bins", values.len());
-    let negative = values.iter().find(|value| **value < 0.0 && value.is_finite());
-    if let Some(value) = negative.filter(|_| !signed) {
-        anyhow::bail!("{name}: {value} on a scale that begins at zero; a signed one can show it");
-    }
-    Ok(())
-}
-
-fn check_tokens(tokens: &TokenAxis, bins: usize, name: &str) -> Result<()> {
-    let TokenAxis { range, regions, texts } = tokens;
-    ensure!(range.len() >= bins, "{name}: {bins} bins of {} tokens", range.len());
-    ensure!(texts.is_empty() || texts.len() == range.len(), "{name}: {} texts of {} tokens", texts.len(), range.len());
-    for (region, run) in regions {
-        ensure!(run.start <= run.end, "{name}: the run {run:?} of {region} ends before it begins");
-    }
-    Ok(())
 }
 
 fn fit_scales(maps: &Heatmaps) -> Vec<FittedScale> {
@@ -227,15 +180,6 @@ mod tests {
         Heatmaps { scales: vec![scale(false), scale(true)], rows, size_px: 100 }
     }
 
-    fn error(change: impl Fn(&mut MapPanel)) -> String {
-        let mut panel = panel(0.5);
-        change(&mut panel);
-        format!(
-            "{:#}",
-            heatmap(&maps(vec![vec![panel]]), &FigureHeading::default()).err().expect("this cannot be drawn")
-        )
-    }
-
     #[test]
     fn panels_of_one_scale_have_the_same_colour_for_the_same_number() {
         let both = maps(vec![vec![panel(0.25)], vec![panel(0.5)]]);
@@ -257,24 +201,5 @@ mod tests {
         let mut one = panel(0.5);
         one.keys.regions.push(("question".into(), 50..60));
         assert_eq!(regions(&maps(vec![vec![one]])), ["filler", "answer"]);
-    }
-
-    #[test]
-    fn maps_that_do_not_fit_their_bins_or_tokens_are_errors() {
-        assert!(heatmap(&maps(vec![]), &FigureHeading::default()).is_err());
-        assert!(error(|panel| panel.bins.rows = 3).contains("4 values are not 3 × 2 bins"));
-        assert!(error(|panel| panel.keys = tokens(1)).contains("2 bins of 1 tokens"));
-        assert!(error(|panel| panel.keys.texts = vec!["a".into()]).contains("1 texts of 6 tokens"));
-        assert!(error(|panel| panel.scale = 7).contains("no colour scale 7"));
-        assert!(error(|panel| panel.bins.values[0] = -0.1).contains("begins at zero"));
-    }
-
-    #[test]
-    fn more_bins_than_pixels_are_an_error() {
-        let message = error(|panel| {
-            panel.bins = Bins { rows: 1, columns: 200, values: vec![0.1; 200] };
-            panel.keys = TokenAxis { range: 0..300, regions: vec![], texts: vec![] };
-        });
-        assert!(message.contains("200 bins do not fit into 100 pixels"), "{message}");
     }
 }

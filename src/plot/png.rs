@@ -1,6 +1,6 @@
 //! PNG files that carry their recipe.
 
-use anyhow::{ensure, Context, Result};
+use anyhow::{Context, Result};
 use png::text_metadata::ITXtChunk;
 use std::io::Cursor;
 use std::path::Path;
@@ -21,10 +21,6 @@ pub(super) fn encode(
     let dims = per_metre.map(|n| png::PixelDimensions { xppu: n, yppu: n, unit: png::Unit::Meter });
     encoder.set_pixel_dims(dims);
     for (keyword, text) in recipe {
-        ensure!(
-            (1..=79).contains(&keyword.len()) && keyword.is_ascii(),
-            "`{keyword}` cannot be a keyword of a PNG: 1 to 79 ASCII characters are"
-        );
         encoder.add_itxt_chunk(keyword.clone(), text.clone())?;
     }
     let mut writer = encoder.write_header()?;

@@ -8,7 +8,7 @@ use super::legend::LegendSymbol;
 use super::panelgrid::{PanelGrid, TICK_LINE};
 use super::text::{AXIS_LABEL, TICK};
 use crate::names::distinct;
-use crate::results::Estimate;
+use crate::results::{Difference, Estimate};
 use anyhow::{ensure, Result};
 
 /// One metric of all models.
@@ -48,6 +48,12 @@ impl PointEstimate {
         let interval = found.interval.map(|interval| (factor * interval.lo, factor * interval.hi));
         Self { value: factor * found.value, interval }
     }
+
+    /// A difference, multiplied by a factor.
+    pub(crate) fn of_difference(found: &Difference, factor: f64) -> Self {
+        let interval = found.interval().map(|interval| (factor * interval.lo, factor * interval.hi));
+        Self { value: factor * found.diff, interval }
+    }
 }
 
 const PANELS_ACROSS: usize = 3;
@@ -67,8 +73,7 @@ const DODGE: (f64, f64) = (0.18, 0.6);
 /// `x_label` is, for example, `bits of attention logits`.
 ///
 /// # Errors
-/// If there is nothing to draw, a line does not have one estimate for each category, or an interval does not contain
-/// its value.
+/// If there is nothing to draw.
 pub fn quality(
     panels: &[QualityPanel],
     categories: &[String],
@@ -76,7 +81,6 @@ pub fn quality(
     x_label: &str,
 ) -> Result<Figure> {
     ensure!(!panels.is_empty() && !categories.is_empty(), "no quality to draw");
-    panels.iter().try_for_each(|panel| check(panel, categories.len()))?;
     let looks = CurveStyles::new(distinct(panels.iter().flat_map(|panel| &panel.lines).map(|line| &line.model)));
     let ticks = Ticks::new(categories);
     let (width, across) = ticks.panel();
@@ -140,21 +144,6 @@ impl<'a> Ticks<'a> {
 /// Width of the widest of these words.
 fn width(words: &[&str]) -> f64 {
     words.iter().map(|word| TICK.width(word)).fold(0.0, f64::max)
-}
-
-fn check(panel: &QualityPanel, categories: usize) -> Result<()> {
-    let QualityPanel { title, lines, y_range, .. } = panel;
-    ensure!(y_range.is_none_or(|(lo, hi)| lo < hi), "{title}: the axis ends at or before its beginning");
-    for QualityLine { model, estimates, .. } in lines {
-        let n = estimates.len();
-        ensure!(n == categories, "{title}, {model}: {n} estimates are not {categories}");
-        for PointEstimate { value, interval } in estimates.iter().flatten() {
-            let Some((low, high)) = interval else { continue };
-            let holds = low <= value && value <= high && high.is_finite() && low.is_finite();
-            ensure!(holds, "{title}, {model}: {value} is not in its interval {low} to {high}");
-        }
-    }
-    Ok(())
 }
 
 /// Returns the finite estimates of a panel.
@@ -295,11 +284,8 @@ mod tests {
     }
 
     #[test]
-    fn estimates_that_do_not_fit_are_errors() {
+    fn nothing_to_draw_is_an_error() {
         assert!(quality(&[], &["none".into()], &FigureHeading::default(), "").is_err());
         assert!(draw(panel(vec![None, None])).is_err());
-        assert!(draw(panel(vec![None])).err().unwrap().to_string().contains("1 estimates are not 2"));
-        let outside = draw(panel(vec![estimate(80.0, 81.0, 88.0), None])).err().unwrap();
-        assert!(outside.to_string().contains("not in its interval"), "{outside}");
     }
 }

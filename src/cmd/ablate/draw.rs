@@ -58,11 +58,6 @@ fn each_head(session: &Session, found: &RunResults) -> Result<Option<Figure>> {
     head_grid(&grids, &session.heading(title, &session.setup.caption()), &scale).map(Some)
 }
 
-fn estimate(found: &Difference, factor: f64) -> PointEstimate {
-    let interval = found.interval().map(|interval| (factor * interval.lo, factor * interval.hi));
-    PointEstimate { value: factor * found.diff, interval }
-}
-
 /// Differences of every condition and model, those of one condition next to each other.
 fn conditions(
     frame: &Frame,
@@ -83,7 +78,7 @@ fn conditions(
     let rows = |delta: fn(&Change) -> &Difference, factor: f64| -> Vec<ForestRow> {
         let of_name = |name: &&str| of_setting.iter().filter(|effect| effect.condition == **name).collect::<Vec<_>>();
         let row = |(i, effect): (usize, &&&Change)| {
-            let difference = estimate(delta(effect), factor);
+            let difference = PointEstimate::of_difference(delta(effect), factor);
             ForestRow {
                 label: if i == 0 { effect.condition.clone() } else { String::new() },
                 series: frame.short_name(&effect.model),
@@ -138,8 +133,12 @@ fn heads(
         lines: models.iter().flat_map(|model| [line(model, true, delta), line(model, false, delta)]).collect(),
     };
     let panels = [
-        panel(&Label::of(&ANSWER_LOG_PROB, None).text, "change in nats", |change| estimate(&change.log_prob_nats, 1.0)),
-        panel(&Label::of(&EXACT, None).text, "change in points", |change| estimate(&change.exact, 100.0)),
+        panel(&Label::of(&ANSWER_LOG_PROB, None).text, "change in nats", |change| {
+            PointEstimate::of_difference(&change.log_prob_nats, 1.0)
+        }),
+        panel(&Label::of(&EXACT, None).text, "change in points", |change| {
+            PointEstimate::of_difference(&change.exact, 100.0)
+        }),
     ];
     let categories: Vec<String> = counts.iter().map(ToString::to_string).collect();
     let title = format!("Without the best heads by {}, and without others of the same layers", first.by);
