@@ -32,7 +32,14 @@ impl Figure {
     ///
     /// If the file exists or cannot be written, or the format or a keyword is none.
     pub fn save(&self, path: &Path, recipe: &[(String, String)]) -> Result<()> {
-        save(self, path, recipe)
+        let bytes = match path.extension().and_then(|extension| extension.to_str()) {
+            Some("png") => self.png(recipe)?,
+            Some("svg") => document(self, recipe).into_bytes(),
+            Some("pdf") => pdf(self, &tree(self)?, recipe)?,
+            _ => bail!("{}: figures are PNG, SVG or PDF files", path.display()),
+        };
+        let cannot = || format!("cannot create {} (results are never overwritten)", path.display());
+        files::create(path, &bytes).with_context(cannot)
     }
 
     /// Returns the picture as a PNG file with its `recipe`.
@@ -48,22 +55,6 @@ impl Figure {
     pub fn title(&self) -> &str {
         &self.title
     }
-}
-
-fn save(figure: &Figure, path: &Path, recipe: &[(String, String)]) -> Result<()> {
-    let bytes = match path.extension().and_then(|extension| extension.to_str()) {
-        Some("png") => figure.png(recipe)?,
-        Some("svg") => document(figure, recipe).into_bytes(),
-        Some("pdf") => {
-            let points = |mm: f64| (mm / MM_PER_INCH * POINTS_PER_INCH) as f32;
-            let width_mm = figure.page.mm(figure.width);
-            let size = (points(width_mm), points(width_mm * figure.height / figure.width));
-            pdf(figure, &tree(figure)?, size, recipe)?
-        }
-        _ => bail!("{}: figures are PNG, SVG or PDF files", path.display()),
-    };
-    let cannot = || format!("cannot create {} (results are never overwritten)", path.display());
-    files::create(path, &bytes).with_context(cannot)
 }
 
 /// The SVG.
@@ -120,9 +111,11 @@ fn tree(figure: &Figure) -> Result<Tree> {
     Tree::from_str(&document(figure, &[]), &options).context("the figure is no SVG: this is a bug")
 }
 
-/// Returns a PDF with one page of `size` points. `drawing` is the figure's SVG; the recipe is the subject of the
-/// document.
-fn pdf(figure: &Figure, drawing: &Tree, size: (f32, f32), recipe: &[(String, String)]) -> Result<Vec<u8>> {
+/// Returns a PDF with one page. `drawing` is the figure's SVG; the recipe is the subject of the document.
+fn pdf(figure: &Figure, drawing: &Tree, recipe: &[(String, String)]) -> Result<Vec<u8>> {
+    let points = |mm: f64| (mm / MM_PER_INCH * POINTS_PER_INCH) as f32;
+    let width_mm = figure.page.mm(figure.width);
+    let (width, height) = (points(width_mm), points(width_mm * figure.height / figure.width));
     let (drawing, root) = svg2pdf::to_chunk(drawing, svg2pdf::ConversionOptions::default())
         .map_err(|e| anyhow::anyhow!("cannot make a PDF of the figure: {e}"))?;
     let mut next = Ref::new(drawing.refs().map(Ref::get).max().unwrap_or(0) + 1);
@@ -132,13 +125,13 @@ fn pdf(figure: &Figure, drawing: &Tree, size: (f32, f32), recipe: &[(String, Str
     pdf.catalog(catalog).pages(pages);
     pdf.pages(pages).kids([page]).count(1);
     let mut sheet = pdf.page(page);
-    sheet.media_box(Rect::new(0.0, 0.0, size.0, size.1)).parent(pages).contents(content);
+    sheet.media_box(Rect::new(0.0, 0.0, width, height)).parent(pages).contents(content);
     let mut resources = sheet.resources();
     resources.x_objects().pair(Name(b"Figure"), root);
     resources.finish();
     sheet.finish();
     let mut stream = Content::new();
-    stream.transform([size.0, 0.0, 0.0, size.1, 0.0, 0.0]).x_object(Name(b"Figure"));
+    stream.transform([width, 0.0, 0.0, height, 0.0, 0.0]).x_object(Name(b"Figure"));
     pdf.stream(content, &stream.finish());
     pdf.extend(&drawing);
     let recipe: Vec<String> = recipe.iter().map(|(keyword, text)| format!("{keyword}: {text}")).collect();

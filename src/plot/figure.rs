@@ -3,10 +3,10 @@
 //! Coordinates are in units with fractions, x to the right and y down. Vectors are drawn by plotters' SVG backend,
 //! whose integer coordinates are tenths of a unit. Later elements are above earlier ones.
 
-use super::bitmap;
 use super::colour::PAPER;
 use super::font::{FontWeight, FAMILY};
 use super::page::Page;
+use super::png;
 use super::text::{Anchor, TextFormat, PANEL_DETAIL, PANEL_TITLE, SUBTITLE, TITLE};
 use anyhow::{ensure, Result};
 use base64::engine::general_purpose::STANDARD;
@@ -194,7 +194,7 @@ impl Figure {
 
     /// Draws a matrix of colours, row by row, over an area and without smoothing.
     pub(super) fn bitmap(&mut self, area: Area, shape: (usize, usize), colours: &[RGBColor]) {
-        let file = STANDARD.encode(bitmap::encode((area.width, area.height), shape, colours));
+        let file = STANDARD.encode(bitmap_png((area.width, area.height), shape, colours));
         // Whole pixels of a PNG, so that colours have sharp borders.
         let [x, y, width, height] = [area.x, area.y, area.width, area.height].map(|length| length.round() * FINE);
         self.elements += &format!(
@@ -245,6 +245,23 @@ impl Figure {
         let (_, elements) = document.split_once(">\n").expect("plotters begins with <svg …>");
         self.elements += elements.strip_suffix("</svg>\n").expect("plotters closes what it opened");
     }
+}
+
+/// A PNG of `colours`, row by row in a matrix of `shape` (rows, columns), to be drawn `size` wide and high. Every
+/// colour takes whole pixels, as many as fit, for viewers that smooth images when they enlarge them.
+fn bitmap_png(size: (f64, f64), shape: (usize, usize), colours: &[RGBColor]) -> Vec<u8> {
+    let (rows, columns) = shape;
+    assert_eq!(colours.len(), rows * columns, "a colour for each place");
+    let times = |length: f64, n: usize| (length / n as f64).floor().max(1.0) as usize;
+    let (across, down) = (times(size.0, columns), times(size.1, rows));
+    let mut pixels = Vec::with_capacity(3 * colours.len() * down * across);
+    for row in colours.chunks_exact(columns) {
+        let line: Vec<u8> =
+            row.iter().flat_map(|&RGBColor(r, g, b)| std::iter::repeat_n([r, g, b], across)).flatten().collect();
+        (0..down).for_each(|_| pixels.extend_from_slice(&line));
+    }
+    let size = ((columns * across) as u32, (rows * down) as u32);
+    png::encode(size, &pixels, None, &[]).expect("writing to memory does not fail")
 }
 
 /// Converts a point to SVG units.

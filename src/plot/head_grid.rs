@@ -1,12 +1,12 @@
 //! One number for each head as a grid of layer × head, models side by side on one colour scale.
 
-use super::colour::{self, FAINT_INK, MISSING};
+use super::colour::{self, MISSING};
 use super::colourbar::{draw_scale, scale_width};
 use super::colourscale::FittedScale;
 use super::figure::{Area, Figure, FigureHeading};
 use super::text::{Anchor, TextFormat, AXIS_LABEL, TICK};
 use crate::names::ShortNames;
-use anyhow::{ensure, Result};
+use anyhow::Result;
 use std::collections::BTreeMap;
 
 /// The heads of one model.
@@ -14,8 +14,6 @@ use std::collections::BTreeMap;
 pub struct HeadGrid {
     /// The model.
     pub model: String,
-    /// Detail below the title, for example `4k tokens · N=4 R=2`.
-    pub detail: String,
     /// `values[layer][head]` in the displayed unit, for example percent; `None` where nothing was measured. Layers may
     /// differ in their number of heads.
     pub values: Vec<Vec<Option<f64>>>,
@@ -38,7 +36,7 @@ impl HeadGrid {
         let heads = numbers.keys().map(|at| at.1 + 1).max().unwrap_or(0);
         let value = |layer: usize, head: usize| numbers.get(&(layer, head)).copied().flatten();
         let values = (0..layers).map(|layer| (0..heads).map(|head| value(layer, head)).collect()).collect();
-        Self { model: model.to_owned(), detail: String::new(), values }
+        Self { model: model.to_owned(), values }
     }
 }
 
@@ -52,25 +50,19 @@ const CELL_SHAPE: f64 = 0.7;
 /// Least width of a grid, so that its title fits.
 const MIN_WIDTH: f64 = 240.0;
 const TITLE_HEIGHT: f64 = 46.0;
-const DETAIL_HEIGHT: f64 = 28.0;
 const BELOW: f64 = 84.0;
 /// Room left of a grid for the axis label and numbers.
 const LEFT: f64 = 84.0;
 const BETWEEN: f64 = 28.0;
 const BEFORE_BAR: f64 = 44.0;
 const BAR_HEIGHT: (f64, f64) = (260.0, 440.0);
-const DETAIL: TextFormat = TextFormat::new(20.0, Anchor::Left).in_colour(FAINT_INK);
 const NUMBER: TextFormat = TextFormat::new(19.0, Anchor::Middle);
 
 /// Draws the models side by side. The scale is symmetric about zero if any number is negative.
 ///
 /// # Errors
-/// If there are no heads, or the figure would be too large.
+/// If the figure would be too large.
 pub fn head_grid(grids: &[HeadGrid], heading: &FigureHeading, scale: &HeadScale) -> Result<Figure> {
-    ensure!(!grids.is_empty(), "no heads to draw");
-    for HeadGrid { model, values, .. } in grids {
-        ensure!(values.iter().any(|heads| !heads.is_empty()), "no heads to draw of {model}");
-    }
     let numbers = || grids.iter().flat_map(|grid| &grid.values).flatten().flatten().copied();
     let signed = numbers().any(|number| number < 0.0);
     let mut fitted = FittedScale::fit(signed, false, numbers());
@@ -84,9 +76,7 @@ pub fn head_grid(grids: &[HeadGrid], heading: &FigureHeading, scale: &HeadScale)
     let width = |grid: &HeadGrid| (cell.0 * columns(grid) as f64).max(MIN_WIDTH);
     let bar_x = MARGIN - BETWEEN + grids.iter().map(|grid| LEFT + width(grid) + BETWEEN).sum::<f64>() + BEFORE_BAR;
     let bar_height = height.clamp(BAR_HEIGHT.0, BAR_HEIGHT.1).round();
-    let detailed = grids.iter().any(|grid| !grid.detail.is_empty());
-    let above = TITLE_HEIGHT + if detailed { DETAIL_HEIGHT } else { 0.0 };
-    let body_height = above + (height + BELOW).max(bar_height + MARGIN);
+    let body_height = TITLE_HEIGHT + (height + BELOW).max(bar_height + MARGIN);
     let full_width = bar_x + scale_width(&fitted, scale.label, bar_height) + MARGIN / 2.0;
     let (mut figure, top) = Figure::headed(heading, full_width, body_height)?;
 
@@ -95,11 +85,10 @@ pub fn head_grid(grids: &[HeadGrid], heading: &FigureHeading, scale: &HeadScale)
     for grid in grids {
         x += LEFT;
         figure.panel_title((x, top + 14.0), short.name(&grid.model), "", width(grid));
-        figure.text((x, top + 46.0), &DETAIL.fit(&grid.detail, width(grid)), DETAIL);
-        style.draw(&mut figure, grid, (x, top + above));
+        style.draw(&mut figure, grid, (x, top + TITLE_HEIGHT));
         x += width(grid) + BETWEEN;
     }
-    draw_scale(&mut figure, (bar_x, top + above), bar_height, &fitted, scale.label);
+    draw_scale(&mut figure, (bar_x, top + TITLE_HEIGHT), bar_height, &fitted, scale.label);
     Ok(figure)
 }
 
@@ -193,7 +182,7 @@ mod tests {
     const SCALE: HeadScale = HeadScale { label: "share (%)", end: Some(100.0) };
 
     fn grid(values: Vec<Vec<Option<f64>>>) -> HeadGrid {
-        HeadGrid { model: "diff".into(), detail: "4k tokens".into(), values }
+        HeadGrid { model: "diff".into(), values }
     }
 
     #[test]
@@ -209,11 +198,5 @@ mod tests {
     fn models_with_different_heads_and_gaps_can_be_drawn() {
         let small = grid(vec![vec![Some(1.0), None, Some(f64::NAN)], vec![Some(-2.0)]]);
         assert!(head_grid(&[small, grid(vec![vec![Some(3.0); 32]; 32])], &FigureHeading::default(), &SCALE).is_ok());
-    }
-
-    #[test]
-    fn no_heads_are_an_error() {
-        assert!(head_grid(&[], &FigureHeading::default(), &SCALE).is_err());
-        assert!(head_grid(&[grid(vec![vec![]])], &FigureHeading::default(), &SCALE).is_err());
     }
 }

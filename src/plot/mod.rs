@@ -16,7 +16,6 @@
 mod accuracy;
 mod allocation;
 mod axis;
-mod bitmap;
 mod ccdf;
 mod colour;
 mod colourbar;

@@ -155,7 +155,6 @@ pub(super) fn forest(page: Page, labels: [&str; 2]) -> Figure {
 fn heads(page: Page) -> Figure {
     let grid = |model: usize, heads: usize| HeadGrid {
         model: MODELS[model].into(),
-        detail: String::new(),
         values: (0..3)
             .map(|layer| {
                 (0..heads)
