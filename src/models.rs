@@ -9,7 +9,7 @@ use crate::hub;
 use crate::manifest::ModelInfo;
 use crate::memory::{available_bytes, check_fits, size_name};
 use crate::model::{Checkpoint, Family, Gguf, HeadLayout, ModelConfig, Transformer, TENSOR_FILE};
-use crate::names::Replicates;
+use crate::names::{repeated, Replicates};
 use crate::prompt::{BosChoice, TemplateArg, Tokenizer, TokenizerOptions};
 use crate::record::is_formula;
 use crate::spec_file::is_default;
@@ -148,10 +148,8 @@ pub fn resolve(names: &[String]) -> Result<Vec<String>> {
             name => wanted.extend(seeds_of(name).unwrap_or_else(|| vec![name.to_owned()])),
         }),
     }
-    for (i, name) in wanted.iter().enumerate() {
-        if wanted[..i].contains(name) {
-            bail_usage!("model {name} is named twice");
-        }
+    if let Some(name) = repeated(&wanted) {
+        bail_usage!("model {name} is named twice");
     }
     Ok(wanted)
 }

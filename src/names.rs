@@ -62,6 +62,11 @@ pub(crate) fn distinct(all: impl Iterator<Item: Into<String>>) -> Vec<String> {
     seen
 }
 
+/// Returns the first element that stands in the list before.
+pub(crate) fn repeated<T: PartialEq>(list: &[T]) -> Option<&T> {
+    (1..list.len()).find(|&i| list[..i].contains(&list[i])).map(|i| &list[i])
+}
+
 /// Splits a path into its parts. A snapshot in a Hugging Face cache, `models--ORG--NAME/snapshots/HASH`, has the parts of its
 /// name on the Hub.
 fn parts_of(path: &str) -> Vec<&str> {

@@ -127,7 +127,7 @@ impl OnePromptArgs {
                 depths_pct: vec![self.depth],
                 samples: 1,
                 seed,
-                ..NeedleGrid::EMPTY
+                ..NeedleGrid::default()
             }),
         }
     }
@@ -168,7 +168,7 @@ pub(super) fn grid(
         distractors_pct,
         needles_file: args.needles_file.clone(),
         seed: args.seed,
-        ..NeedleGrid::EMPTY
+        ..NeedleGrid::default()
     }))
 }
 

@@ -6,7 +6,6 @@ use crate::results::{Frame, Pick};
 use crate::treatment::Condition;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
-use std::fmt::Write as _;
 
 /// Bounds of the mean of a metric, for one model or for each.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -88,18 +87,10 @@ impl Expectation {
         let pick = Pick::of(model, &self.metric).condition(condition);
         let found = frame.mean(self.region.as_deref().map_or(pick, |region| pick.region(region)));
         let within = |x: f64| self.at_least.is_none_or(|least| x >= least) && self.at_most.is_none_or(|most| x <= most);
-        let mut expected = metric_name(&self.metric, self.region.as_deref());
-        let mut add = |text: std::fmt::Arguments<'_>| expected.write_fmt(text).expect("a string takes everything");
-        add(format_args!(" of {model}"));
-        if let Some(condition) = condition {
-            add(format_args!(" under {condition}"));
-        }
-        if let Some(least) = self.at_least {
-            add(format_args!(" at least {least}"));
-        }
-        if let Some(most) = self.at_most {
-            add(format_args!(" at most {most}"));
-        }
+        let mut expected = format!("{} of {model}", metric_name(&self.metric, self.region.as_deref()));
+        expected.extend(condition.map(|condition| format!(" under {condition}")));
+        expected.extend(self.at_least.map(|least| format!(" at least {least}")));
+        expected.extend(self.at_most.map(|most| format!(" at most {most}")));
         Outcome { expected, found, holds: found.is_some_and(within) }
     }
 }

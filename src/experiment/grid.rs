@@ -1,6 +1,7 @@
 //! Grids of prompts. The number and the seed of a prompt depend on the grid alone, not on shards.
 
 use crate::bail_usage;
+use crate::names::repeated;
 use crate::prompt::{
     needle, shots, CitySet, Haystack, Length, NeedleForm, NeedleSpec, NeedlesFile, Order, Prompt, RulerTask, ShotsSpec,
     Text, TokenIds, Tokenizer, Windows,
@@ -48,8 +49,14 @@ impl TryFrom<GridTables> for Grid {
     }
 }
 
+impl Default for Grid {
+    fn default() -> Self {
+        Self::Needle(NeedleGrid::default())
+    }
+}
+
 /// A grid of needle prompts.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NeedleGrid {
     /// Prompt lengths, in tokens.
@@ -210,21 +217,18 @@ impl Grid {
 
     /// Number of cells; `None` if it overflows.
     pub fn count(&self) -> Option<usize> {
-        match self {
-            Self::Text(grid) => grid.ctx_tok.len().checked_mul(grid.samples),
-            Self::Shots(grid) => grid
-                .samples
-                .checked_mul(grid.arrangements)?
-                .checked_mul(grid.orders.len())?
-                .checked_mul(grid.shots.len()),
-            Self::Needle(grid) => grid
-                .samples
-                .checked_add(grid.absent_samples)?
-                .checked_mul(grid.depths_pct.len())?
-                .checked_mul(grid.ctx_tok.len())?
-                .checked_mul(grid.settings.len())?
-                .checked_mul(grid.distractors_pct.len().max(1)),
-        }
+        let factors = match self {
+            Self::Text(grid) => vec![grid.ctx_tok.len(), grid.samples],
+            Self::Shots(grid) => vec![grid.samples, grid.arrangements, grid.orders.len(), grid.shots.len()],
+            Self::Needle(grid) => vec![
+                grid.samples.checked_add(grid.absent_samples)?,
+                grid.depths_pct.len(),
+                grid.ctx_tok.len(),
+                grid.settings.len(),
+                grid.forms().len(),
+            ],
+        };
+        factors.into_iter().try_fold(1, usize::checked_mul)
     }
 
     /// The grid as manifests hold it: the fields of its table, and the name of the table as `task` unless that is a field.
@@ -260,19 +264,6 @@ impl Grid {
 }
 
 impl NeedleGrid {
-    /// A grid without prompts, with the defaults.
-    pub const EMPTY: Self = Self {
-        ctx_tok: Vec::new(),
-        settings: Vec::new(),
-        depths_pct: Vec::new(),
-        samples: 0,
-        absent_samples: 0,
-        task: None,
-        distractors_pct: Vec::new(),
-        needles_file: None,
-        seed: 0,
-    };
-
     /// Forms of the needles, one for each share of distractors.
     pub fn forms(&self) -> Vec<NeedleForm> {
         match (self.task, &self.needles_file) {
@@ -312,10 +303,8 @@ impl NeedleGrid {
                 bail_usage!("`task` {name} has `settings` [[{needles}, {retrieve}]] and needles of its own");
             }
         }
-        for (i, share) in self.distractors_pct.iter().enumerate() {
-            if self.distractors_pct[..i].contains(share) {
-                bail_usage!("`distractors_pct` {share} is named twice");
-            }
+        if let Some(share) = repeated(&self.distractors_pct) {
+            bail_usage!("`distractors_pct` {share} is named twice");
         }
         let mut checked = Ok(());
         self.specs(&mut |spec| {
@@ -375,18 +364,15 @@ impl ShotsGrid {
             bail_usage!("`arrangements`, `orders` and `shots` each name at least one");
         }
         let Self { ctx_tok, words, classes, .. } = *self;
-        for (i, &shots) in self.shots.iter().enumerate() {
-            if self.shots[..i].contains(&shots) {
-                bail_usage!("`shots` {shots} is named twice");
-            }
-            ShotsSpec { ctx_tok, shots, words, classes, order: Order::Random, arrangement: 0 }.check()?;
+        if let Some(shots) = repeated(&self.shots) {
+            bail_usage!("`shots` {shots} is named twice");
         }
-        for (i, order) in self.orders.iter().enumerate() {
-            if self.orders[..i].contains(order) {
-                bail_usage!("`orders` {} is named twice", order.name());
-            }
+        if let Some(order) = repeated(&self.orders) {
+            bail_usage!("`orders` {} is named twice", order.name());
         }
-        Ok(())
+        self.shots.iter().try_for_each(|&shots| {
+            ShotsSpec { ctx_tok, shots, words, classes, order: Order::Random, arrangement: 0 }.check()
+        })
     }
 }
 
@@ -501,7 +487,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     fn needles() -> NeedleGrid {
-        NeedleGrid { samples: 3, absent_samples: 2, seed: 5, ..NeedleGrid::EMPTY }
+        NeedleGrid { samples: 3, absent_samples: 2, seed: 5, ..NeedleGrid::default() }
     }
 
     #[test]

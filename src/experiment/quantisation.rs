@@ -1,6 +1,7 @@
 //! Quantisation of an experiment: the table `[quantise]` of its file.
 
 use crate::bail_usage;
+use crate::names::repeated;
 use crate::quant::{Format, QkQuantiser, QkScope, Quantiser, Scope, BITS};
 use crate::spec_file::is_default;
 use crate::treatment::{Condition, Treatment};
@@ -71,10 +72,8 @@ impl Quantisation {
     /// # Errors
     /// Usage errors that name the key.
     pub fn conditions(&self, layers: Option<&[usize]>) -> Result<Vec<Condition>> {
-        for (i, bits) in self.bits.iter().enumerate() {
-            if self.bits[..i].contains(bits) {
-                bail_usage!("`bits` {bits} is named twice");
-            }
+        if let Some(bits) = repeated(&self.bits) {
+            bail_usage!("`bits` {bits} is named twice");
         }
         if self.bits.is_empty() {
             bail_usage!("`bits` names nothing");

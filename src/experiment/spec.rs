@@ -9,17 +9,19 @@ use crate::error::Usage;
 use crate::generate::MAX_NEW;
 use crate::measure::MeasureName;
 use crate::models::{self, LoadOptions};
+use crate::names::repeated;
 use crate::results::Frame;
 use crate::spec_file::{self, is_default};
 use crate::treatment::Condition;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use strum::IntoStaticStr;
 
 /// An experiment: metrics, models, prompts and tables. Unknown keys are errors.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Experiment {
     /// The question, in words.
@@ -79,11 +81,12 @@ pub struct Experiment {
 }
 
 /// Tables and figures of an experiment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr)]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum Show {
     /// Accuracy, and shares of attention on the answer and on noise.
+    #[default]
     Needle,
     /// Accuracy by number of examples, and the effect of their order.
     Shots,
@@ -143,27 +146,7 @@ pub struct Generate {
 impl Experiment {
     /// An experiment on these models and prompts, with defaults for the rest.
     pub fn new(show: Show, models: Vec<String>, grid: Grid) -> Self {
-        Self {
-            question: String::new(),
-            analysis: String::new(),
-            show,
-            models,
-            measures: Vec::new(),
-            haystack: None,
-            text: None,
-            ids: None,
-            skip: 0,
-            reading: LoadOptions::default(),
-            grid,
-            select: LayersAndHeads::default(),
-            quantise: None,
-            conditions: Vec::new(),
-            only_score_treated: false,
-            heatmap: None,
-            costs: None,
-            generate: None,
-            expect: Vec::new(),
-        }
+        Self { show, models, grid, ..Self::default() }
     }
 
     /// Reads a file.
@@ -199,17 +182,7 @@ impl Experiment {
     /// # Errors
     /// Usage errors that name the key.
     pub fn check(&self) -> Result<()> {
-        let needles_file = match &self.grid {
-            Grid::Needle(grid) => grid.needles_file.as_ref(),
-            Grid::Text(_) | Grid::Shots(_) => None,
-        };
-        let paths = [("haystack", &self.haystack), ("text", &self.text), ("ids", &self.ids)];
-        let paths = paths.into_iter().map(|(field, path)| (field, path.as_ref()));
-        for (field, path) in paths.chain([("needles_file", needles_file)]) {
-            if let Some(path) = path.filter(|path| path.to_str().is_none()) {
-                bail_usage!("`{field}` {}: the name is not UTF-8, which an experiment file needs", path.display());
-            }
-        }
+        self.to_toml()?; // fails if the name of a file is not UTF-8
         let conditions = self.conditions()?;
         self.check_measures()?;
         self.check_text()?;
@@ -311,13 +284,11 @@ impl Experiment {
         if let (true, Some(name)) = (self.only_score_treated, names.iter().find(of_predictions)) {
             bail_usage!("`only_score_treated`: the measure {name:?} observes all passes");
         }
-        match self.show {
-            _ if needed.iter().any(|measure| names.contains(measure)) => Ok(()),
-            Show::Outliers | Show::Nll => bail_usage!("show = \"{show}\" needs the measure \"{show}\""),
-            Show::Ratio => bail_usage!("show = \"ratio\" needs the measure \"answer-by-head\""),
-            Show::Heads => bail_usage!("show = \"heads\" needs the measure \"roles\" or \"answer-by-head\""),
-            _ => bail_usage!("show = \"{show}\" needs the measure \"answer\" or \"answer-by-head\""),
+        if !needed.iter().any(|measure| names.contains(measure)) {
+            let needed: Vec<String> = needed.iter().map(|measure| json!(measure).to_string()).collect();
+            bail_usage!("show = \"{show}\" needs the measure {}", needed.join(" or "));
         }
+        Ok(())
     }
 
     /// The experiment as a file, which [`parse`](Self::parse) reads to the same value.
@@ -337,12 +308,6 @@ impl Experiment {
         names
     }
 
-    /// Returns whether every token of a prompt is scored, not only those of the answers.
-    pub fn scores_all_tokens(&self) -> bool {
-        let of_all_tokens = |measure| matches!(measure, MeasureName::Fidelity | MeasureName::Nll);
-        self.measure_names().into_iter().any(of_all_tokens)
-    }
-
     /// Largest number of new tokens; `None` if nothing is generated.
     pub fn max_new(&self) -> Option<usize> {
         let generates = self.measure_names().contains(&MeasureName::Generation);
@@ -358,11 +323,9 @@ impl Experiment {
         if let Some(quantise) = &self.quantise {
             conditions.extend(quantise.conditions(None)?);
         }
-        for condition in self.conditions.iter().filter(|condition| !condition.is_untreated()) {
-            if conditions.contains(condition) {
-                bail_usage!("the condition {condition} is named twice");
-            }
-            conditions.push(condition.clone());
+        conditions.extend(self.conditions.iter().filter(|condition| !condition.is_untreated()).cloned());
+        if let Some(condition) = repeated(&conditions) {
+            bail_usage!("the condition {condition} is named twice");
         }
         Ok(conditions)
     }
@@ -542,7 +505,7 @@ at_least = 0.5
                     absent_samples,
                     distractors_pct,
                     seed,
-                    ..NeedleGrid::EMPTY
+                    ..NeedleGrid::default()
                 })
             });
         let text = (numbers(), 0..99_usize, prop::option::of(0..99_usize), any::<u64>());
