@@ -34,12 +34,12 @@ pub use spec::{Experiment, Generate, Show};
 
 use crate::attention::LayersAndHeads;
 use crate::bail_usage;
-use crate::device::{DeviceName, Dtype};
 use crate::hash::{hex, sha256};
 use crate::machine;
-use crate::measure::{Measure, MeasureName, PassKey};
-use crate::models::{LoadOptions, Model};
-use crate::prompt::{Prompt, Text, DEPTH_TOLERANCE_PCT};
+use crate::manifest::ModelInfo;
+use crate::measure::{Measure, PassKey};
+use crate::models::Model;
+use crate::prompt::{NeedlesFile, Prompt, Text, DEPTH_TOLERANCE_PCT};
 use crate::record::{Record, SCHEMA};
 use anyhow::Result;
 use rayon::prelude::*;
@@ -117,42 +117,22 @@ impl Setup {
         Ok(missed_depths)
     }
 
-    /// Returns the number of each cell with a hash of everything that its records depend on: weights, tokenizers,
-    /// corpus, conditions, selection, measures and their settings, prompt, seed, schema of the records, this build, the
-    /// kind of processor, and the device and number type where they are not the defaults.
-    pub fn keys(&self, cells: &[Cell], measures: &[MeasureName]) -> Vec<(u64, String)> {
-        let model = |Model { name, info, .. }: &Model| {
-            let read_as = json!([info.layout, info.bos, info.chat_template_sha256, info.answer_opening]);
-            json!([name, info.weights_sha256, info.config_sha256, info.tokenizer_sha256, read_as])
+    /// Returns the number of each cell with a hash of everything that its records depend on: the `experiment` as a file,
+    /// weights, tokenizers, corpus, prompt, seed, schema of the records, this build, and the kind of processor.
+    pub(crate) fn keys(&self, cells: &[Cell], experiment: &str) -> Vec<(u64, String)> {
+        let model = |model: &Model| {
+            let ModelInfo { weights_sha256, config_sha256, tokenizer_sha256, .. } = &model.info;
+            let ModelInfo { layout, bos, chat_template_sha256, answer_opening, .. } = &model.info;
+            let read_as = json!([layout, bos, chat_template_sha256, answer_opening, model.eos_ids()]);
+            json!([weights_sha256, config_sha256, tokenizer_sha256, read_as])
         };
         let models: Vec<_> = self.models.iter().map(model).collect();
-        let sources = [Some(self.sources.haystack.sha256()), self.sources.text.sha256()];
-        let mut common =
-            json!([SCHEMA, machine::key(), models, sources, self.conditions, self.experiment.select, measures])
-                .to_string();
-        let LoadOptions { device, dtype, template_args, .. } = &self.experiment.reading;
-        if (*device, *dtype) != (DeviceName::Cpu, Dtype::F32) {
-            common += &json!({ "device": device, "dtype": dtype }).to_string();
-        }
-        if !template_args.is_empty() {
-            common += &json!({ "template_args": template_args }).to_string();
-        }
-        if measures.contains(&MeasureName::Nll) {
-            common += &format!("skip {}", self.experiment.skip);
-        }
-        if self.experiment.only_score_treated {
-            common += "scores of treated passes";
-        }
-        if let Some(max_new) = self.experiment.max_new() {
-            let eos: Vec<_> = self.models.iter().map(Model::eos_ids).collect();
-            common += &json!({ "max_new": max_new, "eos": eos }).to_string();
-        }
-        common.extend(self.sources.needles.iter().map(|file| format!("needles {}", file.sha256())));
+        let Sources { haystack, text, needles } = &self.sources;
+        let sources = json!([haystack.sha256(), text.sha256(), needles.as_ref().map(NeedlesFile::sha256)]);
+        let common = json!([SCHEMA, machine::key(), experiment, models, sources]);
         let key = |cell: &Cell| {
-            let own = json!([cell.spec, cell.index, cell.sample, self.grid.seed()]);
-            let twin =
-                if cell.seed_index == cell.index { String::new() } else { format!("seed of {}", cell.seed_index) };
-            (cell.index, sha256(format!("{common}{own}{twin}").as_bytes()))
+            let own = json!([cell.spec, cell.index, cell.sample, cell.seed_index]);
+            (cell.index, sha256(format!("{common}{own}").as_bytes()))
         };
         cells.iter().map(key).collect()
     }

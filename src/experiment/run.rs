@@ -96,10 +96,10 @@ pub fn run(
     check_part(&setup.experiment, part)?;
     let cells = cells_of(setup.grid.cells(), part.shard);
     let missed_depths = setup.check(&cells)?;
-    let names = setup.experiment.measure_names();
-    let keys = setup.keys(&cells, &names);
+    let experiment = setup.experiment.to_toml()?;
+    let keys = setup.keys(&cells, &experiment);
     setup.references()?;
-    let (folder, mut store) = open(setup, part, &keys)?;
+    let (folder, mut store) = open(setup.experiment.show.name(), part, &experiment, &keys)?;
     let resumed = store.finished();
     let todo = &cells[resumed..];
     observer.run_begins(&RunPlan {
@@ -139,28 +139,25 @@ pub fn run(
 }
 
 /// Opens the run folder and its store.
-fn open(setup: &Setup, part: &RunPart, keys: &[(u64, String)]) -> Result<(RunFolder, Store)> {
-    let name = setup.experiment.show.name();
+fn open(name: &str, part: &RunPart, experiment: &str, keys: &[(u64, String)]) -> Result<(RunFolder, Store)> {
+    let (mut folder, store);
     match &part.start {
         RunStart::New(out) => {
-            let mut folder = RunFolder::create(out.as_deref(), name)?;
-            let store = Store::create(&mut folder, &setup.experiment.to_toml()?)?;
-            Ok((folder, store))
+            folder = RunFolder::create(out.as_deref(), name)?;
+            store = Store::create(&mut folder, experiment)?;
         }
-        RunStart::Resume(folder) => {
-            let mut folder = folder.clone();
-            check_experiment(folder.path(), &setup.experiment.to_toml()?)?;
-            let store = Store::resume(&mut folder, keys)?;
-            Ok((folder, store))
+        RunStart::Resume(begun) => {
+            folder = begun.clone();
+            check_experiment(folder.path(), experiment)?;
+            store = Store::resume(&mut folder, keys)?;
         }
         RunStart::Merge(shards, out) => {
-            let experiment = setup.experiment.to_toml()?;
-            let holders = holders(shards, &experiment, keys)?;
-            let mut folder = RunFolder::create(out.as_deref(), name)?;
-            let store = Store::merge(&mut folder, &experiment, shards, &holders)?;
-            Ok((folder, store))
+            let holders = holders(shards, experiment, keys)?;
+            folder = RunFolder::create(out.as_deref(), name)?;
+            store = Store::merge(&mut folder, experiment, shards, &holders)?;
         }
     }
+    Ok((folder, store))
 }
 
 /// Checks that the experiment can run in parts; an experiment on one prompt cannot.
