@@ -14,18 +14,11 @@ pub struct Tool {
     pub source: String,
 }
 
-/// Formats as `0.1.0 (commit 1a2b3c, sources 0123456789ab)`, without unknown parts.
+/// Formats as `0.1.0 (commit 1a2b3c, sources 0123456789ab)`, without an unknown commit.
 impl std::fmt::Display for Tool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let commit = self.git.as_ref().map(|git| format!("commit {git}"));
-        let source: String = self.source.chars().take(12).collect();
-        let source = (!source.is_empty()).then(|| format!("sources {source}"));
-        let built: Vec<String> = commit.into_iter().chain(source).collect();
-        f.write_str(&self.version)?;
-        if built.is_empty() {
-            return Ok(());
-        }
-        write!(f, " ({})", built.join(", "))
+        let commit = self.git.as_ref().map_or_else(String::new, |git| format!("commit {git}, "));
+        write!(f, "{} ({commit}sources {:.12})", self.version, self.source)
     }
 }
 

@@ -96,7 +96,7 @@ impl Session {
     }
 
     pub(super) fn recipe(&self, pooling: &str) -> Vec<(String, String)> {
-        let mut recipe = recipe(self.run.outputs.command(), self.setup.grid.seed(), pooling);
+        let mut recipe = recipe(&self.run.outputs.folder().command(), self.setup.grid.seed(), pooling);
         let model = |model: &Model| format!("{} sha256 {}", model.name, model.info.weights_sha256);
         let models: Vec<String> = self.setup.models.iter().map(model).collect();
         recipe.push(("models".to_owned(), models.join("\n")));

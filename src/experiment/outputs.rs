@@ -15,7 +15,6 @@ pub struct Outputs {
     folder: RunFolder,
     /// Replace existing files: a resumed run may have been killed while it wrote its figures.
     replaces: bool,
-    command: Vec<String>,
     /// File names, with the number of rows of those that have rows.
     files: Vec<(String, Option<u64>)>,
     shard: Option<String>,
@@ -34,7 +33,6 @@ impl Outputs {
     ) -> Self {
         Self {
             replaces: matches!(part.start, RunStart::Resume(_)),
-            command: folder.command(),
             folder,
             files: vec![(RESULTS.to_owned(), Some(rows))],
             shard: part.shard.map(|shard| shard.to_string()),
@@ -46,11 +44,6 @@ impl Outputs {
     /// Returns the run folder.
     pub fn folder(&self) -> &RunFolder {
         &self.folder
-    }
-
-    /// The arguments of the process that began the run, starting with the program name.
-    pub fn command(&self) -> &[String] {
-        &self.command
     }
 
     /// Adds a file to the list and returns its path; the caller writes it. The manifest lists it if it is there in the end.
@@ -92,7 +85,7 @@ impl Outputs {
         };
         let (seed, reading) = (setup.grid.seed(), &setup.experiment.reading);
         let manifest = Manifest {
-            argv: self.command.clone(),
+            argv: self.folder.command(),
             machine: Machine::here(),
             config: setup.config(),
             models: setup.models.iter().map(|model| model.info.clone()).collect(),

@@ -3,7 +3,6 @@
 use super::{columns, Identity, Measurement, Record, SCHEMA};
 use anyhow::{bail, ensure, Context, Result};
 use csv::StringRecord;
-use serde::de::DeserializeOwned;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -13,37 +12,34 @@ use std::sync::Arc;
 /// If the file cannot be read or is not a results file of this schema; with the line of a row that is invalid.
 pub fn read(path: &Path) -> Result<Vec<Record>> {
     let file = crate::files::open(path)?;
-    let mut rows = csv::ReaderBuilder::new().has_headers(false).from_reader(file).into_records();
+    let mut rows = csv::ReaderBuilder::new().has_headers(false).from_reader(file).into_records().peekable();
     let header = rows.next().with_context(|| format!("{} is empty", path.display()))?.map_err(|e| explain(&e, path))?;
-
+    ensure!(
+        header.get(0) == Some("schema"),
+        "{} is not a results file: its first column is not `schema`",
+        path.display()
+    );
+    // The schema number comes before the columns, because it gives the better error.
+    if let Some(Ok(row)) = rows.peek() {
+        check_schema(row, path)?;
+    }
+    check_columns(&header, path)?;
     let mut records: Vec<Record> = Vec::new();
-    let mut known_columns = false;
     for row in rows {
         let row = row.map_err(|e| explain(&e, path))?;
-        // Check the schema number before the columns, because it gives the better error.
-        check_schema(&row, &header, path)?;
-        if !std::mem::replace(&mut known_columns, true) {
-            check_columns(&header, path)?;
-        }
-        let (_, identity, measure): (u32, Identity, Measurement) = parse(&row, path)?;
+        check_schema(&row, path)?;
+        let (_, identity, measure): (u32, Identity, Measurement) =
+            row.deserialize(None).map_err(|e| explain(&e, path))?;
         let shared = records.last().map(|last| &last.identity).filter(|last| ***last == identity);
         let identity = shared.cloned().unwrap_or_else(|| Arc::new(identity));
         records.push(Record { identity, measure });
     }
-    if !known_columns {
-        check_columns(&header, path)?;
-    }
     Ok(records)
 }
 
-fn parse<T: DeserializeOwned>(row: &StringRecord, path: &Path) -> Result<T> {
-    row.deserialize(None).map_err(|e| explain(&e, path))
-}
-
 /// Checks that a row is of this schema.
-fn check_schema(row: &StringRecord, header: &StringRecord, path: &Path) -> Result<()> {
+fn check_schema(row: &StringRecord, path: &Path) -> Result<()> {
     let file = path.display();
-    ensure!(header.get(0) == Some("schema"), "{file} is not a results file: its first column is not `schema`");
     let line = row.position().map_or(0, csv::Position::line);
     match row.get(0).map(str::parse::<u32>) {
         Some(Ok(SCHEMA)) => Ok(()),
