@@ -99,15 +99,6 @@ impl Model {
     }
 }
 
-/// Name of a model's file in messages. A GGUF file stands for all of them.
-fn file_name(name: &str, path: Option<&Path>, file: &str) -> String {
-    match path {
-        None => format!("built-in {name}/{file}"),
-        Some(path) if path.is_dir() => path.join(file).display().to_string(),
-        Some(path) => path.display().to_string(),
-    }
-}
-
 /// Reads [`Model::eos_ids`] from the files of a model. `config` was read from `config_file`; every id must be below
 /// `vocab`.
 fn eos_ids(path: Option<&Path>, (config_file, config): (&str, &Value), vocab: usize) -> Result<Vec<u32>> {
@@ -140,14 +131,14 @@ fn eos_ids(path: Option<&Path>, (config_file, config): (&str, &Value), vocab: us
 /// # Errors
 /// A usage error if a model is named twice.
 pub fn resolve(names: &[String]) -> Result<Vec<String>> {
-    let mut wanted: Vec<String> = Vec::new();
-    match names {
-        [] => wanted.extend(BY_DEFAULT.map(str::to_owned)),
-        names => names.iter().for_each(|name| match name.as_str() {
-            "all" => wanted.extend(built_in_names().into_iter().map(str::to_owned)),
-            name => wanted.extend(seeds_of(name).unwrap_or_else(|| vec![name.to_owned()])),
-        }),
+    if names.is_empty() {
+        return Ok(BY_DEFAULT.map(str::to_owned).to_vec());
     }
+    let expanded = |name: &String| match name.as_str() {
+        "all" => built_in_names().into_iter().map(str::to_owned).collect(),
+        name => seeds_of(name).unwrap_or_else(|| vec![name.to_owned()]),
+    };
+    let wanted: Vec<String> = names.iter().flat_map(expanded).collect();
     if let Some(name) = repeated(&wanted) {
         bail_usage!("model {name} is named twice");
     }
@@ -340,25 +331,27 @@ impl OpenedModel {
         mut vocabulary: TokenizerSource,
         options: LoadOptions,
     ) -> Result<Self> {
-        let file = |file: &str| file_name(name, path.as_deref(), file);
-        let config_file = file("config.json");
+        let config_file = match &path {
+            None => format!("built-in {name}/config.json"),
+            Some(path) if path.is_dir() => path.join("config.json").display().to_string(),
+            Some(path) => path.display().to_string(),
+        };
         let parsed = serde_json::from_slice(config).with_context(|| format!("{config_file}: not JSON"))?;
         let resolve = |layout| ModelConfig::from_json(&parsed, layout).with_context(|| config_file.clone());
-        let mut resolved = checkpoint.conventions(resolve(options.layout)?)?;
-        // The configuration does not state which of two variants it is.
-        if resolved.family == Family::DiffMlx && options.layout.is_none() && checkpoint.lacks_extras(&resolved) {
-            resolved = resolve(Some(HeadLayout::Standard))?;
-        }
-        if resolved.tied && checkpoint.has_untied_head(&resolved)? {
-            resolved.tied = false;
-        }
-        let eos_ids = eos_ids(path.as_deref(), (&config_file, &parsed), resolved.vocab)?;
         let config_sha256 = sha256(config);
-        let (name_of, config) = (name.to_owned(), resolved);
+        let mut config = checkpoint.conventions(resolve(options.layout)?)?;
+        // The configuration does not state which of two variants it is.
+        if config.family == Family::DiffMlx && options.layout.is_none() && checkpoint.lacks_extras(&config) {
+            config = resolve(Some(HeadLayout::Standard))?;
+        }
+        if config.tied && checkpoint.has_untied_head(&config)? {
+            config.tied = false;
+        }
+        let eos_ids = eos_ids(path.as_deref(), (&config_file, &parsed), config.vocab)?;
         if let TokenizerSource::Own(tokenizer) = &mut vocabulary {
             Arc::get_mut(tokenizer).context("a tokenizer that was just read")?.limit_to_model(config.vocab)?;
         }
-        Ok(Self { name: name_of, path, config, checkpoint, vocabulary, eos_ids, config_sha256, options })
+        Ok(Self { name: name.to_owned(), path, config, checkpoint, vocabulary, eos_ids, config_sha256, options })
     }
 
     /// The tokenizer that the model was trained with; see [`Model::tokenizer`].
