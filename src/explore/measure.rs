@@ -1,7 +1,7 @@
 //! Collection of the explorer's data, in one pass over the prompt per model and condition.
 
 use super::contribution::Agreements;
-use super::detail::{HeadDetail, HeadSketch};
+use super::detail::HeadSketch;
 use super::probe::{ExploreProbe, ExploreSink, Resolution};
 use super::stored_pairs::StoredPairs;
 use super::top_heads::Candidate;
@@ -46,7 +46,7 @@ pub struct ModelMaps {
     /// Data of every head, by layer and head.
     pub sketches: BTreeMap<(usize, usize), HeadSketch>,
     /// The detailed heads, best first.
-    pub details: Vec<Candidate<HeadDetail>>,
+    pub details: Vec<Candidate>,
 }
 
 /// The prompt as displayed.
@@ -111,12 +111,8 @@ fn texts(prompt: &Prompt, alone: impl Fn(u32) -> Result<String>) -> Result<Vec<S
 
 impl Measure for ExploreMeasure {
     fn row_probes(&self, model: usize, prompt: &Prompt) -> Vec<Box<dyn RowProbe>> {
-        let probe = ExploreProbe::new(prompt, self.resolutions[model], Arc::clone(&self.agreements[model]));
-        let chosen = self.chosen().get(&model).cloned();
-        vec![Box::new(match chosen {
-            Some(heads) => probe.only(heads),
-            None => probe,
-        })]
+        let (agreements, chosen) = (Arc::clone(&self.agreements[model]), self.chosen().get(&model).cloned());
+        vec![Box::new(ExploreProbe::new(prompt, self.resolutions[model], agreements, chosen))]
     }
 
     fn conclude(&self, pass: ObservedPass<'_>, output: &mut MeasureOutput) -> Result<()> {
@@ -130,7 +126,7 @@ impl Measure for ExploreMeasure {
             details.extend(top.finish());
         }
         if pass.key.condition == 0 {
-            let heads = details.iter().map(|candidate: &Candidate<HeadDetail>| candidate.at).collect();
+            let heads = details.iter().map(|candidate: &Candidate| candidate.at).collect();
             self.chosen().insert(pass.key.model, heads);
         }
         let keep = StoredPairs::of(pass.prompt);

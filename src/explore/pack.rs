@@ -22,28 +22,14 @@ const COARSEST: i8 = -4;
 /// One in this many chunks is compressed to estimate the total size.
 const SAMPLED: usize = 8;
 
-/// Concatenated compressed chunks.
-#[derive(Debug, Default)]
-pub(super) struct Blob {
-    /// The compressed bytes.
-    pub bytes: Vec<u8>,
-}
-
-/// Offset and length of a compressed chunk in its blob.
+/// Offset and length of a compressed chunk in its blob, the concatenated chunks.
 pub(super) type ChunkRange = (usize, usize);
 
-impl Blob {
-    /// Appends a compressed chunk.
-    pub(super) fn push(&mut self, deflated: &[u8]) -> ChunkRange {
-        let start = self.bytes.len();
-        self.bytes.extend_from_slice(deflated);
-        (start, deflated.len())
-    }
-
-    /// Compresses and appends a chunk.
-    pub(super) fn add(&mut self, raw: &[u8]) -> Result<ChunkRange> {
-        Ok(self.push(&deflate(raw)?))
-    }
+/// Appends a compressed chunk to a blob.
+fn push(blob: &mut Vec<u8>, deflated: &[u8]) -> ChunkRange {
+    let start = blob.len();
+    blob.extend_from_slice(deflated);
+    (start, deflated.len())
 }
 
 pub(super) fn deflate(raw: &[u8]) -> Result<Vec<u8>> {
@@ -179,7 +165,7 @@ fn floats(numbers: &[f32]) -> Vec<u8> {
 }
 
 /// Compresses everything of a head except its pairs into a blob.
-pub(super) fn pack_pooled(detail: &HeadDetail, blob: &mut Blob) -> Result<HeadIndex> {
+pub(super) fn pack_pooled(detail: &HeadDetail, blob: &mut Vec<u8>) -> Result<HeadIndex> {
     let grid = |(pooled, pooling, bytes): &(PooledQuantity, Pooling, Vec<u8>)| {
         let pooling = if *pooling == Pooling::Max { "max" } else { "mean" };
         Ok((pooled_name(*pooled), pooling, deflate(bytes)?))
@@ -188,7 +174,7 @@ pub(super) fn pack_pooled(detail: &HeadDetail, blob: &mut Blob) -> Result<HeadIn
     let mut index = HeadIndex::default();
     for grid in grids {
         let (pooled, pooling, bytes) = grid?;
-        index.grids.push((pooled, pooling, blob.push(&bytes)));
+        index.grids.push((pooled, pooling, push(blob, &bytes)));
     }
     for (pairs, parts) in [
         (&detail.answers, &mut index.answers),
@@ -196,14 +182,14 @@ pub(super) fn pack_pooled(detail: &HeadDetail, blob: &mut Blob) -> Result<HeadIn
         (&detail.contributions, &mut index.contributions),
     ] {
         for pairs in pairs {
-            parts.push(blob.add(&words(pairs))?);
+            parts.push(push(blob, &deflate(&words(pairs))?));
         }
     }
     if !detail.lambdas.is_empty() {
-        index.lambdas = Some(blob.add(&floats(&detail.lambdas))?);
+        index.lambdas = Some(push(blob, &deflate(&floats(&detail.lambdas))?));
     }
     for taken in &detail.taken {
-        index.taken.push(blob.add(&floats(taken))?);
+        index.taken.push(push(blob, &deflate(&floats(taken))?));
     }
     Ok(index)
 }
@@ -213,7 +199,7 @@ pub(super) fn pack_pairs(
     detail: &HeadDetail,
     keep: &StoredPairs,
     floor: i8,
-    blob: &mut Blob,
+    blob: &mut Vec<u8>,
     index: &mut HeadIndex,
 ) -> Result<()> {
     let rows = RowOffsets::new(keep, detail.window);
@@ -222,7 +208,7 @@ pub(super) fn pack_pairs(
         let parts: Vec<Result<Vec<u8>>> = row_parts(keep.tokens).par_iter().with_max_len(1).map(deflated).collect();
         let mut places = Vec::new();
         for part in parts {
-            places.push(blob.push(&part?));
+            places.push(push(blob, &part?));
         }
         index.maps.push(places);
     }

@@ -1,11 +1,11 @@
 //! The page: all data in one HTML file without external resources.
 
-use super::detail::{HeadDetail, PooledQuantity};
+use super::detail::PooledQuantity;
 use super::measure::ModelMaps;
-use super::pack::{deflate, fitting_floor, pack_pairs, pack_pooled, Blob, HeadIndex, ROWS};
+use super::pack::{deflate, fitting_floor, pack_pairs, pack_pooled, HeadIndex, ROWS};
 use super::probe::{Resolution, FINEST};
 use super::top_heads::Candidate;
-use crate::html::{self, Head, PageCode, Template};
+use crate::html::{self, PageCode, Template};
 use crate::probe::{Pooling, RowQuantity};
 use anyhow::Result;
 use base64::engine::general_purpose::STANDARD;
@@ -32,7 +32,7 @@ const SCRIPT: &str = concat!(
 );
 
 /// Style and script of the page.
-pub(crate) const CODE: PageCode = PageCode { styles: &[html::STYLE, STYLE], script: SCRIPT };
+pub(crate) const CODE: PageCode = PageCode { style: STYLE, script: SCRIPT };
 
 /// Returns a page as a report holds it: deflated, as base64, which is about as long as the page. `None` for a page of another
 /// build, whose script is not that of [`CODE`].
@@ -95,54 +95,41 @@ const PAGE: Template = ("explore.html", include_str!("explore.html"));
 /// Id of an element and its text.
 type ElementText = (String, String);
 
-/// A model as bytes.
+/// A model as bytes. What is displayed first is not compressed, because decompression would delay the first display.
 struct PackedModel {
-    /// Data displayed first. They are not compressed, because decompression would delay the first display.
-    first: FirstView,
-    heads: Vec<PackedHead>,
-}
-
-/// Data displayed at first.
-struct FirstView {
     /// The small maps of all heads, concatenated. All have the same size.
     thumbs: Vec<u8>,
     /// The pooled mixture map of the head that is shown first.
-    map: Vec<u8>,
-}
-
-impl FirstView {
-    fn of(found: &ModelMaps) -> Self {
-        let thumbs: Vec<&[u8]> = found.sketches.values().map(|head| head.thumb.as_slice()).collect();
-        let is_seen = |(pooled, pooling): (PooledQuantity, Pooling)| {
-            (pooled, pooling) == (PooledQuantity::Of(RowQuantity::Effective), Pooling::Max)
-        };
-        let grids = found.details.iter().take(1).flat_map(|head| &head.kept.grids);
-        let map = grids.filter(|(pooled, pooling, _)| is_seen((*pooled, *pooling))).map(|(.., bytes)| bytes.clone());
-        Self { thumbs: thumbs.concat(), map: map.flatten().collect() }
-    }
+    first: Vec<u8>,
+    heads: Vec<PackedHead>,
 }
 
 /// A detailed head as bytes.
 struct PackedHead {
     index: HeadIndex,
-    pooled: Blob,
-    pairs: Blob,
+    pooled: Vec<u8>,
+    pairs: Vec<u8>,
 }
 
 impl PackedModel {
     /// Compresses everything except pairs.
     fn pooled(found: &ModelMaps) -> Result<Self> {
-        let head = |head: &Candidate<HeadDetail>| {
-            let mut pooled = Blob::default();
+        let head = |head: &Candidate| {
+            let mut pooled = Vec::new();
             let index = pack_pooled(&head.kept, &mut pooled)?;
-            Ok(PackedHead { index, pooled, pairs: Blob::default() })
+            Ok(PackedHead { index, pooled, pairs: Vec::new() })
         };
-        Ok(Self { first: FirstView::of(found), heads: found.details.iter().map(head).collect::<Result<_>>()? })
+        let thumbs = found.sketches.values().flat_map(|head| head.thumb.iter().copied()).collect();
+        let wanted = (PooledQuantity::Of(RowQuantity::Effective), Pooling::Max);
+        let mut grids = found.details.iter().take(1).flat_map(|head| &head.kept.grids);
+        let first = grids.find(|(pooled, pooling, _)| (*pooled, *pooling) == wanted);
+        let first = first.map(|(.., bytes)| bytes.clone()).unwrap_or_default();
+        Ok(Self { thumbs, first, heads: found.details.iter().map(head).collect::<Result<_>>()? })
     }
 
     fn bytes(&self) -> usize {
-        let first = self.first.thumbs.len() + self.first.map.len();
-        first + self.heads.iter().map(|head| head.pooled.bytes.len()).sum::<usize>()
+        let heads = self.heads.iter().map(|head| head.pooled.len());
+        self.thumbs.len() + self.first.len() + heads.sum::<usize>()
     }
 }
 
@@ -189,12 +176,12 @@ impl ExplorerPage<'_> {
         let (mut first, mut later, mut models) = (Vec::new(), Vec::new(), Vec::new());
         for (i, (model, packed)) in self.models.iter().zip(packed).enumerate() {
             if model.condition.is_none() {
-                first.push(named(format!("thumbs-{i}"), &packed.first.thumbs));
-                first.push(named(format!("first-{i}"), &packed.first.map));
+                first.push(named(format!("thumbs-{i}"), &packed.thumbs));
+                first.push(named(format!("first-{i}"), &packed.first));
             }
             for (j, head) in packed.heads.iter().enumerate() {
-                later.push(named(format!("blob-{i}-{j}"), &head.pooled.bytes));
-                later.push(named(format!("pairs-{i}-{j}"), &head.pairs.bytes));
+                later.push(named(format!("blob-{i}-{j}"), &head.pooled));
+                later.push(named(format!("pairs-{i}-{j}"), &head.pairs));
             }
             models.push(model.contents(&prompts, packed));
         }
@@ -204,7 +191,7 @@ impl ExplorerPage<'_> {
             PAGE,
             &[],
             context! {
-                head => Head::new(&self.title, &CODE, None).values(),
+                head => html::head(&self.title, &CODE, None),
                 script => SCRIPT,
                 contents => script_json(&serde_json::to_string(&contents)?),
                 // Blobs displayed first come before the script, so that it can start before the rest of the file is

@@ -35,7 +35,7 @@ struct ExplorePlan {
     asks: bool,
     sinks: SinkProbe,
     thumb_bins: usize,
-    top: Arc<TopHeads<HeadDetail>>,
+    top: Arc<TopHeads>,
 }
 
 /// Amount of stored data.
@@ -59,9 +59,14 @@ pub fn quantities(maps: usize) -> Vec<RowQuantity> {
 }
 
 impl ExploreProbe {
-    /// Creates a probe for one pass over a prompt. Heads without an [`Agreement`] have no contributions and are scored
-    /// by their |weights|.
-    pub fn new(prompt: &Prompt, resolution: Resolution, agreements: Arc<Agreements>) -> Self {
+    /// Creates a probe for one pass over a prompt: of the `chosen` heads, which are the detailed ones in this order, or of
+    /// all. Heads without an [`Agreement`] have no contributions and are scored by their |weights|.
+    pub fn new(
+        prompt: &Prompt,
+        resolution: Resolution,
+        agreements: Arc<Agreements>,
+        chosen: Option<Vec<(usize, usize)>>,
+    ) -> Self {
         let keep = StoredPairs::of(prompt);
         let pooled = pooled(resolution.maps, !agreements.is_empty());
         let grids = pooled.iter().map(|&of| GridProbe::new(grid_spec(of, &keep, resolution.bin_tok))).collect();
@@ -72,7 +77,7 @@ impl ExploreProbe {
             agreements,
             answer: AnswerProbe::new(&targets),
             given: ContributionProbe::new(&targets),
-            chosen: None,
+            chosen,
             asks: !prompt.queries.is_empty(),
             sinks: SinkProbe::new(keep.tokens, Vec::new()),
             thumb_bins: resolution.thumb_bins,
@@ -80,15 +85,6 @@ impl ExploreProbe {
             keep,
         };
         Self { plan: Arc::new(plan) }
-    }
-
-    /// Restricts the probe to these heads, as the detailed ones in this order.
-    ///
-    /// # Panics
-    /// If the probe was already started.
-    pub fn only(mut self, heads: Vec<(usize, usize)>) -> Self {
-        Arc::get_mut(&mut self.plan).expect("no head has been started").chosen = Some(heads);
-        self
     }
 }
 
@@ -170,7 +166,7 @@ impl ExploreSink {
     ///
     /// # Panics
     /// If the head was not [finished](RowSink::finish).
-    pub(super) fn into_parts(self) -> (HeadSketch, Arc<TopHeads<HeadDetail>>) {
+    pub(super) fn into_parts(self) -> (HeadSketch, Arc<TopHeads>) {
         (self.finished.expect("the pass finishes its sinks"), Arc::clone(&self.plan.top))
     }
 
@@ -330,7 +326,7 @@ mod tests {
     fn detail(rows: &[crate::probe::testing::TestRow], block: usize) -> (Vec<u8>, f64, HeadDetail) {
         let resolution = Resolution { maps: 2, heads: 1, bin_tok: 4, thumb_bins: 16 };
         let agreements = Agreements::from([((0, 0), Agreement::new(GRAM.to_vec(), 3, Some(1e-5)))]);
-        let probe = ExploreProbe::new(&prompt(), resolution, Arc::new(agreements));
+        let probe = ExploreProbe::new(&prompt(), resolution, Arc::new(agreements), None);
         let mut sink = watch::<ExploreSink>(&probe, rows, block);
         sink.finish();
         let (sketch, top) = sink.into_parts();

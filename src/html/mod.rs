@@ -12,7 +12,7 @@ use std::io::Read as _;
 use std::path::Path;
 
 /// Base style: colours, fonts and widths, for light and dark displays.
-pub(crate) const STYLE: &str = include_str!("base.css");
+const STYLE: &str = include_str!("base.css");
 
 /// Name and text of a template. The extension `.html` of the name turns escaping on.
 pub(crate) type Template = (&'static str, &'static str);
@@ -33,31 +33,23 @@ pub(crate) fn render(page: Template, parts: &[Template], values: Value) -> Resul
 }
 
 /// The parts of a page that its content policy allows by their hashes.
-pub(crate) struct PageCode<'a> {
-    pub(crate) styles: &'a [&'a str],
-    pub(crate) script: &'a str,
+pub(crate) struct PageCode {
+    /// The page's own style, which follows the base style.
+    pub(crate) style: &'static str,
+    pub(crate) script: &'static str,
 }
 
-/// The head of a page. Templates include it as `head.html` and have it as the value `head`.
-pub(crate) struct Head<'a> {
-    title: &'a str,
-    /// Not escaped.
-    style: String,
-    /// Content of the `Content-Security-Policy`, not escaped.
-    policy: String,
+impl PageCode {
+    fn full_style(&self) -> String {
+        [STYLE, self.style].concat()
+    }
 }
 
-impl<'a> Head<'a> {
-    /// The head of a page, which may show another in a frame: style and script of that one are allowed too.
-    pub(crate) fn new(title: &'a str, own: &PageCode, framed: Option<&PageCode>) -> Self {
-        let pages: Vec<&PageCode> = [own].into_iter().chain(framed).collect();
-        Self { title, style: own.styles.concat(), policy: policy(&pages) }
-    }
-
-    /// The values for the templates.
-    pub(crate) fn values(&self) -> Value {
-        context! { title => self.title, style => &self.style, policy => &self.policy }
-    }
+/// The value `head` of the templates, which include `head.html`. A page may show another in a frame: style and script of that
+/// one are allowed too.
+pub(crate) fn head(title: &str, own: &PageCode, framed: Option<&PageCode>) -> Value {
+    let pages: Vec<&PageCode> = [own].into_iter().chain(framed).collect();
+    context! { title, style => own.full_style(), policy => policy(&pages) }
 }
 
 /// Number of bytes at the beginning of a page that contain its policy.
@@ -73,7 +65,7 @@ fn hash(text: &str) -> String {
 /// A policy that allows the styles and scripts of these pages, and embedded images. A script within a name, a token or
 /// an error message would not run even if it were not escaped.
 fn policy(pages: &[&PageCode]) -> String {
-    let styles: Vec<String> = pages.iter().map(|page| hash(&page.styles.concat())).collect();
+    let styles: Vec<String> = pages.iter().map(|page| hash(&page.full_style())).collect();
     let scripts: Vec<String> = pages.iter().map(|page| hash(page.script)).collect();
     format!("{ONLY}img-src data:; style-src {}; script-src {}", styles.join(" "), scripts.join(" "))
 }
@@ -107,8 +99,7 @@ mod tests {
 
     #[test]
     fn the_policy_allows_one_style_and_one_script() {
-        let own = PageCode { styles: &[STYLE, "b { color: red; }"], script: "run()" };
-        let policy = Head::new("title", &own, None).policy;
+        let policy = policy(&[&PageCode { style: "b { color: red; }", script: "run()" }]);
         assert!(policy.starts_with("default-src 'none'; img-src data:; style-src 'sha256-"), "{policy}");
         assert_eq!(policy.matches("'sha256-").count(), 2);
         assert!(!policy.contains("unsafe"));
@@ -116,8 +107,8 @@ mod tests {
 
     #[test]
     fn a_page_that_frames_another_allows_its_hashes() {
-        let [own, framed] = ["outer()", "inner()"].map(|script| PageCode { styles: &[STYLE], script });
-        let policy = Head::new("outer", &own, Some(&framed)).policy;
+        let [own, framed] = ["outer()", "inner()"].map(|script| PageCode { style: "", script });
+        let policy = policy(&[&own, &framed]);
         assert_eq!(policy.matches("'sha256-").count(), 4, "{policy}");
         assert!(policy.contains(&hash("inner()")) && policy.contains(&hash("outer()")));
     }

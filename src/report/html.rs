@@ -4,7 +4,7 @@ use super::facts::Fact;
 use super::figure::ReportFigure;
 use super::{ComparedRuns, Report, Section};
 use crate::explore;
-use crate::html::{self, Head, PageCode, Template};
+use crate::html::{self, PageCode, Template};
 use crate::results::view::{Sheet, SheetCell, SheetColumn};
 use crate::terminal::escaped_lines;
 use anyhow::Result;
@@ -21,10 +21,10 @@ const PARTS: [Template; 2] = [("figure.html", include_str!("figure.html")), ("sh
 /// # Errors
 /// If the template cannot be filled in.
 pub fn html(report: &Report) -> Result<String> {
-    let own = PageCode { styles: &[html::STYLE, STYLE], script: SCRIPT };
+    let own = PageCode { style: STYLE, script: SCRIPT };
     let compared = report.compared.iter().filter(|compared| compared.sheet.is_some()).count();
     let values = context! {
-        head => Head::new(&report.title, &own, Some(&explore::CODE)).values(),
+        head => html::head(&report.title, &own, Some(&explore::CODE)),
         script => SCRIPT,
         tables => compared + report.sections.iter().map(|section| section.all_tables().count()).sum::<usize>(),
         compared => report.compared.as_ref().map(ComparedRuns::values),
@@ -40,17 +40,13 @@ fn list<'a, T: 'a>(items: impl IntoIterator<Item = &'a T>, values: impl Fn(&T) -
     items.into_iter().map(values).collect()
 }
 
-fn words(items: &[String]) -> Value {
-    list(items, |text| Value::from(text))
-}
-
 impl ComparedRuns {
     /// Returns the values for the template.
     fn values(&self) -> Value {
         let figure = |figure: &ReportFigure| figure_values(figure, figure.alt_text(&[], self.sheet.as_ref()));
         context! {
             figures => list(&self.forest, figure),
-            notes => words(&self.notes),
+            notes => &self.notes,
             tables => list(&self.sheet, Sheet::values),
         }
     }
@@ -59,16 +55,16 @@ impl ComparedRuns {
 impl Section {
     /// Returns the values for the template.
     fn values(&self) -> Value {
-        let explorer = |text: &String| context! { text, megabytes => format!("{:.1}", text.len() as f64 / 1e6) };
         let fact = |fact: &Fact| context! { name => &fact.name, value => &fact.value, code => fact.code };
+        let explorer = |text: &String| context! { text, megabytes => format!("{:.1}", text.len() as f64 / 1e6) };
         context! {
-            analysis => words(&self.analysis),
+            analysis => &self.analysis,
             command => &self.command,
             contents => list(self.all_tables(), |sheet| context! { id => sheet.id, title => sheet.title }),
             details => list(self.tables(true), Sheet::values),
             explorer => self.explorer.as_ref().map(explorer),
             environment => list(&self.environment, fact),
-            experiment => self.experiment.as_deref(),
+            experiment => &self.experiment,
             failures => list(&self.failures, Sheet::values),
             main_figure => list(self.figures.first(), |figure| self.figure(figure)),
             figures => list(self.figures.iter().skip(1), |figure| self.figure(figure)),
@@ -76,7 +72,7 @@ impl Section {
             folder => self.folder.display().to_string(),
             has_results => !self.results.is_empty(),
             name => &self.name,
-            question => self.question.as_deref(),
+            question => &self.question,
             recipe => list(&self.recipe, fact),
             sentence => &self.sentence,
             tables => list(self.tables(false), Sheet::values),
@@ -96,7 +92,7 @@ fn figure_values(figure: &ReportFigure, alt: String) -> Value {
         height => figure.height,
         uri => &figure.uri,
         alt,
-        pooling => figure.pooling.as_deref(),
+        pooling => &figure.pooling,
     }
 }
 
