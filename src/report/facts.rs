@@ -10,7 +10,7 @@ use std::path::Path;
 const FAILURES: usize = 100;
 
 /// One line of a recipe.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Debug)]
 pub(super) struct Fact {
     pub(super) name: String,
     pub(super) value: String,
@@ -192,14 +192,9 @@ pub(super) fn lambda(run: &SavedRun) -> Option<Sheet> {
 
 /// Records that say why there is no number.
 pub(super) fn failures(frame: &Frame) -> Option<Sheet> {
-    let columns = ["model", "tokens", "N", "R", "depth %", "seed", "condition", "metric", "error"];
-    let columns = columns.map(|heading| {
-        if ["model", "condition", "metric", "error"].contains(&heading) {
-            words(heading)
-        } else {
-            numbers(heading)
-        }
-    });
+    let mut columns = vec![words("model")];
+    columns.extend(["tokens", "N", "R", "depth %", "seed"].map(numbers));
+    columns.extend(["condition", "metric", "error"].map(words));
     let row = |record: &crate::record::Record| {
         let (id, measure) = (&record.identity, &record.measure);
         vec![
@@ -219,7 +214,7 @@ pub(super) fn failures(frame: &Frame) -> Option<Sheet> {
         if all > FAILURES { format!(" The first {FAILURES} are listed; results.csv has all.") } else { String::new() };
     let note = format!("{all} of the measurements failed.{shown}");
     let rows = frame.failures.iter().take(FAILURES).map(row).collect();
-    Sheet::new("failures", "Failures", note, columns.to_vec(), rows).trimmed()
+    Sheet::new("failures", "Failures", note, columns, rows).trimmed()
 }
 
 #[cfg(test)]

@@ -54,22 +54,20 @@ impl SavedRun {
         let (mut records, mut figures, mut explorer) = (Vec::new(), Vec::new(), None);
         let (mut tokens, mut massive, mut drawn) = (Tokens::default(), Vec::new(), Vec::new());
         for output in &manifest.outputs {
-            if output.file == RESULTS {
-                records = record::read(&checked(folder, output)?)?;
-            } else if output.file == TOKENS {
-                tokens = Tokens::read(&checked(folder, output)?)?;
-            } else if output.file == MASSIVE {
-                massive = files::csv_lines(&checked(folder, output)?)?.collect::<Result<_>>()?;
-            } else if output.file == DRAWN {
-                drawn = files::csv_lines(&checked(folder, output)?)?.collect::<Result<_>>()?;
-            } else if output.file == EXPLORER {
-                explorer = Some(read_to_string(&checked(folder, output)?)?);
-            } else if has_extension(&output.file, "png") {
-                figures.push(ReportFigure::read(&checked(folder, output)?, &output.file)?);
+            let path = || checked(folder, output);
+            match output.file.as_str() {
+                RESULTS => records = record::read(&path()?)?,
+                TOKENS => tokens = Tokens::read(&path()?)?,
+                MASSIVE => massive = files::csv_lines(&path()?)?.collect::<Result<_>>()?,
+                DRAWN => drawn = files::csv_lines(&path()?)?.collect::<Result<_>>()?,
+                EXPLORER => explorer = Some(read_to_string(&path()?)?),
+                file if file.to_lowercase().ends_with(".png") => figures.push(ReportFigure::read(&path()?, file)?),
+                _ => {}
             }
         }
+        let experiment = folder.join(EXPERIMENT);
         Ok(Self {
-            experiment: experiment(folder)?,
+            experiment: experiment.is_file().then(|| read_to_string(&experiment)).transpose()?,
             folder: folder.to_owned(),
             manifest,
             records,
@@ -95,17 +93,8 @@ impl SavedRun {
     }
 }
 
-fn experiment(folder: &Path) -> Result<Option<String>> {
-    let path = folder.join(EXPERIMENT);
-    path.is_file().then(|| read_to_string(&path)).transpose()
-}
-
 fn read_to_string(path: &Path) -> Result<String> {
     std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
-}
-
-fn has_extension(file: &str, extension: &str) -> bool {
-    Path::new(file).extension().is_some_and(|found| found.eq_ignore_ascii_case(extension))
 }
 
 /// The path of an output that is what the manifest says it is.
