@@ -13,6 +13,7 @@ use clap::{Args, ValueEnum};
 use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use strum::IntoStaticStr;
 
 /// Which prompts. The defaults depend on the command, which adds them to the help.
 #[derive(Clone, Debug, Args)]
@@ -214,13 +215,14 @@ impl PageArgs {
 impl FigureArgs {
     /// Returns the file names of a figure, one for each format.
     pub fn files(&self, name: &str) -> Vec<String> {
-        let extensions: BTreeSet<_> = self.formats.iter().map(|format| format.extension()).collect();
+        let extensions: BTreeSet<&str> = self.formats.iter().map(Into::into).collect();
         extensions.into_iter().map(|extension| format!("{name}.{extension}")).collect()
     }
 }
 
-/// A format of figures.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+/// A format of figures, named like the extension of its files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub enum FigureFormat {
     /// Bitmap
     Png,
@@ -228,17 +230,6 @@ pub enum FigureFormat {
     Svg,
     /// Vector graphics for papers
     Pdf,
-}
-
-impl FigureFormat {
-    /// Returns the file name extension.
-    fn extension(self) -> &'static str {
-        match self {
-            Self::Png => "png",
-            Self::Svg => "svg",
-            Self::Pdf => "pdf",
-        }
-    }
 }
 
 /// The part of an experiment that is run.

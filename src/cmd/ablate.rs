@@ -67,9 +67,7 @@ impl Smallest {
         }
         Ok(all)
     }
-}
 
-impl Smallest {
     /// Every layer and head of models that have the same.
     fn every_head(&self, part: &str) -> Result<impl Iterator<Item = (usize, usize)>> {
         let Some(heads) = self.heads_of_layer else {

@@ -1,6 +1,7 @@
 //! Executes an experiment: runs it, draws figures, writes the manifest, prints tables, and checks expectations.
 
 use super::session::{RunOptions, RunResults, Session};
+use super::start_threads;
 use super::{ablate, explore, heads, heatmap, needle, nll, outliers, quantize, ratio, report, shots};
 use crate::cli::{OutputArgs, PartArgs};
 use crate::error::{unless_broken_pipe, ExpectationFailed};
@@ -37,11 +38,10 @@ pub(super) fn execute(experiment: Experiment, mut options: RunOptions) -> Result
     if let Some(records) = finished_records(&experiment, &mut options.part)? {
         return check_finished_run(&experiment, &options, &records);
     }
-    let draw = figures(experiment.show);
     if let RunStart::New(out) = &options.part.start {
         heatmap::check_data(&experiment, out.as_deref())?;
     }
-    options.start_threads()?;
+    start_threads(options.output.threads)?;
     let setup = Setup::load(experiment)?;
     let (mut records, mut measures) = (FrameBuilder::new(setup.about()), setup.measures()?);
     let mut session = Session::run(setup, options, &mut measures.list(), &mut |record| records.add(record))?;
@@ -134,30 +134,27 @@ fn print(frame: &Frame, output: &OutputArgs) -> Result<()> {
 }
 
 /// Draws the figures of a finished run.
-type Draw = fn(&mut Session, &RunResults) -> Result<()>;
-
-/// Returns the function that draws the figures of an experiment.
-fn figures(show: Show) -> Draw {
-    match show {
-        Show::Needle => needle::draw,
-        Show::Shots => shots::draw,
-        Show::Ratio => ratio::draw,
-        Show::Heads => heads::draw,
-        Show::Quantize => quantize::draw,
-        Show::Ablate => ablate::draw,
-        Show::Outliers => outliers::draw,
-        Show::Nll => nll::draw,
-        Show::Heatmap => heatmap::draw,
-        Show::Explore => explore::draw,
+fn draw(session: &mut Session, found: &RunResults) -> Result<()> {
+    match session.setup.experiment.show {
+        Show::Needle => needle::draw(session, found),
+        Show::Shots => shots::draw(session, found),
+        Show::Ratio => ratio::draw(session, found),
+        Show::Heads => heads::draw(session, found),
+        Show::Quantize => quantize::draw(session, found),
+        Show::Ablate => ablate::draw(session, found),
+        Show::Outliers => outliers::draw(session, found),
+        Show::Nll => nll::draw(session, found),
+        Show::Heatmap => heatmap::draw(session, found),
+        Show::Explore => explore::draw(session, found),
     }
 }
 
 /// Checks the expectations of a run that is already finished.
 fn check_finished_run(experiment: &Experiment, options: &RunOptions, records: &[Record]) -> Result<()> {
-    if let (RunStart::Resume(folder), false) = (&options.part.start, options.output.quiet) {
-        crate::say!("the run in {} is finished: nothing to resume", folder.path().display());
-    }
     if let RunStart::Resume(folder) = &options.part.start {
+        if !options.output.quiet {
+            crate::say!("the run in {} is finished: nothing to resume", folder.path().display());
+        }
         write_report(&options.output, folder.path())?;
     }
     if options.part.shard.is_some() || experiment.expect.is_empty() {

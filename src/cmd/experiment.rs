@@ -2,7 +2,7 @@
 
 use super::execute::{execute, print_experiment};
 use super::session::RunOptions;
-use super::wrong_command_error;
+use super::{start_threads, wrong_command_error};
 use crate::bail_usage;
 use crate::cli::{ExperimentArgs, MergeArgs};
 use crate::experiment::{cells_of, CellSpec, Experiment, RunPart, RunStart, Setup};
@@ -47,7 +47,7 @@ pub(super) fn merge(args: &MergeArgs) -> Result<()> {
 
 /// Loads and checks an experiment, without running it.
 fn dry_run(experiment: Experiment, options: &RunOptions) -> Result<()> {
-    options.start_threads()?;
+    start_threads(options.output.threads)?;
     let setup = Setup::load(experiment)?;
     let cells = cells_of(setup.grid.cells(), options.part.shard);
     setup.measures()?;
@@ -82,7 +82,7 @@ struct PromptKind {
 
 /// Lists the prompts by kind.
 fn list(experiment: Experiment, options: &RunOptions) -> Result<()> {
-    options.start_threads()?;
+    start_threads(options.output.threads)?;
     let setup = Setup::load(experiment)?;
     let mut cells = cells_of(setup.grid.cells(), options.part.shard);
     setup.check(&cells)?;
@@ -110,40 +110,24 @@ fn list(experiment: Experiment, options: &RunOptions) -> Result<()> {
 }
 
 fn table(kinds: &[PromptKind]) -> Table {
-    let mut table = Table::new(&[
-        left("prompts"),
-        left("task"),
-        right("tokens"),
-        right("N"),
-        right("R"),
-        right("depth %"),
-        left("cities"),
-    ]);
+    let [tokens, needles, retrieve, depth] = ["tokens", "N", "R", "depth %"].map(right);
+    let mut table = Table::new(&[left("prompts"), left("task"), tokens, needles, retrieve, depth, left("cities")]);
     for kind in kinds {
-        let mut row = vec![format!("{}-{}", kind.first, kind.last)];
-        row.extend(match &kind.spec {
-            CellSpec::Text(windows) => {
-                let none = || "-".to_owned();
-                ["text".to_owned(), windows.ctx_tok.to_string(), none(), none(), none(), none()]
+        let none = || "-".to_owned();
+        let (task, ctx_tok, needles, retrieve, depth, cities) = match &kind.spec {
+            CellSpec::Text(windows) => ("text".to_owned(), windows.ctx_tok, none(), none(), none(), "-"),
+            CellSpec::Shots(spec) => {
+                (spec.task(), spec.ctx_tok, spec.shots.to_string(), "1".to_owned(), none(), CitySet::Train.name())
             }
-            CellSpec::Shots(spec) => [
-                spec.task(),
-                spec.ctx_tok.to_string(),
-                spec.shots.to_string(),
-                "1".to_owned(),
-                "-".to_owned(),
-                CitySet::Train.name().to_owned(),
-            ],
-            CellSpec::Needle(spec) => [
-                spec.form.name(),
-                spec.ctx_tok.to_string(),
-                spec.needles.to_string(),
-                spec.retrieve.to_string(),
-                format!("{:.0}", spec.depth_pct),
-                if spec.names_cities() { spec.cities.name() } else { "-" }.to_owned(),
-            ],
-        });
-        table.row(row);
+            CellSpec::Needle(spec) => {
+                let cities = if spec.names_cities() { spec.cities.name() } else { "-" };
+                let depth = format!("{:.0}", spec.depth_pct);
+                let (needles, retrieve) = (spec.needles.to_string(), spec.retrieve.to_string());
+                (spec.form.name(), spec.ctx_tok, needles, retrieve, depth, cities)
+            }
+        };
+        let prompts = format!("{}-{}", kind.first, kind.last);
+        table.row([prompts, task, ctx_tok.to_string(), needles, retrieve, depth, cities.to_owned()]);
     }
     table
 }

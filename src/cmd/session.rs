@@ -2,7 +2,7 @@
 
 use super::progress::ProgressReporter;
 use super::report::check_page;
-use super::{start_threads, stop_on_signal};
+use super::stop_on_signal;
 use crate::bail_usage;
 use crate::cli::{OutputArgs, PartArgs};
 use crate::experiment::{self, Measures, RunOutcome, RunPart, RunShard, RunStart, Setup};
@@ -45,11 +45,6 @@ impl RunOptions {
     pub(super) fn of(output: &OutputArgs, part: RunPart) -> Result<Self> {
         output.report.as_deref().map_or(Ok(()), |page| check_page("--report", page))?;
         Ok(Self { output: output.clone(), part })
-    }
-
-    /// Starts the requested number of threads.
-    pub(super) fn start_threads(&self) -> Result<()> {
-        start_threads(self.output.threads)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::cmd::session::{RunResults, Session};
 use crate::metric::{Label, ANSWER_LOG_PROB, EXACT};
+use crate::names::distinct;
 use crate::plot::{
     forest, head_grid, quality, Figure, FigureHeading, ForestPanel, ForestRow, HeadGrid, HeadScale, PointEstimate,
     QualityLine, QualityPanel,
@@ -11,6 +12,7 @@ use crate::results::view::each_head::costs;
 use crate::results::{setting_name, Difference, Frame, Setting};
 use crate::table::short;
 use anyhow::Result;
+use std::collections::BTreeSet;
 
 const POOLING: &str = "mean over prompts, paired with the untreated passes, 95 % intervals";
 
@@ -66,17 +68,12 @@ fn conditions(
     heading: FigureHeading<'_>,
 ) -> Result<Option<Figure>> {
     let of_setting: Vec<&Change> = changes.iter().filter(|change| change.setting == setting).collect();
-    let mut names: Vec<&str> = Vec::new();
-    for effect in &of_setting {
-        if !names.contains(&effect.condition.as_str()) {
-            names.push(&effect.condition);
-        }
-    }
+    let names = distinct(of_setting.iter().map(|effect| &effect.condition));
     if names.is_empty() {
         return Ok(None);
     }
     let rows = |delta: fn(&Change) -> &Difference, factor: f64| -> Vec<ForestRow> {
-        let of_name = |name: &&str| of_setting.iter().filter(|effect| effect.condition == **name).collect::<Vec<_>>();
+        let of_name = |name: &String| of_setting.iter().filter(|effect| effect.condition == *name).collect::<Vec<_>>();
         let row = |(i, effect): (usize, &&&Change)| {
             let difference = PointEstimate::of_difference(delta(effect), factor);
             ForestRow {
@@ -108,16 +105,8 @@ fn heads(
     let Some(&first) = of_setting.first() else { return Ok(None) };
     // Another ranking is another figure's; the tables have all.
     of_setting.retain(|out| out.by == first.by);
-    let (mut counts, mut models): (Vec<usize>, Vec<&str>) = (Vec::new(), Vec::new());
-    for out in &of_setting {
-        if !counts.contains(&out.n) {
-            counts.push(out.n);
-        }
-        if !models.contains(&out.best.model.as_str()) {
-            models.push(&out.best.model);
-        }
-    }
-    counts.sort_unstable();
+    let counts: BTreeSet<usize> = of_setting.iter().map(|out| out.n).collect();
+    let models = distinct(of_setting.iter().map(|out| &out.best.model));
     let line = |model: &str, best: bool, delta: fn(&Change) -> PointEstimate| {
         let at = |n: &usize| {
             let out = of_setting.iter().find(|out| out.best.model == model && out.n == *n)?;

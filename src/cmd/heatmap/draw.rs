@@ -44,12 +44,12 @@ impl Picture<'_> {
         }
         let (title, subtitle) = (self.title(session), format!("{} · {}", self.pooling(), session.setup.caption()));
         let maps = Heatmaps { scales, rows: arranged(rows), size_px: MAP_PX };
-        let figure = heatmap(&maps, &session.heading(&title, &subtitle))?;
+        let figure = heatmap(&maps, &session.heading(title, &subtitle))?;
         session.save(&figure, "heatmap", &self.pooling())
     }
 
-    fn title(&self, session: &Session) -> String {
-        let what = match self.spec.map {
+    fn title(&self, session: &Session) -> &'static str {
+        match self.spec.map {
             MapKind::Effective => "Effective attention (A1 − λA2, or the only map)",
             MapKind::A1 => "The first softmax map",
             MapKind::A2 => "The second softmax map",
@@ -57,8 +57,7 @@ impl Picture<'_> {
             MapKind::Logits2 => "Scaled logits of the second map",
             MapKind::All if session.setup.has_second_map() => "Both softmax maps and their difference",
             MapKind::All => "Attention",
-        };
-        what.to_owned()
+        }
     }
 
     fn pooling(&self) -> String {

@@ -2,40 +2,27 @@
 
 use crate::experiment::{Heatmap, Setup};
 use crate::files::folder_of;
-use crate::measure::MapMeasure;
+use crate::measure::{MapMeasure, PassKey};
 use crate::probe::{PooledMap, RowQuantity};
 use anyhow::{Context, Result};
 use candle_core::{Device, Tensor};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-/// Model, layer, head and kind of a map.
-struct Named<'a> {
-    model: &'a str,
-    condition: Option<String>,
-    layer: usize,
-    head: Option<usize>,
-    quantity: RowQuantity,
-}
-
-impl Named<'_> {
-    /// Returns the file name for one of several maps: `maps-diff-layer2-head0-a1.npy`.
-    fn path(&self, path: &Path) -> PathBuf {
-        // A model may be named by its path, and a condition has brackets.
-        let safe = |c: char| if c.is_alphanumeric() || "._-".contains(c) { c } else { '_' };
-        let model: String = self.model.chars().map(safe).collect();
-        let condition = self.condition.as_ref().map_or(String::new(), |name| format!("-{name}"));
-        let condition: String = condition.chars().map(safe).collect();
-        let (layer, head) = (self.layer, self.head.map_or(String::new(), |head| format!("-head{head}")));
-        let map = match self.quantity {
-            RowQuantity::Effective => "effective".to_owned(),
-            RowQuantity::Map(map) => format!("a{}", map + 1),
-            RowQuantity::Subtracted => "lambda-a2".to_owned(),
-            RowQuantity::Logits(map) => format!("logits{}", map + 1),
-        };
-        let (stem, extension) = parts(path);
-        path.with_file_name(format!("{stem}-{model}{condition}-layer{layer}{head}-{map}.{extension}"))
-    }
+/// Returns the file name for one of several maps: `maps-diff-layer2-head0-a1.npy`.
+fn path_of_map(path: &Path, setup: &Setup, at: &PassKey, place: String, quantity: RowQuantity) -> PathBuf {
+    // A model may be named by its path, and a condition has brackets.
+    let safe = |c: char| if c.is_alphanumeric() || "._-".contains(c) { c } else { '_' };
+    let condition = setup.conditions[at.condition].column().map_or(String::new(), |name| format!("-{name}"));
+    let pass: String = format!("{}{condition}", setup.models[at.model].name).chars().map(safe).collect();
+    let map = match quantity {
+        RowQuantity::Effective => "effective".to_owned(),
+        RowQuantity::Map(map) => format!("a{}", map + 1),
+        RowQuantity::Subtracted => "lambda-a2".to_owned(),
+        RowQuantity::Logits(map) => format!("logits{}", map + 1),
+    };
+    let (stem, extension) = parts(path);
+    path.with_file_name(format!("{stem}-{pass}-{place}-{map}.{extension}"))
 }
 
 fn parts(path: &Path) -> (String, String) {
@@ -59,14 +46,11 @@ pub(super) fn taken(path: &Path) -> Option<PathBuf> {
 pub(super) fn write_matrices(path: &Path, measure: &MapMeasure, spec: &Heatmap, setup: &Setup) -> Result<()> {
     let grids: Vec<_> = measure.maps.iter().flat_map(|(at, maps)| maps.grids.iter().map(move |g| (at, g))).collect();
     for (at, (quantity, (layer, _), grid)) in &grids {
-        let of = Named {
-            model: &setup.models[at.model].name,
-            condition: setup.conditions[at.condition].column(),
-            layer: *layer,
-            head: spec.head,
-            quantity: *quantity,
+        let head = spec.head.map_or(String::new(), |head| format!("-head{head}"));
+        let path = match grids.len() {
+            1 => path.to_owned(),
+            _ => path_of_map(path, setup, at, format!("layer{layer}{head}"), *quantity),
         };
-        let path = if grids.len() == 1 { path.to_owned() } else { of.path(path) };
         // A weight that is masked is 0; a masked logit is no number.
         let is_logit = matches!(quantity, RowQuantity::Logits(_));
         let fill = |x: f32| if x.is_nan() && spec.full && !is_logit { 0.0 } else { x };

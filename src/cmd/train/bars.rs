@@ -23,7 +23,6 @@ pub(super) struct Bars {
     all: MultiProgress,
     bars: Vec<ProgressBar>,
     whole: ProgressBar,
-    names: Vec<String>,
     /// Print lines instead of bars.
     lines: bool,
     tokens_each: u64,
@@ -52,7 +51,6 @@ impl Bars {
             all,
             bars,
             whole,
-            names: runs.iter().map(|run| run.name.clone()).collect(),
             lines: !quiet && !std::io::stderr().is_terminal(),
             tokens_each,
             said: Mutex::new(Instant::now()),
@@ -80,7 +78,7 @@ impl Bars {
         let trained = if percent < 100 { format!("{percent} % of its tokens, ") } else { String::new() };
         let (finished, runs, left) = (self.finished(), self.bars.len(), self.whole.eta());
         let left = if left.is_zero() { String::new() } else { format!(", about {} left", HumanDuration(left)) };
-        format!("{}: {trained}{message}; {finished} of {runs} runs{left}", self.names[run])
+        format!("{}: {trained}{message}; {finished} of {runs} runs{left}", self.bars[run].prefix())
     }
 }
 
