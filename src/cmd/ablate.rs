@@ -30,8 +30,7 @@ const DRAWS: u64 = 3;
 /// Usage errors; models that cannot be read.
 pub(super) fn experiment(args: &AblateArgs) -> Result<Experiment> {
     let shape = Smallest::of(args)?;
-    let grid = flags::grid(&args.prompts, &args.run.model, &args.run.reading, None, &DEFAULTS)?;
-    let experiment = flags::experiment(Show::Ablate, &args.run, grid, args.prompts.haystack.as_deref(), None)?;
+    let experiment = flags::prompts_experiment(Show::Ablate, &args.run, &args.prompts, None, &DEFAULTS)?;
     let conditions = conditions(args, &shape)?;
     if ![AblatePart::EachHead, AblatePart::PatchEachHead].iter().any(|part| args.parts.contains(part)) {
         return Ok(Experiment { conditions, ..experiment });

@@ -91,6 +91,18 @@ pub(super) fn one_ctx_tok(
     }
 }
 
+/// Returns the experiment of a command on needle prompts, or on windows of a text.
+pub(super) fn prompts_experiment(
+    show: Show,
+    run: &RunArgs,
+    prompts: &PromptArgs,
+    text: Option<&Path>,
+    defaults: &Defaults,
+) -> Result<Experiment> {
+    let grid = grid(prompts, &run.model, &run.reading, text, defaults)?;
+    experiment(show, run, grid, prompts.haystack.as_deref(), text)
+}
+
 /// Returns the experiment of a command on one prompt.
 pub(super) fn one_prompt_experiment(
     show: Show,
@@ -217,66 +229,32 @@ fn settings(args: &PromptArgs, distractors: &[usize], default: &[(usize, usize)]
     })
 }
 
-/// Names of fields in errors of the library, and their flags.
-const FIELDS: [(&str, &str); 49] = [
-    ("conditions", "--condition"),
-    ("skip", "--skip"),
-    ("ctx_tok", "--ctx"),
-    ("samples", "--samples"),
-    ("stride", "--stride"),
-    ("absent_samples", "--unanswerable"),
-    ("shots", "--shots"),
-    ("words", "--words"),
-    ("classes", "--classes"),
-    ("orders", "--order"),
-    ("arrangements", "--arrangements"),
-    ("replicates", "--replicates"),
-    ("seed", "--seed"),
-    ("haystack", "--haystack"),
-    ("task", "--task"),
-    ("distractors_pct", "--distractors"),
-    ("needles_file", "--needles-file"),
-    ("depths_pct", "--depths"),
-    ("depths_pct", "--depth"),
-    ("bits", "--bits"),
-    ("scope", "--scope"),
-    ("smooth", "--smooth"),
-    ("rotate", "--rotate"),
-    ("layers", "--layers"),
-    ("heads", "--heads"),
-    ("layer", "--layer"),
-    ("head", "--head"),
-    ("queries", "--query"),
-    ("map", "--map"),
-    ("every_head", "--grid"),
-    ("data", "--data"),
-    ("keys", "--key"),
-    ("full", "--full"),
-    ("layout", "--layout"),
-    ("device", "--device"),
-    ("dtype", "--dtype"),
-    ("chat_template", "--chat-template"),
-    ("template_args", "--template-arg"),
-    ("bos", "--bos"),
-    ("ids", "--ids"),
-    ("threads", "--threads"),
-    ("out", "--out"),
-    ("resume", "--resume"),
-    ("by", "--by"),
-    ("baseline", "--baseline"),
-    ("metrics", "--metric"),
-    ("wheres", "--where"),
-    ("group_by", "--group-by"),
-    ("allow_different_prompts", "--allow-different-prompts"),
+/// Names of fields in errors of the library, and their flags, where an argument has not the name of the field.
+const FIELDS: [(&str, &str); 11] = [
+    ("conditions", "condition"),
+    ("ctx_tok", "ctx"),
+    ("absent_samples", "unanswerable"),
+    ("orders", "order"),
+    ("distractors_pct", "distractors"),
+    ("depths_pct", "depths"),
+    ("depths_pct", "depth"),
+    ("queries", "query"),
+    ("keys", "key"),
+    ("every_head", "grid"),
+    ("metrics", "metric"),
 ];
 
 /// Replaces the names of fields in an error by the flags of a command: `` `ctx_tok` 9000: … `` becomes `--ctx 9000: …`.
 /// The exit code stays the same.
 pub(super) fn with_flag_names(error: Error, command: &clap::Command) -> Error {
     let text = format!("{error:#}");
-    let takes = |flag: &str| command.get_arguments().any(|arg| arg.get_long() == flag.strip_prefix("--"));
-    let typed = FIELDS.iter().filter(|(_, flag)| takes(flag));
-    let renamed = typed.fold(text.clone(), |text, (field, flag)| text.replace(&format!("`{field}`"), flag));
+    let mut renamed = text.clone();
+    for (name, flag) in command.get_arguments().filter_map(|arg| Some((arg.get_id().as_str(), arg.get_long()?))) {
+        let fields = FIELDS.iter().filter(|(_, of)| *of == flag).map(|(field, _)| *field);
+        for field in fields.chain([name]) {
+            renamed = renamed.replace(&format!("`{field}`"), &format!("--{flag}"));
+        }
+    }
     match exit_code(&error) {
         _ if renamed == text => error,
         2 => Usage(renamed).into(),
@@ -294,7 +272,7 @@ mod tests {
     fn every_field_has_a_flag_that_some_command_takes() {
         let cli = crate::cli::Cli::command();
         let has = |flag: &str| {
-            let takes = |command: &clap::Command| command.get_arguments().any(|arg| arg.get_long() == Some(&flag[2..]));
+            let takes = |command: &clap::Command| command.get_arguments().any(|arg| arg.get_long() == Some(flag));
             cli.get_subcommands().any(takes)
         };
         for (field, flag) in FIELDS {

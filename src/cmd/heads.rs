@@ -17,8 +17,7 @@ pub(super) const DEFAULTS: Defaults = Defaults { ctx_tok: CTX_TOK, settings: &[(
 /// # Errors
 /// Usage errors.
 pub(super) fn experiment(args: &HeadsArgs) -> Result<Experiment> {
-    let grid = flags::grid(&args.prompts, &args.run.model, &args.run.reading, None, &DEFAULTS)?;
-    flags::experiment(Show::Heads, &args.run, grid, args.prompts.haystack.as_deref(), None)
+    flags::prompts_experiment(Show::Heads, &args.run, &args.prompts, None, &DEFAULTS)
 }
 
 /// Draws a figure for each role that has numbers.

@@ -7,7 +7,7 @@ use super::flags::{self, Defaults, CTX_TOK};
 use super::session::{RunResults, Session};
 use crate::bail_usage;
 use crate::cli::NeedleArgs;
-use crate::experiment::{Experiment, Generate, Grid, NeedleGrid, Show};
+use crate::experiment::{Experiment, Generate, Grid, Show};
 use crate::generate::MAX_NEW;
 use crate::metric::EXACT;
 use crate::plot::{accuracy, AccuracyPanel, Hits};
@@ -26,23 +26,18 @@ pub(super) const DEFAULTS: Defaults = Defaults {
 /// # Errors
 /// Usage errors.
 pub(super) fn experiment(args: &NeedleArgs) -> Result<Experiment> {
-    let grid = flags::grid(&args.prompts, &args.run.model, &args.run.reading, None, &DEFAULTS)?;
+    let mut experiment = flags::prompts_experiment(Show::Needle, &args.run, &args.prompts, None, &DEFAULTS)?;
     let speaks = args.generate || args.unanswerable;
     if let Some(max_new) = args.max_new.filter(|_| !speaks) {
         bail_usage!("--max-new {max_new}: models answer by themselves with --generate or --unanswerable");
     }
     let of_task = args.prompts.task.and_then(|task| NonZeroUsize::new(task.answers_tok()));
     let max_new = args.max_new.or(of_task).unwrap_or(MAX_NEW);
-    let generate = speaks.then_some(Generate { max_new });
-    let grid = match grid {
-        // As many as there are with an answer, whose text they share.
-        Grid::Needle(grid) if args.unanswerable => Grid::Needle(NeedleGrid { absent_samples: grid.samples, ..grid }),
-        grid => grid,
-    };
-    Ok(Experiment {
-        generate,
-        ..flags::experiment(Show::Needle, &args.run, grid, args.prompts.haystack.as_deref(), None)?
-    })
+    experiment.generate = speaks.then_some(Generate { max_new });
+    if let (Grid::Needle(grid), true) = (&mut experiment.grid, args.unanswerable) {
+        grid.absent_samples = grid.samples; // as many as there are with an answer, whose text they share
+    }
+    Ok(experiment)
 }
 
 /// Draws the figures.

@@ -21,9 +21,8 @@ pub(super) const DEFAULTS: Defaults = Defaults { ctx_tok: CTX_TOK, settings: &[(
 /// # Errors
 /// Usage errors; models that cannot be read.
 pub(super) fn experiment(args: &QuantizeArgs) -> Result<Experiment> {
-    let grid = flags::grid(&args.prompts, &args.run.model, &args.run.reading, args.text.as_deref(), &DEFAULTS)?;
     let experiment =
-        flags::experiment(Show::Quantize, &args.run, grid, args.prompts.haystack.as_deref(), args.text.as_deref())?;
+        flags::prompts_experiment(Show::Quantize, &args.run, &args.prompts, args.text.as_deref(), &DEFAULTS)?;
     let usual = if args.of == Quantised::Qk { ScaleScope::Block } else { ScaleScope::Tensor };
     let quantise = Quantisation {
         of: args.of,

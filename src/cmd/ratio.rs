@@ -20,18 +20,13 @@ pub(super) const DEFAULTS: Defaults = Defaults { ctx_tok: CTX_TOK, settings: &[(
 /// # Errors
 /// Usage errors.
 pub(super) fn experiment(args: &RatioArgs) -> Result<Experiment> {
-    let grid = flags::grid(&args.prompts, &args.run.model, &args.run.reading, args.text.as_deref(), &DEFAULTS)?;
-    flags::experiment(Show::Ratio, &args.run, grid, args.prompts.haystack.as_deref(), args.text.as_deref())
-}
-
-fn is_text(session: &Session) -> bool {
-    matches!(session.setup.grid, Grid::Text(_))
+    flags::prompts_experiment(Show::Ratio, &args.run, &args.prompts, args.text.as_deref(), &DEFAULTS)
 }
 
 /// Draws the figures.
 pub(super) fn draw(session: &mut Session, found: &RunResults) -> Result<()> {
     let frame = &found.frame;
-    let is_text = is_text(session);
+    let is_text = matches!(session.setup.grid, Grid::Text(_));
     if frame.models().is_empty() {
         return Ok(()); // nothing but failures
     }
