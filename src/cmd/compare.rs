@@ -1,19 +1,20 @@
 //! `difftool compare`: what differs between runs, or within one, on the same prompts?
 
-mod draw;
 mod print;
 
+use super::session::recipe;
 use crate::bail_usage;
 use crate::cli::CompareArgs;
 use crate::error::{unless_broken_pipe, ExpectationFailed};
 use crate::files::folder_of;
-use crate::names::ShortNames;
+use crate::hash::sha256_file;
+use crate::names::{distinct, ShortNames};
+use crate::plot::{forest, panels_of, FigureHeading};
 use crate::results::compare::{compare, Comparison, FailIf, PairedSets, Request};
 use crate::results::view::{difference_cell, group_value};
 use crate::results::{Field, Metrics, Row};
 use crate::table::plural;
 use anyhow::{Context as _, Result};
-use draw::draw;
 use print::print;
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -72,6 +73,35 @@ fn check_plot(path: &Path) -> Result<()> {
         bail_usage!("--plot {shown}: there is no folder {}", folder.display());
     }
     Ok(())
+}
+
+/// Draws the rows, one panel for each metric and region, and saves them with their recipe.
+fn draw(comparison: &Comparison, args: &CompareArgs, path: &Path) -> Result<()> {
+    let rows = in_short(&comparison.rows);
+    let panels = panels_of(&rows, &comparison.groups);
+    let baselines = distinct(rows.iter().map(|row| &row.baseline));
+    let others = distinct(rows.iter().map(|row| &row.other));
+    let title = match others.as_slice() {
+        [other] => format!("{other} − {}", baselines.join(", ")),
+        _ => format!("Differences from {}", baselines.join(", ")),
+    };
+    let subtitle = match rows.iter().filter_map(|row| row.difference.seeds).max() {
+        Some(seeds) => format!("paired differences · means over up to {seeds} training seeds and prompts · whiskers: 95 % intervals over both"),
+        None => "paired differences · means over prompts · whiskers: 95 % intervals".to_owned(),
+    };
+    let x_label = format!("difference from {}", baselines.join(", "));
+    forest(&panels, &FigureHeading { title: &title, subtitle: &subtitle, page: args.page.page() }, &x_label)?
+        .save(path, &figure_recipe(comparison)?)
+}
+
+/// The command that draws the figure.
+fn figure_recipe(comparison: &Comparison) -> Result<Vec<(String, String)>> {
+    let mut recipe = recipe(&crate::terminal::arguments(), "none", "means over prompts");
+    for (place, (input, _)) in comparison.inputs.iter().enumerate() {
+        let hash = sha256_file(&input.results)?;
+        recipe.push((format!("input {}", place + 1), format!("{} sha256 {hash}", input.name)));
+    }
+    Ok(recipe)
 }
 
 /// One line for each condition and row that it holds for.

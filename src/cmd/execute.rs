@@ -38,8 +38,8 @@ pub(super) fn execute(experiment: Experiment, mut options: RunOptions) -> Result
     if let Some(records) = finished_records(&experiment, &mut options.part)? {
         return check_finished_run(&experiment, &options, &records);
     }
-    if let RunStart::New(out) = &options.part.start {
-        heatmap::check_data(&experiment, out.as_deref())?;
+    if let RunStart::New(_) = &options.part.start {
+        heatmap::check_data(&experiment)?;
     }
     start_threads(options.output.threads)?;
     let setup = Setup::load(experiment)?;

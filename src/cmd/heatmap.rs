@@ -12,7 +12,6 @@ use crate::files::folder_of;
 use anyhow::{Context, Result};
 use draw::Picture;
 use matrices::{taken, write_matrices};
-use std::path::Path;
 
 /// The experiment that flags ask for.
 ///
@@ -47,19 +46,13 @@ pub(super) fn draw(session: &mut Session, found: &RunResults) -> Result<()> {
     Ok(())
 }
 
-/// Checks that the matrices can be written where they are asked for, before anything is measured. `out` is
-/// the folder of the results, if it was named.
+/// Checks that the matrices can be written where they are asked for, before anything is measured.
 ///
 /// # Errors
 /// Usage errors; if the folder cannot be written to.
-pub(super) fn check_data(experiment: &Experiment, out: Option<&Path>) -> Result<()> {
+pub(super) fn check_data(experiment: &Experiment) -> Result<()> {
     let Some(path) = experiment.heatmap.as_ref().and_then(|spec| spec.data.as_deref()) else { return Ok(()) };
     let folder = folder_of(path);
-    if out.is_some_and(|out| {
-        out == folder || out.canonicalize().ok().is_some_and(|out| folder.canonicalize().ok() == Some(out))
-    }) {
-        bail_usage!("`data` {}: `out` is the folder of the results; name a file elsewhere", path.display());
-    }
     if !folder.is_dir() {
         bail_usage!("`data` {}: there is no folder {}", path.display(), folder.display());
     }

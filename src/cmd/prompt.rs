@@ -164,13 +164,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runs_are_the_tokens_in_order() {
-        use Region::{Bos, Filler, Needle};
-        assert_eq!(runs(&[Bos, Filler, Filler, Needle]), [(Bos, 0..1), (Filler, 1..3), (Needle, 3..4)]);
-        assert_eq!(runs(&[]), []);
-    }
-
-    #[test]
     fn a_mark_surrounds_its_text() {
         assert_eq!(in_brackets(Region::Answer, "48213"), "[answer|48213]");
         assert_eq!(in_brackets(Region::Filler, "It rains."), "It rains.");

@@ -5,7 +5,7 @@ use super::session::{RunResults, Session};
 use crate::cli::ShotsArgs;
 use crate::experiment::{Experiment, Grid, ShotsGrid, Show};
 use crate::metric::EXACT;
-use crate::plot::{curves, Curve, CurvePanel};
+use crate::plot::{curves, Curve, CurvePanel, PointEstimate};
 use crate::results::view::robustness;
 use crate::results::{Case, Frame};
 use anyhow::Result;
@@ -53,18 +53,18 @@ fn panels(frame: &Frame) -> Vec<CurvePanel> {
     for order in frame.cities() {
         let accuracy = |case: &Case| {
             let found = frame.estimate(case.pick(&EXACT, None).cities(order))?;
-            let x = found.value;
-            Some((x, found.interval.map_or((x, x), |i| (i.lo, i.hi))))
+            Some(PointEstimate::of(&found, 100.0))
         };
         let spread = |case: &Case| {
             let found = robustness(frame, case, order)?;
-            Some((found.best_less_worst, (found.chance.lo, found.chance.hi)))
+            let interval = Some((100.0 * found.chance.lo, 100.0 * found.chance.hi));
+            Some(PointEstimate { value: 100.0 * found.best_less_worst, interval })
         };
         let what: [(&str, OfCase<'_>); 2] =
             [("accuracy (%)", &accuracy), ("best - worst arrangement (points)", &spread)];
         for (y_label, of) in what {
-            let curves: Vec<Curve> =
-                frame.models().iter().filter_map(|model| curve(frame, &cases, model, of)).collect();
+            let curves = frame.models().iter().map(|model| curve(frame, &cases, model, of));
+            let curves: Vec<Curve> = curves.filter(|curve| !curve.points.is_empty()).collect();
             if !curves.is_empty() {
                 let (title, y_label) = (format!("order: {order}"), y_label.to_owned());
                 panels.push(CurvePanel { title, y_label, y_range: Some((0.0, 100.0)), curves });
@@ -74,20 +74,13 @@ fn panels(frame: &Frame) -> Vec<CurvePanel> {
     panels
 }
 
-/// Returns the points to draw for a case, if it has them.
-type OfCase<'a> = &'a dyn Fn(&Case) -> Option<Point>;
+/// Returns the number to draw for a case in percent, if it has it.
+type OfCase<'a> = &'a dyn Fn(&Case) -> Option<PointEstimate>;
 
-/// A fraction with the ends of its band.
-type Point = (f64, (f64, f64));
-
-/// The points of a model by number of examples, in percent.
-fn curve(frame: &Frame, cases: &[Case], model: &str, of: &dyn Fn(&Case) -> Option<Point>) -> Option<Curve> {
+/// The numbers of a model by number of examples.
+fn curve(frame: &Frame, cases: &[Case], model: &str, of: OfCase<'_>) -> Curve {
     let own = cases.iter().filter(|case| case.model == model);
-    let mut points: Vec<(f64, Point)> = own.filter_map(|case| Some((case.setting.1 as f64, of(case)?))).collect();
+    let mut points: Vec<_> = own.filter_map(|case| Some((case.setting.1 as f64, of(case)?))).collect();
     points.sort_by(|a, b| a.0.total_cmp(&b.0));
-    (!points.is_empty()).then(|| Curve {
-        name: frame.short_name(model),
-        points: points.iter().map(|(shots, (x, _))| (*shots, 100.0 * x)).collect(),
-        band: points.iter().map(|(shots, (_, (lo, hi)))| (*shots, 100.0 * lo, 100.0 * hi)).collect(),
-    })
+    Curve::of(frame.short_name(model), points)
 }

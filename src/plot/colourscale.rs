@@ -104,30 +104,28 @@ impl FittedScale {
 
     /// Returns possible ticks as (position, label), more important ones first.
     fn candidates(&self) -> Vec<(f64, String)> {
-        let sides: &[f64] = if self.signed { &[1.0, -1.0] } else { &[1.0] };
-        let (lo, axis) = match self.spacing {
-            Spacing::Linear => (0.0, Axis::stepped(0.0, self.top, false, if self.signed { 3.0 } else { 5.0 })),
-            Spacing::Log(lo) => (lo, Axis::log(lo, self.top)),
-        };
+        let sides = if self.signed { [("", 1.0), ("−", -1.0)].as_slice() } else { &[("", 1.0)] };
         let mut all = Vec::new();
-        for &side in sides {
-            let sign = if side < 0.0 { "−" } else { "" };
-            if self.spacing == Spacing::Linear && self.cut {
-                let relation = if side < 0.0 { "≤ " } else { "≥ " };
-                all.push((self.place(side * self.top), format!("{relation}{sign}{}", axis.number(self.top))));
+        let axis = match self.spacing {
+            Spacing::Linear => {
+                let axis = Axis::stepped(0.0, self.top, false, if self.signed { 3.0 } else { 5.0 });
+                for (sign, side) in sides.iter().filter(|_| self.cut) {
+                    let relation = if sign.is_empty() { "≥" } else { "≤" };
+                    all.push((self.place(side * self.top), format!("{relation} {sign}{}", axis.number(self.top))));
+                }
+                all.push((self.place(0.0), "0".into()));
+                axis
             }
-            if matches!(self.spacing, Spacing::Log(_)) {
+            Spacing::Log(lo) => {
+                let axis = Axis::log(lo, self.top);
                 all.push((0.0, format!("{}{}", if self.cut { "≤ " } else { "" }, axis.number(lo))));
+                axis
             }
-        }
-        if !matches!(self.spacing, Spacing::Log(_)) {
-            all.push((self.place(0.0), "0".into()));
-        }
+        };
         for &tick in axis.ticks.iter().rev() {
-            for &side in sides {
-                let sign = if side < 0.0 { "−" } else { "" };
-                all.push((self.place(side * tick), format!("{sign}{}", axis.number(tick))));
-            }
+            all.extend(
+                sides.iter().map(|(sign, side)| (self.place(side * tick), format!("{sign}{}", axis.number(tick)))),
+            );
         }
         all
     }

@@ -5,6 +5,7 @@ use super::curve_style::{CurveStyle, CurveStyles};
 use super::figure::{Area, Figure, FigureHeading};
 use super::legend::LegendSymbol;
 use super::panelgrid::PanelGrid;
+use super::quality::PointEstimate;
 use super::text::AXIS_LABEL;
 use crate::names::distinct;
 use anyhow::{ensure, Result};
@@ -31,6 +32,18 @@ pub struct Curve {
     pub points: Vec<(f64, f64)>,
     /// Intervals (x, lower end, upper end), drawn as a band; may be empty.
     pub band: Vec<(f64, f64, f64)>,
+}
+
+impl Curve {
+    /// A curve through estimates at some x, with a band of their intervals.
+    pub fn of(name: String, estimates: impl IntoIterator<Item = (f64, PointEstimate)>) -> Self {
+        let mut curve = Self { name, points: Vec::new(), band: Vec::new() };
+        for (x, y) in estimates {
+            curve.points.push((x, y.value));
+            curve.band.extend(y.interval.map(|(lo, hi)| (x, lo, hi)));
+        }
+        curve
+    }
 }
 
 const PANELS_ACROSS: usize = 2;

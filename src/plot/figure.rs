@@ -120,19 +120,16 @@ impl Figure {
     /// Draws the outline of a rectangle, inside its area.
     pub(super) fn frame(&mut self, area: Area, colour: RGBColor, thickness: f64) {
         let half = thickness / 2.0;
-        let corners =
-            (to_svg_units((area.x + half, area.y + half)), to_svg_units((area.right() - half, area.bottom() - half)));
-        self.outline(
-            &[corners.0, (corners.1 .0, corners.0 .1), corners.1, (corners.0 .0, corners.1 .1), corners.0],
-            colour,
-            thickness,
-        );
+        let (left, top, right, bottom) = (area.x + half, area.y + half, area.right() - half, area.bottom() - half);
+        self.line(&[(left, top), (right, top), (right, bottom), (left, bottom), (left, top)], colour, thickness);
     }
 
     /// Draws a line through points, with round corners.
     pub(super) fn line(&mut self, points: &[(f64, f64)], colour: RGBColor, thickness: f64) {
         if points.len() > 1 {
-            self.outline(&points.iter().copied().map(to_svg_units).collect::<Vec<_>>(), colour, thickness);
+            let stroke_width = (thickness * FINE).round() as u32;
+            let style = ShapeStyle { color: colour.to_rgba(), filled: false, stroke_width };
+            self.draw(|sheet| sheet.draw_path(points.iter().copied().map(to_svg_units), &style));
         }
     }
 
@@ -145,12 +142,6 @@ impl Figure {
         self.elements += &format!("<g stroke-linecap=\"butt\" stroke-dasharray=\"{}\">\n", lengths.join(" "));
         self.line(points, colour, thickness);
         self.elements += "</g>\n";
-    }
-
-    fn outline(&mut self, points: &[(i32, i32)], colour: RGBColor, thickness: f64) {
-        let stroke_width = (thickness * FINE).round() as u32;
-        let style = ShapeStyle { color: colour.to_rgba(), filled: false, stroke_width };
-        self.draw(|sheet| sheet.draw_path(points.iter().copied(), &style));
     }
 
     /// Draws a filled polygon.

@@ -179,23 +179,13 @@ fn draw_panel(
     draw_break(figure, area, axis);
     ticks.draw(figure, area);
     let slot = area.width / ticks.labels.len() as f64;
-    let places: Vec<PlottedLine> = panel
-        .lines
-        .iter()
-        .map(|line| {
-            let (model, look) = looks.of(&line.model);
-            let others = looks.names().len() as f64 - 1.0;
-            let aside = slot * DODGE.0.min(DODGE.1 / others.max(1.0)) * (model as f64 - others / 2.0);
-            PlottedLine { look, places: places(line, Area { x: area.x + aside, ..area }, axis) }
-        })
-        .collect();
-    draw_lines(figure, &places);
-}
-
-/// A line of the figure.
-struct PlottedLine {
-    look: CurveStyle,
-    places: Vec<Option<PlottedEstimate>>,
+    let others = looks.names().len() as f64 - 1.0;
+    let line = |line: &QualityLine| {
+        let (model, look) = looks.of(&line.model);
+        let aside = slot * DODGE.0.min(DODGE.1 / others.max(1.0)) * (model as f64 - others / 2.0);
+        (look, places(line, Area { x: area.x + aside, ..area }, axis))
+    };
+    draw_lines(figure, &panel.lines.iter().map(line).collect::<Vec<_>>());
 }
 
 /// Position of an estimate in the figure.
@@ -220,14 +210,14 @@ fn places(line: &QualityLine, area: Area, axis: &Axis) -> Vec<Option<PlottedEsti
 }
 
 /// Draws all lines, then all whiskers, then all markers, so that no line hides a marker.
-fn draw_lines(figure: &mut Figure, lines: &[PlottedLine]) {
-    for PlottedLine { look, places } in lines {
+fn draw_lines(figure: &mut Figure, lines: &[(CurveStyle, Vec<Option<PlottedEstimate>>)]) {
+    for (look, places) in lines {
         for run in places.split(Option::is_none) {
             let points: Vec<(f64, f64)> = run.iter().flatten().map(|place| (place.x, place.y)).collect();
             figure.line(&points, look.colour, LINE);
         }
     }
-    let all = || lines.iter().flat_map(|line| line.places.iter().flatten().map(move |place| (line.look, place)));
+    let all = || lines.iter().flat_map(|(look, places)| places.iter().flatten().map(move |place| (look, place)));
     for (look, place) in all() {
         if let Some(ends) = place.whisker {
             figure.whisker(place.x, ends, look.colour, WHISKER);

@@ -30,7 +30,7 @@ pub(super) fn draw_by_length(session: &mut Session, frame: &Frame) -> Result<()>
         let of_model = |model: &String| {
             let pick = Pick::of(model, metric.name).metric(metric, region);
             let at = |&length: &usize| Some((length as f64, percent(frame, pick.ctx_tok(length))?));
-            curve(frame.short_name(model), lengths.iter().filter_map(at))
+            Curve::of(frame.short_name(model), lengths.iter().filter_map(at))
         };
         let curves = frame.models().iter().map(of_model).collect();
         CurvePanel { title: title.into(), y_label: y_label.into(), y_range, curves }
@@ -49,7 +49,7 @@ pub(super) fn draw_models(session: &mut Session, frame: &Frame) -> Result<()> {
     let of_model = |model: &String| {
         let noise = percent(frame, Pick::of(model, NOISE_OUT.name));
         let accuracy = percent(frame, Pick::of(model, EXACT.name));
-        curve(frame.short_name(model), noise.zip(accuracy).map(|(noise, accuracy)| (noise.value, accuracy)))
+        Curve::of(frame.short_name(model), noise.zip(accuracy).map(|(noise, accuracy)| (noise.value, accuracy)))
     };
     let curves_of_models = frame.models().iter().map(of_model).collect();
     let title = "Accuracy and noise".to_owned();
@@ -63,13 +63,4 @@ pub(super) fn draw_models(session: &mut Session, frame: &Frame) -> Result<()> {
 /// A mean in percent.
 fn percent(frame: &Frame, pick: Pick<'_>) -> Option<PointEstimate> {
     Some(PointEstimate::of(&frame.estimate(pick)?, 100.0))
-}
-
-fn curve(name: String, points: impl IntoIterator<Item = (f64, PointEstimate)>) -> Curve {
-    let mut curve = Curve { name, points: Vec::new(), band: Vec::new() };
-    for (x, y) in points {
-        curve.points.push((x, y.value));
-        curve.band.extend(y.interval.map(|(lo, hi)| (x, lo, hi)));
-    }
-    curve
 }

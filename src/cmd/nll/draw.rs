@@ -2,7 +2,7 @@
 
 use crate::cmd::session::{RunResults, Session};
 use crate::measure::{bin_of, bins, cumulative, Bin, NllEstimate, ScoredToken};
-use crate::plot::{curves, Curve, CurvePanel};
+use crate::plot::{curves, Curve, CurvePanel, PointEstimate};
 use crate::results::{Frame, Scored, TokenKind};
 use anyhow::Result;
 
@@ -91,12 +91,13 @@ fn cumulative_curve(scored: &Scored, from: u32) -> Curve {
 
 /// Means at the middles of bins, with their intervals.
 fn binned(scored: &Scored, from: u32, estimate: &dyn Fn(Bin) -> Option<NllEstimate>) -> Curve {
-    let mut curve = Curve { name: scored.label(), points: Vec::new(), band: Vec::new() };
-    for bin in bins(scored.tokens().map(|token| token.position)).into_iter().filter(|bin| bin.first >= from) {
-        let Some(found) = estimate(bin) else { continue };
-        curve.points.push((bin.centre(), found.mean));
-        curve.band.extend(found.interval.map(|interval| (bin.centre(), interval.lo, interval.hi)));
-    }
+    let bins = bins(scored.tokens().map(|token| token.position)).into_iter().filter(|bin| bin.first >= from);
+    let points = bins.filter_map(|bin| {
+        let found = estimate(bin)?;
+        let interval = found.interval.map(|interval| (interval.lo, interval.hi));
+        Some((bin.centre(), PointEstimate { value: found.mean, interval }))
+    });
+    let mut curve = Curve::of(scored.label(), points);
     // The mean of a few tokens beside means that are known well would only stretch the axis.
     if curve.band.len() > 2 {
         curve.points.retain(|(x, _)| curve.band.iter().any(|(known, ..)| known == x));
