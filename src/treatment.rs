@@ -37,7 +37,7 @@ pub use resolve::{PairedOutputs, PromptFindings, Reference, Resolver};
 use crate::attention::{LayersAndHeads, Removal};
 use crate::metric::{Metric, ANSWER_REGION, LOGIT_OUT, RETRIEVAL_SCORE, SHARE_ABS, SHARE_OUT};
 use crate::prompt::{Prompt, Region};
-use crate::quant::{QkQuantiser, Quantiser};
+use crate::quant::{Format, QkQuantiser, Quantiser};
 use crate::serde_as_str::serde_as_str;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -52,20 +52,11 @@ const NO_HEADS: &str = "none";
 /// One treatment of the attention.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Treatment {
-    /// Rounds the logits of every map before its softmax.
+    /// Rounds numbers of every map.
     Quantise {
-        /// Bits and scope.
-        quantiser: Quantiser,
-        /// Whether sinks found in the baseline pass are exempt.
-        exempt_sinks: bool,
-        /// Affected layers; `None` for all.
-        layers: Option<Vec<usize>>,
-    },
-    /// Rounds the queries and keys of every map before their product.
-    QuantiseQk {
-        /// Format, scope, and what comes before the rounding.
-        quantiser: QkQuantiser,
-        /// Whether the keys of sinks found in the baseline pass are exempt.
+        /// What is rounded, and how.
+        by: Rounding,
+        /// Whether sinks found in the baseline pass are exempt: their logits, or their keys.
         exempt_sinks: bool,
         /// Affected layers; `None` for all.
         layers: Option<Vec<usize>>,
@@ -94,6 +85,25 @@ pub enum Treatment {
         /// What outputs become.
         with: Replacement,
     },
+}
+
+/// The numbers that are rounded, with their quantiser.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rounding {
+    /// Logits, before the softmax.
+    Logits(Quantiser),
+    /// Queries and keys, before their product.
+    Qk(QkQuantiser),
+}
+
+impl Rounding {
+    /// The format of rounded numbers.
+    fn format(self) -> Format {
+        match self {
+            Self::Logits(by) => Format::Int(by.bits),
+            Self::Qk(by) => by.format,
+        }
+    }
 }
 
 /// What the output of a head becomes.
@@ -247,24 +257,24 @@ impl Condition {
         (!self.is_untreated()).then(|| self.to_string())
     }
 
-    /// The quantisation of logits, or of queries and keys.
-    fn quantisation(&self) -> Option<&Treatment> {
-        self.treatments.iter().find(|treatment| treatment.quantises())
+    /// The first quantisation: what is rounded, whether sinks are exempt, and the layers.
+    fn quantisation(&self) -> Option<(Rounding, bool, Option<&[usize]>)> {
+        self.treatments.iter().find_map(|treatment| match treatment {
+            Treatment::Quantise { by, exempt_sinks, layers } => Some((*by, *exempt_sinks, layers.as_deref())),
+            _ => None,
+        })
     }
 
     /// Returns whether sinks are exempt from quantisation.
     pub fn exempts_sinks(&self) -> bool {
-        self.treatments.iter().any(|treatment| match treatment {
-            Treatment::Quantise { exempt_sinks, .. } | Treatment::QuantiseQk { exempt_sinks, .. } => *exempt_sinks,
-            _ => false,
-        })
+        self.treatments.iter().any(|treatment| matches!(treatment, Treatment::Quantise { exempt_sinks: true, .. }))
     }
 
     /// The first row of a prompt that may be treated; `usize::MAX` without treatments. Rankings of heads are not
     /// known here: any head may be treated.
     pub fn first_row(&self, prompt: &Prompt) -> usize {
         let first = |treatment: &Treatment| match treatment {
-            Treatment::Quantise { .. } | Treatment::QuantiseQk { .. } => Some(0),
+            Treatment::Quantise { .. } => Some(0),
             Treatment::Remove { rows, .. } | Treatment::Replace { rows, .. } => {
                 rows.of(prompt).iter().map(|rows| rows.start).min()
             }
@@ -274,34 +284,25 @@ impl Condition {
 
     /// Name of the number format that quantised numbers have, and the layers that are quantised, `None` for all.
     pub fn format(&self) -> Option<(String, Option<&[usize]>)> {
-        match self.quantisation()? {
-            Treatment::Quantise { quantiser, layers, .. } => Some((quantiser.bits.to_string(), layers.as_deref())),
-            Treatment::QuantiseQk { quantiser, layers, .. } => Some((quantiser.format.to_string(), layers.as_deref())),
-            _ => None,
-        }
+        self.quantisation().map(|(by, _, layers)| (by.format().to_string(), layers))
     }
 
     /// Value of the `bits` column; `None` without quantisation.
     pub fn bits(&self) -> Option<u32> {
-        self.quantisation().and_then(Treatment::bits)
+        self.quantisation().map(|(by, ..)| by.format().bits())
     }
 
     /// Value of the `scope` column; `None` without quantisation.
     pub fn scope(&self) -> Option<String> {
-        let (scope, exempt_sinks, layers) = match self.quantisation()? {
-            Treatment::Quantise { quantiser, exempt_sinks, layers } => {
-                (quantiser.scope.name().to_owned(), exempt_sinks, layers)
-            }
-            Treatment::QuantiseQk { quantiser: by, exempt_sinks, layers } => {
-                let parts = [(by.format.is_float(), "-fp"), (by.smooth, "-smooth"), (by.rotate, "-rotate")];
-                let parts: String = parts.into_iter().filter(|(given, _)| *given).map(|(_, name)| name).collect();
-                (format!("qk-{}{parts}", by.scope.name()), exempt_sinks, layers)
-            }
-            _ => return None,
+        let (by, exempt_sinks, layers) = self.quantisation()?;
+        let (mut scope, parts) = match by {
+            Rounding::Logits(by) => (by.scope.name().to_owned(), [false; 3]),
+            Rounding::Qk(by) => (format!("qk-{}", by.scope.name()), [by.format.is_float(), by.smooth, by.rotate]),
         };
-        let exempt = if *exempt_sinks { EXEMPT } else { "" };
-        let layers = layers.as_ref().map_or_else(String::new, |layers| format!("-layers-{}", joined(layers)));
-        Some(format!("{scope}{exempt}{layers}"))
+        let parts = ["-fp", "-smooth", "-rotate"].into_iter().zip(parts).chain([("-exempt-sinks", exempt_sinks)]);
+        scope.extend(parts.filter(|(_, given)| *given).map(|(name, _)| name));
+        scope.extend(layers.map(|layers| format!("-layers-{}", joined(layers))));
+        Some(scope)
     }
 
     /// The rankings of the selected heads.
@@ -347,9 +348,6 @@ impl Condition {
         self.treatments.iter().any(means) || self.rankings().next().is_some()
     }
 }
-
-/// Suffix of the `scope` column if sinks are exempt.
-const EXEMPT: &str = "-exempt-sinks";
 
 /// Name of a list of regions.
 fn regions_name(regions: &[Region]) -> String {
@@ -401,34 +399,17 @@ fn scope_name(of: &LayersAndHeads, rows: RowSelection) -> String {
     format!("{}{}{rows}", list_name("layers", &of.layers), list_name("heads", &of.heads))
 }
 
-impl Treatment {
-    fn quantises(&self) -> bool {
-        matches!(self, Self::Quantise { .. } | Self::QuantiseQk { .. })
-    }
-
-    /// Bits of quantised numbers.
-    fn bits(&self) -> Option<u32> {
-        match self {
-            Self::Quantise { quantiser, .. } => Some(quantiser.bits),
-            Self::QuantiseQk { quantiser, .. } => Some(quantiser.format.bits()),
-            _ => None,
-        }
-    }
-}
-
 impl fmt::Display for Treatment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Quantise { quantiser, exempt_sinks, layers } => {
-                let exempt = if *exempt_sinks { ", exempt-sinks" } else { "" };
-                let layers = list_name("layers", layers);
-                write!(f, "quantise({}, {}{exempt}{layers})", quantiser.bits, quantiser.scope.name())
-            }
-            Self::QuantiseQk { quantiser: by, exempt_sinks, layers } => {
-                let flags = [(by.smooth, ", smooth"), (by.rotate, ", rotate"), (*exempt_sinks, ", exempt-sinks")];
+            Self::Quantise { by, exempt_sinks, layers } => {
+                let (kind, scope, smooth, rotate) = match by {
+                    Rounding::Logits(by) => ("quantise", by.scope.name(), false, false),
+                    Rounding::Qk(by) => ("quantise-qk", by.scope.name(), by.smooth, by.rotate),
+                };
+                let flags = [(smooth, ", smooth"), (rotate, ", rotate"), (*exempt_sinks, ", exempt-sinks")];
                 let flags: String = flags.into_iter().filter(|(given, _)| *given).map(|(_, name)| name).collect();
-                let layers = list_name("layers", layers);
-                write!(f, "quantise-qk({}, {}{flags}{layers})", by.format, by.scope.name())
+                write!(f, "{kind}({}, {scope}{flags}{})", by.format(), list_name("layers", layers))
             }
             Self::Remove { how, keys, of, rows } => {
                 let kind = if *how == Removal::Mask { "mask" } else { "silence" };

@@ -4,7 +4,7 @@ use crate::bail_usage;
 use crate::names::repeated;
 use crate::quant::{Format, QkQuantiser, QkScope, Quantiser, Scope, BITS};
 use crate::spec_file::is_default;
-use crate::treatment::{Condition, Treatment};
+use crate::treatment::{Condition, Rounding, Treatment};
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use strum::{IntoStaticStr, VariantArray};
@@ -94,8 +94,8 @@ impl Quantisation {
             let Some(scope) = QkScope::ALL.into_iter().find(|known| known.name() == scope) else {
                 bail_usage!("`scope` {scope} is for logits; queries and keys have block, token and head");
             };
-            let quantiser = QkQuantiser { format, scope, smooth: self.smooth, rotate: self.rotate };
-            return Ok(Treatment::QuantiseQk { quantiser, exempt_sinks: self.exempt_sinks, layers });
+            let by = Rounding::Qk(QkQuantiser { format, scope, smooth: self.smooth, rotate: self.rotate });
+            return Ok(Treatment::Quantise { by, exempt_sinks: self.exempt_sinks, layers });
         }
         let Some(scope) = Scope::ALL.into_iter().find(|known| known.name() == scope) else {
             bail_usage!("`scope` {scope} is for queries and keys; logits have tensor, head and row");
@@ -108,6 +108,7 @@ impl Quantisation {
                 bail_usage!("`{key}` is for queries and keys, and logits are quantised");
             }
         }
-        Ok(Treatment::Quantise { quantiser: Quantiser { bits, scope }, exempt_sinks: self.exempt_sinks, layers })
+        let by = Rounding::Logits(Quantiser { bits, scope });
+        Ok(Treatment::Quantise { by, exempt_sinks: self.exempt_sinks, layers })
     }
 }

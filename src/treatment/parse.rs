@@ -1,10 +1,11 @@
 //! Parser of the names of conditions. Errors list the valid choices.
 
 use super::{
-    Condition, HeadSelection, KeySelection, PairedPrompt, Ranking, Replacement, RowSelection, Treatment, NO_HEADS,
-    UNTREATED,
+    Condition, HeadSelection, KeySelection, PairedPrompt, Ranking, Replacement, Rounding, RowSelection, Treatment,
+    NO_HEADS, UNTREATED,
 };
 use crate::attention::{LayersAndHeads, Removal};
+use crate::names::repeated;
 use crate::prompt::Region;
 use crate::quant::{Format, QkQuantiser, QkScope, Quantiser, Scope, BITS};
 use std::str::FromStr;
@@ -21,8 +22,9 @@ impl FromStr for Condition {
             return Ok(Self::default());
         }
         let treatments = name.split(';').map(|text| text.trim().parse()).collect::<Result<Vec<Treatment>, _>>()?;
-        let of_logits = |treatment: &&Treatment| matches!(treatment, Treatment::Quantise { .. });
-        let of_qk = |treatment: &&Treatment| matches!(treatment, Treatment::QuantiseQk { .. });
+        let of_logits =
+            |treatment: &&Treatment| matches!(treatment, Treatment::Quantise { by: Rounding::Logits(_), .. });
+        let of_qk = |treatment: &&Treatment| matches!(treatment, Treatment::Quantise { by: Rounding::Qk(_), .. });
         if treatments.iter().filter(of_logits).count() > 1 {
             return Err(format!("`{name}` quantises logits twice"));
         }
@@ -75,11 +77,9 @@ impl<'a> Arguments<'a> {
                 None => arguments.words.push(argument),
             }
         }
-        if let Some(i) = (1..arguments.settings.len()).find(|&i| {
-            let (before, rest) = arguments.settings.split_at(i);
-            before.iter().any(|(name, _)| *name == rest[0].0)
-        }) {
-            return Err(format!("`{}` is set twice", arguments.settings[i].0));
+        let names: Vec<&str> = arguments.settings.iter().map(|(name, _)| *name).collect();
+        if let Some(name) = repeated(&names) {
+            return Err(format!("`{name}` is set twice"));
         }
         arguments.words.reverse();
         Ok(arguments)
@@ -155,7 +155,8 @@ fn quantise(arguments: &mut Arguments<'_>) -> Result<Treatment, String> {
     let scope = found.ok_or_else(|| format!("`{scope}` is not a scope, expected tensor, head or row"))?;
     let bits = bits.parse().ok().filter(|bits| BITS.contains(bits));
     let bits = bits.ok_or_else(|| format!("logits can have {} to {} bits", BITS.start(), BITS.end()))?;
-    Ok(Treatment::Quantise { quantiser: Quantiser { bits, scope }, exempt_sinks, layers: arguments.list("layers")? })
+    let by = Rounding::Logits(Quantiser { bits, scope });
+    Ok(Treatment::Quantise { by, exempt_sinks, layers: arguments.list("layers")? })
 }
 
 fn quantise_qk(arguments: &mut Arguments<'_>) -> Result<Treatment, String> {
@@ -172,8 +173,8 @@ fn quantise_qk(arguments: &mut Arguments<'_>) -> Result<Treatment, String> {
     let scope = found.ok_or_else(|| format!("`{scope}` is not a scope, expected block, token or head"))?;
     let (smooth, rotate) = (arguments.flag("smooth"), arguments.flag("rotate"));
     let exempt_sinks = arguments.flag("exempt-sinks");
-    let quantiser = QkQuantiser { format, scope, smooth, rotate };
-    Ok(Treatment::QuantiseQk { quantiser, exempt_sinks, layers: arguments.list("layers")? })
+    let by = Rounding::Qk(QkQuantiser { format, scope, smooth, rotate });
+    Ok(Treatment::Quantise { by, exempt_sinks, layers: arguments.list("layers")? })
 }
 
 fn remove(how: Removal, arguments: &mut Arguments<'_>) -> Result<Treatment, String> {

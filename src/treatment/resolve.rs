@@ -1,6 +1,8 @@
 //! Resolution of conditions to positions, layers and heads of one model and one prompt.
 
-use super::{Condition, HeadSelection, KeySelection, PairedPrompt, Ranking, Replacement, RowSelection, Treatment};
+use super::{
+    Condition, HeadSelection, KeySelection, PairedPrompt, Ranking, Replacement, Rounding, RowSelection, Treatment,
+};
 use crate::attention::{
     KeyRemoval, LayersAndHeads, OutputReplacement, Quantise, QuantiseQk, ResolvedTreatment, RowRemoval,
 };
@@ -59,7 +61,7 @@ impl Resolver<'_> {
         for treatment in condition.treatments() {
             let quantised;
             let (of, rows) = match treatment {
-                Treatment::Quantise { layers, .. } | Treatment::QuantiseQk { layers, .. } => {
+                Treatment::Quantise { layers, .. } => {
                     quantised = LayersAndHeads { layers: layers.clone(), heads: None };
                     (&quantised, &RowSelection::All)
                 }
@@ -148,13 +150,13 @@ impl Resolver<'_> {
         let mut treated = ResolvedTreatment::default();
         for treatment in condition.treatments() {
             match treatment {
-                Treatment::Quantise { quantiser, exempt_sinks, layers } => {
+                Treatment::Quantise { by, exempt_sinks, layers } => {
                     let exempt = if *exempt_sinks { found.sinks.clone() } else { BTreeMap::new() };
-                    treated.quantise = Some(Quantise { quantiser: *quantiser, layers: layers.clone(), exempt });
-                }
-                Treatment::QuantiseQk { quantiser, exempt_sinks, layers } => {
-                    let exempt = if *exempt_sinks { found.sinks.clone() } else { BTreeMap::new() };
-                    treated.quantise_qk = Some(QuantiseQk { quantiser: *quantiser, layers: layers.clone(), exempt });
+                    let layers = layers.clone();
+                    match *by {
+                        Rounding::Logits(quantiser) => treated.quantise = Some(Quantise { quantiser, layers, exempt }),
+                        Rounding::Qk(quantiser) => treated.quantise_qk = Some(QuantiseQk { quantiser, layers, exempt }),
+                    }
                 }
                 Treatment::Remove { how, keys, of, rows } => {
                     let loss = |(rows, regions): RegionView| RowRemoval {
