@@ -1,7 +1,7 @@
 //! Experiments on attention maps: which heads are drawn, whether their maps fit into memory, and their measures.
 
-use super::maps::{Heatmap, MapKind, MAP_PX, SHORT_TOK};
-use super::{Cell, Measures, Setup, Show};
+use super::maps::{Heatmap, MapKind, SHORT_TOK};
+use super::{check_selection, Cell, Measures, Setup, Show};
 use crate::attention::LayersAndHeads;
 use crate::bail_usage;
 use crate::explore::{agreements, ExploreMeasure, Resolution};
@@ -9,7 +9,6 @@ use crate::measure::{AnswerMeasure, DrawnHead, MapMeasure};
 use crate::memory::{check_fits, size_name};
 use crate::metric::{ANSWER_REGION, SHARE_ABS};
 use crate::models::Model;
-use crate::plot::MOST_PIXELS;
 use anyhow::Result;
 
 /// Bytes of a bin of a map at full resolution: a sum, a count and the value.
@@ -35,13 +34,12 @@ impl Setup {
         match self.experiment.show {
             Show::Heatmap => {
                 let spec = self.experiment.heatmap();
-                let heads = self.drawn()?;
-                self.check_size(&spec)?;
-                measures.maps = Some(MapMeasure::new(spec.spec(Some(spec.bins())), heads.to_vec()));
+                let heads = self.drawn(&spec)?;
                 if spec.full {
-                    self.check_full(&spec, heads)?;
-                    measures.whole_maps = Some(MapMeasure::new(spec.spec(None), heads.to_vec()));
+                    self.check_full(&spec, &heads)?;
+                    measures.whole_maps = Some(MapMeasure::new(spec.spec(None), heads.clone()));
                 }
+                measures.maps = Some(MapMeasure::new(spec.spec(Some(spec.bins())), heads));
             }
             Show::Explore => {
                 let agreements = self.models.iter().map(|model| agreements(&model.transformer));
@@ -58,21 +56,19 @@ impl Setup {
     ///
     /// # Errors
     /// A usage error for layers, heads and maps that the models do not have.
-    pub fn drawn(&self) -> Result<&[LayersAndHeads]> {
-        if let Some(drawn) = self.drawn.get() {
-            return Ok(drawn);
+    fn drawn(&self, spec: &Heatmap) -> Result<Vec<LayersAndHeads>> {
+        if matches!(spec.map, MapKind::A2 | MapKind::Logits2) && !self.has_second_map() {
+            bail_usage!("none of these models has a second map: give another `map`");
         }
-        let spec = self.experiment.heatmap();
-        self.check_has(&spec)?;
+        self.models.iter().try_for_each(|model| check_selection(&self.experiment, model))?;
         let asked = &self.experiment.select;
         let heads = spec.head.map(|head| vec![head]).or(asked.heads.clone());
         let of_layer = |layer: usize| LayersAndHeads { layers: Some(vec![layer]), heads: heads.clone() };
-        let drawn = match spec.layer {
+        Ok(match spec.layer {
             _ if spec.every_head => vec![asked.clone(); self.models.len()],
             Some(layer) => vec![of_layer(layer); self.models.len()],
             None => self.layers_of_the_answer()?.into_iter().map(of_layer).collect(),
-        };
-        Ok(self.drawn.get_or_init(|| drawn))
+        })
     }
 
     /// Returns the heads that were drawn or stored token by token; those of an explorer with the best first.
@@ -119,36 +115,6 @@ impl Setup {
         let allowed = |layer: &usize| asked.as_ref().is_none_or(|layers| layers.contains(layer));
         let most = (0..answer.len()).filter(allowed).max_by(|&a, &b| answer[a].total_cmp(&answer[b]));
         most.unwrap_or(0)
-    }
-
-    /// Checks that the models have the layer, head and map of a heat map.
-    fn check_has(&self, spec: &Heatmap) -> Result<()> {
-        for model in &self.models {
-            let config = &model.transformer.config;
-            let heads = config.wiring().heads();
-            for (field, asked, have) in [("layer", spec.layer, config.layers.len()), ("head", spec.head, heads)] {
-                if let Some(index) = asked.filter(|&index| index >= have) {
-                    bail_usage!("`{field}` {index}: {} has {field}s 0 to {}", model.name, have - 1);
-                }
-            }
-        }
-        if matches!(spec.map, MapKind::A2 | MapKind::Logits2) && !self.has_second_map() {
-            bail_usage!("none of these models has a second map: give another `map`");
-        }
-        Ok(())
-    }
-
-    /// Checks that the figure is not too large.
-    fn check_size(&self, spec: &Heatmap) -> Result<()> {
-        if spec.every_head {
-            return Ok(()); // small multiples shrink to fit
-        }
-        let panels = (self.models.len() * self.conditions.len() * spec.map.quantities().len()) as u64;
-        let pixels = panels * u64::from(MAP_PX).pow(2) * 5 / 4; // with the axes around them
-        if pixels > MOST_PIXELS {
-            bail_usage!("a figure of {panels} maps is too large: draw fewer models, conditions or kinds of maps");
-        }
-        Ok(())
     }
 
     /// Checks that maps at full resolution fit into memory.

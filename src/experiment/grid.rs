@@ -382,17 +382,17 @@ impl TextGrid {
         self.ctx_tok.iter().map(|&ctx_tok| Windows { ctx_tok, stride: self.stride })
     }
 
-    /// The grid with as many and as long windows as the text has with each of the tokenizers. Windows side by side are
-    /// full; a shorter one at the end of the text counts only with `to_its_end`.
+    /// Limits the number and the length of the windows to what the text has with each of the tokenizers. Windows side by
+    /// side are full; a shorter one at the end of the text counts only with `to_its_end`.
     ///
     /// # Errors
     /// Usage errors if lengths, strides or the text are too short; errors of the tokenizers.
-    pub fn within<'a>(
-        mut self,
+    pub(super) fn limit<'a>(
+        &mut self,
         text: &Text,
         tokenizers: impl Iterator<Item = Result<&'a Tokenizer>>,
         to_its_end: bool,
-    ) -> Result<Self> {
+    ) -> Result<()> {
         self.check(text)?;
         let mut lengths: Vec<Length> = Vec::new();
         for tokenizer in tokenizers {
@@ -413,7 +413,7 @@ impl TextGrid {
             let most = self.windows().map(count).min();
             self.samples = most.map_or(self.samples, |most| self.samples.min(most));
         }
-        Ok(self)
+        Ok(())
     }
 
     /// Checks the lengths and the stride of the windows.

@@ -32,7 +32,6 @@ pub use setup::Setup;
 pub use shard::{cells_of, RunShard};
 pub use spec::{Experiment, Generate, Show};
 
-use crate::attention::LayersAndHeads;
 use crate::bail_usage;
 use crate::hash::{hex, sha256};
 use crate::machine;
@@ -84,7 +83,7 @@ impl Setup {
             if longest > limit {
                 bail_usage!("`ctx_tok` {longest}: {} was trained for at most {limit} tokens", model.name);
             }
-            check_selection(&self.experiment.select, model)?;
+            check_selection(&self.experiment, model)?;
             self.check_conditions(model)?;
             if matches!(self.grid, Grid::Text(_)) && model.info.chat_template_sha256.is_some() {
                 bail_usage!("`chat_template`: it is for needle prompts, and plain text is not put into it");
@@ -194,19 +193,22 @@ fn missed_depth(prompt: &Prompt, model: &str, ctx_tok: usize) -> Option<MissedDe
     is_off.then(|| MissedDepth { model: model.to_owned(), ctx_tok, asked_pct, real_pct })
 }
 
-/// Checks that the selected layers and heads exist in a model.
-fn check_selection(selection: &LayersAndHeads, model: &Model) -> Result<()> {
-    let config = &model.transformer.config;
-    let heads = config.wiring().heads();
-    for (field, wanted, have) in
-        [("layers", &selection.layers, config.layers.len()), ("heads", &selection.heads, heads)]
-    {
-        let wanted = wanted.as_deref().unwrap_or(&[0]);
-        if wanted.is_empty() {
+/// Checks that a model has the layers and heads that are measured or drawn.
+fn check_selection(experiment: &Experiment, model: &Model) -> Result<()> {
+    let (config, select, heatmap) = (&model.transformer.config, &experiment.select, experiment.heatmap());
+    let (layers, heads) = (config.layers.len(), config.wiring().heads());
+    for (field, asked, what, have) in [
+        ("layers", select.layers.clone(), "layers", layers),
+        ("heads", select.heads.clone(), "heads", heads),
+        ("layer", heatmap.layer.map(|layer| vec![layer]), "layers", layers),
+        ("head", heatmap.head.map(|head| vec![head]), "heads", heads),
+    ] {
+        let asked = asked.unwrap_or_else(|| vec![0]);
+        if asked.is_empty() {
             bail_usage!("`{field}` is empty");
         }
-        if let Some(index) = wanted.iter().find(|&&index| index >= have) {
-            bail_usage!("`{field}` {index}: {} has {field} 0 to {}", model.name, have - 1);
+        if let Some(index) = asked.iter().find(|&&index| index >= have) {
+            bail_usage!("`{field}` {index}: {} has {what} 0 to {}", model.name, have - 1);
         }
     }
     Ok(())

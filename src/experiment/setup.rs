@@ -1,11 +1,10 @@
 //! An experiment with everything loaded that it needs: models, texts, prompts and conditions.
 
 use super::{Experiment, Grid, Measures, Sources};
-use crate::attention::LayersAndHeads;
 use crate::bail_usage;
 use crate::measure::{MassiveAt, MeasureName, Outliers, PassKey, ScoredWindow};
 use crate::models::{self, Model, OpenedModel};
-use crate::prompt::{NeedleForm, Tokenizer};
+use crate::prompt::NeedleForm;
 use crate::record::no_formula;
 use crate::results::{About, Scored, Tokens};
 use crate::table::plural;
@@ -34,35 +33,6 @@ pub struct Setup {
     pub whole_passes: bool,
     /// Mean outputs and rankings of each model's heads, computed once.
     pub(super) references: OnceLock<Vec<Reference>>,
-    /// The heads of each model whose maps are drawn, chosen once.
-    pub(super) drawn: OnceLock<Vec<LayersAndHeads>>,
-}
-
-impl Experiment {
-    /// Reads the texts that prompts are made from.
-    ///
-    /// # Errors
-    /// If one cannot be read.
-    pub fn sources(&self) -> Result<Sources> {
-        let [haystack, text, ids] = [&self.haystack, &self.text, &self.ids].map(|path| path.as_deref());
-        Sources::read(&self.grid, haystack, text, ids)
-    }
-
-    /// The grid, with as many and as long windows as a text has with the tokenizers of the models.
-    ///
-    /// # Errors
-    /// Those of [`TextGrid::within`](super::TextGrid::within).
-    pub fn grid_within<'a>(
-        &self,
-        sources: &Sources,
-        tokenizers: impl Iterator<Item = Result<&'a Tokenizer>>,
-    ) -> Result<Grid> {
-        let Grid::Text(grid) = &self.grid else { return Ok(self.grid.clone()) };
-        // Measures per token also use the last, shorter window; in a mean over windows it would count too much.
-        let by_token = |measure| matches!(measure, MeasureName::Nll | MeasureName::Outliers);
-        let to_its_end = self.measure_names().into_iter().any(by_token);
-        Ok(Grid::Text(grid.clone().within(&sources.text, tokenizers, to_its_end)?))
-    }
 }
 
 impl Setup {
@@ -76,23 +46,21 @@ impl Setup {
             .iter()
             .map(|name| models::open(name, experiment.reading.clone()))
             .collect::<Result<Vec<_>>>()?;
-        let sources = experiment.sources()?;
-        let grid = experiment.grid_within(&sources, opened.iter().map(OpenedModel::tokenizer))?;
+        let Experiment { haystack, text, ids, .. } = &experiment;
+        let sources = Sources::read(&experiment.grid, haystack.as_deref(), text.as_deref(), ids.as_deref())?;
+        let mut grid = experiment.grid.clone();
+        if let Grid::Text(windows) = &mut grid {
+            // Measures per token also use the last, shorter window; in a mean over windows it would count too much.
+            let by_token = |measure| matches!(measure, MeasureName::Nll | MeasureName::Outliers);
+            let to_its_end = experiment.measure_names().into_iter().any(by_token);
+            windows.limit(&sources.text, opened.iter().map(OpenedModel::tokenizer), to_its_end)?;
+        }
         if grid.count().is_none_or(|count| count > MOST_PROMPTS) {
             bail_usage!("more than {MOST_PROMPTS} prompts: lower `samples`, or cut `ctx_tok` into several runs");
         }
         let conditions = experiment.conditions()?;
         let models = opened.into_iter().map(OpenedModel::load).collect::<Result<Vec<_>>>()?;
-        Ok(Self {
-            conditions,
-            models,
-            grid,
-            sources,
-            experiment,
-            whole_passes: false,
-            references: OnceLock::new(),
-            drawn: OnceLock::new(),
-        })
+        Ok(Self { conditions, models, grid, sources, experiment, whole_passes: false, references: OnceLock::new() })
     }
 
     /// Creates the measures of the experiment.

@@ -18,7 +18,7 @@ use plotters::style::{Color, FontDesc, FontFamily, FontStyle, FontTransform, RGB
 /// SVG units per unit.
 pub(super) const FINE: f64 = 10.0;
 /// Largest area of a figure in square units, which are the pixels of a PNG.
-pub(crate) const MOST_PIXELS: u64 = 36_000_000;
+const MOST_PIXELS: u64 = 36_000_000;
 /// Factor by which the backend divides the font size, and distance from the top anchor to the baseline, in em.
 const BACKEND_FONT: (f64, f64) = (1.24, 0.76);
 

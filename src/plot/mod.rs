@@ -42,7 +42,6 @@ pub use self::allocation::{allocation, AllocationPanel, Bar, BarPart};
 pub use self::ccdf::{ccdf, CcdfLine, CcdfPanel};
 pub use self::colourscale::ColourScale;
 pub use self::curves::{curves, Curve, CurvePanel};
-pub(crate) use self::figure::MOST_PIXELS;
 pub use self::figure::{Figure, FigureHeading};
 pub(crate) use self::forest::panels_of;
 pub use self::forest::{forest, ForestPanel, ForestRow};
