@@ -54,10 +54,7 @@ pub(super) fn mixture<'a>(
         let layers = prompts.par_iter().enumerate().map(layer_of).collect::<Result<Vec<_>>>()?;
         Ok(run_tasks(&layers, grid, needed, prompts))
     };
-    let of = "attention";
-    // One `?` for each tensor and one for the layers.
-    let (outs, learned) =
-        with_values(q, of, |q| with_values(k, of, |k| with_values(v, of, |v| compute([q, k, v]))))????;
+    let (outs, learned) = with_values([q, k, v], compute)??;
     let (heads_of, width) = (heads.wiring.heads(), heads.wiring.value_slices() * d);
     let out = rows_of_tasks(&outs, grid, batch, (heads_of, width));
     let out = Tensor::from_vec(out, (batch, n, heads_of, width), heads.q.device())?;

@@ -132,7 +132,7 @@ impl LayerCache {
         for (x, slots) in [(k, &mut self.keys), (v, &mut self.values)] {
             let (_, _, count, d) = x.dims4()?;
             slots.resize_with(count, Slots::default);
-            with_values(x, "cached attention", |x| {
+            with_values([x], |[x]| {
                 for (head, slots) in slots.iter_mut().enumerate() {
                     let rows = x.chunks_exact(d).skip(head).step_by(count);
                     slots.put(rows, positions.clone(), window, room, d);
@@ -147,7 +147,7 @@ impl LayerCache {
     fn attend(&self, heads: &Heads<'_>, at: &LayerContext<'_>) -> Result<Tensor> {
         let (wiring, d) = (heads.wiring, heads.q.dim(3)?);
         let scalars = heads.scalars()?;
-        let rows: Vec<Vec<f32>> = with_values(&heads.q, "cached attention", |q| {
+        let rows: Vec<Vec<f32>> = with_values([&heads.q], |[q]| {
             let row = CachedRow { cache: self, q, d, heads, scalars: &scalars, at };
             let steps = row.steps();
             let row = |head| row.mixture(head, &steps);

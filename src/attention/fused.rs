@@ -13,7 +13,7 @@ use super::portable::Portable;
 use super::{Attend, HeadScalars, Heads, LogitRule, Wiring};
 use crate::ops::simd::dot;
 use crate::ops::{has_kernels, multiply_panel, slice, with_values, Mat, MatMut, Panels, PANEL, ROWS_PER_TASK};
-use backward::{Backward, QkvGradients};
+use backward::Backward;
 use candle_core::{CpuStorage, CustomOp2, CustomOp3, Layout, Result, Shape, Tensor};
 use forward::Forward;
 use rayon::prelude::*;
@@ -264,17 +264,7 @@ impl CustomOp3 for Mixture {
         dout: &Tensor,
     ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
         let size = Sizes::of(q.shape(), k.shape(), v.shape(), &self.wiring)?;
-        let QkvGradients { q: dq, k: dk, v: dv } = with_values(q, "attention", |q| {
-            with_values(k, "attention", |k| {
-                with_values(v, "attention", |v| {
-                    with_values(out, "attention", |out| {
-                        with_values(dout, "attention", |dout| {
-                            Backward::new(self, size, [q, k, v, out, dout]).gradients()
-                        })
-                    })
-                })
-            })
-        })?????;
+        let [dq, dk, dv] = with_values([q, k, v, out, dout], |values| Backward::new(self, size, values).gradients())?;
         let like = |values: Vec<f32>, x: &Tensor| Tensor::from_vec(values, x.shape(), x.device()).map(Some);
         Ok((like(dq, q)?, like(dk, k)?, like(dv, v)?))
     }
@@ -309,7 +299,7 @@ impl CustomOp2 for OfLambda {
     ) -> Result<(Option<Tensor>, Option<Tensor>)> {
         let second = &self.kept.get().expect("backward runs after forward").second;
         let width = out.dim(3)?;
-        let mut dots = with_values(dout, "attention", |dout| all_row_dots(dout, second, width))?;
+        let mut dots = with_values([dout], |[dout]| all_row_dots(dout, second, width))?;
         let numbers = lambda.elem_count();
         if numbers < dots.len() {
             let of = |i: usize| dots.iter().skip(i).step_by(numbers).map(|&x| f64::from(x)).sum::<f64>() as f32;
@@ -334,11 +324,10 @@ impl CustomOp2 for OfSink {
     fn bwd(&self, out: &Tensor, sink: &Tensor, _: &Tensor, dout: &Tensor) -> Result<(Option<Tensor>, Option<Tensor>)> {
         let kept = self.kept.get().expect("backward runs after forward");
         let (_, t, heads, width) = out.dims4()?;
-        let (of_out, of_second) = with_values(dout, "attention", |dout| {
+        let (of_out, of_second) = with_values([out, dout], |[out, dout]| {
             let second = &kept.second;
-            let of_out = with_values(out, "attention", |out| all_row_dots(dout, out, width));
-            of_out.map(|of_out| (of_out, all_row_dots(&dout[..second.len()], second, width)))
-        })??;
+            (all_row_dots(dout, out, width), all_row_dots(&dout[..second.len()], second, width))
+        })?;
         let mut gradient = vec![0.0_f64; sink.elem_count()];
         for (task, log_sums) in kept.log_sums.iter().enumerate() {
             let (entry, head) = (task / heads, task % heads);

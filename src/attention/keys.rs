@@ -19,17 +19,17 @@ impl LayerKeys {
     /// Packs the tokens 0..`end`.
     pub(super) fn packed(&self, end: usize, products: Products) -> Result<PackedKeys> {
         let (k_heads, v_heads, d) = (self.k.dim(2)?, self.v.dim(2)?, self.k.dim(3)?);
-        let pack = |k: &[f32], v: &[f32]| {
+        let pack = |[k, v]: [&[f32]; 2]| {
             PackedKeys::new(&k[..end * k_heads * d], &v[..end * v_heads * d], (k_heads, v_heads, d), 0, products)
         };
-        with_values(&self.k, "kept keys", |k| with_values(&self.v, "kept values", |v| pack(k, v)))?
+        with_values([&self.k, &self.v], pack)
     }
 
     /// Keys and values of a range of tokens: (tokens, heads, d) each.
     pub(super) fn rows(&self, tokens: Range<usize>) -> Result<[Vec<f32>; 2]> {
         let rows = |x: &Tensor| -> Result<Vec<f32>> {
             let row = x.dim(2)? * x.dim(3)?;
-            with_values(x, "kept keys and values", |x| x[tokens.start * row..tokens.end * row].to_vec())
+            with_values([x], |[x]| x[tokens.start * row..tokens.end * row].to_vec())
         };
         Ok([rows(&self.k)?, rows(&self.v)?])
     }

@@ -37,7 +37,7 @@ impl Attend for HeadOutputSums<'_> {
     fn head_outputs(&mut self, layer: usize, heads: Tensor) -> Result<Tensor> {
         let (_, t, heads_of, width) = heads.dims4()?;
         let row_width = heads_of * width;
-        with_values(&heads, "head outputs", |values| {
+        with_values([&heads], |[values]| {
             for ((rows, sums), count) in self.sets.iter().zip(&mut self.sums).zip(&mut self.counts) {
                 sums.push(vec![0.0; row_width]);
                 let sum = sums.last_mut().expect("it was just pushed");

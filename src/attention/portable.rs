@@ -294,7 +294,7 @@ impl<'a> Portable<'a> {
     /// The values in the form that probes read.
     fn packed_values(&self) -> Result<Vec<Panels>> {
         let (_, _, heads, d) = self.heads.v.dims4()?;
-        with_values(&self.heads.v, "values", |v| packed_values(v, heads, d))
+        with_values([&self.heads.v], |[v]| packed_values(v, heads, d))
     }
 }
 

@@ -274,6 +274,6 @@ impl Attend for Stream<'_> {
         }
         let Some(probe) = &mut self.residual else { return Ok(()) };
         let (_, _, width) = x.dims3()?;
-        with_values(x, "residual stream", |values| probe.observe(site, values, width))
+        with_values([x], |[values]| probe.observe(site, values, width))
     }
 }

@@ -120,7 +120,7 @@ impl NumberType {
                 guarded("candle", || {
                     let storage = QStorage::from_data(aligned, &Device::Cpu, dtype)?;
                     let expanded = QTensor::new(storage, values.len())?.dequantize(&Device::Cpu)?;
-                    with_values(&expanded, name, |expanded| values.copy_from_slice(expanded))
+                    with_values([&expanded], |[expanded]| values.copy_from_slice(expanded))
                 })?;
             }
         }

@@ -34,7 +34,7 @@ impl HeadOutput {
         let scaled: Vec<f32> = scaled.map(|(c, scale)| (c * scale) as f32).collect(); // n,width
         let (e, columns) = self.weight.dims2()?;
         let mut output = vec![0.0; n * e];
-        with_values(&self.weight, "output projection", |weight| {
+        with_values([&self.weight], |[weight]| {
             let weight = Mat::new(&weight[self.first..], e, width, columns);
             multiply(MatMut::new(&mut output, n, e, e), 1.0, Mat::new(&scaled, n, width, width), weight.t());
         })?;
@@ -46,7 +46,7 @@ impl HeadOutput {
         let (e, columns) = self.weight.dims2()?;
         let width = self.scale.len();
         let mut pulled = vec![0.0; width];
-        with_values(&self.weight, "output projection", |weight| {
+        with_values([&self.weight], |[weight]| {
             let weight = Mat::new(&weight[self.first..], e, width, columns);
             multiply(MatMut::new(&mut pulled, 1, width, width), 1.0, Mat::new(direction, 1, e, e), weight);
         })?;
@@ -165,7 +165,7 @@ impl Transformer {
         let width = columns / self.config.wiring().heads();
         let (gain, eps) = path.extras.head_gain(head * width..(head + 1) * width)?;
         let mut gram = vec![0.0; width * width];
-        with_values(weight, "output projection", |weight| {
+        with_values([weight], |[weight]| {
             let of_head = || Mat::new(&weight[head * width..], e, width, columns);
             multiply(MatMut::new(&mut gram, width, width, width), 1.0, of_head().t(), of_head());
         })?;

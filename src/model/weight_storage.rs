@@ -161,7 +161,7 @@ impl VocabularyMatrix {
             let (n, width) = part.dims2()?;
             sum.resize(width, 0.0);
             rows += n;
-            crate::ops::with_values(&part, "output head", |values| {
+            crate::ops::with_values([&part], |[values]| {
                 let add = |row: &[f32]| sum.iter_mut().zip(row).for_each(|(sum, &x)| *sum += f64::from(x));
                 values.chunks_exact(width).for_each(add);
             })?;

@@ -5,16 +5,14 @@ use super::simd::{self, exp};
 use super::{has_kernels, in_chunks, slice, wide, with_values, NUMBERS_PER_TASK};
 use candle_core::{bail, CpuStorage, CustomOp1, Layout, Result, Shape, Tensor};
 
-/// Writes dx to its third argument, given y = f(x) and dy.
-type DerivativeFn = fn(&[f32], &[f32], &mut [f32]);
-
 /// An element-wise function as a candle op.
 #[derive(Clone, Copy)]
 struct Elementwise {
     name: &'static str,
     /// Writes f(x) to its second argument.
     forward: fn(&[f32], &mut [f32]),
-    backward: Option<DerivativeFn>,
+    /// Writes dx to its third argument, given y = f(x) and dy.
+    backward: Option<fn(&[f32], &[f32], &mut [f32])>,
 }
 
 /// x sigmoid(x). x must be contiguous.
@@ -66,14 +64,12 @@ impl CustomOp1 for Elementwise {
 
     fn bwd(&self, x: &Tensor, y: &Tensor, dy: &Tensor) -> Result<Option<Tensor>> {
         let Some(backward) = self.backward else { bail!("{} has no gradient", self.name) };
-        let dx = with_values(y, self.name, |y| {
-            with_values(dy, self.name, |dy| {
-                in_chunks(y.len(), NUMBERS_PER_TASK, |chunk, dx| {
-                    let of_chunk = chunk * NUMBERS_PER_TASK..chunk * NUMBERS_PER_TASK + dx.len();
-                    backward(&y[of_chunk.clone()], &dy[of_chunk], dx);
-                })
+        let dx = with_values([y, dy], |[y, dy]| {
+            in_chunks(y.len(), NUMBERS_PER_TASK, |chunk, dx| {
+                let of_chunk = chunk * NUMBERS_PER_TASK..chunk * NUMBERS_PER_TASK + dx.len();
+                backward(&y[of_chunk.clone()], &dy[of_chunk], dx);
             })
-        })??;
+        })?;
         Ok(Some(Tensor::from_vec(dx, x.shape(), x.device())?))
     }
 }

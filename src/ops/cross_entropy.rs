@@ -1,7 +1,7 @@
 //! Weighted cross-entropy over logits, as a differentiable op that also scores every token.
 
 use super::simd::{exp, max, softmax, sum};
-use super::{has_kernels, numbers, slice, wide, with_values};
+use super::{has_kernels, numbers, slice, wide};
 use candle_core::{CpuStorage, CustomOp1, DType, Layout, Result, Shape, Tensor};
 use candle_nn::ops::log_softmax;
 use rayon::prelude::*;
@@ -20,8 +20,8 @@ pub struct TokenScore {
 pub type TokenScores = Vec<TokenScore>;
 
 struct CrossEntropy {
-    targets: Arc<Vec<u32>>,
-    weights: Arc<Vec<f32>>,
+    targets: Vec<u32>,
+    weights: Vec<f32>,
     scores: Arc<Mutex<TokenScores>>,
 }
 
@@ -42,7 +42,7 @@ pub fn cross_entropy(logits: &Tensor, targets: Vec<u32>, weights: Vec<f32>) -> R
         return in_candle(&wide(logits)?, targets, &weights);
     }
     let scores = Arc::new(Mutex::new(Vec::new()));
-    let op = CrossEntropy { targets: Arc::new(targets), weights: Arc::new(weights), scores: scores.clone() };
+    let op = CrossEntropy { targets, weights, scores: scores.clone() };
     let loss = logits.apply_op1(op)?;
     let scores = std::mem::take(&mut *scores.lock().expect("no panic while scoring"));
     Ok((loss, scores))
@@ -85,7 +85,7 @@ impl CustomOp1 for CrossEntropy {
     fn bwd(&self, logits: &Tensor, _: &Tensor, dloss: &Tensor) -> Result<Option<Tensor>> {
         let v = logits.dim(1)?;
         let scale = f64::from(dloss.to_scalar::<f32>()?) / self.total_weight();
-        let mut dlogits = with_values(logits, "cross-entropy", <[f32]>::to_vec)?;
+        let mut dlogits = numbers(logits)?;
         dlogits.par_chunks_mut(v).zip(self.targets.par_iter()).zip(self.weights.par_iter()).with_min_len(64).for_each(
             |((row, &target), &weight)| {
                 let scale = (scale * f64::from(weight)) as f32;

@@ -59,13 +59,9 @@ impl CustomOp2 for Linear {
 
     fn bwd(&self, x: &Tensor, w: &Tensor, _: &Tensor, dy: &Tensor) -> Result<(Option<Tensor>, Option<Tensor>)> {
         let (f, e) = w.dims2()?;
-        let (dx, dw) = with_values(x, "linear", |x| {
-            with_values(w, "linear", |w| {
-                with_values(dy, "linear", |dy| {
-                    (product(Products::F32, dy, Mat::new(w, f, e, e), f, e), weight_gradient(x, dy, f, e))
-                })
-            })
-        })???;
+        let (dx, dw) = with_values([x, w, dy], |[x, w, dy]| {
+            (product(Products::F32, dy, Mat::new(w, f, e, e), f, e), weight_gradient(x, dy, f, e))
+        })?;
         Ok((Some(Tensor::from_vec(dx, x.shape(), x.device())?), Some(Tensor::from_vec(dw, w.shape(), w.device())?)))
     }
 }

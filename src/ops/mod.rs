@@ -5,8 +5,8 @@
 //! and for other number types ([`has_kernels`]) every op calls candle-nn; sums are taken in `f32` there, or in `f64` of
 //! `f64`.
 //!
-//! The benches `kernel`, `pass` and `training` time what they are made for. candle-nn's fused ops have no gradient, and drop it without an error (candle issues 2168, 3569), so training
-//! calls its composed ones.
+//! The benches `kernel`, `pass` and `training` time what they are made for. candle-nn's fused ops have no gradient, and
+//! drop it without an error (candle issues 2168, 3569), so training calls its composed ones.
 
 mod activation;
 mod cross_entropy;
@@ -108,12 +108,14 @@ pub(crate) fn numbers(x: &Tensor) -> Result<Vec<f32>> {
     on_host(x)?.flatten_all()?.to_vec1()
 }
 
-/// Calls `f` with the contiguous `f32` values of a tensor, which are copied from other devices and number types.
-pub(crate) fn with_values<R>(tensor: &Tensor, op: &str, f: impl FnOnce(&[f32]) -> R) -> Result<R> {
-    let tensor = on_host(tensor)?.contiguous()?;
-    let (storage, layout) = tensor.storage_and_layout();
-    match &*storage {
-        Storage::Cpu(storage) => Ok(f(slice(storage, layout, op)?)),
-        _ => unreachable!("on_host copied it to the CPU"),
+/// Calls `f` with the contiguous `f32` values of tensors, which are copied from other devices and number types.
+pub(crate) fn with_values<const N: usize, R>(tensors: [&Tensor; N], f: impl FnOnce([&[f32]; N]) -> R) -> Result<R> {
+    let tensors = tensors.into_iter().map(|tensor| on_host(tensor)?.contiguous()).collect::<Result<Vec<_>>>()?;
+    let borrowed: Vec<_> = tensors.iter().map(Tensor::storage_and_layout).collect();
+    let mut values: [&[f32]; N] = [&[]; N];
+    for (values, (storage, layout)) in values.iter_mut().zip(&borrowed) {
+        let Storage::Cpu(storage) = &**storage else { unreachable!("on_host copied it to the CPU") };
+        *values = slice(storage, layout, "values")?;
     }
+    Ok(f(values))
 }

@@ -39,9 +39,7 @@ impl CustomOp2 for RmsNorm {
     }
 
     fn bwd(&self, x: &Tensor, gain: &Tensor, _: &Tensor, dy: &Tensor) -> Result<(Option<Tensor>, Option<Tensor>)> {
-        let (dx, dgain) = with_values(x, "rms-norm", |x| {
-            with_values(gain, "rms-norm", |gain| with_values(dy, "rms-norm", |dy| gradients(x, gain, dy, self.eps)))
-        })???;
+        let (dx, dgain) = with_values([x, gain, dy], |[x, gain, dy]| gradients(x, gain, dy, self.eps))?;
         Ok((
             Some(Tensor::from_vec(dx, x.shape(), x.device())?),
             Some(Tensor::from_vec(dgain, gain.shape(), gain.device())?),

@@ -78,7 +78,7 @@ impl CustomOp1 for Rope {
 
     fn bwd(&self, x: &Tensor, _: &Tensor, dy: &Tensor) -> Result<Option<Tensor>> {
         // The gradient of a rotation is the rotation by the opposite angle.
-        let dx = with_values(dy, "rope", |dy| self.rotate(dy, x.dims(), -1.0))?;
+        let dx = with_values([dy], |[dy]| self.rotate(dy, x.dims(), -1.0))?;
         Ok(Some(Tensor::from_vec(dx, x.shape(), x.device())?))
     }
 }

@@ -37,9 +37,7 @@ impl CustomOp2 for SwiGlu {
     }
 
     fn bwd(&self, gate: &Tensor, up: &Tensor, _: &Tensor, dy: &Tensor) -> Result<(Option<Tensor>, Option<Tensor>)> {
-        let (dgate, dup) = with_values(gate, "swiglu", |gate| {
-            with_values(up, "swiglu", |up| with_values(dy, "swiglu", |dy| gradients(gate, up, dy)))
-        })???;
+        let (dgate, dup) = with_values([gate, up, dy], |[gate, up, dy]| gradients(gate, up, dy))?;
         let make = |values| Tensor::from_vec(values, gate.shape(), gate.device());
         Ok((Some(make(dgate)?), Some(make(dup)?)))
     }

@@ -48,7 +48,7 @@ impl AdamW {
         let first = sum.is_empty();
         for (i, (name, slot)) in self.slots.iter().enumerate() {
             let grad = grads.get(slot.var.as_tensor()).with_context(|| format!("{name} received no gradient"))?;
-            with_values(grad, "optimizer", |grad| match first {
+            with_values([grad], |[grad]| match first {
                 true => sum.push(grad.to_vec()),
                 false => sum[i].iter_mut().zip(grad).for_each(|(sum, grad)| *sum += grad),
             })?;

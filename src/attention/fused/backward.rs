@@ -6,13 +6,6 @@ use crate::ops::{multiply_add, Mat, MatMut, Panels};
 use rayon::prelude::*;
 use std::ops::Range;
 
-/// The gradients, in the shapes of q, k and v.
-pub(super) struct QkvGradients {
-    pub(super) q: Vec<f32>,
-    pub(super) k: Vec<f32>,
-    pub(super) v: Vec<f32>,
-}
-
 /// Input of all tasks.
 pub(super) struct Backward<'a> {
     op: &'a Mixture,
@@ -84,7 +77,8 @@ impl<'a> Backward<'a> {
         }
     }
 
-    pub(super) fn gradients(&self) -> QkvGradients {
+    /// The gradients of q, k and v, in their shapes.
+    pub(super) fn gradients(&self) -> [Vec<f32>; 3] {
         let (size, wiring) = (&self.size, &self.op.wiring);
         let parts: Vec<Parts> =
             size.tasks().map_init(BackwardBuffers::default, |buffers, task| self.head(buffers, task)).collect();
@@ -99,11 +93,7 @@ impl<'a> Backward<'a> {
                 v.push(Share { entry, head, values: &parts.v[piece * size.d..], stride: size.width() });
             }
         }
-        QkvGradients {
-            q: join(size, size.q_heads, &q),
-            k: join(size, size.k_heads, &k),
-            v: join(size, size.v_heads, &v),
-        }
+        [join(size, size.q_heads, &q), join(size, size.k_heads, &k), join(size, size.v_heads, &v)]
     }
 
     fn head(&self, buffers: &mut BackwardBuffers, (entry, head): (usize, usize)) -> Parts {
