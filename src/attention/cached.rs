@@ -5,16 +5,14 @@
 //! all cached keys are visible, and their order does not matter. Keys and values are cached on the host as `f32`, and
 //! tokens attend there, wherever the weights are.
 
-use super::quantise_qk::KeyMeans;
 use super::{
-    Attend, Continuations, HeadScalars, Heads, LogitRule, Prefix, Quantise, Removal, ResolvedTreatment, Stream,
+    treat, Attend, Continuations, HeadScalars, Heads, LogitRule, Prefix, Quantise, Removal, ResolvedTreatment, Stream,
 };
 use crate::ops::simd::{dot, soft_cap_simd, softmax};
 use crate::ops::with_values;
 use crate::quant::{absmax, quantise, Scope};
 use candle_core::{Result, Tensor};
 use rayon::prelude::*;
-use std::ops::Range;
 
 /// Computes the mixture of a prompt, then of one token at a time, without gradients (B = 1).
 ///
@@ -33,15 +31,13 @@ pub struct Cached<'a> {
 struct LayerCache {
     /// Tokens processed so far, including those that left the window.
     seen: usize,
-    keys: Vec<Slots>,
-    values: Vec<Slots>,
+    /// Keys of every key head: (slots, d). Position p is stored in slot p modulo the window.
+    keys: Vec<Vec<f32>>,
+    /// Values of every value head, likewise.
+    values: Vec<Vec<f32>>,
     /// Means of the keys of the prompt, if they are rounded less their means.
-    means: KeyMeans,
+    means: Vec<f32>,
 }
-
-/// Vectors of one head: (slots, d), contiguous. Position p is stored in slot p modulo the window.
-#[derive(Default)]
-struct Slots(Vec<f32>);
 
 impl<'a> Cached<'a> {
     /// Creates an empty cache for `layers` layers and `tokens` tokens, prompt included.
@@ -110,16 +106,13 @@ impl Attend for Cached<'_> {
         cache.append([&heads.k, &heads.v], &heads.rule, tokens)?;
         match mixture {
             Some(mixture) => Ok(mixture),
-            None => cache.attend(heads, &LayerContext { layer, treated: self.treated }),
+            None => cache.attend(layer, heads, self.treated),
         }
     }
 
     fn head_outputs(&mut self, layer: usize, heads: Tensor) -> Result<Tensor> {
         let start = self.layers[layer].seen - heads.dim(1)?;
-        match self.treated {
-            None => Ok(heads),
-            Some(treated) => treated.replace(layer, start, heads),
-        }
+        treat::replace(&[self.treated], layer, start, heads)
     }
 }
 
@@ -131,11 +124,15 @@ impl LayerCache {
         let room = Cached::cached_tokens(rule, tokens);
         for (x, slots) in [(k, &mut self.keys), (v, &mut self.values)] {
             let (_, _, count, d) = x.dims4()?;
-            slots.resize_with(count, Slots::default);
+            slots.resize_with(count, Vec::new);
+            let n = positions.end.min(window);
             with_values([x], |[x]| {
                 for (head, slots) in slots.iter_mut().enumerate() {
-                    let rows = x.chunks_exact(d).skip(head).step_by(count);
-                    slots.put(rows, positions.clone(), window, room, d);
+                    slots.reserve_exact((room.max(n) * d).saturating_sub(slots.len()));
+                    slots.resize(n * d, 0.0);
+                    for (row, position) in x.chunks_exact(d).skip(head).step_by(count).zip(positions.clone()) {
+                        slots[position % window * d..][..d].copy_from_slice(row);
+                    }
                 }
             })?;
         }
@@ -144,11 +141,11 @@ impl LayerCache {
     }
 
     /// Computes the row of the last token: (1, 1, H, value width).
-    fn attend(&self, heads: &Heads<'_>, at: &LayerContext<'_>) -> Result<Tensor> {
+    fn attend(&self, layer: usize, heads: &Heads<'_>, treated: Option<&ResolvedTreatment>) -> Result<Tensor> {
         let (wiring, d) = (heads.wiring, heads.q.dim(3)?);
         let scalars = heads.scalars()?;
         let rows: Vec<Vec<f32>> = with_values([&heads.q], |[q]| {
-            let row = CachedRow { cache: self, q, d, heads, scalars: &scalars, at };
+            let row = CachedRow { cache: self, q, d, heads, scalars: &scalars, layer, treated };
             let steps = row.steps();
             let row = |head| row.mixture(head, &steps);
             (0..wiring.heads()).into_par_iter().with_max_len(1).map(row).collect()
@@ -163,12 +160,6 @@ impl LayerCache {
     }
 }
 
-/// Layer and treatment of a token's attention.
-struct LayerContext<'a> {
-    layer: usize,
-    treated: Option<&'a ResolvedTreatment>,
-}
-
 /// Attention of one token with queries `q`: (query heads, d).
 struct CachedRow<'a> {
     cache: &'a LayerCache,
@@ -176,18 +167,19 @@ struct CachedRow<'a> {
     d: usize,
     heads: &'a Heads<'a>,
     scalars: &'a HeadScalars,
-    at: &'a LayerContext<'a>,
+    layer: usize,
+    treated: Option<&'a ResolvedTreatment>,
 }
 
 impl CachedRow<'_> {
     fn quantise(&self) -> Option<&Quantise> {
-        self.at.treated?.quantise_in(self.at.layer)
+        self.treated?.quantise_in(self.layer)
     }
 
     /// Soft-capped and biased logits of map j of a head, one per slot.
     fn logits(&self, j: usize, head: usize) -> Vec<f32> {
         let Heads { wiring, rule, .. } = self.heads;
-        let keys = &self.cache.keys[wiring.key[j][head]].0;
+        let keys = &self.cache.keys[wiring.key[j][head]];
         let mut row = vec![0.0; keys.len() / self.d];
         let query_head = wiring.query[j][head];
         logit_row(&self.q[query_head * self.d..][..self.d], keys, *rule, &mut row);
@@ -201,9 +193,9 @@ impl CachedRow<'_> {
 
     /// Sets the slots of removed keys to `value`.
     fn remove(&self, how: Removal, head: usize, row: &mut [f32], value: f32) {
-        let Some(treated) = self.at.treated else { return };
+        let Some(treated) = self.treated else { return };
         let slots = row.len();
-        for keys in treated.lost(how, (self.at.layer, head), self.cache.seen - 1) {
+        for keys in treated.lost(how, (self.layer, head), self.cache.seen - 1) {
             let remembered = keys.start.max(self.cache.seen - slots)..keys.end;
             remembered.filter_map(|key| self.cache.slot(key, slots)).for_each(|slot| row[slot] = value);
         }
@@ -211,7 +203,7 @@ impl CachedRow<'_> {
 
     /// Slots of a head's keys that are exempt from quantisation.
     fn exempt(&self, quantise: &Quantise, head: usize, slots: usize) -> Vec<usize> {
-        let keys = quantise.exempt(self.at.layer, head).iter();
+        let keys = quantise.exempt(self.layer, head).iter();
         keys.filter_map(|&key| self.cache.slot(key, slots)).collect()
     }
 
@@ -263,31 +255,11 @@ impl CachedRow<'_> {
         }
         let mut out = Vec::new();
         for &slice in &wiring.value[head] {
-            let values = &self.cache.values[slice].0;
             let mut sum = vec![0.0; self.d];
-            weigh(&effective, values, &mut sum);
+            weigh(&effective, &self.cache.values[slice], &mut sum);
             out.extend(sum);
         }
         out
-    }
-}
-
-impl Slots {
-    /// Stores the rows (d each) of `positions` in their slots. Allocates `room` slots at once.
-    fn put<'a>(
-        &mut self,
-        rows: impl Iterator<Item = &'a [f32]>,
-        positions: Range<usize>,
-        window: usize,
-        room: usize,
-        d: usize,
-    ) {
-        let slots = positions.end.min(window);
-        self.0.reserve_exact((room.max(slots) * d).saturating_sub(self.0.len()));
-        self.0.resize(slots * d, 0.0);
-        for (row, position) in rows.zip(positions) {
-            self.0[position % window * d..][..d].copy_from_slice(row);
-        }
     }
 }
 

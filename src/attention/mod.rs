@@ -68,18 +68,23 @@ use candle_core::{Result, Tensor};
 use half::bf16;
 use std::collections::BTreeMap;
 
-/// Quantisation of the logits of every map before its softmax.
+/// Quantisation of the logits of every map before its softmax, or of queries and keys before their product.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Quantise {
-    /// Bits and scope.
-    pub quantiser: Quantiser,
+pub struct Quantise<Q = Quantiser> {
+    /// Format and scope.
+    pub quantiser: Q,
     /// Quantised layers; `None` for all.
     pub layers: Option<Vec<usize>>,
-    /// Exempt keys by (layer, output head): sinks, whose logits are not quantised and do not count for the scale.
+    /// Exempt keys by (layer, output head): sinks, which stay as they are and do not count for scales.
     pub exempt: BTreeMap<(usize, usize), Vec<usize>>,
 }
 
-impl Quantise {
+impl<Q> Quantise<Q> {
+    /// Returns whether a layer is quantised.
+    pub fn has(&self, layer: usize) -> bool {
+        self.layers.as_ref().is_none_or(|layers| layers.contains(&layer))
+    }
+
     /// The exempt keys of a head.
     pub fn exempt(&self, layer: usize, head: usize) -> &[usize] {
         self.exempt.get(&(layer, head)).map_or(&[], Vec::as_slice)

@@ -19,15 +19,7 @@ const GROUP: usize = 16;
 
 /// Queries, keys and values of one prompt in a layer, with the treatment of its logits.
 pub(super) struct PackedLayer<'a> {
-    /// (queries, query heads, d)
-    q: &'a [f32],
-    /// Position of the first query.
-    first: usize,
-    /// Row of the first query, counted through the batch.
-    row: usize,
-    /// Keys and values that the prompt shares with others, before its own.
-    shared: Option<&'a PackedKeys>,
-    own: PackedKeys,
+    rows: PromptRows<'a>,
     scalars: &'a HeadScalars,
     pub(super) layer: usize,
     pub(super) wiring: &'a Wiring,
@@ -67,13 +59,9 @@ impl<'a> PackedLayer<'a> {
         if heads.rule.window == Some(0) {
             candle_core::bail!("attention: a window of 0 keys");
         }
-        let PromptRows { q, first, row, shared, own } = rows;
+        let first = rows.first;
         let mut packed = Self {
-            q,
-            first,
-            row,
-            shared,
-            own,
+            rows,
             scalars,
             layer,
             wiring: heads.wiring,
@@ -127,13 +115,13 @@ impl<'a> PackedLayer<'a> {
 
     /// The values of an output head.
     pub(super) fn values(&self, head: usize) -> Values<'_> {
-        let own = Values::new(self.own.values(), &self.wiring.value[head], self.d);
-        self.shared.map_or(own, |shared| own.after(shared.values(), self.own.first()))
+        let own = Values::new(self.rows.own.values(), &self.wiring.value[head], self.d);
+        self.rows.shared.map_or(own, |shared| own.after(shared.values(), self.rows.own.first()))
     }
 
     /// Weights of the maps.
     pub(super) fn mix(&self, head: usize, query: usize) -> [f32; 2] {
-        self.scalars.mix(self.row + query - self.first, head)
+        self.scalars.mix(self.rows.row + query - self.rows.first, head)
     }
 
     /// The sink of map j of a head.
@@ -143,7 +131,7 @@ impl<'a> PackedLayer<'a> {
 
     /// The keys and values of the token at `position`.
     fn keys_at(&self, position: usize) -> &PackedKeys {
-        self.shared.filter(|_| position < self.own.first()).unwrap_or(&self.own)
+        self.rows.shared.filter(|_| position < self.rows.own.first()).unwrap_or(&self.rows.own)
     }
 
     /// The first key that a query sees.
@@ -167,7 +155,7 @@ impl<'a> PackedLayer<'a> {
         let first = self.wiring.query[j][head] * self.d;
         q.resize(queries.len() * self.d, 0.0);
         for (query, row) in queries.clone().zip(q.chunks_exact_mut(self.d)) {
-            copy_scaled(row, &self.q[(query - self.first) * self.q_row + first..][..self.d], self.rule.scale);
+            copy_scaled(row, &self.rows.q[(query - self.rows.first) * self.q_row + first..][..self.d], self.rule.scale);
         }
     }
 
@@ -223,11 +211,12 @@ impl<'a> PackedLayer<'a> {
                 if keys.is_empty() {
                     continue;
                 }
-                if self.own.pairs(value_head).is_some() {
+                if self.rows.own.pairs(value_head).is_some() {
                     keys.start -= keys.start % 2; // whole pairs; the added key has weight zero
                 }
                 // Shared keys, then own keys: a sum of parts has the bits of the whole sum.
-                let border = self.own.first().clamp(block * KEYS + keys.start, block * KEYS + keys.end) - block * KEYS;
+                let border =
+                    self.rows.own.first().clamp(block * KEYS + keys.start, block * KEYS + keys.end) - block * KEYS;
                 for keys in [keys.start..border, border..keys.end].into_iter().filter(|keys| !keys.is_empty()) {
                     let out = MatMut::new(&mut out[first * width + column * PANEL..], rows.len(), PANEL, width);
                     let weights = Mat::new(&weights[first * KEYS + keys.start..], rows.len(), keys.len(), KEYS);

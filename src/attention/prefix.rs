@@ -85,7 +85,7 @@ impl Attend for Continuations<'_, '_> {
         let (out, watched) = blocks::mixture(heads, layer, Some(shared), self.needed(layer), &prompts)?;
         for (i, (stream, watched)) in self.streams.iter_mut().zip(watched).enumerate() {
             let gate = heads.gate.as_ref().map(|gate| gate.narrow(0, i, 1)).transpose()?;
-            stream.conclude(layer, watched, &out.narrow(0, i, 1)?, gate.as_ref())?;
+            stream.conclude(watched, &out.narrow(0, i, 1)?, gate.as_ref())?;
         }
         Ok(out)
     }

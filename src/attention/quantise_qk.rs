@@ -1,44 +1,26 @@
 //! Quantisation of queries and keys where they enter attention, so that every implementation of it reads rounded ones.
 
-use super::{Heads, Wiring};
+use super::{Heads, Quantise, Wiring};
 use crate::ops::{numbers, wide_type};
 use crate::quant::{HeadRows, QkQuantiser};
 use candle_core::{Result, Tensor};
 use rayon::prelude::*;
-use std::collections::BTreeMap;
 
-/// Quantisation of queries and keys before their product.
-#[derive(Clone, Debug, PartialEq)]
-pub struct QuantiseQk {
-    /// Format, scope, and what comes before the rounding.
-    pub quantiser: QkQuantiser,
-    /// Quantised layers; `None` for all.
-    pub layers: Option<Vec<usize>>,
-    /// Exempt keys by (layer, output head): sinks, whose key vectors stay as they are and do not count for scales. A key head
-    /// that several output heads read has the exempt keys of all of them.
-    pub exempt: BTreeMap<(usize, usize), Vec<usize>>,
-}
-
-/// Means of the keys of a layer over the tokens of a text: (B, key heads, d), or empty without smoothing.
-#[derive(Clone, Debug, Default)]
-pub(super) struct KeyMeans(Vec<f32>);
+/// Quantisation of queries and keys before their product. A key head that several output heads read has the exempt keys
+/// of all of them.
+pub type QuantiseQk = Quantise<QkQuantiser>;
 
 impl QuantiseQk {
-    /// Returns whether a layer is quantised.
-    pub(super) fn has(&self, layer: usize) -> bool {
-        self.layers.as_ref().is_none_or(|layers| layers.contains(&layer))
-    }
-
     /// The heads of a whole text with rounded queries and keys.
     pub(super) fn of_text<'h>(&self, layer: usize, heads: Heads<'h>) -> Result<Heads<'h>> {
         let means = self.means(&heads.k)?;
         self.rounded(layer, heads, 0, &means)
     }
 
-    /// The means that smoothing takes off keys (B, T, heads, d).
-    pub(super) fn means(&self, k: &Tensor) -> Result<KeyMeans> {
+    /// The means that smoothing takes off keys (B, T, heads, d): (B, heads, d), or empty without smoothing.
+    pub(super) fn means(&self, k: &Tensor) -> Result<Vec<f32>> {
         if !self.quantiser.smooth {
-            return Ok(KeyMeans::default());
+            return Ok(Vec::new());
         }
         let (_, t, heads, d) = k.dims4()?;
         let row = heads * d;
@@ -47,17 +29,11 @@ impl QuantiseQk {
             let sum = |i: usize| (0..t).map(|token| f64::from(text[token * row + i])).sum::<f64>();
             (0..row).into_par_iter().map(|i| (sum(i) / t as f64) as f32).collect::<Vec<f32>>()
         };
-        Ok(KeyMeans(keys.chunks_exact(t * row).flat_map(of_text).collect()))
+        Ok(keys.chunks_exact(t * row).flat_map(of_text).collect())
     }
 
     /// The heads of tokens from the position `first` on, with rounded queries and keys.
-    pub(super) fn rounded<'h>(
-        &self,
-        layer: usize,
-        heads: Heads<'h>,
-        first: usize,
-        means: &KeyMeans,
-    ) -> Result<Heads<'h>> {
+    pub(super) fn rounded<'h>(&self, layer: usize, heads: Heads<'h>, first: usize, means: &[f32]) -> Result<Heads<'h>> {
         let d = heads.q.dim(3)?;
         let exempt = self.exempt_of_key_heads(layer, heads.wiring, heads.k.dim(2)?);
         let key_heads = exempt.len();
@@ -65,7 +41,7 @@ impl QuantiseQk {
             self.quantiser.queries(&HeadRows { first, d, mean: &[], exempt: &[] }, rows);
         })?;
         let k = by_head(&heads.k, |head, rows| {
-            let mean = means.0.get(head * d..(head + 1) * d).unwrap_or(&[]);
+            let mean = means.get(head * d..(head + 1) * d).unwrap_or(&[]);
             self.quantiser.keys(&HeadRows { first, d, mean, exempt: &exempt[head % key_heads] }, rows);
         })?;
         Ok(Heads { q, k, ..heads })
@@ -76,7 +52,7 @@ impl QuantiseQk {
         let mut exempt = vec![Vec::new(); key_heads];
         for of_map in &wiring.key {
             for (head, &key_head) in of_map.iter().enumerate() {
-                exempt[key_head].extend(self.exempt.get(&(layer, head)).into_iter().flatten());
+                exempt[key_head].extend(self.exempt(layer, head));
             }
         }
         exempt

@@ -7,7 +7,7 @@ use super::blocks::{self, BatchedPrompt};
 use super::head_probes::HeadProbes;
 use super::keys::LayerKeys;
 use super::portable::Portable;
-use super::{Attend, Heads, Prefix, ResolvedTreatment, Trace, Values};
+use super::{treat, Attend, Heads, Prefix, ResolvedTreatment, Trace, Values};
 use crate::ops::{has_kernels, with_values};
 use candle_core::{Result, Tensor};
 use serde::{Deserialize, Serialize};
@@ -197,30 +197,23 @@ impl<'a> Stream<'a> {
 
     /// Treatment and probes in a layer of `heads` heads.
     pub(super) fn of_layer(&self, layer: usize, heads: usize) -> BatchedPrompt<'a> {
-        let probes = (0..heads).map(|head| self.probes_of(layer, head)).collect();
-        BatchedPrompt { treated: self.treated, probes }
+        let probes_of = |head: usize| {
+            let selected = self.selection.has(layer, head);
+            self.probes.iter().enumerate().filter(|_| selected).map(|(i, &probe)| (i, probe)).collect()
+        };
+        BatchedPrompt { treated: self.treated, probes: (0..heads).map(probes_of).collect() }
     }
 
     /// Takes the results of a layer: states of the probes by head, the mixture (1, T, H, value width) and the output
     /// gate (1, T, H x value width).
     pub(super) fn conclude(
         &mut self,
-        layer: usize,
         watched: Vec<HeadProbes<'_>>,
         mixture: &Tensor,
         gate: Option<&Tensor>,
     ) -> Result<()> {
-        for (head, watched) in watched.into_iter().enumerate() {
-            let finished = watched.finish().into_iter();
-            self.probe_results.extend(finished.map(|(probe, sink)| ProbeResult { layer, head, probe, sink }));
-        }
+        self.probe_results.extend(watched.into_iter().flat_map(HeadProbes::finish));
         self.trace.as_mut().map_or(Ok(()), |trace| trace.mixture(mixture, gate))
-    }
-
-    /// The probes of this head, each with its index.
-    pub(super) fn probes_of(&self, layer: usize, head: usize) -> Vec<(usize, &'a dyn RowProbe)> {
-        let selected = self.selection.has(layer, head);
-        self.probes.iter().enumerate().filter(|_| selected).map(|(i, &probe)| (i, probe)).collect()
     }
 }
 
@@ -246,7 +239,7 @@ impl Attend for Stream<'_> {
             }
             false => Portable::new(heads, self.treated, layer)?.watched(needed, &prompt[0].probes)?,
         };
-        self.conclude(layer, watched, &out, heads.gate.as_ref())?;
+        self.conclude(watched, &out, heads.gate.as_ref())?;
         if let Some(kept) = &mut self.kept {
             kept.push(LayerKeys { k: heads.k.clone(), v: heads.v.clone() });
         }
@@ -258,10 +251,7 @@ impl Attend for Stream<'_> {
     }
 
     fn head_outputs(&mut self, layer: usize, heads: Tensor) -> Result<Tensor> {
-        match self.treated {
-            None => Ok(heads),
-            Some(treated) => treated.replace(layer, 0, heads),
-        }
+        treat::replace(&[self.treated], layer, 0, heads)
     }
 
     fn attention_output(&mut self, _layer: usize, x: &Tensor) -> Result<()> {

@@ -49,18 +49,6 @@ pub struct OutputReplacement {
     pub output: Vec<f32>,
 }
 
-impl OutputReplacement {
-    /// Replaces the output (value width) in the row of that number among the rows.
-    fn write(&self, row: usize, output: &mut [f32]) {
-        let width = output.len();
-        match self.output.len() {
-            0 => output.fill(0.0),
-            len if len == width => output.copy_from_slice(&self.output),
-            _ => output.copy_from_slice(&self.output[row * width..][..width]),
-        }
-    }
-}
-
 /// Complete treatment of the attention in one pass.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ResolvedTreatment {
@@ -77,8 +65,7 @@ pub struct ResolvedTreatment {
 impl ResolvedTreatment {
     /// Quantisation of the logits of a layer.
     pub(super) fn quantise_in(&self, layer: usize) -> Option<&Quantise> {
-        let has = |by: &&Quantise| by.layers.as_ref().is_none_or(|layers| layers.contains(&layer));
-        self.quantise.as_ref().filter(has)
+        self.quantise.as_ref().filter(|by| by.has(layer))
     }
 
     /// Quantisation of the queries and keys of a layer.
@@ -129,18 +116,7 @@ impl ResolvedTreatment {
         removed.chain(replaced).chain(quantised).min().unwrap_or(usize::MAX)
     }
 
-    /// Returns whether outputs of a layer are replaced.
-    pub(super) fn replaces(&self, layer: usize) -> bool {
-        self.replaced.iter().any(|replaced| replaced.layer == layer)
-    }
-
-    /// Replaces the outputs of the treated heads in the outputs of a layer (B, T, H, value width). The first token is
-    /// at position `start`.
-    pub(super) fn replace(&self, layer: usize, start: usize, written: Tensor) -> Result<Tensor> {
-        replace(&vec![Some(self); written.dim(0)?], layer, start, written)
-    }
-
-    /// [`ResolvedTreatment::replace`] in the rows (T, H, value width) of one prompt.
+    /// [`replace`] in the rows (T, H, value width) of one prompt.
     fn replace_rows(&self, layer: usize, start: usize, (heads, width): (usize, usize), rows: &mut [f32]) {
         let t = rows.len() / (heads * width);
         for replaced in self.replaced.iter().filter(|replaced| replaced.layer == layer) {
@@ -148,7 +124,14 @@ impl ResolvedTreatment {
             for positions in &replaced.rows {
                 for position in positions.start.max(start)..positions.end.min(start + t) {
                     let output = &mut rows[((position - start) * heads + replaced.head) * width..][..width];
-                    replaced.write(before + position - positions.start, output);
+                    match replaced.output.len() {
+                        0 => output.fill(0.0),
+                        len if len == width => output.copy_from_slice(&replaced.output),
+                        _ => {
+                            let row = before + position - positions.start;
+                            output.copy_from_slice(&replaced.output[row * width..][..width]);
+                        }
+                    }
                 }
                 before = before.saturating_add(positions.len());
             }
@@ -164,7 +147,7 @@ pub(super) fn replace(
     start: usize,
     written: Tensor,
 ) -> Result<Tensor> {
-    if !treated.iter().flatten().any(|treated| treated.replaces(layer)) {
+    if !treated.iter().flatten().flat_map(|treated| &treated.replaced).any(|replaced| replaced.layer == layer) {
         return Ok(written);
     }
     let (batch, t, heads, width) = written.dims4()?;

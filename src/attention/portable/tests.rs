@@ -176,7 +176,7 @@ fn compare(label: &str, heads: &Heads<'_>, same: &Heads<'_>, treated: Option<&Re
     let mut other = 0;
     for (head, (watched, result)) in watched.into_iter().zip(stream.probe_results).enumerate() {
         assert_eq!(result.head, head);
-        let own = watched.finish().remove(0).1;
+        let own = watched.finish().next().unwrap().sink;
         other += differing(&kept(own), &kept(result.sink), 1e-4);
     }
     // A logit half-way between two codes may become either, and takes its row along.
