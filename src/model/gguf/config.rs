@@ -110,7 +110,9 @@ impl Gguf {
                 config["num_ln_in_parallel_attn"] = json!(if self.has("blk.0.attn_norm_2.weight") { 2 } else { 1 });
                 config["ffn_hidden_size"] = config["intermediate_size"].clone();
             }
-            "gptneox" => config["use_parallel_residual"] = json!(self.needed_flag("use_parallel_residual")?),
+            "gptneox" => {
+                config["use_parallel_residual"] = json!(self.needed_number("use_parallel_residual")? != 0.0);
+            }
             "stablelm" => {
                 // A parallel block has one norm for attention and MLP.
                 let parallel = !self.has("blk.0.ffn_norm.weight");
@@ -127,33 +129,21 @@ impl Gguf {
     fn sizes(&self, model_type: &str) -> Result<Value> {
         let (width, heads) = (self.needed("embedding_length")?, self.same_in_all_layers("attention.head_count")?);
         let heads = heads.with_context(|| self.missing("attention.head_count"))?;
-        ensure!(heads > 0, "{} is 0", self.named("attention.head_count")?);
+        ensure!(heads > 0, "{} is 0", self.named("attention.head_count"));
         let head_dim = self.own_whole("attention.key_length")?.unwrap_or(width / heads);
-        let value = self.own_whole("attention.value_length")?.unwrap_or(head_dim);
-        ensure!(
-            value == head_dim,
-            "{} is {value}; only {head_dim}, the width of keys, is supported",
-            self.named("attention.value_length")?
-        );
-        ensure!(
-            self.flag(&self.named("attention.causal")?)?.unwrap_or(true),
-            "{} false is not supported",
-            self.named("attention.causal")?
-        );
+        self.only("attention.value_length", head_dim as f64)?;
+        self.only("attention.causal", true)?;
         let layers = self.needed("block_count")?;
-        ensure!(layers <= MOST_LAYERS, "{} is {layers}, expected at most {MOST_LAYERS}", self.named("block_count")?);
+        ensure!(layers <= MOST_LAYERS, "{} is {layers}, expected at most {MOST_LAYERS}", self.named("block_count"));
         let ffn = self.same_in_all_layers("feed_forward_length")?;
         let context = self.needed("context_length")?;
         let kv_heads = self.same_in_all_layers("attention.head_count_kv")?.unwrap_or(heads);
-        let (rms, layer_norm) =
-            (self.own_number("attention.layer_norm_rms_epsilon")?, self.own_number("attention.layer_norm_epsilon")?);
-        let has_layer_norm = matches!(
-            model_type,
-            "phi" | "gpt2" | "gpt_neox" | "stablelm" | "starcoder2" | "cohere" | "cohere2" | "falcon"
-        );
-        let eps_field =
-            if has_layer_norm { "attention.layer_norm_epsilon" } else { "attention.layer_norm_rms_epsilon" };
-        let eps = if has_layer_norm { layer_norm } else { rms }.with_context(|| self.missing(eps_field))?;
+        let [rms, layer_norm] = ["attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"];
+        [rms, layer_norm].iter().for_each(|field| _ = self.field(&self.named(field))); // some files have both
+        let eps = self.needed_number(match model_type {
+            "phi" | "gpt2" | "gpt_neox" | "stablelm" | "starcoder2" | "cohere" | "cohere2" | "falcon" => layer_norm,
+            _ => rms,
+        })?;
         let mut config = json!({
             "model_type": model_type,
             "vocab_size": self.vocabulary_size()?,
@@ -167,9 +157,9 @@ impl Gguf {
             "layer_norm_eps": eps,
             "norm_epsilon": eps,
             "layer_norm_epsilon": eps,
+            "intermediate_size": ffn.with_context(|| self.missing("feed_forward_length"))?,
             "tie_word_embeddings": !self.has("output.weight"),
         });
-        config["intermediate_size"] = json!(ffn.with_context(|| self.missing("feed_forward_length"))?);
         if model_type == "gpt2" {
             let theirs = [
                 ("n_embd", "hidden_size"),
@@ -196,7 +186,7 @@ impl Gguf {
             "gpt-oss" => (Some(said.with_context(|| self.missing("attention.sliding_window"))?), 2),
             "llama" | "phi3" | "starcoder2" => (said, 0),
             _ => {
-                ensure!(said.is_none(), "{} is not supported", self.named("attention.sliding_window")?);
+                ensure!(said.is_none(), "{} is not supported", self.named("attention.sliding_window"));
                 return Ok(());
             }
         };
@@ -209,7 +199,7 @@ impl Gguf {
                 ensure!(
                     window.is_none() || !sliding.contains(&false),
                     "{}: only a window in every layer is supported",
-                    self.named("attention.sliding_window_pattern")?
+                    self.named("attention.sliding_window_pattern")
                 );
                 if window.is_some() && arch == "llama" {
                     config["model_type"] = json!("mistral");
@@ -231,15 +221,14 @@ impl Gguf {
             config["rope_parameters"] = json!({"full_attention": full, "sliding_attention": sliding});
             config.as_object_mut().map(|config| config.remove("rope_theta"));
         } else if arch != "gemma3" {
-            let (base, sliding) = (config["rope_theta"].as_f64(), self.own_number("rope.freq_base_swa")?);
-            ensure!(sliding.is_none() || sliding == base, "{} is not supported", self.named("rope.freq_base_swa")?);
+            self.only("rope.freq_base_swa", config["rope_theta"].as_f64().unwrap_or_default())?;
         }
         Ok(())
     }
 
     /// Returns for each layer whether it has a window: from the list in the file, or all but every `period`-th (0: all).
     fn window_pattern(&self, period: u64, layers: u64) -> Result<Vec<bool>> {
-        let name = self.named("attention.sliding_window_pattern")?;
+        let name = self.named("attention.sliding_window_pattern");
         if self.is_list(&name) {
             let list: Vec<bool> = self.numbers(&name)?.into_iter().flatten().map(|&sliding| sliding != 0.0).collect();
             ensure!(list.len() as u64 == layers, "{name} has {} entries for {layers} layers", list.len());
@@ -255,7 +244,7 @@ impl Gguf {
             return Ok(());
         }
         let Some(count) = self.own_whole("expert_count")?.filter(|&count| count > 0) else {
-            ensure!(arch == "llama", "{} is missing", self.named("expert_count")?);
+            ensure!(arch == "llama", "{} is missing", self.named("expert_count"));
             return Ok(());
         };
         let used = self.needed("expert_used_count")?;
@@ -268,11 +257,8 @@ impl Gguf {
             "llama" => {
                 ensure!(config["model_type"] == "llama", "experts with a sliding window are not supported");
                 config["model_type"] = json!("mixtral");
-                ensure!(
-                    own.is_none_or(|own| own == ffn),
-                    "{} is not supported",
-                    self.named("expert_feed_forward_length")?
-                );
+                let field = self.named("expert_feed_forward_length");
+                ensure!(own.is_none_or(|own| own == ffn), "{field} is not supported");
             }
             "gpt-oss" | "olmoe" => config["intermediate_size"] = json!(own.unwrap_or(ffn)),
             _ => {
@@ -289,17 +275,11 @@ impl Gguf {
         ensure!(
             function <= 1 || (arch == "gpt-oss" && function == 3),
             "{} {function} is not supported; only softmax is",
-            self.named("expert_gating_func")?
+            self.named("expert_gating_func")
         );
-        let normed = self.flag(&self.named("expert_weights_norm")?)?;
-        let by_default = matches!(arch, "llama" | "qwen3moe" | "gpt-oss");
-        ensure!(
-            normed.is_none_or(|normed| normed == by_default),
-            "{} is not supported",
-            self.named("expert_weights_norm")?
-        );
+        self.only("expert_weights_norm", matches!(arch, "llama" | "qwen3moe" | "gpt-oss"))?;
         let scale = self.own_number("expert_weights_scale")?.unwrap_or(0.0);
-        ensure!(scale == 0.0 || scale == 1.0, "{} {scale} is not supported", self.named("expert_weights_scale")?);
+        ensure!(scale == 0.0 || scale == 1.0, "{} {scale} is not supported", self.named("expert_weights_scale"));
         Ok(())
     }
 
@@ -328,9 +308,8 @@ impl Gguf {
         config["residual_multiplier"] = json!(factor("residual_scale")?.unwrap_or(1.0));
         config["embedding_multiplier"] = json!(factor("embedding_scale")?.unwrap_or(1.0));
         config["attention_multiplier"] = json!(factor("attention.scale")?.unwrap_or(1.0 / head_dim.sqrt()));
-        let rotates = self.flag(&self.named("rope.scaling.finetuned")?)?.unwrap_or(true);
-        ensure!(rotates, "granite.rope.scaling.finetuned false, which means no RoPE, is not supported");
-        Ok(())
+        // False means no RoPE.
+        self.only("rope.scaling.finetuned", true)
     }
 
     /// Fails on a field of the architecture that was not looked up.
@@ -352,20 +331,20 @@ impl Gguf {
     }
 
     /// Full name of a field of this architecture.
-    pub(super) fn named(&self, field: &str) -> Result<String> {
-        Ok(format!("{}.{field}", self.architecture()?))
+    pub(super) fn named(&self, field: &str) -> String {
+        format!("{}.{field}", self.architecture().unwrap_or_default())
     }
 
     fn missing(&self, field: &str) -> String {
-        format!("{} is missing", self.named(field).unwrap_or_default())
+        format!("{} is missing", self.named(field))
     }
 
     pub(super) fn own_whole(&self, field: &str) -> Result<Option<u64>> {
-        self.whole(&self.named(field)?)
+        self.whole(&self.named(field))
     }
 
     pub(super) fn own_number(&self, field: &str) -> Result<Option<f64>> {
-        self.number(&self.named(field)?)
+        self.number(&self.named(field))
     }
 
     fn needed(&self, field: &str) -> Result<u64> {
@@ -376,13 +355,17 @@ impl Gguf {
         self.own_number(field)?.with_context(|| self.missing(field))
     }
 
-    fn needed_flag(&self, field: &str) -> Result<bool> {
-        self.flag(&self.named(field)?)?.with_context(|| self.missing(field))
+    /// Fails unless the field is missing or the supported number.
+    fn only(&self, field: &str, supported: impl Into<f64>) -> Result<()> {
+        let (number, supported) = (self.own_number(field)?, supported.into());
+        let said = number.unwrap_or(supported);
+        ensure!(said == supported, "{} {said} is not supported; only {supported} is", self.named(field));
+        Ok(())
     }
 
     /// A number, or a list with the same number for every layer.
     fn same_in_all_layers(&self, field: &str) -> Result<Option<u64>> {
-        let name = self.named(field)?;
+        let name = self.named(field);
         if !self.is_list(&name) {
             return self.whole(&name);
         }

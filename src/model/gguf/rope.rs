@@ -21,7 +21,7 @@ impl Gguf {
         ensure!(
             channels == head_dim || (partial && channels < head_dim),
             "{} is {channels}; only {head_dim}, the width of a head, is supported",
-            self.named("rope.dimension_count")?
+            self.named("rope.dimension_count")
         );
         if partial {
             // Half a channel more, so that the product with the width is not rounded down to one less.
@@ -36,7 +36,7 @@ impl Gguf {
     fn rope_scaling(&self) -> Result<Value> {
         let number = |field: &str| self.own_number(&format!("rope.scaling.{field}"));
         let named = |field: &str| self.named(&format!("rope.scaling.{field}"));
-        let kind = self.text(&named("type")?)?.unwrap_or("linear");
+        let kind = self.text(&named("type"))?.unwrap_or("linear");
         let (factor, older) = (number("factor")?, self.own_number("rope.scale_linear")?);
         // 0 means no factor.
         let factor = factor.or(older).filter(|&factor| factor != 0.0);
@@ -45,8 +45,8 @@ impl Gguf {
         let ext = number("yarn_ext_factor")?.filter(|&ext| ext >= 0.0);
         let (fast, slow) = (number("yarn_beta_fast")?, number("yarn_beta_slow")?);
         let alone = |kind: &str| {
-            ensure!(amplitude == 1.0, "{} with {kind} scaling is not supported", named("attn_factor")?);
-            ensure!(ext.unwrap_or(0.0) == 0.0, "{} with {kind} scaling is not supported", named("yarn_ext_factor")?);
+            ensure!(amplitude == 1.0, "{} with {kind} scaling is not supported", named("attn_factor"));
+            ensure!(ext.unwrap_or(0.0) == 0.0, "{} with {kind} scaling is not supported", named("yarn_ext_factor"));
             Ok(())
         };
         let has_longrope = self.has(SHORT_DIVISORS) || self.has(LONG_DIVISORS);
@@ -59,7 +59,7 @@ impl Gguf {
                 factor.filter(|&factor| factor != 1.0).map_or(Value::Null, |f| json!({"rope_type": kind, "factor": f}))
             }
             "yarn" => {
-                ensure!(ext.unwrap_or(1.0) == 1.0, "{} is not supported; only 1 is", named("yarn_ext_factor")?);
+                ensure!(ext.unwrap_or(1.0) == 1.0, "{} is not supported; only 1 is", named("yarn_ext_factor"));
                 let factor = factor.unwrap_or(1.0);
                 let logarithm = if factor > 1.0 { 1.0 + 0.1 * factor.ln() } else { 1.0 };
                 let mut scaling = json!({
@@ -71,8 +71,8 @@ impl Gguf {
                 }
                 scaling
             }
-            "longrope" => bail!("tensor {SHORT_DIVISORS} is missing, which {} longrope needs", named("type")?),
-            other => bail!("{} \"{other}\" is not supported; none, linear, yarn and longrope are", named("type")?),
+            "longrope" => bail!("tensor {SHORT_DIVISORS} is missing, which {} longrope needs", named("type")),
+            other => bail!("{} \"{other}\" is not supported; none, linear, yarn and longrope are", named("type")),
         })
     }
 
