@@ -6,6 +6,7 @@ use super::latent::LatentProjections;
 use super::mlp::FeedForward;
 use super::names::LAYERS;
 use super::projection::Projection;
+use super::tensors::{NORM_AFTER_ATTENTION, NORM_AFTER_MLP, NORM_BEFORE_ATTENTION};
 use super::{ModelConfig, NormKind, NormPlace, Positions, QkNorm, ResidualLayout, Weights};
 use crate::attention::{Attend, Extras, Heads, Wiring};
 use crate::ops::{layer_norm, on_host, rms_norm, rope, RopeStyle, RopeTable};
@@ -46,7 +47,6 @@ impl DecoderBlock {
 
     pub(super) fn load(config: &ModelConfig, layer: usize, weights: &mut Weights) -> Result<Self> {
         let prefix = format!("{LAYERS}{layer}");
-        let names = config.norm_names();
         let place = config.norm_place;
         let before = place.is_before();
         let mut norms = |before: Option<&str>, after: &str| -> Result<Norms> {
@@ -57,9 +57,9 @@ impl DecoderBlock {
                 of_sum: (place == NormPlace::Sum).then(|| norm(after)).transpose()?,
             })
         };
-        let attention_norms = norms(before.then_some(names.before_attention), names.after_attention)?;
+        let attention_norms = norms(before.then_some(NORM_BEFORE_ATTENTION), NORM_AFTER_ATTENTION)?;
         let own = before && config.residual != ResidualLayout::OneNorm;
-        let mlp_norms = norms(own.then_some(names.before_mlp), names.after_mlp)?;
+        let mlp_norms = norms(own.then_some(config.norm_before_mlp()), NORM_AFTER_MLP)?;
         let attention = Attention::load(config, layer, &format!("{prefix}.self_attn"), weights)?;
         let mlp = FeedForward::load(config, layer, &format!("{prefix}.mlp"), weights)?;
         let mlp_rows = mlp_rows(config.widest_ffn());
@@ -140,7 +140,7 @@ impl OutputPath {
         let after = config
             .norm_place
             .is_after()
-            .then(|| Norm::load(config, &format!("{prefix}.{}", config.norm_names().after_attention), weights));
+            .then(|| Norm::load(config, &format!("{prefix}.{}", NORM_AFTER_ATTENTION), weights));
         Ok(Self { o, extras, after: after.transpose()? })
     }
 

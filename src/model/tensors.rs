@@ -3,13 +3,10 @@
 use super::config::{Activation, Experts, Latent, ModelConfig, NormKind, NormPlace, Positions, QkNorm, ResidualLayout};
 use super::names::{EMBEDDING_NORM, PROJECT_IN, PROJECT_OUT};
 
-/// Names of the norms in a block.
-pub(super) struct NormNames {
-    pub(super) before_attention: &'static str,
-    pub(super) after_attention: &'static str,
-    pub(super) before_mlp: &'static str,
-    pub(super) after_mlp: &'static str,
-}
+/// Names of norms in a block.
+pub(super) const NORM_BEFORE_ATTENTION: &str = "input_layernorm";
+pub(super) const NORM_AFTER_ATTENTION: &str = "post_attention_layernorm";
+pub(super) const NORM_AFTER_MLP: &str = "post_feedforward_layernorm";
 
 impl ModelConfig {
     /// All tensors of the model with their shapes, under this crate's names: Llama's where Llama has the tensor.
@@ -24,32 +21,31 @@ impl ModelConfig {
             list.push(("model.embed_positions.weight".into(), vec![self.max_ctx_tok + offset, self.width]));
         }
         if self.embed_norm {
-            self.add_norm(EMBEDDING_NORM, &mut |name, shape| list.push((name.to_owned(), shape)));
+            self.add_norm(EMBEDDING_NORM, self.width, &mut |name, shape| list.push((name.to_owned(), shape)));
         }
         for layer in 0..self.layers.len() {
             let mut add = |name: &str, shape: Vec<usize>| list.push((format!("model.layers.{layer}.{name}"), shape));
             let (before, after) = (self.norm_place.is_before(), self.norm_place != NormPlace::Before);
-            let names = self.norm_names();
             if before {
-                self.add_norm(names.before_attention, &mut add);
+                self.add_norm(NORM_BEFORE_ATTENTION, self.width, &mut add);
             }
             self.add_attention(layer, &mut add);
             if after {
-                self.add_norm(names.after_attention, &mut add);
+                self.add_norm(NORM_AFTER_ATTENTION, self.width, &mut add);
             }
             if before && self.residual != ResidualLayout::OneNorm {
-                self.add_norm(names.before_mlp, &mut add);
+                self.add_norm(self.norm_before_mlp(), self.width, &mut add);
             }
             match self.experts.filter(|_| self.layers[layer].experts) {
                 None => self.add_mlp("mlp", self.ffn, &mut add),
                 Some(experts) => self.add_experts(experts, &mut add),
             }
             if after {
-                self.add_norm(names.after_mlp, &mut add);
+                self.add_norm(NORM_AFTER_MLP, self.width, &mut add);
             }
         }
         if self.final_norm {
-            self.add_norm("model.norm", &mut |name, shape| list.push((name.to_owned(), shape)));
+            self.add_norm("model.norm", self.width, &mut |name, shape| list.push((name.to_owned(), shape)));
         }
         if !self.tied {
             list.push(("lm_head.weight".to_owned(), vec![self.vocab, self.embed_width]));
@@ -95,12 +91,12 @@ impl ModelConfig {
             None => self.add_linear("self_attn.q_proj", [queries, e], false, add),
             Some(rank) => {
                 self.add_linear("self_attn.q_a_proj", [rank, e], self.bias.qkv, add);
-                self.add_norm_over("self_attn.q_a_layernorm", rank, add);
+                self.add_norm("self_attn.q_a_layernorm", rank, add);
                 self.add_linear("self_attn.q_b_proj", [queries, rank], false, add);
             }
         }
         self.add_linear("self_attn.kv_a_proj_with_mqa", [rank + rotated, e], self.bias.qkv, add);
-        self.add_norm_over("self_attn.kv_a_layernorm", rank, add);
+        self.add_norm("self_attn.kv_a_layernorm", rank, add);
         let key_and_value = self.heads * (self.head_dim - rotated + value_dim);
         self.add_linear("self_attn.kv_b_proj", [key_and_value, rank], false, add);
         self.add_linear("self_attn.o_proj", [e, self.heads * value_dim], self.bias.out, add);
@@ -119,8 +115,8 @@ impl ModelConfig {
         for (name, width) in [("self_attn.q_norm", q), ("self_attn.k_norm", k)] {
             match self.qk_norm {
                 None => {}
-                Some(QkNorm::Head) => self.add_norm_over(name, d, add),
-                Some(QkNorm::Projection) => self.add_norm_over(name, width, add),
+                Some(QkNorm::Head) => self.add_norm(name, d, add),
+                Some(QkNorm::Projection) => self.add_norm(name, width, add),
                 Some(QkNorm::EachHead) => (0..width / d).for_each(|h| add(&format!("{name}.{h}.weight"), vec![d])),
             }
         }
@@ -136,29 +132,19 @@ impl ModelConfig {
         }
     }
 
-    fn add_norm(&self, name: &str, add: &mut dyn FnMut(&str, Vec<usize>)) {
-        self.add_norm_over(name, self.width, add);
-    }
-
-    fn add_norm_over(&self, name: &str, width: usize, add: &mut dyn FnMut(&str, Vec<usize>)) {
+    fn add_norm(&self, name: &str, width: usize, add: &mut dyn FnMut(&str, Vec<usize>)) {
         add(&format!("{name}.weight"), vec![width]);
         if self.norm == NormKind::Layer {
             add(&format!("{name}.bias"), vec![width]);
         }
     }
 
-    /// Names of the norms. Llama calls the norm before the MLP `post_attention_layernorm`; a norm after attention takes
-    /// that name where there is one.
-    pub(super) fn norm_names(&self) -> NormNames {
-        let before_mlp = match self.norm_place {
-            NormPlace::Before => "post_attention_layernorm",
+    /// Name of the norm before the MLP. Llama's is `post_attention_layernorm`; a norm after attention takes that name
+    /// where there is one.
+    pub(super) fn norm_before_mlp(&self) -> &'static str {
+        match self.norm_place {
+            NormPlace::Before => NORM_AFTER_ATTENTION,
             NormPlace::After | NormPlace::Both | NormPlace::Sum => "pre_feedforward_layernorm",
-        };
-        NormNames {
-            before_attention: "input_layernorm",
-            after_attention: "post_attention_layernorm",
-            before_mlp,
-            after_mlp: "post_feedforward_layernorm",
         }
     }
 }

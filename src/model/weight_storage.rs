@@ -38,7 +38,7 @@ impl StoredWeights {
     /// Reads the output path of a layer to the host.
     fn output_path(&self, layer: usize) -> Result<OutputPath> {
         let prefix = format!("{}self_attn.", DecoderBlock::prefix(layer));
-        let norms = format!("{}{}", DecoderBlock::prefix(layer), self.config.norm_names().after_attention);
+        let norms = format!("{}{}", DecoderBlock::prefix(layer), super::tensors::NORM_AFTER_ATTENTION);
         let is_of_path = |name: &str| name.starts_with(&prefix) || name.starts_with(&norms);
         OutputPath::load(&self.config, layer, &mut self.checkpoint.read_some(&self.config, is_of_path)?)
     }
