@@ -17,7 +17,7 @@ pub(super) struct Raw<'a>(pub(super) &'a Map<String, Value>);
 
 impl<'a> Raw<'a> {
     /// The field, unless it is missing or null.
-    fn get(&self, field: &str) -> Option<&'a Value> {
+    pub(super) fn get(&self, field: &str) -> Option<&'a Value> {
         self.0.get(field).filter(|value| !value.is_null())
     }
 
@@ -131,14 +131,20 @@ impl<'a> Raw<'a> {
 
     /// The rotary embedding of heads of `width` channels. transformers 5 writes `rope_parameters`, earlier versions
     /// `rope_theta`, `rope_scaling` and a family-specific field for partial rotation.
-    pub(super) fn rotary(&self, width: usize, defaults: RotaryDefaults<'_>) -> Result<Rotary> {
+    ///
+    /// `theta` and the rotated share of `width` are defaults. The share comes with its field in earlier versions; `None`
+    /// if all channels are rotated.
+    pub(super) fn rotary(&self, width: usize, theta: f64, share: Option<(f64, &str)>) -> Result<Rotary> {
         let found = [("rope_parameters", self.get("rope_parameters")), ("rope_scaling", self.get("rope_scaling"))];
         if let [(_, Some(parameters)), (_, Some(scaling))] = found {
             ensure!(parameters == scaling, "rope_parameters and rope_scaling differ");
         }
         let rope = found.into_iter().find_map(|(field, value)| Some((field, value?)));
-        let theta = self.positive("rope_theta")?.or(self.positive("rotary_emb_base")?);
-        let part = defaults.part_field.map(|field| self.number(field)).transpose()?.flatten();
+        let theta = self.positive("rope_theta")?.or(self.positive("rotary_emb_base")?).unwrap_or(theta);
+        let part = match share {
+            None => 1.0,
+            Some((default, field)) => self.number(field)?.unwrap_or(default),
+        };
         let empty = Map::new();
         let (field, rope) = match rope {
             None => ("rope_parameters", &empty),
@@ -148,22 +154,13 @@ impl<'a> Raw<'a> {
             }
         };
         let rope = RopeFields { field, raw: Raw(rope) };
-        let part = rope.raw.number("partial_rotary_factor")?.or(part).unwrap_or(defaults.part);
+        let part = rope.raw.number("partial_rotary_factor")?.unwrap_or(part);
         ensure!(
-            part > 0.0 && part <= 1.0 && (part == 1.0 || defaults.part_field.is_some()),
+            part > 0.0 && part <= 1.0 && (part == 1.0 || share.is_some()),
             "a partial_rotary_factor of {part} is not supported by this model_type"
         );
-        rope.resolve((width as f64 * part) as usize, theta.unwrap_or(defaults.theta), self)
+        rope.resolve((width as f64 * part) as usize, theta, self)
     }
-}
-
-/// Defaults of a family for its rotary embedding.
-pub(super) struct RotaryDefaults<'a> {
-    pub(super) theta: f64,
-    /// Rotated share of the head width.
-    pub(super) part: f64,
-    /// Field of older configurations with this share, in families that have one.
-    pub(super) part_field: Option<&'a str>,
 }
 
 /// The object that describes one rotary embedding, with the name of its field.

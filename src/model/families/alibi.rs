@@ -1,9 +1,9 @@
 //! Families whose logits are biased by distance (ALiBi), without position embeddings: BLOOM and MPT.
 
-use super::super::config::{Activation, Biases, DecoderSizes, Family, ModelConfig, NormKind, Positions};
+use super::super::config::{Activation, Biases, Family, ModelConfig, NormKind, Positions};
 use super::super::raw::Raw;
 use crate::attention::Alibi;
-use anyhow::{ensure, Context, Result};
+use anyhow::{Context, Result};
 use serde_json::{json, Map, Value};
 
 /// Context of BLOOM models whose configuration states none. They were trained with it.
@@ -13,22 +13,12 @@ impl ModelConfig {
     /// BLOOM: a norm of the embeddings, and fused projections.
     pub(super) fn of_bloom(raw: &Raw<'_>) -> Result<Self> {
         raw.only("apply_residual_connection_post_layernorm", json!(false))?;
-        let either = |a, b| Ok::<_, anyhow::Error>(raw.optional_size(a)?.or(raw.optional_size(b)?));
         // Older configurations have other names.
-        let width = either("n_embed", "hidden_size")?.context("hidden_size is missing")?;
-        let heads = either("n_head", "num_attention_heads")?.context("n_head is missing")?;
-        let layers = if raw.has("n_layer") { "n_layer" } else { "num_hidden_layers" };
-        ensure!(width.is_multiple_of(heads), "n_head {heads} does not divide hidden_size {width}");
-        let sizes = DecoderSizes {
-            vocab: raw.tokens("vocab_size")?,
-            width,
-            layers: raw.layers(layers)?,
-            ffn: 4 * width,
-            heads,
-            kv_heads: heads,
-            head_dim: width / heads,
-            max_ctx_tok: raw.optional_tokens("seq_length")?.unwrap_or(BLOOM_CTX_TOK),
-        };
+        let width = raw.either("n_embed", "hidden_size");
+        let heads = raw.either("n_head", "num_attention_heads");
+        let layers = raw.either("n_layer", "num_hidden_layers");
+        // There is no field for the width of the MLP.
+        let sizes = raw.sizes([width, layers, heads, "", "seq_length"], Some(BLOOM_CTX_TOK))?;
         let config = Self {
             family: Family::Bloom,
             activation: Activation::GeluTanh,
@@ -57,7 +47,7 @@ impl ModelConfig {
         only("alibi_bias_max", json!(8))?;
         let scale = attention.positive("softmax_scale").context("attn_config")?;
         // There is no field for the width of the MLP.
-        let sizes = raw.sizes(["d_model", "n_layers", "n_heads", "", "max_seq_len"])?;
+        let sizes = raw.sizes(["d_model", "n_layers", "n_heads", "", "max_seq_len"], None)?;
         let mut config = Self {
             family: Family::Mpt,
             norm: NormKind::LayerGain,

@@ -6,7 +6,7 @@
 use super::super::config::ModelConfig;
 use super::super::raw::Raw;
 use crate::attention::{Factor, HeadNorm, Lambda, LambdaInit, Variant};
-use anyhow::{ensure, Result};
+use anyhow::Result;
 
 /// `model_type` of these models.
 pub(super) const AXOLOTL: &str = "llama-differential";
@@ -26,12 +26,7 @@ pub(super) fn variant(raw: &Raw<'_>) -> Result<Variant> {
 
 impl ModelConfig {
     pub(super) fn with_axolotl(self, raw: &Raw<'_>) -> Result<Self> {
-        let own = self.width / raw.size("num_attention_heads")?;
-        ensure!(
-            self.head_dim == own,
-            "head_dim is {}, but this model_type uses {own} (hidden_size / num_attention_heads)",
-            self.head_dim
-        );
+        self.check_head_dim(raw)?;
         Ok(Self { head_norm_eps: Some(self.norm_eps), ..self })
     }
 }

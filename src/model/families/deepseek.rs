@@ -1,7 +1,7 @@
 //! DeepSeek V2 and V3: latent attention, and experts that are chosen by groups.
 
 use super::super::config::{Biases, ExpertChoice, Experts, Family, Latent, ModelConfig, Positions};
-use super::super::raw::{Raw, RotaryDefaults};
+use super::super::raw::Raw;
 use super::super::rotary::{RopeScaling, Rotary};
 use crate::attention::LogitRule;
 use crate::ops::RopeStyle;
@@ -69,7 +69,7 @@ impl ModelConfig {
         );
         // Where it is, it counts the rotated channels.
         raw.only("head_dim", json!(latent.rotated))?;
-        let rotary = raw.rotary(latent.rotated, RotaryDefaults { theta: 10_000.0, part: 1.0, part_field: None })?;
+        let rotary = raw.rotary(latent.rotated, 10_000.0, None)?;
         let rule = LogitRule::plain(head_dim);
         let rule = LogitRule { scale: (f64::from(rule.scale) * raw.latent_scale(&rotary)?) as f32, ..rule };
         let bias = raw.flag("attention_bias")?.unwrap_or(false);

@@ -7,8 +7,22 @@ use anyhow::{bail, ensure, Context, Result};
 use serde_json::{Map, Value};
 
 impl Raw<'_> {
-    /// Sizes of families without grouped heads, whose heads share the width. The MLP defaults to four times the width.
-    pub(super) fn sizes(&self, [width, layers, heads, ffn, ctx]: [&str; 5]) -> Result<DecoderSizes> {
+    /// The first of two fields that the configuration has, or the second.
+    pub(super) fn either<'f>(&self, first: &'f str, second: &'f str) -> &'f str {
+        if self.get(first).is_some() {
+            first
+        } else {
+            second
+        }
+    }
+
+    /// Sizes of families without grouped heads, whose heads share the width. The MLP defaults to four times the width, the
+    /// context to `default_ctx`.
+    pub(super) fn sizes(
+        &self,
+        [width, layers, heads, ffn, ctx]: [&str; 5],
+        default_ctx: Option<usize>,
+    ) -> Result<DecoderSizes> {
         let (heads_field, width_field) = (heads, width);
         let (width, heads) = (self.size(width)?, self.size(heads)?);
         ensure!(width.is_multiple_of(heads), "{heads_field} {heads} does not divide {width_field} {width}");
@@ -20,7 +34,7 @@ impl Raw<'_> {
             heads,
             kv_heads: heads,
             head_dim: width / heads,
-            max_ctx_tok: self.tokens(ctx)?,
+            max_ctx_tok: self.optional_tokens(ctx)?.or(default_ctx).with_context(|| format!("{ctx} is missing"))?,
         })
     }
 

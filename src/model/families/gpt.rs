@@ -1,14 +1,11 @@
 //! GPT-Neo, GPT-J and Falcon.
 
-use super::super::config::{
-    Activation, Biases, DecoderSizes, Family, ModelConfig, NormKind, Positions, ResidualLayout,
-};
-use super::super::raw::{Raw, RotaryDefaults};
+use super::super::config::{Activation, Biases, DecoderSizes, Family, ModelConfig, Positions, ResidualLayout};
+use super::super::raw::Raw;
 use super::super::rotary::{RopeScaling, Rotary};
-use super::HeadLayout;
 use crate::attention::Alibi;
 use crate::ops::RopeStyle;
-use anyhow::{bail, ensure, Context, Result};
+use anyhow::{bail, ensure, Result};
 use serde_json::{json, Value};
 
 /// Context of Falcon models whose configuration states none.
@@ -17,8 +14,8 @@ const FALCON_CTX_TOK: usize = 2048;
 impl ModelConfig {
     /// GPT-Neo: logits are not scaled, and every other layer has a window.
     pub(super) fn of_gpt_neo(raw: &Raw<'_>) -> Result<Self> {
-        let sizes =
-            raw.sizes(["hidden_size", "num_layers", "num_heads", "intermediate_size", "max_position_embeddings"])?;
+        let sizes = raw
+            .sizes(["hidden_size", "num_layers", "num_heads", "intermediate_size", "max_position_embeddings"], None)?;
         let local = raw.local_layers(sizes.layers)?;
         let window = raw.optional_tokens("window_size")?.unwrap_or(256);
         let mut config = Self {
@@ -39,7 +36,7 @@ impl ModelConfig {
 
     /// GPT-J: attention and MLP share a norm, and RoPE turns the first channels, interleaved.
     pub(super) fn of_gptj(raw: &Raw<'_>) -> Result<Self> {
-        let sizes = raw.sizes(["n_embd", "n_layer", "n_head", "n_inner", "n_positions"])?;
+        let sizes = raw.sizes(["n_embd", "n_layer", "n_head", "n_inner", "n_positions"], None)?;
         let channels = raw.optional_size("rotary_dim")?.unwrap_or(64);
         let rotary = Rotary { theta: 10_000.0, channels, scaling: RopeScaling::None };
         Ok(Self {
@@ -57,16 +54,20 @@ impl ModelConfig {
     /// Falcon 7B (one key head, one norm for attention and MLP), 40B and 180B (groups of key heads, two norms), 2 11B
     /// (groups, one norm), and older ones with a serial block.
     pub(super) fn of_falcon(raw: &Raw<'_>) -> Result<Self> {
-        let (width, heads) =
-            (raw.optional_size("hidden_size")?.or(raw.optional_size("n_embed")?), "num_attention_heads");
-        let (width, heads) = (width.context("hidden_size is missing")?, raw.size(heads)?);
-        ensure!(width.is_multiple_of(heads), "num_attention_heads {heads} does not divide hidden_size {width}");
+        let fields = [
+            raw.either("n_embed", "hidden_size"),
+            "num_hidden_layers",
+            "num_attention_heads",
+            "ffn_hidden_size",
+            "max_position_embeddings",
+        ];
+        let sizes = raw.sizes(fields, Some(FALCON_CTX_TOK))?;
         let flag = |field, default| Ok::<_, anyhow::Error>(raw.flag(field)?.unwrap_or(default));
         let (grouped, parallel) = (flag("new_decoder_architecture", false)?, flag("parallel_attn", true)?);
         let kv_heads = match (grouped, flag("multi_query", true)?) {
-            (true, _) => raw.optional_size("num_kv_heads")?.unwrap_or(heads),
+            (true, _) => raw.optional_size("num_kv_heads")?.unwrap_or(sizes.heads),
             (false, true) => 1,
-            (false, false) => heads,
+            (false, false) => sizes.heads,
         };
         let norms = raw.optional_size("num_ln_in_parallel_attn")?;
         let residual = match (grouped, parallel, norms) {
@@ -78,29 +79,17 @@ impl ModelConfig {
                 norms.map_or("null".to_owned(), |norms| norms.to_string())
             ),
         };
-        let sizes = DecoderSizes {
-            vocab: raw.tokens("vocab_size")?,
-            width,
-            layers: raw.layers("num_hidden_layers")?,
-            ffn: raw.optional_size("ffn_hidden_size")?.unwrap_or(4 * width),
-            heads,
-            kv_heads,
-            head_dim: width / heads,
-            max_ctx_tok: raw.optional_tokens("max_position_embeddings")?.unwrap_or(FALCON_CTX_TOK),
-        };
         let bias = flag("bias", false)?;
-        let rotary = raw.rotary(sizes.head_dim, RotaryDefaults { theta: 10_000.0, part: 1.0, part_field: None })?;
+        let rotary = raw.rotary(sizes.head_dim, 10_000.0, None)?;
         let config = Self {
             family: Family::Falcon,
-            norm: NormKind::Layer,
             norm_eps: raw.positive("layer_norm_epsilon")?.unwrap_or(1e-5),
             residual,
             positions: Positions::Rotary { style: RopeStyle::Half, embeddings: vec![rotary] },
             activation: raw.activation("activation", Activation::Gelu)?,
-            gated: false,
             bias: Biases { qkv: bias, out: bias, mlp: bias, head: false },
             tied: flag("tie_word_embeddings", true)?,
-            ..Self::llama(HeadLayout::Standard.variant(), sizes, 10_000.0, RopeStyle::Half)
+            ..Self::with_layer_norm(DecoderSizes { kv_heads, ..sizes })
         };
         Ok(if flag("alibi", false)? { config.with_alibi(Alibi::Rounded) } else { config })
     }

@@ -1,12 +1,10 @@
 //! Families with LayerNorm: GPT-2, OPT, GPT-NeoX, Phi, StableLM, StarCoder 2, Cohere.
 
 use super::super::config::{
-    Activation, Biases, DecoderSizes, Family, Layer, ModelConfig, NormKind, NormPlace, Positions, QkNorm,
-    ResidualLayout,
+    Activation, Biases, DecoderSizes, Family, ModelConfig, NormKind, NormPlace, Positions, QkNorm, ResidualLayout,
 };
-use super::super::raw::{Raw, RotaryDefaults};
+use super::super::raw::Raw;
 use super::HeadLayout;
-use crate::attention::LogitRule;
 use crate::ops::RopeStyle;
 use anyhow::{ensure, Result};
 use serde_json::json;
@@ -15,8 +13,8 @@ impl ModelConfig {
     pub(super) fn of_gpt2(raw: &Raw<'_>) -> Result<Self> {
         raw.only("add_cross_attention", json!(false))?;
         raw.only("scale_attn_weights", json!(true))?;
-        let sizes = raw.sizes(["n_embd", "n_layer", "n_head", "n_inner", "n_positions"])?;
-        let config = Self {
+        let sizes = raw.sizes(["n_embd", "n_layer", "n_head", "n_inner", "n_positions"], None)?;
+        let mut config = Self {
             family: Family::Gpt2,
             positions: Positions::Learned { offset: 0 },
             activation: raw.activation("activation_function", Activation::GeluTanh)?,
@@ -25,28 +23,23 @@ impl ModelConfig {
             ..Self::with_layer_norm(sizes)
         };
         let inverse = raw.flag("scale_attn_by_inverse_layer_idx")?.unwrap_or(false);
-        let scale = |(i, layer): (usize, Layer)| Layer {
-            rule: LogitRule {
-                scale: if inverse { layer.rule.scale / (i + 1) as f32 } else { layer.rule.scale },
-                ..layer.rule
-            },
-            rotary: None,
-            experts: false,
-        };
-        Ok(Self { layers: config.layers.iter().copied().enumerate().map(scale).collect(), ..config })
+        for (i, layer) in config.layers.iter_mut().enumerate() {
+            layer.rotary = None;
+            if inverse {
+                layer.rule.scale /= (i + 1) as f32;
+            }
+        }
+        Ok(config)
     }
 
     pub(super) fn of_opt(raw: &Raw<'_>) -> Result<Self> {
         raw.only("_remove_final_layer_norm", json!(false))?;
         raw.only("enable_bias", json!(true))?;
         raw.only("layer_norm_elementwise_affine", json!(true))?;
-        let sizes = raw.sizes([
-            "hidden_size",
-            "num_hidden_layers",
-            "num_attention_heads",
-            "ffn_dim",
-            "max_position_embeddings",
-        ])?;
+        let sizes = raw.sizes(
+            ["hidden_size", "num_hidden_layers", "num_attention_heads", "ffn_dim", "max_position_embeddings"],
+            None,
+        )?;
         let mut config = Self {
             family: Family::Opt,
             positions: Positions::Learned { offset: 2 },
@@ -64,17 +57,13 @@ impl ModelConfig {
 
     pub(super) fn of_gpt_neox(raw: &Raw<'_>) -> Result<Self> {
         raw.only("attention_bias", json!(true))?;
-        let sizes = raw.sizes([
-            "hidden_size",
-            "num_hidden_layers",
-            "num_attention_heads",
-            "intermediate_size",
-            "max_position_embeddings",
-        ])?;
+        let sizes = raw.sizes(
+            ["hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "max_position_embeddings"],
+            None,
+        )?;
         // The configuration class of transformers lacks this field, but its rotary embedding reads it.
         raw.only("head_dim", json!(sizes.head_dim))?;
-        let defaults = RotaryDefaults { theta: 10_000.0, part: 0.25, part_field: Some("rotary_pct") };
-        let rotary = raw.rotary(sizes.head_dim, defaults)?;
+        let rotary = raw.rotary(sizes.head_dim, 10_000.0, Some((0.25, "rotary_pct")))?;
         Ok(Self {
             family: Family::GptNeox,
             positions: Positions::Rotary { style: RopeStyle::Half, embeddings: vec![rotary] },
@@ -151,17 +140,24 @@ impl ModelConfig {
 
     /// Applies the fields that both generations of Cohere share.
     fn with_norm_of_cohere(self, raw: &Raw<'_>) -> Result<Self> {
-        let mut config = Self {
+        Ok(Self {
             norm: NormKind::LayerGain,
             norm_eps: raw.positive("layer_norm_eps")?.unwrap_or(1e-5),
             residual: ResidualLayout::OneNorm,
             logit_scale: raw.positive("logit_scale")?.unwrap_or(0.0625),
             ..self
-        };
-        if let Positions::Rotary { style, .. } = &mut config.positions {
-            *style = RopeStyle::Interleaved;
-        }
-        Ok(config)
+        })
+    }
+
+    /// Checks the width of a head in families that do not read `head_dim`.
+    pub(super) fn check_head_dim(&self, raw: &Raw<'_>) -> Result<()> {
+        let own = self.width / raw.size("num_attention_heads")?;
+        ensure!(
+            self.head_dim == own,
+            "head_dim is {}, but this model_type uses {own} (hidden_size / num_attention_heads)",
+            self.head_dim
+        );
+        Ok(())
     }
 
     pub(super) fn with_cohere2(self, raw: &Raw<'_>) -> Result<Self> {
@@ -169,12 +165,7 @@ impl ModelConfig {
         let pattern = raw.optional_size("sliding_window_pattern")?.unwrap_or(4);
         let sliding = raw.sliding(layers, |layer| !(layer + 1).is_multiple_of(pattern))?;
         let window = raw.needed_window(4096)?;
-        let own = self.width / raw.size("num_attention_heads")?;
-        ensure!(
-            self.head_dim == own,
-            "head_dim is {}, but this model_type uses {own} (hidden_size / num_attention_heads)",
-            self.head_dim
-        );
+        self.check_head_dim(raw)?;
         let mut config = self.with_norm_of_cohere(raw)?;
         // Full-attention layers have no positions.
         for (layer, &sliding) in config.layers.iter_mut().zip(&sliding) {

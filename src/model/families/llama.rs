@@ -113,11 +113,7 @@ impl ModelConfig {
 
     pub(super) fn with_glm4(self, raw: &Raw<'_>) -> Result<Self> {
         let bias = Biases { qkv: raw.flag("attention_bias")?.unwrap_or(true), ..Biases::default() };
-        let mut config = Self { family: Family::Glm4, norm_place: NormPlace::Both, bias, ..self };
-        if let Positions::Rotary { style, .. } = &mut config.positions {
-            *style = RopeStyle::Interleaved;
-        }
-        Ok(config)
+        Ok(Self { family: Family::Glm4, norm_place: NormPlace::Both, bias, ..self })
     }
 
     pub(super) fn with_granite(mut self, raw: &Raw<'_>) -> Result<Self> {

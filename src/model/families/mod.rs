@@ -54,7 +54,7 @@ mod wrapped;
 pub use layout::HeadLayout;
 
 use super::config::{Activation, Biases, DecoderSizes, Family, ModelConfig, Positions, OWN_MODEL_TYPE};
-use super::raw::{Raw, RotaryDefaults, MOST_TOKENS};
+use super::raw::{Raw, MOST_TOKENS};
 use crate::bail_usage;
 use crate::ops::RopeStyle;
 use anyhow::{bail, ensure, Context, Result};
@@ -174,16 +174,18 @@ impl ModelConfig {
             head_dim,
             max_ctx_tok: raw.tokens("max_position_embeddings")?,
         };
-        let style = layout.style.unwrap_or(RopeStyle::Half);
+        let style = match model_type {
+            "cohere" | "cohere2" | "glm4" => RopeStyle::Interleaved,
+            _ => layout.style.unwrap_or(RopeStyle::Half),
+        };
         let mut config = Self::llama(layout.variant, sizes, defaults.theta, style);
         if layout.style.is_none() {
             config.layers.iter_mut().for_each(|layer| layer.rotary = None);
         }
         // These have one embedding for layers with a window and one for the others, or rotate a part of the head.
         if !matches!(model_type, "gemma3_text" | "olmo3" | "deepseek_v2" | "deepseek_v3") {
-            let part_field = defaults.rotated.map(|_| "partial_rotary_factor");
-            let part = defaults.rotated.unwrap_or(1.0);
-            let rotary = raw.rotary(head_dim, RotaryDefaults { theta: defaults.theta, part, part_field })?;
+            let share = defaults.rotated.map(|share| (share, "partial_rotary_factor"));
+            let rotary = raw.rotary(head_dim, defaults.theta, share)?;
             config.positions = Positions::Rotary { style, embeddings: vec![rotary] };
         }
         if matches!(model_type, "mistral" | "mixtral" | "qwen2" | "qwen2_moe" | "phi3") {
