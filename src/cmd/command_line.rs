@@ -82,7 +82,7 @@ mod tests {
             let arg = command.get_arguments().find(|arg| arg.get_id() == flag).unwrap();
             arg.get_help().unwrap().to_string()
         };
-        assert!(help("needle", "samples").ends_with("[default: 3]"), "{}", help("needle", "samples"));
+        assert!(help("needle", "samples").ends_with("[default: 4]"), "{}", help("needle", "samples"));
         assert!(help("ablate", "ctx").contains("[default: 1k,") && help("ratio", "ctx").contains("[default: 4k,"));
         assert!(help("quantize", "needles").ends_with("[default: 2]"));
         let built_in = crate::models::built_in_names().join(", ");

@@ -434,8 +434,8 @@ at_least = 0.5
         for (from, to, expected) in [
             ("show = \"quantize\"", "show = \"picture\"", "line 3: unknown variant `picture`"),
             ("show = \"quantize\"\n", "", "line 1: missing field `show`"),
-            ("seed = 7", "seed = seven", "line 12: "),
-            ("seed = 7", "seed = -7", "line 12: invalid value: integer `-7`, expected u64 in `grid.needle.seed`"),
+            ("seed = 7", "seed = seven", "line 11: "),
+            ("seed = 7", "seed = -7", "line 11: invalid value: integer `-7`, expected u64 in `grid.needle.seed`"),
             ("seed = 7\n", "", "line 6: missing field `seed` in `grid.needle`"),
             ("[512]", "[\"512\"]", "line 7: invalid type: string \"512\", expected usize in `grid.needle.ctx_tok`"),
             ("[4, 2]]", "[4, 2, 2]]", "line 8: invalid length 3, expected a list of 2 numbers"),
@@ -447,8 +447,8 @@ at_least = 0.5
                 "[grid.text]\nctx_tok = [8]\nsamples = 1\nseed = 0\n[quantise]",
                 "expected one of [grid.needle]",
             ),
-            ("bits = [8, 4]\n", "", "line 14: missing field `bits` in `quantise`"),
-            ("metric = \"exact\"\n", "", "line 18: missing field `metric` in `expect`"),
+            ("bits = [8, 4]\n", "", "line 13: missing field `bits` in `quantise`"),
+            ("metric = \"exact\"\n", "", "line 17: missing field `metric` in `expect`"),
         ] {
             let refused = refusal(from, to);
             assert!(refused.starts_with("x.toml, line ") && refused.contains(expected), "{to}: {refused}");

@@ -290,21 +290,6 @@ fn generated_text_does_not_depend_on_the_number_of_threads() {
 }
 
 #[test]
-fn what_is_remembered_counts_in_the_estimate_of_memory() {
-    let scratch = Scratch::new();
-    let mib = |generate: &str| {
-        let flags = ["needle", "--ctx", "300", "--samples", "1", "--print-experiment"];
-        let printed = String::from_utf8(scratch.run(&flags).stdout).unwrap();
-        std::fs::write(scratch.path("x.toml"), printed + generate).unwrap();
-        let output = scratch.run(&["run", "x.toml", "--dry-run", "--json"]);
-        let plan: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-        plan["memory_mib"].as_u64().unwrap()
-    };
-    // Up to the context of 4,096 tokens, where it ends.
-    assert!(mib("[generate]\nmax_new = 100000\n") > mib("") + 10);
-}
-
-#[test]
 fn text_is_generated_under_every_condition() {
     let scratch = Scratch::new();
     let printed =

@@ -221,7 +221,7 @@ fn the_beginning_of_a_window_counts_by_position_only() {
 #[test]
 fn its_runs_can_be_compared_reported_and_made_from_files() {
     let scratch = Scratch::with_models();
-    scratch.stdout(&[&BOTH[..], &["--ctx", "64", "--samples", "3", "--out", "run"]].concat());
+    scratch.stdout(&[&BOTH[..], &["--ctx", "512", "--samples", "3", "--out", "run"]].concat());
     let compared = scratch.stdout(&["compare", "run", "--by", "model"]);
     assert!(compared.contains("NLL of AR hits") && compared.contains("NLL of others"), "{compared}");
     let report = scratch.stdout(&["report", "run", "--format", "markdown"]);

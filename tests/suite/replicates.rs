@@ -84,11 +84,11 @@ fn tables_and_comparisons_have_short_names_of_models() {
     let scratch = scratch();
     let text = |run: &str| {
         let mut difftool = assert_cmd::Command::cargo_bin("difftool").unwrap();
-        let output = difftool.args(["report", "--format", "text"]).arg(scratch.path(run)).assert().success();
+        let output = difftool.args(["report", "--format", "markdown"]).arg(scratch.path(run)).assert().success();
         String::from_utf8(output.get_output().stdout.clone()).unwrap()
     };
     let (all, mixed) = (text("run"), text("mixed"));
-    assert!(all.contains("\ndiff/seed-1 ") && all.contains(" - transformer/seed-1"), "{all}");
+    assert!(all.contains("| diff/seed-1 |") && all.contains(" - transformer/seed-1"), "{all}");
     assert!(!all.contains("runs/a/") && !mixed.contains("runs/a/"), "{all}{mixed}");
     let json = scratch.json("run --by model --group-by ctx_tok");
     assert_eq!(row(&json, "exact")["baseline"], "transformer/seed-1");

@@ -532,7 +532,7 @@ fn a_spec_whose_numbers_do_not_fit_is_refused() {
     refused("attention = \"diff\"", "attention = \"diff\"\nheads = 0", "variant diff: heads");
     refused("attention = \"diff\"", "attention = \"diff\"\nheads = 3", "variant diff: num_key_value_heads 3");
     refused("attention = \"diff\"", "attention = \"diff\"\nembedding_deviation = -1", "embedding_deviation -1");
-    refused("head_dim = 8", "head_dim = 7", "head_dim 7 is odd");
+    refused("head_dim = 8", "head_dim = 7", "(head_dim)");
     refused("heads = 4", "heads = 4\nkv_heads = 1", "variant diff: num_key_value_heads 1 is odd");
     refused("clip = 1.0", "clip = 0.0", "clip");
     refused("rate = 1e-2", "rate = -1e-2", "rate -0.01");
