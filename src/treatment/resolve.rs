@@ -59,12 +59,8 @@ impl Resolver<'_> {
     /// Usage errors that state what the model or prompt has.
     pub fn check(&self, condition: &Condition, plain_text: bool) -> Result<()> {
         for treatment in condition.treatments() {
-            let quantised;
-            let (of, rows) = match treatment {
-                Treatment::Quantise { layers, .. } => {
-                    quantised = LayersAndHeads { layers: layers.clone(), heads: None };
-                    (&quantised, &RowSelection::All)
-                }
+            let (layers, heads, rows) = match treatment {
+                Treatment::Quantise { layers, .. } => (layers.as_deref(), None, RowSelection::All),
                 Treatment::Remove { of, rows, keys, .. } => {
                     let asks = |region: &Region| !matches!(region, Region::Bos | Region::First | Region::Filler);
                     let regions = match keys {
@@ -74,20 +70,20 @@ impl Resolver<'_> {
                     if plain_text && !regions.is_empty() && regions.iter().all(asks) {
                         bail_usage!("the condition {condition}: plain text has only the regions bos, first and filler");
                     }
-                    (of, rows)
+                    (of.layers.as_deref(), of.heads.as_deref(), *rows)
                 }
                 Treatment::Replace { heads, of, rows, .. } => {
                     self.check_heads(condition, heads, plain_text)?;
-                    (of, rows)
+                    (of.layers.as_deref(), of.heads.as_deref(), *rows)
                 }
             };
-            if plain_text && *rows == RowSelection::Question {
+            if plain_text && rows == RowSelection::Question {
                 bail_usage!(
                     "the condition {condition}: plain text has no question; use rows answer (the last 32) or all"
                 );
             }
-            for (what, wanted, have) in [("layers", &of.layers, self.layers), ("heads", &of.heads, self.heads)] {
-                if let Some(index) = wanted.iter().flatten().find(|&&index| index >= have) {
+            for (what, wanted, have) in [("layers", layers, self.layers), ("heads", heads, self.heads)] {
+                if let Some(index) = wanted.unwrap_or_default().iter().find(|&&index| index >= have) {
                     bail_usage!(
                         "the condition {condition}: {what}={index}, but {} has {what} 0 to {}",
                         self.model,
