@@ -4,7 +4,7 @@
 //! logit given the tokens before it, so one pass over the prompt with its answers in place is enough. Answers to further
 //! questions are scored behind the right answers to those before, which decoding may have missed.
 
-use crate::attention::{Continuations, Prefix, ProbeResult, ResolvedTreatment, RowProbe, Stream, Trace};
+use crate::attention::{Continuations, Prefix, ProbeResult, ResolvedTreatment, Stream, Trace};
 use crate::model::{Transformer, LOGIT_POSITIONS};
 use crate::ops::{cross_entropy, numbers, TokenScores};
 use crate::prompt::Prompt;
@@ -55,11 +55,8 @@ pub fn pass(model: &Transformer, prompt: &Prompt, mut stream: Stream<'_>, all_to
         stream = stream.with_needed_rows(model.last_layer(), needed);
     }
     let hidden = model.hidden(std::slice::from_ref(&prompt.ids), &mut stream)?.get(0)?; // T,E
-    if prompt.queries.is_empty() && !all_tokens {
-        check_finite(&hidden)?;
-    }
     let predictions = all_tokens.then(|| predictions(model, &hidden, &prompt.ids)).transpose()?;
-    let queries = if prompt.queries.is_empty() { Vec::new() } else { answers(model, &hidden, prompt, 0)? };
+    let queries = answers(model, &hidden, prompt, 0)?;
     let prefix = stream.take_prefix(&prompt.ids);
     Ok(PassResult { queries, predictions, probe_results: stream.probe_results, trace: stream.trace, prefix })
 }
@@ -104,11 +101,7 @@ pub fn continued_passes(
     let mut attend = Continuations::new(prefix, start, needed, streams);
     let hidden = model.hidden_from(&ids, start, &mut attend)?; // B,T - start,E
     let result = |(i, stream): (usize, Stream<'_>)| {
-        let hidden = hidden.get(i)?; // T - start,E
-        let queries = match prompt.queries.is_empty() {
-            true => check_finite(&hidden).map(|()| Vec::new())?,
-            false => answers(model, &hidden, prompt, start)?,
-        };
+        let queries = answers(model, &hidden.get(i)?, prompt, start)?;
         let Stream { probe_results, trace, .. } = stream;
         Ok(PassResult { queries, predictions: None, probe_results, trace, prefix: None })
     };
@@ -123,19 +116,13 @@ fn needed_rows(prompt: &Prompt, stream: &Stream<'_>) -> Vec<bool> {
     needed
 }
 
-/// Checks hidden states without predictions, where NaN would go unnoticed.
-fn check_finite(hidden: &Tensor) -> Result<()> {
-    anyhow::ensure!(numbers(&hidden.sum_all()?)?[0].is_finite(), "the model's hidden states are not finite");
-    Ok(())
-}
-
-/// Scores the queries of a prompt, observed by `probes`. See [`pass`].
-pub fn score(model: &Transformer, prompt: &Prompt, probes: &[&dyn RowProbe]) -> Result<PassResult> {
-    pass(model, prompt, Stream::new(probes), false)
-}
-
 /// Scores the queries from hidden states (T - start, E) of the rows from `start` on.
 fn answers(model: &Transformer, hidden: &Tensor, prompt: &Prompt, start: usize) -> Result<Vec<QueryScore>> {
+    if prompt.queries.is_empty() {
+        // Without logits, NaN would go unnoticed.
+        anyhow::ensure!(numbers(&hidden.sum_all()?)?[0].is_finite(), "the model's hidden states are not finite");
+        return Ok(Vec::new());
+    }
     let rows: Vec<u32> = prompt.queries.iter().flat_map(|q| q.rows()).map(|row| row as u32).collect();
     let targets: Vec<u32> = rows.iter().map(|&row| prompt.ids[row as usize + 1]).collect();
     let n = rows.len();

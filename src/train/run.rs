@@ -8,11 +8,12 @@ use super::log::{self, EvalLine, LogLine};
 use super::spec::{Stage, TrainSpec};
 use super::step::{copy_to_device, detached, step, tensors, trainable};
 use super::{Reporter, TrainOutcome, WorkerPool, EVAL_FILE, LAYER_FILE, LOG_FILE};
+use crate::attention::Stream;
 use crate::bail_usage;
 use crate::error::TooShort;
 use crate::files::replace;
 use crate::model::{Init, ModelConfig, Placement, Transformer, Weights, TENSOR_FILE};
-use crate::pass::score;
+use crate::pass::pass;
 use crate::prompt::{self, CitySet, Haystack, NeedleForm, NeedleSpec, Prompt, Tokenizer};
 use crate::rng::{prompt_seed, Purpose};
 use anyhow::{bail, Context, Result};
@@ -136,7 +137,7 @@ impl Trainer<'_> {
                 let prompt = prompt::needle::build(&spec, seed, self.tokenizer, &haystack);
                 // A short context may not have room for every setting.
                 let Some(prompt) = if_it_fits(prompt)? else { break };
-                scores.extend(score(&model, &prompt, &[])?.queries);
+                scores.extend(pass(&model, &prompt, Stream::new(&[]), false)?.queries);
             }
             let share = |hits: usize| hits as f64 / scores.len() as f64;
             if !scores.is_empty() {
