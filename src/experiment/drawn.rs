@@ -73,21 +73,22 @@ impl Setup {
 
     /// Returns the heads that were drawn or stored token by token; those of an explorer with the best first.
     pub fn drawn_heads(&self, measures: &Measures) -> Vec<DrawnHead> {
-        let named = |model: usize, (layer, head)| DrawnHead { model: self.models[model].name.clone(), layer, head };
+        let mut drawn = Vec::new();
+        let mut add = |model: &Model, (layer, head)| drawn.push(DrawnHead { model: model.name.clone(), layer, head });
         if let Some(explorer) = &measures.explorer {
-            let untreated = explorer.found.iter().filter(|(key, _)| key.condition == 0);
-            let kept = untreated.flat_map(|(key, found)| found.details.iter().map(|head| (key.model, head.at)));
-            return kept.map(|(model, at)| named(model, at)).collect();
+            for (key, found) in explorer.found.iter().filter(|(key, _)| key.condition == 0) {
+                found.details.iter().for_each(|head| add(&self.models[key.model], head.at));
+            }
         }
-        let Some(maps) = &measures.maps else { return Vec::new() };
-        let of_model = |(i, model): (usize, &Model)| {
-            let config = &model.transformer.config;
-            let (layers, heads) = (config.layers.len(), config.wiring().heads());
-            let all = (0..layers).flat_map(move |layer| (0..heads).map(move |head| (layer, head)));
-            let selection = &maps.heads[i];
-            all.filter(|&(layer, head)| selection.has(layer, head)).map(|at| named(i, at)).collect::<Vec<_>>()
-        };
-        self.models.iter().enumerate().flat_map(of_model).collect()
+        if let Some(maps) = &measures.maps {
+            for (model, selection) in self.models.iter().zip(&maps.heads) {
+                let config = &model.transformer.config;
+                let heads = config.wiring().heads();
+                let all = (0..config.layers.len()).flat_map(|layer| (0..heads).map(move |head| (layer, head)));
+                all.filter(|&(layer, head)| selection.has(layer, head)).for_each(|at| add(model, at));
+            }
+        }
+        drawn
     }
 
     /// Returns the layer of each model with the most attention to the answer; for a text, which has no answer, the last

@@ -2,7 +2,7 @@
 
 use super::{Experiment, Grid, Measures, Sources};
 use crate::bail_usage;
-use crate::measure::{MassiveAt, MeasureName, Outliers, PassKey, ScoredWindow};
+use crate::measure::{MassiveAt, MeasureName, PassKey, ScoredWindow};
 use crate::models::{self, Model, OpenedModel};
 use crate::prompt::NeedleForm;
 use crate::record::no_formula;
@@ -168,17 +168,17 @@ impl Setup {
     /// Returns the massive activations of the untreated passes, with token texts made safe for spreadsheets by
     /// [`no_formula`].
     pub fn massive(&self, measures: &Measures) -> Vec<MassiveAt> {
+        let mut massive = Vec::new();
         let pooled = measures.outliers.iter().flat_map(|outliers| &outliers.pooled);
-        let untreated = pooled.filter(|(key, _)| key.condition == 0);
-        let named = |at: &MassiveAt, model: usize, large_share: f64| {
-            let (model, token) = (self.models[model].name.clone(), no_formula(&at.token).into_owned());
-            MassiveAt { model, token, large_share: Some(large_share), ..at.clone() }
-        };
-        let of_model = |(key, found): (&PassKey, &Outliers)| {
-            let named = |at| named(at, key.model, found.large_share(at.layer, at.channel));
-            found.massive.iter().map(named).collect::<Vec<_>>()
-        };
-        untreated.flat_map(of_model).collect()
+        for (key, found) in pooled.filter(|(key, _)| key.condition == 0) {
+            massive.extend(found.massive.iter().map(|at| MassiveAt {
+                model: self.models[key.model].name.clone(),
+                token: no_formula(&at.token).into_owned(),
+                large_share: Some(found.large_share(at.layer, at.channel)),
+                ..at.clone()
+            }));
+        }
+        massive
     }
 
     /// Returns the settings of the experiment with defaults filled in, for the manifest.
