@@ -9,13 +9,12 @@ pub use measuring::{
     AblateArgs, AblatePart, ExploreArgs, HeadsArgs, HeatmapArgs, NeedleArgs, NllArgs, OutliersArgs, QuantizeArgs,
     RatioArgs, ShotsArgs,
 };
-pub use shared::{
-    FigureArgs, FigureFormat, OnePromptArgs, OutputArgs, PageArgs, PartArgs, PromptArgs, ReadingArgs, RunArgs,
-};
+pub use shared::{FigureArgs, FigureFormat, OnePromptArgs, OutputArgs, PageArgs, PartArgs, PromptArgs, RunArgs};
 use values::MetricParser;
 pub use values::{Distractors, IndexRange, TokenRange};
 
 use crate::device::{DeviceName, Dtype};
+use crate::models::LoadOptions;
 use crate::names::{Replicates, SEED_FOLDERS};
 use crate::results::compare::FailIf;
 use crate::results::print::Tables;
@@ -225,7 +224,7 @@ pub struct ShowPromptArgs {
     pub model: String,
     /// How the model folder is read.
     #[command(flatten)]
-    pub reading: ReadingArgs,
+    pub reading: LoadOptions,
 }
 
 /// `difftool inspect`.
@@ -239,7 +238,7 @@ pub struct InspectArgs {
     pub ctx: Option<TokenRange>,
     /// How the folder is read.
     #[command(flatten)]
-    pub reading: ReadingArgs,
+    pub reading: LoadOptions,
     /// Print JSON instead of tables
     #[arg(long)]
     pub json: bool,

@@ -14,6 +14,7 @@ use crate::prompt::{BosChoice, TemplateArg, Tokenizer, TokenizerOptions};
 use crate::record::is_formula;
 use crate::spec_file::is_default;
 use anyhow::{bail, Context, Result};
+use clap::Args;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -175,25 +176,32 @@ pub enum WeightsState {
 /// Environment variable that, if set, leaves the weights in their files, for tests and benches.
 const STREAM: &str = "DIFFTOOL_STREAM_WEIGHTS";
 
-/// Options for loading models, for choices that their files leave open.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// How model folders are read: choices that their files leave open.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Args)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+#[command(next_help_heading = "Models")]
 pub struct LoadOptions {
-    /// Overrides the arrangement of heads into maps.
+    /// Layout of the heads, instead of that of config.json
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[arg(long, value_enum, value_name = "LAYOUT")]
     pub layout: Option<HeadLayout>,
-    /// Puts needle prompts into the model's chat template.
+    /// Put needle prompts into the model's chat template, with the answer at the beginning of the reply
+    #[arg(long)]
     pub chat_template: bool,
-    /// Variables that the chat template is rendered with.
+    /// A variable of the chat template, as in enable_thinking=false; may be repeated
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[arg(long = "template-arg", value_name = "KEY=VALUE", requires = "chat_template")]
     pub template_args: Vec<TemplateArg>,
-    /// Handling of the begin-of-sequence token.
+    /// Begin-of-sequence token: as in the model's files, added to every prompt, or omitted (that of a chat template stays)
+    #[arg(long, value_name = "auto|add|omit", default_value = "auto")]
     pub bos: BosChoice,
-    /// Device that computes.
+    /// Device: cpu; or cuda, cuda:1, … or metal in a build for it
     #[serde(skip_serializing_if = "is_default")]
+    #[arg(long, value_name = "DEVICE", default_value_t = DeviceName::Cpu)]
     pub device: DeviceName,
-    /// Number type.
+    /// Number type; on the CPU, bf16 is faster and less exact, and f64 is slow
     #[serde(skip_serializing_if = "is_default")]
+    #[arg(long, value_enum, value_name = "TYPE", default_value_t = Dtype::F32)]
     pub dtype: Dtype,
 }
 

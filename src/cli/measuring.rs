@@ -1,9 +1,9 @@
 //! Flags of the measuring commands.
 
 use super::shared::models_help;
-use super::{OnePromptArgs, OutputArgs, PartArgs, PromptArgs, ReadingArgs, RunArgs, TokenRange};
-use crate::experiment::{MapKind, Quantised, ScaleScope};
-use crate::measure::TokenSpan;
+use super::{OnePromptArgs, OutputArgs, PartArgs, PromptArgs, RunArgs, TokenRange};
+use crate::experiment::{Heatmap, Quantised, ScaleScope};
+use crate::models::LoadOptions;
 use crate::prompt::Order;
 use crate::quant::Format;
 use crate::treatment::{Ranking, RowSelection};
@@ -106,30 +106,9 @@ pub struct HeatmapArgs {
     /// Draw the beginning of this UTF-8 text instead of a needle prompt
     #[arg(long, value_name = "FILE")]
     pub text: Option<PathBuf>,
-    /// Layer, counted from 0 [default: the layer with the most attention to the answer; the last one with --text]
-    #[arg(long, value_name = "L")]
-    pub layer: Option<usize>,
-    /// Head of that layer, counted from 0 [default: the mean over heads]
-    #[arg(long, value_name = "H")]
-    pub head: Option<usize>,
-    /// Kind of map
-    #[arg(long, value_enum, default_value_t = MapKind::Effective)]
-    pub map: MapKind,
-    /// Draw every layer and head as small multiples
-    #[arg(long, conflicts_with_all = ["layer", "head", "data", "full"])]
-    pub grid: bool,
-    /// Query tokens to draw, as in 4000..4096 [default: all]
-    #[arg(long, value_name = "FROM..TO")]
-    pub query: Option<TokenSpan>,
-    /// Key tokens to draw, as in 0..80 [default: all]
-    #[arg(long, value_name = "FROM..TO")]
-    pub key: Option<TokenSpan>,
-    /// Also write the matrix of every map as .npy or .csv; with several maps, file names get model, layer, head and map
-    #[arg(long, value_name = "FILE")]
-    pub data: Option<PathBuf>,
-    /// Write --data token by token instead of pooled
-    #[arg(long, requires = "data")]
-    pub full: bool,
+    /// Maps.
+    #[command(flatten)]
+    pub heatmap: Heatmap,
     /// The prompt.
     #[command(flatten)]
     pub prompt: OnePromptArgs,
@@ -306,7 +285,7 @@ pub struct NllArgs {
     pub model: Vec<String>,
     /// How folders are read.
     #[command(flatten)]
-    pub reading: ReadingArgs,
+    pub reading: LoadOptions,
     /// Output.
     #[command(flatten)]
     pub output: OutputArgs,

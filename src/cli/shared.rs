@@ -2,12 +2,10 @@
 
 use super::{Distractors, IndexRange, TokenRange};
 use crate::attention::LayersAndHeads;
-use crate::device::{DeviceName, Dtype};
 use crate::experiment::RunShard;
-use crate::model::HeadLayout;
-use crate::models;
+use crate::models::{self, LoadOptions};
 use crate::plot::Page;
-use crate::prompt::{BosChoice, RulerTask, TemplateArg};
+use crate::prompt::RulerTask;
 use crate::results::print::Tables;
 use clap::{Args, ValueEnum};
 use std::collections::BTreeSet;
@@ -104,7 +102,7 @@ pub struct RunArgs {
     pub model: Vec<String>,
     /// How folders are read.
     #[command(flatten)]
-    pub reading: ReadingArgs,
+    pub reading: LoadOptions,
     /// Layers to measure, counted from 0: a list, or ranges with both ends (0..3) [default: all]
     #[arg(long, value_delimiter = ',', value_name = "L")]
     pub layers: Option<Vec<IndexRange>>,
@@ -114,30 +112,6 @@ pub struct RunArgs {
     /// Output.
     #[command(flatten)]
     pub output: OutputArgs,
-}
-
-/// How model folders are read.
-#[derive(Clone, Debug, Default, Args)]
-#[command(next_help_heading = "Models")]
-pub struct ReadingArgs {
-    /// Layout of the heads, instead of that of config.json
-    #[arg(long, value_enum, value_name = "LAYOUT")]
-    pub layout: Option<HeadLayout>,
-    /// Put needle prompts into the model's chat template, with the answer at the beginning of the reply
-    #[arg(long)]
-    pub chat_template: bool,
-    /// A variable of the chat template, as in enable_thinking=false; may be repeated
-    #[arg(long = "template-arg", value_name = "KEY=VALUE", requires = "chat_template")]
-    pub template_args: Vec<TemplateArg>,
-    /// Begin-of-sequence token: as in the model's files, added to every prompt, or omitted (that of a chat template stays)
-    #[arg(long, value_name = "auto|add|omit", default_value = "auto")]
-    pub bos: BosChoice,
-    /// Device: cpu; or cuda, cuda:1, … or metal in a build for it
-    #[arg(long, value_name = "DEVICE", default_value_t = DeviceName::Cpu)]
-    pub device: DeviceName,
-    /// Number type; on the CPU, bf16 is faster and less exact, and f64 is slow
-    #[arg(long, value_enum, value_name = "TYPE", default_value_t = Dtype::F32)]
-    pub dtype: Dtype,
 }
 
 /// Where results are written, and in which format.

@@ -1,7 +1,7 @@
 //! Converts the flags that measuring commands share to an experiment.
 
 use crate::bail_usage;
-use crate::cli::{Distractors, OnePromptArgs, PartArgs, PromptArgs, ReadingArgs, RunArgs, TokenRange};
+use crate::cli::{Distractors, OnePromptArgs, PartArgs, PromptArgs, RunArgs, TokenRange};
 use crate::error::{exit_code, ExpectationFailed, Usage};
 use crate::experiment::{Experiment, Grid, NeedleGrid, Show, TextGrid};
 use crate::model::ModelConfig;
@@ -57,14 +57,14 @@ pub(super) fn experiment(
     Ok(Experiment {
         haystack: haystack.map(Path::to_owned),
         text: text.map(Path::to_owned),
-        reading: reading(&run.reading),
+        reading: run.reading.clone(),
         select: run.select(),
         ..Experiment::new(show, models::resolve(&run.model)?, grid)
     })
 }
 
 /// Returns the given lengths; without any, `usual` or the shortest context of the models.
-pub(super) fn ctx_tok(ctx: &[TokenRange], usual: usize, models: &[String], read: &ReadingArgs) -> Result<Vec<usize>> {
+pub(super) fn ctx_tok(ctx: &[TokenRange], usual: usize, models: &[String], read: &LoadOptions) -> Result<Vec<usize>> {
     if !ctx.is_empty() {
         return Ok(ctx.iter().flat_map(|range| range.0.clone()).collect());
     }
@@ -73,8 +73,8 @@ pub(super) fn ctx_tok(ctx: &[TokenRange], usual: usize, models: &[String], read:
 }
 
 /// Returns the configurations of the models.
-pub(super) fn configs(models: &[String], read: &ReadingArgs) -> Result<Vec<ModelConfig>> {
-    let config = |name: &String| Ok(models::open(name, reading(read))?.config);
+pub(super) fn configs(models: &[String], read: &LoadOptions) -> Result<Vec<ModelConfig>> {
+    let config = |name: &String| Ok(models::open(name, read.clone())?.config);
     models::resolve(models)?.iter().map(config).collect()
 }
 
@@ -82,7 +82,7 @@ pub(super) fn configs(models: &[String], read: &ReadingArgs) -> Result<Vec<Model
 pub(super) fn one_ctx_tok(
     ctx: Option<&TokenRange>,
     models: &[String],
-    read: &ReadingArgs,
+    read: &LoadOptions,
     what: &str,
 ) -> Result<usize> {
     match ctx_tok(ctx.map_or(&[], std::slice::from_ref), CTX_TOK, models, read)?.as_slice() {
@@ -145,23 +145,11 @@ impl OnePromptArgs {
     }
 }
 
-/// Returns how model folders are read.
-pub(super) fn reading(args: &ReadingArgs) -> LoadOptions {
-    LoadOptions {
-        layout: args.layout,
-        chat_template: args.chat_template,
-        template_args: args.template_args.clone(),
-        bos: args.bos,
-        device: args.device,
-        dtype: args.dtype,
-    }
-}
-
 /// Returns the grid of needle prompts of the flags, or of windows if there is a text.
 pub(super) fn grid(
     args: &PromptArgs,
     models: &[String],
-    read: &ReadingArgs,
+    read: &LoadOptions,
     text: Option<&Path>,
     defaults: &Defaults,
 ) -> Result<Grid> {
@@ -230,7 +218,7 @@ fn settings(args: &PromptArgs, distractors: &[usize], default: &[(usize, usize)]
 }
 
 /// Names of fields in errors of the library, and their flags, where an argument has not the name of the field.
-const FIELDS: [(&str, &str); 11] = [
+const FIELDS: [(&str, &str); 8] = [
     ("conditions", "condition"),
     ("ctx_tok", "ctx"),
     ("absent_samples", "unanswerable"),
@@ -238,9 +226,6 @@ const FIELDS: [(&str, &str); 11] = [
     ("distractors_pct", "distractors"),
     ("depths_pct", "depths"),
     ("depths_pct", "depth"),
-    ("queries", "query"),
-    ("keys", "key"),
-    ("every_head", "grid"),
     ("metrics", "metric"),
 ];
 

@@ -7,7 +7,7 @@ use super::flags;
 use super::session::{RunResults, Session};
 use crate::bail_usage;
 use crate::cli::HeatmapArgs;
-use crate::experiment::{Experiment, Heatmap, Show};
+use crate::experiment::{Experiment, Show};
 use crate::files::folder_of;
 use anyhow::{Context, Result};
 use draw::Picture;
@@ -19,17 +19,7 @@ use matrices::{taken, write_matrices};
 /// Usage errors.
 pub(super) fn experiment(args: &HeatmapArgs) -> Result<Experiment> {
     let experiment = flags::one_prompt_experiment(Show::Heatmap, &args.run, &args.prompt, args.text.as_deref())?;
-    let heatmap = Heatmap {
-        map: args.map,
-        layer: args.layer,
-        head: args.head,
-        every_head: args.grid,
-        queries: args.query.unwrap_or_default(),
-        keys: args.key.unwrap_or_default(),
-        data: args.data.clone(),
-        full: args.full,
-    };
-    Ok(Experiment { heatmap: Some(heatmap), ..experiment })
+    Ok(Experiment { heatmap: Some(args.heatmap.clone()), ..experiment })
 }
 
 /// Draws the figures, and writes the matrices if they are asked for.

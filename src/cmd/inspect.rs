@@ -14,7 +14,7 @@ use std::io::Write;
 /// # Errors
 /// If a file cannot be read, or tensors of the architecture are missing or do not fit.
 pub(super) fn run(args: &InspectArgs) -> Result<()> {
-    let opened = models::open_to_inspect(&args.model, flags::reading(&args.reading))?;
+    let opened = models::open_to_inspect(&args.model, args.reading.clone())?;
     let ctx_tok = match &args.ctx {
         Some(_) => flags::one_ctx_tok(args.ctx.as_ref(), &[], &args.reading, "inspect takes one length")?,
         None => opened.config.max_ctx_tok.min(flags::CTX_TOK),

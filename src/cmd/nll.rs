@@ -42,7 +42,7 @@ pub(super) fn experiment(args: &NllArgs) -> Result<Experiment> {
         skip: args.skip,
         text: args.text.clone(),
         ids: args.ids.clone(),
-        reading: flags::reading(&args.reading),
+        reading: args.reading.clone(),
         ..Experiment::new(Show::Nll, models, grid)
     })
 }

@@ -20,7 +20,7 @@ use std::path::Path;
 /// Shows one prompt, or writes all prompts.
 pub(super) fn run(args: &ShowPromptArgs) -> Result<()> {
     let grid = flags::grid(&args.prompts, std::slice::from_ref(&args.model), &args.reading, None, &DEFAULTS)?;
-    let model = models::open(&args.model, flags::reading(&args.reading))?;
+    let model = models::open(&args.model, args.reading.clone())?;
     let sources = Sources::read(&grid, args.prompts.haystack.as_deref(), None, None)?;
     let source = PromptSource { sources, tokenizer: model.tokenizer()?, grid: &grid };
     match &args.jsonl {

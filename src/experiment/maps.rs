@@ -6,32 +6,40 @@ use crate::bail_usage;
 use crate::measure::{MapSpec, TokenSpan};
 use crate::probe::RowQuantity;
 use anyhow::Result;
+use clap::Args;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
 /// Settings of `heatmap`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Args)]
 #[serde(deny_unknown_fields, default)]
 pub struct Heatmap {
-    /// The kind of map.
+    /// Kind of map
+    #[arg(long, value_enum, default_value_t = MapKind::Effective)]
     pub map: MapKind,
-    /// The layer; `None` for the layer with the most attention to the answer, and for the last layer of a text.
+    /// Layer, counted from 0 [default: the layer with the most attention to the answer; the last one with --text]
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[arg(long, value_name = "L")]
     pub layer: Option<usize>,
-    /// The head of that layer; `None` for the mean over the selected heads.
+    /// Head of that layer, counted from 0 [default: the mean over heads]
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[arg(long, value_name = "H")]
     pub head: Option<usize>,
-    /// Draw every selected layer and head as small multiples.
+    /// Draw every layer and head as small multiples
+    #[arg(long = "grid", conflicts_with_all = ["layer", "head", "data", "full"])]
     pub every_head: bool,
-    /// Query tokens.
+    /// Query tokens to draw, as in 4000..4096 [default: all]
+    #[arg(long = "query", value_name = "FROM..TO", default_value = "0..", hide_default_value = true)]
     pub queries: TokenSpan,
-    /// Key tokens.
+    /// Key tokens to draw, as in 0..80 [default: all]
+    #[arg(long = "key", value_name = "FROM..TO", default_value = "0..", hide_default_value = true)]
     pub keys: TokenSpan,
-    /// File that the matrices are also written to, `.npy` or `.csv`; `docs/questions.md` gives the names of several
-    /// files.
+    /// Also write the matrix of every map as .npy or .csv; with several maps, file names get model, layer, head and map
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[arg(long, value_name = "FILE")]
     pub data: Option<PathBuf>,
-    /// Write the matrices token by token instead of pooled.
+    /// Write --data token by token instead of pooled
+    #[arg(long, requires = "data")]
     pub full: bool,
 }
 
