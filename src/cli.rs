@@ -83,9 +83,6 @@ pub struct ExperimentArgs {
     /// Experiment, a TOML file as printed by --print-experiment [default with --resume: that of the folder]
     #[arg(required_unless_present = "resume", value_name = "FILE")]
     pub file: Option<PathBuf>,
-    /// List the prompts, without running them
-    #[arg(long, conflicts_with_all = ["dry_run", "resume"])]
-    pub list: bool,
     /// Load and check everything, without running it
     #[arg(long, conflicts_with = "resume")]
     pub dry_run: bool,
@@ -187,9 +184,6 @@ pub struct ReportArgs {
     /// Begin with a comparison of the runs, or of the models of a single run
     #[arg(long)]
     pub compare: bool,
-    /// Title of the page [default: from the runs]
-    #[arg(long)]
-    pub title: Option<String>,
     /// Print only the result
     #[arg(short, long)]
     pub quiet: bool,

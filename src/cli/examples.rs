@@ -96,7 +96,6 @@ pub(crate) const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         "run",
         &[
             ("Write the experiment file of a command", "difftool needle --ctx 1k --print-experiment > exp.toml"),
-            ("List the prompts", "difftool run exp.toml --list"),
             ("Run one of eight shards", "difftool run exp.toml --shard 1/8 --out shards/1"),
         ],
     ),

@@ -5,14 +5,12 @@ use super::session::RunOptions;
 use super::{start_threads, wrong_command_error};
 use crate::bail_usage;
 use crate::cli::{ExperimentArgs, MergeArgs};
-use crate::experiment::{cells_of, CellSpec, Experiment, RunPart, RunStart, Setup};
-use crate::prompt::CitySet;
+use crate::experiment::{cells_of, Experiment, RunPart, RunStart, Setup};
 use crate::runfolder::EXPERIMENT;
-use crate::table::{left, plural, right, Table};
+use crate::table::plural;
 use crate::terminal::escaped;
 use crate::train::TrainSpec;
 use anyhow::Result;
-use serde::Serialize;
 use serde_json::json;
 use std::io::Write as _;
 
@@ -28,8 +26,6 @@ pub(super) fn run(args: &ExperimentArgs) -> Result<()> {
     let options = RunOptions::new(&args.output, &args.part)?;
     if args.part.print_experiment {
         print_experiment(&experiment)
-    } else if args.list {
-        list(experiment, &options)
     } else if args.dry_run {
         dry_run(experiment, &options)
     } else {
@@ -69,65 +65,4 @@ fn dry_run(experiment: Experiment, options: &RunOptions) -> Result<()> {
         plural(conditions, "condition")
     )?;
     Ok(())
-}
-
-/// The prompts of one kind.
-#[derive(Serialize)]
-struct PromptKind {
-    /// Numbers of the first and the last prompt.
-    first: u64,
-    last: u64,
-    spec: CellSpec,
-}
-
-/// Lists the prompts by kind.
-fn list(experiment: Experiment, options: &RunOptions) -> Result<()> {
-    start_threads(options.output.threads)?;
-    let setup = Setup::load(experiment)?;
-    let mut cells = cells_of(setup.grid.cells(), options.part.shard);
-    setup.check(&cells)?;
-    if cells.is_empty() {
-        bail_usage!("no prompt belongs to this shard");
-    }
-    cells.sort_by_key(|cell| cell.index);
-    let kinds: Vec<PromptKind> = cells
-        .chunk_by(|a, b| a.spec == b.spec)
-        .map(|alike| PromptKind {
-            first: alike[0].index,
-            last: alike[alike.len() - 1].index,
-            spec: alike[0].spec.clone(),
-        })
-        .collect();
-    let mut out = crate::terminal::stdout();
-    if options.output.json {
-        let plan = json!({ "prompts": kinds, "cells": cells.len() });
-        writeln!(out, "{plan:#}")?;
-        return Ok(());
-    }
-    writeln!(out, "{}", table(&kinds))?;
-    writeln!(out, "\n{}", plural(cells.len(), "prompt"))?;
-    Ok(())
-}
-
-fn table(kinds: &[PromptKind]) -> Table {
-    let [tokens, needles, retrieve, depth] = ["tokens", "N", "R", "depth %"].map(right);
-    let mut table = Table::new(&[left("prompts"), left("task"), tokens, needles, retrieve, depth, left("cities")]);
-    for kind in kinds {
-        let none = || "-".to_owned();
-        let (task, ctx_tok, needles, retrieve, depth, cities) = match &kind.spec {
-            CellSpec::Text(windows) => ("text".to_owned(), windows.ctx_tok, none(), none(), none(), "-"),
-            CellSpec::Shots(spec) => {
-                (spec.task(), spec.ctx_tok, spec.shots.to_string(), "1".to_owned(), none(), CitySet::Train.name())
-            }
-            CellSpec::Needle(spec) => {
-                let cities = if spec.names_cities() { spec.cities.name() } else { "-" };
-                let depth = format!("{:.0}", spec.depth_pct);
-                let (needles, retrieve) = (spec.needles.to_string(), spec.retrieve.to_string());
-                (spec.form.name(), spec.ctx_tok, needles, retrieve, depth, cities)
-            }
-        };
-        let prompts = format!("{}-{}", kind.first, kind.last);
-        table.row([prompts, task, ctx_tok.to_string(), needles, retrieve, depth, cities.to_owned()]);
-    }
-    table
 }

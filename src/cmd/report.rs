@@ -36,8 +36,7 @@ pub(super) fn run(args: &ReportArgs) -> Result<()> {
     }
     let compared = args.compare.then(|| compared(&args.runs, &runs)).transpose()?;
     let sections: Vec<Section> = runs.into_iter().map(Section::new).collect::<Result<_>>()?;
-    let title = args.title.clone().unwrap_or_else(|| title(&sections));
-    let report = Report { title, sections, compared };
+    let report = Report { title: title(&sections), sections, compared };
     let page = match args.format {
         ReportFormat::Html => html(&report)?,
         ReportFormat::Markdown => markdown(&report),

@@ -339,7 +339,7 @@ fn hostile_names_and_prose_stay_text() {
         Fixture { models: [HOSTILE, "diff"], config: json!({ "question": HOSTILE }), records: Vec::new() };
     fixture.add(None, [8, 10], [0.25, 0.4]);
     let scratch = Scratch::new(&fixture);
-    let page = scratch.stdout(&["run", "--title", HOSTILE]);
+    let page = scratch.stdout(&["run"]);
     assert_eq!(page.matches("<script").count(), 1, "only ours");
     assert!(!page.contains("alert('x')") && page.contains("&lt;script&gt;alert"));
     let markdown = scratch.stdout(&["run", "--format", "markdown"]);
