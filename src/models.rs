@@ -103,19 +103,16 @@ impl Model {
 /// Reads [`Model::eos_ids`] from the files of a model. `config` was read from `config_file`; every id must be below
 /// `vocab`.
 fn eos_ids(path: Option<&Path>, (config_file, config): (&str, &Value), vocab: usize) -> Result<Vec<u32>> {
-    let path = path.map(|path| path.join("generation_config.json")).filter(|path| files::is_there(path));
-    let generation: Value = match &path {
-        None => Value::Null,
-        Some(path) => {
-            let text = files::bytes(path, files::CONFIG_MAX)?;
-            serde_json::from_slice(&text).with_context(|| format!("{}: not JSON", path.display()))?
-        }
-    };
-    let generation_file = path.map(|path| path.display().to_string()).unwrap_or_default();
-    let files = [generation_file, config_file.to_owned(), format!("{config_file}, text_config")];
-    let candidates = [&generation, config, &config["text_config"]].map(|file| &file["eos_token_id"]);
-    let mut candidates = files.into_iter().zip(candidates);
-    let Some((file, eos)) = candidates.find(|(_, eos)| !eos.is_null()) else { return Ok(Vec::new()) };
+    let (mut generation_file, mut generation) = (String::new(), Value::Null);
+    if let Some(path) = path.map(|path| path.join("generation_config.json")).filter(|path| files::is_there(path)) {
+        generation_file = path.display().to_string();
+        let text = files::bytes(&path, files::CONFIG_MAX)?;
+        generation = serde_json::from_slice(&text).with_context(|| format!("{generation_file}: not JSON"))?;
+    }
+    let text_config_file = format!("{config_file}, text_config");
+    let files = [(&*generation_file, &generation), (config_file, config), (&*text_config_file, &config["text_config"])];
+    let mut found = files.map(|(file, config)| (file, &config["eos_token_id"])).into_iter();
+    let Some((file, eos)) = found.find(|(_, eos)| !eos.is_null()) else { return Ok(Vec::new()) };
     let ids = eos.as_array().map_or(std::slice::from_ref(eos), Vec::as_slice);
     let id = |id: &Value| id.as_u64().and_then(|id| u32::try_from(id).ok());
     let ids: Option<Vec<u32>> = ids.iter().map(id).collect();
