@@ -83,21 +83,20 @@ impl Setup {
     pub(super) fn check_conditions(&self, model: &Model) -> Result<()> {
         let is_text = matches!(self.grid, Grid::Text(_));
         if let Some(patch) = self.conditions.iter().find(|condition| condition.patched_rows().next().is_some()) {
-            match &self.grid {
+            let why = match &self.grid {
                 Grid::Needle(grid) if grid.absent_samples > 0 => {
-                    bail_usage!("the condition {patch}: a question without an answer has none to change")
+                    Some("a question without an answer has none to change")
                 }
-                Grid::Needle(grid) => {
-                    if !grid.forms().iter().all(NeedleForm::has_cities) {
-                        bail_usage!(
-                            "the condition {patch}: only needles that give cities numbers of five digits can be changed"
-                        );
-                    }
+                Grid::Needle(grid) if !grid.forms().iter().all(NeedleForm::has_cities) => {
+                    Some("only needles that give cities numbers of five digits can be changed")
                 }
-                _ => bail_usage!("the condition {patch}: only the answers of needle prompts can be changed"),
-            }
-            if self.experiment.max_new().is_some() {
-                bail_usage!("the condition {patch}: generated tokens have no counterpart in the other prompt");
+                Grid::Needle(_) => {
+                    self.experiment.max_new().map(|_| "generated tokens have no counterpart in the other prompt")
+                }
+                _ => Some("only the answers of needle prompts can be changed"),
+            };
+            if let Some(why) = why {
+                bail_usage!("the condition {patch}: {why}");
             }
         }
         self.conditions.iter().try_for_each(|condition| self.resolver(model).check(condition, is_text))

@@ -27,17 +27,15 @@ impl RunShard {
             let Some(text) = variable(name) else { return Ok(None) };
             text.trim().parse().map(Some).map_err(|_| format!("{name} is `{text}`, not a number"))
         };
-        let needs = |name: &str, why: &str| format!("{why} is set, but not {name}; name the shard as I/N");
-        if let Some(id) = number("SLURM_ARRAY_TASK_ID")? {
-            let count = number("SLURM_ARRAY_TASK_COUNT")?;
-            let count = count.ok_or_else(|| needs("SLURM_ARRAY_TASK_COUNT", "SLURM_ARRAY_TASK_ID"))?;
-            let first = number("SLURM_ARRAY_TASK_MIN")?.unwrap_or(0);
-            let index = id.checked_sub(first).ok_or("SLURM_ARRAY_TASK_ID is below SLURM_ARRAY_TASK_MIN")?;
-            return Self::new(index.saturating_add(1), count);
-        }
-        if let Some(index) = number("JOB_COMPLETION_INDEX")? {
-            let count = number("JOB_COMPLETIONS")?;
-            let count = count.ok_or_else(|| needs("JOB_COMPLETIONS", "JOB_COMPLETION_INDEX"))?;
+        for [id, count, first] in [
+            ["SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_COUNT", "SLURM_ARRAY_TASK_MIN"],
+            ["JOB_COMPLETION_INDEX", "JOB_COMPLETIONS", ""],
+        ] {
+            let Some(index) = number(id)? else { continue };
+            let needs = || format!("{id} is set, but not {count}; name the shard as I/N");
+            let count = number(count)?.ok_or_else(needs)?;
+            let index = index.checked_sub(number(first)?.unwrap_or(0));
+            let index = index.ok_or_else(|| format!("{id} is below {first}"))?;
             return Self::new(index.saturating_add(1), count);
         }
         Err("auto: neither SLURM_ARRAY_TASK_ID nor JOB_COMPLETION_INDEX is set; name the shard as I/N".into())
