@@ -11,7 +11,6 @@ use anyhow::Result;
 use base64::engine::general_purpose::STANDARD;
 use base64::Engine as _;
 use minijinja::context;
-use serde::Serialize;
 use serde_json::{json, Map, Value};
 use std::collections::BTreeMap;
 
@@ -76,18 +75,6 @@ pub struct ExplorerPage<'a> {
     pub models: Vec<ExplorerModel<'a>>,
     /// Intended maximum size of the page, in bytes.
     pub budget: usize,
-}
-
-/// Data of the script.
-#[derive(Serialize)]
-struct Contents<'a> {
-    caption: &'a str,
-    recipe: &'a [(String, String)],
-    rows_per_part: usize,
-    floor: i8,
-    finest: i8,
-    prompts: Vec<&'a super::PromptFacts>,
-    models: Vec<Value>,
 }
 
 const PAGE: Template = ("explore.html", include_str!("explore.html"));
@@ -185,15 +172,22 @@ impl ExplorerPage<'_> {
             }
             models.push(model.contents(&prompts, packed));
         }
-        let (caption, recipe, finest) = (self.caption.as_str(), self.recipe.as_slice(), FINEST);
-        let contents = Contents { caption, recipe, rows_per_part: ROWS, floor, finest, prompts, models };
+        let contents = json!({
+            "caption": self.caption,
+            "recipe": self.recipe,
+            "rows_per_part": ROWS,
+            "floor": floor,
+            "finest": FINEST,
+            "prompts": prompts,
+            "models": models,
+        });
         let text = html::render(
             PAGE,
             &[],
             context! {
                 head => html::head(&self.title, &CODE, None),
                 script => SCRIPT,
-                contents => script_json(&serde_json::to_string(&contents)?),
+                contents => script_json(&contents.to_string()),
                 // Blobs displayed first come before the script, so that it can start before the rest of the file is
                 // loaded.
                 first,

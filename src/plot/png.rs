@@ -30,6 +30,7 @@ pub(super) fn encode(
 }
 
 /// A figure of ours that was saved as PNG.
+#[derive(Debug)]
 pub(crate) struct SavedFigure {
     /// Pixels across and down.
     pub(crate) size: (u32, u32),

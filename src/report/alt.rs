@@ -10,9 +10,9 @@ const ROWS: usize = 6;
 impl ReportFigure {
     /// Describes the figure: its title, its models, how its numbers were pooled, and the numbers of the main table.
     pub(super) fn alt_text(&self, models: &[String], main: Option<&Sheet>) -> String {
-        let title = self.title.as_deref().unwrap_or("Figure").trim_end_matches('.');
+        let title = self.recipe("Title").unwrap_or("Figure").trim_end_matches('.');
         let of = if models.is_empty() { String::new() } else { format!(", for {}", models.join(" and ")) };
-        let pooled = self.pooling.as_ref().map(|pooling| format!(" ({pooling})")).unwrap_or_default();
+        let pooled = self.recipe("pooling").map(|pooling| format!(" ({pooling})")).unwrap_or_default();
         let numbers = main.and_then(main_numbers).map(|numbers| format!(" {numbers}.")).unwrap_or_default();
         format!("{title}{of}{pooled}.{numbers}")
     }
@@ -47,10 +47,12 @@ fn main_numbers(sheet: &Sheet) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plot::SavedFigure;
     use crate::results::view::{numbers, words};
 
     fn figure(title: Option<&str>) -> ReportFigure {
-        ReportFigure { file: "x.png".into(), title: title.map(Into::into), ..ReportFigure::default() }
+        let recipe = title.into_iter().map(|title| ("Title".into(), title.into())).collect();
+        ReportFigure { file: "x.png".into(), saved: SavedFigure { size: (1, 1), recipe, bytes: Vec::new() } }
     }
 
     fn sheet(rows: &[(&str, f64)]) -> Sheet {

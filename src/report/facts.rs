@@ -31,6 +31,12 @@ pub(super) fn config<'a>(run: &'a SavedRun, key: &str) -> Option<&'a str> {
     run.manifest.config.get(key)?.as_str().map(str::trim).filter(|text| !text.is_empty())
 }
 
+/// The paragraphs of the analysis.
+pub(super) fn analysis(run: &SavedRun) -> Vec<String> {
+    let paragraphs = config(run, "analysis").unwrap_or_default().split("\n\n").map(str::trim);
+    paragraphs.filter(|text| !text.is_empty()).map(ToOwned::to_owned).collect()
+}
+
 /// The preset that the run is shown as, or the subcommand that made it.
 pub(super) fn name(run: &SavedRun) -> String {
     let subcommand = run.manifest.argv.get(1).map(String::as_str).filter(|word| !word.starts_with('-'));

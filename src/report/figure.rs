@@ -8,25 +8,17 @@ use base64::Engine as _;
 use std::path::Path;
 
 /// A PNG file.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Debug)]
 pub(super) struct ReportFigure {
     /// Its name in the run folder.
     pub(super) file: String,
-    /// Pixels across and down.
-    pub(super) width: u32,
-    pub(super) height: u32,
-    /// Its title, if its recipe has one.
-    pub(super) title: Option<String>,
-    /// How its numbers were pooled, if its recipe says so.
-    pub(super) pooling: Option<String>,
-    /// `data:image/png;base64,…`.
-    pub(super) uri: String,
+    pub(super) saved: SavedFigure,
 }
 
 impl ReportFigure {
     /// Reads a PNG and the recipe that it carries.
     pub(super) fn read(path: &Path, file: &str) -> Result<Self> {
-        Ok(Self::new(SavedFigure::read(path)?, file))
+        Ok(Self { file: file.to_owned(), saved: SavedFigure::read(path)? })
     }
 
     /// Draws the forest plot of rows; `None` where there is nothing to draw, as of a single prompt, which gives no interval.
@@ -36,17 +28,16 @@ impl ReportFigure {
         let heading = FigureHeading { title, subtitle: "other less baseline", page: Page::default() };
         let figure = forest(&panels_of(rows, groups), &heading, "difference").ok()?;
         let bytes = figure.png(&[("Title".to_owned(), title.to_owned())]).ok()?;
-        Some(Self::new(SavedFigure::parse(bytes).ok()?, "differences"))
+        Some(Self { file: "differences".to_owned(), saved: SavedFigure::parse(bytes).ok()? })
     }
 
-    fn new(figure: SavedFigure, file: &str) -> Self {
-        let SavedFigure { size: (width, height), recipe, bytes } = figure;
-        let text_of = |wanted: &str| {
-            let found = recipe.iter().find(|(keyword, _)| keyword == wanted);
-            found.map(|(_, text)| text.clone())
-        };
-        let uri = format!("data:image/png;base64,{}", STANDARD.encode(&bytes));
-        let (title, pooling) = (text_of("Title"), text_of("pooling"));
-        Self { file: file.to_owned(), width, height, title, pooling, uri }
+    /// Returns a text of its recipe.
+    pub(super) fn recipe(&self, wanted: &str) -> Option<&str> {
+        self.saved.recipe.iter().find(|(keyword, _)| keyword == wanted).map(|(_, text)| text.as_str())
+    }
+
+    /// Returns `data:image/png;base64,…`.
+    pub(super) fn uri(&self) -> String {
+        format!("data:image/png;base64,{}", STANDARD.encode(&self.saved.bytes))
     }
 }

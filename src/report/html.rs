@@ -1,6 +1,6 @@
 //! Sections as one HTML file that needs no network and asks for none.
 
-use super::facts::Fact;
+use super::facts::{self, Fact};
 use super::figure::ReportFigure;
 use super::{ComparedRuns, Report, Section};
 use crate::explore;
@@ -55,26 +55,27 @@ impl ComparedRuns {
 impl Section {
     /// Returns the values for the template.
     fn values(&self) -> Value {
+        let run = &self.run;
         let fact = |fact: &Fact| context! { name => &fact.name, value => &fact.value, code => fact.code };
         let explorer = |text: &String| context! { text, megabytes => format!("{:.1}", text.len() as f64 / 1e6) };
         context! {
-            analysis => &self.analysis,
-            command => &self.command,
+            analysis => facts::analysis(run),
+            command => facts::command(run),
             contents => list(self.all_tables(), |sheet| context! { id => sheet.id, title => sheet.title }),
             details => list(self.tables(true), Sheet::values),
             explorer => self.explorer.as_ref().map(explorer),
-            environment => list(&self.environment, fact),
-            experiment => &self.experiment,
+            environment => list(&facts::environment(run), fact),
+            experiment => &run.experiment,
             failures => list(&self.failures, Sheet::values),
-            main_figure => list(self.figures.first(), |figure| self.figure(figure)),
-            figures => list(self.figures.iter().skip(1), |figure| self.figure(figure)),
+            main_figure => list(run.figures.first(), |figure| self.figure(figure)),
+            figures => list(run.figures.iter().skip(1), |figure| self.figure(figure)),
             forest => list(&self.forest, |figure| self.figure(figure)),
-            folder => self.folder.display().to_string(),
+            folder => run.folder.display().to_string(),
             has_results => !self.results.is_empty(),
-            name => &self.name,
-            question => &self.question,
-            recipe => list(&self.recipe, fact),
-            sentence => &self.sentence,
+            name => facts::name(run),
+            question => facts::config(run, "question"),
+            recipe => list(&facts::recipe(run), fact),
+            sentence => facts::sentence(run, &self.frame),
             tables => list(self.tables(false), Sheet::values),
         }
     }
@@ -88,11 +89,11 @@ impl Section {
 fn figure_values(figure: &ReportFigure, alt: String) -> Value {
     context! {
         file => &figure.file,
-        width => figure.width,
-        height => figure.height,
-        uri => &figure.uri,
+        width => figure.saved.size.0,
+        height => figure.saved.size.1,
+        uri => figure.uri(),
         alt,
-        pooling => &figure.pooling,
+        pooling => figure.recipe("pooling"),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Sections as GitHub Markdown.
 
-use super::{Report, Section};
+use super::{facts, Report};
 use crate::results::print::{escaped_markdown as escaped, markdown_with_caption as table};
 use std::fmt::Write as _;
 
@@ -15,13 +15,16 @@ pub fn markdown(report: &Report) -> String {
         }
     }
     for section in &report.sections {
-        let folder = escaped(&section.folder.display().to_string());
-        let _ = write!(text, "\n## {} ({folder})\n", escaped(&section.name));
-        section.question.iter().for_each(|question| _ = write!(text, "\n{}\n", escaped(question)));
-        for paragraph in section.analysis.iter().chain(std::iter::once(&section.sentence)) {
+        let folder = escaped(&section.run.folder.display().to_string());
+        let _ = write!(text, "\n## {} ({folder})\n", escaped(&facts::name(&section.run)));
+        facts::config(&section.run, "question")
+            .iter()
+            .for_each(|question| _ = write!(text, "\n{}\n", escaped(question)));
+        let sentence = facts::sentence(&section.run, &section.frame);
+        for paragraph in facts::analysis(&section.run).iter().chain([&sentence]) {
             let _ = write!(text, "\n{}\n", escaped(paragraph));
         }
-        let _ = write!(text, "\n{}", command(section));
+        let _ = write!(text, "\n{}", command(&facts::command(&section.run)));
         for sheet in section.all_tables() {
             let _ = write!(text, "\n### {}\n\n{}", sheet.title, table(sheet));
         }
@@ -30,8 +33,8 @@ pub fn markdown(report: &Report) -> String {
 }
 
 /// The command in a block that a command with backticks of its own cannot end.
-fn command(section: &Section) -> String {
-    let ticks = section.command.split(|c| c != '`').map(str::len).max().unwrap_or(0);
+fn command(command: &str) -> String {
+    let ticks = command.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat(3.max(ticks + 1));
-    format!("{fence}sh\n{}\n{fence}\n", section.command)
+    format!("{fence}sh\n{command}\n{fence}\n")
 }

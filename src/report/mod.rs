@@ -18,14 +18,11 @@ pub use markdown::markdown;
 use crate::explore::packed;
 use crate::names::distinct;
 use crate::results::view::{differences, main_rows, sheets, Detail, Sheet};
-use crate::results::{within, Field, Row};
+use crate::results::{within, Field, Frame, Row};
 use anyhow::Result;
-use facts::Fact;
 use figure::ReportFigure;
-use std::path::PathBuf;
 
 /// The contents of a page.
-#[derive(Debug)]
 pub struct Report {
     /// The heading.
     pub title: String,
@@ -54,33 +51,18 @@ impl ComparedRuns {
 }
 
 /// One run on a page.
-#[derive(Debug)]
 pub struct Section {
+    run: SavedRun,
+    frame: Frame,
     /// The explorer of its maps, packed.
     explorer: Option<String>,
     /// The forest plot of the differences that belong to the question.
     forest: Option<ReportFigure>,
-    folder: PathBuf,
-    /// Name of the run: its preset or subcommand.
-    name: String,
-    question: Option<String>,
-    /// Paragraphs.
-    analysis: Vec<String>,
-    /// The run.
-    sentence: String,
-    command: String,
     failures: Option<Sheet>,
     /// Tables of results.
     results: Vec<Sheet>,
-    figures: Vec<ReportFigure>,
-    /// Short names of the models.
-    model_names: Vec<String>,
     lambda: Option<Sheet>,
     models: Option<Sheet>,
-    recipe: Vec<Fact>,
-    /// The experiment file.
-    experiment: Option<String>,
-    environment: Vec<Fact>,
 }
 
 impl Section {
@@ -98,26 +80,22 @@ impl Section {
             row
         };
         let rows: Vec<Row> = main_rows(&frame).into_iter().map(short).collect();
-        let paragraphs = facts::config(&run, "analysis").unwrap_or_default().split("\n\n").map(str::trim);
         Ok(Self {
-            name: facts::name(&run),
-            question: facts::config(&run, "question").map(ToOwned::to_owned),
-            analysis: paragraphs.filter(|text| !text.is_empty()).map(ToOwned::to_owned).collect(),
-            sentence: facts::sentence(&run, &frame),
-            command: facts::command(&run),
             failures: facts::failures(&frame),
             explorer: run.explorer.as_deref().map(packed).transpose()?.flatten(),
             forest: ReportFigure::forest(&rows, &within::GROUPS),
-            model_names: frame.models().iter().map(|model| frame.short_names().name(model).to_owned()).collect(),
             results,
             lambda: facts::lambda(&run),
             models: facts::models(&run),
-            recipe: facts::recipe(&run),
-            environment: facts::environment(&run),
-            experiment: run.experiment,
-            figures: run.figures,
-            folder: run.folder,
+            frame,
+            run,
         })
+    }
+
+    /// Returns the short names of the models.
+    fn model_names(&self) -> Vec<String> {
+        let names = self.frame.models().iter().map(|model| self.frame.short_name(model));
+        names.collect()
     }
 
     /// All tables, in the order in which they stand.
@@ -127,7 +105,7 @@ impl Section {
 
     /// Describes a figure for those who do not see it.
     fn alt_text(&self, figure: &ReportFigure) -> String {
-        figure.alt_text(&self.model_names, self.results.first())
+        figure.alt_text(&self.model_names(), self.results.first())
     }
 
     /// The tables that are shown, or those that are folded away.
@@ -143,8 +121,8 @@ const MOST_TITLE_MODELS: usize = 3;
 
 /// Returns the default title of a report: the names of the runs, and of their models if there are few.
 pub fn title(sections: &[Section]) -> String {
-    let names = distinct(sections.iter().map(|section| section.name.as_str()));
-    let models = distinct(sections.iter().flat_map(|section| &section.model_names));
+    let names = distinct(sections.iter().map(|section| facts::name(&section.run)));
+    let models = distinct(sections.iter().flat_map(Section::model_names));
     let of = if models.len() <= MOST_TITLE_MODELS { format!(": {}", models.join(", ")) } else { String::new() };
     format!("difftool {}{}", names.join(", "), of.trim_end_matches(": "))
 }
