@@ -11,9 +11,7 @@ use crate::experiment::Experiment;
 use crate::files;
 use crate::results::print::{study_text, write_sheet, Tables};
 use crate::results::view::training;
-use crate::train::{
-    train_runs, write_curves, Study, TrainOutcome, TrainRun, TrainSpec, TrainingCurves, COURSE_FILE, SUMMARY_FILE,
-};
+use crate::train::{train_runs, Study, TrainOutcome, TrainRun, TrainSpec, TrainingCurves, COURSE_FILE, SUMMARY_FILE};
 use anyhow::{bail, Context, Result};
 use bars::Bars;
 use std::fs::File;
@@ -74,7 +72,7 @@ fn summarise_runs(spec: &TrainSpec, args: &TrainArgs) -> Result<()> {
         bail_usage!("--out {}: it has no log of a run of {}", out.display(), args.spec().display());
     }
     let study = Study { spec: spec.clone(), curves };
-    write_curves(&study.curves, &out.join(COURSE_FILE))?;
+    files::replace_csv(&out.join(COURSE_FILE), study.curves.lines())?;
     draw::curves(&study.spec, &study.curves, out, &args.figures)?;
     let summary = training::summary(&study);
     files::replace(&out.join(SUMMARY_FILE), |partial| write_sheet(&summary, &mut File::create(partial)?))?;

@@ -2,8 +2,7 @@
 //!
 //! Figures and the summary use only this table. It is small enough to be kept beside a spec when the models are not.
 
-use super::layers::LayerLine;
-use super::layers::CONTEXT_RMS;
+use super::layers::{LayerLine, CONTEXT_RMS};
 use super::log::{read, EvalLine, LogLine};
 use super::spec::{TrainRun, TrainSpec};
 use super::{EVAL_FILE, LAYER_FILE, LOG_FILE};
@@ -171,11 +170,6 @@ fn rounded(x: f64) -> f64 {
     format!("{x:.*e}", DIGITS - 1).parse().unwrap_or(x)
 }
 
-/// Writes `course.csv`, replacing an existing file.
-pub fn write(curves: &TrainingCurves, path: &Path) -> Result<()> {
-    crate::files::replace_csv(path, curves.lines())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -225,7 +219,7 @@ mod tests {
         run(out.path(), "diff/seed-1");
         run(out.path(), "diff-v2/seed-3");
         let whole = TrainingCurves::read(&spec(), out.path()).unwrap();
-        write(&whole, &out.path().join(path)).unwrap();
+        crate::files::replace_csv(&out.path().join(path), whole.lines()).unwrap();
         assert_eq!(TrainingCurves::read(&spec(), out.path()).unwrap(), whole, "folders and file say the same");
         std::fs::remove_dir_all(out.path().join("diff")).unwrap();
         assert_eq!(TrainingCurves::read(&spec(), out.path()).unwrap(), whole);

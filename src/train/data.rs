@@ -2,7 +2,7 @@
 
 use super::spec::{LossSpec, Stage};
 use crate::prompt::{document, Haystack, Tokenizer, DECLINES};
-use anyhow::{ensure, Result};
+use anyhow::Result;
 
 /// The tokens of one step. `targets`, `weights` and `kinds` are flat over (B, T).
 pub struct Batch {
@@ -50,31 +50,19 @@ pub enum TargetKind {
 }
 
 /// The source of a run's batches. The same seed gives every variant the same data in the same order.
-pub struct DataSource<'a> {
-    tokenizer: &'a Tokenizer,
+pub struct DataSource {
     haystack: Haystack,
     digits: Vec<u32>,
     seed: u64,
 }
 
-impl<'a> DataSource<'a> {
-    /// Creates a source with the embedded haystack.
+impl DataSource {
+    /// Creates a source with the embedded haystack and the embedded tokenizer, which makes one token of each digit.
     ///
     /// # Errors
-    /// If the tokenizer does not encode each digit as one token.
-    pub fn new(tokenizer: &'a Tokenizer, seed: u64) -> Result<Self> {
-        let digit = |d: u32| {
-            let ids = tokenizer.encode(&d.to_string())?.ids;
-            ensure!(
-                ids.len() == 1,
-                "{}: the digit {d} is {} tokens; train with a tokenizer that makes one token of each digit",
-                tokenizer.name(),
-                ids.len()
-            );
-            Ok(ids[0])
-        };
-        let digits = (0..10).map(digit).collect::<Result<_>>()?;
-        Ok(Self { tokenizer, haystack: Haystack::embedded(), digits, seed })
+    /// If the tokenizer fails.
+    pub fn new(seed: u64) -> Result<Self> {
+        Ok(Self { haystack: Haystack::embedded(), digits: Tokenizer::embedded().encode("0123456789")?.ids, seed })
     }
 
     /// Returns the batch whose first document has the global index `first_document`.
@@ -84,7 +72,7 @@ impl<'a> DataSource<'a> {
         for row in 0..rows as u64 {
             // Documents are numbered over the whole run; each seed has its own sequence of them.
             let seed = (self.seed << 32) + first_document + row;
-            let document = document(&stage.data, stage.ctx_tok, seed, self.tokenizer, &self.haystack)?;
+            let document = document(&stage.data, stage.ctx_tok, seed, Tokenizer::embedded(), &self.haystack)?;
             let (inputs, targets) = (&document.ids[..stage.ctx_tok], &document.ids[1..]);
             for (&target, &digit) in targets.iter().zip(&document.digit[1..]) {
                 let kind = match digit {
@@ -110,34 +98,5 @@ fn weight(kind: TargetKind, loss: &LossSpec) -> f32 {
         TargetKind::Recall(1) => loss.first_digit as f32,
         TargetKind::Recall(_) => loss.other_digits as f32,
         TargetKind::Declined => loss.declined as f32,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::prompt::TokenizerOptions;
-    use serde_json::{json, Map, Value};
-    use std::path::Path;
-
-    fn refusal(json: &Value) -> String {
-        let tokenizer =
-            Tokenizer::from_parts(Path::new("digits.json"), json.to_string(), Map::new(), &TokenizerOptions::default())
-                .unwrap();
-        DataSource::new(&tokenizer, 1).err().expect("it is refused").to_string()
-    }
-
-    #[test]
-    fn a_tokenizer_that_makes_several_tokens_of_a_digit_or_none_is_refused_by_name() {
-        assert!(DataSource::new(Tokenizer::embedded(), 1).is_ok());
-        let model = json!({ "type": "BPE", "vocab": { "a": 0, "b": 1 }, "merges": [] });
-        let letters = json!({ "version": "1.0", "added_tokens": [], "model": model });
-        let error = refusal(&letters);
-        assert!(error.contains("digits.json: the digit 0 is 0 tokens"), "{error}");
-        let mut spaced: Value = serde_json::from_str(Tokenizer::embedded().json()).unwrap();
-        spaced["pre_tokenizer"] =
-            json!({ "type": "ByteLevel", "add_prefix_space": true, "trim_offsets": false, "use_regex": false });
-        let error = refusal(&spaced);
-        assert!(error.contains("digits.json: the digit 0 is 2 tokens"), "{error}");
     }
 }

@@ -18,7 +18,7 @@ mod step;
 mod study;
 
 pub use adamw::{AdamW, Gradients};
-pub use curves::{write as write_curves, CurveRow, TrainingCurves};
+pub use curves::{CurveRow, TrainingCurves};
 pub use data::{Batch, BatchPart, DataSource, TargetKind};
 pub use layers::LayerLine;
 pub use log::{EvalLine, LogLine};
@@ -28,9 +28,9 @@ pub use study::{
     BySeed, RunQuantity, Study, END, FIRST_DIGITS, INSIDE, LEARNED, ONE_NEEDLE, TIMES, TOKENS, TOKENS_UNTIL_LEARNED,
 };
 
-use crate::model::{ModelConfig, Placement};
+use crate::model::Placement;
 use crate::prompt::Tokenizer;
-use anyhow::{Context, Result};
+use anyhow::{bail, Context, Result};
 use run::Trainer;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::path::Path;
@@ -54,22 +54,6 @@ pub trait Progress: Sync {
     fn begin(&self, _run: usize, _tokens: usize) {}
     /// Called after every step. `run` is the index in the list that was given to [`train_runs`].
     fn step(&self, run: usize, tokens: usize, message: &str);
-}
-
-/// Reports the progress of one run.
-struct Reporter<'a> {
-    progress: &'a dyn Progress,
-    run: usize,
-}
-
-impl Reporter<'_> {
-    fn begin(&self, tokens: usize) {
-        self.progress.begin(self.run, tokens);
-    }
-
-    fn step(&self, tokens: usize, message: &str) {
-        self.progress.step(self.run, tokens, message);
-    }
 }
 
 /// The end of a training run.
@@ -108,12 +92,25 @@ pub fn train_runs(
 ) -> Result<TrainOutcome> {
     let configs = spec.configs(Tokenizer::embedded().vocab_size())?;
     let workers = WorkerPool::new(runs, placement);
-    let shared = SharedInputs { spec, configs, out, resume, placement, stop, workers: &workers };
     let next = AtomicUsize::new(0);
     let outcomes = Mutex::new(Vec::new());
     let work = || {
         while let Some((index, run)) = runs.iter().enumerate().nth(next.fetch_add(1, Ordering::Relaxed)) {
-            let outcome = shared.train(run, &Reporter { progress, run: index });
+            let trainer = Trainer {
+                spec,
+                config: &configs[run.variant],
+                init: spec.variants[run.variant].init(),
+                seed: run.seed,
+                dir: &out.join(&run.name),
+                resume,
+                stop,
+                placement,
+                workers: &workers,
+                progress,
+                index,
+            };
+            let outcome = catch_unwind(AssertUnwindSafe(|| trainer.train()))
+                .unwrap_or_else(|_| bail!("a panic, whose message is above"));
             if outcome.is_err() {
                 stop.store(true, Ordering::Relaxed);
             }
@@ -157,35 +154,6 @@ impl WorkerPool {
     /// Creates a thread pool of that size. Each run has its own pool, so that the kernels of different runs do not mix.
     fn thread_pool(&self) -> Result<rayon::ThreadPool> {
         Ok(rayon::ThreadPoolBuilder::new().num_threads(self.threads_per_run()).build()?)
-    }
-}
-
-/// The inputs that all runs of a spec share.
-struct SharedInputs<'a> {
-    spec: &'a TrainSpec,
-    configs: Vec<ModelConfig>,
-    out: &'a Path,
-    resume: bool,
-    placement: &'a Placement,
-    stop: &'a AtomicBool,
-    workers: &'a WorkerPool,
-}
-
-impl SharedInputs<'_> {
-    fn train(&self, run: &TrainRun, reporter: &Reporter<'_>) -> Result<TrainOutcome> {
-        let one = Trainer {
-            spec: self.spec,
-            config: &self.configs[run.variant],
-            init: self.spec.variants[run.variant].init(),
-            seed: run.seed,
-            dir: &self.out.join(&run.name),
-            stop: self.stop,
-            tokenizer: Tokenizer::embedded(),
-            placement: self.placement,
-            workers: self.workers,
-        };
-        catch_unwind(AssertUnwindSafe(|| one.train(self.resume, reporter)))
-            .unwrap_or_else(|_| anyhow::bail!("a panic, whose message is above"))
     }
 }
 

@@ -7,14 +7,14 @@ use super::layers::{layer_lines, LayerLine};
 use super::log::{self, EvalLine, LogLine};
 use super::spec::{Stage, TrainSpec};
 use super::step::{copy_to_device, detached, step, tensors, trainable};
-use super::{Reporter, TrainOutcome, WorkerPool, EVAL_FILE, LAYER_FILE, LOG_FILE};
+use super::{Progress, TrainOutcome, WorkerPool, EVAL_FILE, LAYER_FILE, LOG_FILE};
 use crate::attention::Stream;
 use crate::bail_usage;
 use crate::error::TooShort;
 use crate::files::replace;
 use crate::model::{Init, ModelConfig, Placement, Transformer, Weights, TENSOR_FILE};
 use crate::pass::pass;
-use crate::prompt::{self, CitySet, Haystack, NeedleForm, NeedleSpec, Prompt, Tokenizer};
+use crate::prompt::{needle, CitySet, Haystack, NeedleForm, NeedleSpec, Tokenizer};
 use crate::rng::{prompt_seed, Purpose};
 use anyhow::{bail, Context, Result};
 use candle_core::{DType, Var};
@@ -32,12 +32,15 @@ pub(super) struct Trainer<'a> {
     pub(super) init: Init,
     pub(super) seed: u64,
     pub(super) dir: &'a Path,
+    pub(super) resume: bool,
     pub(super) stop: &'a AtomicBool,
-    pub(super) tokenizer: &'a Tokenizer,
     /// Where passes are computed. The parameters stay on the host.
     pub(super) placement: &'a Placement,
     /// The workers that share the threads.
     pub(super) workers: &'a WorkerPool,
+    pub(super) progress: &'a dyn Progress,
+    /// Index of the run, for `progress`.
+    pub(super) index: usize,
 }
 
 /// The state of a run.
@@ -47,7 +50,7 @@ struct RunState<'a> {
     vars: BTreeMap<String, Var>,
     model: Transformer,
     optimizer: AdamW,
-    data: DataSource<'a>,
+    data: DataSource,
     log: csv::Writer<File>,
     evals: csv::Writer<File>,
     layers: csv::Writer<File>,
@@ -60,10 +63,10 @@ struct RunState<'a> {
 
 impl Trainer<'_> {
     /// Trains until all tokens are used or `stop` is set.
-    pub(super) fn train(&self, resume: bool, reporter: &Reporter<'_>) -> Result<TrainOutcome> {
+    pub(super) fn train(&self) -> Result<TrainOutcome> {
         let mut pool = self.workers.thread_pool()?;
-        let mut state = pool.install(|| self.start(resume))?;
-        reporter.begin(state.at.tokens);
+        let mut state = pool.install(|| self.start())?;
+        self.progress.begin(self.index, state.at.tokens);
         while let Some(stage) = self.stage_at(state.at.tokens) {
             if self.stop.load(Ordering::Relaxed) {
                 state.save()?;
@@ -73,18 +76,18 @@ impl Trainer<'_> {
                 pool = self.workers.thread_pool()?;
             }
             pool.install(|| state.advance(stage))?;
-            reporter.step(state.at.tokens, &state.message);
+            self.progress.step(self.index, state.at.tokens, &state.message);
         }
         Ok(TrainOutcome::Finished)
     }
 
-    fn start(&self, resume: bool) -> Result<RunState<'_>> {
+    fn start(&self) -> Result<RunState<'_>> {
         std::fs::create_dir_all(self.dir).with_context(|| format!("cannot create {}", self.dir.display()))?;
         let lock = self.lock()?;
         let vars = trainable(&Weights::init_with(self.config, self.seed, &self.init)?)?;
         let model = Transformer::build(self.config, &mut tensors(&vars))?;
         let mut optimizer = AdamW::new(&vars, &self.spec.optimizer);
-        let saved = if resume { checkpoint::load(&self.checkpoints(), &mut optimizer)? } else { None };
+        let saved = if self.resume { checkpoint::load(&self.checkpoints(), &mut optimizer)? } else { None };
         let device = (!self.placement.has_kernels()).then(|| self.placement.name());
         if let Some(Position { device: before, .. }) = saved.as_ref().filter(|saved| saved.device != device) {
             let before = before.clone().unwrap_or_else(|| Placement::default().name());
@@ -97,7 +100,7 @@ impl Trainer<'_> {
             log: log::open(&self.dir.join(LOG_FILE), at.tokens, |line: &LogLine| line.tokens)?,
             evals: log::open(&self.dir.join(EVAL_FILE), at.tokens, |line: &EvalLine| line.tokens)?,
             layers: log::open(&self.dir.join(LAYER_FILE), at.tokens, |line: &LayerLine| line.tokens)?,
-            data: DataSource::new(self.tokenizer, self.seed)?,
+            data: DataSource::new(self.seed)?,
             since: (Instant::now(), at.tokens),
             message: String::new(),
             vars,
@@ -134,10 +137,11 @@ impl Trainer<'_> {
                 let depth_pct = (sample % 5) as f64 * 25.0;
                 let spec = NeedleSpec { ctx_tok, needles, retrieve, depth_pct, cities, form: NeedleForm::default() };
                 let seed = prompt_seed(Purpose::Development, 0, sample);
-                let prompt = prompt::needle::build(&spec, seed, self.tokenizer, &haystack);
-                // A short context may not have room for every setting.
-                let Some(prompt) = if_it_fits(prompt)? else { break };
-                scores.extend(pass(&model, &prompt, Stream::new(&[]), false)?.queries);
+                match needle::build(&spec, seed, Tokenizer::embedded(), &haystack) {
+                    // A short context may not have room for every setting.
+                    Err(error) if error.is::<TooShort>() => break,
+                    prompt => scores.extend(pass(&model, &prompt?, Stream::new(&[]), false)?.queries),
+                }
             }
             let share = |hits: usize| hits as f64 / scores.len() as f64;
             if !scores.is_empty() {
@@ -161,7 +165,7 @@ impl Trainer<'_> {
     fn write_model(&self, vars: &BTreeMap<String, Var>) -> Result<()> {
         let text = |text: String| move |path: &Path| Ok(std::fs::write(path, text)?);
         replace(&self.dir.join("config.json"), text(format!("{:#}\n", self.config.to_json())))?;
-        replace(&self.dir.join("tokenizer.json"), text(self.tokenizer.json().to_owned()))?;
+        replace(&self.dir.join("tokenizer.json"), text(Tokenizer::embedded().json().to_owned()))?;
         let weights = detached(vars)?;
         replace(&self.dir.join(TENSOR_FILE), |path| weights.write(path, DType::F16, &[]))
     }
@@ -235,40 +239,8 @@ impl RunState<'_> {
     }
 }
 
-/// Returns the prompt; `None` if the context is too short for it.
-fn if_it_fits(prompt: Result<Prompt>) -> Result<Option<Prompt>> {
-    match prompt {
-        Err(error) if error.is::<TooShort>() => Ok(None),
-        prompt => prompt.map(Some),
-    }
-}
-
 /// Appends lines to a log.
 fn append<L: Serialize>(log: &mut csv::Writer<File>, path: &Path, lines: impl IntoIterator<Item = L>) -> Result<()> {
     let written = lines.into_iter().try_for_each(|line| log.serialize(line)).and_then(|()| Ok(log.flush()?));
     written.with_context(|| format!("cannot write {}", path.display()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn settings_are_left_out_where_they_do_not_fit_and_for_no_other_error() {
-        let spec = NeedleSpec {
-            ctx_tok: 256,
-            needles: 1,
-            retrieve: 1,
-            depth_pct: 50.0,
-            cities: CitySet::Train,
-            form: NeedleForm::default(),
-        };
-        let built = |spec: &NeedleSpec| {
-            if_it_fits(prompt::needle::build(spec, 1, Tokenizer::embedded(), &Haystack::embedded()))
-        };
-        assert!(built(&spec).unwrap().is_some());
-        assert!(built(&NeedleSpec { ctx_tok: 32, ..spec.clone() }).unwrap().is_none());
-        let error = built(&NeedleSpec { retrieve: 2, ..spec }).unwrap_err().to_string();
-        assert!(error.contains('2'), "{error}");
-    }
 }

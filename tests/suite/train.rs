@@ -438,7 +438,7 @@ fn a_batch_depends_on_the_seed_and_the_number_of_its_first_document_alone() {
     let spec = spec();
     let inputs = |seed: u64, rows: usize, first: u64| {
         let stage = Stage { step_tok: rows * spec.stages[1].ctx_tok, ..spec.stages[1].clone() };
-        DataSource::new(Tokenizer::embedded(), seed).unwrap().batch(&stage, &spec.loss, first).unwrap().inputs
+        DataSource::new(seed).unwrap().batch(&stage, &spec.loss, first).unwrap().inputs
     };
     let four = inputs(1, 4, 10);
     assert_eq!(four, [inputs(1, 2, 10), inputs(1, 2, 12)].concat());
@@ -451,7 +451,7 @@ fn a_batch_weighs_its_targets_by_what_they_are() {
     let mut spec = spec();
     spec.loss.declined = 4.0;
     (spec.stages[1].data.exam, spec.stages[1].data.unanswerable) = (0.5, 0.5);
-    let source = DataSource::new(Tokenizer::embedded(), 1).unwrap();
+    let source = DataSource::new(1).unwrap();
     let word = |id: u32| Tokenizer::embedded().decode(&[id]).unwrap().trim().to_owned();
     let mut seen = [0; 4];
     for first in 0..20 {
