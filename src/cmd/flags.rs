@@ -217,7 +217,7 @@ fn settings(args: &PromptArgs, distractors: &[usize], default: &[(usize, usize)]
     })
 }
 
-/// Names of fields in errors of the library, and their flags, where an argument has not the name of the field.
+/// Names of fields in errors of the library, and their flags, where the argument has another name.
 const FIELDS: [(&str, &str); 8] = [
     ("conditions", "condition"),
     ("ctx_tok", "ctx"),
@@ -229,6 +229,11 @@ const FIELDS: [(&str, &str); 8] = [
     ("metrics", "metric"),
 ];
 
+/// Names of fields in errors of the library that are those of their arguments. Other words between backticks are values.
+const SAME: &str = "skip samples stride shots words classes arrangements replicates seed haystack task needles_file bits \
+    scope smooth rotate layers heads layer head queries map every_head data keys full layout device dtype chat_template \
+    template_args bos ids threads out resume by baseline wheres group_by allow_different_prompts";
+
 /// Replaces the names of fields in an error by the flags of a command: `` `ctx_tok` 9000: … `` becomes `--ctx 9000: …`.
 /// The exit code stays the same.
 pub(super) fn with_flag_names(error: Error, command: &clap::Command) -> Error {
@@ -236,7 +241,7 @@ pub(super) fn with_flag_names(error: Error, command: &clap::Command) -> Error {
     let mut renamed = text.clone();
     for (name, flag) in command.get_arguments().filter_map(|arg| Some((arg.get_id().as_str(), arg.get_long()?))) {
         let fields = FIELDS.iter().filter(|(_, of)| *of == flag).map(|(field, _)| *field);
-        for field in fields.chain([name]) {
+        for field in fields.chain(SAME.split(' ').filter(|field| *field == name)) {
             renamed = renamed.replace(&format!("`{field}`"), &format!("--{flag}"));
         }
     }
@@ -276,5 +281,6 @@ mod tests {
         let io = std::io::Error::from(std::io::ErrorKind::BrokenPipe);
         assert!(crate::error::is_broken_pipe(&with_flag_names(io.into(), needle)));
         assert_eq!(message("`words` is not a region").to_string(), "run", "needle takes no --words");
+        assert_eq!(message("`needles` is not a region").to_string(), "run", "a value that is no field");
     }
 }
