@@ -38,13 +38,13 @@ fn by_model(session: &Session, found: &RunResults) -> Vec<(String, Outliers)> {
 /// Draws the figure.
 pub(super) fn draw(session: &mut Session, found: &RunResults) -> Result<()> {
     let found = by_model(session, found);
-    let line = |model: &str, tally: &Tally<()>| CcdfLine {
+    let line = |model: &str, tally: &Tally| CcdfLine {
         model: model.to_owned(),
         // The smallest thousandth stretches over decades that nobody asks about.
         points: tally.histogram.ccdf().into_iter().filter(|&(_, share)| share > 0.0 && share < 0.999).collect(),
         median: tally.median(),
     };
-    let panel = |title: &str, x_label: &str, tally: fn(&Outliers) -> Tally<()>| CcdfPanel {
+    let panel = |title: &str, x_label: &str, tally: fn(&Outliers) -> Tally| CcdfPanel {
         title: title.to_owned(),
         x_label: x_label.to_owned(),
         lines: found.iter().map(|(model, outliers)| line(model, &tally(outliers))).collect(),

@@ -37,9 +37,9 @@ pub struct OutlierMeasure {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outliers {
     /// Logits, by measured layer.
-    pub logits: BTreeMap<usize, Tally<()>>,
+    pub logits: BTreeMap<usize, Tally>,
     /// Hidden states at the output of each layer.
-    pub hidden: BTreeMap<usize, Tally<()>>,
+    pub hidden: BTreeMap<usize, Tally>,
     /// The largest infinity norm of a token at the output of each layer.
     pub inf_norm: BTreeMap<usize, f32>,
     /// Massive activations.
@@ -80,12 +80,12 @@ pub struct MassiveAt {
 
 impl Outliers {
     /// Returns the logits of all layers together.
-    pub fn all_logits(&self) -> Tally<()> {
+    pub fn all_logits(&self) -> Tally {
         merged(&self.logits)
     }
 
     /// Returns the hidden states of all layers together.
-    pub fn all_hidden(&self) -> Tally<()> {
+    pub fn all_hidden(&self) -> Tally {
         merged(&self.hidden)
     }
 
@@ -95,7 +95,7 @@ impl Outliers {
     }
 
     fn absorb(&mut self, later: Outliers) {
-        let merge = |mine: &mut BTreeMap<usize, Tally<()>>, theirs: BTreeMap<usize, Tally<()>>| {
+        let merge = |mine: &mut BTreeMap<usize, Tally>, theirs: BTreeMap<usize, Tally>| {
             theirs.into_iter().for_each(|(layer, tally)| mine.entry(layer).or_default().merge(&tally));
         };
         merge(&mut self.logits, later.logits);
@@ -132,14 +132,14 @@ impl Outliers {
     }
 }
 
-fn merged(layers: &BTreeMap<usize, Tally<()>>) -> Tally<()> {
+fn merged(layers: &BTreeMap<usize, Tally>) -> Tally {
     let mut all = Tally::default();
     layers.values().for_each(|tally| all.merge(tally));
     all
 }
 
 /// Adds the statistics of a tally; `what` becomes the region of the records.
-fn push_tally(what: &'static str, layer: Option<usize>, tally: &Tally<()>, records: &mut Vec<Measurement>) {
+fn push_tally(what: &'static str, layer: Option<usize>, tally: &Tally, records: &mut Vec<Measurement>) {
     let n = tally.histogram.n() as usize;
     let found = |metric, value| Measurement { layer, region: Some(what.into()), ..number(metric, value, n) };
     for rank in RANKS {
@@ -172,7 +172,7 @@ impl Measure for OutlierMeasure {
             match result.probe {
                 0 => {
                     let tally = result.sink.into_sink::<LogitSink>().tally;
-                    found.logits.entry(result.layer).or_default().merge(&tally.map(|_| ()));
+                    found.logits.entry(result.layer).or_default().merge(&tally);
                 }
                 _ => sinks.extend(result.sink.into_sink::<ReceivedSink>().sinks()),
             }
@@ -181,17 +181,17 @@ impl Measure for OutlierMeasure {
         // Site 0 is the embeddings; site l + 1 is the output of layer l.
         for (site, hidden) in hidden.sites.into_iter().filter(|(site, _)| *site > 0) {
             let layer = site - 1;
-            found.inf_norm.insert(layer, hidden.max_inf_norm().unwrap_or(0.0));
+            found.inf_norm.insert(layer, hidden.inf_norm);
             let median = hidden.tally.median().filter(|&median| median > 0.0);
             for massive in &hidden.massive {
-                let position = massive.at.position;
+                let position = massive.position;
                 found.massive.push(MassiveAt {
                     model: String::new(),
                     sample: 0,
                     layer,
                     position,
                     token: token_text(pass.tokenizer, pass.prompt.ids[position])?,
-                    channel: massive.at.channel,
+                    channel: massive.channel,
                     value: massive.value,
                     ratio: median.map(|median| f64::from(massive.value.abs()) / median),
                     large_share: None,
@@ -199,7 +199,7 @@ impl Measure for OutlierMeasure {
                 });
             }
             found.large.extend(hidden.large.iter().map(|(&channel, &tokens)| ((layer, channel), tokens)));
-            found.hidden.insert(layer, hidden.tally.map(|_| ()));
+            found.hidden.insert(layer, hidden.tally);
         }
         output.pooled = Some(Box::new(found));
         Ok(())

@@ -9,20 +9,13 @@ const MASSIVE: f32 = 100.0;
 /// Minimum ratio of a massive activation to the median magnitude of its layer.
 const TIMES_MEDIAN: f64 = 1000.0;
 
-/// Position of an activation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ActivationPosition {
+/// A massive activation.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MassiveActivation {
     /// Position of the token.
     pub position: usize,
     /// 0-based channel of the residual stream.
     pub channel: usize,
-}
-
-/// A massive activation.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct MassiveActivation {
-    /// Its position.
-    pub at: ActivationPosition,
     /// The activation, with its sign.
     pub value: f32,
 }
@@ -30,10 +23,10 @@ pub struct MassiveActivation {
 /// Statistics of one layer's output.
 #[derive(Clone, Debug)]
 pub struct ResidualStats {
-    /// Tally of all activations, in the order of positions and channels.
-    pub tally: Tally<ActivationPosition>,
-    /// Infinity norm of each token, max |x| over channels. NaN is ignored.
-    pub inf_norms: Vec<f32>,
+    /// Tally of all activations.
+    pub tally: Tally,
+    /// Largest infinity norm of a token, max |x| over channels; 0 without tokens. NaN is ignored.
+    pub inf_norm: f32,
     /// Activations with |x| > 100 and |x| >= 1000 times the layer's median |x| (Sun et al. 2024), in the order of
     /// positions and channels. The median is that of the tally's histogram, within a factor of 1 ± 2^-8.
     pub massive: Vec<MassiveActivation>,
@@ -47,9 +40,7 @@ impl ResidualStats {
     pub fn of(values: &[f32], width: usize) -> Self {
         let tokens = values.chunks(width.max(1));
         let mut tally = Tally::default();
-        for (position, token) in tokens.clone().enumerate() {
-            tally.add(token, |channel| ActivationPosition { position, channel });
-        }
+        tokens.clone().for_each(|token| tally.add(token));
         let inf_norms: Vec<f32> = tokens.clone().map(max_magnitude).collect();
         let limit = TIMES_MEDIAN * tally.median().unwrap_or(0.0);
         let is_large = |x: f32| x.is_finite() && x != 0.0 && f64::from(x.abs()) >= limit;
@@ -59,16 +50,11 @@ impl ResidualStats {
             for (channel, &value) in token.iter().enumerate().filter(|(_, &x)| is_large(x)) {
                 *large.entry(channel).or_default() += 1;
                 if value.abs() > MASSIVE {
-                    massive.push(MassiveActivation { at: ActivationPosition { position, channel }, value });
+                    massive.push(MassiveActivation { position, channel, value });
                 }
             }
         }
-        Self { tally, inf_norms, massive, large }
-    }
-
-    /// The largest infinity norm of a token; `None` without tokens.
-    pub fn max_inf_norm(&self) -> Option<f32> {
-        self.inf_norms.iter().copied().reduce(f32::max)
+        Self { tally, inf_norm: inf_norms.into_iter().fold(0.0, f32::max), massive, large }
     }
 }
 
@@ -89,13 +75,10 @@ mod tests {
         values[7 * 8] = 99.0;
         values[9 * 8 + 7] = 101.5;
         let found = ResidualStats::of(&values, 8);
-        let massive =
-            |position, channel, value| MassiveActivation { at: ActivationPosition { position, channel }, value };
+        let massive = |position, channel, value| MassiveActivation { position, channel, value };
         assert_eq!(found.massive, [massive(2, 5, -150.0), massive(9, 7, 101.5)]);
         assert_eq!(found.large, BTreeMap::from([(5, 1), (7, 1)]));
-        assert_eq!((found.inf_norms.len(), found.inf_norms[2], found.inf_norms[3]), (10, 150.0, 0.1));
-        assert_eq!((found.max_inf_norm(), found.tally.top.entries()[0].place.channel), (Some(150.0), 5));
-        assert_eq!(found.tally.moments.n(), 80);
+        assert_eq!((found.inf_norm, found.tally.max(), found.tally.moments.n()), (150.0, Some(150.0), 80));
     }
 
     #[test]
@@ -110,16 +93,16 @@ mod tests {
     #[test]
     fn nan_and_odd_shapes_do_not_panic() {
         let found = ResidualStats::of(&[f32::NAN, f32::INFINITY, 500.0, 0.0, 0.0, 0.0, 0.0], 3);
-        assert_eq!((found.inf_norms.len(), found.massive.len(), found.tally.histogram.non_finite()), (3, 1, 2));
-        assert_eq!(ResidualStats::of(&[], 0).max_inf_norm(), None);
+        assert_eq!((found.inf_norm, found.massive.len(), found.tally.histogram.non_finite()), (f32::INFINITY, 1, 2));
+        assert_eq!(ResidualStats::of(&[], 0).inf_norm, 0.0);
     }
 
     proptest! {
         #[test]
         fn the_largest_norm_is_the_top_of_the_tally(values in prop::collection::vec(-500.0_f32..500.0, 1..200)) {
             let found = ResidualStats::of(&values, 7);
-            prop_assert_eq!(found.max_inf_norm(), found.tally.max());
-            let placed = |massive: &MassiveActivation| values[massive.at.position * 7 + massive.at.channel] == massive.value;
+            prop_assert_eq!(Some(found.inf_norm), found.tally.max());
+            let placed = |massive: &MassiveActivation| values[massive.position * 7 + massive.channel] == massive.value;
             prop_assert!(found.massive.iter().all(placed));
         }
     }

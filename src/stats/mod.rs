@@ -48,4 +48,4 @@ pub use robustness::Robustness;
 pub use row_change::{MixedRow, RowChange};
 pub use significance::holm;
 pub use tally::{Tally, TOP};
-pub use top::{Entry, Top};
+pub use top::Top;

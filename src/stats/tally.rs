@@ -10,30 +10,30 @@ pub const TOP: usize = 100;
 /// the tally of the whole, with moments equal up to rounding. Numbers that are not finite are counted by the histogram
 /// and otherwise ignored.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Tally<P> {
-    /// The numbers of largest magnitude, exactly.
-    pub top: Top<P>,
+pub struct Tally {
+    /// The largest magnitudes, exactly.
+    pub top: Top,
     /// Counts by sign and magnitude.
     pub histogram: Histogram,
     /// Moments of the signed numbers.
     pub moments: Moments,
 }
 
-impl<P: Copy> Default for Tally<P> {
+impl Default for Tally {
     fn default() -> Self {
         Self::new(TOP)
     }
 }
 
-impl<P: Copy> Tally<P> {
+impl Tally {
     /// Creates an empty tally that keeps the `k` largest numbers. Memory is allocated as numbers are added.
     pub fn new(k: usize) -> Self {
         Self { top: Top::new(k), histogram: Histogram::default(), moments: Moments::default() }
     }
 
-    /// Adds numbers in order; the i-th has the label `place(i)`.
-    pub fn add(&mut self, values: &[f32], place: impl Fn(usize) -> P) {
-        self.top.push_all(values, place);
+    /// Adds numbers.
+    pub fn add(&mut self, values: &[f32]) {
+        self.top.push_all(values);
         self.histogram.push_all(values);
         self.moments.merge(&Moments::of_finite(values));
     }
@@ -43,11 +43,6 @@ impl<P: Copy> Tally<P> {
         self.top.merge(&later.top);
         self.histogram.merge(&later.histogram);
         self.moments.merge(&later.moments);
-    }
-
-    /// Maps the labels of the largest numbers.
-    pub fn map<Q>(self, place: impl Fn(P) -> Q) -> Tally<Q> {
-        Tally { top: self.top.map(place), histogram: self.histogram, moments: self.moments }
     }
 
     /// Returns the largest magnitude; `None` without numbers.
@@ -85,9 +80,11 @@ mod tests {
         numbers.iter_mut().step_by(2).for_each(|x| *x = -0.5);
         numbers[123] = -80.0;
         let mut tally = Tally::default();
-        tally.add(&numbers, |i| i);
-        assert_eq!((tally.max(), tally.top.entries()[0].place), (Some(80.0), 123));
-        assert_eq!(tally.top.entries().len(), TOP);
+        tally.add(&numbers);
+        assert_eq!(
+            (tally.max(), tally.top.magnitude(TOP), tally.top.magnitude(TOP + 1)),
+            (Some(80.0), Some(0.5), None)
+        );
         assert!((tally.median().unwrap() - 0.5).abs() <= 0.5 / 256.0);
         assert!((tally.max_over_median().unwrap() - 160.0).abs() < 1.0);
         // std is 2.6: only the giant lies beyond 6 of them.
@@ -97,7 +94,7 @@ mod tests {
 
     #[test]
     fn an_empty_tally_has_no_statistics() {
-        let tally = Tally::<()>::default();
+        let tally = Tally::default();
         assert_eq!((tally.max(), tally.median(), tally.max_over_median()), (None, None, None));
         assert_eq!(tally.share_beyond_sigmas(6.0), None);
     }
@@ -108,7 +105,7 @@ mod tests {
             numbers in prop::collection::vec(-9.0_f32..9.0, 3..300), sigmas in 0.5..2.0
         ) {
             let mut tally = Tally::new(3);
-            tally.add(&numbers, |i| i);
+            tally.add(&numbers);
             let (mean, std) = (tally.moments.mean().unwrap(), tally.moments.std().unwrap());
             let beyond = |sigmas: f64, slack: f64| {
                 let far = |x: &&f32| (f64::from(**x) - mean).abs() > sigmas * std + slack;
@@ -123,9 +120,9 @@ mod tests {
         fn merging_parts_equals_the_whole(numbers in prop::collection::vec(-9.0_f32..9.0, 2..600), cut in 0.0..1.0) {
             let cut = (cut * numbers.len() as f64) as usize;
             let (mut whole, mut merged, mut second) = (Tally::new(5), Tally::new(5), Tally::new(5));
-            whole.add(&numbers, |i| i);
-            merged.add(&numbers[..cut], |i| i);
-            second.add(&numbers[cut..], |i| i + cut);
+            whole.add(&numbers);
+            merged.add(&numbers[..cut]);
+            second.add(&numbers[cut..]);
             merged.merge(&second);
             prop_assert_eq!(&merged.top, &whole.top);
             prop_assert_eq!(&merged.histogram, &whole.histogram);
