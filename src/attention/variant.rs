@@ -100,47 +100,17 @@ pub enum Lambda {
     Fixed,
 }
 
-/// Initial value of lambda.
+/// Initial value of lambda: `"depth"`, `"depth-before"` or a number in files.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "WordOrNumber", into = "WordOrNumber")]
+#[serde(rename_all = "kebab-case", expecting = "lambda_init is neither \"depth\" nor \"depth-before\" nor a number")]
 pub enum LambdaInit {
     /// 0.8 - 0.6 exp(-0.3 l) for the 0-based layer l (paper section 2.1, `lambda_init_fn`).
     Depth,
     /// 0.8 - 0.6 exp(-0.3 (l - 1)) for the 0-based layer l (Motif).
     DepthBefore,
     /// One value for every layer.
+    #[serde(untagged)]
     Constant(f64),
-}
-
-/// [`LambdaInit`] in files: `"depth"`, `"depth-before"` or a number.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(untagged, expecting = "lambda_init is neither \"depth\" nor \"depth-before\" nor a number")]
-enum WordOrNumber {
-    Word(String),
-    Number(f64),
-}
-
-impl TryFrom<WordOrNumber> for LambdaInit {
-    type Error = String;
-
-    fn try_from(value: WordOrNumber) -> Result<Self, String> {
-        match value {
-            WordOrNumber::Word(word) if word == "depth" => Ok(Self::Depth),
-            WordOrNumber::Word(word) if word == "depth-before" => Ok(Self::DepthBefore),
-            WordOrNumber::Number(number) if number.is_finite() => Ok(Self::Constant(number)),
-            _ => Err("lambda_init is neither \"depth\" nor \"depth-before\" nor a number".into()),
-        }
-    }
-}
-
-impl From<LambdaInit> for WordOrNumber {
-    fn from(init: LambdaInit) -> Self {
-        match init {
-            LambdaInit::Depth => Self::Word("depth".into()),
-            LambdaInit::DepthBefore => Self::Word("depth-before".into()),
-            LambdaInit::Constant(number) => Self::Number(number),
-        }
-    }
 }
 
 impl LambdaInit {
@@ -203,7 +173,7 @@ pub enum Sink {
 /// Gate of the output of attention: sigmoid(x W) of the layer's normed input x (arXiv 2505.06708). `false`, `true` or
 /// `"head"` in files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "FlagOrWord", into = "FlagOrWord")]
+#[serde(from = "GateInFile", into = "GateInFile")]
 pub enum Gate {
     /// No gate.
     None,
@@ -214,32 +184,30 @@ pub enum Gate {
 }
 
 /// [`Gate`] in files.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(untagged, expecting = "gate is neither true nor false nor \"head\"")]
-enum FlagOrWord {
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", expecting = "gate is neither true nor false nor \"head\"")]
+enum GateInFile {
+    Head,
+    #[serde(untagged)]
     Flag(bool),
-    Word(String),
 }
 
-impl TryFrom<FlagOrWord> for Gate {
-    type Error = String;
-
-    fn try_from(value: FlagOrWord) -> Result<Self, String> {
-        match value {
-            FlagOrWord::Flag(false) => Ok(Self::None),
-            FlagOrWord::Flag(true) => Ok(Self::Channel),
-            FlagOrWord::Word(word) if word == "head" => Ok(Self::Head),
-            FlagOrWord::Word(_) => Err("gate is neither true nor false nor \"head\"".into()),
+impl From<GateInFile> for Gate {
+    fn from(gate: GateInFile) -> Self {
+        match gate {
+            GateInFile::Flag(false) => Self::None,
+            GateInFile::Flag(true) => Self::Channel,
+            GateInFile::Head => Self::Head,
         }
     }
 }
 
-impl From<Gate> for FlagOrWord {
+impl From<Gate> for GateInFile {
     fn from(gate: Gate) -> Self {
         match gate {
             Gate::None => Self::Flag(false),
             Gate::Channel => Self::Flag(true),
-            Gate::Head => Self::Word("head".into()),
+            Gate::Head => Self::Head,
         }
     }
 }
@@ -331,6 +299,9 @@ impl Variant {
     /// # Errors
     /// If one does not fit; the message names it.
     pub fn check(&self) -> Result<()> {
+        if let LambdaInit::Constant(number) = self.lambda_init {
+            ensure!(number.is_finite(), "lambda_init is neither \"depth\" nor \"depth-before\" nor a number");
+        }
         match self.maps {
             1 => self.check_single(),
             2 => self.check_pair(),
