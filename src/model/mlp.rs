@@ -126,13 +126,6 @@ fn clamped_swiglu(gate: &Tensor, up: &Tensor, alpha: f64, limit: f64) -> Result<
     Ok((glu * (up + 1.0)?)?.to_dtype(dtype)?)
 }
 
-/// Tokens that chose an expert, with the weights of their choices.
-#[derive(Clone, Debug, Default, PartialEq)]
-struct ExpertTokens {
-    rows: Vec<u32>,
-    weights: Vec<f32>,
-}
-
 impl ExpertMixture {
     fn load(config: &ModelConfig, experts: Experts, prefix: &str, weights: &mut Weights) -> Result<Self> {
         let router = Projection::load(&format!("{prefix}.gate"), experts.router_bias, weights)?.in_f32();
@@ -158,13 +151,14 @@ impl ExpertMixture {
         let flat = x.flatten_to(1)?.contiguous()?; // N,E
         let mut sum = flat.zeros_like()?; // N,E
         for (expert, chosen) in self.experts.iter().zip(self.choose(&flat)?) {
-            if chosen.rows.is_empty() {
+            if chosen.is_empty() {
                 continue;
             }
-            let n = chosen.rows.len();
-            let rows = Tensor::from_vec(chosen.rows, n, x.device())?;
+            let n = chosen.len();
+            let (rows, weights): (Vec<u32>, Vec<f32>) = chosen.into_iter().unzip();
+            let rows = Tensor::from_vec(rows, n, x.device())?;
             let y = expert.forward(&flat.index_select(&rows, 0)?)?; // n,E
-            let weights = Tensor::from_vec(chosen.weights, (n, 1), x.device())?.to_dtype(x.dtype())?;
+            let weights = Tensor::from_vec(weights, (n, 1), x.device())?.to_dtype(x.dtype())?;
             sum = sum.index_add(&rows, &y.broadcast_mul(&weights)?, 0)?;
         }
         if let Some((mlp, gate)) = &self.shared {
@@ -177,14 +171,13 @@ impl ExpertMixture {
         Ok(sum.reshape(x.shape())?)
     }
 
-    /// Groups the tokens (N, E) by chosen expert.
-    fn choose(&self, x: &Tensor) -> Result<Vec<ExpertTokens>> {
+    /// The tokens (N, E) that choose each expert, with the weights of their choices.
+    fn choose(&self, x: &Tensor) -> Result<Vec<Vec<(u32, f32)>>> {
         let logits = numbers(&self.router.forward(x)?)?; // N,X
-        let mut chosen = vec![ExpertTokens::default(); self.config.count];
+        let mut chosen = vec![Vec::new(); self.config.count];
         for (row, logits) in logits.chunks_exact(self.config.count).enumerate() {
             for (expert, weight) in route(logits, self.choice_bias.as_deref(), self.config) {
-                chosen[expert].rows.push(row as u32);
-                chosen[expert].weights.push(weight as f32);
+                chosen[expert].push((row as u32, weight as f32));
             }
         }
         Ok(chosen)

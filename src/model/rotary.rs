@@ -3,12 +3,11 @@
 //! Formulas as in `modeling_rope_utils.py` of Hugging Face transformers, in `f64`.
 
 use crate::ops::RopeTable;
-use serde::{Deserialize, Serialize};
 use std::f64::consts::TAU;
 use std::sync::{Arc, RwLock};
 
 /// A rotary embedding.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Rotary {
     /// Base of the wavelengths.
     pub theta: f64,
@@ -19,8 +18,7 @@ pub struct Rotary {
 }
 
 /// Scaling of rotary frequencies for a context longer than that of the original training.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", tag = "kind")]
+#[derive(Clone, Debug, PartialEq)]
 pub enum RopeScaling {
     /// No scaling.
     None,
@@ -121,8 +119,16 @@ impl Rotary {
                     (1.0 - keep) * f / factor + keep * f
                 })
                 .collect(),
-            RopeScaling::Yarn { factor, .. } => {
-                let (low, high) = self.yarn_ramp();
+            &RopeScaling::Yarn { factor, beta_fast, beta_slow, original_ctx_tok, truncate, .. } => {
+                // The pairs of channels at the ends of the ramp.
+                let rotations = |beta: f64| (original_ctx_tok as f64 / (beta * TAU)).ln();
+                let pair_of = |beta: f64| n * rotations(beta) / (2.0 * self.theta.ln());
+                let (mut low, mut high) = (pair_of(beta_fast), pair_of(beta_slow));
+                if truncate {
+                    (low, high) = (low.floor(), high.ceil());
+                }
+                let (low, high) = (low.max(0.0), high.min(n - 1.0));
+                let high = if low == high { high + 0.001 } else { high };
                 plain
                     .enumerate()
                     .map(|(i, f)| {
@@ -132,21 +138,6 @@ impl Rotary {
                     .collect()
             }
         }
-    }
-
-    /// The pairs of channels at the ends of YaRN's ramp.
-    fn yarn_ramp(&self) -> (f64, f64) {
-        let RopeScaling::Yarn { beta_fast, beta_slow, original_ctx_tok, truncate, .. } = self.scaling else {
-            return (0.0, 1.0);
-        };
-        let n = self.channels as f64;
-        let pair_of = |rotations: f64| n * (original_ctx_tok as f64 / (rotations * TAU)).ln() / (2.0 * self.theta.ln());
-        let (mut low, mut high) = (pair_of(beta_fast), pair_of(beta_slow));
-        if truncate {
-            (low, high) = (low.floor(), high.ceil());
-        }
-        let (low, high) = (low.max(0.0), high.min(n - 1.0));
-        (low, if low == high { high + 0.001 } else { high })
     }
 
     /// Factor on cos and sin.

@@ -107,10 +107,11 @@ impl Raw<'_> {
         let Some(fields) = self.object("rope_parameters")?.or(self.object("rope_scaling")?) else { return Ok(1.0) };
         let all = Raw(fields).number("mscale_all_dim").context("rope_parameters")?.unwrap_or(0.0);
         match rotary.scaling {
+            RopeScaling::Yarn { factor, .. } if all != 0.0 && factor > 1.0 => {
+                Ok((0.1 * all * factor.ln() + 1.0).powi(2))
+            }
+            RopeScaling::None | RopeScaling::Yarn { .. } => Ok(1.0),
             _ if all == 0.0 => Ok(1.0),
-            RopeScaling::None => Ok(1.0),
-            RopeScaling::Yarn { factor, .. } if factor <= 1.0 => Ok(1.0),
-            RopeScaling::Yarn { factor, .. } => Ok((0.1 * all * factor.ln() + 1.0).powi(2)),
             _ => bail!("mscale_all_dim {} is not supported, except for yarn", Value::from(all)),
         }
     }

@@ -67,25 +67,21 @@ impl ResolvedAttention {
             return Self::stated(raw);
         }
         let detected = match model_type {
-            "diffllama" => HeadLayout::Diffllama,
+            "diffllama" | AXOLOTL => HeadLayout::Diffllama,
             _ if MOTIF.contains(&model_type) => HeadLayout::MicrosoftV1,
-            AXOLOTL => HeadLayout::Diffllama,
             _ => HeadLayout::Standard,
         };
         // Details in the file apply only to the layout of the file.
         let own = layout.is_none_or(|layout| layout == detected);
         let layout = layout.unwrap_or(detected);
-        let mut variant = layout.variant();
+        let (mut variant, mut style) = (layout.variant(), layout.style());
         if MOTIF.contains(&model_type) {
-            let raw_heads = variant.values == ValueWidth::Doubled;
-            let variant = motif::variant(variant, raw)?;
-            return Ok(Self { variant, raw_heads, style: Some(RopeStyle::Half) });
+            (variant, style) = (motif::variant(variant, raw)?, Some(RopeStyle::Half));
         }
         if model_type == AXOLOTL && own {
             variant = axolotl::variant(raw)?;
         }
-        let raw_heads = variant.values == ValueWidth::Doubled;
-        Ok(Self { variant, raw_heads, style: layout.style() })
+        Ok(Self { variant, raw_heads: variant.values == ValueWidth::Doubled, style })
     }
 
     /// Reads difftool's own format, which states every choice.

@@ -68,14 +68,13 @@ const GPT_NEOX: FamilyNames = FamilyNames {
         ("model.norm", "gpt_neox.final_layer_norm"),
         ("lm_head", "embed_out"),
     ],
-    norms: &[],
     within: &[
         ("self_attn.o_proj", "attention.dense"),
         ("mlp.up_proj", "mlp.dense_h_to_4h"),
         ("mlp.down_proj", "mlp.dense_4h_to_h"),
     ],
     fused: &[FusedTensor { name: "attention.query_key_value", parts: QKV, by_group: true }],
-    transposed: false,
+    ..LLAMA
 };
 
 const GPT_NEO: FamilyNames = FamilyNames {
@@ -114,14 +113,13 @@ const BLOOM: FamilyNames = FamilyNames {
         ("model.embed_norm", "transformer.word_embeddings_layernorm"),
         ("model.norm", "transformer.ln_f"),
     ],
-    norms: &[],
     within: &[
         ("self_attn.o_proj", "self_attention.dense"),
         ("mlp.up_proj", "mlp.dense_h_to_4h"),
         ("mlp.down_proj", "mlp.dense_4h_to_h"),
     ],
     fused: &[FusedTensor { name: "self_attention.query_key_value", parts: QKV, by_group: true }],
-    transposed: false,
+    ..LLAMA
 };
 
 /// Names of Falcon 40B, with separate norms for attention and MLP. Other Falcon models have the names of BLOOM.
@@ -131,7 +129,6 @@ const FALCON_TWO_NORMS: FamilyNames =
 const MPT: FamilyNames = FamilyNames {
     layers: "transformer.blocks",
     outside: &[("model.embed_tokens", "transformer.wte"), ("model.norm", "transformer.norm_f")],
-    norms: &[],
     within: &[
         ("self_attn.o_proj", "attn.out_proj"),
         ("mlp.up_proj", "ffn.up_proj"),
@@ -140,7 +137,7 @@ const MPT: FamilyNames = FamilyNames {
         ("post_attention_layernorm", "norm_2"),
     ],
     fused: &[FusedTensor { name: "attn.Wqkv", parts: QKV, by_group: false }],
-    transposed: false,
+    ..LLAMA
 };
 
 const GLM4: FamilyNames = FamilyNames {
