@@ -105,7 +105,7 @@ pub fn continued_passes(
         let Stream { probe_results, trace, .. } = stream;
         Ok(PassResult { queries, predictions: None, probe_results, trace, prefix: None })
     };
-    attend.into_streams().into_iter().enumerate().map(result).collect()
+    attend.streams.into_iter().enumerate().map(result).collect()
 }
 
 /// For each row, whether its output in the last layer is needed.

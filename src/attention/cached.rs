@@ -57,11 +57,6 @@ impl<'a> Cached<'a> {
         Self { treated, ..self }
     }
 
-    /// Number of tokens that a layer caches.
-    pub fn cached_tokens(rule: &LogitRule, tokens: usize) -> usize {
-        rule.window.map_or(tokens, |window| window.min(tokens))
-    }
-
     /// Computes the rows of a prompt: all, or only the last one in the last layer.
     fn prompt(&self, layer: usize, heads: &Heads<'_>, t: usize) -> Result<Tensor> {
         let stream = Stream::new(&[]).treated(self.treated);
@@ -91,9 +86,7 @@ impl Attend for Cached<'_> {
 
     fn attend(&mut self, layer: usize, heads: &Heads<'_>) -> Result<Tensor> {
         let (batch, t, ..) = heads.q.dims4()?;
-        let Some(seen) = self.layers.get(layer).map(|cache| cache.seen) else {
-            candle_core::bail!("layer {layer} is outside a cache of {} layers", self.layers.len());
-        };
+        let seen = self.layers[layer].seen;
         if batch != 1 || (seen > 0 && t != 1) {
             candle_core::bail!("decoding takes one prompt, and then one token at a time: got {batch} x {t} tokens");
         }
@@ -121,7 +114,7 @@ impl LayerCache {
     fn append(&mut self, [k, v]: [&Tensor; 2], rule: &LogitRule, tokens: usize) -> Result<()> {
         let positions = self.seen..self.seen + k.dim(1)?;
         let window = rule.window.unwrap_or(usize::MAX);
-        let room = Cached::cached_tokens(rule, tokens);
+        let room = tokens.min(window);
         for (x, slots) in [(k, &mut self.keys), (v, &mut self.values)] {
             let (_, _, count, d) = x.dims4()?;
             slots.resize_with(count, Vec::new);

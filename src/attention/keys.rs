@@ -38,11 +38,11 @@ impl LayerKeys {
 /// Keys and values of consecutive tokens, packed by head.
 pub(super) struct PackedKeys {
     /// Position of the first token, at the beginning of a panel of keys.
-    first: usize,
+    pub(super) first: usize,
     /// K^T of every key head: (d, tokens).
     k: Vec<Packed>,
     /// V of every value head: (tokens, d).
-    v: Vec<Panels>,
+    pub(super) v: Vec<Panels>,
     /// V for products of `bf16`; empty otherwise.
     v_pairs: Vec<PairPanels>,
 }
@@ -72,19 +72,9 @@ impl PackedKeys {
         }
     }
 
-    /// Position of the first token.
-    pub(super) fn first(&self) -> usize {
-        self.first
-    }
-
     /// Keys of a head, and the index of the panel that begins with the key at `position`.
     pub(super) fn panel(&self, head: usize, position: usize) -> (&Packed, usize) {
         (&self.k[head], (position - self.first) / PANEL)
-    }
-
-    /// Values of all heads.
-    pub(super) fn values(&self) -> &[Panels] {
-        &self.v
     }
 
     /// Values of a head for products of `bf16`; `None` for others.

@@ -56,9 +56,6 @@ impl<'a> PackedLayer<'a> {
         layer: usize,
     ) -> Result<Self> {
         let (_, n, q_heads, d) = heads.q.dims4()?;
-        if heads.rule.window == Some(0) {
-            candle_core::bail!("attention: a window of 0 keys");
-        }
         let first = rows.first;
         let mut packed = Self {
             rows,
@@ -73,9 +70,7 @@ impl<'a> PackedLayer<'a> {
             steps: [Vec::new(), Vec::new()],
         };
         if let Some(quantise) = packed.quantiser().filter(|q| q.quantiser.scope != Scope::Row) {
-            if first > 0 {
-                candle_core::bail!("attention: a quantisation step of all rows needs all rows");
-            }
+            assert_eq!(first, 0, "a quantisation step of all rows needs all rows");
             packed.steps = packed.shared_steps(quantise);
         }
         Ok(packed)
@@ -115,8 +110,8 @@ impl<'a> PackedLayer<'a> {
 
     /// The values of an output head.
     pub(super) fn values(&self, head: usize) -> Values<'_> {
-        let own = Values::new(self.rows.own.values(), &self.wiring.value[head], self.d);
-        self.rows.shared.map_or(own, |shared| own.after(shared.values(), self.rows.own.first()))
+        let own = Values::new(&self.rows.own.v, &self.wiring.value[head], self.d);
+        self.rows.shared.map_or(own, |shared| own.after(&shared.v, self.rows.own.first))
     }
 
     /// Weights of the maps.
@@ -131,7 +126,7 @@ impl<'a> PackedLayer<'a> {
 
     /// The keys and values of the token at `position`.
     fn keys_at(&self, position: usize) -> &PackedKeys {
-        self.rows.shared.filter(|_| position < self.rows.own.first()).unwrap_or(&self.rows.own)
+        self.rows.shared.filter(|_| position < self.rows.own.first).unwrap_or(&self.rows.own)
     }
 
     /// The first key that a query sees.
@@ -216,16 +211,14 @@ impl<'a> PackedLayer<'a> {
                 }
                 // Shared keys, then own keys: a sum of parts has the bits of the whole sum.
                 let border =
-                    self.rows.own.first().clamp(block * KEYS + keys.start, block * KEYS + keys.end) - block * KEYS;
+                    self.rows.own.first.clamp(block * KEYS + keys.start, block * KEYS + keys.end) - block * KEYS;
                 for keys in [keys.start..border, border..keys.end].into_iter().filter(|keys| !keys.is_empty()) {
                     let out = MatMut::new(&mut out[first * width + column * PANEL..], rows.len(), PANEL, width);
                     let weights = Mat::new(&weights[first * KEYS + keys.start..], rows.len(), keys.len(), KEYS);
                     let packed = self.keys_at(block * KEYS + keys.start);
-                    let keys = block * KEYS + keys.start - packed.first()..block * KEYS + keys.end - packed.first();
+                    let keys = block * KEYS + keys.start - packed.first..block * KEYS + keys.end - packed.first;
                     match packed.pairs(value_head) {
-                        None => {
-                            multiply_panel(out, true, weights, packed.values()[value_head].rows(column % panels, keys))
-                        }
+                        None => multiply_panel(out, true, weights, packed.v[value_head].rows(column % panels, keys)),
                         Some(pairs) => pairs.multiply(out, true, weights, column % panels, keys),
                     }
                 }

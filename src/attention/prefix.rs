@@ -13,15 +13,11 @@ use candle_core::{Result, Tensor};
 
 /// Keys and values of every layer for the tokens of a text, from an untreated pass.
 pub struct Prefix {
-    ids: Vec<u32>,
-    layers: Vec<LayerKeys>,
+    pub(super) ids: Vec<u32>,
+    pub(super) layers: Vec<LayerKeys>,
 }
 
 impl Prefix {
-    pub(super) fn new(ids: &[u32], layers: Vec<LayerKeys>) -> Self {
-        Self { ids: ids.to_vec(), layers }
-    }
-
     /// Number of tokens with which both texts begin.
     pub fn common_tokens(&self, ids: &[u32]) -> usize {
         self.ids.iter().zip(ids).take_while(|(a, b)| a == b).count()
@@ -29,15 +25,8 @@ impl Prefix {
 
     /// Keys and values of the first `tokens` tokens of a layer: (1, tokens, heads, d) each.
     pub(super) fn first_tokens(&self, layer: usize, tokens: usize) -> Result<[Tensor; 2]> {
-        let LayerKeys { k, v } = self.layer(layer)?;
+        let LayerKeys { k, v } = &self.layers[layer];
         Ok([k.narrow(1, 0, tokens)?, v.narrow(1, 0, tokens)?])
-    }
-
-    fn layer(&self, layer: usize) -> Result<&LayerKeys> {
-        match self.layers.get(layer) {
-            Some(keys) => Ok(keys),
-            None => candle_core::bail!("keys and values of layer {layer} were not kept"),
-        }
     }
 }
 
@@ -46,7 +35,8 @@ impl Prefix {
 pub struct Continuations<'s, 'a> {
     prefix: &'s Prefix,
     start: usize,
-    streams: Vec<Stream<'a>>,
+    /// The streams, with what they have observed.
+    pub streams: Vec<Stream<'a>>,
     /// A layer, and for each row of the batch whether its output there is needed.
     needed: (usize, Vec<bool>),
 }
@@ -59,11 +49,6 @@ impl<'s, 'a> Continuations<'s, 'a> {
             stream.trace = stream.trace.take().map(|trace| trace.from(start));
         }
         Self { prefix, start, streams, needed }
-    }
-
-    /// The streams, with what they have observed.
-    pub fn into_streams(self) -> Vec<Stream<'a>> {
-        self.streams
     }
 }
 
@@ -81,7 +66,7 @@ impl Attend for Continuations<'_, '_> {
             candle_core::bail!("{} continuations in a batch of {:?}", self.streams.len(), heads.q.shape());
         }
         let prompts: Vec<_> = self.streams.iter().map(|stream| stream.of_layer(layer, heads.wiring.heads())).collect();
-        let shared = SharedTokens { keys: self.prefix.layer(layer)?, tokens: self.start };
+        let shared = SharedTokens { keys: &self.prefix.layers[layer], tokens: self.start };
         let (out, watched) = blocks::mixture(heads, layer, Some(shared), self.needed(layer), &prompts)?;
         for (i, (stream, watched)) in self.streams.iter_mut().zip(watched).enumerate() {
             let gate = heads.gate.as_ref().map(|gate| gate.narrow(0, i, 1)).transpose()?;

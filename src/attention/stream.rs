@@ -148,7 +148,7 @@ impl<'a> Stream<'a> {
     /// If the pass was treated.
     pub fn take_prefix(&mut self, ids: &[u32]) -> Option<Prefix> {
         assert!(self.kept.is_none() || self.treated.is_none(), "only untreated keys and values are shared");
-        Some(Prefix::new(ids, self.kept.take()?))
+        Some(Prefix { ids: ids.to_vec(), layers: self.kept.take()? })
     }
 
     /// Restricts probes to these layers and heads.

@@ -88,9 +88,9 @@ impl DecoderBlock {
         if self.residual != ResidualLayout::Serial {
             return Ok(((attended + self.mlp_of_needed_rows(attend.needed(layer), x)?)? + x)?);
         }
-        let x = self.attention_norms.of_sum((x + attended)?)?;
+        let x = normed(&self.attention_norms.of_sum, (x + attended)?)?;
         let mlp = self.mlp_of_needed_rows(attend.needed(layer), &x)?;
-        self.mlp_norms.of_sum((x + mlp)?)
+        normed(&self.mlp_norms.of_sum, (x + mlp)?)
     }
 
     /// Output of the MLP for the rows that are needed, zeros in the others: (B, T, E) -> (B, T, E).
@@ -174,24 +174,18 @@ pub(super) struct Norms {
 }
 
 impl Norms {
-    /// Applies the norm of the residual stream after the sublayer, if there is one.
-    fn of_sum(&self, x: Tensor) -> Result<Tensor> {
-        match &self.of_sum {
-            Some(norm) => norm.forward(&x),
-            None => Ok(x),
-        }
-    }
-
     /// Output of a sublayer with its norms: the term added to the residual stream.
     fn around(&self, x: &Tensor, sublayer: impl FnOnce(Tensor) -> Result<Tensor>) -> Result<Tensor> {
-        let y = match &self.before {
-            Some(norm) => sublayer(norm.forward(x)?)?,
-            None => sublayer(x.clone())?,
-        };
-        match &self.after {
-            Some(norm) => norm.forward(&y),
-            None => Ok(y),
-        }
+        let y = sublayer(normed(&self.before, x.clone())?)?;
+        normed(&self.after, y)
+    }
+}
+
+/// Applies a norm if there is one.
+pub(super) fn normed(norm: &Option<Norm>, x: Tensor) -> Result<Tensor> {
+    match norm {
+        Some(norm) => norm.forward(&x),
+        None => Ok(x),
     }
 }
 

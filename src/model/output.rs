@@ -36,7 +36,7 @@ impl HeadOutput {
         let mut output = vec![0.0; n * e];
         with_values([&self.weight], |[weight]| {
             let weight = Mat::new(&weight[self.first..], e, width, columns);
-            multiply(MatMut::new(&mut output, n, e, e), 1.0, Mat::new(&scaled, n, width, width), weight.t());
+            multiply(MatMut::new(&mut output, n, e, e), false, Mat::new(&scaled, n, width, width), weight.t());
         })?;
         Ok(output)
     }
@@ -48,7 +48,7 @@ impl HeadOutput {
         let mut pulled = vec![0.0; width];
         with_values([&self.weight], |[weight]| {
             let weight = Mat::new(&weight[self.first..], e, width, columns);
-            multiply(MatMut::new(&mut pulled, 1, width, width), 1.0, Mat::new(direction, 1, e, e), weight);
+            multiply(MatMut::new(&mut pulled, 1, width, width), false, Mat::new(direction, 1, e, e), weight);
         })?;
         Ok(pulled.iter().zip(&self.scale).map(|(&z, scale)| f64::from(z) * scale).collect())
     }
@@ -167,7 +167,7 @@ impl Transformer {
         let mut gram = vec![0.0; width * width];
         with_values([weight], |[weight]| {
             let of_head = || Mat::new(&weight[head * width..], e, width, columns);
-            multiply(MatMut::new(&mut gram, width, width, width), 1.0, of_head().t(), of_head());
+            multiply(MatMut::new(&mut gram, width, width, width), false, of_head().t(), of_head());
         })?;
         for (i, row) in gram.chunks_exact_mut(width).enumerate() {
             row.iter_mut().zip(&gain).for_each(|(g, of_column)| *g = (f64::from(*g) * gain[i] * of_column) as f32);
@@ -184,9 +184,8 @@ impl Transformer {
     /// # Panics
     /// If the token is outside the vocabulary.
     pub fn readout<'a>(&'a self, row: usize, token: u32, trace: &'a Trace) -> Result<Option<Readout<'a>>> {
-        let Some(norm) = self.norm_before_head().filter(|_| self.config.final_softcap.is_none()) else {
-            return Ok(None);
-        };
+        let linear = self.config.final_softcap.is_none() && self.projections.is_none();
+        let Some(norm) = self.norm.as_ref().filter(|_| linear) else { return Ok(None) };
         let last = trace.final_residual(row).context("the row was not traced")?;
         let mean = self.mean_head_row()?;
         let own = numbers(&self.head.rows(&[token])?)?; // E
@@ -198,11 +197,11 @@ impl Transformer {
 
     /// The mean row of the output head: (E).
     fn mean_head_row(&self) -> Result<&[f32]> {
-        if self.mean_head_row.get().is_none() {
-            let mean = self.head.mean_row()?;
-            self.mean_head_row.get_or_init(|| mean);
+        if let Some(mean) = self.mean_head_row.get() {
+            return Ok(mean);
         }
-        Ok(self.mean_head_row.get().expect("it was just computed"))
+        let mean = self.head.mean_row()?;
+        Ok(self.mean_head_row.get_or_init(|| mean))
     }
 }
 

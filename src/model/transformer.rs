@@ -1,7 +1,7 @@
 //! The whole decoder, as described by a [`ModelConfig`]: embedding, layers on a residual stream, final norm and output
 //! head.
 
-use super::block::{DecoderBlock, Norm, RotaryPositions};
+use super::block::{normed, DecoderBlock, Norm, RotaryPositions};
 use super::checkpoint::is_large;
 use super::names::{EMBEDDING, EMBEDDING_NORM, HEAD, LAYERS, PROJECT_IN, PROJECT_OUT};
 use super::rotary::GrowingTable;
@@ -23,12 +23,12 @@ pub struct Transformer {
     embed: VocabularyMatrix,
     embed_norm: Option<Norm>,
     /// From the width of the embeddings to E (E, embedding width) and back, where they differ.
-    projections: Option<[Tensor; 2]>,
+    pub(super) projections: Option<[Tensor; 2]>,
     /// Learned position embeddings: (positions, E).
     positions: Option<Tensor>,
     rotary: Vec<Arc<GrowingTable>>,
     pub(super) blocks: BlockStorage,
-    norm: Option<Norm>,
+    pub(super) norm: Option<Norm>,
     pub(super) head: VocabularyMatrix,
     head_bias: Option<Tensor>,
     /// The mean row of `head`, computed on first use.
@@ -106,10 +106,10 @@ impl Transformer {
             }
         };
         let embed_norm = config.embed_norm.then(|| Norm::load(config, EMBEDDING_NORM, weights)).transpose()?;
-        let projections = match config.embed_width == config.width {
-            true => None,
-            false => Some([weights.take(PROJECT_IN)?, weights.take(PROJECT_OUT)?]),
-        };
+        let mut projections = None;
+        if config.embed_width != config.width {
+            projections = Some([weights.take(PROJECT_IN)?, weights.take(PROJECT_OUT)?]);
+        }
         let norm = config.final_norm.then(|| Norm::load(config, "model.norm", weights)).transpose()?;
         let head_bias = config.bias.head.then(|| weights.take("lm_head.bias")).transpose()?;
         ensure!(weights.remaining().is_empty(), "tensors {:?} are not part of the model", weights.remaining());
@@ -177,18 +177,11 @@ impl Transformer {
             x = block.forward(&x, layer, &RotaryPositions { tables: &tables, start }, attend)?;
             attend.residual(layer + 1, &x)?;
         }
-        if let Some(norm) = &self.norm {
-            x = norm.forward(&x)?;
-        }
+        x = normed(&self.norm, x)?;
         match &self.projections {
             None => Ok(x),
             Some([_, out]) => Ok(linear(&x, out)?),
         }
-    }
-
-    /// The norm that leads from the residual stream to the logits; `None` if there is none, or another matrix follows.
-    pub(super) fn norm_before_head(&self) -> Option<&Norm> {
-        self.norm.as_ref().filter(|_| self.projections.is_none())
     }
 
     /// Input of the first layer: (B, T, E).
@@ -208,9 +201,7 @@ impl Transformer {
         if self.config.embed_scale != 1.0 {
             x = (x * self.config.embed_scale)?;
         }
-        if let Some(norm) = &self.embed_norm {
-            x = norm.forward(&x)?;
-        }
+        x = normed(&self.embed_norm, x)?;
         if let (Some(positions), Positions::Learned { offset }) = (&self.positions, &self.config.positions) {
             ensure!(
                 start + t + offset <= positions.dim(0)?,
@@ -240,7 +231,6 @@ impl Transformer {
 
     /// Lambda of each layer, as the mean over heads. Empty for variants with one map, or if lambda depends on the
     /// token.
-    /// If it cannot be computed.
     pub fn lambdas(&self) -> Result<Vec<f64>> {
         let mut lambdas = Vec::new();
         let layers = if self.config.variant.lambda == Lambda::None { 0 } else { self.config.layers.len() };

@@ -1,6 +1,6 @@
 //! `y = x @ w^T` as a differentiable op.
 
-use super::{has_kernels, in_chunks, multiply_add, multiply_panel, slice, with_values};
+use super::{has_kernels, in_chunks, multiply, multiply_panel, slice, with_values};
 use super::{Mat, MatMut, Packed, Panels, Products, PANEL};
 use candle_core::{CpuStorage, CustomOp2, Layout, Module as _, Result, Shape, Tensor};
 use pulp::Simd;
@@ -190,7 +190,7 @@ fn weight_gradient(x: &[f32], dy: &[f32], f: usize, e: usize) -> Vec<f32> {
     let mut dw = vec![0.0; f * e];
     dw.par_chunks_mut(OUT_ROWS * e).enumerate().for_each(|(chunk, dw)| {
         let (start, n) = (chunk * OUT_ROWS, dw.len() / e);
-        multiply_add(MatMut::new(dw, n, e, e), 1.0, Mat::new(&dy[start..], rows, n, f).t(), Mat::new(x, rows, e, e));
+        multiply(MatMut::new(dw, n, e, e), true, Mat::new(&dy[start..], rows, n, f).t(), Mat::new(x, rows, e, e));
     });
     dw
 }

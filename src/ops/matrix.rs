@@ -65,24 +65,12 @@ impl<'a> MatMut<'a> {
     }
 }
 
-/// `dst = scale * a @ b`.
+/// `dst = a @ b`, or `dst += a @ b` with `add`.
 ///
 /// # Panics
 /// If the shapes do not agree.
-pub fn multiply(dst: MatMut<'_>, scale: f32, a: Mat<'_>, b: Mat<'_>) {
-    run(dst, false, scale, a, b);
-}
-
-/// `dst += scale * a @ b`.
-///
-/// # Panics
-/// If the shapes do not agree.
-pub fn multiply_add(dst: MatMut<'_>, scale: f32, a: Mat<'_>, b: Mat<'_>) {
-    run(dst, true, scale, a, b);
-}
-
 #[expect(unsafe_code, reason = "gemm takes pointers")]
-fn run(dst: MatMut<'_>, add: bool, scale: f32, a: Mat<'_>, b: Mat<'_>) {
+pub fn multiply(dst: MatMut<'_>, add: bool, a: Mat<'_>, b: Mat<'_>) {
     assert_eq!((dst.rows, dst.cols, a.cols), (a.rows, b.cols, b.rows), "shapes of a matrix product do not agree");
     // SAFETY: the constructors have checked that every element of the three views lies inside its slice, `dst` is
     // borrowed mutably and so aliases neither input, and the shapes agree.
@@ -102,7 +90,7 @@ fn run(dst: MatMut<'_>, add: bool, scale: f32, a: Mat<'_>, b: Mat<'_>) {
             b.col_stride as isize,
             b.row_stride as isize,
             1.0,
-            scale,
+            1.0,
             false,
             false,
             false,

@@ -25,7 +25,7 @@ pub use activation::{gelu, gelu_tanh, relu, sigmoid, silu};
 pub use cross_entropy::{cross_entropy, TokenScores};
 pub use layer_norm::layer_norm;
 pub use linear::{linear, linear_of};
-pub use matrix::{multiply, multiply_add, Mat, MatMut};
+pub use matrix::{multiply, Mat, MatMut};
 pub use pairs::PairPanels;
 pub use panels::{add_products, multiply_panel, Line, Panels, PANEL};
 pub use products::{Packed, Products};

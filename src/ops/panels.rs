@@ -201,7 +201,7 @@ mod tests {
                 }
             }
             let mut want = vec![0.0; rows * cols];
-            multiply(MatMut::new(&mut want, rows, cols, cols), 1.0, Mat::new(&a, rows, inner, inner), b);
+            multiply(MatMut::new(&mut want, rows, cols, cols), false, Mat::new(&a, rows, inner, inner), b);
             for i in 0..rows * cols {
                 let want = want[i] + if add { before[i] } else { 0.0 };
                 let got = dst[i / cols * width + i % cols];

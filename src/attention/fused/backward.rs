@@ -2,7 +2,7 @@
 
 use super::{all_row_dots, join, multiply_panels, pieces, Mixture, Share, Sizes, Target, KEYS, QUERIES};
 use crate::ops::simd::exp;
-use crate::ops::{multiply_add, Mat, MatMut, Panels};
+use crate::ops::{multiply, Mat, MatMut, Panels};
 use rayon::prelude::*;
 use std::ops::Range;
 
@@ -166,11 +166,11 @@ impl<'a> Backward<'a> {
             let ds = Mat::new(&buffers.ds, n, m, KEYS);
             let dq = Target { data: &mut parts.q[j][tile.start * size.padded()..], rows: n, stride: size.padded() };
             multiply_panels(dq, true, ds, &self.k[key_head], keys.clone(), 0..d);
-            multiply_add(MatMut::new(&mut parts.k[j][keys.start * d..], m, d, d), 1.0, ds.t(), q);
+            multiply(MatMut::new(&mut parts.k[j][keys.start * d..], m, d, d), true, ds.t(), q);
         }
         for piece in 0..size.slices {
             let dv = MatMut::new(&mut parts.v[keys.start * size.width() + piece * d..], m, d, size.width());
-            multiply_add(dv, 1.0, Mat::new(&buffers.mixed, n, m, KEYS).t(), dout(piece));
+            multiply(dv, true, Mat::new(&buffers.mixed, n, m, KEYS).t(), dout(piece));
         }
     }
 }
