@@ -111,15 +111,8 @@ mod tests {
     fn a_triangle_has_the_runs_of_each_row_up_to_the_diagonal() {
         let values: Vec<f32> = (0..9).map(|i| if i % 3 > i / 3 { f32::NAN } else { i as f32 }).collect();
         let edges = vec![0, 1, 2, 3];
-        let grid = PooledMap {
-            rows: 3,
-            columns: 3,
-            values,
-            pairs: vec![1; 9],
-            row_edges: edges.clone(),
-            column_edges: edges,
-            sinks: vec![],
-        };
+        let grid =
+            PooledMap { rows: 3, columns: 3, values, row_edges: edges.clone(), column_edges: edges, sinks: vec![] };
         // Largest values of the rows are 0, 4 and 8; steps 2^-4 and 2^-3 (8 / 127 > 2^-4).
         assert_eq!(triangle(&grid), [-128_i8 as u8, -4_i8 as u8, -3_i8 as u8, 0, 48, 64, 48, 56, 64]);
         let (bins, values) = square(&triangle(&grid));
@@ -133,8 +126,8 @@ mod tests {
         let values: Vec<f32> =
             (0..bins * bins).map(|cell| if seen(cell) { -((cell % 127) as f32) } else { f32::NAN }).collect();
         let edges: Vec<usize> = (0..=bins).collect();
-        let (pairs, row_edges, column_edges) = (vec![1; bins * bins], edges.clone(), edges);
-        let grid = PooledMap { rows: bins, columns: bins, values, pairs, row_edges, column_edges, sinks: vec![] };
+        let (row_edges, column_edges) = (edges.clone(), edges);
+        let grid = PooledMap { rows: bins, columns: bins, values, row_edges, column_edges, sinks: vec![] };
         let (found, values) = square(&triangle(&grid));
         assert_eq!(found, bins);
         let alike = |(a, b): (&f32, &f32)| a.is_nan() && b.is_nan() || (a - b).abs() <= 0.5;

@@ -171,12 +171,11 @@ impl BinRow {
         }
     }
 
-    fn value(&self, column: usize, pairs: u64, pooling: Pooling) -> f32 {
-        let sum = || self.sums.get(column).copied();
+    fn value(&self, column: usize, keys: Range<usize>, pooling: Pooling) -> f32 {
         let value = match pooling {
-            _ if pairs == 0 => None,
             Pooling::Max => self.peaks.get(column).copied(),
-            Pooling::Mean => sum().map(|sum| (sum / pairs as f64) as f32),
+            // 0 / 0 gives NaN for bins without visible keys.
+            Pooling::Mean => self.sums.get(column).map(|sum| (sum / self.pairs(keys) as f64) as f32),
         };
         value.unwrap_or(f32::NAN)
     }
@@ -187,12 +186,10 @@ impl GridSink {
     pub fn grid(&self) -> PooledMap {
         let (row_edges, column_edges) = (self.plan.row_edges.clone(), self.plan.column_edges.clone());
         let (rows, columns) = (row_edges.len() - 1, column_edges.len() - 1);
-        let (mut values, mut pairs) = (vec![f32::NAN; rows * columns], vec![0; rows * columns]);
+        let mut values = vec![f32::NAN; rows * columns];
         for (&i, row) in &self.rows {
             for (column, keys) in column_edges.windows(2).enumerate() {
-                let bin = i * columns + column;
-                pairs[bin] = row.pairs(keys[0]..keys[1]);
-                values[bin] = row.value(column, pairs[bin], self.plan.spec.pooling);
+                values[i * columns + column] = row.value(column, keys[0]..keys[1], self.plan.spec.pooling);
             }
         }
         let mut sinks = Vec::new();
@@ -200,7 +197,7 @@ impl GridSink {
             sinks.resize(rows, f32::NAN);
             self.rows.iter().for_each(|(&i, row)| sinks[i] = row.sink(self.plan.spec.pooling));
         }
-        PooledMap { rows, columns, values, pairs, row_edges, column_edges, sinks }
+        PooledMap { rows, columns, values, row_edges, column_edges, sinks }
     }
 }
 
@@ -236,8 +233,6 @@ pub struct PooledMap {
     /// Pooled values in the unit of the [`RowQuantity`]: (rows, columns), row-major. NaN if no key of the bin is
     /// visible to any of its queries.
     pub values: Vec<f32>,
-    /// Visible (query, key) pairs of each bin: (rows, columns). A mean map has the sum over its maps.
-    pub pairs: Vec<u64>,
     /// Bin i holds the queries `row_edges[i]..row_edges[i + 1]`: rows + 1 token positions.
     pub row_edges: Vec<usize>,
     /// Bin j holds the keys `column_edges[j]..column_edges[j + 1]`: columns + 1 token positions.
@@ -257,15 +252,14 @@ impl PooledMap {
         };
         let (row_edges, column_edges) = (edges(&self.row_edges), edges(&self.column_edges));
         let (rows, columns) = (row_edges.len() - 1, column_edges.len() - 1);
-        let (mut values, mut pairs) = (vec![f32::NAN; rows * columns], vec![0; rows * columns]);
-        for (i, (&value, &n)) in self.values.iter().zip(&self.pairs).enumerate() {
+        let mut values = vec![f32::NAN; rows * columns];
+        for (i, &value) in self.values.iter().enumerate() {
             let bin = i / self.columns / by.max(1) * columns + i % self.columns / by.max(1);
             values[bin] = higher_peak(values[bin], value);
-            pairs[bin] += n;
         }
         let peak = |part: &[f32]| part.iter().copied().fold(f32::NAN, higher_peak);
         let sinks = self.sinks.chunks(by.max(1)).map(peak).collect();
-        PooledMap { rows, columns, values, pairs, row_edges, column_edges, sinks }
+        PooledMap { rows, columns, values, row_edges, column_edges, sinks }
     }
 }
 
@@ -287,18 +281,12 @@ impl GridMean {
     /// # Errors
     /// If its bins differ from those of earlier maps.
     pub fn add(&mut self, grid: &PooledMap) -> anyhow::Result<()> {
-        match &mut self.frame {
-            None => {
-                self.frame = Some(grid.clone());
-                (self.sums, self.counts) = (vec![0.0; grid.values.len()], vec![0; grid.values.len()]);
-                self.sinks = vec![0.0; grid.sinks.len()];
-            }
-            Some(frame) => {
-                let same = frame.row_edges == grid.row_edges && frame.column_edges == grid.column_edges;
-                ensure!(same, "cannot average maps with different bins");
-                frame.pairs.iter_mut().zip(&grid.pairs).for_each(|(mine, theirs)| *mine += theirs);
-            }
-        }
+        let frame = self.frame.get_or_insert_with(|| grid.clone());
+        let same = frame.row_edges == grid.row_edges && frame.column_edges == grid.column_edges;
+        ensure!(same, "cannot average maps with different bins");
+        self.sums.resize(grid.values.len(), 0.0);
+        self.counts.resize(grid.values.len(), 0);
+        self.sinks.resize(frame.sinks.len(), 0.0);
         for (i, value) in grid.values.iter().enumerate().filter(|(_, value)| !value.is_nan()) {
             self.sums[i] += f64::from(*value);
             self.counts[i] += 1;
@@ -345,7 +333,7 @@ mod tests {
     fn bins_are_pooled_over_visible_keys_only() {
         let of = |pooling| grid(spec(RowQuantity::Effective, pooling, 4, 2), &signed(), 9);
         let mean = of(Pooling::Mean);
-        assert_eq!((mean.rows, mean.columns, &mean.pairs), (2, 2, &vec![3, 0, 4, 3]));
+        assert_eq!((mean.rows, mean.columns), (2, 2));
         assert_eq!((&mean.row_edges, &mean.column_edges), (&vec![0, 2, 4], &vec![0, 2, 4]));
         let thirds = |sum: f64| (sum / 3.0) as f32;
         let expected = [(Pooling::Max, [1.0, -1.0, 0.5]), (Pooling::Mean, [thirds(1.0), -1.25 / 4.0, thirds(1.25)])];
@@ -379,7 +367,7 @@ mod tests {
             let found = fine.coarser(by);
             let want = grid(spec(RowQuantity::Effective, Pooling::Max, 24, bins), &rows, 9);
             let same = found.values.iter().zip(&want.values).all(|(a, b)| a == b || a.is_nan() && b.is_nan());
-            assert!(same && found.pairs == want.pairs && found.row_edges == want.row_edges, "{by}");
+            assert!(same && found.row_edges == want.row_edges, "{by}");
         }
         assert_eq!(fine.coarser(5).row_edges, [0, 10, 20, 24]);
     }
@@ -423,7 +411,7 @@ mod tests {
     fn a_map_the_model_lacks_leaves_the_grid_empty() {
         for quantity in [RowQuantity::Map(1), RowQuantity::Subtracted, RowQuantity::Logits(1)] {
             let found = grid(spec(quantity, Pooling::Mean, 4, 2), &signed(), 2);
-            assert!(found.values.iter().all(|x| x.is_nan()) && found.pairs == [0; 4]);
+            assert!(found.values.iter().all(|x| x.is_nan()));
         }
     }
 
@@ -438,7 +426,6 @@ mod tests {
         };
         let found = grid(profile, &signed(), 3);
         assert_eq!(found.values, [-0.25, 0.375, 0.5]);
-        assert_eq!(found.pairs, [2, 2, 1]);
     }
 
     #[test]
@@ -460,7 +447,7 @@ mod tests {
         sink.observe(&row);
         let found = sink.into_sink::<GridSink>().grid();
         assert!(found.values[12..14].iter().all(|x| x.is_nan()), "{:?}", found.values);
-        assert_eq!((&found.values[14..], &found.pairs[12..]), (&[1.0, 2.0][..], &[0, 0, 1, 1][..]));
+        assert_eq!(found.values[14..], [1.0, 2.0]);
     }
 
     #[test]
@@ -492,7 +479,6 @@ mod tests {
         let found = mean.grid().unwrap();
         assert!(found.values[1].is_nan());
         assert_eq!([found.values[0], found.values[2], found.values[3]], [2.0, -2.0, 0.5]);
-        assert_eq!(found.pairs, [6, 0, 8, 6]);
         assert!(mean.add(&grid(spec(RowQuantity::Effective, Pooling::Max, 4, 3), &signed(), 4)).is_err());
     }
 
@@ -514,7 +500,6 @@ mod tests {
             for pooling in POOLINGS {
                 let spec = spec(RowQuantity::Effective, pooling, tokens, bins);
                 let (whole, merged) = (grid(spec.clone(), &rows, tokens), grid(spec, &rows, block));
-                prop_assert_eq!(&whole.pairs, &merged.pairs);
                 for (a, b) in whole.values.iter().zip(&merged.values) {
                     prop_assert!((a - b).abs() < 1e-6 || (a.is_nan() && b.is_nan()), "{a} {b}");
                 }
@@ -525,7 +510,12 @@ mod tests {
         fn means_of_bins_times_their_pairs_add_up_to_the_rows(tokens in 1_usize..40, bins in 1_usize..12, seed: u64) {
             let rows = random_rows(tokens, seed);
             let found = grid(spec(RowQuantity::Map(0), Pooling::Mean, tokens, bins), &rows, 7);
-            let sums = found.values.iter().zip(&found.pairs).map(|(x, &pairs)| x * pairs as f32);
+            let pairs = |bin: usize| {
+                let (row, keys) = (bin / found.columns, &found.column_edges[bin % found.columns..]);
+                let queries = found.row_edges[row]..found.row_edges[row + 1];
+                queries.map(|query| keys[1].min(query + 1).saturating_sub(keys[0])).sum::<usize>()
+            };
+            let sums = found.values.iter().enumerate().map(|(bin, x)| x * pairs(bin) as f32);
             let total: f32 = sums.filter(|x| !x.is_nan()).sum();
             prop_assert!((total - tokens as f32).abs() < 1e-3, "{total}");
         }
