@@ -10,7 +10,6 @@ mod fidelity;
 mod generation;
 mod layer_output;
 mod map;
-mod name;
 mod nll;
 mod outliers;
 mod roles;
@@ -24,7 +23,6 @@ pub use fidelity::FidelityMeasure;
 pub use generation::{Generated, GenerationMeasure};
 pub use layer_output::{mean_over_layers, LayerOutput, LayerSums};
 pub use map::{DrawnHead, MapMeasure, MapSpec, Maps};
-pub use name::MeasureName;
 pub use nll::{
     ar_hits, bin_of, bins, comparable, cumulative, difference, estimate, frequent, groups, Bigrams, Bin, NllEstimate,
     NllMeasure, ScoredToken, ScoredWindow, AR_MAX_COUNT, BLOCK_TOK,
@@ -49,6 +47,30 @@ use std::any::Any;
 
 /// Data of a measure's own type, which it keeps for other conditions or pools over prompts.
 pub type MeasureData = Box<dyn Any + Send + Sync>;
+
+/// The name of a measure in experiment files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MeasureName {
+    /// Accuracy and log-probability of the answer; attention by region, as means over heads.
+    Answer,
+    /// As [`MeasureName::Answer`], and attention by region for every head.
+    AnswerByHead,
+    /// Entropy and sinks of attention rows.
+    Shape,
+    /// Roles of heads: retrieval, query, previous-token, duplicate-token and induction scores.
+    Roles,
+    /// Divergence of attention rows and predictions from the baseline.
+    Fidelity,
+    /// Largest logits and hidden states, pooled over all prompts.
+    Outliers,
+    /// Share of heads with an attention sink on the first token, of texts, random tokens and one token repeated.
+    SinkRate,
+    /// Negative log-likelihood of prose by position, of AR hits and of other tokens.
+    Nll,
+    /// Answers in freely generated text.
+    Generation,
+}
 
 /// One measurement of an experiment.
 pub trait Measure: Send + Sync {

@@ -63,7 +63,7 @@ struct RowKey {
     plan: usize,
 }
 
-/// Returns one row for each metric, region, group and plan. `replicates` says whether models are.
+/// Returns one row for each metric, region, group and plan.
 ///
 /// # Errors
 /// If numbers are so large that their mean overflows.
@@ -73,7 +73,6 @@ pub(crate) fn rows(
     plans: &[Plan],
     joined: &[Joined],
     groups: &[Field],
-    replicates: bool,
 ) -> Result<Vec<Row>> {
     let mut pairs: BTreeMap<RowKey, Vec<Pair>> = BTreeMap::new();
     for (plan, pair) in joined.iter().enumerate().flat_map(|(i, j)| j.pairs.iter().map(move |pair| (i, pair))) {
@@ -87,9 +86,9 @@ pub(crate) fn rows(
     }
     let row = |(key, pairs): (&RowKey, &Vec<Pair>)| {
         let metric = cells.value_name(Field::Metric, key.metric);
-        let found = match replicates {
-            true => Difference::of_seeds(pairs),
-            false => Difference::of_prompts(pairs, is_hit(&metric)),
+        let found = match selection.replicates {
+            Some(_) => Difference::of_seeds(pairs),
+            None => Difference::of_prompts(pairs, is_hit(&metric)),
         };
         let difference = found.with_context(|| format!("{metric}: its numbers are too large to be averaged"))?;
         Ok(named(difference, cells, key, &plans[key.plan], groups))

@@ -109,16 +109,12 @@ pub(crate) fn prompt_means(cells: &[Cell]) -> Vec<f64> {
 /// the same random numbers, and no more evidence than one prompt: many-shot prompts of one mapping, a text that is asked for
 /// what it holds and for what it does not.
 fn prompt_of(key: &Key) -> Key {
-    let mut prompt = without_findings(key);
+    let mut prompt = without(key, &Field::ALL.map(Field::is_finding));
     prompt[Field::PROMPT..].fill(0);
     if prompt[Field::Seed as usize] != 0 {
         prompt[Field::Task as usize..Field::Seed as usize].fill(0);
     }
     prompt
-}
-
-fn without_findings(key: &Key) -> Key {
-    without(key, &Field::ALL.map(Field::is_finding))
 }
 
 /// Returns a key without the columns of a mask.

@@ -152,7 +152,7 @@ pub fn compare(request: &Request) -> Result<Comparison> {
     }
     let joined = plans.iter().map(|plan| joined(&cells, plan, &names)).collect::<Result<Vec<_>>>()?;
     let groups = rows::groups(&selection, &plans, &joined)?;
-    let rows = rows::rows(&cells, &selection, &plans, &joined, &groups, request.replicates.is_some())?;
+    let rows = rows::rows(&cells, &selection, &plans, &joined, &groups)?;
     note_pairs(&plans, &joined, request, &mut notes);
     note_rows(&rows, &selection, &groups, &mut notes);
     let pairings = plans.iter().zip(&joined).map(|(plan, joined)| pairing(&cells, plan, joined)).collect();

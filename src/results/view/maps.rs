@@ -1,6 +1,6 @@
 //! The table of the maps of one prompt: the share of each region in the output of the drawn heads.
 
-use super::sheet::{numbers, words, Sheet, SheetCell, SheetColumn};
+use super::sheet::{numbers, words, Sheet, SheetCell};
 use crate::metric::{Kind, LAMBDA, SHARE_OUT};
 use crate::prompt::Region;
 use crate::results::{ConditionKey, Frame};
@@ -24,7 +24,7 @@ pub(super) fn sheet(frame: &Frame) -> Option<Sheet> {
     columns.push(if by_head { numbers("head").key() } else { words("heads").key() });
     columns.extend(has_conditions.then(|| words("condition").key()));
     columns.push(numbers(LAMBDA.heading(None)));
-    columns.extend(Region::ALL.map(|region| region_column(region.name())));
+    columns.extend(Region::ALL.map(|region| numbers(region.name()).named(SHARE_OUT.name_of(Some(region.name())))));
     let mut rows = Vec::new();
     for of in &drawn {
         for treated in frame.treated() {
@@ -46,10 +46,6 @@ pub(super) fn sheet(frame: &Frame) -> Option<Sheet> {
     let rows_name = if frame.asks() { "the rows that predict the answer" } else { "the last 32 rows" };
     let note = format!("{what}: share of each region in their output in {rows_name}, in %.");
     Sheet::new("drawn", "Maps of one prompt", note, columns, rows).trimmed()
-}
-
-fn region_column(region: &str) -> SheetColumn {
-    numbers(region).named(SHARE_OUT.name_of(Some(region)))
 }
 
 /// Returns the drawn heads, by layer in the order of the models, or one by one in the order of the list.
