@@ -112,19 +112,20 @@ impl Haystack {
     ///
     /// The embedded haystack is practically endless. Own text starts at a random sentence, wraps around, and ends when
     /// each sentence has been used once.
-    pub fn sentences(&self, mut rng: Rng) -> Sentences<'_> {
+    pub fn sentences(&self, mut rng: Rng) -> Box<dyn Iterator<Item = Sentence> + '_> {
         match &self.source {
-            HaystackSource::Embedded => Sentences::Prose(Box::new(Prose {
-                rng,
-                queue: VecDeque::new(),
-                seen: HashSet::new(),
-                corpus: Corpus::embedded(),
-            })),
-            HaystackSource::Noise => Sentences::Noise,
-            HaystackSource::Needles => Sentences::Own([].iter().chain(&[])),
+            HaystackSource::Embedded => {
+                let corpus = Corpus::embedded();
+                let mut prose = Prose { rng, queue: VecDeque::new(), seen: HashSet::new(), corpus };
+                Box::new(std::iter::from_fn(move || Some(Sentence { text: prose.next()?, joined: false })))
+            }
+            HaystackSource::Noise => {
+                Box::new(std::iter::repeat(Sentence { text: NOISE_SENTENCES.to_owned(), joined: false }))
+            }
+            HaystackSource::Needles => Box::new(std::iter::empty()),
             HaystackSource::Own { sentences, .. } => {
                 let (later, earlier) = sentences.split_at(rng.below(sentences.len()));
-                Sentences::Own(earlier.iter().chain(later))
+                Box::new(earlier.iter().chain(later).cloned())
             }
         }
     }
@@ -188,30 +189,8 @@ fn looks_like_a_needle(sentence: &str) -> bool {
     lower.contains("special magic") || lower.contains("magic number")
 }
 
-/// Iterator over the sentences of a haystack.
-pub enum Sentences<'a> {
-    /// Generated prose.
-    Prose(Box<Prose>),
-    /// The same few sentences again and again, together.
-    Noise,
-    /// The user's own text.
-    Own(std::iter::Chain<std::slice::Iter<'a, Sentence>, std::slice::Iter<'a, Sentence>>),
-}
-
-impl Iterator for Sentences<'_> {
-    type Item = Sentence;
-
-    fn next(&mut self) -> Option<Sentence> {
-        match self {
-            Sentences::Prose(prose) => prose.next().map(|text| Sentence { text, joined: false }),
-            Sentences::Noise => Some(Sentence { text: NOISE_SENTENCES.to_owned(), joined: false }),
-            Sentences::Own(sentences) => sentences.next().cloned(),
-        }
-    }
-}
-
 /// Generated prose: paragraphs from templates, without repeated sentences.
-pub struct Prose {
+struct Prose {
     rng: Rng,
     /// The rest of the current paragraph.
     queue: VecDeque<String>,
