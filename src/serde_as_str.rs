@@ -2,7 +2,7 @@
 
 /// Implements `Serialize` with the type's `Display` and `Deserialize` with its `FromStr`.
 ///
-/// Like `SerializeDisplay` and `DeserializeFromStr` of the crate `serde_with`, without its procedural macros: three
+/// Like `SerializeDisplay` and `DeserializeFromStr` of the crate `serde_with`, without its procedural macros: few
 /// types need it.
 macro_rules! serde_as_str {
     ($type:ty) => {

@@ -8,16 +8,17 @@ use anyhow::{anyhow, bail, Context, Result};
 
 use super::jinja::{TemplateError, TemplateJob};
 use super::sandbox;
+use super::thinking::{self, Opening};
 use super::tokenizer_config::TokenizerConfig;
 use crate::bail_usage;
 use crate::files;
 use crate::hash::sha256;
-use serde::{Deserialize, Serialize};
+use crate::serde_as_str::serde_as_str;
 use serde_json::{json, Value};
 
 /// Marker for the user's content. It has characters that a template could escape, trim, split or convert to another
 /// case.
-pub(super) const MARK: &str = "Content of the USER's \"message\" <begin> & \\n\n\n  \u{e9} {{ end }}. ?";
+const MARK: &str = "Content of the USER's \"message\" <begin> & \\n\n\n  \u{e9} {{ end }}. ?";
 
 /// Maximum size of a file with a template, in bytes; usual ones have some ten thousand.
 const TEMPLATE_MAX: u64 = 1 << 20;
@@ -32,7 +33,7 @@ const TEMPLATE_FILE: &str = "chat_template.jinja";
 #[derive(Clone, Debug)]
 pub struct ChatTemplate {
     /// Place it was read from, for messages.
-    pub(super) name: String,
+    name: String,
     path: PathBuf,
     source: String,
     tokens: Vec<(String, String)>,
@@ -42,8 +43,7 @@ pub struct ChatTemplate {
 /// A variable that a chat template is rendered with, as in `enable_thinking=false`.
 ///
 /// The value is JSON, or else a string.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TemplateArg {
     key: String,
     value: Value,
@@ -72,19 +72,7 @@ impl FromStr for TemplateArg {
     }
 }
 
-impl TryFrom<String> for TemplateArg {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
-
-impl From<TemplateArg> for String {
-    fn from(arg: TemplateArg) -> Self {
-        arg.to_string()
-    }
-}
+serde_as_str!(TemplateArg);
 
 impl fmt::Display for TemplateArg {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -94,6 +82,17 @@ impl fmt::Display for TemplateArg {
             value => write!(f, "{}={value}", self.key),
         }
     }
+}
+
+/// The text that a chat template writes around the content of a user's message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Around {
+    /// The text before.
+    pub before: String,
+    /// The text behind, up to where the assistant's answer begins.
+    pub after: String,
+    /// The part of the text behind that comes between the generation prompt and the answer.
+    pub opening: Option<Opening>,
 }
 
 impl ChatTemplate {
@@ -133,6 +132,29 @@ impl ChatTemplate {
         Ok(Self { args: args.to_vec(), ..self })
     }
 
+    /// The text before and after the content of one user message. It is found by rendering a message with a marker as its
+    /// content.
+    ///
+    /// The generation prompt of some models opens a thinking block, or ends before the channel of the answer. An answer
+    /// directly behind it would stand where the model thinks. The text that the template itself writes between the
+    /// generation prompt and an answer is therefore added, see [`Opening`].
+    ///
+    /// # Errors
+    /// If the template is invalid, raises an exception, or does not write the content exactly once and unchanged.
+    pub fn text_around(&self) -> Result<Around> {
+        let text =
+            self.rendered(&[message("user", MARK)], true, &[])?.map_err(|refused| self.with_location(&refused))?;
+        let Some((before, after)) = text.split_once(MARK) else {
+            bail!("{}: the template changes or drops the content of a user message", self.name);
+        };
+        if after.contains(MARK) {
+            bail!("{}: the template writes the content of a user message more than once", self.name);
+        }
+        let opening = thinking::opening(self, after)?;
+        let after = format!("{after}{}", opening.as_ref().map_or("", |opening| &opening.text));
+        Ok(Around { before: before.to_owned(), after, opening })
+    }
+
     /// Returns the text behind a user's message, with this reply of the assistant or with none.
     pub(super) fn behind_user(&self, reply: Option<Value>, args: &[(&str, Value)]) -> Result<Option<String>> {
         let add_generation_prompt = reply.is_none();
@@ -170,14 +192,14 @@ impl ChatTemplate {
     }
 
     /// An error of the template, with its file and line.
-    pub(super) fn with_location(&self, refused: &TemplateError) -> anyhow::Error {
+    fn with_location(&self, refused: &TemplateError) -> anyhow::Error {
         let line = refused.line.map(|line| format!(", line {line}")).unwrap_or_default();
         anyhow!("{}{line}: {}", self.name, refused.what)
     }
 }
 
 /// A message of a conversation.
-pub(super) fn message(role: &str, content: &str) -> Value {
+fn message(role: &str, content: &str) -> Value {
     json!({ "role": role, "content": content })
 }
 

@@ -10,6 +10,7 @@ use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
 use super::cities::made_up;
+use super::facts::number;
 use super::needle;
 use super::needle::Texts;
 use super::wording::WORDINGS;
@@ -203,9 +204,8 @@ impl CityFact {
                 break city;
             }
         };
-        let least = 10usize.pow(spec.digits as u32 - 1);
         let value = loop {
-            let value = (least + rng.below(9 * least)).to_string();
+            let value = number(spec.digits, rng);
             if others.iter().all(|fact| fact.value != value) {
                 break value;
             }

@@ -5,7 +5,6 @@ use std::sync::OnceLock;
 
 use super::cities::lines;
 use super::needle_spec::NeedleForm;
-use super::wording::Wording;
 use super::CitySet;
 use crate::rng::Rng;
 
@@ -69,11 +68,6 @@ impl FactKinds {
     }
 }
 
-/// Digits of a value.
-pub(super) fn digits_of(form: &NeedleForm) -> usize {
-    Wording::of(form).digits
-}
-
 /// Letters of a variable.
 const VARIABLE_LETTERS: usize = 5;
 
@@ -102,7 +96,7 @@ fn variable(rng: &mut Rng) -> String {
 }
 
 /// A number of so many digits, the first of them not 0.
-fn number(digits: usize, rng: &mut Rng) -> String {
+pub(super) fn number(digits: usize, rng: &mut Rng) -> String {
     let least = 10usize.pow(digits as u32 - 1);
     (least + rng.below(9 * least)).to_string()
 }
@@ -188,9 +182,9 @@ impl Iterator for Distractors<'_> {
     /// The next one; `None` if the cities have run out.
     fn next(&mut self) -> Option<Fact> {
         let key = self.key()?;
-        let (kind, digits) = (self.form.kinds().values, digits_of(self.form));
+        let (kind, digits) = (self.form.kinds().values, self.form.wording().digits);
         let value = self.new_text(|rng| values(kind, digits, 1, rng).swap_remove(0));
-        Some(Wording::of(self.form).fact(self.form, &key, &value))
+        Some(self.form.fact(&key, &value))
     }
 }
 

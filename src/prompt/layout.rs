@@ -62,7 +62,6 @@ impl PromptLayout {
 #[cfg(test)]
 mod tests {
     use super::super::needle_spec::NeedleForm;
-    use super::super::wording::Wording;
     use super::*;
 
     #[test]
@@ -70,7 +69,7 @@ mod tests {
         let mut layout = PromptLayout::default();
         layout.push(TextPart::Template, "Find.");
         let form = NeedleForm::default();
-        let fact = Wording::of(&form).fact(&form, "Oslo", "12");
+        let fact = form.fact("Oslo", "12");
         layout.push_fact("\n", &fact, TextPart::Needle(0), TextPart::Value(0));
         layout.push(TextPart::Filler, " A cat.");
         let text = layout.text.clone();

@@ -11,7 +11,6 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 use strum::{EnumCount, IntoStaticStr, VariantArray};
 
-mod around;
 mod bos;
 mod chat;
 mod cities;
@@ -38,9 +37,8 @@ mod vocab_merges;
 pub mod wording;
 mod wrapping;
 
-pub use around::Around;
 pub use bos::{BosChoice, BosPolicy, BosSource};
-pub use chat::{ChatTemplate, TemplateArg};
+pub use chat::{Around, ChatTemplate, TemplateArg};
 pub use cities::CitySet;
 pub use document::{document, Document, DocumentSpec, DECLINES};
 pub use haystack::Haystack;

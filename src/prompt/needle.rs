@@ -10,7 +10,6 @@ use anyhow::{bail, Context, Result};
 use super::facts::Distractors;
 use super::plan::{Filler, LaidOut, NeedlePlan};
 use super::text::TOKENLESS_MAX;
-use super::wording::Wording;
 use super::{CitySet, Encoded, Haystack, NeedleForm, NeedleSpec, NeedlesFile, Prompt, Tokenizer, Wrapping};
 use crate::bail_usage;
 use crate::error::TooShort;
@@ -74,7 +73,7 @@ pub(super) fn build_from(
     plan.example = example(spec, seed, texts)?;
     let reserved_tok = plan.reserved_tok(texts.tokenizer)?;
     let (streams, chat) = ([streams[1], "distractors"].map(|label| Rng::new(seed, label)), texts.tokenizer.chat());
-    let builder = Builder { plan: &plan, spec, texts, chat, ctx_tok: spec.ctx_tok, reserved_tok };
+    let builder = Builder { plan: &plan, spec, texts, chat, reserved_tok };
     builder.fitted(streams, |laid_out, encoded| {
         let prompt = plan.prompt(laid_out, encoded, texts.tokenizer);
         prompt.with_context(|| format!("prompt of seed {seed}"))
@@ -83,14 +82,14 @@ pub(super) fn build_from(
 
 /// Writes the worked example before a prompt, with its answers; empty for tasks without one.
 fn example(spec: &NeedleSpec, seed: u64, texts: Texts<'_>) -> Result<String> {
-    let ctx_tok = Wording::of(&spec.form).example_tok;
+    let ctx_tok = spec.form.wording().example_tok;
     if ctx_tok == 0 {
         return Ok(String::new());
     }
     let spec = NeedleSpec { ctx_tok, needles: 1, retrieve: 1, ..spec.clone() };
     let plan = NeedlePlan::draw(&spec, Rng::new(seed, "example"));
     let streams = ["example prose", "example distractors"].map(|label| Rng::new(seed, label));
-    let builder = Builder { plan: &plan, spec: &spec, texts, chat: None, ctx_tok, reserved_tok: 0 };
+    let builder = Builder { plan: &plan, spec: &spec, texts, chat: None, reserved_tok: 0 };
     builder.fitted(streams, |laid_out, _| Ok(laid_out.layout.text + "\n\n"))
 }
 
@@ -100,7 +99,6 @@ struct Builder<'a> {
     spec: &'a NeedleSpec,
     texts: Texts<'a>,
     chat: Option<&'a Wrapping>,
-    ctx_tok: usize,
     /// Tokens of the context that stay free.
     reserved_tok: usize,
 }
@@ -108,7 +106,7 @@ struct Builder<'a> {
 impl Builder<'_> {
     /// Tokens of the context for the prompt.
     fn room_tok(&self) -> usize {
-        self.ctx_tok.saturating_sub(self.reserved_tok)
+        self.spec.ctx_tok.saturating_sub(self.reserved_tok)
     }
 
     /// Fills the context and passes the text to `finish`. `streams` are for prose and for distractors.
@@ -134,25 +132,25 @@ impl Builder<'_> {
                 if !filler.is_empty() {
                     continue;
                 }
-                self.too_short(n_tok)?;
+                return Err(self.too_short(n_tok));
             }
             return finish(laid_out, encoded);
         }
     }
 
-    fn too_short(&self, least_tok: usize) -> Result<()> {
+    fn too_short(&self, least_tok: usize) -> anyhow::Error {
         let (needles, answers) = (self.plan.needles.len(), self.plan.n_answers());
-        let (ctx_tok, reserved_tok) = (self.ctx_tok, self.reserved_tok);
+        let (ctx_tok, reserved_tok) = (self.spec.ctx_tok, self.reserved_tok);
         let reserved = match reserved_tok {
             0 => String::new(),
             _ => format!(", left for longer answers: {reserved_tok} tokens"),
         };
-        Err(TooShort(format!(
+        TooShort(format!(
             "a context of {ctx_tok} tokens is too short (needles: {needles}, questions: {answers}{reserved}): it takes at \
              least {}",
             least_tok + reserved_tok
         ))
-        .into())
+        .into()
     }
 
     /// Draws as many sentences as fit besides the needles and the questions.
@@ -193,12 +191,12 @@ impl Builder<'_> {
             }
             if total_tok > room_tok {
                 let left_tok = room_tok.saturating_sub(total_tok - next.n_tok);
-                if haystack.is_own() && left_tok as f64 > SHORT_PCT / 100.0 * self.ctx_tok as f64 {
+                if haystack.is_own() && left_tok as f64 > SHORT_PCT / 100.0 * self.spec.ctx_tok as f64 {
                     filler.extend(next.beginning(left_tok, tokenizer)?);
                 }
                 // A depth is undefined without filler.
                 if filler.is_empty() {
-                    self.too_short(total_tok)?;
+                    return Err(self.too_short(total_tok));
                 }
                 return Ok(filler);
             }
@@ -209,7 +207,7 @@ impl Builder<'_> {
         bail_usage!(
             "{} has {have_tok} tokens; a context of {} needs {}{hint}",
             haystack.name(),
-            self.ctx_tok,
+            self.spec.ctx_tok,
             room_tok.saturating_sub(fixed_tok)
         )
     }
@@ -217,7 +215,7 @@ impl Builder<'_> {
     /// Draws the distractors that fill their share of the context.
     fn distractors(&self, facts: &mut Distractors<'_>, separator: &str) -> Result<Vec<Filler>> {
         let share = self.spec.form.distractors_pct();
-        let wanted_tok = share / 100.0 * self.ctx_tok as f64;
+        let wanted_tok = share / 100.0 * self.spec.ctx_tok as f64;
         let (mut drawn, mut total_tok) = (Vec::new(), 0);
         if share == 0.0 {
             return Ok(drawn);
@@ -226,7 +224,7 @@ impl Builder<'_> {
             let Some(fact) = facts.next() else {
                 bail_usage!(
                     "`distractors_pct` {share}: of a context of {} tokens, this takes more cities than there are",
-                    self.ctx_tok
+                    self.spec.ctx_tok
                 );
             };
             let next = Filler::distractor(fact, separator, self.texts.tokenizer)?;

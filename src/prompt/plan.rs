@@ -8,7 +8,7 @@ use anyhow::{bail, Result};
 use super::facts::{self, Fact, ValueKind};
 use super::layout::{PromptLayout, TextPart};
 use super::needle_spec::NeedleForm;
-use super::wording::{AnswerForm, Wording};
+use super::wording::AnswerForm;
 use super::{Encoded, Haystack, Needle, NeedleSpec, Prompt, Query, Sentence, Tokenizer, Window, Wrapping};
 use crate::rng::Rng;
 
@@ -122,7 +122,7 @@ impl NeedlePlan {
         let (form, kinds) = (spec.form, spec.form.kinds());
         let keys = facts::keys(kinds.keys, spec.cities.cities(), spec.needles * (kinds.hops + 1), &mut rng);
         let n_values = spec.needles * kinds.values_per_key;
-        let values = facts::values(kinds.values, facts::digits_of(&form), n_values, &mut rng);
+        let values = facts::values(kinds.values, form.wording().digits, n_values, &mut rng);
         let mut asked: Vec<usize> = (0..spec.retrieve).collect();
         rng.shuffle(&mut asked);
         let about = asked.iter().map(|&i| if kinds.hops > 0 { &values[i] } else { &keys[i] }).cloned().collect();
@@ -142,7 +142,7 @@ impl NeedlePlan {
     /// Creates a plan of these needles in this order, with one of them asked for, without filler.
     pub(super) fn of(needles: Vec<(&'static str, String)>, asked: usize) -> Self {
         let form = NeedleForm::default();
-        let needles = needles.iter().map(|(key, value)| Wording::of(&form).fact(&form, key, value)).collect();
+        let needles = needles.iter().map(|(key, value)| form.fact(key, value)).collect();
         Self::asking(form, needles, asked, 0.0, Rng::new(0, "no filler"))
     }
 
@@ -172,7 +172,7 @@ impl NeedlePlan {
         };
         let keys = &keys[..spec.retrieve];
         let n_values = self.needles.len() + spec.retrieve * kinds.values_per_key;
-        let mut values = facts::values(kinds.values, facts::digits_of(&self.form), n_values, &mut rng);
+        let mut values = facts::values(kinds.values, self.form.wording().digits, n_values, &mut rng);
         values.retain(|value| !self.needles.iter().any(|fact| fact.value == *value));
         self.absent = of_keys(&self.form, keys, &values);
         if let Some(declined) = declined {
@@ -197,13 +197,9 @@ impl NeedlePlan {
         self.asked.len() * self.per_key
     }
 
-    fn wording(&self) -> &'static Wording {
-        Wording::of(&self.form)
-    }
-
     /// What stands between two sentences.
     pub(super) fn separator(&self, haystack: &Haystack) -> &'static str {
-        if self.wording().has_lines && !haystack.is_prose() {
+        if self.form.wording().has_lines && !haystack.is_prose() {
             "\n"
         } else {
             SPACE
@@ -215,7 +211,7 @@ impl NeedlePlan {
     /// # Errors
     /// If the tokenizer fails.
     pub(super) fn reserved_tok(&self, tokenizer: &Tokenizer) -> Result<usize> {
-        let answers_tok = self.wording().answers_tok;
+        let answers_tok = self.form.wording().answers_tok;
         if answers_tok == 0 {
             return Ok(0);
         }
@@ -295,12 +291,12 @@ impl NeedlePlan {
     ) -> LaidOut<'a> {
         let (boundaries, controlled) = self.in_order(boundaries);
         let answers = self.answers(&boundaries);
-        let (mut layout, wording) = (PromptLayout::default(), self.wording());
+        let (mut layout, wording) = (PromptLayout::default(), self.form.wording());
         if let Some(chat) = chat {
-            layout.push_markup(TextPart::Template, chat.before());
+            layout.push_markup(TextPart::Template, &chat.around.before);
         }
         layout.push(TextPart::Template, &self.example);
-        let preamble = wording.preamble(&self.form, answers.len());
+        let preamble = self.form.preamble(answers.len());
         layout.push(TextPart::Template, &preamble);
         let gap = if preamble.is_empty() { "" } else { wording.gap };
         let placed = self.lay_out_haystack(&mut layout, filler, &boundaries, [gap, separator]);
@@ -354,15 +350,15 @@ impl NeedlePlan {
 
     /// Writes the question and the answers.
     fn lay_out_question(&self, layout: &mut PromptLayout, answers: &[usize], chat: Option<&Wrapping>) {
-        let wording = self.wording();
-        let question = wording.question(&self.form, &self.about, answers.len());
+        let wording = self.form.wording();
+        let question = self.form.about(wording.question, &self.about, answers.len());
         layout.push(TextPart::Question, &format!("\n{question}"));
         let mut lead = wording.lead;
         if let Some(chat) = chat {
-            layout.push_markup(TextPart::Question, chat.after());
+            layout.push_markup(TextPart::Question, &chat.around.after);
             lead = "";
         }
-        let prefix = wording.prefix(&self.form, &self.about, answers.len());
+        let prefix = self.form.about(wording.prefix, &self.about, answers.len());
         layout.push(TextPart::Question, &format!("{lead}{prefix}"));
         for (i, fact) in answers.iter().map(|&answer| self.fact(answer)).enumerate() {
             let is_first = i == 0;
@@ -444,14 +440,14 @@ impl NeedlePlan {
 
 /// The needles of keys: each with its values, or the chains of as many values.
 fn of_keys(form: &NeedleForm, keys: &[String], values: &[String]) -> Vec<Fact> {
-    let (wording, kinds) = (Wording::of(form), form.kinds());
+    let kinds = form.kinds();
     if kinds.hops == 0 {
         let of_key = keys.iter().zip(values.chunks(kinds.values_per_key));
-        return of_key.flat_map(|(key, values)| values.iter().map(|value| wording.fact(form, key, value))).collect();
+        return of_key.flat_map(|(key, values)| values.iter().map(|value| form.fact(key, value))).collect();
     }
     let chain = |(keys, value): (&[String], &String)| {
-        let links: Vec<Fact> = keys.windows(2).map(|pair| wording.link(form, &pair[1], &pair[0])).collect();
-        std::iter::once(wording.fact(form, &keys[0], value)).chain(links)
+        let links: Vec<Fact> = keys.windows(2).map(|pair| form.link(&pair[1], &pair[0])).collect();
+        std::iter::once(form.fact(&keys[0], value)).chain(links)
     };
     keys.chunks(kinds.hops + 1).zip(values).flat_map(chain).collect()
 }

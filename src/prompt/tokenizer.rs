@@ -122,7 +122,7 @@ impl Tokenizer {
     /// The tokenizer of a model's folder, with its chat template if that is wanted.
     ///
     /// # Errors
-    /// Those of [`Self::from_file`] and of [`ChatTemplate::around`]; a usage error if there is no chat template.
+    /// Those of [`Self::from_file`] and of [`ChatTemplate::text_around`]; a usage error if there is no chat template.
     pub fn open(folder: &Path, options: &TokenizerOptions) -> Result<Self> {
         Self::read(&folder.join("tokenizer.json"), folder, options)
     }
@@ -191,9 +191,9 @@ impl Tokenizer {
         let wrapping = Wrapping::new(template, &self.inner)?;
         let begin = wrapping.encode_before()?.ids;
         let (bos, added_id) = BosPolicy::of_chat(&self.inner, config, options.bos, &begin)
-            .with_context(|| wrapping.template().path().display().to_string())?;
+            .with_context(|| wrapping.template.path().display().to_string())?;
         if bos.id.is_some_and(|id| added_id.into_iter().chain(begin).take(2).eq([id, id])) {
-            let (path, token) = (wrapping.template().path().display(), bos.token.as_deref().unwrap_or_default());
+            let (path, token) = (wrapping.template.path().display(), bos.token.as_deref().unwrap_or_default());
             crate::say!("{path}: prompts begin with two begin-of-sequence tokens, {token}{token}");
         }
         Ok(Self { chat: Some(Chat { wrapping, bos, added_id }), ..self })

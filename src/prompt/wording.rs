@@ -37,7 +37,7 @@ pub(super) fn stem(city: &str) -> String {
 #[cfg(test)]
 pub(super) fn question(cities: &[&str]) -> String {
     let cities: Vec<String> = cities.iter().map(|city| (*city).to_owned()).collect();
-    NUMBERS.question(&NeedleForm::default(), &cities, cities.len())
+    NeedleForm::default().about(NUMBERS.question, &cities, cities.len())
 }
 
 /// The texts of a kind of needle prompt: instructions, haystack, question, answers. Pairs are for one answer and for
@@ -120,62 +120,55 @@ fn filled(text: &str, places: &[(&str, &str)]) -> String {
     places.iter().fold(text.to_owned(), |text, (place, content)| text.replace(&format!("{{{place}}}"), content))
 }
 
-/// The noun for values.
-fn noun(form: &NeedleForm) -> &'static str {
-    match form.kinds().values {
-        ValueKind::Digits => "number",
-        ValueKind::Uuid => "uuid",
-    }
-}
-
-impl Wording {
+impl NeedleForm {
     /// The texts of prompts of this form.
-    pub(super) fn of(form: &NeedleForm) -> &'static Self {
-        match form {
-            NeedleForm::Cities { .. } => &NUMBERS,
-            NeedleForm::File => &FILE,
-            NeedleForm::Ruler(task) => ruler::wording(*task),
+    pub(super) fn wording(&self) -> &'static Wording {
+        match self {
+            Self::Cities { .. } => &NUMBERS,
+            Self::File => &FILE,
+            Self::Ruler(task) => ruler::wording(*task),
+        }
+    }
+
+    /// The noun for values.
+    fn noun(&self) -> &'static str {
+        match self.kinds().values {
+            ValueKind::Digits => "number",
+            ValueKind::Uuid => "uuid",
         }
     }
 
     /// The needle that gives a key its value. In a chain the key is the answer.
-    pub(super) fn fact(&self, form: &NeedleForm, key: &str, value: &str) -> Fact {
-        self.sentence(form, self.needle, key, if form.kinds().hops > 0 { key } else { value }, value)
+    pub(super) fn fact(&self, key: &str, value: &str) -> Fact {
+        self.sentence(self.wording().needle, key, if self.kinds().hops > 0 { key } else { value }, value)
     }
 
     /// The needle that gives a key the value of another one.
-    pub(super) fn link(&self, form: &NeedleForm, key: &str, previous: &str) -> Fact {
-        self.sentence(form, self.link, key, key, previous)
+    pub(super) fn link(&self, key: &str, previous: &str) -> Fact {
+        self.sentence(self.wording().link, key, key, previous)
     }
 
-    fn sentence(&self, form: &NeedleForm, around: [&str; 2], key: &str, answer: &str, other: &str) -> Fact {
-        let places = [("noun", noun(form)), ("key", key), ("value", other), ("previous", other)];
+    fn sentence(&self, around: [&str; 2], key: &str, answer: &str, other: &str) -> Fact {
+        let places = [("noun", self.noun()), ("key", key), ("value", other), ("previous", other)];
         let [before, behind] = around.map(|text| filled(text, &places));
         Fact { key: key.to_owned(), value: answer.to_owned(), before, behind }
     }
 
     /// The instructions before the haystack.
-    pub(super) fn preamble(&self, form: &NeedleForm, answers: usize) -> String {
-        filled(self.preamble[usize::from(answers > 1)], &[("noun", noun(form))])
+    pub(super) fn preamble(&self, answers: usize) -> String {
+        filled(self.wording().preamble[usize::from(answers > 1)], &[("noun", self.noun())])
     }
 
-    /// The question about `asked`, in this order, which has so many answers.
-    pub(super) fn question(&self, form: &NeedleForm, asked: &[String], answers: usize) -> String {
-        self.about(self.question, form, asked, answers)
-    }
-
-    /// The text before the answers.
-    pub(super) fn prefix(&self, form: &NeedleForm, asked: &[String], answers: usize) -> String {
-        self.about(self.prefix, form, asked, answers)
-    }
-
-    fn about(&self, texts: [&str; 2], form: &NeedleForm, asked: &[String], answers: usize) -> String {
+    /// A text about `asked`, in this order, with so many answers: the question, or what stands before the answers.
+    pub(super) fn about(&self, texts: [&str; 2], asked: &[String], answers: usize) -> String {
         let query = match asked {
-            [others @ .., last] if !others.is_empty() => format!("{}{}{last}", others.join(", "), self.last_key),
+            [others @ .., last] if !others.is_empty() => {
+                format!("{}{}{last}", others.join(", "), self.wording().last_key)
+            }
             asked => asked.concat(),
         };
         let n = answers.to_string();
-        filled(texts[usize::from(answers > 1)], &[("noun", noun(form)), ("query", &query), ("n", &n)])
+        filled(texts[usize::from(answers > 1)], &[("noun", self.noun()), ("query", &query), ("n", &n)])
     }
 }
 
@@ -186,8 +179,8 @@ mod tests {
     #[test]
     fn the_default_texts_are_those_that_the_embedded_models_are_trained_on() {
         let form = NeedleForm::default();
-        assert_eq!(NUMBERS.preamble(&form, 1), PREAMBLE);
-        let fact = NUMBERS.fact(&form, "Oslo", "12345");
+        assert_eq!(form.preamble(1), PREAMBLE);
+        let fact = form.fact("Oslo", "12345");
         assert_eq!((fact.before.as_str(), fact.sentence()), (stem("Oslo").as_str(), sentence("Oslo", "12345")));
         assert_eq!(question(&["Oslo"]), "What is the special magic Oslo number?");
         assert_eq!(question(&["Oslo", "Rome", "Lima"]), "What are the special magic Oslo, Rome and Lima numbers?");

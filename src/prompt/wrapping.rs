@@ -7,9 +7,8 @@ use crate::guard::guarded;
 use anyhow::{bail, Result};
 use tokenizers::AddedToken;
 
-use super::around::Around;
-use super::chat::ChatTemplate;
-use super::{Encoded, Opening};
+use super::chat::{Around, ChatTemplate};
+use super::Encoded;
 
 /// Unicode noncharacters, each an alias for a special token of the template.
 const ALIASES: std::ops::RangeInclusive<char> = '\u{fdd0}'..='\u{fdef}';
@@ -24,10 +23,10 @@ struct SpecialToken {
 
 /// The text of a chat template around the content of a user's message.
 pub struct Wrapping {
-    template: ChatTemplate,
-    before: String,
-    after: String,
-    opening: Option<Opening>,
+    /// The template, for records.
+    pub template: ChatTemplate,
+    /// The text before and after the content.
+    pub around: Around,
     /// The tokenizer with aliases as added tokens. It treats special tokens as text.
     inner: tokenizers::Tokenizer,
     specials: Vec<SpecialToken>,
@@ -37,12 +36,14 @@ impl Wrapping {
     /// # Errors
     /// If the template cannot be rendered, or the tokenizer cannot take more tokens.
     pub(super) fn new(template: ChatTemplate, inner: &tokenizers::Tokenizer) -> Result<Self> {
-        let Around { before, after, opening } = template.text_around()?;
+        let around = template.text_around()?;
         let mut inner = inner.clone();
         let mut used: Vec<(u32, AddedToken)> = inner
             .get_added_tokens_decoder()
             .into_iter()
-            .filter(|(_, token)| token.special && [&before, &after].iter().any(|text| text.contains(&token.content)))
+            .filter(|(_, token)| {
+                token.special && [&around.before, &around.after].iter().any(|text| text.contains(&token.content))
+            })
             .collect();
         // If several match, the longest wins, as in the tokenizer itself.
         used.sort_by_key(|(id, token)| (std::cmp::Reverse(token.content.len()), *id));
@@ -59,27 +60,7 @@ impl Wrapping {
             };
             specials.push(SpecialToken { text: token.content, id, alias, alias_id });
         }
-        Ok(Self { template, before, after, opening, inner, specials })
-    }
-
-    /// The text before the content of a user's message.
-    pub fn before(&self) -> &str {
-        &self.before
-    }
-
-    /// The text after it, up to the beginning of the assistant's answer.
-    pub fn after(&self) -> &str {
-        &self.after
-    }
-
-    /// The part of [`Self::after`] that is not the template's generation prompt but precedes an answer.
-    pub fn opening(&self) -> Option<&Opening> {
-        self.opening.as_ref()
-    }
-
-    /// The template, for records.
-    pub fn template(&self) -> &ChatTemplate {
-        &self.template
+        Ok(Self { template, around, inner, specials })
     }
 
     /// Encodes a text in which names of special tokens are special tokens only inside `markup`, whose ranges are
@@ -110,7 +91,7 @@ impl Wrapping {
 
     /// The tokens that every prompt begins with.
     pub(super) fn encode_before(&self) -> Result<Encoded> {
-        self.encode(&self.before, std::slice::from_ref(&(0..self.before.len())))
+        self.encode(&self.around.before, std::slice::from_ref(&(0..self.around.before.len())))
     }
 
     /// Replaces the special tokens in markup by aliases. Also returns the end of each alias, and by how many bytes the
@@ -148,6 +129,7 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::{json, Value};
 
+    use super::super::chat::Around;
     use super::super::needle::build;
     use super::super::wording::{stem, PREAMBLE};
     use super::super::{
@@ -294,7 +276,7 @@ mod tests {
             let spec =
                 NeedleSpec { ctx_tok, needles, retrieve: retrieve.min(needles), depth_pct, cities: CitySet::Train, form: NeedleForm::default() };
             let prompt = prompt(&tokenizer, &spec, seed);
-            let (before, after) = (tokenizer.chat().unwrap().before(), tokenizer.chat().unwrap().after());
+            let Around { before, after, .. } = &tokenizer.chat().unwrap().around;
             prop_assert!(prompt.ids.len() <= ctx_tok && prompt.ids.len() + 40 > ctx_tok);
             prop_assert_eq!(prompt.has_bos, inst);
             for (i, query) in prompt.queries.iter().enumerate() {
