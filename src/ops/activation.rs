@@ -5,14 +5,16 @@ use super::simd::{self, exp};
 use super::{has_kernels, in_chunks, slice, wide, with_values, NUMBERS_PER_TASK};
 use candle_core::{bail, CpuStorage, CustomOp1, Layout, Result, Shape, Tensor};
 
+/// Writes dx to its third argument, given y = f(x) and dy.
+type DerivativeFn = fn(&[f32], &[f32], &mut [f32]);
+
 /// An element-wise function as a candle op.
 #[derive(Clone, Copy)]
 struct Elementwise {
     name: &'static str,
     /// Writes f(x) to its second argument.
     forward: fn(&[f32], &mut [f32]),
-    /// Writes dx to its third argument, given y = f(x) and dy.
-    backward: Option<fn(&[f32], &[f32], &mut [f32])>,
+    backward: Option<DerivativeFn>,
 }
 
 /// x sigmoid(x). x must be contiguous.
