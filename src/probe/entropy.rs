@@ -1,5 +1,6 @@
 //! Entropy of the rows that predict an answer, regardless of the regions they attend to.
 
+use super::roles::Score;
 use crate::attention::{AttentionRow, RowProbe, RowSink};
 use crate::stats::simd::sum_magnitudes;
 use std::ops::Range;
@@ -23,68 +24,47 @@ impl RowProbe for EntropyProbe {
     }
 
     fn start(&self, _layer: usize, _head: usize) -> Box<dyn RowSink> {
-        Box::new(EntropySink {
-            targets: Arc::clone(&self.targets),
-            sums: vec![EntropySum::default(); self.targets.len()],
-        })
+        Box::new(EntropySink { targets: Arc::clone(&self.targets), sums: vec![Score::default(); self.targets.len()] })
     }
 }
 
 /// State of the probe for one head.
 pub struct EntropySink {
     targets: Arc<[Range<usize>]>,
-    /// One sum per range of rows.
-    pub sums: Vec<EntropySum>,
+    /// Entropies of each range of rows, in nats.
+    pub sums: Vec<Score>,
 }
 
-/// Sum of the entropies of rows.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct EntropySum {
-    entropy_nats: f64,
-    /// Number of rows. Rows without a positive, finite sum of magnitudes do not count.
-    pub rows: usize,
-}
-
-impl EntropySum {
-    /// Mean over rows of the Shannon entropy -sum p ln p of p = |a| / sum |a|, in nats: ln n for n equal weights. `None`
-    /// without rows.
-    pub fn mean(&self) -> Option<f64> {
-        (self.rows > 0).then(|| self.entropy_nats / self.rows as f64)
+/// Shannon entropy -sum p ln p of p = |a| / sum |a|, in nats: ln n for n equal weights. `None` without a positive, finite sum
+/// of magnitudes.
+fn entropy_nats(weights: &[f32]) -> Option<f64> {
+    let total = sum_magnitudes(weights);
+    if !total.is_finite() || total <= 0.0 {
+        return None;
     }
-
-    fn add(&mut self, weights: &[f32]) {
-        let total = sum_magnitudes(weights);
-        if !total.is_finite() || total <= 0.0 {
-            return;
+    let surprise = |weight: &f32| {
+        let p = f64::from(weight.abs()) / total;
+        if p > 0.0 {
+            -p * p.ln()
+        } else {
+            0.0
         }
-        let surprise = |weight: &f32| {
-            let p = f64::from(weight.abs()) / total;
-            if p > 0.0 {
-                -p * p.ln()
-            } else {
-                0.0
-            }
-        };
-        self.entropy_nats += weights.iter().map(surprise).sum::<f64>();
-        self.rows += 1;
-    }
+    };
+    Some(weights.iter().map(surprise).sum::<f64>())
 }
 
 impl RowSink for EntropySink {
     fn observe(&mut self, row: &AttentionRow<'_>) {
         for (rows, sum) in self.targets.iter().zip(&mut self.sums) {
             if rows.contains(&row.query) {
-                sum.add(row.effective);
+                sum.add(entropy_nats(row.effective));
             }
         }
     }
 
     fn merge(&mut self, later: Box<dyn RowSink>) {
         let later = later.into_sink::<Self>();
-        for (mine, theirs) in self.sums.iter_mut().zip(&later.sums) {
-            mine.entropy_nats += theirs.entropy_nats;
-            mine.rows += theirs.rows;
-        }
+        self.sums.iter_mut().zip(later.sums).for_each(|(mine, theirs)| mine.merge(theirs));
     }
 }
 
@@ -95,9 +75,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn entropy(weights: &[f32]) -> f64 {
-        let mut sum = EntropySum::default();
-        sum.add(weights);
-        sum.mean().unwrap()
+        entropy_nats(weights).unwrap()
     }
 
     #[test]
@@ -121,10 +99,7 @@ mod tests {
 
     #[test]
     fn rows_without_weight_have_no_entropy() {
-        let mut sum = EntropySum::default();
-        sum.add(&[0.0, 0.0]);
-        sum.add(&[f32::NAN, 1.0]);
-        assert_eq!(sum.mean(), None);
+        assert_eq!([entropy_nats(&[0.0, 0.0]), entropy_nats(&[f32::NAN, 1.0])], [None, None]);
     }
 
     proptest! {
@@ -142,7 +117,7 @@ mod tests {
             let (whole, merged) = (watch::<EntropySink>(&probe, &rows, tokens), watch::<EntropySink>(&probe, &rows, block));
             for (a, b) in whole.sums.iter().zip(&merged.sums) {
                 prop_assert_eq!(a.rows, b.rows);
-                prop_assert!((a.entropy_nats - b.entropy_nats).abs() < 1e-9);
+                prop_assert!((a.mean().unwrap_or(0.0) - b.mean().unwrap_or(0.0)).abs() < 1e-11);
             }
         }
     }

@@ -1,8 +1,8 @@
 //! Attention to the first token of a short text: the importance score of Gu et al. (2025), "When attention sink emerges in
 //! language models".
 
+use super::roles::{share, Score};
 use crate::attention::{AttentionRow, RowProbe, RowSink};
-use crate::stats::simd::sum_magnitudes;
 
 /// Observes the first rows of a text.
 pub struct FirstTokenProbe {
@@ -23,33 +23,26 @@ impl RowProbe for FirstTokenProbe {
 /// State of the probe for one head.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FirstTokenSink {
-    /// Sum over rows of the first token's share |a| / sum |a|.
-    shares: f64,
-    rows: usize,
+    /// Shares |a| / sum |a| of the first token.
+    shares: Score,
 }
 
 impl FirstTokenSink {
     /// Mean share of the first token over the rows, its own included; `None` without rows. (Gu et al. average over the same
     /// rows of an ordinary map, whose weights sum to 1.)
     pub fn share(&self) -> Option<f64> {
-        (self.rows > 0).then(|| self.shares / self.rows as f64)
+        self.shares.mean()
     }
 }
 
 impl RowSink for FirstTokenSink {
     fn observe(&mut self, row: &AttentionRow<'_>) {
-        let total = sum_magnitudes(row.effective);
-        if !total.is_finite() || total <= 0.0 {
-            return;
-        }
-        self.shares += f64::from(row.effective[0].abs()) / total;
-        self.rows += 1;
+        self.shares.add(share(row.effective, 0..1));
     }
 
     fn merge(&mut self, later: Box<dyn RowSink>) {
         let later = later.into_sink::<Self>();
-        self.shares += later.shares;
-        self.rows += later.rows;
+        self.shares.merge(later.shares);
     }
 }
 

@@ -32,7 +32,7 @@ pub(crate) mod testing;
 
 pub use answer::{runs, Allocation, AnswerProbe, AnswerSink, SinkSums};
 pub use contribution::{Contribution, ContributionProbe, ContributionSink, StrongKey};
-pub use entropy::{EntropyProbe, EntropySink, EntropySum};
+pub use entropy::{EntropyProbe, EntropySink};
 pub use first_token::{FirstTokenProbe, FirstTokenSink};
 pub use grid::{GridMean, GridProbe, GridSink, GridSpec, PooledMap, Pooling, RowQuantity};
 pub use lambda::{LambdaProbe, LambdaSink};

@@ -30,19 +30,19 @@ impl Score {
     }
 
     /// Adds the score of a row. Rows without weight have none.
-    fn add(&mut self, score: Option<f64>) {
+    pub(super) fn add(&mut self, score: Option<f64>) {
         self.sum += score.unwrap_or(0.0);
         self.rows += usize::from(score.is_some());
     }
 
-    fn merge(&mut self, later: Self) {
+    pub(super) fn merge(&mut self, later: Self) {
         self.sum += later.sum;
         self.rows += later.rows;
     }
 }
 
 /// Share of `keys` in the magnitude of a row, or `None` for a row without weight.
-fn share(weights: &[f32], keys: Range<usize>) -> Option<f64> {
+pub(super) fn share(weights: &[f32], keys: Range<usize>) -> Option<f64> {
     let total = sum_magnitudes(weights);
     let visible = keys.start.min(weights.len())..keys.end.min(weights.len());
     (total > 0.0 && total.is_finite()).then(|| sum_magnitudes(&weights[visible]) / total)
