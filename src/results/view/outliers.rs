@@ -2,7 +2,7 @@
 
 use super::sheet::{numbers, words, Sheet, SheetCell, SheetColumn};
 use crate::measure::{MassiveAt, OUTLIER_FEATURE};
-use crate::metric::{self, Kind, MASSIVE};
+use crate::metric::{self, Kind, Label, MASSIVE};
 use crate::record::Record;
 use crate::results::{ConditionKey, Frame};
 use crate::table::short;
@@ -128,8 +128,7 @@ fn filled(frame: &Frame, note: String) -> Option<Sheet> {
 
 fn column(name: &str) -> SheetColumn {
     // The region has a column of its own.
-    let heading = metric::find(name).map_or_else(|| name.to_owned(), |metric| metric.heading(None));
-    numbers(heading).named(name)
+    numbers(Label::named(name, None, None).heading()).named(name)
 }
 
 fn cell(name: &str, records: &[&Record]) -> SheetCell {
