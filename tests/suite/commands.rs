@@ -110,7 +110,7 @@ fn heads_tells_what_each_head_is_for() {
 #[test]
 fn ratio_of_a_text_needs_no_needles() {
     let scratch = Scratch::new();
-    scratch.write("text.txt", &"The river is wide here, and a boat goes by. ".repeat(40));
+    scratch.write("text.txt", "The river is wide here, and a boat goes by. ".repeat(40));
     let stdout = scratch.stdout("ratio", &["--text", "text.txt", "--ctx", "128", "--out", "run"]);
     assert!(stdout.contains("filler in output %") && !stdout.contains("answer"), "{stdout}");
     let records = scratch.records("run");
@@ -192,7 +192,7 @@ fn a_massive_activation_is_found_with_its_token_and_channel() {
     let tokenizer = difftool::prompt::Tokenizer::embedded();
     let river = tokenizer.encode(" river").unwrap().ids[0] as usize;
     edit_tensor(&scratch.path("transformer"), "model.embed_tokens.weight", |values| values[river * 32 + 5] = 4000.0);
-    scratch.write("text.txt", &format!("{} river {}", "a boat ".repeat(10), "goes by ".repeat(10)));
+    scratch.write("text.txt", format!("{} river {}", "a boat ".repeat(10), "goes by ".repeat(10)));
     let args = ["--text", "text.txt", "--ctx", "64", "--samples", "1", "--out", "run", "--model", "./transformer"];
     let stdout = scratch.stdout("outliers", &args);
     assert!(stdout.contains("Channels with massive activations") && stdout.contains("4000"), "{stdout}");
@@ -327,7 +327,7 @@ fn json_is_the_only_thing_on_stdout() {
 #[test]
 fn a_report_of_a_run_has_the_tables_that_the_command_printed() {
     let scratch = Scratch::new();
-    scratch.write("text.txt", &"The river is wide here, and a boat goes by. ".repeat(30));
+    scratch.write("text.txt", "The river is wide here, and a boat goes by. ".repeat(30));
     for (i, (command, args)) in [
         ("needle", &[&SHORT[..], &["--needles", "2"]].concat()[..]),
         ("needle", &["--ctx", "128", "--needles", "1", "--samples", "1", "--generate", "--max-new", "4"]),
@@ -378,7 +378,7 @@ fn maps_of_one_prompt_are_experiments_that_a_file_repeats() {
             &["one prompt", "cannot be resumed"],
         );
         let text = String::from_utf8(read(&first, "experiment.toml")).unwrap();
-        scratch.write("two.toml", &text.replace("samples = 1", "samples = 2"));
+        scratch.write("two.toml", text.replace("samples = 1", "samples = 2"));
         refuses(&mut scratch.difftool("run", &["two.toml"]), 2, &["two.toml", "one prompt with one question"]);
     }
 }

@@ -54,7 +54,7 @@ impl Scratch {
     }
 
     fn write_ids(&self, name: &str, ids: &[u32]) {
-        self.write(name, &ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "));
+        self.write(name, ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "));
     }
 
     fn tokens(&self, run: &str) -> Vec<Token> {
@@ -169,7 +169,7 @@ fn a_text_needs_a_tokenizer_and_two_tokens() {
 #[test]
 fn models_are_compared_token_by_token_whatever_the_number_of_threads() {
     let scratch = Scratch::with_models();
-    scratch.write("text.txt", &"The river is wide here, and a boat goes by. Nobody waves from it. ".repeat(60));
+    scratch.write("text.txt", "The river is wide here, and a boat goes by. Nobody waves from it. ".repeat(60));
     let args = |out| [&BOTH[..], &["--text", "text.txt", "--ctx", "128", "--out", out]].concat();
     let stdout = scratch.stdout(&[&args("one")[..], &["--threads", "1", "--tables", "all"]].concat());
     for heading in ["perplexity", "bits/byte", "diff - transformer", "AR hits", "By position", "64-127"] {
@@ -228,16 +228,16 @@ fn its_runs_can_be_compared_reported_and_made_from_files() {
     assert!(report.contains("NLL of AR hits"), "{report}");
     let file = scratch.read("run/experiment.toml");
     assert!(!file.contains("skip") && !file.contains("stride"), "{file}");
-    scratch.write("bits.toml", &format!("{file}\n[quantise]\nbits = [4]\nscope = \"row\"\n"));
+    scratch.write("bits.toml", format!("{file}\n[quantise]\nbits = [4]\nscope = \"row\"\n"));
     let stdout = scratch.stdout(&["run", "bits.toml", "--out", "bits"]);
     assert!(
         stdout.contains("\ndiff quantise(4, row)") && stdout.contains("\ntransformer quantise(4, row) - transformer"),
         "{stdout}"
     );
-    scratch.write("two.toml", &file.replace("[64]", "[64, 128]"));
+    scratch.write("two.toml", file.replace("[64]", "[64, 128]"));
     scratch.fails(&["run", "two.toml"], 2, &["windows of one length"]);
-    scratch.write("none.toml", &file.replace("show", "measures = [\"shape\"]\nshow"));
+    scratch.write("none.toml", file.replace("show", "measures = [\"shape\"]\nshow"));
     scratch.fails(&["run", "none.toml"], 2, &["needs the measure \"nll\""]);
-    scratch.write("texts.toml", &file.replace("show", "text = \"a\"\nids = \"b\"\nshow"));
+    scratch.write("texts.toml", file.replace("show", "text = \"a\"\nids = \"b\"\nshow"));
     scratch.fails(&["run", "texts.toml"], 2, &["`text` and `ids` exclude each other"]);
 }

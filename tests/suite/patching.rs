@@ -130,7 +130,7 @@ fn prompts_without_an_answer_to_change_are_refused() {
         ),
     ] {
         let conditions = "conditions = [\"patch(0.1, from=clean)\"]";
-        scratch.write("a.toml", &format!("show = \"needle\"\nmodels = [\"diff\"]\n{conditions}\n{measures}\n{grid}"));
+        scratch.write("a.toml", format!("show = \"needle\"\nmodels = [\"diff\"]\n{conditions}\n{measures}\n{grid}"));
         scratch.refuses(&["run", "a.toml", "-q"], &[words]);
     }
 }

@@ -27,7 +27,7 @@ struct Scratch(common::Scratch);
 impl Scratch {
     fn new() -> Self {
         let scratch = common::Scratch::with(&["transformer", "diff"]);
-        scratch.write("text.txt", &"The river is wide here, and a boat goes by. ".repeat(17));
+        scratch.write("text.txt", "The river is wide here, and a boat goes by. ".repeat(17));
         Self(scratch)
     }
 
