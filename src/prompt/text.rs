@@ -357,12 +357,6 @@ mod tests {
     }
 
     #[test]
-    fn adjacent_windows_serialize_as_a_number() {
-        assert_eq!(serde_json::to_string(&windows(4096, None)).unwrap(), "4096");
-        assert_eq!(serde_json::to_string(&windows(4096, Some(2048))).unwrap(), "[4096,2048]");
-    }
-
-    #[test]
     fn prose_fills_its_window_and_differs_between_seeds() {
         let window = |seed| Text::Prose.window(0, windows(300, None), seed, Ok(Tokenizer::embedded())).unwrap();
         assert_eq!(window(1).ids.len(), 300);

@@ -345,11 +345,11 @@ fn a_report_of_a_run_has_the_tables_that_the_command_printed() {
     .enumerate()
     {
         let out = format!("run{i}");
-        let printed = scratch.stdout(command, &[args, &["-q", "--out", &out]].concat());
-        let report = scratch.stdout("report", &[&out, "--format", "markdown"]);
-        let titles = printed.split("\n\n").filter_map(|part| Some(part.split_once([':', '.'])?.0));
+        let text = scratch.stdout(command, &[args, &["-q", "--out", &out]].concat());
+        let report = printed(&mut scratch.difftool("report", &[&out, "--format", "markdown"]));
+        let titles = text.split("\n\n").filter_map(|part| Some(part.split_once([':', '.'])?.0));
         let titles: Vec<&str> = titles.filter(|title| report.contains(&format!("### {title}\n"))).collect();
-        assert!(!titles.is_empty() && printed.starts_with(titles[0]), "{command} {args:?}: {printed}");
+        assert!(!titles.is_empty() && text.starts_with(titles[0]), "{command} {args:?}: {text}");
     }
 }
 

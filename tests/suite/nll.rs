@@ -234,7 +234,7 @@ fn its_runs_can_be_compared_reported_and_made_from_files() {
         stdout.contains("\ndiff quantise(4, row)") && stdout.contains("\ntransformer quantise(4, row) - transformer"),
         "{stdout}"
     );
-    scratch.write("two.toml", file.replace("[64]", "[64, 128]"));
+    scratch.write("two.toml", file.replace("[512]", "[512, 128]"));
     scratch.fails(&["run", "two.toml"], 2, &["windows of one length"]);
     scratch.write("none.toml", file.replace("show", "measures = [\"shape\"]\nshow"));
     scratch.fails(&["run", "none.toml"], 2, &["needs the measure \"nll\""]);
