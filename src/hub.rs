@@ -51,7 +51,7 @@ pub struct Hub {
     pub endpoint: String,
     /// The folder with `models--org--name`.
     pub cache: PathBuf,
-    /// Whether to use only the cache.
+    /// `true` if only the cache is used.
     pub offline: bool,
     /// Access token for gated or private models.
     pub token: Option<String>,

@@ -18,7 +18,7 @@ pub struct QueryScore {
     pub exact: bool,
     /// Log-probability of the value, in nats.
     pub log_prob_nats: f64,
-    /// Whether its first token has the largest logit.
+    /// `true` if its first token has the largest logit.
     pub first_hit: bool,
 }
 

@@ -94,7 +94,7 @@ const PIXELS_PER_SMALL_BIN: u32 = 4;
 pub(super) const SHORT_TOK: usize = 8192;
 /// Approximate size limit of the page of a short prompt.
 const SMALL_MB: usize = 15;
-/// The same of a long prompt.
+/// Approximate size limit of the page of a long prompt.
 const LARGE_MB: usize = 40;
 
 impl Heatmap {

@@ -182,13 +182,16 @@ impl Experiment {
     /// # Errors
     /// Usage errors that name the key.
     pub fn check(&self) -> Result<()> {
-        let paths = [("haystack", &self.haystack), ("text", &self.text), ("ids", &self.ids)];
-        for (field, path) in paths {
+        let needles_file = match &self.grid {
+            Grid::Needle(grid) => &grid.needles_file,
+            Grid::Text(_) | Grid::Shots(_) => &None,
+        };
+        let [haystack, text, ids] = [&self.haystack, &self.text, &self.ids];
+        for (field, path) in [("haystack", haystack), ("text", text), ("ids", ids), ("needles_file", needles_file)] {
             if let Some(path) = path.as_ref().filter(|path| path.to_str().is_none()) {
                 bail_usage!("`{field}` {}: the name is not UTF-8, which an experiment file needs", path.display());
             }
         }
-        self.to_toml()?; // fails if the name of a file is not UTF-8
         let conditions = self.conditions()?;
         self.check_measures()?;
         self.check_text()?;

@@ -12,7 +12,7 @@ pub struct ColourScale {
     /// Whether the scale is from blue for negative numbers over white for zero to red for positive ones. Otherwise it
     /// begins at zero, and no number may be negative.
     pub signed: bool,
-    /// Whether the scale is logarithmic, which only an unsigned one can be.
+    /// `true` if the scale is logarithmic, which only an unsigned one can be.
     pub log: bool,
 }
 

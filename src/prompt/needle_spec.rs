@@ -21,11 +21,11 @@ pub struct NeedleSpec {
     pub depth_pct: f64,
     /// Set of the keys, where these are cities.
     pub cities: CitySet,
-    /// What needles say.
+    /// Keys and values, and the text around them.
     pub form: NeedleForm,
 }
 
-/// What the needles of a prompt say.
+/// Form of the needles of a prompt: keys and values, and the text around them.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub enum NeedleForm {
     /// Special magic numbers of cities.

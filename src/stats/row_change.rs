@@ -3,13 +3,13 @@
 /// Changes of the rows of one head: squares, summed over rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct RowChange {
-    /// Of the rows before.
+    /// Rows of the other pass.
     before: f64,
-    /// Of their changes.
+    /// Changes of the rows.
     change: f64,
-    /// Of the changes of the first map.
+    /// Changes of the first map.
     first: f64,
-    /// Of the changes of the weighted second map.
+    /// Changes of the second map, weighted.
     second: f64,
 }
 

@@ -24,7 +24,7 @@ pub(super) struct JournalLine {
     pub(super) rows: u64,
     /// Length of `results.csv` after them, in bytes.
     pub(super) results_end: u64,
-    /// What its measures pool, as base64.
+    /// Pooled data of its measures, as base64.
     pub(super) pooled: String,
 }
 
