@@ -9,9 +9,9 @@ mod common;
 
 use anyhow::{ensure, Result};
 use common::{cpu_model, cpu_seconds, is_real, number, random_model, spread, write};
-use difftool::experiment::{Experiment, Setup};
 use difftool::model::DecoderSizes;
-use difftool::record::Record;
+use difftool::results::record::Record;
+use difftool::run::{Experiment, Setup};
 use serde::Serialize;
 use std::sync::atomic::AtomicBool;
 

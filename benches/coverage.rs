@@ -3,7 +3,7 @@
 //!
 //! The last column is what difftool prints, the one before it the percentile bootstrap.
 
-use difftool::rng::Rng;
+use difftool::base::rng::Rng;
 use difftool::stats::{mean, mean_interval, quantile, wilson_of_groups, Interval, PairedHits, Replicated};
 use rayon::prelude::*;
 

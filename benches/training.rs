@@ -13,7 +13,7 @@ use candle_core::Var;
 use common::{cpu_model, cpu_seconds, is_real, number, spread, write};
 use composed::Composed;
 use difftool::model::{Transformer, Weights};
-use difftool::prompt::Tokenizer;
+use difftool::prompts::Tokenizer;
 use difftool::train::{step, tensors, AdamW, DataSource, TrainSpec};
 use serde::Serialize;
 use std::collections::BTreeMap;

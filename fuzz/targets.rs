@@ -4,14 +4,14 @@
 
 use candle_core::quantized::gguf_file;
 use candle_core::{Device, Tensor};
-use difftool::experiment::Experiment;
-use difftool::manifest::Manifest;
 use difftool::model::{Checkpoint, Gguf, ModelConfig, Weights};
-use difftool::prompt::needle::{self, Texts};
-use difftool::prompt::{
+use difftool::prompts::needle::{self, Texts};
+use difftool::prompts::{
     ChatTemplate, CitySet, Haystack, NeedleForm, NeedleSpec, NeedlesFile, Tokenizer, TokenizerOptions,
 };
-use difftool::record;
+use difftool::results::manifest::Manifest;
+use difftool::results::record;
+use difftool::run::Experiment;
 use difftool::train::TrainSpec;
 use std::fs;
 use std::path::Path;
@@ -79,7 +79,7 @@ fn gguf(bytes: &[u8], folder: &Path) -> bool {
     let path = folder.join("model.gguf");
     let Ok(file) = Gguf::open(&path) else { return false };
     if let Ok(Some(vocabulary)) = file.vocabulary() {
-        let _ = difftool::gguf::tokenizer(&path, &vocabulary, &TokenizerOptions::default());
+        let _ = difftool::model::gguf_tokenizer::tokenizer(&path, &vocabulary, &TokenizerOptions::default());
     }
     let Ok(json) = file.config_json() else { return false };
     let Ok(config) = ModelConfig::from_json(&json, None).and_then(|config| file.conventions(config)) else {

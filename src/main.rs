@@ -10,22 +10,22 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    if let Some(code) = difftool::prompt::sandbox::serve() {
+    if let Some(code) = difftool::prompts::sandbox::serve() {
         return code;
     }
     // candle's own thread pool spins while it waits; our kernels use rayon's threads.
     std::env::set_var("CANDLE_NUM_THREADS", "1");
-    let typed = difftool::cmd::command_line().try_get_matches();
+    let typed = difftool::commands::command_line().try_get_matches();
     let cli = match typed.and_then(|typed| Cli::from_arg_matches(&typed)) {
         Ok(cli) => cli,
         Err(error) => return explained(&error),
     };
-    match difftool::cmd::run(cli) {
+    match difftool::commands::run(cli) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) if difftool::error::is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) if difftool::base::error::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             difftool::say!("difftool: {error:#}");
-            ExitCode::from(difftool::error::exit_code(&error))
+            ExitCode::from(difftool::base::error::exit_code(&error))
         }
     }
 }

@@ -4,9 +4,9 @@
 use anyhow::{Context, Result};
 use candle_core::DType;
 use difftool::attention::Variant;
+use difftool::kernels::RopeStyle;
 use difftool::model::{DecoderSizes, ModelConfig, Weights};
-use difftool::ops::RopeStyle;
-use difftool::prompt::Tokenizer;
+use difftool::prompts::Tokenizer;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 

@@ -8,7 +8,7 @@ use super::keys::{LayerKeys, PackedKeys};
 use super::packed_layer::{PackedLayer, PromptRows};
 use super::tile::{QueryTile, TILE};
 use super::{Heads, ResolvedTreatment, RowProbe};
-use crate::ops::{in_chunks, with_values, PANEL};
+use crate::kernels::{in_chunks, with_values, PANEL};
 use candle_core::{Result, Tensor};
 use rayon::prelude::*;
 use std::ops::Range;

@@ -8,9 +8,9 @@
 use super::{
     treat, Attend, Continuations, HeadScalars, Heads, LogitRule, Prefix, Quantise, Removal, ResolvedTreatment, Stream,
 };
-use crate::ops::simd::{dot, soft_cap_simd, softmax};
-use crate::ops::with_values;
-use crate::quant::{absmax, quantise, Scope};
+use crate::kernels::quant::{absmax, quantise, Scope};
+use crate::kernels::simd::{dot, soft_cap_simd, softmax};
+use crate::kernels::with_values;
 use candle_core::{Result, Tensor};
 use rayon::prelude::*;
 

@@ -1,7 +1,7 @@
 //! Reference implementation: whole maps, plain loops, `f64` sums. The fast implementations are tested against it.
 
 use super::{Attend, Heads, LogitRule, Quantise, Removal, ResolvedTreatment};
-use crate::quant::Scope;
+use crate::kernels::quant::Scope;
 use candle_core::{DType, Device, Result, Tensor};
 
 /// The maps of one output head.

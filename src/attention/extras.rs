@@ -4,7 +4,7 @@
 //! reference in `tests/suite/variants.rs`.
 
 use super::variant::{Factor, Gate, HeadNorm, Lambda, LambdaStart, Pairing, Sink, Variant};
-use crate::ops::{linear, numbers, rms_norm, sigmoid, wide};
+use crate::kernels::{linear, numbers, rms_norm, sigmoid, wide};
 use anyhow::Result;
 use candle_core::{DType, Device, Tensor, D};
 use std::ops::Range;

@@ -11,8 +11,8 @@ mod forward;
 
 use super::portable::Portable;
 use super::{Attend, HeadScalars, Heads, LogitRule, Wiring};
-use crate::ops::simd::dot;
-use crate::ops::{has_kernels, multiply_panel, slice, with_values, Mat, MatMut, Panels, PANEL, ROWS_PER_TASK};
+use crate::kernels::simd::dot;
+use crate::kernels::{has_kernels, multiply_panel, slice, with_values, Mat, MatMut, Panels, PANEL, ROWS_PER_TASK};
 use backward::Backward;
 use candle_core::{CpuStorage, CustomOp2, CustomOp3, Layout, Result, Shape, Tensor};
 use forward::Forward;

@@ -1,7 +1,7 @@
 //! Keys and values of a prompt's tokens in one layer, kept as tensors or packed for the kernel.
 
 use super::values::packed_values;
-use crate::ops::{with_values, Mat, Packed, PairPanels, Panels, Products, PANEL};
+use crate::kernels::{with_values, Mat, Packed, PairPanels, Panels, Products, PANEL};
 use candle_core::{Result, Tensor};
 use rayon::prelude::*;
 use std::ops::Range;

@@ -1,7 +1,7 @@
 //! Mean outputs of heads, which replace a head's output in mean ablation.
 
 use super::{Attend, Heads, Prefix, Stream};
-use crate::ops::with_values;
+use crate::kernels::with_values;
 use candle_core::{Result, Tensor};
 use std::ops::Range;
 

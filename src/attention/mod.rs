@@ -62,8 +62,8 @@ pub use variant::{
 };
 pub use wiring::Wiring;
 
-use crate::ops::{numbers, Products};
-use crate::quant::Quantiser;
+use crate::kernels::quant::Quantiser;
+use crate::kernels::{numbers, Products};
 use candle_core::{Result, Tensor};
 use half::bf16;
 use std::collections::BTreeMap;

@@ -2,9 +2,9 @@
 
 use super::keys::PackedKeys;
 use super::{HeadScalars, Heads, LogitRule, Quantise, Removal, ResolvedTreatment, Values, Wiring, TILE};
-use crate::ops::simd::{copy_scaled, soft_cap};
-use crate::ops::{multiply_panel, Mat, MatMut, PANEL};
-use crate::quant::{absmax, quantise, Scope};
+use crate::kernels::quant::{absmax, quantise, Scope};
+use crate::kernels::simd::{copy_scaled, soft_cap};
+use crate::kernels::{multiply_panel, Mat, MatMut, PANEL};
 use candle_core::Result;
 use rayon::prelude::*;
 use std::ops::Range;

@@ -8,7 +8,7 @@
 use super::blocks::{self, SharedTokens};
 use super::keys::LayerKeys;
 use super::{treat, Attend, Heads, Stream};
-use crate::ops::has_kernels;
+use crate::kernels::has_kernels;
 use candle_core::{Result, Tensor};
 
 /// Keys and values of every layer for the tokens of a text, from an untreated pass.

@@ -1,8 +1,8 @@
 //! Quantisation of queries and keys where they enter attention, so that every implementation of it reads rounded ones.
 
 use super::{Heads, Quantise, Wiring};
-use crate::ops::{numbers, wide_type};
-use crate::quant::{HeadRows, QkQuantiser};
+use crate::kernels::quant::{HeadRows, QkQuantiser};
+use crate::kernels::{numbers, wide_type};
 use candle_core::{Result, Tensor};
 use rayon::prelude::*;
 

@@ -8,7 +8,7 @@ use super::head_probes::HeadProbes;
 use super::keys::LayerKeys;
 use super::portable::Portable;
 use super::{treat, Attend, Heads, Prefix, ResolvedTreatment, Trace, Values};
-use crate::ops::{has_kernels, with_values};
+use crate::kernels::{has_kernels, with_values};
 use candle_core::{Result, Tensor};
 use serde::{Deserialize, Serialize};
 use std::any::Any;

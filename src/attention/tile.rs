@@ -11,7 +11,7 @@
 
 use super::packed_layer::{PackedLayer, KEYS};
 use super::{AttentionRow, Removal};
-use crate::ops::simd::{copy_scaled, exp, softmax_block};
+use crate::kernels::simd::{copy_scaled, exp, softmax_block};
 use std::ops::Range;
 
 /// Queries per tile. Larger tiles are not faster, and two maps keep J x TILE x T exponentials.

@@ -1,6 +1,6 @@
 //! Intermediate values of a few rows, from the heads' mixtures to the logits.
 
-use crate::ops::numbers;
+use crate::kernels::numbers;
 use candle_core::{Result, Tensor};
 
 /// Intermediate values of selected rows in one pass over one prompt, recorded by a [`Stream`](super::Stream).

@@ -1,7 +1,7 @@
 //! Treatment of attention in one pass, resolved to positions, layers and heads.
 
 use super::{LayersAndHeads, Quantise, QuantiseQk};
-use crate::ops::numbers;
+use crate::kernels::numbers;
 use candle_core::{Result, Tensor};
 use std::ops::Range;
 

@@ -1,6 +1,6 @@
 //! Values of a head's keys, lent to probes with the row that weights them.
 
-use crate::ops::{add_products, multiply_panel, Mat, MatMut, Panels, PANEL};
+use crate::kernels::{add_products, multiply_panel, Mat, MatMut, Panels, PANEL};
 use rayon::prelude::*;
 use std::ops::Range;
 
@@ -113,7 +113,7 @@ impl<'a> Values<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rng::Rng;
+    use crate::base::rng::Rng;
 
     #[test]
     fn a_weighted_sum_uses_the_slices_of_the_head() {

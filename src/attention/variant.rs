@@ -4,7 +4,7 @@
 //! a name are in `presets.toml`.
 
 use crate::bail_usage;
-use crate::spec_file::one_line;
+use crate::base::spec_file::one_line;
 use anyhow::{bail, ensure, Context, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -446,7 +446,7 @@ mod tests {
         ] {
             let error = changed(text).unwrap_err();
             let message = format!("{error:#}");
-            assert_eq!(crate::error::exit_code(&error), 2, "{message}");
+            assert_eq!(crate::base::error::exit_code(&error), 2, "{message}");
             assert!(message.contains(says) && !message.contains('\n'), "{message}");
         }
     }

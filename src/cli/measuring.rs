@@ -2,11 +2,11 @@
 
 use super::shared::models_help;
 use super::{OnePromptArgs, OutputArgs, PartArgs, PromptArgs, RunArgs, TokenRange};
-use crate::experiment::{Heatmap, Quantised, ScaleScope};
-use crate::models::LoadOptions;
-use crate::prompt::Order;
-use crate::quant::Format;
-use crate::treatment::{Ranking, RowSelection};
+use crate::kernels::quant::Format;
+use crate::model::open::LoadOptions;
+use crate::prompts::Order;
+use crate::run::{Heatmap, Quantised, ScaleScope};
+use crate::treatments::{Ranking, RowSelection};
 use clap::{Args, ValueEnum};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;

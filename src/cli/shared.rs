@@ -2,11 +2,11 @@
 
 use super::{Distractors, IndexRange, TokenRange};
 use crate::attention::LayersAndHeads;
-use crate::experiment::RunShard;
-use crate::models::{self, LoadOptions};
-use crate::plot::Page;
-use crate::prompt::RulerTask;
+use crate::figures::Page;
+use crate::model::open::{self, LoadOptions};
+use crate::prompts::RulerTask;
 use crate::results::print::Tables;
+use crate::run::RunShard;
 use clap::{Args, ValueEnum};
 use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
@@ -80,13 +80,13 @@ pub struct OnePromptArgs {
 
 /// Returns the help of a flag for one model.
 pub(super) fn model_help() -> String {
-    let built_in = models::built_in_names().join(", ");
+    let built_in = open::built_in_names().join(", ");
     format!("Built-in model ({built_in}), GGUF file, Hugging Face folder, or hf:org/name of the Hub")
 }
 
 /// Returns the help of a flag for several models.
 pub(super) fn models_help() -> String {
-    let (built_in, default) = (models::built_in_names().join(", "), models::BY_DEFAULT.join(", "));
+    let (built_in, default) = (open::built_in_names().join(", "), open::BY_DEFAULT.join(", "));
     format!(
         "Built-in model ({built_in}), `all` of them, GGUF file, Hugging Face folder, or hf:org/name of the Hub; may be \
          repeated [default: {default}]"

@@ -1,11 +1,11 @@
 //! Values of flags: parsing, and their help.
 
-use crate::device::Dtype;
-use crate::experiment::{MapKind, Quantised, ScaleScope};
-use crate::metric::{self, Metric, LOGIT_OUT, SHARE_ABS, SHARE_OUT};
+use crate::model::device::Dtype;
 use crate::model::{HeadLayout, MOST_TOKENS};
-use crate::prompt::{Order, RulerTask};
-use crate::treatment::{Ranking, RowSelection};
+use crate::prompts::{Order, RulerTask};
+use crate::results::metric::{self, Metric, LOGIT_OUT, SHARE_ABS, SHARE_OUT};
+use crate::run::{MapKind, Quantised, ScaleScope};
+use crate::treatments::{Ranking, RowSelection};
 use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use clap::{Arg, Command, ValueEnum};
 use std::ffi::OsStr;

@@ -1,7 +1,7 @@
 //! Quantisation of numbers to bytes. Neighbouring numbers in a run share a step, which is a power of two, so that
 //! coarser steps are bit shifts.
 
-use crate::probe::PooledMap;
+use crate::measures::probe::PooledMap;
 
 /// Maximum number of neighbouring numbers that share a step.
 pub const RUN: usize = 64;

@@ -6,9 +6,9 @@
 //! is small or cancelled by others.
 
 use crate::attention::AttentionRow;
+use crate::measures::probe::Contribution;
 use crate::model::{Agreement, Transformer};
-use crate::probe::Contribution;
-use crate::prompt::Region;
+use crate::prompts::Region;
 use anyhow::Result;
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ pub(super) fn of_keys(row: &AttentionRow<'_>, agreement: &Agreement, into: &mut 
     row.values.along(0, row.effective, &agreement.shares_of(&mixture), into);
 }
 
-/// `share_out` of the answer in the rows of one question. Equals that of [`RegionOutputs`](crate::measure::RegionOutputs),
+/// `share_out` of the answer in the rows of one question. Equals that of [`RegionOutputs`](crate::measures::RegionOutputs),
 /// except for variants with one norm over all heads, where the factor of each row counts as 1.
 pub(super) fn answer_share(rows: &[Contribution], agreement: &Agreement) -> f64 {
     let of = |row: &Contribution| agreement.of(row.part(Region::Answer), &row.total());

@@ -1,7 +1,7 @@
 //! Stored data of a head.
 
 use super::codes::{encode, CodeType, RUN};
-use crate::probe::{Pooling, RowQuantity};
+use crate::measures::probe::{Pooling, RowQuantity};
 
 /// Quantity of a pooled map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,9 +6,9 @@ use super::probe::{ExploreProbe, ExploreSink, Resolution};
 use super::stored_pairs::StoredPairs;
 use super::top_heads::Candidate;
 use crate::attention::RowProbe;
-use crate::measure::{token_text, Measure, MeasureData, MeasureOutput, ObservedPass, PassKey};
-use crate::probe::runs;
-use crate::prompt::{Prompt, Region};
+use crate::measures::probe::runs;
+use crate::measures::{token_text, Measure, MeasureData, MeasureOutput, ObservedPass, PassKey};
+use crate::prompts::{Prompt, Region};
 use anyhow::Result;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -80,7 +80,7 @@ impl PromptFacts {
         let targets = prompt.targets();
         let regions = targets.first().map(|target| runs(&target.regions)).unwrap_or_default();
         let texts = texts(prompt, |id| token_text(pass.tokenizer, id))?;
-        let question = |query: &crate::prompt::Query| QuestionFacts {
+        let question = |query: &crate::prompts::Query| QuestionFacts {
             city: query.city.clone(),
             value: query.value.clone(),
             answer: query.answer.clone(),

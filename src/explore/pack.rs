@@ -4,7 +4,7 @@ use super::codes::{coarser, RUN};
 use super::detail::{HeadDetail, PairCodes, PooledQuantity};
 use super::probe::FINEST;
 use super::stored_pairs::StoredPairs;
-use crate::probe::{Pooling, RowQuantity};
+use crate::measures::probe::{Pooling, RowQuantity};
 use anyhow::{Context, Result};
 use flate2::write::DeflateEncoder;
 use flate2::Compression;
@@ -219,7 +219,7 @@ pub(super) fn pack_pairs(
 mod tests {
     use super::super::codes::CodeType;
     use super::*;
-    use crate::rng::Rng;
+    use crate::base::rng::Rng;
 
     /// Straightforward decoder: (query, key) and weight of every stored pair.
     fn decode(bytes: &[u8], keep: &StoredPairs, queries: Range<usize>) -> Vec<((usize, usize), f32)> {

@@ -6,11 +6,11 @@ use super::detail::{append, HeadDetail, HeadSketch, PairCodes, PooledQuantity};
 use super::stored_pairs::StoredPairs;
 use super::top_heads::TopHeads;
 use crate::attention::{AttentionRow, LayersAndHeads, RowProbe, RowSink};
-use crate::probe::{
+use crate::measures::probe::{
     AnswerProbe, AnswerSink, ContributionProbe, ContributionSink, GridProbe, GridSink, GridSpec, LambdaProbe,
     LambdaSink, Pooling, ReceivedSink, RowQuantity, SinkProbe,
 };
-use crate::prompt::{Prompt, Region};
+use crate::prompts::{Prompt, Region};
 use std::sync::Arc;
 
 /// Exponent of the finest step of pairs. 2^-17 is an eighth of a weight in a uniform row of 16k keys.
@@ -292,9 +292,9 @@ impl RowSink for ExploreSink {
 mod tests {
     use super::super::codes::RUN;
     use super::*;
+    use crate::measures::probe::testing::{random_rows, watch};
     use crate::model::Agreement;
-    use crate::probe::testing::{random_rows, watch};
-    use crate::prompt::{Needle, Query, Window};
+    use crate::prompts::{Needle, Query, Window};
 
     /// Symmetric and positive definite: rows have values of three channels.
     const GRAM: [f32; 9] = [2.0, 0.5, 0.0, 0.5, 1.0, -0.25, 0.0, -0.25, 3.0];
@@ -323,7 +323,7 @@ mod tests {
         }
     }
 
-    fn detail(rows: &[crate::probe::testing::TestRow], block: usize) -> (Vec<u8>, f64, HeadDetail) {
+    fn detail(rows: &[crate::measures::probe::testing::TestRow], block: usize) -> (Vec<u8>, f64, HeadDetail) {
         let resolution = Resolution { maps: 2, heads: 1, bin_tok: 4, thumb_bins: 16 };
         let agreements = Agreements::from([((0, 0), Agreement::new(GRAM.to_vec(), 3, Some(1e-5)))]);
         let probe = ExploreProbe::new(&prompt(), resolution, Arc::new(agreements), None);

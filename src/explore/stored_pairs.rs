@@ -1,7 +1,7 @@
 //! Selection of the (query, key) pairs that are stored individually.
 
 use super::codes::RUN;
-use crate::prompt::{Prompt, Region};
+use crate::prompts::{Prompt, Region};
 use serde::Serialize;
 use std::ops::Range;
 

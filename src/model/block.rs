@@ -9,7 +9,7 @@ use super::projection::Projection;
 use super::tensors::{NORM_AFTER_ATTENTION, NORM_AFTER_MLP, NORM_BEFORE_ATTENTION};
 use super::{ModelConfig, NormKind, NormPlace, Positions, QkNorm, ResidualLayout, Weights};
 use crate::attention::{Attend, Extras, Heads, Wiring};
-use crate::ops::{layer_norm, on_host, rms_norm, rope, RopeStyle, RopeTable};
+use crate::kernels::{layer_norm, on_host, rms_norm, rope, RopeStyle, RopeTable};
 use anyhow::Result;
 use candle_core::Tensor;
 use std::sync::Arc;

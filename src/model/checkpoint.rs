@@ -8,8 +8,8 @@ use super::names::{
 };
 use super::stored_tensor::{safetensors, StoredTensor, StoredTensors};
 use super::{Gguf, ModelConfig, Weights};
-use crate::files;
-use crate::hash::sha256;
+use crate::base::files;
+use crate::base::hash::sha256;
 use anyhow::{bail, ensure, Context, Result};
 use candle_core::{Device, Tensor};
 use serde_json::Value;

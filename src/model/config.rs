@@ -6,8 +6,8 @@
 
 use super::rotary::{RopeScaling, Rotary};
 use crate::attention::{LayerSizes, LogitRule, Variant, Wiring};
-use crate::files;
-use crate::ops::RopeStyle;
+use crate::base::files;
+use crate::kernels::RopeStyle;
 use anyhow::{ensure, Context, Result};
 use serde::Serialize;
 use serde_json::{json, Value};

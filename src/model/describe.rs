@@ -1,7 +1,7 @@
 //! Descriptions of a decoder in words, for `inspect` and the manifest.
 
 use super::{Activation, ExpertChoice, ModelConfig, NormKind, NormPlace, Positions, QkNorm, ResidualLayout};
-use crate::ops::RopeStyle;
+use crate::kernels::RopeStyle;
 
 impl ModelConfig {
     /// One-line description of the attention.

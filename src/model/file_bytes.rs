@@ -4,9 +4,9 @@
 //! it is an error that names it.
 
 use super::number_type::NumberType;
-use crate::files;
-use crate::hash::{sha256, sha256_file};
-use crate::ops::in_chunks;
+use crate::base::files;
+use crate::base::hash::{sha256, sha256_file};
+use crate::kernels::in_chunks;
 use anyhow::{bail, ensure, Context, Result};
 use std::borrow::Cow;
 use std::fs::File;

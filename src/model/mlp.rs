@@ -2,7 +2,7 @@
 
 use super::projection::Projection;
 use super::{Activation, ExpertChoice, Experts, ModelConfig, Weights};
-use crate::ops::{gelu, gelu_tanh, numbers, relu, sigmoid, silu, swiglu, wide};
+use crate::kernels::{gelu, gelu_tanh, numbers, relu, sigmoid, silu, swiglu, wide};
 use anyhow::Result;
 use candle_core::{Tensor, D};
 
@@ -228,8 +228,8 @@ fn in_best_groups(by: &[f64], choice: ExpertChoice) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::Products;
-    use crate::rng::Rng;
+    use crate::base::rng::Rng;
+    use crate::kernels::Products;
     use candle_core::Device;
 
     const CONFIG: Experts = Experts {

@@ -1,7 +1,7 @@
 //! Number types of tensors in files, by their names in ggml, and their expansion to `f32`.
 
-use crate::guard::guarded;
-use crate::ops::with_values;
+use crate::base::guard::guarded;
+use crate::kernels::with_values;
 use anyhow::{bail, Result};
 use candle_core::quantized::{GgmlDType, QStorage, QTensor};
 use candle_core::Device;

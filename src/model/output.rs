@@ -8,7 +8,7 @@
 use super::block::Norm;
 use super::Transformer;
 use crate::attention::{Gate, Trace};
-use crate::ops::{multiply, numbers, with_values, Mat, MatMut};
+use crate::kernels::{multiply, numbers, with_values, Mat, MatMut};
 use anyhow::{Context, Result};
 use candle_core::Tensor;
 

@@ -1,6 +1,6 @@
 //! Device and number types of a model.
 
-use crate::ops::{has_kernels_for, wide_type, Products};
+use crate::kernels::{has_kernels_for, wide_type, Products};
 use candle_core::{DType, Device, DeviceLocation, Result, Tensor};
 
 /// Device of the weights, and number type of matrices and activations. Vectors (gains, biases, λ) stay at least `f32`.

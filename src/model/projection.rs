@@ -1,7 +1,7 @@
 //! A linear projection, with or without bias.
 
 use super::Weights;
-use crate::ops::{linear_of, Products};
+use crate::kernels::{linear_of, Products};
 use anyhow::Result;
 use candle_core::Tensor;
 

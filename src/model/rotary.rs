@@ -2,7 +2,7 @@
 //!
 //! Formulas as in `modeling_rope_utils.py` of Hugging Face transformers, in `f64`.
 
-use crate::ops::RopeTable;
+use crate::kernels::RopeTable;
 use std::f64::consts::TAU;
 use std::sync::{Arc, RwLock};
 

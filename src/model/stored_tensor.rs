@@ -2,7 +2,7 @@
 
 use super::file_bytes::FileBytes;
 use super::number_type::NumberType;
-use crate::files::HEADER_MAX;
+use crate::base::files::HEADER_MAX;
 use anyhow::{ensure, Context, Result};
 use safetensors::tensor::Metadata;
 use std::collections::BTreeMap;

@@ -8,7 +8,7 @@ use super::rotary::GrowingTable;
 use super::weight_storage::{BlockStorage, StoredWeights, VocabularyMatrix};
 use super::{Checkpoint, ModelConfig, Placement, Positions, Weights};
 use crate::attention::{Attend, Lambda};
-use crate::ops::{linear, numbers, RopeTable};
+use crate::kernels::{linear, numbers, RopeTable};
 use anyhow::{bail, ensure, Result};
 use candle_core::Tensor;
 use std::sync::{Arc, OnceLock};

@@ -5,7 +5,7 @@
 use super::block::{DecoderBlock, OutputPath};
 use super::chunks::HEAD_ROWS;
 use super::{Checkpoint, ModelConfig, Placement, Weights};
-use crate::ops::{linear, wide, wide_type};
+use crate::kernels::{linear, wide, wide_type};
 use anyhow::Result;
 use candle_core::{Device, Tensor};
 use candle_nn::{Embedding, Module as _};
@@ -161,7 +161,7 @@ impl VocabularyMatrix {
             let (n, width) = part.dims2()?;
             sum.resize(width, 0.0);
             rows += n;
-            crate::ops::with_values([&part], |[values]| {
+            crate::kernels::with_values([&part], |[values]| {
                 let add = |row: &[f32]| sum.iter_mut().zip(row).for_each(|(sum, &x)| *sum += f64::from(x));
                 values.chunks_exact(width).for_each(add);
             })?;
@@ -211,7 +211,7 @@ mod tests {
     use super::super::{DecoderSizes, Transformer};
     use super::*;
     use crate::attention::{Dense, Variant};
-    use crate::ops::RopeStyle;
+    use crate::kernels::RopeStyle;
     use candle_core::DType;
 
     /// A model of three layers with a vocabulary that is read in two parts, expanded and streamed.

@@ -2,7 +2,7 @@
 
 use super::{ModelConfig, Placement};
 use crate::attention::TensorInit;
-use crate::rng::Rng;
+use crate::base::rng::Rng;
 use anyhow::{ensure, Context, Result};
 use candle_core::{DType, Device, Tensor};
 use std::collections::{BTreeMap, HashMap};

@@ -1,8 +1,8 @@
 //! Alternative texts of figures: their titles, and the main numbers of the run.
 
 use super::figure::ReportFigure;
+use crate::results::table::ColumnRole;
 use crate::results::view::{Sheet, SheetCell};
-use crate::table::ColumnRole;
 
 /// Number of rows of a table that are listed one by one; of more, the least and the most are.
 const ROWS: usize = 6;
@@ -47,7 +47,7 @@ fn main_numbers(sheet: &Sheet) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plot::SavedFigure;
+    use crate::figures::SavedFigure;
     use crate::results::view::{numbers, words};
 
     fn figure(title: Option<&str>) -> ReportFigure {
@@ -56,8 +56,11 @@ mod tests {
     }
 
     fn sheet(rows: &[(&str, f64)]) -> Sheet {
-        let columns =
-            vec![words("model").key(), numbers("N").key(), numbers("accuracy %").named(crate::metric::EXACT.name)];
+        let columns = vec![
+            words("model").key(),
+            numbers("N").key(),
+            numbers("accuracy %").named(crate::results::metric::EXACT.name),
+        ];
         let row = |&(model, x): &(&str, f64)| {
             let accuracy = SheetCell { aside: "[1, 99]".into(), ..SheetCell::number(Some(x), |x| format!("{x:.0}")) };
             vec![SheetCell::words(model), SheetCell::count(Some(1)), accuracy]

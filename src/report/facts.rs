@@ -1,9 +1,9 @@
 //! Facts of a run: command, models, prompts and machine, everything in a section but the results.
 
 use super::input::SavedRun;
+use crate::results::table::{plural, short};
 use crate::results::view::{numbers, words, Sheet, SheetCell};
 use crate::results::{setting_name, Frame};
-use crate::table::{plural, short};
 use std::path::Path;
 
 /// Failed cells listed; the results file has all.
@@ -169,7 +169,7 @@ fn duration(seconds: f64) -> String {
 
 /// The models, down to how their heads are wired.
 pub(super) fn models(run: &SavedRun) -> Option<Sheet> {
-    let row = |model: &crate::manifest::ModelInfo| {
+    let row = |model: &crate::results::manifest::ModelInfo| {
         let path = model.path.as_deref().unwrap_or("built in");
         let words = [&model.name, &model.variant, &model.layout, path].map(SheetCell::words);
         let [name, variant, layout, path] = words;
@@ -201,7 +201,7 @@ pub(super) fn failures(frame: &Frame) -> Option<Sheet> {
     let mut columns = vec![words("model")];
     columns.extend(["tokens", "N", "R", "depth %", "seed"].map(numbers));
     columns.extend(["condition", "metric", "error"].map(words));
-    let row = |record: &crate::record::Record| {
+    let row = |record: &crate::results::record::Record| {
         let (id, measure) = (&record.identity, &record.measure);
         vec![
             SheetCell::words(&id.model),

@@ -1,6 +1,6 @@
 //! Figures of a report, ready to be embedded.
 
-use crate::plot::{forest, panels_of, FigureHeading, Page, SavedFigure};
+use crate::figures::{forest, panels_of, FigureHeading, Page, SavedFigure};
 use crate::results::{Field, Row};
 use anyhow::Result;
 use base64::engine::general_purpose::STANDARD;

@@ -3,10 +3,10 @@
 use super::facts::{self, Fact};
 use super::figure::ReportFigure;
 use super::{ComparedRuns, Report, Section};
+use crate::base::html::{self, PageCode, Template};
+use crate::base::terminal::escaped_lines;
 use crate::explore;
-use crate::html::{self, PageCode, Template};
 use crate::results::view::{Sheet, SheetCell, SheetColumn};
-use crate::terminal::escaped_lines;
 use anyhow::Result;
 use minijinja::{context, Value};
 

@@ -2,12 +2,12 @@
 
 use super::figure::ReportFigure;
 use crate::bail_usage;
-use crate::files;
-use crate::manifest::{Manifest, OutputFile};
-use crate::measure::{DrawnHead, MassiveAt};
-use crate::record::{self, Record};
+use crate::base::files;
+use crate::measures::{DrawnHead, MassiveAt};
+use crate::results::folder::{DRAWN, EXPERIMENT, EXPLORER, MANIFEST, MASSIVE, RESULTS, TOKENS};
+use crate::results::manifest::{Manifest, OutputFile};
+use crate::results::record::{self, Record};
 use crate::results::{About, Frame, Tokens};
-use crate::runfolder::{DRAWN, EXPERIMENT, EXPLORER, MANIFEST, MASSIVE, RESULTS, TOKENS};
 use anyhow::{ensure, Context, Result};
 use std::path::{Path, PathBuf};
 

@@ -15,8 +15,8 @@ pub use html::html;
 pub use input::SavedRun;
 pub use markdown::markdown;
 
+use crate::base::names::distinct;
 use crate::explore::packed;
-use crate::names::distinct;
 use crate::results::view::{differences, main_rows, sheets, Detail, Sheet};
 use crate::results::{within, Field, Frame, Row};
 use anyhow::Result;

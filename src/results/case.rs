@@ -2,9 +2,9 @@
 
 use super::pick::Pick;
 use super::setting::{setting_of, Setting};
-use crate::metric::Metric;
-use crate::record::Identity;
-use crate::treatment::UNTREATED;
+use crate::results::metric::Metric;
+use crate::results::record::Identity;
+use crate::treatments::UNTREATED;
 
 /// A condition, as the columns of records have it; the untreated one by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

@@ -2,7 +2,7 @@
 
 use super::field::{Field, Value, COLUMNS};
 use super::numbers::{Measured, Number, Numbers};
-use crate::record::{metric_name, Identity, Record};
+use crate::results::record::{metric_name, Identity, Record};
 use anyhow::{bail, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

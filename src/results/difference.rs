@@ -231,7 +231,7 @@ fn prompt_means(pairs: &[Pair]) -> Vec<(Key, (f64, f64))> {
 mod tests {
     use super::super::field::COLUMNS;
     use super::*;
-    use crate::rng::Rng;
+    use crate::base::rng::Rng;
 
     /// The difference of pairs of hits, or of other numbers.
     fn compared(pairs: &[Pair], hits: bool) -> Option<Difference> {

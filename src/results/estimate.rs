@@ -2,7 +2,7 @@
 
 use super::cells::Cell;
 use super::sample::by_prompt;
-use crate::metric::Kind;
+use crate::results::metric::Kind;
 use crate::stats::{mean, mean_interval, student, wilson_of_groups, Interval};
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! The columns of a record that identify a measurement, and their values.
 
 use super::numbers::Measured;
-use crate::record::Identity;
+use crate::results::record::Identity;
 use std::fmt;
 use std::str::FromStr;
 use strum::{EnumCount, IntoStaticStr, VariantArray};
@@ -254,7 +254,7 @@ mod tests {
         let findings = ["schema", "value", "unit", "n", "error"];
         let of_names = "replicate".to_owned();
         let mut expected: Vec<String> =
-            crate::record::columns().into_iter().filter(|name| !findings.contains(&name.as_str())).collect();
+            crate::results::record::columns().into_iter().filter(|name| !findings.contains(&name.as_str())).collect();
         let mut found: Vec<String> =
             Field::ALL.iter().map(ToString::to_string).filter(|name| *name != of_names).collect();
         expected.sort();

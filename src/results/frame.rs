@@ -11,11 +11,11 @@ use super::pick::Pick;
 use super::sample::{differences, join, prompt_means, Joined, Pair};
 use super::setting::{cities_of, millipct, setting_of, Setting};
 use super::tokens::Tokens;
-use crate::manifest::ModelInfo;
-use crate::measure::{DrawnHead, MassiveAt};
-use crate::metric::{is_hit, Kind, ANSWER_REGION, SHARE_OUT};
-use crate::names::ShortNames;
-use crate::record::{Identity, Record};
+use crate::base::names::ShortNames;
+use crate::measures::{DrawnHead, MassiveAt};
+use crate::results::manifest::ModelInfo;
+use crate::results::metric::{is_hit, Kind, ANSWER_REGION, SHARE_OUT};
+use crate::results::record::{Identity, Record};
 use crate::stats::mean;
 use anyhow::Result;
 use serde_json::Value as Json;
@@ -391,8 +391,8 @@ fn sides() -> Mask {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metric::{ANSWER_LOG_PROB, EXACT};
-    use crate::record::Measurement;
+    use crate::results::metric::{ANSWER_LOG_PROB, EXACT};
+    use crate::results::record::Measurement;
     use std::sync::Arc;
 
     fn record(seed: u64, query: usize, (depth_req_pct, placed): (f64, bool), exact: f64) -> Record {

@@ -8,7 +8,7 @@
 //! 4. **View.** [Tables](view) as data.
 //! 5. **Print.** [Tables](print) as text, Markdown, JSON and CSV.
 //!
-//! Names, units and headings of metrics are those of the [catalogue](crate::metric).
+//! Names, units and headings of metrics are those of the [catalogue](crate::results::metric).
 
 mod case;
 mod cells;
@@ -16,14 +16,19 @@ pub mod compare;
 mod difference;
 mod estimate;
 mod field;
+pub mod folder;
 mod frame;
+pub mod manifest;
+pub mod metric;
 mod numbers;
 mod pick;
 pub mod print;
+pub mod record;
 mod rows;
 mod sample;
 mod select;
 mod setting;
+pub mod table;
 mod tokens;
 pub(crate) mod view;
 pub(crate) mod within;

@@ -1,7 +1,7 @@
 //! The numbers of records, grouped by quantity. Identities are kept once for all numbers of a question, and quantities once for
 //! all questions, so that a night of measurements fits in memory.
 
-use crate::record::{Identity, Measurement};
+use crate::results::record::{Identity, Measurement};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;

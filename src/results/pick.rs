@@ -1,8 +1,8 @@
 //! Picks: which numbers of a run are wanted.
 
 use super::setting::{cities_of, millipct, setting_of, Setting};
-use crate::metric::Metric;
-use crate::record::Identity;
+use crate::results::metric::Metric;
+use crate::results::record::Identity;
 
 /// The numbers of one model and metric, as narrow as is asked for.
 #[derive(Clone, Copy, Debug)]

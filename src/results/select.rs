@@ -4,9 +4,9 @@ use super::cells::Selects;
 use super::field::{names, Field, Value};
 use super::numbers::Measured;
 use crate::bail_usage;
-use crate::metric::{self, headline_rank};
-use crate::names::{is_short_for, Replicates};
-use crate::record::Identity;
+use crate::base::names::{is_short_for, Replicates};
+use crate::results::metric::{self, headline_rank};
+use crate::results::record::Identity;
 use anyhow::Result;
 use std::str::FromStr;
 
@@ -212,7 +212,7 @@ impl Selects for &Selection {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metric::SHARE_ABS;
+    use crate::results::metric::SHARE_ABS;
 
     fn selection(wheres: &[&str], group_by: &[Field]) -> Selection {
         Selection {

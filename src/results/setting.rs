@@ -1,7 +1,7 @@
 //! Settings of prompts: context and needles.
 
-use crate::prompt::shots::order_of;
-use crate::record::Identity;
+use crate::prompts::shots::order_of;
+use crate::results::record::Identity;
 
 /// Context, needles in the text, needles asked for; no needles for plain text.
 pub type Setting = (usize, usize, usize);

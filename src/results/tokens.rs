@@ -1,7 +1,7 @@
 //! Scored tokens: what `tokens.csv` holds, and means over tokens by kind and position.
 
-use crate::files;
-use crate::measure::{comparable, difference, estimate, groups, NllEstimate, ScoredToken, ScoredWindow, BLOCK_TOK};
+use crate::base::files;
+use crate::measures::{comparable, difference, estimate, groups, NllEstimate, ScoredToken, ScoredWindow, BLOCK_TOK};
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use std::path::Path;

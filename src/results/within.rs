@@ -5,7 +5,7 @@ use super::field::Field;
 use super::frame::Frame;
 use super::rows::{correct, Row};
 use super::setting::Setting;
-use crate::metric::{self, Headline, Metric};
+use crate::results::metric::{self, Headline, Metric};
 use rayon::prelude::*;
 
 /// The columns that rows within a run have values of.

@@ -1,7 +1,7 @@
 //! Correlation of two measurements of the same items.
 
 use super::{mean, quantile, Interval, LEVEL};
-use crate::rng::Rng;
+use crate::base::rng::Rng;
 
 /// A coefficient of correlation: [`pearson`] or [`spearman`].
 pub type Correlation = fn(&[f64], &[f64]) -> Option<f64>;

@@ -95,7 +95,7 @@ fn score_interval(p: f64, trials: f64) -> Interval {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rng::Rng;
+    use crate::base::rng::Rng;
 
     #[test]
     fn questions_of_one_prompt_count_as_much_as_they_differ() {

@@ -136,7 +136,7 @@ fn normal(level: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rng::Rng;
+    use crate::base::rng::Rng;
     use proptest::prelude::*;
 
     /// Prompts of one question.

@@ -1,6 +1,6 @@
 //! Stability of a ranking.
 
-use crate::rng::Rng;
+use crate::base::rng::Rng;
 
 /// Default number of bootstrap resamples.
 pub const RESAMPLES: usize = 10_000;

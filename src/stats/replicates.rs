@@ -128,7 +128,7 @@ impl VarianceComponents {
 mod tests {
     use super::super::Moments;
     use super::*;
-    use crate::rng::Rng;
+    use crate::base::rng::Rng;
     use proptest::prelude::*;
 
     /// Draws a table of seeds × prompts with mean 0.3: the sum of an effect of each seed, one of each prompt, and noise.

@@ -3,7 +3,7 @@
 //! candle-nn's AdamW has no clipping, and its moments cannot be saved, so that training could not resume.
 
 use super::spec::OptimizerSpec;
-use crate::ops::{numbers, with_values};
+use crate::kernels::{numbers, with_values};
 use anyhow::{ensure, Context, Result};
 use candle_core::backprop::GradStore;
 use candle_core::{Tensor, Var};

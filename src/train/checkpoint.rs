@@ -2,7 +2,7 @@
 
 use super::adamw::AdamW;
 use super::log::LogSums;
-use crate::files;
+use crate::base::files;
 use crate::model::Weights;
 use anyhow::{Context, Result};
 use candle_core::DType;

@@ -2,9 +2,9 @@
 
 use super::step::{cut, maps_bytes};
 use super::{Stage, TrainRun, TrainSpec, WorkerPool};
-use crate::memory::{check_fits, size_name};
+use crate::base::memory::{check_fits, size_name};
 use crate::model::{ModelConfig, Placement};
-use crate::prompt::Tokenizer;
+use crate::prompts::Tokenizer;
 use anyhow::Result;
 
 /// Copies of the parameters in `f32` while a checkpoint is written: the parameters, two moments, gradients, the

@@ -6,7 +6,7 @@ use super::layers::{LayerLine, CONTEXT_RMS};
 use super::log::{read, EvalLine, LogLine};
 use super::spec::{TrainRun, TrainSpec};
 use super::{EVAL_FILE, LAYER_FILE, LOG_FILE};
-use crate::metric::LAMBDA;
+use crate::results::metric::LAMBDA;
 use anyhow::{bail, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -219,7 +219,7 @@ mod tests {
         run(out.path(), "diff/seed-1");
         run(out.path(), "diff-v2/seed-3");
         let whole = TrainingCurves::read(&spec(), out.path()).unwrap();
-        crate::files::replace_csv(&out.path().join(path), whole.lines()).unwrap();
+        crate::base::files::replace_csv(&out.path().join(path), whole.lines()).unwrap();
         assert_eq!(TrainingCurves::read(&spec(), out.path()).unwrap(), whole, "folders and file say the same");
         std::fs::remove_dir_all(out.path().join("diff")).unwrap();
         assert_eq!(TrainingCurves::read(&spec(), out.path()).unwrap(), whole);

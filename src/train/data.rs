@@ -1,7 +1,7 @@
 //! Training batches: documents by global index, with a target and a loss weight for every position.
 
 use super::spec::{LossSpec, Stage};
-use crate::prompt::{document, Haystack, Tokenizer, DECLINES};
+use crate::prompts::{document, Haystack, Tokenizer, DECLINES};
 use anyhow::Result;
 
 /// The tokens of one step. `targets`, `weights` and `kinds` are flat over (B, T).

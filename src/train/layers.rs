@@ -5,8 +5,8 @@ use super::adamw::Gradients;
 use super::data::Batch;
 use super::step::detached;
 use crate::attention::{Attend, Fused, Heads};
-use crate::metric::LAMBDA;
 use crate::model::{ModelConfig, Transformer};
+use crate::results::metric::LAMBDA;
 use anyhow::Result;
 use candle_core::{Tensor, Var};
 use serde::{Deserialize, Serialize};
@@ -126,8 +126,8 @@ mod tests {
     use super::super::{step, tensors, variables, AdamW, TargetKind};
     use super::*;
     use crate::attention::Variant;
+    use crate::kernels::RopeStyle;
     use crate::model::DecoderSizes;
-    use crate::ops::RopeStyle;
     use crate::train::spec::OptimizerSpec;
 
     #[test]

@@ -1,8 +1,8 @@
 //! The logs of training: means at regular intervals, and evaluations on needle prompts.
 
 use super::data::{Batch, TargetKind};
-use crate::files;
-use crate::ops::TokenScores;
+use crate::base::files;
+use crate::kernels::TokenScores;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use std::path::Path;

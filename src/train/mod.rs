@@ -29,7 +29,7 @@ pub use study::{
 };
 
 use crate::model::Placement;
-use crate::prompt::Tokenizer;
+use crate::prompts::Tokenizer;
 use anyhow::{bail, Context, Result};
 use run::Trainer;
 use std::panic::{catch_unwind, AssertUnwindSafe};

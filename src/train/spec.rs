@@ -2,11 +2,11 @@
 
 use crate::attention::{ValueWidth, VariantName};
 use crate::bail_usage;
+use crate::base::names::SEED_FOLDERS;
+use crate::base::spec_file;
+use crate::kernels::RopeStyle;
 use crate::model::{DecoderSizes, Init, ModelConfig};
-use crate::names::SEED_FOLDERS;
-use crate::ops::RopeStyle;
-use crate::prompt::DocumentSpec;
-use crate::spec_file;
+use crate::prompts::DocumentSpec;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -242,7 +242,7 @@ impl TrainSpec {
     /// # Errors
     /// If the file cannot be read; usage errors with the line and the key if it is not a spec.
     pub fn read(path: &Path) -> Result<Self> {
-        let text = crate::files::input_text(path, crate::files::CONFIG_MAX)?;
+        let text = crate::base::files::input_text(path, crate::base::files::CONFIG_MAX)?;
         Self::parse(&text, &path.display().to_string())
     }
 

@@ -3,8 +3,8 @@
 use super::adamw::{AdamW, Gradients};
 use super::data::{Batch, BatchPart};
 use crate::attention::{kept_bytes, Fused};
+use crate::kernels::{cross_entropy, numbers, wide_type, TokenScores};
 use crate::model::{ModelConfig, Placement, Transformer, Weights};
-use crate::ops::{cross_entropy, numbers, wide_type, TokenScores};
 use anyhow::Result;
 use candle_core::backprop::GradStore;
 use candle_core::{Tensor, Var};

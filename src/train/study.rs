@@ -2,7 +2,7 @@
 
 use super::curves::{CurveRow, TrainingCurves};
 use super::spec::{Contrast, TrainSpec};
-use crate::metric::{Kind, Label};
+use crate::results::metric::{Kind, Label};
 use crate::stats::mean;
 use std::collections::BTreeMap;
 
@@ -67,7 +67,7 @@ pub const TOKENS: RunQuantity = RunQuantity::number("tokens", "", |lines| Some(l
 pub const INSIDE: [RunQuantity; 4] = [
     RunQuantity::number("context RMS", "", |lines| lines.last()?.context_rms),
     RunQuantity::number("least head's context RMS", "", |lines| lines.last()?.context_rms_least),
-    RunQuantity::number(crate::metric::LAMBDA.name, "", |lines| lines.last()?.lambda),
+    RunQuantity::number(crate::results::metric::LAMBDA.name, "", |lines| lines.last()?.lambda),
     RunQuantity::number("gradient norm of q and k", "", |lines| lines.last()?.grad_norm_qk),
 ];
 

@@ -7,8 +7,8 @@ use difftool::attention::{
     Alibi, Attend, AttentionRow, Dense, Heads, KeyRemoval, LayersAndHeads, LogitRule, Quantise, Removal,
     ResolvedTreatment, RowProbe, RowRemoval, RowSink, Stream,
 };
-use difftool::ops::Products;
-use difftool::quant::{Quantiser, Scope};
+use difftool::kernels::quant::{Quantiser, Scope};
+use difftool::kernels::Products;
 
 pub(crate) const D: usize = 8;
 

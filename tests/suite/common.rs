@@ -4,11 +4,11 @@
 use assert_cmd::Command;
 use candle_core::{DType, Device, Tensor};
 use difftool::attention::{ValueWidth, Variant, Wiring};
+use difftool::base::rng::Rng;
+use difftool::kernels::RopeStyle;
 use difftool::model::{DecoderSizes, ModelConfig, Weights};
-use difftool::ops::RopeStyle;
-use difftool::prompt::Tokenizer;
-use difftool::record::{self, Record};
-use difftool::rng::Rng;
+use difftool::prompts::Tokenizer;
+use difftool::results::record::{self, Record};
 use difftool::train::Progress;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -44,7 +44,7 @@ pub(super) fn assert_close(label: &str, got: &Tensor, want: &Tensor, tolerance: 
 /// words.
 #[track_caller]
 pub(super) fn assert_drawn(path: &Path, words: &str) {
-    let recipe = difftool::plot::read_recipe(path).unwrap();
+    let recipe = difftool::figures::read_recipe(path).unwrap();
     let command = recipe.iter().find(|(keyword, _)| keyword == "command").map(|(_, text)| text.as_str());
     assert!(command.is_some_and(|command| command.contains(words)), "{}: {recipe:?}", path.display());
     let mut reader =

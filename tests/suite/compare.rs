@@ -2,10 +2,10 @@
 
 use crate::common::{self, printed, refuses_outright, typed};
 use assert_cmd::Command;
-use difftool::manifest::{Manifest, ModelInfo, OutputFile};
-use difftool::plot::read_recipe;
-use difftool::record::{self, Identity, Measurement, Record};
+use difftool::figures::read_recipe;
 use difftool::results::compare::{compare, FailIf, Request};
+use difftool::results::manifest::{Manifest, ModelInfo, OutputFile};
+use difftool::results::record::{self, Identity, Measurement, Record};
 use difftool::results::{Field, MetricName, Metrics, Where};
 use proptest::prelude::*;
 use proptest::sample::Index;

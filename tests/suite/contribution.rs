@@ -7,12 +7,12 @@ use difftool::attention::{
     Attend, Factor, HeadNorm, Heads, LambdaInit, LayersAndHeads, ProbeResult, ResidualProbe, RowProbe, Stream, Trace,
     Variant,
 };
-use difftool::hash::sha256;
-use difftool::measure::{mean_over_layers, readouts, LayerOutput, LayerSums, RegionOutputs};
+use difftool::base::hash::sha256;
+use difftool::base::rng::Rng;
+use difftool::measures::probe::{AnswerProbe, AnswerSink, ContributionProbe, ContributionSink};
+use difftool::measures::{mean_over_layers, readouts, LayerOutput, LayerSums, RegionOutputs};
 use difftool::model::{Checkpoint, ModelConfig, NormKind, NormPlace, Transformer, Weights};
-use difftool::probe::{AnswerProbe, AnswerSink, ContributionProbe, ContributionSink};
-use difftool::prompt::{Region, TargetRows};
-use difftool::rng::Rng;
+use difftool::prompts::{Region, TargetRows};
 use proptest::prelude::*;
 use std::collections::HashMap;
 use std::ops::Range;

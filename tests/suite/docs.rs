@@ -6,9 +6,9 @@ use assert_cmd::Command;
 use clap::Parser;
 use difftool::attention::Variant;
 use difftool::cli::Cli;
-use difftool::metric;
 use difftool::model::ModelConfig;
-use difftool::prompt::DocumentSpec;
+use difftool::prompts::DocumentSpec;
+use difftool::results::metric;
 use difftool::train::{LossSpec, OptimizerSpec, TrainSpec, WatchSpec};
 use serde_json::{json, Value};
 use std::collections::BTreeSet;
@@ -257,11 +257,12 @@ fn every_metric_of_a_run_is_in_the_catalogue_and_every_file_on_the_page_about_re
     let measured: BTreeSet<_> = measured.collect();
     assert!(measured.len() > 45, "{} metrics were found", measured.len());
     for (metric, unit) in &measured {
-        let known = metric::find(metric).unwrap_or_else(|| panic!("{metric} is not in the catalogue, src/metric.rs"));
+        let known =
+            metric::find(metric).unwrap_or_else(|| panic!("{metric} is not in the catalogue, src/results/metric.rs"));
         assert_eq!(known.unit, unit.as_deref(), "{metric}");
     }
 
-    let source = fs::read_to_string(root().join("src/runfolder.rs")).unwrap();
+    let source = fs::read_to_string(root().join("src/results/folder.rs")).unwrap();
     let constants = source.lines().filter(|line| line.starts_with("pub const "));
     let files: Vec<&str> = constants.filter_map(|line| line.split('"').nth(1)).collect();
     assert!(files.len() > 10, "{files:?}");

@@ -4,7 +4,7 @@
 mod pictures;
 mod samples;
 
-use difftool::plot::{Figure, Page};
+use difftool::figures::{Figure, Page};
 use pictures::Picture;
 use std::path::Path;
 
@@ -72,7 +72,7 @@ fn the_three_formats_say_the_same() {
     let folder = tempfile::tempdir().unwrap();
     let png = folder.path().join("figure.png");
     figure.save(&png, &recipe()).unwrap();
-    assert_eq!(difftool::plot::read_recipe(&png).unwrap(), recipe());
+    assert_eq!(difftool::figures::read_recipe(&png).unwrap(), recipe());
     let svg = String::from_utf8(saved(&figure, "figure.svg")).unwrap();
     let pdf = saved(&figure, "figure.pdf");
     let pdf = String::from_utf8_lossy(&pdf);

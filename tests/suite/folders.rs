@@ -2,9 +2,9 @@
 
 use crate::common::{difftool, fails, fixture, printed, tiny_model};
 use candle_core::DType;
+use difftool::base::rng::Rng;
 use difftool::model::{ModelConfig, Weights};
-use difftool::prompt::Haystack;
-use difftool::rng::Rng;
+use difftool::prompts::Haystack;
 use serde_json::{json, Value};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -244,9 +244,9 @@ fn what_a_sink_takes_is_a_region_of_its_own_in_the_results() {
         dir.path(),
         &["ratio", "--model", "sink", "--ctx", "256", "--samples", "1", "--depths", "50", "--out", "out"],
     ));
-    let records = difftool::record::read(&dir.path().join("out/results.csv")).unwrap();
+    let records = difftool::results::record::read(&dir.path().join("out/results.csv")).unwrap();
     for metric in ["share_abs", "share_signed"] {
-        let of = |record: &&difftool::record::Record| {
+        let of = |record: &&difftool::results::record::Record| {
             let found = &record.measure;
             found.metric == metric && found.layer.is_none() && found.head.is_none()
         };

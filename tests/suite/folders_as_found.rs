@@ -3,7 +3,7 @@
 use crate::common::{fixture, tiny_model};
 use crate::trust::{edit_json, Bench, NEEDLE};
 use difftool::attention::Stream;
-use difftool::models::{self, LoadOptions};
+use difftool::model::open::{self, LoadOptions};
 use serde_json::{json, Value};
 use std::collections::HashMap;
 use std::fs;
@@ -44,7 +44,7 @@ fn yarn_reaches_as_far_as_it_was_made_for() {
 #[test]
 fn longrope_is_what_transformers_computes_within_the_original_context_and_beyond() {
     let folder = fixture("repro/phi3-longrope");
-    let model = models::load(folder.to_str().unwrap(), LoadOptions::default()).unwrap();
+    let model = open::load(folder.to_str().unwrap(), LoadOptions::default()).unwrap();
     // transformers 5.24, float64.
     for (file, expected) in [("ids100.txt", 6.555_801), ("ids300.txt", 6.576_425)] {
         let ids = fs::read_to_string(folder.join(file)).unwrap();
@@ -78,7 +78,7 @@ fn a_tied_matrix_may_have_either_name() {
     tensors.insert("lm_head.weight".into(), embedding);
     candle_core::safetensors::save(&tensors, &path).unwrap();
     let logits = |folder: &Path| {
-        let model = models::load(folder.to_str().unwrap(), LoadOptions::default()).unwrap();
+        let model = open::load(folder.to_str().unwrap(), LoadOptions::default()).unwrap();
         let hidden = model.transformer.hidden(&[vec![1, 2, 3]], &mut Stream::new(&[])).unwrap();
         model.transformer.logits(&hidden).unwrap().flatten_all().unwrap().to_vec1::<f32>().unwrap()
     };

@@ -3,11 +3,11 @@
 use crate::common::{self, assert_close, attention_variants, fixture, normal, tiny_model, AttentionCase};
 use candle_core::{DType, Device, Tensor};
 use difftool::attention::{Alibi, Attend, Cached, Dense, Heads, LogitRule, Stream};
-use difftool::generate::{generate, Decoder, StopConditions, StopReason};
+use difftool::kernels::Products;
+use difftool::model::generate::{generate, Decoder, StopConditions, StopReason};
+use difftool::model::open;
 use difftool::model::{Checkpoint, ModelConfig, Transformer};
-use difftool::models;
-use difftool::ops::Products;
-use difftool::prompt::Tokenizer;
+use difftool::prompts::Tokenizer;
 use std::path::Path;
 use tempfile::TempDir;
 
@@ -179,7 +179,7 @@ fn a_memory_takes_one_token_at_a_time_after_the_prompt() {
 
 #[test]
 fn threads_change_no_bit_of_what_comes_next() {
-    let model = models::load("diff-v2", models::LoadOptions::default()).unwrap().transformer;
+    let model = open::load("diff-v2", open::LoadOptions::default()).unwrap().transformer;
     let ids: Vec<u32> = (0..700).map(|i| (i * 131 + 7) % 1024).collect();
     let logits = |threads: usize| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
@@ -197,7 +197,7 @@ fn end_tokens_are_read_from_the_folder() {
     let scratch = TempDir::new().unwrap();
     tiny_model(scratch.path(), "transformer");
     let name = scratch.path().to_str().unwrap();
-    let eos = || models::load(name, models::LoadOptions::default()).map(|model| model.eos_ids().to_vec());
+    let eos = || open::load(name, open::LoadOptions::default()).map(|model| model.eos_ids().to_vec());
     assert_eq!(eos().unwrap(), [1], "of config.json");
     let write = |text: &str| std::fs::write(scratch.path().join("generation_config.json"), text).unwrap();
     write(r#"{"eos_token_id": [7, 9]}"#);
@@ -208,7 +208,7 @@ fn end_tokens_are_read_from_the_folder() {
     assert!(format!("{:#}", eos().unwrap_err()).contains("eos_token_id is \"<eos>\""));
     write("{");
     assert!(format!("{:#}", eos().unwrap_err()).contains("generation_config.json: not JSON"));
-    assert_eq!(models::load("diff", models::LoadOptions::default()).unwrap().eos_ids(), [1]);
+    assert_eq!(open::load("diff", open::LoadOptions::default()).unwrap().eos_ids(), [1]);
 }
 
 /// `difftool` in a scratch folder with a tiny model in `model/`.
@@ -243,7 +243,7 @@ fn what_a_model_says_is_scored_and_kept() {
     assert!(stdout.contains("generated accuracy %") && stdout.contains("says a number %"), "{stdout}");
     let lines = scratch.lines("run");
     assert_eq!(lines.len(), 2);
-    let records = difftool::record::read(&scratch.path("run/results.csv")).unwrap();
+    let records = difftool::results::record::read(&scratch.path("run/results.csv")).unwrap();
     for line in &lines {
         let text = line["text"].as_str().unwrap();
         let values: Vec<&str> = line["expected"].as_array().unwrap().iter().map(|v| v.as_str().unwrap()).collect();
@@ -260,7 +260,7 @@ fn what_a_model_says_is_scored_and_kept() {
         // At this length the built-in model finds its needles.
         assert!(text.trim_start().starts_with(values[0]), "{text:?} for {values:?}");
     }
-    let manifest = difftool::manifest::Manifest::read(&scratch.path("run/manifest.json")).unwrap();
+    let manifest = difftool::results::manifest::Manifest::read(&scratch.path("run/manifest.json")).unwrap();
     let output = manifest.outputs.iter().find(|output| output.file == "generations.jsonl").unwrap();
     assert_eq!((output.rows, &manifest.config["max_new"]), (Some(2), &serde_json::json!(48)));
 }
@@ -269,7 +269,7 @@ fn what_a_model_says_is_scored_and_kept() {
 fn the_model_says_by_itself_what_it_was_scored_for() {
     let scratch = Scratch::new();
     scratch.generate("transformer", &["--needles", "1", "--out", "run"]);
-    let records = difftool::record::read(&scratch.path("run/results.csv")).unwrap();
+    let records = difftool::results::record::read(&scratch.path("run/results.csv")).unwrap();
     let hits = |metric: &str| {
         let of = records.iter().filter(|record| record.measure.metric == metric);
         of.map(|record| (record.identity.seed, record.measure.value)).collect::<Vec<_>>()
@@ -298,7 +298,7 @@ fn text_is_generated_under_every_condition() {
     std::fs::write(scratch.path("x.toml"), &experiment).unwrap();
     let output = scratch.run(&["run", "x.toml", "-q", "--out", "run"]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let records = difftool::record::read(&scratch.path("run/results.csv")).unwrap();
+    let records = difftool::results::record::read(&scratch.path("run/results.csv")).unwrap();
     let generated: Vec<_> = records.iter().filter(|r| r.measure.metric == "generated_exact").collect();
     let with_bits = |bits| generated.iter().filter(|record| record.identity.bits == bits).count();
     assert!(with_bits(None) == 10 && with_bits(Some(4)) == 10, "two questions at each depth");

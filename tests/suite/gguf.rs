@@ -6,10 +6,10 @@ use candle_core::quantized::gguf_file::{self, Value as Field};
 use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{DType, Device, Tensor};
 use difftool::attention::Stream;
+use difftool::base::rng::Rng;
+use difftool::model::open::{self, Model};
 use difftool::model::{ModelConfig, Weights};
-use difftool::models::{self, Model};
-use difftool::prompt::Tokenizer;
-use difftool::rng::Rng;
+use difftool::prompts::Tokenizer;
 use serde_json::{json, Value};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -190,7 +190,7 @@ pub(crate) fn logits(model: &Model) -> Tensor {
 }
 
 pub(crate) fn load(name: &str) -> Model {
-    models::load(name, Default::default()).unwrap()
+    open::load(name, Default::default()).unwrap()
 }
 
 #[track_caller]
@@ -335,7 +335,7 @@ fn what_a_gguf_file_has_that_is_not_supported_is_named() {
         fields(&mut all);
         let tensors = BTreeMap::from([("token_embd.weight".to_owned(), normal(&[VOCAB, WIDTH], 1))]);
         write(Path::new(&file), &all, &tensors, GgmlDType::F32);
-        let error = format!("{:#}", models::load(&file, Default::default()).err().expect("it is refused"));
+        let error = format!("{:#}", open::load(&file, Default::default()).err().expect("it is refused"));
         assert!(error.contains(named) && error.contains("llama.gguf"), "{error}");
     };
     let set = |name: &'static str, field: Field| {
@@ -358,11 +358,11 @@ fn what_a_gguf_file_has_that_is_not_supported_is_named() {
     let file = write_with_tokenizer(dir.path(), "kimi-k2");
     let error = load(&file).tokenizer().err().expect("no tokenizer").to_string();
     assert!(error.contains("pre \"kimi-k2\"") && error.contains("only token ids"), "{error}");
-    let opened = models::open(&file, Default::default()).unwrap();
+    let opened = open::open(&file, Default::default()).unwrap();
     assert_eq!(opened.tokenizer().err().map(|of_opened| of_opened.to_string()), Some(error), "weights say no more");
     std::fs::write(dir.path().join("broken.gguf"), b"GGUF\x03\0\0\0").unwrap();
     let broken = dir.path().join("broken.gguf").display().to_string();
-    let error = format!("{:#}", models::load(&broken, Default::default()).err().expect("it is cut"));
+    let error = format!("{:#}", open::load(&broken, Default::default()).err().expect("it is cut"));
     assert!(error.contains("broken.gguf: not complete"), "{error}");
 }
 
@@ -372,7 +372,7 @@ fn an_error_about_what_a_gguf_file_says_names_that_file_and_no_other() {
     let eos = ("tokenizer.ggml.eos_token_id".to_owned(), Field::U32(99_999));
     let fields = tokenizer_fields(&tokenizer(), "gpt-2").into_iter().chain([eos]).collect();
     let file = write_with_fields(dir.path(), VOCAB, fields);
-    let error = format!("{:#}", models::open(&file, Default::default()).err().expect("it is refused"));
+    let error = format!("{:#}", open::open(&file, Default::default()).err().expect("it is refused"));
     let words = "llama.gguf: eos_token_id 99999 is outside the vocabulary";
     assert!(error.contains(words) && !error.contains(".json"), "{error}");
 }
@@ -511,7 +511,7 @@ fn a_sentencepiece_vocabulary_that_does_not_say_what_is_merged_is_refused_by_nam
         let (dir, mut pieces) = (TempDir::new().unwrap(), Pieces::trained());
         change(&mut pieces);
         let file = write_with_fields(dir.path(), VOCAB + 256, pieces.fields(true));
-        let error = models::load(&file, Default::default()).err().expect("it cannot be read");
+        let error = open::load(&file, Default::default()).err().expect("it cannot be read");
         assert!(format!("{error:#}").contains(words), "{error:#}");
     };
     let merged = Pieces::trained().kinds.iter().position(|&kind| kind == 1).unwrap();

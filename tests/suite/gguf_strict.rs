@@ -7,7 +7,7 @@ use assert_cmd::Command;
 use candle_core::quantized::gguf_file::{self, Value as Field};
 use candle_core::quantized::GgmlDType;
 use candle_core::{Device, Tensor};
-use difftool::models::{self, LoadOptions, WeightsState};
+use difftool::model::open::{self, LoadOptions, WeightsState};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -39,7 +39,7 @@ fn set(fields: &mut Fields, name: &str, field: Field) {
 }
 
 fn error(file: &str) -> String {
-    format!("{:#}", models::load(file, LoadOptions::default()).err().expect("it is refused"))
+    format!("{:#}", open::load(file, LoadOptions::default()).err().expect("it is refused"))
 }
 
 #[track_caller]
@@ -258,7 +258,7 @@ fn weights_of_a_gguf_file_give_the_same_bits_expanded_and_streamed() {
             (config["hidden_size"], config["intermediate_size"], config["head_dim"]) =
                 (256.into(), 256.into(), 64.into());
         });
-        let opened = models::open(&file, LoadOptions::default()).unwrap();
+        let opened = open::open(&file, LoadOptions::default()).unwrap();
         let streamed = opened.load_as(WeightsState::Streamed).unwrap();
         assert!(streamed.transformer.is_streamed());
         assert_eq!(distance(&logits(&load(&file)), &logits(&streamed)), 0.0, "{dtype:?}");
@@ -322,10 +322,10 @@ fn every_architecture_computes_what_the_folder_it_was_made_of_computes() {
         let weights = if own.exists() { own } else { fixture(&format!("transformers/{name}/model.safetensors")) };
         fs::copy(weights, dir.path().join("model.safetensors")).unwrap();
         let (folder, file) = (dir.path().display().to_string(), fixture(&format!("gguf/{name}.gguf")));
-        let vocab = models::open(&folder, LoadOptions::default()).unwrap().config.vocab as u32;
+        let vocab = open::open(&folder, LoadOptions::default()).unwrap().config.vocab as u32;
         let ids: Vec<u32> = (0..40).map(|i| (i * 97 + 5) % vocab).collect();
         let of = |model: &str| {
-            let model = models::load(model, LoadOptions::default()).unwrap_or_else(|error| panic!("{name}: {error:#}"));
+            let model = open::load(model, LoadOptions::default()).unwrap_or_else(|error| panic!("{name}: {error:#}"));
             let mut stream = difftool::attention::Stream::new(&[]);
             let hidden = model.transformer.hidden(std::slice::from_ref(&ids), &mut stream).unwrap();
             model.transformer.logits(&hidden).unwrap()

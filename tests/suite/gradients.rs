@@ -3,7 +3,7 @@
 use crate::common::{assert_close, attention_variants, normal, preset, AttentionCase};
 use candle_core::{DType, Device, Result, Tensor, Var};
 use difftool::attention::{Attend, Dense, Fused, Heads, LogitRule, Stream};
-use difftool::ops::{self, Products, RopeStyle, RopeTable};
+use difftool::kernels::{self, Products, RopeStyle, RopeTable};
 use std::sync::Arc;
 
 /// Checks values and the gradient of every argument of `fused` against `composed`, under a random weighting of outputs.
@@ -44,14 +44,14 @@ type Op<'a> = &'a dyn Fn(&[Tensor]) -> Result<Tensor>;
 /// Ops that have gradients, with the shapes of their arguments.
 fn differentiable() -> Vec<(&'static str, Vec<Vec<usize>>, Op<'static>)> {
     vec![
-        ("linear", vec![vec![3, 5, 16], vec![7, 16]], &|a| ops::linear(&a[0], &a[1])),
-        ("rms_norm", vec![vec![300, 24], vec![24]], &|a| ops::rms_norm(&a[0], &a[1], 1e-5)),
-        ("sigmoid", vec![vec![5, 33]], &|a| ops::sigmoid(&a[0])),
-        ("swiglu", vec![vec![5, 33], vec![5, 33]], &|a| ops::swiglu(&a[0], &a[1])),
-        ("rope, halves", vec![vec![2, 9, 3, 10]], &|a| ops::rope(&a[0], &turns(), RopeStyle::Half, 2)),
-        ("rope, interleaved", vec![vec![2, 9, 3, 8]], &|a| ops::rope(&a[0], &turns(), RopeStyle::Interleaved, 0)),
+        ("linear", vec![vec![3, 5, 16], vec![7, 16]], &|a| kernels::linear(&a[0], &a[1])),
+        ("rms_norm", vec![vec![300, 24], vec![24]], &|a| kernels::rms_norm(&a[0], &a[1], 1e-5)),
+        ("sigmoid", vec![vec![5, 33]], &|a| kernels::sigmoid(&a[0])),
+        ("swiglu", vec![vec![5, 33], vec![5, 33]], &|a| kernels::swiglu(&a[0], &a[1])),
+        ("rope, halves", vec![vec![2, 9, 3, 10]], &|a| kernels::rope(&a[0], &turns(), RopeStyle::Half, 2)),
+        ("rope, interleaved", vec![vec![2, 9, 3, 8]], &|a| kernels::rope(&a[0], &turns(), RopeStyle::Interleaved, 0)),
         ("cross_entropy", vec![vec![4, 37]], &|a| {
-            Ok(ops::cross_entropy(&a[0], vec![3, 0, 36, 7], vec![1.0, 4.0, 0.0, 2.0])?.0)
+            Ok(kernels::cross_entropy(&a[0], vec![3, 0, 36, 7], vec![1.0, 4.0, 0.0, 2.0])?.0)
         }),
     ]
 }
@@ -59,11 +59,11 @@ fn differentiable() -> Vec<(&'static str, Vec<Vec<usize>>, Op<'static>)> {
 /// Those that are for measuring only.
 fn others() -> Vec<(&'static str, Vec<Vec<usize>>, Op<'static>)> {
     vec![
-        ("layer_norm", vec![vec![300, 24], vec![24], vec![24]], &|a| ops::layer_norm(&a[0], &a[1], &a[2], 1e-5)),
-        ("silu", vec![vec![5, 33]], &|a| ops::silu(&a[0])),
-        ("gelu", vec![vec![5, 33]], &|a| ops::gelu(&a[0])),
-        ("gelu_tanh", vec![vec![5, 33]], &|a| ops::gelu_tanh(&a[0])),
-        ("relu", vec![vec![5, 33]], &|a| ops::relu(&a[0])),
+        ("layer_norm", vec![vec![300, 24], vec![24], vec![24]], &|a| kernels::layer_norm(&a[0], &a[1], &a[2], 1e-5)),
+        ("silu", vec![vec![5, 33]], &|a| kernels::silu(&a[0])),
+        ("gelu", vec![vec![5, 33]], &|a| kernels::gelu(&a[0])),
+        ("gelu_tanh", vec![vec![5, 33]], &|a| kernels::gelu_tanh(&a[0])),
+        ("relu", vec![vec![5, 33]], &|a| kernels::relu(&a[0])),
     ]
 }
 
@@ -104,11 +104,11 @@ fn rope_starts_at_any_position_and_leaves_other_channels_alone() {
     let table = Arc::new(RopeTable::new(9, &[1.0, 0.1], 1.0));
     let x = normal(&[1, 9, 2, 6], 1);
     for style in [RopeStyle::Half, RopeStyle::Interleaved] {
-        let whole = ops::rope(&x, &table, style, 0).unwrap();
-        let tail = ops::rope(&x.narrow(1, 4, 5).unwrap().contiguous().unwrap(), &table, style, 4).unwrap();
+        let whole = kernels::rope(&x, &table, style, 0).unwrap();
+        let tail = kernels::rope(&x.narrow(1, 4, 5).unwrap().contiguous().unwrap(), &table, style, 4).unwrap();
         assert_close("from position 4", &tail, &whole.narrow(1, 4, 5).unwrap(), 0.0);
         assert_close("channels 4 and 5", &whole.narrow(3, 4, 2).unwrap(), &x.narrow(3, 4, 2).unwrap(), 0.0);
-        let narrow = ops::rope(&x.narrow(3, 0, 4).unwrap().contiguous().unwrap(), &table, style, 0).unwrap();
+        let narrow = kernels::rope(&x.narrow(3, 0, 4).unwrap().contiguous().unwrap(), &table, style, 0).unwrap();
         assert_close("channels 0 to 3", &whole.narrow(3, 0, 4).unwrap(), &narrow, 0.0);
     }
 }
@@ -137,7 +137,7 @@ fn rope_agrees_with_rotating_pairs_of_either_style() {
             };
             a[0].broadcast_mul(&per(f32::cos)?)? + rotated.broadcast_mul(&per(f32::sin)?)?
         };
-        check("rope", &[&[2, t, 3, d]], |a| ops::rope(&a[0], &table, style, 0), composed);
+        check("rope", &[&[2, t, 3, d]], |a| kernels::rope(&a[0], &table, style, 0), composed);
     }
 }
 
@@ -146,13 +146,13 @@ fn cross_entropy_says_which_targets_were_hit_and_how_likely_they_were() {
     let logits = Tensor::new(&[[1f32, 3.0, 2.0], [5.0, 5.0, 1.0]], &Device::Cpu).unwrap();
     for dtype in [DType::F32, DType::F64, DType::BF16] {
         let logits = logits.to_dtype(dtype).unwrap();
-        let (loss, scores) = ops::cross_entropy(&logits, vec![1, 0], vec![1.0; 2]).unwrap();
+        let (loss, scores) = kernels::cross_entropy(&logits, vec![1, 0], vec![1.0; 2]).unwrap();
         assert!(scores[0].hit);
         assert!(!scores[1].hit, "a tie is a miss");
         let nll = [(1.0 + (-1f64).exp() + (-2f64).exp()).ln(), (2.0 + (-4f64).exp()).ln()];
         assert!(scores.iter().zip(nll).all(|(score, nll)| (f64::from(score.nll_nats) - nll).abs() < 1e-6));
         assert_close("mean", &loss, &Tensor::new(nll.iter().sum::<f64>() / 2.0, &Device::Cpu).unwrap(), 1e-6);
-        let (loss, _) = ops::cross_entropy(&logits, vec![1, 0], vec![0.0; 2]).unwrap();
+        let (loss, _) = kernels::cross_entropy(&logits, vec![1, 0], vec![0.0; 2]).unwrap();
         assert_close("nothing to lose", &loss, &loss.zeros_like().unwrap(), 0.0);
     }
 }
@@ -298,6 +298,6 @@ fn training_attention_is_bit_identical_for_any_number_of_threads() {
 fn dtype_mistakes_are_errors_not_panics() {
     let x = normal(&[2, 4], 0);
     let other = x.to_dtype(DType::F64).unwrap();
-    assert!(ops::linear(&x, &other).is_err() && ops::linear(&other, &x).is_err());
-    assert!(ops::swiglu(&x, &other).is_err() && ops::swiglu(&other, &x).is_err());
+    assert!(kernels::linear(&x, &other).is_err() && kernels::linear(&other, &x).is_err());
+    assert!(kernels::swiglu(&x, &other).is_err() && kernels::swiglu(&other, &x).is_err());
 }

@@ -1,7 +1,7 @@
 //! Models from the Hub, against a small server of our own that answers as the Hub does.
 
-use difftool::error::exit_code;
-use difftool::hub::Hub;
+use difftool::base::error::exit_code;
+use difftool::model::hub::Hub;
 use serde_json::{json, Value};
 use std::collections::BTreeMap;
 use std::fs;

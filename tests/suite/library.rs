@@ -2,11 +2,11 @@
 
 use crate::common::tiny_model;
 use difftool::attention::RowProbe;
-use difftool::experiment::{run, Experiment, RunObserver, RunOutcome, RunPart, RunPlan, RunStart, Setup};
-use difftool::measure::{Measure, MeasureData, MeasureOutput, ObservedPass, PassKey};
-use difftool::prompt::Prompt;
-use difftool::record::{self, Record};
-use difftool::runfolder::RunFolder;
+use difftool::measures::{Measure, MeasureData, MeasureOutput, ObservedPass, PassKey};
+use difftool::prompts::Prompt;
+use difftool::results::folder::RunFolder;
+use difftool::results::record::{self, Record};
+use difftool::run::{run, Experiment, RunObserver, RunOutcome, RunPart, RunPlan, RunStart, Setup};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::fs;

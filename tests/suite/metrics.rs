@@ -2,7 +2,7 @@
 
 use clap::{CommandFactory, Parser};
 use difftool::cli::{Cli, Command};
-use difftool::metric;
+use difftool::results::metric;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,12 +16,12 @@ const OTHER_NAMES: &[(&str, &str, &str)] = &[
     ("src/attention/extras.rs", "lambda", "a tensor of checkpoints"),
     ("src/attention/variant.rs", "lambda", "a key of a variant"),
     ("src/cli/examples.rs", "nll", "a command"),
-    ("src/cmd/command_line.rs", "nll", "a command"),
-    ("src/cmd/inspect.rs", "lambda", "a column of a table of weights"),
-    ("src/cmd/inspect.rs", "median", "a column of a table of weights"),
-    ("src/cmd/nll/draw.rs", "nll", "a figure's file"),
-    ("src/cmd/train/draw.rs", "lambda", "a panel of training curves"),
-    ("src/experiment/spec.rs", "exact", "text of an experiment file"),
+    ("src/commands/command_line.rs", "nll", "a command"),
+    ("src/commands/inspect.rs", "lambda", "a column of a table of weights"),
+    ("src/commands/inspect.rs", "median", "a column of a table of weights"),
+    ("src/commands/nll/draw.rs", "nll", "a figure's file"),
+    ("src/commands/train/draw.rs", "lambda", "a panel of training curves"),
+    ("src/run/spec.rs", "exact", "text of an experiment file"),
     ("src/model/families/tests.rs", "lambda", "a key of config.json"),
     ("src/model/names.rs", "lambda", "a tensor of checkpoints"),
     ("src/report/facts.rs", "lambda", "a table"),
@@ -51,7 +51,7 @@ fn names_of_metrics_are_literals_in_the_catalogue_alone() {
     let (mut unexpected, mut unused) = (Vec::new(), OTHER_NAMES.iter().collect::<BTreeSet<_>>());
     for path in files {
         let file = path.strip_prefix(root()).unwrap().to_str().unwrap().replace('\\', "/");
-        if file == "src/metric.rs" {
+        if file == "src/results/metric.rs" {
             continue;
         }
         for (number, line) in fs::read_to_string(&path).unwrap().lines().enumerate() {
@@ -65,7 +65,7 @@ fn names_of_metrics_are_literals_in_the_catalogue_alone() {
             }
         }
     }
-    assert!(unexpected.is_empty(), "use the constants of src/metric.rs:\n{}", unexpected.join("\n"));
+    assert!(unexpected.is_empty(), "use the constants of src/results/metric.rs:\n{}", unexpected.join("\n"));
     assert!(unused.is_empty(), "no longer in the files: {unused:?}");
 }
 

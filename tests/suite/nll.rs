@@ -3,7 +3,7 @@
 
 use crate::common::{self, fixture};
 use candle_core::{DType, Device};
-use difftool::record;
+use difftool::results::record;
 use serde_json::Value;
 use std::collections::HashMap;
 use std::fs;

@@ -5,8 +5,8 @@ use crate::common::Scratch;
 use crate::generate::cases;
 use crate::prefixes::records;
 use difftool::attention::{HeadOutputSums, OutputReplacement, ResolvedTreatment, Stream};
-use difftool::metric::ANSWER_LOG_PROB;
-use difftool::record::Record;
+use difftool::results::metric::ANSWER_LOG_PROB;
+use difftool::results::record::Record;
 use std::collections::BTreeMap;
 
 #[test]

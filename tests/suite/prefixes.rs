@@ -3,13 +3,13 @@
 use crate::generate::cases;
 use crate::treatments::{treatments, value_width};
 use difftool::attention::{AttentionRow, ResidualProbe, ResolvedTreatment, RowProbe, RowSink, Stream, Trace};
-use difftool::experiment::{cells_of, Cell, Experiment, FinishedCell, Setup};
-use difftool::generate::{generate, StopConditions};
+use difftool::model::generate::{generate, StopConditions};
+use difftool::model::open::{self, LoadOptions};
+use difftool::model::pass::{continued_passes, first_observed_row, first_row, pass, PassResult};
 use difftool::model::Transformer;
-use difftool::models::{self, LoadOptions};
-use difftool::pass::{continued_passes, first_observed_row, first_row, pass, PassResult};
-use difftool::prompt::{Prompt, Tokenizer};
-use difftool::record::Record;
+use difftool::prompts::{Prompt, Tokenizer};
+use difftool::results::record::Record;
+use difftool::run::{cells_of, Cell, Experiment, FinishedCell, Setup};
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
 
@@ -143,7 +143,7 @@ fn begin_at(treated: &mut ResolvedTreatment, start: usize) {
 #[test]
 fn starts_around_the_borders_of_blocks_and_any_number_of_threads_give_the_same_bits() {
     for name in ["transformer", "diff"] {
-        let model = models::load(name, LoadOptions::default()).unwrap().transformer;
+        let model = open::load(name, LoadOptions::default()).unwrap().transformer;
         let ids: Vec<u32> = (0..590).map(|i| 3 + i * 131 % 1021).collect();
         for (threads, starts) in [(1, vec![511]), (3, vec![31, 512, 589])] {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
@@ -192,7 +192,7 @@ fn a_treatment_changes_no_row_before_its_first_and_changes_that_one() {
 
 #[test]
 fn what_observes_all_rows_shares_none() {
-    let model = models::load("transformer", LoadOptions::default()).unwrap().transformer;
+    let model = open::load("transformer", LoadOptions::default()).unwrap().transformer;
     let prompt = text(&(0..100).map(|i| 3 + i * 7 % 500).collect::<Vec<u32>>());
     let first = |stream: &Stream<'_>, all_tokens| first_observed_row(&model, &prompt, stream, all_tokens);
     assert_eq!(first(&Stream::new(&[]), false), 99, "only whether numbers are finite");
@@ -207,7 +207,7 @@ fn what_observes_all_rows_shares_none() {
 
 #[test]
 fn another_text_is_refused() {
-    let model = models::load("transformer", LoadOptions::default()).unwrap().transformer;
+    let model = open::load("transformer", LoadOptions::default()).unwrap().transformer;
     let ids: Vec<u32> = (0..100).map(|i| 3 + i * 7 % 500).collect();
     let kept = pass(&model, &text(&ids), Stream::new(&[]).keeping(), false).unwrap().prefix.unwrap();
     let mut other = ids.clone();

@@ -4,8 +4,8 @@ use crate::attention::{cast, compare_with, for_each_variant, D};
 use crate::common::{assert_close, Scratch};
 use candle_core::{DType, Device, Tensor};
 use difftool::attention::{Attend, Dense, Heads, QuantiseQk, ResolvedTreatment, Stream};
-use difftool::quant::{Format, QkQuantiser, QkScope};
-use difftool::record::Record;
+use difftool::kernels::quant::{Format, QkQuantiser, QkScope};
+use difftool::results::record::Record;
 use std::collections::BTreeMap;
 
 const PLAIN: QkQuantiser = QkQuantiser { format: Format::Int(4), scope: QkScope::Block, smooth: false, rotate: false };

@@ -6,9 +6,9 @@ use crate::common::fixture;
 use crate::contribution::{assert_close_to, written_by_layer};
 use candle_core::{DType, D};
 use difftool::attention::Stream;
-use difftool::measure::mean_over_layers;
-use difftool::models::{self, LoadOptions};
-use difftool::prompt::{Region, TargetRows};
+use difftool::measures::mean_over_layers;
+use difftool::model::open::{self, LoadOptions};
+use difftool::prompts::{Region, TargetRows};
 use serde_json::Value;
 use std::fs;
 use std::path::PathBuf;
@@ -33,7 +33,7 @@ fn check(file: &str) {
     let of_model = reference["models"].as_array().unwrap().iter().find(|model| model["file"] == file).unwrap();
     let want: Vec<u32> = serde_json::from_value(of_model["ids"].clone()).unwrap();
     let nll: Vec<f64> = serde_json::from_value(of_model["nll"].clone()).unwrap();
-    let model = models::load(path.to_str().unwrap(), LoadOptions::default()).unwrap();
+    let model = open::load(path.to_str().unwrap(), LoadOptions::default()).unwrap();
     let tokenizer = model.tokenizer().unwrap();
     let ids: Vec<u32> = tokenizer.bos_id().into_iter().chain(tokenizer.encode(text).unwrap().ids).collect();
     assert_eq!(ids, want, "{file}");
@@ -62,7 +62,7 @@ fn check_written(file: &str) {
     let regions: Vec<Region> = regions.into_iter().map(|region| Region::ALL[region]).collect();
     let rows: [usize; 2] = serde_json::from_value(want["rows"].clone()).unwrap();
     let target = TargetRows { query: None, rows: rows[0]..rows[1], regions };
-    let model = models::load(path.to_str().unwrap(), LoadOptions::default()).unwrap();
+    let model = open::load(path.to_str().unwrap(), LoadOptions::default()).unwrap();
     let (_, layers) = written_by_layer(&model.transformer, &ids, &target);
     for (i, layer) in layers.iter().enumerate() {
         assert_close_to(&layer.share_out, &numbers(&want["share_out_layer"][i]), 1e-4, &format!("{file}, layer {i}"));
@@ -112,11 +112,11 @@ fn vocabularies_of_llama_cpp_cut_its_texts_as_it_expects() {
         }
         let with = |end: &str| path.with_file_name(format!("{name}{end}"));
         let vocabulary = difftool::model::Gguf::open(&path).unwrap().vocabulary().unwrap().unwrap();
-        if let Some(why) = difftool::gguf::unsupported(&vocabulary) {
+        if let Some(why) = difftool::model::gguf_tokenizer::unsupported(&vocabulary) {
             assert!(why.contains(&vocabulary.model), "{name}: {why}");
             continue;
         }
-        let tokenizer = match difftool::gguf::tokenizer(&path, &vocabulary, &Default::default()) {
+        let tokenizer = match difftool::model::gguf_tokenizer::tokenizer(&path, &vocabulary, &Default::default()) {
             Ok(tokenizer) => tokenizer,
             // Its ordinary tokens of score 0 overlap, which a fixed order of merges cannot express.
             Err(error) if name == "ggml-vocab-baichuan.gguf" => {

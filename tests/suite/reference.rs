@@ -6,9 +6,9 @@ use candle_core::{DType, Device, Tensor};
 use difftool::attention::{
     Attend, AttentionRow, Dense, Fused, LayersAndHeads, Pairing, RowProbe, RowSink, Stream, Variant,
 };
+use difftool::kernels::RopeStyle;
+use difftool::measures::probe::{GridProbe, GridSink, GridSpec, Pooling, RowQuantity};
 use difftool::model::{Checkpoint, ModelConfig, Placement, Positions, Transformer, Weights};
-use difftool::ops::RopeStyle;
-use difftool::probe::{GridProbe, GridSink, GridSpec, Pooling, RowQuantity};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 

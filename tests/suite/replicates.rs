@@ -2,7 +2,7 @@
 
 use super::compare::{number, row, Run, Scratch, RUN};
 use crate::common::refuses_outright;
-use difftool::record::Record;
+use difftool::results::record::Record;
 
 /// Two recipes with three and four seeds. The seeds of `diff` have shares that are 0.02 to 0.06 larger.
 const MODELS: [(&str, f64); 7] = [

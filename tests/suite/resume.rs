@@ -2,7 +2,7 @@
 
 use crate::common::{self, tiny_model};
 use assert_cmd::Command;
-use difftool::manifest::Manifest;
+use difftool::results::manifest::Manifest;
 use proptest::prelude::*;
 use std::ffi::OsString;
 use std::fs;
@@ -155,7 +155,7 @@ fn a_run_that_is_killed_for_real_goes_on_where_it_was() {
     assert!(!scratch.path("killed/manifest.json").exists(), "it was too quick to be killed");
     scratch.run(&many, &["--resume", "killed"]);
     scratch.same("whole", "killed");
-    let recipe = difftool::plot::read_recipe(&scratch.path("killed/accuracy.png")).unwrap();
+    let recipe = difftool::figures::read_recipe(&scratch.path("killed/accuracy.png")).unwrap();
     let command = &recipe.iter().find(|(keyword, _)| keyword == "command").unwrap().1;
     assert!(command.contains("needle --ctx 1k") && command.ends_with("--out killed --threads 1"), "{command}");
     let manifest = Manifest::read(&scratch.path("killed/manifest.json")).unwrap();
@@ -408,5 +408,5 @@ fn the_script_for_gnu_parallel_runs_resumes_and_merges_shards() {
 #[test]
 fn the_experiment_that_comes_with_it_can_be_read() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments/noise-4k.toml");
-    difftool::experiment::Experiment::read(&path).unwrap();
+    difftool::run::Experiment::read(&path).unwrap();
 }

@@ -3,7 +3,7 @@
 use crate::common::{Scratch, StopAfter};
 use difftool::attention::VariantName;
 use difftool::model::{ModelConfig, Placement, Weights, TENSOR_FILE};
-use difftool::prompt::Tokenizer;
+use difftool::prompts::Tokenizer;
 use difftool::train::*;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -175,7 +175,7 @@ fn what_runs_came_to_is_summed_up_without_training_from_logs_or_from_their_cours
     assert!(summary(&["--tables", "inside"]).contains("context RMS"));
     let course = std::fs::read_to_string(out.join("course.csv")).unwrap();
     assert_eq!(course.lines().count(), 1 + 3 * 5, "a line for each line of the three logs");
-    let recipe = difftool::plot::read_recipe(&out.join("curves.png")).unwrap();
+    let recipe = difftool::figures::read_recipe(&out.join("curves.png")).unwrap();
     let keywords: Vec<&str> = recipe.iter().map(|(keyword, _)| keyword.as_str()).collect();
     assert_eq!(keywords, ["Software", "command", "seed", "pooling"], "as of every other figure");
     assert!(out.join("summary.csv").is_file());

@@ -1,7 +1,7 @@
 //! `difftool shots` and `needle --unanswerable` from outside.
 
 use crate::common::{printed, refuses_outright, typed};
-use difftool::record::{read, Record};
+use difftool::results::record::{read, Record};
 use std::collections::{BTreeMap, BTreeSet};
 use tempfile::TempDir;
 

@@ -3,7 +3,7 @@
 use crate::common::{normal, Scratch};
 use candle_core::Tensor;
 use difftool::attention::{Attend, Dense, Heads, LogitRule, Wiring};
-use difftool::ops::{rope, Products, RopeStyle, RopeTable};
+use difftool::kernels::{rope, Products, RopeStyle, RopeTable};
 use std::sync::Arc;
 
 const TOKENS: usize = 64;
@@ -65,7 +65,7 @@ fn outliers_gives_the_sink_rate_of_texts_random_tokens_and_one_token_repeated() 
     let records = scratch.records("run");
     for kind in ["text", "random", "repeated"] {
         for model in ["transformer", "diff"] {
-            let of = |r: &&difftool::record::Record| {
+            let of = |r: &&difftool::results::record::Record| {
                 let (id, m) = (&r.identity, &r.measure);
                 id.model == model && m.metric == "sink_rate" && m.region.as_deref() == Some(kind)
             };
@@ -75,7 +75,7 @@ fn outliers_gives_the_sink_rate_of_texts_random_tokens_and_one_token_repeated() 
         }
     }
     // A repeated token has no sink: its share of 64 rows is about that of an even spread, sum of 1/t over 64.
-    let repeated = |r: &&difftool::record::Record| {
+    let repeated = |r: &&difftool::results::record::Record| {
         r.measure.metric == "sink_rate" && r.measure.region.as_deref() == Some("repeated")
     };
     assert!(records.iter().filter(repeated).all(|r| r.measure.value.is_some_and(|rate| rate < 0.5)));

@@ -1,7 +1,7 @@
 //! The studies under experiments/: files that run as they are, each with its question and what was expected beforehand.
 
-use difftool::experiment::Experiment;
-use difftool::prompt::Tokenizer;
+use difftool::prompts::Tokenizer;
+use difftool::run::Experiment;
 use difftool::train::TrainSpec;
 use std::fs;
 use std::path::{Path, PathBuf};

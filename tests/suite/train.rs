@@ -3,11 +3,11 @@
 use crate::common::{assert_close, preset, StopAfter};
 use candle_core::{DType, Device, Tensor, Var};
 use difftool::attention::{Fused, LambdaStart, Pairing, ValueWidth, Variant};
-use difftool::error::exit_code;
+use difftool::base::error::exit_code;
+use difftool::base::rng::Rng;
+use difftool::kernels::{cross_entropy, RopeStyle};
 use difftool::model::{DecoderSizes, ModelConfig, Placement, Transformer, Weights, TENSOR_FILE};
-use difftool::ops::{cross_entropy, RopeStyle};
-use difftool::prompt::Tokenizer;
-use difftool::rng::Rng;
+use difftool::prompts::Tokenizer;
 use difftool::train::*;
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -4,9 +4,9 @@
 use crate::common::{assert_close, distance, fixture};
 use candle_core::{Device, Tensor};
 use difftool::attention::Stream;
-use difftool::hash::sha256;
+use difftool::base::hash::sha256;
 use difftool::model::{ModelConfig, Positions, Transformer, Weights, TENSOR_FILE};
-use difftool::prompt::Tokenizer;
+use difftool::prompts::Tokenizer;
 use std::collections::HashMap;
 use std::path::PathBuf;
 

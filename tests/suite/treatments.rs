@@ -7,10 +7,10 @@ use difftool::attention::{
     Attend, Dense, KeyRemoval, LayersAndHeads, OutputReplacement, Quantise, QuantiseQk, Removal, ResolvedTreatment,
     RowRemoval, Stream,
 };
-use difftool::generate::Decoder;
+use difftool::kernels::quant::{Format, QkQuantiser, QkScope, Quantiser, Scope};
+use difftool::model::generate::Decoder;
 use difftool::model::Transformer;
-use difftool::quant::{Format, QkQuantiser, QkScope, Quantiser, Scope};
-use difftool::record::Record;
+use difftool::results::record::Record;
 use std::collections::BTreeMap;
 use tempfile::TempDir;
 

@@ -1,8 +1,8 @@
 //! The gradients of q, k and v, from maps that are recomputed block by block.
 
 use super::{all_row_dots, join, multiply_panels, pieces, Mixture, Share, Sizes, Target, KEYS, QUERIES};
-use crate::ops::simd::exp;
-use crate::ops::{multiply, Mat, MatMut, Panels};
+use crate::kernels::simd::exp;
+use crate::kernels::{multiply, Mat, MatMut, Panels};
 use rayon::prelude::*;
 use std::ops::Range;
 

@@ -2,8 +2,8 @@
 
 use super::{multiply_panels, pieces, Mixture, Sizes, Target, KEYS, QUERIES};
 use crate::attention::tile::{scale_rows, start_rows};
-use crate::ops::simd::softmax_block;
-use crate::ops::{Mat, Panels};
+use crate::kernels::simd::softmax_block;
+use crate::kernels::{Mat, Panels};
 use std::ops::Range;
 
 /// Input of all tasks.

@@ -4,7 +4,7 @@ use super::{index, Portable, SoftmaxMap, Tile};
 use crate::attention::head_probes::HeadProbes;
 use crate::attention::tile::mix_rows;
 use crate::attention::{AttentionRow, Values};
-use crate::ops::{numbers, Panels};
+use crate::kernels::{numbers, Panels};
 use candle_core::{Result, Tensor};
 use rayon::prelude::*;
 

@@ -5,9 +5,9 @@ use crate::attention::{
     Attend, AttentionRow, Fused, KeyRemoval, LayersAndHeads, LogitRule, Removal, RowRemoval, RowSink, Stream, Variant,
     Wiring,
 };
-use crate::ops::Products;
-use crate::quant::Quantiser;
-use crate::rng::Rng;
+use crate::base::rng::Rng;
+use crate::kernels::quant::Quantiser;
+use crate::kernels::Products;
 use candle_core::Var;
 
 const D: usize = 8;

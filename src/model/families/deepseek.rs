@@ -4,7 +4,7 @@ use super::super::config::{Biases, ExpertChoice, Experts, Family, Latent, ModelC
 use super::super::raw::Raw;
 use super::super::rotary::{RopeScaling, Rotary};
 use crate::attention::LogitRule;
-use crate::ops::RopeStyle;
+use crate::kernels::RopeStyle;
 use anyhow::{bail, ensure, Context, Result};
 use serde_json::{json, Value};
 

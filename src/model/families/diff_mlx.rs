@@ -4,7 +4,7 @@ use super::super::config::{DecoderSizes, Family, ModelConfig};
 use super::super::raw::Raw;
 use super::HeadLayout;
 use crate::bail_usage;
-use crate::ops::RopeStyle;
+use crate::kernels::RopeStyle;
 use anyhow::{ensure, Context, Result};
 use serde_json::json;
 

@@ -2,7 +2,7 @@
 
 use super::super::config::{Activation, ModelConfig, NormKind, NormPlace, Positions, QkNorm};
 use super::super::raw::Raw;
-use crate::ops::RopeStyle;
+use crate::kernels::RopeStyle;
 use anyhow::Result;
 use serde_json::{json, Value};
 

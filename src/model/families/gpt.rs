@@ -4,7 +4,7 @@ use super::super::config::{Activation, Biases, DecoderSizes, Family, ModelConfig
 use super::super::raw::Raw;
 use super::super::rotary::{RopeScaling, Rotary};
 use crate::attention::Alibi;
-use crate::ops::RopeStyle;
+use crate::kernels::RopeStyle;
 use anyhow::{bail, ensure, Result};
 use serde_json::{json, Value};
 

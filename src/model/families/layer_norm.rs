@@ -5,7 +5,7 @@ use super::super::config::{
 };
 use super::super::raw::Raw;
 use super::HeadLayout;
-use crate::ops::RopeStyle;
+use crate::kernels::RopeStyle;
 use anyhow::{ensure, Result};
 use serde_json::json;
 

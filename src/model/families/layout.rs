@@ -5,7 +5,7 @@ use super::super::raw::Raw;
 use super::axolotl::{self, AXOLOTL};
 use super::motif::{self, MOTIF};
 use crate::attention::{ValueWidth, Variant};
-use crate::ops::RopeStyle;
+use crate::kernels::RopeStyle;
 use anyhow::{bail, Context, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

@@ -4,7 +4,7 @@ use super::super::config::{Biases, Family, ModelConfig, NormPlace, Positions, Qk
 use super::super::raw::Raw;
 use super::super::rotary::RopeScaling;
 use crate::attention::{Gate, Variant};
-use crate::ops::RopeStyle;
+use crate::kernels::RopeStyle;
 use anyhow::{bail, ensure, Result};
 use serde_json::{json, Value};
 

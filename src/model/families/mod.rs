@@ -56,7 +56,7 @@ pub use layout::HeadLayout;
 use super::config::{Activation, Biases, DecoderSizes, Family, ModelConfig, Positions, OWN_MODEL_TYPE};
 use super::raw::{Raw, MOST_TOKENS};
 use crate::bail_usage;
-use crate::ops::RopeStyle;
+use crate::kernels::RopeStyle;
 use anyhow::{bail, ensure, Context, Result};
 use axolotl::AXOLOTL;
 use diff_mlx::{is_diff_mlx, DIFF_MLX};

@@ -1,7 +1,7 @@
 use super::*;
 use crate::attention::Variant;
+use crate::kernels::RopeStyle;
 use crate::model::DecoderSizes;
-use crate::ops::RopeStyle;
 use serde_json::json;
 
 const SIZES: DecoderSizes =

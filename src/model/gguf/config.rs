@@ -6,9 +6,9 @@
 
 use super::header::FieldValue;
 use super::{Gguf, DIVISORS};
+use crate::kernels::RopeStyle;
 use crate::model::config::{Biases, Family, ModelConfig, NormKind, Positions};
 use crate::model::MOST_LAYERS;
-use crate::ops::RopeStyle;
 use anyhow::{bail, ensure, Context, Result};
 use serde_json::{json, Value};
 

@@ -5,7 +5,7 @@
 use super::super::file_bytes::FileBytes;
 use super::super::number_type::NumberType;
 use super::super::stored_tensor::{StoredTensor, StoredTensors};
-use crate::files::HEADER_MAX;
+use crate::base::files::HEADER_MAX;
 use anyhow::{bail, ensure, Context, Result};
 use std::collections::BTreeMap;
 use std::fs::File;

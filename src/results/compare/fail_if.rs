@@ -123,7 +123,7 @@ impl FailIf {
 mod tests {
     use super::super::super::difference::Difference;
     use super::*;
-    use crate::metric::{EXACT, SHARE_ABS};
+    use crate::results::metric::{EXACT, SHARE_ABS};
 
     fn row(diff: f64, interval: Option<(f64, f64)>) -> Row {
         let (lo, hi) = (interval.map(|i| i.0), interval.map(|i| i.1));
@@ -149,7 +149,7 @@ mod tests {
     fn what_cannot_be_judged_is_a_usage_error() {
         let refusal = |condition: &str| {
             let error = condition.parse::<FailIf>().unwrap().met(&[row(0.0, None)]).unwrap_err();
-            assert_eq!(crate::error::exit_code(&error), 2);
+            assert_eq!(crate::base::error::exit_code(&error), 2);
             error.to_string()
         };
         assert!(refusal("exact < 0").contains("share_abs[answer]"));

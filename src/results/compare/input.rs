@@ -1,8 +1,8 @@
 //! Inputs: run folders, or results files with the manifest beside them if there is one.
 
 use crate::bail_usage;
-use crate::manifest::Manifest;
-use crate::runfolder::{MANIFEST, RESULTS};
+use crate::results::folder::{MANIFEST, RESULTS};
+use crate::results::manifest::Manifest;
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 
@@ -60,7 +60,7 @@ impl Input {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::manifest::OutputFile;
+    use crate::results::manifest::OutputFile;
     use std::fs;
 
     #[test]

@@ -1,6 +1,6 @@
 //! Differences between two manifests, found before any number is compared.
 
-use crate::manifest::{Manifest, ModelInfo};
+use crate::results::manifest::{Manifest, ModelInfo};
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -172,7 +172,7 @@ impl MismatchList {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metric::EXACT;
+    use crate::results::metric::EXACT;
     use serde_json::json;
 
     fn manifest(models: &[&str], seed: u64, hash: &str) -> Manifest {

@@ -4,7 +4,7 @@ use super::super::cells::{Cell, Cells, Key, Mask};
 use super::super::field::{names, Field, Value};
 use super::super::select::{MetricName, Metrics, Selection, Where};
 use crate::bail_usage;
-use crate::names::{is_short_for, ShortNames};
+use crate::base::names::{is_short_for, ShortNames};
 use anyhow::Result;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,9 +1,9 @@
 //! The whole way from files to rows.
 
 use super::*;
-use crate::metric::{EXACT, NOISE_ABS, SHARE_ABS};
-use crate::record::{self, Identity, Measurement, Record};
-use crate::rng::Rng;
+use crate::base::rng::Rng;
+use crate::results::metric::{EXACT, NOISE_ABS, SHARE_ABS};
+use crate::results::record::{self, Identity, Measurement, Record};
 use proptest::prelude::*;
 use std::path::Path;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Tables as GitHub Markdown.
 
 use super::super::view::{Sheet, SheetCell};
-use crate::terminal::escaped_lines;
+use crate::base::terminal::escaped_lines;
 
 /// Formats the caption and the table.
 pub(crate) fn markdown_with_caption(sheet: &Sheet) -> String {

@@ -3,9 +3,9 @@
 use super::super::view::{main_differences, main_table, next, sheets, training, Sheet, SheetCell, SheetColumn};
 use super::super::Frame;
 use crate::bail_usage;
-use crate::names::ShortNames;
-use crate::table::{left, right, ColumnRole, Table};
-use crate::terminal::wrapped;
+use crate::base::names::ShortNames;
+use crate::base::terminal::wrapped;
+use crate::results::table::{left, right, ColumnRole, Table};
 use crate::train::Study;
 use anyhow::Result;
 use std::fmt::Write as _;

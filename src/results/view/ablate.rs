@@ -2,9 +2,9 @@
 
 use super::sheet::{basis, numbers, words, Sheet, SheetCell, SheetColumn};
 use crate::attention::LayersAndHeads;
-use crate::metric::{Kind, ANSWER_LOG_PROB, EXACT};
+use crate::results::metric::{Kind, ANSWER_LOG_PROB, EXACT};
 use crate::results::{Case, ConditionKey, Difference, Estimate, Frame, HeadPlace, Pick, Setting};
-use crate::treatment::{
+use crate::treatments::{
     Condition, HeadSelection, PairedPrompt, Ranking, Replacement, RowSelection, Treatment, UNTREATED,
 };
 use std::collections::BTreeSet;

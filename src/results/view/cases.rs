@@ -1,8 +1,8 @@
 //! Tables of metrics: a row for each model, setting and condition, a column for each metric, with 95 % intervals.
 
 use super::sheet::{basis, numbers, words, Sheet, SheetCell, SheetColumn};
-use crate::measure::TOKEN_KINDS;
-use crate::metric::{
+use crate::measures::TOKEN_KINDS;
+use crate::results::metric::{
     Metric, ANSWER_FLIPS, ANSWER_LOG_PROB, ANSWER_REGION, AR_HIT_SHARE, CANCELLED, ENTROPY, ERROR_CANCELLED, EXACT,
     GENERATED_CONTAINS, GENERATED_EXACT, KL, LAMBDA, NLL, NLL_AR_HIT, NLL_OTHER, NOISE_ABS, NOISE_OUT,
     NOISE_OUT_NO_SINKS, NOISE_SIGNED, OUTPUT_COSINE, ROW_ERROR, SAID_NUMBER, SAID_OTHER_NEEDLE, SHARE_ABS, SHARE_OUT,

@@ -1,8 +1,8 @@
 //! Paired differences as a table: the same for runs, comparisons and reports.
 
 use super::sheet::{basis, numbers, words, Sheet, SheetCell, SheetColumn};
+use crate::results::table::ColumnRole;
 use crate::results::{Difference, Field, Row};
-use crate::table::ColumnRole;
 
 /// Which columns a table of differences has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,7 +129,7 @@ mod tests {
     fn a_row_has_its_difference_in_points_and_a_verdict() {
         let difference = Difference { n: 30, diff: 0.117, lo: Some(0.017), hi: Some(0.217), ..Difference::default() };
         let row = Row {
-            metric: crate::metric::EXACT.name.into(),
+            metric: crate::results::metric::EXACT.name.into(),
             baseline: "transformer".into(),
             other: "diff".into(),
             group: [("needles".to_owned(), "4".to_owned())].into(),

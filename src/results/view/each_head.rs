@@ -3,7 +3,7 @@
 use super::ablate::each_head;
 use super::heads::head_name;
 use super::sheet::{basis, numbers, words, Sheet, SheetCell};
-use crate::metric::{
+use crate::results::metric::{
     Kind, Metric, ANSWER_LOG_PROB, ANSWER_REGION, EXACT, LOGIT_OUT, RETRIEVAL_SCORE, SHARE_ABS, SHARE_OUT,
     SINK_SHARE_FIRST,
 };
@@ -207,7 +207,7 @@ pub(super) fn predictors(frame: &Frame) -> Option<Sheet> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Identity, Measurement, Record};
+    use crate::results::record::{Identity, Measurement, Record};
     use crate::results::About;
     use std::sync::Arc;
 

@@ -2,13 +2,13 @@
 
 use super::sheet::{basis, numbers, words, Sheet, SheetCell, SheetColumn};
 use super::strongest::{strongest, strongest_head, Strong};
-use crate::metric::{
+use crate::results::metric::{
     Kind, Metric, ANSWER_REGION, CANCELLED, DUPLICATE_TOKEN, INDUCTION, LOGIT_OUT, PREVIOUS_TOKEN, QUERY_SCORE,
     RETRIEVAL_SCORE, SHARE_OUT, SINK_SHARE_FIRST, VALUE_NORM_FIRST,
 };
+use crate::results::table::{fixed, short};
 use crate::results::{Frame, HeadPlace};
 use crate::stats::mean;
-use crate::table::{fixed, short};
 
 /// Number of heads that are listed of each role.
 const TOP_OF_ROLE: usize = 3;
@@ -210,8 +210,8 @@ fn answer_heads(frame: &Frame) -> Option<Sheet> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metric::ANSWER_LOG_PROB;
-    use crate::record::{Identity, Measurement, Record};
+    use crate::results::metric::ANSWER_LOG_PROB;
+    use crate::results::record::{Identity, Measurement, Record};
     use crate::results::About;
     use std::sync::Arc;
 

@@ -1,11 +1,11 @@
 //! The table of the maps of one prompt: the share of each region in the output of the drawn heads.
 
 use super::sheet::{numbers, words, Sheet, SheetCell};
-use crate::metric::{Kind, LAMBDA, SHARE_OUT};
-use crate::prompt::Region;
+use crate::prompts::Region;
+use crate::results::metric::{Kind, LAMBDA, SHARE_OUT};
+use crate::results::table::short;
 use crate::results::{ConditionKey, Frame};
 use crate::stats::mean;
-use crate::table::short;
 
 /// The drawn heads of one layer, or a head alone.
 struct Drawn<'a> {

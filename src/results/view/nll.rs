@@ -1,10 +1,10 @@
 //! Tables of scored tokens: prediction of a text, by kind of token and by position in the window.
 
 use super::sheet::{numbers, words, Sheet, SheetCell};
-use crate::measure::{bins, Bin, NllEstimate, AR_MAX_COUNT};
-use crate::metric::AR_HIT_SHARE;
+use crate::measures::{bins, Bin, NllEstimate, AR_MAX_COUNT};
+use crate::results::metric::AR_HIT_SHARE;
+use crate::results::table::fixed;
 use crate::results::{Frame, Scored, TokenKind, Verdict};
-use crate::table::fixed;
 
 /// The tables beside the main one, if tokens were scored one by one.
 pub(super) fn sheets(frame: &Frame) -> Vec<Sheet> {
@@ -90,7 +90,7 @@ pub(super) fn differences(frame: &Frame) -> Option<Sheet> {
     let mut rows = Vec::new();
     for (first, other) in frame.tokens.others() {
         for kind in TokenKind::EACH {
-            let counts = |token: &crate::measure::ScoredToken| token.position >= skip(frame) && kind.holds(token);
+            let counts = |token: &crate::measures::ScoredToken| token.position >= skip(frame) && kind.holds(token);
             let found = frame.tokens.to_first(other, &counts);
             rows.extend(found.map(|found| {
                 let name = SheetCell::words(format!("{} - {}", other.label(), first.label()));
@@ -123,7 +123,7 @@ fn positions(frame: &Frame) -> Sheet {
         numbers("minus the first model").named("difference_nats"),
     ];
     let row = |scored: &Scored, bin: Bin| {
-        let of_bin = |token: &crate::measure::ScoredToken| bin.holds(token.position);
+        let of_bin = |token: &crate::measures::ScoredToken| bin.holds(token.position);
         let found = scored.estimate(&of_bin);
         vec![
             SheetCell::words(scored.label()),

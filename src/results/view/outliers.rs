@@ -1,11 +1,11 @@
 //! Tables of outliers, which are pooled over prompts: over all layers, and channels with massive activations.
 
 use super::sheet::{numbers, words, Sheet, SheetCell, SheetColumn};
-use crate::measure::{MassiveAt, OUTLIER_FEATURE};
-use crate::metric::{self, Kind, Label, MASSIVE};
-use crate::record::Record;
+use crate::measures::{MassiveAt, OUTLIER_FEATURE};
+use crate::results::metric::{self, Kind, Label, MASSIVE};
+use crate::results::record::Record;
+use crate::results::table::short;
 use crate::results::{ConditionKey, Frame};
-use crate::table::short;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The tables beside the main one.

@@ -1,10 +1,10 @@
 //! Sheets: tables as data, before they become text, JSON, HTML or Markdown.
 
-use crate::metric::Kind;
-use crate::names::ShortNames;
+use crate::base::names::ShortNames;
+use crate::results::metric::Kind;
+use crate::results::table::{fixed, short, unsigned_zero, ColumnRole};
 use crate::results::{Difference, Estimate};
 use crate::stats::Interval;
-use crate::table::{fixed, short, unsigned_zero, ColumnRole};
 
 /// A table of results as data.
 #[derive(Clone, Debug, PartialEq)]

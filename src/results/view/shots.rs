@@ -2,7 +2,7 @@
 
 use super::cases::CaseKeys;
 use super::sheet::{basis, numbers, words, Sheet, SheetCell};
-use crate::metric::{Kind, ANSWER_LOG_PROB, EXACT};
+use crate::results::metric::{Kind, ANSWER_LOG_PROB, EXACT};
 use crate::results::{Case, Frame};
 use crate::stats::{Robustness, RESAMPLES};
 use rayon::prelude::*;

@@ -1,7 +1,7 @@
 //! The strongest heads of a model by a metric, and the stability of their ranks.
 
 use super::sheet::SheetCell;
-use crate::metric::Kind;
+use crate::results::metric::Kind;
 use crate::results::{Estimate, Frame};
 use crate::stats::{mean, rank_stability, RESAMPLES};
 

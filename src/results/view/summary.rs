@@ -5,12 +5,12 @@ use super::cases::{of, on, sink_rates, table, Quantity, INTERVALS};
 use super::differences::{differences, Detail};
 use super::sheet::Sheet;
 use super::{ablate, ablation, heads, maps, nll, outliers, shots};
-use crate::metric::{
+use crate::prompts::RulerTask;
+use crate::results::metric::{
     Metric, ANSWER_LOG_PROB, ANSWER_REGION, ENTROPY, ERROR_CANCELLED, EXACT, GENERATED_CONTAINS, GENERATED_EXACT, NLL,
     NOISE_ABS, NOISE_OUT, NOISE_OUT_NO_SINKS, SAID_NUMBER, SAID_OTHER_NEEDLE, SHARE_OUT, SINK_SHARE_FIRST,
     TOP_TOKEN_FLIPS,
 };
-use crate::prompt::RulerTask;
 use crate::results::{within, Frame, Row};
 
 /// A metric and region.

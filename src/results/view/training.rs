@@ -1,9 +1,9 @@
 //! Tables of a training study, a view of its curves. Means and differences are over training seeds.
 
 use super::sheet::{basis, numbers, words, Sheet, SheetCell, SheetColumn};
+use crate::results::table::ColumnRole;
 use crate::results::{differences_by_seed, Estimate, Verdict};
 use crate::stats::LEAST_SEEDS;
-use crate::table::ColumnRole;
 use crate::train::{BySeed, RunQuantity, Study, FIRST_DIGITS, INSIDE, ONE_NEEDLE, TIMES, TOKENS, TOKENS_UNTIL_LEARNED};
 
 /// The next step after a summary.

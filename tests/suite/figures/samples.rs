@@ -1,6 +1,6 @@
 //! One of each figure, of made-up data that has what real data have: ties, gaps, sinks, long names.
 
-use difftool::plot::*;
+use difftool::figures::*;
 use std::f64::consts::TAU;
 
 /// Names and figures.
@@ -148,7 +148,7 @@ pub(super) fn forest(page: Page, labels: [&str; 2]) -> Figure {
         ForestPanel { title: "exact".into(), unit: "fraction".into(), rows: rows(0.11) },
         ForestPanel { title: "share_abs[answer]".into(), unit: String::new(), rows: rows(-0.03) },
     ];
-    difftool::plot::forest(&panels, &heading("Differences from transformer", page), "difference from transformer")
+    difftool::figures::forest(&panels, &heading("Differences from transformer", page), "difference from transformer")
         .unwrap()
 }
 

@@ -4,7 +4,7 @@ use super::Bench;
 
 /// The needles' depths of a run: asked for, and real, in percent.
 fn depths(bench: &Bench, out: &str) -> Vec<(f64, f64)> {
-    let records = difftool::record::read(&bench.path(out).join("results.csv")).unwrap();
+    let records = difftool::results::record::read(&bench.path(out).join("results.csv")).unwrap();
     let placed = records.iter().filter(|record| record.identity.placed == Some(true));
     placed.filter_map(|record| Some((record.identity.depth_req_pct?, record.identity.depth_real_pct?))).collect()
 }

@@ -193,7 +193,7 @@ fn a_figure_that_cannot_be_written_costs_neither_tables_nor_manifest() {
     // Records fit into 64 KiB; an SVG, which holds its fonts, does not.
     let outcome = on_a_full_disk(&bench, &format!("{run} --figures svg"), 64);
     outcome.refused(1, &["accuracy.svg", "the results are complete"]);
-    let manifest = difftool::manifest::Manifest::read(&bench.path("run/manifest.json")).unwrap();
+    let manifest = difftool::results::manifest::Manifest::read(&bench.path("run/manifest.json")).unwrap();
     let files: Vec<&str> = manifest.outputs.iter().map(|output| output.file.as_str()).collect();
     assert_eq!(files.first(), Some(&"results.csv"));
     assert!(!files.contains(&"accuracy.svg"), "{files:?}");

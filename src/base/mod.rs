@@ -1,0 +1,14 @@
+//! What every other module stands on: errors, files, names, random numbers, the terminal and the machine.
+
+pub mod error;
+pub mod files;
+pub(crate) mod guard;
+pub mod hash;
+pub(crate) mod html;
+pub mod machine;
+pub mod memory;
+pub mod names;
+pub mod rng;
+pub(crate) mod serde_as_str;
+pub(crate) mod spec_file;
+pub mod terminal;

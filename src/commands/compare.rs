@@ -1,0 +1,198 @@
+//! `difftool compare`: what differs between runs, or within one, on the same prompts?
+
+mod print;
+
+use super::session::recipe;
+use crate::bail_usage;
+use crate::base::error::{unless_broken_pipe, ExpectationFailed};
+use crate::base::files::folder_of;
+use crate::base::hash::sha256_file;
+use crate::base::names::{distinct, ShortNames};
+use crate::cli::CompareArgs;
+use crate::figures::{forest, panels_of, FigureHeading};
+use crate::results::compare::{compare, Comparison, FailIf, PairedSets, Request};
+use crate::results::table::plural;
+use crate::results::view::{difference_cell, group_value};
+use crate::results::{Field, Metrics, Row};
+use anyhow::{Context as _, Result};
+use print::print;
+use std::collections::BTreeSet;
+use std::io::Write as _;
+use std::path::Path;
+
+/// Cells without another half that are shown; `--format json` has all.
+const FIRST_FEW: usize = 3;
+
+/// Compares.
+///
+/// # Errors
+/// As [`compare`]; [`ExpectationFailed`] if a condition of `--fail-if` holds.
+pub(super) fn run(args: &CompareArgs) -> Result<()> {
+    args.plot.as_deref().map_or(Ok(()), check_plot)?;
+    if let Some(baseline) = args.baseline.as_ref().filter(|_| args.by.is_none() && args.replicates.is_none()) {
+        bail_usage!("--baseline {baseline}: of which column? Give --by COLUMN, or --replicates for a recipe");
+    }
+    let comparison = compare(&Request {
+        inputs: args.inputs.clone(),
+        by: args.by,
+        baseline: args.baseline.clone(),
+        metrics: Metrics::parse(&args.metric)?,
+        wheres: args.wheres.clone(),
+        group_by: args.group_by.clone(),
+        replicates: args.replicates.clone(),
+        allow_different_prompts: args.allow_different_prompts,
+    })?;
+    let failures = failures(&args.fail_if, &comparison)?;
+    if !args.quiet {
+        // A reader of stderr who has gone away is no reason to stop.
+        let _ = std::io::stderr().write_all(talk(&comparison).as_bytes());
+    }
+    // Nor is one of stdout: `| head` must not hide that a condition holds.
+    unless_broken_pipe(print(&comparison, args))?;
+    if let Some(path) = &args.plot {
+        draw(&comparison, args, path)?;
+    }
+    match failures.as_slice() {
+        [] => Ok(()),
+        failures => Err(ExpectationFailed(format!("--fail-if {}", failures.join("; "))).into()),
+    }
+}
+
+/// Refuses a figure that could not be saved before anything is worked out.
+fn check_plot(path: &Path) -> Result<()> {
+    let shown = path.display();
+    if path.exists() {
+        bail_usage!("--plot {shown}: it exists, and figures are never overwritten; name a new file");
+    }
+    let extension = path.extension().and_then(|extension| extension.to_str());
+    if !matches!(extension, Some("png" | "svg" | "pdf")) {
+        bail_usage!("--plot {shown}: figures are PNG, SVG or PDF files; name it FILE.png, FILE.svg or FILE.pdf");
+    }
+    let folder = folder_of(path);
+    if !folder.is_dir() {
+        bail_usage!("--plot {shown}: there is no folder {}", folder.display());
+    }
+    Ok(())
+}
+
+/// Draws the rows, one panel for each metric and region, and saves them with their recipe.
+fn draw(comparison: &Comparison, args: &CompareArgs, path: &Path) -> Result<()> {
+    let rows = in_short(&comparison.rows);
+    let panels = panels_of(&rows, &comparison.groups);
+    let baselines = distinct(rows.iter().map(|row| &row.baseline));
+    let others = distinct(rows.iter().map(|row| &row.other));
+    let title = match others.as_slice() {
+        [other] => format!("{other} − {}", baselines.join(", ")),
+        _ => format!("Differences from {}", baselines.join(", ")),
+    };
+    let subtitle = match rows.iter().filter_map(|row| row.difference.seeds).max() {
+        Some(seeds) => format!("paired differences · means over up to {seeds} training seeds and prompts · whiskers: 95 % intervals over both"),
+        None => "paired differences · means over prompts · whiskers: 95 % intervals".to_owned(),
+    };
+    let x_label = format!("difference from {}", baselines.join(", "));
+    forest(&panels, &FigureHeading { title: &title, subtitle: &subtitle, page: args.page.page() }, &x_label)?
+        .save(path, &figure_recipe(comparison)?)
+}
+
+/// The command that draws the figure.
+fn figure_recipe(comparison: &Comparison) -> Result<Vec<(String, String)>> {
+    let mut recipe = recipe(&crate::base::terminal::arguments(), "none", "means over prompts");
+    for (place, (input, _)) in comparison.inputs.iter().enumerate() {
+        let hash = sha256_file(&input.results)?;
+        recipe.push((format!("input {}", place + 1), format!("{} sha256 {hash}", input.name)));
+    }
+    Ok(recipe)
+}
+
+/// One line for each condition and row that it holds for.
+fn failures(conditions: &[FailIf], comparison: &Comparison) -> Result<Vec<String>> {
+    let mut failures = Vec::new();
+    let rows = in_short(&comparison.rows);
+    for condition in conditions {
+        for row in condition.met(&rows).context("--fail-if")? {
+            let (name, of) = (row.name(), subject(row, &comparison.groups));
+            failures.push(format!("'{condition}' holds for {name} of {of}: {}", difference_cell(row).line()));
+        }
+    }
+    Ok(failures)
+}
+
+/// `diff - transformer (ctx_tok=4096)`.
+fn subject(row: &Row, groups: &[Field]) -> String {
+    let values: Vec<String> = groups.iter().filter_map(|column| group_value(row, *column)).collect();
+    let values = if values.is_empty() { String::new() } else { format!(" ({})", values.join(" ")) };
+    format!("{} - {}{values}", row.other, row.baseline)
+}
+
+/// Returns the rows with short names of models.
+pub(super) fn in_short(rows: &[Row]) -> Vec<Row> {
+    let model = Field::Model.name();
+    let models: BTreeSet<&String> = rows.iter().filter_map(|row| row.group.get(model)).collect();
+    let models: Vec<String> = models.into_iter().cloned().collect();
+    let short = ShortNames::of(&models);
+    let mut rows = rows.to_vec();
+    rows.iter_mut().filter_map(|row| row.group.get_mut(model)).for_each(|name| *name = short.name(name).to_owned());
+    rows
+}
+
+/// Notes on a comparison: differences between the runs, pairs, and the rest.
+pub(super) fn talk(comparison: &Comparison) -> String {
+    let mut lines = Vec::new();
+    let first = comparison.inputs.first().map_or("", |(input, _)| &input.name);
+    for (name, differences) in &comparison.differences {
+        if differences.is_empty() {
+            lines.push(format!("{first} and {name}: the manifests agree"));
+        } else {
+            lines.push(format!("{first} and {name} differ in"));
+            lines.extend(differences.iter().map(|difference| format!("  {difference}")));
+        }
+    }
+    for (input, counts) in &comparison.inputs {
+        let left_out = match (counts.errors, counts.missing) {
+            (0, 0) => String::new(),
+            (errors, missing) => format!("; left out: {errors} that failed, {missing} without a number"),
+        };
+        lines.push(format!("{}: {} of {} records compared{left_out}", input.name, counts.kept, counts.records));
+    }
+    comparison.pairings.iter().for_each(|pairing| lines.extend(talk_of_pairing(pairing)));
+    lines.extend(comparison.notes.iter().map(|note| format!("note: {note}")));
+    lines.join("\n") + "\n"
+}
+
+fn talk_of_pairing(pairing: &PairedSets) -> Vec<String> {
+    let PairedSets { baseline, other, regardless_of, pairs, .. } = pairing;
+    let pairs = plural(*pairs, "pair");
+    let mut lines =
+        vec![format!("{other} is compared with {baseline}: {pairs} of cells, regardless of {regardless_of}")];
+    for (name, unpaired) in [(baseline, &pairing.only_baseline), (other, &pairing.only_other)] {
+        let cells = &unpaired.cells;
+        if cells.is_empty() {
+            continue;
+        }
+        let metrics: Vec<String> = unpaired.by_metric.iter().map(|(metric, n)| format!("{n} {metric}")).collect();
+        lines.push(format!("  {} cells only in {name} ({})", cells.len(), metrics.join(", ")));
+        lines.extend(cells.iter().take(FIRST_FEW).map(|cell| format!("    {cell}")));
+        if cells.len() > FIRST_FEW {
+            lines.push(format!("    … and {} more, all listed by --format json", cells.len() - FIRST_FEW));
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_is_of_a_model_by_its_short_name() {
+        let row = |model: &str| {
+            let group = [("model", model), ("needles", "4")].map(|(column, value)| (column.into(), value.into()));
+            Row { group: group.into(), ..Row::default() }
+        };
+        let groups = [Field::Model, Field::Needles];
+        let rows = [row("runs/a/diff"), row("runs/a/diff-v2")];
+        let of = |rows: &[Row]| groups.map(|column| group_value(&in_short(rows)[0], column).unwrap());
+        assert_eq!(of(&rows), ["diff", "needles=4"]);
+        assert_eq!(of(&rows[..1]), ["diff", "needles=4"]);
+    }
+}

@@ -1,0 +1,74 @@
+//! Rows as a table, CSV, JSON or Markdown.
+
+use super::in_short;
+use crate::cli::{CompareArgs, Format};
+use crate::results::compare::Comparison;
+use crate::results::print::{markdown_table, text_table, write_rows};
+use crate::results::view::{differences, Detail, Sheet};
+use crate::stats::LEVEL;
+use anyhow::Result;
+use serde_json::json;
+use std::io::Write;
+
+/// Rows that are printed by default.
+const MOST_ROWS: usize = 32;
+
+/// Prints the rows on stdout.
+pub(super) fn print(comparison: &Comparison, args: &CompareArgs) -> Result<()> {
+    let mut out = crate::base::terminal::stdout();
+    match args.format {
+        Format::Table => writeln!(out, "{}", text_of(comparison, args))?,
+        Format::Csv => write_rows(&comparison.rows, &comparison.groups, &mut out)?,
+        Format::Json => writeln!(out, "{:#}", json_of(comparison, args))?,
+        Format::Markdown => {
+            let sheet = sheet(comparison, Detail::Full);
+            write!(out, "{}", sheet.map_or_else(String::new, |sheet| markdown_table(&sheet)))?;
+        }
+    }
+    out.flush()?;
+    Ok(())
+}
+
+/// The table of differences with short names; `None` without rows.
+fn sheet(comparison: &Comparison, detail: Detail) -> Option<Sheet> {
+    differences(&in_short(&comparison.rows), &comparison.groups, detail)
+}
+
+/// The verdicts on the first rows, or all rows with means, power and test.
+fn text_of(comparison: &Comparison, args: &CompareArgs) -> String {
+    let detail = if args.tables.is_some() { Detail::Full } else { Detail::Verdict };
+    let Some(mut sheet) = sheet(comparison, detail) else { return "There is nothing to compare.".to_owned() };
+    let more = if args.tables.is_some() { 0 } else { sheet.rows.len().saturating_sub(MOST_ROWS) };
+    sheet.rows.truncate(sheet.rows.len() - more);
+    let rest = if more > 0 { format!("\n\n{more} more rows, means and tests: --tables all.") } else { String::new() };
+    format!("{}{rest}", text_table(&sheet))
+}
+
+fn json_of(comparison: &Comparison, args: &CompareArgs) -> serde_json::Value {
+    let inputs: Vec<_> = comparison
+        .inputs
+        .iter()
+        .map(|(input, counts)| {
+            json!({
+                "name": input.name,
+                "results": input.results.display().to_string(),
+                "has_manifest": input.manifest.is_some(),
+                "records": counts.records,
+                "compared": counts.kept,
+                "errors": counts.errors,
+                "missing": counts.missing,
+            })
+        })
+        .collect();
+    let differ: Vec<_> =
+        comparison.differences.iter().map(|(other, list)| json!({ "other": other, "in": list })).collect();
+    json!({
+        "inputs": inputs,
+        "manifests_differ": differ,
+        "pairings": comparison.pairings,
+        "notes": comparison.notes,
+        "level": LEVEL,
+        "replicates": args.replicates.as_ref().map(ToString::to_string),
+        "rows": comparison.rows,
+    })
+}

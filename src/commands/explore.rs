@@ -1,0 +1,176 @@
+//! `difftool explore`: an interactive HTML page of attention maps.
+
+mod figure;
+
+use super::flags;
+use super::session::{RunResults, Session};
+use crate::bail_usage;
+use crate::base::files;
+use crate::base::terminal::escaped;
+use crate::cli::ExploreArgs;
+use crate::explore::{ExploreMeasure, ExplorerModel, ExplorerPage, ModelMaps};
+use crate::measures::PassKey;
+use crate::prompts::Region;
+use crate::report::SavedRun;
+use crate::results::folder::EXPLORER;
+use crate::results::manifest::ModelInfo;
+use crate::results::metric::{Metric, ANSWER_LOG_PROB, EXACT, NOISE_OUT, SHARE_OUT};
+use crate::results::view::ablate::each_head;
+use crate::results::view::each_head::costs;
+use crate::results::{Frame, Pick};
+use crate::run::{page_budget, Experiment, Show};
+use crate::say;
+use anyhow::{ensure, Context, Result};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Numbers of every head by name, by layer and head.
+type NumbersOfHeads = BTreeMap<(usize, usize), BTreeMap<String, f64>>;
+
+/// Metrics of the whole model that the page shows for each condition.
+const ANSWERS: [&Metric; 2] = [&EXACT, &ANSWER_LOG_PROB];
+
+/// Returns the experiment of the flags.
+pub(super) fn experiment(args: &ExploreArgs) -> Result<Experiment> {
+    let experiment = flags::one_prompt_experiment(Show::Explore, &args.run, &args.prompt, args.text.as_deref())?;
+    if let Some(run) = &args.costs {
+        costs_of(run)?; // before anything is measured
+    }
+    Ok(Experiment { costs: args.costs.clone(), ..experiment })
+}
+
+/// Costs of the heads of a model in another run.
+struct CostsOfHeads {
+    weights_sha256: String,
+    /// Name of the costs in the page: `cost`, or `carried` where a run restores heads.
+    number: &'static str,
+    /// Log-probability that the answer loses without the head, or gains with it, in nats, by layer and head.
+    nats: BTreeMap<(usize, usize), f64>,
+}
+
+/// The costs of heads in a run of `ablate --parts each-head` or `patch-each-head`.
+///
+/// # Errors
+/// A usage error if the run has none.
+fn costs_of(folder: &Path) -> Result<Vec<CostsOfHeads>> {
+    let run = SavedRun::read(folder)?;
+    let frame = run.frame()?;
+    let (number, sign) = if each_head(&frame).restores { ("carried", 1.0) } else { ("cost", -1.0) };
+    let of_model = |model: &ModelInfo| {
+        let nats = costs(&frame, &model.name).iter().map(|cost| (cost.at, sign * cost.change())).collect();
+        CostsOfHeads { weights_sha256: model.weights_sha256.clone(), number, nats }
+    };
+    let mut found: Vec<CostsOfHeads> = run.manifest.models.iter().map(of_model).collect();
+    found.retain(|costs| !costs.nats.is_empty());
+    if found.is_empty() {
+        bail_usage!(
+            "--costs {}: the run does not take out one head at a time, as `difftool ablate --parts each-head` does",
+            folder.display()
+        );
+    }
+    Ok(found)
+}
+
+/// Returns the costs of heads for the models of a session, by the hash of their weights; none without a run that has them.
+///
+/// # Errors
+/// If the run has only other models.
+fn costs_for(session: &Session) -> Result<Vec<CostsOfHeads>> {
+    let Some(folder) = &session.setup.experiment.costs else { return Ok(Vec::new()) };
+    let costs = costs_of(folder)?;
+    let is_here = |costs: &CostsOfHeads| {
+        session.setup.models.iter().any(|model| model.info.weights_sha256 == costs.weights_sha256)
+    };
+    ensure!(
+        costs.iter().any(is_here),
+        "--costs {}: none of its models has the weights of a model of this page",
+        folder.display()
+    );
+    Ok(costs)
+}
+
+/// Writes the page and draws the figure.
+pub(super) fn draw(session: &mut Session, found: &RunResults) -> Result<()> {
+    let Some(maps) = found.measures.explorer.as_ref().filter(|measure| !measure.found.is_empty()) else {
+        return Ok(()); // all passes failed
+    };
+    let setup = &session.setup;
+    let budget = page_budget(setup.grid.ctx_tok()[0]);
+    let page = explorer(session, maps, &found.frame, &costs_for(session)?, budget).html()?;
+    write_page(session, &page, budget)?;
+    figure::draw(session, maps, &found.frame)
+}
+
+/// Returns the numbers of every head by name, with the sum over noise regions as `noise_out`.
+fn numbers_of_heads(frame: &Frame, model: &str, condition: Option<&str>) -> NumbersOfHeads {
+    let mut heads = frame.numbers_of_heads(model, condition);
+    for numbers in heads.values_mut() {
+        let parts =
+            Region::NOISE.iter().filter_map(|noise| numbers.get(&format!("{} {}", SHARE_OUT.name, noise.name())));
+        let noise = parts.copied().reduce(|sum, part| sum + part);
+        if let Some(noise) = noise {
+            numbers.insert(NOISE_OUT.name.to_owned(), noise);
+        }
+    }
+    heads
+}
+
+fn explorer<'a>(
+    session: &'a Session,
+    maps: &'a ExploreMeasure,
+    frame: &'a Frame,
+    costs: &[CostsOfHeads],
+    budget: usize,
+) -> ExplorerPage<'a> {
+    let setup = &session.setup;
+    let explored = |(key, found): (&PassKey, &'a ModelMaps)| {
+        let model = &setup.models[key.model];
+        let condition = setup.conditions[key.condition].column();
+        let answer = |metric: &&Metric| {
+            let found = frame.mean(Pick::of(&model.name, metric.name).condition(condition.as_deref()));
+            found.map(|value| (metric.name.to_owned(), value))
+        };
+        let mut numbers = numbers_of_heads(frame, &model.name, condition.as_deref());
+        let own = costs.iter().find(|costs| costs.weights_sha256 == model.info.weights_sha256);
+        if let Some(costs) = own.filter(|_| condition.is_none()) {
+            for (at, nats) in &costs.nats {
+                if let Some(numbers) = numbers.get_mut(at) {
+                    numbers.insert(costs.number.to_owned(), *nats);
+                }
+            }
+        }
+        ExplorerModel {
+            name: frame.short_names().name(&model.name),
+            numbers,
+            answers: ANSWERS.iter().filter_map(answer).collect(),
+            condition,
+            layout: &model.info.layout,
+            maps: model.transformer.config.wiring().maps(),
+            resolution: maps.resolutions[key.model],
+            found,
+        }
+    };
+    let names: Vec<&str> = setup.models.iter().map(|model| frame.short_names().name(&model.name)).collect();
+    ExplorerPage {
+        // A mark of the writing direction in a name would reverse the heading.
+        title: escaped(&format!("Attention of {}", names.join(", "))).into_owned(),
+        caption: setup.caption(),
+        recipe: session.recipe("as chosen in the page"),
+        models: maps.found.iter().map(explored).collect(),
+        budget,
+    }
+}
+
+fn write_page(session: &mut Session, page: &str, budget: usize) -> Result<()> {
+    let path = session.run.outputs.add_file(EXPLORER, None);
+    let cannot = || format!("cannot write {}", path.display());
+    files::create(&path, page.as_bytes()).with_context(cannot)?;
+    if !session.output.quiet {
+        let mb = |bytes: usize| bytes as f64 / 1e6;
+        say!("{} ({:.1} MB): open it in a browser", path.display(), mb(page.len()));
+        if page.len() > budget {
+            say!("that is more than {:.0} MB: choose fewer heads with --layers and --heads", mb(budget));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,80 @@
+//! `maps.png`: the effective maps of the heads that the page shows first.
+
+use crate::commands::session::Session;
+use crate::explore::codes::square;
+use crate::explore::{ExploreMeasure, HeadDetail, ModelMaps, PooledQuantity};
+use crate::figures::{heatmap, Bins, ColourScale, Heatmaps, MapPanel, TokenAxis};
+use crate::measures::probe::{Pooling, RowQuantity};
+use crate::measures::PassKey;
+use crate::prompts::Region;
+use crate::results::metric::SHARE_OUT;
+use crate::results::Frame;
+use anyhow::Result;
+
+/// Maps of a single model; several models have one each.
+const OF_ONE_MODEL: usize = 2;
+/// Maps side by side.
+const ACROSS: usize = 3;
+const SIZE_PX: u32 = 560;
+const POOLING: &str = "largest magnitude of each bin";
+
+/// Draws the first heads of each model as they are, without treatment.
+pub(super) fn draw(session: &mut Session, maps: &ExploreMeasure, frame: &Frame) -> Result<()> {
+    let untreated: Vec<(&PassKey, &ModelMaps)> = maps.found.iter().filter(|(key, _)| key.condition == 0).collect();
+    let each = if untreated.len() == 1 { OF_ONE_MODEL } else { 1 };
+    let panels: Vec<MapPanel> =
+        untreated.iter().flat_map(|(key, found)| model_panels(session, maps, frame, (key, found), each)).collect();
+    if panels.is_empty() {
+        return Ok(()); // no head is kept
+    }
+    let asks = untreated.iter().any(|(_, found)| !found.prompt.questions.is_empty());
+    let title = if asks { "Heads with the most output from the answer" } else { "Heads of the last layer" };
+    let subtitle = format!("effective attention, {POOLING} · {}", session.setup.caption());
+    // Sinks and the diagonal leave single maps dark on a linear scale.
+    let signed = session.setup.has_second_map();
+    let scales = vec![ColourScale { label: "attention weight".to_owned(), signed, log: !signed }];
+    let rows = panels.chunks(ACROSS).map(<[MapPanel]>::to_vec).collect();
+    let figure = heatmap(&Heatmaps { scales, rows, size_px: SIZE_PX }, &session.heading(title, &subtitle))?;
+    session.save(&figure, "maps", POOLING)
+}
+
+fn model_panels(
+    session: &Session,
+    maps: &ExploreMeasure,
+    frame: &Frame,
+    (key, found): (&PassKey, &ModelMaps),
+    most: usize,
+) -> Vec<MapPanel> {
+    let model = &session.setup.models[key.model].name;
+    let numbers = frame.numbers_of_heads(model, None);
+    let answer = format!("{} {}", SHARE_OUT.name, Region::Answer.name());
+    let asks = !found.prompt.questions.is_empty();
+    let regions = found.prompt.regions.iter().filter(|_| asks);
+    let regions: Vec<_> = regions.map(|&(region, from, to)| (region.to_owned(), from..to)).collect();
+    let panel = |at: (usize, usize), kept: &HeadDetail| {
+        let bins = effective(kept)?;
+        let tokens = 0..bins.rows * maps.resolutions[key.model].bin_tok;
+        let share = numbers.get(&at).filter(|_| asks).and_then(|numbers| numbers.get(&answer));
+        let share = share.map_or(String::new(), |share| format!(" · answer {:.0} % of its output", 100.0 * share));
+        let axis = TokenAxis { range: tokens, regions: regions.clone(), texts: Vec::new() };
+        Some(MapPanel {
+            title: frame.short_name(model),
+            detail: format!("layer {} · head {}{share}", at.0, at.1),
+            scale: 0,
+            bins,
+            sink: Vec::new(),
+            queries: axis.clone(),
+            keys: axis,
+            profile: None,
+        })
+    };
+    found.details.iter().take(most).filter_map(|head| panel(head.at, &head.kept)).collect()
+}
+
+/// The pooled effective map of a head.
+fn effective(kept: &HeadDetail) -> Option<Bins> {
+    let wanted = (PooledQuantity::Of(RowQuantity::Effective), Pooling::Max);
+    let (_, _, bytes) = kept.grids.iter().find(|(pooled, pooling, _)| (*pooled, *pooling) == wanted)?;
+    let (bins, values) = square(bytes);
+    Some(Bins { rows: bins, columns: bins, values })
+}

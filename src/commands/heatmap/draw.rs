@@ -1,0 +1,212 @@
+//! The pictures: maps side by side, or every layer and head of a model as small multiples.
+
+use crate::attention::LayersAndHeads;
+use crate::bail_usage;
+use crate::commands::session::Session;
+use crate::figures::{heatmap, heatmap_grid, Bins, ColourScale, HeadMaps, Heatmaps, MapPanel, Profile, TokenAxis};
+use crate::measures::probe::{PooledMap, RowQuantity};
+use crate::measures::{Maps, PassKey};
+use crate::results::metric::LAMBDA;
+use crate::results::table::short;
+use crate::results::Frame;
+use crate::run::{Grid, Heatmap, MapKind, MAP_PX, SMALL_PX};
+use crate::stats::mean;
+use anyhow::Result;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+const NOTHING: &str = "nothing to draw: no query in `queries` sees a key in `keys`";
+
+/// Everything that is drawn.
+pub(super) struct Picture<'a> {
+    pub(super) spec: &'a Heatmap,
+    /// The heads of each model.
+    pub(super) drawn: &'a [LayersAndHeads],
+    pub(super) frame: &'a Frame,
+    pub(super) maps: &'a BTreeMap<PassKey, Maps>,
+}
+
+impl Picture<'_> {
+    pub(super) fn draw(&self, session: &mut Session) -> Result<()> {
+        if self.spec.every_head {
+            return self.draw_grids(session);
+        }
+        let scales = self.scales(session);
+        let mut rows: Vec<Vec<MapPanel>> = Vec::new();
+        for (&at, maps) in self.maps {
+            let of_pass = maps.grids.iter().enumerate();
+            let panels = of_pass.map(|(i, found)| self.panel(session, at, maps, found, i, &scales)).collect();
+            rows.push(panels);
+        }
+        rows.retain(|row| !row.is_empty());
+        if rows.is_empty() {
+            bail_usage!("{NOTHING}");
+        }
+        let (title, subtitle) = (self.title(session), format!("{} · {}", self.pooling(), session.setup.caption()));
+        let maps = Heatmaps { scales, rows: arranged(rows), size_px: MAP_PX };
+        let figure = heatmap(&maps, &session.heading(title, &subtitle))?;
+        session.save(&figure, "heatmap", &self.pooling())
+    }
+
+    fn title(&self, session: &Session) -> &'static str {
+        match self.spec.map {
+            MapKind::Effective => "Effective attention (A1 − λA2, or the only map)",
+            MapKind::A1 => "The first softmax map",
+            MapKind::A2 => "The second softmax map",
+            MapKind::Logits1 => "Scaled logits of the first map",
+            MapKind::Logits2 => "Scaled logits of the second map",
+            MapKind::All if session.setup.has_second_map() => "Both softmax maps and their difference",
+            MapKind::All => "Attention",
+        }
+    }
+
+    fn pooling(&self) -> String {
+        let one_head = self.spec.every_head || self.spec.head.is_some();
+        format!("{}largest magnitude of each bin", if one_head { "" } else { "mean over heads of the " })
+    }
+
+    /// One colour scale for everything that can be compared: softmax maps, signed mixtures, logits.
+    fn scales(&self, session: &Session) -> Vec<ColourScale> {
+        let signed = session.setup.has_second_map();
+        let scale = |label: &str, signed| ColourScale { label: label.to_owned(), signed, log: false };
+        match self.spec.map {
+            MapKind::Effective => vec![scale("attention weight", signed)],
+            MapKind::A1 | MapKind::A2 => vec![scale("attention weight", false)],
+            MapKind::Logits1 | MapKind::Logits2 => vec![scale("logit", true)],
+            MapKind::All if !signed => vec![scale("attention weight", false)],
+            MapKind::All => vec![scale("attention weight", false), scale("A1 − λA2", true)],
+        }
+    }
+
+    fn panel(
+        &self,
+        session: &Session,
+        at: PassKey,
+        maps: &Maps,
+        (quantity, (layer, _), grid): &(RowQuantity, (usize, usize), PooledMap),
+        index: usize,
+        scales: &[ColourScale],
+    ) -> MapPanel {
+        let name = &session.setup.models[at.model].name;
+        let config = &session.setup.models[at.model].transformer.config;
+        let heads = match self.spec.head {
+            Some(head) => format!("head {head}"),
+            None => format!("mean of {} heads", self.drawn_heads(at.model, config.wiring().heads())),
+        };
+        let lambda = self.lambda(name, *layer, &self.drawn[at.model]);
+        let lambda = lambda.map_or(String::new(), |lambda| format!(" · λ {}", short(Some(lambda))));
+        let map = quantity_name(*quantity, config.wiring().maps());
+        let regions: Vec<(String, Range<usize>)> =
+            maps.regions.iter().map(|(region, range)| (region.name().to_owned(), range.clone())).collect();
+        let is_text = matches!(session.setup.grid, Grid::Text(_));
+        let axis = |range: &Range<usize>, texts: &[String]| TokenAxis {
+            range: range.clone(),
+            regions: if is_text { Vec::new() } else { clipped(&regions, range) },
+            texts: texts.to_vec(),
+        };
+        let profile = maps.profiles.get(index).map(|(_, _, grid)| Profile {
+            label: if is_text { "last 32 rows".to_owned() } else { "rows that predict the answer".to_owned() },
+            values: grid.values.iter().map(|&x| if x.is_nan() { 0.0 } else { x }).collect(),
+            top: profile_top(&grid.values),
+        });
+        MapPanel {
+            title: self.titled(session, at),
+            detail: format!("{map} · layer {layer} · {heads}{lambda}"),
+            scale: if *quantity == RowQuantity::Effective && config.wiring().maps() > 1 { scales.len() - 1 } else { 0 },
+            bins: bins(grid),
+            sink: grid.sinks.clone(),
+            queries: axis(&maps.queries, &maps.query_texts),
+            keys: axis(&maps.keys, &maps.key_texts),
+            profile,
+        }
+    }
+
+    fn drawn_heads(&self, model: usize, all: usize) -> usize {
+        self.drawn[model].heads.as_ref().map_or(all, Vec::len)
+    }
+
+    /// Mean lambda over the drawn heads of a layer; nothing for standard attention.
+    fn lambda(&self, model: &str, layer: usize, drawn: &LayersAndHeads) -> Option<f64> {
+        let heads = self.frame.heads(model, None, LAMBDA.name, None).into_iter();
+        let of_layer = heads.filter(|((of, head), _)| *of == layer && drawn.has(layer, *head));
+        mean(&of_layer.flat_map(|(_, values)| values).collect::<Vec<f64>>())
+    }
+
+    /// The model, and what is done to it.
+    fn titled(&self, session: &Session, at: PassKey) -> String {
+        let (model, condition) = (&session.setup.models[at.model], &session.setup.conditions[at.condition]);
+        let name = self.frame.short_names().name(&model.name);
+        condition.column().map_or(name.to_owned(), |condition| format!("{name}, {condition}"))
+    }
+
+    /// One figure per model and condition: every layer and head that was asked for.
+    fn draw_grids(&self, session: &mut Session) -> Result<()> {
+        let scale = self.scales(session).remove(0);
+        let mut drawn = 0;
+        for (&at, maps) in self.maps {
+            let mut layers: BTreeMap<usize, BTreeMap<usize, (Bins, Vec<f32>)>> = BTreeMap::new();
+            for (_, (layer, head), grid) in &maps.grids {
+                layers.entry(*layer).or_default().insert(*head, (bins(grid), grid.sinks.clone()));
+            }
+            let Some(first) = layers.values().next() else { continue };
+            let title = format!("{}: {}", self.title(session), self.titled(session, at));
+            let subtitle = format!("every layer and head · {} · {}", self.pooling(), session.setup.caption());
+            let (heads, names) =
+                (first.keys().map(ToString::to_string).collect(), layers.keys().map(ToString::to_string).collect());
+            let (maps, sinks) = layers.into_values().map(|heads| heads.into_values().unzip()).unzip();
+            let maps = HeadMaps { scale: scale.clone(), heads, layers: names, maps, sinks, size_px: SMALL_PX };
+            drawn += 1;
+            let figure = heatmap_grid(&maps, &session.heading(&title, &subtitle))?;
+            session.save(&figure, &format!("heatmap-{drawn}"), &self.pooling())?;
+        }
+        if drawn == 0 {
+            bail_usage!("{NOTHING}");
+        }
+        Ok(())
+    }
+}
+
+/// The rows of several models as they are, if they have the same number of maps; otherwise all maps side by side in as
+/// few rows as leave no place empty, if that can be.
+fn arranged(rows: Vec<Vec<MapPanel>>) -> Vec<Vec<MapPanel>> {
+    let maps = rows[0].len();
+    if maps > 1 && rows.iter().all(|row| row.len() == maps) {
+        return rows;
+    }
+    let all = rows.concat();
+    let places = |across: usize| across * all.len().div_ceil(across);
+    let across = [3, 2, 4].map(|across| all.len().min(across)).into_iter().min_by_key(|&across| places(across));
+    all.chunks(across.unwrap_or(1)).map(<[MapPanel]>::to_vec).collect()
+}
+
+fn bins(grid: &PooledMap) -> Bins {
+    Bins { rows: grid.rows, columns: grid.columns, values: grid.values.clone() }
+}
+
+fn quantity_name(quantity: RowQuantity, maps: usize) -> &'static str {
+    match quantity {
+        RowQuantity::Effective if maps > 1 => "A1 − λA2",
+        RowQuantity::Effective | RowQuantity::Map(0) if maps == 1 => "A",
+        RowQuantity::Effective | RowQuantity::Map(0) => "A1",
+        RowQuantity::Map(_) => "A2",
+        RowQuantity::Subtracted => "λA2",
+        RowQuantity::Logits(0) => "logits 1",
+        RowQuantity::Logits(_) => "logits 2",
+    }
+}
+
+/// The parts of runs that lie in a range.
+fn clipped(runs: &[(String, Range<usize>)], range: &Range<usize>) -> Vec<(String, Range<usize>)> {
+    let part = |run: &Range<usize>| run.start.max(range.start)..run.end.min(range.end);
+    runs.iter().map(|(name, run)| (name.clone(), part(run))).filter(|(_, run)| !run.is_empty()).collect()
+}
+
+/// Where a profile is cut so that one sink does not flatten the rest: above four times its second largest value.
+fn profile_top(values: &[f32]) -> Option<f32> {
+    let mut sorted: Vec<f32> = values.iter().map(|x| x.abs()).filter(|x| x.is_finite()).collect();
+    sorted.sort_by(|a, b| b.total_cmp(a));
+    match sorted.as_slice() {
+        [first, second, ..] if *first > 4.0 * second && *second > 0.0 => Some(1.25 * second),
+        _ => None,
+    }
+}

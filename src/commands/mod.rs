@@ -1,0 +1,146 @@
+//! The subcommands, one file each: from options to the library to output. Only this module and `main` print.
+
+mod ablate;
+mod allocation;
+mod command_line;
+mod compare;
+mod execute;
+mod experiment;
+mod explore;
+mod flags;
+mod heads;
+mod heatmap;
+mod inspect;
+pub mod inspection;
+mod needle;
+mod nll;
+mod outliers;
+mod progress;
+mod prompt;
+mod quantize;
+mod ratio;
+mod report;
+mod session;
+mod shots;
+mod train;
+
+use crate::bail_usage;
+use crate::base::error::Usage;
+use crate::cli::{Cli, Command};
+use anyhow::{Context, Error, Result};
+pub use command_line::command_line;
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Runs a subcommand. See [`crate::base::error`] for exit codes.
+pub fn run(cli: Cli) -> Result<()> {
+    check_environment()?;
+    // Errors of commands on files keep the names of fields; errors of others name flags.
+    let is_file = matches!(cli.command, Command::Run(_) | Command::Merge(_));
+    let name: &str = (&cli.command).into();
+    dispatch(cli.command).map_err(|error| match command_line().find_subcommand(name) {
+        Some(command) if !is_file => flags::with_flag_names(error, command),
+        _ => error,
+    })
+}
+
+fn dispatch(command: Command) -> Result<()> {
+    match command {
+        Command::Needle(args) => execute::preset(needle::experiment(&args)?, &args.run.output, &args.part),
+        Command::Shots(args) => execute::preset(shots::experiment(&args)?, &args.run.output, &args.part),
+        Command::Ratio(args) => execute::preset(ratio::experiment(&args)?, &args.run.output, &args.part),
+        Command::Heads(args) => execute::preset(heads::experiment(&args)?, &args.run.output, &args.part),
+        Command::Heatmap(args) => execute::preset(heatmap::experiment(&args)?, &args.run.output, &args.prompt.part()),
+        Command::Explore(args) => execute::preset(explore::experiment(&args)?, &args.run.output, &args.prompt.part()),
+        Command::Quantize(args) => execute::preset(quantize::experiment(&args)?, &args.run.output, &args.part),
+        Command::Ablate(args) => execute::preset(ablate::experiment(&args)?, &args.run.output, &args.part),
+        Command::Outliers(args) => execute::preset(outliers::experiment(&args)?, &args.run.output, &args.part),
+        Command::Nll(args) => execute::preset(nll::experiment(&args)?, &args.output, &args.part),
+        Command::Run(args) => experiment::run(&args),
+        Command::Merge(args) => experiment::merge(&args),
+        Command::Compare(args) => compare::run(&args),
+        Command::Report(args) => report::run(&args),
+        Command::Inspect(args) => inspect::run(&args),
+        Command::Prompt(args) => prompt::run(&args),
+        Command::Train(args) => train::run(&args),
+        Command::Completions(args) => command_line::completions(&args),
+    }
+}
+
+/// Returns the error of a file, or a usage error that names the command that the file is for.
+fn wrong_command_error<T>(command: &str, file: &Path, read: fn(&Path) -> Result<T>, error: Error) -> Error {
+    // A pipe cannot be read a second time.
+    if file.is_file() && read(file).is_ok() {
+        return Usage(format!("{0} is for `difftool {command} {0}`", file.display())).into();
+    }
+    error
+}
+
+/// Largest number of threads.
+const MOST_THREADS: usize = 4096;
+
+/// Variable from which rayon takes the default number of threads.
+const THREADS_VARIABLE: &str = "RAYON_NUM_THREADS";
+
+/// Checks the number of threads in the environment, with which rayon would panic on first use if it is too large.
+fn check_environment() -> Result<()> {
+    let threads = std::env::var(THREADS_VARIABLE).ok().and_then(|text| text.trim().parse::<usize>().ok());
+    if let Some(threads) = threads.filter(|&threads| threads > MOST_THREADS) {
+        bail_usage!("{THREADS_VARIABLE} is {threads}: at most {MOST_THREADS}");
+    }
+    Ok(())
+}
+
+/// Starts the threads of the kernels: the given number, or one for each core.
+fn start_threads(threads: Option<NonZeroUsize>) -> Result<()> {
+    let builder = match threads {
+        Some(threads) if threads.get() > MOST_THREADS => bail_usage!("--threads {threads}: at most {MOST_THREADS}"),
+        Some(threads) => rayon::ThreadPoolBuilder::new().num_threads(threads.get()),
+        None => rayon::ThreadPoolBuilder::new(),
+    };
+    builder.build_global().context("cannot start the threads; ask for fewer with --threads or RAYON_NUM_THREADS")
+}
+
+/// Time within which a second signal counts as the same one: `timeout` signals both the process and its group.
+const SAME_SIGNAL: Duration = Duration::from_millis(300);
+
+/// Returns a flag that the first SIGINT (Ctrl-C), SIGTERM or SIGHUP sets. The second signal ends the process.
+fn stop_on_signal() -> Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let flag = stop.clone();
+    let mut first: Option<Instant> = None;
+    preserving_sighup(|| {
+        ctrlc::set_handler(move || {
+            flag.store(true, std::sync::atomic::Ordering::Relaxed);
+            if first.get_or_insert_with(Instant::now).elapsed() > SAME_SIGNAL {
+                std::process::exit(130);
+            }
+        })
+        .context("cannot listen to signals")
+    })?;
+    Ok(stop)
+}
+
+/// Sets signal handlers, but keeps SIGHUP ignored if it was, as under `nohup`.
+#[cfg(unix)]
+#[expect(unsafe_code, reason = "sigaction is a C function")]
+fn preserving_sighup(set: impl FnOnce() -> Result<()>) -> Result<()> {
+    // SAFETY: all-zero bytes are a valid sigaction; the pointers are to a local variable or null.
+    unsafe {
+        let mut hangup: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(libc::SIGHUP, std::ptr::null(), &mut hangup);
+        set()?;
+        if hangup.sa_sigaction == libc::SIG_IGN {
+            libc::sigaction(libc::SIGHUP, &hangup, std::ptr::null_mut());
+        }
+    }
+    Ok(())
+}
+
+#[cfg(not(unix))]
+fn preserving_sighup(set: impl FnOnce() -> Result<()>) -> Result<()> {
+    set()
+}

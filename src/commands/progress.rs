@@ -1,0 +1,155 @@
+//! Progress of a run on stderr: a bar on a terminal, occasional lines elsewhere.
+
+use crate::base::names::ShortNames;
+use crate::prompts::DEPTH_TOLERANCE_PCT;
+use crate::results::metric::EXACT;
+use crate::results::record::Record;
+use crate::results::table::plural;
+use crate::run::{MissedDepth, RunObserver, RunPlan, RunShard, Setup};
+use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use std::fmt::Write;
+use std::io::IsTerminal as _;
+use std::time::{Duration, Instant};
+
+/// Time between two lines where stderr is not a terminal.
+pub(super) const LINE_INTERVAL: Duration = Duration::from_secs(30);
+
+/// Writes the time left, `, 2h left`; nothing before any work is done.
+pub(super) fn write_left(state: &ProgressState, out: &mut dyn Write) {
+    if !state.eta().is_zero() {
+        let _ = write!(out, ", {:#} left", HumanDuration(state.eta()));
+    }
+}
+
+/// Returns a progress bar with the time left.
+fn progress_bar(plan: &RunPlan<'_>, conditions: &str, quiet: bool) -> ProgressBar {
+    let target = if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
+    let template = format!("{{bar:32}} {{pos}}/{{len}} prompts{conditions}{{left}}{{msg}}");
+    let style = ProgressStyle::with_template(&template).expect("a valid template");
+    let bar =
+        ProgressBar::with_draw_target(Some(plan.cells as u64), target).with_style(style.with_key("left", write_left));
+    bar.set_position(plan.resumed as u64);
+    bar.reset_eta();
+    bar
+}
+
+/// Prints the progress of a run to stderr.
+pub(super) struct ProgressReporter<'a> {
+    setup: &'a Setup,
+    shard: Option<RunShard>,
+    quiet: bool,
+    bar: ProgressBar,
+    /// Time of the last line.
+    said: Instant,
+    see: &'a mut dyn FnMut(&Record),
+    /// By model: questions asked, and questions answered exactly, in untreated passes.
+    found: Vec<(String, usize, usize)>,
+}
+
+impl<'a> ProgressReporter<'a> {
+    pub(super) fn new(setup: &'a Setup, shard: Option<RunShard>, quiet: bool, see: &'a mut dyn FnMut(&Record)) -> Self {
+        Self { setup, shard, quiet, bar: ProgressBar::hidden(), said: Instant::now(), see, found: Vec::new() }
+    }
+
+    pub(super) fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+
+    /// Returns the accuracy so far, `; found so far: transformer 92 %, diff 97 %`.
+    fn accuracy_so_far(&self) -> String {
+        let names = ShortNames::of(self.found.iter().map(|(model, ..)| model));
+        let share =
+            |(model, asked, found): &(String, usize, usize)| format!("{} {} %", names.name(model), 100 * found / asked);
+        let shares: Vec<String> = self.found.iter().map(share).collect();
+        if shares.is_empty() {
+            return String::new();
+        }
+        format!("; found so far: {}", shares.join(", "))
+    }
+
+    /// Prints a progress line if the last one is half a minute old.
+    fn print_if_due(&mut self) {
+        let (done, all) = (self.bar.position(), self.bar.length().unwrap_or(0));
+        if self.said.elapsed() >= LINE_INTERVAL && done < all {
+            self.said = Instant::now();
+            let (conditions, left) = (self.conditions_in_words(), HumanDuration(self.bar.eta()));
+            crate::say!("{done} of {all} prompts{conditions}, about {left} left{}", self.accuracy_so_far());
+        }
+    }
+
+    /// Returns ` under 41 conditions`; nothing if there are only untreated passes.
+    fn conditions_in_words(&self) -> String {
+        match self.setup.conditions.len() {
+            1 => String::new(),
+            conditions => format!(" under {conditions} conditions"),
+        }
+    }
+
+    fn announce(&self, plan: &RunPlan<'_>) {
+        let names: Vec<&str> = self.setup.models.iter().map(|m| m.name.as_str()).collect();
+        let shard = self.shard.map_or(String::new(), |shard| format!(" (shard {shard})"));
+        let resumed = if plan.resumed > 0 { format!(", {} of them done", plan.resumed) } else { String::new() };
+        crate::say!(
+            "{}{shard}{} on {}{resumed} -> {}",
+            plural(plan.cells, "prompt"),
+            self.conditions_in_words(),
+            names.join(", "),
+            plan.folder.display()
+        );
+        if !plan.missed_depths.is_empty() {
+            let off = |off: &MissedDepth| {
+                format!("{:.0} is {:.1} ({}, {} tokens)", off.asked_pct, off.real_pct, off.model, off.ctx_tok)
+            };
+            let list: Vec<String> = plan.missed_depths.iter().map(off).collect();
+            crate::say!("depths in % that are more than {DEPTH_TOLERANCE_PCT} points off: {}", list.join(", "));
+        }
+        if let Some(copy) = plan.put_aside {
+            crate::say!(
+                "what follows {} is damaged and measured again; {} and results.csv beside it keep what was there",
+                plural(plan.resumed, "finished prompt"),
+                copy.display()
+            );
+        }
+        for info in self.setup.models.iter().map(|model| &model.info).filter(|info| info.path.is_some()) {
+            if let Some(bos) = &info.bos {
+                let chat = if info.chat_template_sha256.is_some() { ", in its chat template" } else { "" };
+                crate::say!("{}: {}; prompts begin with {bos}{chat}", info.name, info.layout);
+            }
+            if let Some(opening) = &info.answer_opening {
+                let name = &info.name;
+                crate::say!("{name}: its chat template leaves the answer open (a thinking block or a channel); answers follow {opening:?}");
+            }
+        }
+    }
+}
+
+impl RunObserver for ProgressReporter<'_> {
+    fn run_begins(&mut self, plan: &RunPlan<'_>) {
+        if !self.quiet {
+            self.announce(plan);
+        }
+        self.bar = progress_bar(plan, &self.conditions_in_words(), self.quiet);
+        self.said = Instant::now();
+    }
+
+    fn record(&mut self, record: &Record) {
+        let is_answer = record.measure.metric == EXACT.name && record.identity.condition.is_none();
+        if let (true, Some(value)) = (is_answer, record.measure.value) {
+            let model = &record.identity.model;
+            let hit = usize::from(value == 1.0);
+            match self.found.iter_mut().find(|(name, ..)| name == model) {
+                Some((_, asked, found)) => (*asked, *found) = (*asked + 1, *found + hit),
+                None => self.found.push((model.clone(), 1, hit)),
+            }
+        }
+        (self.see)(record);
+    }
+
+    fn cell_finished(&mut self) {
+        self.bar.inc(1);
+        self.bar.set_message(self.accuracy_so_far());
+        if !self.quiet && !std::io::stderr().is_terminal() {
+            self.print_if_due();
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! `difftool prompt`: shows needle prompts with their regions, or writes them as JSON lines.
+
+use super::flags;
+use super::needle::DEFAULTS;
+use crate::bail_usage;
+use crate::base::files;
+use crate::base::terminal;
+use crate::cli::ShowPromptArgs;
+use crate::measures::probe::runs;
+use crate::model::open;
+use crate::prompts::{Prompt, Region, Tokenizer};
+use crate::run::{Cell, CellSpec, Grid, Sources};
+use anstyle::{AnsiColor, Style};
+use anyhow::Result;
+use serde_json::{json, Value};
+use std::fs::File;
+use std::io::{BufWriter, IsTerminal, Write};
+use std::path::Path;
+
+/// Shows one prompt, or writes all prompts.
+pub(super) fn run(args: &ShowPromptArgs) -> Result<()> {
+    let grid = flags::grid(&args.prompts, std::slice::from_ref(&args.model), &args.reading, None, &DEFAULTS)?;
+    let model = open::open(&args.model, args.reading.clone())?;
+    let sources = Sources::read(&grid, args.prompts.haystack.as_deref(), None, None)?;
+    let source = PromptSource { sources, tokenizer: model.tokenizer()?, grid: &grid };
+    match &args.jsonl {
+        None => show(&source, args.index, args.query),
+        Some(path) if path.as_os_str() == "-" => source.write(&mut terminal::stdout()),
+        Some(path) => write_file(&source, path),
+    }
+}
+
+/// The inputs that prompts are built from.
+struct PromptSource<'a> {
+    sources: Sources,
+    tokenizer: &'a Tokenizer,
+    grid: &'a Grid,
+}
+
+impl PromptSource<'_> {
+    fn prompt(&self, cell: &Cell) -> Result<Prompt> {
+        cell.prompt(self.grid.seed(), &self.sources, Ok(self.tokenizer))
+    }
+
+    fn write(&self, out: &mut dyn Write) -> Result<()> {
+        for cell in self.grid.cells() {
+            writeln!(out, "{}", json_line(&cell, self.grid.seed(), &self.prompt(&cell)?))?;
+        }
+        Ok(())
+    }
+}
+
+fn write_file(source: &PromptSource<'_>, path: &Path) -> Result<()> {
+    if path.exists() {
+        bail_usage!("--jsonl {}: it exists already; name a new file", path.display());
+    }
+    files::replace(path, |partial| {
+        let mut out = BufWriter::new(File::create(partial)?);
+        source.write(&mut out)?;
+        Ok(out.flush()?)
+    })
+}
+
+fn json_line(cell: &Cell, base_seed: u64, prompt: &Prompt) -> Value {
+    let targets = prompt.targets();
+    let queries = targets.iter().filter_map(|target| Some((&prompt.queries[target.query?], target)));
+    let queries: Vec<Value> = queries
+        .map(|(query, target)| {
+            let regions: Vec<Value> = runs(&target.regions)
+                .into_iter()
+                .map(|(region, tokens)| json!([region, tokens.start, tokens.end]))
+                .collect();
+            json!({
+                "city": query.city, "answer": query.value,
+                "needle_tokens": [query.needle.start, query.needle.end],
+                "answer_tokens": [query.answer.start, query.answer.end],
+                "predicted_tokens": [query.predicted.start, query.predicted.end],
+                "depth_req_pct": query.depth_req_pct, "depth_real_pct": query.depth_real_pct,
+                "regions": regions,
+            })
+        })
+        .collect();
+    let CellSpec::Needle(spec) = &cell.spec else { unreachable!("the grid is one of needles") };
+    json!({
+        "index": cell.index, "seed": cell.seed(base_seed), "ctx_tok": spec.ctx_tok, "needles": spec.needles,
+        "retrieve": spec.retrieve, "cities": spec.names_cities().then_some(spec.cities), "task": spec.form.name(), "text": prompt.text, "ids": prompt.ids,
+        "offsets": prompt.offsets, "queries": queries,
+    })
+}
+
+fn show(source: &PromptSource<'_>, index: usize, query: usize) -> Result<()> {
+    let cells = source.grid.cells();
+    let Some(cell) = cells.get(index) else {
+        bail_usage!("--index {index}: the grid has prompts 0 to {}", cells.len().saturating_sub(1));
+    };
+    let prompt = source.prompt(cell)?;
+    let Some(asked) = prompt.queries.get(query) else {
+        bail_usage!("--query {query}: the prompt has questions 0 to {}", prompt.queries.len() - 1);
+    };
+    let coloured = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let mut out = terminal::stdout();
+    let mark = if coloured { in_colour } else { in_brackets };
+    writeln!(out, "{}\n", marked(&prompt, &prompt.regions(Some(query)), mark))?;
+    if coloured {
+        let legend: Vec<String> = Region::ALL.into_iter().map(|region| in_colour(region, region.name())).collect();
+        writeln!(out, "{}", legend.join(" "))?;
+    }
+    writeln!(
+        out,
+        "prompt {index} of {}, seed {}: {} tokens; the answer for {} is {}, tokens {} to {}, at {:.1} % of the haystack",
+        cells.len(),
+        cell.seed(source.grid.seed()),
+        prompt.ids.len(),
+        asked.city,
+        asked.value,
+        asked.answer.start,
+        asked.answer.end - 1,
+        asked.depth_real_pct
+    )?;
+    Ok(())
+}
+
+/// Returns the text with every region except filler marked.
+fn marked(prompt: &Prompt, regions: &[Region], mark: fn(Region, &str) -> String) -> String {
+    let mut end = 0;
+    let mut text = |tokens: &std::ops::Range<usize>| {
+        let start = end; // tokenizers may trim the space between tokens
+        end = prompt.offsets[tokens.end - 1].1;
+        prompt.text.get(start..end).unwrap_or_default()
+    };
+    let mut marked = String::new();
+    for (region, tokens) in runs(regions) {
+        match text(&tokens) {
+            "" => {}
+            text => marked += &mark(region, &terminal::escaped_lines(text)),
+        }
+    }
+    marked
+}
+
+fn in_brackets(region: Region, text: &str) -> String {
+    match region {
+        Region::Filler => text.to_owned(),
+        region => format!("[{}|{text}]", region.name()),
+    }
+}
+
+fn in_colour(region: Region, text: &str) -> String {
+    let colour = match region {
+        Region::Filler => return text.to_owned(),
+        Region::Bos | Region::First | Region::Template => AnsiColor::BrightBlack,
+        Region::Distractor => AnsiColor::Yellow,
+        Region::Needle => AnsiColor::Green,
+        Region::Answer => AnsiColor::BrightGreen,
+        Region::Question => AnsiColor::Cyan,
+    };
+    let style = Style::new().fg_color(Some(colour.into()));
+    let style = if region == Region::Answer { style.bold().underline() } else { style };
+    format!("{style}{text}{style:#}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_surrounds_its_text() {
+        assert_eq!(in_brackets(Region::Answer, "48213"), "[answer|48213]");
+        assert_eq!(in_brackets(Region::Filler, "It rains."), "It rains.");
+        let coloured = in_colour(Region::Answer, "48213");
+        assert!(coloured.starts_with("\u{1b}[") && coloured.contains("48213") && coloured.ends_with("\u{1b}[0m"));
+    }
+}

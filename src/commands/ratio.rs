@@ -1,0 +1,59 @@
+//! `difftool ratio`: attention to the answer against noise (the paper's Table 3 and Figure 1).
+
+use super::allocation::draw_allocation;
+use super::flags::{self, Defaults, CTX_TOK};
+use super::session::{RunResults, Session};
+use crate::cli::RatioArgs;
+use crate::figures::{head_grid, HeadGrid, HeadScale};
+use crate::prompts::Region;
+use crate::results::metric::SHARE_OUT;
+use crate::results::{Frame, HeadPlace};
+use crate::run::{Experiment, Grid, Show};
+use crate::stats::mean;
+use anyhow::Result;
+use std::collections::BTreeMap;
+
+pub(super) const DEFAULTS: Defaults = Defaults { ctx_tok: CTX_TOK, settings: &[(1, 1)], samples: 15 };
+
+/// The experiment that flags ask for.
+///
+/// # Errors
+/// Usage errors.
+pub(super) fn experiment(args: &RatioArgs) -> Result<Experiment> {
+    flags::prompts_experiment(Show::Ratio, &args.run, &args.prompts, args.text.as_deref(), &DEFAULTS)
+}
+
+/// Draws the figures.
+pub(super) fn draw(session: &mut Session, found: &RunResults) -> Result<()> {
+    let frame = &found.frame;
+    let is_text = matches!(session.setup.grid, Grid::Text(_));
+    if frame.models().is_empty() {
+        return Ok(()); // nothing but failures
+    }
+    let rows = if is_text { "last 32 rows" } else { "rows that predict the answer" };
+    let caption = session.setup.caption();
+    // Text has no depths and no regions but its first token and itself: nothing to stack.
+    if !is_text {
+        draw_allocation(session, frame)?;
+    }
+    let (what, regions): (_, &[Region]) =
+        if is_text { ("the first token", &[Region::Bos, Region::First]) } else { ("the answer", &[Region::Answer]) };
+    let grids: Vec<HeadGrid> = frame.models().iter().map(|model| head_shares(frame, model, regions)).collect();
+    let title = format!("Share of {what} in the output, by layer and head");
+    let subtitle = format!("{rows} · {caption}");
+    let scale = HeadScale { label: "share of the output (%)", end: Some(100.0) };
+    let figure = head_grid(&grids, &session.heading(&title, &subtitle), &scale)?;
+    session.save(&figure, "heads", &format!("mean over prompts and the {rows}; share of the output"))
+}
+
+/// The share of regions together in every head in percent: layers x heads.
+fn head_shares(frame: &Frame, model: &str, regions: &[Region]) -> HeadGrid {
+    let mut sums: BTreeMap<HeadPlace, f64> = BTreeMap::new();
+    for region in regions {
+        for (at, values) in frame.heads(model, None, SHARE_OUT.name, Some(region.name())) {
+            *sums.entry(at).or_default() += 100.0 * mean(&values).unwrap_or(f64::NAN);
+        }
+    }
+    let shares = sums.into_iter().map(|(at, share)| (at, Some(share).filter(|share| share.is_finite())));
+    HeadGrid::of(&frame.short_name(model), shares)
+}

@@ -1,0 +1,127 @@
+//! `difftool report`: run folders as a page.
+
+use super::command_line;
+use super::compare::{in_short, talk};
+use super::flags::with_flag_names;
+use crate::bail_usage;
+use crate::base::files::{folder_of, replace};
+use crate::base::html::is_page;
+use crate::cli::{ReportArgs, ReportFormat};
+use crate::report::{html, markdown, title, ComparedRuns, Report, SavedRun, Section};
+use crate::results::compare::{compare, Request};
+use crate::results::{Field, Metrics};
+use anyhow::{Context, Result};
+use std::fs;
+use std::io::{IsTerminal as _, Write as _};
+use std::path::{Path, PathBuf};
+
+/// Columns that runs are compared by: context and needles.
+const GROUPS: [Field; 3] = [Field::CtxTok, Field::Needles, Field::Retrieve];
+
+/// Reads the runs and writes the report.
+///
+/// # Errors
+/// Usage errors before anything is read; others if a run or the file cannot be read or written.
+pub(super) fn run(args: &ReportArgs) -> Result<()> {
+    check(args)?;
+    let runs = args.runs.iter().map(|folder| SavedRun::read(folder)).collect::<Result<Vec<_>>>()?;
+    if let Some(other) = runs.iter().find(|run| run.manifest.tool != runs[0].manifest.tool).filter(|_| !args.quiet) {
+        crate::say!(
+            "{} is of difftool {} and {} of {}: their numbers may differ for that alone",
+            runs[0].folder.display(),
+            runs[0].manifest.tool,
+            other.folder.display(),
+            other.manifest.tool
+        );
+    }
+    let compared = args.compare.then(|| compared(&args.runs, &runs)).transpose()?;
+    let sections: Vec<Section> = runs.into_iter().map(Section::new).collect::<Result<_>>()?;
+    let report = Report { title: title(&sections), sections, compared };
+    let page = match args.format {
+        ReportFormat::Html => html(&report)?,
+        ReportFormat::Markdown => markdown(&report),
+    };
+    write(args, &page)
+}
+
+/// Writes the report of one finished run.
+pub(super) fn write_run(folder: &Path, page: &Path, quiet: bool) -> Result<()> {
+    let sections = vec![Section::new(SavedRun::read(folder)?)?];
+    write_whole(page, &html(&Report { title: title(&sections), sections, compared: None })?, quiet)
+}
+
+/// Checks that a page can be written to a file.
+///
+/// # Errors
+/// Usage errors that name the flag.
+pub(super) fn check_page(flag: &str, page: &Path) -> Result<()> {
+    let shown = page.display();
+    if page.exists() && !is_page(page) {
+        bail_usage!("{flag} {shown}: it exists and is not a page of a report; name a new file");
+    }
+    if !folder_of(page).is_dir() {
+        bail_usage!("{flag} {shown}: there is no folder {}", folder_of(page).display());
+    }
+    Ok(())
+}
+
+/// The runs compared as `difftool compare` would without further flags: several with each other, the models of a single one.
+fn compared(folders: &[PathBuf], runs: &[SavedRun]) -> Result<ComparedRuns> {
+    let by = (runs.len() == 1).then_some(Field::Model);
+    let models = |run: &SavedRun| run.manifest.models.iter().map(|model| model.name.clone()).collect::<Vec<_>>();
+    let alike = runs.windows(2).all(|two| models(&two[0]) == models(&two[1]));
+    // Of runs of the same models each has rows of its own.
+    let by_model = (by.is_none() && alike && models(&runs[0]).len() > 1).then_some(Field::Model);
+    let comparison = compare(&Request {
+        inputs: folders.to_vec(),
+        by,
+        baseline: None,
+        metrics: Metrics::Headline,
+        wheres: Vec::new(),
+        group_by: by_model.into_iter().chain(GROUPS).collect(),
+        replicates: None,
+        allow_different_prompts: false,
+    })
+    .map_err(|error| match command_line().find_subcommand("compare") {
+        Some(command) => with_flag_names(error, command),
+        None => error,
+    })
+    .context("--compare, as `difftool compare` without flags")?;
+    let notes = talk(&comparison).lines().map(str::to_owned).collect();
+    Ok(ComparedRuns::new(&in_short(&comparison.rows), &comparison.groups, notes))
+}
+
+fn write(args: &ReportArgs, page: &str) -> Result<()> {
+    match file(args) {
+        None => Ok(crate::base::terminal::stdout().write_all(page.as_bytes())?),
+        Some(path) => write_whole(path, page, args.quiet),
+    }
+}
+
+/// The file to write; nothing for stdout.
+fn file(args: &ReportArgs) -> Option<&Path> {
+    args.out.as_deref().filter(|path| *path != Path::new("-"))
+}
+
+/// Refuses what cannot end well before the runs are read.
+fn check(args: &ReportArgs) -> Result<()> {
+    for (i, folder) in args.runs.iter().enumerate() {
+        if args.runs[..i].contains(folder) {
+            bail_usage!("{} is named twice", folder.display());
+        }
+    }
+    file(args).map_or(Ok(()), |page| check_page("--out", page))?;
+    if args.format == ReportFormat::Html && args.out.is_none() && std::io::stdout().is_terminal() {
+        bail_usage!("a page is not for the terminal: name a file with -o report.html, or ask for --format markdown");
+    }
+    Ok(())
+}
+
+/// Writes a file: it is there whole or not at all.
+fn write_whole(path: &Path, page: &str, quiet: bool) -> Result<()> {
+    replace(path, |partial| Ok(fs::write(partial, page)?))?;
+    if !quiet {
+        crate::say!("report in {} ({} KiB)", path.display(), page.len().div_ceil(1024));
+    }
+    Ok(())
+}

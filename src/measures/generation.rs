@@ -1,0 +1,310 @@
+//! Answers in freely generated text.
+//!
+//! Numbers are whole runs of digits. Published scores often count a value as found if its digits occur anywhere in the
+//! output, so that 123 is found in 51234. Of values that are no numbers, an answer says those of the prompt's needles that
+//! occur in it as whole words, whatever their case.
+
+use super::{decoded, encoded, number, Measure, MeasureData, MeasureOutput, ObservedPass, PassKey};
+use crate::attention::RowProbe;
+use crate::model::generate::{numbers, Generation, StopReason};
+use crate::prompts::{Prompt, Query};
+use crate::results::metric::{Metric, GENERATED_CONTAINS, GENERATED_EXACT, SAID_NUMBER, SAID_OTHER_NEEDLE};
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
+use std::ops::Range;
+
+/// Scores generated text and pools it.
+#[derive(Default)]
+pub struct GenerationMeasure {
+    /// Generated texts, in the order of the prompts.
+    pub pooled: Vec<Generated>,
+}
+
+/// The text that one model generated for one prompt; a line of `generations.jsonl`. Lists have one entry for each
+/// number asked for, in the order of the question.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Generated {
+    /// Name of the model.
+    pub model: String,
+    /// Condition; `None` for untreated attention.
+    pub condition: Option<String>,
+    /// Index among the prompts of the same kind.
+    pub sample: Option<u64>,
+    /// Seed of the prompt.
+    pub seed: Option<u64>,
+    /// Requested length of the prompt with its answers, in tokens.
+    pub ctx_tok: usize,
+    /// Needles in the text.
+    pub needles: Option<usize>,
+    /// Needles asked for.
+    pub retrieve: Option<usize>,
+    /// Requested depth, in percent of the filler.
+    pub depth_req_pct: Option<f64>,
+    /// Set of the cities: `train` or `absent`.
+    pub cities: Option<String>,
+    /// The cities asked for.
+    pub asked: Vec<String>,
+    /// Their values.
+    pub expected: Vec<String>,
+    /// The generated text.
+    pub text: String,
+    /// Its token ids, without the end-of-sequence token.
+    pub ids: Vec<u32>,
+    /// Why generation stopped.
+    pub stop: StopReason,
+    /// Whether the i-th number of the text is value i.
+    pub exact: Vec<bool>,
+    /// Whether the value is any number of the text.
+    pub contains: Vec<bool>,
+    /// The i-th number of the answer; `None` if it has fewer.
+    pub said: Vec<Option<String>>,
+    /// Whether that number is the value of another city in the prompt.
+    pub copied: Vec<bool>,
+}
+
+/// The values that a text may say.
+enum Sayable<'a> {
+    /// Any number.
+    Numbers,
+    /// These texts, the longest first.
+    Values(Vec<&'a str>),
+}
+
+impl<'a> Sayable<'a> {
+    /// The values that answers to a prompt may say.
+    fn of(prompt: &'a Prompt) -> Self {
+        if prompt.asks_for_numbers() {
+            return Self::Numbers;
+        }
+        let of_needles = prompt.needles.iter().map(|needle| needle.value.as_str());
+        let all = of_needles.chain(prompt.queries.iter().map(|query| query.value.as_str()));
+        let mut values: Vec<&str> = all.filter(|value| !value.is_empty()).collect();
+        values.sort_unstable_by_key(|value| (std::cmp::Reverse(value.len()), *value));
+        values.dedup();
+        Self::Values(values)
+    }
+
+    /// The values in a text, in order, with their places.
+    fn find(&self, text: &str) -> Vec<(Range<usize>, String)> {
+        let values = match self {
+            Self::Numbers => return numbers(text).into_iter().map(|at| (at.clone(), text[at].to_owned())).collect(),
+            Self::Values(values) => values,
+        };
+        let lower = text.to_ascii_lowercase();
+        let mut found: Vec<(Range<usize>, String)> = Vec::new();
+        for value in values {
+            for (start, _) in lower.match_indices(&value.to_ascii_lowercase()) {
+                let at = start..start + value.len();
+                let is_free = found.iter().all(|(other, _)| at.end <= other.start || other.end <= at.start);
+                if is_free && is_whole(text, &at) {
+                    found.push((at, (*value).to_owned()));
+                }
+            }
+        }
+        found.sort_unstable_by_key(|(at, _)| at.start);
+        found
+    }
+}
+
+/// Returns whether no letter or digit continues the word or number at either end of a range. Scripts without spaces
+/// between words have no such ends.
+fn is_whole(text: &str, at: &Range<usize>) -> bool {
+    let continues = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+    let inside = &text[at.clone()];
+    let before = continues(text[..at.start].chars().next_back()) && continues(inside.chars().next());
+    let behind = continues(text[at.end..].chars().next()) && continues(inside.chars().next_back());
+    !before && !behind
+}
+
+/// Returns, for each value, whether it is the i-th one said in `text`. Only white space may come before the first one.
+fn exact(text: &str, found: &[(Range<usize>, String)], values: &[&str]) -> Vec<bool> {
+    let first = text.len() - text.trim_start().len();
+    let said = |i: usize| found.get(i).filter(|(at, _)| i > 0 || at.start == first).map(|(_, value)| value.as_str());
+    values.iter().enumerate().map(|(i, value)| said(i) == Some(value)).collect()
+}
+
+/// Returns the first `n` numbers of an answer; `None` for those it does not have. If its first sentence has no number, it has
+/// none, because numbers after a refusal are not an answer.
+fn first_numbers(text: &str, n: usize) -> Vec<Option<String>> {
+    let mut found = numbers(text);
+    let begin = text.len() - text.trim_start().len();
+    let ends = [". ", "! ", "? ", "\n"].iter().filter_map(|mark| Some(begin + text[begin..].find(mark)?));
+    if let (Some(first), Some(end)) = (found.first(), ends.min()) {
+        if first.start > end {
+            found.clear();
+        }
+    }
+    (0..n).map(|i| found.get(i).map(|at| text[at.clone()].to_owned())).collect()
+}
+
+/// Returns `true` if a number is the value of another city in the prompt.
+fn is_copied(prompt: &Prompt, query: &Query, number: Option<&str>) -> bool {
+    let mut others = prompt.needles.iter().filter(|needle| needle.city != query.city && needle.value != query.value);
+    number.is_some_and(|number| others.any(|needle| needle.value == number))
+}
+
+/// Returns, for each value, whether it was said.
+fn contains(found: &[(Range<usize>, String)], values: &[&str]) -> Vec<bool> {
+    values.iter().map(|value| found.iter().any(|(_, said)| said == value)).collect()
+}
+
+impl Generated {
+    fn new(pass: &ObservedPass<'_>, generation: &Generation) -> Self {
+        let (id, queries) = (pass.identity, &pass.prompt.queries);
+        let values: Vec<&str> = queries.iter().map(|query| query.value.as_str()).collect();
+        let sayable = Sayable::of(pass.prompt);
+        let found = sayable.find(&generation.text);
+        let said = match sayable {
+            Sayable::Numbers => first_numbers(&generation.text, queries.len()),
+            Sayable::Values(_) => (0..queries.len()).map(|i| Some(found.get(i)?.1.clone())).collect(),
+        };
+        Self {
+            model: id.model.clone(),
+            condition: id.condition.as_deref().map(str::to_owned),
+            sample: id.sample,
+            seed: id.seed,
+            ctx_tok: id.ctx_tok,
+            needles: id.needles,
+            retrieve: id.retrieve,
+            depth_req_pct: id.depth_req_pct,
+            cities: id.cities.as_deref().map(str::to_owned),
+            asked: queries.iter().map(|query| query.city.clone()).collect(),
+            expected: queries.iter().map(|query| query.value.clone()).collect(),
+            text: generation.text.clone(),
+            ids: generation.ids.clone(),
+            stop: generation.stop,
+            said: said.clone(),
+            copied: queries
+                .iter()
+                .zip(&said)
+                .map(|(query, said)| is_copied(pass.prompt, query, said.as_deref()))
+                .collect(),
+            exact: exact(&generation.text, &found, &values),
+            contains: contains(&found, &values),
+        }
+    }
+}
+
+impl Measure for GenerationMeasure {
+    fn row_probes(&self, _model: usize, _prompt: &Prompt) -> Vec<Box<dyn RowProbe>> {
+        Vec::new()
+    }
+
+    fn wants_generation(&self) -> bool {
+        true
+    }
+
+    fn conclude(&self, pass: ObservedPass<'_>, output: &mut MeasureOutput) -> Result<()> {
+        let Some(generation) = pass.generation else { return Ok(()) };
+        let generated = Generated::new(&pass, generation);
+        let asks_for_numbers = pass.prompt.asks_for_numbers();
+        for (i, query) in pass.prompt.queries.iter().enumerate() {
+            let mut push = |metric: &Metric, hit| {
+                output.push(Some(i), "generated", number(metric, f64::from(u8::from(hit)), 1));
+            };
+            if query.is_answerable() {
+                push(&GENERATED_EXACT, generated.exact[i]);
+                push(&GENERATED_CONTAINS, generated.contains[i]);
+            }
+            if asks_for_numbers {
+                push(&SAID_NUMBER, generated.said[i].is_some());
+            }
+            push(&SAID_OTHER_NEEDLE, generated.copied[i]);
+        }
+        output.pooled = Some(Box::new(generated));
+        Ok(())
+    }
+
+    fn absorb(&mut self, _place: PassKey, pooled: MeasureData) {
+        self.pooled.push(*pooled.downcast().expect("this measure pools generated text"));
+    }
+
+    fn encode(&self, pooled: &MeasureData) -> Result<Option<Vec<u8>>> {
+        encoded::<Generated>(pooled)
+    }
+
+    fn decode(&self, bytes: &[u8]) -> Result<MeasureData> {
+        decoded::<Generated>(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::prompts::{needle, CitySet, Haystack, NeedleForm, NeedleSpec, Tokenizer};
+
+    fn exact(text: &str, values: &[&str]) -> Vec<bool> {
+        super::exact(text, &Sayable::Numbers.find(text), values)
+    }
+
+    fn contains(text: &str, values: &[&str]) -> Vec<bool> {
+        super::contains(&Sayable::Numbers.find(text), values)
+    }
+
+    #[test]
+    fn values_that_are_no_numbers_are_said_as_whole_words_in_any_case() {
+        let sayable = Sayable::Values(vec!["quiet-harbor", "QXVBA", "北京", "harbor"]);
+        let said = |text: &str| -> Vec<String> { sayable.find(text).into_iter().map(|(_, value)| value).collect() };
+        assert_eq!(said(" qxvba, QXVBAS and Quiet-Harbor."), ["QXVBA", "quiet-harbor"]);
+        assert_eq!(said("答案是北京。"), ["北京"]);
+        assert_eq!(said("harbors"), [""; 0]);
+        let found = sayable.find(" Quiet-harbor, QXVBA");
+        assert_eq!(super::exact(" Quiet-harbor, QXVBA", &found, &["quiet-harbor", "QXVBA"]), [true, true]);
+    }
+
+    #[test]
+    fn an_exact_answer_begins_with_the_value_and_nothing_continues_it() {
+        for (text, hit) in [
+            ("48213", true),
+            (" \n48213.", true),
+            ("48213 or 99999", true),
+            ("482130", false),
+            ("**48213**", false),
+            ("It is 48213.", false),
+            ("48,213", false),
+            ("99999, no: 48213", false),
+            ("", false),
+        ] {
+            assert_eq!(exact(text, &["48213"]), [hit], "{text:?}");
+        }
+    }
+
+    #[test]
+    fn several_values_are_the_first_numbers_in_order() {
+        let values = ["11111", "22222"];
+        assert_eq!(exact("11111. The Rome number is: 22222. And 33333", &values), [true, true]);
+        assert_eq!(exact("22222 and 11111", &values), [false, false]);
+        assert_eq!(exact("33333, 22222", &values), [false, true], "each number is scored by itself");
+        assert_eq!(exact("The numbers: 11111, 22222", &values), [false, true]);
+        assert_eq!(exact("11111", &values), [true, false]);
+    }
+
+    #[test]
+    fn numbers_of_other_cities_count_as_copied() {
+        let spec = NeedleSpec {
+            ctx_tok: 400,
+            needles: 3,
+            retrieve: 1,
+            depth_pct: 50.0,
+            cities: CitySet::Absent,
+            form: NeedleForm::default(),
+        };
+        let prompt = needle::build(&spec, 7, Tokenizer::embedded(), &Haystack::embedded()).unwrap();
+        let query = &prompt.queries[0];
+        let other = prompt.needles[1].value.clone();
+        assert!(is_copied(&prompt, query, Some(&other)) && !is_copied(&prompt, query, Some(&query.value)));
+        assert!(!is_copied(&prompt, query, None));
+        assert_eq!(first_numbers(&format!(" {other}. And 7"), 3), [Some(other.clone()), Some("7".into()), None]);
+        assert_eq!(first_numbers(" not in the text. That of Hanoi is: 7", 1), [None]);
+        assert_eq!(first_numbers("\n\n7", 1), [Some("7".into())]);
+        let left = Tokenizer::embedded().decode(prompt.tokens_before_answer()).unwrap();
+        assert!(left.ends_with("number is:"), "the space before an answer is part of it: {left}");
+    }
+
+    #[test]
+    fn a_value_is_contained_as_a_whole_number_only() {
+        assert_eq!(contains("the number is 48213!", &["48213"]), [true]);
+        assert_eq!(contains("148213 482130 48,213", &["48213"]), [false]);
+        assert_eq!(contains("2: 22222, 1: 11111", &["11111", "22222", "33333"]), [true, true, false]);
+    }
+}

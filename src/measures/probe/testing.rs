@@ -1,0 +1,99 @@
+//! Hand-made rows for tests of probes, passed to them as by the streaming kernel.
+
+use crate::attention::{AttentionRow, RowProbe, RowSink, Values};
+use crate::base::rng::Rng;
+use crate::kernels::{Mat, Panels};
+
+/// The contents of an attention row.
+#[derive(Clone, Debug)]
+pub(crate) struct TestRow {
+    pub logits: Vec<Vec<f32>>,
+    pub maps: Vec<Vec<f32>>,
+    pub mix: Vec<f32>,
+    /// Weights of the sink in the maps; usually empty.
+    pub sinks: Vec<f32>,
+    /// The value of every key.
+    pub values: Vec<Vec<f32>>,
+}
+
+impl TestRow {
+    /// Creates a row of one map. The logits are the logarithms of its magnitudes.
+    pub(crate) fn one(map: &[f32]) -> Self {
+        Self::new(vec![map.to_vec()], vec![1.0])
+    }
+
+    /// Creates a row of two maps.
+    pub(crate) fn two(first: &[f32], second: &[f32], lambda: f32) -> Self {
+        Self::new(vec![first.to_vec(), second.to_vec()], vec![1.0, -lambda])
+    }
+
+    fn new(maps: Vec<Vec<f32>>, mix: Vec<f32>) -> Self {
+        let logits = maps.iter().map(|map| map.iter().map(|x| x.abs().ln()).collect()).collect();
+        let values = vec![vec![1.0]; maps[0].len()];
+        Self { logits, maps, mix, sinks: Vec::new(), values }
+    }
+
+    /// Sets the values of the keys, 1 by default.
+    pub(crate) fn with_values(mut self, values: &[&[f32]]) -> Self {
+        assert_eq!(values.len(), self.maps[0].len(), "a value for every key");
+        self.values = values.iter().map(|value| value.to_vec()).collect();
+        self
+    }
+
+    /// The mixture.
+    pub(crate) fn effective(&self) -> Vec<f32> {
+        let at = |key: usize| self.maps.iter().zip(&self.mix).map(|(map, mix)| map[key] * mix).sum();
+        (0..self.maps[0].len()).map(at).collect()
+    }
+
+    pub(crate) fn show(&self, sink: &mut dyn RowSink) {
+        let logits: Vec<&[f32]> = self.logits.iter().map(Vec::as_slice).collect();
+        let maps: Vec<&[f32]> = self.maps.iter().map(Vec::as_slice).collect();
+        let effective = self.effective();
+        let query = effective.len() - 1;
+        let (mix, effective) = (self.mix.as_slice(), effective.as_slice());
+        let (keys, width) = (self.values.len(), self.values[0].len());
+        let packed = [Panels::new(Mat::new(&self.values.concat(), keys, width, width))];
+        let values = Values::new(&packed, &[0], width);
+        sink.observe(&AttentionRow {
+            query,
+            first_visible: 0,
+            logits: &logits,
+            maps: &maps,
+            mix,
+            sinks: &self.sinks,
+            effective,
+            values,
+        });
+    }
+}
+
+/// Passes rows, each of length query + 1, to a probe of layer 0, head 0: one state per `block` of queries, merged in
+/// query order.
+pub(crate) fn watch<S: RowSink>(probe: &dyn RowProbe, rows: &[TestRow], block: usize) -> Box<S> {
+    let state = |rows: &[TestRow]| {
+        let mut sink = probe.start(0, 0);
+        let wanted = rows.iter().filter(|row| probe.wants(0, 0, row.maps[0].len() - 1));
+        wanted.for_each(|row| row.show(sink.as_mut()));
+        sink
+    };
+    let mut states = rows.chunks(block).map(state);
+    let mut whole = states.next().expect("rows");
+    states.for_each(|later| whole.merge(later));
+    whole.into_sink()
+}
+
+/// Random differential rows 0..tokens, with a lambda per row and values of three channels.
+pub(crate) fn random_rows(tokens: usize, seed: u64) -> Vec<TestRow> {
+    let mut rng = Rng::new(seed, "rows");
+    let mut map = |keys: usize| {
+        let weights: Vec<f32> = (0..keys).map(|_| (2.0 * rng.normal()).exp() as f32).collect();
+        let total: f32 = weights.iter().sum();
+        weights.iter().map(|x| x / total).collect::<Vec<f32>>()
+    };
+    let rows: Vec<TestRow> =
+        (1..=tokens).map(|keys| TestRow::two(&map(keys), &map(keys), 0.2 + 0.6 * map(2)[0])).collect();
+    let values: Vec<Vec<f32>> = (0..tokens).map(|_| (0..3).map(|_| rng.normal() as f32).collect()).collect();
+    let valued = |(keys, row): (usize, TestRow)| TestRow { values: values[..=keys].to_vec(), ..row };
+    rows.into_iter().enumerate().map(valued).collect()
+}

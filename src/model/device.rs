@@ -1,0 +1,168 @@
+//! Names of devices and number types.
+
+use crate::bail_usage;
+use crate::base::serde_as_str::serde_as_str;
+use crate::kernels::Products;
+use crate::model::Placement;
+use anyhow::{Context, Result};
+use candle_core::{DType, Device};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+use strum::IntoStaticStr;
+
+/// The device that computes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DeviceName {
+    /// The processor.
+    #[default]
+    Cpu,
+    /// The NVIDIA GPU of this number, with the feature `cuda`.
+    Cuda(usize),
+    /// Apple's GPU, with the feature `metal`.
+    Metal,
+}
+
+impl FromStr for DeviceName {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        match name.split_once(':') {
+            None if name == "cpu" => Ok(Self::Cpu),
+            None if name == "cuda" => Ok(Self::Cuda(0)),
+            None if name == "metal" => Ok(Self::Metal),
+            Some(("cuda", number)) if number.parse::<u8>().is_ok() => Ok(Self::Cuda(number.parse().unwrap_or(0))),
+            _ => Err(format!("`{name}` is not a device; there are cpu, cuda, cuda:1 and so on, and metal")),
+        }
+    }
+}
+
+impl fmt::Display for DeviceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cpu => f.write_str("cpu"),
+            Self::Cuda(number) => write!(f, "cuda:{number}"),
+            Self::Metal => f.write_str("metal"),
+        }
+    }
+}
+
+serde_as_str!(DeviceName);
+
+/// The number type that a model computes in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+pub enum Dtype {
+    /// 32 bits.
+    #[default]
+    F32,
+    /// 16 bits, 8 of them significant: on the CPU of what the kernels multiply, the rest in 32 bits; on other devices of
+    /// weights and activations, with sums, norms and attention in 32 bits.
+    Bf16,
+    /// 64 bits, on the CPU in candle's own ops.
+    F64,
+}
+
+impl Dtype {
+    /// The name in files and flags.
+    pub fn name(self) -> &'static str {
+        self.into()
+    }
+
+    /// The number type of weights and activations on a device, and the operands of the kernels' products.
+    pub(crate) fn on(self, device: DeviceName) -> (DType, Products) {
+        match (self, device) {
+            (Self::Bf16, DeviceName::Cpu) => (DType::F32, Products::Bf16),
+            (Self::Bf16, _) => (DType::BF16, Products::F32),
+            (Self::F32, _) => (DType::F32, Products::F32),
+            (Self::F64, _) => (DType::F64, Products::F32),
+        }
+    }
+}
+
+/// Checks that this program was built for a device, and that the device, or this processor, has the number type.
+///
+/// # Errors
+/// A usage error if not.
+pub fn check(device: DeviceName, dtype: Dtype) -> Result<()> {
+    let feature = match device {
+        DeviceName::Cuda(_) if !cfg!(feature = "cuda") => "cuda",
+        DeviceName::Metal if !cfg!(feature = "metal") => "metal",
+        DeviceName::Metal if dtype == Dtype::F64 => bail_usage!("`dtype` f64: Metal has no such numbers"),
+        DeviceName::Cpu if dtype == Dtype::Bf16 && !Products::Bf16.are_fast() => {
+            bail_usage!("`dtype` bf16: this processor does not have the instructions (AVX512-BF16); leave it out")
+        }
+        _ => return Ok(()),
+    };
+    bail_usage!(
+        "`device` {device}: this program was built without it; build one with it by `cargo build --release \
+         --features {feature}`"
+    )
+}
+
+/// Opens a device.
+///
+/// # Errors
+/// As [`check`], or if there is no such device.
+pub fn placement(name: DeviceName, dtype: Dtype) -> Result<Placement> {
+    check(name, dtype)?;
+    let device = match name {
+        DeviceName::Cpu => Ok(Device::Cpu),
+        DeviceName::Cuda(number) => Device::new_cuda(number),
+        DeviceName::Metal => Device::new_metal(0),
+    };
+    let device = device.with_context(|| format!("`device` {name} cannot be used"))?;
+    let (dtype, products) = dtype.on(name);
+    Ok(Placement { device, dtype, products })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::error::exit_code;
+
+    #[test]
+    fn devices_have_names_that_read_back() {
+        for (name, device) in [
+            ("cpu", DeviceName::Cpu),
+            ("cuda:0", DeviceName::Cuda(0)),
+            ("cuda:3", DeviceName::Cuda(3)),
+            ("metal", DeviceName::Metal),
+        ] {
+            assert_eq!((name.parse(), device.to_string()), (Ok(device), name.to_owned()));
+        }
+        assert_eq!("cuda".parse(), Ok(DeviceName::Cuda(0)));
+        for bad in ["", "gpu", "cuda:", "cuda:x", "cuda:-1", "cpu:0", "cuda:999"] {
+            let error = bad.parse::<DeviceName>().unwrap_err();
+            assert!(error.contains("cuda:1"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_device_that_the_program_was_not_built_for_is_a_usage_error_that_says_how_to_build_it() {
+        for (device, feature, built) in [
+            (DeviceName::Cuda(1), "cuda", cfg!(feature = "cuda")),
+            (DeviceName::Metal, "metal", cfg!(feature = "metal")),
+        ] {
+            let told = check(device, Dtype::F32);
+            if built {
+                assert!(told.is_ok());
+                continue;
+            }
+            let error = told.unwrap_err();
+            assert!(error.to_string().contains(&format!("cargo build --release --features {feature}")), "{error}");
+            assert_eq!(exit_code(&error), 2);
+        }
+    }
+
+    #[test]
+    fn kernels_of_the_cpu_compute_but_in_f64() {
+        for dtype in [Dtype::F32, Dtype::Bf16, Dtype::F64] {
+            let (number, products) = dtype.on(DeviceName::Cpu);
+            let placement = Placement { device: Device::Cpu, dtype: number, products };
+            assert_eq!(placement.has_kernels(), dtype != Dtype::F64);
+        }
+        assert_eq!(Dtype::Bf16.on(DeviceName::Metal), (DType::BF16, Products::F32));
+    }
+}

@@ -1,0 +1,228 @@
+//! Models of the Hugging Face Hub: `hf:org/name`, or `hf:org/name/file.gguf` for a GGUF file, each with `@revision`.
+//!
+//! They are kept in the cache of the Python library `huggingface_hub`, in its layout, so that neither downloads a model
+//! again:
+//!
+//! ```text
+//! models--org--name/refs/main                      the last known commit of a branch or tag
+//! models--org--name/snapshots/COMMIT/config.json   a link to the blob
+//! models--org--name/blobs/ID                       the contents; ID.incomplete during a download
+//! models--org--name/.no_exist/COMMIT/FILE          marks a file that the commit does not have
+//! .locks/models--org--name/ID.lock                 held during a download of the blob
+//! ```
+
+#[cfg(feature = "hub")]
+mod download;
+
+use crate::bail_usage;
+use crate::model::{shards, INDEX_FILE, TENSOR_FILE};
+use anyhow::{ensure, Context, Result};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Prefix of model names on the Hub.
+const PREFIX: &str = "hf:";
+
+/// Files that every model needs besides its weights.
+const REQUIRED: [&str; 2] = ["config.json", "tokenizer.json"];
+
+/// Files that are downloaded if they exist.
+const OPTIONAL: [&str; 4] =
+    ["tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja", "generation_config.json"];
+
+/// Returns whether a model name is one of the Hub.
+pub fn is_spec(model: &str) -> bool {
+    model.starts_with(PREFIX)
+}
+
+/// Returns the local folder of a model, or its GGUF file, after downloading what the cache lacks. Uses `HF_HOME`,
+/// `HF_HUB_CACHE`, `HF_ENDPOINT`, `HF_HUB_OFFLINE` and `HF_TOKEN`.
+///
+/// # Errors
+/// If the name is malformed, a required file is missing, access is refused, the download is interrupted, or the cache
+/// cannot be written.
+pub fn resolve(spec: &str) -> Result<PathBuf> {
+    Hub::from_vars(|name| std::env::var(name).ok(), std::env::home_dir())?.resolve(spec)
+}
+
+/// A Hub with a local cache.
+pub struct Hub {
+    /// Address of the Hub or of a mirror.
+    pub endpoint: String,
+    /// The folder with `models--org--name`.
+    pub cache: PathBuf,
+    /// `true` if only the cache is used.
+    pub offline: bool,
+    /// Access token for gated or private models.
+    pub token: Option<String>,
+}
+
+impl Hub {
+    /// Creates it from environment variables and the home folder, by the rules of the Python library.
+    ///
+    /// # Errors
+    /// If nothing determines the cache.
+    pub fn from_vars(var: impl Fn(&str) -> Option<String>, home: Option<PathBuf>) -> Result<Self> {
+        let var = |name: &str| var(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty());
+        let cache = || var("XDG_CACHE_HOME").map(PathBuf::from).or_else(|| Some(home?.join(".cache")));
+        let folder = var("HF_HOME").map(PathBuf::from).or_else(|| Some(cache()?.join("huggingface")));
+        let of_folder = |name: &str| folder.as_ref().map(|folder| folder.join(name));
+        let offline = var("HF_HUB_OFFLINE").unwrap_or_default().to_uppercase();
+        Ok(Self {
+            endpoint: var("HF_ENDPOINT").unwrap_or_else(|| "https://huggingface.co".to_owned()),
+            cache: var("HF_HUB_CACHE")
+                .map(PathBuf::from)
+                .or_else(|| of_folder("hub"))
+                .context("there is no home folder: set HF_HOME to the folder for models")?,
+            offline: ["1", "ON", "YES", "TRUE"].contains(&&*offline),
+            token: var("HF_TOKEN").or_else(|| Some(fs::read_to_string(of_folder("token")?).ok()?.trim().to_owned())),
+        })
+    }
+
+    /// Like [`resolve`], with these settings.
+    pub fn resolve(&self, spec: &str) -> Result<PathBuf> {
+        let spec = HubSpec::parse(spec)?;
+        let repo = self.cache.join(spec.folder());
+        let revision = spec.cached_commit(&repo).unwrap_or_else(|| spec.revision.clone());
+        let mut snapshot = repo.join("snapshots").join(&revision);
+        let missing = spec.missing(&snapshot)?;
+        ensure!(
+            missing.is_empty() || !self.offline,
+            "{}: the cache {} lacks {}, and HF_HUB_OFFLINE forbids downloads: unset it, or copy the model there",
+            spec.text,
+            self.cache.display(),
+            missing.join(", ")
+        );
+        if !missing.is_empty() {
+            snapshot = self.download(&spec, &repo, &revision)?;
+        } else if !self.offline && !spec.knows_optional(&repo, &revision) {
+            // Python may have left out files that say how prompts begin. Without the Hub, the cache has to do.
+            let _ = self.download(&spec, &repo, &revision);
+        }
+        Ok(spec.file.map_or_else(|| snapshot.clone(), |file| snapshot.join(file)))
+    }
+
+    #[cfg(not(feature = "hub"))]
+    fn download(&self, spec: &HubSpec, _: &Path, _: &str) -> Result<PathBuf> {
+        bail_usage!("{}: this difftool was built without downloads (`--no-default-features`)", spec.text)
+    }
+}
+
+/// A model with its revision.
+struct HubSpec {
+    /// The text it was parsed from.
+    text: String,
+    /// `org/name`.
+    repo: String,
+    /// A GGUF file, instead of the folder.
+    file: Option<String>,
+    /// A branch, a tag or a commit.
+    revision: String,
+}
+
+impl HubSpec {
+    fn parse(text: &str) -> Result<Self> {
+        let path = text.strip_prefix(PREFIX).unwrap_or(text);
+        let (path, revision) = path.split_once('@').unwrap_or((path, "main"));
+        let parts: Vec<&str> = path.split('/').collect();
+        let file = match parts[..] {
+            [_, _] => None,
+            [_, _, file] if file.ends_with(".gguf") => Some(file.to_owned()),
+            _ => bail_usage!("{text}: a model on the Hub is {PREFIX}org/name or {PREFIX}org/name/file.gguf"),
+        };
+        // They become names of files.
+        if let Some(part) = parts.iter().copied().chain(revision.split('/')).find(|part| !is_plain(part)) {
+            bail_usage!("{text}: {part:?} is no name on the Hub");
+        }
+        Ok(Self { text: text.to_owned(), repo: parts[..2].join("/"), file, revision: revision.to_owned() })
+    }
+
+    /// Name of the folder in the cache.
+    fn folder(&self) -> String {
+        format!("models--{}", self.repo.replace('/', "--"))
+    }
+
+    /// The commit of the revision when it was last downloaded.
+    fn cached_commit(&self, repo: &Path) -> Option<String> {
+        if is_commit(&self.revision) {
+            return Some(self.revision.clone());
+        }
+        let commit = fs::read_to_string(repo.join("refs").join(&self.revision)).ok()?;
+        Some(commit.trim().to_owned()).filter(|commit| is_commit(commit))
+    }
+
+    /// Required files that a snapshot lacks.
+    fn missing(&self, snapshot: &Path) -> Result<Vec<String>> {
+        let has = |file: &str| snapshot.join(file).is_file();
+        let mut files = match &self.file {
+            Some(file) => gguf_parts(file),
+            None if !has(TENSOR_FILE) && has(INDEX_FILE) => Vec::from_iter(shards(&snapshot.join(INDEX_FILE))?),
+            None => vec![TENSOR_FILE.to_owned()],
+        };
+        files.extend(REQUIRED.iter().filter(|_| self.file.is_none()).map(|file| (*file).to_owned()));
+        files.retain(|file| !has(file));
+        Ok(files)
+    }
+
+    /// Returns whether the cache knows of every optional file if a commit has it.
+    fn knows_optional(&self, repo: &Path, commit: &str) -> bool {
+        let is_in = |folder: &str, file: &str| repo.join(folder).join(commit).join(file).exists();
+        self.file.is_some() || OPTIONAL.iter().all(|file| is_in("snapshots", file) || is_in(".no_exist", file))
+    }
+}
+
+/// All files of a model in GGUF files.
+fn gguf_parts(file: &str) -> Vec<String> {
+    crate::model::gguf_parts(Path::new(file)).iter().map(|part| part.display().to_string()).collect()
+}
+
+/// Returns whether a name stays in its folder on every system, and needs no escaping in a URL.
+fn is_plain(name: &str) -> bool {
+    let known = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
+    !name.is_empty() && !name.starts_with('.') && name.chars().all(known)
+}
+
+/// Returns whether the text is a full git commit.
+fn is_commit(text: &str) -> bool {
+    text.len() == 40 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::error::exit_code;
+
+    #[test]
+    fn a_spec_names_a_model_or_a_gguf_file_and_a_revision() {
+        for (text, repo, file, revision) in [
+            ("hf:org/a.b_c-d", "org/a.b_c-d", None, "main"),
+            ("hf:org/name@refs/pr/1", "org/name", None, "refs/pr/1"),
+            ("hf:org/name/m-Q4_0.gguf@v1.0", "org/name", Some("m-Q4_0.gguf"), "v1.0"),
+        ] {
+            let spec = HubSpec::parse(text).unwrap();
+            assert_eq!((&*spec.repo, spec.file.as_deref(), &*spec.revision), (repo, file, revision));
+        }
+        for text in [
+            "hf:",
+            "hf:gpt2",
+            "hf:org/",
+            "hf:../name",
+            "hf:org/..",
+            "hf:org/name/more",
+            "hf:org/na me",
+            "hf:org\\x/name",
+        ]
+        .into_iter()
+        .chain([
+            "hf:org/name?x",
+            "hf:org/name@",
+            "hf:org/name@../../x",
+            "hf:org/name@a//b",
+            "hf:org/../x.gguf",
+        ]) {
+            let error = HubSpec::parse(text).err().expect("it is refused");
+            assert!(error.to_string().contains(text), "{error}");
+            assert_eq!(exit_code(&error), 2, "{text}");
+        }
+    }
+}

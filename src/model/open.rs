@@ -1,0 +1,477 @@
+//! Models by name: built-in, a folder in the Hugging Face format, a GGUF file, or a model of the Hugging Face Hub.
+
+use crate::bail_usage;
+use crate::base::files;
+use crate::base::hash::sha256;
+use crate::base::memory::{available_bytes, check_fits, size_name};
+use crate::base::names::{repeated, Replicates};
+use crate::base::spec_file::is_default;
+use crate::model::device::{self, DeviceName, Dtype};
+use crate::model::gguf_tokenizer;
+use crate::model::hub;
+use crate::model::{Checkpoint, Family, Gguf, HeadLayout, ModelConfig, Transformer, TENSOR_FILE};
+use crate::prompts::{BosChoice, TemplateArg, Tokenizer, TokenizerOptions};
+use crate::results::manifest::ModelInfo;
+use crate::results::record::is_formula;
+use anyhow::{bail, Context, Result};
+use clap::Args;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A model that is part of the binary.
+struct BuiltIn {
+    name: &'static str,
+    config: &'static str,
+    weights: &'static [u8],
+}
+
+macro_rules! built_in {
+    ($name:literal) => {
+        BuiltIn {
+            name: $name,
+            config: include_str!(concat!("../../assets/models/", $name, "/config.json")),
+            weights: include_bytes!(concat!("../../assets/models/", $name, "/model.safetensors")),
+        }
+    };
+}
+
+/// Of each variant of `difftool train experiments/study-b-models.toml` the seed that answers best; see `assets/models/README.md`.
+const BUILT_IN: [BuiltIn; 4] =
+    [built_in!("transformer"), built_in!("diff"), built_in!("diff-v2"), built_in!("diff-no-norm")];
+
+/// Models measured by default: the standard transformer, and DIFF V1 and V2 as published.
+pub const BY_DEFAULT: [&str; 3] = ["transformer", "diff", "diff-v2"];
+
+/// Names of the built-in models.
+pub fn built_in_names() -> Vec<&'static str> {
+    BUILT_IN.iter().map(|model| model.name).collect()
+}
+
+/// A model ready to measure. Cheap to clone.
+#[derive(Clone)]
+pub struct Model {
+    /// Name in the results: that of a built-in model, or the folder or GGUF file as given.
+    pub name: String,
+    /// The network.
+    pub transformer: Transformer,
+    vocabulary: TokenizerSource,
+    eos_ids: Vec<u32>,
+    /// Entry of the manifest.
+    pub info: ModelInfo,
+}
+
+/// Source of a model's tokenizer.
+#[derive(Clone)]
+enum TokenizerSource {
+    BuiltIn,
+    Own(Arc<Tokenizer>),
+    /// No tokenizer, with the reason.
+    Missing(String),
+}
+
+impl TokenizerSource {
+    /// Returns the tokenizer, or an error that says why the model has none.
+    fn tokenizer(&self, model: &str) -> Result<&Tokenizer> {
+        match self {
+            Self::BuiltIn => Ok(Tokenizer::embedded()),
+            Self::Own(tokenizer) => Ok(tokenizer),
+            Self::Missing(why) => {
+                bail!("model {model}: {why}, without it only token ids can be measured (the measure nll with `ids`)")
+            }
+        }
+    }
+}
+
+impl Model {
+    /// The tokenizer that the model was trained with.
+    ///
+    /// # Errors
+    /// If its folder or GGUF file has none that can be read. Such a model can only measure token ids.
+    pub fn tokenizer(&self) -> Result<&Tokenizer> {
+        self.vocabulary.tokenizer(&self.name)
+    }
+
+    /// Tokens that end a text: `eos_token_id` of `generation_config.json`, or else of `config.json`, or of the metadata
+    /// of a GGUF file.
+    pub fn eos_ids(&self) -> &[u32] {
+        &self.eos_ids
+    }
+}
+
+/// Reads [`Model::eos_ids`] from the files of a model. `config` was read from `config_file`; every id must be below
+/// `vocab`.
+fn eos_ids(path: Option<&Path>, (config_file, config): (&str, &Value), vocab: usize) -> Result<Vec<u32>> {
+    let (mut generation_file, mut generation) = (String::new(), Value::Null);
+    if let Some(path) = path.map(|path| path.join("generation_config.json")).filter(|path| files::is_there(path)) {
+        generation_file = path.display().to_string();
+        let text = files::bytes(&path, files::CONFIG_MAX)?;
+        generation = serde_json::from_slice(&text).with_context(|| format!("{generation_file}: not JSON"))?;
+    }
+    let text_config_file = format!("{config_file}, text_config");
+    let files = [(&*generation_file, &generation), (config_file, config), (&*text_config_file, &config["text_config"])];
+    let mut found = files.map(|(file, config)| (file, &config["eos_token_id"])).into_iter();
+    let Some((file, eos)) = found.find(|(_, eos)| !eos.is_null()) else { return Ok(Vec::new()) };
+    let ids = eos.as_array().map_or(std::slice::from_ref(eos), Vec::as_slice);
+    let id = |id: &Value| id.as_u64().and_then(|id| u32::try_from(id).ok());
+    let ids: Option<Vec<u32>> = ids.iter().map(id).collect();
+    let ids = ids.with_context(|| format!("{file}: eos_token_id is {eos}, expected a token id or a list of them"))?;
+    if let Some(id) = ids.iter().find(|&&id| id as usize >= vocab) {
+        bail!("{file}: eos_token_id {id} is outside the vocabulary, which has ids 0 to {}", vocab - 1);
+    }
+    Ok(ids)
+}
+
+/// Expands model names: `all` to the built-in models, no name to [`BY_DEFAULT`], and a folder with several seeds from
+/// `difftool train` to the model of each seed.
+///
+/// # Errors
+/// A usage error if a model is named twice.
+pub fn resolve(names: &[String]) -> Result<Vec<String>> {
+    if names.is_empty() {
+        return Ok(BY_DEFAULT.map(str::to_owned).to_vec());
+    }
+    let expanded = |name: &String| match name.as_str() {
+        "all" => built_in_names().into_iter().map(str::to_owned).collect(),
+        name => seeds_of(name).unwrap_or_else(|| vec![name.to_owned()]),
+    };
+    let wanted: Vec<String> = names.iter().flat_map(expanded).collect();
+    if let Some(name) = repeated(&wanted) {
+        bail_usage!("model {name} is named twice");
+    }
+    Ok(wanted)
+}
+
+/// The models `FOLDER/seed-N` in the order of seeds, or `None` if the name is that of a model.
+fn seeds_of(name: &str) -> Option<Vec<String>> {
+    if BUILT_IN.iter().any(|model| model.name == name) || Path::new(name).join("config.json").exists() {
+        return None;
+    }
+    let (recipe, folders) = (name.trim_end_matches('/'), Replicates::default());
+    let mut seeds: Vec<(u64, String)> = Vec::new();
+    for entry in Path::new(name).read_dir().ok()?.filter_map(Result::ok) {
+        let name = format!("{recipe}/{}", entry.file_name().into_string().unwrap_or_default());
+        let seed = folders.split(&name).filter(|(of, _)| of == recipe && entry.path().join("config.json").exists());
+        seeds.extend(seed.map(|(_, seed)| (seed, name)));
+    }
+    seeds.sort_by(Ord::cmp);
+    (!seeds.is_empty()).then(|| seeds.into_iter().map(|(_, name)| name).collect())
+}
+
+/// State of a model's weights while it runs. Results do not depend on it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WeightsState {
+    /// All of them in memory, as they are computed with.
+    #[default]
+    Expanded,
+    /// In their files: each layer is expanded when its turn comes.
+    Streamed,
+}
+
+/// Environment variable that, if set, leaves the weights in their files, for tests and benches.
+const STREAM: &str = "DIFFTOOL_STREAM_WEIGHTS";
+
+/// How model folders are read: choices that their files leave open.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Args)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+#[command(next_help_heading = "Models")]
+pub struct LoadOptions {
+    /// Layout of the heads, instead of that of config.json
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[arg(long, value_enum, value_name = "LAYOUT")]
+    pub layout: Option<HeadLayout>,
+    /// Put needle prompts into the model's chat template, with the answer at the beginning of the reply
+    #[arg(long)]
+    pub chat_template: bool,
+    /// A variable of the chat template, as in enable_thinking=false; may be repeated
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[arg(long = "template-arg", value_name = "KEY=VALUE", requires = "chat_template")]
+    pub template_args: Vec<TemplateArg>,
+    /// Begin-of-sequence token: as in the model's files, added to every prompt, or omitted (that of a chat template stays)
+    #[arg(long, value_name = "auto|add|omit", default_value = "auto")]
+    pub bos: BosChoice,
+    /// Device: cpu; or cuda, cuda:1, … or metal in a build for it
+    #[serde(skip_serializing_if = "is_default")]
+    #[arg(long, value_name = "DEVICE", default_value_t = DeviceName::Cpu)]
+    pub device: DeviceName,
+    /// Number type; on the CPU, bf16 is faster and less exact, and f64 is slow
+    #[serde(skip_serializing_if = "is_default")]
+    #[arg(long, value_enum, value_name = "TYPE", default_value_t = Dtype::F32)]
+    pub dtype: Dtype,
+}
+
+impl LoadOptions {
+    /// Returns whether the kernels compute rather than candle's own ops.
+    pub fn has_kernels(&self) -> bool {
+        self.device == DeviceName::Cpu && self.dtype != Dtype::F64
+    }
+
+    fn tokenizer(&self) -> TokenizerOptions {
+        TokenizerOptions { chat: self.chat_template, template_args: self.template_args.clone(), bos: self.bos }
+    }
+}
+
+/// A model with open files whose weights have not been read.
+pub struct OpenedModel {
+    /// Name: that of a built-in model, or the folder or GGUF file as given.
+    pub name: String,
+    /// Its folder or GGUF file; `None` for a built-in model.
+    pub path: Option<PathBuf>,
+    /// Description from `config.json` or the metadata of the GGUF file.
+    pub config: ModelConfig,
+    /// The weights on disk.
+    pub checkpoint: Checkpoint,
+    vocabulary: TokenizerSource,
+    eos_ids: Vec<u32>,
+    config_sha256: String,
+    options: LoadOptions,
+}
+
+/// Opens a built-in model, a GGUF file, or a folder with `config.json`, weights in safetensors and, unless only token ids
+/// are measured, `tokenizer.json`.
+///
+/// # Errors
+/// If there is no such model, or a file is missing, incomplete or not supported.
+pub fn open(name: &str, options: LoadOptions) -> Result<OpenedModel> {
+    device::check(options.device, options.dtype)?;
+    if !options.template_args.is_empty() && !options.chat_template {
+        bail_usage!("`template_args`: they are for the chat template; add `chat_template`");
+    }
+    if let Some(built_in) = BUILT_IN.iter().find(|model| model.name == name) {
+        if options.chat_template {
+            bail_usage!("`chat_template`: the built-in {name} has no chat template");
+        }
+        if options.bos != BosChoice::Auto {
+            bail_usage!("`bos`: the built-in {name} was trained with one form of prompts and supports no other");
+        }
+        let checkpoint = Checkpoint::built_in(built_in.weights, &format!("built-in {name}/{TENSOR_FILE}"))?;
+        return OpenedModel::new(name, None, built_in.config.as_bytes(), checkpoint, TokenizerSource::BuiltIn, options);
+    }
+    if is_formula(name) {
+        bail_usage!("model {name}: spreadsheets would read this name as a formula; write ./{name}");
+    }
+    let dir = if hub::is_spec(name) { hub::resolve(name)? } else { PathBuf::from(name) };
+    if dir.extension().is_some_and(|extension| extension == "gguf") && dir.is_file() {
+        return open_gguf(name, &dir, options);
+    }
+    if !dir.is_dir() {
+        let built_in = built_in_names().join(", ");
+        let hub = if is_hub_name(name) { format!("; write hf:{name} for the model of the Hub") } else { String::new() };
+        bail_usage!("model {name}: not a built-in model ({built_in}), a folder, a file.gguf or hf:org/name{hub}");
+    }
+    let path = dir.join("config.json");
+    if let Some(file) = gguf_in(&dir).filter(|_| !path.exists()) {
+        bail_usage!("model {name}: a folder without config.json; name its GGUF file: {}", file.display());
+    }
+    let config = files::bytes(&path, files::CONFIG_MAX).with_context(|| format!("model {name}"))?;
+    let vocabulary = match Tokenizer::is_in(&dir) {
+        true => TokenizerSource::Own(Arc::new(Tokenizer::open(&dir, &options.tokenizer())?)),
+        false => TokenizerSource::Missing(format!("cannot read {}", dir.join("tokenizer.json").display())),
+    };
+    let checkpoint = Checkpoint::open(&dir)?;
+    OpenedModel::new(name, Some(dir), &config, checkpoint, vocabulary, options)
+}
+
+/// Returns `true` for a name of the form org/name.
+fn is_hub_name(name: &str) -> bool {
+    name.split_once('/').is_some_and(|(org, model)| !org.is_empty() && !org.starts_with('.') && !model.contains('/'))
+}
+
+/// The first GGUF file of a folder.
+fn gguf_in(folder: &Path) -> Option<PathBuf> {
+    let files = std::fs::read_dir(folder).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
+    files.filter(|file| file.extension().is_some_and(|extension| extension == "gguf")).min()
+}
+
+/// As [`open`], to look at a model whose weights need not be there: also a `config.json` by itself, or a folder without weights.
+///
+/// # Errors
+/// As [`open`], but for weights that are not there.
+pub fn open_to_inspect(name: &str, options: LoadOptions) -> Result<OpenedModel> {
+    let path = Path::new(name);
+    let is_config = path.is_file() && path.extension().is_some_and(|extension| extension == "json");
+    let config = if is_config { path.to_owned() } else { path.join("config.json") };
+    if !config.is_file() || (!is_config && Checkpoint::is_in(path)) {
+        return open(name, options);
+    }
+    let bytes = files::bytes(&config, files::CONFIG_MAX).with_context(|| format!("model {name}"))?;
+    let vocabulary = match !is_config && Tokenizer::is_in(path) {
+        true => TokenizerSource::Own(Arc::new(Tokenizer::open(path, &options.tokenizer())?)),
+        false => TokenizerSource::Missing("there is no tokenizer".to_owned()),
+    };
+    OpenedModel::new(name, Some(path.to_owned()), &bytes, Checkpoint::none(), vocabulary, options)
+}
+
+/// A GGUF file, which has configuration, tokenizer and weights in one.
+fn open_gguf(name: &str, path: &Path, options: LoadOptions) -> Result<OpenedModel> {
+    let file = Gguf::open(path)?;
+    let mut config = file.config_json()?;
+    let vocabulary = match file.vocabulary().with_context(|| path.display().to_string())? {
+        None => TokenizerSource::Missing(format!("{} has no tokenizer", path.display())),
+        Some(vocabulary) => {
+            config["eos_token_id"] = gguf_tokenizer::end_ids(&vocabulary).into();
+            match gguf_tokenizer::unsupported(&vocabulary) {
+                Some(why) => TokenizerSource::Missing(why),
+                None => {
+                    TokenizerSource::Own(Arc::new(gguf_tokenizer::tokenizer(path, &vocabulary, &options.tokenizer())?))
+                }
+            }
+        }
+    };
+    let config = config.to_string();
+    OpenedModel::new(name, Some(path.to_owned()), config.as_bytes(), Checkpoint::gguf(file), vocabulary, options)
+}
+
+/// Opens a model and reads its weights: [`open`], then [`OpenedModel::load`].
+pub fn load(name: &str, options: LoadOptions) -> Result<Model> {
+    open(name, options)?.load()
+}
+
+impl OpenedModel {
+    fn new(
+        name: &str,
+        path: Option<PathBuf>,
+        config: &[u8],
+        checkpoint: Checkpoint,
+        mut vocabulary: TokenizerSource,
+        options: LoadOptions,
+    ) -> Result<Self> {
+        let config_file = match &path {
+            None => format!("built-in {name}/config.json"),
+            Some(path) if path.is_dir() => path.join("config.json").display().to_string(),
+            Some(path) => path.display().to_string(),
+        };
+        let parsed = serde_json::from_slice(config).with_context(|| format!("{config_file}: not JSON"))?;
+        let resolve = |layout| ModelConfig::from_json(&parsed, layout).with_context(|| config_file.clone());
+        let config_sha256 = sha256(config);
+        let mut config = checkpoint.conventions(resolve(options.layout)?)?;
+        // The configuration does not state which of two variants it is.
+        if config.family == Family::DiffMlx && options.layout.is_none() && checkpoint.lacks_extras(&config) {
+            config = resolve(Some(HeadLayout::Standard))?;
+        }
+        if config.tied && checkpoint.has_untied_head(&config)? {
+            config.tied = false;
+        }
+        let eos_ids = eos_ids(path.as_deref(), (&config_file, &parsed), config.vocab)?;
+        if let TokenizerSource::Own(tokenizer) = &mut vocabulary {
+            Arc::get_mut(tokenizer).context("a tokenizer that was just read")?.limit_to_model(config.vocab)?;
+        }
+        Ok(Self { name: name.to_owned(), path, config, checkpoint, vocabulary, eos_ids, config_sha256, options })
+    }
+
+    /// The tokenizer that the model was trained with; see [`Model::tokenizer`].
+    pub fn tokenizer(&self) -> Result<&Tokenizer> {
+        self.vocabulary.tokenizer(&self.name)
+    }
+
+    /// State of the weights while the model runs, by the memory that is free now: expanded if they take at most half of
+    /// it. On other devices they always are.
+    pub fn weights_state(&self) -> WeightsState {
+        let half = available_bytes().map_or(u64::MAX, |available| available / 2);
+        let fits = self.weights_bytes(WeightsState::Expanded) <= half && std::env::var_os(STREAM).is_none();
+        match fits || self.options.device != DeviceName::Cpu {
+            true => WeightsState::Expanded,
+            false => WeightsState::Streamed,
+        }
+    }
+
+    /// Host memory that the weights take at once in this state, in bytes. Weights of another device pass through the host
+    /// one layer at a time.
+    pub fn weights_bytes(&self, state: WeightsState) -> u64 {
+        let number_bytes = self.options.dtype.on(self.options.device).0.size_in_bytes() as u64;
+        if state == WeightsState::Expanded && self.options.device == DeviceName::Cpu {
+            self.config.parameters() as u64 * number_bytes
+        } else {
+            self.config.expanded_bytes() / 4 * number_bytes.max(4)
+        }
+    }
+
+    /// Reads the weights, or prepares to read them layer by layer.
+    ///
+    /// # Errors
+    /// If a tensor is missing, has the wrong shape, holds NaN or infinities, or is not part of the model, or the device
+    /// is not available.
+    pub fn load(self) -> Result<Model> {
+        let state = self.weights_state();
+        self.load_as(state)
+    }
+
+    /// As [`OpenedModel::load`], with weights in this state.
+    pub fn load_as(self, state: WeightsState) -> Result<Model> {
+        let needed = self.weights_bytes(state);
+        let Self { name, path, config, checkpoint, vocabulary, eos_ids, config_sha256, options, .. } = self;
+        let what = match state {
+            WeightsState::Expanded => "its weights take",
+            WeightsState::Streamed => "a layer of its weights takes",
+        };
+        let takes = || format!("model {name}: {what} {} as {}", size_name(needed), options.dtype.name());
+        check_fits(needed, takes, "free some memory, or use a smaller model")?;
+        let (weights_dtype, weights_sha256) = (checkpoint.dtypes(), checkpoint.sha256()?);
+        let placement = device::placement(options.device, options.dtype)?;
+        let transformer = match state {
+            WeightsState::Expanded => Transformer::expanded(&config, checkpoint, &placement)?,
+            WeightsState::Streamed => Transformer::streamed(&config, checkpoint, &placement)?,
+        };
+        let tokenizer = vocabulary.tokenizer(&name).ok();
+        let info = ModelInfo {
+            name: name.clone(),
+            path: path.map(|path| path.display().to_string()),
+            model_type: config.model_type.clone(),
+            variant: config.variant.name().to_owned(),
+            parameters: config.parameters() as u64,
+            weights_dtype,
+            weights: state,
+            weights_sha256,
+            config_sha256,
+            tokenizer_sha256: tokenizer.map_or("", Tokenizer::sha256).to_owned(),
+            bos: tokenizer.map(|tokenizer| tokenizer.bos().to_string()),
+            chat_template_sha256: tokenizer.and_then(|t| Some(t.chat()?.template.sha256())),
+            answer_opening: tokenizer.and_then(|t| Some(t.chat()?.around.opening.as_ref()?.text.clone())),
+            layout: config.layout(),
+            logit_tap: config.logit_tap(),
+            lambda: transformer.lambdas()?,
+        };
+        Ok(Model { name, transformer, vocabulary, eos_ids, info })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_without_a_model_is_refused_with_a_name_that_may_have_one() {
+        let error = |name: &str| open(name, LoadOptions::default()).err().unwrap().to_string();
+        assert!(error("nobody/nothing").ends_with("; write hf:nobody/nothing for the model of the Hub"));
+        for name in ["nothing", "./no/thing", "no/such/thing"] {
+            assert!(error(name).ends_with("or hf:org/name"), "{name}");
+        }
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("b.gguf"), "").unwrap();
+        let refused = error(folder.path().to_str().unwrap());
+        assert!(
+            refused.contains("without config.json; name its GGUF file") && refused.ends_with("b.gguf"),
+            "{refused}"
+        );
+    }
+
+    #[test]
+    fn a_folder_of_seeds_expands_to_its_models_in_numeric_order() {
+        let folder = tempfile::tempdir().unwrap();
+        let name = folder.path().to_str().unwrap();
+        for seed in ["seed-10", "seed-2", "seed-x", "seed-3"] {
+            std::fs::create_dir(folder.path().join(seed)).unwrap();
+        }
+        for begun in ["seed-10", "seed-2", "seed-x"] {
+            std::fs::write(folder.path().join(begun).join("config.json"), "{}").unwrap();
+        }
+        let expected = [format!("{name}/seed-2"), format!("{name}/seed-10")];
+        assert_eq!(resolve(&[format!("{name}/")]).unwrap(), expected);
+        let twice = resolve(&[name.to_owned(), expected[1].clone()]).unwrap_err().to_string();
+        assert!(twice.contains("seed-10 is named twice"), "{twice}");
+        std::fs::write(folder.path().join("config.json"), "{}").unwrap();
+        assert_eq!(resolve(&[name.to_owned()]).unwrap(), [name], "it is a model itself");
+    }
+}

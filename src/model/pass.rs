@@ -1,0 +1,181 @@
+//! One forward pass over a prompt: scores of its queries, predictions of every token, and results of probes.
+//!
+//! Greedy decoding produces the value of the first question exactly if and only if every token of the value has the largest
+//! logit given the tokens before it, so one pass over the prompt with its answers in place is enough. Answers to further
+//! questions are scored behind the right answers to those before, which decoding may have missed.
+
+use crate::attention::{Continuations, Prefix, ProbeResult, ResolvedTreatment, Stream, Trace};
+use crate::kernels::{cross_entropy, numbers, TokenScores};
+use crate::model::{Transformer, LOGIT_POSITIONS};
+use crate::prompts::Prompt;
+use anyhow::Result;
+use candle_core::Tensor;
+
+/// Score of the answer to one query.
+#[derive(Clone, Debug)]
+pub struct QueryScore {
+    /// Whether every token of the value has the largest logit.
+    pub exact: bool,
+    /// Log-probability of the value, in nats.
+    pub log_prob_nats: f64,
+    /// `true` if its first token has the largest logit.
+    pub first_hit: bool,
+}
+
+/// Predictions of every token of a prompt but the first.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Predictions {
+    /// Negative log-likelihood of token i + 1 given those before it, in nats.
+    pub nll_nats: Vec<f32>,
+    /// The most likely token at that position.
+    pub top: Vec<u32>,
+}
+
+/// Results of one pass.
+pub struct PassResult {
+    /// One score per query of the prompt.
+    pub queries: Vec<QueryScore>,
+    /// Predictions of every token, if requested.
+    pub predictions: Option<Predictions>,
+    /// Results of the probes, in the order (layer, head, probe).
+    pub probe_results: Vec<ProbeResult>,
+    /// Intermediate values of the rows that the stream traced.
+    pub trace: Option<Trace>,
+    /// Keys and values, if the stream kept them.
+    pub prefix: Option<Prefix>,
+}
+
+/// Runs the prompt through the model and `stream`, and scores its queries, with `all_tokens` also every token.
+///
+/// # Errors
+/// If the prompt does not fit the model, or a prediction is not finite.
+pub fn pass(model: &Transformer, prompt: &Prompt, mut stream: Stream<'_>, all_tokens: bool) -> Result<PassResult> {
+    if !all_tokens && !stream.observes_residual() {
+        let needed = needed_rows(prompt, &stream);
+        stream = stream.with_needed_rows(model.last_layer(), needed);
+    }
+    let hidden = model.hidden(std::slice::from_ref(&prompt.ids), &mut stream)?.get(0)?; // T,E
+    let predictions = all_tokens.then(|| predictions(model, &hidden, &prompt.ids)).transpose()?;
+    let queries = answers(model, &hidden, prompt, 0)?;
+    let prefix = stream.take_prefix(&prompt.ids);
+    Ok(PassResult { queries, predictions, probe_results: stream.probe_results, trace: stream.trace, prefix })
+}
+
+/// The first row of a [`pass`] that something needs even if all rows before it are known: it is observed, traced or
+/// predicts an answer. 0 if all rows are.
+pub fn first_observed_row(model: &Transformer, prompt: &Prompt, stream: &Stream<'_>, all_tokens: bool) -> usize {
+    if all_tokens {
+        return 0;
+    }
+    let answers = prompt.queries.iter().map(|query| query.rows().start).min();
+    // Without questions, the last row shows whether numbers are finite.
+    let config = &model.config;
+    let end = answers.unwrap_or(prompt.ids.len() - 1);
+    stream.first_observed_row((config.layers.len(), config.wiring().heads()), end)
+}
+
+/// The row at which a pass starts that shares the first `common` tokens with an untreated pass, observes rows from
+/// `observed` on, and is `treated`. This is the one place that decides what passes share.
+pub fn first_row(observed: usize, common: usize, treated: Option<&ResolvedTreatment>) -> usize {
+    observed.min(common).min(treated.map_or(usize::MAX, ResolvedTreatment::first_row))
+}
+
+/// Like one [`pass`] for each of `streams`, without `all_tokens`, as one batch that starts at `start`, which is not after
+/// the [`first_row`] of any of them. Results have the same bits.
+///
+/// # Errors
+/// As for [`pass`]; if the prompt begins with other tokens than the `prefix`, or the model has no kernels.
+pub fn continued_passes(
+    model: &Transformer,
+    prompt: &Prompt,
+    streams: Vec<Stream<'_>>,
+    (prefix, start): (&Prefix, usize),
+) -> Result<Vec<PassResult>> {
+    anyhow::ensure!(start <= prefix.common_tokens(&prompt.ids), "passes share only the tokens with which both begin");
+    let mut needed = vec![false; prompt.ids.len()];
+    for stream in &streams {
+        needed.iter_mut().zip(needed_rows(prompt, stream)).for_each(|(needed, more)| *needed |= more);
+    }
+    let ids = vec![prompt.ids[start..].to_vec(); streams.len()];
+    let needed = (model.last_layer(), needed.split_off(start));
+    let mut attend = Continuations::new(prefix, start, needed, streams);
+    let hidden = model.hidden_from(&ids, start, &mut attend)?; // B,T - start,E
+    let result = |(i, stream): (usize, Stream<'_>)| {
+        let queries = answers(model, &hidden.get(i)?, prompt, start)?;
+        let Stream { probe_results, trace, .. } = stream;
+        Ok(PassResult { queries, predictions: None, probe_results, trace, prefix: None })
+    };
+    attend.streams.into_iter().enumerate().map(result).collect()
+}
+
+/// For each row, whether its output in the last layer is needed.
+fn needed_rows(prompt: &Prompt, stream: &Stream<'_>) -> Vec<bool> {
+    let mut needed = vec![false; prompt.ids.len()];
+    prompt.queries.iter().flat_map(|query| query.rows()).for_each(|row| needed[row] = true);
+    stream.trace.iter().flat_map(Trace::rows).for_each(|&row| needed[row] = true);
+    needed
+}
+
+/// Scores the queries from hidden states (T - start, E) of the rows from `start` on.
+fn answers(model: &Transformer, hidden: &Tensor, prompt: &Prompt, start: usize) -> Result<Vec<QueryScore>> {
+    if prompt.queries.is_empty() {
+        // Without logits, NaN would go unnoticed.
+        anyhow::ensure!(numbers(&hidden.sum_all()?)?[0].is_finite(), "the model's hidden states are not finite");
+        return Ok(Vec::new());
+    }
+    let rows: Vec<u32> = prompt.queries.iter().flat_map(|q| q.rows()).map(|row| row as u32).collect();
+    let targets: Vec<u32> = rows.iter().map(|&row| prompt.ids[row as usize + 1]).collect();
+    let n = rows.len();
+    let rows = rows.into_iter().map(|row| row - start as u32).collect::<Vec<_>>();
+    let picked = hidden.index_select(&Tensor::from_vec(rows, n, hidden.device())?, 0)?; // rows,E
+    let logits = model.logits(&picked)?; // rows,W
+    let (_, scores) = cross_entropy(&logits, targets, vec![1.0; n])?;
+    let mut first = 0;
+    let mut queries = Vec::with_capacity(prompt.queries.len());
+    for query in &prompt.queries {
+        let of_query = &scores[first..first + query.rows().len()];
+        let log_prob_nats = -of_query.iter().map(|s| f64::from(s.nll_nats)).sum::<f64>();
+        anyhow::ensure!(log_prob_nats.is_finite(), "the model's logits are not finite");
+        queries.push(QueryScore { exact: of_query.iter().all(|s| s.hit), log_prob_nats, first_hit: of_query[0].hit });
+        first += of_query.len();
+    }
+    Ok(queries)
+}
+
+/// Scores all tokens, [`LOGIT_POSITIONS`] at a time: logits of a whole text would be T x W numbers.
+fn predictions(model: &Transformer, hidden: &Tensor, ids: &[u32]) -> Result<Predictions> {
+    let targets = &ids[1..];
+    let mut found = Predictions::default();
+    for (i, targets) in targets.chunks(LOGIT_POSITIONS).enumerate() {
+        let n = targets.len();
+        let logits = model.logits(&hidden.narrow(0, i * LOGIT_POSITIONS, n)?)?; // n,W
+        let (_, scores): (_, TokenScores) = cross_entropy(&logits, targets.to_vec(), vec![1.0; n])?;
+        found.nll_nats.extend(scores.iter().map(|score| score.nll_nats));
+        found.top.extend(logits.argmax(1)?.to_vec1::<u32>()?);
+    }
+    anyhow::ensure!(found.nll_nats.iter().all(|nll| nll.is_finite()), "the model's logits are not finite");
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::open::{built_in_names, load, LoadOptions};
+
+    #[test]
+    fn needed_rows_are_the_same_if_no_others_are_computed() {
+        for name in built_in_names() {
+            let model = load(name, LoadOptions::default()).unwrap().transformer;
+            let ids = vec![(0..400).map(|i| 7 * i % 500).collect::<Vec<u32>>()];
+            let needed: Vec<bool> = (0..400).map(|row| [17, 200, 398].contains(&row)).collect();
+            let mut stream = Stream::new(&[]).with_needed_rows(model.last_layer(), needed.clone());
+            let some = model.hidden(&ids, &mut stream).unwrap().get(0).unwrap(); // T,E
+            let all = model.hidden(&ids, &mut Stream::new(&[])).unwrap().get(0).unwrap(); // T,E
+            for (row, needed) in needed.into_iter().enumerate() {
+                let row = |x: &Tensor| numbers(&x.get(row).unwrap()).unwrap();
+                let apart = row(&some).iter().zip(row(&all)).map(|(x, y)| (x - y).abs()).fold(0.0, f32::max);
+                assert_eq!(apart < 1e-4, needed, "{name}: {apart}");
+            }
+        }
+    }
+}

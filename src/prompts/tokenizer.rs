@@ -1,0 +1,501 @@
+//! The tokenizer: text to token ids with byte offsets, and back.
+//!
+//! The embedded one (`assets/tokenizer.json`) is a byte-level BPE that `train` made from the embedded corpus: digits
+//! stand alone, and the space before a word belongs to the word. Anybody else's `tokenizer.json` works too.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::{OnceLock, RwLock};
+
+use anyhow::{anyhow, bail, ensure, Context, Result};
+use tokenizers::models::bpe::BPE;
+
+use super::bos::{BosChoice, BosPolicy};
+use super::chat::{ChatTemplate, TemplateArg};
+use super::tokenizer_config::TokenizerConfig;
+use super::vocab_merges;
+use super::wrapping::Wrapping;
+use crate::bail_usage;
+use crate::base::files;
+use crate::base::guard::guarded;
+use crate::base::hash::sha256;
+
+#[cfg(test)]
+pub(super) mod train;
+
+const EMBEDDED: &str = include_str!("../../assets/tokenizer.json");
+
+/// Words in the cache of [`Tokenizer::encode`]; beyond that (made-up names without end) nothing is added.
+const CACHED_WORDS_MAX: usize = 1 << 15;
+
+/// Text as tokens.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Encoded {
+    /// Token ids, without a begin-of-sequence token.
+    pub ids: Vec<u32>,
+    /// For each token the bytes of the text it stands for; a word's token includes the space before it.
+    pub offsets: Vec<(usize, usize)>,
+}
+
+impl Encoded {
+    /// Returns `true` if every token lies in the text it is of.
+    ///
+    /// # Errors
+    /// Names the first that does not.
+    pub(super) fn check(&self, text: &str) -> Result<()> {
+        let outside = |&&(start, end): &&(usize, usize)| start > end || end > text.len();
+        match self.offsets.iter().find(outside) {
+            None => Ok(()),
+            Some((start, end)) => {
+                bail!(
+                    "a token is of bytes {start} to {end} of a text that has {}: offsets cannot be trusted",
+                    text.len()
+                )
+            }
+        }
+    }
+}
+
+/// How prompts are made of text.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TokenizerOptions {
+    /// Put needle prompts into the model's chat template.
+    pub chat: bool,
+    /// Variables of the chat template.
+    pub template_args: Vec<TemplateArg>,
+    /// The choice about the begin-of-sequence token.
+    pub bos: BosChoice,
+}
+
+/// A tokenizer and the JSON it came from.
+pub struct Tokenizer {
+    inner: tokenizers::Tokenizer,
+    /// Where it was read, for messages.
+    name: String,
+    json: String,
+    sha256: String,
+    text_bos: BosPolicy,
+    chat: Option<Chat>,
+    words: Option<WordCache>,
+    /// Tokens that the model knows, which may be fewer.
+    model_vocab: usize,
+}
+
+/// The wrapping of needle prompts in a chat template.
+struct Chat {
+    wrapping: Wrapping,
+    /// Their beginning.
+    bos: BosPolicy,
+    /// The token that is put before the template, which does not write it itself.
+    added_id: Option<u32>,
+}
+
+/// Ids of words of ASCII text, for a tokenizer whose tokens never cross a space or a digit.
+struct WordCache {
+    ids: RwLock<HashMap<Box<str>, Box<[u32]>>>,
+    /// Bytes of ASCII text that each token stands for, by id.
+    len_bytes: Vec<usize>,
+}
+
+impl Tokenizer {
+    /// The tokenizer that comes with the tool.
+    pub fn embedded() -> &'static Tokenizer {
+        static TOKENIZER: OnceLock<Tokenizer> = OnceLock::new();
+        TOKENIZER.get_or_init(|| {
+            let inner = parse(EMBEDDED).expect("the embedded tokenizer is tested");
+            let name = "the embedded tokenizer".to_owned();
+            Self::new(inner, name, EMBEDDED.to_owned(), &TokenizerConfig::default(), BosChoice::Auto)
+                .expect("as is this")
+        })
+    }
+
+    /// A `tokenizer.json` in the format of Hugging Face; `tokenizer_config.json` beside it, if there is one, says how
+    /// texts begin.
+    ///
+    /// # Errors
+    /// If a file cannot be read or is not what it has to be.
+    pub fn from_file(path: &Path) -> Result<Self> {
+        Self::read(path, path.parent().unwrap_or(Path::new("")), &TokenizerOptions::default())
+    }
+
+    /// The tokenizer of a model's folder, with its chat template if that is wanted.
+    ///
+    /// # Errors
+    /// Those of [`Self::from_file`] and of [`ChatTemplate::text_around`]; a usage error if there is no chat template.
+    pub fn open(folder: &Path, options: &TokenizerOptions) -> Result<Self> {
+        Self::read(&folder.join("tokenizer.json"), folder, options)
+    }
+
+    /// Returns `true` if a folder has one.
+    pub fn is_in(folder: &Path) -> bool {
+        files::is_there(&folder.join("tokenizer.json")) || vocab_merges::is_in(folder)
+    }
+
+    fn read(path: &Path, folder: &Path, options: &TokenizerOptions) -> Result<Self> {
+        let config = TokenizerConfig::read(folder)?;
+        let json = match files::is_there(path) || !vocab_merges::is_in(folder) {
+            true => files::text(path, files::TOKENIZER_MAX)?,
+            false => vocab_merges::tokenizer_json(folder, &config)?,
+        };
+        let inner = parse(&json).with_context(|| format!("{} is not a tokenizer", path.display()))?;
+        let tokenizer = Self::new(inner, path.display().to_string(), json, &config, options.bos)?;
+        tokenizer.with_options(folder, &config, options)
+    }
+
+    /// From what a `tokenizer.json` and a `tokenizer_config.json` would hold, where one file has it all; `path` is that file.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn from_parts(
+        path: &Path,
+        json: String,
+        config: serde_json::Map<String, serde_json::Value>,
+        options: &TokenizerOptions,
+    ) -> Result<Self> {
+        let inner = parse(&json).with_context(|| format!("{} has no tokenizer", path.display()))?;
+        let config = TokenizerConfig::of(path.to_owned(), Some(config), serde_json::Map::new())?;
+        let tokenizer = Self::new(inner, path.display().to_string(), json, &config, options.bos)?;
+        tokenizer.with_options(path, &config, options)
+    }
+
+    fn with_options(self, folder: &Path, config: &TokenizerConfig, options: &TokenizerOptions) -> Result<Self> {
+        if !options.chat {
+            return Ok(self);
+        }
+        match ChatTemplate::read_with(folder, config)? {
+            Some(template) => self.with_chat(template.with_args(&options.template_args)?, config, options),
+            None => bail_usage!(
+                "`chat_template`: {} has none, neither chat_template.jinja nor chat_template in tokenizer_config.json: \
+                 it is no instruct model",
+                folder.display()
+            ),
+        }
+    }
+
+    fn new(
+        inner: tokenizers::Tokenizer,
+        name: String,
+        json: String,
+        config: &TokenizerConfig,
+        bos: BosChoice,
+    ) -> Result<Self> {
+        let text_bos = BosPolicy::of_text(&inner, config, bos).with_context(|| name.clone())?;
+        let sha256 = sha256(json.as_bytes());
+        // A model that we trained has a copy of the embedded tokenizer beside it.
+        let words = (json == EMBEDDED).then(|| WordCache::new(&inner));
+        Ok(Self { inner, name, json, sha256, text_bos, chat: None, words, model_vocab: usize::MAX })
+    }
+
+    fn with_chat(self, template: ChatTemplate, config: &TokenizerConfig, options: &TokenizerOptions) -> Result<Self> {
+        let wrapping = Wrapping::new(template, &self.inner)?;
+        let begin = wrapping.encode_before()?.ids;
+        let (bos, added_id) = BosPolicy::of_chat(&self.inner, config, options.bos, &begin)
+            .with_context(|| wrapping.template.path().display().to_string())?;
+        if bos.id.is_some_and(|id| added_id.into_iter().chain(begin).take(2).eq([id, id])) {
+            let (path, token) = (wrapping.template.path().display(), bos.token.as_deref().unwrap_or_default());
+            crate::say!("{path}: prompts begin with two begin-of-sequence tokens, {token}{token}");
+        }
+        Ok(Self { chat: Some(Chat { wrapping, bos, added_id }), ..self })
+    }
+
+    /// Tells it how many tokens the model has. A tokenizer may have more, as long as no text is cut into them.
+    ///
+    /// # Errors
+    /// If prompts would begin with one of them.
+    pub fn limit_to_model(&mut self, vocab: usize) -> Result<()> {
+        self.model_vocab = vocab;
+        let bos = [Some(&self.text_bos), self.chat.as_ref().map(|chat| &chat.bos)];
+        bos.into_iter().flatten().filter_map(|bos| bos.id).try_for_each(|id| self.check_id(id))
+    }
+
+    fn check_id(&self, id: u32) -> Result<()> {
+        ensure!(
+            (id as usize) < self.model_vocab,
+            "{}: the token {:?} has id {id}, and the model has {} tokens",
+            self.name,
+            self.inner.id_to_token(id).unwrap_or_default(),
+            self.model_vocab
+        );
+        Ok(())
+    }
+
+    /// The tokens of `text`, without a begin-of-sequence token.
+    ///
+    /// # Errors
+    /// If the tokenizer cannot encode the text.
+    pub fn encode(&self, text: &str) -> Result<Encoded> {
+        match &self.words {
+            Some(words) if text.is_ascii() => self.encode_words(words, text),
+            _ => self.encode_whole(text),
+        }
+    }
+
+    /// The tokens of a needle prompt's text, in which special tokens count only inside `markup`, the chat template's
+    /// part of it.
+    ///
+    /// # Errors
+    /// If the tokenizer cannot encode the text.
+    pub(super) fn encode_prompt(&self, text: &str, markup: &[Range<usize>]) -> Result<Encoded> {
+        match &self.chat {
+            Some(chat) => {
+                let encoded = chat.wrapping.encode(text, markup).with_context(|| self.cannot_encode())?;
+                encoded.ids.iter().try_for_each(|&id| self.check_id(id))?;
+                Ok(encoded)
+            }
+            None => self.encode(text),
+        }
+    }
+
+    fn encode_whole(&self, text: &str) -> Result<Encoded> {
+        let encoding =
+            guarded("tokenizers", || self.inner.encode(text, false)).with_context(|| self.cannot_encode())?;
+        let encoded = Encoded { ids: encoding.get_ids().to_vec(), offsets: encoding.get_offsets().to_vec() };
+        encoded.check(text).with_context(|| self.cannot_encode())?;
+        encoded.ids.iter().try_for_each(|&id| self.check_id(id))?;
+        Ok(encoded)
+    }
+
+    fn cannot_encode(&self) -> String {
+        format!("{}: cannot cut a text into tokens", self.name)
+    }
+
+    /// Word by word through the cache: the same tokens as [`Self::encode_whole`] (tested), ten times as fast.
+    fn encode_words(&self, cache: &WordCache, text: &str) -> Result<Encoded> {
+        let mut encoded = Encoded::default();
+        let mut end = 0;
+        for word in words(text) {
+            let known = cache.ids.read().expect("no panic holds this lock").get(word).cloned();
+            let ids = match known {
+                Some(ids) => ids,
+                None => {
+                    let ids = self.encode_whole(word)?.ids.into_boxed_slice();
+                    let mut all = cache.ids.write().expect("no panic holds this lock");
+                    if all.len() < CACHED_WORDS_MAX {
+                        all.insert(word.into(), ids.clone());
+                    }
+                    ids
+                }
+            };
+            for &id in &ids {
+                let start = end;
+                end += cache.len_bytes[id as usize];
+                encoded.ids.push(id);
+                encoded.offsets.push((start, end));
+            }
+        }
+        Ok(encoded)
+    }
+
+    /// The text of tokens; special tokens are left out.
+    ///
+    /// # Errors
+    /// If the tokenizer cannot decode the ids.
+    pub fn decode(&self, ids: &[u32]) -> Result<String> {
+        guarded("tokenizers", || self.inner.decode(ids, true))
+            .with_context(|| format!("{}: cannot decode tokens", self.name))
+    }
+
+    /// The begin-of-sequence token that every plain text starts with, if there is one.
+    pub fn bos_id(&self) -> Option<u32> {
+        self.text_bos.id
+    }
+
+    /// The beginning of plain text, and its source.
+    pub fn text_bos(&self) -> &BosPolicy {
+        &self.text_bos
+    }
+
+    /// The beginning of needle prompts, and its source; the same as for plain text unless there is a chat template.
+    pub fn bos(&self) -> &BosPolicy {
+        self.chat.as_ref().map_or(&self.text_bos, |chat| &chat.bos)
+    }
+
+    /// The token that is put before the text of a needle prompt: [`Self::bos`], unless the text has it already.
+    pub(super) fn prompt_bos_id(&self) -> Option<u32> {
+        self.chat.as_ref().map_or(self.text_bos.id, |chat| chat.added_id)
+    }
+
+    /// Tokens of a needle prompt whose text was cut into these.
+    pub(super) fn prompt_tok(&self, encoded: &Encoded) -> usize {
+        encoded.ids.len() + usize::from(self.prompt_bos_id().is_some())
+    }
+
+    /// The chat template around needle prompts.
+    pub fn chat(&self) -> Option<&Wrapping> {
+        self.chat.as_ref().map(|chat| &chat.wrapping)
+    }
+
+    /// Tokens in the vocabulary, special ones included.
+    pub fn vocab_size(&self) -> usize {
+        self.inner.get_vocab_size(true)
+    }
+
+    /// Where it was read, for messages.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The tokenizer as JSON, to be written beside a model.
+    pub fn json(&self) -> &str {
+        &self.json
+    }
+
+    /// SHA-256 of [`Self::json`], in hexadecimal.
+    pub fn sha256(&self) -> &str {
+        &self.sha256
+    }
+}
+
+/// Reads a `tokenizer.json`.
+fn parse(json: &str) -> Result<tokenizers::Tokenizer> {
+    let mut inner = guarded("tokenizers", || json.parse::<tokenizers::Tokenizer>())?;
+    if let tokenizers::ModelWrapper::BPE(BPE { dropout: Some(dropout), .. }) = inner.get_model() {
+        // Merges that are left out by chance: a text would have other tokens every time.
+        ensure!(*dropout == 0.0, "model.dropout is {dropout}, which is for training: set it to null");
+    }
+    // A prompt is text: "<eos>" in somebody's haystack is five characters, not the end of the sequence.
+    inner.set_encode_special_tokens(true);
+    inner.with_padding(None);
+    inner.with_truncation(None).map_err(|error| anyhow!(error))?;
+    Ok(inner)
+}
+
+impl WordCache {
+    fn new(tokenizer: &tokenizers::Tokenizer) -> Self {
+        let len_bytes = |id| tokenizer.id_to_token(id).map_or(0, |token| token.chars().count());
+        let vocab_size = tokenizer.get_vocab_size(true) as u32;
+        Self { ids: RwLock::default(), len_bytes: (0..vocab_size).map(len_bytes).collect() }
+    }
+}
+
+/// Cuts ASCII text where no token of ours can cross: before a space that follows something visible, and on both sides
+/// of a digit.
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    let bytes = text.as_bytes();
+    let mut start = 0;
+    std::iter::from_fn(move || {
+        if start == bytes.len() {
+            return None;
+        }
+        let mut end = start + 1;
+        while end < bytes.len() {
+            let (before, after) = (bytes[end - 1], bytes[end]);
+            let digit = before.is_ascii_digit() || after.is_ascii_digit();
+            if digit || (after == b' ' && before.is_ascii_graphic()) {
+                break;
+            }
+            end += 1;
+        }
+        let word = &text[start..end];
+        start = end;
+        Some(word)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use proptest::prelude::*;
+
+    use super::super::CitySet;
+    use super::train::{training_text, EMBEDDED_VOCAB_SIZE};
+    use super::*;
+
+    #[test]
+    fn the_special_tokens_and_the_size_are_fixed() {
+        let tokenizer = Tokenizer::embedded();
+        assert_eq!(tokenizer.vocab_size(), EMBEDDED_VOCAB_SIZE);
+        assert_eq!(tokenizer.bos_id(), Some(0));
+        let ids = ["<bos>", "<eos>", "<pad>"].map(|name| tokenizer.inner.token_to_id(name));
+        assert_eq!(ids, [Some(0), Some(1), Some(2)]);
+        assert_eq!(tokenizer.sha256().len(), 64);
+    }
+
+    #[test]
+    fn a_needle_has_one_token_a_word_and_a_digit() {
+        let tokenizer = Tokenizer::embedded();
+        let ids = tokenizer.encode(" The special magic Paris number is: 48213.").unwrap().ids;
+        let tokens: Vec<String> = ids.iter().map(|&id| tokenizer.decode(&[id]).unwrap()).collect();
+        let expected =
+            [" The", " special", " magic", " Par", "is", " number", " is", ":", " ", "4", "8", "2", "1", "3", "."];
+        assert_eq!(tokens, expected);
+    }
+
+    #[test]
+    fn any_text_survives_and_special_names_are_text() {
+        for text in ["", " ", "\n\n", "Zo\u{eb} says: <bos> 100%\t{~}", "  two  spaces ", "\u{1f600} it's 3.14"] {
+            for encode in [Tokenizer::encode, Tokenizer::encode_whole] {
+                let encoded = encode(Tokenizer::embedded(), text).unwrap();
+                assert_eq!(Tokenizer::embedded().decode(&encoded.ids).unwrap(), text);
+                assert!(encoded.ids.iter().all(|&id| id > 2));
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn word_by_word_is_the_same_as_the_whole(text in "[ -~\n\t]{0,60}|([A-Za-z]{1,6}|[ .,:'0-9\n]| {2}){0,30}") {
+            let tokenizer = Tokenizer::embedded();
+            prop_assert_eq!(tokenizer.encode(&text).unwrap(), tokenizer.encode_whole(&text).unwrap());
+        }
+    }
+
+    #[test]
+    fn held_out_cities_are_new_but_made_of_pieces_seen_in_training() {
+        let tokenizer = Tokenizer::embedded();
+        let text = training_text();
+        let mut seen = vec![0; EMBEDDED_VOCAB_SIZE];
+        for sentence in &text {
+            tokenizer.encode(sentence).unwrap().ids.iter().for_each(|&id| seen[id as usize] += 1);
+        }
+        let text = text.concat();
+        // As words: a made-up name may happen to begin like a city.
+        let words: HashSet<&str> = text.split(|c: char| !c.is_ascii_alphabetic()).collect();
+        for city in CitySet::HeldOut.cities() {
+            assert!(!words.contains(city), "{city} is in the training text");
+            let ids = tokenizer.encode(&format!(" {city}")).unwrap().ids;
+            assert!((2..=3).contains(&ids.len()), "{city} has {} tokens", ids.len());
+            assert!(ids.iter().all(|&id| seen[id as usize] >= 30), "{city} has a piece hardly seen in training");
+        }
+    }
+
+    #[test]
+    fn training_cities_are_mostly_two_tokens() {
+        let tokenizer = Tokenizer::embedded();
+        let n_tok = |city: &&&str| tokenizer.encode(&format!(" {city}")).unwrap().ids.len();
+        let cities = CitySet::Train.cities();
+        assert!(cities.iter().filter(|city| n_tok(city) == 2).count() * 2 > cities.len());
+        assert!(cities.iter().filter(|city| n_tok(city) <= 3).count() * 100 > 95 * cities.len());
+    }
+
+    #[test]
+    fn a_file_that_is_no_tokenizer_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tokenizer.json");
+        let message = |path: &Path| format!("{:#}", Tokenizer::from_file(path).err().unwrap());
+        assert!(message(&path).starts_with(&format!("cannot read {}", path.display())));
+        std::fs::write(&path, "{}").unwrap();
+        assert!(message(&path).starts_with(&format!("{} is not a tokenizer", path.display())));
+        std::fs::write(&path, Tokenizer::embedded().json()).unwrap();
+        assert_eq!(Tokenizer::from_file(&path).unwrap().sha256(), Tokenizer::embedded().sha256());
+    }
+
+    #[test]
+    fn the_begin_token_is_the_one_that_a_tokenizer_adds_by_itself() {
+        let mut json: serde_json::Value = serde_json::from_str(EMBEDDED).unwrap();
+        json["post_processor"] = serde_json::json!({
+            "type": "TemplateProcessing",
+            "single": [{"SpecialToken": {"id": "<pad>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+            "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+            "special_tokens": {"<pad>": {"id": "<pad>", "ids": [2], "tokens": ["<pad>"]}}
+        });
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("tokenizer.json"), json.to_string()).unwrap();
+        let tokenizer = Tokenizer::open(folder.path(), &TokenizerOptions::default()).unwrap();
+        assert_eq!(tokenizer.bos_id(), Some(2));
+        assert_eq!(tokenizer.bos().to_string(), "<pad> (post-processor)");
+        assert_eq!(tokenizer.encode("A cat.").unwrap(), Tokenizer::embedded().encode("A cat.").unwrap());
+    }
+}

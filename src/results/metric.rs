@@ -1,0 +1,447 @@
+//! The catalogue of metrics: every quantity that records hold, with its unit, its kind, its label and its meaning.
+//!
+//! Measures name their records from it; tables, figures, alternative texts, default choices, completions of `--metric` and
+//! the page of metrics in `docs/results.md` are made from it. A metric's name stands as a literal nowhere else.
+
+use std::fmt;
+
+/// How the numbers of a metric are read and shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Hits (1) and misses (0), shown in percent with Wilson intervals.
+    Hit,
+    /// A fraction, shown in percent.
+    Share,
+    /// A number in its own unit.
+    Number,
+}
+
+impl Kind {
+    /// Factor from the numbers of a run to those of tables and figures: 100 for percent.
+    pub(crate) fn factor(self) -> f64 {
+        match self {
+            Self::Hit | Self::Share => 100.0,
+            Self::Number => 1.0,
+        }
+    }
+}
+
+/// Which way is better for the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Better {
+    /// Larger numbers.
+    Higher,
+    /// Smaller numbers.
+    Lower,
+    /// Neither: the number describes.
+    Neither,
+}
+
+/// A quantity of the records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Metric {
+    /// Its name in `results.csv`.
+    pub name: &'static str,
+    /// The unit of its numbers in `results.csv`; `None` for pure numbers.
+    pub unit: Option<&'static str>,
+    /// How its numbers are shown.
+    pub kind: Kind,
+    /// A heading of few words; `{}` stands for the region.
+    pub label: &'static str,
+    /// Definition in one sentence.
+    pub meaning: &'static str,
+    /// Which way is better.
+    pub better: Better,
+    /// Whether comparisons show it by default; of a metric by region, for the regions named.
+    pub headline: Headline,
+    /// Whether it has a number for each region of the prompt, or each site of the model.
+    pub by_region: bool,
+    /// Where its definition comes from, if from others.
+    pub source: Option<&'static str>,
+}
+
+/// Whether comparisons show a metric by default.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Headline {
+    /// Only where it is asked for.
+    No,
+    /// Everywhere.
+    Yes,
+    /// For this region.
+    Of(&'static str),
+}
+
+/// Names of parts of the prompt, or sites of the model, that metrics are about.
+pub const ANSWER_REGION: &str = "answer";
+
+const fn metric(name: &'static str, label: &'static str, meaning: &'static str) -> Metric {
+    Metric {
+        name,
+        unit: None,
+        kind: Kind::Number,
+        label,
+        meaning,
+        better: Better::Neither,
+        headline: Headline::No,
+        by_region: false,
+        source: None,
+    }
+}
+
+impl Metric {
+    const fn unit(self, unit: &'static str) -> Self {
+        Self { unit: Some(unit), ..self }
+    }
+
+    const fn hits(self) -> Self {
+        Self { kind: Kind::Hit, unit: Some("fraction"), ..self }
+    }
+
+    const fn share(self) -> Self {
+        Self { kind: Kind::Share, unit: Some("fraction"), ..self }
+    }
+
+    const fn higher(self) -> Self {
+        Self { better: Better::Higher, ..self }
+    }
+
+    const fn lower(self) -> Self {
+        Self { better: Better::Lower, ..self }
+    }
+
+    const fn headline(self) -> Self {
+        Self { headline: Headline::Yes, ..self }
+    }
+
+    const fn headline_of(self, region: &'static str) -> Self {
+        Self { headline: Headline::Of(region), ..self }
+    }
+
+    const fn by_region(self) -> Self {
+        Self { by_region: true, ..self }
+    }
+
+    const fn from(self, source: &'static str) -> Self {
+        Self { source: Some(source), ..self }
+    }
+
+    /// Returns its name with the region, as files and flags write it: `share_abs[answer]`.
+    pub fn name_of(&self, region: Option<&str>) -> String {
+        crate::results::record::metric_name(self.name, region)
+    }
+
+    /// Returns the heading of a column of its numbers: the label with its region and unit.
+    pub fn heading(&self, region: Option<&str>) -> String {
+        Label::of(self, region).heading()
+    }
+
+    /// Returns its name as Markdown, in bold if comparisons show it by default.
+    fn markdown_name(&self) -> String {
+        let bold = if self.headline == Headline::No { "" } else { "**" };
+        let by_region = if self.by_region { " by region" } else { "" };
+        format!("{bold}`{}`{bold}{by_region}", self.name)
+    }
+}
+
+/// Declares the metrics and the list of all of them, in the order in which tables and comparisons show them.
+macro_rules! catalogue {
+    ($($constant:ident = $metric:expr;)*) => {
+        $(#[allow(missing_docs)] pub const $constant: Metric = $metric;)*
+
+        /// All metrics, in the order in which tables and comparisons show them.
+        pub const ALL: &[Metric] = &[$($constant),*];
+    };
+}
+
+catalogue! {
+    EXACT = metric("exact", "accuracy",
+        "Every token of the value has the largest logit, behind right answers to the questions before: 1 or 0. Of the first \
+         question that is what greedy decoding would answer.")
+        .from("paper, Table 2").hits().higher().headline();
+    GENERATED_EXACT = metric("generated_exact", "generated accuracy",
+        "The model's own continuation begins with the value: 1 or 0.")
+        .from("greedy decoding").hits().higher().headline();
+    ANSWER_LOG_PROB = metric("answer_log_prob", "answer log-prob",
+        "Log-probability of the value, summed over its tokens.")
+        .from("teacher forcing").unit("nats").higher().headline();
+    SHARE_OUT = metric("share_out", "{} in output",
+        "Part of what the heads of a layer write together into the residual stream that comes from the region, <u_R, u> \
+         / <u, u>, as a mean over layers weighted by <u, u> / (<x, x> + <u, u>), where x is the residual stream before; of \
+         one head, the same of its own write. It sums to 1 and may be negative.")
+        .share().by_region().headline_of(ANSWER_REGION);
+    NOISE_OUT = metric("noise_out", "noise in output", "Sum of share_out over template, filler and distractors.")
+        .share().lower().headline();
+    NOISE_OUT_NO_SINKS = metric("noise_out_no_sinks", "noise in output, no sinks",
+        "noise_out less what comes from detected sinks in it.").share().lower().headline();
+    SHARE_SIGNED = metric("share_signed", "{} in a",
+        "Sum of the signed weights on the region over that of all, sum_R a / sum a. Heads with |sum a| < 0.1 sum \
+         |a| are left out.").from("paper, Table 3").share().by_region().headline_of(ANSWER_REGION);
+    NOISE_SIGNED = metric("noise_signed", "noise in a", "Sum of share_signed over template, filler and distractors.")
+        .from("paper, Table 3").share().lower().headline();
+    SHARE_ABS = metric("share_abs", "{} in |a|",
+        "Sum of the weights' magnitudes on the region over that of all, sum_R |a| / sum |a|.")
+        .share().by_region().headline_of(ANSWER_REGION);
+    NOISE_ABS = metric("noise_abs", "noise in |a|", "Sum of share_abs over template, filler and distractors.")
+        .share().lower().headline();
+    ENTROPY = metric("entropy", "entropy", "Entropy of |a| / sum |a|.").from("Shannon").unit("nats").headline();
+    SINK_SHARE_DETECTED = metric("sink_share_detected", "sinks in |a|", "Share of |a| on all detected sinks.")
+        .share().headline();
+    NLL = metric("nll", "NLL", "Mean negative log-likelihood of the scored tokens of prose.")
+        .from("teacher forcing").unit("nats").lower().headline();
+    NLL_AR_HIT = metric("nll_ar_hit", "NLL of AR hits",
+        "Mean negative log-likelihood of AR hits: tokens that complete a bigram seen earlier in the window.")
+        .from("Arora et al. 2023").unit("nats").lower().headline();
+    NLL_OTHER = metric("nll_other", "NLL of others",
+        "Mean negative log-likelihood of the scored tokens that are no AR hits.")
+        .from("Arora et al. 2023").unit("nats").lower().headline();
+    TOP_TOKEN_FLIPS = metric("top_token_flips", "top token flips",
+        "How often the most likely next token is another one under a condition.").share().lower().headline();
+    ANSWER_FLIPS = metric("answer_flips", "answers changed",
+        "The answer is right in one of two passes, the untreated and the treated one, and wrong in the other: 1 or 0.")
+        .from("flips of Dutta et al. 2024").hits().lower().headline();
+    TOTAL_VARIATION = metric("total_variation", "total variation",
+        "Half the sum of differences of |a| / sum |a| from the untreated pass.")
+        .share().lower().headline();
+    TOP_1_OVER_MEDIAN = metric("top_1_over_median", "top 1/median", "The largest magnitude over the median.")
+        .from("paper, Table 5").by_region().lower().headline();
+    KURTOSIS = metric("kurtosis", "kurtosis", "m4 / m2^2 of the numbers themselves; 3 for normal numbers.")
+        .from("Pearson").by_region().lower().headline();
+
+    GENERATED_CONTAINS = metric("generated_contains", "generated contains",
+        "The model's own continuation contains the value as a whole number: 1 or 0.")
+        .from("greedy decoding").hits().higher();
+    SAID_NUMBER = metric("said_number", "says a number", "The model's own continuation holds a number: 1 or 0.")
+        .from("greedy decoding").hits();
+    SAID_OTHER_NEEDLE = metric("said_other_needle", "another city's",
+        "The model's own continuation holds a number that the text gives to another city: 1 or 0.")
+        .from("greedy decoding").hits();
+    LOGIT_OUT = metric("logit_out", "{}'s logit effect",
+        "Direct effect of a head on the logit of the right next token, less the mean logit. Missing behind a soft cap.")
+        .from("direct logit attribution").unit("logits").by_region().higher();
+    CANCELLED = metric("cancelled", "{} cancelled",
+        "Part of the attention that the subtraction removes, 1 - sum |a| / sum (A1 + lambda A2).").share().by_region();
+    LAMBDA = metric("lambda", "lambda", "Mean weight of the second map.").from("paper, section 2.1").unit("fraction");
+    SINK_RATE = metric("sink_rate", "sink rate",
+        "Share of heads whose first token has more than 0.3 of |a| on average over the first 64 rows: of texts, random tokens, \
+         and one token repeated.")
+        .from("Gu et al. 2025").share().by_region();
+    SINK_SHARE_FIRST = metric("sink_share_first", "first token in |a|", "Share of |a| on the first token.")
+        .from("Gu et al. 2025").share();
+    VALUE_NORM_FIRST = metric("value_norm_first", "first token's value",
+        "Norm of the first token's value over the mean norm of all values up to the answer.").from("Gu et al. 2025");
+    RETRIEVAL_SCORE = metric("retrieval_score", "retrieval",
+        "How often, in rows that predict the answer, the largest |a| is on the needle's token to copy.")
+        .from("Wu et al. 2024").share();
+    QUERY_SCORE = metric("query_score", "query", "Mean share of |a| of the question's rows on the asked needle.")
+        .share();
+    PREVIOUS_TOKEN = metric("previous_token", "previous token",
+        "On random tokens twice: mean share of |a| on the token before.")
+        .from("Elhage et al. 2021").share();
+    DUPLICATE_TOKEN = metric("duplicate_token", "duplicate token",
+        "On random tokens twice: mean share of |a| on the same token before.")
+        .from("Wang et al. 2023").share();
+    INDUCTION = metric("induction", "induction",
+        "On random tokens twice: mean share of |a| on the token after the same token.")
+        .from("Olsson et al. 2022").share();
+    KL = metric("kl", "KL", "Kullback-Leibler divergence of |a| / sum |a| from the untreated pass.")
+        .unit("nats").lower();
+    ROW_ERROR = metric("row_error", "row error",
+        "Norm of the change of rows a from the untreated pass over the norm of the untreated ones, |a' - a| / |a|.")
+        .share().lower();
+    ERROR_CANCELLED = metric("error_cancelled", "errors cancelled",
+        "Part of the changes e1 and e2 of the two maps, the second weighted with lambda, that their difference cancels, 1 - \
+         |e1 - e2|^2 / (|e1|^2 + |e2|^2): 0 for unrelated changes, negative where they add up.").share().higher();
+    OUTPUT_COSINE = metric("output_cosine", "output cosine",
+        "Cosine of a layer's attention output with that of the untreated pass, mean over rows and layers.").higher();
+    AR_HIT_SHARE = metric("ar_hit_share", "AR hits",
+        "Share of scored tokens that complete a bigram seen earlier in the window.").from("Arora et al. 2023").share();
+    NLL_POS = metric("nll_pos", "NLL by position",
+        "nll_pos_A_B: mean negative log-likelihood of tokens predicted from A to B tokens, none left out.")
+        .from("teacher forcing").unit("nats").lower();
+    TOP_K = metric("top", "top", "top_K: the K-th largest magnitude.").from("paper, Table 5").by_region().lower();
+    MEDIAN = metric("median", "median", "The median magnitude, within 0.4 %.").from("paper, Table 5").by_region();
+    SHARE_BEYOND_6_SIGMA = metric("share_beyond_6_sigma", "beyond 6 sigma",
+        "Share of numbers more than six standard deviations from the mean.")
+        .from("Dettmers et al. 2022").by_region().lower();
+    INF_NORM_MAX = metric("inf_norm_max", "inf-norm", "The largest |x| of any token in a layer's output.")
+        .from("Sun et al. 2024").by_region().lower();
+    MASSIVE = metric("massive", "massive activations",
+        "Number of activations with |x| > 100 and at least 1000 times the layer's median.")
+        .from("Sun et al. 2024").by_region().lower();
+    CELL = metric("cell", "failed prompt", "No number: a prompt that failed, with the reason in the column error.");
+}
+
+/// Returns the catalogue as a Markdown table: the table of metrics in `docs/results.md`.
+pub fn markdown() -> String {
+    let head = "| metric | unit | in tables | better | meaning |\n|---|---|---|---|---|\n";
+    let row = |metric: &Metric| {
+        let escaped = |text: &str| text.replace('<', "&lt;").replace('|', "\\|");
+        let better = match metric.better {
+            Better::Higher => "higher",
+            Better::Lower => "lower",
+            Better::Neither => "",
+        };
+        let heading = escaped(&metric.heading(metric.by_region.then_some("*region*")));
+        let (unit, meaning) = (metric.unit.unwrap_or("none"), escaped(metric.meaning));
+        let source = metric.source.map_or_else(String::new, |source| format!(" ({source})"));
+        format!("| {} | {unit} | {heading} | {better} | {meaning}{source} |\n", metric.markdown_name())
+    };
+    ALL.iter().map(row).fold(head.to_owned(), |table, row| table + &row)
+}
+
+/// The name of the mean over positions `first` to `last` of a window.
+pub fn nll_of_positions(first: u32, last: u32) -> String {
+    format!("{}_{first}_{last}", NLL_POS.name)
+}
+
+/// The name of the `k`-th largest magnitude.
+pub fn top_k(k: usize) -> String {
+    format!("{}_{k}", TOP_K.name)
+}
+
+/// Returns the metric that a name of the records is of: itself, or one whose names end in numbers.
+pub fn find(name: &str) -> Option<&'static Metric> {
+    let exactly = ALL.iter().find(|metric| metric.name == name);
+    let ends_in_numbers = |metric: &&&Metric| {
+        let numbers = name.strip_prefix(metric.name).and_then(|rest| rest.strip_prefix('_'));
+        numbers.is_some_and(|numbers| numbers.split('_').all(|number| number.parse::<u32>().is_ok()))
+    };
+    exactly.or_else(|| [&NLL_POS, &TOP_K].iter().find(ends_in_numbers).copied())
+}
+
+/// Returns the place of a metric and region among the headline ones, in their order. With `any_region`, every region of a
+/// headline metric counts.
+pub fn headline_rank(name: &str, region: Option<&str>, any_region: bool) -> Option<usize> {
+    let counts = |metric: &Metric| match metric.headline {
+        Headline::No => false,
+        Headline::Yes => true,
+        Headline::Of(wanted) => any_region || region == Some(wanted),
+    };
+    ALL.iter().position(|metric| metric.name == name && counts(metric))
+}
+
+/// Returns whether a metric's numbers are hits (1) and misses (0).
+pub fn is_hit(name: &str) -> bool {
+    find(name).is_some_and(|metric| metric.kind == Kind::Hit)
+}
+
+/// A metric as tables, figures and sentences name it. Metrics that are not in the catalogue, of other versions' files, keep
+/// the name and unit of their records.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Label {
+    /// Its name: `answer in output`.
+    pub text: String,
+    /// How its numbers are shown.
+    pub kind: Kind,
+    /// The unit of its numbers as they are shown, without a leading blank: `%`, `nats`; empty for pure numbers.
+    pub unit: String,
+}
+
+impl Label {
+    /// The label of a metric of the catalogue.
+    pub fn of(metric: &Metric, region: Option<&str>) -> Self {
+        Self::named(metric.name, region, metric.unit)
+    }
+
+    /// The label of a metric by the name and unit of its records.
+    pub fn named(name: &str, region: Option<&str>, unit: Option<&str>) -> Self {
+        let Some(metric) = find(name) else {
+            let of = region.map_or_else(String::new, |region| format!(" of {region}"));
+            let unit = unit.unwrap_or_default().to_owned();
+            return Self { text: format!("{}{of}", name.replace('_', " ")), kind: Kind::Number, unit };
+        };
+        let of_site = if metric.label.contains("{}") { None } else { region };
+        let mut text = metric.label.replace("{}", region.unwrap_or("all")).trim().to_owned();
+        text += &name[metric.name.len()..].replace('_', " ");
+        text += &of_site.map_or_else(String::new, |region| format!(" of {region}"));
+        let unit = match metric.kind {
+            Kind::Hit | Kind::Share => "%",
+            Kind::Number => metric.unit.filter(|unit| *unit != "fraction").unwrap_or_default(),
+        };
+        Self { text, kind: metric.kind, unit: unit.to_owned() }
+    }
+
+    /// Returns the heading of a column of its numbers: `accuracy %`, `answer log-prob (nats)`.
+    pub fn heading(&self) -> String {
+        self.with_unit(&self.unit)
+    }
+
+    /// Returns the heading of a column of differences of its numbers: of percentages, in percentage points.
+    pub fn difference_heading(&self) -> String {
+        self.with_unit(self.difference_unit())
+    }
+
+    /// Returns its name in tables of differences, whose caption names percentage points.
+    pub fn comparison_heading(&self) -> String {
+        self.with_unit(if self.unit == "%" { "" } else { &self.unit })
+    }
+
+    /// Returns the unit of a difference: `points`, `nats`; empty for pure numbers.
+    pub fn difference_unit(&self) -> &str {
+        if self.unit == "%" {
+            "points"
+        } else {
+            &self.unit
+        }
+    }
+
+    fn with_unit(&self, unit: &str) -> String {
+        match unit {
+            "" => self.text.clone(),
+            "%" | "points" => format!("{} {unit}", self.text),
+            _ => format!("{} ({unit})", self.text),
+        }
+    }
+}
+
+impl fmt::Display for Label {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn names_are_unique_and_found() {
+        let names: BTreeSet<&str> = ALL.iter().map(|metric| metric.name).collect();
+        assert_eq!(names.len(), ALL.len());
+        assert!(ALL.iter().all(|metric| find(metric.name) == Some(metric)));
+        assert_eq!((find("top_100"), find("top_1_over_median")), (Some(&TOP_K), Some(&TOP_1_OVER_MEDIAN)));
+        assert_eq!(find(&nll_of_positions(256, 511)), Some(&NLL_POS));
+        assert_eq!(find("novelty"), None);
+    }
+
+    #[test]
+    fn every_metric_has_a_meaning_in_sentences() {
+        for metric in ALL {
+            assert!(metric.meaning.ends_with('.'), "{}", metric.name);
+            assert!(metric.by_region || !metric.label.contains("{}"), "{}", metric.name);
+        }
+    }
+
+    #[test]
+    fn labels_have_region_numbers_and_unit() {
+        let heading = |name: &str, region| Label::named(name, region, None).heading();
+        assert_eq!(heading(SHARE_OUT.name, Some("answer")), "answer in output %");
+        assert_eq!(heading(ANSWER_LOG_PROB.name, None), "answer log-prob (nats)");
+        assert_eq!(heading(&top_k(10), Some("hidden")), "top 10 of hidden");
+        assert_eq!(heading(CANCELLED.name, None), "all cancelled %");
+        assert_eq!(heading(&nll_of_positions(1, 3), None), "NLL by position 1 3 (nats)");
+        let novelty = Label::named("novelty_score", Some("filler"), Some("keys"));
+        assert_eq!((novelty.heading(), novelty.difference_unit()), ("novelty score of filler (keys)".into(), "keys"));
+        assert_eq!(Label::of(&EXACT, None).difference_heading(), "accuracy points");
+    }
+
+    #[test]
+    fn the_headline_of_attention_is_the_answer() {
+        assert_eq!(headline_rank(EXACT.name, None, false), Some(0));
+        assert!(headline_rank(SHARE_ABS.name, Some("answer"), false).is_some());
+        assert_eq!(headline_rank(SHARE_ABS.name, Some("filler"), false), None);
+        assert!(headline_rank(SHARE_ABS.name, Some("filler"), true).is_some());
+        assert_eq!(headline_rank(CANCELLED.name, Some("answer"), true), None);
+    }
+}

@@ -1,0 +1,457 @@
+//! The passes of one cell: every model reads the prompt under every condition, observed by the measures.
+
+use super::patching::{Corrupted, PairedPasses};
+use super::{Cell, Setup};
+use crate::attention::{LayersAndHeads, Prefix, ProbeResult, ResidualProbe, ResolvedTreatment, RowProbe, Stream};
+use crate::measures::probe::{ReceivedSink, SinkProbe};
+use crate::measures::{Measure, MeasureData, MeasureOutput, ObservedPass, PassKey, ResidualSink};
+use crate::model::generate::{generate, Generation, StopConditions};
+use crate::model::open::Model;
+use crate::model::pass::{continued_passes, first_observed_row, first_row, pass, PassResult};
+use crate::model::Transformer;
+use crate::prompts::Prompt;
+use crate::results::metric::CELL;
+use crate::results::record::{Identity, Measurement, Record};
+use crate::treatments::{Condition, PairedPrompt, PromptFindings};
+use anyhow::Result;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+impl Setup {
+    /// Runs all passes of cells whose prompts begin alike: every model under every condition.
+    pub(super) fn cells(&self, cells: &[Cell], measures: &[&dyn Measure]) -> Vec<CellResult> {
+        let mut results: Vec<CellResult> = cells.iter().map(|_| CellResult::default()).collect();
+        for (model_index, model) in self.models.iter().enumerate() {
+            let mut prefix = None;
+            for (cell, result) in cells.iter().zip(&mut results) {
+                let done = cell
+                    .prompt(self.grid.seed(), &self.sources, model.tokenizer())
+                    .and_then(|prompt| self.passes(cell, model_index, &prompt, measures, &mut prefix, result));
+                if let Err(error) = done {
+                    let identity = Arc::new(self.identity(cell, model, &self.conditions[0]));
+                    let error = Some(format!("{error:#}"));
+                    let measure = Measurement { metric: CELL.name.into(), error, ..Measurement::default() };
+                    result.records.push(Record { identity, measure });
+                }
+            }
+        }
+        results
+    }
+
+    /// Runs the passes over the prompt, one for each condition. The untreated pass comes first; the others start at the
+    /// first row that differs from it, and those that start at the same row run together. `prefix` has the keys and
+    /// values of an untreated pass over a prompt that begins alike, if there was one, and then those of this one.
+    fn passes(
+        &self,
+        cell: &Cell,
+        model_index: usize,
+        prompt: &Prompt,
+        measures: &[&dyn Measure],
+        prefix: &mut Option<Prefix>,
+        result: &mut CellResult,
+    ) -> Result<()> {
+        let model = &self.models[model_index];
+        result.prompts.push(prompt.ids.clone());
+        let exempting = self.conditions.iter().any(Condition::exempts_sinks);
+        let sinks = if exempting { sinks(&model.transformer, prompt)? } else { BTreeMap::new() };
+        let (resolver, reference) = (self.resolver(model), &self.references()?[model_index]);
+        let seed = cell.seed(self.grid.seed());
+        let PairedPasses { outputs, corrupted, clean } = self.paired(model, prompt, seed)?;
+        *prefix = prefix.take().or(clean);
+        let found = PromptFindings { sinks, outputs };
+        let treated = |condition: usize, generating: bool| {
+            let condition = &self.conditions[condition];
+            let treated = || resolver.resolve(condition, reference, &found, (prompt, seed, generating));
+            (!condition.is_untreated()).then(treated)
+        };
+        let treatments: Vec<Option<ResolvedTreatment>> =
+            (0..self.conditions.len()).map(|index| treated(index, false)).collect();
+        let mut passes = PromptPasses::new(self, model_index, (cell, prompt), &self.experiment.select, measures);
+        let starts = passes.starts(&treatments, prefix.as_ref());
+        let generates = measures.iter().any(|measure| measure.wants_generation());
+        let shares = self.shares_prefixes() && (generates || starts.iter().any(|&(start, _)| start > 0));
+        for batch in batches(&starts, shares, |start| most_at_once(prompt.ids.len(), start)) {
+            let (of_batch, (start, read)) = (&treatments[batch.clone()], starts[batch.start]);
+            let (prompt, known) = match &corrupted {
+                Some(Corrupted { prompt, prefix }) if read == PairedPrompt::Corrupted => (prompt, prefix.as_ref()),
+                _ => (prompt, prefix.as_ref()),
+            };
+            let observed = match known {
+                Some(known) if start > 0 => passes.observe_continued(prompt, of_batch, (known, start))?,
+                _ => vec![passes.observe(prompt, of_batch[0].as_ref(), shares && batch.start == 0)?],
+            };
+            for (index, mut observed) in batch.zip(observed) {
+                *prefix = observed.passed.prefix.take().or(prefix.take());
+                let generation = match generates {
+                    true => self.generation(model, prompt, treated(index, true).as_ref(), prefix.as_ref())?,
+                    false => None,
+                };
+                passes.conclude((index, prompt), observed, generation.as_ref(), result)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns whether passes over texts that begin alike share keys and values.
+    pub(super) fn shares_prefixes(&self) -> bool {
+        self.experiment.reading.has_kernels() && !self.whole_passes
+    }
+
+    /// Returns the records of measures on one untreated pass, for these layers and heads. With the keys and values of
+    /// another untreated pass over the prompt, only the rows that the measures observe are computed.
+    pub(super) fn untreated_records(
+        &self,
+        model: usize,
+        only: &LayersAndHeads,
+        (cell, prompt, prefix): (&Cell, &Prompt, Option<Prefix>),
+        measures: &[&dyn Measure],
+    ) -> Result<Vec<Record>> {
+        let mut found = CellResult::default();
+        let mut passes = PromptPasses::new(self, model, (cell, prompt), only, measures);
+        let start = first_row(passes.first_observed_row(false), prompt.ids.len(), None);
+        let observed = match prefix.filter(|_| start > 0) {
+            Some(prefix) => passes.observe_continued(prompt, &[None], (&prefix, start))?,
+            None => vec![passes.observe(prompt, None, false)?],
+        };
+        observed.into_iter().try_for_each(|observed| passes.conclude((0, prompt), observed, None, &mut found))?;
+        Ok(found.records)
+    }
+
+    /// Generates text from where the first answer of the prompt begins. `None` if the experiment does not generate.
+    fn generation(
+        &self,
+        model: &Model,
+        prompt: &Prompt,
+        treated: Option<&ResolvedTreatment>,
+        prefix: Option<&Prefix>,
+    ) -> Result<Option<Generation>> {
+        let Some(max_new) = self.experiment.max_new() else { return Ok(None) };
+        let until = StopConditions {
+            max_new,
+            eos: model.eos_ids(),
+            // A line may end before other values than numbers are complete.
+            numbers: if prompt.asks_for_numbers() { prompt.queries.len() } else { 0 },
+            digits: prompt.queries.iter().map(|query| query.value.len()).min().unwrap_or(0),
+        };
+        let before = prompt.tokens_before_answer();
+        generate(&model.transformer, model.tokenizer()?, before, &until, treated, prefix).map(Some)
+    }
+
+    fn identity(&self, cell: &Cell, model: &Model, condition: &Condition) -> Identity {
+        Identity {
+            model: model.name.clone(),
+            variant: model.info.variant.clone(),
+            condition: condition.column().map(Into::into),
+            bits: condition.bits(),
+            scope: condition.scope().map(Into::into),
+            ..cell.identity(self.grid.seed())
+        }
+    }
+
+    /// Makes the record of a measurement that was pooled over all prompts: the identity of the first cell without the
+    /// fields in which cells differ.
+    pub(super) fn pooled_record(&self, first: &Cell, (key, measure): (PassKey, Measurement)) -> Record {
+        let (model, condition) = (&self.models[key.model], &self.conditions[key.condition]);
+        let identity = Identity {
+            sample: None,
+            seed: None,
+            depth_req_pct: None,
+            cities: None,
+            rows: Some("all".into()),
+            ..self.identity(first, model, condition)
+        };
+        Record { identity: Arc::new(identity), measure }
+    }
+}
+
+/// The first row that a pass computes, and the prompt that it reads.
+type PassStart = (usize, PairedPrompt);
+
+/// Conditions, by index, whose passes run together, in order: the first alone, then those that start at the same row > 0 of
+/// the same prompt, at most `most(row)` of them.
+fn batches(starts: &[PassStart], shares: bool, most: impl Fn(usize) -> usize) -> Vec<Range<usize>> {
+    let mut batches: Vec<Range<usize>> = Vec::new();
+    for (i, start) in starts.iter().enumerate() {
+        match batches.last_mut().filter(|last| shares && last.start > 0 && start.0 > 0 && starts[last.start] == *start)
+        {
+            Some(last) if last.len() < most(start.0) => last.end = i + 1,
+            _ => batches.push(i..i + 1),
+        }
+    }
+    batches
+}
+
+/// Rows of passes that run together, at most, unless one has more: linear layers are then as fast as they get.
+const ROWS_AT_ONCE: usize = 512;
+
+/// Number of passes from the row `start` over prompts of `tokens` tokens that run together. Together they have no more rows
+/// than a whole pass.
+pub(super) fn most_at_once(tokens: usize, start: usize) -> usize {
+    (ROWS_AT_ONCE.min(tokens) / (tokens - start)).max(1)
+}
+
+/// The passes of one model over one prompt, observed by measures.
+struct PromptPasses<'a> {
+    setup: &'a Setup,
+    model: usize,
+    cell: &'a Cell,
+    prompt: &'a Prompt,
+    /// The layers and heads that are measured.
+    only: &'a LayersAndHeads,
+    measures: &'a [&'a dyn Measure],
+    /// Data of each measure from the first condition, for the others.
+    baseline: Vec<Option<MeasureData>>,
+}
+
+impl<'a> PromptPasses<'a> {
+    fn new(
+        setup: &'a Setup,
+        model: usize,
+        (cell, prompt): (&'a Cell, &'a Prompt),
+        only: &'a LayersAndHeads,
+        measures: &'a [&'a dyn Measure],
+    ) -> Self {
+        let baseline = measures.iter().map(|_| None).collect();
+        Self { setup, model, cell, prompt, only, measures, baseline }
+    }
+
+    fn transformer(&self) -> &'a Transformer {
+        &self.setup.models[self.model].transformer
+    }
+
+    /// Returns `true` if measures observe the pass, `false` if only its answers are scored.
+    fn observes(&self, treated: bool) -> bool {
+        !(treated && self.setup.experiment.only_score_treated)
+    }
+
+    fn wants_predictions(&self, observed: bool) -> bool {
+        observed && self.measures.iter().any(|measure| measure.wants_predictions())
+    }
+
+    /// The probes of each measure for the next passes; none if nothing is observed. A measure may choose them by what it
+    /// found in the first pass.
+    fn row_probes(&self, observed: bool) -> MeasureProbes {
+        let own =
+            |measure: &&dyn Measure| if observed { measure.row_probes(self.model, self.prompt) } else { Vec::new() };
+        MeasureProbes(self.measures.iter().map(own).collect())
+    }
+
+    fn residual_sinks(&self, observed: bool) -> ResidualSinks {
+        let sink = |measure: &&dyn Measure| if observed { measure.residual_probe() } else { None };
+        ResidualSinks(self.measures.iter().map(sink).collect())
+    }
+
+    /// The stream of one pass.
+    fn stream<'s>(
+        &self,
+        probes: &'s [&'s dyn RowProbe],
+        treated: Option<&'s ResolvedTreatment>,
+        residual: &'s mut ResidualSinks,
+        observed: bool,
+    ) -> Stream<'s> {
+        let mut stream = Stream::new(probes).only(self.only).treated(treated);
+        if observed && self.measures.iter().any(|measure| measure.wants_trace()) {
+            stream = stream.tracing(self.prompt.target_rows());
+        }
+        if residual.0.iter().any(Option::is_some) {
+            stream = stream.with_residual(residual);
+        }
+        stream
+    }
+
+    /// The first row that the measures need of a pass.
+    fn first_observed_row(&self, treated: bool) -> usize {
+        let observed = self.observes(treated);
+        let (probes, mut residual) = (self.row_probes(observed), self.residual_sinks(observed));
+        let probes = probes.all();
+        let stream = self.stream(&probes, None, &mut residual, observed);
+        first_observed_row(self.transformer(), self.prompt, &stream, self.wants_predictions(observed))
+    }
+
+    /// The first row and the prompt of the pass under each condition, if keys and values of `prefix` are known. The first
+    /// pass is whole without one: the others share its rows.
+    fn starts(&self, treatments: &[Option<ResolvedTreatment>], prefix: Option<&Prefix>) -> Vec<PassStart> {
+        let (ids, observed) = (&self.prompt.ids, [false, true].map(|treated| self.first_observed_row(treated)));
+        let common = prefix.map_or(ids.len(), |prefix| prefix.common_tokens(ids));
+        let start = |(index, treated): (usize, &Option<ResolvedTreatment>)| {
+            let start = match (index, prefix) {
+                (0, None) => 0,
+                _ => first_row(observed[usize::from(index > 0)], common, treated.as_ref()),
+            };
+            (start, self.setup.conditions[index].prompt())
+        };
+        treatments.iter().enumerate().map(start).collect()
+    }
+
+    /// Runs a whole pass over the prompt, or over its corrupted form, with the probes of all measures. With `keeping`, its
+    /// keys and values are kept.
+    fn observe(&self, prompt: &Prompt, treated: Option<&ResolvedTreatment>, keeping: bool) -> Result<PassObservations> {
+        let observed = self.observes(treated.is_some());
+        let (probes, mut residual) = (self.row_probes(observed), self.residual_sinks(observed));
+        let all = probes.all();
+        let stream = self.stream(&all, treated, &mut residual, observed);
+        let stream = if keeping { stream.keeping() } else { stream };
+        let passed = pass(self.transformer(), prompt, stream, self.wants_predictions(observed))?;
+        Ok(probes.by_measure(passed, residual))
+    }
+
+    /// Runs passes that start at the same row, with the probes of all measures.
+    fn observe_continued(
+        &self,
+        prompt: &Prompt,
+        treated: &[Option<ResolvedTreatment>],
+        shared: (&Prefix, usize),
+    ) -> Result<Vec<PassObservations>> {
+        // All of a batch are treated, or none is.
+        let observed = self.observes(treated.iter().all(Option::is_some));
+        let probes = self.row_probes(observed);
+        let all = probes.all();
+        let mut residual: Vec<ResidualSinks> = treated.iter().map(|_| self.residual_sinks(observed)).collect();
+        let streams = treated.iter().zip(&mut residual);
+        let streams =
+            streams.map(|(treated, residual)| self.stream(&all, treated.as_ref(), residual, observed)).collect();
+        let passed = continued_passes(self.transformer(), prompt, streams, shared)?;
+        Ok(passed.into_iter().zip(residual).map(|(passed, residual)| probes.by_measure(passed, residual)).collect())
+    }
+
+    /// Concludes the measures of a pass. The data that measures keep from the first condition become the baseline of
+    /// the others.
+    fn conclude(
+        &mut self,
+        (condition, prompt): (usize, &Prompt),
+        observed: PassObservations,
+        generation: Option<&Generation>,
+        result: &mut CellResult,
+    ) -> Result<()> {
+        let key = PassKey { model: self.model, condition };
+        let (setup, model) = (self.setup, &self.setup.models[self.model]);
+        let PassObservations { passed, probe_results, residual } = observed;
+        let identity = setup.identity(self.cell, model, &setup.conditions[condition]);
+        for (i, (probe_results, residual)) in probe_results.into_iter().zip(residual).enumerate() {
+            let mut output = MeasureOutput::default();
+            let observed = ObservedPass {
+                key,
+                sample: self.cell.sample,
+                identity: &identity,
+                model: &model.transformer,
+                prompt,
+                tokenizer: model.tokenizer().ok(),
+                queries: &passed.queries,
+                predictions: passed.predictions.as_ref(),
+                generation,
+                trace: passed.trace.as_ref(),
+                probe_results,
+                residual: residual.map(|sink| sink as Box<dyn std::any::Any + Send>),
+                baseline: self.baseline[i].as_ref(),
+            };
+            self.measures[i].conclude(observed, &mut output)?;
+            result.add(&identity, prompt, output.records);
+            result.pooled.extend(output.pooled.map(|pooled| (i, key, pooled)));
+            if condition == 0 {
+                self.baseline[i] = output.kept;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The probes of each measure.
+struct MeasureProbes(Vec<Vec<Box<dyn RowProbe>>>);
+
+impl MeasureProbes {
+    /// All probes, in the order of the measures.
+    fn all(&self) -> Vec<&dyn RowProbe> {
+        self.0.iter().flatten().map(|probe| &**probe).collect()
+    }
+
+    /// Sorts the results of the probes by measure.
+    fn by_measure(&self, mut passed: PassResult, residual: ResidualSinks) -> PassObservations {
+        // Measure, and index among that measure's probes, of every probe in the stream's flat list.
+        let owners: Vec<(usize, usize)> =
+            self.0.iter().enumerate().flat_map(|(i, own)| (0..own.len()).map(move |j| (i, j))).collect();
+        let mut probe_results: Vec<Vec<ProbeResult>> = self.0.iter().map(|_| Vec::new()).collect();
+        for result in std::mem::take(&mut passed.probe_results) {
+            let (measure, own) = owners[result.probe];
+            probe_results[measure].push(ProbeResult { probe: own, ..result });
+        }
+        PassObservations { passed, probe_results, residual: residual.0 }
+    }
+}
+
+/// The results of one pass, with those of the probes by measure.
+struct PassObservations {
+    passed: PassResult,
+    probe_results: Vec<Vec<ProbeResult>>,
+    residual: Vec<Option<Box<dyn ResidualSink>>>,
+}
+
+/// Passes the residual stream on to every measure that has a residual probe.
+struct ResidualSinks(Vec<Option<Box<dyn ResidualSink>>>);
+
+impl ResidualProbe for ResidualSinks {
+    fn observe(&mut self, site: usize, values: &[f32], width: usize) {
+        self.0.iter_mut().flatten().for_each(|sink| sink.observe(site, values, width));
+    }
+}
+
+/// The records and pooled data of a cell.
+#[derive(Default)]
+pub(super) struct CellResult {
+    pub(super) records: Vec<Record>,
+    /// Token ids of its prompts, one for each model.
+    pub(super) prompts: Vec<Vec<u32>>,
+    /// Data that measures pool: (index of the measure, model and condition, data).
+    pub(super) pooled: Vec<(usize, PassKey, MeasureData)>,
+}
+
+impl CellResult {
+    /// Adds records of a prompt: (question, or `None` for the whole prompt; rows; measurement).
+    fn add(&mut self, identity: &Identity, prompt: &Prompt, records: Vec<(Option<usize>, &'static str, Measurement)>) {
+        for (query, rows, measure) in records {
+            let identity = Identity {
+                depth_real_pct: query.map(|query| prompt.queries[query].depth_real_pct),
+                query,
+                placed: query.map(|query| prompt.queries[query].controlled),
+                rows: Some(rows.into()),
+                ..identity.clone()
+            };
+            self.push(Record { identity: Arc::new(identity), measure });
+        }
+    }
+
+    /// Adds a record; consecutive records with equal identities share one.
+    fn push(&mut self, mut record: Record) {
+        if let Some(last) = self.records.last().filter(|last| last.identity == record.identity) {
+            record.identity = last.identity.clone();
+        }
+        self.records.push(record);
+    }
+}
+
+/// Detects the attention sinks of every (layer, head) in an extra pass over the prompt.
+fn sinks(model: &Transformer, prompt: &Prompt) -> Result<BTreeMap<(usize, usize), Vec<usize>>> {
+    let probe = SinkProbe::new(prompt.ids.len(), Vec::new());
+    let passed = pass(model, prompt, Stream::new(&[&probe]), false)?;
+    let found = passed.probe_results.into_iter().map(|result| {
+        let sink = result.sink.into_sink::<ReceivedSink>();
+        ((result.layer, result.head), sink.sinks())
+    });
+    Ok(found.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passes_that_start_at_the_same_row_run_together_after_the_first() {
+        let starts = [90, 90, 90, 90, 0, 0, 80, 90].map(|start| (start, PairedPrompt::Clean));
+        assert_eq!(batches(&starts, true, |_| 2), [0..1, 1..3, 3..4, 4..5, 5..6, 6..7, 7..8]);
+        let mut others = starts;
+        others[2].1 = PairedPrompt::Corrupted;
+        assert_eq!(batches(&others[..4], true, |_| 9), [0..1, 1..2, 2..3, 3..4]);
+        assert_eq!(batches(&starts[..4], true, |start| start), [0..1, 1..4]);
+        assert_eq!(batches(&starts[..3], false, |_| 9), [0..1, 1..2, 2..3]);
+    }
+}

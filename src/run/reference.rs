@@ -1,0 +1,259 @@
+//! Reference prompts: mean outputs and rankings of heads, which treatments use.
+//!
+//! They are prompts of the grid's kinds with other seeds, so that heads are not chosen on the prompts on which they are
+//! then measured.
+
+use super::passes::most_at_once;
+use super::{Cell, CellSpec, Setup};
+use crate::attention::{HeadOutputSums, LayersAndHeads, OutputReplacement, Prefix, ResolvedTreatment, Stream};
+use crate::bail_usage;
+use crate::base::rng::Rng;
+use crate::measures::{AnswerMeasure, Measure, RolesMeasure};
+use crate::model::open::Model;
+use crate::model::pass::{continued_passes, first_observed_row, first_row, pass, PassResult};
+use crate::prompts::Prompt;
+use crate::results::metric::Metric;
+use crate::treatments::{Condition, Ranking, Reference, Resolver, RowSelection};
+use anyhow::{Context, Result};
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use strum::VariantArray as _;
+
+/// A head of a ranking; a row of `rankings.csv`.
+#[derive(Debug, Serialize)]
+pub struct RankedHead<'a> {
+    model: &'a str,
+    ranking: &'static str,
+    /// Rank; the best head has 1.
+    rank: usize,
+    layer: usize,
+    head: usize,
+    /// Mean score over the reference prompts.
+    score: f64,
+}
+
+/// Largest number of reference prompts.
+const PROMPTS: usize = 10;
+
+impl Setup {
+    /// Returns the resolver of a model's conditions.
+    pub(super) fn resolver<'a>(&self, model: &'a Model) -> Resolver<'a> {
+        let config = &model.transformer.config;
+        Resolver { model: &model.name, layers: config.layers.len(), heads: config.wiring().heads() }
+    }
+
+    /// Returns the mean outputs and rankings of every model's heads on the reference prompts, computed once; empty if
+    /// no condition needs them.
+    ///
+    /// # Errors
+    /// If a prompt cannot be built or its pass fails; a usage error for rankings that a model does not have.
+    pub fn references(&self) -> Result<&[Reference]> {
+        if let Some(found) = self.references.get() {
+            return Ok(found);
+        }
+        let needed = self.conditions.iter().any(|condition| condition.needs_reference());
+        let of = |index| if needed { self.reference(index) } else { Ok(Reference::default()) };
+        let found: Vec<Reference> = (0..self.models.len()).map(of).collect::<Result<_>>()?;
+        for (model, reference) in self.models.iter().zip(&found) {
+            self.check_rankings(model, reference)?;
+        }
+        Ok(self.references.get_or_init(|| found))
+    }
+
+    /// Returns all heads of every model, best first, for each ranking that a condition names.
+    ///
+    /// # Errors
+    /// Those of [`Setup::references`].
+    pub fn ranked_heads(&self) -> Result<Vec<RankedHead<'_>>> {
+        let used: BTreeSet<_> = self.conditions.iter().flat_map(|condition| condition.rankings()).collect();
+        if used.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut ranked = Vec::new();
+        for (model, reference) in self.models.iter().zip(self.references()?) {
+            for (by, heads) in reference.rankings.iter().filter(|(by, _)| used.contains(by)) {
+                let head = |(i, &((layer, head), score)): (usize, &((usize, usize), f64))| RankedHead {
+                    model: &model.name,
+                    ranking: by.name(),
+                    rank: i + 1,
+                    layer,
+                    head,
+                    score,
+                };
+                ranked.extend(heads.iter().enumerate().map(head));
+            }
+        }
+        Ok(ranked)
+    }
+
+    fn check_rankings(&self, model: &Model, reference: &Reference) -> Result<()> {
+        for condition in &self.conditions {
+            if let Some(by) = condition.rankings().find(|by| !reference.rankings.contains_key(by)) {
+                let known: Vec<&str> = reference.rankings.keys().map(|ranking| ranking.name()).collect();
+                let (by, known) = (by.name(), known.join(", "));
+                bail_usage!(
+                    "the condition {condition}: heads of {} cannot be ranked by {by}, but by {known}",
+                    model.name
+                );
+            }
+        }
+        Ok(())
+    }
+
+    fn reference(&self, index: usize) -> Result<Reference> {
+        let model = &self.models[index];
+        let (mut means, mut scores) = (WrittenMeans::default(), BTreeMap::new());
+        let prompts = self.reference_prompts(model)?;
+        for (cell, prompt) in &prompts {
+            let prefix = means.add(model, prompt, self.shares_prefixes())?;
+            if matches!(cell.spec, CellSpec::Needle(_)) {
+                self.score_heads(index, (cell, prompt, prefix), &mut scores)?;
+            }
+        }
+        let written = means.finish();
+        let causal = |condition: &Condition| condition.rankings().any(|by| by == Ranking::Causal);
+        if self.conditions.iter().any(causal) {
+            for (_, prompt) in &prompts {
+                self.score_by_cost(model, prompt, &written[&RowSelection::Answer], &mut scores)?;
+            }
+        }
+        Ok(Reference { written, rankings: rankings(&scores) })
+    }
+
+    /// Builds the reference prompts, spread evenly over the cells of the grid.
+    fn reference_prompts(&self, model: &Model) -> Result<Vec<(Cell, Prompt)>> {
+        let cells = self.grid.cells();
+        let n = PROMPTS.min(cells.len());
+        // Half of the range, because an index is added to it.
+        let seed = Rng::new(self.grid.seed(), "reference prompts").bits() >> 1;
+        let prompt = |i: usize| {
+            let cell = cells[i * cells.len() / n].clone();
+            let prompt = cell.prompt(seed, &self.sources, model.tokenizer()).context("a reference prompt")?;
+            Ok((cell, prompt))
+        };
+        (0..n).map(prompt).collect()
+    }
+
+    /// Adds what the log-probability of the answers loses on one prompt without each head, by question and in nats. The
+    /// head's outputs in the rows of the answers are replaced by its mean outputs `written`, by layer.
+    fn score_by_cost(&self, model: &Model, prompt: &Prompt, written: &[Vec<f32>], scores: &mut Scores) -> Result<()> {
+        let (tokens, rows) = (prompt.ids.len(), RowSelection::Answer.of(prompt));
+        let model = &model.transformer;
+        let heads = model.config.wiring().heads();
+        let all = (0..written.len()).flat_map(|layer| (0..heads).map(move |head| (layer, head)));
+        let treated: Vec<ResolvedTreatment> = all
+            .map(|(layer, head)| {
+                let output = written[layer].chunks_exact(written[layer].len() / heads).nth(head);
+                let output = output.unwrap_or_default().to_vec();
+                let replaced = vec![OutputReplacement { layer, head, rows: rows.clone(), output }];
+                ResolvedTreatment { replaced, ..ResolvedTreatment::default() }
+            })
+            .collect();
+        let stream = Stream::new(&[]);
+        let start = first_row(first_observed_row(model, prompt, &stream, false), tokens, treated.first());
+        let untreated = pass(model, prompt, if self.shares_prefixes() { stream.keeping() } else { stream }, false)?;
+        let mut costs = Vec::new();
+        for treated in treated.chunks(most_at_once(tokens, start)) {
+            let streams = treated.iter().map(|treated| Stream::new(&[]).treated(Some(treated)));
+            let passed = match &untreated.prefix {
+                Some(prefix) if start > 0 => continued_passes(model, prompt, streams.collect(), (prefix, start))?,
+                _ => streams.map(|stream| pass(model, prompt, stream, false)).collect::<Result<Vec<_>>>()?,
+            };
+            costs.extend(passed.iter().map(|passed| total_log_prob(&untreated) - total_log_prob(passed)));
+        }
+        let scores = scores.entry(Ranking::Causal).or_default();
+        for (i, cost) in costs.into_iter().enumerate() {
+            let (sum, n) = scores.entry((i / heads, i % heads)).or_default();
+            (*sum, *n) = (*sum + cost, *n + prompt.queries.len());
+        }
+        Ok(())
+    }
+
+    /// Adds the scores of each head on one prompt, for every other ranking.
+    fn score_heads(
+        &self,
+        model: usize,
+        (cell, prompt, prefix): (&Cell, &Prompt, Option<Prefix>),
+        scores: &mut Scores,
+    ) -> Result<()> {
+        // All heads, not only the measured ones, so that rankings are the same in every run.
+        let (all, measures) = (
+            LayersAndHeads::default(),
+            [&AnswerMeasure { by_head: true, sinks: false } as &dyn Measure, &RolesMeasure],
+        );
+        for record in self.untreated_records(model, &all, (cell, prompt, prefix), &measures)? {
+            let measure = &record.measure;
+            let (Some(layer), Some(head), Some(value)) = (measure.layer, measure.head, measure.value) else { continue };
+            let of = |ranking: &&Ranking| {
+                let is_of = |(metric, region): (Metric, Option<&str>)| {
+                    measure.metric == metric.name && measure.region.as_deref() == region
+                };
+                ranking.metric().is_some_and(is_of)
+            };
+            for ranking in Ranking::VARIANTS.iter().filter(of) {
+                let (sum, n) = scores.entry(*ranking).or_default().entry((layer, head)).or_default();
+                (*sum, *n) = (*sum + value, *n + 1);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Log-probability of all answers of a pass, in nats.
+fn total_log_prob(passed: &PassResult) -> f64 {
+    passed.queries.iter().map(|query| query.log_prob_nats).sum()
+}
+
+/// Sum and count of the scores of each head, by ranking.
+type Scores = BTreeMap<Ranking, BTreeMap<(usize, usize), (f64, usize)>>;
+
+/// Heads as (layer, head) with their mean scores, best first.
+type Ranked = Vec<((usize, usize), f64)>;
+
+/// Sorts heads from the largest mean to the smallest; equal heads keep their order.
+fn rankings(scores: &Scores) -> BTreeMap<Ranking, Ranked> {
+    let ranked = |heads: &BTreeMap<(usize, usize), (f64, usize)>| {
+        let mut ranked: Vec<_> = heads.iter().map(|(&head, &(sum, n))| (head, sum / n as f64)).collect();
+        ranked.sort_by(|a, b| b.1.total_cmp(&a.1));
+        ranked
+    };
+    scores.iter().map(|(&ranking, heads)| (ranking, ranked(heads))).collect()
+}
+
+/// Sums of the heads' outputs over prompts.
+#[derive(Default)]
+struct WrittenMeans {
+    /// By rows and layer.
+    sums: BTreeMap<RowSelection, Vec<Vec<f64>>>,
+    counts: BTreeMap<RowSelection, usize>,
+}
+
+impl WrittenMeans {
+    /// Adds the outputs on one prompt. Returns the keys and values of the pass if it is to be `shared`.
+    fn add(&mut self, model: &Model, prompt: &Prompt, shared: bool) -> Result<Option<Prefix>> {
+        let sets: Vec<Vec<Range<usize>>> = RowSelection::VARIANTS.iter().map(|rows| rows.of(prompt)).collect();
+        let stream = Stream::new(&[]);
+        let mut attend = HeadOutputSums::new(if shared { stream.keeping() } else { stream }, sets);
+        model.transformer.hidden(std::slice::from_ref(&prompt.ids), &mut attend)?;
+        let prefix = attend.take_prefix(&prompt.ids);
+        for ((rows, layers), count) in RowSelection::VARIANTS.iter().zip(attend.sums).zip(attend.counts) {
+            let sums = self.sums.entry(*rows).or_insert_with(|| vec![Vec::new(); layers.len()]);
+            for (sum, more) in sums.iter_mut().zip(layers) {
+                sum.resize(more.len(), 0.0);
+                sum.iter_mut().zip(more).for_each(|(sum, x)| *sum += x);
+            }
+            *self.counts.entry(*rows).or_default() += count;
+        }
+        Ok(prefix)
+    }
+
+    fn finish(self) -> BTreeMap<RowSelection, Vec<Vec<f32>>> {
+        let mean = |(rows, layers): (RowSelection, Vec<Vec<f64>>)| {
+            let n = self.counts[&rows].max(1) as f64;
+            let of_layer = |sum: Vec<f64>| sum.into_iter().map(|sum| (sum / n) as f32).collect();
+            (rows, layers.into_iter().map(of_layer).collect())
+        };
+        self.sums.into_iter().map(mean).collect()
+    }
+}

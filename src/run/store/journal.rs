@@ -1,0 +1,110 @@
+//! The journal of a run, and the cells that it describes.
+
+use crate::results::folder::{CELLS, RESULTS};
+use crate::results::record;
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use std::fs::{self, File};
+use std::io::{Read as _, Seek as _, SeekFrom};
+use std::path::Path;
+
+/// The first line of the journal.
+pub(super) const HEADER: &str = "cell,key,prompts_sha256,rows,results_end,pooled,sha256\n";
+
+/// One line of the journal, a finished cell, without its last column: the SHA-256 of its records and the line before it.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct JournalLine {
+    /// Number of the cell in the whole grid.
+    pub(super) cell: u64,
+    /// Hash of everything that its records depend on; see [`Setup::keys`](crate::run::Setup::keys).
+    pub(super) key: String,
+    /// SHA-256 over the token ids of its prompts, one for each model.
+    pub(super) prompts_sha256: String,
+    /// Number of its records.
+    pub(super) rows: u64,
+    /// Length of `results.csv` after them, in bytes.
+    pub(super) results_end: u64,
+    /// Pooled data of its measures, as base64.
+    pub(super) pooled: String,
+}
+
+impl JournalLine {
+    /// Encodes the line of a cell with these records.
+    pub(super) fn to_bytes(&self, results: &[u8]) -> Result<Vec<u8>> {
+        let mut csv = csv::WriterBuilder::new().has_headers(false).from_writer(Vec::new());
+        csv.serialize(self)?;
+        let mut line = csv.into_inner().context("memory cannot be written")?;
+        line.pop(); // its end
+        let sha256 = sha256_of(results, &line);
+        line.extend(format!(",{sha256}\n").bytes());
+        Ok(line)
+    }
+}
+
+fn sha256_of(results: &[u8], line: &[u8]) -> String {
+    crate::base::hash::sha256(&[results, line].concat())
+}
+
+/// A finished cell with its records.
+pub(super) struct StoredCell {
+    pub(super) line: JournalLine,
+    pub(super) results: Vec<u8>,
+}
+
+/// The finished cells of a folder in order, up to the first whose line or records are not what was written.
+pub(super) struct StoredCells {
+    journal: Vec<u8>,
+    results: Option<File>,
+    /// Length of the journal up to the last cell that was read, in bytes.
+    pub(super) journal_end: u64,
+    /// Length of `results.csv` up to that cell, in bytes.
+    pub(super) results_end: u64,
+}
+
+impl StoredCells {
+    /// Opens the files of a folder.
+    ///
+    /// # Errors
+    /// If there is no journal, or it cannot be read.
+    pub(super) fn open(folder: &Path) -> Result<Self> {
+        let path = folder.join(CELLS);
+        let journal = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let journal_end = if journal.starts_with(HEADER.as_bytes()) { HEADER.len() as u64 } else { 0 };
+        let results_end = record::header().len() as u64;
+        let mut results = File::open(folder.join(RESULTS)).ok();
+        if let Some(results) = &mut results {
+            results.seek(SeekFrom::Start(results_end))?;
+        }
+        Ok(Self { journal, results, journal_end, results_end })
+    }
+
+    /// Returns, after all cells were read, whether the journal goes on behind them, or there are records without any cell.
+    pub(super) fn are_damaged(&self) -> bool {
+        let length = self.results.as_ref().and_then(|results| Some(results.metadata().ok()?.len()));
+        let has_cells = self.journal_end > HEADER.len() as u64;
+        self.journal_end < self.journal.len() as u64 || !has_cells && length > Some(self.results_end)
+    }
+}
+
+impl Iterator for StoredCells {
+    type Item = StoredCell;
+
+    fn next(&mut self) -> Option<StoredCell> {
+        if self.journal_end == 0 {
+            return None;
+        }
+        let rest = &self.journal[self.journal_end as usize..];
+        let bytes = &rest[..rest.iter().position(|&byte| byte == b'\n')?];
+        let (hashed, sha256) = bytes.split_at(bytes.iter().rposition(|&byte| byte == b',')?);
+        let mut csv = csv::ReaderBuilder::new().has_headers(false).from_reader(hashed);
+        let line: JournalLine = csv.deserialize().next()?.ok()?;
+        let (mut results, length) = (Vec::new(), line.results_end.checked_sub(self.results_end)?);
+        self.results.as_ref()?.take(length).read_to_end(&mut results).ok()?;
+        if sha256_of(&results, hashed).as_bytes() != &sha256[1..] {
+            return None;
+        }
+        self.journal_end += bytes.len() as u64 + 1;
+        self.results_end = line.results_end;
+        Some(StoredCell { line, results })
+    }
+}

@@ -1,0 +1,465 @@
+//! Treatments of a model's attention during a measurement, identified by name.
+//!
+//! A [`Condition`] is a list of [`Treatment`]s, and its name states all of them: the same name is the same condition in
+//! any run. Experiment files, the `condition` column and tables use these names:
+//!
+//! ```text
+//! condition  none | TREATMENT; TREATMENT; …
+//! treatment  quantise(BITS, SCOPE [, exempt-sinks] [, layers=0+2])         logits; SCOPE tensor, head or row
+//!            quantise-qk(BITS|fp8|fp4, SCOPE [, smooth] [, rotate] [, exempt-sinks] [, layers=0+2])
+//!                                                         queries and keys; SCOPE block, token or head
+//!            mask(KEYS [, layers=0+2] [, heads=1] [, rows=ROWS])      logits -inf in every map, rows renormalised
+//!            silence(KEYS [, layers=…] [, heads=…] [, rows=ROWS])     weights 0 after the softmax, not renormalised
+//!            ablate(HEADS [, layers=…] [, heads=…] [, rows=ROWS] [, zero])   outputs of these heads replaced by means
+//!            keep(HEADS [, …])                                               outputs of all other heads replaced
+//!            patch(HEADS [, layers=…] [, heads=…] [, rows=ROWS], from=PROMPT)     outputs of these heads taken from a pass
+//!                over the other of two prompts that differ in the answer alone
+//! keys       regions joined by "+": bos template filler distractor needle answer question; noise for
+//!            template+filler+distractor; random:20 for 20 keys of the context drawn by the prompt's seed, random:noise
+//!            for as many as noise has
+//! prompt     corrupted: the outputs of these heads on a prompt with another answer, put into the pass over the prompt
+//!            itself, the clean one (noising); clean: the other way round (denoising)
+//! heads      all | none (of patch) | LAYER.HEAD+LAYER.HEAD+… | best:N:RANKING | random:N:RANKING:DRAW (as many
+//!            others, as many per layer as the best N as far as layers have others; no draw comes twice)
+//! rows       answer (those that predict an answer; the default) | question (all from the question on) | all
+//! ```
+//!
+//! `none` is the untreated pass, the baseline of all others. Its value in the column is missing.
+//!
+//! Regions are those of the question that a row answers ([`Prompt::targets`](crate::prompts::Prompt::targets)). In rows
+//! that answer no question, all needles asked for count as the answer's.
+
+mod parse;
+mod resolve;
+
+pub use resolve::{PairedOutputs, PromptFindings, Reference, Resolver};
+
+use crate::attention::{LayersAndHeads, Removal};
+use crate::base::serde_as_str::serde_as_str;
+use crate::kernels::quant::{Format, QkQuantiser, Quantiser};
+use crate::prompts::{Prompt, Region};
+use crate::results::metric::{Metric, ANSWER_REGION, LOGIT_OUT, RETRIEVAL_SCORE, SHARE_ABS, SHARE_OUT};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use strum::{IntoStaticStr, VariantArray};
+
+/// The name of the untreated pass.
+pub const UNTREATED: &str = "none";
+
+/// The selection of no heads in `patch`.
+const NO_HEADS: &str = "none";
+
+/// One treatment of the attention.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Treatment {
+    /// Rounds numbers of every map.
+    Quantise {
+        /// What is rounded, and how.
+        by: Rounding,
+        /// Whether sinks found in the baseline pass are exempt: their logits, or their keys.
+        exempt_sinks: bool,
+        /// Affected layers; `None` for all.
+        layers: Option<Vec<usize>>,
+    },
+    /// Removes keys from rows.
+    Remove {
+        /// Whether the rest of the row is renormalised.
+        how: Removal,
+        /// The removed keys.
+        keys: KeySelection,
+        /// Affected layers and heads.
+        of: LayersAndHeads,
+        /// Affected rows.
+        rows: RowSelection,
+    },
+    /// Replaces the outputs of heads, after their norm.
+    Replace {
+        /// Whether the selected heads are kept and all others replaced.
+        others: bool,
+        /// The selected heads.
+        heads: HeadSelection,
+        /// Restriction of the replaced heads to these layers and indices.
+        of: LayersAndHeads,
+        /// Affected rows.
+        rows: RowSelection,
+        /// What outputs become.
+        with: Replacement,
+    },
+}
+
+/// The numbers that are rounded, with their quantiser.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rounding {
+    /// Logits, before the softmax.
+    Logits(Quantiser),
+    /// Queries and keys, before their product.
+    Qk(QkQuantiser),
+}
+
+impl Rounding {
+    /// The format of rounded numbers.
+    fn format(self) -> Format {
+        match self {
+            Self::Logits(by) => Format::Int(by.bits),
+            Self::Qk(by) => by.format,
+        }
+    }
+}
+
+/// What the output of a head becomes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replacement {
+    /// Its mean over reference prompts.
+    Mean,
+    /// Zero.
+    Zero,
+    /// The head's output in the same row of an untreated pass over this prompt. The treated pass reads the other one
+    /// (activation patching).
+    Patch(PairedPrompt),
+}
+
+/// One of two prompts that differ in the answer alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "lowercase")]
+pub enum PairedPrompt {
+    /// The prompt itself.
+    Clean,
+    /// The prompt [with another answer](Prompt::corrupted).
+    Corrupted,
+}
+
+/// Selection of keys in a row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeySelection {
+    /// All keys of these regions, in the order of [`Region::ALL`].
+    Regions(Vec<Region>),
+    /// A number of random keys of the context, which is everything before the question except the first token.
+    Random(usize),
+    /// As many random keys of the context as these regions have.
+    RandomLike(Vec<Region>),
+}
+
+/// Selection of the treated rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "lowercase")]
+pub enum RowSelection {
+    /// Rows that predict the tokens of an answer, or the measured rows of plain text.
+    #[default]
+    Answer,
+    /// Rows from the beginning of the question on.
+    Question,
+    /// All rows.
+    All,
+}
+
+/// Selection of heads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HeadSelection {
+    /// All heads.
+    All,
+    /// These, as (layer, head).
+    Named(Vec<(usize, usize)>),
+    /// The best heads of a ranking.
+    Best {
+        /// Number of heads.
+        n: usize,
+        /// Ranking.
+        by: Ranking,
+    },
+    /// Random heads other than the best of a ranking, as many in each layer as far as it has others; no draw comes twice.
+    Random {
+        /// Number of heads.
+        n: usize,
+        /// Ranking of the best heads.
+        by: Ranking,
+        /// Index of the draw.
+        draw: u64,
+    },
+}
+
+/// Ranking of heads, measured on reference prompts.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, IntoStaticStr, VariantArray,
+)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+pub enum Ranking {
+    /// By the answer's share of the head's output.
+    ShareOut,
+    /// By the answer's share of |attention|.
+    ShareAbs,
+    /// By the effect of the answer's part of the head's output on the logit of the right token.
+    LogitOut,
+    /// By how often the key with the largest weight is the needle's token that is copied.
+    Retrieval,
+    /// By what the answer's log-probability loses without the head, whose output is replaced by its mean.
+    Causal,
+}
+
+impl PairedPrompt {
+    /// Name in conditions.
+    pub fn name(self) -> &'static str {
+        self.into()
+    }
+}
+
+impl RowSelection {
+    /// Name in conditions.
+    pub fn name(self) -> &'static str {
+        self.into()
+    }
+}
+
+impl Ranking {
+    /// Name in conditions.
+    pub fn name(self) -> &'static str {
+        self.into()
+    }
+
+    /// Metric and region of the records with these scores. `None` for [`Ranking::Causal`], whose scores are those of
+    /// passes without each head.
+    pub fn metric(self) -> Option<(Metric, Option<&'static str>)> {
+        match self {
+            Self::ShareOut => Some((SHARE_OUT, Some(ANSWER_REGION))),
+            Self::ShareAbs => Some((SHARE_ABS, Some(ANSWER_REGION))),
+            Self::LogitOut => Some((LOGIT_OUT, Some(ANSWER_REGION))),
+            Self::Retrieval => Some((RETRIEVAL_SCORE, None)),
+            Self::Causal => None,
+        }
+    }
+}
+
+/// A list of treatments, empty for the baseline.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Condition {
+    treatments: Vec<Treatment>,
+}
+
+impl From<Treatment> for Condition {
+    fn from(treatment: Treatment) -> Self {
+        Self { treatments: vec![treatment] }
+    }
+}
+
+impl Condition {
+    /// The treatments, in order.
+    pub fn treatments(&self) -> &[Treatment] {
+        &self.treatments
+    }
+
+    /// Returns whether there are no treatments.
+    pub fn is_untreated(&self) -> bool {
+        self.treatments.is_empty()
+    }
+
+    /// Value of the `condition` column: the name, or `None` for the untreated pass.
+    pub fn column(&self) -> Option<String> {
+        (!self.is_untreated()).then(|| self.to_string())
+    }
+
+    /// The first quantisation: what is rounded, whether sinks are exempt, and the layers.
+    fn quantisation(&self) -> Option<(Rounding, bool, Option<&[usize]>)> {
+        self.treatments.iter().find_map(|treatment| match treatment {
+            Treatment::Quantise { by, exempt_sinks, layers } => Some((*by, *exempt_sinks, layers.as_deref())),
+            _ => None,
+        })
+    }
+
+    /// Returns whether sinks are exempt from quantisation.
+    pub fn exempts_sinks(&self) -> bool {
+        self.treatments.iter().any(|treatment| matches!(treatment, Treatment::Quantise { exempt_sinks: true, .. }))
+    }
+
+    /// The first row of a prompt that may be treated; `usize::MAX` without treatments. Rankings of heads are not
+    /// known here: any head may be treated.
+    pub fn first_row(&self, prompt: &Prompt) -> usize {
+        let first = |treatment: &Treatment| match treatment {
+            Treatment::Quantise { .. } => Some(0),
+            Treatment::Remove { rows, .. } | Treatment::Replace { rows, .. } => {
+                rows.of(prompt).iter().map(|rows| rows.start).min()
+            }
+        };
+        self.treatments.iter().filter_map(first).min().unwrap_or(usize::MAX)
+    }
+
+    /// Name of the number format that quantised numbers have, and the layers that are quantised, `None` for all.
+    pub fn format(&self) -> Option<(String, Option<&[usize]>)> {
+        self.quantisation().map(|(by, _, layers)| (by.format().to_string(), layers))
+    }
+
+    /// Value of the `bits` column; `None` without quantisation.
+    pub fn bits(&self) -> Option<u32> {
+        self.quantisation().map(|(by, ..)| by.format().bits())
+    }
+
+    /// Value of the `scope` column; `None` without quantisation.
+    pub fn scope(&self) -> Option<String> {
+        let (by, exempt_sinks, layers) = self.quantisation()?;
+        let (mut scope, parts) = match by {
+            Rounding::Logits(by) => (by.scope.name().to_owned(), [false; 3]),
+            Rounding::Qk(by) => (format!("qk-{}", by.scope.name()), [by.format.is_float(), by.smooth, by.rotate]),
+        };
+        let parts = ["-fp", "-smooth", "-rotate"].into_iter().zip(parts).chain([("-exempt-sinks", exempt_sinks)]);
+        scope.extend(parts.filter(|(_, given)| *given).map(|(name, _)| name));
+        scope.extend(layers.map(|layers| format!("-layers-{}", joined(layers))));
+        Some(scope)
+    }
+
+    /// The rankings of the selected heads.
+    pub fn rankings(&self) -> impl Iterator<Item = Ranking> + '_ {
+        self.treatments.iter().filter_map(|treatment| match treatment {
+            Treatment::Replace { heads: HeadSelection::Best { by, .. } | HeadSelection::Random { by, .. }, .. } => {
+                Some(*by)
+            }
+            _ => None,
+        })
+    }
+
+    /// The prompts from which outputs of heads are taken, with the rows.
+    pub fn patched_rows(&self) -> impl Iterator<Item = (PairedPrompt, RowSelection)> + '_ {
+        self.treatments.iter().filter_map(|treatment| match treatment {
+            Treatment::Replace { with: Replacement::Patch(from), rows, .. } => Some((*from, *rows)),
+            _ => None,
+        })
+    }
+
+    /// The prompt that the pass reads: the corrupted one if outputs are taken from the clean one.
+    pub fn prompt(&self) -> PairedPrompt {
+        match self.patched_rows().next() {
+            Some((PairedPrompt::Clean, _)) => PairedPrompt::Corrupted,
+            _ => PairedPrompt::Clean,
+        }
+    }
+
+    /// Returns whether it is an untreated pass over the corrupted prompt: `patch(none, from=clean)`.
+    pub fn only_corrupts(&self) -> bool {
+        let of_no_head = |treatment: &Treatment| match treatment {
+            Treatment::Replace { with: Replacement::Patch(_), heads: HeadSelection::Named(heads), .. } => {
+                heads.is_empty()
+            }
+            _ => false,
+        };
+        self.prompt() == PairedPrompt::Corrupted && self.treatments.iter().all(of_no_head)
+    }
+
+    /// Returns whether it needs mean outputs or rankings of heads from reference prompts.
+    pub fn needs_reference(&self) -> bool {
+        let means = |treatment: &Treatment| matches!(treatment, Treatment::Replace { with: Replacement::Mean, .. });
+        self.treatments.iter().any(means) || self.rankings().next().is_some()
+    }
+}
+
+/// Name of a list of regions.
+fn regions_name(regions: &[Region]) -> String {
+    match regions {
+        noise if noise == Region::NOISE => return "noise".to_owned(),
+        [Region::First, noise @ ..] if noise == Region::NOISE => return "first+noise".to_owned(),
+        _ => {}
+    }
+    regions.iter().map(|region| region.name()).collect::<Vec<_>>().join("+")
+}
+
+impl fmt::Display for KeySelection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Regions(regions) => f.write_str(&regions_name(regions)),
+            Self::Random(n) => write!(f, "random:{n}"),
+            Self::RandomLike(regions) => write!(f, "random:{}", regions_name(regions)),
+        }
+    }
+}
+
+impl fmt::Display for HeadSelection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::All => f.write_str("all"),
+            Self::Named(heads) if heads.is_empty() => f.write_str(NO_HEADS),
+            Self::Named(heads) => {
+                let names: Vec<String> = heads.iter().map(|(layer, head)| format!("{layer}.{head}")).collect();
+                f.write_str(&names.join("+"))
+            }
+            Self::Best { n, by } => write!(f, "best:{n}:{}", by.name()),
+            Self::Random { n, by, draw } => write!(f, "random:{n}:{}:{draw}", by.name()),
+        }
+    }
+}
+
+fn joined(numbers: &[usize]) -> String {
+    numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join("+")
+}
+
+/// A setting if it is given: `, layers=0+2`.
+fn list_name(name: &str, numbers: &Option<Vec<usize>>) -> String {
+    numbers.as_ref().map_or_else(String::new, |numbers| format!(", {name}={}", joined(numbers)))
+}
+
+/// The settings that differ from the defaults: `, layers=0+2, heads=1, rows=all`.
+fn scope_name(of: &LayersAndHeads, rows: RowSelection) -> String {
+    let rows = if rows == RowSelection::default() { String::new() } else { format!(", rows={}", rows.name()) };
+    format!("{}{}{rows}", list_name("layers", &of.layers), list_name("heads", &of.heads))
+}
+
+impl fmt::Display for Treatment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Quantise { by, exempt_sinks, layers } => {
+                let (kind, scope, smooth, rotate) = match by {
+                    Rounding::Logits(by) => ("quantise", by.scope.name(), false, false),
+                    Rounding::Qk(by) => ("quantise-qk", by.scope.name(), by.smooth, by.rotate),
+                };
+                let flags = [(smooth, ", smooth"), (rotate, ", rotate"), (*exempt_sinks, ", exempt-sinks")];
+                let flags: String = flags.into_iter().filter(|(given, _)| *given).map(|(_, name)| name).collect();
+                write!(f, "{kind}({}, {scope}{flags}{})", by.format(), list_name("layers", layers))
+            }
+            Self::Remove { how, keys, of, rows } => {
+                let kind = if *how == Removal::Mask { "mask" } else { "silence" };
+                write!(f, "{kind}({keys}{})", scope_name(of, *rows))
+            }
+            Self::Replace { others, heads, of, rows, with } => {
+                let kind = match (others, with) {
+                    (_, Replacement::Patch(_)) => "patch",
+                    (true, _) => "keep",
+                    (false, _) => "ablate",
+                };
+                let with = match with {
+                    Replacement::Mean => String::new(),
+                    Replacement::Zero => ", zero".to_owned(),
+                    Replacement::Patch(from) => format!(", from={}", from.name()),
+                };
+                write!(f, "{kind}({heads}{}{with})", scope_name(of, *rows))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<String> = self.treatments.iter().map(ToString::to_string).collect();
+        f.write_str(if names.is_empty() { UNTREATED } else { "" })?;
+        f.write_str(&names.join("; "))
+    }
+}
+
+serde_as_str!(Condition);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_columns_tell_quantised_logits_from_quantised_queries_and_keys() {
+        for (name, bits, scope) in [
+            ("quantise(4, row, layers=1+3)", 4, "row-layers-1+3"),
+            ("quantise-qk(4, block)", 4, "qk-block"),
+            ("quantise-qk(fp4, block)", 4, "qk-block-fp"),
+            (
+                "mask(noise); quantise-qk(fp8, head, smooth, rotate, exempt-sinks, layers=0)",
+                8,
+                "qk-head-fp-smooth-rotate-exempt-sinks-layers-0",
+            ),
+        ] {
+            let condition: Condition = name.parse().unwrap();
+            assert_eq!((condition.bits(), condition.scope().as_deref()), (Some(bits), Some(scope)), "{name}");
+        }
+    }
+}

@@ -1,0 +1,489 @@
+//! Resolution of conditions to positions, layers and heads of one model and one prompt.
+
+use super::{
+    Condition, HeadSelection, KeySelection, PairedPrompt, Ranking, Replacement, Rounding, RowSelection, Treatment,
+};
+use crate::attention::{
+    KeyRemoval, LayersAndHeads, OutputReplacement, Quantise, QuantiseQk, ResolvedTreatment, RowRemoval,
+};
+use crate::bail_usage;
+use crate::base::rng::Rng;
+use crate::prompts::{Needle, Prompt, Region};
+use anyhow::Result;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+/// Layer and index of a head.
+type HeadId = (usize, usize);
+
+/// Measurements of a model's heads on reference prompts.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Reference {
+    /// Mean outputs of heads over each selection of rows: by layer, (H, value width), row-major.
+    pub written: BTreeMap<RowSelection, Vec<Vec<f32>>>,
+    /// Heads from best to worst with their scores, by ranking.
+    pub rankings: BTreeMap<Ranking, Vec<(HeadId, f64)>>,
+}
+
+/// Outputs of all heads in some rows of untreated passes over a prompt and the one with another answer: by layer, (rows, H,
+/// value width), row-major.
+pub type PairedOutputs = BTreeMap<(PairedPrompt, RowSelection), Vec<Vec<f32>>>;
+
+/// What earlier passes over a prompt found.
+#[derive(Clone, Debug, Default)]
+pub struct PromptFindings {
+    /// The attention sinks of every head, for quantisers that exempt them.
+    pub sinks: BTreeMap<HeadId, Vec<usize>>,
+    /// Outputs of heads, for patches.
+    pub outputs: PairedOutputs,
+}
+
+/// Resolver of the conditions of one model.
+#[derive(Clone, Debug)]
+pub struct Resolver<'a> {
+    /// Name of the model, for messages.
+    pub model: &'a str,
+    /// Number of layers.
+    pub layers: usize,
+    /// Number of output heads in each layer.
+    pub heads: usize,
+}
+
+/// Rows with the regions that apply to them.
+type RegionView = (Range<usize>, Vec<Region>);
+
+impl Resolver<'_> {
+    /// Checks whether the model supports a condition. `plain_text` is set for prompts without questions.
+    ///
+    /// # Errors
+    /// Usage errors that state what the model or prompt has.
+    pub fn check(&self, condition: &Condition, plain_text: bool) -> Result<()> {
+        for treatment in condition.treatments() {
+            let (layers, heads, rows) = match treatment {
+                Treatment::Quantise { layers, .. } => (layers.as_deref(), None, RowSelection::All),
+                Treatment::Remove { of, rows, keys, .. } => {
+                    let asks = |region: &Region| !matches!(region, Region::Bos | Region::First | Region::Filler);
+                    let regions = match keys {
+                        KeySelection::Regions(regions) | KeySelection::RandomLike(regions) => regions.as_slice(),
+                        KeySelection::Random(_) => &[],
+                    };
+                    if plain_text && !regions.is_empty() && regions.iter().all(asks) {
+                        bail_usage!("the condition {condition}: plain text has only the regions bos, first and filler");
+                    }
+                    (of.layers.as_deref(), of.heads.as_deref(), *rows)
+                }
+                Treatment::Replace { heads, of, rows, .. } => {
+                    self.check_heads(condition, heads, plain_text)?;
+                    (of.layers.as_deref(), of.heads.as_deref(), *rows)
+                }
+            };
+            if plain_text && rows == RowSelection::Question {
+                bail_usage!(
+                    "the condition {condition}: plain text has no question; use rows answer (the last 32) or all"
+                );
+            }
+            for (what, wanted, have) in [("layers", layers, self.layers), ("heads", heads, self.heads)] {
+                if let Some(index) = wanted.unwrap_or_default().iter().find(|&&index| index >= have) {
+                    bail_usage!(
+                        "the condition {condition}: {what}={index}, but {} has {what} 0 to {}",
+                        self.model,
+                        have - 1
+                    );
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn check_heads(&self, condition: &Condition, heads: &HeadSelection, plain_text: bool) -> Result<()> {
+        let (layers, of_each) = (self.layers, self.heads);
+        match heads {
+            HeadSelection::All => {}
+            HeadSelection::Named(list) => {
+                if let Some((layer, head)) = list.iter().find(|(layer, head)| *layer >= layers || *head >= of_each) {
+                    bail_usage!(
+                        "the condition {condition}: there is no head {layer}.{head}; {} has heads 0.0 to {}.{}",
+                        self.model,
+                        layers - 1,
+                        of_each - 1
+                    );
+                }
+            }
+            HeadSelection::Best { n, by } | HeadSelection::Random { n, by, .. } => {
+                if *n > layers * of_each {
+                    bail_usage!("the condition {condition}: {} has only {} heads", self.model, layers * of_each);
+                }
+                if matches!(heads, HeadSelection::Random { .. }) && 2 * n > layers * of_each {
+                    bail_usage!(
+                        "the condition {condition}: besides the best {n} of its {} heads {} has no other {n}",
+                        layers * of_each,
+                        self.model
+                    );
+                }
+                if plain_text {
+                    bail_usage!(
+                        "the condition {condition}: plain text has no answers, so heads cannot be ranked by {}",
+                        by.name()
+                    );
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Resolves a condition for a pass over a prompt, of which `seed` is the seed. If `generating`, the prompt has no
+    /// answers, and all rows from the one that predicts the first answer on count as answer rows.
+    ///
+    /// # Panics
+    /// If `found` lacks the outputs that a patch takes.
+    pub fn resolve(
+        &self,
+        condition: &Condition,
+        reference: &Reference,
+        found: &PromptFindings,
+        (prompt, seed, generating): (&Prompt, u64, bool),
+    ) -> ResolvedTreatment {
+        let mut treated = ResolvedTreatment::default();
+        for treatment in condition.treatments() {
+            match treatment {
+                Treatment::Quantise { by, exempt_sinks, layers } => {
+                    let exempt = if *exempt_sinks { found.sinks.clone() } else { BTreeMap::new() };
+                    let layers = layers.clone();
+                    match *by {
+                        Rounding::Logits(quantiser) => treated.quantise = Some(Quantise { quantiser, layers, exempt }),
+                        Rounding::Qk(quantiser) => treated.quantise_qk = Some(QuantiseQk { quantiser, layers, exempt }),
+                    }
+                }
+                Treatment::Remove { how, keys, of, rows } => {
+                    let loss = |(rows, regions): RegionView| RowRemoval {
+                        rows,
+                        keys: keys.positions(&regions, seed, generating),
+                    };
+                    let row_removals = region_views(prompt, *rows, generating).into_iter().map(loss).collect();
+                    treated.removed.push(KeyRemoval { how: *how, of: of.clone(), row_removals });
+                }
+                Treatment::Replace { others, heads, of, rows, with } => {
+                    let at: Vec<Range<usize>> =
+                        region_views(prompt, *rows, generating).into_iter().map(|(rows, _)| rows).collect();
+                    for (layer, head) in self.replaced_heads(*others, heads, of, reference) {
+                        let output = match with {
+                            Replacement::Zero => None,
+                            Replacement::Mean => reference.written.get(rows).map(|layers| (&layers[layer], 1)),
+                            Replacement::Patch(from) => {
+                                let of_rows = at.iter().map(ExactSizeIterator::len).sum();
+                                Some((&found.outputs[&(*from, *rows)][layer], of_rows))
+                            }
+                        };
+                        let output = output.map_or_else(Vec::new, |(written, rows)| self.of_head(written, rows, head));
+                        treated.replaced.push(OutputReplacement { layer, head, rows: at.clone(), output });
+                    }
+                }
+            }
+        }
+        treated
+    }
+
+    /// Outputs of one head: (rows, H, value width) -> (rows, value width).
+    fn of_head(&self, written: &[f32], rows: usize, head: usize) -> Vec<f32> {
+        let width = written.len() / (rows * self.heads);
+        written.chunks_exact(width).skip(head).step_by(self.heads).flatten().copied().collect()
+    }
+
+    /// The heads whose output is replaced.
+    fn replaced_heads(
+        &self,
+        others: bool,
+        heads: &HeadSelection,
+        of: &LayersAndHeads,
+        reference: &Reference,
+    ) -> Vec<HeadId> {
+        let every = || (0..self.layers).flat_map(|layer| (0..self.heads).map(move |head| (layer, head)));
+        let named: BTreeSet<HeadId> = match heads {
+            HeadSelection::All => every().collect(),
+            HeadSelection::Named(list) => list.iter().copied().collect(),
+            HeadSelection::Best { n, by } => reference.best(*n, *by).collect(),
+            HeadSelection::Random { n, by, draw } => self.random(&reference.best(*n, *by).collect(), *draw),
+        };
+        every().filter(|&(layer, head)| of.has(layer, head) && (named.contains(&(layer, head)) != others)).collect()
+    }
+
+    /// Draws as many heads outside `best` as it has, from the same layers in the same numbers as far as these have others.
+    /// `draw` is the seed.
+    fn random(&self, best: &BTreeSet<HeadId>, draw: u64) -> BTreeSet<HeadId> {
+        let mut rng = Rng::new(draw, "random heads");
+        let every = (0..self.layers).flat_map(|layer| (0..self.heads).map(move |head| (layer, head)));
+        let mut others: Vec<HeadId> = every.filter(|head| !best.contains(head)).collect();
+        rng.shuffle(&mut others);
+        let mut drawn = BTreeSet::new();
+        for layer in 0..self.layers {
+            let wanted = best.iter().filter(|(of, _)| *of == layer).count();
+            drawn.extend(others.iter().filter(|(of, _)| *of == layer).take(wanted));
+        }
+        for head in others {
+            if drawn.len() < best.len() {
+                drawn.insert(head);
+            }
+        }
+        drawn
+    }
+}
+
+impl Reference {
+    fn best(&self, n: usize, by: Ranking) -> impl Iterator<Item = HeadId> + '_ {
+        self.rankings.get(&by).into_iter().flatten().take(n).map(|(head, _)| *head)
+    }
+}
+
+impl KeySelection {
+    /// Positions of these keys, ascending. Generated tokens belong to the last region.
+    fn positions(&self, regions: &[Region], seed: u64, generating: bool) -> Vec<Range<usize>> {
+        let within = |set: &[Region]| (0..regions.len()).filter(|&i| set.contains(&regions[i])).collect::<Vec<_>>();
+        match self {
+            Self::Regions(set) => {
+                let mut found = ranges(&within(set));
+                let to_the_end = found.last_mut().filter(|last| generating && last.end == regions.len());
+                to_the_end.into_iter().for_each(|last| last.end = usize::MAX);
+                found
+            }
+            Self::Random(n) => random_keys(regions, *n, seed),
+            Self::RandomLike(set) => random_keys(regions, within(set).len(), seed),
+        }
+    }
+}
+
+/// Random keys of the context, determined by the prompt's seed, so that they are the same for every treatment.
+fn random_keys(regions: &[Region], n: usize, seed: u64) -> Vec<Range<usize>> {
+    let context = |&i: &usize| !matches!(regions[i], Region::Bos | Region::First | Region::Question);
+    let mut keys: Vec<usize> = (0..regions.len()).filter(context).collect();
+    Rng::new(seed, "random keys").shuffle(&mut keys);
+    keys.truncate(n);
+    keys.sort_unstable();
+    ranges(&keys)
+}
+
+/// Converts ascending positions to ranges.
+fn ranges(positions: &[usize]) -> Vec<Range<usize>> {
+    positions.chunk_by(|a, b| a + 1 == *b).map(|run| run[0]..run[run.len() - 1] + 1).collect()
+}
+
+impl RowSelection {
+    /// The rows of a prompt, ascending.
+    pub fn of(self, prompt: &Prompt) -> Vec<Range<usize>> {
+        region_views(prompt, self, false).into_iter().map(|(rows, _)| rows).collect()
+    }
+}
+
+/// The treated rows with their regions, ascending.
+fn region_views(prompt: &Prompt, rows: RowSelection, generating: bool) -> Vec<RegionView> {
+    let targets = prompt.targets();
+    let (question, unanswered) = (prompt.haystack.end, prompt.tokens_before_answer().len());
+    if generating {
+        let start = match rows {
+            RowSelection::Answer => unanswered.saturating_sub(1),
+            RowSelection::Question => question,
+            RowSelection::All => 0,
+        };
+        return vec![(start..usize::MAX, of_no_question(prompt))];
+    }
+    let mut region_views: Vec<RegionView> = targets.into_iter().map(|target| (target.rows, target.regions)).collect();
+    region_views.sort_by_key(|(rows, _)| rows.start);
+    let mut next = match rows {
+        RowSelection::Answer => return region_views,
+        RowSelection::Question => question,
+        RowSelection::All => 0,
+    };
+    let (between, mut all) = (of_no_question(prompt), Vec::new());
+    for (rows, regions) in region_views {
+        if next < rows.start {
+            all.push((next..rows.start, between.clone()));
+        }
+        next = rows.end;
+        all.push((rows, regions));
+    }
+    if next < prompt.ids.len() {
+        all.push((next..prompt.ids.len(), between));
+    }
+    all
+}
+
+/// Regions for rows that answer no question: every needle asked for counts as the answer's.
+fn of_no_question(prompt: &Prompt) -> Vec<Region> {
+    let mut regions = prompt.regions(None);
+    let is_asked = |needle: &&Needle| prompt.queries.iter().any(|query| query.city == needle.city);
+    for needle in prompt.needles.iter().filter(is_asked) {
+        regions[needle.span.clone()].fill(Region::Needle);
+        regions[needle.answer.clone()].fill(Region::Answer);
+    }
+    regions
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attention::Removal;
+    use crate::prompts::{needle, CitySet, Haystack, NeedleForm, NeedleSpec, Tokenizer};
+
+    fn prompt(retrieve: usize) -> Prompt {
+        let spec = NeedleSpec {
+            ctx_tok: 400,
+            needles: 3,
+            retrieve,
+            depth_pct: 50.0,
+            cities: CitySet::Train,
+            form: NeedleForm::default(),
+        };
+        needle::build(&spec, 5, Tokenizer::embedded(), &Haystack::embedded()).unwrap()
+    }
+
+    const RESOLVER: Resolver<'_> = Resolver { model: "m", layers: 2, heads: 4 };
+
+    fn resolved(name: &str, prompt: &Prompt, generating: bool) -> ResolvedTreatment {
+        let ranked = [(1, 2), (0, 0), (1, 3), (0, 1), (0, 2), (0, 3), (1, 0), (1, 1)].map(|head| (head, 0.0)).to_vec();
+        let reference = Reference {
+            written: [(RowSelection::Answer, vec![(0..8).map(|i| i as f32).collect(), vec![9.0; 8]])].into(),
+            rankings: [(Ranking::ShareAbs, ranked)].into(),
+        };
+        let rows = RowSelection::Answer.of(prompt).into_iter().map(|rows| rows.len()).sum::<usize>();
+        let layer = |first: usize| (0..rows * 4 * 2).map(|i| (first + i) as f32).collect();
+        let outputs = [PairedPrompt::Clean, PairedPrompt::Corrupted]
+            .map(|from| ((from, RowSelection::Answer), vec![layer(from as usize * 1000), layer(500)]));
+        let found = PromptFindings { outputs: outputs.into(), ..PromptFindings::default() };
+        RESOLVER.resolve(&name.parse().unwrap(), &reference, &found, (prompt, 5, generating))
+    }
+
+    /// The keys removed from a row.
+    fn lost(treated: &ResolvedTreatment, row: usize) -> Vec<usize> {
+        let row_removals = treated.removed[0].row_removals.iter().filter(|loss| loss.rows.contains(&row));
+        row_removals.flat_map(|loss| loss.keys.iter().cloned().flatten()).collect()
+    }
+
+    #[test]
+    fn keys_are_removed_by_the_question_that_a_row_answers() {
+        let prompt = prompt(2);
+        let treated = resolved("mask(needle+answer)", &prompt, false);
+        assert_eq!(treated.removed[0].how, Removal::Mask);
+        for (i, query) in prompt.queries.iter().enumerate() {
+            assert!(query.rows().all(|row| lost(&treated, row) == query.needle.clone().collect::<Vec<_>>()), "{i}");
+        }
+        let before = prompt.queries[0].rows().start - 1;
+        assert!(lost(&treated, before).is_empty(), "no row of an answer");
+        // Rows that answer no question lose both needles that are asked for, but not the third.
+        let treated = resolved("mask(needle+answer, rows=question)", &prompt, false);
+        let both = prompt.queries.iter().map(|query| query.needle.len()).sum::<usize>();
+        assert_eq!(lost(&treated, before).len(), both);
+        assert_eq!(lost(&treated, prompt.queries[1].rows().start).len(), prompt.queries[1].needle.len());
+        assert!(lost(&treated, prompt.haystack.end - 1).is_empty() && !lost(&treated, prompt.haystack.end).is_empty());
+        let noise = resolved("silence(noise, rows=all)", &prompt, false);
+        let regions = prompt.regions(Some(0));
+        let wanted: Vec<usize> = (0..regions.len()).filter(|&i| Region::NOISE.contains(&regions[i])).collect();
+        assert_eq!(lost(&noise, prompt.queries[0].rows().start), wanted);
+    }
+
+    #[test]
+    fn random_keys_are_from_the_context_and_reproducible() {
+        let prompt = prompt(1);
+        let row = prompt.queries[0].rows().start;
+        let few = lost(&resolved("mask(random:20)", &prompt, false), row);
+        assert_eq!(few.len(), 20);
+        assert!(few.iter().all(|&key| prompt.haystack.end > key && key > 0));
+        assert_eq!(few, lost(&resolved("silence(random:20)", &prompt, false), row));
+        let noise = lost(&resolved("mask(noise)", &prompt, false), row);
+        let like = lost(&resolved("mask(random:noise)", &prompt, false), row);
+        assert!(noise.len() == like.len() && noise != like);
+        assert!(few.iter().all(|key| like.contains(key)), "more of the same");
+    }
+
+    #[test]
+    fn heads_are_the_best_of_a_ranking_or_others_of_the_same_layers() {
+        let prompt = prompt(1);
+        let heads = |name: &str| -> Vec<HeadId> {
+            resolved(name, &prompt, false).replaced.iter().map(|replaced| (replaced.layer, replaced.head)).collect()
+        };
+        assert_eq!(heads("ablate(best:3:share_abs)"), [(0, 0), (1, 2), (1, 3)]);
+        assert_eq!(heads("keep(best:3:share_abs, layers=1)"), [(1, 0), (1, 1)]);
+        assert_eq!(heads("ablate(all, heads=2)"), [(0, 2), (1, 2)]);
+        let draws: Vec<Vec<HeadId>> =
+            (0..10).map(|draw| heads(&format!("ablate(random:3:share_abs:{draw})"))).collect();
+        let best: BTreeSet<HeadId> = heads("ablate(best:3:share_abs)").into_iter().collect();
+        assert!(draws.iter().all(|draw| draw.len() == 3 && draw.iter().all(|head| !best.contains(head))), "{draws:?}");
+        // From the same layers: one of three heads, and the only two.
+        assert!(draws.iter().all(|draw| draw[0].0 == 0 && draw[1..] == [(1, 0), (1, 1)]), "{draws:?}");
+        assert!(draws.iter().collect::<BTreeSet<_>>().len() > 1, "{draws:?}");
+    }
+
+    #[test]
+    fn replaced_heads_output_their_mean_or_zero() {
+        let prompt = prompt(1);
+        let output = |name: &str| resolved(name, &prompt, false).replaced[0].output.clone();
+        assert_eq!(output("ablate(0.1)"), [2.0, 3.0]);
+        assert!(output("ablate(0.1, zero)").is_empty());
+    }
+
+    #[test]
+    fn patched_heads_output_in_each_row_what_they_do_on_the_other_prompt() {
+        let prompt = prompt(1);
+        let replaced = resolved("patch(0.1, from=corrupted)", &prompt, false).replaced;
+        let want: Vec<f32> = (0..5).flat_map(|row| [2, 3].map(|channel| (1000 + row * 8 + channel) as f32)).collect();
+        assert_eq!((replaced.len(), &replaced[0].output), (1, &want));
+        assert_eq!(replaced[0].rows, [prompt.queries[0].rows()]);
+        assert!(resolved("patch(none, from=clean)", &prompt, false).replaced.is_empty());
+        assert_eq!(resolved("patch(all, layers=1, from=clean)", &prompt, false).replaced.len(), 4);
+    }
+
+    #[test]
+    fn no_row_before_the_first_of_a_condition_is_treated() {
+        let prompt = prompt(2);
+        let (question, answer) = (prompt.haystack.end, prompt.queries[0].rows().start);
+        for (name, first) in [
+            ("mask(noise)", answer),
+            ("silence(random:9, rows=question)", question),
+            ("mask(noise, layers=1, heads=0, rows=all)", 0),
+            ("ablate(0.1)", answer),
+            ("patch(0.1, from=clean)", answer),
+            ("ablate(best:2:share_abs, rows=question, zero)", question),
+            ("keep(0.1, rows=all)", 0),
+            ("mask(noise); keep(0.1, rows=question)", question),
+            ("quantise(4, row)", 0),
+            ("quantise(4, tensor); mask(noise)", 0),
+            ("quantise-qk(4, token, layers=1); mask(noise)", 0),
+        ] {
+            let condition: Condition = name.parse().unwrap();
+            assert_eq!(condition.first_row(&prompt), first, "{name}");
+            assert_eq!(resolved(name, &prompt, false).first_row(), first, "{name}");
+            if condition.patched_rows().next().is_none() {
+                assert!(resolved(name, &prompt, true).first_row() <= first, "{name}");
+            }
+        }
+        assert_eq!(Condition::default().first_row(&prompt), usize::MAX);
+        assert_eq!(ResolvedTreatment::default().first_row(), usize::MAX);
+    }
+
+    #[test]
+    fn generated_tokens_are_answer_rows_and_question_keys() {
+        let prompt = prompt(1);
+        let treated = resolved("mask(question)", &prompt, true);
+        let first = prompt.tokens_before_answer().len() - 1;
+        assert_eq!(treated.removed[0].row_removals[0].rows, first..usize::MAX);
+        assert_eq!(treated.removed[0].row_removals[0].keys, [prompt.haystack.end..usize::MAX]);
+    }
+
+    #[test]
+    fn missing_layers_and_heads_are_errors_that_state_the_available_ones() {
+        let refusal = |name: &str, text| RESOLVER.check(&name.parse().unwrap(), text).unwrap_err().to_string();
+        for (name, text, words) in [
+            ("mask(noise, layers=2)", false, "m has layers 0 to 1"),
+            ("quantise(4, row, layers=2)", true, "layers=2, but m has layers 0 to 1"),
+            ("quantise-qk(fp4, block, layers=0+5)", false, "layers=5, but m has layers 0 to 1"),
+            ("silence(noise, heads=1+4)", false, "heads=4, but m has heads 0 to 3"),
+            ("ablate(0.3+1.4)", false, "there is no head 1.4; m has heads 0.0 to 1.3"),
+            ("keep(best:9:share_abs)", false, "m has only 8 heads"),
+            ("ablate(random:5:share_abs:0)", false, "besides the best 5 of its 8 heads m has no other 5"),
+            ("mask(needle)", true, "plain text has only the regions bos, first and filler"),
+            ("mask(filler, rows=question)", true, "plain text has no question"),
+            ("ablate(best:1:share_abs)", true, "heads cannot be ranked by share_abs"),
+        ] {
+            assert!(refusal(name, text).contains(words), "{name}: {}", refusal(name, text));
+        }
+        assert!(RESOLVER.check(&"mask(noise); ablate(1.3)".parse().unwrap(), true).is_ok());
+    }
+}
