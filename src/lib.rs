@@ -14,8 +14,6 @@
 //! Shape letters used in comments: B batch, T query tokens, S key tokens, H output heads, J maps per head, d head width,
 //! E model width, F SwiGLU width, W vocabulary.
 
-#![warn(missing_docs)]
-
 pub mod attention;
 pub mod base;
 pub mod cli;
