@@ -91,7 +91,7 @@ fn conditions(args: &AblateArgs, shape: &Smallest) -> Result<Vec<Condition>> {
     }
     if conditions.is_empty() {
         bail_usage!(
-            "nothing to compare with the untreated passes: `conditions` names nothing, and no part is asked for"
+            "nothing to compare with the untreated passes: --condition names nothing, and no part is asked for"
         );
     }
     Ok(conditions)

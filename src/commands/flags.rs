@@ -1,13 +1,12 @@
 //! Converts the flags that measuring commands share to an experiment.
 
 use crate::bail_usage;
-use crate::base::error::{exit_code, ExpectationFailed, Usage};
 use crate::cli::{Distractors, OnePromptArgs, PartArgs, PromptArgs, RunArgs, TokenRange};
 use crate::model::open::{self, LoadOptions};
 use crate::model::ModelConfig;
 use crate::run::{Experiment, Grid, NeedleGrid, Show, TextGrid};
 use crate::treatments::Condition;
-use anyhow::{anyhow, Error, Result};
+use anyhow::Result;
 use std::path::Path;
 
 /// Default length of a prompt or window, in tokens.
@@ -118,7 +117,7 @@ pub(super) fn one_prompt_experiment(
 
 /// Parses conditions.
 pub(super) fn conditions(names: &[String]) -> Result<Vec<Condition>> {
-    let condition = |name: &String| name.parse().or_else(|error: String| bail_usage!("`conditions`: {error}"));
+    let condition = |name: &String| name.parse().or_else(|error: String| bail_usage!("--condition {name}: {error}"));
     names.iter().map(condition).collect()
 }
 
@@ -215,72 +214,4 @@ fn settings(args: &PromptArgs, distractors: &[usize], default: &[(usize, usize)]
             bail_usage!("--needles has {} values and --retrieve {}; they go in pairs", needles.len(), retrieve.len())
         }
     })
-}
-
-/// Names of fields in errors of the library, and their flags, where the argument has another name.
-const FIELDS: [(&str, &str); 8] = [
-    ("conditions", "condition"),
-    ("ctx_tok", "ctx"),
-    ("absent_samples", "unanswerable"),
-    ("orders", "order"),
-    ("distractors_pct", "distractors"),
-    ("depths_pct", "depths"),
-    ("depths_pct", "depth"),
-    ("metrics", "metric"),
-];
-
-/// Names of fields in errors of the library that are those of their arguments. Other words between backticks are values.
-const SAME: &str = "skip samples stride shots words classes arrangements replicates seed haystack task needles_file bits \
-    scope smooth rotate layers heads layer head queries map every_head data keys full layout device dtype chat_template \
-    template_args bos ids threads out resume by baseline wheres group_by allow_different_prompts";
-
-/// Replaces the names of fields in an error by the flags of a command: `` `ctx_tok` 9000: … `` becomes `--ctx 9000: …`.
-/// The exit code stays the same.
-pub(super) fn with_flag_names(error: Error, command: &clap::Command) -> Error {
-    let text = format!("{error:#}");
-    let mut renamed = text.clone();
-    for (name, flag) in command.get_arguments().filter_map(|arg| Some((arg.get_id().as_str(), arg.get_long()?))) {
-        let fields = FIELDS.iter().filter(|(_, of)| *of == flag).map(|(field, _)| *field);
-        for field in fields.chain(SAME.split(' ').filter(|field| *field == name)) {
-            renamed = renamed.replace(&format!("`{field}`"), &format!("--{flag}"));
-        }
-    }
-    match exit_code(&error) {
-        _ if renamed == text => error,
-        2 => Usage(renamed).into(),
-        3 => ExpectationFailed(renamed).into(),
-        _ => anyhow!(renamed),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use clap::CommandFactory as _;
-
-    #[test]
-    fn every_field_has_a_flag_that_some_command_takes() {
-        let cli = crate::cli::Cli::command();
-        let has = |flag: &str| {
-            let takes = |command: &clap::Command| command.get_arguments().any(|arg| arg.get_long() == Some(flag));
-            cli.get_subcommands().any(takes)
-        };
-        for (field, flag) in FIELDS {
-            assert!(has(flag), "{field}: {flag}");
-        }
-    }
-
-    #[test]
-    fn errors_of_the_library_name_flags_and_keep_their_exit_code() {
-        let cli = crate::commands::command_line();
-        let needle = cli.find_subcommand("needle").unwrap();
-        let message = |text: &str| with_flag_names(Error::new(Usage(text.into())).context("run"), needle);
-        let error = message("`ctx_tok` 9: lower `ctx_tok` or `threads`, not `x`");
-        assert_eq!(error.to_string(), "run: --ctx 9: lower --ctx or --threads, not `x`");
-        assert_eq!(exit_code(&error), 2);
-        let io = std::io::Error::from(std::io::ErrorKind::BrokenPipe);
-        assert!(crate::base::error::is_broken_pipe(&with_flag_names(io.into(), needle)));
-        assert_eq!(message("`words` is not a region").to_string(), "run", "needle takes no --words");
-        assert_eq!(message("`needles` is not a region").to_string(), "run", "a value that is no field");
-    }
 }

@@ -44,12 +44,12 @@ pub(super) fn check_data(experiment: &Experiment) -> Result<()> {
     let Some(path) = experiment.heatmap.as_ref().and_then(|spec| spec.data.as_deref()) else { return Ok(()) };
     let folder = folder_of(path);
     if !folder.is_dir() {
-        bail_usage!("`data` {}: there is no folder {}", path.display(), folder.display());
+        bail_usage!("--data {}: there is no folder {}", path.display(), folder.display());
     }
     if let Some(found) = taken(path) {
         let shown = path.display();
-        bail_usage!("`data` {shown}: {} exists already; results are never overwritten", found.display());
+        bail_usage!("--data {shown}: {} exists already; results are never overwritten", found.display());
     }
-    tempfile::tempfile_in(folder).with_context(|| format!("`data` {}: cannot write there", path.display()))?;
+    tempfile::tempfile_in(folder).with_context(|| format!("--data {}: cannot write there", path.display()))?;
     Ok(())
 }

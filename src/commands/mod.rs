@@ -38,13 +38,7 @@ use std::time::{Duration, Instant};
 /// Runs a subcommand. See [`crate::base::error`] for exit codes.
 pub fn run(cli: Cli) -> Result<()> {
     check_environment()?;
-    // Errors of commands on files keep the names of fields; errors of others name flags.
-    let is_file = matches!(cli.command, Command::Run(_) | Command::Merge(_));
-    let name: &str = (&cli.command).into();
-    dispatch(cli.command).map_err(|error| match command_line().find_subcommand(name) {
-        Some(command) if !is_file => flags::with_flag_names(error, command),
-        _ => error,
-    })
+    dispatch(cli.command)
 }
 
 fn dispatch(command: Command) -> Result<()> {

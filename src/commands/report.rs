@@ -1,8 +1,6 @@
 //! `difftool report`: run folders as a page.
 
-use super::command_line;
 use super::compare::{in_short, talk};
-use super::flags::with_flag_names;
 use crate::bail_usage;
 use crate::base::files::{folder_of, replace};
 use crate::base::html::is_page;
@@ -81,10 +79,6 @@ fn compared(folders: &[PathBuf], runs: &[SavedRun]) -> Result<ComparedRuns> {
         group_by: by_model.into_iter().chain(GROUPS).collect(),
         replicates: None,
         allow_different_prompts: false,
-    })
-    .map_err(|error| match command_line().find_subcommand("compare") {
-        Some(command) => with_flag_names(error, command),
-        None => error,
     })
     .context("--compare, as `difftool compare` without flags")?;
     let notes = talk(&comparison).lines().map(str::to_owned).collect();

@@ -105,7 +105,7 @@ impl Measure for MapMeasure {
     fn conclude(&self, pass: ObservedPass<'_>, output: &mut MeasureOutput) -> Result<()> {
         let n_tok = pass.prompt.ids.len();
         let (queries, keys) = (self.spec.queries.within(n_tok), self.spec.keys.within(n_tok));
-        for (field, range) in [("`queries`", &queries), ("`keys`", &keys)] {
+        for (field, range) in [("--query", &queries), ("--key", &keys)] {
             if range.is_empty() {
                 bail!("{field}: the prompt has tokens 0 to {}, none of them in that range", n_tok - 1);
             }

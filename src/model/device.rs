@@ -89,14 +89,14 @@ pub fn check(device: DeviceName, dtype: Dtype) -> Result<()> {
     let feature = match device {
         DeviceName::Cuda(_) if !cfg!(feature = "cuda") => "cuda",
         DeviceName::Metal if !cfg!(feature = "metal") => "metal",
-        DeviceName::Metal if dtype == Dtype::F64 => bail_usage!("`dtype` f64: Metal has no such numbers"),
+        DeviceName::Metal if dtype == Dtype::F64 => bail_usage!("--dtype f64: Metal has no such numbers"),
         DeviceName::Cpu if dtype == Dtype::Bf16 && !Products::Bf16.are_fast() => {
-            bail_usage!("`dtype` bf16: this processor does not have the instructions (AVX512-BF16); leave it out")
+            bail_usage!("--dtype bf16: this processor does not have the instructions (AVX512-BF16); leave it out")
         }
         _ => return Ok(()),
     };
     bail_usage!(
-        "`device` {device}: this program was built without it; build one with it by `cargo build --release \
+        "--device {device}: this program was built without it; build one with it by `cargo build --release \
          --features {feature}`"
     )
 }
@@ -112,7 +112,7 @@ pub fn placement(name: DeviceName, dtype: Dtype) -> Result<Placement> {
         DeviceName::Cuda(number) => Device::new_cuda(number),
         DeviceName::Metal => Device::new_metal(0),
     };
-    let device = device.with_context(|| format!("`device` {name} cannot be used"))?;
+    let device = device.with_context(|| format!("--device {name} cannot be used"))?;
     let (dtype, products) = dtype.on(name);
     Ok(Placement { device, dtype, products })
 }

@@ -78,7 +78,7 @@ impl TokenizerSource {
             Self::BuiltIn => Ok(Tokenizer::embedded()),
             Self::Own(tokenizer) => Ok(tokenizer),
             Self::Missing(why) => {
-                bail!("model {model}: {why}, without it only token ids can be measured (the measure nll with `ids`)")
+                bail!("model {model}: {why}, without it only token ids can be measured (the measure nll with --ids)")
             }
         }
     }
@@ -237,14 +237,14 @@ pub struct OpenedModel {
 pub fn open(name: &str, options: LoadOptions) -> Result<OpenedModel> {
     device::check(options.device, options.dtype)?;
     if !options.template_args.is_empty() && !options.chat_template {
-        bail_usage!("`template_args`: they are for the chat template; add `chat_template`");
+        bail_usage!("--template-arg: they are for the chat template; add --chat-template");
     }
     if let Some(built_in) = BUILT_IN.iter().find(|model| model.name == name) {
         if options.chat_template {
-            bail_usage!("`chat_template`: the built-in {name} has no chat template");
+            bail_usage!("--chat-template: the built-in {name} has no chat template");
         }
         if options.bos != BosChoice::Auto {
-            bail_usage!("`bos`: the built-in {name} was trained with one form of prompts and supports no other");
+            bail_usage!("--bos: the built-in {name} was trained with one form of prompts and supports no other");
         }
         let checkpoint = Checkpoint::built_in(built_in.weights, &format!("built-in {name}/{TENSOR_FILE}"))?;
         return OpenedModel::new(name, None, built_in.config.as_bytes(), checkpoint, TokenizerSource::BuiltIn, options);

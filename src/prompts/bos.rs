@@ -106,7 +106,7 @@ impl BosPolicy {
         match auto.id.or_else(|| known(inner, config, None)) {
             Some(id) => Ok(Self::new(inner, Some(id), BosSource::Asked)),
             None => bail_usage!(
-                "`bos` add: the tokenizer has no begin-of-sequence token: neither bos_token in {} nor a special token of \
+                "--bos add: the tokenizer has no begin-of-sequence token: neither bos_token in {} nor a special token of \
                  the name {}",
                 config.path.display(),
                 NAMES.join(" or ")
@@ -274,6 +274,6 @@ mod tests {
     #[test]
     fn a_model_without_a_template_is_a_usage_error_that_names_the_folder() {
         let error = open(&[], TokenizerOptions { chat: true, ..TokenizerOptions::default() }).err().unwrap();
-        assert!(error.to_string().starts_with("`chat_template`: ") && exit_code(&error) == 2, "{error}");
+        assert!(error.to_string().starts_with("--chat-template: ") && exit_code(&error) == 2, "{error}");
     }
 }

@@ -127,7 +127,7 @@ impl ChatTemplate {
     /// A usage error for a variable that the template does not mention.
     pub fn with_args(self, args: &[TemplateArg]) -> Result<Self> {
         if let Some(arg) = args.iter().find(|arg| !self.source.contains(&arg.key)) {
-            bail_usage!("`template_args` {arg}: {} does not read `{}`", self.name, arg.key);
+            bail_usage!("--template-arg {arg}: {} does not read `{}`", self.name, arg.key);
         }
         Ok(Self { args: args.to_vec(), ..self })
     }

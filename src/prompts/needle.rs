@@ -57,9 +57,7 @@ pub(super) fn build_from(
 ) -> Result<Prompt> {
     spec.check()?;
     if texts.haystack.is_needles() && (spec.form.distractors_pct() > 0.0 || spec.form == NeedleForm::File) {
-        bail_usage!(
-            "`haystack` needles: there is nothing but distractors; leave `distractors_pct` and `needles_file` out"
-        );
+        bail_usage!("--haystack needles: there is nothing but distractors; leave --distractors and --needles-file out");
     }
     let rng = Rng::new(seed, streams[0]);
     let mut plan = match (spec.form, texts.file) {
@@ -223,7 +221,7 @@ impl Builder<'_> {
         loop {
             let Some(fact) = facts.next() else {
                 bail_usage!(
-                    "`distractors_pct` {share}: of a context of {} tokens, this takes more cities than there are",
+                    "--distractors {share}: of a context of {} tokens, this takes more cities than there are",
                     self.spec.ctx_tok
                 );
             };
@@ -417,8 +415,8 @@ mod tests {
             (NeedleSpec { needles: 0, retrieve: 0, ..SPEC }, "at least one needle"),
             (NeedleSpec { retrieve: 0, ..SPEC }, "at least one needle and one question"),
             (NeedleSpec { needles: 999, ..SPEC }, "999 needles need as many cities; there are 50"),
-            (NeedleSpec { depth_pct: 101.0, ..SPEC }, "`depths_pct` 101: a depth is between 0 and 100"),
-            (NeedleSpec { depth_pct: f64::NAN, ..SPEC }, "`depths_pct` NaN"),
+            (NeedleSpec { depth_pct: 101.0, ..SPEC }, "--depths 101: a depth is between 0 and 100"),
+            (NeedleSpec { depth_pct: f64::NAN, ..SPEC }, "--depths NaN"),
             (
                 NeedleSpec { ctx_tok: 100, ..SPEC },
                 "100 tokens is too short (needles: 4, questions: 2): it takes at least",

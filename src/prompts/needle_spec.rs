@@ -98,7 +98,7 @@ impl NeedleSpec {
             bail_usage!("cannot retrieve {} of {} needles", self.retrieve, self.needles);
         }
         if !(0.0..=100.0).contains(&self.depth_pct) {
-            bail_usage!("`depths_pct` {}: a depth is between 0 and 100 percent", self.depth_pct);
+            bail_usage!("--depths {}: a depth is between 0 and 100 percent", self.depth_pct);
         }
         let is_absent = self.cities == CitySet::Absent;
         match self.form {
@@ -113,19 +113,17 @@ impl NeedleSpec {
                     bail_usage!("{needles} needles need as many cities{besides}; there are {known}");
                 }
                 if !(0.0..100.0).contains(&distractors_pct) {
-                    bail_usage!(
-                        "`distractors_pct` {distractors_pct}: a share of the context is at least 0 and below 100"
-                    );
+                    bail_usage!("--distractors {distractors_pct}: a share of the context is at least 0 and below 100");
                 }
             }
             NeedleForm::File if self.retrieve > 1 => {
-                bail_usage!("`needles_file`: a prompt asks one question of the file, not {}", self.retrieve)
+                bail_usage!("--needles-file: a prompt asks one question of the file, not {}", self.retrieve)
             }
             NeedleForm::File if is_absent => {
-                bail_usage!("`needles_file`: every question of the file has an answer in its needle")
+                bail_usage!("--needles-file: every question of the file has an answer in its needle")
             }
             NeedleForm::Ruler(RulerTask::Vt) if is_absent => {
-                bail_usage!("`task` vt: a question about a chain always has an answer")
+                bail_usage!("--task vt: a question about a chain always has an answer")
             }
             NeedleForm::File | NeedleForm::Ruler(_) => {}
         }

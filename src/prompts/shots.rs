@@ -65,13 +65,13 @@ impl ShotsSpec {
         let Self { shots, words, classes, .. } = *self;
         let known = CitySet::Train.cities().len();
         if shots == 0 {
-            bail_usage!("`shots` 0: at least one example is needed");
+            bail_usage!("--shots 0: at least one example is needed");
         }
         if !(2..=known).contains(&words) {
-            bail_usage!("`words` {words}: expected 2 to {known}");
+            bail_usage!("--words {words}: expected 2 to {known}");
         }
         if !(2..=words).contains(&classes) {
-            bail_usage!("`classes` {classes}: expected 2 to {words}, the number of words");
+            bail_usage!("--classes {classes}: expected 2 to {words}, the number of words");
         }
         Ok(())
     }
@@ -101,7 +101,7 @@ pub fn build(spec: &ShotsSpec, seed: u64, tokenizer: &Tokenizer) -> Result<Promp
     let n_tok = tokenizer.prompt_tok(&encoded);
     if n_tok > spec.ctx_tok {
         bail_usage!(
-            "`shots` {}: these examples take {n_tok} tokens, but `ctx_tok` allows {}; reduce `shots` or raise `ctx_tok`",
+            "--shots {}: these examples take {n_tok} tokens, but --ctx allows {}; reduce --shots or raise --ctx",
             spec.shots,
             spec.ctx_tok
         );
@@ -252,12 +252,12 @@ mod tests {
     #[test]
     fn impossible_specs_are_usage_errors_with_the_reason() {
         for (spec, expected) in [
-            (ShotsSpec { shots: 0, ..SPEC }, "`shots` 0"),
-            (ShotsSpec { words: 1, ..SPEC }, "`words` 1: expected 2 to"),
-            (ShotsSpec { words: 9999, ..SPEC }, "`words` 9999"),
-            (ShotsSpec { classes: 9, ..SPEC }, "`classes` 9: expected 2 to 8"),
-            (ShotsSpec { classes: 1, ..SPEC }, "`classes` 1"),
-            (ShotsSpec { ctx_tok: 100, ..SPEC }, "`ctx_tok` allows 100"),
+            (ShotsSpec { shots: 0, ..SPEC }, "--shots 0"),
+            (ShotsSpec { words: 1, ..SPEC }, "--words 1: expected 2 to"),
+            (ShotsSpec { words: 9999, ..SPEC }, "--words 9999"),
+            (ShotsSpec { classes: 9, ..SPEC }, "--classes 9: expected 2 to 8"),
+            (ShotsSpec { classes: 1, ..SPEC }, "--classes 1"),
+            (ShotsSpec { ctx_tok: 100, ..SPEC }, "--ctx allows 100"),
         ] {
             let error = build(&spec, 0, Tokenizer::embedded()).unwrap_err();
             assert!(error.to_string().contains(expected) && exit_code(&error) == 2, "{error}");

@@ -166,7 +166,7 @@ impl Tokenizer {
         match ChatTemplate::read_with(folder, config)? {
             Some(template) => self.with_chat(template.with_args(&options.template_args)?, config, options),
             None => bail_usage!(
-                "`chat_template`: {} has none, neither chat_template.jinja nor chat_template in tokenizer_config.json: \
+                "--chat-template: {} has none, neither chat_template.jinja nor chat_template in tokenizer_config.json: \
                  it is no instruct model",
                 folder.display()
             ),

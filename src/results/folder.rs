@@ -158,7 +158,7 @@ fn create_named(path: &Path) -> Result<PathBuf> {
 fn create_generated(parent: &Path, command: &str, now: SystemTime) -> Result<PathBuf> {
     let [year, month, day, hour, minute, second] = utc(now);
     let name = format!("{command}-{year:04}{month:02}{day:02}-{hour:02}{minute:02}{second:02}");
-    let advice = "cannot create a run folder here; name one (`out`)";
+    let advice = "cannot create a run folder here; name one (--out)";
     fs::create_dir_all(parent).context(advice)?;
     let suffixes = std::iter::once(String::new()).chain((2..).map(|i: u32| format!(".{i}")));
     for suffix in suffixes {
@@ -253,7 +253,7 @@ mod tests {
         assert_eq!(exit_code(&error), 1);
         assert!(format!("{error:#}").starts_with("cannot create the run folder /proc/difftool/run: "), "{error:#}");
         let error = create_generated(&file, "needle", moment(0)).unwrap_err();
-        assert!(format!("{error:#}").starts_with("cannot create a run folder here; name one (`out`): "), "{error:#}");
+        assert!(format!("{error:#}").starts_with("cannot create a run folder here; name one (--out): "), "{error:#}");
     }
 
     #[test]

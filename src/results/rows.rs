@@ -108,7 +108,7 @@ const KINDS: [Field; 6] = [Field::Model, Field::Task, Field::Rows, Field::Condit
 pub(crate) fn groups(selection: &Selection, plans: &[Plan], joined: &[Joined]) -> Result<Vec<Field>> {
     for &column in &selection.group_by {
         if plans.iter().any(|plan| plan.free[column as usize]) {
-            bail_usage!("`group_by` {column}: it is what is compared, or a property of it");
+            bail_usage!("--group-by {column}: it is what is compared, or a property of it");
         }
     }
     // Metrics have rows of their own anyway, so what differs between metrics only needs no column.

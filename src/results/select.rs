@@ -67,7 +67,7 @@ impl Metrics {
             list if list.iter().any(|name| name == "all") => Ok(Self::All),
             list => list
                 .iter()
-                .map(|name| name.parse().or_else(|e: String| bail_usage!("`metrics` {name}: {e}")))
+                .map(|name| name.parse().or_else(|e: String| bail_usage!("--metric {name}: {e}")))
                 .collect::<Result<_>>()
                 .map(Self::Named),
         }
@@ -152,15 +152,15 @@ impl Selection {
     /// A usage error with those that can.
     pub(crate) fn check_columns(&self) -> Result<()> {
         if self.replicates.is_none() && self.mentions(Field::Replicate) {
-            bail_usage!("replicate: models are no replicates unless `replicates` says so");
+            bail_usage!("replicate: models are no replicates unless --replicates says so");
         }
         if let Some(by) = self.by.filter(|by| !by.can_be_compared()) {
-            bail_usage!("`by` {by}: cells can be compared by {}", names(Field::can_be_compared));
+            bail_usage!("--by {by}: cells can be compared by {}", names(Field::can_be_compared));
         }
         match self.group_by.iter().find(|column| !column.can_group()) {
-            Some(Field::Placed) => bail_usage!("`group_by` placed: group by depth_req_pct instead"),
-            Some(Field::DepthRealPct) => bail_usage!("`group_by` depth_real_pct: group by depth_req_pct instead"),
-            Some(column) => bail_usage!("`group_by` {column}: metrics and regions have rows of their own anyway"),
+            Some(Field::Placed) => bail_usage!("--group-by placed: group by depth_req_pct instead"),
+            Some(Field::DepthRealPct) => bail_usage!("--group-by depth_real_pct: group by depth_req_pct instead"),
+            Some(column) => bail_usage!("--group-by {column}: metrics and regions have rows of their own anyway"),
             None => Ok(()),
         }
     }
@@ -179,7 +179,7 @@ impl Selects for &Selection {
         if let Some(pattern) = self.replicates.as_ref().filter(|_| is_selected && no_seed) {
             bail_usage!(
                 "the name of model {} has no training seed (`{pattern}`), so it is no replicate; say where it stands with \
-                 `replicates`, or leave the model out with `wheres` model=…",
+                 --replicates, or leave the model out with --where model=…",
                 identity.model
             );
         }

@@ -58,7 +58,7 @@ impl Setup {
     /// A usage error for layers, heads and maps that the models do not have.
     fn drawn(&self, spec: &Heatmap) -> Result<Vec<LayersAndHeads>> {
         if matches!(spec.map, MapKind::A2 | MapKind::Logits2) && !self.has_second_map() {
-            bail_usage!("none of these models has a second map: give another `map`");
+            bail_usage!("none of these models has a second map: give another --map");
         }
         self.models.iter().try_for_each(|model| check_selection(&self.experiment, model))?;
         let asked = &self.experiment.select;
@@ -127,8 +127,8 @@ impl Setup {
         };
         let maps: usize = self.models.iter().zip(drawn).map(heads).sum();
         let bytes = (queries * keys * maps * spec.map.quantities().len()) as u64 * FULL_BIN_BYTES;
-        let takes = || format!("`full`: {maps} maps of {queries} x {keys} tokens take about {}", size_name(bytes));
-        let change = "zoom in with `queries` and `keys`, choose a `head`, or leave `full` out";
+        let takes = || format!("--full: {maps} maps of {queries} x {keys} tokens take about {}", size_name(bytes));
+        let change = "zoom in with --query and --key, choose a --head, or leave --full out";
         check_fits(2 * bytes, takes, change) // half of the free memory is for the passes
     }
 

@@ -295,16 +295,16 @@ impl NeedleGrid {
     /// Usage errors that name the key.
     pub fn check(&self) -> Result<()> {
         if !self.distractors_pct.is_empty() && (self.task.is_some() || self.needles_file.is_some()) {
-            bail_usage!("`distractors_pct` is for numbers of cities, without `task` or `needles_file`");
+            bail_usage!("--distractors is for numbers of cities, without --task or --needles-file");
         }
         if let Some(task) = self.task {
             let (name, (needles, retrieve)) = (task.name(), task.settings().setting);
             if self.settings != [(needles, retrieve)] || self.needles_file.is_some() {
-                bail_usage!("`task` {name} has `settings` [[{needles}, {retrieve}]] and needles of its own");
+                bail_usage!("--task {name} has `settings` [[{needles}, {retrieve}]] and needles of its own");
             }
         }
         if let Some(share) = repeated(&self.distractors_pct) {
-            bail_usage!("`distractors_pct` {share} is named twice");
+            bail_usage!("--distractors {share} is named twice");
         }
         let mut checked = Ok(());
         self.specs(&mut |spec| {
@@ -361,14 +361,14 @@ impl ShotsGrid {
     /// Usage errors that name the key.
     pub fn check(&self) -> Result<()> {
         if self.arrangements == 0 || self.orders.is_empty() || self.shots.is_empty() {
-            bail_usage!("`arrangements`, `orders` and `shots` each name at least one");
+            bail_usage!("--arrangements, --order and --shots each name at least one");
         }
         let Self { ctx_tok, words, classes, .. } = *self;
         if let Some(shots) = repeated(&self.shots) {
-            bail_usage!("`shots` {shots} is named twice");
+            bail_usage!("--shots {shots} is named twice");
         }
         if let Some(order) = repeated(&self.orders) {
-            bail_usage!("`orders` {} is named twice", order.name());
+            bail_usage!("--order {} is named twice", order.name());
         }
         self.shots.iter().try_for_each(|&shots| {
             ShotsSpec { ctx_tok, shots, words, classes, order: Order::Random, arrangement: 0 }.check()
@@ -420,14 +420,14 @@ impl TextGrid {
     fn check(&self, text: &Text) -> Result<()> {
         let shortest = self.ctx_tok.iter().copied().min().unwrap_or(0);
         if shortest < 2 {
-            bail_usage!("`ctx_tok` {shortest}: a window of text needs at least 2 tokens");
+            bail_usage!("--ctx {shortest}: a window of text needs at least 2 tokens");
         }
         let Some(stride) = self.stride else { return Ok(()) };
         if matches!(text, Text::Prose) {
-            bail_usage!("`stride` {stride}: only a text of yours can have overlapping windows, not the embedded prose");
+            bail_usage!("--stride {stride}: only a text of yours can have overlapping windows, not the embedded prose");
         }
         if stride == 0 || stride >= shortest {
-            bail_usage!("`stride` {stride}: windows of {shortest} tokens can slide by 1 to {}", shortest - 1);
+            bail_usage!("--stride {stride}: windows of {shortest} tokens can slide by 1 to {}", shortest - 1);
         }
         Ok(())
     }

@@ -103,31 +103,31 @@ impl Heatmap {
         for (field, one, all) in [("layer", self.layer, &select.layers), ("head", self.head, &select.heads)] {
             if let (Some(one), Some(all)) = (one, all) {
                 if !all.contains(&one) {
-                    bail_usage!("`{field}` {one} is not among `{field}s`");
+                    bail_usage!("--{field} {one} is not among --{field}s");
                 }
             }
         }
-        for (field, span) in [("queries", self.queries), ("keys", self.keys)] {
+        for (field, span) in [("query", self.queries), ("key", self.keys)] {
             if span.start >= ctx_tok {
-                bail_usage!("`{field}` {span}: the prompt has tokens 0 to {}", ctx_tok.saturating_sub(1));
+                bail_usage!("--{field} {span}: the prompt has tokens 0 to {}", ctx_tok.saturating_sub(1));
             }
         }
         if let Some(end) = self.queries.end.filter(|&end| self.keys.start >= end) {
-            bail_usage!("`keys` {}: no query before token {end} sees these keys", self.keys);
+            bail_usage!("--key {}: no query before token {end} sees these keys", self.keys);
         }
         if self.every_head && self.map == MapKind::All {
-            bail_usage!("`every_head` draws one kind of map: give `map` effective, a1, a2, logits1 or logits2");
+            bail_usage!("--grid draws one kind of map: give --map effective, a1, a2, logits1 or logits2");
         }
         if self.every_head && (self.layer.is_some() || self.head.is_some() || self.data.is_some()) {
-            bail_usage!("`every_head` draws all: leave `layer`, `head` and `data` out");
+            bail_usage!("--grid draws all: leave --layer, --head and --data out");
         }
         if self.full && self.data.is_none() {
-            bail_usage!("`full` is about `data`: name its file");
+            bail_usage!("--full is about --data: name its file");
         }
         if let Some(path) = &self.data {
             let extension = path.extension().and_then(|extension| extension.to_str());
             if !matches!(extension, Some("npy" | "csv")) {
-                bail_usage!("`data` {}: the name must end in .npy or .csv", path.display());
+                bail_usage!("--data {}: the name must end in .npy or .csv", path.display());
             }
         }
         Ok(())
@@ -167,7 +167,7 @@ impl Experiment {
             bail_usage!("[heatmap] is for show = \"heatmap\"");
         }
         if self.costs.is_some() && self.show != Show::Explore {
-            bail_usage!("`costs` is for show = \"explore\"");
+            bail_usage!("--costs is for show = \"explore\"");
         }
         if !self.show.is_of_maps() {
             return Ok(());
@@ -177,8 +177,8 @@ impl Experiment {
             Grid::Text(_) => Some(1),
             Grid::Shots(_) => None,
         };
-        let of_one = "measures one prompt with one question: one `ctx_tok`, one of `settings` with R = 1, one of \
-                      `depths_pct`, `samples` = 1";
+        let of_one = "measures one prompt with one question: one --ctx, one of `settings` with R = 1, one of \
+                      --depths, --samples = 1";
         if self.grid.count() != Some(1) || asks != Some(1) {
             bail_usage!("show = \"{}\" {of_one}", self.show.name());
         }

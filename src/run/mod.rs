@@ -81,19 +81,19 @@ impl Setup {
         for model in &self.models {
             let limit = model.transformer.config.max_ctx_tok;
             if longest > limit {
-                bail_usage!("`ctx_tok` {longest}: {} was trained for at most {limit} tokens", model.name);
+                bail_usage!("--ctx {longest}: {} was trained for at most {limit} tokens", model.name);
             }
             check_selection(&self.experiment, model)?;
             self.check_conditions(model)?;
             if matches!(self.grid, Grid::Text(_)) && model.info.chat_template_sha256.is_some() {
-                bail_usage!("`chat_template`: it is for needle prompts, and plain text is not put into it");
+                bail_usage!("--chat-template: it is for needle prompts, and plain text is not put into it");
             }
             if let Text::Ids(ids) = &self.sources.text {
                 ids.check(&model.name, model.transformer.config.vocab)?;
             }
         }
         if self.grid.count() == Some(0) {
-            bail_usage!("nothing to run: `samples` is 0, or a list of the grid is empty");
+            bail_usage!("nothing to run: --samples is 0, or a list of the grid is empty");
         }
         self.check_memory(cells)?;
         // Whether a short prompt fits depends on the cities that its seed draws; one prompt of each kind is tried.
@@ -205,10 +205,10 @@ fn check_selection(experiment: &Experiment, model: &Model) -> Result<()> {
     ] {
         let asked = asked.unwrap_or_else(|| vec![0]);
         if asked.is_empty() {
-            bail_usage!("`{field}` is empty");
+            bail_usage!("--{field} is empty");
         }
         if let Some(index) = asked.iter().find(|&&index| index >= have) {
-            bail_usage!("`{field}` {index}: {} has {what} 0 to {}", model.name, have - 1);
+            bail_usage!("--{field} {index}: {} has {what} 0 to {}", model.name, have - 1);
         }
     }
     Ok(())

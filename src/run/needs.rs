@@ -36,8 +36,8 @@ impl Setup {
         let widest = self.models.iter().map(of_model).max().unwrap_or(0);
         let needed = passes as u64 * widest + self.page_bytes(ctx_tok);
         let at_once = if passes == 1 { "a pass".to_owned() } else { format!("{passes} passes at once") };
-        let takes = || format!("`ctx_tok` {ctx_tok} needs up to {} for {at_once}", size_name(needed));
-        check_fits(needed, takes, "lower `ctx_tok` or `threads`")
+        let takes = || format!("--ctx {ctx_tok} needs up to {} for {at_once}", size_name(needed));
+        check_fits(needed, takes, "lower --ctx or --threads")
     }
 
     /// Returns the memory of the maps of an explorer that are stored token by token, in bytes: three copies of those of

@@ -73,10 +73,10 @@ impl Quantisation {
     /// Usage errors that name the key.
     pub fn conditions(&self, layers: Option<&[usize]>) -> Result<Vec<Condition>> {
         if let Some(bits) = repeated(&self.bits) {
-            bail_usage!("`bits` {bits} is named twice");
+            bail_usage!("--bits {bits} is named twice");
         }
         if self.bits.is_empty() {
-            bail_usage!("`bits` names nothing");
+            bail_usage!("--bits names nothing");
         }
         let of_layers = || layers.map(<[usize]>::to_vec);
         self.bits.iter().map(|&format| Ok(self.treatment(format, of_layers())?.into())).collect()
@@ -87,25 +87,25 @@ impl Quantisation {
         if let Format::Int(bits) = format {
             if !BITS.contains(&bits) {
                 let what = if self.of == Quantised::Qk { "a query or key" } else { "a logit" };
-                bail_usage!("`bits` {bits}: {what} can have {} to {} bits", BITS.start(), BITS.end());
+                bail_usage!("--bits {bits}: {what} can have {} to {} bits", BITS.start(), BITS.end());
             }
         }
         if self.of == Quantised::Qk {
             let Some(scope) = QkScope::ALL.into_iter().find(|known| known.name() == scope) else {
-                bail_usage!("`scope` {scope} is for logits; queries and keys have block, token and head");
+                bail_usage!("--scope {scope} is for logits; queries and keys have block, token and head");
             };
             let by = Rounding::Qk(QkQuantiser { format, scope, smooth: self.smooth, rotate: self.rotate });
             return Ok(Treatment::Quantise { by, exempt_sinks: self.exempt_sinks, layers });
         }
         let Some(scope) = Scope::ALL.into_iter().find(|known| known.name() == scope) else {
-            bail_usage!("`scope` {scope} is for queries and keys; logits have tensor, head and row");
+            bail_usage!("--scope {scope} is for queries and keys; logits have tensor, head and row");
         };
         let Format::Int(bits) = format else {
-            bail_usage!("`bits` {format} is for queries and keys; logits have 2 to 16 bits");
+            bail_usage!("--bits {format} is for queries and keys; logits have 2 to 16 bits");
         };
         for (key, given) in [("smooth", self.smooth), ("rotate", self.rotate)] {
             if given {
-                bail_usage!("`{key}` is for queries and keys, and logits are quantised");
+                bail_usage!("--{key} is for queries and keys, and logits are quantised");
             }
         }
         let by = Rounding::Logits(Quantiser { bits, scope });

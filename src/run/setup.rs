@@ -56,7 +56,7 @@ impl Setup {
             windows.limit(&sources.text, opened.iter().map(OpenedModel::tokenizer), to_its_end)?;
         }
         if grid.count().is_none_or(|count| count > MOST_PROMPTS) {
-            bail_usage!("more than {MOST_PROMPTS} prompts: lower `samples`, or cut `ctx_tok` into several runs");
+            bail_usage!("more than {MOST_PROMPTS} prompts: lower --samples, or cut --ctx into several runs");
         }
         let conditions = experiment.conditions()?;
         let models = opened.into_iter().map(OpenedModel::load).collect::<Result<Vec<_>>>()?;

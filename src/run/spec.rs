@@ -187,9 +187,9 @@ impl Experiment {
             Grid::Text(_) | Grid::Shots(_) => &None,
         };
         let [haystack, text, ids] = [&self.haystack, &self.text, &self.ids];
-        for (field, path) in [("haystack", haystack), ("text", text), ("ids", ids), ("needles_file", needles_file)] {
+        for (field, path) in [("haystack", haystack), ("text", text), ("ids", ids), ("needles-file", needles_file)] {
             if let Some(path) = path.as_ref().filter(|path| path.to_str().is_none()) {
-                bail_usage!("`{field}` {}: the name is not UTF-8, which an experiment file needs", path.display());
+                bail_usage!("--{field} {}: the name is not UTF-8, which an experiment file needs", path.display());
             }
         }
         let conditions = self.conditions()?;
@@ -197,7 +197,7 @@ impl Experiment {
         self.check_text()?;
         if self.show == Show::Ablate && (self.text_grid().is_some() || conditions.len() < 2) {
             bail_usage!(
-                "show = \"ablate\" compares `conditions` on needle prompts: it needs `conditions` and [grid.needle]"
+                "show = \"ablate\" compares conditions on needle prompts: it needs `conditions` and [grid.needle]"
             );
         }
         self.check_task()?;
@@ -228,15 +228,15 @@ impl Experiment {
         let grid = self.text_grid();
         for (key, given) in [("text", self.text.is_some()), ("ids", self.ids.is_some())] {
             if given && grid.is_none() {
-                bail_usage!("`{key}` is for windows of text: it needs [grid.text]");
+                bail_usage!("--{key} is for windows of text: it needs [grid.text]");
             }
         }
         if let Some(shortest) = grid.and_then(|grid| grid.ctx_tok.iter().min()).filter(|&&ctx_tok| self.skip >= ctx_tok)
         {
-            bail_usage!("`skip` {} leaves nothing of windows of {shortest} tokens", self.skip);
+            bail_usage!("--skip {} leaves nothing of windows of {shortest} tokens", self.skip);
         }
         if self.text.is_some() && self.ids.is_some() {
-            bail_usage!("`text` and `ids` exclude each other: leave one of them out");
+            bail_usage!("--text and --ids exclude each other: leave one of them out");
         }
         Ok(())
     }
@@ -272,7 +272,7 @@ impl Experiment {
         if let Grid::Needle(grid) = &self.grid {
             grid.check()?;
             if grid.absent_samples > 0 && self.max_new().is_none() {
-                bail_usage!("`absent_samples` measures generated answers: add [generate]");
+                bail_usage!("--unanswerable measures generated answers: add [generate]");
             }
         }
         Ok(())
@@ -415,14 +415,14 @@ at_least = 0.5
 
     #[test]
     fn mistakes_name_the_line_and_the_key() {
-        assert!(refusal("bits = [8, 4]", "bits = [8, 1]").contains("`bits` 1: a logit can have 2 to 16 bits"));
+        assert!(refusal("bits = [8, 4]", "bits = [8, 1]").contains("--bits 1: a logit can have 2 to 16 bits"));
         assert!(
             refusal("bits = 8\n", "bits = 8\ncondition = \"quantise(4, head)\"\n").contains("`condition` and `bits`")
         );
         for (from, to, words) in [
-            ("[8, 4]", "[8, \"fp8\"]", "`bits` fp8 is for queries and keys"),
-            ("scope = \"head\"", "scope = \"block\"", "`scope` block is for queries and keys; logits have tensor"),
-            ("scope = \"head\"", "scope = \"head\"\nrotate = true", "`rotate` is for queries and keys"),
+            ("[8, 4]", "[8, \"fp8\"]", "--bits fp8 is for queries and keys"),
+            ("scope = \"head\"", "scope = \"block\"", "--scope block is for queries and keys; logits have tensor"),
+            ("scope = \"head\"", "scope = \"head\"\nrotate = true", "--rotate is for queries and keys"),
             ("scope = \"head\"", "scope = \"row\"\nof = \"qk\"", "queries and keys have block, token and head"),
             ("[8, 4]", "[8, \"fp5\"]", "`fp5` is neither \"fp8\" nor \"fp4\""),
         ] {

@@ -95,7 +95,7 @@ impl Store {
             match keys.get(prompts.len()) {
                 Some((next, expected)) if *next == cell => check_key(folder.path(), cell, &key, expected)?,
                 _ => bail_usage!(
-                    "{}: cell {cell} is not the next cell of this run; give the `shard` that the run was started with",
+                    "{}: cell {cell} is not the next cell of this run; give the --shard that the run was started with",
                     folder.path().display()
                 ),
             }

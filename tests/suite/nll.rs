@@ -239,5 +239,5 @@ fn its_runs_can_be_compared_reported_and_made_from_files() {
     scratch.write("none.toml", file.replace("show", "measures = [\"shape\"]\nshow"));
     scratch.fails(&["run", "none.toml"], 2, &["needs the measure \"nll\""]);
     scratch.write("texts.toml", file.replace("show", "text = \"a\"\nids = \"b\"\nshow"));
-    scratch.fails(&["run", "texts.toml"], 2, &["`text` and `ids` exclude each other"]);
+    scratch.fails(&["run", "texts.toml"], 2, &["--text and --ids exclude each other"]);
 }

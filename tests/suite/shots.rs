@@ -115,5 +115,5 @@ fn questions_without_an_answer_are_asked_of_the_same_texts_and_told_from_the_oth
     assert!(file.contains("absent_samples = 4") && file.contains("[generate]"), "{file}");
     let bare = file.replace("[generate]\nmax_new = 48\n", "");
     std::fs::write(folder.path().join("bare.toml"), bare).unwrap();
-    refuses_outright(&mut typed(&folder, "run bare.toml"), 2, &["`absent_samples`"]);
+    refuses_outright(&mut typed(&folder, "run bare.toml"), 2, &["--unanswerable"]);
 }

@@ -15,7 +15,7 @@ use anyhow::Result;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-const NOTHING: &str = "nothing to draw: no query in `queries` sees a key in `keys`";
+const NOTHING: &str = "nothing to draw: no query in --query sees a key in --key";
 
 /// Everything that is drawn.
 pub(super) struct Picture<'a> {

@@ -27,7 +27,7 @@ impl ModelConfig {
         let raw = Raw(raw.object("model")?.context("model is missing")?);
         let layout = layout.unwrap_or(HeadLayout::MicrosoftV1);
         if !matches!(layout, HeadLayout::Standard | HeadLayout::MicrosoftV1) {
-            bail_usage!("`layout`: models of {DIFF_MLX} are microsoft-v1 or standard");
+            bail_usage!("--layout: models of {DIFF_MLX} are microsoft-v1 or standard");
         }
         raw.only("tie_embeddings", json!(true))?;
         let (width, heads, head_dim) = (raw.size("dim")?, raw.size("n_heads_vanilla")?, raw.size("qk_head_dim")?);

@@ -89,7 +89,7 @@ impl ModelConfig {
         let differential = layout.is_some_and(|layout| layout != HeadLayout::Standard);
         let may = matches!(config.family, Family::Llama | Family::DiffMlx) && !config.wrapped;
         if differential && !may {
-            bail_usage!("`layout`: a model of type {model_type} has no differential heads");
+            bail_usage!("--layout: a model of type {model_type} has no differential heads");
         }
         config.model_type = model_type.to_owned();
         if let Positions::Rotary { embeddings, .. } = &config.positions {

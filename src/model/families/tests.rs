@@ -113,7 +113,7 @@ fn a_layout_overrides_what_the_file_says() {
     );
     assert_eq!(layout(HeadLayout::Standard).unwrap(), "standard, half-rotation RoPE");
     let gpt2 = json!({"model_type": "gpt2", "n_embd": 8, "n_head": 2, "n_layer": 1, "n_positions": 8, "vocab_size": 9});
-    assert!(ModelConfig::from_json(&gpt2, Some(HeadLayout::MicrosoftV2)).unwrap_err().to_string().contains("`layout`"));
+    assert!(ModelConfig::from_json(&gpt2, Some(HeadLayout::MicrosoftV2)).unwrap_err().to_string().contains("--layout"));
 }
 
 #[test]

@@ -193,10 +193,10 @@ fn settings_that_exclude_each_other_are_usage_errors() {
         error.to_string()
     };
     let form = NeedleForm::Cities { distractors_pct: 100.0 };
-    assert!(refused(NeedleSpec { form, ..SPEC }).contains("`distractors_pct` 100"));
-    assert!(refused(NeedleSpec { form: NeedleForm::File, ..SPEC }).contains("`needles_file`"));
+    assert!(refused(NeedleSpec { form, ..SPEC }).contains("--distractors 100"));
+    assert!(refused(NeedleSpec { form: NeedleForm::File, ..SPEC }).contains("--needles-file"));
     let absent = |form| NeedleSpec { retrieve: 1, cities: CitySet::Absent, form, ..SPEC };
-    assert!(refused(absent(NeedleForm::File)).contains("`needles_file`"));
-    assert!(refused(absent(NeedleForm::Ruler(RulerTask::Vt))).contains("`task` vt"));
+    assert!(refused(absent(NeedleForm::File)).contains("--needles-file"));
+    assert!(refused(absent(NeedleForm::Ruler(RulerTask::Vt))).contains("--task vt"));
     assert!(refused(NeedleSpec { needles: 241, ..SPEC }).contains("241 needles need as many cities"));
 }

@@ -83,7 +83,7 @@ impl FailIf {
             let mut names: Vec<String> = rows.iter().map(Row::name).collect();
             names.sort();
             names.dedup();
-            bail_usage!("'{self}': not compared; there are {} (see `metrics`)", names.join(", "));
+            bail_usage!("'{self}': not compared; there are {} (see --metric)", names.join(", "));
         }
         let mut met = Vec::new();
         for row in concerned {

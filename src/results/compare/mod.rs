@@ -205,7 +205,7 @@ fn check_manifests(inputs: &[Input], request: &Request, notes: &mut Vec<String>)
             Prompts::Same => {}
             Prompts::Different(reason) if !request.allow_different_prompts => bail_usage!(
                 "{} and {} are of different prompts, so their cells are not pairs: {reason}; \
-                 `allow_different_prompts` compares them nevertheless, cell by cell",
+                 --allow-different-prompts compares them nevertheless, cell by cell",
                 first.name,
                 other.name
             ),
@@ -265,7 +265,7 @@ fn duplicate(cells: &Cells, plan: &Plan, inputs: &[String], first: &Cell, second
     let advice = match apart {
         Some(column) => {
             let names = [first, second].map(|cell| cells.name(&cell.key, column));
-            format!("they differ in {column} ({} and {}): keep one with `wheres` {column}=…", names[0], names[1])
+            format!("they differ in {column} ({} and {}): keep one with --where {column}=…", names[0], names[1])
         }
         None => "was one run appended to another, or a file given twice?".into(),
     };
@@ -284,7 +284,7 @@ fn nothing_in_common(cells: &Cells, plan: &Plan, joined: &Joined) -> Result<()> 
     let reason = match apart.map(|column| Field::ALL[column]) {
         Some(column) => {
             let advice = match column {
-                Field::Seed => ": other prompts; `allow_different_prompts` pairs them by cell only",
+                Field::Seed => ": other prompts; --allow-different-prompts pairs them by cell only",
                 _ => "",
             };
             format!("{column} is {} and {} there{advice}", cells.name(a, column), cells.name(b, column))

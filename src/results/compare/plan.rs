@@ -76,15 +76,15 @@ pub(crate) fn plans(
             if selection.mentions(Field::Head) && !cells.has(Field::Head, |head| head.is_some()) {
                 bail_usage!("{name}: no records of single heads, which `ratio` and `heads` write");
             }
-            bail_usage!("{name}: no records left to compare; see `metrics`, `wheres` and `group_by`");
+            bail_usage!("{name}: no records left to compare; see --metric, --where and --group-by");
         }
     }
     match (selection.by, inputs) {
         (Some(by), _) => by_column(cells, by, baseline),
         (None, [name]) => {
-            bail_usage!("{name} alone can be compared with itself only `by` a column: {}", varying(cells))
+            bail_usage!("{name} alone can be compared with itself only --by a column: {}", varying(cells))
         }
-        (None, _) if baseline.is_some() => bail_usage!("`baseline` needs `by`; inputs are compared with the first one"),
+        (None, _) if baseline.is_some() => bail_usage!("--baseline needs --by; inputs are compared with the first one"),
         (None, inputs) => {
             let mut models = vec![BTreeSet::new(); inputs.len()];
             for cell in cells.iter() {
@@ -120,7 +120,7 @@ fn by_column(cells: &Cells, by: Field, baseline: Option<&str>) -> Result<Vec<Pla
         seen.and_modify(|first| *first = place.min(*first)).or_insert(place);
     }
     if first.len() > MOST_SIDES {
-        bail_usage!("`by` {by}: more than {MOST_SIDES} values; narrow them down with `wheres` {by}=…");
+        bail_usage!("--by {by}: more than {MOST_SIDES} values; narrow them down with --where {by}=…");
     }
     let mut values: Vec<u32> = first.keys().copied().collect();
     values.sort_by_key(|value| first[value]);
@@ -135,18 +135,18 @@ fn by_column(cells: &Cells, by: Field, baseline: Option<&str>) -> Result<Vec<Pla
         let wanted = by.parse(text).ok().and_then(|value| cells.number(by, value.as_ref()));
         match meant.or_else(|| values.iter().position(|&value| wanted == Some(value))) {
             Some(place) => values[..=place].rotate_right(1),
-            None => bail_usage!("`baseline` {text}: {by} is one of {}", listed.join(", ")),
+            None => bail_usage!("--baseline {text}: {by} is one of {}", listed.join(", ")),
         }
     }
     if by == Field::Condition && baseline.is_none() && values.len() > 1 && values[0] != 0 {
         bail_usage!(
-            "`by` condition: there are no untreated records to compare with; `baseline` names one of {}",
+            "--by condition: there are no untreated records to compare with; --baseline names one of {}",
             listed.join(", ")
         );
     }
     if values.len() < 2 {
         let only = listed.first().map_or("no values", String::as_str);
-        bail_usage!("`by` {by}: there is nothing to compare {only} with; {}", varying(cells));
+        bail_usage!("--by {by}: there is nothing to compare {only} with; {}", varying(cells));
     }
     let names = if of_models { ShortNames::of(&listed) } else { ShortNames::default() };
     let side = |value: u32| {
@@ -194,7 +194,7 @@ fn two_inputs(cells: &Cells, inputs: &[String], models: &[BTreeSet<u32>], other:
             names.join(", ")
         };
         bail_usage!(
-            "{} holds {} and {} holds {}: no model in common, and not one each; leave one each with `wheres` model=…",
+            "{} holds {} and {} holds {}: no model in common, and not one each; leave one each with --where model=…",
             inputs[0],
             list(a),
             inputs[other],
@@ -260,17 +260,17 @@ pub(crate) fn check(selection: &Selection, cells: &Cells) -> Result<()> {
     for condition in &selection.wheres {
         let Where { column, text, .. } = condition;
         if !cells.has(*column, |value| selection.meets(condition, value)) {
-            bail_usage!("`wheres` {text}: no record has it; {column} is one of {}", cells.all_values(*column));
+            bail_usage!("--where {text}: no record has it; {column} is one of {}", cells.all_values(*column));
         }
     }
     let Metrics::Named(names) = &selection.metrics else { return Ok(()) };
     for MetricName { metric, region } in names {
         let known = |column, text: &str| cells.number(column, Some(&Value::text(text))).is_some();
         if !known(Field::Metric, metric) {
-            bail_usage!("`metrics` {metric}: not measured; there are {}", cells.all_values(Field::Metric));
+            bail_usage!("--metric {metric}: not measured; there are {}", cells.all_values(Field::Metric));
         }
         if let Some(region) = region.as_ref().filter(|region| !known(Field::Region, region)) {
-            bail_usage!("`metrics` {metric}[{region}]: regions are {}", cells.all_values(Field::Region));
+            bail_usage!("--metric {metric}[{region}]: regions are {}", cells.all_values(Field::Region));
         }
     }
     Ok(())

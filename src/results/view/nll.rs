@@ -58,7 +58,7 @@ pub(super) fn models(frame: &Frame) -> Option<Sheet> {
     let note = match skip(frame) {
         0 => note,
         skip => {
-            format!("{note} Without the first {skip} tokens of every window (`skip`).")
+            format!("{note} Without the first {skip} tokens of every window (--skip).")
         }
     };
     Some(Sheet::new("nll", "Prediction of text", note, columns, frame.tokens.0.iter().map(row).collect()))
