@@ -10,11 +10,14 @@
 //! timed, kernel and reference must agree on the output and on the mass of the answer to 1e-4.
 
 mod common;
+#[path = "../tests/suite/dense.rs"]
+mod dense;
 
 use anyhow::{ensure, Result};
 use candle_core::{Device, Tensor};
 use common::{cpu_model, cpu_seconds, is_real, write};
-use difftool::attention::{Attend, AttentionRow, Dense, Heads, LogitRule, RowProbe, RowSink, Stream, Variant, Wiring};
+use dense::Dense;
+use difftool::attention::{Attend, AttentionRow, Heads, LogitRule, RowProbe, RowSink, Stream, Variant, Wiring};
 use difftool::base::rng::Rng;
 use difftool::kernels::simd::{max, sum};
 use difftool::kernels::{linear, Products};

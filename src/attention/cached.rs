@@ -5,10 +5,8 @@
 //! all cached keys are visible, and their order does not matter. Keys and values are cached on the host as `f32`, and
 //! tokens attend there, wherever the weights are.
 
-use super::{
-    treat, Attend, Continuations, HeadScalars, Heads, LogitRule, Prefix, Quantise, Removal, ResolvedTreatment, Stream,
-};
-use crate::kernels::quant::{absmax, quantise, Scope};
+use super::{treat, Attend, Continuations, HeadScalars, Heads, LogitRule, Prefix, Removal, ResolvedTreatment, Stream};
+use crate::kernels::quant::{absmax, quantise, Quantised, Quantiser, Scope};
 use crate::kernels::simd::{dot, soft_cap_simd, softmax};
 use crate::kernels::with_values;
 use candle_core::{Result, Tensor};
@@ -73,15 +71,15 @@ impl<'a> Cached<'a> {
 
 impl Attend for Cached<'_> {
     fn head_inputs<'h>(&mut self, layer: usize, heads: Heads<'h>) -> Result<Heads<'h>> {
-        let Some(by) = self.treated.and_then(|treated| treated.quantise_qk_in(layer)) else { return Ok(heads) };
-        if self.prefix.is_some() {
+        let Some(treated) = self.treated else { return Ok(heads) };
+        if self.prefix.is_some() && treated.quantiser(Quantised::Qk, layer).is_some() {
             candle_core::bail!("attention: rounded queries and keys of a text need all of it");
         }
         let cache = &mut self.layers[layer];
         if cache.seen == 0 {
-            cache.means = by.means(&heads.k)?;
+            cache.means = treated.key_means(layer, &heads.k)?;
         }
-        by.rounded(layer, heads, cache.seen, &cache.means)
+        treated.quantised_heads(layer, heads, cache.seen, &cache.means)
     }
 
     fn attend(&mut self, layer: usize, heads: &Heads<'_>) -> Result<Tensor> {
@@ -165,8 +163,8 @@ struct CachedRow<'a> {
 }
 
 impl CachedRow<'_> {
-    fn quantise(&self) -> Option<&Quantise> {
-        self.treated?.quantise_in(self.layer)
+    fn quantiser(&self) -> Option<&Quantiser> {
+        self.treated?.quantiser(Quantised::Logits, self.layer)
     }
 
     /// Soft-capped and biased logits of map j of a head, one per slot.
@@ -195,37 +193,37 @@ impl CachedRow<'_> {
     }
 
     /// Slots of a head's keys that are exempt from quantisation.
-    fn exempt(&self, quantise: &Quantise, head: usize, slots: usize) -> Vec<usize> {
-        let keys = quantise.exempt(self.layer, head).iter();
-        keys.filter_map(|&key| self.cache.slot(key, slots)).collect()
+    fn exempt(&self, quantiser: &Quantiser, head: usize, slots: usize) -> Vec<usize> {
+        let keys = self.treated.map_or(&[][..], |treated| treated.exempt(quantiser, self.layer, head));
+        keys.iter().filter_map(|&key| self.cache.slot(key, slots)).collect()
     }
 
     /// The largest |logit| of a map, without exempt and masked keys.
-    fn largest(&self, quantise: &Quantise, j: usize, head: usize) -> f32 {
+    fn largest(&self, quantiser: &Quantiser, j: usize, head: usize) -> f32 {
         let mut row = self.logits(j, head);
-        self.exempt(quantise, head, row.len()).into_iter().for_each(|slot| row[slot] = 0.0);
+        self.exempt(quantiser, head, row.len()).into_iter().for_each(|slot| row[slot] = 0.0);
         self.remove(Removal::Mask, head, &mut row, 0.0);
         absmax(&row)
     }
 
     /// The quantisation step of each map of each head. With one row, a head's scale is its row's.
     fn steps(&self) -> Vec<Vec<f32>> {
-        let Some(quantise) = self.quantise() else { return Vec::new() };
+        let Some(quantiser) = self.quantiser() else { return Vec::new() };
         let maps = 0..self.heads.wiring.maps();
-        let of_head = |head| maps.clone().map(|j| self.largest(quantise, j, head)).collect();
+        let of_head = |head| maps.clone().map(|j| self.largest(quantiser, j, head)).collect();
         let mut largest: Vec<Vec<f32>> = (0..self.heads.wiring.heads()).map(of_head).collect();
-        if quantise.quantiser.scope == Scope::Tensor {
+        if quantiser.scope == Scope::Tensor {
             let of_all = largest.iter().flatten().fold(0.0_f32, |a, &b| a.max(b));
             largest.iter_mut().flatten().for_each(|x| *x = of_all);
         }
-        largest.iter_mut().flatten().for_each(|x| *x = quantise.quantiser.step(*x));
+        largest.iter_mut().flatten().for_each(|x| *x = quantiser.step(*x));
         largest
     }
 
     /// Weights of map j of a head: (slots).
     fn map(&self, j: usize, head: usize, steps: &[Vec<f32>]) -> Vec<f32> {
         let mut row = self.logits(j, head);
-        if let Some(by) = self.quantise() {
+        if let Some(by) = self.quantiser() {
             let exempt = self.exempt(by, head, row.len());
             let kept: Vec<f32> = exempt.iter().map(|&slot| std::mem::take(&mut row[slot])).collect();
             quantise(&mut row, steps[head][j]);

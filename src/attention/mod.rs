@@ -17,15 +17,13 @@
 //! | [`Continuations`] | measuring: passes over texts that begin alike, from the first row that differs | O(T) |
 //! | [`Cached`] | decoding: caches keys and values, and attends from one token at a time | O(T) |
 //! | [`Fused`] | training: differentiable, recomputes maps in the backward pass | O(T) |
-//! | [`Dense`] | reference that the others are tested against | O(T^2) |
 //!
-//! All but the last have kernels for `f32` on the CPU. On a GPU or in `bf16` or `f64`, [`Stream`] and [`Fused`] use
+//! They are tested against a reference that computes whole maps (`tests/suite/dense.rs`). All have kernels for `f32` on the CPU. On a GPU or in `bf16` or `f64`, [`Stream`] and [`Fused`] use
 //! candle's own ops (`portable.rs`): a tile of queries of all heads at a time, with the wanted rows copied to the host.
 //! [`Cached`] keeps its cache on the host. [`Continuations`] have only the kernels.
 
 mod blocks;
 mod cached;
-mod dense;
 mod describe;
 mod extras;
 mod fused;
@@ -35,7 +33,6 @@ mod means;
 mod packed_layer;
 mod portable;
 mod prefix;
-mod quantise_qk;
 mod stream;
 mod tile;
 mod trace;
@@ -45,13 +42,11 @@ mod variant;
 mod wiring;
 
 pub use cached::Cached;
-pub use dense::Dense;
 pub use extras::{ExtraTensor, Extras, LayerSizes, TensorInit, LAMBDA_INIT};
 pub use fused::Fused;
 pub use means::HeadOutputSums;
 pub use portable::kept_bytes;
 pub use prefix::{Continuations, Prefix};
-pub use quantise_qk::QuantiseQk;
 pub use stream::{AttentionRow, LayersAndHeads, ProbeResult, ResidualProbe, RowProbe, RowSink, Stream};
 pub use tile::TILE;
 pub use trace::Trace;
@@ -62,34 +57,9 @@ pub use variant::{
 };
 pub use wiring::Wiring;
 
-use crate::kernels::quant::Quantiser;
 use crate::kernels::{numbers, Products};
 use candle_core::{Result, Tensor};
 use half::bf16;
-use std::collections::BTreeMap;
-
-/// Quantisation of the logits of every map before its softmax, or of queries and keys before their product.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Quantise<Q = Quantiser> {
-    /// Format and scope.
-    pub quantiser: Q,
-    /// Quantised layers; `None` for all.
-    pub layers: Option<Vec<usize>>,
-    /// Exempt keys by (layer, output head): sinks, which stay as they are and do not count for scales.
-    pub exempt: BTreeMap<(usize, usize), Vec<usize>>,
-}
-
-impl<Q> Quantise<Q> {
-    /// Returns whether a layer is quantised.
-    pub fn has(&self, layer: usize) -> bool {
-        self.layers.as_ref().is_none_or(|layers| layers.contains(&layer))
-    }
-
-    /// The exempt keys of a head.
-    pub fn exempt(&self, layer: usize, head: usize) -> &[usize] {
-        self.exempt.get(&(layer, head)).map_or(&[], Vec::as_slice)
-    }
-}
 
 /// Computation of logits from q . k, and visibility of keys.
 #[derive(Clone, Copy, Debug, PartialEq)]

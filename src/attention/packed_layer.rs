@@ -1,8 +1,8 @@
 //! One layer of the streaming kernel: packed keys and values, with logits computed in blocks of keys.
 
 use super::keys::PackedKeys;
-use super::{HeadScalars, Heads, LogitRule, Quantise, Removal, ResolvedTreatment, Values, Wiring, TILE};
-use crate::kernels::quant::{absmax, quantise, Scope};
+use super::{HeadScalars, Heads, LogitRule, Removal, ResolvedTreatment, Values, Wiring, TILE};
+use crate::kernels::quant::{absmax, quantise, Quantised, Quantiser, Scope};
 use crate::kernels::simd::{copy_scaled, soft_cap};
 use crate::kernels::{multiply_panel, Mat, MatMut, PANEL};
 use candle_core::Result;
@@ -69,15 +69,20 @@ impl<'a> PackedLayer<'a> {
             treated,
             steps: [Vec::new(), Vec::new()],
         };
-        if let Some(quantise) = packed.quantiser().filter(|q| q.quantiser.scope != Scope::Row) {
+        if let Some(quantiser) = packed.quantiser().filter(|quantiser| quantiser.scope != Scope::Row) {
             assert_eq!(first, 0, "a quantisation step of all rows needs all rows");
-            packed.steps = packed.shared_steps(quantise);
+            packed.steps = packed.shared_steps(quantiser);
         }
         Ok(packed)
     }
 
-    fn quantiser(&self) -> Option<&'a Quantise> {
-        self.treated?.quantise_in(self.layer)
+    fn quantiser(&self) -> Option<&'a Quantiser> {
+        self.treated?.quantiser(Quantised::Logits, self.layer)
+    }
+
+    /// The keys of a head that are not quantised and do not count for scales.
+    fn exempt(&self, quantiser: &Quantiser, head: usize) -> &'a [usize] {
+        self.treated.map_or(&[], |treated| treated.exempt(quantiser, self.layer, head))
     }
 
     /// Sets the visible removed keys to `value` in a block of a head's logits or weights.
@@ -235,12 +240,12 @@ impl<'a> PackedLayer<'a> {
         row_steps: &[f32],
         logits: &mut [f32],
     ) {
-        let Some(quantise_by) = self.quantiser() else { return };
+        let Some(quantiser) = self.quantiser() else { return };
         for (i, (query, row)) in queries.clone().zip(logits.chunks_exact_mut(KEYS)).enumerate() {
             let visible = self.visible(query, block);
             let first = block * KEYS + visible.start;
             let row = &mut row[visible];
-            let kept = take_out(row, first, quantise_by.exempt(self.layer, head));
+            let kept = take_out(row, first, self.exempt(quantiser, head));
             quantise(row, self.steps[j].get(head).copied().unwrap_or_else(|| row_steps[i]));
             kept.into_iter().for_each(|(at, logit)| row[at] = logit);
         }
@@ -254,11 +259,11 @@ impl<'a> PackedLayer<'a> {
         queries: &Range<usize>,
         room: &mut [f32],
     ) -> Vec<f32> {
-        match self.quantiser().filter(|q| q.quantiser.scope == Scope::Row) {
+        match self.quantiser().filter(|quantiser| quantiser.scope == Scope::Row) {
             None => Vec::new(),
-            Some(quantise) => {
-                let largest = self.largest_of_rows(quantise, at, q, queries, room);
-                largest.into_iter().map(|x| quantise.quantiser.step(x)).collect()
+            Some(quantiser) => {
+                let largest = self.largest_of_rows(quantiser, at, q, queries, room);
+                largest.into_iter().map(|x| quantiser.step(x)).collect()
             }
         }
     }
@@ -266,7 +271,7 @@ impl<'a> PackedLayer<'a> {
     /// The largest |logit| of each row of map j, without exempt and masked keys. `room` is scratch space for a block.
     fn largest_of_rows(
         &self,
-        quantise: &Quantise,
+        quantiser: &Quantiser,
         (j, head): (usize, usize),
         q: &[f32],
         queries: &Range<usize>,
@@ -279,7 +284,7 @@ impl<'a> PackedLayer<'a> {
             for ((query, row), largest) in queries.clone().zip(room.chunks_exact_mut(KEYS)).zip(&mut largest) {
                 let visible = self.visible(query, block);
                 let first = block * KEYS + visible.start;
-                take_out(&mut row[visible.clone()], first, quantise.exempt(self.layer, head));
+                take_out(&mut row[visible.clone()], first, self.exempt(quantiser, head));
                 *largest = largest.max(absmax(&row[visible]));
             }
         }
@@ -287,7 +292,7 @@ impl<'a> PackedLayer<'a> {
     }
 
     /// One step for each map and head, from a sweep over all logits.
-    fn shared_steps(&self, quantise: &Quantise) -> [Vec<f32>; 2] {
+    fn shared_steps(&self, quantiser: &Quantiser) -> [Vec<f32>; 2] {
         let (heads, tiles) = (self.wiring.heads(), self.t.div_ceil(TILE));
         let largest_of = |task: usize| {
             let (head, first) = (task % heads, task / heads * TILE);
@@ -296,7 +301,7 @@ impl<'a> PackedLayer<'a> {
             let mut largest = [0.0_f32; 2];
             for (j, largest) in largest.iter_mut().enumerate().take(self.wiring.maps()) {
                 self.scaled_queries((j, head), &queries, &mut q);
-                let of_rows = self.largest_of_rows(quantise, (j, head), &q, &queries, &mut room);
+                let of_rows = self.largest_of_rows(quantiser, (j, head), &q, &queries, &mut room);
                 *largest = of_rows.into_iter().fold(0.0, f32::max);
             }
             (head, largest)
@@ -308,11 +313,11 @@ impl<'a> PackedLayer<'a> {
                 largest[j][head] = largest[j][head].max(of_tile[j]);
             }
         }
-        if quantise.quantiser.scope == Scope::Tensor {
+        if quantiser.scope == Scope::Tensor {
             let of_all = largest.iter().flatten().fold(0.0_f32, |a, &b| a.max(b));
             largest.iter_mut().flatten().for_each(|x| *x = of_all);
         }
-        largest.map(|of_heads| of_heads.into_iter().map(|x| quantise.quantiser.step(x)).collect())
+        largest.map(|of_heads| of_heads.into_iter().map(|x| quantiser.step(x)).collect())
     }
 }
 

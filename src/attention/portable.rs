@@ -12,8 +12,8 @@ mod tests;
 
 use super::head_probes::{covering_range, HeadProbes};
 use super::values::packed_values;
-use super::{Alibi, HeadScalars, Heads, Quantise, ResolvedTreatment, RowProbe};
-use crate::kernels::quant::Scope;
+use super::{Alibi, HeadScalars, Heads, ResolvedTreatment, RowProbe};
+use crate::kernels::quant::{Quantised, Quantiser, Scope};
 use crate::kernels::{numbers, wide, wide_type, with_values, Panels};
 use candle_core::{DType, Device, Result, Tensor, D};
 use candle_nn::ops::{softmax, softmax_last_dim};
@@ -105,8 +105,8 @@ impl<'a> Portable<'a> {
             layer,
             rows,
         };
-        if let Some(quantise) = portable.quantise().filter(|quantise| quantise.quantiser.scope != Scope::Row) {
-            portable.steps = portable.shared_steps(quantise)?;
+        if let Some(quantiser) = portable.quantiser().filter(|quantiser| quantiser.scope != Scope::Row) {
+            portable.steps = portable.shared_steps(quantiser)?;
         }
         Ok(portable)
     }
@@ -146,8 +146,8 @@ impl<'a> Portable<'a> {
         Ok((out.to_dtype(self.heads.v.dtype())?, watched))
     }
 
-    fn quantise(&self) -> Option<&'a Quantise> {
-        self.treated?.quantise_in(self.layer)
+    fn quantiser(&self) -> Option<&'a Quantiser> {
+        self.treated?.quantiser(Quantised::Logits, self.layer)
     }
 
     fn device(&self) -> &Device {
@@ -221,10 +221,10 @@ impl<'a> Portable<'a> {
     fn masked_logits(&self, j: usize, tile: &Tile) -> Result<Tensor> {
         let masks = &tile.masks;
         let mut logits = self.logits(j, tile)?; // B,H,queries,keys
-        if let (Some(quantise), Some(counted)) = (self.quantise(), &masks.counted) {
+        if let (Some(quantiser), Some(counted)) = (self.quantiser(), &masks.counted) {
             let step = match self.steps.get(j) {
                 Some(step) => step.clone(),
-                None => self.steps_of(quantise, &largest(&logits, counted)?)?, // B,H,queries,1
+                None => self.steps_of(quantiser, &largest(&logits, counted)?)?, // B,H,queries,1
             };
             logits = rounded(&logits, &step, counted)?;
         }
@@ -260,7 +260,7 @@ impl<'a> Portable<'a> {
     }
 
     /// The steps of every map and head, from the largest |logit| that counts in any tile.
-    fn shared_steps(&self, quantise: &Quantise) -> Result<Vec<Tensor>> {
+    fn shared_steps(&self, quantiser: &Quantiser) -> Result<Vec<Tensor>> {
         let mut found: Vec<Option<Tensor>> = vec![None; self.q.len()];
         for queries in self.tiles() {
             let tile = self.tile(queries)?;
@@ -274,16 +274,16 @@ impl<'a> Portable<'a> {
             }
         }
         let mut found: Vec<Tensor> = found.into_iter().flatten().collect();
-        if quantise.quantiser.scope == Scope::Tensor {
+        if quantiser.scope == Scope::Tensor {
             let of_all = Tensor::cat(&found, 1)?.max_keepdim(1)?; // B,1,1,1
             found.iter_mut().for_each(|of_map| *of_map = of_all.clone());
         }
-        found.iter().map(|largest| self.steps_of(quantise, largest)).collect()
+        found.iter().map(|largest| self.steps_of(quantiser, largest)).collect()
     }
 
     /// The steps for the largest magnitudes; 1 where there is nothing to scale by.
-    fn steps_of(&self, quantise: &Quantise, largest: &Tensor) -> Result<Tensor> {
-        let step = |largest: f32| Some(quantise.quantiser.step(largest)).filter(|&step| step > 0.0).unwrap_or(1.0);
+    fn steps_of(&self, quantiser: &Quantiser, largest: &Tensor) -> Result<Tensor> {
+        let step = |largest: f32| Some(quantiser.step(largest)).filter(|&step| step > 0.0).unwrap_or(1.0);
         let steps: Vec<f32> = numbers(largest)?.into_iter().map(step).collect();
         Tensor::from_vec(steps, largest.shape(), self.device())?.to_dtype(self.dtype())
     }

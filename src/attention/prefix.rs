@@ -9,6 +9,7 @@ use super::blocks::{self, SharedTokens};
 use super::keys::LayerKeys;
 use super::{treat, Attend, Heads, Stream};
 use crate::kernels::has_kernels;
+use crate::kernels::quant::Quantised;
 use candle_core::{Result, Tensor};
 
 /// Keys and values of every layer for the tokens of a text, from an untreated pass.
@@ -55,7 +56,7 @@ impl<'s, 'a> Continuations<'s, 'a> {
 impl Attend for Continuations<'_, '_> {
     fn head_inputs<'h>(&mut self, layer: usize, heads: Heads<'h>) -> Result<Heads<'h>> {
         let mut treated = self.streams.iter().filter_map(|stream| stream.treated);
-        if treated.any(|treated| treated.quantise_qk_in(layer).is_some()) {
+        if treated.any(|treated| treated.quantiser(Quantised::Qk, layer).is_some()) {
             candle_core::bail!("attention: rounded queries and keys of a text need all of it");
         }
         Ok(heads)

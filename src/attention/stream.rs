@@ -219,10 +219,9 @@ impl<'a> Stream<'a> {
 
 impl Attend for Stream<'_> {
     fn head_inputs<'h>(&mut self, layer: usize, heads: Heads<'h>) -> Result<Heads<'h>> {
-        match self.treated.and_then(|treated| treated.quantise_qk_in(layer)) {
-            None => Ok(heads),
-            Some(by) => by.of_text(layer, heads),
-        }
+        let Some(treated) = self.treated else { return Ok(heads) };
+        let means = treated.key_means(layer, &heads.k)?;
+        treated.quantised_heads(layer, heads, 0, &means)
     }
 
     fn attend(&mut self, layer: usize, heads: &Heads<'_>) -> Result<Tensor> {

@@ -1,8 +1,11 @@
 //! Treatment of attention in one pass, resolved to positions, layers and heads.
 
-use super::{LayersAndHeads, Quantise, QuantiseQk};
-use crate::kernels::numbers;
+use super::{Heads, LayersAndHeads};
+use crate::kernels::quant::{HeadRows, Quantised, Quantiser};
+use crate::kernels::{numbers, wide_type};
 use candle_core::{Result, Tensor};
+use rayon::prelude::*;
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Way in which keys are removed from a row.
@@ -52,10 +55,10 @@ pub struct OutputReplacement {
 /// Complete treatment of the attention in one pass.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ResolvedTreatment {
-    /// Quantisation of logits.
-    pub quantise: Option<Quantise>,
-    /// Quantisation of queries and keys.
-    pub quantise_qk: Option<QuantiseQk>,
+    /// At most one of logits, and one of queries and keys.
+    pub quantisers: Vec<Quantiser>,
+    /// Attention sinks by (layer, output head), for quantisers that exempt them.
+    pub sinks: BTreeMap<(usize, usize), Vec<usize>>,
     /// Removed keys.
     pub removed: Vec<KeyRemoval>,
     /// Replaced head outputs.
@@ -63,14 +66,60 @@ pub struct ResolvedTreatment {
 }
 
 impl ResolvedTreatment {
-    /// Quantisation of the logits of a layer.
-    pub(super) fn quantise_in(&self, layer: usize) -> Option<&Quantise> {
-        self.quantise.as_ref().filter(|by| by.has(layer))
+    /// The quantiser of a layer's logits, or of its queries and keys.
+    pub(super) fn quantiser(&self, of: Quantised, layer: usize) -> Option<&Quantiser> {
+        self.quantisers.iter().find(|quantiser| quantiser.of == of && quantiser.has(layer))
     }
 
-    /// Quantisation of the queries and keys of a layer.
-    pub(super) fn quantise_qk_in(&self, layer: usize) -> Option<&QuantiseQk> {
-        self.quantise_qk.as_ref().filter(|by| by.has(layer))
+    /// The keys of a head that a quantiser exempts.
+    pub(super) fn exempt(&self, quantiser: &Quantiser, layer: usize, head: usize) -> &[usize] {
+        match self.sinks.get(&(layer, head)) {
+            Some(sinks) if quantiser.exempt_sinks => sinks,
+            _ => &[],
+        }
+    }
+
+    /// The means that smoothing subtracts from the keys of a text (B, T, heads, d): (B, heads, d), or empty without
+    /// smoothing.
+    pub(super) fn key_means(&self, layer: usize, k: &Tensor) -> Result<Vec<f32>> {
+        if !self.quantiser(Quantised::Qk, layer).is_some_and(|quantiser| quantiser.smooth) {
+            return Ok(Vec::new());
+        }
+        let (batch, t, heads, d) = k.dims4()?;
+        let row = heads * d;
+        let keys = numbers(k)?;
+        let means = (0..batch * row).into_par_iter().map(|i| {
+            let column = keys[i / row * t * row + i % row..].iter().step_by(row).take(t);
+            (column.map(|&x| f64::from(x)).sum::<f64>() / t as f64) as f32
+        });
+        Ok(means.collect())
+    }
+
+    /// Rounds the queries and keys of tokens from the position `first` on, if those of the layer are quantised. A key head that
+    /// several output heads read has the exempt keys of all of them.
+    pub(super) fn quantised_heads<'h>(
+        &self,
+        layer: usize,
+        heads: Heads<'h>,
+        first: usize,
+        means: &[f32],
+    ) -> Result<Heads<'h>> {
+        let Some(quantiser) = self.quantiser(Quantised::Qk, layer) else { return Ok(heads) };
+        let (_, _, key_heads, d) = heads.k.dims4()?;
+        let mut exempt = vec![Vec::new(); key_heads];
+        for of_map in &heads.wiring.key {
+            for (head, &key_head) in of_map.iter().enumerate() {
+                exempt[key_head].extend(self.exempt(quantiser, layer, head));
+            }
+        }
+        let q = by_head(&heads.q, |_, rows| {
+            quantiser.queries(&HeadRows { first, d, mean: &[], exempt: &[] }, rows);
+        })?;
+        let k = by_head(&heads.k, |head, rows| {
+            let mean = means.get(head * d..(head + 1) * d).unwrap_or(&[]);
+            quantiser.keys(&HeadRows { first, d, mean, exempt: &exempt[head % key_heads] }, rows);
+        })?;
+        Ok(Heads { q, k, ..heads })
     }
 
     /// Keys removed from the row of `query`, as ranges of positions up to the query.
@@ -112,7 +161,7 @@ impl ResolvedTreatment {
         let removed = self.removed.iter().flat_map(|removed| &removed.row_removals).map(|loss| loss.rows.start);
         let replaced = self.replaced.iter().flat_map(|replaced| &replaced.rows).map(|rows| rows.start);
         // Quantised logits, queries and keys are those of all rows.
-        let quantised = (self.quantise.is_some() || self.quantise_qk.is_some()).then_some(0);
+        let quantised = (!self.quantisers.is_empty()).then_some(0);
         removed.chain(replaced).chain(quantised).min().unwrap_or(usize::MAX)
     }
 
@@ -156,4 +205,26 @@ pub(super) fn replace(
         treated.iter().for_each(|treated| treated.replace_rows(layer, start, (heads, width), rows));
     }
     Tensor::from_vec(values, (batch, t, heads, width), written.device())?.to_dtype(written.dtype())
+}
+
+/// Changes the rows (T, d) of every head of (B, T, heads, d), counted through the batch. The result is `f64` of `f64`,
+/// otherwise `f32`: codes times a scale are no numbers of `bf16`.
+fn by_head(x: &Tensor, change: impl Fn(usize, &mut [f32]) + Sync) -> Result<Tensor> {
+    let (b, t, heads, d) = x.dims4()?;
+    let values = numbers(x)?;
+    let changed = (0..b * heads).into_par_iter().map(|i| {
+        let first = i / heads * t * heads + i % heads;
+        let rows = values.chunks_exact(d).skip(first).step_by(heads).take(t);
+        let mut rows: Vec<f32> = rows.flatten().copied().collect(); // T,d
+        change(i, &mut rows);
+        rows
+    });
+    let changed: Vec<Vec<f32>> = changed.collect();
+    let mut out: Vec<f32> = Vec::with_capacity(values.len());
+    for of_text in changed.chunks(heads) {
+        for token in 0..t {
+            out.extend(of_text.iter().flat_map(|rows| &rows[token * d..][..d]));
+        }
+    }
+    Tensor::from_vec(out, (b, t, heads, d), x.device())?.to_dtype(wide_type(x.dtype()))
 }

@@ -62,6 +62,11 @@ pub(crate) fn distinct(all: impl Iterator<Item: Into<String>>) -> Vec<String> {
     seen
 }
 
+/// Numbers as lists in names have them: `0+2`.
+pub(crate) fn joined(numbers: &[usize]) -> String {
+    numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join("+")
+}
+
 /// Returns the first element that stands in the list before.
 pub(crate) fn repeated<T: PartialEq>(list: &[T]) -> Option<&T> {
     (1..list.len()).find(|&i| list[..i].contains(&list[i])).map(|i| &list[i])

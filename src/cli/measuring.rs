@@ -2,10 +2,10 @@
 
 use super::shared::models_help;
 use super::{OnePromptArgs, OutputArgs, PartArgs, PromptArgs, RunArgs, TokenRange};
-use crate::kernels::quant::Format;
+use crate::kernels::quant::{Format, Quantised, Scope};
 use crate::model::open::LoadOptions;
 use crate::prompts::Order;
-use crate::run::{Heatmap, Quantised, ScaleScope};
+use crate::run::Heatmap;
 use crate::treatments::{Ranking, RowSelection};
 use clap::{Args, ValueEnum};
 use std::num::NonZeroUsize;
@@ -145,7 +145,7 @@ pub struct QuantizeArgs {
     pub bits: Vec<Format>,
     /// Numbers that share one scale [default: tensor for logits, block for queries and keys]
     #[arg(long, value_enum)]
-    pub scope: Option<ScaleScope>,
+    pub scope: Option<Scope>,
     /// Exempt attention sinks: their logits, or their keys, stay exact and do not affect the scale
     #[arg(long)]
     pub exempt_sinks: bool,

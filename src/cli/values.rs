@@ -1,10 +1,11 @@
 //! Values of flags: parsing, and their help.
 
+use crate::kernels::quant::{Quantised, Scope};
 use crate::model::device::Dtype;
 use crate::model::{HeadLayout, MOST_TOKENS};
 use crate::prompts::{Order, RulerTask};
 use crate::results::metric::{self, Metric, LOGIT_OUT, SHARE_ABS, SHARE_OUT};
-use crate::run::{MapKind, Quantised, ScaleScope};
+use crate::run::MapKind;
 use crate::treatments::{Ranking, RowSelection};
 use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use clap::{Arg, Command, ValueEnum};
@@ -34,7 +35,7 @@ value_enum!(Quantised {
     Qk: "qk", "Queries and keys, before their product";
 });
 
-value_enum!(ScaleScope {
+value_enum!(Scope {
     Tensor: "tensor", "All logits of a layer in a forward pass: every head and map (our reading of the paper)";
     Head: "head", "All logits of one map of one head; all queries, or all keys, of one head";
     Row: "row", "The logits of each row of each map";
@@ -227,7 +228,7 @@ mod tests {
             }
         }
         agree::<Quantised>();
-        agree::<ScaleScope>();
+        agree::<Scope>();
         agree::<HeadLayout>();
         agree::<MapKind>();
         agree::<Dtype>();

@@ -2,17 +2,17 @@
 
 use super::flags::{self, Defaults, CTX_TOK};
 use super::session::{RunResults, Session};
-use crate::base::names::distinct;
+use crate::base::names::{distinct, joined};
 use crate::cli::QuantizeArgs;
 use crate::figures::{quality, Figure, PointEstimate, QualityLine, QualityPanel};
+use crate::kernels::quant::{Quantised, Quantiser, Scope};
 use crate::results::metric::{
     Kind, Label, Metric, ANSWER_LOG_PROB, ANSWER_REGION, ERROR_CANCELLED, EXACT, NLL, SHARE_OUT, TOTAL_VARIATION,
 };
 use crate::results::{setting_name, Frame, Pick, Setting};
-use crate::run::{Experiment, Quantisation, Quantised, ScaleScope, Show};
+use crate::run::{Experiment, Quantisation, Show};
 use crate::treatments::Condition;
 use anyhow::Result;
-use strum::VariantArray as _;
 
 pub(super) const DEFAULTS: Defaults = Defaults { ctx_tok: CTX_TOK, settings: &[(2, 2)], samples: 7 };
 
@@ -23,7 +23,7 @@ pub(super) const DEFAULTS: Defaults = Defaults { ctx_tok: CTX_TOK, settings: &[(
 pub(super) fn experiment(args: &QuantizeArgs) -> Result<Experiment> {
     let experiment =
         flags::prompts_experiment(Show::Quantize, &args.run, &args.prompts, args.text.as_deref(), &DEFAULTS)?;
-    let usual = if args.of == Quantised::Qk { ScaleScope::Block } else { ScaleScope::Tensor };
+    let usual = if args.of == Quantised::Qk { Scope::Block } else { Scope::Tensor };
     let quantise = Quantisation {
         of: args.of,
         bits: args.bits.clone(),
@@ -86,35 +86,36 @@ impl<'a> QuantizeFigures<'a> {
     }
 
     fn is_of_qk(&self) -> bool {
-        self.scopes().any(|scope| has_word(&scope, "qk"))
+        self.quantisers().any(|quantiser| quantiser.of == Quantised::Qk)
     }
 
-    /// The `scope` of each condition that quantises.
-    fn scopes(&self) -> impl Iterator<Item = String> + 'a {
-        self.conditions().iter().filter_map(Condition::scope)
+    fn quantisers(&self) -> impl Iterator<Item = &'a Quantiser> {
+        self.conditions().iter().filter_map(Condition::quantiser)
     }
 
-    /// Returns `true` if the scopes of all conditions that quantise have a word.
-    fn is_common(&self, word: &str) -> bool {
-        self.scopes().all(|scope| has_word(&scope, word))
-    }
-
-    /// The format of a condition, with what some conditions have besides and others not.
-    fn category(&self, condition: &Condition, format: String) -> String {
-        let scope = condition.scope().unwrap_or_default();
-        // `fp` is a part of the name of the format.
-        let words = scope.split('-').filter(|word| !self.is_common(word) && !format.starts_with(word));
-        std::iter::once(format.as_str()).chain(words).collect::<Vec<_>>().join(" ")
+    /// The format of a quantiser, with the words that some of the conditions have besides and others not.
+    fn category(&self, quantiser: &Quantiser) -> String {
+        let format = quantiser.format.to_string();
+        let mut category = format.clone();
+        for word in quantiser.words() {
+            // `fp` is a part of the name of the format.
+            if !format.starts_with(&word) && !self.quantisers().all(|other| other.words().contains(&word)) {
+                category += &format!(" {}", word.replace('-', " "));
+            }
+        }
+        category
     }
 
     /// Metrics by number format, of conditions that quantise all layers.
     fn by_format(&self, setting: Setting) -> Result<Figure> {
-        let category = |condition: &'a Condition| match condition.format() {
-            Some((format, None)) => Some((self.category(condition, format), condition)),
-            Some((_, Some(_))) => None,
-            None => Some((condition.to_string(), condition)),
-        };
-        let categories: Vec<Category<'_>> = self.conditions().iter().filter_map(category).collect();
+        let mut categories: Vec<Category<'_>> = Vec::new();
+        for condition in self.conditions() {
+            match condition.quantiser() {
+                None => categories.push((condition.to_string(), condition)),
+                Some(quantiser) if quantiser.layers.is_none() => categories.push((self.category(quantiser), condition)),
+                Some(_) => {}
+            }
+        }
         let (title, x_label) = if self.is_of_qk() {
             ("What is left with few bits per query and key", "format of queries and keys")
         } else {
@@ -125,19 +126,20 @@ impl<'a> QuantizeFigures<'a> {
 
     /// Metrics by the layer that is quantised, beside none and all: (format, figure).
     fn by_layer(&self, setting: Setting) -> Result<Vec<(String, Figure)>> {
-        let formats = self.conditions().iter().filter_map(Condition::format);
-        let formats = distinct(formats.filter(|(_, layers)| layers.is_some()).map(|(format, _)| format));
+        let of_some_layers = self.quantisers().filter(|quantiser| quantiser.layers.is_some());
         let mut drawn: Vec<(String, Figure)> = Vec::new();
-        for format in formats {
-            let category = |condition: &'a Condition| match condition.format() {
-                None if condition.is_untreated() => Some(("none".to_owned(), condition)),
-                Some((of, None)) if of == format => Some(("all".to_owned(), condition)),
-                Some((of, Some(layers))) if of == format => {
-                    Some((layers.iter().map(ToString::to_string).collect::<Vec<_>>().join("+"), condition))
+        for format in distinct(of_some_layers.map(|quantiser| quantiser.format.to_string())) {
+            let mut categories: Vec<Category<'_>> = Vec::new();
+            for condition in self.conditions() {
+                match condition.quantiser() {
+                    None if condition.is_untreated() => categories.push(("none".to_owned(), condition)),
+                    Some(by) if by.format.to_string() == format => {
+                        let layers = by.layers.as_ref().map_or_else(|| "all".to_owned(), |layers| joined(layers));
+                        categories.push((layers, condition));
+                    }
+                    _ => {}
                 }
-                _ => None,
-            };
-            let categories: Vec<Category<'_>> = self.conditions().iter().filter_map(category).collect();
+            }
             let names = ("One quantised layer at a time", "quantised layer");
             let figure = self.figure(setting, &categories, names, &format!("{} · ", format_name(&format)))?;
             drawn.push((format, figure));
@@ -179,15 +181,12 @@ impl<'a> QuantizeFigures<'a> {
 
     /// The numbers that share one scale, and the transformations before the rounding; `None` if conditions differ in them.
     fn scale_name(&self) -> Option<String> {
-        let name = |scope| match scope {
-            ScaleScope::Block => "block of 128 queries or 64 keys",
-            scope => scope.name(),
-        };
         let Some(quantise) = &self.session.setup.experiment.quantise else {
-            let common = ScaleScope::VARIANTS.iter().find(|scope| self.is_common(scope.name()));
-            return common.map(|&scope| format!("one scale per {}", name(scope)));
+            let mut scopes = self.quantisers().map(|quantiser| quantiser.scope);
+            let first = scopes.next().unwrap_or(Scope::Tensor);
+            return scopes.all(|scope| scope == first).then(|| format!("one scale per {}", scope_name(first)));
         };
-        let scope = name(quantise.scope);
+        let scope = scope_name(quantise.scope);
         let flags = [
             (quantise.smooth, ", keys less their mean"),
             (quantise.rotate, ", rotated"),
@@ -211,9 +210,11 @@ impl<'a> QuantizeFigures<'a> {
     }
 }
 
-/// Returns `true` if a scope, such as `qk-block-smooth`, has a word.
-fn has_word(scope: &str, word: &str) -> bool {
-    scope.split('-').any(|of| of == word)
+fn scope_name(scope: Scope) -> &'static str {
+    match scope {
+        Scope::Block => "block of 128 queries or 64 keys",
+        scope => scope.name(),
+    }
 }
 
 /// Name of a format in a subtitle.

@@ -1,67 +1,222 @@
-//! Fake quantisation of attention logits: dynamic symmetric absmax, as in the paper's section 3.6.
+//! Fake quantisation of attention logits, or of queries and keys before their product (`qk.rs`): dynamic symmetric absmax, as
+//! in the paper's section 3.6.
 //!
-//! With b bits a logit x becomes `s * round(x / s)`, s = absmax / (2^(b-1) - 1), so codes are between -(2^(b-1) - 1)
-//! and 2^(b-1) - 1, and the error is at most s / 2. The [`Scope`] says which logits share an absmax; the paper does not
-//! say which it used. Only visible keys count.
-//!
-//! Quantisation of queries and keys before their product is in `qk.rs`.
+//! With b bits a number x becomes `s * round(x / s)`, s = absmax / (2^(b-1) - 1), so codes are between -(2^(b-1) - 1)
+//! and 2^(b-1) - 1, and the error is at most s / 2. The [`Scope`] says which numbers share an absmax; the paper does not
+//! say which it used. Of logits, only visible keys count.
 
 mod qk;
 
 pub(crate) use qk::HeadRows;
-pub use qk::{Format, QkQuantiser, QkScope, KEY_BLOCK, QUERY_BLOCK};
 
-use strum::IntoStaticStr;
+use crate::base::names::joined;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+use strum::{IntoStaticStr, VariantArray};
 
-/// The logits that share one scale.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
+/// Quantisation of some numbers in some layers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Quantiser {
+    pub of: Quantised,
+    pub format: Format,
+    pub scope: Scope,
+    /// `true` if keys are rounded less their mean over the text, of [`Quantised::Qk`].
+    pub smooth: bool,
+    /// `true` if queries and keys are multiplied by a Hadamard matrix before they are rounded, of [`Quantised::Qk`].
+    pub rotate: bool,
+    /// `true` if attention sinks keep their logits, or their keys, and do not count for scales.
+    pub exempt_sinks: bool,
+    /// Quantised layers; `None` for all.
+    pub layers: Option<Vec<usize>>,
+}
+
+/// Numbers that are quantised.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Quantised {
+    /// Attention logits of every map, before its softmax.
+    #[default]
+    Logits,
+    /// Queries and keys, before their product.
+    Qk,
+}
+
+/// Number format of codes: a number of bits, `"fp8"` or `"fp4"` in files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", expecting = "neither a number of bits nor \"fp8\" nor \"fp4\"")]
+pub enum Format {
+    /// Floating-point numbers of 8 bits: 4 of the exponent, 3 of the mantissa, up to 448 (e4m3).
+    Fp8,
+    /// Floating-point numbers of 4 bits: 2 of the exponent, 1 of the mantissa, up to 6 (e2m1).
+    Fp4,
+    /// Integers of b bits, from -(2^(b-1) - 1) to 2^(b-1) - 1.
+    #[serde(untagged)]
+    Int(u32),
+}
+
+/// Numbers that share one scale.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr, VariantArray)]
+#[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
 pub enum Scope {
-    /// All logits of a layer in a forward call: every head, both maps. Our reading of the paper.
+    /// All logits of a layer in a forward pass: every head, both maps. Our reading of the paper.
     Tensor,
-    /// All logits of one map of one head.
+    /// All logits of one map of one head; all queries, or all keys, of one head.
     Head,
-    /// Each row of each map.
+    /// Logits of one row of a map.
     Row,
+    /// Blocks of 128 queries, and of 64 keys, of one head, as kernels take them.
+    Block,
+    /// The query, or the key, of one token and head.
+    Token,
+}
+
+/// Valid numbers of bits of integers.
+const BITS: RangeInclusive<u32> = 2..=16;
+
+impl Quantiser {
+    /// Checks the settings against each other.
+    ///
+    /// # Errors
+    /// If one does not fit; the message begins with its name.
+    pub fn check(&self) -> Result<(), String> {
+        let (format, scope) = (self.format, self.scope.name());
+        let (of_logits, number) = match self.of {
+            Quantised::Logits => (true, "a logit"),
+            Quantised::Qk => (false, "a query or key"),
+        };
+        if let Format::Int(bits) = format {
+            if !BITS.contains(&bits) {
+                return Err(format!("bits {bits}: {number} can have {} to {} bits", BITS.start(), BITS.end()));
+            }
+        } else if of_logits {
+            return Err(format!("bits {format} is for queries and keys; logits have 2 to 16 bits"));
+        }
+        match (self.scope, of_logits) {
+            (Scope::Block | Scope::Token, true) => {
+                return Err(format!("scope {scope} is for queries and keys; logits have tensor, head and row"));
+            }
+            (Scope::Tensor | Scope::Row, false) => {
+                return Err(format!("scope {scope} is for logits; queries and keys have block, token and head"));
+            }
+            _ => {}
+        }
+        for (setting, given) in [("smooth", self.smooth), ("rotate", self.rotate)] {
+            if given && of_logits {
+                return Err(format!("{setting} is for queries and keys, and logits are quantised"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Words for everything but the number of bits.
+    pub fn words(&self) -> Vec<String> {
+        let mut words = Vec::new();
+        if self.of == Quantised::Qk {
+            words.push("qk".to_owned());
+        }
+        words.push(self.scope.name().to_owned());
+        let floats = !matches!(self.format, Format::Int(_));
+        let exempt = (self.exempt_sinks, "exempt-sinks");
+        for (given, word) in [(floats, "fp"), (self.smooth, "smooth"), (self.rotate, "rotate"), exempt] {
+            if given {
+                words.push(word.to_owned());
+            }
+        }
+        words.extend(self.layers.as_ref().map(|layers| format!("layers-{}", joined(layers))));
+        words
+    }
+
+    /// Returns `true` if a layer is quantised.
+    pub fn has(&self, layer: usize) -> bool {
+        self.layers.as_ref().is_none_or(|layers| layers.contains(&layer))
+    }
+
+    /// Distance of two neighbouring quantised integers. 0 if the step would not be a normal number, because there is
+    /// nothing to quantise, or it is zero or tiny.
+    pub fn step(&self, absmax: f32) -> f32 {
+        let step = absmax / self.format.largest_code();
+        if step.is_normal() {
+            step
+        } else {
+            0.0
+        }
+    }
+}
+
+/// Name in conditions: `quantise(4, row)`, `quantise-qk(fp8, block, smooth, layers=0+2)`.
+impl fmt::Display for Quantiser {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = if self.of == Quantised::Qk { "quantise-qk" } else { "quantise" };
+        write!(f, "{kind}({}, {}", self.format, self.scope.name())?;
+        for (given, word) in [(self.smooth, "smooth"), (self.rotate, "rotate"), (self.exempt_sinks, "exempt-sinks")] {
+            if given {
+                write!(f, ", {word}")?;
+            }
+        }
+        if let Some(layers) = &self.layers {
+            write!(f, ", layers={}", joined(layers))?;
+        }
+        f.write_str(")")
+    }
+}
+
+impl Format {
+    /// Bits of a code.
+    pub fn bits(self) -> u32 {
+        match self {
+            Self::Int(bits) => bits,
+            Self::Fp8 => 8,
+            Self::Fp4 => 4,
+        }
+    }
+
+    fn largest_code(self) -> f32 {
+        match self {
+            Self::Int(bits) => ((1u32 << (bits - 1)) - 1) as f32,
+            Self::Fp8 => 448.0,
+            Self::Fp4 => 6.0,
+        }
+    }
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Int(bits) => write!(f, "{bits}"),
+            Self::Fp8 => f.write_str("fp8"),
+            Self::Fp4 => f.write_str("fp4"),
+        }
+    }
+}
+
+impl FromStr for Format {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "fp8" => Ok(Self::Fp8),
+            "fp4" => Ok(Self::Fp4),
+            _ => text.parse().map(Self::Int).map_err(|_| format!("`{text}` is not a number of bits, fp8 or fp4")),
+        }
+    }
 }
 
 impl Scope {
-    /// All scopes.
-    pub const ALL: [Self; 3] = [Self::Tensor, Self::Head, Self::Row];
-
     /// The name in files and flags.
     pub fn name(self) -> &'static str {
         self.into()
     }
 }
 
-/// A quantiser of logits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Quantiser {
-    /// Bits b of a code, 2 to 16.
-    pub bits: u32,
-    /// The logits that share one scale.
-    pub scope: Scope,
-}
+impl FromStr for Scope {
+    type Err = String;
 
-/// Valid numbers of bits of a [`Quantiser`].
-pub const BITS: std::ops::RangeInclusive<u32> = 2..=16;
-
-impl Quantiser {
-    /// The largest code, 2^(b-1) - 1.
-    pub fn largest_code(self) -> f32 {
-        ((1u32 << (self.bits - 1)) - 1) as f32
-    }
-
-    /// Distance of two neighbouring quantised values. 0 if the step would not be a normal number, because there are no
-    /// logits, or they are zero or tiny.
-    pub fn step(self, absmax: f32) -> f32 {
-        let step = absmax / self.largest_code();
-        if step.is_normal() {
-            step
-        } else {
-            0.0
-        }
+    fn from_str(text: &str) -> Result<Self, String> {
+        let scope = Self::VARIANTS.iter().find(|scope| scope.name() == text);
+        scope.copied().ok_or_else(|| format!("`{text}` is not a scope, expected tensor, head, row, block or token"))
     }
 }
 
@@ -100,8 +255,13 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn integers(bits: u32) -> Quantiser {
+        let (of, format, scope) = (Quantised::Logits, Format::Int(bits), Scope::Row);
+        Quantiser { of, format, scope, smooth: false, rotate: false, exempt_sinks: false, layers: None }
+    }
+
     fn quantised(logits: &[f32], bits: u32) -> Vec<f32> {
-        let quantiser = Quantiser { bits, scope: Scope::Row };
+        let quantiser = integers(bits);
         let mut result = logits.to_vec();
         quantise(&mut result, quantiser.step(absmax(logits)));
         result
@@ -128,13 +288,23 @@ mod tests {
         }
     }
 
+    #[test]
+    fn formats_read_back_as_they_are_written() {
+        for format in [Format::Int(8), Format::Fp8, Format::Fp4] {
+            assert_eq!(format.to_string().parse(), Ok(format));
+            assert_eq!(serde_json::from_str::<Format>(&serde_json::to_string(&format).unwrap()).unwrap(), format);
+        }
+        assert!("fp6".parse::<Format>().unwrap_err().contains("fp8 or fp4"));
+        assert!(serde_json::from_str::<Format>("\"8\"").is_err());
+    }
+
     proptest! {
         #[test]
         fn the_error_is_at_most_half_a_step(
             logits in prop::collection::vec(-400.0f32..400.0, 1..200),
             bits in BITS,
         ) {
-            let quantiser = Quantiser { bits, scope: Scope::Row };
+            let quantiser = integers(bits);
             let largest = absmax(&logits);
             let step = quantiser.step(largest);
             for (x, y) in logits.iter().zip(quantised(&logits, bits)) {

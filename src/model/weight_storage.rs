@@ -210,7 +210,7 @@ impl ModelConfig {
 mod tests {
     use super::super::{DecoderSizes, Transformer};
     use super::*;
-    use crate::attention::{Dense, Variant};
+    use crate::attention::{Stream, Variant};
     use crate::kernels::RopeStyle;
     use candle_core::DType;
 
@@ -245,7 +245,7 @@ mod tests {
             assert!(streamed.expanded_bytes() > 0 && expanded.expanded_bytes() == 0);
             let ids: Vec<u32> = (0..40).map(|i| (i * 4001) % expanded.config.vocab as u32).collect();
             let logits = |model: &Transformer| {
-                let hidden = model.hidden(std::slice::from_ref(&ids), &mut Dense::default()).unwrap();
+                let hidden = model.hidden(std::slice::from_ref(&ids), &mut Stream::new(&[])).unwrap();
                 model.logits(&hidden).unwrap().flatten_all().unwrap().to_vec1::<f32>().unwrap()
             };
             let agreement = |model: &Transformer| format!("{:?}", model.agreement(2, 1).unwrap());
@@ -266,7 +266,7 @@ mod tests {
         let checkpoint = Checkpoint::open(folder.path()).unwrap();
         let model = Transformer::streamed(&expanded.config, checkpoint, &Placement::default()).unwrap();
         std::fs::File::options().write(true).open(&path).unwrap().set_len(20_000).unwrap();
-        let error = model.hidden(&[vec![1, 2, 3]], &mut Dense::default()).unwrap_err();
+        let error = model.hidden(&[vec![1, 2, 3]], &mut Stream::new(&[])).unwrap_err();
         assert!(format!("{error:#}").contains("model.safetensors"), "{error:#}");
     }
 }

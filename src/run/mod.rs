@@ -27,7 +27,7 @@ pub use grid::{Cell, CellSpec, Grid, NeedleGrid, ShotsGrid, Sources, TextGrid};
 pub use maps::{page_budget, Heatmap, MapKind, MAP_PX, SMALL_PX};
 pub use measures::Measures;
 pub use outputs::Outputs;
-pub use quantisation::{Quantisation, Quantised, ScaleScope};
+pub use quantisation::Quantisation;
 pub use setup::Setup;
 pub use shard::{cells_of, RunShard};
 pub use spec::{Experiment, Generate, Show};

@@ -357,9 +357,9 @@ impl Experiment {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernels::quant::Format;
+    use crate::kernels::quant::{Format, Quantised, Scope};
     use crate::prompts::Order;
-    use crate::run::{NeedleGrid, Quantised, ScaleScope, ShotsGrid};
+    use crate::run::{NeedleGrid, ShotsGrid};
     use proptest::prelude::*;
 
     const FILE: &str = r#"
@@ -424,7 +424,7 @@ at_least = 0.5
             ("scope = \"head\"", "scope = \"block\"", "--scope block is for queries and keys; logits have tensor"),
             ("scope = \"head\"", "scope = \"head\"\nrotate = true", "--rotate is for queries and keys"),
             ("scope = \"head\"", "scope = \"row\"\nof = \"qk\"", "queries and keys have block, token and head"),
-            ("[8, 4]", "[8, \"fp5\"]", "`fp5` is neither \"fp8\" nor \"fp4\""),
+            ("[8, 4]", "[8, \"fp5\"]", "neither a number of bits nor \"fp8\" nor \"fp4\""),
         ] {
             assert!(refusal(from, to).contains(words), "{to}: {}", refusal(from, to));
         }
@@ -549,7 +549,7 @@ at_least = 0.5
         let options = (prop::option::of(0..99_usize), prop::option::of(prop::collection::vec(formats, 0..3)));
         (grids(), words, lists, options).prop_map(|(grid, (question, models), (conditions, expect), (layer, bits))| {
             let of = if layer.is_some() { Quantised::Qk } else { Quantised::Logits };
-            let (scope, exempt_sinks, smooth) = (ScaleScope::Head, true, layer.is_some());
+            let (scope, exempt_sinks, smooth) = (Scope::Head, true, layer.is_some());
             let quantise = bits.map(|bits| Quantisation { of, bits, scope, exempt_sinks, smooth, rotate: smooth });
             let heatmap = layer.map(|layer| Heatmap { layer: Some(layer), ..Heatmap::default() });
             Experiment {

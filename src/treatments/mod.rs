@@ -35,8 +35,9 @@ mod resolve;
 pub use resolve::{PairedOutputs, PromptFindings, Reference, Resolver};
 
 use crate::attention::{LayersAndHeads, Removal};
+use crate::base::names::joined;
 use crate::base::serde_as_str::serde_as_str;
-use crate::kernels::quant::{Format, QkQuantiser, Quantiser};
+use crate::kernels::quant::Quantiser;
 use crate::prompts::{Prompt, Region};
 use crate::results::metric::{Metric, ANSWER_REGION, LOGIT_OUT, RETRIEVAL_SCORE, SHARE_ABS, SHARE_OUT};
 use serde::{Deserialize, Serialize};
@@ -53,14 +54,7 @@ const NO_HEADS: &str = "none";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Treatment {
     /// Rounds numbers of every map.
-    Quantise {
-        /// What is rounded, and how.
-        by: Rounding,
-        /// Whether sinks found in the baseline pass are exempt: their logits, or their keys.
-        exempt_sinks: bool,
-        /// Affected layers; `None` for all.
-        layers: Option<Vec<usize>>,
-    },
+    Quantise(Quantiser),
     /// Removes keys from rows.
     Remove {
         /// Whether the rest of the row is renormalised.
@@ -85,25 +79,6 @@ pub enum Treatment {
         /// What outputs become.
         with: Replacement,
     },
-}
-
-/// The numbers that are rounded, with their quantiser.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rounding {
-    /// Logits, before the softmax.
-    Logits(Quantiser),
-    /// Queries and keys, before their product.
-    Qk(QkQuantiser),
-}
-
-impl Rounding {
-    /// The format of rounded numbers.
-    fn format(self) -> Format {
-        match self {
-            Self::Logits(by) => Format::Int(by.bits),
-            Self::Qk(by) => by.format,
-        }
-    }
 }
 
 /// What the output of a head becomes.
@@ -257,24 +232,24 @@ impl Condition {
         (!self.is_untreated()).then(|| self.to_string())
     }
 
-    /// The first quantisation: what is rounded, whether sinks are exempt, and the layers.
-    fn quantisation(&self) -> Option<(Rounding, bool, Option<&[usize]>)> {
+    /// The first quantiser.
+    pub fn quantiser(&self) -> Option<&Quantiser> {
         self.treatments.iter().find_map(|treatment| match treatment {
-            Treatment::Quantise { by, exempt_sinks, layers } => Some((*by, *exempt_sinks, layers.as_deref())),
+            Treatment::Quantise(quantiser) => Some(quantiser),
             _ => None,
         })
     }
 
-    /// Returns whether sinks are exempt from quantisation.
+    /// Returns `true` if a quantiser exempts sinks.
     pub fn exempts_sinks(&self) -> bool {
-        self.treatments.iter().any(|treatment| matches!(treatment, Treatment::Quantise { exempt_sinks: true, .. }))
+        self.treatments.iter().any(|treatment| matches!(treatment, Treatment::Quantise(by) if by.exempt_sinks))
     }
 
     /// The first row of a prompt that may be treated; `usize::MAX` without treatments. Rankings of heads are not
     /// known here: any head may be treated.
     pub fn first_row(&self, prompt: &Prompt) -> usize {
         let first = |treatment: &Treatment| match treatment {
-            Treatment::Quantise { .. } => Some(0),
+            Treatment::Quantise(_) => Some(0),
             Treatment::Remove { rows, .. } | Treatment::Replace { rows, .. } => {
                 rows.of(prompt).iter().map(|rows| rows.start).min()
             }
@@ -282,27 +257,14 @@ impl Condition {
         self.treatments.iter().filter_map(first).min().unwrap_or(usize::MAX)
     }
 
-    /// Name of the number format that quantised numbers have, and the layers that are quantised, `None` for all.
-    pub fn format(&self) -> Option<(String, Option<&[usize]>)> {
-        self.quantisation().map(|(by, _, layers)| (by.format().to_string(), layers))
-    }
-
     /// Value of the `bits` column; `None` without quantisation.
     pub fn bits(&self) -> Option<u32> {
-        self.quantisation().map(|(by, ..)| by.format().bits())
+        self.quantiser().map(|quantiser| quantiser.format.bits())
     }
 
     /// Value of the `scope` column; `None` without quantisation.
     pub fn scope(&self) -> Option<String> {
-        let (by, exempt_sinks, layers) = self.quantisation()?;
-        let (mut scope, parts) = match by {
-            Rounding::Logits(by) => (by.scope.name().to_owned(), [false; 3]),
-            Rounding::Qk(by) => (format!("qk-{}", by.scope.name()), [by.format.is_float(), by.smooth, by.rotate]),
-        };
-        let parts = ["-fp", "-smooth", "-rotate"].into_iter().zip(parts).chain([("-exempt-sinks", exempt_sinks)]);
-        scope.extend(parts.filter(|(_, given)| *given).map(|(name, _)| name));
-        scope.extend(layers.map(|layers| format!("-layers-{}", joined(layers))));
-        Some(scope)
+        self.quantiser().map(|quantiser| quantiser.words().join("-"))
     }
 
     /// The rankings of the selected heads.
@@ -384,10 +346,6 @@ impl fmt::Display for HeadSelection {
     }
 }
 
-fn joined(numbers: &[usize]) -> String {
-    numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join("+")
-}
-
 /// A setting if it is given: `, layers=0+2`.
 fn list_name(name: &str, numbers: &Option<Vec<usize>>) -> String {
     numbers.as_ref().map_or_else(String::new, |numbers| format!(", {name}={}", joined(numbers)))
@@ -402,15 +360,7 @@ fn scope_name(of: &LayersAndHeads, rows: RowSelection) -> String {
 impl fmt::Display for Treatment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Quantise { by, exempt_sinks, layers } => {
-                let (kind, scope, smooth, rotate) = match by {
-                    Rounding::Logits(by) => ("quantise", by.scope.name(), false, false),
-                    Rounding::Qk(by) => ("quantise-qk", by.scope.name(), by.smooth, by.rotate),
-                };
-                let flags = [(smooth, ", smooth"), (rotate, ", rotate"), (*exempt_sinks, ", exempt-sinks")];
-                let flags: String = flags.into_iter().filter(|(given, _)| *given).map(|(_, name)| name).collect();
-                write!(f, "{kind}({}, {scope}{flags}{})", by.format(), list_name("layers", layers))
-            }
+            Self::Quantise(quantiser) => quantiser.fmt(f),
             Self::Remove { how, keys, of, rows } => {
                 let kind = if *how == Removal::Mask { "mask" } else { "silence" };
                 write!(f, "{kind}({keys}{})", scope_name(of, *rows))

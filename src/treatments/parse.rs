@@ -1,12 +1,12 @@
 //! Parser of the names of conditions. Errors list the valid choices.
 
 use super::{
-    Condition, HeadSelection, KeySelection, PairedPrompt, Ranking, Replacement, Rounding, RowSelection, Treatment,
-    NO_HEADS, UNTREATED,
+    Condition, HeadSelection, KeySelection, PairedPrompt, Ranking, Replacement, RowSelection, Treatment, NO_HEADS,
+    UNTREATED,
 };
 use crate::attention::{LayersAndHeads, Removal};
 use crate::base::names::repeated;
-use crate::kernels::quant::{Format, QkQuantiser, QkScope, Quantiser, Scope, BITS};
+use crate::kernels::quant::{Quantised, Quantiser};
 use crate::prompts::Region;
 use std::str::FromStr;
 use strum::VariantArray as _;
@@ -22,14 +22,12 @@ impl FromStr for Condition {
             return Ok(Self::default());
         }
         let treatments = name.split(';').map(|text| text.trim().parse()).collect::<Result<Vec<Treatment>, _>>()?;
-        let of_logits =
-            |treatment: &&Treatment| matches!(treatment, Treatment::Quantise { by: Rounding::Logits(_), .. });
-        let of_qk = |treatment: &&Treatment| matches!(treatment, Treatment::Quantise { by: Rounding::Qk(_), .. });
-        if treatments.iter().filter(of_logits).count() > 1 {
-            return Err(format!("`{name}` quantises logits twice"));
-        }
-        if treatments.iter().filter(of_qk).count() > 1 {
-            return Err(format!("`{name}` quantises queries and keys twice"));
+        for (of, numbers) in [(Quantised::Logits, "logits"), (Quantised::Qk, "queries and keys")] {
+            if treatments.iter().filter(|treatment| matches!(treatment, Treatment::Quantise(by) if by.of == of)).count()
+                > 1
+            {
+                return Err(format!("`{name}` quantises {numbers} twice"));
+            }
         }
         let condition = Self { treatments };
         let from = |prompt| condition.patched_rows().any(|(from, _)| from == prompt);
@@ -48,8 +46,8 @@ impl FromStr for Treatment {
         let (kind, rest) = text.split_once('(').ok_or_else(shape)?;
         let mut arguments = Arguments::read(rest.strip_suffix(')').ok_or_else(shape)?)?;
         let treatment = match kind.trim() {
-            "quantise" => quantise(&mut arguments),
-            "quantise-qk" => quantise_qk(&mut arguments),
+            "quantise" => quantise(Quantised::Logits, &mut arguments),
+            "quantise-qk" => quantise(Quantised::Qk, &mut arguments),
             "mask" => remove(Removal::Mask, &mut arguments),
             "silence" => remove(Removal::Silence, &mut arguments),
             "ablate" => replace(false, &mut arguments),
@@ -146,35 +144,24 @@ fn in_order<T: Ord>(mut list: Vec<T>) -> Vec<T> {
     list
 }
 
-fn quantise(arguments: &mut Arguments<'_>) -> Result<Treatment, String> {
-    let (Some(bits), Some(scope)) = (arguments.word(), arguments.word()) else {
-        return Err("expected bits, a scope and optionally exempt-sinks, as in quantise(4, tensor)".into());
-    };
-    let exempt_sinks = arguments.flag("exempt-sinks");
-    let found = Scope::ALL.into_iter().find(|known| known.name() == scope);
-    let scope = found.ok_or_else(|| format!("`{scope}` is not a scope, expected tensor, head or row"))?;
-    let bits = bits.parse().ok().filter(|bits| BITS.contains(bits));
-    let bits = bits.ok_or_else(|| format!("logits can have {} to {} bits", BITS.start(), BITS.end()))?;
-    let by = Rounding::Logits(Quantiser { bits, scope });
-    Ok(Treatment::Quantise { by, exempt_sinks, layers: arguments.list("layers")? })
-}
-
-fn quantise_qk(arguments: &mut Arguments<'_>) -> Result<Treatment, String> {
+fn quantise(of: Quantised, arguments: &mut Arguments<'_>) -> Result<Treatment, String> {
     let (Some(format), Some(scope)) = (arguments.word(), arguments.word()) else {
-        return Err("expected bits, fp8 or fp4, and a scope, as in quantise-qk(4, block)".into());
+        return Err(match of {
+            Quantised::Logits => "expected bits, a scope and optionally exempt-sinks, as in quantise(4, tensor)".into(),
+            Quantised::Qk => "expected bits, fp8 or fp4, and a scope, as in quantise-qk(4, block)".into(),
+        });
     };
-    let format = format.parse()?;
-    if let Format::Int(bits) = format {
-        if !BITS.contains(&bits) {
-            return Err(format!("queries and keys can have {} to {} bits", BITS.start(), BITS.end()));
-        }
-    }
-    let found = QkScope::ALL.into_iter().find(|known| known.name() == scope);
-    let scope = found.ok_or_else(|| format!("`{scope}` is not a scope, expected block, token or head"))?;
-    let (smooth, rotate) = (arguments.flag("smooth"), arguments.flag("rotate"));
-    let exempt_sinks = arguments.flag("exempt-sinks");
-    let by = Rounding::Qk(QkQuantiser { format, scope, smooth, rotate });
-    Ok(Treatment::Quantise { by, exempt_sinks, layers: arguments.list("layers")? })
+    let quantiser = Quantiser {
+        of,
+        format: format.parse()?,
+        scope: scope.parse()?,
+        smooth: arguments.flag("smooth"),
+        rotate: arguments.flag("rotate"),
+        exempt_sinks: arguments.flag("exempt-sinks"),
+        layers: arguments.list("layers")?,
+    };
+    quantiser.check()?;
+    Ok(Treatment::Quantise(quantiser))
 }
 
 fn remove(how: Removal, arguments: &mut Arguments<'_>) -> Result<Treatment, String> {
@@ -337,12 +324,13 @@ mod tests {
             ("quantise-qk(4)", "expected bits, fp8 or fp4, and a scope"),
             ("quantise-qk(17, block)", "2 to 16 bits"),
             ("quantise-qk(fp6, block)", "`fp6` is not a number of bits, fp8 or fp4"),
-            ("quantise-qk(4, row)", "expected block, token or head"),
+            ("quantise-qk(4, row)", "queries and keys have block, token and head"),
             ("quantise-qk(4, block, rotate, smooth)", "`smooth` is unexpected"),
             ("quantise-qk(4, block); quantise-qk(8, block)", "quantises queries and keys twice"),
             ("quantise(4)", "expected bits, a scope"),
             ("quantise(1, row)", "2 to 16 bits"),
-            ("quantise(4, matrix)", "expected tensor, head or row"),
+            ("quantise(4, matrix)", "expected tensor, head, row, block or token"),
+            ("quantise(fp4, row)", "for queries and keys; logits have 2 to 16 bits"),
             ("quantise(4, row); quantise(8, row)", "twice"),
             ("mask()", "expected regions"),
             (

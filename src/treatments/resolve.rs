@@ -1,11 +1,7 @@
 //! Resolution of conditions to positions, layers and heads of one model and one prompt.
 
-use super::{
-    Condition, HeadSelection, KeySelection, PairedPrompt, Ranking, Replacement, Rounding, RowSelection, Treatment,
-};
-use crate::attention::{
-    KeyRemoval, LayersAndHeads, OutputReplacement, Quantise, QuantiseQk, ResolvedTreatment, RowRemoval,
-};
+use super::{Condition, HeadSelection, KeySelection, PairedPrompt, Ranking, Replacement, RowSelection, Treatment};
+use crate::attention::{KeyRemoval, LayersAndHeads, OutputReplacement, ResolvedTreatment, RowRemoval};
 use crate::bail_usage;
 use crate::base::rng::Rng;
 use crate::prompts::{Needle, Prompt, Region};
@@ -60,7 +56,7 @@ impl Resolver<'_> {
     pub fn check(&self, condition: &Condition, plain_text: bool) -> Result<()> {
         for treatment in condition.treatments() {
             let (layers, heads, rows) = match treatment {
-                Treatment::Quantise { layers, .. } => (layers.as_deref(), None, RowSelection::All),
+                Treatment::Quantise(quantiser) => (quantiser.layers.as_deref(), None, RowSelection::All),
                 Treatment::Remove { of, rows, keys, .. } => {
                     let asks = |region: &Region| !matches!(region, Region::Bos | Region::First | Region::Filler);
                     let regions = match keys {
@@ -146,13 +142,9 @@ impl Resolver<'_> {
         let mut treated = ResolvedTreatment::default();
         for treatment in condition.treatments() {
             match treatment {
-                Treatment::Quantise { by, exempt_sinks, layers } => {
-                    let exempt = if *exempt_sinks { found.sinks.clone() } else { BTreeMap::new() };
-                    let layers = layers.clone();
-                    match *by {
-                        Rounding::Logits(quantiser) => treated.quantise = Some(Quantise { quantiser, layers, exempt }),
-                        Rounding::Qk(quantiser) => treated.quantise_qk = Some(QuantiseQk { quantiser, layers, exempt }),
-                    }
+                Treatment::Quantise(quantiser) => {
+                    treated.quantisers.push(quantiser.clone());
+                    treated.sinks.clone_from(&found.sinks);
                 }
                 Treatment::Remove { how, keys, of, rows } => {
                     let loss = |(rows, regions): RegionView| RowRemoval {

@@ -2,12 +2,13 @@
 //! variant.
 
 use crate::common::{assert_close, attention_variants, normal, AttentionCase};
+use crate::dense::Dense;
 use candle_core::{DType, Tensor};
 use difftool::attention::{
-    Alibi, Attend, AttentionRow, Dense, Heads, KeyRemoval, LayersAndHeads, LogitRule, Quantise, Removal,
-    ResolvedTreatment, RowProbe, RowRemoval, RowSink, Stream,
+    Alibi, Attend, AttentionRow, Heads, KeyRemoval, LayersAndHeads, LogitRule, Removal, ResolvedTreatment, RowProbe,
+    RowRemoval, RowSink, Stream,
 };
-use difftool::kernels::quant::{Quantiser, Scope};
+use difftool::kernels::quant::{Format, Quantised, Quantiser, Scope};
 use difftool::kernels::Products;
 
 pub(crate) const D: usize = 8;
@@ -89,9 +90,11 @@ impl RowSink for KeptRows {
     }
 }
 
-fn quantising(quantiser: Quantiser, exempt: &[((usize, usize), Vec<usize>)]) -> ResolvedTreatment {
-    let exempt = exempt.iter().cloned().collect();
-    ResolvedTreatment { quantise: Some(Quantise { quantiser, layers: None, exempt }), ..ResolvedTreatment::default() }
+fn quantising(bits: u32, scope: Scope, exempt: &[((usize, usize), Vec<usize>)]) -> ResolvedTreatment {
+    let (of, format, exempt_sinks) = (Quantised::Logits, Format::Int(bits), !exempt.is_empty());
+    let quantiser = Quantiser { of, format, scope, smooth: false, rotate: false, exempt_sinks, layers: None };
+    let sinks = exempt.iter().cloned().collect();
+    ResolvedTreatment { quantisers: vec![quantiser], sinks, ..ResolvedTreatment::default() }
 }
 
 /// The output and all rows of each head.
@@ -143,7 +146,7 @@ pub(crate) fn compare_with(
     (dense, want): (&Dense, &Tensor),
 ) {
     let (out, rows) = stream(heads, treated);
-    let quantised = treated.is_some_and(|treated| treated.quantise.is_some());
+    let quantised = treated.is_some_and(|treated| !treated.quantisers.is_empty());
     let t = heads.q.dim(1).unwrap();
     let mut half_way = 0;
     let outputs = |out: &Tensor, head: usize| -> Vec<Vec<f64>> {
@@ -212,7 +215,7 @@ fn products_of_bf16_give_the_rows_of_rounded_queries_and_keys_and_outputs_of_rou
 fn quantised_rows_agree_with_the_dense_reference_for_every_variant_bits_and_scope() {
     for scope in [Scope::Tensor, Scope::Head, Scope::Row] {
         for bits in [2, 4, 8, 16] {
-            let quantise = quantising(Quantiser { bits, scope }, &[]);
+            let quantise = quantising(bits, scope, &[]);
             for_each_variant(37, |label, heads| {
                 compare(&format!("{label}, {bits} bits per {scope:?}"), heads, Some(&quantise), 2e-4);
             });
@@ -256,7 +259,7 @@ fn rows_that_lose_keys_agree_with_the_dense_reference_for_every_variant() {
 #[test]
 fn masked_keys_do_not_count_for_the_scale_of_quantised_logits() {
     for scope in [Scope::Tensor, Scope::Head, Scope::Row] {
-        let mut treated = quantising(Quantiser { bits: 4, scope }, &[((0, 0), vec![0, 5])]);
+        let mut treated = quantising(4, scope, &[((0, 0), vec![0, 5])]);
         treated.removed = removals(37);
         for_each_variant(37, |label, heads| compare(&format!("{label}, {scope:?}"), heads, Some(&treated), 2e-4));
     }
@@ -321,7 +324,7 @@ fn losing_nothing_changes_no_bit() {
 fn exempt_keys_keep_their_logits_and_do_not_count_for_the_scale() {
     for scope in [Scope::Tensor, Scope::Head, Scope::Row] {
         let exempt = [((0, 0), vec![0, 5]), ((0, 1), vec![2])];
-        let quantise = quantising(Quantiser { bits: 4, scope }, &exempt);
+        let quantise = quantising(4, scope, &exempt);
         for_each_variant(37, |label, heads| {
             compare(&format!("{label}, {scope:?}"), heads, Some(&quantise), 2e-4);
             let (exact, quantised) = (stream(heads, None).1, stream(heads, Some(&quantise)).1);
@@ -335,7 +338,7 @@ fn exempt_keys_keep_their_logits_and_do_not_count_for_the_scale() {
 #[test]
 fn keys_before_the_window_weigh_nothing_and_change_nothing() {
     let t = 300;
-    let quantise = quantising(Quantiser { bits: 8, scope: Scope::Row }, &[]);
+    let quantise = quantising(8, Scope::Row, &[]);
     for_each_variant(t, |label, heads| {
         let Some(window) = heads.rule.window else { return };
         // Other keys and values for the first 200 tokens: rows from 199 + window on see none of them.
@@ -387,7 +390,7 @@ fn rows_without_a_sink_sum_to_one_minus_lambda() {
 
 #[test]
 fn output_and_rows_are_bit_identical_for_any_number_of_threads() {
-    let mut quantise = quantising(Quantiser { bits: 6, scope: Scope::Tensor }, &[((0, 0), vec![0])]);
+    let mut quantise = quantising(6, Scope::Tensor, &[((0, 0), vec![0])]);
     quantise.removed = removals(700);
     for_each_variant(700, |label, heads| {
         let run = |heads: &Heads<'_>, threads: usize| {
@@ -441,7 +444,7 @@ impl RowProbe for KeepSome {
 fn watching_changes_neither_the_output_nor_what_others_see() {
     let t = 700; // more than one block of keys
     let exempt = [((0, 1), vec![0, 600])];
-    let mut quantise = quantising(Quantiser { bits: 8, scope: Scope::Row }, &exempt);
+    let mut quantise = quantising(8, Scope::Row, &exempt);
     quantise.removed = removals(t);
     for_each_variant(t, |label, heads| {
         for quantise in [None, Some(&quantise)] {

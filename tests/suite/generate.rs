@@ -1,8 +1,9 @@
 //! Decoding with a memory against whole forward passes, for every family and variant, and `--generate` from outside.
 
 use crate::common::{self, assert_close, attention_variants, fixture, normal, tiny_model, AttentionCase};
+use crate::dense::Dense;
 use candle_core::{DType, Device, Tensor};
-use difftool::attention::{Alibi, Attend, Cached, Dense, Heads, LogitRule, Stream};
+use difftool::attention::{Alibi, Attend, Cached, Heads, LogitRule, Stream};
 use difftool::kernels::Products;
 use difftool::model::generate::{generate, Decoder, StopConditions, StopReason};
 use difftool::model::open;

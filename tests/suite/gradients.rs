@@ -1,8 +1,9 @@
 //! Every op that has a kernel against the same op in candle's, in double precision, or another formula: values and gradients.
 
 use crate::common::{assert_close, attention_variants, normal, preset, AttentionCase};
+use crate::dense::Dense;
 use candle_core::{DType, Device, Result, Tensor, Var};
-use difftool::attention::{Attend, Dense, Fused, Heads, LogitRule, Stream};
+use difftool::attention::{Attend, Fused, Heads, LogitRule, Stream};
 use difftool::kernels::{self, Products, RopeStyle, RopeTable};
 use std::sync::Arc;
 

@@ -2,8 +2,9 @@
 //! tests/fixtures/README.md).
 
 use crate::common::{assert_close, distance, fixture, preset};
+use crate::dense::Dense;
 use candle_core::{Device, Tensor};
-use difftool::attention::{Attend, Dense, Fused, HeadNorm, LambdaInit, Stream, Variant};
+use difftool::attention::{Attend, Fused, HeadNorm, LambdaInit, Stream, Variant};
 use difftool::kernels::{RopeStyle, RopeTable};
 use difftool::model::{
     Attention, Checkpoint, DecoderSizes, ModelConfig, Positions, RotaryPositions, Transformer, Weights,

@@ -5,6 +5,7 @@ mod commands;
 mod common;
 mod compare;
 mod contribution;
+mod dense;
 mod devices;
 mod docs;
 mod explore;

@@ -2,17 +2,26 @@
 
 use crate::attention::{cast, compare_with, for_each_variant, D};
 use crate::common::{assert_close, Scratch};
+use crate::dense::Dense;
 use candle_core::{DType, Device, Tensor};
-use difftool::attention::{Attend, Dense, Heads, QuantiseQk, ResolvedTreatment, Stream};
-use difftool::kernels::quant::{Format, QkQuantiser, QkScope};
+use difftool::attention::{Attend, Heads, ResolvedTreatment, Stream};
+use difftool::kernels::quant::{Format, Quantised, Quantiser, Scope};
 use difftool::results::record::Record;
 use std::collections::BTreeMap;
 
-const PLAIN: QkQuantiser = QkQuantiser { format: Format::Int(4), scope: QkScope::Block, smooth: false, rotate: false };
+const PLAIN: Quantiser = Quantiser {
+    of: Quantised::Qk,
+    format: Format::Int(4),
+    scope: Scope::Block,
+    smooth: false,
+    rotate: false,
+    exempt_sinks: true,
+    layers: None,
+};
 
-fn rounding(quantiser: QkQuantiser, exempt: &[((usize, usize), Vec<usize>)]) -> ResolvedTreatment {
-    let quantise_qk = QuantiseQk { quantiser, layers: None, exempt: exempt.iter().cloned().collect() };
-    ResolvedTreatment { quantise_qk: Some(quantise_qk), ..ResolvedTreatment::default() }
+fn rounding(quantiser: &Quantiser, exempt: &[((usize, usize), Vec<usize>)]) -> ResolvedTreatment {
+    let sinks = exempt.iter().cloned().collect();
+    ResolvedTreatment { quantisers: vec![quantiser.clone()], sinks, ..ResolvedTreatment::default() }
 }
 
 /// The heads that attention reads in layer 0.
@@ -38,7 +47,7 @@ fn codes(format: Format) -> Vec<f64> {
 }
 
 /// The rows of one head, each less `mean`, rotated, rounded to the nearest code and put together again.
-fn rounded_head(by: &QkQuantiser, block: usize, mean: &[f64], exempt: &[usize], rows: &[Vec<f64>]) -> Vec<Vec<f64>> {
+fn rounded_head(by: &Quantiser, block: usize, mean: &[f64], exempt: &[usize], rows: &[Vec<f64>]) -> Vec<Vec<f64>> {
     let rotated = |row: &[f64]| -> Vec<f64> {
         let sign = |i: usize, j: usize| if (i & j).count_ones().is_multiple_of(2) { 1.0 } else { -1.0 };
         let sum =
@@ -50,9 +59,9 @@ fn rounded_head(by: &QkQuantiser, block: usize, mean: &[f64], exempt: &[usize], 
         }
     };
     let group = |row: usize| match by.scope {
-        QkScope::Block => row / block,
-        QkScope::Token => row,
-        QkScope::Head => 0,
+        Scope::Block => row / block,
+        Scope::Token => row,
+        _ => 0,
     };
     let codes = codes(by.format);
     let largest_code = codes.iter().fold(0.0_f64, |a, x| a.max(x.abs()));
@@ -71,7 +80,7 @@ fn rounded_head(by: &QkQuantiser, block: usize, mean: &[f64], exempt: &[usize], 
 }
 
 /// The heads with queries and keys rounded by plain loops, for one text.
-fn naive<'a>(heads: &Heads<'a>, by: &QkQuantiser, exempt: &BTreeMap<(usize, usize), Vec<usize>>) -> Heads<'a> {
+fn naive<'a>(heads: &Heads<'a>, by: &Quantiser, exempt: &BTreeMap<(usize, usize), Vec<usize>>) -> Heads<'a> {
     let of = |x: &Tensor, is_key: bool| {
         let rows = x.get(0).unwrap().transpose(0, 1).unwrap().to_dtype(DType::F64).unwrap().to_vec3::<f64>().unwrap();
         let of_head = |(head, rows): (usize, &Vec<Vec<f64>>)| {
@@ -91,7 +100,7 @@ fn naive<'a>(heads: &Heads<'a>, by: &QkQuantiser, exempt: &BTreeMap<(usize, usiz
 #[test]
 fn attention_reads_queries_and_keys_that_plain_loops_round_for_every_variant_format_and_scope() {
     let exempt: BTreeMap<(usize, usize), Vec<usize>> = [((0, 0), vec![0, 5]), ((0, 1), vec![70])].into();
-    for scope in QkScope::ALL {
+    for scope in [Scope::Block, Scope::Token, Scope::Head] {
         for (format, smooth, rotate) in [
             (Format::Int(8), false, false),
             (Format::Int(4), true, false),
@@ -99,8 +108,8 @@ fn attention_reads_queries_and_keys_that_plain_loops_round_for_every_variant_for
             (Format::Fp8, false, true),
             (Format::Fp4, true, true),
         ] {
-            let by = QkQuantiser { format, scope, smooth, rotate };
-            let treated = rounding(by, &exempt.clone().into_iter().collect::<Vec<_>>());
+            let by = Quantiser { format, scope, smooth, rotate, ..PLAIN };
+            let treated = rounding(&by, &exempt.clone().into_iter().collect::<Vec<_>>());
             for_each_variant(150, |label, heads| {
                 let label = format!("{label}, {by:?}");
                 let (want, got) = (naive(heads, &by, &exempt), read(heads, &treated));
@@ -111,7 +120,7 @@ fn attention_reads_queries_and_keys_that_plain_loops_round_for_every_variant_for
                     let other = want.iter().zip(&got).filter(|(want, got)| (*want - *got).abs() > 1e-4).count();
                     assert!(other * 1000 <= want.len(), "{label}: {other} of {} numbers differ", want.len());
                 }
-                if scope == QkScope::Block && format == Format::Fp4 {
+                if scope == Scope::Block && format == Format::Fp4 {
                     let mut dense = Dense::default();
                     let of_dense = dense.attend(0, &got).unwrap();
                     compare_with(&label, &got, None, [1e-5, 1e-4], (&dense, &of_dense));
@@ -123,7 +132,7 @@ fn attention_reads_queries_and_keys_that_plain_loops_round_for_every_variant_for
 
 #[test]
 fn rounding_in_double_precision_gives_the_same_numbers() {
-    let treated = rounding(QkQuantiser { smooth: true, rotate: true, ..PLAIN }, &[]);
+    let treated = rounding(&Quantiser { smooth: true, rotate: true, ..PLAIN }, &[]);
     for_each_variant(40, |label, heads| {
         let (single, double) = (read(heads, &treated), read(&cast(heads, DType::F64), &treated));
         assert_eq!((double.q.dtype(), double.k.dtype()), (DType::F64, DType::F64));
@@ -139,17 +148,17 @@ fn rounding_in_double_precision_gives_the_same_numbers() {
 
 #[test]
 fn smoothing_and_rotation_alone_change_nothing_even_beside_a_sink_or_behind_a_soft_cap() {
-    let by = QkQuantiser { format: Format::Int(16), smooth: true, rotate: true, ..PLAIN };
+    let by = Quantiser { format: Format::Int(16), smooth: true, rotate: true, ..PLAIN };
     for_each_variant(70, |label, heads| {
         // Keys far from zero, as models have them.
         let heads = Heads { k: (&heads.k + 5.0).unwrap(), ..cast(heads, DType::F32) };
         let before = Stream::new(&[]).attend(0, &heads).unwrap();
-        let after = Stream::new(&[]).attend(0, &read(&heads, &rounding(by, &[]))).unwrap();
+        let after = Stream::new(&[]).attend(0, &read(&heads, &rounding(&by, &[]))).unwrap();
         assert_close(label, &after, &before, 2e-2);
         // With few bits, keys less their mean keep more of themselves than whole keys.
         let four = |smooth| {
-            let by = QkQuantiser { format: Format::Int(4), smooth, ..PLAIN };
-            let k = read(&heads, &rounding(by, &[])).k;
+            let by = Quantiser { format: Format::Int(4), smooth, ..PLAIN };
+            let k = read(&heads, &rounding(&by, &[])).k;
             (k - &heads.k).unwrap().sqr().unwrap().sum_all().unwrap().to_scalar::<f32>().unwrap()
         };
         assert!(four(true) < four(false), "{label}");
@@ -158,8 +167,8 @@ fn smoothing_and_rotation_alone_change_nothing_even_beside_a_sink_or_behind_a_so
 
 #[test]
 fn other_layers_are_left_alone() {
-    let mut treated = rounding(PLAIN, &[]);
-    treated.quantise_qk.as_mut().unwrap().layers = Some(vec![1]);
+    let mut treated = rounding(&PLAIN, &[]);
+    treated.quantisers[0].layers = Some(vec![1]);
     for_each_variant(20, |label, heads| {
         assert_close(label, &read(heads, &treated).k, &heads.k, 0.0);
         let second = Stream::new(&[]).treated(Some(&treated)).head_inputs(1, cast(heads, DType::F32)).unwrap();

@@ -2,10 +2,9 @@
 //! tests/fixtures/README.md).
 
 use crate::common::{distance, fixture};
+use crate::dense::Dense;
 use candle_core::{DType, Device, Tensor};
-use difftool::attention::{
-    Attend, AttentionRow, Dense, Fused, LayersAndHeads, Pairing, RowProbe, RowSink, Stream, Variant,
-};
+use difftool::attention::{Attend, AttentionRow, Fused, LayersAndHeads, Pairing, RowProbe, RowSink, Stream, Variant};
 use difftool::kernels::RopeStyle;
 use difftool::measures::probe::{GridProbe, GridSink, GridSpec, Pooling, RowQuantity};
 use difftool::model::{Checkpoint, ModelConfig, Placement, Positions, Transformer, Weights};

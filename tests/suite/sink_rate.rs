@@ -1,8 +1,9 @@
 //! Attention to the first token where all tokens are the same, which the theory bounds, and the sink rate from outside.
 
 use crate::common::{normal, Scratch};
+use crate::dense::Dense;
 use candle_core::Tensor;
-use difftool::attention::{Attend, Dense, Heads, LogitRule, Wiring};
+use difftool::attention::{Attend, Heads, LogitRule, Wiring};
 use difftool::kernels::{rope, Products, RopeStyle, RopeTable};
 use std::sync::Arc;
 

@@ -1,13 +1,13 @@
 //! Treated passes of whole models: decoding against whole passes, both against the dense reference, and from outside.
 
 use crate::common::{assert_close, edit_tensor, fixture, Scratch};
+use crate::dense::Dense;
 use crate::generate::{cases, load, splits};
 use candle_core::{Device, Tensor};
 use difftool::attention::{
-    Attend, Dense, KeyRemoval, LayersAndHeads, OutputReplacement, Quantise, QuantiseQk, Removal, ResolvedTreatment,
-    RowRemoval, Stream,
+    Attend, KeyRemoval, LayersAndHeads, OutputReplacement, Removal, ResolvedTreatment, RowRemoval, Stream,
 };
-use difftool::kernels::quant::{Format, QkQuantiser, QkScope, Quantiser, Scope};
+use difftool::kernels::quant::{Format, Quantised, Quantiser, Scope};
 use difftool::model::generate::Decoder;
 use difftool::model::Transformer;
 use difftool::results::record::Record;
@@ -32,30 +32,39 @@ pub(crate) fn treatments(t: usize, width: usize) -> Vec<(&'static str, ResolvedT
     let replaced =
         |layer, head, output| OutputReplacement { layer, head, rows: vec![t / 4..t / 3, t / 2..usize::MAX], output };
     let replaced = vec![replaced(0, 1, vec![0.25; width]), replaced(1, 0, Vec::new())];
-    let exempt = [((0, 0), vec![0, 2]), ((1, 1), vec![t - 6])].into();
-    let quantiser = Quantiser { bits: 6, scope: Scope::Row };
-    let quantise = Some(Quantise { quantiser, layers: None, exempt: BTreeMap::clone(&exempt) });
+    let sinks: BTreeMap<_, _> = [((0, 0), vec![0, 2]), ((1, 1), vec![t - 6])].into();
+    let logits = Quantiser {
+        of: Quantised::Logits,
+        format: Format::Int(6),
+        scope: Scope::Row,
+        smooth: false,
+        rotate: false,
+        exempt_sinks: true,
+        layers: None,
+    };
     // A scale per token does not depend on later ones.
-    let quantiser = QkQuantiser { format: Format::Int(8), scope: QkScope::Token, smooth: false, rotate: true };
-    let quantise_qk = Some(QuantiseQk { quantiser, layers: None, exempt });
+    let (of, format, scope) = (Quantised::Qk, Format::Int(8), Scope::Token);
+    let qk = Quantiser { of, format, scope, rotate: true, ..logits.clone() };
     // Nor does the mean of the keys matter with many bits.
-    let quantiser = QkQuantiser { format: Format::Int(16), scope: QkScope::Token, smooth: true, rotate: false };
-    let smooth_qk = Some(QuantiseQk { quantiser, layers: Some(vec![1]), exempt: BTreeMap::new() });
+    let format = Format::Int(16);
+    let (smooth, layers) = (true, Some(vec![1]));
+    let smooth_qk = Quantiser { of, format, scope, smooth, exempt_sinks: false, layers, ..logits.clone() };
     let none = ResolvedTreatment::default;
+    let quantised = |quantiser| ResolvedTreatment { quantisers: vec![quantiser], sinks: sinks.clone(), ..none() };
     vec![
         ("masked", ResolvedTreatment { removed: masked.clone(), ..none() }),
         ("silenced", ResolvedTreatment { removed: silenced.clone(), ..none() }),
         ("replaced", ResolvedTreatment { replaced: replaced.clone(), ..none() }),
-        ("quantised", ResolvedTreatment { quantise: quantise.clone(), ..none() }),
-        ("rounded q and k", ResolvedTreatment { quantise_qk, ..none() }),
-        ("rounded q and k less the mean", ResolvedTreatment { quantise_qk: smooth_qk, ..none() }),
-        ("all", ResolvedTreatment { quantise, removed: [masked, silenced].concat(), replaced, ..none() }),
+        ("quantised", quantised(logits.clone())),
+        ("rounded q and k", quantised(qk)),
+        ("rounded q and k less the mean", quantised(smooth_qk)),
+        ("all", ResolvedTreatment { removed: [masked, silenced].concat(), replaced, ..quantised(logits) }),
     ]
 }
 
 /// Whether a number half-way between two codes may become either.
 pub(crate) fn quantises(treated: &ResolvedTreatment) -> bool {
-    treated.quantise.is_some() || treated.quantise_qk.is_some()
+    !treated.quantisers.is_empty()
 }
 
 pub(crate) fn value_width(model: &Transformer) -> usize {

@@ -2,6 +2,7 @@
 //! back.
 
 use crate::common::{assert_close, normal, preset};
+use crate::dense::Dense;
 use candle_core::{DType, Device, Result, Tensor, D};
 use candle_nn::ops::{sigmoid, softmax};
 use difftool::attention::*;

@@ -2,6 +2,7 @@
 
 use super::Portable;
 use crate::attention::{KeyRemoval, Removal};
+use crate::kernels::quant::Quantiser;
 use candle_core::{Result, Tensor};
 use std::ops::Range;
 
@@ -26,10 +27,10 @@ impl Portable<'_> {
         if let Some(masked) = self.kept(Removal::Mask, queries, &keys)? {
             seen = masked.broadcast_mul(&seen)?; // 1,1 or H,queries,keys
         }
-        let counted = match self.quantise().map(|quantise| &quantise.exempt) {
+        let counted = match self.quantiser() {
             None => None,
-            Some(exempt) if exempt.keys().all(|(layer, _)| *layer != self.layer) => Some(seen.clone()),
-            Some(_) => Some(seen.broadcast_mul(&self.not_exempt(&keys)?)?),
+            Some(quantiser) if !quantiser.exempt_sinks => Some(seen.clone()),
+            Some(quantiser) => Some(seen.broadcast_mul(&self.not_exempt(quantiser, &keys)?)?),
         };
         let silenced = self.kept(Removal::Silence, queries, &keys)?;
         Ok(Masks { keys, hidden: seen.log()?, counted, silenced })
@@ -73,11 +74,11 @@ impl Portable<'_> {
     }
 
     /// 0 for the keys that a head does not quantise, otherwise 1: (1, H, 1, keys).
-    fn not_exempt(&self, keys: &Range<usize>) -> Result<Tensor> {
+    fn not_exempt(&self, quantiser: &Quantiser, keys: &Range<usize>) -> Result<Tensor> {
         let heads = self.heads.wiring.heads();
         let mut counted = vec![1.0_f32; heads * keys.len()];
         for (head, counted) in counted.chunks_exact_mut(keys.len()).enumerate() {
-            let exempt = self.quantise().map_or(&[][..], |quantise| quantise.exempt(self.layer, head));
+            let exempt = self.treated.map_or(&[][..], |treated| treated.exempt(quantiser, self.layer, head));
             exempt.iter().filter(|key| keys.contains(key)).for_each(|key| counted[key - keys.start] = 0.0);
         }
         Tensor::from_vec(counted, (1, heads, 1, keys.len()), self.device())?.to_dtype(self.dtype())

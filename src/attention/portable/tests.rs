@@ -6,7 +6,7 @@ use crate::attention::{
     Wiring,
 };
 use crate::base::rng::Rng;
-use crate::kernels::quant::Quantiser;
+use crate::kernels::quant::Format;
 use crate::kernels::Products;
 use candle_core::Var;
 
@@ -94,9 +94,18 @@ fn treatments() -> Vec<(&'static str, Option<ResolvedTreatment>)> {
         removed(Removal::Silence, None, 0..T, &[1..4, 12..33]),
     ];
     let quantised = |scope, exempt: &[((usize, usize), Vec<usize>)]| {
-        let exempt = exempt.iter().cloned().collect();
+        let quantiser = Quantiser {
+            of: Quantised::Logits,
+            format: Format::Int(6),
+            scope,
+            smooth: false,
+            rotate: false,
+            exempt_sinks: !exempt.is_empty(),
+            layers: None,
+        };
         ResolvedTreatment {
-            quantise: Some(Quantise { quantiser: Quantiser { bits: 6, scope }, layers: None, exempt }),
+            quantisers: vec![quantiser],
+            sinks: exempt.iter().cloned().collect(),
             removed: removed.clone(),
             ..ResolvedTreatment::default()
         }
@@ -180,7 +189,7 @@ fn compare(label: &str, heads: &Heads<'_>, same: &Heads<'_>, treated: Option<&Re
         other += differing(&kept(own), &kept(result.sink), 1e-4);
     }
     // A logit half-way between two codes may become either, and takes its row along.
-    let quantised = treated.is_some_and(|treated| treated.quantise.is_some());
+    let quantised = treated.is_some_and(|treated| !treated.quantisers.is_empty());
     let rows = T * heads.wiring.heads();
     assert!(other * 50 <= if quantised { rows } else { 0 }, "{label}: {other} rows of {rows} differ");
     let far = distance(&got, &want);

@@ -1,54 +1,21 @@
 //! Fake quantisation of queries and keys before their product, in `f32`: dynamic, symmetric, one scale per group of rows.
 //!
 //! A number x becomes s * code, where the code is the number of the [`Format`] next to x / s, ties to even, and s = absmax /
-//! (largest code). Scales are `f32`. The [`QkScope`] says which rows of a head share one. Rows are counted from the first
+//! (largest code). Scales are `f32`. The [`Scope`] says which rows of a head share one. Rows are counted from the first
 //! token, so that groups do not depend on how a text is cut.
 //!
-//! Two changes of the numbers come before the rounding. [Smoothing](QkQuantiser::smooth) rounds a key less the mean of the
+//! Two changes of the numbers come before the rounding. [Smoothing](Quantiser::smooth) rounds a key less the mean of the
 //! keys of its head over the text, which is added again afterwards: q . mean is the same for all keys of a row, and a
-//! softmax does not see it (SageAttention, arXiv 2410.02367). [Rotation](QkQuantiser::rotate) multiplies queries and keys by
+//! softmax does not see it (SageAttention, arXiv 2410.02367). [Rotation](Quantiser::rotate) multiplies queries and keys by
 //! one orthogonal matrix, which leaves their products as they are (QuaRot, arXiv 2404.00456).
 
-use serde::{Deserialize, Serialize};
-use std::fmt;
-use std::str::FromStr;
-use strum::IntoStaticStr;
+use super::{Format, Quantiser, Scope};
 
-/// Number format of codes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Format {
-    /// Integers of b bits, from -(2^(b-1) - 1) to 2^(b-1) - 1.
-    Int(u32),
-    /// Floating-point numbers of 8 bits: 4 of the exponent, 3 of the mantissa, up to 448 (e4m3).
-    Fp8,
-    /// Floating-point numbers of 4 bits: 2 of the exponent, 1 of the mantissa, up to 6 (e2m1).
-    Fp4,
-}
+/// Queries and keys that share one scale with [`Scope::Block`].
+const QUERY_BLOCK: usize = 128;
+const KEY_BLOCK: usize = 64;
 
 impl Format {
-    /// Bits of a code.
-    pub fn bits(self) -> u32 {
-        match self {
-            Self::Int(bits) => bits,
-            Self::Fp8 => 8,
-            Self::Fp4 => 4,
-        }
-    }
-
-    /// Whether codes are floating-point numbers.
-    pub fn is_float(self) -> bool {
-        !matches!(self, Self::Int(_))
-    }
-
-    /// The largest code.
-    fn largest_code(self) -> f32 {
-        match self {
-            Self::Int(bits) => ((1u32 << (bits - 1)) - 1) as f32,
-            Self::Fp8 => 448.0,
-            Self::Fp4 => 6.0,
-        }
-    }
-
     /// The code next to a number between the smallest and the largest, ties to even.
     fn code(self, x: f32) -> f32 {
         match self {
@@ -67,107 +34,6 @@ fn next_float(x: f32, mantissa: i32, least: i32) -> f32 {
     (x / step).round_ties_even() * step
 }
 
-impl fmt::Display for Format {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Int(bits) => write!(f, "{bits}"),
-            Self::Fp8 => f.write_str("fp8"),
-            Self::Fp4 => f.write_str("fp4"),
-        }
-    }
-}
-
-impl FromStr for Format {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "fp8" => Ok(Self::Fp8),
-            "fp4" => Ok(Self::Fp4),
-            _ => text.parse().map(Self::Int).map_err(|_| format!("`{text}` is not a number of bits, fp8 or fp4")),
-        }
-    }
-}
-
-/// [`Format`] in files: a number of bits, `"fp8"` or `"fp4"`.
-#[derive(Serialize, Deserialize)]
-#[serde(untagged, expecting = "neither a number of bits nor \"fp8\" nor \"fp4\"")]
-enum BitsOrName {
-    Bits(u32),
-    Name(String),
-}
-
-impl Serialize for Format {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Int(bits) => BitsOrName::Bits(*bits).serialize(serializer),
-            float => BitsOrName::Name(float.to_string()).serialize(serializer),
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for Format {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        match BitsOrName::deserialize(deserializer)? {
-            BitsOrName::Bits(bits) => Ok(Self::Int(bits)),
-            BitsOrName::Name(name) => match name.as_str() {
-                "fp8" => Ok(Self::Fp8),
-                "fp4" => Ok(Self::Fp4),
-                other => Err(serde::de::Error::custom(format!("`{other}` is neither \"fp8\" nor \"fp4\""))),
-            },
-        }
-    }
-}
-
-/// The rows of a head that share one scale.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
-#[strum(serialize_all = "kebab-case")]
-pub enum QkScope {
-    /// Blocks of [`QUERY_BLOCK`] queries and [`KEY_BLOCK`] keys, as kernels take them.
-    Block,
-    /// Each token.
-    Token,
-    /// All tokens of the text.
-    Head,
-}
-
-/// Queries that share one scale with [`QkScope::Block`].
-pub const QUERY_BLOCK: usize = 128;
-/// Keys that share one scale with [`QkScope::Block`].
-pub const KEY_BLOCK: usize = 64;
-
-impl QkScope {
-    /// All scopes.
-    pub const ALL: [Self; 3] = [Self::Block, Self::Token, Self::Head];
-
-    /// The name in files and flags.
-    pub fn name(self) -> &'static str {
-        self.into()
-    }
-
-    /// Rows of a group, where a block has `block`.
-    fn rows(self, block: usize) -> usize {
-        match self {
-            Self::Block => block,
-            Self::Token => 1,
-            Self::Head => usize::MAX,
-        }
-    }
-}
-
-/// A quantiser of queries and keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct QkQuantiser {
-    /// Codes.
-    pub format: Format,
-    /// The rows that share one scale.
-    pub scope: QkScope,
-    /// Whether keys are rounded less their mean over the text.
-    pub smooth: bool,
-    /// Whether queries and keys are multiplied by a Hadamard matrix first.
-    pub rotate: bool,
-}
-
 /// The rows of one head: (tokens, d).
 pub(crate) struct HeadRows<'a> {
     /// Position of the first row.
@@ -180,19 +46,24 @@ pub(crate) struct HeadRows<'a> {
     pub(crate) exempt: &'a [usize],
 }
 
-impl QkQuantiser {
-    /// Rounds queries of one head.
+impl Quantiser {
+    /// Rounds the queries of one head.
     pub(crate) fn queries(&self, of: &HeadRows<'_>, rows: &mut [f32]) {
-        self.round(of, self.scope.rows(QUERY_BLOCK), rows);
+        self.round_rows(of, QUERY_BLOCK, rows);
     }
 
-    /// Rounds keys of one head.
+    /// Rounds the keys of one head.
     pub(crate) fn keys(&self, of: &HeadRows<'_>, rows: &mut [f32]) {
-        self.round(of, self.scope.rows(KEY_BLOCK), rows);
+        self.round_rows(of, KEY_BLOCK, rows);
     }
 
-    fn round(&self, of: &HeadRows<'_>, group: usize, rows: &mut [f32]) {
-        let mut mean = of.mean.to_vec();
+    fn round_rows(&self, of: &HeadRows<'_>, block: usize, rows: &mut [f32]) {
+        let group = match self.scope {
+            Scope::Block => block,
+            Scope::Token => 1,
+            _ => usize::MAX,
+        };
+        let mut mean = if of.mean.is_empty() { vec![0.0; of.d] } else { of.mean.to_vec() };
         if self.rotate {
             rows.chunks_exact_mut(of.d).for_each(hadamard);
             mean.chunks_exact_mut(of.d).for_each(hadamard);
@@ -202,27 +73,28 @@ impl QkQuantiser {
         while !rest.is_empty() {
             let length = (group - first % group).min(rest.len() / of.d);
             let (of_group, later) = rest.split_at_mut(length * of.d);
-            self.round_group(first, (of.d, &mean, of.exempt), of_group);
+            self.round_group(first, &HeadRows { mean: &mean, ..*of }, of_group);
             (first, rest) = (first + length, later);
         }
     }
 
     /// Rounds rows that share one scale, of which the first is at position `first`.
-    fn round_group(&self, first: usize, (d, mean, exempt): (usize, &[f32], &[usize]), rows: &mut [f32]) {
-        let rounded = || (first..).map(|position| !exempt.contains(&position));
-        let mean = |i: usize| mean.get(i).copied().unwrap_or(0.0);
+    fn round_group(&self, first: usize, &HeadRows { d, mean, exempt, .. }: &HeadRows<'_>, rows: &mut [f32]) {
         let mut largest = 0.0_f32;
-        for (row, _) in rows.chunks_exact(d).zip(rounded()).filter(|(_, rounded)| *rounded) {
-            largest = row.iter().enumerate().fold(largest, |largest, (i, x)| largest.max((x - mean(i)).abs()));
+        for (position, row) in (first..).zip(rows.chunks_exact(d)) {
+            if !exempt.contains(&position) {
+                largest = row.iter().zip(mean).fold(largest, |largest, (x, mean)| largest.max((x - mean).abs()));
+            }
         }
-        let scale = largest / self.format.largest_code();
-        // There is nothing to round, or it is too small for a scale.
-        if !scale.is_normal() {
+        let scale = self.step(largest);
+        if scale == 0.0 {
             return;
         }
-        for (row, _) in rows.chunks_exact_mut(d).zip(rounded()).filter(|(_, rounded)| *rounded) {
-            for (i, x) in row.iter_mut().enumerate() {
-                *x = self.format.code((*x - mean(i)) / scale) * scale + mean(i);
+        for (position, row) in (first..).zip(rows.chunks_exact_mut(d)) {
+            if !exempt.contains(&position) {
+                for (x, mean) in row.iter_mut().zip(mean) {
+                    *x = self.format.code((*x - mean) / scale) * scale + mean;
+                }
             }
         }
     }
@@ -251,13 +123,15 @@ fn hadamard(row: &mut [f32]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernels::quant::Quantised;
     use proptest::prelude::*;
 
-    fn quantiser(format: Format, scope: QkScope) -> QkQuantiser {
-        QkQuantiser { format, scope, smooth: false, rotate: false }
+    fn quantiser(format: Format, scope: Scope) -> Quantiser {
+        let of = Quantised::Qk;
+        Quantiser { of, format, scope, smooth: false, rotate: false, exempt_sinks: false, layers: None }
     }
 
-    fn rounded(format: Format, scope: QkScope, d: usize, rows: &[f32]) -> Vec<f32> {
+    fn rounded(format: Format, scope: Scope, d: usize, rows: &[f32]) -> Vec<f32> {
         let mut rows = rows.to_vec();
         quantiser(format, scope).keys(&HeadRows { first: 0, d, mean: &[], exempt: &[] }, &mut rows);
         rows
@@ -303,13 +177,13 @@ mod tests {
     #[test]
     fn rows_of_a_group_share_the_scale_of_its_largest_number() {
         let rows = [7.0, 3.4, -14.0, 6.9, 70.0, 4.0];
-        assert_eq!(rounded(Format::Int(4), QkScope::Token, 2, &rows), [7.0, 3.0, -14.0, 6.0, 70.0, 0.0]);
-        assert_eq!(rounded(Format::Int(4), QkScope::Head, 2, &rows), [10.0, 0.0, -10.0, 10.0, 70.0, 0.0]);
+        assert_eq!(rounded(Format::Int(4), Scope::Token, 2, &rows), [7.0, 3.0, -14.0, 6.0, 70.0, 0.0]);
+        assert_eq!(rounded(Format::Int(4), Scope::Head, 2, &rows), [10.0, 0.0, -10.0, 10.0, 70.0, 0.0]);
     }
 
     #[test]
     fn blocks_are_counted_from_the_first_token() {
-        let by = quantiser(Format::Int(8), QkScope::Block);
+        let by = quantiser(Format::Int(8), Scope::Block);
         let rows: Vec<f32> = (0..300).map(|i| (i as f32 * 0.7).sin() * (1.0 + i as f32)).collect();
         let (mut whole, mut parts) = (rows.clone(), rows.clone());
         by.queries(&HeadRows { first: 0, d: 1, mean: &[], exempt: &[] }, &mut whole);
@@ -327,7 +201,7 @@ mod tests {
     fn exempt_rows_stay_as_they_are_and_do_not_count() {
         let mut rows = [1000.0, -300.0, 7.0, 3.4];
         let of = HeadRows { first: 10, d: 2, mean: &[], exempt: &[10] };
-        quantiser(Format::Int(4), QkScope::Head).keys(&of, &mut rows);
+        quantiser(Format::Int(4), Scope::Head).keys(&of, &mut rows);
         assert_eq!(rows, [1000.0, -300.0, 7.0, 3.0]);
     }
 
@@ -335,27 +209,17 @@ mod tests {
     fn a_mean_is_taken_off_before_the_rounding_and_added_again() {
         let (mut rows, mean) = ([107.0, 96.6], [100.0]);
         let of = HeadRows { first: 0, d: 1, mean: &mean, exempt: &[] };
-        quantiser(Format::Int(4), QkScope::Head).keys(&of, &mut rows);
+        quantiser(Format::Int(4), Scope::Head).keys(&of, &mut rows);
         assert_eq!(rows, [107.0, 97.0]);
     }
 
     #[test]
     fn zeros_and_tiny_numbers_are_left_as_they_are() {
         for format in [Format::Int(4), Format::Fp8, Format::Fp4] {
-            assert_eq!(rounded(format, QkScope::Head, 2, &[0.0; 4]), [0.0; 4]);
-            assert_eq!(rounded(format, QkScope::Token, 1, &[1e-44; 3]), [1e-44; 3]);
-            assert!(rounded(format, QkScope::Block, 2, &[]).is_empty());
+            assert_eq!(rounded(format, Scope::Head, 2, &[0.0; 4]), [0.0; 4]);
+            assert_eq!(rounded(format, Scope::Token, 1, &[1e-44; 3]), [1e-44; 3]);
+            assert!(rounded(format, Scope::Block, 2, &[]).is_empty());
         }
-    }
-
-    #[test]
-    fn formats_read_back_as_they_are_written() {
-        for format in [Format::Int(8), Format::Fp8, Format::Fp4] {
-            assert_eq!(format.to_string().parse(), Ok(format));
-            assert_eq!(serde_json::from_str::<Format>(&serde_json::to_string(&format).unwrap()).unwrap(), format);
-        }
-        assert!("fp6".parse::<Format>().unwrap_err().contains("fp8 or fp4"));
-        assert!(serde_json::from_str::<Format>("\"8\"").is_err());
     }
 
     proptest! {
@@ -379,7 +243,7 @@ mod tests {
         ) {
             let largest = rows.iter().fold(0.0_f32, |a, x| a.max(x.abs()));
             let step = largest / ((1 << (bits - 1)) - 1) as f32;
-            for (x, y) in rows.iter().zip(rounded(Format::Int(bits), QkScope::Head, 1, &rows)) {
+            for (x, y) in rows.iter().zip(rounded(Format::Int(bits), Scope::Head, 1, &rows)) {
                 prop_assert!((x - y).abs() <= 0.5 * step + largest * 2e-7, "{} became {}", x, y);
             }
         }
