@@ -18,7 +18,7 @@ use crate::model::device::{DeviceName, Dtype};
 use crate::model::open::LoadOptions;
 use crate::results::compare::FailIf;
 use crate::results::print::Tables;
-use crate::results::{Field, Where};
+use crate::results::{Column, Where};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::{Path, PathBuf};
 use strum::IntoStaticStr;
@@ -113,7 +113,7 @@ pub struct CompareArgs {
     pub inputs: Vec<PathBuf>,
     /// Compare the values of this column (model, bits, scope, cities, ctx_tok, …) instead of the inputs
     #[arg(long, value_name = "COLUMN")]
-    pub by: Option<Field>,
+    pub by: Option<Column>,
     /// Value of the --by column that the others are compared with; `none` for a missing value [default: the first]
     #[arg(long, value_name = "VALUE")]
     pub baseline: Option<String>,
@@ -127,7 +127,7 @@ pub struct CompareArgs {
     pub wheres: Vec<Where>,
     /// One row for each value of these columns; `layer` and `head` select the records of layers and heads
     #[arg(long, value_delimiter = ',', value_name = "COLUMN")]
-    pub group_by: Vec<Field>,
+    pub group_by: Vec<Column>,
     /// Treat models whose names differ only by the training seed as replicates and compare recipes seed by seed; `*` in
     /// PATTERN stands for the digits of the seed. Intervals are over seeds and prompts, and need 3 seeds
     #[arg(long, value_name = "PATTERN", num_args = 0..=1, require_equals = true, default_missing_value = SEED_FOLDERS)]

@@ -13,7 +13,7 @@ use crate::figures::{forest, panels_of, FigureHeading};
 use crate::results::compare::{compare, Comparison, FailIf, PairedSets, Request};
 use crate::results::table::plural;
 use crate::results::view::{difference_cell, group_value};
-use crate::results::{Field, Metrics, Row};
+use crate::results::{Column, Metrics, Row};
 use anyhow::{Context as _, Result};
 use print::print;
 use std::collections::BTreeSet;
@@ -118,7 +118,7 @@ fn failures(conditions: &[FailIf], comparison: &Comparison) -> Result<Vec<String
 }
 
 /// `diff - transformer (ctx_tok=4096)`.
-fn subject(row: &Row, groups: &[Field]) -> String {
+fn subject(row: &Row, groups: &[Column]) -> String {
     let values: Vec<String> = groups.iter().filter_map(|column| group_value(row, *column)).collect();
     let values = if values.is_empty() { String::new() } else { format!(" ({})", values.join(" ")) };
     format!("{} - {}{values}", row.other, row.baseline)
@@ -126,7 +126,7 @@ fn subject(row: &Row, groups: &[Field]) -> String {
 
 /// Returns the rows with short names of models.
 pub(super) fn in_short(rows: &[Row]) -> Vec<Row> {
-    let model = Field::Model.name();
+    let model = Column::Model.name();
     let models: BTreeSet<&String> = rows.iter().filter_map(|row| row.group.get(model)).collect();
     let models: Vec<String> = models.into_iter().cloned().collect();
     let short = ShortNames::of(&models);
@@ -189,7 +189,7 @@ mod tests {
             let group = [("model", model), ("needles", "4")].map(|(column, value)| (column.into(), value.into()));
             Row { group: group.into(), ..Row::default() }
         };
-        let groups = [Field::Model, Field::Needles];
+        let groups = [Column::Model, Column::Needles];
         let rows = [row("runs/a/diff"), row("runs/a/diff-v2")];
         let of = |rows: &[Row]| groups.map(|column| group_value(&in_short(rows)[0], column).unwrap());
         assert_eq!(of(&rows), ["diff", "needles=4"]);

@@ -11,7 +11,7 @@ use crate::results::folder::{
 use crate::results::print::{json, text, Tables};
 use crate::results::record::Record;
 use crate::results::view::each_head::head_rows;
-use crate::results::{About, Frame, FrameBuilder};
+use crate::results::{About, Frame};
 use crate::run::{finished_records, Experiment, RunStart, Setup, Show};
 use anyhow::{bail, Context, Result};
 use std::path::Path;
@@ -45,9 +45,9 @@ pub(super) fn execute(experiment: Experiment, mut options: RunOptions) -> Result
     }
     start_threads(options.output.threads)?;
     let setup = Setup::load(experiment)?;
-    let (mut records, mut measures) = (FrameBuilder::new(setup.about()), setup.measures()?);
-    let mut session = Session::run(setup, options, &mut measures.list(), &mut |record| records.add(record))?;
-    let mut frame = records.finish()?;
+    let (mut frame, mut measures) = (Frame::new(setup.about()), setup.measures()?);
+    let mut session = Session::run(setup, options, &mut measures.list(), &mut |record| frame.add(record))?;
+    let mut frame = frame.finish()?;
     if session.setup.experiment.show.is_of_maps() && !session.run.is_complete() {
         return discard(&session);
     }

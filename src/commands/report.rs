@@ -7,14 +7,14 @@ use crate::base::html::is_page;
 use crate::cli::{ReportArgs, ReportFormat};
 use crate::report::{html, markdown, title, ComparedRuns, Report, SavedRun, Section};
 use crate::results::compare::{compare, Request};
-use crate::results::{Field, Metrics};
+use crate::results::{Column, Metrics};
 use anyhow::{Context, Result};
 use std::fs;
 use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 
 /// Columns that runs are compared by: context and needles.
-const GROUPS: [Field; 3] = [Field::CtxTok, Field::Needles, Field::Retrieve];
+const GROUPS: [Column; 3] = [Column::CtxTok, Column::Needles, Column::Retrieve];
 
 /// Reads the runs and writes the report.
 ///
@@ -65,11 +65,11 @@ pub(super) fn check_page(flag: &str, page: &Path) -> Result<()> {
 
 /// The runs compared as `difftool compare` would without further flags: several with each other, the models of a single one.
 fn compared(folders: &[PathBuf], runs: &[SavedRun]) -> Result<ComparedRuns> {
-    let by = (runs.len() == 1).then_some(Field::Model);
+    let by = (runs.len() == 1).then_some(Column::Model);
     let models = |run: &SavedRun| run.manifest.models.iter().map(|model| model.name.clone()).collect::<Vec<_>>();
     let alike = runs.windows(2).all(|two| models(&two[0]) == models(&two[1]));
     // Of runs of the same models each has rows of its own.
-    let by_model = (by.is_none() && alike && models(&runs[0]).len() > 1).then_some(Field::Model);
+    let by_model = (by.is_none() && alike && models(&runs[0]).len() > 1).then_some(Column::Model);
     let comparison = compare(&Request {
         inputs: folders.to_vec(),
         by,

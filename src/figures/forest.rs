@@ -9,7 +9,7 @@ use super::quality::PointEstimate;
 use super::text::{Anchor, TextFormat, AXIS_LABEL, TICK};
 use crate::base::names::distinct;
 use crate::results::view::{difference_cell, group_value};
-use crate::results::{Field, Row};
+use crate::results::{Column, Row};
 use anyhow::{ensure, Result};
 
 /// Differences of one quantity, on one axis.
@@ -37,15 +37,15 @@ pub struct ForestRow {
 }
 
 /// Returns a panel for each metric and region of rows, labelled with the groups that tell its rows apart.
-pub(crate) fn panels_of(rows: &[Row], groups: &[Field]) -> Vec<ForestPanel> {
+pub(crate) fn panels_of(rows: &[Row], groups: &[Column]) -> Vec<ForestPanel> {
     rows.chunk_by(|a, b| a.name() == b.name()).map(|rows| panel_of(rows, groups)).collect()
 }
 
-fn panel_of(rows: &[Row], groups: &[Field]) -> ForestPanel {
+fn panel_of(rows: &[Row], groups: &[Column]) -> ForestPanel {
     let first = &rows[0];
-    let value = |row: &Row, column: Field| row.group.get(column.name()).cloned();
-    let differs = |column: &Field| rows.iter().any(|row| value(row, *column) != value(first, *column));
-    let groups: Vec<Field> = groups.iter().copied().filter(differs).collect();
+    let value = |row: &Row, column: Column| row.group.get(column.name()).cloned();
+    let differs = |column: &Column| rows.iter().any(|row| value(row, *column) != value(first, *column));
+    let groups: Vec<Column> = groups.iter().copied().filter(differs).collect();
     let label = first.label();
     let factor = label.kind.factor();
     let row_of = |row: &Row| {

@@ -1,7 +1,7 @@
 //! Figures of a report, ready to be embedded.
 
 use crate::figures::{forest, panels_of, FigureHeading, Page, SavedFigure};
-use crate::results::{Field, Row};
+use crate::results::{Column, Row};
 use anyhow::Result;
 use base64::engine::general_purpose::STANDARD;
 use base64::Engine as _;
@@ -22,7 +22,7 @@ impl ReportFigure {
     }
 
     /// Draws the forest plot of rows; `None` where there is nothing to draw, as of a single prompt, which gives no interval.
-    pub(super) fn forest(rows: &[Row], groups: &[Field]) -> Option<Self> {
+    pub(super) fn forest(rows: &[Row], groups: &[Column]) -> Option<Self> {
         rows.iter().find(|row| row.difference.interval().is_some())?;
         let title = "Differences on the same prompts, with 95 % intervals";
         let heading = FigureHeading { title, subtitle: "other less baseline", page: Page::default() };

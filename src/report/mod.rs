@@ -18,7 +18,7 @@ pub use markdown::markdown;
 use crate::base::names::distinct;
 use crate::explore::packed;
 use crate::results::view::{differences, main_rows, sheets, Detail, Sheet};
-use crate::results::{within, Field, Frame, Row};
+use crate::results::{within, Column, Frame, Row};
 use anyhow::Result;
 use figure::ReportFigure;
 
@@ -45,7 +45,7 @@ pub struct ComparedRuns {
 
 impl ComparedRuns {
     /// The comparison of rows, with notes on them.
-    pub(crate) fn new(rows: &[Row], groups: &[Field], notes: Vec<String>) -> Self {
+    pub(crate) fn new(rows: &[Row], groups: &[Column], notes: Vec<String>) -> Self {
         Self { notes, sheet: differences(rows, groups, Detail::Verdict), forest: ReportFigure::forest(rows, groups) }
     }
 }

@@ -5,9 +5,8 @@
 //! and misses are Tango's and McNemar's, those of other numbers Student's t, corrected for skewness. Where models are
 //! replicates, trained from several seeds, seeds and prompts are what is independent; so are draws of random heads and prompts.
 
-use super::cells::Key;
-use super::field::Field;
-use super::sample::{by_prompt, Pair};
+use super::column::{Column, Value};
+use super::pair::{by_prompt, Pair, PromptKey};
 use crate::stats::{mean, smallest_detectable, test_mean, Interval, PairedHits, Replicated};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -112,31 +111,32 @@ impl Difference {
     }
 
     /// The difference over prompts, with the test of `hits` and misses or that of other numbers; `None` of no pairs, and of
-    /// numbers so large that their mean overflows.
-    pub(crate) fn of_prompts(pairs: &[Pair], hits: bool) -> Option<Self> {
-        let prompts: Vec<(f64, f64)> = prompt_means(pairs).into_iter().map(|(_, means)| means).collect();
+    /// numbers so large that their mean overflows. `free`: columns that do not tell prompts apart, as they are compared.
+    pub(crate) fn of_prompts(pairs: &[Pair<'_>], free: &[Column], hits: bool) -> Option<Self> {
+        let prompts: Vec<(f64, f64)> = prompt_means(pairs, free).into_iter().map(|(_, means)| means).collect();
         let differences: Vec<f64> = prompts.iter().map(|(a, b)| b - a).collect();
-        let found = Self { n: prompts.len(), ..Self::of_means(&prompts, &differences, pairs.len())? };
-        let is_hit = |x: f64| x == 0.0 || x == 1.0;
-        if hits && pairs.iter().all(|pair| is_hit(pair.a) && is_hit(pair.b)) {
-            return Some(found.with_hits(pairs));
+        let difference = Self { n: prompts.len(), ..Self::of_means(&prompts, &differences, pairs.len())? };
+        if hits && pairs.iter().flat_map(|pair| [pair.a, pair.b]).all(|x| x == 0.0 || x == 1.0) {
+            return Some(difference.with_hits(pairs, free));
         }
         let test = test_mean(&differences);
         Some(Self {
             detectable: smallest_detectable(&differences),
             test: test.map(|_| Test::T),
             p: test.map(|test| test.p),
-            ..found.with_interval(test.map(|test| test.interval))
+            ..difference.with_interval(test.map(|test| test.interval))
         })
     }
 
     /// Adds interval, power and test of hits and misses.
-    fn with_hits(self, pairs: &[Pair]) -> Self {
-        let outcomes = by_prompt(pairs.iter().map(|pair| (pair.key, pair))).into_iter().map(|(_, pairs)| {
-            let count = |of: fn(&Pair) -> bool| pairs.iter().filter(|pair| of(pair)).count();
-            (count(|pair| pair.b > pair.a), count(|pair| pair.b < pair.a), pairs.len())
-        });
-        let hits = PairedHits::new(&outcomes.collect::<Vec<_>>());
+    fn with_hits(self, pairs: &[Pair<'_>], free: &[Column]) -> Self {
+        let mut outcomes = Vec::new();
+        for (_, pairs) in by_prompt(pairs.iter().map(|pair| (pair.record, pair)), free) {
+            let gained = pairs.iter().filter(|pair| pair.b > pair.a).count();
+            let lost = pairs.iter().filter(|pair| pair.b < pair.a).count();
+            outcomes.push((gained, lost, pairs.len()));
+        }
+        let hits = PairedHits::new(&outcomes);
         Self {
             detectable: hits.and_then(|hits| hits.smallest_detectable()),
             test: hits.map(|_| Test::Mcnemar),
@@ -146,46 +146,45 @@ impl Difference {
     }
 
     /// The difference over training seeds and prompts, where models are replicates.
-    pub(crate) fn of_seeds(pairs: &[Pair]) -> Option<Self> {
-        let mut seeds: BTreeMap<u32, BTreeMap<Key, (f64, f64)>> = BTreeMap::new();
-        for (mut prompt, means) in prompt_means(pairs) {
-            let seed = std::mem::take(&mut prompt[Field::Replicate as usize]);
-            prompt[Field::Variant as usize] = 0; // a folder may hold another model than its neighbours
+    pub(crate) fn of_seeds(pairs: &[Pair<'_>], free: &[Column]) -> Option<Self> {
+        let mut seeds: BTreeMap<Option<Value<'_>>, MeansByPrompt<'_>> = BTreeMap::new();
+        for (mut prompt, means) in prompt_means(pairs, free) {
+            let seed = prompt[Column::Replicate as usize].take();
+            prompt[Column::Variant as usize] = None; // a folder may hold another model than its neighbours
             seeds.entry(seed).or_default().insert(prompt, means);
         }
-        let seeds: Vec<BTreeMap<Key, (f64, f64)>> = seeds.into_values().collect();
+        let seeds: Vec<MeansByPrompt<'_>> = seeds.into_values().collect();
         Some(Self { seeds: Some(seeds.len()), ..Self::of_replicates(&seeds, pairs.len())? })
     }
 
     /// The difference over draws of random heads and prompts, from the pairs of each draw. Of one draw it is that over
     /// prompts.
-    pub(crate) fn of_draws(draws: &[Vec<Pair>], hits: bool) -> Option<Self> {
+    pub(crate) fn of_draws(draws: &[Vec<Pair<'_>>], free: &[Column], hits: bool) -> Option<Self> {
         if let [pairs] = draws {
-            return Self::of_prompts(pairs, hits);
+            return Self::of_prompts(pairs, free, hits);
         }
-        let tables: Vec<BTreeMap<Key, (f64, f64)>> =
-            draws.iter().map(|pairs| prompt_means(pairs).into_iter().collect()).collect();
+        let tables: Vec<MeansByPrompt<'_>> =
+            draws.iter().map(|pairs| prompt_means(pairs, free).into_iter().collect()).collect();
         Self::of_replicates(&tables, draws.iter().map(Vec::len).sum())
     }
 
     /// The difference over replicates and the prompts that all of them have, from the means of each prompt.
-    fn of_replicates(replicates: &[BTreeMap<Key, (f64, f64)>], cells: usize) -> Option<Self> {
+    fn of_replicates(replicates: &[MeansByPrompt<'_>], cells: usize) -> Option<Self> {
         let tables = on_shared_prompts(replicates);
-        let differences: Vec<Vec<f64>> =
-            tables.iter().map(|prompts| prompts.iter().map(|(a, b)| b - a).collect()).collect();
-        let across = Replicated::new(&differences)?;
-        let means_of = |prompts: &Vec<(f64, f64)>| {
+        let (mut differences, mut means) = (Vec::new(), Vec::new());
+        for prompts in &tables {
+            differences.push(prompts.iter().map(|(a, b)| b - a).collect::<Vec<f64>>());
             let (a, b): (Vec<f64>, Vec<f64>) = prompts.iter().copied().unzip();
-            Some((mean(&a)?, mean(&b)?))
-        };
-        let means = tables.iter().map(means_of).collect::<Option<Vec<_>>>()?;
-        let found = Self::of_means(&means, &across.of_seeds, cells)?;
+            means.extend(mean(&a).zip(mean(&b)));
+        }
+        let across = Replicated::new(&differences)?;
+        let difference = Self::of_means(&means, &across.of_seeds, cells)?;
         Some(Self {
             n: tables.first().map_or(0, Vec::len),
             detectable: across.detectable,
             test: across.p.map(|_| Test::T),
             p: across.p,
-            ..found.with_interval(across.interval)
+            ..difference.with_interval(across.interval)
         })
     }
 
@@ -193,15 +192,14 @@ impl Difference {
     fn of_means(pairs: &[(f64, f64)], differences: &[f64], cells: usize) -> Option<Self> {
         let (a, b): (Vec<f64>, Vec<f64>) = pairs.iter().copied().unzip();
         let (mean_baseline, mean_other, diff) = (mean(&a)?, mean(&b)?, mean(differences)?);
-        let count = |test: fn(&f64) -> bool| differences.iter().filter(|diff| test(diff)).count();
         [mean_baseline, mean_other, diff].iter().all(|x| x.is_finite()).then(|| Self {
             cells,
             mean_baseline,
             mean_other,
             diff,
-            wins: count(|diff| *diff > 0.0),
-            ties: count(|diff| *diff == 0.0),
-            losses: count(|diff| *diff < 0.0),
+            wins: differences.iter().filter(|&&diff| diff > 0.0).count(),
+            ties: differences.iter().filter(|&&diff| diff == 0.0).count(),
+            losses: differences.iter().filter(|&&diff| diff < 0.0).count(),
             ..Self::default()
         })
     }
@@ -211,44 +209,64 @@ impl Difference {
     }
 }
 
+/// The means of both sides of each prompt.
+type MeansByPrompt<'a> = BTreeMap<PromptKey<'a>, (f64, f64)>;
+
 /// Means of the prompts that all replicates have, replicates × prompts.
-fn on_shared_prompts(replicates: &[BTreeMap<Key, (f64, f64)>]) -> Vec<Vec<(f64, f64)>> {
-    let everywhere = |prompt: &&Key| replicates.iter().all(|prompts| prompts.contains_key(*prompt));
-    let shared: Vec<&Key> = replicates.first().into_iter().flat_map(BTreeMap::keys).filter(everywhere).collect();
+fn on_shared_prompts(replicates: &[MeansByPrompt<'_>]) -> Vec<Vec<(f64, f64)>> {
+    let Some(first) = replicates.first() else { return Vec::new() };
+    let shared: Vec<&PromptKey<'_>> =
+        first.keys().filter(|prompt| replicates.iter().all(|prompts| prompts.contains_key(*prompt))).collect();
     replicates.iter().map(|prompts| shared.iter().map(|prompt| prompts[*prompt]).collect()).collect()
 }
 
 /// The prompts of pairs, each with its means.
-fn prompt_means(pairs: &[Pair]) -> Vec<(Key, (f64, f64))> {
-    let means = |pairs: &[&Pair]| {
-        let of = |value: fn(&Pair) -> f64| mean(&pairs.iter().map(|pair| value(pair)).collect::<Vec<f64>>());
-        (of(|pair| pair.a).unwrap_or(f64::NAN), of(|pair| pair.b).unwrap_or(f64::NAN))
-    };
-    by_prompt(pairs.iter().map(|pair| (pair.key, pair))).into_iter().map(|(key, pairs)| (key, means(&pairs))).collect()
+fn prompt_means<'a>(pairs: &[Pair<'a>], free: &[Column]) -> Vec<(PromptKey<'a>, (f64, f64))> {
+    let mut prompts = Vec::new();
+    for (prompt, values) in by_prompt(pairs.iter().map(|pair| (pair.record, (pair.a, pair.b))), free) {
+        let (a, b): (Vec<f64>, Vec<f64>) = values.into_iter().unzip();
+        prompts.push((prompt, (mean(&a).unwrap_or(f64::NAN), mean(&b).unwrap_or(f64::NAN))));
+    }
+    prompts
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::field::COLUMNS;
+    use super::super::record::{Identity, Measurement, Record};
     use super::*;
     use crate::base::rng::Rng;
+    use std::sync::Arc;
 
-    /// The difference of pairs of hits, or of other numbers.
-    fn compared(pairs: &[Pair], hits: bool) -> Option<Difference> {
-        Difference::of_prompts(pairs, hits)
+    /// A question of a prompt, and its values on both sides.
+    type Question = (Identity, (f64, f64));
+
+    fn question(seed: u64, query: usize, values: (f64, f64)) -> Question {
+        (Identity { seed: Some(seed), query: Some(query), ..Identity::default() }, values)
     }
 
-    /// The pair of one question of one prompt.
-    fn pair(prompt: u32, query: u32, (a, b): (f64, f64)) -> Pair {
-        let mut key = [0; COLUMNS];
-        key[Field::Seed as usize] = prompt + 1;
-        key[Field::Query as usize] = query + 1;
-        Pair { key, a, b }
+    /// Calls `test` with the pairs of some questions.
+    fn with_pairs<T>(questions: &[Question], test: impl Fn(&[Pair<'_>]) -> T) -> T {
+        let record =
+            |(identity, _): &Question| Record { identity: Arc::new(identity.clone()), measure: Measurement::default() };
+        let records: Vec<Record> = questions.iter().map(record).collect();
+        let pairs: Vec<Pair<'_>> =
+            records.iter().zip(questions).map(|(record, &(_, (a, b)))| Pair { record, a, b }).collect();
+        test(&pairs)
+    }
+
+    /// The difference of hits, or of other numbers.
+    fn compared(questions: &[Question], hits: bool) -> Option<Difference> {
+        with_pairs(questions, |pairs| Difference::of_prompts(pairs, &[], hits))
     }
 
     #[test]
     fn questions_of_a_prompt_are_averaged_before_prompts_are() {
-        let pairs = [pair(0, 0, (0.0, 0.25)), pair(0, 1, (0.0, 0.75)), pair(1, 0, (1.0, 1.0)), pair(1, 1, (1.0, 1.0))];
+        let pairs = [
+            question(0, 0, (0.0, 0.25)),
+            question(0, 1, (0.0, 0.75)),
+            question(1, 0, (1.0, 1.0)),
+            question(1, 1, (1.0, 1.0)),
+        ];
         let row = compared(&pairs, false).unwrap();
         assert_eq!((row.n, row.cells, row.diff, row.mean_other), (2, 4, 0.25, 0.75));
         assert_eq!((row.wins, row.ties, row.losses, row.test), (1, 1, 0, None), "two prompts have no test");
@@ -256,61 +274,54 @@ mod tests {
 
     #[test]
     fn what_is_made_of_one_seed_is_one_prompt_whatever_else_differs() {
-        let with = |column: Field, value: u32, pair: Pair| {
-            let mut key = pair.key;
-            key[column as usize] = value;
-            Pair { key, ..pair }
-        };
-        for column in [Field::Task, Field::Needles, Field::Cities, Field::Sample] {
-            // In the order of their keys, in which the two of a seed are not neighbours.
-            let pairs: Vec<Pair> = [1, 2]
-                .into_iter()
-                .flat_map(|value| (0..6).map(move |prompt| (value, pair(prompt, 0, (0.0, 1.0)))))
-                .map(|(value, pair)| with(column, value, pair))
-                .collect();
-            let row = compared(&pairs, true).unwrap();
-            assert_eq!((row.n, row.cells, row.wins, row.test), (6, 12, 6, Some(Test::Mcnemar)), "{column}");
-            let of_three_models: Vec<Pair> = [3, 4, 5]
-                .into_iter()
-                .flat_map(|seed| pairs.iter().map(move |&pair| (seed, pair)))
-                .map(|(seed, pair)| with(Field::Replicate, seed, pair))
-                .collect();
-            assert_eq!(Difference::of_seeds(&of_three_models).unwrap().n, 6, "{column}");
-            let without_seeds: Vec<Pair> = pairs.iter().map(|&pair| with(Field::Seed, 0, pair)).collect();
-            assert_eq!(compared(&without_seeds, true).unwrap().n, 2, "{column}");
+        let changes: [fn(&mut Identity, usize); 4] = [
+            |identity, value| identity.task = value.to_string(),
+            |identity, value| identity.needles = Some(value),
+            |identity, value| identity.cities = Some(value.to_string().into()),
+            |identity, value| identity.sample = Some(value as u64),
+        ];
+        for change in changes {
+            // In the order of their columns, in which the two of a seed are not neighbours.
+            let mut questions = Vec::new();
+            for (value, prompt) in [1, 2].into_iter().flat_map(|value| (0..6).map(move |prompt| (value, prompt))) {
+                let mut question = question(prompt, 0, (0.0, 1.0));
+                change(&mut question.0, value);
+                questions.push(question);
+            }
+            let row = compared(&questions, true).unwrap();
+            assert_eq!((row.n, row.cells, row.wins, row.test), (6, 12, 6, Some(Test::Mcnemar)));
+            let mut of_three_models = Vec::new();
+            for (seed, (identity, values)) in
+                [3, 4, 5].into_iter().flat_map(|seed| questions.iter().map(move |q| (seed, q)))
+            {
+                of_three_models.push((Identity { replicate: Some(seed), ..identity.clone() }, *values));
+            }
+            assert_eq!(with_pairs(&of_three_models, |pairs| Difference::of_seeds(pairs, &[])).unwrap().n, 6);
+            questions.iter_mut().for_each(|(identity, _)| identity.seed = None);
+            assert_eq!(compared(&questions, true).unwrap().n, 2);
         }
     }
 
     #[test]
     fn hits_and_misses_are_tested_by_mcnemar_and_questions_that_are_alike_count_once() {
-        let gained: Vec<Pair> = (0..6).map(|prompt| pair(prompt, 0, (0.0, 1.0))).collect();
+        let gained: Vec<Question> = (0..6).map(|prompt| question(prompt, 0, (0.0, 1.0))).collect();
         let row = compared(&gained, true).unwrap();
         assert_eq!((row.wins, row.ties, row.losses, row.test), (6, 0, 0, Some(Test::Mcnemar)));
         // z = 6 / √6
         assert!((row.p.unwrap() - 0.014_306).abs() < 1e-6, "{row:?}");
         // Both questions of six prompts: twelve hits more, and no more evidence.
-        let twice: Vec<Pair> = (0..6).flat_map(|prompt| [0, 1].map(|query| pair(prompt, query, (0.0, 1.0)))).collect();
+        let twice: Vec<Question> =
+            (0..6).flat_map(|prompt| [0, 1].map(|query| question(prompt, query, (0.0, 1.0)))).collect();
         let row = compared(&twice, true).unwrap();
         assert_eq!((row.n, row.cells, row.wins, row.test), (6, 12, 6, Some(Test::Mcnemar)));
         assert!((row.p.unwrap() - 0.014_306).abs() < 1e-6, "{row:?}");
     }
 
     #[test]
-    fn hits_of_several_heads_count_as_one_prompt() {
-        let mut pairs: Vec<Pair> = (0..6).map(|prompt| pair(prompt, 0, (0.0, 1.0))).collect();
-        let mut second = pairs.clone();
-        second.iter_mut().for_each(|pair| pair.key[Field::Head as usize] = 1);
-        let one = compared(&pairs, true).unwrap();
-        pairs.extend(second);
-        let row = compared(&pairs, true).unwrap();
-        assert_eq!((row.n, row.cells, row.p, row.lo), (6, 12, one.p, one.lo));
-    }
-
-    #[test]
     fn numbers_that_are_not_hits_are_tested_by_t_whatever_they_are_called() {
-        let pairs: Vec<Pair> = (0..6).map(|prompt| pair(prompt, 0, (0.0, 0.5 / f64::from(prompt + 1)))).collect();
+        let pairs: Vec<Question> = (0..6).map(|prompt| question(prompt, 0, (0.0, 0.5 / (prompt + 1) as f64))).collect();
         assert_eq!(compared(&pairs, true).unwrap().test, Some(Test::T));
-        let zeros: Vec<Pair> = (0..6).map(|prompt| pair(prompt, 0, (0.0, 0.0))).collect();
+        let zeros: Vec<Question> = (0..6).map(|prompt| question(prompt, 0, (0.0, 0.0))).collect();
         let row = compared(&zeros, false).unwrap();
         assert_eq!((row.diff, row.lo, row.p, row.test), (0.0, None, None, None), "numbers that all agree");
         // Hits that agree everywhere may differ elsewhere.
@@ -320,17 +331,17 @@ mod tests {
 
     #[test]
     fn numbers_that_overflow_have_no_difference() {
-        assert_eq!(compared(&[pair(0, 0, (f64::MIN, f64::MAX))], false), None);
-        assert_eq!(compared(&[pair(0, 0, (0.0, f64::MAX)), pair(0, 1, (0.0, f64::MAX))], false), None);
+        assert_eq!(compared(&[question(0, 0, (f64::MIN, f64::MAX))], false), None);
+        assert_eq!(compared(&[question(0, 0, (0.0, f64::MAX)), question(0, 1, (0.0, f64::MAX))], false), None);
     }
 
     #[test]
     fn few_prompts_have_a_difference_but_neither_interval_nor_test() {
         for n in [1, 5] {
-            let pairs: Vec<Pair> = (0..n).map(|prompt| pair(prompt, 0, (0.5, 0.75 + f64::from(prompt)))).collect();
+            let pairs: Vec<Question> = (0..n).map(|prompt| question(prompt, 0, (0.5, 0.75 + prompt as f64))).collect();
             let row = compared(&pairs, false).unwrap();
             assert_eq!((row.n, row.lo, row.hi, row.p, row.test), (n as usize, None, None, None, None));
-            let hits: Vec<Pair> = (0..n).map(|prompt| pair(prompt, 0, (0.0, 1.0))).collect();
+            let hits: Vec<Question> = (0..n).map(|prompt| question(prompt, 0, (0.0, 1.0))).collect();
             assert_eq!(compared(&hits, true).unwrap().p, None);
         }
     }
@@ -338,12 +349,15 @@ mod tests {
     #[test]
     fn draws_of_random_heads_count_in_the_interval() {
         // Each draw costs another amount, the same in every prompt but for a little.
-        let draw = |cost: f64| -> Vec<Pair> {
-            (0..20).map(|prompt| pair(prompt, 0, (0.0, cost + 0.01 * f64::from(prompt % 3)))).collect()
+        let draw = |cost: f64| -> Vec<Question> {
+            (0..20).map(|prompt| question(prompt, 0, (0.0, cost + 0.01 * (prompt % 3) as f64))).collect()
         };
         let of = |costs: &[f64]| {
-            let draws: Vec<Vec<Pair>> = costs.iter().map(|&cost| draw(cost)).collect();
-            Difference::of_draws(&draws, false).unwrap()
+            let questions: Vec<Question> = costs.iter().flat_map(|&cost| draw(cost)).collect();
+            with_pairs(&questions, |pairs| {
+                let draws: Vec<Vec<Pair<'_>>> = pairs.chunks(20).map(<[Pair<'_>]>::to_vec).collect();
+                Difference::of_draws(&draws, &[], false).unwrap()
+            })
         };
         let (three, one) = (of(&[-1.0, -2.0, -3.0]), of(&[-2.0]));
         assert!((three.diff - one.diff).abs() < 1e-12 && three.n == 20 && three.cells == 60 && three.seeds.is_none());
@@ -365,7 +379,7 @@ mod tests {
                 for query in 0..2 {
                     let a = difficulty + 0.3 * rng.normal();
                     let seen_as = if as_one { prompt } else { 2 * prompt + query };
-                    pairs.push(pair(seen_as, query, (a, a + truth + luck + 0.3 * rng.normal())));
+                    pairs.push(question(seen_as, query as usize, (a, a + truth + luck + 0.3 * rng.normal())));
                 }
             }
             compared(&pairs, false).unwrap()

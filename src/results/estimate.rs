@@ -1,8 +1,8 @@
 //! Estimates: means with their 95 % intervals.
 
-use super::cells::Cell;
-use super::sample::by_prompt;
-use crate::results::metric::Kind;
+use super::metric::Kind;
+use super::pair::by_prompt;
+use super::record::Record;
 use crate::stats::{mean, mean_interval, student, wilson_of_groups, Interval};
 use std::collections::BTreeMap;
 
@@ -22,16 +22,15 @@ pub(crate) struct Estimate {
 }
 
 impl Estimate {
-    /// Estimates a metric from its cells; `None` of none.
-    pub(crate) fn of(cells: &[Cell], kind: Kind) -> Option<Self> {
-        let prompts = by_prompt(cells.iter().map(|cell| (cell.key, cell.value)));
-        let prompts: Vec<Vec<f64>> = prompts.into_iter().map(|(_, values)| values).collect();
+    /// Estimates a metric from its records; `None` of none.
+    pub(crate) fn of(records: &[&Record], kind: Kind) -> Option<Self> {
+        let numbers = records.iter().filter_map(|&record| Some((record, record.number()?)));
+        let prompts: Vec<Vec<f64>> = by_prompt(numbers, &[]).into_iter().map(|(_, values)| values).collect();
         // Hits that were averaged, over draws of heads for example, are no trials any more.
-        let are_hits = || prompts.iter().flatten().all(|&value| value == 0.0 || value == 1.0);
-        if kind == Kind::Hit && are_hits() {
+        if kind == Kind::Hit && prompts.iter().flatten().all(|&value| value == 0.0 || value == 1.0) {
             return Self::of_hits(&prompts);
         }
-        Self::of_means(&prompts.iter().filter_map(|values| mean(values)).collect::<Vec<_>>(), cells.len())
+        Self::of_means(&prompts.iter().filter_map(|values| mean(values)).collect::<Vec<_>>(), records.len())
     }
 
     /// Estimates a mean from one number for each prompt.
@@ -47,8 +46,10 @@ impl Estimate {
     }
 
     fn of_hits(prompts: &[Vec<f64>]) -> Option<Self> {
-        let hits_of = |values: &Vec<f64>| (values.iter().filter(|&&value| value == 1.0).count(), values.len());
-        let groups: Vec<(usize, usize)> = prompts.iter().map(hits_of).collect();
+        let mut groups = Vec::new();
+        for values in prompts {
+            groups.push((values.iter().filter(|&&value| value == 1.0).count(), values.len()));
+        }
         let (hits, trials) = groups.iter().fold((0, 0), |sum, group| (sum.0 + group.0, sum.1 + group.1));
         let interval = Some(wilson_of_groups(&groups));
         (trials > 0).then(|| Self { value: hits as f64 / trials as f64, interval, prompts: prompts.len(), trials })
@@ -57,33 +58,38 @@ impl Estimate {
 
 #[cfg(test)]
 mod tests {
-    use super::super::field::{Field, COLUMNS};
+    use super::super::record::{Identity, Measurement};
     use super::*;
+    use std::sync::Arc;
 
-    fn cell(seed: u32, query: u32, value: f64) -> Cell {
-        let mut key = [0; COLUMNS];
-        key[Field::Seed as usize] = seed + 1;
-        key[Field::Query as usize] = query + 1;
-        Cell { key, value, input: 0, record: 0 }
+    fn record(seed: u64, query: usize, value: f64) -> Record {
+        let identity = Identity { seed: Some(seed), query: Some(query), ..Identity::default() };
+        Record { identity: Arc::new(identity), measure: Measurement { value: Some(value), ..Measurement::default() } }
+    }
+
+    fn estimate(records: &[Record], kind: Kind) -> Option<Estimate> {
+        Estimate::of(&records.iter().collect::<Vec<_>>(), kind)
     }
 
     #[test]
     fn questions_are_averaged_before_prompts_are() {
-        let cells = [cell(0, 0, 1.0), cell(0, 1, 3.0), cell(1, 0, 6.0)];
-        let found = Estimate::of(&cells, Kind::Number).unwrap();
+        let records = [record(0, 0, 1.0), record(0, 1, 3.0), record(1, 0, 6.0)];
+        let found = estimate(&records, Kind::Number).unwrap();
         assert_eq!((found.value, found.prompts, found.trials), (4.0, 2, 3));
     }
 
     #[test]
     fn few_prompts_have_a_mean_but_no_interval_and_hits_always_have_wilsons() {
-        let of =
-            |n: u32| Estimate::of(&(0..n).map(|i| cell(i, 0, f64::from(i))).collect::<Vec<_>>(), Kind::Number).unwrap();
+        let of = |n: u64| {
+            let records: Vec<Record> = (0..n).map(|i| record(i, 0, i as f64)).collect();
+            estimate(&records, Kind::Number).unwrap()
+        };
         assert_eq!((of(5).value, of(5).interval), (2.0, None));
         assert!(of(6).interval.is_some_and(|interval| interval.lo > 0.0 && interval.hi < 5.0));
-        let hits = Estimate::of(&[cell(0, 0, 1.0), cell(1, 0, 0.0)], Kind::Hit).unwrap();
+        let hits = estimate(&[record(0, 0, 1.0), record(1, 0, 0.0)], Kind::Hit).unwrap();
         assert_eq!((hits.value, hits.trials), (0.5, 2));
         assert!(hits.interval.is_some_and(|interval| interval.lo > 0.0 && interval.hi < 1.0));
-        assert_eq!(Estimate::of(&[], Kind::Hit), None);
+        assert_eq!(estimate(&[], Kind::Hit), None);
     }
 
     #[test]
@@ -97,7 +103,7 @@ mod tests {
 
     #[test]
     fn hits_that_were_averaged_are_numbers() {
-        let found = Estimate::of(&[cell(0, 0, 0.5), cell(1, 0, 1.0)], Kind::Hit).unwrap();
+        let found = estimate(&[record(0, 0, 0.5), record(1, 0, 1.0)], Kind::Hit).unwrap();
         assert_eq!((found.value, found.interval), (0.75, None), "two prompts");
     }
 }

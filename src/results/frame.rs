@@ -1,25 +1,22 @@
-//! A frame: the records of one run, grouped for lookup, and what its manifest says. Every table, figure, expectation and report
+//! A frame: the records of one run, sorted for lookup, and what its manifest says. Every table, figure, expectation and report
 //! of a run asks it.
 
-use super::case::{Case, ConditionKey};
-use super::cells::{Cell, Cells, Collector, Mask, Selects};
+use super::column::Column;
 use super::difference::Difference;
 use super::estimate::Estimate;
-use super::field::{Field, Value};
-use super::numbers::Measured;
-use super::pick::Pick;
-use super::sample::{differences, join, prompt_means, Joined, Pair};
-use super::setting::{cities_of, millipct, setting_of, Setting};
+use super::manifest::ModelInfo;
+use super::metric::{is_hit, Kind, ANSWER_REGION, SHARE_OUT};
+use super::pair::{by_prompt, differences, pairs, prompt_means, Pair, Pairs};
+use super::pick::{cities_of, millipct, setting_of, Case, ConditionKey, Pick, Setting};
+use super::record::{Identity, Measurement, Record, Units};
 use super::tokens::Tokens;
 use crate::base::names::ShortNames;
 use crate::measures::{DrawnHead, MassiveAt};
-use crate::results::manifest::ModelInfo;
-use crate::results::metric::{is_hit, Kind, ANSWER_REGION, SHARE_OUT};
-use crate::results::record::{Identity, Record};
 use crate::stats::mean;
 use anyhow::Result;
 use serde_json::Value as Json;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// Layer and head.
 pub type HeadPlace = (usize, usize);
@@ -39,12 +36,18 @@ pub struct About {
 /// are kept.
 const REGIONS_OF_HEADS: [&str; 3] = [ANSWER_REGION, "bos", "first"];
 
-/// The records of a run, grouped for lookup.
+/// The columns in which the two sides of a difference within a run may differ.
+const SIDES: &[Column] = &[Column::Model, Column::Variant, Column::Condition, Column::Bits, Column::Scope];
+
+/// The records of a run, sorted for lookup.
 #[derive(Default)]
 pub struct Frame {
     /// The parts of its manifest that tables need.
     pub about: About,
-    cells: Cells,
+    /// Sorted by [`quantity`], those of one in the order in which they were added.
+    records: Vec<Record>,
+    /// The identities of these records, in the order in which they first came.
+    identities: Vec<Arc<Identity>>,
     models: Vec<String>,
     settings: Vec<Setting>,
     treated: Vec<ConditionKey>,
@@ -65,35 +68,11 @@ pub struct Frame {
     pub drawn: Vec<DrawnHead>,
 }
 
-/// Builds a [`Frame`] from records, one by one.
-pub struct FrameBuilder {
-    frame: Frame,
-    collector: Collector<RunRecords>,
-    /// The first record that could not be added.
-    error: Option<anyhow::Error>,
-}
+/// The columns that say what a number is of: metric, region, layer and head.
+type Quantity<'a> = (&'a str, Option<&'a str>, Option<usize>, Option<usize>);
 
-/// The records of a run that its frame keeps.
-struct RunRecords {
-    /// Whether the run is about the maps of one prompt, of which everything is kept.
-    is_of_maps: bool,
-}
-
-impl Selects for RunRecords {
-    fn identity(&self, _: &Identity) -> Result<bool> {
-        Ok(true)
-    }
-
-    fn quantity(&self, identity: &Identity, measured: &Measured) -> bool {
-        let region = measured.region.as_deref();
-        let is_kept = identity.condition.is_none() && region.is_none_or(|region| REGIONS_OF_HEADS.contains(&region));
-        let of_head = measured.head.is_some() && identity.seed.is_some() && (is_kept || self.is_of_maps);
-        measured.layer.is_none() || of_head
-    }
-
-    fn value(&self, column: Field, identity: &Identity) -> Option<Value> {
-        column.of_identity(identity)
-    }
+fn quantity(measure: &Measurement) -> Quantity<'_> {
+    (&measure.metric, measure.region.as_deref(), measure.layer, measure.head)
 }
 
 fn push_new<T: PartialEq + Clone>(list: &mut Vec<T>, item: &T) {
@@ -102,61 +81,66 @@ fn push_new<T: PartialEq + Clone>(list: &mut Vec<T>, item: &T) {
     }
 }
 
-impl FrameBuilder {
-    /// A builder without records.
-    pub fn new(about: About) -> Self {
-        let frame = Frame { about, ..Frame::default() };
-        let is_of_maps = frame.is_of_maps();
-        Self { collector: Collector::new(RunRecords { is_of_maps }), frame, error: None }
-    }
-
-    /// Adds a record.
-    pub fn add(&mut self, record: &Record) {
-        let (id, measure, frame) = (&record.identity, &record.measure, &mut self.frame);
-        if measure.error.is_some() {
-            frame.failures.push(record.clone());
-        }
-        if measure.value.is_none() {
-            return;
-        }
-        if id.seed.is_none() {
-            frame.pooled.push(record.clone());
-        }
-        let added = self.collector.add(0, record);
-        self.error = self.error.take().or(added.err());
-        if measure.layer.is_none() {
-            push_new(&mut frame.models, &id.model);
-            push_new(&mut frame.settings, &setting_of(id));
-            if id.seed.is_some() {
-                frame.note_prompt(record);
-            }
-        }
-    }
-
-    /// Returns the frame of the records.
-    ///
-    /// # Errors
-    /// If a metric of the records has several units.
-    pub fn finish(self) -> Result<Frame> {
-        match self.error {
-            Some(error) => Err(error),
-            None => {
-                let short_names = ShortNames::of(&self.frame.models);
-                Ok(Frame { cells: self.collector.finish(), short_names, ..self.frame })
-            }
-        }
-    }
-}
-
 impl Frame {
+    /// A frame without records, to which they are added one by one.
+    pub fn new(about: About) -> Self {
+        Self { about, ..Self::default() }
+    }
+
     /// The frame of these records.
     ///
     /// # Errors
     /// If a metric of the records has several units.
     pub fn of(about: About, records: &[Record]) -> Result<Self> {
-        let mut builder = FrameBuilder::new(about);
-        records.iter().for_each(|record| builder.add(record));
-        builder.finish()
+        let mut frame = Self::new(about);
+        records.iter().for_each(|record| frame.add(record));
+        frame.finish()
+    }
+
+    /// Adds a record. Nothing can be looked up before [`Frame::finish`].
+    pub fn add(&mut self, record: &Record) {
+        let (id, measure) = (&record.identity, &record.measure);
+        if measure.error.is_some() {
+            self.failures.push(record.clone());
+        }
+        if measure.value.is_none() {
+            return;
+        }
+        if id.seed.is_none() {
+            self.pooled.push(record.clone());
+        }
+        if record.number().is_some() && self.keeps(record) {
+            if self.identities.last().is_none_or(|last| !Arc::ptr_eq(last, id)) {
+                self.identities.push(id.clone());
+            }
+            self.records.push(record.clone());
+        }
+        if measure.layer.is_none() {
+            push_new(&mut self.models, &id.model);
+            push_new(&mut self.settings, &setting_of(id));
+            if id.seed.is_some() {
+                self.note_prompt(record);
+            }
+        }
+    }
+
+    /// Returns `true` if tables or figures ask for a record's number: one of the whole model, or of a head.
+    fn keeps(&self, Record { identity, measure }: &Record) -> bool {
+        let is_of_every_head = measure.region.as_deref().is_none_or(|region| REGIONS_OF_HEADS.contains(&region));
+        let is_kept = self.is_of_maps() || (identity.condition.is_none() && is_of_every_head);
+        measure.layer.is_none() || (measure.head.is_some() && identity.seed.is_some() && is_kept)
+    }
+
+    /// Sorts the records.
+    ///
+    /// # Errors
+    /// If a metric of the records has several units.
+    pub fn finish(mut self) -> Result<Self> {
+        let mut units = Units::default();
+        self.records.iter().try_for_each(|record| units.note(record))?;
+        self.records.sort_by(|a, b| quantity(&a.measure).cmp(&quantity(&b.measure)));
+        self.short_names = ShortNames::of(&self.models);
+        Ok(self)
     }
 
     /// Notes what a record of a single prompt is about.
@@ -213,19 +197,19 @@ impl Frame {
         &self.tasks
     }
 
-    /// Returns whether a metric was measured on single prompts.
+    /// Returns `true` if a metric was measured on single prompts.
     pub fn has(&self, metric: &str) -> bool {
         self.metrics.iter().any(|known| known == metric)
     }
 
     /// Depths that occur, in percent, from the top.
     pub fn depths_pct(&self) -> Vec<f64> {
-        let depths = self.identities().filter_map(|id| id.depth_req_pct);
+        let depths = self.identities.iter().filter_map(|id| id.depth_req_pct);
         let depths: BTreeSet<u64> = depths.map(millipct).collect();
         depths.into_iter().map(|depth| depth as f64 / 1000.0).collect()
     }
 
-    /// Returns whether prompts ask for anything.
+    /// Returns `true` if prompts ask for anything.
     pub fn asks(&self) -> bool {
         self.settings.iter().any(|setting| setting.1 > 0)
     }
@@ -240,58 +224,64 @@ impl Frame {
         self.config(key).and_then(Json::as_str).unwrap_or_default()
     }
 
-    /// Returns whether the run is about the maps of one prompt.
+    /// Returns `true` if the run is about the maps of one prompt.
     pub fn is_of_maps(&self) -> bool {
         ["heatmap", "explore"].contains(&self.config_text("show"))
     }
 
-    /// The identities of the run's numbers.
-    pub(super) fn identities(&self) -> impl Iterator<Item = &Identity> {
-        self.cells.numbers().identities().iter().map(|id| &**id)
+    /// Returns the records of a quantity, in the order in which they were added.
+    fn of_quantity(&self, wanted: Quantity<'_>) -> &[Record] {
+        let from = self.records.partition_point(|record| quantity(&record.measure) < wanted);
+        let to = self.records.partition_point(|record| quantity(&record.measure) <= wanted);
+        &self.records[from..to]
     }
 
-    /// Returns the cells that are picked, as means over heads and layers.
-    pub(crate) fn cells(&self, pick: Pick<'_>) -> Vec<Cell> {
-        self.cells.of(&Measured::mean(pick.metric, pick.region), |id| pick.matches(id))
+    /// Returns the records that are picked, which are means over heads and layers.
+    pub(crate) fn select(&self, pick: Pick<'_>) -> Vec<&Record> {
+        let records = self.of_quantity((pick.metric, pick.region, None, None)).iter();
+        records.filter(|record| pick.matches(&record.identity)).collect()
     }
 
     /// Estimates what is picked, with its interval.
     pub(crate) fn estimate(&self, pick: Pick<'_>) -> Option<Estimate> {
         let kind = if is_hit(pick.metric) { Kind::Hit } else { Kind::Number };
-        Estimate::of(&self.cells(pick), kind)
+        Estimate::of(&self.select(pick), kind)
     }
 
     /// Returns the mean over prompts of what is picked.
     pub fn mean(&self, pick: Pick<'_>) -> Option<f64> {
-        mean(&prompt_means(&self.cells(pick)))
+        mean(&prompt_means(&self.select(pick)))
     }
 
-    /// Joins two picks, cell by cell, whatever their models and conditions.
-    pub(crate) fn joined(&self, baseline: Pick<'_>, other: Pick<'_>) -> Joined {
-        join(self.cells(baseline), self.cells(other), &sides())
+    /// Pairs two picks, whatever their models and conditions.
+    fn pairs(&self, baseline: Pick<'_>, other: Pick<'_>) -> Pairs<'_> {
+        pairs(self.select(baseline), self.select(other), SIDES)
     }
 
     /// Returns how one pick differs from another of the same metric.
     pub(crate) fn difference(&self, baseline: Pick<'_>, other: Pick<'_>) -> Option<Difference> {
-        Difference::of_prompts(&self.joined(baseline, other).pairs, is_hit(baseline.metric))
+        Difference::of_prompts(&self.pairs(baseline, other).pairs, SIDES, is_hit(baseline.metric))
     }
 
     /// Returns how one pick differs from another of the same metric, by prompt: the mean over the prompt's questions.
     pub(crate) fn prompt_differences(&self, baseline: Pick<'_>, other: Pick<'_>) -> Vec<f64> {
-        prompt_means(&differences(&self.joined(baseline, other).pairs))
+        let pairs = self.pairs(baseline, other).pairs;
+        let prompts = by_prompt(pairs.iter().map(|pair| (pair.record, pair.b - pair.a)), SIDES);
+        prompts.iter().filter_map(|(_, differences)| mean(differences)).collect()
     }
 
     /// Returns the mean difference over draws, each given as (baseline, other): an interval is over draws and prompts.
     pub(crate) fn difference_of_draws(&self, draws: &[(Pick<'_>, Pick<'_>)]) -> Option<Difference> {
         let metric = draws.first()?.0.metric;
-        let pairs: Vec<Vec<Pair>> = draws.iter().map(|&(baseline, other)| self.joined(baseline, other).pairs).collect();
-        Difference::of_draws(&pairs, is_hit(metric))
+        let pairs: Vec<Vec<Pair<'_>>> =
+            draws.iter().map(|&(baseline, other)| self.pairs(baseline, other).pairs).collect();
+        Difference::of_draws(&pairs, SIDES, is_hit(metric))
     }
 
     /// Returns a contrast: the second pair's difference less that of the first, prompt by prompt.
     pub(crate) fn contrast(&self, first: (Pick<'_>, Pick<'_>), second: (Pick<'_>, Pick<'_>)) -> Option<Difference> {
-        let [a, b] = [first, second].map(|(baseline, other)| differences(&self.joined(baseline, other).pairs));
-        Difference::of_prompts(&join(a, b, &sides()).pairs, false)
+        let [a, b] = [first, second].map(|(baseline, other)| differences(&self.pairs(baseline, other).pairs));
+        Difference::of_prompts(&pairs(a.iter().collect(), b.iter().collect(), SIDES).pairs, SIDES, false)
     }
 
     /// Returns the numbers of single heads of a model under a condition, as means of each prompt, in the order of layers and
@@ -303,9 +293,19 @@ impl Frame {
         metric: &str,
         region: Option<&str>,
     ) -> Vec<(HeadPlace, Vec<f64>)> {
-        let places = self.cells.numbers().heads(metric, region).map(|(at, _)| at);
-        let of_heads = places.map(|at| (at, self.head(model, condition, metric, region, at)));
-        of_heads.filter(|(_, means)| !means.is_empty()).collect()
+        let from = self.records.partition_point(|record| quantity(&record.measure) < (metric, region, None, None));
+        let of_metric = self.records[from..]
+            .chunk_by(|a, b| quantity(&a.measure) == quantity(&b.measure))
+            .take_while(|group| group[0].measure.metric == metric && group[0].measure.region.as_deref() == region);
+        let mut heads = Vec::new();
+        for group in of_metric {
+            let Measurement { layer: Some(layer), head: Some(head), .. } = group[0].measure else { continue };
+            let means = means_of_pass(group, model, condition);
+            if !means.is_empty() {
+                heads.push(((layer, head), means));
+            }
+        }
+        heads
     }
 
     /// Returns the numbers of one head, as means of each prompt; none if it has none.
@@ -317,9 +317,7 @@ impl Frame {
         region: Option<&str>,
         (layer, head): HeadPlace,
     ) -> Vec<f64> {
-        let of_model = |id: &Identity| id.model == model && id.condition.as_deref() == condition;
-        let measured = Measured { layer: Some(layer), head: Some(head), ..Measured::mean(metric, region) };
-        prompt_means(&self.cells.of(&measured, of_model))
+        means_of_pass(self.of_quantity((metric, region, Some(layer), Some(head))), model, condition)
     }
 
     /// Returns all numbers of every head in one pass over one prompt, by layer and head: `share_out answer`. Of several, the
@@ -330,29 +328,28 @@ impl Frame {
         condition: Option<&str>,
     ) -> BTreeMap<HeadPlace, BTreeMap<String, f64>> {
         let mut heads: BTreeMap<HeadPlace, BTreeMap<String, f64>> = BTreeMap::new();
-        let numbers = self.cells.numbers();
-        for (of, list) in numbers.groups() {
-            let (Some(layer), Some(head)) = (of.layer, of.head) else { continue };
-            let of_pass = |id: &Identity| id.model == model && id.condition.as_deref() == condition;
-            if let Some(number) = list.iter().find(|number| of_pass(numbers.identity(number))) {
-                let region = of.region.as_ref().map_or(String::new(), |region| format!(" {region}"));
-                heads.entry((layer, head)).or_default().insert(format!("{}{region}", of.metric), number.value);
-            }
+        for record in self.records.iter().filter(|record| is_of_pass(record, model, condition)) {
+            let Measurement { layer: Some(layer), head: Some(head), metric, region, value: Some(value), .. } =
+                &record.measure
+            else {
+                continue;
+            };
+            let region = region.as_ref().map_or(String::new(), |region| format!(" {region}"));
+            heads.entry((*layer, *head)).or_default().entry(format!("{metric}{region}")).or_insert(*value);
         }
         heads
     }
 
     /// Returns the numbers of each many-shot prompt, arrangement by arrangement. Prompts that lack one are left out.
     pub(crate) fn arrangements(&self, pick: Pick<'_>) -> Vec<Vec<f64>> {
-        let cells = self.cells(pick);
-        let mut prompts: BTreeMap<u32, BTreeMap<u32, f64>> = BTreeMap::new();
-        for cell in cells {
-            let of = |column: Field| cell.key[column as usize];
-            prompts.entry(of(Field::Seed)).or_default().insert(of(Field::Sample), cell.value);
+        let mut prompts: BTreeMap<Option<u64>, BTreeMap<Option<u64>, f64>> = BTreeMap::new();
+        for record in self.select(pick) {
+            let Identity { seed, sample, .. } = *record.identity;
+            prompts.entry(seed).or_default().extend(record.number().map(|number| (sample, number)));
         }
         let most = prompts.values().map(BTreeMap::len).max().unwrap_or(0);
-        let whole = prompts.into_values().filter(|of_prompt| of_prompt.len() == most);
-        whole.map(|of_prompt| of_prompt.into_values().collect()).collect()
+        let whole = prompts.into_values().filter(|numbers| numbers.len() == most);
+        whole.map(|numbers| numbers.into_values().collect()).collect()
     }
 
     /// Returns what was measured on prompts: settings in order, models within, conditions within.
@@ -372,7 +369,7 @@ impl Frame {
 
     /// The identities of single prompts.
     fn asked(&self) -> impl Iterator<Item = &Identity> {
-        self.identities().filter(|id| id.seed.is_some())
+        self.identities.iter().map(|id| &**id).filter(|id| id.seed.is_some())
     }
 
     /// Number of prompts that any model was measured on.
@@ -381,19 +378,19 @@ impl Frame {
     }
 }
 
-/// Returns the columns in which the two sides of a difference within a run may differ.
-fn sides() -> Mask {
-    let of_side =
-        |column: Field| matches!(column, Field::Model | Field::Variant | Field::Condition | Field::Bits | Field::Scope);
-    Field::ALL.map(|column| of_side(column) || column.is_finding())
+fn is_of_pass(record: &Record, model: &str, condition: Option<&str>) -> bool {
+    record.identity.model == model && record.identity.condition.as_deref() == condition
+}
+
+/// Returns the mean of each prompt under a model and a condition.
+fn means_of_pass(records: &[Record], model: &str, condition: Option<&str>) -> Vec<f64> {
+    prompt_means(&records.iter().filter(|record| is_of_pass(record, model, condition)).collect::<Vec<_>>())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::results::metric::{ANSWER_LOG_PROB, EXACT};
-    use crate::results::record::Measurement;
-    use std::sync::Arc;
 
     fn record(seed: u64, query: usize, (depth_req_pct, placed): (f64, bool), exact: f64) -> Record {
         let identity = Identity {

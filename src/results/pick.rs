@@ -1,8 +1,78 @@
-//! Picks: which numbers of a run are wanted.
+//! Which numbers of a run are wanted: of which model, setting and condition.
 
-use super::setting::{cities_of, millipct, setting_of, Setting};
-use crate::results::metric::Metric;
-use crate::results::record::Identity;
+use super::metric::Metric;
+use super::record::Identity;
+use crate::prompts::shots::order_of;
+use crate::treatments::UNTREATED;
+
+/// Context, needles in the text, needles asked for; no needles for plain text.
+pub type Setting = (usize, usize, usize);
+
+/// Returns the name of a setting: `N=4 R=2`.
+pub(crate) fn setting_name(needles: usize, retrieve: usize) -> String {
+    format!("N={needles} R={retrieve}")
+}
+
+pub(super) fn setting_of(id: &Identity) -> Setting {
+    (id.ctx_tok, id.needles.unwrap_or(0), id.retrieve.unwrap_or(0))
+}
+
+/// Returns a depth in thousandths of a percent, in which depths are the same.
+pub(super) fn millipct(depth_pct: f64) -> u64 {
+    (depth_pct * 1000.0).round() as u64
+}
+
+/// Returns the set that a prompt's cities come from. Many-shot prompts, whose words are the same, have the order of their
+/// examples instead.
+pub(super) fn cities_of(id: &Identity) -> &str {
+    order_of(&id.task).or(id.cities.as_deref()).unwrap_or_default()
+}
+
+/// A condition, as the columns of records have it; the untreated one by default.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ConditionKey {
+    /// The condition's name; `None` for the untreated passes.
+    pub condition: Option<String>,
+    /// Bits of quantised logits, or queries and keys; `None` for others.
+    pub bits: Option<u32>,
+    /// What shares one scale.
+    pub scope: Option<String>,
+}
+
+impl ConditionKey {
+    pub(crate) fn of(id: &Identity) -> Self {
+        let (condition, scope) = (id.condition.as_deref(), id.scope.as_deref());
+        Self { condition: condition.map(str::to_owned), bits: id.bits, scope: scope.map(str::to_owned) }
+    }
+
+    /// Its name, `none` for the untreated passes.
+    pub fn name(&self) -> &str {
+        self.condition.as_deref().unwrap_or(UNTREATED)
+    }
+}
+
+/// A model in one setting under one condition.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Case {
+    /// Context, needles, asked.
+    pub setting: Setting,
+    /// Name of the model.
+    pub model: String,
+    /// The condition.
+    pub treated: ConditionKey,
+}
+
+impl Case {
+    pub(super) fn of(id: &Identity) -> Self {
+        Self { setting: setting_of(id), model: id.model.clone(), treated: ConditionKey::of(id) }
+    }
+
+    /// Picks the numbers of a metric in this case.
+    pub fn pick<'a>(&'a self, metric: &'a Metric, region: Option<&'a str>) -> Pick<'a> {
+        let pick = Pick::of(&self.model, metric.name).setting(self.setting);
+        pick.condition(self.treated.condition.as_deref()).metric(metric, region)
+    }
+}
 
 /// The numbers of one model and metric, as narrow as is asked for.
 #[derive(Clone, Copy, Debug)]
@@ -74,15 +144,16 @@ impl<'a> Pick<'a> {
         Self { task: Some(task), ..self }
     }
 
-    /// Returns whether an identity is picked.
+    /// Returns `true` if numbers measured on a prompt and a model are picked.
     pub(super) fn matches(&self, id: &Identity) -> bool {
-        let depth = |wanted| id.depth_req_pct.map(millipct) == Some(millipct(wanted)) && id.placed != Some(false);
         id.model == self.model
             && id.condition.as_deref() == self.condition
-            && self.ctx_tok.is_none_or(|ctx_tok| setting_of(id).0 == ctx_tok)
+            && self.ctx_tok.is_none_or(|ctx_tok| id.ctx_tok == ctx_tok)
             && self.setting.is_none_or(|setting| setting_of(id) == setting)
             && self.cities.is_none_or(|cities| cities_of(id) == cities)
-            && self.depth_pct.is_none_or(depth)
+            && self.depth_pct.is_none_or(|depth_pct| {
+                id.depth_req_pct.map(millipct) == Some(millipct(depth_pct)) && id.placed != Some(false)
+            })
             && self.task.is_none_or(|task| id.task == task)
     }
 }

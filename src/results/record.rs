@@ -12,9 +12,10 @@ mod read;
 
 pub use read::read;
 
-use anyhow::{Context, Result};
+use anyhow::{ensure, Context, Result};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -74,6 +75,9 @@ pub struct Identity {
     /// What shares one scale when quantised: of logits `tensor`, `head` or `row`, of queries and keys `qk-block`,
     /// `qk-token` or `qk-head`; then how: `-fp`, `-smooth`, `-rotate`, `-exempt-sinks`, `-layers-0+2`.
     pub scope: Option<Cow<'static, str>>,
+    /// No column of the file: the training seed, once a comparison takes models as replicates, and `model` as their recipe.
+    #[serde(skip)]
+    pub replicate: Option<u64>,
 }
 
 /// A measured number, or the error that prevented it.
@@ -110,6 +114,35 @@ pub struct Record {
 /// gives `x`.
 pub fn widen(x: f32) -> f64 {
     x.to_string().parse().expect("a printed number can be read")
+}
+
+impl Record {
+    /// Its number; `None` if it is missing or not finite.
+    pub(crate) fn number(&self) -> Option<f64> {
+        self.measure.value.filter(|value| value.is_finite())
+    }
+}
+
+/// The unit of each metric so far.
+#[derive(Default)]
+pub(crate) struct Units<'a>(BTreeMap<&'a str, Option<&'a str>>);
+
+impl<'a> Units<'a> {
+    /// Notes the unit of a record.
+    ///
+    /// # Errors
+    /// If its metric had another unit before: numbers in two units have no difference.
+    pub(crate) fn note(&mut self, record: &'a Record) -> Result<()> {
+        let unit = record.measure.unit.as_deref();
+        let known = *self.0.entry(&record.measure.metric).or_insert(unit);
+        let [here, before] = [unit, known].map(|unit| unit.unwrap_or("no unit"));
+        ensure!(known == unit, "{} is in {here} here, but in {before} before", record.measure.metric);
+        Ok(())
+    }
+
+    pub(crate) fn of(&self, metric: &str) -> Option<&'a str> {
+        *self.0.get(metric)?
+    }
 }
 
 /// Returns the name of a metric with its region, as in `share_abs[answer]`.
@@ -189,8 +222,7 @@ mod tests {
             placed: Some(true),
             rows: Some("answer".into()),
             condition: Some("quantise(4, tensor)".into()),
-            bits: None,
-            scope: None,
+            ..Identity::default()
         }
     }
 

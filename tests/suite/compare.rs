@@ -6,7 +6,7 @@ use difftool::figures::read_recipe;
 use difftool::results::compare::{compare, FailIf, Request};
 use difftool::results::manifest::{Manifest, ModelInfo, OutputFile};
 use difftool::results::record::{self, Identity, Measurement, Record};
-use difftool::results::{Field, MetricName, Metrics, Where};
+use difftool::results::{Column, MetricName, Metrics, Where};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use serde_json::{json, Value};
@@ -54,6 +54,7 @@ impl Run {
             condition: self.condition().map(Into::into),
             bits: self.bits,
             scope: self.scope.map(Into::into),
+            ..Identity::default()
         }
     }
 
@@ -586,7 +587,7 @@ fn request(a: &Path, b: &Path) -> Request {
         baseline: None,
         metrics: Metrics::All,
         wheres: Vec::new(),
-        group_by: vec![Field::CtxTok],
+        group_by: vec![Column::CtxTok],
         replicates: None,
         allow_different_prompts: true,
     }

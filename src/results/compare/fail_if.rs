@@ -1,7 +1,7 @@
 //! Conditions on differences, for continuous integration: `exact < -0.05`.
 
-use super::super::rows::Row;
-use super::super::select::MetricName;
+use super::super::row::Row;
+use super::MetricName;
 use crate::bail_usage;
 use crate::stats::LEAST_PROMPTS;
 use anyhow::Result;

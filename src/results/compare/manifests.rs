@@ -1,6 +1,10 @@
 //! Differences between two manifests, found before any number is compared.
 
+use super::super::column::Column;
+use super::{Input, Request};
+use crate::bail_usage;
 use crate::results::manifest::{Manifest, ModelInfo};
+use anyhow::{bail, Result};
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,9 +27,9 @@ impl fmt::Display for Mismatch {
     }
 }
 
-/// Whether two runs saw the same prompts.
+/// What is known of the prompts of two runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Prompts {
+enum Prompts {
     Same,
     /// And why that is known.
     Different(String),
@@ -40,20 +44,79 @@ const HASH_DIGITS: usize = 12;
 /// Keys of the configuration that describe a run, or choose tables and figures.
 const SAID: [&str; 4] = ["config.question", "config.analysis", "config.show", "config.expect"];
 
+/// Differences between the manifests.
+pub(super) struct Checked {
+    pub(super) differences: Vec<(String, Vec<Mismatch>)>,
+    /// `true` if seeds do not tell prompts apart, as those of a pair are not the same anyway.
+    pub(super) ignores_seeds: bool,
+}
+
+/// Compares the manifest of every input with that of the first.
+pub(super) fn check_manifests(inputs: &[Input], request: &Request, notes: &mut Vec<String>) -> Result<Checked> {
+    for input in inputs {
+        if input.manifest.is_none() && inputs.len() > 1 {
+            notes.push(format!("{} has no manifest.json: what its run differed in is not known", input.name));
+        }
+        if input.was_edited()? {
+            bail!(
+                "{} is not the file that its manifest describes (its SHA-256 differs): it was changed after the run, or \
+                 the run goes on; copy it elsewhere to compare it without its manifest",
+                input.results.display()
+            );
+        }
+        let by_model = request.by == Some(Column::Model) || request.replicates.is_some();
+        if by_model && input.manifest.as_ref().is_some_and(mixes_tokenizers) {
+            notes.push(format!("{}: its models cut the same text into different tokens", input.name));
+        }
+    }
+    let mut checked = Checked { differences: Vec::new(), ignores_seeds: false };
+    let Some((first, others)) = inputs.split_first() else { bail_usage!("nothing to compare: name runs or results") };
+    for other in others {
+        let prompts = match (&first.manifest, &other.manifest) {
+            (Some(a), Some(b)) => {
+                if (&a.tool.version, &a.tool.source) != (&b.tool.version, &b.tool.source) {
+                    notes.push(format!(
+                        "{} and {} were measured by two builds of difftool: what differs may be theirs",
+                        first.name, other.name
+                    ));
+                }
+                checked.differences.push((other.name.clone(), differences(a, b)));
+                prompts(a, b)
+            }
+            _ => Prompts::Unknown("a manifest is missing"),
+        };
+        match prompts {
+            Prompts::Same => {}
+            Prompts::Different(reason) if !request.allow_different_prompts => bail_usage!(
+                "{} and {} are of different prompts, so their cells are not pairs: {reason}; \
+                 --allow-different-prompts compares them nevertheless, cell by cell",
+                first.name,
+                other.name
+            ),
+            Prompts::Different(_) => checked.ignores_seeds = true,
+            Prompts::Unknown(_) if request.allow_different_prompts => checked.ignores_seeds = true,
+            Prompts::Unknown(why) => notes.push(format!(
+                "{} and {}: {why}, so prompts are taken as the same where settings and seeds are",
+                first.name, other.name
+            )),
+        }
+    }
+    Ok(checked)
+}
+
 /// Everything that differs and can matter for the results. Threads cannot, and times and paths do not.
-pub(super) fn differences(a: &Manifest, b: &Manifest) -> Vec<Mismatch> {
+fn differences(a: &Manifest, b: &Manifest) -> Vec<Mismatch> {
     let mut list = MismatchList::default();
     list.add("tool.version", &a.tool.version, &b.tool.version);
     list.optional("tool.git", a.tool.git.as_deref(), b.tool.git.as_deref());
     list.add("tool.source", &a.tool.source, &b.tool.source);
     list.add("machine.features", &a.machine.features.join(" "), &b.machine.features.join(" "));
-    let names = |manifest: &Manifest| manifest.models.iter().map(|m| m.name.as_str()).collect::<Vec<_>>().join(", ");
     list.add("models", &names(a), &names(b));
     for (first, other) in common_models(a, b) {
-        let field = |field: &str| format!("models.{}.{field}", first.name);
-        list.hash(&field("weights_sha256"), Some(&first.weights_sha256), Some(&other.weights_sha256));
-        list.hash(&field("config_sha256"), Some(&first.config_sha256), Some(&other.config_sha256));
-        list.add(&field("layout"), &first.layout, &other.layout);
+        let of_model = format!("models.{}", first.name);
+        list.hash(&format!("{of_model}.weights_sha256"), Some(&first.weights_sha256), Some(&other.weights_sha256));
+        list.hash(&format!("{of_model}.config_sha256"), Some(&first.config_sha256), Some(&other.config_sha256));
+        list.add(&format!("{of_model}.layout"), &first.layout, &other.layout);
     }
     list.add("tokenizer_sha256", &tokenizers(a), &tokenizers(b));
     list.hash("haystack_sha256", a.haystack_sha256.as_deref(), b.haystack_sha256.as_deref());
@@ -63,16 +126,21 @@ pub(super) fn differences(a: &Manifest, b: &Manifest) -> Vec<Mismatch> {
     list.optional("shard", a.shard.as_deref(), b.shard.as_deref());
     list.add("dtype", &a.dtype, &b.dtype);
     list.add("device", &a.device, &b.device);
-    let seed = |manifest: &Manifest, name: &str| manifest.seeds.get(name).map(ToString::to_string);
     for name in a.seeds.keys().chain(b.seeds.keys()).collect::<BTreeSet<_>>() {
-        list.optional(&format!("seeds.{name}"), seed(a, name).as_deref(), seed(b, name).as_deref());
+        let [first, other] = [a, b].map(|manifest| manifest.seeds.get(name).map(ToString::to_string));
+        list.optional(&format!("seeds.{name}"), first.as_deref(), other.as_deref());
     }
     let (first, other) = (flattened(&a.config), flattened(&b.config));
-    let said = |key: &str| SAID.iter().any(|place| key.starts_with(place));
-    for key in first.keys().chain(other.keys()).filter(|key| !said(key)).collect::<BTreeSet<_>>() {
-        list.optional(key, first.get(key).map(String::as_str), other.get(key).map(String::as_str));
+    for key in first.keys().chain(other.keys()).collect::<BTreeSet<_>>() {
+        if !SAID.iter().any(|place| key.starts_with(place)) {
+            list.optional(key, first.get(key).map(String::as_str), other.get(key).map(String::as_str));
+        }
     }
     list.0
+}
+
+fn names(manifest: &Manifest) -> String {
+    manifest.models.iter().map(|model| model.name.as_str()).collect::<Vec<_>>().join(", ")
 }
 
 /// Models of one name.
@@ -87,12 +155,12 @@ fn tokenizers(manifest: &Manifest) -> String {
 }
 
 /// Returns `true` if the models of one run cut text into different tokens.
-pub(super) fn mixes_tokenizers(manifest: &Manifest) -> bool {
+fn mixes_tokenizers(manifest: &Manifest) -> bool {
     manifest.models.windows(2).any(|two| two[0].tokenizer_sha256 != two[1].tokenizer_sha256)
 }
 
-/// Returns `true` if both runs saw the same prompts, to the token.
-pub(super) fn prompts(a: &Manifest, b: &Manifest) -> Prompts {
+/// Returns what is known of the prompts of two runs, to the token.
+fn prompts(a: &Manifest, b: &Manifest) -> Prompts {
     let (Some(first), Some(other)) = (&a.prompts_sha256, &b.prompts_sha256) else {
         return Prompts::Unknown("a manifest has no prompts_sha256");
     };
@@ -150,11 +218,7 @@ struct MismatchList(Vec<Mismatch>);
 impl MismatchList {
     fn add(&mut self, what: &str, first: &str, other: &str) {
         if first != other {
-            let cut = |text: &str| match text.char_indices().nth(LONGEST) {
-                Some((end, _)) => format!("{}…", &text[..end]),
-                None => text.to_owned(),
-            };
-            self.0.push(Mismatch { what: what.into(), first: cut(first), other: cut(other) });
+            self.0.push(Mismatch { what: what.into(), first: shortened(first), other: shortened(other) });
         }
     }
 
@@ -166,6 +230,13 @@ impl MismatchList {
         if first != other {
             self.optional(what, first.map(short_hash).as_deref(), other.map(short_hash).as_deref());
         }
+    }
+}
+
+fn shortened(text: &str) -> String {
+    match text.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
     }
 }
 

@@ -5,8 +5,7 @@ use crate::base::rng::Rng;
 use crate::results::metric::{EXACT, NOISE_ABS, SHARE_ABS};
 use crate::results::record::{self, Identity, Measurement, Record};
 use proptest::prelude::*;
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
 
 /// A record of one question.
 fn record(model: &str, seed: u64, query: usize, metric: &'static str, value: f64) -> Record {
@@ -75,7 +74,7 @@ proptest! {
         let in_order = [write(folder.path(), "a", &a), write(folder.path(), "b", &b)];
         let shuffled = [write(folder.path(), "c", &shuffled_a), write(folder.path(), "d", &shuffled_b)];
         let by = |inputs: &[PathBuf]| {
-            let by = Some(Field::Model);
+            let by = Some(Column::Model);
             compare(&Request { by, baseline: Some("transformer".into()), ..request(inputs) }).unwrap()
         };
         for (expected, found) in [
@@ -125,7 +124,7 @@ fn by_depth_only_the_question_counts_whose_needle_was_put_there() {
     // Seeds 0 and 1 have depths 0 and 25 %: missed where it was put at 0, found at 25; the other needle is anywhere.
     let records = [at(0, 0, true, 0.0), at(0, 1, false, 1.0), at(1, 0, false, 0.0), at(1, 1, true, 1.0)];
     let input = write(folder.path(), "a", &records);
-    let by = Some(Field::DepthReqPct);
+    let by = Some(Column::DepthReqPct);
     let row = &compare(&Request { by, ..request(&[input]) }).unwrap().rows[0];
     assert_eq!((row.difference.cells, row.difference.mean_baseline, row.difference.mean_other), (1, 0.0, 1.0));
 }
@@ -150,7 +149,7 @@ fn whole_nights_are_compared_in_seconds() {
     };
     let inputs = [heads("transformer"), heads("diff")];
     let started = std::time::Instant::now();
-    let group_by = vec![Field::Layer, Field::Head];
+    let group_by = vec![Column::Layer, Column::Head];
     let comparison = compare(&Request { group_by, ..request(&inputs) }).unwrap();
     assert_eq!((comparison.rows.len(), comparison.pairings[0].pairs), (64, 200 * 64));
     assert_eq!(comparison.rows[9].group["head"], "1");

@@ -1,7 +1,7 @@
 //! Tables as CSV.
 
 use super::super::view::{Sheet, SheetCell, SheetColumn};
-use super::super::{Field, Row};
+use super::super::{Column, Row};
 use anyhow::Result;
 use std::io::Write;
 
@@ -25,7 +25,7 @@ const NUMBERS: [&str; 16] = [
 ];
 
 /// Writes rows with all their numbers in full; a missing one is an empty field.
-pub(crate) fn write_rows(rows: &[Row], groups: &[Field], out: &mut impl Write) -> Result<()> {
+pub(crate) fn write_rows(rows: &[Row], groups: &[Column], out: &mut impl Write) -> Result<()> {
     let mut csv = csv::Writer::from_writer(out);
     let keys = ["baseline", "other", "metric", "region", "level"];
     csv.write_record(keys.into_iter().chain(groups.iter().map(|group| group.name())).chain(NUMBERS))?;

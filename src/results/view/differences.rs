@@ -2,7 +2,7 @@
 
 use super::sheet::{basis, numbers, words, Sheet, SheetCell, SheetColumn};
 use crate::results::table::ColumnRole;
-use crate::results::{Difference, Field, Row};
+use crate::results::{Column, Difference, Row};
 
 /// Which columns a table of differences has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ fn column(column: SheetColumn, cell: impl Fn(&Row) -> SheetCell + 'static) -> Ro
 }
 
 /// Builds the table of rows, which have a column for each group.
-pub(crate) fn differences(rows: &[Row], groups: &[Field], detail: Detail) -> Option<Sheet> {
+pub(crate) fn differences(rows: &[Row], groups: &[Column], detail: Detail) -> Option<Sheet> {
     let mut columns = vec![
         column(words("metric").key(), |row| SheetCell::words(row.label().comparison_heading())),
         column(words("difference").with(ColumnRole::Part), |row| {
@@ -57,12 +57,12 @@ pub(crate) fn differences(rows: &[Row], groups: &[Field], detail: Detail) -> Opt
 }
 
 /// The column of a group: its heading is short where cases have a short one.
-fn group_column(group: Field) -> RowColumn {
+fn group_column(group: Column) -> RowColumn {
     let name = group.name();
     let heading = match group {
-        Field::CtxTok => "tokens",
-        Field::Needles => "N",
-        Field::Retrieve => "R",
+        Column::CtxTok => "tokens",
+        Column::Needles => "N",
+        Column::Retrieve => "R",
         _ => name,
     };
     let head = if group.is_text() { words(heading) } else { numbers(heading) };
@@ -102,7 +102,7 @@ pub(crate) fn difference_cell(row: &Row) -> SheetCell {
 }
 
 /// Returns the value of a row in a group, in words: `diff`, or `ctx_tok=4096`.
-pub(crate) fn group_value(row: &Row, column: Field) -> Option<String> {
+pub(crate) fn group_value(row: &Row, column: Column) -> Option<String> {
     let value = row.group.get(column.name())?;
     Some(if column.is_text() && value != "none" { value.clone() } else { format!("{column}={value}") })
 }
@@ -136,7 +136,7 @@ mod tests {
             difference,
             ..Row::default()
         };
-        let sheet = differences(&[row], &[Field::Needles], Detail::Verdict).unwrap();
+        let sheet = differences(&[row], &[Column::Needles], Detail::Verdict).unwrap();
         let line: Vec<String> = sheet.rows[0].iter().map(SheetCell::line).collect();
         assert_eq!(line, ["accuracy", "diff - transformer", "4", "30", "+12 [+2, +22]", "higher"]);
     }

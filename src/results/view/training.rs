@@ -2,7 +2,7 @@
 
 use super::sheet::{basis, numbers, words, Sheet, SheetCell, SheetColumn};
 use crate::results::table::ColumnRole;
-use crate::results::{differences_by_seed, Estimate, Verdict};
+use crate::results::{Estimate, Verdict};
 use crate::stats::LEAST_SEEDS;
 use crate::train::{BySeed, RunQuantity, Study, FIRST_DIGITS, INSIDE, ONE_NEEDLE, TIMES, TOKENS, TOKENS_UNTIL_LEARNED};
 
@@ -77,6 +77,11 @@ fn summary_row(study: &Study, variant: usize) -> Option<Vec<SheetCell>> {
         change.map_or_else(SheetCell::none, |change| SheetCell::change(FIRST_DIGITS.kind, change)),
         one_needle.map_or_else(SheetCell::none, |mean| SheetCell::value(ONE_NEEDLE.kind, mean.value, None)),
     ])
+}
+
+/// Returns other less baseline, of the seeds that both have.
+fn differences_by_seed(baseline: &BySeed, other: &BySeed) -> BySeed {
+    baseline.iter().filter_map(|(seed, a)| Some((*seed, other.get(seed)? - a))).collect()
 }
 
 /// Returns the differences at the end: the contrasts of the spec, and every variant less the first. Those that are

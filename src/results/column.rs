@@ -1,0 +1,261 @@
+//! The columns of a record that identify what was measured, and their values.
+
+use super::record::Record;
+use std::fmt;
+use std::str::FromStr;
+use strum::{IntoStaticStr, VariantArray};
+
+/// A column that says what a record is of. Records are sorted in the order of the declaration: by prompt first, then by question
+/// and condition, then by quantity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub enum Column {
+    Model,
+    /// Training seed of the model, where models are replicates; missing otherwise.
+    Replicate,
+    Variant,
+    Task,
+    CtxTok,
+    Needles,
+    Retrieve,
+    DepthReqPct,
+    Cities,
+    Sample,
+    Seed,
+    Query,
+    Rows,
+    Condition,
+    Bits,
+    Scope,
+    Layer,
+    Head,
+    Metric,
+    Region,
+    /// A result: it never tells measurements apart.
+    DepthRealPct,
+    /// A result as well.
+    Placed,
+}
+
+use Column::{
+    Bits, Cities, Condition, CtxTok, DepthRealPct, DepthReqPct, Head, Layer, Metric, Model, Needles, Placed, Query,
+    Region, Replicate, Retrieve, Rows, Sample, Scope, Seed, Task, Variant,
+};
+
+/// The number of columns that tell prompts and models apart: those up to the seed.
+pub(crate) const PROMPT_COLUMNS: usize = Seed as usize + 1;
+
+impl Column {
+    /// All columns, in order.
+    pub const ALL: &'static [Self] = Self::VARIANTS;
+
+    /// Its name in `results.csv`.
+    pub fn name(self) -> &'static str {
+        self.into()
+    }
+
+    /// Returns `true` if the records of a pair may differ in `other` when this column is compared.
+    pub(crate) fn frees(self, other: Self) -> bool {
+        match other {
+            // The variant is a property of the model.
+            Model | Variant => matches!(self, Model | Variant),
+            // Bits and scope are properties of the condition, and unquantised logits have neither.
+            Condition => matches!(self, Condition | Bits | Scope),
+            Bits => matches!(self, Condition | Bits),
+            Scope => matches!(self, Condition | Bits | Scope),
+            Seed => self.makes_prompts(),
+            // Which question asks for the needle at the depth asked for is left to chance.
+            Query => matches!(self, Query | DepthReqPct),
+            other => self == other,
+        }
+    }
+
+    /// Returns `true` if two values of it are two prompts, which have two seeds.
+    pub(crate) fn makes_prompts(self) -> bool {
+        matches!(self, Task | CtxTok | Needles | Retrieve | DepthReqPct | Cities)
+    }
+
+    /// Returns `true` if a missing value is a value like others: untreated attention.
+    pub(crate) fn missing_counts(self) -> bool {
+        matches!(self, Condition | Bits)
+    }
+
+    /// Returns `true` if it is a property of the realised prompt rather than of the request, and so never tells measurements apart.
+    pub(crate) fn is_finding(self) -> bool {
+        matches!(self, DepthRealPct | Placed)
+    }
+
+    /// Returns `true` if its values can be compared. Samples and seeds tell prompts of one kind apart, replicates models of one
+    /// recipe: these cannot.
+    pub fn can_be_compared(self) -> bool {
+        !matches!(self, Metric | Sample | Seed | Replicate) && !self.is_finding()
+    }
+
+    /// Returns `true` if there can be a row for each of its values.
+    pub fn can_group(self) -> bool {
+        !matches!(self, Metric | Region) && !self.is_finding()
+    }
+
+    /// Returns `true` if its values are words rather than numbers.
+    pub fn is_text(self) -> bool {
+        matches!(self, Model | Variant | Task | Cities | Rows | Condition | Scope | Metric | Region | Placed)
+    }
+
+    /// Returns `true` if it belongs to the measurement rather than to the identity, which many records share.
+    pub(crate) fn is_of_measurement(self) -> bool {
+        matches!(self, Layer | Head | Metric | Region)
+    }
+
+    /// Returns a record's value in this column; `None` where it is missing.
+    pub(crate) fn of(self, record: &Record) -> Option<Value<'_>> {
+        let (id, measure) = (&*record.identity, &record.measure);
+        let int = |n: Option<usize>| n.map(|n| Value::Int(n as u64));
+        match self {
+            Model => Some(Value::Text(&id.model)),
+            Replicate => id.replicate.map(Value::Int),
+            Variant => Some(Value::Text(&id.variant)),
+            Task => Some(Value::Text(&id.task)),
+            CtxTok => int(Some(id.ctx_tok)),
+            Needles => int(id.needles),
+            Retrieve => int(id.retrieve),
+            DepthReqPct => id.depth_req_pct.map(Value::real),
+            DepthRealPct => id.depth_real_pct.map(Value::real),
+            Cities => id.cities.as_deref().map(Value::Text),
+            Sample => id.sample.map(Value::Int),
+            Seed => id.seed.map(Value::Int),
+            Query => int(id.query),
+            Rows => id.rows.as_deref().map(Value::Text),
+            Condition => id.condition.as_deref().map(Value::Text),
+            Placed => id.placed.map(|placed| Value::Text(if placed { "true" } else { "false" })),
+            Bits => id.bits.map(|n| Value::Int(n.into())),
+            Scope => id.scope.as_deref().map(Value::Text),
+            Layer => int(measure.layer),
+            Head => int(measure.head),
+            Metric => Some(Value::Text(&measure.metric)),
+            Region => measure.region.as_deref().map(Value::Text),
+        }
+    }
+
+    /// Returns a record's value in words, `none` where it is missing.
+    pub(crate) fn text_of(self, record: &Record) -> String {
+        shown(self.of(record))
+    }
+
+    /// Parses a value of this column; `None` for `none`, a missing value.
+    pub(crate) fn parse(self, text: &str) -> Result<Option<Value<'_>>, String> {
+        let text = text.trim();
+        if text.is_empty() || text == "none" {
+            return Ok(None);
+        }
+        let bad = || format!("`{text}` is not a number, as {} is", self.name());
+        match self {
+            _ if self.is_text() => Ok(Some(Value::Text(text))),
+            DepthReqPct | DepthRealPct => text.parse().map(|x| Some(Value::real(x))).map_err(|_| bad()),
+            _ => text.parse().map(|n| Some(Value::Int(n))).map_err(|_| bad()),
+        }
+    }
+}
+
+/// Names of the columns that pass a test, separated by commas.
+pub(crate) fn names(test: impl Fn(Column) -> bool) -> String {
+    let names: Vec<&str> = Column::ALL.iter().filter(|&&column| test(column)).map(|column| column.name()).collect();
+    names.join(", ")
+}
+
+impl FromStr for Column {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let column = Self::ALL.iter().copied().find(|column| column.name() == text.trim());
+        column.ok_or_else(|| format!("`{text}` is not a column; there are {}", names(|_| true)))
+    }
+}
+
+impl fmt::Display for Column {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A value of a column: sorts like what it means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Value<'a> {
+    Int(u64),
+    /// A real number by [`real_order`].
+    Real(u64),
+    Text(&'a str),
+}
+
+impl Value<'_> {
+    pub(crate) fn real(x: f64) -> Self {
+        Self::Real(real_order(x))
+    }
+}
+
+/// Returns a value in words, `none` for a missing one.
+pub(crate) fn shown(value: Option<Value<'_>>) -> String {
+    value.map_or_else(|| "none".to_owned(), |value| value.to_string())
+}
+
+impl fmt::Display for Value<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Int(n) => write!(f, "{n}"),
+            Self::Real(order) => write!(f, "{}", from_real_order(*order)),
+            Self::Text(text) => f.write_str(text),
+        }
+    }
+}
+
+/// The sign bit of an `f64`.
+const SIGN: u64 = 1 << 63;
+
+/// Maps a number to bits that sort like it (as `f64::total_cmp` does). Both zeros are one.
+fn real_order(x: f64) -> u64 {
+    let bits = (x + 0.0).to_bits();
+    if bits & SIGN == 0 {
+        bits | SIGN
+    } else {
+        !bits
+    }
+}
+
+fn from_real_order(order: u64) -> f64 {
+    f64::from_bits(if order & SIGN == 0 { !order } else { order ^ SIGN })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_those_of_the_record_that_are_not_results() {
+        let results = ["schema", "value", "unit", "n", "error"];
+        let mut expected: Vec<String> =
+            crate::results::record::columns().into_iter().filter(|name| !results.contains(&name.as_str())).collect();
+        let mut found: Vec<String> =
+            Column::ALL.iter().filter(|column| **column != Replicate).map(ToString::to_string).collect();
+        expected.sort();
+        found.sort();
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn numbers_sort_by_size_and_read_back() {
+        let numbers = [f64::NEG_INFINITY, -2.5, -0.0, 1e-300, 24.813, 100.0];
+        let values = numbers.map(Value::real);
+        assert!(values.is_sorted());
+        assert_eq!(values[4].to_string(), "24.813");
+        assert_eq!(values[1].to_string(), "-2.5");
+        assert_eq!(Value::real(0.0), Value::real(-0.0));
+    }
+
+    #[test]
+    fn values_are_read_as_the_column_writes_them() {
+        assert_eq!(DepthReqPct.parse("25"), Ok(Some(Value::real(25.0))));
+        assert_eq!(Bits.parse("none"), Ok(None));
+        assert_eq!(Seed.parse("18446744073709551615"), Ok(Some(Value::Int(u64::MAX))));
+        assert_eq!(CtxTok.parse("long"), Err("`long` is not a number, as ctx_tok is".into()));
+        assert!("depth".parse::<Column>().unwrap_err().contains("depth_req_pct"));
+    }
+}

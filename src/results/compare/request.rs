@@ -1,0 +1,390 @@
+//! What is to be compared: inputs, metrics, and values of columns.
+
+use super::super::column::{names, Column, Value};
+use super::super::metric::{self, headline_rank};
+use super::super::record::{Measurement, Record, Units};
+use super::Input;
+use crate::bail_usage;
+use crate::base::names::{is_short_for, Replicates};
+use anyhow::{Context, Result};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// A comparison that is asked for.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// Run folders or results files; all are compared with the first.
+    pub inputs: Vec<PathBuf>,
+    /// Compare the values of this column instead, over all inputs.
+    pub by: Option<Column>,
+    /// The value of that column that others are compared with; the first one if none is named.
+    pub baseline: Option<String>,
+    /// The metrics to compare.
+    pub metrics: Metrics,
+    /// Only these records.
+    pub wheres: Vec<Where>,
+    /// One row for each value of these.
+    pub group_by: Vec<Column>,
+    /// Models whose names differ in their training seed are replicates of one recipe: recipes are compared, or each with itself
+    /// where `by` is a column, and intervals are over seeds and prompts.
+    pub replicates: Option<Replicates>,
+    /// Pair records even if their prompts are not the same.
+    pub allow_different_prompts: bool,
+}
+
+/// A metric, or one region of it: `exact`, `share_abs[answer]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MetricName {
+    /// Name of the quantity.
+    pub metric: String,
+    /// Part of the prompt; nothing for all of them.
+    pub region: Option<String>,
+}
+
+impl MetricName {
+    /// Returns `true` if it covers a metric and region.
+    pub fn covers(&self, metric: &str, region: Option<&str>) -> bool {
+        self.metric == metric && self.region.as_deref().is_none_or(|wanted| region == Some(wanted))
+    }
+}
+
+impl FromStr for MetricName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let text = text.trim();
+        let (metric, region) = match text.split_once('[') {
+            None => (text, None),
+            Some((metric, rest)) => {
+                let region = rest.strip_suffix(']').ok_or_else(|| format!("`{text}` lacks its `]`"))?;
+                (metric.trim_end(), Some(region.trim().to_owned()))
+            }
+        };
+        if metric.is_empty() {
+            return Err(format!("`{text}` does not name a metric, as exact or share_abs[answer] do"));
+        }
+        Ok(Self { metric: metric.to_owned(), region })
+    }
+}
+
+/// The metrics to compare.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Metrics {
+    /// The headline metrics that were measured.
+    Headline,
+    /// Every one.
+    All,
+    /// These, in this order.
+    Named(Vec<MetricName>),
+}
+
+impl Metrics {
+    /// Parses a list of names; an empty one stands for the headline metrics, `all` for every metric.
+    ///
+    /// # Errors
+    /// Usage errors if one cannot be read.
+    pub fn parse(list: &[String]) -> Result<Self> {
+        match list {
+            [] => Ok(Self::Headline),
+            list if list.iter().any(|name| name == "all") => Ok(Self::All),
+            list => list
+                .iter()
+                .map(|name| name.parse().or_else(|e: String| bail_usage!("--metric {name}: {e}")))
+                .collect::<Result<_>>()
+                .map(Self::Named),
+        }
+    }
+
+    /// Returns the rank of a metric among those selected; `None` if it is not. With `any_region`, all regions of headline
+    /// metrics are.
+    pub(crate) fn rank(&self, metric: &str, region: Option<&str>, any_region: bool) -> Option<usize> {
+        let headline = headline_rank(metric, region, any_region);
+        match self {
+            Self::Headline => headline,
+            Self::All => Some(headline.unwrap_or(metric::ALL.len())),
+            Self::Named(names) => names.iter().position(|name| name.covers(metric, region)),
+        }
+    }
+}
+
+/// `COLUMN=VALUE`: only records with that value. Several of one column let any of their values pass.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Where {
+    pub(crate) column: Column,
+    /// As it was given, `COLUMN=VALUE`.
+    pub(crate) text: String,
+    value: String,
+}
+
+impl Where {
+    pub(crate) fn value(&self) -> Option<Value<'_>> {
+        self.column.parse(&self.value).expect("it was read before")
+    }
+}
+
+impl FromStr for Where {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (column, value) = text.split_once('=').ok_or_else(|| format!("`{text}` is not COLUMN=VALUE"))?;
+        let column: Column = column.parse()?;
+        if column == Column::Metric {
+            return Err("metrics are chosen by their names, not by a column".into());
+        }
+        column.parse(value)?;
+        Ok(Self { column, text: text.to_owned(), value: value.to_owned() })
+    }
+}
+
+/// Numbers of records of one input.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Records of the file.
+    pub records: usize,
+    /// Records of a failure, which were left out.
+    pub errors: usize,
+    /// Records without a number, which were left out.
+    pub missing: usize,
+    /// Records that are compared.
+    pub kept: usize,
+}
+
+/// Values listed in an error.
+const MOST_SHOWN: usize = 24;
+
+impl Request {
+    /// Returns the column whose values are compared, if not the inputs are.
+    pub(super) fn compared(&self) -> Option<Column> {
+        self.by.or(self.replicates.as_ref().map(|_| Column::Model))
+    }
+
+    /// Returns `true` if a column is mentioned anywhere: layers and heads are left out unless they are.
+    pub(super) fn mentions(&self, column: Column) -> bool {
+        self.compared() == Some(column)
+            || self.group_by.contains(&column)
+            || self.wheres.iter().any(|condition| condition.column == column)
+    }
+
+    /// Returns the rank of a measurement among those selected; `None` if it is not.
+    pub(super) fn rank(&self, measure: &Measurement) -> Option<usize> {
+        let any_region = self.compared() == Some(Column::Region);
+        self.metrics.rank(&measure.metric, measure.region.as_deref(), any_region)
+    }
+
+    /// Checks that columns can be used as they are asked for.
+    ///
+    /// # Errors
+    /// A usage error with those that can.
+    pub(super) fn check_columns(&self) -> Result<()> {
+        if self.replicates.is_none() && self.mentions(Column::Replicate) {
+            bail_usage!("replicate: models are no replicates unless --replicates says so");
+        }
+        if let Some(by) = self.by.filter(|by| !by.can_be_compared()) {
+            bail_usage!("--by {by}: cells can be compared by {}", names(Column::can_be_compared));
+        }
+        match self.group_by.iter().find(|column| !column.can_group()) {
+            Some(Column::Placed) => bail_usage!("--group-by placed: group by depth_req_pct instead"),
+            Some(Column::DepthRealPct) => bail_usage!("--group-by depth_real_pct: group by depth_req_pct instead"),
+            Some(column) => bail_usage!("--group-by {column}: metrics and regions have rows of their own anyway"),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the records of an input that are compared.
+    ///
+    /// # Errors
+    /// If a metric has another unit than before; a usage error if a model is no replicate.
+    pub(super) fn select<'a>(
+        &self,
+        input: &Input,
+        records: &'a [Record],
+        units: &mut Units<'a>,
+    ) -> Result<(Vec<&'a Record>, Counts)> {
+        let (mut selected, mut counts) = (Vec::new(), Counts { records: records.len(), ..Counts::default() });
+        for (number, record) in (1..).zip(records) {
+            if record.measure.error.is_some() {
+                counts.errors += 1;
+                continue;
+            }
+            let place = || format!("{}, record {number}", input.results.display());
+            let is_selected = self.selects(record).with_context(place)?;
+            if record.number().is_none() {
+                counts.missing += 1;
+            } else if is_selected {
+                units.note(record).with_context(place)?;
+                selected.push(record);
+            }
+        }
+        if self.mentions(Column::DepthReqPct) {
+            // Only the question of each prompt whose needle was put at the depth asked for, and numbers of no question.
+            selected.retain(|record| record.identity.placed != Some(false));
+        }
+        counts.kept = selected.len();
+        Ok((selected, counts))
+    }
+
+    fn selects(&self, record: &Record) -> Result<bool> {
+        let (of_measurement, of_identity): (Vec<&Where>, Vec<&Where>) =
+            self.wheres.iter().partition(|condition| condition.column.is_of_measurement());
+        if !of_identity.iter().all(|condition| self.passes(condition.column, record)) {
+            return Ok(false);
+        }
+        if let Some(pattern) = self.replicates.as_ref().filter(|_| record.identity.replicate.is_none()) {
+            bail_usage!(
+                "the name of model {} has no training seed (`{pattern}`), so it is no replicate; say where it stands with \
+                 --replicates, or leave the model out with --where model=…",
+                record.identity.model
+            );
+        }
+        let (layer, head) = (record.measure.layer, record.measure.head);
+        let is_of_level = match (self.mentions(Column::Layer), self.mentions(Column::Head)) {
+            (false, false) => layer.is_none() && head.is_none(),
+            (true, false) => layer.is_some(),
+            (_, true) => layer.is_some() && head.is_some(),
+        };
+        Ok(is_of_level
+            && self.rank(&record.measure).is_some()
+            && of_measurement.iter().all(|condition| self.passes(condition.column, record)))
+    }
+
+    /// Returns `true` if a record meets one of the conditions on a column, or need not.
+    fn passes(&self, column: Column, record: &Record) -> bool {
+        // Untreated logits have no scope, and are what a comparison by bits or conditions compares with.
+        let is_exempt = match (column, self.compared()) {
+            (Column::Scope, Some(Column::Bits)) => record.identity.bits.is_none(),
+            (Column::Scope | Column::Bits, Some(Column::Condition)) => record.identity.condition.is_none(),
+            _ => false,
+        };
+        is_exempt || self.wheres.iter().any(|condition| condition.column == column && self.meets(condition, record))
+    }
+
+    /// Returns `true` if a record meets a condition. Recipes may be named by their last folders.
+    fn meets(&self, condition: &Where, record: &Record) -> bool {
+        let (wanted, value) = (condition.value(), condition.column.of(record));
+        match (wanted, value) {
+            (Some(Value::Text(typed)), Some(Value::Text(recipe)))
+                if condition.column == Column::Model && self.replicates.is_some() =>
+            {
+                is_short_for(typed, recipe)
+            }
+            _ => wanted == value,
+        }
+    }
+
+    /// Checks that what was asked for occurs: in some record, selected or not.
+    ///
+    /// # Errors
+    /// A usage error with what does occur.
+    pub(super) fn check_occurrence(&self, files: &[Vec<Record>]) -> Result<()> {
+        let all = || files.iter().flatten().filter(|record| record.measure.error.is_none());
+        for condition in &self.wheres {
+            let Where { column, text, .. } = condition;
+            if condition.value().is_some() && !all().any(|record| self.meets(condition, record)) {
+                bail_usage!("--where {text}: no record has it; {column} is one of {}", listed(*column, all()));
+            }
+        }
+        let Metrics::Named(names) = &self.metrics else { return Ok(()) };
+        for MetricName { metric, region } in names {
+            if !all().any(|record| record.measure.metric == *metric) {
+                bail_usage!("--metric {metric}: not measured; there are {}", listed(Column::Metric, all()));
+            }
+            let Some(region) = region else { continue };
+            if !all().any(|record| record.measure.region.as_deref() == Some(region)) {
+                bail_usage!("--metric {metric}[{region}]: regions are {}", listed(Column::Region, all()));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Lists the values of a column.
+fn listed<'a>(column: Column, records: impl Iterator<Item = &'a Record>) -> String {
+    let values: BTreeSet<Value<'_>> = records.filter_map(|record| column.of(record)).collect();
+    let mut shown: Vec<String> = values.iter().take(MOST_SHOWN).map(ToString::to_string).collect();
+    if values.len() > MOST_SHOWN {
+        shown.push(format!("… ({} in all)", values.len()));
+    }
+    if shown.is_empty() {
+        shown.push("none".into());
+    }
+    shown.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::record::Identity;
+    use super::*;
+    use crate::results::metric::SHARE_ABS;
+    use std::sync::Arc;
+
+    fn request(wheres: &[&str], group_by: &[Column]) -> Request {
+        Request {
+            inputs: Vec::new(),
+            by: None,
+            baseline: None,
+            metrics: Metrics::Headline,
+            wheres: wheres.iter().map(|text| text.parse().unwrap()).collect(),
+            group_by: group_by.to_vec(),
+            replicates: None,
+            allow_different_prompts: false,
+        }
+    }
+
+    fn share(identity: Identity, (layer, head): (Option<usize>, Option<usize>), region: &'static str) -> Record {
+        let measure = Measurement {
+            layer,
+            head,
+            metric: SHARE_ABS.name.into(),
+            region: Some(region.into()),
+            ..Measurement::default()
+        };
+        Record { identity: Arc::new(identity), measure }
+    }
+
+    fn selects(request: &Request, identity: Identity) -> bool {
+        request.selects(&share(identity, (None, None), "answer")).unwrap()
+    }
+
+    #[test]
+    fn layers_and_heads_are_left_out_unless_somebody_speaks_of_them() {
+        let levels = [(None, None), (Some(2), None), (Some(2), Some(1))];
+        let selected = |request: &Request| {
+            levels.map(|level| request.selects(&share(Identity::default(), level, "answer")).unwrap())
+        };
+        assert_eq!(selected(&request(&[], &[])), [true, false, false]);
+        assert_eq!(selected(&request(&["layer=2"], &[])), [false, true, true]);
+        assert_eq!(selected(&request(&["layer=3"], &[])), [false, false, false]);
+        assert_eq!(selected(&request(&[], &[Column::Layer, Column::Head])), [false, false, true]);
+    }
+
+    #[test]
+    fn conditions_on_one_column_are_alternatives_and_on_several_all_hold() {
+        let id = |ctx_tok, bits| Identity { ctx_tok, bits, ..Identity::default() };
+        let request = request(&["ctx_tok=512", "ctx_tok=1024", "bits=none"], &[]);
+        assert!(selects(&request, id(512, None)) && selects(&request, id(1024, None)));
+        assert!(!selects(&request, id(2048, None)) && !selects(&request, id(512, Some(8))));
+    }
+
+    #[test]
+    fn a_scope_spares_the_unquantised_baseline_when_bits_are_compared() {
+        let request = Request { by: Some(Column::Bits), ..request(&["scope=row"], &[]) };
+        let id =
+            |bits, scope: Option<&'static str>| Identity { bits, scope: scope.map(Into::into), ..Identity::default() };
+        assert!(selects(&request, id(None, None)) && selects(&request, id(Some(4), Some("row"))));
+        assert!(!selects(&request, id(Some(4), Some("tensor"))));
+    }
+
+    #[test]
+    fn the_headline_of_attention_is_the_answer() {
+        let selects = |region| request(&[], &[]).selects(&share(Identity::default(), (None, None), region)).unwrap();
+        assert!(selects("answer") && !selects("filler"));
+    }
+
+    #[test]
+    fn metrics_may_name_a_region() {
+        let name: MetricName = " share_abs [answer] ".parse().unwrap();
+        assert!(name.covers(SHARE_ABS.name, Some("answer")) && !name.covers(SHARE_ABS.name, None));
+        assert!("share_abs[answer".parse::<MetricName>().is_err() && "[answer]".parse::<MetricName>().is_err());
+    }
+}

@@ -1,0 +1,133 @@
+//! Pairs of records of the same measurement on two sides, and which records are of one prompt.
+//!
+//! Everything that counts prompts or pairs records goes through this file: estimates, differences of models, conditions, runs
+//! and training seeds, and contrasts, which are differences of differences.
+
+use super::column::{Column, Value, PROMPT_COLUMNS};
+use super::record::{Measurement, Record};
+use crate::stats::mean;
+use std::cmp::Ordering;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// The same measurement on both sides.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pair<'a> {
+    /// The record of the baseline; the other's is the same but in the columns that are compared.
+    pub(crate) record: &'a Record,
+    /// The value of the baseline.
+    pub(crate) a: f64,
+    /// The value of the other.
+    pub(crate) b: f64,
+}
+
+/// Two sides, joined. Everything is sorted by the columns, whatever the order of the records was.
+#[derive(Debug, Default)]
+pub(crate) struct Pairs<'a> {
+    pub(crate) pairs: Vec<Pair<'a>>,
+    pub(crate) only_baseline: Vec<&'a Record>,
+    pub(crate) only_other: Vec<&'a Record>,
+    /// Number of pairs with different realised depths, which the same prompt has only with another tokenizer.
+    pub(crate) moved: usize,
+    /// The first two records of one side of the same measurement; the second of them is left out.
+    pub(crate) duplicate: Option<[&'a Record; 2]>,
+}
+
+/// Joins two sides on every column that is not `free`.
+pub(crate) fn pairs<'a>(mut baseline: Vec<&'a Record>, mut other: Vec<&'a Record>, free: &[Column]) -> Pairs<'a> {
+    let columns = joined_columns(free);
+    let mut joined = Pairs::default();
+    for side in [&mut baseline, &mut other] {
+        side.sort_by(|a, b| order(a, b, &columns));
+        side.dedup_by(|later, earlier| {
+            let is_same = order(earlier, later, &columns).is_eq();
+            if is_same {
+                joined.duplicate.get_or_insert([*earlier, *later]);
+            }
+            is_same
+        });
+    }
+    let (mut i, mut j) = (0, 0);
+    while let (Some(&a), Some(&b)) = (baseline.get(i), other.get(j)) {
+        let order = order(a, b, &columns);
+        match order {
+            Ordering::Less => joined.only_baseline.push(a),
+            Ordering::Greater => joined.only_other.push(b),
+            Ordering::Equal => {
+                joined.moved += usize::from(a.identity.depth_real_pct != b.identity.depth_real_pct);
+                joined.pairs.push(Pair { record: a, a: value(a), b: value(b) });
+            }
+        }
+        i += usize::from(order.is_le());
+        j += usize::from(order.is_ge());
+    }
+    joined.only_baseline.extend(&baseline[i..]);
+    joined.only_other.extend(&other[j..]);
+    joined
+}
+
+/// Returns the columns in which the records of a pair agree.
+pub(crate) fn joined_columns(free: &[Column]) -> Vec<Column> {
+    Column::ALL.iter().copied().filter(|column| !column.is_finding() && !free.contains(column)).collect()
+}
+
+/// Compares two records column by column.
+fn order(a: &Record, b: &Record, columns: &[Column]) -> Ordering {
+    let same_identity = Arc::ptr_eq(&a.identity, &b.identity);
+    let differing = columns.iter().filter(|column| !same_identity || column.is_of_measurement());
+    differing.map(|column| column.of(a).cmp(&column.of(b))).find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
+}
+
+fn value(record: &Record) -> f64 {
+    record.measure.value.unwrap_or(f64::NAN)
+}
+
+/// Returns the differences b - a of pairs as records, to be paired once more.
+pub(crate) fn differences(pairs: &[Pair<'_>]) -> Vec<Record> {
+    let difference = |pair: &Pair<'_>| Measurement { value: Some(pair.b - pair.a), ..pair.record.measure.clone() };
+    pairs.iter().map(|pair| Record { identity: pair.record.identity.clone(), measure: difference(pair) }).collect()
+}
+
+/// The columns that tell prompts and models apart; missing where they do not.
+pub(crate) type PromptKey<'a> = [Option<Value<'a>>; PROMPT_COLUMNS];
+
+/// Returns the items of each prompt, in the order in which prompts first come. The questions of one prompt are not independent,
+/// nor is whatever else is made of one seed. `free`: columns that do not tell prompts apart.
+pub(crate) fn by_prompt<'a, T>(
+    items: impl IntoIterator<Item = (&'a Record, T)>,
+    free: &[Column],
+) -> Vec<(PromptKey<'a>, Vec<T>)> {
+    let mut prompts: Vec<(PromptKey<'a>, Vec<T>)> = Vec::new();
+    let mut places: HashMap<PromptKey<'a>, usize> = HashMap::new();
+    for (record, item) in items {
+        let prompt = prompt_of(record, free);
+        let place = *places.entry(prompt).or_insert(prompts.len());
+        if place == prompts.len() {
+            prompts.push((prompt, Vec::new()));
+        }
+        prompts[place].1.push(item);
+    }
+    prompts
+}
+
+/// Returns the mean of each prompt.
+pub(crate) fn prompt_means(records: &[&Record]) -> Vec<f64> {
+    let prompts = by_prompt(records.iter().map(|&record| (record, value(record))), &[]);
+    prompts.iter().filter_map(|(_, values)| mean(values)).collect()
+}
+
+/// Returns what tells a record's prompt from others: the seed, where there is one. Whatever is made of one seed is made of the
+/// same random numbers, and no more evidence than one prompt: many-shot prompts of one mapping, a text that is asked for what it
+/// holds and for what it does not.
+fn prompt_of<'a>(record: &'a Record, free: &[Column]) -> PromptKey<'a> {
+    let has_seed = record.identity.seed.is_some() && !free.contains(&Column::Seed);
+    let mut prompt = [None; PROMPT_COLUMNS];
+    for (value, column) in prompt.iter_mut().zip(Column::ALL) {
+        let follows_from_seed =
+            has_seed && (Column::Task as usize..Column::Seed as usize).contains(&(*column as usize));
+        if !follows_from_seed && !free.contains(column) {
+            *value = column.of(record);
+        }
+    }
+    prompt
+}
