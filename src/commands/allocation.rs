@@ -1,7 +1,7 @@
 //! The figure of the regions' shares in the output, which several commands draw.
 
 use super::session::Session;
-use crate::figures::{allocation, AllocationPanel, Bar, BarPart, PointEstimate};
+use crate::figures::{bars, Bar, BarPanel, BarPart, PointEstimate};
 use crate::prompts::Region;
 use crate::results::metric::{NOISE_OUT, SHARE_OUT};
 use crate::results::{setting_name, Frame, Pick, Setting};
@@ -13,34 +13,42 @@ pub(super) fn draw_allocation(session: &mut Session, frame: &Frame) -> Result<()
     let subtitle = format!("{rows}, all heads of all layers · {}", session.setup.caption());
     let heading = session.heading("Shares of the regions in the output", &subtitle);
     let panels = attention_panels(frame, session.setup.grid.ctx_tok().len() > 1);
-    let figure = allocation(&panels, &heading, "share of the output (%)")?;
+    let figure = bars(&panels, &heading, "depth of the needle (%)", "share of the output (%)")?;
     session.save(&figure, "allocation", &format!("all heads of all layers, mean over the {rows}; share of the output"))
 }
 
 /// Stacked regions by depth and model, one panel for each setting; `with_ctx` names the length too.
-fn attention_panels(frame: &Frame, with_ctx: bool) -> Vec<AllocationPanel> {
-    let estimate = |pick: Pick<'_>| Some(PointEstimate::of(&frame.estimate(pick)?, 1.0));
-    let bar = |setting: Setting, model: &String, depth: f64| {
-        let pick = |metric| Pick::of(model, metric).setting(setting).depth_pct(depth);
-        let part = |region: Region| {
-            let share = estimate(pick(SHARE_OUT.name).region(region.name()))?;
+fn attention_panels(frame: &Frame, with_ctx: bool) -> Vec<BarPanel> {
+    let mut panels = Vec::new();
+    for &setting in frame.settings() {
+        let mut bars = Vec::new();
+        for depth in frame.depths_pct() {
+            for model in frame.models() {
+                bars.extend(bar(frame, setting, model, depth));
+            }
+        }
+        if !bars.is_empty() {
+            let (ctx, needles, retrieve) = setting;
+            let name = setting_name(needles, retrieve);
+            panels.push(BarPanel { title: if with_ctx { format!("{name} · {ctx} tokens") } else { name }, bars });
+        }
+    }
+    panels
+}
+
+/// The shares of the regions in the output of a model on the prompts of a setting and depth.
+fn bar(frame: &Frame, setting: Setting, model: &str, depth: f64) -> Option<Bar> {
+    let mut parts = Vec::new();
+    for region in Region::ALL {
+        let pick = Pick::of(model, SHARE_OUT.name).setting(setting).depth_pct(depth).region(region.name());
+        if let Some(share) = frame.estimate(pick) {
+            let mut share = PointEstimate::of(&share, 1.0);
             // More whiskers could not be told apart.
-            let interval = share.interval.filter(|_| region == Region::Answer);
-            let share = PointEstimate { interval, ..share };
-            Some(BarPart { region: region.name().to_owned(), share, is_noise: Region::NOISE.contains(&region) })
-        };
-        let parts: Vec<BarPart> = Region::ALL.into_iter().filter_map(part).collect();
-        let (group, noise) = (format!("{depth:.0}"), estimate(pick(NOISE_OUT.name)));
-        let bar = Bar { group, model: frame.short_name(model), parts, noise };
-        (!bar.parts.is_empty()).then_some(bar)
-    };
-    let panel = |&setting: &Setting| {
-        let (ctx, needles, retrieve) = setting;
-        let name = setting_name(needles, retrieve);
-        let depths = frame.depths_pct().into_iter();
-        let of_depth = |depth| frame.models().iter().filter_map(move |model| bar(setting, model, depth));
-        let bars: Vec<Bar> = depths.flat_map(of_depth).collect();
-        AllocationPanel { setting: if with_ctx { format!("{name} · {ctx} tokens") } else { name }, bars }
-    };
-    frame.settings().iter().map(panel).filter(|panel| !panel.bars.is_empty()).collect()
+            share.interval = share.interval.filter(|_| region == Region::Answer);
+            parts.push(BarPart { region: region.name().to_owned(), share, is_noise: Region::NOISE.contains(&region) });
+        }
+    }
+    let noise = frame.estimate(Pick::of(model, NOISE_OUT.name).setting(setting).depth_pct(depth));
+    let noise = noise.map(|noise| PointEstimate::of(&noise, 1.0));
+    (!parts.is_empty()).then(|| Bar { group: format!("{depth:.0}"), model: frame.short_name(model), parts, noise })
 }

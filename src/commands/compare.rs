@@ -9,7 +9,7 @@ use crate::base::files::folder_of;
 use crate::base::hash::sha256_file;
 use crate::base::names::{distinct, ShortNames};
 use crate::cli::CompareArgs;
-use crate::figures::{forest, panels_of, FigureHeading};
+use crate::figures::{forest, FigureHeading, ForestPanel};
 use crate::results::compare::{compare, Comparison, FailIf, PairedSets, Request};
 use crate::results::table::plural;
 use crate::results::view::{difference_cell, group_value};
@@ -78,7 +78,7 @@ fn check_plot(path: &Path) -> Result<()> {
 /// Draws the rows, one panel for each metric and region, and saves them with their recipe.
 fn draw(comparison: &Comparison, args: &CompareArgs, path: &Path) -> Result<()> {
     let rows = in_short(&comparison.rows);
-    let panels = panels_of(&rows, &comparison.groups);
+    let panels = ForestPanel::of_rows(&rows, &comparison.groups);
     let baselines = distinct(rows.iter().map(|row| &row.baseline));
     let others = distinct(rows.iter().map(|row| &row.other));
     let title = match others.as_slice() {

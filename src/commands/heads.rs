@@ -3,7 +3,7 @@
 use super::flags::{self, Defaults, CTX_TOK};
 use super::session::{RunResults, Session};
 use crate::cli::HeadsArgs;
-use crate::figures::{head_grid, HeadGrid, HeadScale};
+use crate::figures::{cells, CellGrid, CellScale};
 use crate::results::metric::{Kind, Label};
 use crate::results::view::HEAD_ROLES;
 use crate::run::{Experiment, Show};
@@ -27,19 +27,21 @@ pub(super) fn draw(session: &mut Session, found: &RunResults) -> Result<()> {
     for role in &HEAD_ROLES {
         let is_share = role.metric.kind == Kind::Share;
         let factor = if is_share { 100.0 } else { 1.0 };
-        let grid = |model: &String| {
-            let means = frame.heads(model, None, role.metric.name, role.region).into_iter();
-            let means: Vec<_> = means.map(|(at, values)| (at, mean(&values).map(|x| factor * x))).collect();
-            (!means.is_empty()).then(|| HeadGrid::of(&frame.short_name(model), means))
-        };
-        let grids: Vec<HeadGrid> = frame.models().iter().filter_map(grid).collect();
+        let mut grids = Vec::new();
+        for model in frame.models() {
+            let heads = frame.heads(model, None, role.metric.name, role.region);
+            if !heads.is_empty() {
+                let means = heads.into_iter().map(|(at, values)| (at, mean(&values).map(|x| factor * x)));
+                grids.push(CellGrid::of_heads(frame.short_name(model), means));
+            }
+        }
         if grids.is_empty() {
             continue;
         }
         let title = format!("Heads: {}", role.name);
         let label = Label::of(role.metric, role.region).heading();
-        let scale = HeadScale { label: &label, end: is_share.then_some(100.0) };
-        let figure = head_grid(&grids, &session.heading(&title, &caption), &scale)?;
+        let scale = CellScale::of_heads(&label, is_share.then_some(100.0));
+        let figure = cells(&[grids], &session.heading(&title, &caption), &scale)?;
         session.save(&figure, &format!("heads-{}", role.name.replace(' ', "-")), "mean over prompts")?;
     }
     Ok(())

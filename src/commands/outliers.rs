@@ -3,7 +3,7 @@
 use super::flags;
 use super::session::{RunResults, Session};
 use crate::cli::OutliersArgs;
-use crate::figures::{ccdf, CcdfLine, CcdfPanel};
+use crate::figures::{lines, Line, LineAxes, LinePanel};
 use crate::measures::{Outliers, PassKey};
 use crate::run::{Experiment, Grid, Show, TextGrid};
 use crate::stats::Tally;
@@ -38,25 +38,33 @@ fn by_model(session: &Session, found: &RunResults) -> Vec<(String, Outliers)> {
 /// Draws the figure.
 pub(super) fn draw(session: &mut Session, found: &RunResults) -> Result<()> {
     let found = by_model(session, found);
-    let line = |model: &str, tally: &Tally| CcdfLine {
-        model: model.to_owned(),
-        // The smallest thousandth stretches over decades that nobody asks about.
-        points: tally.histogram.ccdf().into_iter().filter(|&(_, share)| share > 0.0 && share < 0.999).collect(),
-        median: tally.median(),
-    };
-    let panel = |title: &str, x_label: &str, tally: fn(&Outliers) -> Tally| CcdfPanel {
-        title: title.to_owned(),
-        x_label: x_label.to_owned(),
-        lines: found.iter().map(|(model, outliers)| line(model, &tally(outliers))).collect(),
-    };
     if found.iter().all(|(_, outliers)| outliers.tokens == 0) {
         return Ok(()); // nothing but failures
     }
+    let logits = found.iter().map(|(model, outliers)| line(model, &outliers.all_logits()));
+    let hidden = found.iter().map(|(model, outliers)| line(model, &outliers.all_hidden()));
     let panels = [
-        panel("attention logits", "|logit|", Outliers::all_logits),
-        panel("hidden states", "|activation|", Outliers::all_hidden),
+        ("attention logits", "|logit|", logits.collect()),
+        ("hidden states", "|activation|", hidden.collect::<Vec<Line>>()),
     ];
-    let subtitle = format!("all maps over visible keys; the output of every layer · {}", session.setup.caption());
-    let figure = ccdf(&panels, &session.heading("How large logits and hidden states get", &subtitle))?;
+    let panels = panels.map(|(title, x_label, lines)| LinePanel {
+        title: title.to_owned(),
+        x_label: x_label.to_owned(),
+        y_label: "fraction above".to_owned(),
+        y_range: None,
+        lines,
+    });
+    let caption = session.setup.caption();
+    let subtitle =
+        format!("all maps over visible keys; the output of every layer · {caption} · thin verticals: medians");
+    let heading = session.heading("How large logits and hidden states get", &subtitle);
+    let figure = lines(&panels, LineAxes::LogLog, &heading)?;
     session.save(&figure, "ccdf", "all layers, heads and maps; log-binned histogram, 128 bins per doubling")
+}
+
+/// The complementary cumulative distribution of a model's magnitudes, and their median.
+fn line(model: &str, tally: &Tally) -> Line {
+    // The smallest thousandth stretches over decades that nobody asks about.
+    let points = tally.histogram.ccdf().into_iter().filter(|&(_, share)| share > 0.0 && share < 0.999);
+    Line { vertical: tally.median(), ..Line::new(model.to_owned(), points) }
 }

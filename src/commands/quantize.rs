@@ -4,7 +4,7 @@ use super::flags::{self, Defaults, CTX_TOK};
 use super::session::{RunResults, Session};
 use crate::base::names::{distinct, joined};
 use crate::cli::QuantizeArgs;
-use crate::figures::{quality, Figure, PointEstimate, QualityLine, QualityPanel};
+use crate::figures::{lines, Figure, Line, LineAxes, LinePanel, PointEstimate};
 use crate::kernels::quant::{Quantised, Quantiser, Scope};
 use crate::results::metric::{
     Kind, Label, Metric, ANSWER_LOG_PROB, ANSWER_REGION, ERROR_CANCELLED, EXACT, NLL, SHARE_OUT, TOTAL_VARIATION,
@@ -157,18 +157,24 @@ impl<'a> QuantizeFigures<'a> {
         let panels = if self.is_of_qk() { OF_QK.as_slice() } else { &OF_LOGITS };
         let mut drawn = Vec::new();
         for &(metric, region) in panels.iter().filter(|(_, region)| setting.1 > 0 || region.is_none()) {
-            let estimate = |model: &str, condition| self.estimate(setting, model, condition, (metric, region));
-            let line = |model: &String| QualityLine {
-                model: self.frame.short_name(model),
-                estimates: categories.iter().map(|(_, condition)| estimate(model, condition)).collect(),
-            };
-            let mut lines: Vec<QualityLine> = self.frame.models().iter().map(line).collect();
+            let mut lines = Vec::new();
+            for model in self.frame.models() {
+                let estimates = categories.iter().enumerate().filter_map(|(i, (_, condition))| {
+                    Some((i as f64, self.estimate(setting, model, condition, (metric, region))?))
+                });
+                lines.push(Line::new(self.frame.short_name(model), estimates));
+            }
             // A model of one map has no second one whose errors may cancel.
-            lines.retain(|line| line.estimates.iter().any(Option::is_some));
+            lines.retain(|line| !line.points.is_empty());
             if !lines.is_empty() {
                 let label = Label::of(metric, region);
-                let y_range = (metric.kind == Kind::Hit).then_some((0.0, 100.0));
-                drawn.push(QualityPanel { title: label.text.clone(), y_label: label.heading(), y_range, lines });
+                drawn.push(LinePanel {
+                    title: label.text.clone(),
+                    x_label: x_label.to_owned(),
+                    y_label: label.heading(),
+                    y_range: (metric.kind == Kind::Hit).then_some((0.0, 100.0)),
+                    lines,
+                });
             }
         }
         let labels: Vec<String> = categories.iter().map(|(label, _)| label.clone()).collect();
@@ -176,7 +182,7 @@ impl<'a> QuantizeFigures<'a> {
         let prompts = self.session.setup.caption_of(&[setting.0]);
         let scale = self.scale_name().map_or_else(String::new, |scale| scale + " · ");
         let subtitle = format!("{format}{scale}{asked}{prompts}");
-        quality(&drawn, &labels, &self.session.heading(title, &subtitle), x_label)
+        lines(&drawn, LineAxes::Categories(&labels), &self.session.heading(title, &subtitle))
     }
 
     /// The numbers that share one scale, and the transformations before the rounding; `None` if conditions differ in them.

@@ -4,7 +4,7 @@ use super::allocation::draw_allocation;
 use super::flags::{self, Defaults, CTX_TOK};
 use super::session::{RunResults, Session};
 use crate::cli::RatioArgs;
-use crate::figures::{head_grid, HeadGrid, HeadScale};
+use crate::figures::{cells, CellGrid, CellScale};
 use crate::prompts::Region;
 use crate::results::metric::SHARE_OUT;
 use crate::results::{Frame, HeadPlace};
@@ -38,16 +38,16 @@ pub(super) fn draw(session: &mut Session, found: &RunResults) -> Result<()> {
     }
     let (what, regions): (_, &[Region]) =
         if is_text { ("the first token", &[Region::Bos, Region::First]) } else { ("the answer", &[Region::Answer]) };
-    let grids: Vec<HeadGrid> = frame.models().iter().map(|model| head_shares(frame, model, regions)).collect();
+    let grids: Vec<CellGrid> = frame.models().iter().map(|model| head_shares(frame, model, regions)).collect();
     let title = format!("Share of {what} in the output, by layer and head");
     let subtitle = format!("{rows} · {caption}");
-    let scale = HeadScale { label: "share of the output (%)", end: Some(100.0) };
-    let figure = head_grid(&grids, &session.heading(&title, &subtitle), &scale)?;
+    let scale = CellScale::of_heads("share of the output (%)", Some(100.0));
+    let figure = cells(&[grids], &session.heading(&title, &subtitle), &scale)?;
     session.save(&figure, "heads", &format!("mean over prompts and the {rows}; share of the output"))
 }
 
 /// The share of regions together in every head in percent: layers x heads.
-fn head_shares(frame: &Frame, model: &str, regions: &[Region]) -> HeadGrid {
+fn head_shares(frame: &Frame, model: &str, regions: &[Region]) -> CellGrid {
     let mut sums: BTreeMap<HeadPlace, f64> = BTreeMap::new();
     for region in regions {
         for (at, values) in frame.heads(model, None, SHARE_OUT.name, Some(region.name())) {
@@ -55,5 +55,5 @@ fn head_shares(frame: &Frame, model: &str, regions: &[Region]) -> HeadGrid {
         }
     }
     let shares = sums.into_iter().map(|(at, share)| (at, Some(share).filter(|share| share.is_finite())));
-    HeadGrid::of(&frame.short_name(model), shares)
+    CellGrid::of_heads(frame.short_name(model), shares)
 }

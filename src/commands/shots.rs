@@ -3,7 +3,7 @@
 use super::flags;
 use super::session::{RunResults, Session};
 use crate::cli::ShotsArgs;
-use crate::figures::{curves, Curve, CurvePanel, PointEstimate};
+use crate::figures::{lines, Line, LineAxes, LinePanel, PointEstimate};
 use crate::results::metric::EXACT;
 use crate::results::view::robustness;
 use crate::results::{Case, Frame};
@@ -42,45 +42,52 @@ pub(super) fn draw(session: &mut Session, found: &RunResults) -> Result<()> {
         session.setup.caption()
     );
     let heading = session.heading("Many-shot learning of a new classification", &subtitle);
-    let figure = curves(&panels, &heading, "examples in the prompt", true)?;
+    let figure = lines(&panels, LineAxes::LogX, &heading)?;
     session.save(&figure, "shots", "mean over prompts and arrangements; 95 % Wilson intervals over prompts")
 }
 
-/// For each order a panel of accuracy and one of best less worst, with a curve for each model.
-fn panels(frame: &Frame) -> Vec<CurvePanel> {
+/// Returns a number of a case with examples in some order, in percent.
+type NumberOf = fn(&Frame, &Case, &str) -> Option<PointEstimate>;
+
+/// For each order a panel of accuracy and one of best less worst, with a line for each model.
+fn panels(frame: &Frame) -> Vec<LinePanel> {
     let cases: Vec<Case> = frame.cases().into_iter().filter(|case| case.treated.condition.is_none()).collect();
     let mut panels = Vec::new();
     for order in frame.cities() {
-        let accuracy = |case: &Case| {
-            let found = frame.estimate(case.pick(&EXACT, None).cities(order))?;
-            Some(PointEstimate::of(&found, 100.0))
-        };
-        let spread = |case: &Case| {
-            let found = robustness(frame, case, order)?;
-            let interval = Some((100.0 * found.chance.lo, 100.0 * found.chance.hi));
-            Some(PointEstimate { value: 100.0 * found.best_less_worst, interval })
-        };
-        let what: [(&str, OfCase<'_>); 2] =
-            [("accuracy (%)", &accuracy), ("best - worst arrangement (points)", &spread)];
-        for (y_label, of) in what {
-            let curves = frame.models().iter().map(|model| curve(frame, &cases, model, of));
-            let curves: Vec<Curve> = curves.filter(|curve| !curve.points.is_empty()).collect();
-            if !curves.is_empty() {
-                let (title, y_label) = (format!("order: {order}"), y_label.to_owned());
-                panels.push(CurvePanel { title, y_label, y_range: Some((0.0, 100.0)), curves });
+        let kinds: [(&str, NumberOf); 2] = [("accuracy (%)", accuracy), ("best - worst arrangement (points)", spread)];
+        for (y_label, number) in kinds {
+            let mut lines = Vec::new();
+            for model in frame.models() {
+                let of_model = cases.iter().filter(|case| case.model == *model);
+                let mut points: Vec<(f64, PointEstimate)> =
+                    of_model.filter_map(|case| Some((case.setting.1 as f64, number(frame, case, order)?))).collect();
+                points.sort_by(|a, b| a.0.total_cmp(&b.0));
+                if !points.is_empty() {
+                    lines.push(Line::new(frame.short_name(model), points));
+                }
+            }
+            if !lines.is_empty() {
+                panels.push(LinePanel {
+                    title: format!("order: {order}"),
+                    x_label: "examples in the prompt".to_owned(),
+                    y_label: y_label.to_owned(),
+                    y_range: Some((0.0, 100.0)),
+                    lines,
+                });
             }
         }
     }
     panels
 }
 
-/// Returns the number to draw for a case in percent, if it has it.
-type OfCase<'a> = &'a dyn Fn(&Case) -> Option<PointEstimate>;
+/// Returns the accuracy of a case in percent.
+fn accuracy(frame: &Frame, case: &Case, order: &str) -> Option<PointEstimate> {
+    Some(PointEstimate::of(&frame.estimate(case.pick(&EXACT, None).cities(order))?, 100.0))
+}
 
-/// The numbers of a model by number of examples.
-fn curve(frame: &Frame, cases: &[Case], model: &str, of: OfCase<'_>) -> Curve {
-    let own = cases.iter().filter(|case| case.model == model);
-    let mut points: Vec<_> = own.filter_map(|case| Some((case.setting.1 as f64, of(case)?))).collect();
-    points.sort_by(|a, b| a.0.total_cmp(&b.0));
-    Curve::of(frame.short_name(model), points)
+/// Returns the accuracy of the best arrangement less that of the worst, in points, with what chance alone gives.
+fn spread(frame: &Frame, case: &Case, order: &str) -> Option<PointEstimate> {
+    let found = robustness(frame, case, order)?;
+    let interval = Some((100.0 * found.chance.lo, 100.0 * found.chance.hi));
+    Some(PointEstimate { value: 100.0 * found.best_less_worst, interval })
 }

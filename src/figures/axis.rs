@@ -1,9 +1,12 @@
 //! Axes: positions of numbers, and tick labels.
+//!
+//! The mesh of plotters would draw them, but it centres labels by the height of an x that a viewer's font has
+//! (`dy="0.5ex"`), measures them with another font than ours, and knows no broken axes nor labels of several lines.
 
 use super::colour::{AXIS, GRID, PAPER};
 use super::figure::{Area, Figure};
 use super::text::{Anchor, AXIS_LABEL, TICK};
-use anyhow::{ensure, Result};
+use anyhow::{Context as _, Result};
 
 /// A linear or logarithmic axis.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,9 +28,9 @@ const TICK_LENGTH: f64 = 7.0;
 ///
 /// # Errors
 /// If there are no numbers.
-pub(super) fn extent(numbers: &[f64]) -> Result<(f64, f64)> {
-    ensure!(!numbers.is_empty(), "no points to draw");
-    Ok((numbers.iter().copied().fold(f64::MAX, f64::min), numbers.iter().copied().fold(f64::MIN, f64::max)))
+pub(super) fn extent(numbers: impl IntoIterator<Item = f64>) -> Result<(f64, f64)> {
+    let ends = numbers.into_iter().map(|x| (x, x)).reduce(|(lo, hi), (x, _)| (lo.min(x), hi.max(x)));
+    ends.context("no points to draw")
 }
 
 /// Draws the frame of a panel, with grid lines and tick labels along both axes.
@@ -68,10 +71,47 @@ pub(super) fn draw_break(figure: &mut Figure, area: Area, axis: &Axis) {
         return;
     }
     let y = if axis.lo > 0.0 { area.bottom() - 15.0 } else { area.y + 15.0 };
-    let slanted = |y: f64| [(area.x - 9.0, y + 4.0), (area.x + 9.0, y - 4.0)];
-    figure.line(&[slanted(y + 1.0)[0], slanted(y + 1.0)[1]], PAPER, 7.0);
-    for y in [y - 3.0, y + 5.0] {
-        figure.line(&slanted(y), AXIS, 1.5);
+    for (y, colour, thickness) in [(y + 1.0, PAPER, 7.0), (y - 3.0, AXIS, 1.5), (y + 5.0, AXIS, 1.5)] {
+        figure.line(&[(area.x - 9.0, y + 4.0), (area.x + 9.0, y - 4.0)], colour, thickness);
+    }
+}
+
+/// Labels of an axis of categories, each word in a line of its own.
+pub(super) struct CategoryLabels<'a> {
+    labels: Vec<Vec<&'a str>>,
+    /// Largest number of lines.
+    pub(super) lines: usize,
+    /// Width of the widest word with the space around it.
+    pub(super) widest: f64,
+}
+
+/// Least distance between labels of categories.
+const LABEL_GAP: f64 = 16.0;
+/// Distance of the lines of such a label.
+pub(super) const LABEL_LINE: f64 = 26.0;
+
+impl<'a> CategoryLabels<'a> {
+    pub(super) fn new(labels: &'a [String]) -> Self {
+        let labels: Vec<Vec<&str>> = labels.iter().map(|label| label.split(' ').collect()).collect();
+        let widest = labels.iter().flatten().map(|word| TICK.width(word)).fold(0.0, f64::max) + LABEL_GAP;
+        Self { lines: labels.iter().map(Vec::len).max().unwrap_or(1), labels, widest }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.labels.len()
+    }
+
+    /// Draws the labels below an area; every second, fourth … if not all of them fit.
+    pub(super) fn draw(&self, figure: &mut Figure, area: Area) {
+        let slot = area.width / self.len() as f64;
+        // The tolerance is for an area that is made for its labels.
+        let step = (self.widest / slot - 1e-6).ceil().max(1.0) as usize;
+        for (i, words) in self.labels.iter().enumerate().step_by(step.next_power_of_two()) {
+            let x = area.x + slot * (i as f64 + 0.5);
+            for (line, word) in words.iter().enumerate() {
+                figure.text((x, area.bottom() + 24.0 + LABEL_LINE * line as f64), word, TICK);
+            }
+        }
     }
 }
 
@@ -120,13 +160,14 @@ impl Axis {
 
     /// Returns a logarithmic axis whose ends are 1, 2 or 5 × 10ⁿ. Both ends must be positive.
     pub(super) fn log_between(lo: f64, hi: f64) -> Self {
-        let floor = |x: f64| {
-            let decade = 10_f64.powf((x.log10() + 1e-9).floor());
-            decade * [5.0, 2.0, 1.0].into_iter().find(|step| step * decade <= x * (1.0 + 1e-9)).unwrap_or(1.0)
-        };
-        let lo = floor(lo);
+        let lo = round_down(lo);
         // Reciprocals of 1, 2 and 5 × 10ⁿ have this form too.
-        Self::log(lo, (1.0 / floor(1.0 / hi)).max(2.0 * lo))
+        Self::log(lo, (1.0 / round_down(1.0 / hi)).max(2.0 * lo))
+    }
+
+    /// Returns an axis of `n` categories in equal steps, which are the numbers 0, 1, 2 … and have no ticks.
+    pub(super) fn categories(n: usize) -> Self {
+        Self { lo: -0.5, hi: n as f64 - 0.5, log: false, powers: false, ticks: Vec::new() }
     }
 
     /// Returns `true` if zero is on the axis, or the axis is logarithmic.
@@ -136,8 +177,8 @@ impl Axis {
 
     /// Returns the position of `x`, from 0 at the beginning of the axis to 1 at its end.
     pub(super) fn place(&self, x: f64) -> f64 {
-        let scale = |x: f64| if self.log { x.ln() } else { x };
-        (scale(x) - scale(self.lo)) / (scale(self.hi) - scale(self.lo))
+        let [x, lo, hi] = [x, self.lo, self.hi].map(|x| if self.log { x.ln() } else { x });
+        (x - lo) / (hi - lo)
     }
 
     /// Formats a tick label: 0.25, 20, 5k, 1.5M, 10⁻⁵.
@@ -157,6 +198,12 @@ impl Axis {
         };
         format!("{}{suffix}", decimal(tick / unit))
     }
+}
+
+/// Returns the largest of 1, 2 and 5 × 10ⁿ that is at most `x`.
+fn round_down(x: f64) -> f64 {
+    let decade = 10_f64.powf((x.log10() + 1e-9).floor());
+    decade * [5.0, 2.0, 1.0].into_iter().find(|step| step * decade <= x * (1.0 + 1e-9)).unwrap_or(1.0)
 }
 
 /// Formats a number with at most seven significant digits, which hides binary rounding.
@@ -212,6 +259,14 @@ mod tests {
         let between = |lo: f64, hi: f64| numbers(&Axis::log_between(lo, hi));
         assert_eq!(between(0.3, 61.0), ["0.2", "0.5", "1", "2", "5", "10", "20", "50", "100"]);
         assert_eq!(between(5.0, 5.0), ["5", "10"]);
+    }
+
+    #[test]
+    fn labels_have_a_line_for_each_word() {
+        let labels = ["none", "4 smooth rotate"].map(String::from);
+        let labels = CategoryLabels::new(&labels);
+        assert_eq!((labels.len(), labels.lines), (2, 3));
+        assert_eq!(labels.widest, TICK.width("smooth") + LABEL_GAP);
     }
 
     #[test]

@@ -1,13 +1,11 @@
-//! A figure in memory, and its drawing operations.
+//! A figure in memory, its drawing operations, and its size on paper.
 //!
 //! Coordinates are in units with fractions, x to the right and y down. Vectors are drawn by plotters' SVG backend,
 //! whose integer coordinates are tenths of a unit. Later elements are above earlier ones.
 
 use super::colour::PAPER;
-use super::font::{FontWeight, FAMILY};
-use super::page::Page;
-use super::png;
-use super::text::{Anchor, TextFormat, PANEL_DETAIL, PANEL_TITLE, SUBTITLE, TITLE};
+use super::export::encode_png;
+use super::text::{Anchor, FontWeight, TextFormat, FAMILY, PANEL_DETAIL, PANEL_TITLE, SUBTITLE, TICK, TITLE};
 use anyhow::{ensure, Result};
 use base64::engine::general_purpose::STANDARD;
 use base64::Engine as _;
@@ -36,15 +34,45 @@ pub struct Figure {
 /// Title, subtitle and page of a figure.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FigureHeading<'a> {
-    /// The title.
     pub title: &'a str,
-    /// The subtitle: prompts, pooling, seed.
+    /// Prompts, pooling, seed.
     pub subtitle: &'a str,
-    /// The page that it is drawn for.
     pub page: Page,
 }
 
-/// A rectangle.
+/// The page that a figure is drawn for. Figures are laid out in units; the font size of [`TICK`] is 21 units.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Page {
+    /// Width of the figure in millimetres; `None` for the width that it needs. A figure that needs more than the given
+    /// width is scaled down with its text.
+    pub width_mm: Option<f64>,
+}
+
+const MM_PER_INCH: f64 = 25.4;
+/// Millimetres of a unit: axis numbers have 9 points.
+const UNIT_MM: f64 = 9.0 / 72.0 * MM_PER_INCH / TICK.em;
+/// Width in units if no width is given.
+const WIDTH: f64 = 1600.0;
+/// Resolution of a PNG with a given width; without one, a pixel is a unit.
+const PRINT_DPI: f64 = 300.0;
+
+impl Page {
+    /// Returns the available width in units.
+    pub(super) fn room(&self) -> f64 {
+        self.width_mm.map_or(WIDTH, |mm| mm / UNIT_MM)
+    }
+
+    /// Returns the width in millimetres of a figure that is `width` units wide.
+    pub(super) fn mm(&self, width: f64) -> f64 {
+        self.width_mm.unwrap_or(width * UNIT_MM)
+    }
+
+    /// Returns the width in pixels of a figure that is `width` units wide.
+    pub(super) fn pixels(&self, width: f64) -> u32 {
+        self.width_mm.map_or(width, |mm| mm / MM_PER_INCH * PRINT_DPI).round() as u32
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Area {
     pub(super) x: f64,
@@ -166,12 +194,12 @@ impl Figure {
                 2 => (3, 0.0, 1.6),
                 _ => (4, 0.0, 1.45),
             };
-            let corner = |k: usize| {
-                let angle = (k as f64 / corners as f64 + turn) * std::f64::consts::TAU;
-                (x + half * radius * angle.sin(), y - half * radius * angle.cos())
-            };
-            let corners: Vec<_> = (0..corners).map(corner).collect();
-            self.polygon(&corners, colour);
+            let mut points = Vec::new();
+            for k in 0..corners {
+                let angle = (f64::from(k) / f64::from(corners) + turn) * std::f64::consts::TAU;
+                points.push((x + half * radius * angle.sin(), y - half * radius * angle.cos()));
+            }
+            self.polygon(&points, colour);
         }
     }
 
@@ -195,27 +223,27 @@ impl Figure {
     }
 
     /// Draws one line of text at a point.
-    pub(super) fn text(&mut self, (x, y): (f64, f64), text: &str, kind: TextFormat) {
+    pub(super) fn text(&mut self, (x, y): (f64, f64), text: &str, format: TextFormat) {
         if text.is_empty() {
             return;
         }
-        let h_pos = match kind.anchor {
+        let h_pos = match format.anchor {
             Anchor::Left => HPos::Left,
             Anchor::Middle | Anchor::Upward => HPos::Center,
             Anchor::Right | Anchor::Hanging => HPos::Right,
         };
         // Of the backend's vertical anchors, only the top does not depend on the viewer's font metrics.
-        let above = BACKEND_FONT.1 * kind.em - kind.half_capital();
-        let (place, turn) = if kind.anchor.is_upward() {
+        let above = BACKEND_FONT.1 * format.em - format.half_capital();
+        let (place, turn) = if format.anchor.is_upward() {
             ((x - above, y), FontTransform::Rotate270)
         } else {
             ((x, y - above), FontTransform::None)
         };
-        let style = if kind.bold { FontStyle::Bold } else { FontStyle::Normal };
-        let font = FontDesc::new(FontFamily::Name(FAMILY), BACKEND_FONT.0 * kind.em * FINE, style).transform(turn);
+        let style = if format.bold { FontStyle::Bold } else { FontStyle::Normal };
+        let font = FontDesc::new(FontFamily::Name(FAMILY), BACKEND_FONT.0 * format.em * FINE, style).transform(turn);
         let pos = Pos::new(h_pos, VPos::Top);
-        let style = TextStyle { font, color: kind.colour.to_backend_color(), pos };
-        let text = FontWeight::of(kind.bold).supported_text(text);
+        let style = TextStyle { font, color: format.colour.to_backend_color(), pos };
+        let text = FontWeight::of(format.bold).supported_text(text);
         self.draw(|sheet| sheet.draw_text(&text, &style, to_svg_units(place)));
     }
 
@@ -243,8 +271,8 @@ impl Figure {
 fn bitmap_png(size: (f64, f64), shape: (usize, usize), colours: &[RGBColor]) -> Vec<u8> {
     let (rows, columns) = shape;
     assert_eq!(colours.len(), rows * columns, "a colour for each place");
-    let times = |length: f64, n: usize| (length / n as f64).floor().max(1.0) as usize;
-    let (across, down) = (times(size.0, columns), times(size.1, rows));
+    let [across, down] =
+        [(size.0, columns), (size.1, rows)].map(|(length, n)| (length / n as f64).floor().max(1.0) as usize);
     let mut pixels = Vec::with_capacity(3 * colours.len() * down * across);
     for row in colours.chunks_exact(columns) {
         let line: Vec<u8> =
@@ -252,7 +280,7 @@ fn bitmap_png(size: (f64, f64), shape: (usize, usize), colours: &[RGBColor]) -> 
         (0..down).for_each(|_| pixels.extend_from_slice(&line));
     }
     let size = ((columns * across) as u32, (rows * down) as u32);
-    png::encode(size, &pixels, None, &[]).expect("writing to memory does not fail")
+    encode_png(size, &pixels, None, &[]).expect("writing to memory does not fail")
 }
 
 /// Converts a point to SVG units.
@@ -262,7 +290,6 @@ fn to_svg_units((x, y): (f64, f64)) -> (i32, i32) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::text::TICK;
     use super::*;
     use plotters::style::colors::{BLACK, RED};
 
@@ -321,8 +348,8 @@ mod tests {
     fn capitals_are_centred_on_the_line_and_as_wide_as_measured() {
         for anchor in [Anchor::Middle, Anchor::Upward] {
             let mut figure = sheet(500.0, 500.0);
-            let kind = TextFormat { em: 100.0, ..TICK }.at(anchor);
-            figure.text((250.0, 250.0), "HHHH", kind);
+            let format = TextFormat { em: 100.0, ..TICK }.at(anchor);
+            figure.text((250.0, 250.0), "HHHH", format);
             let pixels = pixels(&figure);
             let dark: Vec<usize> = (0..250_000).filter(|&i| pixels[i][0] < 128).collect();
             let ends = |place: fn(&usize) -> usize| {
@@ -334,7 +361,7 @@ mod tests {
                 assert!((first + last).abs_diff(499) <= 3, "{anchor:?}: {first}..{last}");
             }
             // The advance width includes the space on either side of an H.
-            assert!((kind.width("HHHH") - (along.1 - along.0) as f64).abs() < 30.0, "{anchor:?}: {along:?}");
+            assert!((format.width("HHHH") - (along.1 - along.0) as f64).abs() < 30.0, "{anchor:?}: {along:?}");
         }
     }
 
@@ -351,5 +378,13 @@ mod tests {
     fn a_figure_that_would_fill_the_memory_is_refused() {
         let error = Figure::headed(&FigureHeading::default(), 1e5, 1e5).err().unwrap();
         assert!(error.to_string().contains("smaller panels"), "{error}");
+    }
+
+    #[test]
+    fn a_page_has_its_width_whatever_a_figure_needs() {
+        let column = Page { width_mm: Some(85.0) };
+        assert!((column.room() - 85.0 / (9.0 * 25.4 / 72.0) * 21.0).abs() < 1e-9);
+        assert_eq!((column.pixels(column.room()), column.mm(5000.0)), (1004, 85.0));
+        assert_eq!((Page::default().room(), Page::default().pixels(700.0)), (1600.0, 700));
     }
 }

@@ -2,10 +2,9 @@
 
 use super::axis::{extent, Axis};
 use super::colour::{AXIS, FAINT_INK, GRID, INK};
-use super::curve_style::{CurveStyle, CurveStyles};
 use super::figure::{Area, Figure, FigureHeading};
-use super::legend::{Legend, LegendSymbol};
-use super::quality::PointEstimate;
+use super::legend::{Legend, LegendSymbol, LineStyle, LineStyles};
+use super::lines::PointEstimate;
 use super::text::{Anchor, TextFormat, AXIS_LABEL, TICK};
 use crate::base::names::distinct;
 use crate::results::view::{difference_cell, group_value};
@@ -36,31 +35,27 @@ pub struct ForestRow {
     pub text: String,
 }
 
-/// Returns a panel for each metric and region of rows, labelled with the groups that tell its rows apart.
-pub(crate) fn panels_of(rows: &[Row], groups: &[Column]) -> Vec<ForestPanel> {
-    rows.chunk_by(|a, b| a.name() == b.name()).map(|rows| panel_of(rows, groups)).collect()
-}
+impl ForestPanel {
+    /// Returns a panel for each metric and region of rows, labelled with the groups that tell its rows apart.
+    pub(crate) fn of_rows(rows: &[Row], groups: &[Column]) -> Vec<Self> {
+        rows.chunk_by(|a, b| a.name() == b.name()).map(|rows| Self::of_metric(rows, groups)).collect()
+    }
 
-fn panel_of(rows: &[Row], groups: &[Column]) -> ForestPanel {
-    let first = &rows[0];
-    let value = |row: &Row, column: Column| row.group.get(column.name()).cloned();
-    let differs = |column: &Column| rows.iter().any(|row| value(row, *column) != value(first, *column));
-    let groups: Vec<Column> = groups.iter().copied().filter(differs).collect();
-    let label = first.label();
-    let factor = label.kind.factor();
-    let row_of = |row: &Row| {
-        let values: Vec<String> = groups.iter().filter_map(|&column| group_value(row, column)).collect();
-        ForestRow {
-            label: if values.is_empty() { row.other.clone() } else { values.join(" · ") },
-            series: row.other.clone(),
-            difference: PointEstimate::of_difference(&row.difference, factor),
-            text: difference_cell(row).line().replace('-', "−"),
-        }
-    };
-    ForestPanel {
-        title: label.text.clone(),
-        unit: label.difference_unit().to_owned(),
-        rows: rows.iter().map(row_of).collect(),
+    /// The panel of rows with the same metric and region.
+    fn of_metric(rows: &[Row], groups: &[Column]) -> Self {
+        let mut groups = groups.to_vec();
+        groups.retain(|column| rows.iter().any(|row| row.group.get(column.name()) != rows[0].group.get(column.name())));
+        let label = rows[0].label();
+        let rows = rows.iter().map(|row| {
+            let values: Vec<String> = groups.iter().filter_map(|&column| group_value(row, column)).collect();
+            ForestRow {
+                label: if values.is_empty() { row.other.clone() } else { values.join(" · ") },
+                series: row.other.clone(),
+                difference: PointEstimate::of_difference(&row.difference, label.kind.factor()),
+                text: difference_cell(row).line().replace('-', "−"),
+            }
+        });
+        Self { title: label.text.clone(), unit: label.difference_unit().to_owned(), rows: rows.collect() }
     }
 }
 
@@ -81,8 +76,8 @@ const WHISKER: f64 = 3.0;
 const CAP_HEIGHT: f64 = 12.0;
 const MARKER: f64 = 13.0;
 
-const LABEL: TextFormat = TextFormat { anchor: Anchor::Right, ..TICK };
-const TEXT: TextFormat = TextFormat { anchor: Anchor::Left, ..TICK }.in_colour(FAINT_INK);
+const LABEL: TextFormat = TICK.at(Anchor::Right);
+const TEXT: TextFormat = TICK.at(Anchor::Left).in_colour(FAINT_INK);
 
 /// Draws the panels one below the other. `x_label` is, for example, `difference from transformer`.
 ///
@@ -90,72 +85,70 @@ const TEXT: TextFormat = TextFormat { anchor: Anchor::Left, ..TICK }.in_colour(F
 /// If there is nothing to draw, a number is not finite, or the sheet is too large.
 pub fn forest(panels: &[ForestPanel], heading: &FigureHeading, x_label: &str) -> Result<Figure> {
     ensure!(panels.iter().any(|panel| !panel.rows.is_empty()), "no differences to draw");
-    let rows = || panels.iter().flat_map(|panel| &panel.rows);
-    let widest = |kind: TextFormat, text: fn(&ForestRow) -> &str, most: f64| {
-        rows().map(|row| kind.width(text(row))).fold(0.0, f64::max).min(most)
-    };
-    let label_width = widest(LABEL, |row| &row.label, LABEL_MAX_WIDTH);
-    let text_width = widest(TEXT, |row| &row.text, TEXT_MAX_WIDTH);
+    let (mut label_width, mut text_width) = (0.0_f64, 0.0_f64);
+    for row in panels.iter().flat_map(|panel| &panel.rows) {
+        label_width = label_width.max(LABEL.width(&row.label)).min(LABEL_MAX_WIDTH);
+        text_width = text_width.max(TEXT.width(&row.text)).min(TEXT_MAX_WIDTH);
+    }
     let x = LEFT + label_width + GAP;
     let beside = x + GAP + text_width + RIGHT;
     let plot_width = (heading.page.room() - beside).clamp(PLOT_WIDTH.0, PLOT_WIDTH.1);
     let width = beside + plot_width;
-    let series = CurveStyles::new(distinct(rows().map(|row| &row.series)));
-    let alone = series.names().len() == 1;
-    let in_legend = if alone { &CurveStyles::new(Vec::new()) } else { &series };
-    let legend = Legend::of_curves(in_legend, LegendSymbol::MarkedLine, width - LEFT - RIGHT);
-    let body = |panel: &ForestPanel| ROW * panel.rows.len() as f64 + 2.0 * PADDING;
-    let height = legend.height() + panels.iter().map(|panel| TITLE_HEIGHT + body(panel) + BELOW).sum::<f64>();
-    let (mut figure, top) = Figure::headed(heading, width, height)?;
+    let series = LineStyles::new(distinct(panels.iter().flat_map(|panel| &panel.rows).map(|row| &row.series)));
+    let in_legend = if series.names.len() == 1 { &LineStyles::new(Vec::new()) } else { &series };
+    let legend = Legend::of_lines(in_legend, LegendSymbol::MarkedLine, width - LEFT - RIGHT);
+    let panels_height = panels.iter().map(|panel| TITLE_HEIGHT + height(panel) + BELOW).sum::<f64>();
+    let (mut figure, top) = Figure::headed(heading, width, legend.height() + panels_height)?;
     legend.draw(&mut figure, (LEFT, top));
     let mut y = top + legend.height();
     for panel in panels {
-        let area = Area { x, y: y + TITLE_HEIGHT, width: plot_width, height: body(panel) };
+        let area = Area { x, y: y + TITLE_HEIGHT, width: plot_width, height: height(panel) };
         draw_panel(&mut figure, panel, area, &series, x_label)?;
         y = area.bottom() + BELOW;
     }
     Ok(figure)
 }
 
+/// Returns the height of a panel without title and axis.
+fn height(panel: &ForestPanel) -> f64 {
+    ROW * panel.rows.len() as f64 + 2.0 * PADDING
+}
+
 /// Returns an axis that contains zero and all intervals.
 fn x_axis(panel: &ForestPanel) -> Result<Axis> {
-    let ends = |row: &ForestRow| {
-        let (low, high) = row.difference.interval.unwrap_or((row.difference.value, row.difference.value));
-        [low, high]
-    };
-    let mut numbers: Vec<f64> = panel.rows.iter().flat_map(ends).collect();
+    let mut numbers: Vec<f64> = panel.rows.iter().flat_map(|row| row.difference.extent()).collect();
     numbers.push(0.0);
     ensure!(numbers.iter().all(|number| number.is_finite()), "{}: a difference is not finite", panel.title);
-    let (lo, hi) = extent(&numbers)?;
+    let (lo, hi) = extent(numbers)?;
     // Only zeros: an axis about them.
     let (lo, hi) = if lo == hi { (-1.0, 1.0) } else { (lo, hi) };
     Ok(Axis::linear(lo, hi, true))
 }
 
-fn draw_panel(figure: &mut Figure, panel: &ForestPanel, area: Area, series: &CurveStyles, x_label: &str) -> Result<()> {
+fn draw_panel(figure: &mut Figure, panel: &ForestPanel, area: Area, series: &LineStyles, x_label: &str) -> Result<()> {
     let axis = x_axis(panel)?;
-    let across = |number: f64| area.x + area.width * axis.place(number);
     figure.panel_title((area.x, area.y - 26.0), &panel.title, &panel.unit, area.width);
     for &tick in &axis.ticks {
-        figure.fill(Area { x: across(tick) - 0.75, width: 1.5, ..area }, GRID);
-        figure.text((across(tick), area.bottom() + 24.0), &axis.number(tick), TICK);
+        let x = area.x + area.width * axis.place(tick);
+        figure.fill(Area { x: x - 0.75, width: 1.5, ..area }, GRID);
+        figure.text((x, area.bottom() + 24.0), &axis.number(tick), TICK);
     }
     figure.frame(area, AXIS, 1.5);
-    figure.fill(Area { x: across(0.0) - 1.25, width: 2.5, ..area }, INK);
+    figure.fill(Area { x: area.x + area.width * axis.place(0.0) - 1.25, width: 2.5, ..area }, INK);
     figure.text((area.centre().0, area.bottom() + 58.0), x_label, AXIS_LABEL);
     for (i, row) in panel.rows.iter().enumerate() {
         let y = area.y + PADDING + ROW * (i as f64 + 0.5);
-        let (_, CurveStyle { colour, marker, .. }) = series.of(&row.series);
+        let (_, LineStyle { colour, marker, .. }) = series.style(&row.series);
         figure.text((area.x - GAP, y), &LABEL.fit(&row.label, LABEL_MAX_WIDTH), LABEL);
         figure.text((area.right() + GAP, y), &TEXT.fit(&row.text, TEXT_MAX_WIDTH), TEXT);
-        if let Some((low, high)) = row.difference.interval {
-            let (low, high) = (across(low), across(high));
+        let [x, low, high] = row.difference.extent().map(|number| area.x + area.width * axis.place(number));
+        if row.difference.interval.is_some() {
             figure.line(&[(low, y), (high, y)], colour, WHISKER);
             for x in [low, high] {
                 figure.line(&[(x, y - CAP_HEIGHT / 2.0), (x, y + CAP_HEIGHT / 2.0)], colour, WHISKER);
             }
         }
-        figure.marker((across(row.difference.value), y), marker, MARKER, colour);
+        figure.marker((x, y), marker, MARKER, colour);
     }
     Ok(())
 }
@@ -163,7 +156,6 @@ fn draw_panel(figure: &mut Figure, panel: &ForestPanel, area: Area, series: &Cur
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::metric::EXACT;
 
     fn panel(differences: &[(f64, Option<(f64, f64)>)]) -> ForestPanel {
         let row = |&(value, interval): &(f64, Option<(f64, f64)>)| ForestRow {
@@ -172,7 +164,7 @@ mod tests {
             difference: PointEstimate { value, interval },
             text: "+0.1".into(),
         };
-        ForestPanel { title: EXACT.name.into(), unit: "fraction".into(), rows: differences.iter().map(row).collect() }
+        ForestPanel { title: "accuracy".into(), unit: "fraction".into(), rows: differences.iter().map(row).collect() }
     }
 
     #[test]

@@ -1,25 +1,99 @@
-//! Legends, in rows above the panels.
+//! Styles of lines, the same in all panels of a figure, and legends, in rows above the panels.
+//!
+//! The legends of plotters are boxes inside a panel, and measure their names with another font than ours.
 
-use super::colour;
-use super::curve_style::{CurveStyle, CurveStyles};
+use super::colour::{self, CURVES};
 use super::figure::{Area, Figure};
 use super::text::{Anchor, TextFormat, TICK};
-use crate::base::names::ShortNames;
+use crate::base::names::{distinct, Replicates, ShortNames};
 use plotters::style::RGBColor;
+
+/// Width and dashes of lines, in order.
+const STROKES: [(f64, &[f64]); 5] =
+    [(5.5, &[]), (4.0, &[15.0, 6.0]), (3.5, &[7.0, 5.0]), (3.0, &[15.0, 4.0, 3.0, 4.0]), (3.0, &[3.0, 4.0])];
+
+/// The style of one line.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct LineStyle {
+    pub(super) colour: RGBColor,
+    /// Marker of its points.
+    pub(super) marker: usize,
+    thickness: f64,
+    dashes: &'static [f64],
+}
+
+impl LineStyle {
+    /// The style of the `i`-th line with the colour `hue`. The first line is the widest and the others are dashed, so
+    /// that coinciding lines are all visible. Lines with the same colour have different dashes.
+    fn new(hue: usize, i: usize) -> Self {
+        let (thickness, _) = STROKES[i.min(STROKES.len() - 1)];
+        let (_, dashes) = STROKES[(i + hue / CURVES.len()) % STROKES.len()];
+        Self { colour: colour::curve(hue), marker: i, thickness, dashes }
+    }
+
+    /// Draws a line through points.
+    pub(super) fn draw(&self, figure: &mut Figure, points: &[(f64, f64)]) {
+        figure.dashed_line(points, self.colour, self.thickness, self.dashes);
+    }
+}
+
+/// The styles of lines by name, in order.
+pub(super) struct LineStyles {
+    pub(super) names: Vec<String>,
+    styles: Vec<LineStyle>,
+}
+
+impl LineStyles {
+    /// Assigns styles to names. Models that differ only by their training seed, as `diff/seed-1` and `diff/seed-2`,
+    /// share a colour.
+    pub(super) fn new(names: Vec<String>) -> Self {
+        let replicates = Replicates::default();
+        let mut recipes: Vec<String> = Vec::new();
+        for name in &names {
+            recipes.push(replicates.split(name).map_or_else(|| name.clone(), |(recipe, _)| recipe));
+        }
+        let hues = distinct(recipes.iter());
+        let mut styles = Vec::new();
+        for (i, recipe) in recipes.iter().enumerate() {
+            let hue = hues.iter().position(|known| known == recipe).unwrap_or(0);
+            let seed = recipes[..i].iter().filter(|other| *other == recipe).count();
+            styles.push(LineStyle::new(hue, if hues.len() == names.len() { hue } else { seed }));
+        }
+        Self { names, styles }
+    }
+
+    /// Returns the place and the style of the line with this name.
+    pub(super) fn style(&self, name: &str) -> (usize, LineStyle) {
+        let place = self.names.iter().position(|known| known == name).unwrap_or(0);
+        (place, self.styles[place])
+    }
+}
 
 /// The symbol before a name.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum LegendSymbol {
-    Line(CurveStyle),
+    Line(LineStyle),
     /// A line with a marker.
-    MarkedLine(CurveStyle),
+    MarkedLine(LineStyle),
     Square(RGBColor),
+    Nothing,
+}
+
+impl LegendSymbol {
+    /// Returns the distance from its left end to the name.
+    fn width(self) -> f64 {
+        match self {
+            Self::Line(_) | Self::MarkedLine(_) => 56.0,
+            Self::Square(_) => 36.0,
+            Self::Nothing => 0.0,
+        }
+    }
 }
 
 /// Height of a row.
 const ROW: f64 = 40.0;
 const BETWEEN: f64 = 46.0;
-const NAME: TextFormat = TextFormat { anchor: Anchor::Left, ..TICK };
+const NAME: TextFormat = TICK.at(Anchor::Left);
 
 /// Names and their symbols, ready to draw.
 pub(super) struct Legend {
@@ -29,33 +103,31 @@ pub(super) struct Legend {
 
 impl Legend {
     /// Arranges names in rows that are no wider than `room`.
-    fn new(names: impl Iterator<Item = (String, LegendSymbol)>, room: f64) -> Self {
+    pub(super) fn new(names: impl IntoIterator<Item = (String, LegendSymbol)>, room: f64) -> Self {
         let mut entries = Vec::new();
         let (mut x, mut row) = (0.0, 0);
-        for (name, mark) in names {
-            let name = NAME.fit(&name, room - mark.width());
-            let width = mark.width() + NAME.width(&name);
+        for (name, symbol) in names {
+            let name = NAME.fit(&name, room - symbol.width());
+            let width = symbol.width() + NAME.width(&name);
             if x > 0.0 && x + width > room {
                 (x, row) = (0.0, row + 1);
             }
-            entries.push((name, mark, x, row));
+            entries.push((name, symbol, x, row));
             x += width + BETWEEN;
         }
         Self { entries }
     }
 
-    /// The legend of curves, each with its `mark` and its short name.
-    pub(super) fn of_curves(curves: &CurveStyles, mark: fn(CurveStyle) -> LegendSymbol, room: f64) -> Self {
-        let short = ShortNames::of(curves.names());
-        Self::new(curves.iter().map(|(name, look)| (short.name(name).to_owned(), mark(look))), room)
+    /// The legend of lines, each with its `symbol` and its short name.
+    pub(super) fn of_lines(lines: &LineStyles, symbol: fn(LineStyle) -> LegendSymbol, room: f64) -> Self {
+        let short = ShortNames::of(&lines.names);
+        let names = lines.names.iter().map(|name| short.name(name).to_owned());
+        Self::new(names.zip(lines.styles.iter().map(|&style| symbol(style))), room)
     }
 
-    /// Creates the legend of regions.
-    pub(super) fn of_regions(names: &[String], room: f64) -> Self {
-        Self::new(
-            names.iter().map(|name| (colour::region_name(name).to_owned(), LegendSymbol::Square(colour::region(name)))),
-            room,
-        )
+    /// Returns the entries of regions.
+    pub(super) fn regions(names: &[String]) -> impl Iterator<Item = (String, LegendSymbol)> + '_ {
+        names.iter().map(|name| (colour::region_name(name).to_owned(), LegendSymbol::Square(colour::region(name))))
     }
 
     /// Returns the height, which is 0 without names.
@@ -64,29 +136,20 @@ impl Legend {
     }
 
     pub(super) fn draw(&self, figure: &mut Figure, (left, top): (f64, f64)) {
-        for (name, mark, x, row) in &self.entries {
+        for (name, symbol, x, row) in &self.entries {
             let (x, y) = (left + x, top + 12.0 + ROW * *row as f64);
-            match mark {
+            match symbol {
+                LegendSymbol::Nothing => {}
                 LegendSymbol::Square(colour) => {
-                    figure.fill(Area { x, y: y - 12.0, width: 24.0, height: 24.0 }, *colour)
+                    figure.fill(Area { x, y: y - 12.0, width: 24.0, height: 24.0 }, *colour);
                 }
-                LegendSymbol::Line(look) => look.draw(figure, &[(x, y), (x + 43.0, y)]),
-                LegendSymbol::MarkedLine(look) => {
-                    figure.line(&[(x, y), (x + 38.0, y)], look.colour, 6.0);
-                    figure.marker((x + 19.0, y), look.marker, 11.0, look.colour);
+                LegendSymbol::Line(style) => style.draw(figure, &[(x, y), (x + 43.0, y)]),
+                LegendSymbol::MarkedLine(style) => {
+                    figure.line(&[(x, y), (x + 38.0, y)], style.colour, 6.0);
+                    figure.marker((x + 19.0, y), style.marker, 11.0, style.colour);
                 }
             }
-            figure.text((x + mark.width(), y), name, NAME);
-        }
-    }
-}
-
-impl LegendSymbol {
-    /// Returns the distance from its left end to the name.
-    fn width(self) -> f64 {
-        match self {
-            Self::Line(_) | Self::MarkedLine(_) => 56.0,
-            Self::Square(_) => 36.0,
+            figure.text((x + symbol.width(), y), name, NAME);
         }
     }
 }
@@ -95,11 +158,34 @@ impl LegendSymbol {
 mod tests {
     use super::*;
 
+    fn styles(names: &[String]) -> Vec<LineStyle> {
+        LineStyles::new(names.to_vec()).styles
+    }
+
+    #[test]
+    fn no_two_of_thirty_lines_look_alike() {
+        let styles = styles(&(0..30).map(|i| format!("m{i}")).collect::<Vec<_>>());
+        for (i, style) in styles.iter().enumerate() {
+            let alike = |other: &LineStyle| (other.colour, other.dashes) == (style.colour, style.dashes);
+            assert!(!styles[..i].iter().any(alike), "line {i}");
+        }
+    }
+
+    #[test]
+    fn seeds_of_a_recipe_share_its_colour_and_differ_in_markers_and_dashes() {
+        let names = ["a/seed-1", "a/seed-2", "b/seed-1", "b/seed-2", "c"].map(String::from);
+        let styles = styles(&names);
+        assert!(styles[0].colour == styles[1].colour && styles[0].marker != styles[1].marker);
+        assert_ne!(styles[0].dashes, styles[1].dashes);
+        assert_eq!((styles[0].marker, styles[0].dashes), (styles[2].marker, styles[2].dashes));
+        assert!(styles[0].colour != styles[2].colour && styles[2].colour != styles[4].colour);
+    }
+
     #[test]
     fn names_that_do_not_fit_into_a_row_begin_another() {
-        let curves = CurveStyles::new(["transformer", "diff", "diff-v2"].map(String::from).into());
-        let rows = |room: f64| Legend::of_curves(&curves, LegendSymbol::Line, room).height() / ROW;
+        let styles = LineStyles::new(["transformer", "diff", "diff-v2"].map(String::from).into());
+        let rows = |room: f64| Legend::of_lines(&styles, LegendSymbol::Line, room).height() / ROW;
         assert_eq!((rows(2000.0), rows(250.0)), (1.0, 3.0));
-        assert_eq!(Legend::of_curves(&CurveStyles::new(vec![]), LegendSymbol::Line, 100.0).height(), 0.0);
+        assert_eq!(Legend::of_lines(&LineStyles::new(vec![]), LegendSymbol::Line, 100.0).height(), 0.0);
     }
 }

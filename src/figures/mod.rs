@@ -1,55 +1,43 @@
 //! Figures, drawn from plain data and saved as PNG, SVG or PDF.
 //!
-//! * [`accuracy`]: accuracy on needle prompts by depth and length;
-//! * [`allocation`]: shares by region, as stacked bars (the paper's Figure 1);
-//! * [`heatmap`], [`heatmap_grid`]: attention maps, a few in detail or those of every head;
-//! * [`head_grid`]: one number for each layer and head;
-//! * [`quality`]: metrics by the precision of attention logits (the paper's Figure 8);
-//! * [`ccdf`]: complementary cumulative distributions of magnitudes;
-//! * [`curves`]: training curves, and NLL by position (the paper's Figure 4);
-//! * [`forest`]: paired differences with their intervals.
+//! * [`lines`]: numbers with intervals against numbers or categories (the paper's Figures 4 and 8), and distributions;
+//! * [`cells`]: grids of coloured cells with numbers: heads by layer, accuracy by depth and length;
+//! * [`bars`]: shares by region, as stacked bars (the paper's Figure 1);
+//! * [`forest`]: paired differences with their intervals;
+//! * [`maps`], [`small_maps`]: attention maps, a few in detail or those of every head.
 //!
 //! Each of them returns a [`Figure`], drawn as SVG for a [`Page`]. It is saved with its recipe, the command and
 //! settings that made it, in text chunks of the PNG ([`read_recipe`]), the metadata of the SVG or the subject of the
 //! PDF. Figures depend only on their data: the same data give the same bytes as PNG and SVG.
 
-mod accuracy;
-mod allocation;
 mod axis;
-mod ccdf;
+mod bars;
+mod cells;
 mod colour;
-mod colourbar;
-mod colourscale;
-mod curve_style;
-mod curves;
+mod colour_scale;
 mod export;
 mod figure;
-mod font;
 mod forest;
-mod head_grid;
-mod head_maps;
-mod heatmap;
 mod legend;
+mod lines;
 mod map_panel;
-mod page;
-mod panelgrid;
-mod png;
-mod quality;
+mod maps;
+mod panel_grid;
+mod profile;
+mod small_maps;
 mod text;
+mod token_axis;
 
-pub use self::accuracy::{accuracy, AccuracyPanel, Hits};
-pub use self::allocation::{allocation, AllocationPanel, Bar, BarPart};
-pub use self::ccdf::{ccdf, CcdfLine, CcdfPanel};
-pub use self::colourscale::ColourScale;
-pub use self::curves::{curves, Curve, CurvePanel};
-pub use self::figure::{Figure, FigureHeading};
-pub(crate) use self::forest::panels_of;
+pub use self::bars::{bars, Bar, BarPanel, BarPart};
+pub use self::cells::{cells, Cell, CellGrid, CellScale};
+pub use self::colour_scale::ColourScale;
+pub use self::export::read_recipe;
+pub(crate) use self::export::SavedFigure;
+pub use self::figure::{Figure, FigureHeading, Page};
 pub use self::forest::{forest, ForestPanel, ForestRow};
-pub use self::head_grid::{head_grid, HeadGrid, HeadScale};
-pub use self::head_maps::{heatmap_grid, HeadMaps};
-pub use self::heatmap::{heatmap, Heatmaps};
-pub use self::map_panel::{Bins, MapPanel, Profile, TokenAxis};
-pub use self::page::Page;
-pub use self::png::read_recipe;
-pub(crate) use self::png::SavedFigure;
-pub use self::quality::{quality, PointEstimate, QualityLine, QualityPanel};
+pub use self::lines::{lines, Line, LineAxes, LinePanel, PointEstimate};
+pub use self::map_panel::{Bins, MapPanel};
+pub use self::maps::{maps, MapPanels};
+pub use self::profile::Profile;
+pub use self::small_maps::{small_maps, SmallMaps};
+pub use self::token_axis::TokenAxis;

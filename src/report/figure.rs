@@ -1,6 +1,6 @@
 //! Figures of a report, ready to be embedded.
 
-use crate::figures::{forest, panels_of, FigureHeading, Page, SavedFigure};
+use crate::figures::{forest, FigureHeading, ForestPanel, Page, SavedFigure};
 use crate::results::{Column, Row};
 use anyhow::Result;
 use base64::engine::general_purpose::STANDARD;
@@ -26,7 +26,7 @@ impl ReportFigure {
         rows.iter().find(|row| row.difference.interval().is_some())?;
         let title = "Differences on the same prompts, with 95 % intervals";
         let heading = FigureHeading { title, subtitle: "other less baseline", page: Page::default() };
-        let figure = forest(&panels_of(rows, groups), &heading, "difference").ok()?;
+        let figure = forest(&ForestPanel::of_rows(rows, groups), &heading, "difference").ok()?;
         let bytes = figure.png(&[("Title".to_owned(), title.to_owned())]).ok()?;
         Some(Self { file: "differences".to_owned(), saved: SavedFigure::parse(bytes).ok()? })
     }

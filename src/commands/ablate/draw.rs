@@ -3,10 +3,10 @@
 use crate::base::names::distinct;
 use crate::commands::session::{RunResults, Session};
 use crate::figures::{
-    forest, head_grid, quality, Figure, FigureHeading, ForestPanel, ForestRow, HeadGrid, HeadScale, PointEstimate,
-    QualityLine, QualityPanel,
+    cells, forest, lines, CellGrid, CellScale, Figure, FigureHeading, ForestPanel, ForestRow, Line, LineAxes,
+    LinePanel, PointEstimate,
 };
-use crate::results::metric::{Label, ANSWER_LOG_PROB, EXACT};
+use crate::results::metric::{Label, Metric, ANSWER_LOG_PROB, EXACT};
 use crate::results::table::short;
 use crate::results::view::ablate::{self as view, condition_changes, heads_out_changes, Change, HeadsOut};
 use crate::results::view::each_head::costs;
@@ -43,21 +43,22 @@ pub(in crate::commands) fn draw(session: &mut Session, found: &RunResults) -> Re
 
 /// The cost of each head as a map of layers and heads.
 fn each_head(session: &Session, found: &RunResults) -> Result<Option<Figure>> {
-    let grid = |model: &String| {
+    let mut grids = Vec::new();
+    for model in found.frame.models() {
         let costs = costs(&found.frame, model);
-        (!costs.is_empty()).then(|| {
-            HeadGrid::of(&found.frame.short_name(model), costs.iter().map(|cost| (cost.at, Some(cost.change()))))
-        })
-    };
-    let grids: Vec<HeadGrid> = found.frame.models().iter().filter_map(grid).collect();
+        if !costs.is_empty() {
+            let changes = costs.iter().map(|cost| (cost.at, Some(cost.change())));
+            grids.push(CellGrid::of_heads(found.frame.short_name(model), changes));
+        }
+    }
     if grids.is_empty() {
         return Ok(None);
     }
     let label = format!("change of {} (nats)", Label::of(&ANSWER_LOG_PROB, None).text);
-    let scale = HeadScale { label: &label, end: None };
+    let scale = CellScale::of_heads(&label, None);
     let title =
         if view::each_head(&found.frame).restores { "Answer carried by each head" } else { "Cost of each head" };
-    head_grid(&grids, &session.heading(title, &session.setup.caption()), &scale).map(Some)
+    cells(&[grids], &session.heading(title, &session.setup.caption()), &scale).map(Some)
 }
 
 /// Differences of every condition and model, those of one condition next to each other.
@@ -93,6 +94,9 @@ fn conditions(
     forest(&panels, &heading, "difference from the untreated passes").map(Some)
 }
 
+/// Returns the change of one metric.
+type ChangeOf = fn(&Change) -> PointEstimate;
+
 /// Accuracy and log-probability by the number of heads that are out.
 fn heads(
     frame: &Frame,
@@ -107,29 +111,33 @@ fn heads(
     of_setting.retain(|out| out.by == first.by);
     let counts: BTreeSet<usize> = of_setting.iter().map(|out| out.n).collect();
     let models = distinct(of_setting.iter().map(|out| &out.best.model));
-    let line = |model: &str, best: bool, delta: fn(&Change) -> PointEstimate| {
-        let at = |n: &usize| {
-            let out = of_setting.iter().find(|out| out.best.model == model && out.n == *n)?;
-            if best { Some(&out.best) } else { out.random.as_ref() }.map(delta)
-        };
-        let name = format!("{}, {}", frame.short_name(model), if best { "best" } else { "random" });
-        QualityLine { model: name, estimates: counts.iter().map(at).collect() }
-    };
-    let panel = |title: &str, y_label: &str, delta: fn(&Change) -> PointEstimate| QualityPanel {
-        title: title.to_owned(),
-        y_label: y_label.to_owned(),
-        y_range: None,
-        lines: models.iter().flat_map(|model| [line(model, true, delta), line(model, false, delta)]).collect(),
-    };
-    let panels = [
-        panel(&Label::of(&ANSWER_LOG_PROB, None).text, "change in nats", |change| {
-            PointEstimate::of_difference(&change.log_prob_nats, 1.0)
-        }),
-        panel(&Label::of(&EXACT, None).text, "change in points", |change| {
-            PointEstimate::of_difference(&change.exact, 100.0)
-        }),
+    let quantities: [(&Metric, &str, ChangeOf); 2] = [
+        (&ANSWER_LOG_PROB, "change in nats", |change| PointEstimate::of_difference(&change.log_prob_nats, 1.0)),
+        (&EXACT, "change in points", |change| PointEstimate::of_difference(&change.exact, 100.0)),
     ];
-    let categories: Vec<String> = counts.iter().map(ToString::to_string).collect();
+    let mut panels = Vec::new();
+    for (metric, y_label, quantity) in quantities {
+        let mut lines = Vec::new();
+        for model in &models {
+            let (mut best, mut random) = (Vec::new(), Vec::new());
+            for (i, n) in counts.iter().enumerate() {
+                if let Some(out) = of_setting.iter().find(|out| out.best.model == *model && out.n == *n) {
+                    best.push((i as f64, quantity(&out.best)));
+                    random.extend(out.random.as_ref().map(|change| (i as f64, quantity(change))));
+                }
+            }
+            let name = frame.short_name(model);
+            lines.extend([Line::new(format!("{name}, best"), best), Line::new(format!("{name}, random"), random)]);
+        }
+        panels.push(LinePanel {
+            title: Label::of(metric, None).text,
+            x_label: "heads out".to_owned(),
+            y_label: y_label.to_owned(),
+            y_range: None,
+            lines,
+        });
+    }
+    let labels: Vec<String> = counts.iter().map(ToString::to_string).collect();
     let title = format!("Without the best heads by {}, and without others of the same layers", first.by);
-    quality(&panels, &categories, &session.heading(&title, subtitle), "heads out").map(Some)
+    lines(&panels, LineAxes::Categories(&labels), &session.heading(&title, subtitle)).map(Some)
 }

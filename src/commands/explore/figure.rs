@@ -3,7 +3,7 @@
 use crate::commands::session::Session;
 use crate::explore::codes::square;
 use crate::explore::{ExploreMeasure, HeadDetail, ModelMaps, PooledQuantity};
-use crate::figures::{heatmap, Bins, ColourScale, Heatmaps, MapPanel, TokenAxis};
+use crate::figures::{maps, Bins, ColourScale, MapPanel, MapPanels, TokenAxis};
 use crate::measures::probe::{Pooling, RowQuantity};
 use crate::measures::PassKey;
 use crate::prompts::Region;
@@ -19,11 +19,11 @@ const SIZE_PX: u32 = 560;
 const POOLING: &str = "largest magnitude of each bin";
 
 /// Draws the first heads of each model as they are, without treatment.
-pub(super) fn draw(session: &mut Session, maps: &ExploreMeasure, frame: &Frame) -> Result<()> {
-    let untreated: Vec<(&PassKey, &ModelMaps)> = maps.found.iter().filter(|(key, _)| key.condition == 0).collect();
+pub(super) fn draw(session: &mut Session, measure: &ExploreMeasure, frame: &Frame) -> Result<()> {
+    let untreated: Vec<(&PassKey, &ModelMaps)> = measure.found.iter().filter(|(key, _)| key.condition == 0).collect();
     let each = if untreated.len() == 1 { OF_ONE_MODEL } else { 1 };
     let panels: Vec<MapPanel> =
-        untreated.iter().flat_map(|(key, found)| model_panels(session, maps, frame, (key, found), each)).collect();
+        untreated.iter().flat_map(|(key, found)| model_panels(session, measure, frame, (key, found), each)).collect();
     if panels.is_empty() {
         return Ok(()); // no head is kept
     }
@@ -34,13 +34,13 @@ pub(super) fn draw(session: &mut Session, maps: &ExploreMeasure, frame: &Frame) 
     let signed = session.setup.has_second_map();
     let scales = vec![ColourScale { label: "attention weight".to_owned(), signed, log: !signed }];
     let rows = panels.chunks(ACROSS).map(<[MapPanel]>::to_vec).collect();
-    let figure = heatmap(&Heatmaps { scales, rows, size_px: SIZE_PX }, &session.heading(title, &subtitle))?;
+    let figure = maps(&MapPanels { scales, rows, size_px: SIZE_PX }, &session.heading(title, &subtitle))?;
     session.save(&figure, "maps", POOLING)
 }
 
 fn model_panels(
     session: &Session,
-    maps: &ExploreMeasure,
+    measure: &ExploreMeasure,
     frame: &Frame,
     (key, found): (&PassKey, &ModelMaps),
     most: usize,
@@ -53,16 +53,15 @@ fn model_panels(
     let regions: Vec<_> = regions.map(|&(region, from, to)| (region.to_owned(), from..to)).collect();
     let panel = |at: (usize, usize), kept: &HeadDetail| {
         let bins = effective(kept)?;
-        let tokens = 0..bins.rows * maps.resolutions[key.model].bin_tok;
+        let tokens = 0..bins.rows * measure.resolutions[key.model].bin_tok;
         let share = numbers.get(&at).filter(|_| asks).and_then(|numbers| numbers.get(&answer));
         let share = share.map_or(String::new(), |share| format!(" · answer {:.0} % of its output", 100.0 * share));
-        let axis = TokenAxis { range: tokens, regions: regions.clone(), texts: Vec::new() };
+        let axis = TokenAxis::new(tokens, regions.clone(), Vec::new());
         Some(MapPanel {
             title: frame.short_name(model),
             detail: format!("layer {} · head {}{share}", at.0, at.1),
             scale: 0,
             bins,
-            sink: Vec::new(),
             queries: axis.clone(),
             keys: axis,
             profile: None,
@@ -76,5 +75,5 @@ fn effective(kept: &HeadDetail) -> Option<Bins> {
     let wanted = (PooledQuantity::Of(RowQuantity::Effective), Pooling::Max);
     let (_, _, bytes) = kept.grids.iter().find(|(pooled, pooling, _)| (*pooled, *pooling) == wanted)?;
     let (bins, values) = square(bytes);
-    Some(Bins { rows: bins, columns: bins, values })
+    Some(Bins { rows: bins, columns: bins, values, sink: Vec::new() })
 }

@@ -3,7 +3,7 @@
 use crate::attention::LayersAndHeads;
 use crate::bail_usage;
 use crate::commands::session::Session;
-use crate::figures::{heatmap, heatmap_grid, Bins, ColourScale, HeadMaps, Heatmaps, MapPanel, Profile, TokenAxis};
+use crate::figures::{maps, small_maps, Bins, ColourScale, MapPanel, MapPanels, Profile, SmallMaps, TokenAxis};
 use crate::measures::probe::{PooledMap, RowQuantity};
 use crate::measures::{Maps, PassKey};
 use crate::results::metric::LAMBDA;
@@ -43,8 +43,8 @@ impl Picture<'_> {
             bail_usage!("{NOTHING}");
         }
         let (title, subtitle) = (self.title(session), format!("{} · {}", self.pooling(), session.setup.caption()));
-        let maps = Heatmaps { scales, rows: arranged(rows), size_px: MAP_PX };
-        let figure = heatmap(&maps, &session.heading(title, &subtitle))?;
+        let drawn = MapPanels { scales, rows: arranged(rows), size_px: MAP_PX };
+        let figure = maps(&drawn, &session.heading(title, &subtitle))?;
         session.save(&figure, "heatmap", &self.pooling())
     }
 
@@ -99,11 +99,7 @@ impl Picture<'_> {
         let regions: Vec<(String, Range<usize>)> =
             maps.regions.iter().map(|(region, range)| (region.name().to_owned(), range.clone())).collect();
         let is_text = matches!(session.setup.grid, Grid::Text(_));
-        let axis = |range: &Range<usize>, texts: &[String]| TokenAxis {
-            range: range.clone(),
-            regions: if is_text { Vec::new() } else { clipped(&regions, range) },
-            texts: texts.to_vec(),
-        };
+        let regions = if is_text { Vec::new() } else { regions };
         let profile = maps.profiles.get(index).map(|(_, _, grid)| Profile {
             label: if is_text { "last 32 rows".to_owned() } else { "rows that predict the answer".to_owned() },
             values: grid.values.iter().map(|&x| if x.is_nan() { 0.0 } else { x }).collect(),
@@ -114,9 +110,8 @@ impl Picture<'_> {
             detail: format!("{map} · layer {layer} · {heads}{lambda}"),
             scale: if *quantity == RowQuantity::Effective && config.wiring().maps() > 1 { scales.len() - 1 } else { 0 },
             bins: bins(grid),
-            sink: grid.sinks.clone(),
-            queries: axis(&maps.queries, &maps.query_texts),
-            keys: axis(&maps.keys, &maps.key_texts),
+            queries: TokenAxis::new(maps.queries.clone(), regions.clone(), maps.query_texts.clone()),
+            keys: TokenAxis::new(maps.keys.clone(), regions, maps.key_texts.clone()),
             profile,
         }
     }
@@ -144,19 +139,22 @@ impl Picture<'_> {
         let scale = self.scales(session).remove(0);
         let mut drawn = 0;
         for (&at, maps) in self.maps {
-            let mut layers: BTreeMap<usize, BTreeMap<usize, (Bins, Vec<f32>)>> = BTreeMap::new();
+            let mut layers: BTreeMap<usize, BTreeMap<usize, Bins>> = BTreeMap::new();
             for (_, (layer, head), grid) in &maps.grids {
-                layers.entry(*layer).or_default().insert(*head, (bins(grid), grid.sinks.clone()));
+                layers.entry(*layer).or_default().insert(*head, bins(grid));
             }
             let Some(first) = layers.values().next() else { continue };
             let title = format!("{}: {}", self.title(session), self.titled(session, at));
             let subtitle = format!("every layer and head · {} · {}", self.pooling(), session.setup.caption());
-            let (heads, names) =
-                (first.keys().map(ToString::to_string).collect(), layers.keys().map(ToString::to_string).collect());
-            let (maps, sinks) = layers.into_values().map(|heads| heads.into_values().unzip()).unzip();
-            let maps = HeadMaps { scale: scale.clone(), heads, layers: names, maps, sinks, size_px: SMALL_PX };
+            let maps = SmallMaps {
+                scale: scale.clone(),
+                heads: first.keys().map(ToString::to_string).collect(),
+                layers: layers.keys().map(ToString::to_string).collect(),
+                maps: layers.into_values().map(|heads| heads.into_values().collect()).collect(),
+                size_px: SMALL_PX,
+            };
             drawn += 1;
-            let figure = heatmap_grid(&maps, &session.heading(&title, &subtitle))?;
+            let figure = small_maps(&maps, &session.heading(&title, &subtitle))?;
             session.save(&figure, &format!("heatmap-{drawn}"), &self.pooling())?;
         }
         if drawn == 0 {
@@ -180,7 +178,7 @@ fn arranged(rows: Vec<Vec<MapPanel>>) -> Vec<Vec<MapPanel>> {
 }
 
 fn bins(grid: &PooledMap) -> Bins {
-    Bins { rows: grid.rows, columns: grid.columns, values: grid.values.clone() }
+    Bins { rows: grid.rows, columns: grid.columns, values: grid.values.clone(), sink: grid.sinks.clone() }
 }
 
 fn quantity_name(quantity: RowQuantity, maps: usize) -> &'static str {
@@ -193,12 +191,6 @@ fn quantity_name(quantity: RowQuantity, maps: usize) -> &'static str {
         RowQuantity::Logits(0) => "logits 1",
         RowQuantity::Logits(_) => "logits 2",
     }
-}
-
-/// The parts of runs that lie in a range.
-fn clipped(runs: &[(String, Range<usize>)], range: &Range<usize>) -> Vec<(String, Range<usize>)> {
-    let part = |run: &Range<usize>| run.start.max(range.start)..run.end.min(range.end);
-    runs.iter().map(|(name, run)| (name.clone(), part(run))).filter(|(_, run)| !run.is_empty()).collect()
 }
 
 /// Where a profile is cut so that one sink does not flatten the rest: above four times its second largest value.

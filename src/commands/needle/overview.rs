@@ -1,7 +1,7 @@
 //! Figures over all prompts of a run: what changes with the length, and how accuracy and noise go together over models.
 
 use super::super::session::Session;
-use crate::figures::{curves, Curve, CurvePanel, PointEstimate};
+use crate::figures::{lines, Line, LineAxes, LinePanel, PointEstimate};
 use crate::results::metric::{Metric, ANSWER_REGION, EXACT, NOISE_OUT, SHARE_OUT};
 use crate::results::{Frame, Pick};
 use anyhow::Result;
@@ -21,23 +21,30 @@ pub(super) fn draw_by_length(session: &mut Session, frame: &Frame) -> Result<()>
     if lengths.len() < 2 {
         return Ok(());
     }
-    let shown = [
+    let shown: [(_, _, _, &Metric, _); 3] = [
         ("Accuracy", ACCURACY, Some((0.0, 100.0)), &EXACT, None),
         ("Answer", "answer in output (%)", None, &SHARE_OUT, Some(ANSWER_REGION)),
         ("Noise", NOISE, None, &NOISE_OUT, None),
     ];
-    let panel = |(title, y_label, y_range, metric, region): (&str, &str, _, &'static Metric, _)| {
-        let of_model = |model: &String| {
+    let mut panels = Vec::new();
+    for (title, y_label, y_range, metric, region) in shown {
+        let mut lines = Vec::new();
+        for model in frame.models() {
             let pick = Pick::of(model, metric.name).metric(metric, region);
-            let at = |&length: &usize| Some((length as f64, percent(frame, pick.ctx_tok(length))?));
-            Curve::of(frame.short_name(model), lengths.iter().filter_map(at))
-        };
-        let curves = frame.models().iter().map(of_model).collect();
-        CurvePanel { title: title.into(), y_label: y_label.into(), y_range, curves }
-    };
-    let panels: Vec<CurvePanel> = shown.into_iter().map(panel).collect();
+            let points =
+                lengths.iter().filter_map(|&length| Some((length as f64, percent(frame, pick.ctx_tok(length))?)));
+            lines.push(Line::new(frame.short_name(model), points));
+        }
+        panels.push(LinePanel {
+            title: title.to_owned(),
+            x_label: "tokens".to_owned(),
+            y_label: y_label.to_owned(),
+            y_range,
+            lines,
+        });
+    }
     let subtitle = format!("bands: 95 % intervals over prompts · {}", session.setup.caption());
-    let figure = curves(&panels, &session.heading("Length of the prompt", &subtitle), "tokens", true)?;
+    let figure = lines(&panels, LineAxes::LogX, &session.heading("Length of the prompt", &subtitle))?;
     session.save(&figure, "length", OVER)
 }
 
@@ -46,17 +53,23 @@ pub(super) fn draw_models(session: &mut Session, frame: &Frame) -> Result<()> {
     if frame.models().len() < MIN_MODELS {
         return Ok(());
     }
-    let of_model = |model: &String| {
+    let mut points = Vec::new();
+    for model in frame.models() {
         let noise = percent(frame, Pick::of(model, NOISE_OUT.name));
         let accuracy = percent(frame, Pick::of(model, EXACT.name));
-        Curve::of(frame.short_name(model), noise.zip(accuracy).map(|(noise, accuracy)| (noise.value, accuracy)))
+        let point = noise.zip(accuracy).map(|(noise, accuracy)| (noise.value, accuracy));
+        points.push(Line::new(frame.short_name(model), point));
+    }
+    let panel = LinePanel {
+        title: "Accuracy and noise".to_owned(),
+        x_label: NOISE.to_owned(),
+        y_label: ACCURACY.to_owned(),
+        y_range: Some((0.0, 100.0)),
+        lines: points,
     };
-    let curves_of_models = frame.models().iter().map(of_model).collect();
-    let title = "Accuracy and noise".to_owned();
-    let panel = CurvePanel { title, y_label: ACCURACY.into(), y_range: Some((0.0, 100.0)), curves: curves_of_models };
     let subtitle = format!("a point for each model; lines: 95 % intervals over prompts · {}", session.setup.caption());
     let heading = session.heading("Accuracy against noise in the output", &subtitle);
-    let figure = curves(&[panel], &heading, NOISE, false)?;
+    let figure = lines(&[panel], LineAxes::Linear, &heading)?;
     session.save(&figure, "models", OVER)
 }
 

@@ -1,7 +1,7 @@
 //! The figure: the NLL by position, and what models differ by.
 
 use crate::commands::session::{RunResults, Session};
-use crate::figures::{curves, Curve, CurvePanel, PointEstimate};
+use crate::figures::{lines, Line, LineAxes, LinePanel, PointEstimate};
 use crate::measures::{bin_of, bins, cumulative, Bin, NllEstimate, ScoredToken};
 use crate::results::{Frame, Scored, TokenKind};
 use anyhow::Result;
@@ -18,8 +18,7 @@ pub(in crate::commands) fn draw(session: &mut Session, found: &RunResults) -> Re
     let caption = session.setup.caption();
     let subtitle = format!("{caption} · from position {from} on · 95 % intervals over {drawn_from}");
     let title = "Does more context predict the next token better?";
-    let figure =
-        curves(&panels, &session.heading(title, &subtitle), "position in the window (tokens of context)", true)?;
+    let figure = lines(&panels, LineAxes::LogX, &session.heading(title, &subtitle))?;
     let pooling =
         "cumulative: mean over positions of the mean over windows; by position: mean over tokens in powers of two";
     session.save(&figure, "nll", pooling)
@@ -38,45 +37,56 @@ fn first_drawn(frame: &Frame) -> u32 {
 }
 
 /// The panels that have something to show from a position on.
-fn panels(frame: &Frame, from: u32) -> Vec<CurvePanel> {
+fn panels(frame: &Frame, from: u32) -> Vec<LinePanel> {
     let scored = &frame.tokens.0;
-    let panel = |title: &str, y_label: &str, curve: &dyn Fn(&Scored) -> Curve| CurvePanel {
-        title: title.to_owned(),
-        y_label: y_label.to_owned(),
-        y_range: None,
-        curves: scored.iter().map(curve).collect(),
-    };
-    let first = scored.first().map(Scored::label).unwrap_or_default();
+    let nll = "NLL (nats per token)";
     let mut panels = vec![
-        panel("cumulative mean", "NLL (nats per token)", &|scored| cumulative_curve(scored, from)),
-        panel("by position", "NLL (nats per token)", &|scored| {
-            binned(scored, from, &|bin| scored.estimate(&|token| bin.holds(token.position)))
-        }),
+        panel("cumulative mean".to_owned(), nll, scored.iter().map(|of| cumulative_line(of, from))),
+        panel("by position".to_owned(), nll, scored.iter().map(|of| binned(of, from, |bin| of_bin(of, bin)))),
     ];
     if frame.tokens.others().next().is_some() {
-        panels.extend([TokenKind::All, TokenKind::ArHit].map(|kind| {
+        let first = scored.first().map(Scored::label).unwrap_or_default();
+        for kind in [TokenKind::All, TokenKind::ArHit] {
             let title = format!("difference to {first}: {}", kind.name());
-            panel(&title, "difference (nats), below 0: better", &|of| {
-                let keep = |bin: Bin| move |token: &ScoredToken| bin.holds(token.position) && kind.holds(token);
-                binned(of, from, &|bin| match std::ptr::eq(of, &scored[0]) {
-                    // Its own curve is the line at 0.
-                    true => Some(NllEstimate { mean: 0.0, n: 0, interval: None }),
-                    false => frame.tokens.to_first(of, &keep(bin)),
-                })
-            })
-        }));
+            let lines = scored.iter().map(|of| binned(of, from, |bin| difference(frame, of, kind, bin)));
+            panels.push(panel(title, "difference (nats), below 0: better", lines));
+        }
     }
-    panels.retain(|panel| panel.curves.iter().any(|curve| !curve.points.is_empty()));
-    let names = panels.iter_mut().flat_map(|panel| {
-        let curves = panel.curves.iter_mut().map(|curve| &mut curve.name);
-        curves.chain([&mut panel.title])
-    });
-    names.for_each(|name| *name = frame.short_names().shortened(name));
+    panels.retain(|panel| panel.lines.iter().any(|line| !line.points.is_empty()));
+    for panel in &mut panels {
+        for name in panel.lines.iter_mut().map(|line| &mut line.name).chain([&mut panel.title]) {
+            *name = frame.short_names().shortened(name);
+        }
+    }
     panels
 }
 
+fn panel(title: String, y_label: &str, lines: impl Iterator<Item = Line>) -> LinePanel {
+    LinePanel {
+        title,
+        x_label: "position in the window (tokens of context)".to_owned(),
+        y_label: y_label.to_owned(),
+        y_range: None,
+        lines: lines.collect(),
+    }
+}
+
+/// The mean over the tokens in a bin.
+fn of_bin(scored: &Scored, bin: Bin) -> Option<NllEstimate> {
+    scored.estimate(&|token| bin.holds(token.position))
+}
+
+/// The mean difference to the first model over the tokens of a kind in a bin.
+fn difference(frame: &Frame, of: &Scored, kind: TokenKind, bin: Bin) -> Option<NllEstimate> {
+    if std::ptr::eq(of, &frame.tokens.0[0]) {
+        // Its own line is at 0.
+        return Some(NllEstimate { mean: 0.0, n: 0, interval: None });
+    }
+    frame.tokens.to_first(of, &|token: &ScoredToken| bin.holds(token.position) && kind.holds(token))
+}
+
 /// The cumulative mean at positions spaced by ratios.
-fn cumulative_curve(scored: &Scored, from: u32) -> Curve {
+fn cumulative_line(scored: &Scored, from: u32) -> Line {
     let mut points: Vec<(f64, f64)> = Vec::new();
     let all = cumulative(&scored.windows);
     for (i, &(position, mean)) in all.iter().enumerate().filter(|(_, (position, _))| *position >= from) {
@@ -86,21 +96,21 @@ fn cumulative_curve(scored: &Scored, from: u32) -> Curve {
             points.push((x, mean));
         }
     }
-    Curve { name: scored.label(), points, band: Vec::new() }
+    Line::new(scored.label(), points)
 }
 
 /// Means at the middles of bins, with their intervals.
-fn binned(scored: &Scored, from: u32, estimate: &dyn Fn(Bin) -> Option<NllEstimate>) -> Curve {
+fn binned(scored: &Scored, from: u32, estimate: impl Fn(Bin) -> Option<NllEstimate>) -> Line {
     let bins = bins(scored.tokens().map(|token| token.position)).into_iter().filter(|bin| bin.first >= from);
     let points = bins.filter_map(|bin| {
         let found = estimate(bin)?;
         let interval = found.interval.map(|interval| (interval.lo, interval.hi));
         Some((bin.centre(), PointEstimate { value: found.mean, interval }))
     });
-    let mut curve = Curve::of(scored.label(), points);
+    let mut line = Line::new(scored.label(), points);
     // The mean of a few tokens beside means that are known well would only stretch the axis.
-    if curve.band.len() > 2 {
-        curve.points.retain(|(x, _)| curve.band.iter().any(|(known, ..)| known == x));
+    if line.points.iter().filter(|(_, y)| y.interval.is_some()).count() > 2 {
+        line.points.retain(|(_, y)| y.interval.is_some());
     }
-    curve
+    line
 }

@@ -2,7 +2,7 @@
 //! over seeds.
 
 use crate::cli::FigureArgs;
-use crate::figures::{self, Curve, CurvePanel, FigureHeading};
+use crate::figures::{lines, FigureHeading, Line, LineAxes, LinePanel, PointEstimate};
 use crate::train::{CurveRow, TrainSpec, TrainingCurves};
 use anyhow::{Context, Result};
 use std::path::Path;
@@ -10,38 +10,50 @@ use std::path::Path;
 /// Points (tokens, number) of one run.
 type Points = Vec<(f64, f64)>;
 
+/// Returns a number that is drawn, if the row has it.
+type Quantity = fn(&CurveRow) -> Option<f64>;
+
 /// Draws the curves of the runs that have begun.
 pub(super) fn curves(spec: &TrainSpec, curves: &TrainingCurves, out: &Path, figures: &FigureArgs) -> Result<()> {
-    let curves_of = |y: fn(&CurveRow) -> Option<f64>| -> Vec<Curve> {
-        let points =
-            |lines: &[CurveRow]| lines.iter().filter_map(|line| Some((line.tokens as f64, y(line)?))).collect();
-        let of = |variant: usize| curves.of(variant).map(|(_, lines)| points(lines)).collect::<Vec<Points>>();
-        let all = spec.variants.iter().enumerate().map(|(i, variant)| (&variant.name, of(i)));
-        let drawn = all.map(|(name, runs)| (name, runs.into_iter().filter(|run| !run.is_empty()).collect::<Vec<_>>()));
-        drawn.filter(|(_, runs)| !runs.is_empty()).map(|(name, runs)| curve(name, runs)).collect()
-    };
-    let panel = |title: &str, y_label: &str, y_range, curves| CurvePanel {
-        title: title.to_owned(),
-        y_label: y_label.to_owned(),
-        y_range,
-        curves,
-    };
+    let (nll, fraction, exact) = ("NLL (nats per token)", "predicted (fraction)", "exact match (fraction)");
     let share = Some((0.0, 1.0));
-    let panels = [
-        panel("prose and templates", "NLL (nats per token)", None, curves_of(|line| Some(line.text_nats))),
-        panel("first digit of a stated number", "predicted (fraction)", share, curves_of(|line| Some(line.digit1_hit))),
-        panel("unseen prompts, one needle", "exact match (fraction)", share, curves_of(|line| line.one_needle)),
-        panel("unseen prompts, N=2 R=2", "exact match (fraction)", share, curves_of(|line| line.two_needles)),
-        panel("context before the head norm", "root mean square", None, curves_of(|line| line.context_rms)),
-        panel("gradient of queries and keys", "norm", None, curves_of(|line| line.grad_norm_qk)),
-        panel("lambda", "mean over heads", None, curves_of(|line| line.lambda)),
+    let quantities: [(&str, &str, _, Quantity); 7] = [
+        ("prose and templates", nll, None, |row| Some(row.text_nats)),
+        ("first digit of a stated number", fraction, share, |row| Some(row.digit1_hit)),
+        ("unseen prompts, one needle", exact, share, |row| row.one_needle),
+        ("unseen prompts, N=2 R=2", exact, share, |row| row.two_needles),
+        ("context before the head norm", "root mean square", None, |row| row.context_rms),
+        ("gradient of queries and keys", "norm", None, |row| row.grad_norm_qk),
+        ("lambda", "mean over heads", None, |row| row.lambda),
     ];
-    let panels: Vec<CurvePanel> = panels.into_iter().filter(|panel| !panel.curves.is_empty()).collect();
+    let mut panels = Vec::new();
+    for (title, y_label, y_range, quantity) in quantities {
+        let mut lines = Vec::new();
+        for (i, variant) in spec.variants.iter().enumerate() {
+            let mut runs: Vec<Points> = Vec::new();
+            for (_, rows) in curves.of(i) {
+                runs.push(rows.iter().filter_map(|row| Some((row.tokens as f64, quantity(row)?))).collect());
+            }
+            runs.retain(|run| !run.is_empty());
+            if !runs.is_empty() {
+                lines.push(line(&variant.name, runs));
+            }
+        }
+        if !lines.is_empty() {
+            panels.push(LinePanel {
+                title: title.to_owned(),
+                x_label: "tokens".to_owned(),
+                y_label: y_label.to_owned(),
+                y_range,
+                lines,
+            });
+        }
+    }
     let stages: Vec<String> = spec.stages.iter().map(|stage| stage.ctx_tok.to_string()).collect();
     let seeds = seeds(spec, curves);
     let subtitle = format!("contexts of {} tokens in turn · {}", stages.join(", "), in_words(&seeds));
     let heading = FigureHeading { title: "Training", subtitle: &subtitle, page: figures.page.page() };
-    let figure = figures::curves(&panels, &heading, "tokens", false)?;
+    let figure = lines(&panels, LineAxes::Linear, &heading)?;
     let recipe = crate::commands::session::recipe(
         &crate::base::terminal::arguments(),
         seeds.join(", "),
@@ -72,15 +84,17 @@ fn in_words(seeds: &[String]) -> String {
 
 /// Returns the mean of the runs that have got furthest, with a band from the lowest to the highest; for one run, its
 /// points.
-fn curve(name: &str, runs: Vec<Points>) -> Curve {
+fn line(name: &str, mut runs: Vec<Points>) -> Line {
     let longest = runs.iter().map(Vec::len).max().unwrap_or(0);
-    let runs: Vec<Points> = runs.into_iter().filter(|points| points.len() == longest).collect();
-    let at = |i: usize| runs.iter().map(move |points| points[i].1);
-    let x = |i: usize| runs[0][i].0;
-    let mean = |i: usize| (x(i), at(i).sum::<f64>() / runs.len() as f64);
-    let range = |i: usize| (x(i), at(i).fold(f64::INFINITY, f64::min), at(i).fold(f64::NEG_INFINITY, f64::max));
-    let band = if runs.len() > 1 { (0..longest).map(range).collect() } else { Vec::new() };
-    Curve { name: name.to_owned(), points: (0..longest).map(mean).collect(), band }
+    runs.retain(|points| points.len() == longest);
+    let mut points = Vec::new();
+    for i in 0..longest {
+        let values = runs.iter().map(|points| points[i].1);
+        let interval = (values.clone().fold(f64::INFINITY, f64::min), values.clone().fold(f64::NEG_INFINITY, f64::max));
+        let value = values.sum::<f64>() / runs.len() as f64;
+        points.push((runs[0][i].0, PointEstimate { value, interval: (runs.len() > 1).then_some(interval) }));
+    }
+    Line::new(name.to_owned(), points)
 }
 
 #[cfg(test)]
@@ -88,13 +102,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_curve_of_several_seeds_is_their_mean_in_their_range() {
-        let one = curve("a", vec![vec![(1.0, 0.2), (2.0, 0.4)]]);
-        assert_eq!((one.points, one.band), (vec![(1.0, 0.2), (2.0, 0.4)], vec![]));
-        let two = curve("a", vec![vec![(1.0, 0.25), (2.0, 0.5)], vec![(1.0, 0.75), (2.0, 1.0)]]);
-        assert_eq!(two.points, vec![(1.0, 0.5), (2.0, 0.75)]);
-        assert_eq!(two.band, vec![(1.0, 0.25, 0.75), (2.0, 0.5, 1.0)]);
-        let begun = curve("a", vec![vec![(1.0, 0.2), (2.0, 0.4)], vec![(1.0, 0.9)]]);
-        assert_eq!(begun.points, vec![(1.0, 0.2), (2.0, 0.4)], "a shorter run would make a jump in the mean");
+    fn a_line_of_several_seeds_is_their_mean_in_their_range() {
+        let estimate = |value: f64, lo: f64, hi: f64| PointEstimate { value, interval: Some((lo, hi)) };
+        let one = line("a", vec![vec![(1.0, 0.2), (2.0, 0.4)]]);
+        assert_eq!(one.points, [(1.0, 0.2.into()), (2.0, 0.4.into())]);
+        let two = line("a", vec![vec![(1.0, 0.25), (2.0, 0.5)], vec![(1.0, 0.75), (2.0, 1.0)]]);
+        assert_eq!(two.points, [(1.0, estimate(0.5, 0.25, 0.75)), (2.0, estimate(0.75, 0.5, 1.0))]);
+        let begun = line("a", vec![vec![(1.0, 0.2), (2.0, 0.4)], vec![(1.0, 0.9)]]);
+        assert_eq!(begun.points, [(1.0, 0.2.into()), (2.0, 0.4.into())], "a shorter run would make a jump in the mean");
     }
 }

@@ -13,7 +13,7 @@ pub(super) fn all(page: Page) -> Vec<(&'static str, Figure)> {
         ("curves", training(page)),
         ("forest", forest(page, ["ctx_tok=1024", "ctx_tok=4096"])),
         ("heads", heads(page)),
-        ("heatmap", maps(page)),
+        ("heatmap", detailed_maps(page)),
         ("heatmap-grid", map_grid(page)),
     ]
 }
@@ -29,20 +29,29 @@ fn estimate(value: f64, half: f64) -> PointEstimate {
 }
 
 fn accuracies(page: Page) -> Figure {
-    let hits = |k: usize| {
-        let accuracy = [1.0, 0.75, 0.5, 0.25, 0.0][k % 5];
-        Some(Hits { accuracy, interval: ((accuracy - 0.2_f64).max(0.0), (accuracy + 0.2_f64).min(1.0)), n: 12 })
+    let cell = |k: usize| {
+        let accuracy = [100.0, 75.0, 50.0, 25.0, 0.0_f64][k % 5];
+        let interval = format!("{:.0}–{:.0}", (accuracy - 20.0).max(0.0), (accuracy + 20.0).min(100.0));
+        Cell { value: accuracy, details: vec![interval, "n=12".into()] }
     };
-    let panel = |model: usize, setting: &str, shift: usize| AccuracyPanel {
-        model: MODELS[model].into(),
-        setting: setting.into(),
-        distractors_pct: None,
-        ctx_tok: vec![4096],
-        depths_pct: vec![0.0, 50.0, 100.0],
-        accuracy: (0..3).map(|depth| vec![if depth + shift == 4 { None } else { hits(depth + shift) }]).collect(),
+    let grid = |model: usize, shifts: [usize; 2]| CellGrid {
+        title: MODELS[model].into(),
+        detail: "4k tokens".into(),
+        rows: ["0", "50", "100"].map(String::from).into(),
+        columns: ["N=1 R=1", "N=4 R=2"].map(String::from).into(),
+        cells: (0..3)
+            .map(|depth| shifts.map(|shift| (depth + shift != 4).then(|| cell(depth + shift))).into())
+            .collect(),
     };
-    let panels = [panel(0, "N=1 R=1", 0), panel(0, "N=4 R=2", 1), panel(1, "N=1 R=1", 0), panel(1, "N=4 R=2", 2)];
-    accuracy(&panels, &heading("Needle retrieval: exact-match accuracy", page)).unwrap()
+    let scale = CellScale {
+        label: "exact match (%)",
+        end: Some(100.0),
+        decimals: 0,
+        x_label: "needles N, asked for R",
+        y_label: "depth of the needle (%)",
+    };
+    let heading = heading("Needle retrieval: exact-match accuracy", page);
+    cells(&[vec![grid(0, [0, 1]), grid(1, [0, 2])]], &heading, &scale).unwrap()
 }
 
 fn allocations(page: Page) -> Figure {
@@ -60,76 +69,59 @@ fn allocations(page: Page) -> Figure {
         let noise = Some(estimate(0.57, 0.02));
         Bar { group: (50 * depth).to_string(), model: MODELS[model].into(), parts, noise }
     };
-    let bars = (0..3).flat_map(|depth| [bar(depth, 0), bar(depth, 1)]).collect();
-    let panel = AllocationPanel { setting: "N=4 R=2".into(), bars };
-    allocation(&[panel], &heading("Where the attention goes", page), "share of |attention| (%)").unwrap()
+    let panel =
+        BarPanel { title: "N=4 R=2".into(), bars: (0..3).flat_map(|depth| [bar(depth, 0), bar(depth, 1)]).collect() };
+    let heading = heading("Where the attention goes", page);
+    bars(&[panel], &heading, "depth of the needle (%)", "share of |attention| (%)").unwrap()
+}
+
+fn panel(title: &str, x_label: &str, y_label: &str, lines: Vec<Line>) -> LinePanel {
+    LinePanel { title: title.into(), x_label: x_label.into(), y_label: y_label.into(), y_range: None, lines }
 }
 
 fn bits(page: Page) -> Figure {
-    let line = |model: usize, first: f64, fall: f64, half: f64| QualityLine {
-        model: MODELS[model].into(),
-        estimates: (0..4)
-            .map(|i| (i != 1 || model == 0).then(|| estimate(first - fall * f64::from(i * i), half)))
-            .collect(),
+    let line = |model: usize, first: f64, fall: f64, half: f64| {
+        let measured = (0..4).filter(|&i| i != 1 || model == 0).map(f64::from);
+        Line::new(MODELS[model].into(), measured.map(|i| (i, estimate(first - fall * i * i, half))))
     };
-    let panel = |title: &str, y_label: &str, y_range, lines: [QualityLine; 2]| QualityPanel {
-        title: title.into(),
-        y_label: y_label.into(),
-        y_range,
-        lines: lines.into(),
-    };
-    let range = Some((0.0, 100.0));
+    let x_label = "bits per attention logit";
+    let accuracy = vec![line(0, 88.0, 9.0, 8.0), line(1, 82.0, 5.0, 9.0)];
+    let nll = vec![line(0, 0.84, -0.08, 0.02), line(1, 0.85, -0.07, 0.02)];
     let panels = [
-        panel("needle accuracy", "exact match (%)", range, [line(0, 88.0, 9.0, 8.0), line(1, 82.0, 5.0, 9.0)]),
-        panel("NLL of prose", "NLL (nats per token)", None, [line(0, 0.84, -0.08, 0.02), line(1, 0.85, -0.07, 0.02)]),
+        LinePanel { y_range: Some((0.0, 100.0)), ..panel("needle accuracy", x_label, "exact match (%)", accuracy) },
+        panel("NLL of prose", x_label, "NLL (nats per token)", nll),
     ];
     let categories = ["none", "8", "6", "4"].map(String::from);
-    quality(&panels, &categories, &heading("What is left with few bits", page), "bits per attention logit").unwrap()
+    lines(&panels, LineAxes::Categories(&categories), &heading("What is left with few bits", page)).unwrap()
 }
 
 fn outliers(page: Page) -> Figure {
-    let line = |model: usize, scale: f64| CcdfLine {
-        model: MODELS[model].into(),
-        points: (-60..40)
-            .map(|i| 10_f64.powf(f64::from(i) / 20.0))
-            .map(|x| (x, (-x / scale).exp().max(1e-9)))
-            .collect(),
-        median: Some(scale * 0.69),
+    let line = |model: usize, scale: f64| {
+        let magnitudes = (-60..40).map(|i| 10_f64.powf(f64::from(i) / 20.0));
+        let line = Line::new(MODELS[model].into(), magnitudes.map(|x| (x, (-x / scale).exp().max(1e-9))));
+        Line { vertical: Some(scale * 0.69), ..line }
     };
-    let panel = |title: &str, x_label: &str, scales: [f64; 2]| CcdfPanel {
-        title: title.into(),
-        x_label: x_label.into(),
-        lines: vec![line(0, scales[0]), line(1, scales[1])],
-    };
-    let panels = [panel("attention logits", "|logit|", [4.0, 2.5]), panel("hidden states", "|activation|", [1.5, 1.5])];
-    ccdf(&panels, &heading("How large logits and hidden states get", page)).unwrap()
+    let panels = [
+        panel("attention logits", "|logit|", "fraction above", vec![line(0, 4.0), line(1, 2.5)]),
+        panel("hidden states", "|activation|", "fraction above", vec![line(0, 1.5), line(1, 1.5)]),
+    ];
+    lines(&panels, LineAxes::LogLog, &heading("How large logits and hidden states get", page)).unwrap()
 }
 
 fn training(page: Page) -> Figure {
-    let curve = |name: &str, points: Vec<(f64, f64)>, half: f64| Curve {
-        name: name.into(),
-        band: points.iter().filter(|_| half > 0.0).map(|&(x, y)| (x, y - half, y + half)).collect(),
-        points,
-    };
     let tokens = || (1..60).map(|i| f64::from(i) * 2.5e5);
-    let falling = |end: f64| tokens().map(|x| (x, end + 5.0 * (-x / 1e6).exp())).collect::<Vec<_>>();
-    let panel = |title: &str, y_label: &str, y_range, curves| CurvePanel {
-        title: title.into(),
-        y_label: y_label.into(),
-        y_range,
-        curves,
-    };
-    let all_alike = ["transformer", "diff", "diff-v2"].map(|name| curve(name, falling(0.8), 0.0)).into();
+    let falling = |name: &str| Line::new(name.into(), tokens().map(|x| (x, 0.8 + 5.0 * (-x / 1e6).exp())));
     let apart = vec![
-        curve("transformer", tokens().map(|x| (x, 0.9 + 0.05 * (TAU * x / 5e6).sin())).collect(), 0.02),
-        curve("diff", tokens().map(|x| (x, 0.7)).collect(), 0.03),
-        curve("diff-v2", vec![(4e6, 0.8), (9e6, 0.85)], 0.05),
+        Line::new("transformer".into(), tokens().map(|x| (x, estimate(0.9 + 0.05 * (TAU * x / 5e6).sin(), 0.02)))),
+        Line::new("diff".into(), tokens().map(|x| (x, estimate(0.7, 0.03)))),
+        Line::new("diff-v2".into(), [(4e6, estimate(0.8, 0.05)), (9e6, estimate(0.85, 0.05))]),
     ];
+    let all_alike = ["transformer", "diff", "diff-v2"].map(falling).into();
     let panels = [
-        panel("prose and templates", "NLL (nats per token)", None, all_alike),
-        panel("unseen prompts", "exact match (fraction)", None, apart),
+        panel("prose and templates", "tokens", "NLL (nats per token)", all_alike),
+        panel("unseen prompts", "tokens", "exact match (fraction)", apart),
     ];
-    curves(&panels, &heading("Training", page), "tokens", false).unwrap()
+    lines(&panels, LineAxes::Linear, &heading("Training", page)).unwrap()
 }
 
 /// A forest plot with rows of these names.
@@ -153,18 +145,16 @@ pub(super) fn forest(page: Page, labels: [&str; 2]) -> Figure {
 }
 
 fn heads(page: Page) -> Figure {
-    let grid = |model: usize, heads: usize| HeadGrid {
-        model: MODELS[model].into(),
-        values: (0..3)
-            .map(|layer| {
-                (0..heads)
-                    .map(|head| (layer + head != 3).then_some(if layer == 1 { 12.5 * head as f64 } else { 0.4 }))
-                    .collect()
-            })
-            .collect(),
+    let grid = |model: usize, heads: usize| {
+        let numbers = (0..3 * heads).map(|i| {
+            let (layer, head) = (i / heads, i % heads);
+            let number = if layer == 1 { 12.5 * head as f64 } else { 0.4 };
+            ((layer, head), (layer + head != 3).then_some(number))
+        });
+        CellGrid::of_heads(MODELS[model].into(), numbers)
     };
-    let scale = HeadScale { label: "share of |attention| (%)", end: Some(100.0) };
-    head_grid(&[grid(0, 8), grid(1, 4)], &heading("Share of |attention| on the answer", page), &scale).unwrap()
+    let scale = CellScale::of_heads("share of |attention| (%)", Some(100.0));
+    cells(&[vec![grid(0, 8), grid(1, 4)]], &heading("Share of |attention| on the answer", page), &scale).unwrap()
 }
 
 /// A causal map with a sink, a diagonal and a needle; `sign` of the rest.
@@ -179,23 +169,21 @@ fn causal(bins: usize, sign: f32) -> Bins {
             () => sign * 0.02 * ((query * 7 + key * 3) % 10) as f32 / 10.0,
         }
     };
-    Bins { rows: bins, columns: bins, values: (0..bins * bins).map(value).collect() }
+    Bins { rows: bins, columns: bins, values: (0..bins * bins).map(value).collect(), sink: Vec::new() }
 }
 
-fn maps(page: Page) -> Figure {
+fn detailed_maps(page: Page) -> Figure {
     let regions =
         [("bos", 0..1), ("filler", 1..4080), ("needle", 2040..2060), ("answer", 2052..2057), ("question", 4080..4096)];
-    let tokens = || TokenAxis {
-        range: 0..4096,
-        regions: regions.iter().map(|(name, run)| (name.to_string(), run.clone())).collect(),
-        texts: vec![],
+    let tokens = || {
+        let regions = regions.iter().map(|(name, run)| (name.to_string(), run.clone()));
+        TokenAxis::new(0..4096, regions, vec![])
     };
     let panel = |model: usize, sign: f32| MapPanel {
         title: MODELS[model].into(),
         detail: format!("A · layer 1 · mean of {} heads", 8 / (model + 1)),
         scale: 0,
         bins: causal(64, sign),
-        sink: vec![],
         queries: tokens(),
         keys: tokens(),
         profile: Some(Profile {
@@ -205,19 +193,18 @@ fn maps(page: Page) -> Figure {
         }),
     };
     let scale = ColourScale { label: "attention weight".into(), signed: true, log: false };
-    let maps = Heatmaps { scales: vec![scale], rows: vec![vec![panel(0, 1.0), panel(1, -1.0)]], size_px: 320 };
-    heatmap(&maps, &heading("Effective attention", page)).unwrap()
+    let drawn = MapPanels { scales: vec![scale], rows: vec![vec![panel(0, 1.0), panel(1, -1.0)]], size_px: 320 };
+    maps(&drawn, &heading("Effective attention", page)).unwrap()
 }
 
 fn map_grid(page: Page) -> Figure {
     let names = |n: usize| (0..n).map(|i| i.to_string()).collect();
-    let maps = HeadMaps {
+    let drawn = SmallMaps {
         scale: ColourScale { label: "attention weight".into(), signed: false, log: true },
         layers: names(2),
         heads: names(4),
         maps: [1.0, 4.0].map(|scale| vec![causal(24, scale); 4]).into(),
-        sinks: Vec::new(),
         size_px: 120,
     };
-    heatmap_grid(&maps, &heading("Every head", page)).unwrap()
+    small_maps(&drawn, &heading("Every head", page)).unwrap()
 }

@@ -1,7 +1,9 @@
-//! Colour scales, shared by all panels that are compared.
+//! Colour scales, shared by all panels that are compared, and their colour bars.
 
 use super::axis::{decimal, Axis};
-use super::colour;
+use super::colour::{self, AXIS, FAINT_INK};
+use super::figure::{Area, Figure};
+use super::text::{Anchor, TextFormat, AXIS_LABEL, TICK};
 use plotters::style::RGBColor;
 
 /// The kind of colour scale of some panels. Its ends are taken from the numbers.
@@ -9,7 +11,7 @@ use plotters::style::RGBColor;
 pub struct ColourScale {
     /// Name and unit of the numbers, for example `attention weight (max of each bin)`.
     pub label: String,
-    /// Whether the scale is from blue for negative numbers over white for zero to red for positive ones. Otherwise it
+    /// `true` if the scale is from blue for negative numbers over white for zero to red for positive ones. Otherwise it
     /// begins at zero, and no number may be negative.
     pub signed: bool,
     /// `true` if the scale is logarithmic, which only an unsigned one can be.
@@ -35,9 +37,9 @@ pub(super) struct FittedScale {
     spacing: Spacing,
     /// Magnitude of the last colour.
     top: f64,
-    /// Whether there are larger magnitudes, or, for a logarithmic scale, smaller ones.
+    /// `true` if there are larger magnitudes, or, for a logarithmic scale, smaller ones.
     cut: bool,
-    /// Whether `top` was given instead of fitted.
+    /// `true` if `top` was given instead of fitted.
     fixed: bool,
 }
 
@@ -154,6 +156,81 @@ fn robust_top(magnitudes: &[f64], largest: f64) -> f64 {
     ((quantile / unit - 1e-9).ceil() * unit).min(largest)
 }
 
+/// Heights that a colour bar has beside its panels.
+pub(super) const BAR_HEIGHT: (f64, f64) = (260.0, 440.0);
+/// Number of colours of a bar.
+const STEPS: usize = 256;
+/// Width of the colours of a bar.
+const BAR_WIDTH: f64 = 26.0;
+/// Least distance between tick labels.
+const TICK_GAP: f64 = 26.0;
+const LABEL: TextFormat = AXIS_LABEL.at(Anchor::Upward);
+const NOTE: TextFormat = TextFormat { em: 19.0, ..LABEL }.in_colour(FAINT_INK);
+/// By how much a label may be longer than the bar.
+const LABEL_EXCESS: f64 = 24.0;
+/// Distance between lines of the label.
+const LINE_STEP: f64 = 28.0;
+
+/// A bar with the colours of a scale, the largest number on top, and its label.
+pub(super) struct ColourBar<'a> {
+    fitted: &'a FittedScale,
+    pub(super) height: f64,
+    ticks: Vec<(f64, String)>,
+    /// Lines of the label, and of a grey note on the kind of scale.
+    lines: Vec<(String, TextFormat)>,
+}
+
+impl<'a> ColourBar<'a> {
+    pub(super) fn new(fitted: &'a FittedScale, label: &str, height: f64) -> Self {
+        let mut lines = Vec::new();
+        for (text, format) in [(label, LABEL), (&fitted.note(), NOTE)] {
+            lines.extend(even_lines(text, format, height).into_iter().map(|line| (line, format)));
+        }
+        Self { fitted, height, ticks: fitted.ticks(TICK_GAP / height), lines }
+    }
+
+    /// Returns the width from the left edge of the colours to the right edge of the last line.
+    pub(super) fn width(&self) -> f64 {
+        BAR_WIDTH + self.label_distance() + LINE_STEP * (self.lines.len() as f64 - 0.5)
+    }
+
+    /// Draws the bar with its upper left corner at a point.
+    pub(super) fn draw(&self, figure: &mut Figure, (x, y): (f64, f64)) {
+        let area = Area { x, y, width: BAR_WIDTH, height: self.height };
+        let places = (0..STEPS).rev().map(|i| i as f64 / (STEPS - 1) as f64);
+        let colours: Vec<RGBColor> = places.map(|place| self.fitted.colour_at(place)).collect();
+        figure.bitmap(area, (STEPS, 1), &colours);
+        for (place, text) in &self.ticks {
+            let y = area.bottom() - area.height * place;
+            figure.fill(Area { x: area.right(), y: y - 0.5, width: 7.0, height: 1.5 }, AXIS);
+            figure.text((area.right() + 14.0, y), text, TICK.at(Anchor::Left));
+        }
+        let first = area.right() + self.label_distance();
+        for (i, (line, format)) in self.lines.iter().enumerate() {
+            figure.text((first + LINE_STEP * i as f64, area.centre().1), line, *format);
+        }
+    }
+
+    fn label_distance(&self) -> f64 {
+        let widest = self.ticks.iter().map(|(_, text)| TICK.width(text)).fold(0.0, f64::max);
+        (14.0 + widest + 32.0).round()
+    }
+}
+
+/// Wraps a label to the height of a bar, into lines of about equal length; none of an empty label.
+fn even_lines(text: &str, format: TextFormat, height: f64) -> Vec<String> {
+    if text.is_empty() {
+        return Vec::new();
+    }
+    let lines = format.wrap(text, height + LABEL_EXCESS);
+    let even = format.wrap(text, 1.2 * format.width(text) / lines.len() as f64);
+    if even.len() == lines.len() {
+        even
+    } else {
+        lines
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -218,5 +295,14 @@ mod tests {
                 assert!(fitted.place(0.5).is_finite() && !fitted.ticks(0.1).is_empty(), "{fitted:?}");
             }
         }
+    }
+
+    #[test]
+    fn a_label_of_two_lines_is_broken_in_the_middle() {
+        assert_eq!(even_lines("exact match (%)", LABEL, 350.0), ["exact match (%)"]);
+        assert_eq!(
+            even_lines("attention weight (max of each bin)", LABEL, 340.0),
+            ["attention weight", "(max of each bin)"]
+        );
     }
 }

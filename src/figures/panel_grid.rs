@@ -1,8 +1,8 @@
 //! Panels of equal size in rows, under one legend.
 
-use super::curve_style::{CurveStyle, CurveStyles};
+use super::axis::LABEL_LINE;
 use super::figure::{Area, Figure, FigureHeading};
-use super::legend::{Legend, LegendSymbol};
+use super::legend::{Legend, LegendSymbol, LineStyle, LineStyles};
 use anyhow::Result;
 
 const LEFT: f64 = 142.0;
@@ -11,8 +11,6 @@ const BETWEEN: (f64, f64) = (154.0, 34.0);
 const TITLE_HEIGHT: f64 = 50.0;
 /// Ticks of one line and label below a panel.
 const BELOW: f64 = 86.0;
-/// Height of a further line of ticks.
-pub(super) const TICK_LINE: f64 = 26.0;
 /// Least width of panels side by side on a narrow page.
 const SMALLEST: f64 = 300.0;
 
@@ -38,9 +36,9 @@ impl PanelGrid {
         Self { across, down, panel: (width, (largest.1 * width / largest.0).round()), below: BELOW }
     }
 
-    /// Makes room for ticks of so many lines.
-    pub(super) fn tick_lines(self, lines: usize) -> Self {
-        Self { below: BELOW + TICK_LINE * lines.saturating_sub(1) as f64, ..self }
+    /// Makes room for labels of so many lines.
+    pub(super) fn label_lines(self, lines: usize) -> Self {
+        Self { below: BELOW + LABEL_LINE * lines.saturating_sub(1) as f64, ..self }
     }
 
     /// Creates a figure with heading, legend and room for the panels. Also returns the y coordinate at which the panels
@@ -48,11 +46,11 @@ impl PanelGrid {
     pub(super) fn sheet(
         &self,
         heading: &FigureHeading,
-        curves: &CurveStyles,
-        mark: fn(CurveStyle) -> LegendSymbol,
+        styles: &LineStyles,
+        symbol: fn(LineStyle) -> LegendSymbol,
     ) -> Result<(Figure, f64)> {
         let content = self.panel.0 * self.across as f64 + BETWEEN.0 * (self.across - 1) as f64;
-        let legend = Legend::of_curves(curves, mark, content);
+        let legend = Legend::of_lines(styles, symbol, content);
         let body_height = legend.height() + self.row_height() * self.down as f64;
         let (mut figure, top) = Figure::headed(heading, LEFT + content + RIGHT, body_height)?;
         legend.draw(&mut figure, (LEFT, top));

@@ -1,0 +1,311 @@
+//! Grids of coloured cells with numbers, on one colour scale: heads by layer, accuracy by depth and length.
+
+use super::axis::{CategoryLabels, LABEL_LINE};
+use super::colour::{self, FAINT_INK, MISSING};
+use super::colour_scale::{ColourBar, FittedScale, BAR_HEIGHT};
+use super::figure::{Area, Figure, FigureHeading};
+use super::text::{Anchor, TextFormat, AXIS_LABEL, TICK};
+use anyhow::Result;
+use std::collections::BTreeMap;
+
+/// One grid.
+#[derive(Clone, Debug)]
+pub struct CellGrid {
+    /// The title, for example the model.
+    pub title: String,
+    /// Detail after the title; may be empty.
+    pub detail: String,
+    /// Labels of the rows, from the top.
+    pub rows: Vec<String>,
+    /// Labels of the columns.
+    pub columns: Vec<String>,
+    /// `cells[row][column]`; `None` where nothing was measured.
+    pub cells: Vec<Vec<Option<Cell>>>,
+}
+
+/// One number.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cell {
+    /// The number in the displayed unit, for example percent.
+    pub value: f64,
+    /// What stands below the number if it fits, for example its interval and the number of prompts.
+    pub details: Vec<String>,
+}
+
+impl CellGrid {
+    /// A grid of layers × heads from numbers by (layer, head), with gaps where there is none.
+    pub fn of_heads(model: String, numbers: impl IntoIterator<Item = ((usize, usize), Option<f64>)>) -> Self {
+        let numbers: BTreeMap<_, _> = numbers.into_iter().collect();
+        let layers = numbers.keys().map(|at| at.0 + 1).max().unwrap_or(0);
+        let heads = numbers.keys().map(|at| at.1 + 1).max().unwrap_or(0);
+        let mut cells = vec![vec![None; heads]; layers];
+        for ((layer, head), number) in numbers {
+            cells[layer][head] = number.map(|value| Cell { value, details: Vec::new() });
+        }
+        let [rows, columns] = [layers, heads].map(|n| (0..n).map(|i| i.to_string()).collect());
+        Self { title: model, detail: String::new(), rows, columns, cells }
+    }
+
+    fn numbers(&self) -> impl Iterator<Item = &Cell> {
+        self.cells.iter().flatten().flatten().filter(|cell| cell.value.is_finite())
+    }
+}
+
+/// Axes and colour scale of grids.
+#[derive(Clone, Copy, Debug)]
+pub struct CellScale<'a> {
+    /// Name and unit of the numbers, for example `share of |attention| (%)`.
+    pub label: &'a str,
+    /// The number with the last colour; `None` to take it from the numbers.
+    pub end: Option<f64>,
+    /// Most decimals of a number; it has fewer where they do not fit.
+    pub decimals: usize,
+    /// Label of the columns, for example `head`.
+    pub x_label: &'a str,
+    /// Label of the rows, for example `layer`.
+    pub y_label: &'a str,
+}
+
+impl<'a> CellScale<'a> {
+    /// The scale of grids of layers × heads.
+    pub fn of_heads(label: &'a str, end: Option<f64>) -> Self {
+        Self { label, end, decimals: 2, x_label: "head", y_label: "layer" }
+    }
+}
+
+const MARGIN: f64 = 44.0;
+/// Room for the colour bar right of the grids.
+const BAR_ROOM: f64 = 150.0;
+const BEFORE_BAR: f64 = 44.0;
+const BETWEEN: (f64, f64) = (56.0, 28.0);
+const TITLE_HEIGHT: f64 = 46.0;
+/// Least room for the title of a grid.
+const MIN_WIDTH: f64 = 340.0;
+/// Least height of a grid with details.
+const MIN_HEIGHT: f64 = 250.0;
+/// Labels of one line below a grid, and the label of the columns.
+const BELOW: f64 = 84.0;
+/// Room left of row labels for the label of the rows.
+const LEFT: f64 = 64.0;
+/// Least and largest width and height of a cell.
+const CELL: ((f64, f64), (f64, f64)) = ((12.0, 76.0), (12.0, 50.0));
+/// Least and largest width and least height of a cell with details.
+const DETAILED_CELL: ((f64, f64), f64) = ((64.0, 168.0), 70.0);
+/// Height of a cell over its width.
+const CELL_SHAPE: f64 = 0.7;
+/// Narrower cells have a smaller gap.
+const NARROW: f64 = 24.0;
+const NUMBER: TextFormat = TextFormat::new(19.0, Anchor::Middle);
+const DETAILED_NUMBER: TextFormat = TextFormat::new(23.0, Anchor::Middle).bold();
+const DETAIL: TextFormat = TextFormat::new(16.0, Anchor::Middle);
+const DETAIL_LINE: f64 = 19.0;
+
+/// Draws rows of grids: at least one grid. Rows are labelled left of the first grid, and of those with other rows than
+/// the grid before. The colours are symmetric about zero if any number is negative.
+///
+/// # Errors
+/// If the figure would be too large.
+pub fn cells(rows: &[Vec<CellGrid>], heading: &FigureHeading, scale: &CellScale) -> Result<Figure> {
+    let style = CellStyle::new(rows, heading.page.room(), scale);
+    let heights: Vec<f64> = rows.iter().map(|row| style.row_height(row)).collect();
+    let across = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let (mut lefts, mut bar_x) = (Vec::new(), MARGIN);
+    for place in 0..across {
+        let labels = rows.iter().filter(|row| has_labels(row, place)).map(|row| label_width(&row[place]));
+        let widths = rows.iter().filter_map(|row| row.get(place)).map(|grid| style.width(grid).max(MIN_WIDTH));
+        bar_x += labels.fold(0.0, f64::max);
+        lefts.push(bar_x);
+        bar_x += widths.fold(0.0, f64::max) + BETWEEN.0;
+    }
+    bar_x += BEFORE_BAR - BETWEEN.0;
+    let grids_height = heights.iter().sum::<f64>();
+    let bar_height = (grids_height - TITLE_HEIGHT - BELOW - BETWEEN.1).clamp(BAR_HEIGHT.0, BAR_HEIGHT.1).round();
+    let bar = ColourBar::new(&style.fitted, scale.label, bar_height);
+    let body_height = grids_height.max(TITLE_HEIGHT + bar_height + MARGIN);
+    let width = bar_x + bar.width() + MARGIN / 2.0;
+    let (mut figure, top) = Figure::headed(heading, width, body_height)?;
+
+    let mut y = top + TITLE_HEIGHT;
+    for (row, height) in rows.iter().zip(heights) {
+        for (place, (grid, &left)) in row.iter().zip(&lefts).enumerate() {
+            style.draw(&mut figure, grid, (left, y), scale.x_label);
+            if has_labels(row, place) {
+                style.draw_row_labels(&mut figure, grid, (left, y), scale.y_label);
+            }
+        }
+        y += height;
+    }
+    bar.draw(&mut figure, (bar_x, top + TITLE_HEIGHT));
+    Ok(figure)
+}
+
+/// Returns `true` if the rows of a grid have labels.
+fn has_labels(row: &[CellGrid], place: usize) -> bool {
+    place < row.len() && (place == 0 || row[place].rows != row[place - 1].rows)
+}
+
+/// Returns the width of the labels of rows.
+fn label_width(grid: &CellGrid) -> f64 {
+    LEFT + grid.rows.iter().map(|row| TICK.width(row)).fold(0.0, f64::max)
+}
+
+/// Size and colours of the cells of all grids.
+struct CellStyle {
+    /// Width and height of a cell, in whole pixels.
+    cell: (f64, f64),
+    fitted: FittedScale,
+    number: TextFormat,
+    /// Decimals of the numbers in the cells; `None` for cells without numbers.
+    decimals: Option<usize>,
+}
+
+impl CellStyle {
+    fn new(rows: &[Vec<CellGrid>], room: f64, scale: &CellScale) -> Self {
+        let grids = || rows.iter().flatten();
+        let numbers = || grids().flat_map(CellGrid::numbers).map(|cell| cell.value);
+        let mut fitted = FittedScale::fit(numbers().any(|number| number < 0.0), false, numbers());
+        if let Some(end) = scale.end {
+            fitted = fitted.ending_at(end, numbers());
+        }
+        let has_details = grids().flat_map(CellGrid::numbers).any(|cell| !cell.details.is_empty());
+        let mut room_of_cell = f64::INFINITY;
+        for row in rows {
+            let columns: usize = row.iter().map(|grid| grid.columns.len()).sum();
+            let labels = (0..row.len()).filter(|&place| has_labels(row, place)).map(|place| label_width(&row[place]));
+            let beside = MARGIN + BAR_ROOM + labels.sum::<f64>() + BETWEEN.0 * row.len() as f64;
+            room_of_cell = room_of_cell.min((room - beside) / columns as f64);
+        }
+        let (width, height, number) = if has_details {
+            let ((least, most), height) = DETAILED_CELL;
+            let rows = grids().map(|grid| grid.rows.len()).max().unwrap_or(1) as f64;
+            let columns = grids().map(|grid| grid.columns.len()).max().unwrap_or(1) as f64;
+            (room_of_cell.clamp(least, most).max(MIN_WIDTH / columns), height.max(MIN_HEIGHT / rows), DETAILED_NUMBER)
+        } else {
+            let (widths, heights) = CELL;
+            let width = room_of_cell.clamp(widths.0, widths.1).floor();
+            (width, (CELL_SHAPE * width).clamp(heights.0, heights.1), NUMBER)
+        };
+        let (width, height) = (width.floor(), height.floor());
+        let decimals = decimals(numbers(), number, width, scale.decimals);
+        Self { cell: (width, height), fitted, number, decimals }
+    }
+
+    fn width(&self, grid: &CellGrid) -> f64 {
+        self.cell.0 * grid.columns.len() as f64
+    }
+
+    fn height(&self, grid: &CellGrid) -> f64 {
+        self.cell.1 * grid.rows.len() as f64
+    }
+
+    /// Returns the distance from one row of grids to the next.
+    fn row_height(&self, row: &[CellGrid]) -> f64 {
+        let heights = row.iter().map(|grid| {
+            let lines = CategoryLabels::new(&grid.columns).lines;
+            self.height(grid) + LABEL_LINE * (lines - 1) as f64
+        });
+        TITLE_HEIGHT + heights.fold(0.0, f64::max) + BELOW + BETWEEN.1
+    }
+
+    /// Draws a grid with its title and the labels of its columns.
+    fn draw(&self, figure: &mut Figure, grid: &CellGrid, (left, top): (f64, f64), x_label: &str) {
+        let (width, height) = self.cell;
+        let room = self.width(grid).max(MIN_WIDTH);
+        figure.panel_title((left, top - 28.0), &grid.title, &grid.detail, room);
+        let seam = if width < NARROW { 1.0 } else { 2.0 };
+        for (i, row) in grid.cells.iter().enumerate() {
+            for (j, cell) in row.iter().enumerate() {
+                let (x, y) = (left + width * j as f64, top + height * i as f64);
+                self.draw_cell(figure, cell.as_ref(), Area { x, y, width: width - seam, height: height - seam });
+            }
+        }
+        let below = Area { x: left, y: top, width: self.width(grid), height: self.height(grid) };
+        let labels = CategoryLabels::new(&grid.columns);
+        labels.draw(figure, below);
+        let y = below.bottom() + 56.0 + LABEL_LINE * (labels.lines - 1) as f64;
+        figure.text((below.centre().0, y), &AXIS_LABEL.fit(x_label, room + BETWEEN.0), AXIS_LABEL);
+    }
+
+    /// Draws the labels of rows, as many as fit.
+    fn draw_row_labels(&self, figure: &mut Figure, grid: &CellGrid, (left, top): (f64, f64), y_label: &str) {
+        let height = self.cell.1;
+        let step = ((TICK.em + 4.0) / height).ceil().max(1.0) as usize;
+        for (i, row) in grid.rows.iter().enumerate().step_by(step.next_power_of_two()) {
+            figure.text((left - 12.0, top + height * (i as f64 + 0.5)), row, TICK.at(Anchor::Right));
+        }
+        let x = left - label_width(grid) + TICK.em;
+        figure.text((x, top + self.height(grid) / 2.0), y_label, AXIS_LABEL.at(Anchor::Upward));
+    }
+
+    /// Draws a cell: the number, and below it the details in one line if that fits, otherwise in a line each if they do.
+    fn draw_cell(&self, figure: &mut Figure, cell: Option<&Cell>, area: Area) {
+        let Some(Cell { value, details }) = cell.filter(|cell| cell.value.is_finite()) else {
+            figure.fill(area, MISSING);
+            if self.decimals.is_some() {
+                figure.text(area.centre(), "–", self.number.in_colour(FAINT_INK));
+            }
+            return;
+        };
+        let ground = self.fitted.colour(*value);
+        let ink = colour::text_on(ground);
+        figure.fill(area, ground);
+        let Some(decimals) = self.decimals else { return };
+        let (x, y) = area.centre();
+        let lines = [vec![details.join(" · ")], details.clone()]
+            .into_iter()
+            .find(|lines| lines.iter().all(|line| !line.is_empty() && DETAIL.width(line) <= area.width - 8.0));
+        let lines = lines.unwrap_or_default();
+        let top = y - DETAIL_LINE / 2.0 * lines.len() as f64;
+        figure.text((x, top), &printed(*value, decimals), self.number.in_colour(ink));
+        for (i, line) in lines.iter().enumerate() {
+            figure.text((x, top + 25.0 + DETAIL_LINE * i as f64), line, DETAIL.in_colour(ink));
+        }
+    }
+}
+
+/// Returns the number of decimals, at most `most`, with which all numbers fit into their cells; `None` if they do not
+/// fit at all.
+fn decimals(numbers: impl Iterator<Item = f64>, format: TextFormat, cell_width: f64, most: usize) -> Option<usize> {
+    let numbers: Vec<f64> = numbers.collect();
+    let largest = numbers.iter().fold(0.0_f64, |largest, number| largest.max(number.abs()));
+    let fewest = if largest < 1.0 { most } else { 0 };
+    let most = if largest < 10.0 { most } else { most.min(1) };
+    (fewest..=most)
+        .rev()
+        .find(|decimals| numbers.iter().all(|number| format.width(&printed(*number, *decimals)) <= cell_width - 12.0))
+}
+
+/// Formats a number with a minus sign, except for zero.
+fn printed(number: f64, decimals: usize) -> String {
+    let text = format!("{number:.decimals$}");
+    match text.strip_prefix('-') {
+        Some(zero) if zero.bytes().all(|byte| matches!(byte, b'0' | b'.')) => zero.to_owned(),
+        Some(magnitude) => format!("−{magnitude}"),
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_printed_where_they_fit() {
+        let decimals = |numbers: &[f64], width: f64| decimals(numbers.iter().copied(), NUMBER, width, 2);
+        assert_eq!(decimals(&[12.34, 1.0], 76.0), Some(1));
+        assert_eq!(decimals(&[12.34, 1.0], 40.0), Some(0));
+        assert_eq!(decimals(&[0.123], 76.0), Some(2));
+        assert_eq!(decimals(&[12.34], 20.0), None);
+        assert_eq!([-0.04, -0.06, 0.0].map(|x| printed(x, 1)), ["0.0", "−0.1", "0.0"]);
+    }
+
+    #[test]
+    fn grids_with_different_heads_and_gaps_can_be_drawn() {
+        let small = [((0, 0), Some(1.0)), ((0, 2), Some(f64::NAN)), ((1, 0), Some(-2.0))];
+        let large = (0..32).flat_map(|layer| (0..32).map(move |head| ((layer, head), Some(3.0))));
+        let row = vec![CellGrid::of_heads("diff".into(), small), CellGrid::of_heads("big".into(), large)];
+        assert_eq!((row[0].rows.len(), row[0].columns.len(), &row[0].cells[0][1]), (2, 3, &None));
+        let shorter = row[..1].to_vec();
+        assert!(cells(&[row, shorter], &FigureHeading::default(), &CellScale::of_heads("%", Some(9.0))).is_ok());
+    }
+}

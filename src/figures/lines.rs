@@ -1,0 +1,387 @@
+//! Lines with intervals: one panel for each quantity, one line for each model (Figures 4 and 8 of the Differential
+//! Transformer paper).
+
+use super::axis::{
+    draw_axes, draw_break, draw_tick_below, draw_y_label, extent, Axis, CategoryLabels, BREAK_NOTE, LABEL_LINE,
+};
+use super::figure::{Area, Figure, FigureHeading};
+use super::legend::{LegendSymbol, LineStyle, LineStyles};
+use super::panel_grid::PanelGrid;
+use super::text::AXIS_LABEL;
+use crate::base::names::distinct;
+use crate::results::{Difference, Estimate};
+use anyhow::{ensure, Result};
+
+/// The lines of one quantity.
+#[derive(Clone, Debug)]
+pub struct LinePanel {
+    /// The quantity, for example `needle retrieval`.
+    pub title: String,
+    /// Label of the x axis, for example `tokens seen`.
+    pub x_label: String,
+    /// The quantity with its unit, for example `exact match (%)`.
+    pub y_label: String,
+    /// Ends of the y axis; `None` to take them from the points.
+    pub y_range: Option<(f64, f64)>,
+    /// A name has the same colour and marker in all panels.
+    pub lines: Vec<Line>,
+}
+
+/// A named line.
+#[derive(Clone, Debug)]
+pub struct Line {
+    /// Name in the legend.
+    pub name: String,
+    /// Values by x, in ascending order; those that are not finite are left out.
+    pub points: Vec<(f64, PointEstimate)>,
+    /// Where a thin vertical line stands, for example the median.
+    pub vertical: Option<f64>,
+}
+
+impl Line {
+    /// A line through points (x, value).
+    pub fn new<V: Into<PointEstimate>>(name: String, points: impl IntoIterator<Item = (f64, V)>) -> Self {
+        Self { name, points: points.into_iter().map(|(x, value)| (x, value.into())).collect(), vertical: None }
+    }
+
+    /// Returns the finite points.
+    fn visible(&self) -> impl Iterator<Item = (f64, PointEstimate)> + '_ {
+        self.points.iter().copied().filter(|(x, y)| x.is_finite() && y.value.is_finite())
+    }
+}
+
+/// An estimate with its interval, in the unit of the axis.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PointEstimate {
+    /// The estimate.
+    pub value: f64,
+    /// Its interval, if there is one, 95 % unless the subtitle says otherwise.
+    pub interval: Option<(f64, f64)>,
+}
+
+impl PointEstimate {
+    /// An estimate of a run, multiplied by a factor.
+    pub(crate) fn of(estimate: &Estimate, factor: f64) -> Self {
+        let interval = estimate.interval.map(|interval| (factor * interval.lo, factor * interval.hi));
+        Self { value: factor * estimate.value, interval }
+    }
+
+    /// A difference, multiplied by a factor.
+    pub(crate) fn of_difference(difference: &Difference, factor: f64) -> Self {
+        let interval = difference.interval().map(|interval| (factor * interval.lo, factor * interval.hi));
+        Self { value: factor * difference.diff, interval }
+    }
+
+    /// Returns the value and the ends of the interval.
+    pub(super) fn extent(&self) -> [f64; 3] {
+        let (lo, hi) = self.interval.unwrap_or((self.value, self.value));
+        [self.value, lo, hi]
+    }
+}
+
+impl From<f64> for PointEstimate {
+    fn from(value: f64) -> Self {
+        Self { value, interval: None }
+    }
+}
+
+/// The axes of panels.
+#[derive(Clone, Copy, Debug)]
+pub enum LineAxes<'a> {
+    /// Both linear.
+    Linear,
+    /// The x axis is logarithmic.
+    LogX,
+    /// Both are logarithmic, for complementary cumulative distributions. The x axis of each panel begins where its first
+    /// line falls to 0.9; points with a zero are left out.
+    LogLog,
+    /// Along x are categories with these labels, for example `none`, `16`, `8`; a point's x is its category's index.
+    /// Values are drawn as markers and intervals as whiskers, those of the lines side by side.
+    Categories(&'a [String]),
+}
+
+/// Largest size of a panel and panels side by side: of numbers, and of categories.
+const PANEL: ((f64, f64), usize) = ((616.0, 400.0), 2);
+const CATEGORIES_PANEL: ((f64, f64), usize) = ((420.0, 330.0), 3);
+/// Largest width of a panel whose labels need more room.
+const WIDEST: f64 = 1100.0;
+/// Thickness of lines between markers.
+const LINE: f64 = 3.0;
+const MARKER: f64 = 13.0;
+const WHISKER: f64 = 2.0;
+/// Largest number of points of a line that also have markers where x are numbers.
+const MARKED_POINTS: usize = 2;
+/// Opacity of a band.
+const BAND_OPACITY: f64 = 0.2;
+/// Distance between neighbouring lines at a category, and largest distance between the first and the last, as fractions
+/// of the width of a category.
+const DODGE: (f64, f64) = (0.18, 0.6);
+/// A logarithmic x axis begins where the first line falls to this fraction.
+const ALMOST_ALL: f64 = 0.9;
+/// Length of a dash of a vertical line.
+const DASH: f64 = 7.0;
+/// Largest number of lines whose verticals' dashes alternate. With more, dashes of some coincide, because otherwise
+/// those of one line would be too far apart.
+const MOST_TURNS: usize = 4;
+
+/// Draws the panels, as many side by side as fit.
+///
+/// # Errors
+/// If there is no panel, a panel has no points, or the figure would be too large.
+pub fn lines(panels: &[LinePanel], axes: LineAxes<'_>, heading: &FigureHeading) -> Result<Figure> {
+    ensure!(!panels.is_empty(), "no lines to draw");
+    let styles = LineStyles::new(distinct(panels.iter().flat_map(|panel| &panel.lines).map(|line| &line.name)));
+    let x_axis = axes.x_axis(panels)?;
+    let mut scales = Vec::new();
+    for panel in panels {
+        scales.push(match axes {
+            LineAxes::LogLog => distribution_axes(panel)?,
+            _ => (x_axis.clone(), y_axis(panel)?),
+        });
+    }
+    let labels = match axes {
+        LineAxes::Categories(labels) => Some(CategoryLabels::new(labels)),
+        _ => None,
+    };
+    let (size, across) = labels.as_ref().map_or(PANEL, categories_panel);
+    let label_lines = labels.as_ref().map_or(1, |labels| labels.lines);
+    let grid = PanelGrid::new(panels.len(), across, size, heading.page.room()).label_lines(label_lines);
+
+    let mut all = panels.iter().flat_map(|panel| &panel.lines);
+    let is_marked = labels.is_some() || all.clone().all(|line| line.points.len() <= MARKED_POINTS);
+    let symbol: fn(LineStyle) -> LegendSymbol = if is_marked { LegendSymbol::MarkedLine } else { LegendSymbol::Line };
+    let has_whiskers = labels.is_some() && all.any(|line| line.visible().any(|(_, y)| y.interval.is_some()));
+    let mut subtitle = heading.subtitle.to_owned();
+    for (note, is_needed) in
+        [("whiskers: 95 % intervals", has_whiskers), (BREAK_NOTE, scales.iter().any(|(_, y_axis)| !y_axis.has_zero()))]
+    {
+        if is_needed {
+            subtitle = subtitle + " · " + note;
+        }
+    }
+    let (mut figure, top) = grid.sheet(&FigureHeading { subtitle: &subtitle, ..*heading }, &styles, symbol)?;
+    for (i, (panel, (x_axis, y_axis))) in panels.iter().zip(&scales).enumerate() {
+        let area = grid.area(i, top);
+        PanelDrawing { panel, area, x_axis, y_axis, labels: labels.as_ref(), styles: &styles }.draw(&mut figure);
+        let below = area.bottom() + 60.0 + LABEL_LINE * (label_lines - 1) as f64;
+        figure.text((area.centre().0, below), &panel.x_label, AXIS_LABEL);
+    }
+    Ok(figure)
+}
+
+/// The size of a panel that has room for all labels, if it is not too wide, and the panels side by side.
+fn categories_panel(labels: &CategoryLabels<'_>) -> ((f64, f64), usize) {
+    let ((width, height), across) = CATEGORIES_PANEL;
+    let wide = (labels.widest * labels.len() as f64).clamp(width, WIDEST);
+    ((wide, height), (across as f64 * width / wide).round() as usize)
+}
+
+impl LineAxes<'_> {
+    /// Returns the x axis of all panels.
+    fn x_axis(&self, panels: &[LinePanel]) -> Result<Axis> {
+        if let Self::Categories(labels) = self {
+            ensure!(!labels.is_empty(), "no categories to draw");
+            return Ok(Axis::categories(labels.len()));
+        }
+        let is_log = !matches!(self, Self::Linear);
+        let points = panels.iter().flat_map(|panel| &panel.lines).flat_map(Line::visible);
+        let (lo, hi) = extent(points.map(|(x, _)| x).filter(|x| !is_log || *x > 0.0))?;
+        Ok(if is_log { Axis::log(lo, hi) } else { Axis::linear(lo.min(0.0), hi, false) })
+    }
+}
+
+fn y_axis(panel: &LinePanel) -> Result<Axis> {
+    if let Some((lo, hi)) = panel.y_range {
+        return Ok(Axis::linear(lo, hi, false));
+    }
+    let (lo, hi) = extent(panel.lines.iter().flat_map(Line::visible).flat_map(|(_, y)| y.extent()))?;
+    Ok(Axis::linear(lo, hi, true))
+}
+
+/// Returns the x axis, from where the lines begin to fall, and the y axis with all fractions.
+fn distribution_axes(panel: &LinePanel) -> Result<(Axis, Axis)> {
+    let mut positive = Vec::new();
+    let mut first = f64::INFINITY;
+    for line in &panel.lines {
+        let points: Vec<_> = line.visible().filter(|(x, y)| *x > 0.0 && y.value > 0.0).collect();
+        if let Some((x, _)) = points.iter().take_while(|(_, y)| y.value > ALMOST_ALL).last() {
+            first = first.min(*x);
+        }
+        positive.extend(points);
+    }
+    let (smallest, largest) = extent(positive.iter().map(|(x, _)| *x))?;
+    let (least, _) = extent(positive.iter().map(|(_, y)| y.value))?;
+    Ok((Axis::log_between(first.clamp(smallest, largest), largest), Axis::decades(least, 1.0)))
+}
+
+/// A panel, and where it is drawn.
+struct PanelDrawing<'a> {
+    panel: &'a LinePanel,
+    area: Area,
+    x_axis: &'a Axis,
+    y_axis: &'a Axis,
+    /// The labels of categories.
+    labels: Option<&'a CategoryLabels<'a>>,
+    styles: &'a LineStyles,
+}
+
+/// A point of a line in the figure.
+#[derive(Clone, Copy)]
+struct PlottedPoint {
+    /// The x of the data.
+    of: f64,
+    x: f64,
+    y: f64,
+    /// Lower and upper end of the interval.
+    interval: Option<(f64, f64)>,
+}
+
+impl PanelDrawing<'_> {
+    fn draw(&self, figure: &mut Figure) {
+        let Self { panel, area, x_axis, y_axis, .. } = self;
+        figure.panel_title((area.x, area.y - 28.0), &panel.title, "", area.width);
+        draw_axes(figure, *area, x_axis, y_axis);
+        draw_break(figure, *area, y_axis);
+        draw_y_label(figure, *area, &panel.y_label);
+        if let Some(labels) = self.labels {
+            labels.draw(figure, *area);
+            (0..labels.len()).for_each(|i| draw_tick_below(figure, *area, self.x(i as f64)));
+        }
+        let mut plotted = Vec::new();
+        for line in &panel.lines {
+            let (place, style) = self.styles.style(&line.name);
+            self.draw_vertical(figure, line, place, style);
+            plotted.push((style, self.points(line, place)));
+        }
+        // Bands, then lines, then whiskers, then markers, so that none hides the other.
+        if self.labels.is_none() {
+            plotted.iter().for_each(|(style, points)| draw_band(figure, *style, points));
+        }
+        for (style, points) in &plotted {
+            if self.labels.is_none() {
+                style.draw(figure, &points.iter().map(|point| (point.x, point.y)).collect::<Vec<_>>());
+                continue;
+            }
+            // A missing category is a gap.
+            for run in points.chunk_by(|a, b| b.of - a.of < 1.5) {
+                figure.line(&run.iter().map(|point| (point.x, point.y)).collect::<Vec<_>>(), style.colour, LINE);
+            }
+        }
+        plotted.retain(|(_, points)| self.labels.is_some() || points.len() <= MARKED_POINTS);
+        for (style, points) in &plotted {
+            for point in points.iter().filter(|point| point.interval.is_some()) {
+                figure.whisker(point.x, point.interval.unwrap_or_default(), style.colour, WHISKER);
+            }
+        }
+        for (style, points) in &plotted {
+            points.iter().for_each(|point| figure.marker((point.x, point.y), style.marker, MARKER, style.colour));
+        }
+    }
+
+    fn x(&self, x: f64) -> f64 {
+        self.area.x + self.area.width * self.x_axis.place(x)
+    }
+
+    /// Returns the position of a value; one outside the axis is at its end.
+    fn y(&self, value: f64) -> f64 {
+        self.area.bottom() - self.area.height * self.y_axis.place(value).clamp(0.0, 1.0)
+    }
+
+    /// Returns the points of a line that are not left of the axis; at categories they are beside those of other lines.
+    fn points(&self, line: &Line, place: usize) -> Vec<PlottedPoint> {
+        let aside = self.labels.map_or(0.0, |labels| {
+            let others = self.styles.names.len() as f64 - 1.0;
+            let step = DODGE.0.min(DODGE.1 / others.max(1.0));
+            self.area.width / labels.len() as f64 * step * (place as f64 - others / 2.0)
+        });
+        let inside = line.visible().filter(|(x, _)| *x >= self.x_axis.lo);
+        let points = inside.map(|(of, y)| PlottedPoint {
+            of,
+            x: self.x(of) + aside,
+            y: self.y(y.value),
+            interval: y.interval.map(|(lo, hi)| (self.y(lo), self.y(hi))),
+        });
+        points.collect()
+    }
+
+    /// Draws the dashed vertical of a line. Dashes of different lines alternate, so that equal ones are all visible.
+    fn draw_vertical(&self, figure: &mut Figure, line: &Line, place: usize, style: LineStyle) {
+        let Some(at) = line.vertical.filter(|at| (self.x_axis.lo..=self.x_axis.hi).contains(at)) else { return };
+        let turns = self.styles.names.len().clamp(2, MOST_TURNS);
+        let top = self.area.y + DASH * (place % turns) as f64;
+        let ends = [(self.x(at), top), (self.x(at), self.area.bottom())];
+        figure.dashed_line(&ends, style.colour, WHISKER, &[DASH, DASH * (turns - 1) as f64]);
+    }
+}
+
+fn draw_band(figure: &mut Figure, style: LineStyle, points: &[PlottedPoint]) {
+    let intervals: Vec<_> = points.iter().filter_map(|point| Some((point.x, point.interval?))).collect();
+    let upper = intervals.iter().map(|&(x, (_, upper))| (x, upper));
+    let lower = intervals.iter().rev().map(|&(x, (lower, _))| (x, lower));
+    figure.tint(&upper.chain(lower).collect::<Vec<_>>(), style.colour, BAND_OPACITY);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn panel<V: Into<PointEstimate>>(points: impl IntoIterator<Item = (f64, V)>) -> LinePanel {
+        LinePanel {
+            title: "loss".into(),
+            x_label: "tokens".into(),
+            y_label: "nats".into(),
+            y_range: None,
+            lines: vec![Line { vertical: Some(1.0), ..Line::new("diff".into(), points) }],
+        }
+    }
+
+    fn draw(panel: LinePanel, axes: LineAxes<'_>) -> Result<Figure> {
+        lines(&[panel], axes, &FigureHeading::default())
+    }
+
+    fn estimate(value: f64, low: f64, high: f64) -> PointEstimate {
+        PointEstimate { value, interval: Some((low, high)) }
+    }
+
+    #[test]
+    fn a_constant_line_gaps_and_a_single_point_can_be_drawn() {
+        let labels = ["none", "8", "6", "4"].map(String::from);
+        for axes in [LineAxes::Linear, LineAxes::LogX, LineAxes::LogLog, LineAxes::Categories(&labels)] {
+            assert!(draw(panel([(0.0, 2.0), (1.0, 2.0), (2.0, f64::NAN), (3.0, 2.0)]), axes).is_ok());
+            assert!(draw(panel([(1.0, 1.0)]), axes).is_ok());
+        }
+    }
+
+    #[test]
+    fn nothing_to_draw_is_an_error() {
+        for axes in [LineAxes::Linear, LineAxes::LogX, LineAxes::LogLog, LineAxes::Categories(&["8".into()])] {
+            assert!(lines(&[], axes, &FigureHeading::default()).is_err());
+            assert!(draw(panel([] as [(f64, f64); 0]), axes).is_err());
+        }
+        assert!(draw(panel([(0.0, 1.0)]), LineAxes::LogLog).is_err());
+        assert!(draw(panel([(0.0, 1.0)]), LineAxes::Categories(&[])).is_err());
+    }
+
+    #[test]
+    fn an_axis_holds_the_intervals() {
+        let axis = y_axis(&panel([(0.0, estimate(80.0, 41.0, 88.0))])).unwrap();
+        assert_eq!((axis.lo, axis.hi), (40.0, 90.0));
+    }
+
+    #[test]
+    fn the_axis_of_a_distribution_begins_where_the_lines_begin_to_fall() {
+        let falling =
+            panel([(0.0, 1.0), (1e-6, 1.0), (0.3, 0.95), (0.7, 0.8), (20.0, 1e-6), (42.0, 1e-7), (50.0, 0.0)]);
+        let (x_axis, y_axis) = distribution_axes(&falling).unwrap();
+        assert_eq!((x_axis.lo, x_axis.hi, y_axis.lo), (0.2, 50.0, 1e-7));
+    }
+
+    #[test]
+    fn panels_of_categories_have_room_for_their_labels() {
+        let size = |n: usize| categories_panel(&CategoryLabels::new(&vec!["4 smooth rotate".to_owned(); n]));
+        assert_eq!(size(2), CATEGORIES_PANEL);
+        let ((width, _), across) = size(7);
+        assert!(width > CATEGORIES_PANEL.0 .0 && width < WIDEST && across == 2, "{width}, {across}");
+        assert_eq!((size(40).0 .0, size(40).1), (WIDEST, 1));
+    }
+}
