@@ -31,13 +31,13 @@ impl CodeType {
 /// Passes the code of each number of a run to `take` and returns the exponent e of the step 2^e: the smallest, but at
 /// least `floor`, that can represent the largest number. The error is at most half a step. NaN and infinities become 0.
 pub fn encode(run: &[f32], code: CodeType, floor: i8, mut take: impl FnMut(i16)) -> i8 {
-    let finite = |x: &f32| if x.is_finite() { *x } else { 0.0 };
-    let largest = run.iter().map(|x| finite(x).abs()).fold(0.0, f32::max);
+    let finite = run.iter().map(|&x| if x.is_finite() { x } else { 0.0 });
+    let largest = finite.clone().map(f32::abs).fold(0.0, f32::max);
     let exponent = exponent(largest / code.most()).max(floor);
     let per_step = (-f32::from(exponent)).exp2();
     let least = if code == CodeType::Byte { 0.0 } else { -code.most() };
     // In a run of zeros, the reciprocal of the step is infinite. 0 times infinity is NaN, which the cast turns into 0.
-    run.iter().for_each(|x| take((finite(x) * per_step).round().clamp(least, code.most()) as i16));
+    finite.for_each(|x| take((x * per_step).round().clamp(least, code.most()) as i16));
     exponent
 }
 

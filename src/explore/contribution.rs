@@ -19,8 +19,13 @@ pub type Agreements = BTreeMap<(usize, usize), Agreement>;
 pub fn agreements(model: &Transformer) -> Result<Agreements> {
     let heads = model.config.wiring().heads();
     let all = (0..model.config.layers.len()).flat_map(|layer| (0..heads).map(move |head| (layer, head)));
-    let found = |at: (usize, usize)| Ok(model.agreement(at.0, at.1)?.map(|found| (at, found)));
-    all.filter_map(|at| found(at).transpose()).collect()
+    let mut agreements = Agreements::new();
+    for (layer, head) in all {
+        if let Some(agreement) = model.agreement(layer, head)? {
+            agreements.insert((layer, head), agreement);
+        }
+    }
+    Ok(agreements)
 }
 
 /// Contributions of all keys of a row: (query + 1).
@@ -33,7 +38,11 @@ pub(super) fn of_keys(row: &AttentionRow<'_>, agreement: &Agreement, into: &mut 
 /// `share_out` of the answer in the rows of one question. Equals that of [`RegionOutputs`](crate::measures::RegionOutputs),
 /// except for variants with one norm over all heads, where the factor of each row counts as 1.
 pub(super) fn answer_share(rows: &[Contribution], agreement: &Agreement) -> f64 {
-    let of = |row: &Contribution| agreement.of(row.part(Region::Answer), &row.total());
-    let (part, whole) = rows.iter().map(of).fold((0.0, 0.0), |sum, x| (sum.0 + x.0, sum.1 + x.1));
+    let (mut part, mut whole) = (0.0, 0.0);
+    for row in rows {
+        let (part_of_row, whole_of_row) = agreement.of(row.part(Region::Answer), &row.total());
+        part += part_of_row;
+        whole += whole_of_row;
+    }
     part / whole
 }

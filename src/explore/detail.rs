@@ -1,9 +1,9 @@
-//! Stored data of a head.
+//! Stored data of a head, and the selection of the heads whose data are stored in detail.
 
 use super::codes::{encode, CodeType, RUN};
 use crate::measures::probe::{Pooling, RowQuantity};
+use std::sync::Mutex;
 
-/// Quantity of a pooled map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PooledQuantity {
     /// A quantity of attention rows.
@@ -66,21 +66,87 @@ impl<T> PairCodes<T> {
         }
     }
 
-    /// Releases unused capacity.
-    pub(super) fn whole(mut self) -> Self {
-        self.exponents.shrink_to_fit();
-        self.codes.shrink_to_fit();
-        self
-    }
-
     fn append(&mut self, later: Self) {
         self.exponents.extend(later.exponents);
         self.codes.extend(later.codes);
     }
 }
 
+impl HeadDetail {
+    /// Appends the data of later rows.
+    pub(super) fn append(&mut self, later: Self) {
+        append(&mut self.maps, later.maps);
+        append(&mut self.answers, later.answers);
+        append(&mut self.logits, later.logits);
+        append(&mut self.contributions, later.contributions);
+        self.lambdas.extend(later.lambdas);
+        self.taken.resize_with(later.taken.len().max(self.taken.len()), Vec::new);
+        self.taken.iter_mut().zip(later.taken).for_each(|(taken, later)| taken.extend(later));
+        self.window = self.window.or(later.window);
+    }
+
+    /// Releases unused capacity of the softmax maps.
+    pub(super) fn shrink_maps(&mut self) {
+        for map in &mut self.maps {
+            map.exponents.shrink_to_fit();
+            map.codes.shrink_to_fit();
+        }
+    }
+}
+
 /// Appends the pairs of later rows, map by map.
-pub(super) fn append<T>(mine: &mut Vec<PairCodes<T>>, later: Vec<PairCodes<T>>) {
-    mine.resize_with(later.len().max(mine.len()), PairCodes::default);
-    mine.iter_mut().zip(later).for_each(|(mine, later)| mine.append(later));
+fn append<T>(pairs: &mut Vec<PairCodes<T>>, later: Vec<PairCodes<T>>) {
+    pairs.resize_with(later.len().max(pairs.len()), PairCodes::default);
+    pairs.iter_mut().zip(later).for_each(|(pairs, later)| pairs.append(later));
+}
+
+/// Keeps the data of the heads with the largest scores.
+pub struct TopHeads {
+    places: usize,
+    leaders: Mutex<Vec<Candidate>>,
+}
+
+/// A head among the best.
+pub struct Candidate {
+    /// Layer and head.
+    pub at: (usize, usize),
+    pub score: f64,
+    pub kept: HeadDetail,
+}
+
+impl TopHeads {
+    /// A selection of up to `places` heads.
+    pub fn new(places: usize) -> Self {
+        Self { places, leaders: Mutex::new(Vec::new()) }
+    }
+
+    /// Enters a head, and drops the last if there are too many. Ties are broken by layer and head. NaN counts as the
+    /// smallest score.
+    pub fn enter(&self, at: (usize, usize), score: f64, kept: HeadDetail) {
+        let score = if score.is_nan() { f64::NEG_INFINITY } else { score };
+        let mut leaders = self.leaders.lock().expect("no panic holds this lock");
+        leaders.push(Candidate { at, score, kept });
+        leaders.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.at.cmp(&b.at)));
+        leaders.truncate(self.places);
+    }
+
+    /// Takes the best heads, in order.
+    pub fn finish(&self) -> Vec<Candidate> {
+        std::mem::take(&mut self.leaders.lock().expect("no panic holds this lock"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_best_are_kept_in_order_and_ties_go_to_the_first() {
+        let top = TopHeads::new(3);
+        for (head, score) in [0.1, 0.5, f64::NAN, 0.5, 0.7, 0.2].into_iter().enumerate() {
+            top.enter((0, head), score, HeadDetail::default());
+        }
+        let found: Vec<usize> = top.finish().into_iter().map(|candidate| candidate.at.1).collect();
+        assert_eq!(found, [4, 1, 3]);
+    }
 }

@@ -1,10 +1,9 @@
 //! Collection of the explorer's data, in one pass over the prompt per model and condition.
 
 use super::contribution::Agreements;
-use super::detail::HeadSketch;
-use super::probe::{ExploreProbe, ExploreSink, Resolution};
+use super::detail::{Candidate, HeadSketch};
+use super::probe::{ExploreCollector, ExploreProbe, Resolution};
 use super::stored_pairs::StoredPairs;
-use super::top_heads::Candidate;
 use crate::attention::RowProbe;
 use crate::measures::probe::runs;
 use crate::measures::{token_text, Measure, MeasureData, MeasureOutput, ObservedPass, PassKey};
@@ -18,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 pub struct ExploreMeasure {
     /// Resolution of each model.
     pub resolutions: Vec<Resolution>,
-    /// Collected data, by model and condition.
+    /// Data by model and condition.
     pub found: BTreeMap<PassKey, ModelMaps>,
     agreements: Vec<Arc<Agreements>>,
     /// Detailed heads of the untreated pass of each model. Treated passes use the same.
@@ -26,7 +25,7 @@ pub struct ExploreMeasure {
 }
 
 impl ExploreMeasure {
-    /// Creates a measure for models with these resolutions and agreements.
+    /// The measure for models with these resolutions and agreements.
     pub fn new(resolutions: Vec<Resolution>, agreements: Vec<Agreements>) -> Self {
         let agreements = agreements.into_iter().map(Arc::new).collect();
         Self { resolutions, found: BTreeMap::new(), agreements, chosen: Mutex::default() }
@@ -37,7 +36,7 @@ impl ExploreMeasure {
     }
 }
 
-/// Collected data of one pass.
+/// The data of one pass.
 pub struct ModelMaps {
     /// The prompt as encoded by this model's tokenizer.
     pub prompt: PromptFacts,
@@ -57,7 +56,6 @@ pub struct PromptFacts {
     pub texts: Vec<String>,
     /// Regions with respect to the first question: name, first token, end.
     pub regions: Vec<(&'static str, usize, usize)>,
-    /// The questions.
     pub questions: Vec<QuestionFacts>,
     /// The measured rows: those that predict an answer, or the last ones of plain text.
     pub rows: Vec<Range<usize>>,
@@ -68,7 +66,6 @@ pub struct PromptFacts {
 pub struct QuestionFacts {
     /// The city asked about.
     pub city: String,
-    /// The value.
     pub value: String,
     /// Its tokens in the needle.
     pub answer: Range<usize>,
@@ -80,15 +77,15 @@ impl PromptFacts {
         let targets = prompt.targets();
         let regions = targets.first().map(|target| runs(&target.regions)).unwrap_or_default();
         let texts = texts(prompt, |id| token_text(pass.tokenizer, id))?;
-        let question = |query: &crate::prompts::Query| QuestionFacts {
+        let questions = prompt.queries.iter().map(|query| QuestionFacts {
             city: query.city.clone(),
             value: query.value.clone(),
             answer: query.answer.clone(),
-        };
+        });
         Ok(Self {
             texts,
             regions: regions.into_iter().map(|(r, keys): (Region, _)| (r.name(), keys.start, keys.end)).collect(),
-            questions: prompt.queries.iter().map(question).collect(),
+            questions: questions.collect(),
             rows: targets.into_iter().map(|target| target.rows).collect(),
         })
     }
@@ -97,16 +94,17 @@ impl PromptFacts {
 /// Text that each token adds. Tokenizers may trim spaces between tokens, and a character may be split into several
 /// tokens; a token that adds nothing is displayed by its own text.
 fn texts(prompt: &Prompt, alone: impl Fn(u32) -> Result<String>) -> Result<Vec<String>> {
+    let mut texts = Vec::new();
     let mut end = 0;
-    let text = |(&id, &(_, stop)): (&u32, &(usize, usize))| {
+    for (&id, &(_, stop)) in prompt.ids.iter().zip(&prompt.offsets) {
         let start = end;
         end = stop.max(end);
-        match prompt.text.get(start..end).unwrap_or_default() {
-            "" => alone(id),
-            text => Ok(text.to_owned()),
-        }
-    };
-    prompt.ids.iter().zip(&prompt.offsets).map(text).collect()
+        texts.push(match prompt.text.get(start..end).unwrap_or_default() {
+            "" => alone(id)?,
+            text => text.to_owned(),
+        });
+    }
+    Ok(texts)
 }
 
 impl Measure for ExploreMeasure {
@@ -120,8 +118,7 @@ impl Measure for ExploreMeasure {
         let mut sketches = BTreeMap::new();
         let mut details = Vec::new();
         for result in pass.probe_results {
-            let sink = result.sink.into_sink::<ExploreSink>();
-            let (sketch, top) = sink.into_parts();
+            let (sketch, top) = result.sink.into_sink::<ExploreCollector>().into_parts();
             sketches.insert((result.layer, result.head), sketch);
             details.extend(top.finish());
         }

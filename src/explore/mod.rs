@@ -26,13 +26,11 @@ mod pack;
 mod page;
 mod probe;
 mod stored_pairs;
-mod top_heads;
 
 pub use contribution::{agreements, Agreements};
-pub use detail::{HeadDetail, HeadSketch, PairCodes, PooledQuantity};
+pub use detail::{Candidate, HeadDetail, HeadSketch, PairCodes, PooledQuantity, TopHeads};
 pub use measure::{ExploreMeasure, ModelMaps, PromptFacts, QuestionFacts};
 pub(crate) use page::{packed, CODE};
 pub use page::{ExplorerModel, ExplorerPage};
 pub use probe::{quantities, ExploreProbe, Resolution};
 pub use stored_pairs::{StoredPairs, BAND_TOK, COMPLETE_TOK};
-pub use top_heads::{Candidate, TopHeads};

@@ -81,9 +81,9 @@ impl RowOffsets {
         let (mut runs, mut codes) = (vec![0], vec![0]);
         for query in 0..keep.tokens {
             let kept = keep.runs(query, window.map_or(0, |window| (query + 1).saturating_sub(window)));
-            let length = |run: &usize| ((run + 1) * RUN).min(query + 1) - run * RUN;
             runs.push(runs[query] + kept.len());
-            codes.push(codes[query] + kept.iter().map(length).sum::<usize>());
+            let lengths = kept.iter().map(|run| ((run + 1) * RUN).min(query + 1) - run * RUN);
+            codes.push(codes[query] + lengths.sum::<usize>());
         }
         Self { runs, codes }
     }
@@ -145,19 +145,24 @@ fn sampled_bytes(heads: &[(&HeadDetail, &StoredPairs)], floor: i8) -> Result<usi
         let rows = RowOffsets::new(keep, detail.window);
         // Different chunks of each head, because later rows are longer.
         let parts: Vec<Range<usize>> = row_parts(keep.tokens).into_iter().skip(i % SAMPLED).step_by(SAMPLED).collect();
-        let maps = detail.maps.iter().flat_map(|map| parts.iter().map(move |part| (map, part.clone())));
-        let maps: Vec<_> = maps.collect();
-        let size = |(map, part): (_, Range<usize>)| Ok(deflate(&rows.bytes(map, part, floor))?.len());
-        sampled += maps.into_par_iter().with_max_len(1).map(size).sum::<Result<usize>>()?;
+        let mut chunks = Vec::new();
+        for map in &detail.maps {
+            chunks.extend(parts.iter().map(|part| (map, part.clone())));
+        }
+        let chunks = chunks.into_par_iter().with_max_len(1);
+        let sizes = chunks.map(|(map, part)| Ok(deflate(&rows.bytes(map, part, floor))?.len()));
+        sampled += sizes.sum::<Result<usize>>()?;
     }
     Ok(sampled * SAMPLED)
 }
 
 /// Encodes exponents, then the low bytes of all codes, then the high bytes, which are similar.
 fn words(pairs: &PairCodes<i16>) -> Vec<u8> {
-    let exponents = pairs.exponents.iter().map(|&exponent| exponent as u8);
-    let bytes = |byte: usize| pairs.codes.iter().map(move |code| code.to_le_bytes()[byte]);
-    exponents.chain(bytes(0)).chain(bytes(1)).collect()
+    let mut bytes: Vec<u8> = pairs.exponents.iter().map(|&exponent| exponent as u8).collect();
+    for byte in 0..2 {
+        bytes.extend(pairs.codes.iter().map(|code| code.to_le_bytes()[byte]));
+    }
+    bytes
 }
 
 fn floats(numbers: &[f32]) -> Vec<u8> {
@@ -166,15 +171,11 @@ fn floats(numbers: &[f32]) -> Vec<u8> {
 
 /// Compresses everything of a head except its pairs into a blob.
 pub(super) fn pack_pooled(detail: &HeadDetail, blob: &mut Vec<u8>) -> Result<HeadIndex> {
-    let grid = |(pooled, pooling, bytes): &(PooledQuantity, Pooling, Vec<u8>)| {
-        let pooling = if *pooling == Pooling::Max { "max" } else { "mean" };
-        Ok((pooled_name(*pooled), pooling, deflate(bytes)?))
-    };
-    let grids: Vec<Result<(&str, &str, Vec<u8>)>> = detail.grids.par_iter().map(grid).collect();
     let mut index = HeadIndex::default();
-    for grid in grids {
-        let (pooled, pooling, bytes) = grid?;
-        index.grids.push((pooled, pooling, push(blob, &bytes)));
+    let deflated: Vec<Vec<u8>> = detail.grids.par_iter().map(|(.., bytes)| deflate(bytes)).collect::<Result<_>>()?;
+    for ((pooled, pooling, _), bytes) in detail.grids.iter().zip(&deflated) {
+        let pooling = if *pooling == Pooling::Max { "max" } else { "mean" };
+        index.grids.push((pooled_name(*pooled), pooling, push(blob, bytes)));
     }
     for (pairs, parts) in [
         (&detail.answers, &mut index.answers),
@@ -204,13 +205,9 @@ pub(super) fn pack_pairs(
 ) -> Result<()> {
     let rows = RowOffsets::new(keep, detail.window);
     for map in &detail.maps {
-        let deflated = |part: &Range<usize>| deflate(&rows.bytes(map, part.clone(), floor));
-        let parts: Vec<Result<Vec<u8>>> = row_parts(keep.tokens).par_iter().with_max_len(1).map(deflated).collect();
-        let mut places = Vec::new();
-        for part in parts {
-            places.push(push(blob, &part?));
-        }
-        index.maps.push(places);
+        let parts = row_parts(keep.tokens).into_par_iter().with_max_len(1);
+        let parts: Vec<Vec<u8>> = parts.map(|part| deflate(&rows.bytes(map, part, floor))).collect::<Result<_>>()?;
+        index.maps.push(parts.iter().map(|part| push(blob, part)).collect());
     }
     Ok(())
 }

@@ -1,11 +1,10 @@
 //! The page: all data in one HTML file without external resources.
 
 use super::detail::PooledQuantity;
-use super::measure::ModelMaps;
+use super::measure::{ModelMaps, PromptFacts};
 use super::pack::{deflate, fitting_floor, pack_pairs, pack_pooled, HeadIndex, ROWS};
 use super::probe::{Resolution, FINEST};
-use super::top_heads::Candidate;
-use crate::base::html::{self, PageCode, Template};
+use crate::base::html::{self, PageCode};
 use crate::measures::probe::{Pooling, RowQuantity};
 use anyhow::Result;
 use base64::engine::general_purpose::STANDARD;
@@ -77,8 +76,6 @@ pub struct ExplorerPage<'a> {
     pub budget: usize,
 }
 
-const PAGE: Template = ("explore.html", include_str!("explore.html"));
-
 /// Id of an element and its text.
 type ElementText = (String, String);
 
@@ -101,17 +98,18 @@ struct PackedHead {
 impl PackedModel {
     /// Compresses everything except pairs.
     fn pooled(found: &ModelMaps) -> Result<Self> {
-        let head = |head: &Candidate| {
+        let mut heads = Vec::new();
+        for head in &found.details {
             let mut pooled = Vec::new();
             let index = pack_pooled(&head.kept, &mut pooled)?;
-            Ok(PackedHead { index, pooled, pairs: Vec::new() })
-        };
+            heads.push(PackedHead { index, pooled, pairs: Vec::new() });
+        }
         let thumbs = found.sketches.values().flat_map(|head| head.thumb.iter().copied()).collect();
         let wanted = (PooledQuantity::Of(RowQuantity::Effective), Pooling::Max);
         let mut grids = found.details.iter().take(1).flat_map(|head| &head.kept.grids);
         let first = grids.find(|(pooled, pooling, _)| (*pooled, *pooling) == wanted);
         let first = first.map(|(.., bytes)| bytes.clone()).unwrap_or_default();
-        Ok(Self { thumbs, first, heads: found.details.iter().map(head).collect::<Result<_>>()? })
+        Ok(Self { thumbs, first, heads })
     }
 
     fn bytes(&self) -> usize {
@@ -123,8 +121,9 @@ impl PackedModel {
 impl ExplorerPage<'_> {
     /// Creates the page, with the finest steps that fit the budget.
     pub fn html(&self) -> Result<String> {
+        let models = self.models.iter();
         let mut packed: Vec<PackedModel> =
-            self.models.iter().map(|model| PackedModel::pooled(model.found)).collect::<Result<_>>()?;
+            models.map(|model| PackedModel::pooled(model.found)).collect::<Result<_>>()?;
         let pooled: usize = packed.iter().map(PackedModel::bytes).sum();
         let words: usize = self.texts()?.iter().map(|(_, text)| text.len()).sum();
         // Base64 encodes three bytes as four.
@@ -140,8 +139,8 @@ impl ExplorerPage<'_> {
     }
 
     /// The different prompts of the models.
-    fn prompts(&self) -> Vec<&super::PromptFacts> {
-        let mut prompts: Vec<&super::PromptFacts> = Vec::new();
+    fn prompts(&self) -> Vec<&PromptFacts> {
+        let mut prompts: Vec<&PromptFacts> = Vec::new();
         for prompt in self.models.iter().map(|model| &model.found.prompt) {
             if !prompts.contains(&prompt) {
                 prompts.push(prompt);
@@ -152,10 +151,11 @@ impl ExplorerPage<'_> {
 
     /// The token texts of each prompt, as JSON.
     fn texts(&self) -> Result<Vec<ElementText>> {
-        let text = |(i, prompt): (usize, &&super::PromptFacts)| {
-            Ok((format!("texts-{i}"), script_json(&serde_json::to_string(&prompt.texts)?)))
-        };
-        self.prompts().iter().enumerate().map(text).collect()
+        let mut texts = Vec::new();
+        for (i, prompt) in self.prompts().into_iter().enumerate() {
+            texts.push((format!("texts-{i}"), script_json(&serde_json::to_string(&prompt.texts)?)));
+        }
+        Ok(texts)
     }
 
     fn frame(&self, packed: &[PackedModel], floor: i8) -> Result<String> {
@@ -181,20 +181,16 @@ impl ExplorerPage<'_> {
             "prompts": prompts,
             "models": models,
         });
-        let text = html::render(
-            PAGE,
-            &[],
-            context! {
-                head => html::head(&self.title, &CODE, None),
-                script => SCRIPT,
-                contents => script_json(&contents.to_string()),
-                // Blobs displayed first come before the script, so that it can start before the rest of the file is
-                // loaded.
-                first,
-                texts => self.texts()?,
-                later,
-            },
-        )?;
+        let values = context! {
+            head => html::head(&self.title, &CODE, None),
+            script => SCRIPT,
+            contents => script_json(&contents.to_string()),
+            // Blobs displayed first come before the script, so that it can start before the rest of the file is loaded.
+            first,
+            texts => self.texts()?,
+            later,
+        };
+        let text = html::render("explore.html", include_str!("explore.html"), values)?;
         Ok(format!("{}\n", text.trim_end()))
     }
 }
@@ -204,18 +200,22 @@ fn named(id: String, bytes: &[u8]) -> ElementText {
 }
 
 impl ExplorerModel<'_> {
-    fn contents(&self, prompts: &[&super::PromptFacts], packed: &PackedModel) -> Value {
+    fn contents(&self, prompts: &[&PromptFacts], packed: &PackedModel) -> Value {
         let found = self.found;
-        let all = found
-            .sketches
-            .iter()
-            .map(|(&(layer, head), sketch)| json!({ "layer": layer, "head": head, "sinks": sketch.sinks }));
-        let details = found.details.iter().zip(&packed.heads).map(|(candidate, packed)| {
+        let mut heads = Vec::new();
+        for (&(layer, head), sketch) in &found.sketches {
+            heads.push(json!({ "layer": layer, "head": head, "sinks": sketch.sinks }));
+        }
+        let mut details = Vec::new();
+        for (candidate, packed) in found.details.iter().zip(&packed.heads) {
             let (layer, head) = candidate.at;
-            json!({ "layer": layer, "head": head, "window": candidate.kept.window, "index": packed.index })
-        });
-        let of_head = |((layer, head), numbers): (&(usize, usize), _)| (format!("{layer}.{head}"), json!(numbers));
-        let numbers: Map<String, Value> = self.numbers.iter().map(of_head).collect();
+            let window = candidate.kept.window;
+            details.push(json!({ "layer": layer, "head": head, "window": window, "index": packed.index }));
+        }
+        let mut numbers = Map::new();
+        for ((layer, head), of_head) in &self.numbers {
+            numbers.insert(format!("{layer}.{head}"), json!(of_head));
+        }
         json!({
             "name": self.name,
             "condition": self.condition,
@@ -227,8 +227,8 @@ impl ExplorerModel<'_> {
             "keep": found.keep,
             "bin_tok": self.resolution.bin_tok,
             "thumb_bins": self.resolution.thumb_bins,
-            "heads": all.collect::<Vec<_>>(),
-            "details": details.collect::<Vec<_>>(),
+            "heads": heads,
+            "details": details,
         })
     }
 }

@@ -2,9 +2,8 @@
 
 use super::codes::{triangle, CodeType};
 use super::contribution::{answer_share, of_keys, Agreements};
-use super::detail::{append, HeadDetail, HeadSketch, PairCodes, PooledQuantity};
+use super::detail::{HeadDetail, HeadSketch, PairCodes, PooledQuantity, TopHeads};
 use super::stored_pairs::StoredPairs;
-use super::top_heads::TopHeads;
 use crate::attention::{AttentionRow, LayersAndHeads, RowProbe, RowSink};
 use crate::measures::probe::{
     AnswerProbe, AnswerSink, ContributionProbe, ContributionSink, GridProbe, GridSink, GridSpec, LambdaProbe,
@@ -31,7 +30,7 @@ struct ExplorePlan {
     given: ContributionProbe,
     /// Detailed heads in this order; `None` for those with the best scores.
     chosen: Option<Vec<(usize, usize)>>,
-    /// Whether the prompt has questions. If not, heads are ranked by layer, last first.
+    /// `true` if the prompt has questions. If not, heads are ranked by layer, last first.
     asks: bool,
     sinks: SinkProbe,
     thumb_bins: usize,
@@ -90,11 +89,9 @@ impl ExploreProbe {
 
 /// All pooled quantities with their poolings.
 fn pooled(maps: usize, contributions: bool) -> Vec<(PooledQuantity, Pooling)> {
-    let kinds = quantities(maps)
-        .into_iter()
-        .map(PooledQuantity::Of)
-        .chain(contributions.then_some(PooledQuantity::Contribution));
-    kinds.flat_map(|kind| [Pooling::Max, Pooling::Mean].map(|pooling| (kind, pooling))).collect()
+    let mut pooled: Vec<PooledQuantity> = quantities(maps).into_iter().map(PooledQuantity::Of).collect();
+    pooled.extend(contributions.then_some(PooledQuantity::Contribution));
+    pooled.into_iter().flat_map(|of| [Pooling::Max, Pooling::Mean].map(|pooling| (of, pooling))).collect()
 }
 
 /// Bins of a pooled map. Their edges are multiples of the bin size.
@@ -121,7 +118,7 @@ impl RowProbe for ExploreProbe {
 
     fn start(&self, layer: usize, head: usize) -> Box<dyn RowSink> {
         let plan = &self.plan;
-        Box::new(ExploreSink {
+        Box::new(ExploreCollector {
             plan: Arc::clone(plan),
             at: (layer, head),
             answer: plan.answer.start(layer, head),
@@ -129,20 +126,15 @@ impl RowProbe for ExploreProbe {
             sinks: plan.sinks.start(layer, head),
             lambda: LambdaProbe.start(layer, head),
             grids: plan.grids.iter().map(|probe| probe.start(layer, head)).collect(),
-            maps: Vec::new(),
-            answers: Vec::new(),
-            logits: Vec::new(),
-            contributions: Vec::new(),
-            taken: Vec::new(),
-            window: None,
-            finished: None,
+            detail: HeadDetail::default(),
+            sketch: None,
             row: Vec::new(),
         })
     }
 }
 
 /// State of one head.
-pub(super) struct ExploreSink {
+pub(super) struct ExploreCollector {
     plan: Arc<ExplorePlan>,
     at: (usize, usize),
     answer: Box<dyn RowSink>,
@@ -150,24 +142,21 @@ pub(super) struct ExploreSink {
     sinks: Box<dyn RowSink>,
     lambda: Box<dyn RowSink>,
     grids: Vec<Box<dyn RowSink>>,
-    maps: Vec<PairCodes<u8>>,
-    answers: Vec<PairCodes<i16>>,
-    logits: Vec<PairCodes<i16>>,
-    contributions: Vec<PairCodes<i16>>,
-    taken: Vec<Vec<f32>>,
-    window: Option<usize>,
-    finished: Option<HeadSketch>,
+    /// What is known before the last row.
+    detail: HeadDetail,
+    /// What is known after it.
+    sketch: Option<HeadSketch>,
     /// Scratch space for the contributions of a row.
     row: Vec<f32>,
 }
 
-impl ExploreSink {
+impl ExploreCollector {
     /// Returns the sketch of the head, and the ranking that its details were entered in.
     ///
     /// # Panics
     /// If the head was not [finished](RowSink::finish).
     pub(super) fn into_parts(self) -> (HeadSketch, Arc<TopHeads>) {
-        (self.finished.expect("the pass finishes its sinks"), Arc::clone(&self.plan.top))
+        (self.sketch.expect("the pass finishes its sinks"), Arc::clone(&self.plan.top))
     }
 
     /// Score for the ranking: the answer's share of the head's output, as a mean over questions.
@@ -205,13 +194,13 @@ impl ExploreSink {
         }
         if agreement.is_some() && keep.answers(row.query) {
             let runs = keep.runs(row.query, row.first_visible);
-            self.contributions.resize_with(1, PairCodes::default);
-            self.contributions[0].add(&self.row, &runs, (CodeType::Word, i8::MIN), |steps| steps);
+            self.detail.contributions.resize_with(1, PairCodes::default);
+            self.detail.contributions[0].add(&self.row, &runs, (CodeType::Word, i8::MIN), |steps| steps);
         }
     }
 }
 
-impl RowSink for ExploreSink {
+impl RowSink for ExploreCollector {
     fn observe(&mut self, row: &AttentionRow<'_>) {
         if self.plan.answer.wants(self.at.0, self.at.1, row.query) {
             self.answer.observe(row);
@@ -221,23 +210,23 @@ impl RowSink for ExploreSink {
             self.sinks.observe(row);
         }
         self.lambda.observe(row);
-        self.taken.resize_with(row.sinks.len(), Vec::new);
-        self.taken.iter_mut().zip(row.sinks).for_each(|(taken, &sink)| taken.push(sink));
+        self.detail.taken.resize_with(row.sinks.len(), Vec::new);
+        self.detail.taken.iter_mut().zip(row.sinks).for_each(|(taken, &sink)| taken.push(sink));
         self.pool(row);
         let keep = &self.plan.keep;
         if row.first_visible > 0 {
-            self.window = Some(row.query + 1 - row.first_visible);
+            self.detail.window = Some(row.query + 1 - row.first_visible);
         }
         let runs = keep.runs(row.query, row.first_visible);
         // Treated passes store only pooled maps and the rows that predict an answer.
         if self.plan.chosen.is_none() {
-            self.maps.resize_with(row.maps.len(), PairCodes::default);
-            for (pairs, map) in self.maps.iter_mut().zip(row.maps) {
+            self.detail.maps.resize_with(row.maps.len(), PairCodes::default);
+            for (pairs, map) in self.detail.maps.iter_mut().zip(row.maps) {
                 pairs.add(map, &runs, (CodeType::Byte, FINEST), |steps| steps as u8);
             }
         }
         if keep.answers(row.query) {
-            for (all, rows) in [(&mut self.answers, row.maps), (&mut self.logits, row.logits)] {
+            for (all, rows) in [(&mut self.detail.answers, row.maps), (&mut self.detail.logits, row.logits)] {
                 all.resize_with(rows.len(), PairCodes::default);
                 let pairs = all.iter_mut().zip(rows);
                 pairs.for_each(|(pairs, row)| pairs.add(row, &runs, (CodeType::Word, i8::MIN), |steps| steps));
@@ -251,14 +240,8 @@ impl RowSink for ExploreSink {
         self.given.merge(later.given);
         self.sinks.merge(later.sinks);
         self.lambda.merge(later.lambda);
-        self.grids.iter_mut().zip(later.grids).for_each(|(mine, theirs)| mine.merge(theirs));
-        append(&mut self.maps, later.maps);
-        append(&mut self.answers, later.answers);
-        append(&mut self.logits, later.logits);
-        append(&mut self.contributions, later.contributions);
-        self.taken.resize_with(later.taken.len().max(self.taken.len()), Vec::new);
-        self.taken.iter_mut().zip(later.taken).for_each(|(mine, theirs)| mine.extend(theirs));
-        self.window = self.window.or(later.window);
+        self.grids.iter_mut().zip(later.grids).for_each(|(grid, later)| grid.merge(later));
+        self.detail.append(later.detail);
     }
 
     fn finish(&mut self) {
@@ -273,17 +256,10 @@ impl RowSink for ExploreSink {
             }
             grids.push((pooled, pooling, triangle(&grid)));
         }
-        self.finished = Some(HeadSketch { thumb, sinks: sinks.into_sink::<ReceivedSink>().sinks() });
-        let detail = HeadDetail {
-            grids,
-            maps: std::mem::take(&mut self.maps).into_iter().map(PairCodes::whole).collect(),
-            answers: std::mem::take(&mut self.answers),
-            logits: std::mem::take(&mut self.logits),
-            contributions: std::mem::take(&mut self.contributions),
-            lambdas: lambda.into_sink::<LambdaSink>().lambdas,
-            taken: std::mem::take(&mut self.taken),
-            window: self.window,
-        };
+        self.sketch = Some(HeadSketch { thumb, sinks: sinks.into_sink::<ReceivedSink>().sinks() });
+        let mut detail = std::mem::take(&mut self.detail);
+        detail.shrink_maps();
+        (detail.grids, detail.lambdas) = (grids, lambda.into_sink::<LambdaSink>().lambdas);
         self.plan.top.enter(self.at, score, detail);
     }
 }
@@ -327,7 +303,7 @@ mod tests {
         let resolution = Resolution { maps: 2, heads: 1, bin_tok: 4, thumb_bins: 16 };
         let agreements = Agreements::from([((0, 0), Agreement::new(GRAM.to_vec(), 3, Some(1e-5)))]);
         let probe = ExploreProbe::new(&prompt(), resolution, Arc::new(agreements), None);
-        let mut sink = watch::<ExploreSink>(&probe, rows, block);
+        let mut sink = watch::<ExploreCollector>(&probe, rows, block);
         sink.finish();
         let (sketch, top) = sink.into_parts();
         let found = top.finish().remove(0);

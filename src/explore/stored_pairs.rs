@@ -16,9 +16,9 @@ pub const BAND_TOK: usize = 128;
 /// of the needles and of the first run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StoredPairs {
-    /// Length of the prompt, in tokens.
+    /// Tokens of the prompt.
     pub tokens: usize,
-    /// Whether all pairs are stored.
+    /// `true` if all pairs are stored.
     pub complete: bool,
     /// Distance before the query within which keys are stored.
     pub band: usize,
@@ -33,7 +33,6 @@ pub struct StoredPairs {
 }
 
 impl StoredPairs {
-    /// Selects the pairs of a prompt.
     pub fn of(prompt: &Prompt) -> Self {
         let tokens = prompt.ids.len();
         let answer_rows: Vec<Range<usize>> = prompt.targets().into_iter().map(|target| target.rows).collect();
@@ -61,7 +60,7 @@ impl StoredPairs {
         columns.chain(near..=last).collect()
     }
 
-    /// Returns whether the row of a query predicts an answer.
+    /// Returns `true` if the row of a query predicts an answer.
     pub fn answers(&self, query: usize) -> bool {
         self.answer_rows.iter().any(|rows| rows.contains(&query))
     }

@@ -4,43 +4,40 @@ use super::input::SavedRun;
 use crate::results::table::{plural, short};
 use crate::results::view::{numbers, words, Sheet, SheetCell};
 use crate::results::{setting_name, Frame};
+use serde::Serialize;
 use std::path::Path;
 
-/// Failed cells listed; the results file has all.
+/// Failed measurements listed; the results file has all.
 const FAILURES: usize = 100;
 
 /// One line of a recipe.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub(super) struct Fact {
-    pub(super) name: String,
-    pub(super) value: String,
-    /// Whether it is to be copied: a hash or a path.
-    pub(super) code: bool,
+    name: String,
+    value: String,
+    /// `true` if it is to be copied: a hash.
+    code: bool,
 }
 
 fn fact(name: impl Into<String>, value: impl Into<String>) -> Fact {
     Fact { name: name.into(), value: value.into(), code: false }
 }
 
-fn code(name: impl Into<String>, value: impl Into<String>) -> Fact {
-    Fact { code: true, ..fact(name, value) }
-}
-
-/// A string of the manifest's configuration, if it is there and says something.
-pub(super) fn config<'a>(run: &'a SavedRun, key: &str) -> Option<&'a str> {
-    run.manifest.config.get(key)?.as_str().map(str::trim).filter(|text| !text.is_empty())
+fn hash(name: impl Into<String>, value: impl Into<String>) -> Fact {
+    Fact { code: true, ..fact(name.into() + ", SHA-256", value) }
 }
 
 /// The paragraphs of the analysis.
-pub(super) fn analysis(run: &SavedRun) -> Vec<String> {
-    let paragraphs = config(run, "analysis").unwrap_or_default().split("\n\n").map(str::trim);
-    paragraphs.filter(|text| !text.is_empty()).map(ToOwned::to_owned).collect()
+pub(super) fn analysis(frame: &Frame) -> Vec<&str> {
+    let paragraphs = frame.config_text("analysis").split("\n\n").map(str::trim);
+    paragraphs.filter(|text| !text.is_empty()).collect()
 }
 
 /// The preset that the run is shown as, or the subcommand that made it.
-pub(super) fn name(run: &SavedRun) -> String {
+pub(super) fn name(run: &SavedRun, frame: &Frame) -> String {
     let subcommand = run.manifest.argv.get(1).map(String::as_str).filter(|word| !word.starts_with('-'));
-    config(run, "show").or(subcommand).unwrap_or("run").to_owned()
+    let preset = Some(frame.config_text("show").trim()).filter(|show| !show.is_empty());
+    preset.or(subcommand).unwrap_or("run").to_owned()
 }
 
 /// The command that made the run, as a shell takes it; the program without its folder.
@@ -54,8 +51,7 @@ pub(super) fn command(run: &SavedRun) -> String {
 
 /// A word as a POSIX shell takes it.
 fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_alphanumeric() || "-_./,:=@%+".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
+    if !word.is_empty() && word.chars().all(|c| c.is_alphanumeric() || "-_./,:=@%+".contains(c)) {
         return word.to_owned();
     }
     format!("'{}'", word.replace('\'', r"'\''"))
@@ -117,23 +113,24 @@ pub(super) fn recipe(run: &SavedRun) -> Vec<Fact> {
     let manifest = &run.manifest;
     let mut facts = vec![fact("difftool", manifest.tool.to_string())];
     facts.extend(manifest.seeds.iter().map(|(of, seed)| fact(format!("seed of {of}"), seed.to_string())));
-    let hashes = [
-        ("prompts, SHA-256", &manifest.prompts_sha256),
-        ("haystack, SHA-256", &manifest.haystack_sha256),
-        ("text, SHA-256", &manifest.text_sha256),
-        ("needles, SHA-256", &manifest.needles_sha256),
+    let texts = [
+        ("prompts", &manifest.prompts_sha256),
+        ("haystack", &manifest.haystack_sha256),
+        ("text", &manifest.text_sha256),
+        ("needles", &manifest.needles_sha256),
     ];
-    facts.extend(hashes.into_iter().filter_map(|(name, hash)| Some(code(name, hash.as_deref()?))));
+    facts.extend(texts.into_iter().filter_map(|(name, sha256)| Some(hash(name, sha256.as_deref()?))));
     for model in &manifest.models {
         let parts = [
             ("weights", &model.weights_sha256),
             ("config", &model.config_sha256),
             ("tokenizer", &model.tokenizer_sha256),
         ];
-        let there = parts.into_iter().filter(|(_, hash)| !hash.is_empty());
-        facts.extend(there.map(|(part, hash)| code(format!("{}: {part}, SHA-256", model.name), hash)));
+        for (part, sha256) in parts.into_iter().filter(|(_, sha256)| !sha256.is_empty()) {
+            facts.push(hash(format!("{}: {part}", model.name), sha256));
+        }
     }
-    facts.extend(manifest.outputs.iter().map(|output| code(format!("{}, SHA-256", output.file), &output.sha256)));
+    facts.extend(manifest.outputs.iter().map(|output| hash(&output.file, &output.sha256)));
     facts
 }
 
@@ -169,31 +166,30 @@ fn duration(seconds: f64) -> String {
 
 /// The models, down to how their heads are wired.
 pub(super) fn models(run: &SavedRun) -> Option<Sheet> {
-    let row = |model: &crate::results::manifest::ModelInfo| {
+    let rows = run.manifest.models.iter().map(|model| {
         let path = model.path.as_deref().unwrap_or("built in");
-        let words = [&model.name, &model.variant, &model.layout, path].map(SheetCell::words);
-        let [name, variant, layout, path] = words;
+        let [name, variant, layout, path] = [&model.name, &model.variant, &model.layout, path].map(SheetCell::words);
         vec![name, variant, SheetCell::count(Some(model.parameters)), layout, path]
-    };
+    });
     let columns = vec![words("model"), words("variant"), numbers("parameters"), words("layout"), words("folder")];
-    let rows = run.manifest.models.iter().map(row).collect();
-    Sheet::new("models", "Models", String::new(), columns, rows).details().trimmed()
+    Sheet::new("models", "Models", String::new(), columns, rows.collect()).details().trimmed()
 }
 
 /// λ of each differential model, a row for each layer.
 pub(super) fn lambda(run: &SavedRun) -> Option<Sheet> {
     let models: Vec<_> = run.manifest.models.iter().filter(|model| !model.lambda.is_empty()).collect();
-    let layers = models.iter().map(|model| model.lambda.len()).max()?;
     let mut columns = vec![numbers("layer")];
     columns.extend(models.iter().map(|model| numbers(&model.name)));
-    let cell = |x: Option<&f64>| SheetCell::number(x.copied(), |x| short(Some(x)));
-    let row = |layer: usize| {
-        let mut cells = vec![SheetCell::count(Some(layer))];
-        cells.extend(models.iter().map(|model| cell(model.lambda.get(layer))));
-        cells
-    };
+    let mut rows = Vec::new();
+    for layer in 0..models.iter().map(|model| model.lambda.len()).max()? {
+        let mut row = vec![SheetCell::count(Some(layer))];
+        for model in &models {
+            row.push(SheetCell::number(model.lambda.get(layer).copied(), |lambda| short(Some(lambda))));
+        }
+        rows.push(row);
+    }
     let note = "Weight of the second map, by layer; its mean where it depends on the token.".to_owned();
-    Sheet::new("lambda", "λ by layer", note, columns, (0..layers).map(row).collect()).trimmed()
+    Sheet::new("lambda", "λ by layer", note, columns, rows).trimmed()
 }
 
 /// Records that say why there is no number.
@@ -201,7 +197,7 @@ pub(super) fn failures(frame: &Frame) -> Option<Sheet> {
     let mut columns = vec![words("model")];
     columns.extend(["tokens", "N", "R", "depth %", "seed"].map(numbers));
     columns.extend(["condition", "metric", "error"].map(words));
-    let row = |record: &crate::results::record::Record| {
+    let rows = frame.failures.iter().take(FAILURES).map(|record| {
         let (id, measure) = (&record.identity, &record.measure);
         vec![
             SheetCell::words(&id.model),
@@ -214,13 +210,12 @@ pub(super) fn failures(frame: &Frame) -> Option<Sheet> {
             SheetCell::words(measure.metric.as_ref()),
             SheetCell::words(measure.error.as_deref().unwrap_or_default()),
         ]
-    };
-    let all = frame.failures.len();
-    let shown =
-        if all > FAILURES { format!(" The first {FAILURES} are listed; results.csv has all.") } else { String::new() };
-    let note = format!("{all} of the measurements failed.{shown}");
-    let rows = frame.failures.iter().take(FAILURES).map(row).collect();
-    Sheet::new("failures", "Failures", note, columns, rows).trimmed()
+    });
+    let mut note = format!("{} of the measurements failed.", frame.failures.len());
+    if frame.failures.len() > FAILURES {
+        note += &format!(" The first {FAILURES} are listed; results.csv has all.");
+    }
+    Sheet::new("failures", "Failures", note, columns, rows.collect()).trimmed()
 }
 
 #[cfg(test)]

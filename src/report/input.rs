@@ -16,7 +16,6 @@ use std::path::{Path, PathBuf};
 pub struct SavedRun {
     /// The folder as it was named.
     pub folder: PathBuf,
-    /// The manifest.
     pub manifest: Manifest,
     /// The records; empty if the run has no results file.
     pub records: Vec<Record>,
@@ -54,15 +53,18 @@ impl SavedRun {
         let (mut records, mut figures, mut explorer) = (Vec::new(), Vec::new(), None);
         let (mut tokens, mut massive, mut drawn) = (Tokens::default(), Vec::new(), Vec::new());
         for output in &manifest.outputs {
-            let path = || checked(folder, output);
+            let is_figure = output.file.to_lowercase().ends_with(".png");
+            if !is_figure && ![RESULTS, TOKENS, MASSIVE, DRAWN, EXPLORER].contains(&output.file.as_str()) {
+                continue;
+            }
+            let path = checked(folder, output)?;
             match output.file.as_str() {
-                RESULTS => records = record::read(&path()?)?,
-                TOKENS => tokens = Tokens::read(&path()?)?,
-                MASSIVE => massive = files::csv_lines(&path()?)?.collect::<Result<_>>()?,
-                DRAWN => drawn = files::csv_lines(&path()?)?.collect::<Result<_>>()?,
-                EXPLORER => explorer = Some(read_to_string(&path()?)?),
-                file if file.to_lowercase().ends_with(".png") => figures.push(ReportFigure::read(&path()?, file)?),
-                _ => {}
+                RESULTS => records = record::read(&path)?,
+                TOKENS => tokens = Tokens::read(&path)?,
+                MASSIVE => massive = files::csv_lines(&path)?.collect::<Result<_>>()?,
+                DRAWN => drawn = files::csv_lines(&path)?.collect::<Result<_>>()?,
+                EXPLORER => explorer = Some(read_to_string(&path)?),
+                file => figures.push(ReportFigure::read(&path, file)?),
             }
         }
         let experiment = folder.join(EXPERIMENT);

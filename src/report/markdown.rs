@@ -9,19 +9,21 @@ pub fn markdown(report: &Report) -> String {
     let mut text = format!("# {}\n", escaped(&report.title));
     if let Some(compared) = &report.compared {
         text += "\n## Comparison\n";
-        compared.notes.iter().for_each(|note| _ = write!(text, "\n{}\n", escaped(note)));
+        for note in &compared.notes {
+            let _ = write!(text, "\n{}\n", escaped(note));
+        }
         if let Some(sheet) = &compared.sheet {
             let _ = write!(text, "\n### {}\n\n{}", sheet.title, table(sheet));
         }
     }
     for section in &report.sections {
         let folder = escaped(&section.run.folder.display().to_string());
-        let _ = write!(text, "\n## {} ({folder})\n", escaped(&facts::name(&section.run)));
-        facts::config(&section.run, "question")
-            .iter()
-            .for_each(|question| _ = write!(text, "\n{}\n", escaped(question)));
+        let _ = write!(text, "\n## {} ({folder})\n", escaped(&facts::name(&section.run, &section.frame)));
+        let mut paragraphs = vec![section.frame.config_text("question").trim()];
+        paragraphs.extend(facts::analysis(&section.frame));
         let sentence = facts::sentence(&section.run, &section.frame);
-        for paragraph in facts::analysis(&section.run).iter().chain([&sentence]) {
+        paragraphs.push(&sentence);
+        for paragraph in paragraphs.into_iter().filter(|paragraph| !paragraph.is_empty()) {
             let _ = write!(text, "\n{}\n", escaped(paragraph));
         }
         let _ = write!(text, "\n{}", command(&facts::command(&section.run)));

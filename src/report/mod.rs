@@ -1,10 +1,10 @@
 //! Runs, read back as a page for people: what was asked, what came out and how sure it is, and how to run it again.
 //!
-//! A [`SavedRun`] is read from its folder and becomes a [`Section`]: its main figure, its differences, its tables, its recipe. A [`Report`] of sections, with a
-//! comparison of the runs if it is asked for, is written as one self-contained HTML file ([`html()`]) or as Markdown
-//! ([`markdown()`]). Everything on the page comes from the folder: nothing is measured or made up here.
+//! A [`SavedRun`] is read from its folder and becomes a [`Section`]: its main figure, its differences, its tables, its
+//! recipe. A [`Report`] of sections, with a comparison of the runs if it is asked for, is written as one self-contained
+//! HTML file ([`html()`]) or as Markdown ([`markdown()`]). Everything on the page comes from the folder: nothing is
+//! measured or made up here.
 
-mod alt;
 mod facts;
 mod figure;
 mod html;
@@ -24,9 +24,7 @@ use figure::ReportFigure;
 
 /// The contents of a page.
 pub struct Report {
-    /// The heading.
     pub title: String,
-    /// The runs, in order.
     pub sections: Vec<Section>,
     /// The runs compared, if that was asked for.
     pub compared: Option<ComparedRuns>,
@@ -74,12 +72,10 @@ impl Section {
         let frame = run.frame()?;
         let results: Vec<Sheet> =
             sheets(&frame).into_iter().map(|sheet| sheet.with_names(frame.short_names())).collect();
-        let short = |mut row: Row| {
-            let names = frame.short_names();
-            (row.baseline, row.other) = (names.shortened(&row.baseline), names.shortened(&row.other));
-            row
-        };
-        let rows: Vec<Row> = main_rows(&frame).into_iter().map(short).collect();
+        let mut rows: Vec<Row> = main_rows(&frame);
+        for name in rows.iter_mut().flat_map(|row| [&mut row.baseline, &mut row.other]) {
+            *name = frame.short_names().shortened(name);
+        }
         Ok(Self {
             failures: facts::failures(&frame),
             explorer: run.explorer.as_deref().map(packed).transpose()?.flatten(),
@@ -94,8 +90,7 @@ impl Section {
 
     /// Returns the short names of the models.
     fn model_names(&self) -> Vec<String> {
-        let names = self.frame.models().iter().map(|model| self.frame.short_name(model));
-        names.collect()
+        self.frame.models().iter().map(|model| self.frame.short_name(model)).collect()
     }
 
     /// All tables, in the order in which they stand.
@@ -121,7 +116,7 @@ const MOST_TITLE_MODELS: usize = 3;
 
 /// Returns the default title of a report: the names of the runs, and of their models if there are few.
 pub fn title(sections: &[Section]) -> String {
-    let names = distinct(sections.iter().map(|section| facts::name(&section.run)));
+    let names = distinct(sections.iter().map(|section| facts::name(&section.run, &section.frame)));
     let models = distinct(sections.iter().flat_map(Section::model_names));
     let of = if models.len() <= MOST_TITLE_MODELS { format!(": {}", models.join(", ")) } else { String::new() };
     format!("difftool {}{}", names.join(", "), of.trim_end_matches(": "))

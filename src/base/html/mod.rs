@@ -14,22 +14,18 @@ use std::path::Path;
 /// Base style: colours, fonts and widths, for light and dark displays.
 const STYLE: &str = include_str!("base.css");
 
-/// Name and text of a template. The extension `.html` of the name turns escaping on.
-pub(crate) type Template = (&'static str, &'static str);
+/// Renders a page from the template of a name, whose extension `.html` turns escaping on. Values are escaped, unless the
+/// template marks them as `safe`; a name without a value is an error.
+pub(crate) fn render(name: &str, template: &str, values: Value) -> Result<String> {
+    fill(name, template, values).with_context(|| format!("the template {name} cannot be rendered"))
+}
 
-const HEAD: Template = ("head.html", include_str!("head.html"));
-
-/// Renders a page. Values are escaped, unless the template marks them as `safe`; a name without a value is an error.
-pub(crate) fn render(page: Template, parts: &[Template], values: Value) -> Result<String> {
-    let rendered = || -> Result<String, minijinja::Error> {
-        let mut environment = Environment::new();
-        environment.set_undefined_behavior(UndefinedBehavior::Strict);
-        for (name, text) in parts.iter().chain([&HEAD, &page]) {
-            environment.add_template(name, text)?;
-        }
-        environment.get_template(page.0)?.render(values)
-    };
-    rendered().with_context(|| format!("the template {} cannot be rendered", page.0))
+fn fill(name: &str, template: &str, values: Value) -> Result<String, minijinja::Error> {
+    let mut environment = Environment::new();
+    environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    environment.add_template("head.html", include_str!("head.html"))?;
+    environment.add_template(name, template)?;
+    environment.get_template(name)?.render(values)
 }
 
 /// The parts of a page that its content policy allows by their hashes.
@@ -70,7 +66,7 @@ fn policy(pages: &[&PageCode]) -> String {
     format!("{ONLY}img-src data:; style-src {}; script-src {}", styles.join(" "), scripts.join(" "))
 }
 
-/// Returns whether a file begins like the pages of difftool.
+/// Returns `true` if a file begins like the pages of difftool.
 pub(crate) fn is_page(path: &Path) -> bool {
     let mut begin = Vec::new();
     let read = File::open(path).and_then(|file| file.take(PAGE_BEGIN).read_to_end(&mut begin));
@@ -81,10 +77,10 @@ pub(crate) fn is_page(path: &Path) -> bool {
 /// Asserts that styles and scripts cannot end their elements and load nothing.
 #[cfg(test)]
 pub(crate) fn assert_harmless(texts: &[&str]) {
-    let words =
-        ["</", "http:", "https:", "url(", "@import", "fetch(", "XMLHttpRequest", "import(", "innerHTML", "eval("];
-    for (text, word) in texts.iter().flat_map(|text| words.iter().map(move |word| (text, word))) {
-        assert!(!text.contains(word), "{word}");
+    for word in
+        ["</", "http:", "https:", "url(", "@import", "fetch(", "XMLHttpRequest", "import(", "innerHTML", "eval("]
+    {
+        assert!(!texts.iter().any(|text| text.contains(word)), "{word}");
     }
 }
 
