@@ -13,6 +13,7 @@ use crate::results::record::Record;
 use crate::results::view::each_head::head_rows;
 use crate::results::{About, Frame};
 use crate::run::{finished_records, Experiment, RunStart, Setup, Show};
+use crate::treatments::purposes;
 use anyhow::{bail, Context, Result};
 use std::path::Path;
 
@@ -51,6 +52,7 @@ pub(super) fn execute(experiment: Experiment, mut options: RunOptions) -> Result
     if session.setup.experiment.show.is_of_maps() && !session.run.is_complete() {
         return discard(&session);
     }
+    frame.purposes = purposes(frame.treated().iter().filter_map(|treated| treated.condition.as_deref()));
     (frame.tokens, frame.massive) = (session.setup.tokens(&measures), session.setup.massive(&measures));
     frame.drawn = session.setup.drawn_heads(&measures);
     let found = RunResults { frame, measures };

@@ -15,7 +15,6 @@ use crate::report::SavedRun;
 use crate::results::folder::EXPLORER;
 use crate::results::manifest::ModelInfo;
 use crate::results::metric::{Metric, ANSWER_LOG_PROB, EXACT, NOISE_OUT, SHARE_OUT};
-use crate::results::view::ablate::each_head;
 use crate::results::view::each_head::costs;
 use crate::results::{Frame, Pick};
 use crate::run::{page_budget, Experiment, Show};
@@ -55,7 +54,7 @@ struct CostsOfHeads {
 fn costs_of(folder: &Path) -> Result<Vec<CostsOfHeads>> {
     let run = SavedRun::read(folder)?;
     let frame = run.frame()?;
-    let (number, sign) = if each_head(&frame).restores { ("carried", 1.0) } else { ("cost", -1.0) };
+    let (number, sign) = if frame.purposes.restores { ("carried", 1.0) } else { ("cost", -1.0) };
     let of_model = |model: &ModelInfo| {
         let nats = costs(&frame, &model.name).iter().map(|cost| (cost.at, sign * cost.change())).collect();
         CostsOfHeads { weights_sha256: model.weights_sha256.clone(), number, nats }

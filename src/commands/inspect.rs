@@ -4,8 +4,10 @@ use super::flags;
 use crate::base::terminal::{escaped, stdout};
 use crate::cli::InspectArgs;
 use crate::commands::inspection::{Inspection, LayerLambda, WeightsInfo};
-use crate::model::open::{self, WeightsState};
-use crate::results::table::{left, right, Table};
+use crate::model::open;
+use crate::results::manifest::WeightsState;
+use crate::results::print::TextTable;
+use crate::results::table::{numbers, words, Cell, Table};
 use anyhow::{bail, Result};
 use std::io::Write;
 
@@ -48,9 +50,9 @@ pub(super) fn run(args: &InspectArgs) -> Result<()> {
     Ok(())
 }
 
-fn facts(found: &Inspection) -> Table {
-    let mut table = Table::new(&[left("model"), left(found.name.clone())]);
-    let mut row = |name: &str, value: String| table.row([name.to_owned(), value]);
+fn facts(found: &Inspection) -> TextTable {
+    let mut rows = Vec::new();
+    let mut row = |name: &str, value: String| rows.push(vec![Cell::words(name), Cell::words(value)]);
     row("family", found.model_type.clone());
     row("attention", found.layout.clone());
     if let Some(tap) = &found.logit_tap {
@@ -94,7 +96,7 @@ fn facts(found: &Inspection) -> Table {
             if memory.ctx_tok > found.max_ctx_tok { ", more than its context" } else { "" }
         ),
     );
-    table
+    TextTable::new(&Table::plain(vec![words("model"), words(&found.name)], rows))
 }
 
 fn tokenizer(found: &Inspection) -> String {
@@ -108,24 +110,26 @@ fn tokenizer(found: &Inspection) -> String {
 }
 
 /// Returns a table of lambda by layer: one number, or the distribution over tokens.
-fn lambdas(layers: &[LayerLambda]) -> Table {
-    let number = |x: Option<f64>| x.map_or(String::new(), |x| format!("{x:.4}"));
-    if layers.iter().any(|layer| layer.over_tokens.is_some()) {
-        let headings = ["layer", "lambda", "std", "5 %", "median", "95 %", "n"];
-        let mut table = Table::new(&headings.map(right));
-        for layer in layers {
-            let Some(d) = layer.over_tokens else { continue };
-            let numbers = [d.mean, d.std, d.p5, d.median, d.p95].map(|x| format!("{x:.4}"));
-            let cells = std::iter::once(layer.layer.to_string()).chain(numbers).chain([d.n.to_string()]);
-            table.row(cells);
-        }
-        return table;
-    }
-    let mut table = Table::new(&[right("layer"), right("lambda_init"), right("lambda")]);
+fn lambdas(layers: &[LayerLambda]) -> TextTable {
+    let over_tokens = layers.iter().any(|layer| layer.over_tokens.is_some());
+    let headings: &[&str] = match over_tokens {
+        true => &["layer", "lambda", "std", "5 %", "median", "95 %", "n"],
+        false => &["layer", "lambda_init", "lambda"],
+    };
+    let mut rows = Vec::new();
     for layer in layers {
-        table.row([layer.layer.to_string(), number(layer.init), number(layer.learned)]);
+        let mut row = vec![layer.layer.to_string()];
+        match layer.over_tokens {
+            Some(d) => {
+                row.extend([d.mean, d.std, d.p5, d.median, d.p95].map(|x| format!("{x:.4}")));
+                row.push(d.n.to_string());
+            }
+            None if over_tokens => continue,
+            None => row.extend([layer.init, layer.learned].map(|x| x.map_or_else(String::new, |x| format!("{x:.4}")))),
+        }
+        rows.push(row.into_iter().map(Cell::words).collect());
     }
-    table
+    TextTable::new(&Table::plain(headings.iter().map(|heading| numbers(*heading)).collect(), rows))
 }
 
 /// Prints the tensors that are missing, do not fit, or are not used.

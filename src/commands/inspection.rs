@@ -2,10 +2,11 @@
 
 use crate::attention::{Extras, Lambda, Stream};
 use crate::measures::probe::{LambdaProbe, LambdaSink};
-use crate::model::open::{Model, OpenedModel, WeightsState};
+use crate::model::open::{Model, OpenedModel};
 use crate::model::pass::pass;
 use crate::model::ModelConfig;
 use crate::prompts::{BosPolicy, Text, Windows};
+use crate::results::manifest::WeightsState;
 use crate::stats::{quantile, Moments};
 use anyhow::{Context, Result};
 use serde::Serialize;

@@ -8,10 +8,11 @@ use crate::bail_usage;
 use crate::base::files;
 use crate::cli::TrainArgs;
 use crate::model::device::{self, DeviceName, Dtype};
-use crate::results::print::{study_text, write_sheet, Tables};
-use crate::results::view::training;
+use crate::results::print::{write_table, Tables};
 use crate::run::Experiment;
-use crate::train::{train_runs, Study, TrainOutcome, TrainRun, TrainSpec, TrainingCurves, COURSE_FILE, SUMMARY_FILE};
+use crate::train::{
+    tables, train_runs, Study, TrainOutcome, TrainRun, TrainSpec, TrainingCurves, COURSE_FILE, SUMMARY_FILE,
+};
 use anyhow::{bail, Context, Result};
 use bars::Bars;
 use std::fs::File;
@@ -74,9 +75,13 @@ fn summarise_runs(spec: &TrainSpec, args: &TrainArgs) -> Result<()> {
     let study = Study { spec: spec.clone(), curves };
     files::replace_csv(&out.join(COURSE_FILE), study.curves.lines())?;
     draw::curves(&study.spec, &study.curves, out, &args.figures)?;
-    let summary = training::summary(&study);
-    files::replace(&out.join(SUMMARY_FILE), |partial| write_sheet(&summary, &mut File::create(partial)?))?;
-    write!(crate::base::terminal::stdout(), "{}", study_text(&study, args.tables.as_ref().unwrap_or(&Tables::Main))?)?;
+    let summary = tables::summary(&study);
+    files::replace(&out.join(SUMMARY_FILE), |partial| write_table(&summary, &mut File::create(partial)?))?;
+    write!(
+        crate::base::terminal::stdout(),
+        "{}",
+        tables::text(&study, args.tables.as_ref().unwrap_or(&Tables::Main))?
+    )?;
     Ok(())
 }
 

@@ -5,7 +5,6 @@ use crate::attention::{LayersAndHeads, RowProbe};
 use crate::measures::probe::{runs, GridMean, GridProbe, GridSink, GridSpec, PooledMap, Pooling, RowQuantity};
 use crate::prompts::{Prompt, Region, Tokenizer};
 use anyhow::{bail, Result};
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -38,17 +37,6 @@ pub struct MapMeasure {
     pub heads: Vec<LayersAndHeads>,
     /// The maps, by model and condition.
     pub maps: BTreeMap<PassKey, Maps>,
-}
-
-/// A head that is drawn or stored token by token; a row of `drawn.csv`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DrawnHead {
-    /// Name of the model.
-    pub model: String,
-    /// 0-based layer.
-    pub layer: usize,
-    /// 0-based output head.
-    pub head: usize,
 }
 
 /// The maps of one model under one condition.

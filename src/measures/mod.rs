@@ -23,15 +23,12 @@ pub use contribution::{readouts, RegionOutputs};
 pub use fidelity::FidelityMeasure;
 pub use generation::{Generated, GenerationMeasure};
 pub use layer_output::{mean_over_layers, LayerOutput, LayerSums};
-pub use map::{DrawnHead, MapMeasure, MapSpec, Maps};
-pub use nll::{
-    ar_hits, bin_of, bins, comparable, cumulative, difference, estimate, frequent, groups, Bigrams, Bin, NllEstimate,
-    NllMeasure, ScoredToken, ScoredWindow, AR_MAX_COUNT, BLOCK_TOK,
-};
-pub use outliers::{MassiveAt, OutlierMeasure, Outliers, OUTLIER_FEATURE, RANKS};
+pub use map::{MapMeasure, MapSpec, Maps};
+pub use nll::{ar_hits, frequent, Bigrams, NllMeasure};
+pub use outliers::{OutlierMeasure, Outliers, RANKS};
 pub use roles::RolesMeasure;
 pub use shape::ShapeMeasure;
-pub use sink_rate::{SinkRateMeasure, TOKEN_KINDS};
+pub use sink_rate::SinkRateMeasure;
 pub use span::TokenSpan;
 
 use crate::attention::{ProbeResult, ResidualProbe, RowProbe, Trace};

@@ -10,6 +10,7 @@ use crate::results::metric::{
     top_k, Metric, INF_NORM_MAX, KURTOSIS, MASSIVE, MEDIAN, SHARE_BEYOND_6_SIGMA, TOP_1_OVER_MEDIAN, TOP_K,
 };
 use crate::results::record::Measurement;
+use crate::results::MassiveAt;
 use crate::stats::Tally;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
@@ -20,10 +21,6 @@ pub const RANKS: [usize; 5] = [1, 2, 3, 10, 100];
 
 /// Standard deviations beyond which a number is an outlier (Bondarenko et al. 2021).
 const SIGMAS: f64 = 6.0;
-
-/// Least part of the tokens of a layer on which the channel of an outlier feature is large (Dettmers et al. 2022,
-/// "LLM.int8()"). The massive activations of other channels belong to single tokens (Sun et al. 2024).
-pub const OUTLIER_FEATURE: f64 = 0.06;
 
 /// Pools the logits of all maps over visible keys, and the hidden states at the output of each layer.
 #[derive(Default)]
@@ -50,32 +47,6 @@ pub struct Outliers {
     pub tokens: usize,
     /// Number of prompts.
     prompts: usize,
-}
-
-/// A massive activation; a row of `massive.csv`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct MassiveAt {
-    /// Name of the model; filled in when the row is written.
-    pub model: String,
-    /// Index of the prompt.
-    pub sample: usize,
-    /// 0-based layer, at whose output it is.
-    pub layer: usize,
-    /// Position of its token.
-    pub position: usize,
-    /// The token's text.
-    pub token: String,
-    /// 0-based channel of the residual stream.
-    pub channel: usize,
-    /// The activation.
-    pub value: f32,
-    /// Its magnitude over the median magnitude of its layer's output for the prompt.
-    pub ratio: Option<f64>,
-    /// Share of all tokens on which the channel is large at this layer, at least 1000 times the layer's median; `None` before
-    /// all prompts are measured.
-    pub large_share: Option<f64>,
-    /// Whether the token is an attention sink of some head in some layer.
-    pub sink: bool,
 }
 
 impl Outliers {

@@ -5,7 +5,7 @@ use crate::attention::{ProbeResult, RowProbe, Stream};
 use crate::base::rng::Rng;
 use crate::measures::probe::{FirstTokenProbe, FirstTokenSink};
 use crate::prompts::Prompt;
-use crate::results::metric::SINK_RATE;
+use crate::results::metric::{SINK_RATE, TOKEN_KINDS};
 use crate::results::record::Measurement;
 use crate::stats::mean;
 use anyhow::Result;
@@ -15,10 +15,6 @@ const TOKENS: usize = 64;
 
 /// Mean attention to the first token from which a head has a sink: epsilon of the paper.
 const SINK_SHARE: f64 = 0.3;
-
-/// Kinds of tokens, which are regions of the records: the beginning of the text, random tokens, and one random token again
-/// and again.
-pub const TOKEN_KINDS: [&str; 3] = ["text", "random", "repeated"];
 
 /// Sink rate over the first tokens of every text, and over as many random and repeated ones in two short passes more.
 /// These begin with no special token.

@@ -11,7 +11,7 @@ use crate::model::gguf_tokenizer;
 use crate::model::hub;
 use crate::model::{Checkpoint, Family, Gguf, HeadLayout, ModelConfig, Transformer, TENSOR_FILE};
 use crate::prompts::{BosChoice, TemplateArg, Tokenizer, TokenizerOptions};
-use crate::results::manifest::ModelInfo;
+use crate::results::manifest::{ModelInfo, WeightsState};
 use crate::results::record::is_formula;
 use anyhow::{bail, Context, Result};
 use clap::Args;
@@ -157,17 +157,6 @@ fn seeds_of(name: &str) -> Option<Vec<String>> {
     }
     seeds.sort_by(Ord::cmp);
     (!seeds.is_empty()).then(|| seeds.into_iter().map(|(_, name)| name).collect())
-}
-
-/// State of a model's weights while it runs. Results do not depend on it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum WeightsState {
-    /// All of them in memory, as they are computed with.
-    #[default]
-    Expanded,
-    /// In their files: each layer is expanded when its turn comes.
-    Streamed,
 }
 
 /// Environment variable that, if set, leaves the weights in their files, for tests and benches.

@@ -1,8 +1,7 @@
 //! Facts of a run: command, models, prompts and machine, everything in a section but the results.
 
 use super::input::SavedRun;
-use crate::results::table::{plural, short};
-use crate::results::view::{numbers, words, Sheet, SheetCell};
+use crate::results::table::{numbers, plural, short, words, Cell, Table};
 use crate::results::{setting_name, Frame};
 use serde::Serialize;
 use std::path::Path;
@@ -165,57 +164,57 @@ fn duration(seconds: f64) -> String {
 }
 
 /// The models, down to how their heads are wired.
-pub(super) fn models(run: &SavedRun) -> Option<Sheet> {
+pub(super) fn models(run: &SavedRun) -> Option<Table> {
     let rows = run.manifest.models.iter().map(|model| {
         let path = model.path.as_deref().unwrap_or("built in");
-        let [name, variant, layout, path] = [&model.name, &model.variant, &model.layout, path].map(SheetCell::words);
-        vec![name, variant, SheetCell::count(Some(model.parameters)), layout, path]
+        let [name, variant, layout, path] = [&model.name, &model.variant, &model.layout, path].map(Cell::words);
+        vec![name, variant, Cell::count(Some(model.parameters)), layout, path]
     });
     let columns = vec![words("model"), words("variant"), numbers("parameters"), words("layout"), words("folder")];
-    Sheet::new("models", "Models", String::new(), columns, rows.collect()).details().trimmed()
+    Table::new("models", "Models", String::new(), columns, rows.collect()).details().trimmed()
 }
 
 /// λ of each differential model, a row for each layer.
-pub(super) fn lambda(run: &SavedRun) -> Option<Sheet> {
+pub(super) fn lambda(run: &SavedRun) -> Option<Table> {
     let models: Vec<_> = run.manifest.models.iter().filter(|model| !model.lambda.is_empty()).collect();
     let mut columns = vec![numbers("layer")];
     columns.extend(models.iter().map(|model| numbers(&model.name)));
     let mut rows = Vec::new();
     for layer in 0..models.iter().map(|model| model.lambda.len()).max()? {
-        let mut row = vec![SheetCell::count(Some(layer))];
+        let mut row = vec![Cell::count(Some(layer))];
         for model in &models {
-            row.push(SheetCell::number(model.lambda.get(layer).copied(), |lambda| short(Some(lambda))));
+            row.push(Cell::number(model.lambda.get(layer).copied(), |lambda| short(Some(lambda))));
         }
         rows.push(row);
     }
     let note = "Weight of the second map, by layer; its mean where it depends on the token.".to_owned();
-    Sheet::new("lambda", "λ by layer", note, columns, rows).trimmed()
+    Table::new("lambda", "λ by layer", note, columns, rows).trimmed()
 }
 
 /// Records that say why there is no number.
-pub(super) fn failures(frame: &Frame) -> Option<Sheet> {
+pub(super) fn failures(frame: &Frame) -> Option<Table> {
     let mut columns = vec![words("model")];
     columns.extend(["tokens", "N", "R", "depth %", "seed"].map(numbers));
     columns.extend(["condition", "metric", "error"].map(words));
     let rows = frame.failures.iter().take(FAILURES).map(|record| {
         let (id, measure) = (&record.identity, &record.measure);
         vec![
-            SheetCell::words(&id.model),
-            SheetCell::count(Some(id.ctx_tok)),
-            SheetCell::count(id.needles),
-            SheetCell::count(id.retrieve),
-            SheetCell::count(id.depth_req_pct),
-            SheetCell::count(id.seed),
-            id.condition.as_deref().map_or_else(SheetCell::none, SheetCell::words),
-            SheetCell::words(measure.metric.as_ref()),
-            SheetCell::words(measure.error.as_deref().unwrap_or_default()),
+            Cell::words(&id.model),
+            Cell::count(Some(id.ctx_tok)),
+            Cell::count(id.needles),
+            Cell::count(id.retrieve),
+            Cell::count(id.depth_req_pct),
+            Cell::count(id.seed),
+            id.condition.as_deref().map_or_else(Cell::none, Cell::words),
+            Cell::words(measure.metric.as_ref()),
+            Cell::words(measure.error.as_deref().unwrap_or_default()),
         ]
     });
     let mut note = format!("{} of the measurements failed.", frame.failures.len());
     if frame.failures.len() > FAILURES {
         note += &format!(" The first {FAILURES} are listed; results.csv has all.");
     }
-    Sheet::new("failures", "Failures", note, columns, rows.collect()).trimmed()
+    Table::new("failures", "Failures", note, columns, rows.collect()).trimmed()
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use super::{ComparedRuns, Report, Section};
 use crate::base::html::{self, PageCode};
 use crate::base::terminal::escaped_lines;
 use crate::explore;
-use crate::results::view::{Sheet, SheetCell, SheetColumn};
+use crate::results::table::{Cell, Table, TableColumn};
 use anyhow::Result;
 use minijinja::context;
 use minijinja::value::{Serde, Value};
@@ -21,7 +21,7 @@ const SCRIPT: &str = concat!(include_str!("script.js"), include_str!("explorer.j
 pub fn html(report: &Report) -> Result<String> {
     let own = PageCode { style: STYLE, script: SCRIPT };
     let sections = report.sections.iter().map(|section| section.all_tables().count());
-    let compared = report.compared.iter().filter(|compared| compared.sheet.is_some()).count();
+    let compared = report.compared.iter().filter(|compared| compared.table.is_some()).count();
     let values = context! {
         head => html::head(&report.title, &own, Some(&explore::CODE)),
         script => SCRIPT,
@@ -38,11 +38,11 @@ impl ComparedRuns {
     /// Returns the values for the template.
     fn values(&self) -> Value {
         let forest = self.forest.iter();
-        let figures = forest.map(|figure| figure_values(figure, figure.alt_text(&[], self.sheet.as_ref())));
+        let figures = forest.map(|figure| figure_values(figure, figure.alt_text(&[], self.table.as_ref())));
         context! {
             figures => figures.collect::<Vec<_>>(),
             notes => &self.notes,
-            tables => sheets(self.sheet.iter()),
+            tables => tables(self.table.iter()),
         }
     }
 }
@@ -51,17 +51,17 @@ impl Section {
     /// Returns the values for the template.
     fn values(&self) -> Value {
         let Self { run, frame, .. } = self;
-        let contents = self.all_tables().map(|sheet| context! { id => sheet.id, title => sheet.title });
+        let contents = self.all_tables().map(|table| context! { id => table.id, title => table.title });
         let explorer = self.explorer.as_ref();
         context! {
             analysis => Serde(facts::analysis(frame)),
             command => facts::command(run),
             contents => contents.collect::<Vec<_>>(),
-            details => sheets(self.tables(true)),
+            details => tables(self.tables(true)),
             environment => Serde(facts::environment(run)),
             experiment => &run.experiment,
             explorer => explorer.map(|text| context! { text, megabytes => format!("{:.1}", text.len() as f64 / 1e6) }),
-            failures => sheets(self.failures.iter()),
+            failures => tables(self.failures.iter()),
             main_figure => self.figures(run.figures.iter().take(1)),
             figures => self.figures(run.figures.iter().skip(1)),
             forest => self.figures(self.forest.iter()),
@@ -71,7 +71,7 @@ impl Section {
             question => frame.config_text("question").trim(),
             recipe => Serde(facts::recipe(run)),
             sentence => facts::sentence(run, frame),
-            tables => sheets(self.tables(false)),
+            tables => tables(self.tables(false)),
         }
     }
 
@@ -91,14 +91,14 @@ fn figure_values(figure: &ReportFigure, alt: String) -> Value {
     }
 }
 
-fn sheets<'a>(sheets: impl Iterator<Item = &'a Sheet>) -> Vec<Value> {
-    let values = sheets.map(|sheet| {
-        let columns = sheet.columns.iter().map(|column| context! { title => title(column), number => column.number });
-        let rows = sheet.rows.iter().map(|row| row.iter().zip(&sheet.columns).map(cell_values).collect());
+fn tables<'a>(tables: impl Iterator<Item = &'a Table>) -> Vec<Value> {
+    let values = tables.map(|table| {
+        let columns = table.columns.iter().map(|column| context! { title => title(column), number => column.number });
+        let rows = table.rows.iter().map(|row| row.iter().zip(&table.columns).map(cell_values).collect());
         context! {
-            id => sheet.id,
-            title => sheet.title,
-            note => &sheet.note,
+            id => table.id,
+            title => table.title,
+            note => &table.note,
             columns => columns.collect::<Vec<_>>(),
             rows => rows.collect::<Vec<Vec<_>>>(),
         }
@@ -107,7 +107,7 @@ fn sheets<'a>(sheets: impl Iterator<Item = &'a Sheet>) -> Vec<Value> {
 }
 
 /// The heading of a column, or its name where the cells speak for themselves: those who only hear need one.
-fn title(column: &SheetColumn) -> &str {
+fn title(column: &TableColumn) -> &str {
     if column.heading.is_empty() {
         &column.name
     } else {
@@ -116,7 +116,7 @@ fn title(column: &SheetColumn) -> &str {
 }
 
 /// The values of a cell. The script sorts by the number in full.
-fn cell_values((cell, column): (&SheetCell, &SheetColumn)) -> Value {
+fn cell_values((cell, column): (&Cell, &TableColumn)) -> Value {
     let class = if column.number { "number" } else { "words" };
     context! { text => &cell.text, aside => &cell.aside, exact => cell.exact.map(|x| x.to_string()), class }
 }

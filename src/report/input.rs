@@ -3,11 +3,11 @@
 use super::figure::ReportFigure;
 use crate::bail_usage;
 use crate::base::files;
-use crate::measures::{DrawnHead, MassiveAt};
 use crate::results::folder::{DRAWN, EXPERIMENT, EXPLORER, MANIFEST, MASSIVE, RESULTS, TOKENS};
 use crate::results::manifest::{Manifest, OutputFile};
 use crate::results::record::{self, Record};
-use crate::results::{About, Frame, Tokens};
+use crate::results::{About, DrawnHead, Frame, MassiveAt, Tokens};
+use crate::treatments::purposes;
 use anyhow::{ensure, Context, Result};
 use std::path::{Path, PathBuf};
 
@@ -90,6 +90,7 @@ impl SavedRun {
         let seed = manifest.seeds.get("bootstrap").copied().unwrap_or(0);
         let about = About { config: manifest.config.clone(), models: manifest.models.clone(), seed };
         let mut frame = Frame::of(about, &self.records)?;
+        frame.purposes = purposes(frame.treated().iter().filter_map(|treated| treated.condition.as_deref()));
         (frame.tokens, frame.massive, frame.drawn) = (self.tokens.clone(), self.massive.clone(), self.drawn.clone());
         Ok(frame)
     }

@@ -1,7 +1,7 @@
 //! Sections as GitHub Markdown.
 
 use super::{facts, Report};
-use crate::results::print::{escaped_markdown as escaped, markdown_with_caption as table};
+use crate::results::print::{escaped_markdown as escaped, markdown_with_caption};
 use std::fmt::Write as _;
 
 /// The comparison, and all sections with all their tables.
@@ -12,8 +12,8 @@ pub fn markdown(report: &Report) -> String {
         for note in &compared.notes {
             let _ = write!(text, "\n{}\n", escaped(note));
         }
-        if let Some(sheet) = &compared.sheet {
-            let _ = write!(text, "\n### {}\n\n{}", sheet.title, table(sheet));
+        if let Some(table) = &compared.table {
+            let _ = write!(text, "\n### {}\n\n{}", table.title, markdown_with_caption(table));
         }
     }
     for section in &report.sections {
@@ -27,8 +27,8 @@ pub fn markdown(report: &Report) -> String {
             let _ = write!(text, "\n{}\n", escaped(paragraph));
         }
         let _ = write!(text, "\n{}", command(&facts::command(&section.run)));
-        for sheet in section.all_tables() {
-            let _ = write!(text, "\n### {}\n\n{}", sheet.title, table(sheet));
+        for table in section.all_tables() {
+            let _ = write!(text, "\n### {}\n\n{}", table.title, markdown_with_caption(table));
         }
     }
     text

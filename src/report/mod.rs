@@ -17,7 +17,8 @@ pub use markdown::markdown;
 
 use crate::base::names::distinct;
 use crate::explore::packed;
-use crate::results::view::{differences, main_rows, sheets, Detail, Sheet};
+use crate::results::table::Table;
+use crate::results::view::{differences, main_rows, tables, Detail};
 use crate::results::{within, Column, Frame, Row};
 use anyhow::Result;
 use figure::ReportFigure;
@@ -36,7 +37,7 @@ pub struct ComparedRuns {
     /// Notes on the inputs and their pairs.
     notes: Vec<String>,
     /// The differences.
-    sheet: Option<Sheet>,
+    table: Option<Table>,
     /// Their forest plot.
     forest: Option<ReportFigure>,
 }
@@ -44,7 +45,7 @@ pub struct ComparedRuns {
 impl ComparedRuns {
     /// The comparison of rows, with notes on them.
     pub(crate) fn new(rows: &[Row], groups: &[Column], notes: Vec<String>) -> Self {
-        Self { notes, sheet: differences(rows, groups, Detail::Verdict), forest: ReportFigure::forest(rows, groups) }
+        Self { notes, table: differences(rows, groups, Detail::Verdict), forest: ReportFigure::forest(rows, groups) }
     }
 }
 
@@ -56,11 +57,11 @@ pub struct Section {
     explorer: Option<String>,
     /// The forest plot of the differences that belong to the question.
     forest: Option<ReportFigure>,
-    failures: Option<Sheet>,
+    failures: Option<Table>,
     /// Tables of results.
-    results: Vec<Sheet>,
-    lambda: Option<Sheet>,
-    models: Option<Sheet>,
+    results: Vec<Table>,
+    lambda: Option<Table>,
+    models: Option<Table>,
 }
 
 impl Section {
@@ -70,8 +71,8 @@ impl Section {
     /// If a metric of the records has several units.
     pub fn new(run: SavedRun) -> Result<Self> {
         let frame = run.frame()?;
-        let results: Vec<Sheet> =
-            sheets(&frame).into_iter().map(|sheet| sheet.with_names(frame.short_names())).collect();
+        let results: Vec<Table> =
+            tables(&frame).into_iter().map(|table| table.with_names(frame.short_names())).collect();
         let mut rows: Vec<Row> = main_rows(&frame);
         for name in rows.iter_mut().flat_map(|row| [&mut row.baseline, &mut row.other]) {
             *name = frame.short_names().shortened(name);
@@ -94,7 +95,7 @@ impl Section {
     }
 
     /// All tables, in the order in which they stand.
-    fn all_tables(&self) -> impl Iterator<Item = &Sheet> {
+    fn all_tables(&self) -> impl Iterator<Item = &Table> {
         self.failures.iter().chain(self.tables(false)).chain(self.tables(true))
     }
 
@@ -104,10 +105,10 @@ impl Section {
     }
 
     /// The tables that are shown, or those that are folded away.
-    fn tables(&self, detail: bool) -> impl Iterator<Item = &Sheet> {
+    fn tables(&self, detail: bool) -> impl Iterator<Item = &Table> {
         let lambda = self.lambda.iter().filter(move |_| !detail);
         let models = self.models.iter().filter(move |_| detail);
-        self.results.iter().filter(move |sheet| sheet.detail == detail).chain(lambda).chain(models)
+        self.results.iter().filter(move |table| table.detail == detail).chain(lambda).chain(models)
     }
 }
 

@@ -15,7 +15,7 @@ pub(crate) struct Estimate {
     /// over prompts, corrected for skewness, or Student's over training seeds. `None` of fewer than six prompts or three
     /// seeds, and where all are equal.
     pub(crate) interval: Option<Interval>,
-    /// Number of prompts, or of training seeds.
+    /// Number of prompts, of training seeds, or of groups of tokens.
     pub(crate) prompts: usize,
     /// Number of trials: more than prompts, where a prompt has several questions.
     pub(crate) trials: usize,

@@ -8,12 +8,13 @@ use super::manifest::ModelInfo;
 use super::metric::{is_hit, Kind, ANSWER_REGION, SHARE_OUT};
 use super::pair::{by_prompt, differences, pairs, prompt_means, Pair, Pairs};
 use super::pick::{cities_of, millipct, setting_of, Case, ConditionKey, Pick, Setting};
+use super::purposes::Purposes;
 use super::record::{Identity, Measurement, Record, Units};
 use super::tokens::Tokens;
 use crate::base::names::ShortNames;
-use crate::measures::{DrawnHead, MassiveAt};
 use crate::stats::mean;
 use anyhow::Result;
+use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,6 +31,43 @@ pub struct About {
     pub models: Vec<ModelInfo>,
     /// Seed of what tables draw: resamples of ranks, and permutations.
     pub seed: u64,
+}
+
+/// A massive activation; a row of `massive.csv`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MassiveAt {
+    /// Name of the model; filled in when the row is written.
+    pub model: String,
+    /// Index of the prompt.
+    pub sample: usize,
+    /// 0-based layer, at whose output it is.
+    pub layer: usize,
+    /// Position of its token.
+    pub position: usize,
+    /// The token's text.
+    pub token: String,
+    /// 0-based channel of the residual stream.
+    pub channel: usize,
+    /// The activation.
+    pub value: f32,
+    /// Its magnitude over the median magnitude of its layer's output for the prompt.
+    pub ratio: Option<f64>,
+    /// Share of all tokens on which the channel is large at this layer, at least 1000 times the layer's median; `None` before
+    /// all prompts are measured.
+    pub large_share: Option<f64>,
+    /// `true` if the token is an attention sink of some head in some layer.
+    pub sink: bool,
+}
+
+/// A head that is drawn or stored token by token; a row of `drawn.csv`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DrawnHead {
+    /// Name of the model.
+    pub model: String,
+    /// 0-based layer.
+    pub layer: usize,
+    /// 0-based output head.
+    pub head: usize,
 }
 
 /// Regions of which numbers of every head are kept, besides those of none, of the untreated passes. Of a single prompt, all
@@ -60,6 +98,8 @@ pub struct Frame {
     pub pooled: Vec<Record>,
     /// Records that say why there is no number.
     pub failures: Vec<Record>,
+    /// What its conditions are for.
+    pub purposes: Purposes,
     /// Tokens that were scored one by one; empty if none were.
     pub tokens: Tokens,
     /// Massive activations, as `massive.csv` lists them.

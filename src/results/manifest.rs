@@ -5,7 +5,6 @@
 use crate::base::files::replace;
 use crate::base::hash::sha256_file;
 use crate::base::machine::{Machine, Tool};
-use crate::model::open::WeightsState;
 use crate::results::folder::MANIFEST;
 use anyhow::{ensure, Context, Result};
 use serde::{Deserialize, Serialize};
@@ -54,6 +53,17 @@ pub struct Manifest {
     pub peak_rss_bytes: Option<u64>,
     /// The other files of the run folder.
     pub outputs: Vec<OutputFile>,
+}
+
+/// State of a model's weights while it runs. Results do not depend on it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WeightsState {
+    /// All of them in memory, as they are computed with.
+    #[default]
+    Expanded,
+    /// In their files: each layer is expanded when its turn comes.
+    Streamed,
 }
 
 /// A model, with hashes of its files.

@@ -74,6 +74,17 @@ pub enum Headline {
 /// Names of parts of the prompt, or sites of the model, that metrics are about.
 pub const ANSWER_REGION: &str = "answer";
 
+/// Kinds of tokens, which are regions of the records: the beginning of the text, random tokens, and one random token again
+/// and again.
+pub const TOKEN_KINDS: [&str; 3] = ["text", "random", "repeated"];
+
+/// How often a bigram may occur in the reference prose and still count as an AR hit: about once in 4,096 tokens.
+pub const AR_MAX_COUNT: u64 = 50;
+
+/// Least part of the tokens of a layer on which the channel of an outlier feature is large (Dettmers et al. 2022,
+/// "LLM.int8()"). The massive activations of other channels belong to single tokens (Sun et al. 2024).
+pub const OUTLIER_FEATURE: f64 = 0.06;
+
 const fn metric(name: &'static str, label: &'static str, meaning: &'static str) -> Metric {
     Metric {
         name,

@@ -1,9 +1,8 @@
 //! Which numbers of a run are wanted: of which model, setting and condition.
 
 use super::metric::Metric;
-use super::record::Identity;
+use super::record::{Identity, UNTREATED};
 use crate::prompts::shots::order_of;
-use crate::treatments::UNTREATED;
 
 /// Context, needles in the text, needles asked for; no needles for plain text.
 pub type Setting = (usize, usize, usize);

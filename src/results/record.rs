@@ -22,6 +22,9 @@ use std::sync::Arc;
 /// Number of this schema. It changes when a column is added, removed, moved or given another meaning.
 pub const SCHEMA: u32 = 3;
 
+/// The name of the untreated passes, whose records have no condition.
+pub const UNTREATED: &str = "none";
+
 /// Returns `true` if spreadsheets would evaluate a text as a formula.
 pub fn is_formula(text: &str) -> bool {
     text.starts_with(['=', '+', '-', '@', '\t', '\r'])
@@ -68,7 +71,7 @@ pub struct Identity {
     pub placed: Option<bool>,
     /// The measured attention rows, for example `answer` for those that predict the answer's tokens.
     pub rows: Option<Cow<'static, str>>,
-    /// Name of the [`Condition`](crate::treatments::Condition); missing for untreated attention.
+    /// Name of the condition; missing for untreated attention.
     pub condition: Option<Cow<'static, str>>,
     /// Bits of quantised logits, or queries and keys; missing if none are quantised.
     pub bits: Option<u32>,

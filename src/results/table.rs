@@ -1,14 +1,24 @@
-//! Tables for the terminal: aligned columns, no lines, no colours. A table that is wider than the page says once what all its
-//! rows share, and is broken into parts and blocks of columns.
+//! Tables as data, before they become text, JSON, CSV, HTML or Markdown, and how their numbers are written.
 
-use crate::base::terminal::{columns, escaped, wrapped};
-use comfy_table::{presets, CellAlignment, ContentArrangement};
-use std::borrow::Cow;
-use std::fmt;
-use unicode_width::UnicodeWidthStr;
+use super::metric::Kind;
+use super::{Difference, Estimate};
+use crate::base::names::ShortNames;
+use crate::stats::Interval;
 
-/// Blanks between columns.
-const GAP: usize = 2;
+/// A table: rows of cells below headings.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Table {
+    /// Its name, for `--tables` and anchors: `accuracy`.
+    pub(crate) id: &'static str,
+    pub(crate) title: &'static str,
+    /// Caption of at most two lines; may be empty.
+    pub(crate) note: String,
+    /// The first holds the names of the rows.
+    pub(crate) columns: Vec<TableColumn>,
+    pub(crate) rows: Vec<Vec<Cell>>,
+    /// `true` if it is left out unless it is asked for, and folded away on a page.
+    pub(crate) detail: bool,
+}
 
 /// The role of a column. It matters to a table that is wider than the page: what all rows share of anything but a result, the
 /// table says once.
@@ -32,163 +42,244 @@ impl ColumnRole {
     }
 }
 
-/// A heading, how its column is aligned, and what for.
-#[derive(Clone, Debug)]
-pub struct TextColumn {
-    heading: Cow<'static, str>,
-    alignment: CellAlignment,
-    role: ColumnRole,
+/// The head of a column.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct TableColumn {
+    pub(crate) heading: String,
+    /// Its name for programs.
+    pub(crate) name: String,
+    /// `true` if its cells are numbers, which stand to the right.
+    pub(crate) number: bool,
+    pub(crate) role: ColumnRole,
+    /// `true` if files have the ends of its intervals as columns of their own.
+    pub(crate) interval: bool,
 }
 
-impl TextColumn {
+/// One cell.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Cell {
+    /// The number.
+    pub(crate) text: String,
+    /// The interval, shown less prominently.
+    pub(crate) aside: String,
+    /// The number behind it in full: what a column is sorted by.
+    pub(crate) exact: Option<f64>,
+    /// Its 95 % interval in full.
+    pub(crate) interval: Option<Interval>,
+}
+
+impl Table {
+    /// A table that is shown by default.
+    pub(crate) fn new(
+        id: &'static str,
+        title: &'static str,
+        note: String,
+        columns: Vec<TableColumn>,
+        rows: Vec<Vec<Cell>>,
+    ) -> Self {
+        Self { id, title, note, columns, rows, detail: false }
+    }
+
+    /// A table that is printed by itself.
+    pub(crate) fn plain(columns: Vec<TableColumn>, rows: Vec<Vec<Cell>>) -> Self {
+        Self::new("", "", String::new(), columns, rows)
+    }
+
+    /// The same, left out unless it is asked for.
+    pub(crate) fn details(self) -> Self {
+        Self { detail: true, ..self }
+    }
+
+    /// Returns the keys of a row in words: `diff, 4096 tokens, N=1, R=1`.
+    pub(crate) fn about(&self, row: &[Cell]) -> String {
+        let mut keys = Vec::new();
+        for at in 0..self.columns.len() {
+            if (at == 0 || self.columns[at].role != ColumnRole::Result) && !row[at].is_none() {
+                keys.push(self.key_words(at, row));
+            }
+        }
+        keys.join(", ")
+    }
+
+    /// Returns a key of a row in words: `4096 tokens`.
+    pub(crate) fn key_words(&self, at: usize, row: &[Cell]) -> String {
+        let column = &self.columns[at];
+        let (heading, text) = (column.heading.trim_end_matches(" %"), &row[at].text);
+        match heading {
+            "prompts" | "heads" | "seeds" if text == "1" => format!("1 {}", heading.trim_end_matches('s')),
+            "tokens" | "windows" | "prompts" | "seeds" | "cells" | "draws" => format!("{text} {heading}"),
+            "condition" if text == "none" => "untreated".to_owned(),
+            "depth" => format!("at depth {text} %"),
+            "heads" if text.starts_with("only ") => text.replace("only", "only head"),
+            "heads" => format!("{text} heads"),
+            "layer" | "head" => format!("{heading} {text}"),
+            _ if column.number => format!("{heading}={text}"),
+            _ => text.clone(),
+        }
+    }
+
+    /// Replaces the names of models by their short ones.
+    pub(crate) fn with_names(mut self, names: &ShortNames) -> Self {
+        for cell in self.rows.iter_mut().flatten().filter(|cell| cell.exact.is_none()) {
+            cell.text = names.shortened(&cell.text);
+        }
+        for column in &mut self.columns {
+            column.heading = names.shortened(&column.heading);
+        }
+        self
+    }
+
+    /// Keeps the columns at places that pass a test.
+    pub(crate) fn keep_columns(&mut self, keep: impl Fn(usize) -> bool) {
+        keep_places(&mut self.columns, &keep);
+        self.rows.iter_mut().for_each(|row| keep_places(row, &keep));
+    }
+
+    /// Removes the columns, but the first, that are empty in every row; `None` if no number is left.
+    pub(crate) fn trimmed(mut self) -> Option<Self> {
+        let keep: Vec<bool> =
+            (0..self.columns.len()).map(|at| at == 0 || self.rows.iter().any(|row| !row[at].is_none())).collect();
+        self.keep_columns(|at| keep[at]);
+        (!self.rows.is_empty() && self.columns.iter().any(|column| column.number)).then_some(self)
+    }
+}
+
+fn keep_places<T>(list: &mut Vec<T>, keep: impl Fn(usize) -> bool) {
+    let mut place = 0..;
+    list.retain(|_| place.next().is_some_and(&keep));
+}
+
+/// A column of words.
+pub(crate) fn words(heading: impl Into<String>) -> TableColumn {
+    let heading = heading.into();
+    TableColumn { name: heading.clone(), heading, number: false, role: ColumnRole::Result, interval: false }
+}
+
+/// A column of the number of prompts or seeds that a result is based on.
+pub(crate) fn basis(heading: &str) -> TableColumn {
+    numbers(heading).with(ColumnRole::Basis)
+}
+
+/// A column of numbers.
+pub(crate) fn numbers(heading: impl Into<String>) -> TableColumn {
+    let heading = heading.into();
+    TableColumn { name: heading.clone(), heading, number: true, role: ColumnRole::Result, interval: false }
+}
+
+impl TableColumn {
+    /// The same under another name for programs.
+    pub(crate) fn named(self, name: impl Into<String>) -> Self {
+        Self { name: name.into(), ..self }
+    }
+
     /// The same as one of those that say what a row is about.
-    pub fn key(self) -> Self {
+    pub(crate) fn key(self) -> Self {
         self.with(ColumnRole::Key)
     }
 
     /// The same in another role.
-    pub fn with(self, role: ColumnRole) -> Self {
+    pub(crate) fn with(self, role: ColumnRole) -> Self {
         Self { role, ..self }
     }
+
+    /// The same with the ends of intervals in files.
+    pub(crate) fn with_interval(self) -> Self {
+        Self { interval: true, ..self }
+    }
 }
 
-/// A column of words.
-pub fn left(heading: impl Into<Cow<'static, str>>) -> TextColumn {
-    TextColumn { heading: heading.into(), alignment: CellAlignment::Left, role: ColumnRole::Result }
-}
+impl Cell {
+    /// Words.
+    pub(crate) fn words(text: impl Into<String>) -> Self {
+        Self { text: text.into(), ..Self::default() }
+    }
 
-/// A column of numbers.
-pub fn right(heading: impl Into<Cow<'static, str>>) -> TextColumn {
-    TextColumn { heading: heading.into(), alignment: CellAlignment::Right, role: ColumnRole::Result }
-}
+    /// A count or another number that is shown in full; a dash for none.
+    pub(crate) fn count<T: ToString + Copy>(n: Option<T>) -> Self {
+        let Some(n) = n else { return Self::none() };
+        let text = n.to_string();
+        Self { exact: text.parse().ok(), text, ..Self::default() }
+    }
 
-/// A plain table, printed with `{}`; the last line ends without a newline.
-#[derive(Clone, Debug)]
-pub struct Table {
-    columns: Vec<TextColumn>,
-    rows: Vec<Vec<String>>,
-    page: usize,
-}
+    /// A dash: nothing was measured.
+    pub(crate) fn none() -> Self {
+        Self::words("-")
+    }
 
-impl Table {
-    /// A table without rows, for a page as wide as the terminal.
-    pub fn new(headings: &[TextColumn]) -> Self {
-        let escape = |column: &TextColumn| TextColumn {
-            heading: escaped(&column.heading).into_owned().into(),
-            ..column.clone()
+    /// Returns `true` if nothing was measured.
+    pub(crate) fn is_none(&self) -> bool {
+        self.text == "-" && self.exact.is_none()
+    }
+
+    /// A number written in one way; a dash for none.
+    pub(crate) fn number(x: Option<f64>, write: impl Fn(f64) -> String) -> Self {
+        x.map_or_else(Self::none, |x| Self { exact: Some(x), ..Self::words(write(x)) })
+    }
+
+    /// A number with its interval, if it has one, both written in one way.
+    pub(crate) fn number_in(x: f64, interval: Option<Interval>, write: impl Fn(f64) -> String) -> Self {
+        let aside = interval.map_or(String::new(), |i| format!("[{}, {}]", write(i.lo), write(i.hi)));
+        Self { aside, interval, ..Self::number(Some(x), write) }
+    }
+
+    /// An estimate with its interval: hits in whole percents below 1,000 trials, shares and numbers with the digits that the
+    /// interval is worth.
+    pub(crate) fn estimate(kind: Kind, found: Estimate) -> Self {
+        let cell = match kind {
+            Kind::Hit if found.trials < 1000 => Self::number_in(found.value, found.interval, |x| fixed(100.0 * x, 0)),
+            _ => Self::value(kind, found.value, found.interval),
         };
-        Self { columns: headings.iter().map(escape).collect(), rows: Vec::new(), page: columns() }
+        cell.of_several(found.prompts)
     }
 
-    /// Adds a row. What a terminal would obey is escaped: names come from strangers.
-    ///
-    /// # Panics
-    /// If it has not one cell for each column.
-    pub fn row<C: ToString>(&mut self, cells: impl IntoIterator<Item = C>) {
-        let cells: Vec<String> = cells.into_iter().map(|cell| escaped(&cell.to_string()).into_owned()).collect();
-        assert_eq!(cells.len(), self.columns.len(), "cells of a row: {cells:?}");
-        self.rows.push(cells);
+    /// Says that several prompts have no interval, because they are too few or all alike.
+    pub(crate) fn of_several(self, prompts: usize) -> Self {
+        match self.interval.is_none() && prompts > 1 {
+            true => Self { aside: "[-]".to_owned(), ..self },
+            false => self,
+        }
     }
 
-    /// Characters that a column takes.
-    fn width(&self, column: usize) -> usize {
-        let cells = self.rows.iter().map(|row| row[column].width());
-        cells.fold(self.columns[column].heading.width(), usize::max)
-    }
-
-    fn width_of(&self, columns: &[usize]) -> usize {
-        columns.iter().map(|&column| self.width(column) + GAP).sum::<usize>().saturating_sub(GAP)
-    }
-
-    /// Returns `true` if a column tells rows apart or has something to say of them: not one that is no result and the same in all.
-    fn differs(&self, column: usize) -> bool {
-        let mut cells = self.rows.iter().map(|row| &row[column]);
-        let Some(first) = cells.next() else { return true };
-        column == 0 || self.columns[column].role == ColumnRole::Result || cells.any(|cell| cell != first)
-    }
-
-    fn is_key(&self, column: usize) -> bool {
-        column == 0 || self.columns[column].role.is_key()
-    }
-
-    /// The blocks of columns that are as wide as the page at most, as far as a single column is; keys come in each.
-    fn blocks(&self, columns: &[usize]) -> Vec<Vec<usize>> {
-        let (keys, others): (Vec<usize>, Vec<usize>) = columns.iter().partition(|&&column| self.is_key(column));
-        let mut blocks = vec![keys.clone()];
-        for column in others {
-            let block = blocks.last_mut().expect("there is a first block");
-            block.push(column);
-            if block.len() > keys.len() + 1 && self.width_of(block) > self.page {
-                block.pop();
-                blocks.push([keys.as_slice(), &[column]].concat());
+    /// A value with its interval, if it has one; fractions in percent.
+    pub(crate) fn value(kind: Kind, x: f64, interval: Option<Interval>) -> Self {
+        match kind {
+            Kind::Number => Self::number_in(x, interval, |x| short(Some(x))),
+            Kind::Hit | Kind::Share => {
+                let decimals = percent_decimals(interval);
+                Self::number_in(x, interval, |x| fixed(100.0 * x, decimals))
             }
         }
-        blocks
     }
 
-    /// The rows of each value of a column, in the order in which values first come.
-    fn parts(&self, column: usize) -> Vec<(&str, Vec<&Vec<String>>)> {
-        let mut parts: Vec<(&str, Vec<&Vec<String>>)> = Vec::new();
-        for row in &self.rows {
-            match parts.iter_mut().find(|(value, _)| *value == row[column]) {
-                Some((_, rows)) => rows.push(row),
-                None => parts.push((&row[column], vec![row])),
+    /// A difference with its interval; of fractions, in percentage points.
+    pub(crate) fn difference(kind: Kind, found: &Difference) -> Self {
+        Self::signed(kind, found.diff, found.interval()).of_several(found.n)
+    }
+
+    /// An estimated change with its interval; of fractions, in percentage points.
+    pub(crate) fn change(kind: Kind, found: Estimate) -> Self {
+        Self::signed(kind, found.value, found.interval).of_several(found.prompts)
+    }
+
+    fn signed(kind: Kind, x: f64, interval: Option<Interval>) -> Self {
+        match kind {
+            Kind::Number => Self::number_in(x, interval, |x| short(Some(x))),
+            Kind::Hit | Kind::Share => {
+                let decimals = percent_decimals(interval);
+                Self::number_in(x, interval, |x| format!("{:+.*}", decimals, unsigned_zero(100.0 * x, decimals)))
             }
         }
-        parts
     }
 
-    /// Some of the columns of some rows, aligned.
-    fn block(&self, columns: &[usize], rows: &[&Vec<String>]) -> String {
-        let mut block = comfy_table::Table::new();
-        block.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-        block.set_header(columns.iter().map(|&column| &self.columns[column].heading));
-        for (cells, &column) in block.column_iter_mut().zip(columns) {
-            cells.set_cell_alignment(self.columns[column].alignment);
-            cells.set_padding((0, GAP as u16));
-        }
-        for row in rows {
-            block.add_row(columns.iter().map(|&column| &row[column]));
-        }
-        block.trim_fmt()
-    }
-
-    /// A heading and what stands under it: `tokens 512`.
-    fn said(&self, column: usize, value: &str) -> String {
-        format!("{} {value}", self.columns[column].heading)
+    /// All of it on one line: `97.5 [93.1, 99.2]`.
+    pub(crate) fn line(&self) -> String {
+        format!("{} {}", self.text, self.aside).trim_end().to_owned()
     }
 }
 
-impl fmt::Display for Table {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let all: Vec<usize> = (0..self.columns.len()).collect();
-        let rows: Vec<&Vec<String>> = self.rows.iter().collect();
-        if self.width_of(&all) <= self.page {
-            return f.write_str(&self.block(&all, &rows));
-        }
-        let (mut told, shared): (Vec<usize>, Vec<usize>) = all.iter().partition(|&&column| self.differs(column));
-        let mut blocks = Vec::new();
-        if !shared.is_empty() {
-            let said = shared.iter().map(|&column| self.said(column, &self.rows[0][column]));
-            // A line does not end between a heading and its value.
-            let whole: Vec<String> = said.map(|said| said.replace(' ', "\u{a0}")).collect();
-            blocks.push(wrapped(&format!("Throughout: {}", whole.join(", ")), "").replace('\u{a0}', " "));
-        }
-        let part = told.iter().position(|&column| column != 0 && self.columns[column].role == ColumnRole::Part);
-        let parts = match part.filter(|_| self.width_of(&told) > self.page) {
-            Some(at) => {
-                let column = told.remove(at);
-                let parts = self.parts(column).into_iter();
-                parts.map(|(value, rows)| (Some(self.said(column, value)), rows)).collect()
-            }
-            None => vec![(None, rows)],
-        };
-        for (headline, rows) in parts {
-            blocks.extend(headline);
-            blocks.extend(self.blocks(&told).iter().map(|columns| self.block(columns, &rows)));
-        }
-        f.write_str(&blocks.join("\n\n"))
-    }
+/// Returns the decimals of percentages whose interval is so wide.
+fn percent_decimals(interval: Option<Interval>) -> usize {
+    usize::from(interval.is_none_or(|interval| 100.0 * (interval.hi - interval.lo) < 2.0))
 }
 
 /// A number with three significant digits or so: `0.012`, `3.14`, `251`, `3610`; `-` for none.
@@ -227,95 +318,37 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_stand_left_and_numbers_right() {
-        let mut table = Table::new(&[left("model"), left("N/R"), right("accuracy %"), right("answer %")]);
-        table.row(["transformer", "1/1", "97.5 [93.1, 99.2]", "4.1"]);
-        table.row(["diff", "6/2", "100.0 [96.4, 100.0]", "31.0"]);
-        let expected = "\
-model        N/R           accuracy %  answer %
-transformer  1/1    97.5 [93.1, 99.2]       4.1
-diff         6/2  100.0 [96.4, 100.0]      31.0";
-        assert_eq!(table.to_string(), expected);
+    fn numbers_have_the_digits_that_their_interval_is_worth_and_are_kept_in_full() {
+        let interval = |lo, hi| Some(Interval { lo, hi });
+        let found = |value, interval, trials| Estimate { value, interval, prompts: trials, trials };
+        let cell = Cell::estimate(Kind::Hit, found(0.97512, interval(0.931, 0.992), 30));
+        assert_eq!((cell.text.as_str(), cell.aside.as_str(), cell.exact), ("98", "[93, 99]", Some(0.97512)));
+        let line = |cell: Cell| cell.line();
+        assert_eq!(line(Cell::estimate(Kind::Hit, found(0.9751, interval(0.971, 0.979), 2000))), "97.5 [97.1, 97.9]");
+        assert_eq!(line(Cell::value(Kind::Share, 0.041, interval(0.039, 0.043))), "4.1 [3.9, 4.3]");
+        assert_eq!(line(Cell::value(Kind::Number, 3.1234, None)), "3.12");
+        assert_eq!(line(Cell::estimate(Kind::Number, found(2.5, None, 4))), "2.50 [-]");
+        assert_eq!(line(Cell::estimate(Kind::Number, found(2.5, None, 1))), "2.50");
+        let difference = |diff, lo, hi| Difference { diff, lo: Some(lo), hi: Some(hi), ..Difference::default() };
+        assert_eq!(line(Cell::difference(Kind::Share, &difference(-0.0312, -0.05, 0.0))), "-3 [-5, +0]");
+        let number = difference(0.3, -0.1, 0.7);
+        assert_eq!(line(Cell::difference(Kind::Number, &number)), "0.300 [-0.100, 0.700]");
     }
 
     #[test]
-    fn long_cells_are_not_wrapped() {
-        let mut table = Table::new(&[left("model").key(), right("n")]);
-        table.row(["m".repeat(300), "1".to_string()]);
-        assert_eq!(table.to_string().lines().count(), 2);
-    }
-
-    /// Two models at one length, with so many numbers each.
-    fn wide(numbers: usize, page: usize) -> String {
-        let keys = [left("model").key(), right("tokens").key()];
-        let numbers: Vec<String> = (0..numbers).map(|i| format!("number {i}")).collect();
-        let columns: Vec<TextColumn> = keys.into_iter().chain(numbers.iter().cloned().map(right)).collect();
-        let mut table = Table { page, ..Table::new(&columns) };
-        for model in ["transformer", "diff"] {
-            table.row(
-                [model, "512"].into_iter().map(str::to_owned).chain(numbers.iter().map(|name| name[7..].to_owned())),
-            );
-        }
-        table.to_string()
-    }
-
-    #[test]
-    fn a_table_that_is_too_wide_says_once_what_its_rows_share_and_is_broken_into_blocks() {
-        let narrow = "\
-model        tokens  number 0
-transformer     512         0
-diff            512         0";
-        assert_eq!(wide(1, 29), narrow);
-        let shared = "\
-Throughout: tokens 512
-
-model        number 0
-transformer         0
-diff                0";
-        assert_eq!(wide(1, 28), shared);
-        let blocks = "\
-Throughout: tokens 512
-
-model        number 0  number 1
-transformer         0         1
-diff                0         1
-
-model        number 2
-transformer         2
-diff                2";
-        assert_eq!(wide(3, 31), blocks);
-        assert_eq!(wide(3, 1).matches("model").count(), 3, "a page is as wide as a key and a number at least");
-    }
-
-    #[test]
-    fn what_a_wide_table_compares_heads_its_parts_and_what_its_numbers_rest_on_is_said_once() {
-        let columns = [
-            left("metric"),
-            left("compared").with(ColumnRole::Part),
-            right("n").with(ColumnRole::Basis),
-            right("difference"),
-        ];
-        let mut table = Table { page: 24, ..Table::new(&columns) };
-        for metric in ["exact", "noise"] {
-            ["diff - base", "v2 - base"].iter().for_each(|pair| table.row([metric, pair, "30", "+0.1"]));
-        }
-        let parts = "\
-Throughout: n 30
-
-compared diff - base
-
-metric  difference
-exact         +0.1
-noise         +0.1
-
-compared v2 - base
-
-metric  difference
-exact         +0.1
-noise         +0.1";
-        assert_eq!(table.to_string(), parts);
-        let whole = Table { page: 40, ..table }.to_string();
-        assert_eq!(whole.lines().next(), Some("metric  compared      n  difference"), "where it fits: {whole}");
+    fn columns_without_numbers_are_left_out_and_so_is_a_table_without_any() {
+        let table = |cells: [Cell; 2]| Table {
+            id: "x",
+            title: "X",
+            note: String::new(),
+            columns: vec![words("model"), numbers("a"), numbers("b")],
+            rows: vec![[vec![Cell::words("diff")], cells.to_vec()].concat()],
+            detail: false,
+        };
+        let trimmed = table([Cell::none(), Cell::count(Some(7))]).trimmed().unwrap();
+        assert_eq!(trimmed.columns, [words("model"), numbers("b")]);
+        assert_eq!(trimmed.rows, [[Cell::words("diff"), Cell::count(Some(7))]]);
+        assert_eq!(table([Cell::none(), Cell::none()]).trimmed(), None);
     }
 
     #[test]

@@ -6,9 +6,10 @@ use crate::attention::LayersAndHeads;
 use crate::bail_usage;
 use crate::base::memory::{check_fits, size_name};
 use crate::explore::{agreements, ExploreMeasure, Resolution};
-use crate::measures::{AnswerMeasure, DrawnHead, MapMeasure};
+use crate::measures::{AnswerMeasure, MapMeasure};
 use crate::model::open::Model;
 use crate::results::metric::{ANSWER_REGION, SHARE_ABS};
+use crate::results::DrawnHead;
 use anyhow::Result;
 
 /// Bytes of a bin of a map at full resolution: a sum, a count and the value.

@@ -2,12 +2,12 @@
 
 use super::{Experiment, Grid, Measures, Sources};
 use crate::bail_usage;
-use crate::measures::{MassiveAt, MeasureName, PassKey, ScoredWindow};
+use crate::measures::{MeasureName, PassKey};
 use crate::model::open::{self, Model, OpenedModel};
 use crate::prompts::NeedleForm;
 use crate::results::record::no_formula;
 use crate::results::table::plural;
-use crate::results::{About, Scored, Tokens};
+use crate::results::{About, MassiveAt, Scored, ScoredWindow, Tokens};
 use crate::treatments::{Condition, Reference};
 use anyhow::Result;
 use serde_json::{json, Value};
@@ -102,18 +102,6 @@ impl Setup {
         self.conditions.iter().try_for_each(|condition| self.resolver(model).check(condition, is_text))
     }
 
-    /// Returns `true` if prompts are made from the embedded texts without a chat template, with the usual needles. Only
-    /// such prompts are comparable with the numbers of published papers.
-    pub fn has_own_prompts(&self) -> bool {
-        let Experiment { haystack, text, ids, .. } = &self.experiment;
-        let chats = self.models.iter().any(|model| model.info.chat_template_sha256.is_some());
-        let usual = match &self.grid {
-            Grid::Needle(grid) => grid.forms() == [NeedleForm::default()],
-            Grid::Text(_) | Grid::Shots(_) => true,
-        };
-        haystack.is_none() && text.is_none() && ids.is_none() && !chats && usual
-    }
-
     /// Returns `true` if any model has a second attention map.
     pub fn has_second_map(&self) -> bool {
         self.models.iter().any(|model| model.transformer.config.wiring().maps() > 1)
@@ -202,7 +190,6 @@ impl Setup {
         if let Some(max_new) = experiment.max_new() {
             config["max_new"] = json!(max_new);
         }
-        config["own_prompts"] = self.has_own_prompts().into();
         config
     }
 }

@@ -16,6 +16,7 @@ mod run;
 mod spec;
 mod step;
 mod study;
+pub(crate) mod tables;
 
 pub use adamw::{AdamW, Gradients};
 pub use curves::{CurveRow, TrainingCurves};

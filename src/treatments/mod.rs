@@ -30,8 +30,10 @@
 //! that answer no question, all needles asked for count as the answer's.
 
 mod parse;
+mod purposes;
 mod resolve;
 
+pub(crate) use purposes::purposes;
 pub use resolve::{PairedOutputs, PromptFindings, Reference, Resolver};
 
 use crate::attention::{LayersAndHeads, Removal};
@@ -40,12 +42,10 @@ use crate::base::serde_as_str::serde_as_str;
 use crate::kernels::quant::Quantiser;
 use crate::prompts::{Prompt, Region};
 use crate::results::metric::{Metric, ANSWER_REGION, LOGIT_OUT, RETRIEVAL_SCORE, SHARE_ABS, SHARE_OUT};
+use crate::results::record::UNTREATED;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use strum::{IntoStaticStr, VariantArray};
-
-/// The name of the untreated pass.
-pub const UNTREATED: &str = "none";
 
 /// The selection of no heads in `patch`.
 const NO_HEADS: &str = "none";

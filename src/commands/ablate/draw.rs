@@ -8,7 +8,7 @@ use crate::figures::{
 };
 use crate::results::metric::{Label, Metric, ANSWER_LOG_PROB, EXACT};
 use crate::results::table::short;
-use crate::results::view::ablate::{self as view, condition_changes, heads_out_changes, Change, HeadsOut};
+use crate::results::view::ablate::{condition_changes, heads_out_changes, Change, HeadsOut};
 use crate::results::view::each_head::costs;
 use crate::results::{setting_name, Difference, Frame, Setting};
 use anyhow::Result;
@@ -56,8 +56,7 @@ fn each_head(session: &Session, found: &RunResults) -> Result<Option<Figure>> {
     }
     let label = format!("change of {} (nats)", Label::of(&ANSWER_LOG_PROB, None).text);
     let scale = CellScale::of_heads(&label, None);
-    let title =
-        if view::each_head(&found.frame).restores { "Answer carried by each head" } else { "Cost of each head" };
+    let title = if found.frame.purposes.restores { "Answer carried by each head" } else { "Cost of each head" };
     cells(&[grids], &session.heading(title, &session.setup.caption()), &scale).map(Some)
 }
 

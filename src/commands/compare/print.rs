@@ -3,8 +3,9 @@
 use super::in_short;
 use crate::cli::{CompareArgs, Format};
 use crate::results::compare::Comparison;
-use crate::results::print::{markdown_table, text_table, write_rows};
-use crate::results::view::{differences, Detail, Sheet};
+use crate::results::print::{markdown_table, write_rows, TextTable};
+use crate::results::table::Table;
+use crate::results::view::{differences, Detail};
 use crate::stats::LEVEL;
 use anyhow::Result;
 use serde_json::json;
@@ -21,8 +22,8 @@ pub(super) fn print(comparison: &Comparison, args: &CompareArgs) -> Result<()> {
         Format::Csv => write_rows(&comparison.rows, &comparison.groups, &mut out)?,
         Format::Json => writeln!(out, "{:#}", json_of(comparison, args))?,
         Format::Markdown => {
-            let sheet = sheet(comparison, Detail::Full);
-            write!(out, "{}", sheet.map_or_else(String::new, |sheet| markdown_table(&sheet)))?;
+            let table = table(comparison, Detail::Full);
+            write!(out, "{}", table.map_or_else(String::new, |table| markdown_table(&table)))?;
         }
     }
     out.flush()?;
@@ -30,18 +31,18 @@ pub(super) fn print(comparison: &Comparison, args: &CompareArgs) -> Result<()> {
 }
 
 /// The table of differences with short names; `None` without rows.
-fn sheet(comparison: &Comparison, detail: Detail) -> Option<Sheet> {
+fn table(comparison: &Comparison, detail: Detail) -> Option<Table> {
     differences(&in_short(&comparison.rows), &comparison.groups, detail)
 }
 
 /// The verdicts on the first rows, or all rows with means, power and test.
 fn text_of(comparison: &Comparison, args: &CompareArgs) -> String {
     let detail = if args.tables.is_some() { Detail::Full } else { Detail::Verdict };
-    let Some(mut sheet) = sheet(comparison, detail) else { return "There is nothing to compare.".to_owned() };
-    let more = if args.tables.is_some() { 0 } else { sheet.rows.len().saturating_sub(MOST_ROWS) };
-    sheet.rows.truncate(sheet.rows.len() - more);
+    let Some(mut table) = table(comparison, detail) else { return "There is nothing to compare.".to_owned() };
+    let more = if args.tables.is_some() { 0 } else { table.rows.len().saturating_sub(MOST_ROWS) };
+    table.rows.truncate(table.rows.len() - more);
     let rest = if more > 0 { format!("\n\n{more} more rows, means and tests: --tables all.") } else { String::new() };
-    format!("{}{rest}", text_table(&sheet))
+    format!("{}{rest}", TextTable::new(&table))
 }
 
 fn json_of(comparison: &Comparison, args: &CompareArgs) -> serde_json::Value {

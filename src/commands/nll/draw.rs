@@ -2,8 +2,7 @@
 
 use crate::commands::session::{RunResults, Session};
 use crate::figures::{lines, Line, LineAxes, LinePanel, PointEstimate};
-use crate::measures::{bin_of, bins, cumulative, Bin, NllEstimate, ScoredToken};
-use crate::results::{Frame, Scored, TokenKind};
+use crate::results::{bin_of, bins, cumulative, Bin, Estimate, Frame, Scored, TokenKind};
 use anyhow::Result;
 
 /// Draws the figure.
@@ -72,17 +71,17 @@ fn panel(title: String, y_label: &str, lines: impl Iterator<Item = Line>) -> Lin
 }
 
 /// The mean over the tokens in a bin.
-fn of_bin(scored: &Scored, bin: Bin) -> Option<NllEstimate> {
-    scored.estimate(&|token| bin.holds(token.position))
+fn of_bin(scored: &Scored, bin: Bin) -> Option<Estimate> {
+    scored.estimate(|token| bin.holds(token.position))
 }
 
 /// The mean difference to the first model over the tokens of a kind in a bin.
-fn difference(frame: &Frame, of: &Scored, kind: TokenKind, bin: Bin) -> Option<NllEstimate> {
+fn difference(frame: &Frame, of: &Scored, kind: TokenKind, bin: Bin) -> Option<Estimate> {
     if std::ptr::eq(of, &frame.tokens.0[0]) {
         // Its own line is at 0.
-        return Some(NllEstimate { mean: 0.0, n: 0, interval: None });
+        return Some(Estimate { value: 0.0, interval: None, prompts: 0, trials: 0 });
     }
-    frame.tokens.to_first(of, &|token: &ScoredToken| bin.holds(token.position) && kind.holds(token))
+    frame.tokens.to_first(of, |token| bin.holds(token.position) && kind.holds(token))
 }
 
 /// The cumulative mean at positions spaced by ratios.
@@ -100,12 +99,12 @@ fn cumulative_line(scored: &Scored, from: u32) -> Line {
 }
 
 /// Means at the middles of bins, with their intervals.
-fn binned(scored: &Scored, from: u32, estimate: impl Fn(Bin) -> Option<NllEstimate>) -> Line {
+fn binned(scored: &Scored, from: u32, estimate: impl Fn(Bin) -> Option<Estimate>) -> Line {
     let bins = bins(scored.tokens().map(|token| token.position)).into_iter().filter(|bin| bin.first >= from);
     let points = bins.filter_map(|bin| {
         let found = estimate(bin)?;
         let interval = found.interval.map(|interval| (interval.lo, interval.hi));
-        Some((bin.centre(), PointEstimate { value: found.mean, interval }))
+        Some((bin.centre(), PointEstimate { value: found.value, interval }))
     });
     let mut line = Line::new(scored.label(), points);
     // The mean of a few tokens beside means that are known well would only stretch the axis.

@@ -8,11 +8,9 @@
 
 use crate::base::rng::Rng;
 use crate::prompts::{Haystack, Tokenizer};
+use crate::results::metric::AR_MAX_COUNT;
 use anyhow::Result;
 use std::collections::{HashMap, HashSet};
-
-/// How often a bigram may occur in the reference prose and still count as an AR hit: about once in 4,096 tokens.
-pub const AR_MAX_COUNT: u64 = 50;
 
 /// Number of sentences of the reference prose: 200 thousand tokens of the embedded tokenizer.
 const REFERENCE_SENTENCES: usize = 13_400;

@@ -1,18 +1,16 @@
 //! Negative log-likelihood of a text: by position in the window, and by whether a token's bigram came before.
 
 mod bigrams;
-mod estimate;
 
-pub use bigrams::{ar_hits, frequent, Bigrams, AR_MAX_COUNT};
-pub use estimate::{bin_of, bins, comparable, cumulative, difference, estimate, groups, Bin, NllEstimate, BLOCK_TOK};
+pub use bigrams::{ar_hits, frequent, Bigrams};
 
 use super::{decoded, encoded, number, Measure, MeasureData, MeasureOutput, ObservedPass, PassKey};
 use crate::attention::RowProbe;
 use crate::prompts::{Prompt, Tokenizer};
 use crate::results::metric::{nll_of_positions, AR_HIT_SHARE, NLL, NLL_AR_HIT, NLL_OTHER};
 use crate::results::record::Measurement;
+use crate::results::{bins, ScoredToken, ScoredWindow};
 use anyhow::{Context, Result};
-use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,32 +25,6 @@ pub struct NllMeasure {
     frequent: Vec<Arc<Bigrams>>,
     /// The windows of each model and condition, in order.
     pub pooled: BTreeMap<PassKey, Vec<ScoredWindow>>,
-}
-
-/// The scored tokens of one window.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct ScoredWindow {
-    /// Index of the window.
-    pub sample: u64,
-    /// The tokens, in order.
-    pub tokens: Vec<ScoredToken>,
-}
-
-/// The negative log-likelihood of one token.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ScoredToken {
-    /// Position in the text, from 0, without begin-of-sequence tokens.
-    pub text_position: u64,
-    /// Position in the window, from 0: the number of tokens that it is predicted from.
-    pub position: u32,
-    /// Token id.
-    pub id: u32,
-    /// Bytes of its text; 0 if the text was given as token ids.
-    pub bytes: u64,
-    /// Its negative log-likelihood, in nats.
-    pub nll_nats: f32,
-    /// Whether it completes a bigram that came before in the window and is not frequent.
-    pub ar_hit: bool,
 }
 
 impl NllMeasure {

@@ -1,25 +1,26 @@
 //! Tables as JSON.
 
-use super::super::view::{sheets, Sheet, SheetCell};
+use super::super::table::{Cell, Table};
+use super::super::view::tables;
 use super::super::Frame;
 use serde_json::{json, Map, Value};
 
 /// All tables of a run by their names: a list of rows each. Numbers are in the units of `results.csv`, those with an interval
 /// objects of `value`, `lo` and `hi`; a missing one is null.
 pub fn json(frame: &Frame) -> Value {
-    sheets(frame).iter().map(|sheet| (sheet.id.to_owned(), sheet_json(sheet))).collect::<Map<_, _>>().into()
+    tables(frame).iter().map(|table| (table.id.to_owned(), rows_json(table))).collect::<Map<_, _>>().into()
 }
 
-/// The rows of a table.
-fn sheet_json(sheet: &Sheet) -> Value {
-    let row = |row: &Vec<SheetCell>| -> Value {
-        let fields = sheet.columns.iter().zip(row).map(|(column, cell)| (column.name.clone(), value(cell)));
-        fields.collect::<Map<_, _>>().into()
-    };
-    sheet.rows.iter().map(row).collect()
+fn rows_json(table: &Table) -> Value {
+    let mut rows = Vec::new();
+    for row in &table.rows {
+        let fields = table.columns.iter().zip(row).map(|(column, cell)| (column.name.clone(), value(cell)));
+        rows.push(Value::Object(fields.collect()));
+    }
+    rows.into()
 }
 
-fn value(cell: &SheetCell) -> Value {
+fn value(cell: &Cell) -> Value {
     match (cell.exact, cell.interval) {
         _ if cell.is_none() => Value::Null,
         (Some(x), Some(interval)) => json!({ "value": x, "lo": interval.lo, "hi": interval.hi }),

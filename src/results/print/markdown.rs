@@ -1,24 +1,28 @@
 //! Tables as GitHub Markdown.
 
-use super::super::view::{Sheet, SheetCell};
+use super::super::table::{Cell, Table};
 use crate::base::terminal::escaped_lines;
 
 /// Formats the caption and the table.
-pub(crate) fn markdown_with_caption(sheet: &Sheet) -> String {
-    let note = if sheet.note.is_empty() { String::new() } else { sheet.note.clone() + "\n" };
-    format!("{note}\n{}", markdown_table(sheet))
+pub(crate) fn markdown_with_caption(table: &Table) -> String {
+    let note = if table.note.is_empty() { String::new() } else { table.note.clone() + "\n" };
+    format!("{note}\n{}", markdown_table(table))
 }
 
 /// Formats the table alone.
-pub(crate) fn markdown_table(sheet: &Sheet) -> String {
-    let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
-    let mut text = line(sheet.columns.iter().map(|column| escaped(&column.heading)).collect());
-    text += &line(sheet.columns.iter().map(|column| if column.number { "--:" } else { "---" }.to_owned()).collect());
-    sheet.rows.iter().for_each(|row| text += &line(row.iter().map(cell).collect()));
+pub(crate) fn markdown_table(table: &Table) -> String {
+    let columns = &table.columns;
+    let mut text = line(columns.iter().map(|column| escaped(&column.heading)));
+    text += &line(columns.iter().map(|column| if column.number { "--:" } else { "---" }.to_owned()));
+    table.rows.iter().for_each(|row| text += &line(row.iter().map(cell)));
     text
 }
 
-fn cell(cell: &SheetCell) -> String {
+fn line(cells: impl Iterator<Item = String>) -> String {
+    format!("| {} |\n", cells.collect::<Vec<_>>().join(" | "))
+}
+
+fn cell(cell: &Cell) -> String {
     format!("{} {}", escaped(&cell.text), cell.aside).trim_end().to_owned()
 }
 
@@ -40,7 +44,7 @@ pub(crate) fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::view::{numbers, words};
+    use super::super::super::table::{numbers, words};
     use super::*;
 
     #[test]
@@ -50,11 +54,11 @@ mod tests {
 
     #[test]
     fn a_table_has_its_numbers_to_the_right_and_its_intervals_behind_them() {
-        let accuracy = SheetCell { text: "98".into(), aside: "[93, 99]".into(), exact: Some(0.975), interval: None };
+        let accuracy = Cell { text: "98".into(), aside: "[93, 99]".into(), exact: Some(0.975), interval: None };
         let columns = vec![words("model"), numbers("accuracy %")];
-        let rows = vec![vec![SheetCell::words("diff"), accuracy]];
-        let sheet = Sheet::new("accuracy", "Answers", "Notes.".into(), columns, rows);
+        let rows = vec![vec![Cell::words("diff"), accuracy]];
+        let table = Table::new("accuracy", "Answers", "Notes.".into(), columns, rows);
         let expected = "Notes.\n\n| model | accuracy % |\n| --- | --: |\n| diff | 98 [93, 99] |\n";
-        assert_eq!(markdown_with_caption(&sheet), expected);
+        assert_eq!(markdown_with_caption(&table), expected);
     }
 }

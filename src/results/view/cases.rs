@@ -1,13 +1,13 @@
 //! Tables of metrics: a row for each model, setting and condition, a column for each metric, with 95 % intervals.
 
-use super::sheet::{basis, numbers, words, Sheet, SheetCell, SheetColumn};
-use crate::measures::TOKEN_KINDS;
 use crate::results::metric::{
     Metric, ANSWER_FLIPS, ANSWER_LOG_PROB, ANSWER_REGION, AR_HIT_SHARE, CANCELLED, ENTROPY, ERROR_CANCELLED, EXACT,
     GENERATED_CONTAINS, GENERATED_EXACT, KL, LAMBDA, NLL, NLL_AR_HIT, NLL_OTHER, NOISE_ABS, NOISE_OUT,
     NOISE_OUT_NO_SINKS, NOISE_SIGNED, OUTPUT_COSINE, ROW_ERROR, SAID_NUMBER, SAID_OTHER_NEEDLE, SHARE_ABS, SHARE_OUT,
-    SHARE_SIGNED, SINK_RATE, SINK_SHARE_DETECTED, SINK_SHARE_FIRST, TOP_TOKEN_FLIPS, TOTAL_VARIATION, VALUE_NORM_FIRST,
+    SHARE_SIGNED, SINK_RATE, SINK_SHARE_DETECTED, SINK_SHARE_FIRST, TOKEN_KINDS, TOP_TOKEN_FLIPS, TOTAL_VARIATION,
+    VALUE_NORM_FIRST,
 };
+use crate::results::table::{basis, numbers, words, Cell, Table, TableColumn};
 use crate::results::{Case, ConditionKey, Estimate, Frame, Pick, Setting};
 use rayon::prelude::*;
 
@@ -112,11 +112,11 @@ impl Quantity<'_> {
         applies.then(|| frame.estimate(self.pick(case, part))).flatten()
     }
 
-    fn cell(&self, found: Option<&Estimate>) -> SheetCell {
-        found.map_or_else(SheetCell::none, |&found| SheetCell::estimate(self.metric.kind, found))
+    fn cell(&self, found: Option<&Estimate>) -> Cell {
+        found.map_or_else(Cell::none, |&found| Cell::estimate(self.metric.kind, found))
     }
 
-    fn column(&self) -> SheetColumn {
+    fn column(&self) -> TableColumn {
         let cities = self.cities.map_or_else(String::new, |cities| format!(" {cities}"));
         let prefix = match self.cities {
             Some("train") => "training: ".to_owned(),
@@ -140,19 +140,19 @@ impl CaseKeys {
         Self { needles: frame.asks(), condition }
     }
 
-    pub(super) fn columns(&self) -> Vec<SheetColumn> {
+    pub(super) fn columns(&self) -> Vec<TableColumn> {
         let mut columns = vec![words("model"), numbers("tokens")];
         columns.extend(self.needles.then(|| [numbers("N"), numbers("R")]).into_iter().flatten());
         columns.extend(self.condition.then(|| words("condition")));
-        columns.into_iter().map(SheetColumn::key).collect()
+        columns.into_iter().map(TableColumn::key).collect()
     }
 
-    pub(super) fn cells(&self, case: &Case) -> Vec<SheetCell> {
+    pub(super) fn cells(&self, case: &Case) -> Vec<Cell> {
         let (ctx, needles, retrieve) = case.setting;
-        let mut cells = vec![SheetCell::words(&case.model), SheetCell::count(Some(ctx))];
-        let asked = [SheetCell::count(Some(needles)), SheetCell::count(Some(retrieve))];
+        let mut cells = vec![Cell::words(&case.model), Cell::count(Some(ctx))];
+        let asked = [Cell::count(Some(needles)), Cell::count(Some(retrieve))];
         cells.extend(asked.into_iter().filter(|_| self.needles));
-        cells.extend(self.condition.then(|| SheetCell::words(case.treated.name())));
+        cells.extend(self.condition.then(|| Cell::words(case.treated.name())));
         cells
     }
 }
@@ -172,7 +172,7 @@ pub(super) enum CasePart<'a> {
 }
 
 impl CasePart<'_> {
-    fn column(self) -> Option<SheetColumn> {
+    fn column(self) -> Option<TableColumn> {
         Some(match self {
             Self::Whole => return None,
             Self::Depth(_) => numbers("depth %").named("depth_pct").key(),
@@ -180,11 +180,11 @@ impl CasePart<'_> {
         })
     }
 
-    fn cell(self) -> Option<SheetCell> {
+    fn cell(self) -> Option<Cell> {
         Some(match self {
             Self::Whole => return None,
-            Self::Depth(depth) => SheetCell::count(Some(depth)),
-            Self::Task(task) => SheetCell::words(task),
+            Self::Depth(depth) => Cell::count(Some(depth)),
+            Self::Task(task) => Cell::words(task),
         })
     }
 }
@@ -196,7 +196,7 @@ pub(super) fn table(
     (id, title, note): Heading,
     depths: &[f64],
     quantities: &[Quantity<'_>],
-) -> Option<Sheet> {
+) -> Option<Table> {
     // The orders of many-shot prompts are tasks too, and have a table of their own.
     let tasks = if frame.config_text("show") == "shots" { &[] } else { frame.tasks() };
     let parts = match (depths, tasks) {
@@ -214,44 +214,44 @@ pub(super) fn table(
         let prompts = found.iter().flatten().map(|found| found.prompts).max()?;
         let mut cells = keys.cells(case);
         cells.extend(part.cell());
-        cells.push(SheetCell::count(Some(prompts)));
+        cells.push(Cell::count(Some(prompts)));
         cells.extend(quantities.iter().zip(&found).map(|(quantity, found)| quantity.cell(found.as_ref())));
         Some(cells)
     };
     let places: Vec<(Case, CasePart<'_>)> =
         frame.cases().into_iter().flat_map(|case| parts.iter().map(move |&part| (case.clone(), part))).collect();
     let rows = places.par_iter().filter_map(row).collect();
-    without_zeros(Sheet::new(id, title, note, columns, rows)).trimmed()
+    without_zeros(Table::new(id, title, note, columns, rows)).trimmed()
 }
 
 /// Empties columns of shares that are zero in every row: regions that the prompts do not have.
-fn without_zeros(mut sheet: Sheet) -> Sheet {
-    for i in (0..sheet.columns.len()).filter(|&i| sheet.columns[i].name.starts_with("share_")) {
-        if sheet.rows.iter().all(|row| row[i].exact == Some(0.0)) {
-            sheet.rows.iter_mut().for_each(|row| row[i] = SheetCell::none());
+fn without_zeros(mut table: Table) -> Table {
+    for i in (0..table.columns.len()).filter(|&i| table.columns[i].name.starts_with("share_")) {
+        if table.rows.iter().all(|row| row[i].exact == Some(0.0)) {
+            table.rows.iter_mut().for_each(|row| row[i] = Cell::none());
         }
     }
-    sheet
+    table
 }
 
 /// Every table of metrics that the run has numbers for.
-pub(super) fn sheets(frame: &Frame) -> Vec<Sheet> {
+pub(super) fn tables(frame: &Frame) -> Vec<Table> {
     let tables = [answers, unanswerable, attention, regions, fidelity, by_depth, cancelling, shape, sink_rates];
     tables.into_iter().filter_map(|table| table(frame)).collect()
 }
 
 pub(super) const INTERVALS: &str = "[95 % interval]";
 
-fn answers(frame: &Frame) -> Option<Sheet> {
+fn answers(frame: &Frame) -> Option<Table> {
     let title = if frame.has(EXACT.name) { "Answers in full" } else { "Prediction" };
     let note = format!("Hits in percent, otherwise means over prompts {INTERVALS}.");
-    let sheet = table(frame, ("answers", title, note), &[], ANSWERS)?;
+    let table = table(frame, ("answers", title, note), &[], ANSWERS)?;
     let at_the_floor = |case: &Case| frame.estimate(case.pick(&EXACT, None)).is_some_and(|found| found.value == 0.0);
-    Some(with_words(frame, sheet, "remark", |case| at_the_floor(case).then_some("accuracy at the floor")))
+    Some(with_words(frame, table, "remark", |case| at_the_floor(case).then_some("accuracy at the floor")))
 }
 
 /// Answers to questions without an answer, beside those to the same texts with one.
-fn unanswerable(frame: &Frame) -> Option<Sheet> {
+fn unanswerable(frame: &Frame) -> Option<Table> {
     if !frame.cities().iter().any(|cities| cities == "absent") {
         return None;
     }
@@ -266,7 +266,7 @@ fn unanswerable(frame: &Frame) -> Option<Sheet> {
 }
 
 /// Shares of the answer and of noise, a row for each reading.
-fn attention(frame: &Frame) -> Option<Sheet> {
+fn attention(frame: &Frame) -> Option<Table> {
     let case_keys = CaseKeys::new(frame);
     let keys = [words("reading").key(), basis("prompts")];
     let found = [numbers("answer %").named("answer"), numbers("noise %").named("noise")];
@@ -275,7 +275,7 @@ fn attention(frame: &Frame) -> Option<Sheet> {
         let found = [answer, noise].map(|quantity| quantity.estimate(frame, case, CasePart::Whole));
         let prompts = found.iter().flatten().map(|found| found.prompts).max()?;
         let shares = vec![answer.cell(found[0].as_ref()), noise.cell(found[1].as_ref())];
-        let place = vec![SheetCell::words(*reading), SheetCell::count(Some(prompts))];
+        let place = vec![Cell::words(*reading), Cell::count(Some(prompts))];
         Some([case_keys.cells(case), place, shares].concat())
     };
     let rows: Vec<_> =
@@ -285,44 +285,44 @@ fn attention(frame: &Frame) -> Option<Sheet> {
         "Out: of what all heads write. Signed and |a|: of the weights and of their magnitudes, means over heads \
          {INTERVALS}."
     );
-    Sheet::new("attention", "Where the attention goes", note, columns, rows).trimmed()
+    Table::new("attention", "Where the attention goes", note, columns, rows).trimmed()
 }
 
 /// The share of the output of every region but the answer.
-fn regions(frame: &Frame) -> Option<Sheet> {
+fn regions(frame: &Frame) -> Option<Table> {
     let others = frame.regions().iter().filter(|region| *region != ANSWER);
     let quantities: Vec<Quantity<'_>> = others.map(|region| on(&SHARE_OUT, region)).collect();
     let note = format!("Share of what all heads write {INTERVALS}.");
-    let sheet = table(frame, ("regions", "Regions", note), &[], &quantities)?;
+    let table = table(frame, ("regions", "Regions", note), &[], &quantities)?;
     // Where nothing is asked, regions are all there is.
-    Some(if frame.asks() { sheet.details() } else { sheet })
+    Some(if frame.asks() { table.details() } else { table })
 }
 
 /// Adds a column of words about the cases of a table, if there are any.
 fn with_words<'a>(
     frame: &Frame,
-    mut sheet: Sheet,
+    mut table: Table,
     name: &'static str,
     about: impl Fn(&Case) -> Option<&'a str>,
-) -> Sheet {
+) -> Table {
     let (keys, known) = (CaseKeys::new(frame), frame.cases());
-    let of_row = |row: &Vec<SheetCell>| known.iter().find(|case| row.starts_with(&keys.cells(case))).and_then(&about);
-    let found: Vec<Option<&str>> = sheet.rows.iter().map(of_row).collect();
+    let of_row = |row: &Vec<Cell>| known.iter().find(|case| row.starts_with(&keys.cells(case))).and_then(&about);
+    let found: Vec<Option<&str>> = table.rows.iter().map(of_row).collect();
     if found.iter().any(Option::is_some) {
-        sheet.columns.push(words("").named(name));
-        let cell = |words: Option<&str>| words.map_or_else(SheetCell::none, SheetCell::words);
-        sheet.rows.iter_mut().zip(found).for_each(|(row, words)| row.push(cell(words)));
+        table.columns.push(words("").named(name));
+        let cell = |words: Option<&str>| words.map_or_else(Cell::none, Cell::words);
+        table.rows.iter_mut().zip(found).for_each(|(row, words)| row.push(cell(words)));
     }
-    sheet
+    table
 }
 
-fn fidelity(frame: &Frame) -> Option<Sheet> {
+fn fidelity(frame: &Frame) -> Option<Table> {
     let note = format!(
         "Against the untreated pass over the same prompt {INTERVALS}. Destroyed: accuracy below half of the untreated one, \
          or, where nothing is asked, most likely tokens changed by half."
     );
-    let sheet = table(frame, ("fidelity", "Changes by quantisation", note), &[], FIDELITY)?;
-    Some(with_words(frame, sheet, "verdict", |case| is_destroyed(frame, case).then_some("destroyed")))
+    let table = table(frame, ("fidelity", "Changes by quantisation", note), &[], FIDELITY)?;
+    Some(with_words(frame, table, "verdict", |case| is_destroyed(frame, case).then_some("destroyed")))
 }
 
 /// Returns whether a condition destroys the model.
@@ -339,7 +339,7 @@ pub(super) fn is_destroyed(frame: &Frame, case: &Case) -> bool {
 }
 
 /// The sink rate over texts, random tokens, and one token repeated.
-pub(super) fn sink_rates(frame: &Frame) -> Option<Sheet> {
+pub(super) fn sink_rates(frame: &Frame) -> Option<Table> {
     let note = format!(
         "Share of heads whose first token has more than 0.3 of the attention over the first 64 rows {INTERVALS}. Random and \
          repeated tokens begin with no special token."
@@ -347,20 +347,20 @@ pub(super) fn sink_rates(frame: &Frame) -> Option<Sheet> {
     table(frame, ("sink-rate", "Sink rate", note), &[], SINK_RATES)
 }
 
-fn cancelling(frame: &Frame) -> Option<Sheet> {
+fn cancelling(frame: &Frame) -> Option<Table> {
     let note = format!("Weight of the second map, and the part of the attention that it takes away {INTERVALS}.");
-    table(frame, ("cancelled", "What the subtraction cancels", note), &[], CANCELLING).map(Sheet::details)
+    table(frame, ("cancelled", "What the subtraction cancels", note), &[], CANCELLING).map(Table::details)
 }
 
-fn shape(frame: &Frame) -> Option<Sheet> {
+fn shape(frame: &Frame) -> Option<Table> {
     let note = format!("How spread out the rows are, and what sinks take {INTERVALS}.");
-    table(frame, ("shape", "Entropy and sinks", note), &[], SHAPE).map(Sheet::details)
+    table(frame, ("shape", "Entropy and sinks", note), &[], SHAPE).map(Table::details)
 }
 
 /// Accuracy and shares with a row for each depth, where there are several.
-fn by_depth(frame: &Frame) -> Option<Sheet> {
+fn by_depth(frame: &Frame) -> Option<Table> {
     let depths = frame.depths_pct();
     let note = format!("By depth of the answer in the text {INTERVALS}.");
     let several = depths.len() > 1;
-    several.then(|| table(frame, ("depth", "By depth", note), &depths, BY_DEPTH).map(Sheet::details)).flatten()
+    several.then(|| table(frame, ("depth", "By depth", note), &depths, BY_DEPTH).map(Table::details)).flatten()
 }

@@ -1,7 +1,7 @@
 //! Paired differences as a table: the same for runs, comparisons and reports.
 
-use super::sheet::{basis, numbers, words, Sheet, SheetCell, SheetColumn};
 use crate::results::table::ColumnRole;
+use crate::results::table::{basis, numbers, words, Cell, Table, TableColumn};
 use crate::results::{Column, Difference, Row};
 
 /// Which columns a table of differences has.
@@ -15,37 +15,37 @@ pub(crate) enum Detail {
 
 /// A column of rows.
 struct RowColumn {
-    column: SheetColumn,
-    cell: Box<dyn Fn(&Row) -> SheetCell>,
+    column: TableColumn,
+    cell: Box<dyn Fn(&Row) -> Cell>,
 }
 
-fn column(column: SheetColumn, cell: impl Fn(&Row) -> SheetCell + 'static) -> RowColumn {
+fn column(column: TableColumn, cell: impl Fn(&Row) -> Cell + 'static) -> RowColumn {
     RowColumn { column, cell: Box::new(cell) }
 }
 
 /// Builds the table of rows, which have a column for each group.
-pub(crate) fn differences(rows: &[Row], groups: &[Column], detail: Detail) -> Option<Sheet> {
+pub(crate) fn differences(rows: &[Row], groups: &[Column], detail: Detail) -> Option<Table> {
     let mut columns = vec![
-        column(words("metric").key(), |row| SheetCell::words(row.label().comparison_heading())),
+        column(words("metric").key(), |row| Cell::words(row.label().comparison_heading())),
         column(words("difference").with(ColumnRole::Part), |row| {
-            SheetCell::words(format!("{} - {}", row.other, row.baseline))
+            Cell::words(format!("{} - {}", row.other, row.baseline))
         }),
     ];
     columns.extend(groups.iter().map(|&group| group_column(group)));
     if rows.iter().any(|row| row.level != rows[0].level) {
-        columns.push(column(words("of").key(), |row| SheetCell::words(row.level.name())));
+        columns.push(column(words("of").key(), |row| Cell::words(row.level.name())));
     }
     if rows.iter().any(|row| row.difference.seeds.is_some()) {
-        columns.push(column(basis("seeds"), |row| SheetCell::count(row.difference.seeds)));
+        columns.push(column(basis("seeds"), |row| Cell::count(row.difference.seeds)));
     }
-    columns.push(column(basis("prompts").named("n"), |row| SheetCell::count(Some(row.difference.n))));
+    columns.push(column(basis("prompts").named("n"), |row| Cell::count(Some(row.difference.n))));
     if detail == Detail::Full {
-        columns.push(column(basis("cells"), |row| SheetCell::count(Some(row.difference.cells))));
+        columns.push(column(basis("cells"), |row| Cell::count(Some(row.difference.cells))));
         columns.push(column(numbers("baseline"), |row| mean(row, row.difference.mean_baseline)));
         columns.push(column(numbers("other"), |row| mean(row, row.difference.mean_other)));
     }
     columns.push(column(numbers("change [95 %]").named("diff"), difference_cell));
-    columns.push(column(words("verdict"), |row| SheetCell::words(row.difference.verdict().name())));
+    columns.push(column(words("verdict"), |row| Cell::words(row.difference.verdict().name())));
     if detail == Detail::Full {
         columns.extend(power_and_test());
     }
@@ -53,7 +53,7 @@ pub(crate) fn differences(rows: &[Row], groups: &[Column], detail: Detail) -> Op
     let note = "The same prompts, other less baseline [95 % interval]; fractions in percentage points.".to_owned();
     let rows = rows.iter().map(cells).collect();
     let heads = columns.into_iter().map(|column| column.column).collect();
-    Sheet::new("differences", "Differences", note, heads, rows).trimmed()
+    Table::new("differences", "Differences", note, heads, rows).trimmed()
 }
 
 /// The column of a group: its heading is short where cases have a short one.
@@ -70,35 +70,33 @@ fn group_column(group: Column) -> RowColumn {
     column(head.named(name).key(), move |row| {
         let text = value(row);
         let exact = text.parse().ok().filter(|_| !group.is_text());
-        SheetCell { exact, ..SheetCell::words(text) }
+        Cell { exact, ..Cell::words(text) }
     })
 }
 
 fn power_and_test() -> Vec<RowColumn> {
     let counts = |row: &Row| {
         let Difference { wins, ties, losses, .. } = row.difference;
-        SheetCell::words(format!("{wins}/{ties}/{losses}"))
+        Cell::words(format!("{wins}/{ties}/{losses}"))
     };
     vec![
-        column(numbers("detectable"), |row| {
-            row.difference.detectable.map_or_else(SheetCell::none, |size| mean(row, size))
-        }),
+        column(numbers("detectable"), |row| row.difference.detectable.map_or_else(Cell::none, |size| mean(row, size))),
         column(numbers("wins/ties/losses"), counts),
         column(words("test").with(ColumnRole::Basis), |row| {
-            row.difference.test.map_or_else(SheetCell::none, |test| SheetCell::words(test.name()))
+            row.difference.test.map_or_else(Cell::none, |test| Cell::words(test.name()))
         }),
-        column(numbers("p (holm)").named("p_adjusted"), |row| SheetCell::number(row.difference.p_adjusted, p_value)),
+        column(numbers("p (holm)").named("p_adjusted"), |row| Cell::number(row.difference.p_adjusted, p_value)),
     ]
 }
 
 /// A mean in the unit of its difference: fractions in percent.
-fn mean(row: &Row, x: f64) -> SheetCell {
-    SheetCell::value(row.label().kind, x, None)
+fn mean(row: &Row, x: f64) -> Cell {
+    Cell::value(row.label().kind, x, None)
 }
 
 /// Returns the difference of a row with its interval: `+12 [+2, +22]`.
-pub(crate) fn difference_cell(row: &Row) -> SheetCell {
-    SheetCell::difference(row.label().kind, &row.difference)
+pub(crate) fn difference_cell(row: &Row) -> Cell {
+    Cell::difference(row.label().kind, &row.difference)
 }
 
 /// Returns the value of a row in a group, in words: `diff`, or `ctx_tok=4096`.
@@ -136,8 +134,8 @@ mod tests {
             difference,
             ..Row::default()
         };
-        let sheet = differences(&[row], &[Column::Needles], Detail::Verdict).unwrap();
-        let line: Vec<String> = sheet.rows[0].iter().map(SheetCell::line).collect();
+        let table = differences(&[row], &[Column::Needles], Detail::Verdict).unwrap();
+        let line: Vec<String> = table.rows[0].iter().map(Cell::line).collect();
         assert_eq!(line, ["accuracy", "diff - transformer", "4", "30", "+12 [+2, +22]", "higher"]);
     }
 }

@@ -1,13 +1,12 @@
 //! The cost of each head, and which other measurement of heads predicts it.
 
-use super::ablate::each_head;
 use super::heads::head_name;
-use super::sheet::{basis, numbers, words, Sheet, SheetCell};
 use crate::results::metric::{
     Kind, Metric, ANSWER_LOG_PROB, ANSWER_REGION, EXACT, LOGIT_OUT, RETRIEVAL_SCORE, SHARE_ABS, SHARE_OUT,
     SINK_SHARE_FIRST,
 };
-use crate::results::{Frame, HeadPlace, Pick};
+use crate::results::table::{basis, numbers, words, Cell, Table};
+use crate::results::{Frame, HeadPlace, Pick, Verdict};
 use crate::stats::{correlation_over_prompts, mean, pearson, simultaneous_interval, spearman, Interval};
 use serde::Serialize;
 
@@ -66,30 +65,29 @@ impl HeadCost {
 
 /// Returns the costs of all heads of a model, if the run took out each head by itself.
 pub(crate) fn costs(frame: &Frame, model: &str) -> Vec<HeadCost> {
-    let each = each_head(frame);
-    let (count, baseline) = (each.conditions.len(), each.baseline.as_deref());
-    let cost = |(at, condition): (HeadPlace, String)| {
-        let changes = |metric| {
-            let pick = Pick::of(model, metric);
-            frame.prompt_differences(pick.condition(baseline), pick.condition(Some(&condition)))
-        };
-        let of_log_prob = changes(ANSWER_LOG_PROB.name);
-        let interval = simultaneous_interval(&of_log_prob, count);
-        let found = HeadCost { at, changes: of_log_prob, exact: changes(EXACT.name), interval };
-        (!found.changes.is_empty()).then_some(found)
-    };
-    each.conditions.iter().cloned().filter_map(cost).collect()
+    let each = &frame.purposes.each;
+    let mut costs = Vec::new();
+    for (at, condition) in each {
+        let [changes, exact] = [&ANSWER_LOG_PROB, &EXACT].map(|metric| {
+            let pick = Pick::of(model, metric.name);
+            frame.prompt_differences(pick.condition(frame.purposes.baseline_of_each()), pick.condition(Some(condition)))
+        });
+        if !changes.is_empty() {
+            let interval = simultaneous_interval(&changes, each.len());
+            costs.push(HeadCost { at: *at, changes, exact, interval });
+        }
+    }
+    costs
 }
 
 /// Returns the rows of `heads.csv`.
 pub(crate) fn head_rows(frame: &Frame) -> Vec<HeadRow> {
-    let of_model = |model: &String| {
-        let row = |cost: HeadCost| {
-            let of = |(metric, region): (&Metric, Option<&str>)| {
-                mean(&frame.head(model, None, metric.name, region, cost.at))
-            };
-            let [share_out, share_abs, logit_out, retrieval_score, sink_share_first] = CHEAP.map(of);
-            HeadRow {
+    let mut rows = Vec::new();
+    for model in frame.models() {
+        for cost in costs(frame, model) {
+            let [share_out, share_abs, logit_out, retrieval_score, sink_share_first] =
+                CHEAP.map(|(metric, region)| mean(&frame.head(model, None, metric.name, region, cost.at)));
+            rows.push(HeadRow {
                 model: model.clone(),
                 layer: cost.at.0,
                 head: cost.at.1,
@@ -103,15 +101,14 @@ pub(crate) fn head_rows(frame: &Frame) -> Vec<HeadRow> {
                 logit_out,
                 retrieval_score,
                 sink_share_first,
-            }
-        };
-        costs(frame, model).into_iter().map(row).collect::<Vec<_>>()
-    };
-    frame.models().iter().flat_map(of_model).collect()
+            });
+        }
+    }
+    rows
 }
 
 /// The heads without which the answer's log-probability changes most.
-pub(super) fn strongest(frame: &Frame) -> Option<Sheet> {
+pub(super) fn strongest(frame: &Frame) -> Option<Table> {
     let columns = [
         vec![words("model").key(), words("head").key(), basis("prompts")],
         vec![
@@ -127,7 +124,7 @@ pub(super) fn strongest(frame: &Frame) -> Option<Sheet> {
         costs.sort_by(|a, b| b.change().abs().total_cmp(&a.change().abs()));
         rows.extend(costs.iter().take(TOP).map(|cost| row(model, cost)));
     }
-    let (title, what) = match each_head(frame).restores {
+    let (title, what) = match frame.purposes.restores {
         true => (
             "Answer carried by each head",
             "One head at a time, on the prompt with another answer, outputs what it does on the prompt itself: change of \
@@ -139,24 +136,24 @@ pub(super) fn strongest(frame: &Frame) -> Option<Sheet> {
         ),
     };
     let note = format!("{what} [interval, 95 % for all {heads} heads together], the largest first.");
-    (!rows.is_empty()).then(|| Sheet::new("each-head", title, note, columns.concat(), rows))
+    (!rows.is_empty()).then(|| Table::new("each-head", title, note, columns.concat(), rows))
 }
 
-fn row(model: &str, cost: &HeadCost) -> Vec<SheetCell> {
-    let exact = mean(&cost.exact).map_or_else(SheetCell::none, |x| SheetCell::value(Kind::Hit, x, None));
-    let verdict = crate::results::Verdict::of(cost.interval);
+fn row(model: &str, cost: &HeadCost) -> Vec<Cell> {
+    let exact = mean(&cost.exact).map_or_else(Cell::none, |x| Cell::value(Kind::Hit, x, None));
+    let verdict = Verdict::of(cost.interval);
     vec![
-        SheetCell::words(model),
-        SheetCell::words(head_name(cost.at)),
-        SheetCell::count(Some(cost.changes.len())),
-        SheetCell::value(Kind::Number, cost.change(), cost.interval),
+        Cell::words(model),
+        Cell::words(head_name(cost.at)),
+        Cell::count(Some(cost.changes.len())),
+        Cell::value(Kind::Number, cost.change(), cost.interval),
         exact,
-        SheetCell::words(verdict.name()),
+        Cell::words(verdict.name()),
     ]
 }
 
 /// Correlation over heads of each cheap measurement with the cost.
-pub(super) fn predictors(frame: &Frame) -> Option<Sheet> {
+pub(super) fn predictors(frame: &Frame) -> Option<Table> {
     let columns = vec![
         words("model").key(),
         words("measured").key(),
@@ -166,7 +163,7 @@ pub(super) fn predictors(frame: &Frame) -> Option<Sheet> {
         numbers("rank correlation").named("rank_correlation"),
     ];
     let mut rows = Vec::new();
-    let restores = each_head(frame).restores;
+    let restores = frame.purposes.restores;
     let sign = if restores { 1.0 } else { -1.0 };
     for model in frame.models() {
         let costs = costs(frame, model);
@@ -175,15 +172,17 @@ pub(super) fn predictors(frame: &Frame) -> Option<Sheet> {
         for (metric, region) in CHEAP {
             let cheap: Vec<Vec<f64>> =
                 costs.iter().map(|cost| frame.head(model, None, metric.name, region, cost.at)).collect();
-            let of = |coefficient| correlation_over_prompts(coefficient, &cheap, &lost, RESAMPLES, frame.about.seed);
-            let Some(((r, interval), (rank, rank_interval))) = of(pearson).zip(of(spearman)) else { continue };
+            let seed = frame.about.seed;
+            let linear = correlation_over_prompts(pearson, &cheap, &lost, RESAMPLES, seed);
+            let ranked = correlation_over_prompts(spearman, &cheap, &lost, RESAMPLES, seed);
+            let Some(((r, interval), (rank, rank_interval))) = linear.zip(ranked) else { continue };
             rows.push(vec![
-                SheetCell::words(model),
-                SheetCell::words(metric.heading(region)),
-                SheetCell::count(Some(costs.len())),
-                SheetCell::count(costs.first().map(|cost| cost.changes.len())),
-                SheetCell::value(Kind::Number, r, interval),
-                SheetCell::value(Kind::Number, rank, rank_interval),
+                Cell::words(model),
+                Cell::words(metric.heading(region)),
+                Cell::count(Some(costs.len())),
+                Cell::count(costs.first().map(|cost| cost.changes.len())),
+                Cell::value(Kind::Number, r, interval),
+                Cell::value(Kind::Number, rank, rank_interval),
             ]);
         }
     }
@@ -201,14 +200,14 @@ pub(super) fn predictors(frame: &Frame) -> Option<Sheet> {
     let note = format!(
         "How well other measurements of heads, of the untreated passes, predict what a head {with} [95 % interval over prompts]."
     );
-    (!rows.is_empty()).then(|| Sheet::new("predictors", title, note, columns, rows))
+    (!rows.is_empty()).then(|| Table::new("predictors", title, note, columns, rows))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::results::record::{Identity, Measurement, Record};
-    use crate::results::About;
+    use crate::results::{About, Purposes};
     use std::sync::Arc;
 
     fn record(seed: u64, condition: Option<String>, metric: &Metric, at: Option<HeadPlace>, value: f64) -> Record {
@@ -242,16 +241,20 @@ mod tests {
                 records.push(record(prompt, None, &RETRIEVAL_SCORE, Some((layer, head)), 1.0 - 0.1 * cost));
             }
         }
-        Frame::of(About::default(), &records).unwrap()
+        let each =
+            [(0, 0), (0, 1), (1, 0), (1, 1)].map(|(layer, head)| ((layer, head), format!("ablate({layer}.{head})")));
+        let mut frame = Frame::of(About::default(), &records).unwrap();
+        frame.purposes = Purposes { each: each.into(), ..Purposes::default() };
+        frame
     }
 
     #[test]
     fn heads_are_listed_by_what_they_cost_and_joined_with_what_else_was_measured() {
         let frame = frame();
-        let sheet = strongest(&frame).unwrap();
-        let heads: Vec<&str> = sheet.rows.iter().map(|row| row[1].text.as_str()).collect();
+        let table = strongest(&frame).unwrap();
+        let heads: Vec<&str> = table.rows.iter().map(|row| row[1].text.as_str()).collect();
         assert_eq!(heads, ["1.1", "1.0", "0.1", "0.0"]);
-        assert_eq!(sheet.rows[0].last().unwrap().text, "lower");
+        assert_eq!(table.rows[0].last().unwrap().text, "lower");
         let rows = head_rows(&frame);
         assert_eq!((rows.len(), rows[1].head, rows[1].prompts), (4, 1, 8));
         assert!((rows[1].log_prob_change_nats + 1.035).abs() < 1e-9 && rows[1].hi.unwrap() < -1.0);
@@ -260,9 +263,9 @@ mod tests {
 
     #[test]
     fn what_is_more_where_heads_cost_less_predicts_the_cost_backwards() {
-        let sheet = predictors(&frame()).unwrap();
-        assert_eq!(sheet.rows.len(), 1, "only of what was measured");
-        assert!((sheet.rows[0][4].exact.unwrap() + 1.0).abs() < 1e-9);
-        assert_eq!(sheet.rows[0][5].exact, Some(-1.0));
+        let table = predictors(&frame()).unwrap();
+        assert_eq!(table.rows.len(), 1, "only of what was measured");
+        assert!((table.rows[0][4].exact.unwrap() + 1.0).abs() < 1e-9);
+        assert_eq!(table.rows[0][5].exact, Some(-1.0));
     }
 }

@@ -1,11 +1,11 @@
 //! Purposes of heads: the strongest heads of each role, of the answer, and sinks.
 
-use super::sheet::{basis, numbers, words, Sheet, SheetCell, SheetColumn};
 use super::strongest::{strongest, strongest_head, Strong};
 use crate::results::metric::{
     Kind, Metric, ANSWER_REGION, CANCELLED, DUPLICATE_TOKEN, INDUCTION, LOGIT_OUT, PREVIOUS_TOKEN, QUERY_SCORE,
     RETRIEVAL_SCORE, SHARE_OUT, SINK_SHARE_FIRST, VALUE_NORM_FIRST,
 };
+use crate::results::table::{basis, numbers, words, Cell, Table, TableColumn};
 use crate::results::table::{fixed, short};
 use crate::results::{Frame, HeadPlace};
 use crate::stats::mean;
@@ -51,42 +51,41 @@ pub(super) fn head_name((layer, head): HeadPlace) -> String {
 }
 
 /// Every table of heads that the run has numbers for.
-pub(super) fn sheets(frame: &Frame) -> Vec<Sheet> {
+pub(super) fn tables(frame: &Frame) -> Vec<Table> {
     let is_of_roles = frame.config_text("show") == "heads" || frame.has(RETRIEVAL_SCORE.name);
     let of_roles = if is_of_roles { [roles(frame), sinks(frame)] } else { [None, None] };
     [answer_heads(frame)].into_iter().chain(of_roles).flatten().collect()
 }
 
 /// The strongest head of each role, a column for each model.
-pub(super) fn by_role(frame: &Frame) -> Option<Sheet> {
+pub(super) fn by_role(frame: &Frame) -> Option<Table> {
     let mut columns = vec![words("role").key(), words("scored by").key()];
     columns.extend(frame.models().iter().map(words));
     let cell = |role: &HeadRole, model: &String| {
-        strongest_head(frame, model, (role.metric.name, role.region)).map_or_else(SheetCell::none, |head| {
+        strongest_head(frame, model, (role.metric.name, role.region)).map_or_else(Cell::none, |head| {
             let [_, score, _] = head.cells(role.metric.kind);
             let text = format!("{} ({})", head_name(head.at), score.text);
-            SheetCell { exact: Some(head.score), ..SheetCell::words(text) }
+            Cell { exact: Some(head.score), ..Cell::words(text) }
         })
     };
     let row = |role: &HeadRole| {
-        let cells: Vec<SheetCell> = frame.models().iter().map(|model| cell(role, model)).collect();
+        let cells: Vec<Cell> = frame.models().iter().map(|model| cell(role, model)).collect();
         let is_known = cells.iter().any(|cell| !cell.is_none());
-        let names = vec![SheetCell::words(role.name), SheetCell::words(role.metric.heading(role.region))];
+        let names = vec![Cell::words(role.name), Cell::words(role.metric.heading(role.region))];
         is_known.then(|| [names, cells].concat())
     };
-    let mut rows: Vec<Vec<SheetCell>> = HEAD_ROLES.iter().filter_map(row).collect();
+    let mut rows: Vec<Vec<Cell>> = HEAD_ROLES.iter().filter_map(row).collect();
     let shares: Vec<Option<f64>> = frame.models().iter().map(|model| retrieval_heads(frame, model)).collect();
     if shares.iter().any(Option::is_some) {
-        let names = vec![SheetCell::words("retrieval heads"), SheetCell::words("retrieval heads %")];
-        let cell =
-            |share: Option<f64>| share.map_or_else(SheetCell::none, |share| SheetCell::value(Kind::Share, share, None));
+        let names = vec![Cell::words("retrieval heads"), Cell::words("retrieval heads %")];
+        let cell = |share: Option<f64>| share.map_or_else(Cell::none, |share| Cell::value(Kind::Share, share, None));
         rows.push([names, shares.into_iter().map(cell).collect()].concat());
     }
     let note =
         "The strongest head of each role (score, mean over prompts). Head 2.0 is head 0 of layer 2. Retrieval heads: \
                 share of heads with a retrieval score above 0.1."
             .to_owned();
-    (!rows.is_empty()).then(|| Sheet::new("strongest", "Heads by role", note, columns, rows))
+    (!rows.is_empty()).then(|| Table::new("strongest", "Heads by role", note, columns, rows))
 }
 
 /// Retrieval score above which a head is a retrieval head (Wu et al. 2024).
@@ -99,8 +98,8 @@ fn retrieval_heads(frame: &Frame, model: &str) -> Option<f64> {
     mean(&heads.iter().map(|(_, values)| is_one(values)).collect::<Vec<f64>>())
 }
 
-fn roles(frame: &Frame) -> Option<Sheet> {
-    let keys = [words("role"), words("model"), words("head")].map(SheetColumn::key);
+fn roles(frame: &Frame) -> Option<Table> {
+    let keys = [words("role"), words("model"), words("head")].map(TableColumn::key);
     let numbers = [basis("prompts"), numbers("score"), numbers("stable %").named("in_top")];
     let mut rows = Vec::new();
     for role in &HEAD_ROLES {
@@ -114,16 +113,16 @@ fn roles(frame: &Frame) -> Option<Sheet> {
          prompts in which a head is among them."
     );
     let columns = [keys.to_vec(), numbers.into()].concat();
-    Sheet::new("roles", "Heads of each role", note, columns, rows).details().trimmed()
+    Table::new("roles", "Heads of each role", note, columns, rows).details().trimmed()
 }
 
-fn role_row(model: &str, role: &HeadRole, head: &Strong) -> Vec<SheetCell> {
-    let place = [SheetCell::words(role.name), SheetCell::words(model), SheetCell::words(head_name(head.at))];
+fn role_row(model: &str, role: &HeadRole, head: &Strong) -> Vec<Cell> {
+    let place = [Cell::words(role.name), Cell::words(model), Cell::words(head_name(head.at))];
     [place, head.cells(role.metric.kind)].concat()
 }
 
 /// The strongest sinks of each model, and the length of the value that they attend to.
-fn sinks(frame: &Frame) -> Option<Sheet> {
+fn sinks(frame: &Frame) -> Option<Table> {
     let columns = [
         words("model").key(),
         words("head").key(),
@@ -134,11 +133,11 @@ fn sinks(frame: &Frame) -> Option<Sheet> {
     let row = |model: &str, head: Strong| {
         let norm = mean(&frame.head(model, None, VALUE_NORM_FIRST.name, None, head.at));
         vec![
-            SheetCell::words(model),
-            SheetCell::words(head_name(head.at)),
-            SheetCell::value(Kind::Share, head.score, None),
-            SheetCell::number(norm, |x| short(Some(x))),
-            norm.map_or_else(SheetCell::none, |norm| SheetCell::words(kind_of_sink(head.score, norm))),
+            Cell::words(model),
+            Cell::words(head_name(head.at)),
+            Cell::value(Kind::Share, head.score, None),
+            Cell::number(norm, |x| short(Some(x))),
+            norm.map_or_else(Cell::none, |norm| Cell::words(kind_of_sink(head.score, norm))),
         ]
     };
     let of = |model: &String| {
@@ -151,7 +150,7 @@ fn sinks(frame: &Frame) -> Option<Sheet> {
          mean; that of a broadcasting sink is not.",
         fixed(100.0 * SINK_SHARE, 0)
     );
-    Sheet::new("sinks", "Sinks", note, columns.into(), rows).details().trimmed()
+    Table::new("sinks", "Sinks", note, columns.into(), rows).details().trimmed()
 }
 
 /// Returns the kind of a sink; `value_norm` is the norm of the first token's value over the mean one.
@@ -175,7 +174,7 @@ fn answer_metric(frame: &Frame) -> &'static Metric {
 }
 
 /// The heads that matter most for the answer, if single heads were measured without treatment.
-fn answer_heads(frame: &Frame) -> Option<Sheet> {
+fn answer_heads(frame: &Frame) -> Option<Table> {
     let metric = answer_metric(frame);
     if !frame.asks() {
         return None;
@@ -183,7 +182,7 @@ fn answer_heads(frame: &Frame) -> Option<Sheet> {
     let row = |model: &str, head: &Strong| {
         let [prompts, score, stable] = head.cells(metric.kind);
         let (layer, index) = head.at;
-        let place = [SheetCell::words(model), SheetCell::count(Some(layer)), SheetCell::count(Some(index))];
+        let place = [Cell::words(model), Cell::count(Some(layer)), Cell::count(Some(index))];
         [place.to_vec(), vec![prompts, score, stable]].concat()
     };
     let of = |model: &String| {
@@ -204,7 +203,7 @@ fn answer_heads(frame: &Frame) -> Option<Sheet> {
          which a head is among them.",
         metric.heading(Some(ANSWER_REGION)).trim_end_matches(" %")
     );
-    Sheet::new("heads", "Strongest heads for the answer", note, columns, rows).details().trimmed()
+    Table::new("heads", "Strongest heads for the answer", note, columns, rows).details().trimmed()
 }
 
 #[cfg(test)]
@@ -236,8 +235,8 @@ mod tests {
             }
         }
         let frame = Frame::of(About::default(), &records).unwrap();
-        let line = |row: &Vec<SheetCell>| row.iter().map(SheetCell::line).collect::<Vec<_>>();
-        let rows = |sheet: Sheet| sheet.rows.iter().map(line).collect::<Vec<_>>();
+        let line = |row: &Vec<Cell>| row.iter().map(Cell::line).collect::<Vec<_>>();
+        let rows = |table: Table| table.rows.iter().map(line).collect::<Vec<_>>();
         let found = rows(roles(&frame).unwrap());
         assert_eq!(found[0], ["induction", "m", "0.1", "4", "80.0 [-]", "100"]);
         assert_eq!(found.len(), 4, "roles that were not measured have no rows");

@@ -1,9 +1,9 @@
 //! The table of the maps of one prompt: the share of each region in the output of the drawn heads.
 
-use super::sheet::{numbers, words, Sheet, SheetCell};
 use crate::prompts::Region;
 use crate::results::metric::{Kind, LAMBDA, SHARE_OUT};
 use crate::results::table::short;
+use crate::results::table::{numbers, words, Cell, Table};
 use crate::results::{ConditionKey, Frame};
 use crate::stats::mean;
 
@@ -15,7 +15,7 @@ struct Drawn<'a> {
 }
 
 /// The table of a run over one prompt: heat maps by layer, explorers by head.
-pub(super) fn sheet(frame: &Frame) -> Option<Sheet> {
+pub(super) fn table(frame: &Frame) -> Option<Table> {
     let by_head = frame.config_text("show") == "explore";
     let drawn = drawn(frame, by_head);
     let treated = |of: &ConditionKey| of.condition.is_some();
@@ -30,14 +30,14 @@ pub(super) fn sheet(frame: &Frame) -> Option<Sheet> {
         for treated in frame.treated() {
             let condition = treated.condition.as_deref();
             let heads = match of.heads.as_slice() {
-                [head] if by_head => SheetCell::count(Some(*head)),
-                [head] => SheetCell::words(format!("only {head}")),
-                heads => SheetCell::words(heads.len().to_string()),
+                [head] if by_head => Cell::count(Some(*head)),
+                [head] => Cell::words(format!("only {head}")),
+                heads => Cell::words(heads.len().to_string()),
             };
-            let mut row = vec![SheetCell::words(of.model), SheetCell::count(Some(of.layer)), heads];
-            row.extend(has_conditions.then(|| SheetCell::words(treated.name())));
+            let mut row = vec![Cell::words(of.model), Cell::count(Some(of.layer)), heads];
+            row.extend(has_conditions.then(|| Cell::words(treated.name())));
             let lambda = mean_over(frame, of, condition, LAMBDA.name, None);
-            row.push(SheetCell::number(lambda, |x| short(Some(x))));
+            row.push(Cell::number(lambda, |x| short(Some(x))));
             row.extend(Region::ALL.map(|region| share(frame, of, condition, region)));
             rows.push(row);
         }
@@ -45,7 +45,7 @@ pub(super) fn sheet(frame: &Frame) -> Option<Sheet> {
     let what = if by_head { "Heads that the page (explore.html) has token by token" } else { "Drawn heads" };
     let rows_name = if frame.asks() { "the rows that predict the answer" } else { "the last 32 rows" };
     let note = format!("{what}: share of each region in their output in {rows_name}, in %.");
-    Sheet::new("drawn", "Maps of one prompt", note, columns, rows).trimmed()
+    Table::new("drawn", "Maps of one prompt", note, columns, rows).trimmed()
 }
 
 /// Returns the drawn heads, by layer in the order of the models, or one by one in the order of the list.
@@ -65,9 +65,9 @@ fn drawn(frame: &Frame, by_head: bool) -> Vec<Drawn<'_>> {
 }
 
 /// Returns the share of a region; a dash where the prompt does not have it.
-fn share(frame: &Frame, of: &Drawn<'_>, condition: Option<&str>, region: Region) -> SheetCell {
+fn share(frame: &Frame, of: &Drawn<'_>, condition: Option<&str>, region: Region) -> Cell {
     let found = mean_over(frame, of, condition, SHARE_OUT.name, Some(region.name()));
-    found.filter(|&x| x != 0.0).map_or_else(SheetCell::none, |x| SheetCell::value(Kind::Share, x, None))
+    found.filter(|&x| x != 0.0).map_or_else(Cell::none, |x| Cell::value(Kind::Share, x, None))
 }
 
 /// Returns the mean of a metric over heads.

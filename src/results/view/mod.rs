@@ -8,40 +8,38 @@ mod heads;
 mod maps;
 mod nll;
 mod outliers;
-mod sheet;
 mod shots;
 mod strongest;
 mod summary;
-pub(crate) mod training;
 
 pub(crate) use differences::{difference_cell, differences, group_value, Detail};
 pub(crate) use heads::HEAD_ROLES;
-pub(crate) use sheet::{numbers, words, Sheet, SheetCell, SheetColumn};
 pub(crate) use shots::robustness;
 pub(crate) use summary::{main_differences, main_rows, main_table, next};
 
+use super::table::Table;
 use super::{within, Frame};
 
 /// Returns the tables of what conditions cost that an ablation has numbers for, the main one first.
-fn ablation(frame: &Frame) -> Vec<Sheet> {
+fn ablation(frame: &Frame) -> Vec<Table> {
     let costs = [ablate::conditions(frame), ablate::heads_out(frame), each_head::strongest(frame)];
     costs.into_iter().chain([each_head::predictors(frame), ablate::contrasts(frame)]).flatten().collect()
 }
 
 /// Returns every table that a run has numbers for, the main one first.
-pub(crate) fn sheets(frame: &Frame) -> Vec<Sheet> {
-    let mut sheets: Vec<Sheet> = main_table(frame).into_iter().collect();
+pub(crate) fn tables(frame: &Frame) -> Vec<Table> {
+    let mut tables: Vec<Table> = main_table(frame).into_iter().collect();
     if frame.config_text("show") == "ablate" {
-        sheets.extend(ablation(frame).into_iter().skip(1));
+        tables.extend(ablation(frame).into_iter().skip(1));
     } else {
-        sheets.extend(differences(&frame.rows(None), &within::GROUPS, Detail::Full));
+        tables.extend(differences(&frame.rows(None), &within::GROUPS, Detail::Full));
     }
-    sheets.extend(cases::sheets(frame));
-    sheets.extend(nll::sheets(frame));
-    sheets.extend(outliers::sheets(frame));
-    sheets.extend(heads::sheets(frame));
-    for sheet in sheets.iter_mut().skip(1).filter(|sheet| sheet.id != "differences") {
-        sheet.detail = true;
+    tables.extend(cases::tables(frame));
+    tables.extend(nll::tables(frame));
+    tables.extend(outliers::tables(frame));
+    tables.extend(heads::tables(frame));
+    for table in tables.iter_mut().skip(1).filter(|table| table.id != "differences") {
+        table.detail = true;
     }
-    sheets
+    tables
 }

@@ -1,13 +1,12 @@
 //! Tables of scored tokens: prediction of a text, by kind of token and by position in the window.
 
-use super::sheet::{numbers, words, Sheet, SheetCell};
-use crate::measures::{bins, Bin, NllEstimate, AR_MAX_COUNT};
-use crate::results::metric::AR_HIT_SHARE;
+use crate::results::metric::{AR_HIT_SHARE, AR_MAX_COUNT};
 use crate::results::table::fixed;
-use crate::results::{Frame, Scored, TokenKind, Verdict};
+use crate::results::table::{numbers, words, Cell, Table};
+use crate::results::{bins, Estimate, Frame, Scored, TokenKind, Verdict};
 
 /// The tables beside the main one, if tokens were scored one by one.
-pub(super) fn sheets(frame: &Frame) -> Vec<Sheet> {
+pub(super) fn tables(frame: &Frame) -> Vec<Table> {
     if frame.tokens.0.is_empty() {
         return Vec::new();
     }
@@ -15,7 +14,7 @@ pub(super) fn sheets(frame: &Frame) -> Vec<Sheet> {
     [models, differences(frame), Some(positions(frame))].into_iter().flatten().collect()
 }
 
-pub(super) fn models(frame: &Frame) -> Option<Sheet> {
+pub(super) fn models(frame: &Frame) -> Option<Table> {
     if frame.tokens.0.is_empty() {
         return None;
     }
@@ -30,38 +29,37 @@ pub(super) fn models(frame: &Frame) -> Option<Sheet> {
         numbers("NLL of AR hits").named("nll_ar_hit_nats"),
         numbers("NLL of others").named("nll_other_nats"),
     ];
-    let row = |scored: &Scored| {
-        let skip = skip(frame);
-        let of = |kind: TokenKind| scored.estimate(&|token| token.position >= skip && kind.holds(token));
-        let (all, hits) = (of(TokenKind::All), of(TokenKind::ArHit));
-        let bytes: u64 = scored.tokens().filter(|token| token.position >= skip).map(|token| token.bytes).sum();
-        let bits = |all: NllEstimate| all.mean * all.n as f64 / std::f64::consts::LN_2;
-        let share = all.map(|all| hits.map_or(0, |hits| hits.n) as f64 / all.n as f64);
-        let three = |x: Option<f64>| SheetCell::number(x, |x| format!("{x:.3}"));
-        vec![
-            SheetCell::words(scored.label()),
-            SheetCell::count(Some(scored.windows.len())),
-            SheetCell::count(Some(all.map_or(0, |all| all.n))),
-            nats(all),
-            three(all.map(|all| all.mean.exp())),
-            three(all.filter(|_| bytes > 0).map(|all| bits(all) / bytes as f64)),
-            SheetCell::number(share, |x| fixed(100.0 * x, 1)),
-            nats(hits),
-            nats(of(TokenKind::Other)),
-        ]
-    };
-    let note = format!(
+    let skip = skip(frame);
+    let mut note = format!(
         "Negative log-likelihood of the next token in nats [95 % interval over {}]. {}.",
         frame.tokens.drawn_from(),
         rule(frame)
     );
-    let note = match skip(frame) {
-        0 => note,
-        skip => {
-            format!("{note} Without the first {skip} tokens of every window (--skip).")
-        }
-    };
-    Some(Sheet::new("nll", "Prediction of text", note, columns, frame.tokens.0.iter().map(row).collect()))
+    if skip > 0 {
+        note += &format!(" Without the first {skip} tokens of every window (--skip).");
+    }
+    let rows = frame.tokens.0.iter().map(|scored| model_row(scored, skip)).collect();
+    Some(Table::new("nll", "Prediction of text", note, columns, rows))
+}
+
+fn model_row(scored: &Scored, skip: u32) -> Vec<Cell> {
+    let [all, hits, others] =
+        TokenKind::EACH.map(|kind| scored.estimate(|token| token.position >= skip && kind.holds(token)));
+    let bytes: u64 = scored.tokens().filter(|token| token.position >= skip).map(|token| token.bytes).sum();
+    let tokens = all.map_or(0, |all| all.trials);
+    let bits = all.map(|all| all.value * tokens as f64 / std::f64::consts::LN_2);
+    let share = all.map(|_| hits.map_or(0, |hits| hits.trials) as f64 / tokens as f64);
+    vec![
+        Cell::words(scored.label()),
+        Cell::count(Some(scored.windows.len())),
+        Cell::count(Some(tokens)),
+        nats(all),
+        Cell::number(all.map(|all| all.value.exp()), |x| format!("{x:.3}")),
+        Cell::number(bits.filter(|_| bytes > 0).map(|bits| bits / bytes as f64), |x| format!("{x:.3}")),
+        Cell::number(share, |x| fixed(100.0 * x, 1)),
+        nats(hits),
+        nats(others),
+    ]
 }
 
 /// Tokens at the beginning of windows that count by position only.
@@ -81,28 +79,25 @@ fn rule(frame: &Frame) -> String {
     format!("{rule} that occurs at most {AR_MAX_COUNT} times in 200k tokens of reference prose{but}")
 }
 
-pub(super) fn differences(frame: &Frame) -> Option<Sheet> {
+pub(super) fn differences(frame: &Frame) -> Option<Table> {
     if frame.tokens.0.is_empty() {
         return None;
     }
     let columns =
         vec![words("difference"), words("of"), numbers("tokens"), numbers("NLL").named("nll_nats"), words("verdict")];
     let mut rows = Vec::new();
+    let skip = skip(frame);
     for (first, other) in frame.tokens.others() {
         for kind in TokenKind::EACH {
-            let counts = |token: &crate::measures::ScoredToken| token.position >= skip(frame) && kind.holds(token);
-            let found = frame.tokens.to_first(other, &counts);
-            rows.extend(found.map(|found| {
-                let name = SheetCell::words(format!("{} - {}", other.label(), first.label()));
-                let verdict = SheetCell::words(Verdict::of(found.interval).name());
-                vec![
-                    name,
-                    SheetCell::words(kind.name()),
-                    SheetCell::count(Some(found.n)),
-                    difference_nats(Some(found)),
-                    verdict,
-                ]
-            }));
+            let difference = frame.tokens.to_first(other, |token| token.position >= skip && kind.holds(token));
+            let Some(difference) = difference else { continue };
+            rows.push(vec![
+                Cell::words(format!("{} - {}", other.label(), first.label())),
+                Cell::words(kind.name()),
+                Cell::count(Some(difference.trials)),
+                difference_nats(Some(difference)),
+                Cell::words(Verdict::of(difference.interval).name()),
+            ]);
         }
     }
     let mut note = "Paired differences on the same tokens in nats.".to_owned();
@@ -111,10 +106,10 @@ pub(super) fn differences(frame: &Frame) -> Option<Sheet> {
             " Models with other tokens than the first have none; compare bits per byte, and only where their windows \
                  are of the same text.";
     }
-    Sheet::new("nll-differences", "Differences of prediction", note, columns, rows).trimmed()
+    Table::new("nll-differences", "Differences of prediction", note, columns, rows).trimmed()
 }
 
-fn positions(frame: &Frame) -> Sheet {
+fn positions(frame: &Frame) -> Table {
     let columns = vec![
         words("model").key(),
         words("positions").key(),
@@ -122,34 +117,29 @@ fn positions(frame: &Frame) -> Sheet {
         numbers("NLL").named("nll_nats"),
         numbers("minus the first model").named("difference_nats"),
     ];
-    let row = |scored: &Scored, bin: Bin| {
-        let of_bin = |token: &crate::measures::ScoredToken| bin.holds(token.position);
-        let found = scored.estimate(&of_bin);
-        vec![
-            SheetCell::words(scored.label()),
-            SheetCell::words(format!("{}-{}", bin.first, bin.last)),
-            SheetCell::count(found.map(|found| found.n)),
-            nats(found),
-            difference_nats(frame.tokens.to_first(scored, &of_bin)),
-        ]
-    };
-    let of = |scored: &Scored| {
-        let bins = bins(scored.tokens().map(|token| token.position));
-        bins.into_iter().map(|bin| row(scored, bin)).collect::<Vec<_>>()
-    };
-    let rows = frame.tokens.0.iter().flat_map(of).collect();
+    let mut rows = Vec::new();
+    for scored in &frame.tokens.0 {
+        for bin in bins(scored.tokens().map(|token| token.position)) {
+            let mean = scored.estimate(|token| bin.holds(token.position));
+            rows.push(vec![
+                Cell::words(scored.label()),
+                Cell::words(format!("{}-{}", bin.first, bin.last)),
+                Cell::count(mean.map(|mean| mean.trials)),
+                nats(mean),
+                difference_nats(frame.tokens.to_first(scored, |token| bin.holds(token.position))),
+            ]);
+        }
+    }
     let note = "In nats, by the number of tokens that one is predicted from.".to_owned();
-    Sheet::new("nll-positions", "By position in the window", note, columns, rows).details()
+    Table::new("nll-positions", "By position in the window", note, columns, rows).details()
 }
 
 /// `0.838 [0.835, 0.841]`.
-fn nats(found: Option<NllEstimate>) -> SheetCell {
-    let Some(found) = found else { return SheetCell::none() };
-    SheetCell::number_in(found.mean, found.interval, |x| format!("{x:.3}"))
+fn nats(mean: Option<Estimate>) -> Cell {
+    mean.map_or_else(Cell::none, |mean| Cell::number_in(mean.value, mean.interval, |x| format!("{x:.3}")))
 }
 
 /// `+0.0021 [-0.0003, +0.0045]`.
-fn difference_nats(found: Option<NllEstimate>) -> SheetCell {
-    let Some(found) = found else { return SheetCell::none() };
-    SheetCell::number_in(found.mean, found.interval, |x| format!("{x:+.4}"))
+fn difference_nats(mean: Option<Estimate>) -> Cell {
+    mean.map_or_else(Cell::none, |mean| Cell::number_in(mean.value, mean.interval, |x| format!("{x:+.4}")))
 }

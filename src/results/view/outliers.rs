@@ -1,21 +1,20 @@
 //! Tables of outliers, which are pooled over prompts: over all layers, and channels with massive activations.
 
-use super::sheet::{numbers, words, Sheet, SheetCell, SheetColumn};
-use crate::measures::{MassiveAt, OUTLIER_FEATURE};
-use crate::results::metric::{self, Kind, Label, MASSIVE};
+use crate::results::metric::{self, Kind, Label, MASSIVE, OUTLIER_FEATURE};
 use crate::results::record::Record;
 use crate::results::table::short;
-use crate::results::{ConditionKey, Frame};
+use crate::results::table::{numbers, words, Cell, Table, TableColumn};
+use crate::results::{ConditionKey, Frame, MassiveAt};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The tables beside the main one.
-pub(super) fn sheets(frame: &Frame) -> Vec<Sheet> {
+pub(super) fn tables(frame: &Frame) -> Vec<Table> {
     let all_layers = if frame.config_text("show") == "outliers" { None } else { all_layers(frame) };
     [all_layers, channels(frame)].into_iter().flatten().collect()
 }
 
 /// The table over all layers, if the run pooled anything.
-pub(super) fn all_layers(frame: &Frame) -> Option<Sheet> {
+pub(super) fn all_layers(frame: &Frame) -> Option<Table> {
     let mut note = "Magnitudes over all prompts: top-k exact, medians within 0.4 %.".to_owned();
     for model in &frame.about.models {
         let tap = model.logit_tap.iter().map(|tap| format!(" Logits of {}: {tap}.", model.name));
@@ -28,7 +27,7 @@ pub(super) fn all_layers(frame: &Frame) -> Option<Sheet> {
 }
 
 /// The table of channels that have massive activations, and whether these belong to single tokens.
-pub(super) fn channels(frame: &Frame) -> Option<Sheet> {
+pub(super) fn channels(frame: &Frame) -> Option<Table> {
     let mut of_channels: BTreeMap<(&str, usize), Vec<&MassiveAt>> = BTreeMap::new();
     for at in &frame.massive {
         of_channels.entry((&at.model, at.channel)).or_default().push(at);
@@ -43,17 +42,17 @@ pub(super) fn channels(frame: &Frame) -> Option<Sheet> {
         let large = found.iter().filter_map(|at| at.large_share).reduce(f64::max);
         let is_feature = |share: f64| share >= OUTLIER_FEATURE;
         vec![
-            SheetCell::words(*model),
-            SheetCell::count(Some(*channel)),
-            large.map_or_else(SheetCell::none, |share| {
-                SheetCell::words(if is_feature(share) { "outlier feature" } else { "single tokens" })
+            Cell::words(*model),
+            Cell::count(Some(*channel)),
+            large.map_or_else(Cell::none, |share| {
+                Cell::words(if is_feature(share) { "outlier feature" } else { "single tokens" })
             }),
-            SheetCell::count(first),
-            SheetCell::count(last),
-            SheetCell::count(Some(found.len())),
-            SheetCell::count(Some(tokens.len())),
-            large.map_or_else(SheetCell::none, |share| SheetCell::value(Kind::Share, share, None)),
-            SheetCell::number(Some(f64::from(largest(found))), |x| short(Some(x))),
+            Cell::count(first),
+            Cell::count(last),
+            Cell::count(Some(found.len())),
+            Cell::count(Some(tokens.len())),
+            large.map_or_else(Cell::none, |share| Cell::value(Kind::Share, share, None)),
+            Cell::number(Some(f64::from(largest(found))), |x| short(Some(x))),
         ]
     };
     let columns = vec![
@@ -73,7 +72,7 @@ pub(super) fn channels(frame: &Frame) -> Option<Sheet> {
          are. An outlier feature is large on at least {:.0} % of all tokens.",
         100.0 * OUTLIER_FEATURE
     );
-    Sheet::new("channels", "Channels with massive activations", note, columns, rows).trimmed()
+    Table::new("channels", "Channels with massive activations", note, columns, rows).trimmed()
 }
 
 /// The keys of a row.
@@ -95,7 +94,7 @@ impl<'a> OutlierKey<'a> {
 
 /// Tabulates the records over all layers: a row for each place, a column for each metric, both in the order they first
 /// appeared.
-fn filled(frame: &Frame, note: String) -> Option<Sheet> {
+fn filled(frame: &Frame, note: String) -> Option<Table> {
     let is_whole = |record: &&Record| record.measure.layer.is_none() && record.measure.head.is_none();
     let (mut places, mut metrics): (Vec<(OutlierKey<'_>, Vec<&Record>)>, Vec<&str>) = (Vec::new(), Vec::new());
     for record in frame.pooled.iter().filter(is_whole) {
@@ -112,30 +111,30 @@ fn filled(frame: &Frame, note: String) -> Option<Sheet> {
     let treated = places.iter().any(|(place, _)| place.treated.condition.is_some());
     let mut columns = vec![words("model"), numbers("tokens"), words("of"), numbers("numbers")];
     columns.extend(treated.then(|| words("condition")));
-    let mut columns: Vec<SheetColumn> = columns.into_iter().map(SheetColumn::key).collect();
+    let mut columns: Vec<TableColumn> = columns.into_iter().map(TableColumn::key).collect();
     columns.extend(metrics.iter().map(|metric| column(metric)));
     let row = |(place, records): &(OutlierKey<'_>, Vec<&Record>)| {
-        let of = place.region.map_or_else(SheetCell::none, SheetCell::words);
-        let mut cells = vec![SheetCell::words(place.model), SheetCell::count(Some(place.ctx_tok)), of];
-        cells.push(SheetCell::count(records.first().and_then(|record| record.measure.n)));
-        cells.extend(treated.then(|| SheetCell::words(place.treated.name())));
+        let of = place.region.map_or_else(Cell::none, Cell::words);
+        let mut cells = vec![Cell::words(place.model), Cell::count(Some(place.ctx_tok)), of];
+        cells.push(Cell::count(records.first().and_then(|record| record.measure.n)));
+        cells.extend(treated.then(|| Cell::words(place.treated.name())));
         cells.extend(metrics.iter().map(|metric| cell(metric, records)));
         cells
     };
     let rows = places.iter().map(row).collect();
-    Sheet::new("outliers", "Outliers", note, columns, rows).trimmed()
+    Table::new("outliers", "Outliers", note, columns, rows).trimmed()
 }
 
-fn column(name: &str) -> SheetColumn {
+fn column(name: &str) -> TableColumn {
     // The region has a column of its own.
     numbers(Label::named(name, None, None).heading()).named(name)
 }
 
-fn cell(name: &str, records: &[&Record]) -> SheetCell {
+fn cell(name: &str, records: &[&Record]) -> Cell {
     let found = records.iter().find(|record| record.measure.metric == name).and_then(|record| record.measure.value);
     let kind = metric::find(name).map_or(Kind::Number, |metric| metric.kind);
     match found {
-        None => SheetCell::none(),
-        Some(x) => SheetCell::value(kind, x, None),
+        None => Cell::none(),
+        Some(x) => Cell::value(kind, x, None),
     }
 }

@@ -1,14 +1,14 @@
 //! The table of many-shot prompts: accuracy by number of examples and their order, and the effect of their arrangement.
 
 use super::cases::CaseKeys;
-use super::sheet::{basis, numbers, words, Sheet, SheetCell};
 use crate::results::metric::{Kind, ANSWER_LOG_PROB, EXACT};
+use crate::results::table::{basis, numbers, words, Cell, Table};
 use crate::results::{Case, Frame};
 use crate::stats::{Robustness, RESAMPLES};
 use rayon::prelude::*;
 
 /// A row for each model, number of examples and order.
-pub(super) fn sheet(frame: &Frame) -> Option<Sheet> {
+pub(super) fn table(frame: &Frame) -> Option<Table> {
     let keys = CaseKeys::new(frame);
     let mut columns = keys.columns();
     columns.push(words("order").key());
@@ -21,14 +21,14 @@ pub(super) fn sheet(frame: &Frame) -> Option<Sheet> {
         let (exact, log_prob) = (of(&EXACT)?, of(&ANSWER_LOG_PROB));
         let robustness = robustness(frame, case, order);
         let points = |x: f64| format!("{:+.0}", 100.0 * x);
-        let spread = SheetCell::number(robustness.map(|found| found.best_less_worst), points);
-        let by_chance = robustness
-            .map_or_else(SheetCell::none, |found| SheetCell::number_in(found.by_chance, Some(found.chance), points));
+        let spread = Cell::number(robustness.map(|found| found.best_less_worst), points);
+        let by_chance =
+            robustness.map_or_else(Cell::none, |found| Cell::number_in(found.by_chance, Some(found.chance), points));
         let cells = vec![
-            SheetCell::words(order.as_str()),
-            SheetCell::count(Some(exact.prompts)),
-            SheetCell::estimate(Kind::Hit, exact),
-            log_prob.map_or_else(SheetCell::none, |found| SheetCell::estimate(Kind::Number, found)),
+            Cell::words(order.as_str()),
+            Cell::count(Some(exact.prompts)),
+            Cell::estimate(Kind::Hit, exact),
+            log_prob.map_or_else(Cell::none, |found| Cell::estimate(Kind::Number, found)),
             spread,
             by_chance,
         ];
@@ -40,7 +40,7 @@ pub(super) fn sheet(frame: &Frame) -> Option<Sheet> {
     let rows = places.par_iter().filter_map(row).collect();
     let note = "N examples and a question [95 % interval]. Best - worst: of the arrangements of the same examples; by chance: its \
                 mean and middle 95 % if the arrangement did not matter.";
-    Sheet::new("shots", "Many shots", note.to_owned(), columns, rows).trimmed()
+    Table::new("shots", "Many shots", note.to_owned(), columns, rows).trimmed()
 }
 
 /// Returns the effect of the arrangement of the examples in a case.

@@ -1,7 +1,7 @@
 //! The strongest heads of a model by a metric, and the stability of their ranks.
 
-use super::sheet::SheetCell;
 use crate::results::metric::Kind;
+use crate::results::table::Cell;
 use crate::results::{Estimate, Frame};
 use crate::stats::{mean, rank_stability, RESAMPLES};
 
@@ -19,14 +19,13 @@ pub(super) struct Strong {
 impl Strong {
     /// Returns the cells of its prompts, its score with an interval, and its stability in percent; the interval is missing of few
     /// prompts, the stability of a single one.
-    pub(super) fn cells(&self, kind: Kind) -> [SheetCell; 3] {
+    pub(super) fn cells(&self, kind: Kind) -> [Cell; 3] {
         let several = self.values.len() > 1;
         let found = Estimate::of_means(&self.values, self.values.len());
-        let score = found.map_or_else(SheetCell::none, |found| {
-            SheetCell::value(kind, found.value, found.interval).of_several(found.prompts)
-        });
-        let stable = SheetCell::number(self.in_top.filter(|_| several), |x| format!("{:.0}", 100.0 * x));
-        [SheetCell::count(Some(self.values.len())), score, stable]
+        let score = found
+            .map_or_else(Cell::none, |found| Cell::value(kind, found.value, found.interval).of_several(found.prompts));
+        let stable = Cell::number(self.in_top.filter(|_| several), |x| format!("{:.0}", 100.0 * x));
+        [Cell::count(Some(self.values.len())), score, stable]
     }
 }
 

@@ -3,7 +3,6 @@
 
 use super::cases::{of, on, sink_rates, table, Quantity, INTERVALS};
 use super::differences::{differences, Detail};
-use super::sheet::Sheet;
 use super::{ablate, ablation, heads, maps, nll, outliers, shots};
 use crate::prompts::RulerTask;
 use crate::results::metric::{
@@ -11,6 +10,7 @@ use crate::results::metric::{
     NOISE_ABS, NOISE_OUT, NOISE_OUT_NO_SINKS, SAID_NUMBER, SAID_OTHER_NEEDLE, SHARE_OUT, SINK_SHARE_FIRST,
     TOP_TOKEN_FLIPS,
 };
+use crate::results::table::Table;
 use crate::results::{within, Frame, Row};
 
 /// A metric and region.
@@ -44,16 +44,16 @@ const OF_TEXT: &[Quantity<'static>] =
 const BITS: &[Quantity<'static>] = &[of(&EXACT), of(&TOP_TOKEN_FLIPS), of(&ERROR_CANCELLED)];
 
 /// Returns the table that answers the question of the run.
-pub(crate) fn main_table(frame: &Frame) -> Option<Sheet> {
+pub(crate) fn main_table(frame: &Frame) -> Option<Table> {
     let note = format!("Means over prompts {INTERVALS}; shares over heads and layers.");
     let of_cases = |title, quantities: &[Quantity<'_>]| table(frame, ("summary", title, note), &[], quantities);
     match frame.config_text("show") {
-        "shots" => shots::sheet(frame),
+        "shots" => shots::table(frame),
         "ablate" => ablation(frame).into_iter().next(),
         "heads" => heads::by_role(frame),
         "outliers" => outliers::all_layers(frame),
         "nll" => nll::models(frame),
-        "heatmap" | "explore" => maps::sheet(frame),
+        "heatmap" | "explore" => maps::table(frame),
         "quantize" => of_cases("Few bits", BITS),
         "ratio" if frame.asks() => of_cases("Attention", ATTENTION),
         _ if is_of_ruler(frame) => of_cases("Answers", RULER_ANSWERS),
@@ -92,13 +92,13 @@ pub(crate) fn main_rows(frame: &Frame) -> Vec<Row> {
 }
 
 /// Returns the tables beside the main one that belong to the question of the run: of differences, mostly.
-pub(crate) fn main_differences(frame: &Frame) -> Vec<Sheet> {
+pub(crate) fn main_differences(frame: &Frame) -> Vec<Table> {
     let found = match frame.config_text("show") {
         "ablate" => {
             let mut beside = ablation(frame).split_off(1);
             // Differences of models are a detail of a run that takes out heads.
             if beside.len() > 1 {
-                beside.retain(|sheet| sheet.id != ablate::CONTRASTS);
+                beside.retain(|table| table.id != ablate::CONTRASTS);
             }
             return beside;
         }

@@ -1,10 +1,41 @@
 //! Scored tokens: what `tokens.csv` holds, and means over tokens by kind and position.
 
+mod estimate;
+
+pub(crate) use estimate::{bin_of, bins, cumulative, Bin};
+
+use super::Estimate;
 use crate::base::files;
-use crate::measures::{comparable, difference, estimate, groups, NllEstimate, ScoredToken, ScoredWindow, BLOCK_TOK};
 use anyhow::Result;
+use estimate::{comparable, groups, mean_difference, mean_nll, BLOCK_TOK};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
+
+/// The scored tokens of one window.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ScoredWindow {
+    /// Index of the window.
+    pub sample: u64,
+    /// The tokens, in order.
+    pub tokens: Vec<ScoredToken>,
+}
+
+/// The negative log-likelihood of one token.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ScoredToken {
+    /// Position in the text, from 0, without begin-of-sequence tokens.
+    pub text_position: u64,
+    /// Position in the window, from 0: the number of tokens that it is predicted from.
+    pub position: u32,
+    /// Token id.
+    pub id: u32,
+    /// Bytes of its text; 0 if the text was given as token ids.
+    pub bytes: u64,
+    /// Its negative log-likelihood, in nats.
+    pub nll_nats: f32,
+    /// `true` if it completes a bigram that came before in the window and is not frequent.
+    pub ar_hit: bool,
+}
 
 /// The scored tokens of one model under one condition.
 #[derive(Clone, Debug, PartialEq)]
@@ -65,8 +96,8 @@ impl Scored {
     }
 
     /// The mean NLL of the tokens that `keep` keeps.
-    pub fn estimate(&self, keep: &dyn Fn(&ScoredToken) -> bool) -> Option<NllEstimate> {
-        estimate(&groups(&self.windows), keep)
+    pub(crate) fn estimate(&self, keep: impl Fn(&ScoredToken) -> bool) -> Option<Estimate> {
+        mean_nll(&groups(&self.windows), keep)
     }
 }
 
@@ -117,9 +148,9 @@ impl Tokens {
     }
 
     /// Returns the difference between `other` and `self` over the tokens that `keep` accepts.
-    pub fn to_first(&self, other: &Scored, keep: &dyn Fn(&ScoredToken) -> bool) -> Option<NllEstimate> {
+    pub(crate) fn to_first(&self, other: &Scored, keep: impl Fn(&ScoredToken) -> bool) -> Option<Estimate> {
         let (first, other) = self.others().find(|(_, known)| std::ptr::eq(*known, other))?;
-        difference(&groups(&first.windows), &groups(&other.windows), keep)
+        mean_difference(&groups(&first.windows), &groups(&other.windows), keep)
     }
 
     /// The units that count as independent in intervals.

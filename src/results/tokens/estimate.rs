@@ -1,38 +1,39 @@
 //! Means of scored tokens with intervals: over all tokens, by position, and differences between models.
 
 use super::{ScoredToken, ScoredWindow};
-use crate::stats::{ratio_interval, Interval, LEAST_PROMPTS};
+use crate::results::Estimate;
+use crate::stats::{ratio_interval, LEAST_PROMPTS};
 use std::collections::BTreeSet;
 
 /// Tokens of a block; with few windows, blocks count as independent instead.
-pub const BLOCK_TOK: usize = 256;
+pub(crate) const BLOCK_TOK: usize = 256;
 
 /// Least number of windows that count as independent.
 const ENOUGH_WINDOWS: usize = LEAST_PROMPTS;
 
 /// A range of positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Bin {
+pub(crate) struct Bin {
     /// First position.
-    pub first: u32,
+    pub(crate) first: u32,
     /// Last position, inclusive.
-    pub last: u32,
+    pub(crate) last: u32,
 }
 
 impl Bin {
     /// Returns `true` if a position is in the range.
-    pub fn holds(self, position: u32) -> bool {
+    pub(crate) fn holds(self, position: u32) -> bool {
         (self.first..=self.last).contains(&position)
     }
 
     /// Returns the geometric mean of its ends.
-    pub fn centre(self) -> f64 {
+    pub(crate) fn centre(self) -> f64 {
         (f64::from(self.first) * f64::from(self.last)).sqrt()
     }
 }
 
 /// Returns the bin of a position: from a power of two to the last position before the next one. 0 has a bin of its own.
-pub fn bin_of(position: u32) -> Bin {
+pub(crate) fn bin_of(position: u32) -> Bin {
     match position.checked_ilog2() {
         None => Bin { first: 0, last: 0 },
         Some(power) => Bin { first: 1 << power, last: (1 << power) - 1 + (1 << power) },
@@ -40,79 +41,74 @@ pub fn bin_of(position: u32) -> Bin {
 }
 
 /// Returns the bins of these positions, in order.
-pub fn bins(positions: impl Iterator<Item = u32>) -> Vec<Bin> {
+pub(crate) fn bins(positions: impl Iterator<Item = u32>) -> Vec<Bin> {
     positions.map(bin_of).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 /// Returns the groups that count as independent: windows if there are at least six, otherwise blocks of 256 scored tokens.
-pub fn groups(windows: &[ScoredWindow]) -> Vec<&[ScoredToken]> {
+pub(crate) fn groups(windows: &[ScoredWindow]) -> Vec<&[ScoredToken]> {
     let size = if windows.len() < ENOUGH_WINDOWS { BLOCK_TOK } else { usize::MAX };
     windows.iter().flat_map(|window| window.tokens.chunks(size)).collect()
 }
 
-/// A mean negative log-likelihood over tokens, or a mean difference, in nats.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct NllEstimate {
-    /// The mean, with equal weight for every token.
-    pub mean: f64,
-    /// Number of tokens.
-    pub n: usize,
-    /// 95 % interval over groups; `None` with fewer than six groups.
-    pub interval: Option<Interval>,
-}
-
-/// Returns the mean over the tokens that `keep` selects; `None` if it selects none.
-pub fn estimate(groups: &[&[ScoredToken]], keep: impl Fn(&ScoredToken) -> bool) -> Option<NllEstimate> {
-    let sums = groups.iter().map(|group| {
+/// Returns the mean negative log-likelihood in nats of the tokens that `keep` keeps, with equal weight for every token; its
+/// interval is over groups. `None` if it keeps none.
+pub(crate) fn mean_nll(groups: &[&[ScoredToken]], keep: impl Fn(&ScoredToken) -> bool) -> Option<Estimate> {
+    let mut sums = Vec::new();
+    for group in groups {
         let kept = group.iter().filter(|token| keep(token));
-        kept.fold((0.0, 0.0), |(sum, n), token| (sum + f64::from(token.nll_nats), n + 1.0))
-    });
-    of_sums(&sums.collect::<Vec<_>>())
+        sums.push(kept.fold((0.0, 0.0), |(sum, n), token| (sum + f64::from(token.nll_nats), n + 1.0)));
+    }
+    of_sums(&sums)
 }
 
-/// Returns the mean of b - a over the tokens of `a` that `keep` selects; the windows must be [`comparable`].
-pub fn difference(
+/// Returns the mean of b - a over the tokens of `a` that `keep` keeps; the windows must be [`comparable`].
+pub(crate) fn mean_difference(
     a: &[&[ScoredToken]],
     b: &[&[ScoredToken]],
     keep: impl Fn(&ScoredToken) -> bool,
-) -> Option<NllEstimate> {
-    let sums = a.iter().zip(b).map(|(a, b)| {
+) -> Option<Estimate> {
+    let mut sums = Vec::new();
+    for (a, b) in a.iter().zip(b) {
         let kept = a.iter().zip(*b).filter(|(a, _)| keep(a));
-        kept.fold((0.0, 0.0), |(sum, n), (a, b)| (sum + f64::from(b.nll_nats) - f64::from(a.nll_nats), n + 1.0))
-    });
-    of_sums(&sums.collect::<Vec<_>>())
+        sums.push(
+            kept.fold((0.0, 0.0), |(sum, n), (a, b)| (sum + f64::from(b.nll_nats) - f64::from(a.nll_nats), n + 1.0)),
+        );
+    }
+    of_sums(&sums)
 }
 
-fn of_sums(sums: &[(f64, f64)]) -> Option<NllEstimate> {
+fn of_sums(sums: &[(f64, f64)]) -> Option<Estimate> {
     let (sum, n) = sums.iter().fold((0.0, 0.0), |(sums, ns), (sum, n)| (sums + sum, ns + n));
-    (n > 0.0).then(|| NllEstimate { mean: sum / n, n: n as usize, interval: ratio_interval(sums) })
+    let interval = ratio_interval(sums);
+    (n > 0.0).then(|| Estimate { value: sum / n, interval, prompts: sums.len(), trials: n as usize })
 }
 
 /// Returns `true` if two models were scored on the same tokens.
-pub fn comparable(a: &[ScoredWindow], b: &[ScoredWindow]) -> bool {
-    let same =
-        |a: &ScoredToken, b: &ScoredToken| (a.text_position, a.position, a.id) == (b.text_position, b.position, b.id);
-    let tokens = |windows: &'_ [ScoredWindow]| windows.iter().map(|window| window.tokens.len()).collect::<Vec<_>>();
-    let all = |windows| <[ScoredWindow]>::iter(windows).flat_map(|window| &window.tokens);
-    tokens(a) == tokens(b) && all(a).zip(all(b)).all(|(a, b)| same(a, b))
+pub(super) fn comparable(a: &[ScoredWindow], b: &[ScoredWindow]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.tokens.iter().map(place).eq(b.tokens.iter().map(place)))
+}
+
+fn place(token: &ScoredToken) -> (u64, u32, u32) {
+    (token.text_position, token.position, token.id)
 }
 
 /// Returns, for each position, the mean over all positions up to it, with equal weight for every position: (position,
 /// nats).
-pub fn cumulative(windows: &[ScoredWindow]) -> Vec<(u32, f64)> {
+pub(crate) fn cumulative(windows: &[ScoredWindow]) -> Vec<(u32, f64)> {
     let longest = windows.iter().flat_map(|window| &window.tokens).map(|token| token.position as usize).max();
     let mut sums = vec![(0.0, 0.0); longest.map_or(0, |longest| longest + 1)];
     for token in windows.iter().flat_map(|window| &window.tokens) {
         let (sum, n) = &mut sums[token.position as usize];
         (*sum, *n) = (*sum + f64::from(token.nll_nats), *n + 1.0);
     }
-    let (mut total, mut positions) = (0.0, 0.0);
-    let reached = |(position, &(sum, n)): (usize, &(f64, f64))| {
+    let (mut total, mut positions, mut means) = (0.0, 0.0, Vec::new());
+    for (position, &(sum, n)) in sums.iter().enumerate().filter(|(_, &(_, n))| n > 0.0) {
         total += sum / n;
         positions += 1.0;
-        (position as u32, total / positions)
-    };
-    sums.iter().enumerate().filter(|(_, &(_, n))| n > 0.0).map(reached).collect()
+        means.push((position as u32, total / positions));
+    }
+    means
 }
 
 #[cfg(test)]
@@ -144,11 +140,11 @@ mod tests {
     #[test]
     fn every_token_counts_alike_however_windows_are_cut() {
         let windows = [window(0, &[1.0, 2.0, 3.0]), window(1, &[6.0])];
-        let all = estimate(&groups(&windows), |_| true).unwrap();
-        assert_eq!((all.mean, all.n, all.interval), (3.0, 4, None), "two windows are too few");
-        let hits = estimate(&groups(&windows), |token| token.ar_hit).unwrap();
-        assert_eq!((hits.mean, hits.n), (2.0, 1));
-        assert_eq!(estimate(&groups(&windows), |token| token.position > 7), None);
+        let all = mean_nll(&groups(&windows), |_| true).unwrap();
+        assert_eq!((all.value, all.trials, all.interval), (3.0, 4, None), "two windows are too few");
+        let hits = mean_nll(&groups(&windows), |token| token.ar_hit).unwrap();
+        assert_eq!((hits.value, hits.trials), (2.0, 1));
+        assert_eq!(mean_nll(&groups(&windows), |token| token.position > 7), None);
     }
 
     #[test]
@@ -156,7 +152,7 @@ mod tests {
         let nll: Vec<f32> = (0..6).flat_map(|block| vec![1.0 + 0.25 * block as f32; BLOCK_TOK]).collect();
         let one = [window(0, &nll)];
         assert_eq!(groups(&one).len(), 6);
-        let interval = estimate(&groups(&one), |_| true).unwrap().interval.unwrap();
+        let interval = mean_nll(&groups(&one), |_| true).unwrap().interval.unwrap();
         assert!(interval.lo > 1.0 && interval.contains(1.625) && interval.hi < 2.25, "{interval:?}");
         let many: Vec<ScoredWindow> =
             (0..ENOUGH_WINDOWS as u64).map(|i| window(i, &vec![1.0; 2 * BLOCK_TOK])).collect();
@@ -167,8 +163,8 @@ mod tests {
     fn differences_are_those_of_the_same_tokens() {
         let (a, b) = ([window(0, &[1.0, 2.0, 3.0])], [window(0, &[2.0, 2.0, 5.0])]);
         assert!(comparable(&a, &b));
-        let found = difference(&groups(&a), &groups(&b), |_| true).unwrap();
-        assert_eq!((found.mean, found.n), (1.0, 3));
+        let found = mean_difference(&groups(&a), &groups(&b), |_| true).unwrap();
+        assert_eq!((found.value, found.trials), (1.0, 3));
         let mut other = b.clone();
         other[0].tokens[1].id = 77;
         assert!(!comparable(&a, &other) && !comparable(&a, &[]));

@@ -1,13 +1,15 @@
-//! Tables of a training study, a view of its curves. Means and differences are over training seeds.
+//! Tables of a training study: means and differences over training seeds.
 
-use super::sheet::{basis, numbers, words, Sheet, SheetCell, SheetColumn};
-use crate::results::table::ColumnRole;
+use super::study::{BySeed, RunQuantity, Study, FIRST_DIGITS, INSIDE, ONE_NEEDLE, TIMES, TOKENS, TOKENS_UNTIL_LEARNED};
+use crate::base::names::ShortNames;
+use crate::results::print::{chosen_text, main_text, Tables};
+use crate::results::table::{basis, numbers, words, Cell, ColumnRole, Table, TableColumn};
 use crate::results::{Estimate, Verdict};
 use crate::stats::LEAST_SEEDS;
-use crate::train::{BySeed, RunQuantity, Study, FIRST_DIGITS, INSIDE, ONE_NEEDLE, TIMES, TOKENS, TOKENS_UNTIL_LEARNED};
+use anyhow::Result;
 
 /// The next step after a summary.
-pub(crate) const NEXT: &str = "Next: `difftool needle --model FOLDER` measures a trained model.";
+const NEXT: &str = "Next: `difftool needle --model FOLDER` measures a trained model.";
 
 /// Longest name of a difference, in characters: one that a page of 80 has room for.
 const LONGEST_NAME: usize = 44;
@@ -15,21 +17,33 @@ const LONGEST_NAME: usize = 44;
 /// Columns of the summary that are shown by default.
 const MAIN_COLUMNS: [&str; 6] = ["variant", "seeds", "learned", "learned_tok", "first_digit", "one_needle"];
 
+/// Formats the tables of a study.
+///
+/// # Errors
+/// A usage error if a table is named that the study does not have.
+pub(crate) fn text(study: &Study, wanted: &Tables) -> Result<String> {
+    let names = ShortNames::default();
+    match wanted {
+        Tables::Main => Ok(main_text(Some(main_table(study)), differences(study).into_iter().collect(), NEXT, &names)),
+        other => chosen_text(&tables(study), other, &names),
+    }
+}
+
 /// Returns every table of a study.
-pub(crate) fn sheets(study: &Study) -> Vec<Sheet> {
+fn tables(study: &Study) -> Vec<Table> {
     [Some(summary(study)), differences(study), inside(study)].into_iter().flatten().collect()
 }
 
 /// Returns the table that answers the question of a study.
-pub(crate) fn main_table(study: &Study) -> Sheet {
-    let mut sheet = summary(study);
-    let keep: Vec<bool> = sheet.columns.iter().map(|column| MAIN_COLUMNS.contains(&column.name.as_str())).collect();
-    sheet.keep_columns(&keep);
-    sheet
+fn main_table(study: &Study) -> Table {
+    let whole = summary(study);
+    let mut table = whole.clone();
+    table.keep_columns(|at| MAIN_COLUMNS.contains(&whole.columns[at].name.as_str()));
+    table
 }
 
 /// Returns a row for each variant that has finished runs: the columns of `summary.csv`.
-pub(crate) fn summary(study: &Study) -> Sheet {
+pub(crate) fn summary(study: &Study) -> Table {
     let variants = &study.spec.variants;
     let columns = vec![
         words("variant").key(),
@@ -49,34 +63,38 @@ pub(crate) fn summary(study: &Study) -> Sheet {
     if rows.iter().any(|row| row[1].exact.is_some_and(|seeds| seeds < LEAST_SEEDS as f64)) {
         note += " Fewer than three seeds have no interval.";
     }
-    Sheet::new("summary", "Training", note, columns, rows)
+    Table::new("summary", "Training", note, columns, rows)
 }
 
 /// Returns the row of a variant; `None` without finished runs.
-fn summary_row(study: &Study, variant: usize) -> Option<Vec<SheetCell>> {
+fn summary_row(study: &Study, variant: usize) -> Option<Vec<Cell>> {
     let first_digits = study.at_end(variant, &FIRST_DIGITS);
-    let less_first = |quantity: &RunQuantity| match variant {
-        0 => BySeed::new(),
-        _ => differences_by_seed(&study.at_end(0, quantity), &study.at_end(variant, quantity)),
-    };
     let mut times: Vec<f64> = study.at_end(variant, &TOKENS_UNTIL_LEARNED).into_values().collect();
     times.sort_by(f64::total_cmp);
     let median = times.get(times.len() / 2).filter(|time| time.is_finite());
     // Never is later than any time. The difference of two seeds that never learn is NaN: neither.
-    let delays = less_first(&TOKENS_UNTIL_LEARNED);
-    let change = Estimate::of_seeds(&less_first(&FIRST_DIGITS));
+    let delays = less_first(study, variant, &TOKENS_UNTIL_LEARNED);
+    let change = Estimate::of_seeds(&less_first(study, variant, &FIRST_DIGITS));
     let one_needle = Estimate::of_seeds(&study.at_end(variant, &ONE_NEEDLE));
     Some(vec![
-        SheetCell::words(study.spec.variants[variant].name.clone()),
-        SheetCell::count(Some(first_digits.len())),
-        SheetCell::count(Some(times.iter().filter(|time| time.is_finite()).count())),
-        SheetCell::count(median.map(|&tokens| tokens as usize)),
-        SheetCell::count(Some(delays.values().filter(|&&delay| delay < 0.0).count())),
-        SheetCell::count(Some(delays.values().filter(|&&delay| delay > 0.0).count())),
-        SheetCell::estimate(FIRST_DIGITS.kind, Estimate::of_seeds(&first_digits)?),
-        change.map_or_else(SheetCell::none, |change| SheetCell::change(FIRST_DIGITS.kind, change)),
-        one_needle.map_or_else(SheetCell::none, |mean| SheetCell::value(ONE_NEEDLE.kind, mean.value, None)),
+        Cell::words(study.spec.variants[variant].name.clone()),
+        Cell::count(Some(first_digits.len())),
+        Cell::count(Some(times.iter().filter(|time| time.is_finite()).count())),
+        Cell::count(median.map(|&tokens| tokens as usize)),
+        Cell::count(Some(delays.values().filter(|&&delay| delay < 0.0).count())),
+        Cell::count(Some(delays.values().filter(|&&delay| delay > 0.0).count())),
+        Cell::estimate(FIRST_DIGITS.kind, Estimate::of_seeds(&first_digits)?),
+        change.map_or_else(Cell::none, |change| Cell::change(FIRST_DIGITS.kind, change)),
+        one_needle.map_or_else(Cell::none, |mean| Cell::value(ONE_NEEDLE.kind, mean.value, None)),
     ])
+}
+
+/// Returns a variant's numbers less those of the first, of which there are none for the first itself.
+fn less_first(study: &Study, variant: usize, quantity: &RunQuantity) -> BySeed {
+    match variant {
+        0 => BySeed::new(),
+        _ => differences_by_seed(&study.at_end(0, quantity), &study.at_end(variant, quantity)),
+    }
 }
 
 /// Returns other less baseline, of the seeds that both have.
@@ -86,7 +104,7 @@ fn differences_by_seed(baseline: &BySeed, other: &BySeed) -> BySeed {
 
 /// Returns the differences at the end: the contrasts of the spec, and every variant less the first. Those that are
 /// decided come first.
-pub(crate) fn differences(study: &Study) -> Option<Sheet> {
+fn differences(study: &Study) -> Option<Table> {
     let variants = &study.spec.variants;
     let mut rows = Vec::new();
     for quantity in &[FIRST_DIGITS, ONE_NEEDLE] {
@@ -98,38 +116,38 @@ pub(crate) fn differences(study: &Study) -> Option<Sheet> {
         });
         for (name, [baseline, other]) in contrasts.chain(to_first) {
             let changes = differences_by_seed(&baseline, &other);
-            rows.extend(change_row(vec![SheetCell::words(shortened(&name))], quantity, &changes));
+            rows.extend(change_row(vec![Cell::words(shortened(&name))], quantity, &changes));
         }
     }
     rows.sort_by_key(|(verdict, _)| *verdict == Verdict::Undecided);
     let rows = rows.into_iter().map(|(_, row)| row).collect();
     let note = "At the end of training, seed by seed [95 %]. Decided ones first.".to_owned();
     let columns = change_columns(vec![words("difference").key()]);
-    Sheet::new("differences", "Differences", note, columns, rows).trimmed()
+    Table::new("differences", "Differences", note, columns, rows).trimmed()
 }
 
 /// The columns of a table of changes, after those that say what of.
-fn change_columns(mut keys: Vec<SheetColumn>) -> Vec<SheetColumn> {
+fn change_columns(mut keys: Vec<TableColumn>) -> Vec<TableColumn> {
     let metric = words("metric").with(ColumnRole::Part);
     keys.extend([metric, basis("seeds"), numbers("change [95 %]").named("diff"), words("verdict")]);
     keys
 }
 
 /// Returns the cells of those columns, with the verdict; `None` without seeds.
-fn change_row(mut keys: Vec<SheetCell>, quantity: &RunQuantity, changes: &BySeed) -> Option<(Verdict, Vec<SheetCell>)> {
+fn change_row(mut keys: Vec<Cell>, quantity: &RunQuantity, changes: &BySeed) -> Option<(Verdict, Vec<Cell>)> {
     let change = Estimate::of_seeds(changes)?;
     let verdict = Verdict::of(change.interval);
     keys.extend([
-        SheetCell::words(quantity.label().difference_heading()),
-        SheetCell::count(Some(changes.len())),
-        SheetCell::change(quantity.kind, change),
-        SheetCell::words(verdict.name()),
+        Cell::words(quantity.label().difference_heading()),
+        Cell::count(Some(changes.len())),
+        Cell::change(quantity.kind, change),
+        Cell::words(verdict.name()),
     ]);
     Some((verdict, keys))
 }
 
 /// Returns the measurements inside the layers at several times.
-fn inside(study: &Study) -> Option<Sheet> {
+fn inside(study: &Study) -> Option<Table> {
     let mut columns = vec![words("variant").key(), numbers("tokens").key(), basis("seeds")];
     columns.extend([FIRST_DIGITS].iter().chain(&INSIDE).map(|quantity| numbers(quantity.label().heading())));
     let mut rows = Vec::new();
@@ -137,20 +155,20 @@ fn inside(study: &Study) -> Option<Sheet> {
         for time in TIMES {
             let tokens = study.at(index, time, &TOKENS);
             let Some(&at) = tokens.values().next() else { continue };
-            let mut row = vec![SheetCell::words(variant.name.clone()), SheetCell::count(Some(at as usize))];
-            row.push(SheetCell::count(Some(tokens.len())));
+            let mut row = vec![Cell::words(variant.name.clone()), Cell::count(Some(at as usize))];
+            row.push(Cell::count(Some(tokens.len())));
             let quantities = [FIRST_DIGITS].into_iter().chain(INSIDE);
             row.extend(quantities.map(|quantity| mean_cell(&quantity, &study.at(index, time, &quantity))));
             rows.push(row);
         }
     }
     let note = "Means over the seeds that have got there [95 %].".to_owned();
-    Some(Sheet::new("inside", "Inside the layers", note, columns, rows).trimmed()?.details())
+    Some(Table::new("inside", "Inside the layers", note, columns, rows).trimmed()?.details())
 }
 
 /// The mean over seeds with its interval; a dash without seeds.
-fn mean_cell(quantity: &RunQuantity, numbers: &BySeed) -> SheetCell {
-    Estimate::of_seeds(numbers).map_or_else(SheetCell::none, |mean| SheetCell::estimate(quantity.kind, mean))
+fn mean_cell(quantity: &RunQuantity, numbers: &BySeed) -> Cell {
+    Estimate::of_seeds(numbers).map_or_else(Cell::none, |mean| Cell::estimate(quantity.kind, mean))
 }
 
 /// Cuts a name to [`LONGEST_NAME`].
@@ -191,11 +209,11 @@ mod tests {
         Study { spec, curves: TrainingCurves::of_runs(runs) }
     }
 
-    fn lines(sheet: &Sheet) -> Vec<Vec<String>> {
-        sheet.rows.iter().map(|row| row.iter().map(SheetCell::line).collect()).collect()
+    fn lines(table: &Table) -> Vec<Vec<String>> {
+        table.rows.iter().map(|row| row.iter().map(Cell::line).collect()).collect()
     }
 
-    const FILE: &str = include_str!("../../../experiments/study-f-0.3m.toml");
+    const FILE: &str = include_str!("../../experiments/study-f-0.3m.toml");
 
     #[test]
     fn the_summary_has_a_row_for_each_variant_and_its_difference_from_the_first_seed_by_seed() {

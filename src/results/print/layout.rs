@@ -1,0 +1,234 @@
+//! Layout of tables for the terminal: aligned columns, no lines, no colours. A table that is wider than the page says once what
+//! all its rows share, and is broken into parts and blocks of columns.
+
+use super::super::table::{ColumnRole, Table, TableColumn};
+use crate::base::terminal::{self, escaped, wrapped};
+use comfy_table::{presets, CellAlignment, ContentArrangement};
+use std::fmt;
+use unicode_width::UnicodeWidthStr;
+
+/// Blanks between columns.
+const GAP: usize = 2;
+
+/// A table laid out, printed with `{}`; the last line ends without a newline.
+pub(crate) struct TextTable {
+    columns: Vec<TableColumn>,
+    rows: Vec<Vec<String>>,
+    page: usize,
+}
+
+impl TextTable {
+    /// Lays a table out for a page as wide as the terminal. What a terminal would obey is escaped: names come from strangers.
+    pub(crate) fn new(table: &Table) -> Self {
+        let mut columns = table.columns.clone();
+        columns.iter_mut().for_each(|column| column.heading = escaped(&column.heading).into_owned());
+        let mut rows = Vec::new();
+        for row in &table.rows {
+            assert_eq!(row.len(), columns.len(), "cells of a row: {row:?}");
+            rows.push(row.iter().map(|cell| escaped(&cell.line()).into_owned()).collect());
+        }
+        Self { columns, rows, page: terminal::columns() }
+    }
+
+    /// Characters that a column takes.
+    fn width(&self, column: usize) -> usize {
+        let cells = self.rows.iter().map(|row| row[column].width());
+        cells.fold(self.columns[column].heading.width(), usize::max)
+    }
+
+    fn width_of(&self, columns: &[usize]) -> usize {
+        columns.iter().map(|&column| self.width(column) + GAP).sum::<usize>().saturating_sub(GAP)
+    }
+
+    /// Returns `true` if a column tells rows apart or has something to say of them: not one that is no result and the same in all.
+    fn differs(&self, column: usize) -> bool {
+        let mut cells = self.rows.iter().map(|row| &row[column]);
+        let Some(first) = cells.next() else { return true };
+        column == 0 || self.columns[column].role == ColumnRole::Result || cells.any(|cell| cell != first)
+    }
+
+    fn is_key(&self, column: usize) -> bool {
+        column == 0 || self.columns[column].role.is_key()
+    }
+
+    /// The blocks of columns that are as wide as the page at most, as far as a single column is; keys come in each.
+    fn blocks(&self, columns: &[usize]) -> Vec<Vec<usize>> {
+        let (keys, others): (Vec<usize>, Vec<usize>) = columns.iter().partition(|&&column| self.is_key(column));
+        let mut blocks = vec![keys.clone()];
+        for column in others {
+            let block = blocks.last_mut().expect("there is a first block");
+            block.push(column);
+            if block.len() > keys.len() + 1 && self.width_of(block) > self.page {
+                block.pop();
+                blocks.push([keys.as_slice(), &[column]].concat());
+            }
+        }
+        blocks
+    }
+
+    /// The rows of each value of a column, in the order in which values first come.
+    fn parts(&self, column: usize) -> Vec<(&str, Vec<&Vec<String>>)> {
+        let mut parts: Vec<(&str, Vec<&Vec<String>>)> = Vec::new();
+        for row in &self.rows {
+            match parts.iter_mut().find(|(value, _)| *value == row[column]) {
+                Some((_, rows)) => rows.push(row),
+                None => parts.push((&row[column], vec![row])),
+            }
+        }
+        parts
+    }
+
+    /// Some of the columns of some rows, aligned.
+    fn block(&self, columns: &[usize], rows: &[&Vec<String>]) -> String {
+        let mut block = comfy_table::Table::new();
+        block.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+        block.set_header(columns.iter().map(|&column| &self.columns[column].heading));
+        for (cells, &column) in block.column_iter_mut().zip(columns) {
+            let number = self.columns[column].number;
+            cells.set_cell_alignment(if number { CellAlignment::Right } else { CellAlignment::Left });
+            cells.set_padding((0, GAP as u16));
+        }
+        for row in rows {
+            block.add_row(columns.iter().map(|&column| &row[column]));
+        }
+        block.trim_fmt()
+    }
+
+    /// A heading and what stands under it: `tokens 512`.
+    fn headed(&self, column: usize, value: &str) -> String {
+        format!("{} {value}", self.columns[column].heading)
+    }
+}
+
+impl fmt::Display for TextTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all: Vec<usize> = (0..self.columns.len()).collect();
+        let rows: Vec<&Vec<String>> = self.rows.iter().collect();
+        if self.width_of(&all) <= self.page {
+            return f.write_str(&self.block(&all, &rows));
+        }
+        let (mut shown, shared): (Vec<usize>, Vec<usize>) = all.iter().partition(|&&column| self.differs(column));
+        let mut blocks = Vec::new();
+        if !shared.is_empty() {
+            // A line does not end between a heading and its value.
+            let values: Vec<String> = shared
+                .iter()
+                .map(|&column| self.headed(column, &self.rows[0][column]).replace(' ', "\u{a0}"))
+                .collect();
+            blocks.push(wrapped(&format!("Throughout: {}", values.join(", ")), "").replace('\u{a0}', " "));
+        }
+        let part = shown.iter().position(|&column| column != 0 && self.columns[column].role == ColumnRole::Part);
+        let parts = match part.filter(|_| self.width_of(&shown) > self.page) {
+            Some(at) => {
+                let column = shown.remove(at);
+                let parts = self.parts(column).into_iter();
+                parts.map(|(value, rows)| (Some(self.headed(column, value)), rows)).collect()
+            }
+            None => vec![(None, rows)],
+        };
+        for (headline, rows) in parts {
+            blocks.extend(headline);
+            blocks.extend(self.blocks(&shown).iter().map(|columns| self.block(columns, &rows)));
+        }
+        f.write_str(&blocks.join("\n\n"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::table::{numbers, words, Cell};
+    use super::*;
+
+    fn laid_out(columns: Vec<TableColumn>, rows: &[&[&str]], page: usize) -> String {
+        let rows = rows.iter().map(|row| row.iter().map(|text| Cell::words(*text)).collect()).collect();
+        TextTable { page, ..TextTable::new(&Table::plain(columns, rows)) }.to_string()
+    }
+
+    #[test]
+    fn words_stand_left_and_numbers_right() {
+        let columns = vec![words("model"), words("N/R"), numbers("accuracy %"), numbers("answer %")];
+        let rows: [&[&str]; 2] =
+            [&["transformer", "1/1", "97.5 [93.1, 99.2]", "4.1"], &["diff", "6/2", "100.0 [96.4, 100.0]", "31.0"]];
+        let expected = "\
+model        N/R           accuracy %  answer %
+transformer  1/1    97.5 [93.1, 99.2]       4.1
+diff         6/2  100.0 [96.4, 100.0]      31.0";
+        assert_eq!(laid_out(columns, &rows, 80), expected);
+    }
+
+    #[test]
+    fn long_cells_are_not_wrapped() {
+        let table = laid_out(vec![words("model").key(), numbers("n")], &[&["m".repeat(300).as_str(), "1"]], 80);
+        assert_eq!(table.lines().count(), 2);
+    }
+
+    /// Two models at one length, with so many numbers each.
+    fn wide(count: usize, page: usize) -> String {
+        let mut columns = vec![words("model").key(), numbers("tokens").key()];
+        columns.extend((0..count).map(|i| numbers(format!("number {i}"))));
+        let values = ["0", "1", "2"];
+        let rows = ["transformer", "diff"].map(|model| [&[model, "512"], &values[..count]].concat());
+        laid_out(columns, &[&rows[0], &rows[1]], page)
+    }
+
+    #[test]
+    fn a_table_that_is_too_wide_says_once_what_its_rows_share_and_is_broken_into_blocks() {
+        let narrow = "\
+model        tokens  number 0
+transformer     512         0
+diff            512         0";
+        assert_eq!(wide(1, 29), narrow);
+        let shared = "\
+Throughout: tokens 512
+
+model        number 0
+transformer         0
+diff                0";
+        assert_eq!(wide(1, 28), shared);
+        let blocks = "\
+Throughout: tokens 512
+
+model        number 0  number 1
+transformer         0         1
+diff                0         1
+
+model        number 2
+transformer         2
+diff                2";
+        assert_eq!(wide(3, 31), blocks);
+        assert_eq!(wide(3, 1).matches("model").count(), 3, "a page is as wide as a key and a number at least");
+    }
+
+    #[test]
+    fn what_a_wide_table_compares_heads_its_parts_and_what_its_numbers_rest_on_is_said_once() {
+        let columns = vec![
+            words("metric"),
+            words("compared").with(ColumnRole::Part),
+            numbers("n").with(ColumnRole::Basis),
+            numbers("difference"),
+        ];
+        let rows: [&[&str]; 4] = [
+            &["exact", "diff - base", "30", "+0.1"],
+            &["exact", "v2 - base", "30", "+0.1"],
+            &["noise", "diff - base", "30", "+0.1"],
+            &["noise", "v2 - base", "30", "+0.1"],
+        ];
+        let parts = "\
+Throughout: n 30
+
+compared diff - base
+
+metric  difference
+exact         +0.1
+noise         +0.1
+
+compared v2 - base
+
+metric  difference
+exact         +0.1
+noise         +0.1";
+        assert_eq!(laid_out(columns.clone(), &rows, 24), parts);
+        let whole = laid_out(columns, &rows, 40);
+        assert_eq!(whole.lines().next(), Some("metric  compared      n  difference"), "where it fits: {whole}");
+    }
+}
