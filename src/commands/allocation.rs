@@ -42,13 +42,13 @@ fn bar(frame: &Frame, setting: Setting, model: &str, depth: f64) -> Option<Bar> 
     for region in Region::ALL {
         let pick = Pick::of(model, SHARE_OUT.name).setting(setting).depth_pct(depth).region(region.name());
         if let Some(share) = frame.estimate(pick) {
-            let mut share = PointEstimate::of(&share, 1.0);
+            let mut share = PointEstimate::scaled(&share, 1.0);
             // More whiskers could not be told apart.
             share.interval = share.interval.filter(|_| region == Region::Answer);
             parts.push(BarPart { region: region.name().to_owned(), share, is_noise: Region::NOISE.contains(&region) });
         }
     }
     let noise = frame.estimate(Pick::of(model, NOISE_OUT.name).setting(setting).depth_pct(depth));
-    let noise = noise.map(|noise| PointEstimate::of(&noise, 1.0));
+    let noise = noise.map(|noise| PointEstimate::scaled(&noise, 1.0));
     (!parts.is_empty()).then(|| Bar { group: format!("{depth:.0}"), model: frame.short_name(model), parts, noise })
 }

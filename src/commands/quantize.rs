@@ -212,7 +212,7 @@ impl<'a> QuantizeFigures<'a> {
         let condition = condition.column();
         let pick = Pick::of(model, metric.name).setting(setting).condition(condition.as_deref());
         let found = self.frame.estimate(pick.metric(metric, region))?;
-        Some(PointEstimate::of(&found, metric.kind.factor()))
+        Some(PointEstimate::scaled(&found, metric.kind.factor()))
     }
 }
 

@@ -82,7 +82,7 @@ fn panels(frame: &Frame) -> Vec<LinePanel> {
 
 /// Returns the accuracy of a case in percent.
 fn accuracy(frame: &Frame, case: &Case, order: &str) -> Option<PointEstimate> {
-    Some(PointEstimate::of(&frame.estimate(case.pick(&EXACT, None).cities(order))?, 100.0))
+    Some(PointEstimate::scaled(&frame.estimate(case.pick(&EXACT, None).cities(order))?, 100.0))
 }
 
 /// Returns the accuracy of the best arrangement less that of the worst, in points, with what chance alone gives.

@@ -1,5 +1,5 @@
-// What the page holds: words as JSON, numbers as deflated bytes in base64 (see codes.rs and pack.rs for what they mean). What
-// is seen first stands before this script; everything else after it, and is decoded when it is looked at.
+// The data of the page: words as JSON, numbers as deflated bytes in base64 (their formats are in codes.rs and pack.rs). Data
+// that are seen first stand before this script; all others after it, and are decoded when they are looked at.
 
 performance.mark("script");
 const byId = (id) => document.getElementById(id);

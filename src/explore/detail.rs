@@ -26,7 +26,7 @@ pub struct HeadSketch {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HeadDetail {
     /// Pooled maps as [`triangle`] bytes.
-    pub grids: Vec<(PooledQuantity, Pooling, Vec<u8>)>,
+    pub pooled: Vec<(PooledQuantity, Pooling, Vec<u8>)>,
     /// The softmax maps; empty for a treated pass.
     pub maps: Vec<PairCodes<u8>>,
     /// The softmax rows that predict an answer, at higher precision.

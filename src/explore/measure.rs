@@ -1,8 +1,7 @@
 //! Collection of the explorer's data, in one pass over the prompt per model and condition.
 
-use super::contribution::Agreements;
 use super::detail::{Candidate, HeadSketch};
-use super::probe::{ExploreCollector, ExploreProbe, Resolution};
+use super::probe::{Agreements, ExploreCollector, ExploreProbe, Resolution};
 use super::stored_pairs::StoredPairs;
 use crate::attention::RowProbe;
 use crate::measures::probe::runs;
@@ -72,7 +71,7 @@ pub struct QuestionFacts {
 }
 
 impl PromptFacts {
-    fn of(pass: &ObservedPass<'_>) -> Result<Self> {
+    fn new(pass: &ObservedPass<'_>) -> Result<Self> {
         let prompt = pass.prompt;
         let targets = prompt.targets();
         let regions = targets.first().map(|target| runs(&target.regions)).unwrap_or_default();
@@ -114,7 +113,7 @@ impl Measure for ExploreMeasure {
     }
 
     fn conclude(&self, pass: ObservedPass<'_>, output: &mut MeasureOutput) -> Result<()> {
-        let prompt = PromptFacts::of(&pass)?;
+        let prompt = PromptFacts::new(&pass)?;
         let mut sketches = BTreeMap::new();
         let mut details = Vec::new();
         for result in pass.probe_results {
@@ -126,7 +125,7 @@ impl Measure for ExploreMeasure {
             let heads = details.iter().map(|candidate: &Candidate| candidate.at).collect();
             self.chosen().insert(pass.key.model, heads);
         }
-        let keep = StoredPairs::of(pass.prompt);
+        let keep = StoredPairs::new(pass.prompt);
         output.pooled = Some(Box::new(ModelMaps { prompt, keep, sketches, details }) as MeasureData);
         Ok(())
     }

@@ -19,7 +19,6 @@
 //! largest error.
 
 pub mod codes;
-mod contribution;
 mod detail;
 mod measure;
 mod pack;
@@ -27,10 +26,9 @@ mod page;
 mod probe;
 mod stored_pairs;
 
-pub use contribution::{agreements, Agreements};
 pub use detail::{Candidate, HeadDetail, HeadSketch, PairCodes, PooledQuantity, TopHeads};
 pub use measure::{ExploreMeasure, ModelMaps, PromptFacts, QuestionFacts};
 pub(crate) use page::{packed, CODE};
 pub use page::{ExplorerModel, ExplorerPage};
-pub use probe::{quantities, ExploreProbe, Resolution};
+pub use probe::{agreements, quantities, Agreements, ExploreProbe, Resolution};
 pub use stored_pairs::{StoredPairs, BAND_TOK, COMPLETE_TOK};

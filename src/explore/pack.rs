@@ -172,8 +172,8 @@ fn floats(numbers: &[f32]) -> Vec<u8> {
 /// Compresses everything of a head except its pairs into a blob.
 pub(super) fn pack_pooled(detail: &HeadDetail, blob: &mut Vec<u8>) -> Result<HeadIndex> {
     let mut index = HeadIndex::default();
-    let deflated: Vec<Vec<u8>> = detail.grids.par_iter().map(|(.., bytes)| deflate(bytes)).collect::<Result<_>>()?;
-    for ((pooled, pooling, _), bytes) in detail.grids.iter().zip(&deflated) {
+    let deflated: Vec<Vec<u8>> = detail.pooled.par_iter().map(|(.., bytes)| deflate(bytes)).collect::<Result<_>>()?;
+    for ((pooled, pooling, _), bytes) in detail.pooled.iter().zip(&deflated) {
         let pooling = if *pooling == Pooling::Max { "max" } else { "mean" };
         index.grids.push((pooled_name(*pooled), pooling, push(blob, bytes)));
     }

@@ -106,7 +106,7 @@ impl PackedModel {
         }
         let thumbs = found.sketches.values().flat_map(|head| head.thumb.iter().copied()).collect();
         let wanted = (PooledQuantity::Of(RowQuantity::Effective), Pooling::Max);
-        let mut grids = found.details.iter().take(1).flat_map(|head| &head.kept.grids);
+        let mut grids = found.details.iter().take(1).flat_map(|head| &head.kept.pooled);
         let first = grids.find(|(pooled, pooling, _)| (*pooled, *pooling) == wanted);
         let first = first.map(|(.., bytes)| bytes.clone()).unwrap_or_default();
         Ok(Self { thumbs, first, heads })

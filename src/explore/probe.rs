@@ -1,19 +1,42 @@
 //! Collection of a head's data as its rows pass: pooled maps, and pairs as bytes.
 
 use super::codes::{triangle, CodeType};
-use super::contribution::{answer_share, of_keys, Agreements};
 use super::detail::{HeadDetail, HeadSketch, PairCodes, PooledQuantity, TopHeads};
 use super::stored_pairs::StoredPairs;
 use crate::attention::{AttentionRow, LayersAndHeads, RowProbe, RowSink};
 use crate::measures::probe::{
-    AnswerProbe, AnswerSink, ContributionProbe, ContributionSink, GridProbe, GridSink, GridSpec, LambdaProbe,
-    LambdaSink, Pooling, ReceivedSink, RowQuantity, SinkProbe,
+    AnswerProbe, AnswerSink, Contribution, ContributionProbe, ContributionSink, GridProbe, GridSink, GridSpec, Pooling,
+    ReceivedSink, RowQuantity, SinkProbe,
 };
+use crate::model::{Agreement, Transformer};
 use crate::prompts::{Prompt, Region};
+use anyhow::Result;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Exponent of the finest step of pairs. 2^-17 is an eighth of a weight in a uniform row of 16k keys.
 pub(super) const FINEST: i8 = -17;
+
+/// The [`Agreement`] of each head, by layer and head, which contributions of keys are made of. Empty for variants where it is
+/// unknown before a layer ends.
+///
+/// With weight a[t,s] and value v_s, key s contributes the part c = a[t,s] v_s to the mixture of row t. Its output is
+/// u_s, and that of the whole mixture u. The contribution of s is ⟨u_s, u⟩ / ⟨u, u⟩: signed, summing to 1 over the keys
+/// of a row, and over the keys of a region to the row's `share_out`. Unlike weights, it is small for keys whose value
+/// is small or cancelled by others.
+pub type Agreements = BTreeMap<(usize, usize), Agreement>;
+
+pub fn agreements(model: &Transformer) -> Result<Agreements> {
+    let heads = model.config.wiring().heads();
+    let all = (0..model.config.layers.len()).flat_map(|layer| (0..heads).map(move |head| (layer, head)));
+    let mut agreements = Agreements::new();
+    for (layer, head) in all {
+        if let Some(agreement) = model.agreement(layer, head)? {
+            agreements.insert((layer, head), agreement);
+        }
+    }
+    Ok(agreements)
+}
 
 /// Collects the data of all heads, with details of some.
 pub struct ExploreProbe {
@@ -22,8 +45,7 @@ pub struct ExploreProbe {
 
 struct ExplorePlan {
     keep: StoredPairs,
-    pooled: Vec<(PooledQuantity, Pooling)>,
-    grids: Vec<GridProbe>,
+    pooled: Vec<(PooledQuantity, Pooling, GridProbe)>,
     agreements: Arc<Agreements>,
     /// Shares of weights and contributions of the regions, for scores.
     answer: AnswerProbe,
@@ -66,13 +88,17 @@ impl ExploreProbe {
         agreements: Arc<Agreements>,
         chosen: Option<Vec<(usize, usize)>>,
     ) -> Self {
-        let keep = StoredPairs::of(prompt);
-        let pooled = pooled(resolution.maps, !agreements.is_empty());
-        let grids = pooled.iter().map(|&of| GridProbe::new(grid_spec(of, &keep, resolution.bin_tok))).collect();
+        let keep = StoredPairs::new(prompt);
+        let mut pooled = Vec::new();
+        for quantity in pooled_quantities(resolution.maps, !agreements.is_empty()) {
+            for pooling in [Pooling::Max, Pooling::Mean] {
+                let spec = grid_spec(quantity, pooling, &keep, resolution.bin_tok);
+                pooled.push((quantity, pooling, GridProbe::new(spec)));
+            }
+        }
         let targets = prompt.targets();
         let plan = ExplorePlan {
             pooled,
-            grids,
             agreements,
             answer: AnswerProbe::new(&targets),
             given: ContributionProbe::new(&targets),
@@ -87,20 +113,19 @@ impl ExploreProbe {
     }
 }
 
-/// All pooled quantities with their poolings.
-fn pooled(maps: usize, contributions: bool) -> Vec<(PooledQuantity, Pooling)> {
-    let mut pooled: Vec<PooledQuantity> = quantities(maps).into_iter().map(PooledQuantity::Of).collect();
-    pooled.extend(contributions.then_some(PooledQuantity::Contribution));
-    pooled.into_iter().flat_map(|of| [Pooling::Max, Pooling::Mean].map(|pooling| (of, pooling))).collect()
+/// All pooled quantities.
+fn pooled_quantities(maps: usize, contributions: bool) -> Vec<PooledQuantity> {
+    let of_rows = quantities(maps).into_iter().map(PooledQuantity::Of);
+    of_rows.chain(contributions.then_some(PooledQuantity::Contribution)).collect()
 }
 
 /// Bins of a pooled map. Their edges are multiples of the bin size.
-fn grid_spec((pooled, pooling): (PooledQuantity, Pooling), keep: &StoredPairs, bin_tok: usize) -> GridSpec {
+fn grid_spec(quantity: PooledQuantity, pooling: Pooling, keep: &StoredPairs, bin_tok: usize) -> GridSpec {
     let bins = keep.tokens.div_ceil(bin_tok);
     let tokens = 0..bins * bin_tok;
-    let quantity = match pooled {
+    let quantity = match quantity {
         PooledQuantity::Of(quantity) => quantity,
-        // Contributions are passed to their grid in place of the weights.
+        // Contributions are passed to the map in place of the weights.
         PooledQuantity::Contribution => RowQuantity::Effective,
     };
     let (queries, keys) = (tokens.clone(), tokens);
@@ -124,8 +149,7 @@ impl RowProbe for ExploreProbe {
             answer: plan.answer.start(layer, head),
             given: plan.given.start(layer, head),
             sinks: plan.sinks.start(layer, head),
-            lambda: LambdaProbe.start(layer, head),
-            grids: plan.grids.iter().map(|probe| probe.start(layer, head)).collect(),
+            pooled: plan.pooled.iter().map(|(.., probe)| probe.start(layer, head)).collect(),
             detail: HeadDetail::default(),
             sketch: None,
             row: Vec::new(),
@@ -140,11 +164,10 @@ pub(super) struct ExploreCollector {
     answer: Box<dyn RowSink>,
     given: Box<dyn RowSink>,
     sinks: Box<dyn RowSink>,
-    lambda: Box<dyn RowSink>,
-    grids: Vec<Box<dyn RowSink>>,
-    /// What is known before the last row.
+    pooled: Vec<Box<dyn RowSink>>,
+    /// Data of the rows so far, without pooled maps.
     detail: HeadDetail,
-    /// What is known after it.
+    /// Known after the last row.
     sketch: Option<HeadSketch>,
     /// Scratch space for the contributions of a row.
     row: Vec<f32>,
@@ -181,13 +204,13 @@ impl ExploreCollector {
         let keep = &self.plan.keep;
         let agreement = self.plan.agreements.get(&self.at).filter(|_| row.query >= keep.contributions_from);
         if let Some(agreement) = agreement {
-            of_keys(row, agreement, &mut self.row);
+            contributions_of_keys(row, agreement, &mut self.row);
         }
-        for ((pooled, _), grid) in self.plan.pooled.iter().zip(&mut self.grids) {
-            match pooled {
-                PooledQuantity::Of(_) => grid.observe(row),
+        for ((quantity, ..), pooled) in self.plan.pooled.iter().zip(&mut self.pooled) {
+            match quantity {
+                PooledQuantity::Of(_) => pooled.observe(row),
                 PooledQuantity::Contribution if agreement.is_some() => {
-                    grid.observe(&AttentionRow { effective: &self.row, ..*row })
+                    pooled.observe(&AttentionRow { effective: &self.row, ..*row })
                 }
                 PooledQuantity::Contribution => {}
             }
@@ -209,7 +232,7 @@ impl RowSink for ExploreCollector {
         if self.plan.sinks.wants(self.at.0, self.at.1, row.query) {
             self.sinks.observe(row);
         }
-        self.lambda.observe(row);
+        self.detail.lambdas.extend(row.mix.get(1).map(|mix| -mix));
         self.detail.taken.resize_with(row.sinks.len(), Vec::new);
         self.detail.taken.iter_mut().zip(row.sinks).for_each(|(taken, &sink)| taken.push(sink));
         self.pool(row);
@@ -239,29 +262,45 @@ impl RowSink for ExploreCollector {
         self.answer.merge(later.answer);
         self.given.merge(later.given);
         self.sinks.merge(later.sinks);
-        self.lambda.merge(later.lambda);
-        self.grids.iter_mut().zip(later.grids).for_each(|(grid, later)| grid.merge(later));
+        self.pooled.iter_mut().zip(later.pooled).for_each(|(pooled, later)| pooled.merge(later));
         self.detail.append(later.detail);
     }
 
     fn finish(&mut self) {
         let score = self.score();
         let sinks = std::mem::replace(&mut self.sinks, self.plan.sinks.start(0, 0));
-        let lambda = std::mem::replace(&mut self.lambda, LambdaProbe.start(0, 0));
-        let (mut thumb, mut grids) = (Vec::new(), Vec::new());
-        for (&(pooled, pooling), sink) in self.plan.pooled.iter().zip(std::mem::take(&mut self.grids)) {
-            let grid = sink.into_sink::<GridSink>().grid();
-            if (pooled, pooling) == (PooledQuantity::Of(RowQuantity::Effective), Pooling::Max) {
-                thumb = triangle(&grid.coarser(grid.rows.div_ceil(self.plan.thumb_bins)));
-            }
-            grids.push((pooled, pooling, triangle(&grid)));
-        }
-        self.sketch = Some(HeadSketch { thumb, sinks: sinks.into_sink::<ReceivedSink>().sinks() });
         let mut detail = std::mem::take(&mut self.detail);
         detail.shrink_maps();
-        (detail.grids, detail.lambdas) = (grids, lambda.into_sink::<LambdaSink>().lambdas);
+        let mut thumb = Vec::new();
+        for (&(quantity, pooling, _), pooled) in self.plan.pooled.iter().zip(std::mem::take(&mut self.pooled)) {
+            let map = pooled.into_sink::<GridSink>().grid();
+            if (quantity, pooling) == (PooledQuantity::Of(RowQuantity::Effective), Pooling::Max) {
+                thumb = triangle(&map.coarser(map.rows.div_ceil(self.plan.thumb_bins)));
+            }
+            detail.pooled.push((quantity, pooling, triangle(&map)));
+        }
+        self.sketch = Some(HeadSketch { thumb, sinks: sinks.into_sink::<ReceivedSink>().sinks() });
         self.plan.top.enter(self.at, score, detail);
     }
+}
+
+/// Contributions of all keys of a row: (query + 1).
+fn contributions_of_keys(row: &AttentionRow<'_>, agreement: &Agreement, into: &mut Vec<f32>) {
+    let mut mixture = vec![0.0; row.values.width()];
+    row.values.weigh(0, row.effective, &mut mixture);
+    row.values.along(0, row.effective, &agreement.shares_of(&mixture), into);
+}
+
+/// `share_out` of the answer in the rows of one question. Equals that of [`RegionOutputs`](crate::measures::RegionOutputs),
+/// except for variants with one norm over all heads, where the factor of each row counts as 1.
+fn answer_share(rows: &[Contribution], agreement: &Agreement) -> f64 {
+    let (mut part, mut whole) = (0.0, 0.0);
+    for row in rows {
+        let (part_of_row, whole_of_row) = agreement.of(row.part(Region::Answer), &row.total());
+        part += part_of_row;
+        whole += whole_of_row;
+    }
+    part / whole
 }
 
 #[cfg(test)]
@@ -269,7 +308,6 @@ mod tests {
     use super::super::codes::RUN;
     use super::*;
     use crate::measures::probe::testing::{random_rows, watch};
-    use crate::model::Agreement;
     use crate::prompts::{Needle, Query, Window};
 
     /// Symmetric and positive definite: rows have values of three channels.
@@ -323,7 +361,7 @@ mod tests {
             assert_eq!(blocks.contributions, whole.contributions);
             // Means are sums in a different order; the largest magnitudes are equal.
             let peaks = |detail: &HeadDetail| {
-                let of_peaks = detail.grids.iter().filter(|(_, pooling, _)| *pooling == Pooling::Max);
+                let of_peaks = detail.pooled.iter().filter(|(_, pooling, _)| *pooling == Pooling::Max);
                 of_peaks.map(|(pooled, _, bytes)| (*pooled, bytes.clone())).collect::<Vec<_>>()
             };
             assert!(peaks(&blocks) == peaks(&whole));

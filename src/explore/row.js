@@ -1,4 +1,4 @@
-// What the maps say in numbers: the pair under the cross, and the row that was taken, as a profile, as keys and as text.
+// The maps in numbers: the pair under the cross, and the row that was taken, as a profile, as keys and as text.
 
 const QUANTITIES = [
   ["effective", "effective (A₁ − λA₂, or A)"], ["a1", "A₁"], ["a2", "A₂"], ["la2", "λA₂"],

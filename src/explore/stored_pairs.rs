@@ -33,7 +33,7 @@ pub struct StoredPairs {
 }
 
 impl StoredPairs {
-    pub fn of(prompt: &Prompt) -> Self {
+    pub fn new(prompt: &Prompt) -> Self {
         let tokens = prompt.ids.len();
         let answer_rows: Vec<Range<usize>> = prompt.targets().into_iter().map(|target| target.rows).collect();
         let question = prompt.regions(None).iter().position(|&region| region == Region::Question);

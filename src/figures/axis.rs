@@ -14,7 +14,7 @@ pub(super) struct Axis {
     pub(super) lo: f64,
     pub(super) hi: f64,
     log: bool,
-    /// Whether tick labels are powers of ten.
+    /// `true` if tick labels are powers of ten.
     powers: bool,
     /// The numbers with tick labels.
     pub(super) ticks: Vec<f64>,
@@ -136,26 +136,19 @@ impl Axis {
         Self { lo, hi, log: false, powers, ticks: whole.map(|i| i as f64 * step).collect() }
     }
 
-    /// Returns a logarithmic axis with ticks at powers of ten, and at 2 and 5 times them on a short axis. Both ends
-    /// must be positive.
+    /// Returns a logarithmic axis with ticks at powers of ten, some of them on a long axis, and at 2 and 5 times them on
+    /// a short one. Both ends must be positive.
     pub(super) fn log(lo: f64, hi: f64) -> Self {
         let hi = if hi > lo { hi } else { 10.0 * lo };
         let between: &[f64] = if hi / lo < 1e3 { &[1.0, 2.0, 5.0] } else { &[1.0] };
-        let decades = lo.log10().floor() as i32..=hi.log10().ceil() as i32;
+        // The tolerance keeps ends that are powers of ten.
+        let (first, last) = ((lo.log10() + 1e-9).floor() as i32, (hi.log10() - 1e-9).ceil() as i32);
+        let step = (last - first + MOST_DECADES - 1) / MOST_DECADES;
+        let decades = (first..=last).filter(|decade| decade % step == 0);
         let all = decades.flat_map(|decade| between.iter().map(move |step| step * 10_f64.powi(decade)));
         // Large numbers have suffixes instead.
         let powers = lo < 1e-3 && hi < 1e4;
         Self { lo, hi, log: true, powers, ticks: all.filter(|tick| (lo * 0.999..=hi * 1.001).contains(tick)).collect() }
-    }
-
-    /// Returns a logarithmic axis of whole decades. Both ends must be positive.
-    pub(super) fn decades(lo: f64, hi: f64) -> Self {
-        // The tolerance keeps ends that are powers of ten.
-        let first = (lo.log10() + 1e-9).floor() as i32;
-        let last = ((hi.log10() - 1e-9).ceil() as i32).max(first + 1);
-        let step = (last - first + MOST_DECADES - 1) / MOST_DECADES;
-        let ticks = (first..=last).filter(|decade| decade % step == 0).map(|decade| 10_f64.powi(decade)).collect();
-        Self { lo: 10_f64.powi(first), hi: 10_f64.powi(last), log: true, powers: true, ticks }
     }
 
     /// Returns a logarithmic axis whose ends are 1, 2 or 5 × 10ⁿ. Both ends must be positive.
@@ -253,9 +246,8 @@ mod tests {
 
     #[test]
     fn many_decades_have_few_numbers() {
-        let axis = Axis::decades(3e-12, 1.0);
+        let axis = Axis::log(1e-12, 1.0);
         assert_eq!(numbers(&axis), ["10⁻¹²", "10⁻¹⁰", "10⁻⁸", "10⁻⁶", "10⁻⁴", "10⁻²", "10⁰"]);
-        assert_eq!(numbers(&Axis::decades(0.01, 1000.0)), ["10⁻²", "10⁻¹", "10⁰", "10¹", "10²", "10³"]);
         let between = |lo: f64, hi: f64| numbers(&Axis::log_between(lo, hi));
         assert_eq!(between(0.3, 61.0), ["0.2", "0.5", "1", "2", "5", "10", "20", "50", "100"]);
         assert_eq!(between(5.0, 5.0), ["5", "10"]);

@@ -28,7 +28,7 @@ pub struct CellGrid {
 pub struct Cell {
     /// The number in the displayed unit, for example percent.
     pub value: f64,
-    /// What stands below the number if it fits, for example its interval and the number of prompts.
+    /// Texts below the number if they fit, for example its interval and the number of prompts.
     pub details: Vec<String>,
 }
 

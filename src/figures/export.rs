@@ -16,7 +16,6 @@ use pdf_writer::{Content, Finish, Name, Pdf, Rect, Ref, TextStr};
 use plotters::style::RGBColor;
 use resvg::tiny_skia::{Pixmap, Transform};
 use resvg::usvg::{Options, Tree};
-use std::fmt::Write as _;
 use std::io::Cursor;
 use std::path::Path;
 
@@ -59,34 +58,25 @@ impl Figure {
 
 /// The SVG.
 fn document(figure: &Figure, recipe: &[(String, String)]) -> String {
-    let Figure { title, width, height, page, elements, .. } = figure;
-    let (width_mm, (across, down)) = (page.mm(*width), (width * FINE, height * FINE));
+    let Figure { width, height, page, elements, .. } = figure;
+    let (width_mm, across, down) = (page.mm(*width), width * FINE, height * FINE);
     let height_mm = width_mm * height / width;
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" xmlns:xlink=\"http://www.w3.org/1999/xlink\" \
-         width=\"{width_mm:.3}mm\" height=\"{height_mm:.3}mm\" viewBox=\"0 0 {across} {down}\">\n<title>{}</title>\n\
-         <metadata>\n",
-        escaped(title)
-    );
-    for (keyword, text) in recipe {
-        writeln!(svg, "{}: {}", escaped(keyword), escaped(text)).expect("memory does not fail");
-    }
-    svg += "</metadata>\n<style>\n";
-    for (bold, weight) in [(false, "normal"), (true, "bold")] {
-        let file = STANDARD.encode(FontWeight::of(bold).file);
-        writeln!(
-            svg,
-            "@font-face {{ font-family: \"DejaVu Sans\"; font-weight: {weight}; src: url(data:font/ttf;base64,{file}) }}"
-        )
-        .expect("memory does not fail");
-    }
+    let title = escaped(&figure.title);
+    let recipe = recipe.iter().map(|(keyword, text)| format!("{}: {}\n", escaped(keyword), escaped(text)));
+    let recipe: String = recipe.collect();
+    let fonts = [(false, "normal"), (true, "bold")].map(|(bold, weight)| {
+        let file = STANDARD.encode(FontWeight::new(bold).file);
+        format!("@font-face {{ font-family: \"DejaVu Sans\"; font-weight: {weight}; src: url(data:font/ttf;base64,{file}) }}\n")
+    });
+    let fonts = fonts.concat();
     let RGBColor(r, g, b) = PAPER;
-    writeln!(
-        svg,
-        "</style>\n<rect width=\"{across}\" height=\"{down}\" fill=\"#{r:02X}{g:02X}{b:02X}\" stroke=\"none\"/>"
+    format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" xmlns:xlink=\"http://www.w3.org/1999/xlink\" \
+         width=\"{width_mm:.3}mm\" height=\"{height_mm:.3}mm\" viewBox=\"0 0 {across} {down}\">\n\
+         <title>{title}</title>\n<metadata>\n{recipe}</metadata>\n<style>\n{fonts}</style>\n\
+         <rect width=\"{across}\" height=\"{down}\" fill=\"#{r:02X}{g:02X}{b:02X}\" stroke=\"none\"/>\n\
+         <g stroke-linecap=\"round\" stroke-linejoin=\"round\">\n{elements}</g>\n</svg>\n"
     )
-    .expect("memory does not fail");
-    svg + "<g stroke-linecap=\"round\" stroke-linejoin=\"round\">\n" + elements + "</g>\n</svg>\n"
 }
 
 /// Text for XML, without the characters that XML cannot hold.

@@ -243,7 +243,7 @@ impl Figure {
         let font = FontDesc::new(FontFamily::Name(FAMILY), BACKEND_FONT.0 * format.em * FINE, style).transform(turn);
         let pos = Pos::new(h_pos, VPos::Top);
         let style = TextStyle { font, color: format.colour.to_backend_color(), pos };
-        let text = FontWeight::of(format.bold).supported_text(text);
+        let text = FontWeight::new(format.bold).supported_text(text);
         self.draw(|sheet| sheet.draw_text(&text, &style, to_svg_units(place)));
     }
 
@@ -328,7 +328,7 @@ mod tests {
 
     #[test]
     fn text_leaves_ink_on_its_side_of_the_anchor_only() {
-        // Whether there is ink left of, right of, above and below the anchor.
+        // Is there ink left of, right of, above and below the anchor?
         let ink = |anchor: Anchor| {
             let mut figure = sheet(200.0, 200.0);
             figure.text((100.0, 100.0), "needle", TextFormat::new(20.0, anchor));

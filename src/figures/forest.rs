@@ -1,7 +1,7 @@
 //! Forest plots: differences with their intervals, one below the other, about a line at zero.
 
-use super::axis::{extent, Axis};
-use super::colour::{AXIS, FAINT_INK, GRID, INK};
+use super::axis::{draw_axes, extent, Axis};
+use super::colour::{FAINT_INK, INK};
 use super::figure::{Area, Figure, FigureHeading};
 use super::legend::{Legend, LegendSymbol, LineStyle, LineStyles};
 use super::lines::PointEstimate;
@@ -51,7 +51,7 @@ impl ForestPanel {
             ForestRow {
                 label: if values.is_empty() { row.other.clone() } else { values.join(" · ") },
                 series: row.other.clone(),
-                difference: PointEstimate::of_difference(&row.difference, label.kind.factor()),
+                difference: PointEstimate::scaled_difference(&row.difference, label.kind.factor()),
                 text: difference_cell(row).line().replace('-', "−"),
             }
         });
@@ -73,7 +73,8 @@ const PADDING: f64 = 8.0;
 /// Numbers and label below a panel, and the gap to the next.
 const BELOW: f64 = 104.0;
 const WHISKER: f64 = 3.0;
-const CAP_HEIGHT: f64 = 12.0;
+/// Half the height of a cap.
+const CAP: f64 = 6.0;
 const MARKER: f64 = 13.0;
 
 const LABEL: TextFormat = TICK.at(Anchor::Right);
@@ -84,17 +85,15 @@ const TEXT: TextFormat = TICK.at(Anchor::Left).in_colour(FAINT_INK);
 /// # Errors
 /// If there is nothing to draw, a number is not finite, or the sheet is too large.
 pub fn forest(panels: &[ForestPanel], heading: &FigureHeading, x_label: &str) -> Result<Figure> {
-    ensure!(panels.iter().any(|panel| !panel.rows.is_empty()), "no differences to draw");
-    let (mut label_width, mut text_width) = (0.0_f64, 0.0_f64);
-    for row in panels.iter().flat_map(|panel| &panel.rows) {
-        label_width = label_width.max(LABEL.width(&row.label)).min(LABEL_MAX_WIDTH);
-        text_width = text_width.max(TEXT.width(&row.text)).min(TEXT_MAX_WIDTH);
-    }
+    let rows: Vec<&ForestRow> = panels.iter().flat_map(|panel| &panel.rows).collect();
+    ensure!(!rows.is_empty(), "no differences to draw");
+    let label_width = rows.iter().map(|row| LABEL.width(&row.label)).fold(0.0, f64::max).min(LABEL_MAX_WIDTH);
+    let text_width = rows.iter().map(|row| TEXT.width(&row.text)).fold(0.0, f64::max).min(TEXT_MAX_WIDTH);
     let x = LEFT + label_width + GAP;
     let beside = x + GAP + text_width + RIGHT;
     let plot_width = (heading.page.room() - beside).clamp(PLOT_WIDTH.0, PLOT_WIDTH.1);
     let width = beside + plot_width;
-    let series = LineStyles::new(distinct(panels.iter().flat_map(|panel| &panel.rows).map(|row| &row.series)));
+    let series = LineStyles::new(distinct(rows.iter().map(|row| &row.series)));
     let in_legend = if series.names.len() == 1 { &LineStyles::new(Vec::new()) } else { &series };
     let legend = Legend::of_lines(in_legend, LegendSymbol::MarkedLine, width - LEFT - RIGHT);
     let panels_height = panels.iter().map(|panel| TITLE_HEIGHT + height(panel) + BELOW).sum::<f64>();
@@ -128,12 +127,7 @@ fn x_axis(panel: &ForestPanel) -> Result<Axis> {
 fn draw_panel(figure: &mut Figure, panel: &ForestPanel, area: Area, series: &LineStyles, x_label: &str) -> Result<()> {
     let axis = x_axis(panel)?;
     figure.panel_title((area.x, area.y - 26.0), &panel.title, &panel.unit, area.width);
-    for &tick in &axis.ticks {
-        let x = area.x + area.width * axis.place(tick);
-        figure.fill(Area { x: x - 0.75, width: 1.5, ..area }, GRID);
-        figure.text((x, area.bottom() + 24.0), &axis.number(tick), TICK);
-    }
-    figure.frame(area, AXIS, 1.5);
+    draw_axes(figure, area, &axis, &Axis::categories(panel.rows.len()));
     figure.fill(Area { x: area.x + area.width * axis.place(0.0) - 1.25, width: 2.5, ..area }, INK);
     figure.text((area.centre().0, area.bottom() + 58.0), x_label, AXIS_LABEL);
     for (i, row) in panel.rows.iter().enumerate() {
@@ -145,7 +139,7 @@ fn draw_panel(figure: &mut Figure, panel: &ForestPanel, area: Area, series: &Lin
         if row.difference.interval.is_some() {
             figure.line(&[(low, y), (high, y)], colour, WHISKER);
             for x in [low, high] {
-                figure.line(&[(x, y - CAP_HEIGHT / 2.0), (x, y + CAP_HEIGHT / 2.0)], colour, WHISKER);
+                figure.line(&[(x, y - CAP), (x, y + CAP)], colour, WHISKER);
             }
         }
         figure.marker((x, y), marker, MARKER, colour);

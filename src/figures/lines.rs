@@ -61,13 +61,13 @@ pub struct PointEstimate {
 
 impl PointEstimate {
     /// An estimate of a run, multiplied by a factor.
-    pub(crate) fn of(estimate: &Estimate, factor: f64) -> Self {
+    pub(crate) fn scaled(estimate: &Estimate, factor: f64) -> Self {
         let interval = estimate.interval.map(|interval| (factor * interval.lo, factor * interval.hi));
         Self { value: factor * estimate.value, interval }
     }
 
     /// A difference, multiplied by a factor.
-    pub(crate) fn of_difference(difference: &Difference, factor: f64) -> Self {
+    pub(crate) fn scaled_difference(difference: &Difference, factor: f64) -> Self {
         let interval = difference.interval().map(|interval| (factor * interval.lo, factor * interval.hi));
         Self { value: factor * difference.diff, interval }
     }
@@ -211,7 +211,9 @@ fn distribution_axes(panel: &LinePanel) -> Result<(Axis, Axis)> {
     }
     let (smallest, largest) = extent(positive.iter().map(|(x, _)| *x))?;
     let (least, _) = extent(positive.iter().map(|(_, y)| y.value))?;
-    Ok((Axis::log_between(first.clamp(smallest, largest), largest), Axis::decades(least, 1.0)))
+    // The tolerance keeps a power of ten.
+    let decade = 10_f64.powf((least.log10() + 1e-9).floor());
+    Ok((Axis::log_between(first.clamp(smallest, largest), largest), Axis::log(decade, 1.0)))
 }
 
 /// A panel, and where it is drawn.

@@ -66,7 +66,7 @@ impl TextFormat {
 
     /// Returns the width of a text in this format.
     pub(super) fn width(&self, text: &str) -> f64 {
-        self.em * FontWeight::of(self.bold).width_em(text)
+        self.em * FontWeight::new(self.bold).width_em(text)
     }
 
     /// Returns the height of the middle of the capitals above the baseline.
@@ -133,7 +133,7 @@ fn load(file: &'static [u8]) -> FontWeight {
 }
 
 impl FontWeight {
-    pub(super) fn of(bold: bool) -> &'static Self {
+    pub(super) fn new(bold: bool) -> &'static Self {
         if bold {
             &BOLD
         } else {
@@ -190,13 +190,13 @@ mod tests {
         let signs =
             "0123456789 AaZz äöüßéñ λσΣαβ + − × · – — ¶ ↑ … ≥ ≤ ≈ ≠ ± % | → ↓ ∞ √ ⁰ ¹ ² ³ ⁴ ⁵ ⁶ ⁷ ⁸ ⁹ ⁻ ₀ ₁ ½ °";
         for bold in [false, true] {
-            assert_eq!(FontWeight::of(bold).supported_text(signs), signs);
+            assert_eq!(FontWeight::new(bold).supported_text(signs), signs);
         }
     }
 
     #[test]
     fn a_character_that_the_fonts_lack_becomes_a_question_mark() {
-        let font = FontWeight::of(false);
+        let font = FontWeight::new(false);
         assert_eq!(font.supported_text("a中\u{7}"), "a??");
         assert_eq!(font.width_em("中"), font.width_em("?"));
     }
@@ -204,7 +204,7 @@ mod tests {
     #[test]
     fn text_is_as_wide_as_the_font_says() {
         // DejaVu Sans: a digit is 1303 of 2048 units wide.
-        let font = FontWeight::of(false);
+        let font = FontWeight::new(false);
         assert!((font.width_em("0000") - 4.0 * 1303.0 / 2048.0).abs() < 1e-9);
         assert!(font.width_em("AV") < font.width_em("A") + font.width_em("V"), "a pair that is kerned");
     }

@@ -30,7 +30,7 @@ pub fn html(report: &Report) -> Result<String> {
         sections => report.sections.iter().map(Section::values).collect::<Vec<_>>(),
     };
     let text = html::render("page.html", include_str!("page.html"), values)?;
-    // What would turn the direction of writing, in a name or a path, is shown by its number.
+    // Marks that turn the direction of writing, in a name or a path, are shown by their numbers.
     Ok(format!("{}\n", escaped_lines(text.replace("\r\n", "\n").trim_end())))
 }
 

@@ -8,7 +8,7 @@ for (const table of document.querySelectorAll("table.sortable")) {
   if (sorts) makeSortable(table);
   const tell = () => {
     const isWide = table.scrollWidth > scroll.clientWidth + 1;
-    // What has no buttons is scrolled by keys itself.
+    // A table without buttons is scrolled by keys itself.
     if (isWide && !sorts) scroll.tabIndex = 0;
     else scroll.removeAttribute("tabindex");
     const words = [isWide ? `${table.tHead.rows[0].cells.length} columns: the table scrolls sideways.` : "", sorts ? "Headings sort: up, down, back." : ""];
@@ -65,7 +65,7 @@ function compare(a, b, direction) {
   return direction * a.textContent.localeCompare(b.textContent, "en", { numeric: true });
 }
 
-// What a link leads to may be folded away.
+// The target of a link may be folded away.
 function unfold() {
   const target = location.hash.length > 1 && document.getElementById(decodeURIComponent(location.hash.slice(1)));
   const folded = target && target.closest("details:not([open])");

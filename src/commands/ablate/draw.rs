@@ -75,7 +75,7 @@ fn conditions(
     let rows = |delta: fn(&Change) -> &Difference, factor: f64| -> Vec<ForestRow> {
         let of_name = |name: &String| of_setting.iter().filter(|effect| effect.condition == *name).collect::<Vec<_>>();
         let row = |(i, effect): (usize, &&&Change)| {
-            let difference = PointEstimate::of_difference(delta(effect), factor);
+            let difference = PointEstimate::scaled_difference(delta(effect), factor);
             ForestRow {
                 label: if i == 0 { effect.condition.clone() } else { String::new() },
                 series: frame.short_name(&effect.model),
@@ -111,8 +111,8 @@ fn heads(
     let counts: BTreeSet<usize> = of_setting.iter().map(|out| out.n).collect();
     let models = distinct(of_setting.iter().map(|out| &out.best.model));
     let quantities: [(&Metric, &str, ChangeOf); 2] = [
-        (&ANSWER_LOG_PROB, "change in nats", |change| PointEstimate::of_difference(&change.log_prob_nats, 1.0)),
-        (&EXACT, "change in points", |change| PointEstimate::of_difference(&change.exact, 100.0)),
+        (&ANSWER_LOG_PROB, "change in nats", |change| PointEstimate::scaled_difference(&change.log_prob_nats, 1.0)),
+        (&EXACT, "change in points", |change| PointEstimate::scaled_difference(&change.exact, 100.0)),
     ];
     let mut panels = Vec::new();
     for (metric, y_label, quantity) in quantities {

@@ -73,7 +73,7 @@ fn model_panels(
 /// The pooled effective map of a head.
 fn effective(kept: &HeadDetail) -> Option<Bins> {
     let wanted = (PooledQuantity::Of(RowQuantity::Effective), Pooling::Max);
-    let (_, _, bytes) = kept.grids.iter().find(|(pooled, pooling, _)| (*pooled, *pooling) == wanted)?;
+    let (_, _, bytes) = kept.pooled.iter().find(|(pooled, pooling, _)| (*pooled, *pooling) == wanted)?;
     let (bins, values) = square(bytes);
     Some(Bins { rows: bins, columns: bins, values, sink: Vec::new() })
 }

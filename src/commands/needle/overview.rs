@@ -75,5 +75,5 @@ pub(super) fn draw_models(session: &mut Session, frame: &Frame) -> Result<()> {
 
 /// A mean in percent.
 fn percent(frame: &Frame, pick: Pick<'_>) -> Option<PointEstimate> {
-    Some(PointEstimate::of(&frame.estimate(pick)?, 100.0))
+    Some(PointEstimate::scaled(&frame.estimate(pick)?, 100.0))
 }
