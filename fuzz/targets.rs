@@ -79,13 +79,13 @@ fn gguf(bytes: &[u8], folder: &Path) -> bool {
     let path = folder.join("model.gguf");
     let Ok(file) = Gguf::open(&path) else { return false };
     if let Ok(Some(vocabulary)) = file.vocabulary() {
-        let _ = difftool::model::gguf_tokenizer::tokenizer(&path, &vocabulary, &TokenizerOptions::default());
+        let _ = vocabulary.tokenizer(&path, &TokenizerOptions::default());
     }
     let Ok(json) = file.config_json() else { return false };
     let Ok(config) = ModelConfig::from_json(&json, None).and_then(|config| file.conventions(config)) else {
         return false;
     };
-    let Ok(mut weights) = Checkpoint::gguf(file).load(&config) else { return false };
+    let Ok(mut weights) = Checkpoint::from(file).load(&config) else { return false };
     check_numbers(&path, &mut weights);
     true
 }

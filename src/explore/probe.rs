@@ -296,7 +296,7 @@ fn contributions_of_keys(row: &AttentionRow<'_>, agreement: &Agreement, into: &m
 fn answer_share(rows: &[Contribution], agreement: &Agreement) -> f64 {
     let (mut part, mut whole) = (0.0, 0.0);
     for row in rows {
-        let (part_of_row, whole_of_row) = agreement.of(row.part(Region::Answer), &row.total());
+        let (part_of_row, whole_of_row) = agreement.products(row.part(Region::Answer), &row.total());
         part += part_of_row;
         whole += whole_of_row;
     }

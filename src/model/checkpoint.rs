@@ -2,15 +2,14 @@
 //!
 //! Reading is strict: the files must hold every tensor of the model, in the expected shape, and no others.
 
-use super::file_bytes::FileBytes;
 use super::names::{
-    file_tensor, is_not_a_weight, other_file_tensor, other_name, FileTensor, StoredRows, EMBEDDING, HEAD, LAYERS,
+    file_tensor, is_not_a_weight, other_file_tensor, other_name, FileTensor, StoredRows, EMBEDDING, HEAD,
 };
-use super::stored_tensor::{safetensors, StoredTensor, StoredTensors};
+use super::stored_tensor::{safetensors, FileBytes, StoredTensor, StoredTensors};
 use super::{Gguf, ModelConfig, Weights};
 use crate::base::files;
 use crate::base::hash::sha256;
-use anyhow::{bail, ensure, Context, Result};
+use anyhow::{bail, Context, Result};
 use candle_core::{Device, Tensor};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -32,11 +31,10 @@ const DIFF_MLX_FILE: &str = "latest.safetensors";
 
 /// Weights on disk, or built into the binary.
 pub struct Checkpoint {
-    /// In the order of their names.
     files: Vec<Arc<FileBytes>>,
     tensors: StoredTensors,
-    /// The metadata of GGUF files.
-    gguf: Option<Gguf>,
+    /// The number types that can be read in files of this kind, in words.
+    readable: &'static str,
 }
 
 /// Differences between the tensors of a checkpoint and those that a model needs. Names are those in the files.
@@ -63,28 +61,33 @@ impl Checkpoint {
     /// # Errors
     /// If a file is missing or incomplete, or the index names files in other folders.
     pub fn open(dir: &Path) -> Result<Self> {
-        let index = dir.join(INDEX_FILE);
-        let single = |name: &&str| *name == TENSOR_FILE || !files::is_there(&index);
-        let mut singles = [TENSOR_FILE, DIFF_MLX_FILE].into_iter().filter(single).map(|name| dir.join(name));
-        if let Some(single) = singles.find(|path| files::is_there(path)) {
-            return Self::of(vec![FileBytes::open(&single)?]);
-        }
-        ensure!(
-            files::is_there(&index),
-            "{}: has neither {TENSOR_FILE} nor {INDEX_FILE}; convert other weight formats to safetensors",
-            dir.display()
-        );
-        Self::of(shards(&index)?.iter().map(|file| FileBytes::open(&dir.join(file))).collect::<Result<_>>()?)
+        let [single, index, diff_mlx] = Self::FILES.map(|name| dir.join(name));
+        let paths = if files::is_there(&single) {
+            vec![single]
+        } else if files::is_there(&index) {
+            shards(&index)?.iter().map(|file| dir.join(file)).collect()
+        } else if files::is_there(&diff_mlx) {
+            vec![diff_mlx]
+        } else {
+            bail!(
+                "{}: has neither {TENSOR_FILE} nor {INDEX_FILE}; convert other weight formats to safetensors",
+                dir.display()
+            )
+        };
+        Self::of_safetensors(paths.iter().map(|path| FileBytes::open(path)).collect::<Result<_>>()?)
     }
+
+    /// Files that hold or name the weights of a folder, the first of which counts.
+    const FILES: [&str; 3] = [TENSOR_FILE, INDEX_FILE, DIFF_MLX_FILE];
 
     /// Returns `true` if a folder has weights, or names some.
     pub fn is_in(dir: &Path) -> bool {
-        [TENSOR_FILE, DIFF_MLX_FILE, INDEX_FILE].iter().any(|name| files::is_there(&dir.join(name)))
+        Self::FILES.iter().any(|name| files::is_there(&dir.join(name)))
     }
 
     /// No weights, for a look at a configuration.
     pub fn none() -> Self {
-        Self { files: Vec::new(), tensors: StoredTensors::new(), gguf: None }
+        Self { files: Vec::new(), tensors: StoredTensors::new(), readable: "" }
     }
 
     /// Returns `true` if there are none.
@@ -94,16 +97,11 @@ impl Checkpoint {
 
     /// Wraps weights that are part of the binary; `origin` names them in errors.
     pub fn built_in(bytes: &'static [u8], origin: &str) -> Result<Self> {
-        Self::of(vec![FileBytes::built_in(origin, bytes)])
-    }
-
-    /// Wraps the tensors of a GGUF file.
-    pub fn gguf(file: Gguf) -> Self {
-        Self { files: file.files(), tensors: file.tensors().clone(), gguf: Some(file) }
+        Self::of_safetensors(vec![FileBytes::built_in(origin, bytes)])
     }
 
     /// Reads the headers of safetensors files.
-    fn of(files: Vec<FileBytes>) -> Result<Self> {
+    fn of_safetensors(files: Vec<FileBytes>) -> Result<Self> {
         let files: Vec<_> = files.into_iter().map(Arc::new).collect();
         let mut tensors = StoredTensors::new();
         for file in &files {
@@ -113,7 +111,7 @@ impl Checkpoint {
                 }
             }
         }
-        Ok(Self { files, tensors, gguf: None })
+        Ok(Self { files, tensors, readable: "f32, f16 and bf16" })
     }
 
     /// Total size of the files, in bytes.
@@ -130,42 +128,34 @@ impl Checkpoint {
         }
     }
 
-    /// Returns whether the files have an output head that differs from the embedding although `config` ties the two.
+    /// Returns `true` if the files have an output head that differs from the embedding although `config` ties the two.
     /// transformers uses such a head, so the configuration must then be read with `tied: false`.
     pub fn has_untied_head(&self, config: &ModelConfig) -> Result<bool> {
         let shape = [config.vocab, config.width];
-        let stored = |name: &str| Some(find(&self.tensors, &file_tensor(config, name, &shape).name)?.1);
-        let (Some(head), Some(embedding)) = (stored(HEAD), stored(EMBEDDING)) else { return Ok(false) };
+        let [head, embedding] =
+            [HEAD, EMBEDDING].map(|name| self.find(&file_tensor(config, name, &shape).name).map(|(_, tensor)| tensor));
+        let (Some(head), Some(embedding)) = (head, embedding) else { return Ok(false) };
         if head.shape != embedding.shape || !head.number.is_readable() || !embedding.number.is_readable() {
             return Ok(true);
         }
-        let part = |tensor: &StoredTensor, name: &str, rows: Range<usize>| {
-            tensor.rows(rows).with_context(|| format!("{}: tensor {name}", tensor.file.origin))
-        };
         let all = head.shape.first().copied().unwrap_or_default();
         for start in (0..all).step_by(ROWS_AT_ONCE) {
             let rows = start..all.min(start + ROWS_AT_ONCE);
-            if part(head, HEAD, rows.clone())? != part(embedding, EMBEDDING, rows)? {
+            if rows_of((HEAD, head), rows.clone())? != rows_of((EMBEDDING, embedding), rows)? {
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
-    /// `config` with the tensor names and conventions of the files. GGUF has its own.
-    pub fn conventions(&self, config: ModelConfig) -> Result<ModelConfig> {
-        match &self.gguf {
-            None => Ok(config),
-            Some(file) => file.conventions(config),
-        }
-    }
-
-    /// Returns whether the files have none of the attention tensors that the variant adds to the projections, in the
+    /// Returns `true` if the files have none of the attention tensors that the variant adds to the projections, in the
     /// first layer.
     pub fn lacks_extras(&self, config: &ModelConfig) -> bool {
         let extras = config.variant.extra_tensors(0, config.layer_sizes());
-        let name = |name: &str| file_tensor(config, &format!("model.layers.0.self_attn.{name}"), &[]).name;
-        !extras.iter().any(|extra| find(&self.tensors, &name(extra.name)).is_some())
+        !extras.iter().any(|extra| {
+            let name = format!("model.layers.0.self_attn.{}", extra.name);
+            self.find(&file_tensor(config, &name, &[]).name).is_some()
+        })
     }
 
     /// Number types of the weights, joined: `bf16`, `f16 and f32`.
@@ -179,38 +169,32 @@ impl Checkpoint {
         let mut audit = Audit::default();
         let mut used = BTreeSet::new();
         for (name, shape) in config.tensors() {
-            let (source, found) = locate(&self.tensors, config, &name, &shape);
+            let (place, found) = self.locate(config, &name, &shape);
             let Some((found, tensor)) = found else {
-                audit.missing.push((source.name, source.shape));
+                audit.missing.push((place.name, place.shape));
                 continue;
             };
-            let (origin, shape) = (&tensor.file.origin, &tensor.shape);
-            if !tensor.has_shape(&source.shape) && used.insert(found) {
+            if !used.insert(found) {
+                continue;
+            }
+            let (origin, number) = (&tensor.file.origin, tensor.number);
+            if !tensor.has_shape(&place.shape) {
+                let (shape, expected) = (&tensor.shape, place.shape);
+                audit.misfits.push(format!("{origin}: tensor {found} has shape {shape:?}, expected {expected:?}"));
+            } else if !number.is_readable() {
+                let (name, readable) = (number.name, self.readable);
                 audit
                     .misfits
-                    .push(format!("{origin}: tensor {found} has shape {shape:?}, expected {:?}", source.shape));
-            } else if !tensor.number.is_readable() && used.insert(found) {
-                audit.misfits.push(format!(
-                    "{origin}: tensor {found} holds {}, which is not supported; {} are",
-                    tensor.number.name,
-                    self.readable_types()
-                ));
+                    .push(format!("{origin}: tensor {found} holds {name}, which is not supported; {readable} are"));
             }
-            used.insert(found);
         }
         audit.missing.dedup();
-        let is_unused = |name: &str| !used.contains(name) && !is_not_a_weight(name, config);
-        let unused = self.tensors.iter().filter(|(name, _)| is_unused(name));
-        audit.unused = unused.map(|(name, tensor)| (name.clone(), tensor.shape.clone())).collect();
-        audit
-    }
-
-    /// The number types that can be read in files of this kind, in words.
-    fn readable_types(&self) -> &'static str {
-        match self.gguf {
-            None => "f32, f16 and bf16",
-            Some(_) => "F32, F16, BF16, Q4_0 to Q8_1, Q2_K to Q8_K and MXFP4",
+        for (name, tensor) in &self.tensors {
+            if !used.contains(name.as_str()) && !is_not_a_weight(name, config) {
+                audit.unused.push((name.clone(), tensor.shape.clone()));
+            }
         }
+        audit
     }
 
     /// Reads every tensor of the model as `f32`, under this crate's names.
@@ -252,15 +236,14 @@ impl Checkpoint {
 
     /// Reads the tensors whose names are `wanted`, of a checkpoint that was checked.
     pub(super) fn read_some(&self, config: &ModelConfig, wanted: impl Fn(&str) -> bool) -> Result<Weights> {
-        let read = |(name, shape): (String, Vec<usize>)| -> Result<(String, Tensor)> {
-            let (source, found) = locate(&self.tensors, config, &name, &shape);
-            let (found, tensor) = found.with_context(|| format!("tensor {} is no longer in the file", source.name))?;
-            let values = values(tensor, &source, &shape);
+        let mut weights = Vec::new();
+        for (name, shape) in config.tensors().into_iter().filter(|(name, _)| wanted(name)) {
+            let (place, found) = self.locate(config, &name, &shape);
+            let (found, tensor) = found.with_context(|| format!("tensor {} is no longer in the file", place.name))?;
+            let values = values(tensor, &place, &shape);
             let values = values.with_context(|| format!("{}: tensor {found}", tensor.file.origin))?;
-            Ok((name, Tensor::from_vec(values, shape, &Device::Cpu)?))
-        };
-        let wanted = config.tensors().into_iter().filter(|(name, _)| wanted(name));
-        let weights = wanted.map(read).collect::<Result<Vec<_>>>()?;
+            weights.push((name, Tensor::from_vec(values, shape, &Device::Cpu)?));
+        }
         Ok(Weights::new(weights, &self.files[0].origin))
     }
 
@@ -271,11 +254,11 @@ impl Checkpoint {
         name: &str,
         ranges: impl Iterator<Item = Range<usize>>,
     ) -> Result<Vec<f32>> {
-        let (source, found) = locate(&self.tensors, config, name, &[config.vocab, config.width]);
-        let (found, tensor) = found.with_context(|| format!("tensor {} is missing", source.name))?;
+        let (place, found) = self.locate(config, name, &[config.vocab, config.width]);
+        let found = found.with_context(|| format!("tensor {} is missing", place.name))?;
         let mut all = Vec::new();
         for range in ranges {
-            let rows = tensor.rows(range).with_context(|| format!("{}: tensor {found}", tensor.file.origin))?;
+            let rows = rows_of(found, range)?;
             if all.is_empty() {
                 all = rows; // one range, as in parts of the output head, is not copied
             } else {
@@ -284,58 +267,63 @@ impl Checkpoint {
         }
         Ok(all)
     }
+
+    /// Finds the tensor called `name` here. Returns its expected place, and the tensor if the files have it. Of two
+    /// places, the one counts whose shape fits.
+    fn locate(&self, config: &ModelConfig, name: &str, shape: &[usize]) -> (FileTensor, Option<NamedTensor<'_>>) {
+        let usual = file_tensor(config, name, shape);
+        let found = self.find(&usual.name);
+        if found.is_some_and(|(_, tensor)| tensor.has_shape(&usual.shape)) {
+            return (usual, found);
+        }
+        if let Some(other) = other_file_tensor(config, name, shape) {
+            let elsewhere = self.find(&other.name);
+            if elsewhere.is_some_and(|(_, tensor)| found.is_none() || tensor.has_shape(&other.shape)) {
+                return (other, elsewhere);
+            }
+        }
+        (usual, found)
+    }
+
+    /// Finds the tensor with this name, or with [its other name](other_name).
+    fn find(&self, name: &str) -> Option<NamedTensor<'_>> {
+        let found = self.tensors.get_key_value(name);
+        let (name, tensor) = found.or_else(|| self.tensors.get_key_value(other_name(name)?.as_str()))?;
+        Some((name, tensor))
+    }
 }
 
-/// Returns whether a tensor is of a layer, the embedding or the output head. The others are small.
-pub(super) fn is_large(name: &str) -> bool {
-    name.starts_with(LAYERS) || [EMBEDDING, HEAD].contains(&name)
+impl From<Gguf> for Checkpoint {
+    /// The tensors of a GGUF file.
+    fn from(file: Gguf) -> Self {
+        let readable = "F32, F16, BF16, Q4_0 to Q8_1, Q2_K to Q8_K and MXFP4";
+        Self { files: file.files, tensors: file.tensors, readable }
+    }
 }
 
 /// A tensor of the files with its name.
 type NamedTensor<'a> = (&'a str, &'a StoredTensor);
 
-/// Finds the tensor called `name` here. Returns its expected place, and the tensor if the files have it. Of two
-/// places, the one counts whose shape fits.
-fn locate<'a>(
-    tensors: &'a StoredTensors,
-    config: &ModelConfig,
-    name: &str,
-    shape: &[usize],
-) -> (FileTensor, Option<NamedTensor<'a>>) {
-    let usual = file_tensor(config, name, shape);
-    let found = find(tensors, &usual.name);
-    if found.is_some_and(|(_, tensor)| tensor.has_shape(&usual.shape)) {
-        return (usual, found);
-    }
-    let other = other_file_tensor(config, name, shape);
-    let other = other.and_then(|other| find(tensors, &other.name).map(|found| (other, found)));
-    match other.filter(|(other, (_, tensor))| found.is_none() || tensor.has_shape(&other.shape)) {
-        Some((other, found)) => (other, Some(found)),
-        None => (usual, found),
-    }
+/// Reads rows of a matrix.
+fn rows_of((name, tensor): NamedTensor<'_>, rows: Range<usize>) -> Result<Vec<f32>> {
+    tensor.rows(rows).with_context(|| format!("{}: tensor {name}", tensor.file.origin))
 }
 
-/// Finds the tensor with this name, or with [its other name](other_name).
-fn find<'a>(tensors: &'a StoredTensors, name: &str) -> Option<NamedTensor<'a>> {
-    let found = tensors.get_key_value(name).or_else(|| tensors.get_key_value(other_name(name)?.as_str()))?;
-    Some((found.0.as_str(), found.1))
-}
-
-/// The numbers of our tensor of `shape`. Rows that lie side by side are read without the others.
-fn values(tensor: &StoredTensor, source: &FileTensor, shape: &[usize]) -> Result<Vec<f32>> {
-    match (source.slab, source.rows) {
-        (None, StoredRows::From { start }) if !source.transposed => tensor.rows(start..start + shape[0]),
-        (None, _) => Ok(pick(tensor.values()?, source, shape)),
-        (Some(slab), _) => Ok(pick(tensor.slab(slab)?, source, shape)),
+/// The numbers of our tensor of `shape` in its place. Rows that lie side by side are read without the others.
+fn values(tensor: &StoredTensor, place: &FileTensor, shape: &[usize]) -> Result<Vec<f32>> {
+    match (place.slab, place.rows) {
+        (None, StoredRows::From { start }) if !place.transposed => tensor.rows(start..start + shape[0]),
+        (None, _) => Ok(pick(tensor.values()?, place, shape)),
+        (Some(slab), _) => Ok(pick(tensor.rows(slab..slab + 1)?, place, shape)),
     }
 }
 
 /// Cuts the tensor of `shape` out of the values of the file's tensor or slab.
-fn pick(values: Vec<f32>, source: &FileTensor, shape: &[usize]) -> Vec<f32> {
-    let stored = if source.slab.is_some() { &source.shape[1..] } else { &source.shape[..] };
-    let values = if source.transposed { transpose(&values, stored[0], stored[1]) } else { values };
+fn pick(values: Vec<f32>, place: &FileTensor, shape: &[usize]) -> Vec<f32> {
+    let stored = if place.slab.is_some() { &place.shape[1..] } else { &place.shape[..] };
+    let values = if place.transposed { transpose(&values, stored[0], stored[1]) } else { values };
     let row: usize = shape[1..].iter().product();
-    match source.rows {
+    match place.rows {
         StoredRows::All => values,
         StoredRows::From { start } => values[start * row..(start + shape[0]) * row].to_vec(),
         StoredRows::Of { block, start, take } => {
@@ -359,10 +347,13 @@ pub(crate) fn shards(index: &Path) -> Result<BTreeSet<String>> {
         .with_context(|| format!("{}: not JSON", index.display()))?;
     let map = json["weight_map"].as_object().filter(|map| !map.is_empty());
     let map = map.with_context(|| format!("{}: weight_map is missing", index.display()))?;
-    let file = |(tensor, file): (&String, &Value)| {
+    let mut files = BTreeSet::new();
+    for (tensor, file) in map {
         let file = file.as_str().filter(|file| !file.starts_with('.') && !file.contains(['/', '\\', ':']));
-        let beside = || format!("{}: the file of {tensor} is no name; files of a model lie beside it", index.display());
-        file.map(str::to_owned).with_context(beside)
-    };
-    map.iter().map(file).collect()
+        let file = file.with_context(|| {
+            format!("{}: the file of {tensor} is no name; files of a model lie beside it", index.display())
+        })?;
+        files.insert(file.to_owned());
+    }
+    Ok(files)
 }

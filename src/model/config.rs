@@ -1,71 +1,25 @@
 //! Description of a decoder, independent of the model family it comes from.
 //!
 //! [`ModelConfig`] is plain data: kinds and positions of norms, rotary embeddings, attention windows. `families/`
-//! builds it from a `config.json`, `names.rs` maps its tensors to the files of each family, and `transformer.rs` builds
-//! the network from it.
+//! builds it from a `config.json`, `names.rs` finds its tensors in files, and `transformer.rs` builds the network from it.
 
+use super::families::tensor_names;
+use super::names::TensorNames;
 use super::rotary::{RopeScaling, Rotary};
 use crate::attention::{LayerSizes, LogitRule, Variant, Wiring};
 use crate::base::files;
 use crate::kernels::RopeStyle;
 use anyhow::{ensure, Context, Result};
-use serde::Serialize;
-use serde_json::{json, Value};
+use serde::Deserialize;
+use serde_json::Value;
 use std::path::Path;
 
 /// Largest plausible width of all heads of a layer. Products of checked sizes do not overflow.
 const WIDEST_HEADS: usize = 1 << 24;
 
-/// Naming scheme of the tensors, with the conventions that belong to it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Family {
-    /// Qwen 3 with the output gate in `q_proj` (arXiv 2505.06708).
-    GatedQwen3,
-    /// Llama's names, shared by most families: Mistral, Qwen, Gemma, OLMo, SmolLM 3, Granite, Cohere 2, DiffLlama and
-    /// the models of `difftool train`.
-    Llama,
-    /// GPT-2.
-    Gpt2,
-    /// GPT-NeoX: Pythia.
-    GptNeox,
-    /// GPT-Neo.
-    GptNeo,
-    /// GPT-J.
-    GptJ,
-    /// Falcon.
-    Falcon,
-    /// BLOOM.
-    Bloom,
-    /// MPT.
-    Mpt,
-    /// Cohere, which keeps the norms of all heads in one tensor.
-    Cohere,
-    /// GLM 4.
-    Glm4,
-    /// OPT.
-    Opt,
-    /// DeepSeek V2 and V3.
-    DeepSeek,
-    /// Phi 3, which fuses projections.
-    Phi3,
-    /// Phi 1, 1.5 and 2.
-    Phi,
-    /// StableLM.
-    StableLm,
-    /// StarCoder 2.
-    Starcoder2,
-    /// Mixtral.
-    Mixtral,
-    /// gpt-oss, which keeps the experts of a layer in one tensor.
-    GptOss,
-    /// diff-mlx.
-    DiffMlx,
-    /// Any family in a GGUF file.
-    Gguf,
-}
-
 /// Kind of norm.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum NormKind {
     /// RMSNorm with a gain.
     Rms,
@@ -78,7 +32,8 @@ pub enum NormKind {
 }
 
 /// Position of the norms in a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum NormPlace {
     /// Before attention and MLP.
     Before,
@@ -103,7 +58,8 @@ impl NormPlace {
 }
 
 /// Norm of queries and keys, applied before rotation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum QkNorm {
     /// Over each head (Qwen 3, Gemma 3): logits are bounded by the gains.
     Head,
@@ -114,7 +70,8 @@ pub enum QkNorm {
 }
 
 /// Inputs of the attention and the MLP of a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum ResidualLayout {
     /// The MLP reads the stream that attention has been added to.
     Serial,
@@ -193,7 +150,7 @@ pub struct Latent {
 }
 
 /// Activation function of an MLP.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Activation {
     /// x sigmoid(x).
@@ -218,7 +175,8 @@ pub enum Activation {
 }
 
 /// Projections that have a bias.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct Biases {
     /// Queries, keys and values.
     pub qkv: bool,
@@ -265,8 +223,8 @@ pub struct Layer {
 pub struct ModelConfig {
     /// `model_type` of `config.json`.
     pub model_type: String,
-    /// Naming scheme of the tensors.
-    pub family: Family,
+    /// Names of the tensors in the files.
+    pub names: &'static TensorNames,
     /// Whether the files hold a multimodal model, of which this is the text part.
     pub wrapped: bool,
     /// Attention variant: how attention rows are made and combined.
@@ -358,7 +316,7 @@ impl ModelConfig {
         let rotary = Rotary { theta, channels: head_dim, scaling: RopeScaling::None };
         let config = Self {
             model_type: String::new(),
-            family: Family::Llama,
+            names: tensor_names("llama"),
             wrapped: false,
             variant,
             vocab,
@@ -470,70 +428,4 @@ impl ModelConfig {
         }
         Ok(())
     }
-
-    /// The `model_type` that a decoder of Llama's architecture is saved with: `llama` or `diffllama` if it is exactly
-    /// that, or `difftool`.
-    fn own_model_type(&self) -> &'static str {
-        let half = matches!(self.positions, Positions::Rotary { style: RopeStyle::Half, .. });
-        let rotated = half && self.layers.iter().all(|layer| layer.rotary == Some(0));
-        let is = |preset: &str| Variant::preset(preset).is_ok_and(|preset| self.variant.computes_the_same_as(&preset));
-        match rotated {
-            true if is("transformer") => "llama",
-            true if is("diff") => "diffllama",
-            _ => OWN_MODEL_TYPE,
-        }
-    }
-
-    /// The `config.json` of a decoder of Llama's architecture, as `difftool train` saves it. [`ModelConfig::from_json`]
-    /// reads it back.
-    ///
-    /// # Panics
-    /// If the model has learned positions or no rotary embedding.
-    pub fn to_json(&self) -> Value {
-        let model_type = self.own_model_type();
-        let architecture = match model_type {
-            "llama" => "LlamaForCausalLM",
-            "diffllama" => "DiffLlamaForCausalLM",
-            _ => "Difftool",
-        };
-        let Positions::Rotary { style, embeddings } = &self.positions else { panic!("only rotary models are saved") };
-        let mut config = json!({
-            "architectures": [architecture],
-            "attention_bias": false,
-            "attention_dropout": 0.0,
-            "bos_token_id": 0,
-            "eos_token_id": 1,
-            "head_dim": self.head_dim,
-            "hidden_act": "silu",
-            "hidden_size": self.width,
-            "initializer_range": 0.02,
-            "intermediate_size": self.ffn,
-            "max_position_embeddings": self.max_ctx_tok,
-            "mlp_bias": false,
-            "model_type": model_type,
-            "num_attention_heads": if model_type == "diffllama" { 2 * self.heads } else { self.heads },
-            "num_hidden_layers": self.layers.len(),
-            "num_key_value_heads": self.kv_heads,
-            "rms_norm_eps": self.norm_eps,
-            "rope_theta": embeddings[0].theta,
-            "tie_word_embeddings": self.tied,
-            "torch_dtype": "float16",
-            "vocab_size": self.vocab,
-        });
-        if model_type == "diffllama" {
-            config["lambda_std_dev"] = json!(0.1);
-        }
-        if model_type == OWN_MODEL_TYPE {
-            let rotated = self.layers.iter().any(|layer| layer.rotary.is_some());
-            config["rope_style"] = if rotated { json!(style) } else { json!("none") };
-            config[ATTENTION_FIELD] = json!(self.variant);
-        }
-        config
-    }
 }
-
-/// The `model_type` of difftool's own format, which states every choice of the attention.
-pub(super) const OWN_MODEL_TYPE: &str = "difftool";
-/// The field with these choices: a [`Variant`]. Its models count output heads as heads, and value heads as key/value
-/// heads.
-pub(super) const ATTENTION_FIELD: &str = "attention";

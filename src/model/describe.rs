@@ -19,16 +19,18 @@ impl ModelConfig {
     /// Definition of the logits where a family changes it: `QK-norm, soft-capped at 50`. `None` for scaled products of
     /// queries and keys.
     pub fn logit_tap(&self) -> Option<String> {
-        let norm = self.qk_norm.map(|norm| match norm {
+        let mut parts = Vec::new();
+        parts.extend(self.qk_norm.map(|norm| match norm {
             QkNorm::Head => "queries and keys normed per head".to_owned(),
             QkNorm::Projection => "queries and keys normed over all heads".to_owned(),
             QkNorm::EachHead => "queries and keys normed per head, each with its own gains".to_owned(),
-        });
-        let cap = self.layers.iter().find_map(|layer| layer.rule.softcap);
-        let cap = cap.map(|cap| format!("after the soft cap at {cap}"));
-        let biased = self.layers.iter().any(|layer| layer.rule.alibi.is_some());
-        let biased = biased.then(|| "with the bias of their distance (ALiBi)".to_owned());
-        let parts: Vec<String> = norm.into_iter().chain(cap).chain(biased).collect();
+        }));
+        if let Some(cap) = self.layers.iter().find_map(|layer| layer.rule.softcap) {
+            parts.push(format!("after the soft cap at {cap}"));
+        }
+        if self.layers.iter().any(|layer| layer.rule.alibi.is_some()) {
+            parts.push("with the bias of their distance (ALiBi)".to_owned());
+        }
         (!parts.is_empty()).then(|| parts.join(", "))
     }
 
@@ -119,25 +121,26 @@ impl ModelConfig {
             Positions::Learned { .. } => return vec!["learned".to_owned()],
             Positions::Biases => return vec!["none; logits fall with distance (ALiBi)".to_owned()],
         };
-        let describe = |(i, rotary): (usize, &super::Rotary)| {
-            let layers = self.layers.iter().filter(|layer| layer.rotary == Some(i)).count();
-            let part = if rotary.channels < self.head_dim {
-                format!(", {} of {} channels", rotary.channels, self.head_dim)
-            } else {
-                String::new()
-            };
-            let of = if layers < self.layers.len() {
-                format!(", in {layers} of {} layers", self.layers.len())
-            } else {
-                String::new()
-            };
-            format!("RoPE, base {}{part}{}{of}", rotary.theta, rotary.scaling.describe())
-        };
-        let used = |(i, _): &(usize, &super::Rotary)| self.layers.iter().any(|layer| layer.rotary == Some(*i));
-        let mut lines: Vec<String> = embeddings.iter().enumerate().filter(used).map(describe).collect();
+        let all = self.layers.len();
+        let mut lines = Vec::new();
+        for (i, rotary) in embeddings.iter().enumerate() {
+            let rotated = self.layers.iter().filter(|layer| layer.rotary == Some(i)).count();
+            if rotated == 0 {
+                continue;
+            }
+            let mut line = format!("RoPE, base {}", rotary.theta);
+            if rotary.channels < self.head_dim {
+                line += &format!(", {} of {} channels", rotary.channels, self.head_dim);
+            }
+            line += &rotary.scaling.describe();
+            if rotated < all {
+                line += &format!(", in {rotated} of {all} layers");
+            }
+            lines.push(line);
+        }
         let without = self.layers.iter().filter(|layer| layer.rotary.is_none()).count();
         if without > 0 {
-            lines.push(format!("none in {without} of {} layers", self.layers.len()));
+            lines.push(format!("none in {without} of {all} layers"));
         }
         lines
     }

@@ -1,20 +1,63 @@
-//! Names of devices and number types.
+//! Devices and number types of a model, and their names.
 
 use crate::bail_usage;
 use crate::base::serde_as_str::serde_as_str;
-use crate::kernels::Products;
-use crate::model::Placement;
+use crate::kernels::{has_kernels_for, wide_type, Products};
 use anyhow::{Context, Result};
-use candle_core::{DType, Device};
+use candle_core::{DType, Device, DeviceLocation, Tensor};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 use strum::IntoStaticStr;
 
+/// Device of the weights, and number type of matrices and activations. Vectors (gains, biases, λ) stay at least `f32`.
+#[derive(Clone, Debug)]
+pub struct Placement {
+    pub device: Device,
+    pub dtype: DType,
+    /// Operands of the kernels' products in projections, MLPs and attention.
+    pub products: Products,
+}
+
+impl Default for Placement {
+    /// `f32` on the CPU, which has kernels.
+    fn default() -> Self {
+        Self::new(Device::Cpu, DType::F32)
+    }
+}
+
+impl Placement {
+    /// Creates a placement with `f32` products.
+    pub fn new(device: Device, dtype: DType) -> Self {
+        Self { device, dtype, products: Products::F32 }
+    }
+
+    /// Returns `true` if the kernels compute; candle's own ops do otherwise.
+    pub fn has_kernels(&self) -> bool {
+        has_kernels_for(&self.device, self.dtype)
+    }
+
+    /// Description of device and number type: `cpu f32`.
+    pub fn name(&self) -> String {
+        let device = match self.device.location() {
+            DeviceLocation::Cpu => "cpu",
+            DeviceLocation::Cuda { .. } => "cuda",
+            DeviceLocation::Metal { .. } => "metal",
+        };
+        format!("{device} {}", self.dtype.as_str())
+    }
+
+    /// Moves a weight to the device, in its number type.
+    pub fn put(&self, weight: &Tensor) -> candle_core::Result<Tensor> {
+        let dtype = if weight.rank() > 1 { self.dtype } else { wide_type(self.dtype) };
+        // Converted first, so that less travels to the device.
+        weight.to_dtype(dtype)?.to_device(&self.device)
+    }
+}
+
 /// The device that computes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DeviceName {
-    /// The processor.
     #[default]
     Cpu,
     /// The NVIDIA GPU of this number, with the feature `cuda`.
@@ -54,7 +97,6 @@ serde_as_str!(DeviceName);
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum Dtype {
-    /// 32 bits.
     #[default]
     F32,
     /// 16 bits, 8 of them significant: on the CPU of what the kernels multiply, the rest in 32 bits; on other devices of
@@ -65,7 +107,6 @@ pub enum Dtype {
 }
 
 impl Dtype {
-    /// The name in files and flags.
     pub fn name(self) -> &'static str {
         self.into()
     }

@@ -53,7 +53,6 @@ impl<'a> Decoder<'a> {
 pub struct StopConditions<'a> {
     /// Maximum number of new tokens.
     pub max_new: usize,
-    /// End-of-sequence tokens.
     pub eos: &'a [u32],
     /// Number of values asked for. Generation ends at the first line break after that many.
     pub numbers: usize,
@@ -61,7 +60,6 @@ pub struct StopConditions<'a> {
     pub digits: usize,
 }
 
-/// Reason for the end of a generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StopReason {
@@ -82,7 +80,6 @@ pub struct Generation {
     pub ids: Vec<u32>,
     /// Decoded text, without special tokens.
     pub text: String,
-    /// Reason for the end.
     pub stop: StopReason,
 }
 
@@ -141,7 +138,7 @@ fn most_likely(logits: &[f32]) -> Result<u32> {
     Ok(best as u32)
 }
 
-/// Returns whether a line break follows the requested numbers.
+/// Returns `true` if a line break follows the requested numbers.
 fn is_answered(text: &str, until: &StopConditions<'_>) -> bool {
     let mut long = numbers(text).into_iter().filter(|number| number.len() >= until.digits);
     let last = until.numbers.checked_sub(1).and_then(|before| long.nth(before));
@@ -151,10 +148,15 @@ fn is_answered(text: &str, until: &StopConditions<'_>) -> bool {
 /// Byte ranges of the numbers in a text: maximal runs of digits. Any other character ends a number, including thousands
 /// separators.
 pub fn numbers(text: &str) -> Vec<Range<usize>> {
-    let bytes = text.as_bytes();
-    let digit = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_digit);
-    let starts = (0..bytes.len()).filter(|&at| digit(at) && (at == 0 || !digit(at - 1)));
-    starts.map(|start| start..(start..).find(|&at| !digit(at)).unwrap_or(bytes.len())).collect()
+    let mut numbers = Vec::new();
+    let mut start = 0;
+    for run in text.as_bytes().chunk_by(|a, b| a.is_ascii_digit() == b.is_ascii_digit()) {
+        if run[0].is_ascii_digit() {
+            numbers.push(start..start + run.len());
+        }
+        start += run.len();
+    }
+    numbers
 }
 
 #[cfg(test)]

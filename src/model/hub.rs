@@ -30,7 +30,7 @@ const REQUIRED: [&str; 2] = ["config.json", "tokenizer.json"];
 const OPTIONAL: [&str; 4] =
     ["tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja", "generation_config.json"];
 
-/// Returns whether a model name is one of the Hub.
+/// Returns `true` if a model name is one of the Hub.
 pub fn is_spec(model: &str) -> bool {
     model.starts_with(PREFIX)
 }
@@ -64,18 +64,21 @@ impl Hub {
     /// If nothing determines the cache.
     pub fn from_vars(var: impl Fn(&str) -> Option<String>, home: Option<PathBuf>) -> Result<Self> {
         let var = |name: &str| var(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty());
-        let cache = || var("XDG_CACHE_HOME").map(PathBuf::from).or_else(|| Some(home?.join(".cache")));
-        let folder = var("HF_HOME").map(PathBuf::from).or_else(|| Some(cache()?.join("huggingface")));
-        let of_folder = |name: &str| folder.as_ref().map(|folder| folder.join(name));
+        let mut folder = var("HF_HOME").map(PathBuf::from);
+        if folder.is_none() {
+            let cache = var("XDG_CACHE_HOME").map(PathBuf::from).or_else(|| Some(home?.join(".cache")));
+            folder = cache.map(|cache| cache.join("huggingface"));
+        }
+        let cache = var("HF_HUB_CACHE").map(PathBuf::from).or_else(|| Some(folder.as_ref()?.join("hub")));
         let offline = var("HF_HUB_OFFLINE").unwrap_or_default().to_uppercase();
         Ok(Self {
             endpoint: var("HF_ENDPOINT").unwrap_or_else(|| "https://huggingface.co".to_owned()),
-            cache: var("HF_HUB_CACHE")
-                .map(PathBuf::from)
-                .or_else(|| of_folder("hub"))
-                .context("there is no home folder: set HF_HOME to the folder for models")?,
+            cache: cache.context("there is no home folder: set HF_HOME to the folder for models")?,
             offline: ["1", "ON", "YES", "TRUE"].contains(&&*offline),
-            token: var("HF_TOKEN").or_else(|| Some(fs::read_to_string(of_folder("token")?).ok()?.trim().to_owned())),
+            token: var("HF_TOKEN").or_else(|| {
+                let saved = fs::read_to_string(folder?.join("token")).ok()?;
+                Some(saved.trim().to_owned())
+            }),
         })
     }
 
@@ -153,21 +156,23 @@ impl HubSpec {
 
     /// Required files that a snapshot lacks.
     fn missing(&self, snapshot: &Path) -> Result<Vec<String>> {
-        let has = |file: &str| snapshot.join(file).is_file();
+        let [single, index] = [TENSOR_FILE, INDEX_FILE].map(|file| snapshot.join(file));
         let mut files = match &self.file {
             Some(file) => gguf_parts(file),
-            None if !has(TENSOR_FILE) && has(INDEX_FILE) => Vec::from_iter(shards(&snapshot.join(INDEX_FILE))?),
+            None if !single.is_file() && index.is_file() => Vec::from_iter(shards(&index)?),
             None => vec![TENSOR_FILE.to_owned()],
         };
-        files.extend(REQUIRED.iter().filter(|_| self.file.is_none()).map(|file| (*file).to_owned()));
-        files.retain(|file| !has(file));
+        if self.file.is_none() {
+            files.extend(REQUIRED.map(str::to_owned));
+        }
+        files.retain(|file| !snapshot.join(file).is_file());
         Ok(files)
     }
 
-    /// Returns whether the cache knows of every optional file if a commit has it.
+    /// Returns `true` if the cache knows of every optional file if a commit has it.
     fn knows_optional(&self, repo: &Path, commit: &str) -> bool {
-        let is_in = |folder: &str, file: &str| repo.join(folder).join(commit).join(file).exists();
-        self.file.is_some() || OPTIONAL.iter().all(|file| is_in("snapshots", file) || is_in(".no_exist", file))
+        let folders = ["snapshots", ".no_exist"].map(|folder| repo.join(folder).join(commit));
+        self.file.is_some() || OPTIONAL.iter().all(|file| folders.iter().any(|folder| folder.join(file).exists()))
     }
 }
 
@@ -176,13 +181,13 @@ fn gguf_parts(file: &str) -> Vec<String> {
     crate::model::gguf_parts(Path::new(file)).iter().map(|part| part.display().to_string()).collect()
 }
 
-/// Returns whether a name stays in its folder on every system, and needs no escaping in a URL.
+/// Returns `true` if a name stays in its folder on every system, and needs no escaping in a URL.
 fn is_plain(name: &str) -> bool {
-    let known = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
-    !name.is_empty() && !name.starts_with('.') && name.chars().all(known)
+    let is_known = name.chars().all(|c| c.is_ascii_alphanumeric() || "-._".contains(c));
+    is_known && !name.is_empty() && !name.starts_with('.')
 }
 
-/// Returns whether the text is a full git commit.
+/// Returns `true` if the text is a full git commit.
 fn is_commit(text: &str) -> bool {
     text.len() == 40 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }

@@ -1,8 +1,7 @@
 //! Queries, keys and values of latent attention (DeepSeek, arXiv 2405.04434), as attention sees them: expanded to heads.
 
-use super::block::Norm;
 use super::config::Latent;
-use super::projection::Projection;
+use super::linear::{Norm, Projection};
 use super::{ModelConfig, Weights};
 use anyhow::Result;
 use candle_core::{Tensor, D};
@@ -31,23 +30,19 @@ pub(super) struct LatentProjections {
 
 impl LatentProjections {
     pub(super) fn load(config: &ModelConfig, latent: Latent, prefix: &str, weights: &mut Weights) -> Result<Self> {
-        let linear = |name: &str, bias: bool, weights: &mut Weights| {
-            Projection::load(&format!("{prefix}.{name}"), bias, weights)
-        };
-        let norm = |name: &str, weights: &mut Weights| -> Result<Norm> {
-            Ok(Norm { eps: EPS, ..Norm::load(config, &format!("{prefix}.{name}"), weights)? })
-        };
+        let named = |name: &str| format!("{prefix}.{name}");
         let bias = config.bias.qkv;
         let (q_down, q) = match latent.query_rank {
-            None => (None, linear("q_proj", false, weights)?),
+            None => (None, Projection::load(&named("q_proj"), false, weights)?),
             Some(_) => {
-                let down = (linear("q_a_proj", bias, weights)?, norm("q_a_layernorm", weights)?);
-                (Some(down), linear("q_b_proj", false, weights)?)
+                let down = Projection::load(&named("q_a_proj"), bias, weights)?;
+                let norm = Norm::load(config, &named("q_a_layernorm"), weights)?;
+                (Some((down, Norm { eps: EPS, ..norm })), Projection::load(&named("q_b_proj"), false, weights)?)
             }
         };
-        let kv_down = linear("kv_a_proj_with_mqa", bias, weights)?;
-        let kv_norm = norm("kv_a_layernorm", weights)?;
-        let kv = linear("kv_b_proj", false, weights)?;
+        let kv_down = Projection::load(&named("kv_a_proj_with_mqa"), bias, weights)?;
+        let kv_norm = Norm { eps: EPS, ..Norm::load(config, &named("kv_a_layernorm"), weights)? };
+        let kv = Projection::load(&named("kv_b_proj"), false, weights)?;
         Ok(Self { q_down, q, kv_down, kv_norm, kv, latent, head_dim: config.head_dim })
     }
 

@@ -1,6 +1,6 @@
 //! The MLP of a block, or a mixture of experts.
 
-use super::projection::Projection;
+use super::linear::Projection;
 use super::{Activation, ExpertChoice, Experts, ModelConfig, Weights};
 use crate::kernels::{gelu, gelu_tanh, numbers, relu, sigmoid, silu, swiglu, wide};
 use anyhow::Result;
@@ -9,9 +9,7 @@ use candle_core::{Tensor, D};
 /// The feed-forward part of a block.
 #[derive(Clone)]
 pub(super) enum FeedForward {
-    /// One MLP for all tokens.
     Dense(Mlp),
-    /// A mixture of experts.
     Mixture(Box<ExpertMixture>),
 }
 
@@ -59,9 +57,10 @@ impl FeedForward {
 
 impl Mlp {
     fn load(config: &ModelConfig, prefix: &str, weights: &mut Weights) -> Result<Self> {
-        let mut linear = |name: &str| Projection::load(&format!("{prefix}.{name}"), config.bias.mlp, weights);
-        let gate = config.gated.then(|| linear("gate_proj")).transpose()?;
-        let (up, down) = (linear("up_proj")?, linear("down_proj")?.scaled(config.residual_scale)?);
+        let [gate, up, down] = ["gate_proj", "up_proj", "down_proj"].map(|name| format!("{prefix}.{name}"));
+        let gate = config.gated.then(|| Projection::load(&gate, config.bias.mlp, weights)).transpose()?;
+        let up = Projection::load(&up, config.bias.mlp, weights)?;
+        let down = Projection::load(&down, config.bias.mlp, weights)?.scaled(config.residual_scale)?;
         let mut polynomial = None;
         if config.activation == Activation::PolyNorm {
             let [w, b] = ["weight", "bias"].map(|kind| weights.take(&format!("{prefix}.act_fn.{kind}")));
@@ -129,14 +128,18 @@ fn clamped_swiglu(gate: &Tensor, up: &Tensor, alpha: f64, limit: f64) -> Result<
 impl ExpertMixture {
     fn load(config: &ModelConfig, experts: Experts, prefix: &str, weights: &mut Weights) -> Result<Self> {
         let router = Projection::load(&format!("{prefix}.gate"), experts.router_bias, weights)?.in_f32();
-        let mlp = |i: usize| Mlp::load(config, &format!("{prefix}.experts.{i}"), weights);
-        let all = (0..experts.count).map(mlp).collect::<Result<_>>()?;
+        let mut all = Vec::with_capacity(experts.count);
+        for expert in 0..experts.count {
+            all.push(Mlp::load(config, &format!("{prefix}.experts.{expert}"), weights)?);
+        }
         let mut shared = None;
         if experts.shared.is_some() {
             let mlp = Mlp::load(config, &format!("{prefix}.shared_expert"), weights)?;
-            let gate = || Projection::load(&format!("{prefix}.shared_expert_gate"), false, weights);
-            let gate = experts.shared_gate.then(gate).transpose()?;
-            shared = Some((mlp, gate.map(Projection::in_f32)));
+            let mut gate = None;
+            if experts.shared_gate {
+                gate = Some(Projection::load(&format!("{prefix}.shared_expert_gate"), false, weights)?.in_f32());
+            }
+            shared = Some((mlp, gate));
         }
         let choice_bias = match experts.choice.sigmoid {
             false => None,
@@ -189,11 +192,10 @@ impl ExpertMixture {
 fn route(logits: &[f32], choice_bias: Option<&[f32]>, config: Experts) -> Vec<(usize, f64)> {
     let Experts { per_token, normed, choice, scale, .. } = config;
     let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let score = |&x: &f32| match choice.sigmoid {
-        true => 1.0 / (1.0 + (-f64::from(x)).exp()),
-        false => f64::from(x - largest).exp(),
+    let scores: Vec<f64> = match choice.sigmoid {
+        true => logits.iter().map(|&x| 1.0 / (1.0 + (-f64::from(x)).exp())).collect(),
+        false => logits.iter().map(|&x| f64::from(x - largest).exp()).collect(),
     };
-    let scores: Vec<f64> = logits.iter().map(score).collect();
     let mut by: Vec<f64> = logits.iter().map(|&x| x.into()).collect();
     if let Some(bias) = choice_bias {
         by = scores.iter().zip(bias).map(|(score, &bias)| score + f64::from(bias)).collect();
@@ -212,12 +214,12 @@ fn route(logits: &[f32], choice_bias: Option<&[f32]>, config: Experts) -> Vec<(u
 /// The experts of the groups that a token may choose from.
 fn in_best_groups(by: &[f64], choice: ExpertChoice) -> Vec<usize> {
     let size = by.len() / choice.groups;
-    let strength = |group: &[f64]| {
+    let mut strengths: Vec<f64> = Vec::with_capacity(choice.groups);
+    for group in by.chunks_exact(size) {
         let mut sorted = group.to_vec();
         sorted.sort_by(|a, b| b.total_cmp(a));
-        sorted.iter().take(if choice.sigmoid { 2 } else { 1 }).sum::<f64>()
-    };
-    let strengths: Vec<f64> = by.chunks_exact(size).map(strength).collect();
+        strengths.push(sorted.iter().take(if choice.sigmoid { 2 } else { 1 }).sum());
+    }
     let mut groups: Vec<usize> = (0..choice.groups).collect();
     groups.sort_by(|&a, &b| strengths[b].total_cmp(&strengths[a]));
     groups.truncate(choice.groups_per_token);

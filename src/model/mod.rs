@@ -2,48 +2,43 @@
 
 mod block;
 mod checkpoint;
-mod chunks;
 mod config;
-mod cost;
 mod describe;
 pub mod device;
 mod families;
-mod file_bytes;
 pub mod generate;
 mod gguf;
-pub mod gguf_tokenizer;
 pub mod hub;
 mod latent;
+mod linear;
+mod memory;
 mod mlp;
 mod names;
 mod number_type;
 pub mod open;
 mod output;
 pub mod pass;
-mod placement;
-mod projection;
-mod raw;
 mod rotary;
+mod self_attention;
 mod stored_tensor;
 mod tensors;
 mod transformer;
 mod weight_storage;
 mod weights;
 
-pub use block::{Attention, RotaryPositions};
 pub(crate) use checkpoint::shards;
 pub use checkpoint::{Audit, Checkpoint, INDEX_FILE, TENSOR_FILE};
-pub(crate) use chunks::LOGIT_POSITIONS;
 pub use config::{
-    Activation, Biases, DecoderSizes, ExpertChoice, Experts, Family, Latent, Layer, ModelConfig, NormKind, NormPlace,
+    Activation, Biases, DecoderSizes, ExpertChoice, Experts, Latent, Layer, ModelConfig, NormKind, NormPlace,
     Positions, QkNorm, ResidualLayout,
 };
-pub use families::HeadLayout;
+pub use device::Placement;
+pub use families::{HeadLayout, LARGEST_SIZE, MOST_LAYERS, MOST_TOKENS};
 pub(crate) use gguf::parts_of as gguf_parts;
 pub use gguf::{Gguf, GgufVocabulary};
+pub(crate) use memory::LOGIT_POSITIONS;
 pub use output::{Agreement, HeadOutput, Readout};
-pub use placement::Placement;
-pub use raw::{LARGEST_SIZE, MOST_LAYERS, MOST_TOKENS};
 pub use rotary::{RopeScaling, Rotary};
+pub use self_attention::{Attention, RotaryPositions};
 pub use transformer::Transformer;
 pub use weights::{Init, Weights};

@@ -1,11 +1,44 @@
 //! Names of the model's tensors in the files of each family. This crate's names are Llama's where Llama has the tensor.
 
-mod tables;
-
-use super::config::{Family, ModelConfig};
-use super::gguf::is_of_rope;
+use super::config::ModelConfig;
+use super::families::tensor_names;
 use crate::attention::Gate;
-use tables::{FamilyNames, FusedTensor, Renamed, GGUF_FUSED};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+
+/// How the files of a family name tensors, and which of them they keep together: a table of `families.toml`, which says
+/// what the fields mean.
+#[derive(Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct TensorNames {
+    layers: String,
+    #[serde(default)]
+    renamed: BTreeMap<String, String>,
+    fused_qkv: Option<String>,
+    #[serde(default)]
+    by_group: bool,
+    fused_gate: Option<String>,
+    transposed: bool,
+    joined: Joined,
+    #[serde(default)]
+    ignored: Vec<String>,
+    #[serde(default)]
+    more_layers: bool,
+}
+
+/// Tensors of the model that files keep in one, besides fused projections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Joined {
+    Nothing,
+    /// Of Qwen 3 (arXiv 2505.06708).
+    QueriesAndGate,
+    /// Of Cohere.
+    HeadNorms,
+    /// Of gpt-oss.
+    Experts,
+    AsInGguf,
+}
 
 /// Names of the embedding, the output head, and the prefix of layers.
 pub(super) const EMBEDDING: &str = "model.embed_tokens.weight";
@@ -87,43 +120,34 @@ pub(super) fn other_name(name: &str) -> Option<String> {
     ["transformer.", "model.", "gpt_neox."].iter().find_map(|prefix| name.strip_prefix(prefix)).map(str::to_owned)
 }
 
-/// Returns whether a tensor in a file is not a weight of the model: a buffer saved by older versions of transformers,
+/// Returns `true` if a tensor in a file is not a weight of the model: a buffer saved by older versions of transformers,
 /// the copy of a tied embedding, an image or audio part of a multimodal model, or optimiser state.
 pub(super) fn is_not_a_weight(name: &str, config: &ModelConfig) -> bool {
-    let buffer = [".rotary_emb.inv_freq", ".attn.masked_bias", ".attention.masked_bias"];
-    let of_family = match config.family {
-        Family::Gpt2 | Family::GptJ => name.ends_with(".attn.bias"),
-        Family::GptNeo => name.ends_with(".attn.attention.bias"),
-        Family::GptNeox => name.ends_with(".attention.bias"),
-        Family::DiffMlx => name.starts_with("opt."),
-        Family::Gguf => is_of_rope(name),
-        // Layers after the last predict several tokens at once.
-        Family::DeepSeek => {
-            let layer = in_layer(name).and_then(|(layer, _)| layer.parse::<usize>().ok());
-            layer.is_some_and(|layer| layer >= config.layers.len())
-        }
-        _ => false,
-    };
+    if [".rotary_emb.inv_freq", ".attn.masked_bias", ".attention.masked_bias"].iter().any(|end| name.ends_with(end)) {
+        return true;
+    }
+    let ignored = config.names.ignored.iter().any(|part| {
+        part == name || part.starts_with('.') && name.ends_with(part) || part.ends_with('.') && name.starts_with(part)
+    });
+    let layer = in_layer(name).and_then(|(layer, _)| layer.parse::<usize>().ok());
+    let is_beyond = config.names.more_layers && layer.is_some_and(|layer| layer >= config.layers.len());
     let head = file_tensor(config, HEAD, &[config.vocab, config.embed_width]).name;
-    let copy = config.tied && (name == head || other_name(&head).is_some_and(|other| name == other));
-    let other = config.wrapped && OTHER_PARTS.iter().any(|part| name.starts_with(part));
-    of_family || copy || other || buffer.iter().any(|end| name.ends_with(end))
+    let is_copy = config.tied && (name == head || other_name(&head).is_some_and(|other| name == other));
+    ignored || is_beyond || is_copy || config.wrapped && OTHER_PARTS.iter().any(|part| name.starts_with(part))
 }
 
 /// Place of the tensor called `name`, of `shape`, in the family's files.
 pub(super) fn file_tensor(config: &ModelConfig, name: &str, shape: &[usize]) -> FileTensor {
-    let names = config.family.names(config);
     let Some((layer, rest)) = in_layer(name) else {
-        return of_model(config, FileTensor::whole(renamed(&[names.outside], name), shape));
+        return of_model(config, FileTensor::whole(renamed(&config.names.renamed, name), shape));
     };
-    let own = match config.family {
-        Family::GatedQwen3 => query_or_gate(config, rest, shape),
-        Family::Cohere => norm_of_all_heads(config, ["self_attn.q_norm", "self_attn.k_norm"], rest, shape),
-        Family::GptOss => rest.strip_prefix("mlp.experts.").map(|of_expert| all_experts(config, of_expert, shape)),
-        _ => None,
+    let joined = match config.names.joined {
+        Joined::Nothing | Joined::AsInGguf => None,
+        Joined::QueriesAndGate => query_or_gate(config, rest, shape),
+        Joined::HeadNorms => norm_of_all_heads(config, ["self_attn.q_norm", "self_attn.k_norm"], rest, shape),
+        Joined::Experts => rest.strip_prefix("mlp.experts.").map(|of_expert| all_experts(config, of_expert, shape)),
     };
-    let source = own.unwrap_or_else(|| within(config, names, rest, shape));
-    of_model(config, FileTensor { name: format!("{}.{layer}.{}", names.layers, source.name), ..source })
+    of_layer(config, layer, joined.unwrap_or_else(|| within(config, config.names, rest, shape)))
 }
 
 /// Where else the same may be found: the tied matrix under its other name, or where the files of some models of the family have
@@ -133,18 +157,18 @@ pub(super) fn other_file_tensor(config: &ModelConfig, name: &str, shape: &[usize
         return Some(file_tensor(config, HEAD, shape));
     }
     let (layer, rest) = in_layer(name)?;
-    let other = match config.family {
-        Family::Gguf => in_gguf(config, rest, shape),
+    let other = match config.names.joined {
+        Joined::AsInGguf => in_gguf(config, rest, shape),
+        Joined::Experts => None,
         _ => in_memory(config, rest, shape),
-    }?;
-    let layers = config.family.names(config).layers;
-    Some(of_model(config, FileTensor { name: format!("{layers}.{layer}.{}", other.name), ..other }))
+    };
+    Some(of_layer(config, layer, other?))
 }
 
 /// Where transformers 5 has it in memory, and in files that it saves so (`save_original_format=False`): all experts of a layer in
 /// one tensor, and Mixtral under the names of the others. Nothing for tensors that it keeps as they are.
 fn in_memory(config: &ModelConfig, rest: &str, shape: &[usize]) -> Option<FileTensor> {
-    config.experts.filter(|_| config.family != Family::GptOss)?;
+    config.experts?;
     match rest.strip_prefix("mlp.experts.") {
         Some(of_expert) => Some(all_experts(config, of_expert, shape)),
         None => Some(FileTensor::whole(rest.starts_with("mlp.gate.").then_some(rest)?, shape)),
@@ -160,7 +184,7 @@ fn in_gguf(config: &ModelConfig, rest: &str, shape: &[usize]) -> Option<FileTens
         return Some(FileTensor { slab: expert.parse().ok(), ..FileTensor::whole(name, &whole) });
     }
     let of_heads = norm_of_all_heads(config, ["attn_q_norm", "attn_k_norm"], rest, shape);
-    Some(of_heads.unwrap_or_else(|| within(config, &GGUF_FUSED, rest, shape)))
+    Some(of_heads.unwrap_or_else(|| within(config, tensor_names("gguf-fused"), rest, shape)))
 }
 
 /// Splits a name into the number of the layer and the name within it.
@@ -168,39 +192,48 @@ fn in_layer(name: &str) -> Option<(&str, &str)> {
     name.strip_prefix(LAYERS)?.split_once('.')
 }
 
-fn of_model(config: &ModelConfig, mut source: FileTensor) -> FileTensor {
+/// Completes the name of a tensor of a layer.
+fn of_layer(config: &ModelConfig, layer: &str, place: FileTensor) -> FileTensor {
+    of_model(config, FileTensor { name: format!("{}.{layer}.{}", config.names.layers, place.name), ..place })
+}
+
+/// Completes the name of a tensor of the model.
+fn of_model(config: &ModelConfig, mut place: FileTensor) -> FileTensor {
     if config.wrapped {
-        source.name.insert_str(0, TEXT_PART);
+        place.name.insert_str(0, TEXT_PART);
     }
-    source
+    place
 }
 
 /// Place of a tensor of a layer, with its name below the layer.
-fn within(config: &ModelConfig, names: &FamilyNames, rest: &str, shape: &[usize]) -> FileTensor {
-    let (of, kind) = split_last(rest);
-    let fused = names.fused.iter().find_map(|fused| Some((fused, fused.parts.iter().position(|&part| part == of)?)));
-    let source = match fused {
-        None => FileTensor::whole(renamed(&[names.norms, names.within], rest), shape),
-        Some((fused, part)) => fused_rows(config, fused, part, kind, shape),
-    };
+fn within(config: &ModelConfig, names: &TensorNames, rest: &str, shape: &[usize]) -> FileTensor {
+    let place = in_fused(config, names, rest, shape);
+    let place = place.unwrap_or_else(|| FileTensor::whole(renamed(&names.renamed, rest), shape));
     if names.transposed {
-        source.transposed()
+        place.transposed()
     } else {
-        source
+        place
     }
 }
 
-fn fused_rows(config: &ModelConfig, fused: &FusedTensor, part: usize, kind: &str, shape: &[usize]) -> FileTensor {
-    let rows_of = |part: &str| match part {
-        "self_attn.q_proj" => config.query_heads() * config.head_dim,
-        "self_attn.k_proj" => config.key_heads() * config.head_dim,
-        "self_attn.v_proj" => config.kv_heads * config.head_dim,
-        _ => config.ffn,
+/// Place of a projection in one that holds several. `None` for other tensors.
+fn in_fused(config: &ModelConfig, names: &TensorNames, rest: &str, shape: &[usize]) -> Option<FileTensor> {
+    let (module, kind) = split_last(rest);
+    let d = config.head_dim;
+    let (name, rows, part) = match module {
+        "self_attn.q_proj" | "self_attn.k_proj" | "self_attn.v_proj" => {
+            let rows = vec![config.query_heads() * d, config.key_heads() * d, config.kv_heads * d];
+            let part = ["self_attn.q_proj", "self_attn.k_proj"].iter().position(|&part| part == module);
+            (names.fused_qkv.as_ref()?, rows, part.unwrap_or(2))
+        }
+        "mlp.gate_proj" | "mlp.up_proj" => {
+            (names.fused_gate.as_ref()?, vec![config.ffn; 2], usize::from(module == "mlp.up_proj"))
+        }
+        _ => return None,
     };
-    let rows: Vec<usize> = fused.parts.iter().map(|part| rows_of(part)).collect();
     let mut whole = shape.to_vec();
     whole[0] = rows.iter().sum();
-    let rows = match fused.by_group {
+    let rows = match names.by_group {
         false => StoredRows::From { start: rows[..part].iter().sum() },
         true => {
             let of_group = rows.iter().map(|rows| rows / config.kv_heads);
@@ -208,7 +241,7 @@ fn fused_rows(config: &ModelConfig, fused: &FusedTensor, part: usize, kind: &str
             StoredRows::Of { block: of_group.sum(), start, take: rows[part] / config.kv_heads }
         }
     };
-    FileTensor { rows, ..FileTensor::whole(format!("{}.{kind}", fused.name), &whole) }
+    Some(FileTensor { rows, ..FileTensor::whole(format!("{name}.{kind}"), &whole) })
 }
 
 /// Place of the norm of one head of q or k in a tensor that holds those of all, which the file calls `q` or `k`. `None` for
@@ -254,7 +287,7 @@ fn all_experts(config: &ModelConfig, of_expert: &str, shape: &[usize]) -> FileTe
         "up_proj" => ("gate_up_proj", Some(1)),
         _ => ("down_proj", None),
     };
-    let gpt_oss = config.family == Family::GptOss;
+    let gpt_oss = config.names.joined == Joined::Experts;
     let mut whole = shape.to_vec();
     let mut rows = StoredRows::All;
     if let Some(half) = half {
@@ -271,17 +304,20 @@ fn all_experts(config: &ModelConfig, of_expert: &str, shape: &[usize]) -> FileTe
     source
 }
 
-/// The family's name: from the first table that has the whole name or its module, or else the name itself.
-fn renamed(tables: &[&[Renamed]], name: &str) -> String {
+/// The family's name: that of the whole tensor or of its module, or else the name itself.
+fn renamed(names: &BTreeMap<String, String>, name: &str) -> String {
     let number = name.split('.').find(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()));
     let pattern = match number {
         Some(number) => name.replacen(&format!(".{number}."), ".#.", 1),
         None => name.to_owned(),
     };
-    let find = |ours: &str| tables.iter().copied().flatten().find(|(name, _)| *name == ours).map(|(_, theirs)| *theirs);
-    let (of, kind) = split_last(&pattern);
-    let theirs = find(&pattern).map(str::to_owned).or_else(|| Some(format!("{}.{kind}", find(of)?)));
-    theirs.unwrap_or(pattern).replace('#', number.unwrap_or_default())
+    let (module, kind) = split_last(&pattern);
+    let theirs = match (names.get(&pattern), names.get(module)) {
+        (Some(theirs), _) => theirs.clone(),
+        (None, Some(theirs)) => format!("{theirs}.{kind}"),
+        (None, None) => pattern,
+    };
+    theirs.replace('#', number.unwrap_or_default())
 }
 
 /// `self_attn.q_proj.bias` -> (`self_attn.q_proj`, `bias`).
@@ -296,10 +332,11 @@ mod tests {
     #[test]
     fn names_are_found_by_tensor_or_module_and_keep_their_number() {
         let table = [("mlp.experts.#.up_proj", "moe.#.w3"), ("norm.weight", "norm.scale"), ("mlp.gate", "router")];
-        assert_eq!(renamed(&[&table], "mlp.experts.12.up_proj.weight"), "moe.12.w3.weight");
-        assert_eq!(renamed(&[&table], "norm.weight"), "norm.scale");
-        assert_eq!(renamed(&[&table], "mlp.gate.bias"), "router.bias");
-        assert_eq!(renamed(&[&table], "mlp.experts.3.down_proj.weight"), "mlp.experts.3.down_proj.weight");
-        assert_eq!(renamed(&[&table], "lambda"), "lambda");
+        let table = table.map(|(ours, theirs)| (ours.to_owned(), theirs.to_owned())).into();
+        assert_eq!(renamed(&table, "mlp.experts.12.up_proj.weight"), "moe.12.w3.weight");
+        assert_eq!(renamed(&table, "norm.weight"), "norm.scale");
+        assert_eq!(renamed(&table, "mlp.gate.bias"), "router.bias");
+        assert_eq!(renamed(&table, "mlp.experts.3.down_proj.weight"), "mlp.experts.3.down_proj.weight");
+        assert_eq!(renamed(&table, "lambda"), "lambda");
     }
 }

@@ -22,48 +22,48 @@ pub(super) struct NumberType {
     pub(super) block_bytes: usize,
 }
 
-const fn of(id: u32, name: &'static str, block_len: usize, block_bytes: usize) -> NumberType {
+const fn row(id: u32, name: &'static str, block_len: usize, block_bytes: usize) -> NumberType {
     NumberType { id, name, block_len, block_bytes }
 }
 
 /// All types of ggml since version 2 of the file format.
 const TYPES: [NumberType; 32] = [
-    of(0, "F32", 1, 4),
-    of(1, "F16", 1, 2),
-    of(2, "Q4_0", 32, 18),
-    of(3, "Q4_1", 32, 20),
-    of(6, "Q5_0", 32, 22),
-    of(7, "Q5_1", 32, 24),
-    of(8, "Q8_0", 32, 34),
-    of(9, "Q8_1", 32, 36),
-    of(10, "Q2_K", 256, 84),
-    of(11, "Q3_K", 256, 110),
-    of(12, "Q4_K", 256, 144),
-    of(13, "Q5_K", 256, 176),
-    of(14, "Q6_K", 256, 210),
-    of(15, "Q8_K", 256, 292),
-    of(16, "IQ2_XXS", 256, 66),
-    of(17, "IQ2_XS", 256, 74),
-    of(18, "IQ3_XXS", 256, 98),
-    of(19, "IQ1_S", 256, 50),
-    of(20, "IQ4_NL", 32, 18),
-    of(21, "IQ3_S", 256, 110),
-    of(22, "IQ2_S", 256, 82),
-    of(23, "IQ4_XS", 256, 136),
-    of(24, "I8", 1, 1),
-    of(25, "I16", 1, 2),
-    of(26, "I32", 1, 4),
-    of(27, "I64", 1, 8),
-    of(28, "F64", 1, 8),
-    of(29, "IQ1_M", 256, 56),
-    of(30, "BF16", 1, 2),
-    of(34, "TQ1_0", 256, 54),
-    of(35, "TQ2_0", 256, 66),
-    of(39, "MXFP4", 32, 17),
+    row(0, "F32", 1, 4),
+    row(1, "F16", 1, 2),
+    row(2, "Q4_0", 32, 18),
+    row(3, "Q4_1", 32, 20),
+    row(6, "Q5_0", 32, 22),
+    row(7, "Q5_1", 32, 24),
+    row(8, "Q8_0", 32, 34),
+    row(9, "Q8_1", 32, 36),
+    row(10, "Q2_K", 256, 84),
+    row(11, "Q3_K", 256, 110),
+    row(12, "Q4_K", 256, 144),
+    row(13, "Q5_K", 256, 176),
+    row(14, "Q6_K", 256, 210),
+    row(15, "Q8_K", 256, 292),
+    row(16, "IQ2_XXS", 256, 66),
+    row(17, "IQ2_XS", 256, 74),
+    row(18, "IQ3_XXS", 256, 98),
+    row(19, "IQ1_S", 256, 50),
+    row(20, "IQ4_NL", 32, 18),
+    row(21, "IQ3_S", 256, 110),
+    row(22, "IQ2_S", 256, 82),
+    row(23, "IQ4_XS", 256, 136),
+    row(24, "I8", 1, 1),
+    row(25, "I16", 1, 2),
+    row(26, "I32", 1, 4),
+    row(27, "I64", 1, 8),
+    row(28, "F64", 1, 8),
+    row(29, "IQ1_M", 256, 56),
+    row(30, "BF16", 1, 2),
+    row(34, "TQ1_0", 256, 54),
+    row(35, "TQ2_0", 256, 66),
+    row(39, "MXFP4", 32, 17),
 ];
 
 /// A type of safetensors that ggml does not have.
-const OTHER: NumberType = of(u32::MAX, "another type", 1, 1);
+const OTHER: NumberType = row(u32::MAX, "another type", 1, 1);
 
 impl NumberType {
     /// The type with this id.
@@ -77,7 +77,12 @@ impl NumberType {
         TYPES.into_iter().find(|known| known.name == name).unwrap_or(OTHER)
     }
 
-    /// Returns whether [`NumberType::expand`] supports it.
+    /// Bytes of whole blocks of so many numbers.
+    pub(super) fn bytes_of(self, numbers: usize) -> usize {
+        numbers / self.block_len * self.block_bytes
+    }
+
+    /// Returns `true` if [`NumberType::expand`] supports it.
     pub(super) fn is_readable(self) -> bool {
         self.in_candle().is_some() || matches!(self.name, "F32" | "F16" | "BF16" | "MXFP4")
     }
@@ -137,17 +142,12 @@ fn convert<const N: usize>(bytes: &[u8], values: &mut [f32], convert: impl Fn([u
 fn mxfp4(block: &[u8], values: &mut [f32]) {
     const NUMBERS: [f32; 8] = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
     let scale = 2f32.powi(i32::from(block[0]) - 127);
-    let number = |bits: u8| {
-        let size = NUMBERS[usize::from(bits & 7)] * scale;
-        if bits & 8 == 0 {
-            size
-        } else {
-            -size
-        }
-    };
     let (low, high) = values.split_at_mut(16);
     for ((low, high), byte) in low.iter_mut().zip(high).zip(&block[1..]) {
-        (*low, *high) = (number(byte & 15), number(byte >> 4));
+        for (value, bits) in [(low, byte & 15), (high, byte >> 4)] {
+            let size = NUMBERS[usize::from(bits & 7)] * scale;
+            *value = if bits & 8 == 0 { size } else { -size };
+        }
     }
 }
 

@@ -7,9 +7,9 @@ use crate::base::memory::{available_bytes, check_fits, size_name};
 use crate::base::names::{repeated, Replicates};
 use crate::base::spec_file::is_default;
 use crate::model::device::{self, DeviceName, Dtype};
-use crate::model::gguf_tokenizer;
+use crate::model::families::DIFF_MLX;
 use crate::model::hub;
-use crate::model::{Checkpoint, Family, Gguf, HeadLayout, ModelConfig, Transformer, TENSOR_FILE};
+use crate::model::{Checkpoint, Gguf, HeadLayout, ModelConfig, Transformer, TENSOR_FILE};
 use crate::prompts::{BosChoice, TemplateArg, Tokenizer, TokenizerOptions};
 use crate::results::manifest::{ModelInfo, WeightsState};
 use crate::results::record::is_formula;
@@ -110,17 +110,26 @@ fn eos_ids(path: Option<&Path>, (config_file, config): (&str, &Value), vocab: us
         generation = serde_json::from_slice(&text).with_context(|| format!("{generation_file}: not JSON"))?;
     }
     let text_config_file = format!("{config_file}, text_config");
-    let files = [(&*generation_file, &generation), (config_file, config), (&*text_config_file, &config["text_config"])];
-    let mut found = files.map(|(file, config)| (file, &config["eos_token_id"])).into_iter();
-    let Some((file, eos)) = found.find(|(_, eos)| !eos.is_null()) else { return Ok(Vec::new()) };
-    let ids = eos.as_array().map_or(std::slice::from_ref(eos), Vec::as_slice);
-    let id = |id: &Value| id.as_u64().and_then(|id| u32::try_from(id).ok());
-    let ids: Option<Vec<u32>> = ids.iter().map(id).collect();
-    let ids = ids.with_context(|| format!("{file}: eos_token_id is {eos}, expected a token id or a list of them"))?;
-    if let Some(id) = ids.iter().find(|&&id| id as usize >= vocab) {
-        bail!("{file}: eos_token_id {id} is outside the vocabulary, which has ids 0 to {}", vocab - 1);
+    for (file, config) in
+        [(&*generation_file, &generation), (config_file, config), (&text_config_file, &config["text_config"])]
+    {
+        let eos = &config["eos_token_id"];
+        if eos.is_null() {
+            continue;
+        }
+        let mut ids = Vec::new();
+        for id in eos.as_array().map_or(std::slice::from_ref(eos), Vec::as_slice) {
+            let id = id.as_u64().and_then(|id| u32::try_from(id).ok());
+            ids.push(
+                id.with_context(|| format!("{file}: eos_token_id is {eos}, expected a token id or a list of them"))?,
+            );
+        }
+        if let Some(id) = ids.iter().find(|&&id| id as usize >= vocab) {
+            bail!("{file}: eos_token_id {id} is outside the vocabulary, which has ids 0 to {}", vocab - 1);
+        }
+        return Ok(ids);
     }
-    Ok(ids)
+    Ok(Vec::new())
 }
 
 /// Expands model names: `all` to the built-in models, no name to [`BY_DEFAULT`], and a folder with several seeds from
@@ -132,11 +141,13 @@ pub fn resolve(names: &[String]) -> Result<Vec<String>> {
     if names.is_empty() {
         return Ok(BY_DEFAULT.map(str::to_owned).to_vec());
     }
-    let expanded = |name: &String| match name.as_str() {
-        "all" => built_in_names().into_iter().map(str::to_owned).collect(),
-        name => seeds_of(name).unwrap_or_else(|| vec![name.to_owned()]),
-    };
-    let wanted: Vec<String> = names.iter().flat_map(expanded).collect();
+    let mut wanted = Vec::new();
+    for name in names {
+        match name.as_str() {
+            "all" => wanted.extend(built_in_names().into_iter().map(str::to_owned)),
+            name => wanted.extend(seeds_of(name).unwrap_or_else(|| vec![name.to_owned()])),
+        }
+    }
     if let Some(name) = repeated(&wanted) {
         bail_usage!("model {name} is named twice");
     }
@@ -192,7 +203,7 @@ pub struct LoadOptions {
 }
 
 impl LoadOptions {
-    /// Returns whether the kernels compute rather than candle's own ops.
+    /// Returns `true` if the kernels compute rather than candle's own ops.
     pub fn has_kernels(&self) -> bool {
         self.device == DeviceName::Cpu && self.dtype != Dtype::F64
     }
@@ -236,7 +247,8 @@ pub fn open(name: &str, options: LoadOptions) -> Result<OpenedModel> {
             bail_usage!("--bos: the built-in {name} was trained with one form of prompts and supports no other");
         }
         let checkpoint = Checkpoint::built_in(built_in.weights, &format!("built-in {name}/{TENSOR_FILE}"))?;
-        return OpenedModel::new(name, None, built_in.config.as_bytes(), checkpoint, TokenizerSource::BuiltIn, options);
+        let (config, vocabulary) = (built_in.config.as_bytes(), TokenizerSource::BuiltIn);
+        return OpenedModel::new(name, None, config, vocabulary, options, |config| Ok((config, checkpoint)));
     }
     if is_formula(name) {
         bail_usage!("model {name}: spreadsheets would read this name as a formula; write ./{name}");
@@ -260,7 +272,7 @@ pub fn open(name: &str, options: LoadOptions) -> Result<OpenedModel> {
         false => TokenizerSource::Missing(format!("cannot read {}", dir.join("tokenizer.json").display())),
     };
     let checkpoint = Checkpoint::open(&dir)?;
-    OpenedModel::new(name, Some(dir), &config, checkpoint, vocabulary, options)
+    OpenedModel::new(name, Some(dir), &config, vocabulary, options, |config| Ok((config, checkpoint)))
 }
 
 /// Returns `true` for a name of the form org/name.
@@ -290,7 +302,9 @@ pub fn open_to_inspect(name: &str, options: LoadOptions) -> Result<OpenedModel> 
         true => TokenizerSource::Own(Arc::new(Tokenizer::open(path, &options.tokenizer())?)),
         false => TokenizerSource::Missing("there is no tokenizer".to_owned()),
     };
-    OpenedModel::new(name, Some(path.to_owned()), &bytes, Checkpoint::none(), vocabulary, options)
+    OpenedModel::new(name, Some(path.to_owned()), &bytes, vocabulary, options, |config| {
+        Ok((config, Checkpoint::none()))
+    })
 }
 
 /// A GGUF file, which has configuration, tokenizer and weights in one.
@@ -300,17 +314,17 @@ fn open_gguf(name: &str, path: &Path, options: LoadOptions) -> Result<OpenedMode
     let vocabulary = match file.vocabulary().with_context(|| path.display().to_string())? {
         None => TokenizerSource::Missing(format!("{} has no tokenizer", path.display())),
         Some(vocabulary) => {
-            config["eos_token_id"] = gguf_tokenizer::end_ids(&vocabulary).into();
-            match gguf_tokenizer::unsupported(&vocabulary) {
+            config["eos_token_id"] = vocabulary.end_ids().into();
+            match vocabulary.unsupported() {
                 Some(why) => TokenizerSource::Missing(why),
-                None => {
-                    TokenizerSource::Own(Arc::new(gguf_tokenizer::tokenizer(path, &vocabulary, &options.tokenizer())?))
-                }
+                None => TokenizerSource::Own(Arc::new(vocabulary.tokenizer(path, &options.tokenizer())?)),
             }
         }
     };
-    let config = config.to_string();
-    OpenedModel::new(name, Some(path.to_owned()), config.as_bytes(), Checkpoint::gguf(file), vocabulary, options)
+    let (path, config) = (Some(path.to_owned()), config.to_string());
+    OpenedModel::new(name, path, config.as_bytes(), vocabulary, options, |config| {
+        Ok((file.conventions(config)?, file.into()))
+    })
 }
 
 /// Opens a model and reads its weights: [`open`], then [`OpenedModel::load`].
@@ -319,13 +333,14 @@ pub fn load(name: &str, options: LoadOptions) -> Result<Model> {
 }
 
 impl OpenedModel {
+    /// `with_weights` gives the configuration the conventions of the files that hold the weights, and returns them too.
     fn new(
         name: &str,
         path: Option<PathBuf>,
         config: &[u8],
-        checkpoint: Checkpoint,
         mut vocabulary: TokenizerSource,
         options: LoadOptions,
+        with_weights: impl FnOnce(ModelConfig) -> Result<(ModelConfig, Checkpoint)>,
     ) -> Result<Self> {
         let config_file = match &path {
             None => format!("built-in {name}/config.json"),
@@ -333,12 +348,13 @@ impl OpenedModel {
             Some(path) => path.display().to_string(),
         };
         let parsed = serde_json::from_slice(config).with_context(|| format!("{config_file}: not JSON"))?;
-        let resolve = |layout| ModelConfig::from_json(&parsed, layout).with_context(|| config_file.clone());
         let config_sha256 = sha256(config);
-        let mut config = checkpoint.conventions(resolve(options.layout)?)?;
+        let config = ModelConfig::from_json(&parsed, options.layout).with_context(|| config_file.clone())?;
+        let (mut config, checkpoint) = with_weights(config)?;
         // The configuration does not state which of two variants it is.
-        if config.family == Family::DiffMlx && options.layout.is_none() && checkpoint.lacks_extras(&config) {
-            config = resolve(Some(HeadLayout::Standard))?;
+        if config.model_type == DIFF_MLX && options.layout.is_none() && checkpoint.lacks_extras(&config) {
+            let standard = ModelConfig::from_json(&parsed, Some(HeadLayout::Standard));
+            config = standard.with_context(|| config_file.clone())?;
         }
         if config.tied && checkpoint.has_untied_head(&config)? {
             config.tied = false;
@@ -384,19 +400,17 @@ impl OpenedModel {
     /// is not available.
     pub fn load(self) -> Result<Model> {
         let state = self.weights_state();
-        self.load_as(state)
-    }
-
-    /// As [`OpenedModel::load`], with weights in this state.
-    pub fn load_as(self, state: WeightsState) -> Result<Model> {
         let needed = self.weights_bytes(state);
-        let Self { name, path, config, checkpoint, vocabulary, eos_ids, config_sha256, options, .. } = self;
+        let Self { name, path, config, checkpoint, vocabulary, eos_ids, config_sha256, options } = self;
         let what = match state {
             WeightsState::Expanded => "its weights take",
             WeightsState::Streamed => "a layer of its weights takes",
         };
-        let takes = || format!("model {name}: {what} {} as {}", size_name(needed), options.dtype.name());
-        check_fits(needed, takes, "free some memory, or use a smaller model")?;
+        check_fits(
+            needed,
+            || format!("model {name}: {what} {} as {}", size_name(needed), options.dtype.name()),
+            "free some memory, or use a smaller model",
+        )?;
         let (weights_dtype, weights_sha256) = (checkpoint.dtypes(), checkpoint.sha256()?);
         let placement = device::placement(options.device, options.dtype)?;
         let transformer = match state {

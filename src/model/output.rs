@@ -5,7 +5,7 @@
 //! to the normed whole ("frozen" norms, as in the logit attribution of Elhage et al. 2021). Biases belong to no part
 //! and are left out.
 
-use super::block::Norm;
+use super::linear::Norm;
 use super::Transformer;
 use crate::attention::{Gate, Trace};
 use crate::kernels::{multiply, numbers, with_values, Mat, MatMut};
@@ -77,7 +77,7 @@ impl Agreement {
     /// of the head's output in this row. Zeros if the output is zero.
     pub fn shares_of(&self, mixture: &[f64]) -> Vec<f64> {
         let with = self.times(mixture);
-        let whole: f64 = mixture.iter().zip(&with).map(|(o, z)| o * z).sum();
+        let whole = dot(mixture, &with);
         if whole <= 0.0 {
             return vec![0.0; self.width];
         }
@@ -85,17 +85,16 @@ impl Agreement {
     }
 
     /// ⟨u_c, u⟩ and ⟨u, u⟩ of a part of a mixture (value width each). A factor that depends on other heads counts as 1.
-    pub fn of(&self, part: &[f64], mixture: &[f64]) -> (f64, f64) {
+    pub fn products(&self, part: &[f64], mixture: &[f64]) -> (f64, f64) {
         let with = self.times(mixture);
-        let dot = |x: &[f64]| x.iter().zip(&with).map(|(x, z)| x * z).sum::<f64>();
         let mean_square = mixture.iter().map(|o| o * o).sum::<f64>() / self.width as f64;
         let squared = self.eps.map_or(1.0, |eps| 1.0 / (mean_square + eps));
-        (squared * dot(part), squared * dot(mixture))
+        (squared * dot(part, &with), squared * dot(mixture, &with))
     }
 
     fn times(&self, x: &[f64]) -> Vec<f64> {
-        let row = |row: &[f32]| row.iter().zip(x).map(|(&g, x)| f64::from(g) * x).sum();
-        self.gram.chunks_exact(self.width).map(row).collect()
+        let rows = self.gram.chunks_exact(self.width);
+        rows.map(|row| row.iter().zip(x).map(|(&g, x)| f64::from(g) * x).sum()).collect()
     }
 }
 
@@ -166,8 +165,8 @@ impl Transformer {
         let (gain, eps) = path.extras.head_gain(head * width..(head + 1) * width)?;
         let mut gram = vec![0.0; width * width];
         with_values([weight], |[weight]| {
-            let of_head = || Mat::new(&weight[head * width..], e, width, columns);
-            multiply(MatMut::new(&mut gram, width, width, width), false, of_head().t(), of_head());
+            let of_head = Mat::new(&weight[head * width..], e, width, columns);
+            multiply(MatMut::new(&mut gram, width, width, width), false, of_head.t(), of_head);
         })?;
         for (i, row) in gram.chunks_exact_mut(width).enumerate() {
             row.iter_mut().zip(&gain).for_each(|(g, of_column)| *g = (f64::from(*g) * gain[i] * of_column) as f32);
@@ -203,6 +202,10 @@ impl Transformer {
         let mean = self.head.mean_row()?;
         Ok(self.mean_head_row.get_or_init(|| mean))
     }
+}
+
+fn dot(x: &[f64], y: &[f64]) -> f64 {
+    x.iter().zip(y).map(|(x, y)| x * y).sum()
 }
 
 fn mean(x: &[f32]) -> f64 {

@@ -8,13 +8,13 @@ use crate::attention::{Continuations, Prefix, ProbeResult, ResolvedTreatment, St
 use crate::kernels::{cross_entropy, numbers, TokenScores};
 use crate::model::{Transformer, LOGIT_POSITIONS};
 use crate::prompts::Prompt;
-use anyhow::Result;
+use anyhow::{ensure, Result};
 use candle_core::Tensor;
 
 /// Score of the answer to one query.
 #[derive(Clone, Debug)]
 pub struct QueryScore {
-    /// Whether every token of the value has the largest logit.
+    /// `true` if every token of the value has the largest logit.
     pub exact: bool,
     /// Log-probability of the value, in nats.
     pub log_prob_nats: f64,
@@ -69,9 +69,8 @@ pub fn first_observed_row(model: &Transformer, prompt: &Prompt, stream: &Stream<
     }
     let answers = prompt.queries.iter().map(|query| query.rows().start).min();
     // Without questions, the last row shows whether numbers are finite.
-    let config = &model.config;
     let end = answers.unwrap_or(prompt.ids.len() - 1);
-    stream.first_observed_row((config.layers.len(), config.wiring().heads()), end)
+    stream.first_observed_row((model.config.layers.len(), model.config.wiring().heads()), end)
 }
 
 /// The row at which a pass starts that shares the first `common` tokens with an untreated pass, observes rows from
@@ -91,7 +90,7 @@ pub fn continued_passes(
     streams: Vec<Stream<'_>>,
     (prefix, start): (&Prefix, usize),
 ) -> Result<Vec<PassResult>> {
-    anyhow::ensure!(start <= prefix.common_tokens(&prompt.ids), "passes share only the tokens with which both begin");
+    ensure!(start <= prefix.common_tokens(&prompt.ids), "passes share only the tokens with which both begin");
     let mut needed = vec![false; prompt.ids.len()];
     for stream in &streams {
         needed.iter_mut().zip(needed_rows(prompt, stream)).for_each(|(needed, more)| *needed |= more);
@@ -100,15 +99,16 @@ pub fn continued_passes(
     let needed = (model.last_layer(), needed.split_off(start));
     let mut attend = Continuations::new(prefix, start, needed, streams);
     let hidden = model.hidden_from(&ids, start, &mut attend)?; // B,T - start,E
-    let result = |(i, stream): (usize, Stream<'_>)| {
+    let mut results = Vec::new();
+    for (i, stream) in attend.streams.into_iter().enumerate() {
         let queries = answers(model, &hidden.get(i)?, prompt, start)?;
         let Stream { probe_results, trace, .. } = stream;
-        Ok(PassResult { queries, predictions: None, probe_results, trace, prefix: None })
-    };
-    attend.streams.into_iter().enumerate().map(result).collect()
+        results.push(PassResult { queries, predictions: None, probe_results, trace, prefix: None });
+    }
+    Ok(results)
 }
 
-/// For each row, whether its output in the last layer is needed.
+/// Returns for each row whether its output in the last layer is needed.
 fn needed_rows(prompt: &Prompt, stream: &Stream<'_>) -> Vec<bool> {
     let mut needed = vec![false; prompt.ids.len()];
     prompt.queries.iter().flat_map(|query| query.rows()).for_each(|row| needed[row] = true);
@@ -120,7 +120,7 @@ fn needed_rows(prompt: &Prompt, stream: &Stream<'_>) -> Vec<bool> {
 fn answers(model: &Transformer, hidden: &Tensor, prompt: &Prompt, start: usize) -> Result<Vec<QueryScore>> {
     if prompt.queries.is_empty() {
         // Without logits, NaN would go unnoticed.
-        anyhow::ensure!(numbers(&hidden.sum_all()?)?[0].is_finite(), "the model's hidden states are not finite");
+        ensure!(numbers(&hidden.sum_all()?)?[0].is_finite(), "the model's hidden states are not finite");
         return Ok(Vec::new());
     }
     let rows: Vec<u32> = prompt.queries.iter().flat_map(|q| q.rows()).map(|row| row as u32).collect();
@@ -135,7 +135,7 @@ fn answers(model: &Transformer, hidden: &Tensor, prompt: &Prompt, start: usize) 
     for query in &prompt.queries {
         let of_query = &scores[first..first + query.rows().len()];
         let log_prob_nats = -of_query.iter().map(|s| f64::from(s.nll_nats)).sum::<f64>();
-        anyhow::ensure!(log_prob_nats.is_finite(), "the model's logits are not finite");
+        ensure!(log_prob_nats.is_finite(), "the model's logits are not finite");
         queries.push(QueryScore { exact: of_query.iter().all(|s| s.hit), log_prob_nats, first_hit: of_query[0].hit });
         first += of_query.len();
     }
@@ -145,16 +145,16 @@ fn answers(model: &Transformer, hidden: &Tensor, prompt: &Prompt, start: usize) 
 /// Scores all tokens, [`LOGIT_POSITIONS`] at a time: logits of a whole text would be T x W numbers.
 fn predictions(model: &Transformer, hidden: &Tensor, ids: &[u32]) -> Result<Predictions> {
     let targets = &ids[1..];
-    let mut found = Predictions::default();
+    let mut all = Predictions::default();
     for (i, targets) in targets.chunks(LOGIT_POSITIONS).enumerate() {
         let n = targets.len();
         let logits = model.logits(&hidden.narrow(0, i * LOGIT_POSITIONS, n)?)?; // n,W
         let (_, scores): (_, TokenScores) = cross_entropy(&logits, targets.to_vec(), vec![1.0; n])?;
-        found.nll_nats.extend(scores.iter().map(|score| score.nll_nats));
-        found.top.extend(logits.argmax(1)?.to_vec1::<u32>()?);
+        all.nll_nats.extend(scores.iter().map(|score| score.nll_nats));
+        all.top.extend(logits.argmax(1)?.to_vec1::<u32>()?);
     }
-    anyhow::ensure!(found.nll_nats.iter().all(|nll| nll.is_finite()), "the model's logits are not finite");
-    Ok(found)
+    ensure!(all.nll_nats.iter().all(|nll| nll.is_finite()), "the model's logits are not finite");
+    Ok(all)
 }
 
 #[cfg(test)]

@@ -20,7 +20,6 @@ pub struct Rotary {
 /// Scaling of rotary frequencies for a context longer than that of the original training.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RopeScaling {
-    /// No scaling.
     None,
     /// All frequencies divided by `factor` (position interpolation).
     Linear {
@@ -55,7 +54,7 @@ pub enum RopeScaling {
         original_ctx_tok: usize,
         /// Factor on cos and sin.
         amplitude: f64,
-        /// Whether the ends of the ramp are rounded to whole channels.
+        /// `true` if the ends of the ramp are rounded to whole channels.
         truncate: bool,
     },
     /// LongRoPE (Ding et al. 2024): each divided by a number of its own, of which there are two sets.
@@ -121,9 +120,10 @@ impl Rotary {
                 .collect(),
             &RopeScaling::Yarn { factor, beta_fast, beta_slow, original_ctx_tok, truncate, .. } => {
                 // The pairs of channels at the ends of the ramp.
-                let rotations = |beta: f64| (original_ctx_tok as f64 / (beta * TAU)).ln();
-                let pair_of = |beta: f64| n * rotations(beta) / (2.0 * self.theta.ln());
-                let (mut low, mut high) = (pair_of(beta_fast), pair_of(beta_slow));
+                let [mut low, mut high] = [beta_fast, beta_slow].map(|beta| {
+                    let rotations = (original_ctx_tok as f64 / (beta * TAU)).ln();
+                    n * rotations / (2.0 * self.theta.ln())
+                });
                 if truncate {
                     (low, high) = (low.floor(), high.ceil());
                 }
@@ -164,10 +164,9 @@ pub(super) struct GrowingTable {
 }
 
 impl GrowingTable {
-    /// Creates an empty table.
     pub(super) fn new(rotary: &Rotary) -> Self {
-        let none = || RwLock::new(Arc::new(RopeTable::new(0, &rotary.frequencies(0), 1.0)));
-        Self { rotary: rotary.clone(), short: none(), long: none() }
+        let empty = Arc::new(RopeTable::new(0, &rotary.frequencies(0), 1.0));
+        Self { rotary: rotary.clone(), short: RwLock::new(empty.clone()), long: RwLock::new(empty) }
     }
 
     /// Returns a table of at least `positions` positions, with the frequencies of a context of that length.

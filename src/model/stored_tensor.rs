@@ -1,13 +1,22 @@
-//! Tensors as files hold them. Safetensors and GGUF differ only in the header that says where they are.
+//! Tensors as files hold them: a name, a shape, a number type, and where the bytes are, which the header of a safetensors or
+//! GGUF file says. Numbers are expanded to `f32` where they are asked for.
+//!
+//! Files are read rather than mapped into memory: shortening a mapped file kills the process (SIGBUS), whereas reading
+//! it is an error that names it.
 
-use super::file_bytes::FileBytes;
 use super::number_type::NumberType;
-use crate::base::files::HEADER_MAX;
-use anyhow::{ensure, Context, Result};
+use crate::base::files::{self, HEADER_MAX};
+use crate::base::hash::{sha256, sha256_file};
+use crate::kernels::in_chunks;
+use anyhow::{bail, ensure, Context, Result};
 use safetensors::tensor::Metadata;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::ops::Range;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// Size of the length of a safetensors header, in bytes.
 const LENGTH_BYTES: u64 = 8;
@@ -27,30 +36,23 @@ pub(super) struct StoredTensor {
 }
 
 impl StoredTensor {
-    /// Number of elements.
-    pub(super) fn len(&self) -> usize {
+    fn len(&self) -> usize {
         self.shape.iter().product()
     }
 
     /// Size in the file, in bytes.
     pub(super) fn bytes(&self) -> u64 {
-        (self.len() / self.number.block_len * self.number.block_bytes) as u64
+        self.number.bytes_of(self.len()) as u64
     }
 
-    /// Returns whether it has this shape. GGUF does not tell a matrix of one row from a vector.
+    /// Returns `true` if it has this shape. GGUF does not tell a matrix of one row from a vector.
     pub(super) fn has_shape(&self, shape: &[usize]) -> bool {
-        let without_ones = |shape: &[usize]| shape.iter().copied().skip_while(|&n| n == 1).collect::<Vec<_>>();
-        without_ones(&self.shape) == without_ones(shape)
+        self.shape.iter().skip_while(|&&n| n == 1).eq(shape.iter().skip_while(|&&n| n == 1))
     }
 
     /// Its values as `f32`. NaN, infinities and unsupported types are errors.
     pub(super) fn values(&self) -> Result<Vec<f32>> {
         self.file.numbers(self.at, self.number, self.len())
-    }
-
-    /// Values of one entry of the first dimension, as `f32`.
-    pub(super) fn slab(&self, index: usize) -> Result<Vec<f32>> {
-        self.rows(index..index + 1)
     }
 
     /// Values of consecutive entries of the first dimension, as `f32`.
@@ -59,34 +61,145 @@ impl StoredTensor {
         ensure!(rows.end <= all, "has {all} entries; entry {} does not exist", rows.end - 1);
         let (each, number) = (self.len() / all, self.number);
         ensure!(each.is_multiple_of(number.block_len), "cuts a block");
-        let row_bytes = each / number.block_len * number.block_bytes;
-        self.file.numbers(self.at + (rows.start * row_bytes) as u64, number, rows.len() * each)
+        self.file.numbers(self.at + number.bytes_of(rows.start * each) as u64, number, rows.len() * each)
     }
 }
 
 /// The tensors of a safetensors file, from its header.
 pub(super) fn safetensors(file: &Arc<FileBytes>) -> Result<StoredTensors> {
-    let not_whole = || format!("{}: not a complete safetensors file ({} bytes)", file.origin, file.len);
-    ensure!(file.len >= LENGTH_BYTES, not_whole());
+    ensure!(file.len >= LENGTH_BYTES, not_whole(file));
     let header_len = file.bytes(0, LENGTH_BYTES as usize)?.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
-    ensure!(header_len <= HEADER_MAX.min(file.len - LENGTH_BYTES), not_whole());
+    ensure!(header_len <= HEADER_MAX.min(file.len - LENGTH_BYTES), not_whole(file));
     let header = file.bytes(LENGTH_BYTES, header_len as usize)?;
-    let header: Metadata = serde_json::from_slice(&header).with_context(not_whole)?;
+    let header: Metadata = serde_json::from_slice(&header).with_context(|| not_whole(file))?;
     let begin = LENGTH_BYTES + header_len;
-    ensure!(begin + header.data_len() as u64 == file.len, not_whole());
-    let tensors = header.tensors().into_iter().map(|(name, info)| {
-        let at = begin + info.data_offsets.0 as u64;
-        let number = NumberType::of_dtype(info.dtype);
-        (name, StoredTensor { shape: info.shape.clone(), number, at, file: file.clone() })
-    });
-    Ok(tensors.collect())
+    ensure!(begin + header.data_len() as u64 == file.len, not_whole(file));
+    let mut tensors = StoredTensors::new();
+    for (name, info) in header.tensors() {
+        let (shape, number) = (info.shape.clone(), NumberType::of_dtype(info.dtype));
+        tensors
+            .insert(name, StoredTensor { shape, number, at: begin + info.data_offsets.0 as u64, file: file.clone() });
+    }
+    Ok(tensors)
+}
+
+fn not_whole(file: &FileBytes) -> String {
+    format!("{}: not a complete safetensors file ({} bytes)", file.origin, file.len)
+}
+
+/// Bytes that one task reads and expands. They and their numbers stay in the second-level cache.
+const TASK_BYTES: usize = 1 << 15;
+
+/// Bits of the exponent of a number that is infinite or NaN.
+const INFINITE: u32 = 0x7f80_0000;
+
+/// Bytes of one file.
+pub(super) struct FileBytes {
+    /// Path of the file, or a description of built-in bytes.
+    pub(super) origin: String,
+    /// Size of the file, in bytes.
+    pub(super) len: u64,
+    source: Source,
+}
+
+enum Source {
+    OnDisk(PathBuf, File),
+    BuiltIn(&'static [u8]),
+}
+
+impl FileBytes {
+    /// Opens a file.
+    pub(super) fn open(path: &Path) -> Result<Self> {
+        let origin = path.display().to_string();
+        let file = files::open(path)?;
+        let metadata = file.metadata().with_context(|| format!("cannot read {origin}"))?;
+        ensure!(metadata.is_file(), "cannot read {origin}: not a regular file");
+        Ok(Self { origin, len: metadata.len(), source: Source::OnDisk(path.to_owned(), file) })
+    }
+
+    /// Wraps bytes of the binary; `origin` names them in errors.
+    pub(super) fn built_in(origin: &str, bytes: &'static [u8]) -> Self {
+        Self { origin: origin.to_owned(), len: bytes.len() as u64, source: Source::BuiltIn(bytes) }
+    }
+
+    /// The open file.
+    ///
+    /// # Errors
+    /// If the bytes are built in.
+    pub(super) fn file(&self) -> Result<&File> {
+        match &self.source {
+            Source::OnDisk(_, file) => Ok(file),
+            Source::BuiltIn(_) => bail!("{} is not a file", self.origin),
+        }
+    }
+
+    /// SHA-256, in hexadecimal.
+    pub(super) fn sha256(&self) -> Result<String> {
+        match &self.source {
+            Source::OnDisk(path, _) => sha256_file(path).with_context(|| format!("cannot read {}", self.origin)),
+            Source::BuiltIn(bytes) => Ok(sha256(bytes)),
+        }
+    }
+
+    /// Expands `len` numbers from byte `at` on.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or a number is NaN or infinite.
+    fn numbers(&self, at: u64, number: NumberType, len: usize) -> Result<Vec<f32>> {
+        let (failed, broken) = (OnceLock::new(), AtomicUsize::new(0));
+        let of_task = (TASK_BYTES / number.block_bytes).max(1) * number.block_len;
+        let numbers = in_chunks(len, of_task, |task, numbers: &mut [f32]| {
+            match self.expand(at, number, task * of_task, numbers) {
+                Ok(count) => drop(broken.fetch_add(count, Ordering::Relaxed)),
+                Err(error) => drop(failed.set(error)),
+            }
+        });
+        if let Some(error) = failed.into_inner() {
+            return Err(error);
+        }
+        let broken = broken.into_inner();
+        ensure!(broken == 0, "holds {broken} numbers that are NaN or infinite");
+        Ok(numbers)
+    }
+
+    /// Expands the numbers from index `start` on of those that begin at byte `at`, and counts those that are not finite.
+    fn expand(&self, at: u64, number: NumberType, start: usize, numbers: &mut [f32]) -> Result<usize> {
+        let before = number.bytes_of(start) as u64;
+        let blocks = self.bytes(at + before, number.bytes_of(numbers.len()))?;
+        number.expand(&blocks, numbers)?;
+        Ok(numbers.iter().map(|x| u32::from(x.to_bits() & INFINITE == INFINITE)).sum::<u32>() as usize)
+    }
+
+    /// `len` bytes from `at` on.
+    fn bytes(&self, at: u64, len: usize) -> Result<Cow<'_, [u8]>> {
+        let bytes = match &self.source {
+            Source::BuiltIn(bytes) => {
+                let bytes = bytes.get(at as usize..).and_then(|bytes| bytes.get(..len));
+                bytes.map(Cow::Borrowed).context("it is shorter")
+            }
+            Source::OnDisk(_, file) => {
+                let mut bytes = vec![0; len];
+                files::read_exact_at(file, at, &mut bytes).map(|()| Cow::Owned(bytes)).map_err(Into::into)
+            }
+        };
+        bytes.with_context(|| format!("{} cannot be read; it may have changed since it was opened", self.origin))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use candle_core::{DType, Device, Tensor};
-    use std::fs::File;
+
+    #[test]
+    fn numbers_that_are_not_finite_are_counted_over_all_tasks() {
+        let mut numbers = vec![1.0_f32; 50_000];
+        (numbers[3], numbers[49_999]) = (f32::NAN, f32::INFINITY);
+        let bytes: Vec<u8> = numbers.iter().flat_map(|x| x.to_le_bytes()).collect();
+        let (bytes, number) = (FileBytes::built_in("test", bytes.leak()), NumberType::of_id(0).unwrap());
+        let error = bytes.numbers(0, number, 50_000).unwrap_err();
+        assert_eq!(error.to_string(), "holds 2 numbers that are NaN or infinite");
+    }
 
     #[test]
     fn a_file_that_shrinks_while_it_is_read_is_an_error_that_names_it() {

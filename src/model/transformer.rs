@@ -1,10 +1,11 @@
 //! The whole decoder, as described by a [`ModelConfig`]: embedding, layers on a residual stream, final norm and output
 //! head.
 
-use super::block::{normed, DecoderBlock, Norm, RotaryPositions};
-use super::checkpoint::is_large;
+use super::block::DecoderBlock;
+use super::linear::{normed, Norm};
 use super::names::{EMBEDDING, EMBEDDING_NORM, HEAD, LAYERS, PROJECT_IN, PROJECT_OUT};
 use super::rotary::GrowingTable;
+use super::self_attention::RotaryPositions;
 use super::weight_storage::{BlockStorage, StoredWeights, VocabularyMatrix};
 use super::{Checkpoint, ModelConfig, Placement, Positions, Weights};
 use crate::attention::{Attend, Lambda};
@@ -18,7 +19,6 @@ use std::sync::{Arc, OnceLock};
 pub struct Transformer {
     /// The description that it was built from.
     pub config: ModelConfig,
-    /// Device and number types.
     pub placement: Placement,
     embed: VocabularyMatrix,
     embed_norm: Option<Norm>,
@@ -47,8 +47,8 @@ impl Transformer {
     /// Like [`Transformer::load`], but borrows the weights, for training.
     pub fn build(config: &ModelConfig, weights: &mut Weights) -> Result<Self> {
         let blocks = (0..config.layers.len()).map(|layer| DecoderBlock::load(config, layer, weights));
-        let blocks = blocks.collect::<Result<_>>()?;
-        Self::from_blocks(config, blocks, weights)
+        let blocks = BlockStorage::expanded(blocks.collect::<Result<_>>()?);
+        Self::assemble(config, blocks, weights)
     }
 
     /// Like [`Transformer::load`], from files and for any device or number type. Layers are read one at a time.
@@ -60,19 +60,7 @@ impl Transformer {
         let stored = StoredWeights::new(checkpoint, config, placement);
         let mut weights = stored.read(|name| !name.starts_with(LAYERS))?;
         let blocks = (0..config.layers.len()).map(|layer| stored.block(layer)).collect::<Result<_>>()?;
-        Self::from_blocks(config, blocks, &mut weights)
-    }
-
-    fn from_blocks(config: &ModelConfig, blocks: Vec<DecoderBlock>, weights: &mut Weights) -> Result<Self> {
-        let embed = weights.take(EMBEDDING)?;
-        let head = if config.tied { embed.clone() } else { weights.take(HEAD)? };
-        Self::assemble(
-            config,
-            VocabularyMatrix::Expanded(embed),
-            BlockStorage::expanded(blocks),
-            VocabularyMatrix::Expanded(head),
-            weights,
-        )
+        Self::assemble(config, BlockStorage::expanded(blocks), &mut weights)
     }
 
     /// Builds a model whose weights stay in their files: each layer is expanded when its turn comes, in decoding for
@@ -83,21 +71,21 @@ impl Transformer {
     pub fn streamed(config: &ModelConfig, checkpoint: Checkpoint, placement: &Placement) -> Result<Self> {
         checkpoint.check(config)?;
         let stored = Arc::new(StoredWeights::new(checkpoint, config, placement));
-        let mut weights = stored.read(|name| !is_large(name))?;
-        let table = |name: &'static str| VocabularyMatrix::Streamed { weights: stored.clone(), name };
-        let embed = table(EMBEDDING);
-        let head = table(if config.tied { EMBEDDING } else { HEAD });
-        Self::assemble(config, embed, BlockStorage::streamed(stored), head, &mut weights)
+        let mut weights = stored.read(|name| !name.starts_with(LAYERS) && ![EMBEDDING, HEAD].contains(&name))?;
+        Self::assemble(config, BlockStorage::streamed(stored), &mut weights)
     }
 
-    /// Builds the model from its tables and layers, and takes the remaining tensors.
-    fn assemble(
-        config: &ModelConfig,
-        embed: VocabularyMatrix,
-        blocks: BlockStorage,
-        head: VocabularyMatrix,
-        weights: &mut Weights,
-    ) -> Result<Self> {
+    /// Builds the model from its layers, and takes the remaining tensors.
+    fn assemble(config: &ModelConfig, blocks: BlockStorage, weights: &mut Weights) -> Result<Self> {
+        let [embed, head] = match blocks.stored() {
+            None => {
+                let embed = weights.take(EMBEDDING)?;
+                let head = if config.tied { embed.clone() } else { weights.take(HEAD)? };
+                [embed, head].map(VocabularyMatrix::Expanded)
+            }
+            Some(stored) => [EMBEDDING, if config.tied { EMBEDDING } else { HEAD }]
+                .map(|name| VocabularyMatrix::Streamed { weights: stored.clone(), name }),
+        };
         let (positions, rotary) = match &config.positions {
             Positions::Learned { .. } => (Some(weights.take("model.embed_positions.weight")?), Vec::new()),
             Positions::Biases => (None, Vec::new()),
@@ -130,9 +118,9 @@ impl Transformer {
         })
     }
 
-    /// Returns whether the weights stay in their files.
+    /// Returns `true` if the weights stay in their files.
     pub fn is_streamed(&self) -> bool {
-        self.blocks.is_streamed()
+        self.blocks.stored().is_some()
     }
 
     /// Memory of the weights that a pass expands, in bytes; 0 if all of them are.
@@ -152,7 +140,6 @@ impl Transformer {
         longer
     }
 
-    /// Index of the last layer.
     pub fn last_layer(&self) -> usize {
         self.config.layers.len() - 1
     }

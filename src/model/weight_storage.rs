@@ -3,9 +3,10 @@
 //! output head in parts. Results are identical to the last bit.
 
 use super::block::{DecoderBlock, OutputPath};
-use super::chunks::HEAD_ROWS;
+use super::memory::HEAD_ROWS;
+use super::tensors::NORM_AFTER_ATTENTION;
 use super::{Checkpoint, ModelConfig, Placement, Weights};
-use crate::kernels::{linear, wide, wide_type};
+use crate::kernels::{linear, wide, wide_type, with_values};
 use anyhow::Result;
 use candle_core::{Device, Tensor};
 use candle_nn::{Embedding, Module as _};
@@ -37,10 +38,11 @@ impl StoredWeights {
 
     /// Reads the output path of a layer to the host.
     fn output_path(&self, layer: usize) -> Result<OutputPath> {
-        let prefix = format!("{}self_attn.", DecoderBlock::prefix(layer));
-        let norms = format!("{}{}", DecoderBlock::prefix(layer), super::tensors::NORM_AFTER_ATTENTION);
-        let is_of_path = |name: &str| name.starts_with(&prefix) || name.starts_with(&norms);
-        OutputPath::load(&self.config, layer, &mut self.checkpoint.read_some(&self.config, is_of_path)?)
+        let prefix = DecoderBlock::prefix(layer);
+        let parts = ["self_attn.", NORM_AFTER_ATTENTION].map(|part| format!("{prefix}{part}"));
+        let mut weights =
+            self.checkpoint.read_some(&self.config, |name| parts.iter().any(|part| name.starts_with(part)))?;
+        OutputPath::load(&self.config, layer, &mut weights)
     }
 
     /// Reads rows of a matrix: (rows, embedding width).
@@ -78,12 +80,14 @@ impl BlockStorage {
         Self { source: BlockSource::Streamed(weights), last_output_path: Arc::default() }
     }
 
-    /// Returns whether layers are expanded when their turn comes.
-    pub(super) fn is_streamed(&self) -> bool {
-        matches!(self.source, BlockSource::Streamed(_))
+    /// The weights of layers that are expanded when their turn comes; `None` if they all are.
+    pub(super) fn stored(&self) -> Option<&Arc<StoredWeights>> {
+        match &self.source {
+            BlockSource::Expanded(_) => None,
+            BlockSource::Streamed(weights) => Some(weights),
+        }
     }
 
-    /// Returns a layer.
     pub(super) fn block(&self, layer: usize) -> Result<Arc<DecoderBlock>> {
         match &self.source {
             BlockSource::Expanded(blocks) => Ok(blocks[layer].clone()),
@@ -161,15 +165,15 @@ impl VocabularyMatrix {
             let (n, width) = part.dims2()?;
             sum.resize(width, 0.0);
             rows += n;
-            crate::kernels::with_values([&part], |[values]| {
-                let add = |row: &[f32]| sum.iter_mut().zip(row).for_each(|(sum, &x)| *sum += f64::from(x));
-                values.chunks_exact(width).for_each(add);
+            with_values([&part], |[values]| {
+                for row in values.chunks_exact(width) {
+                    sum.iter_mut().zip(row).for_each(|(sum, &x)| *sum += f64::from(x));
+                }
             })?;
         }
         Ok(sum.into_iter().map(|sum| (sum / rows as f64) as f32).collect())
     }
 
-    /// Number of rows.
     fn len(&self) -> usize {
         match self {
             Self::Expanded(table) => table.dims()[0],
@@ -185,24 +189,6 @@ impl VocabularyMatrix {
             Self::Expanded(table) => Box::new(ranges.map(|rows| Ok(table.narrow(0, rows.start, rows.len())?))),
             Self::Streamed { weights, name } => Box::new(ranges.map(|rows| weights.rows(name, std::iter::once(rows)))),
         }
-    }
-}
-
-impl ModelConfig {
-    /// Memory of the weights that a pass expands at once, in bytes: the largest layer, or a part of the output head. Norms
-    /// and biases are neglected.
-    pub fn expanded_bytes(&self) -> u64 {
-        let mut layers = vec![0; self.layers.len()];
-        for (name, shape) in self.tensors() {
-            let layer =
-                name.strip_prefix("model.layers.").and_then(|rest| rest.split('.').next()?.parse::<usize>().ok());
-            if let Some(layer) = layer {
-                layers[layer] += shape.iter().product::<usize>();
-            }
-        }
-        let layer = layers.into_iter().max().unwrap_or(0);
-        let head = self.embed_width * self.vocab.min(HEAD_ROWS);
-        4 * layer.max(head) as u64
     }
 }
 

@@ -44,9 +44,11 @@ impl Weights {
     pub fn from_bytes(bytes: &[u8], origin: &str) -> Result<Self> {
         let tensors = candle_core::safetensors::load_buffer(bytes, &Device::Cpu)
             .with_context(|| format!("{origin}: not a complete safetensors file ({} bytes)", bytes.len()))?;
-        let to_f32 = |(name, tensor): (String, Tensor)| Ok((name, tensor.to_dtype(DType::F32)?));
-        let tensors = tensors.into_iter().map(to_f32).collect::<Result<Vec<_>>>()?;
-        Ok(Self::new(tensors, origin))
+        let mut weights = Self::new([], origin);
+        for (name, tensor) in tensors {
+            weights.tensors.insert(name, tensor.to_dtype(DType::F32)?);
+        }
+        Ok(weights)
     }
 
     /// Removes a tensor and returns it on its device.
@@ -61,12 +63,8 @@ impl Weights {
     /// Like [`Weights::take`], and checks the shape.
     pub fn take_shaped(&mut self, name: &str, shape: &[usize]) -> Result<Tensor> {
         let tensor = self.take(name)?;
-        ensure!(
-            tensor.dims() == shape,
-            "{}: tensor {name} has shape {:?}, expected {shape:?}",
-            self.origin,
-            tensor.dims()
-        );
+        let (origin, dims) = (&self.origin, tensor.dims());
+        ensure!(dims == shape, "{origin}: tensor {name} has shape {dims:?}, expected {shape:?}");
         Ok(tensor)
     }
 
@@ -89,12 +87,14 @@ impl Weights {
             // order, and the same tensors must give the same bytes.
             header.insert("format".into(), "pt".into());
         }
-        let cast = |(name, tensor): (&String, &Tensor)| Ok((name.clone(), tensor.to_dtype(dtype)?.contiguous()?));
-        let tensors = self.tensors.iter().map(cast).collect::<Result<Vec<_>>>()?;
+        let mut tensors = Vec::new();
+        for (name, tensor) in &self.tensors {
+            tensors.push((name, tensor.to_dtype(dtype)?.contiguous()?));
+        }
         // The library's own writer would leave unreadable temporary files behind when killed.
-        let cannot = || format!("cannot write {}", path.display());
-        let bytes = safetensors::serialize(tensors, Some(header)).with_context(cannot)?;
-        std::fs::write(path, bytes).with_context(cannot)
+        let bytes = safetensors::serialize(tensors, Some(header)).map_err(anyhow::Error::from);
+        let written = bytes.and_then(|bytes| Ok(std::fs::write(path, bytes)?));
+        written.with_context(|| format!("cannot write {}", path.display()))
     }
 
     /// Creates initial weights as in Llama: normal with deviation 0.02, projections into the residual stream divided by
@@ -117,24 +117,22 @@ impl Weights {
             }
         }
         let residual = TensorInit::Normal(0.02 / (2.0 * config.layers.len() as f64).sqrt());
-        let start = |name: &str, shape: &[usize]| match name.rsplit('.').nth(1).unwrap_or_default() {
-            _ if extras.contains_key(name) => extras[name],
-            "embed_tokens" => TensorInit::Normal(init.embedding_deviation),
-            "o_proj" if init.zero_output && shape.len() > 1 => TensorInit::Constant(0.0),
-            "o_proj" | "down_proj" if shape.len() > 1 => residual,
-            _ if name.ends_with(".bias") => TensorInit::Constant(0.0),
-            _ if shape.len() == 1 => TensorInit::Constant(1.0),
-            _ => TensorInit::Normal(0.02),
-        };
         let mut tensors = Vec::new();
         for (name, shape) in config.tensors() {
-            let mut rng = Rng::new(seed, &name);
-            let start = start(&name, &shape);
-            let value = |_| match start {
-                TensorInit::Constant(number) => number as f32,
-                TensorInit::Normal(deviation) => (rng.normal() * deviation) as f32,
+            let start = match name.rsplit('.').nth(1).unwrap_or_default() {
+                _ if extras.contains_key(&name) => extras[&name],
+                "embed_tokens" => TensorInit::Normal(init.embedding_deviation),
+                "o_proj" if init.zero_output && shape.len() > 1 => TensorInit::Constant(0.0),
+                "o_proj" | "down_proj" if shape.len() > 1 => residual,
+                _ if name.ends_with(".bias") => TensorInit::Constant(0.0),
+                _ if shape.len() == 1 => TensorInit::Constant(1.0),
+                _ => TensorInit::Normal(0.02),
             };
-            let values: Vec<f32> = (0..shape.iter().product()).map(value).collect();
+            let (count, mut rng) = (shape.iter().product(), Rng::new(seed, &name));
+            let values: Vec<f32> = match start {
+                TensorInit::Constant(number) => vec![number as f32; count],
+                TensorInit::Normal(deviation) => (0..count).map(|_| (rng.normal() * deviation) as f32).collect(),
+            };
             tensors.push((name, Tensor::from_vec(values, shape, &Device::Cpu)?));
         }
         Ok(Self::new(tensors, "initial weights"))
@@ -146,7 +144,7 @@ impl Weights {
 pub struct Init {
     /// Standard deviation of the embeddings.
     pub embedding_deviation: f64,
-    /// Whether the output projection of attention starts at zero.
+    /// `true` if the output projection of attention starts at zero.
     pub zero_output: bool,
 }
 

@@ -8,7 +8,7 @@ use candle_core::quantized::gguf_file::{self, Value as Field};
 use candle_core::quantized::GgmlDType;
 use candle_core::{Device, Tensor};
 use difftool::model::open::{self, LoadOptions};
-use difftool::results::manifest::WeightsState;
+use difftool::model::{Placement, Transformer};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -128,9 +128,9 @@ fn soft_caps_of_gemma_2_are_those_of_llama_cpp_where_the_file_has_none() {
     });
     change(&both.1, |fields| fields.retain(|(name, _)| !name.contains("softcapping")));
     assert_same("without soft caps", &both);
-    let capped = logits(&load(&both.1));
+    let capped = logits(&load(&both.1).transformer);
     change(&both.1, |fields| set(fields, "gemma2.attn_logit_softcapping", Field::F32(2.0)));
-    assert!(distance(&capped, &logits(&load(&both.1))) > 1e-3, "a cap of 2 does something");
+    assert!(distance(&capped, &logits(&load(&both.1).transformer)) > 1e-3, "a cap of 2 does something");
 }
 
 #[test]
@@ -260,9 +260,8 @@ fn weights_of_a_gguf_file_give_the_same_bits_expanded_and_streamed() {
                 (256.into(), 256.into(), 64.into());
         });
         let opened = open::open(&file, LoadOptions::default()).unwrap();
-        let streamed = opened.load_as(WeightsState::Streamed).unwrap();
-        assert!(streamed.transformer.is_streamed());
-        assert_eq!(distance(&logits(&load(&file)), &logits(&streamed)), 0.0, "{dtype:?}");
+        let streamed = Transformer::streamed(&opened.config, opened.checkpoint, &Placement::default()).unwrap();
+        assert_eq!(distance(&logits(&load(&file).transformer), &logits(&streamed)), 0.0, "{dtype:?}");
     }
 }
 

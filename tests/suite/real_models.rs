@@ -112,11 +112,11 @@ fn vocabularies_of_llama_cpp_cut_its_texts_as_it_expects() {
         }
         let with = |end: &str| path.with_file_name(format!("{name}{end}"));
         let vocabulary = difftool::model::Gguf::open(&path).unwrap().vocabulary().unwrap().unwrap();
-        if let Some(why) = difftool::model::gguf_tokenizer::unsupported(&vocabulary) {
+        if let Some(why) = vocabulary.unsupported() {
             assert!(why.contains(&vocabulary.model), "{name}: {why}");
             continue;
         }
-        let tokenizer = match difftool::model::gguf_tokenizer::tokenizer(&path, &vocabulary, &Default::default()) {
+        let tokenizer = match vocabulary.tokenizer(&path, &Default::default()) {
             Ok(tokenizer) => tokenizer,
             // Its ordinary tokens of score 0 overlap, which a fixed order of merges cannot express.
             Err(error) if name == "ggml-vocab-baichuan.gguf" => {

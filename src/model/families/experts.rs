@@ -1,120 +1,194 @@
-//! Families with a mixture of experts: Mixtral, Qwen 2 and 3 MoE, OLMoE, gpt-oss. DeepSeek has a file of its own.
+//! Families with a mixture of experts: Mixtral, Qwen 2 and 3 MoE, OLMoE, gpt-oss, and DeepSeek V2 and V3 with latent attention
+//! and experts that are chosen by groups.
 
-use super::super::config::{Activation, Biases, ExpertChoice, Experts, Family, ModelConfig, QkNorm};
-use super::super::raw::Raw;
-use crate::attention::{Sink, Variant};
+use super::super::config::{Activation, Biases, ExpertChoice, Experts, Latent, ModelConfig, Positions};
+use super::super::rotary::{RopeScaling, Rotary};
+use super::raw::Raw;
+use crate::attention::{LogitRule, Sink, Variant};
+use crate::kernels::RopeStyle;
 use anyhow::{bail, ensure, Context, Result};
 use serde_json::Value;
 
-impl ModelConfig {
-    pub(super) fn with_mixtral(self, raw: &Raw<'_>) -> Result<Self> {
-        let experts = Experts { normed: true, ..raw.experts(self.ffn)? };
-        let config = Self { family: Family::Mixtral, ..self.with_experts(experts, |_| true) };
-        Ok(config.windowed(raw.window(None)?, |_| true))
-    }
+pub(super) fn mixtral(config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
+    let experts = Experts { normed: true, ..experts(raw, config.ffn)? };
+    Ok(with_experts(config, experts, |_| true).windowed(raw.window(None)?, |_| true))
+}
 
-    pub(super) fn with_qwen2_moe(self, raw: &Raw<'_>) -> Result<Self> {
-        let shared = raw.optional_size("shared_expert_intermediate_size")?.unwrap_or(5632);
-        let windowed = raw.flag("use_sliding_window")?.unwrap_or(false);
-        let first_full = raw.number("max_window_layers")?.unwrap_or(28.0);
-        let by_rule = |layer: usize| windowed && layer.is_multiple_of(2) && (layer as f64) < first_full;
-        let sliding = raw.sliding(self.layers.len(), by_rule)?;
-        ensure!(
-            windowed || !sliding.contains(&true),
-            "layer_types has sliding_attention, but use_sliding_window is false"
-        );
-        let bias = Biases { qkv: raw.flag("qkv_bias")?.unwrap_or(true), ..Biases::default() };
-        let config = Self { bias, ..self.with_qwen_experts(raw, Some(shared))? };
-        Ok(config.windowed(raw.window(Some(4096))?, |layer| sliding[layer]))
-    }
+pub(super) fn qwen2_moe(config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
+    let shared = raw.optional_size("shared_expert_intermediate_size")?.unwrap_or(5632);
+    let windowed = raw.flag("use_sliding_window", false)?;
+    let first_full = raw.number("max_window_layers")?.unwrap_or(28.0);
+    let sliding =
+        raw.sliding(config.layers.len(), |layer| windowed && layer.is_multiple_of(2) && (layer as f64) < first_full)?;
+    ensure!(windowed || !sliding.contains(&true), "layer_types has sliding_attention, but use_sliding_window is false");
+    let bias = Biases { qkv: raw.flag("qkv_bias", true)?, ..Biases::default() };
+    let config = ModelConfig { bias, ..with_qwen_experts(config, raw, Some(shared))? };
+    Ok(config.windowed(raw.window(Some(4096))?, |layer| sliding[layer]))
+}
 
-    pub(super) fn with_qwen3_moe(self, raw: &Raw<'_>) -> Result<Self> {
-        let config = Self { qk_norm: Some(QkNorm::Head), ..self.with_qwen_experts(raw, None)? };
-        if raw.flag("use_sliding_window")? != Some(true) {
-            return Ok(config);
-        }
-        Ok(config.windowed(raw.window(Some(4096))?, |_| true))
+pub(super) fn qwen3_moe(config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
+    let config = with_qwen_experts(config, raw, None)?;
+    if !raw.flag("use_sliding_window", false)? {
+        return Ok(config);
     }
+    Ok(config.windowed(raw.window(Some(4096))?, |_| true))
+}
 
-    /// Adds experts to every `decoder_sparse_step`th layer, except those in `mlp_only_layers`.
-    fn with_qwen_experts(self, raw: &Raw<'_>, shared: Option<usize>) -> Result<Self> {
-        let normed = raw.flag("norm_topk_prob")?.unwrap_or(false);
-        let ffn = raw.size("moe_intermediate_size")?;
-        let step = raw.optional_size("decoder_sparse_step")?.unwrap_or(1);
-        let dense = raw.layer_list("mlp_only_layers")?;
-        let experts = Experts { normed, shared, shared_gate: shared.is_some(), ..raw.experts(ffn)? };
-        Ok(self.with_experts(experts, |layer| !dense.contains(&layer) && (layer + 1).is_multiple_of(step)))
-    }
+/// Adds experts to every `decoder_sparse_step`th layer, except those in `mlp_only_layers`.
+fn with_qwen_experts(config: ModelConfig, raw: &Raw<'_>, shared: Option<usize>) -> Result<ModelConfig> {
+    let normed = raw.flag("norm_topk_prob", false)?;
+    let ffn = raw.size("moe_intermediate_size")?;
+    let step = raw.optional_size("decoder_sparse_step")?.unwrap_or(1);
+    let dense = raw.layer_list("mlp_only_layers")?;
+    let experts = Experts { normed, shared, shared_gate: shared.is_some(), ..experts(raw, ffn)? };
+    Ok(with_experts(config, experts, |layer| !dense.contains(&layer) && (layer + 1).is_multiple_of(step)))
+}
 
-    pub(super) fn with_olmoe(self, raw: &Raw<'_>) -> Result<Self> {
-        raw.only("clip_qkv", Value::Null)?;
-        raw.only("sliding_window", Value::Null)?;
-        let normed = raw.flag("norm_topk_prob")?.unwrap_or(false);
-        let experts = Experts { normed, ..raw.experts(self.ffn)? };
-        Ok(Self { qk_norm: Some(QkNorm::Projection), ..self.with_experts(experts, |_| true) })
-    }
+pub(super) fn olmoe(config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
+    let normed = raw.flag("norm_topk_prob", false)?;
+    let experts = Experts { normed, ..experts(raw, config.ffn)? };
+    Ok(with_experts(config, experts, |_| true))
+}
 
-    pub(super) fn with_gpt_oss(self, raw: &Raw<'_>) -> Result<Self> {
-        let scaling = raw.object("rope_parameters")?.or(raw.object("rope_scaling")?);
-        ensure!(scaling.is_some(), "rope_parameters is missing, and so is rope_scaling");
-        let sliding = raw.sliding(self.layers.len(), |layer| layer.is_multiple_of(2))?;
-        let bias = raw.flag("attention_bias")?.unwrap_or(true);
-        // Normalising the softmax over all logits to the chosen ones equals the softmax over the chosen ones.
-        let experts = Experts { normed: true, router_bias: true, ..raw.experts(self.ffn)? };
-        let config = Self {
-            family: Family::GptOss,
-            variant: Variant { sink: Sink::Learned, ..self.variant },
-            activation: Activation::ClampedSwiglu {
-                alpha: raw.positive("swiglu_alpha")?.unwrap_or(1.702),
-                limit: raw.positive("swiglu_limit")?.unwrap_or(7.0),
-            },
-            bias: Biases { qkv: bias, out: bias, mlp: true, head: false },
-            ..self.with_experts(experts, |_| true)
-        };
-        Ok(config.windowed(Some(raw.needed_window(128)?), |layer| sliding[layer]))
-    }
+/// Experts with biases, a clamped SwiGLU, sink logits, windows in every other layer.
+pub(super) fn gpt_oss(config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
+    let scaling = raw.object("rope_parameters")?.or(raw.object("rope_scaling")?);
+    ensure!(scaling.is_some(), "rope_parameters is missing, and so is rope_scaling");
+    let sliding = raw.sliding(config.layers.len(), |layer| layer.is_multiple_of(2))?;
+    let bias = raw.flag("attention_bias", true)?;
+    // Normalising the softmax over all logits to the chosen ones equals the softmax over the chosen ones.
+    let experts = Experts { normed: true, router_bias: true, ..experts(raw, config.ffn)? };
+    let config = ModelConfig {
+        variant: Variant { sink: Sink::Learned, ..config.variant },
+        activation: Activation::ClampedSwiglu {
+            alpha: raw.positive_or("swiglu_alpha", 1.702)?,
+            limit: raw.positive_or("swiglu_limit", 7.0)?,
+        },
+        bias: Biases { qkv: bias, out: bias, mlp: true, head: false },
+        ..with_experts(config, experts, |_| true)
+    };
+    Ok(config.windowed(Some(raw.needed_window(128)?), |layer| sliding[layer]))
+}
 
-    pub(super) fn with_experts(mut self, experts: Experts, has: impl Fn(usize) -> bool) -> Self {
-        for (i, layer) in self.layers.iter_mut().enumerate() {
-            layer.experts = has(i);
-        }
-        Self { experts: Some(experts), ..self }
+/// Scores of experts are the softmax, of all or of those in the groups with the largest one.
+pub(super) fn deepseek_v2(config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
+    let (groups, groups_per_token) = match raw.text("topk_method")?.unwrap_or("greedy") {
+        "greedy" => (1, 1),
+        "group_limited_greedy" => (raw.size("n_group")?, raw.size("topk_group")?),
+        other => bail!("topk_method \"{other}\" is not supported; greedy and group_limited_greedy are"),
+    };
+    let choice = ExpertChoice { sigmoid: false, groups, groups_per_token };
+    let scale = raw.positive_or("routed_scaling_factor", 1.0)?;
+    let experts = Experts { choice, scale, ..deepseek_experts(raw)? };
+    let first = first_with_experts(raw, 0)?;
+    Ok(with_experts(with_latent(config, raw, RopeStyle::Interleaved)?, experts, |layer| layer >= first))
+}
+
+/// Scores of experts are sigmoids, with a bias for the choice, of experts in the best groups.
+pub(super) fn deepseek_v3(config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
+    let groups = raw.optional_size("n_group")?.unwrap_or(8);
+    let groups_per_token = raw.optional_size("topk_group")?.unwrap_or(4);
+    let experts = Experts {
+        normed: raw.flag("norm_topk_prob", true)?,
+        choice: ExpertChoice { sigmoid: true, groups, groups_per_token },
+        scale: raw.positive_or("routed_scaling_factor", 2.5)?,
+        ..deepseek_experts(raw)?
+    };
+    let count = experts.count;
+    ensure!(count >= 2 * groups, "n_group is {groups}, but a group needs two of the {count} experts");
+    let interleaved = raw.flag("rope_interleave", true)?;
+    let first = first_with_experts(raw, 3)?;
+    let style = if interleaved { RopeStyle::Interleaved } else { RopeStyle::Half };
+    Ok(with_experts(with_latent(config, raw, style)?, experts, |layer| layer >= first))
+}
+
+/// Adds the latent attention, with the scale of its logits.
+fn with_latent(config: ModelConfig, raw: &Raw<'_>, style: RopeStyle) -> Result<ModelConfig> {
+    raw.only("num_key_value_heads", config.heads)?;
+    ensure!(raw.has("q_lora_rank"), "q_lora_rank is missing; null projects queries from the input");
+    let latent = Latent {
+        query_rank: raw.optional_size("q_lora_rank")?,
+        rank: raw.size("kv_lora_rank")?,
+        rotated: raw.size("qk_rope_head_dim")?,
+        value_dim: raw.size("v_head_dim")?,
+    };
+    let head_dim = latent.rotated + raw.size("qk_nope_head_dim")?;
+    ensure!(
+        latent.value_dim <= head_dim,
+        "v_head_dim is {}, expected at most the {head_dim} channels of a key",
+        latent.value_dim
+    );
+    // Where it is, it counts the rotated channels.
+    raw.only("head_dim", latent.rotated)?;
+    let rotary = raw.rotary(latent.rotated, 10_000.0, None)?;
+    let rule = LogitRule::plain(head_dim);
+    let rule = LogitRule { scale: (f64::from(rule.scale) * latent_scale(raw, &rotary)?) as f32, ..rule };
+    let bias = raw.flag("attention_bias", false)?;
+    let mut config = ModelConfig {
+        head_dim,
+        latent: Some(latent),
+        positions: Positions::Rotary { style, embeddings: vec![rotary] },
+        bias: Biases { qkv: bias, out: bias, ..Biases::default() },
+        ..config
+    };
+    config.layers.iter_mut().for_each(|layer| layer.rule = rule);
+    Ok(config)
+}
+
+/// Factor on the logits of a context that YaRN lengthens: (0.1 mscale_all_dim ln factor + 1)².
+fn latent_scale(raw: &Raw<'_>, rotary: &Rotary) -> Result<f64> {
+    let Some(fields) = raw.object("rope_parameters")?.or(raw.object("rope_scaling")?) else { return Ok(1.0) };
+    let all = Raw(fields).number("mscale_all_dim").context("rope_parameters")?.unwrap_or(0.0);
+    match rotary.scaling {
+        RopeScaling::Yarn { factor, .. } if all != 0.0 && factor > 1.0 => Ok((0.1 * all * factor.ln() + 1.0).powi(2)),
+        RopeScaling::None | RopeScaling::Yarn { .. } => Ok(1.0),
+        _ if all == 0.0 => Ok(1.0),
+        _ => bail!("mscale_all_dim {} is not supported, except for yarn", Value::from(all)),
     }
 }
 
-impl Raw<'_> {
-    /// Reads the mixture of experts, each `ffn` wide. The number of experts has two field names.
-    fn experts(&self, ffn: usize) -> Result<Experts> {
-        let (a, b) = (self.optional_size("num_local_experts")?, self.optional_size("num_experts")?);
-        if let (Some(a), Some(b)) = (a, b) {
-            ensure!(a == b, "num_local_experts is {a} and num_experts is {b}");
-        }
-        self.experts_of(a.or(b).context("num_experts is missing")?, ffn)
-    }
+/// Index of the first layer with experts.
+fn first_with_experts(raw: &Raw<'_>, default: usize) -> Result<usize> {
+    let Some(first) = raw.number("first_k_dense_replace")? else { return Ok(default) };
+    ensure!(first >= 0.0 && first.fract() == 0.0, "first_k_dense_replace is {first}, expected a whole number");
+    Ok(first as usize)
+}
 
-    /// Describes a mixture of `count` experts, each `ffn` wide, of which the softmax of the logits chooses some.
-    pub(super) fn experts_of(&self, count: usize, ffn: usize) -> Result<Experts> {
-        let per_token = self.size("num_experts_per_tok")?;
-        Ok(Experts {
-            count,
-            per_token,
-            ffn,
-            normed: false,
-            router_bias: false,
-            shared: None,
-            shared_gate: false,
-            choice: ExpertChoice::SOFTMAX,
-            scale: 1.0,
-        })
-    }
+/// Experts and the shared ones, which are one MLP of their joint width.
+fn deepseek_experts(raw: &Raw<'_>) -> Result<Experts> {
+    let ffn = raw.size("moe_intermediate_size")?;
+    let shared = raw.size("n_shared_experts")? * ffn;
+    Ok(Experts { shared: Some(shared), ..mixture(raw, raw.size("n_routed_experts")?, ffn)? })
+}
 
-    /// Reads a list of 0-based layers; empty if the field is missing.
-    fn layer_list(&self, field: &str) -> Result<Vec<usize>> {
-        let Some(list) = self.list(field)? else { return Ok(Vec::new()) };
-        let layer = |value: &Value| match value.as_u64() {
-            Some(layer) => Ok(layer as usize),
-            None => bail!("{field} has {value}, expected the index of a layer"),
-        };
-        list.iter().map(layer).collect()
+/// Reads the mixture of experts, each `ffn` wide. The number of experts has two field names.
+fn experts(raw: &Raw<'_>, ffn: usize) -> Result<Experts> {
+    let (a, b) = (raw.optional_size("num_local_experts")?, raw.optional_size("num_experts")?);
+    if let (Some(a), Some(b)) = (a, b) {
+        ensure!(a == b, "num_local_experts is {a} and num_experts is {b}");
     }
+    mixture(raw, a.or(b).context("num_experts is missing")?, ffn)
+}
+
+/// A mixture of `count` experts, each `ffn` wide, of which the softmax of the logits chooses some.
+fn mixture(raw: &Raw<'_>, count: usize, ffn: usize) -> Result<Experts> {
+    Ok(Experts {
+        count,
+        per_token: raw.size("num_experts_per_tok")?,
+        ffn,
+        normed: false,
+        router_bias: false,
+        shared: None,
+        shared_gate: false,
+        choice: ExpertChoice::SOFTMAX,
+        scale: 1.0,
+    })
+}
+
+/// Gives the experts to the layers for which `has` is true.
+fn with_experts(mut config: ModelConfig, experts: Experts, has: impl Fn(usize) -> bool) -> ModelConfig {
+    for (i, layer) in config.layers.iter_mut().enumerate() {
+        layer.experts = has(i);
+    }
+    ModelConfig { experts: Some(experts), ..config }
 }

@@ -1,176 +1,161 @@
-//! Families with LayerNorm: GPT-2, OPT, GPT-NeoX, Phi, StableLM, StarCoder 2, Cohere.
+//! Families with LayerNorm: GPT-2, GPT-Neo, GPT-J, GPT-NeoX, OPT, Falcon, MPT, Phi, StableLM, StarCoder 2, Cohere.
 
-use super::super::config::{
-    Activation, Biases, DecoderSizes, Family, ModelConfig, NormKind, NormPlace, Positions, QkNorm, ResidualLayout,
-};
-use super::super::raw::Raw;
-use super::HeadLayout;
+use super::super::config::{Biases, ModelConfig, NormPlace, Positions, QkNorm, ResidualLayout};
+use super::super::rotary::{RopeScaling, Rotary};
+use super::raw::Raw;
+use super::tensor_names;
+use crate::attention::Alibi;
 use crate::kernels::RopeStyle;
-use anyhow::{ensure, Result};
-use serde_json::json;
+use anyhow::{bail, ensure, Context, Result};
+use serde_json::{json, Value};
 
-impl ModelConfig {
-    pub(super) fn of_gpt2(raw: &Raw<'_>) -> Result<Self> {
-        raw.only("add_cross_attention", json!(false))?;
-        raw.only("scale_attn_weights", json!(true))?;
-        let sizes = raw.sizes(["n_embd", "n_layer", "n_head", "n_inner", "n_positions"], None)?;
-        let mut config = Self {
-            family: Family::Gpt2,
-            positions: Positions::Learned { offset: 0 },
-            activation: raw.activation("activation_function", Activation::GeluTanh)?,
-            norm_eps: raw.positive("layer_norm_epsilon")?.unwrap_or(1e-5),
-            tied: raw.flag("tie_word_embeddings")?.unwrap_or(true),
-            ..Self::with_layer_norm(sizes)
-        };
-        let inverse = raw.flag("scale_attn_by_inverse_layer_idx")?.unwrap_or(false);
+pub(super) fn gpt2(mut config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
+    if raw.flag("scale_attn_by_inverse_layer_idx", false)? {
         for (i, layer) in config.layers.iter_mut().enumerate() {
-            layer.rotary = None;
-            if inverse {
-                layer.rule.scale /= (i + 1) as f32;
+            layer.rule.scale /= (i + 1) as f32;
+        }
+    }
+    Ok(config)
+}
+
+pub(super) fn gpt_neo(mut config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
+    let local = local_layers(raw, config.layers.len())?;
+    let window = raw.optional_tokens("window_size")?.unwrap_or(256);
+    config.layers.iter_mut().for_each(|layer| layer.rule.scale = 1.0);
+    Ok(config.windowed(Some(window), |layer| local[layer]))
+}
+
+/// Returns for each layer of GPT-Neo whether it has a window, from `attention_types`: lists of kinds and how often each is
+/// repeated.
+fn local_layers(raw: &Raw<'_>, layers: usize) -> Result<Vec<bool>> {
+    let default = vec![json!([["global", "local"], 12])];
+    let mut local = Vec::new();
+    for entry in raw.list("attention_types")?.unwrap_or(&default) {
+        let kinds = entry.get(0).and_then(Value::as_array);
+        let (Some(kinds), Some(times)) = (kinds, entry.get(1).and_then(Value::as_u64)) else {
+            bail!("attention_types has {entry}, expected a list of kinds and a number")
+        };
+        for _ in 0..times.min(layers as u64 + 1) {
+            for kind in kinds {
+                local.push(match kind.as_str() {
+                    Some("global") => false,
+                    Some("local") => true,
+                    _ => bail!("attention_types has {kind}, expected global or local"),
+                });
             }
         }
-        Ok(config)
     }
+    ensure!(local.len() == layers, "attention_types has {} entries for {layers} layers", local.len());
+    Ok(local)
+}
 
-    pub(super) fn of_opt(raw: &Raw<'_>) -> Result<Self> {
-        raw.only("_remove_final_layer_norm", json!(false))?;
-        raw.only("enable_bias", json!(true))?;
-        raw.only("layer_norm_elementwise_affine", json!(true))?;
-        let sizes = raw.sizes(
-            ["hidden_size", "num_hidden_layers", "num_attention_heads", "ffn_dim", "max_position_embeddings"],
-            None,
-        )?;
-        let mut config = Self {
-            family: Family::Opt,
-            positions: Positions::Learned { offset: 2 },
-            activation: raw.activation("activation_function", Activation::Relu)?,
-            tied: raw.flag("tie_word_embeddings")?.unwrap_or(true),
-            embed_width: raw.optional_size("word_embed_proj_dim")?.unwrap_or(sizes.width),
-            ..Self::with_layer_norm(sizes)
-        };
-        if !raw.flag("do_layer_norm_before")?.unwrap_or(true) {
-            (config.norm_place, config.final_norm) = (NormPlace::Sum, false);
-        }
-        config.layers.iter_mut().for_each(|layer| layer.rotary = None);
-        Ok(config)
-    }
+pub(super) fn gptj(config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
+    let channels = raw.optional_size("rotary_dim")?.unwrap_or(64);
+    let rotary = Rotary { theta: 10_000.0, channels, scaling: RopeScaling::None };
+    let positions = Positions::Rotary { style: RopeStyle::Interleaved, embeddings: vec![rotary] };
+    Ok(ModelConfig { positions, ..config })
+}
 
-    pub(super) fn of_gpt_neox(raw: &Raw<'_>) -> Result<Self> {
-        raw.only("attention_bias", json!(true))?;
-        let sizes = raw.sizes(
-            ["hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "max_position_embeddings"],
-            None,
-        )?;
-        // The configuration class of transformers lacks this field, but its rotary embedding reads it.
-        raw.only("head_dim", json!(sizes.head_dim))?;
-        let rotary = raw.rotary(sizes.head_dim, 10_000.0, Some((0.25, "rotary_pct")))?;
-        Ok(Self {
-            family: Family::GptNeox,
-            positions: Positions::Rotary { style: RopeStyle::Half, embeddings: vec![rotary] },
-            activation: raw.activation("hidden_act", Activation::Gelu)?,
-            norm_eps: raw.positive("layer_norm_eps")?.unwrap_or(1e-5),
-            residual: match raw.flag("use_parallel_residual")?.unwrap_or(true) {
-                true => ResidualLayout::Parallel,
-                false => ResidualLayout::Serial,
-            },
-            tied: raw.flag("tie_word_embeddings")?.unwrap_or(false),
-            ..Self::with_layer_norm(sizes)
-        })
-    }
+pub(super) fn gpt_neox(config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
+    // The configuration class of transformers lacks this field, but its rotary embedding reads it.
+    raw.only("head_dim", config.head_dim)?;
+    let parallel = raw.flag("use_parallel_residual", true)?;
+    let residual = if parallel { ResidualLayout::Parallel } else { ResidualLayout::Serial };
+    Ok(ModelConfig { residual, ..config })
+}
 
-    /// Base of GPT-2, GPT-NeoX and others: LayerNorm, an MLP without gate, biases everywhere.
-    pub(super) fn with_layer_norm(sizes: DecoderSizes) -> Self {
-        Self {
-            norm: NormKind::Layer,
-            gated: false,
-            bias: Biases { qkv: true, out: true, mlp: true, head: false },
-            ..Self::llama(HeadLayout::Standard.variant(), sizes, 10_000.0, RopeStyle::Half)
-        }
+pub(super) fn opt(mut config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
+    config.embed_width = raw.optional_size("word_embed_proj_dim")?.unwrap_or(config.width);
+    if !raw.flag("do_layer_norm_before", true)? {
+        (config.norm_place, config.final_norm) = (NormPlace::Sum, false);
+        config.names = tensor_names("opt-350m");
     }
+    Ok(config)
+}
 
-    pub(super) fn with_phi(self, raw: &Raw<'_>) -> Result<Self> {
-        Ok(Self {
-            family: Family::Phi,
-            norm: NormKind::Layer,
-            norm_eps: raw.positive("layer_norm_eps")?.unwrap_or(1e-5),
-            residual: ResidualLayout::OneNorm,
-            qk_norm: raw.flag("qk_layernorm")?.unwrap_or(false).then_some(QkNorm::Head),
-            activation: raw.activation("hidden_act", Activation::GeluTanh)?,
-            gated: false,
-            bias: Biases { qkv: true, out: true, mlp: true, head: true },
-            ..self
-        })
+/// 7B (one key head, one norm for attention and MLP), 40B and 180B (groups of key heads, two norms), 2 11B (groups, one norm),
+/// RW (ALiBi in bfloat16), and older ones with a serial block.
+pub(super) fn falcon(mut config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
+    let (grouped, parallel) = (raw.flag("new_decoder_architecture", false)?, raw.flag("parallel_attn", true)?);
+    config.kv_heads = match (grouped, raw.flag("multi_query", true)?) {
+        (true, _) => raw.optional_size("num_kv_heads")?.unwrap_or(config.heads),
+        (false, true) => 1,
+        (false, false) => config.heads,
+    };
+    let norms = raw.optional_size("num_ln_in_parallel_attn")?;
+    config.residual = match (grouped, parallel, norms) {
+        (true, true, None | Some(2)) => ResidualLayout::Parallel,
+        (_, true, None | Some(1)) => ResidualLayout::OneNorm,
+        (false, false, None) => ResidualLayout::Serial,
+        _ => bail!(
+            "num_ln_in_parallel_attn {} does not fit parallel_attn {parallel} and new_decoder_architecture {grouped}",
+            norms.map_or("null".to_owned(), |norms| norms.to_string())
+        ),
+    };
+    if config.residual == ResidualLayout::Parallel {
+        config.names = tensor_names("falcon-40b");
     }
+    let bias = raw.flag("bias", false)?;
+    config.bias = Biases { qkv: bias, out: bias, mlp: bias, head: false };
+    Ok(if raw.flag("alibi", false)? { config.with_alibi(Alibi::Rounded) } else { config })
+}
 
-    pub(super) fn with_stablelm(self, raw: &Raw<'_>) -> Result<Self> {
-        let parallel = raw.flag("use_parallel_residual")?.unwrap_or(false);
-        Ok(Self {
-            family: Family::StableLm,
-            norm: NormKind::Layer,
-            norm_eps: raw.positive("layer_norm_eps")?.unwrap_or(1e-5),
-            residual: if parallel { ResidualLayout::OneNorm } else { ResidualLayout::Serial },
-            qk_norm: raw.flag("qk_layernorm")?.unwrap_or(false).then_some(QkNorm::EachHead),
-            bias: Biases { qkv: raw.flag("use_qkv_bias")?.unwrap_or(false), ..Biases::default() },
-            ..self
-        })
+pub(super) fn mpt(config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
+    match raw.object("attn_config")? {
+        None => Ok(config),
+        Some(attention) => with_attn_config(config, &Raw(attention)).context("attn_config"),
     }
+}
 
-    pub(super) fn with_starcoder2(self, raw: &Raw<'_>) -> Result<Self> {
-        let bias = raw.flag("use_bias")?.unwrap_or(true);
-        let config = Self {
-            family: Family::Starcoder2,
-            norm: NormKind::Layer,
-            norm_eps: raw.positive("norm_epsilon")?.unwrap_or(1e-5),
-            activation: raw.activation("hidden_act", Activation::GeluTanh)?,
-            gated: false,
-            bias: Biases { qkv: bias, out: bias, mlp: bias, head: false },
-            ..self
-        };
-        Ok(config.windowed(raw.window(None)?, |_| true))
+fn with_attn_config(mut config: ModelConfig, attention: &Raw<'_>) -> Result<ModelConfig> {
+    attention.only("alibi", true)?;
+    attention.only("qk_ln", false)?;
+    attention.only("prefix_lm", false)?;
+    attention.only("attn_type", "multihead_attention")?;
+    attention.only("clip_qkv", Value::Null)?;
+    // transformers reads this field but ignores it.
+    attention.only("alibi_bias_max", 8)?;
+    if let Some(scale) = attention.positive("softmax_scale")? {
+        config.layers.iter_mut().for_each(|layer| layer.rule.scale = scale as f32);
     }
+    Ok(config)
+}
 
-    pub(super) fn with_cohere(self, raw: &Raw<'_>) -> Result<Self> {
-        let normed = raw.flag("use_qk_norm")?.unwrap_or(false);
-        Ok(Self {
-            family: Family::Cohere,
-            qk_norm: normed.then_some(QkNorm::EachHead),
-            ..self.with_norm_of_cohere(raw)?
-        })
-    }
+pub(super) fn phi(config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
+    let qk_norm = raw.flag("qk_layernorm", false)?.then_some(QkNorm::Head);
+    Ok(ModelConfig { qk_norm, ..config })
+}
 
-    /// Applies the fields that both generations of Cohere share.
-    fn with_norm_of_cohere(self, raw: &Raw<'_>) -> Result<Self> {
-        Ok(Self {
-            norm: NormKind::LayerGain,
-            norm_eps: raw.positive("layer_norm_eps")?.unwrap_or(1e-5),
-            residual: ResidualLayout::OneNorm,
-            logit_scale: raw.positive("logit_scale")?.unwrap_or(0.0625),
-            ..self
-        })
-    }
+pub(super) fn stablelm(config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
+    let parallel = raw.flag("use_parallel_residual", false)?;
+    Ok(ModelConfig {
+        residual: if parallel { ResidualLayout::OneNorm } else { ResidualLayout::Serial },
+        qk_norm: raw.flag("qk_layernorm", false)?.then_some(QkNorm::EachHead),
+        bias: Biases { qkv: raw.flag("use_qkv_bias", false)?, ..Biases::default() },
+        ..config
+    })
+}
 
-    /// Checks the width of a head in families that do not read `head_dim`.
-    pub(super) fn check_head_dim(&self, raw: &Raw<'_>) -> Result<()> {
-        let own = self.width / raw.size("num_attention_heads")?;
-        ensure!(
-            self.head_dim == own,
-            "head_dim is {}, but this model_type uses {own} (hidden_size / num_attention_heads)",
-            self.head_dim
-        );
-        Ok(())
-    }
+pub(super) fn starcoder2(mut config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
+    let bias = raw.flag("use_bias", true)?;
+    config.bias = Biases { qkv: bias, out: bias, mlp: bias, head: false };
+    Ok(config.windowed(raw.window(None)?, |_| true))
+}
 
-    pub(super) fn with_cohere2(self, raw: &Raw<'_>) -> Result<Self> {
-        let layers = self.layers.len();
-        let pattern = raw.optional_size("sliding_window_pattern")?.unwrap_or(4);
-        let sliding = raw.sliding(layers, |layer| !(layer + 1).is_multiple_of(pattern))?;
-        let window = raw.needed_window(4096)?;
-        self.check_head_dim(raw)?;
-        let mut config = self.with_norm_of_cohere(raw)?;
-        // Full-attention layers have no positions.
-        for (layer, &sliding) in config.layers.iter_mut().zip(&sliding) {
-            layer.rotary = layer.rotary.filter(|_| sliding);
-        }
-        Ok(config.windowed(Some(window), |layer| sliding[layer]))
+pub(super) fn cohere(config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
+    let qk_norm = raw.flag("use_qk_norm", false)?.then_some(QkNorm::EachHead);
+    Ok(ModelConfig { qk_norm, logit_scale: raw.positive_or("logit_scale", 0.0625)?, ..config })
+}
+
+/// Layers with full attention have no positions.
+pub(super) fn cohere2(mut config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
+    let pattern = raw.optional_size("sliding_window_pattern")?.unwrap_or(4);
+    let sliding = raw.sliding(config.layers.len(), |layer| !(layer + 1).is_multiple_of(pattern))?;
+    let window = raw.needed_window(4096)?;
+    config.check_head_dim(raw)?;
+    config.logit_scale = raw.positive_or("logit_scale", 0.0625)?;
+    for (layer, &sliding) in config.layers.iter_mut().zip(&sliding) {
+        layer.rotary = layer.rotary.filter(|_| sliding);
     }
+    Ok(config.windowed(Some(window), |layer| sliding[layer]))
 }

@@ -1,74 +1,179 @@
 //! Reads the `config.json` of every supported family into a [`ModelConfig`].
 //!
-//! | `model_type` | differences from Llama |
-//! |---|---|
-//! | `llama` | biases; linear, Llama 3 and YaRN scaling of RoPE |
-//! | `mistral` | a sliding window in all layers |
-//! | `qwen2` | biases of q, k, v; a window from `max_window_layers` on |
-//! | `qwen3` | a norm on queries and keys of each head; an output gate in `q_proj` (arXiv 2505.06708) |
-//! | `gemma` | scaled embeddings, gains 1 + weight |
-//! | `gemma2` | norms before and after, soft caps, windows in every other layer, scaled embeddings |
-//! | `gemma3_text` | like `gemma2` without caps, with QK-norm and two rotary embeddings |
-//! | `phi3` | fused projections, partial rotation, a window |
-//! | `olmo2` | norms after only, QK-norm over the whole projection |
-//! | `olmo3` | like `olmo2`, windows in three of four layers, YaRN in the others |
-//! | `smollm3` | layers without RoPE |
-//! | `granite` | factors on embeddings, logits, block outputs and attention |
-//! | `mixtral`, `qwen2_moe`, `qwen3_moe`, `olmoe` | a mixture of experts, with a shared one in `qwen2_moe` |
-//! | `gpt_oss` | a mixture of experts with biases, a clamped SwiGLU, sink logits, alternating windows |
-//! | `gpt_neo` | like `gpt2`, with windows in every other layer and logits that are not scaled |
-//! | `gptj` | LayerNorm, one norm for attention and MLP, interleaved partial rotation |
-//! | `falcon` | LayerNorm, parallel residual, fused projections by groups of heads; ALiBi in bfloat16 in Falcon RW |
-//! | `bloom`, `mpt` | LayerNorm, biases of the logits by distance (ALiBi), fused projections; a norm of the embeddings in `bloom` |
-//! | `glm4` | norms before and after, interleaved partial rotation, a fused gate |
-//! | `gpt2`, `opt` | LayerNorm, learned positions, a plain MLP, biases; in OPT 350M norms of the residual stream, and embeddings of another width |
-//! | `deepseek_v2`, `deepseek_v3` | latent attention; experts chosen by groups, with shared ones; in V3 by sigmoids with a bias |
-//! | `gpt_neox` | LayerNorm, parallel residual, partial rotation, fused projections |
-//! | `phi`, `stablelm` | LayerNorm, one norm for attention and MLP, partial rotation, QK-norm |
-//! | `starcoder2` | LayerNorm, a plain MLP, biases, a window |
-//! | `cohere` | LayerNorm without bias, one norm for attention and MLP, interleaved RoPE, QK-norm of each head |
-//! | `cohere2` | LayerNorm without bias, one norm for attention and MLP, interleaved RoPE in layers with a window, no positions in the others |
-//! | `gemma3`, `mistral3` | their `text_config` |
-//! | `diffllama` | DIFF V1, pairs (i, i + H), half-rotation RoPE, head norm without gain; raw heads counted |
-//! | `Motif` (2.6B, 2 12.7B) | DIFF V1 with adjacent heads, several signal heads on one noise head, half-rotation RoPE, lambda_init of the previous layer, PolyNorm |
-//! | `llama-differential` (axolotl) | DIFF V1 with single values, pairs (i, i + H), a stored lambda_init and no factor |
-//! | none, but `model` (diff-mlx) | DIFF V1 with adjacent pairs, or standard attention; interleaved RoPE |
-//! | `difftool` | any attention variant: `attention` states every choice, `rope_style` the rotation; output heads counted |
-//!
-//! Absent fields have the defaults of transformers 5.23. A field with an unsupported value is an error that names it.
+//! `families.toml` lists the families, with their keys, defaults and tensor names; `finish` calls the function of each for what
+//! no table can say. Absent fields have the defaults of transformers 5.23. A field with an unsupported value is an error that
+//! names it.
 
-mod alibi;
-mod axolotl;
-mod deepseek;
-mod diff_mlx;
+mod differential;
 mod experts;
-mod fields;
 mod gemma;
-mod gpt;
 mod layer_norm;
-mod layout;
 mod llama;
-mod motif;
-mod wrapped;
+mod raw;
+mod rope;
 
-pub use layout::HeadLayout;
+pub use differential::HeadLayout;
+pub(super) use differential::DIFF_MLX;
+pub use raw::{LARGEST_SIZE, MOST_LAYERS, MOST_TOKENS};
 
-use super::config::{Activation, Biases, DecoderSizes, Family, ModelConfig, Positions, OWN_MODEL_TYPE};
-use super::raw::{Raw, MOST_TOKENS};
+use super::config::{
+    Activation, Biases, DecoderSizes, ModelConfig, NormKind, NormPlace, Positions, QkNorm, ResidualLayout,
+};
+use super::names::TensorNames;
+use super::rotary::Rotary;
+use crate::attention::Alibi;
 use crate::bail_usage;
 use crate::kernels::RopeStyle;
 use anyhow::{bail, ensure, Context, Result};
-use axolotl::AXOLOTL;
-use diff_mlx::{is_diff_mlx, DIFF_MLX};
-use layout::ResolvedAttention;
-use motif::MOTIF;
-use serde_json::{json, Value};
+use differential::{is_diff_mlx, HeadMaps};
+use raw::Raw;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+use toml::Table;
 
-/// Names of all supported model types.
-const MODEL_TYPES: &str =
-    "llama, mistral, mistral3, mixtral, qwen2, qwen2_moe, qwen3, qwen3_moe, gpt2, gpt_neo, gptj, gpt_neox, gpt_oss, \
-    opt, falcon, bloom, mpt, gemma, gemma2, gemma3, gemma3_text, phi, phi3, olmo2, olmo3, olmoe, smollm3, stablelm, starcoder2, granite, cohere, cohere2, glm4, \
-    deepseek_v2, deepseek_v3, diffllama, llama-differential, Motif and difftool";
+/// A table of `families.toml`, which says what the fields mean.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct Family {
+    also: Option<String>,
+    text_model: Option<String>,
+    #[serde(default)]
+    text_sizes: Map<String, Value>,
+    keys: Option<[String; 5]>,
+    ctx_tok: Option<usize>,
+    head_dim: Option<usize>,
+    kv_heads_required: bool,
+    #[serde(default)]
+    only: Map<String, Value>,
+    #[serde(default)]
+    absent: Vec<String>,
+    positions: PositionKeys,
+    offset: usize,
+    rotated: Option<f64>,
+    rotated_key: String,
+    theta: f64,
+    interleaved: bool,
+    bias: Option<Biases>,
+    activation: Activation,
+    activation_key: String,
+    gated: bool,
+    norm: NormKind,
+    norm_eps: f64,
+    norm_eps_key: String,
+    norm_place: NormPlace,
+    residual: ResidualLayout,
+    qk_norm: Option<QkNorm>,
+    tied: bool,
+    names: String,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum PositionKeys {
+    Rotary,
+    Learned,
+    Alibi,
+    Own,
+}
+
+/// The tables of `families.toml`.
+struct Families {
+    /// With their `model_type`, in the order of the file.
+    families: Vec<(String, Family)>,
+    names: BTreeMap<String, TensorNames>,
+}
+
+impl Families {
+    /// # Panics
+    /// If the embedded file is invalid, which a test rules out.
+    fn get() -> &'static Self {
+        static FAMILIES: OnceLock<Families> = OnceLock::new();
+        FAMILIES.get_or_init(|| Self::parse(include_str!("families.toml")).expect("families.toml is tested"))
+    }
+
+    fn parse(text: &str) -> Result<Self> {
+        let file: Table = text.parse()?;
+        let mut all = Self { families: Vec::new(), names: BTreeMap::new() };
+        for (model_type, family) in with_bases(&file, "family")? {
+            all.families.push((model_type.clone(), family.try_into().context(model_type)?));
+        }
+        for (name, names) in with_bases(&file, "names")? {
+            all.names.insert(name.clone(), names.try_into().context(name)?);
+        }
+        Ok(all)
+    }
+}
+
+/// The tables below `key`, each with what it does not state from its base, which stands before it.
+fn with_bases(file: &Table, key: &str) -> Result<Table> {
+    let mut whole = Table::new();
+    for (name, own) in file[key].as_table().context("expected tables")? {
+        let mut own = own.as_table().context("expected a table")?.clone();
+        let mut table = Table::new();
+        if let Some(base) = own.remove("base") {
+            let base = base.as_str().and_then(|base| whole.get(base)?.as_table());
+            table = base.with_context(|| format!("{name}: the base is no table before it"))?.clone();
+        }
+        if let (Some(base), Some(own)) = (table.get_mut("renamed"), own.get_mut("renamed")) {
+            for (ours, theirs) in base.as_table().context("expected a table")? {
+                own.as_table_mut().context("expected a table")?.entry(ours).or_insert(theirs.clone());
+            }
+        }
+        table.extend(own);
+        whole.insert(name.clone(), table.into());
+    }
+    Ok(whole)
+}
+
+/// The tensor names that `families.toml` lists under `name`.
+///
+/// # Panics
+/// If there is no such table.
+pub(super) fn tensor_names(name: &str) -> &'static TensorNames {
+    Families::get().names.get(name).unwrap_or_else(|| panic!("families.toml has no names {name}"))
+}
+
+/// Applies to a model of a family what `families.toml` cannot say.
+fn finish(model_type: &str, config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
+    match model_type {
+        "mistral" => Ok(config.windowed(raw.window(Some(4096))?, |_| true)),
+        "mixtral" => experts::mixtral(config, raw),
+        "qwen2" => llama::with_qwen_windows(config, raw),
+        "qwen2_moe" => experts::qwen2_moe(config, raw),
+        "qwen3" => llama::qwen3(config, raw),
+        "qwen3_moe" => experts::qwen3_moe(config, raw),
+        "gpt2" => layer_norm::gpt2(config, raw),
+        "gpt_neo" => layer_norm::gpt_neo(config, raw),
+        "gptj" => layer_norm::gptj(config, raw),
+        "gpt_neox" => layer_norm::gpt_neox(config, raw),
+        "gpt_oss" => experts::gpt_oss(config, raw),
+        "opt" => layer_norm::opt(config, raw),
+        "falcon" => layer_norm::falcon(config, raw),
+        "bloom" => Ok(ModelConfig { embed_norm: true, ..config }),
+        "mpt" => layer_norm::mpt(config, raw),
+        "gemma" => Ok(gemma::gemma(config)),
+        "gemma2" => gemma::gemma2(config, raw),
+        "gemma3_text" => gemma::gemma3(config, raw),
+        "phi" => layer_norm::phi(config, raw),
+        "phi3" => llama::phi3(config, raw),
+        "olmo3" => llama::olmo3(config, raw),
+        "olmoe" => experts::olmoe(config, raw),
+        "smollm3" => llama::smollm3(config, raw),
+        "stablelm" => layer_norm::stablelm(config, raw),
+        "starcoder2" => layer_norm::starcoder2(config, raw),
+        "granite" => llama::granite(config, raw),
+        "cohere" => layer_norm::cohere(config, raw),
+        "cohere2" => layer_norm::cohere2(config, raw),
+        "glm4" => llama::glm4(config, raw),
+        "deepseek_v2" => experts::deepseek_v2(config, raw),
+        "deepseek_v3" => experts::deepseek_v3(config, raw),
+        "llama-differential" => differential::axolotl(config, raw),
+        "Motif" => differential::motif(config, raw),
+        _ => Ok(config),
+    }
+}
 
 impl ModelConfig {
     /// Resolves a parsed `config.json`. `layout` overrides its differential heads.
@@ -82,13 +187,24 @@ impl ModelConfig {
             false => raw.text("model_type")?.context("model_type is missing")?,
         };
         raw.unquantised()?;
-        let mut config = match Self::of_wrapped(&raw, model_type, layout)? {
-            Some(text) => text,
-            None => Self::of_family(&raw, model_type, layout)?,
+        let families = &Families::get().families;
+        let family =
+            families.iter().find(|(name, family)| name == model_type || family.also.as_deref() == Some(model_type));
+        let mut config = match family {
+            _ if model_type == DIFF_MLX => Self::of_diff_mlx(&raw, layout)?,
+            Some((_, Family { text_model: Some(text_model), text_sizes, .. })) => {
+                Self::of_text_part(&raw, text_model, text_sizes, layout)?
+            }
+            Some((name, family)) => finish(name, family.read(name, &raw, layout)?, &raw)?,
+            None => {
+                let known: Vec<&str> = families.iter().map(|(name, _)| name.as_str()).collect();
+                let (last, others) = known.split_last().context("no families")?;
+                bail!("model_type \"{model_type}\" is not supported; {} and {last} are", others.join(", "))
+            }
         };
         let differential = layout.is_some_and(|layout| layout != HeadLayout::Standard);
-        let may = matches!(config.family, Family::Llama | Family::DiffMlx) && !config.wrapped;
-        if differential && !may {
+        let may_be = [tensor_names("llama"), tensor_names(DIFF_MLX)].contains(&config.names) && !config.wrapped;
+        if differential && !may_be {
             bail_usage!("--layout: a model of type {model_type} has no differential heads");
         }
         config.model_type = model_type.to_owned();
@@ -101,166 +217,149 @@ impl ModelConfig {
         Ok(config)
     }
 
-    fn of_family(raw: &Raw<'_>, model_type: &str, layout: Option<HeadLayout>) -> Result<Self> {
-        let llama = || Self::of_llama(raw, model_type, layout);
-        match model_type {
-            "llama" | "diffllama" | OWN_MODEL_TYPE => llama(),
-            _ if MOTIF.contains(&model_type) => llama()?.with_motif(raw),
-            AXOLOTL => llama()?.with_axolotl(raw),
-            "mistral" => llama()?.with_mistral(raw),
-            "mixtral" => llama()?.with_mixtral(raw),
-            "qwen2" => llama()?.with_qwen2(raw),
-            "qwen2_moe" => llama()?.with_qwen2_moe(raw),
-            "qwen3" => llama()?.with_qwen3(raw),
-            "qwen3_moe" => llama()?.with_qwen3_moe(raw),
-            "gemma" => llama()?.with_gemma1(raw),
-            "gemma2" => llama()?.with_gemma2(raw),
-            "gemma3_text" => llama()?.with_gemma3(raw),
-            "phi" => llama()?.with_phi(raw),
-            "phi3" => llama()?.with_phi3(raw),
-            "olmo2" => Ok(llama()?.with_olmo2()),
-            "olmo3" => llama()?.with_olmo3(raw),
-            "olmoe" => llama()?.with_olmoe(raw),
-            "smollm3" => llama()?.with_smollm3(raw),
-            "stablelm" => llama()?.with_stablelm(raw),
-            "starcoder2" => llama()?.with_starcoder2(raw),
-            "granite" => llama()?.with_granite(raw),
-            "cohere" => llama()?.with_cohere(raw),
-            "cohere2" => llama()?.with_cohere2(raw),
-            "glm4" => llama()?.with_glm4(raw),
-            "gpt_oss" => llama()?.with_gpt_oss(raw),
-            "deepseek_v2" => llama()?.with_deepseek_v2(raw),
-            "deepseek_v3" => llama()?.with_deepseek_v3(raw),
-            "gpt2" => Self::of_gpt2(raw),
-            "gpt_neo" => Self::of_gpt_neo(raw),
-            "gptj" => Self::of_gptj(raw),
-            "gpt_neox" => Self::of_gpt_neox(raw),
-            "falcon" => Self::of_falcon(raw),
-            "bloom" => Self::of_bloom(raw),
-            "mpt" => Self::of_mpt(raw),
-            "opt" => Self::of_opt(raw),
-            DIFF_MLX => Self::of_diff_mlx(raw, layout),
-            other => bail!("model_type \"{other}\" is not supported; {MODEL_TYPES} are"),
+    /// The text part of a multimodal model, which `text_config` describes. Files on the Hub omit values equal to those of
+    /// the first model of a kind, `sizes`.
+    fn of_text_part(
+        raw: &Raw<'_>,
+        text_type: &str,
+        sizes: &Map<String, Value>,
+        layout: Option<HeadLayout>,
+    ) -> Result<Self> {
+        let text_config = raw.object("text_config")?.context("text_config is missing")?;
+        match Raw(text_config).text("model_type").context("text_config")? {
+            Some(named) if named != text_type => {
+                bail!("text_config: model_type \"{named}\" is not supported; {text_type} is")
+            }
+            _ => {}
         }
+        // transformers ignores this field in the multimodal Gemma 3; only the text model applies it.
+        Raw(text_config).only("final_logit_softcapping", Value::Null).context("text_config")?;
+        let mut fields = sizes.clone();
+        fields.extend(text_config.clone());
+        fields.insert("model_type".into(), text_type.into());
+        let text = Self::from_json(&Value::Object(fields), layout).context("text_config")?;
+        // The outer configuration decides. Reading the weights checks whether they have a separate head.
+        Ok(Self { wrapped: true, tied: raw.flag("tie_word_embeddings", true)?, ..text })
     }
 
-    /// Reads the fields that all families with Llama's field names share.
-    fn of_llama(raw: &Raw<'_>, model_type: &str, layout: Option<HeadLayout>) -> Result<Self> {
-        let defaults = FamilyDefaults::of(model_type);
+    /// Sets the window of the layers for which `slides` is true.
+    fn windowed(mut self, window: Option<usize>, slides: impl Fn(usize) -> bool) -> Self {
+        for (i, layer) in self.layers.iter_mut().enumerate() {
+            layer.rule.window = window.filter(|_| slides(i));
+        }
+        self
+    }
+
+    /// Sets the rotary embeddings of layers with full attention and of those that slide.
+    fn with_rotary_by_kind(mut self, embeddings: [Rotary; 2], sliding: &[bool]) -> Self {
+        self.positions = Positions::Rotary { style: RopeStyle::Half, embeddings: embeddings.into() };
+        for (layer, &sliding) in self.layers.iter_mut().zip(sliding) {
+            layer.rotary = Some(usize::from(sliding));
+        }
+        self
+    }
+
+    fn with_alibi(self, alibi: Alibi) -> Self {
+        let mut config = self.without_rotary();
+        config.layers.iter_mut().for_each(|layer| layer.rule.alibi = Some(alibi));
+        Self { positions: Positions::Biases, ..config }
+    }
+
+    fn without_rotary(mut self) -> Self {
+        self.layers.iter_mut().for_each(|layer| layer.rotary = None);
+        self
+    }
+
+    /// Checks the width of a head in families that do not read `head_dim`.
+    fn check_head_dim(&self, raw: &Raw<'_>) -> Result<()> {
+        let own = self.width / raw.size("num_attention_heads")?;
+        ensure!(
+            self.head_dim == own,
+            "head_dim is {}, but this model_type uses {own} (hidden_size / num_attention_heads)",
+            self.head_dim
+        );
+        Ok(())
+    }
+}
+
+impl Family {
+    fn read(&self, name: &str, raw: &Raw<'_>, layout: Option<HeadLayout>) -> Result<ModelConfig> {
+        for (field, supported) in &self.only {
+            raw.only(field, supported.clone())?;
+        }
+        for field in &self.absent {
+            raw.only(field, Value::Null)?;
+        }
+        let maps = HeadMaps::read(name, raw, layout)?;
+        let sizes = match &self.keys {
+            None => self.llama_sizes(raw, &maps)?,
+            Some(keys) => raw.plain_sizes(keys, self.ctx_tok)?,
+        };
+        let style = if self.interleaved { RopeStyle::Interleaved } else { maps.style.unwrap_or(RopeStyle::Half) };
+        let bias = match self.bias {
+            Some(bias) => bias,
+            None => {
+                let (attention, mlp) = (raw.flag("attention_bias", false)?, raw.flag("mlp_bias", false)?);
+                Biases { qkv: attention, out: attention, mlp, head: false }
+            }
+        };
+        let mut config = ModelConfig {
+            names: tensor_names(&self.names),
+            bias,
+            activation: raw.activation(&self.activation_key, self.activation)?,
+            gated: self.gated,
+            norm: self.norm,
+            norm_eps: raw.positive_or(&self.norm_eps_key, self.norm_eps)?,
+            norm_place: self.norm_place,
+            residual: self.residual,
+            qk_norm: self.qk_norm,
+            tied: raw.flag("tie_word_embeddings", self.tied)?,
+            ..ModelConfig::llama(maps.variant, sizes, self.theta, style)
+        };
+        match self.positions {
+            PositionKeys::Own => {}
+            PositionKeys::Rotary => {
+                let share = self.rotated.map(|share| (share, self.rotated_key.as_str()));
+                let embeddings = vec![raw.rotary(sizes.head_dim, self.theta, share)?];
+                config.positions = Positions::Rotary { style, embeddings };
+            }
+            PositionKeys::Learned => {
+                let positions = Positions::Learned { offset: self.offset };
+                config = ModelConfig { positions, ..config.without_rotary() };
+            }
+            PositionKeys::Alibi => config = config.with_alibi(Alibi::Exact),
+        }
+        Ok(if maps.style.is_none() { config.without_rotary() } else { config })
+    }
+
+    fn llama_sizes(&self, raw: &Raw<'_>, maps: &HeadMaps) -> Result<DecoderSizes> {
         let counted = raw.size("num_attention_heads")?;
-        let layout = ResolvedAttention::new(raw, model_type, layout)?;
-        let heads = if layout.raw_heads {
-            let signal = layout.variant.signal_heads;
+        let mut heads = counted;
+        if maps.raw_heads {
+            let signal = maps.variant.signal_heads;
             ensure!(
                 signal > 1 || counted.is_multiple_of(2),
                 "num_attention_heads {counted} is odd; DIFF V1 pairs them"
             );
-            counted / (signal + 1) * signal
-        } else {
-            counted
-        };
-        let width = raw.size("hidden_size")?;
-        let head_dim = head_dim(raw, &defaults, width, counted)?;
-        if defaults.kv_heads_required && !raw.has("num_key_value_heads") {
-            bail!("num_key_value_heads is missing");
+            heads = counted / (signal + 1) * signal;
         }
-        let sizes = DecoderSizes {
+        let width = raw.size("hidden_size")?;
+        let stated = raw.optional_size("head_dim")?.or(self.head_dim);
+        ensure!(
+            stated.is_some() || width.is_multiple_of(counted),
+            "head_dim is missing, and num_attention_heads {counted} does not divide hidden_size {width}"
+        );
+        ensure!(!self.kv_heads_required || raw.has("num_key_value_heads"), "num_key_value_heads is missing");
+        Ok(DecoderSizes {
             vocab: raw.tokens("vocab_size")?,
             width,
             layers: raw.layers("num_hidden_layers")?,
             ffn: raw.size("intermediate_size")?,
             heads,
             kv_heads: raw.optional_size("num_key_value_heads")?.unwrap_or(counted),
-            head_dim,
+            head_dim: stated.unwrap_or(width / counted),
             max_ctx_tok: raw.tokens("max_position_embeddings")?,
-        };
-        let style = match model_type {
-            "cohere" | "cohere2" | "glm4" => RopeStyle::Interleaved,
-            _ => layout.style.unwrap_or(RopeStyle::Half),
-        };
-        let mut config = Self::llama(layout.variant, sizes, defaults.theta, style);
-        if layout.style.is_none() {
-            config.layers.iter_mut().for_each(|layer| layer.rotary = None);
-        }
-        // These have one embedding for layers with a window and one for the others, or rotate a part of the head.
-        if !matches!(model_type, "gemma3_text" | "olmo3" | "deepseek_v2" | "deepseek_v3") {
-            let share = defaults.rotated.map(|share| (share, "partial_rotary_factor"));
-            let rotary = raw.rotary(head_dim, defaults.theta, share)?;
-            config.positions = Positions::Rotary { style, embeddings: vec![rotary] };
-        }
-        if matches!(model_type, "mistral" | "mixtral" | "qwen2" | "qwen2_moe" | "phi3") {
-            // These have no such fields, and transformers would leave such biases out.
-            raw.only("attention_bias", json!(false))?;
-            raw.only("mlp_bias", json!(false))?;
-        }
-        let attention_bias = raw.flag("attention_bias")?.unwrap_or(false);
-        let mlp_bias = raw.flag("mlp_bias")?.unwrap_or(false);
-        config.bias = Biases { qkv: attention_bias, out: attention_bias, mlp: mlp_bias, head: false };
-        if MOTIF.contains(&model_type) {
-            raw.only("hidden_act", json!("poly_norm"))?;
-        } else {
-            config.activation = raw.activation("hidden_act", Activation::Silu)?;
-        }
-        config.norm_eps = raw.positive("rms_norm_eps")?.unwrap_or(defaults.norm_eps);
-        config.tied = raw.flag("tie_word_embeddings")?.unwrap_or(defaults.tied);
-        Ok(config)
-    }
-}
-
-/// Channels of a head: from the configuration, the family's default, or the width divided by the number of heads.
-fn head_dim(raw: &Raw<'_>, defaults: &FamilyDefaults, width: usize, heads: usize) -> Result<usize> {
-    if let Some(head_dim) = raw.optional_size("head_dim")?.or(defaults.head_dim) {
-        return Ok(head_dim);
-    }
-    ensure!(
-        width.is_multiple_of(heads),
-        "head_dim is missing, and num_attention_heads {heads} does not divide hidden_size {width}"
-    );
-    Ok(width / heads)
-}
-
-/// Defaults of transformers for a configuration with Llama's field names.
-struct FamilyDefaults {
-    theta: f64,
-    tied: bool,
-    norm_eps: f64,
-    /// `None`: the width divided by the number of heads.
-    head_dim: Option<usize>,
-    /// Whether `num_key_value_heads` is required, because it does not default to the number of query heads.
-    kv_heads_required: bool,
-    /// Rotated share of the head width, in families where it can be less than 1.
-    rotated: Option<f64>,
-}
-
-impl FamilyDefaults {
-    fn of(model_type: &str) -> Self {
-        let base = Self {
-            theta: 10_000.0,
-            tied: false,
-            norm_eps: 1e-6,
-            head_dim: None,
-            kv_heads_required: false,
-            rotated: None,
-        };
-        let stated = Self { kv_heads_required: true, ..base };
-        match model_type {
-            "mistral" | "qwen2" | "qwen2_moe" | "qwen3_moe" | "starcoder2" => {
-                Self { tied: model_type == "starcoder2", ..stated }
-            }
-            "qwen3" => Self { head_dim: Some(128), ..stated },
-            "gemma" | "gemma2" | "gemma3_text" => Self { tied: true, head_dim: Some(256), ..stated },
-            "smollm3" => Self { theta: 2_000_000.0, tied: true, ..stated },
-            "mixtral" => Self { theta: 1_000_000.0, norm_eps: 1e-5, ..stated },
-            "gpt_oss" => Self { theta: 150_000.0, norm_eps: 1e-5, head_dim: Some(64), ..stated },
-            "stablelm" => Self { rotated: Some(0.25), ..stated },
-            "phi" => Self { rotated: Some(0.5), ..base },
-            "phi3" => Self { norm_eps: 1e-5, rotated: Some(1.0), ..base },
-            "olmo2" | "olmo3" | "olmoe" | "diffllama" => Self { norm_eps: 1e-5, ..base },
-            "cohere" => Self { theta: 500_000.0, tied: true, ..base },
-            "cohere2" => Self { tied: true, ..base },
-            "glm4" => Self { norm_eps: 1.5625e-7, head_dim: Some(128), rotated: Some(0.5), ..stated },
-            _ => base,
-        }
+        })
     }
 }
 

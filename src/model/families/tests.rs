@@ -1,7 +1,7 @@
 use super::*;
 use crate::attention::Variant;
 use crate::kernels::RopeStyle;
-use crate::model::DecoderSizes;
+use crate::model::{DecoderSizes, RopeScaling};
 use serde_json::json;
 
 const SIZES: DecoderSizes =
@@ -42,30 +42,29 @@ fn a_saved_configuration_reads_back_unchanged_with_its_model_type() {
 
 #[test]
 fn a_configuration_of_our_own_states_every_choice() {
-    let json = tiny(preset("diff-v2"), RopeStyle::Half).to_json();
-    let refuses = |edit: &dyn Fn(&mut Value), says: &str| {
-        let mut json = json.clone();
-        edit(&mut json);
-        let message = format!("{:#}", read(&json).unwrap_err());
-        assert!(message.contains(says), "{message}");
-    };
-    for choice in json["attention"].as_object().unwrap().keys() {
-        refuses(&|json| _ = json["attention"].as_object_mut().unwrap().remove(choice), choice);
+    let own = tiny(preset("diff-v2"), RopeStyle::Half).to_json();
+    for choice in own["attention"].as_object().unwrap().keys() {
+        assert_edited_is_refused(&own, |json| _ = json["attention"].as_object_mut().unwrap().remove(choice), choice);
     }
-    refuses(&|json| json["attention"]["maps"] = json!(3), "maps is 3");
-    refuses(&|json| json["attention"]["maps"] = json!(0), "maps is 0");
-    refuses(&|json| json["attention"]["lamda"] = json!(1), "lamda");
-    refuses(&|json| json["attention"]["lambda"] = json!("fourier"), "fourier");
-    refuses(&|json| json["attention"] = json!("diff-v2"), "attention");
-    refuses(&|json| _ = json.as_object_mut().unwrap().remove("rope_style"), "rope_style");
+    assert_edited_is_refused(&own, |json| json["attention"]["maps"] = json!(3), "maps is 3");
+    assert_edited_is_refused(&own, |json| json["attention"]["maps"] = json!(0), "maps is 0");
+    assert_edited_is_refused(&own, |json| json["attention"]["lamda"] = json!(1), "lamda");
+    assert_edited_is_refused(&own, |json| json["attention"]["lambda"] = json!("fourier"), "fourier");
+    assert_edited_is_refused(&own, |json| json["attention"] = json!("diff-v2"), "attention");
+    assert_edited_is_refused(&own, |json| _ = json.as_object_mut().unwrap().remove("rope_style"), "rope_style");
+}
+
+#[track_caller]
+fn assert_edited_is_refused(json: &Value, edit: impl FnOnce(&mut Value), named: &str) {
+    let mut json = json.clone();
+    edit(&mut json);
+    let message = format!("{:#}", read(&json).unwrap_err());
+    assert!(message.contains(named), "{message}");
 }
 
 #[track_caller]
 fn assert_refused(edit: impl FnOnce(&mut Value), named: &str) {
-    let mut json = tiny(preset("transformer"), RopeStyle::Half).to_json();
-    edit(&mut json);
-    let message = format!("{:#}", read(&json).unwrap_err());
-    assert!(message.contains(named), "{message}");
+    assert_edited_is_refused(&tiny(preset("transformer"), RopeStyle::Half).to_json(), edit, named);
 }
 
 #[test]
@@ -77,13 +76,14 @@ fn unsupported_values_are_errors_that_name_the_field() {
     assert_refused(|json| json["quantization_config"] = json!({"bits": 4}), "quantization_config");
     assert_refused(|json| json["rms_norm_eps"] = json!(-1), "rms_norm_eps");
     assert_refused(|json| json["rope_theta"] = json!(0), "rope_theta");
-    let of_gemma = |json: &mut Value| json["model_type"] = json!("gemma3_text");
-    let flat = json!({"rope_type": "linear", "factor": 8.0});
-    assert_refused(|json| (of_gemma(json), json["rope_parameters"] = flat).1, "rope_parameters");
-    assert_refused(|json| (of_gemma(json), json["rope_scaling"] = json!("linear")).1, "rope_scaling");
-    assert_refused(|json| (of_gemma(json), json["sliding_window_pattern"] = json!(0)).1, "sliding_window_pattern");
-    let of_smollm = |json: &mut Value| json["model_type"] = json!("smollm3");
-    assert_refused(|json| (of_smollm(json), json["no_rope_layers"] = json!([1, 2])).1, "no_rope_layers");
+    for (model_type, field, value) in [
+        ("gemma3_text", "rope_parameters", json!({"rope_type": "linear", "factor": 8.0})),
+        ("gemma3_text", "rope_scaling", json!("linear")),
+        ("gemma3_text", "sliding_window_pattern", json!(0)),
+        ("smollm3", "no_rope_layers", json!([1, 2])),
+    ] {
+        assert_refused(|json| (json["model_type"], json[field]) = (json!(model_type), value), field);
+    }
 }
 
 #[test]
@@ -102,44 +102,39 @@ fn absurd_numbers_are_refused_before_they_overflow_or_take_memory() {
 #[test]
 fn a_layout_overrides_what_the_file_says() {
     let config = tiny(preset("diff"), RopeStyle::Half).to_json();
-    let layout = |layout| ModelConfig::from_json(&config, Some(layout)).map(|config| config.layout());
-    assert_eq!(
-        layout(HeadLayout::Diffllama).unwrap(),
-        "DIFF V1, pairs (i, i+H), half-rotation RoPE, head norm without gain"
-    );
-    assert_eq!(
-        layout(HeadLayout::MicrosoftV1).unwrap(),
-        "DIFF V1, pairs (2i, 2i+1), interleaved RoPE, head norm with gain"
-    );
-    assert_eq!(layout(HeadLayout::Standard).unwrap(), "standard, half-rotation RoPE");
+    for (layout, words) in [
+        (HeadLayout::Diffllama, "DIFF V1, pairs (i, i+H), half-rotation RoPE, head norm without gain"),
+        (HeadLayout::MicrosoftV1, "DIFF V1, pairs (2i, 2i+1), interleaved RoPE, head norm with gain"),
+        (HeadLayout::Standard, "standard, half-rotation RoPE"),
+    ] {
+        assert_eq!(ModelConfig::from_json(&config, Some(layout)).unwrap().layout(), words);
+    }
     let gpt2 = json!({"model_type": "gpt2", "n_embd": 8, "n_head": 2, "n_layer": 1, "n_positions": 8, "vocab_size": 9});
     assert!(ModelConfig::from_json(&gpt2, Some(HeadLayout::MicrosoftV2)).unwrap_err().to_string().contains("--layout"));
 }
 
 #[test]
 fn the_logit_tap_describes_changed_logits() {
-    let base = tiny(preset("transformer"), RopeStyle::Half).to_json();
-    let tap = |model_type: &str| {
-        let mut json = base.clone();
+    let mut json = tiny(preset("transformer"), RopeStyle::Half).to_json();
+    for (model_type, tap) in [
+        ("llama", None),
+        ("qwen3", Some("queries and keys normed per head")),
+        ("gemma2", Some("after the soft cap at 50")),
+    ] {
         json["model_type"] = json!(model_type);
-        read(&json).unwrap().logit_tap()
-    };
-    assert_eq!(tap("llama"), None);
-    assert_eq!(tap("qwen3").unwrap(), "queries and keys normed per head");
-    assert_eq!(tap("gemma2").unwrap(), "after the soft cap at 50");
+        assert_eq!(read(&json).unwrap().logit_tap().as_deref(), tap);
+    }
 }
 
 #[track_caller]
 fn assert_family_refuses(model_type: &str, fields: Value, named: &str) {
-    let with = |json: &mut Value| {
-        json["model_type"] = json!(model_type);
-        (json["num_experts"], json["num_experts_per_tok"]) = (json!(4), json!(2));
-        json["moe_intermediate_size"] = json!(16);
-        json.as_object_mut().unwrap().remove("head_dim");
-        json.as_object_mut().unwrap().remove("rope_theta");
-        json.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
-    };
-    assert_refused(with, named);
+    let mut json = tiny(preset("transformer"), RopeStyle::Half).to_json();
+    json["model_type"] = json!(model_type);
+    (json["num_experts"], json["num_experts_per_tok"]) = (json!(4), json!(2));
+    json["moe_intermediate_size"] = json!(16);
+    json.as_object_mut().unwrap().remove("head_dim");
+    json.as_object_mut().unwrap().remove("rope_theta");
+    assert_edited_is_refused(&json, |json| extend(json, &fields), named);
 }
 
 #[test]
@@ -165,16 +160,18 @@ fn unsupported_values_of_families_are_errors_that_name_the_field() {
 
 #[track_caller]
 fn assert_deepseek_refuses(version: usize, fields: Value, named: &str) {
-    let with = |json: &mut Value| {
-        let usual = json!({
-            "model_type": format!("deepseek_v{version}"), "q_lora_rank": 12, "kv_lora_rank": 8, "qk_nope_head_dim": 6,
-            "qk_rope_head_dim": 4, "v_head_dim": 8, "head_dim": 4, "n_routed_experts": 8, "num_experts_per_tok": 2,
-            "n_shared_experts": 1, "moe_intermediate_size": 16, "n_group": 4, "topk_group": 2,
-        });
-        let of = |fields: Value| fields.as_object().unwrap().clone();
-        json.as_object_mut().unwrap().extend(of(usual).into_iter().chain(of(fields)));
-    };
-    assert_refused(with, named);
+    let mut json = tiny(preset("transformer"), RopeStyle::Half).to_json();
+    let usual = json!({
+        "model_type": format!("deepseek_v{version}"), "q_lora_rank": 12, "kv_lora_rank": 8, "qk_nope_head_dim": 6,
+        "qk_rope_head_dim": 4, "v_head_dim": 8, "head_dim": 4, "n_routed_experts": 8, "num_experts_per_tok": 2,
+        "n_shared_experts": 1, "moe_intermediate_size": 16, "n_group": 4, "topk_group": 2,
+    });
+    extend(&mut json, &usual);
+    assert_edited_is_refused(&json, |json| extend(json, &fields), named);
+}
+
+fn extend(json: &mut Value, fields: &Value) {
+    json.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
 }
 
 #[test]
@@ -212,56 +209,60 @@ fn the_text_part_of_a_wrapped_model_is_described_by_its_text_config() {
         "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "model_type": "gemma3_text",
         "rope_scaling": {"factor": 8.0, "rope_type": "linear"}, "sliding_window": 1024,
     });
-    let wrapper = |model_type: &str, text: &Value| json!({"model_type": model_type, "text_config": text});
-    let config = read(&wrapper("gemma3", &text)).unwrap();
+    let gemma = json!({"model_type": "gemma3", "text_config": text});
+    let config = read(&gemma).unwrap();
     assert!(config.wrapped && config.tied);
     assert_eq!((config.model_type.as_str(), config.vocab, config.kv_heads), ("gemma3", 262_208, 4));
-    let refused = |json: &Value, named: &str| {
-        let message = format!("{:#}", read(json).unwrap_err());
-        assert!(message.contains(named), "{message}");
-    };
-    refused(&wrapper("mistral3", &text), "text_config: model_type \"gemma3_text\"");
-    refused(&wrapper("mistral3", &json!({"hidden_size": 64})), "text_config: num_attention_heads is missing");
-    refused(&json!({"model_type": "gemma3"}), "text_config is missing");
-    let mut capped = text.clone();
-    capped["final_logit_softcapping"] = json!(30.0);
-    refused(&wrapper("gemma3", &capped), "text_config: final_logit_softcapping");
-    let mut quantised = wrapper("gemma3", &text);
-    quantised["quantization_config"] = json!({"quant_method": "fp8"});
-    refused(&quantised, "FP8");
+    for (wrapped, named) in [
+        (json!({"model_type": "mistral3", "text_config": text}), "text_config: model_type \"gemma3_text\""),
+        (
+            json!({"model_type": "mistral3", "text_config": {"hidden_size": 64}}),
+            "text_config: num_attention_heads is missing",
+        ),
+        (json!({"model_type": "gemma3"}), "text_config is missing"),
+    ] {
+        assert_edited_is_refused(&wrapped, |_| (), named);
+    }
+    let cap = "final_logit_softcapping";
+    assert_edited_is_refused(&gemma, |json| json["text_config"][cap] = json!(30.0), &format!("text_config: {cap}"));
+    let fp8 = json!({"quant_method": "fp8"});
+    assert_edited_is_refused(&gemma, |json| json["quantization_config"] = fp8, "FP8");
 }
 
 #[test]
 fn a_configuration_of_diff_mlx_is_known_by_its_fields() {
     let model = json!({
         "dim": 32, "n_layers": 2, "n_heads_vanilla": 4, "qk_head_dim": 8, "vocab_size": 61, "mlp_intermediate": 40,
-        "block_size": 64,
+        "block_size": 64, "rope_base": 500_000.0,
     });
-    let with = |field: &str, value: Value| {
-        let mut model = model.clone();
-        model[field] = value;
-        read(&json!({"model": model, "train": {}}))
-    };
-    let config = with("rope_base", json!(500_000.0)).unwrap();
+    let json = json!({"model": model, "train": {}});
+    let config = read(&json).unwrap();
     assert_eq!((config.heads, config.kv_heads, config.variant), (2, 4, preset("diff-microsoft")));
     assert_eq!(config.layout(), "DIFF V1, pairs (2i, 2i+1), interleaved RoPE, head norm with gain");
     for (field, value) in [("qk_head_dim", json!(16)), ("rms_eps", json!(1e-6)), ("tie_embeddings", json!(false))] {
-        let message = format!("{:#}", with(field, value).unwrap_err());
-        assert!(message.contains(field), "{message}");
+        assert_edited_is_refused(&json, |json| json["model"][field] = value, field);
     }
 }
 
 #[test]
 fn a_ramp_is_truncated_unless_the_file_has_false_or_null() {
-    let truncates = |truncate: Option<Value>| {
+    let cases = [(None, true), (Some(json!(true)), true), (Some(json!(false)), false), (Some(Value::Null), false)];
+    for (stated, truncates) in cases {
         let mut json = tiny(preset("transformer"), RopeStyle::Half).to_json();
         json["rope_scaling"] = json!({"rope_type": "yarn", "factor": 4.0});
-        if let Some(truncate) = truncate {
-            json["rope_scaling"]["truncate"] = truncate;
+        if let Some(stated) = stated {
+            json["rope_scaling"]["truncate"] = stated;
         }
         let Positions::Rotary { embeddings, .. } = read(&json).unwrap().positions else { panic!("rotary") };
-        matches!(embeddings[0].scaling, crate::model::RopeScaling::Yarn { truncate: true, .. })
-    };
-    let truncate = [None, Some(json!(true)), Some(json!(false)), Some(Value::Null)];
-    assert_eq!(truncate.map(truncates), [true, true, false, false]);
+        let RopeScaling::Yarn { truncate, .. } = embeddings[0].scaling else { panic!("YaRN") };
+        assert_eq!(truncate, truncates);
+    }
+}
+
+#[test]
+fn the_file_of_families_can_be_read() {
+    let all = Families::parse(include_str!("families.toml")).unwrap();
+    for (model_type, family) in &all.families {
+        assert!(all.names.contains_key(&family.names), "{model_type} has the names {}", family.names);
+    }
 }

@@ -7,7 +7,8 @@
 use super::header::FieldValue;
 use super::{Gguf, DIVISORS};
 use crate::kernels::RopeStyle;
-use crate::model::config::{Biases, Family, ModelConfig, NormKind, Positions};
+use crate::model::config::{Biases, ModelConfig, NormKind, NormPlace, Positions, ResidualLayout};
+use crate::model::families::tensor_names;
 use crate::model::MOST_LAYERS;
 use anyhow::{bail, ensure, Context, Result};
 use serde_json::{json, Value};
@@ -192,7 +193,6 @@ impl Gguf {
         };
         let layers = config["num_hidden_layers"].as_u64().unwrap_or_default();
         let sliding = self.window_pattern(period, layers)?;
-        let kind = |sliding: &bool| if *sliding && window.is_some() { "sliding_attention" } else { "full_attention" };
         config["sliding_window"] = json!(window);
         match arch {
             "llama" | "phi3" | "starcoder2" => {
@@ -205,7 +205,10 @@ impl Gguf {
                     config["model_type"] = json!("mistral");
                 }
             }
-            _ => config["layer_types"] = sliding.iter().map(kind).collect(),
+            _ => {
+                config["layer_types"] =
+                    sliding.iter().map(|&sliding| layer_type(sliding && window.is_some())).collect();
+            }
         }
         if arch == "gemma3" && window.is_none() {
             // The family requires a number; no layer uses it.
@@ -284,11 +287,12 @@ impl Gguf {
     }
 
     fn add_gemma(&self, config: &mut Value) -> Result<()> {
-        let number = |field: &str| config[field].as_u64().unwrap_or_default();
         let gemma2 = self.architecture()? == "gemma2";
+        let sizes = ["num_hidden_layers", "hidden_size", "num_attention_heads", "head_dim"];
+        let [layers, width, heads, head_dim] = sizes.map(|field| config[field].as_u64().unwrap_or_default());
         // The 27B models, by their number of layers, scale by the width over the heads.
-        let largest = number("num_hidden_layers") == if gemma2 { 46 } else { 62 };
-        let scalar = if largest { number("hidden_size") / number("num_attention_heads") } else { number("head_dim") };
+        let largest = layers == if gemma2 { 46 } else { 62 };
+        let scalar = if largest { width / heads } else { head_dim };
         config["query_pre_attn_scalar"] = json!(scalar);
         let last = self.own_number("final_logit_softcapping")?;
         if gemma2 {
@@ -302,23 +306,26 @@ impl Gguf {
     }
 
     fn add_granite(&self, config: &mut Value) -> Result<()> {
-        let factor = |field: &str| Ok::<_, anyhow::Error>(self.own_number(field)?.filter(|&factor| factor != 0.0));
         let head_dim = config["head_dim"].as_f64().unwrap_or_default();
         config["logits_scaling"] = json!(self.needed_number("logit_scale")?);
-        config["residual_multiplier"] = json!(factor("residual_scale")?.unwrap_or(1.0));
-        config["embedding_multiplier"] = json!(factor("embedding_scale")?.unwrap_or(1.0));
-        config["attention_multiplier"] = json!(factor("attention.scale")?.unwrap_or(1.0 / head_dim.sqrt()));
+        for (field, name, default) in [
+            ("residual_multiplier", "residual_scale", 1.0),
+            ("embedding_multiplier", "embedding_scale", 1.0),
+            ("attention_multiplier", "attention.scale", 1.0 / head_dim.sqrt()),
+        ] {
+            config[field] = json!(self.own_number(name)?.filter(|&factor| factor != 0.0).unwrap_or(default));
+        }
         // False means no RoPE.
         self.only("rope.scaling.finetuned", true)
     }
 
     /// Fails on a field of the architecture that was not looked up.
     fn check_all_asked(&self, arch: &str) -> Result<()> {
-        let prefix = format!("{arch}.");
-        for name in self.unasked(&prefix) {
-            let field = &name[prefix.len()..];
-            let zero = self.parts[0].fields[name] == FieldValue::Number(0.0);
-            let known = INFORMATION.contains(&field) || (zero && OFF_AT_ZERO.contains(&field));
+        let asked = self.asked.borrow();
+        for (name, value) in self.fields.iter().filter(|(name, _)| !asked.contains(*name)) {
+            let Some(field) = name.strip_prefix(arch).and_then(|rest| rest.strip_prefix('.')) else { continue };
+            let is_off = *value == FieldValue::Number(0.0) && OFF_AT_ZERO.contains(&field);
+            let known = is_off || INFORMATION.contains(&field);
             ensure!(known, "{name} is not supported: its effect is unknown");
         }
         Ok(())
@@ -326,7 +333,7 @@ impl Gguf {
 
     /// Number of rows of the embedding.
     fn vocabulary_size(&self) -> Result<usize> {
-        let embedding = self.tensors().get("token_embd.weight").context("tensor token_embd.weight is missing")?;
+        let embedding = self.tensors.get("token_embd.weight").context("tensor token_embd.weight is missing")?;
         Ok(embedding.shape.first().copied().unwrap_or_default())
     }
 
@@ -381,16 +388,20 @@ impl Gguf {
     /// If a tensor of rotary divisors has the wrong length.
     pub fn conventions(&self, config: ModelConfig) -> Result<ModelConfig> {
         let arch = self.architecture()?;
-        let mut config = ModelConfig { family: Family::Gguf, ..config };
+        let names = match (config.residual, config.norm_place) {
+            (ResidualLayout::Parallel, _) if arch == "falcon" => "gguf-falcon-40b",
+            (_, NormPlace::Before) => "gguf",
+            _ => "gguf-after",
+        };
+        let mut config = ModelConfig { names: tensor_names(names), ..config };
         if config.norm == NormKind::RmsPlusOne {
             config.norm = NormKind::Rms;
         }
         if OPTIONAL_BIASES.contains(&arch) {
-            let has = |name: &str| self.has(&format!("blk.0.{name}.bias"));
             config.bias = Biases {
-                qkv: has("attn_q") || has("attn_qkv"),
-                out: has("attn_output"),
-                mlp: has("ffn_up"),
+                qkv: self.has("blk.0.attn_q.bias") || self.has("blk.0.attn_qkv.bias"),
+                out: self.has("blk.0.attn_output.bias"),
+                mlp: self.has("blk.0.ffn_up.bias"),
                 head: self.has("output.bias"),
             };
         }
@@ -406,5 +417,13 @@ impl Gguf {
             ensure!(!self.has(DIVISORS), "{}: {DIVISORS} in a model without RoPE", self.origin());
         }
         Ok(config)
+    }
+}
+
+fn layer_type(slides: bool) -> &'static str {
+    if slides {
+        "sliding_attention"
+    } else {
+        "full_attention"
     }
 }

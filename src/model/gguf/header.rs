@@ -2,15 +2,13 @@
 //!
 //! Not read by candle, which refuses files with a number type that it does not have, such as the MXFP4 of gpt-oss.
 
-use super::super::file_bytes::FileBytes;
 use super::super::number_type::NumberType;
-use super::super::stored_tensor::{StoredTensor, StoredTensors};
+use super::super::stored_tensor::{FileBytes, StoredTensor, StoredTensors};
 use crate::base::files::HEADER_MAX;
 use anyhow::{bail, ensure, Context, Result};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufReader, Read, Take};
-use std::path::Path;
 use std::sync::Arc;
 
 /// First bytes of every file.
@@ -32,53 +30,37 @@ pub(super) enum FieldValue {
     Texts(Vec<String>),
 }
 
-/// An open file with its header.
-pub(super) struct GgufPart {
-    pub(super) bytes: Arc<FileBytes>,
-    pub(super) fields: BTreeMap<String, FieldValue>,
-    pub(super) tensors: StoredTensors,
-}
-
-impl GgufPart {
-    /// Opens a file and reads its header.
-    pub(super) fn open(path: &Path) -> Result<Self> {
-        let bytes = Arc::new(FileBytes::open(path)?);
-        let mut opened = Self { bytes, fields: BTreeMap::new(), tensors: StoredTensors::new() };
-        opened.read().with_context(|| path.display().to_string())?;
-        Ok(opened)
+/// Reads the fields and tensors of a file.
+pub(super) fn read_header(file: &Arc<FileBytes>) -> Result<(BTreeMap<String, FieldValue>, StoredTensors)> {
+    let mut reader = Reader { input: BufReader::new(file.file()?.take(HEADER_MAX)), at: 0 };
+    ensure!(reader.take::<4>().is_ok_and(|magic| magic == MAGIC), "not a GGUF file");
+    let version = reader.u32()?;
+    ensure!(matches!(version, 2 | 3), "GGUF version {version} is not supported; 2 and 3 are");
+    let (tensor_count, field_count) = (reader.u64()?, reader.u64()?);
+    let (mut fields, mut tensors) = (BTreeMap::new(), StoredTensors::new());
+    for _ in 0..field_count {
+        let name = reader.text()?;
+        let kind = reader.u32()?;
+        let value = reader.field(kind).with_context(|| name.clone())?;
+        fields.insert(name, value);
     }
-
-    fn read(&mut self) -> Result<()> {
-        let bytes = self.bytes.clone();
-        let mut reader = Reader { input: BufReader::new(bytes.file()?.take(HEADER_MAX)), at: 0 };
-        ensure!(reader.take::<4>().is_ok_and(|magic| magic == MAGIC), "not a GGUF file");
-        let version = reader.u32()?;
-        ensure!(matches!(version, 2 | 3), "GGUF version {version} is not supported; 2 and 3 are");
-        let (tensors, fields) = (reader.u64()?, reader.u64()?);
-        for _ in 0..fields {
-            let name = reader.text()?;
-            let kind = reader.u32()?;
-            let value = reader.field(kind).with_context(|| name.clone())?;
-            self.fields.insert(name, value);
-        }
-        for _ in 0..tensors {
-            let name = reader.text()?;
-            let place = reader.tensor(&bytes).with_context(|| format!("tensor {name}"))?;
-            self.tensors.insert(name, place);
-        }
-        let alignment = match self.fields.get("general.alignment") {
-            Some(FieldValue::Number(n)) => *n,
-            _ => ALIGNMENT,
-        };
-        let begin = reader.at.next_multiple_of((alignment as u64).max(1));
-        for (name, tensor) in &mut self.tensors {
-            tensor.at = tensor.at.saturating_add(begin);
-            let end = tensor.at.saturating_add(tensor.bytes());
-            let len = bytes.len;
-            ensure!(end <= len, "not complete: it has {len} bytes, tensor {name} ends at {end}");
-        }
-        Ok(())
+    for _ in 0..tensor_count {
+        let name = reader.text()?;
+        let place = reader.tensor(file).with_context(|| format!("tensor {name}"))?;
+        tensors.insert(name, place);
     }
+    let alignment = match fields.get("general.alignment") {
+        Some(FieldValue::Number(n)) => *n,
+        _ => ALIGNMENT,
+    };
+    let begin = reader.at.next_multiple_of((alignment as u64).max(1));
+    for (name, tensor) in &mut tensors {
+        tensor.at = tensor.at.saturating_add(begin);
+        let end = tensor.at.saturating_add(tensor.bytes());
+        let len = file.len;
+        ensure!(end <= len, "not complete: it has {len} bytes, tensor {name} ends at {end}");
+    }
+    Ok((fields, tensors))
 }
 
 /// The shortest decimal number that rounds to `x`: 1e-5, not 9.999999747378752e-6.

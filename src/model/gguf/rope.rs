@@ -2,7 +2,7 @@
 
 use super::{Gguf, DIVISORS, LONG_DIVISORS, SHORT_DIVISORS};
 use crate::model::rotary::{RopeScaling, Rotary};
-use anyhow::{bail, ensure, Result};
+use anyhow::{bail, ensure, Context, Result};
 use serde_json::{json, Value};
 
 impl Gguf {
@@ -34,64 +34,58 @@ impl Gguf {
 
     /// Rotary scaling as a `config.json` has it. As in llama.cpp, a factor without a type is linear and may have its old name.
     fn rope_scaling(&self) -> Result<Value> {
-        let number = |field: &str| self.own_number(&format!("rope.scaling.{field}"));
-        let named = |field: &str| self.named(&format!("rope.scaling.{field}"));
-        let kind = self.text(&named("type"))?.unwrap_or("linear");
-        let (factor, older) = (number("factor")?, self.own_number("rope.scale_linear")?);
+        let type_field = self.named("rope.scaling.type");
+        let kind = self.text(&type_field)?.unwrap_or("linear");
+        let (factor, older) = (self.own_number("rope.scaling.factor")?, self.own_number("rope.scale_linear")?);
         // 0 means no factor.
         let factor = factor.or(older).filter(|&factor| factor != 0.0);
-        let amplitude = number("attn_factor")?.unwrap_or(1.0) * number("yarn_attn_factor")?.unwrap_or(1.0);
+        let amplitude = self.own_number("rope.scaling.attn_factor")?.unwrap_or(1.0)
+            * self.own_number("rope.scaling.yarn_attn_factor")?.unwrap_or(1.0);
         let original = self.own_whole("rope.scaling.original_context_length")?;
-        let ext = number("yarn_ext_factor")?.filter(|&ext| ext >= 0.0);
-        let (fast, slow) = (number("yarn_beta_fast")?, number("yarn_beta_slow")?);
-        let alone = |kind: &str| {
-            ensure!(amplitude == 1.0, "{} with {kind} scaling is not supported", named("attn_factor"));
-            ensure!(ext.unwrap_or(0.0) == 0.0, "{} with {kind} scaling is not supported", named("yarn_ext_factor"));
-            Ok(())
-        };
-        let has_longrope = self.has(SHORT_DIVISORS) || self.has(LONG_DIVISORS);
-        Ok(match kind {
-            // `conventions` reads the tensors.
-            _ if has_longrope => Value::Null,
-            "none" => alone(kind).map(|()| Value::Null)?,
-            "linear" => {
-                alone(kind)?;
-                factor.filter(|&factor| factor != 1.0).map_or(Value::Null, |f| json!({"rope_type": kind, "factor": f}))
+        let ext = self.own_number("rope.scaling.yarn_ext_factor")?.filter(|&ext| ext >= 0.0);
+        let fast = self.own_number("rope.scaling.yarn_beta_fast")?.unwrap_or(32.0);
+        let slow = self.own_number("rope.scaling.yarn_beta_slow")?.unwrap_or(1.0);
+        if self.has(SHORT_DIVISORS) || self.has(LONG_DIVISORS) {
+            return Ok(Value::Null); // `conventions` reads the tensors
+        }
+        if matches!(kind, "none" | "linear") {
+            for (field, is_off) in [("attn_factor", amplitude == 1.0), ("yarn_ext_factor", ext.unwrap_or(0.0) == 0.0)] {
+                let field = self.named(&format!("rope.scaling.{field}"));
+                ensure!(is_off, "{field} with {kind} scaling is not supported");
             }
-            "yarn" => {
-                ensure!(ext.unwrap_or(1.0) == 1.0, "{} is not supported; only 1 is", named("yarn_ext_factor"));
+        }
+        Ok(match (kind, factor) {
+            ("none", _) | ("linear", None | Some(1.0)) => Value::Null,
+            ("linear", Some(factor)) => json!({"rope_type": kind, "factor": factor}),
+            ("yarn", factor) => {
+                let ext_field = self.named("rope.scaling.yarn_ext_factor");
+                ensure!(ext.unwrap_or(1.0) == 1.0, "{ext_field} is not supported; only 1 is");
                 let factor = factor.unwrap_or(1.0);
                 let logarithm = if factor > 1.0 { 1.0 + 0.1 * factor.ln() } else { 1.0 };
                 let mut scaling = json!({
                     "rope_type": kind, "factor": factor, "attention_factor": amplitude * logarithm,
-                    "beta_fast": fast.unwrap_or(32.0), "beta_slow": slow.unwrap_or(1.0),
+                    "beta_fast": fast, "beta_slow": slow,
                 });
                 if let Some(original) = original {
                     scaling["original_max_position_embeddings"] = json!(original);
                 }
                 scaling
             }
-            "longrope" => bail!("tensor {SHORT_DIVISORS} is missing, which {} longrope needs", named("type")),
-            other => bail!("{} \"{other}\" is not supported; none, linear, yarn and longrope are", named("type")),
+            ("longrope", _) => bail!("tensor {SHORT_DIVISORS} is missing, which {type_field} longrope needs"),
+            (other, _) => bail!("{type_field} \"{other}\" is not supported; none, linear, yarn and longrope are"),
         })
     }
 
     /// Adds the tensors that divide frequencies to the first embedding.
     pub(super) fn add_divisors(&self, embeddings: &mut [Rotary]) -> Result<()> {
         let pairs = embeddings[0].channels / 2;
-        let divisors = |name: &str| -> Result<Option<Vec<f64>>> {
-            let Some(by) = self.values_of(name)? else { return Ok(None) };
-            ensure!(by.len() == pairs, "{name} has {} numbers for {pairs} frequencies", by.len());
-            Ok(Some(by.into_iter().map(f64::from).collect()))
-        };
-        let (all, short, long) = (divisors(DIVISORS)?, divisors(SHORT_DIVISORS)?, divisors(LONG_DIVISORS)?);
-        let scaling = match (all, short, long) {
+        let (all, short) = (self.divisors(DIVISORS, pairs)?, self.divisors(SHORT_DIVISORS, pairs)?);
+        let scaling = match (all, short, self.divisors(LONG_DIVISORS, pairs)?) {
             (None, None, None) => return Ok(()),
             (Some(by), None, None) => RopeScaling::Divided { by },
             (None, Some(short), Some(long)) => {
-                let original = self.own_whole("rope.scaling.original_context_length")?.unwrap_or_default();
-                let original =
-                    if original == 0 { self.own_whole("context_length")?.unwrap_or_default() } else { original };
+                let original = self.own_whole("rope.scaling.original_context_length")?.filter(|&original| original > 0);
+                let original = original.or(self.own_whole("context_length")?).unwrap_or_default();
                 let amplitude = self.own_number("rope.scaling.attn_factor")?.unwrap_or(1.0);
                 RopeScaling::LongRope { short, long, original_ctx_tok: original as usize, amplitude }
             }
@@ -104,5 +98,13 @@ impl Gguf {
         );
         embeddings[0].scaling = scaling;
         Ok(())
+    }
+
+    /// The numbers of a tensor of divisors, one for each of `pairs` frequencies; `None` without the tensor.
+    fn divisors(&self, name: &str, pairs: usize) -> Result<Option<Vec<f64>>> {
+        let Some(tensor) = self.tensors.get(name) else { return Ok(None) };
+        let by = tensor.values().with_context(|| name.to_owned())?;
+        ensure!(by.len() == pairs, "{name} has {} numbers for {pairs} frequencies", by.len());
+        Ok(Some(by.into_iter().map(f64::from).collect()))
     }
 }

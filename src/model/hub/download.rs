@@ -40,26 +40,12 @@ impl Hub {
         let listing = client.list(revision)?;
         let snapshot = repo.join("snapshots").join(&listing.commit);
         fs::create_dir_all(&snapshot).with_context(|| cannot_write(&snapshot))?;
-        let fetch = |file: &str| client.fetch(&listing, repo, &snapshot, file);
-        if let Some(file) = &spec.file {
-            gguf_parts(file).iter().try_for_each(|part| fetch(part))?;
-        } else {
-            let is_listed = |name: &str| listing.files.contains_key(name);
-            REQUIRED.into_iter().try_for_each(fetch)?;
-            for file in OPTIONAL {
-                if is_listed(file) {
-                    fetch(file)?;
-                } else {
-                    create(&repo.join(".no_exist").join(&listing.commit).join(file))?;
-                }
-            }
-            if !is_listed(TENSOR_FILE) && is_listed(INDEX_FILE) {
-                fetch(INDEX_FILE)?;
-                shards(&snapshot.join(INDEX_FILE))?.iter().try_for_each(|shard| fetch(shard))?;
-            } else {
-                fetch(TENSOR_FILE)?;
-            }
+        let download = Download { client, listing, repo, snapshot };
+        match &spec.file {
+            Some(file) => gguf_parts(file).iter().try_for_each(|part| download.fetch(part))?,
+            None => download.fetch_folder()?,
         }
+        let Download { listing, snapshot, .. } = download;
         if !is_commit(&spec.revision) {
             create(&repo.join("refs").join(&spec.revision))?.write_all(listing.commit.as_bytes())?;
         }
@@ -112,17 +98,47 @@ impl Client<'_> {
             status => bail!("{text}: {} responded {status}", hub.endpoint),
         }
     }
+}
+
+/// Download of the files of one commit.
+struct Download<'a> {
+    client: Client<'a>,
+    listing: Listing,
+    /// Folder of the model in the cache.
+    repo: &'a Path,
+    snapshot: PathBuf,
+}
+
+impl Download<'_> {
+    /// Downloads what the folder of a model needs, and notes optional files that the commit does not have.
+    fn fetch_folder(&self) -> Result<()> {
+        let Self { listing, repo, snapshot, .. } = self;
+        REQUIRED.into_iter().try_for_each(|file| self.fetch(file))?;
+        for file in OPTIONAL {
+            if listing.files.contains_key(file) {
+                self.fetch(file)?;
+            } else {
+                create(&repo.join(".no_exist").join(&listing.commit).join(file))?;
+            }
+        }
+        if listing.files.contains_key(TENSOR_FILE) || !listing.files.contains_key(INDEX_FILE) {
+            return self.fetch(TENSOR_FILE);
+        }
+        self.fetch(INDEX_FILE)?;
+        shards(&snapshot.join(INDEX_FILE))?.iter().try_for_each(|shard| self.fetch(shard))
+    }
 
     /// Downloads a file into the snapshot if it is not there.
-    fn fetch(&self, listing: &Listing, repo: &Path, snapshot: &Path, file: &str) -> Result<()> {
-        let repo_name = &self.spec.repo;
+    fn fetch(&self, file: &str) -> Result<()> {
+        let Self { client, listing, repo, snapshot } = self;
+        let (text, repo_name) = (&client.spec.text, &client.spec.repo);
         let Some((size, id)) = listing.files.get(file) else {
             let ggufs = listing.files.keys().filter(|name| name.ends_with(".gguf"));
             let ggufs: String = ggufs.map(|name| format!("; it has hf:{repo_name}/{name}")).collect();
-            bail_usage!("{}: {repo_name} has no {file} at revision {}{ggufs}", self.spec.text, listing.commit)
+            bail_usage!("{text}: {repo_name} has no {file} at revision {}{ggufs}", listing.commit)
         };
         let (link, blob) = (snapshot.join(file), repo.join("blobs").join(id));
-        let locks = self.hub.cache.join(".locks").join(self.spec.folder());
+        let locks = client.hub.cache.join(".locks").join(client.spec.folder());
         let lock = create(&locks.join(format!("{id}.lock")))?;
         // Some file systems lack locks. Concurrent downloads are rare enough to continue without.
         let _ = lock.lock();
@@ -132,13 +148,12 @@ impl Client<'_> {
         if !blob.is_file() {
             let partial = blob.with_extension("incomplete");
             let mut to = create(&partial)?;
-            let interrupted =
-                || format!("{}: the download of {file} was interrupted; run the command again", self.spec.text);
-            let mut response = self.get(&format!("{repo_name}/resolve/{}/{file}", listing.commit))?;
+            let interrupted = format!("{text}: the download of {file} was interrupted; run the command again");
+            let mut response = client.get(&format!("{repo_name}/resolve/{}/{file}", listing.commit))?;
             let bar = bar(*size, file);
             let bytes = io::copy(&mut bar.wrap_read(response.body_mut().as_reader()), &mut to);
-            let bytes = bytes.with_context(interrupted)?;
-            ensure!(bytes == *size, "{} ({bytes} of {size} bytes)", interrupted());
+            let bytes = bytes.with_context(|| interrupted.clone())?;
+            ensure!(bytes == *size, "{interrupted} ({bytes} of {size} bytes)");
             fs::rename(&partial, &blob).with_context(|| cannot_write(&blob))?;
         }
         let _ = fs::remove_file(&link); // one that leads nowhere

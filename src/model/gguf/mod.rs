@@ -5,36 +5,31 @@
 mod config;
 mod header;
 mod rope;
-mod vocabulary;
+mod tokenizer;
 
-pub use vocabulary::GgufVocabulary;
+pub use tokenizer::GgufVocabulary;
 
-use super::file_bytes::FileBytes;
-use super::stored_tensor::StoredTensors;
+use super::stored_tensor::{FileBytes, StoredTensors};
 use anyhow::{bail, ensure, Context, Result};
-use header::{FieldValue, GgufPart};
-use std::collections::BTreeSet;
+use header::{read_header, FieldValue};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 /// Tensors that divide the rotary frequencies: of Llama 3.1, and of LongRoPE for short and long contexts.
 const DIVISORS: &str = "rope_freqs.weight";
 const SHORT_DIVISORS: &str = "rope_factors_short.weight";
 const LONG_DIVISORS: &str = "rope_factors_long.weight";
 
-/// Returns whether a tensor belongs to the rotary embedding and is not a weight.
-pub(super) fn is_of_rope(name: &str) -> bool {
-    // Older files have the last kind in every layer.
-    [DIVISORS, SHORT_DIVISORS, LONG_DIVISORS].contains(&name) || name.ends_with(".attn_rot_embd.weight")
-}
-
 /// A model in one GGUF file or in several.
 pub struct Gguf {
-    /// The files; the first holds the metadata.
-    parts: Vec<GgufPart>,
-    tensors: StoredTensors,
+    pub(super) files: Vec<Arc<FileBytes>>,
+    pub(super) tensors: StoredTensors,
+    /// The metadata, which the first file holds.
+    fields: BTreeMap<String, FieldValue>,
     /// Names of the fields looked up so far.
-    asked: Mutex<BTreeSet<String>>,
+    asked: RefCell<BTreeSet<String>>,
 }
 
 impl Gguf {
@@ -43,41 +38,29 @@ impl Gguf {
     /// # Errors
     /// If a file is missing, incomplete or not a GGUF file. Names the field or tensor.
     pub fn open(path: &Path) -> Result<Self> {
-        let parts: Vec<GgufPart> = parts_of(path).iter().map(|path| GgufPart::open(path)).collect::<Result<_>>()?;
-        let tensors = parts.iter().flat_map(|part| part.tensors.clone()).collect();
-        Ok(Self { parts, tensors, asked: Mutex::default() })
+        let (mut files, mut headers, mut tensors) = (Vec::new(), Vec::new(), StoredTensors::new());
+        for path in parts_of(path) {
+            let file = Arc::new(FileBytes::open(&path)?);
+            let (fields, in_file) = read_header(&file).with_context(|| path.display().to_string())?;
+            files.push(file);
+            headers.push(fields);
+            tensors.extend(in_file);
+        }
+        Ok(Self { files, tensors, fields: headers.swap_remove(0), asked: RefCell::default() })
     }
 
     /// Path of the first file.
     fn origin(&self) -> &str {
-        &self.parts[0].bytes.origin
-    }
-
-    /// The files.
-    pub(super) fn files(&self) -> Vec<Arc<FileBytes>> {
-        self.parts.iter().map(|part| part.bytes.clone()).collect()
-    }
-
-    pub(super) fn tensors(&self) -> &StoredTensors {
-        &self.tensors
+        &self.files[0].origin
     }
 
     fn has(&self, tensor: &str) -> bool {
         self.tensors.contains_key(tensor)
     }
 
-    /// All numbers of the tensor `name`, if there is one.
-    fn values_of(&self, name: &str) -> Result<Option<Vec<f32>>> {
-        self.tensors.get(name).map(|tensor| tensor.values().with_context(|| name.to_owned())).transpose()
-    }
-
-    fn asked(&self) -> MutexGuard<'_, BTreeSet<String>> {
-        self.asked.lock().expect("no thread panics with it")
-    }
-
     fn field(&self, name: &str) -> Option<&FieldValue> {
-        self.asked().insert(name.to_owned());
-        self.parts[0].fields.get(name)
+        self.asked.borrow_mut().insert(name.to_owned());
+        self.fields.get(name)
     }
 
     /// A whole number of at least 0.
@@ -126,16 +109,9 @@ impl Gguf {
         }
     }
 
-    /// Returns whether the field is present and a list.
+    /// Returns `true` if the field is present and a list.
     fn is_list(&self, name: &str) -> bool {
         matches!(self.field(name), Some(FieldValue::Numbers(_) | FieldValue::Texts(_)))
-    }
-
-    /// Names of fields with this prefix that were not looked up.
-    fn unasked(&self, prefix: &str) -> Vec<&str> {
-        let asked = self.asked();
-        let fields = self.parts[0].fields.keys().filter(|name| name.starts_with(prefix));
-        fields.filter(|name| !asked.contains(*name)).map(String::as_str).collect()
     }
 
     fn architecture(&self) -> Result<&str> {
@@ -145,16 +121,22 @@ impl Gguf {
 
 /// Paths of all parts of the model that `path` belongs to, by its name (`-00001-of-00003.gguf`).
 pub(crate) fn parts_of(path: &Path) -> Vec<PathBuf> {
-    let named = || {
-        let name = path.file_name()?.to_str()?.strip_suffix(".gguf")?;
-        let (rest, count) = name.rsplit_once("-of-")?;
-        let (stem, number) = rest.rsplit_once('-')?;
-        let digits = |text: &str| text.len() == 5 && text.bytes().all(|byte| byte.is_ascii_digit());
-        let count: usize = count.parse().ok().filter(|_| digits(count) && digits(number))?;
-        let part = |i: usize| path.with_file_name(format!("{stem}-{i:05}-of-{count:05}.gguf"));
-        (count > 0).then(|| (1..=count).map(part).collect())
+    let Some((stem, count)) = path.file_name().and_then(|name| part_of(name.to_str()?)) else {
+        return vec![path.to_owned()];
     };
-    named().unwrap_or_else(|| vec![path.to_owned()])
+    (1..=count).map(|i| path.with_file_name(format!("{stem}-{i:05}-of-{count:05}.gguf"))).collect()
+}
+
+/// `m-00001-of-00003.gguf` -> (`m`, 3).
+fn part_of(name: &str) -> Option<(&str, usize)> {
+    let (rest, count) = name.strip_suffix(".gguf")?.rsplit_once("-of-")?;
+    let (stem, number) = rest.rsplit_once('-')?;
+    for digits in [number, count] {
+        if digits.len() != 5 || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+            return None;
+        }
+    }
+    Some((stem, count.parse().ok().filter(|&count| count > 0)?))
 }
 
 #[cfg(test)]

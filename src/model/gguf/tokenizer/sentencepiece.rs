@@ -2,8 +2,7 @@
 //! score, and what is no token then is spelt in bytes. That is a byte-pair encoding whose merges are all ways to put a token
 //! together from two others, in the order of scores.
 
-use super::{added_tokens, vocab, ADDED, CONTROL, UNKNOWN};
-use crate::model::GgufVocabulary;
+use super::{GgufVocabulary, ADDED, CONTROL, UNKNOWN};
 use anyhow::{bail, ensure, Result};
 use serde_json::{json, Map, Value};
 use std::collections::HashMap;
@@ -19,24 +18,22 @@ const SPACE: char = '\u{2581}';
 /// # Errors
 /// If lists do not fit together, or merges by scores are not defined by what is there.
 pub(super) fn tokenizer_json(vocabulary: &GgufVocabulary) -> Result<Value> {
-    let vocab = vocab(vocabulary)?;
+    let vocab = vocabulary.vocab()?;
     let merges = merges(vocabulary, &vocab)?;
-    let prefix = vocabulary.space_prefix.unwrap_or(true);
     let space = SPACE.to_string();
-    let spaces = json!({"type": "Replace", "pattern": {"String": " "}, "content": space});
-    let mut normalizers = vec![spaces];
+    let mut normalizers = vec![json!({"type": "Replace", "pattern": {"String": " "}, "content": space})];
     let mut decoders = vec![
         json!({"type": "Replace", "pattern": {"String": space}, "content": " "}),
         json!({"type": "ByteFallback"}),
         json!({"type": "Fuse"}),
     ];
-    if prefix {
+    if vocabulary.space_prefix.unwrap_or(true) {
         normalizers.insert(0, json!({"type": "Prepend", "prepend": space}));
         decoders.push(json!({"type": "Strip", "content": " ", "start": 1, "stop": 0}));
     }
     Ok(json!({
         "version": "1.0", "truncation": null, "padding": null,
-        "added_tokens": added_tokens(vocabulary, &[UNKNOWN, CONTROL, ADDED]),
+        "added_tokens": vocabulary.added_tokens(&[UNKNOWN, CONTROL, ADDED]),
         "normalizer": {"type": "Sequence", "normalizers": normalizers},
         "pre_tokenizer": null,
         "post_processor": null,
@@ -53,33 +50,35 @@ pub(super) fn tokenizer_json(vocabulary: &GgufVocabulary) -> Result<Value> {
 fn merges<'a>(vocabulary: &'a GgufVocabulary, vocab: &'a Map<String, Value>) -> Result<Vec<(f32, &'a str, &'a str)>> {
     let GgufVocabulary { tokens, types, scores, .. } = vocabulary;
     ensure!(scores.len() == tokens.len(), "tokenizer.ggml.scores is not as long as the tokens");
-    let kind = |id: usize| types.get(id).copied().unwrap_or(NORMAL);
     let mut merges = Vec::new();
     let mut merged: Vec<(f32, &str)> = Vec::new();
     for (id, (token, &score)) in tokens.iter().zip(scores).enumerate() {
-        if [UNKNOWN, CONTROL, ADDED].contains(&kind(id)) {
+        let kind = types.get(id).copied().unwrap_or(NORMAL);
+        if [UNKNOWN, CONTROL, ADDED].contains(&kind) {
             continue; // it is found before
         }
         let before = merges.len();
         merges.extend(parts(token, vocab).map(|(left, right)| (score, left, right)));
-        if merges.len() > before && kind(id) == NORMAL {
+        if merges.len() > before && kind == NORMAL {
             merged.push((score, token));
         }
         // llama.cpp could put it together from characters that are no tokens; merges of tokens cannot.
         let is_spelt = token.chars().all(|c| vocab.contains_key(c.encode_utf8(&mut [0; 4])));
         ensure!(
-            is_spelt || merges.len() > before || kind(id) != NORMAL || token.chars().count() < 2,
+            is_spelt || merges.len() > before || kind != NORMAL || token.chars().count() < 2,
             "tokenizer.ggml.tokens: {token:?} has characters that are no tokens"
         );
     }
     check_ties(&mut merged, vocab)?;
-    let chars = |text: &str| text.chars().count();
     // With equal scores the leftmost pair is merged first. For runs of one character, that is so if the longest comes first.
-    merges.sort_by(|a, b| {
-        let len = |merge: &(f32, &str, &str)| chars(merge.1) + chars(merge.2);
-        b.0.total_cmp(&a.0).then_with(|| len(b).cmp(&len(a))).then_with(|| chars(b.1).cmp(&chars(a.1)))
-    });
+    merges.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| char_counts(b).cmp(&char_counts(a))));
     Ok(merges)
+}
+
+/// Characters of the token that a merge makes, and of its first part.
+fn char_counts(&(_, left, right): &(f32, &str, &str)) -> (usize, usize) {
+    let left = left.chars().count();
+    (left + right.chars().count(), left)
 }
 
 /// All splits of a token into two other tokens.

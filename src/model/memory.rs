@@ -1,8 +1,25 @@
-//! Memory of a forward pass, bounded in advance.
+//! Memory of a forward pass, bounded in advance, and the sizes of the chunks in which it computes.
 
-use super::chunks::{mlp_rows, LOGIT_POSITIONS};
+use super::names::LAYERS;
 use super::ModelConfig;
 use crate::attention::TILE;
+
+/// Rows that an MLP processes at once, at most.
+const MLP_ROWS: usize = 4096;
+
+/// Rows that an MLP processes at once even if its hidden layer is wide: with fewer, packing weights would cost more than
+/// it saves.
+const LEAST_MLP_ROWS: usize = 512;
+
+/// Size of a hidden layer of these rows, in bytes. mimalloc keeps larger blocks apart, and finds no place for them where
+/// smaller ones were freed.
+const HIDDEN_BYTES: usize = 24 << 20;
+
+/// Rows of the output head that are expanded at once, if it is not in memory as `f32`.
+pub(super) const HEAD_ROWS: usize = 4096;
+
+/// Positions whose logits are held at once when all tokens are scored.
+pub(crate) const LOGIT_POSITIONS: usize = 128;
 
 impl ModelConfig {
     /// Returns a generous bound on the memory of one forward pass over `ctx_tok` tokens, without the weights, in bytes:
@@ -15,7 +32,7 @@ impl ModelConfig {
         let tiles = self.wiring().heads() * self.wiring().maps() * TILE;
         let ffn = self.widest_ffn();
         let experts = self.experts.map_or(0, |experts| 4 * self.width + 2 * experts.count);
-        let mlp = (3 * ffn + self.width + experts) * ctx_tok.min(mlp_rows(ffn));
+        let mlp = (3 * ffn + self.width + experts) * ctx_tok.min(self.mlp_rows());
         let logits = 3 * self.vocab * ctx_tok.min(LOGIT_POSITIONS);
         let packed = self.width * ffn.max(queries);
         4 * ((attention + tiles) * ctx_tok + mlp + logits + packed) as u64
@@ -27,8 +44,28 @@ impl ModelConfig {
         4 * (self.layers.len() * self.key_value_width() * ctx_tok) as u64
     }
 
+    /// Memory of the weights that a pass expands at once, in bytes: the largest layer, or a part of the output head. Norms
+    /// and biases are neglected.
+    pub fn expanded_bytes(&self) -> u64 {
+        let mut layers = vec![0; self.layers.len()];
+        for (name, shape) in self.tensors() {
+            let layer = name.strip_prefix(LAYERS).and_then(|rest| rest.split('.').next()?.parse::<usize>().ok());
+            if let Some(layer) = layer {
+                layers[layer] += shape.iter().product::<usize>();
+            }
+        }
+        let layer = layers.into_iter().max().unwrap_or(0);
+        let head = self.embed_width * self.vocab.min(HEAD_ROWS);
+        4 * layer.max(head) as u64
+    }
+
+    /// Rows that an MLP processes at once.
+    pub(super) fn mlp_rows(&self) -> usize {
+        (HIDDEN_BYTES / (4 * self.widest_ffn().max(1))).clamp(LEAST_MLP_ROWS, MLP_ROWS)
+    }
+
     /// Width of the widest hidden layer.
-    pub(super) fn widest_ffn(&self) -> usize {
+    fn widest_ffn(&self) -> usize {
         let all = self.layers.iter().all(|layer| layer.experts);
         let dense = if all && self.experts.is_some() { 0 } else { self.ffn };
         self.experts.map_or(dense, |experts| dense.max(experts.ffn).max(experts.shared.unwrap_or(0)))

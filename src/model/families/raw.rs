@@ -1,0 +1,202 @@
+//! Access to the fields of a `config.json`. Errors name the field; implausible numbers are refused.
+
+use super::super::config::{Activation, DecoderSizes};
+use anyhow::{bail, ensure, Context, Result};
+use serde_json::{Map, Value};
+
+/// Largest accepted width. Products of three do not overflow.
+pub const LARGEST_SIZE: u64 = 1 << 20;
+/// Largest accepted number of layers.
+pub const MOST_LAYERS: u64 = 10_000;
+/// Largest accepted vocabulary or context, in tokens.
+pub const MOST_TOKENS: u64 = 1 << 28;
+
+/// The fields of a configuration. A field that is null counts as missing, except in [`Raw::has`].
+pub(super) struct Raw<'a>(pub(super) &'a Map<String, Value>);
+
+impl<'a> Raw<'a> {
+    pub(super) fn get(&self, field: &str) -> Option<&'a Value> {
+        self.0.get(field).filter(|value| !value.is_null())
+    }
+
+    /// Returns `true` if the field exists, even if it is null.
+    pub(super) fn has(&self, field: &str) -> bool {
+        self.0.contains_key(field)
+    }
+
+    /// The first of several fields (`n_embed|hidden_size`) that the configuration has, or the last.
+    pub(super) fn first_of<'f>(&self, fields: &'f str) -> &'f str {
+        let mut fields = fields.split('|').peekable();
+        loop {
+            let field = fields.next().unwrap_or_default();
+            if self.get(field).is_some() || fields.peek().is_none() {
+                return field;
+            }
+        }
+    }
+
+    fn whole(&self, field: &str, most: u64) -> Result<Option<usize>> {
+        let Some(value) = self.get(field) else { return Ok(None) };
+        let n = value.as_u64().with_context(|| format!("{field} is {value}, expected a whole number"))?;
+        ensure!(n > 0, "{field} is 0");
+        ensure!(n <= most, "{field} is {n}, expected at most {most}");
+        Ok(Some(n as usize))
+    }
+
+    /// A width or a number of heads.
+    pub(super) fn optional_size(&self, field: &str) -> Result<Option<usize>> {
+        self.whole(field, LARGEST_SIZE)
+    }
+
+    pub(super) fn size(&self, field: &str) -> Result<usize> {
+        self.optional_size(field)?.with_context(|| format!("{field} is missing"))
+    }
+
+    /// A number of layers.
+    pub(super) fn layers(&self, field: &str) -> Result<usize> {
+        self.whole(field, MOST_LAYERS)?.with_context(|| format!("{field} is missing"))
+    }
+
+    /// A number of tokens: vocabulary, context, window.
+    pub(super) fn tokens(&self, field: &str) -> Result<usize> {
+        self.optional_tokens(field)?.with_context(|| format!("{field} is missing"))
+    }
+
+    pub(super) fn optional_tokens(&self, field: &str) -> Result<Option<usize>> {
+        self.whole(field, MOST_TOKENS)
+    }
+
+    pub(super) fn number(&self, field: &str) -> Result<Option<f64>> {
+        let Some(value) = self.get(field) else { return Ok(None) };
+        let x = value.as_f64().with_context(|| format!("{field} is {value}, expected a number"))?;
+        ensure!(x.is_finite(), "{field} is {value}, expected a number");
+        Ok(Some(x))
+    }
+
+    /// A number above 0.
+    pub(super) fn positive(&self, field: &str) -> Result<Option<f64>> {
+        let x = self.number(field)?;
+        ensure!(x.is_none_or(|x| x > 0.0), "{field} is {}, expected more than 0", x.unwrap_or_default());
+        Ok(x)
+    }
+
+    pub(super) fn positive_or(&self, field: &str, default: f64) -> Result<f64> {
+        Ok(self.positive(field)?.unwrap_or(default))
+    }
+
+    pub(super) fn flag(&self, field: &str, default: bool) -> Result<bool> {
+        let Some(value) = self.get(field) else { return Ok(default) };
+        value.as_bool().with_context(|| format!("{field} is {value}, expected true or false"))
+    }
+
+    pub(super) fn text(&self, field: &str) -> Result<Option<&'a str>> {
+        let Some(value) = self.get(field) else { return Ok(None) };
+        value.as_str().map(Some).with_context(|| format!("{field} is {value}, expected a string"))
+    }
+
+    pub(super) fn list(&self, field: &str) -> Result<Option<&'a Vec<Value>>> {
+        let Some(value) = self.get(field) else { return Ok(None) };
+        value.as_array().with_context(|| format!("{field} is {value}, expected a list")).map(Some)
+    }
+
+    /// A list with one entry per layer.
+    pub(super) fn per_layer(&self, field: &str, layers: usize) -> Result<Option<&'a Vec<Value>>> {
+        let Some(list) = self.list(field)? else { return Ok(None) };
+        ensure!(list.len() == layers, "{field} has {} entries for {layers} layers", list.len());
+        Ok(Some(list))
+    }
+
+    /// A list of 0-based layers; empty if the field is missing.
+    pub(super) fn layer_list(&self, field: &str) -> Result<Vec<usize>> {
+        let mut layers = Vec::new();
+        for value in self.list(field)?.into_iter().flatten() {
+            let layer =
+                value.as_u64().with_context(|| format!("{field} has {value}, expected the index of a layer"))?;
+            layers.push(layer as usize);
+        }
+        Ok(layers)
+    }
+
+    pub(super) fn object(&self, field: &str) -> Result<Option<&'a Map<String, Value>>> {
+        let Some(value) = self.get(field) else { return Ok(None) };
+        value.as_object().with_context(|| format!("{field} is {value}, expected an object")).map(Some)
+    }
+
+    /// Fails unless the field is missing, null or the supported value.
+    pub(super) fn only(&self, field: &str, supported: impl Into<Value>) -> Result<()> {
+        let supported = supported.into();
+        match self.get(field) {
+            Some(value) if *value != supported => {
+                bail!("{field} {value} is not supported; only {supported} is")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Fails if the weights are quantised.
+    pub(super) fn unquantised(&self) -> Result<()> {
+        let Some(how) = self.get("quantization_config") else { return Ok(()) };
+        let method = how["quant_method"].as_str().unwrap_or("other number types").to_uppercase();
+        bail!("quantization_config: weights in {method} are not supported; convert them to bf16 or f32 first")
+    }
+
+    /// The activation function of the MLP.
+    pub(super) fn activation(&self, field: &str, default: Activation) -> Result<Activation> {
+        Ok(match self.text(field)? {
+            None => default,
+            Some("silu" | "swish") => Activation::Silu,
+            Some("gelu") => Activation::Gelu,
+            Some("gelu_new" | "gelu_pytorch_tanh" | "gelu_fast") => Activation::GeluTanh,
+            Some("relu") => Activation::Relu,
+            Some(other) => bail!("{field} \"{other}\" is not supported; silu, gelu, gelu_new and relu are"),
+        })
+    }
+
+    /// Sizes of families without grouped heads, whose heads share the width. The keys are those of width, layers, heads,
+    /// MLP (by default four times the width) and context.
+    pub(super) fn plain_sizes(&self, keys: &[String; 5], default_ctx: Option<usize>) -> Result<DecoderSizes> {
+        let [width_key, layers, heads_key, ffn, ctx] = keys.each_ref().map(|keys| self.first_of(keys));
+        let (width, heads) = (self.size(width_key)?, self.size(heads_key)?);
+        ensure!(width.is_multiple_of(heads), "{heads_key} {heads} does not divide {width_key} {width}");
+        Ok(DecoderSizes {
+            vocab: self.tokens("vocab_size")?,
+            width,
+            layers: self.layers(layers)?,
+            ffn: self.optional_size(ffn)?.unwrap_or(4 * width),
+            heads,
+            kv_heads: heads,
+            head_dim: width / heads,
+            max_ctx_tok: self.optional_tokens(ctx)?.or(default_ctx).with_context(|| format!("{ctx} is missing"))?,
+        })
+    }
+
+    /// Returns for each layer whether it has a window, from `layer_types` or else by the rule of the family.
+    pub(super) fn sliding(&self, layers: usize, rule: impl Fn(usize) -> bool) -> Result<Vec<bool>> {
+        let Some(list) = self.per_layer("layer_types", layers)? else {
+            return Ok((0..layers).map(rule).collect());
+        };
+        let mut sliding = Vec::with_capacity(layers);
+        for value in list {
+            sliding.push(match value.as_str() {
+                Some("sliding_attention") => true,
+                Some("full_attention") => false,
+                _ => bail!("layer_types {value} is not supported; full_attention and sliding_attention are"),
+            });
+        }
+        Ok(sliding)
+    }
+
+    /// The window of a family that requires one.
+    pub(super) fn needed_window(&self, default: usize) -> Result<usize> {
+        self.window(Some(default))?.context("sliding_window is null; this model_type needs a window")
+    }
+
+    /// The window, `default` if the field is missing, `None` if it is null.
+    pub(super) fn window(&self, default: Option<usize>) -> Result<Option<usize>> {
+        if self.has("sliding_window") {
+            self.optional_tokens("sliding_window")
+        } else {
+            Ok(default)
+        }
+    }
+}

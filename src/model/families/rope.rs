@@ -1,0 +1,168 @@
+//! Rotary embeddings in a `config.json`. transformers 5 writes `rope_parameters`, earlier versions `rope_theta`,
+//! `rope_scaling` and a family-specific field for partial rotation.
+
+use super::super::rotary::{RopeScaling, Rotary};
+use super::raw::Raw;
+use anyhow::{bail, ensure, Context, Result};
+use serde_json::Map;
+
+impl Raw<'_> {
+    /// The rotary embedding of heads of `width` channels.
+    ///
+    /// `theta` and the rotated share of `width` are defaults. The share comes with its field in earlier versions; `None`
+    /// if all channels are rotated.
+    pub(super) fn rotary(&self, width: usize, theta: f64, share: Option<(f64, &str)>) -> Result<Rotary> {
+        if let (Some(parameters), Some(scaling)) = (self.get("rope_parameters"), self.get("rope_scaling")) {
+            ensure!(parameters == scaling, "rope_parameters and rope_scaling differ");
+        }
+        let field = self.first_of("rope_parameters|rope_scaling");
+        let theta = self.positive("rope_theta")?.or(self.positive("rotary_emb_base")?).unwrap_or(theta);
+        let part = match share {
+            None => 1.0,
+            Some((default, field)) => self.number(field)?.unwrap_or(default),
+        };
+        let empty = Map::new();
+        let rope = RopeFields { field, raw: Raw(self.object(field)?.unwrap_or(&empty)) };
+        let part = rope.raw.number("partial_rotary_factor")?.unwrap_or(part);
+        ensure!(
+            part > 0.0 && part <= 1.0 && (part == 1.0 || share.is_some()),
+            "a partial_rotary_factor of {part} is not supported by this model_type"
+        );
+        rope.resolve((width as f64 * part) as usize, theta, self)
+    }
+
+    /// Rotary embeddings of full-attention layers and of sliding-window layers, with default bases.
+    pub(super) fn rotary_by_kind(&self, width: usize, full_theta: f64, sliding_theta: f64) -> Result<[Rotary; 2]> {
+        let empty = Map::new();
+        let scaling = self.object("rope_scaling")?;
+        let (mut full, mut sliding) = (None, None);
+        if let Some(nested) = self.object("rope_parameters")?.map(Raw) {
+            full = Some(nested.object("full_attention")?.context("rope_parameters has no full_attention")?);
+            sliding = Some(nested.object("sliding_attention")?.context("rope_parameters has no sliding_attention")?);
+        }
+        let of_full = full.or(scaling).unwrap_or(&empty);
+        let resolved = RopeFields { field: "rope_parameters.full_attention", raw: Raw(of_full) }
+            .resolve(width, full_theta, self)?;
+        if let (Some(_), Some(scaling)) = (full, scaling) {
+            let other = RopeFields { field: "rope_scaling", raw: Raw(scaling) }.resolve(width, resolved.theta, self)?;
+            ensure!(other == resolved, "rope_parameters.full_attention and rope_scaling differ");
+        }
+        let sliding = RopeFields { field: "rope_parameters.sliding_attention", raw: Raw(sliding.unwrap_or(&empty)) };
+        Ok([resolved, sliding.resolve(width, sliding_theta, self)?])
+    }
+}
+
+/// The object that describes one rotary embedding, with the name of its field.
+struct RopeFields<'a> {
+    field: &'a str,
+    raw: Raw<'a>,
+}
+
+impl RopeFields<'_> {
+    /// Resolves the embedding of `channels` channels. `config` holds the context length.
+    fn resolve(&self, channels: usize, theta: f64, config: &Raw<'_>) -> Result<Rotary> {
+        let scaling = self.scaling(config).with_context(|| self.field.to_owned())?;
+        if let RopeScaling::LongRope { short, long, .. } = &scaling {
+            for (field, by) in [("short_factor", short), ("long_factor", long)] {
+                let (n, pairs) = (by.len(), channels / 2);
+                ensure!(n == pairs, "{}: {field} has {n} numbers for {pairs} frequencies", self.field);
+            }
+        }
+        let own = self.raw.positive("rope_theta")?;
+        ensure!(
+            own.is_none_or(|own| own == theta || !config.has("rope_theta") || self.field.contains('.')),
+            "rope_theta is {theta}, but {} in {}",
+            own.unwrap_or_default(),
+            self.field
+        );
+        Ok(Rotary { theta: own.unwrap_or(theta), channels, scaling })
+    }
+
+    fn scaling(&self, config: &Raw<'_>) -> Result<RopeScaling> {
+        let raw = &self.raw;
+        match raw.text("rope_type")?.or(raw.text("type")?).unwrap_or("default") {
+            "default" => Ok(RopeScaling::None),
+            "linear" => Ok(RopeScaling::Linear { factor: self.factor()? }),
+            "llama3" => {
+                let (low, high) = (raw.positive("low_freq_factor")?, raw.positive("high_freq_factor")?);
+                let (low, high) = low.zip(high).context("low_freq_factor or high_freq_factor is missing")?;
+                ensure!(high > low, "high_freq_factor {high} is not above low_freq_factor {low}");
+                let factor = self.factor()?;
+                Ok(RopeScaling::Llama3 { factor, low, high, original_ctx_tok: self.original_ctx_tok(config)? })
+            }
+            "yarn" => self.yarn(self.factor()?, self.original_ctx_tok(config)?),
+            // Its older name, of Phi 3.
+            "longrope" | "su" => self.longrope(config),
+            other => bail!("rope_type \"{other}\" is not supported; default, linear, llama3, yarn and longrope are"),
+        }
+    }
+
+    fn factor(&self) -> Result<f64> {
+        self.raw.positive("factor")?.context("factor is missing")
+    }
+
+    fn original_ctx_tok(&self, config: &Raw<'_>) -> Result<usize> {
+        match self.raw.optional_tokens("original_max_position_embeddings")? {
+            Some(n) => Ok(n),
+            None => config.tokens("max_position_embeddings"),
+        }
+    }
+
+    /// The factor is that of both contexts, if the configuration has them, before the one that is said.
+    fn longrope(&self, config: &Raw<'_>) -> Result<RopeScaling> {
+        let longest = config.tokens("max_position_embeddings")?;
+        let of_config = config.optional_tokens("original_max_position_embeddings")?;
+        let own = self.raw.optional_tokens("original_max_position_embeddings")?;
+        let original = of_config.or(own);
+        let factor = match original {
+            Some(original) => longest as f64 / original as f64,
+            None => self.raw.positive("factor")?.context("factor is missing, and original_max_position_embeddings")?,
+        };
+        let original_ctx_tok = original.unwrap_or(longest);
+        let by_formula = if factor <= 1.0 { 1.0 } else { (1.0 + factor.ln() / (original_ctx_tok as f64).ln()).sqrt() };
+        Ok(RopeScaling::LongRope {
+            short: self.divisors("short_factor")?,
+            long: self.divisors("long_factor")?,
+            original_ctx_tok,
+            amplitude: self.raw.positive_or("attention_factor", by_formula)?,
+        })
+    }
+
+    fn divisors(&self, field: &str) -> Result<Vec<f64>> {
+        let mut divisors = Vec::new();
+        for value in self.raw.list(field)?.with_context(|| format!("{field} is missing"))? {
+            let by = value.as_f64().filter(|by| by.is_finite() && *by > 0.0);
+            divisors.push(by.with_context(|| format!("{field} has {value}, expected numbers above 0"))?);
+        }
+        Ok(divisors)
+    }
+
+    fn yarn(&self, factor: f64, original_ctx_tok: usize) -> Result<RopeScaling> {
+        let raw = &self.raw;
+        let (scale, all) = (raw.number("mscale")?, raw.number("mscale_all_dim")?);
+        let amplitude = match (raw.positive("attention_factor")?, scale, all) {
+            (Some(amplitude), ..) => amplitude,
+            (None, Some(scale), Some(all)) if scale != 0.0 && all != 0.0 => {
+                yarn_amplitude(factor, scale) / yarn_amplitude(factor, all)
+            }
+            _ => yarn_amplitude(factor, 1.0),
+        };
+        Ok(RopeScaling::Yarn {
+            factor,
+            beta_fast: raw.positive_or("beta_fast", 32.0)?,
+            beta_slow: raw.positive_or("beta_slow", 1.0)?,
+            original_ctx_tok,
+            amplitude,
+            truncate: raw.flag("truncate", !raw.has("truncate"))?, // null is false
+        })
+    }
+}
+
+/// 0.1 scale ln factor + 1.
+fn yarn_amplitude(factor: f64, scale: f64) -> f64 {
+    if factor <= 1.0 {
+        1.0
+    } else {
+        0.1 * scale * factor.ln() + 1.0
+    }
+}

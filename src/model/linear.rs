@@ -1,0 +1,94 @@
+//! Projections and norms.
+
+use super::{ModelConfig, NormKind, Weights};
+use crate::kernels::{layer_norm, linear_of, rms_norm, Products};
+use anyhow::Result;
+use candle_core::Tensor;
+
+/// A linear projection, with or without bias.
+#[derive(Clone)]
+pub(super) struct Projection {
+    pub(super) weight: Tensor,
+    pub(super) bias: Option<Tensor>,
+    pub(super) products: Products,
+}
+
+impl Projection {
+    pub(super) fn load(name: &str, bias: bool, weights: &mut Weights) -> Result<Self> {
+        let weight = weights.take(&format!("{name}.weight"))?;
+        let bias = bias.then(|| weights.take(&format!("{name}.bias"))).transpose()?;
+        Ok(Self { weight, bias, products: weights.placement().products })
+    }
+
+    /// Computes in `f32`. Used for routers and gates, which decide what else is computed.
+    pub(super) fn in_f32(self) -> Self {
+        Self { products: Products::F32, ..self }
+    }
+
+    /// Multiplies weight and bias by `factor`.
+    pub(super) fn scaled(self, factor: f64) -> Result<Self> {
+        if factor == 1.0 {
+            return Ok(self);
+        }
+        let bias = self.bias.map(|bias| bias * factor).transpose()?;
+        Ok(Self { weight: (self.weight * factor)?, bias, ..self })
+    }
+
+    /// (.., in) -> (.., out).
+    pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let y = linear_of(self.products, x, &self.weight)?;
+        Ok(match &self.bias {
+            None => y,
+            Some(bias) => y.broadcast_add(&bias.to_dtype(y.dtype())?)?,
+        })
+    }
+}
+
+#[derive(Clone)]
+pub(super) struct Norm {
+    pub(super) gain: Tensor,
+    pub(super) bias: Option<Tensor>,
+    pub(super) eps: f64,
+}
+
+impl Norm {
+    pub(super) fn load(config: &ModelConfig, name: &str, weights: &mut Weights) -> Result<Self> {
+        let gain = weights.take(&format!("{name}.weight"))?;
+        let gain = if config.norm == NormKind::RmsPlusOne { (gain + 1.0)? } else { gain };
+        let bias = match config.norm {
+            NormKind::Layer => Some(weights.take(&format!("{name}.bias"))?),
+            NormKind::LayerGain => Some(gain.zeros_like()?),
+            NormKind::Rms | NormKind::RmsPlusOne => None,
+        };
+        Ok(Self { gain, bias, eps: config.norm_eps })
+    }
+
+    /// One LayerNorm per head, without bias: gains (heads, d).
+    pub(super) fn of_each_head(config: &ModelConfig, name: &str, heads: usize, weights: &mut Weights) -> Result<Self> {
+        let gains =
+            (0..heads).map(|head| weights.take(&format!("{name}.{head}.weight"))).collect::<Result<Vec<_>>>()?;
+        Ok(Self { gain: Tensor::stack(&gains, 0)?, bias: None, eps: config.norm_eps })
+    }
+
+    /// Applies the norms of [`Norm::of_each_head`]: (.., heads, d) -> same shape.
+    pub(super) fn forward_each_head(&self, x: &Tensor) -> Result<Tensor> {
+        let first = self.gain.get(0)?;
+        let normed = layer_norm(x, &first.ones_like()?, &first.zeros_like()?, self.eps)?;
+        Ok(normed.broadcast_mul(&self.gain.to_dtype(normed.dtype())?)?)
+    }
+
+    pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        Ok(match &self.bias {
+            None => rms_norm(x, &self.gain, self.eps)?,
+            Some(bias) => layer_norm(x, &self.gain, bias, self.eps)?,
+        })
+    }
+}
+
+/// Applies a norm if there is one.
+pub(super) fn normed(norm: &Option<Norm>, x: Tensor) -> Result<Tensor> {
+    match norm {
+        Some(norm) => norm.forward(&x),
+        None => Ok(x),
+    }
+}
