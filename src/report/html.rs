@@ -6,7 +6,7 @@ use super::{ComparedRuns, Report, Section};
 use crate::base::html::{self, PageCode};
 use crate::base::terminal::escaped_lines;
 use crate::explore;
-use crate::results::table::{Cell, Table, TableColumn};
+use crate::results::table::Table;
 use anyhow::Result;
 use minijinja::context;
 use minijinja::value::{Serde, Value};
@@ -42,7 +42,7 @@ impl ComparedRuns {
         context! {
             figures => figures.collect::<Vec<_>>(),
             notes => &self.notes,
-            tables => tables(self.table.iter()),
+            tables => values_of(self.table.iter()),
         }
     }
 }
@@ -51,17 +51,16 @@ impl Section {
     /// Returns the values for the template.
     fn values(&self) -> Value {
         let Self { run, frame, .. } = self;
-        let contents = self.all_tables().map(|table| context! { id => table.id, title => table.title });
         let explorer = self.explorer.as_ref();
         context! {
             analysis => Serde(facts::analysis(frame)),
             command => facts::command(run),
-            contents => contents.collect::<Vec<_>>(),
-            details => tables(self.tables(true)),
+            contents => values_of(self.all_tables()),
+            details => values_of(self.tables(true)),
             environment => Serde(facts::environment(run)),
             experiment => &run.experiment,
             explorer => explorer.map(|text| context! { text, megabytes => format!("{:.1}", text.len() as f64 / 1e6) }),
-            failures => tables(self.failures.iter()),
+            failures => values_of(self.failures.iter()),
             main_figure => self.figures(run.figures.iter().take(1)),
             figures => self.figures(run.figures.iter().skip(1)),
             forest => self.figures(self.forest.iter()),
@@ -71,13 +70,17 @@ impl Section {
             question => frame.config_text("question").trim(),
             recipe => Serde(facts::recipe(run)),
             sentence => facts::sentence(run, frame),
-            tables => tables(self.tables(false)),
+            tables => values_of(self.tables(false)),
         }
     }
 
     fn figures<'a>(&self, figures: impl Iterator<Item = &'a ReportFigure>) -> Vec<Value> {
         figures.map(|figure| figure_values(figure, self.alt_text(figure))).collect()
     }
+}
+
+fn values_of<'a>(tables: impl Iterator<Item = &'a Table>) -> Value {
+    Value::from(Serde(tables.collect::<Vec<_>>()))
 }
 
 fn figure_values(figure: &ReportFigure, alt: String) -> Value {
@@ -89,36 +92,6 @@ fn figure_values(figure: &ReportFigure, alt: String) -> Value {
         alt,
         pooling => figure.recipe("pooling"),
     }
-}
-
-fn tables<'a>(tables: impl Iterator<Item = &'a Table>) -> Vec<Value> {
-    let values = tables.map(|table| {
-        let columns = table.columns.iter().map(|column| context! { title => title(column), number => column.number });
-        let rows = table.rows.iter().map(|row| row.iter().zip(&table.columns).map(cell_values).collect());
-        context! {
-            id => table.id,
-            title => table.title,
-            note => &table.note,
-            columns => columns.collect::<Vec<_>>(),
-            rows => rows.collect::<Vec<Vec<_>>>(),
-        }
-    });
-    values.collect()
-}
-
-/// The heading of a column, or its name where the cells speak for themselves: those who only hear need one.
-fn title(column: &TableColumn) -> &str {
-    if column.heading.is_empty() {
-        &column.name
-    } else {
-        &column.heading
-    }
-}
-
-/// The values of a cell. The script sorts by the number in full.
-fn cell_values((cell, column): (&Cell, &TableColumn)) -> Value {
-    let class = if column.number { "number" } else { "words" };
-    context! { text => &cell.text, aside => &cell.aside, exact => cell.exact.map(|x| x.to_string()), class }
 }
 
 #[cfg(test)]

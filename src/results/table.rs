@@ -4,9 +4,10 @@ use super::metric::Kind;
 use super::{Difference, Estimate};
 use crate::base::names::ShortNames;
 use crate::stats::Interval;
+use serde::Serialize;
 
 /// A table: rows of cells below headings.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Table {
     /// Its name, for `--tables` and anchors: `accuracy`.
     pub(crate) id: &'static str,
@@ -43,20 +44,21 @@ impl ColumnRole {
 }
 
 /// The head of a column.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct TableColumn {
     pub(crate) heading: String,
     /// Its name for programs.
     pub(crate) name: String,
     /// `true` if its cells are numbers, which stand to the right.
     pub(crate) number: bool,
+    #[serde(skip)]
     pub(crate) role: ColumnRole,
     /// `true` if files have the ends of its intervals as columns of their own.
     pub(crate) interval: bool,
 }
 
 /// One cell.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Cell {
     /// The number.
     pub(crate) text: String,
@@ -65,6 +67,7 @@ pub(crate) struct Cell {
     /// The number behind it in full: what a column is sorted by.
     pub(crate) exact: Option<f64>,
     /// Its 95 % interval in full.
+    #[serde(skip)]
     pub(crate) interval: Option<Interval>,
 }
 
