@@ -50,6 +50,12 @@ pub(super) fn draw_tick_below(figure: &mut Figure, area: Area, x: f64) {
     figure.fill(Area { x: x - 0.75, width: 1.5, y: area.bottom(), height: TICK_LENGTH }, AXIS);
 }
 
+/// Draws the label of an x axis, below tick labels of so many lines.
+pub(super) fn draw_x_label(figure: &mut Figure, area: Area, label: &str, lines: usize) {
+    let y = area.bottom() + 60.0 + LABEL_LINE * (lines - 1) as f64;
+    figure.text((area.centre().0, y), label, AXIS_LABEL);
+}
+
 /// Draws the label of a y axis, left of its tick labels.
 pub(super) fn draw_y_label(figure: &mut Figure, area: Area, label: &str) {
     figure.text((area.x - 98.0, area.centre().1), label, AXIS_LABEL.at(Anchor::Upward));

@@ -1,12 +1,13 @@
 //! Shares by region as stacked bars, models side by side, after Figure 1 of the Differential Transformer paper.
 //! Negative shares are stacked below zero.
 
-use super::axis::{draw_y_axis, draw_y_label, Axis};
+use super::axis::{draw_x_label, draw_y_axis, draw_y_label, Axis};
 use super::colour::{self, AXIS, INK, PAPER};
 use super::figure::{Area, Figure, FigureHeading};
 use super::legend::{Legend, LegendSymbol};
 use super::lines::PointEstimate;
-use super::text::{Anchor, TextFormat, AXIS_LABEL, TICK};
+use super::panel_grid::PanelGrid;
+use super::text::{Anchor, TextFormat, TICK};
 use crate::base::names::distinct;
 use anyhow::{ensure, Result};
 
@@ -42,14 +43,9 @@ pub struct BarPart {
     pub is_noise: bool,
 }
 
-const LEFT: f64 = 142.0;
-const RIGHT: f64 = 44.0;
-const TITLE_HEIGHT: f64 = 42.0;
 const PANEL_HEIGHT: f64 = 220.0;
 /// Names of models and groups below a panel.
-const BELOW: f64 = 66.0;
-/// The label below the last panel.
-const LAST: f64 = 56.0;
+const LABEL_LINES: usize = 2;
 /// Gap between groups, as a fraction of the width of a group.
 const BETWEEN_GROUPS: f64 = 0.1;
 /// Room right of a bar for the bracket with its number, and without.
@@ -72,26 +68,20 @@ pub fn bars(panels: &[BarPanel], heading: &FigureHeading, x_label: &str, y_label
     ensure!(!panels.is_empty(), "no shares to draw");
     let models = distinct(all_bars(panels).map(|bar| &bar.model));
     let axis = share_axis(panels);
-    let row_height = TITLE_HEIGHT + PANEL_HEIGHT + BELOW;
-    let content = heading.page.room() - LEFT - RIGHT;
-    let names = ModelNames::new(panels, &models, content);
+    let grid = PanelGrid::column(panels.len(), PANEL_HEIGHT, heading.page.room()).label_lines(LABEL_LINES);
+    let names = ModelNames::new(panels, &models, grid.width());
     let regions = regions(panels);
-    let legend = Legend::new(Legend::regions(&regions).chain(names.legend()), content);
+    let legend = Legend::new(Legend::regions(&regions).chain(names.legend()), grid.width());
     let subtitle = [heading.subtitle, &notes(panels)].join(" · ");
-    let heading = FigureHeading { subtitle: &subtitle, ..*heading };
-    let body_height = legend.height() + row_height * panels.len() as f64 + LAST;
-    let (mut figure, top) = Figure::headed(&heading, LEFT + content + RIGHT, body_height)?;
-    legend.draw(&mut figure, (LEFT, top));
-    let mut y = top + legend.height();
-    for panel in panels {
-        let area = Area { x: LEFT, y: y + TITLE_HEIGHT, width: content, height: PANEL_HEIGHT };
-        figure.panel_title((area.x, area.y - 24.0), &panel.title, "", area.width);
+    let (mut figure, top) = grid.figure(&FigureHeading { subtitle: &subtitle, ..*heading }, &legend)?;
+    for (i, panel) in panels.iter().enumerate() {
+        let area = grid.area(i, top);
+        figure.panel_title((area.x, area.y - 28.0), &panel.title, "", area.width);
         draw_y_axis(&mut figure, area, &axis);
         draw_y_label(&mut figure, area, y_label);
         draw_panel(&mut figure, panel, area, &axis, &names);
-        y += row_height;
+        draw_x_label(&mut figure, area, x_label, LABEL_LINES);
     }
-    figure.text((LEFT + content / 2.0, y + 14.0), x_label, AXIS_LABEL);
     Ok(figure)
 }
 
@@ -177,11 +167,11 @@ fn draw_panel(figure: &mut Figure, panel: &BarPanel, area: Area, axis: &Axis, na
         let whole = Area { x: first + pitch * names.place(&bar.model) as f64, width: pitch - bracket, ..area };
         draw_bar(figure, bar, whole, axis, bracket == BRACKET.0);
         let middle = whole.x + (pitch - BRACKET.1) / 2.0;
-        figure.text((middle, area.bottom() + 18.0), &names.under(&bar.model), MODEL);
+        figure.text((middle, area.bottom() + 20.0), &names.under(&bar.model), MODEL);
     }
     for (i, group) in groups.iter().enumerate() {
         let middle = area.x + slot * (i as f64 + 0.5);
-        figure.text((middle, area.bottom() + 44.0), &TICK.fit(group, slot), TICK);
+        figure.text((middle, area.bottom() + 48.0), &TICK.fit(group, slot), TICK);
     }
     let zero = area.bottom() - area.height * axis.place(0.0);
     figure.fill(Area { y: zero - 1.0, height: 2.0, ..area }, AXIS);

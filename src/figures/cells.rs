@@ -1,6 +1,6 @@
 //! Grids of coloured cells with numbers, on one colour scale: heads by layer, accuracy by depth and length.
 
-use super::axis::{CategoryLabels, LABEL_LINE};
+use super::axis::{draw_x_label, CategoryLabels, LABEL_LINE};
 use super::colour::{self, FAINT_INK, MISSING};
 use super::colour_scale::{ColourBar, FittedScale, BAR_HEIGHT};
 use super::figure::{Area, Figure, FigureHeading};
@@ -222,8 +222,7 @@ impl CellStyle {
         let below = Area { x: left, y: top, width: self.width(grid), height: self.height(grid) };
         let labels = CategoryLabels::new(&grid.columns);
         labels.draw(figure, below);
-        let y = below.bottom() + 56.0 + LABEL_LINE * (labels.lines - 1) as f64;
-        figure.text((below.centre().0, y), &AXIS_LABEL.fit(x_label, room + BETWEEN.0), AXIS_LABEL);
+        draw_x_label(figure, below, &AXIS_LABEL.fit(x_label, room + BETWEEN.0), labels.lines);
     }
 
     /// Draws the labels of rows, as many as fit.

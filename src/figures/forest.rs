@@ -1,11 +1,11 @@
 //! Forest plots: differences with their intervals, one below the other, about a line at zero.
 
-use super::axis::{draw_axes, extent, Axis};
+use super::axis::{draw_axes, draw_x_label, extent, Axis};
 use super::colour::{FAINT_INK, INK};
 use super::figure::{Area, Figure, FigureHeading};
 use super::legend::{Legend, LegendSymbol, LineStyle, LineStyles};
 use super::lines::PointEstimate;
-use super::text::{Anchor, TextFormat, AXIS_LABEL, TICK};
+use super::text::{Anchor, TextFormat, TICK};
 use crate::base::names::distinct;
 use crate::results::view::{difference_cell, group_value};
 use crate::results::{Column, Row};
@@ -129,7 +129,7 @@ fn draw_panel(figure: &mut Figure, panel: &ForestPanel, area: Area, series: &Lin
     figure.panel_title((area.x, area.y - 26.0), &panel.title, &panel.unit, area.width);
     draw_axes(figure, area, &axis, &Axis::categories(panel.rows.len()));
     figure.fill(Area { x: area.x + area.width * axis.place(0.0) - 1.25, width: 2.5, ..area }, INK);
-    figure.text((area.centre().0, area.bottom() + 58.0), x_label, AXIS_LABEL);
+    draw_x_label(figure, area, x_label, 1);
     for (i, row) in panel.rows.iter().enumerate() {
         let y = area.y + PADDING + ROW * (i as f64 + 0.5);
         let (_, LineStyle { colour, marker, .. }) = series.style(&row.series);

@@ -2,12 +2,11 @@
 //! Transformer paper).
 
 use super::axis::{
-    draw_axes, draw_break, draw_tick_below, draw_y_label, extent, Axis, CategoryLabels, BREAK_NOTE, LABEL_LINE,
+    draw_axes, draw_break, draw_tick_below, draw_x_label, draw_y_label, extent, Axis, CategoryLabels, BREAK_NOTE,
 };
 use super::figure::{Area, Figure, FigureHeading};
-use super::legend::{LegendSymbol, LineStyle, LineStyles};
+use super::legend::{Legend, LegendSymbol, LineStyle, LineStyles};
 use super::panel_grid::PanelGrid;
-use super::text::AXIS_LABEL;
 use crate::base::names::distinct;
 use crate::results::{Difference, Estimate};
 use anyhow::{ensure, Result};
@@ -159,12 +158,12 @@ pub fn lines(panels: &[LinePanel], axes: LineAxes<'_>, heading: &FigureHeading) 
             subtitle = subtitle + " · " + note;
         }
     }
-    let (mut figure, top) = grid.sheet(&FigureHeading { subtitle: &subtitle, ..*heading }, &styles, symbol)?;
+    let legend = Legend::of_lines(&styles, symbol, grid.width());
+    let (mut figure, top) = grid.figure(&FigureHeading { subtitle: &subtitle, ..*heading }, &legend)?;
     for (i, (panel, (x_axis, y_axis))) in panels.iter().zip(&scales).enumerate() {
         let area = grid.area(i, top);
         PanelDrawing { panel, area, x_axis, y_axis, labels: labels.as_ref(), styles: &styles }.draw(&mut figure);
-        let below = area.bottom() + 60.0 + LABEL_LINE * (label_lines - 1) as f64;
-        figure.text((area.centre().0, below), &panel.x_label, AXIS_LABEL);
+        draw_x_label(&mut figure, area, &panel.x_label, label_lines);
     }
     Ok(figure)
 }

@@ -2,7 +2,7 @@
 
 use super::axis::LABEL_LINE;
 use super::figure::{Area, Figure, FigureHeading};
-use super::legend::{Legend, LegendSymbol, LineStyle, LineStyles};
+use super::legend::Legend;
 use anyhow::Result;
 
 const LEFT: f64 = 142.0;
@@ -36,23 +36,26 @@ impl PanelGrid {
         Self { across, down, panel: (width, (largest.1 * width / largest.0).round()), below: BELOW }
     }
 
+    /// Arranges panels of a height one below the other in a width of `room`.
+    pub(super) fn column(panels: usize, height: f64, room: f64) -> Self {
+        Self { across: 1, down: panels, panel: (room - LEFT - RIGHT, height), below: BELOW }
+    }
+
     /// Makes room for labels of so many lines.
     pub(super) fn label_lines(self, lines: usize) -> Self {
         Self { below: BELOW + LABEL_LINE * lines.saturating_sub(1) as f64, ..self }
     }
 
+    /// Returns the width of the panels together.
+    pub(super) fn width(&self) -> f64 {
+        self.panel.0 * self.across as f64 + BETWEEN.0 * (self.across - 1) as f64
+    }
+
     /// Creates a figure with heading, legend and room for the panels. Also returns the y coordinate at which the panels
     /// begin.
-    pub(super) fn sheet(
-        &self,
-        heading: &FigureHeading,
-        styles: &LineStyles,
-        symbol: fn(LineStyle) -> LegendSymbol,
-    ) -> Result<(Figure, f64)> {
-        let content = self.panel.0 * self.across as f64 + BETWEEN.0 * (self.across - 1) as f64;
-        let legend = Legend::of_lines(styles, symbol, content);
+    pub(super) fn figure(&self, heading: &FigureHeading, legend: &Legend) -> Result<(Figure, f64)> {
         let body_height = legend.height() + self.row_height() * self.down as f64;
-        let (mut figure, top) = Figure::headed(heading, LEFT + content + RIGHT, body_height)?;
+        let (mut figure, top) = Figure::headed(heading, LEFT + self.width() + RIGHT, body_height)?;
         legend.draw(&mut figure, (LEFT, top));
         Ok((figure, top + legend.height()))
     }

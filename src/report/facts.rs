@@ -4,6 +4,7 @@ use super::input::SavedRun;
 use crate::results::table::{numbers, plural, short, words, Cell, Table};
 use crate::results::{setting_name, Frame};
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::path::Path;
 
 /// Failed measurements listed; the results file has all.
@@ -59,10 +60,8 @@ fn quoted(word: &str) -> String {
 /// Returns one sentence on models and prompts, from the records.
 pub(super) fn sentence(run: &SavedRun, frame: &Frame) -> String {
     let models: Vec<&str> = frame.models().iter().map(|model| frame.short_names().name(model)).collect();
-    let mut lengths: Vec<usize> = run.records.iter().map(|record| record.identity.ctx_tok).filter(|&n| n > 0).collect();
-    lengths.sort_unstable();
-    lengths.dedup();
-    let lengths: Vec<String> = lengths.iter().map(ToString::to_string).collect();
+    let lengths: BTreeSet<usize> = run.records.iter().map(|record| record.identity.ctx_tok).collect();
+    let lengths: Vec<String> = lengths.iter().filter(|&&n| n > 0).map(ToString::to_string).collect();
     let prompts = Some(frame.prompts()).filter(|&n| n > 0).or_else(|| windows(run));
     let is_text = run.records.iter().any(|record| record.identity.task == "text");
     let (what, of) = if is_text { ("window", " of text") } else { ("prompt", "") };
