@@ -4,8 +4,8 @@
 //! are merged in query order, so probe results do not depend on the number of threads.
 
 use super::head_probes::{covering_range, HeadProbes};
-use super::keys::{LayerKeys, PackedKeys};
-use super::packed_layer::{PackedLayer, PromptRows};
+use super::keys::PackedKeys;
+use super::packed_layer::{PackedLayer, PromptKeys, PromptRows};
 use super::tile::{QueryTile, TILE};
 use super::{Heads, ResolvedTreatment, RowProbe};
 use crate::kernels::{in_chunks, with_values, PANEL};
@@ -19,42 +19,67 @@ const BLOCK: usize = 256;
 /// Maximum number of tasks per head: a probe may keep O(T) numbers per task.
 const BLOCKS: usize = 16;
 
-/// Computes the mixture of a layer (B, T, H, value width) for B prompts with T queries each, and the state of the
-/// probes of each prompt and head. Queries that are neither `needed` (T) nor observed give zeros.
+/// Computes the mixture of a layer (B, T, H, value width) for B prompts with T queries each, the state of the probes of
+/// each prompt and head, and the keys of each prompt. Queries that are neither `needed` (T) nor observed give zeros. The
+/// first tokens of all prompts may be `shared`: packed with others after them, and their number.
 pub(super) fn mixture<'a>(
     heads: &Heads<'_>,
     layer: usize,
-    shared: Option<SharedTokens<'_>>,
+    shared: Option<(&PackedKeys, usize)>,
+    needed: Option<&[bool]>,
+    prompts: &'a [BatchedPrompt<'a>],
+) -> Result<(Tensor, Vec<Vec<HeadProbes<'a>>>, Vec<PackedKeys>)> {
+    let (batch, n, _, d) = heads.q.dims4()?;
+    let sizes = (heads.k.dim(2)?, heads.v.dim(2)?, d);
+    let keys: Vec<PackedKeys> = with_values([&heads.k, &heads.v], |[k, v]| {
+        let texts = k.par_chunks_exact(k.len() / batch).zip(v.par_chunks_exact(v.len() / batch));
+        let packed = texts.map(|(k, v)| match shared {
+            None => PackedKeys::new(k, v, sizes, 0, heads.products),
+            Some((shared, tokens)) => {
+                // Own keys begin with a whole panel, which may begin with the last of the shared ones.
+                let mut own = shared.part(tokens / PANEL * PANEL..tokens, n);
+                own.append(k, v, 0);
+                own
+            }
+        });
+        packed.collect()
+    })?;
+    let earlier = shared.map(|(shared, _)| shared);
+    let of_prompts: Vec<PromptKeys<'_>> = keys.iter().map(|own| PromptKeys { earlier, own }).collect();
+    let (out, learned) = rows(heads, layer, &of_prompts, needed, prompts)?;
+    Ok((out, learned, keys))
+}
+
+/// Computes the mixture of a layer for the last token of a text (1, 1, H, value width).
+pub(super) fn last_row(
+    heads: &Heads<'_>,
+    layer: usize,
+    keys: &PackedKeys,
+    treated: Option<&ResolvedTreatment>,
+) -> Result<Tensor> {
+    let prompt = [BatchedPrompt { treated, probes: vec![Vec::new(); heads.wiring.heads()] }];
+    let (out, _) = rows(heads, layer, &[PromptKeys { earlier: None, own: keys }], None, &prompt)?;
+    out.to_dtype(heads.v.dtype())
+}
+
+/// Computes the mixture for the last tokens of the prompts, and the state of the probes of each prompt and head.
+fn rows<'a>(
+    heads: &Heads<'_>,
+    layer: usize,
+    keys: &[PromptKeys<'_>],
     needed: Option<&[bool]>,
     prompts: &'a [BatchedPrompt<'a>],
 ) -> Result<(Tensor, Vec<Vec<HeadProbes<'a>>>)> {
     let (batch, n, _, d) = heads.q.dims4()?;
-    let (scalars, first) = (heads.scalars()?, shared.map_or(0, |shared| shared.tokens));
-    // Own keys begin with a whole panel, which may begin with the last of the shared ones.
-    let border = first / PANEL * PANEL;
-    let whole_panels = shared.filter(|_| border > 0);
-    let before = whole_panels.map(|shared| shared.keys.packed(border, heads.products)).transpose()?;
-    let last = shared.map(|shared| shared.keys.rows(border..first)).transpose()?;
-    let grid = BlockGrid::new(first, n);
-    let Heads { q, k, v, .. } = heads;
-    let sizes = (k.dim(2)?, v.dim(2)?, d);
-    let compute = |[q, k, v]: [&[f32]; 3]| -> Result<TaskResults<'a>> {
-        let layer_of = |(i, prompt): (usize, &BatchedPrompt<'a>)| {
-            let of = |x: &'_ [f32]| x.len() / batch * i..x.len() / batch * (i + 1);
-            let (k, v) = (&k[of(k)], &v[of(v)]);
-            let own = match &last {
-                None => PackedKeys::new(k, v, sizes, border, heads.products),
-                Some([last_k, last_v]) => {
-                    PackedKeys::new(&[last_k, k].concat(), &[last_v, v].concat(), sizes, border, heads.products)
-                }
-            };
-            let rows = PromptRows { q: &q[of(q)], first, row: i * n, shared: before.as_ref(), own };
-            PackedLayer::new(rows, &scalars, heads, prompt.treated, layer)
-        };
-        let layers = prompts.par_iter().enumerate().map(layer_of).collect::<Result<Vec<_>>>()?;
-        Ok(run_tasks(&layers, grid, needed, prompts))
-    };
-    let (outs, learned) = with_values([q, k, v], compute)??;
+    let scalars = heads.scalars()?;
+    let grid = BlockGrid::new(keys[0].own.end - n, n);
+    let (outs, learned) = with_values([&heads.q], |[q]| -> Result<TaskResults<'a>> {
+        let rows_of_prompts = q.par_chunks_exact(q.len() / batch).zip(keys).zip(prompts).enumerate();
+        let layers = rows_of_prompts.map(|(i, ((q, &keys), prompt))| {
+            PackedLayer::new(PromptRows { q, row: i * n, keys }, &scalars, heads, prompt.treated, layer)
+        });
+        Ok(run_tasks(&layers.collect::<Result<Vec<_>>>()?, grid, needed, prompts))
+    })??;
     let (heads_of, width) = (heads.wiring.heads(), heads.wiring.value_slices() * d);
     let out = rows_of_tasks(&outs, grid, batch, (heads_of, width));
     let out = Tensor::from_vec(out, (batch, n, heads_of, width), heads.q.device())?;
@@ -66,14 +91,6 @@ pub(super) struct BatchedPrompt<'a> {
     pub(super) treated: Option<&'a ResolvedTreatment>,
     /// The probes of each head, with their indices.
     pub(super) probes: Vec<Vec<(usize, &'a dyn RowProbe)>>,
-}
-
-/// Tokens that the prompts of a batch share, before their own.
-#[derive(Clone, Copy)]
-pub(super) struct SharedTokens<'a> {
-    pub(super) keys: &'a LayerKeys,
-    /// Number of shared tokens, which is the position of the first query.
-    pub(super) tokens: usize,
 }
 
 /// Blocks of queries, counted from the first token of the prompt, so that a state of a probe covers the same rows
@@ -127,7 +144,7 @@ fn run_tasks<'a>(
     let (batch, heads, layer) = (layers.len(), layers[0].wiring.heads(), layers[0].layer);
     // Buffers of finished tasks, reused by later ones.
     let tiles = Mutex::new(Vec::new());
-    let run = |task: usize| {
+    let tasks = (0..heads * batch * grid.count).into_par_iter().with_max_len(1).map(|task| {
         let (head, prompt, block) = (task % heads, task / heads % batch, grid.count - 1 - task / (heads * batch));
         let mut tile = tiles.lock().expect("no task has panicked").pop().unwrap_or_default();
         let mut probes = HeadProbes::start(layer, head, &prompts[prompt].probes[head]);
@@ -135,8 +152,8 @@ fn run_tasks<'a>(
         let out = block_of(&layers[prompt], head, grid.queries(block), &mut probes, is_needed, &mut tile);
         tiles.lock().expect("no task has panicked").push(tile);
         (out, probes)
-    };
-    (0..heads * batch * grid.count).into_par_iter().with_max_len(1).map(run).unzip()
+    });
+    tasks.unzip()
 }
 
 /// Output rows of all heads: (B, T, H, value width).

@@ -24,7 +24,8 @@ pub(super) struct PackedLayer<'a> {
     pub(super) layer: usize,
     pub(super) wiring: &'a Wiring,
     rule: LogitRule,
-    t: usize,
+    /// Position of the first query.
+    first: usize,
     d: usize,
     q_row: usize,
     treated: Option<&'a ResolvedTreatment>,
@@ -36,18 +37,22 @@ pub(super) struct PackedLayer<'a> {
 pub(super) struct PromptRows<'a> {
     /// (queries, query heads, d)
     pub(super) q: &'a [f32],
-    /// Position of the first query.
-    pub(super) first: usize,
     /// Row of the first query, counted through the batch.
     pub(super) row: usize,
-    /// Keys and values before its own.
-    pub(super) shared: Option<&'a PackedKeys>,
-    /// Its own keys and values, up to the last query's. They may begin before the first query.
-    pub(super) own: PackedKeys,
+    pub(super) keys: PromptKeys<'a>,
+}
+
+/// Keys and values of one prompt.
+#[derive(Clone, Copy)]
+pub(super) struct PromptKeys<'a> {
+    /// Those of a text that begins alike, used before the first of its own.
+    pub(super) earlier: Option<&'a PackedKeys>,
+    /// Its own, up to the last query's. They may begin before the first query.
+    pub(super) own: &'a PackedKeys,
 }
 
 impl<'a> PackedLayer<'a> {
-    /// Creates the layer of one prompt. If steps are shared between rows, measures them.
+    /// Creates the layer of one prompt. If steps are shared between rows, measures them in these rows.
     pub(super) fn new(
         rows: PromptRows<'a>,
         scalars: &'a HeadScalars,
@@ -56,21 +61,20 @@ impl<'a> PackedLayer<'a> {
         layer: usize,
     ) -> Result<Self> {
         let (_, n, q_heads, d) = heads.q.dims4()?;
-        let first = rows.first;
+        let first = rows.keys.own.end - n;
         let mut packed = Self {
             rows,
             scalars,
             layer,
             wiring: heads.wiring,
             rule: heads.rule,
-            t: first + n,
+            first,
             d,
             q_row: q_heads * d,
             treated,
             steps: [Vec::new(), Vec::new()],
         };
         if let Some(quantiser) = packed.quantiser().filter(|quantiser| quantiser.scope != Scope::Row) {
-            assert_eq!(first, 0, "a quantisation step of all rows needs all rows");
             packed.steps = packed.shared_steps(quantiser);
         }
         Ok(packed)
@@ -115,13 +119,14 @@ impl<'a> PackedLayer<'a> {
 
     /// The values of an output head.
     pub(super) fn values(&self, head: usize) -> Values<'_> {
-        let own = Values::new(&self.rows.own.v, &self.wiring.value[head], self.d);
-        self.rows.shared.map_or(own, |shared| own.after(&shared.v, self.rows.own.first))
+        let PromptKeys { earlier, own } = self.rows.keys;
+        let values = Values::new(&own.v, &self.wiring.value[head], self.d);
+        earlier.map_or(values, |earlier| values.after(&earlier.v, own.first))
     }
 
     /// Weights of the maps.
     pub(super) fn mix(&self, head: usize, query: usize) -> [f32; 2] {
-        self.scalars.mix(self.rows.row + query - self.rows.first, head)
+        self.scalars.mix(self.rows.row + query - self.first, head)
     }
 
     /// The sink of map j of a head.
@@ -130,8 +135,9 @@ impl<'a> PackedLayer<'a> {
     }
 
     /// The keys and values of the token at `position`.
-    fn keys_at(&self, position: usize) -> &PackedKeys {
-        self.rows.shared.filter(|_| position < self.rows.own.first).unwrap_or(&self.rows.own)
+    fn keys_at(&self, position: usize) -> &'a PackedKeys {
+        let PromptKeys { earlier, own } = self.rows.keys;
+        earlier.filter(|_| position < own.first).unwrap_or(own)
     }
 
     /// The first key that a query sees.
@@ -155,7 +161,7 @@ impl<'a> PackedLayer<'a> {
         let first = self.wiring.query[j][head] * self.d;
         q.resize(queries.len() * self.d, 0.0);
         for (query, row) in queries.clone().zip(q.chunks_exact_mut(self.d)) {
-            copy_scaled(row, &self.rows.q[(query - self.rows.first) * self.q_row + first..][..self.d], self.rule.scale);
+            copy_scaled(row, &self.rows.q[(query - self.first) * self.q_row + first..][..self.d], self.rule.scale);
         }
     }
 
@@ -211,12 +217,12 @@ impl<'a> PackedLayer<'a> {
                 if keys.is_empty() {
                     continue;
                 }
-                if self.rows.own.pairs(value_head).is_some() {
+                if self.rows.keys.own.pairs(value_head).is_some() {
                     keys.start -= keys.start % 2; // whole pairs; the added key has weight zero
                 }
-                // Shared keys, then own keys: a sum of parts has the bits of the whole sum.
+                // Earlier keys, then own keys: a sum of parts has the bits of the whole sum.
                 let border =
-                    self.rows.own.first.clamp(block * KEYS + keys.start, block * KEYS + keys.end) - block * KEYS;
+                    self.rows.keys.own.first.clamp(block * KEYS + keys.start, block * KEYS + keys.end) - block * KEYS;
                 for keys in [keys.start..border, border..keys.end].into_iter().filter(|keys| !keys.is_empty()) {
                     let out = MatMut::new(&mut out[first * width + column * PANEL..], rows.len(), PANEL, width);
                     let weights = Mat::new(&weights[first * KEYS + keys.start..], rows.len(), keys.len(), KEYS);
@@ -293,10 +299,11 @@ impl<'a> PackedLayer<'a> {
 
     /// One step for each map and head, from a sweep over all logits.
     fn shared_steps(&self, quantiser: &Quantiser) -> [Vec<f32>; 2] {
-        let (heads, tiles) = (self.wiring.heads(), self.t.div_ceil(TILE));
-        let largest_of = |task: usize| {
-            let (head, first) = (task % heads, task / heads * TILE);
-            let queries = first..(first + TILE).min(self.t);
+        let (heads, end) = (self.wiring.heads(), self.rows.keys.own.end);
+        let tiles = (end - self.first).div_ceil(TILE);
+        let tasks = (0..heads * tiles).into_par_iter().with_max_len(1).map(|task| {
+            let (head, first) = (task % heads, self.first + task / heads * TILE);
+            let queries = first..(first + TILE).min(end);
             let (mut q, mut room) = (Vec::new(), vec![0.0; queries.len() * KEYS]);
             let mut largest = [0.0_f32; 2];
             for (j, largest) in largest.iter_mut().enumerate().take(self.wiring.maps()) {
@@ -305,8 +312,8 @@ impl<'a> PackedLayer<'a> {
                 *largest = of_rows.into_iter().fold(0.0, f32::max);
             }
             (head, largest)
-        };
-        let found: Vec<_> = (0..heads * tiles).into_par_iter().with_max_len(1).map(largest_of).collect();
+        });
+        let found: Vec<(usize, [f32; 2])> = tasks.collect();
         let mut largest = [vec![0.0_f32; heads], vec![0.0_f32; heads]];
         for (head, of_tile) in found {
             for j in 0..2 {

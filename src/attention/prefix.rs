@@ -5,29 +5,22 @@
 //! rows have the bits that they have in a whole pass: the linear layers and the kernel compute a row in the same way
 //! whichever rows are computed with it.
 
-use super::blocks::{self, SharedTokens};
-use super::keys::LayerKeys;
-use super::{treat, Attend, Heads, Stream};
+use super::keys::PackedKeys;
+use super::{blocks, treat, Attend, Heads, Stream};
 use crate::kernels::has_kernels;
-use crate::kernels::quant::Quantised;
+use crate::kernels::quant::{Quantised, Scope};
 use candle_core::{Result, Tensor};
 
 /// Keys and values of every layer for the tokens of a text, from an untreated pass.
 pub struct Prefix {
     pub(super) ids: Vec<u32>,
-    pub(super) layers: Vec<LayerKeys>,
+    pub(super) layers: Vec<PackedKeys>,
 }
 
 impl Prefix {
     /// Number of tokens with which both texts begin.
     pub fn common_tokens(&self, ids: &[u32]) -> usize {
         self.ids.iter().zip(ids).take_while(|(a, b)| a == b).count()
-    }
-
-    /// Keys and values of the first `tokens` tokens of a layer: (1, tokens, heads, d) each.
-    pub(super) fn first_tokens(&self, layer: usize, tokens: usize) -> Result<[Tensor; 2]> {
-        let LayerKeys { k, v } = &self.layers[layer];
-        Ok([k.narrow(1, 0, tokens)?, v.narrow(1, 0, tokens)?])
     }
 }
 
@@ -55,9 +48,11 @@ impl<'s, 'a> Continuations<'s, 'a> {
 
 impl Attend for Continuations<'_, '_> {
     fn head_inputs<'h>(&mut self, layer: usize, heads: Heads<'h>) -> Result<Heads<'h>> {
-        let mut treated = self.streams.iter().filter_map(|stream| stream.treated);
-        if treated.any(|treated| treated.quantiser(Quantised::Qk, layer).is_some()) {
-            candle_core::bail!("attention: rounded queries and keys of a text need all of it");
+        let quantisers =
+            self.streams.iter().filter_map(|stream| stream.treated).flat_map(|treated| &treated.quantisers);
+        // The scales of the others are those of all rows.
+        if !quantisers.filter(|by| by.has(layer)).all(|by| by.of == Quantised::Logits && by.scope == Scope::Row) {
+            candle_core::bail!("attention: rounded numbers of a text need all of it");
         }
         Ok(heads)
     }
@@ -67,8 +62,8 @@ impl Attend for Continuations<'_, '_> {
             candle_core::bail!("{} continuations in a batch of {:?}", self.streams.len(), heads.q.shape());
         }
         let prompts: Vec<_> = self.streams.iter().map(|stream| stream.of_layer(layer, heads.wiring.heads())).collect();
-        let shared = SharedTokens { keys: &self.prefix.layers[layer], tokens: self.start };
-        let (out, watched) = blocks::mixture(heads, layer, Some(shared), self.needed(layer), &prompts)?;
+        let shared = Some((&self.prefix.layers[layer], self.start));
+        let (out, watched, _) = blocks::mixture(heads, layer, shared, self.needed(layer), &prompts)?;
         for (i, (stream, watched)) in self.streams.iter_mut().zip(watched).enumerate() {
             let gate = heads.gate.as_ref().map(|gate| gate.narrow(0, i, 1)).transpose()?;
             stream.conclude(watched, &out.narrow(0, i, 1)?, gate.as_ref())?;

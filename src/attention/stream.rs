@@ -5,7 +5,7 @@
 
 use super::blocks::{self, BatchedPrompt};
 use super::head_probes::HeadProbes;
-use super::keys::LayerKeys;
+use super::keys::PackedKeys;
 use super::portable::Portable;
 use super::{treat, Attend, Heads, Prefix, ResolvedTreatment, Trace, Values};
 use crate::kernels::{has_kernels, with_values};
@@ -118,7 +118,7 @@ pub struct Stream<'a> {
     /// Results of the probes, in the order (layer, head, probe).
     pub probe_results: Vec<ProbeResult>,
     /// Keys and values of the layers, if they are kept.
-    kept: Option<Vec<LayerKeys>>,
+    kept: Option<Vec<PackedKeys>>,
 }
 
 impl<'a> Stream<'a> {
@@ -231,17 +231,16 @@ impl Attend for Stream<'_> {
         }
         let prompt = [self.of_layer(layer, heads.wiring.heads())];
         let needed = self.needed(layer);
-        let (out, watched) = match has_kernels(&heads.v) {
-            true => {
-                let (out, watched) = blocks::mixture(heads, layer, None, needed, &prompt)?;
-                (out, watched.into_iter().flatten().collect())
+        let (out, watched) = if has_kernels(&heads.v) {
+            let (out, watched, keys) = blocks::mixture(heads, layer, None, needed, &prompt)?;
+            if let Some(kept) = &mut self.kept {
+                kept.extend(keys);
             }
-            false => Portable::new(heads, self.treated, layer)?.watched(needed, &prompt[0].probes)?,
+            (out, watched.into_iter().flatten().collect())
+        } else {
+            Portable::new(heads, self.treated, layer)?.watched(needed, &prompt[0].probes)?
         };
         self.conclude(watched, &out, heads.gate.as_ref())?;
-        if let Some(kept) = &mut self.kept {
-            kept.push(LayerKeys { k: heads.k.clone(), v: heads.v.clone() });
-        }
         Ok(out)
     }
 

@@ -1,5 +1,6 @@
 //! Values of a head's keys, lent to probes with the row that weights them.
 
+use super::keys::of_head;
 use crate::kernels::{add_products, multiply_panel, Mat, MatMut, Panels, PANEL};
 use rayon::prelude::*;
 use std::ops::Range;
@@ -9,9 +10,7 @@ const KEYS: usize = 512;
 
 /// Packs V of each of `heads` value heads of v (T, heads, d): (T, d) each.
 pub(super) fn packed_values(v: &[f32], heads: usize, d: usize) -> Vec<Panels> {
-    let rows = v.len() / (heads * d);
-    let pack = |head: usize| Panels::new(Mat::new(&v[head * d..], rows, d, heads * d));
-    (0..heads).into_par_iter().map(pack).collect()
+    (0..heads).into_par_iter().map(|head| Panels::new(of_head(v, head, heads, d))).collect()
 }
 
 /// Values of the keys of one output head: its value slices side by side, as packed by the kernel.

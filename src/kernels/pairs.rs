@@ -4,21 +4,79 @@
 //! of an even row and that of the next row. The left-hand side is rounded while it is read, one instruction for about
 //! thirty that multiply.
 
-use super::panels::PANEL;
-use super::{in_chunks, Mat, MatMut};
+use super::panels::PanelsOf;
+use super::{in_chunks, multiply_panel, Mat, MatMut, Panels, PANEL};
 use std::ops::Range;
+
+/// The number type that a kernel multiplies in. Sums and everything else are `f32`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Products {
+    /// Without rounding.
+    F32,
+    /// Rounded to 8 significant bits, two products in one instruction. Processors with AVX512-BF16 do this at twice the
+    /// rate.
+    Bf16,
+}
+
+impl Products {
+    /// Returns `true` if this processor has instructions for these products. Without them, they are computed slowly.
+    pub fn are_fast(self) -> bool {
+        self == Self::F32 || are_fast()
+    }
+}
+
+/// A matrix packed for one number type.
+pub enum Packed {
+    /// See [`Products::F32`].
+    F32(Panels),
+    /// See [`Products::Bf16`].
+    Bf16(PairPanels),
+}
+
+impl Packed {
+    /// Packs a matrix.
+    pub fn new(matrix: Mat<'_>, products: Products) -> Self {
+        match products {
+            Products::F32 => Self::F32(Panels::new(matrix)),
+            Products::Bf16 => Self::Bf16(PairPanels::new(matrix)),
+        }
+    }
+
+    /// Copies a range of panels.
+    pub(crate) fn with_panels(&self, panels: Range<usize>) -> Self {
+        match self {
+            Self::F32(matrix) => Self::F32(matrix.with_panels(panels)),
+            Self::Bf16(matrix) => Self::Bf16(matrix.with_panels(panels)),
+        }
+    }
+
+    /// Sets a number.
+    pub(crate) fn set(&mut self, row: usize, column: usize, x: f32) {
+        match self {
+            Self::F32(matrix) => matrix.set(row, column, x),
+            Self::Bf16(matrix) => matrix.set(row, column, x),
+        }
+    }
+
+    /// `dst = a @ panel`, or `dst += a @ panel` with `add`, for a range of rows of a panel: see [`multiply_panel`].
+    ///
+    /// # Panics
+    /// As [`multiply_panel`], or if the range splits a pair of rows.
+    pub fn multiply(&self, dst: MatMut<'_>, add: bool, a: Mat<'_>, panel: usize, rows: Range<usize>) {
+        match self {
+            Self::F32(panels) => multiply_panel(dst, add, a, panels.rows(panel, rows)),
+            Self::Bf16(panels) => panels.multiply(dst, add, a, panel, rows),
+        }
+    }
+}
 
 /// Two rows of a panel, rounded to `bf16`; the even row is in the lower half of each number.
 #[derive(Clone, Copy, Default)]
 #[repr(align(64))]
-pub(super) struct PairLine([u32; PANEL]);
+pub struct PairLine([u32; PANEL]);
 
 /// A matrix in panels of [`PANEL`] columns, each stored pair of rows after pair of rows and padded with zeros.
-pub struct PairPanels {
-    lines: Vec<PairLine>,
-    /// Pairs of rows.
-    pairs: usize,
-}
+pub type PairPanels = PanelsOf<PairLine>;
 
 impl PairPanels {
     /// Rounds and packs a matrix.
@@ -37,16 +95,28 @@ impl PairPanels {
                 }
             }
         });
-        Self { lines, pairs }
+        Self { lines, rows: pairs }
+    }
+
+    /// Copies a range of rows that begins with an even one, followed by `more` rows of zeros.
+    pub(crate) fn with_rows(&self, rows: Range<usize>, more: usize) -> Self {
+        self.with_lines(rows.start / 2..rows.end.div_ceil(2), more.div_ceil(2))
+    }
+
+    /// Rounds and sets a number.
+    pub(crate) fn set(&mut self, row: usize, column: usize, x: f32) {
+        let pair = &mut self.line_mut(column / PANEL, row / 2).0[column % PANEL];
+        *pair =
+            if row.is_multiple_of(2) { *pair & 0xffff_0000 | rounded(x) } else { *pair & 0xffff | rounded(x) << 16 };
     }
 
     /// The pairs of a range of rows of a panel.
     ///
     /// # Panics
     /// If the range begins with an odd row.
-    fn rows(&self, panel: usize, rows: Range<usize>) -> &[PairLine] {
+    fn pairs(&self, panel: usize, rows: Range<usize>) -> &[PairLine] {
         assert!(rows.start.is_multiple_of(2), "pairs of rows begin with an even one");
-        &self.lines[panel * self.pairs..(panel + 1) * self.pairs][rows.start / 2..rows.end.div_ceil(2)]
+        &self.lines[panel * self.rows..(panel + 1) * self.rows][rows.start / 2..rows.end.div_ceil(2)]
     }
 
     /// `dst = a @ panel`, or `dst += a @ panel` with `add`, for a range of rows of a panel.
@@ -57,7 +127,7 @@ impl PairPanels {
     /// # Panics
     /// If the shapes do not agree, the rows of `a` are not contiguous, or the range begins with an odd row.
     pub fn multiply(&self, dst: MatMut<'_>, add: bool, a: Mat<'_>, panel: usize, rows: Range<usize>) {
-        let lines = self.rows(panel, rows.clone());
+        let lines = self.pairs(panel, rows.clone());
         let shape = (dst.rows, dst.cols, a.cols, a.col_stride);
         assert!(shape == (a.rows, PANEL, rows.len(), 1), "panel product's shapes");
         #[cfg(target_arch = "x86_64")]
@@ -85,7 +155,7 @@ fn widened(bits: u32) -> f32 {
 }
 
 /// Returns `true` if this processor has the instruction.
-pub(super) fn are_fast() -> bool {
+fn are_fast() -> bool {
     #[cfg(target_arch = "x86_64")]
     {
         is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bf16")
@@ -264,7 +334,7 @@ mod tests {
             let panels = PairPanels::new(b);
             let at = |x: &[f32], i: usize| f64::from(half::bf16::from_f32(x[i]).to_f32());
             for panel in 0..cols.div_ceil(PANEL) {
-                let lines = panels.rows(panel, 0..inner);
+                let lines = panels.pairs(panel, 0..inner);
                 let [mut whole, mut by_row, mut by_depth, mut slow] = [(); 4].map(|()| before.clone());
                 let a_whole = Mat::new(&a, rows, inner, inner);
                 panels.multiply(MatMut::new(&mut whole, rows, PANEL, PANEL), add, a_whole, panel, 0..inner);

@@ -20,9 +20,9 @@ pub struct Decoder<'a> {
 }
 
 impl<'a> Decoder<'a> {
-    /// Creates a decoder for a text of about `tokens` tokens, prompt included.
-    pub fn new(model: &'a Transformer, tokens: usize) -> Self {
-        Self { model, memory: Cached::new(model.config.layers.len(), tokens), position: 0 }
+    /// Creates a decoder without a text.
+    pub fn new(model: &'a Transformer) -> Self {
+        Self { model, memory: Cached::new(model.config.layers.len()), position: 0 }
     }
 
     /// Applies a treatment to the prompt and to later tokens.
@@ -97,7 +97,7 @@ pub fn generate(
     prefix: Option<&Prefix>,
 ) -> Result<Generation> {
     let limit = model.config.max_ctx_tok;
-    let mut decoder = Decoder::new(model, limit.min(prompt.len().saturating_add(until.max_new))).treated(treated);
+    let mut decoder = Decoder::new(model).treated(treated);
     let last = prompt.len().saturating_sub(1);
     let start = prefix.map_or(0, |prefix| first_row(last, prefix.common_tokens(prompt), treated));
     if let Some(prefix) = prefix.filter(|_| start > 0) {

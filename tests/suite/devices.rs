@@ -97,7 +97,7 @@ fn decoding_and_streamed_weights_give_the_logits_of_a_whole_pass_in_any_number_t
             let checkpoint = Checkpoint::open(&dir).unwrap();
             let streamed = Transformer::streamed(&model.config, checkpoint, &placement(dtype)).unwrap();
             assert_close(name, &whole(&streamed, &ids, None), &want, 1e-6 * largest(&want));
-            let mut decoder = Decoder::new(&model, ids.len());
+            let mut decoder = Decoder::new(&model);
             let mut next = decoder.read(&ids[..20]).unwrap();
             for at in 20..=ids.len() {
                 let got = Tensor::from_vec(next, model.config.vocab, &Device::Cpu).unwrap();

@@ -80,7 +80,7 @@ fn a_treated_model_decodes_step_by_step_what_a_whole_treated_pass_gives() {
             let largest = want.abs().unwrap().max_all().unwrap().to_scalar::<f32>().unwrap();
             let tolerance = if quantises(&treated) { 2e-2 } else { 1e-5 } * f64::from(largest).max(1.0);
             for split in splits(&model, ids.len()) {
-                let mut decoder = Decoder::new(&model, ids.len()).treated(Some(&treated));
+                let mut decoder = Decoder::new(&model).treated(Some(&treated));
                 let mut next = decoder.read(&ids[..split]).unwrap();
                 for at in split..=ids.len() {
                     let got = Tensor::from_vec(next, model.config.vocab, &Device::Cpu).unwrap();

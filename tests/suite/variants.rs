@@ -160,7 +160,7 @@ fn every_variant_agrees_with_its_formula_on_every_path() {
             assert_close(&format!("{label}, dense"), &run(&x, LAYER, &mut Dense::default()), &want, 1e-4);
             assert_close(&format!("{label}, streamed"), &run(&x, LAYER, &mut Stream::new(&[])), &want, 1e-4);
             let rows = |from: usize, n: usize| x.narrow(1, from, n).unwrap().contiguous().unwrap();
-            let mut cached = Cached::new(2, T);
+            let mut cached = Cached::new(2);
             let mut got = vec![run(&rows(0, 5), 0, &mut cached)];
             got.extend((5..T).map(|at| run(&rows(at, 1), 0, &mut cached)));
             assert_close(&format!("{label}, cached"), &Tensor::cat(&got, 1).unwrap(), &want, 1e-4);
