@@ -3,9 +3,9 @@
 //! A tile belongs to one output head. Each block of queries of a head has its own probe state, and the states of a head
 //! are merged in query order, so probe results do not depend on the number of threads.
 
-use super::head_probes::{covering_range, HeadProbes};
 use super::keys::PackedKeys;
 use super::packed_layer::{PackedLayer, PromptKeys, PromptRows};
+use super::probes::HeadProbes;
 use super::tile::{QueryTile, TILE};
 use super::{Heads, ResolvedTreatment, RowProbe};
 use crate::kernels::{in_chunks, with_values, PANEL};
@@ -148,8 +148,9 @@ fn run_tasks<'a>(
         let (head, prompt, block) = (task % heads, task / heads % batch, grid.count - 1 - task / (heads * batch));
         let mut tile = tiles.lock().expect("no task has panicked").pop().unwrap_or_default();
         let mut probes = HeadProbes::start(layer, head, &prompts[prompt].probes[head]);
-        let is_needed = |query: usize| needed.is_none_or(|needed| needed[query - grid.first]);
-        let out = block_of(&layers[prompt], head, grid.queries(block), &mut probes, is_needed, &mut tile);
+        let block = grid.queries(block);
+        let needed = needed.map(|needed| &needed[block.start - grid.first..block.end - grid.first]);
+        let out = block_rows(&layers[prompt], head, block, &mut probes, needed, &mut tile);
         tiles.lock().expect("no task has panicked").push(tile);
         (out, probes)
     });
@@ -185,14 +186,14 @@ fn by_prompt(learned: Vec<HeadProbes<'_>>, batch: usize, heads: usize) -> Vec<Ve
     (0..batch).map(|_| merged.by_ref().take(heads).collect()).collect()
 }
 
-/// Computes a block of queries of a head tile by tile and passes the wanted rows to the probes. Returns (queries, value
-/// width).
-fn block_of(
+/// Computes a block of queries of a head tile by tile and passes the wanted rows to the probes: (queries, value width).
+/// Rows that are neither `needed` (queries) nor wanted are zeros.
+fn block_rows(
     packed: &PackedLayer<'_>,
     head: usize,
     block: Range<usize>,
     probes: &mut HeadProbes<'_>,
-    is_needed: impl Fn(usize) -> bool,
+    needed: Option<&[bool]>,
     tile: &mut QueryTile,
 ) -> Vec<f32> {
     let width = packed.value_width();
@@ -202,8 +203,10 @@ fn block_of(
         let queries = first.max(block.start)..(first + TILE).min(block.end);
         let wanted = probes.wanted(queries.clone());
         // Covering range: computing a row in a larger tile does not change it.
-        let is_computed = |query| is_needed(query) || wanted.contains(&query);
-        let Some(computed) = covering_range(queries, is_computed) else { continue };
+        let computed = covering_range(queries, |query| {
+            needed.is_none_or(|needed| needed[query - block.start]) || wanted.contains(&query)
+        });
+        let Some(computed) = computed else { continue };
         tile.compute(packed, head, computed.clone(), !wanted.is_empty(), probes.wants_logits(&wanted));
         for query in wanted {
             tile.show(packed, head, query, &mut |row| probes.observe(row));
@@ -215,4 +218,11 @@ fn block_of(
         );
     }
     out
+}
+
+/// Smallest range that covers the `queries` that are computed, or `None`.
+pub(super) fn covering_range(queries: Range<usize>, is_computed: impl Fn(usize) -> bool) -> Option<Range<usize>> {
+    let first = queries.clone().find(|&query| is_computed(query))?;
+    let last = queries.rev().find(|&query| is_computed(query))?;
+    Some(first..last + 1)
 }

@@ -66,42 +66,39 @@ impl Variant {
     /// Learned tensors of the 0-based `layer` besides its projections.
     pub fn extra_tensors(&self, layer: usize, sizes: LayerSizes) -> Vec<ExtraTensor> {
         let LayerSizes { width, heads, query_heads, head_dim, value_width } = sizes;
-        let mut list = Vec::new();
-        let mut add = |name, shape: &[usize], init| list.push(ExtraTensor { name, shape: shape.to_vec(), init });
-        let learned = |deviation| match self.lambda_start {
-            LambdaStart::Normal => TensorInit::Normal(deviation),
-            LambdaStart::Zero => TensorInit::Constant(0.0),
+        let (vector, projection) = match self.lambda_start {
+            LambdaStart::Normal => (TensorInit::Normal(VECTOR_DEVIATION), TensorInit::Normal(PROJECTION_DEVIATION)),
+            LambdaStart::Zero => (TensorInit::Constant(0.0), TensorInit::Constant(0.0)),
         };
         let init = TensorInit::Constant(self.lambda_init.of(layer));
-        match self.lambda {
-            Lambda::None | Lambda::Fixed => {}
-            Lambda::Vectors | Lambda::VectorsAndInit => {
-                VECTORS.iter().for_each(|name| add(name, &[head_dim], learned(VECTOR_DEVIATION)));
-                if self.lambda == Lambda::VectorsAndInit {
-                    add(LAMBDA_INIT, &[1], init);
-                }
+        let mut tensors = match self.lambda {
+            Lambda::None | Lambda::Fixed => Vec::new(),
+            Lambda::Vectors => VECTORS.map(|name| (name, vec![head_dim], vector)).to_vec(),
+            Lambda::VectorsAndInit => {
+                let vectors = VECTORS.map(|name| (name, vec![head_dim], vector));
+                vectors.into_iter().chain([(LAMBDA_INIT, vec![1], init)]).collect()
             }
-            Lambda::Layer => add(LAMBDA, &[1], init),
-            Lambda::Head => add(LAMBDA, &[heads], init),
-            Lambda::TokenSigmoid | Lambda::Token => {
-                add(LAMBDA_PROJECTION, &[heads, width], learned(PROJECTION_DEVIATION));
-            }
-        }
+            Lambda::Layer => vec![(LAMBDA, vec![1], init)],
+            Lambda::Head => vec![(LAMBDA, vec![heads], init)],
+            Lambda::TokenSigmoid | Lambda::Token => vec![(LAMBDA_PROJECTION, vec![heads, width], projection)],
+        };
         match self.norm {
             HeadNorm::None | HeadNorm::Rms => {}
-            HeadNorm::RmsGain => add(HEAD_GAIN, &[value_width], TensorInit::Constant(1.0)),
-            HeadNorm::AllHeads => add(ALL_HEADS_GAIN, &[heads * value_width], TensorInit::Constant(1.0)),
+            HeadNorm::RmsGain => tensors.push((HEAD_GAIN, vec![value_width], TensorInit::Constant(1.0))),
+            HeadNorm::AllHeads => {
+                tensors.push((ALL_HEADS_GAIN, vec![heads * value_width], TensorInit::Constant(1.0)));
+            }
         }
         if self.sink == Sink::Learned {
-            add(SINKS, &[query_heads], TensorInit::Constant(0.0));
+            tensors.push((SINKS, vec![query_heads], TensorInit::Constant(0.0)));
         }
-        let gate_rows = match self.gate {
-            Gate::None => return list,
-            Gate::Channel => heads * value_width,
-            Gate::Head => heads,
-        };
-        add(GATE, &[gate_rows, width], TensorInit::Normal(PROJECTION_DEVIATION));
-        list
+        let gate = TensorInit::Normal(PROJECTION_DEVIATION);
+        match self.gate {
+            Gate::None => {}
+            Gate::Channel => tensors.push((GATE, vec![heads * value_width, width], gate)),
+            Gate::Head => tensors.push((GATE, vec![heads, width], gate)),
+        }
+        tensors.into_iter().map(|(name, shape, init)| ExtraTensor { name, shape, init }).collect()
     }
 
     /// Epsilon of the norm of each head in a model whose other norms have `of_model`.
@@ -169,12 +166,11 @@ impl Extras {
         mut take: impl FnMut(&str) -> Result<Tensor>,
     ) -> Result<Self> {
         let init = variant.lambda_init.of(layer);
-        let ones = |n: usize| Tensor::ones(n, DType::F32, device);
         Ok(Self {
             lambda: LambdaSource::load(variant, init, device, &mut take)?,
             norm: match variant.norm {
                 HeadNorm::None => OutputNorm::None,
-                HeadNorm::Rms => OutputNorm::Head(ones(sizes.value_width)?, norm_eps),
+                HeadNorm::Rms => OutputNorm::Head(Tensor::ones(sizes.value_width, DType::F32, device)?, norm_eps),
                 HeadNorm::RmsGain => OutputNorm::Head(take(HEAD_GAIN)?, norm_eps),
                 HeadNorm::AllHeads => OutputNorm::AllHeads(take(ALL_HEADS_GAIN)?),
             },
@@ -253,7 +249,6 @@ impl Extras {
     /// Factors of `finish` and gate on the channels `of_head` of one row: (value width). `mixture` and `gate` are those
     /// of the whole row, (H value width).
     pub fn row_scale(&self, of_head: Range<usize>, mixture: &[f32], gate: Option<&[f32]>) -> Result<Vec<f64>> {
-        let mean_square = |x: &[f32]| x.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>() / x.len() as f64;
         let (mut scale, _) = self.head_gain(of_head.clone())?;
         let factor = match &self.norm {
             OutputNorm::None => 1.0,
@@ -270,14 +265,12 @@ impl Extras {
     /// The part of [`Self::row_scale`] that is the same in every row (value width). For a norm of each head, also the ε
     /// of the row's factor 1 / √(mean square of the head's mixture + ε).
     pub fn head_gain(&self, of_head: Range<usize>) -> Result<(Vec<f64>, Option<f64>)> {
-        let scaled = |gain: &Tensor| -> Result<Vec<f64>> {
-            Ok(numbers(&self.scaled(gain)?)?.into_iter().map(f64::from).collect())
+        let (gain, eps) = match &self.norm {
+            OutputNorm::None => return Ok((vec![self.factor; of_head.len()], None)),
+            OutputNorm::Head(gain, eps) => (numbers(&self.scaled(gain)?)?, Some(*eps)),
+            OutputNorm::AllHeads(gain) => (numbers(&self.scaled(gain)?)?[of_head].to_vec(), None),
         };
-        Ok(match &self.norm {
-            OutputNorm::None => (vec![self.factor; of_head.len()], None),
-            OutputNorm::Head(gain, eps) => (scaled(gain)?, Some(*eps)),
-            OutputNorm::AllHeads(gain) => (scaled(gain)?[of_head].to_vec(), None),
-        })
+        Ok((gain.into_iter().map(f64::from).collect(), eps))
     }
 
     fn scaled(&self, x: &Tensor) -> candle_core::Result<Tensor> {
@@ -319,7 +312,6 @@ impl LambdaSource {
             Self::Numbers(numbers) => Ok(Some(numbers.clone())),
             // exp(q1 . k1) - exp(q2 . k2) + lambda_init, one number per layer: (1)
             Self::Vectors([q1, k1, q2, k2], init) => {
-                let exp_dot = |q: &Tensor, k: &Tensor| linear(&q.unsqueeze(0)?, &k.unsqueeze(0)?)?.flatten_all()?.exp();
                 let difference = (exp_dot(q1, k1)? - exp_dot(q2, k2)?)?; // 1
                 Ok(Some(match init {
                     LambdaInitSource::Number(init) => (difference + *init)?,
@@ -328,4 +320,12 @@ impl LambdaSource {
             }
         }
     }
+}
+
+fn exp_dot(q: &Tensor, k: &Tensor) -> candle_core::Result<Tensor> {
+    linear(&q.unsqueeze(0)?, &k.unsqueeze(0)?)?.flatten_all()?.exp()
+}
+
+fn mean_square(x: &[f32]) -> f64 {
+    x.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>() / x.len() as f64
 }

@@ -27,31 +27,29 @@ mod cached;
 mod describe;
 mod extras;
 mod fused;
-mod head_probes;
 mod keys;
-mod means;
 mod packed_layer;
 mod portable;
 mod prefix;
+mod probes;
 mod stream;
 mod tile;
 mod trace;
 mod treat;
-mod values;
 mod variant;
 mod wiring;
 
 pub use cached::Cached;
 pub use extras::{ExtraTensor, Extras, LayerSizes, TensorInit, LAMBDA_INIT};
 pub use fused::Fused;
-pub use means::HeadOutputSums;
+pub use keys::Values;
 pub use portable::kept_bytes;
 pub use prefix::{Continuations, Prefix};
-pub use stream::{AttentionRow, LayersAndHeads, ProbeResult, ResidualProbe, RowProbe, RowSink, Stream};
+pub use probes::{AttentionRow, LayersAndHeads, ProbeResult, ResidualProbe, RowProbe, RowSink};
+pub use stream::{HeadOutputSums, Stream};
 pub use tile::TILE;
 pub use trace::Trace;
 pub use treat::{KeyRemoval, OutputReplacement, Removal, ResolvedTreatment, RowRemoval};
-pub use values::Values;
 pub use variant::{
     Factor, Gate, HeadNorm, Keys, Lambda, LambdaInit, LambdaStart, Pairing, Sink, ValueWidth, Variant, VariantName,
 };
@@ -102,8 +100,8 @@ impl DistanceBias {
 
     /// The product of slope and position, as computed in bfloat16.
     fn rounded(self, position: usize) -> f32 {
-        let round = |x: f32| bf16::from_f32(x).to_f32();
-        round(round(self.slope) * round(position as f32))
+        let product = bf16::from_f32(self.slope).to_f32() * bf16::from_f32(position as f32).to_f32();
+        bf16::from_f32(product).to_f32()
     }
 }
 
@@ -158,8 +156,11 @@ pub struct Heads<'a> {
 impl Heads<'_> {
     /// Lambda and sinks as numbers.
     fn scalars(&self) -> Result<HeadScalars> {
-        let values = |x: &Option<Tensor>| x.as_ref().map(numbers).transpose();
-        Ok(HeadScalars { lambda: values(&self.lambda)?, sink: values(&self.sink)?, heads: self.wiring.heads() })
+        Ok(HeadScalars {
+            lambda: self.lambda.as_ref().map(numbers).transpose()?,
+            sink: self.sink.as_ref().map(numbers).transpose()?,
+            heads: self.wiring.heads(),
+        })
     }
 }
 

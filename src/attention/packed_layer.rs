@@ -152,8 +152,8 @@ impl<'a> PackedLayer<'a> {
 
     /// Visible keys of a block for `query`, as positions in the block.
     pub(super) fn visible(&self, query: usize, block: usize) -> Range<usize> {
-        let within = |key: usize| key.saturating_sub(block * KEYS).min(KEYS);
-        within(self.first_visible(query))..within(query + 1)
+        let [first, end] = [self.first_visible(query), query + 1].map(|key| key.saturating_sub(block * KEYS).min(KEYS));
+        first..end
     }
 
     /// Computes scale * Q_j of some queries of a head: (queries, d).
@@ -251,9 +251,9 @@ impl<'a> PackedLayer<'a> {
             let visible = self.visible(query, block);
             let first = block * KEYS + visible.start;
             let row = &mut row[visible];
-            let kept = take_out(row, first, self.exempt(quantiser, head));
+            let exempt = take_out(row, first, self.exempt(quantiser, head));
             quantise(row, self.steps[j].get(head).copied().unwrap_or_else(|| row_steps[i]));
-            kept.into_iter().for_each(|(at, logit)| row[at] = logit);
+            exempt.into_iter().for_each(|(at, logit)| row[at] = logit);
         }
     }
 
@@ -265,13 +265,11 @@ impl<'a> PackedLayer<'a> {
         queries: &Range<usize>,
         room: &mut [f32],
     ) -> Vec<f32> {
-        match self.quantiser().filter(|quantiser| quantiser.scope == Scope::Row) {
-            None => Vec::new(),
-            Some(quantiser) => {
-                let largest = self.largest_of_rows(quantiser, at, q, queries, room);
-                largest.into_iter().map(|x| quantiser.step(x)).collect()
-            }
-        }
+        let Some(quantiser) = self.quantiser().filter(|quantiser| quantiser.scope == Scope::Row) else {
+            return Vec::new();
+        };
+        let largest = self.largest_of_rows(quantiser, at, q, queries, room);
+        largest.into_iter().map(|x| quantiser.step(x)).collect()
     }
 
     /// The largest |logit| of each row of map j, without exempt and masked keys. `room` is scratch space for a block.
@@ -313,9 +311,8 @@ impl<'a> PackedLayer<'a> {
             }
             (head, largest)
         });
-        let found: Vec<(usize, [f32; 2])> = tasks.collect();
         let mut largest = [vec![0.0_f32; heads], vec![0.0_f32; heads]];
-        for (head, of_tile) in found {
+        for (head, of_tile) in tasks.collect::<Vec<(usize, [f32; 2])>>() {
             for j in 0..2 {
                 largest[j][head] = largest[j][head].max(of_tile[j]);
             }
@@ -331,6 +328,11 @@ impl<'a> PackedLayer<'a> {
 /// Sets the logits of `keys` to 0 in a row that starts at key `first`. Returns their indices and values. Keys outside
 /// the row are skipped.
 fn take_out(row: &mut [f32], first: usize, keys: &[usize]) -> Vec<(usize, f32)> {
-    let at = |key: &usize| key.checked_sub(first);
-    keys.iter().filter_map(at).filter_map(|at| Some((at, std::mem::take(row.get_mut(at)?)))).collect()
+    let mut taken = Vec::new();
+    for at in keys.iter().filter_map(|key| key.checked_sub(first)) {
+        if let Some(logit) = row.get_mut(at) {
+            taken.push((at, std::mem::take(logit)));
+        }
+    }
+    taken
 }

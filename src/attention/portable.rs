@@ -10,12 +10,13 @@ mod show;
 #[cfg(test)]
 mod tests;
 
-use super::head_probes::{covering_range, HeadProbes};
-use super::values::packed_values;
+use super::blocks::covering_range;
+use super::keys::packed_values;
+use super::probes::HeadProbes;
 use super::{Alibi, HeadScalars, Heads, ResolvedTreatment, RowProbe};
 use crate::kernels::quant::{Quantised, Quantiser, Scope};
 use crate::kernels::{numbers, wide, wide_type, with_values, Panels};
-use candle_core::{DType, Device, Result, Tensor, D};
+use candle_core::{DType, Device, Result, Shape, Tensor, D};
 use candle_nn::ops::{softmax, softmax_last_dim};
 use masks::Masks;
 use std::ops::Range;
@@ -78,29 +79,33 @@ impl<'a> Portable<'a> {
         layer: usize,
         rows: usize,
     ) -> Result<Self> {
-        let Heads { q, k, v, wiring, rule, .. } = heads;
-        let scalars = heads.scalars()?;
-        let (b, t, _, d) = q.dims4()?;
+        let wiring = heads.wiring;
+        let (b, t, _, d) = heads.q.dims4()?;
         let (n, width) = (wiring.heads(), wiring.value_slices() * d);
-        let q: Vec<Tensor> = wiring.query.iter().map(|of| by_head(q, of, (b, t, n, d))).collect::<Result<_>>()?;
-        let dtype = q[0].dtype();
-        let lambda = |lambda: &Tensor| match lambda.rank() {
-            3 => lambda.transpose(1, 2)?.unsqueeze(3)?.to_dtype(dtype), // B,T,H -> B,H,T,1
-            _ => lambda.reshape((1, lambda.elem_count(), 1, 1))?.to_dtype(dtype),
-        };
-        let sinks = |sinks: &Tensor| {
-            let of = |of: &Vec<usize>| sinks.index_select(&index(of, sinks.device())?, 0)?.reshape((1, n, 1, 1));
-            wiring.query.iter().map(|heads| of(heads)?.to_dtype(dtype)).collect::<Result<Vec<_>>>()
+        let (mut q, mut k, mut sinks) = (Vec::new(), Vec::new(), Vec::new());
+        for (query_heads, key_heads) in wiring.query.iter().zip(&wiring.key) {
+            let of_map = by_head(&heads.q, query_heads, (b, t, n, d))?;
+            if let Some(sink) = &heads.sink {
+                let sink = sink.index_select(&index(query_heads, sink.device())?, 0)?;
+                sinks.push(sink.reshape((1, n, 1, 1))?.to_dtype(of_map.dtype())?);
+            }
+            q.push((of_map * f64::from(heads.rule.scale))?);
+            k.push(by_head(&heads.k, key_heads, (b, t, n, d))?);
+        }
+        let lambda = match &heads.lambda {
+            None => None,
+            Some(lambda) if lambda.rank() == 3 => Some(lambda.transpose(1, 2)?.unsqueeze(3)?), // B,T,H -> B,H,T,1
+            Some(lambda) => Some(lambda.reshape((1, lambda.elem_count(), 1, 1))?),
         };
         let mut portable = Self {
-            q: q.into_iter().map(|q| q * f64::from(rule.scale)).collect::<Result<_>>()?,
-            k: wiring.key.iter().map(|of| by_head(k, of, (b, t, n, d))).collect::<Result<_>>()?,
-            v: by_head(v, &wiring.value.concat(), (b, t, n, width))?,
-            lambda: heads.lambda.as_ref().map(lambda).transpose()?,
-            sinks: heads.sink.as_ref().map(sinks).transpose()?.unwrap_or_default(),
+            lambda: lambda.map(|lambda| lambda.to_dtype(q[0].dtype())).transpose()?,
+            q,
+            k,
+            v: by_head(&heads.v, &wiring.value.concat(), (b, t, n, width))?,
+            sinks,
             steps: Vec::new(),
             heads,
-            scalars,
+            scalars: heads.scalars()?,
             treated,
             layer,
             rows,
@@ -123,16 +128,16 @@ impl<'a> Portable<'a> {
         needed: Option<&[bool]>,
         probes: &'p [Vec<(usize, &'p dyn RowProbe)>],
     ) -> Result<(Tensor, Vec<HeadProbes<'p>>)> {
-        let start = |(head, probes): (usize, &'p Vec<_>)| HeadProbes::start(self.layer, head, probes);
-        let mut watched: Vec<HeadProbes<'p>> = probes.iter().enumerate().map(start).collect();
+        let heads = probes.iter().enumerate();
+        let mut watched: Vec<_> = heads.map(|(head, probes)| HeadProbes::start(self.layer, head, probes)).collect();
         let values = if watched.iter().all(HeadProbes::is_empty) { Vec::new() } else { self.packed_values()? };
         let mut parts = Vec::new();
         for queries in self.tiles() {
             let wanted: Vec<Vec<usize>> = watched.iter().map(|watched| watched.wanted(queries.clone())).collect();
-            let is_computed = |query: usize| {
+            let computed = covering_range(queries.clone(), |query| {
                 needed.is_none_or(|needed| needed[query]) || wanted.iter().any(|wanted| wanted.contains(&query))
-            };
-            let computed = covering_range(queries.clone(), is_computed).unwrap_or(queries.start..queries.start);
+            });
+            let computed = computed.unwrap_or(queries.start..queries.start);
             parts.extend(self.zeros(queries.start..computed.start)?);
             if !computed.is_empty() {
                 let tile = self.tile(computed.clone())?;
@@ -166,9 +171,11 @@ impl<'a> Portable<'a> {
 
     /// Outputs of queries that are not computed: (B, queries, H, value width). Nothing if there are no such queries.
     fn zeros(&self, queries: Range<usize>) -> Result<Option<Tensor>> {
+        if queries.is_empty() {
+            return Ok(None);
+        }
         let (b, heads, _, width) = self.v.dims4()?;
-        let zeros = || Tensor::zeros((b, queries.len(), heads, width), self.dtype(), self.device());
-        (!queries.is_empty()).then(zeros).transpose()
+        Tensor::zeros((b, queries.len(), heads, width), self.dtype(), self.device()).map(Some)
     }
 
     fn tile(&self, queries: Range<usize>) -> Result<Tile> {
@@ -184,27 +191,35 @@ impl<'a> Portable<'a> {
             None => logits,
             Some(cap) => ((logits / cap)?.tanh()? * cap)?,
         };
+        match self.bias(j, queries, &masks.keys)? {
+            None => Ok(logits),
+            Some(bias) => logits.broadcast_add(&bias),
+        }
+    }
+
+    /// Bias of the logits by distance: (1, H, queries, keys). `None` without ALiBi.
+    fn bias(&self, j: usize, queries: &Range<usize>, keys: &Range<usize>) -> Result<Option<Tensor>> {
         let (of_map, all) = (&self.heads.wiring.query[j], self.heads.q.dim(2)?);
         let biases = of_map.iter().map(|&head| self.heads.rule.bias(head, all)).collect::<Option<Vec<_>>>();
-        let Some(biases) = biases else { return Ok(logits) };
-        let here = |numbers: Vec<f32>, shape: (usize, usize, usize, usize)| {
-            Tensor::from_vec(numbers, shape, self.device())?.to_dtype(self.dtype())
-        };
-        let heads = biases.len();
+        let Some(biases) = biases else { return Ok(None) };
         if self.heads.rule.alibi == Some(Alibi::Rounded) {
-            let products = |positions: &Range<usize>| -> Vec<f32> {
+            let [of_queries, of_keys] = [queries, keys].map(|positions| {
                 biases.iter().flat_map(|bias| positions.clone().map(|position| bias.rounded(position))).collect()
-            };
-            let of_queries = here(products(queries), (1, heads, queries.len(), 1))?;
-            let of_keys = here(products(&masks.keys), (1, heads, 1, masks.keys.len()))?;
-            let biases = of_keys.broadcast_sub(&of_queries)?; // 1,H,queries,keys
-            return logits.broadcast_add(&(biases * f64::from(self.heads.rule.scale))?);
+            });
+            let of_queries = self.here(of_queries, (1, biases.len(), queries.len(), 1))?;
+            let of_keys = self.here(of_keys, (1, biases.len(), 1, keys.len()))?;
+            return (of_keys.broadcast_sub(&of_queries)? * f64::from(self.heads.rule.scale)).map(Some);
         }
-        let distances = |key: usize| queries.clone().map(move |query| key as f32 - query as f32);
-        let distances: Vec<f32> = masks.keys.clone().flat_map(distances).collect();
-        let distances = here(distances, (1, 1, masks.keys.len(), queries.len()))?.transpose(2, 3)?; // 1,1,queries,keys
-        let slopes = here(biases.iter().map(|bias| bias.slope).collect(), (1, heads, 1, 1))?;
-        logits.broadcast_add(&slopes.broadcast_mul(&distances.contiguous()?)?)
+        let distances = keys.clone().flat_map(|key| queries.clone().map(move |query| key as f32 - query as f32));
+        let distances = self.here(distances.collect(), (1, 1, keys.len(), queries.len()))?;
+        let distances = distances.transpose(2, 3)?.contiguous()?; // 1,1,queries,keys
+        let slopes = self.here(biases.iter().map(|bias| bias.slope).collect(), (1, biases.len(), 1, 1))?;
+        slopes.broadcast_mul(&distances).map(Some)
+    }
+
+    /// Copies numbers to the device.
+    fn here(&self, numbers: Vec<f32>, shape: impl Into<Shape>) -> Result<Tensor> {
+        Tensor::from_vec(numbers, shape.into(), self.device())?.to_dtype(self.dtype())
     }
 
     /// Map j: logits, quantised and masked; their softmax with the sink; silenced weights zero.
@@ -233,12 +248,10 @@ impl<'a> Portable<'a> {
 
     /// The softmax of map j over the keys and the sink: weights of the keys, and of the sink if there is one.
     fn softmax(&self, j: usize, logits: &Tensor) -> Result<(Tensor, Option<Tensor>)> {
-        // The fused one has no gradient.
-        let softmax = |x: &Tensor| if x.track_op() { softmax(x, D::Minus1) } else { softmax_last_dim(x) };
-        let Some(sink) = self.sinks.get(j) else { return Ok((softmax(logits)?, None)) };
+        let Some(sink) = self.sinks.get(j) else { return Ok((softmax_of_rows(logits)?, None)) };
         let (b, heads, queries, keys) = logits.dims4()?;
         let column = sink.broadcast_as((b, heads, queries, 1))?.contiguous()?;
-        let weights = softmax(&Tensor::cat(&[logits, &column], 3)?)?; // B,H,queries,keys + 1
+        let weights = softmax_of_rows(&Tensor::cat(&[logits, &column], 3)?)?; // B,H,queries,keys + 1
         Ok((weights.narrow(3, 0, keys)?.contiguous()?, Some(weights.narrow(3, keys, 1)?)))
     }
 
@@ -261,31 +274,31 @@ impl<'a> Portable<'a> {
 
     /// The steps of every map and head, from the largest |logit| that counts in any tile.
     fn shared_steps(&self, quantiser: &Quantiser) -> Result<Vec<Tensor>> {
-        let mut found: Vec<Option<Tensor>> = vec![None; self.q.len()];
+        let mut largest_of_maps: Vec<Option<Tensor>> = vec![None; self.q.len()];
         for queries in self.tiles() {
             let tile = self.tile(queries)?;
             let Some(counted) = &tile.masks.counted else { continue };
-            for (j, found) in found.iter_mut().enumerate() {
+            for (j, so_far) in largest_of_maps.iter_mut().enumerate() {
                 let of_tile = largest(&self.logits(j, &tile)?, counted)?.max_keepdim(2)?; // B,H,1,1
-                *found = Some(match found.take() {
+                *so_far = Some(match so_far.take() {
                     None => of_tile,
                     Some(before) => before.maximum(&of_tile)?,
                 });
             }
         }
-        let mut found: Vec<Tensor> = found.into_iter().flatten().collect();
+        let mut largest_of_maps: Vec<Tensor> = largest_of_maps.into_iter().flatten().collect();
         if quantiser.scope == Scope::Tensor {
-            let of_all = Tensor::cat(&found, 1)?.max_keepdim(1)?; // B,1,1,1
-            found.iter_mut().for_each(|of_map| *of_map = of_all.clone());
+            let of_all = Tensor::cat(&largest_of_maps, 1)?.max_keepdim(1)?; // B,1,1,1
+            largest_of_maps.iter_mut().for_each(|of_map| *of_map = of_all.clone());
         }
-        found.iter().map(|largest| self.steps_of(quantiser, largest)).collect()
+        largest_of_maps.iter().map(|largest| self.steps_of(quantiser, largest)).collect()
     }
 
     /// The steps for the largest magnitudes; 1 where there is nothing to scale by.
     fn steps_of(&self, quantiser: &Quantiser, largest: &Tensor) -> Result<Tensor> {
-        let step = |largest: f32| Some(quantiser.step(largest)).filter(|&step| step > 0.0).unwrap_or(1.0);
-        let steps: Vec<f32> = numbers(largest)?.into_iter().map(step).collect();
-        Tensor::from_vec(steps, largest.shape(), self.device())?.to_dtype(self.dtype())
+        let mut steps: Vec<f32> = numbers(largest)?.into_iter().map(|largest| quantiser.step(largest)).collect();
+        steps.iter_mut().filter(|step| **step == 0.0).for_each(|step| *step = 1.0);
+        self.here(steps, largest.shape())
     }
 
     /// The values in the form that probes read.
@@ -303,6 +316,15 @@ fn by_head(x: &Tensor, of: &[usize], shape: (usize, usize, usize, usize)) -> Res
 
 fn index(of: &[usize], device: &Device) -> Result<Tensor> {
     Tensor::from_vec(of.iter().map(|&i| i as u32).collect::<Vec<_>>(), of.len(), device)
+}
+
+/// Softmax of every row. The fused one has no gradient.
+fn softmax_of_rows(x: &Tensor) -> Result<Tensor> {
+    if x.track_op() {
+        softmax(x, D::Minus1)
+    } else {
+        softmax_last_dim(x)
+    }
 }
 
 /// The largest |logit| of every row, of those that count: (B, H, queries, keys) -> (B, H, queries, 1).

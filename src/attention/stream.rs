@@ -4,106 +4,15 @@
 //! number types.
 
 use super::blocks::{self, BatchedPrompt};
-use super::head_probes::HeadProbes;
 use super::keys::PackedKeys;
 use super::portable::Portable;
-use super::{treat, Attend, Heads, Prefix, ResolvedTreatment, Trace, Values};
+use super::probes::HeadProbes;
+use super::{
+    treat, Attend, Heads, LayersAndHeads, Prefix, ProbeResult, ResidualProbe, ResolvedTreatment, RowProbe, Trace,
+};
 use crate::kernels::{has_kernels, with_values};
 use candle_core::{Result, Tensor};
-use serde::{Deserialize, Serialize};
-use std::any::Any;
-
-/// One attention row of one output head, lent to probes.
-pub struct AttentionRow<'a> {
-    /// Position of the query token; the keys are 0..=query.
-    pub query: usize,
-    /// The first visible key: 0 without a window. Weights before it are 0, and logits there are undefined.
-    pub first_visible: usize,
-    /// Logits of each map as input to the softmax: scaled, soft-capped and quantised if configured, -inf where masked;
-    /// (query + 1) each. Empty unless a probe requests logits.
-    pub logits: &'a [&'a [f32]],
-    /// Softmax rows of the maps j = 0, 1: (query + 1) each.
-    pub maps: &'a [&'a [f32]],
-    /// Weight of each map: 1, or 1 and -lambda.
-    pub mix: &'a [f32],
-    /// Weight of the sink in each map, which sums to 1 with the row. Empty without sinks.
-    pub sinks: &'a [f32],
-    /// The mixture of the maps, which weights the values: (query + 1).
-    pub effective: &'a [f32],
-    /// The values of the keys.
-    pub values: Values<'a>,
-}
-
-/// A measurement of attention rows. It selects rows and creates one [`RowSink`] per head and block of queries.
-pub trait RowProbe: Sync {
-    /// Returns whether the probe observes this query of this head. Rows that no probe wants cost nothing.
-    fn wants(&self, layer: usize, head: usize, query: usize) -> bool;
-    /// Returns whether it reads [`AttentionRow::logits`], which cost a copy.
-    fn wants_logits(&self) -> bool {
-        false
-    }
-    /// Creates an empty state for one head.
-    fn start(&self, layer: usize, head: usize) -> Box<dyn RowSink>;
-}
-
-/// State of a probe for one head.
-pub trait RowSink: Any + Send {
-    /// Processes a row, which is borrowed: sinks keep numbers rather than rows.
-    fn observe(&mut self, row: &AttentionRow<'_>);
-    /// Adds the state of `later`, created by the same probe for later queries of the same head.
-    fn merge(&mut self, later: Box<dyn RowSink>);
-    /// Called once after all rows of the head, in the order of heads. Frees what is no longer needed.
-    fn finish(&mut self) {}
-}
-
-impl dyn RowSink {
-    /// Downcasts the state to the type that its probe created.
-    ///
-    /// # Panics
-    /// If it was created by another kind of probe.
-    pub fn into_sink<S: RowSink>(self: Box<Self>) -> Box<S> {
-        let any: Box<dyn Any> = self;
-        any.downcast().expect("a sink of the probe that started it")
-    }
-}
-
-/// Result of one probe for one head of one layer.
-pub struct ProbeResult {
-    /// 0-based layer.
-    pub layer: usize,
-    /// 0-based output head.
-    pub head: usize,
-    /// Index of the probe in the list given to [`Stream::new`].
-    pub probe: usize,
-    /// State of the probe after all rows.
-    pub sink: Box<dyn RowSink>,
-}
-
-/// A measurement of the residual stream.
-pub trait ResidualProbe {
-    /// Processes a site: 0 is the embeddings, l + 1 the output of layer l. `values` is (T, E), row-major.
-    fn observe(&mut self, site: usize, values: &[f32], width: usize);
-}
-
-/// The observed layers and heads; all by default.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct LayersAndHeads {
-    /// 0-based layers; `None` for all.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub layers: Option<Vec<usize>>,
-    /// 0-based output heads; `None` for all.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub heads: Option<Vec<usize>>,
-}
-
-impl LayersAndHeads {
-    /// Returns whether a head of a layer is selected.
-    pub fn has(&self, layer: usize, head: usize) -> bool {
-        let within = |list: &Option<Vec<usize>>, index| list.as_ref().is_none_or(|list| list.contains(&index));
-        within(&self.layers, layer) && within(&self.heads, head)
-    }
-}
+use std::ops::Range;
 
 /// Computes the mixture without gradients and lends its rows to probes. One prompt at a time (B = 1).
 pub struct Stream<'a> {
@@ -122,7 +31,6 @@ pub struct Stream<'a> {
 }
 
 impl<'a> Stream<'a> {
-    /// Creates a stream observed by `probes`.
     pub fn new(probes: &'a [&'a dyn RowProbe]) -> Self {
         Self {
             probes,
@@ -161,7 +69,6 @@ impl<'a> Stream<'a> {
         Self { residual: Some(probe), ..self }
     }
 
-    /// Returns whether a probe observes the residual stream.
     pub fn observes_residual(&self) -> bool {
         self.residual.is_some()
     }
@@ -187,21 +94,23 @@ impl<'a> Stream<'a> {
         if self.residual.is_some() || self.kept.is_some() {
             return 0;
         }
-        let end = self.trace.iter().flat_map(|trace| trace.rows().first()).fold(end, |end, &row| end.min(row));
-        let of_layer = |layer| (0..heads).map(move |head| (layer, head));
-        let all = (0..layers).flat_map(of_layer);
+        let traced = self.trace.iter().flat_map(|trace| trace.rows().first());
+        let end = traced.fold(end, |end, &row| end.min(row));
+        let all = (0..layers).flat_map(|layer| (0..heads).map(move |head| (layer, head)));
         let selected: Vec<(usize, usize)> = all.filter(|&(layer, head)| self.selection.has(layer, head)).collect();
-        let wants = |probe: &&dyn RowProbe, row| selected.iter().any(|&(layer, head)| probe.wants(layer, head, row));
-        (0..end).find(|&row| self.probes.iter().any(|probe| wants(probe, row))).unwrap_or(end)
+        let is_observed = |&row: &usize| {
+            self.probes.iter().any(|probe| selected.iter().any(|&(layer, head)| probe.wants(layer, head, row)))
+        };
+        (0..end).find(is_observed).unwrap_or(end)
     }
 
     /// Treatment and probes in a layer of `heads` heads.
     pub(super) fn of_layer(&self, layer: usize, heads: usize) -> BatchedPrompt<'a> {
-        let probes_of = |head: usize| {
-            let selected = self.selection.has(layer, head);
-            self.probes.iter().enumerate().filter(|_| selected).map(|(i, &probe)| (i, probe)).collect()
-        };
-        BatchedPrompt { treated: self.treated, probes: (0..heads).map(probes_of).collect() }
+        let mut probes: Vec<Vec<_>> = vec![Vec::new(); heads];
+        for head in (0..heads).filter(|&head| self.selection.has(layer, head)) {
+            probes[head].extend(self.probes.iter().copied().enumerate());
+        }
+        BatchedPrompt { treated: self.treated, probes }
     }
 
     /// Takes the results of a layer: states of the probes by head, the mixture (1, T, H, value width) and the output
@@ -263,5 +172,52 @@ impl Attend for Stream<'_> {
         let Some(probe) = &mut self.residual else { return Ok(()) };
         let (_, _, width) = x.dims3()?;
         with_values([x], |[values]| probe.observe(site, values, width))
+    }
+}
+
+/// Attends like a [`Stream`] and sums the outputs of heads over sets of rows (B = 1).
+pub struct HeadOutputSums<'a> {
+    stream: Stream<'a>,
+    /// The rows of each set.
+    sets: Vec<Vec<Range<usize>>>,
+    /// Sums over the rows of each set and layer: (H, value width), row-major.
+    pub sums: Vec<Vec<Vec<f64>>>,
+    /// Number of rows in each set.
+    pub counts: Vec<usize>,
+}
+
+impl<'a> HeadOutputSums<'a> {
+    pub fn new(stream: Stream<'a>, sets: Vec<Vec<Range<usize>>>) -> Self {
+        let n = sets.len();
+        Self { stream, sets, sums: vec![Vec::new(); n], counts: vec![0; n] }
+    }
+
+    /// See [`Stream::take_prefix`].
+    pub fn take_prefix(&mut self, ids: &[u32]) -> Option<Prefix> {
+        self.stream.take_prefix(ids)
+    }
+}
+
+impl Attend for HeadOutputSums<'_> {
+    fn attend(&mut self, layer: usize, heads: &Heads<'_>) -> Result<Tensor> {
+        self.stream.attend(layer, heads)
+    }
+
+    fn head_outputs(&mut self, _layer: usize, heads: Tensor) -> Result<Tensor> {
+        let t = heads.dim(1)?;
+        let row_width = heads.elem_count() / t;
+        with_values([&heads], |[values]| {
+            for ((rows, sums), count) in self.sets.iter().zip(&mut self.sums).zip(&mut self.counts) {
+                let mut sum = vec![0.0; row_width];
+                *count = 0;
+                for row in rows.iter().flat_map(|rows| rows.start..rows.end.min(t)) {
+                    let row = &values[row * row_width..][..row_width];
+                    sum.iter_mut().zip(row).for_each(|(sum, &x)| *sum += f64::from(x));
+                    *count += 1;
+                }
+                sums.push(sum);
+            }
+        })?;
+        Ok(heads)
     }
 }

@@ -186,8 +186,10 @@ impl QueryTile {
         let maps: Vec<&[f32]> = self.maps.iter().map(|map| map.row.as_slice()).collect();
         let with_logits = self.maps.iter().filter(|map| !map.logits.is_empty());
         let logits: Vec<&[f32]> = with_logits.map(|map| map.logit_row.as_slice()).collect();
-        let sink = |(j, map): (usize, &MapTile)| Some((packed.sink(j, head)? - map.largest[i]).exp() / map.sums[i]);
-        let sinks: Vec<f32> = self.maps.iter().enumerate().filter_map(sink).collect();
+        let mut sinks = Vec::new();
+        for (j, map) in self.maps.iter().enumerate() {
+            sinks.extend(packed.sink(j, head).map(|sink| (sink - map.largest[i]).exp() / map.sums[i]));
+        }
         let (mix, first_visible, values) = (&mix[..maps.len()], packed.first_visible(query), packed.values(head));
         let (logits, maps, sinks) = (&logits[..], &maps[..], &sinks[..]);
         observe(&AttentionRow { query, first_visible, logits, maps, mix, sinks, effective, values });

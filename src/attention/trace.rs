@@ -87,9 +87,8 @@ impl Trace {
     /// Records the residual stream (1, T, E).
     pub(super) fn residual(&mut self, x: &Tensor) -> Result<()> {
         self.last = self.pick(x)?;
-        let square = |row: &[f32]| row.iter().map(|&x| f64::from(x).powi(2)).sum();
-        let width = x.dim(2)?;
-        self.squares.push(self.last.chunks_exact(width).map(square).collect());
+        let rows = self.last.chunks_exact(x.dim(2)?);
+        self.squares.push(rows.map(|row| row.iter().map(|&x| f64::from(x).powi(2)).sum()).collect());
         Ok(())
     }
 

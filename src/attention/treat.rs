@@ -123,17 +123,16 @@ impl ResolvedTreatment {
     }
 
     /// Keys removed from the row of `query`, as ranges of positions up to the query.
-    pub(super) fn lost(
+    fn lost(
         &self,
         how: Removal,
         (layer, head): (usize, usize),
         query: usize,
     ) -> impl Iterator<Item = Range<usize>> + '_ {
-        let of_head = move |removed: &&KeyRemoval| removed.how == how && removed.of.has(layer, head);
-        let row_removals = self.removed.iter().filter(of_head).flat_map(|removed| &removed.row_removals);
         let end = if how == Removal::Mask { query } else { query + 1 };
-        let cut = move |keys: &Range<usize>| keys.start..keys.end.min(end);
-        row_removals.filter(move |loss| loss.rows.contains(&query)).flat_map(move |loss| loss.keys.iter().map(cut))
+        let of_head = self.removed.iter().filter(move |removed| removed.how == how && removed.of.has(layer, head));
+        let of_row = of_head.flat_map(|removed| &removed.row_removals).filter(move |loss| loss.rows.contains(&query));
+        of_row.flat_map(|loss| &loss.keys).map(move |keys| keys.start..keys.end.min(end))
     }
 
     /// Sets the removed keys of `query` to `value`, in a piece of its row that starts at key `first`.
@@ -147,10 +146,9 @@ impl ResolvedTreatment {
         value: f32,
     ) {
         for keys in self.lost(how, at, query) {
-            let within = |key: usize| key.saturating_sub(first).min(piece.len());
-            let keys = within(keys.start)..within(keys.end);
-            if !keys.is_empty() {
-                piece[keys].fill(value);
+            let [start, end] = [keys.start, keys.end].map(|key| key.saturating_sub(first).min(piece.len()));
+            if start < end {
+                piece[start..end].fill(value);
             }
         }
     }

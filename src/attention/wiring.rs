@@ -36,12 +36,15 @@ impl Wiring {
     /// # Panics
     /// If an index is out of range or the tables differ in length.
     pub fn check(&self, query_heads: usize, key_heads: usize, value_heads: usize) {
-        let inside = |table: &Vec<usize>, n: usize| table.len() == self.heads() && table.iter().all(|&i| i < n);
         assert!((1..=2).contains(&self.maps()) && self.key.len() == self.maps(), "one map or two");
-        assert!(self.query.iter().all(|table| inside(table, query_heads)), "query wiring out of range");
-        assert!(self.key.iter().all(|table| inside(table, key_heads)), "key wiring out of range");
-        let slices = self.value_slices();
-        assert!(self.value.iter().all(|s| s.len() == slices && s.iter().all(|&i| i < value_heads)), "value wiring");
+        for (tables, heads) in [(&self.query, query_heads), (&self.key, key_heads)] {
+            for table in tables {
+                assert!(table.len() == self.heads() && table.iter().all(|&head| head < heads), "wiring out of range");
+            }
+        }
+        for slices in &self.value {
+            assert!(slices.len() == self.value_slices() && slices.iter().all(|&i| i < value_heads), "value wiring");
+        }
     }
 }
 
@@ -131,46 +134,65 @@ impl Variant {
     /// The wiring of `heads` output heads over `value_heads` value heads.
     pub fn wiring(&self, heads: usize, value_heads: usize) -> Wiring {
         let groups = self.groups(value_heads);
-        let per_head = |f: &dyn Fn(usize) -> usize| (0..heads).map(f).collect::<Vec<_>>();
-        let group = |h: usize| h / (heads / groups);
+        let of_group = heads / groups;
         let adjacent = self.pairing == Pairing::Adjacent;
-        let value = (0..heads).map(|h| match (self.values, adjacent) {
-            (ValueWidth::Single, _) => vec![group(h)],
-            // Both Microsoft files have value heads of width 2d: slices 2g and 2g + 1 of group g. Hugging Face repeats
-            // V as it does K and then joins its halves.
-            (ValueWidth::Doubled, true) => vec![2 * group(h), 2 * group(h) + 1],
-            (ValueWidth::Doubled, false) => vec![group(h), groups + group(h)],
-        });
-        let value = value.collect();
-        if self.maps == 1 {
-            return Wiring { query: vec![per_head(&|h| h)], key: vec![per_head(&group)], value };
+        let mut wiring =
+            Wiring { query: vec![Vec::new(); self.maps], key: vec![Vec::new(); self.maps], value: Vec::new() };
+        for h in 0..heads {
+            let group = h / of_group;
+            wiring.value.push(match (self.values, adjacent) {
+                (ValueWidth::Single, _) => vec![group],
+                // Both Microsoft files have value heads of width 2d: slices 2g and 2g + 1 of group g. Hugging Face repeats
+                // V as it does K and then joins its halves.
+                (ValueWidth::Doubled, true) => vec![2 * group, 2 * group + 1],
+                (ValueWidth::Doubled, false) => vec![group, groups + group],
+            });
+            let query = self.query_heads_of(h, heads);
+            let key = self.key_heads_of(query, group, h, (heads, value_heads));
+            for j in 0..self.maps {
+                wiring.query[j].push(query[j]);
+                wiring.key[j].push(key[j]);
+            }
         }
+        wiring
+    }
+
+    /// Query heads of the maps of output head `h`.
+    fn query_heads_of(&self, h: usize, heads: usize) -> [usize; 2] {
         let signal = self.signal_heads;
-        let query = match adjacent {
+        match self.pairing {
+            Pairing::None => [h, h],
             // G signal heads, then their noise head.
-            true => [per_head(&|h| h + h / signal), per_head(&|h| h / signal * (signal + 1) + signal)],
-            false => [per_head(&|h| h), per_head(&|h| heads + h / signal)],
-        };
-        let key = match (self.keys, adjacent) {
-            (Keys::Shared, _) => [per_head(&group), per_head(&group)],
-            (Keys::Next, _) => [per_head(&group), per_head(&|h| (group(h) + 1) % groups)],
-            (Keys::Separate, true) => {
+            Pairing::Adjacent => [h + h / signal, h / signal * (signal + 1) + signal],
+            Pairing::Halves => [h, heads + h / signal],
+        }
+    }
+
+    /// Key heads of the maps of output head `h` in a group, which reads the query heads `query`.
+    fn key_heads_of(
+        &self,
+        query: [usize; 2],
+        group: usize,
+        h: usize,
+        (heads, value_heads): (usize, usize),
+    ) -> [usize; 2] {
+        let groups = self.groups(value_heads);
+        match (self.keys, self.pairing) {
+            (Keys::Shared, _) => [group, group],
+            (Keys::Next, _) => [group, (group + 1) % groups],
+            (Keys::Separate, pairing) => {
                 let noise_groups = self.noise_groups(heads, value_heads);
-                // Key heads of first maps for each one of second maps, which follows them.
-                let first = groups / noise_groups;
-                let noise = |h: usize| h / (heads / noise_groups);
-                [per_head(&|h| group(h) + group(h) / first), per_head(&|h| noise(h) * (first + 1) + first)]
+                let noise = h / (heads / noise_groups);
+                if pairing == Pairing::Adjacent {
+                    // Key heads of first maps for each one of second maps, which follows them.
+                    let first = groups / noise_groups;
+                    [group + group / first, noise * (first + 1) + first]
+                } else {
+                    [group, groups + noise]
+                }
             }
-            (Keys::Separate, false) => {
-                let noise_groups = self.noise_groups(heads, value_heads);
-                [per_head(&group), per_head(&|h| groups + h / (heads / noise_groups))]
-            }
-            (Keys::InOrder, _) => {
-                let rep = self.query_heads(heads) / value_heads;
-                [0, 1].map(|j| query[j].iter().map(|&a| a / rep).collect())
-            }
-        };
-        Wiring { query: query.into(), key: key.into(), value }
+            (Keys::InOrder, _) => query.map(|head| head / (self.query_heads(heads) / value_heads)),
+        }
     }
 }
 

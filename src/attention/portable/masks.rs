@@ -1,7 +1,7 @@
 //! Masks of a tile: which keys a query sees, and which a treatment removes.
 
 use super::Portable;
-use crate::attention::{KeyRemoval, Removal};
+use crate::attention::Removal;
 use crate::kernels::quant::Quantiser;
 use candle_core::{Result, Tensor};
 use std::ops::Range;
@@ -38,9 +38,9 @@ impl Portable<'_> {
 
     /// 1 where a query sees a key: (1, 1, queries, keys).
     fn seen(&self, queries: &Range<usize>, keys: &Range<usize>) -> Result<Tensor> {
-        let positions = |range: &Range<usize>| Tensor::arange(range.start as u32, range.end as u32, self.device());
-        let key = positions(keys)?.reshape((1, keys.len()))?;
-        let mut seen = key.broadcast_le(&positions(queries)?.reshape((queries.len(), 1))?)?;
+        let key = Tensor::arange(keys.start as u32, keys.end as u32, self.device())?.reshape((1, keys.len()))?;
+        let query = Tensor::arange(queries.start as u32, queries.end as u32, self.device())?;
+        let mut seen = key.broadcast_le(&query.reshape((queries.len(), 1))?)?;
         if self.heads.rule.window.is_some() {
             let first: Vec<u32> = queries.clone().map(|query| self.heads.rule.first_visible(query) as u32).collect();
             let first = Tensor::from_vec(first, (queries.len(), 1), self.device())?;
@@ -52,25 +52,24 @@ impl Portable<'_> {
     /// 0 where a row loses a key, otherwise 1: (1, 1 or H, queries, keys). Nothing if no row of the tile loses any.
     fn kept(&self, how: Removal, queries: &Range<usize>, keys: &Range<usize>) -> Result<Option<Tensor>> {
         let Some(treated) = self.treated else { return Ok(None) };
-        let of_layer = |removed: &&KeyRemoval| {
+        let of_layer = treated.removed.iter().filter(|removed| {
             let layers = removed.of.layers.as_ref();
-            let overlaps = |rows: &Range<usize>| rows.start < queries.end && queries.start < rows.end;
+            let mut rows = removed.row_removals.iter().map(|loss| &loss.rows);
             removed.how == how
                 && layers.is_none_or(|layers| layers.contains(&self.layer))
-                && removed.row_removals.iter().any(|loss| overlaps(&loss.rows))
-        };
-        let mut removed = treated.removed.iter().filter(of_layer).peekable();
-        if removed.peek().is_none() {
+                && rows.any(|rows| rows.start < queries.end && queries.start < rows.end)
+        });
+        let mut of_layer = of_layer.peekable();
+        if of_layer.peek().is_none() {
             return Ok(None);
         }
-        let heads = if removed.any(|removed| removed.of.heads.is_some()) { self.heads.wiring.heads() } else { 1 };
+        let heads = if of_layer.any(|removed| removed.of.heads.is_some()) { self.heads.wiring.heads() } else { 1 };
         let mut kept = vec![1.0_f32; heads * queries.len() * keys.len()];
         for (row, kept) in kept.chunks_exact_mut(keys.len()).enumerate() {
             let (head, query) = (row / queries.len(), queries.start + row % queries.len());
             treated.remove(how, (self.layer, head), query, keys.start, &mut kept[..query + 1 - keys.start], 0.0);
         }
-        let shape = (1, heads, queries.len(), keys.len());
-        Ok(Some(Tensor::from_vec(kept, shape, self.device())?.to_dtype(self.dtype())?))
+        self.here(kept, (1, heads, queries.len(), keys.len())).map(Some)
     }
 
     /// 0 for the keys that a head does not quantise, otherwise 1: (1, H, 1, keys).
@@ -81,6 +80,6 @@ impl Portable<'_> {
             let exempt = self.treated.map_or(&[][..], |treated| treated.exempt(quantiser, self.layer, head));
             exempt.iter().filter(|key| keys.contains(key)).for_each(|key| counted[key - keys.start] = 0.0);
         }
-        Tensor::from_vec(counted, (1, heads, 1, keys.len()), self.device())?.to_dtype(self.dtype())
+        self.here(counted, (1, heads, 1, keys.len()))
     }
 }

@@ -1,7 +1,7 @@
 //! Copies rows of a tile from the device for the probes.
 
 use super::{index, Portable, SoftmaxMap, Tile};
-use crate::attention::head_probes::HeadProbes;
+use crate::attention::probes::HeadProbes;
 use crate::attention::tile::mix_rows;
 use crate::attention::{AttentionRow, Values};
 use crate::kernels::{numbers, Panels};
@@ -29,32 +29,30 @@ impl Portable<'_> {
         watched: &mut [HeadProbes<'_>],
     ) -> Result<()> {
         let (first, n) = (tile.queries.start, tile.queries.len());
-        let of_head = |(head, queries): (usize, &Vec<usize>)| {
-            queries.iter().map(|query| head * n + query - first).collect::<Vec<_>>()
-        };
-        let rows: Vec<usize> = wanted.iter().enumerate().flat_map(of_head).collect();
+        let mut rows = Vec::new();
+        // Where the copied rows of each head begin.
+        let mut starts = Vec::new();
+        for (head, queries) in wanted.iter().enumerate() {
+            starts.push(rows.len());
+            rows.extend(queries.iter().map(|query| head * n + query - first));
+        }
         if rows.is_empty() {
             return Ok(());
         }
-        let index = index(&rows, self.device())?;
-        let pick = |x: &Tensor| {
-            let (_, heads, n, columns) = x.dims4()?;
-            numbers(&x.reshape((heads * n, columns))?.index_select(&index, 0)?) // rows,columns
-        };
+        let rows = index(&rows, self.device())?;
         let with_logits = watched.iter().zip(wanted).any(|(watched, wanted)| watched.wants_logits(wanted));
-        let copy = |map: &SoftmaxMap| -> Result<Copied> {
-            Ok(Copied {
-                weights: pick(&map.weights)?,
-                logits: with_logits.then(|| pick(&map.logits)).transpose()?,
-                sinks: map.sink.as_ref().map(pick).transpose()?,
-            })
-        };
-        let copied = maps.iter().map(copy).collect::<Result<Vec<_>>>()?;
-        let before = |head: usize| wanted[..head].iter().map(Vec::len).sum::<usize>();
+        let mut copied = Vec::new();
+        for map in maps {
+            copied.push(Copied {
+                weights: pick(&map.weights, &rows)?,
+                logits: if with_logits { Some(pick(&map.logits, &rows)?) } else { None },
+                sinks: map.sink.as_ref().map(|sink| pick(sink, &rows)).transpose()?,
+            });
+        }
         let d = self.heads.q.dim(3)?;
-        watched.par_iter_mut().zip(wanted).enumerate().for_each(|(head, (watched, wanted))| {
+        watched.par_iter_mut().zip(wanted).zip(starts).enumerate().for_each(|(head, ((watched, wanted), start))| {
             let values = Values::new(values, &self.heads.wiring.value[head], d);
-            for (row, &query) in (before(head)..).zip(wanted) {
+            for (row, &query) in (start..).zip(wanted) {
                 self.show_row(tile, &copied, row, (head, query), values, watched);
             }
         });
@@ -101,4 +99,10 @@ impl Portable<'_> {
             values,
         });
     }
+}
+
+/// Rows of x (1, H, queries, columns), as numbers: (rows, columns).
+fn pick(x: &Tensor, rows: &Tensor) -> Result<Vec<f32>> {
+    let (_, heads, n, columns) = x.dims4()?;
+    numbers(&x.reshape((heads * n, columns))?.index_select(rows, 0)?)
 }

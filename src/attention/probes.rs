@@ -1,0 +1,153 @@
+//! Probes of attention rows and of the residual stream, and the states that they keep.
+
+use super::Values;
+use serde::{Deserialize, Serialize};
+use std::any::Any;
+use std::ops::Range;
+
+/// One attention row of one output head, lent to probes.
+pub struct AttentionRow<'a> {
+    /// Position of the query token; the keys are 0..=query.
+    pub query: usize,
+    /// The first visible key: 0 without a window. Weights before it are 0, and logits there are undefined.
+    pub first_visible: usize,
+    /// Logits of each map as input to the softmax: scaled, soft-capped and quantised if configured, -inf where masked;
+    /// (query + 1) each. Empty unless a probe requests logits.
+    pub logits: &'a [&'a [f32]],
+    /// Softmax rows of the maps j = 0, 1: (query + 1) each.
+    pub maps: &'a [&'a [f32]],
+    /// Weight of each map: 1, or 1 and -lambda.
+    pub mix: &'a [f32],
+    /// Weight of the sink in each map, which sums to 1 with the row. Empty without sinks.
+    pub sinks: &'a [f32],
+    /// The mixture of the maps, which weights the values: (query + 1).
+    pub effective: &'a [f32],
+    /// The values of the keys.
+    pub values: Values<'a>,
+}
+
+/// A measurement of attention rows. It selects rows and creates one [`RowSink`] per head and block of queries.
+pub trait RowProbe: Sync {
+    /// Returns `true` if the probe observes this query of this head. Rows that no probe wants cost nothing.
+    fn wants(&self, layer: usize, head: usize, query: usize) -> bool;
+    /// Returns `true` if it reads [`AttentionRow::logits`], which cost a copy.
+    fn wants_logits(&self) -> bool {
+        false
+    }
+    /// Creates an empty state for one head.
+    fn start(&self, layer: usize, head: usize) -> Box<dyn RowSink>;
+}
+
+/// State of a probe for one head.
+pub trait RowSink: Any + Send {
+    /// Processes a row, which is borrowed: sinks keep numbers rather than rows.
+    fn observe(&mut self, row: &AttentionRow<'_>);
+    /// Adds the state of `later`, created by the same probe for later queries of the same head.
+    fn merge(&mut self, later: Box<dyn RowSink>);
+    /// Called once after all rows of the head, in the order of heads. Frees what is no longer needed.
+    fn finish(&mut self) {}
+}
+
+impl dyn RowSink {
+    /// Downcasts the state to the type that its probe created.
+    ///
+    /// # Panics
+    /// If it was created by another kind of probe.
+    pub fn into_sink<S: RowSink>(self: Box<Self>) -> Box<S> {
+        let any: Box<dyn Any> = self;
+        any.downcast().expect("a sink of the probe that started it")
+    }
+}
+
+/// Result of one probe for one head of one layer.
+pub struct ProbeResult {
+    /// 0-based layer.
+    pub layer: usize,
+    /// 0-based output head.
+    pub head: usize,
+    /// Index of the probe in the list given to [`Stream::new`].
+    pub probe: usize,
+    /// State of the probe after all rows.
+    pub sink: Box<dyn RowSink>,
+}
+
+/// A measurement of the residual stream.
+pub trait ResidualProbe {
+    /// Processes a site: 0 is the embeddings, l + 1 the output of layer l. `values` is (T, E), row-major.
+    fn observe(&mut self, site: usize, values: &[f32], width: usize);
+}
+
+/// The observed layers and heads; all by default.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LayersAndHeads {
+    /// 0-based layers; `None` for all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub layers: Option<Vec<usize>>,
+    /// 0-based output heads; `None` for all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heads: Option<Vec<usize>>,
+}
+
+impl LayersAndHeads {
+    /// Returns `true` if a head of a layer is selected.
+    pub fn has(&self, layer: usize, head: usize) -> bool {
+        self.layers.as_ref().is_none_or(|layers| layers.contains(&layer))
+            && self.heads.as_ref().is_none_or(|heads| heads.contains(&head))
+    }
+}
+
+/// The probes of a head with their states.
+pub(super) struct HeadProbes<'a> {
+    layer: usize,
+    head: usize,
+    /// Index, probe and state.
+    probes: Vec<(usize, &'a dyn RowProbe, Box<dyn RowSink>)>,
+}
+
+impl<'a> HeadProbes<'a> {
+    /// Creates empty states for `probes`, which come with their indices.
+    pub(super) fn start(layer: usize, head: usize, probes: &'a [(usize, &'a dyn RowProbe)]) -> Self {
+        let probes = probes.iter().map(|&(index, probe)| (index, probe, probe.start(layer, head))).collect();
+        Self { layer, head, probes }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.probes.is_empty()
+    }
+
+    /// The queries whose rows a probe wants.
+    pub(super) fn wanted(&self, queries: Range<usize>) -> Vec<usize> {
+        let (layer, head) = (self.layer, self.head);
+        queries.filter(|&query| self.probes.iter().any(|(_, probe, _)| probe.wants(layer, head, query))).collect()
+    }
+
+    /// Returns `true` if a probe that wants one of these rows reads its logits.
+    pub(super) fn wants_logits(&self, wanted: &[usize]) -> bool {
+        let mut probes = self.probes.iter().filter(|(_, probe, _)| probe.wants_logits());
+        probes.any(|(_, probe, _)| wanted.iter().any(|&query| probe.wants(self.layer, self.head, query)))
+    }
+
+    /// Passes a row to the probes that want it.
+    pub(super) fn observe(&mut self, row: &AttentionRow<'_>) {
+        for (_, probe, sink) in &mut self.probes {
+            if probe.wants(self.layer, self.head, row.query) {
+                sink.observe(row);
+            }
+        }
+    }
+
+    /// Merges the states of the same probes for later queries.
+    pub(super) fn merge(&mut self, later: Self) {
+        self.probes.iter_mut().zip(later.probes).for_each(|((.., sink), (.., later))| sink.merge(later));
+    }
+
+    /// Finishes the states after the last row.
+    pub(super) fn finish(self) -> impl Iterator<Item = ProbeResult> + 'a {
+        let Self { layer, head, probes } = self;
+        probes.into_iter().map(move |(probe, _, mut sink)| {
+            sink.finish();
+            ProbeResult { layer, head, probe, sink }
+        })
+    }
+}
