@@ -132,11 +132,11 @@ impl Sizes {
     }
     /// Packs every head of x (B, T, heads, d), as (T, d) or transposed as (d, T).
     fn pack(&self, x: &[f32], heads: usize, transposed: bool) -> Vec<Panels> {
-        let pack = |i: usize| {
+        let panels = (0..self.batch * heads).into_par_iter().map(|i| {
             let head = self.rows(x, heads, i / heads, i % heads, &(0..self.t));
             Panels::new(if transposed { head.t() } else { head })
-        };
-        (0..self.batch * heads).into_par_iter().map(pack).collect()
+        });
+        panels.collect()
     }
 }
 
@@ -182,6 +182,18 @@ fn join(size: &Sizes, heads: usize, shares: &[Share<'_>]) -> Vec<f32> {
         });
     });
     joined
+}
+
+/// The outputs of a map, from those of every task and map (T, padded value width): (B, T, H, value width).
+fn join_outputs(size: &Sizes, outs: &[Vec<Vec<f32>>], map: usize) -> Vec<f32> {
+    let (padded, mut shares) = (size.padded(), Vec::new());
+    for (task, of_maps) in outs.iter().enumerate() {
+        for slice in 0..size.slices {
+            let (entry, head) = (task / size.heads, task % size.heads * size.slices + slice);
+            shares.push(Share { entry, head, values: &of_maps[map][slice * padded..], stride: size.slices * padded });
+        }
+    }
+    join(size, size.out_slices(), &shares)
 }
 
 /// Adds rows of d numbers that start `from_row` apart to rows that start `to_row` apart.
@@ -236,23 +248,11 @@ impl CustomOp3 for Mixture {
         let forward = Forward::new(self, size, q, k, v);
         let (outs, log_sums): (Vec<Vec<Vec<f32>>>, Vec<_>) =
             size.tasks().map_init(Default::default, |buffers, task| forward.head(buffers, task)).unzip();
-        let joined = |j: usize| {
-            let share = |i: usize| {
-                let (task, piece) = (i / size.slices, i % size.slices);
-                let (entry, head) = (task / size.heads, task % size.heads * size.slices + piece);
-                Share {
-                    entry,
-                    head,
-                    values: &outs[task][j][piece * size.padded()..],
-                    stride: size.slices * size.padded(),
-                }
-            };
-            join(&size, size.out_slices(), &(0..outs.len() * size.slices).map(share).collect::<Vec<_>>())
-        };
-        let second = if self.wiring.maps() > 1 { joined(1) } else { Vec::new() };
+        let second = if self.wiring.maps() > 1 { join_outputs(&size, &outs, 1) } else { Vec::new() };
         // A second forward pass of the op computes the same numbers.
         let _ = self.kept.set(Kept { log_sums, second });
-        Ok((CpuStorage::F32(joined(0)), Shape::from((size.batch, size.t, size.heads, size.width()))))
+        let shape = (size.batch, size.t, size.heads, size.width());
+        Ok((CpuStorage::F32(join_outputs(&size, &outs, 0)), Shape::from(shape)))
     }
 
     fn bwd(
@@ -265,8 +265,11 @@ impl CustomOp3 for Mixture {
     ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
         let size = Sizes::of(q.shape(), k.shape(), v.shape(), &self.wiring)?;
         let [dq, dk, dv] = with_values([q, k, v, out, dout], |values| Backward::new(self, size, values).gradients())?;
-        let like = |values: Vec<f32>, x: &Tensor| Tensor::from_vec(values, x.shape(), x.device()).map(Some);
-        Ok((like(dq, q)?, like(dk, k)?, like(dv, v)?))
+        Ok((
+            Some(Tensor::from_vec(dq, q.shape(), q.device())?),
+            Some(Tensor::from_vec(dk, k.shape(), k.device())?),
+            Some(Tensor::from_vec(dv, v.shape(), v.device())?),
+        ))
     }
 }
 
@@ -302,8 +305,11 @@ impl CustomOp2 for OfLambda {
         let mut dots = with_values([dout], |[dout]| all_row_dots(dout, second, width))?;
         let numbers = lambda.elem_count();
         if numbers < dots.len() {
-            let of = |i: usize| dots.iter().skip(i).step_by(numbers).map(|&x| f64::from(x)).sum::<f64>() as f32;
-            dots = (0..numbers).map(of).collect();
+            let mut sums = vec![0.0_f64; numbers];
+            for row in dots.chunks_exact(numbers) {
+                sums.iter_mut().zip(row).for_each(|(sum, &x)| *sum += f64::from(x));
+            }
+            dots = sums.into_iter().map(|sum| sum as f32).collect();
         }
         dots.iter_mut().for_each(|x| *x = -*x);
         Ok((Some(dout.clone()), Some(Tensor::from_vec(dots, lambda.shape(), lambda.device())?)))

@@ -40,8 +40,8 @@ struct BackwardBuffers {
 
 impl Default for BackwardBuffers {
     fn default() -> Self {
-        let block = || vec![0.0; QUERIES * KEYS];
-        Self { dp: block(), mixed: block(), ds: block() }
+        let [dp, mixed, ds] = [(); 3].map(|()| vec![0.0; QUERIES * KEYS]);
+        Self { dp, mixed, ds }
     }
 }
 
@@ -98,9 +98,11 @@ impl<'a> Backward<'a> {
 
     fn head(&self, buffers: &mut BackwardBuffers, (entry, head): (usize, usize)) -> Parts {
         let (size, maps) = (&self.size, self.op.wiring.maps());
-        let zeros = |width: usize| vec![0.0; size.t * width];
-        let of_maps = |width: usize| (0..maps).map(|_| zeros(width)).collect::<Vec<_>>();
-        let mut parts = Parts { q: of_maps(size.padded()), k: of_maps(size.d), v: zeros(size.width()) };
+        let mut parts = Parts {
+            q: vec![vec![0.0; size.t * size.padded()]; maps],
+            k: vec![vec![0.0; size.t * size.d]; maps],
+            v: vec![0.0; size.t * size.width()],
+        };
         let maps: Vec<BackwardMap> = (0..maps).map(|j| self.map(entry, head, j)).collect();
         for block in pieces(size.t, KEYS) {
             for tile in size.tiles().filter(|tile| tile.end > block.start) {
@@ -115,26 +117,19 @@ impl<'a> Backward<'a> {
     fn map(&self, entry: usize, head: usize, j: usize) -> BackwardMap {
         let (size, op) = (&self.size, self.op);
         let q = size.scaled(self.q, size.q_heads, entry, op.wiring.query[j][head], op.scale);
-        let of_row = |dots: &[f32], t: usize| dots[(entry * size.t + t) * size.heads + head];
-        if op.wiring.maps() == 1 {
-            return BackwardMap {
-                q,
-                dots: (0..size.t).map(|t| of_row(&self.out_dots, t)).collect(),
-                mix: vec![1.0; size.t],
-            };
-        }
-        let mix =
-            (0..size.t).map(|t| if j == 0 { 1.0 } else { -op.scalars.lambda(entry * size.t + t, head) }).collect();
-        let dots = |t: usize| {
-            let second = of_row(&self.second_dots, t);
-            // Out = map 1 V - lambda map 2 V
-            if j == 0 {
-                of_row(&self.out_dots, t) + op.scalars.lambda(entry * size.t + t, head) * second
-            } else {
-                second
+        let (mut dots, mut mix) = (Vec::with_capacity(size.t), Vec::with_capacity(size.t));
+        for row in entry * size.t..(entry + 1) * size.t {
+            let at = row * size.heads + head;
+            let lambda = op.scalars.lambda(row, head);
+            match j {
+                0 if op.wiring.maps() == 1 => dots.push(self.out_dots[at]),
+                // Out = map 1 V - lambda map 2 V
+                0 => dots.push(self.out_dots[at] + lambda * self.second_dots[at]),
+                _ => dots.push(self.second_dots[at]),
             }
-        };
-        BackwardMap { q, dots: (0..size.t).map(dots).collect(), mix }
+            mix.push(if j == 0 { 1.0 } else { -lambda });
+        }
+        BackwardMap { q, dots, mix }
     }
 
     /// Adds the contribution of a block of queries and keys.

@@ -42,16 +42,17 @@ impl<'a> Forward<'a> {
         (entry, head): (usize, usize),
     ) -> (Vec<Vec<f32>>, Vec<Vec<f32>>) {
         let (size, width) = (&self.size, self.size.slices * self.size.padded());
-        let mut of_map = |j: usize| {
-            buffers.q = size.scaled(self.q, size.q_heads, entry, self.op.wiring.query[j][head], self.op.scale);
-            let (mut out, mut log_sums) = (vec![0.0; size.t * width], vec![0.0; size.t]);
+        let (mut outs, mut log_sums) = (Vec::new(), Vec::new());
+        for (j, query_heads) in self.op.wiring.query.iter().enumerate() {
+            buffers.q = size.scaled(self.q, size.q_heads, entry, query_heads[head], self.op.scale);
+            let (mut out, mut log_sums_of_map) = (vec![0.0; size.t * width], vec![0.0; size.t]);
             for tile in size.tiles() {
                 let rows = &mut out[tile.start * width..tile.end * width];
-                self.tile(buffers, (entry, head, j), &tile, rows, &mut log_sums[tile.clone()]);
+                self.tile(buffers, (entry, head, j), &tile, rows, &mut log_sums_of_map[tile.clone()]);
             }
-            (out, log_sums)
-        };
-        let (mut outs, log_sums): (Vec<Vec<f32>>, Vec<_>) = (0..self.op.wiring.maps()).map(&mut of_map).unzip();
+            outs.push(out);
+            log_sums.push(log_sums_of_map);
+        }
         if let [first, second] = outs.as_mut_slice() {
             for (query, (first, second)) in first.chunks_exact_mut(width).zip(second.chunks_exact(width)).enumerate() {
                 let lambda = self.op.scalars.lambda(entry * size.t + query, head);
@@ -96,10 +97,9 @@ impl<'a> Forward<'a> {
                 multiply_panels(out, true, Mat::new(&buffers.weights, n, keys.len(), KEYS), v, keys.clone(), 0..size.d);
             }
         }
-        let rows = log_sums.iter_mut().zip(&mut buffers.factors);
-        for ((log_sum, factor), (largest, sum)) in rows.zip(buffers.largest.iter().zip(&buffers.sums)) {
-            *log_sum = largest + sum.ln();
-            *factor = 1.0 / sum;
+        for (i, log_sum) in log_sums.iter_mut().enumerate() {
+            *log_sum = buffers.largest[i] + buffers.sums[i].ln();
+            buffers.factors[i] = 1.0 / buffers.sums[i];
         }
         scale_rows(out, width, &buffers.factors);
     }
@@ -107,8 +107,13 @@ impl<'a> Forward<'a> {
 
 impl Default for ForwardBuffers {
     fn default() -> Self {
-        let rows = || vec![0.0; QUERIES];
-        let weights = vec![0.0; QUERIES * KEYS];
-        Self { q: Vec::new(), weights, visible: Vec::new(), largest: rows(), sums: rows(), factors: rows() }
+        Self {
+            q: Vec::new(),
+            weights: vec![0.0; QUERIES * KEYS],
+            visible: Vec::new(),
+            largest: vec![0.0; QUERIES],
+            sums: vec![0.0; QUERIES],
+            factors: vec![0.0; QUERIES],
+        }
     }
 }
