@@ -38,8 +38,8 @@ impl CustomOp2 for SwiGlu {
 
     fn bwd(&self, gate: &Tensor, up: &Tensor, _: &Tensor, dy: &Tensor) -> Result<(Option<Tensor>, Option<Tensor>)> {
         let (dgate, dup) = with_values([gate, up, dy], |[gate, up, dy]| gradients(gate, up, dy))?;
-        let make = |values| Tensor::from_vec(values, gate.shape(), gate.device());
-        Ok((Some(make(dgate)?), Some(make(dup)?)))
+        let [dgate, dup] = [dgate, dup].map(|values| Tensor::from_vec(values, gate.shape(), gate.device()));
+        Ok((Some(dgate?), Some(dup?)))
     }
 }
 

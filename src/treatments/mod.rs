@@ -57,7 +57,6 @@ pub enum Treatment {
     Quantise(Quantiser),
     /// Removes keys from rows.
     Remove {
-        /// Whether the rest of the row is renormalised.
         how: Removal,
         /// The removed keys.
         keys: KeySelection,
@@ -68,7 +67,7 @@ pub enum Treatment {
     },
     /// Replaces the outputs of heads, after their norm.
     Replace {
-        /// Whether the selected heads are kept and all others replaced.
+        /// `true` if the selected heads are kept and all others replaced.
         others: bool,
         /// The selected heads.
         heads: HeadSelection,
@@ -222,7 +221,6 @@ impl Condition {
         &self.treatments
     }
 
-    /// Returns whether there are no treatments.
     pub fn is_untreated(&self) -> bool {
         self.treatments.is_empty()
     }
@@ -248,13 +246,13 @@ impl Condition {
     /// The first row of a prompt that may be treated; `usize::MAX` without treatments. Rankings of heads are not
     /// known here: any head may be treated.
     pub fn first_row(&self, prompt: &Prompt) -> usize {
-        let first = |treatment: &Treatment| match treatment {
+        let first_rows = self.treatments.iter().filter_map(|treatment| match treatment {
             Treatment::Quantise(_) => Some(0),
             Treatment::Remove { rows, .. } | Treatment::Replace { rows, .. } => {
                 rows.of(prompt).iter().map(|rows| rows.start).min()
             }
-        };
-        self.treatments.iter().filter_map(first).min().unwrap_or(usize::MAX)
+        });
+        first_rows.min().unwrap_or(usize::MAX)
     }
 
     /// Value of the `bits` column; `None` without quantisation.
@@ -293,21 +291,21 @@ impl Condition {
         }
     }
 
-    /// Returns whether it is an untreated pass over the corrupted prompt: `patch(none, from=clean)`.
+    /// Returns `true` if it is an untreated pass over the corrupted prompt: `patch(none, from=clean)`.
     pub fn only_corrupts(&self) -> bool {
-        let of_no_head = |treatment: &Treatment| match treatment {
-            Treatment::Replace { with: Replacement::Patch(_), heads: HeadSelection::Named(heads), .. } => {
-                heads.is_empty()
-            }
-            _ => false,
-        };
-        self.prompt() == PairedPrompt::Corrupted && self.treatments.iter().all(of_no_head)
+        self.prompt() == PairedPrompt::Corrupted
+            && self.treatments.iter().all(|treatment| match treatment {
+                Treatment::Replace { with: Replacement::Patch(_), heads: HeadSelection::Named(heads), .. } => {
+                    heads.is_empty()
+                }
+                _ => false,
+            })
     }
 
-    /// Returns whether it needs mean outputs or rankings of heads from reference prompts.
+    /// Returns `true` if it needs mean outputs or rankings of heads from reference prompts.
     pub fn needs_reference(&self) -> bool {
-        let means = |treatment: &Treatment| matches!(treatment, Treatment::Replace { with: Replacement::Mean, .. });
-        self.treatments.iter().any(means) || self.rankings().next().is_some()
+        self.rankings().next().is_some()
+            || self.treatments.iter().any(|by| matches!(by, Treatment::Replace { with: Replacement::Mean, .. }))
     }
 }
 

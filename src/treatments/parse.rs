@@ -9,7 +9,7 @@ use crate::base::names::repeated;
 use crate::kernels::quant::{Quantised, Quantiser};
 use crate::prompts::Region;
 use std::str::FromStr;
-use strum::VariantArray as _;
+use strum::VariantArray;
 
 /// Names of the treatments.
 const KINDS: &str = "quantise, quantise-qk, mask, silence, ablate, keep, patch";
@@ -30,8 +30,7 @@ impl FromStr for Condition {
             }
         }
         let condition = Self { treatments };
-        let from = |prompt| condition.patched_rows().any(|(from, _)| from == prompt);
-        if PairedPrompt::VARIANTS.iter().all(|&prompt| from(prompt)) {
+        if PairedPrompt::VARIANTS.iter().all(|prompt| condition.patched_rows().any(|(from, _)| from == *prompt)) {
             return Err(format!("`{name}` takes outputs from both prompts, but a pass reads one of them"));
         }
         Ok(condition)
@@ -105,8 +104,9 @@ impl<'a> Arguments<'a> {
 
     /// Takes a setting that is a list of numbers.
     fn list(&mut self, name: &str) -> Result<Option<Vec<usize>>, String> {
-        let numbers = |text: &str| text.split('+').map(|number| whole(name, number)).collect::<Result<Vec<_>, _>>();
-        self.setting(name).map(numbers).transpose().map(|list| list.map(in_order))
+        let Some(text) = self.setting(name) else { return Ok(None) };
+        let numbers = text.split('+').map(|number| whole(name, number)).collect::<Result<Vec<_>, _>>()?;
+        Ok(Some(in_order(numbers)))
     }
 
     /// Takes layers, heads and rows.
@@ -114,11 +114,7 @@ impl<'a> Arguments<'a> {
         let of = LayersAndHeads { layers: self.list("layers")?, heads: self.list("heads")? };
         let rows = match self.setting("rows") {
             None => RowSelection::default(),
-            Some(name) => {
-                let found = RowSelection::VARIANTS.iter().find(|rows| rows.name() == name);
-                *found
-                    .ok_or_else(|| format!("`{name}` is not a selection of rows, expected answer, question or all"))?
-            }
+            Some(name) => named("selection of rows", name)?,
         };
         Ok((of, rows))
     }
@@ -184,10 +180,9 @@ fn patch(arguments: &mut Arguments<'_>) -> Result<Treatment, String> {
         heads => heads.parse()?,
     };
     let from = arguments.setting("from").ok_or_else(|| format!("expected from=clean or from=corrupted, {SHAPE}"))?;
-    let found = PairedPrompt::VARIANTS.iter().find(|prompt| prompt.name() == from);
-    let from = found.ok_or_else(|| format!("`{from}` is not a prompt, expected clean or corrupted"))?;
+    let from = named("prompt", from)?;
     let (of, rows) = arguments.scope()?;
-    Ok(Treatment::Replace { others: false, heads, of, rows, with: Replacement::Patch(*from) })
+    Ok(Treatment::Replace { others: false, heads, of, rows, with: Replacement::Patch(from) })
 }
 
 fn regions(text: &str) -> Result<Vec<Region>, String> {
@@ -222,9 +217,7 @@ impl FromStr for Ranking {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let found = Self::VARIANTS.iter().find(|ranking| ranking.name() == text.trim());
-        let names: Vec<&str> = Self::VARIANTS.iter().map(|ranking| ranking.name()).collect();
-        found.copied().ok_or_else(|| format!("`{text}` is not a ranking, expected one of {}", names.join(", ")))
+        named("ranking", text.trim())
     }
 }
 
@@ -240,24 +233,32 @@ impl FromStr for HeadSelection {
                 Ok(Self::Random { n: whole("random", n)?, by: by.parse()?, draw: whole("random", draw)? })
             }
             [list] => {
-                let head = |name: &str| {
-                    let (layer, head) = name.split_once('.').ok_or_else(|| {
-                        format!(
-                            "`{name}` is not a head, expected layer.head, all, best:NUMBER:RANKING or random:NUMBER:RANKING:DRAW"
-                        )
-                    })?;
-                    Ok((whole("layer", layer)?, whole("head", head)?))
-                };
-                list.split('+')
-                    .map(|name| head(name.trim()))
-                    .collect::<Result<_, String>>()
-                    .map(in_order)
-                    .map(Self::Named)
+                let heads = list.split('+').map(|name| named_head(name.trim())).collect::<Result<Vec<_>, _>>()?;
+                Ok(Self::Named(in_order(heads)))
             }
             _ => Err(format!(
                 "`{text}` is not a selection of heads, expected best:NUMBER:RANKING or random:NUMBER:RANKING:DRAW"
             )),
         }
+    }
+}
+
+/// The head `layer.head`.
+fn named_head(name: &str) -> Result<(usize, usize), String> {
+    let Some((layer, head)) = name.split_once('.') else {
+        return Err(format!(
+            "`{name}` is not a head, expected layer.head, all, best:NUMBER:RANKING or random:NUMBER:RANKING:DRAW"
+        ));
+    };
+    Ok((whole("layer", layer)?, whole("head", head)?))
+}
+
+/// The variant of that name, which is a `what`.
+fn named<T: VariantArray + Copy + Into<&'static str>>(what: &str, name: &str) -> Result<T, String> {
+    let names: Vec<&str> = T::VARIANTS.iter().map(|&variant| variant.into()).collect();
+    match names.iter().position(|known| *known == name) {
+        Some(at) => Ok(T::VARIANTS[at]),
+        None => Err(format!("`{name}` is not a {what}, expected one of {}", names.join(", "))),
     }
 }
 
@@ -339,13 +340,13 @@ mod tests {
             ),
             ("mask(random:few)", "`few` is not a region"),
             ("mask(noise, row=all)", "there is no setting `row`"),
-            ("mask(noise, rows=some)", "expected answer, question or all"),
+            ("mask(noise, rows=some)", "expected one of answer, question, all"),
             ("mask(noise, layers=1, layers=2)", "set twice"),
             ("mask(noise, layers=first)", "`first` is not a whole number"),
             ("mask(noise, zero)", "`zero` is unexpected"),
             ("patch(0.1)", "expected from=clean or from=corrupted"),
             ("patch(from=clean)", "expected heads as layer.head"),
-            ("patch(0.1, from=other)", "not a prompt, expected clean or corrupted"),
+            ("patch(0.1, from=other)", "not a prompt, expected one of clean, corrupted"),
             ("patch(0.1, from=clean); patch(0.2, from=corrupted)", "from both prompts"),
             ("patch(0.1, from=clean, zero)", "`zero` is unexpected"),
             ("ablate(none)", "not a head"),

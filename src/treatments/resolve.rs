@@ -4,7 +4,7 @@ use super::{Condition, HeadSelection, KeySelection, PairedPrompt, Ranking, Repla
 use crate::attention::{KeyRemoval, LayersAndHeads, OutputReplacement, ResolvedTreatment, RowRemoval};
 use crate::bail_usage;
 use crate::base::rng::Rng;
-use crate::prompts::{Needle, Prompt, Region};
+use crate::prompts::{Prompt, Region};
 use anyhow::Result;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -49,7 +49,7 @@ pub struct Resolver<'a> {
 type RegionView = (Range<usize>, Vec<Region>);
 
 impl Resolver<'_> {
-    /// Checks whether the model supports a condition. `plain_text` is set for prompts without questions.
+    /// Checks that the model supports a condition. `plain_text` is set for prompts without questions.
     ///
     /// # Errors
     /// Usage errors that state what the model or prompt has.
@@ -58,12 +58,12 @@ impl Resolver<'_> {
             let (layers, heads, rows) = match treatment {
                 Treatment::Quantise(quantiser) => (quantiser.layers.as_deref(), None, RowSelection::All),
                 Treatment::Remove { of, rows, keys, .. } => {
-                    let asks = |region: &Region| !matches!(region, Region::Bos | Region::First | Region::Filler);
                     let regions = match keys {
                         KeySelection::Regions(regions) | KeySelection::RandomLike(regions) => regions.as_slice(),
                         KeySelection::Random(_) => &[],
                     };
-                    if plain_text && !regions.is_empty() && regions.iter().all(asks) {
+                    let of_text = [Region::Bos, Region::First, Region::Filler];
+                    if plain_text && !regions.is_empty() && regions.iter().all(|region| !of_text.contains(region)) {
                         bail_usage!("the condition {condition}: plain text has only the regions bos, first and filler");
                     }
                     (of.layers.as_deref(), of.heads.as_deref(), *rows)
@@ -147,11 +147,10 @@ impl Resolver<'_> {
                     treated.sinks.clone_from(&found.sinks);
                 }
                 Treatment::Remove { how, keys, of, rows } => {
-                    let loss = |(rows, regions): RegionView| RowRemoval {
-                        rows,
-                        keys: keys.positions(&regions, seed, generating),
-                    };
-                    let row_removals = region_views(prompt, *rows, generating).into_iter().map(loss).collect();
+                    let mut row_removals = Vec::new();
+                    for (rows, regions) in region_views(prompt, *rows, generating) {
+                        row_removals.push(RowRemoval { rows, keys: keys.positions(&regions, seed, generating) });
+                    }
                     treated.removed.push(KeyRemoval { how: *how, of: of.clone(), row_removals });
                 }
                 Treatment::Replace { others, heads, of, rows, with } => {
@@ -189,22 +188,25 @@ impl Resolver<'_> {
         of: &LayersAndHeads,
         reference: &Reference,
     ) -> Vec<HeadId> {
-        let every = || (0..self.layers).flat_map(|layer| (0..self.heads).map(move |head| (layer, head)));
-        let named: BTreeSet<HeadId> = match heads {
-            HeadSelection::All => every().collect(),
+        let selected: BTreeSet<HeadId> = match heads {
+            HeadSelection::All => self.every_head().collect(),
             HeadSelection::Named(list) => list.iter().copied().collect(),
             HeadSelection::Best { n, by } => reference.best(*n, *by).collect(),
             HeadSelection::Random { n, by, draw } => self.random(&reference.best(*n, *by).collect(), *draw),
         };
-        every().filter(|&(layer, head)| of.has(layer, head) && (named.contains(&(layer, head)) != others)).collect()
+        self.every_head().filter(|id| of.has(id.0, id.1) && selected.contains(id) != others).collect()
+    }
+
+    fn every_head(&self) -> impl Iterator<Item = HeadId> + use<> {
+        let heads = self.heads;
+        (0..self.layers).flat_map(move |layer| (0..heads).map(move |head| (layer, head)))
     }
 
     /// Draws as many heads outside `best` as it has, from the same layers in the same numbers as far as these have others.
     /// `draw` is the seed.
     fn random(&self, best: &BTreeSet<HeadId>, draw: u64) -> BTreeSet<HeadId> {
         let mut rng = Rng::new(draw, "random heads");
-        let every = (0..self.layers).flat_map(|layer| (0..self.heads).map(move |head| (layer, head)));
-        let mut others: Vec<HeadId> = every.filter(|head| !best.contains(head)).collect();
+        let mut others: Vec<HeadId> = self.every_head().filter(|head| !best.contains(head)).collect();
         rng.shuffle(&mut others);
         let mut drawn = BTreeSet::new();
         for layer in 0..self.layers {
@@ -229,24 +231,27 @@ impl Reference {
 impl KeySelection {
     /// Positions of these keys, ascending. Generated tokens belong to the last region.
     fn positions(&self, regions: &[Region], seed: u64, generating: bool) -> Vec<Range<usize>> {
-        let within = |set: &[Region]| (0..regions.len()).filter(|&i| set.contains(&regions[i])).collect::<Vec<_>>();
         match self {
             Self::Regions(set) => {
-                let mut found = ranges(&within(set));
-                let to_the_end = found.last_mut().filter(|last| generating && last.end == regions.len());
-                to_the_end.into_iter().for_each(|last| last.end = usize::MAX);
-                found
+                let keys: Vec<usize> = (0..regions.len()).filter(|&i| set.contains(&regions[i])).collect();
+                let mut keys = ranges(&keys);
+                if let Some(last) = keys.last_mut().filter(|last| generating && last.end == regions.len()) {
+                    last.end = usize::MAX;
+                }
+                keys
             }
             Self::Random(n) => random_keys(regions, *n, seed),
-            Self::RandomLike(set) => random_keys(regions, within(set).len(), seed),
+            Self::RandomLike(set) => {
+                random_keys(regions, regions.iter().filter(|region| set.contains(region)).count(), seed)
+            }
         }
     }
 }
 
 /// Random keys of the context, determined by the prompt's seed, so that they are the same for every treatment.
 fn random_keys(regions: &[Region], n: usize, seed: u64) -> Vec<Range<usize>> {
-    let context = |&i: &usize| !matches!(regions[i], Region::Bos | Region::First | Region::Question);
-    let mut keys: Vec<usize> = (0..regions.len()).filter(context).collect();
+    let outside = [Region::Bos, Region::First, Region::Question];
+    let mut keys: Vec<usize> = (0..regions.len()).filter(|&i| !outside.contains(&regions[i])).collect();
     Rng::new(seed, "random keys").shuffle(&mut keys);
     keys.truncate(n);
     keys.sort_unstable();
@@ -301,10 +306,11 @@ fn region_views(prompt: &Prompt, rows: RowSelection, generating: bool) -> Vec<Re
 /// Regions for rows that answer no question: every needle asked for counts as the answer's.
 fn of_no_question(prompt: &Prompt) -> Vec<Region> {
     let mut regions = prompt.regions(None);
-    let is_asked = |needle: &&Needle| prompt.queries.iter().any(|query| query.city == needle.city);
-    for needle in prompt.needles.iter().filter(is_asked) {
-        regions[needle.span.clone()].fill(Region::Needle);
-        regions[needle.answer.clone()].fill(Region::Answer);
+    for needle in &prompt.needles {
+        if prompt.queries.iter().any(|query| query.city == needle.city) {
+            regions[needle.span.clone()].fill(Region::Needle);
+            regions[needle.answer.clone()].fill(Region::Answer);
+        }
     }
     regions
 }
