@@ -17,7 +17,7 @@ use anyhow::{ensure, Result};
 use candle_core::{Device, Tensor};
 use common::{cpu_model, cpu_seconds, is_real, write};
 use dense::Dense;
-use difftool::attention::{Attend, AttentionRow, Heads, LogitRule, RowProbe, RowSink, Stream, Variant, Wiring};
+use difftool::attention::{Attend, AttentionRow, Heads, LogitRule, RowCollector, RowProbe, Stream, Variant, Wiring};
 use difftool::base::rng::Rng;
 use difftool::kernels::simd::{max, sum};
 use difftool::kernels::{linear, Products};
@@ -171,7 +171,7 @@ fn agree(variant: &str, d: usize, t: usize) -> Result<()> {
     let difference = difference.abs()?.max_all()?.to_scalar::<f32>()?;
     ensure!(difference < 1e-4, "{variant}, width {d}: outputs differ by {difference}");
     for (result, reference) in stream.probe_results.into_iter().zip(&dense.kept[0][0]) {
-        let got = result.sink.into_sink::<SumsSink>().answer;
+        let got = result.collector.into_collector::<SumsCollector>().answer;
         let row = |query: usize| &reference.effective[query * t..][answer_keys(t)];
         let want = (t - ANSWER_ROWS..t).map(|query| row(query).iter().sum::<f64>()).sum::<f64>();
         ensure!((got - want).abs() < 1e-4, "{variant}, width {d}: answer mass {got} instead of {want}");
@@ -357,7 +357,7 @@ struct Sums {
     t: usize,
 }
 
-struct SumsSink {
+struct SumsCollector {
     t: usize,
     total: f64,
     answer: f64,
@@ -368,8 +368,8 @@ impl RowProbe for Sums {
     fn wants(&self, _: usize, _: usize, query: usize) -> bool {
         query >= self.from
     }
-    fn start(&self, _: usize, _: usize) -> Box<dyn RowSink> {
-        Box::new(SumsSink { t: self.t, total: 0.0, answer: 0.0, largest: 0.0 })
+    fn start(&self, _: usize, _: usize) -> Box<dyn RowCollector> {
+        Box::new(SumsCollector { t: self.t, total: 0.0, answer: 0.0, largest: 0.0 })
     }
 }
 
@@ -380,7 +380,7 @@ fn look_at_simd<'a, S: pulp::Simd>(_simd: S, row: &'a [f32], part: &'a [f32]) ->
     [sum(row), max(row), sum(part)]
 }
 
-impl RowSink for SumsSink {
+impl RowCollector for SumsCollector {
     fn observe(&mut self, row: &AttentionRow<'_>) {
         let (keys, last) = (answer_keys(self.t), row.effective.len());
         let answer = &row.effective[keys.start.min(last)..keys.end.min(last)];
@@ -389,8 +389,8 @@ impl RowSink for SumsSink {
         self.answer += f64::from(answer);
         self.largest = self.largest.max(largest);
     }
-    fn merge(&mut self, later: Box<dyn RowSink>) {
-        let later = later.into_sink::<Self>();
+    fn merge(&mut self, later: Box<dyn RowCollector>) {
+        let later = later.into_collector::<Self>();
         self.total += later.total;
         self.answer += later.answer;
         self.largest = self.largest.max(later.largest);

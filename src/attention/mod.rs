@@ -45,7 +45,7 @@ pub use fused::Fused;
 pub use keys::Values;
 pub use portable::kept_bytes;
 pub use prefix::{Continuations, Prefix};
-pub use probes::{AttentionRow, LayersAndHeads, ProbeResult, ResidualProbe, RowProbe, RowSink};
+pub use probes::{AttentionRow, LayersAndHeads, ProbeResult, ResidualProbe, RowCollector, RowProbe};
 pub use stream::{HeadOutputSums, Stream};
 pub use tile::TILE;
 pub use trace::Trace;

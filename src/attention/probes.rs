@@ -26,7 +26,7 @@ pub struct AttentionRow<'a> {
     pub values: Values<'a>,
 }
 
-/// A measurement of attention rows. It selects rows and creates one [`RowSink`] per head and block of queries.
+/// A measurement of attention rows. It selects rows and creates one [`RowCollector`] per head and block of queries.
 pub trait RowProbe: Sync {
     /// Returns `true` if the probe observes this query of this head. Rows that no probe wants cost nothing.
     fn wants(&self, layer: usize, head: usize, query: usize) -> bool;
@@ -35,27 +35,27 @@ pub trait RowProbe: Sync {
         false
     }
     /// Creates an empty state for one head.
-    fn start(&self, layer: usize, head: usize) -> Box<dyn RowSink>;
+    fn start(&self, layer: usize, head: usize) -> Box<dyn RowCollector>;
 }
 
 /// State of a probe for one head.
-pub trait RowSink: Any + Send {
-    /// Processes a row, which is borrowed: sinks keep numbers rather than rows.
+pub trait RowCollector: Any + Send {
+    /// Processes a row, which is borrowed: collectors keep numbers rather than rows.
     fn observe(&mut self, row: &AttentionRow<'_>);
     /// Adds the state of `later`, created by the same probe for later queries of the same head.
-    fn merge(&mut self, later: Box<dyn RowSink>);
+    fn merge(&mut self, later: Box<dyn RowCollector>);
     /// Called once after all rows of the head, in the order of heads. Frees what is no longer needed.
     fn finish(&mut self) {}
 }
 
-impl dyn RowSink {
+impl dyn RowCollector {
     /// Downcasts the state to the type that its probe created.
     ///
     /// # Panics
     /// If it was created by another kind of probe.
-    pub fn into_sink<S: RowSink>(self: Box<Self>) -> Box<S> {
+    pub fn into_collector<C: RowCollector>(self: Box<Self>) -> Box<C> {
         let any: Box<dyn Any> = self;
-        any.downcast().expect("a sink of the probe that started it")
+        any.downcast().expect("a collector of the probe that started it")
     }
 }
 
@@ -68,7 +68,7 @@ pub struct ProbeResult {
     /// Index of the probe in the list given to [`Stream::new`].
     pub probe: usize,
     /// State of the probe after all rows.
-    pub sink: Box<dyn RowSink>,
+    pub collector: Box<dyn RowCollector>,
 }
 
 /// A measurement of the residual stream.
@@ -102,7 +102,7 @@ pub(super) struct HeadProbes<'a> {
     layer: usize,
     head: usize,
     /// Index, probe and state.
-    probes: Vec<(usize, &'a dyn RowProbe, Box<dyn RowSink>)>,
+    probes: Vec<(usize, &'a dyn RowProbe, Box<dyn RowCollector>)>,
 }
 
 impl<'a> HeadProbes<'a> {
@@ -130,24 +130,24 @@ impl<'a> HeadProbes<'a> {
 
     /// Passes a row to the probes that want it.
     pub(super) fn observe(&mut self, row: &AttentionRow<'_>) {
-        for (_, probe, sink) in &mut self.probes {
+        for (_, probe, collector) in &mut self.probes {
             if probe.wants(self.layer, self.head, row.query) {
-                sink.observe(row);
+                collector.observe(row);
             }
         }
     }
 
     /// Merges the states of the same probes for later queries.
     pub(super) fn merge(&mut self, later: Self) {
-        self.probes.iter_mut().zip(later.probes).for_each(|((.., sink), (.., later))| sink.merge(later));
+        self.probes.iter_mut().zip(later.probes).for_each(|((.., collector), (.., later))| collector.merge(later));
     }
 
     /// Finishes the states after the last row.
     pub(super) fn finish(self) -> impl Iterator<Item = ProbeResult> + 'a {
         let Self { layer, head, probes } = self;
-        probes.into_iter().map(move |(probe, _, mut sink)| {
-            sink.finish();
-            ProbeResult { layer, head, probe, sink }
+        probes.into_iter().map(move |(probe, _, mut collector)| {
+            collector.finish();
+            ProbeResult { layer, head, probe, collector }
         })
     }
 }

@@ -1,7 +1,7 @@
 //! Inspection of a model: its architecture, lambda by layer, memory, and a check of its tensors.
 
 use crate::attention::{Extras, Lambda, Stream};
-use crate::measures::probe::{LambdaProbe, LambdaSink};
+use crate::measures::probe::{LambdaCollector, LambdaProbe};
 use crate::model::open::{Model, OpenedModel};
 use crate::model::pass::pass;
 use crate::model::ModelConfig;
@@ -250,8 +250,8 @@ fn over_tokens(model: &Model) -> Result<BTreeMap<usize, Distribution>> {
     let passed = pass(&model.transformer, &prompt, Stream::new(&[&LambdaProbe]), true)?;
     let mut layers: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
     for result in passed.probe_results {
-        let sink = result.sink.into_sink::<LambdaSink>();
-        layers.entry(result.layer).or_default().extend(sink.lambdas.iter().map(|&lambda| f64::from(lambda)));
+        let collector = result.collector.into_collector::<LambdaCollector>();
+        layers.entry(result.layer).or_default().extend(collector.lambdas.iter().map(|&lambda| f64::from(lambda)));
     }
     layers.into_iter().map(|(layer, lambdas)| Ok((layer, Distribution::of(lambdas)?))).collect()
 }

@@ -117,7 +117,7 @@ impl Measure for ExploreMeasure {
         let mut sketches = BTreeMap::new();
         let mut details = Vec::new();
         for result in pass.probe_results {
-            let (sketch, top) = result.sink.into_sink::<ExploreCollector>().into_parts();
+            let (sketch, top) = result.collector.into_collector::<ExploreCollector>().into_parts();
             sketches.insert((result.layer, result.head), sketch);
             details.extend(top.finish());
         }

@@ -3,10 +3,10 @@
 use super::codes::{triangle, CodeType};
 use super::detail::{HeadDetail, HeadSketch, PairCodes, PooledQuantity, TopHeads};
 use super::stored_pairs::StoredPairs;
-use crate::attention::{AttentionRow, LayersAndHeads, RowProbe, RowSink};
+use crate::attention::{AttentionRow, LayersAndHeads, RowCollector, RowProbe};
 use crate::measures::probe::{
-    AnswerProbe, AnswerSink, Contribution, ContributionProbe, ContributionSink, GridProbe, GridSink, GridSpec, Pooling,
-    ReceivedSink, RowQuantity, SinkProbe,
+    AnswerCollector, AnswerProbe, Contribution, ContributionCollector, ContributionProbe, GridCollector, GridProbe,
+    GridSpec, Pooling, ReceivedCollector, RowQuantity, SinkProbe,
 };
 use crate::model::{Agreement, Transformer};
 use crate::prompts::{Prompt, Region};
@@ -141,7 +141,7 @@ impl RowProbe for ExploreProbe {
         true
     }
 
-    fn start(&self, layer: usize, head: usize) -> Box<dyn RowSink> {
+    fn start(&self, layer: usize, head: usize) -> Box<dyn RowCollector> {
         let plan = &self.plan;
         Box::new(ExploreCollector {
             plan: Arc::clone(plan),
@@ -161,10 +161,10 @@ impl RowProbe for ExploreProbe {
 pub(super) struct ExploreCollector {
     plan: Arc<ExplorePlan>,
     at: (usize, usize),
-    answer: Box<dyn RowSink>,
-    given: Box<dyn RowSink>,
-    sinks: Box<dyn RowSink>,
-    pooled: Vec<Box<dyn RowSink>>,
+    answer: Box<dyn RowCollector>,
+    given: Box<dyn RowCollector>,
+    sinks: Box<dyn RowCollector>,
+    pooled: Vec<Box<dyn RowCollector>>,
     /// Data of the rows so far, without pooled maps.
     detail: HeadDetail,
     /// Known after the last row.
@@ -177,15 +177,17 @@ impl ExploreCollector {
     /// Returns the sketch of the head, and the ranking that its details were entered in.
     ///
     /// # Panics
-    /// If the head was not [finished](RowSink::finish).
+    /// If the head was not [finished](RowCollector::finish).
     pub(super) fn into_parts(self) -> (HeadSketch, Arc<TopHeads>) {
         (self.sketch.expect("the pass finishes its sinks"), Arc::clone(&self.plan.top))
     }
 
     /// Score for the ranking: the answer's share of the head's output, as a mean over questions.
     fn score(&mut self) -> f64 {
-        let answer = std::mem::replace(&mut self.answer, self.plan.answer.start(0, 0)).into_sink::<AnswerSink>();
-        let given = std::mem::replace(&mut self.given, self.plan.given.start(0, 0)).into_sink::<ContributionSink>();
+        let answer =
+            std::mem::replace(&mut self.answer, self.plan.answer.start(0, 0)).into_collector::<AnswerCollector>();
+        let given =
+            std::mem::replace(&mut self.given, self.plan.given.start(0, 0)).into_collector::<ContributionCollector>();
         if let Some(chosen) = &self.plan.chosen {
             return -(chosen.iter().position(|at| *at == self.at).unwrap_or(chosen.len()) as f64);
         }
@@ -223,7 +225,7 @@ impl ExploreCollector {
     }
 }
 
-impl RowSink for ExploreCollector {
+impl RowCollector for ExploreCollector {
     fn observe(&mut self, row: &AttentionRow<'_>) {
         if self.plan.answer.wants(self.at.0, self.at.1, row.query) {
             self.answer.observe(row);
@@ -257,8 +259,8 @@ impl RowSink for ExploreCollector {
         }
     }
 
-    fn merge(&mut self, later: Box<dyn RowSink>) {
-        let later = later.into_sink::<Self>();
+    fn merge(&mut self, later: Box<dyn RowCollector>) {
+        let later = later.into_collector::<Self>();
         self.answer.merge(later.answer);
         self.given.merge(later.given);
         self.sinks.merge(later.sinks);
@@ -273,13 +275,13 @@ impl RowSink for ExploreCollector {
         detail.shrink_maps();
         let mut thumb = Vec::new();
         for (&(quantity, pooling, _), pooled) in self.plan.pooled.iter().zip(std::mem::take(&mut self.pooled)) {
-            let map = pooled.into_sink::<GridSink>().grid();
+            let map = pooled.into_collector::<GridCollector>().grid();
             if (quantity, pooling) == (PooledQuantity::Of(RowQuantity::Effective), Pooling::Max) {
                 thumb = triangle(&map.coarser(map.rows.div_ceil(self.plan.thumb_bins)));
             }
             detail.pooled.push((quantity, pooling, triangle(&map)));
         }
-        self.sketch = Some(HeadSketch { thumb, sinks: sinks.into_sink::<ReceivedSink>().sinks() });
+        self.sketch = Some(HeadSketch { thumb, sinks: sinks.into_collector::<ReceivedCollector>().sinks() });
         self.plan.top.enter(self.at, score, detail);
     }
 }

@@ -5,7 +5,7 @@ use super::layer_output::{mean_over_layers, LayerOutput, LayerSums};
 use super::{number, rounded, Measure, MeasureOutput, ObservedPass};
 use crate::attention::{ProbeResult, RowProbe};
 use crate::measures::probe::{
-    Allocation, AnswerProbe, AnswerSink, ContributionProbe, ContributionSink, ReceivedSink, SinkProbe,
+    Allocation, AnswerCollector, AnswerProbe, ContributionCollector, ContributionProbe, ReceivedCollector, SinkProbe,
 };
 use crate::model::pass::QueryScore;
 use crate::prompts::{Prompt, Region};
@@ -63,8 +63,8 @@ impl Measure for AnswerMeasure {
 /// Probe results of one head.
 struct HeadSinks {
     at: (usize, usize),
-    answer: Box<AnswerSink>,
-    contribution: Box<ContributionSink>,
+    answer: Box<AnswerCollector>,
+    contribution: Box<ContributionCollector>,
     /// The detected sinks; empty if they are not asked for.
     sinks: Vec<usize>,
 }
@@ -74,10 +74,11 @@ fn heads(probe_results: Vec<ProbeResult>) -> Vec<HeadSinks> {
     let mut probe_results = probe_results.into_iter().peekable();
     let mut heads = Vec::new();
     while let (Some(first), Some(second)) = (probe_results.next(), probe_results.next()) {
-        let answer = first.sink.into_sink();
-        let contribution = second.sink.into_sink();
+        let answer = first.collector.into_collector();
+        let contribution = second.collector.into_collector();
         let third = probe_results.next_if(|result| result.probe == 2);
-        let sinks = third.map_or_else(Vec::new, |result| result.sink.into_sink::<ReceivedSink>().sinks());
+        let sinks =
+            third.map_or_else(Vec::new, |result| result.collector.into_collector::<ReceivedCollector>().sinks());
         heads.push(HeadSinks { at: (first.layer, first.head), answer, contribution, sinks });
     }
     heads

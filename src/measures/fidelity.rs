@@ -2,7 +2,7 @@
 
 use super::{number, rounded, Measure, MeasureData, MeasureOutput, ObservedPass};
 use crate::attention::{RowProbe, Trace};
-use crate::measures::probe::{KeptRow, RowsProbe, RowsSink};
+use crate::measures::probe::{KeptRow, RowsCollector, RowsProbe};
 use crate::model::pass::Predictions;
 use crate::prompts::{Prompt, TargetRows};
 use crate::results::metric::{
@@ -19,7 +19,7 @@ pub struct FidelityMeasure;
 /// Data of the baseline pass.
 struct Baseline {
     /// Target rows of each head, in (layer, head) order.
-    heads: Vec<RowsSink>,
+    heads: Vec<RowsCollector>,
     predictions: Predictions,
     /// Whether each question is answered right.
     exact: Vec<bool>,
@@ -54,7 +54,7 @@ impl Measure for FidelityMeasure {
         let (mut places, mut heads) = (Vec::new(), Vec::new());
         for result in pass.probe_results {
             places.push((result.layer, result.head));
-            heads.push(*result.sink.into_sink::<RowsSink>());
+            heads.push(*result.collector.into_collector::<RowsCollector>());
         }
         // The prediction of token i is at i - 1.
         let prose: Vec<usize> = pass.prompt.scored_tokens().into_iter().map(|token| token - 1).collect();

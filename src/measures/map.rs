@@ -2,7 +2,7 @@
 
 use super::{token_text, Measure, MeasureData, MeasureOutput, ObservedPass, PassKey, TokenSpan};
 use crate::attention::{LayersAndHeads, RowProbe};
-use crate::measures::probe::{runs, GridMean, GridProbe, GridSink, GridSpec, PooledMap, Pooling, RowQuantity};
+use crate::measures::probe::{runs, GridCollector, GridMean, GridProbe, GridSpec, PooledMap, Pooling, RowQuantity};
 use crate::prompts::{Prompt, Region, Tokenizer};
 use anyhow::{bail, Result};
 use std::collections::BTreeMap;
@@ -100,9 +100,9 @@ impl Measure for MapMeasure {
         }
         let mut found: BTreeMap<usize, Vec<HeadMap>> = BTreeMap::new();
         for result in pass.probe_results {
-            let sink = result.sink.into_sink::<GridSink>();
+            let collector = result.collector.into_collector::<GridCollector>();
             // The second map of a standard model has only NaN.
-            let grid = sink.grid();
+            let grid = collector.grid();
             if grid.values.iter().any(|value| !value.is_nan()) {
                 found.entry(result.probe).or_default().push(((result.layer, result.head), grid));
             }

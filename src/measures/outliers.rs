@@ -4,7 +4,7 @@ use super::{
     decoded, encoded, number, token_text, Measure, MeasureData, MeasureOutput, ObservedPass, PassKey, ResidualSink,
 };
 use crate::attention::{ResidualProbe, RowProbe};
-use crate::measures::probe::{LogitProbe, LogitSink, ReceivedSink, ResidualStats, SinkProbe};
+use crate::measures::probe::{LogitCollector, LogitProbe, ReceivedCollector, ResidualStats, SinkProbe};
 use crate::prompts::Prompt;
 use crate::results::metric::{
     top_k, Metric, INF_NORM_MAX, KURTOSIS, MASSIVE, MEDIAN, SHARE_BEYOND_6_SIGMA, TOP_1_OVER_MEDIAN, TOP_K,
@@ -142,10 +142,10 @@ impl Measure for OutlierMeasure {
         for result in pass.probe_results {
             match result.probe {
                 0 => {
-                    let tally = result.sink.into_sink::<LogitSink>().tally;
+                    let tally = result.collector.into_collector::<LogitCollector>().tally;
                     found.logits.entry(result.layer).or_default().merge(&tally);
                 }
-                _ => sinks.extend(result.sink.into_sink::<ReceivedSink>().sinks()),
+                _ => sinks.extend(result.collector.into_collector::<ReceivedCollector>().sinks()),
             }
         }
         let hidden = pass.residual.and_then(|sink| sink.downcast::<HiddenSink>().ok()).unwrap_or_default();

@@ -4,7 +4,7 @@
 use super::{rounded, Measure, MeasureOutput, ObservedPass};
 use crate::attention::{ProbeResult, RowProbe, Stream};
 use crate::base::rng::Rng;
-use crate::measures::probe::{QuestionSpans, RepeatProbe, RepeatSink, RetrievalProbe, RetrievalSink, Score};
+use crate::measures::probe::{QuestionSpans, RepeatCollector, RepeatProbe, RetrievalCollector, RetrievalProbe, Score};
 use crate::prompts::Prompt;
 use crate::results::metric::{Metric, DUPLICATE_TOKEN, INDUCTION, PREVIOUS_TOKEN, QUERY_SCORE, RETRIEVAL_SCORE};
 use crate::results::record::Measurement;
@@ -31,8 +31,8 @@ impl Measure for RolesMeasure {
         let heads: BTreeSet<_> = probe_results.iter().map(|s| (s.layer, s.head)).collect();
         for result in probe_results {
             let (layer, head) = (result.layer, result.head);
-            let sink = result.sink.into_sink::<RetrievalSink>();
-            for (query, scores) in sink.found.iter().enumerate() {
+            let collector = result.collector.into_collector::<RetrievalCollector>();
+            for (query, scores) in collector.found.iter().enumerate() {
                 let mut push = |found| output.push(Some(query), pass.prompt.rows_name(), found);
                 push_scores((layer, head), &ON_PROMPTS, scores, &mut push);
             }
@@ -41,8 +41,8 @@ impl Measure for RolesMeasure {
         if pass.key.condition == 0 {
             for result in repeats(&pass)?.into_iter().filter(|s| heads.contains(&(s.layer, s.head))) {
                 let at = (result.layer, result.head);
-                let sink = result.sink.into_sink::<RepeatSink>();
-                push_scores(at, &ON_REPEATS, &sink.found, |found| output.push(None, "repeats", found));
+                let collector = result.collector.into_collector::<RepeatCollector>();
+                push_scores(at, &ON_REPEATS, &collector.found, |found| output.push(None, "repeats", found));
             }
         }
         Ok(())

@@ -2,7 +2,7 @@
 
 use super::{number, rounded, Measure, MeasureOutput, ObservedPass};
 use crate::attention::RowProbe;
-use crate::measures::probe::{EntropyProbe, EntropySink, ReceivedSink, SinkProbe};
+use crate::measures::probe::{EntropyCollector, EntropyProbe, ReceivedCollector, SinkProbe};
 use crate::prompts::Prompt;
 use crate::results::metric::{ENTROPY, SINK_SHARE_DETECTED, SINK_SHARE_FIRST, VALUE_NORM_FIRST};
 use crate::results::record::Measurement;
@@ -22,8 +22,8 @@ impl Measure for ShapeMeasure {
         for result in pass.probe_results {
             let at = (result.layer, result.head);
             match result.probe {
-                0 => entropies.push((at, result.sink.into_sink::<EntropySink>())),
-                _ => received.push(result.sink.into_sink::<ReceivedSink>()),
+                0 => entropies.push((at, result.collector.into_collector::<EntropyCollector>())),
+                _ => received.push(result.collector.into_collector::<ReceivedCollector>()),
             }
         }
         for (index, target) in pass.prompt.answerable_targets().iter().enumerate() {
@@ -58,7 +58,7 @@ struct HeadShape {
 }
 
 impl HeadShape {
-    fn new(at: (usize, usize), entropy_nats: f64, received: &ReceivedSink, index: usize) -> Self {
+    fn new(at: (usize, usize), entropy_nats: f64, received: &ReceivedCollector, index: usize) -> Self {
         let magnitudes = &received.magnitudes[index];
         let total: f64 = magnitudes.iter().map(|&x| f64::from(x)).sum();
         let share = |key: usize| magnitudes.get(key).map_or(0.0, |&x| f64::from(x) / total);

@@ -3,7 +3,7 @@
 use super::{rounded, Measure, MeasureOutput, ObservedPass};
 use crate::attention::{ProbeResult, RowProbe, Stream};
 use crate::base::rng::Rng;
-use crate::measures::probe::{FirstTokenProbe, FirstTokenSink};
+use crate::measures::probe::{FirstTokenCollector, FirstTokenProbe};
 use crate::prompts::Prompt;
 use crate::results::metric::{SINK_RATE, TOKEN_KINDS};
 use crate::results::record::Measurement;
@@ -54,7 +54,8 @@ impl Measure for SinkRateMeasure {
 
 /// Pushes the rate of one kind of tokens.
 fn push_rate(kind: &'static str, results: Vec<ProbeResult>, mut push: impl FnMut(Measurement)) {
-    let shares = results.into_iter().filter_map(|result| result.sink.into_sink::<FirstTokenSink>().share());
+    let shares =
+        results.into_iter().filter_map(|result| result.collector.into_collector::<FirstTokenCollector>().share());
     let rates: Vec<f64> = shares.map(|share| f64::from(u8::from(share > SINK_SHARE))).collect();
     if let Some(rate) = mean(&rates) {
         push(Measurement { region: Some(kind.into()), ..rounded(&SINK_RATE, None, rate, rates.len()) });
@@ -70,8 +71,8 @@ mod tests {
     fn the_rate_is_the_share_of_heads_whose_first_token_has_more_than_the_threshold() {
         let head = |share: f32| {
             let rows: Vec<TestRow> = (0..2).map(|_| TestRow::two(&[share, 1.0 - share], &[0.25, 0.75], 0.0)).collect();
-            let sink = watch::<FirstTokenSink>(&FirstTokenProbe { tokens: TOKENS }, &rows, 2);
-            ProbeResult { layer: 0, head: 0, probe: 0, sink }
+            let collector = watch::<FirstTokenCollector>(&FirstTokenProbe { tokens: TOKENS }, &rows, 2);
+            ProbeResult { layer: 0, head: 0, probe: 0, collector }
         };
         let mut found = Vec::new();
         push_rate("random", [0.125, 0.25, 0.5, 0.625].map(head).into(), |measure| found.push(measure));

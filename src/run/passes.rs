@@ -3,7 +3,7 @@
 use super::patching::{Corrupted, PairedPasses};
 use super::{Cell, Setup};
 use crate::attention::{LayersAndHeads, Prefix, ProbeResult, ResidualProbe, ResolvedTreatment, RowProbe, Stream};
-use crate::measures::probe::{ReceivedSink, SinkProbe};
+use crate::measures::probe::{ReceivedCollector, SinkProbe};
 use crate::measures::{Measure, MeasureData, MeasureOutput, ObservedPass, PassKey, ResidualSink};
 use crate::model::generate::{generate, Generation, StopConditions};
 use crate::model::open::Model;
@@ -434,8 +434,8 @@ fn sinks(model: &Transformer, prompt: &Prompt) -> Result<BTreeMap<(usize, usize)
     let probe = SinkProbe::new(prompt.ids.len(), Vec::new());
     let passed = pass(model, prompt, Stream::new(&[&probe]), false)?;
     let found = passed.probe_results.into_iter().map(|result| {
-        let sink = result.sink.into_sink::<ReceivedSink>();
-        ((result.layer, result.head), sink.sinks())
+        let collector = result.collector.into_collector::<ReceivedCollector>();
+        ((result.layer, result.head), collector.sinks())
     });
     Ok(found.collect())
 }

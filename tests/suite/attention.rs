@@ -5,8 +5,8 @@ use crate::common::{assert_close, attention_variants, normal, AttentionCase};
 use crate::dense::Dense;
 use candle_core::{DType, Tensor};
 use difftool::attention::{
-    Alibi, Attend, AttentionRow, Heads, KeyRemoval, LayersAndHeads, LogitRule, Removal, ResolvedTreatment, RowProbe,
-    RowRemoval, RowSink, Stream,
+    Alibi, Attend, AttentionRow, Heads, KeyRemoval, LayersAndHeads, LogitRule, Removal, ResolvedTreatment,
+    RowCollector, RowProbe, RowRemoval, Stream,
 };
 use difftool::kernels::quant::{Format, Quantised, Quantiser, Scope};
 use difftool::kernels::Products;
@@ -73,20 +73,20 @@ impl RowProbe for KeepAll {
     fn wants_logits(&self) -> bool {
         true
     }
-    fn start(&self, _: usize, _: usize) -> Box<dyn RowSink> {
+    fn start(&self, _: usize, _: usize) -> Box<dyn RowCollector> {
         Box::new(KeptRows(Vec::new()))
     }
 }
 
-impl RowSink for KeptRows {
+impl RowCollector for KeptRows {
     fn observe(&mut self, row: &AttentionRow<'_>) {
         let owned = |rows: &[&[f32]]| rows.iter().map(|row| row.to_vec()).collect();
         let (mix, effective) = (row.mix.to_vec(), row.effective.to_vec());
         let (logits, maps) = (owned(row.logits), owned(row.maps));
         self.0.push(Kept { query: row.query, first_visible: row.first_visible, logits, maps, mix, effective });
     }
-    fn merge(&mut self, later: Box<dyn RowSink>) {
-        self.0.extend(later.into_sink::<Self>().0);
+    fn merge(&mut self, later: Box<dyn RowCollector>) {
+        self.0.extend(later.into_collector::<Self>().0);
     }
 }
 
@@ -101,7 +101,7 @@ fn quantising(bits: u32, scope: Scope, exempt: &[((usize, usize), Vec<usize>)]) 
 fn stream(heads: &Heads<'_>, treated: Option<&ResolvedTreatment>) -> (Tensor, Vec<Vec<Kept>>) {
     let mut stream = Stream::new(&[&KeepAll]).treated(treated);
     let out = stream.attend(0, heads).unwrap();
-    let rows = stream.probe_results.into_iter().map(|s| s.sink.into_sink::<KeptRows>().0).collect();
+    let rows = stream.probe_results.into_iter().map(|s| s.collector.into_collector::<KeptRows>().0).collect();
     (out, rows)
 }
 
@@ -435,7 +435,7 @@ impl RowProbe for KeepSome {
     fn wants(&self, _: usize, _: usize, query: usize) -> bool {
         query == 5 || query > 690
     }
-    fn start(&self, _: usize, _: usize) -> Box<dyn RowSink> {
+    fn start(&self, _: usize, _: usize) -> Box<dyn RowCollector> {
         Box::new(KeptRows(Vec::new()))
     }
 }
@@ -459,7 +459,7 @@ fn watching_changes_neither_the_output_nor_what_others_see() {
                 assert_close(label, &of_query(&partial), &of_query(&unwatched), 0.0);
             }
             for (result, all) in some.probe_results.into_iter().zip(&all_rows) {
-                for row in result.sink.into_sink::<KeptRows>().0 {
+                for row in result.collector.into_collector::<KeptRows>().0 {
                     assert!(row.maps == all[row.query].maps && row.effective == all[row.query].effective, "{label}");
                 }
             }

@@ -9,7 +9,7 @@ use difftool::attention::{
 };
 use difftool::base::hash::sha256;
 use difftool::base::rng::Rng;
-use difftool::measures::probe::{AnswerProbe, AnswerSink, ContributionProbe, ContributionSink};
+use difftool::measures::probe::{AnswerCollector, AnswerProbe, ContributionCollector, ContributionProbe};
 use difftool::measures::{mean_over_layers, readouts, LayerOutput, LayerSums, RegionOutputs};
 use difftool::model::{Checkpoint, ModelConfig, NormKind, NormPlace, Transformer, Weights};
 use difftool::prompts::{Region, TargetRows};
@@ -68,7 +68,7 @@ fn pass(model: &Transformer, ids: &[u32], target: &TargetRows) -> Pass {
 }
 
 /// What was written by a head and how much was cancelled.
-pub(super) type OfHead = (RegionOutputs, [f64; REGIONS], Box<AnswerSink>);
+pub(super) type OfHead = (RegionOutputs, [f64; REGIONS], Box<AnswerCollector>);
 
 /// What was written by each head and how much was cancelled, in (layer, head) order.
 fn written(model: &Transformer, ids: &[u32], target: &TargetRows) -> Vec<OfHead> {
@@ -87,8 +87,8 @@ pub(super) fn written_by_layer(
     let mut found = Vec::new();
     let mut layers = vec![LayerSums::default(); model.config.layers.len()];
     while let (Some(first), Some(second)) = (probe_results.next(), probe_results.next()) {
-        let answer = first.sink.into_sink::<AnswerSink>();
-        let parts = second.sink.into_sink::<ContributionSink>();
+        let answer = first.collector.into_collector::<AnswerCollector>();
+        let parts = second.collector.into_collector::<ContributionCollector>();
         let at = (first.layer, first.head);
         let of_layer = &mut layers[at.0];
         let written = RegionOutputs::of(model, &pass.trace, at, &parts.rows[0], &ways, of_layer).unwrap();

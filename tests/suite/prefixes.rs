@@ -2,7 +2,7 @@
 
 use crate::generate::cases;
 use crate::treatments::{treatments, value_width};
-use difftool::attention::{AttentionRow, ResidualProbe, ResolvedTreatment, RowProbe, RowSink, Stream, Trace};
+use difftool::attention::{AttentionRow, ResidualProbe, ResolvedTreatment, RowCollector, RowProbe, Stream, Trace};
 use difftool::model::generate::{generate, StopConditions};
 use difftool::model::open::{self, LoadOptions};
 use difftool::model::pass::{continued_passes, first_observed_row, first_row, pass, PassResult};
@@ -31,12 +31,12 @@ impl RowProbe for KeepFrom {
         true
     }
 
-    fn start(&self, _: usize, _: usize) -> Box<dyn RowSink> {
+    fn start(&self, _: usize, _: usize) -> Box<dyn RowCollector> {
         Box::<KeptRows>::default()
     }
 }
 
-impl RowSink for KeptRows {
+impl RowCollector for KeptRows {
     fn observe(&mut self, row: &AttentionRow<'_>) {
         let first = row.first_visible;
         let mut numbers: Vec<Vec<f32>> = row.maps.iter().map(|map| map.to_vec()).collect();
@@ -50,8 +50,8 @@ impl RowSink for KeptRows {
         self.0.push((row.query, numbers, sum, along, norms));
     }
 
-    fn merge(&mut self, later: Box<dyn RowSink>) {
-        self.0.extend(later.into_sink::<Self>().0);
+    fn merge(&mut self, later: Box<dyn RowCollector>) {
+        self.0.extend(later.into_collector::<Self>().0);
     }
 }
 
@@ -71,7 +71,7 @@ fn text(ids: &[u32]) -> Prompt {
 
 /// The rows that probes kept.
 fn rows_of(result: PassResult) -> Vec<KeptRows> {
-    result.probe_results.into_iter().map(|result| *result.sink.into_sink::<KeptRows>()).collect()
+    result.probe_results.into_iter().map(|result| *result.collector.into_collector::<KeptRows>()).collect()
 }
 
 /// Checks that passes that start at `start` give what whole passes give, under each of `treated`, as one batch.

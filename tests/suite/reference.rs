@@ -4,9 +4,11 @@
 use crate::common::{distance, fixture};
 use crate::dense::Dense;
 use candle_core::{DType, Device, Tensor};
-use difftool::attention::{Attend, AttentionRow, Fused, LayersAndHeads, Pairing, RowProbe, RowSink, Stream, Variant};
+use difftool::attention::{
+    Attend, AttentionRow, Fused, LayersAndHeads, Pairing, RowCollector, RowProbe, Stream, Variant,
+};
 use difftool::kernels::RopeStyle;
-use difftool::measures::probe::{GridProbe, GridSink, GridSpec, Pooling, RowQuantity};
+use difftool::measures::probe::{GridCollector, GridProbe, GridSpec, Pooling, RowQuantity};
 use difftool::model::{Checkpoint, ModelConfig, Placement, Positions, Transformer, Weights};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
@@ -195,7 +197,7 @@ fn picture(model: &Transformer, ids: &[u32], quantity: RowQuantity) -> Vec<((usi
     let mut stream = Stream::new(&probes);
     model.hidden(&[ids.to_vec()], &mut stream).unwrap();
     let grid = |s: difftool::attention::ProbeResult| {
-        let grid = s.sink.into_sink::<GridSink>().grid();
+        let grid = s.collector.into_collector::<GridCollector>().grid();
         let values: Vec<f32> = grid.values.iter().map(|&x| if x.is_nan() { 0.0 } else { x }).collect();
         ((s.layer, s.head), Tensor::from_vec(values, (t, t), &Device::Cpu).unwrap())
     };
@@ -256,12 +258,12 @@ impl RowProbe for Whole {
         true
     }
 
-    fn start(&self, _layer: usize, _head: usize) -> Box<dyn RowSink> {
+    fn start(&self, _layer: usize, _head: usize) -> Box<dyn RowCollector> {
         Box::new(Whole(0))
     }
 }
 
-impl RowSink for Whole {
+impl RowCollector for Whole {
     fn observe(&mut self, row: &AttentionRow<'_>) {
         assert_eq!(row.sinks.len(), row.maps.len());
         for (map, sink) in row.maps.iter().zip(row.sinks) {
@@ -270,8 +272,8 @@ impl RowSink for Whole {
         self.0 += 1;
     }
 
-    fn merge(&mut self, later: Box<dyn RowSink>) {
-        self.0 += later.into_sink::<Self>().0;
+    fn merge(&mut self, later: Box<dyn RowCollector>) {
+        self.0 += later.into_collector::<Self>().0;
     }
 }
 
@@ -282,6 +284,6 @@ fn what_a_map_leaves_out_is_what_its_sink_takes() {
     let probes: [&dyn RowProbe; 1] = [&Whole(0)];
     let mut stream = Stream::new(&probes);
     model.hidden(&folder.ids[..1], &mut stream).unwrap();
-    let rows: usize = stream.probe_results.into_iter().map(|s| s.sink.into_sink::<Whole>().0).sum();
+    let rows: usize = stream.probe_results.into_iter().map(|s| s.collector.into_collector::<Whole>().0).sum();
     assert_eq!(rows, folder.ids[0].len() * folder.config.layers.len() * folder.config.heads);
 }

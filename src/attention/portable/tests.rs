@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::attention::{
-    Attend, AttentionRow, Fused, KeyRemoval, LayersAndHeads, LogitRule, Removal, RowRemoval, RowSink, Stream, Variant,
-    Wiring,
+    Attend, AttentionRow, Fused, KeyRemoval, LayersAndHeads, LogitRule, Removal, RowCollector, RowRemoval, Stream,
+    Variant, Wiring,
 };
 use crate::base::rng::Rng;
 use crate::kernels::quant::Format;
@@ -134,12 +134,12 @@ impl RowProbe for Keep {
     fn wants_logits(&self) -> bool {
         true
     }
-    fn start(&self, _: usize, _: usize) -> Box<dyn RowSink> {
+    fn start(&self, _: usize, _: usize) -> Box<dyn RowCollector> {
         Box::new(KeptRows::default())
     }
 }
 
-impl RowSink for KeptRows {
+impl RowCollector for KeptRows {
     fn observe(&mut self, row: &AttentionRow<'_>) {
         let seen = row.first_visible..;
         let logits = row.logits.iter().flat_map(|logits| &logits[seen.clone()]).map(|&x| x.max(-1e3));
@@ -150,13 +150,13 @@ impl RowSink for KeptRows {
         let few = row.mix.iter().chain(row.sinks).copied();
         self.0.push((row.query, logits.chain(maps).chain(few).chain(weighed).collect()));
     }
-    fn merge(&mut self, later: Box<dyn RowSink>) {
-        self.0.extend(later.into_sink::<Self>().0);
+    fn merge(&mut self, later: Box<dyn RowCollector>) {
+        self.0.extend(later.into_collector::<Self>().0);
     }
 }
 
-fn kept(sink: Box<dyn RowSink>) -> Vec<(usize, Vec<f32>)> {
-    sink.into_sink::<KeptRows>().0
+fn kept(sink: Box<dyn RowCollector>) -> Vec<(usize, Vec<f32>)> {
+    sink.into_collector::<KeptRows>().0
 }
 
 /// Rows of which a number differs by more than `tolerance`, of all that somebody wanted.
@@ -185,8 +185,8 @@ fn compare(label: &str, heads: &Heads<'_>, same: &Heads<'_>, treated: Option<&Re
     let mut other = 0;
     for (head, (watched, result)) in watched.into_iter().zip(stream.probe_results).enumerate() {
         assert_eq!(result.head, head);
-        let own = watched.finish().next().unwrap().sink;
-        other += differing(&kept(own), &kept(result.sink), 1e-4);
+        let own = watched.finish().next().unwrap().collector;
+        other += differing(&kept(own), &kept(result.collector), 1e-4);
     }
     // A logit half-way between two codes may become either, and takes its row along.
     let quantised = treated.is_some_and(|treated| !treated.quantisers.is_empty());

@@ -1,6 +1,6 @@
 //! Attention by region in the rows that predict an answer.
 
-use crate::attention::{AttentionRow, RowProbe, RowSink};
+use crate::attention::{AttentionRow, RowCollector, RowProbe};
 use crate::prompts::{Region, TargetRows};
 use crate::stats::simd::sum;
 use std::ops::Range;
@@ -53,8 +53,8 @@ impl RowProbe for AnswerProbe {
         self.targets.iter().any(|target| target.rows.contains(&query))
     }
 
-    fn start(&self, _layer: usize, _head: usize) -> Box<dyn RowSink> {
-        Box::new(AnswerSink {
+    fn start(&self, _layer: usize, _head: usize) -> Box<dyn RowCollector> {
+        Box::new(AnswerCollector {
             targets: self.targets.clone(),
             allocations: vec![Allocation::default(); self.targets.len()],
         })
@@ -62,7 +62,7 @@ impl RowProbe for AnswerProbe {
 }
 
 /// State of the probe for one head.
-pub struct AnswerSink {
+pub struct AnswerCollector {
     targets: Vec<TargetRanges>,
     /// One per target.
     pub allocations: Vec<Allocation>,
@@ -185,7 +185,7 @@ impl Allocation {
     }
 }
 
-impl RowSink for AnswerSink {
+impl RowCollector for AnswerCollector {
     fn observe(&mut self, row: &AttentionRow<'_>) {
         for (target, allocation) in self.targets.iter().zip(&mut self.allocations) {
             if target.rows.contains(&row.query) {
@@ -194,8 +194,8 @@ impl RowSink for AnswerSink {
         }
     }
 
-    fn merge(&mut self, later: Box<dyn RowSink>) {
-        let later = later.into_sink::<Self>();
+    fn merge(&mut self, later: Box<dyn RowCollector>) {
+        let later = later.into_collector::<Self>();
         for (mine, theirs) in self.allocations.iter_mut().zip(&later.allocations) {
             for i in 0..REGIONS {
                 mine.signed[i] += theirs.signed[i];
@@ -219,14 +219,14 @@ mod tests {
     use crate::attention::Values;
 
     /// Regions of keys 0..6: bos, filler, filler, answer, filler, question.
-    fn sink() -> AnswerSink {
+    fn sink() -> AnswerCollector {
         use Region::*;
         let runs = runs(&[Bos, Filler, Filler, Answer, Filler, Question]);
         assert_eq!(runs.len(), 5);
-        AnswerSink { targets: vec![TargetRanges { rows: 4..6, runs }], allocations: vec![Allocation::default()] }
+        AnswerCollector { targets: vec![TargetRanges { rows: 4..6, runs }], allocations: vec![Allocation::default()] }
     }
 
-    fn observe(sink: &mut AnswerSink, query: usize, effective: &[f32], lambda: f32) {
+    fn observe(sink: &mut AnswerCollector, query: usize, effective: &[f32], lambda: f32) {
         let values = Values::new(&[], &[], 0);
         sink.observe(&AttentionRow {
             query,

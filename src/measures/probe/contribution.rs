@@ -8,7 +8,7 @@
 //! contributions of single keys of noise that have at least 1/32 of a row's |a|, of which there are at most 32.
 
 use super::answer::TargetRanges;
-use crate::attention::{AttentionRow, RowProbe, RowSink};
+use crate::attention::{AttentionRow, RowCollector, RowProbe};
 use crate::prompts::{Region, TargetRows};
 use crate::stats::simd::sum_magnitudes;
 use std::ops::Range;
@@ -42,8 +42,8 @@ impl RowProbe for ContributionProbe {
         self.targets.iter().any(|target| target.rows.contains(&query))
     }
 
-    fn start(&self, _layer: usize, _head: usize) -> Box<dyn RowSink> {
-        Box::new(ContributionSink {
+    fn start(&self, _layer: usize, _head: usize) -> Box<dyn RowCollector> {
+        Box::new(ContributionCollector {
             targets: Arc::clone(&self.targets),
             strong_keys: self.strong_keys,
             rows: vec![Vec::new(); self.targets.len()],
@@ -52,7 +52,7 @@ impl RowProbe for ContributionProbe {
 }
 
 /// State of the probe for one head.
-pub struct ContributionSink {
+pub struct ContributionCollector {
     targets: Arc<[TargetRanges]>,
     strong_keys: bool,
     /// Rows of each target, in the order of queries.
@@ -131,7 +131,7 @@ impl Contribution {
     }
 }
 
-impl RowSink for ContributionSink {
+impl RowCollector for ContributionCollector {
     fn observe(&mut self, row: &AttentionRow<'_>) {
         for (target, rows) in self.targets.iter().zip(&mut self.rows) {
             if target.rows.contains(&row.query) {
@@ -140,8 +140,8 @@ impl RowSink for ContributionSink {
         }
     }
 
-    fn merge(&mut self, later: Box<dyn RowSink>) {
-        let later = later.into_sink::<Self>();
+    fn merge(&mut self, later: Box<dyn RowCollector>) {
+        let later = later.into_collector::<Self>();
         self.rows.iter_mut().zip(later.rows).for_each(|(mine, theirs)| mine.extend(theirs));
     }
 }
@@ -162,7 +162,7 @@ mod tests {
         // Values of two channels; the rows weight them with 0.75 - 0.5 * 0.5 and 0.25 - 0.5 * 0.5.
         let row = TestRow::two(&[0.75, 0.25], &[0.5, 0.5], 0.5).with_values(&[&[2.0, 4.0], &[-8.0, 1.0]]);
         let rows = [TestRow::one(&[1.0]).with_values(&[&[2.0, 4.0]]), row];
-        let found = watch::<ContributionSink>(&ContributionProbe::new(&[target(&[Filler, Answer])]), &rows, 1);
+        let found = watch::<ContributionCollector>(&ContributionProbe::new(&[target(&[Filler, Answer])]), &rows, 1);
         let [first, second] = found.rows[0].as_slice() else { panic!("two rows") };
         assert_eq!((first.part(Filler), first.part(Answer)), (&[2.0, 4.0][..], &[0.0, 0.0][..]));
         assert_eq!((second.part(Filler), second.part(Answer)), (&[1.0, 2.0][..], &[0.0, 0.0][..]));
@@ -179,10 +179,10 @@ mod tests {
         let rows =
             [TestRow::one(&[1.0]), TestRow::one(&[0.5; 2]), TestRow::one(&[0.25; 3]), TestRow::one(&[0.25; 4]), row];
         let probe = |strong| ContributionProbe::new(std::slice::from_ref(&target)).with_strong_keys(strong);
-        let found = watch::<ContributionSink>(&probe(true), &rows, 2);
+        let found = watch::<ContributionCollector>(&probe(true), &rows, 2);
         let strong = |key, part| StrongKey { key, part: vec![part] };
         assert_eq!(found.rows[0][0].strong_keys, [strong(0, -1.0), strong(2, -2.0)]);
-        assert!(watch::<ContributionSink>(&probe(false), &rows, 2).rows[0][0].strong_keys.is_empty());
+        assert!(watch::<ContributionCollector>(&probe(false), &rows, 2).rows[0][0].strong_keys.is_empty());
     }
 
     proptest! {
@@ -191,8 +191,8 @@ mod tests {
             let rows = random_rows(tokens, seed);
             let regions: Vec<Region> = (0..tokens).map(|key| Region::ALL[key * key % REGIONS]).collect();
             let probe = ContributionProbe::new(&[target(&regions)]);
-            let found = watch::<ContributionSink>(&probe, &rows, block);
-            prop_assert_eq!(&found.rows, &watch::<ContributionSink>(&probe, &rows, tokens).rows);
+            let found = watch::<ContributionCollector>(&probe, &rows, block);
+            prop_assert_eq!(&found.rows, &watch::<ContributionCollector>(&probe, &rows, tokens).rows);
             for (row, found) in rows.iter().zip(&found.rows[0]) {
                 for (channel, got) in found.total().iter().enumerate() {
                     let weighed = row.effective().iter().zip(&row.values).map(|(a, v)| a * v[channel]).sum::<f32>();

@@ -1,7 +1,7 @@
 //! Entropy of the rows that predict an answer, regardless of the regions they attend to.
 
 use super::roles::Score;
-use crate::attention::{AttentionRow, RowProbe, RowSink};
+use crate::attention::{AttentionRow, RowCollector, RowProbe};
 use crate::stats::simd::sum_magnitudes;
 use std::ops::Range;
 use std::sync::Arc;
@@ -23,13 +23,16 @@ impl RowProbe for EntropyProbe {
         self.targets.iter().any(|rows| rows.contains(&query))
     }
 
-    fn start(&self, _layer: usize, _head: usize) -> Box<dyn RowSink> {
-        Box::new(EntropySink { targets: Arc::clone(&self.targets), sums: vec![Score::default(); self.targets.len()] })
+    fn start(&self, _layer: usize, _head: usize) -> Box<dyn RowCollector> {
+        Box::new(EntropyCollector {
+            targets: Arc::clone(&self.targets),
+            sums: vec![Score::default(); self.targets.len()],
+        })
     }
 }
 
 /// State of the probe for one head.
-pub struct EntropySink {
+pub struct EntropyCollector {
     targets: Arc<[Range<usize>]>,
     /// Entropies of each range of rows, in nats.
     pub sums: Vec<Score>,
@@ -53,7 +56,7 @@ fn entropy_nats(weights: &[f32]) -> Option<f64> {
     Some(weights.iter().map(surprise).sum::<f64>())
 }
 
-impl RowSink for EntropySink {
+impl RowCollector for EntropyCollector {
     fn observe(&mut self, row: &AttentionRow<'_>) {
         for (rows, sum) in self.targets.iter().zip(&mut self.sums) {
             if rows.contains(&row.query) {
@@ -62,8 +65,8 @@ impl RowSink for EntropySink {
         }
     }
 
-    fn merge(&mut self, later: Box<dyn RowSink>) {
-        let later = later.into_sink::<Self>();
+    fn merge(&mut self, later: Box<dyn RowCollector>) {
+        let later = later.into_collector::<Self>();
         self.sums.iter_mut().zip(later.sums).for_each(|(mine, theirs)| mine.merge(theirs));
     }
 }
@@ -91,7 +94,7 @@ mod tests {
         let rows = [&[1.0][..], &[0.5, 0.5], &[0.0, 1.0, 0.0], &[0.25; 4]].map(TestRow::one);
         let probe = EntropyProbe::new(vec![1..3, 3..4, 7..9]);
         assert!(!probe.wants(0, 0, 0));
-        let found = watch::<EntropySink>(&probe, &rows, 2);
+        let found = watch::<EntropyCollector>(&probe, &rows, 2);
         assert!((found.sums[0].mean().unwrap() - 0.5 * 2.0_f64.ln()).abs() < 1e-12);
         assert_eq!((found.sums[0].rows, found.sums[1].rows), (2, 1));
         assert_eq!(found.sums[2].mean(), None);
@@ -114,7 +117,7 @@ mod tests {
         #[test]
         fn merging_blocks_equals_observing_all_rows(tokens in 2_usize..40, block in 1_usize..40, seed: u64) {
             let (rows, probe) = (random_rows(tokens, seed), EntropyProbe::new(vec![0..tokens, 1..2]));
-            let (whole, merged) = (watch::<EntropySink>(&probe, &rows, tokens), watch::<EntropySink>(&probe, &rows, block));
+            let (whole, merged) = (watch::<EntropyCollector>(&probe, &rows, tokens), watch::<EntropyCollector>(&probe, &rows, block));
             for (a, b) in whole.sums.iter().zip(&merged.sums) {
                 prop_assert_eq!(a.rows, b.rows);
                 prop_assert!((a.mean().unwrap_or(0.0) - b.mean().unwrap_or(0.0)).abs() < 1e-11);

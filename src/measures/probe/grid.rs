@@ -1,6 +1,6 @@
 //! Pooled attention maps: rows are added to bins one by one, so that the T x T map is never stored.
 
-use crate::attention::{AttentionRow, LayersAndHeads, RowProbe, RowSink};
+use crate::attention::{AttentionRow, LayersAndHeads, RowCollector, RowProbe};
 use crate::stats::simd::{add_segments, higher_peak, peak_segments};
 use anyhow::ensure;
 use std::collections::BTreeMap;
@@ -107,13 +107,13 @@ impl RowProbe for GridProbe {
         matches!(self.plan.spec.quantity, RowQuantity::Logits(_))
     }
 
-    fn start(&self, _layer: usize, _head: usize) -> Box<dyn RowSink> {
-        Box::new(GridSink { plan: Arc::clone(&self.plan), rows: BTreeMap::new() })
+    fn start(&self, _layer: usize, _head: usize) -> Box<dyn RowCollector> {
+        Box::new(GridCollector { plan: Arc::clone(&self.plan), rows: BTreeMap::new() })
     }
 }
 
 /// The bins of one head, as far as rows were observed.
-pub struct GridSink {
+pub struct GridCollector {
     plan: Arc<GridPlan>,
     rows: BTreeMap<usize, BinRow>,
 }
@@ -181,7 +181,7 @@ impl BinRow {
     }
 }
 
-impl GridSink {
+impl GridCollector {
     /// The map of the rows observed so far.
     pub fn grid(&self) -> PooledMap {
         let (row_edges, column_edges) = (self.plan.row_edges.clone(), self.plan.column_edges.clone());
@@ -201,7 +201,7 @@ impl GridSink {
     }
 }
 
-impl RowSink for GridSink {
+impl RowCollector for GridCollector {
     fn observe(&mut self, row: &AttentionRow<'_>) {
         let plan = Arc::clone(&self.plan);
         if !plan.spec.queries.contains(&row.query) {
@@ -215,8 +215,8 @@ impl RowSink for GridSink {
         }
     }
 
-    fn merge(&mut self, later: Box<dyn RowSink>) {
-        let later = later.into_sink::<Self>();
+    fn merge(&mut self, later: Box<dyn RowCollector>) {
+        let later = later.into_collector::<Self>();
         for (bin, row) in later.rows {
             self.rows.entry(bin).or_default().merge(&row);
         }
@@ -321,7 +321,7 @@ mod tests {
     }
 
     fn grid(spec: GridSpec, rows: &[TestRow], block: usize) -> PooledMap {
-        watch::<GridSink>(&GridProbe::new(spec), rows, block).grid()
+        watch::<GridCollector>(&GridProbe::new(spec), rows, block).grid()
     }
 
     /// Keys 0..4 with signs.
@@ -402,7 +402,7 @@ mod tests {
             for pooling in POOLINGS {
                 let probe = GridProbe::new(spec(quantity, pooling, 2, 2));
                 assert_eq!(probe.wants_logits(), matches!(quantity, RowQuantity::Logits(_)));
-                assert_eq!(watch::<GridSink>(&probe, &rows, 2).grid().values[2..], values, "{quantity:?}");
+                assert_eq!(watch::<GridCollector>(&probe, &rows, 2).grid().values[2..], values, "{quantity:?}");
             }
         }
     }
@@ -445,7 +445,7 @@ mod tests {
             values,
         };
         sink.observe(&row);
-        let found = sink.into_sink::<GridSink>().grid();
+        let found = sink.into_collector::<GridCollector>().grid();
         assert!(found.values[12..14].iter().all(|x| x.is_nan()), "{:?}", found.values);
         assert_eq!(found.values[14..], [1.0, 2.0]);
     }

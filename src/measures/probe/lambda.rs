@@ -1,6 +1,6 @@
 //! Lambda of every row of a head, for variants whose lambda depends on the token.
 
-use crate::attention::{AttentionRow, RowProbe, RowSink};
+use crate::attention::{AttentionRow, RowCollector, RowProbe};
 
 /// Observes the mix of all rows of differential heads.
 pub struct LambdaProbe;
@@ -10,24 +10,24 @@ impl RowProbe for LambdaProbe {
         true
     }
 
-    fn start(&self, _layer: usize, _head: usize) -> Box<dyn RowSink> {
-        Box::new(LambdaSink { lambdas: Vec::new() })
+    fn start(&self, _layer: usize, _head: usize) -> Box<dyn RowCollector> {
+        Box::new(LambdaCollector { lambdas: Vec::new() })
     }
 }
 
 /// State of the probe for one head.
-pub struct LambdaSink {
+pub struct LambdaCollector {
     /// Lambda of each row, in the order of queries. Empty for heads with one map.
     pub lambdas: Vec<f32>,
 }
 
-impl RowSink for LambdaSink {
+impl RowCollector for LambdaCollector {
     fn observe(&mut self, row: &AttentionRow<'_>) {
         self.lambdas.extend(row.mix.get(1).map(|mix| -mix));
     }
 
-    fn merge(&mut self, later: Box<dyn RowSink>) {
-        let later = later.into_sink::<Self>();
+    fn merge(&mut self, later: Box<dyn RowCollector>) {
+        let later = later.into_collector::<Self>();
         self.lambdas.extend(later.lambdas);
     }
 }
@@ -42,7 +42,7 @@ mod tests {
         let rows = random_rows(9, 1);
         let want: Vec<f32> = rows.iter().map(|row| -row.mix[1]).collect();
         for block in [1, 4, 9] {
-            assert_eq!(watch::<LambdaSink>(&LambdaProbe, &rows, block).lambdas, want);
+            assert_eq!(watch::<LambdaCollector>(&LambdaProbe, &rows, block).lambdas, want);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Distribution of a head's logits: largest values, histogram and moments.
 
-use crate::attention::{AttentionRow, RowProbe, RowSink};
+use crate::attention::{AttentionRow, RowCollector, RowProbe};
 use crate::stats::Tally;
 
 /// Observes all visible logits of all maps in every row.
@@ -15,19 +15,19 @@ impl RowProbe for LogitProbe {
         true
     }
 
-    fn start(&self, _layer: usize, _head: usize) -> Box<dyn RowSink> {
-        Box::new(LogitSink::default())
+    fn start(&self, _layer: usize, _head: usize) -> Box<dyn RowCollector> {
+        Box::new(LogitCollector::default())
     }
 }
 
 /// State of the probe for one head. Tallies can be merged over heads, layers and prompts.
 #[derive(Default)]
-pub struct LogitSink {
+pub struct LogitCollector {
     /// Tally of the logits of all maps.
     pub tally: Tally,
 }
 
-impl RowSink for LogitSink {
+impl RowCollector for LogitCollector {
     fn observe(&mut self, row: &AttentionRow<'_>) {
         for logits in row.logits {
             // The -inf of masked keys is not a logit of the model.
@@ -36,8 +36,8 @@ impl RowSink for LogitSink {
         }
     }
 
-    fn merge(&mut self, later: Box<dyn RowSink>) {
-        let later = later.into_sink::<Self>();
+    fn merge(&mut self, later: Box<dyn RowCollector>) {
+        let later = later.into_collector::<Self>();
         self.tally.merge(&later.tally);
     }
 }
@@ -59,7 +59,7 @@ mod tests {
         let rows = [row(&[&[1.0], &[-2.0]]), row(&[&[3.0, -9.0], &[0.0, 9.0]])];
         let probe = LogitProbe;
         assert!(probe.wants_logits() && probe.wants(3, 4, 5));
-        let tally = watch::<LogitSink>(&probe, &rows, 1).tally;
+        let tally = watch::<LogitCollector>(&probe, &rows, 1).tally;
         assert_eq!(
             [1, 2, 3, 6, 7].map(|rank| tally.top.magnitude(rank)),
             [Some(9.0), Some(9.0), Some(3.0), Some(0.0), None]
@@ -73,7 +73,7 @@ mod tests {
     #[test]
     fn masked_keys_are_skipped() {
         let rows = [row(&[&[f32::NEG_INFINITY, 3.0, f32::NEG_INFINITY, f32::NEG_INFINITY, -5.0]])];
-        let tally = watch::<LogitSink>(&LogitProbe, &rows, 1).tally;
+        let tally = watch::<LogitCollector>(&LogitProbe, &rows, 1).tally;
         assert_eq!([1, 2, 3].map(|rank| tally.top.magnitude(rank)), [Some(5.0), Some(3.0), None]);
         assert_eq!((tally.histogram.n(), tally.moments.n(), tally.moments.mean()), (2, 2, Some(-1.0)));
     }
@@ -82,8 +82,8 @@ mod tests {
         #[test]
         fn merging_blocks_equals_observing_all_rows(tokens in 1_usize..60, block in 1_usize..60, seed: u64) {
             let (rows, probe) = (random_rows(tokens, seed), LogitProbe);
-            let whole = watch::<LogitSink>(&probe, &rows, tokens).tally;
-            let merged = watch::<LogitSink>(&probe, &rows, block).tally;
+            let whole = watch::<LogitCollector>(&probe, &rows, tokens).tally;
+            let merged = watch::<LogitCollector>(&probe, &rows, block).tally;
             prop_assert_eq!(&whole.top, &merged.top);
             prop_assert_eq!(&whole.histogram, &merged.histogram);
             prop_assert_eq!(whole.moments.n(), (tokens * (tokens + 1)) as u64);

@@ -30,14 +30,14 @@ mod sink;
 #[cfg(test)]
 pub(crate) mod testing;
 
-pub use answer::{runs, Allocation, AnswerProbe, AnswerSink, SinkSums};
-pub use contribution::{Contribution, ContributionProbe, ContributionSink, StrongKey};
-pub use entropy::{EntropyProbe, EntropySink};
-pub use first_token::{FirstTokenProbe, FirstTokenSink};
-pub use grid::{GridMean, GridProbe, GridSink, GridSpec, PooledMap, Pooling, RowQuantity};
-pub use lambda::{LambdaProbe, LambdaSink};
-pub use logits::{LogitProbe, LogitSink};
+pub use answer::{runs, Allocation, AnswerCollector, AnswerProbe, SinkSums};
+pub use contribution::{Contribution, ContributionCollector, ContributionProbe, StrongKey};
+pub use entropy::{EntropyCollector, EntropyProbe};
+pub use first_token::{FirstTokenCollector, FirstTokenProbe};
+pub use grid::{GridCollector, GridMean, GridProbe, GridSpec, PooledMap, Pooling, RowQuantity};
+pub use lambda::{LambdaCollector, LambdaProbe};
+pub use logits::{LogitCollector, LogitProbe};
 pub use residual::{MassiveActivation, ResidualStats};
-pub use roles::{QuestionSpans, RepeatProbe, RepeatSink, RetrievalProbe, RetrievalSink, Score};
-pub use rows::{KeptRow, RowsProbe, RowsSink};
-pub use sink::{ReceivedSink, SinkProbe};
+pub use roles::{QuestionSpans, RepeatCollector, RepeatProbe, RetrievalCollector, RetrievalProbe, Score};
+pub use rows::{KeptRow, RowsCollector, RowsProbe};
+pub use sink::{ReceivedCollector, SinkProbe};

@@ -10,7 +10,7 @@
 //!
 //! Shares are of the weights' magnitudes, because a head norm does not depend on their sign.
 
-use crate::attention::{AttentionRow, RowProbe, RowSink};
+use crate::attention::{AttentionRow, RowCollector, RowProbe};
 use crate::stats::simd::sum_magnitudes;
 use std::ops::Range;
 use std::sync::Arc;
@@ -85,19 +85,22 @@ impl RowProbe for RetrievalProbe {
         self.plan.1.iter().any(|asked| asked.question.contains(&query) || asked.answer.contains(&query))
     }
 
-    fn start(&self, _layer: usize, _head: usize) -> Box<dyn RowSink> {
-        Box::new(RetrievalSink { plan: Arc::clone(&self.plan), found: vec![Default::default(); self.plan.1.len()] })
+    fn start(&self, _layer: usize, _head: usize) -> Box<dyn RowCollector> {
+        Box::new(RetrievalCollector {
+            plan: Arc::clone(&self.plan),
+            found: vec![Default::default(); self.plan.1.len()],
+        })
     }
 }
 
 /// State of the probe for one head.
-pub struct RetrievalSink {
+pub struct RetrievalCollector {
     plan: Arc<(Vec<u32>, Vec<QuestionSpans>)>,
     /// Retrieval and query scores of each question.
     pub found: Vec<[Score; 2]>,
 }
 
-impl RowSink for RetrievalSink {
+impl RowCollector for RetrievalCollector {
     fn observe(&mut self, row: &AttentionRow<'_>) {
         let (ids, asked) = &*self.plan;
         for (asked, [retrieval, query]) in asked.iter().zip(&mut self.found) {
@@ -111,8 +114,8 @@ impl RowSink for RetrievalSink {
         }
     }
 
-    fn merge(&mut self, later: Box<dyn RowSink>) {
-        let later = later.into_sink::<Self>();
+    fn merge(&mut self, later: Box<dyn RowCollector>) {
+        let later = later.into_collector::<Self>();
         let pairs = self.found.iter_mut().flatten().zip(later.found.into_iter().flatten());
         pairs.for_each(|(mine, theirs)| mine.merge(theirs));
     }
@@ -132,19 +135,19 @@ impl RowProbe for RepeatProbe {
         query >= self.first.max(1) && query < self.first + 2 * self.period
     }
 
-    fn start(&self, _layer: usize, _head: usize) -> Box<dyn RowSink> {
-        Box::new(RepeatSink { probe: *self, found: Default::default() })
+    fn start(&self, _layer: usize, _head: usize) -> Box<dyn RowCollector> {
+        Box::new(RepeatCollector { probe: *self, found: Default::default() })
     }
 }
 
 /// State of the probe for one head.
-pub struct RepeatSink {
+pub struct RepeatCollector {
     probe: RepeatProbe,
     /// Previous token, duplicate token, induction.
     pub found: [Score; 3],
 }
 
-impl RowSink for RepeatSink {
+impl RowCollector for RepeatCollector {
     fn observe(&mut self, row: &AttentionRow<'_>) {
         let RepeatProbe { first, period } = self.probe;
         let [previous, duplicate, induction] = &mut self.found;
@@ -156,8 +159,8 @@ impl RowSink for RepeatSink {
         }
     }
 
-    fn merge(&mut self, later: Box<dyn RowSink>) {
-        let later = later.into_sink::<Self>();
+    fn merge(&mut self, later: Box<dyn RowCollector>) {
+        let later = later.into_collector::<Self>();
         self.found.iter_mut().zip(later.found).for_each(|(mine, theirs)| mine.merge(theirs));
     }
 }
@@ -182,7 +185,7 @@ mod tests {
         let score = |targets: [usize; 8]| {
             let rows: Vec<TestRow> = targets.iter().enumerate().map(|(query, &at)| pointing(query + 1, at)).collect();
             let probe = RetrievalProbe::new(ids.clone(), vec![asked.clone()]);
-            watch::<RetrievalSink>(&probe, &rows, 3).found[0].map(|score| score.mean())
+            watch::<RetrievalCollector>(&probe, &rows, 3).found[0].map(|score| score.mean())
         };
         assert_eq!(score([0, 0, 0, 0, 1, 2, 3, 0]), [Some(1.0), Some(1.0)]);
         assert_eq!(score([0, 0, 0, 0, 0, 2, 2, 0]), [Some(0.5), Some(0.0)], "row 6 predicts the token of key 3");
@@ -194,7 +197,7 @@ mod tests {
         let probe = RepeatProbe { first: 1, period: 4 };
         let score = |look: fn(usize) -> usize| {
             let rows: Vec<TestRow> = (0..9).map(|query| pointing(query + 1, look(query))).collect();
-            watch::<RepeatSink>(&probe, &rows, 2).found.map(|score| score.mean().unwrap())
+            watch::<RepeatCollector>(&probe, &rows, 2).found.map(|score| score.mean().unwrap())
         };
         assert_eq!(score(|query| query.saturating_sub(1)), [1.0, 0.0, 0.0]);
         // In row 1, the token before is the only other key.
@@ -207,8 +210,8 @@ mod tests {
         fn scores_are_shares_and_do_not_depend_on_blocks(tokens in 4_usize..40, block in 1_usize..40, seed: u64) {
             let rows = random_rows(tokens, seed);
             let probe = RepeatProbe { first: 0, period: tokens / 2 };
-            let whole = watch::<RepeatSink>(&probe, &rows, tokens).found;
-            let merged = watch::<RepeatSink>(&probe, &rows, block).found;
+            let whole = watch::<RepeatCollector>(&probe, &rows, tokens).found;
+            let merged = watch::<RepeatCollector>(&probe, &rows, block).found;
             for (a, b) in whole.iter().zip(&merged) {
                 prop_assert_eq!(a.rows, b.rows);
                 let (a, b) = (a.mean().unwrap(), b.mean().unwrap());

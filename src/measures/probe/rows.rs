@@ -1,6 +1,6 @@
 //! The target rows themselves, a few per head, for comparison with another pass over the same prompt.
 
-use crate::attention::{AttentionRow, RowProbe, RowSink};
+use crate::attention::{AttentionRow, RowCollector, RowProbe};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -21,8 +21,8 @@ impl RowProbe for RowsProbe {
         self.targets.iter().any(|rows| rows.contains(&query))
     }
 
-    fn start(&self, _layer: usize, _head: usize) -> Box<dyn RowSink> {
-        Box::new(RowsSink { targets: Arc::clone(&self.targets), rows: vec![Vec::new(); self.targets.len()] })
+    fn start(&self, _layer: usize, _head: usize) -> Box<dyn RowCollector> {
+        Box::new(RowsCollector { targets: Arc::clone(&self.targets), rows: vec![Vec::new(); self.targets.len()] })
     }
 }
 
@@ -36,13 +36,13 @@ pub struct KeptRow {
 }
 
 /// State of the probe for one head.
-pub struct RowsSink {
+pub struct RowsCollector {
     targets: Arc<[Range<usize>]>,
     /// Rows of each target, in the order of queries.
     pub rows: Vec<Vec<KeptRow>>,
 }
 
-impl RowSink for RowsSink {
+impl RowCollector for RowsCollector {
     fn observe(&mut self, row: &AttentionRow<'_>) {
         for (target, rows) in self.targets.iter().zip(&mut self.rows) {
             if target.contains(&row.query) {
@@ -55,8 +55,8 @@ impl RowSink for RowsSink {
         }
     }
 
-    fn merge(&mut self, later: Box<dyn RowSink>) {
-        let later = later.into_sink::<Self>();
+    fn merge(&mut self, later: Box<dyn RowCollector>) {
+        let later = later.into_collector::<Self>();
         self.rows.iter_mut().zip(later.rows).for_each(|(mine, theirs)| mine.extend(theirs));
     }
 }

@@ -1,6 +1,6 @@
 //! Attention sinks, found by the attention that each key receives rather than assumed at position 0.
 
-use crate::attention::{AttentionRow, RowProbe, RowSink};
+use crate::attention::{AttentionRow, RowCollector, RowProbe};
 use crate::stats::simd::{add_magnitudes, sum_magnitudes};
 use std::ops::Range;
 use std::sync::Arc;
@@ -49,8 +49,8 @@ impl RowProbe for SinkProbe {
         self.plan.samples(query) || self.plan.targets.iter().any(|rows| rows.contains(&query))
     }
 
-    fn start(&self, _layer: usize, _head: usize) -> Box<dyn RowSink> {
-        Box::new(ReceivedSink {
+    fn start(&self, _layer: usize, _head: usize) -> Box<dyn RowCollector> {
+        Box::new(ReceivedCollector {
             plan: Arc::clone(&self.plan),
             sampled: Vec::new(),
             received: Vec::new(),
@@ -61,7 +61,7 @@ impl RowProbe for SinkProbe {
 }
 
 /// State of the probe for one head: attention received by its keys.
-pub struct ReceivedSink {
+pub struct ReceivedCollector {
     plan: Arc<SinkPlan>,
     /// First visible key and query of each sampled row, both ascending.
     sampled: Vec<(usize, usize)>,
@@ -74,7 +74,7 @@ pub struct ReceivedSink {
     value_norms: Vec<f32>,
 }
 
-impl ReceivedSink {
+impl ReceivedCollector {
     /// Number of sampled rows that count for a key: those that see it from at least [`GAP`] tokens later.
     pub fn rows(&self, key: usize) -> usize {
         let seeing = self.sampled.partition_point(|&(first, _)| first <= key);
@@ -123,7 +123,7 @@ fn add(sum: &mut Vec<f32>, other: &[f32]) {
     sum.iter_mut().zip(other).for_each(|(sum, x)| *sum += x);
 }
 
-impl RowSink for ReceivedSink {
+impl RowCollector for ReceivedCollector {
     fn observe(&mut self, row: &AttentionRow<'_>) {
         if self.plan.samples(row.query) {
             self.sample(row);
@@ -138,8 +138,8 @@ impl RowSink for ReceivedSink {
         }
     }
 
-    fn merge(&mut self, later: Box<dyn RowSink>) {
-        let later = later.into_sink::<Self>();
+    fn merge(&mut self, later: Box<dyn RowCollector>) {
+        let later = later.into_collector::<Self>();
         self.sampled.extend(&later.sampled);
         add(&mut self.received, &later.received);
         let known = self.value_norms.len().min(later.value_norms.len());
@@ -167,7 +167,7 @@ mod tests {
         (0..tokens).map(row).collect()
     }
 
-    fn received(rows: &[TestRow], targets: Vec<Range<usize>>, block: usize) -> Box<ReceivedSink> {
+    fn received(rows: &[TestRow], targets: Vec<Range<usize>>, block: usize) -> Box<ReceivedCollector> {
         watch(&SinkProbe::new(rows.len(), targets), rows, block)
     }
 

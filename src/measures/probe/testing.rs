@@ -1,6 +1,6 @@
 //! Hand-made rows for tests of probes, passed to them as by the streaming kernel.
 
-use crate::attention::{AttentionRow, RowProbe, RowSink, Values};
+use crate::attention::{AttentionRow, RowCollector, RowProbe, Values};
 use crate::base::rng::Rng;
 use crate::kernels::{Mat, Panels};
 
@@ -46,7 +46,7 @@ impl TestRow {
         (0..self.maps[0].len()).map(at).collect()
     }
 
-    pub(crate) fn show(&self, sink: &mut dyn RowSink) {
+    pub(crate) fn show(&self, collector: &mut dyn RowCollector) {
         let logits: Vec<&[f32]> = self.logits.iter().map(Vec::as_slice).collect();
         let maps: Vec<&[f32]> = self.maps.iter().map(Vec::as_slice).collect();
         let effective = self.effective();
@@ -55,7 +55,7 @@ impl TestRow {
         let (keys, width) = (self.values.len(), self.values[0].len());
         let packed = [Panels::new(Mat::new(&self.values.concat(), keys, width, width))];
         let values = Values::new(&packed, &[0], width);
-        sink.observe(&AttentionRow {
+        collector.observe(&AttentionRow {
             query,
             first_visible: 0,
             logits: &logits,
@@ -70,17 +70,17 @@ impl TestRow {
 
 /// Passes rows, each of length query + 1, to a probe of layer 0, head 0: one state per `block` of queries, merged in
 /// query order.
-pub(crate) fn watch<S: RowSink>(probe: &dyn RowProbe, rows: &[TestRow], block: usize) -> Box<S> {
+pub(crate) fn watch<S: RowCollector>(probe: &dyn RowProbe, rows: &[TestRow], block: usize) -> Box<S> {
     let state = |rows: &[TestRow]| {
-        let mut sink = probe.start(0, 0);
+        let mut collector = probe.start(0, 0);
         let wanted = rows.iter().filter(|row| probe.wants(0, 0, row.maps[0].len() - 1));
-        wanted.for_each(|row| row.show(sink.as_mut()));
-        sink
+        wanted.for_each(|row| row.show(collector.as_mut()));
+        collector
     };
     let mut states = rows.chunks(block).map(state);
     let mut whole = states.next().expect("rows");
     states.for_each(|later| whole.merge(later));
-    whole.into_sink()
+    whole.into_collector()
 }
 
 /// Random differential rows 0..tokens, with a lambda per row and values of three channels.
