@@ -9,9 +9,10 @@ mod common;
 
 use anyhow::{ensure, Result};
 use common::{cpu_model, cpu_seconds, is_real, number, random_model, spread, write};
+use difftool::commands::Experiment;
 use difftool::model::DecoderSizes;
 use difftool::results::record::Record;
-use difftool::run::{Experiment, Setup};
+use difftool::run::Setup;
 use serde::Serialize;
 use std::sync::atomic::AtomicBool;
 
@@ -80,21 +81,21 @@ fn setup(model: &str, (layers, heads): (usize, usize), conditions: usize, whole_
     let head = |i: usize| format!("\"ablate({}.{}, zero)\"", i % layers, i / layers % heads);
     let conditions: Vec<String> = (0..conditions).map(head).collect();
     let text = format!(
-        "show = \"ablate\"\nmodels = [{model:?}]\nconditions = [{}]\n[grid.needle]\nctx_tok = [{CTX_TOK}]\n\
-         settings = [[1, 1]]\ndepths_pct = [50.0]\nsamples = 1\nseed = 0",
+        "command = \"ablate\"\nparts = []\n[run]\nmodel = [{model:?}]\ncondition = [{}]\n[prompts]\n\
+         ctx = [\"{CTX_TOK}\"]\ndepths = [50.0]\nsamples = 1",
         conditions.join(", ")
     );
-    let mut setup = Setup::load(Experiment::parse(&text, "bench")?)?;
+    let mut setup = Experiment::parse(&text, "bench")?.setup()?;
     setup.whole_passes = whole_passes;
     Ok(setup)
 }
 
 /// Runs the prompt under all conditions. Returns the records and the CPU seconds.
 fn run(setup: &Setup) -> Result<(Vec<Record>, f64)> {
-    let (cells, mut measures) = (setup.grid.cells(), setup.measures()?);
-    setup.check(&cells)?;
+    let (cases, mut measures) = (setup.grid.prompts(), setup.measures()?);
+    setup.check(&cases)?;
     let (mut records, start) = (Vec::new(), cpu_seconds());
-    setup.run(&cells, &mut measures.list(), &AtomicBool::new(false), &mut |_, found| {
+    setup.run(&cases, &mut measures.list(), &AtomicBool::new(false), &mut |_, found| {
         records.extend_from_slice(found.records);
         Ok(())
     })?;

@@ -9,14 +9,13 @@
 //! > compares; results are drawn ([`figures`]), summarised in a [`report`] and displayed in an explorer ([`explore`]).
 //!
 //! [`train`] trains matched models to measure, [`kernels`] has the numerical loops, [`stats`] the statistics, [`base`]
-//! what everything stands on, and [`commands`] is the command line ([`cli`]), the only module that prints.
+//! what everything stands on, and [`commands`] is the command line, the only module that prints.
 //!
 //! Shape letters used in comments: B batch, T query tokens, S key tokens, H output heads, J maps per head, d head width,
 //! E model width, F SwiGLU width, W vocabulary.
 
 pub mod attention;
 pub mod base;
-pub mod cli;
 pub mod commands;
 pub mod explore;
 pub mod figures;

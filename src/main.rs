@@ -1,7 +1,7 @@
 //! The `difftool` program: parses the command line, runs the command, and prints its error.
 
 use clap::FromArgMatches as _;
-use difftool::cli::Cli;
+use difftool::commands::Cli;
 use std::io::{ErrorKind, Write as _};
 use std::process::ExitCode;
 

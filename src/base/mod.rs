@@ -12,3 +12,4 @@ pub mod rng;
 pub(crate) mod serde_as_str;
 pub(crate) mod spec_file;
 pub mod terminal;
+pub mod values;

@@ -13,7 +13,7 @@ pub(crate) fn parse<T: DeserializeOwned>(name: &str, text: &str) -> Result<T, Us
 }
 
 /// One line for people: ``x.toml, line 4: missing field `samples` in `grid.needle` ``.
-fn usage(name: &str, text: &str, mut error: toml::de::Error) -> Usage {
+pub(crate) fn usage(name: &str, text: &str, mut error: toml::de::Error) -> Usage {
     let at = error.span().map_or(0, |span| span.start);
     let line = text.get(..at).unwrap_or_default().matches('\n').count() + 1;
     error.set_input(None); // the message then has the key in place of an excerpt of the file
@@ -30,15 +30,15 @@ pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
+/// The values that flags have by default.
+pub(crate) fn flag_defaults<T: clap::Args>() -> T {
+    let flags = T::augment_args(clap::Command::new("defaults").no_binary_name(true));
+    T::from_arg_matches(&flags.get_matches_from([""; 0])).expect("every flag has a default")
+}
+
 /// Reads a list of two numbers.
 pub(crate) fn pair<'de, D: Deserializer<'de>>(from: D) -> Result<[usize; 2], D::Error> {
     TwoNumbers::deserialize(from).map(|TwoNumbers(pair)| pair)
-}
-
-/// Reads a list of lists of two numbers.
-pub(crate) fn pairs<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<(usize, usize)>, D::Error> {
-    let pairs = Vec::<TwoNumbers>::deserialize(from)?;
-    Ok(pairs.into_iter().map(|TwoNumbers([a, b])| (a, b)).collect())
 }
 
 /// Two numbers and no more: of arrays and tuples `toml` ignores what follows their last value.

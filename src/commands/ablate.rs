@@ -2,21 +2,25 @@
 
 mod draw;
 
-pub(super) use draw::draw;
-
-use super::flags::{self, Defaults};
+use super::session::{RunResults, Session};
+use super::shared::{Examples, RunFlags};
+use super::spec::{Measuring, OpenedModels};
 use crate::bail_usage;
-use crate::cli::{AblateArgs, AblatePart};
+use crate::base::error::Usage;
+use crate::base::spec_file::flag_defaults;
 use crate::measures::MeasureName;
-use crate::run::{Experiment, Show};
-use crate::treatments::{Condition, PairedPrompt, Ranking};
+use crate::prompts::{Grid, NeedlePrompts, PromptDefaults};
+use crate::run::Plan;
+use crate::treatments::{Condition, PairedPrompt, Ranking, RowSelection};
 use anyhow::Result;
+use clap::{Args, ValueEnum};
+use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use strum::VariantArray as _;
 
 /// A prompt of 1k tokens has noise enough, and dozens of passes over it take seconds.
-pub(super) const DEFAULTS: Defaults = Defaults { ctx_tok: 1024, settings: &[(1, 1)], samples: 8 };
+pub(super) const DEFAULTS: PromptDefaults = PromptDefaults { ctx_tok: 1024, settings: &[(1, 1)], samples: 8 };
 
 /// Heads that are knocked out if nobody says how many, as far as models have so many.
 const KNOCKED_OUT: [usize; 4] = [1, 2, 4, 8];
@@ -24,20 +28,111 @@ const KNOCKED_OUT: [usize; 4] = [1, 2, 4, 8];
 /// Draws of random heads that the best heads are compared with; an interval over draws needs three.
 const DRAWS: u64 = 3;
 
-/// The experiment that flags ask for.
-///
-/// # Errors
-/// Usage errors; models that cannot be read.
-pub(super) fn experiment(args: &AblateArgs) -> Result<Experiment> {
-    let shape = Smallest::of(args)?;
-    let experiment = flags::prompts_experiment(Show::Ablate, &args.run, &args.prompts, None, &DEFAULTS)?;
-    let conditions = conditions(args, &shape)?;
-    if ![AblatePart::EachHead, AblatePart::PatchEachHead].iter().any(|part| args.parts.contains(part)) {
-        return Ok(Experiment { conditions, ..experiment });
+/// Examples in the help.
+pub(super) const EXAMPLES: Examples = &[
+    ("Effect of noise and of the best heads", "difftool ablate"),
+    (
+        "Only noise at 4k tokens, with another condition",
+        "difftool ablate --ctx 4k --parts noise --condition 'silence(filler)'",
+    ),
+];
+
+/// `difftool ablate`.
+#[derive(Clone, Debug, PartialEq, Args, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct Ablate {
+    /// Parts of the ablation
+    #[arg(
+        long = "parts",
+        value_enum,
+        value_delimiter = ',',
+        default_value = "noise,layers,heads",
+        value_name = "PARTS"
+    )]
+    pub parts: Vec<AblatePart>,
+    /// Ranking of the heads, on separate prompts [default: logit_out; share_out if a model caps its logits]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[arg(long, value_enum, value_name = "RANKING")]
+    pub rank: Option<Ranking>,
+    /// Numbers of best heads to knock out [default: 1,2,4,8, up to the number of heads]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[arg(long, value_delimiter = ',', value_name = "N")]
+    pub knock_out: Vec<usize>,
+    /// Replace the output of knocked-out heads by zero instead of by its mean over reference prompts
+    #[arg(long)]
+    pub zero: bool,
+    /// Attention rows that are treated
+    #[arg(long, value_enum, default_value_t = RowSelection::Answer, value_name = "ROWS")]
+    pub rows: RowSelection,
+    /// Prompts.
+    #[command(flatten)]
+    pub prompts: NeedlePrompts,
+    /// Models and passes.
+    #[command(flatten)]
+    pub run: RunFlags,
+}
+
+impl Default for Ablate {
+    fn default() -> Self {
+        flag_defaults()
     }
-    // Of hundreds of passes only the answers count; attention is that of the untreated ones.
-    let measures = vec![MeasureName::AnswerByHead, MeasureName::Roles, MeasureName::Shape];
-    Ok(Experiment { conditions, measures, only_score_treated: true, ..experiment })
+}
+
+/// The parts of `difftool ablate`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AblatePart {
+    /// Noise masked and silenced, and the answer's needle masked, with as many masked random keys as controls; and the
+    /// first token silenced
+    Noise,
+    /// Noise of one layer at a time
+    Layers,
+    /// The best heads, and random heads of the same layers as a control
+    Heads,
+    /// Each head by itself: a map of the cost of each, and its rank correlation with cheaper measurements of heads
+    EachHead,
+    /// All heads of one layer at a time
+    EachLayer,
+    /// Activation patching: all heads, and those of one layer at a time, output what they do on the same prompt with
+    /// another answer, and the other way round
+    Patch,
+    /// Activation patching of each head by itself: on the prompt with another answer, it outputs what it does on the prompt
+    /// itself
+    PatchEachHead,
+}
+
+impl Measuring for Ablate {
+    fn run(&self) -> &RunFlags {
+        &self.run
+    }
+
+    fn run_mut(&mut self) -> &mut RunFlags {
+        &mut self.run
+    }
+
+    fn fill(&mut self, models: &OpenedModels) -> Result<()> {
+        models.fill(&mut self.prompts, &DEFAULTS)
+    }
+
+    fn plan(&self, models: &OpenedModels) -> Result<Plan> {
+        let conditions = self.conditions(&Smallest::of(models)?)?;
+        let mut plan = Plan {
+            grid: Grid::Needle(self.prompts.clone()),
+            measures: vec![MeasureName::Answer],
+            conditions,
+            ..Plan::default()
+        };
+        if [AblatePart::EachHead, AblatePart::PatchEachHead].iter().any(|part| self.parts.contains(part)) {
+            // Of hundreds of passes only the answers count; attention is that of the untreated ones.
+            plan.measures = vec![MeasureName::AnswerByHead, MeasureName::Roles, MeasureName::Shape];
+            plan.only_score_treated = true;
+        }
+        Ok(plan)
+    }
+
+    fn draw(&self, session: &mut Session, results: &RunResults) -> Result<()> {
+        draw::draw(session, results)
+    }
 }
 
 /// Sizes that all models share.
@@ -51,15 +146,15 @@ struct Smallest {
 }
 
 impl Smallest {
-    fn of(args: &AblateArgs) -> Result<Self> {
+    fn of(models: &OpenedModels) -> Result<Self> {
         let mut all = Self { layers: usize::MAX, heads: usize::MAX, capped: false, heads_of_layer: None };
         let mut shapes = BTreeSet::new();
-        for config in flags::configs(&args.run.model, &args.run.reading)? {
-            let layers = config.layers.len();
+        for model in models.get()? {
+            let (layers, heads) = (model.config.layers.len(), model.config.wiring().heads());
             all.layers = all.layers.min(layers);
-            all.heads = all.heads.min(layers * config.wiring().heads());
-            all.capped |= config.final_softcap.is_some();
-            shapes.insert((layers, config.wiring().heads()));
+            all.heads = all.heads.min(layers * heads);
+            all.capped |= model.config.final_softcap.is_some();
+            shapes.insert((layers, heads));
         }
         if let [(_, heads)] = shapes.into_iter().collect::<Vec<_>>()[..] {
             all.heads_of_layer = Some(heads);
@@ -76,84 +171,86 @@ impl Smallest {
     }
 }
 
-/// The conditions of all parts that are asked for, and those that are named.
-fn conditions(args: &AblateArgs, shape: &Smallest) -> Result<Vec<Condition>> {
-    let mut names = Vec::new();
-    for part in &args.parts {
-        names.extend(names_of(*part, args, shape)?);
-    }
-    names.extend(args.condition.iter().cloned());
-    let mut conditions: Vec<Condition> = Vec::new();
-    for condition in flags::conditions(&names)? {
-        if !conditions.contains(&condition) {
-            conditions.push(condition);
+impl Ablate {
+    /// The conditions of all parts that are asked for.
+    fn conditions(&self, shape: &Smallest) -> Result<Vec<Condition>> {
+        let mut conditions: Vec<Condition> = Vec::new();
+        for part in &self.parts {
+            for name in self.names_of(*part, shape)? {
+                let condition = name.parse().map_err(|error: String| Usage(format!("{name}: {error}")))?;
+                if !conditions.contains(&condition) {
+                    conditions.push(condition);
+                }
+            }
         }
+        if conditions.is_empty() && self.run.condition.is_empty() {
+            bail_usage!("nothing to compare with the untreated passes: no part is asked for, and no --condition");
+        }
+        Ok(conditions)
     }
-    if conditions.is_empty() {
-        bail_usage!(
-            "nothing to compare with the untreated passes: --condition names nothing, and no part is asked for"
-        );
-    }
-    Ok(conditions)
-}
 
-/// The names of the conditions of a part.
-fn names_of(part: AblatePart, args: &AblateArgs, shape: &Smallest) -> Result<Vec<String>> {
-    let rows = format!(", rows={}", args.rows.name());
-    let zero = if args.zero { ", zero" } else { "" };
-    let mut names = Vec::new();
-    match part {
-        AblatePart::Noise => {
-            // Without noise; a control of as many keys; without the first token, which is no noise; without the answer,
-            // which must destroy; and its control.
-            let first = ["mask(noise", "silence(noise", "mask(random:noise", "silence(bos+first"];
-            for keys in first.into_iter().chain(["mask(needle+answer", "mask(random:needle+answer"]) {
-                names.push(format!("{keys}{rows})"));
+    /// The names of the conditions of a part.
+    fn names_of(&self, part: AblatePart, shape: &Smallest) -> Result<Vec<String>> {
+        let rows = format!(", rows={}", self.rows.name());
+        let zero = if self.zero { ", zero" } else { "" };
+        let mut names = Vec::new();
+        match part {
+            AblatePart::Noise => {
+                // Without noise; a control of as many keys; without the first token, which is no noise; without the answer,
+                // which must destroy; and its control.
+                let first = ["mask(noise", "silence(noise", "mask(random:noise", "silence(bos+first"];
+                for keys in first.into_iter().chain(["mask(needle+answer", "mask(random:needle+answer"]) {
+                    names.push(format!("{keys}{rows})"));
+                }
+            }
+            AblatePart::Layers => {
+                names.extend((0..shape.layers).map(|layer| format!("mask(noise, layers={layer}{rows})")))
+            }
+            AblatePart::EachHead => {
+                let all = shape.every_head("each-head")?;
+                names.extend(all.map(|(layer, head)| format!("ablate({layer}.{head}{zero}{rows})")));
+            }
+            AblatePart::Patch => {
+                names.push(format!("patch(none{rows}, from=clean)"));
+                for from in PairedPrompt::VARIANTS.iter().map(|prompt| prompt.name()) {
+                    names.push(format!("patch(all{rows}, from={from})"));
+                    names.extend(
+                        (0..shape.layers).map(|layer| format!("patch(all, layers={layer}{rows}, from={from})")),
+                    );
+                }
+            }
+            AblatePart::PatchEachHead => {
+                names.push(format!("patch(none{rows}, from=clean)"));
+                let all = shape.every_head("patch-each-head")?;
+                names.extend(all.map(|(layer, head)| format!("patch({layer}.{head}{rows}, from=clean)")));
+            }
+            AblatePart::EachLayer => {
+                names.extend((0..shape.layers).map(|layer| format!("ablate(all, layers={layer}{rows}{zero})")));
+            }
+            AblatePart::Heads => {
+                for n in self.knocked_out(shape)? {
+                    let usual = if shape.capped { Ranking::ShareOut } else { Ranking::LogitOut };
+                    let by = self.rank.unwrap_or(usual).name();
+                    names.push(format!("ablate(best:{n}:{by}{zero}{rows})"));
+                    let draws = match (2 * n).cmp(&shape.heads) {
+                        Ordering::Less => DRAWS,
+                        Ordering::Equal => 1, // all other heads
+                        Ordering::Greater => 0,
+                    };
+                    names.extend((0..draws).map(|draw| format!("ablate(random:{n}:{by}:{draw}{zero}{rows})")));
+                }
             }
         }
-        AblatePart::Layers => names.extend((0..shape.layers).map(|layer| format!("mask(noise, layers={layer}{rows})"))),
-        AblatePart::EachHead => {
-            let all = shape.every_head("each-head")?;
-            names.extend(all.map(|(layer, head)| format!("ablate({layer}.{head}{zero}{rows})")));
-        }
-        AblatePart::Patch => {
-            names.push(format!("patch(none{rows}, from=clean)"));
-            for from in PairedPrompt::VARIANTS.iter().map(|prompt| prompt.name()) {
-                names.push(format!("patch(all{rows}, from={from})"));
-                names.extend((0..shape.layers).map(|layer| format!("patch(all, layers={layer}{rows}, from={from})")));
-            }
-        }
-        AblatePart::PatchEachHead => {
-            names.push(format!("patch(none{rows}, from=clean)"));
-            let all = shape.every_head("patch-each-head")?;
-            names.extend(all.map(|(layer, head)| format!("patch({layer}.{head}{rows}, from=clean)")));
-        }
-        AblatePart::EachLayer => {
-            names.extend((0..shape.layers).map(|layer| format!("ablate(all, layers={layer}{rows}{zero})")));
-        }
-        AblatePart::Heads => {
-            for n in knocked_out(args, shape)? {
-                let usual = if shape.capped { Ranking::ShareOut } else { Ranking::LogitOut };
-                let by = args.rank.unwrap_or(usual).name();
-                names.push(format!("ablate(best:{n}:{by}{zero}{rows})"));
-                let draws = match (2 * n).cmp(&shape.heads) {
-                    Ordering::Less => DRAWS,
-                    Ordering::Equal => 1, // all other heads
-                    Ordering::Greater => 0,
-                };
-                names.extend((0..draws).map(|draw| format!("ablate(random:{n}:{by}:{draw}{zero}{rows})")));
-            }
-        }
+        Ok(names)
     }
-    Ok(names)
-}
 
-fn knocked_out(args: &AblateArgs, shape: &Smallest) -> Result<Vec<usize>> {
-    if args.knock_out.is_empty() {
-        return Ok(KNOCKED_OUT.into_iter().filter(|&n| n <= shape.heads).collect());
+    fn knocked_out(&self, shape: &Smallest) -> Result<Vec<usize>> {
+        if self.knock_out.is_empty() {
+            return Ok(KNOCKED_OUT.into_iter().filter(|&n| n <= shape.heads).collect());
+        }
+        if self.knock_out.contains(&0) {
+            bail_usage!("--knock-out 0: that is the untreated pass, which is there anyway");
+        }
+        Ok(self.knock_out.clone())
     }
-    if args.knock_out.contains(&0) {
-        bail_usage!("--knock-out 0: that is the untreated pass, which is there anyway");
-    }
-    Ok(args.knock_out.clone())
 }

@@ -3,22 +3,120 @@
 mod print;
 
 use super::session::recipe;
+use super::shared::{Examples, PageArgs};
 use crate::bail_usage;
 use crate::base::error::{unless_broken_pipe, ExpectationFailed};
 use crate::base::files::folder_of;
 use crate::base::hash::sha256_file;
 use crate::base::names::{distinct, ShortNames};
-use crate::cli::CompareArgs;
+use crate::base::names::{Replicates, SEED_FOLDERS};
 use crate::figures::{forest, FigureHeading, ForestPanel};
 use crate::results::compare::{compare, Comparison, FailIf, PairedSets, Request};
+use crate::results::metric;
 use crate::results::table::plural;
 use crate::results::view::{difference_cell, group_value};
-use crate::results::{Column, Metrics, Row};
+use crate::results::{Column, Metrics, Row, Where};
 use anyhow::{Context as _, Result};
+use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
+use clap::Arg;
+use clap::{Args, ValueEnum};
 use print::print;
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::io::Write as _;
 use std::path::Path;
+use std::path::PathBuf;
+
+/// Examples in the help.
+pub(super) const EXAMPLES: Examples = &[
+    ("Compare the models of one run", "difftool compare runs/readme --by model"),
+    (
+        "Compare two runs; fail if accuracy falls by more than 5 points",
+        "difftool compare runs/a runs/b --fail-if 'exact < -0.05'",
+    ),
+];
+
+/// `difftool compare`.
+#[derive(Debug, Args)]
+pub struct Compare {
+    /// Run folders or results files; the others are compared with the first. A single one needs --by
+    #[arg(required = true, value_name = "RUN|CSV")]
+    pub inputs: Vec<PathBuf>,
+    /// Compare the values of this column (model, bits, scope, cities, ctx_tok, …) instead of the inputs
+    #[arg(long, value_name = "COLUMN")]
+    pub by: Option<Column>,
+    /// Value of the --by column that the others are compared with; `none` for a missing value [default: the first]
+    #[arg(long, value_name = "VALUE")]
+    pub baseline: Option<String>,
+    /// Metrics, with a region for only that region, as in `exact,share_abs[answer]`; `all` for every metric [default: the
+    /// headline metrics that were measured]
+    #[arg(long, value_delimiter = ',', value_name = "METRIC", value_parser = MetricParser, hide_possible_values = true)]
+    pub metric: Vec<String>,
+    /// Only records with this value, `none` for a missing one; may be repeated, several values of a column are
+    /// alternatives
+    #[arg(long = "where", value_name = "COLUMN=VALUE")]
+    pub wheres: Vec<Where>,
+    /// One row for each value of these columns; `layer` and `head` select the records of layers and heads
+    #[arg(long, value_delimiter = ',', value_name = "COLUMN")]
+    pub group_by: Vec<Column>,
+    /// Treat models whose names differ only by the training seed as replicates and compare recipes seed by seed; `*` in
+    /// PATTERN stands for the digits of the seed. Intervals are over seeds and prompts, and need 3 seeds
+    #[arg(long, value_name = "PATTERN", num_args = 0..=1, require_equals = true, default_missing_value = SEED_FOLDERS)]
+    pub replicates: Option<Replicates>,
+    /// Also compare runs with different prompts, cell by cell
+    #[arg(long)]
+    pub allow_different_prompts: bool,
+    /// Print all rows with means, power and tests, instead of the verdicts on the first ones
+    #[arg(long, value_parser = ["all"], value_name = "all")]
+    pub tables: Option<String>,
+    /// Format of the output
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    pub format: Format,
+    /// Also draw the differences into a new PNG, SVG or PDF file
+    #[arg(long, value_name = "FILE.png|svg|pdf")]
+    pub plot: Option<PathBuf>,
+    /// Exit with 3 if a difference meets this condition, as in 'exact < -0.05'; METRIC.lo and METRIC.hi are the ends of
+    /// the interval, METRIC.baseline and METRIC.other the means; may be repeated
+    #[arg(long, value_name = "CONDITION", allow_hyphen_values = true)]
+    pub fail_if: Vec<FailIf>,
+    /// Print only the result
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// Size of the figure.
+    #[command(flatten)]
+    pub page: PageArgs,
+}
+
+/// Parser of a metric's name. It accepts any, as files of other versions have other metrics; the names of the catalogue are its
+/// possible values, which shells complete.
+#[derive(Clone)]
+struct MetricParser;
+
+impl TypedValueParser for MetricParser {
+    type Value = String;
+
+    fn parse_ref(&self, command: &clap::Command, arg: Option<&Arg>, value: &OsStr) -> Result<String, clap::Error> {
+        StringValueParser::new().parse_ref(command, arg, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        let metrics = metric::ALL.iter().map(|metric| PossibleValue::new(metric.name).help(metric.meaning));
+        Some(Box::new(metrics.chain([PossibleValue::new("all").help("Every metric")])))
+    }
+}
+
+/// Output format of a comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// Aligned text
+    Table,
+    /// CSV with all digits
+    Csv,
+    /// JSON with the rows, their pairing, and unpaired cells
+    Json,
+    /// Markdown table
+    Markdown,
+}
 
 /// Cells without another half that are shown; `--format json` has all.
 const FIRST_FEW: usize = 3;
@@ -27,7 +125,7 @@ const FIRST_FEW: usize = 3;
 ///
 /// # Errors
 /// As [`compare`]; [`ExpectationFailed`] if a condition of `--fail-if` holds.
-pub(super) fn run(args: &CompareArgs) -> Result<()> {
+pub(super) fn run(args: &Compare) -> Result<()> {
     args.plot.as_deref().map_or(Ok(()), check_plot)?;
     if let Some(baseline) = args.baseline.as_ref().filter(|_| args.by.is_none() && args.replicates.is_none()) {
         bail_usage!("--baseline {baseline}: of which column? Give --by COLUMN, or --replicates for a recipe");
@@ -76,7 +174,7 @@ fn check_plot(path: &Path) -> Result<()> {
 }
 
 /// Draws the rows, one panel for each metric and region, and saves them with their recipe.
-fn draw(comparison: &Comparison, args: &CompareArgs, path: &Path) -> Result<()> {
+fn draw(comparison: &Comparison, args: &Compare, path: &Path) -> Result<()> {
     let rows = in_short(&comparison.rows);
     let panels = ForestPanel::of_rows(&rows, &comparison.groups);
     let baselines = distinct(rows.iter().map(|row| &row.baseline));

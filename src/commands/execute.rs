@@ -1,10 +1,11 @@
 //! Executes an experiment: runs it, draws figures, writes the manifest, prints tables, and checks expectations.
 
+use super::report;
 use super::session::{RunOptions, RunResults, Session};
+use super::shared::{OutputArgs, PartArgs};
+use super::spec::{Experiment, Spec};
 use super::start_threads;
-use super::{ablate, explore, heads, heatmap, needle, nll, outliers, quantize, ratio, report, shots};
 use crate::base::error::{unless_broken_pipe, ExpectationFailed};
-use crate::cli::{OutputArgs, PartArgs};
 use crate::results::folder::{
     CELLS, COMMAND, DRAWN, EXPERIMENT, GENERATIONS, HEADS, MASSIVE, RANKINGS, RESULTS, TOKENS,
 };
@@ -12,24 +13,25 @@ use crate::results::print::{json, text, Tables};
 use crate::results::record::Record;
 use crate::results::view::each_head::head_rows;
 use crate::results::{About, Frame};
-use crate::run::{finished_records, Experiment, RunStart, Setup, Show};
+use crate::run::{finished_records, RunStart, Setup};
 use crate::treatments::purposes;
 use anyhow::{bail, Context, Result};
+use std::io::Write as _;
 use std::path::Path;
 
-/// Executes the experiment of a command, or prints it with `--print-experiment`.
-pub(super) fn preset(experiment: Experiment, output: &OutputArgs, part: &PartArgs) -> Result<()> {
-    experiment.check()?;
+/// Measures what flags ask for, or prints them as an experiment file with `--print-experiment`.
+pub(super) fn measured(spec: Spec, output: &OutputArgs, part: &PartArgs) -> Result<()> {
+    let mut experiment = Experiment::from(spec);
     if part.print_experiment {
-        return print_experiment(&experiment);
+        return print_experiment(&mut experiment);
     }
     execute(experiment, RunOptions::new(output, part)?)
 }
 
-/// Prints an experiment as a file for `difftool run`.
-pub(super) fn print_experiment(experiment: &Experiment) -> Result<()> {
-    use std::io::Write as _;
-    write!(crate::base::terminal::stdout(), "{}", experiment.to_toml()?)?;
+/// Prints an experiment as a file for `difftool run`, with what was not given filled in.
+pub(super) fn print_experiment(experiment: &mut Experiment) -> Result<()> {
+    let (plan, _) = experiment.plan()?;
+    write!(crate::base::terminal::stdout(), "{}", plan.experiment)?;
     Ok(())
 }
 
@@ -37,19 +39,21 @@ pub(super) fn print_experiment(experiment: &Experiment) -> Result<()> {
 ///
 /// # Errors
 /// Usage errors before anything runs; afterwards errors of writing, an error if prompts failed, and [`ExpectationFailed`].
-pub(super) fn execute(experiment: Experiment, mut options: RunOptions) -> Result<()> {
-    if let Some(records) = finished_records(&experiment, &mut options.part)? {
-        return check_finished_run(&experiment, &options, &records);
+pub(super) fn execute(mut experiment: Experiment, mut options: RunOptions) -> Result<()> {
+    let (plan, models) = experiment.plan()?;
+    if let Some(records) = finished_records(&plan, &mut options.part)? {
+        return check_finished_run(&experiment, &models.names, &options, &records);
     }
+    let measuring = experiment.spec.measuring();
     if let RunStart::New(_) = &options.part.start {
-        heatmap::check_data(&experiment)?;
+        measuring.check_output()?;
     }
     start_threads(options.output.threads)?;
-    let setup = Setup::load(experiment)?;
+    let setup = Setup::load(plan, models.into_opened()?)?;
     let (mut frame, mut measures) = (Frame::new(setup.about()), setup.measures()?);
     let mut session = Session::run(setup, options, &mut measures.list(), &mut |record| frame.add(record))?;
     let mut frame = frame.finish()?;
-    if session.setup.experiment.show.is_of_maps() && !session.run.is_complete() {
+    if session.setup.plan.maps.is_some() && !session.run.is_complete() {
         return discard(&session);
     }
     frame.purposes = purposes(frame.treated().iter().filter_map(|treated| treated.condition.as_deref()));
@@ -63,7 +67,7 @@ pub(super) fn execute(experiment: Experiment, mut options: RunOptions) -> Result
         if whole {
             let pooled =
                 write_pooled(&mut session, &found).context("the records are complete, but not the files beside them");
-            let drawn = draw(&mut session, &found).context("the results are complete, but not their figures");
+            let drawn = measuring.draw(&mut session, &found).context("the results are complete, but not their figures");
             after_records = pooled.and(drawn);
         }
         session.run.outputs.write_manifest(&session.setup)?;
@@ -78,7 +82,7 @@ pub(super) fn execute(experiment: Experiment, mut options: RunOptions) -> Result
     }
     session.conclude()?;
     if whole {
-        check_expectations(&session.setup.experiment, &found.frame, session.output.quiet)?;
+        check_fail_if(&experiment, found.frame.models(), &found.frame)?;
     }
     after_records
 }
@@ -127,7 +131,6 @@ fn write_pooled(session: &mut Session, found: &RunResults) -> Result<()> {
 
 /// Prints the tables, or all of them as JSON.
 fn print(frame: &Frame, output: &OutputArgs) -> Result<()> {
-    use std::io::Write as _;
     let mut out = crate::base::terminal::stdout();
     if output.json {
         writeln!(out, "{:#}", json(frame))?;
@@ -137,50 +140,41 @@ fn print(frame: &Frame, output: &OutputArgs) -> Result<()> {
     Ok(())
 }
 
-/// Draws the figures of a finished run.
-fn draw(session: &mut Session, found: &RunResults) -> Result<()> {
-    match session.setup.experiment.show {
-        Show::Needle => needle::draw(session, found),
-        Show::Shots => shots::draw(session, found),
-        Show::Ratio => ratio::draw(session, found),
-        Show::Heads => heads::draw(session, found),
-        Show::Quantize => quantize::draw(session, found),
-        Show::Ablate => ablate::draw(session, found),
-        Show::Outliers => outliers::draw(session, found),
-        Show::Nll => nll::draw(session, found),
-        Show::Heatmap => heatmap::draw(session, found),
-        Show::Explore => explore::draw(session, found),
-    }
-}
-
-/// Checks the expectations of a run that is already finished.
-fn check_finished_run(experiment: &Experiment, options: &RunOptions, records: &[Record]) -> Result<()> {
+/// Checks the results of a run that is already finished.
+fn check_finished_run(
+    experiment: &Experiment,
+    models: &[String],
+    options: &RunOptions,
+    records: &[Record],
+) -> Result<()> {
     if let RunStart::Resume(folder) = &options.part.start {
         if !options.output.quiet {
             crate::say!("the run in {} is finished: nothing to resume", folder.path().display());
         }
         write_report(&options.output, folder.path())?;
     }
-    if options.part.shard.is_some() || experiment.expect.is_empty() {
+    if options.part.shard.is_some() || experiment.spec.measuring().run().fail_if.is_empty() {
         return Ok(());
     }
-    check_expectations(experiment, &Frame::of(About::default(), records)?, options.output.quiet)
+    check_fail_if(experiment, models, &Frame::of(About::default(), records)?)
 }
 
-/// Checks the expectations and prints the results to stderr.
-fn check_expectations(experiment: &Experiment, frame: &Frame, quiet: bool) -> Result<()> {
-    let mut unmet = Vec::new();
-    for outcome in experiment.outcomes(frame) {
-        let found = outcome.found.map_or("nothing was measured".to_owned(), |x| format!("found {x:.4}"));
-        if !quiet {
-            crate::say!("{} {}: {found}", if outcome.holds { "holds  " } else { "UNMET  " }, outcome.expected);
-        }
-        if !outcome.holds {
-            unmet.push(format!("{}: {found}", outcome.expected));
+/// Fails if a mean of a model meets a condition of `--fail-if`, or was not measured.
+fn check_fail_if(experiment: &Experiment, models: &[String], frame: &Frame) -> Result<()> {
+    let mut failures = Vec::new();
+    for fail_if in &experiment.spec.measuring().run().fail_if {
+        for model in models.iter().filter(|&name| fail_if.model().is_none_or(|model| model == name)) {
+            match fail_if.mean(frame, model) {
+                Some(mean) if fail_if.holds_for(mean) => {
+                    failures.push(format!("'{fail_if}' holds for {model}: {mean:.4}"));
+                }
+                Some(_) => {}
+                None => failures.push(format!("'{fail_if}': {model} has no such number")),
+            }
         }
     }
-    match unmet.as_slice() {
+    match failures.as_slice() {
         [] => Ok(()),
-        unmet => Err(ExpectationFailed(format!("expectations not met: {}", unmet.join("; "))).into()),
+        failures => Err(ExpectationFailed(format!("--fail-if {}", failures.join("; "))).into()),
     }
 }

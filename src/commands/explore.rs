@@ -2,13 +2,16 @@
 
 mod figure;
 
-use super::flags;
 use super::session::{RunResults, Session};
+use super::shared::OnePrompt;
+use super::shared::{Examples, RunFlags};
+use super::spec::{Measuring, OpenedModels};
 use crate::bail_usage;
 use crate::base::files;
 use crate::base::terminal::escaped;
-use crate::cli::ExploreArgs;
+use crate::base::values::FileName;
 use crate::explore::{ExploreMeasure, ExplorerModel, ExplorerPage, ModelMaps};
+use crate::measures::MeasureName;
 use crate::measures::PassKey;
 use crate::prompts::Region;
 use crate::report::SavedRun;
@@ -17,11 +20,14 @@ use crate::results::manifest::ModelInfo;
 use crate::results::metric::{Metric, ANSWER_LOG_PROB, EXACT, NOISE_OUT, SHARE_OUT};
 use crate::results::view::each_head::costs;
 use crate::results::{Frame, Pick};
-use crate::run::{page_budget, Experiment, Show};
+use crate::run::{page_budget, MapsOfOnePrompt, Plan};
 use crate::say;
 use anyhow::{ensure, Context, Result};
+use clap::Args;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::path::PathBuf;
 
 /// Numbers of every head by name, by layer and head.
 type NumbersOfHeads = BTreeMap<(usize, usize), BTreeMap<String, f64>>;
@@ -29,13 +35,92 @@ type NumbersOfHeads = BTreeMap<(usize, usize), BTreeMap<String, f64>>;
 /// Metrics of the whole model that the page shows for each condition.
 const ANSWERS: [&Metric; 2] = [&EXACT, &ANSWER_LOG_PROB];
 
-/// Returns the experiment of the flags.
-pub(super) fn experiment(args: &ExploreArgs) -> Result<Experiment> {
-    let experiment = flags::one_prompt_experiment(Show::Explore, &args.run, &args.prompt, args.text.as_deref())?;
-    if let Some(run) = &args.costs {
-        costs_of(run)?; // before anything is measured
+/// Examples in the help.
+pub(super) const EXAMPLES: Examples = &[
+    ("The built-in models at 4k tokens", "difftool explore --ctx 4k"),
+    (
+        "A model of yours, with its report in one page",
+        "difftool explore --model model.gguf --ctx 512 --report page.html",
+    ),
+];
+
+/// `difftool explore`.
+#[derive(Clone, Debug, Default, PartialEq, Args, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct Explore {
+    /// Explore the beginning of this UTF-8 text instead of a needle prompt
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[arg(long, value_name = "FILE", value_parser = FileName)]
+    pub text: Option<PathBuf>,
+    /// Also colour heads by what the answer loses without each, in a run of `ablate --parts each-head`
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[arg(long, value_name = "RUN", value_parser = FileName)]
+    pub costs: Option<PathBuf>,
+    /// The prompt.
+    #[command(flatten)]
+    pub prompt: OnePrompt,
+    /// Models and passes.
+    #[command(flatten)]
+    pub run: RunFlags,
+}
+
+impl Measuring for Explore {
+    fn run(&self) -> &RunFlags {
+        &self.run
     }
-    Ok(Experiment { costs: args.costs.clone(), ..experiment })
+
+    fn run_mut(&mut self) -> &mut RunFlags {
+        &mut self.run
+    }
+
+    fn fill(&mut self, models: &OpenedModels) -> Result<()> {
+        self.prompt.ctx = Some(models.one_ctx_tok(self.prompt.ctx, "explore measures one prompt")?);
+        Ok(())
+    }
+
+    fn plan(&self, _models: &OpenedModels) -> Result<Plan> {
+        if let Some(run) = &self.costs {
+            costs_of(run)?; // before anything is measured
+        }
+        Ok(Plan {
+            grid: self.prompt.grid(self.text.as_ref()),
+            measures: vec![MeasureName::AnswerByHead, MeasureName::Shape, MeasureName::Roles],
+            maps: Some(MapsOfOnePrompt::Explorer),
+            ..Plan::default()
+        })
+    }
+
+    /// Writes the page and draws the figure.
+    fn draw(&self, session: &mut Session, found: &RunResults) -> Result<()> {
+        let Some(maps) = found.measures.explorer.as_ref().filter(|measure| !measure.found.is_empty()) else {
+            return Ok(()); // all passes failed
+        };
+        let setup = &session.setup;
+        let budget = page_budget(setup.grid.ctx_tok()[0]);
+        let page = explorer(session, maps, &found.frame, &self.costs_of_session(session)?, budget).html()?;
+        write_page(session, &page, budget)?;
+        figure::draw(session, maps, &found.frame)
+    }
+}
+
+impl Explore {
+    /// Returns the costs of heads for the models of a session, by the hash of their weights; none without a run that has them.
+    ///
+    /// # Errors
+    /// If the run has only other models.
+    fn costs_of_session(&self, session: &Session) -> Result<Vec<CostsOfHeads>> {
+        let Some(folder) = &self.costs else { return Ok(Vec::new()) };
+        let costs = costs_of(folder)?;
+        let is_here = |costs: &CostsOfHeads| {
+            session.setup.models.iter().any(|model| model.info.weights_sha256 == costs.weights_sha256)
+        };
+        ensure!(
+            costs.iter().any(is_here),
+            "--costs {}: none of its models has the weights of a model of this page",
+            folder.display()
+        );
+        Ok(costs)
+    }
 }
 
 /// Costs of the heads of a model in another run.
@@ -68,36 +153,6 @@ fn costs_of(folder: &Path) -> Result<Vec<CostsOfHeads>> {
         );
     }
     Ok(found)
-}
-
-/// Returns the costs of heads for the models of a session, by the hash of their weights; none without a run that has them.
-///
-/// # Errors
-/// If the run has only other models.
-fn costs_for(session: &Session) -> Result<Vec<CostsOfHeads>> {
-    let Some(folder) = &session.setup.experiment.costs else { return Ok(Vec::new()) };
-    let costs = costs_of(folder)?;
-    let is_here = |costs: &CostsOfHeads| {
-        session.setup.models.iter().any(|model| model.info.weights_sha256 == costs.weights_sha256)
-    };
-    ensure!(
-        costs.iter().any(is_here),
-        "--costs {}: none of its models has the weights of a model of this page",
-        folder.display()
-    );
-    Ok(costs)
-}
-
-/// Writes the page and draws the figure.
-pub(super) fn draw(session: &mut Session, found: &RunResults) -> Result<()> {
-    let Some(maps) = found.measures.explorer.as_ref().filter(|measure| !measure.found.is_empty()) else {
-        return Ok(()); // all passes failed
-    };
-    let setup = &session.setup;
-    let budget = page_budget(setup.grid.ctx_tok()[0]);
-    let page = explorer(session, maps, &found.frame, &costs_for(session)?, budget).html()?;
-    write_page(session, &page, budget)?;
-    figure::draw(session, maps, &found.frame)
 }
 
 /// Returns the numbers of every head by name, with the sum over noise regions as `noise_out`.

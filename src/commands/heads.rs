@@ -1,48 +1,85 @@
 //! `difftool heads`: what is each head for?
 
-use super::flags::{self, Defaults, CTX_TOK};
 use super::session::{RunResults, Session};
-use crate::cli::HeadsArgs;
+use super::shared::{Examples, RunFlags};
+use super::spec::CTX_TOK;
+use super::spec::{Measuring, OpenedModels};
 use crate::figures::{cells, CellGrid, CellScale};
+use crate::measures::MeasureName;
+use crate::prompts::{Grid, NeedlePrompts, PromptDefaults};
 use crate::results::metric::{Kind, Label};
 use crate::results::view::HEAD_ROLES;
-use crate::run::{Experiment, Show};
+use crate::run::Plan;
 use crate::stats::mean;
 use anyhow::Result;
+use clap::Args;
+use serde::{Deserialize, Serialize};
 
-pub(super) const DEFAULTS: Defaults = Defaults { ctx_tok: CTX_TOK, settings: &[(1, 1)], samples: 4 };
+pub(super) const DEFAULTS: PromptDefaults = PromptDefaults { ctx_tok: CTX_TOK, settings: &[(1, 1)], samples: 4 };
 
-/// The experiment that flags ask for.
-///
-/// # Errors
-/// Usage errors.
-pub(super) fn experiment(args: &HeadsArgs) -> Result<Experiment> {
-    flags::prompts_experiment(Show::Heads, &args.run, &args.prompts, None, &DEFAULTS)
+/// Examples in the help.
+pub(super) const EXAMPLES: Examples = &[
+    ("Roles of the heads of the built-in models", "difftool heads --ctx 1k"),
+    ("The same of another model, as JSON", "difftool heads --model ./llama --json"),
+];
+
+/// `difftool heads`.
+#[derive(Clone, Debug, Default, PartialEq, Args, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct Heads {
+    /// Prompts.
+    #[command(flatten)]
+    pub prompts: NeedlePrompts,
+    /// Models and passes.
+    #[command(flatten)]
+    pub run: RunFlags,
 }
 
-/// Draws a figure for each role that has numbers.
-pub(super) fn draw(session: &mut Session, found: &RunResults) -> Result<()> {
-    let frame = &found.frame;
-    let caption = session.setup.caption();
-    for role in &HEAD_ROLES {
-        let is_share = role.metric.kind == Kind::Share;
-        let factor = if is_share { 100.0 } else { 1.0 };
-        let mut grids = Vec::new();
-        for model in frame.models() {
-            let heads = frame.heads(model, None, role.metric.name, role.region);
-            if !heads.is_empty() {
-                let means = heads.into_iter().map(|(at, values)| (at, mean(&values).map(|x| factor * x)));
-                grids.push(CellGrid::of_heads(frame.short_name(model), means));
-            }
-        }
-        if grids.is_empty() {
-            continue;
-        }
-        let title = format!("Heads: {}", role.name);
-        let label = Label::of(role.metric, role.region).heading();
-        let scale = CellScale::of_heads(&label, is_share.then_some(100.0));
-        let figure = cells(&[grids], &session.heading(&title, &caption), &scale)?;
-        session.save(&figure, &format!("heads-{}", role.name.replace(' ', "-")), "mean over prompts")?;
+impl Measuring for Heads {
+    fn run(&self) -> &RunFlags {
+        &self.run
     }
-    Ok(())
+
+    fn run_mut(&mut self) -> &mut RunFlags {
+        &mut self.run
+    }
+
+    fn fill(&mut self, models: &OpenedModels) -> Result<()> {
+        models.fill(&mut self.prompts, &DEFAULTS)
+    }
+
+    fn plan(&self, _models: &OpenedModels) -> Result<Plan> {
+        Ok(Plan {
+            grid: Grid::Needle(self.prompts.clone()),
+            measures: vec![MeasureName::AnswerByHead, MeasureName::Shape, MeasureName::Roles],
+            ..Plan::default()
+        })
+    }
+
+    /// Draws a figure for each role that has numbers.
+    fn draw(&self, session: &mut Session, found: &RunResults) -> Result<()> {
+        let frame = &found.frame;
+        let caption = session.setup.caption();
+        for role in &HEAD_ROLES {
+            let is_share = role.metric.kind == Kind::Share;
+            let factor = if is_share { 100.0 } else { 1.0 };
+            let mut grids = Vec::new();
+            for model in frame.models() {
+                let heads = frame.heads(model, None, role.metric.name, role.region);
+                if !heads.is_empty() {
+                    let means = heads.into_iter().map(|(at, values)| (at, mean(&values).map(|x| factor * x)));
+                    grids.push(CellGrid::of_heads(frame.short_name(model), means));
+                }
+            }
+            if grids.is_empty() {
+                continue;
+            }
+            let title = format!("Heads: {}", role.name);
+            let label = Label::of(role.metric, role.region).heading();
+            let scale = CellScale::of_heads(&label, is_share.then_some(100.0));
+            let figure = cells(&[grids], &session.heading(&title, &caption), &scale)?;
+            session.save(&figure, &format!("heads-{}", role.name.replace(' ', "-")), "mean over prompts")?;
+        }
+        Ok(())
+    }
 }

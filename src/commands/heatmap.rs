@@ -3,53 +3,99 @@
 mod draw;
 mod matrices;
 
-use super::flags;
 use super::session::{RunResults, Session};
+use super::shared::OnePrompt;
+use super::shared::{Examples, RunFlags};
+use super::spec::{Measuring, OpenedModels};
 use crate::bail_usage;
 use crate::base::files::folder_of;
-use crate::cli::HeatmapArgs;
-use crate::run::{Experiment, Show};
+use crate::base::values::FileName;
+use crate::measures::MeasureName;
+use crate::run::{MapFlags, MapsOfOnePrompt, Plan};
 use anyhow::{Context, Result};
+use clap::Args;
 use draw::Picture;
 use matrices::{taken, write_matrices};
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
 
-/// The experiment that flags ask for.
-///
-/// # Errors
-/// Usage errors.
-pub(super) fn experiment(args: &HeatmapArgs) -> Result<Experiment> {
-    let experiment = flags::one_prompt_experiment(Show::Heatmap, &args.run, &args.prompt, args.text.as_deref())?;
-    Ok(Experiment { heatmap: Some(args.heatmap.clone()), ..experiment })
+/// Examples in the help.
+pub(super) const EXAMPLES: Examples = &[
+    ("Effective maps of the built-in models", "difftool heatmap"),
+    ("Every layer and head of one model", "difftool heatmap --model diff --grid --map effective"),
+    (
+        "One head and a range of queries, with the matrix",
+        "difftool heatmap --layer 1 --head 3 --query 4000.. --data map.npy",
+    ),
+];
+
+/// `difftool heatmap`.
+#[derive(Clone, Debug, Default, PartialEq, Args, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct Heatmap {
+    /// Draw the beginning of this UTF-8 text instead of a needle prompt
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[arg(long, value_name = "FILE", value_parser = FileName)]
+    pub text: Option<PathBuf>,
+    /// Maps.
+    #[command(flatten)]
+    pub maps: MapFlags,
+    /// The prompt.
+    #[command(flatten)]
+    pub prompt: OnePrompt,
+    /// Models and passes.
+    #[command(flatten)]
+    pub run: RunFlags,
 }
 
-/// Draws the figures, and writes the matrices if they are asked for.
-pub(super) fn draw(session: &mut Session, found: &RunResults) -> Result<()> {
-    let Some(measure) = found.measures.maps.as_ref().filter(|measure| !measure.maps.is_empty()) else {
-        return Ok(()); // nothing but failures
-    };
-    let spec = session.setup.experiment.heatmap();
-    Picture { spec: &spec, drawn: &measure.heads, frame: &found.frame, maps: &measure.maps }.draw(session)?;
-    if let Some(path) = &spec.data {
-        let whole = found.measures.whole_maps.as_ref();
-        write_matrices(path, whole.unwrap_or(measure), &spec, &session.setup)?;
+impl Measuring for Heatmap {
+    fn run(&self) -> &RunFlags {
+        &self.run
     }
-    Ok(())
-}
 
-/// Checks that the matrices can be written where they are asked for, before anything is measured.
-///
-/// # Errors
-/// Usage errors; if the folder cannot be written to.
-pub(super) fn check_data(experiment: &Experiment) -> Result<()> {
-    let Some(path) = experiment.heatmap.as_ref().and_then(|spec| spec.data.as_deref()) else { return Ok(()) };
-    let folder = folder_of(path);
-    if !folder.is_dir() {
-        bail_usage!("--data {}: there is no folder {}", path.display(), folder.display());
+    fn run_mut(&mut self) -> &mut RunFlags {
+        &mut self.run
     }
-    if let Some(found) = taken(path) {
-        let shown = path.display();
-        bail_usage!("--data {shown}: {} exists already; results are never overwritten", found.display());
+
+    fn fill(&mut self, models: &OpenedModels) -> Result<()> {
+        self.prompt.ctx = Some(models.one_ctx_tok(self.prompt.ctx, "heatmap measures one prompt")?);
+        Ok(())
     }
-    tempfile::tempfile_in(folder).with_context(|| format!("--data {}: cannot write there", path.display()))?;
-    Ok(())
+
+    fn plan(&self, _models: &OpenedModels) -> Result<Plan> {
+        Ok(Plan {
+            grid: self.prompt.grid(self.text.as_ref()),
+            measures: vec![MeasureName::AnswerByHead],
+            maps: Some(MapsOfOnePrompt::Heatmap(self.maps.clone())),
+            ..Plan::default()
+        })
+    }
+
+    fn check_output(&self) -> Result<()> {
+        let Some(path) = &self.maps.data else { return Ok(()) };
+        let folder = folder_of(path);
+        if !folder.is_dir() {
+            bail_usage!("--data {}: there is no folder {}", path.display(), folder.display());
+        }
+        if let Some(found) = taken(path) {
+            let shown = path.display();
+            bail_usage!("--data {shown}: {} exists already; results are never overwritten", found.display());
+        }
+        tempfile::tempfile_in(folder).with_context(|| format!("--data {}: cannot write there", path.display()))?;
+        Ok(())
+    }
+
+    /// Draws the figures, and writes the matrices if they are asked for.
+    fn draw(&self, session: &mut Session, found: &RunResults) -> Result<()> {
+        let Some(measure) = found.measures.maps.as_ref().filter(|measure| !measure.maps.is_empty()) else {
+            return Ok(()); // nothing but failures
+        };
+        let spec = &self.maps;
+        Picture { spec, drawn: &measure.heads, frame: &found.frame, maps: &measure.maps }.draw(session)?;
+        if let Some(path) = &spec.data {
+            let whole = found.measures.whole_maps.as_ref();
+            write_matrices(path, whole.unwrap_or(measure), spec, &session.setup)?;
+        }
+        Ok(())
+    }
 }

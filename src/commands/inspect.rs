@@ -1,25 +1,49 @@
 //! `difftool inspect`: shows what a model folder contains.
 
-use super::flags;
+use super::shared::{model_help, Examples};
+use super::spec::CTX_TOK;
+use crate::bail_usage;
 use crate::base::terminal::{escaped, stdout};
-use crate::cli::InspectArgs;
+use crate::base::values::TokenRange;
 use crate::commands::inspection::{Inspection, LayerLambda, WeightsInfo};
-use crate::model::open;
+use crate::model::open::{self, LoadOptions};
 use crate::results::manifest::WeightsState;
 use crate::results::print::TextTable;
 use crate::results::table::{numbers, words, Cell, Table};
 use anyhow::{bail, Result};
+use clap::Args;
 use std::io::Write;
+
+/// Examples in the help.
+pub(super) const EXAMPLES: Examples = &[("A model folder", "difftool inspect ./llama --ctx 8k")];
+
+/// `difftool inspect`.
+#[derive(Debug, Args)]
+pub struct Inspect {
+    /// The model.
+    #[arg(value_name = "NAME|PATH", help = model_help())]
+    pub model: String,
+    /// Prompt length for the memory estimate, in tokens [default: 4k, or the model's context if that is shorter]
+    #[arg(long, value_name = "TOKENS")]
+    pub ctx: Option<TokenRange>,
+    /// How the folder is read.
+    #[command(flatten)]
+    pub reading: LoadOptions,
+    /// Print JSON instead of tables
+    #[arg(long)]
+    pub json: bool,
+}
 
 /// Prints the architecture, lambda and memory of a model.
 ///
 /// # Errors
 /// If a file cannot be read, or tensors of the architecture are missing or do not fit.
-pub(super) fn run(args: &InspectArgs) -> Result<()> {
+pub(super) fn run(args: &Inspect) -> Result<()> {
     let opened = open::open_to_inspect(&args.model, args.reading.clone())?;
-    let ctx_tok = match &args.ctx {
-        Some(_) => flags::one_ctx_tok(args.ctx.as_ref(), &[], &args.reading, "inspect takes one length")?,
-        None => opened.config.max_ctx_tok.min(flags::CTX_TOK),
+    let ctx_tok = match args.ctx.map(TokenRange::single) {
+        Some(Some(ctx_tok)) => ctx_tok,
+        Some(None) => bail_usage!("--ctx: inspect takes one length; give one length"),
+        None => opened.config.max_ctx_tok.min(CTX_TOK),
     };
     let inspection = Inspection::new(opened, ctx_tok)?;
     let mut out = stdout();

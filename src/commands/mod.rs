@@ -2,12 +2,10 @@
 
 mod ablate;
 mod allocation;
-mod command_line;
+mod cli;
 mod compare;
 mod execute;
-mod experiment;
 mod explore;
-mod flags;
 mod heads;
 mod heatmap;
 mod inspect;
@@ -20,15 +18,20 @@ mod prompt;
 mod quantize;
 mod ratio;
 mod report;
+mod run;
 mod session;
+mod shared;
 mod shots;
+mod spec;
 mod train;
 
 use crate::bail_usage;
 use crate::base::error::Usage;
-use crate::cli::{Cli, Command};
 use anyhow::{Context, Error, Result};
-pub use command_line::command_line;
+use cli::Command;
+pub use cli::{command_line, Cli};
+use shared::{Measured, MeasuredOnce, PartArgs};
+pub use spec::{Experiment, Spec};
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -38,29 +41,29 @@ use std::time::{Duration, Instant};
 /// Runs a subcommand. See [`crate::base::error`] for exit codes.
 pub fn run(cli: Cli) -> Result<()> {
     check_environment()?;
-    dispatch(cli.command)
-}
-
-fn dispatch(command: Command) -> Result<()> {
-    match command {
-        Command::Needle(args) => execute::preset(needle::experiment(&args)?, &args.run.output, &args.part),
-        Command::Shots(args) => execute::preset(shots::experiment(&args)?, &args.run.output, &args.part),
-        Command::Ratio(args) => execute::preset(ratio::experiment(&args)?, &args.run.output, &args.part),
-        Command::Heads(args) => execute::preset(heads::experiment(&args)?, &args.run.output, &args.part),
-        Command::Heatmap(args) => execute::preset(heatmap::experiment(&args)?, &args.run.output, &args.prompt.part()),
-        Command::Explore(args) => execute::preset(explore::experiment(&args)?, &args.run.output, &args.prompt.part()),
-        Command::Quantize(args) => execute::preset(quantize::experiment(&args)?, &args.run.output, &args.part),
-        Command::Ablate(args) => execute::preset(ablate::experiment(&args)?, &args.run.output, &args.part),
-        Command::Outliers(args) => execute::preset(outliers::experiment(&args)?, &args.run.output, &args.part),
-        Command::Nll(args) => execute::preset(nll::experiment(&args)?, &args.output, &args.part),
-        Command::Run(args) => experiment::run(&args),
-        Command::Merge(args) => experiment::merge(&args),
-        Command::Compare(args) => compare::run(&args),
-        Command::Report(args) => report::run(&args),
-        Command::Inspect(args) => inspect::run(&args),
-        Command::Prompt(args) => prompt::run(&args),
-        Command::Train(args) => train::run(&args),
-        Command::Completions(args) => command_line::completions(&args),
+    match cli.command {
+        Command::Needle(Measured { spec, output, part }) => execute::measured(Spec::Needle(spec), &output, &part),
+        Command::Shots(Measured { spec, output, part }) => execute::measured(Spec::Shots(spec), &output, &part),
+        Command::Ratio(Measured { spec, output, part }) => execute::measured(Spec::Ratio(spec), &output, &part),
+        Command::Heads(Measured { spec, output, part }) => execute::measured(Spec::Heads(spec), &output, &part),
+        Command::Quantize(Measured { spec, output, part }) => execute::measured(Spec::Quantize(spec), &output, &part),
+        Command::Ablate(Measured { spec, output, part }) => execute::measured(Spec::Ablate(spec), &output, &part),
+        Command::Outliers(Measured { spec, output, part }) => execute::measured(Spec::Outliers(spec), &output, &part),
+        Command::Nll(Measured { spec, output, part }) => execute::measured(Spec::Nll(spec), &output, &part),
+        Command::Heatmap(MeasuredOnce { spec, output, print_experiment }) => {
+            execute::measured(Spec::Heatmap(spec), &output, &PartArgs::once(print_experiment))
+        }
+        Command::Explore(MeasuredOnce { spec, output, print_experiment }) => {
+            execute::measured(Spec::Explore(spec), &output, &PartArgs::once(print_experiment))
+        }
+        Command::Run(flags) => run::run(&flags),
+        Command::Merge(flags) => run::merge(&flags),
+        Command::Compare(flags) => compare::run(&flags),
+        Command::Report(flags) => report::run(&flags),
+        Command::Inspect(flags) => inspect::run(&flags),
+        Command::Prompt(flags) => prompt::run(&flags),
+        Command::Train(flags) => train::run(&flags),
+        Command::Completions(flags) => cli::completions(&flags),
     }
 }
 

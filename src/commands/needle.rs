@@ -3,64 +3,117 @@
 mod overview;
 
 use super::allocation::draw_allocation;
-use super::flags::{self, Defaults, CTX_TOK};
 use super::session::{RunResults, Session};
+use super::shared::{Examples, RunFlags};
+use super::spec::CTX_TOK;
+use super::spec::{Measuring, OpenedModels};
 use crate::bail_usage;
-use crate::cli::NeedleArgs;
+use crate::base::values::tokens_name;
 use crate::figures::{cells, Cell, CellGrid, CellScale};
+use crate::measures::MeasureName;
 use crate::model::generate::MAX_NEW;
+use crate::prompts::{Grid, NeedlePrompts, PromptDefaults};
 use crate::results::metric::EXACT;
 use crate::results::{setting_name, Frame, Pick, Setting};
-use crate::run::{Experiment, Generate, Grid, Show};
+use crate::run::Plan;
 use anyhow::Result;
+use clap::Args;
+use serde::{Deserialize, Serialize};
 use std::num::NonZeroUsize;
 
-pub(super) const DEFAULTS: Defaults = Defaults {
+pub(super) const DEFAULTS: PromptDefaults = PromptDefaults {
     ctx_tok: CTX_TOK,
     settings: &[(1, 1), (2, 2), (4, 2), (6, 2)], // the paper's Table 2
     samples: 4,
 };
 
-/// The experiment that flags ask for.
-///
-/// # Errors
-/// Usage errors.
-pub(super) fn experiment(args: &NeedleArgs) -> Result<Experiment> {
-    let mut experiment = flags::prompts_experiment(Show::Needle, &args.run, &args.prompts, None, &DEFAULTS)?;
-    let speaks = args.generate || args.unanswerable;
-    if let Some(max_new) = args.max_new.filter(|_| !speaks) {
-        bail_usage!("--max-new {max_new}: models answer by themselves with --generate or --unanswerable");
-    }
-    let of_task = args.prompts.task.and_then(|task| NonZeroUsize::new(task.answers_tok()));
-    let max_new = args.max_new.or(of_task).unwrap_or(MAX_NEW);
-    experiment.generate = speaks.then_some(Generate { max_new });
-    if let (Grid::Needle(grid), true) = (&mut experiment.grid, args.unanswerable) {
-        grid.absent_samples = grid.samples; // as many as there are with an answer, whose text they share
-    }
-    Ok(experiment)
+/// Examples in the help.
+pub(super) const EXAMPLES: Examples = &[
+    ("The built-in models, as in the paper's Table 2", "difftool needle --ctx 4k"),
+    (
+        "Other models, one needle, lengths up to 8k",
+        "difftool needle --model ./a --model ./b --needles 1 --ctx 1k..8k:1k",
+    ),
+    ("A quick run into a named folder", "difftool needle --ctx 1k --samples 2 --out runs/quick"),
+    ("Also questions without an answer in the text", "difftool needle --ctx 1k --unanswerable"),
+    ("Accuracy by the share of distractors", "difftool needle --ctx 2k --distractors 0%,1%,5%"),
+    ("A task of RULER, decoded too", "difftool needle --model ./llama --task niah_multivalue --ctx 4k --generate"),
+    ("Your own needles and questions", "difftool needle --model ./llama --needles-file mine.jsonl --ctx 1k"),
+];
+
+/// `difftool needle`.
+#[derive(Clone, Debug, Default, PartialEq, Args, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct Needle {
+    /// Also generate answers greedily and score them (generations.jsonl)
+    #[arg(long)]
+    pub generate: bool,
+    /// Also ask for cities that are not in the text, and count invented and copied numbers (implies --generate)
+    #[arg(long)]
+    pub unanswerable: bool,
+    /// Largest number of generated tokens [default: 48]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[arg(long, value_name = "N")]
+    pub max_new: Option<NonZeroUsize>,
+    /// Prompts.
+    #[command(flatten)]
+    pub prompts: NeedlePrompts,
+    /// Models and passes.
+    #[command(flatten)]
+    pub run: RunFlags,
 }
 
-/// Draws the figures.
-pub(super) fn draw(session: &mut Session, found: &RunResults) -> Result<()> {
-    let frame = &found.frame;
-    let Some(grids) = accuracy_grids(frame, &session.setup.grid) else {
-        return Ok(()); // nothing but failures
-    };
-    let caption = session.setup.caption();
-    let subtitle = format!("in %, with 95 % Wilson intervals and numbers of prompts n · {caption}");
-    let scale = CellScale {
-        label: "exact match (%)",
-        end: Some(100.0),
-        decimals: 0,
-        x_label: &grids.x_label,
-        y_label: "depth of the needle (%)",
-    };
-    let heading = session.heading("Needle retrieval: exact-match accuracy", &subtitle);
-    let figure = cells(&grids.rows, &heading, &scale)?;
-    session.save(&figure, "accuracy", "mean over prompts")?;
-    draw_allocation(session, frame)?;
-    overview::draw_by_length(session, frame)?;
-    overview::draw_models(session, frame)
+impl Measuring for Needle {
+    fn run(&self) -> &RunFlags {
+        &self.run
+    }
+
+    fn run_mut(&mut self) -> &mut RunFlags {
+        &mut self.run
+    }
+
+    fn fill(&mut self, models: &OpenedModels) -> Result<()> {
+        self.prompts.unanswerable = self.unanswerable;
+        models.fill(&mut self.prompts, &DEFAULTS)
+    }
+
+    fn plan(&self, _models: &OpenedModels) -> Result<Plan> {
+        let generates = self.generate || self.unanswerable;
+        if let Some(max_new) = self.max_new.filter(|_| !generates) {
+            bail_usage!("--max-new {max_new}: models answer by themselves with --generate or --unanswerable");
+        }
+        let mut plan =
+            Plan { grid: Grid::Needle(self.prompts.clone()), measures: vec![MeasureName::Answer], ..Plan::default() };
+        if generates {
+            let of_task = self.prompts.task.and_then(|task| NonZeroUsize::new(task.answers_tok()));
+            plan.max_new = Some(self.max_new.or(of_task).unwrap_or(MAX_NEW).get());
+            plan.measures.push(MeasureName::Generation);
+        }
+        Ok(plan)
+    }
+
+    /// Draws the figures.
+    fn draw(&self, session: &mut Session, found: &RunResults) -> Result<()> {
+        let frame = &found.frame;
+        let Some(grids) = accuracy_grids(frame, &session.setup.grid) else {
+            return Ok(()); // nothing but failures
+        };
+        let caption = session.setup.caption();
+        let subtitle = format!("in %, with 95 % Wilson intervals and numbers of prompts n · {caption}");
+        let scale = CellScale {
+            label: "exact match (%)",
+            end: Some(100.0),
+            decimals: 0,
+            x_label: &grids.x_label,
+            y_label: "depth of the needle (%)",
+        };
+        let heading = session.heading("Needle retrieval: exact-match accuracy", &subtitle);
+        let figure = cells(&grids.rows, &heading, &scale)?;
+        session.save(&figure, "accuracy", "mean over prompts")?;
+        draw_allocation(session, frame)?;
+        overview::draw_by_length(session, frame)?;
+        overview::draw_models(session, frame)
+    }
 }
 
 /// Rows of grids of accuracy, and the label of their columns.
@@ -76,24 +129,23 @@ type GridColumn<'a> = (String, &'a str, Setting);
 /// only one length.
 fn accuracy_grids(frame: &Frame, grid: &Grid) -> Option<AccuracyGrids> {
     let Grid::Needle(grid) = grid else { return None };
-    let forms = grid.forms();
+    let (forms, lengths) = (grid.forms(), grid.ctx_tok());
     let has_shares = forms.len() > 1;
     let mut settings: Vec<(String, String, Setting)> = Vec::new(); // (name, task, setting without its length)
     for form in &forms {
-        for &(needles, retrieve) in &grid.settings {
+        for (needles, retrieve) in grid.settings() {
             let share = if has_shares { format!(" {}%", form.distractors_pct()) } else { String::new() };
             settings.push((setting_name(needles, retrieve) + &share, form.name(), (0, needles, retrieve)));
         }
     }
     // The columns of each row of grids, with what stands beside the titles of its grids.
     let mut columns_of_rows: Vec<(String, Vec<GridColumn<'_>>)> = Vec::new();
-    if let [ctx_tok] = grid.ctx_tok[..] {
+    if let [ctx_tok] = lengths[..] {
         let columns = settings.iter().map(|(name, task, at)| (name.clone(), task.as_str(), (ctx_tok, at.1, at.2)));
-        columns_of_rows.push((format!("{} tokens", tokens(ctx_tok)), columns.collect()));
+        columns_of_rows.push((format!("{} tokens", tokens_name(ctx_tok)), columns.collect()));
     } else {
         for (name, task, at) in &settings {
-            let lengths = grid.ctx_tok.iter();
-            let columns = lengths.map(|&ctx_tok| (tokens(ctx_tok), task.as_str(), (ctx_tok, at.1, at.2)));
+            let columns = lengths.iter().map(|&ctx_tok| (tokens_name(ctx_tok), task.as_str(), (ctx_tok, at.1, at.2)));
             columns_of_rows.push((name.clone(), columns.collect()));
         }
     }
@@ -117,7 +169,7 @@ fn accuracy_grids(frame: &Frame, grid: &Grid) -> Option<AccuracyGrids> {
         }
         rows.push(row);
     }
-    let x_label = match (grid.ctx_tok.len(), has_shares) {
+    let x_label = match (lengths.len(), has_shares) {
         (1, true) => "needles N, asked for R, distractors",
         (1, false) => "needles N, asked for R",
         _ => "context length (tokens)",
@@ -132,13 +184,4 @@ fn accuracy_cell(frame: &Frame, model: &str, task: &str, depth: f64, setting: Se
     let (lo, hi) = found.interval.map_or((0.0, 1.0), |interval| (interval.lo, interval.hi));
     let details = vec![format!("{:.0}–{:.0}", 100.0 * lo, 100.0 * hi), format!("n={}", found.trials)];
     Some(Cell { value: 100.0 * found.value, details })
-}
-
-/// Formats a number of tokens as on the command line: 512, 4k.
-fn tokens(n: usize) -> String {
-    if n > 0 && n.is_multiple_of(1024) {
-        format!("{}k", n / 1024)
-    } else {
-        n.to_string()
-    }
 }

@@ -3,15 +3,21 @@
 
 mod draw;
 
-pub(super) use draw::draw;
-
-use super::flags;
+use super::session::{RunResults, Session};
+use super::shared::{Examples, RunFlags};
+use super::spec::{Measuring, OpenedModels};
 use crate::bail_usage;
-use crate::cli::NllArgs;
-use crate::model::open;
-use crate::prompts::BosChoice;
-use crate::run::{Experiment, Grid, Show, TextGrid};
+use crate::base::values::{FileName, TokenRange};
+use crate::measures::MeasureName;
+use crate::prompts::{BosChoice, Grid, TextWindows};
+use crate::run::Plan;
 use anyhow::Result;
+use clap::Args;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// Why there is one length.
+const ONE_LENGTH: &str = "nll pools windows of one length";
 
 /// Windows of prose if nobody says how many: 100k tokens of 4k windows.
 const WINDOWS: usize = 25;
@@ -19,30 +25,92 @@ const WINDOWS: usize = 25;
 /// More windows than any text has: all of them.
 const ALL_WINDOWS: usize = 1_000_000;
 
-/// The experiment that flags ask for.
-///
-/// # Errors
-/// Usage errors.
-pub(super) fn experiment(args: &NllArgs) -> Result<Experiment> {
-    let models = open::resolve(&args.model)?;
-    if args.ids.is_some() && args.reading.bos != BosChoice::Auto {
-        bail_usage!("--bos: token ids are taken as they are; leave out --bos or --ids");
+/// Examples in the help.
+pub(super) const EXAMPLES: Examples = &[
+    ("The embedded prose", "difftool nll"),
+    ("Your own text", "difftool nll --text book.txt --ctx 2k --model ./llama"),
+];
+
+/// `difftool nll`.
+#[derive(Clone, Debug, Default, PartialEq, Args, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct Nll {
+    /// UTF-8 text to measure instead of the embedded prose: windows slide over it, and every token is scored once
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[arg(long, value_name = "FILE", value_parser = FileName, conflicts_with = "ids")]
+    pub text: Option<PathBuf>,
+    /// Token ids to measure instead of the embedded prose, separated by white space; the model needs no tokenizer
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[arg(long, value_name = "FILE", value_parser = FileName)]
+    pub ids: Option<PathBuf>,
+    /// Length of a window in tokens [default: 4k, or the shortest context of the models if that is less]
+    #[arg(long, value_name = "TOKENS")]
+    pub ctx: Option<TokenRange>,
+    /// Tokens from the start of one window to the next. Each window scores the tokens that the previous one did not,
+    /// with at least ctx - stride tokens of context after the first window [default: half of --ctx]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[arg(long, value_name = "TOKENS")]
+    pub stride: Option<TokenRange>,
+    /// Largest number of windows [default: 25 of the embedded prose; all of a text]
+    #[arg(long, value_name = "N")]
+    pub samples: Option<usize>,
+    /// Tokens at the beginning of every window that no mean includes, except means by position
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub skip: usize,
+    /// Base seed of the embedded prose
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
+    /// Models and passes.
+    #[command(flatten)]
+    pub run: RunFlags,
+}
+
+impl Measuring for Nll {
+    fn run(&self) -> &RunFlags {
+        &self.run
     }
-    let what = "nll pools windows of one length";
-    let ctx_tok = flags::one_ctx_tok(args.ctx.as_ref(), &args.model, &args.reading, what)?;
-    let own = args.text.is_some() || args.ids.is_some();
-    let stride = match args.stride.as_ref().map(|range| range.0.as_slice()) {
-        Some([stride]) => Some(*stride),
-        Some(_) => bail_usage!("--stride: {what}; give it one number"),
-        None => own.then_some((ctx_tok / 2).max(1)),
-    };
-    let samples = args.samples.unwrap_or(if own { ALL_WINDOWS } else { WINDOWS });
-    let grid = Grid::Text(TextGrid { ctx_tok: vec![ctx_tok], samples, stride, seed: args.seed });
-    Ok(Experiment {
-        skip: args.skip,
-        text: args.text.clone(),
-        ids: args.ids.clone(),
-        reading: args.reading.clone(),
-        ..Experiment::new(Show::Nll, models, grid)
-    })
+
+    fn run_mut(&mut self) -> &mut RunFlags {
+        &mut self.run
+    }
+
+    fn fill(&mut self, models: &OpenedModels) -> Result<()> {
+        let ctx = models.one_ctx_tok(self.ctx, ONE_LENGTH)?;
+        self.ctx = Some(ctx);
+        if self.text.is_some() || self.ids.is_some() {
+            self.stride.get_or_insert((ctx.single().unwrap_or(2) / 2).max(1).into());
+            self.samples.get_or_insert(ALL_WINDOWS);
+        }
+        self.samples.get_or_insert(WINDOWS);
+        Ok(())
+    }
+
+    fn plan(&self, _models: &OpenedModels) -> Result<Plan> {
+        if self.text.is_some() && self.ids.is_some() {
+            bail_usage!("--text and --ids exclude each other: leave one of them out");
+        }
+        if self.ids.is_some() && self.run.reading.bos != BosChoice::Auto {
+            bail_usage!("--bos: token ids are taken as they are; leave out --bos or --ids");
+        }
+        if self.stride.is_some_and(|stride| stride.single().is_none()) {
+            bail_usage!("--stride: {ONE_LENGTH}; give it one number");
+        }
+        Ok(Plan {
+            grid: Grid::Text(TextWindows {
+                ctx_tok: self.ctx.and_then(TokenRange::single).into_iter().collect(),
+                samples: self.samples.unwrap_or_default(),
+                stride: self.stride.and_then(TokenRange::single),
+                seed: self.seed,
+                text: self.text.clone(),
+                ids: self.ids.clone(),
+            }),
+            measures: vec![MeasureName::Nll],
+            skip: self.skip,
+            ..Plan::default()
+        })
+    }
+
+    fn draw(&self, session: &mut Session, results: &RunResults) -> Result<()> {
+        draw::draw(session, results)
+    }
 }

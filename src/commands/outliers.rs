@@ -1,28 +1,104 @@
 //! `difftool outliers`: the largest attention logits and hidden states (the paper's Table 5), and massive activations.
 
-use super::flags;
 use super::session::{RunResults, Session};
-use crate::cli::OutliersArgs;
+use super::shared::{Examples, RunFlags};
+use super::spec::{Measuring, OpenedModels};
+use crate::base::values::{FileName, TokenRange};
 use crate::figures::{lines, Line, LineAxes, LinePanel};
+use crate::measures::MeasureName;
 use crate::measures::{Outliers, PassKey};
-use crate::run::{Experiment, Grid, Show, TextGrid};
+use crate::prompts::{Grid, TextWindows};
+use crate::run::Plan;
 use crate::stats::Tally;
 use anyhow::Result;
+use clap::Args;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
 
 /// Least number of tokens that are pooled by default.
 const POOLED_TOK: usize = 100_000;
 
-/// The experiment that flags ask for.
-///
-/// # Errors
-/// Usage errors.
-pub(super) fn experiment(args: &OutliersArgs) -> Result<Experiment> {
-    let run = &args.run;
-    let what = "outliers pools windows of one length";
-    let ctx_tok = flags::one_ctx_tok(args.ctx.as_ref(), &run.model, &run.reading, what)?;
-    let samples = args.samples.unwrap_or(POOLED_TOK.div_ceil(ctx_tok.max(1)));
-    let grid = Grid::Text(TextGrid { ctx_tok: vec![ctx_tok], samples, stride: None, seed: args.seed });
-    flags::experiment(Show::Outliers, &args.run, grid, None, args.text.as_deref())
+/// Examples in the help.
+pub(super) const EXAMPLES: Examples = &[("The largest logits and hidden states over 100k tokens", "difftool outliers")];
+
+/// `difftool outliers`.
+#[derive(Clone, Debug, Default, PartialEq, Args, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct OutliersFlags {
+    /// Number of windows to pool over [default: as many as hold 100k tokens]
+    #[arg(long, value_name = "N")]
+    pub samples: Option<usize>,
+    /// UTF-8 text to measure from its beginning, instead of the embedded prose
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[arg(long, value_name = "FILE", value_parser = FileName)]
+    pub text: Option<PathBuf>,
+    /// Length of a window in tokens [default: 4k, or the shortest context of the models if that is less]
+    #[arg(long, value_name = "TOKENS")]
+    pub ctx: Option<TokenRange>,
+    /// Base seed of the embedded prose
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
+    /// Models and passes.
+    #[command(flatten)]
+    pub run: RunFlags,
+}
+
+impl Measuring for OutliersFlags {
+    fn run(&self) -> &RunFlags {
+        &self.run
+    }
+
+    fn run_mut(&mut self) -> &mut RunFlags {
+        &mut self.run
+    }
+
+    fn fill(&mut self, models: &OpenedModels) -> Result<()> {
+        let ctx = models.one_ctx_tok(self.ctx, "outliers pools windows of one length")?;
+        self.ctx = Some(ctx);
+        self.samples.get_or_insert(POOLED_TOK.div_ceil(ctx.single().unwrap_or(1)));
+        Ok(())
+    }
+
+    fn plan(&self, _models: &OpenedModels) -> Result<Plan> {
+        Ok(Plan {
+            grid: Grid::Text(TextWindows {
+                ctx_tok: self.ctx.and_then(TokenRange::single).into_iter().collect(),
+                samples: self.samples.unwrap_or_default(),
+                seed: self.seed,
+                text: self.text.clone(),
+                ..TextWindows::default()
+            }),
+            measures: vec![MeasureName::Outliers, MeasureName::SinkRate],
+            ..Plan::default()
+        })
+    }
+
+    /// Draws the figure.
+    fn draw(&self, session: &mut Session, found: &RunResults) -> Result<()> {
+        let found = by_model(session, found);
+        if found.iter().all(|(_, outliers)| outliers.tokens == 0) {
+            return Ok(()); // nothing but failures
+        }
+        let logits = found.iter().map(|(model, outliers)| line(model, &outliers.all_logits()));
+        let hidden = found.iter().map(|(model, outliers)| line(model, &outliers.all_hidden()));
+        let panels = [
+            ("attention logits", "|logit|", logits.collect()),
+            ("hidden states", "|activation|", hidden.collect::<Vec<Line>>()),
+        ];
+        let panels = panels.map(|(title, x_label, lines)| LinePanel {
+            title: title.to_owned(),
+            x_label: x_label.to_owned(),
+            y_label: "fraction above".to_owned(),
+            y_range: None,
+            lines,
+        });
+        let caption = session.setup.caption();
+        let subtitle =
+            format!("all maps over visible keys; the output of every layer · {caption} · thin verticals: medians");
+        let heading = session.heading("How large logits and hidden states get", &subtitle);
+        let figure = lines(&panels, LineAxes::LogLog, &heading)?;
+        session.save(&figure, "ccdf", "all layers, heads and maps; log-binned histogram, 128 bins per doubling")
+    }
 }
 
 /// The pooled numbers of each model.
@@ -33,33 +109,6 @@ fn by_model(session: &Session, found: &RunResults) -> Vec<(String, Outliers)> {
         .enumerate()
         .filter_map(|(model, name)| Some((name, measure.pooled.get(&PassKey { model, condition: 0 })?.clone())))
         .collect()
-}
-
-/// Draws the figure.
-pub(super) fn draw(session: &mut Session, found: &RunResults) -> Result<()> {
-    let found = by_model(session, found);
-    if found.iter().all(|(_, outliers)| outliers.tokens == 0) {
-        return Ok(()); // nothing but failures
-    }
-    let logits = found.iter().map(|(model, outliers)| line(model, &outliers.all_logits()));
-    let hidden = found.iter().map(|(model, outliers)| line(model, &outliers.all_hidden()));
-    let panels = [
-        ("attention logits", "|logit|", logits.collect()),
-        ("hidden states", "|activation|", hidden.collect::<Vec<Line>>()),
-    ];
-    let panels = panels.map(|(title, x_label, lines)| LinePanel {
-        title: title.to_owned(),
-        x_label: x_label.to_owned(),
-        y_label: "fraction above".to_owned(),
-        y_range: None,
-        lines,
-    });
-    let caption = session.setup.caption();
-    let subtitle =
-        format!("all maps over visible keys; the output of every layer · {caption} · thin verticals: medians");
-    let heading = session.heading("How large logits and hidden states get", &subtitle);
-    let figure = lines(&panels, LineAxes::LogLog, &heading)?;
-    session.save(&figure, "ccdf", "all layers, heads and maps; log-binned histogram, 128 bins per doubling")
 }
 
 /// The complementary cumulative distribution of a model's magnitudes, and their median.

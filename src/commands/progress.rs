@@ -27,7 +27,7 @@ fn progress_bar(plan: &RunPlan<'_>, conditions: &str, quiet: bool) -> ProgressBa
     let template = format!("{{bar:32}} {{pos}}/{{len}} prompts{conditions}{{left}}{{msg}}");
     let style = ProgressStyle::with_template(&template).expect("a valid template");
     let bar =
-        ProgressBar::with_draw_target(Some(plan.cells as u64), target).with_style(style.with_key("left", write_left));
+        ProgressBar::with_draw_target(Some(plan.cases as u64), target).with_style(style.with_key("left", write_left));
     bar.set_position(plan.resumed as u64);
     bar.reset_eta();
     bar
@@ -91,7 +91,7 @@ impl<'a> ProgressReporter<'a> {
         let resumed = if plan.resumed > 0 { format!(", {} of them done", plan.resumed) } else { String::new() };
         crate::say!(
             "{}{shard}{} on {}{resumed} -> {}",
-            plural(plan.cells, "prompt"),
+            plural(plan.cases, "prompt"),
             self.conditions_in_words(),
             names.join(", "),
             plan.folder.display()
@@ -145,7 +145,7 @@ impl RunObserver for ProgressReporter<'_> {
         (self.see)(record);
     }
 
-    fn cell_finished(&mut self) {
+    fn case_finished(&mut self) {
         self.bar.inc(1);
         self.bar.set_message(self.accuracy_so_far());
         if !self.quiet && !std::io::stderr().is_terminal() {

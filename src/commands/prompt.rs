@@ -1,27 +1,59 @@
 //! `difftool prompt`: shows needle prompts with their regions, or writes them as JSON lines.
 
-use super::flags;
 use super::needle::DEFAULTS;
+use super::shared::Examples;
+use super::spec::OpenedModels;
 use crate::bail_usage;
 use crate::base::files;
 use crate::base::terminal;
-use crate::cli::ShowPromptArgs;
 use crate::measures::probe::runs;
-use crate::model::open;
-use crate::prompts::{Prompt, Region, Tokenizer};
-use crate::run::{Cell, CellSpec, Grid, Sources};
+use crate::model::open::LoadOptions;
+use crate::prompts::{Grid, GridPrompt, NeedlePrompts, Prompt, PromptSpec, Region, Sources, Tokenizer};
 use anstyle::{AnsiColor, Style};
 use anyhow::Result;
+use clap::Args;
 use serde_json::{json, Value};
 use std::fs::File;
 use std::io::{BufWriter, IsTerminal, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+/// Examples in the help.
+pub(super) const EXAMPLES: Examples = &[
+    ("A prompt with its regions", "difftool prompt --ctx 256"),
+    ("All prompts of a run, as JSON lines", "difftool prompt --ctx 1k --jsonl prompts.jsonl"),
+];
+
+/// `difftool prompt`.
+#[derive(Debug, Args)]
+pub struct ShowPrompt {
+    /// Prompts; the same as those of `difftool needle` with the same flags.
+    #[command(flatten)]
+    pub prompts: NeedlePrompts,
+    /// Number of the prompt to show, counted from 0
+    #[arg(long, default_value_t = 0, value_name = "I", conflicts_with = "jsonl")]
+    pub index: usize,
+    /// Question that the regions are for, counted from 0
+    #[arg(long, default_value_t = 0, value_name = "Q", conflicts_with = "jsonl")]
+    pub query: usize,
+    /// Write all prompts as JSON lines with text, token ids, offsets, regions and answers; `-` for stdout
+    #[arg(long, value_name = "FILE|-")]
+    pub jsonl: Option<PathBuf>,
+    /// Model whose tokenizer is used
+    #[arg(long, default_value = "transformer", value_name = "NAME|PATH")]
+    pub model: String,
+    /// How the model folder is read.
+    #[command(flatten)]
+    pub reading: LoadOptions,
+}
 
 /// Shows one prompt, or writes all prompts.
-pub(super) fn run(args: &ShowPromptArgs) -> Result<()> {
-    let grid = flags::grid(&args.prompts, std::slice::from_ref(&args.model), &args.reading, None, &DEFAULTS)?;
-    let model = open::open(&args.model, args.reading.clone())?;
-    let sources = Sources::read(&grid, args.prompts.haystack.as_deref(), None, None)?;
+pub(super) fn run(args: &ShowPrompt) -> Result<()> {
+    let models = OpenedModels::of(vec![args.model.clone()], &args.reading);
+    let mut prompts = args.prompts.clone();
+    models.fill(&mut prompts, &DEFAULTS)?;
+    let [model] = models.get()? else { unreachable!("one model has a name") };
+    let grid = Grid::Needle(prompts);
+    let sources = Sources::read(&grid)?;
     let source = PromptSource { sources, tokenizer: model.tokenizer()?, grid: &grid };
     match &args.jsonl {
         None => show(&source, args.index, args.query),
@@ -38,12 +70,12 @@ struct PromptSource<'a> {
 }
 
 impl PromptSource<'_> {
-    fn prompt(&self, cell: &Cell) -> Result<Prompt> {
-        cell.prompt(self.grid.seed(), &self.sources, Ok(self.tokenizer))
+    fn prompt(&self, cell: &GridPrompt) -> Result<Prompt> {
+        cell.build(self.grid.seed(), &self.sources, Ok(self.tokenizer))
     }
 
     fn write(&self, out: &mut dyn Write) -> Result<()> {
-        for cell in self.grid.cells() {
+        for cell in self.grid.prompts() {
             writeln!(out, "{}", json_line(&cell, self.grid.seed(), &self.prompt(&cell)?))?;
         }
         Ok(())
@@ -61,7 +93,7 @@ fn write_file(source: &PromptSource<'_>, path: &Path) -> Result<()> {
     })
 }
 
-fn json_line(cell: &Cell, base_seed: u64, prompt: &Prompt) -> Value {
+fn json_line(cell: &GridPrompt, base_seed: u64, prompt: &Prompt) -> Value {
     let targets = prompt.targets();
     let queries = targets.iter().filter_map(|target| Some((&prompt.queries[target.query?], target)));
     let queries: Vec<Value> = queries
@@ -80,7 +112,7 @@ fn json_line(cell: &Cell, base_seed: u64, prompt: &Prompt) -> Value {
             })
         })
         .collect();
-    let CellSpec::Needle(spec) = &cell.spec else { unreachable!("the grid is one of needles") };
+    let PromptSpec::Needle(spec) = &cell.spec else { unreachable!("the grid is one of needles") };
     json!({
         "index": cell.index, "seed": cell.seed(base_seed), "ctx_tok": spec.ctx_tok, "needles": spec.needles,
         "retrieve": spec.retrieve, "cities": spec.names_cities().then_some(spec.cities), "task": spec.form.name(), "text": prompt.text, "ids": prompt.ids,
@@ -89,7 +121,7 @@ fn json_line(cell: &Cell, base_seed: u64, prompt: &Prompt) -> Value {
 }
 
 fn show(source: &PromptSource<'_>, index: usize, query: usize) -> Result<()> {
-    let cells = source.grid.cells();
+    let cells = source.grid.prompts();
     let Some(cell) = cells.get(index) else {
         bail_usage!("--index {index}: the grid has prompts 0 to {}", cells.len().saturating_sub(1));
     };

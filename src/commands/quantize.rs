@@ -1,67 +1,159 @@
 //! `difftool quantize`: what survives when attention logits (the paper's Figure 8), or queries and keys, are cut to few bits?
 
-use super::flags::{self, Defaults, CTX_TOK};
 use super::session::{RunResults, Session};
-use crate::base::names::{distinct, joined};
-use crate::cli::QuantizeArgs;
+use super::shared::grid;
+use super::shared::{Examples, RunFlags};
+use super::spec::CTX_TOK;
+use super::spec::{Measuring, OpenedModels};
+use crate::bail_usage;
+use crate::base::names::{distinct, joined, repeated};
+use crate::base::spec_file::flag_defaults;
+use crate::base::values::FileName;
 use crate::figures::{lines, Figure, Line, LineAxes, LinePanel, PointEstimate};
-use crate::kernels::quant::{Quantised, Quantiser, Scope};
+use crate::kernels::quant::{Format, Quantised, Quantiser, Scope};
+use crate::measures::MeasureName;
+use crate::prompts::{NeedlePrompts, PromptDefaults};
 use crate::results::metric::{
     Kind, Label, Metric, ANSWER_LOG_PROB, ANSWER_REGION, ERROR_CANCELLED, EXACT, NLL, SHARE_OUT, TOTAL_VARIATION,
 };
 use crate::results::{setting_name, Frame, Pick, Setting};
-use crate::run::{Experiment, Quantisation, Show};
-use crate::treatments::Condition;
+use crate::run::Plan;
+use crate::treatments::{Condition, Treatment};
 use anyhow::Result;
+use clap::Args;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
 
-pub(super) const DEFAULTS: Defaults = Defaults { ctx_tok: CTX_TOK, settings: &[(2, 2)], samples: 7 };
+pub(super) const DEFAULTS: PromptDefaults = PromptDefaults { ctx_tok: CTX_TOK, settings: &[(2, 2)], samples: 7 };
 
-/// The experiment that flags ask for.
-///
-/// # Errors
-/// Usage errors; models that cannot be read.
-pub(super) fn experiment(args: &QuantizeArgs) -> Result<Experiment> {
-    let experiment =
-        flags::prompts_experiment(Show::Quantize, &args.run, &args.prompts, args.text.as_deref(), &DEFAULTS)?;
-    let usual = if args.of == Quantised::Qk { Scope::Block } else { Scope::Tensor };
-    let quantise = Quantisation {
-        of: args.of,
-        bits: args.bits.clone(),
-        scope: args.scope.unwrap_or(usual),
-        exempt_sinks: args.exempt_sinks,
-        smooth: args.smooth,
-        rotate: args.rotate,
-    };
-    let mut conditions = Vec::new();
-    if args.each_layer {
-        let configs = flags::configs(&args.run.model, &args.run.reading)?;
-        let layers = configs.iter().map(|config| config.layers.len()).min().unwrap_or(0);
-        for layer in 0..layers {
-            conditions.extend(quantise.conditions(Some(&[layer]))?);
-        }
-    }
-    Ok(Experiment { quantise: Some(quantise), conditions, ..experiment })
+/// Examples in the help.
+pub(super) const EXAMPLES: Examples = &[
+    ("Accuracy with 8, 6 and 4 bits", "difftool quantize --bits 8,6,4"),
+    ("One scale for each row, sinks exempt", "difftool quantize --bits 4 --scope row --exempt-sinks"),
+    ("Queries and keys instead, keys less their mean", "difftool quantize --of qk --bits 8,4,fp8,fp4 --smooth"),
+    ("One layer at a time: which breaks first?", "difftool quantize --of qk --bits 4 --each-layer"),
+];
+
+/// `difftool quantize`.
+#[derive(Clone, Debug, PartialEq, Args, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct Quantize {
+    /// Numbers to quantise
+    #[arg(long, value_enum, default_value_t = Quantised::Logits)]
+    pub of: Quantised,
+    /// Bits per number, 2 to 16; of queries and keys also fp8 (e4m3) and fp4 (e2m1)
+    #[arg(long, value_delimiter = ',', default_value = "16,8,6,4", value_name = "BITS")]
+    pub bits: Vec<Format>,
+    /// Numbers that share one scale [default: tensor for logits, block for queries and keys]
+    #[arg(long, value_enum)]
+    pub scope: Option<Scope>,
+    /// Exempt attention sinks: their logits, or their keys, stay exact and do not affect the scale
+    #[arg(long)]
+    pub exempt_sinks: bool,
+    /// Subtract the mean over the text from keys before rounding, and add it again afterwards (with --of qk)
+    #[arg(long)]
+    pub smooth: bool,
+    /// Multiply queries and keys by a Hadamard matrix before they are rounded (with --of qk)
+    #[arg(long)]
+    pub rotate: bool,
+    /// Also quantise one layer at a time
+    #[arg(long)]
+    pub each_layer: bool,
+    /// Measure windows of this UTF-8 text instead of needle prompts
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[arg(long, value_name = "FILE", value_parser = FileName)]
+    pub text: Option<PathBuf>,
+    /// Prompts.
+    #[command(flatten)]
+    pub prompts: NeedlePrompts,
+    /// Models and passes.
+    #[command(flatten)]
+    pub run: RunFlags,
 }
 
-/// Draws a figure for each setting, and one by layer for each format that one layer at a time has.
-pub(super) fn draw(session: &mut Session, found: &RunResults) -> Result<()> {
-    let drawing = QuantizeFigures { frame: &found.frame, session };
-    let mut figures = Vec::new();
-    for (i, &setting) in found.frame.settings().iter().enumerate() {
-        let ending = if i == 0 { String::new() } else { format!("-{}", i + 1) };
-        figures.push((format!("bits{ending}"), drawing.by_format(setting)?));
-        for (format, figure) in drawing.by_layer(setting)? {
-            figures.push((format!("layers-{format}{ending}"), figure));
+impl Default for Quantize {
+    fn default() -> Self {
+        flag_defaults()
+    }
+}
+
+impl Measuring for Quantize {
+    fn run(&self) -> &RunFlags {
+        &self.run
+    }
+
+    fn run_mut(&mut self) -> &mut RunFlags {
+        &mut self.run
+    }
+
+    fn fill(&mut self, models: &OpenedModels) -> Result<()> {
+        let usual = if self.of == Quantised::Qk { Scope::Block } else { Scope::Tensor };
+        self.scope.get_or_insert(usual);
+        models.fill(&mut self.prompts, &DEFAULTS)
+    }
+
+    fn plan(&self, models: &OpenedModels) -> Result<Plan> {
+        let mut conditions = self.conditions(None)?;
+        if self.each_layer {
+            let layers = models.get()?.iter().map(|model| model.config.layers.len()).min().unwrap_or(0);
+            for layer in 0..layers {
+                conditions.extend(self.conditions(Some(layer))?);
+            }
         }
+        Ok(Plan {
+            grid: grid(&self.prompts, self.text.as_ref()),
+            measures: vec![MeasureName::Answer, MeasureName::Fidelity],
+            conditions,
+            ..Plan::default()
+        })
     }
-    for (name, figure) in figures {
-        session.save(
-            &figure,
-            &name,
-            "mean over prompts, 95 % intervals: Wilson for accuracy, Student's t corrected for skewness otherwise",
-        )?;
+
+    /// Draws a figure for each setting, and one by layer for each format that one layer at a time has.
+    fn draw(&self, session: &mut Session, found: &RunResults) -> Result<()> {
+        let drawing = QuantizeFigures { frame: &found.frame, session };
+        let mut figures = Vec::new();
+        for (i, &setting) in found.frame.settings().iter().enumerate() {
+            let ending = if i == 0 { String::new() } else { format!("-{}", i + 1) };
+            figures.push((format!("bits{ending}"), drawing.by_format(setting)?));
+            for (format, figure) in drawing.by_layer(setting)? {
+                figures.push((format!("layers-{format}{ending}"), figure));
+            }
+        }
+        for (name, figure) in figures {
+            session.save(
+                &figure,
+                &name,
+                "mean over prompts, 95 % intervals: Wilson for accuracy, Student's t corrected for skewness otherwise",
+            )?;
+        }
+        Ok(())
     }
-    Ok(())
+}
+
+impl Quantize {
+    /// One condition for each number format, in one layer or in all.
+    ///
+    /// # Errors
+    /// Usage errors that name the flag.
+    fn conditions(&self, layer: Option<usize>) -> Result<Vec<Condition>> {
+        if let Some(bits) = repeated(&self.bits) {
+            bail_usage!("--bits {bits} is named twice");
+        }
+        if self.bits.is_empty() && self.run.condition.is_empty() {
+            bail_usage!("--bits names nothing");
+        }
+        let mut conditions = Vec::new();
+        for &format in &self.bits {
+            let &Self { of, exempt_sinks, smooth, rotate, .. } = self;
+            let (scope, layers) = (self.scope.unwrap_or(Scope::Tensor), layer.map(|layer| vec![layer]));
+            let quantiser = Quantiser { of, format, scope, smooth, rotate, exempt_sinks, layers };
+            if let Err(mistake) = quantiser.check() {
+                bail_usage!("--{mistake}");
+            }
+            conditions.push(Treatment::Quantise(quantiser).into());
+        }
+        Ok(conditions)
+    }
 }
 
 /// The panels of a figure of logits: a metric and region each.
@@ -187,19 +279,22 @@ impl<'a> QuantizeFigures<'a> {
 
     /// The numbers that share one scale, and the transformations before the rounding; `None` if conditions differ in them.
     fn scale_name(&self) -> Option<String> {
-        let Some(quantise) = &self.session.setup.experiment.quantise else {
-            let mut scopes = self.quantisers().map(|quantiser| quantiser.scope);
-            let first = scopes.next().unwrap_or(Scope::Tensor);
-            return scopes.all(|scope| scope == first).then(|| format!("one scale per {}", scope_name(first)));
-        };
-        let scope = scope_name(quantise.scope);
-        let flags = [
-            (quantise.smooth, ", keys less their mean"),
-            (quantise.rotate, ", rotated"),
-            (quantise.exempt_sinks, ", sinks exempt"),
-        ];
-        let flags: String = flags.into_iter().filter(|(given, _)| *given).map(|(_, name)| name).collect();
-        Some(format!("one scale per {scope}{flags}"))
+        let quantisers: Vec<&Quantiser> = self.quantisers().collect();
+        let scope = quantisers.first()?.scope;
+        if quantisers.iter().any(|quantiser| quantiser.scope != scope) {
+            return None;
+        }
+        let mut name = format!("one scale per {}", scope_name(scope));
+        if quantisers.iter().all(|quantiser| quantiser.smooth) {
+            name += ", keys less their mean";
+        }
+        if quantisers.iter().all(|quantiser| quantiser.rotate) {
+            name += ", rotated";
+        }
+        if quantisers.iter().all(|quantiser| quantiser.exempt_sinks) {
+            name += ", sinks exempt";
+        }
+        Some(name)
     }
 
     fn estimate(

@@ -1,49 +1,96 @@
 //! `difftool ratio`: attention to the answer against noise (the paper's Table 3 and Figure 1).
 
 use super::allocation::draw_allocation;
-use super::flags::{self, Defaults, CTX_TOK};
 use super::session::{RunResults, Session};
-use crate::cli::RatioArgs;
+use super::shared::grid;
+use super::shared::{Examples, RunFlags};
+use super::spec::CTX_TOK;
+use super::spec::{Measuring, OpenedModels};
+use crate::base::values::FileName;
 use crate::figures::{cells, CellGrid, CellScale};
+use crate::measures::MeasureName;
 use crate::prompts::Region;
+use crate::prompts::{Grid, NeedlePrompts, PromptDefaults};
 use crate::results::metric::SHARE_OUT;
 use crate::results::{Frame, HeadPlace};
-use crate::run::{Experiment, Grid, Show};
+use crate::run::Plan;
 use crate::stats::mean;
 use anyhow::Result;
+use clap::Args;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
-pub(super) const DEFAULTS: Defaults = Defaults { ctx_tok: CTX_TOK, settings: &[(1, 1)], samples: 15 };
+pub(super) const DEFAULTS: PromptDefaults = PromptDefaults { ctx_tok: CTX_TOK, settings: &[(1, 1)], samples: 15 };
 
-/// The experiment that flags ask for.
-///
-/// # Errors
-/// Usage errors.
-pub(super) fn experiment(args: &RatioArgs) -> Result<Experiment> {
-    flags::prompts_experiment(Show::Ratio, &args.run, &args.prompts, args.text.as_deref(), &DEFAULTS)
+/// Examples in the help.
+pub(super) const EXAMPLES: Examples = &[
+    ("Shares of attention and output at 4k tokens", "difftool ratio --ctx 4k"),
+    ("The same for plain text", "difftool ratio --text book.txt --ctx 2k --model ./llama"),
+];
+
+/// `difftool ratio`.
+#[derive(Clone, Debug, Default, PartialEq, Args, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct Ratio {
+    /// Measure windows of this UTF-8 text, at their last rows, instead of needle prompts
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[arg(long, value_name = "FILE", value_parser = FileName)]
+    pub text: Option<PathBuf>,
+    /// Prompts.
+    #[command(flatten)]
+    pub prompts: NeedlePrompts,
+    /// Models and passes.
+    #[command(flatten)]
+    pub run: RunFlags,
 }
 
-/// Draws the figures.
-pub(super) fn draw(session: &mut Session, found: &RunResults) -> Result<()> {
-    let frame = &found.frame;
-    let is_text = matches!(session.setup.grid, Grid::Text(_));
-    if frame.models().is_empty() {
-        return Ok(()); // nothing but failures
+impl Measuring for Ratio {
+    fn run(&self) -> &RunFlags {
+        &self.run
     }
-    let rows = if is_text { "last 32 rows" } else { "rows that predict the answer" };
-    let caption = session.setup.caption();
-    // Text has no depths and no regions but its first token and itself: nothing to stack.
-    if !is_text {
-        draw_allocation(session, frame)?;
+
+    fn run_mut(&mut self) -> &mut RunFlags {
+        &mut self.run
     }
-    let (what, regions): (_, &[Region]) =
-        if is_text { ("the first token", &[Region::Bos, Region::First]) } else { ("the answer", &[Region::Answer]) };
-    let grids: Vec<CellGrid> = frame.models().iter().map(|model| head_shares(frame, model, regions)).collect();
-    let title = format!("Share of {what} in the output, by layer and head");
-    let subtitle = format!("{rows} · {caption}");
-    let scale = CellScale::of_heads("share of the output (%)", Some(100.0));
-    let figure = cells(&[grids], &session.heading(&title, &subtitle), &scale)?;
-    session.save(&figure, "heads", &format!("mean over prompts and the {rows}; share of the output"))
+
+    fn fill(&mut self, models: &OpenedModels) -> Result<()> {
+        models.fill(&mut self.prompts, &DEFAULTS)
+    }
+
+    fn plan(&self, _models: &OpenedModels) -> Result<Plan> {
+        Ok(Plan {
+            grid: grid(&self.prompts, self.text.as_ref()),
+            measures: vec![MeasureName::AnswerByHead, MeasureName::Shape],
+            ..Plan::default()
+        })
+    }
+
+    /// Draws the figures.
+    fn draw(&self, session: &mut Session, found: &RunResults) -> Result<()> {
+        let frame = &found.frame;
+        let is_text = matches!(session.setup.grid, Grid::Text(_));
+        if frame.models().is_empty() {
+            return Ok(()); // nothing but failures
+        }
+        let rows = if is_text { "last 32 rows" } else { "rows that predict the answer" };
+        let caption = session.setup.caption();
+        // Text has no depths and no regions but its first token and itself: nothing to stack.
+        if !is_text {
+            draw_allocation(session, frame)?;
+        }
+        let (what, regions): (_, &[Region]) = if is_text {
+            ("the first token", &[Region::Bos, Region::First])
+        } else {
+            ("the answer", &[Region::Answer])
+        };
+        let grids: Vec<CellGrid> = frame.models().iter().map(|model| head_shares(frame, model, regions)).collect();
+        let title = format!("Share of {what} in the output, by layer and head");
+        let subtitle = format!("{rows} · {caption}");
+        let scale = CellScale::of_heads("share of the output (%)", Some(100.0));
+        let figure = cells(&[grids], &session.heading(&title, &subtitle), &scale)?;
+        session.save(&figure, "heads", &format!("mean over prompts and the {rows}; share of the output"))
+    }
 }
 
 /// The share of regions together in every head in percent: layers x heads.

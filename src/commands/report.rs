@@ -1,17 +1,53 @@
 //! `difftool report`: run folders as a page.
 
 use super::compare::{in_short, talk};
+use super::shared::Examples;
 use crate::bail_usage;
 use crate::base::files::{folder_of, replace};
 use crate::base::html::is_page;
-use crate::cli::{ReportArgs, ReportFormat};
 use crate::report::{html, markdown, title, ComparedRuns, Report, SavedRun, Section};
 use crate::results::compare::{compare, Request};
 use crate::results::{Column, Metrics};
 use anyhow::{Context, Result};
+use clap::{Args, ValueEnum};
 use std::fs;
 use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
+
+/// Examples in the help.
+pub(super) const EXAMPLES: Examples = &[
+    ("An HTML page", "difftool report runs/readme --out report.html"),
+    ("Tables for a text of yours", "difftool report runs/readme --format markdown"),
+];
+
+/// `difftool report`.
+#[derive(Debug, Args)]
+pub struct ReportFlags {
+    /// Run folders, in the order of the report
+    #[arg(required = true, value_name = "DIR")]
+    pub runs: Vec<PathBuf>,
+    /// A new file, or - for stdout [default: stdout]
+    #[arg(short, long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// Format of the report
+    #[arg(long, value_enum, default_value_t = ReportFormat::Html)]
+    pub format: ReportFormat,
+    /// Begin with a comparison of the runs, or of the models of a single run
+    #[arg(long)]
+    pub compare: bool,
+    /// Print only the result
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+/// Output format of a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ReportFormat {
+    /// One self-contained HTML page
+    Html,
+    /// Markdown tables
+    Markdown,
+}
 
 /// Columns that runs are compared by: context and needles.
 const GROUPS: [Column; 3] = [Column::CtxTok, Column::Needles, Column::Retrieve];
@@ -20,7 +56,7 @@ const GROUPS: [Column; 3] = [Column::CtxTok, Column::Needles, Column::Retrieve];
 ///
 /// # Errors
 /// Usage errors before anything is read; others if a run or the file cannot be read or written.
-pub(super) fn run(args: &ReportArgs) -> Result<()> {
+pub(super) fn run(args: &ReportFlags) -> Result<()> {
     check(args)?;
     let runs = args.runs.iter().map(|folder| SavedRun::read(folder)).collect::<Result<Vec<_>>>()?;
     if let Some(other) = runs.iter().find(|run| run.manifest.tool != runs[0].manifest.tool).filter(|_| !args.quiet) {
@@ -85,7 +121,7 @@ fn compared(folders: &[PathBuf], runs: &[SavedRun]) -> Result<ComparedRuns> {
     Ok(ComparedRuns::new(&in_short(&comparison.rows), &comparison.groups, notes))
 }
 
-fn write(args: &ReportArgs, page: &str) -> Result<()> {
+fn write(args: &ReportFlags, page: &str) -> Result<()> {
     match file(args) {
         None => Ok(crate::base::terminal::stdout().write_all(page.as_bytes())?),
         Some(path) => write_whole(path, page, args.quiet),
@@ -93,12 +129,12 @@ fn write(args: &ReportArgs, page: &str) -> Result<()> {
 }
 
 /// The file to write; nothing for stdout.
-fn file(args: &ReportArgs) -> Option<&Path> {
+fn file(args: &ReportFlags) -> Option<&Path> {
     args.out.as_deref().filter(|path| *path != Path::new("-"))
 }
 
 /// Refuses what cannot end well before the runs are read.
-fn check(args: &ReportArgs) -> Result<()> {
+fn check(args: &ReportFlags) -> Result<()> {
     for (i, folder) in args.runs.iter().enumerate() {
         if args.runs[..i].contains(folder) {
             bail_usage!("{} is named twice", folder.display());

@@ -2,9 +2,9 @@
 
 use super::progress::ProgressReporter;
 use super::report::check_page;
+use super::shared::{OutputArgs, PartArgs};
 use super::stop_on_signal;
 use crate::bail_usage;
-use crate::cli::{OutputArgs, PartArgs};
 use crate::figures::{Figure, FigureHeading};
 use crate::measures::Measure;
 use crate::model::open::Model;
@@ -107,7 +107,7 @@ impl Session {
                 "stopped after {} of {} prompts, which are in {path}; to continue, repeat the command with --resume {path} \
                  instead of --out",
                 run.finished,
-                run.cells
+                run.cases
             );
         }
         if run.failures > 0 {

@@ -1,49 +1,74 @@
 //! `difftool shots`: how many examples of a new classification does a model need, and does their order matter?
 
-use super::flags;
 use super::session::{RunResults, Session};
-use crate::cli::ShotsArgs;
+use super::shared::{Examples, RunFlags};
+use super::spec::{Measuring, OpenedModels};
 use crate::figures::{lines, Line, LineAxes, LinePanel, PointEstimate};
+use crate::measures::MeasureName;
+use crate::prompts::{Grid, ShotsPrompts};
 use crate::results::metric::EXACT;
 use crate::results::view::robustness;
 use crate::results::{Case, Frame};
-use crate::run::{Experiment, Grid, ShotsGrid, Show};
+use crate::run::Plan;
 use anyhow::Result;
+use clap::Args;
+use serde::{Deserialize, Serialize};
 
-/// The experiment that flags ask for.
-///
-/// # Errors
-/// Usage errors.
-pub(super) fn experiment(args: &ShotsArgs) -> Result<Experiment> {
-    let ctx_tok =
-        flags::one_ctx_tok(args.ctx.as_ref(), &args.run.model, &args.run.reading, "examples share one budget")?;
-    let grid = ShotsGrid {
-        ctx_tok,
-        shots: args.shots.clone(),
-        words: args.words,
-        classes: args.classes,
-        orders: args.order.clone(),
-        arrangements: args.arrangements,
-        samples: args.samples,
-        seed: args.seed,
-    };
-    flags::experiment(Show::Shots, &args.run, Grid::Shots(grid), None, None)
+/// Examples in the help.
+pub(super) const EXAMPLES: Examples = &[
+    ("Accuracy of the built-in models by number of examples", "difftool shots --shots 8,32,128"),
+    (
+        "Effect of the order of the examples on another model",
+        "difftool shots --model ./llama --order random,by-class --arrangements 8",
+    ),
+];
+
+/// `difftool shots`.
+#[derive(Clone, Debug, Default, PartialEq, Args, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct Shots {
+    /// Prompts.
+    #[command(flatten)]
+    pub prompts: ShotsPrompts,
+    /// Models and passes.
+    #[command(flatten)]
+    pub run: RunFlags,
 }
 
-/// Draws accuracy, and the best arrangement less the worst, by number of examples.
-pub(super) fn draw(session: &mut Session, found: &RunResults) -> Result<()> {
-    let frame = &found.frame;
-    let panels = panels(frame);
-    if panels.is_empty() {
-        return Ok(()); // nothing but failures
+impl Measuring for Shots {
+    fn run(&self) -> &RunFlags {
+        &self.run
     }
-    let subtitle = format!(
-        "bands: 95 % intervals over prompts; of best - worst, what chance alone gives · {}",
-        session.setup.caption()
-    );
-    let heading = session.heading("Many-shot learning of a new classification", &subtitle);
-    let figure = lines(&panels, LineAxes::LogX, &heading)?;
-    session.save(&figure, "shots", "mean over prompts and arrangements; 95 % Wilson intervals over prompts")
+
+    fn run_mut(&mut self) -> &mut RunFlags {
+        &mut self.run
+    }
+
+    fn fill(&mut self, models: &OpenedModels) -> Result<()> {
+        self.prompts.ctx = Some(models.one_ctx_tok(self.prompts.ctx, "examples share one budget")?);
+        Ok(())
+    }
+
+    fn plan(&self, _models: &OpenedModels) -> Result<Plan> {
+        let grid = Grid::Shots(self.prompts.clone());
+        Ok(Plan { grid, measures: vec![MeasureName::Answer], ..Plan::default() })
+    }
+
+    /// Draws accuracy, and the best arrangement less the worst, by number of examples.
+    fn draw(&self, session: &mut Session, found: &RunResults) -> Result<()> {
+        let frame = &found.frame;
+        let panels = panels(frame);
+        if panels.is_empty() {
+            return Ok(()); // nothing but failures
+        }
+        let subtitle = format!(
+            "bands: 95 % intervals over prompts; of best - worst, what chance alone gives · {}",
+            session.setup.caption()
+        );
+        let heading = session.heading("Many-shot learning of a new classification", &subtitle);
+        let figure = lines(&panels, LineAxes::LogX, &heading)?;
+        session.save(&figure, "shots", "mean over prompts and arrangements; 95 % Wilson intervals over prompts")
+    }
 }
 
 /// Returns a number of a case with examples in some order, in percent.

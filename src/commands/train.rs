@@ -3,20 +3,80 @@
 mod bars;
 mod draw;
 
+use super::shared::{Examples, FigureArgs};
+use super::spec::Experiment;
 use super::{start_threads, stop_on_signal, wrong_command_error};
 use crate::bail_usage;
 use crate::base::files;
-use crate::cli::TrainArgs;
 use crate::model::device::{self, DeviceName, Dtype};
 use crate::results::print::{write_table, Tables};
-use crate::run::Experiment;
 use crate::train::{
     tables, train_runs, Study, TrainOutcome, TrainRun, TrainSpec, TrainingCurves, COURSE_FILE, SUMMARY_FILE,
 };
 use anyhow::{bail, Context, Result};
 use bars::Bars;
+use clap::Args;
 use std::fs::File;
 use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+/// Examples in the help.
+pub(super) const EXAMPLES: Examples = &[
+    ("Write an example spec", "difftool train --example > example.toml"),
+    ("Train the built-in models", "difftool train experiments/study-b-models.toml --out runs/study-b"),
+    ("Continue one seed of one variant", "difftool train example.toml --out runs/a --only diff/seed-2 --resume"),
+];
+
+/// `difftool train`.
+#[derive(Debug, Args)]
+pub struct Train {
+    /// Training spec, a TOML file (see --example)
+    #[arg(required_unless_present = "example")]
+    spec: Option<PathBuf>,
+    /// Folder for models, checkpoints and logs; must be new or empty without --resume
+    #[arg(long, value_name = "DIR", required_unless_present = "example")]
+    out: Option<PathBuf>,
+    /// Print a small example spec
+    #[arg(long, exclusive = true)]
+    pub example: bool,
+    /// Continue from the checkpoints in --out
+    #[arg(long)]
+    pub resume: bool,
+    /// Train only these variants, or single seeds of variants (diff/seed-2)
+    #[arg(long, value_delimiter = ',', value_name = "RUN")]
+    pub only: Vec<String>,
+    /// Summarise the runs in --out so far, or their course.csv, without training
+    #[arg(long, conflicts_with_all = ["resume", "only"])]
+    pub summary: bool,
+    /// Print these tables of the summary: `all`, or names separated by commas, as in `inside` [default: the main table and
+    /// differences]
+    #[arg(long, value_name = "NAMES")]
+    pub tables: Option<Tables>,
+    /// Device: cpu; or cuda, cuda:1, … or metal in a build for it
+    #[arg(long, value_name = "DEVICE", default_value_t = DeviceName::Cpu)]
+    pub device: DeviceName,
+    /// Number type of weights and activations in training steps; parameters and evaluations have f32
+    #[arg(long, value_enum, value_name = "TYPE", default_value_t = Dtype::F32)]
+    pub dtype: Dtype,
+    /// Print no progress
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// Figures.
+    #[command(flatten)]
+    pub figures: FigureArgs,
+}
+
+impl Train {
+    /// Returns the spec, which is required without `--example`.
+    pub fn spec(&self) -> &Path {
+        self.spec.as_deref().expect("the parser requires it")
+    }
+
+    /// Returns the output folder, which is required without `--example`.
+    pub fn out(&self) -> &Path {
+        self.out.as_deref().expect("the parser requires it")
+    }
+}
 
 /// Copy of the spec in the output folder.
 const SPEC_FILE: &str = "spec.toml";
@@ -25,7 +85,7 @@ const SPEC_FILE: &str = "spec.toml";
 const EXAMPLE: &str = include_str!("../../experiments/example.toml");
 
 /// Trains or summarises a spec.
-pub(super) fn run(args: &TrainArgs) -> Result<()> {
+pub(super) fn run(args: &Train) -> Result<()> {
     if args.example {
         write!(crate::base::terminal::stdout(), "{EXAMPLE}")?;
         return Ok(());
@@ -66,7 +126,7 @@ pub(super) fn run(args: &TrainArgs) -> Result<()> {
 }
 
 /// Writes, draws and prints the curves and the summary of all runs so far.
-fn summarise_runs(spec: &TrainSpec, args: &TrainArgs) -> Result<()> {
+fn summarise_runs(spec: &TrainSpec, args: &Train) -> Result<()> {
     let out = args.out();
     let curves = TrainingCurves::read(spec, out)?;
     if curves.is_empty() {
@@ -98,7 +158,7 @@ fn chosen(spec: &TrainSpec, only: &[String]) -> Result<Vec<TrainRun>> {
 }
 
 /// Creates the output folder with a copy of the spec. With `--resume`, checks that the folder has the same spec.
-fn prepare(args: &TrainArgs) -> Result<()> {
+fn prepare(args: &Train) -> Result<()> {
     let out = args.out();
     let kept = out.join(SPEC_FILE);
     if args.resume && !kept.exists() {

@@ -10,6 +10,7 @@ mod qk;
 pub(crate) use qk::HeadRows;
 
 use crate::base::names::joined;
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -33,13 +34,13 @@ pub struct Quantiser {
 }
 
 /// Numbers that are quantised.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, ValueEnum, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Quantised {
-    /// Attention logits of every map, before its softmax.
+    /// Attention logits, before the softmax
     #[default]
     Logits,
-    /// Queries and keys, before their product.
+    /// Queries and keys, before their product
     Qk,
 }
 
@@ -57,19 +58,19 @@ pub enum Format {
 }
 
 /// Numbers that share one scale.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr, VariantArray)]
+#[derive(Clone, Copy, Debug, ValueEnum, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr, VariantArray)]
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
 pub enum Scope {
-    /// All logits of a layer in a forward pass: every head, both maps. Our reading of the paper.
+    /// All logits of a layer in a forward pass: every head and map (our reading of the paper)
     Tensor,
-    /// All logits of one map of one head; all queries, or all keys, of one head.
+    /// All logits of one map of one head; all queries, or all keys, of one head
     Head,
-    /// Logits of one row of a map.
+    /// The logits of each row of each map
     Row,
-    /// Blocks of 128 queries, and of 64 keys, of one head, as kernels take them.
+    /// 128 queries, and 64 keys, of one head
     Block,
-    /// The query, or the key, of one token and head.
+    /// The query, and the key, of each token of one head
     Token,
 }
 

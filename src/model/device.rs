@@ -5,6 +5,7 @@ use crate::base::serde_as_str::serde_as_str;
 use crate::kernels::{has_kernels_for, wide_type, Products};
 use anyhow::{Context, Result};
 use candle_core::{DType, Device, DeviceLocation, Tensor};
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -93,16 +94,17 @@ impl fmt::Display for DeviceName {
 serde_as_str!(DeviceName);
 
 /// The number type that a model computes in.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr)]
+#[derive(Clone, Copy, Debug, ValueEnum, Default, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr)]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum Dtype {
+    /// 32 bits
     #[default]
     F32,
-    /// 16 bits, 8 of them significant: on the CPU of what the kernels multiply, the rest in 32 bits; on other devices of
-    /// weights and activations, with sums, norms and attention in 32 bits.
+    /// On the CPU, products of numbers with 8 significant bits, if the processor has instructions for it, and the rest in f32; on
+    /// other devices, weights and activations of 16 bits
     Bf16,
-    /// 64 bits, on the CPU in candle's own ops.
+    /// 64 bits, to rule out rounding
     F64,
 }
 

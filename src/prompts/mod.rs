@@ -17,6 +17,7 @@ mod cities;
 mod corrupted;
 pub mod document;
 mod facts;
+mod grid;
 pub mod haystack;
 pub mod ids;
 mod jinja;
@@ -41,6 +42,9 @@ pub use bos::{BosChoice, BosPolicy, BosSource};
 pub use chat::{Around, ChatTemplate, TemplateArg};
 pub use cities::CitySet;
 pub use document::{document, Document, DocumentSpec, DECLINES};
+pub use grid::{
+    Distractors, Grid, GridPrompt, NeedlePrompts, PromptDefaults, PromptSpec, ShotsPrompts, Sources, TextWindows,
+};
 pub use haystack::Haystack;
 pub use ids::TokenIds;
 pub use needle_spec::{NeedleForm, NeedleSpec};

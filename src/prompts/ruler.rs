@@ -4,6 +4,7 @@
 //! `scripts/data/synthetic/{constants,niah,variable_tracking}.py`, copyright NVIDIA, Apache License 2.0; the prompts are
 //! built by difftool. `docs/questions.md` says where they differ.
 
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use strum::{IntoStaticStr, VariantArray};
 
@@ -11,43 +12,52 @@ use super::facts::{FactKinds, KeyKind, ValueKind};
 use super::wording::{AnswerForm, Wording};
 
 /// A task of RULER.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, IntoStaticStr, VariantArray)]
+#[derive(Clone, Copy, Debug, ValueEnum, PartialEq, Eq, Hash, Serialize, Deserialize, IntoStaticStr, VariantArray)]
 pub enum RulerTask {
-    /// A number in noise.
+    /// A number in noise
     #[serde(rename = "niah_single_1")]
     #[strum(serialize = "niah_single_1")]
+    #[value(name = "niah_single_1")]
     NiahSingle1,
-    /// A number in prose.
+    /// A number in prose
     #[serde(rename = "niah_single_2")]
     #[strum(serialize = "niah_single_2")]
+    #[value(name = "niah_single_2")]
     NiahSingle2,
-    /// A UUID in prose.
+    /// A UUID in prose
     #[serde(rename = "niah_single_3")]
     #[strum(serialize = "niah_single_3")]
+    #[value(name = "niah_single_3")]
     NiahSingle3,
-    /// One of four numbers in prose.
+    /// One of four numbers in prose
     #[serde(rename = "niah_multikey_1")]
     #[strum(serialize = "niah_multikey_1")]
+    #[value(name = "niah_multikey_1")]
     NiahMultikey1,
-    /// A number among nothing but other numbers.
+    /// A number among nothing but others
     #[serde(rename = "niah_multikey_2")]
     #[strum(serialize = "niah_multikey_2")]
+    #[value(name = "niah_multikey_2")]
     NiahMultikey2,
-    /// A UUID of a UUID among nothing but others.
+    /// A UUID of a UUID among nothing but others
     #[serde(rename = "niah_multikey_3")]
     #[strum(serialize = "niah_multikey_3")]
+    #[value(name = "niah_multikey_3")]
     NiahMultikey3,
-    /// Four numbers of one key.
+    /// Four numbers of one key in prose
     #[serde(rename = "niah_multivalue")]
     #[strum(serialize = "niah_multivalue")]
+    #[value(name = "niah_multivalue")]
     NiahMultivalue,
-    /// The numbers of four keys.
+    /// The numbers of four keys in prose
     #[serde(rename = "niah_multiquery")]
     #[strum(serialize = "niah_multiquery")]
+    #[value(name = "niah_multiquery")]
     NiahMultiquery,
-    /// Variable tracking: five variables of one chain in noise.
+    /// Variable tracking: five variables of one chain in noise
     #[serde(rename = "vt")]
     #[strum(serialize = "vt")]
+    #[value(name = "vt")]
     Vt,
 }
 

@@ -6,6 +6,7 @@
 //! only in the order of the examples, so two prompts of one seed differ only as their specs do.
 
 use anyhow::{Context, Result};
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use strum::IntoStaticStr;
 
@@ -32,15 +33,15 @@ pub struct ShotsSpec {
 }
 
 /// Order of the examples.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, IntoStaticStr)]
+#[derive(Clone, Copy, Debug, ValueEnum, PartialEq, Eq, Hash, Serialize, Deserialize, IntoStaticStr)]
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
 pub enum Order {
-    /// Random order.
+    /// Random order
     Random,
-    /// One class after the other.
+    /// One class after the other
     ByClass,
-    /// One example of each class in turn.
+    /// One example of each class in turn
     Alternating,
 }
 

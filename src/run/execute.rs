@@ -1,15 +1,22 @@
-//! Runs an experiment: checks it, measures its cells, and writes every finished cell to disk.
+//! Runs an experiment: checks it, measures its cases, and writes every finished case to disk.
 
 use super::store::{check_experiment, holders, Store};
-use super::{cells_of, Experiment, MissedDepth, Outputs, RunShard, Setup};
+use super::{cases_of, MissedDepth, Outputs, Plan, RunShard, Setup};
 use crate::bail_usage;
-use crate::measures::Measure;
+use crate::base::hash::{hex, sha256};
+use crate::base::machine;
+use crate::measures::{Measure, PassKey};
+use crate::prompts::{GridPrompt, NeedlesFile, Sources};
 use crate::results::folder::{RunFolder, MANIFEST, RESULTS};
 use crate::results::manifest::Manifest;
-use crate::results::record::{self, Record};
+use crate::results::manifest::ModelInfo;
+use crate::results::record::{self, Record, SCHEMA};
 use anyhow::{bail, Result};
+use rayon::prelude::*;
+use serde_json::json;
+use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Where a run starts from.
 #[derive(Clone, Debug)]
@@ -34,9 +41,9 @@ pub struct RunPart {
 /// Size of a run that is about to begin.
 #[derive(Clone, Debug)]
 pub struct RunPlan<'a> {
-    /// Cells of this part, the finished ones included.
-    pub cells: usize,
-    /// Cells that were finished before.
+    /// Cases of this part, the finished ones included.
+    pub cases: usize,
+    /// Cases that were finished before.
     pub resumed: usize,
     /// Copy of the damaged journal of a resumed run, which has a copy of the records beside it.
     pub put_aside: Option<&'a Path>,
@@ -48,23 +55,23 @@ pub struct RunPlan<'a> {
 
 /// An observer of a running experiment.
 pub trait RunObserver {
-    /// Called when all checks have passed and before the first cell runs.
+    /// Called when all checks have passed and before the first case runs.
     fn run_begins(&mut self, _plan: &RunPlan<'_>) {}
 
     /// Called with every record, in order: those of a resumed run first, then each one that is written.
     fn record(&mut self, _record: &Record) {}
 
-    /// Called when all records of a cell are on disk.
-    fn cell_finished(&mut self) {}
+    /// Called when all records of a case are on disk.
+    fn case_finished(&mut self) {}
 }
 
 /// The end of a run, complete or stopped.
 pub struct RunOutcome {
     /// The run folder, to which files can be added before the manifest is written.
     pub outputs: Outputs,
-    /// Cells of this part.
-    pub cells: usize,
-    /// Cells on disk; fewer than `cells` if the run was stopped.
+    /// Cases of this part.
+    pub cases: usize,
+    /// Cases on disk; fewer than `cases` if the run was stopped.
     pub finished: usize,
     /// Number of records with an error instead of a value.
     pub failures: usize,
@@ -73,19 +80,19 @@ pub struct RunOutcome {
 }
 
 impl RunOutcome {
-    /// Returns `true` if every cell has run, with or without an error.
+    /// Returns `true` if every case has run, with or without an error.
     pub fn is_complete(&self) -> bool {
-        self.finished == self.cells
+        self.finished == self.cases
     }
 }
 
 /// Runs an experiment, or continues one. Every record goes to disk and to `observer`; setting `stop` ends the run after
-/// the cells in flight. The results of a run that was stopped, killed or cut into shards, and then continued or merged,
+/// the cases in flight. The results of a run that was stopped, killed or cut into shards, and then continued or merged,
 /// have the same bytes as those of an uninterrupted run.
 ///
 /// # Errors
 /// Usage errors before anything runs, if the experiment cannot run or the folder holds another one; afterwards only
-/// errors of writing. A cell that fails is a record, not an error.
+/// errors of writing. A case that fails is a record, not an error.
 pub fn run(
     setup: &Setup,
     part: &RunPart,
@@ -93,17 +100,17 @@ pub fn run(
     observer: &mut dyn RunObserver,
     stop: &AtomicBool,
 ) -> Result<RunOutcome> {
-    check_part(&setup.experiment, part)?;
-    let cells = cells_of(setup.grid.cells(), part.shard);
-    let missed_depths = setup.check(&cells)?;
-    let experiment = setup.experiment.to_toml()?;
-    let keys = setup.keys(&cells, &experiment);
+    check_part(&setup.plan, part)?;
+    let cases = cases_of(setup.grid.prompts(), part.shard);
+    let missed_depths = setup.check(&cases)?;
+    let experiment = &setup.plan.experiment;
+    let keys = setup.keys(&cases, experiment);
     setup.references()?;
-    let (folder, mut store) = open(setup.experiment.show.name(), part, &experiment, &keys)?;
+    let (folder, mut store) = open(setup.plan.command, part, experiment, &keys)?;
     let resumed = store.finished();
-    let todo = &cells[resumed..];
+    let todo = &cases[resumed..];
     observer.run_begins(&RunPlan {
-        cells: cells.len(),
+        cases: cases.len(),
         resumed,
         put_aside: store.put_aside.as_deref(),
         missed_depths: &missed_depths,
@@ -118,24 +125,108 @@ pub fn run(
         observer.record(record);
     };
     store.replay(measures, &mut |record| see(observer, record))?;
-    let ran = setup.run(todo, measures, stop, &mut |cell, finding| {
+    let ran = setup.run(todo, measures, stop, &mut |case, finding| {
         let (_, key) = &keys[store.finished()];
-        store.add(cell, key.clone(), finding)?;
+        store.add(case, key.clone(), finding)?;
         finding.records.iter().for_each(|record| see(observer, record));
-        observer.cell_finished();
+        observer.case_finished();
         Ok(())
     });
     // Also after an error: what was measured stays.
     let committed = store.commit();
     ran?;
     committed?;
-    if store.finished() == cells.len() && part.shard.is_none() {
+    if store.finished() == cases.len() && part.shard.is_none() {
         let pooled = setup.pooled(measures);
         pooled.iter().for_each(|record| see(observer, record));
         store.conclude(&pooled)?;
     }
     let outputs = Outputs::new(folder, part, store.rows(), resumed as u64, store.prompts_sha256());
-    Ok(RunOutcome { outputs, cells: cells.len(), finished: store.finished(), failures, first_error })
+    Ok(RunOutcome { outputs, cases: cases.len(), finished: store.finished(), failures, first_error })
+}
+
+/// A case that has run.
+pub struct FinishedCase<'a> {
+    /// Its records.
+    pub records: &'a [Record],
+    /// SHA-256 over the token ids of its prompts, one for each model.
+    pub prompts_sha256: String,
+    /// Encoded data that its measures pool over all cases: (index of the measure, model and condition, bytes).
+    pub pooled: &'a [(usize, PassKey, Vec<u8>)],
+}
+
+impl Setup {
+    /// Returns the number of each case with a hash of everything that its records depend on: the `experiment` as a file,
+    /// weights, tokenizers, corpus, prompt, seed, schema of the records, this build, and the kind of processor.
+    pub(crate) fn keys(&self, cases: &[GridPrompt], experiment: &str) -> Vec<(u64, String)> {
+        let mut models = Vec::new();
+        for model in &self.models {
+            let ModelInfo { weights_sha256, config_sha256, tokenizer_sha256, .. } = &model.info;
+            let ModelInfo { layout, bos, chat_template_sha256, answer_opening, .. } = &model.info;
+            let read_as = json!([layout, bos, chat_template_sha256, answer_opening, model.eos_ids()]);
+            models.push(json!([weights_sha256, config_sha256, tokenizer_sha256, read_as]));
+        }
+        let Sources { haystack, text, needles } = &self.sources;
+        let sources = json!([haystack.sha256(), text.sha256(), needles.as_ref().map(NeedlesFile::sha256)]);
+        let common = json!([SCHEMA, machine::key(), experiment, models, sources]);
+        let mut keys = Vec::new();
+        for case in cases {
+            let own = json!([case.spec, case.index, case.sample, case.seed_index]);
+            keys.push((case.index, sha256(format!("{common}{own}").as_bytes())));
+        }
+        keys
+    }
+
+    /// Runs cases and passes each of them to `done`, in order. Writes nothing. A case that fails gives a record with an
+    /// error, and the other cases still run. Setting `stop` ends the run after the cases in flight. Returns the number
+    /// of cases that ran.
+    ///
+    /// # Errors
+    /// Only those of `done`.
+    pub fn run(
+        &self,
+        cases: &[GridPrompt],
+        measures: &mut [&mut dyn Measure],
+        stop: &AtomicBool,
+        done: &mut dyn FnMut(&GridPrompt, &FinishedCase<'_>) -> Result<()>,
+    ) -> Result<usize> {
+        let mut ran = 0;
+        // A prompt and its twin share a pass. Prompts run in parallel, and a pass uses idle threads. None of this changes
+        // any bit of the results.
+        let groups: Vec<&[GridPrompt]> = cases.chunk_by(|a, b| b.twin == Some(a.index)).collect();
+        for batch in groups.chunks(self.parallel_prompts()) {
+            if stop.load(Ordering::Relaxed) {
+                break;
+            }
+            let results = {
+                let measures: Vec<&dyn Measure> = measures.iter().map(|measure| &**measure).collect();
+                batch.par_iter().with_max_len(1).flat_map_iter(|group| self.cases(group, &measures)).collect::<Vec<_>>()
+            };
+            for (case, result) in batch.iter().copied().flatten().zip(results) {
+                ran += 1;
+                let mut hash = Sha256::new();
+                result.prompts.iter().flatten().for_each(|id| hash.update(id.to_le_bytes()));
+                let mut pooled = Vec::new();
+                for (measure, key, kept) in result.pooled {
+                    pooled.extend(measures[measure].encode(&kept)?.map(|bytes| (measure, key, bytes)));
+                    measures[measure].absorb(key, kept);
+                }
+                let prompts_sha256 = hex(&hash.finalize());
+                done(case, &FinishedCase { records: &result.records, prompts_sha256, pooled: &pooled })?;
+            }
+        }
+        Ok(ran)
+    }
+
+    /// Returns the records of the measures that pool over all cases, after the last case.
+    pub fn pooled(&self, measures: &mut [&mut dyn Measure]) -> Vec<Record> {
+        let Some(first) = self.grid.prompts().into_iter().next() else { return Vec::new() };
+        let mut records = Vec::new();
+        for measure in measures {
+            records.extend(measure.finish().into_iter().map(|found| self.pooled_record(&first, found)));
+        }
+        records
+    }
 }
 
 /// Opens the run folder and its store.
@@ -160,13 +251,13 @@ fn open(name: &str, part: &RunPart, experiment: &str, keys: &[(u64, String)]) ->
     Ok((folder, store))
 }
 
-/// Checks that the experiment can run in parts; an experiment on one prompt cannot.
-fn check_part(experiment: &Experiment, part: &RunPart) -> Result<()> {
+/// Checks that the run can be done in parts; one on a single prompt cannot.
+fn check_part(plan: &Plan, part: &RunPart) -> Result<()> {
     let is_whole = matches!(part.start, RunStart::New(_)) && part.shard.is_none();
-    if experiment.show.is_of_maps() && !is_whole {
-        let show = experiment.show.name();
+    if plan.maps.is_some() && !is_whole {
         bail_usage!(
-            "show = \"{show}\" measures one prompt: it cannot be resumed, cut into shards or merged; start a new run"
+            "{} measures one prompt: it cannot be resumed, cut into shards or merged; start a new run",
+            plan.command
         );
     }
     Ok(())
@@ -178,10 +269,10 @@ fn check_part(experiment: &Experiment, part: &RunPart) -> Result<()> {
 /// # Errors
 /// A usage error if the folder holds another experiment or another shard; an error if prompts of the run failed, its files
 /// have changed, or another process is writing into the folder.
-pub fn finished_records(experiment: &Experiment, part: &mut RunPart) -> Result<Option<Vec<Record>>> {
-    check_part(experiment, part)?;
+pub fn finished_records(plan: &Plan, part: &mut RunPart) -> Result<Option<Vec<Record>>> {
+    check_part(plan, part)?;
     let RunStart::Resume(folder) = &mut part.start else { return Ok(None) };
-    check_experiment(folder.path(), &experiment.to_toml()?)?;
+    check_experiment(folder.path(), &plan.experiment)?;
     let path = folder.join(MANIFEST);
     if !path.exists() {
         folder.journal()?;

@@ -1,19 +1,25 @@
-//! The experiments on one prompt: settings of the maps that `heatmap` draws, and the size of the page that `explore` writes.
+//! Maps of one prompt: those that `heatmap` draws and `explore` writes, whether they fit into memory, and their measures.
 
-use super::{Experiment, Grid, Show};
+use super::{MapsOfOnePrompt, Measures, Setup};
 use crate::attention::LayersAndHeads;
 use crate::bail_usage;
+use crate::base::memory::{check_fits, size_name};
+use crate::explore::{agreements, ExploreMeasure, Resolution};
 use crate::measures::probe::RowQuantity;
+use crate::measures::{AnswerMeasure, MapMeasure};
+use crate::results::DrawnHead;
 use crate::measures::{MapSpec, TokenSpan};
+use crate::prompts::GridPrompt;
+use crate::results::metric::{ANSWER_REGION, SHARE_ABS};
 use anyhow::Result;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
 /// Settings of `heatmap`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Args)]
-#[serde(deny_unknown_fields, default)]
-pub struct Heatmap {
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct MapFlags {
     /// Kind of map
     #[arg(long, value_enum, default_value_t = MapKind::Effective)]
     pub map: MapKind,
@@ -26,12 +32,15 @@ pub struct Heatmap {
     #[arg(long, value_name = "H")]
     pub head: Option<usize>,
     /// Draw every layer and head as small multiples
+    #[serde(rename = "grid")]
     #[arg(long = "grid", conflicts_with_all = ["layer", "head", "data", "full"])]
     pub every_head: bool,
     /// Query tokens to draw, as in 4000..4096 [default: all]
+    #[serde(rename = "query")]
     #[arg(long = "query", value_name = "FROM..TO", default_value = "0..", hide_default_value = true)]
     pub queries: TokenSpan,
     /// Key tokens to draw, as in 0..80 [default: all]
+    #[serde(rename = "key")]
     #[arg(long = "key", value_name = "FROM..TO", default_value = "0..", hide_default_value = true)]
     pub keys: TokenSpan,
     /// Also write the matrix of every map as .npy or .csv; with several maps, file names get model, layer, head and map
@@ -44,21 +53,21 @@ pub struct Heatmap {
 }
 
 /// The kind of attention map.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, ValueEnum, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MapKind {
-    /// The weights of the values: A1 − λA2, or the only map.
+    /// Weights of the values: A1 - lambda A2, or the only map
     #[default]
     Effective,
-    /// The first softmax map.
+    /// The first softmax map
     A1,
-    /// The second softmax map.
+    /// The second softmax map
     A2,
-    /// Scaled logits of the first map.
+    /// Scaled logits of the first map
     Logits1,
-    /// Scaled logits of the second map.
+    /// Scaled logits of the second map
     Logits2,
-    /// A1, A2, λA2 and A1 − λA2 in one figure.
+    /// A1, A2, lambda A2 and A1 - lambda A2 in one figure
     All,
 }
 
@@ -91,13 +100,27 @@ const PIXELS_PER_BIN: u32 = 2;
 const PIXELS_PER_SMALL_BIN: u32 = 4;
 
 /// Longest prompt with the small page size and few bins, in tokens.
-pub(super) const SHORT_TOK: usize = 8192;
+const SHORT_TOK: usize = 8192;
 /// Approximate size limit of the page of a short prompt.
 const SMALL_MB: usize = 15;
 /// Approximate size limit of the page of a long prompt.
 const LARGE_MB: usize = 40;
 
-impl Heatmap {
+/// Bytes of a bin of a map at full resolution: a sum, a count and the value.
+const FULL_BIN_BYTES: u64 = 24;
+
+/// Bins along a side of an explorer's maps, for short prompts.
+const FEW_BINS: usize = 256;
+/// Bins along a side of an explorer's maps, for long prompts.
+const MANY_BINS: usize = 512;
+
+/// Heads of each model that an explorer stores token by token.
+pub(super) const KEPT_HEADS: usize = 8;
+
+/// Approximate number of bins in the thumbnails of all heads of a model together.
+const THUMB_BINS: f64 = 1.5e6;
+
+impl MapFlags {
     /// Checks everything that does not depend on the models.
     pub(super) fn check(&self, ctx_tok: usize, select: &LayersAndHeads) -> Result<()> {
         for (field, one, all) in [("layer", self.layer, &select.layers), ("head", self.head, &select.heads)] {
@@ -155,36 +178,128 @@ pub fn page_budget(ctx_tok: usize) -> usize {
     (if ctx_tok > SHORT_TOK { LARGE_MB } else { SMALL_MB }) * 1_000_000
 }
 
-impl Experiment {
-    /// Returns the settings of `heatmap`, or their defaults.
-    pub fn heatmap(&self) -> Heatmap {
-        self.heatmap.clone().unwrap_or_default()
+impl Setup {
+    /// Adds the measures of attention maps to `measures`.
+    ///
+    /// # Errors
+    /// A usage error for layers, heads and maps that the models do not have, and for maps that do not fit.
+    pub(super) fn add_maps(&self, measures: &mut Measures) -> Result<()> {
+        match &self.plan.maps {
+            Some(MapsOfOnePrompt::Heatmap(spec)) => {
+                let heads = self.drawn(spec)?;
+                if spec.full {
+                    self.check_full(spec, &heads)?;
+                    measures.whole_maps = Some(MapMeasure::new(spec.spec(None), heads.clone()));
+                }
+                measures.maps = Some(MapMeasure::new(spec.spec(Some(spec.bins())), heads));
+            }
+            Some(MapsOfOnePrompt::Explorer) => {
+                let agreements =
+                    self.models.iter().map(|model| agreements(&model.transformer)).collect::<Result<_>>()?;
+                measures.explorer = Some(ExploreMeasure::new(self.resolutions(), agreements));
+            }
+            None => {}
+        }
+        Ok(())
     }
 
-    /// Checks the settings of an experiment on maps, which needs one prompt with one question.
-    pub(super) fn check_maps(&self) -> Result<()> {
-        if self.heatmap.is_some() && self.show != Show::Heatmap {
-            bail_usage!("[heatmap] is for show = \"heatmap\"");
+    /// Returns the heads of each model whose maps are drawn: those of the given layer and head, all of them, or those
+    /// of the layer with the most attention to the answer, which takes an extra pass over the prompt.
+    ///
+    /// # Errors
+    /// A usage error for layers, heads and maps that the models do not have.
+    fn drawn(&self, spec: &MapFlags) -> Result<Vec<LayersAndHeads>> {
+        if matches!(spec.map, MapKind::A2 | MapKind::Logits2) && !self.has_second_map() {
+            bail_usage!("none of these models has a second map: give another --map");
         }
-        if self.costs.is_some() && self.show != Show::Explore {
-            bail_usage!("--costs is for show = \"explore\"");
+        self.models.iter().try_for_each(|model| self.check_selection(model))?;
+        let asked = &self.plan.select;
+        if spec.every_head {
+            return Ok(vec![asked.clone(); self.models.len()]);
         }
-        if !self.show.is_of_maps() {
-            return Ok(());
-        }
-        let asks = match &self.grid {
-            Grid::Needle(grid) => grid.settings.iter().map(|&(_, retrieve)| retrieve).max(),
-            Grid::Text(_) => Some(1),
-            Grid::Shots(_) => None,
+        let layers = match spec.layer {
+            Some(layer) => vec![layer; self.models.len()],
+            None => self.layers_of_the_answer()?,
         };
-        let of_one = "measures one prompt with one question: one --ctx, one of `settings` with R = 1, one of \
-                      --depths, --samples = 1";
-        if self.grid.count() != Some(1) || asks != Some(1) {
-            bail_usage!("show = \"{}\" {of_one}", self.show.name());
+        let heads = spec.head.map(|head| vec![head]).or(asked.heads.clone());
+        Ok(layers.into_iter().map(|layer| LayersAndHeads { layers: Some(vec![layer]), heads: heads.clone() }).collect())
+    }
+
+    /// Returns the heads that were drawn or stored token by token; those of an explorer with the best first.
+    pub fn drawn_heads(&self, measures: &Measures) -> Vec<DrawnHead> {
+        let mut drawn = Vec::new();
+        if let Some(explorer) = &measures.explorer {
+            for (key, found) in explorer.found.iter().filter(|(key, _)| key.condition == 0) {
+                let model = &self.models[key.model].name;
+                drawn.extend(found.details.iter().map(|head| DrawnHead::new(model, head.at)));
+            }
         }
-        match self.show {
-            Show::Heatmap => self.heatmap().check(self.grid.ctx_tok()[0], &self.select),
-            _ => Ok(()),
+        if let Some(maps) = &measures.maps {
+            for (model, selection) in self.models.iter().zip(&maps.heads) {
+                let config = &model.transformer.config;
+                for layer in 0..config.layers.len() {
+                    let heads = (0..config.wiring().heads()).filter(|&head| selection.has(layer, head));
+                    drawn.extend(heads.map(|head| DrawnHead::new(&model.name, (layer, head))));
+                }
+            }
         }
+        drawn
+    }
+
+    /// Returns the layer of each model with the most attention to the answer; for a text, which has no answer, the last
+    /// layer.
+    fn layers_of_the_answer(&self) -> Result<Vec<usize>> {
+        let (cases, measure) = (self.grid.prompts(), AnswerMeasure { by_head: true, sinks: false });
+        self.check(&cases)?;
+        Ok((0..self.models.len()).map(|model| self.layer_of_the_answer(model, &cases[0], &measure)).collect())
+    }
+
+    fn layer_of_the_answer(&self, index: usize, case: &GridPrompt, measure: &AnswerMeasure) -> usize {
+        let (model, select) = (&self.models[index], &self.plan.select);
+        let records = case
+            .build(self.grid.seed(), &self.sources, model.tokenizer())
+            .and_then(|prompt| self.untreated_records(index, select, (case, &prompt, None), &[measure]))
+            .unwrap_or_default(); // an error of this prompt occurs again in the run, which reports it
+        let mut answer = vec![0.0; model.transformer.config.layers.len()];
+        for m in records.iter().map(|record| &record.measure) {
+            let is_answer = m.metric == SHARE_ABS.name && m.region.as_deref() == Some(ANSWER_REGION);
+            if let (true, Some(layer), Some(_), Some(share)) = (is_answer, m.layer, m.head, m.value) {
+                answer[layer] += share;
+            }
+        }
+        (0..answer.len())
+            .filter(|layer| select.layers.as_ref().is_none_or(|layers| layers.contains(layer)))
+            .max_by(|&a, &b| answer[a].total_cmp(&answer[b]))
+            .unwrap_or(0)
+    }
+
+    /// Checks that maps at full resolution fit into memory.
+    fn check_full(&self, spec: &MapFlags, drawn: &[LayersAndHeads]) -> Result<()> {
+        let ctx_tok = self.grid.ctx_tok()[0];
+        let (queries, keys) = (spec.queries.within(ctx_tok).len(), spec.keys.within(ctx_tok).len());
+        let mut maps = 0;
+        for (model, selection) in self.models.iter().zip(drawn) {
+            maps += selection.heads.as_ref().map_or(model.transformer.config.wiring().heads(), Vec::len);
+        }
+        let bytes = (queries * keys * maps * spec.map.quantities().len()) as u64 * FULL_BIN_BYTES;
+        check_fits(
+            2 * bytes, // half of the free memory is for the passes
+            || format!("--full: {maps} maps of {queries} x {keys} tokens take about {}", size_name(bytes)),
+            "zoom in with --query and --key, choose a --head, or leave --full out",
+        )
+    }
+
+    /// Returns the resolution of each model's maps in an explorer.
+    fn resolutions(&self) -> Vec<Resolution> {
+        let tokens = self.grid.ctx_tok()[0];
+        let bins = if tokens > SHORT_TOK { MANY_BINS } else { FEW_BINS };
+        let bin_tok = tokens.div_ceil(bins).next_power_of_two();
+        let mut resolutions = Vec::new();
+        for model in &self.models {
+            let (layers, wiring) = (model.transformer.config.layers.len(), model.transformer.config.wiring());
+            let thumb_bins = ((THUMB_BINS / (layers * wiring.heads()) as f64).sqrt() as usize).clamp(16, 64);
+            resolutions.push(Resolution { maps: wiring.maps(), heads: KEPT_HEADS, bin_tok, thumb_bins });
+        }
+        resolutions
     }
 }

@@ -23,7 +23,7 @@ pub struct Outputs {
 }
 
 impl Outputs {
-    /// Creates the outputs of a folder with `rows` records. `resumed_cells` cells were finished before this process.
+    /// Creates the outputs of a folder with `rows` records. `resumed_cells` cases were finished before this process.
     pub(super) fn new(
         folder: RunFolder,
         part: &RunPart,
@@ -78,12 +78,15 @@ impl Outputs {
     /// # Errors
     /// If a file cannot be read, or the manifest cannot be written.
     pub fn write_manifest(&self, setup: &Setup) -> Result<()> {
-        let written = |(file, _): &&(String, Option<u64>)| self.folder.join(file).is_file();
-        let described = |(file, rows): &(String, Option<u64>)| {
-            files::sync(&self.folder.join(file))?;
-            OutputFile::describe(self.folder.path(), file, *rows)
-        };
-        let (seed, reading) = (setup.grid.seed(), &setup.experiment.reading);
+        let mut outputs = Vec::new();
+        for (file, rows) in &self.files {
+            let path = self.folder.join(file);
+            if path.is_file() {
+                files::sync(&path)?;
+                outputs.push(OutputFile::describe(self.folder.path(), file, *rows)?);
+            }
+        }
+        let (seed, reading) = (setup.grid.seed(), &setup.plan.reading);
         let manifest = Manifest {
             argv: self.folder.command(),
             machine: Machine::here(),
@@ -102,7 +105,7 @@ impl Outputs {
             started_utc: self.folder.started_utc(),
             wall_s: self.folder.elapsed_s(),
             peak_rss_bytes: peak_rss_bytes(),
-            outputs: self.files.iter().filter(written).map(described).collect::<Result<_>>()?,
+            outputs,
             ..Manifest::default()
         };
         let path = self.folder.join(MANIFEST);

@@ -1,7 +1,7 @@
-//! The passes of one cell: every model reads the prompt under every condition, observed by the measures.
+//! The passes of one case: every model reads the prompt under every condition, observed by the measures.
 
 use super::patching::{Corrupted, PairedPasses};
-use super::{Cell, Setup};
+use super::Setup;
 use crate::attention::{LayersAndHeads, Prefix, ProbeResult, ResidualProbe, ResolvedTreatment, RowProbe, Stream};
 use crate::measures::probe::{ReceivedCollector, SinkProbe};
 use crate::measures::{Measure, MeasureData, MeasureOutput, ObservedPass, PassKey, ResidualSink};
@@ -9,7 +9,7 @@ use crate::model::generate::{generate, Generation, StopConditions};
 use crate::model::open::Model;
 use crate::model::pass::{continued_passes, first_observed_row, first_row, pass, PassResult};
 use crate::model::Transformer;
-use crate::prompts::Prompt;
+use crate::prompts::{CitySet, GridPrompt, Prompt, PromptSpec};
 use crate::results::metric::CELL;
 use crate::results::record::{Identity, Measurement, Record};
 use crate::treatments::{Condition, PairedPrompt, PromptFindings};
@@ -19,17 +19,17 @@ use std::ops::Range;
 use std::sync::Arc;
 
 impl Setup {
-    /// Runs all passes of cells whose prompts begin alike: every model under every condition.
-    pub(super) fn cells(&self, cells: &[Cell], measures: &[&dyn Measure]) -> Vec<CellResult> {
-        let mut results: Vec<CellResult> = cells.iter().map(|_| CellResult::default()).collect();
+    /// Runs all passes of cases whose prompts begin alike: every model under every condition.
+    pub(super) fn cases(&self, cases: &[GridPrompt], measures: &[&dyn Measure]) -> Vec<CaseResult> {
+        let mut results: Vec<CaseResult> = cases.iter().map(|_| CaseResult::default()).collect();
         for (model_index, model) in self.models.iter().enumerate() {
             let mut prefix = None;
-            for (cell, result) in cells.iter().zip(&mut results) {
-                let done = cell
-                    .prompt(self.grid.seed(), &self.sources, model.tokenizer())
-                    .and_then(|prompt| self.passes(cell, model_index, &prompt, measures, &mut prefix, result));
+            for (case, result) in cases.iter().zip(&mut results) {
+                let done = case
+                    .build(self.grid.seed(), &self.sources, model.tokenizer())
+                    .and_then(|prompt| self.passes(case, model_index, &prompt, measures, &mut prefix, result));
                 if let Err(error) = done {
-                    let identity = Arc::new(self.identity(cell, model, &self.conditions[0]));
+                    let identity = Arc::new(self.identity(case, model, &self.conditions[0]));
                     let error = Some(format!("{error:#}"));
                     let measure = Measurement { metric: CELL.name.into(), error, ..Measurement::default() };
                     result.records.push(Record { identity, measure });
@@ -44,30 +44,30 @@ impl Setup {
     /// values of an untreated pass over a prompt that begins alike, if there was one, and then those of this one.
     fn passes(
         &self,
-        cell: &Cell,
+        case: &GridPrompt,
         model_index: usize,
         prompt: &Prompt,
         measures: &[&dyn Measure],
         prefix: &mut Option<Prefix>,
-        result: &mut CellResult,
+        result: &mut CaseResult,
     ) -> Result<()> {
         let model = &self.models[model_index];
         result.prompts.push(prompt.ids.clone());
         let exempting = self.conditions.iter().any(Condition::exempts_sinks);
         let sinks = if exempting { sinks(&model.transformer, prompt)? } else { BTreeMap::new() };
         let (resolver, reference) = (self.resolver(model), &self.references()?[model_index]);
-        let seed = cell.seed(self.grid.seed());
+        let seed = case.seed(self.grid.seed());
         let PairedPasses { outputs, corrupted, clean } = self.paired(model, prompt, seed)?;
         *prefix = prefix.take().or(clean);
         let found = PromptFindings { sinks, outputs };
         let treated = |condition: usize, generating: bool| {
             let condition = &self.conditions[condition];
-            let treated = || resolver.resolve(condition, reference, &found, (prompt, seed, generating));
-            (!condition.is_untreated()).then(treated)
+            (!condition.is_untreated())
+                .then(|| resolver.resolve(condition, reference, &found, (prompt, seed, generating)))
         };
         let treatments: Vec<Option<ResolvedTreatment>> =
             (0..self.conditions.len()).map(|index| treated(index, false)).collect();
-        let mut passes = PromptPasses::new(self, model_index, (cell, prompt), &self.experiment.select, measures);
+        let mut passes = PromptPasses::new(self, model_index, (case, prompt), &self.plan.select, measures);
         let starts = passes.starts(&treatments, prefix.as_ref());
         let generates = measures.iter().any(|measure| measure.wants_generation());
         let shares = self.shares_prefixes() && (generates || starts.iter().any(|&(start, _)| start > 0));
@@ -93,9 +93,9 @@ impl Setup {
         Ok(())
     }
 
-    /// Returns whether passes over texts that begin alike share keys and values.
+    /// Returns `true` if passes over texts that begin alike share keys and values.
     pub(super) fn shares_prefixes(&self) -> bool {
-        self.experiment.reading.has_kernels() && !self.whole_passes
+        self.plan.reading.has_kernels() && !self.whole_passes
     }
 
     /// Returns the records of measures on one untreated pass, for these layers and heads. With the keys and values of
@@ -104,11 +104,11 @@ impl Setup {
         &self,
         model: usize,
         only: &LayersAndHeads,
-        (cell, prompt, prefix): (&Cell, &Prompt, Option<Prefix>),
+        (case, prompt, prefix): (&GridPrompt, &Prompt, Option<Prefix>),
         measures: &[&dyn Measure],
     ) -> Result<Vec<Record>> {
-        let mut found = CellResult::default();
-        let mut passes = PromptPasses::new(self, model, (cell, prompt), only, measures);
+        let mut found = CaseResult::default();
+        let mut passes = PromptPasses::new(self, model, (case, prompt), only, measures);
         let start = first_row(passes.first_observed_row(false), prompt.ids.len(), None);
         let observed = match prefix.filter(|_| start > 0) {
             Some(prefix) => passes.observe_continued(prompt, &[None], (&prefix, start))?,
@@ -126,7 +126,7 @@ impl Setup {
         treated: Option<&ResolvedTreatment>,
         prefix: Option<&Prefix>,
     ) -> Result<Option<Generation>> {
-        let Some(max_new) = self.experiment.max_new() else { return Ok(None) };
+        let Some(max_new) = self.plan.max_new else { return Ok(None) };
         let until = StopConditions {
             max_new,
             eos: model.eos_ids(),
@@ -138,20 +138,46 @@ impl Setup {
         generate(&model.transformer, model.tokenizer()?, before, &until, treated, prefix).map(Some)
     }
 
-    fn identity(&self, cell: &Cell, model: &Model, condition: &Condition) -> Identity {
+    /// The columns of a prompt's records that do not depend on the model, the condition or the question.
+    fn prompt_identity(&self, prompt: &GridPrompt) -> Identity {
+        let seed = prompt.seed(self.grid.seed());
+        let identity = Identity { sample: Some(prompt.sample), seed: Some(seed), ..Identity::default() };
+        match &prompt.spec {
+            PromptSpec::Text(windows) => Identity { task: "text".into(), ctx_tok: windows.ctx_tok, ..identity },
+            PromptSpec::Shots(spec) => Identity {
+                task: spec.task(),
+                ctx_tok: spec.ctx_tok,
+                needles: Some(spec.shots),
+                retrieve: Some(1),
+                cities: Some(CitySet::Train.name().into()),
+                ..identity
+            },
+            PromptSpec::Needle(spec) => Identity {
+                task: spec.form.name(),
+                ctx_tok: spec.ctx_tok,
+                needles: Some(spec.needles),
+                retrieve: Some(spec.retrieve),
+                depth_req_pct: Some(spec.depth_pct),
+                cities: spec.names_cities().then(|| spec.cities.name().into()),
+                ..identity
+            },
+        }
+    }
+
+    fn identity(&self, case: &GridPrompt, model: &Model, condition: &Condition) -> Identity {
         Identity {
             model: model.name.clone(),
             variant: model.info.variant.clone(),
             condition: condition.column().map(Into::into),
             bits: condition.bits(),
             scope: condition.scope().map(Into::into),
-            ..cell.identity(self.grid.seed())
+            ..self.prompt_identity(case)
         }
     }
 
-    /// Makes the record of a measurement that was pooled over all prompts: the identity of the first cell without the
-    /// fields in which cells differ.
-    pub(super) fn pooled_record(&self, first: &Cell, (key, measure): (PassKey, Measurement)) -> Record {
+    /// Makes the record of a measurement that was pooled over all prompts: the identity of the first case without the
+    /// fields in which cases differ.
+    pub(super) fn pooled_record(&self, first: &GridPrompt, (key, measure): (PassKey, Measurement)) -> Record {
         let (model, condition) = (&self.models[key.model], &self.conditions[key.condition]);
         let identity = Identity {
             sample: None,
@@ -195,7 +221,7 @@ pub(super) fn most_at_once(tokens: usize, start: usize) -> usize {
 struct PromptPasses<'a> {
     setup: &'a Setup,
     model: usize,
-    cell: &'a Cell,
+    case: &'a GridPrompt,
     prompt: &'a Prompt,
     /// The layers and heads that are measured.
     only: &'a LayersAndHeads,
@@ -208,12 +234,12 @@ impl<'a> PromptPasses<'a> {
     fn new(
         setup: &'a Setup,
         model: usize,
-        (cell, prompt): (&'a Cell, &'a Prompt),
+        (case, prompt): (&'a GridPrompt, &'a Prompt),
         only: &'a LayersAndHeads,
         measures: &'a [&'a dyn Measure],
     ) -> Self {
         let baseline = measures.iter().map(|_| None).collect();
-        Self { setup, model, cell, prompt, only, measures, baseline }
+        Self { setup, model, case, prompt, only, measures, baseline }
     }
 
     fn transformer(&self) -> &'a Transformer {
@@ -222,7 +248,7 @@ impl<'a> PromptPasses<'a> {
 
     /// Returns `true` if measures observe the pass, `false` if only its answers are scored.
     fn observes(&self, treated: bool) -> bool {
-        !(treated && self.setup.experiment.only_score_treated)
+        !(treated && self.setup.plan.only_score_treated)
     }
 
     fn wants_predictions(&self, observed: bool) -> bool {
@@ -232,14 +258,19 @@ impl<'a> PromptPasses<'a> {
     /// The probes of each measure for the next passes; none if nothing is observed. A measure may choose them by what it
     /// found in the first pass.
     fn row_probes(&self, observed: bool) -> MeasureProbes {
-        let own =
-            |measure: &&dyn Measure| if observed { measure.row_probes(self.model, self.prompt) } else { Vec::new() };
-        MeasureProbes(self.measures.iter().map(own).collect())
+        let mut probes = Vec::new();
+        for measure in self.measures {
+            probes.push(if observed { measure.row_probes(self.model, self.prompt) } else { Vec::new() });
+        }
+        MeasureProbes(probes)
     }
 
     fn residual_sinks(&self, observed: bool) -> ResidualSinks {
-        let sink = |measure: &&dyn Measure| if observed { measure.residual_probe() } else { None };
-        ResidualSinks(self.measures.iter().map(sink).collect())
+        let mut sinks = Vec::new();
+        for measure in self.measures {
+            sinks.push(if observed { measure.residual_probe() } else { None });
+        }
+        ResidualSinks(sinks)
     }
 
     /// The stream of one pass.
@@ -274,14 +305,15 @@ impl<'a> PromptPasses<'a> {
     fn starts(&self, treatments: &[Option<ResolvedTreatment>], prefix: Option<&Prefix>) -> Vec<PassStart> {
         let (ids, observed) = (&self.prompt.ids, [false, true].map(|treated| self.first_observed_row(treated)));
         let common = prefix.map_or(ids.len(), |prefix| prefix.common_tokens(ids));
-        let start = |(index, treated): (usize, &Option<ResolvedTreatment>)| {
+        let mut starts = Vec::new();
+        for (index, treated) in treatments.iter().enumerate() {
             let start = match (index, prefix) {
                 (0, None) => 0,
                 _ => first_row(observed[usize::from(index > 0)], common, treated.as_ref()),
             };
-            (start, self.setup.conditions[index].prompt())
-        };
-        treatments.iter().enumerate().map(start).collect()
+            starts.push((start, self.setup.conditions[index].prompt()));
+        }
+        starts
     }
 
     /// Runs a whole pass over the prompt, or over its corrupted form, with the probes of all measures. With `keeping`, its
@@ -322,17 +354,17 @@ impl<'a> PromptPasses<'a> {
         (condition, prompt): (usize, &Prompt),
         observed: PassObservations,
         generation: Option<&Generation>,
-        result: &mut CellResult,
+        result: &mut CaseResult,
     ) -> Result<()> {
         let key = PassKey { model: self.model, condition };
         let (setup, model) = (self.setup, &self.setup.models[self.model]);
         let PassObservations { passed, probe_results, residual } = observed;
-        let identity = setup.identity(self.cell, model, &setup.conditions[condition]);
+        let identity = setup.identity(self.case, model, &setup.conditions[condition]);
         for (i, (probe_results, residual)) in probe_results.into_iter().zip(residual).enumerate() {
             let mut output = MeasureOutput::default();
             let observed = ObservedPass {
                 key,
-                sample: self.cell.sample,
+                sample: self.case.sample,
                 identity: &identity,
                 model: &model.transformer,
                 prompt,
@@ -395,9 +427,9 @@ impl ResidualProbe for ResidualSinks {
     }
 }
 
-/// The records and pooled data of a cell.
+/// The records and pooled data of a case.
 #[derive(Default)]
-pub(super) struct CellResult {
+pub(super) struct CaseResult {
     pub(super) records: Vec<Record>,
     /// Token ids of its prompts, one for each model.
     pub(super) prompts: Vec<Vec<u32>>,
@@ -405,7 +437,7 @@ pub(super) struct CellResult {
     pub(super) pooled: Vec<(usize, PassKey, MeasureData)>,
 }
 
-impl CellResult {
+impl CaseResult {
     /// Adds records of a prompt: (question, or `None` for the whole prompt; rows; measurement).
     fn add(&mut self, identity: &Identity, prompt: &Prompt, records: Vec<(Option<usize>, &'static str, Measurement)>) {
         for (query, rows, measure) in records {

@@ -28,7 +28,7 @@ pub(super) struct Corrupted {
 }
 
 impl Setup {
-    /// Returns whether conditions take outputs of heads from another prompt.
+    /// Returns `true` if conditions take outputs of heads from another prompt.
     pub(super) fn patches(&self) -> bool {
         !self.patched_rows().is_empty()
     }
@@ -45,12 +45,10 @@ impl Setup {
         if wanted.is_empty() {
             return Ok(PairedPasses::default());
         }
-        let rows_of = |prompt| -> Vec<RowSelection> {
-            wanted.iter().filter(|(from, _)| *from == prompt).map(|(_, rows)| *rows).collect()
-        };
         let mut outputs = PairedOutputs::new();
         let mut pass = |prompt: &Prompt, kind: PairedPrompt| -> Result<Option<Prefix>> {
-            let rows = rows_of(kind);
+            let rows: Vec<RowSelection> =
+                wanted.iter().filter(|(from, _)| *from == kind).map(|(_, rows)| *rows).collect();
             if rows.is_empty() && !self.shares_prefixes() {
                 return Ok(None);
             }

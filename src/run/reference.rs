@@ -4,15 +4,14 @@
 //! then measured.
 
 use super::passes::most_at_once;
-use super::{Cell, CellSpec, Setup};
+use super::Setup;
 use crate::attention::{HeadOutputSums, LayersAndHeads, OutputReplacement, Prefix, ResolvedTreatment, Stream};
 use crate::bail_usage;
 use crate::base::rng::Rng;
 use crate::measures::{AnswerMeasure, Measure, RolesMeasure};
 use crate::model::open::Model;
 use crate::model::pass::{continued_passes, first_observed_row, first_row, pass, PassResult};
-use crate::prompts::Prompt;
-use crate::results::metric::Metric;
+use crate::prompts::{GridPrompt, Prompt, PromptSpec};
 use crate::treatments::{Condition, Ranking, Reference, Resolver, RowSelection};
 use anyhow::{Context, Result};
 use serde::Serialize;
@@ -53,8 +52,10 @@ impl Setup {
             return Ok(found);
         }
         let needed = self.conditions.iter().any(|condition| condition.needs_reference());
-        let of = |index| if needed { self.reference(index) } else { Ok(Reference::default()) };
-        let found: Vec<Reference> = (0..self.models.len()).map(of).collect::<Result<_>>()?;
+        let mut found = Vec::new();
+        for index in 0..self.models.len() {
+            found.push(if needed { self.reference(index)? } else { Reference::default() });
+        }
         for (model, reference) in self.models.iter().zip(&found) {
             self.check_rankings(model, reference)?;
         }
@@ -73,15 +74,9 @@ impl Setup {
         let mut ranked = Vec::new();
         for (model, reference) in self.models.iter().zip(self.references()?) {
             for (by, heads) in reference.rankings.iter().filter(|(by, _)| used.contains(by)) {
-                let head = |(i, &((layer, head), score)): (usize, &((usize, usize), f64))| RankedHead {
-                    model: &model.name,
-                    ranking: by.name(),
-                    rank: i + 1,
-                    layer,
-                    head,
-                    score,
-                };
-                ranked.extend(heads.iter().enumerate().map(head));
+                for (i, &((layer, head), score)) in heads.iter().enumerate() {
+                    ranked.push(RankedHead { model: &model.name, ranking: by.name(), rank: i + 1, layer, head, score });
+                }
             }
         }
         Ok(ranked)
@@ -105,15 +100,14 @@ impl Setup {
         let model = &self.models[index];
         let (mut means, mut scores) = (WrittenMeans::default(), BTreeMap::new());
         let prompts = self.reference_prompts(model)?;
-        for (cell, prompt) in &prompts {
+        for (case, prompt) in &prompts {
             let prefix = means.add(model, prompt, self.shares_prefixes())?;
-            if matches!(cell.spec, CellSpec::Needle(_)) {
-                self.score_heads(index, (cell, prompt, prefix), &mut scores)?;
+            if matches!(case.spec, PromptSpec::Needle(_)) {
+                self.score_heads(index, (case, prompt, prefix), &mut scores)?;
             }
         }
         let written = means.finish();
-        let causal = |condition: &Condition| condition.rankings().any(|by| by == Ranking::Causal);
-        if self.conditions.iter().any(causal) {
+        if self.conditions.iter().flat_map(Condition::rankings).any(|by| by == Ranking::Causal) {
             for (_, prompt) in &prompts {
                 self.score_by_cost(model, prompt, &written[&RowSelection::Answer], &mut scores)?;
             }
@@ -121,18 +115,19 @@ impl Setup {
         Ok(Reference { written, rankings: rankings(&scores) })
     }
 
-    /// Builds the reference prompts, spread evenly over the cells of the grid.
-    fn reference_prompts(&self, model: &Model) -> Result<Vec<(Cell, Prompt)>> {
-        let cells = self.grid.cells();
-        let n = PROMPTS.min(cells.len());
+    /// Builds the reference prompts, spread evenly over the cases of the grid.
+    fn reference_prompts(&self, model: &Model) -> Result<Vec<(GridPrompt, Prompt)>> {
+        let cases = self.grid.prompts();
+        let n = PROMPTS.min(cases.len());
         // Half of the range, because an index is added to it.
         let seed = Rng::new(self.grid.seed(), "reference prompts").bits() >> 1;
-        let prompt = |i: usize| {
-            let cell = cells[i * cells.len() / n].clone();
-            let prompt = cell.prompt(seed, &self.sources, model.tokenizer()).context("a reference prompt")?;
-            Ok((cell, prompt))
-        };
-        (0..n).map(prompt).collect()
+        let mut prompts = Vec::new();
+        for i in 0..n {
+            let case = cases[i * cases.len() / n].clone();
+            let prompt = case.build(seed, &self.sources, model.tokenizer()).context("a reference prompt")?;
+            prompts.push((case, prompt));
+        }
+        Ok(prompts)
     }
 
     /// Adds what the log-probability of the answers loses on one prompt without each head, by question and in nats. The
@@ -174,7 +169,7 @@ impl Setup {
     fn score_heads(
         &self,
         model: usize,
-        (cell, prompt, prefix): (&Cell, &Prompt, Option<Prefix>),
+        (case, prompt, prefix): (&GridPrompt, &Prompt, Option<Prefix>),
         scores: &mut Scores,
     ) -> Result<()> {
         // All heads, not only the measured ones, so that rankings are the same in every run.
@@ -182,18 +177,15 @@ impl Setup {
             LayersAndHeads::default(),
             [&AnswerMeasure { by_head: true, sinks: false } as &dyn Measure, &RolesMeasure],
         );
-        for record in self.untreated_records(model, &all, (cell, prompt, prefix), &measures)? {
+        for record in self.untreated_records(model, &all, (case, prompt, prefix), &measures)? {
             let measure = &record.measure;
             let (Some(layer), Some(head), Some(value)) = (measure.layer, measure.head, measure.value) else { continue };
-            let of = |ranking: &&Ranking| {
-                let is_of = |(metric, region): (Metric, Option<&str>)| {
-                    measure.metric == metric.name && measure.region.as_deref() == region
-                };
-                ranking.metric().is_some_and(is_of)
-            };
-            for ranking in Ranking::VARIANTS.iter().filter(of) {
-                let (sum, n) = scores.entry(*ranking).or_default().entry((layer, head)).or_default();
-                (*sum, *n) = (*sum + value, *n + 1);
+            for ranking in Ranking::VARIANTS {
+                let Some((metric, region)) = ranking.metric() else { continue };
+                if measure.metric == metric.name && measure.region.as_deref() == region {
+                    let (sum, n) = scores.entry(*ranking).or_default().entry((layer, head)).or_default();
+                    (*sum, *n) = (*sum + value, *n + 1);
+                }
             }
         }
         Ok(())
@@ -213,12 +205,13 @@ type Ranked = Vec<((usize, usize), f64)>;
 
 /// Sorts heads from the largest mean to the smallest; equal heads keep their order.
 fn rankings(scores: &Scores) -> BTreeMap<Ranking, Ranked> {
-    let ranked = |heads: &BTreeMap<(usize, usize), (f64, usize)>| {
-        let mut ranked: Vec<_> = heads.iter().map(|(&head, &(sum, n))| (head, sum / n as f64)).collect();
+    let mut rankings = BTreeMap::new();
+    for (&ranking, heads) in scores {
+        let mut ranked: Ranked = heads.iter().map(|(&head, &(sum, n))| (head, sum / n as f64)).collect();
         ranked.sort_by(|a, b| b.1.total_cmp(&a.1));
-        ranked
-    };
-    scores.iter().map(|(&ranking, heads)| (ranking, ranked(heads))).collect()
+        rankings.insert(ranking, ranked);
+    }
+    rankings
 }
 
 /// Sums of the heads' outputs over prompts.
@@ -249,11 +242,13 @@ impl WrittenMeans {
     }
 
     fn finish(self) -> BTreeMap<RowSelection, Vec<Vec<f32>>> {
-        let mean = |(rows, layers): (RowSelection, Vec<Vec<f64>>)| {
+        let mut means = BTreeMap::new();
+        for (rows, layers) in self.sums {
             let n = self.counts[&rows].max(1) as f64;
-            let of_layer = |sum: Vec<f64>| sum.into_iter().map(|sum| (sum / n) as f32).collect();
-            (rows, layers.into_iter().map(of_layer).collect())
-        };
-        self.sums.into_iter().map(mean).collect()
+            let layers: Vec<Vec<f32>> =
+                layers.into_iter().map(|sums| sums.into_iter().map(|sum| (sum / n) as f32).collect()).collect();
+            means.insert(rows, layers);
+        }
+        means
     }
 }

@@ -1,10 +1,10 @@
-//! An experiment with everything loaded that it needs: models, texts, prompts and conditions.
+//! A run with everything loaded that it needs: models, texts, prompts and conditions.
 
-use super::{Experiment, Grid, Measures, Sources};
+use super::{Measures, Plan};
 use crate::bail_usage;
-use crate::measures::{MeasureName, PassKey};
-use crate::model::open::{self, Model, OpenedModel};
-use crate::prompts::NeedleForm;
+use crate::measures::MeasureName;
+use crate::model::open::{Model, OpenedModel};
+use crate::prompts::{Grid, Sources};
 use crate::results::record::no_formula;
 use crate::results::table::plural;
 use crate::results::{About, MassiveAt, Scored, ScoredWindow, Tokens};
@@ -16,11 +16,11 @@ use std::sync::OnceLock;
 /// Most prompts of a run; each takes some memory before the run begins.
 const MOST_PROMPTS: usize = 10_000_000;
 
-/// An experiment with its models and texts loaded.
+/// A plan with its models and texts loaded.
 #[derive(Clone)]
 pub struct Setup {
-    /// The experiment.
-    pub experiment: Experiment,
+    /// The plan.
+    pub plan: Plan,
     /// The models, all measured on the same prompts.
     pub models: Vec<Model>,
     /// The prompts; windows of text are limited to the length of the text.
@@ -36,70 +36,41 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// Loads the models and the texts of an experiment.
+    /// Loads the models and the texts of a plan.
     ///
     /// # Errors
-    /// If a file cannot be read; a usage error if the grid is too large or a condition is invalid.
-    pub fn load(experiment: Experiment) -> Result<Self> {
-        let opened = experiment
-            .models
-            .iter()
-            .map(|name| open::open(name, experiment.reading.clone()))
-            .collect::<Result<Vec<_>>>()?;
-        let Experiment { haystack, text, ids, .. } = &experiment;
-        let sources = Sources::read(&experiment.grid, haystack.as_deref(), text.as_deref(), ids.as_deref())?;
-        let mut grid = experiment.grid.clone();
+    /// If a file cannot be read; a usage error if the plan cannot be.
+    pub fn load(plan: Plan, opened: Vec<OpenedModel>) -> Result<Self> {
+        plan.check()?;
+        let conditions = plan.all_conditions()?;
+        let sources = Sources::read(&plan.grid)?;
+        let mut grid = plan.grid.clone();
         if let Grid::Text(windows) = &mut grid {
             // Measures per token also use the last, shorter window; in a mean over windows it would count too much.
-            let by_token = |measure| matches!(measure, MeasureName::Nll | MeasureName::Outliers);
-            let to_its_end = experiment.measure_names().into_iter().any(by_token);
+            let to_its_end = [MeasureName::Nll, MeasureName::Outliers].iter().any(|name| plan.measures.contains(name));
             windows.limit(&sources.text, opened.iter().map(OpenedModel::tokenizer), to_its_end)?;
         }
         if grid.count().is_none_or(|count| count > MOST_PROMPTS) {
             bail_usage!("more than {MOST_PROMPTS} prompts: lower --samples, or cut --ctx into several runs");
         }
-        let conditions = experiment.conditions()?;
         let models = opened.into_iter().map(OpenedModel::load).collect::<Result<Vec<_>>>()?;
-        Ok(Self { conditions, models, grid, sources, experiment, whole_passes: false, references: OnceLock::new() })
+        Ok(Self { conditions, models, grid, sources, plan, whole_passes: false, references: OnceLock::new() })
     }
 
-    /// Creates the measures of the experiment.
+    /// Creates the measures of the plan.
     ///
     /// # Errors
     /// If a tokenizer fails on the reference prose; a usage error for maps that the models do not have or that do not
     /// fit.
     pub fn measures(&self) -> Result<Measures> {
-        let mut measures = Measures::new(&self.experiment.measure_names());
+        let mut measures = Measures::new(&self.plan.measures);
         if let Some(nll) = &mut measures.nll {
             let tokenizers: Vec<_> = self.models.iter().map(|model| model.tokenizer().ok()).collect();
             nll.exclude_frequent(&tokenizers)?;
-            nll.skip = u32::try_from(self.experiment.skip).unwrap_or(u32::MAX);
+            nll.skip = u32::try_from(self.plan.skip).unwrap_or(u32::MAX);
         }
         self.add_maps(&mut measures)?;
         Ok(measures)
-    }
-
-    /// Checks that a model has the layers and heads that the conditions name.
-    pub(super) fn check_conditions(&self, model: &Model) -> Result<()> {
-        let is_text = matches!(self.grid, Grid::Text(_));
-        if let Some(patch) = self.conditions.iter().find(|condition| condition.patched_rows().next().is_some()) {
-            let why = match &self.grid {
-                Grid::Needle(grid) if grid.absent_samples > 0 => {
-                    Some("a question without an answer has none to change")
-                }
-                Grid::Needle(grid) if !grid.forms().iter().all(NeedleForm::has_cities) => {
-                    Some("only needles that give cities numbers of five digits can be changed")
-                }
-                Grid::Needle(_) => {
-                    self.experiment.max_new().map(|_| "generated tokens have no counterpart in the other prompt")
-                }
-                _ => Some("only the answers of needle prompts can be changed"),
-            };
-            if let Some(why) = why {
-                bail_usage!("the condition {patch}: {why}");
-            }
-        }
-        self.conditions.iter().try_for_each(|condition| self.resolver(model).check(condition, is_text))
     }
 
     /// Returns `true` if any model has a second attention map.
@@ -109,7 +80,7 @@ impl Setup {
 
     /// Returns the subtitle of figures, such as `4096 tokens · 15 prompts per depth · seed 0`.
     pub fn caption(&self) -> String {
-        self.caption_of(self.grid.ctx_tok())
+        self.caption_of(&self.grid.ctx_tok())
     }
 
     /// Returns the subtitle for prompts of these lengths only.
@@ -117,8 +88,8 @@ impl Setup {
         let tokens: Vec<String> = ctx_tok.iter().map(ToString::to_string).collect();
         let what = match &self.grid {
             Grid::Needle(grid) => {
-                let samples = grid.samples + grid.absent_samples;
-                match grid.depths_pct.as_slice() {
+                let samples = grid.samples() * if grid.unanswerable { 2 } else { 1 };
+                match grid.depths.as_slice() {
                     [depth_pct] if samples == 1 => format!("1 prompt, answer at {depth_pct} %"),
                     _ => format!("{} per depth", plural(samples, "prompt")),
                 }
@@ -143,13 +114,17 @@ impl Setup {
 
     /// Returns the negative log-likelihoods token by token.
     pub fn tokens(&self, measures: &Measures) -> Tokens {
-        let scored = |(key, windows): (&PassKey, &Vec<ScoredWindow>)| {
+        let mut scored = Vec::new();
+        for (key, windows) in measures.nll.iter().flat_map(|nll| &nll.pooled) {
             let condition = &self.conditions[key.condition];
-            let windows = windows.iter().filter(|window| !window.tokens.is_empty()).cloned().collect();
-            let model = self.models[key.model].name.clone();
-            Scored { model, condition: condition.column(), bits: condition.bits(), windows }
-        };
-        Tokens(measures.nll.iter().flat_map(|nll| &nll.pooled).map(scored).collect())
+            scored.push(Scored {
+                model: self.models[key.model].name.clone(),
+                condition: condition.column(),
+                bits: condition.bits(),
+                windows: windows.iter().filter(|window| !window.tokens.is_empty()).cloned().collect(),
+            });
+        }
+        Tokens(scored)
     }
 
     /// Returns the massive activations of the untreated passes, with token texts made safe for spreadsheets by
@@ -168,26 +143,26 @@ impl Setup {
         massive
     }
 
-    /// Returns the settings of the experiment with defaults filled in, for the manifest.
+    /// The settings of the run with defaults filled in, for the manifest.
     pub(super) fn config(&self) -> Value {
-        let experiment = &self.experiment;
+        let plan = &self.plan;
         let mut config = json!({
-            "question": experiment.question,
-            "analysis": experiment.analysis,
-            "show": experiment.show,
-            "measures": experiment.measure_names(),
-            "grid": self.grid.manifest(),
+            "question": plan.question,
+            "analysis": plan.analysis,
+            "show": plan.command,
+            "measures": plan.measures,
+            "grid": self.grid,
             "conditions": self.conditions,
-            "selection": experiment.select,
-            "expect": experiment.expect,
+            "selection": plan.select,
+            "fail_if": plan.fail_if,
         });
-        if experiment.only_score_treated {
+        if plan.only_score_treated {
             config["only_score_treated"] = true.into();
         }
-        if experiment.measure_names().contains(&MeasureName::Nll) {
-            config["skip"] = experiment.skip.into();
+        if plan.measures.contains(&MeasureName::Nll) {
+            config["skip"] = plan.skip.into();
         }
-        if let Some(max_new) = experiment.max_new() {
+        if let Some(max_new) = plan.max_new {
             config["max_new"] = json!(max_new);
         }
         config

@@ -1,10 +1,10 @@
 //! Shards: parts of one experiment that run separately, on any machine.
 
-use super::Cell;
+use crate::prompts::GridPrompt;
 use std::fmt;
 use std::str::FromStr;
 
-/// Part `index` of `count`: the cells whose number modulo `count` is `index - 1`.
+/// Part `index` of `count`: the cases whose number modulo `count` is `index - 1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunShard {
     /// From 1 to `count`.
@@ -14,9 +14,9 @@ pub struct RunShard {
 }
 
 impl RunShard {
-    /// Returns `true` if a cell belongs to this shard.
-    pub fn has(self, cell: &Cell) -> bool {
-        cell.index % self.count == self.index - 1
+    /// Returns `true` if a case belongs to this shard.
+    pub fn has(self, case: &GridPrompt) -> bool {
+        case.index % self.count == self.index - 1
     }
 
     /// Reads the shard from the environment of an array job: `SLURM_ARRAY_TASK_ID` of `SLURM_ARRAY_TASK_COUNT`, counted
@@ -32,10 +32,9 @@ impl RunShard {
             ["JOB_COMPLETION_INDEX", "JOB_COMPLETIONS", ""],
         ] {
             let Some(index) = number(id)? else { continue };
-            let needs = || format!("{id} is set, but not {count}; name the shard as I/N");
-            let count = number(count)?.ok_or_else(needs)?;
-            let index = index.checked_sub(number(first)?.unwrap_or(0));
-            let index = index.ok_or_else(|| format!("{id} is below {first}"))?;
+            let count = number(count)?.ok_or_else(|| format!("{id} is set, but not {count}; name the shard as I/N"))?;
+            let first_index = number(first)?.unwrap_or(0);
+            let index = index.checked_sub(first_index).ok_or_else(|| format!("{id} is below {first}"))?;
             return Self::new(index.saturating_add(1), count);
         }
         Err("auto: neither SLURM_ARRAY_TASK_ID nor JOB_COMPLETION_INDEX is set; name the shard as I/N".into())
@@ -68,19 +67,19 @@ impl fmt::Display for RunShard {
     }
 }
 
-/// Returns the cells of a shard in the order in which they run; all cells for `None`. The first sample of every kind of
+/// Returns the cases of a shard in the order in which they run; all cases for `None`. The first sample of every kind of
 /// prompt comes before the second of any, so that the beginning of a run says something about all of them.
-pub fn cells_of(cells: Vec<Cell>, shard: Option<RunShard>) -> Vec<Cell> {
-    let mut cells: Vec<Cell> = cells.into_iter().filter(|cell| shard.is_none_or(|shard| shard.has(cell))).collect();
-    cells.sort_by_key(|cell| (cell.sample, cell.twin.unwrap_or(cell.index), cell.index));
-    cells
+pub fn cases_of(cases: Vec<GridPrompt>, shard: Option<RunShard>) -> Vec<GridPrompt> {
+    let mut cases: Vec<GridPrompt> =
+        cases.into_iter().filter(|case| shard.is_none_or(|shard| shard.has(case))).collect();
+    cases.sort_by_key(|case| (case.sample, case.twin.unwrap_or(case.index), case.index));
+    cases
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::CellSpec;
     use super::*;
-    use crate::prompts::Windows;
+    use crate::prompts::{PromptSpec, Windows};
 
     fn of(variables: &[(&str, &str)]) -> Result<String, String> {
         let get = |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, value)| (*value).to_owned());
@@ -97,12 +96,12 @@ mod tests {
 
     #[test]
     fn a_prompt_runs_after_its_twin() {
-        let cell = |(index, twin, sample): (u64, Option<u64>, u64)| {
-            let spec = CellSpec::Text(Windows { ctx_tok: 16, stride: None });
-            Cell { index, seed_index: twin.unwrap_or(index), twin, sample, spec }
+        let case = |(index, twin, sample): (u64, Option<u64>, u64)| {
+            let spec = PromptSpec::Text(Windows { ctx_tok: 16, stride: None });
+            GridPrompt { index, seed_index: twin.unwrap_or(index), twin, sample, spec }
         };
-        let cells = [(0, None, 0), (1, None, 1), (2, None, 0), (3, Some(0), 0), (4, Some(1), 1)].map(cell);
-        let order: Vec<u64> = cells_of(cells.to_vec(), None).iter().map(|cell| cell.index).collect();
+        let cases = [(0, None, 0), (1, None, 1), (2, None, 0), (3, Some(0), 0), (4, Some(1), 1)].map(case);
+        let order: Vec<u64> = cases_of(cases.to_vec(), None).iter().map(|case| case.index).collect();
         assert_eq!(order, [0, 3, 2, 1, 4]);
     }
 

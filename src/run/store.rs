@@ -1,22 +1,23 @@
-//! A run on disk: its records, and a journal of finished cells from which the run can be resumed.
+//! A run on disk: its records, and a journal of finished cases from which the run can be resumed.
 //!
-//! For each cell, the records are appended to `results.csv`, and then one line to the journal `cells.csv`: the key of the cell,
+//! For each case, the records are appended to `results.csv`, and then one line to the journal `cells.csv`: the key of the case,
 //! the length of the records, what its measures pool, and the hash of it all. Lines are written after the records are synced, in
-//! groups of cells, so that syncing takes less than 1 % of the time. Resuming reads the cells while line and records agree, and
+//! groups of cases, so that syncing takes less than 1 % of the time. Resuming reads the cases while line and records agree, and
 //! cuts off the rest.
 
 mod journal;
 
-use super::{Cell, FinishedCell};
+use super::FinishedCase;
 use crate::bail_usage;
 use crate::base::files;
 use crate::measures::{Measure, PassKey};
+use crate::prompts::GridPrompt;
 use crate::results::folder::{RunFolder, CELLS, EXPERIMENT, RESULTS};
 use crate::results::record::{self, Record};
 use anyhow::{ensure, Context, Result};
 use base64::engine::general_purpose::STANDARD;
 use base64::Engine as _;
-use journal::{JournalLine, StoredCells, HEADER};
+use journal::{JournalLine, StoredCases, HEADER};
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{Seek as _, SeekFrom, Write as _};
@@ -32,13 +33,13 @@ pub(super) struct Store {
     folder: PathBuf,
     results: File,
     journal: Arc<File>,
-    /// Length of the records of the finished cells, in bytes.
+    /// Length of the records of the finished cases, in bytes.
     results_end: u64,
     /// Number of records.
     rows: u64,
-    /// SHA-256 of the prompts of each finished cell, in order.
+    /// SHA-256 of the prompts of each finished case, in order.
     prompts: Vec<String>,
-    /// Lines of finished cells that are not in the journal yet.
+    /// Lines of finished cases that are not in the journal yet.
     pending: Vec<u8>,
     /// Time of the last sync, and its duration.
     synced: (Instant, Duration),
@@ -80,35 +81,35 @@ impl Store {
         })
     }
 
-    /// Resumes the run in a folder: cuts off interrupted and damaged cells, the latter after the files are copied. `keys` are
-    /// the number and key of every cell, in order.
+    /// Resumes the run in a folder: cuts off interrupted and damaged cases, the latter after the files are copied. `keys` are
+    /// the number and key of every case, in order.
     ///
     /// # Errors
-    /// A usage error if the finished cells are not the first of `keys`; an error if a file cannot be read or written, or is
+    /// A usage error if the finished cases are not the first of `keys`; an error if a file cannot be read or written, or is
     /// being written by another process.
     pub(super) fn resume(folder: &mut RunFolder, keys: &[(u64, String)]) -> Result<Self> {
         // The lock comes first: another process may be writing the files that are read next.
         folder.journal()?;
-        let mut cells = StoredCells::open(folder.path())?;
+        let mut cases = StoredCases::open(folder.path())?;
         let (mut prompts, mut rows) = (Vec::new(), 0);
-        for JournalLine { cell, key, prompts_sha256, rows: of_cell, .. } in cells.by_ref().map(|cell| cell.line) {
+        for JournalLine { case, key, prompts_sha256, rows: of_case, .. } in cases.by_ref().map(|case| case.line) {
             match keys.get(prompts.len()) {
-                Some((next, expected)) if *next == cell => check_key(folder.path(), cell, &key, expected)?,
+                Some((next, expected)) if *next == case => check_key(folder.path(), case, &key, expected)?,
                 _ => bail_usage!(
-                    "{}: cell {cell} is not the next cell of this run; give the --shard that the run was started with",
+                    "{}: prompt {case} is not the next one of this run; give the --shard that the run was started with",
                     folder.path().display()
                 ),
             }
             prompts.push(prompts_sha256);
-            rows += of_cell;
+            rows += of_case;
         }
-        let put_aside = if cells.are_damaged() { Some(put_aside(folder.path())?) } else { None };
-        let ends = if prompts.is_empty() { [0, 0] } else { [cells.results_end, cells.journal_end] };
+        let put_aside = if cases.are_damaged() { Some(put_aside(folder.path())?) } else { None };
+        let ends = if prompts.is_empty() { [0, 0] } else { [cases.results_end, cases.journal_end] };
         Ok(Self { put_aside, ..Self::open(folder, prompts, rows, ends)? })
     }
 
-    /// Merges shards into a new folder, which then is an unfinished run with all cells. `holders` are the numbers of the shards
-    /// that hold each cell, in order.
+    /// Merges shards into a new folder, which then is an unfinished run with all cases. `holders` are the numbers of the shards
+    /// that hold each case, in order.
     ///
     /// # Errors
     /// If a shard has changed, or a file cannot be read or written.
@@ -119,17 +120,18 @@ impl Store {
         holders: &[usize],
     ) -> Result<Self> {
         let mut store = Self::create(folder, experiment)?;
-        let mut cells = shards.iter().map(|shard| StoredCells::open(shard)).collect::<Result<Vec<_>>>()?;
+        let mut cases = shards.iter().map(|shard| StoredCases::open(shard)).collect::<Result<Vec<_>>>()?;
         for &shard in holders {
-            let changed = || format!("{} has changed while it was merged", shards[shard].display());
-            let cell = cells[shard].next().with_context(changed)?;
-            store.write(cell.line, &cell.results)?;
+            let case = cases[shard]
+                .next()
+                .with_context(|| format!("{} has changed while it was merged", shards[shard].display()))?;
+            store.write(case.line, &case.results)?;
         }
         store.commit()?;
         Ok(store)
     }
 
-    /// Passes the records of the finished cells to `see`, and their pooled data to the measures.
+    /// Passes the records of the finished cases to `see`, and their pooled data to the measures.
     ///
     /// # Errors
     /// If a file cannot be read.
@@ -138,9 +140,9 @@ impl Store {
             return Ok(());
         }
         record::read(&self.folder.join(RESULTS))?.iter().for_each(see);
-        for cell in StoredCells::open(&self.folder)?.filter(|cell| !cell.line.pooled.is_empty()) {
+        for case in StoredCases::open(&self.folder)?.filter(|case| !case.line.pooled.is_empty()) {
             let damaged = || format!("{} cannot be read", self.folder.join(CELLS).display());
-            let pooled: Pooled = postcard::from_bytes(&STANDARD.decode(cell.line.pooled).with_context(damaged)?)
+            let pooled: Pooled = postcard::from_bytes(&STANDARD.decode(case.line.pooled).with_context(damaged)?)
                 .with_context(damaged)?;
             for (measure, place, bytes) in pooled {
                 let measure = measures.get_mut(measure).with_context(damaged)?;
@@ -151,18 +153,18 @@ impl Store {
         Ok(())
     }
 
-    /// Appends a finished cell, which is in the journal at the latest after the next [`Store::commit`].
-    pub(super) fn add(&mut self, cell: &Cell, key: String, finding: &FinishedCell<'_>) -> Result<()> {
+    /// Appends a finished case, which is in the journal at the latest after the next [`Store::commit`].
+    pub(super) fn add(&mut self, case: &GridPrompt, key: String, finding: &FinishedCase<'_>) -> Result<()> {
         let pooled = match finding.pooled {
             [] => String::new(),
             pooled => STANDARD.encode(postcard::to_stdvec(pooled).context("what was pooled cannot be written")?),
         };
         let (prompts_sha256, rows) = (finding.prompts_sha256.clone(), finding.records.len() as u64);
-        let line = JournalLine { cell: cell.index, key, prompts_sha256, rows, results_end: 0, pooled };
+        let line = JournalLine { case: case.index, key, prompts_sha256, rows, results_end: 0, pooled };
         self.write(line, &record::to_bytes(finding.records)?)
     }
 
-    /// Writes the records of a cell and prepares its line, and commits if enough time has passed.
+    /// Writes the records of a case and prepares its line, and commits if enough time has passed.
     fn write(&mut self, mut line: JournalLine, results: &[u8]) -> Result<()> {
         self.results.write_all(results).with_context(|| cannot_write(&self.folder, RESULTS))?;
         self.results_end += results.len() as u64;
@@ -177,7 +179,7 @@ impl Store {
         Ok(())
     }
 
-    /// Syncs the records and then writes the new cells to the journal.
+    /// Syncs the records and then writes the new cases to the journal.
     pub(super) fn commit(&mut self) -> Result<()> {
         let begun = Instant::now();
         if self.pending.is_empty() {
@@ -191,13 +193,13 @@ impl Store {
         Ok(())
     }
 
-    /// Appends the records that were pooled over all cells.
+    /// Appends the records that were pooled over all cases.
     pub(super) fn conclude(&mut self, records: &[Record]) -> Result<()> {
         self.rows += records.len() as u64;
         self.results.write_all(&record::to_bytes(records)?).with_context(|| cannot_write(&self.folder, RESULTS))
     }
 
-    /// Returns the number of finished cells.
+    /// Returns the number of finished cases.
     pub(super) fn finished(&self) -> usize {
         self.prompts.len()
     }
@@ -231,8 +233,7 @@ fn cut(mut file: &File, end: u64, header: &str) -> std::io::Result<()> {
 /// path of the journal's copy.
 fn put_aside(folder: &Path) -> Result<PathBuf> {
     let copy = |file: &str, n: u32| folder.join(format!("{file}.cut-{n}"));
-    let is_free = |n: &u32| !copy(CELLS, *n).exists() && !copy(RESULTS, *n).exists();
-    let n = (1..).find(is_free).context("every number is taken")?;
+    let n = (1..).find(|&n| !copy(CELLS, n).exists() && !copy(RESULTS, n).exists()).context("every number is taken")?;
     for file in [CELLS, RESULTS].into_iter().filter(|file| folder.join(file).exists()) {
         fs::copy(folder.join(file), copy(file, n))
             .with_context(|| format!("cannot write {}", copy(file, n).display()))?;
@@ -240,14 +241,14 @@ fn put_aside(folder: &Path) -> Result<PathBuf> {
     Ok(copy(CELLS, n))
 }
 
-/// Encoded data of one cell: (index of the measure, model and condition, bytes).
+/// Encoded data of one case: (index of the measure, model and condition, bytes).
 pub(super) type Pooled = Vec<(usize, PassKey, Vec<u8>)>;
 
-/// Checks that a finished cell was measured with everything that it would be measured with now.
-fn check_key(folder: &Path, cell: u64, key: &str, expected: &str) -> Result<()> {
+/// Checks that a finished case was measured with everything that it would be measured with now.
+fn check_key(folder: &Path, case: u64, key: &str, expected: &str) -> Result<()> {
     if key != expected {
         bail_usage!(
-            "{}: cell {cell} was measured with other weights, another tokenizer, text or corpus, other settings, another build \
+            "{}: prompt {case} was measured with other weights, another tokenizer, text or corpus, other settings, another build \
              of difftool or another kind of processor; begin a new run",
             folder.display()
         );
@@ -255,39 +256,39 @@ fn check_key(folder: &Path, cell: u64, key: &str, expected: &str) -> Result<()> 
     Ok(())
 }
 
-/// Checks that shards make up one experiment, and returns the number of the shard that holds each cell. `keys` are the number
-/// and key of every cell, in the order of one run.
+/// Checks that shards make up one experiment, and returns the number of the shard that holds each case. `keys` are the number
+/// and key of every case, in the order of one run.
 ///
 /// # Errors
-/// A usage error if a shard is of another experiment, shards overlap, or cells are missing; an error if one is damaged.
+/// A usage error if a shard is of another experiment, shards overlap, or cases are missing; an error if one is damaged.
 pub(super) fn holders(shards: &[PathBuf], experiment: &str, keys: &[(u64, String)]) -> Result<Vec<usize>> {
-    let key_of: HashMap<u64, &str> = keys.iter().map(|(cell, key)| (*cell, key.as_str())).collect();
+    let key_of: HashMap<u64, &str> = keys.iter().map(|(case, key)| (*case, key.as_str())).collect();
     let mut holder_of: HashMap<u64, usize> = HashMap::new();
     for (shard, folder) in shards.iter().enumerate() {
         check_experiment(folder, experiment)?;
-        let mut cells = StoredCells::open(folder)?;
-        for cell in &mut cells {
-            let JournalLine { cell, key, .. } = cell.line;
-            check_key(folder, cell, &key, key_of.get(&cell).copied().unwrap_or_default())?;
-            if let Some(other) = holder_of.insert(cell, shard) {
-                bail_usage!("{} and {} both hold cell {cell}", shards[other].display(), folder.display());
+        let mut cases = StoredCases::open(folder)?;
+        for case in &mut cases {
+            let JournalLine { case, key, .. } = case.line;
+            check_key(folder, case, &key, key_of.get(&case).copied().unwrap_or_default())?;
+            if let Some(other) = holder_of.insert(case, shard) {
+                bail_usage!("{} and {} both hold prompt {case}", shards[other].display(), folder.display());
             }
         }
         ensure!(
-            !cells.are_damaged(),
-            "{}: what it holds of its last cells is not what was written; `difftool run --resume` measures them again",
+            !cases.are_damaged(),
+            "{}: what it holds of its last prompts is not what was written; `difftool run --resume` measures them again",
             folder.display()
         );
     }
-    let missing: Vec<u64> = keys.iter().map(|(cell, _)| *cell).filter(|cell| !holder_of.contains_key(cell)).collect();
+    let missing: Vec<u64> = keys.iter().map(|(case, _)| *case).filter(|case| !holder_of.contains_key(case)).collect();
     if let Some(first) = missing.iter().min() {
         bail_usage!(
-            "{} of {} cells are missing, the first is {first}; finish these shards, or name all of them",
+            "{} of {} prompts are missing, the first is {first}; finish these shards, or name all of them",
             missing.len(),
             keys.len()
         );
     }
-    Ok(keys.iter().map(|(cell, _)| holder_of[cell]).collect())
+    Ok(keys.iter().map(|(case, _)| holder_of[case]).collect())
 }
 
 /// Checks that `folder` holds a run of `experiment`.
@@ -314,20 +315,20 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The folder of a run with three cells; the key of cell i is `key i`.
+    /// The folder of a run with three cases; the key of case i is `key i`.
     fn run() -> (tempfile::TempDir, Vec<(u64, String)>) {
         let home = tempfile::tempdir().unwrap();
         let mut store = Store::create(&mut RunFolder::create(Some(home.path()), "needle").unwrap(), "").unwrap();
         let keys: Vec<(u64, String)> = (0..3).map(|i| (i, format!("key {i}"))).collect();
-        for ((cell, key), results) in keys.iter().cloned().zip(["first\n", "second\n", "third\n"]) {
-            let line = JournalLine { cell, key, rows: 1, ..JournalLine::default() };
+        for ((case, key), results) in keys.iter().cloned().zip(["first\n", "second\n", "third\n"]) {
+            let line = JournalLine { case, key, rows: 1, ..JournalLine::default() };
             store.write(line, results.as_bytes()).unwrap();
         }
         store.commit().unwrap();
         (home, keys)
     }
 
-    /// The number of cells that a resumed run does not measure again, and whether the files were put aside.
+    /// The number of cases that a resumed run does not measure again, and whether the files were put aside.
     fn resumed(home: &tempfile::TempDir, keys: &[(u64, String)]) -> Result<(usize, bool)> {
         let store = Store::resume(&mut RunFolder::reopen(home.path())?, keys)?;
         Ok((store.finished(), store.put_aside.is_some()))
@@ -379,7 +380,7 @@ mod tests {
                 bytes.clone_from(&whole);
                 bytes[at] ^= 1;
             });
-            let intact = StoredCells::open(home.path()).unwrap().count();
+            let intact = StoredCases::open(home.path()).unwrap().count();
             assert_eq!(intact, whole[HEADER.len()..at].iter().filter(|&&byte| byte == b'\n').count(), "{at}");
         }
     }

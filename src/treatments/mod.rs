@@ -43,6 +43,7 @@ use crate::kernels::quant::Quantiser;
 use crate::prompts::{Prompt, Region};
 use crate::results::metric::{Metric, ANSWER_REGION, LOGIT_OUT, RETRIEVAL_SCORE, SHARE_ABS, SHARE_OUT};
 use crate::results::record::UNTREATED;
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use strum::{IntoStaticStr, VariantArray};
@@ -114,15 +115,30 @@ pub enum KeySelection {
 }
 
 /// Selection of the treated rows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, IntoStaticStr, VariantArray)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    ValueEnum,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    IntoStaticStr,
+    VariantArray,
+)]
+#[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum RowSelection {
-    /// Rows that predict the tokens of an answer, or the measured rows of plain text.
+    /// Rows that predict the tokens of an answer
     #[default]
     Answer,
-    /// Rows from the beginning of the question on.
+    /// Rows from the beginning of the question on
     Question,
-    /// All rows.
+    /// All rows
     All,
 }
 
@@ -153,20 +169,33 @@ pub enum HeadSelection {
 
 /// Ranking of heads, measured on reference prompts.
 #[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, IntoStaticStr, VariantArray,
+    Clone,
+    Copy,
+    Debug,
+    ValueEnum,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    IntoStaticStr,
+    VariantArray,
 )]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
+#[value(rename_all = "snake_case")]
 pub enum Ranking {
-    /// By the answer's share of the head's output.
+    /// Share of the head's output from the answer
     ShareOut,
-    /// By the answer's share of |attention|.
+    /// Share of |attention| on the answer
     ShareAbs,
-    /// By the effect of the answer's part of the head's output on the logit of the right token.
+    /// Direct effect of the head's output from the answer on the right token's logit
     LogitOut,
-    /// By how often the key with the largest weight is the needle's token that is copied.
+    /// How often the key with the largest weight is the needle's token to be copied
     Retrieval,
-    /// By what the answer's log-probability loses without the head, whose output is replaced by its mean.
+    /// Loss of the answer's log-probability without the head
     Causal,
 }
 

@@ -377,9 +377,6 @@ fn maps_of_one_prompt_are_experiments_that_a_file_repeats() {
             2,
             &["one prompt", "cannot be resumed"],
         );
-        let text = String::from_utf8(read(&first, "experiment.toml")).unwrap();
-        scratch.write("two.toml", text.replace("samples = 1", "samples = 2"));
-        refuses(&mut scratch.difftool("run", &["two.toml"]), 2, &["two.toml", "one prompt with one question"]);
     }
 }
 

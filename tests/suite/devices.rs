@@ -155,33 +155,32 @@ fn ratio_in_double_precision_finds_what_the_kernels_find() {
     assert!(told.contains("dtype: f32 and f64"), "{told}");
 }
 
-/// All that looks at a pass, under every kind of treatment.
-const EXPERIMENT: &str = r#"
-show = "needle"
-models = ["transformer", "diff", "diff-v2"]
-measures = ["answer", "answer-by-head", "shape", "roles", "fidelity", "outliers"]
-conditions = ["quantise(8, row)", "mask(noise)", "silence(filler)", "ablate(0.1+1.0)", "quantise(8, tensor, exempt-sinks)"]
-
-[reading]
-dtype = "DTYPE"
-
-[grid.needle]
-ctx_tok = [256]
-settings = [[2, 1]]
-depths_pct = [50.0]
-samples = 1
-seed = 4
-"#;
-
 #[test]
 fn every_measure_and_treatment_of_the_built_in_models_agrees_in_double_precision() {
     let scratch = Scratch::with_models();
-    for dtype in ["f32", "f64"] {
-        std::fs::write(scratch.path("x.toml"), EXPERIMENT.replace("DTYPE", dtype)).unwrap();
-        scratch.stdout(&["run", "x.toml", "-q", "--out", dtype]);
+    let needle =
+        ["--ctx", "256", "--needles", "2", "--retrieve", "1", "--depths", "50", "--samples", "1", "--seed", "4"];
+    let windows = ["--ctx", "256", "--samples", "1"];
+    let conditions =
+        ["mask(noise)", "silence(filler)", "ablate(0.1+1.0)", "quantise(8, row)", "quantise(8, tensor, exempt-sinks)"];
+    let mut all = 0;
+    for (command, flags) in [
+        ("heads", &needle[..]),
+        ("quantize", &[&needle[..], &["--bits", "6"]].concat()),
+        ("outliers", &windows),
+        ("nll", &windows),
+    ] {
+        let mut flags = [&[command, "-q", "--model", "all"], flags].concat();
+        conditions.iter().for_each(|condition| flags.extend(["--condition", condition]));
+        let runs = ["f32", "f64"].map(|dtype| format!("{command}-{dtype}"));
+        for (dtype, run) in ["f32", "f64"].iter().zip(&runs) {
+            scratch.stdout(&[&flags[..], &["--dtype", dtype, "--out", run]].concat());
+        }
+        let (far, of) = apart(&scratch, [&runs[0], &runs[1]], 2e-3);
+        assert!(far * 100 <= of, "{command}: {far} of {of} values differ");
+        all += of;
     }
-    let (far, of) = apart(&scratch, ["f32", "f64"], 2e-3);
-    assert!(of > 5000 && far * 100 <= of, "{far} of {of} values differ");
+    assert!(all > 5000, "{all} values");
 }
 
 #[test]

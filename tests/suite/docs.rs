@@ -5,7 +5,7 @@ use crate::common::Scratch;
 use assert_cmd::Command;
 use clap::Parser;
 use difftool::attention::Variant;
-use difftool::cli::Cli;
+use difftool::commands::Cli;
 use difftool::model::ModelConfig;
 use difftool::prompts::DocumentSpec;
 use difftool::results::metric;
@@ -227,34 +227,28 @@ fn every_key_of_a_training_spec_is_on_its_page_with_its_default() {
     }
 }
 
-/// An experiment with every measure, and heads that are ranked.
-const EVERYTHING: &str = r#"
-show = "needle"
-models = ["transformer", "diff"]
-measures = ["answer-by-head", "shape", "roles", "fidelity", "outliers", "nll", "generation"]
-conditions = ["quantise(4, tensor)", "ablate(best:1:share_out)"]
-
-[generate]
-max_new = 8
-
-[grid.needle]
-ctx_tok = [256]
-settings = [[2, 1]]
-depths_pct = [50.0]
-samples = 1
-absent_samples = 1
-seed = 0
-"#;
+/// Runs that have every measure, and heads that are ranked: folder, command.
+const EVERYTHING: [(&str, &str); 6] = [
+    ("run", "needle --unanswerable --max-new 8 --condition ablate(best:1:share_out) --ctx 256 --depths 50 --samples 1"),
+    ("heads", "heads --ctx 256 --depths 50 --samples 1"),
+    ("bits", "quantize --bits 4 --ctx 256 --depths 50 --samples 1"),
+    ("prose", "quantize --text text.txt --bits 4 --ctx 256 --samples 1"),
+    ("outliers", "outliers --ctx 256 --samples 1"),
+    ("nll", "nll --ctx 256 --samples 1"),
+];
 
 #[test]
 fn every_metric_of_a_run_is_in_the_catalogue_and_every_file_on_the_page_about_results() {
     let page = fs::read_to_string(root().join("docs/results.md")).unwrap();
     let rows = table_rows(&page);
     let scratch = Scratch::new();
-    scratch.write("everything.toml", EVERYTHING);
-    scratch.stdout(&["run", "everything.toml", "--quiet", "--out", "run"]);
-    let measured = scratch.records("run").into_iter().map(|record| (record.measure.metric, record.measure.unit));
-    let measured: BTreeSet<_> = measured.collect();
+    scratch.write("text.txt", "A text of a few words, and of a few more words. ".repeat(40));
+    let mut measured = BTreeSet::new();
+    for (folder, command) in EVERYTHING {
+        let flags: Vec<&str> = command.split(' ').chain(["--quiet", "--out", folder]).collect();
+        scratch.stdout(&flags);
+        measured.extend(scratch.records(folder).into_iter().map(|record| (record.measure.metric, record.measure.unit)));
+    }
     assert!(measured.len() > 45, "{} metrics were found", measured.len());
     for (metric, unit) in &measured {
         let known =
@@ -269,7 +263,8 @@ fn every_metric_of_a_run_is_in_the_catalogue_and_every_file_on_the_page_about_re
     files.iter().for_each(|file| assert!(names(&page, file), "docs/results.md does not say what {file} is"));
     let row = |file: &str| rows.iter().find(|row| names(row[0], file)).unwrap()[1];
     let first_line = |file: &str| {
-        let text = fs::read_to_string(scratch.path("run").join(file)).unwrap();
+        let text =
+            fs::read_to_string(scratch.path(if file == "tokens.csv" { "nll" } else { "run" }).join(file)).unwrap();
         text.lines().next().unwrap().to_owned()
     };
     for file in ["tokens.csv", "rankings.csv"] {

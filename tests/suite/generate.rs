@@ -288,20 +288,16 @@ fn generated_text_does_not_depend_on_the_number_of_threads() {
 #[test]
 fn text_is_generated_under_every_condition() {
     let scratch = Scratch::new();
-    let printed =
-        scratch.run(&["quantize", "--model", "model", "--ctx", "300", "--samples", "1", "--print-experiment"]);
-    let experiment = String::from_utf8(printed.stdout).unwrap() + "\n[generate]\nmax_new = 5\n";
-    std::fs::write(scratch.path("x.toml"), &experiment).unwrap();
-    let output = scratch.run(&["run", "x.toml", "-q", "--out", "run"]);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let conditions = ["--condition", "quantise(8, tensor)", "--condition", "quantise(4, tensor)"];
+    scratch.generate("model", &[&["--needles", "2", "--max-new", "5", "--out", "run"], &conditions[..]].concat());
     let records = difftool::results::record::read(&scratch.path("run/results.csv")).unwrap();
     let generated: Vec<_> = records.iter().filter(|r| r.measure.metric == "generated_exact").collect();
     let with_bits = |bits| generated.iter().filter(|record| record.identity.bits == bits).count();
-    assert!(with_bits(None) == 10 && with_bits(Some(4)) == 10, "two questions at each depth");
+    assert!(with_bits(None) == 4 && with_bits(Some(4)) == 4, "two questions at each depth");
     let lines = scratch.lines("run");
-    assert_eq!(lines.len(), 25, "one for each depth and condition");
+    assert_eq!(lines.len(), 6, "one for each depth and condition");
     let treated = lines.iter().filter(|line| line["condition"] == "quantise(4, tensor)").count();
-    assert_eq!(treated, 5);
+    assert_eq!(treated, 2);
 }
 
 #[test]
@@ -315,10 +311,6 @@ fn requests_that_cannot_be_are_usage_errors() {
     };
     refuses(&["needle", "--max-new", "5"], "--generate");
     refuses(&["needle", "--generate", "--max-new", "0"], "--max-new");
-    let printed = scratch.run(&["ratio", "--text", "x.txt", "--model", "model", "--print-experiment"]);
-    let text = String::from_utf8(printed.stdout).unwrap();
-    std::fs::write(scratch.path("x.toml"), format!("{text}\n[generate]\nmax_new = 5\n")).unwrap();
-    refuses(&["run", "x.toml"], "plain text has none");
-    std::fs::write(scratch.path("y.toml"), format!("{text}\n[generate]\nmax_new = 0\n")).unwrap();
+    std::fs::write(scratch.path("y.toml"), "command = \"needle\"\ngenerate = true\nmax-new = 0\n").unwrap();
     refuses(&["run", "y.toml"], "y.toml, line");
 }

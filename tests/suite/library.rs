@@ -2,11 +2,12 @@
 
 use crate::common::tiny_model;
 use difftool::attention::RowProbe;
+use difftool::commands::Experiment;
 use difftool::measures::{Measure, MeasureData, MeasureOutput, ObservedPass, PassKey};
 use difftool::prompts::Prompt;
 use difftool::results::folder::RunFolder;
 use difftool::results::record::{self, Record};
-use difftool::run::{run, Experiment, RunObserver, RunOutcome, RunPart, RunPlan, RunStart, Setup};
+use difftool::run::{run, RunObserver, RunOutcome, RunPart, RunPlan, RunStart, Setup};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::fs;
@@ -58,12 +59,12 @@ impl Measure for Ledger {
     }
 }
 
-/// Notes what it is told, and stops the run after some cells.
+/// Notes what it is told, and stops the run after some cases.
 #[derive(Default)]
 struct Notes {
     plan: Option<(usize, usize)>,
     records: Vec<Record>,
-    cells: usize,
+    cases: usize,
     stop_after: Option<usize>,
     stop: AtomicBool,
 }
@@ -72,24 +73,24 @@ struct Watching<'a>(&'a mut Notes, &'a AtomicBool);
 
 impl RunObserver for Watching<'_> {
     fn run_begins(&mut self, plan: &RunPlan<'_>) {
-        self.0.plan = Some((plan.cells, plan.resumed));
+        self.0.plan = Some((plan.cases, plan.resumed));
     }
 
     fn record(&mut self, record: &Record) {
         self.0.records.push(record.clone());
     }
 
-    fn cell_finished(&mut self) {
-        self.0.cells += 1;
-        self.1.store(self.0.stop_after.is_some_and(|after| self.0.cells >= after), Ordering::Relaxed);
+    fn case_finished(&mut self) {
+        self.0.cases += 1;
+        self.1.store(self.0.stop_after.is_some_and(|after| self.0.cases >= after), Ordering::Relaxed);
     }
 }
 
 fn experiment(folder: &Path) -> Experiment {
     tiny_model(folder, "diff");
     let text = format!(
-        "show = \"needle\"\nmodels = [\"{}\"]\n[grid.needle]\nctx_tok = [128]\nsettings = [[1, 1]]\n\
-         depths_pct = [0.0, 100.0]\nsamples = 3\nseed = 5\n",
+        "command = \"needle\"\n[run]\nmodel = [\"{}\"]\n[prompts]\nctx = [\"128\"]\nneedles = [1]\n\
+         depths = [0.0, 100.0]\nsamples = 3\nseed = 5\n",
         folder.display()
     );
     Experiment::parse(&text, "test").unwrap()
@@ -108,7 +109,7 @@ proptest! {
     #[test]
     fn a_run_stopped_anywhere_and_continued_leaves_the_bytes_of_one_run(after in 1..6usize, threads in 1..4usize) {
         let home = TempDir::new().unwrap();
-        let setup = Setup::load(experiment(&home.path().join("model"))).unwrap();
+        let setup = experiment(&home.path().join("model")).setup().unwrap();
         let (whole, parts) = (home.path().join("whole"), home.path().join("parts"));
         let mut once = Notes::default();
         let start = RunStart::New(Some(whole.clone()));
@@ -116,14 +117,14 @@ proptest! {
         let mut first = Notes { stop_after: Some(after), ..Notes::default() };
         let start = RunStart::New(Some(parts.clone()));
         let stopped = measured(&setup, start, threads, &mut Ledger::default(), &mut first);
-        // Cells in flight are finished.
+        // Cases in flight are finished.
         prop_assert_eq!(stopped.finished, 6.min(after.next_multiple_of(threads)));
         drop(stopped);
         let mut second = Notes::default();
         let start = RunStart::Resume(RunFolder::reopen(&parts).unwrap());
         prop_assert!(measured(&setup, start, 1, &mut Ledger::default(), &mut second).is_complete());
-        prop_assert_eq!((once.plan, second.plan), (Some((6, 0)), Some((6, first.cells))));
-        // Who looks on a run that goes on sees the records of the cells before, too.
+        prop_assert_eq!((once.plan, second.plan), (Some((6, 0)), Some((6, first.cases))));
+        // Who looks on a run that goes on sees the records of the cases before, too.
         prop_assert_eq!(&second.records, &once.records);
         prop_assert_eq!(second.records.last().map(|last| &*last.measure.metric), Some("ledger"));
         for file in ["results.csv", "cells.csv", "experiment.toml"] {
@@ -135,7 +136,7 @@ proptest! {
 #[test]
 fn a_cell_that_fails_is_a_record_and_the_others_go_on() {
     let home = TempDir::new().unwrap();
-    let setup = Setup::load(experiment(&home.path().join("model"))).unwrap();
+    let setup = experiment(&home.path().join("model")).setup().unwrap();
     let mut ledger = Ledger { fails_on: Some(1), ..Ledger::default() };
     let mut notes = Notes::default();
     let done = measured(&setup, RunStart::New(Some(home.path().join("run"))), 2, &mut ledger, &mut notes);

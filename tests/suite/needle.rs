@@ -132,9 +132,8 @@ fn a_figure_that_is_too_large_loses_neither_tables_nor_manifest() {
 #[test]
 fn a_closed_pipe_is_no_success_of_a_run_that_failed() {
     let scratch = Scratch::new();
-    let unmet = "[[expect]]\nmetric = \"exact\"\nat_least = 2.0\n";
-    let printed = scratch.needle(&["--print-experiment"]).assert().success().get_output().stdout.clone();
-    fs::write(scratch.path("x.toml"), format!("{}{unmet}", String::from_utf8(printed).unwrap())).unwrap();
+    let printed = scratch.needle(&["--fail-if", "exact < 2", "--print-experiment"]).assert().success();
+    fs::write(scratch.path("x.toml"), &printed.get_output().stdout).unwrap();
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let binary = assert_cmd::cargo::cargo_bin("difftool");

@@ -226,18 +226,16 @@ fn its_runs_can_be_compared_reported_and_made_from_files() {
     assert!(compared.contains("NLL of AR hits") && compared.contains("NLL of others"), "{compared}");
     let report = scratch.stdout(&["report", "run", "--format", "markdown"]);
     assert!(report.contains("NLL of AR hits"), "{report}");
-    let file = scratch.read("run/experiment.toml");
-    assert!(!file.contains("skip") && !file.contains("stride"), "{file}");
-    scratch.write("bits.toml", format!("{file}\n[quantise]\nbits = [4]\nscope = \"row\"\n"));
-    let stdout = scratch.stdout(&["run", "bits.toml", "--out", "bits"]);
+    let quantised = [&BOTH[..], &["--ctx", "512", "--samples", "3", "--condition", "quantise(4, row)"]].concat();
+    let stdout = scratch.stdout(&[&quantised[..], &["--out", "bits"]].concat());
     assert!(
         stdout.contains("\ndiff quantise(4, row)") && stdout.contains("\ntransformer quantise(4, row) - transformer"),
         "{stdout}"
     );
-    scratch.write("two.toml", file.replace("[512]", "[512, 128]"));
+    let file = scratch.read("run/experiment.toml");
+    assert!(!file.contains("stride"), "{file}");
+    scratch.write("two.toml", file.replace("\"512\"", "\"256..512:256\""));
     scratch.fails(&["run", "two.toml"], 2, &["windows of one length"]);
-    scratch.write("none.toml", file.replace("show", "measures = [\"shape\"]\nshow"));
-    scratch.fails(&["run", "none.toml"], 2, &["needs the measure \"nll\""]);
-    scratch.write("texts.toml", file.replace("show", "text = \"a\"\nids = \"b\"\nshow"));
+    scratch.write("texts.toml", file.replace("command", "text = \"a\"\nids = \"b\"\ncommand"));
     scratch.fails(&["run", "texts.toml"], 2, &["--text and --ids exclude each other"]);
 }

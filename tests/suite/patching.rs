@@ -36,7 +36,7 @@ fn a_text_patched_with_its_own_outputs_is_the_same_to_the_last_bit() {
     }
 }
 
-const GRID: &str = "[grid.needle]\nctx_tok = [256]\nsettings = [[3, 2]]\ndepths_pct = [50.0]\nsamples = 2\nseed = 0";
+const PROMPTS: &str = "[prompts]\nctx = [\"256\"]\nneedles = [3]\nretrieve = [2]\ndepths = [50.0]\nsamples = 2";
 
 const MODELS: [&str; 3] = ["transformer", "diff", "diff-v2"];
 
@@ -58,7 +58,9 @@ fn experiment(folder: &Scratch, reading: &str) -> String {
     let list = |names: &[String]| names.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ");
     let models = list(&MODELS.map(|model| folder.path(model).display().to_string()));
     let conditions = list(&CONDITIONS.map(str::to_owned));
-    format!("show = \"ablate\"\nmodels = [{models}]\nconditions = [{conditions}]\n{GRID}\n{reading}")
+    format!(
+        "command = \"ablate\"\nparts = []\n{PROMPTS}\n[run]\nmodel = [{models}]\ncondition = [{conditions}]\n{reading}"
+    )
 }
 
 /// Log-probabilities of the answers by model and condition.
@@ -108,7 +110,7 @@ fn all_heads_of_one_prompt_carry_its_answer_to_the_other() {
 fn patches_in_f64_have_the_numbers_of_the_kernels() {
     let folder = Scratch::with(&MODELS);
     let found = log_probs(&records(&experiment(&folder, ""), false));
-    let wide = log_probs(&records(&experiment(&folder, "[reading]\ndtype = \"f64\""), false));
+    let wide = log_probs(&records(&experiment(&folder, "[run.reading]\ndtype = \"f64\""), false));
     for (of, numbers) in &found {
         assert!(numbers.iter().zip(&wide[of]).all(|(a, b)| (a - b).abs() < 1e-3), "{of:?}");
     }
@@ -117,20 +119,13 @@ fn patches_in_f64_have_the_numbers_of_the_kernels() {
 #[test]
 fn prompts_without_an_answer_to_change_are_refused() {
     let scratch = Scratch::with(&["diff"]);
-    let generating = "measures = [\"answer\", \"generation\"]\ngenerate = { max_new = 5 }";
-    let text = "[grid.text]\nctx_tok = [128]\nsamples = 1\nseed = 0";
-    for (measures, grid, words) in [
-        ("", text, "only the answers of needle prompts can be changed"),
-        (generating, &format!("{GRID}\nabsent_samples = 1"), "a question without an answer"),
-        (generating, GRID, "generated tokens have no counterpart"),
-        (
-            "",
-            &GRID.replace("[[3, 2]]", "[[4, 1]]\ntask = \"niah_multikey_1\""),
-            "only needles that give cities numbers",
-        ),
+    let patch = ["--model", "diff", "--condition", "patch(0.1, from=clean)", "-q", "--ctx", "256"];
+    for (command, flags, words) in [
+        ("nll", &[][..], "only the answers of needle prompts can be changed"),
+        ("needle", &["--unanswerable"], "a question without an answer"),
+        ("needle", &["--generate"], "generated tokens have no counterpart"),
+        ("needle", &["--task", "niah_multikey_1"], "only needles that give cities numbers"),
     ] {
-        let conditions = "conditions = [\"patch(0.1, from=clean)\"]";
-        scratch.write("a.toml", format!("show = \"needle\"\nmodels = [\"diff\"]\n{conditions}\n{measures}\n{grid}"));
-        scratch.refuses(&["run", "a.toml", "-q"], &[words]);
+        scratch.refuses(&[&[command], &patch[..], flags].concat(), &[words]);
     }
 }

@@ -3,13 +3,16 @@
 use crate::generate::cases;
 use crate::treatments::{treatments, value_width};
 use difftool::attention::{AttentionRow, ResidualProbe, ResolvedTreatment, RowCollector, RowProbe, Stream, Trace};
+use difftool::commands::Experiment;
+use difftool::measures::MeasureName;
 use difftool::model::generate::{generate, StopConditions};
 use difftool::model::open::{self, LoadOptions};
 use difftool::model::pass::{continued_passes, first_observed_row, first_row, pass, PassResult};
 use difftool::model::Transformer;
+use difftool::prompts::GridPrompt;
 use difftool::prompts::{Prompt, Tokenizer};
 use difftool::results::record::Record;
-use difftool::run::{cells_of, Cell, Experiment, FinishedCell, Setup};
+use difftool::run::{cases_of, FinishedCase, Plan, Setup};
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
 
@@ -240,16 +243,23 @@ fn generated_text_is_the_same_with_a_prefix() {
 
 /// The records of an experiment, with or without shared prefixes.
 pub(crate) fn records(text: &str, whole_passes: bool) -> Vec<Record> {
-    let mut setup = Setup::load(Experiment::parse(text, "test").unwrap()).unwrap();
+    changed_records(text, whole_passes, |_| {})
+}
+
+/// The records of an experiment whose plan is changed.
+fn changed_records(text: &str, whole_passes: bool, change: impl Fn(&mut Plan)) -> Vec<Record> {
+    let (mut plan, models) = Experiment::parse(text, "test").unwrap().plan().unwrap();
+    change(&mut plan);
+    let mut setup = Setup::load(plan, models.into_opened().unwrap()).unwrap();
     setup.whole_passes = whole_passes;
-    let (cells, mut measures) = (cells_of(setup.grid.cells(), None), setup.measures().unwrap());
-    setup.check(&cells).unwrap();
+    let (cases, mut measures) = (cases_of(setup.grid.prompts(), None), setup.measures().unwrap());
+    setup.check(&cases).unwrap();
     let mut records = Vec::new();
-    let mut keep = |_: &Cell, found: &FinishedCell<'_>| {
+    let mut keep = |_: &GridPrompt, found: &FinishedCase<'_>| {
         records.extend_from_slice(found.records);
         Ok(())
     };
-    setup.run(&cells, &mut measures.list(), &AtomicBool::new(false), &mut keep).unwrap();
+    setup.run(&cases, &mut measures.list(), &AtomicBool::new(false), &mut keep).unwrap();
     records.extend(setup.pooled(&mut measures.list()));
     assert_eq!(records.iter().find_map(|record| record.measure.error.as_deref()), None);
     records
@@ -257,52 +267,69 @@ pub(crate) fn records(text: &str, whole_passes: bool) -> Vec<Record> {
 
 #[test]
 fn experiments_have_the_same_records_with_and_without_shared_prefixes() {
-    let needle = "[grid.needle]\nctx_tok = [256]\nsettings = [[3, 2]]\ndepths_pct = [50.0]\nsamples = 1\nseed = 0";
-    let conditions = "conditions = [\"mask(noise)\", \"silence(noise, rows=question)\", \"mask(noise, rows=all)\", \
+    let conditions = "condition = [\"mask(noise)\", \"silence(noise, rows=question)\", \"mask(noise, rows=all)\", \
         \"ablate(best:2:share_out)\", \"ablate(random:2:share_out:0)\", \"keep(0.1, rows=question, zero)\", \
         \"quantise(4, tensor)\", \"quantise(6, row, exempt-sinks); mask(noise)\", \"mask(random:20)\"]";
-    for (show, measures) in [
-        ("ablate", ""),
-        ("ratio", ""),
-        ("heads", ""),
-        ("needle", "measures = [\"answer\", \"fidelity\", \"outliers\", \"shape\"]"),
-        ("needle", "measures = [\"answer-by-head\", \"roles\", \"generation\"]\ngenerate = { max_new = 5 }"),
+    let pooled = [MeasureName::Answer, MeasureName::Fidelity, MeasureName::Outliers, MeasureName::Shape];
+    let generating = [MeasureName::AnswerByHead, MeasureName::Roles, MeasureName::Generation];
+    for (command, measures) in [
+        ("ablate\"\nparts = []#", &[][..]),
+        ("ratio\"", &[]),
+        ("heads\"", &[]),
+        ("needle\"", &pooled),
+        ("needle\"", &generating),
     ] {
-        let text = format!("show = \"{show}\"\nmodels = [\"diff\"]\n{conditions}\n{measures}\n{needle}");
-        let (shared, whole) = (records(&text, false), records(&text, true));
-        assert!(shared.len() > 20, "{show}");
-        assert_eq!(shared.len(), whole.len(), "{show}");
+        let command = command.trim_end_matches('#');
+        let text = format!("command = \"{command}\n[run]\nmodel = [\"diff\"]\n{conditions}\n{PROMPTS}samples = 1");
+        let change = |plan: &mut Plan| {
+            if !measures.is_empty() {
+                plan.measures = measures.to_vec();
+                plan.max_new = Some(5);
+            }
+        };
+        let (shared, whole) = (changed_records(&text, false, change), changed_records(&text, true, change));
+        assert!(shared.len() > 20, "{command}");
+        assert_eq!(shared.len(), whole.len(), "{command}");
         for (shared, whole) in shared.iter().zip(&whole) {
-            assert_eq!(format!("{shared:?}"), format!("{whole:?}"), "{show}");
+            assert_eq!(format!("{shared:?}"), format!("{whole:?}"), "{command}");
         }
     }
 }
 
+const PROMPTS: &str = "[prompts]\nctx = [\"256\"]\nneedles = [3]\nretrieve = [2]\ndepths = [50.0]\n";
+
 #[test]
 fn a_question_without_an_answer_shares_the_text_of_its_twin() {
-    let needle = "[grid.needle]\nctx_tok = [256]\nsettings = [[3, 2]]\ndepths_pct = [50.0]\nsamples = 2\n\
-        absent_samples = 3\nseed = 0";
-    for more in ["", "conditions = [\"mask(noise)\", \"mask(noise, rows=all)\"]", "only_score_treated = true"] {
-        let text = format!(
-            "show = \"needle\"\nmodels = [\"diff\"]\nmeasures = [\"answer-by-head\", \"generation\"]\n\
-             generate = {{ max_new = 5 }}\n{more}\n{needle}"
-        );
-        let (shared, whole) = (records(&text, false), records(&text, true));
+    let needle = "command = \"needle\"\nunanswerable = true\nmax-new = 5\n[run]\nmodel = [\"diff\"]";
+    for (conditions, only_score_treated) in [
+        ("", false),
+        ("condition = [\"mask(noise)\", \"mask(noise, rows=all)\"]", false),
+        ("condition = [\"mask(noise)\"]", true),
+    ] {
+        let text = format!("{needle}\n{conditions}\n{PROMPTS}samples = 3");
+        let change = |plan: &mut Plan| {
+            plan.measures = vec![MeasureName::AnswerByHead, MeasureName::Generation];
+            plan.only_score_treated = only_score_treated;
+        };
+        let (shared, whole) = (changed_records(&text, false, change), changed_records(&text, true, change));
         let absent = |record: &&Record| record.identity.cities.as_deref() == Some("absent");
-        assert!(shared.iter().filter(absent).count() > 6, "{more}");
-        assert_eq!(format!("{shared:?}"), format!("{whole:?}"), "{more}");
+        assert!(shared.iter().filter(absent).count() > 6, "{conditions}");
+        assert_eq!(format!("{shared:?}"), format!("{whole:?}"), "{conditions}");
     }
 }
 
 #[test]
 fn each_head_is_taken_out_and_only_scored() {
     let heads = (0..8).map(|i| format!("\"ablate({}.{})\"", i / 2, i % 2)).collect::<Vec<_>>().join(", ");
-    let needle = "[grid.needle]\nctx_tok = [256]\nsettings = [[1, 1]]\ndepths_pct = [50.0]\nsamples = 1\nseed = 0";
     let text = format!(
-        "show = \"ablate\"\nmodels = [\"diff\"]\nconditions = [{heads}, \"ablate(best:1:causal)\"]\n\
-         measures = [\"answer-by-head\", \"roles\"]\nonly_score_treated = true\n{needle}"
+        "command = \"ablate\"\nparts = []\n[run]\nmodel = [\"diff\"]\ncondition = [{heads}, \"ablate(best:1:causal)\"]\n\
+         [prompts]\nctx = [\"256\"]\ndepths = [50.0]\nsamples = 1"
     );
-    let (shared, whole) = (records(&text, false), records(&text, true));
+    let change = |plan: &mut Plan| {
+        plan.measures = vec![MeasureName::AnswerByHead, MeasureName::Roles];
+        plan.only_score_treated = true;
+    };
+    let (shared, whole) = (changed_records(&text, false, change), changed_records(&text, true, change));
     assert_eq!(format!("{shared:?}"), format!("{whole:?}"));
     let treated: Vec<&Record> = shared.iter().filter(|record| record.identity.condition.is_some()).collect();
     let metrics: BTreeSet<&str> = treated.iter().map(|record| &*record.measure.metric).collect();

@@ -201,13 +201,13 @@ fn a_page_shows_tables_figures_lambda_recipe_and_environment() {
 #[test]
 fn the_experiment_file_and_what_is_partial_about_a_run_are_shown() {
     let scratch = Scratch::new(&Fixture::needle());
-    fs::write(scratch.path("run/experiment.toml"), "show = \"<b>\"\n").unwrap();
+    fs::write(scratch.path("run/experiment.toml"), "command = \"<b>\"\n").unwrap();
     edit(&scratch, |manifest| {
         manifest["shard"] = json!("1/2");
         manifest["resumed_cells"] = json!(4);
     });
     let page = scratch.stdout(&["run"]);
-    for shown in ["show = &quot;&lt;b&gt;&quot;", "; only shard 1&#x2f;2 of the experiment.", "<dd>4</dd>"] {
+    for shown in ["command = &quot;&lt;b&gt;&quot;", "; only shard 1&#x2f;2 of the experiment.", "<dd>4</dd>"] {
         assert!(page.contains(shown), "{shown}");
     }
 }

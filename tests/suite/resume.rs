@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// Needle prompts: 2 settings x 2 depths x 2 samples = 8 cells.
+/// Needle prompts: 2 settings x 2 depths x 2 samples = 8 cases.
 const NEEDLE: [&str; 9] = ["needle", "--ctx", "256", "--needles", "1,2", "--depths", "0,100", "--samples", "2"];
 /// 5 windows, of which something is pooled.
 const OUTLIERS: [&str; 5] = ["outliers", "--ctx", "100", "--samples", "5"];
@@ -79,7 +79,7 @@ impl Scratch {
 common::is_scratch!(Scratch);
 
 /// A finished run, as it was on disk when it was killed: the journal cut at `journal` of its bytes, the records somewhere
-/// between what it says and their end. Of a run without a finished cell there are the records of at most one cell.
+/// between what it says and their end. Of a run without a finished case there are the records of at most one case.
 fn kill(finished: &Path, killed: &Path, journal: f64, records: f64) {
     fs::create_dir(killed).unwrap();
     fs::copy(finished.join("experiment.toml"), killed.join("experiment.toml")).unwrap();
@@ -144,8 +144,8 @@ fn a_run_that_is_killed_for_real_goes_on_where_it_was() {
         .args(["--model", "./transformer", "--model", "./diff", "-q", "--out", "killed", "--threads", "1"])
         .spawn()
         .unwrap();
-    let cells = scratch.path("killed/cells.csv");
-    while fs::read_to_string(&cells).map_or(0, |text| text.lines().count()) < 3 {
+    let cases = scratch.path("killed/cells.csv");
+    while fs::read_to_string(&cases).map_or(0, |text| text.lines().count()) < 3 {
         assert!(child.try_wait().unwrap().is_none(), "it ended before it could be killed");
         std::thread::yield_now();
     }
@@ -257,7 +257,7 @@ fn a_run_is_resumed_only_as_what_it_was() {
     let other_seed: Vec<&str> = NEEDLE.iter().chain(&models).copied().chain(["--seed", "3"]).collect();
     scratch.fails(&other_seed, 2, &["has `seed = 0` where `seed = 3` is asked for"]);
     let shard: Vec<&str> = NEEDLE.iter().chain(&models).copied().chain(["--shard", "2/2"]).collect();
-    scratch.fails(&shard, 2, &["is not the next cell of this run"]);
+    scratch.fails(&shard, 2, &["is not the next one of this run"]);
     tiny_model(&scratch.path("diff"), "diff-v2");
     let same: Vec<&str> = NEEDLE.iter().chain(&models).copied().collect();
     scratch.fails(&same, 2, &["other weights"]);
@@ -274,8 +274,8 @@ fn shards_that_are_not_one_experiment_are_not_merged() {
     ] {
         scratch.run(&NEEDLE, &[&args[..], &["--out", folder]].concat());
     }
-    scratch.fails(&["merge", "a", "b", "--out", "m1"], 2, &["2 of 8 cells are missing, the first is 2"]);
-    scratch.fails(&["merge", "a", "b", "a", "--out", "m2"], 2, &["both hold cell 0"]);
+    scratch.fails(&["merge", "a", "b", "--out", "m1"], 2, &["2 of 8 prompts are missing, the first is 2"]);
+    scratch.fails(&["merge", "a", "b", "a", "--out", "m2"], 2, &["both hold prompt 0"]);
     scratch.fails(&["merge", "a", "b", "other", "--out", "m3"], 2, &["is another experiment"]);
     scratch.fails(&["merge", "a", "nowhere", "--out", "m4"], 2, &["nowhere"]);
     assert!(!scratch.path("m1/results.csv").exists());
@@ -330,39 +330,43 @@ fn a_preset_printed_as_an_experiment_gives_the_same_results() {
 }
 
 const EXPERIMENT: &str = r#"
+command = "ratio"
 question = "Do tiny random models find anything?"
-show = "needle"
-models = ["./transformer", "./diff"]
-measures = ["answer", "shape", "outliers"]
 
-[grid.needle]
-ctx_tok = [256]
-settings = [[1, 1]]
-depths_pct = [0.0, 100.0]
+[prompts]
+ctx = ["256"]
+depths = [0.0, 100.0]
 samples = 4
 seed = 0
 
-[[expect]]
-metric = "exact"
-at_most = 0.5
+[run]
+model = ["./transformer", "./diff"]
+fail-if = ["exact > 0.5"]
 "#;
 
 #[test]
-fn an_experiment_file_combines_measures_and_checks_what_it_expects() {
+fn an_experiment_file_says_which_results_fail_it() {
     let scratch = Scratch::new();
     fs::write(scratch.path("x.toml"), EXPERIMENT).unwrap();
-    let output = scratch.command(&["run", "x.toml", "--out", "run"]).output().unwrap();
-    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{stderr}");
-    assert!(stderr.contains("holds   exact of ./diff at most 0.5"), "{stderr}");
+    scratch.command(&["run", "x.toml", "-q", "--out", "run"]).assert().success();
     let results = String::from_utf8(scratch.read("run/results.csv")).unwrap();
-    for metric in [",exact,", ",entropy,", ",top_100,"] {
+    for metric in [",exact,", ",entropy,"] {
         assert!(results.contains(metric), "{metric}");
     }
-    let stricter = EXPERIMENT.replace("at_most = 0.5", "at_least = 0.5");
-    fs::write(scratch.path("y.toml"), stricter).unwrap();
-    scratch.fails(&["run", "y.toml", "--out", "small"], 3, &["exact of ./diff at least 0.5: found 0"]);
-    scratch.fails(&["run", "--resume", "small"], 3, &["exact of ./diff at least 0.5: found 0"]);
+    fs::write(scratch.path("y.toml"), EXPERIMENT.replace("exact > 0.5", "exact of ./diff < 0.5")).unwrap();
+    scratch.fails(&["run", "y.toml", "--out", "small"], 3, &["'exact of ./diff < 0.5' holds for ./diff: 0.0000"]);
+    scratch.fails(&["run", "--resume", "small"], 3, &["'exact of ./diff < 0.5' holds for ./diff: 0.0000"]);
+    for (fail_if, words) in [
+        ("exact of ./dif < 0.5", "./dif is not among the models ./transformer, ./diff"),
+        ("exact under mask(noise) < 0.5", "mask(noise) is not among the conditions none"),
+        ("exact.lo < 0.5", "a run has means"),
+        ("exact = 0.5", "has none of < <= > >="),
+    ] {
+        fs::write(scratch.path("z.toml"), EXPERIMENT.replace("exact > 0.5", fail_if)).unwrap();
+        scratch.fails(&["run", "z.toml", "--out", "none"], 2, &[words]);
+    }
+    fs::write(scratch.path("z.toml"), EXPERIMENT.replace("exact > 0.5", "nll > 9")).unwrap();
+    scratch.fails(&["run", "z.toml", "--out", "none"], 3, &["./transformer has no such number"]);
 }
 
 #[test]
@@ -371,7 +375,7 @@ fn an_experiment_is_tried_without_running() {
     fs::write(scratch.path("x.toml"), EXPERIMENT).unwrap();
     assert!(scratch.stdout(&["run", "x.toml", "--dry-run"]).starts_with("can run: 8 prompts on ./transformer, ./diff"));
     let json = scratch.stdout(&["run", "x.toml", "--dry-run", "--json"]);
-    assert_eq!(serde_json::from_str::<serde_json::Value>(&json).unwrap()["cells"], 8);
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&json).unwrap()["prompts"], 8);
     assert!(!scratch.path("runs").exists());
     let typo = EXPERIMENT.replace("seed = 0", "sed = 0");
     fs::write(scratch.path("typo.toml"), typo).unwrap();
@@ -408,5 +412,5 @@ fn the_script_for_gnu_parallel_runs_resumes_and_merges_shards() {
 #[test]
 fn the_experiment_that_comes_with_it_can_be_read() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments/noise-4k.toml");
-    difftool::run::Experiment::read(&path).unwrap();
+    difftool::commands::Experiment::read(&path).unwrap();
 }

@@ -1,7 +1,7 @@
 //! The studies under experiments/: files that run as they are, each with its question and what was expected beforehand.
 
+use difftool::commands::Experiment;
 use difftool::prompts::Tokenizer;
-use difftool::run::Experiment;
 use difftool::train::TrainSpec;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -73,7 +73,7 @@ fn a_file_for_the_other_command_is_told_from_one_with_mistakes() {
             "experiments/noise-4k.toml",
             "experiments/noise-4k.toml is for `difftool run experiments/noise-4k.toml`",
         ),
-        ("run", "Cargo.toml", "Cargo.toml, line 1: unknown field `package`"),
+        ("run", "Cargo.toml", "Cargo.toml, line 1: missing field `command`"),
     ] {
         let folder = tempfile::tempdir().unwrap();
         let mut difftool = assert_cmd::Command::cargo_bin("difftool").unwrap();

@@ -135,15 +135,16 @@ fn a_head_that_writes_nothing_is_a_head_whose_columns_of_the_output_projection_a
 }
 
 const FILE: &str = r#"
-show = "needle"
-models = ["transformer", "diff"]
-measures = ["answer", "shape"]
-conditions = ["mask(needle+answer)", "silence(needle+answer)", "mask(random:5)", "ablate(all)", "ablate(best:2:share_out)"]
+command = "needle"
 
-[grid.needle]
-ctx_tok = [256]
-settings = [[1, 1]]
-depths_pct = [0.0, 50.0, 100.0]
+[run]
+model = ["transformer", "diff"]
+condition = ["mask(needle+answer)", "silence(needle+answer)", "mask(random:5)", "ablate(all)", "ablate(best:2:share_out)"]
+
+[prompts]
+ctx = ["256"]
+needles = [1]
+depths = [0.0, 50.0, 100.0]
 samples = 3
 seed = 4
 "#;
@@ -161,7 +162,7 @@ fn mean(records: &[Record], model: &str, condition: Option<&str>, metric: &str) 
 #[test]
 fn a_model_that_cannot_see_the_needle_cannot_name_the_number() {
     let scratch = Scratch::new();
-    std::fs::write(scratch.path("x.toml"), format!("{FILE}\n[generate]\nmax_new = 8\n")).unwrap();
+    std::fs::write(scratch.path("x.toml"), FILE.replace("[run]", "generate = true\nmax-new = 8\n[run]")).unwrap();
     scratch.stdout(&["run", "x.toml", "-q", "--out", "run"]);
     let records = scratch.records("run");
     for model in ["transformer", "diff"] {
@@ -214,13 +215,13 @@ fn conditions_of_a_run_are_paired_by_name_and_do_not_depend_on_threads_or_interr
 fn conditions_that_cannot_be_are_usage_errors_that_name_what_can() {
     let scratch = Scratch::new();
     let with = |condition: &str| {
-        let first = FILE.find("conditions = ").unwrap();
+        let first = FILE.find("condition = ").unwrap();
         let last = first + FILE[first..].find('\n').unwrap();
-        let text = format!("{}conditions = [{condition:?}]{}", &FILE[..first], &FILE[last..]);
+        let text = format!("{}condition = [{condition:?}]{}", &FILE[..first], &FILE[last..]);
         std::fs::write(scratch.path("x.toml"), text).unwrap();
     };
     for (condition, words) in [
-        ("mask(fillers)", &["x.toml, line 5", "`fillers` is not a region", "filler, distractor, needle"][..]),
+        ("mask(fillers)", &["x.toml, line 6", "`fillers` is not a region", "filler, distractor, needle"][..]),
         ("ablate(4.0)", &["there is no head 4.0; transformer has heads 0.0 to 3.7"]),
         ("mask(noise, layers=9)", &["layers=9", "transformer has layers 0 to 3"]),
         ("ablate(1.7)", &["there is no head 1.7; diff has heads 0.0 to 3.3"]),

@@ -1,7 +1,7 @@
 //! Rows as a table, CSV, JSON or Markdown.
 
 use super::in_short;
-use crate::cli::{CompareArgs, Format};
+use super::{Compare, Format};
 use crate::results::compare::Comparison;
 use crate::results::print::{markdown_table, write_rows, TextTable};
 use crate::results::table::Table;
@@ -15,7 +15,7 @@ use std::io::Write;
 const MOST_ROWS: usize = 32;
 
 /// Prints the rows on stdout.
-pub(super) fn print(comparison: &Comparison, args: &CompareArgs) -> Result<()> {
+pub(super) fn print(comparison: &Comparison, args: &Compare) -> Result<()> {
     let mut out = crate::base::terminal::stdout();
     match args.format {
         Format::Table => writeln!(out, "{}", text_of(comparison, args))?,
@@ -36,7 +36,7 @@ fn table(comparison: &Comparison, detail: Detail) -> Option<Table> {
 }
 
 /// The verdicts on the first rows, or all rows with means, power and test.
-fn text_of(comparison: &Comparison, args: &CompareArgs) -> String {
+fn text_of(comparison: &Comparison, args: &Compare) -> String {
     let detail = if args.tables.is_some() { Detail::Full } else { Detail::Verdict };
     let Some(mut table) = table(comparison, detail) else { return "There is nothing to compare.".to_owned() };
     let more = if args.tables.is_some() { 0 } else { table.rows.len().saturating_sub(MOST_ROWS) };
@@ -45,7 +45,7 @@ fn text_of(comparison: &Comparison, args: &CompareArgs) -> String {
     format!("{}{rest}", TextTable::new(&table))
 }
 
-fn json_of(comparison: &Comparison, args: &CompareArgs) -> serde_json::Value {
+fn json_of(comparison: &Comparison, args: &Compare) -> serde_json::Value {
     let inputs: Vec<_> = comparison
         .inputs
         .iter()

@@ -6,10 +6,11 @@ use crate::commands::session::Session;
 use crate::figures::{maps, small_maps, Bins, ColourScale, MapPanel, MapPanels, Profile, SmallMaps, TokenAxis};
 use crate::measures::probe::{PooledMap, RowQuantity};
 use crate::measures::{Maps, PassKey};
+use crate::prompts::Grid;
 use crate::results::metric::LAMBDA;
 use crate::results::table::short;
 use crate::results::Frame;
-use crate::run::{Grid, Heatmap, MapKind, MAP_PX, SMALL_PX};
+use crate::run::{MapFlags, MapKind, MAP_PX, SMALL_PX};
 use crate::stats::mean;
 use anyhow::Result;
 use std::collections::BTreeMap;
@@ -19,7 +20,7 @@ const NOTHING: &str = "nothing to draw: no query in --query sees a key in --key"
 
 /// Everything that is drawn.
 pub(super) struct Picture<'a> {
-    pub(super) spec: &'a Heatmap,
+    pub(super) spec: &'a MapFlags,
     /// The heads of each model.
     pub(super) drawn: &'a [LayersAndHeads],
     pub(super) frame: &'a Frame,

@@ -1,7 +1,7 @@
 //! The figure `curves`: loss, recall, needle accuracy and measurements inside the layers against tokens; mean and range
 //! over seeds.
 
-use crate::cli::FigureArgs;
+use crate::commands::shared::FigureArgs;
 use crate::figures::{lines, FigureHeading, Line, LineAxes, LinePanel, PointEstimate};
 use crate::train::{CurveRow, TrainSpec, TrainingCurves};
 use anyhow::{Context, Result};

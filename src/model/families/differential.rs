@@ -1,5 +1,6 @@
 //! Differential attention: the layouts of heads, and the families that have them, with the format of difftool's own models.
 
+use clap::ValueEnum;
 use super::super::config::{DecoderSizes, ModelConfig, Positions};
 use super::raw::Raw;
 use super::tensor_names;
@@ -11,16 +12,16 @@ use serde::{Deserialize, Serialize};
 use serde_json::{json, Value};
 
 /// Arrangement of heads into attention maps. Overrides a configuration that does not state it, or states it wrongly.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum HeadLayout {
     /// One map per head
     Standard,
-    /// DIFF V1 as Hugging Face has it: pairs (i, i+H), half-rotation RoPE, head norm without gain
+    /// DIFF V1 as in Hugging Face: pairs (i, i+H), half-rotation RoPE, head norm without gain
     Diffllama,
     /// DIFF V1 as in Microsoft's flash files: pairs (2i, 2i+1), interleaved RoPE, head norm with gain
     MicrosoftV1,
-    /// The same with the keys of Microsoft's naive file, another function under grouped heads
+    /// The same with the key order of Microsoft's naive file, which differs with grouped heads
     MicrosoftV1Naive,
     /// DIFF V2 as in Microsoft's file: pairs (2i, 2i+1) on one key head, lambda per token and head
     MicrosoftV2,

@@ -9,7 +9,7 @@ pub const LARGEST_SIZE: u64 = 1 << 20;
 /// Largest accepted number of layers.
 pub const MOST_LAYERS: u64 = 10_000;
 /// Largest accepted vocabulary or context, in tokens.
-pub const MOST_TOKENS: u64 = 1 << 28;
+pub use crate::base::values::MOST_TOKENS;
 
 /// The fields of a configuration. A field that is null counts as missing, except in [`Raw::has`].
 pub(super) struct Raw<'a>(pub(super) &'a Map<String, Value>);

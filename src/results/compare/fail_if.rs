@@ -1,20 +1,29 @@
-//! Conditions on differences, for continuous integration: `exact < -0.05`.
+//! Conditions on results, for continuous integration: `exact < -0.05`.
 
 use super::super::row::Row;
 use super::MetricName;
 use crate::bail_usage;
+use crate::base::serde_as_str::serde_as_str;
+use crate::results::{Frame, Pick};
 use crate::stats::LEAST_PROMPTS;
 use anyhow::Result;
 use std::fmt;
 use std::str::FromStr;
 
-/// `METRIC[REGION] OP NUMBER` on the mean difference, with `METRIC.lo` and `METRIC.hi` on an end of its 95 % interval,
+/// A condition on the results of a comparison or of a run.
+///
+/// Of a comparison: `METRIC[REGION] OP NUMBER` on the mean difference, with `METRIC.lo` and `METRIC.hi` on an end of its 95 % interval,
 /// with `METRIC.baseline` and `METRIC.other` on one of the two means: `exact < -0.05` holds where accuracy fell by more
 /// than five points, `exact.hi < 0` where it surely fell, `exact.other < 0.9` where it is below 90 %.
+///
+/// Of a run: `METRIC[REGION] [of MODEL] [under CONDITION] OP NUMBER` on the mean of a model, or of each, in untreated passes or
+/// under one condition.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FailIf {
     metric: MetricName,
     of: Of,
+    model: Option<String>,
+    condition: Option<String>,
     operator: Operator,
     limit: f64,
     /// As it was given.
@@ -59,9 +68,13 @@ impl FromStr for FailIf {
         let (left, operator, right) = parts.ok_or_else(|| bad("has none of < <= > >="))?;
         let limit = right.parse::<f64>().ok().filter(|limit| limit.is_finite());
         let limit = limit.ok_or_else(|| bad(&format!("compares with `{right}`, which is not a number")))?;
+        let (left, condition) = left.split_once(" under ").map_or((left, None), |(left, name)| (left, Some(name)));
+        let (left, model) = left.split_once(" of ").map_or((left, None), |(left, name)| (left, Some(name)));
+        let (model, condition) =
+            (model.map(|name| name.trim().to_owned()), condition.map(|name| name.trim().to_owned()));
         let named = NUMBERS.iter().find_map(|(name, of)| Some((left.strip_suffix(name)?, *of)));
         let (metric, of) = named.unwrap_or((left, Of::Diff));
-        Ok(Self { metric: metric.parse()?, of, operator, limit, text: text.trim().to_owned() })
+        Ok(Self { metric: metric.parse()?, of, model, condition, operator, limit, text: text.trim().to_owned() })
     }
 }
 
@@ -71,12 +84,44 @@ impl fmt::Display for FailIf {
     }
 }
 
+serde_as_str!(FailIf);
+
 impl FailIf {
-    /// The rows for which it holds.
+    /// The model of a run that it is about; `None` for each.
+    pub fn model(&self) -> Option<&str> {
+        self.model.as_deref()
+    }
+
+    /// Name of the condition of a run that it is about; `None` for untreated passes.
+    pub fn condition(&self) -> Option<&str> {
+        self.condition.as_deref()
+    }
+
+    /// Checks that it is about a mean, as runs have them.
     ///
     /// # Errors
-    /// A usage error if no row has its metric, or one has no interval where an end of it is asked for.
+    /// A usage error if it is about a difference.
+    pub fn check_of_run(&self) -> Result<()> {
+        if self.of != Of::Diff {
+            bail_usage!("--fail-if '{self}': a run has means; ends of intervals, baseline and other are of `compare`");
+        }
+        Ok(())
+    }
+
+    /// The mean of a model that it is about, if it was measured.
+    pub(crate) fn mean(&self, frame: &Frame, model: &str) -> Option<f64> {
+        let pick = Pick::of(model, &self.metric.metric).condition(self.condition());
+        frame.mean(self.metric.region.as_deref().map_or(pick, |region| pick.region(region)))
+    }
+
+    /// The rows of a comparison for which it holds.
+    ///
+    /// # Errors
+    /// A usage error if it is about a run, if no row has its metric, or one has no interval where an end of it is asked for.
     pub fn met<'a>(&self, rows: &'a [Row]) -> Result<Vec<&'a Row>> {
+        if self.model.is_some() || self.condition.is_some() {
+            bail_usage!("'{self}': `of` and `under` are for runs; compare with --where or --by");
+        }
         let concerned: Vec<&Row> =
             rows.iter().filter(|row| self.metric.covers(&row.metric, row.region.as_deref())).collect();
         if concerned.is_empty() {
@@ -110,12 +155,17 @@ impl FailIf {
             };
             bail_usage!("'{self}': {} has no interval, as {why}", row.name());
         };
-        Ok(match self.operator {
+        Ok(self.holds_for(number))
+    }
+
+    /// Returns `true` if it holds for a number.
+    pub fn holds_for(&self, number: f64) -> bool {
+        match self.operator {
             Operator::Less => number < self.limit,
             Operator::AtMost => number <= self.limit,
             Operator::More => number > self.limit,
             Operator::AtLeast => number >= self.limit,
-        })
+        }
     }
 }
 
@@ -143,6 +193,15 @@ mod tests {
         assert!(holds("share_abs < 0", &row) && holds("share_abs[answer]<=-0.04", &row));
         assert!(!holds("share_abs.hi < 0", &row) && holds("share_abs[answer].lo < -5e-2", &row));
         assert!(holds("share_abs.diff > -0.05", &row) && !holds("share_abs >= 0", &row));
+    }
+
+    #[test]
+    fn a_condition_on_a_run_names_a_model_and_a_condition() {
+        let fail_if: FailIf = "share_abs[answer] of diff under quantise(8, tensor) < 0.5".parse().unwrap();
+        assert_eq!((fail_if.model(), fail_if.condition()), (Some("diff"), Some("quantise(8, tensor)")));
+        assert!(fail_if.holds_for(0.4) && !fail_if.holds_for(0.5) && fail_if.check_of_run().is_ok());
+        assert!(fail_if.met(&[row(0.0, None)]).is_err(), "a comparison");
+        assert!("exact.lo < 0.5".parse::<FailIf>().unwrap().check_of_run().is_err());
     }
 
     #[test]

@@ -42,7 +42,7 @@ const LONGEST: usize = 60;
 /// Digits of a hash that tell it apart.
 const HASH_DIGITS: usize = 12;
 /// Keys of the configuration that describe a run, or choose tables and figures.
-const SAID: [&str; 4] = ["config.question", "config.analysis", "config.show", "config.expect"];
+const SAID: [&str; 4] = ["config.question", "config.analysis", "config.show", "config.fail_if"];
 
 /// Differences between the manifests.
 pub(super) struct Checked {
@@ -243,7 +243,6 @@ fn shortened(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::metric::EXACT;
     use serde_json::json;
 
     fn manifest(models: &[&str], seed: u64, hash: &str) -> Manifest {
@@ -307,7 +306,7 @@ mod tests {
     fn what_is_asked_and_expected_of_a_run_does_not_make_it_another() {
         let (a, mut b) = (manifest(&["diff"], 0, "p"), manifest(&["diff"], 0, "p"));
         b.config["question"] = json!("Why?");
-        b.config["expect"] = json!([{ "metric": EXACT.name, "at_least": 0.9 }]);
+        b.config["fail_if"] = json!(["exact < 0.9"]);
         assert_eq!(whats(&a, &b), Vec::<String>::new());
     }
 

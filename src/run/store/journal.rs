@@ -1,4 +1,4 @@
-//! The journal of a run, and the cells that it describes.
+//! The journal of a run, and the cases that it describes.
 
 use crate::results::folder::{CELLS, RESULTS};
 use crate::results::record;
@@ -11,11 +11,11 @@ use std::path::Path;
 /// The first line of the journal.
 pub(super) const HEADER: &str = "cell,key,prompts_sha256,rows,results_end,pooled,sha256\n";
 
-/// One line of the journal, a finished cell, without its last column: the SHA-256 of its records and the line before it.
+/// One line of the journal, a finished case, without its last column: the SHA-256 of its records and the line before it.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct JournalLine {
-    /// Number of the cell in the whole grid.
-    pub(super) cell: u64,
+    /// Number of the case in the whole grid.
+    pub(super) case: u64,
     /// Hash of everything that its records depend on; see [`Setup::keys`](crate::run::Setup::keys).
     pub(super) key: String,
     /// SHA-256 over the token ids of its prompts, one for each model.
@@ -29,7 +29,7 @@ pub(super) struct JournalLine {
 }
 
 impl JournalLine {
-    /// Encodes the line of a cell with these records.
+    /// Encodes the line of a case with these records.
     pub(super) fn to_bytes(&self, results: &[u8]) -> Result<Vec<u8>> {
         let mut csv = csv::WriterBuilder::new().has_headers(false).from_writer(Vec::new());
         csv.serialize(self)?;
@@ -45,23 +45,23 @@ fn sha256_of(results: &[u8], line: &[u8]) -> String {
     crate::base::hash::sha256(&[results, line].concat())
 }
 
-/// A finished cell with its records.
-pub(super) struct StoredCell {
+/// A finished case with its records.
+pub(super) struct StoredCase {
     pub(super) line: JournalLine,
     pub(super) results: Vec<u8>,
 }
 
-/// The finished cells of a folder in order, up to the first whose line or records are not what was written.
-pub(super) struct StoredCells {
+/// The finished cases of a folder in order, up to the first whose line or records are not what was written.
+pub(super) struct StoredCases {
     journal: Vec<u8>,
     results: Option<File>,
-    /// Length of the journal up to the last cell that was read, in bytes.
+    /// Length of the journal up to the last case that was read, in bytes.
     pub(super) journal_end: u64,
-    /// Length of `results.csv` up to that cell, in bytes.
+    /// Length of `results.csv` up to that case, in bytes.
     pub(super) results_end: u64,
 }
 
-impl StoredCells {
+impl StoredCases {
     /// Opens the files of a folder.
     ///
     /// # Errors
@@ -78,7 +78,7 @@ impl StoredCells {
         Ok(Self { journal, results, journal_end, results_end })
     }
 
-    /// Returns, after all cells were read, whether the journal goes on behind them, or there are records without any cell.
+    /// Returns, after all cases were read, whether the journal goes on behind them, or there are records without any case.
     pub(super) fn are_damaged(&self) -> bool {
         let length = self.results.as_ref().and_then(|results| Some(results.metadata().ok()?.len()));
         let has_cells = self.journal_end > HEADER.len() as u64;
@@ -86,10 +86,10 @@ impl StoredCells {
     }
 }
 
-impl Iterator for StoredCells {
-    type Item = StoredCell;
+impl Iterator for StoredCases {
+    type Item = StoredCase;
 
-    fn next(&mut self) -> Option<StoredCell> {
+    fn next(&mut self) -> Option<StoredCase> {
         if self.journal_end == 0 {
             return None;
         }
@@ -105,6 +105,6 @@ impl Iterator for StoredCells {
         }
         self.journal_end += bytes.len() as u64 + 1;
         self.results_end = line.results_end;
-        Some(StoredCell { line, results })
+        Some(StoredCase { line, results })
     }
 }

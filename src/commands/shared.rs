@@ -1,59 +1,43 @@
 //! Flags that several commands share.
 
-use super::{Distractors, IndexRange, TokenRange};
 use crate::attention::LayersAndHeads;
+use crate::base::spec_file::{flag_defaults, is_default};
+use crate::base::values::{FileName, IndexRange, TokenRange};
 use crate::figures::Page;
 use crate::model::open::{self, LoadOptions};
-use crate::prompts::RulerTask;
+use crate::prompts::{Grid, NeedlePrompts, TextWindows};
+use crate::results::compare::FailIf;
 use crate::results::print::Tables;
 use crate::run::RunShard;
+use crate::treatments::Condition;
 use clap::{Args, ValueEnum};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use strum::IntoStaticStr;
 
-/// Which prompts. The defaults depend on the command, which adds them to the help.
-#[derive(Clone, Debug, Args)]
-#[command(next_help_heading = "Prompts")]
-pub struct PromptArgs {
-    /// Prompt lengths in tokens: a number, a list (1k,4k), or a range with a step (1k..4k:1k)
-    #[arg(long, value_delimiter = ',', value_name = "TOKENS")]
-    pub ctx: Vec<TokenRange>,
-    /// Needles in the text (the paper's N)
-    #[arg(long, value_delimiter = ',', value_name = "N")]
-    pub needles: Vec<usize>,
-    /// Needles asked for (the paper's R): one value for each of --needles, or one for all
-    #[arg(long, value_delimiter = ',', value_name = "R")]
-    pub retrieve: Vec<usize>,
-    /// Depths of the needle in the text, in percent
-    #[arg(long, value_delimiter = ',', default_value = "0,25,50,75,100", value_name = "PCT")]
-    pub depths: Vec<f64>,
-    /// Number of prompts per depth, or of windows of text
-    #[arg(long, value_name = "N")]
-    pub samples: Option<usize>,
-    /// Base seed of the prompts
-    #[arg(long, default_value_t = 0)]
-    pub seed: u64,
-    /// Filler text instead of the embedded prose: a UTF-8 file or a folder of them; `noise`, a few sentences repeated;
-    /// `needles`, only distractors
-    #[arg(long, value_name = "prose|noise|needles|FILE|DIR")]
-    pub haystack: Option<PathBuf>,
-    /// Needles that are not asked for: a number, or a share of the context with `%`; a list to compare
-    #[arg(long, value_delimiter = ',', value_name = "N|PCT%")]
-    pub distractors: Vec<Distractors>,
-    /// File with one JSON object on each line: `needle`, `question`, `answer` (a part of the needle) and, if wanted,
-    /// `distractor`
-    #[arg(long, value_name = "FILE.jsonl", conflicts_with = "distractors")]
-    pub needles_file: Option<PathBuf>,
-    /// Task of RULER, with its texts, keys, values and haystack
-    #[arg(long, value_enum, conflicts_with_all = ["needles", "retrieve", "distractors", "needles_file"])]
-    pub task: Option<RulerTask>,
+/// Examples of a command: (description, command line).
+pub(super) type Examples = &'static [(&'static str, &'static str)];
+
+/// Needle prompts, or as many windows of a text if there is one.
+pub(super) fn grid(prompts: &NeedlePrompts, text: Option<&PathBuf>) -> Grid {
+    match text {
+        None => Grid::Needle(prompts.clone()),
+        Some(text) => Grid::Text(TextWindows {
+            ctx_tok: prompts.ctx_tok(),
+            samples: prompts.samples(),
+            seed: prompts.seed,
+            text: Some(text.clone()),
+            ..TextWindows::default()
+        }),
+    }
 }
 
 /// The prompt of a command on one prompt.
-#[derive(Clone, Debug, Args)]
-pub struct OnePromptArgs {
+#[derive(Clone, Debug, PartialEq, Args, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct OnePrompt {
     /// Prompt length in tokens [default: 4k, or the shortest context of the models if that is less]
     #[arg(long, value_name = "TOKENS")]
     pub ctx: Option<TokenRange>,
@@ -68,14 +52,41 @@ pub struct OnePromptArgs {
     pub seed: u64,
     /// Filler text instead of the embedded prose: a UTF-8 file or a folder of them; `noise`, a few sentences repeated;
     /// `needles`, only distractors
-    #[arg(long, value_name = "prose|noise|needles|FILE|DIR")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[arg(long, value_name = "prose|noise|needles|FILE|DIR", value_parser = FileName)]
     pub haystack: Option<PathBuf>,
-    /// Additional pass under a condition, as in "mask(noise)" or "ablate(0.3+2.1)"; may be repeated
-    #[arg(long, value_name = "CONDITION")]
-    pub condition: Vec<String>,
-    /// Print the experiment file of this command, for `difftool run`, without running it
-    #[arg(long)]
-    pub print_experiment: bool,
+}
+
+impl Default for OnePrompt {
+    fn default() -> Self {
+        flag_defaults()
+    }
+}
+
+impl OnePrompt {
+    /// One needle prompt, or the beginning of a text.
+    pub(super) fn grid(&self, text: Option<&PathBuf>) -> Grid {
+        let ctx_tok = self.ctx.and_then(TokenRange::single).unwrap_or(0);
+        match text {
+            Some(text) => Grid::Text(TextWindows {
+                ctx_tok: vec![ctx_tok],
+                samples: 1,
+                seed: self.seed,
+                text: Some(text.clone()),
+                ..TextWindows::default()
+            }),
+            None => Grid::Needle(NeedlePrompts {
+                ctx: vec![ctx_tok.into()],
+                needles: vec![self.needles],
+                retrieve: vec![1],
+                depths: vec![self.depth],
+                samples: Some(1),
+                seed: self.seed,
+                haystack: self.haystack.clone(),
+                ..NeedlePrompts::default()
+            }),
+        }
+    }
 }
 
 /// Returns the help of a flag for one model.
@@ -93,25 +104,35 @@ pub(super) fn models_help() -> String {
     )
 }
 
-/// Which models, which layers and heads, and the output.
-#[derive(Debug, Args)]
+/// Which models, in which passes, and what is expected of them: the flags that all measuring commands share.
+#[derive(Clone, Debug, Default, PartialEq, Args, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 #[command(next_help_heading = "Models")]
-pub struct RunArgs {
-    /// The models.
+pub struct RunFlags {
+    /// The models; the baseline first.
     #[arg(long, value_name = "NAME|PATH", help = models_help())]
     pub model: Vec<String>,
-    /// How folders are read.
-    #[command(flatten)]
-    pub reading: LoadOptions,
     /// Layers to measure, counted from 0: a list, or ranges with both ends (0..3) [default: all]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[arg(long, value_delimiter = ',', value_name = "L")]
     pub layers: Option<Vec<IndexRange>>,
     /// Heads of each layer to measure, counted from 0: a list, or ranges with both ends (0..3) [default: all]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[arg(long, value_delimiter = ',', value_name = "H")]
     pub heads: Option<Vec<IndexRange>>,
-    /// Output.
+    /// Additional pass under a condition, as in "mask(noise)" or "ablate(0.3+2.1)"; may be repeated
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[arg(long, value_name = "CONDITION")]
+    pub condition: Vec<Condition>,
+    /// Exit with 3 if a mean meets this condition, as in 'exact < 0.9', 'exact of diff < 0.9' or 'exact under mask(noise)
+    /// < 0.9'; may be repeated
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[arg(long, value_name = "CONDITION", allow_hyphen_values = true)]
+    pub fail_if: Vec<FailIf>,
+    /// How folders are read.
+    #[serde(skip_serializing_if = "is_default")]
     #[command(flatten)]
-    pub output: OutputArgs,
+    pub reading: LoadOptions,
 }
 
 /// Where results are written, and in which format.
@@ -169,9 +190,9 @@ fn paper_width(text: &str) -> Result<f64, String> {
     number.ok_or_else(|| "give it a number from 20 to 2000".to_owned())
 }
 
-impl RunArgs {
-    /// Returns the layers and heads to measure.
-    pub fn select(&self) -> LayersAndHeads {
+impl RunFlags {
+    /// The layers and heads to measure.
+    pub(super) fn layers_and_heads(&self) -> LayersAndHeads {
         LayersAndHeads {
             layers: IndexRange::all(self.layers.as_deref()),
             heads: IndexRange::all(self.heads.as_deref()),
@@ -206,6 +227,34 @@ pub enum FigureFormat {
     Pdf,
 }
 
+/// The flags of a measuring command: those of its spec, and those that change no number.
+#[derive(Clone, Debug, Args)]
+pub struct Measured<S: Args> {
+    /// The spec.
+    #[command(flatten)]
+    pub spec: S,
+    /// Output.
+    #[command(flatten)]
+    pub output: OutputArgs,
+    /// Part.
+    #[command(flatten)]
+    pub part: PartArgs,
+}
+
+/// As [`Measured`], for a command on one prompt, which cannot be done in parts.
+#[derive(Clone, Debug, Args)]
+pub struct MeasuredOnce<S: Args> {
+    /// The spec.
+    #[command(flatten)]
+    pub spec: S,
+    /// Output.
+    #[command(flatten)]
+    pub output: OutputArgs,
+    /// Print the experiment file of this command, for `difftool run`, without running it
+    #[arg(long)]
+    pub print_experiment: bool,
+}
+
 /// The part of an experiment that is run.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Parts of a run")]
@@ -219,4 +268,11 @@ pub struct PartArgs {
     /// Print the experiment file of this command, for `difftool run`, without running it
     #[arg(long)]
     pub print_experiment: bool,
+}
+
+impl PartArgs {
+    /// The whole of a run on one prompt.
+    pub(super) fn once(print_experiment: bool) -> Self {
+        Self { print_experiment, ..Self::default() }
+    }
 }

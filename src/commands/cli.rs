@@ -1,0 +1,237 @@
+//! The definition of the command line, with its help; `difftool completions`.
+
+use super::ablate::{self, Ablate};
+use super::compare::{self, Compare};
+use super::explore::{self, Explore};
+use super::heads::{self, Heads};
+use super::heatmap::{self, Heatmap};
+use super::inspect::{self, Inspect};
+use super::needle::{self, Needle};
+use super::nll::{self, Nll};
+use super::outliers::{self, OutliersFlags};
+use super::prompt::{self, ShowPrompt};
+use super::quantize::{self, Quantize};
+use super::ratio::{self, Ratio};
+use super::report::{self, ReportFlags};
+use super::run::{self, Merge, Run};
+use super::shared::{Examples, Measured, MeasuredOnce};
+use super::shots::{self, Shots};
+use super::train::{self, Train};
+use crate::base::values::tokens_name;
+use crate::prompts::PromptDefaults;
+use anyhow::Result;
+use clap::{Args, CommandFactory, Parser, Subcommand};
+use std::io::Write as _;
+
+/// A research toolkit for attention noise: measures standard and differential transformers on the same prompts
+///
+/// Begin with `difftool needle`, which measures the built-in models in about a minute, or with `difftool needle --model PATH
+/// --ctx 512`, which measures a model of yours.
+#[derive(Debug, Parser)]
+#[command(version, max_term_width = 100)]
+pub struct Cli {
+    /// The subcommand.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Needle-in-a-haystack prompts: accuracy, and attention by region of the prompt
+    Needle(Measured<Needle>),
+    /// Many-shot classification: accuracy by number and order of the examples
+    Shots(Measured<Shots>),
+    /// Share of attention and output by region of the prompt, sinks, and entropy
+    Ratio(Measured<Ratio>),
+    /// Roles of heads: retrieval, induction, previous token, sinks, and output from the answer
+    Heads(Measured<Heads>),
+    /// Draw attention maps of one prompt: effective map, single maps or logits, by layer and head
+    Heatmap(MeasuredOnce<Heatmap>),
+    /// Write an interactive HTML page of attention maps, from all layers and heads to single token pairs
+    Explore(MeasuredOnce<Explore>),
+    /// Quantise attention logits, or queries and keys, to few bits, and measure the loss of quality
+    Quantize(Measured<Quantize>),
+    /// Mask noise or knock out heads on the same prompts, and measure the effect
+    Ablate(Measured<Ablate>),
+    /// The largest attention logits and hidden states, and massive activations
+    Outliers(Measured<OutliersFlags>),
+    /// Negative log-likelihood of a text, by position and for tokens that can be recalled from the context
+    Nll(Measured<Nll>),
+    /// Run an experiment file
+    Run(Run),
+    /// Merge the shards of an experiment into one run
+    Merge(Merge),
+    /// Compare runs, or models or conditions of one run, paired by prompt
+    Compare(Compare),
+    /// Write a page with the results and figures of run folders
+    Report(ReportFlags),
+    /// Show the architecture, lambda and memory of a model, and check its tensors
+    Inspect(Inspect),
+    /// Show a needle prompt with its regions, or write prompts as JSON lines
+    Prompt(ShowPrompt),
+    /// Train the models of a spec on the same data
+    Train(Train),
+    /// Print a shell completion script
+    Completions(Completions),
+}
+
+/// Examples of each command.
+const EXAMPLES: [(&str, Examples); 18] = [
+    ("needle", needle::EXAMPLES),
+    ("shots", shots::EXAMPLES),
+    ("ratio", ratio::EXAMPLES),
+    ("heads", heads::EXAMPLES),
+    ("heatmap", heatmap::EXAMPLES),
+    ("explore", explore::EXAMPLES),
+    ("quantize", quantize::EXAMPLES),
+    ("ablate", ablate::EXAMPLES),
+    ("outliers", outliers::EXAMPLES),
+    ("nll", nll::EXAMPLES),
+    ("run", run::RUN_EXAMPLES),
+    ("merge", run::MERGE_EXAMPLES),
+    ("compare", compare::EXAMPLES),
+    ("report", report::EXAMPLES),
+    ("inspect", inspect::EXAMPLES),
+    ("prompt", prompt::EXAMPLES),
+    ("train", train::EXAMPLES),
+    (
+        "completions",
+        &[
+            ("For bash: load the file in ~/.bashrc", "difftool completions bash > ~/.difftool.bash"),
+            ("For fish", "difftool completions fish > ~/.config/fish/completions/difftool.fish"),
+        ],
+    ),
+];
+
+/// What commands measure if nothing else is asked for.
+const DEFAULTS: [(&str, PromptDefaults); 6] = [
+    ("needle", needle::DEFAULTS),
+    ("ratio", ratio::DEFAULTS),
+    ("heads", heads::DEFAULTS),
+    ("quantize", quantize::DEFAULTS),
+    ("ablate", ablate::DEFAULTS),
+    ("prompt", needle::DEFAULTS),
+];
+
+/// The command line with its complete help: examples, and the defaults of each command.
+pub fn command_line() -> clap::Command {
+    let mut cli = Cli::command();
+    for (name, defaults) in &DEFAULTS {
+        cli = cli.mut_subcommand(name, |command| with_defaults(command, defaults));
+    }
+    for name in OF_TEXT {
+        cli = cli.mut_subcommand(name, without_needles);
+    }
+    for (name, examples) in EXAMPLES {
+        let lines: String = examples.iter().map(|(what, line)| format!("  # {what}\n  {line}\n")).collect();
+        cli = cli.mut_subcommand(name, |command| command.after_help(format!("Examples:\n{lines}")));
+    }
+    cli
+}
+
+/// Adds the defaults of a command to the help of its flags.
+fn with_defaults(mut command: clap::Command, defaults: &PromptDefaults) -> clap::Command {
+    let (needles, retrieve): (Vec<String>, Vec<String>) =
+        defaults.settings.iter().map(|(needles, retrieve)| (needles.to_string(), retrieve.to_string())).unzip();
+    let ctx = tokens_name(defaults.ctx_tok);
+    let filled_in = [
+        ("ctx", format!("{ctx}, or the shortest context of the models if that is less")),
+        ("needles", needles.join(",")),
+        ("retrieve", format!("{}; at most 2 with other --needles", retrieve.join(","))),
+        ("samples", defaults.samples.to_string()),
+    ];
+    for (flag, value) in filled_in {
+        command = command.mut_arg(flag, |arg| {
+            let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+            arg.help(format!("{help} [default: {value}]"))
+        });
+    }
+    command
+}
+
+/// Commands that take either needle prompts or `--text`.
+const OF_TEXT: [&str; 4] = ["ratio", "quantize", "heatmap", "explore"];
+
+/// Makes `--text` conflict with the flags of needle prompts.
+fn without_needles(command: clap::Command) -> clap::Command {
+    let mut taken = vec!["needles", "retrieve", "depth", "depths", "haystack", "distractors", "needles_file", "task"];
+    taken.retain(|flag| command.get_arguments().any(|arg| arg.get_id() == flag));
+    command.mut_arg("text", |arg| arg.conflicts_with_all(taken))
+}
+
+/// `difftool completions`.
+#[derive(Debug, Args)]
+pub struct Completions {
+    /// The shell
+    #[arg(value_enum)]
+    pub shell: clap_complete::Shell,
+}
+
+/// Prints the completion script of a shell.
+pub(super) fn completions(args: &Completions) -> Result<()> {
+    let mut script = Vec::new(); // the generator would panic on a closed pipe
+    clap_complete::generate(args.shell, &mut command_line(), "difftool", &mut script);
+    Ok(crate::base::terminal::stdout().write_all(&script)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_has_examples_that_can_be_typed() {
+        for command in command_line().get_subcommands() {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.lines().all(|line| line.len() <= 80), "a terminal would break a line of\n{help}");
+            let lines: Vec<&str> = help.lines().filter_map(|line| line.strip_prefix("  difftool ")).collect();
+            let own = |line: &&str| line.starts_with(command.get_name());
+            assert!(lines.iter().any(own), "{} has no example", command.get_name());
+            for line in lines {
+                let line = line.split(" > ").next().unwrap_or_default();
+                let words = shell_words(line);
+                let typed = std::iter::once("difftool".to_owned()).chain(words);
+                command_line().try_get_matches_from(typed).unwrap_or_else(|error| panic!("{line}: {error}"));
+            }
+        }
+    }
+
+    /// Splits a line at blanks, except in single quotes.
+    fn shell_words(line: &str) -> Vec<String> {
+        let split = |(i, part): (usize, &str)| match i % 2 {
+            0 => part.split_whitespace().map(str::to_owned).collect::<Vec<_>>(),
+            _ => vec![part.to_owned()],
+        };
+        line.split('\'').enumerate().flat_map(split).collect()
+    }
+
+    #[test]
+    fn the_command_line_is_consistent_and_every_flag_has_help() {
+        let mut cli = command_line();
+        cli.build();
+        for command in cli.get_subcommands() {
+            for arg in command.get_arguments() {
+                assert!(arg.get_help().is_some(), "{} {}", command.get_name(), arg.get_id());
+            }
+        }
+        cli.debug_assert();
+    }
+
+    #[test]
+    fn help_has_the_defaults_of_its_command() {
+        let cli = command_line();
+        let help = |command: &str, flag: &str| {
+            let command = cli.find_subcommand(command).unwrap();
+            let arg = command.get_arguments().find(|arg| arg.get_id() == flag).unwrap();
+            arg.get_help().unwrap().to_string()
+        };
+        assert!(help("needle", "samples").ends_with("[default: 4]"), "{}", help("needle", "samples"));
+        assert!(help("ablate", "ctx").contains("[default: 1k,") && help("ratio", "ctx").contains("[default: 4k,"));
+        assert!(help("quantize", "needles").ends_with("[default: 2]"));
+        let built_in = crate::model::open::built_in_names().join(", ");
+        for command in ["inspect", "needle", "nll"] {
+            let help = help(command, "model");
+            assert!(help.starts_with(&format!("Built-in model ({built_in})")), "{command}: {help}");
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! `difftool run` and `difftool merge`.
+
+use super::execute::{execute, print_experiment};
+use super::session::RunOptions;
+use super::shared::{Examples, OutputArgs, PartArgs};
+use super::spec::Experiment;
+use super::{start_threads, wrong_command_error};
+use crate::bail_usage;
+use crate::base::terminal::escaped;
+use crate::results::folder::EXPERIMENT;
+use crate::results::table::plural;
+use crate::run::{cases_of, RunPart, RunStart};
+use crate::train::TrainSpec;
+use anyhow::Result;
+use clap::Args;
+use serde_json::json;
+use std::io::Write as _;
+use std::path::PathBuf;
+
+/// Examples in the help of `run`.
+pub(super) const RUN_EXAMPLES: Examples = &[
+    ("Write the experiment file of a command", "difftool needle --ctx 1k --print-experiment > exp.toml"),
+    ("Run one of eight shards", "difftool run exp.toml --shard 1/8 --out shards/1"),
+];
+
+/// Examples in the help of `merge`.
+pub(super) const MERGE_EXAMPLES: Examples = &[("Merge shards", "difftool merge shards/0 shards/1 --out runs/whole")];
+
+/// `difftool run`.
+#[derive(Debug, Args)]
+pub struct Run {
+    /// Experiment, a TOML file as printed by --print-experiment [default with --resume: that of the folder]
+    #[arg(required_unless_present = "resume", value_name = "FILE")]
+    pub file: Option<PathBuf>,
+    /// Load and check everything, without running it
+    #[arg(long, conflicts_with = "resume")]
+    pub dry_run: bool,
+    /// Output.
+    #[command(flatten)]
+    pub output: OutputArgs,
+    /// Part.
+    #[command(flatten)]
+    pub part: PartArgs,
+}
+
+/// `difftool merge`.
+#[derive(Debug, Args)]
+pub struct Merge {
+    /// Run folders of all shards of one experiment, in any order
+    #[arg(required = true, value_name = "DIR")]
+    pub shards: Vec<PathBuf>,
+    /// Output.
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// Runs an experiment file.
+pub(super) fn run(args: &Run) -> Result<()> {
+    let mut experiment = match (&args.file, &args.part.resume) {
+        (Some(file), _) => {
+            Experiment::read(file).map_err(|error| wrong_command_error("train", file, TrainSpec::read, error))?
+        }
+        (None, Some(folder)) => Experiment::read(&folder.join(EXPERIMENT))?,
+        (None, None) => bail_usage!("name an experiment file"),
+    };
+    let options = RunOptions::new(&args.output, &args.part)?;
+    if args.part.print_experiment {
+        print_experiment(&mut experiment)
+    } else if args.dry_run {
+        dry_run(experiment, &options)
+    } else {
+        execute(experiment, options)
+    }
+}
+
+/// Merges shards.
+pub(super) fn merge(args: &Merge) -> Result<()> {
+    let Some(first) = args.shards.first() else { bail_usage!("name the folders of the shards") };
+    let experiment = Experiment::read(&first.join(EXPERIMENT))?;
+    let start = RunStart::Merge(args.shards.clone(), args.output.out.clone());
+    execute(experiment, RunOptions::of(&args.output, RunPart { start, shard: None })?)
+}
+
+/// Loads and checks an experiment, without running it.
+fn dry_run(mut experiment: Experiment, options: &RunOptions) -> Result<()> {
+    start_threads(options.output.threads)?;
+    let setup = experiment.setup()?;
+    let cases = cases_of(setup.grid.prompts(), options.part.shard);
+    setup.measures()?;
+    setup.check(&cases)?;
+    let cases = cases.len();
+    let names: Vec<&str> = setup.models.iter().map(|model| model.name.as_str()).collect();
+    let mut out = crate::base::terminal::stdout();
+    let conditions = setup.conditions.len();
+    if options.output.json {
+        let plan = json!({ "prompts": cases, "models": names, "conditions": conditions });
+        writeln!(out, "{plan:#}")?;
+        return Ok(());
+    }
+    writeln!(
+        out,
+        "can run: {} on {} under {}",
+        plural(cases, "prompt"),
+        escaped(&names.join(", ")),
+        plural(conditions, "condition")
+    )?;
+    Ok(())
+}

@@ -1,0 +1,504 @@
+//! The spec of a run: a measuring command with its flags, as typed or as an experiment file.
+//!
+//! The keys of an experiment file are the flags of its command, in the tables `[prompts]` and `[run]` or at its top.
+
+use super::ablate::Ablate;
+use super::explore::Explore;
+use super::heads::Heads;
+use super::heatmap::Heatmap;
+use super::needle::Needle;
+use super::nll::Nll;
+use super::outliers::OutliersFlags;
+use super::quantize::Quantize;
+use super::ratio::Ratio;
+use super::session::{RunResults, Session};
+use super::shared::RunFlags;
+use super::shots::Shots;
+use crate::bail_usage;
+use crate::base::error::Usage;
+use crate::base::files;
+use crate::base::spec_file;
+use crate::base::values::TokenRange;
+use crate::model::open::{self, LoadOptions, OpenedModel};
+use crate::prompts::{NeedlePrompts, PromptDefaults};
+use crate::run::{Plan, Setup};
+use crate::treatments::Condition;
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use std::cell::OnceCell;
+use std::path::Path;
+use strum::{EnumDiscriminants, IntoStaticStr};
+use toml::de::{DeTable, Error, ValueDeserializer};
+use toml::Spanned;
+
+/// A measuring command with its flags.
+#[derive(Clone, Debug, PartialEq, Serialize, IntoStaticStr, EnumDiscriminants)]
+#[serde(untagged)]
+#[strum(serialize_all = "lowercase")]
+#[strum_discriminants(name(CommandName), derive(Deserialize), serde(rename_all = "lowercase"))]
+pub enum Spec {
+    /// `difftool needle`.
+    Needle(Needle),
+    /// `difftool shots`.
+    Shots(Shots),
+    /// `difftool ratio`.
+    Ratio(Ratio),
+    /// `difftool heads`.
+    Heads(Heads),
+    /// `difftool heatmap`.
+    Heatmap(Heatmap),
+    /// `difftool explore`.
+    Explore(Explore),
+    /// `difftool quantize`.
+    Quantize(Quantize),
+    /// `difftool ablate`.
+    Ablate(Ablate),
+    /// `difftool outliers`.
+    Outliers(OutliersFlags),
+    /// `difftool nll`.
+    Nll(Nll),
+}
+
+/// What a measuring command does with its flags.
+pub(super) trait Measuring {
+    /// The flags that all measuring commands share.
+    fn run(&self) -> &RunFlags;
+
+    /// As [`run`](Self::run), to fill them in.
+    fn run_mut(&mut self) -> &mut RunFlags;
+
+    /// Fills in what was not given and depends on other flags, or on the models.
+    ///
+    /// # Errors
+    /// Usage errors for flags that do not go together; models that cannot be read.
+    fn fill(&mut self, models: &OpenedModels) -> Result<()>;
+
+    /// What the run measures.
+    ///
+    /// # Errors
+    /// Usage errors for flags that do not go together; models that cannot be read.
+    fn plan(&self, models: &OpenedModels) -> Result<Plan>;
+
+    /// Checks that files which are written besides the run can be, before anything is measured.
+    ///
+    /// # Errors
+    /// Usage errors that name the flag.
+    fn check_output(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Draws the figures of a finished run.
+    fn draw(&self, session: &mut Session, results: &RunResults) -> Result<()>;
+}
+
+impl Spec {
+    /// Name of the command.
+    pub fn command(&self) -> &'static str {
+        self.into()
+    }
+
+    pub(super) fn measuring(&self) -> &dyn Measuring {
+        match self {
+            Self::Needle(spec) => spec,
+            Self::Shots(spec) => spec,
+            Self::Ratio(spec) => spec,
+            Self::Heads(spec) => spec,
+            Self::Heatmap(spec) => spec,
+            Self::Explore(spec) => spec,
+            Self::Quantize(spec) => spec,
+            Self::Ablate(spec) => spec,
+            Self::Outliers(spec) => spec,
+            Self::Nll(spec) => spec,
+        }
+    }
+
+    fn measuring_mut(&mut self) -> &mut dyn Measuring {
+        match self {
+            Self::Needle(spec) => spec,
+            Self::Shots(spec) => spec,
+            Self::Ratio(spec) => spec,
+            Self::Heads(spec) => spec,
+            Self::Heatmap(spec) => spec,
+            Self::Explore(spec) => spec,
+            Self::Quantize(spec) => spec,
+            Self::Ablate(spec) => spec,
+            Self::Outliers(spec) => spec,
+            Self::Nll(spec) => spec,
+        }
+    }
+
+    fn read(command: CommandName, flags: ValueDeserializer<'_>) -> Result<Self, Error> {
+        Ok(match command {
+            CommandName::Needle => Self::Needle(Needle::deserialize(flags)?),
+            CommandName::Shots => Self::Shots(Shots::deserialize(flags)?),
+            CommandName::Ratio => Self::Ratio(Ratio::deserialize(flags)?),
+            CommandName::Heads => Self::Heads(Heads::deserialize(flags)?),
+            CommandName::Heatmap => Self::Heatmap(Heatmap::deserialize(flags)?),
+            CommandName::Explore => Self::Explore(Explore::deserialize(flags)?),
+            CommandName::Quantize => Self::Quantize(Quantize::deserialize(flags)?),
+            CommandName::Ablate => Self::Ablate(Ablate::deserialize(flags)?),
+            CommandName::Outliers => Self::Outliers(OutliersFlags::deserialize(flags)?),
+            CommandName::Nll => Self::Nll(Nll::deserialize(flags)?),
+        })
+    }
+}
+
+/// A spec with its question: an experiment file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Experiment {
+    /// The question, in words.
+    pub question: String,
+    /// How to read the answer, in words.
+    pub analysis: String,
+    /// The command and its flags.
+    pub spec: Spec,
+}
+
+impl From<Spec> for Experiment {
+    fn from(spec: Spec) -> Self {
+        Self { question: String::new(), analysis: String::new(), spec }
+    }
+}
+
+impl Experiment {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// If it cannot be read; usage errors with the line and the key if it is not an experiment.
+    pub fn read(path: &Path) -> Result<Self> {
+        Self::parse(&files::input_text(path, files::CONFIG_MAX)?, &path.display().to_string())
+    }
+
+    /// Reads an experiment; `name` is for messages.
+    ///
+    /// # Errors
+    /// Usage errors with the line and the key.
+    pub fn parse(text: &str, name: &str) -> Result<Self> {
+        let read = DeTable::parse(text).and_then(Self::from_table);
+        read.map_err(|error| spec_file::usage(name, text, error).into())
+    }
+
+    fn from_table(mut file: Spanned<DeTable<'_>>) -> Result<Self, Error> {
+        let (span, table) = (file.span(), file.get_mut());
+        let command = match table.remove("command") {
+            Some(command) => CommandName::deserialize(ValueDeserializer::from(command))?,
+            None => return Err(serde::de::Error::missing_field("command")),
+        };
+        let mut words = [String::new(), String::new()];
+        for (words, key) in words.iter_mut().zip(["question", "analysis"]) {
+            if let Some(given) = table.remove(key) {
+                *words = String::deserialize(ValueDeserializer::from(given))?;
+            }
+        }
+        let flags = Spanned::new(span, toml::de::DeValue::Table(std::mem::take(table)));
+        let [question, analysis] = words;
+        Ok(Self { question, analysis, spec: Spec::read(command, ValueDeserializer::from(flags))? })
+    }
+
+    /// The experiment as a file, which [`parse`](Self::parse) reads to the same value.
+    ///
+    /// # Errors
+    /// If a path is not UTF-8.
+    pub fn to_toml(&self) -> Result<String> {
+        let mut table = toml::Table::new();
+        table.insert("command".to_owned(), self.spec.command().into());
+        for (key, words) in [("question", &self.question), ("analysis", &self.analysis)] {
+            if !words.is_empty() {
+                table.insert(key.to_owned(), words.as_str().into());
+            }
+        }
+        table.extend(toml::Table::try_from(&self.spec).context("the flags cannot be written as TOML")?);
+        Ok(toml::to_string(&table)?)
+    }
+
+    /// Fills in what was not given, and makes the plan of the run. Returns the models, which are open.
+    ///
+    /// # Errors
+    /// Usage errors for flags that do not go together; models that cannot be read.
+    pub fn plan(&mut self) -> Result<(Plan, OpenedModels)> {
+        let measuring = self.spec.measuring_mut();
+        let models = OpenedModels::new(measuring.run_mut())?;
+        measuring.fill(&models)?;
+        let run = measuring.run().clone();
+        let mut plan = measuring.plan(&models)?;
+        let further: Vec<Condition> =
+            run.condition.iter().filter(|&condition| !plan.conditions.contains(condition)).cloned().collect();
+        plan.conditions.extend(further);
+        let plan = Plan {
+            command: self.spec.command(),
+            experiment: self.to_toml()?,
+            question: self.question.clone(),
+            analysis: self.analysis.clone(),
+            fail_if: run.fail_if.iter().map(ToString::to_string).collect(),
+            select: run.layers_and_heads(),
+            reading: run.reading,
+            ..plan
+        };
+        plan.check()?;
+        self.check_fail_if(&plan, &models.names)?;
+        Ok((plan, models))
+    }
+
+    /// Loads everything that the run needs.
+    ///
+    /// # Errors
+    /// Those of [`Experiment::plan`] and [`Setup::load`].
+    pub fn setup(&mut self) -> Result<Setup> {
+        let (plan, models) = self.plan()?;
+        Setup::load(plan, models.into_opened()?)
+    }
+
+    /// Checks that what is expected is about models and conditions of the run.
+    fn check_fail_if(&self, plan: &Plan, models: &[String]) -> Result<()> {
+        let conditions = plan.all_conditions()?;
+        for fail_if in &self.spec.measuring().run().fail_if {
+            if let Some(model) = fail_if.model().filter(|model| !models.iter().any(|name| name == model)) {
+                bail_usage!("--fail-if '{fail_if}': {model} is not among the models {}", models.join(", "));
+            }
+            if let Some(wanted) = fail_if.condition() {
+                let wanted = wanted.parse().map_err(|error| Usage(format!("--fail-if '{fail_if}': {error}")))?;
+                if !conditions.contains(&wanted) {
+                    let names: Vec<String> = conditions.iter().map(ToString::to_string).collect();
+                    bail_usage!("--fail-if '{fail_if}': {wanted} is not among the conditions {}", names.join(", "));
+                }
+            }
+            fail_if.check_of_run()?;
+        }
+        Ok(())
+    }
+}
+
+/// The models of a run, opened when they are first needed.
+pub struct OpenedModels {
+    /// Names, or paths.
+    pub names: Vec<String>,
+    reading: LoadOptions,
+    opened: OnceCell<Vec<OpenedModel>>,
+}
+
+impl OpenedModels {
+    /// Expands the names, in the flags too.
+    ///
+    /// # Errors
+    /// A usage error if a model is named twice.
+    pub(super) fn new(run: &mut RunFlags) -> Result<Self> {
+        run.model = open::resolve(&run.model)?;
+        Ok(Self::of(run.model.clone(), &run.reading))
+    }
+
+    /// The models of these names.
+    pub(super) fn of(names: Vec<String>, reading: &LoadOptions) -> Self {
+        Self { names, reading: reading.clone(), opened: OnceCell::new() }
+    }
+
+    /// The models.
+    ///
+    /// # Errors
+    /// If one cannot be read.
+    pub(super) fn get(&self) -> Result<&[OpenedModel]> {
+        if let Some(opened) = self.opened.get() {
+            return Ok(opened);
+        }
+        let opened = self.names.iter().map(|name| open::open(name, self.reading.clone())).collect::<Result<_>>()?;
+        Ok(self.opened.get_or_init(|| opened))
+    }
+
+    /// The models, to load their weights.
+    ///
+    /// # Errors
+    /// If one cannot be read.
+    pub fn into_opened(self) -> Result<Vec<OpenedModel>> {
+        self.get()?;
+        Ok(self.opened.into_inner().unwrap_or_default())
+    }
+
+    /// Smaller of a usual length and the shortest context of the models, in tokens.
+    pub(super) fn ctx_tok(&self, usual: usize) -> Result<TokenRange> {
+        let shortest = self.get()?.iter().map(|model| model.config.max_ctx_tok).min();
+        Ok(shortest.map_or(usual, |shortest| shortest.min(usual)).into())
+    }
+
+    /// Fills in needle prompts that were not given.
+    ///
+    /// # Errors
+    /// Usage errors for flags that do not go together.
+    pub(super) fn fill(&self, prompts: &mut NeedlePrompts, defaults: &PromptDefaults) -> Result<()> {
+        if prompts.ctx.is_empty() {
+            prompts.ctx = vec![self.ctx_tok(defaults.ctx_tok)?];
+        }
+        prompts.fill(defaults)
+    }
+
+    /// The single length of a command; the [usual](Self::ctx_tok) one if none is given.
+    ///
+    /// # Errors
+    /// A usage error that says `why` if there are several.
+    pub(super) fn one_ctx_tok(&self, given: Option<TokenRange>, why: &str) -> Result<TokenRange> {
+        match given {
+            None => self.ctx_tok(CTX_TOK),
+            Some(range) if range.single().is_some() => Ok(range),
+            Some(_) => bail_usage!("--ctx: {why}; give one length"),
+        }
+    }
+}
+
+/// Default length of a prompt or window, in tokens.
+pub(super) const CTX_TOK: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::cli::{Cli, Command};
+    use crate::kernels::quant::{Format, Quantised, Scope};
+    use crate::model::device::Dtype;
+    use crate::model::HeadLayout;
+    use crate::prompts::{Order, RulerTask};
+    use crate::run::MapKind;
+    use crate::treatments::{Ranking, RowSelection};
+    use clap::{Parser as _, ValueEnum};
+    use proptest::prelude::*;
+
+    const FILE: &str = r#"
+command = "quantize"
+question = "Does it?"
+bits = [8, "fp8"]
+scope = "block"
+of = "qk"
+
+[prompts]
+ctx = ["512", "1k..2k:1k"]
+needles = [2, 4]
+depths = [0.0, 50.0]
+distractors = ["5%"]
+seed = 7
+
+[run]
+model = ["transformer", "diff"]
+layers = ["0..1"]
+condition = ["mask(noise)"]
+fail-if = ["exact of diff under mask(noise) < 0.5"]
+reading = { bos = "auto" }
+"#;
+
+    fn refusal(from: &str, to: &str) -> String {
+        let text = FILE.replacen(from, to, 1);
+        assert_ne!(text, FILE, "nothing to replace");
+        match Experiment::parse(&text, "x.toml") {
+            Ok(mut experiment) => experiment.plan().err().unwrap().to_string(),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn a_file_reads_back_as_it_was_written() {
+        let experiment = Experiment::parse(FILE, "x.toml").unwrap();
+        let Spec::Quantize(spec) = &experiment.spec else { panic!("{:?}", experiment.spec) };
+        assert_eq!((spec.bits.as_slice(), spec.scope), ([Format::Int(8), Format::Fp8].as_slice(), Some(Scope::Block)));
+        assert_eq!(spec.prompts.ctx_tok(), [512, 1024, 2048]);
+        assert_eq!(Experiment::parse(&experiment.to_toml().unwrap(), "y.toml").unwrap(), experiment);
+    }
+
+    fn spec_of(command: Command) -> Spec {
+        match command {
+            Command::Needle(flags) => Spec::Needle(flags.spec),
+            Command::Shots(flags) => Spec::Shots(flags.spec),
+            Command::Ratio(flags) => Spec::Ratio(flags.spec),
+            Command::Heads(flags) => Spec::Heads(flags.spec),
+            Command::Heatmap(flags) => Spec::Heatmap(flags.spec),
+            Command::Explore(flags) => Spec::Explore(flags.spec),
+            Command::Quantize(flags) => Spec::Quantize(flags.spec),
+            Command::Ablate(flags) => Spec::Ablate(flags.spec),
+            Command::Outliers(flags) => Spec::Outliers(flags.spec),
+            Command::Nll(flags) => Spec::Nll(flags.spec),
+            other => panic!("{other:?} measures nothing"),
+        }
+    }
+
+    #[test]
+    fn the_plan_of_every_command_is_that_of_its_file() {
+        let heatmap = ["heatmap", "--map", "all", "--key", "5..80", "--condition", "silence(noise)"];
+        for command in ["needle", "shots", "ratio", "heads", "explore", "quantize", "ablate", "outliers", "nll"]
+            .map(|command| vec![command])
+            .into_iter()
+            .chain([heatmap.to_vec(), vec!["needle", "--distractors", "1,3"], vec!["needle", "--task", "vt"]])
+        {
+            let cli = Cli::parse_from([&["difftool"], &command[..]].concat());
+            let mut typed = Experiment::from(spec_of(cli.command));
+            let (plan, _) = typed.plan().unwrap();
+            let mut read = Experiment::parse(&plan.experiment, "x.toml").unwrap();
+            let (again, _) = read.plan().unwrap();
+            assert_eq!(plan.experiment, again.experiment);
+            assert_eq!(format!("{plan:?}"), format!("{again:?}"), "{command:?}");
+        }
+    }
+
+    #[test]
+    fn values_have_the_names_of_files() {
+        fn agree<T: ValueEnum + serde::Serialize>() {
+            for value in T::value_variants() {
+                let name = value.to_possible_value().unwrap().get_name().to_owned();
+                assert_eq!(serde_json::json!(name), serde_json::to_value(value).unwrap());
+            }
+        }
+        agree::<Quantised>();
+        agree::<Scope>();
+        agree::<HeadLayout>();
+        agree::<MapKind>();
+        agree::<Dtype>();
+        agree::<Order>();
+        agree::<RulerTask>();
+        agree::<Ranking>();
+        agree::<RowSelection>();
+    }
+
+    #[test]
+    fn mistakes_name_the_line_and_the_key() {
+        for (from, to, expected) in [
+            ("\"quantize\"", "\"picture\"", "line 2: unknown variant `picture`, expected one of `needle`, `shots`"),
+            ("command = \"quantize\"\n", "", "line 1: missing field `command`"),
+            ("\"quantize\"", "3", "line 2: "),
+            ("\"Does it?\"", "3", "line 3: invalid type: integer `3`, expected a string"),
+            ("seed = 7", "seed = seven", "line 13: "),
+            ("seed = 7", "seed = -7", "line 13: invalid value: integer `-7`, expected u64 in `prompts.seed`"),
+            ("\"512\"", "512", "line 9: invalid type: integer `512`, expected a string in `prompts.ctx`"),
+            ("\"512\"", "\"-512\"", "line 9: `-512` is not a number of tokens"),
+            ("seed", "sed", "line 13: unknown field `sed`, expected one of `ctx`, `needles`"),
+            ("bits", "bit", "line 4: unknown field `bit`"),
+            ("fp8", "fp5", "line 4: "),
+            ("mask(noise)\"]", "mask(words)\"]", "line 18: `words` is not a region"),
+            ("< 0.5", "0.5", "line 19: `exact of diff under mask(noise) 0.5` has none of"),
+        ] {
+            let refused = refusal(from, to);
+            assert!(refused.starts_with("x.toml, line ") && refused.contains(expected), "{to}: {refused}");
+        }
+    }
+
+    #[test]
+    fn flags_that_do_not_go_together_are_named() {
+        for (from, to, expected) in [
+            ("[8, \"fp8\"]", "[8, 1]", "--bits 1: a query or key can have 2 to 16 bits"),
+            ("[8, \"fp8\"]", "[8, 8]", "--bits 8 is named twice"),
+            ("of = \"qk\"\n", "", "--bits fp8"),
+            ("[2, 4]", "[]\nretrieve = [1]", "--retrieve needs --needles"),
+            ("[0.0, 50.0]", "[0.0, 150.0]", "--depths 150"),
+            ("[\"transformer\", \"diff\"]", "[\"diff\", \"diff\"]", "model diff is named twice"),
+            ("[\"mask(noise)\"]", "[\"mask(noise)\", \"mask(noise)\"]", "the condition mask(noise) is named twice"),
+            ("of diff", "of dif", "dif is not among the models transformer, diff"),
+        ] {
+            assert!(refusal(from, to).contains(expected), "{to}: {}", refusal(from, to));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_the_reader_panic(text in "\\PC{0,200}") {
+            let _ = Experiment::parse(&text, "x.toml");
+        }
+
+        #[test]
+        fn no_damage_to_a_file_makes_the_reader_panic(at in 0..FILE.len(), junk in "\\PC{0,5}") {
+            let _ = Experiment::parse(&format!("{}{junk}{}", &FILE[..at], &FILE[at..]), "x.toml");
+            let _ = Experiment::parse(&FILE[..at], "x.toml");
+        }
+    }
+}

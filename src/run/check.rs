@@ -1,0 +1,181 @@
+//! What is checked before a run begins: that its prompts can be made, that the models have what it names, and that it fits into
+//! memory.
+
+use super::maps::KEPT_HEADS;
+use super::{MapsOfOnePrompt, Setup};
+use crate::bail_usage;
+use crate::base::memory::{check_fits, size_name};
+use crate::explore::StoredPairs;
+use crate::model::open::Model;
+use crate::prompts::{Grid, GridPrompt, NeedleForm, Prompt, Text, DEPTH_TOLERANCE_PCT};
+use anyhow::Result;
+
+/// A requested depth that the needle of a prompt misses.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MissedDepth {
+    /// Name of the model whose tokenizer is used.
+    pub model: String,
+    /// Length of the prompt, in tokens.
+    pub ctx_tok: usize,
+    /// The requested depth, in percent of the filler.
+    pub asked_pct: f64,
+    /// The depth of the needle in the first prompt.
+    pub real_pct: f64,
+}
+
+impl Setup {
+    /// Checks that these cases can run: the context lengths fit the models, the prompts fit the context lengths, the selected
+    /// layers and heads exist, and the passes fit into memory. Returns the depths that the first prompt of each kind misses
+    /// by more than [`DEPTH_TOLERANCE_PCT`].
+    ///
+    /// # Errors
+    /// A usage error with the numbers and what to change.
+    pub fn check(&self, cases: &[GridPrompt]) -> Result<Vec<MissedDepth>> {
+        let longest = longest(cases);
+        for model in &self.models {
+            let limit = model.transformer.config.max_ctx_tok;
+            if longest > limit {
+                bail_usage!("--ctx {longest}: {} was trained for at most {limit} tokens", model.name);
+            }
+            self.check_selection(model)?;
+            self.check_conditions(model)?;
+            if matches!(self.grid, Grid::Text(_)) && model.info.chat_template_sha256.is_some() {
+                bail_usage!("--chat-template: it is for needle prompts, and plain text is not put into it");
+            }
+            if let Text::Ids(ids) = &self.sources.text {
+                ids.check(&model.name, model.transformer.config.vocab)?;
+            }
+        }
+        if self.grid.count() == Some(0) {
+            bail_usage!("nothing to run: --samples is 0, or a list of the grid is empty");
+        }
+        self.check_memory(cases)?;
+        self.check_prompts(cases)
+    }
+
+    /// Checks that a model has the layers and heads that are measured or drawn.
+    pub(super) fn check_selection(&self, model: &Model) -> Result<()> {
+        let (config, select) = (&model.transformer.config, &self.plan.select);
+        let (layers, heads) = (config.layers.len(), config.wiring().heads());
+        let (layer, head) = match &self.plan.maps {
+            Some(MapsOfOnePrompt::Heatmap(heatmap)) => (heatmap.layer, heatmap.head),
+            _ => (None, None),
+        };
+        for (flag, asked, what, have) in [
+            ("layers", select.layers.clone(), "layers", layers),
+            ("heads", select.heads.clone(), "heads", heads),
+            ("layer", layer.map(|layer| vec![layer]), "layers", layers),
+            ("head", head.map(|head| vec![head]), "heads", heads),
+        ] {
+            let asked = asked.unwrap_or_else(|| vec![0]);
+            if asked.is_empty() {
+                bail_usage!("--{flag} is empty");
+            }
+            if let Some(index) = asked.iter().find(|&&index| index >= have) {
+                bail_usage!("--{flag} {index}: {} has {what} 0 to {}", model.name, have - 1);
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that a model has the layers and heads that the conditions name, and that prompts to patch can be changed.
+    fn check_conditions(&self, model: &Model) -> Result<()> {
+        if let Some(patch) = self.conditions.iter().find(|condition| condition.patched_rows().next().is_some()) {
+            let why = match &self.grid {
+                Grid::Needle(needles) if needles.unanswerable => "a question without an answer has none to change",
+                Grid::Needle(needles) if !needles.forms().iter().all(NeedleForm::has_cities) => {
+                    "only needles that give cities numbers of five digits can be changed"
+                }
+                Grid::Needle(_) if self.plan.max_new.is_some() => {
+                    "generated tokens have no counterpart in the other prompt"
+                }
+                Grid::Needle(_) => "",
+                Grid::Text(_) | Grid::Shots(_) => "only the answers of needle prompts can be changed",
+            };
+            if !why.is_empty() {
+                bail_usage!("the condition {patch}: {why}");
+            }
+        }
+        let is_text = matches!(self.grid, Grid::Text(_));
+        self.conditions.iter().try_for_each(|condition| self.resolver(model).check(condition, is_text))
+    }
+
+    /// Makes one prompt of each kind: whether a short prompt fits depends on the cities that its seed draws.
+    fn check_prompts(&self, cases: &[GridPrompt]) -> Result<Vec<MissedDepth>> {
+        let mut missed_depths = Vec::new();
+        // They run one of each kind after the other; by index, those of a kind follow each other.
+        let mut by_kind: Vec<&GridPrompt> = cases.iter().collect();
+        by_kind.sort_by_key(|case| case.index);
+        for alike in by_kind.chunk_by(|a, b| a.spec == b.spec) {
+            let case = GridPrompt { seed_index: 0, ..alike[0].clone() };
+            for model in &self.models {
+                let prompt = case.build(self.grid.seed(), &self.sources, model.tokenizer())?;
+                missed_depths.extend(missed_depth(&prompt, &model.name, case.spec.ctx_tok()));
+                if self.patches() {
+                    prompt.corrupted(0, model.tokenizer()?)?;
+                }
+            }
+        }
+        // Prompts that differ only in the number of needles are reported once.
+        missed_depths.dedup_by(|a, b| (&a.model, a.ctx_tok, a.asked_pct) == (&b.model, b.ctx_tok, b.asked_pct));
+        Ok(missed_depths)
+    }
+
+    /// Number of prompts that run in parallel: only one if weights are streamed or candle's ops compute.
+    pub(super) fn parallel_prompts(&self) -> usize {
+        let streamed = self.models.iter().any(|model| model.transformer.is_streamed());
+        if streamed || !self.plan.reading.has_kernels() {
+            1
+        } else {
+            rayon::current_num_threads()
+        }
+    }
+
+    /// Checks that the passes over the longest prompts, and the token pairs of an explorer, fit into the memory that the
+    /// weights leave.
+    fn check_memory(&self, cases: &[GridPrompt]) -> Result<()> {
+        let ctx_tok = longest(cases);
+        let passes = self.parallel_prompts().min(cases.len());
+        // Keys and values for treated passes, of the corrupted prompt, and of the text that is generated.
+        let prefixes = [self.conditions.len() > 1, self.patches(), self.plan.max_new.is_some()];
+        let prefixes = prefixes.into_iter().filter(|&kept| kept).count() as u64;
+        let mut widest = 0;
+        for model in &self.models {
+            let config = &model.transformer.config;
+            let pass = config.pass_bytes(ctx_tok) + prefixes * config.prefix_bytes(ctx_tok);
+            widest = widest.max(model.transformer.expanded_bytes() + pass);
+        }
+        let needed = passes as u64 * widest + self.page_bytes(ctx_tok);
+        let at_once = if passes == 1 { "a pass".to_owned() } else { format!("{passes} passes at once") };
+        check_fits(
+            needed,
+            || format!("--ctx {ctx_tok} needs up to {} for {at_once}", size_name(needed)),
+            "lower --ctx or --threads",
+        )
+    }
+
+    /// Memory of the maps of an explorer that are stored token by token, in bytes: three copies of those of the heads of one
+    /// layer while they pass, and those that are kept.
+    fn page_bytes(&self, ctx_tok: usize) -> u64 {
+        if self.plan.maps != Some(MapsOfOnePrompt::Explorer) {
+            return 0;
+        }
+        let kept = KEPT_HEADS * self.conditions.len();
+        let wirings = self.models.iter().map(|model| model.transformer.config.wiring());
+        let maps: usize = wirings.map(|wiring| (3 * wiring.heads() + kept) * wiring.maps()).sum();
+        maps as u64 * StoredPairs::pairs_of(ctx_tok)
+    }
+}
+
+/// Tokens of the longest prompt.
+fn longest(cases: &[GridPrompt]) -> usize {
+    cases.iter().map(|case| case.spec.ctx_tok()).max().unwrap_or(0)
+}
+
+/// The depth of the controlled needle if it misses the requested depth by more than [`DEPTH_TOLERANCE_PCT`].
+fn missed_depth(prompt: &Prompt, model: &str, ctx_tok: usize) -> Option<MissedDepth> {
+    let query = prompt.queries.iter().find(|query| query.controlled)?;
+    let (asked_pct, real_pct) = (query.depth_req_pct, query.depth_real_pct);
+    let is_off = (asked_pct - real_pct).abs() > DEPTH_TOLERANCE_PCT;
+    is_off.then(|| MissedDepth { model: model.to_owned(), ctx_tok, asked_pct, real_pct })
+}

@@ -1,0 +1,106 @@
+//! What a run measures.
+
+use super::MapFlags;
+use crate::attention::LayersAndHeads;
+use crate::bail_usage;
+use crate::base::names::repeated;
+use crate::measures::MeasureName;
+use crate::model::open::LoadOptions;
+use crate::prompts::{Grid, NeedlePrompts};
+use crate::treatments::Condition;
+use anyhow::Result;
+
+/// What a run measures: models × prompts × conditions, and the measures. Commands make it of their flags.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Name of the command.
+    pub command: &'static str,
+    /// The experiment as a file, from which the command would make this plan again.
+    pub experiment: String,
+    /// The question, in words.
+    pub question: String,
+    /// How to read the answer, in words.
+    pub analysis: String,
+    /// Conditions on the results that fail the command, for the manifest.
+    pub fail_if: Vec<String>,
+    /// Options for loading the models.
+    pub reading: LoadOptions,
+    /// The prompts.
+    pub grid: Grid,
+    /// Layers and heads to measure.
+    pub select: LayersAndHeads,
+    /// What is measured.
+    pub measures: Vec<MeasureName>,
+    /// Treated passes over every prompt, besides the untreated one.
+    pub conditions: Vec<Condition>,
+    /// Scores treated passes without measuring them: measures observe untreated passes alone.
+    pub only_score_treated: bool,
+    /// Largest number of tokens of a generated answer; `None` without generation.
+    pub max_new: Option<usize>,
+    /// Tokens at the beginning of every window that the mean negative log-likelihood excludes.
+    pub skip: usize,
+    /// The maps to keep, for the commands on one prompt.
+    pub maps: Option<MapsOfOnePrompt>,
+}
+
+/// The maps that are kept of a run on one prompt. They are not records, so such a run cannot be resumed or sharded.
+#[derive(Clone, Debug, PartialEq)]
+pub enum MapsOfOnePrompt {
+    /// Those that `heatmap` draws.
+    Heatmap(MapFlags),
+    /// Those of an interactive page.
+    Explorer,
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        Self {
+            command: "",
+            experiment: String::new(),
+            question: String::new(),
+            analysis: String::new(),
+            fail_if: Vec::new(),
+            reading: LoadOptions::default(),
+            grid: Grid::Needle(NeedlePrompts::default()),
+            select: LayersAndHeads::default(),
+            measures: Vec::new(),
+            conditions: Vec::new(),
+            only_score_treated: false,
+            max_new: None,
+            skip: 0,
+            maps: None,
+        }
+    }
+}
+
+impl Plan {
+    /// The untreated condition, and the others.
+    ///
+    /// # Errors
+    /// A usage error for conditions that are named twice.
+    pub fn all_conditions(&self) -> Result<Vec<Condition>> {
+        let mut conditions = vec![Condition::default()];
+        conditions.extend(self.conditions.iter().filter(|condition| !condition.is_untreated()).cloned());
+        if let Some(condition) = repeated(&conditions) {
+            bail_usage!("the condition {condition} is named twice");
+        }
+        Ok(conditions)
+    }
+
+    /// Checks what does not depend on the models.
+    ///
+    /// # Errors
+    /// Usage errors that name the flag.
+    pub fn check(&self) -> Result<()> {
+        self.grid.check()?;
+        if let (Grid::Text(windows), true) = (&self.grid, self.skip > 0) {
+            if let Some(shortest) = windows.ctx_tok.iter().min().filter(|&&ctx_tok| self.skip >= ctx_tok) {
+                bail_usage!("--skip {} leaves nothing of windows of {shortest} tokens", self.skip);
+            }
+        }
+        if let Some(MapsOfOnePrompt::Heatmap(heatmap)) = &self.maps {
+            heatmap.check(self.grid.ctx_tok()[0], &self.select)?;
+        }
+        Ok(())
+    }
+}
