@@ -10,13 +10,11 @@ use crate::bail_usage;
 use crate::base::files;
 use crate::base::terminal::escaped;
 use crate::base::values::FileName;
-use crate::explore::{ExploreMeasure, ExplorerModel, ExplorerPage, ModelMaps};
+use crate::explore::{ExploreMeasure, ExplorerModel, ExplorerPage};
 use crate::measures::MeasureName;
-use crate::measures::PassKey;
 use crate::prompts::Region;
 use crate::report::SavedRun;
 use crate::results::folder::EXPLORER;
-use crate::results::manifest::ModelInfo;
 use crate::results::metric::{Metric, ANSWER_LOG_PROB, EXACT, NOISE_OUT, SHARE_OUT};
 use crate::results::view::each_head::costs;
 use crate::results::{Frame, Pick};
@@ -111,11 +109,9 @@ impl Explore {
     fn costs_of_session(&self, session: &Session) -> Result<Vec<CostsOfHeads>> {
         let Some(folder) = &self.costs else { return Ok(Vec::new()) };
         let costs = costs_of(folder)?;
-        let is_here = |costs: &CostsOfHeads| {
-            session.setup.models.iter().any(|model| model.info.weights_sha256 == costs.weights_sha256)
-        };
+        let here: Vec<&String> = session.setup.models.iter().map(|model| &model.info.weights_sha256).collect();
         ensure!(
-            costs.iter().any(is_here),
+            costs.iter().any(|costs| here.contains(&&costs.weights_sha256)),
             "--costs {}: none of its models has the weights of a model of this page",
             folder.display()
         );
@@ -140,12 +136,14 @@ fn costs_of(folder: &Path) -> Result<Vec<CostsOfHeads>> {
     let run = SavedRun::read(folder)?;
     let frame = run.frame()?;
     let (number, sign) = if frame.purposes.restores { ("carried", 1.0) } else { ("cost", -1.0) };
-    let of_model = |model: &ModelInfo| {
-        let nats = costs(&frame, &model.name).iter().map(|cost| (cost.at, sign * cost.change())).collect();
-        CostsOfHeads { weights_sha256: model.weights_sha256.clone(), number, nats }
-    };
-    let mut found: Vec<CostsOfHeads> = run.manifest.models.iter().map(of_model).collect();
-    found.retain(|costs| !costs.nats.is_empty());
+    let mut found = Vec::new();
+    for model in &run.manifest.models {
+        let nats: BTreeMap<_, _> =
+            costs(&frame, &model.name).iter().map(|cost| (cost.at, sign * cost.change())).collect();
+        if !nats.is_empty() {
+            found.push(CostsOfHeads { weights_sha256: model.weights_sha256.clone(), number, nats });
+        }
+    }
     if found.is_empty() {
         bail_usage!(
             "--costs {}: the run does not take out one head at a time, as `difftool ablate --parts each-head` does",
@@ -177,13 +175,15 @@ fn explorer<'a>(
     budget: usize,
 ) -> ExplorerPage<'a> {
     let setup = &session.setup;
-    let explored = |(key, found): (&PassKey, &'a ModelMaps)| {
+    let mut models = Vec::new();
+    for (key, found) in &maps.found {
         let model = &setup.models[key.model];
         let condition = setup.conditions[key.condition].column();
-        let answer = |metric: &&Metric| {
-            let found = frame.mean(Pick::of(&model.name, metric.name).condition(condition.as_deref()));
-            found.map(|value| (metric.name.to_owned(), value))
-        };
+        let mut answers = Vec::new();
+        for metric in ANSWERS {
+            let mean = frame.mean(Pick::of(&model.name, metric.name).condition(condition.as_deref()));
+            answers.extend(mean.map(|value| (metric.name.to_owned(), value)));
+        }
         let mut numbers = numbers_of_heads(frame, &model.name, condition.as_deref());
         let own = costs.iter().find(|costs| costs.weights_sha256 == model.info.weights_sha256);
         if let Some(costs) = own.filter(|_| condition.is_none()) {
@@ -193,32 +193,31 @@ fn explorer<'a>(
                 }
             }
         }
-        ExplorerModel {
+        models.push(ExplorerModel {
             name: frame.short_names().name(&model.name),
             numbers,
-            answers: ANSWERS.iter().filter_map(answer).collect(),
+            answers: answers.into_iter().collect(),
             condition,
             layout: &model.info.layout,
             maps: model.transformer.config.wiring().maps(),
             resolution: maps.resolutions[key.model],
             found,
-        }
-    };
+        });
+    }
     let names: Vec<&str> = setup.models.iter().map(|model| frame.short_names().name(&model.name)).collect();
     ExplorerPage {
         // A mark of the writing direction in a name would reverse the heading.
         title: escaped(&format!("Attention of {}", names.join(", "))).into_owned(),
         caption: setup.caption(),
         recipe: session.recipe("as chosen in the page"),
-        models: maps.found.iter().map(explored).collect(),
+        models,
         budget,
     }
 }
 
 fn write_page(session: &mut Session, page: &str, budget: usize) -> Result<()> {
     let path = session.run.outputs.add_file(EXPLORER, None);
-    let cannot = || format!("cannot write {}", path.display());
-    files::create(&path, page.as_bytes()).with_context(cannot)?;
+    files::create(&path, page.as_bytes()).with_context(|| format!("cannot write {}", path.display()))?;
     if !session.output.quiet {
         let mb = |bytes: usize| bytes as f64 / 1e6;
         say!("{} ({:.1} MB): open it in a browser", path.display(), mb(page.len()));

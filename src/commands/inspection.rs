@@ -214,33 +214,38 @@ impl Inspection {
 
 fn lambdas(opened: OpenedModel) -> Result<Vec<LayerLambda>> {
     let config = opened.config.clone();
-    let layer = |layer| LayerLambda { layer, init: None, learned: None, over_tokens: None };
-    let init = |layer| {
-        matches!(config.variant.lambda, Lambda::Vectors | Lambda::Fixed).then(|| config.variant.lambda_init.of(layer))
-    };
+    let mut layers = Vec::new();
     match config.variant.lambda {
-        Lambda::None => Ok(Vec::new()),
+        Lambda::None => {}
         Lambda::Vectors | Lambda::VectorsAndInit | Lambda::Layer | Lambda::Fixed => {
-            let learned = learned(&opened, &config)?.into_iter().enumerate();
-            Ok(learned.map(|(l, learned)| LayerLambda { init: init(l), learned: Some(learned), ..layer(l) }).collect())
+            let has_init = matches!(config.variant.lambda, Lambda::Vectors | Lambda::Fixed);
+            for (layer, learned) in learned(&opened, &config)?.into_iter().enumerate() {
+                let init = has_init.then(|| config.variant.lambda_init.of(layer));
+                layers.push(LayerLambda { layer, init, learned: Some(learned), over_tokens: None });
+            }
         }
-        Lambda::Head | Lambda::TokenSigmoid | Lambda::Token if opened.tokenizer().is_err() => Ok(Vec::new()),
+        Lambda::Head | Lambda::TokenSigmoid | Lambda::Token if opened.tokenizer().is_err() => {}
         Lambda::Head | Lambda::TokenSigmoid | Lambda::Token => {
-            let found = over_tokens(&opened.load()?)?;
-            Ok(found.into_iter().map(|(l, found)| LayerLambda { over_tokens: Some(found), ..layer(l) }).collect())
+            for (layer, found) in over_tokens(&opened.load()?)? {
+                layers.push(LayerLambda { layer, init: None, learned: None, over_tokens: Some(found) });
+            }
         }
     }
+    Ok(layers)
 }
 
 /// Lambda of every layer, from its own tensors only.
 fn learned(opened: &OpenedModel, config: &ModelConfig) -> Result<Vec<f64>> {
     let mut weights = opened.checkpoint.load_some(config, |name| name.contains("self_attn.lambda"))?;
-    let mut of_layer = |l: usize| -> Result<f64> {
-        let take = |name: &str| weights.take(&format!("model.layers.{l}.self_attn.{name}"));
-        let lambda = Extras::load_lambda(&config.variant, l, take)?.context("lambda depends on the token")?;
-        Ok(f64::from(lambda.to_vec1::<f32>()?[0]))
-    };
-    (0..config.layers.len()).map(&mut of_layer).collect()
+    let mut lambdas = Vec::new();
+    for layer in 0..config.layers.len() {
+        let lambda = Extras::load_lambda(&config.variant, layer, |name: &str| {
+            weights.take(&format!("model.layers.{layer}.self_attn.{name}"))
+        })?;
+        let lambda = lambda.context("lambda depends on the token")?;
+        lambdas.push(f64::from(lambda.to_vec1::<f32>()?[0]));
+    }
+    Ok(lambdas)
 }
 
 /// Lambda of every token and head over embedded prose, by layer.
@@ -258,8 +263,7 @@ fn over_tokens(model: &Model) -> Result<BTreeMap<usize, Distribution>> {
 
 impl LayerLambda {
     fn is_zero(&self) -> bool {
-        let everywhere = |over: Distribution| over.mean == 0.0 && over.std == 0.0;
-        self.learned == Some(0.0) || self.over_tokens.is_some_and(everywhere)
+        self.learned == Some(0.0) || self.over_tokens.is_some_and(|over| over.mean == 0.0 && over.std == 0.0)
     }
 }
 

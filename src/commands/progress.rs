@@ -58,9 +58,10 @@ impl<'a> ProgressReporter<'a> {
     /// Returns the accuracy so far, `; found so far: transformer 92 %, diff 97 %`.
     fn accuracy_so_far(&self) -> String {
         let names = ShortNames::of(self.found.iter().map(|(model, ..)| model));
-        let share =
-            |(model, asked, found): &(String, usize, usize)| format!("{} {} %", names.name(model), 100 * found / asked);
-        let shares: Vec<String> = self.found.iter().map(share).collect();
+        let mut shares = Vec::new();
+        for (model, asked, found) in &self.found {
+            shares.push(format!("{} {} %", names.name(model), 100 * found / asked));
+        }
         if shares.is_empty() {
             return String::new();
         }
@@ -97,10 +98,10 @@ impl<'a> ProgressReporter<'a> {
             plan.folder.display()
         );
         if !plan.missed_depths.is_empty() {
-            let off = |off: &MissedDepth| {
-                format!("{:.0} is {:.1} ({}, {} tokens)", off.asked_pct, off.real_pct, off.model, off.ctx_tok)
-            };
-            let list: Vec<String> = plan.missed_depths.iter().map(off).collect();
+            let mut list = Vec::new();
+            for MissedDepth { model, ctx_tok, asked_pct, real_pct } in plan.missed_depths {
+                list.push(format!("{asked_pct:.0} is {real_pct:.1} ({model}, {ctx_tok} tokens)"));
+            }
             crate::say!("depths in % that are more than {DEPTH_TOLERANCE_PCT} points off: {}", list.join(", "));
         }
         if let Some(copy) = plan.put_aside {

@@ -154,18 +154,14 @@ fn show(source: &PromptSource<'_>, index: usize, query: usize) -> Result<()> {
 
 /// Returns the text with every region except filler marked.
 fn marked(prompt: &Prompt, regions: &[Region], mark: fn(Region, &str) -> String) -> String {
-    let mut end = 0;
-    let mut text = |tokens: &std::ops::Range<usize>| {
-        let start = end; // tokenizers may trim the space between tokens
-        end = prompt.offsets[tokens.end - 1].1;
-        prompt.text.get(start..end).unwrap_or_default()
-    };
-    let mut marked = String::new();
+    let (mut marked, mut start) = (String::new(), 0);
     for (region, tokens) in runs(regions) {
-        match text(&tokens) {
-            "" => {}
-            text => marked += &mark(region, &terminal::escaped_lines(text)),
+        let end = prompt.offsets[tokens.end - 1].1;
+        let text = prompt.text.get(start..end).unwrap_or_default();
+        if !text.is_empty() {
+            marked += &mark(region, &terminal::escaped_lines(text));
         }
+        start = end; // and not where the next token starts: tokenizers may trim the space between tokens
     }
     marked
 }

@@ -7,7 +7,6 @@ use super::stop_on_signal;
 use crate::bail_usage;
 use crate::figures::{Figure, FigureHeading};
 use crate::measures::Measure;
-use crate::model::open::Model;
 use crate::results::folder::{RunFolder, RESULTS};
 use crate::results::record::Record;
 use crate::results::table::plural;
@@ -92,8 +91,10 @@ impl Session {
 
     pub(super) fn recipe(&self, pooling: &str) -> Vec<(String, String)> {
         let mut recipe = recipe(&self.run.outputs.folder().command(), self.setup.grid.seed(), pooling);
-        let model = |model: &Model| format!("{} sha256 {}", model.name, model.info.weights_sha256);
-        let models: Vec<String> = self.setup.models.iter().map(model).collect();
+        let mut models = Vec::new();
+        for model in &self.setup.models {
+            models.push(format!("{} sha256 {}", model.name, model.info.weights_sha256));
+        }
         recipe.push(("models".to_owned(), models.join("\n")));
         recipe
     }

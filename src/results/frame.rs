@@ -70,6 +70,13 @@ pub struct DrawnHead {
     pub head: usize,
 }
 
+impl DrawnHead {
+    /// A head of a model by layer and head.
+    pub(crate) fn new(model: &str, (layer, head): (usize, usize)) -> Self {
+        Self { model: model.to_owned(), layer, head }
+    }
+}
+
 /// Regions of which numbers of every head are kept, besides those of none, of the untreated passes. Of a single prompt, all
 /// are kept.
 const REGIONS_OF_HEADS: [&str; 3] = [ANSWER_REGION, "bos", "first"];

@@ -7,7 +7,7 @@ use crate::model::open::{Model, OpenedModel};
 use crate::prompts::{Grid, Sources};
 use crate::results::record::no_formula;
 use crate::results::table::plural;
-use crate::results::{About, MassiveAt, Scored, ScoredWindow, Tokens};
+use crate::results::{About, MassiveAt, Scored, Tokens};
 use crate::treatments::{Condition, Reference};
 use anyhow::Result;
 use serde_json::{json, Value};

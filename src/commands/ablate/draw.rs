@@ -10,7 +10,7 @@ use crate::results::metric::{Label, Metric, ANSWER_LOG_PROB, EXACT};
 use crate::results::table::short;
 use crate::results::view::ablate::{condition_changes, heads_out_changes, Change, HeadsOut};
 use crate::results::view::each_head::costs;
-use crate::results::{setting_name, Difference, Frame, Setting};
+use crate::results::{setting_name, Frame, Setting};
 use anyhow::Result;
 use std::collections::BTreeSet;
 
@@ -72,24 +72,26 @@ fn conditions(
     if names.is_empty() {
         return Ok(None);
     }
-    let rows = |delta: fn(&Change) -> &Difference, factor: f64| -> Vec<ForestRow> {
-        let of_name = |name: &String| of_setting.iter().filter(|effect| effect.condition == *name).collect::<Vec<_>>();
-        let row = |(i, effect): (usize, &&&Change)| {
-            let difference = PointEstimate::scaled_difference(delta(effect), factor);
-            ForestRow {
-                label: if i == 0 { effect.condition.clone() } else { String::new() },
-                series: frame.short_name(&effect.model),
-                text: short(Some(difference.value)),
-                difference,
-            }
-        };
-        names.iter().flat_map(|name| of_name(name).iter().enumerate().map(row).collect::<Vec<_>>()).collect()
-    };
-    let panel = |title: &str, unit: &str, rows| ForestPanel { title: title.to_owned(), unit: unit.to_owned(), rows };
-    let panels = [
-        panel(&Label::of(&ANSWER_LOG_PROB, None).text, "nats", rows(|change| &change.log_prob_nats, 1.0)),
-        panel(&Label::of(&EXACT, None).text, "points", rows(|change| &change.exact, 100.0)),
+    let quantities: [(&Metric, &str, ChangeOf); 2] = [
+        (&ANSWER_LOG_PROB, "nats", |change| PointEstimate::scaled_difference(&change.log_prob_nats, 1.0)),
+        (&EXACT, "points", |change| PointEstimate::scaled_difference(&change.exact, 100.0)),
     ];
+    let mut panels = Vec::new();
+    for (metric, unit, change_of) in quantities {
+        let mut rows = Vec::new();
+        for name in &names {
+            for (i, change) in of_setting.iter().filter(|change| change.condition == *name).enumerate() {
+                let difference = change_of(change);
+                rows.push(ForestRow {
+                    label: if i == 0 { name.clone() } else { String::new() },
+                    series: frame.short_name(&change.model),
+                    text: short(Some(difference.value)),
+                    difference,
+                });
+            }
+        }
+        panels.push(ForestPanel { title: Label::of(metric, None).text, unit: unit.to_owned(), rows });
+    }
     forest(&panels, &heading, "difference from the untreated passes").map(Some)
 }
 

@@ -51,23 +51,25 @@ fn model_panels(
     let asks = !found.prompt.questions.is_empty();
     let regions = found.prompt.regions.iter().filter(|_| asks);
     let regions: Vec<_> = regions.map(|&(region, from, to)| (region.to_owned(), from..to)).collect();
-    let panel = |at: (usize, usize), kept: &HeadDetail| {
-        let bins = effective(kept)?;
+    let mut panels = Vec::new();
+    for head in found.details.iter().take(most) {
+        let Some(bins) = effective(&head.kept) else { continue };
+        let (layer, number) = head.at;
         let tokens = 0..bins.rows * measure.resolutions[key.model].bin_tok;
-        let share = numbers.get(&at).filter(|_| asks).and_then(|numbers| numbers.get(&answer));
+        let share = numbers.get(&head.at).filter(|_| asks).and_then(|numbers| numbers.get(&answer));
         let share = share.map_or(String::new(), |share| format!(" · answer {:.0} % of its output", 100.0 * share));
         let axis = TokenAxis::new(tokens, regions.clone(), Vec::new());
-        Some(MapPanel {
+        panels.push(MapPanel {
             title: frame.short_name(model),
-            detail: format!("layer {} · head {}{share}", at.0, at.1),
+            detail: format!("layer {layer} · head {number}{share}"),
             scale: 0,
             bins,
             queries: axis.clone(),
             keys: axis,
             profile: None,
-        })
-    };
-    found.details.iter().take(most).filter_map(|head| panel(head.at, &head.kept)).collect()
+        });
+    }
+    panels
 }
 
 /// The pooled effective map of a head.

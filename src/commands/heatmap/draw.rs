@@ -173,9 +173,9 @@ fn arranged(rows: Vec<Vec<MapPanel>>) -> Vec<Vec<MapPanel>> {
         return rows;
     }
     let all = rows.concat();
-    let places = |across: usize| across * all.len().div_ceil(across);
-    let across = [3, 2, 4].map(|across| all.len().min(across)).into_iter().min_by_key(|&across| places(across));
-    all.chunks(across.unwrap_or(1)).map(<[MapPanel]>::to_vec).collect()
+    let widths = [3, 2, 4].map(|across| all.len().min(across));
+    let across = widths.into_iter().min_by_key(|&across| across * all.len().div_ceil(across)).unwrap_or(1);
+    all.chunks(across).map(<[MapPanel]>::to_vec).collect()
 }
 
 fn bins(grid: &PooledMap) -> Bins {

@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 /// Returns the file name for one of several maps: `maps-diff-layer2-head0-a1.npy`.
 fn path_of_map(path: &Path, setup: &Setup, at: &PassKey, place: String, quantity: RowQuantity) -> PathBuf {
     // A model may be named by its path, and a condition has brackets.
-    let safe = |c: char| if c.is_alphanumeric() || "._-".contains(c) { c } else { '_' };
     let condition = setup.conditions[at.condition].column().map_or(String::new(), |name| format!("-{name}"));
-    let pass: String = format!("{}{condition}", setup.models[at.model].name).chars().map(safe).collect();
+    let pass = format!("{}{condition}", setup.models[at.model].name)
+        .replace(|c: char| !c.is_alphanumeric() && !"._-".contains(c), "_");
     let map = match quantity {
         RowQuantity::Effective => "effective".to_owned(),
         RowQuantity::Map(map) => format!("a{}", map + 1),
@@ -33,12 +33,13 @@ fn parts(path: &Path) -> (String, String) {
 /// A file that has the name, or one of those that it stands for with several maps.
 pub(super) fn taken(path: &Path) -> Option<PathBuf> {
     let (stem, extension) = parts(path);
-    let is_ours = |other: &Path| {
-        let (name, ending) = parts(other);
-        ending == extension && (name == stem || name.starts_with(&format!("{stem}-")))
-    };
-    let entries = std::fs::read_dir(folder_of(path)).into_iter().flatten().filter_map(Result::ok);
-    entries.map(|entry| entry.path()).find(|path| is_ours(path))
+    for entry in std::fs::read_dir(folder_of(path)).into_iter().flatten().filter_map(Result::ok) {
+        let (name, ending) = parts(&entry.path());
+        if ending == extension && (name == stem || name.starts_with(&format!("{stem}-"))) {
+            return Some(entry.path());
+        }
+    }
+    None
 }
 
 /// One file for each map, named after it if there are several. What a sink takes of each row is the last column of a CSV file,

@@ -1,6 +1,5 @@
 //! Differential attention: the layouts of heads, and the families that have them, with the format of difftool's own models.
 
-use clap::ValueEnum;
 use super::super::config::{DecoderSizes, ModelConfig, Positions};
 use super::raw::Raw;
 use super::tensor_names;
@@ -8,6 +7,7 @@ use crate::attention::{Factor, HeadNorm, Lambda, LambdaInit, ValueWidth, Variant
 use crate::bail_usage;
 use crate::kernels::RopeStyle;
 use anyhow::{bail, ensure, Context, Result};
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use serde_json::{json, Value};
 
