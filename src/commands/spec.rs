@@ -465,7 +465,7 @@ reading = { bos = "auto" }
             ("seed", "sed", "line 13: unknown field `sed`, expected one of `ctx`, `needles`"),
             ("bits", "bit", "line 4: unknown field `bit`"),
             ("fp8", "fp5", "line 4: "),
-            ("mask(noise)\"]", "mask(words)\"]", "line 18: `words` is not a region"),
+            ("mask(noise)\"]", "mask(words)\"]", "line 18: mask: `words` is not a region"),
             ("< 0.5", "0.5", "line 19: `exact of diff under mask(noise) 0.5` has none of"),
         ] {
             let refused = refusal(from, to);
@@ -478,9 +478,9 @@ reading = { bos = "auto" }
         for (from, to, expected) in [
             ("[8, \"fp8\"]", "[8, 1]", "--bits 1: a query or key can have 2 to 16 bits"),
             ("[8, \"fp8\"]", "[8, 8]", "--bits 8 is named twice"),
-            ("of = \"qk\"\n", "", "--bits fp8"),
+            ("of = \"qk\"\n", "", "--scope block is for queries and keys"),
             ("[2, 4]", "[]\nretrieve = [1]", "--retrieve needs --needles"),
-            ("[0.0, 50.0]", "[0.0, 150.0]", "--depths 150"),
+            ("[0.0, 50.0]", "[0.0, 150.0]", "a depth of 150"),
             ("[\"transformer\", \"diff\"]", "[\"diff\", \"diff\"]", "model diff is named twice"),
             ("[\"mask(noise)\"]", "[\"mask(noise)\", \"mask(noise)\"]", "the condition mask(noise) is named twice"),
             ("of diff", "of dif", "dif is not among the models transformer, diff"),

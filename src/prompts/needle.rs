@@ -415,8 +415,8 @@ mod tests {
             (NeedleSpec { needles: 0, retrieve: 0, ..SPEC }, "at least one needle"),
             (NeedleSpec { retrieve: 0, ..SPEC }, "at least one needle and one question"),
             (NeedleSpec { needles: 999, ..SPEC }, "999 needles need as many cities; there are 50"),
-            (NeedleSpec { depth_pct: 101.0, ..SPEC }, "--depths 101: a depth is between 0 and 100"),
-            (NeedleSpec { depth_pct: f64::NAN, ..SPEC }, "--depths NaN"),
+            (NeedleSpec { depth_pct: 101.0, ..SPEC }, "a depth of 101 percent: it is between 0 and 100"),
+            (NeedleSpec { depth_pct: f64::NAN, ..SPEC }, "a depth of NaN"),
             (
                 NeedleSpec { ctx_tok: 100, ..SPEC },
                 "100 tokens is too short (needles: 4, questions: 2): it takes at least",

@@ -98,7 +98,7 @@ impl NeedleSpec {
             bail_usage!("cannot retrieve {} of {} needles", self.retrieve, self.needles);
         }
         if !(0.0..=100.0).contains(&self.depth_pct) {
-            bail_usage!("--depths {}: a depth is between 0 and 100 percent", self.depth_pct);
+            bail_usage!("a depth of {} percent: it is between 0 and 100", self.depth_pct);
         }
         let is_absent = self.cities == CitySet::Absent;
         match self.form {

@@ -400,8 +400,8 @@ fn what_cannot_be_measured_is_refused_with_what_there_is() {
         ("outliers", &["--ctx", "1", "--samples", "10"], &["at least 2 tokens"]),
         ("outliers", &["--ctx", "2k"], &["at most 1024 tokens"]),
         ("heatmap", &["--ctx", "256", "--heads", "0", "--head", "1"], &["--head 1 is not among --heads"]),
-        ("heatmap", &["--ctx", "256", "--depth", "200"], &["--depth 200", "between 0 and 100"]),
-        ("needle", &["--depths", "0,101", "--print-experiment"], &["--depths 101"]),
+        ("heatmap", &["--ctx", "256", "--depth", "200"], &["a depth of 200 percent", "between 0 and 100"]),
+        ("needle", &["--depths", "0,101", "--print-experiment"], &["a depth of 101 percent"]),
     ];
     for (command, args, words) in cases {
         refuses(&mut scratch.run(command, args), 2, words);

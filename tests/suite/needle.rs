@@ -212,8 +212,8 @@ fn a_task_of_ruler_runs_as_it_is_and_refuses_what_would_change_it() {
     run(&["--task", "nonesuch"]).assert().code(2);
     let file = printed(&mut run(&["--task", "niah_single_1", "--ctx", "512", "--print-experiment"]));
     assert!(file.contains("task = \"niah_single_1\""), "{file}");
-    fs::write(scratch.path("x.toml"), file.replace("[[1, 1]]", "[[2, 1]]")).unwrap();
-    refuses(scratch.command(&[]).args(["run", "x.toml"]), 2, &["niah_single_1", "[[1, 1]]"]);
+    fs::write(scratch.path("x.toml"), file.replace("needles = [1]", "needles = [2]")).unwrap();
+    refuses(scratch.command(&[]).args(["run", "x.toml"]), 2, &["--task niah_single_1 has --needles 1"]);
 }
 
 #[test]
