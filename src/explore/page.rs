@@ -44,7 +44,6 @@ const RESERVED: usize = 200_000;
 
 /// One model under one condition.
 pub struct ExplorerModel<'a> {
-    /// Name of the model.
     pub name: &'a str,
     /// Name of the condition; `None` for the untreated pass, which comes first for each model.
     pub condition: Option<String>,
@@ -52,9 +51,7 @@ pub struct ExplorerModel<'a> {
     pub layout: &'a str,
     /// Number of softmax maps per head: 1 or 2.
     pub maps: usize,
-    /// Resolution of the data.
     pub resolution: Resolution,
-    /// Collected data.
     pub found: &'a ModelMaps,
     /// Numbers of every head by name, by layer and head.
     pub numbers: BTreeMap<(usize, usize), BTreeMap<String, f64>>,
@@ -64,13 +61,10 @@ pub struct ExplorerModel<'a> {
 
 /// Contents of the page.
 pub struct ExplorerPage<'a> {
-    /// Heading.
     pub title: String,
-    /// Description of the contents.
     pub caption: String,
     /// Names and values of the settings.
     pub recipe: Vec<(String, String)>,
-    /// The models, in order.
     pub models: Vec<ExplorerModel<'a>>,
     /// Intended maximum size of the page, in bytes.
     pub budget: usize,
@@ -119,7 +113,7 @@ impl PackedModel {
 }
 
 impl ExplorerPage<'_> {
-    /// Creates the page, with the finest steps that fit the budget.
+    /// The page as text, with the finest steps that fit the budget.
     pub fn html(&self) -> Result<String> {
         let models = self.models.iter();
         let mut packed: Vec<PackedModel> =

@@ -175,14 +175,14 @@ impl CellStyle {
             let beside = MARGIN + BAR_ROOM + labels.sum::<f64>() + BETWEEN.0 * row.len() as f64;
             room_of_cell = room_of_cell.min((room - beside) / columns as f64);
         }
+        let columns = grids().map(|grid| grid.columns.len()).max().unwrap_or(1) as f64;
+        let rows = grids().map(|grid| grid.rows.len()).max().unwrap_or(1) as f64;
         let (width, height, number) = if has_details {
             let ((least, most), height) = DETAILED_CELL;
-            let rows = grids().map(|grid| grid.rows.len()).max().unwrap_or(1) as f64;
-            let columns = grids().map(|grid| grid.columns.len()).max().unwrap_or(1) as f64;
             (room_of_cell.clamp(least, most).max(MIN_WIDTH / columns), height.max(MIN_HEIGHT / rows), DETAILED_NUMBER)
         } else {
             let (widths, heights) = CELL;
-            let width = room_of_cell.clamp(widths.0, widths.1).floor();
+            let width = room_of_cell.max(MIN_WIDTH / columns).clamp(widths.0, widths.1).floor();
             (width, (CELL_SHAPE * width).clamp(heights.0, heights.1), NUMBER)
         };
         let (width, height) = (width.floor(), height.floor());

@@ -288,14 +288,15 @@ impl PanelDrawing<'_> {
         self.area.bottom() - self.area.height * self.y_axis.place(value).clamp(0.0, 1.0)
     }
 
-    /// Returns the points of a line that are not left of the axis; at categories they are beside those of other lines.
+    /// Returns the points of a line that have a place on the axes and are not left of them; at categories they are beside
+    /// those of other lines.
     fn points(&self, line: &Line, place: usize) -> Vec<PlottedPoint> {
         let aside = self.labels.map_or(0.0, |labels| {
             let others = self.styles.names.len() as f64 - 1.0;
             let step = DODGE.0.min(DODGE.1 / others.max(1.0));
             self.area.width / labels.len() as f64 * step * (place as f64 - others / 2.0)
         });
-        let inside = line.visible().filter(|(x, _)| *x >= self.x_axis.lo);
+        let inside = line.visible().filter(|(x, y)| *x >= self.x_axis.lo && self.y_axis.place(y.value).is_finite());
         let points = inside.map(|(of, y)| PlottedPoint {
             of,
             x: self.x(of) + aside,
