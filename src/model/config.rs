@@ -17,7 +17,6 @@ use std::path::Path;
 /// Largest plausible width of all heads of a layer. Products of checked sizes do not overflow.
 const WIDEST_HEADS: usize = 1 << 24;
 
-/// Kind of norm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NormKind {
@@ -31,7 +30,6 @@ pub enum NormKind {
     LayerGain,
 }
 
-/// Position of the norms in a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NormPlace {
@@ -46,12 +44,12 @@ pub enum NormPlace {
 }
 
 impl NormPlace {
-    /// Returns whether the inputs of attention and MLP are normed.
+    /// Returns `true` if the inputs of attention and MLP are normed.
     pub fn is_before(self) -> bool {
         matches!(self, Self::Before | Self::Both)
     }
 
-    /// Returns whether the outputs of attention and MLP are normed.
+    /// Returns `true` if the outputs of attention and MLP are normed.
     pub fn is_after(self) -> bool {
         matches!(self, Self::After | Self::Both)
     }
@@ -84,21 +82,18 @@ pub enum ResidualLayout {
 /// A mixture of experts: a router chooses some of many MLPs for each token.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Experts {
-    /// Number of expert MLPs in a layer.
     pub count: usize,
     /// Number of experts that process a token.
     pub per_token: usize,
     /// Hidden width of each expert.
     pub ffn: usize,
-    /// Whether the weights of the chosen experts are normalised to sum to 1.
+    /// `true` if the weights of the chosen experts are normalised to sum to 1.
     pub normed: bool,
-    /// Whether the router has a bias.
     pub router_bias: bool,
     /// Hidden width of a shared expert that processes every token.
     pub shared: Option<usize>,
-    /// Whether the shared expert is weighted with sigmoid(x . w) (Qwen 2 MoE).
+    /// `true` if the shared expert is weighted with sigmoid(x . w) (Qwen 2 MoE).
     pub shared_gate: bool,
-    /// How the experts of a token are chosen.
     pub choice: ExpertChoice,
     /// Factor on the weights of the chosen experts (DeepSeek).
     pub scale: f64,
@@ -107,7 +102,7 @@ pub struct Experts {
 /// Choice of a token's experts by their logits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExpertChoice {
-    /// Whether a score is the sigmoid of its logit, to which a learned bias is added for the choice alone (DeepSeek V3).
+    /// `true` if a score is the sigmoid of its logit, to which a learned bias is added for the choice alone (DeepSeek V3).
     /// Otherwise scores are the softmax of the logits.
     pub sigmoid: bool,
     /// Number of groups that the experts form, in order.
@@ -149,7 +144,6 @@ pub struct Latent {
     pub value_dim: usize,
 }
 
-/// Activation function of an MLP.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Activation {
@@ -174,7 +168,6 @@ pub enum Activation {
     },
 }
 
-/// Projections that have a bias.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Biases {
@@ -188,14 +181,12 @@ pub struct Biases {
     pub head: bool,
 }
 
-/// Position encoding.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Positions {
     /// Queries and keys are rotated. Each layer uses one of the embeddings, or none.
     Rotary {
         /// Pairing of the rotated channels.
         style: RopeStyle,
-        /// The rotary embeddings. Most models have one.
         embeddings: Vec<Rotary>,
     },
     /// A learned vector per position is added to the embedding.
@@ -214,7 +205,7 @@ pub struct Layer {
     pub rule: LogitRule,
     /// Index of the rotary embedding, or `None` for a layer without one.
     pub rotary: Option<usize>,
-    /// Whether the MLP is a mixture of experts.
+    /// `true` if the MLP is a mixture of experts.
     pub experts: bool,
 }
 
@@ -223,9 +214,8 @@ pub struct Layer {
 pub struct ModelConfig {
     /// `model_type` of `config.json`.
     pub model_type: String,
-    /// Names of the tensors in the files.
     pub names: &'static TensorNames,
-    /// Whether the files hold a multimodal model, of which this is the text part.
+    /// `true` if the files hold a multimodal model, of which this is the text part.
     pub wrapped: bool,
     /// Attention variant: how attention rows are made and combined.
     pub variant: Variant,
@@ -245,35 +235,28 @@ pub struct ModelConfig {
     pub head_dim: usize,
     /// Longest context the model was trained for, in tokens.
     pub max_ctx_tok: usize,
-    /// Kind of all norms.
     pub norm: NormKind,
     /// Epsilon of every norm.
     pub norm_eps: f64,
     /// Epsilon of the norm of each head's output, if the file states it.
     pub head_norm_eps: Option<f64>,
-    /// Position of the norms.
     pub norm_place: NormPlace,
-    /// Whether the residual stream is normed after the last layer.
+    /// `true` if the residual stream is normed after the last layer.
     pub final_norm: bool,
-    /// Inputs of attention and MLP.
     pub residual: ResidualLayout,
     /// Factor on the outputs of attention and MLP (Granite).
     pub residual_scale: f64,
-    /// Norm of queries and keys.
     pub qk_norm: Option<QkNorm>,
     /// Low ranks of queries, keys and values.
     pub latent: Option<Latent>,
-    /// Activation function of the MLP.
     pub activation: Activation,
-    /// Whether the MLP multiplies `activation(gate)` by a second projection.
+    /// `true` if the MLP multiplies `activation(gate)` by a second projection.
     pub gated: bool,
     /// The mixture of experts that replaces the MLP in some layers.
     pub experts: Option<Experts>,
-    /// Projections that have a bias.
     pub bias: Biases,
-    /// Position encoding.
     pub positions: Positions,
-    /// Whether the embeddings are normed (BLOOM).
+    /// `true` if the embeddings are normed (BLOOM).
     pub embed_norm: bool,
     /// Factor on the embeddings (Gemma: sqrt(E)).
     pub embed_scale: f64,
@@ -281,20 +264,18 @@ pub struct ModelConfig {
     pub logit_scale: f64,
     /// Soft cap c of the output logits: c tanh(x / c).
     pub final_softcap: Option<f64>,
-    /// Whether the output head is the embedding matrix.
+    /// `true` if the output head is the embedding matrix.
     pub tied: bool,
     /// One entry per layer.
     pub layers: Vec<Layer>,
 }
 
-/// The sizes of a decoder.
 #[derive(Clone, Copy, Debug)]
 pub struct DecoderSizes {
     /// Vocabulary size W.
     pub vocab: usize,
     /// Model width E.
     pub width: usize,
-    /// Number of layers.
     pub layers: usize,
     /// Hidden width of the MLP.
     pub ffn: usize,
@@ -384,7 +365,6 @@ impl ModelConfig {
         }
     }
 
-    /// Number of parameters.
     pub fn parameters(&self) -> usize {
         self.tensors().iter().map(|(_, shape)| shape.iter().product::<usize>()).sum()
     }

@@ -6,8 +6,8 @@ use crate::attention::Gate;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// How the files of a family name tensors, and which of them they keep together: a table of `families.toml`, which says
-/// what the fields mean.
+/// Names of tensors in the files of a family, and which of them the files keep together: a table of `families.toml`, where
+/// the fields are explained.
 #[derive(Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct TensorNames {
@@ -53,13 +53,11 @@ pub(super) const LAYERS: &str = "model.layers.";
 /// Place of a tensor in a family's files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FileTensor {
-    /// Name in the file.
     pub(super) name: String,
-    /// Shape in the file.
     pub(super) shape: Vec<usize>,
     /// Index in the first dimension, where one tensor holds all experts.
     pub(super) slab: Option<usize>,
-    /// Whether it (or its slab) is stored transposed, as (input, output) (GPT-2).
+    /// `true` if it (or its slab) is stored transposed, as (input, output) (GPT-2).
     pub(super) transposed: bool,
     /// Rows that belong to it, after transposing.
     pub(super) rows: StoredRows,
@@ -68,20 +66,15 @@ pub(super) struct FileTensor {
 /// Rows of a fused tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StoredRows {
-    /// All rows.
     All,
     /// Consecutive rows from `start`.
     From {
-        /// First row.
         start: usize,
     },
     /// `take` rows from `start` of every `block` rows (GPT-NeoX: q, k and v of each head in turn).
     Of {
-        /// Rows in a block.
         block: usize,
-        /// First row in each block.
         start: usize,
-        /// Number of rows in each block.
         take: usize,
     },
 }

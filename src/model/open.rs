@@ -72,6 +72,13 @@ enum TokenizerSource {
 }
 
 impl TokenizerSource {
+    fn of_folder(folder: &Path, options: &LoadOptions, missing: String) -> Result<Self> {
+        if !Tokenizer::is_in(folder) {
+            return Ok(Self::Missing(missing));
+        }
+        Ok(Self::Own(Arc::new(Tokenizer::open(folder, &options.tokenizer())?)))
+    }
+
     /// Returns the tokenizer, or an error that says why the model has none.
     fn tokenizer(&self, model: &str) -> Result<&Tokenizer> {
         match self {
@@ -173,7 +180,7 @@ fn seeds_of(name: &str) -> Option<Vec<String>> {
 /// Environment variable that, if set, leaves the weights in their files, for tests and benches.
 const STREAM: &str = "DIFFTOOL_STREAM_WEIGHTS";
 
-/// How model folders are read: choices that their files leave open.
+/// Choices that the files of a model leave open.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Args)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 #[command(next_help_heading = "Models")]
@@ -267,10 +274,8 @@ pub fn open(name: &str, options: LoadOptions) -> Result<OpenedModel> {
         bail_usage!("model {name}: a folder without config.json; name its GGUF file: {}", file.display());
     }
     let config = files::bytes(&path, files::CONFIG_MAX).with_context(|| format!("model {name}"))?;
-    let vocabulary = match Tokenizer::is_in(&dir) {
-        true => TokenizerSource::Own(Arc::new(Tokenizer::open(&dir, &options.tokenizer())?)),
-        false => TokenizerSource::Missing(format!("cannot read {}", dir.join("tokenizer.json").display())),
-    };
+    let missing = format!("cannot read {}", dir.join("tokenizer.json").display());
+    let vocabulary = TokenizerSource::of_folder(&dir, &options, missing)?;
     let checkpoint = Checkpoint::open(&dir)?;
     OpenedModel::new(name, Some(dir), &config, vocabulary, options, |config| Ok((config, checkpoint)))
 }
@@ -298,10 +303,7 @@ pub fn open_to_inspect(name: &str, options: LoadOptions) -> Result<OpenedModel> 
         return open(name, options);
     }
     let bytes = files::bytes(&config, files::CONFIG_MAX).with_context(|| format!("model {name}"))?;
-    let vocabulary = match !is_config && Tokenizer::is_in(path) {
-        true => TokenizerSource::Own(Arc::new(Tokenizer::open(path, &options.tokenizer())?)),
-        false => TokenizerSource::Missing("there is no tokenizer".to_owned()),
-    };
+    let vocabulary = TokenizerSource::of_folder(path, &options, "there is no tokenizer".to_owned())?;
     OpenedModel::new(name, Some(path.to_owned()), &bytes, vocabulary, options, |config| {
         Ok((config, Checkpoint::none()))
     })

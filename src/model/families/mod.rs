@@ -33,7 +33,7 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use toml::Table;
 
-/// A table of `families.toml`, which says what the fields mean.
+/// A table of `families.toml`, where the fields are explained.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct Family {

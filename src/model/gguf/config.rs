@@ -10,71 +10,42 @@ use crate::kernels::RopeStyle;
 use crate::model::config::{Biases, ModelConfig, NormKind, NormPlace, Positions, ResidualLayout};
 use crate::model::families::tensor_names;
 use crate::model::MOST_LAYERS;
-use anyhow::{bail, ensure, Context, Result};
+use anyhow::{ensure, Context, Result};
+use serde::Deserialize;
 use serde_json::{json, Value};
+use std::sync::OnceLock;
 
-/// Supported architectures, and the `model_type` of each in a `config.json`.
-const ARCHITECTURES: [(&str, &str); 22] = [
-    ("llama", "llama"),
-    ("qwen2", "qwen2"),
-    ("qwen2moe", "qwen2_moe"),
-    ("qwen3", "qwen3"),
-    ("qwen3moe", "qwen3_moe"),
-    ("gemma", "gemma"),
-    ("gemma2", "gemma2"),
-    ("gemma3", "gemma3_text"),
-    ("phi2", "phi"),
-    ("phi3", "phi3"),
-    ("olmo2", "olmo2"),
-    ("olmoe", "olmoe"),
-    ("smollm3", "smollm3"),
-    ("granite", "granite"),
-    ("gpt2", "gpt2"),
-    ("gptneox", "gpt_neox"),
-    ("stablelm", "stablelm"),
-    ("starcoder2", "starcoder2"),
-    ("command-r", "cohere"),
-    ("cohere2", "cohere2"),
-    ("falcon", "falcon"),
-    ("gpt-oss", "gpt_oss"),
-];
+/// What `architectures.toml` says, where the fields are explained.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct Architectures {
+    information: Vec<String>,
+    off_at_zero: Vec<String>,
+    architecture: Vec<Architecture>,
+}
 
-/// Architectures whose RoPE rotates channels (2i, 2i + 1).
-const INTERLEAVED: [&str; 5] = ["llama", "smollm3", "granite", "command-r", "cohere2"];
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+struct Architecture {
+    name: String,
+    model_type: String,
+    interleaved: bool,
+    partial: bool,
+    layer_norm: bool,
+    optional_biases: bool,
+    full_every: Option<u64>,
+    window: Option<u64>,
+    window_required: bool,
+}
 
-/// Architectures whose biases are optional: the tensors decide.
-const OPTIONAL_BIASES: [&str; 8] =
-    ["llama", "smollm3", "granite", "stablelm", "starcoder2", "command-r", "cohere2", "falcon"];
-
-/// Fields that do not affect the computation.
-const INFORMATION: [&str; 7] = [
-    "vocab_size",
-    "tensor_data_layout",
-    "rope.scaling.finetuned",
-    "pooling_type",
-    "features_length",
-    "context_length",
-    "use_parallel_residual",
-];
-
-/// Fields that have no effect if they are 0.
-const OFF_AT_ZERO: [&str; 15] = [
-    "attention.clamp_kqv",
-    "attention.max_alibi_bias",
-    "attention.sliding_window",
-    "attention.scale",
-    "attn_logit_softcapping",
-    "final_logit_softcapping",
-    "expert_count",
-    "expert_used_count",
-    "expert_shared_count",
-    "expert_group_count",
-    "expert_group_used_count",
-    "expert_feed_forward_length",
-    "leading_dense_block_count",
-    "nextn_predict_layers",
-    "rope.scaling.yarn_log_multiplier",
-];
+impl Architectures {
+    /// # Panics
+    /// If the embedded file is invalid, which a test rules out.
+    fn get() -> &'static Self {
+        static ALL: OnceLock<Architectures> = OnceLock::new();
+        ALL.get_or_init(|| toml::from_str(include_str!("architectures.toml")).expect("architectures.toml is tested"))
+    }
+}
 
 impl Gguf {
     /// The `config.json` of the same model.
@@ -86,15 +57,11 @@ impl Gguf {
     }
 
     fn config(&self) -> Result<Value> {
-        let arch = self.architecture()?;
-        let model_type = ARCHITECTURES.into_iter().find(|(known, _)| *known == arch).map(|(_, model_type)| model_type);
-        let Some(model_type) = model_type else {
-            let known: Vec<&str> = ARCHITECTURES.into_iter().map(|(known, _)| known).collect();
-            bail!("general.architecture \"{arch}\" is not supported; {} are", known.join(", "))
-        };
-        let mut config = self.sizes(model_type)?;
-        self.add_rope(&mut config)?;
-        self.add_windows(&mut config)?;
+        let described = self.described()?;
+        let arch = described.name.as_str();
+        let mut config = self.sizes(described)?;
+        self.add_rope(&mut config, described.partial)?;
+        self.add_windows(&mut config, described)?;
         self.add_experts(&mut config)?;
         match arch {
             "gemma2" | "gemma3" => self.add_gemma(&mut config)?,
@@ -127,7 +94,16 @@ impl Gguf {
         Ok(config)
     }
 
-    fn sizes(&self, model_type: &str) -> Result<Value> {
+    /// The architecture of the file.
+    fn described(&self) -> Result<&'static Architecture> {
+        let (arch, all) = (self.architecture()?, &Architectures::get().architecture);
+        all.iter().find(|known| known.name == arch).with_context(|| {
+            let known: Vec<&str> = all.iter().map(|known| known.name.as_str()).collect();
+            format!("general.architecture \"{arch}\" is not supported; {} are", known.join(", "))
+        })
+    }
+
+    fn sizes(&self, described: &Architecture) -> Result<Value> {
         let (width, heads) = (self.needed("embedding_length")?, self.same_in_all_layers("attention.head_count")?);
         let heads = heads.with_context(|| self.missing("attention.head_count"))?;
         ensure!(heads > 0, "{} is 0", self.named("attention.head_count"));
@@ -141,12 +117,9 @@ impl Gguf {
         let kv_heads = self.same_in_all_layers("attention.head_count_kv")?.unwrap_or(heads);
         let [rms, layer_norm] = ["attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"];
         [rms, layer_norm].iter().for_each(|field| _ = self.field(&self.named(field))); // some files have both
-        let eps = self.needed_number(match model_type {
-            "phi" | "gpt2" | "gpt_neox" | "stablelm" | "starcoder2" | "cohere" | "cohere2" | "falcon" => layer_norm,
-            _ => rms,
-        })?;
+        let eps = self.needed_number(if described.layer_norm { layer_norm } else { rms })?;
         let mut config = json!({
-            "model_type": model_type,
+            "model_type": described.model_type,
             "vocab_size": self.vocabulary_size()?,
             "hidden_size": width,
             "num_hidden_layers": layers,
@@ -161,7 +134,7 @@ impl Gguf {
             "intermediate_size": ffn.with_context(|| self.missing("feed_forward_length"))?,
             "tie_word_embeddings": !self.has("output.weight"),
         });
-        if model_type == "gpt2" {
+        if described.model_type == "gpt2" {
             let theirs = [
                 ("n_embd", "hidden_size"),
                 ("n_layer", "num_hidden_layers"),
@@ -175,57 +148,51 @@ impl Gguf {
     }
 
     /// Adds the sliding window and the layers that have it.
-    fn add_windows(&self, config: &mut Value) -> Result<()> {
-        let arch = self.architecture()?;
-        let said = self.own_whole("attention.sliding_window")?.filter(|&window| window > 0);
-        // Every `period`-th layer has full attention.
-        let (window, period) = match arch {
-            "gemma2" => (said.or(Some(4096)), 2),
-            "gemma3" => (said, 6),
-            "olmo2" => (said, 4),
-            "cohere2" => (Some(said.with_context(|| self.missing("attention.sliding_window"))?), 4),
-            "gpt-oss" => (Some(said.with_context(|| self.missing("attention.sliding_window"))?), 2),
-            "llama" | "phi3" | "starcoder2" => (said, 0),
-            _ => {
-                ensure!(said.is_none(), "{} is not supported", self.named("attention.sliding_window"));
-                return Ok(());
-            }
+    fn add_windows(&self, config: &mut Value, described: &Architecture) -> Result<()> {
+        let arch = described.name.as_str();
+        let field = self.named("attention.sliding_window");
+        let stated = self.whole(&field)?.filter(|&window| window > 0);
+        let Some(full_every) = described.full_every else {
+            ensure!(stated.is_none(), "{field} is not supported");
+            return Ok(());
         };
+        ensure!(stated.is_some() || !described.window_required, "{field} is missing");
+        let window = stated.or(described.window);
         let layers = config["num_hidden_layers"].as_u64().unwrap_or_default();
-        let sliding = self.window_pattern(period, layers)?;
+        let sliding = self.window_pattern(full_every, layers)?;
         config["sliding_window"] = json!(window);
-        match arch {
-            "llama" | "phi3" | "starcoder2" => {
-                ensure!(
-                    window.is_none() || !sliding.contains(&false),
-                    "{}: only a window in every layer is supported",
-                    self.named("attention.sliding_window_pattern")
-                );
-                if window.is_some() && arch == "llama" {
-                    config["model_type"] = json!("mistral");
-                }
-            }
-            _ => {
-                config["layer_types"] =
-                    sliding.iter().map(|&sliding| layer_type(sliding && window.is_some())).collect();
-            }
+        if full_every > 0 {
+            let layer_types = sliding.iter().map(|&sliding| layer_type(sliding && window.is_some()));
+            config["layer_types"] = layer_types.collect();
+        } else {
+            ensure!(
+                window.is_none() || !sliding.contains(&false),
+                "{field}_pattern: only a window in every layer is supported"
+            );
         }
-        if arch == "gemma3" && window.is_none() {
+        match (arch, window) {
+            ("llama", Some(_)) => config["model_type"] = json!("mistral"),
             // The family requires a number; no layer uses it.
-            config["sliding_window"] = json!(1);
+            ("gemma3", None) => config["sliding_window"] = json!(1),
+            ("olmo2", Some(_)) => self.make_olmo3(config)?,
+            _ => {}
         }
-        if arch == "olmo2" && window.is_some() {
-            config["model_type"] = json!("olmo3");
-            let (full, base) = (config["rope_scaling"].take(), config["rope_theta"].take());
-            let mut full = if full.is_null() { json!({"rope_type": "default"}) } else { full };
-            full["rope_theta"] = base.clone();
-            let base = self.own_number("rope.freq_base_swa")?.map_or(base, |base| json!(base));
-            let sliding = json!({"rope_type": "default", "rope_theta": base});
-            config["rope_parameters"] = json!({"full_attention": full, "sliding_attention": sliding});
-            config.as_object_mut().map(|config| config.remove("rope_theta"));
-        } else if arch != "gemma3" {
+        if arch != "gemma3" && (arch != "olmo2" || window.is_none()) {
             self.only("rope.freq_base_swa", config["rope_theta"].as_f64().unwrap_or_default())?;
         }
+        Ok(())
+    }
+
+    /// OLMo 2 with windows is OLMo 3, with another rotary embedding in their layers.
+    fn make_olmo3(&self, config: &mut Value) -> Result<()> {
+        config["model_type"] = json!("olmo3");
+        let (full, base) = (config["rope_scaling"].take(), config["rope_theta"].take());
+        let mut full = if full.is_null() { json!({"rope_type": "default"}) } else { full };
+        full["rope_theta"] = base.clone();
+        let base = self.own_number("rope.freq_base_swa")?.map_or(base, |base| json!(base));
+        let sliding = json!({"rope_type": "default", "rope_theta": base});
+        config["rope_parameters"] = json!({"full_attention": full, "sliding_attention": sliding});
+        config.as_object_mut().map(|config| config.remove("rope_theta"));
         Ok(())
     }
 
@@ -321,11 +288,12 @@ impl Gguf {
 
     /// Fails on a field of the architecture that was not looked up.
     fn check_all_asked(&self, arch: &str) -> Result<()> {
+        let Architectures { information, off_at_zero, .. } = Architectures::get();
         let asked = self.asked.borrow();
         for (name, value) in self.fields.iter().filter(|(name, _)| !asked.contains(*name)) {
             let Some(field) = name.strip_prefix(arch).and_then(|rest| rest.strip_prefix('.')) else { continue };
-            let is_off = *value == FieldValue::Number(0.0) && OFF_AT_ZERO.contains(&field);
-            let known = is_off || INFORMATION.contains(&field);
+            let is_off = *value == FieldValue::Number(0.0) && off_at_zero.iter().any(|off| off == field);
+            let known = is_off || information.iter().any(|known| known == field);
             ensure!(known, "{name} is not supported: its effect is unknown");
         }
         Ok(())
@@ -387,9 +355,9 @@ impl Gguf {
     /// # Errors
     /// If a tensor of rotary divisors has the wrong length.
     pub fn conventions(&self, config: ModelConfig) -> Result<ModelConfig> {
-        let arch = self.architecture()?;
+        let described = self.described()?;
         let names = match (config.residual, config.norm_place) {
-            (ResidualLayout::Parallel, _) if arch == "falcon" => "gguf-falcon-40b",
+            (ResidualLayout::Parallel, _) if described.name == "falcon" => "gguf-falcon-40b",
             (_, NormPlace::Before) => "gguf",
             _ => "gguf-after",
         };
@@ -397,7 +365,7 @@ impl Gguf {
         if config.norm == NormKind::RmsPlusOne {
             config.norm = NormKind::Rms;
         }
-        if OPTIONAL_BIASES.contains(&arch) {
+        if described.optional_biases {
             config.bias = Biases {
                 qkv: self.has("blk.0.attn_q.bias") || self.has("blk.0.attn_qkv.bias"),
                 out: self.has("blk.0.attn_output.bias"),
@@ -406,7 +374,7 @@ impl Gguf {
             };
         }
         if let Positions::Rotary { style, embeddings } = &mut config.positions {
-            if INTERLEAVED.contains(&arch) {
+            if described.interleaved {
                 *style = RopeStyle::Interleaved;
             }
             if let Some(channels) = self.own_whole("rope.dimension_count")? {

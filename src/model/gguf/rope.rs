@@ -6,8 +6,8 @@ use anyhow::{bail, ensure, Context, Result};
 use serde_json::{json, Value};
 
 impl Gguf {
-    /// Adds `rope_theta` and `rope_scaling`.
-    pub(super) fn add_rope(&self, config: &mut Value) -> Result<()> {
+    /// Adds `rope_theta` and `rope_scaling`. `partial` if RoPE may rotate a part of a head.
+    pub(super) fn add_rope(&self, config: &mut Value, partial: bool) -> Result<()> {
         config["rope_theta"] = json!(self.own_number("rope.freq_base")?.unwrap_or(10_000.0));
         config["rope_scaling"] = match self.rope_scaling()? {
             // The family requires the field.
@@ -17,7 +17,6 @@ impl Gguf {
         // `conventions` sets the number of rotated channels.
         let head_dim = config["head_dim"].as_u64().unwrap_or_default();
         let channels = self.own_whole("rope.dimension_count")?.unwrap_or(head_dim);
-        let partial = ["phi2", "phi3", "gptneox", "stablelm"].contains(&self.architecture()?);
         ensure!(
             channels == head_dim || (partial && channels < head_dim),
             "{} is {channels}; only {head_dim}, the width of a head, is supported",
