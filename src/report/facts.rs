@@ -167,7 +167,7 @@ pub(super) fn models(run: &SavedRun) -> Option<Table> {
     let rows = run.manifest.models.iter().map(|model| {
         let path = model.path.as_deref().unwrap_or("built in");
         let [name, variant, layout, path] = [&model.name, &model.variant, &model.layout, path].map(Cell::words);
-        vec![name, variant, Cell::count(Some(model.parameters)), layout, path]
+        vec![name, variant, Cell::count(model.parameters), layout, path]
     });
     let columns = vec![words("model"), words("variant"), numbers("parameters"), words("layout"), words("folder")];
     Table::new("models", "Models", String::new(), columns, rows.collect()).details().trimmed()
@@ -180,7 +180,7 @@ pub(super) fn lambda(run: &SavedRun) -> Option<Table> {
     columns.extend(models.iter().map(|model| numbers(&model.name)));
     let mut rows = Vec::new();
     for layer in 0..models.iter().map(|model| model.lambda.len()).max()? {
-        let mut row = vec![Cell::count(Some(layer))];
+        let mut row = vec![Cell::count(layer)];
         for model in &models {
             row.push(Cell::number(model.lambda.get(layer).copied(), |lambda| short(Some(lambda))));
         }
@@ -199,11 +199,11 @@ pub(super) fn failures(frame: &Frame) -> Option<Table> {
         let (id, measure) = (&record.identity, &record.measure);
         vec![
             Cell::words(&id.model),
-            Cell::count(Some(id.ctx_tok)),
-            Cell::count(id.needles),
-            Cell::count(id.retrieve),
-            Cell::count(id.depth_req_pct),
-            Cell::count(id.seed),
+            Cell::count(id.ctx_tok),
+            Cell::optional(id.needles),
+            Cell::optional(id.retrieve),
+            Cell::optional(id.depth_req_pct),
+            Cell::optional(id.seed),
             id.condition.as_deref().map_or_else(Cell::none, Cell::words),
             Cell::words(measure.metric.as_ref()),
             Cell::words(measure.error.as_deref().unwrap_or_default()),

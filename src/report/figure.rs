@@ -101,7 +101,7 @@ mod tests {
         ];
         let rows = rows.iter().map(|&(model, x)| {
             let accuracy = Cell { aside: "[1, 99]".into(), ..Cell::number(Some(x), |x| format!("{x:.0}")) };
-            vec![Cell::words(model), Cell::count(Some(1)), accuracy]
+            vec![Cell::words(model), Cell::count(1), accuracy]
         });
         Table::new("answers", "Answers", String::new(), columns, rows.collect())
     }

@@ -49,7 +49,6 @@ impl Column {
     /// All columns, in order.
     pub const ALL: &'static [Self] = Self::VARIANTS;
 
-    /// Its name in `results.csv`.
     pub fn name(self) -> &'static str {
         self.into()
     }

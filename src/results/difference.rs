@@ -6,8 +6,11 @@
 //! replicates, trained from several seeds, seeds and prompts are what is independent; so are draws of random heads and prompts.
 
 use super::column::{Column, Value};
+use super::compare::Level;
+use super::metric::Label;
 use super::pair::{by_prompt, Pair, PromptKey};
-use crate::stats::{mean, smallest_detectable, test_mean, Interval, PairedHits, Replicated};
+use super::record::metric_name;
+use crate::stats::{holm, mean, smallest_detectable, test_mean, Interval, PairedHits, Replicated};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use strum::IntoStaticStr;
@@ -25,7 +28,6 @@ pub enum Test {
 }
 
 impl Test {
-    /// Its name in tables.
     pub fn name(self) -> &'static str {
         self.into()
     }
@@ -42,14 +44,12 @@ pub struct Difference {
     pub cells: usize,
     /// Mean of the baseline, over prompts.
     pub mean_baseline: f64,
-    /// Mean of the other.
     pub mean_other: f64,
     /// Mean over prompts of the difference.
     pub diff: f64,
     /// Lower end of the 95 % interval of `diff`; missing of fewer than six prompts, of fewer than three seeds, and where all
     /// prompts differ alike.
     pub lo: Option<f64>,
-    /// Upper end.
     pub hi: Option<f64>,
     /// The smallest true difference that this test would have shown on so many prompts (and seeds, of replicates) with 80 %
     /// power; missing where they do not tell.
@@ -89,7 +89,6 @@ impl Verdict {
         }
     }
 
-    /// Its word in tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Higher => "higher",
@@ -100,12 +99,10 @@ impl Verdict {
 }
 
 impl Difference {
-    /// The interval of `diff`.
     pub fn interval(&self) -> Option<Interval> {
         self.lo.zip(self.hi).map(|(lo, hi)| Interval { lo, hi })
     }
 
-    /// Returns the verdict of the interval.
     pub fn verdict(&self) -> Verdict {
         Verdict::of(self.interval())
     }
@@ -228,6 +225,43 @@ fn prompt_means<'a>(pairs: &[Pair<'a>], free: &[Column]) -> Vec<(PromptKey<'a>, 
         prompts.push((prompt, (mean(&a).unwrap_or(f64::NAN), mean(&b).unwrap_or(f64::NAN))));
     }
     prompts
+}
+
+/// How `other` differs from `baseline` in one metric of one group.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Row {
+    pub baseline: String,
+    pub other: String,
+    /// Columns and their values, in the order of the groups; a missing value is `none`.
+    pub group: BTreeMap<String, String>,
+    pub metric: String,
+    pub region: Option<String>,
+    pub level: Level,
+    /// Unit of the means and of the difference.
+    pub unit: Option<String>,
+    /// The difference, with its interval and test.
+    #[serde(flatten)]
+    pub difference: Difference,
+}
+
+impl Row {
+    /// Metric and region: `share_abs[answer]`.
+    pub fn name(&self) -> String {
+        metric_name(&self.metric, self.region.as_deref())
+    }
+
+    /// The metric as tables name it.
+    pub fn label(&self) -> Label {
+        Label::named(&self.metric, self.region.as_deref(), self.unit.as_deref())
+    }
+}
+
+/// Corrects the p-values of all rows as one family (Holm): whoever reads the table looks at all of them.
+pub(crate) fn correct(rows: &mut [Row]) {
+    let adjusted = holm(&rows.iter().filter_map(|row| row.difference.p).collect::<Vec<f64>>());
+    for (row, adjusted) in rows.iter_mut().filter(|row| row.difference.p.is_some()).zip(adjusted) {
+        row.difference.p_adjusted = Some(adjusted);
+    }
 }
 
 #[cfg(test)]
@@ -398,5 +432,15 @@ mod tests {
     fn questions_taken_as_prompts_of_their_own_would_not() {
         let found = coverage(false, 0.4);
         assert!(found < 0.88, "{found}");
+    }
+
+    #[test]
+    fn all_rows_are_one_family() {
+        let row = |p: Option<f64>| Row { difference: Difference { p, ..Difference::default() }, ..Row::default() };
+        let mut rows = [row(Some(0.01)), row(None), row(Some(0.04)), row(Some(0.03))];
+        correct(&mut rows);
+        // statsmodels 0.15.0: multipletests([0.01, 0.04, 0.03], method="holm")[1]
+        let found: Vec<f64> = rows.iter().filter_map(|row| row.difference.p_adjusted).collect();
+        assert!(found.iter().zip([0.03, 0.06, 0.06]).all(|(f, e)| (f - e).abs() < 1e-12), "{found:?}");
     }
 }

@@ -88,8 +88,10 @@ impl RunFolder {
             return Ok(journal.clone());
         }
         let path = self.join(CELLS);
-        let open = || format!("cannot read {}: not the folder of a run that can be continued", path.display());
-        let file = OpenOptions::new().read(true).write(true).open(&path).with_context(open)?;
+        let file = OpenOptions::new().read(true).write(true).open(&path);
+        let file = file.with_context(|| {
+            format!("cannot read {}: not the folder of a run that can be continued", path.display())
+        })?;
         self.lock(file)
     }
 

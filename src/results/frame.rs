@@ -7,8 +7,7 @@ use super::estimate::Estimate;
 use super::manifest::ModelInfo;
 use super::metric::{is_hit, Kind, ANSWER_REGION, SHARE_OUT};
 use super::pair::{by_prompt, differences, pairs, prompt_means, Pair, Pairs};
-use super::pick::{cities_of, millipct, setting_of, Case, ConditionKey, Pick, Setting};
-use super::purposes::Purposes;
+use super::pick::{cities_of, millipct, setting_of, Case, ConditionKey, Pick, Purposes, Setting};
 use super::record::{Identity, Measurement, Record, Units};
 use super::tokens::Tokens;
 use crate::base::names::ShortNames;
@@ -44,11 +43,9 @@ pub struct MassiveAt {
     pub layer: usize,
     /// Position of its token.
     pub position: usize,
-    /// The token's text.
     pub token: String,
     /// 0-based channel of the residual stream.
     pub channel: usize,
-    /// The activation.
     pub value: f32,
     /// Its magnitude over the median magnitude of its layer's output for the prompt.
     pub ratio: Option<f64>,
@@ -62,7 +59,6 @@ pub struct MassiveAt {
 /// A head that is drawn or stored token by token; a row of `drawn.csv`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DrawnHead {
-    /// Name of the model.
     pub model: String,
     /// 0-based layer.
     pub layer: usize,

@@ -16,7 +16,6 @@ use std::path::{Path, PathBuf};
 pub struct Manifest {
     /// Version and build of difftool.
     pub tool: Tool,
-    /// The machine.
     pub machine: Machine,
     /// Command-line arguments, the program's name first.
     pub argv: Vec<String>,
@@ -75,7 +74,6 @@ pub struct ModelInfo {
     pub path: Option<String>,
     /// `model_type` of its configuration.
     pub model_type: String,
-    /// Attention variant.
     pub variant: String,
     /// Number of parameters; tied ones count once.
     pub parameters: u64,

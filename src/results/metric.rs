@@ -29,9 +29,7 @@ impl Kind {
 /// Which way is better for the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Better {
-    /// Larger numbers.
     Higher,
-    /// Smaller numbers.
     Lower,
     /// Neither: the number describes.
     Neither,
@@ -44,28 +42,25 @@ pub struct Metric {
     pub name: &'static str,
     /// The unit of its numbers in `results.csv`; `None` for pure numbers.
     pub unit: Option<&'static str>,
-    /// How its numbers are shown.
     pub kind: Kind,
     /// A heading of few words; `{}` stands for the region.
     pub label: &'static str,
     /// Definition in one sentence.
     pub meaning: &'static str,
-    /// Which way is better.
     pub better: Better,
-    /// Whether comparisons show it by default; of a metric by region, for the regions named.
+    /// If comparisons show it by default; of a metric by region, for the regions named.
     pub headline: Headline,
-    /// Whether it has a number for each region of the prompt, or each site of the model.
+    /// `true` if it has a number for each region of the prompt, or each site of the model.
     pub by_region: bool,
     /// Where its definition comes from, if from others.
     pub source: Option<&'static str>,
 }
 
-/// Whether comparisons show a metric by default.
+/// If comparisons show a metric by default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Headline {
     /// Only where it is asked for.
     No,
-    /// Everywhere.
     Yes,
     /// For this region.
     Of(&'static str),
@@ -285,8 +280,8 @@ catalogue! {
 /// Returns the catalogue as a Markdown table: the table of metrics in `docs/results.md`.
 pub fn markdown() -> String {
     let head = "| metric | unit | in tables | better | meaning |\n|---|---|---|---|---|\n";
-    let row = |metric: &Metric| {
-        let escaped = |text: &str| text.replace('<', "&lt;").replace('|', "\\|");
+    let mut table = head.to_owned();
+    for metric in ALL {
         let better = match metric.better {
             Better::Higher => "higher",
             Better::Lower => "lower",
@@ -295,9 +290,13 @@ pub fn markdown() -> String {
         let heading = escaped(&metric.heading(metric.by_region.then_some("*region*")));
         let (unit, meaning) = (metric.unit.unwrap_or("none"), escaped(metric.meaning));
         let source = metric.source.map_or_else(String::new, |source| format!(" ({source})"));
-        format!("| {} | {unit} | {heading} | {better} | {meaning}{source} |\n", metric.markdown_name())
-    };
-    ALL.iter().map(row).fold(head.to_owned(), |table, row| table + &row)
+        table += &format!("| {} | {unit} | {heading} | {better} | {meaning}{source} |\n", metric.markdown_name());
+    }
+    table
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('<', "&lt;").replace('|', "\\|")
 }
 
 /// The name of the mean over positions `first` to `last` of a window.
@@ -312,26 +311,29 @@ pub fn top_k(k: usize) -> String {
 
 /// Returns the metric that a name of the records is of: itself, or one whose names end in numbers.
 pub fn find(name: &str) -> Option<&'static Metric> {
-    let exactly = ALL.iter().find(|metric| metric.name == name);
-    let ends_in_numbers = |metric: &&&Metric| {
-        let numbers = name.strip_prefix(metric.name).and_then(|rest| rest.strip_prefix('_'));
-        numbers.is_some_and(|numbers| numbers.split('_').all(|number| number.parse::<u32>().is_ok()))
-    };
-    exactly.or_else(|| [&NLL_POS, &TOP_K].iter().find(ends_in_numbers).copied())
+    let same_name = ALL.iter().find(|metric| metric.name == name);
+    same_name.or_else(|| {
+        [&NLL_POS, &TOP_K].into_iter().find(|metric| {
+            let numbers = name.strip_prefix(metric.name).and_then(|rest| rest.strip_prefix('_'));
+            numbers.is_some_and(|numbers| numbers.split('_').all(|number| number.parse::<u32>().is_ok()))
+        })
+    })
 }
 
 /// Returns the place of a metric and region among the headline ones, in their order. With `any_region`, every region of a
 /// headline metric counts.
 pub fn headline_rank(name: &str, region: Option<&str>, any_region: bool) -> Option<usize> {
-    let counts = |metric: &Metric| match metric.headline {
-        Headline::No => false,
-        Headline::Yes => true,
-        Headline::Of(wanted) => any_region || region == Some(wanted),
-    };
-    ALL.iter().position(|metric| metric.name == name && counts(metric))
+    ALL.iter().position(|metric| {
+        let counts = match metric.headline {
+            Headline::No => false,
+            Headline::Yes => true,
+            Headline::Of(wanted) => any_region || region == Some(wanted),
+        };
+        metric.name == name && counts
+    })
 }
 
-/// Returns whether a metric's numbers are hits (1) and misses (0).
+/// Returns `true` if a metric's numbers are hits (1) and misses (0).
 pub fn is_hit(name: &str) -> bool {
     find(name).is_some_and(|metric| metric.kind == Kind::Hit)
 }
@@ -342,7 +344,6 @@ pub fn is_hit(name: &str) -> bool {
 pub struct Label {
     /// Its name: `answer in output`.
     pub text: String,
-    /// How its numbers are shown.
     pub kind: Kind,
     /// The unit of its numbers as they are shown, without a leading blank: `%`, `nats`; empty for pure numbers.
     pub unit: String,

@@ -84,8 +84,12 @@ fn value(record: &Record) -> f64 {
 
 /// Returns the differences b - a of pairs as records, to be paired once more.
 pub(crate) fn differences(pairs: &[Pair<'_>]) -> Vec<Record> {
-    let difference = |pair: &Pair<'_>| Measurement { value: Some(pair.b - pair.a), ..pair.record.measure.clone() };
-    pairs.iter().map(|pair| Record { identity: pair.record.identity.clone(), measure: difference(pair) }).collect()
+    let mut records = Vec::new();
+    for Pair { record, a, b } in pairs {
+        let measure = Measurement { value: Some(b - a), ..record.measure.clone() };
+        records.push(Record { identity: record.identity.clone(), measure });
+    }
+    records
 }
 
 /// The columns that tell prompts and models apart; missing where they do not.

@@ -1,5 +1,6 @@
-//! Which numbers of a run are wanted: of which model, setting and condition.
+//! Which numbers of a run are wanted: of which model, setting and condition; and what its conditions are for.
 
+use super::frame::HeadPlace;
 use super::metric::Metric;
 use super::record::{Identity, UNTREATED};
 use crate::prompts::shots::order_of;
@@ -50,14 +51,50 @@ impl ConditionKey {
     }
 }
 
+/// The conditions of a run by their purpose.
+#[derive(Clone, Debug, Default)]
+pub struct Purposes {
+    /// Conditions with a change of their own.
+    pub plain: Vec<PlainCondition>,
+    /// Conditions without the best heads of a ranking, with their draws of random heads.
+    pub heads: Vec<HeadsCondition>,
+    /// Conditions that replace the output of one head each, if every head of every layer has one.
+    pub each: Vec<(HeadPlace, String)>,
+    /// `true` if those put outputs on the clean prompt into passes over the corrupted one.
+    pub restores: bool,
+    /// The untreated pass over the corrupted prompt.
+    pub corrupted: Option<String>,
+}
+
+/// A condition that is compared with the untreated pass over the same prompt.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlainCondition {
+    pub name: String,
+    /// The name of that pass; `None` if it is over the prompt itself.
+    pub from: Option<String>,
+}
+
+/// A condition without the best heads of a ranking, and the draws of others of the same layers.
+#[derive(Clone, Debug)]
+pub struct HeadsCondition {
+    pub n: usize,
+    pub by: &'static str,
+    pub best: String,
+    pub random: Vec<String>,
+}
+
+impl Purposes {
+    /// The condition from which changes by single heads count; `None` for the untreated pass over the prompt itself.
+    pub(crate) fn baseline_of_each(&self) -> Option<&str> {
+        self.corrupted.as_deref().filter(|_| self.restores)
+    }
+}
+
 /// A model in one setting under one condition.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Case {
-    /// Context, needles, asked.
     pub setting: Setting,
-    /// Name of the model.
     pub model: String,
-    /// The condition.
     pub treated: ConditionKey,
 }
 
@@ -108,7 +145,6 @@ impl<'a> Pick<'a> {
         Self { metric: metric.name, region, ..self }
     }
 
-    /// Narrows to a region.
     pub fn region(self, region: &'a str) -> Self {
         Self { region: Some(region), ..self }
     }
@@ -118,7 +154,6 @@ impl<'a> Pick<'a> {
         Self { ctx_tok: Some(ctx_tok), ..self }
     }
 
-    /// Narrows to one setting.
     pub fn setting(self, setting: Setting) -> Self {
         Self { setting: Some(setting), ..self }
     }
@@ -128,7 +163,6 @@ impl<'a> Pick<'a> {
         Self { condition, ..self }
     }
 
-    /// Narrows to one set of cities.
     pub fn cities(self, cities: &'a str) -> Self {
         Self { cities: Some(cities), ..self }
     }
@@ -138,7 +172,6 @@ impl<'a> Pick<'a> {
         Self { depth_pct: Some(depth_pct), ..self }
     }
 
-    /// Narrows to one task.
     pub fn task(self, task: &'a str) -> Self {
         Self { task: Some(task), ..self }
     }

@@ -67,7 +67,7 @@ pub struct Identity {
     pub seed: Option<u64>,
     /// Index among the needles asked for, in the order of the question.
     pub query: Option<usize>,
-    /// Whether this question's needle is the one placed at the requested depth; missing without a question.
+    /// `true` if this question's needle is the one placed at the requested depth; missing without a question.
     pub placed: Option<bool>,
     /// The measured attention rows, for example `answer` for those that predict the answer's tokens.
     pub rows: Option<Cow<'static, str>>,
@@ -94,7 +94,6 @@ pub struct Measurement {
     pub region: Option<Cow<'static, str>>,
     /// Name of the quantity, for example `share_abs`.
     pub metric: Cow<'static, str>,
-    /// The number.
     pub value: Option<f64>,
     /// Unit of the number, for example `fraction`, `nats`; missing for pure numbers.
     pub unit: Option<Cow<'static, str>>,
@@ -109,7 +108,6 @@ pub struct Measurement {
 pub struct Record {
     /// Model, prompt and question, shared by the records of one question.
     pub identity: Arc<Identity>,
-    /// The result.
     pub measure: Measurement,
 }
 

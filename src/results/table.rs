@@ -25,7 +25,6 @@ pub(crate) struct Table {
 /// table says once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ColumnRole {
-    /// A result.
     #[default]
     Result,
     /// The basis of a result: number of prompts, unit.
@@ -192,16 +191,19 @@ impl TableColumn {
 }
 
 impl Cell {
-    /// Words.
     pub(crate) fn words(text: impl Into<String>) -> Self {
         Self { text: text.into(), ..Self::default() }
     }
 
-    /// A count or another number that is shown in full; a dash for none.
-    pub(crate) fn count<T: ToString + Copy>(n: Option<T>) -> Self {
-        let Some(n) = n else { return Self::none() };
+    /// A count or another number that is shown in full.
+    pub(crate) fn count(n: impl ToString) -> Self {
         let text = n.to_string();
         Self { exact: text.parse().ok(), text, ..Self::default() }
+    }
+
+    /// The same, a dash for none.
+    pub(crate) fn optional(n: Option<impl ToString>) -> Self {
+        n.map_or_else(Self::none, Self::count)
     }
 
     /// A dash: nothing was measured.
@@ -348,9 +350,9 @@ mod tests {
             rows: vec![[vec![Cell::words("diff")], cells.to_vec()].concat()],
             detail: false,
         };
-        let trimmed = table([Cell::none(), Cell::count(Some(7))]).trimmed().unwrap();
+        let trimmed = table([Cell::none(), Cell::count(7)]).trimmed().unwrap();
         assert_eq!(trimmed.columns, [words("model"), numbers("b")]);
-        assert_eq!(trimmed.rows, [[Cell::words("diff"), Cell::count(Some(7))]]);
+        assert_eq!(trimmed.rows, [[Cell::words("diff"), Cell::count(7)]]);
         assert_eq!(table([Cell::none(), Cell::none()]).trimmed(), None);
     }
 

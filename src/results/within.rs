@@ -1,10 +1,10 @@
 //! Differences within a run: models and conditions on the same prompts.
 
 use super::column::Column;
+use super::difference::{correct, Row};
 use super::frame::Frame;
 use super::metric::{self, Headline, Metric};
 use super::pick::{Case, ConditionKey, Setting};
-use super::row::{correct, Row};
 use rayon::prelude::*;
 
 /// The columns that rows within a run have values of.
@@ -85,10 +85,13 @@ fn case(setting: Setting, model: &str, treated: &ConditionKey) -> Case {
 
 /// The headline metrics, with the regions that they are headline for.
 fn headline_metrics() -> Vec<(&'static Metric, Option<&'static str>)> {
-    let of_headline = |metric: &'static Metric| match metric.headline {
-        Headline::No => None,
-        Headline::Yes => Some((metric, None)),
-        Headline::Of(region) => Some((metric, Some(region))),
-    };
-    metric::ALL.iter().filter_map(of_headline).collect()
+    let mut metrics = Vec::new();
+    for metric in metric::ALL {
+        match metric.headline {
+            Headline::No => {}
+            Headline::Yes => metrics.push((metric, None)),
+            Headline::Of(region) => metrics.push((metric, Some(region))),
+        }
+    }
+    metrics
 }

@@ -78,11 +78,11 @@ fn summary_row(study: &Study, variant: usize) -> Option<Vec<Cell>> {
     let one_needle = Estimate::of_seeds(&study.at_end(variant, &ONE_NEEDLE));
     Some(vec![
         Cell::words(study.spec.variants[variant].name.clone()),
-        Cell::count(Some(first_digits.len())),
-        Cell::count(Some(times.iter().filter(|time| time.is_finite()).count())),
-        Cell::count(median.map(|&tokens| tokens as usize)),
-        Cell::count(Some(delays.values().filter(|&&delay| delay < 0.0).count())),
-        Cell::count(Some(delays.values().filter(|&&delay| delay > 0.0).count())),
+        Cell::count(first_digits.len()),
+        Cell::count(times.iter().filter(|time| time.is_finite()).count()),
+        Cell::optional(median.map(|&tokens| tokens as usize)),
+        Cell::count(delays.values().filter(|&&delay| delay < 0.0).count()),
+        Cell::count(delays.values().filter(|&&delay| delay > 0.0).count()),
         Cell::estimate(FIRST_DIGITS.kind, Estimate::of_seeds(&first_digits)?),
         change.map_or_else(Cell::none, |change| Cell::change(FIRST_DIGITS.kind, change)),
         one_needle.map_or_else(Cell::none, |mean| Cell::value(ONE_NEEDLE.kind, mean.value, None)),
@@ -139,7 +139,7 @@ fn change_row(mut keys: Vec<Cell>, quantity: &RunQuantity, changes: &BySeed) -> 
     let verdict = Verdict::of(change.interval);
     keys.extend([
         Cell::words(quantity.label().difference_heading()),
-        Cell::count(Some(changes.len())),
+        Cell::count(changes.len()),
         Cell::change(quantity.kind, change),
         Cell::words(verdict.name()),
     ]);
@@ -155,8 +155,8 @@ fn inside(study: &Study) -> Option<Table> {
         for time in TIMES {
             let tokens = study.at(index, time, &TOKENS);
             let Some(&at) = tokens.values().next() else { continue };
-            let mut row = vec![Cell::words(variant.name.clone()), Cell::count(Some(at as usize))];
-            row.push(Cell::count(Some(tokens.len())));
+            let mut row = vec![Cell::words(variant.name.clone()), Cell::count(at as usize)];
+            row.push(Cell::count(tokens.len()));
             let quantities = [FIRST_DIGITS].into_iter().chain(INSIDE);
             row.extend(quantities.map(|quantity| mean_cell(&quantity, &study.at(index, time, &quantity))));
             rows.push(row);

@@ -1,6 +1,6 @@
 //! Conditions on results, for continuous integration: `exact < -0.05`.
 
-use super::super::row::Row;
+use super::super::difference::Row;
 use super::MetricName;
 use crate::bail_usage;
 use crate::base::serde_as_str::serde_as_str;
@@ -21,7 +21,7 @@ use std::str::FromStr;
 #[derive(Clone, Debug, PartialEq)]
 pub struct FailIf {
     metric: MetricName,
-    of: Of,
+    number: RowNumber,
     model: Option<String>,
     condition: Option<String>,
     operator: Operator,
@@ -30,9 +30,9 @@ pub struct FailIf {
     text: String,
 }
 
-/// Which number of a row.
+/// A number of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Of {
+enum RowNumber {
     Diff,
     Lo,
     Hi,
@@ -41,8 +41,13 @@ enum Of {
 }
 
 /// The text behind a metric for one of them.
-const NUMBERS: [(&str, Of); 5] =
-    [(".diff", Of::Diff), (".lo", Of::Lo), (".hi", Of::Hi), (".baseline", Of::Baseline), (".other", Of::Other)];
+const NUMBERS: [(&str, RowNumber); 5] = [
+    (".diff", RowNumber::Diff),
+    (".lo", RowNumber::Lo),
+    (".hi", RowNumber::Hi),
+    (".baseline", RowNumber::Baseline),
+    (".other", RowNumber::Other),
+];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Operator {
@@ -72,9 +77,9 @@ impl FromStr for FailIf {
         let (left, model) = left.split_once(" of ").map_or((left, None), |(left, name)| (left, Some(name)));
         let (model, condition) =
             (model.map(|name| name.trim().to_owned()), condition.map(|name| name.trim().to_owned()));
-        let named = NUMBERS.iter().find_map(|(name, of)| Some((left.strip_suffix(name)?, *of)));
-        let (metric, of) = named.unwrap_or((left, Of::Diff));
-        Ok(Self { metric: metric.parse()?, of, model, condition, operator, limit, text: text.trim().to_owned() })
+        let named = NUMBERS.iter().find_map(|(name, number)| Some((left.strip_suffix(name)?, *number)));
+        let (metric, number) = named.unwrap_or((left, RowNumber::Diff));
+        Ok(Self { metric: metric.parse()?, number, model, condition, operator, limit, text: text.trim().to_owned() })
     }
 }
 
@@ -102,7 +107,7 @@ impl FailIf {
     /// # Errors
     /// A usage error if it is about a difference.
     pub fn check_of_run(&self) -> Result<()> {
-        if self.of != Of::Diff {
+        if self.number != RowNumber::Diff {
             bail_usage!("--fail-if '{self}': a run has means; ends of intervals, baseline and other are of `compare`");
         }
         Ok(())
@@ -140,12 +145,12 @@ impl FailIf {
     }
 
     fn holds(&self, row: &Row) -> Result<bool> {
-        let number = match self.of {
-            Of::Diff => Some(row.difference.diff),
-            Of::Lo => row.difference.lo,
-            Of::Hi => row.difference.hi,
-            Of::Baseline => Some(row.difference.mean_baseline),
-            Of::Other => Some(row.difference.mean_other),
+        let number = match self.number {
+            RowNumber::Diff => Some(row.difference.diff),
+            RowNumber::Lo => row.difference.lo,
+            RowNumber::Hi => row.difference.hi,
+            RowNumber::Baseline => Some(row.difference.mean_baseline),
+            RowNumber::Other => Some(row.difference.mean_other),
         };
         let Some(number) = number else {
             let why = match (row.difference.seeds, row.difference.n) {

@@ -11,7 +11,6 @@ use std::path::{Path, PathBuf};
 pub struct Input {
     /// As it was given.
     pub name: String,
-    /// The records.
     pub results: PathBuf,
     /// The manifest, if there is one.
     pub manifest: Option<Manifest>,

@@ -38,9 +38,9 @@ pub use plan::Level;
 pub use request::{Counts, MetricName, Metrics, Request, Where};
 
 use super::column::{Column, Value};
+use super::difference::Row;
 use super::pair::{joined_columns, pairs, Pairs};
 use super::record::{self, metric_name, Identity, Record, Units};
-use super::row::Row;
 use crate::bail_usage;
 use crate::base::names::Replicates;
 use anyhow::{bail, Result};
@@ -61,7 +61,6 @@ pub struct Comparison {
     pub pairings: Vec<PairedSets>,
     /// Columns that there is a row for each value of.
     pub groups: Vec<Column>,
-    /// The differences.
     pub rows: Vec<Row>,
     /// Further notes for the reader, one sentence each.
     pub notes: Vec<String>,
@@ -70,13 +69,11 @@ pub struct Comparison {
 /// Two sets of records that were paired.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct PairedSets {
-    /// The baseline's name.
     pub baseline: String,
     /// The side that is compared with it.
     pub other: String,
     /// Columns in which the records of a pair may differ.
     pub regardless_of: String,
-    /// Number of pairs.
     pub pairs: usize,
     /// Records of the baseline that the other does not have.
     pub only_baseline: Unpaired,
@@ -93,7 +90,7 @@ pub struct Unpaired {
     pub cells: Vec<String>,
 }
 
-/// Compares.
+/// Compares inputs, or what is within them, as a request asks.
 ///
 /// # Errors
 /// Usage errors if the request is not possible, or the prompts are not the same; others if a file cannot be read or

@@ -1,8 +1,8 @@
 //! Notes on a comparison for the reader, one sentence each.
 
 use super::super::column::Column;
+use super::super::difference::Row;
 use super::super::pair::Pairs;
-use super::super::row::Row;
 use super::plan::Plan;
 use super::Request;
 use crate::stats::{LEAST_PROMPTS, LEAST_SEEDS};

@@ -24,7 +24,6 @@ pub(super) struct Plan<'a> {
 /// A set of records.
 #[derive(Clone)]
 pub(super) struct Side<'a> {
-    /// Its name in tables.
     pub(super) label: String,
     /// In the order of the inputs.
     pub(super) records: Vec<&'a Record>,
@@ -223,14 +222,11 @@ pub enum Level {
     /// Means over layers and heads, or quantities that know of neither.
     #[default]
     Model,
-    /// Of layers.
     Layer,
-    /// Of single heads.
     Head,
 }
 
 impl Level {
-    /// Its name in tables.
     pub fn name(self) -> &'static str {
         self.into()
     }

@@ -36,7 +36,6 @@ pub struct Request {
 /// A metric, or one region of it: `exact`, `share_abs[answer]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetricName {
-    /// Name of the quantity.
     pub metric: String,
     /// Part of the prompt; nothing for all of them.
     pub region: Option<String>,
@@ -73,7 +72,6 @@ impl FromStr for MetricName {
 pub enum Metrics {
     /// The headline metrics that were measured.
     Headline,
-    /// Every one.
     All,
     /// These, in this order.
     Named(Vec<MetricName>),
@@ -140,7 +138,6 @@ impl FromStr for Where {
 /// Numbers of records of one input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Records of the file.
     pub records: usize,
     /// Records of a failure, which were left out.
     pub errors: usize,
@@ -272,26 +269,26 @@ impl Request {
         }
     }
 
-    /// Checks that what was asked for occurs: in some record, selected or not.
+    /// Checks that what was asked for occurs in some record, selected or not.
     ///
     /// # Errors
     /// A usage error with what does occur.
     pub(super) fn check_occurrence(&self, files: &[Vec<Record>]) -> Result<()> {
-        let all = || files.iter().flatten().filter(|record| record.measure.error.is_none());
+        let records: Vec<&Record> = files.iter().flatten().filter(|record| record.measure.error.is_none()).collect();
         for condition in &self.wheres {
             let Where { column, text, .. } = condition;
-            if condition.value().is_some() && !all().any(|record| self.meets(condition, record)) {
-                bail_usage!("--where {text}: no record has it; {column} is one of {}", listed(*column, all()));
+            if condition.value().is_some() && !records.iter().any(|record| self.meets(condition, record)) {
+                bail_usage!("--where {text}: no record has it; {column} is one of {}", listed(*column, &records));
             }
         }
         let Metrics::Named(names) = &self.metrics else { return Ok(()) };
         for MetricName { metric, region } in names {
-            if !all().any(|record| record.measure.metric == *metric) {
-                bail_usage!("--metric {metric}: not measured; there are {}", listed(Column::Metric, all()));
+            if !records.iter().any(|record| record.measure.metric == *metric) {
+                bail_usage!("--metric {metric}: not measured; there are {}", listed(Column::Metric, &records));
             }
             let Some(region) = region else { continue };
-            if !all().any(|record| record.measure.region.as_deref() == Some(region)) {
-                bail_usage!("--metric {metric}[{region}]: regions are {}", listed(Column::Region, all()));
+            if !records.iter().any(|record| record.measure.region.as_deref() == Some(region)) {
+                bail_usage!("--metric {metric}[{region}]: regions are {}", listed(Column::Region, &records));
             }
         }
         Ok(())
@@ -299,8 +296,8 @@ impl Request {
 }
 
 /// Lists the values of a column.
-fn listed<'a>(column: Column, records: impl Iterator<Item = &'a Record>) -> String {
-    let values: BTreeSet<Value<'_>> = records.filter_map(|record| column.of(record)).collect();
+fn listed(column: Column, records: &[&Record]) -> String {
+    let values: BTreeSet<Value<'_>> = records.iter().filter_map(|record| column.of(record)).collect();
     let mut shown: Vec<String> = values.iter().take(MOST_SHOWN).map(ToString::to_string).collect();
     if values.len() > MOST_SHOWN {
         shown.push(format!("… ({} in all)", values.len()));

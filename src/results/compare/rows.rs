@@ -1,11 +1,10 @@
 //! From pairs to rows: one difference for each metric, region, group and pair of sides.
 
 use super::super::column::{shown, Column, Value};
-use super::super::difference::Difference;
+use super::super::difference::{correct, Difference, Row};
 use super::super::metric::is_hit;
 use super::super::pair::{Pair, Pairs};
 use super::super::record::Units;
-use super::super::row::{correct, Row};
 use super::plan::{Level, Plan};
 use super::Request;
 use crate::bail_usage;

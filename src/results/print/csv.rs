@@ -107,8 +107,8 @@ mod tests {
         let interval = Some(Interval { lo: 0.25, hi: 0.875 });
         let share = Cell { exact: Some(0.515625), interval, ..Cell::words("52") };
         let rows = vec![
-            vec![Cell::words("diff"), share, Cell::count(Some(3))],
-            vec![Cell::words("diff-v2"), Cell::none(), Cell::count(Some(0))],
+            vec![Cell::words("diff"), share, Cell::count(3)],
+            vec![Cell::words("diff-v2"), Cell::none(), Cell::count(0)],
         ];
         let mut out = Vec::new();
         write_table(&Table::new("x", "X", String::new(), columns, rows), &mut out).unwrap();

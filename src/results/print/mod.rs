@@ -1,14 +1,42 @@
 //! Printers: tables as text for terminals, JSON, CSV and Markdown.
 
 mod csv;
-mod json;
 mod layout;
 mod markdown;
 mod text;
 
 pub(crate) use csv::{write_rows, write_table};
-pub use json::json;
 pub(crate) use layout::TextTable;
 pub(crate) use markdown::{escaped as escaped_markdown, markdown_table, markdown_with_caption};
 pub(crate) use text::{chosen_text, main_text};
 pub use text::{text, Tables};
+
+use super::table::{Cell, Table};
+use super::view::tables;
+use super::Frame;
+use serde_json::{json, Map, Value};
+
+/// All tables of a run by their names: a list of rows each. Numbers are in the units of `results.csv`, those with an interval
+/// objects of `value`, `lo` and `hi`; a missing one is null.
+pub fn json(frame: &Frame) -> Value {
+    tables(frame).iter().map(|table| (table.id.to_owned(), rows_json(table))).collect::<Map<_, _>>().into()
+}
+
+fn rows_json(table: &Table) -> Value {
+    let mut rows = Vec::new();
+    for row in &table.rows {
+        let fields = table.columns.iter().zip(row).map(|(column, cell)| (column.name.clone(), value(cell)));
+        rows.push(Value::Object(fields.collect()));
+    }
+    rows.into()
+}
+
+fn value(cell: &Cell) -> Value {
+    match (cell.exact, cell.interval) {
+        _ if cell.is_none() => Value::Null,
+        (Some(x), Some(interval)) => json!({ "value": x, "lo": interval.lo, "hi": interval.hi }),
+        (Some(x), None) if x.fract() == 0.0 && x.abs() < 9e15 => json!(x as i64),
+        (Some(x), None) => json!(x),
+        (None, _) => json!(cell.text),
+    }
+}

@@ -133,9 +133,7 @@ mod tests {
     #[test]
     fn keys_that_all_rows_share_are_said_once_above_the_table() {
         let columns = vec![words("model").key(), numbers("tokens").key(), numbers("N").key(), numbers("accuracy %")];
-        let row = |model: &str, n: usize| {
-            vec![Cell::words(model), Cell::count(Some(512)), Cell::count(Some(n)), Cell::count(Some(9))]
-        };
+        let row = |model: &str, n: usize| vec![Cell::words(model), Cell::count(512), Cell::count(n), Cell::count(9)];
         let table = Table::new("x", "X", String::new(), columns, vec![row("a", 1), row("b", 2)]);
         let (shared, rest) = hoisted(table);
         assert_eq!(shared, "512 tokens");
@@ -147,7 +145,7 @@ mod tests {
 
     #[test]
     fn long_tables_end_with_the_number_of_rows_that_are_left_out() {
-        let rows = (0..5).map(|i| vec![Cell::count(Some(i))]).collect();
+        let rows = (0..5).map(|i| vec![Cell::count(i)]).collect();
         let table = shortened(Table::new("x", "X", "Note.".into(), vec![numbers("n")], rows), 3);
         assert_eq!((table.rows.len(), table.note.as_str()), (3, "Note. 2 more rows: --tables x."));
     }

@@ -14,9 +14,7 @@ use std::path::Path;
 /// The scored tokens of one window.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ScoredWindow {
-    /// Index of the window.
     pub sample: u64,
-    /// The tokens, in order.
     pub tokens: Vec<ScoredToken>,
 }
 
@@ -27,7 +25,6 @@ pub struct ScoredToken {
     pub text_position: u64,
     /// Position in the window, from 0: the number of tokens that it is predicted from.
     pub position: u32,
-    /// Token id.
     pub id: u32,
     /// Bytes of its text; 0 if the text was given as token ids.
     pub bytes: u64,
@@ -40,29 +37,24 @@ pub struct ScoredToken {
 /// The scored tokens of one model under one condition.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scored {
-    /// Name of the model.
     pub model: String,
     /// Nothing for the untreated passes.
     pub condition: Option<String>,
     /// Of its condition.
     pub bits: Option<u32>,
-    /// The windows, in order.
     pub windows: Vec<ScoredWindow>,
 }
 
 /// Which tokens a number is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenKind {
-    /// All.
     All,
     /// Those that complete a bigram seen earlier in the window.
     ArHit,
-    /// The others.
     Other,
 }
 
 impl TokenKind {
-    /// Each of them.
     pub const EACH: [Self; 3] = [Self::All, Self::ArHit, Self::Other];
 
     /// Returns `true` if a token is of the kind.
@@ -74,7 +66,6 @@ impl TokenKind {
         }
     }
 
-    /// Its name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::All => "all tokens",
@@ -111,7 +102,6 @@ struct TokenLine {
     model: String,
     condition: Option<String>,
     bits: Option<u32>,
-    /// Which window.
     sample: u64,
     text_position: u64,
     position: u32,
@@ -162,7 +152,6 @@ impl Tokens {
         }
     }
 
-    /// Number of tokens.
     pub fn count(&self) -> usize {
         self.0.iter().flat_map(Scored::tokens).count()
     }

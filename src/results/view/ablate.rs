@@ -98,7 +98,7 @@ fn heads_out_of(frame: &Frame, setting: Setting, model: &str, heads: &HeadsCondi
 }
 
 fn place_cells(model: &str, (tokens, needles, retrieve): Setting) -> Vec<Cell> {
-    let numbers = [tokens, needles, retrieve].map(|n| Cell::count(Some(n)));
+    let numbers = [tokens, needles, retrieve].map(Cell::count);
     [vec![Cell::words(model)], numbers.into()].concat()
 }
 
@@ -136,7 +136,7 @@ pub(super) fn conditions(frame: &Frame) -> Option<Table> {
 fn condition_row(change: &Change) -> Vec<Cell> {
     let numbers = vec![
         Cell::words(&change.condition),
-        Cell::count(Some(change.exact.n)),
+        Cell::count(change.exact.n),
         accuracy_cell(change.accuracy),
         Cell::difference(Kind::Number, &change.log_prob_nats),
         Cell::words(change.log_prob_nats.verdict().name()),
@@ -147,13 +147,8 @@ fn condition_row(change: &Change) -> Vec<Cell> {
 /// The row of the untreated passes, on the prompts of a change.
 fn untreated_row(frame: &Frame, change: &Change) -> Vec<Cell> {
     let accuracy = frame.estimate(pick((change.setting, &change.model), None, &EXACT));
-    let numbers = vec![
-        Cell::words(UNTREATED),
-        Cell::count(Some(change.exact.n)),
-        accuracy_cell(accuracy),
-        Cell::none(),
-        Cell::none(),
-    ];
+    let numbers =
+        vec![Cell::words(UNTREATED), Cell::count(change.exact.n), accuracy_cell(accuracy), Cell::none(), Cell::none()];
     [place_cells(&change.model, change.setting), numbers].concat()
 }
 
@@ -188,10 +183,10 @@ pub(super) fn heads_out(frame: &Frame) -> Option<Table> {
 fn heads_out_row(out: &HeadsOut) -> Vec<Cell> {
     let (best, random, less) = (&out.best, out.random.as_ref(), out.best_less_random.as_ref());
     let numbers = vec![
-        Cell::count(Some(out.n)),
+        Cell::count(out.n),
         Cell::words(out.by),
-        Cell::count(random.map(|random| random.draws)),
-        Cell::count(Some(best.exact.n)),
+        Cell::optional(random.map(|random| random.draws)),
+        Cell::count(best.exact.n),
         Cell::difference(Kind::Hit, &best.exact),
         random.map_or_else(Cell::none, |random| Cell::difference(Kind::Hit, &random.exact)),
         Cell::difference(Kind::Number, &best.log_prob_nats),
@@ -230,7 +225,7 @@ pub(super) fn contrasts(frame: &Frame) -> Option<Table> {
             let (Some(exact), Some(log_prob)) = (exact, log_prob) else { continue };
             let numbers = vec![
                 Cell::words(&plain.name),
-                Cell::count(Some(exact.n)),
+                Cell::count(exact.n),
                 Cell::difference(Kind::Hit, &exact),
                 Cell::difference(Kind::Number, &log_prob),
                 Cell::words(log_prob.verdict().name()),

@@ -85,13 +85,13 @@ const READINGS: [(&str, Quantity<'static>, Quantity<'static>); 3] = [
 ];
 
 impl Quantity<'_> {
-    /// Returns whether it means anything in a setting: plain text has no answer, and so no noise.
+    /// Returns `true` if it means anything in a setting: plain text has no answer, and so no noise.
     fn applies(self, setting: Setting) -> bool {
-        let of_answer = self.region == Some(ANSWER) || self.metric.name.starts_with("noise_");
-        setting.1 > 0 || !of_answer
+        let is_of_answer = self.region == Some(ANSWER) || self.metric.name.starts_with("noise_");
+        setting.1 > 0 || !is_of_answer
     }
 
-    /// Returns whether it is estimated from scored tokens, where a run has them, and not from means of windows.
+    /// Returns `true` if it is estimated from scored tokens, where a run has them, and not from means of windows.
     fn is_of_tokens(self) -> bool {
         [&NLL, &NLL_AR_HIT, &NLL_OTHER, &AR_HIT_SHARE].contains(&self.metric)
     }
@@ -107,21 +107,21 @@ impl Quantity<'_> {
     }
 
     fn estimate(&self, frame: &Frame, case: &Case, part: CasePart<'_>) -> Option<Estimate> {
-        let is_elsewhere = self.is_of_tokens() && !frame.tokens.0.is_empty();
-        let applies = self.applies(case.setting) && !is_elsewhere;
-        applies.then(|| frame.estimate(self.pick(case, part))).flatten()
+        if !self.applies(case.setting) || (self.is_of_tokens() && !frame.tokens.0.is_empty()) {
+            return None;
+        }
+        frame.estimate(self.pick(case, part))
     }
 
-    fn cell(&self, found: Option<&Estimate>) -> Cell {
-        found.map_or_else(Cell::none, |&found| Cell::estimate(self.metric.kind, found))
+    fn cell(&self, estimate: Option<Estimate>) -> Cell {
+        estimate.map_or_else(Cell::none, |estimate| Cell::estimate(self.metric.kind, estimate))
     }
 
     fn column(&self) -> TableColumn {
-        let cities = self.cities.map_or_else(String::new, |cities| format!(" {cities}"));
-        let prefix = match self.cities {
-            Some("train") => "training: ".to_owned(),
-            Some(cities) => format!("{cities}: "),
-            None => String::new(),
+        let (prefix, cities) = match self.cities {
+            Some("train") => ("training: ".to_owned(), " train".to_owned()),
+            Some(cities) => (format!("{cities}: "), format!(" {cities}")),
+            None => (String::new(), String::new()),
         };
         let heading = format!("{prefix}{}", self.metric.heading(self.region));
         numbers(heading).named(format!("{}{cities}", self.metric.name_of(self.region)))
@@ -149,8 +149,8 @@ impl CaseKeys {
 
     pub(super) fn cells(&self, case: &Case) -> Vec<Cell> {
         let (ctx, needles, retrieve) = case.setting;
-        let mut cells = vec![Cell::words(&case.model), Cell::count(Some(ctx))];
-        let asked = [Cell::count(Some(needles)), Cell::count(Some(retrieve))];
+        let mut cells = vec![Cell::words(&case.model), Cell::count(ctx)];
+        let asked = [Cell::count(needles), Cell::count(retrieve)];
         cells.extend(asked.into_iter().filter(|_| self.needles));
         cells.extend(self.condition.then(|| Cell::words(case.treated.name())));
         cells
@@ -183,7 +183,7 @@ impl CasePart<'_> {
     fn cell(self) -> Option<Cell> {
         Some(match self {
             Self::Whole => return None,
-            Self::Depth(depth) => Cell::count(Some(depth)),
+            Self::Depth(depth) => Cell::count(depth),
             Self::Task(task) => Cell::words(task),
         })
     }
@@ -204,24 +204,32 @@ pub(super) fn table(
         ([], tasks) => tasks.iter().map(|task| CasePart::Task(task)).collect(),
         (depths, _) => depths.iter().map(|&depth| CasePart::Depth(depth)).collect(),
     };
-    let keys = CaseKeys::new(frame);
+    let (keys, cases) = (CaseKeys::new(frame), frame.cases());
     let mut columns = keys.columns();
     columns.extend(parts.first()?.column());
     columns.push(basis("prompts"));
     columns.extend(quantities.iter().map(Quantity::column));
-    let row = |(case, part): &(Case, CasePart<'_>)| {
-        let found: Vec<Option<Estimate>> = quantities.iter().map(|q| q.estimate(frame, case, *part)).collect();
-        let prompts = found.iter().flatten().map(|found| found.prompts).max()?;
-        let mut cells = keys.cells(case);
-        cells.extend(part.cell());
-        cells.push(Cell::count(Some(prompts)));
-        cells.extend(quantities.iter().zip(&found).map(|(quantity, found)| quantity.cell(found.as_ref())));
-        Some(cells)
-    };
-    let places: Vec<(Case, CasePart<'_>)> =
-        frame.cases().into_iter().flat_map(|case| parts.iter().map(move |&part| (case.clone(), part))).collect();
-    let rows = places.par_iter().filter_map(row).collect();
+    let places: Vec<_> = cases.iter().flat_map(|case| parts.iter().map(move |&part| (case, part))).collect();
+    let rows = places.par_iter().filter_map(|&(case, part)| row(frame, &keys, case, part, quantities)).collect();
     without_zeros(Table::new(id, title, note, columns, rows)).trimmed()
+}
+
+/// Returns the row of a part of a case; `None` if it has no number.
+fn row(
+    frame: &Frame,
+    keys: &CaseKeys,
+    case: &Case,
+    part: CasePart<'_>,
+    quantities: &[Quantity<'_>],
+) -> Option<Vec<Cell>> {
+    let estimates: Vec<Option<Estimate>> =
+        quantities.iter().map(|quantity| quantity.estimate(frame, case, part)).collect();
+    let prompts = estimates.iter().flatten().map(|estimate| estimate.prompts).max()?;
+    let mut cells = keys.cells(case);
+    cells.extend(part.cell());
+    cells.push(Cell::count(prompts));
+    cells.extend(quantities.iter().zip(estimates).map(|(quantity, estimate)| quantity.cell(estimate)));
+    Some(cells)
 }
 
 /// Empties columns of shares that are zero in every row: regions that the prompts do not have.
@@ -246,8 +254,10 @@ fn answers(frame: &Frame) -> Option<Table> {
     let title = if frame.has(EXACT.name) { "Answers in full" } else { "Prediction" };
     let note = format!("Hits in percent, otherwise means over prompts {INTERVALS}.");
     let table = table(frame, ("answers", title, note), &[], ANSWERS)?;
-    let at_the_floor = |case: &Case| frame.estimate(case.pick(&EXACT, None)).is_some_and(|found| found.value == 0.0);
-    Some(with_words(frame, table, "remark", |case| at_the_floor(case).then_some("accuracy at the floor")))
+    Some(with_remark(frame, table, "remark", |case| {
+        let accuracy = frame.estimate(case.pick(&EXACT, None))?;
+        (accuracy.value == 0.0).then_some("accuracy at the floor")
+    }))
 }
 
 /// Answers to questions without an answer, beside those to the same texts with one.
@@ -255,9 +265,8 @@ fn unanswerable(frame: &Frame) -> Option<Table> {
     if !frame.cities().iter().any(|cities| cities == "absent") {
         return None;
     }
-    let in_set = |metric, cities| Quantity { cities: Some(cities), ..of(metric) };
-    let quantities =
-        [in_set(&SAID_NUMBER, "absent"), in_set(&SAID_OTHER_NEEDLE, "absent"), in_set(&SAID_NUMBER, "train")];
+    let quantities = [(&SAID_NUMBER, "absent"), (&SAID_OTHER_NEEDLE, "absent"), (&SAID_NUMBER, "train")]
+        .map(|(metric, cities)| Quantity { cities: Some(cities), ..of(metric) });
     let note = format!(
         "Asked for cities that the text does not name (absent), beside the same texts asked for what they hold (training) \
          {INTERVALS}."
@@ -267,25 +276,31 @@ fn unanswerable(frame: &Frame) -> Option<Table> {
 
 /// Shares of the answer and of noise, a row for each reading.
 fn attention(frame: &Frame) -> Option<Table> {
-    let case_keys = CaseKeys::new(frame);
-    let keys = [words("reading").key(), basis("prompts")];
-    let found = [numbers("answer %").named("answer"), numbers("noise %").named("noise")];
-    let columns = [case_keys.columns(), keys.into(), found.into()].concat();
-    let row = |(case, (reading, answer, noise)): &(Case, (&str, Quantity<'_>, Quantity<'_>))| {
-        let found = [answer, noise].map(|quantity| quantity.estimate(frame, case, CasePart::Whole));
-        let prompts = found.iter().flatten().map(|found| found.prompts).max()?;
-        let shares = vec![answer.cell(found[0].as_ref()), noise.cell(found[1].as_ref())];
-        let place = vec![Cell::words(*reading), Cell::count(Some(prompts))];
-        Some([case_keys.cells(case), place, shares].concat())
-    };
-    let rows: Vec<_> =
-        frame.cases().into_iter().flat_map(|case| READINGS.map(|reading| (case.clone(), reading))).collect();
-    let rows = rows.par_iter().filter_map(row).collect();
+    let keys = CaseKeys::new(frame);
+    let mut columns = keys.columns();
+    columns.extend([words("reading").key(), basis("prompts")]);
+    columns.extend([numbers("answer %").named("answer"), numbers("noise %").named("noise")]);
+    let cases = frame.cases();
+    let places: Vec<_> = cases.iter().flat_map(|case| READINGS.map(|reading| (case, reading))).collect();
+    let rows = places.par_iter().filter_map(|&(case, reading)| reading_row(frame, &keys, case, reading)).collect();
     let note = format!(
         "Out: of what all heads write. Signed and |a|: of the weights and of their magnitudes, means over heads \
          {INTERVALS}."
     );
     Table::new("attention", "Where the attention goes", note, columns, rows).trimmed()
+}
+
+fn reading_row(
+    frame: &Frame,
+    keys: &CaseKeys,
+    case: &Case,
+    (name, answer, noise): (&str, Quantity<'_>, Quantity<'_>),
+) -> Option<Vec<Cell>> {
+    let estimates = [answer, noise].map(|quantity| quantity.estimate(frame, case, CasePart::Whole));
+    let prompts = estimates.iter().flatten().map(|estimate| estimate.prompts).max()?;
+    let mut cells = keys.cells(case);
+    cells.extend([Cell::words(name), Cell::count(prompts), answer.cell(estimates[0]), noise.cell(estimates[1])]);
+    Some(cells)
 }
 
 /// The share of the output of every region but the answer.
@@ -299,19 +314,23 @@ fn regions(frame: &Frame) -> Option<Table> {
 }
 
 /// Adds a column of words about the cases of a table, if there are any.
-fn with_words<'a>(
+fn with_remark<'a>(
     frame: &Frame,
     mut table: Table,
     name: &'static str,
-    about: impl Fn(&Case) -> Option<&'a str>,
+    remark: impl Fn(&Case) -> Option<&'a str>,
 ) -> Table {
-    let (keys, known) = (CaseKeys::new(frame), frame.cases());
-    let of_row = |row: &Vec<Cell>| known.iter().find(|case| row.starts_with(&keys.cells(case))).and_then(&about);
-    let found: Vec<Option<&str>> = table.rows.iter().map(of_row).collect();
-    if found.iter().any(Option::is_some) {
+    let (keys, cases) = (CaseKeys::new(frame), frame.cases());
+    let mut remarks = Vec::new();
+    for row in &table.rows {
+        let case = cases.iter().find(|case| row.starts_with(&keys.cells(case)));
+        remarks.push(case.and_then(&remark));
+    }
+    if remarks.iter().any(Option::is_some) {
         table.columns.push(words("").named(name));
-        let cell = |words: Option<&str>| words.map_or_else(Cell::none, Cell::words);
-        table.rows.iter_mut().zip(found).for_each(|(row, words)| row.push(cell(words)));
+        for (row, remark) in table.rows.iter_mut().zip(remarks) {
+            row.push(remark.map_or_else(Cell::none, Cell::words));
+        }
     }
     table
 }
@@ -322,17 +341,17 @@ fn fidelity(frame: &Frame) -> Option<Table> {
          or, where nothing is asked, most likely tokens changed by half."
     );
     let table = table(frame, ("fidelity", "Changes by quantisation", note), &[], FIDELITY)?;
-    Some(with_words(frame, table, "verdict", |case| is_destroyed(frame, case).then_some("destroyed")))
+    Some(with_remark(frame, table, "verdict", |case| is_destroyed(frame, case).then_some("destroyed")))
 }
 
-/// Returns whether a condition destroys the model.
-pub(super) fn is_destroyed(frame: &Frame, case: &Case) -> bool {
+/// Returns `true` if a condition destroys the model.
+fn is_destroyed(frame: &Frame, case: &Case) -> bool {
     if case.treated.condition.is_none() {
         return false;
     }
     let untreated = Case { treated: ConditionKey::default(), ..case.clone() };
-    let accuracy = |case: &Case| frame.estimate(case.pick(&EXACT, None));
-    match (accuracy(&untreated), accuracy(case).and_then(|after| after.interval)) {
+    let [before, after] = [&untreated, case].map(|case| frame.estimate(case.pick(&EXACT, None)));
+    match (before, after.and_then(|after| after.interval)) {
         (Some(before), Some(after)) => after.hi < 0.5 * before.value,
         _ => frame.mean(case.pick(&TOP_TOKEN_FLIPS, None)).is_some_and(|flips| flips > 0.5),
     }
@@ -360,7 +379,9 @@ fn shape(frame: &Frame) -> Option<Table> {
 /// Accuracy and shares with a row for each depth, where there are several.
 fn by_depth(frame: &Frame) -> Option<Table> {
     let depths = frame.depths_pct();
+    if depths.len() < 2 {
+        return None;
+    }
     let note = format!("By depth of the answer in the text {INTERVALS}.");
-    let several = depths.len() > 1;
-    several.then(|| table(frame, ("depth", "By depth", note), &depths, BY_DEPTH).map(Table::details)).flatten()
+    table(frame, ("depth", "By depth", note), &depths, BY_DEPTH).map(Table::details)
 }

@@ -36,11 +36,11 @@ pub(crate) fn differences(rows: &[Row], groups: &[Column], detail: Detail) -> Op
         columns.push(column(words("of").key(), |row| Cell::words(row.level.name())));
     }
     if rows.iter().any(|row| row.difference.seeds.is_some()) {
-        columns.push(column(basis("seeds"), |row| Cell::count(row.difference.seeds)));
+        columns.push(column(basis("seeds"), |row| Cell::optional(row.difference.seeds)));
     }
-    columns.push(column(basis("prompts").named("n"), |row| Cell::count(Some(row.difference.n))));
+    columns.push(column(basis("prompts").named("n"), |row| Cell::count(row.difference.n)));
     if detail == Detail::Full {
-        columns.push(column(basis("cells"), |row| Cell::count(Some(row.difference.cells))));
+        columns.push(column(basis("cells"), |row| Cell::count(row.difference.cells)));
         columns.push(column(numbers("baseline"), |row| mean(row, row.difference.mean_baseline)));
         columns.push(column(numbers("other"), |row| mean(row, row.difference.mean_other)));
     }
@@ -49,9 +49,8 @@ pub(crate) fn differences(rows: &[Row], groups: &[Column], detail: Detail) -> Op
     if detail == Detail::Full {
         columns.extend(power_and_test());
     }
-    let cells = |row: &Row| columns.iter().map(|column| (column.cell)(row)).collect();
     let note = "The same prompts, other less baseline [95 % interval]; fractions in percentage points.".to_owned();
-    let rows = rows.iter().map(cells).collect();
+    let rows = rows.iter().map(|row| columns.iter().map(|column| (column.cell)(row)).collect()).collect();
     let heads = columns.into_iter().map(|column| column.column).collect();
     Table::new("differences", "Differences", note, heads, rows).trimmed()
 }
@@ -66,22 +65,20 @@ fn group_column(group: Column) -> RowColumn {
         _ => name,
     };
     let head = if group.is_text() { words(heading) } else { numbers(heading) };
-    let value = move |row: &Row| row.group.get(name).cloned().unwrap_or_default();
     column(head.named(name).key(), move |row| {
-        let text = value(row);
+        let text = row.group.get(name).cloned().unwrap_or_default();
         let exact = text.parse().ok().filter(|_| !group.is_text());
         Cell { exact, ..Cell::words(text) }
     })
 }
 
 fn power_and_test() -> Vec<RowColumn> {
-    let counts = |row: &Row| {
-        let Difference { wins, ties, losses, .. } = row.difference;
-        Cell::words(format!("{wins}/{ties}/{losses}"))
-    };
     vec![
         column(numbers("detectable"), |row| row.difference.detectable.map_or_else(Cell::none, |size| mean(row, size))),
-        column(numbers("wins/ties/losses"), counts),
+        column(numbers("wins/ties/losses"), |row| {
+            let Difference { wins, ties, losses, .. } = row.difference;
+            Cell::words(format!("{wins}/{ties}/{losses}"))
+        }),
         column(words("test").with(ColumnRole::Basis), |row| {
             row.difference.test.map_or_else(Cell::none, |test| Cell::words(test.name()))
         }),

@@ -145,7 +145,7 @@ fn row(model: &str, cost: &HeadCost) -> Vec<Cell> {
     vec![
         Cell::words(model),
         Cell::words(head_name(cost.at)),
-        Cell::count(Some(cost.changes.len())),
+        Cell::count(cost.changes.len()),
         Cell::value(Kind::Number, cost.change(), cost.interval),
         exact,
         Cell::words(verdict.name()),
@@ -179,8 +179,8 @@ pub(super) fn predictors(frame: &Frame) -> Option<Table> {
             rows.push(vec![
                 Cell::words(model),
                 Cell::words(metric.heading(region)),
-                Cell::count(Some(costs.len())),
-                Cell::count(costs.first().map(|cost| cost.changes.len())),
+                Cell::count(costs.len()),
+                Cell::optional(costs.first().map(|cost| cost.changes.len())),
                 Cell::value(Kind::Number, r, interval),
                 Cell::value(Kind::Number, rank, rank_interval),
             ]);

@@ -1,14 +1,12 @@
 //! Purposes of heads: the strongest heads of each role, of the answer, and sinks.
 
-use super::strongest::{strongest, strongest_head, Strong};
 use crate::results::metric::{
     Kind, Metric, ANSWER_REGION, CANCELLED, DUPLICATE_TOKEN, INDUCTION, LOGIT_OUT, PREVIOUS_TOKEN, QUERY_SCORE,
     RETRIEVAL_SCORE, SHARE_OUT, SINK_SHARE_FIRST, VALUE_NORM_FIRST,
 };
-use crate::results::table::{basis, numbers, words, Cell, Table, TableColumn};
-use crate::results::table::{fixed, short};
-use crate::results::{Frame, HeadPlace};
-use crate::stats::mean;
+use crate::results::table::{basis, fixed, numbers, short, words, Cell, Table};
+use crate::results::{Estimate, Frame, HeadPlace};
+use crate::stats::{mean, rank_stability, RESAMPLES};
 
 /// Number of heads that are listed of each role.
 const TOP_OF_ROLE: usize = 3;
@@ -50,6 +48,51 @@ pub(super) fn head_name((layer, head): HeadPlace) -> String {
     format!("{layer}.{head}")
 }
 
+/// A head that is among the strongest by a metric.
+struct Strong {
+    at: HeadPlace,
+    /// Mean over prompts.
+    score: f64,
+    values: Vec<f64>,
+    /// Fraction of resamples of the prompts in which it is among the strongest, if that was counted.
+    in_top: Option<f64>,
+}
+
+impl Strong {
+    /// Returns the cells of its prompts, its score with an interval, and its stability in percent; the interval is missing of few
+    /// prompts, the stability of a single one.
+    fn cells(&self, kind: Kind) -> [Cell; 3] {
+        let prompts = self.values.len();
+        let score = Estimate::of_means(&self.values, prompts)
+            .map_or_else(Cell::none, |score| Cell::value(kind, score.value, score.interval).of_several(prompts));
+        let stable = Cell::number(self.in_top.filter(|_| prompts > 1), |x| format!("{:.0}", 100.0 * x));
+        [Cell::count(prompts), score, stable]
+    }
+}
+
+/// The heads of a model with their scores by a metric of a region, in the order of layers and heads.
+fn scored(frame: &Frame, model: &str, (metric, region): (&Metric, Option<&str>)) -> Vec<Strong> {
+    let mut heads = Vec::new();
+    for (at, values) in frame.heads(model, None, metric.name, region) {
+        if let Some(score) = mean(&values) {
+            heads.push(Strong { at, score, values, in_top: None });
+        }
+    }
+    heads
+}
+
+/// The `top` strongest heads, with the stability of their ranks; equals in the order of layers and heads.
+fn strongest(frame: &Frame, model: &str, by: (&Metric, Option<&str>), top: usize) -> Vec<Strong> {
+    let mut heads = scored(frame, model, by);
+    let values: Vec<Vec<f64>> = heads.iter().map(|head| head.values.clone()).collect();
+    for (head, in_top) in heads.iter_mut().zip(rank_stability(&values, top, RESAMPLES, frame.about.seed)) {
+        head.in_top = Some(in_top);
+    }
+    heads.sort_by(|a, b| b.score.total_cmp(&a.score));
+    heads.truncate(top);
+    heads
+}
+
 /// Every table of heads that the run has numbers for.
 pub(super) fn tables(frame: &Frame) -> Vec<Table> {
     let is_of_roles = frame.config_text("show") == "heads" || frame.has(RETRIEVAL_SCORE.name);
@@ -61,25 +104,21 @@ pub(super) fn tables(frame: &Frame) -> Vec<Table> {
 pub(super) fn by_role(frame: &Frame) -> Option<Table> {
     let mut columns = vec![words("role").key(), words("scored by").key()];
     columns.extend(frame.models().iter().map(words));
-    let cell = |role: &HeadRole, model: &String| {
-        strongest_head(frame, model, (role.metric.name, role.region)).map_or_else(Cell::none, |head| {
-            let [_, score, _] = head.cells(role.metric.kind);
-            let text = format!("{} ({})", head_name(head.at), score.text);
-            Cell { exact: Some(head.score), ..Cell::words(text) }
-        })
-    };
-    let row = |role: &HeadRole| {
-        let cells: Vec<Cell> = frame.models().iter().map(|model| cell(role, model)).collect();
-        let is_known = cells.iter().any(|cell| !cell.is_none());
-        let names = vec![Cell::words(role.name), Cell::words(role.metric.heading(role.region))];
-        is_known.then(|| [names, cells].concat())
-    };
-    let mut rows: Vec<Vec<Cell>> = HEAD_ROLES.iter().filter_map(row).collect();
-    let shares: Vec<Option<f64>> = frame.models().iter().map(|model| retrieval_heads(frame, model)).collect();
-    if shares.iter().any(Option::is_some) {
-        let names = vec![Cell::words("retrieval heads"), Cell::words("retrieval heads %")];
-        let cell = |share: Option<f64>| share.map_or_else(Cell::none, |share| Cell::value(Kind::Share, share, None));
-        rows.push([names, shares.into_iter().map(cell).collect()].concat());
+    let mut rows = Vec::new();
+    for role in &HEAD_ROLES {
+        let mut row = vec![Cell::words(role.name), Cell::words(role.metric.heading(role.region))];
+        row.extend(frame.models().iter().map(|model| strongest_cell(frame, model, role)));
+        if row[2..].iter().any(|cell| !cell.is_none()) {
+            rows.push(row);
+        }
+    }
+    let mut row = vec![Cell::words("retrieval heads"), Cell::words("retrieval heads %")];
+    for model in frame.models() {
+        let share = retrieval_heads(frame, model);
+        row.push(share.map_or_else(Cell::none, |share| Cell::value(Kind::Share, share, None)));
+    }
+    if row[2..].iter().any(|cell| !cell.is_none()) {
+        rows.push(row);
     }
     let note =
         "The strongest head of each role (score, mean over prompts). Head 2.0 is head 0 of layer 2. Retrieval heads: \
@@ -88,37 +127,48 @@ pub(super) fn by_role(frame: &Frame) -> Option<Table> {
     (!rows.is_empty()).then(|| Table::new("strongest", "Heads by role", note, columns, rows))
 }
 
+/// The strongest head of a role and its score: `2.0 (51.3)`.
+fn strongest_cell(frame: &Frame, model: &str, role: &HeadRole) -> Cell {
+    let heads = scored(frame, model, (role.metric, role.region)).into_iter();
+    let Some(head) = heads.min_by(|a, b| b.score.total_cmp(&a.score)) else { return Cell::none() };
+    let [_, score, _] = head.cells(role.metric.kind);
+    let text = format!("{} ({})", head_name(head.at), score.text);
+    Cell { exact: Some(head.score), ..Cell::words(text) }
+}
+
 /// Retrieval score above which a head is a retrieval head (Wu et al. 2024).
 const RETRIEVAL: f64 = 0.1;
 
 /// The share of a model's heads that are retrieval heads; `None` if it has no scores.
 fn retrieval_heads(frame: &Frame, model: &str) -> Option<f64> {
-    let heads = frame.heads(model, None, RETRIEVAL_SCORE.name, None);
-    let is_one = |values: &[f64]| f64::from(u8::from(mean(values).is_some_and(|score| score > RETRIEVAL)));
-    mean(&heads.iter().map(|(_, values)| is_one(values)).collect::<Vec<f64>>())
+    let heads = scored(frame, model, (&RETRIEVAL_SCORE, None));
+    let retrieving = heads.iter().filter(|head| head.score > RETRIEVAL).count();
+    (!heads.is_empty()).then(|| retrieving as f64 / heads.len() as f64)
 }
 
 fn roles(frame: &Frame) -> Option<Table> {
-    let keys = [words("role"), words("model"), words("head")].map(TableColumn::key);
-    let numbers = [basis("prompts"), numbers("score"), numbers("stable %").named("in_top")];
+    let columns = vec![
+        words("role").key(),
+        words("model").key(),
+        words("head").key(),
+        basis("prompts"),
+        numbers("score"),
+        numbers("stable %").named("in_top"),
+    ];
     let mut rows = Vec::new();
     for role in &HEAD_ROLES {
         for model in frame.models() {
-            let heads = strongest(frame, model, (role.metric.name, role.region), TOP_OF_ROLE);
-            rows.extend(heads.map(|head| role_row(model, role, &head)));
+            for head in strongest(frame, model, (role.metric, role.region), TOP_OF_ROLE) {
+                let place = [Cell::words(role.name), Cell::words(model), Cell::words(head_name(head.at))];
+                rows.push([place, head.cells(role.metric.kind)].concat());
+            }
         }
     }
     let note = format!(
         "The {TOP_OF_ROLE} strongest heads of each role, fractions in % [95 % interval]; stable: share of resamples of the \
          prompts in which a head is among them."
     );
-    let columns = [keys.to_vec(), numbers.into()].concat();
     Table::new("roles", "Heads of each role", note, columns, rows).details().trimmed()
-}
-
-fn role_row(model: &str, role: &HeadRole, head: &Strong) -> Vec<Cell> {
-    let place = [Cell::words(role.name), Cell::words(model), Cell::words(head_name(head.at))];
-    [place, head.cells(role.metric.kind)].concat()
 }
 
 /// The strongest sinks of each model, and the length of the value that they attend to.
@@ -130,21 +180,19 @@ fn sinks(frame: &Frame) -> Option<Table> {
         numbers("its value / mean value").named(VALUE_NORM_FIRST.name),
         words("kind"),
     ];
-    let row = |model: &str, head: Strong| {
-        let norm = mean(&frame.head(model, None, VALUE_NORM_FIRST.name, None, head.at));
-        vec![
-            Cell::words(model),
-            Cell::words(head_name(head.at)),
-            Cell::value(Kind::Share, head.score, None),
-            Cell::number(norm, |x| short(Some(x))),
-            norm.map_or_else(Cell::none, |norm| Cell::words(kind_of_sink(head.score, norm))),
-        ]
-    };
-    let of = |model: &String| {
-        let heads = strongest(frame, model, (SINK_SHARE_FIRST.name, None), TOP_OF_ROLE);
-        heads.map(|head| row(model, head)).collect::<Vec<_>>()
-    };
-    let rows = frame.models().iter().flat_map(of).collect();
+    let mut rows = Vec::new();
+    for model in frame.models() {
+        for head in strongest(frame, model, (&SINK_SHARE_FIRST, None), TOP_OF_ROLE) {
+            let norm = mean(&frame.head(model, None, VALUE_NORM_FIRST.name, None, head.at));
+            rows.push(vec![
+                Cell::words(model),
+                Cell::words(head_name(head.at)),
+                Cell::value(Kind::Share, head.score, None),
+                Cell::number(norm, |x| short(Some(x))),
+                norm.map_or_else(Cell::none, |norm| Cell::words(kind_of_sink(head.score, norm))),
+            ]);
+        }
+    }
     let note = format!(
         "Sinks from {} % on the first token on (Gu et al. 2025). The value of a null sink is shorter than {NULL_VALUE} of the \
          mean; that of a broadcasting sink is not.",
@@ -165,31 +213,27 @@ fn kind_of_sink(share: f64, value_norm: f64) -> &'static str {
 /// The metric that tells the heads which matter for the answer: the direct effect on its logits, which predicts best what it
 /// costs to take a head out; the share of their output where a model has no direct effect, behind a soft cap.
 fn answer_metric(frame: &Frame) -> &'static Metric {
-    let has_effect = |model: &String| !frame.heads(model, None, LOGIT_OUT.name, Some(ANSWER_REGION)).is_empty();
-    if frame.models().iter().all(has_effect) {
-        &LOGIT_OUT
-    } else {
-        &SHARE_OUT
+    let mut models = frame.models().iter();
+    match models.all(|model| !frame.heads(model, None, LOGIT_OUT.name, Some(ANSWER_REGION)).is_empty()) {
+        true => &LOGIT_OUT,
+        false => &SHARE_OUT,
     }
 }
 
 /// The heads that matter most for the answer, if single heads were measured without treatment.
 fn answer_heads(frame: &Frame) -> Option<Table> {
-    let metric = answer_metric(frame);
     if !frame.asks() {
         return None;
     }
-    let row = |model: &str, head: &Strong| {
-        let [prompts, score, stable] = head.cells(metric.kind);
-        let (layer, index) = head.at;
-        let place = [Cell::words(model), Cell::count(Some(layer)), Cell::count(Some(index))];
-        [place.to_vec(), vec![prompts, score, stable]].concat()
-    };
-    let of = |model: &String| {
-        let heads = strongest(frame, model, (metric.name, Some(ANSWER_REGION)), TOP);
-        heads.map(|head| row(model, &head)).collect::<Vec<_>>()
-    };
-    let rows = frame.models().iter().flat_map(of).collect();
+    let metric = answer_metric(frame);
+    let mut rows = Vec::new();
+    for model in frame.models() {
+        for head in strongest(frame, model, (metric, Some(ANSWER_REGION)), TOP) {
+            let (layer, index) = head.at;
+            let place = [Cell::words(model), Cell::count(layer), Cell::count(index)];
+            rows.push([place, head.cells(metric.kind)].concat());
+        }
+    }
     let columns = vec![
         words("model").key(),
         numbers("layer").key(),

@@ -4,7 +4,7 @@ use crate::prompts::Region;
 use crate::results::metric::{Kind, LAMBDA, SHARE_OUT};
 use crate::results::table::short;
 use crate::results::table::{numbers, words, Cell, Table};
-use crate::results::{ConditionKey, Frame};
+use crate::results::Frame;
 use crate::stats::mean;
 
 /// The drawn heads of one layer, or a head alone.
@@ -17,24 +17,22 @@ struct Drawn<'a> {
 /// The table of a run over one prompt: heat maps by layer, explorers by head.
 pub(super) fn table(frame: &Frame) -> Option<Table> {
     let by_head = frame.config_text("show") == "explore";
-    let drawn = drawn(frame, by_head);
-    let treated = |of: &ConditionKey| of.condition.is_some();
-    let has_conditions = frame.treated().iter().any(treated);
+    let has_conditions = frame.treated().iter().any(|treated| treated.condition.is_some());
     let mut columns = vec![words("model").key(), numbers("layer").key()];
     columns.push(if by_head { numbers("head").key() } else { words("heads").key() });
     columns.extend(has_conditions.then(|| words("condition").key()));
     columns.push(numbers(LAMBDA.heading(None)));
     columns.extend(Region::ALL.map(|region| numbers(region.name()).named(SHARE_OUT.name_of(Some(region.name())))));
     let mut rows = Vec::new();
-    for of in &drawn {
+    for of in &drawn(frame, by_head) {
         for treated in frame.treated() {
             let condition = treated.condition.as_deref();
             let heads = match of.heads.as_slice() {
-                [head] if by_head => Cell::count(Some(*head)),
+                [head] if by_head => Cell::count(*head),
                 [head] => Cell::words(format!("only {head}")),
                 heads => Cell::words(heads.len().to_string()),
             };
-            let mut row = vec![Cell::words(of.model), Cell::count(Some(of.layer)), heads];
+            let mut row = vec![Cell::words(of.model), Cell::count(of.layer), heads];
             row.extend(has_conditions.then(|| Cell::words(treated.name())));
             let lambda = mean_over(frame, of, condition, LAMBDA.name, None);
             row.push(Cell::number(lambda, |x| short(Some(x))));
@@ -50,35 +48,36 @@ pub(super) fn table(frame: &Frame) -> Option<Table> {
 
 /// Returns the drawn heads, by layer in the order of the models, or one by one in the order of the list.
 fn drawn(frame: &Frame, by_head: bool) -> Vec<Drawn<'_>> {
-    if by_head {
-        let alone = frame.drawn.iter();
-        return alone.map(|at| Drawn { model: &at.model, layer: at.layer, heads: vec![at.head] }).collect();
-    }
-    let mut of_layers: Vec<Drawn<'_>> = Vec::new();
+    let mut drawn: Vec<Drawn<'_>> = Vec::new();
     for at in &frame.drawn {
-        match of_layers.iter_mut().find(|of| of.model == at.model && of.layer == at.layer) {
-            Some(of) => of.heads.push(at.head),
-            None => of_layers.push(Drawn { model: &at.model, layer: at.layer, heads: vec![at.head] }),
+        let same_layer = drawn.iter_mut().find(|known| known.model == at.model && known.layer == at.layer);
+        match same_layer.filter(|_| !by_head) {
+            Some(known) => known.heads.push(at.head),
+            None => drawn.push(Drawn { model: &at.model, layer: at.layer, heads: vec![at.head] }),
         }
     }
-    of_layers
+    drawn
 }
 
 /// Returns the share of a region; a dash where the prompt does not have it.
-fn share(frame: &Frame, of: &Drawn<'_>, condition: Option<&str>, region: Region) -> Cell {
-    let found = mean_over(frame, of, condition, SHARE_OUT.name, Some(region.name()));
-    found.filter(|&x| x != 0.0).map_or_else(Cell::none, |x| Cell::value(Kind::Share, x, None))
+fn share(frame: &Frame, drawn: &Drawn<'_>, condition: Option<&str>, region: Region) -> Cell {
+    let share = mean_over(frame, drawn, condition, SHARE_OUT.name, Some(region.name()));
+    share.filter(|&x| x != 0.0).map_or_else(Cell::none, |x| Cell::value(Kind::Share, x, None))
 }
 
 /// Returns the mean of a metric over heads.
 fn mean_over(
     frame: &Frame,
-    of: &Drawn<'_>,
+    drawn: &Drawn<'_>,
     condition: Option<&str>,
     metric: &str,
     region: Option<&str>,
 ) -> Option<f64> {
-    let all = frame.heads(of.model, condition, metric, region).into_iter();
-    let own = all.filter(|((layer, head), _)| *layer == of.layer && of.heads.contains(head));
-    mean(&own.flat_map(|(_, values)| values).collect::<Vec<f64>>())
+    let mut numbers = Vec::new();
+    for ((layer, head), values) in frame.heads(drawn.model, condition, metric, region) {
+        if layer == drawn.layer && drawn.heads.contains(&head) {
+            numbers.extend(values);
+        }
+    }
+    mean(&numbers)
 }

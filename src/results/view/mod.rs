@@ -9,7 +9,6 @@ mod maps;
 mod nll;
 mod outliers;
 mod shots;
-mod strongest;
 mod summary;
 
 pub(crate) use differences::{difference_cell, differences, group_value, Detail};

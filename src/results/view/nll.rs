@@ -51,8 +51,8 @@ fn model_row(scored: &Scored, skip: u32) -> Vec<Cell> {
     let share = all.map(|_| hits.map_or(0, |hits| hits.trials) as f64 / tokens as f64);
     vec![
         Cell::words(scored.label()),
-        Cell::count(Some(scored.windows.len())),
-        Cell::count(Some(tokens)),
+        Cell::count(scored.windows.len()),
+        Cell::count(tokens),
         nats(all),
         Cell::number(all.map(|all| all.value.exp()), |x| format!("{x:.3}")),
         Cell::number(bits.filter(|_| bytes > 0).map(|bits| bits / bytes as f64), |x| format!("{x:.3}")),
@@ -94,7 +94,7 @@ pub(super) fn differences(frame: &Frame) -> Option<Table> {
             rows.push(vec![
                 Cell::words(format!("{} - {}", other.label(), first.label())),
                 Cell::words(kind.name()),
-                Cell::count(Some(difference.trials)),
+                Cell::count(difference.trials),
                 difference_nats(Some(difference)),
                 Cell::words(Verdict::of(difference.interval).name()),
             ]);
@@ -124,7 +124,7 @@ fn positions(frame: &Frame) -> Table {
             rows.push(vec![
                 Cell::words(scored.label()),
                 Cell::words(format!("{}-{}", bin.first, bin.last)),
-                Cell::count(mean.map(|mean| mean.trials)),
+                Cell::optional(mean.map(|mean| mean.trials)),
                 nats(mean),
                 difference_nats(frame.tokens.to_first(scored, |token| bin.holds(token.position))),
             ]);

@@ -17,8 +17,7 @@ pub(super) fn tables(frame: &Frame) -> Vec<Table> {
 pub(super) fn all_layers(frame: &Frame) -> Option<Table> {
     let mut note = "Magnitudes over all prompts: top-k exact, medians within 0.4 %.".to_owned();
     for model in &frame.about.models {
-        let tap = model.logit_tap.iter().map(|tap| format!(" Logits of {}: {tap}.", model.name));
-        note.extend(tap);
+        note.extend(model.logit_tap.iter().map(|tap| format!(" Logits of {}: {tap}.", model.name)));
     }
     if frame.massive.is_empty() {
         note += " No massive activations (|x| > 100 and at least 1000 times the layer's median).";
@@ -32,29 +31,9 @@ pub(super) fn channels(frame: &Frame) -> Option<Table> {
     for at in &frame.massive {
         of_channels.entry((&at.model, at.channel)).or_default().push(at);
     }
-    let largest = |found: &[&MassiveAt]| found.iter().map(|at| at.value.abs()).fold(0.0, f32::max);
     let mut sorted: Vec<_> = of_channels.into_iter().collect();
     sorted.sort_by(|(a, one), (b, other)| a.0.cmp(b.0).then(largest(other).total_cmp(&largest(one))));
-    let row = |((model, channel), found): &((&str, usize), Vec<&MassiveAt>)| {
-        let layers: BTreeSet<usize> = found.iter().map(|at| at.layer).collect();
-        let tokens: BTreeSet<(usize, usize)> = found.iter().map(|at| (at.sample, at.position)).collect();
-        let (first, last) = (layers.first().copied(), layers.last().copied());
-        let large = found.iter().filter_map(|at| at.large_share).reduce(f64::max);
-        let is_feature = |share: f64| share >= OUTLIER_FEATURE;
-        vec![
-            Cell::words(*model),
-            Cell::count(Some(*channel)),
-            large.map_or_else(Cell::none, |share| {
-                Cell::words(if is_feature(share) { "outlier feature" } else { "single tokens" })
-            }),
-            Cell::count(first),
-            Cell::count(last),
-            Cell::count(Some(found.len())),
-            Cell::count(Some(tokens.len())),
-            large.map_or_else(Cell::none, |share| Cell::value(Kind::Share, share, None)),
-            Cell::number(Some(f64::from(largest(found))), |x| short(Some(x))),
-        ]
-    };
+    let rows = sorted.iter().map(|&((model, channel), ref found)| channel_row(model, channel, found)).collect();
     let columns = vec![
         words("model").key(),
         numbers("channel").key(),
@@ -66,13 +45,34 @@ pub(super) fn channels(frame: &Frame) -> Option<Table> {
         numbers("large on %").named("large_share"),
         numbers("largest"),
     ];
-    let rows = sorted.iter().map(row).collect();
     let note = format!(
         "Large: at least 1000 times the median of the layer, in the layer where most tokens \
          are. An outlier feature is large on at least {:.0} % of all tokens.",
         100.0 * OUTLIER_FEATURE
     );
     Table::new("channels", "Channels with massive activations", note, columns, rows).trimmed()
+}
+
+fn largest(found: &[&MassiveAt]) -> f32 {
+    found.iter().map(|at| at.value.abs()).fold(0.0, f32::max)
+}
+
+fn channel_row(model: &str, channel: usize, found: &[&MassiveAt]) -> Vec<Cell> {
+    let layers: BTreeSet<usize> = found.iter().map(|at| at.layer).collect();
+    let tokens: BTreeSet<(usize, usize)> = found.iter().map(|at| (at.sample, at.position)).collect();
+    let large_share = found.iter().filter_map(|at| at.large_share).reduce(f64::max);
+    let kind = large_share.map(|share| if share >= OUTLIER_FEATURE { "outlier feature" } else { "single tokens" });
+    vec![
+        Cell::words(model),
+        Cell::count(channel),
+        kind.map_or_else(Cell::none, Cell::words),
+        Cell::optional(layers.first().copied()),
+        Cell::optional(layers.last().copied()),
+        Cell::count(found.len()),
+        Cell::count(tokens.len()),
+        large_share.map_or_else(Cell::none, |share| Cell::value(Kind::Share, share, None)),
+        Cell::number(Some(f64::from(largest(found))), |x| short(Some(x))),
+    ]
 }
 
 /// The keys of a row.
@@ -95,12 +95,14 @@ impl<'a> OutlierKey<'a> {
 /// Tabulates the records over all layers: a row for each place, a column for each metric, both in the order they first
 /// appeared.
 fn filled(frame: &Frame, note: String) -> Option<Table> {
-    let is_whole = |record: &&Record| record.measure.layer.is_none() && record.measure.head.is_none();
     let (mut places, mut metrics): (Vec<(OutlierKey<'_>, Vec<&Record>)>, Vec<&str>) = (Vec::new(), Vec::new());
-    for record in frame.pooled.iter().filter(is_whole) {
+    for record in &frame.pooled {
+        if record.measure.layer.is_some() || record.measure.head.is_some() {
+            continue;
+        }
         let place = OutlierKey::of(record);
         match places.iter_mut().find(|(known, _)| *known == place) {
-            Some((_, of_place)) => of_place.push(record),
+            Some((_, records)) => records.push(record),
             None => places.push((place, vec![record])),
         }
         let metric = record.measure.metric.as_ref();
@@ -113,15 +115,18 @@ fn filled(frame: &Frame, note: String) -> Option<Table> {
     columns.extend(treated.then(|| words("condition")));
     let mut columns: Vec<TableColumn> = columns.into_iter().map(TableColumn::key).collect();
     columns.extend(metrics.iter().map(|metric| column(metric)));
-    let row = |(place, records): &(OutlierKey<'_>, Vec<&Record>)| {
-        let of = place.region.map_or_else(Cell::none, Cell::words);
-        let mut cells = vec![Cell::words(place.model), Cell::count(Some(place.ctx_tok)), of];
-        cells.push(Cell::count(records.first().and_then(|record| record.measure.n)));
-        cells.extend(treated.then(|| Cell::words(place.treated.name())));
-        cells.extend(metrics.iter().map(|metric| cell(metric, records)));
-        cells
-    };
-    let rows = places.iter().map(row).collect();
+    let mut rows = Vec::new();
+    for (place, records) in &places {
+        let mut row = vec![
+            Cell::words(place.model),
+            Cell::count(place.ctx_tok),
+            place.region.map_or_else(Cell::none, Cell::words),
+            Cell::optional(records.first().and_then(|record| record.measure.n)),
+        ];
+        row.extend(treated.then(|| Cell::words(place.treated.name())));
+        row.extend(metrics.iter().map(|metric| cell(metric, records)));
+        rows.push(row);
+    }
     Table::new("outliers", "Outliers", note, columns, rows).trimmed()
 }
 
@@ -131,10 +136,7 @@ fn column(name: &str) -> TableColumn {
 }
 
 fn cell(name: &str, records: &[&Record]) -> Cell {
-    let found = records.iter().find(|record| record.measure.metric == name).and_then(|record| record.measure.value);
+    let value = records.iter().find(|record| record.measure.metric == name).and_then(|record| record.measure.value);
     let kind = metric::find(name).map_or(Kind::Number, |metric| metric.kind);
-    match found {
-        None => Cell::none(),
-        Some(x) => Cell::value(kind, x, None),
-    }
+    value.map_or_else(Cell::none, |value| Cell::value(kind, value, None))
 }

@@ -16,31 +16,33 @@ pub(super) fn table(frame: &Frame) -> Option<Table> {
     columns.extend([&EXACT, &ANSWER_LOG_PROB].map(|metric| numbers(metric.heading(None)).named(metric.name)));
     columns.push(numbers("best - worst, points").named("best_less_worst"));
     columns.push(numbers("by chance").named("best_less_worst_by_chance"));
-    let row = |(case, order): &(Case, &String)| {
-        let of = |metric| frame.estimate(case.pick(metric, None).cities(order));
-        let (exact, log_prob) = (of(&EXACT)?, of(&ANSWER_LOG_PROB));
-        let robustness = robustness(frame, case, order);
-        let points = |x: f64| format!("{:+.0}", 100.0 * x);
-        let spread = Cell::number(robustness.map(|found| found.best_less_worst), points);
-        let by_chance =
-            robustness.map_or_else(Cell::none, |found| Cell::number_in(found.by_chance, Some(found.chance), points));
-        let cells = vec![
-            Cell::words(order.as_str()),
-            Cell::count(Some(exact.prompts)),
-            Cell::estimate(Kind::Hit, exact),
-            log_prob.map_or_else(Cell::none, |found| Cell::estimate(Kind::Number, found)),
-            spread,
-            by_chance,
-        ];
-        Some([keys.cells(case), cells].concat())
-    };
-    let cases = frame.cases().into_iter();
-    let places: Vec<(Case, &String)> =
-        cases.flat_map(|case| frame.cities().iter().map(move |order| (case.clone(), order))).collect();
-    let rows = places.par_iter().filter_map(row).collect();
+    let cases = frame.cases();
+    let places: Vec<_> = cases.iter().flat_map(|case| frame.cities().iter().map(move |order| (case, order))).collect();
+    let rows = places.par_iter().filter_map(|(case, order)| row(frame, &keys, case, order)).collect();
     let note = "N examples and a question [95 % interval]. Best - worst: of the arrangements of the same examples; by chance: its \
                 mean and middle 95 % if the arrangement did not matter.";
     Table::new("shots", "Many shots", note.to_owned(), columns, rows).trimmed()
+}
+
+/// Returns the row of an order of examples; `None` if it was not measured in a case.
+fn row(frame: &Frame, keys: &CaseKeys, case: &Case, order: &str) -> Option<Vec<Cell>> {
+    let accuracy = frame.estimate(case.pick(&EXACT, None).cities(order))?;
+    let log_prob = frame.estimate(case.pick(&ANSWER_LOG_PROB, None).cities(order));
+    let robustness = robustness(frame, case, order);
+    let mut cells = keys.cells(case);
+    cells.extend([
+        Cell::words(order),
+        Cell::count(accuracy.prompts),
+        Cell::estimate(Kind::Hit, accuracy),
+        log_prob.map_or_else(Cell::none, |log_prob| Cell::estimate(Kind::Number, log_prob)),
+        Cell::number(robustness.map(|found| found.best_less_worst), points),
+        robustness.map_or_else(Cell::none, |found| Cell::number_in(found.by_chance, Some(found.chance), points)),
+    ]);
+    Some(cells)
+}
+
+fn points(x: f64) -> String {
+    format!("{:+.0}", 100.0 * x)
 }
 
 /// Returns the effect of the arrangement of the examples in a case.

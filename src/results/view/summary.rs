@@ -45,27 +45,27 @@ const BITS: &[Quantity<'static>] = &[of(&EXACT), of(&TOP_TOKEN_FLIPS), of(&ERROR
 
 /// Returns the table that answers the question of the run.
 pub(crate) fn main_table(frame: &Frame) -> Option<Table> {
+    let (title, quantities) = match frame.config_text("show") {
+        "shots" => return shots::table(frame),
+        "ablate" => return ablation(frame).into_iter().next(),
+        "heads" => return heads::by_role(frame),
+        "outliers" => return outliers::all_layers(frame),
+        "nll" => return nll::models(frame),
+        "heatmap" | "explore" => return maps::table(frame),
+        "quantize" => ("Few bits", BITS),
+        "ratio" if frame.asks() => ("Attention", ATTENTION),
+        _ if is_of_ruler(frame) => ("Answers", RULER_ANSWERS),
+        _ if frame.asks() => ("Answers", ANSWERS),
+        _ => ("Attention", OF_TEXT),
+    };
     let note = format!("Means over prompts {INTERVALS}; shares over heads and layers.");
-    let of_cases = |title, quantities: &[Quantity<'_>]| table(frame, ("summary", title, note), &[], quantities);
-    match frame.config_text("show") {
-        "shots" => shots::table(frame),
-        "ablate" => ablation(frame).into_iter().next(),
-        "heads" => heads::by_role(frame),
-        "outliers" => outliers::all_layers(frame),
-        "nll" => nll::models(frame),
-        "heatmap" | "explore" => maps::table(frame),
-        "quantize" => of_cases("Few bits", BITS),
-        "ratio" if frame.asks() => of_cases("Attention", ATTENTION),
-        _ if is_of_ruler(frame) => of_cases("Answers", RULER_ANSWERS),
-        _ if frame.asks() => of_cases("Answers", ANSWERS),
-        _ => of_cases("Attention", OF_TEXT),
-    }
+    table(frame, ("summary", title, note), &[], quantities)
 }
 
-/// Returns whether the prompts are of a task of RULER.
+/// Returns `true` if the prompts are of a task of RULER.
 fn is_of_ruler(frame: &Frame) -> bool {
-    let names = |task: &String| RulerTask::ALL.iter().any(|ruler| ruler.name() == task);
-    !frame.tasks().is_empty() && frame.tasks().iter().all(names)
+    let tasks = frame.tasks();
+    !tasks.is_empty() && tasks.iter().all(|task| RulerTask::ALL.iter().any(|ruler| ruler.name() == task))
 }
 
 /// Returns the metrics whose differences are shown by default.
@@ -93,7 +93,7 @@ pub(crate) fn main_rows(frame: &Frame) -> Vec<Row> {
 
 /// Returns the tables beside the main one that belong to the question of the run: of differences, mostly.
 pub(crate) fn main_differences(frame: &Frame) -> Vec<Table> {
-    let found = match frame.config_text("show") {
+    let differences = match frame.config_text("show") {
         "ablate" => {
             let mut beside = ablation(frame).split_off(1);
             // Differences of models are a detail of a run that takes out heads.
@@ -107,7 +107,7 @@ pub(crate) fn main_differences(frame: &Frame) -> Vec<Table> {
         "heatmap" | "explore" | "heads" => None,
         _ => differences(&main_rows(frame), &within::GROUPS, Detail::Verdict),
     };
-    found.into_iter().collect()
+    differences.into_iter().collect()
 }
 
 /// Returns what to look at next, in one line.
