@@ -134,12 +134,12 @@ struct CostsOfHeads {
 /// A usage error if the run has none.
 fn costs_of(folder: &Path) -> Result<Vec<CostsOfHeads>> {
     let run = SavedRun::read(folder)?;
-    let frame = run.frame()?;
+    let frame = &run.frame;
     let (number, sign) = if frame.purposes.restores { ("carried", 1.0) } else { ("cost", -1.0) };
     let mut found = Vec::new();
     for model in &run.manifest.models {
         let nats: BTreeMap<_, _> =
-            costs(&frame, &model.name).iter().map(|cost| (cost.at, sign * cost.change())).collect();
+            costs(frame, &model.name).iter().map(|cost| (cost.at, sign * cost.change())).collect();
         if !nats.is_empty() {
             found.push(CostsOfHeads { weights_sha256: model.weights_sha256.clone(), number, nats });
         }

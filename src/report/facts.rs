@@ -28,15 +28,15 @@ fn hash(name: impl Into<String>, value: impl Into<String>) -> Fact {
 }
 
 /// The paragraphs of the analysis.
-pub(super) fn analysis(frame: &Frame) -> Vec<&str> {
-    let paragraphs = frame.config_text("analysis").split("\n\n").map(str::trim);
+pub(super) fn analysis(run: &SavedRun) -> Vec<&str> {
+    let paragraphs = run.frame.config_text("analysis").split("\n\n").map(str::trim);
     paragraphs.filter(|text| !text.is_empty()).collect()
 }
 
 /// The preset that the run is shown as, or the subcommand that made it.
-pub(super) fn name(run: &SavedRun, frame: &Frame) -> String {
+pub(super) fn name(run: &SavedRun) -> String {
     let subcommand = run.manifest.argv.get(1).map(String::as_str).filter(|word| !word.starts_with('-'));
-    let preset = Some(frame.config_text("show").trim()).filter(|show| !show.is_empty());
+    let preset = Some(run.frame.config_text("show").trim()).filter(|show| !show.is_empty());
     preset.or(subcommand).unwrap_or("run").to_owned()
 }
 
@@ -58,12 +58,16 @@ fn quoted(word: &str) -> String {
 }
 
 /// Returns one sentence on models and prompts, from the records.
-pub(super) fn sentence(run: &SavedRun, frame: &Frame) -> String {
+pub(super) fn sentence(run: &SavedRun) -> String {
+    let frame = &run.frame;
     let models: Vec<&str> = frame.models().iter().map(|model| frame.short_names().name(model)).collect();
-    let lengths: BTreeSet<usize> = run.records.iter().map(|record| record.identity.ctx_tok).collect();
-    let lengths: Vec<String> = lengths.iter().filter(|&&n| n > 0).map(ToString::to_string).collect();
+    let others = frame.pooled.iter().chain(&frame.failures).map(|record| &record.identity);
+    let lengths = frame.settings().iter().map(|setting| setting.0).chain(others.clone().map(|id| id.ctx_tok));
+    let lengths: BTreeSet<usize> = lengths.filter(|&n| n > 0).collect();
+    let lengths: Vec<String> = lengths.iter().map(ToString::to_string).collect();
     let prompts = Some(frame.prompts()).filter(|&n| n > 0).or_else(|| windows(run));
-    let is_text = run.records.iter().any(|record| record.identity.task == "text");
+    let mut tasks = frame.tasks().iter().chain(others.map(|id| &id.task));
+    let is_text = tasks.any(|task| task == "text");
     let (what, of) = if is_text { ("window", " of text") } else { ("prompt", "") };
     let count = prompts.map_or_else(|| format!("{what}s"), |n| plural(n, what));
     let tokens = if lengths.is_empty() { String::new() } else { format!(" of {} tokens", list(&lengths)) };

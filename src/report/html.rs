@@ -50,10 +50,10 @@ impl ComparedRuns {
 impl Section {
     /// Returns the values for the template.
     fn values(&self) -> Value {
-        let Self { run, frame, .. } = self;
+        let run = &self.run;
         let explorer = self.explorer.as_ref();
         context! {
-            analysis => Serde(facts::analysis(frame)),
+            analysis => Serde(facts::analysis(run)),
             command => facts::command(run),
             contents => values_of(self.all_tables()),
             details => values_of(self.tables(true)),
@@ -66,10 +66,10 @@ impl Section {
             forest => self.figures(self.forest.iter()),
             folder => run.folder.display().to_string(),
             has_results => !self.results.is_empty(),
-            name => facts::name(run, frame),
-            question => frame.config_text("question").trim(),
+            name => facts::name(run),
+            question => run.frame.config_text("question").trim(),
             recipe => Serde(facts::recipe(run)),
-            sentence => facts::sentence(run, frame),
+            sentence => facts::sentence(run),
             tables => values_of(self.tables(false)),
         }
     }

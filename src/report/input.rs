@@ -5,23 +5,19 @@ use crate::bail_usage;
 use crate::base::files;
 use crate::results::folder::{DRAWN, EXPERIMENT, EXPLORER, MANIFEST, MASSIVE, RESULTS, TOKENS};
 use crate::results::manifest::{Manifest, OutputFile};
-use crate::results::record::{self, Record};
-use crate::results::{About, DrawnHead, Frame, MassiveAt, Tokens};
+use crate::results::record;
+use crate::results::{About, Frame, Tokens};
 use crate::treatments::purposes;
 use anyhow::{ensure, Context, Result};
 use std::path::{Path, PathBuf};
 
 /// A run folder, read for a report.
-#[derive(Debug)]
 pub struct SavedRun {
     /// The folder as it was named.
     pub folder: PathBuf,
     pub manifest: Manifest,
-    /// The records; empty if the run has no results file.
-    pub records: Vec<Record>,
-    tokens: Tokens,
-    massive: Vec<MassiveAt>,
-    drawn: Vec<DrawnHead>,
+    /// The records, grouped, with the tokens, massive activations and drawn heads that the folder lists.
+    pub frame: Frame,
     /// The experiment file that says what was run, if the folder holds it.
     pub(super) experiment: Option<String>,
     /// The explorer of its maps, an HTML page.
@@ -35,7 +31,7 @@ impl SavedRun {
     ///
     /// # Errors
     /// Usage errors if it is not a run folder; others if a file cannot be read, or is not the one that the manifest
-    /// describes: a report on changed results would name the wrong recipe.
+    /// describes: a report on changed results would name the wrong recipe; if a metric has several units.
     pub fn read(folder: &Path) -> Result<Self> {
         let shown = folder.display();
         if folder.is_file() {
@@ -50,8 +46,7 @@ impl SavedRun {
             );
         }
         let manifest = Manifest::read(&folder.join(MANIFEST))?;
-        let (mut records, mut figures, mut explorer) = (Vec::new(), Vec::new(), None);
-        let (mut tokens, mut massive, mut drawn) = (Tokens::default(), Vec::new(), Vec::new());
+        let (mut frame, mut figures, mut explorer) = (Frame::new(about(&manifest)), Vec::new(), None);
         for output in &manifest.outputs {
             let is_figure = output.file.to_lowercase().ends_with(".png");
             if !is_figure && ![RESULTS, TOKENS, MASSIVE, DRAWN, EXPLORER].contains(&output.file.as_str()) {
@@ -59,41 +54,32 @@ impl SavedRun {
             }
             let path = checked(folder, output)?;
             match output.file.as_str() {
-                RESULTS => records = record::read(&path)?,
-                TOKENS => tokens = Tokens::read(&path)?,
-                MASSIVE => massive = files::csv_lines(&path)?.collect::<Result<_>>()?,
-                DRAWN => drawn = files::csv_lines(&path)?.collect::<Result<_>>()?,
+                RESULTS => record::read(&path)?.iter().for_each(|record| frame.add(record)),
+                TOKENS => frame.tokens = Tokens::read(&path)?,
+                MASSIVE => frame.massive = files::csv_lines(&path)?.collect::<Result<_>>()?,
+                DRAWN => frame.drawn = files::csv_lines(&path)?.collect::<Result<_>>()?,
                 EXPLORER => explorer = Some(read_to_string(&path)?),
                 file => figures.push(ReportFigure::read(&path, file)?),
             }
         }
+        let mut frame = frame.finish()?;
+        frame.purposes = purposes(frame.treated().iter().filter_map(|treated| treated.condition.as_deref()));
         let experiment = folder.join(EXPERIMENT);
         Ok(Self {
             experiment: experiment.is_file().then(|| read_to_string(&experiment)).transpose()?,
             folder: folder.to_owned(),
             manifest,
-            records,
-            tokens,
-            massive,
-            drawn,
+            frame,
             explorer,
             figures,
         })
     }
+}
 
-    /// The records, grouped. Resampling uses the seed of the run, so tables are those it printed.
-    ///
-    /// # Errors
-    /// If a metric of the records has several units.
-    pub fn frame(&self) -> Result<Frame> {
-        let manifest = &self.manifest;
-        let seed = manifest.seeds.get("bootstrap").copied().unwrap_or(0);
-        let about = About { config: manifest.config.clone(), models: manifest.models.clone(), seed };
-        let mut frame = Frame::of(about, &self.records)?;
-        frame.purposes = purposes(frame.treated().iter().filter_map(|treated| treated.condition.as_deref()));
-        (frame.tokens, frame.massive, frame.drawn) = (self.tokens.clone(), self.massive.clone(), self.drawn.clone());
-        Ok(frame)
-    }
+/// What the frame of a run is about. Resampling uses the seed of the run, so tables are those it printed.
+fn about(manifest: &Manifest) -> About {
+    let seed = manifest.seeds.get("bootstrap").copied().unwrap_or(0);
+    About { config: manifest.config.clone(), models: manifest.models.clone(), seed }
 }
 
 fn read_to_string(path: &Path) -> Result<String> {

@@ -17,16 +17,17 @@ pub fn markdown(report: &Report) -> String {
         }
     }
     for section in &report.sections {
-        let folder = escaped(&section.run.folder.display().to_string());
-        let _ = write!(text, "\n## {} ({folder})\n", escaped(&facts::name(&section.run, &section.frame)));
-        let mut paragraphs = vec![section.frame.config_text("question").trim()];
-        paragraphs.extend(facts::analysis(&section.frame));
-        let sentence = facts::sentence(&section.run, &section.frame);
+        let run = &section.run;
+        let folder = escaped(&run.folder.display().to_string());
+        let _ = write!(text, "\n## {} ({folder})\n", escaped(&facts::name(run)));
+        let mut paragraphs = vec![run.frame.config_text("question").trim()];
+        paragraphs.extend(facts::analysis(run));
+        let sentence = facts::sentence(run);
         paragraphs.push(&sentence);
         for paragraph in paragraphs.into_iter().filter(|paragraph| !paragraph.is_empty()) {
             let _ = write!(text, "\n{}\n", escaped(paragraph));
         }
-        let _ = write!(text, "\n{}", command(&facts::command(&section.run)));
+        let _ = write!(text, "\n{}", command(&facts::command(run)));
         for table in section.all_tables() {
             let _ = write!(text, "\n### {}\n\n{}", table.title, markdown_with_caption(table));
         }

@@ -19,7 +19,7 @@ use crate::base::names::distinct;
 use crate::explore::packed;
 use crate::results::table::Table;
 use crate::results::view::{differences, main_rows, tables, Detail};
-use crate::results::{within, Column, Frame, Row};
+use crate::results::{within, Column, Row};
 use anyhow::Result;
 use figure::ReportFigure;
 
@@ -52,7 +52,6 @@ impl ComparedRuns {
 /// One run on a page.
 pub struct Section {
     run: SavedRun,
-    frame: Frame,
     /// The explorer of its maps, packed.
     explorer: Option<String>,
     /// The forest plot of the differences that belong to the question.
@@ -65,33 +64,31 @@ pub struct Section {
 }
 
 impl Section {
-    /// The section of a run. Resampling uses the seed of the run, so tables are those it printed.
+    /// The section of a run.
     ///
     /// # Errors
-    /// If a metric of the records has several units.
+    /// If the explorer of its maps cannot be packed.
     pub fn new(run: SavedRun) -> Result<Self> {
-        let frame = run.frame()?;
-        let results: Vec<Table> =
-            tables(&frame).into_iter().map(|table| table.with_names(frame.short_names())).collect();
-        let mut rows: Vec<Row> = main_rows(&frame);
+        let names = run.frame.short_names();
+        let mut rows: Vec<Row> = main_rows(&run.frame);
         for name in rows.iter_mut().flat_map(|row| [&mut row.baseline, &mut row.other]) {
-            *name = frame.short_names().shortened(name);
+            *name = names.shortened(name);
         }
         Ok(Self {
-            failures: facts::failures(&frame),
+            failures: facts::failures(&run.frame),
             explorer: run.explorer.as_deref().map(packed).transpose()?.flatten(),
             forest: ReportFigure::forest(&rows, &within::GROUPS),
-            results,
+            results: tables(&run.frame).into_iter().map(|table| table.with_names(names)).collect(),
             lambda: facts::lambda(&run),
             models: facts::models(&run),
-            frame,
             run,
         })
     }
 
     /// Returns the short names of the models.
     fn model_names(&self) -> Vec<String> {
-        self.frame.models().iter().map(|model| self.frame.short_name(model)).collect()
+        let frame = &self.run.frame;
+        frame.models().iter().map(|model| frame.short_name(model)).collect()
     }
 
     /// All tables, in the order in which they stand.
@@ -117,7 +114,7 @@ const MOST_TITLE_MODELS: usize = 3;
 
 /// Returns the default title of a report: the names of the runs, and of their models if there are few.
 pub fn title(sections: &[Section]) -> String {
-    let names = distinct(sections.iter().map(|section| facts::name(&section.run, &section.frame)));
+    let names = distinct(sections.iter().map(|section| facts::name(&section.run)));
     let models = distinct(sections.iter().flat_map(Section::model_names));
     let of = if models.len() <= MOST_TITLE_MODELS { format!(": {}", models.join(", ")) } else { String::new() };
     format!("difftool {}{}", names.join(", "), of.trim_end_matches(": "))
