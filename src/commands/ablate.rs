@@ -67,9 +67,6 @@ pub struct Ablate {
     /// Prompts.
     #[command(flatten)]
     pub prompts: NeedlePrompts,
-    /// Models and passes.
-    #[command(flatten)]
-    pub run: RunFlags,
 }
 
 impl Default for Ablate {
@@ -102,20 +99,16 @@ pub enum AblatePart {
 }
 
 impl Measuring for Ablate {
-    fn run(&self) -> &RunFlags {
-        &self.run
-    }
-
-    fn run_mut(&mut self) -> &mut RunFlags {
-        &mut self.run
-    }
-
     fn fill(&mut self, models: &OpenedModels) -> Result<()> {
         models.fill(&mut self.prompts, &DEFAULTS)
     }
 
-    fn plan(&self, models: &OpenedModels) -> Result<Plan> {
+    fn plan(&self, run: &RunFlags, models: &OpenedModels) -> Result<Plan> {
         let conditions = self.conditions(&Smallest::of(models)?)?;
+        if conditions.is_empty() && run.condition.is_empty() {
+            bail_usage!("nothing to compare with the untreated passes: no part is asked for, and no --condition");
+        }
+
         let mut plan = Plan {
             grid: Grid::Needle(self.prompts.clone()),
             measures: vec![MeasureName::Answer],
@@ -182,9 +175,6 @@ impl Ablate {
                     conditions.push(condition);
                 }
             }
-        }
-        if conditions.is_empty() && self.run.condition.is_empty() {
-            bail_usage!("nothing to compare with the untreated passes: no part is asked for, and no --condition");
         }
         Ok(conditions)
     }

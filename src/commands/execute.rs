@@ -2,7 +2,7 @@
 
 use super::report;
 use super::session::{RunOptions, RunResults, Session};
-use super::shared::{OutputArgs, PartArgs};
+use super::shared::{OutputArgs, PartArgs, RunFlags};
 use super::spec::{Experiment, Spec};
 use super::start_threads;
 use crate::base::error::{unless_broken_pipe, ExpectationFailed};
@@ -20,8 +20,8 @@ use std::io::Write as _;
 use std::path::Path;
 
 /// Measures what flags ask for, or prints them as an experiment file with `--print-experiment`.
-pub(super) fn measured(spec: Spec, output: &OutputArgs, part: &PartArgs) -> Result<()> {
-    let mut experiment = Experiment::from(spec);
+pub(super) fn measured(spec: Spec, run: RunFlags, output: &OutputArgs, part: &PartArgs) -> Result<()> {
+    let mut experiment = Experiment::new(spec, run);
     if part.print_experiment {
         return print_experiment(&mut experiment);
     }
@@ -153,7 +153,7 @@ fn check_finished_run(
         }
         write_report(&options.output, folder.path())?;
     }
-    if options.part.shard.is_some() || experiment.spec.measuring().run().fail_if.is_empty() {
+    if options.part.shard.is_some() || experiment.run.fail_if.is_empty() {
         return Ok(());
     }
     check_fail_if(experiment, models, &Frame::of(About::default(), records)?)
@@ -162,7 +162,7 @@ fn check_finished_run(
 /// Fails if a mean of a model meets a condition of `--fail-if`, or was not measured.
 fn check_fail_if(experiment: &Experiment, models: &[String], frame: &Frame) -> Result<()> {
     let mut failures = Vec::new();
-    for fail_if in &experiment.spec.measuring().run().fail_if {
+    for fail_if in &experiment.run.fail_if {
         for model in models.iter().filter(|&name| fail_if.model().is_none_or(|model| model == name)) {
             match fail_if.mean(frame, model) {
                 Some(mean) if fail_if.holds_for(mean) => {

@@ -57,26 +57,15 @@ pub struct Explore {
     /// The prompt.
     #[command(flatten)]
     pub prompt: OnePrompt,
-    /// Models and passes.
-    #[command(flatten)]
-    pub run: RunFlags,
 }
 
 impl Measuring for Explore {
-    fn run(&self) -> &RunFlags {
-        &self.run
-    }
-
-    fn run_mut(&mut self) -> &mut RunFlags {
-        &mut self.run
-    }
-
     fn fill(&mut self, models: &OpenedModels) -> Result<()> {
         self.prompt.ctx = Some(models.one_ctx_tok(self.prompt.ctx, "explore measures one prompt")?);
         Ok(())
     }
 
-    fn plan(&self, _models: &OpenedModels) -> Result<Plan> {
+    fn plan(&self, _run: &RunFlags, _models: &OpenedModels) -> Result<Plan> {
         if let Some(run) = &self.costs {
             costs_of(run)?; // before anything is measured
         }

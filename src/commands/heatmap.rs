@@ -43,26 +43,15 @@ pub struct Heatmap {
     /// The prompt.
     #[command(flatten)]
     pub prompt: OnePrompt,
-    /// Models and passes.
-    #[command(flatten)]
-    pub run: RunFlags,
 }
 
 impl Measuring for Heatmap {
-    fn run(&self) -> &RunFlags {
-        &self.run
-    }
-
-    fn run_mut(&mut self) -> &mut RunFlags {
-        &mut self.run
-    }
-
     fn fill(&mut self, models: &OpenedModels) -> Result<()> {
         self.prompt.ctx = Some(models.one_ctx_tok(self.prompt.ctx, "heatmap measures one prompt")?);
         Ok(())
     }
 
-    fn plan(&self, _models: &OpenedModels) -> Result<Plan> {
+    fn plan(&self, _run: &RunFlags, _models: &OpenedModels) -> Result<Plan> {
         Ok(Plan {
             grid: self.prompt.grid(self.text.as_ref()),
             measures: vec![MeasureName::AnswerByHead],

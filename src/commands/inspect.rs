@@ -1,17 +1,19 @@
 //! `difftool inspect`: shows what a model folder contains.
 
+mod facts;
+
 use super::shared::{model_help, Examples};
 use super::spec::CTX_TOK;
 use crate::bail_usage;
 use crate::base::terminal::{escaped, stdout};
 use crate::base::values::TokenRange;
-use crate::commands::inspection::{Inspection, LayerLambda, WeightsInfo};
 use crate::model::open::{self, LoadOptions};
 use crate::results::manifest::WeightsState;
 use crate::results::print::TextTable;
 use crate::results::table::{numbers, words, Cell, Table};
 use anyhow::{bail, Result};
 use clap::Args;
+use facts::{Inspection, LayerLambda, WeightsInfo};
 use std::io::Write;
 
 /// Examples in the help.

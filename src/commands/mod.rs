@@ -9,7 +9,6 @@ mod explore;
 mod heads;
 mod heatmap;
 mod inspect;
-pub mod inspection;
 mod needle;
 mod nll;
 mod outliers;
@@ -42,19 +41,33 @@ use std::time::{Duration, Instant};
 pub fn run(cli: Cli) -> Result<()> {
     check_environment()?;
     match cli.command {
-        Command::Needle(Measured { spec, output, part }) => execute::measured(Spec::Needle(spec), &output, &part),
-        Command::Shots(Measured { spec, output, part }) => execute::measured(Spec::Shots(spec), &output, &part),
-        Command::Ratio(Measured { spec, output, part }) => execute::measured(Spec::Ratio(spec), &output, &part),
-        Command::Heads(Measured { spec, output, part }) => execute::measured(Spec::Heads(spec), &output, &part),
-        Command::Quantize(Measured { spec, output, part }) => execute::measured(Spec::Quantize(spec), &output, &part),
-        Command::Ablate(Measured { spec, output, part }) => execute::measured(Spec::Ablate(spec), &output, &part),
-        Command::Outliers(Measured { spec, output, part }) => execute::measured(Spec::Outliers(spec), &output, &part),
-        Command::Nll(Measured { spec, output, part }) => execute::measured(Spec::Nll(spec), &output, &part),
-        Command::Heatmap(MeasuredOnce { spec, output, print_experiment }) => {
-            execute::measured(Spec::Heatmap(spec), &output, &PartArgs::once(print_experiment))
+        Command::Needle(Measured { spec, run, output, part }) => {
+            execute::measured(Spec::Needle(spec), run, &output, &part)
         }
-        Command::Explore(MeasuredOnce { spec, output, print_experiment }) => {
-            execute::measured(Spec::Explore(spec), &output, &PartArgs::once(print_experiment))
+        Command::Shots(Measured { spec, run, output, part }) => {
+            execute::measured(Spec::Shots(spec), run, &output, &part)
+        }
+        Command::Ratio(Measured { spec, run, output, part }) => {
+            execute::measured(Spec::Ratio(spec), run, &output, &part)
+        }
+        Command::Heads(Measured { spec, run, output, part }) => {
+            execute::measured(Spec::Heads(spec), run, &output, &part)
+        }
+        Command::Quantize(Measured { spec, run, output, part }) => {
+            execute::measured(Spec::Quantize(spec), run, &output, &part)
+        }
+        Command::Ablate(Measured { spec, run, output, part }) => {
+            execute::measured(Spec::Ablate(spec), run, &output, &part)
+        }
+        Command::Outliers(Measured { spec, run, output, part }) => {
+            execute::measured(Spec::Outliers(spec), run, &output, &part)
+        }
+        Command::Nll(Measured { spec, run, output, part }) => execute::measured(Spec::Nll(spec), run, &output, &part),
+        Command::Heatmap(MeasuredOnce { spec, run, output, print_experiment }) => {
+            execute::measured(Spec::Heatmap(spec), run, &output, &PartArgs::once(print_experiment))
+        }
+        Command::Explore(MeasuredOnce { spec, run, output, print_experiment }) => {
+            execute::measured(Spec::Explore(spec), run, &output, &PartArgs::once(print_experiment))
         }
         Command::Run(flags) => run::run(&flags),
         Command::Merge(flags) => run::merge(&flags),

@@ -58,26 +58,15 @@ pub struct Needle {
     /// Prompts.
     #[command(flatten)]
     pub prompts: NeedlePrompts,
-    /// Models and passes.
-    #[command(flatten)]
-    pub run: RunFlags,
 }
 
 impl Measuring for Needle {
-    fn run(&self) -> &RunFlags {
-        &self.run
-    }
-
-    fn run_mut(&mut self) -> &mut RunFlags {
-        &mut self.run
-    }
-
     fn fill(&mut self, models: &OpenedModels) -> Result<()> {
         self.prompts.unanswerable = self.unanswerable;
         models.fill(&mut self.prompts, &DEFAULTS)
     }
 
-    fn plan(&self, _models: &OpenedModels) -> Result<Plan> {
+    fn plan(&self, _run: &RunFlags, _models: &OpenedModels) -> Result<Plan> {
         let generates = self.generate || self.unanswerable;
         if let Some(max_new) = self.max_new.filter(|_| !generates) {
             bail_usage!("--max-new {max_new}: models answer by themselves with --generate or --unanswerable");

@@ -60,20 +60,9 @@ pub struct Nll {
     /// Base seed of the embedded prose
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
-    /// Models and passes.
-    #[command(flatten)]
-    pub run: RunFlags,
 }
 
 impl Measuring for Nll {
-    fn run(&self) -> &RunFlags {
-        &self.run
-    }
-
-    fn run_mut(&mut self) -> &mut RunFlags {
-        &mut self.run
-    }
-
     fn fill(&mut self, models: &OpenedModels) -> Result<()> {
         let ctx = models.one_ctx_tok(self.ctx, ONE_LENGTH)?;
         self.ctx = Some(ctx);
@@ -85,11 +74,11 @@ impl Measuring for Nll {
         Ok(())
     }
 
-    fn plan(&self, _models: &OpenedModels) -> Result<Plan> {
+    fn plan(&self, run: &RunFlags, _models: &OpenedModels) -> Result<Plan> {
         if self.text.is_some() && self.ids.is_some() {
             bail_usage!("--text and --ids exclude each other: leave one of them out");
         }
-        if self.ids.is_some() && self.run.reading.bos != BosChoice::Auto {
+        if self.ids.is_some() && run.reading.bos != BosChoice::Auto {
             bail_usage!("--bos: token ids are taken as they are; leave out --bos or --ids");
         }
         if self.stride.is_some_and(|stride| stride.single().is_none()) {

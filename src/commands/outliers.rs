@@ -38,20 +38,9 @@ pub struct OutliersFlags {
     /// Base seed of the embedded prose
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
-    /// Models and passes.
-    #[command(flatten)]
-    pub run: RunFlags,
 }
 
 impl Measuring for OutliersFlags {
-    fn run(&self) -> &RunFlags {
-        &self.run
-    }
-
-    fn run_mut(&mut self) -> &mut RunFlags {
-        &mut self.run
-    }
-
     fn fill(&mut self, models: &OpenedModels) -> Result<()> {
         let ctx = models.one_ctx_tok(self.ctx, "outliers pools windows of one length")?;
         self.ctx = Some(ctx);
@@ -59,7 +48,7 @@ impl Measuring for OutliersFlags {
         Ok(())
     }
 
-    fn plan(&self, _models: &OpenedModels) -> Result<Plan> {
+    fn plan(&self, _run: &RunFlags, _models: &OpenedModels) -> Result<Plan> {
         Ok(Plan {
             grid: Grid::Text(TextWindows {
                 ctx_tok: self.ctx.and_then(TokenRange::single).into_iter().collect(),

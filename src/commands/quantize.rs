@@ -66,9 +66,6 @@ pub struct Quantize {
     /// Prompts.
     #[command(flatten)]
     pub prompts: NeedlePrompts,
-    /// Models and passes.
-    #[command(flatten)]
-    pub run: RunFlags,
 }
 
 impl Default for Quantize {
@@ -78,21 +75,16 @@ impl Default for Quantize {
 }
 
 impl Measuring for Quantize {
-    fn run(&self) -> &RunFlags {
-        &self.run
-    }
-
-    fn run_mut(&mut self) -> &mut RunFlags {
-        &mut self.run
-    }
-
     fn fill(&mut self, models: &OpenedModels) -> Result<()> {
         let usual = if self.of == Quantised::Qk { Scope::Block } else { Scope::Tensor };
         self.scope.get_or_insert(usual);
         models.fill(&mut self.prompts, &DEFAULTS)
     }
 
-    fn plan(&self, models: &OpenedModels) -> Result<Plan> {
+    fn plan(&self, run: &RunFlags, models: &OpenedModels) -> Result<Plan> {
+        if self.bits.is_empty() && run.condition.is_empty() {
+            bail_usage!("--bits names nothing");
+        }
         let mut conditions = self.conditions(None)?;
         if self.each_layer {
             let layers = models.get()?.iter().map(|model| model.config.layers.len()).min().unwrap_or(0);
@@ -138,9 +130,6 @@ impl Quantize {
     fn conditions(&self, layer: Option<usize>) -> Result<Vec<Condition>> {
         if let Some(bits) = repeated(&self.bits) {
             bail_usage!("--bits {bits} is named twice");
-        }
-        if self.bits.is_empty() && self.run.condition.is_empty() {
-            bail_usage!("--bits names nothing");
         }
         let mut conditions = Vec::new();
         for &format in &self.bits {

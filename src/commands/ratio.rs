@@ -40,25 +40,14 @@ pub struct Ratio {
     /// Prompts.
     #[command(flatten)]
     pub prompts: NeedlePrompts,
-    /// Models and passes.
-    #[command(flatten)]
-    pub run: RunFlags,
 }
 
 impl Measuring for Ratio {
-    fn run(&self) -> &RunFlags {
-        &self.run
-    }
-
-    fn run_mut(&mut self) -> &mut RunFlags {
-        &mut self.run
-    }
-
     fn fill(&mut self, models: &OpenedModels) -> Result<()> {
         models.fill(&mut self.prompts, &DEFAULTS)
     }
 
-    fn plan(&self, _models: &OpenedModels) -> Result<Plan> {
+    fn plan(&self, _run: &RunFlags, _models: &OpenedModels) -> Result<Plan> {
         Ok(Plan {
             grid: grid(&self.prompts, self.text.as_ref()),
             measures: vec![MeasureName::AnswerByHead, MeasureName::Shape],

@@ -233,6 +233,9 @@ pub struct Measured<S: Args> {
     /// The spec.
     #[command(flatten)]
     pub spec: S,
+    /// Models and passes.
+    #[command(flatten)]
+    pub run: RunFlags,
     /// Output.
     #[command(flatten)]
     pub output: OutputArgs,
@@ -247,6 +250,9 @@ pub struct MeasuredOnce<S: Args> {
     /// The spec.
     #[command(flatten)]
     pub spec: S,
+    /// Models and passes.
+    #[command(flatten)]
+    pub run: RunFlags,
     /// Output.
     #[command(flatten)]
     pub output: OutputArgs,

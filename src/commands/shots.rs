@@ -30,26 +30,15 @@ pub struct Shots {
     /// Prompts.
     #[command(flatten)]
     pub prompts: ShotsPrompts,
-    /// Models and passes.
-    #[command(flatten)]
-    pub run: RunFlags,
 }
 
 impl Measuring for Shots {
-    fn run(&self) -> &RunFlags {
-        &self.run
-    }
-
-    fn run_mut(&mut self) -> &mut RunFlags {
-        &mut self.run
-    }
-
     fn fill(&mut self, models: &OpenedModels) -> Result<()> {
         self.prompts.ctx = Some(models.one_ctx_tok(self.prompts.ctx, "examples share one budget")?);
         Ok(())
     }
 
-    fn plan(&self, _models: &OpenedModels) -> Result<Plan> {
+    fn plan(&self, _run: &RunFlags, _models: &OpenedModels) -> Result<Plan> {
         let grid = Grid::Shots(self.prompts.clone());
         Ok(Plan { grid, measures: vec![MeasureName::Answer], ..Plan::default() })
     }

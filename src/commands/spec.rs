@@ -17,12 +17,12 @@ use super::shots::Shots;
 use crate::bail_usage;
 use crate::base::error::Usage;
 use crate::base::files;
+use crate::base::names::repeated;
 use crate::base::spec_file;
 use crate::base::values::TokenRange;
 use crate::model::open::{self, LoadOptions, OpenedModel};
 use crate::prompts::{NeedlePrompts, PromptDefaults};
 use crate::run::{Plan, Setup};
-use crate::treatments::Condition;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use std::cell::OnceCell;
@@ -61,12 +61,6 @@ pub enum Spec {
 
 /// What a measuring command does with its flags.
 pub(super) trait Measuring {
-    /// The flags that all measuring commands share.
-    fn run(&self) -> &RunFlags;
-
-    /// As [`run`](Self::run), to fill them in.
-    fn run_mut(&mut self) -> &mut RunFlags;
-
     /// Fills in what was not given and depends on other flags, or on the models.
     ///
     /// # Errors
@@ -77,7 +71,7 @@ pub(super) trait Measuring {
     ///
     /// # Errors
     /// Usage errors for flags that do not go together; models that cannot be read.
-    fn plan(&self, models: &OpenedModels) -> Result<Plan>;
+    fn plan(&self, run: &RunFlags, models: &OpenedModels) -> Result<Plan>;
 
     /// Checks that files which are written besides the run can be, before anything is measured.
     ///
@@ -150,17 +144,18 @@ pub struct Experiment {
     pub question: String,
     /// How to read the answer, in words.
     pub analysis: String,
-    /// The command and its flags.
+    /// The command and its own flags.
     pub spec: Spec,
-}
-
-impl From<Spec> for Experiment {
-    fn from(spec: Spec) -> Self {
-        Self { question: String::new(), analysis: String::new(), spec }
-    }
+    /// The flags that all measuring commands share.
+    pub run: RunFlags,
 }
 
 impl Experiment {
+    /// What flags ask for.
+    pub(super) fn new(spec: Spec, run: RunFlags) -> Self {
+        Self { question: String::new(), analysis: String::new(), spec, run }
+    }
+
     /// Reads a file.
     ///
     /// # Errors
@@ -190,9 +185,13 @@ impl Experiment {
                 *words = String::deserialize(ValueDeserializer::from(given))?;
             }
         }
+        let run = match table.remove("run") {
+            Some(run) => RunFlags::deserialize(ValueDeserializer::from(run))?,
+            None => RunFlags::default(),
+        };
         let flags = Spanned::new(span, toml::de::DeValue::Table(std::mem::take(table)));
         let [question, analysis] = words;
-        Ok(Self { question, analysis, spec: Spec::read(command, ValueDeserializer::from(flags))? })
+        Ok(Self { question, analysis, spec: Spec::read(command, ValueDeserializer::from(flags))?, run })
     }
 
     /// The experiment as a file, which [`parse`](Self::parse) reads to the same value.
@@ -207,7 +206,9 @@ impl Experiment {
                 table.insert(key.to_owned(), words.as_str().into());
             }
         }
-        table.extend(toml::Table::try_from(&self.spec).context("the flags cannot be written as TOML")?);
+        let cannot = "the flags cannot be written as TOML";
+        table.extend(toml::Table::try_from(&self.spec).context(cannot)?);
+        table.insert("run".to_owned(), toml::Value::try_from(&self.run).context(cannot)?);
         Ok(toml::to_string(&table)?)
     }
 
@@ -216,22 +217,23 @@ impl Experiment {
     /// # Errors
     /// Usage errors for flags that do not go together; models that cannot be read.
     pub fn plan(&mut self) -> Result<(Plan, OpenedModels)> {
-        let measuring = self.spec.measuring_mut();
-        let models = OpenedModels::new(measuring.run_mut())?;
-        measuring.fill(&models)?;
-        let run = measuring.run().clone();
-        let mut plan = measuring.plan(&models)?;
-        let further: Vec<Condition> =
-            run.condition.iter().filter(|&condition| !plan.conditions.contains(condition)).cloned().collect();
+        let models = OpenedModels::new(&mut self.run)?;
+        self.spec.measuring_mut().fill(&models)?;
+        let mut plan = self.spec.measuring().plan(&self.run, &models)?;
+        if let Some(condition) = repeated(&self.run.condition) {
+            bail_usage!("the condition {condition} is named twice");
+        }
+        let mut further = self.run.condition.clone();
+        further.retain(|condition| !plan.conditions.contains(condition));
         plan.conditions.extend(further);
         let plan = Plan {
             command: self.spec.command(),
             experiment: self.to_toml()?,
             question: self.question.clone(),
             analysis: self.analysis.clone(),
-            fail_if: run.fail_if.iter().map(ToString::to_string).collect(),
-            select: run.layers_and_heads(),
-            reading: run.reading,
+            fail_if: self.run.fail_if.iter().map(ToString::to_string).collect(),
+            select: self.run.layers_and_heads(),
+            reading: self.run.reading.clone(),
             ..plan
         };
         plan.check()?;
@@ -251,7 +253,7 @@ impl Experiment {
     /// Checks that what is expected is about models and conditions of the run.
     fn check_fail_if(&self, plan: &Plan, models: &[String]) -> Result<()> {
         let conditions = plan.all_conditions()?;
-        for fail_if in &self.spec.measuring().run().fail_if {
+        for fail_if in &self.run.fail_if {
             if let Some(model) = fail_if.model().filter(|model| !models.iter().any(|name| name == model)) {
                 bail_usage!("--fail-if '{fail_if}': {model} is not among the models {}", models.join(", "));
             }
@@ -398,18 +400,18 @@ reading = { bos = "auto" }
         assert_eq!(Experiment::parse(&experiment.to_toml().unwrap(), "y.toml").unwrap(), experiment);
     }
 
-    fn spec_of(command: Command) -> Spec {
+    fn spec_of(command: Command) -> (Spec, RunFlags) {
         match command {
-            Command::Needle(flags) => Spec::Needle(flags.spec),
-            Command::Shots(flags) => Spec::Shots(flags.spec),
-            Command::Ratio(flags) => Spec::Ratio(flags.spec),
-            Command::Heads(flags) => Spec::Heads(flags.spec),
-            Command::Heatmap(flags) => Spec::Heatmap(flags.spec),
-            Command::Explore(flags) => Spec::Explore(flags.spec),
-            Command::Quantize(flags) => Spec::Quantize(flags.spec),
-            Command::Ablate(flags) => Spec::Ablate(flags.spec),
-            Command::Outliers(flags) => Spec::Outliers(flags.spec),
-            Command::Nll(flags) => Spec::Nll(flags.spec),
+            Command::Needle(flags) => (Spec::Needle(flags.spec), flags.run),
+            Command::Shots(flags) => (Spec::Shots(flags.spec), flags.run),
+            Command::Ratio(flags) => (Spec::Ratio(flags.spec), flags.run),
+            Command::Heads(flags) => (Spec::Heads(flags.spec), flags.run),
+            Command::Heatmap(flags) => (Spec::Heatmap(flags.spec), flags.run),
+            Command::Explore(flags) => (Spec::Explore(flags.spec), flags.run),
+            Command::Quantize(flags) => (Spec::Quantize(flags.spec), flags.run),
+            Command::Ablate(flags) => (Spec::Ablate(flags.spec), flags.run),
+            Command::Outliers(flags) => (Spec::Outliers(flags.spec), flags.run),
+            Command::Nll(flags) => (Spec::Nll(flags.spec), flags.run),
             other => panic!("{other:?} measures nothing"),
         }
     }
@@ -423,7 +425,8 @@ reading = { bos = "auto" }
             .chain([heatmap.to_vec(), vec!["needle", "--distractors", "1,3"], vec!["needle", "--task", "vt"]])
         {
             let cli = Cli::parse_from([&["difftool"], &command[..]].concat());
-            let mut typed = Experiment::from(spec_of(cli.command));
+            let (spec, run) = spec_of(cli.command);
+            let mut typed = Experiment::new(spec, run);
             let (plan, _) = typed.plan().unwrap();
             let mut read = Experiment::parse(&plan.experiment, "x.toml").unwrap();
             let (again, _) = read.plan().unwrap();

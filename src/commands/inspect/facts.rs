@@ -17,129 +17,109 @@ const LAMBDA_TOK: usize = 512;
 
 /// Output of `inspect`.
 #[derive(Clone, Debug, Serialize)]
-pub struct Inspection {
+pub(super) struct Inspection {
     /// Name: that of a built-in model, or the folder or GGUF file as given.
-    pub name: String,
+    pub(super) name: String,
     /// `model_type` of the configuration.
-    pub model_type: String,
-    /// Attention variant.
-    pub variant: &'static str,
-    /// Description of the attention.
-    pub layout: String,
+    pub(super) model_type: String,
+    pub(super) variant: &'static str,
+    pub(super) layout: String,
     /// Definition of the logits, if they are not scaled products of queries and keys.
-    pub logit_tap: Option<String>,
+    pub(super) logit_tap: Option<String>,
     /// Number of parameters; tied ones count once.
-    pub parameters: usize,
-    /// Number of layers.
-    pub layers: usize,
-    /// Output heads of a layer.
-    pub heads: usize,
+    pub(super) parameters: usize,
+    pub(super) layers: usize,
+    pub(super) heads: usize,
     /// Softmax maps of each head.
-    pub maps: usize,
+    pub(super) maps: usize,
     /// Key heads of a layer.
-    pub key_heads: usize,
+    pub(super) key_heads: usize,
     /// Value heads of a layer, in slices of the head width.
-    pub value_heads: usize,
+    pub(super) value_heads: usize,
     /// Width of queries and keys.
-    pub head_dim: usize,
+    pub(super) head_dim: usize,
     /// Description of latent attention, if the model has it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub latent: Option<String>,
-    /// Width of the residual stream.
-    pub width: usize,
-    /// Description of the MLP.
-    pub mlp: String,
+    pub(super) latent: Option<String>,
+    pub(super) width: usize,
+    pub(super) mlp: String,
     /// Description of norms and residual stream.
-    pub block: String,
+    pub(super) block: String,
     /// Projections with a bias.
-    pub biases: String,
-    /// Description of the position encoding.
-    pub positions: Vec<String>,
-    /// Description of the attention windows.
-    pub sees: String,
+    pub(super) biases: String,
+    pub(super) positions: Vec<String>,
+    pub(super) sees: String,
     /// Longest context the model was trained for, in tokens.
-    pub max_ctx_tok: usize,
-    /// Vocabulary size of the model.
-    pub vocab: usize,
-    /// Whether the output head is the embedding matrix.
-    pub tied: bool,
-    /// The tokenizer, if there is one.
-    pub tokenizer: Option<TokenizerInfo>,
-    /// The weights on disk.
-    pub weights: WeightsInfo,
-    /// Memory for one prompt.
-    pub memory: MemoryInfo,
+    pub(super) max_ctx_tok: usize,
+    pub(super) vocab: usize,
+    /// `true` if the output head is the embedding matrix.
+    pub(super) tied: bool,
+    pub(super) tokenizer: Option<TokenizerInfo>,
+    pub(super) weights: WeightsInfo,
+    pub(super) memory: MemoryInfo,
     /// Lambda of every layer; empty without differential attention, or if the weights cannot be read.
-    pub lambda: Vec<LayerLambda>,
+    pub(super) lambda: Vec<LayerLambda>,
 }
 
 /// The tokenizer of a model.
 #[derive(Clone, Debug, Serialize)]
-pub struct TokenizerInfo {
+pub(super) struct TokenizerInfo {
     /// Vocabulary size, including special tokens.
-    pub vocab: usize,
+    pub(super) vocab: usize,
     /// The begin-of-sequence token of prompts, with its source.
-    pub bos: BosPolicy,
-    /// Whether prompts are put in a chat template.
-    pub chat: bool,
+    pub(super) bos: BosPolicy,
+    /// `true` if prompts are put in a chat template.
+    pub(super) chat: bool,
 }
 
 /// Weights on disk.
 #[derive(Clone, Debug, Serialize)]
-pub struct WeightsInfo {
+pub(super) struct WeightsInfo {
     /// Number types; empty if only the configuration is there.
-    pub dtype: String,
+    pub(super) dtype: String,
     /// Size of the files.
-    pub bytes: u64,
+    pub(super) bytes: u64,
     /// Tensors of the model that no file has, with their expected shapes.
-    pub missing: Vec<(String, Vec<usize>)>,
+    pub(super) missing: Vec<(String, Vec<usize>)>,
     /// One message for each tensor with the wrong shape or an unsupported number type.
-    pub misfits: Vec<String>,
+    pub(super) misfits: Vec<String>,
     /// Tensors that are not part of the model.
-    pub unused: Vec<(String, Vec<usize>)>,
+    pub(super) unused: Vec<(String, Vec<usize>)>,
 }
 
 /// Host memory of one forward pass.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct MemoryInfo {
-    /// Length of the prompt, in tokens.
-    pub ctx_tok: usize,
+pub(super) struct MemoryInfo {
+    pub(super) ctx_tok: usize,
     /// Memory of the weights, in bytes: of one layer if they are streamed.
-    pub weights_bytes: u64,
+    pub(super) weights_bytes: u64,
     /// Their state while the model runs.
-    pub weights: WeightsState,
+    pub(super) weights: WeightsState,
     /// Bound on the memory of activations, in bytes.
-    pub pass_bytes: u64,
+    pub(super) pass_bytes: u64,
 }
 
 /// Lambda of one layer.
 #[derive(Clone, Debug, Serialize)]
-pub struct LayerLambda {
-    /// 0-based layer.
-    pub layer: usize,
+pub(super) struct LayerLambda {
+    pub(super) layer: usize,
     /// lambda_init, if lambda includes it.
-    pub init: Option<f64>,
+    pub(super) init: Option<f64>,
     /// Lambda, if it is one number per layer.
-    pub learned: Option<f64>,
+    pub(super) learned: Option<f64>,
     /// Distribution of lambda over tokens and heads, if it depends on them.
-    pub over_tokens: Option<Distribution>,
+    pub(super) over_tokens: Option<Distribution>,
 }
 
 /// Distribution of numbers.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct Distribution {
-    /// Number of values.
-    pub n: usize,
-    /// Mean.
-    pub mean: f64,
-    /// Standard deviation.
-    pub std: f64,
-    /// 5 % quantile.
-    pub p5: f64,
-    /// Median.
-    pub median: f64,
-    /// 95 % quantile.
-    pub p95: f64,
+pub(super) struct Distribution {
+    pub(super) n: usize,
+    pub(super) mean: f64,
+    pub(super) std: f64,
+    pub(super) p5: f64,
+    pub(super) median: f64,
+    pub(super) p95: f64,
 }
 
 impl Inspection {
@@ -147,7 +127,7 @@ impl Inspection {
     ///
     /// # Errors
     /// If a file cannot be read. Tensors that do not fit the architecture are part of the result.
-    pub fn new(opened: OpenedModel, ctx_tok: usize) -> Result<Self> {
+    pub(super) fn new(opened: OpenedModel, ctx_tok: usize) -> Result<Self> {
         let config = &opened.config;
         let audit = opened.checkpoint.audit(config);
         let none = opened.checkpoint.is_none();
@@ -200,13 +180,13 @@ impl Inspection {
         })
     }
 
-    /// Returns whether lambda is 0 in every layer, so that the second map has no effect.
-    pub fn is_standard_by_lambda(&self) -> bool {
+    /// Returns `true` if lambda is 0 in every layer, so that the second map has no effect.
+    pub(super) fn is_standard_by_lambda(&self) -> bool {
         !self.lambda.is_empty() && self.lambda.iter().all(LayerLambda::is_zero)
     }
 
-    /// Returns whether the tensors are those of the architecture.
-    pub fn is_loadable(&self) -> bool {
+    /// Returns `true` if the tensors are those of the architecture.
+    pub(super) fn is_loadable(&self) -> bool {
         let WeightsInfo { missing, misfits, unused, .. } = &self.weights;
         missing.is_empty() && misfits.is_empty() && unused.is_empty()
     }
