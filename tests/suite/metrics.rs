@@ -28,7 +28,7 @@ const OTHER_NAMES: &[(&str, &str, &str)] = &[
     ("src/results/view/nll.rs", "nll", "a table"),
     ("src/results/view/cases.rs", "cancelled", "a table"),
     ("src/results/view/summary.rs", "nll", "a command"),
-    ("src/results/table.rs", "exact", "text of a table"),
+    ("src/results/print/layout.rs", "exact", "text of a table"),
 ];
 
 /// All Rust files of a folder.
