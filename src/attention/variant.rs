@@ -269,8 +269,8 @@ impl Variant {
     /// Name in tables and records: that of the preset, regardless of the layout and initial values of tensors, or
     /// `custom`.
     pub fn name(&self) -> &'static str {
-        let found = Self::presets().iter().find(|(_, preset)| preset.canonical() == self.canonical());
-        found.map_or("custom", |(name, _)| name)
+        let alike = Self::presets().iter().find(|(_, preset)| preset.canonical() == self.canonical());
+        alike.map_or("custom", |(name, _)| name)
     }
 
     /// The variant with those choices set to one value that do not change the family of functions: the layouts of DIFF
@@ -289,7 +289,7 @@ impl Variant {
         variant
     }
 
-    /// Returns whether trained models of both variants compute the same function of the same weights.
+    /// Returns `true` if trained models of both variants compute the same function of the same weights.
     pub fn computes_the_same_as(&self, other: &Self) -> bool {
         Self { lambda_start: other.lambda_start, ..*self } == *other
     }

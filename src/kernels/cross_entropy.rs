@@ -7,12 +7,12 @@ use candle_nn::ops::log_softmax;
 use rayon::prelude::*;
 use std::sync::{Arc, Mutex};
 
-/// How well one target token was predicted.
+/// Prediction of one target token.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TokenScore {
     /// Negative log-likelihood of the target, in nats.
     pub nll_nats: f32,
-    /// Whether the target has the largest logit; a tie is a miss.
+    /// `true` if the target has the largest logit; a tie is a miss.
     pub hit: bool,
 }
 

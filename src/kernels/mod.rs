@@ -10,27 +10,23 @@
 
 mod activation;
 mod cross_entropy;
-mod layer_norm;
 mod linear;
 mod matrix;
+mod norms;
 mod pairs;
 mod panels;
 pub mod quant;
-mod rms_norm;
 mod rope;
 pub mod simd;
-mod swiglu;
 
-pub use activation::{gelu, gelu_tanh, relu, sigmoid, silu};
+pub use activation::{gelu, gelu_tanh, relu, sigmoid, silu, swiglu};
 pub use cross_entropy::{cross_entropy, TokenScores};
-pub use layer_norm::layer_norm;
 pub use linear::{linear, linear_of};
 pub use matrix::{multiply, Mat, MatMut};
+pub use norms::{layer_norm, rms_norm};
 pub use pairs::{Packed, PairPanels, Products};
 pub use panels::{add_products, multiply_panel, Line, Panels, PANEL};
-pub use rms_norm::rms_norm;
 pub use rope::{rope, RopeStyle, RopeTable};
-pub use swiglu::swiglu;
 
 use candle_core::{CpuStorage, DType, Device, Layout, Result, Storage, Tensor};
 use rayon::prelude::*;

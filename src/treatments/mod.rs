@@ -76,12 +76,11 @@ pub enum Treatment {
         of: LayersAndHeads,
         /// Affected rows.
         rows: RowSelection,
-        /// What outputs become.
         with: Replacement,
     },
 }
 
-/// What the output of a head becomes.
+/// Replacement of the output of a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replacement {
     /// Its mean over reference prompts.

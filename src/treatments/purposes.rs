@@ -65,7 +65,7 @@ fn single_head(condition: &Condition) -> Option<(HeadPlace, Replacement)> {
     }
 }
 
-/// What conditions put in the place of each head of all layers once.
+/// The replacement that conditions put in the place of each head of all layers once.
 fn replaces_each_head(conditions: &[Condition]) -> Option<Replacement> {
     let singles: Vec<(HeadPlace, Replacement)> = conditions.iter().filter_map(single_head).collect();
     singles.iter().map(|(_, with)| *with).find(|with| {

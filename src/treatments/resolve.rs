@@ -25,7 +25,7 @@ pub struct Reference {
 /// value width), row-major.
 pub type PairedOutputs = BTreeMap<(PairedPrompt, RowSelection), Vec<Vec<f32>>>;
 
-/// What earlier passes over a prompt found.
+/// Findings of earlier passes over a prompt.
 #[derive(Clone, Debug, Default)]
 pub struct PromptFindings {
     /// The attention sinks of every head, for quantisers that exempt them.

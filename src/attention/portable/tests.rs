@@ -22,7 +22,7 @@ fn normal(shape: &[usize], seed: u64) -> Tensor {
     Tensor::from_vec(values, shape, &Device::Cpu).unwrap()
 }
 
-/// How the heads of a preset are wired, and the shapes of their tensors.
+/// Wiring of the heads of a preset, and the shapes of their tensors.
 struct Shapes {
     wiring: Wiring,
     qkv: [Vec<usize>; 3],
