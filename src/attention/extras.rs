@@ -25,18 +25,15 @@ pub struct LayerSizes {
 }
 
 /// A learned tensor: its name below `self_attn`, its shape, and its initialisation.
-pub struct ExtraTensor {
-    /// Name, for example `lambda_q1`.
-    pub name: &'static str,
-    /// Shape.
-    pub shape: Vec<usize>,
-    /// Initialisation.
-    pub init: TensorInit,
+pub(crate) struct ExtraTensor {
+    pub(crate) name: &'static str,
+    pub(crate) shape: Vec<usize>,
+    pub(crate) init: TensorInit,
 }
 
 /// Initialisation of a learned tensor.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum TensorInit {
+pub(crate) enum TensorInit {
     /// All elements equal to this number.
     Constant(f64),
     /// Normal with this standard deviation.
@@ -51,7 +48,7 @@ const PROJECTION_DEVIATION: f64 = 0.02;
 const VECTORS: [&str; 4] = ["lambda_q1", "lambda_k1", "lambda_q2", "lambda_k2"];
 const LAMBDA: &str = "lambda";
 /// Stored lambda_init of [`Lambda::VectorsAndInit`].
-pub const LAMBDA_INIT: &str = "lambda_init";
+const LAMBDA_INIT: &str = "lambda_init";
 const LAMBDA_PROJECTION: &str = "lambda_proj.weight";
 const HEAD_GAIN: &str = "subln.weight";
 const ALL_HEADS_GAIN: &str = "norm.weight";
@@ -64,7 +61,7 @@ const ALL_HEADS_EPS: f64 = 1e-6;
 
 impl Variant {
     /// Learned tensors of the 0-based `layer` besides its projections.
-    pub fn extra_tensors(&self, layer: usize, sizes: LayerSizes) -> Vec<ExtraTensor> {
+    pub(crate) fn extra_tensors(&self, layer: usize, sizes: LayerSizes) -> Vec<ExtraTensor> {
         let LayerSizes { width, heads, query_heads, head_dim, value_width } = sizes;
         let (vector, projection) = match self.lambda_start {
             LambdaStart::Normal => (TensorInit::Normal(VECTOR_DEVIATION), TensorInit::Normal(PROJECTION_DEVIATION)),

@@ -128,7 +128,7 @@ pub struct Values<'a> {
 
 impl<'a> Values<'a> {
     /// Creates the values of `slices` of the packed value heads `heads`, each (T, d).
-    pub fn new(heads: &'a [Panels], slices: &'a [usize], d: usize) -> Self {
+    pub(crate) fn new(heads: &'a [Panels], slices: &'a [usize], d: usize) -> Self {
         Self { heads, before: &[], border: 0, slices, d }
     }
 

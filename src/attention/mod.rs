@@ -15,12 +15,13 @@
 //! |---|---|---|
 //! | [`Stream`] | measuring: passes rows to probes, which do not change the output | O(T) |
 //! | [`Continuations`] | measuring: passes over texts that begin alike, from the first row that differs | O(T) |
-//! | [`Cached`] | decoding: caches keys and values, and attends from one token at a time | O(T) |
+//! | [`Cached`] | decoding: keeps keys and values, and computes one row for each token | O(T) |
 //! | [`Fused`] | training: differentiable, recomputes maps in the backward pass | O(T) |
 //!
-//! They are tested against a reference that computes whole maps (`tests/suite/dense.rs`). All have kernels for `f32` on the CPU. On a GPU or in `bf16` or `f64`, [`Stream`] and [`Fused`] use
-//! candle's own ops (`portable.rs`): a tile of queries of all heads at a time, with the wanted rows copied to the host.
-//! [`Cached`] keeps its cache on the host. [`Continuations`] have only the kernels.
+//! They are tested against a reference that computes whole maps (`tests/suite/dense.rs`). All have kernels for `f32` on
+//! the CPU. On a GPU or in `bf16` or `f64`, [`Stream`] and [`Fused`] use candle's own ops (`portable.rs`): a tile of
+//! queries of all heads at a time, with the wanted rows copied to the host. [`Cached`] keeps its cache on the host.
+//! [`Continuations`] have only the kernels.
 
 mod blocks;
 mod cached;
@@ -40,14 +41,15 @@ mod variant;
 mod wiring;
 
 pub use cached::Cached;
-pub use extras::{ExtraTensor, Extras, LayerSizes, TensorInit, LAMBDA_INIT};
+pub(crate) use extras::TensorInit;
+pub use extras::{Extras, LayerSizes};
 pub use fused::Fused;
 pub use keys::Values;
-pub use portable::kept_bytes;
+pub(crate) use portable::kept_bytes;
 pub use prefix::{Continuations, Prefix};
 pub use probes::{AttentionRow, LayersAndHeads, ProbeResult, ResidualProbe, RowCollector, RowProbe};
 pub use stream::{HeadOutputSums, Stream};
-pub use tile::TILE;
+pub(crate) use tile::TILE;
 pub use trace::Trace;
 pub use treat::{KeyRemoval, OutputReplacement, Removal, ResolvedTreatment, RowRemoval};
 pub use variant::{

@@ -348,6 +348,6 @@ fn rows_of_tile(heads: usize, t: usize, bytes: usize) -> usize {
 
 /// Memory that the maps of a layer take until the backward pass, for one sequence of `t` tokens with numbers of `bytes`
 /// bytes.
-pub fn kept_bytes(heads: usize, maps: usize, t: usize, bytes: usize) -> u64 {
+pub(crate) fn kept_bytes(heads: usize, maps: usize, t: usize, bytes: usize) -> u64 {
     (KEPT[usize::from(maps > 1)] * bytes * heads * t * t) as u64
 }

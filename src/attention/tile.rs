@@ -15,7 +15,7 @@ use crate::kernels::simd::{copy_scaled, exp, softmax_block};
 use std::ops::Range;
 
 /// Queries per tile. Larger tiles are not faster, and two maps keep J x TILE x T exponentials.
-pub const TILE: usize = 64;
+pub(crate) const TILE: usize = 64;
 
 // A tile's queries all end in the same block.
 const _: () = assert!(KEYS.is_multiple_of(TILE));

@@ -28,7 +28,7 @@ pub fn linear(x: &Tensor, w: &Tensor) -> Result<Tensor> {
 ///
 /// # Errors
 /// As [`linear`].
-pub fn linear_of(products: Products, x: &Tensor, w: &Tensor) -> Result<Tensor> {
+pub(crate) fn linear_of(products: Products, x: &Tensor, w: &Tensor) -> Result<Tensor> {
     if has_kernels(x) {
         return x.apply_op2(w, Linear { products });
     }

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 /// A read-only matrix view: element (r, c) is `data[r * row_stride + c * col_stride]`.
 #[derive(Clone, Copy)]
-pub struct Mat<'a> {
+pub(crate) struct Mat<'a> {
     pub(super) data: &'a [f32],
     pub(super) rows: usize,
     pub(super) cols: usize,
@@ -14,7 +14,7 @@ pub struct Mat<'a> {
 }
 
 /// A writable matrix view with unit column stride.
-pub struct MatMut<'a> {
+pub(crate) struct MatMut<'a> {
     pub(super) data: &'a mut [f32],
     pub(super) rows: usize,
     pub(super) cols: usize,
@@ -32,7 +32,7 @@ impl<'a> Mat<'a> {
     ///
     /// # Panics
     /// If the view does not fit in `data`.
-    pub fn new(data: &'a [f32], rows: usize, cols: usize, row_stride: usize) -> Self {
+    pub(crate) fn new(data: &'a [f32], rows: usize, cols: usize, row_stride: usize) -> Self {
         assert!(fits(rows, cols, row_stride, data.len()), "matrix view out of bounds");
         Self { data, rows, cols, row_stride, col_stride: 1 }
     }
@@ -48,7 +48,7 @@ impl<'a> Mat<'a> {
     }
 
     /// The transpose, without a copy.
-    pub fn t(self) -> Self {
+    pub(crate) fn t(self) -> Self {
         Self { rows: self.cols, cols: self.rows, row_stride: self.col_stride, col_stride: self.row_stride, ..self }
     }
 }
@@ -58,7 +58,7 @@ impl<'a> MatMut<'a> {
     ///
     /// # Panics
     /// If the view does not fit in `data` or its rows overlap.
-    pub fn new(data: &'a mut [f32], rows: usize, cols: usize, row_stride: usize) -> Self {
+    pub(crate) fn new(data: &'a mut [f32], rows: usize, cols: usize, row_stride: usize) -> Self {
         assert!(fits(rows, cols, row_stride, data.len()), "matrix view out of bounds");
         assert!(rows <= 1 || row_stride >= cols, "rows of a writable matrix overlap");
         Self { data, rows, cols, row_stride }
@@ -70,7 +70,7 @@ impl<'a> MatMut<'a> {
 /// # Panics
 /// If the shapes do not agree.
 #[expect(unsafe_code, reason = "gemm takes pointers")]
-pub fn multiply(dst: MatMut<'_>, add: bool, a: Mat<'_>, b: Mat<'_>) {
+pub(crate) fn multiply(dst: MatMut<'_>, add: bool, a: Mat<'_>, b: Mat<'_>) {
     assert_eq!((dst.rows, dst.cols, a.cols), (a.rows, b.cols, b.rows), "shapes of a matrix product do not agree");
     // SAFETY: the constructors have checked that every element of the three views lies inside its slice, `dst` is
     // borrowed mutably and so aliases neither input, and the shapes agree.

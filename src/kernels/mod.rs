@@ -21,11 +21,13 @@ pub mod simd;
 
 pub use activation::{gelu, gelu_tanh, relu, sigmoid, silu, swiglu};
 pub use cross_entropy::{cross_entropy, TokenScores};
-pub use linear::{linear, linear_of};
-pub use matrix::{multiply, Mat, MatMut};
+pub use linear::linear;
+pub(crate) use linear::linear_of;
+pub(crate) use matrix::{multiply, Mat, MatMut};
 pub use norms::{layer_norm, rms_norm};
-pub use pairs::{Packed, PairPanels, Products};
-pub use panels::{add_products, multiply_panel, Line, Panels, PANEL};
+pub use pairs::Products;
+pub(crate) use pairs::{Packed, PairPanels};
+pub(crate) use panels::{add_products, multiply_panel, Panels, PANEL};
 pub use rope::{rope, RopeStyle, RopeTable};
 
 use candle_core::{CpuStorage, DType, Device, Layout, Result, Storage, Tensor};
@@ -68,7 +70,7 @@ pub(crate) fn slice<'a>(storage: &'a CpuStorage, layout: &Layout, op: &str) -> R
 }
 
 /// Returns `true` if there are kernels for a tensor.
-pub fn has_kernels(x: &Tensor) -> bool {
+pub(crate) fn has_kernels(x: &Tensor) -> bool {
     has_kernels_for(x.device(), x.dtype())
 }
 

@@ -26,7 +26,7 @@ impl Products {
 }
 
 /// A matrix packed for one number type.
-pub enum Packed {
+pub(crate) enum Packed {
     /// See [`Products::F32`].
     F32(Panels),
     /// See [`Products::Bf16`].
@@ -35,7 +35,7 @@ pub enum Packed {
 
 impl Packed {
     /// Packs a matrix.
-    pub fn new(matrix: Mat<'_>, products: Products) -> Self {
+    pub(crate) fn new(matrix: Mat<'_>, products: Products) -> Self {
         match products {
             Products::F32 => Self::F32(Panels::new(matrix)),
             Products::Bf16 => Self::Bf16(PairPanels::new(matrix)),
@@ -62,7 +62,7 @@ impl Packed {
     ///
     /// # Panics
     /// As [`multiply_panel`], or if the range splits a pair of rows.
-    pub fn multiply(&self, dst: MatMut<'_>, add: bool, a: Mat<'_>, panel: usize, rows: Range<usize>) {
+    pub(crate) fn multiply(&self, dst: MatMut<'_>, add: bool, a: Mat<'_>, panel: usize, rows: Range<usize>) {
         match self {
             Self::F32(panels) => multiply_panel(dst, add, a, panels.rows(panel, rows)),
             Self::Bf16(panels) => panels.multiply(dst, add, a, panel, rows),
@@ -73,14 +73,14 @@ impl Packed {
 /// Two rows of a panel, rounded to `bf16`; the even row is in the lower half of each number.
 #[derive(Clone, Copy, Default)]
 #[repr(align(64))]
-pub struct PairLine([u32; PANEL]);
+pub(crate) struct PairLine([u32; PANEL]);
 
 /// A matrix in panels of [`PANEL`] columns, each stored pair of rows after pair of rows and padded with zeros.
-pub type PairPanels = PanelsOf<PairLine>;
+pub(crate) type PairPanels = PanelsOf<PairLine>;
 
 impl PairPanels {
     /// Rounds and packs a matrix.
-    pub fn new(matrix: Mat<'_>) -> Self {
+    pub(crate) fn new(matrix: Mat<'_>) -> Self {
         let pairs = matrix.rows.div_ceil(2);
         let lines = in_chunks(pairs * matrix.cols.div_ceil(PANEL), pairs, |panel, lines: &mut [PairLine]| {
             let first = panel * PANEL;
@@ -126,7 +126,7 @@ impl PairPanels {
     ///
     /// # Panics
     /// If the shapes do not agree, the rows of `a` are not contiguous, or the range begins with an odd row.
-    pub fn multiply(&self, dst: MatMut<'_>, add: bool, a: Mat<'_>, panel: usize, rows: Range<usize>) {
+    pub(crate) fn multiply(&self, dst: MatMut<'_>, add: bool, a: Mat<'_>, panel: usize, rows: Range<usize>) {
         let lines = self.pairs(panel, rows.clone());
         let shape = (dst.rows, dst.cols, a.cols, a.col_stride);
         assert!(shape == (a.rows, PANEL, rows.len(), 1), "panel product's shapes");

@@ -8,7 +8,7 @@ use pulp::Simd;
 use std::ops::Range;
 
 /// Columns of a panel: two AVX-512 registers.
-pub const PANEL: usize = 32;
+pub(crate) const PANEL: usize = 32;
 
 /// Rows of a panel that fit in the first-level cache while they are written column by column.
 const IN_CACHE: usize = 64;
@@ -20,17 +20,17 @@ const AT_ONCE: usize = 4;
 /// One row of a panel. It is aligned so that no register is loaded from two cache lines.
 #[derive(Clone, Copy, Default)]
 #[repr(align(64))]
-pub struct Line([f32; PANEL]);
+pub(crate) struct Line([f32; PANEL]);
 
 /// A matrix in panels of [`PANEL`] columns, each stored row after row; the last panel is padded with zeros.
-pub struct PanelsOf<L> {
+pub(crate) struct PanelsOf<L> {
     pub(super) lines: Vec<L>,
     /// Lines of a panel.
     pub(super) rows: usize,
 }
 
 /// Panels of `f32`.
-pub type Panels = PanelsOf<Line>;
+pub(crate) type Panels = PanelsOf<Line>;
 
 impl<L: Copy + Default> PanelsOf<L> {
     /// Copies a range of lines of every panel, followed by `more` lines of zeros.
@@ -61,7 +61,7 @@ impl<L: Copy + Default> PanelsOf<L> {
 
 impl Panels {
     /// Packs a matrix.
-    pub fn new(matrix: Mat<'_>) -> Self {
+    pub(crate) fn new(matrix: Mat<'_>) -> Self {
         let (rows, cols) = (matrix.rows, matrix.cols);
         let lines = in_chunks(rows * cols.div_ceil(PANEL), rows, |panel, lines: &mut [Line]| {
             let first = panel * PANEL;
@@ -96,12 +96,12 @@ impl Panels {
     }
 
     /// A range of rows of a panel.
-    pub fn rows(&self, panel: usize, rows: Range<usize>) -> &[Line] {
+    pub(crate) fn rows(&self, panel: usize, rows: Range<usize>) -> &[Line] {
         &self.lines[panel * self.rows..(panel + 1) * self.rows][rows]
     }
 
     /// One row of a panel, with zeros beyond the last column.
-    pub fn row(&self, panel: usize, row: usize) -> &[f32; PANEL] {
+    pub(crate) fn row(&self, panel: usize, row: usize) -> &[f32; PANEL] {
         &self.rows(panel, row..row + 1)[0].0
     }
 }
