@@ -22,20 +22,18 @@ use crate::base::spec_file;
 use crate::base::values::TokenRange;
 use crate::model::open::{self, LoadOptions, OpenedModel};
 use crate::prompts::{NeedlePrompts, PromptDefaults};
+use crate::results::CommandName;
 use crate::run::{Plan, Setup};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use std::cell::OnceCell;
 use std::path::Path;
-use strum::{EnumDiscriminants, IntoStaticStr};
 use toml::de::{DeTable, Error, ValueDeserializer};
 use toml::Spanned;
 
 /// A measuring command with its flags.
-#[derive(Clone, Debug, PartialEq, Serialize, IntoStaticStr, EnumDiscriminants)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
-#[strum(serialize_all = "lowercase")]
-#[strum_discriminants(name(CommandName), derive(Deserialize), serde(rename_all = "lowercase"))]
 pub enum Spec {
     /// `difftool needle`.
     Needle(Needle),
@@ -87,8 +85,19 @@ pub(super) trait Measuring {
 
 impl Spec {
     /// Name of the command.
-    pub fn command(&self) -> &'static str {
-        self.into()
+    pub fn command(&self) -> CommandName {
+        match self {
+            Self::Needle(_) => CommandName::Needle,
+            Self::Shots(_) => CommandName::Shots,
+            Self::Ratio(_) => CommandName::Ratio,
+            Self::Heads(_) => CommandName::Heads,
+            Self::Heatmap(_) => CommandName::Heatmap,
+            Self::Explore(_) => CommandName::Explore,
+            Self::Quantize(_) => CommandName::Quantize,
+            Self::Ablate(_) => CommandName::Ablate,
+            Self::Outliers(_) => CommandName::Outliers,
+            Self::Nll(_) => CommandName::Nll,
+        }
     }
 
     pub(super) fn measuring(&self) -> &dyn Measuring {
@@ -200,7 +209,7 @@ impl Experiment {
     /// If a path is not UTF-8.
     pub fn to_toml(&self) -> Result<String> {
         let mut table = toml::Table::new();
-        table.insert("command".to_owned(), self.spec.command().into());
+        table.insert("command".to_owned(), self.spec.command().name().into());
         for (key, words) in [("question", &self.question), ("analysis", &self.analysis)] {
             if !words.is_empty() {
                 table.insert(key.to_owned(), words.as_str().into());

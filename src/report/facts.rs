@@ -2,6 +2,7 @@
 
 use super::input::SavedRun;
 use crate::results::table::{numbers, plural, short, words, Cell, Table};
+use crate::results::CommandName;
 use crate::results::{setting_name, Frame};
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -33,11 +34,10 @@ pub(super) fn analysis(run: &SavedRun) -> Vec<&str> {
     paragraphs.filter(|text| !text.is_empty()).collect()
 }
 
-/// The preset that the run is shown as, or the subcommand that made it.
+/// The command that measured the run, or the subcommand that made it.
 pub(super) fn name(run: &SavedRun) -> String {
     let subcommand = run.manifest.argv.get(1).map(String::as_str).filter(|word| !word.starts_with('-'));
-    let preset = Some(run.frame.config_text("show").trim()).filter(|show| !show.is_empty());
-    preset.or(subcommand).unwrap_or("run").to_owned()
+    run.frame.command().map(CommandName::name).or(subcommand).unwrap_or("run").to_owned()
 }
 
 /// The command that made the run, as a shell takes it; the program without its folder.

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use strum::{EnumString, IntoStaticStr};
 
 /// Layer and head.
 pub type HeadPlace = (usize, usize);
@@ -54,6 +55,29 @@ pub struct MassiveAt {
     pub large_share: Option<f64>,
     /// `true` if the token is an attention sink of some head in some layer.
     pub sink: bool,
+}
+
+/// The commands that measure. Tables of a run answer the question of its command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, EnumString, IntoStaticStr)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+pub enum CommandName {
+    Needle,
+    Shots,
+    Ratio,
+    Heads,
+    Heatmap,
+    Explore,
+    Quantize,
+    Ablate,
+    Outliers,
+    Nll,
+}
+
+impl CommandName {
+    pub fn name(self) -> &'static str {
+        self.into()
+    }
 }
 
 /// A head that is drawn or stored token by token; a row of `drawn.csv`.
@@ -267,9 +291,14 @@ impl Frame {
         self.config(key).and_then(Json::as_str).unwrap_or_default()
     }
 
+    /// The command that measured the run; `None` if no configuration says so.
+    pub fn command(&self) -> Option<CommandName> {
+        self.config_text("command").parse().ok()
+    }
+
     /// Returns `true` if the run is about the maps of one prompt.
     pub fn is_of_maps(&self) -> bool {
-        ["heatmap", "explore"].contains(&self.config_text("show"))
+        matches!(self.command(), Some(CommandName::Heatmap | CommandName::Explore))
     }
 
     /// Returns the records of a quantity, in the order in which they were added.

@@ -30,7 +30,7 @@ pub use column::Column;
 pub use compare::{Counts, MetricName, Metrics, Where};
 pub use difference::{Difference, Row, Test, Verdict};
 pub(crate) use estimate::Estimate;
-pub use frame::{About, DrawnHead, Frame, HeadPlace, MassiveAt};
+pub use frame::{About, CommandName, DrawnHead, Frame, HeadPlace, MassiveAt};
 pub(crate) use pick::setting_name;
 pub use pick::{Case, ConditionKey, HeadsCondition, Pick, PlainCondition, Purposes, Setting};
 pub(crate) use tokens::{bin_of, bins, cumulative, Bin};

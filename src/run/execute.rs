@@ -106,7 +106,7 @@ pub fn run(
     let experiment = &setup.plan.experiment;
     let keys = setup.keys(&cases, experiment);
     setup.references()?;
-    let (folder, mut store) = open(setup.plan.command, part, experiment, &keys)?;
+    let (folder, mut store) = open(setup.plan.command.name(), part, experiment, &keys)?;
     let resumed = store.finished();
     let todo = &cases[resumed..];
     observer.run_begins(&RunPlan {
@@ -257,7 +257,7 @@ fn check_part(plan: &Plan, part: &RunPart) -> Result<()> {
     if plan.maps.is_some() && !is_whole {
         bail_usage!(
             "{} measures one prompt: it cannot be resumed, cut into shards or merged; start a new run",
-            plan.command
+            plan.command.name()
         );
     }
     Ok(())

@@ -7,14 +7,15 @@ use crate::base::names::repeated;
 use crate::measures::MeasureName;
 use crate::model::open::LoadOptions;
 use crate::prompts::{Grid, NeedlePrompts};
+use crate::results::CommandName;
 use crate::treatments::Condition;
 use anyhow::Result;
 
 /// What a run measures: models × prompts × conditions, and the measures. Commands make it of their flags.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Name of the command.
-    pub command: &'static str,
+    /// The command that makes the plan.
+    pub command: CommandName,
     /// The experiment as a file, from which the command would make this plan again.
     pub experiment: String,
     /// The question, in words.
@@ -55,7 +56,7 @@ pub enum MapsOfOnePrompt {
 impl Default for Plan {
     fn default() -> Self {
         Self {
-            command: "",
+            command: CommandName::Needle,
             experiment: String::new(),
             question: String::new(),
             analysis: String::new(),

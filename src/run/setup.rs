@@ -149,7 +149,7 @@ impl Setup {
         let mut config = json!({
             "question": plan.question,
             "analysis": plan.analysis,
-            "show": plan.command,
+            "command": plan.command,
             "measures": plan.measures,
             "grid": self.grid,
             "conditions": self.conditions,

@@ -27,7 +27,6 @@ const OTHER_NAMES: &[(&str, &str, &str)] = &[
     ("src/results/view/heads.rs", "induction", "a role of heads"),
     ("src/results/view/nll.rs", "nll", "a table"),
     ("src/results/view/cases.rs", "cancelled", "a table"),
-    ("src/results/view/summary.rs", "nll", "a command"),
     ("src/results/print/layout.rs", "exact", "text of a table"),
 ];
 

@@ -173,7 +173,7 @@ fn a_page_asks_for_nothing_outside_itself() {
 #[test]
 fn a_page_shows_tables_figures_lambda_recipe_and_environment() {
     let mut fixture = Fixture::needle();
-    fixture.config = json!({ "question": "Is it found?", "analysis": "First.\n\nSecond.", "show": "ratio" });
+    fixture.config = json!({ "question": "Is it found?", "analysis": "First.\n\nSecond.", "command": "ratio" });
     let scratch = Scratch::new(&fixture);
     let page = scratch.stdout(&["run"]);
     let figure = STANDARD.encode(fs::read(scratch.path("run/accuracy.png")).unwrap());
@@ -575,7 +575,7 @@ fn a_png_that_cannot_be_read_is_an_error_even_if_the_manifest_knows_it() {
 fn a_manifest_that_says_little_or_nonsense_gives_a_short_page() {
     let odd = [
         json!(null),
-        json!({ "question": 5, "analysis": [], "show": {}, "grid": "x" }),
+        json!({ "question": 5, "analysis": [], "command": {}, "grid": "x" }),
         json!({ "grid": { "samples": -1 } }),
     ];
     for config in odd {

@@ -42,7 +42,7 @@ const LONGEST: usize = 60;
 /// Digits of a hash that tell it apart.
 const HASH_DIGITS: usize = 12;
 /// Keys of the configuration that describe a run, or choose tables and figures.
-const SAID: [&str; 4] = ["config.question", "config.analysis", "config.show", "config.fail_if"];
+const SAID: [&str; 4] = ["config.question", "config.analysis", "config.command", "config.fail_if"];
 
 /// Differences between the manifests.
 pub(super) struct Checked {

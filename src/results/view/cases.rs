@@ -8,6 +8,7 @@ use crate::results::metric::{
     VALUE_NORM_FIRST,
 };
 use crate::results::table::{basis, numbers, words, Cell, Table, TableColumn};
+use crate::results::CommandName;
 use crate::results::{Case, ConditionKey, Estimate, Frame, Pick, Setting};
 use rayon::prelude::*;
 
@@ -198,7 +199,7 @@ pub(super) fn table(
     quantities: &[Quantity<'_>],
 ) -> Option<Table> {
     // The orders of many-shot prompts are tasks too, and have a table of their own.
-    let tasks = if frame.config_text("show") == "shots" { &[] } else { frame.tasks() };
+    let tasks = if frame.command() == Some(CommandName::Shots) { &[] } else { frame.tasks() };
     let parts = match (depths, tasks) {
         ([], [] | [_]) => vec![CasePart::Whole],
         ([], tasks) => tasks.iter().map(|task| CasePart::Task(task)).collect(),

@@ -5,6 +5,7 @@ use crate::results::metric::{
     RETRIEVAL_SCORE, SHARE_OUT, SINK_SHARE_FIRST, VALUE_NORM_FIRST,
 };
 use crate::results::table::{basis, fixed, numbers, short, words, Cell, Table};
+use crate::results::CommandName;
 use crate::results::{Estimate, Frame, HeadPlace};
 use crate::stats::{mean, rank_stability, RESAMPLES};
 
@@ -95,7 +96,7 @@ fn strongest(frame: &Frame, model: &str, by: (&Metric, Option<&str>), top: usize
 
 /// Every table of heads that the run has numbers for.
 pub(super) fn tables(frame: &Frame) -> Vec<Table> {
-    let is_of_roles = frame.config_text("show") == "heads" || frame.has(RETRIEVAL_SCORE.name);
+    let is_of_roles = frame.command() == Some(CommandName::Heads) || frame.has(RETRIEVAL_SCORE.name);
     let of_roles = if is_of_roles { [roles(frame), sinks(frame)] } else { [None, None] };
     [answer_heads(frame)].into_iter().chain(of_roles).flatten().collect()
 }

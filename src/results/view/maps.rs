@@ -4,6 +4,7 @@ use crate::prompts::Region;
 use crate::results::metric::{Kind, LAMBDA, SHARE_OUT};
 use crate::results::table::short;
 use crate::results::table::{numbers, words, Cell, Table};
+use crate::results::CommandName;
 use crate::results::Frame;
 use crate::stats::mean;
 
@@ -16,7 +17,7 @@ struct Drawn<'a> {
 
 /// The table of a run over one prompt: heat maps by layer, explorers by head.
 pub(super) fn table(frame: &Frame) -> Option<Table> {
-    let by_head = frame.config_text("show") == "explore";
+    let by_head = frame.command() == Some(CommandName::Explore);
     let has_conditions = frame.treated().iter().any(|treated| treated.condition.is_some());
     let mut columns = vec![words("model").key(), numbers("layer").key()];
     columns.push(if by_head { numbers("head").key() } else { words("heads").key() });

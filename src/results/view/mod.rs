@@ -11,6 +11,7 @@ mod outliers;
 mod shots;
 mod summary;
 
+use crate::results::CommandName;
 pub(crate) use differences::{difference_cell, differences, group_value, Detail};
 pub(crate) use heads::HEAD_ROLES;
 pub(crate) use shots::robustness;
@@ -28,7 +29,7 @@ fn ablation(frame: &Frame) -> Vec<Table> {
 /// Returns every table that a run has numbers for, the main one first.
 pub(crate) fn tables(frame: &Frame) -> Vec<Table> {
     let mut tables: Vec<Table> = main_table(frame).into_iter().collect();
-    if frame.config_text("show") == "ablate" {
+    if frame.command() == Some(CommandName::Ablate) {
         tables.extend(ablation(frame).into_iter().skip(1));
     } else {
         tables.extend(differences(&frame.rows(None), &within::GROUPS, Detail::Full));

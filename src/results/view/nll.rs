@@ -3,6 +3,7 @@
 use crate::results::metric::{AR_HIT_SHARE, AR_MAX_COUNT};
 use crate::results::table::fixed;
 use crate::results::table::{numbers, words, Cell, Table};
+use crate::results::CommandName;
 use crate::results::{bins, Estimate, Frame, Scored, TokenKind, Verdict};
 
 /// The tables beside the main one, if tokens were scored one by one.
@@ -10,7 +11,7 @@ pub(super) fn tables(frame: &Frame) -> Vec<Table> {
     if frame.tokens.0.is_empty() {
         return Vec::new();
     }
-    let models = if frame.config_text("show") == "nll" { None } else { models(frame) };
+    let models = if frame.command() == Some(CommandName::Nll) { None } else { models(frame) };
     [models, differences(frame), Some(positions(frame))].into_iter().flatten().collect()
 }
 

@@ -4,12 +4,13 @@ use crate::results::metric::{self, Kind, Label, MASSIVE, OUTLIER_FEATURE};
 use crate::results::record::Record;
 use crate::results::table::short;
 use crate::results::table::{numbers, words, Cell, Table, TableColumn};
+use crate::results::CommandName;
 use crate::results::{ConditionKey, Frame, MassiveAt};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The tables beside the main one.
 pub(super) fn tables(frame: &Frame) -> Vec<Table> {
-    let all_layers = if frame.config_text("show") == "outliers" { None } else { all_layers(frame) };
+    let all_layers = if frame.command() == Some(CommandName::Outliers) { None } else { all_layers(frame) };
     [all_layers, channels(frame)].into_iter().flatten().collect()
 }
 

@@ -11,6 +11,7 @@ use crate::results::metric::{
     TOP_TOKEN_FLIPS,
 };
 use crate::results::table::Table;
+use crate::results::CommandName;
 use crate::results::{within, Frame, Row};
 
 /// A metric and region.
@@ -45,15 +46,15 @@ const BITS: &[Quantity<'static>] = &[of(&EXACT), of(&TOP_TOKEN_FLIPS), of(&ERROR
 
 /// Returns the table that answers the question of the run.
 pub(crate) fn main_table(frame: &Frame) -> Option<Table> {
-    let (title, quantities) = match frame.config_text("show") {
-        "shots" => return shots::table(frame),
-        "ablate" => return ablation(frame).into_iter().next(),
-        "heads" => return heads::by_role(frame),
-        "outliers" => return outliers::all_layers(frame),
-        "nll" => return nll::models(frame),
-        "heatmap" | "explore" => return maps::table(frame),
-        "quantize" => ("Few bits", BITS),
-        "ratio" if frame.asks() => ("Attention", ATTENTION),
+    let (title, quantities) = match frame.command() {
+        Some(CommandName::Shots) => return shots::table(frame),
+        Some(CommandName::Ablate) => return ablation(frame).into_iter().next(),
+        Some(CommandName::Heads) => return heads::by_role(frame),
+        Some(CommandName::Outliers) => return outliers::all_layers(frame),
+        Some(CommandName::Nll) => return nll::models(frame),
+        Some(CommandName::Heatmap | CommandName::Explore) => return maps::table(frame),
+        Some(CommandName::Quantize) => ("Few bits", BITS),
+        Some(CommandName::Ratio) if frame.asks() => ("Attention", ATTENTION),
         _ if is_of_ruler(frame) => ("Answers", RULER_ANSWERS),
         _ if frame.asks() => ("Answers", ANSWERS),
         _ => ("Attention", OF_TEXT),
@@ -76,9 +77,9 @@ fn compared(frame: &Frame) -> &'static [ComparedMetric] {
     const RULER: &[ComparedMetric] = &[(&EXACT, None), (&GENERATED_CONTAINS, None)];
     const BITS: &[ComparedMetric] = &[(&EXACT, None), (&ANSWER_LOG_PROB, None), (&NLL, None)];
     const OF_TEXT: &[ComparedMetric] = &[(&ENTROPY, None), (&SINK_SHARE_FIRST, None)];
-    match frame.config_text("show") {
-        "ratio" if frame.asks() => ATTENTION,
-        "quantize" => BITS,
+    match frame.command() {
+        Some(CommandName::Ratio) if frame.asks() => ATTENTION,
+        Some(CommandName::Quantize) => BITS,
         _ if is_of_ruler(frame) && frame.has(GENERATED_CONTAINS.name) => RULER,
         _ if frame.has(GENERATED_EXACT.name) => GENERATED,
         _ if frame.asks() => ANSWERS,
@@ -93,8 +94,8 @@ pub(crate) fn main_rows(frame: &Frame) -> Vec<Row> {
 
 /// Returns the tables beside the main one that belong to the question of the run: of differences, mostly.
 pub(crate) fn main_differences(frame: &Frame) -> Vec<Table> {
-    let differences = match frame.config_text("show") {
-        "ablate" => {
+    let differences = match frame.command() {
+        Some(CommandName::Ablate) => {
             let mut beside = ablation(frame).split_off(1);
             // Differences of models are a detail of a run that takes out heads.
             if beside.len() > 1 {
@@ -102,9 +103,11 @@ pub(crate) fn main_differences(frame: &Frame) -> Vec<Table> {
             }
             return beside;
         }
-        "nll" => nll::differences(frame),
-        "outliers" => return [outliers::channels(frame), sink_rates(frame)].into_iter().flatten().collect(),
-        "heatmap" | "explore" | "heads" => None,
+        Some(CommandName::Nll) => nll::differences(frame),
+        Some(CommandName::Outliers) => {
+            return [outliers::channels(frame), sink_rates(frame)].into_iter().flatten().collect()
+        }
+        Some(CommandName::Heatmap | CommandName::Explore | CommandName::Heads) => None,
         _ => differences(&main_rows(frame), &within::GROUPS, Detail::Verdict),
     };
     differences.into_iter().collect()
@@ -112,16 +115,16 @@ pub(crate) fn main_differences(frame: &Frame) -> Vec<Table> {
 
 /// Returns what to look at next, in one line.
 pub(crate) fn next(frame: &Frame) -> &'static str {
-    match frame.config_text("show") {
-        "needle" => "Next: `difftool ablate`, the cost of noise and heads.",
-        "ratio" => "Next: `difftool heads`, the role of each head.",
-        "heads" => "Next: `difftool ablate --parts heads`, the cost of heads.",
-        "quantize" => "Next: `difftool outliers`, the logits that set the scale.",
-        "outliers" => "Next: `difftool quantize`, the cost of few bits.",
-        "ablate" => "Next: `difftool heads`, the role of each head.",
-        "nll" => "Next: `difftool needle`, retrieval from the context.",
-        "heatmap" => "Next: `difftool explore`, a page of every head's map.",
-        "explore" => "Next: `difftool heads`, the role of each head.",
+    match frame.command() {
+        Some(CommandName::Needle) => "Next: `difftool ablate`, the cost of noise and heads.",
+        Some(CommandName::Ratio) => "Next: `difftool heads`, the role of each head.",
+        Some(CommandName::Heads) => "Next: `difftool ablate --parts heads`, the cost of heads.",
+        Some(CommandName::Quantize) => "Next: `difftool outliers`, the logits that set the scale.",
+        Some(CommandName::Outliers) => "Next: `difftool quantize`, the cost of few bits.",
+        Some(CommandName::Ablate) => "Next: `difftool heads`, the role of each head.",
+        Some(CommandName::Nll) => "Next: `difftool needle`, retrieval from the context.",
+        Some(CommandName::Heatmap) => "Next: `difftool explore`, a page of every head's map.",
+        Some(CommandName::Explore) => "Next: `difftool heads`, the role of each head.",
         _ => "Next: `difftool compare`, this run against another.",
     }
 }
