@@ -28,7 +28,6 @@ const KNOCKED_OUT: [usize; 4] = [1, 2, 4, 8];
 /// Draws of random heads that the best heads are compared with; an interval over draws needs three.
 const DRAWS: u64 = 3;
 
-/// Examples in the help.
 pub(super) const EXAMPLES: Examples = &[
     ("Effect of noise and of the best heads", "difftool ablate"),
     (
@@ -37,7 +36,6 @@ pub(super) const EXAMPLES: Examples = &[
     ),
 ];
 
-/// `difftool ablate`.
 #[derive(Clone, Debug, PartialEq, Args, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct Ablate {
@@ -64,7 +62,6 @@ pub struct Ablate {
     /// Attention rows that are treated
     #[arg(long, value_enum, default_value_t = RowSelection::Answer, value_name = "ROWS")]
     pub rows: RowSelection,
-    /// Prompts.
     #[command(flatten)]
     pub prompts: NeedlePrompts,
 }

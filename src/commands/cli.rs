@@ -160,7 +160,6 @@ fn without_needles(command: clap::Command) -> clap::Command {
     command.mut_arg("text", |arg| arg.conflicts_with_all(taken))
 }
 
-/// `difftool completions`.
 #[derive(Debug, Args)]
 pub struct Completions {
     /// The shell

@@ -8,26 +8,21 @@ use crate::bail_usage;
 use crate::base::error::{unless_broken_pipe, ExpectationFailed};
 use crate::base::files::folder_of;
 use crate::base::hash::sha256_file;
-use crate::base::names::{distinct, ShortNames};
-use crate::base::names::{Replicates, SEED_FOLDERS};
+use crate::base::names::{distinct, Replicates, ShortNames, SEED_FOLDERS};
 use crate::figures::{forest, FigureHeading, ForestPanel};
 use crate::results::compare::{compare, Comparison, FailIf, PairedSets, Request};
-use crate::results::metric;
 use crate::results::table::plural;
 use crate::results::view::{difference_cell, group_value};
-use crate::results::{Column, Metrics, Row, Where};
+use crate::results::{metric, Column, Metrics, Row, Where};
 use anyhow::{Context as _, Result};
 use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
-use clap::Arg;
-use clap::{Args, ValueEnum};
+use clap::{Arg, Args, ValueEnum};
 use print::print;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::io::Write as _;
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-/// Examples in the help.
 pub(super) const EXAMPLES: Examples = &[
     ("Compare the models of one run", "difftool compare runs/readme --by model"),
     (
@@ -36,7 +31,6 @@ pub(super) const EXAMPLES: Examples = &[
     ),
 ];
 
-/// `difftool compare`.
 #[derive(Debug, Args)]
 pub struct Compare {
     /// Run folders or results files; the others are compared with the first. A single one needs --by
@@ -82,7 +76,6 @@ pub struct Compare {
     /// Print only the result
     #[arg(short, long)]
     pub quiet: bool,
-    /// Size of the figure.
     #[command(flatten)]
     pub page: PageArgs,
 }

@@ -1,10 +1,9 @@
 //! Executes an experiment: runs it, draws figures, writes the manifest, prints tables, and checks expectations.
 
-use super::report;
 use super::session::{RunOptions, RunResults, Session};
 use super::shared::{OutputArgs, PartArgs, RunFlags};
 use super::spec::{Experiment, Spec};
-use super::start_threads;
+use super::{report, start_threads};
 use crate::base::error::{unless_broken_pipe, ExpectationFailed};
 use crate::results::folder::{
     CELLS, COMMAND, DRAWN, EXPERIMENT, GENERATIONS, HEADS, MASSIVE, RANKINGS, RESULTS, TOKENS,

@@ -3,10 +3,8 @@
 mod figure;
 
 use super::session::{RunResults, Session};
-use super::shared::OnePrompt;
-use super::shared::{Examples, RunFlags};
+use super::shared::{Examples, OnePrompt, RunFlags};
 use super::spec::{Measuring, OpenedModels};
-use crate::bail_usage;
 use crate::base::files;
 use crate::base::terminal::escaped;
 use crate::base::values::FileName;
@@ -19,13 +17,12 @@ use crate::results::metric::{Metric, ANSWER_LOG_PROB, EXACT, NOISE_OUT, SHARE_OU
 use crate::results::view::each_head::costs;
 use crate::results::{Frame, Pick};
 use crate::run::{page_budget, MapsOfOnePrompt, Plan};
-use crate::say;
+use crate::{bail_usage, say};
 use anyhow::{ensure, Context, Result};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Numbers of every head by name, by layer and head.
 type NumbersOfHeads = BTreeMap<(usize, usize), BTreeMap<String, f64>>;
@@ -33,7 +30,6 @@ type NumbersOfHeads = BTreeMap<(usize, usize), BTreeMap<String, f64>>;
 /// Metrics of the whole model that the page shows for each condition.
 const ANSWERS: [&Metric; 2] = [&EXACT, &ANSWER_LOG_PROB];
 
-/// Examples in the help.
 pub(super) const EXAMPLES: Examples = &[
     ("The built-in models at 4k tokens", "difftool explore --ctx 4k"),
     (
@@ -42,7 +38,6 @@ pub(super) const EXAMPLES: Examples = &[
     ),
 ];
 
-/// `difftool explore`.
 #[derive(Clone, Debug, Default, PartialEq, Args, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct Explore {
@@ -54,7 +49,6 @@ pub struct Explore {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[arg(long, value_name = "RUN", value_parser = FileName)]
     pub costs: Option<PathBuf>,
-    /// The prompt.
     #[command(flatten)]
     pub prompt: OnePrompt,
 }

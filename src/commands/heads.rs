@@ -2,8 +2,7 @@
 
 use super::session::{RunResults, Session};
 use super::shared::{Examples, RunFlags};
-use super::spec::CTX_TOK;
-use super::spec::{Measuring, OpenedModels};
+use super::spec::{Measuring, OpenedModels, CTX_TOK};
 use crate::figures::{cells, CellGrid, CellScale};
 use crate::measures::MeasureName;
 use crate::prompts::{Grid, NeedlePrompts, PromptDefaults};
@@ -17,17 +16,14 @@ use serde::{Deserialize, Serialize};
 
 pub(super) const DEFAULTS: PromptDefaults = PromptDefaults { ctx_tok: CTX_TOK, settings: &[(1, 1)], samples: 4 };
 
-/// Examples in the help.
 pub(super) const EXAMPLES: Examples = &[
     ("Roles of the heads of the built-in models", "difftool heads --ctx 1k"),
     ("The same of another model, as JSON", "difftool heads --model ./llama --json"),
 ];
 
-/// `difftool heads`.
 #[derive(Clone, Debug, Default, PartialEq, Args, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct Heads {
-    /// Prompts.
     #[command(flatten)]
     pub prompts: NeedlePrompts,
 }

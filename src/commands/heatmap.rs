@@ -4,8 +4,7 @@ mod draw;
 mod matrices;
 
 use super::session::{RunResults, Session};
-use super::shared::OnePrompt;
-use super::shared::{Examples, RunFlags};
+use super::shared::{Examples, OnePrompt, RunFlags};
 use super::spec::{Measuring, OpenedModels};
 use crate::bail_usage;
 use crate::base::files::folder_of;
@@ -19,7 +18,6 @@ use matrices::{taken, write_matrices};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// Examples in the help.
 pub(super) const EXAMPLES: Examples = &[
     ("Effective maps of the built-in models", "difftool heatmap"),
     ("Every layer and head of one model", "difftool heatmap --model diff --grid --map effective"),
@@ -29,7 +27,6 @@ pub(super) const EXAMPLES: Examples = &[
     ),
 ];
 
-/// `difftool heatmap`.
 #[derive(Clone, Debug, Default, PartialEq, Args, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct Heatmap {
@@ -37,10 +34,8 @@ pub struct Heatmap {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[arg(long, value_name = "FILE", value_parser = FileName)]
     pub text: Option<PathBuf>,
-    /// Maps.
     #[command(flatten)]
     pub maps: MapFlags,
-    /// The prompt.
     #[command(flatten)]
     pub prompt: OnePrompt,
 }

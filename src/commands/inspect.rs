@@ -16,10 +16,8 @@ use clap::Args;
 use facts::{Inspection, LayerLambda, WeightsInfo};
 use std::io::Write;
 
-/// Examples in the help.
 pub(super) const EXAMPLES: Examples = &[("A model folder", "difftool inspect ./llama --ctx 8k")];
 
-/// `difftool inspect`.
 #[derive(Debug, Args)]
 pub struct Inspect {
     /// The model.
@@ -28,7 +26,6 @@ pub struct Inspect {
     /// Prompt length for the memory estimate, in tokens [default: 4k, or the model's context if that is shorter]
     #[arg(long, value_name = "TOKENS")]
     pub ctx: Option<TokenRange>,
-    /// How the folder is read.
     #[command(flatten)]
     pub reading: LoadOptions,
     /// Print JSON instead of tables

@@ -5,8 +5,7 @@ mod overview;
 use super::allocation::draw_allocation;
 use super::session::{RunResults, Session};
 use super::shared::{Examples, RunFlags};
-use super::spec::CTX_TOK;
-use super::spec::{Measuring, OpenedModels};
+use super::spec::{Measuring, OpenedModels, CTX_TOK};
 use crate::bail_usage;
 use crate::base::values::tokens_name;
 use crate::figures::{cells, Cell, CellGrid, CellScale};
@@ -27,7 +26,6 @@ pub(super) const DEFAULTS: PromptDefaults = PromptDefaults {
     samples: 4,
 };
 
-/// Examples in the help.
 pub(super) const EXAMPLES: Examples = &[
     ("The built-in models, as in the paper's Table 2", "difftool needle --ctx 4k"),
     (
@@ -41,7 +39,6 @@ pub(super) const EXAMPLES: Examples = &[
     ("Your own needles and questions", "difftool needle --model ./llama --needles-file mine.jsonl --ctx 1k"),
 ];
 
-/// `difftool needle`.
 #[derive(Clone, Debug, Default, PartialEq, Args, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct Needle {
@@ -55,7 +52,6 @@ pub struct Needle {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[arg(long, value_name = "N")]
     pub max_new: Option<NonZeroUsize>,
-    /// Prompts.
     #[command(flatten)]
     pub prompts: NeedlePrompts,
 }

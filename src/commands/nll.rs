@@ -25,13 +25,11 @@ const WINDOWS: usize = 25;
 /// More windows than any text has: all of them.
 const ALL_WINDOWS: usize = 1_000_000;
 
-/// Examples in the help.
 pub(super) const EXAMPLES: Examples = &[
     ("The embedded prose", "difftool nll"),
     ("Your own text", "difftool nll --text book.txt --ctx 2k --model ./llama"),
 ];
 
-/// `difftool nll`.
 #[derive(Clone, Debug, Default, PartialEq, Args, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct Nll {

@@ -5,8 +5,7 @@ use super::shared::{Examples, RunFlags};
 use super::spec::{Measuring, OpenedModels};
 use crate::base::values::{FileName, TokenRange};
 use crate::figures::{lines, Line, LineAxes, LinePanel};
-use crate::measures::MeasureName;
-use crate::measures::{Outliers, PassKey};
+use crate::measures::{MeasureName, Outliers, PassKey};
 use crate::prompts::{Grid, TextWindows};
 use crate::run::Plan;
 use crate::stats::Tally;
@@ -18,10 +17,8 @@ use std::path::PathBuf;
 /// Least number of tokens that are pooled by default.
 const POOLED_TOK: usize = 100_000;
 
-/// Examples in the help.
 pub(super) const EXAMPLES: Examples = &[("The largest logits and hidden states over 100k tokens", "difftool outliers")];
 
-/// `difftool outliers`.
 #[derive(Clone, Debug, Default, PartialEq, Args, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct OutliersFlags {

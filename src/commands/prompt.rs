@@ -4,8 +4,7 @@ use super::needle::DEFAULTS;
 use super::shared::Examples;
 use super::spec::OpenedModels;
 use crate::bail_usage;
-use crate::base::files;
-use crate::base::terminal;
+use crate::base::{files, terminal};
 use crate::measures::probe::runs;
 use crate::model::open::LoadOptions;
 use crate::prompts::{Grid, GridPrompt, NeedlePrompts, Prompt, PromptSpec, Region, Sources, Tokenizer};
@@ -17,13 +16,11 @@ use std::fs::File;
 use std::io::{BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
-/// Examples in the help.
 pub(super) const EXAMPLES: Examples = &[
     ("A prompt with its regions", "difftool prompt --ctx 256"),
     ("All prompts of a run, as JSON lines", "difftool prompt --ctx 1k --jsonl prompts.jsonl"),
 ];
 
-/// `difftool prompt`.
 #[derive(Debug, Args)]
 pub struct ShowPrompt {
     /// Prompts; the same as those of `difftool needle` with the same flags.
@@ -41,7 +38,6 @@ pub struct ShowPrompt {
     /// Model whose tokenizer is used
     #[arg(long, default_value = "transformer", value_name = "NAME|PATH")]
     pub model: String,
-    /// How the model folder is read.
     #[command(flatten)]
     pub reading: LoadOptions,
 }

@@ -1,10 +1,8 @@
 //! `difftool quantize`: what survives when attention logits (the paper's Figure 8), or queries and keys, are cut to few bits?
 
 use super::session::{RunResults, Session};
-use super::shared::grid;
-use super::shared::{Examples, RunFlags};
-use super::spec::CTX_TOK;
-use super::spec::{Measuring, OpenedModels};
+use super::shared::{grid, Examples, RunFlags};
+use super::spec::{Measuring, OpenedModels, CTX_TOK};
 use crate::bail_usage;
 use crate::base::names::{distinct, joined, repeated};
 use crate::base::spec_file::flag_defaults;
@@ -26,7 +24,6 @@ use std::path::PathBuf;
 
 pub(super) const DEFAULTS: PromptDefaults = PromptDefaults { ctx_tok: CTX_TOK, settings: &[(2, 2)], samples: 7 };
 
-/// Examples in the help.
 pub(super) const EXAMPLES: Examples = &[
     ("Accuracy with 8, 6 and 4 bits", "difftool quantize --bits 8,6,4"),
     ("One scale for each row, sinks exempt", "difftool quantize --bits 4 --scope row --exempt-sinks"),
@@ -34,7 +31,6 @@ pub(super) const EXAMPLES: Examples = &[
     ("One layer at a time: which breaks first?", "difftool quantize --of qk --bits 4 --each-layer"),
 ];
 
-/// `difftool quantize`.
 #[derive(Clone, Debug, PartialEq, Args, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct Quantize {
@@ -63,7 +59,6 @@ pub struct Quantize {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[arg(long, value_name = "FILE", value_parser = FileName)]
     pub text: Option<PathBuf>,
-    /// Prompts.
     #[command(flatten)]
     pub prompts: NeedlePrompts,
 }

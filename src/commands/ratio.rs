@@ -2,15 +2,12 @@
 
 use super::allocation::draw_allocation;
 use super::session::{RunResults, Session};
-use super::shared::grid;
-use super::shared::{Examples, RunFlags};
-use super::spec::CTX_TOK;
-use super::spec::{Measuring, OpenedModels};
+use super::shared::{grid, Examples, RunFlags};
+use super::spec::{Measuring, OpenedModels, CTX_TOK};
 use crate::base::values::FileName;
 use crate::figures::{cells, CellGrid, CellScale};
 use crate::measures::MeasureName;
-use crate::prompts::Region;
-use crate::prompts::{Grid, NeedlePrompts, PromptDefaults};
+use crate::prompts::{Grid, NeedlePrompts, PromptDefaults, Region};
 use crate::results::metric::SHARE_OUT;
 use crate::results::{Frame, HeadPlace};
 use crate::run::Plan;
@@ -23,13 +20,11 @@ use std::path::PathBuf;
 
 pub(super) const DEFAULTS: PromptDefaults = PromptDefaults { ctx_tok: CTX_TOK, settings: &[(1, 1)], samples: 15 };
 
-/// Examples in the help.
 pub(super) const EXAMPLES: Examples = &[
     ("Shares of attention and output at 4k tokens", "difftool ratio --ctx 4k"),
     ("The same for plain text", "difftool ratio --text book.txt --ctx 2k --model ./llama"),
 ];
 
-/// `difftool ratio`.
 #[derive(Clone, Debug, Default, PartialEq, Args, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct Ratio {
@@ -37,7 +32,6 @@ pub struct Ratio {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[arg(long, value_name = "FILE", value_parser = FileName)]
     pub text: Option<PathBuf>,
-    /// Prompts.
     #[command(flatten)]
     pub prompts: NeedlePrompts,
 }

@@ -14,13 +14,11 @@ use std::fs;
 use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 
-/// Examples in the help.
 pub(super) const EXAMPLES: Examples = &[
     ("An HTML page", "difftool report runs/readme --out report.html"),
     ("Tables for a text of yours", "difftool report runs/readme --format markdown"),
 ];
 
-/// `difftool report`.
 #[derive(Debug, Args)]
 pub struct ReportFlags {
     /// Run folders, in the order of the report

@@ -26,7 +26,6 @@ pub(super) const RUN_EXAMPLES: Examples = &[
 /// Examples in the help of `merge`.
 pub(super) const MERGE_EXAMPLES: Examples = &[("Merge shards", "difftool merge shards/0 shards/1 --out runs/whole")];
 
-/// `difftool run`.
 #[derive(Debug, Args)]
 pub struct Run {
     /// Experiment, a TOML file as printed by --print-experiment [default with --resume: that of the folder]
@@ -35,21 +34,17 @@ pub struct Run {
     /// Load and check everything, without running it
     #[arg(long, conflicts_with = "resume")]
     pub dry_run: bool,
-    /// Output.
     #[command(flatten)]
     pub output: OutputArgs,
-    /// Part.
     #[command(flatten)]
     pub part: PartArgs,
 }
 
-/// `difftool merge`.
 #[derive(Debug, Args)]
 pub struct Merge {
     /// Run folders of all shards of one experiment, in any order
     #[arg(required = true, value_name = "DIR")]
     pub shards: Vec<PathBuf>,
-    /// Output.
     #[command(flatten)]
     pub output: OutputArgs,
 }

@@ -129,7 +129,6 @@ pub struct RunFlags {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[arg(long, value_name = "CONDITION", allow_hyphen_values = true)]
     pub fail_if: Vec<FailIf>,
-    /// How folders are read.
     #[serde(skip_serializing_if = "is_default")]
     #[command(flatten)]
     pub reading: LoadOptions,
@@ -158,7 +157,6 @@ pub struct OutputArgs {
     /// Print only the result
     #[arg(short, long)]
     pub quiet: bool,
-    /// Figures.
     #[command(flatten)]
     pub figures: FigureArgs,
 }
@@ -170,7 +168,6 @@ pub struct FigureArgs {
     /// Formats of figures, as in `png,pdf`; reports show PNGs
     #[arg(long = "figures", value_enum, value_delimiter = ',', default_value = "png", value_name = "FORMATS")]
     pub formats: Vec<FigureFormat>,
-    /// Their size.
     #[command(flatten)]
     pub page: PageArgs,
 }
@@ -230,16 +227,12 @@ pub enum FigureFormat {
 /// The flags of a measuring command: those of its spec, and those that change no number.
 #[derive(Clone, Debug, Args)]
 pub struct Measured<S: Args> {
-    /// The spec.
     #[command(flatten)]
     pub spec: S,
-    /// Models and passes.
     #[command(flatten)]
     pub run: RunFlags,
-    /// Output.
     #[command(flatten)]
     pub output: OutputArgs,
-    /// Part.
     #[command(flatten)]
     pub part: PartArgs,
 }
@@ -247,13 +240,10 @@ pub struct Measured<S: Args> {
 /// As [`Measured`], for a command on one prompt, which cannot be done in parts.
 #[derive(Clone, Debug, Args)]
 pub struct MeasuredOnce<S: Args> {
-    /// The spec.
     #[command(flatten)]
     pub spec: S,
-    /// Models and passes.
     #[command(flatten)]
     pub run: RunFlags,
-    /// Output.
     #[command(flatten)]
     pub output: OutputArgs,
     /// Print the experiment file of this command, for `difftool run`, without running it

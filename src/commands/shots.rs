@@ -14,7 +14,6 @@ use anyhow::Result;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-/// Examples in the help.
 pub(super) const EXAMPLES: Examples = &[
     ("Accuracy of the built-in models by number of examples", "difftool shots --shots 8,32,128"),
     (
@@ -23,11 +22,9 @@ pub(super) const EXAMPLES: Examples = &[
     ),
 ];
 
-/// `difftool shots`.
 #[derive(Clone, Debug, Default, PartialEq, Args, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct Shots {
-    /// Prompts.
     #[command(flatten)]
     pub prompts: ShotsPrompts,
 }

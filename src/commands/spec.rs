@@ -16,10 +16,9 @@ use super::shared::RunFlags;
 use super::shots::Shots;
 use crate::bail_usage;
 use crate::base::error::Usage;
-use crate::base::files;
 use crate::base::names::repeated;
-use crate::base::spec_file;
 use crate::base::values::TokenRange;
+use crate::base::{files, spec_file};
 use crate::model::open::{self, LoadOptions, OpenedModel};
 use crate::prompts::{NeedlePrompts, PromptDefaults};
 use crate::results::CommandName;
@@ -35,25 +34,15 @@ use toml::Spanned;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Spec {
-    /// `difftool needle`.
     Needle(Needle),
-    /// `difftool shots`.
     Shots(Shots),
-    /// `difftool ratio`.
     Ratio(Ratio),
-    /// `difftool heads`.
     Heads(Heads),
-    /// `difftool heatmap`.
     Heatmap(Heatmap),
-    /// `difftool explore`.
     Explore(Explore),
-    /// `difftool quantize`.
     Quantize(Quantize),
-    /// `difftool ablate`.
     Ablate(Ablate),
-    /// `difftool outliers`.
     Outliers(OutliersFlags),
-    /// `difftool nll`.
     Nll(Nll),
 }
 

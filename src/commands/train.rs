@@ -20,14 +20,12 @@ use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-/// Examples in the help.
 pub(super) const EXAMPLES: Examples = &[
     ("Write an example spec", "difftool train --example > example.toml"),
     ("Train the built-in models", "difftool train experiments/study-b-models.toml --out runs/study-b"),
     ("Continue one seed of one variant", "difftool train example.toml --out runs/a --only diff/seed-2 --resume"),
 ];
 
-/// `difftool train`.
 #[derive(Debug, Args)]
 pub struct Train {
     /// Training spec, a TOML file (see --example)
@@ -61,7 +59,6 @@ pub struct Train {
     /// Print no progress
     #[arg(short, long)]
     pub quiet: bool,
-    /// Figures.
     #[command(flatten)]
     pub figures: FigureArgs,
 }

@@ -1,7 +1,6 @@
 //! Rows as a table, CSV, JSON or Markdown.
 
-use super::in_short;
-use super::{Compare, Format};
+use super::{in_short, Compare, Format};
 use crate::results::compare::Comparison;
 use crate::results::print::{markdown_table, write_rows, TextTable};
 use crate::results::table::Table;
