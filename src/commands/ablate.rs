@@ -2,9 +2,9 @@
 
 mod draw;
 
+use super::measuring::{Measuring, OpenedModels};
 use super::session::{RunResults, Session};
 use super::shared::{Examples, RunFlags};
-use super::spec::{Measuring, OpenedModels};
 use crate::bail_usage;
 use crate::base::error::Usage;
 use crate::base::spec_file::flag_defaults;

@@ -2,8 +2,7 @@
 
 mod print;
 
-use super::session::recipe;
-use super::shared::{Examples, PageArgs};
+use super::shared::{recipe, Examples, PageArgs};
 use crate::bail_usage;
 use crate::base::error::{unless_broken_pipe, ExpectationFailed};
 use crate::base::files::folder_of;

@@ -2,9 +2,9 @@
 
 mod figure;
 
+use super::measuring::{Measuring, OpenedModels};
 use super::session::{RunResults, Session};
 use super::shared::{Examples, OnePrompt, RunFlags};
-use super::spec::{Measuring, OpenedModels};
 use crate::base::files;
 use crate::base::terminal::escaped;
 use crate::base::values::FileName;

@@ -1,8 +1,8 @@
 //! `difftool heads`: what is each head for?
 
+use super::measuring::{Measuring, OpenedModels, CTX_TOK};
 use super::session::{RunResults, Session};
 use super::shared::{Examples, RunFlags};
-use super::spec::{Measuring, OpenedModels, CTX_TOK};
 use crate::figures::{cells, CellGrid, CellScale};
 use crate::measures::MeasureName;
 use crate::prompts::{Grid, NeedlePrompts, PromptDefaults};

@@ -3,9 +3,9 @@
 mod draw;
 mod matrices;
 
+use super::measuring::{Measuring, OpenedModels};
 use super::session::{RunResults, Session};
 use super::shared::{Examples, OnePrompt, RunFlags};
-use super::spec::{Measuring, OpenedModels};
 use crate::bail_usage;
 use crate::base::files::folder_of;
 use crate::base::values::FileName;

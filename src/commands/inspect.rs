@@ -2,8 +2,8 @@
 
 mod facts;
 
+use super::measuring::CTX_TOK;
 use super::shared::{model_help, Examples};
-use super::spec::CTX_TOK;
 use crate::bail_usage;
 use crate::base::terminal::{escaped, stdout};
 use crate::base::values::TokenRange;

@@ -9,6 +9,7 @@ mod explore;
 mod heads;
 mod heatmap;
 mod inspect;
+mod measuring;
 mod needle;
 mod nll;
 mod outliers;

@@ -3,9 +3,9 @@
 mod overview;
 
 use super::allocation::draw_allocation;
+use super::measuring::{Measuring, OpenedModels, CTX_TOK};
 use super::session::{RunResults, Session};
 use super::shared::{Examples, RunFlags};
-use super::spec::{Measuring, OpenedModels, CTX_TOK};
 use crate::bail_usage;
 use crate::base::values::tokens_name;
 use crate::figures::{cells, Cell, CellGrid, CellScale};

@@ -3,9 +3,9 @@
 
 mod draw;
 
+use super::measuring::{Measuring, OpenedModels};
 use super::session::{RunResults, Session};
 use super::shared::{Examples, RunFlags};
-use super::spec::{Measuring, OpenedModels};
 use crate::bail_usage;
 use crate::base::values::{FileName, TokenRange};
 use crate::measures::MeasureName;

@@ -1,8 +1,8 @@
 //! `difftool outliers`: the largest attention logits and hidden states (the paper's Table 5), and massive activations.
 
+use super::measuring::{Measuring, OpenedModels};
 use super::session::{RunResults, Session};
 use super::shared::{Examples, RunFlags};
-use super::spec::{Measuring, OpenedModels};
 use crate::base::values::{FileName, TokenRange};
 use crate::figures::{lines, Line, LineAxes, LinePanel};
 use crate::measures::{MeasureName, Outliers, PassKey};

@@ -1,8 +1,8 @@
 //! `difftool prompt`: shows needle prompts with their regions, or writes them as JSON lines.
 
+use super::measuring::OpenedModels;
 use super::needle::DEFAULTS;
 use super::shared::Examples;
-use super::spec::OpenedModels;
 use crate::bail_usage;
 use crate::base::{files, terminal};
 use crate::measures::probe::runs;

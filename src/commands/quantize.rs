@@ -1,8 +1,8 @@
 //! `difftool quantize`: what survives when attention logits (the paper's Figure 8), or queries and keys, are cut to few bits?
 
+use super::measuring::{Measuring, OpenedModels, CTX_TOK};
 use super::session::{RunResults, Session};
 use super::shared::{grid, Examples, RunFlags};
-use super::spec::{Measuring, OpenedModels, CTX_TOK};
 use crate::bail_usage;
 use crate::base::names::{distinct, joined, repeated};
 use crate::base::spec_file::flag_defaults;

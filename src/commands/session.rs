@@ -2,7 +2,7 @@
 
 use super::progress::ProgressReporter;
 use super::report::check_page;
-use super::shared::{OutputArgs, PartArgs};
+use super::shared::{recipe, OutputArgs, PartArgs};
 use super::stop_on_signal;
 use crate::bail_usage;
 use crate::figures::{Figure, FigureHeading};
@@ -130,14 +130,4 @@ impl Session {
         }
         Ok(())
     }
-}
-
-/// Returns the recipe of a figure: version, command, seeds and pooling.
-pub(super) fn recipe(command: &[String], seed: impl std::fmt::Display, pooling: &str) -> Vec<(String, String)> {
-    vec![
-        ("Software".to_owned(), format!("difftool {}", env!("CARGO_PKG_VERSION"))),
-        ("command".to_owned(), command.join(" ")),
-        ("seed".to_owned(), seed.to_string()),
-        ("pooling".to_owned(), pooling.to_owned()),
-    ]
 }

@@ -272,3 +272,13 @@ impl PartArgs {
         Self { print_experiment, ..Self::default() }
     }
 }
+
+/// Returns the recipe of a figure: version, command, seeds and pooling.
+pub(super) fn recipe(command: &[String], seed: impl std::fmt::Display, pooling: &str) -> Vec<(String, String)> {
+    vec![
+        ("Software".to_owned(), format!("difftool {}", env!("CARGO_PKG_VERSION"))),
+        ("command".to_owned(), command.join(" ")),
+        ("seed".to_owned(), seed.to_string()),
+        ("pooling".to_owned(), pooling.to_owned()),
+    ]
+}

@@ -1,8 +1,8 @@
 //! `difftool shots`: how many examples of a new classification does a model need, and does their order matter?
 
+use super::measuring::{Measuring, OpenedModels};
 use super::session::{RunResults, Session};
 use super::shared::{Examples, RunFlags};
-use super::spec::{Measuring, OpenedModels};
 use crate::figures::{lines, Line, LineAxes, LinePanel, PointEstimate};
 use crate::measures::MeasureName;
 use crate::prompts::{Grid, ShotsPrompts};
