@@ -106,9 +106,8 @@ impl Column {
     }
 
     /// Returns a record's value in this column; `None` where it is missing.
-    pub(crate) fn of(self, record: &Record) -> Option<Value<'_>> {
+    pub(crate) fn get(self, record: &Record) -> Option<Value<'_>> {
         let (id, measure) = (&*record.identity, &record.measure);
-        let int = |n: Option<usize>| n.map(|n| Value::Int(n as u64));
         match self {
             Model => Some(Value::Text(&id.model)),
             Replicate => id.replicate.map(Value::Int),
@@ -136,8 +135,8 @@ impl Column {
     }
 
     /// Returns a record's value in words, `none` where it is missing.
-    pub(crate) fn text_of(self, record: &Record) -> String {
-        shown(self.of(record))
+    pub(crate) fn text(self, record: &Record) -> String {
+        shown(self.get(record))
     }
 
     /// Parses a value of this column; `None` for `none`, a missing value.
@@ -146,12 +145,12 @@ impl Column {
         if text.is_empty() || text == "none" {
             return Ok(None);
         }
-        let bad = || format!("`{text}` is not a number, as {} is", self.name());
-        match self {
-            _ if self.is_text() => Ok(Some(Value::Text(text))),
-            DepthReqPct | DepthRealPct => text.parse().map(|x| Some(Value::real(x))).map_err(|_| bad()),
-            _ => text.parse().map(|n| Some(Value::Int(n))).map_err(|_| bad()),
-        }
+        let value = match self {
+            _ if self.is_text() => Some(Value::Text(text)),
+            DepthReqPct | DepthRealPct => text.parse().ok().map(Value::real),
+            _ => text.parse().ok().map(Value::Int),
+        };
+        value.map(Some).ok_or_else(|| format!("`{text}` is not a number, as {} is", self.name()))
     }
 }
 
@@ -174,6 +173,10 @@ impl fmt::Display for Column {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
+}
+
+fn int<'a>(n: Option<usize>) -> Option<Value<'a>> {
+    n.map(|n| Value::Int(n as u64))
 }
 
 /// A value of a column: sorts like what it means.

@@ -33,7 +33,7 @@ impl Test {
     }
 }
 
-/// How the other side of pairs differs from the baseline. Differences are other − baseline.
+/// The difference of two sides of pairs, other − baseline.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Difference {
     /// Number of prompts: what is independent, and what means and interval are over.
@@ -227,7 +227,7 @@ fn prompt_means<'a>(pairs: &[Pair<'a>], free: &[Column]) -> Vec<(PromptKey<'a>, 
     prompts
 }
 
-/// How `other` differs from `baseline` in one metric of one group.
+/// The difference of `other` from `baseline` in one metric of one group.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Row {
     pub baseline: String,

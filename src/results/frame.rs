@@ -125,7 +125,7 @@ pub struct Frame {
     pub pooled: Vec<Record>,
     /// Records that say why there is no number.
     pub failures: Vec<Record>,
-    /// What its conditions are for.
+    /// The purposes of its conditions.
     pub purposes: Purposes,
     /// Tokens that were scored one by one; empty if none were.
     pub tokens: Tokens,

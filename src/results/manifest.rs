@@ -171,13 +171,13 @@ impl Manifest {
                 all = false;
                 continue;
             }
-            let found = OutputFile::describe(folder, &output.file, output.rows)?;
-            let length = match found.bytes == output.bytes {
+            let current = OutputFile::describe(folder, &output.file, output.rows)?;
+            let length = match current.bytes == output.bytes {
                 true => "as long, but with other bytes".to_owned(),
-                false => format!("{} bytes where manifest.json says {}", found.bytes, output.bytes),
+                false => format!("{} bytes where manifest.json says {}", current.bytes, output.bytes),
             };
             let shown = path.display();
-            ensure!(found.sha256 == output.sha256, "{shown} is not what was written ({length}); begin a new run");
+            ensure!(current.sha256 == output.sha256, "{shown} is not what was written ({length}); begin a new run");
         }
         Ok(all)
     }

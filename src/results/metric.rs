@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-/// How the numbers of a metric are read and shown.
+/// The way in which the numbers of a metric are read and shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Hits (1) and misses (0), shown in percent with Wilson intervals.
@@ -26,7 +26,7 @@ impl Kind {
     }
 }
 
-/// Which way is better for the model.
+/// The direction that is better for the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Better {
     Higher,
@@ -48,7 +48,7 @@ pub struct Metric {
     /// Definition in one sentence.
     pub meaning: &'static str,
     pub better: Better,
-    /// If comparisons show it by default; of a metric by region, for the regions named.
+    /// The comparisons that show it by default; of a metric by region, for the region named.
     pub headline: Headline,
     /// `true` if it has a number for each region of the prompt, or each site of the model.
     pub by_region: bool,
@@ -56,7 +56,7 @@ pub struct Metric {
     pub source: Option<&'static str>,
 }
 
-/// If comparisons show a metric by default.
+/// The comparisons that show a metric by default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Headline {
     /// Only where it is asked for.
@@ -73,7 +73,7 @@ pub const ANSWER_REGION: &str = "answer";
 /// and again.
 pub const TOKEN_KINDS: [&str; 3] = ["text", "random", "repeated"];
 
-/// How often a bigram may occur in the reference prose and still count as an AR hit: about once in 4,096 tokens.
+/// Most occurrences in the reference prose of a bigram that still counts as an AR hit: about one in 4,096 tokens.
 pub const AR_MAX_COUNT: u64 = 50;
 
 /// Least part of the tokens of a layer on which the channel of an outlier feature is large (Dettmers et al. 2022,

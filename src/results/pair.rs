@@ -75,7 +75,7 @@ pub(crate) fn joined_columns(free: &[Column]) -> Vec<Column> {
 fn order(a: &Record, b: &Record, columns: &[Column]) -> Ordering {
     let same_identity = Arc::ptr_eq(&a.identity, &b.identity);
     let differing = columns.iter().filter(|column| !same_identity || column.is_of_measurement());
-    differing.map(|column| column.of(a).cmp(&column.of(b))).find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
+    differing.map(|column| column.get(a).cmp(&column.get(b))).find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
 }
 
 fn value(record: &Record) -> f64 {
@@ -130,7 +130,7 @@ fn prompt_of<'a>(record: &'a Record, free: &[Column]) -> PromptKey<'a> {
         let follows_from_seed =
             has_seed && (Column::Task as usize..Column::Seed as usize).contains(&(*column as usize));
         if !follows_from_seed && !free.contains(column) {
-            *value = column.of(record);
+            *value = column.get(record);
         }
     }
     prompt

@@ -35,7 +35,7 @@ pub struct ConditionKey {
     pub condition: Option<String>,
     /// Bits of quantised logits, or queries and keys; `None` for others.
     pub bits: Option<u32>,
-    /// What shares one scale.
+    /// The numbers that share one scale.
     pub scope: Option<String>,
 }
 

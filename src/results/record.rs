@@ -75,7 +75,7 @@ pub struct Identity {
     pub condition: Option<Cow<'static, str>>,
     /// Bits of quantised logits, or queries and keys; missing if none are quantised.
     pub bits: Option<u32>,
-    /// What shares one scale when quantised: of logits `tensor`, `head` or `row`, of queries and keys `qk-block`,
+    /// The numbers that share one scale when quantised: of logits `tensor`, `head` or `row`, of queries and keys `qk-block`,
     /// `qk-token` or `qk-head`; then how: `-fp`, `-smooth`, `-rotate`, `-exempt-sinks`, `-layers-0+2`.
     pub scope: Option<Cow<'static, str>>,
     /// No column of the file: the training seed, once a comparison takes models as replicates, and `model` as their recipe.
@@ -141,7 +141,7 @@ impl<'a> Units<'a> {
         Ok(())
     }
 
-    pub(crate) fn of(&self, metric: &str) -> Option<&'a str> {
+    pub(crate) fn get(&self, metric: &str) -> Option<&'a str> {
         *self.0.get(metric)?
     }
 }

@@ -229,12 +229,13 @@ impl Cell {
 
     /// An estimate with its interval: hits in whole percents below 1,000 trials, shares and numbers with the digits that the
     /// interval is worth.
-    pub(crate) fn estimate(kind: Kind, found: Estimate) -> Self {
+    pub(crate) fn estimate(kind: Kind, estimate: Estimate) -> Self {
+        let Estimate { value, interval, prompts, trials } = estimate;
         let cell = match kind {
-            Kind::Hit if found.trials < 1000 => Self::number_in(found.value, found.interval, |x| fixed(100.0 * x, 0)),
-            _ => Self::value(kind, found.value, found.interval),
+            Kind::Hit if trials < 1000 => Self::number_in(value, interval, |x| fixed(100.0 * x, 0)),
+            _ => Self::value(kind, value, interval),
         };
-        cell.of_several(found.prompts)
+        cell.of_several(prompts)
     }
 
     /// Says that several prompts have no interval, because they are too few or all alike.
@@ -257,13 +258,13 @@ impl Cell {
     }
 
     /// A difference with its interval; of fractions, in percentage points.
-    pub(crate) fn difference(kind: Kind, found: &Difference) -> Self {
-        Self::signed(kind, found.diff, found.interval()).of_several(found.n)
+    pub(crate) fn difference(kind: Kind, difference: &Difference) -> Self {
+        Self::signed(kind, difference.diff, difference.interval()).of_several(difference.n)
     }
 
     /// An estimated change with its interval; of fractions, in percentage points.
-    pub(crate) fn change(kind: Kind, found: Estimate) -> Self {
-        Self::signed(kind, found.value, found.interval).of_several(found.prompts)
+    pub(crate) fn change(kind: Kind, change: Estimate) -> Self {
+        Self::signed(kind, change.value, change.interval).of_several(change.prompts)
     }
 
     fn signed(kind: Kind, x: f64, interval: Option<Interval>) -> Self {

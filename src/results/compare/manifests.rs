@@ -27,7 +27,7 @@ impl fmt::Display for Mismatch {
     }
 }
 
-/// What is known of the prompts of two runs.
+/// The relation of the prompts of two runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Prompts {
     Same,
@@ -159,7 +159,7 @@ fn mixes_tokenizers(manifest: &Manifest) -> bool {
     manifest.models.windows(2).any(|two| two[0].tokenizer_sha256 != two[1].tokenizer_sha256)
 }
 
-/// Returns what is known of the prompts of two runs, to the token.
+/// Compares the prompts of two runs, to the token.
 fn prompts(a: &Manifest, b: &Manifest) -> Prompts {
     let (Some(first), Some(other)) = (&a.prompts_sha256, &b.prompts_sha256) else {
         return Prompts::Unknown("a manifest has no prompts_sha256");

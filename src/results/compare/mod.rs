@@ -84,7 +84,7 @@ pub struct PairedSets {
 /// Records without another half.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Unpaired {
-    /// How many of each metric.
+    /// Number of each metric.
     pub by_metric: BTreeMap<String, usize>,
     /// All of them, in words.
     pub cells: Vec<String>,
@@ -180,7 +180,7 @@ fn described(record: &Record, but: &[Column]) -> String {
     let region = record.measure.region.as_deref().filter(|_| !but.contains(&Column::Region));
     let mut text = format!("{} ·", metric_name(&record.measure.metric, region));
     for column in joined_columns(but) {
-        if let Some(value) = column.of(record).filter(|_| !matches!(column, Column::Metric | Column::Region)) {
+        if let Some(value) = column.get(record).filter(|_| !matches!(column, Column::Metric | Column::Region)) {
             text += &format!(" {column}={value}");
         }
     }
@@ -195,12 +195,12 @@ fn duplicate(plan: &Plan<'_>, names: &[String], files: &[Vec<Record>], twice: [&
         place.map_or_else(String::new, |(name, number, _)| format!("record {number} of {name}"))
     });
     let [a, b] = twice;
-    let apart = Column::ALL.iter().find(|column| !column.is_finding() && column.of(a) != column.of(b));
+    let apart = Column::ALL.iter().find(|column| !column.is_finding() && column.get(a) != column.get(b));
     let advice = match apart {
         Some(column) => format!(
             "they differ in {column} ({} and {}): keep one with --where {column}=…",
-            column.text_of(a),
-            column.text_of(b)
+            column.text(a),
+            column.text(b)
         ),
         None => "was one run appended to another, or a file given twice?".into(),
     };
@@ -213,8 +213,8 @@ fn nothing_in_common(plan: &Plan<'_>, joined: &Pairs<'_>) -> Result<()> {
         bail!("nothing to compare");
     };
     let apart = joined_columns(&plan.free).into_iter().find(|column| {
-        let values: BTreeSet<Option<Value<'_>>> = joined.only_other.iter().map(|record| column.of(record)).collect();
-        !joined.only_baseline.iter().any(|record| values.contains(&column.of(record)))
+        let values: BTreeSet<Option<Value<'_>>> = joined.only_other.iter().map(|record| column.get(record)).collect();
+        !joined.only_baseline.iter().any(|record| values.contains(&column.get(record)))
     });
     let reason = match apart {
         Some(column) => {
@@ -222,7 +222,7 @@ fn nothing_in_common(plan: &Plan<'_>, joined: &Pairs<'_>) -> Result<()> {
                 Column::Seed => ": other prompts; --allow-different-prompts pairs them by cell only",
                 _ => "",
             };
-            format!("{column} is {} and {} there{advice}", column.text_of(a), column.text_of(b))
+            format!("{column} is {} and {} there{advice}", column.text(a), column.text(b))
         }
         None => format!("for example {} and {}", described(a, &plan.free), described(b, &plan.free)),
     };

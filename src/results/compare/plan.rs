@@ -74,7 +74,7 @@ pub(super) fn plans<'a>(request: &Request, inputs: &[String], selected: &[Vec<&'
 
 /// The values of a column; a missing one counts.
 fn values<'a>(records: &[&'a Record], column: Column) -> BTreeSet<Option<Value<'a>>> {
-    records.iter().map(|record| column.of(record)).collect()
+    records.iter().map(|record| column.get(record)).collect()
 }
 
 fn list(values: &BTreeSet<Option<Value<'_>>>) -> String {
@@ -106,7 +106,7 @@ fn by_column<'a>(selected: &[Vec<&'a Record>], by: Column, baseline: Option<&str
     for (&value, whole) in values.iter().zip(&listed) {
         let name = names.name(whole);
         let label = if of_models || by == Column::Variant { name.to_owned() } else { format!("{by}={name}") };
-        let records = selected.iter().flatten().copied().filter(|record| by.of(record) == value).collect();
+        let records = selected.iter().flatten().copied().filter(|record| by.get(record) == value).collect();
         sides.push(Side { label, records });
     }
     let mut plans = Vec::new();
@@ -130,7 +130,7 @@ fn compared_values<'a>(
 ) -> Result<Vec<Option<Value<'a>>>> {
     let mut values = Vec::new();
     for record in selected.iter().flatten() {
-        let value = by.of(record);
+        let value = by.get(record);
         if (value.is_some() || by.missing_counts()) && !values.contains(&value) {
             values.push(value);
         }

@@ -1,4 +1,4 @@
-//! What is to be compared: inputs, metrics, and values of columns.
+//! Requests: inputs, metrics, and values of columns.
 
 use super::super::column::{names, Column, Value};
 use super::super::metric::{self, headline_rank};
@@ -258,7 +258,7 @@ impl Request {
 
     /// Returns `true` if a record meets a condition. Recipes may be named by their last folders.
     fn meets(&self, condition: &Where, record: &Record) -> bool {
-        let (wanted, value) = (condition.value(), condition.column.of(record));
+        let (wanted, value) = (condition.value(), condition.column.get(record));
         match (wanted, value) {
             (Some(Value::Text(typed)), Some(Value::Text(recipe)))
                 if condition.column == Column::Model && self.replicates.is_some() =>
@@ -297,7 +297,7 @@ impl Request {
 
 /// Lists the values of a column.
 fn listed(column: Column, records: &[&Record]) -> String {
-    let values: BTreeSet<Value<'_>> = records.iter().filter_map(|record| column.of(record)).collect();
+    let values: BTreeSet<Value<'_>> = records.iter().filter_map(|record| column.get(record)).collect();
     let mut shown: Vec<String> = values.iter().take(MOST_SHOWN).map(ToString::to_string).collect();
     if values.len() > MOST_SHOWN {
         shown.push(format!("… ({} in all)", values.len()));

@@ -65,7 +65,7 @@ pub(super) fn rows(
 
 /// Returns the value that both records of a pair have; `None` where it is missing, or what is compared.
 fn value<'a>(plan: &Plan<'_>, pair: &Pair<'a>, column: Column) -> Option<Value<'a>> {
-    column.of(pair.record).filter(|_| !plan.free.contains(&column))
+    column.get(pair.record).filter(|_| !plan.free.contains(&column))
 }
 
 fn row(
@@ -88,7 +88,7 @@ fn row(
         metric: key.metric.to_owned(),
         region: key.region.map(str::to_owned),
         level: key.level,
-        unit: units.of(key.metric).map(str::to_owned),
+        unit: units.get(key.metric).map(str::to_owned),
         difference,
     })
 }

@@ -45,7 +45,7 @@ pub struct Scored {
     pub windows: Vec<ScoredWindow>,
 }
 
-/// Which tokens a number is about.
+/// The tokens that a number is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenKind {
     All,

@@ -21,68 +21,76 @@ pub(super) struct Quantity<'a> {
 }
 
 /// A metric of no region.
-pub(super) const fn of(metric: &'static Metric) -> Quantity<'static> {
+pub(super) const fn overall(metric: &'static Metric) -> Quantity<'static> {
     Quantity { metric, region: None, cities: None }
 }
 
 /// A metric of a region.
-pub(super) const fn on<'a>(metric: &'static Metric, region: &'a str) -> Quantity<'a> {
+pub(super) const fn in_region<'a>(metric: &'static Metric, region: &'a str) -> Quantity<'a> {
     Quantity { metric, region: Some(region), cities: None }
 }
 
 const ANSWER: &str = ANSWER_REGION;
 
 const ANSWERS: &[Quantity<'static>] = &[
-    of(&EXACT),
-    of(&GENERATED_EXACT),
-    of(&GENERATED_CONTAINS),
-    of(&ANSWER_LOG_PROB),
-    of(&NLL),
-    of(&NLL_AR_HIT),
-    of(&NLL_OTHER),
-    of(&AR_HIT_SHARE),
+    overall(&EXACT),
+    overall(&GENERATED_EXACT),
+    overall(&GENERATED_CONTAINS),
+    overall(&ANSWER_LOG_PROB),
+    overall(&NLL),
+    overall(&NLL_AR_HIT),
+    overall(&NLL_OTHER),
+    overall(&AR_HIT_SHARE),
 ];
 
-const CANCELLING: &[Quantity<'static>] =
-    &[of(&LAMBDA), of(&CANCELLED), on(&CANCELLED, ANSWER), on(&CANCELLED, "filler"), on(&CANCELLED, "bos")];
+const CANCELLING: &[Quantity<'static>] = &[
+    overall(&LAMBDA),
+    overall(&CANCELLED),
+    in_region(&CANCELLED, ANSWER),
+    in_region(&CANCELLED, "filler"),
+    in_region(&CANCELLED, "bos"),
+];
 
 const SHAPE: &[Quantity<'static>] = &[
-    of(&ENTROPY),
-    of(&SINK_SHARE_FIRST),
-    of(&SINK_SHARE_DETECTED),
-    on(&SHARE_ABS, "sink"),
-    of(&VALUE_NORM_FIRST),
-    of(&NOISE_OUT_NO_SINKS),
+    overall(&ENTROPY),
+    overall(&SINK_SHARE_FIRST),
+    overall(&SINK_SHARE_DETECTED),
+    in_region(&SHARE_ABS, "sink"),
+    overall(&VALUE_NORM_FIRST),
+    overall(&NOISE_OUT_NO_SINKS),
 ];
 
-const SINK_RATES: &[Quantity<'static>] =
-    &[on(&SINK_RATE, TOKEN_KINDS[0]), on(&SINK_RATE, TOKEN_KINDS[1]), on(&SINK_RATE, TOKEN_KINDS[2])];
+const SINK_RATES: &[Quantity<'static>] = &[
+    in_region(&SINK_RATE, TOKEN_KINDS[0]),
+    in_region(&SINK_RATE, TOKEN_KINDS[1]),
+    in_region(&SINK_RATE, TOKEN_KINDS[2]),
+];
 
 const FIDELITY: &[Quantity<'static>] = &[
-    of(&ANSWER_FLIPS),
-    of(&TOP_TOKEN_FLIPS),
-    of(&KL),
-    of(&TOTAL_VARIATION),
-    of(&ROW_ERROR),
-    of(&ERROR_CANCELLED),
-    of(&OUTPUT_COSINE),
+    overall(&ANSWER_FLIPS),
+    overall(&TOP_TOKEN_FLIPS),
+    overall(&KL),
+    overall(&TOTAL_VARIATION),
+    overall(&ROW_ERROR),
+    overall(&ERROR_CANCELLED),
+    overall(&OUTPUT_COSINE),
 ];
 
 const BY_DEPTH: &[Quantity<'static>] = &[
-    of(&EXACT),
-    of(&ANSWER_LOG_PROB),
-    on(&SHARE_OUT, ANSWER),
-    of(&NOISE_OUT),
-    on(&SHARE_ABS, ANSWER),
-    of(&NOISE_ABS),
-    of(&LAMBDA),
+    overall(&EXACT),
+    overall(&ANSWER_LOG_PROB),
+    in_region(&SHARE_OUT, ANSWER),
+    overall(&NOISE_OUT),
+    in_region(&SHARE_ABS, ANSWER),
+    overall(&NOISE_ABS),
+    overall(&LAMBDA),
 ];
 
 /// Readings of a row's shares: a name, the answer's and that of noise.
 const READINGS: [(&str, Quantity<'static>, Quantity<'static>); 3] = [
-    ("out", on(&SHARE_OUT, ANSWER), of(&NOISE_OUT)),
-    ("signed", on(&SHARE_SIGNED, ANSWER), of(&NOISE_SIGNED)),
-    ("|a|", on(&SHARE_ABS, ANSWER), of(&NOISE_ABS)),
+    ("out", in_region(&SHARE_OUT, ANSWER), overall(&NOISE_OUT)),
+    ("signed", in_region(&SHARE_SIGNED, ANSWER), overall(&NOISE_SIGNED)),
+    ("|a|", in_region(&SHARE_ABS, ANSWER), overall(&NOISE_ABS)),
 ];
 
 impl Quantity<'_> {
@@ -267,7 +275,7 @@ fn unanswerable(frame: &Frame) -> Option<Table> {
         return None;
     }
     let quantities = [(&SAID_NUMBER, "absent"), (&SAID_OTHER_NEEDLE, "absent"), (&SAID_NUMBER, "train")]
-        .map(|(metric, cities)| Quantity { cities: Some(cities), ..of(metric) });
+        .map(|(metric, cities)| Quantity { cities: Some(cities), ..overall(metric) });
     let note = format!(
         "Asked for cities that the text does not name (absent), beside the same texts asked for what they hold (training) \
          {INTERVALS}."
@@ -307,7 +315,7 @@ fn reading_row(
 /// The share of the output of every region but the answer.
 fn regions(frame: &Frame) -> Option<Table> {
     let others = frame.regions().iter().filter(|region| *region != ANSWER);
-    let quantities: Vec<Quantity<'_>> = others.map(|region| on(&SHARE_OUT, region)).collect();
+    let quantities: Vec<Quantity<'_>> = others.map(|region| in_region(&SHARE_OUT, region)).collect();
     let note = format!("Share of what all heads write {INTERVALS}.");
     let table = table(frame, ("regions", "Regions", note), &[], &quantities)?;
     // Where nothing is asked, regions are all there is.

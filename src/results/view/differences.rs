@@ -4,7 +4,7 @@ use crate::results::table::ColumnRole;
 use crate::results::table::{basis, numbers, words, Cell, Table, TableColumn};
 use crate::results::{Column, Difference, Row};
 
-/// Which columns a table of differences has.
+/// The columns of a table of differences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Detail {
     /// The difference with its interval, and the verdict.

@@ -25,7 +25,7 @@ const CHEAP: [(&Metric, Option<&str>); 5] = [
     (&SINK_SHARE_FIRST, None),
 ];
 
-/// What changes with another output of one head, over prompts.
+/// The changes with another output of one head, over prompts.
 #[derive(Clone, Debug)]
 pub(crate) struct HeadCost {
     /// Layer and head.

@@ -34,7 +34,8 @@ pub(super) fn channels(frame: &Frame) -> Option<Table> {
     }
     let mut sorted: Vec<_> = of_channels.into_iter().collect();
     sorted.sort_by(|(a, one), (b, other)| a.0.cmp(b.0).then(largest(other).total_cmp(&largest(one))));
-    let rows = sorted.iter().map(|&((model, channel), ref found)| channel_row(model, channel, found)).collect();
+    let rows =
+        sorted.iter().map(|&((model, channel), ref activations)| channel_row(model, channel, activations)).collect();
     let columns = vec![
         words("model").key(),
         numbers("channel").key(),
@@ -54,14 +55,14 @@ pub(super) fn channels(frame: &Frame) -> Option<Table> {
     Table::new("channels", "Channels with massive activations", note, columns, rows).trimmed()
 }
 
-fn largest(found: &[&MassiveAt]) -> f32 {
-    found.iter().map(|at| at.value.abs()).fold(0.0, f32::max)
+fn largest(activations: &[&MassiveAt]) -> f32 {
+    activations.iter().map(|at| at.value.abs()).fold(0.0, f32::max)
 }
 
-fn channel_row(model: &str, channel: usize, found: &[&MassiveAt]) -> Vec<Cell> {
-    let layers: BTreeSet<usize> = found.iter().map(|at| at.layer).collect();
-    let tokens: BTreeSet<(usize, usize)> = found.iter().map(|at| (at.sample, at.position)).collect();
-    let large_share = found.iter().filter_map(|at| at.large_share).reduce(f64::max);
+fn channel_row(model: &str, channel: usize, activations: &[&MassiveAt]) -> Vec<Cell> {
+    let layers: BTreeSet<usize> = activations.iter().map(|at| at.layer).collect();
+    let tokens: BTreeSet<(usize, usize)> = activations.iter().map(|at| (at.sample, at.position)).collect();
+    let large_share = activations.iter().filter_map(|at| at.large_share).reduce(f64::max);
     let kind = large_share.map(|share| if share >= OUTLIER_FEATURE { "outlier feature" } else { "single tokens" });
     vec![
         Cell::words(model),
@@ -69,10 +70,10 @@ fn channel_row(model: &str, channel: usize, found: &[&MassiveAt]) -> Vec<Cell> {
         kind.map_or_else(Cell::none, Cell::words),
         Cell::optional(layers.first().copied()),
         Cell::optional(layers.last().copied()),
-        Cell::count(found.len()),
+        Cell::count(activations.len()),
         Cell::count(tokens.len()),
         large_share.map_or_else(Cell::none, |share| Cell::value(Kind::Share, share, None)),
-        Cell::number(Some(f64::from(largest(found))), |x| short(Some(x))),
+        Cell::number(Some(f64::from(largest(activations))), |x| short(Some(x))),
     ]
 }
 

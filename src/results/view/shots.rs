@@ -35,8 +35,8 @@ fn row(frame: &Frame, keys: &CaseKeys, case: &Case, order: &str) -> Option<Vec<C
         Cell::count(accuracy.prompts),
         Cell::estimate(Kind::Hit, accuracy),
         log_prob.map_or_else(Cell::none, |log_prob| Cell::estimate(Kind::Number, log_prob)),
-        Cell::number(robustness.map(|found| found.best_less_worst), points),
-        robustness.map_or_else(Cell::none, |found| Cell::number_in(found.by_chance, Some(found.chance), points)),
+        Cell::number(robustness.map(|effect| effect.best_less_worst), points),
+        robustness.map_or_else(Cell::none, |effect| Cell::number_in(effect.by_chance, Some(effect.chance), points)),
     ]);
     Some(cells)
 }

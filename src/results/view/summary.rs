@@ -1,7 +1,7 @@
 //! The default output of a run: one table that answers its question, one of paired differences, and a line on what to look at
 //! next.
 
-use super::cases::{of, on, sink_rates, table, Quantity, INTERVALS};
+use super::cases::{in_region, overall, sink_rates, table, Quantity, INTERVALS};
 use super::differences::{differences, Detail};
 use super::{ablate, ablation, heads, maps, nll, outliers, shots};
 use crate::prompts::RulerTask;
@@ -18,31 +18,36 @@ use crate::results::{within, Frame, Row};
 type ComparedMetric = (&'static Metric, Option<&'static str>);
 
 const ANSWERS: &[Quantity<'static>] = &[
-    of(&EXACT),
-    of(&GENERATED_EXACT),
-    of(&SAID_NUMBER),
-    of(&SAID_OTHER_NEEDLE),
-    on(&SHARE_OUT, ANSWER_REGION),
-    of(&NOISE_OUT),
+    overall(&EXACT),
+    overall(&GENERATED_EXACT),
+    overall(&SAID_NUMBER),
+    overall(&SAID_OTHER_NEEDLE),
+    in_region(&SHARE_OUT, ANSWER_REGION),
+    overall(&NOISE_OUT),
 ];
 
 /// Answers to RULER's tasks; its score is that of generated answers.
 const RULER_ANSWERS: &[Quantity<'static>] =
-    &[of(&EXACT), of(&GENERATED_CONTAINS), on(&SHARE_OUT, ANSWER_REGION), of(&NOISE_OUT)];
+    &[overall(&EXACT), overall(&GENERATED_CONTAINS), in_region(&SHARE_OUT, ANSWER_REGION), overall(&NOISE_OUT)];
 
 const ATTENTION: &[Quantity<'static>] = &[
-    on(&SHARE_OUT, ANSWER_REGION),
-    of(&NOISE_OUT),
-    of(&NOISE_OUT_NO_SINKS),
-    on(&SHARE_OUT, "bos"),
-    on(&SHARE_OUT, "first"),
-    of(&NOISE_ABS),
+    in_region(&SHARE_OUT, ANSWER_REGION),
+    overall(&NOISE_OUT),
+    overall(&NOISE_OUT_NO_SINKS),
+    in_region(&SHARE_OUT, "bos"),
+    in_region(&SHARE_OUT, "first"),
+    overall(&NOISE_ABS),
 ];
 
-const OF_TEXT: &[Quantity<'static>] =
-    &[on(&SHARE_OUT, "bos"), on(&SHARE_OUT, "first"), on(&SHARE_OUT, "filler"), of(&SINK_SHARE_FIRST), of(&ENTROPY)];
+const OF_TEXT: &[Quantity<'static>] = &[
+    in_region(&SHARE_OUT, "bos"),
+    in_region(&SHARE_OUT, "first"),
+    in_region(&SHARE_OUT, "filler"),
+    overall(&SINK_SHARE_FIRST),
+    overall(&ENTROPY),
+];
 
-const BITS: &[Quantity<'static>] = &[of(&EXACT), of(&TOP_TOKEN_FLIPS), of(&ERROR_CANCELLED)];
+const BITS: &[Quantity<'static>] = &[overall(&EXACT), overall(&TOP_TOKEN_FLIPS), overall(&ERROR_CANCELLED)];
 
 /// Returns the table that answers the question of the run.
 pub(crate) fn main_table(frame: &Frame) -> Option<Table> {
