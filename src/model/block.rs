@@ -1,11 +1,12 @@
 //! One layer of the decoder: attention and an MLP, each with its norms, on a residual stream.
 
+use super::config::{NormPlace, ResidualLayout};
 use super::linear::{normed, Norm, Projection};
 use super::mlp::FeedForward;
 use super::names::LAYERS;
 use super::self_attention::{Attention, RotaryPositions};
 use super::tensors::{NORM_AFTER_ATTENTION, NORM_AFTER_MLP, NORM_BEFORE_ATTENTION};
-use super::{ModelConfig, NormPlace, ResidualLayout, Weights};
+use super::{ModelConfig, Weights};
 use crate::attention::{Attend, Extras};
 use crate::kernels::on_host;
 use anyhow::Result;

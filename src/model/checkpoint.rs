@@ -21,7 +21,7 @@ use std::sync::Arc;
 pub const TENSOR_FILE: &str = "model.safetensors";
 
 /// File name of the index of sharded weights.
-pub const INDEX_FILE: &str = "model.safetensors.index.json";
+pub(super) const INDEX_FILE: &str = "model.safetensors.index.json";
 
 /// Rows of two matrices that are compared at once.
 const ROWS_AT_ONCE: usize = 4096;

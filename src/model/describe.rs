@@ -1,6 +1,8 @@
 //! Descriptions of a decoder in words, for `inspect` and the manifest.
 
-use super::{Activation, ExpertChoice, ModelConfig, NormKind, NormPlace, Positions, QkNorm, ResidualLayout};
+use super::config::{
+    Activation, ExpertChoice, Latent, ModelConfig, NormKind, NormPlace, Positions, QkNorm, ResidualLayout,
+};
 use crate::kernels::RopeStyle;
 
 impl ModelConfig {
@@ -36,7 +38,7 @@ impl ModelConfig {
 
     /// Description of latent attention: `queries of rank 14, keys and values of rank 12, values 10 wide`.
     pub fn latent_ranks(&self) -> Option<String> {
-        let super::Latent { query_rank, rank, value_dim, .. } = self.latent?;
+        let Latent { query_rank, rank, value_dim, .. } = self.latent?;
         let queries = query_rank.map_or_else(String::new, |rank| format!("queries of rank {rank}, "));
         Some(format!("{queries}keys and values of rank {rank}, values {value_dim} wide"))
     }

@@ -15,7 +15,7 @@
 mod download;
 
 use crate::bail_usage;
-use crate::model::{shards, INDEX_FILE, TENSOR_FILE};
+use crate::model::checkpoint::{shards, INDEX_FILE, TENSOR_FILE};
 use anyhow::{ensure, Context, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -178,7 +178,7 @@ impl HubSpec {
 
 /// All files of a model in GGUF files.
 fn gguf_parts(file: &str) -> Vec<String> {
-    crate::model::gguf_parts(Path::new(file)).iter().map(|part| part.display().to_string()).collect()
+    crate::model::gguf::parts_of(Path::new(file)).iter().map(|part| part.display().to_string()).collect()
 }
 
 /// Returns `true` if a name stays in its folder on every system, and needs no escaping in a URL.

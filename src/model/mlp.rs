@@ -1,7 +1,8 @@
 //! The MLP of a block, or a mixture of experts.
 
+use super::config::{Activation, ExpertChoice, Experts};
 use super::linear::Projection;
-use super::{Activation, ExpertChoice, Experts, ModelConfig, Weights};
+use super::{ModelConfig, Weights};
 use crate::kernels::{gelu, gelu_tanh, numbers, relu, sigmoid, silu, swiglu, wide};
 use anyhow::Result;
 use candle_core::{Tensor, D};

@@ -26,19 +26,12 @@ mod transformer;
 mod weight_storage;
 mod weights;
 
-pub(crate) use checkpoint::shards;
-pub use checkpoint::{Audit, Checkpoint, INDEX_FILE, TENSOR_FILE};
-pub use config::{
-    Activation, Biases, DecoderSizes, ExpertChoice, Experts, Latent, Layer, ModelConfig, NormKind, NormPlace,
-    Positions, QkNorm, ResidualLayout,
-};
+pub use checkpoint::{Checkpoint, TENSOR_FILE};
+pub use config::{Activation, DecoderSizes, ModelConfig, NormKind, NormPlace, Positions};
 pub use device::Placement;
-pub use families::{HeadLayout, LARGEST_SIZE, MOST_LAYERS, MOST_TOKENS};
-pub(crate) use gguf::parts_of as gguf_parts;
-pub use gguf::{Gguf, GgufVocabulary};
-pub(crate) use memory::LOGIT_POSITIONS;
-pub use output::{Agreement, HeadOutput, Readout};
-pub use rotary::{RopeScaling, Rotary};
+pub(crate) use families::{HeadLayout, LARGEST_SIZE, MOST_LAYERS};
+pub use gguf::Gguf;
+pub use output::{Agreement, Readout};
 pub use self_attention::{Attention, RotaryPositions};
 pub use transformer::Transformer;
 pub use weights::{Init, Weights};

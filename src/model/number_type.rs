@@ -18,30 +18,37 @@ pub(super) struct NumberType {
     pub(super) name: &'static str,
     /// Numbers per block.
     pub(super) block_len: usize,
-    /// Bytes per block.
     pub(super) block_bytes: usize,
+    /// The same type of candle, for those that it expands.
+    candle: Option<GgmlDType>,
 }
 
 const fn row(id: u32, name: &'static str, block_len: usize, block_bytes: usize) -> NumberType {
-    NumberType { id, name, block_len, block_bytes }
+    NumberType { id, name, block_len, block_bytes, candle: None }
+}
+
+impl NumberType {
+    const fn expanded_by_candle(self, candle: GgmlDType) -> Self {
+        Self { candle: Some(candle), ..self }
+    }
 }
 
 /// All types of ggml since version 2 of the file format.
 const TYPES: [NumberType; 32] = [
     row(0, "F32", 1, 4),
     row(1, "F16", 1, 2),
-    row(2, "Q4_0", 32, 18),
-    row(3, "Q4_1", 32, 20),
-    row(6, "Q5_0", 32, 22),
-    row(7, "Q5_1", 32, 24),
-    row(8, "Q8_0", 32, 34),
-    row(9, "Q8_1", 32, 36),
-    row(10, "Q2_K", 256, 84),
-    row(11, "Q3_K", 256, 110),
-    row(12, "Q4_K", 256, 144),
-    row(13, "Q5_K", 256, 176),
-    row(14, "Q6_K", 256, 210),
-    row(15, "Q8_K", 256, 292),
+    row(2, "Q4_0", 32, 18).expanded_by_candle(GgmlDType::Q4_0),
+    row(3, "Q4_1", 32, 20).expanded_by_candle(GgmlDType::Q4_1),
+    row(6, "Q5_0", 32, 22).expanded_by_candle(GgmlDType::Q5_0),
+    row(7, "Q5_1", 32, 24).expanded_by_candle(GgmlDType::Q5_1),
+    row(8, "Q8_0", 32, 34).expanded_by_candle(GgmlDType::Q8_0),
+    row(9, "Q8_1", 32, 36).expanded_by_candle(GgmlDType::Q8_1),
+    row(10, "Q2_K", 256, 84).expanded_by_candle(GgmlDType::Q2K),
+    row(11, "Q3_K", 256, 110).expanded_by_candle(GgmlDType::Q3K),
+    row(12, "Q4_K", 256, 144).expanded_by_candle(GgmlDType::Q4K),
+    row(13, "Q5_K", 256, 176).expanded_by_candle(GgmlDType::Q5K),
+    row(14, "Q6_K", 256, 210).expanded_by_candle(GgmlDType::Q6K),
+    row(15, "Q8_K", 256, 292).expanded_by_candle(GgmlDType::Q8K),
     row(16, "IQ2_XXS", 256, 66),
     row(17, "IQ2_XS", 256, 74),
     row(18, "IQ3_XXS", 256, 98),
@@ -84,25 +91,7 @@ impl NumberType {
 
     /// Returns `true` if [`NumberType::expand`] supports it.
     pub(super) fn is_readable(self) -> bool {
-        self.in_candle().is_some() || matches!(self.name, "F32" | "F16" | "BF16" | "MXFP4")
-    }
-
-    fn in_candle(self) -> Option<GgmlDType> {
-        Some(match self.name {
-            "Q4_0" => GgmlDType::Q4_0,
-            "Q4_1" => GgmlDType::Q4_1,
-            "Q5_0" => GgmlDType::Q5_0,
-            "Q5_1" => GgmlDType::Q5_1,
-            "Q8_0" => GgmlDType::Q8_0,
-            "Q8_1" => GgmlDType::Q8_1,
-            "Q2_K" => GgmlDType::Q2K,
-            "Q3_K" => GgmlDType::Q3K,
-            "Q4_K" => GgmlDType::Q4K,
-            "Q5_K" => GgmlDType::Q5K,
-            "Q6_K" => GgmlDType::Q6K,
-            "Q8_K" => GgmlDType::Q8K,
-            _ => return None,
-        })
+        self.candle.is_some() || matches!(self.name, "F32" | "F16" | "BF16" | "MXFP4")
     }
 
     /// Expands whole blocks to `f32`: to as many numbers as `values` has.
@@ -116,7 +105,7 @@ impl NumberType {
                 blocks.zip(values.chunks_exact_mut(self.block_len)).for_each(|(block, values)| mxfp4(block, values));
             }
             name => {
-                let Some(dtype) = self.in_candle() else { bail!("holds {name}, which is not supported") };
+                let Some(dtype) = self.candle else { bail!("holds {name}, which is not supported") };
                 // candle reads words of up to four bytes. The allocator aligns copies.
                 let aligned = match blocks.as_ptr().align_offset(4) {
                     0 => Cow::Borrowed(blocks),
@@ -169,7 +158,7 @@ mod tests {
     #[test]
     fn blocks_are_as_large_as_those_of_candle() {
         for number in TYPES {
-            if let Some(dtype) = number.in_candle() {
+            if let Some(dtype) = number.candle {
                 assert_eq!(
                     (number.block_len, number.block_bytes),
                     (dtype.block_size(), dtype.type_size()),

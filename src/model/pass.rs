@@ -6,7 +6,8 @@
 
 use crate::attention::{Continuations, Prefix, ProbeResult, ResolvedTreatment, Stream, Trace};
 use crate::kernels::{cross_entropy, numbers, TokenScores};
-use crate::model::{Transformer, LOGIT_POSITIONS};
+use crate::model::memory::LOGIT_POSITIONS;
+use crate::model::Transformer;
 use crate::prompts::Prompt;
 use anyhow::{ensure, Result};
 use candle_core::Tensor;

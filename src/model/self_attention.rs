@@ -1,9 +1,9 @@
 //! One attention layer: projections, wiring and the tensors of its variant.
 
-use super::config::Layer;
+use super::config::{Layer, Positions, QkNorm};
 use super::latent::LatentProjections;
 use super::linear::{Norm, Projection};
-use super::{ModelConfig, Positions, QkNorm, Weights};
+use super::{ModelConfig, Weights};
 use crate::attention::{Attend, Extras, Heads, Wiring};
 use crate::kernels::{rope, RopeStyle, RopeTable};
 use anyhow::Result;

@@ -2,7 +2,8 @@
 
 use super::spec::{Contrast, LossSpec, OptimizerSpec, Stage, TrainSpec, VariantSpec, WatchSpec};
 use crate::bail_usage;
-use crate::model::{LARGEST_SIZE, MOST_LAYERS, MOST_TOKENS};
+use crate::base::values::MOST_TOKENS;
+use crate::model::{LARGEST_SIZE, MOST_LAYERS};
 use anyhow::{Context, Result};
 
 impl TrainSpec {

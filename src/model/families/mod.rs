@@ -12,9 +12,9 @@ mod llama;
 mod raw;
 mod rope;
 
-pub use differential::HeadLayout;
+pub(crate) use differential::HeadLayout;
 pub(super) use differential::DIFF_MLX;
-pub use raw::{LARGEST_SIZE, MOST_LAYERS, MOST_TOKENS};
+pub(crate) use raw::{LARGEST_SIZE, MOST_LAYERS};
 
 use super::config::{
     Activation, Biases, DecoderSizes, ModelConfig, NormKind, NormPlace, Positions, QkNorm, ResidualLayout,
@@ -23,6 +23,7 @@ use super::names::TensorNames;
 use super::rotary::Rotary;
 use crate::attention::Alibi;
 use crate::bail_usage;
+use crate::base::values::MOST_TOKENS;
 use crate::kernels::RopeStyle;
 use anyhow::{bail, ensure, Context, Result};
 use differential::{is_diff_mlx, HeadMaps};

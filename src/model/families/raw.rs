@@ -1,15 +1,14 @@
 //! Access to the fields of a `config.json`. Errors name the field; implausible numbers are refused.
 
 use super::super::config::{Activation, DecoderSizes};
+use crate::base::values::MOST_TOKENS;
 use anyhow::{bail, ensure, Context, Result};
 use serde_json::{Map, Value};
 
 /// Largest accepted width. Products of three do not overflow.
-pub const LARGEST_SIZE: u64 = 1 << 20;
+pub(crate) const LARGEST_SIZE: u64 = 1 << 20;
 /// Largest accepted number of layers.
-pub const MOST_LAYERS: u64 = 10_000;
-/// Largest accepted vocabulary or context, in tokens.
-pub use crate::base::values::MOST_TOKENS;
+pub(crate) const MOST_LAYERS: u64 = 10_000;
 
 /// The fields of a configuration. A field that is null counts as missing, except in [`Raw::has`].
 pub(super) struct Raw<'a>(pub(super) &'a Map<String, Value>);
@@ -35,9 +34,14 @@ impl<'a> Raw<'a> {
         }
     }
 
-    fn whole(&self, field: &str, most: u64) -> Result<Option<usize>> {
+    /// A field that `read` returns `None` for is an error that says what was expected.
+    fn typed<T>(&self, field: &str, expected: &str, read: impl Fn(&'a Value) -> Option<T>) -> Result<Option<T>> {
         let Some(value) = self.get(field) else { return Ok(None) };
-        let n = value.as_u64().with_context(|| format!("{field} is {value}, expected a whole number"))?;
+        read(value).map(Some).with_context(|| format!("{field} is {value}, expected {expected}"))
+    }
+
+    fn whole(&self, field: &str, most: u64) -> Result<Option<usize>> {
+        let Some(n) = self.typed(field, "a whole number", Value::as_u64)? else { return Ok(None) };
         ensure!(n > 0, "{field} is 0");
         ensure!(n <= most, "{field} is {n}, expected at most {most}");
         Ok(Some(n as usize))
@@ -67,10 +71,7 @@ impl<'a> Raw<'a> {
     }
 
     pub(super) fn number(&self, field: &str) -> Result<Option<f64>> {
-        let Some(value) = self.get(field) else { return Ok(None) };
-        let x = value.as_f64().with_context(|| format!("{field} is {value}, expected a number"))?;
-        ensure!(x.is_finite(), "{field} is {value}, expected a number");
-        Ok(Some(x))
+        self.typed(field, "a number", |value| value.as_f64().filter(|x| x.is_finite()))
     }
 
     /// A number above 0.
@@ -85,18 +86,15 @@ impl<'a> Raw<'a> {
     }
 
     pub(super) fn flag(&self, field: &str, default: bool) -> Result<bool> {
-        let Some(value) = self.get(field) else { return Ok(default) };
-        value.as_bool().with_context(|| format!("{field} is {value}, expected true or false"))
+        Ok(self.typed(field, "true or false", Value::as_bool)?.unwrap_or(default))
     }
 
     pub(super) fn text(&self, field: &str) -> Result<Option<&'a str>> {
-        let Some(value) = self.get(field) else { return Ok(None) };
-        value.as_str().map(Some).with_context(|| format!("{field} is {value}, expected a string"))
+        self.typed(field, "a string", Value::as_str)
     }
 
     pub(super) fn list(&self, field: &str) -> Result<Option<&'a Vec<Value>>> {
-        let Some(value) = self.get(field) else { return Ok(None) };
-        value.as_array().with_context(|| format!("{field} is {value}, expected a list")).map(Some)
+        self.typed(field, "a list", Value::as_array)
     }
 
     /// A list with one entry per layer.
@@ -118,8 +116,7 @@ impl<'a> Raw<'a> {
     }
 
     pub(super) fn object(&self, field: &str) -> Result<Option<&'a Map<String, Value>>> {
-        let Some(value) = self.get(field) else { return Ok(None) };
-        value.as_object().with_context(|| format!("{field} is {value}, expected an object")).map(Some)
+        self.typed(field, "an object", Value::as_object)
     }
 
     /// Fails unless the field is missing, null or the supported value.

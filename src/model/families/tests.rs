@@ -1,7 +1,8 @@
 use super::*;
 use crate::attention::Variant;
 use crate::kernels::RopeStyle;
-use crate::model::{DecoderSizes, RopeScaling};
+use crate::model::rotary::RopeScaling;
+use crate::model::DecoderSizes;
 use serde_json::json;
 
 const SIZES: DecoderSizes =

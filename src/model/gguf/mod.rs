@@ -7,8 +7,6 @@ mod header;
 mod rope;
 mod tokenizer;
 
-pub use tokenizer::GgufVocabulary;
-
 use super::stored_tensor::{FileBytes, StoredTensors};
 use anyhow::{bail, ensure, Context, Result};
 use header::{read_header, FieldValue};

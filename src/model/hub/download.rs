@@ -3,7 +3,7 @@
 use super::{gguf_parts, is_commit, is_plain, Hub, HubSpec, OPTIONAL, REQUIRED};
 use crate::bail_usage;
 use crate::base::error::Usage;
-use crate::model::{shards, INDEX_FILE, TENSOR_FILE};
+use crate::model::checkpoint::{shards, INDEX_FILE, TENSOR_FILE};
 use anyhow::{anyhow, bail, ensure, Context, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
