@@ -14,7 +14,7 @@ use difftool::attention::{Attend, Heads, RowProbe, Stream};
 use difftool::kernels::linear;
 use difftool::measures::probe::AnswerProbe;
 use difftool::model::{Checkpoint, DecoderSizes, Transformer};
-use difftool::prompts::{needle, CitySet, Haystack, NeedleSpec, Prompt, Tokenizer};
+use difftool::prompts::{needle, Haystack, NeedleSpec, Prompt, Tokenizer};
 use serde::Serialize;
 use std::time::Instant;
 
@@ -109,14 +109,7 @@ fn measure(variant: &'static str, ctx_tok: usize, rounds: usize) -> Result<Row> 
 }
 
 fn prompt(ctx_tok: usize) -> Result<Prompt> {
-    let spec = NeedleSpec {
-        ctx_tok,
-        needles: 1,
-        retrieve: 1,
-        depth_pct: 50.0,
-        cities: CitySet::Train,
-        form: Default::default(),
-    };
+    let spec = NeedleSpec { ctx_tok, ..NeedleSpec::default() };
     needle::build(&spec, 0, Tokenizer::embedded(), &Haystack::embedded())
 }
 

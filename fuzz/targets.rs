@@ -6,10 +6,9 @@ use candle_core::quantized::gguf_file;
 use candle_core::{Device, Tensor};
 use difftool::commands::Experiment;
 use difftool::model::{Checkpoint, Gguf, ModelConfig, Weights};
+use difftool::prompts::needle::form::{NeedleForm, CITIES, FILE};
 use difftool::prompts::needle::{self, Texts};
-use difftool::prompts::{
-    ChatTemplate, CitySet, Haystack, NeedleForm, NeedleSpec, NeedlesFile, Tokenizer, TokenizerOptions,
-};
+use difftool::prompts::{ChatTemplate, Haystack, NeedleSpec, NeedlesFile, Tokenizer, TokenizerOptions};
 use difftool::results::manifest::Manifest;
 use difftool::results::record;
 use difftool::train::TrainSpec;
@@ -163,20 +162,20 @@ fn manifest(bytes: &[u8], folder: &Path) -> bool {
 fn haystack(bytes: &[u8], folder: &Path) -> bool {
     alone(folder, "haystack.txt", bytes);
     let Ok(haystack) = Haystack::from_path(&folder.join("haystack.txt")) else { return false };
-    prompt_is_whole(NeedleForm::NUMBERS_OF_CITIES, &haystack, None)
+    prompt_is_whole(&CITIES, &haystack, None)
 }
 
 /// Needles, questions and answers of a file.
 fn needles(bytes: &[u8], folder: &Path) -> bool {
     alone(folder, "needles.jsonl", bytes);
     let Ok(file) = NeedlesFile::read(&folder.join("needles.jsonl")) else { return false };
-    prompt_is_whole(NeedleForm::File, &Haystack::embedded(), Some(&file))
+    prompt_is_whole(&FILE, &Haystack::embedded(), Some(&file))
 }
 
 /// Builds a prompt. One that is built has its answer where it says that it is: in tokens that may begin or end within
 /// another word.
-fn prompt_is_whole(form: NeedleForm, haystack: &Haystack, file: Option<&NeedlesFile>) -> bool {
-    let spec = NeedleSpec { ctx_tok: 200, needles: 1, retrieve: 1, depth_pct: 50.0, cities: CitySet::Train, form };
+fn prompt_is_whole(form: &'static NeedleForm, haystack: &Haystack, file: Option<&NeedlesFile>) -> bool {
+    let spec = NeedleSpec { ctx_tok: 200, form, ..NeedleSpec::default() };
     let tokenizer = Tokenizer::embedded();
     let Ok(prompt) = needle::build_of(&spec, 1, Texts { haystack, file, tokenizer }) else { return false };
     assert!(prompt.ids.len() <= spec.ctx_tok, "{} tokens", prompt.ids.len());

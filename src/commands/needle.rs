@@ -70,7 +70,7 @@ impl Measuring for Needle {
         let mut plan =
             Plan { grid: Grid::Needle(self.prompts.clone()), measures: vec![MeasureName::Answer], ..Plan::default() };
         if generates {
-            let of_task = self.prompts.task.and_then(|task| NonZeroUsize::new(task.answers_tok()));
+            let of_task = self.prompts.task.and_then(|task| NonZeroUsize::new(task.answers_tok));
             plan.max_new = Some(self.max_new.or(of_task).unwrap_or(MAX_NEW).get());
             plan.measures.push(MeasureName::Generation);
         }
@@ -114,13 +114,12 @@ type GridColumn<'a> = (String, &'a str, Setting);
 /// only one length.
 fn accuracy_grids(frame: &Frame, grid: &Grid) -> Option<AccuracyGrids> {
     let Grid::Needle(grid) = grid else { return None };
-    let (forms, lengths) = (grid.forms(), grid.ctx_tok());
-    let has_shares = forms.len() > 1;
+    let (form, shares, lengths) = (grid.form(), grid.shares(), grid.ctx_tok());
     let mut settings: Vec<(String, String, Setting)> = Vec::new(); // (name, task, setting without its length)
-    for form in &forms {
+    for &share in &shares {
         for (needles, retrieve) in grid.settings() {
-            let share = if has_shares { format!(" {}%", form.distractors_pct()) } else { String::new() };
-            settings.push((setting_name(needles, retrieve) + &share, form.name(), (0, needles, retrieve)));
+            let suffix = if shares.len() > 1 { format!(" {share}%") } else { String::new() };
+            settings.push((setting_name(needles, retrieve) + &suffix, form.task(share), (0, needles, retrieve)));
         }
     }
     // The columns of each row of grids, with what stands beside the titles of its grids.
@@ -154,7 +153,7 @@ fn accuracy_grids(frame: &Frame, grid: &Grid) -> Option<AccuracyGrids> {
         }
         rows.push(row);
     }
-    let x_label = match (lengths.len(), has_shares) {
+    let x_label = match (lengths.len(), shares.len() > 1) {
         (1, true) => "needles N, asked for R, distractors",
         (1, false) => "needles N, asked for R",
         _ => "context length (tokens)",

@@ -111,7 +111,7 @@ fn json_line(cell: &GridPrompt, base_seed: u64, prompt: &Prompt) -> Value {
     let PromptSpec::Needle(spec) = &cell.spec else { unreachable!("the grid is one of needles") };
     json!({
         "index": cell.index, "seed": cell.seed(base_seed), "ctx_tok": spec.ctx_tok, "needles": spec.needles,
-        "retrieve": spec.retrieve, "cities": spec.names_cities().then_some(spec.cities), "task": spec.form.name(), "text": prompt.text, "ids": prompt.ids,
+        "retrieve": spec.retrieve, "cities": spec.names_cities().then_some(spec.cities), "task": spec.task(), "text": prompt.text, "ids": prompt.ids,
         "offsets": prompt.offsets, "queries": queries,
     })
 }

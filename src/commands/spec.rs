@@ -245,7 +245,7 @@ mod tests {
     use crate::kernels::quant::{Format, Quantised, Scope};
     use crate::model::device::Dtype;
     use crate::model::HeadLayout;
-    use crate::prompts::{Order, RulerTask};
+    use crate::prompts::{NeedleForm, Order};
     use crate::run::MapKind;
     use crate::treatments::{Ranking, RowSelection};
     use clap::{Parser as _, ValueEnum};
@@ -340,7 +340,7 @@ reading = { bos = "auto" }
         agree::<MapKind>();
         agree::<Dtype>();
         agree::<Order>();
-        agree::<RulerTask>();
+        agree::<&'static NeedleForm>();
         agree::<Ranking>();
         agree::<RowSelection>();
     }

@@ -231,7 +231,7 @@ impl Measure for GenerationMeasure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::prompts::{needle, CitySet, Haystack, NeedleForm, NeedleSpec, Tokenizer};
+    use crate::prompts::{needle, CitySet, Haystack, NeedleSpec, Tokenizer};
 
     fn exact(text: &str, values: &[&str]) -> Vec<bool> {
         super::exact(text, &Sayable::Numbers.find(text), values)
@@ -287,7 +287,7 @@ mod tests {
             retrieve: 1,
             depth_pct: 50.0,
             cities: CitySet::Absent,
-            form: NeedleForm::default(),
+            ..NeedleSpec::default()
         };
         let prompt = needle::build(&spec, 7, Tokenizer::embedded(), &Haystack::embedded()).unwrap();
         let query = &prompt.queries[0];

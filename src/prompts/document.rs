@@ -9,15 +9,25 @@ use std::ops::Range;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
-use super::cities::made_up;
-use super::facts::number;
-use super::needle;
-use super::needle::Texts;
-use super::wording::WORDINGS;
-use super::{CitySet, Haystack, NeedleForm, NeedleSpec, Tokenizer};
+use super::needle::facts::{made_up, number};
+use super::needle::{self, Texts};
+use super::{CitySet, Haystack, NeedleSpec, Tokenizer};
 use crate::bail_usage;
 use crate::base::rng::Rng;
 use crate::base::spec_file::{is_default, pair};
+
+/// The wordings of a fact, by their index in [`DocumentSpec::wordings`]: the texts before, between and behind the city
+/// and the value. The first is the needle of the evaluation.
+pub(super) const WORDINGS: [[&str; 3]; 8] = [
+    ["The special magic ", " number is: ", "."],
+    ["", " ", "."],
+    ["", " number: ", "."],
+    ["In ", " the number is ", "."],
+    ["The number of ", " is ", "."],
+    ["The magic number of ", " is ", "."],
+    ["", " has the number ", "."],
+    ["People in ", " know the number ", "."],
+];
 
 /// Maximum number of needles and questions in an exam.
 const EXAM_NEEDLES_MAX: usize = 8;
@@ -211,11 +221,14 @@ impl CityFact {
             }
         };
         let mut left = rng.unit() * spec.wordings.iter().sum::<f64>();
-        let chosen = spec.wordings.iter().position(|weight| {
+        let mut wording = spec.wordings.len() - 1;
+        for (i, weight) in spec.wordings.iter().enumerate() {
             left -= weight;
-            left < 0.0
-        });
-        let wording = chosen.unwrap_or(spec.wordings.len() - 1);
+            if left < 0.0 {
+                wording = i;
+                break;
+            }
+        }
         Self { city, value, wording }
     }
 
@@ -274,7 +287,7 @@ impl<'a> DocumentWriter<'a> {
         let needles = 1 + rng.below(EXAM_NEEDLES_MAX.min(room));
         let retrieve = 1 + rng.below(EXAM_QUESTIONS_MAX.min(needles).min(room + 1 - needles));
         let depth_pct = 100.0 * rng.unit();
-        let spec = NeedleSpec { ctx_tok, needles, retrieve, depth_pct, cities, form: NeedleForm::default() };
+        let spec = NeedleSpec { ctx_tok, needles, retrieve, depth_pct, cities, ..NeedleSpec::default() };
         let streams = ["train exam", "train exam prose", "train absent"];
         let texts = Texts { haystack, file: None, tokenizer: self.tokenizer };
         let prompt = needle::build_from(&spec, seed, streams, Some(DECLINED), texts)?;
@@ -297,7 +310,7 @@ impl<'a> DocumentWriter<'a> {
 mod tests {
     use std::collections::HashSet;
 
-    use super::super::wording;
+    use super::super::needle::tests::PREAMBLE;
     use super::*;
     use crate::base::error::exit_code;
     use crate::base::spec_file;
@@ -436,17 +449,10 @@ mod tests {
         let haystack = Haystack::embedded();
         for seed in 0..100 {
             let exam = text(&made(&DocumentSpec { exam: 1.0, ..mixed() }, 512, seed));
-            assert!(exam.starts_with(wording::PREAMBLE) && exam.matches('\n').count() == 3, "{exam}");
+            assert!(exam.starts_with(PREAMBLE) && exam.matches('\n').count() == 3, "{exam}");
             let asked = exam.lines().nth(3).unwrap();
             assert!(asked.starts_with("The special magic ") && asked.contains(" number is: "), "{exam}");
-            let spec = NeedleSpec {
-                ctx_tok: 512,
-                needles: 2,
-                retrieve: 1,
-                depth_pct: 50.0,
-                cities: CitySet::Train,
-                form: NeedleForm::default(),
-            };
+            let spec = NeedleSpec { ctx_tok: 512, needles: 2, retrieve: 1, ..NeedleSpec::default() };
             let prompt = needle::build(&spec, seed, Tokenizer::embedded(), &haystack).unwrap();
             assert_ne!(exam.lines().nth(1).unwrap()[..40], prompt.text.lines().nth(1).unwrap()[..40]);
         }

@@ -7,13 +7,13 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use anyhow::{bail, Context, Result};
 use sha2::{Digest, Sha256};
 
-use super::cities::lines;
 use super::segment::{self, Sentence};
 use super::text::without_byte_order_mark;
 use crate::bail_usage;
@@ -93,17 +93,17 @@ impl Haystack {
         Ok(Self { source: HaystackSource::Own { path: path.to_owned(), sentences } })
     }
 
-    /// Returns whether this is the user's own text, whose sentences may be cut to fit.
+    /// `true` for the user's own text, whose sentences may be cut to fit.
     pub(super) fn is_own(&self) -> bool {
         matches!(self.source, HaystackSource::Own { .. })
     }
 
-    /// Returns whether this is nothing but distractors.
+    /// `true` for nothing but distractors.
     pub(super) fn is_needles(&self) -> bool {
         matches!(self.source, HaystackSource::Needles)
     }
 
-    /// Returns whether this is text to read, and not noise or needles.
+    /// `true` for text to read, and not noise or needles.
     pub(super) fn is_prose(&self) -> bool {
         matches!(self.source, HaystackSource::Embedded | HaystackSource::Own { .. })
     }
@@ -163,25 +163,34 @@ impl Haystack {
 
 /// The files of a haystack path, sorted by name, without hidden ones.
 fn text_files(path: &Path) -> Result<Vec<PathBuf>> {
-    let unreadable = || format!("cannot read the haystack {}", path.display());
     if !path.exists() {
         bail_usage!("cannot read the haystack {}: No such file or folder", path.display());
     }
-    if !std::fs::metadata(path).with_context(unreadable)?.is_dir() {
+    if !path.is_dir() {
         return Ok(vec![path.to_owned()]);
     }
+    let files = visible_files(path).with_context(|| format!("cannot read the haystack {}", path.display()))?;
+    if files.is_empty() {
+        bail!("the haystack {} holds no file", path.display());
+    }
+    Ok(files)
+}
+
+fn visible_files(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
-    for entry in std::fs::read_dir(path).with_context(unreadable)? {
-        let entry = entry.with_context(unreadable)?;
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
         if entry.path().is_file() && !entry.file_name().to_string_lossy().starts_with('.') {
             files.push(entry.path());
         }
     }
     files.sort();
-    if files.is_empty() {
-        bail!("the haystack {} holds no file", path.display());
-    }
     Ok(files)
+}
+
+/// The lines of an asset, without blank lines and comments.
+pub(super) fn lines(asset: &'static str) -> Vec<&'static str> {
+    asset.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')).collect()
 }
 
 fn looks_like_a_needle(sentence: &str) -> bool {

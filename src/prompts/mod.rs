@@ -11,52 +11,36 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 use strum::{EnumCount, IntoStaticStr, VariantArray};
 
-mod bos;
 mod chat;
-mod cities;
-mod corrupted;
 pub mod document;
-mod facts;
 mod grid;
 pub mod haystack;
-pub mod ids;
-mod jinja;
-mod layout;
+mod ids;
 pub mod needle;
-mod needle_spec;
-mod needles_file;
-mod plan;
-mod ruler;
-pub mod sandbox;
 mod segment;
 pub mod shots;
 pub mod text;
-mod thinking;
 pub mod tokenizer;
-mod tokenizer_config;
-mod vocab_merges;
-pub mod wording;
-mod wrapping;
+mod windows;
 
-pub use bos::{BosChoice, BosPolicy, BosSource};
-pub use chat::{Around, ChatTemplate, TemplateArg};
-pub use cities::CitySet;
+pub use chat::sandbox;
+pub use chat::{Around, ChatTemplate, Opening, TemplateArg, Wrapping};
 pub use document::{document, Document, DocumentSpec, DECLINES};
-pub use grid::{
-    Distractors, Grid, GridPrompt, NeedlePrompts, PromptDefaults, PromptSpec, ShotsPrompts, Sources, TextWindows,
-};
+pub use grid::{Grid, GridPrompt, PromptSpec, Sources};
 pub use haystack::Haystack;
 pub use ids::TokenIds;
-pub use needle_spec::{NeedleForm, NeedleSpec};
-pub use needles_file::NeedlesFile;
-pub use plan::DEPTH_TOLERANCE_PCT;
-pub use ruler::{RulerSettings, RulerTask};
+pub use needle::facts::CitySet;
+pub use needle::file::NeedlesFile;
+pub use needle::flags::{Distractors, NeedlePrompts, PromptDefaults};
+pub use needle::form::{NeedleForm, RULER};
+pub use needle::plan::DEPTH_TOLERANCE_PCT;
+pub use needle::NeedleSpec;
 pub use segment::Sentence;
-pub use shots::{Order, ShotsSpec};
-pub use text::{Length, Text, Windows};
-pub use thinking::Opening;
+pub use shots::{Order, ShotsPrompts, ShotsSpec};
+pub use text::Text;
+pub use tokenizer::bos::{BosChoice, BosPolicy, BosSource};
 pub use tokenizer::{Encoded, Tokenizer, TokenizerOptions};
-pub use wrapping::Wrapping;
+pub use windows::{Length, TextWindows, Windows};
 
 /// Kind of a key token with respect to one queried needle. Every token of a prompt is in exactly one region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -124,7 +108,7 @@ pub struct Query {
     pub answer: Range<usize>,
     /// The tokens of the value after the question (teacher-forced), which the model has to predict.
     pub predicted: Range<usize>,
-    /// Whether the spec set the depth of this needle. Other needles are at random depths.
+    /// `true` if the spec set the depth of this needle. Other needles are at random depths.
     pub controlled: bool,
     /// Requested depth, in percent of the filler's tokens; the actual depth if it was random.
     pub depth_req_pct: f64,
@@ -133,7 +117,7 @@ pub struct Query {
 }
 
 impl Query {
-    /// Returns whether the text holds the answer. If not, the value is a random number.
+    /// Returns `true` if the text holds the answer. If not, the value is a random number.
     pub fn is_answerable(&self) -> bool {
         !self.needle.is_empty()
     }
@@ -159,7 +143,7 @@ pub struct Prompt {
     pub needles: Vec<Needle>,
     /// Tokens of the haystack: prose and needles.
     pub haystack: Range<usize>,
-    /// Whether the first token is the begin-of-sequence token.
+    /// `true` if the first token is the begin-of-sequence token.
     pub has_bos: bool,
     /// Position of the prompt in a text of several windows; the beginning for other prompts.
     pub window: Window,
@@ -195,12 +179,11 @@ impl Prompt {
             let rows = self.ids.len().saturating_sub(TEXT_ROWS)..self.ids.len();
             return vec![TargetRows { query: None, rows, regions: self.regions(None) }];
         }
-        let target = |(i, query): (usize, &Query)| TargetRows {
-            query: Some(i),
-            rows: query.rows(),
-            regions: self.regions(Some(i)),
-        };
-        self.queries.iter().enumerate().map(target).collect()
+        let mut targets = Vec::new();
+        for (i, query) in self.queries.iter().enumerate() {
+            targets.push(TargetRows { query: Some(i), rows: query.rows(), regions: self.regions(Some(i)) });
+        }
+        targets
     }
 
     /// The targets that have an answer. Rows of an unanswerable question predict a random number. Plain text keeps its
@@ -221,18 +204,22 @@ impl Prompt {
     /// words begin with their space and only digits could follow.
     pub fn tokens_before_answer(&self) -> &[u32] {
         let Some(query) = self.queries.first() else { return &self.ids };
-        let text = self.text.as_bytes();
-        let is_space =
-            |&&(start, end): &&(usize, usize)| start < end && text[start..end].iter().all(|&byte| byte == b' ');
-        let before = &self.offsets[..query.predicted.start];
-        let spaces = before.iter().rev().take_while(is_space).count();
-        &self.ids[..before.len() - spaces]
+        let mut end = query.predicted.start;
+        while end > 0 {
+            let (from, to) = self.offsets[end - 1];
+            let token = &self.text.as_bytes()[from..to];
+            if token.is_empty() || token.iter().any(|&byte| byte != b' ') {
+                break;
+            }
+            end -= 1;
+        }
+        &self.ids[..end]
     }
 
-    /// Returns whether there are questions, and all their answers are numbers.
+    /// Returns `true` if there are questions, and all their answers are numbers.
     pub fn asks_for_numbers(&self) -> bool {
-        let is_number = |query: &Query| query.value.bytes().all(|byte| byte.is_ascii_digit());
-        !self.queries.is_empty() && self.queries.iter().all(is_number)
+        let mut values = self.queries.iter().map(|query| &query.value);
+        !self.queries.is_empty() && values.all(|value| value.bytes().all(|byte| byte.is_ascii_digit()))
     }
 
     /// Name of the rows of [`Prompt::targets`] in records.
@@ -264,16 +251,15 @@ impl Prompt {
         for needle in &self.needles {
             regions[needle.span.clone()].fill(Region::Distractor);
         }
-        let asked = query.map(|i| &self.queries[i]);
-        // One needle, or every example of the word; none if the text does not hold the answer. A corrupted prompt has
-        // another value in the place of the answer's needle.
-        let answers = |needle: &&Needle| {
-            let is_of = |query: &Query| needle.value == query.value || needle.span == query.needle;
-            asked.is_some_and(|query| needle.city == query.city && is_of(query))
-        };
-        for needle in self.needles.iter().filter(answers) {
-            regions[needle.span.clone()].fill(Region::Needle);
-            regions[needle.answer.clone()].fill(Region::Answer);
+        if let Some(query) = query.map(|i| &self.queries[i]) {
+            for needle in &self.needles {
+                // One needle, or every example of the word; none if the text does not hold the answer. A corrupted
+                // prompt has another value in the place of the answer's needle.
+                if needle.city == query.city && (needle.value == query.value || needle.span == query.needle) {
+                    regions[needle.span.clone()].fill(Region::Needle);
+                    regions[needle.answer.clone()].fill(Region::Answer);
+                }
+            }
         }
         let first = if self.has_bos { Region::Bos } else { Region::First };
         regions.first_mut().into_iter().for_each(|region| *region = first);

@@ -13,7 +13,7 @@ const WORDS_MAX: usize = 60;
 pub struct Sentence {
     /// Its text, without white space around it.
     pub text: String,
-    /// Whether it follows the one before without a space, as in Chinese.
+    /// `true` if it follows the one before without a space, as in Chinese.
     pub joined: bool,
 }
 
@@ -33,17 +33,20 @@ impl Sentence {
 
     /// The bytes at which it can be cut: behind a space, and between words that no space separates, as in Thai.
     pub(super) fn cuts(&self) -> Vec<usize> {
-        let is_word = |part: &str| part.contains(char::is_alphanumeric);
         let mut before = "";
         let mut cuts = Vec::new();
         for (start, part) in self.text.split_word_bound_indices() {
-            if before.ends_with(' ') || is_word(before) && is_word(part) {
+            if before.ends_with(' ') || has_letters(before) && has_letters(part) {
                 cuts.push(start);
             }
             before = part;
         }
         cuts
     }
+}
+
+fn has_letters(part: &str) -> bool {
+    part.contains(char::is_alphanumeric)
 }
 
 /// Cuts text into sentences, which end at line ends too, and these after [`WORDS_MAX`] words, where possible at a space.

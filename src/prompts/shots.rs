@@ -6,14 +6,96 @@
 //! only in the order of the examples, so two prompts of one seed differ only as their specs do.
 
 use anyhow::{Context, Result};
-use clap::ValueEnum;
+use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 use strum::IntoStaticStr;
 
-use super::plan::{distinct_values, NeedlePlan};
+use super::grid::{GridPrompt, PromptSpec};
+use super::needle::form::CITIES;
+use super::needle::plan::NeedlePlan;
 use super::{CitySet, Prompt, Tokenizer};
 use crate::bail_usage;
+use crate::base::names::repeated;
 use crate::base::rng::Rng;
+use crate::base::spec_file::flag_defaults;
+use crate::base::values::TokenRange;
+
+/// Many-shot prompts: every prompt with each number of shots, in each order and arrangement.
+#[derive(Clone, Debug, PartialEq, Args, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct ShotsPrompts {
+    /// Numbers of examples
+    #[arg(long, value_delimiter = ',', default_value = "8,16,32,64,128", value_name = "N")]
+    pub shots: Vec<usize>,
+    /// Number of words that are classified
+    #[arg(long, default_value_t = 16, value_name = "N")]
+    pub words: usize,
+    /// Number of classes, each with its own label
+    #[arg(long, default_value_t = 4, value_name = "N")]
+    pub classes: usize,
+    /// Orders of the examples
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "random,by-class")]
+    pub order: Vec<Order>,
+    /// Arrangements of the examples for each prompt and order
+    #[arg(long, default_value_t = 4, value_name = "N")]
+    pub arrangements: usize,
+    /// Number of prompts, each with its own classification
+    #[arg(long, default_value_t = 10, value_name = "N")]
+    pub samples: usize,
+    /// Largest prompt length in tokens [default: 4k, or the shortest context of the models if that is less]
+    #[arg(long, value_name = "TOKENS")]
+    pub ctx: Option<TokenRange>,
+    /// Base seed of the prompts
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
+}
+
+impl Default for ShotsPrompts {
+    fn default() -> Self {
+        flag_defaults()
+    }
+}
+
+impl ShotsPrompts {
+    /// Largest prompt length, in tokens.
+    pub fn ctx_tok(&self) -> usize {
+        self.ctx.and_then(TokenRange::single).unwrap_or(0)
+    }
+
+    /// The arrangements of a prompt follow each other: `sample` is prompt · arrangements + arrangement.
+    pub(super) fn prompts(&self) -> Vec<GridPrompt> {
+        let mut prompts = Vec::new();
+        let arrangements = self.arrangements as u64;
+        for &shots in &self.shots {
+            for &order in &self.order {
+                for sample in 0..self.samples as u64 * arrangements {
+                    let spec = PromptSpec::Shots(self.spec(shots, order, sample % arrangements));
+                    let index = prompts.len() as u64;
+                    prompts.push(GridPrompt { index, seed_index: sample / arrangements, twin: None, sample, spec });
+                }
+            }
+        }
+        prompts
+    }
+
+    fn spec(&self, shots: usize, order: Order, arrangement: u64) -> ShotsSpec {
+        let Self { words, classes, .. } = *self;
+        ShotsSpec { ctx_tok: self.ctx_tok(), shots, words, classes, order, arrangement }
+    }
+
+    pub(super) fn check(&self) -> Result<()> {
+        if self.arrangements == 0 || self.order.is_empty() || self.shots.is_empty() {
+            bail_usage!("--arrangements, --order and --shots each name at least one");
+        }
+        if let Some(shots) = repeated(&self.shots) {
+            bail_usage!("--shots {shots} is named twice");
+        }
+        if let Some(order) = repeated(&self.order) {
+            bail_usage!("--order {} is named twice", order.name());
+        }
+        self.shots.iter().try_for_each(|&shots| self.spec(shots, Order::Random, 0).check())
+    }
+}
 
 /// Specification of a many-shot prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -94,8 +176,8 @@ pub fn build(spec: &ShotsSpec, seed: u64, tokenizer: &Tokenizer) -> Result<Promp
     let asked = drawn[0].word;
     let examples = arranged(drawn, spec, Rng::new(seed, &format!("arrangement {}", spec.arrangement)));
     let last = examples.iter().rposition(|example| example.word == asked).expect("it was drawn");
-    let needles = examples.into_iter().map(|Example { word, label, .. }| (word, label)).collect();
-    let plan = NeedlePlan::of(needles, last);
+    let needles = examples.iter().map(|example| CITIES.fact(example.word, &example.label)).collect();
+    let plan = NeedlePlan::asking(&CITIES, needles, last, 0.0, Rng::new(0, "no filler"));
     let boundaries: Vec<(usize, u64)> = (0..spec.shots as u64).map(|place| (0, place)).collect();
     let laid_out = plan.lay_out(&[], &boundaries, " ", tokenizer.chat());
     let encoded = tokenizer.encode_prompt(&laid_out.layout.text, &laid_out.layout.markup)?;
@@ -107,7 +189,7 @@ pub fn build(spec: &ShotsSpec, seed: u64, tokenizer: &Tokenizer) -> Result<Promp
             spec.ctx_tok
         );
     }
-    let mut prompt = plan.prompt(laid_out, encoded, tokenizer).with_context(|| format!("prompt of seed {seed}"))?;
+    let mut prompt = laid_out.prompt(encoded, tokenizer).with_context(|| format!("prompt of seed {seed}"))?;
     // Position of the word's last example among the examples, since there is no filler.
     let within = prompt.queries[0].needle.start - prompt.haystack.start;
     prompt.queries[0].depth_real_pct = 100.0 * within as f64 / prompt.haystack.len().max(1) as f64;
@@ -125,12 +207,12 @@ struct Example {
 /// Draws the examples: rounds of all words, each round in a new order.
 fn draw(spec: &ShotsSpec, mut rng: Rng) -> Vec<Example> {
     let words = rng.sample(CitySet::Train.cities(), spec.words);
-    let labels = distinct_values(spec.classes, &mut rng);
-    let example = |(i, &word): (usize, &&'static str)| {
+    let labels = CITIES.values.draw(spec.classes, &mut rng);
+    let mut round = Vec::new();
+    for (i, &word) in words.iter().enumerate() {
         let class = i % spec.classes;
-        Example { word, class, label: labels[class].clone() }
-    };
-    let mut round: Vec<Example> = words.iter().enumerate().map(example).collect();
+        round.push(Example { word, class, label: labels[class].clone() });
+    }
     let mut drawn = Vec::with_capacity(spec.shots);
     while drawn.len() < spec.shots {
         rng.shuffle(&mut round);
@@ -139,24 +221,27 @@ fn draw(spec: &ShotsSpec, mut rng: Rng) -> Vec<Example> {
     drawn
 }
 
+/// Shuffles the examples, and puts them into their order.
 fn arranged(mut examples: Vec<Example>, spec: &ShotsSpec, mut rng: Rng) -> Vec<Example> {
     rng.shuffle(&mut examples);
     let mut classes: Vec<usize> = (0..spec.classes).collect();
     rng.shuffle(&mut classes);
-    let place = |class: usize| classes.iter().position(|&other| other == class).expect("every class has a place");
+    let mut places = vec![0; spec.classes];
+    for (place, &class) in classes.iter().enumerate() {
+        places[class] = place;
+    }
     match spec.order {
         Order::Random => {}
-        Order::ByClass => examples.sort_by_key(|example| place(example.class)),
+        Order::ByClass => examples.sort_by_key(|example| places[example.class]),
         Order::Alternating => {
-            let mut seen = vec![0; spec.classes];
-            let mut turn = |class: usize| {
-                seen[class] += 1;
-                (seen[class], place(class))
-            };
-            let mut turns: Vec<((usize, usize), Example)> =
-                examples.into_iter().map(|example| (turn(example.class), example)).collect();
-            turns.sort_by_key(|(turn, _)| *turn);
-            examples = turns.into_iter().map(|(_, example)| example).collect();
+            let mut turns = vec![0; spec.classes];
+            let mut ordered = Vec::with_capacity(examples.len());
+            for example in examples {
+                turns[example.class] += 1;
+                ordered.push(((turns[example.class], places[example.class]), example));
+            }
+            ordered.sort_by_key(|(turn, _)| *turn);
+            examples = ordered.into_iter().map(|(_, example)| example).collect();
         }
     }
     examples
@@ -264,5 +349,22 @@ mod tests {
             assert!(error.to_string().contains(expected) && exit_code(&error) == 2, "{error}");
         }
         assert_eq!((order_of(&SPEC.task()), order_of("needle")), (Some("random"), None));
+    }
+
+    #[test]
+    fn orders_shots_and_arrangements_of_a_prompt_share_its_seed() {
+        let grid = super::super::Grid::Shots(ShotsPrompts {
+            shots: vec![4, 8],
+            arrangements: 3,
+            samples: 5,
+            ctx: Some(1024.into()),
+            ..ShotsPrompts::default()
+        });
+        let prompts = grid.prompts();
+        assert_eq!((prompts.len(), grid.count()), (60, Some(60)));
+        let mut by_seed: BTreeMap<u64, usize> = BTreeMap::new();
+        prompts.iter().for_each(|prompt| *by_seed.entry(prompt.seed(1)).or_default() += 1);
+        assert_eq!(by_seed.into_values().collect::<Vec<_>>(), [12; 5]);
+        assert!(prompts.iter().enumerate().all(|(i, prompt)| prompt.index == i as u64));
     }
 }

@@ -6,9 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use anyhow::{ensure, Context, Result};
-use serde::Serialize;
 
-use super::{Encoded, Haystack, Prompt, Sentence, TokenIds, Tokenizer, Window};
+use super::{Encoded, Haystack, Length, Prompt, Sentence, TokenIds, Tokenizer, Window, Windows};
 use crate::bail_usage;
 use crate::base::files;
 use crate::base::rng::Rng;
@@ -30,54 +29,6 @@ pub enum Text {
     },
     /// The user's own token ids, from their beginning, without a begin-of-sequence token.
     Ids(TokenIds),
-}
-
-/// Windows of a text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Windows {
-    /// Tokens of a window, including the begin-of-sequence token.
-    pub ctx_tok: usize,
-    /// Tokens between the beginnings of windows, less than `ctx_tok`; `None` for adjacent windows.
-    pub stride: Option<usize>,
-}
-
-/// Length of a text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Length {
-    /// Number of tokens, without a begin-of-sequence token.
-    pub tokens: usize,
-    /// Number of begin-of-sequence tokens in a window: 0 or 1.
-    pub bos: usize,
-}
-
-impl Windows {
-    /// Number of windows in a text.
-    pub fn count(self, length: Length) -> usize {
-        let rest = length.tokens.saturating_sub(self.text_tokens(length.bos));
-        1 + rest.div_ceil(self.step(length.bos))
-    }
-
-    /// Number of full windows, at least 1.
-    pub fn full_count(self, length: Length) -> usize {
-        1 + length.tokens.saturating_sub(self.text_tokens(length.bos)) / self.step(length.bos)
-    }
-
-    /// Token range and position of a window, or `None` after the last.
-    fn span(self, index: usize, length: Length) -> Option<(Range<usize>, Window)> {
-        let (room, step) = (self.text_tokens(length.bos), self.step(length.bos));
-        let start = index.checked_mul(step).filter(|_| index < self.count(length))?;
-        let overlap = if index == 0 { 0 } else { room - step };
-        Some((start..(start + room).min(length.tokens), Window { start, overlap }))
-    }
-
-    /// Tokens of text in a window.
-    fn text_tokens(self, bos: usize) -> usize {
-        self.ctx_tok.saturating_sub(bos).max(1)
-    }
-
-    fn step(self, bos: usize) -> usize {
-        self.stride.unwrap_or(usize::MAX).clamp(1, self.text_tokens(bos))
-    }
 }
 
 impl Text {
@@ -270,7 +221,6 @@ fn of_ids(ids: Vec<u32>, window: Window) -> Prompt {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
 
     const RIVER: &str = "The river is wide here. A boat goes by, and nobody waves from it.";
 
@@ -316,29 +266,6 @@ mod tests {
         let (text, tokenizer) = (own(RIVER), Tokenizer::embedded());
         let first = |stride| text.window(0, windows(8, stride), 0, Ok(tokenizer)).unwrap();
         assert_eq!(first(Some(3)), first(None));
-    }
-
-    proptest! {
-        #[test]
-        fn sliding_windows_score_every_token_once_with_enough_context(
-            tokens in 2..300usize, ctx_tok in 2..100usize, stride in 1..100usize, bos in 0..2usize
-        ) {
-            prop_assume!(stride < ctx_tok);
-            let (cut, length) = (windows(ctx_tok, Some(stride)), Length { tokens, bos });
-            let mut scored = Vec::new();
-            for index in 0..cut.count(length) {
-                let (span, window) = cut.span(index, length).unwrap();
-                prop_assert_eq!(span.start, index * stride);
-                prop_assert!(bos + span.len() <= ctx_tok && !span.is_empty());
-                let first = (window.overlap + bos).max(1) - bos;
-                prop_assert!(index == 0 || first + bos >= ctx_tok - stride, "context");
-                prop_assert!(first < span.len(), "a window that scores nothing");
-                scored.extend(span.start + first..span.end);
-            }
-            prop_assert_eq!(cut.span(cut.count(length), length), None);
-            // Without a begin-of-sequence token, the first token is not predicted.
-            prop_assert_eq!(scored, (1 - bos..tokens).collect::<Vec<_>>());
-        }
     }
 
     #[test]

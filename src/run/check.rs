@@ -7,7 +7,7 @@ use crate::bail_usage;
 use crate::base::memory::{check_fits, size_name};
 use crate::explore::StoredPairs;
 use crate::model::open::Model;
-use crate::prompts::{Grid, GridPrompt, NeedleForm, Prompt, Text, DEPTH_TOLERANCE_PCT};
+use crate::prompts::{Grid, GridPrompt, Prompt, Text, DEPTH_TOLERANCE_PCT};
 use anyhow::Result;
 
 /// A requested depth that the needle of a prompt misses.
@@ -83,7 +83,7 @@ impl Setup {
         if let Some(patch) = self.conditions.iter().find(|condition| condition.patched_rows().next().is_some()) {
             let why = match &self.grid {
                 Grid::Needle(needles) if needles.unanswerable => "a question without an answer has none to change",
-                Grid::Needle(needles) if !needles.forms().iter().all(NeedleForm::has_cities) => {
+                Grid::Needle(needles) if !needles.form().has_cities() => {
                     "only needles that give cities numbers of five digits can be changed"
                 }
                 Grid::Needle(_) if self.plan.max_new.is_some() => {

@@ -153,7 +153,7 @@ impl Setup {
                 ..identity
             },
             PromptSpec::Needle(spec) => Identity {
-                task: spec.form.name(),
+                task: spec.task(),
                 ctx_tok: spec.ctx_tok,
                 needles: Some(spec.needles),
                 retrieve: Some(spec.retrieve),

@@ -15,7 +15,7 @@ use crate::base::files::replace;
 use crate::base::rng::{prompt_seed, Purpose};
 use crate::model::pass::pass;
 use crate::model::{Init, ModelConfig, Placement, Transformer, Weights, TENSOR_FILE};
-use crate::prompts::{needle, CitySet, Haystack, NeedleForm, NeedleSpec, Tokenizer};
+use crate::prompts::{needle, CitySet, Haystack, NeedleSpec, Tokenizer};
 use anyhow::{bail, Context, Result};
 use candle_core::{DType, Var};
 use serde::Serialize;
@@ -135,7 +135,7 @@ impl Trainer<'_> {
             let mut scores = Vec::new();
             for sample in 0..self.spec.watch.eval_samples as u64 {
                 let depth_pct = (sample % 5) as f64 * 25.0;
-                let spec = NeedleSpec { ctx_tok, needles, retrieve, depth_pct, cities, form: NeedleForm::default() };
+                let spec = NeedleSpec { ctx_tok, needles, retrieve, depth_pct, cities, ..NeedleSpec::default() };
                 let seed = prompt_seed(Purpose::Development, 0, sample);
                 match needle::build(&spec, seed, Tokenizer::embedded(), &haystack) {
                     // A short context may not have room for every setting.

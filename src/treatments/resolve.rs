@@ -319,7 +319,7 @@ fn of_no_question(prompt: &Prompt) -> Vec<Region> {
 mod tests {
     use super::*;
     use crate::attention::Removal;
-    use crate::prompts::{needle, CitySet, Haystack, NeedleForm, NeedleSpec, Tokenizer};
+    use crate::prompts::{needle, CitySet, Haystack, NeedleSpec, Tokenizer};
 
     fn prompt(retrieve: usize) -> Prompt {
         let spec = NeedleSpec {
@@ -328,7 +328,7 @@ mod tests {
             retrieve,
             depth_pct: 50.0,
             cities: CitySet::Train,
-            form: NeedleForm::default(),
+            ..NeedleSpec::default()
         };
         needle::build(&spec, 5, Tokenizer::embedded(), &Haystack::embedded()).unwrap()
     }

@@ -4,7 +4,7 @@
 use super::cases::{in_region, overall, sink_rates, table, Quantity, INTERVALS};
 use super::differences::{differences, Detail};
 use super::{ablate, ablation, heads, maps, nll, outliers, shots};
-use crate::prompts::RulerTask;
+use crate::prompts::RULER;
 use crate::results::metric::{
     Metric, ANSWER_LOG_PROB, ANSWER_REGION, ENTROPY, ERROR_CANCELLED, EXACT, GENERATED_CONTAINS, GENERATED_EXACT, NLL,
     NOISE_ABS, NOISE_OUT, NOISE_OUT_NO_SINKS, SAID_NUMBER, SAID_OTHER_NEEDLE, SHARE_OUT, SINK_SHARE_FIRST,
@@ -71,7 +71,7 @@ pub(crate) fn main_table(frame: &Frame) -> Option<Table> {
 /// Returns `true` if the prompts are of a task of RULER.
 fn is_of_ruler(frame: &Frame) -> bool {
     let tasks = frame.tasks();
-    !tasks.is_empty() && tasks.iter().all(|task| RulerTask::ALL.iter().any(|ruler| ruler.name() == task))
+    !tasks.is_empty() && tasks.iter().all(|task| RULER.iter().any(|form| form.name == task))
 }
 
 /// Returns the metrics whose differences are shown by default.

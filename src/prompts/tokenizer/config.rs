@@ -3,33 +3,32 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{bail, Context, Result};
 use serde_json::{Map, Value};
 
 use crate::base::files;
 
 /// The parts of the two files that prompts use.
 #[derive(Clone, Debug, Default)]
-pub(super) struct TokenizerConfig {
-    /// `tokenizer_config.json`, whether or not it exists.
-    pub(super) path: PathBuf,
-    /// Whether it exists.
-    pub(super) exists: bool,
-    /// Whether every text begins with `bos_token`.
-    pub(super) add_bos_token: Option<bool>,
+pub(crate) struct TokenizerConfig {
+    /// Path of `tokenizer_config.json`, also if it does not exist.
+    pub(crate) path: PathBuf,
+    pub(crate) exists: bool,
+    /// `true` if every text begins with `bos_token`.
+    pub(crate) add_bos_token: Option<bool>,
     /// Special tokens by name: `bos_token`, `eos_token` and so on.
-    pub(super) tokens: BTreeMap<String, String>,
+    pub(crate) tokens: BTreeMap<String, String>,
     /// `tokenizer_class`.
-    pub(super) class: Option<String>,
-    /// Whether a space is put before every text.
-    pub(super) add_prefix_space: bool,
+    pub(crate) class: Option<String>,
+    /// `true` if a space is put before every text.
+    pub(crate) add_prefix_space: bool,
     /// A chat template, or a list of named ones.
-    pub(super) chat_template: Option<Value>,
+    pub(crate) chat_template: Option<Value>,
 }
 
 impl TokenizerConfig {
     /// Reads the files of a folder, if they exist.
-    pub(super) fn read(folder: &Path) -> Result<Self> {
+    pub(crate) fn read(folder: &Path) -> Result<Self> {
         let path = folder.join("tokenizer_config.json");
         let config = object(&path)?;
         // Tokens missing in the first file may be in the second, written by older versions.
@@ -38,7 +37,7 @@ impl TokenizerConfig {
     }
 
     /// Creates the configuration from the files' contents; `path` is for messages.
-    pub(super) fn of(
+    pub(crate) fn of(
         path: PathBuf,
         config: Option<Map<String, Value>>,
         mut tokens: Map<String, Value>,
@@ -48,11 +47,11 @@ impl TokenizerConfig {
         let chat_template = config.remove("chat_template").filter(|template| !template.is_null());
         let class = config.get("tokenizer_class").and_then(Value::as_str).map(str::to_owned);
         let add_prefix_space = config.get("add_prefix_space").and_then(Value::as_bool).unwrap_or(false);
-        let add_bos_token = config.get("add_bos_token").filter(|flag| !flag.is_null()).map(|flag| {
-            let not_a_flag = || format!("{}: add_bos_token is {flag}, expected true or false", path.display());
-            flag.as_bool().with_context(not_a_flag)
-        });
-        let add_bos_token = add_bos_token.transpose()?;
+        let add_bos_token = match config.get("add_bos_token") {
+            None | Some(Value::Null) => None,
+            Some(Value::Bool(flag)) => Some(*flag),
+            Some(flag) => bail!("{}: add_bos_token is {flag}, expected true or false", path.display()),
+        };
         tokens.extend(config);
         let tokens = tokens.into_iter().filter(|(name, _)| name.ends_with("_token"));
         let tokens = tokens.filter_map(|(name, token)| Some((name, text(&token)?))).collect();
@@ -60,7 +59,7 @@ impl TokenizerConfig {
     }
 
     /// The begin-of-sequence token.
-    pub(super) fn bos_token(&self) -> Option<&str> {
+    pub(crate) fn bos_token(&self) -> Option<&str> {
         self.tokens.get("bos_token").map(String::as_str)
     }
 }
@@ -71,7 +70,7 @@ fn text(token: &Value) -> Option<String> {
 }
 
 /// The JSON object in a file, or `None` if the file does not exist.
-pub(super) fn object(path: &Path) -> Result<Option<Map<String, Value>>> {
+pub(crate) fn object(path: &Path) -> Result<Option<Map<String, Value>>> {
     if !files::is_there(path) {
         return Ok(None);
     }

@@ -1,9 +1,8 @@
 //! The second prompt of activation patching: another answer in the text, and everything else in its place.
 
-use super::plan::distinct_values;
-use super::wording::{sentence, stem};
-use super::{Prompt, Tokenizer};
+use super::form::CITIES;
 use crate::base::rng::Rng;
+use crate::prompts::{Prompt, Tokenizer};
 use anyhow::{bail, ensure, Result};
 
 /// Values that are tried until one has tokens of the same lengths.
@@ -27,19 +26,19 @@ impl Prompt {
             let (city, value, answer) = (&query.city, &self.needles[needle].value, query.answer.clone());
             let (ids, lengths) = value_tokens(city, value, tokenizer)?;
             ensure!(ids == self.ids[answer.clone()], "{value} of {city} has other tokens by itself than in the prompt");
-            let (found, ids) = another(city, &lengths, &taken, &mut rng, tokenizer)?;
+            let (other_value, ids) = another_value(city, &lengths, &taken, &mut rng, tokenizer)?;
             other.ids[answer.clone()].copy_from_slice(&ids);
             let end = self.offsets[answer.end - 1].1;
-            other.text.replace_range(end - value.len()..end, &found);
-            other.needles[needle].value.clone_from(&found);
-            taken.push(found);
+            other.text.replace_range(end - value.len()..end, &other_value);
+            other.needles[needle].value.clone_from(&other_value);
+            taken.push(other_value);
         }
         Ok(other)
     }
 }
 
 /// A value that is not among those `taken`, whose tokens have these lengths in bytes, and its tokens.
-fn another(
+fn another_value(
     city: &str,
     lengths: &[usize],
     taken: &[String],
@@ -47,11 +46,13 @@ fn another(
     tokenizer: &Tokenizer,
 ) -> Result<(String, Vec<u32>)> {
     for _ in 0..ATTEMPTS {
-        for value in distinct_values(1, rng).into_iter().filter(|value| !taken.contains(value)) {
-            let (ids, found) = value_tokens(city, &value, tokenizer)?;
-            if found == lengths {
-                return Ok((value, ids));
-            }
+        let value = CITIES.values.draw(1, rng).swap_remove(0);
+        if taken.contains(&value) {
+            continue;
+        }
+        let (ids, value_lengths) = value_tokens(city, &value, tokenizer)?;
+        if value_lengths == lengths {
+            return Ok((value, ids));
         }
     }
     bail!("{}: none of {ATTEMPTS} other values of {city} has as many tokens of the same lengths", tokenizer.name())
@@ -59,31 +60,28 @@ fn another(
 
 /// The tokens of a value in its sentence, and their lengths in bytes.
 fn value_tokens(city: &str, value: &str, tokenizer: &Tokenizer) -> Result<(Vec<u32>, Vec<usize>)> {
-    let encoded = tokenizer.encode(&sentence(city, value))?;
-    let start = stem(city).len();
-    let bytes = start..start + value.len();
-    let tokens = encoded.ids.into_iter().zip(encoded.offsets);
-    Ok(tokens
-        .filter(|(_, (from, to))| *to > bytes.start && *from < bytes.end)
-        .map(|(id, (from, to))| (id, to - from))
-        .unzip())
+    let fact = CITIES.fact(city, value);
+    let encoded = tokenizer.encode(&fact.sentence())?;
+    let value_start = fact.before.len();
+    let value_end = value_start + value.len();
+    let (mut ids, mut lengths) = (Vec::new(), Vec::new());
+    for (id, (start, end)) in encoded.ids.into_iter().zip(encoded.offsets) {
+        if end > value_start && start < value_end {
+            ids.push(id);
+            lengths.push(end - start);
+        }
+    }
+    Ok((ids, lengths))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{needle, CitySet, Haystack, NeedleForm, NeedleSpec};
     use super::*;
+    use crate::prompts::{needle, CitySet, Haystack, NeedleSpec};
 
     #[test]
     fn only_the_values_asked_for_differ_and_every_token_keeps_its_place() {
-        let spec = NeedleSpec {
-            ctx_tok: 400,
-            needles: 3,
-            retrieve: 2,
-            depth_pct: 50.0,
-            cities: CitySet::Train,
-            form: NeedleForm::default(),
-        };
+        let spec = NeedleSpec { ctx_tok: 400, needles: 3, retrieve: 2, ..NeedleSpec::default() };
         let tokenizer = Tokenizer::embedded();
         let prompt = needle::build(&spec, 5, tokenizer, &Haystack::embedded()).unwrap();
         let other = prompt.corrupted(7, tokenizer).unwrap();
@@ -95,7 +93,7 @@ mod tests {
         for query in &prompt.queries {
             let value = tokenizer.decode(&other.ids[query.answer.clone()]).unwrap();
             assert_ne!(value, query.value);
-            assert!(other.text.contains(&sentence(&query.city, &value)) && !prompt.text.contains(&value));
+            assert!(other.text.contains(&CITIES.fact(&query.city, &value).sentence()) && !prompt.text.contains(&value));
             assert_eq!(other.needles.iter().find(|needle| needle.city == query.city).unwrap().value, value);
         }
         assert_eq!(tokenizer.encode(&other.text).unwrap().ids, other.ids[1..], "as the tokenizer cuts it");
@@ -103,14 +101,7 @@ mod tests {
 
     #[test]
     fn a_question_without_an_answer_has_no_other_prompt() {
-        let spec = NeedleSpec {
-            ctx_tok: 400,
-            needles: 2,
-            retrieve: 1,
-            depth_pct: 50.0,
-            cities: CitySet::Absent,
-            form: NeedleForm::default(),
-        };
+        let spec = NeedleSpec { ctx_tok: 400, needles: 2, cities: CitySet::Absent, ..NeedleSpec::default() };
         let prompt = needle::build(&spec, 5, Tokenizer::embedded(), &Haystack::embedded()).unwrap();
         let error = prompt.corrupted(7, Tokenizer::embedded()).unwrap_err().to_string();
         assert!(error.contains("does not hold the answer"), "{error}");

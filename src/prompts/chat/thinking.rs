@@ -1,7 +1,7 @@
 //! The text between a generation prompt and an answer: the end of a thinking block that the generation prompt opens, or the
 //! channel that an answer goes to.
 
-use super::chat::ChatTemplate;
+use super::ChatTemplate;
 use anyhow::Result;
 use serde_json::{json, Value};
 
@@ -54,11 +54,10 @@ fn before_answer(template: &ChatTemplate, after: &str) -> Result<Option<String>>
     Ok(behind.and_then(|behind| Some(behind.strip_prefix(after)?.split_once(ANSWER)?.0.to_owned())))
 }
 
-/// How the template closes its thinking block: before an answer without reasoning, behind reasoning, or where thinking is
+/// The text that closes the thinking block of the template: before an answer without reasoning, behind reasoning, or where thinking is
 /// turned off.
 fn closing(template: &ChatTemplate, after: &str, close: &str) -> Result<Option<String>> {
-    let closes = |text: &String| text.contains(close);
-    if let Some(text) = before_answer(template, after)?.filter(closes) {
+    if let Some(text) = before_answer(template, after)?.filter(|text| text.contains(close)) {
         return Ok(Some(text));
     }
     let reply = json!({
@@ -66,13 +65,13 @@ fn closing(template: &ChatTemplate, after: &str, close: &str) -> Result<Option<S
     });
     if let Some(behind) = template.behind_user(Some(reply), &[])? {
         let between = behind.split_once(REASONING).and_then(|(_, rest)| rest.split_once(ANSWER));
-        if let Some(text) = between.map(|(between, _)| between.to_owned()).filter(closes) {
+        if let Some(text) = between.map(|(between, _)| between.to_owned()).filter(|text| text.contains(close)) {
             return Ok(Some(text));
         }
     }
     let off = ["enable_thinking", "thinking"].map(|key| (key, Value::Bool(false)));
     let without = template.behind_user(None, &off)?;
-    Ok(without.and_then(|without| without.strip_prefix(after).map(str::to_owned)).filter(closes))
+    Ok(without.and_then(|without| without.strip_prefix(after).map(str::to_owned)).filter(|text| text.contains(close)))
 }
 
 /// The end of a block that no message of the template shows, on lines of its own if the beginning is.

@@ -13,7 +13,7 @@ pub(super) struct TemplateJob {
     pub(super) tokens: Vec<(String, String)>,
     /// The messages of the conversation.
     pub(super) messages: Vec<serde_json::Value>,
-    /// Whether the assistant is about to speak.
+    /// `true` if the assistant is about to speak.
     pub(super) add_generation_prompt: bool,
     /// Further variables by name.
     pub(super) variables: Vec<(String, serde_json::Value)>,
@@ -133,31 +133,32 @@ fn to_json(value: &Value, indent: Option<usize>, options: Kwargs) -> Result<Stri
     let indent: Option<usize> = indent.map_or_else(|| options.get("indent"), |indent| Ok(Some(indent)))?;
     let only_ascii: Option<bool> = options.get("ensure_ascii")?;
     options.assert_all_used()?;
-    let failed = |error: serde_json::Error| Error::new(ErrorKind::InvalidOperation, error.to_string());
     let mut bytes = Vec::new();
-    match indent.map(|indent| " ".repeat(indent)) {
+    let written = match indent.map(|indent| " ".repeat(indent)) {
         Some(indent) => {
             let pretty = serde_json::ser::PrettyFormatter::with_indent(indent.as_bytes());
-            value.serialize(&mut serde_json::Serializer::with_formatter(&mut bytes, pretty)).map_err(failed)?;
+            value.serialize(&mut serde_json::Serializer::with_formatter(&mut bytes, pretty))
         }
-        None => {
-            value.serialize(&mut serde_json::Serializer::with_formatter(&mut bytes, SpacedFormatter)).map_err(failed)?
-        }
-    }
+        None => value.serialize(&mut serde_json::Serializer::with_formatter(&mut bytes, SpacedFormatter)),
+    };
+    written.map_err(|error| Error::new(ErrorKind::InvalidOperation, error.to_string()))?;
     let text = String::from_utf8(bytes).expect("JSON is UTF-8");
     Ok(if only_ascii == Some(true) { in_ascii(&text) } else { text })
 }
 
 /// JSON with other characters than ASCII as the escapes of their UTF-16 units.
 fn in_ascii(json: &str) -> String {
-    let mut units = [0; 2];
-    let escaped = |char: char| -> String {
-        match char.is_ascii() {
-            true => char.to_string(),
-            false => char.encode_utf16(&mut units).iter().map(|unit| format!("\\u{unit:04x}")).collect(),
+    let mut text = String::new();
+    for char in json.chars() {
+        if char.is_ascii() {
+            text.push(char);
+            continue;
         }
-    };
-    json.chars().map(escaped).collect()
+        for unit in char.encode_utf16(&mut [0; 2]) {
+            text += &format!("\\u{unit:04x}");
+        }
+    }
+    text
 }
 
 /// JSON formatter with a space after `,` and `:`, on one line.

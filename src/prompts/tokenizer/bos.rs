@@ -6,7 +6,7 @@ use std::str::FromStr;
 use anyhow::{bail, Result};
 use serde::{Deserialize, Serialize};
 
-use super::tokenizer_config::TokenizerConfig;
+use super::config::TokenizerConfig;
 use crate::bail_usage;
 use crate::base::guard::guarded;
 use strum::IntoStaticStr;
@@ -165,17 +165,18 @@ fn known(inner: &tokenizers::Tokenizer, config: &TokenizerConfig, of_text: Optio
 /// The first special token of a well-known name.
 fn well_known(inner: &tokenizers::Tokenizer) -> Option<u32> {
     let added = inner.get_added_tokens_decoder();
-    let special = |id: &u32| added.get(id).is_some_and(|token| token.special);
-    NAMES.iter().find_map(|name| inner.token_to_id(name).filter(special))
+    let mut ids = NAMES.iter().filter_map(|name| inner.token_to_id(name));
+    ids.find(|id| added.get(id).is_some_and(|token| token.special))
 }
 
 /// The token that the tokenizer puts before every text, if any.
 fn first_special(tokenizer: &tokenizers::Tokenizer) -> Result<Option<u32>> {
-    let first = |special| {
-        let encoding = guarded("tokenizers", || tokenizer.encode("a", special))?;
-        Ok::<_, anyhow::Error>(encoding.get_ids().first().copied())
-    };
-    let (with, without) = (first(true)?, first(false)?);
+    let mut first = [None; 2];
+    for (first, with_special) in first.iter_mut().zip([true, false]) {
+        let encoding = guarded("tokenizers", || tokenizer.encode("a", with_special))?;
+        *first = encoding.get_ids().first().copied();
+    }
+    let [with, without] = first;
     Ok(with.filter(|_| with != without))
 }
 

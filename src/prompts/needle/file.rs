@@ -6,12 +6,12 @@ use anyhow::{bail, Context, Result};
 use serde::Deserialize;
 
 use super::facts::Fact;
-use super::needle_spec::NeedleSpec;
 use super::plan::NeedlePlan;
-use super::text::without_byte_order_mark;
+use super::NeedleSpec;
 use crate::bail_usage;
 use crate::base::files;
 use crate::base::rng::Rng;
+use crate::prompts::text::without_byte_order_mark;
 
 /// The needles of a file.
 #[derive(Clone, Debug)]
@@ -47,10 +47,11 @@ impl NeedlesFile {
         let sha256 = crate::base::hash::sha256(&bytes);
         let Ok(text) = String::from_utf8(bytes) else { bail!("the needles {} are not UTF-8 text", path.display()) };
         let text = without_byte_order_mark(text);
-        let line = |(i, line): (usize, &str)| {
-            NeedleLine::parse(line).with_context(|| format!("{}, line {}", path.display(), i + 1))
-        };
-        let lines = text.lines().enumerate().map(line).collect::<Result<Vec<_>>>()?;
+        let mut lines = Vec::new();
+        for (i, line) in text.lines().enumerate() {
+            let parsed = NeedleLine::parse(line);
+            lines.push(parsed.with_context(|| format!("{}, line {}", path.display(), i + 1))?);
+        }
         if lines.is_empty() {
             bail!("the needles {}: the file is empty", path.display());
         }

@@ -3,28 +3,29 @@
 //! The embedded one (`assets/tokenizer.json`) is a byte-level BPE that `train` made from the embedded corpus: digits
 //! stand alone, and the space before a word belongs to the word. Anybody else's `tokenizer.json` works too.
 
+pub(super) mod bos;
+pub(super) mod config;
+#[cfg(test)]
+pub(super) mod tests;
+mod vocab_merges;
+
 use std::collections::HashMap;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::{OnceLock, RwLock};
 
-use anyhow::{anyhow, bail, ensure, Context, Result};
+use anyhow::{anyhow, ensure, Context, Result};
 use tokenizers::models::bpe::BPE;
 
-use super::bos::{BosChoice, BosPolicy};
-use super::chat::{ChatTemplate, TemplateArg};
-use super::tokenizer_config::TokenizerConfig;
-use super::vocab_merges;
-use super::wrapping::Wrapping;
+use super::{ChatTemplate, TemplateArg, Wrapping};
 use crate::bail_usage;
 use crate::base::files;
 use crate::base::guard::guarded;
 use crate::base::hash::sha256;
+use bos::{BosChoice, BosPolicy};
+use config::TokenizerConfig;
 
-#[cfg(test)]
-pub(super) mod train;
-
-const EMBEDDED: &str = include_str!("../../assets/tokenizer.json");
+const EMBEDDED: &str = include_str!("../../../assets/tokenizer.json");
 
 /// Words in the cache of [`Tokenizer::encode`]; beyond that (made-up names without end) nothing is added.
 const CACHED_WORDS_MAX: usize = 1 << 15;
@@ -39,21 +40,16 @@ pub struct Encoded {
 }
 
 impl Encoded {
-    /// Returns `true` if every token lies in the text it is of.
-    ///
-    /// # Errors
-    /// Names the first that does not.
+    /// Checks that every token lies in the text it is of. The error names the first that does not.
     pub(super) fn check(&self, text: &str) -> Result<()> {
-        let outside = |&&(start, end): &&(usize, usize)| start > end || end > text.len();
-        match self.offsets.iter().find(outside) {
-            None => Ok(()),
-            Some((start, end)) => {
-                bail!(
-                    "a token is of bytes {start} to {end} of a text that has {}: offsets cannot be trusted",
-                    text.len()
-                )
-            }
+        for &(start, end) in &self.offsets {
+            ensure!(
+                start <= end && end <= text.len(),
+                "a token is of bytes {start} to {end} of a text that has {}: offsets cannot be trusted",
+                text.len()
+            );
         }
+        Ok(())
     }
 }
 
@@ -363,9 +359,11 @@ fn parse(json: &str) -> Result<tokenizers::Tokenizer> {
 
 impl WordCache {
     fn new(tokenizer: &tokenizers::Tokenizer) -> Self {
-        let len_bytes = |id| tokenizer.id_to_token(id).map_or(0, |token| token.chars().count());
-        let vocab_size = tokenizer.get_vocab_size(true) as u32;
-        Self { ids: RwLock::default(), len_bytes: (0..vocab_size).map(len_bytes).collect() }
+        let mut len_bytes = Vec::new();
+        for id in 0..tokenizer.get_vocab_size(true) as u32 {
+            len_bytes.push(tokenizer.id_to_token(id).map_or(0, |token| token.chars().count()));
+        }
+        Self { ids: RwLock::default(), len_bytes }
     }
 }
 
@@ -391,111 +389,4 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
         start = end;
         Some(word)
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::HashSet;
-
-    use proptest::prelude::*;
-
-    use super::super::CitySet;
-    use super::train::{training_text, EMBEDDED_VOCAB_SIZE};
-    use super::*;
-
-    #[test]
-    fn the_special_tokens_and_the_size_are_fixed() {
-        let tokenizer = Tokenizer::embedded();
-        assert_eq!(tokenizer.vocab_size(), EMBEDDED_VOCAB_SIZE);
-        assert_eq!(tokenizer.bos_id(), Some(0));
-        let ids = ["<bos>", "<eos>", "<pad>"].map(|name| tokenizer.inner.token_to_id(name));
-        assert_eq!(ids, [Some(0), Some(1), Some(2)]);
-        assert_eq!(tokenizer.sha256().len(), 64);
-    }
-
-    #[test]
-    fn a_needle_has_one_token_a_word_and_a_digit() {
-        let tokenizer = Tokenizer::embedded();
-        let ids = tokenizer.encode(" The special magic Paris number is: 48213.").unwrap().ids;
-        let tokens: Vec<String> = ids.iter().map(|&id| tokenizer.decode(&[id]).unwrap()).collect();
-        let expected =
-            [" The", " special", " magic", " Par", "is", " number", " is", ":", " ", "4", "8", "2", "1", "3", "."];
-        assert_eq!(tokens, expected);
-    }
-
-    #[test]
-    fn any_text_survives_and_special_names_are_text() {
-        for text in ["", " ", "\n\n", "Zo\u{eb} says: <bos> 100%\t{~}", "  two  spaces ", "\u{1f600} it's 3.14"] {
-            for encode in [Tokenizer::encode, Tokenizer::encode_whole] {
-                let encoded = encode(Tokenizer::embedded(), text).unwrap();
-                assert_eq!(Tokenizer::embedded().decode(&encoded.ids).unwrap(), text);
-                assert!(encoded.ids.iter().all(|&id| id > 2));
-            }
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn word_by_word_is_the_same_as_the_whole(text in "[ -~\n\t]{0,60}|([A-Za-z]{1,6}|[ .,:'0-9\n]| {2}){0,30}") {
-            let tokenizer = Tokenizer::embedded();
-            prop_assert_eq!(tokenizer.encode(&text).unwrap(), tokenizer.encode_whole(&text).unwrap());
-        }
-    }
-
-    #[test]
-    fn held_out_cities_are_new_but_made_of_pieces_seen_in_training() {
-        let tokenizer = Tokenizer::embedded();
-        let text = training_text();
-        let mut seen = vec![0; EMBEDDED_VOCAB_SIZE];
-        for sentence in &text {
-            tokenizer.encode(sentence).unwrap().ids.iter().for_each(|&id| seen[id as usize] += 1);
-        }
-        let text = text.concat();
-        // As words: a made-up name may happen to begin like a city.
-        let words: HashSet<&str> = text.split(|c: char| !c.is_ascii_alphabetic()).collect();
-        for city in CitySet::HeldOut.cities() {
-            assert!(!words.contains(city), "{city} is in the training text");
-            let ids = tokenizer.encode(&format!(" {city}")).unwrap().ids;
-            assert!((2..=3).contains(&ids.len()), "{city} has {} tokens", ids.len());
-            assert!(ids.iter().all(|&id| seen[id as usize] >= 30), "{city} has a piece hardly seen in training");
-        }
-    }
-
-    #[test]
-    fn training_cities_are_mostly_two_tokens() {
-        let tokenizer = Tokenizer::embedded();
-        let n_tok = |city: &&&str| tokenizer.encode(&format!(" {city}")).unwrap().ids.len();
-        let cities = CitySet::Train.cities();
-        assert!(cities.iter().filter(|city| n_tok(city) == 2).count() * 2 > cities.len());
-        assert!(cities.iter().filter(|city| n_tok(city) <= 3).count() * 100 > 95 * cities.len());
-    }
-
-    #[test]
-    fn a_file_that_is_no_tokenizer_is_named() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("tokenizer.json");
-        let message = |path: &Path| format!("{:#}", Tokenizer::from_file(path).err().unwrap());
-        assert!(message(&path).starts_with(&format!("cannot read {}", path.display())));
-        std::fs::write(&path, "{}").unwrap();
-        assert!(message(&path).starts_with(&format!("{} is not a tokenizer", path.display())));
-        std::fs::write(&path, Tokenizer::embedded().json()).unwrap();
-        assert_eq!(Tokenizer::from_file(&path).unwrap().sha256(), Tokenizer::embedded().sha256());
-    }
-
-    #[test]
-    fn the_begin_token_is_the_one_that_a_tokenizer_adds_by_itself() {
-        let mut json: serde_json::Value = serde_json::from_str(EMBEDDED).unwrap();
-        json["post_processor"] = serde_json::json!({
-            "type": "TemplateProcessing",
-            "single": [{"SpecialToken": {"id": "<pad>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
-            "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
-            "special_tokens": {"<pad>": {"id": "<pad>", "ids": [2], "tokens": ["<pad>"]}}
-        });
-        let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join("tokenizer.json"), json.to_string()).unwrap();
-        let tokenizer = Tokenizer::open(folder.path(), &TokenizerOptions::default()).unwrap();
-        assert_eq!(tokenizer.bos_id(), Some(2));
-        assert_eq!(tokenizer.bos().to_string(), "<pad> (post-processor)");
-        assert_eq!(tokenizer.encode("A cat.").unwrap(), Tokenizer::embedded().encode("A cat.").unwrap());
-    }
 }

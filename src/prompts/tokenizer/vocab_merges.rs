@@ -1,6 +1,6 @@
 //! Byte-level BPE tokenizers in the two files of older folders, `vocab.json` and `merges.txt`, converted to a `tokenizer.json`.
 
-use super::tokenizer_config::{object, TokenizerConfig};
+use super::config::{object, TokenizerConfig};
 use crate::base::files;
 use anyhow::{bail, ensure, Context, Result};
 use serde_json::{json, Map, Value};
@@ -10,7 +10,7 @@ use std::path::Path;
 const VOCAB: &str = "vocab.json";
 const MERGES: &str = "merges.txt";
 
-/// Returns whether a folder has both files.
+/// Returns `true` if a folder has both files.
 pub(super) fn is_in(folder: &Path) -> bool {
     files::is_there(&folder.join(VOCAB)) && files::is_there(&folder.join(MERGES))
 }
@@ -49,13 +49,17 @@ pub(super) fn tokenizer_json(folder: &Path, config: &TokenizerConfig) -> Result<
 /// Reads merges, one pair per line.
 fn read_merges(path: &Path) -> Result<Vec<Value>> {
     let text = files::text(path, files::TOKENIZER_MAX)?;
-    let lines =
-        text.lines().enumerate().filter(|(i, line)| !(line.is_empty() || *i == 0 && line.starts_with("#version")));
-    let pair = |(i, line): (usize, &str)| match line.split_once(' ') {
-        Some((left, right)) => Ok(json!([left, right])),
-        None => bail!("{}, line {}: {line:?} is no pair", path.display(), i + 1),
-    };
-    lines.map(pair).collect()
+    let mut merges = Vec::new();
+    for (i, line) in text.lines().enumerate() {
+        if line.is_empty() || i == 0 && line.starts_with("#version") {
+            continue;
+        }
+        let Some((left, right)) = line.split_once(' ') else {
+            bail!("{}, line {}: {line:?} is no pair", path.display(), i + 1);
+        };
+        merges.push(json!([left, right]));
+    }
+    Ok(merges)
 }
 
 /// Tokens that are matched before the text is split: those of `added_tokens.json`, and the special ones (`bos_token`, ...).
@@ -78,11 +82,12 @@ fn added_tokens(folder: &Path, config: &TokenizerConfig, vocab: &Map<String, Val
     }
     tokens.sort();
     tokens.dedup();
-    let entry = |(id, token): (u64, &String)| {
-        json!({"id": id, "content": token, "special": special.contains(&token), "normalized": false,
-            "single_word": false, "lstrip": false, "rstrip": false})
-    };
-    Ok(tokens.into_iter().map(entry).collect())
+    let mut entries = Vec::new();
+    for (id, token) in tokens {
+        entries.push(json!({"id": id, "content": token, "special": special.contains(&token), "normalized": false,
+            "single_word": false, "lstrip": false, "rstrip": false}));
+    }
+    Ok(entries)
 }
 
 #[cfg(test)]

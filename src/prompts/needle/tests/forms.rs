@@ -1,14 +1,12 @@
 //! Tests of prompts whose needles are not numbers of cities.
 
-use super::*;
+use super::super::form::{FILE, RULER};
+use super::super::*;
 use crate::base::error::exit_code;
-use crate::prompts::{NeedleForm, Region, RulerTask};
+use crate::prompts::{Haystack, NeedlesFile, Region};
 use std::path::Path;
 
-const FORM: NeedleForm = NeedleForm::NUMBERS_OF_CITIES;
-
-const SPEC: NeedleSpec =
-    NeedleSpec { ctx_tok: 1024, needles: 2, retrieve: 2, depth_pct: 50.0, cities: CitySet::Train, form: FORM };
+const SPEC: NeedleSpec = NeedleSpec { needles: 2, cities: CitySet::Train, ..super::SPEC };
 
 fn haystack(name: Option<&str>) -> Haystack {
     Haystack::named(name.map(Path::new)).unwrap()
@@ -18,10 +16,13 @@ fn prompt(spec: &NeedleSpec, name: Option<&str>, seed: u64) -> Prompt {
     build(spec, seed, Tokenizer::embedded(), &haystack(name)).unwrap()
 }
 
-fn task(task: RulerTask, ctx_tok: usize, seed: u64) -> Prompt {
-    let settings = task.settings();
-    let (needles, retrieve) = settings.setting;
-    prompt(&NeedleSpec { ctx_tok, needles, retrieve, form: NeedleForm::Ruler(task), ..SPEC }, settings.haystack, seed)
+fn form(task: &str) -> &'static NeedleForm {
+    RULER.into_iter().find(|form| form.name == task).unwrap()
+}
+
+fn task(form: &'static NeedleForm, ctx_tok: usize, seed: u64) -> Prompt {
+    let (needles, retrieve) = form.setting;
+    prompt(&NeedleSpec { ctx_tok, needles, retrieve, form, ..SPEC }, form.haystack, seed)
 }
 
 fn text(prompt: &Prompt, tokens: std::ops::Range<usize>) -> String {
@@ -56,7 +57,7 @@ fn assert_answers_stand_where_they_should(prompt: &Prompt) {
 #[test]
 fn several_values_of_a_key_are_asked_for_in_the_order_of_the_text() {
     for seed in 0..10 {
-        let queries = task(RulerTask::NiahMultivalue, 1024, seed).queries;
+        let queries = task(form("niah_multivalue"), 1024, seed).queries;
         assert!(queries
             .windows(2)
             .all(|pair| pair[0].city == pair[1].city && pair[0].needle.end <= pair[1].needle.start));
@@ -67,7 +68,7 @@ fn several_values_of_a_key_are_asked_for_in_the_order_of_the_text() {
 fn a_chain_stands_in_its_order_and_each_link_names_the_one_before() {
     let mut controlled = std::collections::BTreeSet::new();
     for seed in 0..20 {
-        let prompt = task(RulerTask::Vt, 1024, seed);
+        let prompt = task(form("vt"), 1024, seed);
         assert!(prompt.queries.len() == 5 && prompt.needles.len() == 5);
         assert_answers_stand_where_they_should(&prompt);
         for pair in prompt.queries.windows(2) {
@@ -82,8 +83,7 @@ fn a_chain_stands_in_its_order_and_each_link_names_the_one_before() {
 #[test]
 fn distractors_fill_their_share_of_the_context() {
     for share in [5.0, 40.0] {
-        let form = NeedleForm::Cities { distractors_pct: share };
-        let prompt = prompt(&NeedleSpec { form, ..SPEC }, None, 2);
+        let prompt = prompt(&NeedleSpec { distractors_pct: share, ..SPEC }, None, 2);
         let tokens: usize = prompt.needles.iter().map(|needle| needle.span.len()).sum();
         let asked: usize = prompt.queries.iter().map(|query| query.needle.len()).sum();
         let missing = share / 100.0 * 1024.0 - (tokens - asked) as f64;
@@ -92,7 +92,7 @@ fn distractors_fill_their_share_of_the_context() {
         assert_answers_stand_where_they_should(&prompt);
     }
     let without = prompt(&SPEC, None, 2);
-    let with = prompt(&NeedleSpec { form: NeedleForm::Cities { distractors_pct: 5.0 }, ..SPEC }, None, 2);
+    let with = prompt(&NeedleSpec { distractors_pct: 5.0, ..SPEC }, None, 2);
     let asked = |prompt: &Prompt| prompt.queries.iter().map(|query| query.city.clone()).collect::<Vec<_>>();
     assert_eq!(asked(&without), asked(&with), "a sweep asks the same questions");
 }
@@ -115,24 +115,24 @@ fn a_haystack_of_needles_has_nothing_else_and_noise_is_the_same_again_and_again(
 
 #[test]
 fn the_tasks_of_ruler_have_their_texts_and_leave_room_for_the_answer() {
-    for &of in RulerTask::ALL {
+    for of in RULER {
         let prompt = task(of, 2048, 5);
         assert_answers_stand_where_they_should(&prompt);
-        let room = prompt.tokens_before_answer().len() + of.answers_tok();
-        assert!(room <= 2048 && room > 1900, "{}: {room}", of.name());
+        let room = prompt.tokens_before_answer().len() + of.answers_tok;
+        assert!(room <= 2048 && room > 1900, "{}: {room}", of.name);
     }
-    let single = task(RulerTask::NiahSingle1, 1024, 5).text;
+    let single = task(form("niah_single_1"), 1024, 5).text;
     assert!(single
         .starts_with("A special magic number is hidden within the following text. Make sure to memorize it. I will"));
     assert!(single.contains(" quiz you about the number afterwards.\nThe grass is green."), "{single}");
     assert!(single.contains("There and back again.\nOne of the special magic numbers for "), "{single}");
     assert!(single.contains(" mentioned in the provided text? The special magic number for "), "{single}");
-    let several = task(RulerTask::NiahMultiquery, 1024, 5);
+    let several = task(form("niah_multiquery"), 1024, 5);
     let keys: Vec<&str> = several.queries.iter().map(|query| query.city.as_str()).collect();
     let asked =
         format!("What are all the special magic numbers for {}, and {} mentioned", keys[..3].join(", "), keys[3]);
     assert!(several.text.contains(&asked), "{}", several.text);
-    let chain = task(RulerTask::Vt, 1024, 5).text;
+    let chain = task(form("vt"), 1024, 5).text;
     assert_eq!(
         chain
             .matches("Memorize and track the chain(s) of variable assignment hidden in the following text.\n\n")
@@ -144,13 +144,12 @@ fn the_tasks_of_ruler_have_their_texts_and_leave_room_for_the_answer() {
 
 #[test]
 fn a_context_that_is_too_short_for_a_task_is_refused_with_one_that_is_not() {
-    for &of in RulerTask::ALL {
-        let settings = of.settings();
-        let (needles, retrieve) = settings.setting;
-        let spec = NeedleSpec { ctx_tok: 150, needles, retrieve, form: NeedleForm::Ruler(of), ..SPEC };
+    for of in RULER {
+        let (needles, retrieve) = of.setting;
+        let spec = NeedleSpec { ctx_tok: 150, needles, retrieve, form: of, ..SPEC };
         let build = |ctx_tok| {
             let spec = NeedleSpec { ctx_tok, ..spec.clone() };
-            build(&spec, 3, Tokenizer::embedded(), &haystack(settings.haystack))
+            build(&spec, 3, Tokenizer::embedded(), &haystack(of.haystack))
         };
         let error = build(150).unwrap_err();
         assert_eq!(exit_code(&error), 2);
@@ -170,7 +169,7 @@ fn needles_of_a_file_stand_in_the_text_with_their_distractor_and_nothing_around_
     std::fs::write(&path, lines).unwrap();
     let file = NeedlesFile::read(&path).unwrap();
     let texts = Texts { haystack: &Haystack::embedded(), file: Some(&file), tokenizer: Tokenizer::embedded() };
-    let spec = NeedleSpec { ctx_tok: 512, retrieve: 1, form: NeedleForm::File, ..SPEC };
+    let spec = NeedleSpec { ctx_tok: 512, retrieve: 1, form: &FILE, ..SPEC };
     let mut asked = std::collections::BTreeSet::new();
     for seed in 0..10 {
         let prompt = build_of(&spec, seed, texts).unwrap();
@@ -192,11 +191,10 @@ fn settings_that_exclude_each_other_are_usage_errors() {
         assert_eq!(exit_code(&error), 2);
         error.to_string()
     };
-    let form = NeedleForm::Cities { distractors_pct: 100.0 };
-    assert!(refused(NeedleSpec { form, ..SPEC }).contains("--distractors 100"));
-    assert!(refused(NeedleSpec { form: NeedleForm::File, ..SPEC }).contains("--needles-file"));
+    assert!(refused(NeedleSpec { distractors_pct: 100.0, ..SPEC }).contains("--distractors 100"));
+    assert!(refused(NeedleSpec { form: &FILE, ..SPEC }).contains("--needles-file"));
     let absent = |form| NeedleSpec { retrieve: 1, cities: CitySet::Absent, form, ..SPEC };
-    assert!(refused(absent(NeedleForm::File)).contains("--needles-file"));
-    assert!(refused(absent(NeedleForm::Ruler(RulerTask::Vt))).contains("--task vt"));
+    assert!(refused(absent(&FILE)).contains("--needles-file"));
+    assert!(refused(absent(form("vt"))).contains("--task vt"));
     assert!(refused(NeedleSpec { needles: 241, ..SPEC }).contains("241 needles need as many cities"));
 }

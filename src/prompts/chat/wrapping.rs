@@ -7,8 +7,8 @@ use crate::base::guard::guarded;
 use anyhow::{bail, Result};
 use tokenizers::AddedToken;
 
-use super::chat::{Around, ChatTemplate};
-use super::Encoded;
+use super::{Around, ChatTemplate};
+use crate::prompts::Encoded;
 
 /// Unicode noncharacters, each an alias for a special token of the template.
 const ALIASES: std::ops::RangeInclusive<char> = '\u{fdd0}'..='\u{fdef}';
@@ -35,7 +35,7 @@ pub struct Wrapping {
 impl Wrapping {
     /// # Errors
     /// If the template cannot be rendered, or the tokenizer cannot take more tokens.
-    pub(super) fn new(template: ChatTemplate, inner: &tokenizers::Tokenizer) -> Result<Self> {
+    pub(crate) fn new(template: ChatTemplate, inner: &tokenizers::Tokenizer) -> Result<Self> {
         let around = template.text_around()?;
         let mut inner = inner.clone();
         let mut used: Vec<(u32, AddedToken)> = inner
@@ -68,29 +68,24 @@ impl Wrapping {
     ///
     /// # Errors
     /// If the tokenizer fails, or the text contains an alias.
-    pub(super) fn encode(&self, text: &str, markup: &[Range<usize>]) -> Result<Encoded> {
+    pub(crate) fn encode(&self, text: &str, markup: &[Range<usize>]) -> Result<Encoded> {
         if let Some(alias) = text.chars().find(|char| ALIASES.contains(char)) {
             bail!("the text contains U+{:04X}, which is not a character: remove it", alias as u32);
         }
         let (aliased, shifts) = self.aliased(text, markup);
         let encoding = guarded("tokenizers", || self.inner.encode(aliased.as_str(), false))?;
-        let own =
-            |&id: &u32| self.specials.iter().find(|special| special.alias_id == id).map_or(id, |special| special.id);
-        // Positions after an alias are shifted by the difference in length.
-        let position = |at: usize| {
-            let passed = shifts.partition_point(|&(end, _)| end <= at);
-            at.saturating_add_signed(passed.checked_sub(1).map_or(0, |last| shifts[last].1))
-        };
-        let encoded = Encoded {
-            ids: encoding.get_ids().iter().map(own).collect(),
-            offsets: encoding.get_offsets().iter().map(|&(start, end)| (position(start), position(end))).collect(),
-        };
+        let mut encoded = Encoded::default();
+        for (&id, &(start, end)) in encoding.get_ids().iter().zip(encoding.get_offsets()) {
+            let special = self.specials.iter().find(|special| special.alias_id == id);
+            encoded.ids.push(special.map_or(id, |special| special.id));
+            encoded.offsets.push((unshifted(start, &shifts), unshifted(end, &shifts)));
+        }
         encoded.check(text)?;
         Ok(encoded)
     }
 
     /// The tokens that every prompt begins with.
-    pub(super) fn encode_before(&self) -> Result<Encoded> {
+    pub(crate) fn encode_before(&self) -> Result<Encoded> {
         self.encode(&self.around.before, std::slice::from_ref(&(0..self.around.before.len())))
     }
 
@@ -122,6 +117,13 @@ impl Wrapping {
     }
 }
 
+/// The position in the text with special tokens of one in the text with aliases. Positions after an alias are shifted by
+/// the difference in length.
+fn unshifted(at: usize, shifts: &[(usize, isize)]) -> usize {
+    let passed = shifts.partition_point(|&(end, _)| end <= at);
+    at.saturating_add_signed(passed.checked_sub(1).map_or(0, |last| shifts[last].1))
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -129,12 +131,11 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::{json, Value};
 
-    use super::super::chat::Around;
-    use super::super::needle::build;
-    use super::super::wording::{stem, PREAMBLE};
-    use super::super::{
-        CitySet, Haystack, NeedleForm, NeedleSpec, Prompt, Region, Text, Tokenizer, TokenizerOptions, Windows,
-    };
+    use super::Around;
+    use crate::prompts::needle::build;
+    use crate::prompts::needle::form::CITIES;
+    use crate::prompts::needle::tests::{stem, PREAMBLE};
+    use crate::prompts::{CitySet, Haystack, NeedleSpec, Prompt, Region, Text, Tokenizer, TokenizerOptions, Windows};
 
     const CHATML: &str = "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n{{ messages[0].content }}\
                           <|im_end|>\n<|im_start|>assistant\n";
@@ -188,7 +189,8 @@ mod tests {
         retrieve: 2,
         depth_pct: 50.0,
         cities: CitySet::HeldOut,
-        form: NeedleForm::NUMBERS_OF_CITIES,
+        form: &CITIES,
+        distractors_pct: 0.0,
     };
 
     fn prompt(tokenizer: &Tokenizer, spec: &NeedleSpec, seed: u64) -> Prompt {
@@ -274,7 +276,7 @@ mod tests {
             let folder = folder(byte_level(), if inst { INST } else { CHATML }, false);
             let tokenizer = open(&folder);
             let spec =
-                NeedleSpec { ctx_tok, needles, retrieve: retrieve.min(needles), depth_pct, cities: CitySet::Train, form: NeedleForm::default() };
+                NeedleSpec { ctx_tok, needles, retrieve: retrieve.min(needles), depth_pct, cities: CitySet::Train, ..SPEC };
             let prompt = prompt(&tokenizer, &spec, seed);
             let Around { before, after, .. } = &tokenizer.chat().unwrap().around;
             prop_assert!(prompt.ids.len() <= ctx_tok && prompt.ids.len() + 40 > ctx_tok);

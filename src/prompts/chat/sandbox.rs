@@ -110,15 +110,13 @@ fn failure_reason(_status: ExitStatus) -> String {
 #[cfg(unix)]
 #[expect(unsafe_code, reason = "limits of a process are set by the system")]
 fn apply_limits() {
-    let set = |resource, soft: u64, hard: u64| {
-        let limit = libc::rlimit { rlim_cur: soft, rlim_max: hard };
-        // SAFETY: reads a struct that lives on this stack.
-        unsafe { libc::setrlimit(resource, &limit) };
-    };
-    set(libc::RLIMIT_CPU, TIME_S, TIME_S + 1);
-    set(libc::RLIMIT_CORE, 0, 0);
     let memory = crate::base::memory::virtual_bytes().unwrap_or(0) + MEMORY_BYTES;
-    set(libc::RLIMIT_AS, memory, memory);
+    for (resource, rlim_cur, rlim_max) in
+        [(libc::RLIMIT_CPU, TIME_S, TIME_S + 1), (libc::RLIMIT_CORE, 0, 0), (libc::RLIMIT_AS, memory, memory)]
+    {
+        // SAFETY: reads a struct that lives on this stack.
+        unsafe { libc::setrlimit(resource, &libc::rlimit { rlim_cur, rlim_max }) };
+    }
 }
 
 #[cfg(not(unix))]

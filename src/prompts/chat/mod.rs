@@ -1,20 +1,25 @@
 //! Chat templates: the Jinja templates of instruct models, rendered like Hugging Face's `apply_chat_template`.
 
+mod jinja;
+pub mod sandbox;
+mod thinking;
+mod wrapping;
+
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use anyhow::{anyhow, bail, Context, Result};
 
-use super::jinja::{TemplateError, TemplateJob};
-use super::sandbox;
-use super::thinking::{self, Opening};
-use super::tokenizer_config::TokenizerConfig;
+use super::tokenizer::config::TokenizerConfig;
 use crate::bail_usage;
 use crate::base::files;
 use crate::base::hash::sha256;
 use crate::base::serde_as_str::serde_as_str;
+use jinja::{TemplateError, TemplateJob};
 use serde_json::{json, Value};
+pub use thinking::Opening;
+pub use wrapping::Wrapping;
 
 /// Marker for the user's content. It has characters that a template could escape, trim, split or convert to another
 /// case.
@@ -115,7 +120,7 @@ impl ChatTemplate {
         let name = format!("{}, chat_template", config.path.display());
         let source = match &config.chat_template {
             None => return Ok(None),
-            Some(serde_json::Value::String(source)) => source.clone(),
+            Some(Value::String(source)) => source.clone(),
             Some(list) => default_of(list).with_context(|| name.clone())?,
         };
         Ok(Some(Self { name, path: config.path.clone(), source, tokens, args: Vec::new() }))
@@ -164,7 +169,7 @@ impl ChatTemplate {
     }
 
     /// Renders messages. The inner error is the template's own.
-    pub(super) fn rendered(
+    fn rendered(
         &self,
         messages: &[Value],
         add_generation_prompt: bool,
@@ -204,19 +209,18 @@ fn message(role: &str, content: &str) -> Value {
 }
 
 /// The template named `default` in a list of `{name, template}`.
-fn default_of(list: &serde_json::Value) -> Result<String> {
+fn default_of(list: &Value) -> Result<String> {
     let Some(list) = list.as_array() else {
         bail!("expected a template or a list of named templates");
     };
-    let name = |entry: &serde_json::Value| entry.get("name")?.as_str().map(str::to_owned);
-    let default = list.iter().find(|entry| name(entry).as_deref() == Some("default"));
-    match default.and_then(|entry| entry.get("template")?.as_str()) {
-        Some(source) => Ok(source.to_owned()),
-        None => {
-            let names: Vec<String> = list.iter().filter_map(name).collect();
-            bail!("none of the templates is named \"default\": {}", names.join(", "))
+    let mut names = Vec::new();
+    for entry in list {
+        match (entry["name"].as_str(), entry["template"].as_str()) {
+            (Some("default"), Some(source)) => return Ok(source.to_owned()),
+            (name, _) => names.extend(name),
         }
     }
+    bail!("none of the templates is named \"default\": {}", names.join(", "))
 }
 
 #[cfg(test)]

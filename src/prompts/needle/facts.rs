@@ -1,0 +1,282 @@
+//! Facts: sentences that give an answer, with keys and values that are drawn at random.
+
+use std::collections::HashSet;
+use std::sync::OnceLock;
+
+use serde::{Deserialize, Serialize};
+
+use super::form::NeedleForm;
+use crate::base::rng::Rng;
+use crate::prompts::haystack::lines;
+
+/// A sentence that gives an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Fact {
+    /// What is asked about.
+    pub(crate) key: String,
+    /// The answer, a part of the sentence; empty for a sentence that answers nothing.
+    pub(crate) value: String,
+    /// The sentence before the answer.
+    pub(crate) before: String,
+    /// The sentence behind it.
+    pub(crate) behind: String,
+}
+
+impl Fact {
+    pub(crate) fn sentence(&self) -> String {
+        format!("{}{}{}", self.before, self.value, self.behind)
+    }
+}
+
+/// Kind of the keys of needles.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum KeyKind {
+    Cities,
+    /// An adjective and a noun: `quiet-harbor`.
+    Words,
+    Uuid,
+    /// Five capital letters: `QXVBA`.
+    Variables,
+    /// Questions of a file, which are not drawn.
+    Questions,
+}
+
+/// Kind of the values of needles.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum ValueKind {
+    /// Numbers of so many digits.
+    Digits(usize),
+    Uuid,
+}
+
+/// The set of cities that a prompt draws its keys from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CitySet {
+    /// Cities that also occur in training documents.
+    Train,
+    /// Cities that occur in no training document, so that the model has never seen the key.
+    HeldOut,
+    /// Training cities, but those asked for are not in the text, so that the question has no answer.
+    Absent,
+}
+
+impl CitySet {
+    /// Name in files.
+    pub fn name(self) -> &'static str {
+        match self {
+            CitySet::Train => "train",
+            CitySet::HeldOut => "heldout",
+            CitySet::Absent => "absent",
+        }
+    }
+
+    /// The cities of this set, sorted. No city is part of another, in either set.
+    pub fn cities(self) -> &'static [&'static str] {
+        static TRAIN: OnceLock<Vec<&str>> = OnceLock::new();
+        static HELD_OUT: OnceLock<Vec<&str>> = OnceLock::new();
+        match self {
+            CitySet::Train | CitySet::Absent => {
+                TRAIN.get_or_init(|| lines(include_str!("../../../assets/corpus/cities.txt")))
+            }
+            CitySet::HeldOut => {
+                HELD_OUT.get_or_init(|| lines(include_str!("../../../assets/corpus/cities_heldout.txt")))
+            }
+        }
+    }
+}
+
+/// Creates a made-up name from the beginning of one training city and the end of another, so that it is split into
+/// similar tokens. It is never the name of a city of either set. (The embedded tokenizer is trained on these names, so
+/// changing this function changes the tokenizer.)
+pub(crate) fn made_up(rng: &mut Rng) -> String {
+    let cities = CitySet::Train.cities();
+    loop {
+        let (head, tail) = (*rng.pick(cities), *rng.pick(cities));
+        let head = &head[..2 + rng.below(3.min(head.len() - 2))];
+        let tail = &tail[tail.len() - (2 + rng.below(4.min(tail.len() - 3)))..];
+        let name = format!("{head}{tail}");
+        let is_city = [cities, CitySet::HeldOut.cities()].iter().any(|set| set.contains(&name.as_str()));
+        if (4..=12).contains(&name.len()) && !is_city {
+            return name;
+        }
+    }
+}
+
+/// Adjectives and nouns.
+fn word_lists() -> &'static [Vec<&'static str>; 2] {
+    static LISTS: OnceLock<[Vec<&str>; 2]> = OnceLock::new();
+    LISTS.get_or_init(|| {
+        [include_str!("../../../assets/corpus/adjectives.txt"), include_str!("../../../assets/corpus/nouns.txt")]
+            .map(lines)
+    })
+}
+
+/// A random UUID: version 4 of RFC 9562.
+fn uuid(rng: &mut Rng) -> String {
+    let (high, low) = (rng.bits() & !0xf000 | 0x4000, rng.bits() >> 2 | 1 << 63);
+    let (a, b, c, d, e) = (high >> 32, high >> 16 & 0xffff, high & 0xffff, low >> 48, low & 0xffff_ffff_ffff);
+    format!("{a:08x}-{b:04x}-{c:04x}-{d:04x}-{e:012x}")
+}
+
+/// A number of so many digits, the first of them not 0.
+pub(crate) fn number(digits: usize, rng: &mut Rng) -> String {
+    let least = 10usize.pow(digits as u32 - 1);
+    (least + rng.below(9 * least)).to_string()
+}
+
+/// Draws until `n` different texts are there.
+fn distinct(n: usize, mut draw: impl FnMut() -> String) -> Vec<String> {
+    let (mut seen, mut drawn) = (HashSet::new(), Vec::with_capacity(n));
+    while drawn.len() < n {
+        let text = draw();
+        if seen.insert(text.clone()) {
+            drawn.push(text);
+        }
+    }
+    drawn
+}
+
+impl KeyKind {
+    /// Draws `n` different keys. Of cities there must be as many.
+    pub(super) fn draw(self, cities: &[&str], n: usize, rng: &mut Rng) -> Vec<String> {
+        match self {
+            Self::Cities => rng.sample(cities, n).into_iter().map(str::to_owned).collect(),
+            Self::Words => {
+                let [adjectives, nouns] = word_lists();
+                distinct(n, || format!("{}-{}", rng.pick(adjectives), rng.pick(nouns)))
+            }
+            Self::Uuid => distinct(n, || uuid(rng)),
+            Self::Variables => distinct(n, || (0..5).map(|_| char::from(b'A' + rng.below(26) as u8)).collect()),
+            Self::Questions => unreachable!("a file has them"),
+        }
+    }
+}
+
+impl ValueKind {
+    /// Draws `n` different values.
+    pub(crate) fn draw(self, n: usize, rng: &mut Rng) -> Vec<String> {
+        match self {
+            Self::Digits(digits) => distinct(n, || number(digits, rng)),
+            Self::Uuid => distinct(n, || uuid(rng)),
+        }
+    }
+}
+
+/// Draws further facts of a prompt, about other keys and with other values than those that it has.
+pub(super) struct DistractorDraw {
+    form: &'static NeedleForm,
+    rng: Rng,
+    used: HashSet<String>,
+    /// Cities that are left, if keys are cities.
+    cities: Vec<&'static str>,
+}
+
+impl DistractorDraw {
+    /// Distractors besides `facts`.
+    pub(super) fn new<'f>(
+        form: &'static NeedleForm,
+        cities: CitySet,
+        facts: impl Iterator<Item = &'f Fact>,
+        mut rng: Rng,
+    ) -> Self {
+        let used: HashSet<String> = facts.flat_map(|fact| [fact.key.clone(), fact.value.clone()]).collect();
+        let mut left: Vec<&str> = cities.cities().iter().copied().filter(|city| !used.contains(*city)).collect();
+        rng.shuffle(&mut left);
+        Self { form, rng, used, cities: left }
+    }
+
+    /// A random place below `n`.
+    pub(super) fn place(&mut self, n: usize) -> usize {
+        self.rng.below(n)
+    }
+
+    /// Draws until the text is a new one.
+    fn new_text(&mut self, draw: impl Fn(&mut Rng) -> Vec<String>) -> String {
+        loop {
+            let text = draw(&mut self.rng).swap_remove(0);
+            if self.used.insert(text.clone()) {
+                return text;
+            }
+        }
+    }
+}
+
+impl Iterator for DistractorDraw {
+    type Item = Fact;
+
+    /// The next one; `None` if the cities have run out.
+    fn next(&mut self) -> Option<Fact> {
+        let form = self.form;
+        let key = match form.keys {
+            KeyKind::Cities => self.cities.pop()?.to_owned(),
+            kind => self.new_text(|rng| kind.draw(&[], 1, rng)),
+        };
+        let value = self.new_text(|rng| form.values.draw(1, rng));
+        Some(form.fact(&key, &value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cities_are_many_plain_and_in_one_set_only() {
+        let (train, held_out) = (CitySet::Train.cities(), CitySet::HeldOut.cities());
+        assert!(train.len() + held_out.len() >= 260 && held_out.len() >= 48, "{} + {}", train.len(), held_out.len());
+        let all: Vec<&str> = train.iter().chain(held_out).copied().collect();
+        for (i, city) in all.iter().enumerate() {
+            assert!((4..=12).contains(&city.len()), "{city}");
+            assert!(city.starts_with(|c: char| c.is_ascii_uppercase()), "{city}");
+            assert!(city[1..].chars().all(|c| c.is_ascii_lowercase()), "{city}");
+            let contained = |other: &&str| other.to_lowercase().contains(&city.to_lowercase());
+            let within = all.iter().enumerate().find(|(j, other)| *j != i && contained(other));
+            assert!(within.is_none(), "{city} is part of {within:?}");
+        }
+    }
+
+    #[test]
+    fn made_up_names_are_not_cities_and_rarely_repeat() {
+        let mut rng = Rng::new(0, "names");
+        let names: HashSet<String> = (0..10_000).map(|_| made_up(&mut rng)).collect();
+        assert!(names.len() > 9_000, "{} different names", names.len());
+        for name in &names {
+            let known =
+                CitySet::Train.cities().contains(&name.as_str()) || CitySet::HeldOut.cities().contains(&name.as_str());
+            assert!(!known && (4..=12).contains(&name.len()), "{name}");
+        }
+    }
+
+    #[test]
+    fn words_are_different_plain_and_no_cities() {
+        let cities: HashSet<String> = [CitySet::Train, CitySet::HeldOut]
+            .iter()
+            .flat_map(|set| set.cities())
+            .map(|city| city.to_lowercase())
+            .collect();
+        let mut seen = HashSet::new();
+        for word in word_lists().iter().flatten() {
+            assert!((3..=10).contains(&word.len()) && word.bytes().all(|byte| byte.is_ascii_lowercase()), "{word}");
+            assert!(!cities.contains(*word) && *word != "needle", "{word}");
+        }
+        let [adjectives, nouns] = word_lists();
+        assert!(adjectives.iter().all(|word| seen.insert(*word)) && adjectives.len() >= 150);
+        seen.clear();
+        assert!(nouns.iter().all(|word| seen.insert(*word)) && nouns.len() >= 200);
+    }
+
+    #[test]
+    fn keys_and_values_have_the_form_of_their_kind() {
+        let mut rng = Rng::new(4, "kinds");
+        for uuid in KeyKind::Uuid.draw(&[], 500, &mut rng) {
+            let groups: Vec<&str> = uuid.split('-').collect();
+            assert_eq!(groups.iter().map(|group| group.len()).collect::<Vec<_>>(), [8, 4, 4, 4, 12], "{uuid}");
+            assert!(groups.iter().all(|group| group.bytes().all(|byte| byte.is_ascii_hexdigit())), "{uuid}");
+            assert!(groups[2].starts_with('4') && groups[3].starts_with(['8', '9', 'a', 'b']), "{uuid}");
+        }
+        assert!(KeyKind::Words.draw(&[], 500, &mut rng).iter().all(|pair| pair.split('-').count() == 2));
+        assert!(KeyKind::Variables.draw(&[], 500, &mut rng).iter().all(|name| name.len() == 5));
+        assert!(ValueKind::Digits(7).draw(500, &mut rng).iter().all(|number| number.len() == 7));
+    }
+}

@@ -1,0 +1,168 @@
+//! Filling of a context with as much filler as fits besides the needles and the questions.
+
+use anyhow::{bail, Result};
+
+use super::facts::DistractorDraw;
+use super::filler::{total_tok, Filler};
+use super::layout::LaidOut;
+use super::plan::NeedlePlan;
+use super::{NeedleSpec, Texts};
+use crate::bail_usage;
+use crate::base::error::TooShort;
+use crate::base::rng::Rng;
+use crate::prompts::text::TOKENLESS_MAX;
+use crate::prompts::{Encoded, Wrapping};
+
+/// Length that a prompt may lack before a sentence of own text is cut to fill it, in percent.
+const SHORT_PCT: f64 = 2.0;
+
+/// What the text of one prompt is put together from.
+pub(super) struct Builder<'a> {
+    pub(super) plan: &'a NeedlePlan,
+    pub(super) spec: &'a NeedleSpec,
+    pub(super) texts: Texts<'a>,
+    pub(super) chat: Option<&'a Wrapping>,
+    /// Tokens of the context that stay free.
+    pub(super) reserved_tok: usize,
+}
+
+impl Builder<'_> {
+    /// Tokens of the context for the prompt.
+    fn room_tok(&self) -> usize {
+        self.spec.ctx_tok.saturating_sub(self.reserved_tok)
+    }
+
+    /// Fills the context and passes the text to `finish`. `streams` are for prose and for distractors.
+    pub(super) fn fitted<T>(
+        &self,
+        streams: [Rng; 2],
+        finish: impl FnOnce(LaidOut<'_>, Encoded) -> Result<T>,
+    ) -> Result<T> {
+        let (plan, haystack, tokenizer) = (self.plan, self.texts.haystack, self.texts.tokenizer);
+        let (room_tok, separator) = (self.room_tok(), plan.separator(haystack));
+        let mut filler = self.filler(streams)?;
+        loop {
+            let (mut parts, mut boundaries) = (filler.clone(), plan.boundaries(&filler));
+            if haystack.is_own() {
+                plan.cut_for_depth(&mut parts, &mut boundaries, tokenizer)?;
+            }
+            let laid_out = plan.lay_out(&parts, &boundaries, separator, self.chat);
+            let encoded = tokenizer.encode_prompt(&laid_out.layout.text, &laid_out.layout.markup)?;
+            let n_tok = tokenizer.prompt_tok(&encoded);
+            // With the embedded tokenizer, sentences have as many tokens in the text as on their own. With others, a
+            // sentence may have to go.
+            if n_tok > room_tok {
+                let last = filler.pop();
+                if let Some(last) = last.filter(|_| haystack.is_own()) {
+                    filler.extend(last.beginning(last.n_tok.saturating_sub(n_tok - room_tok), tokenizer)?);
+                }
+                if !filler.is_empty() {
+                    continue;
+                }
+                return Err(self.too_short(n_tok));
+            }
+            return finish(laid_out, encoded);
+        }
+    }
+
+    fn too_short(&self, least_tok: usize) -> anyhow::Error {
+        let (needles, answers) = (self.plan.needles.len(), self.plan.n_answers());
+        let (ctx_tok, reserved_tok) = (self.spec.ctx_tok, self.reserved_tok);
+        let reserved = match reserved_tok {
+            0 => String::new(),
+            _ => format!(", left for longer answers: {reserved_tok} tokens"),
+        };
+        TooShort(format!(
+            "a context of {ctx_tok} tokens is too short (needles: {needles}, questions: {answers}{reserved}): it takes at \
+             least {}",
+            least_tok + reserved_tok
+        ))
+        .into()
+    }
+
+    /// Draws as many sentences as fit besides the needles and the questions.
+    fn filler(&self, [prose, distractors]: [Rng; 2]) -> Result<Vec<Filler>> {
+        let (plan, haystack, tokenizer) = (self.plan, self.texts.haystack, self.texts.tokenizer);
+        let (room_tok, separator) = (self.room_tok(), plan.separator(haystack));
+        let bare = plan.lay_out(&[], &vec![(0, 0); plan.needles.len()], separator, self.chat).layout;
+        let bare_tok = tokenizer.prompt_tok(&tokenizer.encode_prompt(&bare.text, &bare.markup)?);
+        let mut facts = DistractorDraw::new(plan.form, self.spec.cities, plan.facts(), distractors);
+        let further = self.distractors(&mut facts, separator)?;
+        let fixed_tok = bare_tok + total_tok(&further);
+        let mut filler = if haystack.is_needles() {
+            let sentences = facts.by_ref().map(|fact| Filler::distractor(fact, separator, tokenizer));
+            self.filled(sentences, fixed_tok, room_tok)?
+        } else {
+            let sentences = haystack.sentences(prose).map(|sentence| Filler::new(sentence, separator, tokenizer));
+            self.filled(sentences, fixed_tok, room_tok)?
+        };
+        for distractor in further {
+            filler.insert(facts.place(filler.len() + 1), distractor);
+        }
+        Ok(filler)
+    }
+
+    /// Takes the sentences that fit into `room_tok` tokens, of which `fixed_tok` are taken.
+    fn filled(
+        &self,
+        sentences: impl Iterator<Item = Result<Filler>>,
+        fixed_tok: usize,
+        room_tok: usize,
+    ) -> Result<Vec<Filler>> {
+        let (haystack, tokenizer) = (self.texts.haystack, self.texts.tokenizer);
+        let mut filler: Vec<Filler> = Vec::new();
+        let mut total_tok = fixed_tok;
+        for next in sentences {
+            let next = next?;
+            total_tok += next.n_tok;
+            if total_tok == fixed_tok && filler.len() >= TOKENLESS_MAX {
+                bail!("{}: the tokenizer returned no tokens for {} sentences", tokenizer.name(), filler.len());
+            }
+            if total_tok > room_tok {
+                let left_tok = room_tok.saturating_sub(total_tok - next.n_tok);
+                if haystack.is_own() && left_tok as f64 > SHORT_PCT / 100.0 * self.spec.ctx_tok as f64 {
+                    filler.extend(next.beginning(left_tok, tokenizer)?);
+                }
+                // A depth is undefined without filler.
+                if filler.is_empty() {
+                    return Err(self.too_short(total_tok));
+                }
+                return Ok(filler);
+            }
+            filler.push(next);
+        }
+        let have_tok = total_tok - fixed_tok;
+        let hint = if haystack.is_needles() { ": there are no more cities" } else { "" };
+        bail_usage!(
+            "{} has {have_tok} tokens; a context of {} needs {}{hint}",
+            haystack.name(),
+            self.spec.ctx_tok,
+            room_tok.saturating_sub(fixed_tok)
+        )
+    }
+
+    /// Draws the distractors that fill their share of the context.
+    fn distractors(&self, facts: &mut DistractorDraw, separator: &str) -> Result<Vec<Filler>> {
+        let share = self.spec.distractors_pct;
+        let wanted_tok = share / 100.0 * self.spec.ctx_tok as f64;
+        let (mut drawn, mut total_tok) = (Vec::new(), 0);
+        if share == 0.0 {
+            return Ok(drawn);
+        }
+        loop {
+            let Some(fact) = facts.next() else {
+                bail_usage!(
+                    "--distractors {share}: of a context of {} tokens, this takes more cities than there are",
+                    self.spec.ctx_tok
+                );
+            };
+            let next = Filler::distractor(fact, separator, self.texts.tokenizer)?;
+            total_tok += next.n_tok;
+            // As near to the share as whole sentences come.
+            if total_tok as f64 > wanted_tok + next.n_tok as f64 / 2.0 {
+                return Ok(drawn);
+            }
+            drawn.push(next);
+        }
+    }
+}

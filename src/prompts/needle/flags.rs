@@ -1,0 +1,357 @@
+//! Needle prompts as flags and as keys of experiment files.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use anyhow::Result;
+use clap::Args;
+use serde::{Deserialize, Serialize};
+
+use super::form::{NeedleForm, CITIES, FILE};
+use super::NeedleSpec;
+use crate::bail_usage;
+use crate::base::names::repeated;
+use crate::base::serde_as_str::serde_as_str;
+use crate::base::spec_file::flag_defaults;
+use crate::base::values::{FileName, TokenRange};
+use crate::prompts::grid::{GridPrompt, PromptSpec};
+use crate::prompts::CitySet;
+
+/// Needle prompts. What is not given depends on the command, which [fills](NeedlePrompts::fill) it in.
+#[derive(Clone, Debug, PartialEq, Args, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+#[command(next_help_heading = "Prompts")]
+pub struct NeedlePrompts {
+    /// Prompt lengths in tokens: a number, a list (1k,4k), or a range with a step (1k..4k:1k)
+    #[arg(long, value_delimiter = ',', value_name = "TOKENS")]
+    pub ctx: Vec<TokenRange>,
+    /// Needles in the text (the paper's N)
+    #[arg(long, value_delimiter = ',', value_name = "N")]
+    pub needles: Vec<usize>,
+    /// Needles asked for (the paper's R): one value for each of --needles, or one for all
+    #[arg(long, value_delimiter = ',', value_name = "R")]
+    pub retrieve: Vec<usize>,
+    /// Depths of the needle in the text, in percent
+    #[arg(long, value_delimiter = ',', default_value = "0,25,50,75,100", value_name = "PCT")]
+    pub depths: Vec<f64>,
+    /// Number of prompts per depth, or of windows of text
+    #[arg(long, value_name = "N")]
+    pub samples: Option<usize>,
+    /// Base seed of the prompts
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
+    /// Filler text instead of the embedded prose: a UTF-8 file or a folder of them; `noise`, a few sentences repeated;
+    /// `needles`, only distractors
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[arg(long, value_name = "prose|noise|needles|FILE|DIR", value_parser = FileName)]
+    pub haystack: Option<PathBuf>,
+    /// Needles that are not asked for: a number, or a share of the context with `%`; a list to compare
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[arg(long, value_delimiter = ',', value_name = "N|PCT%")]
+    pub distractors: Vec<Distractors>,
+    /// File with one JSON object on each line: `needle`, `question`, `answer` (a part of the needle) and, if wanted,
+    /// `distractor`
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[arg(long, value_name = "FILE.jsonl", value_parser = FileName, conflicts_with = "distractors")]
+    pub needles_file: Option<PathBuf>,
+    /// Task of RULER, with its texts, keys, values and haystack
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[arg(long, value_enum, conflicts_with_all = ["needles", "retrieve", "distractors", "needles_file"])]
+    pub task: Option<&'static NeedleForm>,
+    /// `true` to ask every question besides about other keys, which the text does not have.
+    #[serde(skip)]
+    #[arg(skip)]
+    pub unanswerable: bool,
+}
+
+impl Default for NeedlePrompts {
+    fn default() -> Self {
+        flag_defaults()
+    }
+}
+
+/// What a command measures if nothing else is asked for.
+pub struct PromptDefaults {
+    /// Tokens of a prompt, unless a model's context is shorter.
+    pub ctx_tok: usize,
+    /// Pairs (needles in the text, needles asked for).
+    pub settings: &'static [(usize, usize)],
+    /// Prompts per depth.
+    pub samples: usize,
+}
+
+/// Needles that are not asked for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Distractors {
+    /// So many.
+    Needles(usize),
+    /// As many as fill this share of the context, in percent.
+    Percent(f64),
+}
+
+serde_as_str!(Distractors);
+
+impl FromStr for Distractors {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parsed = match text.strip_suffix('%') {
+            Some(share) => share.parse().ok().map(Self::Percent),
+            None => text.parse().ok().map(Self::Needles),
+        };
+        match parsed {
+            Some(Self::Percent(share)) if !(0.0..100.0).contains(&share) => {
+                Err(format!("{text}: a share of the context is at least 0% and below 100%"))
+            }
+            parsed => parsed.ok_or_else(|| format!("`{text}` is neither a number nor a share such as 5%")),
+        }
+    }
+}
+
+impl fmt::Display for Distractors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Needles(n) => write!(f, "{n}"),
+            Self::Percent(share) => write!(f, "{share}%"),
+        }
+    }
+}
+
+impl NeedlePrompts {
+    /// Fills in the numbers of needles and of prompts that were not given. Numbers of distractors become numbers of needles.
+    ///
+    /// # Errors
+    /// Usage errors if numbers do not go together.
+    pub fn fill(&mut self, defaults: &PromptDefaults) -> Result<()> {
+        self.samples.get_or_insert(defaults.samples);
+        (self.needles, self.retrieve) = self.pairs(defaults.settings)?.into_iter().unzip();
+        self.distractors.retain(|distractors| matches!(distractors, Distractors::Percent(_)));
+        Ok(())
+    }
+
+    /// The pairs (needles in the text, needles asked for) that the flags mean.
+    fn pairs(&self, default: &[(usize, usize)]) -> Result<Vec<(usize, usize)>> {
+        let distractors = self.numbers_of_distractors()?;
+        if !distractors.is_empty() {
+            if !self.needles.is_empty() {
+                bail_usage!("--needles and a number of --distractors say the same: give one of them");
+            }
+            let retrieve = match self.retrieve[..] {
+                [] => 1,
+                [retrieve] => retrieve,
+                _ => bail_usage!("--retrieve: give one value with a number of --distractors"),
+            };
+            return Ok(distractors.into_iter().map(|n| (retrieve + n, retrieve)).collect());
+        }
+        Ok(match (&*self.needles, &*self.retrieve) {
+            ([], []) => match self.task {
+                Some(task) => vec![task.setting],
+                None if self.needles_file.is_some() || !self.distractors.is_empty() => vec![(1, 1)],
+                None => default.to_vec(),
+            },
+            (needles, []) if self.needles_file.is_some() => needles.iter().map(|&n| (n, 1)).collect(),
+            (needles, []) => needles.iter().map(|&n| (n, n.min(2))).collect(),
+            ([], _) => bail_usage!("--retrieve needs --needles"),
+            (needles, &[retrieve]) => needles.iter().map(|&n| (n, retrieve)).collect(),
+            (needles, retrieve) if needles.len() == retrieve.len() => {
+                needles.iter().copied().zip(retrieve.iter().copied()).collect()
+            }
+            (needles, retrieve) => bail_usage!(
+                "--needles has {} values and --retrieve {}; they go in pairs",
+                needles.len(),
+                retrieve.len()
+            ),
+        })
+    }
+
+    /// The distractors that are given as numbers: all of them, or none.
+    fn numbers_of_distractors(&self) -> Result<Vec<usize>> {
+        let mut numbers = Vec::new();
+        for distractors in &self.distractors {
+            if let Distractors::Needles(n) = distractors {
+                numbers.push(*n);
+            }
+        }
+        if !numbers.is_empty() && numbers.len() < self.distractors.len() {
+            bail_usage!("--distractors: give numbers or shares, not both");
+        }
+        Ok(numbers)
+    }
+
+    /// Prompt lengths, in tokens.
+    pub fn ctx_tok(&self) -> Vec<usize> {
+        self.ctx.iter().flat_map(|range| range.counts()).collect()
+    }
+
+    /// Prompts per depth.
+    pub fn samples(&self) -> usize {
+        self.samples.unwrap_or(1)
+    }
+
+    /// Pairs (needles in the text, needles asked for): the paper's N and R.
+    pub fn settings(&self) -> Vec<(usize, usize)> {
+        self.needles.iter().copied().zip(self.retrieve.iter().copied()).collect()
+    }
+
+    /// Form of the needles.
+    pub fn form(&self) -> &'static NeedleForm {
+        match (self.task, &self.needles_file) {
+            (Some(task), _) => task,
+            (None, Some(_)) => &FILE,
+            (None, None) => &CITIES,
+        }
+    }
+
+    /// Shares of the context that distractors fill, in percent; 0 if none is given.
+    pub fn shares(&self) -> Vec<f64> {
+        let mut shares = Vec::new();
+        for distractors in &self.distractors {
+            if let Distractors::Percent(share) = distractors {
+                shares.push(*share);
+            }
+        }
+        if shares.is_empty() {
+            shares.push(0.0);
+        }
+        shares
+    }
+
+    /// The spec of every prompt that has an answer, in order.
+    fn specs(&self) -> Vec<NeedleSpec> {
+        let (form, cities) = (self.form(), CitySet::Train);
+        let mut specs = Vec::new();
+        for distractors_pct in self.shares() {
+            for (needles, retrieve) in self.settings() {
+                for ctx_tok in self.ctx_tok() {
+                    for &depth_pct in &self.depths {
+                        specs.push(NeedleSpec { ctx_tok, needles, retrieve, depth_pct, cities, form, distractors_pct });
+                    }
+                }
+            }
+        }
+        specs
+    }
+
+    pub(crate) fn prompts(&self) -> Vec<GridPrompt> {
+        let mut prompts = Vec::new();
+        for spec in self.specs() {
+            GridPrompt::push(&mut prompts, &PromptSpec::Needle(spec), self.samples());
+        }
+        // Prompts that differ only in their distractors share a seed, and so their needles.
+        let per_share = (prompts.len() / self.shares().len()).max(1) as u64;
+        prompts.iter_mut().for_each(|prompt| prompt.seed_index %= per_share);
+        if self.unanswerable {
+            add_unanswerable(&mut prompts);
+        }
+        prompts
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        if !self.distractors.is_empty() && !self.form().has_cities() {
+            bail_usage!("--distractors is for numbers of cities, without --task or --needles-file");
+        }
+        if let Some(NeedleForm { name, setting: (needles, retrieve), .. }) = self.task {
+            if self.settings() != [(*needles, *retrieve)] || self.needles_file.is_some() {
+                bail_usage!("--task {name} has --needles {needles}, --retrieve {retrieve} and needles of its own");
+            }
+        }
+        if let Some(share) = repeated(&self.shares()) {
+            bail_usage!("--distractors {share}% is named twice");
+        }
+        for spec in self.specs().into_iter().filter(|_| self.samples() > 0) {
+            spec.check()?;
+            if self.unanswerable {
+                NeedleSpec { cities: CitySet::Absent, ..spec }.check()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Appends the prompts without an answer: each has the text and the seed of one with an answer, its twin.
+fn add_unanswerable(prompts: &mut Vec<GridPrompt>) {
+    for twin in 0..prompts.len() {
+        let index = prompts.len() as u64;
+        let mut prompt = GridPrompt { index, twin: Some(twin as u64), ..prompts[twin].clone() };
+        if let PromptSpec::Needle(spec) = &mut prompt.spec {
+            spec.cities = CitySet::Absent;
+        }
+        prompts.push(prompt);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::prompts::Grid;
+
+    fn needles(needles: &[usize], distractors: &[&str]) -> NeedlePrompts {
+        NeedlePrompts {
+            ctx: vec![512.into()],
+            needles: needles.to_vec(),
+            retrieve: vec![1; needles.len()],
+            depths: vec![0.0, 50.0],
+            samples: Some(3),
+            distractors: distractors.iter().map(|text| text.parse().unwrap()).collect(),
+            seed: 5,
+            ..NeedlePrompts::default()
+        }
+    }
+
+    #[test]
+    fn prompts_without_an_answer_come_last_and_have_the_seeds_of_their_twins() {
+        let answerable = Grid::Needle(needles(&[2], &[])).prompts();
+        let grid = Grid::Needle(NeedlePrompts { unanswerable: true, ..needles(&[2], &[]) });
+        let prompts = grid.prompts();
+        assert_eq!((prompts.len(), grid.count()), (12, Some(12)));
+        for (prompt, there) in prompts.iter().zip(&answerable) {
+            assert_eq!((prompt.index, &prompt.spec, prompt.seed(5)), (there.index, &there.spec, there.seed(5)));
+        }
+        for (prompt, twin) in prompts[6..].iter().zip(&prompts) {
+            let PromptSpec::Needle(spec) = &prompt.spec else { panic!("a needle") };
+            let PromptSpec::Needle(other) = &twin.spec else { panic!("a needle") };
+            assert_eq!((spec.cities, spec.depth_pct, prompt.seed(5)), (CitySet::Absent, other.depth_pct, twin.seed(5)));
+            assert_eq!((prompt.twin, prompt.sample), (Some(twin.index), twin.sample));
+        }
+        assert!(prompts.iter().enumerate().all(|(i, prompt)| prompt.index == i as u64));
+    }
+
+    #[test]
+    fn shares_of_distractors_are_compared_on_prompts_of_the_same_seeds() {
+        let seeds = |distractors: &[&str]| -> Vec<u64> {
+            let prompts = Grid::Needle(needles(&[1, 2], distractors)).prompts();
+            prompts.iter().map(|prompt| prompt.seed(5)).collect()
+        };
+        assert_eq!(seeds(&["0%", "5%"]), [seeds(&[]), seeds(&[])].concat());
+    }
+
+    #[test]
+    fn filled_in_prompts_are_what_flags_mean() {
+        let defaults = PromptDefaults { ctx_tok: 4096, settings: &[(1, 1), (4, 2)], samples: 7 };
+        let filled = |needles: &[usize], retrieve: &[usize], distractors: &[&str]| {
+            let mut prompts =
+                NeedlePrompts { retrieve: retrieve.to_vec(), samples: None, ..self::needles(needles, distractors) };
+            prompts.fill(&defaults)?;
+            let once = prompts.clone();
+            prompts.fill(&defaults)?;
+            assert_eq!(prompts, once, "filled in once more, nothing changes");
+            assert_eq!(prompts.samples(), 7);
+            anyhow::Ok(prompts.settings())
+        };
+        assert_eq!(filled(&[], &[], &[]).unwrap(), [(1, 1), (4, 2)]);
+        assert_eq!(filled(&[1, 4], &[], &[]).unwrap(), [(1, 1), (4, 2)]);
+        assert_eq!(filled(&[4, 6], &[3], &[]).unwrap(), [(4, 3), (6, 3)]);
+        assert_eq!(filled(&[], &[2], &["1", "3"]).unwrap(), [(3, 2), (5, 2)]);
+        assert_eq!(filled(&[], &[], &["1%", "3%"]).unwrap(), [(1, 1)]);
+        for (needles, retrieve, distractors, words) in [
+            (vec![], vec![2], vec![], "--retrieve needs --needles"),
+            (vec![1, 2, 3], vec![1, 2], vec![], "they go in pairs"),
+            (vec![2], vec![], vec!["1"], "say the same"),
+            (vec![], vec![], vec!["1", "5%"], "not both"),
+        ] {
+            let error = filled(&needles, &retrieve, &distractors).unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+        }
+    }
+}

@@ -1,0 +1,336 @@
+//! Text of a needle prompt: its parts in bytes while it is written, and their token ranges once it is encoded.
+
+use std::ops::Range;
+
+use anyhow::{bail, Result};
+
+use super::facts::Fact;
+use super::filler::{Filler, SPACE};
+use super::form::AnswerForm;
+use super::plan::NeedlePlan;
+use crate::prompts::{Encoded, Needle, Prompt, Query, Tokenizer, Window, Wrapping};
+
+/// Text under construction: every byte belongs to a part, and parts become ranges of tokens.
+#[derive(Default)]
+pub(crate) struct PromptLayout {
+    pub(crate) text: String,
+    /// End of each part in bytes, in the order of the text.
+    ends: Vec<(usize, TextPart)>,
+    /// Byte ranges written by a chat template, where names of special tokens stand for special tokens.
+    pub(crate) markup: Vec<Range<usize>>,
+}
+
+/// A part of a prompt's text. Needles are numbered in the order of the text, answers in the order of the questions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TextPart {
+    Template,
+    Filler,
+    Needle(usize),
+    Value(usize),
+    Question,
+    Predicted(usize),
+}
+
+impl PromptLayout {
+    fn push(&mut self, part: TextPart, text: &str) {
+        self.text.push_str(text);
+        self.ends.push((self.text.len(), part));
+    }
+
+    /// Appends text of a chat template.
+    fn push_markup(&mut self, part: TextPart, text: &str) {
+        let start = self.text.len();
+        self.push(part, text);
+        self.markup.push(start..self.text.len());
+    }
+
+    /// Appends a separator and the sentence of a fact, with its answer as a part of its own.
+    fn push_fact(&mut self, separator: &str, fact: &Fact, whole: TextPart, inner: TextPart) {
+        self.push(whole, separator);
+        self.push(whole, &fact.before);
+        self.push(inner, &fact.value);
+        self.push(whole, &fact.behind);
+    }
+
+    /// The part of each token, by the rule in the documentation of [`crate::prompts`].
+    fn parts(&self, offsets: &[(usize, usize)]) -> Vec<TextPart> {
+        let mut parts = Vec::with_capacity(offsets.len());
+        for &(start, end) in offsets {
+            let visible = self.text.as_bytes()[start..end].iter().position(|byte| !byte.is_ascii_whitespace());
+            // Tokenizers that trim offsets leave an empty range at the end of a white-space token.
+            let at = if start == end { start.saturating_sub(1) } else { start + visible.unwrap_or(0) };
+            let index = self.ends.partition_point(|&(end, _)| end <= at);
+            parts.push(self.ends[index.min(self.ends.len() - 1)].1);
+        }
+        parts
+    }
+}
+
+/// A needle in the order of the text.
+struct PlacedFact<'a> {
+    fact: &'a Fact,
+    /// Its index among the needles of the plan; `None` for a distractor of the filler.
+    needle: Option<usize>,
+}
+
+/// The text of a prompt, with its needles and answers in order.
+pub(crate) struct LaidOut<'a> {
+    plan: &'a NeedlePlan,
+    pub(crate) layout: PromptLayout,
+    placed: Vec<PlacedFact<'a>>,
+    /// The answers, as indices into the needles followed by the absent facts.
+    answers: Vec<usize>,
+    /// Index of the needle at the depth asked for.
+    controlled: usize,
+}
+
+impl NeedlePlan {
+    /// Writes the text, with `separator` between sentences. In a chat, the answers are the assistant's.
+    pub(crate) fn lay_out<'a>(
+        &'a self,
+        filler: &'a [Filler],
+        boundaries: &[(usize, u64)],
+        separator: &'static str,
+        chat: Option<&Wrapping>,
+    ) -> LaidOut<'a> {
+        let (boundaries, controlled) = self.in_order(boundaries);
+        let answers = self.answers(&boundaries);
+        let mut layout = PromptLayout::default();
+        if let Some(chat) = chat {
+            layout.push_markup(TextPart::Template, &chat.around.before);
+        }
+        layout.push(TextPart::Template, &self.example);
+        let preamble = self.form.preamble(answers.len());
+        layout.push(TextPart::Template, &preamble);
+        let gap = if preamble.is_empty() { "" } else { self.form.gap };
+        let placed = self.lay_out_haystack(&mut layout, filler, &boundaries, [gap, separator]);
+        self.lay_out_question(&mut layout, &answers, chat);
+        LaidOut { plan: self, layout, placed, answers, controlled }
+    }
+
+    /// Writes needles and filler; `gap` stands before the first sentence. Returns needles and distractors in the order of
+    /// the text.
+    fn lay_out_haystack<'a>(
+        &'a self,
+        layout: &mut PromptLayout,
+        filler: &'a [Filler],
+        boundaries: &[(usize, u64)],
+        [gap, separator]: [&'static str; 2],
+    ) -> Vec<PlacedFact<'a>> {
+        let mut order: Vec<usize> = (0..self.needles.len()).collect();
+        order.sort_by_key(|&i| boundaries[i]);
+        let mut order = order.into_iter().peekable();
+        let mut placed = Vec::new();
+        let (mut before, mut behind_prose) = (gap, false);
+        for count in 0..=filler.len() {
+            let needles = std::iter::from_fn(|| order.next_if(|&i| boundaries[i].0 == count));
+            let needles = needles.map(|i| PlacedFact { fact: &self.needles[i], needle: Some(i) });
+            let distractor = filler.get(count).and_then(|filler| filler.fact.as_ref());
+            let distractor = distractor.map(|fact| PlacedFact { fact, needle: None });
+            for placed_here in needles.chain(distractor) {
+                let place = placed.len();
+                layout.push_fact(before, placed_here.fact, TextPart::Needle(place), TextPart::Value(place));
+                placed.push(placed_here);
+                (before, behind_prose) = (separator, false);
+            }
+            if let Some(Filler { sentence, fact: None, .. }) = filler.get(count) {
+                layout.push(TextPart::Filler, if sentence.joined && behind_prose { "" } else { before });
+                layout.push(TextPart::Filler, &sentence.text);
+                (before, behind_prose) = (separator, true);
+            }
+        }
+        placed
+    }
+
+    /// Writes the question and the answers.
+    fn lay_out_question(&self, layout: &mut PromptLayout, answers: &[usize], chat: Option<&Wrapping>) {
+        let form = self.form;
+        layout.push(TextPart::Question, &format!("\n{}", form.question(&self.about, answers.len())));
+        let mut lead = form.lead;
+        if let Some(chat) = chat {
+            layout.push_markup(TextPart::Question, &chat.around.after);
+            lead = "";
+        }
+        layout.push(TextPart::Question, &format!("{lead}{}", form.prefix(&self.about, answers.len())));
+        for (i, fact) in answers.iter().map(|&answer| self.fact(answer)).enumerate() {
+            let is_first = i == 0;
+            match form.answers {
+                AnswerForm::Sentences => {
+                    let before = if is_first { "" } else { SPACE };
+                    layout.push_fact(before, fact, TextPart::Question, TextPart::Predicted(i));
+                }
+                AnswerForm::List { before, between, .. } => {
+                    layout.push(TextPart::Question, if is_first { "" } else { between });
+                    layout.push(TextPart::Question, before);
+                    layout.push(TextPart::Predicted(i), &fact.value);
+                }
+            }
+        }
+        if let AnswerForm::List { end, .. } = form.answers {
+            layout.push(TextPart::Question, end);
+        }
+    }
+}
+
+impl LaidOut<'_> {
+    /// Converts the parts of the text into verified token ranges.
+    pub(crate) fn prompt(self, encoded: Encoded, tokenizer: &Tokenizer) -> Result<Prompt> {
+        let bos = tokenizer.prompt_bos_id();
+        let ids: Vec<u32> = bos.iter().copied().chain(encoded.ids).collect();
+        let offsets: Vec<_> = bos.iter().map(|_| (0, 0)).chain(encoded.offsets).collect();
+        let mut parts = self.layout.parts(&offsets);
+        // The begin-of-sequence token belongs to no text.
+        parts[..usize::from(bos.is_some())].fill(TextPart::Template);
+        let mut spans = Spans { parts: &parts, ids: &ids, tokenizer, from: 0 };
+        let mut needles = Vec::new();
+        for (place, placed) in self.placed.iter().enumerate() {
+            // Sentences of files may be in scripts whose tokens join an answer with its surroundings.
+            needles.push(spans.needle(place, placed.fact, self.plan.form.is_of_file())?);
+        }
+        let queries = self.queries(&spans, &needles)?;
+        let start = parts.iter().position(|&part| part != TextPart::Template).unwrap_or(0);
+        let end = parts.iter().position(|&part| part == TextPart::Question).unwrap_or(parts.len());
+        // A chat template may have written the begin-of-sequence token.
+        let has_bos = tokenizer.bos().id.is_some_and(|id| ids.first() == Some(&id));
+        Ok(Prompt {
+            text: self.layout.text,
+            ids,
+            offsets,
+            queries,
+            needles,
+            haystack: start..end,
+            has_bos,
+            window: Window::default(),
+        })
+    }
+
+    /// The questions; `needles` are those of the text, in its order.
+    fn queries(&self, spans: &Spans<'_>, needles: &[Needle]) -> Result<Vec<Query>> {
+        let is_filler: Vec<bool> = spans.parts.iter().map(|&part| self.is_filler(part)).collect();
+        let mut queries = Vec::new();
+        for (question, &i) in self.answers.iter().enumerate() {
+            let fact = self.plan.fact(i);
+            let predicted = spans.next_range(&[TextPart::Predicted(question)], &fact.value, &fact.key, false)?;
+            let needle = self.place(i).map(|place| &needles[place]);
+            // Without an answer in the text, the depth is that of the controlled needle.
+            let at = self.place(i).or_else(|| self.place(self.controlled)).expect("every needle is laid out");
+            let depth_real_pct = depth_pct(&is_filler, needles[at].span.start);
+            let controlled = i == self.controlled || needle.is_none();
+            queries.push(Query {
+                city: fact.key.clone(),
+                value: fact.value.clone(),
+                needle: needle.map_or(0..0, |needle| needle.span.clone()),
+                answer: needle.map_or(0..0, |needle| needle.answer.clone()),
+                predicted,
+                controlled,
+                depth_req_pct: if controlled { self.plan.depth_pct } else { depth_real_pct },
+                depth_real_pct,
+            });
+        }
+        Ok(queries)
+    }
+
+    /// The place of a needle of the plan in the order of the text; `None` for a fact that is not in it.
+    fn place(&self, needle: usize) -> Option<usize> {
+        self.placed.iter().position(|placed| placed.needle == Some(needle))
+    }
+
+    /// `true` for prose and for distractors of the filler.
+    fn is_filler(&self, part: TextPart) -> bool {
+        match part {
+            TextPart::Filler => true,
+            TextPart::Needle(place) | TextPart::Value(place) => self.placed[place].needle.is_none(),
+            _ => false,
+        }
+    }
+}
+
+/// Token ranges of the parts of an encoded text, in their order.
+struct Spans<'a> {
+    parts: &'a [TextPart],
+    ids: &'a [u32],
+    tokenizer: &'a Tokenizer,
+    /// Token from which on parts are looked for.
+    from: usize,
+}
+
+impl Spans<'_> {
+    /// The next needle, at a place of the text. With `is_lenient`, its tokens may hold more than its text.
+    fn needle(&mut self, place: usize, fact: &Fact, is_lenient: bool) -> Result<Needle> {
+        let (whole, inner) = (TextPart::Needle(place), TextPart::Value(place));
+        let span = self.next_range(&[whole, inner], fact.sentence().trim(), &fact.key, is_lenient)?;
+        self.from = span.start;
+        let answer = match fact.value.as_str() {
+            "" => span.start..span.start,
+            value => self.next_range(&[inner], value, &fact.key, is_lenient)?,
+        };
+        self.from = span.end;
+        Ok(Needle { city: fact.key.clone(), value: fact.value.clone(), span, answer })
+    }
+
+    /// The next tokens of the `wanted` parts, which must decode to `expected`.
+    fn next_range(&self, wanted: &[TextPart], expected: &str, key: &str, is_lenient: bool) -> Result<Range<usize>> {
+        let parts = &self.parts[self.from..];
+        let before = parts.iter().position(|part| wanted.contains(part)).unwrap_or(0);
+        let tokens = parts[before..].iter().take_while(|part| wanted.contains(part)).count();
+        let start = self.from + before;
+        let range = start..start + tokens;
+        let decoded = self.tokenizer.decode(&self.ids[range.clone()])?;
+        if range.is_empty() || !is_lenient && decoded.trim() != expected {
+            bail!(
+                "{expected:?} of {key} cannot be separated from its surroundings: its tokens read {decoded:?}, so this \
+                 tokenizer has no boundary where it begins or ends"
+            );
+        }
+        Ok(range)
+    }
+}
+
+/// Filler tokens before a position, in percent of all filler tokens.
+fn depth_pct(is_filler: &[bool], position: usize) -> f64 {
+    let before = is_filler[..position].iter().filter(|&&is_filler| is_filler).count();
+    let all = is_filler.iter().filter(|&&is_filler| is_filler).count();
+    100.0 * before as f64 / all.max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::form::CITIES;
+    use super::*;
+
+    #[test]
+    fn a_token_belongs_to_the_part_of_its_first_visible_byte() {
+        let mut layout = PromptLayout::default();
+        layout.push(TextPart::Template, "Find.");
+        let fact = CITIES.fact("Oslo", "12");
+        layout.push_fact("\n", &fact, TextPart::Needle(0), TextPart::Value(0));
+        layout.push(TextPart::Filler, " A cat.");
+        let text = layout.text.clone();
+        let at = |needle: &str| text.find(needle).unwrap();
+        let (value, prose) = (at("12"), at(" A"));
+        // Tokens: "Find", ".\n", "The", " ", trimmed space, " 1", "2", ".", " A".
+        let offsets = [
+            (0, 4),
+            (4, 6),
+            (6, 9),
+            (value - 1, value),
+            (value, value),
+            (value - 1, value + 1),
+            (value + 1, value + 2),
+            (prose - 1, prose),
+            (prose, prose + 2),
+        ];
+        let expected = [
+            TextPart::Template,
+            TextPart::Template,
+            TextPart::Needle(0),
+            TextPart::Needle(0),
+            TextPart::Needle(0),
+            TextPart::Value(0),
+            TextPart::Value(0),
+            TextPart::Needle(0),
+            TextPart::Filler,
+        ];
+        assert_eq!(layout.parts(&offsets), expected);
+    }
+}

@@ -1,0 +1,184 @@
+//! Needle prompts: special magic numbers of cities hidden in a haystack, with questions about some of them.
+//!
+//! The protocol is that of the paper (multi-needle retrieval after LWM and Gemini 1.5), with needles in the published
+//! form. It differs in three ways that make scores more meaningful: cities and values of a prompt are distinct, values
+//! have five digits, and the prompt ends with the answers (teacher-forced), so that the rows which predict them can be
+//! measured. Other forms of needles are in `form.rs`.
+
+mod corrupted;
+pub(crate) mod facts;
+pub(crate) mod file;
+mod filler;
+mod fit;
+pub(crate) mod flags;
+pub mod form;
+mod layout;
+pub(crate) mod plan;
+#[cfg(test)]
+pub(super) mod tests;
+
+use anyhow::{bail, Context, Result};
+use serde::Serialize;
+
+use super::{CitySet, Haystack, NeedleForm, NeedlesFile, Prompt, Tokenizer};
+use crate::bail_usage;
+use crate::base::rng::Rng;
+use fit::Builder;
+use form::CITIES;
+use plan::NeedlePlan;
+
+/// Specification of a needle prompt.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct NeedleSpec {
+    /// Maximum length of the prompt in tokens. The filler ends within a sentence of it.
+    pub ctx_tok: usize,
+    /// Number of keys in the haystack (the paper's N); of chains, in variable tracking.
+    pub needles: usize,
+    /// Number of keys asked for (the paper's R).
+    pub retrieve: usize,
+    /// Depth of the controlled needle, in percent of the filler's tokens: 0 before all filler, 100 after it.
+    pub depth_pct: f64,
+    /// Set of the keys, where these are cities.
+    pub cities: CitySet,
+    /// Keys and values, and the text around them.
+    pub form: &'static NeedleForm,
+    /// Share of the context that further distractors fill, in percent.
+    pub distractors_pct: f64,
+}
+
+impl Default for NeedleSpec {
+    /// One number of a training city in the middle of 1024 tokens.
+    fn default() -> Self {
+        Self {
+            ctx_tok: 1024,
+            needles: 1,
+            retrieve: 1,
+            depth_pct: 50.0,
+            cities: CitySet::Train,
+            form: &CITIES,
+            distractors_pct: 0.0,
+        }
+    }
+}
+
+impl NeedleSpec {
+    /// Name of the task in records.
+    pub fn task(&self) -> String {
+        self.form.task(self.distractors_pct)
+    }
+
+    /// Returns `true` if records name the set of the keys: cities, or keys that are asked for but absent.
+    pub fn names_cities(&self) -> bool {
+        self.form.has_cities() || self.cities == CitySet::Absent
+    }
+
+    /// Checks what does not need a tokenizer. Inconsistencies are usage errors.
+    pub fn check(&self) -> Result<()> {
+        if self.needles == 0 || self.retrieve == 0 {
+            bail_usage!("a needle prompt needs at least one needle and one question");
+        }
+        if self.retrieve > self.needles {
+            bail_usage!("cannot retrieve {} of {} needles", self.retrieve, self.needles);
+        }
+        if !(0.0..=100.0).contains(&self.depth_pct) {
+            bail_usage!("a depth of {} percent: it is between 0 and 100", self.depth_pct);
+        }
+        if !(0.0..100.0).contains(&self.distractors_pct) {
+            bail_usage!("--distractors {}: a share of the context is at least 0 and below 100", self.distractors_pct);
+        }
+        let is_absent = self.cities == CitySet::Absent;
+        if self.form.has_cities() {
+            let absent = if is_absent { self.retrieve } else { 0 };
+            let (needles, known) = (self.needles, self.cities.cities().len());
+            if needles.saturating_add(absent) > known {
+                let besides = match absent {
+                    0 => String::new(),
+                    absent => format!(" besides {absent} that are asked for but absent"),
+                };
+                bail_usage!("{needles} needles need as many cities{besides}; there are {known}");
+            }
+        }
+        if self.form.is_of_file() && self.retrieve > 1 {
+            bail_usage!("--needles-file: a prompt asks one question of the file, not {}", self.retrieve);
+        }
+        if self.form.is_of_file() && is_absent {
+            bail_usage!("--needles-file: every question of the file has an answer in its needle");
+        }
+        if self.form.hops > 0 && is_absent {
+            bail_usage!("--task {}: a question about a chain always has an answer", self.form.name);
+        }
+        Ok(())
+    }
+}
+
+/// What prompts are made from besides a spec and a seed.
+#[derive(Clone, Copy)]
+pub struct Texts<'a> {
+    /// The filler.
+    pub haystack: &'a Haystack,
+    /// The needles, for specs whose needles are from a file.
+    pub file: Option<&'a NeedlesFile>,
+    pub tokenizer: &'a Tokenizer,
+}
+
+/// Builds the prompt of a seed, determined by spec, seed, tokenizer and haystack.
+///
+/// # Errors
+/// Those of [`build_of`].
+pub fn build(spec: &NeedleSpec, seed: u64, tokenizer: &Tokenizer, haystack: &Haystack) -> Result<Prompt> {
+    build_of(spec, seed, Texts { haystack, file: None, tokenizer })
+}
+
+/// Builds the prompt of a seed, determined by spec, seed and texts.
+///
+/// # Errors
+/// Usage errors if the spec is inconsistent or the haystack too short for the context.
+/// [`TooShort`](crate::base::error::TooShort) if the context has no room for the needles. An error with the key and the
+/// seed if the tokenizer joins a value with its surroundings.
+pub fn build_of(spec: &NeedleSpec, seed: u64, texts: Texts<'_>) -> Result<Prompt> {
+    build_from(spec, seed, ["needle", "prose", "absent"], None, texts)
+}
+
+/// Like [`build_of`] with named streams of random numbers for needles, prose and absent keys, so that training and
+/// evaluation never share a prompt. `declined` is the answer about absent keys, instead of a value.
+pub(super) fn build_from(
+    spec: &NeedleSpec,
+    seed: u64,
+    streams: [&str; 3],
+    declined: Option<&str>,
+    texts: Texts<'_>,
+) -> Result<Prompt> {
+    spec.check()?;
+    if texts.haystack.is_needles() && (spec.distractors_pct > 0.0 || spec.form.is_of_file()) {
+        bail_usage!("--haystack needles: there is nothing but distractors; leave --distractors and --needles-file out");
+    }
+    let rng = Rng::new(seed, streams[0]);
+    let mut plan = match texts.file {
+        Some(file) if spec.form.is_of_file() => file.plan(spec, rng)?,
+        None if spec.form.is_of_file() => bail!("the needles of this prompt are from a file, which is missing"),
+        _ => NeedlePlan::draw(spec, rng),
+    };
+    if spec.cities == CitySet::Absent {
+        plan.ask_for_absent(spec, Rng::new(seed, streams[2]), declined);
+    }
+    plan.example = example(spec, seed, texts)?;
+    let reserved_tok = plan.reserved_tok(texts.tokenizer)?;
+    let (streams, chat) = ([streams[1], "distractors"].map(|label| Rng::new(seed, label)), texts.tokenizer.chat());
+    let builder = Builder { plan: &plan, spec, texts, chat, reserved_tok };
+    builder.fitted(streams, |laid_out, encoded| {
+        laid_out.prompt(encoded, texts.tokenizer).with_context(|| format!("prompt of seed {seed}"))
+    })
+}
+
+/// Writes the worked example before a prompt, with its answers; empty for forms without one.
+fn example(spec: &NeedleSpec, seed: u64, texts: Texts<'_>) -> Result<String> {
+    let ctx_tok = spec.form.example_tok;
+    if ctx_tok == 0 {
+        return Ok(String::new());
+    }
+    let spec = NeedleSpec { ctx_tok, needles: 1, retrieve: 1, ..spec.clone() };
+    let plan = NeedlePlan::draw(&spec, Rng::new(seed, "example"));
+    let streams = ["example prose", "example distractors"].map(|label| Rng::new(seed, label));
+    let builder = Builder { plan: &plan, spec: &spec, texts, chat: None, reserved_tok: 0 };
+    builder.fitted(streams, |laid_out, _| Ok(laid_out.layout.text + "\n\n"))
+}

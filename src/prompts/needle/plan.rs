@@ -1,0 +1,224 @@
+//! Plan of a needle prompt: the draws that do not depend on the filler, and the places of the needles in it.
+
+use std::collections::HashSet;
+use std::ops::Range;
+
+use anyhow::Result;
+
+use super::facts::Fact;
+use super::filler::{total_tok, Filler, SPACE};
+use super::form::NeedleForm;
+use super::NeedleSpec;
+use crate::base::rng::Rng;
+use crate::prompts::{Haystack, Tokenizer};
+
+/// Largest distance of a needle from the depth asked for that is not reported, in percent of the filler.
+pub const DEPTH_TOLERANCE_PCT: f64 = 2.0;
+
+/// Draws of a needle prompt that do not depend on the filler.
+pub(crate) struct NeedlePlan {
+    pub(super) form: &'static NeedleForm,
+    /// The needles, key by key; those of a chain in its order. The first is the controlled one.
+    pub(super) needles: Vec<Fact>,
+    /// Facts that are not in the text, about keys that are not, key by key.
+    absent: Vec<Fact>,
+    /// Needles of each key.
+    pub(super) per_key: usize,
+    /// Indices of the keys asked for, in the order of the question; absent keys follow the others.
+    asked: Vec<usize>,
+    /// What the question names for each of them: the key; the value of a chain.
+    pub(super) about: Vec<String>,
+    /// A worked example, before the prompt.
+    pub(super) example: String,
+    pub(super) depth_pct: f64,
+    /// Stream for the positions of the other needles.
+    rng: Rng,
+}
+
+impl NeedlePlan {
+    /// Draws needles and questions of a spec.
+    pub(super) fn draw(spec: &NeedleSpec, mut rng: Rng) -> Self {
+        let form = spec.form;
+        let keys = form.keys.draw(spec.cities.cities(), spec.needles * (form.hops + 1), &mut rng);
+        let values = form.values.draw(spec.needles * form.values_per_key, &mut rng);
+        let mut asked: Vec<usize> = (0..spec.retrieve).collect();
+        rng.shuffle(&mut asked);
+        let about = asked.iter().map(|&i| if form.hops > 0 { &values[i] } else { &keys[i] }).cloned().collect();
+        Self {
+            needles: facts_of_keys(form, &keys, &values),
+            absent: Vec::new(),
+            per_key: form.answers_per_key(),
+            asked,
+            about,
+            example: String::new(),
+            depth_pct: spec.depth_pct,
+            rng,
+            form,
+        }
+    }
+
+    /// Creates a plan of these needles, the first at a depth, with a question about one of them.
+    pub(crate) fn asking(
+        form: &'static NeedleForm,
+        needles: Vec<Fact>,
+        asked: usize,
+        depth_pct: f64,
+        rng: Rng,
+    ) -> Self {
+        let about = vec![needles[asked].key.clone()];
+        let (absent, example) = (Vec::new(), String::new());
+        Self { form, needles, absent, per_key: 1, asked: vec![asked], about, example, depth_pct, rng }
+    }
+
+    /// Asks for keys that no needle names. The text stays that of the answerable prompt. `declined` is the answer,
+    /// instead of random values.
+    pub(super) fn ask_for_absent(&mut self, spec: &NeedleSpec, mut rng: Rng, declined: Option<&str>) {
+        let form = self.form;
+        let named: HashSet<&str> = self.needles.iter().map(|fact| fact.key.as_str()).collect();
+        let others: Vec<&str> = spec.cities.cities().iter().copied().filter(|city| !named.contains(city)).collect();
+        let n_keys = if form.has_cities() { spec.retrieve } else { spec.needles + spec.retrieve };
+        let mut keys = form.keys.draw(&others, n_keys, &mut rng);
+        keys.retain(|key| !named.contains(key.as_str()));
+        keys.truncate(spec.retrieve);
+        let n_values = self.needles.len() + spec.retrieve * form.values_per_key;
+        let mut values = form.values.draw(n_values, &mut rng);
+        values.retain(|value| !self.needles.iter().any(|fact| fact.value == *value));
+        self.absent = facts_of_keys(form, &keys, &values);
+        if let Some(declined) = declined {
+            self.absent.iter_mut().for_each(|fact| fact.value = declined.to_owned());
+        }
+        self.asked = (spec.needles..spec.needles + spec.retrieve).collect();
+        self.about = keys;
+    }
+
+    /// A needle, or a fact that is not in the text.
+    pub(super) fn fact(&self, i: usize) -> &Fact {
+        self.needles.get(i).unwrap_or_else(|| &self.absent[i - self.needles.len()])
+    }
+
+    /// All facts, also those that are not in the text.
+    pub(super) fn facts(&self) -> impl Iterator<Item = &Fact> {
+        self.needles.iter().chain(&self.absent)
+    }
+
+    /// Number of answers.
+    pub(super) fn n_answers(&self) -> usize {
+        self.asked.len() * self.per_key
+    }
+
+    /// Text between two sentences.
+    pub(super) fn separator(&self, haystack: &Haystack) -> &'static str {
+        if self.form.has_lines && !haystack.is_prose() {
+            "\n"
+        } else {
+            SPACE
+        }
+    }
+
+    /// Tokens of the prompt's length that stay free for longer answers than the right ones.
+    ///
+    /// # Errors
+    /// If the tokenizer fails.
+    pub(super) fn reserved_tok(&self, tokenizer: &Tokenizer) -> Result<usize> {
+        if self.form.answers_tok == 0 {
+            return Ok(0);
+        }
+        let answers = self.asked.iter().flat_map(|&key| self.facts_of_key(key));
+        let answers: String = answers.map(|i| format!(" {}", self.fact(i).value)).collect();
+        Ok(self.form.answers_tok.saturating_sub(tokenizer.encode(&answers)?.ids.len()))
+    }
+
+    /// Indices of the facts of a key.
+    fn facts_of_key(&self, key: usize) -> Range<usize> {
+        key * self.per_key..(key + 1) * self.per_key
+    }
+
+    /// The answers, as indices of facts: of several needles of a key, in the order of the text.
+    pub(super) fn answers(&self, boundaries: &[(usize, u64)]) -> Vec<usize> {
+        let mut answers = Vec::new();
+        for &key in &self.asked {
+            let mut facts: Vec<usize> = self.facts_of_key(key).collect();
+            facts.sort_by_key(|&i| boundaries.get(i).copied());
+            answers.extend(facts);
+        }
+        answers
+    }
+
+    /// For each needle, the number of filler sentences before it and a number that orders needles at the same boundary.
+    pub(super) fn boundaries(&self, filler: &[Filler]) -> Vec<(usize, u64)> {
+        let wanted_tok = self.wanted_tok(filler);
+        let mut rng = self.rng.clone();
+        let mut boundaries = Vec::with_capacity(self.needles.len());
+        for _ in &self.needles {
+            boundaries.push((rng.below(filler.len() + 1), rng.bits()));
+        }
+        let mut before_tok = 0;
+        let mut nearest = f64::INFINITY;
+        for count in 0..=filler.len() {
+            let distance = (before_tok as f64 - wanted_tok).abs();
+            if distance < nearest {
+                nearest = distance;
+                boundaries[0].0 = count;
+            }
+            before_tok += filler.get(count).map_or(0, |filler| filler.n_tok);
+        }
+        boundaries
+    }
+
+    /// Tokens of filler before the depth asked for.
+    fn wanted_tok(&self, filler: &[Filler]) -> f64 {
+        total_tok(filler) as f64 * self.depth_pct / 100.0
+    }
+
+    /// Cuts a sentence for the controlled needle if no boundary is within [`DEPTH_TOLERANCE_PCT`] of the depth asked
+    /// for. Other needles keep their places.
+    pub(super) fn cut_for_depth(
+        &self,
+        filler: &mut Vec<Filler>,
+        boundaries: &mut [(usize, u64)],
+        tokenizer: &Tokenizer,
+    ) -> Result<()> {
+        let wanted_tok = self.wanted_tok(filler);
+        let off_tok = (total_tok(&filler[..boundaries[0].0]) as f64 - wanted_tok).abs();
+        if 100.0 * off_tok <= DEPTH_TOLERANCE_PCT * total_tok(filler) as f64 {
+            return Ok(());
+        }
+        let Some(i) = (0..filler.len()).rfind(|&i| total_tok(&filler[..i]) as f64 <= wanted_tok) else {
+            return Ok(());
+        };
+        let before_tok = total_tok(&filler[..i]) as f64;
+        let Some(halves) = filler[i].halves(wanted_tok - before_tok, tokenizer)? else { return Ok(()) };
+        if (before_tok + halves[0].n_tok as f64 - wanted_tok).abs() < off_tok {
+            filler.splice(i..=i, halves);
+            boundaries[1..].iter_mut().filter(|(count, _)| *count > i).for_each(|(count, _)| *count += 1);
+            boundaries[0].0 = i + 1;
+        }
+        Ok(())
+    }
+
+    /// The boundaries with the needles of each chain in its order, and the needle at the depth asked for.
+    pub(super) fn in_order(&self, boundaries: &[(usize, u64)]) -> (Vec<(usize, u64)>, usize) {
+        let mut ordered = boundaries.to_vec();
+        if self.form.hops > 0 {
+            ordered.chunks_mut(self.per_key).for_each(<[_]>::sort_unstable);
+        }
+        let controlled = ordered.iter().position(|boundary| boundaries.first() == Some(boundary)).unwrap_or(0);
+        (ordered, controlled)
+    }
+}
+
+/// The needles of keys: each with its values, or the chains of as many values.
+fn facts_of_keys(form: &NeedleForm, keys: &[String], values: &[String]) -> Vec<Fact> {
+    let mut facts = Vec::new();
+    if form.hops == 0 {
+        for (key, values) in keys.iter().zip(values.chunks(form.values_per_key)) {
+            facts.extend(values.iter().map(|value| form.fact(key, value)));
+        }
+        return facts;
+    }
+    for (chain, value) in keys.chunks(form.hops + 1).zip(values) {
+        facts.push(form.fact(&chain[0], value));
+        facts.extend(chain.windows(2).map(|pair| form.link(&pair[1], &pair[0])));
+    }
+    facts
+}
