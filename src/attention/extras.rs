@@ -31,7 +31,6 @@ pub(crate) struct ExtraTensor {
     pub(crate) init: TensorInit,
 }
 
-/// Initialisation of a learned tensor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum TensorInit {
     /// All elements equal to this number.
@@ -122,7 +121,6 @@ pub struct Extras {
     gated_channels: usize,
 }
 
-/// Formula of lambda.
 #[derive(Clone, Debug)]
 enum LambdaSource {
     None,
@@ -130,7 +128,7 @@ enum LambdaSource {
     Vectors([Tensor; 4], LambdaInitSource),
     /// A learned or fixed number: (1) or (H).
     Numbers(Tensor),
-    /// Weight (H, E), and whether a sigmoid follows.
+    /// Weight (H, E), and `true` if a sigmoid follows.
     Projection(Tensor, bool),
 }
 

@@ -51,7 +51,7 @@ pub use probes::{AttentionRow, LayersAndHeads, ProbeResult, ResidualProbe, RowCo
 pub use stream::{HeadOutputSums, Stream};
 pub(crate) use tile::TILE;
 pub use trace::Trace;
-pub use treat::{KeyRemoval, OutputReplacement, Removal, ResolvedTreatment, RowRemoval};
+pub use treat::{KeyRemoval, OutputReplacement, Removal, ResolvedTreatment};
 pub use variant::{
     Factor, Gate, HeadNorm, Keys, Lambda, LambdaInit, LambdaStart, Pairing, Sink, ValueWidth, Variant, VariantName,
 };

@@ -107,7 +107,6 @@ impl<'a> PackedLayer<'a> {
         }
     }
 
-    /// Value width of an output head.
     pub(super) fn value_width(&self) -> usize {
         self.wiring.value_slices() * self.d
     }
@@ -117,7 +116,6 @@ impl<'a> PackedLayer<'a> {
         self.wiring.value_slices() * self.d.next_multiple_of(PANEL)
     }
 
-    /// The values of an output head.
     pub(super) fn values(&self, head: usize) -> Values<'_> {
         let PromptKeys { earlier, own } = self.rows.keys;
         let values = Values::new(&own.v, &self.wiring.value[head], self.d);

@@ -122,7 +122,7 @@ impl<'a> Portable<'a> {
     }
 
     /// The mixture of one prompt (1, T, H, value width), zeros for queries that are neither needed nor watched, and
-    /// what the probes of every head have seen.
+    /// the states of the probes of every head.
     pub(super) fn watched<'p>(
         &self,
         needed: Option<&[bool]>,
@@ -163,7 +163,6 @@ impl<'a> Portable<'a> {
         self.v.dtype()
     }
 
-    /// The queries in tiles.
     fn tiles(&self) -> impl Iterator<Item = Range<usize>> {
         let (t, rows) = (self.v.dims()[2], self.rows);
         (0..t).step_by(rows).map(move |start| start..(start + rows).min(t))

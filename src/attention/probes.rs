@@ -22,7 +22,6 @@ pub struct AttentionRow<'a> {
     pub sinks: &'a [f32],
     /// The mixture of the maps, which weights the values: (query + 1).
     pub effective: &'a [f32],
-    /// The values of the keys.
     pub values: Values<'a>,
 }
 
@@ -61,9 +60,7 @@ impl dyn RowCollector {
 
 /// Result of one probe for one head of one layer.
 pub struct ProbeResult {
-    /// 0-based layer.
     pub layer: usize,
-    /// 0-based output head.
     pub head: usize,
     /// Index of the probe in the list given to [`Stream::new`].
     pub probe: usize,
@@ -142,7 +139,6 @@ impl<'a> HeadProbes<'a> {
         self.probes.iter_mut().zip(later.probes).for_each(|((.., collector), (.., later))| collector.merge(later));
     }
 
-    /// Finishes the states after the last row.
     pub(super) fn finish(self) -> impl Iterator<Item = ProbeResult> + 'a {
         let Self { layer, head, probes } = self;
         probes.into_iter().map(move |(probe, _, mut collector)| {

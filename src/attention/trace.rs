@@ -22,7 +22,6 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Creates an empty trace of `rows`.
     pub(super) fn new(rows: Vec<usize>) -> Self {
         Self { rows, ..Self::default() }
     }

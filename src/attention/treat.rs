@@ -18,32 +18,20 @@ pub enum Removal {
     Silence,
 }
 
-/// Rows, and keys that are removed from them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RowRemoval {
+/// Removal of keys from some rows of some heads.
+#[derive(Clone, Debug, PartialEq)]
+pub struct KeyRemoval {
+    pub how: Removal,
+    pub of: LayersAndHeads,
     /// Positions of queries.
     pub rows: Range<usize>,
     /// Positions of keys, ascending.
     pub keys: Vec<Range<usize>>,
 }
 
-/// Removal of keys from rows of some heads.
-#[derive(Clone, Debug, PartialEq)]
-pub struct KeyRemoval {
-    /// Way of removal.
-    pub how: Removal,
-    /// Affected layers and heads.
-    pub of: LayersAndHeads,
-    /// Affected rows and their removed keys.
-    pub row_removals: Vec<RowRemoval>,
-}
-
-/// Replacement of a head's output.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OutputReplacement {
-    /// 0-based layer.
     pub layer: usize,
-    /// 0-based output head.
     pub head: usize,
     /// Positions of queries.
     pub rows: Vec<Range<usize>>,
@@ -59,9 +47,7 @@ pub struct ResolvedTreatment {
     pub quantisers: Vec<Quantiser>,
     /// Attention sinks by (layer, output head), for quantisers that exempt them.
     pub sinks: BTreeMap<(usize, usize), Vec<usize>>,
-    /// Removed keys.
     pub removed: Vec<KeyRemoval>,
-    /// Replaced head outputs.
     pub replaced: Vec<OutputReplacement>,
 }
 
@@ -130,9 +116,11 @@ impl ResolvedTreatment {
         query: usize,
     ) -> impl Iterator<Item = Range<usize>> + '_ {
         let end = if how == Removal::Mask { query } else { query + 1 };
-        let of_head = self.removed.iter().filter(move |removed| removed.how == how && removed.of.has(layer, head));
-        let of_row = of_head.flat_map(|removed| &removed.row_removals).filter(move |loss| loss.rows.contains(&query));
-        of_row.flat_map(|loss| &loss.keys).map(move |keys| keys.start..keys.end.min(end))
+        let of_row = self
+            .removed
+            .iter()
+            .filter(move |removed| removed.how == how && removed.rows.contains(&query) && removed.of.has(layer, head));
+        of_row.flat_map(|removed| &removed.keys).map(move |keys| keys.start..keys.end.min(end))
     }
 
     /// Sets the removed keys of `query` to `value`, in a piece of its row that starts at key `first`.
@@ -156,7 +144,7 @@ impl ResolvedTreatment {
     /// The first row that may differ from that of an untreated pass, in any layer: keys and values of the tokens before
     /// it are the same. `usize::MAX` if no row does.
     pub fn first_row(&self) -> usize {
-        let removed = self.removed.iter().flat_map(|removed| &removed.row_removals).map(|loss| loss.rows.start);
+        let removed = self.removed.iter().map(|removed| removed.rows.start);
         let replaced = self.replaced.iter().flat_map(|replaced| &replaced.rows).map(|rows| rows.start);
         // Quantised logits, queries and keys are those of all rows.
         let quantised = (!self.quantisers.is_empty()).then_some(0);

@@ -17,27 +17,20 @@ use toml::{Table, Value};
 pub struct Variant {
     /// Softmax maps per output head: 1, or 2, of which the second is subtracted.
     pub maps: usize,
-    /// Which query heads form a pair.
     pub pairing: Pairing,
-    /// Which key heads the maps of a pair read.
     pub keys: Keys,
-    /// Width of an output head's values.
     pub values: ValueWidth,
     /// Output heads that share one second map: 1, or more for Grouped differential attention.
     pub signal_heads: usize,
-    /// Weight of the second map.
     pub lambda: Lambda,
     /// Initial or fixed value of lambda, and that of [`Factor::OneMinusLambdaInit`].
     pub lambda_init: LambdaInit,
     /// Initial values of learned lambda vectors and projections. Without effect on a trained model.
     pub lambda_start: LambdaStart,
-    /// Norm of a head's output.
     pub norm: HeadNorm,
-    /// Factor of a head's output, after its norm.
     pub factor: Factor,
     /// Logit without a value, in the denominator of every softmax.
     pub sink: Sink,
-    /// Gate of the output of attention, before W_O.
     pub gate: Gate,
 }
 

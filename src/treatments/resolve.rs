@@ -1,7 +1,7 @@
 //! Resolution of conditions to positions, layers and heads of one model and one prompt.
 
 use super::{Condition, HeadSelection, KeySelection, PairedPrompt, Ranking, Replacement, RowSelection, Treatment};
-use crate::attention::{KeyRemoval, LayersAndHeads, OutputReplacement, ResolvedTreatment, RowRemoval};
+use crate::attention::{KeyRemoval, LayersAndHeads, OutputReplacement, ResolvedTreatment};
 use crate::bail_usage;
 use crate::base::rng::Rng;
 use crate::prompts::{Prompt, Region};
@@ -147,11 +147,10 @@ impl Resolver<'_> {
                     treated.sinks.clone_from(&found.sinks);
                 }
                 Treatment::Remove { how, keys, of, rows } => {
-                    let mut row_removals = Vec::new();
                     for (rows, regions) in region_views(prompt, *rows, generating) {
-                        row_removals.push(RowRemoval { rows, keys: keys.positions(&regions, seed, generating) });
+                        let keys = keys.positions(&regions, seed, generating);
+                        treated.removed.push(KeyRemoval { how: *how, of: of.clone(), rows, keys });
                     }
-                    treated.removed.push(KeyRemoval { how: *how, of: of.clone(), row_removals });
                 }
                 Treatment::Replace { others, heads, of, rows, with } => {
                     let at: Vec<Range<usize>> =
@@ -351,8 +350,8 @@ mod tests {
 
     /// The keys removed from a row.
     fn lost(treated: &ResolvedTreatment, row: usize) -> Vec<usize> {
-        let row_removals = treated.removed[0].row_removals.iter().filter(|loss| loss.rows.contains(&row));
-        row_removals.flat_map(|loss| loss.keys.iter().cloned().flatten()).collect()
+        let of_row = treated.removed.iter().filter(|removed| removed.rows.contains(&row));
+        of_row.flat_map(|removed| removed.keys.iter().cloned().flatten()).collect()
     }
 
     #[test]
@@ -461,8 +460,8 @@ mod tests {
         let prompt = prompt(1);
         let treated = resolved("mask(question)", &prompt, true);
         let first = prompt.tokens_before_answer().len() - 1;
-        assert_eq!(treated.removed[0].row_removals[0].rows, first..usize::MAX);
-        assert_eq!(treated.removed[0].row_removals[0].keys, [prompt.haystack.end..usize::MAX]);
+        assert_eq!(treated.removed[0].rows, first..usize::MAX);
+        assert_eq!(treated.removed[0].keys, [prompt.haystack.end..usize::MAX]);
     }
 
     #[test]

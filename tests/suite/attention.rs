@@ -6,7 +6,7 @@ use crate::dense::Dense;
 use candle_core::{DType, Tensor};
 use difftool::attention::{
     Alibi, Attend, AttentionRow, Heads, KeyRemoval, LayersAndHeads, LogitRule, Removal, ResolvedTreatment,
-    RowCollector, RowProbe, RowRemoval, Stream,
+    RowCollector, RowProbe, Stream,
 };
 use difftool::kernels::quant::{Format, Quantised, Quantiser, Scope};
 use difftool::kernels::Products;
@@ -225,20 +225,20 @@ fn quantised_rows_agree_with_the_dense_reference_for_every_variant_bits_and_scop
 
 /// Masked and silenced keys of some rows of some heads, over blocks of keys and up to the query itself.
 fn removals(t: usize) -> Vec<KeyRemoval> {
-    let loss = |rows, keys: &[std::ops::Range<usize>]| RowRemoval { rows, keys: keys.to_vec() };
+    let removal = |how, of: &LayersAndHeads, rows, keys: &[std::ops::Range<usize>]| KeyRemoval {
+        how,
+        of: of.clone(),
+        rows,
+        keys: keys.to_vec(),
+    };
+    let all = LayersAndHeads::default();
     let some_heads = LayersAndHeads { layers: Some(vec![0]), heads: Some(vec![1]) };
+    let other_layer = LayersAndHeads { layers: Some(vec![7]), heads: None };
     vec![
-        KeyRemoval {
-            how: Removal::Mask,
-            of: LayersAndHeads::default(),
-            row_removals: vec![loss(t / 3..t / 2, &[0..2, 5..9]), loss(t / 2..t, &[3..t / 4, t / 3..usize::MAX])],
-        },
-        KeyRemoval { how: Removal::Silence, of: some_heads, row_removals: vec![loss(0..t, &[1..4, t / 5..t / 2])] },
-        KeyRemoval {
-            how: Removal::Mask,
-            of: LayersAndHeads { layers: Some(vec![7]), heads: None },
-            row_removals: vec![loss(0..t, &[0..usize::MAX])],
-        },
+        removal(Removal::Mask, &all, t / 3..t / 2, &[0..2, 5..9]),
+        removal(Removal::Mask, &all, t / 2..t, &[3..t / 4, t / 3..usize::MAX]),
+        removal(Removal::Silence, &some_heads, 0..t, &[1..4, t / 5..t / 2]),
+        removal(Removal::Mask, &other_layer, 0..t, &[0..usize::MAX]),
     ]
 }
 
@@ -269,9 +269,9 @@ fn masked_keys_do_not_count_for_the_scale_of_quantised_logits() {
 fn a_masked_row_is_a_silenced_row_made_whole_again() {
     let t = 65;
     let of = |how| {
-        let row_removals = vec![RowRemoval { rows: 10..t, keys: vec![0..7, 20..30] }];
+        let (rows, keys) = (10..t, vec![0..7, 20..30]);
         ResolvedTreatment {
-            removed: vec![KeyRemoval { how, of: LayersAndHeads::default(), row_removals }],
+            removed: vec![KeyRemoval { how, of: LayersAndHeads::default(), rows, keys }],
             ..ResolvedTreatment::default()
         }
     };
@@ -301,11 +301,7 @@ fn a_masked_row_is_a_silenced_row_made_whole_again() {
 
 #[test]
 fn losing_nothing_changes_no_bit() {
-    let nothing = |how| KeyRemoval {
-        how,
-        of: LayersAndHeads::default(),
-        row_removals: vec![RowRemoval { rows: 0..700, keys: Vec::new() }],
-    };
+    let nothing = |how| KeyRemoval { how, of: LayersAndHeads::default(), rows: 0..700, keys: Vec::new() };
     let removed = vec![nothing(Removal::Mask), nothing(Removal::Silence)];
     let treated = ResolvedTreatment { removed, ..ResolvedTreatment::default() };
     for_each_variant(700, |label, heads| {

@@ -131,9 +131,9 @@ impl Dense {
 
     /// Returns `true` if a key is removed from the row of a query.
     fn loses(&self, how: Removal, (layer, head): (usize, usize), query: usize, key: usize) -> bool {
-        let of_head = self.treated.removed.iter().filter(|removed| removed.how == how && removed.of.has(layer, head));
-        let mut of_row = of_head.flat_map(|removed| &removed.row_removals).filter(|loss| loss.rows.contains(&query));
-        of_row.any(|loss| loss.keys.iter().any(|keys| keys.contains(&key)))
+        let mut of_head =
+            self.treated.removed.iter().filter(|removed| removed.how == how && removed.of.has(layer, head));
+        of_head.any(|removed| removed.rows.contains(&query) && removed.keys.iter().any(|keys| keys.contains(&key)))
     }
 
     /// Quantises all logits of a layer, `logits[h][j]`. Masked logits and those of exempt keys are not quantised and do not

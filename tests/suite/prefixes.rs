@@ -136,7 +136,7 @@ fn a_pass_that_starts_later_has_the_bits_of_a_whole_one_in_every_family_and_vari
 
 /// Leaves rows before `start` as they are.
 fn begin_at(treated: &mut ResolvedTreatment, start: usize) {
-    let removed = treated.removed.iter_mut().flat_map(|removed| &mut removed.row_removals).map(|loss| &mut loss.rows);
+    let removed = treated.removed.iter_mut().map(|removed| &mut removed.rows);
     let replaced = treated.replaced.iter_mut().flat_map(|replaced| &mut replaced.rows);
     for rows in removed.chain(replaced) {
         *rows = rows.start.max(start)..rows.end.max(start);

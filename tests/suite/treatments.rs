@@ -4,9 +4,7 @@ use crate::common::{assert_close, edit_tensor, fixture, Scratch};
 use crate::dense::Dense;
 use crate::generate::{cases, load, splits};
 use candle_core::{Device, Tensor};
-use difftool::attention::{
-    Attend, KeyRemoval, LayersAndHeads, OutputReplacement, Removal, ResolvedTreatment, RowRemoval, Stream,
-};
+use difftool::attention::{Attend, KeyRemoval, LayersAndHeads, OutputReplacement, Removal, ResolvedTreatment, Stream};
 use difftool::kernels::quant::{Format, Quantised, Quantiser, Scope};
 use difftool::model::generate::Decoder;
 use difftool::model::Transformer;
@@ -25,7 +23,8 @@ pub(crate) fn treatments(t: usize, width: usize) -> Vec<(&'static str, ResolvedT
     let removed = |how, rows, keys: Vec<std::ops::Range<usize>>| KeyRemoval {
         how,
         of: LayersAndHeads { layers: None, heads: Some(vec![0]) },
-        row_removals: vec![RowRemoval { rows, keys }],
+        rows,
+        keys,
     };
     let masked = vec![removed(Removal::Mask, t / 3..usize::MAX, vec![0..3, 5..9, t - 4..usize::MAX])];
     let silenced = vec![removed(Removal::Silence, t / 2..usize::MAX, vec![1..t / 3])];

@@ -1,7 +1,7 @@
 //! Masks of a tile: which keys a query sees, and which a treatment removes.
 
 use super::Portable;
-use crate::attention::Removal;
+use crate::attention::{KeyRemoval, Removal};
 use crate::kernels::quant::Quantiser;
 use candle_core::{Result, Tensor};
 use std::ops::Range;
@@ -53,11 +53,11 @@ impl Portable<'_> {
     fn kept(&self, how: Removal, queries: &Range<usize>, keys: &Range<usize>) -> Result<Option<Tensor>> {
         let Some(treated) = self.treated else { return Ok(None) };
         let of_layer = treated.removed.iter().filter(|removed| {
-            let layers = removed.of.layers.as_ref();
-            let mut rows = removed.row_removals.iter().map(|loss| &loss.rows);
+            let KeyRemoval { of, rows, .. } = removed;
             removed.how == how
-                && layers.is_none_or(|layers| layers.contains(&self.layer))
-                && rows.any(|rows| rows.start < queries.end && queries.start < rows.end)
+                && of.layers.as_ref().is_none_or(|layers| layers.contains(&self.layer))
+                && rows.start < queries.end
+                && queries.start < rows.end
         });
         let mut of_layer = of_layer.peekable();
         if of_layer.peek().is_none() {

@@ -2,8 +2,7 @@
 
 use super::*;
 use crate::attention::{
-    Attend, AttentionRow, Fused, KeyRemoval, LayersAndHeads, LogitRule, Removal, RowCollector, RowRemoval, Stream,
-    Variant, Wiring,
+    Attend, AttentionRow, Fused, KeyRemoval, LayersAndHeads, LogitRule, Removal, RowCollector, Stream, Variant, Wiring,
 };
 use crate::base::rng::Rng;
 use crate::kernels::quant::Format;
@@ -86,7 +85,8 @@ fn treatments() -> Vec<(&'static str, Option<ResolvedTreatment>)> {
     let removed = |how, heads, rows, keys: &[Range<usize>]| KeyRemoval {
         how,
         of: LayersAndHeads { layers: Some(vec![0]), heads },
-        row_removals: vec![RowRemoval { rows, keys: keys.to_vec() }],
+        rows,
+        keys: keys.to_vec(),
     };
     let removed = vec![
         removed(Removal::Mask, Some(vec![1]), 20..40, &[0..3, 15..30]),
