@@ -17,13 +17,13 @@
 pub mod attention;
 pub mod base;
 pub mod commands;
-pub mod explore;
+pub(crate) mod explore;
 pub mod figures;
 pub mod kernels;
 pub mod measures;
 pub mod model;
 pub mod prompts;
-pub mod report;
+pub(crate) mod report;
 pub mod results;
 pub mod run;
 pub mod stats;

@@ -4,11 +4,11 @@
 use crate::measures::probe::PooledMap;
 
 /// Maximum number of neighbouring numbers that share a step.
-pub const RUN: usize = 64;
+pub(crate) const RUN: usize = 64;
 
 /// Integer code of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CodeType {
+pub(crate) enum CodeType {
     /// 0 to 255 steps.
     Byte,
     /// -127 to 127 steps, as two's complement.
@@ -30,7 +30,7 @@ impl CodeType {
 
 /// Passes the code of each number of a run to `take` and returns the exponent e of the step 2^e: the smallest, but at
 /// least `floor`, that can represent the largest number. The error is at most half a step. NaN and infinities become 0.
-pub fn encode(run: &[f32], code: CodeType, floor: i8, mut take: impl FnMut(i16)) -> i8 {
+pub(crate) fn encode(run: &[f32], code: CodeType, floor: i8, mut take: impl FnMut(i16)) -> i8 {
     let finite = run.iter().map(|&x| if x.is_finite() { x } else { 0.0 });
     let largest = finite.clone().map(f32::abs).fold(0.0, f32::max);
     let exponent = exponent(largest / code.most()).max(floor);
@@ -50,7 +50,7 @@ fn exponent(x: f32) -> i8 {
 }
 
 /// Converts an unsigned code to steps that are 2^`by` times as large.
-pub fn coarser(code: u8, by: u32) -> u8 {
+pub(crate) fn coarser(code: u8, by: u32) -> u8 {
     match by {
         0 => code,
         1..=8 => ((u32::from(code) + (1 << (by - 1))) >> by) as u8,
@@ -59,7 +59,7 @@ pub fn coarser(code: u8, by: u32) -> u8 {
 }
 
 /// The part of a pooled map on and below the diagonal: exponents of the runs, then signed codes.
-pub fn triangle(grid: &PooledMap) -> Vec<u8> {
+pub(crate) fn triangle(grid: &PooledMap) -> Vec<u8> {
     let (mut exponents, mut codes) = (Vec::new(), Vec::new());
     for (row, values) in grid.values.chunks(grid.columns.max(1)).enumerate() {
         for run in values[..(row + 1).min(grid.columns)].chunks(RUN) {
@@ -71,7 +71,7 @@ pub fn triangle(grid: &PooledMap) -> Vec<u8> {
 }
 
 /// The map that [`triangle`] bytes represent: its number of bins, and their values row by row, NaN above the diagonal.
-pub fn square(triangle: &[u8]) -> (usize, Vec<f32>) {
+pub(crate) fn square(triangle: &[u8]) -> (usize, Vec<f32>) {
     let (mut bins, mut runs, mut cells) = (0, 0, 0);
     while runs + cells < triangle.len() {
         runs += bins / RUN + 1;

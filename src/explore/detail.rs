@@ -5,7 +5,7 @@ use crate::measures::probe::{Pooling, RowQuantity};
 use std::sync::Mutex;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PooledQuantity {
+pub(crate) enum PooledQuantity {
     /// A quantity of attention rows.
     Of(RowQuantity),
     /// Contributions of the keys to the output.
@@ -14,42 +14,42 @@ pub enum PooledQuantity {
 
 /// Data stored for every head.
 #[derive(Clone, Debug)]
-pub struct HeadSketch {
+pub(crate) struct HeadSketch {
     /// Mixture map pooled by largest magnitude, in bins that are a multiple of those of pooled maps, as [`triangle`]
     /// bytes.
-    pub thumb: Vec<u8>,
+    pub(crate) thumb: Vec<u8>,
     /// Keys that are attention sinks.
-    pub sinks: Vec<usize>,
+    pub(crate) sinks: Vec<usize>,
 }
 
 /// Data stored for a detailed head.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct HeadDetail {
+pub(crate) struct HeadDetail {
     /// Pooled maps as [`triangle`] bytes.
-    pub pooled: Vec<(PooledQuantity, Pooling, Vec<u8>)>,
+    pub(crate) pooled: Vec<(PooledQuantity, Pooling, Vec<u8>)>,
     /// The softmax maps; empty for a treated pass.
-    pub maps: Vec<PairCodes<u8>>,
+    pub(crate) maps: Vec<PairCodes<u8>>,
     /// The softmax rows that predict an answer, at higher precision.
-    pub answers: Vec<PairCodes<i16>>,
+    pub(crate) answers: Vec<PairCodes<i16>>,
     /// The logits of the rows that predict an answer.
-    pub logits: Vec<PairCodes<i16>>,
+    pub(crate) logits: Vec<PairCodes<i16>>,
     /// Contributions of the keys in the rows that predict an answer; at most one, empty if unknown.
-    pub contributions: Vec<PairCodes<i16>>,
+    pub(crate) contributions: Vec<PairCodes<i16>>,
     /// Weight of the second map for each query; empty for one map.
-    pub lambdas: Vec<f32>,
+    pub(crate) lambdas: Vec<f32>,
     /// For each softmax map, the weight of the sink for each query, which sums to 1 with the row; empty without sinks.
-    pub taken: Vec<Vec<f32>>,
+    pub(crate) taken: Vec<Vec<f32>>,
     /// Number of keys visible to a query, or `None` for all keys before it.
-    pub window: Option<usize>,
+    pub(crate) window: Option<usize>,
 }
 
 /// Codes of (query, key) pairs: the stored runs of each row, row by row. See [`encode`].
 #[derive(Clone, Debug, PartialEq)]
-pub struct PairCodes<T> {
+pub(crate) struct PairCodes<T> {
     /// Exponent of each run.
-    pub exponents: Vec<i8>,
+    pub(crate) exponents: Vec<i8>,
     /// Code of each pair. The last run of a row ends at its query.
-    pub codes: Vec<T>,
+    pub(crate) codes: Vec<T>,
 }
 
 impl<T> Default for PairCodes<T> {
@@ -101,28 +101,28 @@ fn append<T>(pairs: &mut Vec<PairCodes<T>>, later: Vec<PairCodes<T>>) {
 }
 
 /// Keeps the data of the heads with the largest scores.
-pub struct TopHeads {
+pub(crate) struct TopHeads {
     places: usize,
     leaders: Mutex<Vec<Candidate>>,
 }
 
 /// A head among the best.
-pub struct Candidate {
+pub(crate) struct Candidate {
     /// Layer and head.
-    pub at: (usize, usize),
-    pub score: f64,
-    pub kept: HeadDetail,
+    pub(crate) at: (usize, usize),
+    pub(crate) score: f64,
+    pub(crate) kept: HeadDetail,
 }
 
 impl TopHeads {
     /// A selection of up to `places` heads.
-    pub fn new(places: usize) -> Self {
+    pub(crate) fn new(places: usize) -> Self {
         Self { places, leaders: Mutex::new(Vec::new()) }
     }
 
     /// Enters a head, and drops the last if there are too many. Ties are broken by layer and head. NaN counts as the
     /// smallest score.
-    pub fn enter(&self, at: (usize, usize), score: f64, kept: HeadDetail) {
+    pub(crate) fn enter(&self, at: (usize, usize), score: f64, kept: HeadDetail) {
         let score = if score.is_nan() { f64::NEG_INFINITY } else { score };
         let mut leaders = self.leaders.lock().expect("no panic holds this lock");
         leaders.push(Candidate { at, score, kept });
@@ -131,7 +131,7 @@ impl TopHeads {
     }
 
     /// Takes the best heads, in order.
-    pub fn finish(&self) -> Vec<Candidate> {
+    pub(crate) fn finish(&self) -> Vec<Candidate> {
         std::mem::take(&mut self.leaders.lock().expect("no panic holds this lock"))
     }
 }

@@ -13,11 +13,11 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Collects the data of one prompt.
-pub struct ExploreMeasure {
+pub(crate) struct ExploreMeasure {
     /// Resolution of each model.
-    pub resolutions: Vec<Resolution>,
+    pub(crate) resolutions: Vec<Resolution>,
     /// Data by model and condition.
-    pub found: BTreeMap<PassKey, ModelMaps>,
+    pub(crate) found: BTreeMap<PassKey, ModelMaps>,
     agreements: Vec<Arc<Agreements>>,
     /// Detailed heads of the untreated pass of each model. Treated passes use the same.
     chosen: Mutex<BTreeMap<usize, Vec<(usize, usize)>>>,
@@ -25,7 +25,7 @@ pub struct ExploreMeasure {
 
 impl ExploreMeasure {
     /// The measure for models with these resolutions and agreements.
-    pub fn new(resolutions: Vec<Resolution>, agreements: Vec<Agreements>) -> Self {
+    pub(crate) fn new(resolutions: Vec<Resolution>, agreements: Vec<Agreements>) -> Self {
         let agreements = agreements.into_iter().map(Arc::new).collect();
         Self { resolutions, found: BTreeMap::new(), agreements, chosen: Mutex::default() }
     }
@@ -36,38 +36,38 @@ impl ExploreMeasure {
 }
 
 /// The data of one pass.
-pub struct ModelMaps {
+pub(crate) struct ModelMaps {
     /// The prompt as encoded by this model's tokenizer.
-    pub prompt: PromptFacts,
+    pub(crate) prompt: PromptFacts,
     /// Selection of the stored pairs.
-    pub keep: StoredPairs,
+    pub(crate) keep: StoredPairs,
     /// Data of every head, by layer and head.
-    pub sketches: BTreeMap<(usize, usize), HeadSketch>,
+    pub(crate) sketches: BTreeMap<(usize, usize), HeadSketch>,
     /// The detailed heads, best first.
-    pub details: Vec<Candidate>,
+    pub(crate) details: Vec<Candidate>,
 }
 
 /// The prompt as displayed.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
-pub struct PromptFacts {
+pub(crate) struct PromptFacts {
     /// Text of each token. Serialised separately, because there are many.
     #[serde(skip)]
-    pub texts: Vec<String>,
+    pub(crate) texts: Vec<String>,
     /// Regions with respect to the first question: name, first token, end.
-    pub regions: Vec<(&'static str, usize, usize)>,
-    pub questions: Vec<QuestionFacts>,
+    pub(crate) regions: Vec<(&'static str, usize, usize)>,
+    pub(crate) questions: Vec<QuestionFacts>,
     /// The measured rows: those that predict an answer, or the last ones of plain text.
-    pub rows: Vec<Range<usize>>,
+    pub(crate) rows: Vec<Range<usize>>,
 }
 
 /// A question of the prompt.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
-pub struct QuestionFacts {
+pub(crate) struct QuestionFacts {
     /// The city asked about.
-    pub city: String,
-    pub value: String,
+    pub(crate) city: String,
+    pub(crate) value: String,
     /// Its tokens in the needle.
-    pub answer: Range<usize>,
+    pub(crate) answer: Range<usize>,
 }
 
 impl PromptFacts {

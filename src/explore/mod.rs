@@ -8,17 +8,17 @@
 //! | detailed: those with the largest share of the answer in their output | maps of all quantities, pooled by magnitude and by mean | (T / bin)^2 / 2 each |
 //! | detailed | softmax maps, pair by pair | [`StoredPairs::pairs_of`] each |
 //!
-//! Pairs are complete for prompts of up to [`COMPLETE_TOK`] tokens. For longer ones, those near the diagonal, in the
+//! Pairs are complete for prompts of up to [`COMPLETE_TOK`](stored_pairs::COMPLETE_TOK) tokens. For longer ones, those near the diagonal, in the
 //! question's rows and on needles are stored: about 320 bytes per query. The detailed heads are known only after the
 //! last layer, so the heads of one layer are in memory at once with the best so far. Contributions of keys to the
-//! output are computed as rows pass, from precomputed products of the weights ([`Agreements`]). Treated passes store
+//! output are computed as rows pass, from precomputed products of the weights ([`Agreements`](probe::Agreements)). Treated passes store
 //! the detailed heads of the untreated pass.
 //!
 //! Numbers are quantised to bytes with a step for each run of 64 keys ([`codes`]). The steps are enlarged until the
 //! page fits its budget. Rows that predict an answer, and their logits, are also stored in 16 bits. The page states the
 //! largest error.
 
-pub mod codes;
+pub(crate) mod codes;
 mod detail;
 mod measure;
 mod pack;
@@ -26,9 +26,8 @@ mod page;
 mod probe;
 mod stored_pairs;
 
-pub use detail::{Candidate, HeadDetail, HeadSketch, PairCodes, PooledQuantity, TopHeads};
-pub use measure::{ExploreMeasure, ModelMaps, PromptFacts, QuestionFacts};
-pub(crate) use page::{packed, CODE};
-pub use page::{ExplorerModel, ExplorerPage};
-pub use probe::{agreements, quantities, Agreements, ExploreProbe, Resolution};
-pub use stored_pairs::{StoredPairs, BAND_TOK, COMPLETE_TOK};
+pub(crate) use detail::{HeadDetail, PooledQuantity};
+pub(crate) use measure::{ExploreMeasure, ModelMaps};
+pub(crate) use page::{packed, ExplorerModel, ExplorerPage, CODE};
+pub(crate) use probe::{agreements, Resolution};
+pub(crate) use stored_pairs::StoredPairs;

@@ -41,19 +41,19 @@ pub(super) fn deflate(raw: &[u8]) -> Result<Vec<u8>> {
 #[derive(Debug, Default, Serialize)]
 pub(super) struct HeadIndex {
     /// Pooled maps: quantity, pooling, chunk.
-    pub grids: Vec<(&'static str, &'static str, ChunkRange)>,
+    pub(crate) grids: Vec<(&'static str, &'static str, ChunkRange)>,
     /// Rows of each softmax map, [`ROWS`] to a chunk.
-    pub maps: Vec<Vec<ChunkRange>>,
+    pub(crate) maps: Vec<Vec<ChunkRange>>,
     /// Rows of each softmax map that predict an answer, at higher precision.
-    pub answers: Vec<ChunkRange>,
+    pub(crate) answers: Vec<ChunkRange>,
     /// Logits of these rows for each map.
-    pub logits: Vec<ChunkRange>,
+    pub(crate) logits: Vec<ChunkRange>,
     /// Contributions of the keys in these rows: at most one chunk, none if unknown.
-    pub contributions: Vec<ChunkRange>,
+    pub(crate) contributions: Vec<ChunkRange>,
     /// Weight of the second map for each query as 32-bit floats; `None` for one map.
-    pub lambdas: Option<ChunkRange>,
+    pub(crate) lambdas: Option<ChunkRange>,
     /// Weight of the sink for each query as 32-bit floats, for each softmax map; empty without sinks.
-    pub taken: Vec<ChunkRange>,
+    pub(crate) taken: Vec<ChunkRange>,
 }
 
 /// Name of a pooled quantity in the page.

@@ -43,31 +43,31 @@ pub(crate) fn packed(page: &str) -> Result<Option<String>> {
 const RESERVED: usize = 200_000;
 
 /// One model under one condition.
-pub struct ExplorerModel<'a> {
-    pub name: &'a str,
+pub(crate) struct ExplorerModel<'a> {
+    pub(crate) name: &'a str,
     /// Name of the condition; `None` for the untreated pass, which comes first for each model.
-    pub condition: Option<String>,
+    pub(crate) condition: Option<String>,
     /// Description of the attention.
-    pub layout: &'a str,
+    pub(crate) layout: &'a str,
     /// Number of softmax maps per head: 1 or 2.
-    pub maps: usize,
-    pub resolution: Resolution,
-    pub found: &'a ModelMaps,
+    pub(crate) maps: usize,
+    pub(crate) resolution: Resolution,
+    pub(crate) found: &'a ModelMaps,
     /// Numbers of every head by name, by layer and head.
-    pub numbers: BTreeMap<(usize, usize), BTreeMap<String, f64>>,
+    pub(crate) numbers: BTreeMap<(usize, usize), BTreeMap<String, f64>>,
     /// Scores of the answer by name.
-    pub answers: BTreeMap<String, f64>,
+    pub(crate) answers: BTreeMap<String, f64>,
 }
 
 /// Contents of the page.
-pub struct ExplorerPage<'a> {
-    pub title: String,
-    pub caption: String,
+pub(crate) struct ExplorerPage<'a> {
+    pub(crate) title: String,
+    pub(crate) caption: String,
     /// Names and values of the settings.
-    pub recipe: Vec<(String, String)>,
-    pub models: Vec<ExplorerModel<'a>>,
+    pub(crate) recipe: Vec<(String, String)>,
+    pub(crate) models: Vec<ExplorerModel<'a>>,
     /// Intended maximum size of the page, in bytes.
-    pub budget: usize,
+    pub(crate) budget: usize,
 }
 
 /// Id of an element and its text.
@@ -114,7 +114,7 @@ impl PackedModel {
 
 impl ExplorerPage<'_> {
     /// The page as text, with the finest steps that fit the budget.
-    pub fn html(&self) -> Result<String> {
+    pub(crate) fn html(&self) -> Result<String> {
         let models = self.models.iter();
         let mut packed: Vec<PackedModel> =
             models.map(|model| PackedModel::pooled(model.found)).collect::<Result<_>>()?;

@@ -24,9 +24,9 @@ pub(super) const FINEST: i8 = -17;
 /// u_s, and that of the whole mixture u. The contribution of s is ⟨u_s, u⟩ / ⟨u, u⟩: signed, summing to 1 over the keys
 /// of a row, and over the keys of a region to the row's `share_out`. Unlike weights, it is small for keys whose value
 /// is small or cancelled by others.
-pub type Agreements = BTreeMap<(usize, usize), Agreement>;
+pub(crate) type Agreements = BTreeMap<(usize, usize), Agreement>;
 
-pub fn agreements(model: &Transformer) -> Result<Agreements> {
+pub(crate) fn agreements(model: &Transformer) -> Result<Agreements> {
     let heads = model.config.wiring().heads();
     let all = (0..model.config.layers.len()).flat_map(|layer| (0..heads).map(move |head| (layer, head)));
     let mut agreements = Agreements::new();
@@ -39,7 +39,7 @@ pub fn agreements(model: &Transformer) -> Result<Agreements> {
 }
 
 /// Collects the data of all heads, with details of some.
-pub struct ExploreProbe {
+pub(crate) struct ExploreProbe {
     plan: Arc<ExplorePlan>,
 }
 
@@ -61,19 +61,19 @@ struct ExplorePlan {
 
 /// Amount of stored data.
 #[derive(Clone, Copy, Debug)]
-pub struct Resolution {
+pub(crate) struct Resolution {
     /// Softmax maps per head of the model: 1 or 2.
-    pub maps: usize,
+    pub(crate) maps: usize,
     /// Number of detailed heads.
-    pub heads: usize,
+    pub(crate) heads: usize,
     /// Tokens per bin of pooled maps, a power of two.
-    pub bin_tok: usize,
+    pub(crate) bin_tok: usize,
     /// Number of bins of the small map of every head.
-    pub thumb_bins: usize,
+    pub(crate) thumb_bins: usize,
 }
 
 /// The pooled quantities of heads with `maps` maps.
-pub fn quantities(maps: usize) -> Vec<RowQuantity> {
+pub(crate) fn quantities(maps: usize) -> Vec<RowQuantity> {
     let first = [RowQuantity::Effective, RowQuantity::Logits(0)];
     let second = [RowQuantity::Map(0), RowQuantity::Map(1), RowQuantity::Subtracted, RowQuantity::Logits(1)];
     first.into_iter().chain(second.into_iter().filter(|_| maps > 1)).collect()
@@ -82,7 +82,7 @@ pub fn quantities(maps: usize) -> Vec<RowQuantity> {
 impl ExploreProbe {
     /// Creates a probe for one pass over a prompt: of the `chosen` heads, which are the detailed ones in this order, or of
     /// all. Heads without an [`Agreement`] have no contributions and are scored by their |weights|.
-    pub fn new(
+    pub(crate) fn new(
         prompt: &Prompt,
         resolution: Resolution,
         agreements: Arc<Agreements>,

@@ -6,34 +6,34 @@ use serde::Serialize;
 use std::ops::Range;
 
 /// Longest prompt whose pairs are all stored, in tokens.
-pub const COMPLETE_TOK: usize = 4096;
+pub(crate) const COMPLETE_TOK: usize = 4096;
 
 /// Width of the band of stored keys before each query of longer prompts, in tokens.
-pub const BAND_TOK: usize = 128;
+pub(crate) const BAND_TOK: usize = 128;
 
 /// The stored pairs, in runs of [`RUN`] keys from key 0 on. Prompts of at most [`COMPLETE_TOK`] tokens store all.
 /// Longer ones store a band along the diagonal, all keys of the rows from the question on, and for every query the keys
 /// of the needles and of the first run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct StoredPairs {
+pub(crate) struct StoredPairs {
     /// Tokens of the prompt.
-    pub tokens: usize,
+    pub(crate) tokens: usize,
     /// `true` if all pairs are stored.
-    pub complete: bool,
+    pub(crate) complete: bool,
     /// Distance before the query within which keys are stored.
-    pub band: usize,
+    pub(crate) band: usize,
     /// First query with all keys stored.
-    pub rows_from: usize,
+    pub(crate) rows_from: usize,
     /// Runs stored for every query, ascending.
-    pub columns: Vec<usize>,
+    pub(crate) columns: Vec<usize>,
     /// Rows that predict an answer, which are also stored at higher precision.
-    pub answer_rows: Vec<Range<usize>>,
+    pub(crate) answer_rows: Vec<Range<usize>>,
     /// First query with contributions.
-    pub contributions_from: usize,
+    pub(crate) contributions_from: usize,
 }
 
 impl StoredPairs {
-    pub fn new(prompt: &Prompt) -> Self {
+    pub(crate) fn new(prompt: &Prompt) -> Self {
         let tokens = prompt.ids.len();
         let answer_rows: Vec<Range<usize>> = prompt.targets().into_iter().map(|target| target.rows).collect();
         let question = prompt.regions(None).iter().position(|&region| region == Region::Question);
@@ -50,7 +50,7 @@ impl StoredPairs {
     }
 
     /// The stored runs of a query, ascending, without those before `first_visible`.
-    pub fn runs(&self, query: usize, first_visible: usize) -> Vec<usize> {
+    pub(crate) fn runs(&self, query: usize, first_visible: usize) -> Vec<usize> {
         let (first, last) = (first_visible / RUN, query / RUN);
         if self.complete || query >= self.rows_from {
             return (first..=last).collect();
@@ -61,13 +61,13 @@ impl StoredPairs {
     }
 
     /// Returns `true` if the row of a query predicts an answer.
-    pub fn answers(&self, query: usize) -> bool {
+    pub(crate) fn answers(&self, query: usize) -> bool {
         self.answer_rows.iter().any(|rows| rows.contains(&query))
     }
 
     /// Approximate number of stored pairs for a prompt of `tokens` tokens, with a few needles and a question of 64
     /// tokens.
-    pub fn pairs_of(tokens: usize) -> u64 {
+    pub(crate) fn pairs_of(tokens: usize) -> u64 {
         if tokens <= COMPLETE_TOK {
             return (tokens * (tokens + RUN) / 2) as u64;
         }

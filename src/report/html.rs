@@ -18,7 +18,7 @@ const SCRIPT: &str = concat!(include_str!("script.js"), include_str!("explorer.j
 ///
 /// # Errors
 /// If the template cannot be filled in.
-pub fn html(report: &Report) -> Result<String> {
+pub(crate) fn html(report: &Report) -> Result<String> {
     let own = PageCode { style: STYLE, script: SCRIPT };
     let sections = report.sections.iter().map(|section| section.all_tables().count());
     let compared = report.compared.iter().filter(|compared| compared.table.is_some()).count();

@@ -12,12 +12,12 @@ use anyhow::{ensure, Context, Result};
 use std::path::{Path, PathBuf};
 
 /// A run folder, read for a report.
-pub struct SavedRun {
+pub(crate) struct SavedRun {
     /// The folder as it was named.
-    pub folder: PathBuf,
-    pub manifest: Manifest,
+    pub(crate) folder: PathBuf,
+    pub(crate) manifest: Manifest,
     /// The records, grouped, with the tokens, massive activations and drawn heads that the folder lists.
-    pub frame: Frame,
+    pub(crate) frame: Frame,
     /// The experiment file that says what was run, if the folder holds it.
     pub(super) experiment: Option<String>,
     /// The explorer of its maps, an HTML page.
@@ -32,7 +32,7 @@ impl SavedRun {
     /// # Errors
     /// Usage errors if it is not a run folder; others if a file cannot be read, or is not the one that the manifest
     /// describes: a report on changed results would name the wrong recipe; if a metric has several units.
-    pub fn read(folder: &Path) -> Result<Self> {
+    pub(crate) fn read(folder: &Path) -> Result<Self> {
         let shown = folder.display();
         if folder.is_file() {
             bail_usage!("{shown} is a file; name the run folder that it is in");

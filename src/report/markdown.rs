@@ -5,7 +5,7 @@ use crate::results::print::{escaped_markdown as escaped, markdown_with_caption};
 use std::fmt::Write as _;
 
 /// The comparison, and all sections with all their tables.
-pub fn markdown(report: &Report) -> String {
+pub(crate) fn markdown(report: &Report) -> String {
     let mut text = format!("# {}\n", escaped(&report.title));
     if let Some(compared) = &report.compared {
         text += "\n## Comparison\n";

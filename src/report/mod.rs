@@ -11,9 +11,9 @@ mod html;
 mod input;
 mod markdown;
 
-pub use html::html;
-pub use input::SavedRun;
-pub use markdown::markdown;
+pub(crate) use html::html;
+pub(crate) use input::SavedRun;
+pub(crate) use markdown::markdown;
 
 use crate::base::names::distinct;
 use crate::explore::packed;
@@ -24,16 +24,16 @@ use anyhow::Result;
 use figure::ReportFigure;
 
 /// The contents of a page.
-pub struct Report {
-    pub title: String,
-    pub sections: Vec<Section>,
+pub(crate) struct Report {
+    pub(crate) title: String,
+    pub(crate) sections: Vec<Section>,
     /// The runs compared, if that was asked for.
-    pub compared: Option<ComparedRuns>,
+    pub(crate) compared: Option<ComparedRuns>,
 }
 
 /// Runs, or the models of one, compared on the same prompts.
 #[derive(Debug)]
-pub struct ComparedRuns {
+pub(crate) struct ComparedRuns {
     /// Notes on the inputs and their pairs.
     notes: Vec<String>,
     /// The differences.
@@ -50,7 +50,7 @@ impl ComparedRuns {
 }
 
 /// One run on a page.
-pub struct Section {
+pub(crate) struct Section {
     run: SavedRun,
     /// The explorer of its maps, packed.
     explorer: Option<String>,
@@ -68,7 +68,7 @@ impl Section {
     ///
     /// # Errors
     /// If the explorer of its maps cannot be packed.
-    pub fn new(run: SavedRun) -> Result<Self> {
+    pub(crate) fn new(run: SavedRun) -> Result<Self> {
         let names = run.frame.short_names();
         let mut rows: Vec<Row> = main_rows(&run.frame);
         for name in rows.iter_mut().flat_map(|row| [&mut row.baseline, &mut row.other]) {
@@ -113,7 +113,7 @@ impl Section {
 const MOST_TITLE_MODELS: usize = 3;
 
 /// Returns the default title of a report: the names of the runs, and of their models if there are few.
-pub fn title(sections: &[Section]) -> String {
+pub(crate) fn title(sections: &[Section]) -> String {
     let names = distinct(sections.iter().map(|section| facts::name(&section.run)));
     let models = distinct(sections.iter().flat_map(Section::model_names));
     let of = if models.len() <= MOST_TITLE_MODELS { format!(": {}", models.join(", ")) } else { String::new() };

@@ -25,7 +25,7 @@ pub struct Measures {
     /// The maps token by token, for the matrix files.
     pub whole_maps: Option<MapMeasure>,
     /// Its pooled data become the explorer page.
-    pub explorer: Option<ExploreMeasure>,
+    pub(crate) explorer: Option<ExploreMeasure>,
 }
 
 impl Measures {
