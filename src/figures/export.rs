@@ -1,5 +1,4 @@
-//! One drawing in three formats, each with its recipe: an SVG, which resvg turns into pixels and svg2pdf into a page;
-//! and the PNG that carries its recipe, read back.
+//! One drawing in three formats, each with its recipe: an SVG, which resvg turns into pixels and svg2pdf into a page.
 //!
 //! Text stays text in SVG and PDF. All three take its glyphs from the embedded font: the PDF has a subset of it, the
 //! SVG the whole of it (it is small) for browsers; an editor that does not read embedded fonts takes the family by
@@ -7,6 +6,7 @@
 
 use super::colour::PAPER;
 use super::figure::{Figure, FINE};
+use super::png::encode_png;
 use super::text::{FontWeight, FONTS};
 use crate::base::files;
 use anyhow::{bail, Context, Result};
@@ -16,7 +16,6 @@ use pdf_writer::{Content, Finish, Name, Pdf, Rect, Ref, TextStr};
 use plotters::style::RGBColor;
 use resvg::tiny_skia::{Pixmap, Transform};
 use resvg::usvg::{Options, Tree};
-use std::io::Cursor;
 use std::path::Path;
 
 /// The resolution that an SVG has for lengths in millimetres (CSS).
@@ -141,74 +140,6 @@ pub(super) fn rasterised(figure: &Figure) -> Result<(Vec<u8>, (u32, u32))> {
     Ok((rgb, (across, down)))
 }
 
-/// A PNG of 8-bit RGB `pixels`, with each `(keyword, text)` of the recipe as an iTXt chunk (UTF-8), and how wide it is
-/// meant to be.
-pub(super) fn encode_png(
-    size: (u32, u32),
-    pixels: &[u8],
-    width_mm: Option<f64>,
-    recipe: &[(String, String)],
-) -> Result<Vec<u8>> {
-    let mut file = Vec::new();
-    let mut encoder = png::Encoder::new(&mut file, size.0, size.1);
-    encoder.set_color(png::ColorType::Rgb);
-    encoder.set_depth(png::BitDepth::Eight);
-    let per_metre = width_mm.map(|mm| (f64::from(size.0) / (mm / 1000.0)).round() as u32);
-    let dims = per_metre.map(|n| png::PixelDimensions { xppu: n, yppu: n, unit: png::Unit::Meter });
-    encoder.set_pixel_dims(dims);
-    for (keyword, text) in recipe {
-        encoder.add_itxt_chunk(keyword.clone(), text.clone())?;
-    }
-    let mut writer = encoder.write_header()?;
-    writer.write_image_data(pixels)?;
-    writer.finish()?;
-    Ok(file)
-}
-
-/// A figure of ours that was saved as PNG.
-#[derive(Debug)]
-pub(crate) struct SavedFigure {
-    /// Pixels across and down.
-    pub(crate) size: (u32, u32),
-    /// In the order it was written.
-    pub(crate) recipe: Vec<(String, String)>,
-    /// The file.
-    pub(crate) bytes: Vec<u8>,
-}
-
-impl SavedFigure {
-    /// Reads the file.
-    ///
-    /// # Errors
-    /// If it cannot be read, or is not a PNG.
-    pub(crate) fn read(path: &Path) -> Result<Self> {
-        let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-        Self::parse(bytes).with_context(|| format!("{} is not a PNG that can be read", path.display()))
-    }
-
-    /// Parses the bytes of a PNG.
-    ///
-    /// # Errors
-    /// If they are no PNG.
-    pub(crate) fn parse(bytes: Vec<u8>) -> Result<Self> {
-        let reader = png::Decoder::new(Cursor::new(&bytes)).read_info()?;
-        let info = reader.info();
-        let mut recipe = Vec::new();
-        for chunk in &info.utf8_text {
-            recipe.push((chunk.keyword.clone(), chunk.get_text()?));
-        }
-        Ok(Self { size: (info.width, info.height), recipe, bytes })
-    }
-}
-
-/// The recipe that a figure of ours carries, in the order it was written.
-///
-/// # Errors
-/// If the file cannot be read, or is not a PNG.
-pub fn read_recipe(path: &Path) -> Result<Vec<(String, String)>> {
-    Ok(SavedFigure::read(path)?.recipe)
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::figure::{Area, FigureHeading, Page};
@@ -267,33 +198,5 @@ mod tests {
         std::fs::write(folder.path().join("figure.svg"), "precious").unwrap();
         assert!(refusal("figure.svg").contains("never overwritten"));
         assert_eq!(std::fs::read_to_string(folder.path().join("figure.svg")).unwrap(), "precious");
-    }
-
-    fn recipe(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
-        pairs.iter().map(|(keyword, text)| (keyword.to_string(), text.to_string())).collect()
-    }
-
-    #[test]
-    fn the_recipe_reads_back_from_the_file() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("figure.png");
-        let recipe = recipe(&[("command", "difftool needle --ctx 4k"), ("pooling", "mean over heads; λ = 0.2 ± 0.1")]);
-        std::fs::write(&path, encode_png((2, 1), &[255, 0, 0, 0, 0, 255], None, &recipe).unwrap()).unwrap();
-        assert_eq!(read_recipe(&path).unwrap(), recipe);
-    }
-
-    #[test]
-    fn a_keyword_that_png_does_not_allow_is_refused() {
-        for keyword in ["", "λ"] {
-            assert!(encode_png((1, 1), &[0; 3], None, &recipe(&[(keyword, "x")])).is_err());
-        }
-    }
-
-    #[test]
-    fn other_files_have_no_recipe() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("notes.txt");
-        std::fs::write(&path, "hello").unwrap();
-        assert!(format!("{:#}", read_recipe(&path).unwrap_err()).contains("is not a PNG"));
     }
 }

@@ -4,7 +4,7 @@
 //! whose integer coordinates are tenths of a unit. Later elements are above earlier ones.
 
 use super::colour::PAPER;
-use super::export::encode_png;
+use super::png::encode_png;
 use super::text::{Anchor, FontWeight, TextFormat, FAMILY, PANEL_DETAIL, PANEL_TITLE, SUBTITLE, TICK, TITLE};
 use anyhow::{ensure, Result};
 use base64::engine::general_purpose::STANDARD;

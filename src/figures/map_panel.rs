@@ -3,7 +3,7 @@
 use super::colour::MASKED;
 use super::colour_scale::FittedScale;
 use super::figure::{Area, Figure};
-use super::profile::{draw_profile, Profile};
+use super::profile::{draw_profile, Profile, PROFILE_GAP};
 use super::text::{TextFormat, PANEL_DETAIL, PANEL_TITLE, TICK};
 use super::token_axis::TokenAxis;
 
@@ -67,7 +67,6 @@ const DETAIL_STEP: f64 = 27.0;
 const SINK: (f64, f64) = (14.0, 8.0);
 const SINK_NAME: TextFormat = TextFormat { em: 17.0, ..TICK };
 const PROFILE_HEIGHT: f64 = 140.0;
-pub(super) const PROFILE_GAP: f64 = 20.0;
 
 /// The size of a panel, in pixels.
 pub(super) struct PanelSize {

@@ -76,7 +76,7 @@ pub fn maps(maps: &MapPanels, heading: &FigureHeading) -> Result<Figure> {
     let top = top + legend.height();
     for (row, (sizes, row_top)) in maps.rows.iter().zip(layout.sizes.iter().zip(&layout.tops)) {
         for (panel, (size, left)) in row.iter().zip(sizes.iter().zip(&layout.lefts)) {
-            let range = profile_range(maps.panels(), panel);
+            let range = profile_range(maps.panels().filter_map(|panel| panel.profile.as_ref()), panel.profile.as_ref());
             panel.draw(&mut figure, size, (*left, top + row_top), &fitted[panel.scale], range);
         }
     }

@@ -3,7 +3,6 @@
 use super::axis::{draw_y_axis, Axis};
 use super::colour::{self, AXIS, INK, MASKED};
 use super::figure::{Area, Figure};
-use super::map_panel::{MapPanel, PROFILE_GAP};
 use super::text::{Anchor, TextFormat, AXIS_LABEL, TICK};
 use super::token_axis::TokenAxis;
 use plotters::style::RGBColor;
@@ -19,16 +18,17 @@ pub struct Profile {
     pub top: Option<f32>,
 }
 
+/// Distance of a profile from its map, in pixels.
+pub(super) const PROFILE_GAP: f64 = 20.0;
 /// Least width of a bin with an outline; one of narrower bins would hide their colours.
 const OUTLINED_WIDTH: f64 = 5.0;
 const LABEL: TextFormat = TextFormat { em: 20.0, ..AXIS_LABEL }.at(Anchor::Upward);
 const CUT: TextFormat = TextFormat { em: 18.0, ..TICK }.at(Anchor::Left);
 
-/// Returns the range of the axis of a panel's profile: zero and the values of all profiles with the same label.
-pub(super) fn profile_range<'a>(panels: impl Iterator<Item = &'a MapPanel>, panel: &MapPanel) -> (f64, f64) {
+/// The range of the axis of a profile: zero and the values of all profiles with the same label.
+pub(super) fn profile_range<'a>(profiles: impl Iterator<Item = &'a Profile>, own: Option<&Profile>) -> (f64, f64) {
     let (mut lo, mut hi) = (0.0_f64, 0.0_f64);
-    let Some(own) = &panel.profile else { return (lo, hi) };
-    for profile in panels.filter_map(|other| other.profile.as_ref()).filter(|other| other.label == own.label) {
+    for profile in profiles.filter(|other| own.is_some_and(|own| other.label == own.label)) {
         let top = f64::from(profile.top.filter(|top| *top > 0.0).unwrap_or(f32::MAX));
         for value in profile.values.iter().map(|&value| f64::from(value)).filter(|value| value.is_finite()) {
             (lo, hi) = (lo.min(value), hi.max(value.min(top)));
