@@ -23,25 +23,24 @@ pub const HEADER_MAX: u64 = 100_000_000;
 /// Largest text, haystack or file of token ids, in bytes.
 pub const TEXT_MAX: u64 = 1 << 30;
 
-/// Returns whether something of that name exists, also if it is a link that leads nowhere: that is an error, not an absent file.
+/// Returns `true` if something of that name exists, also a link that leads nowhere: that is an error, not an absent file.
 pub fn is_there(path: &Path) -> bool {
     path.symlink_metadata().is_ok()
 }
 
 /// Opens a file for reading. Pipes are refused, because they might block and a resumed run could not read them again.
 pub fn open(path: &Path) -> Result<File> {
-    let cannot = || format!("cannot read {}", path.display());
     #[cfg(unix)]
-    {
+    if let Ok(metadata) = std::fs::metadata(path) {
         use std::os::unix::fs::FileTypeExt as _;
-        let kind = std::fs::metadata(path).with_context(cannot)?.file_type();
+        let kind = metadata.file_type();
         ensure!(
             !kind.is_fifo() && !kind.is_socket(),
             "cannot read {}: it is a pipe; save it as a file",
             path.display()
         );
     }
-    File::open(path).with_context(cannot)
+    File::open(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
 /// Fills a buffer from an offset of a file, without using the file's cursor.
@@ -143,15 +142,13 @@ pub fn bytes(path: &Path, most: u64) -> Result<Vec<u8>> {
 /// As [`bytes`], for a file that the user names: a usage error if it does not exist or is a folder.
 pub fn input(path: &Path, most: u64) -> Result<Vec<u8>> {
     bytes(path, most).map_err(|error| {
-        let missing = |cause: &(dyn std::error::Error + 'static)| {
-            let kind = cause.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
-            matches!(kind, Some(ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::IsADirectory))
-        };
-        if error.chain().any(missing) {
-            anyhow::Error::new(Usage(format!("{error:#}")))
-        } else {
-            error
+        for cause in error.chain() {
+            let kind = cause.downcast_ref::<io::Error>().map(io::Error::kind);
+            if let Some(ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::IsADirectory) = kind {
+                return Usage(format!("{error:#}")).into();
+            }
         }
+        error
     })
 }
 

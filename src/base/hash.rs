@@ -12,10 +12,9 @@ pub fn sha256(bytes: &[u8]) -> String {
 
 /// SHA-256 of a file, read in chunks.
 pub fn sha256_file(path: &Path) -> Result<String> {
-    let cannot = || format!("cannot read {}", path.display());
     let mut file = crate::base::files::open(path)?;
     let mut hasher = Sha256::new();
-    std::io::copy(&mut file, &mut hasher).with_context(cannot)?;
+    std::io::copy(&mut file, &mut hasher).with_context(|| format!("cannot read {}", path.display()))?;
     Ok(hex(hasher.finalize().as_slice()))
 }
 

@@ -49,32 +49,36 @@ fn limit_bytes() -> Option<u64> {
 /// Bytes that the control groups of this process and their ancestors leave, of either version of control groups.
 fn groups_bytes() -> Option<u64> {
     let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
-    let of_line = |line: &str| {
-        let (_, rest) = line.split_once(':')?;
-        let (controllers, own) = rest.split_once(':')?;
-        let root = match controllers {
-            "" => Path::new("/sys/fs/cgroup"),
-            _ if controllers.split(',').any(|name| name == "memory") => Path::new("/sys/fs/cgroup/memory"),
-            _ => return None,
-        };
-        let own = root.join(own.trim_start_matches('/'));
-        own.ancestors().take_while(|group| group.starts_with(root)).filter_map(group_bytes).min()
-    };
-    groups.lines().filter_map(of_line).min()
+    groups.lines().filter_map(line_bytes).min()
 }
 
-/// Bytes that the limit of one control group leaves; `None` if it has no limit. Inactive pages of files count as
-/// available.
-fn group_bytes(group: &Path) -> Option<u64> {
-    let number = |file: &str| std::fs::read_to_string(group.join(file)).ok()?.trim().parse::<u64>().ok();
-    let of = |limit: &str, used: &str, idle: &str| {
-        let (limit, used) = (number(limit)?, number(used)?);
-        let stat = std::fs::read_to_string(group.join("memory.stat")).unwrap_or_default();
-        let idle = stat.lines().find_map(|line| line.strip_prefix(idle)?.trim().parse().ok()).unwrap_or(0);
-        Some(limit.saturating_sub(used).saturating_add(idle).min(limit))
+/// Bytes that the group of a line of `/proc/self/cgroup` and its ancestors leave; `None` if the line is not about memory.
+fn line_bytes(line: &str) -> Option<u64> {
+    let (_, rest) = line.split_once(':')?;
+    let (controllers, own) = rest.split_once(':')?;
+    let root = match controllers {
+        "" => Path::new("/sys/fs/cgroup"),
+        _ if controllers.split(',').any(|name| name == "memory") => Path::new("/sys/fs/cgroup/memory"),
+        _ => return None,
     };
-    let second = of("memory.max", "memory.current", "inactive_file ");
-    second.or_else(|| of("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file "))
+    let own = root.join(own.trim_start_matches('/'));
+    own.ancestors().take_while(|group| group.starts_with(root)).filter_map(group_bytes).min()
+}
+
+/// Bytes that the limit of one control group leaves; `None` if it has no limit.
+fn group_bytes(group: &Path) -> Option<u64> {
+    let second = left_bytes(group, "memory.max", "memory.current", "inactive_file ");
+    second.or_else(|| left_bytes(group, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file "))
+}
+
+/// Bytes that the limit in one file of a control group leaves, with the bytes used in another. Inactive pages of files
+/// count as available.
+fn left_bytes(group: &Path, limit: &str, used: &str, inactive: &str) -> Option<u64> {
+    let limit: u64 = std::fs::read_to_string(group.join(limit)).ok()?.trim().parse().ok()?;
+    let used: u64 = std::fs::read_to_string(group.join(used)).ok()?.trim().parse().ok()?;
+    let stat = std::fs::read_to_string(group.join("memory.stat")).unwrap_or_default();
+    let inactive = stat.lines().find_map(|line| line.strip_prefix(inactive)?.trim().parse().ok()).unwrap_or(0);
+    Some(limit.saturating_sub(used).saturating_add(inactive).min(limit))
 }
 
 /// The bytes of a line such as `VmHWM:   1234 kB`.

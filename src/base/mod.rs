@@ -2,14 +2,12 @@
 
 pub mod error;
 pub mod files;
-pub(crate) mod guard;
 pub mod hash;
 pub(crate) mod html;
 pub mod machine;
 pub mod memory;
 pub mod names;
 pub mod rng;
-pub(crate) mod serde_as_str;
 pub(crate) mod spec_file;
 pub mod terminal;
 pub mod values;

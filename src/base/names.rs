@@ -1,11 +1,8 @@
-//! Names of models for people: short ones that tell models apart, recipe and training seed.
-
-mod replicates;
-
-pub(crate) use replicates::is_short_for;
-pub use replicates::{Replicates, SEED_FOLDERS};
+//! Names of models for people: short ones that tell models apart, recipe and training seed. And lists of names.
 
 use std::cmp::Reverse;
+use std::fmt;
+use std::str::FromStr;
 
 /// Short names of models: the last parts of their paths that tell them apart.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -19,15 +16,18 @@ impl ShortNames {
     pub fn of<'a>(models: impl IntoIterator<Item = &'a String>) -> Self {
         let models: Vec<&String> = models.into_iter().collect();
         let parts: Vec<Vec<&str>> = models.iter().map(|model| parts_of(model)).collect();
-        let short = |i: usize| {
-            let own = &parts[i];
-            let is_taken =
-                |n: usize| (0..parts.len()).any(|j| parts[j] != *own && parts[j].ends_with(&own[own.len() - n..]));
-            let n = (1..=own.len()).find(|&n| !is_taken(n)).unwrap_or(own.len());
-            own[own.len() - n..].join("/")
-        };
-        let pairs = models.iter().enumerate().map(|(i, model)| ((*model).clone(), short(i)));
-        Self { pairs: pairs.filter(|(model, short)| model != short && !short.is_empty()).collect() }
+        let mut pairs = Vec::new();
+        for (model, own) in models.into_iter().zip(&parts) {
+            let mut n = 1.min(own.len());
+            while n < own.len() && parts.iter().any(|other| other != own && other.ends_with(&own[own.len() - n..])) {
+                n += 1;
+            }
+            let short = own[own.len() - n..].join("/");
+            if *model != short && !short.is_empty() {
+                pairs.push((model.clone(), short));
+            }
+        }
+        Self { pairs }
     }
 
     /// Returns the short name of a model.
@@ -38,16 +38,18 @@ impl ShortNames {
     /// Replaces full names by short ones within a text. Where several names begin, the longest is meant.
     pub fn shortened(&self, text: &str) -> String {
         let (mut rest, mut short_text) = (text, String::new());
-        let first = |text: &str| {
-            let found = self.pairs.iter().filter_map(|(full, short)| text.find(full).map(|at| (at, full.len(), short)));
-            found.min_by_key(|&(at, length, _)| (at, Reverse(length)))
-        };
-        while let Some((at, length, short)) = first(rest) {
+        while let Some((at, length, short)) = self.first(rest) {
             short_text.push_str(&rest[..at]);
             short_text.push_str(short);
             rest = &rest[at + length..];
         }
         short_text + rest
+    }
+
+    /// The first full name in a text: its place, its length, and the short name.
+    fn first(&self, text: &str) -> Option<(usize, usize, &str)> {
+        let places = self.pairs.iter().filter_map(|(full, short)| Some((text.find(full)?, full.len(), short.as_str())));
+        places.min_by_key(|&(at, length, _)| (at, Reverse(length)))
     }
 }
 
@@ -84,9 +86,66 @@ fn parts_of(path: &str) -> Vec<&str> {
     parts
 }
 
+/// Folders that `difftool train` makes for a spec with seeds: `VARIANT/seed-N`.
+pub const SEED_FOLDERS: &str = "/seed-*";
+
+/// Pattern of the training seed in model names, with `*` for its digits. The rest of the name is the recipe: with
+/// `/seed-*`, `runs/norm/diff/seed-3` is seed 3 of `runs/norm/diff`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replicates {
+    before: String,
+    after: String,
+}
+
+impl Replicates {
+    /// Recipe and seed of a model, from the last match of the pattern, or `None`.
+    pub(crate) fn split(&self, model: &str) -> Option<(String, u64)> {
+        model.rmatch_indices(&self.before).find_map(|(at, before)| {
+            let rest = &model[at + before.len()..];
+            let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+            let (digits, rest) = rest.split_at(end);
+            let rest = rest.strip_prefix(self.after.as_str())?;
+            Some((format!("{}{rest}", &model[..at]), digits.parse().ok()?))
+        })
+    }
+}
+
+/// Returns `true` if `typed` is the name of this recipe or its end after a `/`.
+pub(crate) fn is_short_for(typed: &str, recipe: &str) -> bool {
+    recipe.strip_suffix(typed).is_some_and(|folder| folder.is_empty() || folder.ends_with('/'))
+}
+
+impl Default for Replicates {
+    fn default() -> Self {
+        SEED_FOLDERS.parse().expect("a pattern")
+    }
+}
+
+impl FromStr for Replicates {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once('*') {
+            Some((before, after)) if !before.is_empty() && !after.contains('*') => {
+                Ok(Self { before: before.to_owned(), after: after.to_owned() })
+            }
+            _ => {
+                Err(format!("`{text}` is not a pattern of a seed in a model's name, such as `{SEED_FOLDERS}` or `-s*`"))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Replicates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}*{}", self.before, self.after)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn short(names: &[&str]) -> Vec<String> {
         let names: Vec<String> = names.iter().map(ToString::to_string).collect();
@@ -111,5 +170,49 @@ mod tests {
         let short = ShortNames::of(&names);
         assert_eq!(short.shortened("a/diff-v2 - a/diff mask(noise)"), "diff-v2 - diff mask(noise)");
         assert_eq!(short.shortened("a/b, 1/2"), "a/b, 1/2");
+    }
+
+    fn split(pattern: &str, model: &str) -> Option<(String, u64)> {
+        pattern.parse::<Replicates>().unwrap().split(model)
+    }
+
+    #[test]
+    fn a_name_is_a_recipe_and_a_seed() {
+        let is = |recipe: &str, seed| Some((recipe.to_owned(), seed));
+        assert_eq!(split("/seed-*", "runs/norm/diff/seed-3"), is("runs/norm/diff", 3));
+        assert_eq!(split("/seed-*", "runs/seed-1/diff/seed-20"), is("runs/seed-1/diff", 20));
+        assert_eq!(split("-s*", "llama-s12-4k"), is("llama-4k", 12));
+        assert_eq!(split("-s*-4k", "llama-s12-4k"), is("llama", 12));
+        assert_eq!(split("/seed-*", "transformer"), None);
+        assert_eq!(split("/seed-*", "diff/seed-one"), None);
+        assert_eq!(split("-s*", "llama-s99999999999999999999"), None, "no seed is so large");
+    }
+
+    #[test]
+    fn a_pattern_needs_text_before_the_seed() {
+        for bad in ["", "*", "seed", "s*-*"] {
+            assert!(bad.parse::<Replicates>().unwrap_err().contains("`/seed-*`"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_recipe_is_found_by_the_end_of_its_name() {
+        assert!(
+            is_short_for("diff", "runs/a/diff")
+                && is_short_for("a/diff", "runs/a/diff")
+                && is_short_for("diff", "diff")
+        );
+        assert!(!is_short_for("iff", "runs/a/diff") && !is_short_for("diff", "runs/a/diff-v2"));
+    }
+
+    proptest! {
+        #[test]
+        fn splitting_never_panics(pattern in "\\PC{0,8}", model in "\\PC{0,20}") {
+            if let Ok(pattern) = pattern.parse::<Replicates>() {
+                let again = pattern.to_string().parse::<Replicates>();
+                prop_assert_eq!(again.as_ref(), Ok(&pattern));
+                let _ = pattern.split(&model);
+            }
+        }
     }
 }

@@ -91,13 +91,7 @@ pub enum Purpose {
 /// The seed of prompt `index` under a base seed: 53 bits of a hash of both, so that close base seeds share no prompts
 /// and every CSV reader represents the number exactly.
 pub fn prompt_seed(purpose: Purpose, base: u64, index: u64) -> u64 {
-    // The finaliser of SplitMix64 (Steele, Lea & Flood 2014), applied for each number; the odd constant is its
-    // increment.
-    let mixed = |x: u64| {
-        let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        x ^ (x >> 31)
-    };
+    // The odd increment of SplitMix64.
     let step = 0x9e37_79b9_7f4a_7c15_u64;
     let hash = mixed(mixed(base.wrapping_add(step)).wrapping_add(index.wrapping_add(1).wrapping_mul(step)));
     let below = hash >> 12; // 52 bits
@@ -105,6 +99,13 @@ pub fn prompt_seed(purpose: Purpose, base: u64, index: u64) -> u64 {
         Purpose::Test => below,
         Purpose::Development => below | 1 << 52,
     }
+}
+
+/// The finaliser of SplitMix64 (Steele, Lea & Flood 2014).
+fn mixed(x: u64) -> u64 {
+    let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
 }
 
 #[cfg(test)]

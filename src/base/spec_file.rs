@@ -55,7 +55,7 @@ impl<'de> Deserialize<'de> for TwoNumbers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::treatments::Condition;
+    use crate::base::values::IndexRange;
     use serde::Serialize;
 
     #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -86,7 +86,7 @@ mod tests {
     struct TestPart {
         width: usize,
         #[serde(default)]
-        condition: Option<Condition>,
+        layers: Option<IndexRange>,
     }
 
     fn read(text: &str) -> Result<Spec, Usage> {
@@ -127,9 +127,9 @@ mod tests {
             ("name = \"a\"\nrates = [\n1,\n\"2\",\n3]", 4, "string \"2\", expected f64 in `rates`"),
             ("name = \"a\"\nseed = 2026-11-25", 2, "expected u64 in `seed`"),
             ("name = \"a\"\n\n[[parts]]\nwidth = 1\n\n[[parts]]\n", 6, "missing field `width` in `parts`"),
-            ("name = \"a\"\n[[parts]]\ncondition = \"mask(x)\"\nwidth = 1", 3, "`x` is not a region"),
-            ("name = \"a\"\n[[parts]]\nwidth = 1\ncondition = \"mask(x)\"", 4, "`x` is not a region"),
-            ("name = \"a\"\n[[parts]]\nwidth = 1\ncondition = \"mask(x)\"\n[[parts]]\nwidth = 2", 4, "not a region"),
+            ("name = \"a\"\n[[parts]]\nlayers = \"x\"\nwidth = 1", 3, "`x` is not a number counted from 0"),
+            ("name = \"a\"\n[[parts]]\nwidth = 1\nlayers = \"x\"", 4, "`x` is not a number counted from 0"),
+            ("name = \"a\"\n[[parts]]\nwidth = 1\nlayers = \"x\"\n[[parts]]\nwidth = 2", 4, "not a number"),
         ] {
             let Usage(error) = read(text).unwrap_err();
             let is_one_line = !error.contains('\n');

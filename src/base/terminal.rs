@@ -26,21 +26,27 @@ pub fn say(line: &str) {
 
 /// Escapes control characters and characters that reorder text, for example as `\n` or `\u{1b}`.
 pub fn escaped(text: &str) -> Cow<'_, str> {
-    if !text.contains(needs_escape) {
-        return Cow::Borrowed(text);
-    }
-    let escape = |c: char| if needs_escape(c) { c.escape_default().to_string() } else { c.to_string() };
-    Cow::Owned(text.chars().map(escape).collect())
+    escaped_except(text, &[])
 }
 
 /// As [`escaped`], but keeps line breaks and tabs.
 pub fn escaped_lines(text: &str) -> Cow<'_, str> {
-    let escapes = |c: char| needs_escape(c) && !matches!(c, '\n' | '\t');
-    if !text.contains(escapes) {
+    escaped_except(text, &['\n', '\t'])
+}
+
+fn escaped_except<'a>(text: &'a str, kept: &[char]) -> Cow<'a, str> {
+    if !text.contains(|c: char| needs_escape(c) && !kept.contains(&c)) {
         return Cow::Borrowed(text);
     }
-    let escape = |c: char| if escapes(c) { c.escape_default().to_string() } else { c.to_string() };
-    Cow::Owned(text.chars().map(escape).collect())
+    let mut escaped = String::new();
+    for c in text.chars() {
+        if needs_escape(c) && !kept.contains(&c) {
+            escaped.extend(c.escape_default());
+        } else {
+            escaped.push(c);
+        }
+    }
+    Cow::Owned(escaped)
 }
 
 /// Returns `true` for control characters, marks of the writing direction, and Unicode line separators.

@@ -1,6 +1,5 @@
 //! Values of flags and of the keys of files: numbers of tokens, and ranges of layers and heads.
 
-use crate::base::serde_as_str::serde_as_str;
 use clap::builder::TypedValueParser;
 use clap::error::ErrorKind;
 use clap::{Arg, Command};
@@ -9,6 +8,28 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::str::FromStr;
+
+/// Implements `Serialize` with the type's `Display` and `Deserialize` with its `FromStr`.
+///
+/// Like `SerializeDisplay` and `DeserializeFromStr` of the crate `serde_with`, without its procedural macros: few
+/// types need it.
+macro_rules! serde_as_str {
+    ($type:ty) => {
+        impl serde::Serialize for $type {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $type {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                <String as serde::Deserialize>::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+            }
+        }
+    };
+}
+
+pub(crate) use serde_as_str;
 
 /// Parser of the name of a file that is read. It must be UTF-8, as it becomes a key of an experiment file.
 #[derive(Clone)]

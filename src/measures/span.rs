@@ -1,6 +1,6 @@
 //! Ranges of token positions, possibly without an end.
 
-use crate::base::serde_as_str::serde_as_str;
+use crate::base::values::serde_as_str;
 use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;

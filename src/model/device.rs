@@ -1,7 +1,7 @@
 //! Devices and number types of a model, and their names.
 
 use crate::bail_usage;
-use crate::base::serde_as_str::serde_as_str;
+use crate::base::values::serde_as_str;
 use crate::kernels::{has_kernels_for, wide_type, Products};
 use anyhow::{Context, Result};
 use candle_core::{DType, Device, DeviceLocation, Tensor};

@@ -1,6 +1,6 @@
 //! Number types of tensors in files, by their names in ggml, and their expansion to `f32`.
 
-use crate::base::guard::guarded;
+use crate::base::error::guarded;
 use crate::kernels::with_values;
 use anyhow::{bail, Result};
 use candle_core::quantized::{GgmlDType, QStorage, QTensor};

@@ -38,7 +38,7 @@ pub use resolve::{PairedOutputs, PromptFindings, Reference, Resolver};
 
 use crate::attention::{LayersAndHeads, Removal};
 use crate::base::names::joined;
-use crate::base::serde_as_str::serde_as_str;
+use crate::base::values::serde_as_str;
 use crate::kernels::quant::Quantiser;
 use crate::prompts::{Prompt, Region};
 use crate::results::metric::{Metric, ANSWER_REGION, LOGIT_OUT, RETRIEVAL_SCORE, SHARE_ABS, SHARE_OUT};

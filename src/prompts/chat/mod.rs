@@ -15,7 +15,7 @@ use super::tokenizer::config::TokenizerConfig;
 use crate::bail_usage;
 use crate::base::files;
 use crate::base::hash::sha256;
-use crate::base::serde_as_str::serde_as_str;
+use crate::base::values::serde_as_str;
 use jinja::{TemplateError, TemplateJob};
 use serde_json::{json, Value};
 pub use thinking::Opening;

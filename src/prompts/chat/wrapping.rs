@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use crate::base::guard::guarded;
+use crate::base::error::guarded;
 use anyhow::{bail, Result};
 use tokenizers::AddedToken;
 

@@ -12,9 +12,8 @@ use super::form::{NeedleForm, CITIES, FILE};
 use super::NeedleSpec;
 use crate::bail_usage;
 use crate::base::names::repeated;
-use crate::base::serde_as_str::serde_as_str;
 use crate::base::spec_file::flag_defaults;
-use crate::base::values::{FileName, TokenRange};
+use crate::base::values::{serde_as_str, FileName, TokenRange};
 use crate::prompts::grid::{GridPrompt, PromptSpec};
 use crate::prompts::CitySet;
 

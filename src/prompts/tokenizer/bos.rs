@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::config::TokenizerConfig;
 use crate::bail_usage;
-use crate::base::guard::guarded;
+use crate::base::error::guarded;
 use strum::IntoStaticStr;
 
 /// Usual names of begin-of-sequence tokens, for tokenizers that do not add theirs and have no `tokenizer_config.json`,

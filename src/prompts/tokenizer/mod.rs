@@ -19,8 +19,8 @@ use tokenizers::models::bpe::BPE;
 
 use super::{ChatTemplate, TemplateArg, Wrapping};
 use crate::bail_usage;
+use crate::base::error::guarded;
 use crate::base::files;
-use crate::base::guard::guarded;
 use crate::base::hash::sha256;
 use bos::{BosChoice, BosPolicy};
 use config::TokenizerConfig;

@@ -3,7 +3,7 @@
 use super::super::difference::Row;
 use super::MetricName;
 use crate::bail_usage;
-use crate::base::serde_as_str::serde_as_str;
+use crate::base::values::serde_as_str;
 use crate::results::{Frame, Pick};
 use crate::stats::LEAST_PROMPTS;
 use anyhow::Result;
