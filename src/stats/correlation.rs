@@ -1,6 +1,6 @@
-//! Correlation of two measurements of the same items.
+//! Correlation of two measurements of the same items, and stability of their ranking.
 
-use super::{mean, quantile, Interval, LEVEL};
+use super::{mean, Interval};
 use crate::base::rng::Rng;
 
 /// A coefficient of correlation: [`pearson`] or [`spearman`].
@@ -13,11 +13,13 @@ pub type Correlation = fn(&[f64], &[f64]) -> Option<f64>;
 pub fn pearson(x: &[f64], y: &[f64]) -> Option<f64> {
     assert_eq!(x.len(), y.len(), "two numbers for each item");
     let (mean_x, mean_y) = (mean(x)?, mean(y)?);
-    let product = |a: &[f64], mean_a: f64, b: &[f64], mean_b: f64| {
-        a.iter().zip(b).map(|(a, b)| (a - mean_a) * (b - mean_b)).sum::<f64>()
-    };
-    let spread = (product(x, mean_x, x, mean_x) * product(y, mean_y, y, mean_y)).sqrt();
-    (spread > 0.0).then(|| product(x, mean_x, y, mean_y) / spread)
+    let spread = (co_moment(x, mean_x, x, mean_x) * co_moment(y, mean_y, y, mean_y)).sqrt();
+    (spread > 0.0).then(|| co_moment(x, mean_x, y, mean_y) / spread)
+}
+
+/// Σ (a − mean of a) (b − mean of b).
+fn co_moment(a: &[f64], mean_a: f64, b: &[f64], mean_b: f64) -> f64 {
+    a.iter().zip(b).map(|(a, b)| (a - mean_a) * (b - mean_b)).sum()
 }
 
 /// Returns Spearman's (1904) rank correlation: Pearson's correlation of the ranks, with mean ranks for ties. `None` as for
@@ -44,20 +46,24 @@ pub fn correlation_over_prompts(
     if prompts == 0 || x.len() != y.len() || x.iter().chain(y).any(|item| item.len() != prompts) {
         return None;
     }
-    let of = |drawn: &[usize]| {
-        let sums = |items: &[Vec<f64>]| -> Vec<f64> {
-            items.iter().map(|item| drawn.iter().map(|&p| item[p]).sum()).collect()
-        };
-        correlation(&sums(x), &sums(y))
-    };
-    let found = of(&(0..prompts).collect::<Vec<_>>())?;
+    let all: Vec<usize> = (0..prompts).collect();
+    let coefficient = correlation(&sums(x, &all), &sums(y, &all))?;
     let mut rng = Rng::new(seed, "rank correlation");
-    let mut draw = || (0..prompts).map(|_| rng.below(prompts)).collect::<Vec<_>>();
-    let mut resampled: Vec<f64> = (0..resamples).filter_map(|_| of(&draw())).collect();
+    let mut resampled = Vec::new();
+    for _ in 0..resamples {
+        let drawn: Vec<usize> = (0..prompts).map(|_| rng.below(prompts)).collect();
+        resampled.extend(correlation(&sums(x, &drawn), &sums(y, &drawn)));
+    }
+    if prompts < 2 || resampled.is_empty() {
+        return Some((coefficient, None));
+    }
     resampled.sort_by(f64::total_cmp);
-    let tail = (1.0 - LEVEL) / 2.0;
-    let interval = || Interval { lo: quantile(&resampled, tail), hi: quantile(&resampled, 1.0 - tail) };
-    Some((found, (prompts > 1 && !resampled.is_empty()).then(interval)))
+    Some((coefficient, Some(Interval::middle(&resampled))))
+}
+
+/// The sum of each item over the prompts drawn.
+fn sums(items: &[Vec<f64>], drawn: &[usize]) -> Vec<f64> {
+    items.iter().map(|item| drawn.iter().map(|&p| item[p]).sum()).collect()
 }
 
 /// Ranks from 1 on; equal numbers share the mean of their ranks.
@@ -72,6 +78,35 @@ fn ranks(numbers: &[f64]) -> Vec<f64> {
         before += ties.len();
     }
     ranks
+}
+
+/// Default number of bootstrap resamples.
+pub const RESAMPLES: usize = 10_000;
+
+/// Returns, for each item, the fraction of bootstrap resamples in which it is among the `k` items with the largest means.
+///
+/// `items[i][p]` is item i measured on prompt p. Prompts are drawn with replacement, the same ones for all items. An
+/// item that was not measured on all prompts is never among the largest.
+///
+/// # Panics
+/// If there are no resamples.
+pub fn rank_stability(items: &[Vec<f64>], k: usize, resamples: usize, seed: u64) -> Vec<f64> {
+    assert!(resamples > 0, "no resamples");
+    let prompts = items.iter().map(Vec::len).max().unwrap_or(0);
+    let mut rng = Rng::new(seed, "rank stability");
+    let mut among = vec![0usize; items.len()];
+    for _ in 0..resamples {
+        let drawn: Vec<usize> = (0..prompts).map(|_| rng.below(prompts)).collect();
+        let mut totals = vec![f64::NEG_INFINITY; items.len()];
+        for (total, item) in totals.iter_mut().zip(items).filter(|(_, item)| item.len() == prompts) {
+            *total = drawn.iter().map(|&p| item[p]).sum();
+        }
+        let mut largest_first: Vec<usize> = (0..items.len()).collect();
+        largest_first.sort_by(|&a, &b| totals[b].total_cmp(&totals[a]));
+        let counted = largest_first.into_iter().filter(|&i| totals[i] > f64::NEG_INFINITY);
+        counted.take(k).for_each(|i| among[i] += 1);
+    }
+    among.into_iter().map(|n| n as f64 / resamples as f64).collect()
 }
 
 #[cfg(test)]
@@ -115,5 +150,21 @@ mod tests {
             correlation_over_prompts(spearman, &[vec![1.0], vec![2.0]], &[vec![3.0], vec![4.0]], 9, 0),
             Some((1.0, None))
         );
+    }
+
+    #[test]
+    fn what_is_always_largest_is_always_among_the_first() {
+        let items = [vec![0.9, 0.8, 0.95], vec![0.1, 0.2, 0.1], vec![0.5, 0.6, 0.4]];
+        assert_eq!(rank_stability(&items, 1, 200, 0), [1.0, 0.0, 0.0]);
+        assert_eq!(rank_stability(&items, 2, 200, 0), [1.0, 0.0, 1.0]);
+    }
+
+    #[test]
+    fn equals_share_the_first_place() {
+        let items = [vec![1.0, 0.0, 1.0, 0.0], vec![0.0, 1.0, 0.0, 1.0], vec![-1.0; 4]];
+        let found = rank_stability(&items, 1, 2000, 7);
+        assert!((0.3..0.9).contains(&found[0]) && found[2] == 0.0, "{found:?}");
+        assert!((found.iter().sum::<f64>() - 1.0).abs() < 1e-9);
+        assert_eq!(found, rank_stability(&items, 1, 2000, 7));
     }
 }

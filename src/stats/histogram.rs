@@ -152,11 +152,11 @@ impl Histogram {
 
     /// Estimates how many numbers of one sign have a magnitude above `limit` >= 0.
     fn tail(&self, negative: usize, limit: f64) -> f64 {
-        let part = |slot: usize| {
+        let in_bins = (FIRST_BIN..BEYOND).map(|slot| {
             let (low, high) = (lower_edge(slot), lower_edge(slot + 1));
             self.count(negative, slot) as f64 * ((high - limit) / (high - low)).clamp(0.0, 1.0)
-        };
-        (FIRST_BIN..BEYOND).map(part).sum::<f64>() + self.count(negative, BEYOND) as f64
+        });
+        in_bins.sum::<f64>() + self.count(negative, BEYOND) as f64
     }
 }
 

@@ -1,10 +1,29 @@
-//! 95 % intervals of one proportion, and of a mean over a few training seeds.
+//! 95 % intervals of one proportion, and of a mean over a few training seeds; and what all tests share: quantiles of
+//! Student's distribution, power (Miller 2024, arXiv 2411.00640, section 5, with Student's quantiles instead of normal
+//! ones, because pairs are few), and the correction of many tests.
 
-use super::LEAST_SEEDS;
+use super::{quantile, LEAST_SEEDS};
 use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 
 /// Confidence level of every interval.
 pub const LEVEL: f64 = 0.95;
+
+/// Probability with which a difference is to be detected.
+pub(super) const POWER: f64 = 0.8;
+
+/// Degrees of freedom from which on Student's quantiles are derived from normal ones, because the iteration of statrs
+/// may not end there.
+const MANY: f64 = 200.0;
+
+/// Returns a quantile of Student's distribution. For many degrees of freedom ν it uses the first term of the expansion
+/// about the normal quantile, z + (z³ + z) / 4ν, which is exact to 10⁻⁵ there.
+pub(super) fn student_quantile(level: f64, freedom: f64) -> Option<f64> {
+    if freedom < MANY {
+        return Some(StudentsT::new(0.0, 1.0, freedom).ok()?.inverse_cdf(level));
+    }
+    let z = Normal::standard().inverse_cdf(level);
+    Some(z + (z.powi(3) + z) / (4.0 * freedom))
+}
 
 /// A closed interval, in the unit of its quantity.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -16,6 +35,12 @@ pub struct Interval {
 }
 
 impl Interval {
+    /// The middle 95 % of numbers in ascending order.
+    pub(super) fn middle(sorted: &[f64]) -> Self {
+        let tail = (1.0 - LEVEL) / 2.0;
+        Self { lo: quantile(sorted, tail), hi: quantile(sorted, 1.0 - tail) }
+    }
+
     /// Returns `true` if `x` is in the interval, ends included.
     pub fn contains(&self, x: f64) -> bool {
         (self.lo..=self.hi).contains(&x)
@@ -37,9 +62,7 @@ pub fn student(replicates: &[f64]) -> Option<Interval> {
     }
     let mean = replicates.iter().sum::<f64>() / n as f64;
     let variance = replicates.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / (n - 1) as f64;
-    let t =
-        StudentsT::new(0.0, 1.0, (n - 1) as f64).expect("degrees of freedom above 0").inverse_cdf(0.5 + LEVEL / 2.0);
-    let half = t * (variance / n as f64).sqrt();
+    let half = student_quantile(0.5 + LEVEL / 2.0, (n - 1) as f64)? * (variance / n as f64).sqrt();
     (half > 1e-12).then_some(Interval { lo: mean - half, hi: mean + half })
 }
 
@@ -75,8 +98,8 @@ pub fn wilson_of_groups(groups: &[(usize, usize)]) -> Interval {
         return wilson(hits, n);
     }
     let p = hits as f64 / trials;
-    let off = |&(hits, n): &(usize, usize)| (hits as f64 - p * n as f64).powi(2);
-    let between = groups.iter().map(off).sum::<f64>() * k / (k - 1.0) / (trials * trials);
+    let squares: f64 = groups.iter().map(|&(hits, n)| (hits as f64 - p * n as f64).powi(2)).sum();
+    let between = squares * k / (k - 1.0) / (trials * trials);
     let independent = p * (1.0 - p) / trials;
     let most = trials / k;
     let design_effect = if independent > 0.0 && k > 1.0 { (between / independent).clamp(1.0, most) } else { most };
@@ -92,10 +115,29 @@ fn score_interval(p: f64, trials: f64) -> Interval {
     Interval { lo: if p == 0.0 { 0.0 } else { centre - half }, hi: if p == 1.0 { 1.0 } else { centre + half } }
 }
 
+/// Returns p-values adjusted by Holm's (1979) step-down correction, in the given order, to be compared with the level
+/// for the whole family of tests. The i-th smallest of m becomes the running maximum of (m − i + 1)·p, at most 1.
+///
+/// # Panics
+/// If a p-value is outside 0..=1.
+pub fn holm(p_values: &[f64]) -> Vec<f64> {
+    assert!(p_values.iter().all(|p| (0.0..=1.0).contains(p)), "p-values outside 0..=1: {p_values:?}");
+    let mut order: Vec<usize> = (0..p_values.len()).collect();
+    order.sort_by(|&i, &j| p_values[i].total_cmp(&p_values[j]));
+    let mut adjusted = vec![0.0; p_values.len()];
+    let mut worst = 0.0_f64;
+    for (done, &i) in order.iter().enumerate() {
+        worst = worst.max(((p_values.len() - done) as f64 * p_values[i]).min(1.0));
+        adjusted[i] = worst;
+    }
+    adjusted
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::base::rng::Rng;
+    use proptest::prelude::*;
 
     #[test]
     fn questions_of_one_prompt_count_as_much_as_they_differ() {
@@ -159,5 +201,39 @@ mod tests {
         });
         let covered = covered.count() as f64 / 2000.0;
         assert!((covered - 0.95).abs() < 0.02, "{covered}");
+    }
+
+    #[test]
+    fn holm_agrees_with_statsmodels() {
+        // statsmodels 0.15.0: multipletests(p, method="holm")[1]
+        let found = holm(&[0.01, 0.04, 0.03, 0.005, 0.5]);
+        let expected = [0.04, 0.09, 0.09, 0.025, 0.5];
+        assert!(found.iter().zip(expected).all(|(f, e)| (f - e).abs() < 1e-12), "{found:?}");
+        assert_eq!(holm(&[]), Vec::<f64>::new());
+    }
+
+    proptest! {
+        #[test]
+        fn a_correction_lies_between_the_p_value_and_bonferroni(p in prop::collection::vec(0.0..=1.0, 1..30)) {
+            for (raw, adjusted) in p.iter().zip(holm(&p)) {
+                prop_assert!((*raw..=(raw * p.len() as f64).min(1.0) + 1e-12).contains(&adjusted));
+            }
+        }
+
+        #[test]
+        fn a_correction_keeps_the_order(p in prop::collection::vec(0.0..=1.0, 2..30)) {
+            let adjusted = holm(&p);
+            for i in 1..p.len() {
+                prop_assert!(p[i - 1] > p[i] || adjusted[i - 1] <= adjusted[i]);
+            }
+        }
+    }
+
+    #[test]
+    fn equal_p_values_are_corrected_alike_as_by_statsmodels() {
+        // statsmodels 0.15.0: multipletests(p, method="holm")[1]
+        let found = holm(&[0.02, 0.02, 0.001, 0.8, 0.04, 0.04, 1.0, 0.0003]);
+        let expected = [0.12, 0.12, 0.007, 1.0, 0.16, 0.16, 1.0, 0.0024];
+        assert!(found.iter().zip(expected).all(|(f, e)| (f - e).abs() < 1e-12), "{found:?}");
     }
 }

@@ -9,7 +9,7 @@
 //! both, and p is the larger one: the interval holds 0 if and only if p is at least 0.05. `cargo bench --bench coverage`
 //! compares it with the bootstrap.
 
-use super::power::{student, POWER};
+use super::interval::{student_quantile, POWER};
 use super::{mean, Interval, LEVEL};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
@@ -35,13 +35,12 @@ impl Sample {
     fn of(numbers: &[f64]) -> Option<Self> {
         let mean = mean(numbers).filter(|mean| numbers.len() >= LEAST_PROMPTS && mean.is_finite())?;
         let n = numbers.len() as f64;
-        let power = |exponent: i32| numbers.iter().map(|x| (x - mean).powi(exponent)).sum::<f64>() / n;
-        let squares = power(2);
-        let varies = squares.is_finite() && (squares / n).sqrt() > NO_WIDTH;
-        varies.then(|| {
-            let skewness = (n * (n - 1.0)).sqrt() / (n - 2.0) * power(3) / squares.powf(1.5);
-            Self { n, mean, variance: squares * n / (n - 1.0), skewness }
-        })
+        let [squares, cubes] = [2, 3].map(|power| numbers.iter().map(|x| (x - mean).powi(power)).sum::<f64>() / n);
+        if !squares.is_finite() || (squares / n).sqrt() <= NO_WIDTH {
+            return None;
+        }
+        let skewness = (n * (n - 1.0)).sqrt() / (n - 2.0) * cubes / squares.powf(1.5);
+        Some(Self { n, mean, variance: squares * n / (n - 1.0), skewness })
     }
 
     fn standard_error(&self) -> f64 {
@@ -66,20 +65,24 @@ impl Sample {
 
 /// Returns how many standard errors the interval of `n` numbers at a level reaches below and above their mean.
 fn reach(level: f64, n: f64, skewness: f64) -> Option<(f64, f64)> {
-    let (t, g) = (student(0.5 + level / 2.0, n - 1.0)?, skewness / n.sqrt());
-    // The inverse of G; near g = 0 it is the identity.
-    let inverse = |y: f64| match g.abs() < 1e-6 {
-        true => y,
-        false => 3.0 / g * ((1.0 + g * (y - g / 6.0)).cbrt() - 1.0),
-    };
-    Some((inverse(t).max(t), (-inverse(-t)).max(t)))
+    let (t, g) = (student_quantile(0.5 + level / 2.0, n - 1.0)?, skewness / n.sqrt());
+    Some((without_skewness(t, g).max(t), (-without_skewness(-t, g)).max(t)))
+}
+
+/// The inverse of G; near g = 0 it is the identity.
+fn without_skewness(y: f64, g: f64) -> f64 {
+    if g.abs() < 1e-6 {
+        y
+    } else {
+        3.0 / g * ((1.0 + g * (y - g / 6.0)).cbrt() - 1.0)
+    }
 }
 
 /// Returns how many standard errors a mean of `n` numbers must be from 0, on its worse side, to be detected with
 /// [`POWER`].
 fn detectable_errors(n: f64, skewness: f64) -> Option<f64> {
     let (below, above) = reach(LEVEL, n, skewness)?;
-    Some(below.max(above) + student(POWER, n - 1.0)?)
+    Some(below.max(above) + student_quantile(POWER, n - 1.0)?)
 }
 
 /// Interval and test of a mean, which agree: the interval excludes 0 if and only if p < 0.05.

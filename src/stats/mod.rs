@@ -17,35 +17,26 @@
 //! All functions are pure; those that draw random numbers take the seed as an argument.
 
 mod correlation;
-mod divergence;
 mod histogram;
 mod interval;
 mod mean_interval;
 mod moments;
 mod paired_hits;
-mod power;
-mod rank;
 mod replicates;
 mod robustness;
 mod row_change;
-mod significance;
 pub(crate) mod simd;
 mod tally;
-mod top;
 
-pub use correlation::{correlation_over_prompts, pearson, spearman, Correlation};
-pub use divergence::Divergence;
+pub use correlation::{correlation_over_prompts, pearson, rank_stability, spearman, Correlation, RESAMPLES};
 pub use histogram::Histogram;
-pub use interval::{student, wilson, wilson_of_groups, Interval, LEVEL};
+pub use interval::{holm, student, wilson, wilson_of_groups, Interval, LEVEL};
 pub use mean_interval::{
     mean_interval, ratio_interval, simultaneous_interval, smallest_detectable, test_mean, MeanTest, LEAST_PROMPTS,
 };
 pub use moments::{mean, quantile, Moments};
 pub use paired_hits::PairedHits;
-pub use rank::{rank_stability, RESAMPLES};
 pub use replicates::{Replicated, LEAST_SEEDS};
 pub use robustness::Robustness;
-pub use row_change::{MixedRow, RowChange};
-pub use significance::holm;
-pub use tally::{Tally, TOP};
-pub use top::Top;
+pub use row_change::{Divergence, MixedRow, RowChange};
+pub use tally::{Tally, Top, TOP};

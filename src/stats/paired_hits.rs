@@ -8,8 +8,8 @@
 //! does not reject, with q(d) the most likely probability of a loss if the difference is d. z(0) is the statistic of
 //! McNemar (1947), (wins − losses) / √(wins + losses), so interval and test agree.
 
+use super::interval::POWER;
 use super::mean_interval::LEAST_PROMPTS;
-use super::power::POWER;
 use super::{Interval, LEVEL};
 use statrs::distribution::{ContinuousCDF, Normal};
 
@@ -44,15 +44,12 @@ impl PairedHits {
         }
         let k = prompts.len() as f64;
         let questions = prompts.iter().map(|&(.., n)| n as f64).sum::<f64>();
-        let share = |of: fn(&(usize, usize, usize)) -> usize| {
-            prompts.iter().map(|prompt| of(prompt) as f64 / prompt.2 as f64).sum::<f64>() / k
-        };
-        let (wins, losses) = (share(|prompt| prompt.0), share(|prompt| prompt.1));
+        let wins = prompts.iter().map(|&(wins, _, n)| wins as f64 / n as f64).sum::<f64>() / k;
+        let losses = prompts.iter().map(|&(_, losses, n)| losses as f64 / n as f64).sum::<f64>() / k;
         let difference = wins - losses;
-        let off = |&(wins, losses, n): &(usize, usize, usize)| {
-            ((wins as f64 - losses as f64) / n as f64 - difference).powi(2)
-        };
-        let between = prompts.iter().map(off).sum::<f64>() / (k - 1.0) / k;
+        let differences = prompts.iter().map(|&(wins, losses, n)| (wins as f64 - losses as f64) / n as f64);
+        let squares: f64 = differences.map(|of_prompt| (of_prompt - difference).powi(2)).sum();
+        let between = squares / (k - 1.0) / k;
         let independent = (wins + losses - difference * difference) / questions;
         let most = questions / k;
         let design_effect = if independent > 0.0 { (between / independent).clamp(1.0, most) } else { most };
@@ -80,23 +77,24 @@ impl PairedHits {
 
     /// Returns the 95 % interval of the difference, within -1..=1.
     pub fn interval(&self) -> Interval {
+        Interval { lo: self.end_before(-1.0), hi: self.end_before(1.0) }
+    }
+
+    /// Returns the last difference that is not rejected, on the way from the estimate to a bound.
+    fn end_before(&self, bound: f64) -> f64 {
         let z = normal(0.5 + LEVEL / 2.0);
-        // Between a difference that is not rejected and one that is as far away as possible.
-        let end = |bound: f64| {
-            if self.statistic(bound).abs() <= z {
-                return bound;
+        if self.statistic(bound).abs() <= z {
+            return bound;
+        }
+        let (mut inside, mut outside) = (self.difference(), bound);
+        for _ in 0..STEPS {
+            let middle = 0.5 * (inside + outside);
+            match self.statistic(middle).abs() <= z {
+                true => inside = middle,
+                false => outside = middle,
             }
-            let (mut inside, mut outside) = (self.difference(), bound);
-            for _ in 0..STEPS {
-                let middle = 0.5 * (inside + outside);
-                match self.statistic(middle).abs() <= z {
-                    true => inside = middle,
-                    false => outside = middle,
-                }
-            }
-            inside
-        };
-        Interval { lo: end(-1.0), hi: end(1.0) }
+        }
+        inside
     }
 
     /// Returns the two-sided p-value of McNemar's test; 1 if the models agree everywhere.
@@ -121,7 +119,7 @@ impl PairedHits {
         Some(enough)
     }
 
-    /// Returns whether `n` pairs detect a difference: d √n ≥ z(0.975) √p + z(0.8) √(p − d²), with p the probability that
+    /// Returns `true` if `n` pairs detect a difference: d √n ≥ z(0.975) √p + z(0.8) √(p − d²), with p the probability that
     /// the models disagree (Miettinen 1968).
     fn detects(&self, n: f64, d: f64) -> bool {
         let disagree = (self.wins + self.losses).max(d);

@@ -11,7 +11,7 @@
 //!
 //! Draws of random heads, as controls of a condition, are replicates too.
 
-use super::power::{student, POWER};
+use super::interval::{student_quantile, POWER};
 use super::{mean, Interval, LEVEL};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
@@ -50,10 +50,10 @@ impl Replicated {
         let spread = VarianceComponents::new(table)?;
         let (error, freedom) = (spread.variance().sqrt(), spread.freedom());
         if error > 1e-12 {
-            let t = student(0.5 + LEVEL / 2.0, freedom)?;
+            let t = student_quantile(0.5 + LEVEL / 2.0, freedom)?;
             found.interval = Some(Interval { lo: diff - t * error, hi: diff + t * error });
             found.p = Some(2.0 * StudentsT::new(0.0, 1.0, freedom).ok()?.cdf(-(diff / error).abs()));
-            found.detectable = Some((t + student(POWER, freedom)?) * error);
+            found.detectable = Some((t + student_quantile(POWER, freedom)?) * error);
         }
         Some(found)
     }
@@ -94,20 +94,25 @@ impl VarianceComponent {
 impl VarianceComponents {
     fn new(table: &[Vec<f64>]) -> Option<Self> {
         let (k, n) = (table.len(), table.first()?.len());
-        let of_prompt = |prompt: usize| mean(&table.iter().map(|of_seed| of_seed[prompt]).collect::<Vec<_>>());
-        let prompts: Vec<f64> = (0..n).map(of_prompt).collect::<Option<_>>()?;
-        let seeds: Vec<f64> = table.iter().map(|of_seed| mean(of_seed)).collect::<Option<_>>()?;
+        let mut prompts = Vec::new();
+        for prompt in 0..n {
+            prompts.push(mean(&table.iter().map(|seed| seed[prompt]).collect::<Vec<_>>())?);
+        }
+        let seeds: Vec<f64> = table.iter().map(|seed| mean(seed)).collect::<Option<_>>()?;
         let all = mean(&seeds)?;
-        let squares = |means: &[f64]| means.iter().map(|x| (x - all).powi(2)).sum::<f64>();
-        let left = |(s, of_seed): (usize, &Vec<f64>)| {
-            assert_eq!(of_seed.len(), n, "all seeds have the same prompts");
-            of_seed.iter().zip(&prompts).map(|(x, prompt)| (x - seeds[s] - prompt + all).powi(2)).sum::<f64>()
-        };
-        let residual: f64 = table.iter().enumerate().map(left).sum();
+        let [squares_of_seeds, squares_of_prompts] =
+            [&seeds, &prompts].map(|means| means.iter().map(|x| (x - all).powi(2)).sum::<f64>());
+        let mut residuals = Vec::new();
+        for (numbers, seed) in table.iter().zip(&seeds) {
+            assert_eq!(numbers.len(), n, "all seeds have the same prompts");
+            let squares = numbers.iter().zip(&prompts).map(|(x, prompt)| (x - seed - prompt + all).powi(2));
+            residuals.push(squares.sum::<f64>());
+        }
+        let residual: f64 = residuals.iter().sum();
         let (k, n) = (k as f64, n as f64);
         Some(Self {
-            seeds: VarianceComponent::new(n * squares(&seeds), k - 1.0, k * n),
-            prompts: VarianceComponent::new(k * squares(&prompts), n - 1.0, k * n),
+            seeds: VarianceComponent::new(n * squares_of_seeds, k - 1.0, k * n),
+            prompts: VarianceComponent::new(k * squares_of_prompts, n - 1.0, k * n),
             residual: VarianceComponent::new(residual, (k - 1.0) * (n - 1.0), k * n),
         })
     }

@@ -1,6 +1,6 @@
 //! Effect of the arrangement of a prompt: the best arrangement less the worst.
 
-use super::{mean, quantile, Interval, LEVEL};
+use super::{mean, Interval};
 use crate::base::rng::Rng;
 
 /// The difference of the best and the worst of several arrangements of the same prompts.
@@ -29,31 +29,28 @@ impl Robustness {
         }
         let mut exchanging = Rng::new(seed, "arrangements");
         let mut exchanged = table.to_vec();
-        let mut by_chance = |_| {
+        let mut spreads = Vec::new();
+        for _ in 0..permutations {
             exchanged.iter_mut().for_each(|prompt| exchanging.shuffle(prompt));
-            spread(exchanged.iter().map(Vec::as_slice), arrangements)
-        };
-        let mut spreads: Vec<f64> = (0..permutations).map(&mut by_chance).collect();
+            spreads.push(spread(&exchanged, arrangements));
+        }
         spreads.sort_by(f64::total_cmp);
-        let tail = (1.0 - LEVEL) / 2.0;
         Some(Self {
-            best_less_worst: spread(table.iter().map(Vec::as_slice), arrangements),
+            best_less_worst: spread(table, arrangements),
             by_chance: mean(&spreads)?,
-            chance: Interval { lo: quantile(&spreads, tail), hi: quantile(&spreads, 1.0 - tail) },
+            chance: Interval::middle(&spreads),
         })
     }
 }
 
 /// Returns the largest mean of a column less the smallest.
-fn spread<'a>(prompts: impl Iterator<Item = &'a [f64]>, arrangements: usize) -> f64 {
+fn spread(prompts: &[Vec<f64>], arrangements: usize) -> f64 {
     let mut sums = vec![0.0; arrangements];
-    let mut n = 0.0;
     for prompt in prompts {
         sums.iter_mut().zip(prompt).for_each(|(sum, x)| *sum += x);
-        n += 1.0;
     }
     let (lo, hi) = sums.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(lo, hi), &x| (lo.min(x), hi.max(x)));
-    (hi - lo) / n
+    (hi - lo) / prompts.len() as f64
 }
 
 #[cfg(test)]

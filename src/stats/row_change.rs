@@ -1,4 +1,4 @@
-//! Changes of attention rows from another pass over the same prompt, and whether those of two maps cancel.
+//! Changes of attention rows from another pass over the same prompt: divergence, and how far those of two maps cancel.
 
 /// Changes of the rows of one head: squares, summed over rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -26,8 +26,9 @@ impl RowChange {
         let (Some((before, weight_before)), Some((after, weight_after))) = (before.1, after.1) else { return };
         for i in 0..before[0].len() {
             self.first += (f64::from(after[0][i]) - f64::from(before[0][i])).powi(2);
-            let weighted = |weight: f32, row: &[f32]| f64::from(weight) * f64::from(row[i]);
-            self.second += (weighted(weight_after, after[1]) - weighted(weight_before, before[1])).powi(2);
+            let weighted_after = f64::from(weight_after) * f64::from(after[1][i]);
+            let weighted_before = f64::from(weight_before) * f64::from(before[1][i]);
+            self.second += (weighted_after - weighted_before).powi(2);
         }
     }
 
@@ -44,9 +45,43 @@ impl RowChange {
     }
 }
 
+/// Least probability in the denominator of the divergence, so that it stays finite where a weight becomes 0.
+const FLOOR: f64 = 1e-12;
+
+/// Divergence of a row `b` from a row `a` over the same keys. Rows may be signed; each is normalised to a distribution
+/// of its magnitudes, p = |a| / sum |a|.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Divergence {
+    /// Kullback-Leibler divergence sum p ln(p / q) in nats, with q at least 1e-12.
+    pub kl_nats: f64,
+    /// Total variation distance, half of sum |p - q|: 0 to 1.
+    pub total_variation: f64,
+}
+
+impl Divergence {
+    /// Computes the divergence. `None` if the rows differ in length, or one of them is empty, all zero or not finite.
+    pub fn of(a: &[f32], b: &[f32]) -> Option<Self> {
+        let [total_a, total_b] = [a, b].map(|row| row.iter().map(|x| f64::from(x.abs())).sum::<f64>());
+        let usable = [total_a, total_b].iter().all(|&total| total.is_finite() && total > 0.0);
+        if a.len() != b.len() || !usable {
+            return None;
+        }
+        let (mut kl, mut variation) = (0.0, 0.0);
+        for (a, b) in a.iter().zip(b) {
+            let (p, q) = (f64::from(a.abs()) / total_a, f64::from(b.abs()) / total_b);
+            variation += (p - q).abs();
+            if p > 0.0 {
+                kl += p * (p / q.max(FLOOR)).ln();
+            }
+        }
+        Some(Self { kl_nats: kl.max(0.0), total_variation: 0.5 * variation })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     /// The change of a row of two maps with weight -`lambda` by these errors.
     fn changed(lambda: f32, errors: [[f32; 3]; 2]) -> RowChange {
@@ -87,5 +122,42 @@ mod tests {
         found.add((&[0.5, 0.5], None), (&[1.0, 0.0], None));
         assert_eq!((found.error(), found.cancelled()), (Some(1.0), None));
         assert_eq!(RowChange::default().error(), None);
+    }
+
+    #[test]
+    fn two_coins_diverge_as_on_paper() {
+        let found = Divergence::of(&[0.5, 0.5], &[0.25, 0.75]).unwrap();
+        assert!((found.kl_nats - 0.5 * (4.0f64 / 3.0).ln()).abs() < 1e-12, "0.5 ln 2 + 0.5 ln 2/3");
+        assert!((found.total_variation - 0.25).abs() < 1e-12);
+    }
+
+    #[test]
+    fn signs_do_not_matter_but_magnitudes_do() {
+        let found = Divergence::of(&[0.6, -0.2, 0.2], &[-0.6, 0.2, 0.2]).unwrap();
+        assert_eq!((found.kl_nats, found.total_variation), (0.0, 0.0));
+    }
+
+    #[test]
+    fn a_weight_that_vanished_costs_much_but_not_everything() {
+        let found = Divergence::of(&[0.5, 0.5], &[1.0, 0.0]).unwrap();
+        assert!(found.kl_nats > 10.0 && found.kl_nats.is_finite());
+        assert_eq!(found.total_variation, 0.5);
+    }
+
+    #[test]
+    fn rows_of_nothing_have_no_divergence() {
+        for (a, b) in [(&[][..], &[][..]), (&[0.0], &[1.0]), (&[1.0], &[f32::NAN]), (&[1.0], &[0.5, 0.5])] {
+            assert_eq!(Divergence::of(a, b), None);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_row_does_not_diverge_from_its_multiples(row in prop::collection::vec(-1.0f32..1.0, 1..50)) {
+            prop_assume!(row.iter().any(|x| x.abs() > 1e-3));
+            let halved: Vec<f32> = row.iter().map(|x| x * 0.5).collect();
+            let found = Divergence::of(&row, &halved).unwrap();
+            prop_assert!(found.kl_nats < 1e-9 && found.total_variation < 1e-9);
+        }
     }
 }
