@@ -32,11 +32,11 @@ const EPSILON: f64 = 1e-8;
 impl AdamW {
     /// Starts with zero moments for every variable.
     pub fn new(vars: &BTreeMap<String, Var>, spec: &OptimizerSpec) -> Self {
-        let slot = |var: &Var| {
+        let mut slots = BTreeMap::new();
+        for (name, var) in vars {
             let zeros = vec![0.0; var.elem_count()];
-            Slot { var: var.clone(), first: zeros.clone(), second: zeros }
-        };
-        let slots = vars.iter().map(|(name, var)| (name.clone(), slot(var))).collect();
+            slots.insert(name.clone(), Slot { var: var.clone(), first: zeros.clone(), second: zeros });
+        }
         Self { spec: spec.clone(), slots, step: 0 }
     }
 
@@ -93,9 +93,10 @@ impl AdamW {
     pub fn state(&self) -> Result<Vec<(String, Tensor)>> {
         let mut tensors = Vec::new();
         for (name, slot) in &self.slots {
-            let like = |values: &[f32]| Tensor::from_vec(values.to_vec(), slot.var.shape(), slot.var.device());
-            tensors.push((format!("{name}.first"), like(&slot.first)?));
-            tensors.push((format!("{name}.second"), like(&slot.second)?));
+            for (moment, values) in [("first", &slot.first), ("second", &slot.second)] {
+                let values = Tensor::from_vec(values.clone(), slot.var.shape(), slot.var.device())?;
+                tensors.push((format!("{name}.{moment}"), values));
+            }
             tensors.push((name.clone(), slot.var.as_detached_tensor().copy()?));
         }
         Ok(tensors)
@@ -106,12 +107,14 @@ impl AdamW {
     /// # Errors
     /// If a tensor is missing or has another shape; nothing is then changed.
     pub fn restore(&mut self, mut state: crate::model::Weights, step: u64) -> Result<()> {
-        let mut take = |(name, slot): (&String, &Slot)| -> Result<[Tensor; 3]> {
-            let [first, second] = ["first", "second"].map(|moment| format!("{name}.{moment}"));
-            let mut take = |name: &str| state.take_shaped(name, slot.var.dims());
-            Ok([take(name)?, take(&first)?, take(&second)?])
-        };
-        let taken = self.slots.iter().map(&mut take).collect::<Result<Vec<_>>>()?;
+        let mut taken = Vec::new();
+        for (name, slot) in &self.slots {
+            let dims = slot.var.dims();
+            let values = state.take_shaped(name, dims)?;
+            let first = state.take_shaped(&format!("{name}.first"), dims)?;
+            let second = state.take_shaped(&format!("{name}.second"), dims)?;
+            taken.push([values, first, second]);
+        }
         for (slot, [values, first, second]) in self.slots.values_mut().zip(taken) {
             slot.var.set(&values)?;
             slot.first = first.flatten_all()?.to_vec1()?;

@@ -114,8 +114,8 @@ impl TrainSpec {
             if of.is_empty() || less.is_empty() {
                 bail_usage!("contrast {name:?}: of and less each name at least one variant");
             }
-            let unknown = |name: &&String| !self.variants.iter().any(|variant| variant.name == **name);
-            if let Some(unknown) = of.iter().chain(less).find(unknown) {
+            let mut named = of.iter().chain(less);
+            if let Some(unknown) = named.find(|name| !self.variants.iter().any(|variant| variant.name == **name)) {
                 let names: Vec<&str> = self.variants.iter().map(|variant| variant.name.as_str()).collect();
                 bail_usage!("contrast {name:?}: {unknown} is not a variant; there are {}", names.join(", "));
             }

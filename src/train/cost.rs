@@ -19,31 +19,40 @@ impl TrainSpec {
     pub fn check_memory(&self, runs: &[TrainRun], placement: &Placement) -> Result<()> {
         let configs = self.configs(Tokenizer::embedded().vocab_size())?;
         let workers = WorkerPool::new(runs, placement);
-        let of_run = |run: &TrainRun| self.run_bytes(&configs[run.variant], placement, workers.threads_per_run());
-        let widest = runs.iter().map(of_run).max().unwrap_or(0);
-        let needed = widest * workers.active() as u64;
-        let takes = || format!("model: training takes up to {} of memory", size_name(needed));
-        check_fits(needed, takes, "lower width, layers, ffn or step_tok, or train fewer variants at once")
+        let bytes = runs.iter().map(|run| self.run_bytes(&configs[run.variant], placement, workers.threads_per_run()));
+        let needed = bytes.max().unwrap_or(0) * workers.active() as u64;
+        check_fits(
+            needed,
+            || format!("model: training takes up to {} of memory", size_name(needed)),
+            "lower width, layers, ffn or step_tok, or train fewer variants at once",
+        )
     }
 
-    /// Bound on the host memory of one run with this many threads, in bytes. Every part of a step has its own activations
-    /// and gradients.
+    /// Bound on the host memory of one run with this many threads, in bytes.
     fn run_bytes(&self, config: &ModelConfig, placement: &Placement, threads: usize) -> u64 {
-        let parameters = 4 * config.parameters() as u64;
-        let of_stage = |stage: &Stage| {
-            let (part_tok, at_once) = cut(config, placement, stage.ctx_tok);
-            let part_tok = stage.ctx_tok.max(part_tok.min(stage.step_tok));
-            let parts = stage.step_tok.div_ceil(part_tok).min(at_once.min(threads)) as u64;
-            let maps = maps_bytes(config, placement, stage.ctx_tok) * (part_tok / stage.ctx_tok) as u64;
-            let graph = match (placement.has_kernels(), placement.device.is_cpu()) {
-                (true, _) => 2 * activation_bytes(config, part_tok),
-                (false, true) => 2 * activation_bytes(config, part_tok) + maps,
-                (false, false) => 0, // in device memory
-            };
-            parts * (graph + parameters)
-        };
-        COPIES * parameters + self.stages.iter().map(of_stage).max().unwrap_or(0)
+        let stages = self.stages.iter().map(|stage| stage.bytes(config, placement, threads));
+        COPIES * parameter_bytes(config) + stages.max().unwrap_or(0)
     }
+}
+
+impl Stage {
+    /// Memory of the parts of a step that run at once, in bytes. Every part has its own activations and gradients.
+    fn bytes(&self, config: &ModelConfig, placement: &Placement, threads: usize) -> u64 {
+        let (part_tok, at_once) = cut(config, placement, self.ctx_tok);
+        let part_tok = self.ctx_tok.max(part_tok.min(self.step_tok));
+        let parts = self.step_tok.div_ceil(part_tok).min(at_once.min(threads)) as u64;
+        let maps = maps_bytes(config, placement, self.ctx_tok) * (part_tok / self.ctx_tok) as u64;
+        let graph = match (placement.has_kernels(), placement.device.is_cpu()) {
+            (true, _) => 2 * activation_bytes(config, part_tok),
+            (false, true) => 2 * activation_bytes(config, part_tok) + maps,
+            (false, false) => 0, // in device memory
+        };
+        parts * (graph + parameter_bytes(config))
+    }
+}
+
+fn parameter_bytes(config: &ModelConfig) -> u64 {
+    4 * config.parameters() as u64
 }
 
 /// Memory of the activations of a forward pass over `tokens` tokens that the backward pass needs, in bytes: residual

@@ -2,7 +2,7 @@
 //!
 //! Figures and the summary use only this table. It is small enough to be kept beside a spec when the models are not.
 
-use super::layers::{LayerLine, CONTEXT_RMS};
+use super::layers::{LayerLine, CONTEXT_RMS, GRAD_NORM};
 use super::log::{read, EvalLine, LogLine};
 use super::spec::{TrainRun, TrainSpec};
 use super::{EVAL_FILE, LAYER_FILE, LOG_FILE};
@@ -71,11 +71,11 @@ impl TrainingCurves {
         let mut runs = Vec::new();
         for run in spec.runs() {
             let key = (spec.variants[run.variant].name.clone(), run.seed);
-            let of_file = kept.remove(&key);
+            let in_table = kept.remove(&key).unwrap_or_default();
             let dir = out.join(&run.name);
-            let of_folder = if dir.join(LOG_FILE).exists() { of_folder(&key, &dir)? } else { Vec::new() };
+            let in_folder = if dir.join(LOG_FILE).exists() { read_folder(&key, &dir)? } else { Vec::new() };
             // A run that was stopped at its beginning has a folder without lines.
-            let lines = if of_folder.is_empty() { of_file.unwrap_or_default() } else { of_folder };
+            let lines = if in_folder.is_empty() { in_table } else { in_folder };
             if !lines.is_empty() {
                 runs.push((run, lines));
             }
@@ -109,7 +109,7 @@ impl TrainingCurves {
 }
 
 /// Reads the lines of a run from its logs.
-fn of_folder((variant, seed): &(String, u64), dir: &Path) -> Result<Vec<CurveRow>> {
+fn read_folder((variant, seed): &(String, u64), dir: &Path) -> Result<Vec<CurveRow>> {
     let evals: Vec<EvalLine> = read(&dir.join(EVAL_FILE))?;
     let layers = dir.join(LAYER_FILE);
     let layers: Vec<LayerLine> = if layers.exists() { read(&layers)? } else { Vec::new() };
@@ -145,25 +145,34 @@ fn of_folder((variant, seed): &(String, u64), dir: &Path) -> Result<Vec<CurveRow
 
 /// Adds the measurements inside the layers at the same time.
 fn with_layers(line: CurveRow, layers: &[&LayerLine]) -> CurveRow {
-    let of = |quantity: &'static str| layers.iter().filter(move |line| line.quantity == quantity);
-    let rms: Vec<f64> = of(CONTEXT_RMS).map(|line| line.value).collect();
-    let lambda: Vec<f64> = of(LAMBDA.name).map(|line| line.value).collect();
-    let norm = |tensors: [&str; 2]| {
-        let wanted = |line: &&&LayerLine| {
-            let tensor = line.tensor.as_deref().unwrap_or_default();
-            line.head.is_none() && tensors.iter().any(|name| tensor == format!("self_attn.{name}.weight"))
-        };
-        let squares: Vec<f64> = of("grad_norm").filter(wanted).map(|line| line.value.powi(2)).collect();
-        (!squares.is_empty()).then(|| rounded(squares.iter().sum::<f64>().sqrt()))
-    };
+    let (mut rms, mut lambda) = (Vec::new(), Vec::new());
+    for layer in layers {
+        match layer.quantity.as_str() {
+            CONTEXT_RMS => rms.push(layer.value),
+            name if name == LAMBDA.name => lambda.push(layer.value),
+            _ => {}
+        }
+    }
     CurveRow {
-        grad_norm_qk: norm(["q_proj", "k_proj"]),
-        grad_norm_vo: norm(["v_proj", "o_proj"]),
+        grad_norm_qk: gradient_norm(layers, ["q_proj", "k_proj"]),
+        grad_norm_vo: gradient_norm(layers, ["v_proj", "o_proj"]),
         context_rms: crate::stats::mean(&rms).map(rounded),
         context_rms_least: rms.iter().copied().min_by(f64::total_cmp).map(rounded),
         lambda: crate::stats::mean(&lambda).map(rounded).or(line.lambda),
         ..line
     }
+}
+
+/// The gradient norm of these projections of attention together, in all layers.
+fn gradient_norm(layers: &[&LayerLine], projections: [&str; 2]) -> Option<f64> {
+    let tensors = projections.map(|name| format!("self_attn.{name}.weight"));
+    let mut squares = Vec::new();
+    for line in layers.iter().filter(|line| line.quantity == GRAD_NORM && line.head.is_none()) {
+        if line.tensor.as_ref().is_some_and(|tensor| tensors.contains(tensor)) {
+            squares.push(line.value.powi(2));
+        }
+    }
+    (!squares.is_empty()).then(|| rounded(squares.iter().sum::<f64>().sqrt()))
 }
 
 fn rounded(x: f64) -> f64 {

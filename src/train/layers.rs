@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// One line of `layers.csv`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LayerLine {
     /// Tokens trained on.
     pub tokens: usize,
@@ -34,6 +34,9 @@ pub struct LayerLine {
 /// Name of the root mean square of a head's mixture.
 pub(super) const CONTEXT_RMS: &str = "context_rms";
 
+/// Name of the norm of a gradient.
+pub(super) const GRAD_NORM: &str = "grad_norm";
+
 /// Tokens of the batch that are passed through the model again.
 const ROWS_TOK: usize = 1024;
 
@@ -46,27 +49,30 @@ pub(super) fn layer_lines(
     tokens: usize,
 ) -> Result<Vec<LayerLine>> {
     let mut lines = Vec::new();
-    let mut add = |layer: Option<usize>, quantity: &str, tensor: Option<&str>, head: Option<usize>, value: f64| {
-        let (quantity, tensor) = (quantity.to_owned(), tensor.map(str::to_owned));
-        lines.push(LayerLine { tokens, layer, quantity, tensor, head, value });
-    };
     let mut contexts = Contexts::default();
     let model = Transformer::build(config, &mut detached(vars)?)?;
     if let Some(part) = batch.parts(ROWS_TOK).next() {
         model.hidden(part.inputs, &mut contexts)?;
     }
     for (layer, (rms, lambda)) in contexts.layers.iter().enumerate() {
-        rms.iter().enumerate().for_each(|(head, &rms)| add(Some(layer), CONTEXT_RMS, None, Some(head), rms));
-        match lambda.as_slice() {
-            [lambda] => add(Some(layer), LAMBDA.name, None, None, *lambda),
-            per_head => per_head.iter().enumerate().for_each(|(h, &x)| add(Some(layer), LAMBDA.name, None, Some(h), x)),
+        let line = LayerLine { tokens, layer: Some(layer), ..LayerLine::default() };
+        for (head, &value) in rms.iter().enumerate() {
+            lines.push(LayerLine { quantity: CONTEXT_RMS.to_owned(), head: Some(head), value, ..line.clone() });
+        }
+        for (head, &value) in lambda.iter().enumerate() {
+            // One lambda is that of the layer.
+            let head = (lambda.len() > 1).then_some(head);
+            lines.push(LayerLine { quantity: LAMBDA.name.to_owned(), head, value, ..line.clone() });
         }
     }
     for (name, gradient) in vars.keys().zip(gradients) {
         let (layer, tensor) = split(name);
-        add(layer, "grad_norm", Some(tensor), None, norm(gradient.iter()));
-        for (head, norm) in by_head(config, tensor, gradient).into_iter().enumerate() {
-            add(layer, "grad_norm", Some(tensor), Some(head), norm);
+        let heads = by_head(config, tensor, gradient);
+        let (quantity, tensor) = (GRAD_NORM.to_owned(), Some(tensor.to_owned()));
+        let whole = LayerLine { tokens, layer, quantity, tensor, head: None, value: norm(gradient.iter()) };
+        lines.push(whole.clone());
+        for (head, value) in heads.into_iter().enumerate() {
+            lines.push(LayerLine { head: Some(head), value, ..whole.clone() });
         }
     }
     Ok(lines)
@@ -91,9 +97,12 @@ fn by_head(config: &ModelConfig, tensor: &str, gradient: &[f32]) -> Vec<f64> {
         }
         "self_attn.o_proj.weight" => {
             let width = config.attention_width();
-            let of_head = width / config.heads;
-            let columns = |head: usize| gradient.chunks(width).flat_map(move |row| &row[head * of_head..][..of_head]);
-            (0..config.heads).map(|head| norm(columns(head))).collect()
+            let head_width = width / config.heads;
+            let mut norms = Vec::new();
+            for head in 0..config.heads {
+                norms.push(norm(gradient.chunks(width).flat_map(|row| &row[head * head_width..][..head_width])));
+            }
+            norms
         }
         _ => Vec::new(),
     }
@@ -115,8 +124,8 @@ impl Attend for Contexts {
             Some(lambda) if lambda.rank() == 3 => lambda.mean((0, 1))?.to_vec1::<f32>()?, // H
             Some(lambda) => lambda.to_vec1::<f32>()?,
         };
-        let wide = |numbers: Vec<f32>| numbers.into_iter().map(f64::from).collect();
-        self.layers.push((wide(rms), wide(lambda)));
+        let [rms, lambda] = [rms, lambda].map(|numbers| numbers.into_iter().map(f64::from).collect());
+        self.layers.push((rms, lambda));
         Ok(mixture)
     }
 }

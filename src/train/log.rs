@@ -123,8 +123,7 @@ impl LogSums {
         lambda: Option<f64>,
         tokens_per_s: f64,
     ) -> LogLine {
-        let mean = |sum: f64, n: usize| sum / n.max(1) as f64;
-        let hit = |i: usize| mean(self.recall[i].0 as f64, self.recall[i].1);
+        let hits = self.recall.map(|(hits, n)| mean(hits as f64, n));
         LogLine {
             tokens,
             ctx_tok,
@@ -132,15 +131,20 @@ impl LogSums {
             loss_nats: mean(self.loss.0, self.steps),
             text_nats: mean(self.text.0 .0, self.text.1),
             digit1_nats: mean(self.recall_nats.0, self.recall[0].1),
-            digit1_hit: hit(0),
-            digit2_hit: hit(1),
-            digit3_hit: hit(2),
-            digit4up_hit: hit(3),
+            digit1_hit: hits[0],
+            digit2_hit: hits[1],
+            digit3_hit: hits[2],
+            digit4up_hit: hits[3],
             grad_norm: mean(self.grad_norm.0, self.steps),
             lambda,
             tokens_per_s,
         }
     }
+}
+
+/// The mean of `n` numbers; 0 without numbers.
+fn mean(sum: f64, n: usize) -> f64 {
+    sum / n.max(1) as f64
 }
 
 /// Reads all lines of a log.

@@ -95,33 +95,39 @@ pub fn train_runs(
     let workers = WorkerPool::new(runs, placement);
     let next = AtomicUsize::new(0);
     let outcomes = Mutex::new(Vec::new());
-    let work = || {
-        while let Some((index, run)) = runs.iter().enumerate().nth(next.fetch_add(1, Ordering::Relaxed)) {
-            let trainer = Trainer {
-                spec,
-                config: &configs[run.variant],
-                init: spec.variants[run.variant].init(),
-                seed: run.seed,
-                dir: &out.join(&run.name),
-                resume,
-                stop,
-                placement,
-                workers: &workers,
-                progress,
-                index,
-            };
-            let outcome = catch_unwind(AssertUnwindSafe(|| trainer.train()))
-                .unwrap_or_else(|_| bail!("a panic, whose message is above"));
-            if outcome.is_err() {
-                stop.store(true, Ordering::Relaxed);
-            }
-            outcomes.lock().expect("panics are caught").push(outcome.with_context(|| format!("run {}", run.name)));
-        }
-        workers.active.fetch_sub(1, Ordering::Relaxed);
-    };
     std::thread::scope(|scope| {
-        let spawn = |_| std::thread::Builder::new().spawn_scoped(scope, work).map(drop);
-        (0..workers.active()).try_for_each(spawn).inspect_err(|_| stop.store(true, Ordering::Relaxed))
+        for _ in 0..workers.active() {
+            let spawned = std::thread::Builder::new().spawn_scoped(scope, || {
+                while let Some((index, run)) = runs.iter().enumerate().nth(next.fetch_add(1, Ordering::Relaxed)) {
+                    let trainer = Trainer {
+                        spec,
+                        config: &configs[run.variant],
+                        init: spec.variants[run.variant].init(),
+                        seed: run.seed,
+                        dir: &out.join(&run.name),
+                        resume,
+                        stop,
+                        placement,
+                        workers: &workers,
+                        progress,
+                        index,
+                    };
+                    let outcome = catch_unwind(AssertUnwindSafe(|| trainer.train()))
+                        .unwrap_or_else(|_| bail!("a panic, whose message is above"));
+                    if outcome.is_err() {
+                        stop.store(true, Ordering::Relaxed);
+                    }
+                    let outcome = outcome.with_context(|| format!("run {}", run.name));
+                    outcomes.lock().expect("panics are caught").push(outcome);
+                }
+                workers.active.fetch_sub(1, Ordering::Relaxed);
+            });
+            if let Err(error) = spawned {
+                stop.store(true, Ordering::Relaxed);
+                return Err(error);
+            }
+        }
+        Ok(())
     })
     .context("cannot start a thread for each run; train fewer at once with --only")?;
     let outcomes = outcomes.into_inner().expect("panics are caught").into_iter().collect::<Result<Vec<_>>>()?;

@@ -143,7 +143,7 @@ impl Trainer<'_> {
                     prompt => scores.extend(pass(&model, &prompt?, Stream::new(&[]), false)?.queries),
                 }
             }
-            let share = |hits: usize| hits as f64 / scores.len() as f64;
+            let n = scores.len() as f64;
             if !scores.is_empty() {
                 lines.push(EvalLine {
                     tokens,
@@ -152,9 +152,9 @@ impl Trainer<'_> {
                     retrieve,
                     cities: cities.name().to_owned(),
                     n: scores.len(),
-                    exact: share(scores.iter().filter(|s| s.exact).count()),
-                    first_digit: share(scores.iter().filter(|s| s.first_hit).count()),
-                    log_prob_nats: scores.iter().map(|s| s.log_prob_nats).sum::<f64>() / scores.len() as f64,
+                    exact: scores.iter().filter(|score| score.exact).count() as f64 / n,
+                    first_digit: scores.iter().filter(|score| score.first_hit).count() as f64 / n,
+                    log_prob_nats: scores.iter().map(|score| score.log_prob_nats).sum::<f64>() / n,
                 });
             }
         }
@@ -163,9 +163,10 @@ impl Trainer<'_> {
 
     /// Writes the model as a Hugging Face folder, beside the checkpoint and the logs.
     fn write_model(&self, vars: &BTreeMap<String, Var>) -> Result<()> {
-        let text = |text: String| move |path: &Path| Ok(std::fs::write(path, text)?);
-        replace(&self.dir.join("config.json"), text(format!("{:#}\n", self.config.to_json())))?;
-        replace(&self.dir.join("tokenizer.json"), text(Tokenizer::embedded().json().to_owned()))?;
+        let config = format!("{:#}\n", self.config.to_json());
+        for (file, text) in [("config.json", config.as_str()), ("tokenizer.json", Tokenizer::embedded().json())] {
+            replace(&self.dir.join(file), |path| Ok(std::fs::write(path, text)?))?;
+        }
         let weights = detached(vars)?;
         replace(&self.dir.join(TENSOR_FILE), |path| weights.write(path, DType::F16, &[]))
     }
@@ -200,8 +201,8 @@ impl RunState<'_> {
         self.at.step += 1;
 
         let last = self.run.stage_at(self.at.tokens).is_none();
-        let due = |every: usize| last || self.at.tokens / every > before / every;
-        let (log, evaluate, save) = (due(watch.log_every_tok), due(watch.eval_every_tok), due(watch.save_every_tok));
+        let [log, evaluate, save] = [watch.log_every_tok, watch.eval_every_tok, watch.save_every_tok]
+            .map(|every| last || self.at.tokens / every > before / every);
         if log {
             self.log(stage, rate)?;
             let lines = layer_lines(self.run.config, &self.vars, &batch, &done.gradients, self.at.tokens)?;

@@ -44,8 +44,11 @@ pub fn copy_to_device(
 
 /// Copies of the parameters that record no gradients.
 pub(super) fn detached(vars: &BTreeMap<String, Var>) -> Result<Weights> {
-    let copy = |(name, var): (&String, &Var)| Ok((name.clone(), var.as_detached_tensor().copy()?));
-    Ok(Weights::new(vars.iter().map(copy).collect::<Result<Vec<(String, Tensor)>>>()?, "parameters"))
+    let mut copies: Vec<(String, Tensor)> = Vec::new();
+    for (name, var) in vars {
+        copies.push((name.clone(), var.as_detached_tensor().copy()?));
+    }
+    Ok(Weights::new(copies, "parameters"))
 }
 
 /// Tokens of a part of a step where kernels compute. The activations that a small part keeps for its backward pass take

@@ -101,14 +101,16 @@ impl Study {
     /// all variants of the side have.
     pub fn contrast(&self, contrast: &Contrast, quantity: &RunQuantity) -> [BySeed; 2] {
         [&contrast.less, &contrast.of].map(|names| {
-            let is_named = |variant: &usize| names.contains(&self.spec.variants[*variant].name);
-            let variants = (0..self.spec.variants.len()).filter(is_named);
-            let numbers: Vec<BySeed> = variants.map(|variant| self.at_end(variant, quantity)).collect();
-            let of_seed = |&seed: &u64| {
-                let of_variants: Option<Vec<f64>> = numbers.iter().map(|numbers| numbers.get(&seed).copied()).collect();
-                Some((seed, mean(&of_variants?)?))
-            };
-            self.spec.seeds().iter().filter_map(of_seed).collect()
+            let mut by_seed: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
+            let mut variants = 0;
+            for (variant, _) in self.spec.variants.iter().enumerate().filter(|(_, spec)| names.contains(&spec.name)) {
+                variants += 1;
+                for (seed, number) in self.at_end(variant, quantity) {
+                    by_seed.entry(seed).or_default().push(number);
+                }
+            }
+            by_seed.retain(|_, numbers| numbers.len() == variants);
+            by_seed.into_iter().filter_map(|(seed, numbers)| Some((seed, mean(&numbers)?))).collect()
         })
     }
 }
