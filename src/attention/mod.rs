@@ -207,7 +207,7 @@ pub trait Attend {
     /// If shapes do not fit the wiring, or the device fails.
     fn attend(&mut self, layer: usize, heads: &Heads<'_>) -> Result<Tensor>;
 
-    /// For each row, whether the output of the layer is used. `None` if all rows are.
+    /// For each row, `true` if the output of the layer is used. `None` if all rows are.
     fn needed(&self, _layer: usize) -> Option<&[bool]> {
         None
     }

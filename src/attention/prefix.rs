@@ -31,7 +31,7 @@ pub struct Continuations<'s, 'a> {
     start: usize,
     /// The streams, with what they have observed.
     pub streams: Vec<Stream<'a>>,
-    /// A layer, and for each row of the batch whether its output there is needed.
+    /// A layer, and for each row of the batch `true` if its output there is needed.
     needed: (usize, Vec<bool>),
 }
 

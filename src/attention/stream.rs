@@ -20,7 +20,7 @@ pub struct Stream<'a> {
     residual: Option<&'a mut dyn ResidualProbe>,
     selection: LayersAndHeads,
     pub(super) treated: Option<&'a ResolvedTreatment>,
-    /// A layer, and for each query whether its output there is needed.
+    /// A layer, and for each query `true` if its output there is needed.
     needed: Option<(usize, Vec<bool>)>,
     /// Intermediate values of some rows, if requested.
     pub trace: Option<Trace>,
@@ -98,10 +98,11 @@ impl<'a> Stream<'a> {
         let end = traced.fold(end, |end, &row| end.min(row));
         let all = (0..layers).flat_map(|layer| (0..heads).map(move |head| (layer, head)));
         let selected: Vec<(usize, usize)> = all.filter(|&(layer, head)| self.selection.has(layer, head)).collect();
-        let is_observed = |&row: &usize| {
+        let mut rows = 0..end;
+        let observed = rows.find(|&row| {
             self.probes.iter().any(|probe| selected.iter().any(|&(layer, head)| probe.wants(layer, head, row)))
-        };
-        (0..end).find(is_observed).unwrap_or(end)
+        });
+        observed.unwrap_or(end)
     }
 
     /// Treatment and probes in a layer of `heads` heads.
