@@ -38,7 +38,7 @@ pub(super) const EXAMPLES: Examples = &[
 
 #[derive(Clone, Debug, PartialEq, Args, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
-pub struct Ablate {
+pub struct AblateFlags {
     /// Parts of the ablation
     #[arg(
         long = "parts",
@@ -66,7 +66,7 @@ pub struct Ablate {
     pub prompts: NeedlePrompts,
 }
 
-impl Default for Ablate {
+impl Default for AblateFlags {
     fn default() -> Self {
         flag_defaults()
     }
@@ -95,7 +95,7 @@ pub enum AblatePart {
     PatchEachHead,
 }
 
-impl Measuring for Ablate {
+impl Measuring for AblateFlags {
     fn fill(&mut self, models: &OpenedModels) -> Result<()> {
         models.fill(&mut self.prompts, &DEFAULTS)
     }
@@ -161,7 +161,7 @@ impl Smallest {
     }
 }
 
-impl Ablate {
+impl AblateFlags {
     /// The conditions of all parts that are asked for.
     fn conditions(&self, shape: &Smallest) -> Result<Vec<Condition>> {
         let mut conditions: Vec<Condition> = Vec::new();

@@ -1,21 +1,21 @@
 //! The definition of the command line, with its help; `difftool completions`.
 
-use super::ablate::{self, Ablate};
+use super::ablate::{self, AblateFlags};
 use super::compare::{self, Compare};
-use super::explore::{self, Explore};
-use super::heads::{self, Heads};
-use super::heatmap::{self, Heatmap};
+use super::explore::{self, ExploreFlags};
+use super::heads::{self, HeadsFlags};
+use super::heatmap::{self, HeatmapFlags};
 use super::inspect::{self, Inspect};
-use super::needle::{self, Needle};
-use super::nll::{self, Nll};
+use super::needle::{self, NeedleFlags};
+use super::nll::{self, NllFlags};
 use super::outliers::{self, OutliersFlags};
 use super::prompt::{self, ShowPrompt};
-use super::quantize::{self, Quantize};
-use super::ratio::{self, Ratio};
+use super::quantize::{self, QuantizeFlags};
+use super::ratio::{self, RatioFlags};
 use super::report::{self, ReportFlags};
 use super::run::{self, Merge, Run};
 use super::shared::{Examples, Measured, MeasuredOnce};
-use super::shots::{self, Shots};
+use super::shots::{self, ShotsFlags};
 use super::train::{self, Train};
 use crate::base::values::tokens_name;
 use crate::prompts::PromptDefaults;
@@ -39,25 +39,25 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Needle-in-a-haystack prompts: accuracy, and attention by region of the prompt
-    Needle(Measured<Needle>),
+    Needle(Measured<NeedleFlags>),
     /// Many-shot classification: accuracy by number and order of the examples
-    Shots(Measured<Shots>),
+    Shots(Measured<ShotsFlags>),
     /// Share of attention and output by region of the prompt, sinks, and entropy
-    Ratio(Measured<Ratio>),
+    Ratio(Measured<RatioFlags>),
     /// Roles of heads: retrieval, induction, previous token, sinks, and output from the answer
-    Heads(Measured<Heads>),
+    Heads(Measured<HeadsFlags>),
     /// Draw attention maps of one prompt: effective map, single maps or logits, by layer and head
-    Heatmap(MeasuredOnce<Heatmap>),
+    Heatmap(MeasuredOnce<HeatmapFlags>),
     /// Write an interactive HTML page of attention maps, from all layers and heads to single token pairs
-    Explore(MeasuredOnce<Explore>),
+    Explore(MeasuredOnce<ExploreFlags>),
     /// Quantise attention logits, or queries and keys, to few bits, and measure the loss of quality
-    Quantize(Measured<Quantize>),
+    Quantize(Measured<QuantizeFlags>),
     /// Mask noise or knock out heads on the same prompts, and measure the effect
-    Ablate(Measured<Ablate>),
+    Ablate(Measured<AblateFlags>),
     /// The largest attention logits and hidden states, and massive activations
     Outliers(Measured<OutliersFlags>),
     /// Negative log-likelihood of a text, by position and for tokens that can be recalled from the context
-    Nll(Measured<Nll>),
+    Nll(Measured<NllFlags>),
     /// Run an experiment file
     Run(Run),
     /// Merge the shards of an experiment into one run

@@ -63,8 +63,8 @@ pub struct Compare {
     #[arg(long, value_parser = ["all"], value_name = "all")]
     pub tables: Option<String>,
     /// Format of the output
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    pub format: Format,
+    #[arg(long, value_enum, default_value_t = TableFormat::Table)]
+    pub format: TableFormat,
     /// Also draw the differences into a new PNG, SVG or PDF file
     #[arg(long, value_name = "FILE.png|svg|pdf")]
     pub plot: Option<PathBuf>,
@@ -99,7 +99,7 @@ impl TypedValueParser for MetricParser {
 
 /// Output format of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Format {
+pub enum TableFormat {
     /// Aligned text
     Table,
     /// CSV with all digits

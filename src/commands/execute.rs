@@ -58,22 +58,23 @@ pub(super) fn execute(mut experiment: Experiment, mut options: RunOptions) -> Re
     frame.purposes = purposes(frame.treated().iter().filter_map(|treated| treated.condition.as_deref()));
     (frame.tokens, frame.massive) = (session.setup.tokens(&measures), session.setup.massive(&measures));
     frame.drawn = session.setup.drawn_heads(&measures);
-    let found = RunResults { frame, measures };
+    let results = RunResults { frame, measures };
     let whole = session.shard.is_none();
     // The records are complete: an error from here on does not keep the other files from being written.
     let mut after_records = Ok(());
     if session.run.is_complete() {
         if whole {
             let pooled =
-                write_pooled(&mut session, &found).context("the records are complete, but not the files beside them");
-            let drawn = measuring.draw(&mut session, &found).context("the results are complete, but not their figures");
+                write_pooled(&mut session, &results).context("the records are complete, but not the files beside them");
+            let drawn =
+                measuring.draw(&mut session, &results).context("the results are complete, but not their figures");
             after_records = pooled.and(drawn);
         }
         session.run.outputs.write_manifest(&session.setup)?;
     }
     if whole {
         // If the reader of stdout has gone, the run may still have failed.
-        unless_broken_pipe(print(&found.frame, &session.output))?;
+        unless_broken_pipe(print(&results.frame, &session.output))?;
     }
     if session.run.is_complete() {
         let folder = session.run.outputs.folder().path();
@@ -81,7 +82,7 @@ pub(super) fn execute(mut experiment: Experiment, mut options: RunOptions) -> Re
     }
     session.conclude()?;
     if whole {
-        check_fail_if(&experiment, found.frame.models(), &found.frame)?;
+        check_fail_if(&experiment, results.frame.models(), &results.frame)?;
     }
     after_records
 }
@@ -103,9 +104,9 @@ fn discard(session: &Session) -> Result<()> {
 }
 
 /// Writes the pooled data that have their own files.
-fn write_pooled(session: &mut Session, found: &RunResults) -> Result<()> {
-    let (frame, outputs) = (&found.frame, &mut session.run.outputs);
-    if let Some(generation) = &found.measures.generation {
+fn write_pooled(session: &mut Session, results: &RunResults) -> Result<()> {
+    let (frame, outputs) = (&results.frame, &mut session.run.outputs);
+    if let Some(generation) = &results.measures.generation {
         outputs.save_lines(GENERATIONS, &generation.pooled)?;
     }
     if !frame.massive.is_empty() {

@@ -40,7 +40,7 @@ pub(super) const EXAMPLES: Examples = &[
 
 #[derive(Clone, Debug, Default, PartialEq, Args, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
-pub struct Explore {
+pub struct ExploreFlags {
     /// Explore the beginning of this UTF-8 text instead of a needle prompt
     #[serde(skip_serializing_if = "Option::is_none")]
     #[arg(long, value_name = "FILE", value_parser = FileName)]
@@ -53,7 +53,7 @@ pub struct Explore {
     pub prompt: OnePrompt,
 }
 
-impl Measuring for Explore {
+impl Measuring for ExploreFlags {
     fn fill(&mut self, models: &OpenedModels) -> Result<()> {
         self.prompt.ctx = Some(models.one_ctx_tok(self.prompt.ctx, "explore measures one prompt")?);
         Ok(())
@@ -72,19 +72,19 @@ impl Measuring for Explore {
     }
 
     /// Writes the page and draws the figure.
-    fn draw(&self, session: &mut Session, found: &RunResults) -> Result<()> {
-        let Some(maps) = found.measures.explorer.as_ref().filter(|measure| !measure.found.is_empty()) else {
+    fn draw(&self, session: &mut Session, results: &RunResults) -> Result<()> {
+        let Some(maps) = results.measures.explorer.as_ref().filter(|measure| !measure.of_passes.is_empty()) else {
             return Ok(()); // all passes failed
         };
         let setup = &session.setup;
         let budget = page_budget(setup.grid.ctx_tok()[0]);
-        let page = explorer(session, maps, &found.frame, &self.costs_of_session(session)?, budget).html()?;
+        let page = explorer(session, maps, &results.frame, &self.costs_of_session(session)?, budget).html()?;
         write_page(session, &page, budget)?;
-        figure::draw(session, maps, &found.frame)
+        figure::draw(session, maps, &results.frame)
     }
 }
 
-impl Explore {
+impl ExploreFlags {
     /// Returns the costs of heads for the models of a session, by the hash of their weights; none without a run that has them.
     ///
     /// # Errors
@@ -119,21 +119,21 @@ fn costs_of(folder: &Path) -> Result<Vec<CostsOfHeads>> {
     let run = SavedRun::read(folder)?;
     let frame = &run.frame;
     let (number, sign) = if frame.purposes.restores { ("carried", 1.0) } else { ("cost", -1.0) };
-    let mut found = Vec::new();
+    let mut of_models = Vec::new();
     for model in &run.manifest.models {
         let nats: BTreeMap<_, _> =
             costs(frame, &model.name).iter().map(|cost| (cost.at, sign * cost.change())).collect();
         if !nats.is_empty() {
-            found.push(CostsOfHeads { weights_sha256: model.weights_sha256.clone(), number, nats });
+            of_models.push(CostsOfHeads { weights_sha256: model.weights_sha256.clone(), number, nats });
         }
     }
-    if found.is_empty() {
+    if of_models.is_empty() {
         bail_usage!(
             "--costs {}: the run does not take out one head at a time, as `difftool ablate --parts each-head` does",
             folder.display()
         );
     }
-    Ok(found)
+    Ok(of_models)
 }
 
 /// Returns the numbers of every head by name, with the sum over noise regions as `noise_out`.
@@ -152,14 +152,14 @@ fn numbers_of_heads(frame: &Frame, model: &str, condition: Option<&str>) -> Numb
 
 fn explorer<'a>(
     session: &'a Session,
-    maps: &'a ExploreMeasure,
+    explorer: &'a ExploreMeasure,
     frame: &'a Frame,
     costs: &[CostsOfHeads],
     budget: usize,
 ) -> ExplorerPage<'a> {
     let setup = &session.setup;
     let mut models = Vec::new();
-    for (key, found) in &maps.found {
+    for (key, maps) in &explorer.of_passes {
         let model = &setup.models[key.model];
         let condition = setup.conditions[key.condition].column();
         let mut answers = Vec::new();
@@ -182,9 +182,9 @@ fn explorer<'a>(
             answers: answers.into_iter().collect(),
             condition,
             layout: &model.info.layout,
-            maps: model.transformer.config.wiring().maps(),
-            resolution: maps.resolutions[key.model],
-            found,
+            maps_per_head: model.transformer.config.wiring().maps(),
+            resolution: explorer.resolutions[key.model],
+            maps,
         });
     }
     let names: Vec<&str> = setup.models.iter().map(|model| frame.short_names().name(&model.name)).collect();

@@ -23,12 +23,12 @@ pub(super) const EXAMPLES: Examples = &[
 
 #[derive(Clone, Debug, Default, PartialEq, Args, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
-pub struct Heads {
+pub struct HeadsFlags {
     #[command(flatten)]
     pub prompts: NeedlePrompts,
 }
 
-impl Measuring for Heads {
+impl Measuring for HeadsFlags {
     fn fill(&mut self, models: &OpenedModels) -> Result<()> {
         models.fill(&mut self.prompts, &DEFAULTS)
     }
@@ -42,8 +42,8 @@ impl Measuring for Heads {
     }
 
     /// Draws a figure for each role that has numbers.
-    fn draw(&self, session: &mut Session, found: &RunResults) -> Result<()> {
-        let frame = &found.frame;
+    fn draw(&self, session: &mut Session, results: &RunResults) -> Result<()> {
+        let frame = &results.frame;
         let caption = session.setup.caption();
         for role in &HEAD_ROLES {
             let is_share = role.metric.kind == Kind::Share;

@@ -29,7 +29,7 @@ pub(super) const EXAMPLES: Examples = &[
 
 #[derive(Clone, Debug, Default, PartialEq, Args, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
-pub struct Heatmap {
+pub struct HeatmapFlags {
     /// Draw the beginning of this UTF-8 text instead of a needle prompt
     #[serde(skip_serializing_if = "Option::is_none")]
     #[arg(long, value_name = "FILE", value_parser = FileName)]
@@ -40,7 +40,7 @@ pub struct Heatmap {
     pub prompt: OnePrompt,
 }
 
-impl Measuring for Heatmap {
+impl Measuring for HeatmapFlags {
     fn fill(&mut self, models: &OpenedModels) -> Result<()> {
         self.prompt.ctx = Some(models.one_ctx_tok(self.prompt.ctx, "heatmap measures one prompt")?);
         Ok(())
@@ -61,23 +61,23 @@ impl Measuring for Heatmap {
         if !folder.is_dir() {
             bail_usage!("--data {}: there is no folder {}", path.display(), folder.display());
         }
-        if let Some(found) = taken(path) {
+        if let Some(existing) = taken(path) {
             let shown = path.display();
-            bail_usage!("--data {shown}: {} exists already; results are never overwritten", found.display());
+            bail_usage!("--data {shown}: {} exists already; results are never overwritten", existing.display());
         }
         tempfile::tempfile_in(folder).with_context(|| format!("--data {}: cannot write there", path.display()))?;
         Ok(())
     }
 
     /// Draws the figures, and writes the matrices if they are asked for.
-    fn draw(&self, session: &mut Session, found: &RunResults) -> Result<()> {
-        let Some(measure) = found.measures.maps.as_ref().filter(|measure| !measure.maps.is_empty()) else {
+    fn draw(&self, session: &mut Session, results: &RunResults) -> Result<()> {
+        let Some(measure) = results.measures.maps.as_ref().filter(|measure| !measure.maps.is_empty()) else {
             return Ok(()); // nothing but failures
         };
         let spec = &self.maps;
-        Picture { spec, drawn: &measure.heads, frame: &found.frame, maps: &measure.maps }.draw(session)?;
+        Picture { spec, drawn: &measure.heads, frame: &results.frame, maps: &measure.maps }.draw(session)?;
         if let Some(path) = &spec.data {
-            let whole = found.measures.whole_maps.as_ref();
+            let whole = results.measures.whole_maps.as_ref();
             write_matrices(path, whole.unwrap_or(measure), spec, &session.setup)?;
         }
         Ok(())

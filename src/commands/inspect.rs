@@ -73,38 +73,38 @@ pub(super) fn run(args: &Inspect) -> Result<()> {
     Ok(())
 }
 
-fn facts(found: &Inspection) -> TextTable {
+fn facts(inspection: &Inspection) -> TextTable {
     let mut rows = Vec::new();
     let mut row = |name: &str, value: String| rows.push(vec![Cell::words(name), Cell::words(value)]);
-    row("family", found.model_type.clone());
-    row("attention", found.layout.clone());
-    if let Some(tap) = &found.logit_tap {
+    row("family", inspection.model_type.clone());
+    row("attention", inspection.layout.clone());
+    if let Some(tap) = &inspection.logit_tap {
         row("logits", tap.clone());
     }
-    row("parameters", thousands(found.parameters));
-    row("layers", found.layers.to_string());
-    let maps = if found.maps == 1 { String::new() } else { format!(" of {} maps", found.maps) };
-    let Inspection { heads, key_heads, value_heads, head_dim, .. } = found;
+    row("parameters", thousands(inspection.parameters));
+    row("layers", inspection.layers.to_string());
+    let maps = if inspection.maps == 1 { String::new() } else { format!(" of {} maps", inspection.maps) };
+    let Inspection { heads, key_heads, value_heads, head_dim, .. } = inspection;
     row("heads", format!("{heads}{maps}, {key_heads} key heads, {value_heads} value heads, {head_dim} wide"));
-    if let Some(latent) = &found.latent {
+    if let Some(latent) = &inspection.latent {
         row("latent", latent.clone());
     }
-    row("width", format!("{}, MLP {}", found.width, found.mlp));
-    row("blocks", found.block.clone());
-    row("biases", found.biases.clone());
-    row("positions", found.positions.join("; "));
-    row("a query sees", found.sees.clone());
-    row("context", format!("{} tokens", found.max_ctx_tok));
-    row("vocabulary", format!("{}{}", found.vocab, if found.tied { ", output head tied" } else { "" }));
-    row("tokenizer", tokenizer(found));
+    row("width", format!("{}, MLP {}", inspection.width, inspection.mlp));
+    row("blocks", inspection.block.clone());
+    row("biases", inspection.biases.clone());
+    row("positions", inspection.positions.join("; "));
+    row("a query sees", inspection.sees.clone());
+    row("context", format!("{} tokens", inspection.max_ctx_tok));
+    row("vocabulary", format!("{}{}", inspection.vocab, if inspection.tied { ", output head tied" } else { "" }));
+    row("tokenizer", tokenizer(inspection));
     row(
         "weights",
-        match found.weights.dtype.as_str() {
+        match inspection.weights.dtype.as_str() {
             "" => "none: this is the configuration of a supported family, and cannot be measured".to_owned(),
-            dtype => format!("{dtype}, {} on disk", mib(found.weights.bytes)),
+            dtype => format!("{dtype}, {} on disk", mib(inspection.weights.bytes)),
         },
     );
-    let memory = &found.memory;
+    let memory = &inspection.memory;
     row(
         "memory",
         format!(
@@ -116,14 +116,14 @@ fn facts(found: &Inspection) -> TextTable {
             },
             mib(memory.pass_bytes),
             memory.ctx_tok,
-            if memory.ctx_tok > found.max_ctx_tok { ", more than its context" } else { "" }
+            if memory.ctx_tok > inspection.max_ctx_tok { ", more than its context" } else { "" }
         ),
     );
-    TextTable::new(&Table::plain(vec![words("model"), words(&found.name)], rows))
+    TextTable::new(&Table::plain(vec![words("model"), words(&inspection.name)], rows))
 }
 
-fn tokenizer(found: &Inspection) -> String {
-    match &found.tokenizer {
+fn tokenizer(inspection: &Inspection) -> String {
+    match &inspection.tokenizer {
         None => "none: only token ids can be measured".to_owned(),
         Some(tokenizer) => {
             let chat = if tokenizer.chat { ", in its chat template" } else { "" };
@@ -156,9 +156,9 @@ fn lambdas(layers: &[LayerLambda]) -> TextTable {
 }
 
 /// Prints the tensors that are missing, do not fit, or are not used.
-fn tensors(found: &Inspection, out: &mut dyn Write) -> Result<()> {
-    let WeightsInfo { missing, misfits, unused, .. } = &found.weights;
-    if !found.is_loadable() {
+fn tensors(inspection: &Inspection, out: &mut dyn Write) -> Result<()> {
+    let WeightsInfo { missing, misfits, unused, .. } = &inspection.weights;
+    if !inspection.is_loadable() {
         writeln!(out)?;
     }
     for (name, shape) in missing {

@@ -8,7 +8,7 @@ use super::session::{RunResults, Session};
 use super::shared::{Examples, RunFlags};
 use crate::bail_usage;
 use crate::base::values::tokens_name;
-use crate::figures::{cells, Cell, CellGrid, CellScale};
+use crate::figures::{cells, CellGrid, CellScale, GridCell};
 use crate::measures::MeasureName;
 use crate::model::generate::MAX_NEW;
 use crate::prompts::{Grid, NeedlePrompts, PromptDefaults};
@@ -41,7 +41,7 @@ pub(super) const EXAMPLES: Examples = &[
 
 #[derive(Clone, Debug, Default, PartialEq, Args, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
-pub struct Needle {
+pub struct NeedleFlags {
     /// Also generate answers greedily and score them (generations.jsonl)
     #[arg(long)]
     pub generate: bool,
@@ -56,7 +56,7 @@ pub struct Needle {
     pub prompts: NeedlePrompts,
 }
 
-impl Measuring for Needle {
+impl Measuring for NeedleFlags {
     fn fill(&mut self, models: &OpenedModels) -> Result<()> {
         self.prompts.unanswerable = self.unanswerable;
         models.fill(&mut self.prompts, &DEFAULTS)
@@ -78,8 +78,8 @@ impl Measuring for Needle {
     }
 
     /// Draws the figures.
-    fn draw(&self, session: &mut Session, found: &RunResults) -> Result<()> {
-        let frame = &found.frame;
+    fn draw(&self, session: &mut Session, results: &RunResults) -> Result<()> {
+        let frame = &results.frame;
         let Some(grids) = accuracy_grids(frame, &session.setup.grid) else {
             return Ok(()); // nothing but failures
         };
@@ -163,9 +163,9 @@ fn accuracy_grids(frame: &Frame, grid: &Grid) -> Option<AccuracyGrids> {
 }
 
 /// The accuracy of a model on the prompts of one task, depth and setting, with its interval and their number.
-fn accuracy_cell(frame: &Frame, model: &str, task: &str, depth: f64, setting: Setting) -> Option<Cell> {
-    let found = frame.estimate(Pick::of(model, EXACT.name).depth_pct(depth).task(task).setting(setting))?;
-    let (lo, hi) = found.interval.map_or((0.0, 1.0), |interval| (interval.lo, interval.hi));
-    let details = vec![format!("{:.0}–{:.0}", 100.0 * lo, 100.0 * hi), format!("n={}", found.trials)];
-    Some(Cell { value: 100.0 * found.value, details })
+fn accuracy_cell(frame: &Frame, model: &str, task: &str, depth: f64, setting: Setting) -> Option<GridCell> {
+    let estimate = frame.estimate(Pick::of(model, EXACT.name).depth_pct(depth).task(task).setting(setting))?;
+    let (lo, hi) = estimate.interval.map_or((0.0, 1.0), |interval| (interval.lo, interval.hi));
+    let details = vec![format!("{:.0}–{:.0}", 100.0 * lo, 100.0 * hi), format!("n={}", estimate.trials)];
+    Some(GridCell { value: 100.0 * estimate.value, details })
 }

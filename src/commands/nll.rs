@@ -32,7 +32,7 @@ pub(super) const EXAMPLES: Examples = &[
 
 #[derive(Clone, Debug, Default, PartialEq, Args, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
-pub struct Nll {
+pub struct NllFlags {
     /// UTF-8 text to measure instead of the embedded prose: windows slide over it, and every token is scored once
     #[serde(skip_serializing_if = "Option::is_none")]
     #[arg(long, value_name = "FILE", value_parser = FileName, conflicts_with = "ids")]
@@ -60,7 +60,7 @@ pub struct Nll {
     pub seed: u64,
 }
 
-impl Measuring for Nll {
+impl Measuring for NllFlags {
     fn fill(&mut self, models: &OpenedModels) -> Result<()> {
         let ctx = models.one_ctx_tok(self.ctx, ONE_LENGTH)?;
         self.ctx = Some(ctx);

@@ -60,13 +60,13 @@ impl Measuring for OutliersFlags {
     }
 
     /// Draws the figure.
-    fn draw(&self, session: &mut Session, found: &RunResults) -> Result<()> {
-        let found = by_model(session, found);
-        if found.iter().all(|(_, outliers)| outliers.tokens == 0) {
+    fn draw(&self, session: &mut Session, results: &RunResults) -> Result<()> {
+        let models = by_model(session, results);
+        if models.iter().all(|(_, outliers)| outliers.tokens == 0) {
             return Ok(()); // nothing but failures
         }
-        let logits = found.iter().map(|(model, outliers)| line(model, &outliers.all_logits()));
-        let hidden = found.iter().map(|(model, outliers)| line(model, &outliers.all_hidden()));
+        let logits = models.iter().map(|(model, outliers)| line(model, &outliers.all_logits()));
+        let hidden = models.iter().map(|(model, outliers)| line(model, &outliers.all_hidden()));
         let panels = [
             ("attention logits", "|logit|", logits.collect()),
             ("hidden states", "|activation|", hidden.collect::<Vec<Line>>()),
@@ -88,9 +88,9 @@ impl Measuring for OutliersFlags {
 }
 
 /// The pooled numbers of each model.
-fn by_model(session: &Session, found: &RunResults) -> Vec<(String, Outliers)> {
-    let Some(measure) = &found.measures.outliers else { return Vec::new() };
-    let names = session.setup.models.iter().map(|model| found.frame.short_name(&model.name));
+fn by_model(session: &Session, results: &RunResults) -> Vec<(String, Outliers)> {
+    let Some(measure) = &results.measures.outliers else { return Vec::new() };
+    let names = session.setup.models.iter().map(|model| results.frame.short_name(&model.name));
     names
         .enumerate()
         .filter_map(|(model, name)| Some((name, measure.pooled.get(&PassKey { model, condition: 0 })?.clone())))

@@ -33,7 +33,7 @@ pub(super) const EXAMPLES: Examples = &[
 
 #[derive(Clone, Debug, PartialEq, Args, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
-pub struct Quantize {
+pub struct QuantizeFlags {
     /// Numbers to quantise
     #[arg(long, value_enum, default_value_t = Quantised::Logits)]
     pub of: Quantised,
@@ -63,13 +63,13 @@ pub struct Quantize {
     pub prompts: NeedlePrompts,
 }
 
-impl Default for Quantize {
+impl Default for QuantizeFlags {
     fn default() -> Self {
         flag_defaults()
     }
 }
 
-impl Measuring for Quantize {
+impl Measuring for QuantizeFlags {
     fn fill(&mut self, models: &OpenedModels) -> Result<()> {
         let usual = if self.of == Quantised::Qk { Scope::Block } else { Scope::Tensor };
         self.scope.get_or_insert(usual);
@@ -96,10 +96,10 @@ impl Measuring for Quantize {
     }
 
     /// Draws a figure for each setting, and one by layer for each format that one layer at a time has.
-    fn draw(&self, session: &mut Session, found: &RunResults) -> Result<()> {
-        let drawing = QuantizeFigures { frame: &found.frame, session };
+    fn draw(&self, session: &mut Session, results: &RunResults) -> Result<()> {
+        let drawing = QuantizeFigures { frame: &results.frame, session };
         let mut figures = Vec::new();
-        for (i, &setting) in found.frame.settings().iter().enumerate() {
+        for (i, &setting) in results.frame.settings().iter().enumerate() {
             let ending = if i == 0 { String::new() } else { format!("-{}", i + 1) };
             figures.push((format!("bits{ending}"), drawing.by_format(setting)?));
             for (format, figure) in drawing.by_layer(setting)? {
@@ -117,7 +117,7 @@ impl Measuring for Quantize {
     }
 }
 
-impl Quantize {
+impl QuantizeFlags {
     /// One condition for each number format, in one layer or in all.
     ///
     /// # Errors
@@ -290,8 +290,8 @@ impl<'a> QuantizeFigures<'a> {
     ) -> Option<PointEstimate> {
         let condition = condition.column();
         let pick = Pick::of(model, metric.name).setting(setting).condition(condition.as_deref());
-        let found = self.frame.estimate(pick.metric(metric, region))?;
-        Some(PointEstimate::scaled(&found, metric.kind.factor()))
+        let estimate = self.frame.estimate(pick.metric(metric, region))?;
+        Some(PointEstimate::scaled(&estimate, metric.kind.factor()))
     }
 }
 

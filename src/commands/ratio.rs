@@ -27,7 +27,7 @@ pub(super) const EXAMPLES: Examples = &[
 
 #[derive(Clone, Debug, Default, PartialEq, Args, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
-pub struct Ratio {
+pub struct RatioFlags {
     /// Measure windows of this UTF-8 text, at their last rows, instead of needle prompts
     #[serde(skip_serializing_if = "Option::is_none")]
     #[arg(long, value_name = "FILE", value_parser = FileName)]
@@ -36,7 +36,7 @@ pub struct Ratio {
     pub prompts: NeedlePrompts,
 }
 
-impl Measuring for Ratio {
+impl Measuring for RatioFlags {
     fn fill(&mut self, models: &OpenedModels) -> Result<()> {
         models.fill(&mut self.prompts, &DEFAULTS)
     }
@@ -50,8 +50,8 @@ impl Measuring for Ratio {
     }
 
     /// Draws the figures.
-    fn draw(&self, session: &mut Session, found: &RunResults) -> Result<()> {
-        let frame = &found.frame;
+    fn draw(&self, session: &mut Session, results: &RunResults) -> Result<()> {
+        let frame = &results.frame;
         let is_text = matches!(session.setup.grid, Grid::Text(_));
         if frame.models().is_empty() {
             return Ok(()); // nothing but failures

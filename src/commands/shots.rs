@@ -24,12 +24,12 @@ pub(super) const EXAMPLES: Examples = &[
 
 #[derive(Clone, Debug, Default, PartialEq, Args, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
-pub struct Shots {
+pub struct ShotsFlags {
     #[command(flatten)]
     pub prompts: ShotsPrompts,
 }
 
-impl Measuring for Shots {
+impl Measuring for ShotsFlags {
     fn fill(&mut self, models: &OpenedModels) -> Result<()> {
         self.prompts.ctx = Some(models.one_ctx_tok(self.prompts.ctx, "examples share one budget")?);
         Ok(())
@@ -41,8 +41,8 @@ impl Measuring for Shots {
     }
 
     /// Draws accuracy, and the best arrangement less the worst, by number of examples.
-    fn draw(&self, session: &mut Session, found: &RunResults) -> Result<()> {
-        let frame = &found.frame;
+    fn draw(&self, session: &mut Session, results: &RunResults) -> Result<()> {
+        let frame = &results.frame;
         let panels = panels(frame);
         if panels.is_empty() {
             return Ok(()); // nothing but failures
@@ -98,7 +98,7 @@ fn accuracy(frame: &Frame, case: &Case, order: &str) -> Option<PointEstimate> {
 
 /// Returns the accuracy of the best arrangement less that of the worst, in points, with what chance alone gives.
 fn spread(frame: &Frame, case: &Case, order: &str) -> Option<PointEstimate> {
-    let found = robustness(frame, case, order)?;
-    let interval = Some((100.0 * found.chance.lo, 100.0 * found.chance.hi));
-    Some(PointEstimate { value: 100.0 * found.best_less_worst, interval })
+    let estimate = robustness(frame, case, order)?;
+    let interval = Some((100.0 * estimate.chance.lo, 100.0 * estimate.chance.hi));
+    Some(PointEstimate { value: 100.0 * estimate.best_less_worst, interval })
 }

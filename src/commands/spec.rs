@@ -2,18 +2,18 @@
 //!
 //! The keys of an experiment file are the flags of its command, in the tables `[prompts]` and `[run]` or at its top.
 
-use super::ablate::Ablate;
-use super::explore::Explore;
-use super::heads::Heads;
-use super::heatmap::Heatmap;
+use super::ablate::AblateFlags;
+use super::explore::ExploreFlags;
+use super::heads::HeadsFlags;
+use super::heatmap::HeatmapFlags;
 use super::measuring::{Measuring, OpenedModels};
-use super::needle::Needle;
-use super::nll::Nll;
+use super::needle::NeedleFlags;
+use super::nll::NllFlags;
 use super::outliers::OutliersFlags;
-use super::quantize::Quantize;
-use super::ratio::Ratio;
+use super::quantize::QuantizeFlags;
+use super::ratio::RatioFlags;
 use super::shared::RunFlags;
-use super::shots::Shots;
+use super::shots::ShotsFlags;
 use crate::bail_usage;
 use crate::base::error::Usage;
 use crate::base::names::repeated;
@@ -30,16 +30,16 @@ use toml::Spanned;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Spec {
-    Needle(Needle),
-    Shots(Shots),
-    Ratio(Ratio),
-    Heads(Heads),
-    Heatmap(Heatmap),
-    Explore(Explore),
-    Quantize(Quantize),
-    Ablate(Ablate),
+    Needle(NeedleFlags),
+    Shots(ShotsFlags),
+    Ratio(RatioFlags),
+    Heads(HeadsFlags),
+    Heatmap(HeatmapFlags),
+    Explore(ExploreFlags),
+    Quantize(QuantizeFlags),
+    Ablate(AblateFlags),
     Outliers(OutliersFlags),
-    Nll(Nll),
+    Nll(NllFlags),
 }
 
 impl Spec {
@@ -91,16 +91,16 @@ impl Spec {
 
     fn read(command: CommandName, flags: ValueDeserializer<'_>) -> Result<Self, Error> {
         Ok(match command {
-            CommandName::Needle => Self::Needle(Needle::deserialize(flags)?),
-            CommandName::Shots => Self::Shots(Shots::deserialize(flags)?),
-            CommandName::Ratio => Self::Ratio(Ratio::deserialize(flags)?),
-            CommandName::Heads => Self::Heads(Heads::deserialize(flags)?),
-            CommandName::Heatmap => Self::Heatmap(Heatmap::deserialize(flags)?),
-            CommandName::Explore => Self::Explore(Explore::deserialize(flags)?),
-            CommandName::Quantize => Self::Quantize(Quantize::deserialize(flags)?),
-            CommandName::Ablate => Self::Ablate(Ablate::deserialize(flags)?),
+            CommandName::Needle => Self::Needle(NeedleFlags::deserialize(flags)?),
+            CommandName::Shots => Self::Shots(ShotsFlags::deserialize(flags)?),
+            CommandName::Ratio => Self::Ratio(RatioFlags::deserialize(flags)?),
+            CommandName::Heads => Self::Heads(HeadsFlags::deserialize(flags)?),
+            CommandName::Heatmap => Self::Heatmap(HeatmapFlags::deserialize(flags)?),
+            CommandName::Explore => Self::Explore(ExploreFlags::deserialize(flags)?),
+            CommandName::Quantize => Self::Quantize(QuantizeFlags::deserialize(flags)?),
+            CommandName::Ablate => Self::Ablate(AblateFlags::deserialize(flags)?),
             CommandName::Outliers => Self::Outliers(OutliersFlags::deserialize(flags)?),
-            CommandName::Nll => Self::Nll(Nll::deserialize(flags)?),
+            CommandName::Nll => Self::Nll(NllFlags::deserialize(flags)?),
         })
     }
 }

@@ -128,8 +128,8 @@ mod tests {
         let edges: Vec<usize> = (0..=bins).collect();
         let (row_edges, column_edges) = (edges.clone(), edges);
         let grid = PooledMap { rows: bins, columns: bins, values, row_edges, column_edges, sinks: vec![] };
-        let (found, values) = square(&triangle(&grid));
-        assert_eq!(found, bins);
+        let (read, values) = square(&triangle(&grid));
+        assert_eq!(read, bins);
         let alike = |(a, b): (&f32, &f32)| a.is_nan() && b.is_nan() || (a - b).abs() <= 0.5;
         assert!(values.iter().zip(&grid.values).all(alike));
     }
@@ -155,8 +155,8 @@ mod tests {
         fn coarser_codes_are_within_three_quarters_of_a_step(x in 0.0_f32..1.0, by in 0_u32..12) {
             let (exponent, codes) = codes(&[x], CodeType::Byte, -17);
             let step = (f32::from(exponent) + by as f32).exp2();
-            let found = f32::from(coarser(codes[0] as u8, by)) * step;
-            prop_assert!((found - x).abs() <= 0.7501 * step, "{found} for {x}");
+            let read = f32::from(coarser(codes[0] as u8, by)) * step;
+            prop_assert!((read - x).abs() <= 0.7501 * step, "{read} for {x}");
         }
     }
 }

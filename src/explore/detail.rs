@@ -146,7 +146,7 @@ mod tests {
         for (head, score) in [0.1, 0.5, f64::NAN, 0.5, 0.7, 0.2].into_iter().enumerate() {
             top.enter((0, head), score, HeadDetail::default());
         }
-        let found: Vec<usize> = top.finish().into_iter().map(|candidate| candidate.at.1).collect();
-        assert_eq!(found, [4, 1, 3]);
+        let kept: Vec<usize> = top.finish().into_iter().map(|candidate| candidate.at.1).collect();
+        assert_eq!(kept, [4, 1, 3]);
     }
 }

@@ -17,7 +17,7 @@ pub(crate) struct ExploreMeasure {
     /// Resolution of each model.
     pub(crate) resolutions: Vec<Resolution>,
     /// Data by model and condition.
-    pub(crate) found: BTreeMap<PassKey, ModelMaps>,
+    pub(crate) of_passes: BTreeMap<PassKey, ModelMaps>,
     agreements: Vec<Arc<Agreements>>,
     /// Detailed heads of the untreated pass of each model. Treated passes use the same.
     chosen: Mutex<BTreeMap<usize, Vec<(usize, usize)>>>,
@@ -27,7 +27,7 @@ impl ExploreMeasure {
     /// The measure for models with these resolutions and agreements.
     pub(crate) fn new(resolutions: Vec<Resolution>, agreements: Vec<Agreements>) -> Self {
         let agreements = agreements.into_iter().map(Arc::new).collect();
-        Self { resolutions, found: BTreeMap::new(), agreements, chosen: Mutex::default() }
+        Self { resolutions, of_passes: BTreeMap::new(), agreements, chosen: Mutex::default() }
     }
 
     fn chosen(&self) -> MutexGuard<'_, BTreeMap<usize, Vec<(usize, usize)>>> {
@@ -132,6 +132,6 @@ impl Measure for ExploreMeasure {
 
     fn absorb(&mut self, key: PassKey, pooled: MeasureData) {
         let maps = pooled.downcast::<ModelMaps>().expect("this measure pools maps");
-        self.found.entry(key).or_insert(*maps);
+        self.of_passes.entry(key).or_insert(*maps);
     }
 }

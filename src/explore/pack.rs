@@ -232,17 +232,17 @@ mod tests {
         }
         let mut exponents = exponents.iter();
         let mut all = all.into_iter().chain(std::iter::repeat(0));
-        let mut found = Vec::new();
+        let mut pairs = Vec::new();
         for query in queries {
             for run in keep.runs(query, 0) {
                 let step = f32::from(*exponents.next().unwrap() as i8).exp2();
                 for key in run * RUN..((run + 1) * RUN).min(query + 1) {
-                    found.push(((query, key), f32::from(all.next().unwrap()) * step));
+                    pairs.push(((query, key), f32::from(all.next().unwrap()) * step));
                 }
             }
         }
         assert!(exponents.next().is_none() && codes.next().is_none());
-        found
+        pairs
     }
 
     #[test]
@@ -269,13 +269,13 @@ mod tests {
             let layout = RowOffsets::new(&keep, None);
             for floor in [FINEST, -10, -7] {
                 let parts = row_parts(600).into_iter();
-                let found: Vec<_> =
+                let pairs: Vec<_> =
                     parts.flat_map(|part| decode(&layout.bytes(&pairs, part.clone(), floor), &keep, part)).collect();
                 assert_eq!(
-                    found.len() as u64,
+                    pairs.len() as u64,
                     (0..600).map(|q: usize| (keep.runs(q, 0).len() * RUN - (RUN - 1) + q % RUN) as u64).sum::<u64>()
                 );
-                for ((query, key), weight) in found {
+                for ((query, key), weight) in pairs {
                     let run = key / RUN * RUN..((key / RUN + 1) * RUN).min(query + 1);
                     let largest = rows[query][run].iter().copied().fold(0.0, f32::max);
                     let step = f32::from(floor).exp2().max(2.0 * largest / 255.0);

@@ -50,9 +50,9 @@ pub(crate) struct ExplorerModel<'a> {
     /// Description of the attention.
     pub(crate) layout: &'a str,
     /// Number of softmax maps per head: 1 or 2.
-    pub(crate) maps: usize,
+    pub(crate) maps_per_head: usize,
     pub(crate) resolution: Resolution,
-    pub(crate) found: &'a ModelMaps,
+    pub(crate) maps: &'a ModelMaps,
     /// Numbers of every head by name, by layer and head.
     pub(crate) numbers: BTreeMap<(usize, usize), BTreeMap<String, f64>>,
     /// Scores of the answer by name.
@@ -91,16 +91,16 @@ struct PackedHead {
 
 impl PackedModel {
     /// Compresses everything except pairs.
-    fn pooled(found: &ModelMaps) -> Result<Self> {
+    fn pooled(maps: &ModelMaps) -> Result<Self> {
         let mut heads = Vec::new();
-        for head in &found.details {
+        for head in &maps.details {
             let mut pooled = Vec::new();
             let index = pack_pooled(&head.kept, &mut pooled)?;
             heads.push(PackedHead { index, pooled, pairs: Vec::new() });
         }
-        let thumbs = found.sketches.values().flat_map(|head| head.thumb.iter().copied()).collect();
+        let thumbs = maps.sketches.values().flat_map(|head| head.thumb.iter().copied()).collect();
         let wanted = (PooledQuantity::Of(RowQuantity::Effective), Pooling::Max);
-        let mut grids = found.details.iter().take(1).flat_map(|head| &head.kept.pooled);
+        let mut grids = maps.details.iter().take(1).flat_map(|head| &head.kept.pooled);
         let first = grids.find(|(pooled, pooling, _)| (*pooled, *pooling) == wanted);
         let first = first.map(|(.., bytes)| bytes.clone()).unwrap_or_default();
         Ok(Self { thumbs, first, heads })
@@ -117,16 +117,16 @@ impl ExplorerPage<'_> {
     pub(crate) fn html(&self) -> Result<String> {
         let models = self.models.iter();
         let mut packed: Vec<PackedModel> =
-            models.map(|model| PackedModel::pooled(model.found)).collect::<Result<_>>()?;
+            models.map(|model| PackedModel::pooled(model.maps)).collect::<Result<_>>()?;
         let pooled: usize = packed.iter().map(PackedModel::bytes).sum();
         let words: usize = self.texts()?.iter().map(|(_, text)| text.len()).sum();
         // Base64 encodes three bytes as four.
         let left = (self.budget.saturating_sub(RESERVED + words) / 4 * 3).saturating_sub(pooled);
-        let all = self.models.iter().flat_map(|m| m.found.details.iter().map(|head| (&head.kept, &m.found.keep)));
+        let all = self.models.iter().flat_map(|m| m.maps.details.iter().map(|head| (&head.kept, &m.maps.keep)));
         let floor = fitting_floor(&all.collect::<Vec<_>>(), left)?;
         for (model, packed) in self.models.iter().zip(&mut packed) {
-            for (head, packed) in model.found.details.iter().zip(&mut packed.heads) {
-                pack_pairs(&head.kept, &model.found.keep, floor, &mut packed.pairs, &mut packed.index)?;
+            for (head, packed) in model.maps.details.iter().zip(&mut packed.heads) {
+                pack_pairs(&head.kept, &model.maps.keep, floor, &mut packed.pairs, &mut packed.index)?;
             }
         }
         self.frame(&packed, floor)
@@ -135,7 +135,7 @@ impl ExplorerPage<'_> {
     /// The different prompts of the models.
     fn prompts(&self) -> Vec<&PromptFacts> {
         let mut prompts: Vec<&PromptFacts> = Vec::new();
-        for prompt in self.models.iter().map(|model| &model.found.prompt) {
+        for prompt in self.models.iter().map(|model| &model.maps.prompt) {
             if !prompts.contains(&prompt) {
                 prompts.push(prompt);
             }
@@ -195,13 +195,13 @@ fn named(id: String, bytes: &[u8]) -> ElementText {
 
 impl ExplorerModel<'_> {
     fn contents(&self, prompts: &[&PromptFacts], packed: &PackedModel) -> Value {
-        let found = self.found;
+        let maps = self.maps;
         let mut heads = Vec::new();
-        for (&(layer, head), sketch) in &found.sketches {
+        for (&(layer, head), sketch) in &maps.sketches {
             heads.push(json!({ "layer": layer, "head": head, "sinks": sketch.sinks }));
         }
         let mut details = Vec::new();
-        for (candidate, packed) in found.details.iter().zip(&packed.heads) {
+        for (candidate, packed) in maps.details.iter().zip(&packed.heads) {
             let (layer, head) = candidate.at;
             let window = candidate.kept.window;
             details.push(json!({ "layer": layer, "head": head, "window": window, "index": packed.index }));
@@ -216,9 +216,9 @@ impl ExplorerModel<'_> {
             "answers": self.answers,
             "numbers": numbers,
             "layout": self.layout,
-            "maps": self.maps,
-            "prompt": prompts.iter().position(|&prompt| *prompt == found.prompt),
-            "keep": found.keep,
+            "maps": self.maps_per_head,
+            "prompt": prompts.iter().position(|&prompt| *prompt == maps.prompt),
+            "keep": maps.keep,
             "bin_tok": self.resolution.bin_tok,
             "thumb_bins": self.resolution.thumb_bins,
             "heads": heads,

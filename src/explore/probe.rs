@@ -346,8 +346,8 @@ mod tests {
         let mut sink = watch::<ExploreCollector>(&probe, rows, block);
         sink.finish();
         let (sketch, top) = sink.into_parts();
-        let found = top.finish().remove(0);
-        (sketch.thumb, found.score, found.kept)
+        let best = top.finish().remove(0);
+        (sketch.thumb, best.score, best.kept)
     }
 
     #[test]
@@ -405,9 +405,9 @@ mod tests {
             let step = f32::from(detail.contributions[0].exponents[run]).exp2();
             for (key, &weight) in weights.iter().enumerate().take(296).skip(run * RUN).take(RUN) {
                 let want = f64::from(weight) * dot(&value(key), &with_gram(&mixture)) / whole;
-                let found = f64::from(f32::from(detail.contributions[0].codes[code]) * step);
-                assert!((found - want).abs() <= 0.51 * f64::from(step) + 1e-6, "key {key}: {found} and {want}");
-                (sum, code) = (sum + found, code + 1);
+                let read = f64::from(f32::from(detail.contributions[0].codes[code]) * step);
+                assert!((read - want).abs() <= 0.51 * f64::from(step) + 1e-6, "key {key}: {read} and {want}");
+                (sum, code) = (sum + read, code + 1);
             }
         }
         assert!((sum - 1.0).abs() < 1e-2, "{sum}");

@@ -20,12 +20,12 @@ pub struct CellGrid {
     /// Labels of the columns.
     pub columns: Vec<String>,
     /// `cells[row][column]`; `None` where nothing was measured.
-    pub cells: Vec<Vec<Option<Cell>>>,
+    pub cells: Vec<Vec<Option<GridCell>>>,
 }
 
 /// One number.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Cell {
+pub struct GridCell {
     /// The number in the displayed unit, for example percent.
     pub value: f64,
     /// Texts below the number if they fit, for example its interval and the number of prompts.
@@ -40,13 +40,13 @@ impl CellGrid {
         let heads = numbers.keys().map(|at| at.1 + 1).max().unwrap_or(0);
         let mut cells = vec![vec![None; heads]; layers];
         for ((layer, head), number) in numbers {
-            cells[layer][head] = number.map(|value| Cell { value, details: Vec::new() });
+            cells[layer][head] = number.map(|value| GridCell { value, details: Vec::new() });
         }
         let [rows, columns] = [layers, heads].map(|n| (0..n).map(|i| i.to_string()).collect());
         Self { title: model, detail: String::new(), rows, columns, cells }
     }
 
-    fn numbers(&self) -> impl Iterator<Item = &Cell> {
+    fn numbers(&self) -> impl Iterator<Item = &GridCell> {
         self.cells.iter().flatten().flatten().filter(|cell| cell.value.is_finite())
     }
 }
@@ -237,8 +237,8 @@ impl CellStyle {
     }
 
     /// Draws a cell: the number, and below it the details in one line if that fits, otherwise in a line each if they do.
-    fn draw_cell(&self, figure: &mut Figure, cell: Option<&Cell>, area: Area) {
-        let Some(Cell { value, details }) = cell.filter(|cell| cell.value.is_finite()) else {
+    fn draw_cell(&self, figure: &mut Figure, cell: Option<&GridCell>, area: Area) {
+        let Some(GridCell { value, details }) = cell.filter(|cell| cell.value.is_finite()) else {
             figure.fill(area, MISSING);
             if self.decimals.is_some() {
                 figure.text(area.centre(), "–", self.number.in_colour(FAINT_INK));

@@ -30,7 +30,7 @@ mod text;
 mod token_axis;
 
 pub use self::bars::{bars, Bar, BarPanel, BarPart};
-pub use self::cells::{cells, Cell, CellGrid, CellScale};
+pub use self::cells::{cells, CellGrid, CellScale, GridCell};
 pub use self::colour_scale::ColourScale;
 pub use self::figure::{Figure, FigureHeading, Page};
 pub use self::forest::{forest, ForestPanel, ForestRow};

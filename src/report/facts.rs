@@ -13,19 +13,19 @@ const FAILURES: usize = 100;
 
 /// One line of a recipe.
 #[derive(Debug, Serialize)]
-pub(super) struct Fact {
+pub(super) struct RecipeLine {
     name: String,
     value: String,
     /// `true` if it is to be copied: a hash.
     code: bool,
 }
 
-fn fact(name: impl Into<String>, value: impl Into<String>) -> Fact {
-    Fact { name: name.into(), value: value.into(), code: false }
+fn fact(name: impl Into<String>, value: impl Into<String>) -> RecipeLine {
+    RecipeLine { name: name.into(), value: value.into(), code: false }
 }
 
-fn hash(name: impl Into<String>, value: impl Into<String>) -> Fact {
-    Fact { code: true, ..fact(name.into() + ", SHA-256", value) }
+fn hash(name: impl Into<String>, value: impl Into<String>) -> RecipeLine {
+    RecipeLine { code: true, ..fact(name.into() + ", SHA-256", value) }
 }
 
 /// The paragraphs of the analysis.
@@ -111,7 +111,7 @@ fn list<T: AsRef<str>>(items: &[T]) -> String {
 }
 
 /// Version, seeds and hashes: what it takes to run it again.
-pub(super) fn recipe(run: &SavedRun) -> Vec<Fact> {
+pub(super) fn recipe(run: &SavedRun) -> Vec<RecipeLine> {
     let manifest = &run.manifest;
     let mut facts = vec![fact("difftool", manifest.tool.to_string())];
     facts.extend(manifest.seeds.iter().map(|(of, seed)| fact(format!("seed of {of}"), seed.to_string())));
@@ -137,7 +137,7 @@ pub(super) fn recipe(run: &SavedRun) -> Vec<Fact> {
 }
 
 /// The machine's side of the run.
-pub(super) fn environment(run: &SavedRun) -> Vec<Fact> {
+pub(super) fn environment(run: &SavedRun) -> Vec<RecipeLine> {
     let manifest = &run.manifest;
     let machine = &manifest.machine;
     let cpu = [machine.cpu.as_deref().unwrap_or(&machine.arch), &machine.features.join(" ")].join(", ");

@@ -136,9 +136,9 @@ pub struct Frame {
 }
 
 /// The columns that say what a number is of: metric, region, layer and head.
-type Quantity<'a> = (&'a str, Option<&'a str>, Option<usize>, Option<usize>);
+type QuantityColumns<'a> = (&'a str, Option<&'a str>, Option<usize>, Option<usize>);
 
-fn quantity(measure: &Measurement) -> Quantity<'_> {
+fn quantity(measure: &Measurement) -> QuantityColumns<'_> {
     (&measure.metric, measure.region.as_deref(), measure.layer, measure.head)
 }
 
@@ -302,7 +302,7 @@ impl Frame {
     }
 
     /// Returns the records of a quantity, in the order in which they were added.
-    fn of_quantity(&self, wanted: Quantity<'_>) -> &[Record] {
+    fn of_quantity(&self, wanted: QuantityColumns<'_>) -> &[Record] {
         let from = self.records.partition_point(|record| quantity(&record.measure) < wanted);
         let to = self.records.partition_point(|record| quantity(&record.measure) <= wanted);
         &self.records[from..to]

@@ -228,9 +228,9 @@ impl Setup {
     pub fn drawn_heads(&self, measures: &Measures) -> Vec<DrawnHead> {
         let mut drawn = Vec::new();
         if let Some(explorer) = &measures.explorer {
-            for (key, found) in explorer.found.iter().filter(|(key, _)| key.condition == 0) {
+            for (key, maps) in explorer.of_passes.iter().filter(|(key, _)| key.condition == 0) {
                 let model = &self.models[key.model].name;
-                drawn.extend(found.details.iter().map(|head| DrawnHead::new(model, head.at)));
+                drawn.extend(maps.details.iter().map(|head| DrawnHead::new(model, head.at)));
             }
         }
         if let Some(maps) = &measures.maps {

@@ -59,11 +59,11 @@ impl Setup {
         let seed = case.seed(self.grid.seed());
         let PairedPasses { outputs, corrupted, clean } = self.paired(model, prompt, seed)?;
         *prefix = prefix.take().or(clean);
-        let found = PromptFindings { sinks, outputs };
+        let findings = PromptFindings { sinks, outputs };
         let treated = |condition: usize, generating: bool| {
             let condition = &self.conditions[condition];
             (!condition.is_untreated())
-                .then(|| resolver.resolve(condition, reference, &found, (prompt, seed, generating)))
+                .then(|| resolver.resolve(condition, reference, &findings, (prompt, seed, generating)))
         };
         let treatments: Vec<Option<ResolvedTreatment>> =
             (0..self.conditions.len()).map(|index| treated(index, false)).collect();
@@ -107,15 +107,15 @@ impl Setup {
         (case, prompt, prefix): (&GridPrompt, &Prompt, Option<Prefix>),
         measures: &[&dyn Measure],
     ) -> Result<Vec<Record>> {
-        let mut found = CaseResult::default();
+        let mut result = CaseResult::default();
         let mut passes = PromptPasses::new(self, model, (case, prompt), only, measures);
         let start = first_row(passes.first_observed_row(false), prompt.ids.len(), None);
         let observed = match prefix.filter(|_| start > 0) {
             Some(prefix) => passes.observe_continued(prompt, &[None], (&prefix, start))?,
             None => vec![passes.observe(prompt, None, false)?],
         };
-        observed.into_iter().try_for_each(|observed| passes.conclude((0, prompt), observed, None, &mut found))?;
-        Ok(found.records)
+        observed.into_iter().try_for_each(|observed| passes.conclude((0, prompt), observed, None, &mut result))?;
+        Ok(result.records)
     }
 
     /// Generates text from where the first answer of the prompt begins. `None` if the experiment does not generate.

@@ -48,18 +48,18 @@ impl Setup {
     /// # Errors
     /// If a prompt cannot be built or its pass fails; a usage error for rankings that a model does not have.
     pub fn references(&self) -> Result<&[Reference]> {
-        if let Some(found) = self.references.get() {
-            return Ok(found);
+        if let Some(references) = self.references.get() {
+            return Ok(references);
         }
         let needed = self.conditions.iter().any(|condition| condition.needs_reference());
-        let mut found = Vec::new();
+        let mut references = Vec::new();
         for index in 0..self.models.len() {
-            found.push(if needed { self.reference(index)? } else { Reference::default() });
+            references.push(if needed { self.reference(index)? } else { Reference::default() });
         }
-        for (model, reference) in self.models.iter().zip(&found) {
+        for (model, reference) in self.models.iter().zip(&references) {
             self.check_rankings(model, reference)?;
         }
-        Ok(self.references.get_or_init(|| found))
+        Ok(self.references.get_or_init(|| references))
     }
 
     /// Returns all heads of every model, best first, for each ranking that a condition names.

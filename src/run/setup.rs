@@ -132,11 +132,11 @@ impl Setup {
     pub fn massive(&self, measures: &Measures) -> Vec<MassiveAt> {
         let mut massive = Vec::new();
         let pooled = measures.outliers.iter().flat_map(|outliers| &outliers.pooled);
-        for (key, found) in pooled.filter(|(key, _)| key.condition == 0) {
-            massive.extend(found.massive.iter().map(|at| MassiveAt {
+        for (key, outliers) in pooled.filter(|(key, _)| key.condition == 0) {
+            massive.extend(outliers.massive.iter().map(|at| MassiveAt {
                 model: self.models[key.model].name.clone(),
                 token: no_formula(&at.token).into_owned(),
-                large_share: Some(found.large_share(at.layer, at.channel)),
+                large_share: Some(outliers.large_share(at.layer, at.channel)),
                 ..at.clone()
             }));
         }

@@ -186,11 +186,11 @@ fn patch(arguments: &mut Arguments<'_>) -> Result<Treatment, String> {
 }
 
 fn regions(text: &str) -> Result<Vec<Region>, String> {
-    let mut found = Vec::new();
+    let mut regions = Vec::new();
     for name in text.split('+').map(str::trim) {
         match Region::ALL.into_iter().find(|region| region.name() == name) {
-            Some(region) => found.push(region),
-            None if name == "noise" => found.extend(Region::NOISE),
+            Some(region) => regions.push(region),
+            None if name == "noise" => regions.extend(Region::NOISE),
             None => {
                 let names = Region::ALL.map(Region::name).join(", ");
                 return Err(format!(
@@ -199,7 +199,7 @@ fn regions(text: &str) -> Result<Vec<Region>, String> {
             }
         }
     }
-    Ok(in_order(found))
+    Ok(in_order(regions))
 }
 
 impl FromStr for KeySelection {

@@ -92,17 +92,17 @@ mod tests {
     #[test]
     fn conditions_are_told_apart_by_the_heads_that_they_take_out() {
         let names = ["none", "ablate(best:2:share_abs)", "ablate(random:2:share_abs:0)", "ablate(0.1)", "mask(noise)"];
-        let found = purposes(&names);
-        assert_eq!(plain(&found), ["ablate(0.1)", "mask(noise)"]);
-        assert_eq!((found.heads.len(), found.heads[0].n, found.heads[0].random.len()), (1, 2, 1));
+        let read = purposes(&names);
+        assert_eq!(plain(&read), ["ablate(0.1)", "mask(noise)"]);
+        assert_eq!((read.heads.len(), read.heads[0].n, read.heads[0].random.len()), (1, 2, 1));
     }
 
     #[test]
     fn single_heads_are_a_map_if_no_head_is_missing() {
         let all = ["ablate(0.0)", "ablate(0.1)", "ablate(1.0)", "ablate(1.1)", "ablate(0.0+0.1)"];
-        let found = purposes(&all);
-        assert_eq!(plain(&found), ["ablate(0.0+0.1)"]);
-        assert_eq!(found.each[2], ((1, 0), "ablate(1.0)".to_owned()));
+        let read = purposes(&all);
+        assert_eq!(plain(&read), ["ablate(0.0+0.1)"]);
+        assert_eq!(read.each[2], ((1, 0), "ablate(1.0)".to_owned()));
         assert_eq!(purposes(&all[1..]).plain.len(), 4, "0.0 is missing");
         assert!(purposes(&["ablate(0.0)", "mask(noise)"]).each.is_empty());
     }
@@ -110,12 +110,12 @@ mod tests {
     #[test]
     fn patches_of_each_head_are_a_map_beside_knock_outs_and_count_from_the_corrupted_prompt() {
         let names = ["patch(none, from=clean)", "ablate(0.0)", "patch(0.0, from=clean)", "patch(0.1, from=clean)"];
-        let found = purposes(&names);
-        assert_eq!(plain(&found), [names[0], names[1]]);
-        assert_eq!((found.each.len(), found.corrupted.as_deref()), (2, Some(names[0])));
-        assert_eq!(found.baseline_of_each(), Some(names[0]));
-        let found = purposes(&[names[0], names[1], "patch(0.0, from=corrupted)", "patch(0.0+0.1, from=clean)"]);
-        let from: Vec<Option<&str>> = found.plain.iter().map(|plain| plain.from.as_deref()).collect();
+        let read = purposes(&names);
+        assert_eq!(plain(&read), [names[0], names[1]]);
+        assert_eq!((read.each.len(), read.corrupted.as_deref()), (2, Some(names[0])));
+        assert_eq!(read.baseline_of_each(), Some(names[0]));
+        let read = purposes(&[names[0], names[1], "patch(0.0, from=corrupted)", "patch(0.0+0.1, from=clean)"]);
+        let from: Vec<Option<&str>> = read.plain.iter().map(|plain| plain.from.as_deref()).collect();
         assert_eq!(from, [None, None, None, Some(names[0])]);
     }
 
@@ -130,8 +130,8 @@ mod tests {
             "ablate(best:2:share_abs, rows=all)",
         ];
         let first = ["ablate(best:2:share_abs)", "ablate(random:2:share_abs:0)"];
-        let found = purposes(&[first.as_slice(), others.as_slice()].concat());
-        assert_eq!(plain(&found), others);
-        assert_eq!((found.heads.len(), &*found.heads[0].random), (1, &["ablate(random:2:share_abs:0)".to_owned()][..]));
+        let read = purposes(&[first.as_slice(), others.as_slice()].concat());
+        assert_eq!(plain(&read), others);
+        assert_eq!((read.heads.len(), &*read.heads[0].random), (1, &["ablate(random:2:share_abs:0)".to_owned()][..]));
     }
 }

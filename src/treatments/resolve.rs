@@ -131,12 +131,12 @@ impl Resolver<'_> {
     /// answers, and all rows from the one that predicts the first answer on count as answer rows.
     ///
     /// # Panics
-    /// If `found` lacks the outputs that a patch takes.
+    /// If `findings` lack the outputs that a patch takes.
     pub fn resolve(
         &self,
         condition: &Condition,
         reference: &Reference,
-        found: &PromptFindings,
+        findings: &PromptFindings,
         (prompt, seed, generating): (&Prompt, u64, bool),
     ) -> ResolvedTreatment {
         let mut treated = ResolvedTreatment::default();
@@ -144,7 +144,7 @@ impl Resolver<'_> {
             match treatment {
                 Treatment::Quantise(quantiser) => {
                     treated.quantisers.push(quantiser.clone());
-                    treated.sinks.clone_from(&found.sinks);
+                    treated.sinks.clone_from(&findings.sinks);
                 }
                 Treatment::Remove { how, keys, of, rows } => {
                     for (rows, regions) in region_views(prompt, *rows, generating) {
@@ -161,7 +161,7 @@ impl Resolver<'_> {
                             Replacement::Mean => reference.written.get(rows).map(|layers| (&layers[layer], 1)),
                             Replacement::Patch(from) => {
                                 let of_rows = at.iter().map(ExactSizeIterator::len).sum();
-                                Some((&found.outputs[&(*from, *rows)][layer], of_rows))
+                                Some((&findings.outputs[&(*from, *rows)][layer], of_rows))
                             }
                         };
                         let output = output.map_or_else(Vec::new, |(written, rows)| self.of_head(written, rows, head));
@@ -344,8 +344,8 @@ mod tests {
         let layer = |first: usize| (0..rows * 4 * 2).map(|i| (first + i) as f32).collect();
         let outputs = [PairedPrompt::Clean, PairedPrompt::Corrupted]
             .map(|from| ((from, RowSelection::Answer), vec![layer(from as usize * 1000), layer(500)]));
-        let found = PromptFindings { outputs: outputs.into(), ..PromptFindings::default() };
-        RESOLVER.resolve(&name.parse().unwrap(), &reference, &found, (prompt, 5, generating))
+        let findings = PromptFindings { outputs: outputs.into(), ..PromptFindings::default() };
+        RESOLVER.resolve(&name.parse().unwrap(), &reference, &findings, (prompt, 5, generating))
     }
 
     /// The keys removed from a row.

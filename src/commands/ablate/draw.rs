@@ -19,22 +19,22 @@ const POOLING: &str = "mean over prompts, paired with the untreated passes, 95 %
 const EACH_POOLING: &str = "mean over prompts, paired with the untreated passes";
 
 /// Draws a figure of the conditions and one of the heads, as far as there are any.
-pub(in crate::commands) fn draw(session: &mut Session, found: &RunResults) -> Result<()> {
-    let (changes, heads_out) = (condition_changes(&found.frame), heads_out_changes(&found.frame));
-    if let Some(figure) = each_head(session, found)? {
+pub(in crate::commands) fn draw(session: &mut Session, results: &RunResults) -> Result<()> {
+    let (changes, heads_out) = (condition_changes(&results.frame), heads_out_changes(&results.frame));
+    if let Some(figure) = each_head(session, results)? {
         session.save(&figure, "each-head", EACH_POOLING)?;
     }
-    let several = found.frame.settings().len() > 1;
-    for (i, &setting) in found.frame.settings().iter().enumerate() {
+    let several = results.frame.settings().len() > 1;
+    for (i, &setting) in results.frame.settings().iter().enumerate() {
         let number = if i == 0 { String::new() } else { format!("-{}", i + 1) };
         let asked = if several { setting_name(setting.1, setting.2) + " · " } else { String::new() };
         let subtitle = format!("{asked}{}", session.setup.caption_of(&[setting.0]));
         if let Some(figure) =
-            conditions(&found.frame, &changes, setting, session.heading("Cost of conditions", &subtitle))?
+            conditions(&results.frame, &changes, setting, session.heading("Cost of conditions", &subtitle))?
         {
             session.save(&figure, &format!("conditions{number}"), POOLING)?;
         }
-        if let Some(figure) = heads(&found.frame, &heads_out, setting, session, &subtitle)? {
+        if let Some(figure) = heads(&results.frame, &heads_out, setting, session, &subtitle)? {
             session.save(&figure, &format!("heads-out{number}"), POOLING)?;
         }
     }
@@ -42,13 +42,13 @@ pub(in crate::commands) fn draw(session: &mut Session, found: &RunResults) -> Re
 }
 
 /// The cost of each head as a map of layers and heads.
-fn each_head(session: &Session, found: &RunResults) -> Result<Option<Figure>> {
+fn each_head(session: &Session, results: &RunResults) -> Result<Option<Figure>> {
     let mut grids = Vec::new();
-    for model in found.frame.models() {
-        let costs = costs(&found.frame, model);
+    for model in results.frame.models() {
+        let costs = costs(&results.frame, model);
         if !costs.is_empty() {
             let changes = costs.iter().map(|cost| (cost.at, Some(cost.change())));
-            grids.push(CellGrid::of_heads(found.frame.short_name(model), changes));
+            grids.push(CellGrid::of_heads(results.frame.short_name(model), changes));
         }
     }
     if grids.is_empty() {
@@ -56,7 +56,7 @@ fn each_head(session: &Session, found: &RunResults) -> Result<Option<Figure>> {
     }
     let label = format!("change of {} (nats)", Label::of(&ANSWER_LOG_PROB, None).text);
     let scale = CellScale::of_heads(&label, None);
-    let title = if found.frame.purposes.restores { "Answer carried by each head" } else { "Cost of each head" };
+    let title = if results.frame.purposes.restores { "Answer carried by each head" } else { "Cost of each head" };
     cells(&[grids], &session.heading(title, &session.setup.caption()), &scale).map(Some)
 }
 

@@ -1,6 +1,6 @@
 //! Rows as a table, CSV, JSON or Markdown.
 
-use super::{in_short, Compare, Format};
+use super::{in_short, Compare, TableFormat};
 use crate::results::compare::Comparison;
 use crate::results::print::{markdown_table, write_rows, TextTable};
 use crate::results::table::Table;
@@ -17,10 +17,10 @@ const MOST_ROWS: usize = 32;
 pub(super) fn print(comparison: &Comparison, args: &Compare) -> Result<()> {
     let mut out = crate::base::terminal::stdout();
     match args.format {
-        Format::Table => writeln!(out, "{}", text_of(comparison, args))?,
-        Format::Csv => write_rows(&comparison.rows, &comparison.groups, &mut out)?,
-        Format::Json => writeln!(out, "{:#}", json_of(comparison, args))?,
-        Format::Markdown => {
+        TableFormat::Table => writeln!(out, "{}", text_of(comparison, args))?,
+        TableFormat::Csv => write_rows(&comparison.rows, &comparison.groups, &mut out)?,
+        TableFormat::Json => writeln!(out, "{:#}", json_of(comparison, args))?,
+        TableFormat::Markdown => {
             let table = table(comparison, Detail::Full);
             write!(out, "{}", table.map_or_else(String::new, |table| markdown_table(&table)))?;
         }

@@ -20,14 +20,15 @@ const POOLING: &str = "largest magnitude of each bin";
 
 /// Draws the first heads of each model as they are, without treatment.
 pub(super) fn draw(session: &mut Session, measure: &ExploreMeasure, frame: &Frame) -> Result<()> {
-    let untreated: Vec<(&PassKey, &ModelMaps)> = measure.found.iter().filter(|(key, _)| key.condition == 0).collect();
+    let untreated: Vec<(&PassKey, &ModelMaps)> =
+        measure.of_passes.iter().filter(|(key, _)| key.condition == 0).collect();
     let each = if untreated.len() == 1 { OF_ONE_MODEL } else { 1 };
     let panels: Vec<MapPanel> =
-        untreated.iter().flat_map(|(key, found)| model_panels(session, measure, frame, (key, found), each)).collect();
+        untreated.iter().flat_map(|(key, maps)| model_panels(session, measure, frame, (key, maps), each)).collect();
     if panels.is_empty() {
         return Ok(()); // no head is kept
     }
-    let asks = untreated.iter().any(|(_, found)| !found.prompt.questions.is_empty());
+    let asks = untreated.iter().any(|(_, maps)| !maps.prompt.questions.is_empty());
     let title = if asks { "Heads with the most output from the answer" } else { "Heads of the last layer" };
     let subtitle = format!("effective attention, {POOLING} · {}", session.setup.caption());
     // Sinks and the diagonal leave single maps dark on a linear scale.
@@ -42,17 +43,17 @@ fn model_panels(
     session: &Session,
     measure: &ExploreMeasure,
     frame: &Frame,
-    (key, found): (&PassKey, &ModelMaps),
+    (key, maps): (&PassKey, &ModelMaps),
     most: usize,
 ) -> Vec<MapPanel> {
     let model = &session.setup.models[key.model].name;
     let numbers = frame.numbers_of_heads(model, None);
     let answer = format!("{} {}", SHARE_OUT.name, Region::Answer.name());
-    let asks = !found.prompt.questions.is_empty();
-    let regions = found.prompt.regions.iter().filter(|_| asks);
+    let asks = !maps.prompt.questions.is_empty();
+    let regions = maps.prompt.regions.iter().filter(|_| asks);
     let regions: Vec<_> = regions.map(|&(region, from, to)| (region.to_owned(), from..to)).collect();
     let mut panels = Vec::new();
-    for head in found.details.iter().take(most) {
+    for head in maps.details.iter().take(most) {
         let Some(bins) = effective(&head.kept) else { continue };
         let (layer, number) = head.at;
         let tokens = 0..bins.rows * measure.resolutions[key.model].bin_tok;

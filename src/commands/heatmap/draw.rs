@@ -36,7 +36,7 @@ impl Picture<'_> {
         let mut rows: Vec<Vec<MapPanel>> = Vec::new();
         for (&at, maps) in self.maps {
             let of_pass = maps.grids.iter().enumerate();
-            let panels = of_pass.map(|(i, found)| self.panel(session, at, maps, found, i, &scales)).collect();
+            let panels = of_pass.map(|(i, grid)| self.panel(session, at, maps, grid, i, &scales)).collect();
             rows.push(panels);
         }
         rows.retain(|row| !row.is_empty());

@@ -206,8 +206,8 @@ fn lambdas(opened: OpenedModel) -> Result<Vec<LayerLambda>> {
         }
         Lambda::Head | Lambda::TokenSigmoid | Lambda::Token if opened.tokenizer().is_err() => {}
         Lambda::Head | Lambda::TokenSigmoid | Lambda::Token => {
-            for (layer, found) in over_tokens(&opened.load()?)? {
-                layers.push(LayerLambda { layer, init: None, learned: None, over_tokens: Some(found) });
+            for (layer, over_tokens) in over_tokens(&opened.load()?)? {
+                layers.push(LayerLambda { layer, init: None, learned: None, over_tokens: Some(over_tokens) });
             }
         }
     }

@@ -6,8 +6,8 @@ use crate::results::{bin_of, bins, cumulative, Bin, Estimate, Frame, Scored, Tok
 use anyhow::Result;
 
 /// Draws the figure.
-pub(in crate::commands) fn draw(session: &mut Session, found: &RunResults) -> Result<()> {
-    let frame = &found.frame;
+pub(in crate::commands) fn draw(session: &mut Session, results: &RunResults) -> Result<()> {
+    let frame = &results.frame;
     let from = first_drawn(frame);
     let panels = panels(frame, from);
     if panels.is_empty() {
@@ -102,9 +102,9 @@ fn cumulative_line(scored: &Scored, from: u32) -> Line {
 fn binned(scored: &Scored, from: u32, estimate: impl Fn(Bin) -> Option<Estimate>) -> Line {
     let bins = bins(scored.tokens().map(|token| token.position)).into_iter().filter(|bin| bin.first >= from);
     let points = bins.filter_map(|bin| {
-        let found = estimate(bin)?;
-        let interval = found.interval.map(|interval| (interval.lo, interval.hi));
-        Some((bin.centre(), PointEstimate { value: found.value, interval }))
+        let estimate = estimate(bin)?;
+        let interval = estimate.interval.map(|interval| (interval.lo, interval.hi));
+        Some((bin.centre(), PointEstimate { value: estimate.value, interval }))
     });
     let mut line = Line::new(scored.label(), points);
     // The mean of a few tokens beside means that are known well would only stretch the axis.

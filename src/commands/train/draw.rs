@@ -11,13 +11,13 @@ use std::path::Path;
 type Points = Vec<(f64, f64)>;
 
 /// Returns a number that is drawn, if the row has it.
-type Quantity = fn(&CurveRow) -> Option<f64>;
+type CurveValue = fn(&CurveRow) -> Option<f64>;
 
 /// Draws the curves of the runs that have begun.
 pub(super) fn curves(spec: &TrainSpec, curves: &TrainingCurves, out: &Path, figures: &FigureArgs) -> Result<()> {
     let (nll, fraction, exact) = ("NLL (nats per token)", "predicted (fraction)", "exact match (fraction)");
     let share = Some((0.0, 1.0));
-    let quantities: [(&str, &str, _, Quantity); 7] = [
+    let quantities: [(&str, &str, _, CurveValue); 7] = [
         ("prose and templates", nll, None, |row| Some(row.text_nats)),
         ("first digit of a stated number", fraction, share, |row| Some(row.digit1_hit)),
         ("unseen prompts, one needle", exact, share, |row| row.one_needle),

@@ -46,7 +46,7 @@ use crate::base::names::Replicates;
 use anyhow::{bail, Result};
 use manifests::check_manifests;
 use notes::{note_pairs, note_rows};
-use plan::Plan;
+use plan::Sides;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -164,7 +164,7 @@ fn check_none_is_empty(
 ///
 /// # Errors
 /// If a side holds the same measurement twice, or nothing can be paired.
-fn paired<'a>(plan: &Plan<'a>, names: &[String], files: &[Vec<Record>]) -> Result<Pairs<'a>> {
+fn paired<'a>(plan: &Sides<'a>, names: &[String], files: &[Vec<Record>]) -> Result<Pairs<'a>> {
     let joined = pairs(plan.baseline.records.clone(), plan.other.records.clone(), &plan.free);
     if let Some(twice) = joined.duplicate {
         return Err(duplicate(plan, names, files, twice));
@@ -188,7 +188,7 @@ fn described(record: &Record, but: &[Column]) -> String {
 }
 
 /// The same measurement twice on one side: an error with the places, and the column that would tell the two apart.
-fn duplicate(plan: &Plan<'_>, names: &[String], files: &[Vec<Record>], twice: [&Record; 2]) -> anyhow::Error {
+fn duplicate(plan: &Sides<'_>, names: &[String], files: &[Vec<Record>], twice: [&Record; 2]) -> anyhow::Error {
     let [first, second] = twice.map(|record| {
         let places = names.iter().zip(files).flat_map(|(name, file)| (1..).zip(file).map(move |(at, r)| (name, at, r)));
         let place = places.into_iter().find(|(.., other)| std::ptr::eq(*other, record));
@@ -208,7 +208,7 @@ fn duplicate(plan: &Plan<'_>, names: &[String], files: &[Vec<Record>], twice: [&
 }
 
 /// Says why no record has another half.
-fn nothing_in_common(plan: &Plan<'_>, joined: &Pairs<'_>) -> Result<()> {
+fn nothing_in_common(plan: &Sides<'_>, joined: &Pairs<'_>) -> Result<()> {
     let (Some(a), Some(b)) = (joined.only_baseline.first(), joined.only_other.first()) else {
         bail!("nothing to compare");
     };
@@ -230,7 +230,7 @@ fn nothing_in_common(plan: &Plan<'_>, joined: &Pairs<'_>) -> Result<()> {
 }
 
 impl PairedSets {
-    fn of(plan: &Plan<'_>, joined: &Pairs<'_>) -> Self {
+    fn of(plan: &Sides<'_>, joined: &Pairs<'_>) -> Self {
         Self {
             baseline: plan.baseline.label.clone(),
             other: plan.other.label.clone(),

@@ -3,7 +3,7 @@
 use super::super::column::Column;
 use super::super::difference::Row;
 use super::super::pair::Pairs;
-use super::plan::Plan;
+use super::plan::Sides;
 use super::Request;
 use crate::stats::{LEAST_PROMPTS, LEAST_SEEDS};
 use std::collections::BTreeSet;
@@ -15,7 +15,7 @@ const FEW_PROMPTS: usize = 20;
 const FEW_SEEDS: usize = 6;
 
 /// Says when pairs are not pairs of the same prompt.
-pub(super) fn note_pairs(plans: &[Plan<'_>], joined: &[Pairs<'_>], request: &Request, notes: &mut Vec<String>) {
+pub(super) fn note_pairs(plans: &[Sides<'_>], joined: &[Pairs<'_>], request: &Request, notes: &mut Vec<String>) {
     if plans.iter().any(|plan| plan.free.contains(&Column::Seed)) {
         notes.push(match request.by.filter(|by| by.makes_prompts()) {
             Some(by) => format!(

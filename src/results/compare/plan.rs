@@ -14,7 +14,7 @@ use strum::IntoStaticStr;
 const MOST_SIDES: usize = 64;
 
 /// Two sets of records and how they are paired.
-pub(super) struct Plan<'a> {
+pub(super) struct Sides<'a> {
     pub(super) baseline: Side<'a>,
     pub(super) other: Side<'a>,
     /// Columns in which the two records of a pair may differ.
@@ -35,7 +35,7 @@ impl Side<'_> {
     }
 }
 
-impl Plan<'_> {
+impl Sides<'_> {
     /// Returns the level of the numbers where layers or heads are compared.
     pub(super) fn level(&self) -> Level {
         match (self.free.contains(&Column::Layer), self.free.contains(&Column::Head)) {
@@ -56,7 +56,7 @@ impl Plan<'_> {
 ///
 /// # Errors
 /// Usage errors if there are no two of them.
-pub(super) fn plans<'a>(request: &Request, inputs: &[String], selected: &[Vec<&'a Record>]) -> Result<Vec<Plan<'a>>> {
+pub(super) fn plans<'a>(request: &Request, inputs: &[String], selected: &[Vec<&'a Record>]) -> Result<Vec<Sides<'a>>> {
     match (request.compared(), inputs) {
         (Some(by), _) => by_column(selected, by, request.baseline.as_deref()),
         (None, [name]) => {
@@ -97,7 +97,7 @@ fn varying(selected: &[Vec<&Record>]) -> String {
     columns.join(", ")
 }
 
-fn by_column<'a>(selected: &[Vec<&'a Record>], by: Column, baseline: Option<&str>) -> Result<Vec<Plan<'a>>> {
+fn by_column<'a>(selected: &[Vec<&'a Record>], by: Column, baseline: Option<&str>) -> Result<Vec<Sides<'a>>> {
     let values = compared_values(selected, by, baseline)?;
     let listed: Vec<String> = values.iter().map(|&value| shown(value)).collect();
     let of_models = by == Column::Model;
@@ -116,7 +116,7 @@ fn by_column<'a>(selected: &[Vec<&'a Record>], by: Column, baseline: Option<&str
         let share_prompts = baseline.values(Column::Seed) == other.values(Column::Seed);
         let mut free = freed_by(by);
         free.retain(|&column| column != Column::Seed || !share_prompts);
-        plans.push(Plan { baseline: baseline.clone(), other, free });
+        plans.push(Sides { baseline: baseline.clone(), other, free });
     }
     Ok(plans)
 }
@@ -176,7 +176,7 @@ fn two_inputs<'a>(
     selected: &[Vec<&'a Record>],
     models: &[BTreeSet<Option<Value<'a>>>],
     other: usize,
-) -> Result<Plan<'a>> {
+) -> Result<Sides<'a>> {
     let (a, b) = (&models[0], &models[other]);
     let across = a.len() == 1 && b.len() == 1 && a != b;
     if !across && a.is_disjoint(b) {
@@ -211,7 +211,7 @@ fn two_inputs<'a>(
     if first.len() == 1 && second.len() == 1 && first != second {
         free.extend([Column::Scope, Column::Condition]);
     }
-    Ok(Plan { baseline, other, free })
+    Ok(Sides { baseline, other, free })
 }
 
 /// The level of numbers: the whole model, layers or heads.

@@ -5,7 +5,7 @@ use super::super::difference::{correct, Difference, Row};
 use super::super::metric::is_hit;
 use super::super::pair::{Pair, Pairs};
 use super::super::record::Units;
-use super::plan::{Level, Plan};
+use super::plan::{Level, Sides};
 use super::Request;
 use crate::bail_usage;
 use anyhow::{Context, Result};
@@ -35,7 +35,7 @@ struct RowKey<'a> {
 /// If numbers are so large that their mean overflows.
 pub(super) fn rows(
     request: &Request,
-    plans: &[Plan<'_>],
+    plans: &[Sides<'_>],
     joined: &[Pairs<'_>],
     groups: &[Column],
     units: &Units<'_>,
@@ -64,7 +64,7 @@ pub(super) fn rows(
 }
 
 /// Returns the value that both records of a pair have; `None` where it is missing, or what is compared.
-fn value<'a>(plan: &Plan<'_>, pair: &Pair<'a>, column: Column) -> Option<Value<'a>> {
+fn value<'a>(plan: &Sides<'_>, pair: &Pair<'a>, column: Column) -> Option<Value<'a>> {
     column.get(pair.record).filter(|_| !plan.free.contains(&column))
 }
 
@@ -72,7 +72,7 @@ fn row(
     request: &Request,
     key: &RowKey<'_>,
     pairs: &[Pair<'_>],
-    plan: &Plan<'_>,
+    plan: &Sides<'_>,
     groups: &[Column],
     units: &Units<'_>,
 ) -> Result<Row> {
@@ -98,7 +98,7 @@ fn row(
 ///
 /// # Errors
 /// A usage error if one is what is compared.
-pub(super) fn groups(request: &Request, plans: &[Plan<'_>], joined: &[Pairs<'_>]) -> Result<Vec<Column>> {
+pub(super) fn groups(request: &Request, plans: &[Sides<'_>], joined: &[Pairs<'_>]) -> Result<Vec<Column>> {
     for column in &request.group_by {
         if plans.iter().any(|plan| plan.free.contains(column)) {
             bail_usage!("--group-by {column}: it is what is compared, or a property of it");
@@ -123,7 +123,7 @@ pub(super) fn groups(request: &Request, plans: &[Plan<'_>], joined: &[Pairs<'_>]
 
 /// Returns `true` if a column has two values in pairs of one metric. Metrics have rows of their own anyway, so what differs
 /// between metrics only needs no column.
-fn varies(plans: &[Plan<'_>], joined: &[Pairs<'_>], column: Column) -> bool {
+fn varies(plans: &[Sides<'_>], joined: &[Pairs<'_>], column: Column) -> bool {
     let mut first: BTreeMap<&str, Option<Value<'_>>> = BTreeMap::new();
     let mut pairs = plans.iter().zip(joined).flat_map(|(plan, joined)| joined.pairs.iter().map(move |p| (plan, p)));
     pairs.any(|(plan, pair)| {

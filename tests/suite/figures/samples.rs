@@ -32,7 +32,7 @@ fn accuracies(page: Page) -> Figure {
     let cell = |k: usize| {
         let accuracy = [100.0, 75.0, 50.0, 25.0, 0.0_f64][k % 5];
         let interval = format!("{:.0}–{:.0}", (accuracy - 20.0).max(0.0), (accuracy + 20.0).min(100.0));
-        Cell { value: accuracy, details: vec![interval, "n=12".into()] }
+        GridCell { value: accuracy, details: vec![interval, "n=12".into()] }
     };
     let grid = |model: usize, shifts: [usize; 2]| CellGrid {
         title: MODELS[model].into(),
