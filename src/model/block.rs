@@ -38,9 +38,9 @@ impl DecoderBlock {
     pub(super) fn load(config: &ModelConfig, layer: usize, weights: &mut Weights) -> Result<Self> {
         let prefix = format!("{LAYERS}{layer}");
         let before = config.norm_place.is_before();
-        let own = before && config.residual != ResidualLayout::OneNorm;
+        let has_mlp_norm = before && config.residual != ResidualLayout::OneNorm;
         let [before_attention, before_mlp] =
-            [before.then_some(NORM_BEFORE_ATTENTION), own.then(|| config.norm_before_mlp())];
+            [before.then_some(NORM_BEFORE_ATTENTION), has_mlp_norm.then(|| config.norm_before_mlp())];
         Ok(Self {
             attention_norms: Norms::load(config, &prefix, (before_attention, NORM_AFTER_ATTENTION), weights)?,
             mlp_norms: Norms::load(config, &prefix, (before_mlp, NORM_AFTER_MLP), weights)?,

@@ -138,9 +138,9 @@ impl Checkpoint {
         if head.shape != embedding.shape || !head.number.is_readable() || !embedding.number.is_readable() {
             return Ok(true);
         }
-        let all = head.shape.first().copied().unwrap_or_default();
-        for start in (0..all).step_by(ROWS_AT_ONCE) {
-            let rows = start..all.min(start + ROWS_AT_ONCE);
+        let row_count = head.shape.first().copied().unwrap_or_default();
+        for start in (0..row_count).step_by(ROWS_AT_ONCE) {
+            let rows = start..row_count.min(start + ROWS_AT_ONCE);
             if rows_of((HEAD, head), rows.clone())? != rows_of((EMBEDDING, embedding), rows)? {
                 return Ok(true);
             }
@@ -256,16 +256,16 @@ impl Checkpoint {
     ) -> Result<Vec<f32>> {
         let (place, found) = self.locate(config, name, &[config.vocab, config.width]);
         let found = found.with_context(|| format!("tensor {} is missing", place.name))?;
-        let mut all = Vec::new();
+        let mut values = Vec::new();
         for range in ranges {
             let rows = rows_of(found, range)?;
-            if all.is_empty() {
-                all = rows; // one range, as in parts of the output head, is not copied
+            if values.is_empty() {
+                values = rows; // one range, as in parts of the output head, is not copied
             } else {
-                all.extend(rows);
+                values.extend(rows);
             }
         }
-        Ok(all)
+        Ok(values)
     }
 
     /// Finds the tensor called `name` here. Returns its expected place, and the tensor if the files have it. Of two

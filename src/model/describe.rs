@@ -109,11 +109,11 @@ impl ModelConfig {
             ("MLP", self.bias.mlp),
             ("output head", self.bias.head),
         ];
-        let with: Vec<&str> = parts.into_iter().filter_map(|(name, has)| has.then_some(name)).collect();
-        if with.is_empty() {
+        let biased: Vec<&str> = parts.into_iter().filter_map(|(name, has)| has.then_some(name)).collect();
+        if biased.is_empty() {
             return "none".to_owned();
         }
-        with.join(", ")
+        biased.join(", ")
     }
 
     /// Description of the position encoding, one line for each embedding.

@@ -66,8 +66,8 @@ impl ModelConfig {
 
     /// Width of the widest hidden layer.
     fn widest_ffn(&self) -> usize {
-        let all = self.layers.iter().all(|layer| layer.experts);
-        let dense = if all && self.experts.is_some() { 0 } else { self.ffn };
+        let all_mixtures = self.layers.iter().all(|layer| layer.experts);
+        let dense = if all_mixtures && self.experts.is_some() { 0 } else { self.ffn };
         self.experts.map_or(dense, |experts| dense.max(experts.ffn).max(experts.shared.unwrap_or(0)))
     }
 

@@ -129,9 +129,9 @@ fn clamped_swiglu(gate: &Tensor, up: &Tensor, alpha: f64, limit: f64) -> Result<
 impl ExpertMixture {
     fn load(config: &ModelConfig, experts: Experts, prefix: &str, weights: &mut Weights) -> Result<Self> {
         let router = Projection::load(&format!("{prefix}.gate"), experts.router_bias, weights)?.in_f32();
-        let mut all = Vec::with_capacity(experts.count);
+        let mut mlps = Vec::with_capacity(experts.count);
         for expert in 0..experts.count {
-            all.push(Mlp::load(config, &format!("{prefix}.experts.{expert}"), weights)?);
+            mlps.push(Mlp::load(config, &format!("{prefix}.experts.{expert}"), weights)?);
         }
         let mut shared = None;
         if experts.shared.is_some() {
@@ -146,7 +146,7 @@ impl ExpertMixture {
             false => None,
             true => Some(numbers(&weights.take(&format!("{prefix}.gate.e_score_correction_bias"))?)?),
         };
-        Ok(Self { config: experts, router, choice_bias, experts: all, shared })
+        Ok(Self { config: experts, router, choice_bias, experts: mlps, shared })
     }
 
     /// (B, T, E) -> (B, T, E). Each expert is computed only for the tokens that chose it. Outputs are added in the

@@ -176,8 +176,8 @@ fn in_gguf(config: &ModelConfig, rest: &str, shape: &[usize]) -> Option<FileTens
         let name = format!("ffn_{}_exps.{kind}", of.strip_suffix("_proj")?);
         return Some(FileTensor { slab: expert.parse().ok(), ..FileTensor::whole(name, &whole) });
     }
-    let of_heads = norm_of_all_heads(config, ["attn_q_norm", "attn_k_norm"], rest, shape);
-    Some(of_heads.unwrap_or_else(|| within(config, tensor_names("gguf-fused"), rest, shape)))
+    let norm = norm_of_all_heads(config, ["attn_q_norm", "attn_k_norm"], rest, shape);
+    Some(norm.unwrap_or_else(|| within(config, tensor_names("gguf-fused"), rest, shape)))
 }
 
 /// Splits a name into the number of the layer and the name within it.
@@ -229,9 +229,9 @@ fn in_fused(config: &ModelConfig, names: &TensorNames, rest: &str, shape: &[usiz
     let rows = match names.by_group {
         false => StoredRows::From { start: rows[..part].iter().sum() },
         true => {
-            let of_group = rows.iter().map(|rows| rows / config.kv_heads);
-            let start = of_group.clone().take(part).sum();
-            StoredRows::Of { block: of_group.sum(), start, take: rows[part] / config.kv_heads }
+            let group_rows = rows.iter().map(|rows| rows / config.kv_heads);
+            let start = group_rows.clone().take(part).sum();
+            StoredRows::Of { block: group_rows.sum(), start, take: rows[part] / config.kv_heads }
         }
     };
     Some(FileTensor { rows, ..FileTensor::whole(format!("{name}.{kind}"), &whole) })

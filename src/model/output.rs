@@ -76,20 +76,20 @@ impl Agreement {
     /// The vector z (value width) with z · c = ⟨u_c, u⟩ / ⟨u, u⟩ for every part c of `mixture` (value width): its share
     /// of the head's output in this row. Zeros if the output is zero.
     pub fn shares_of(&self, mixture: &[f64]) -> Vec<f64> {
-        let with = self.times(mixture);
-        let whole = dot(mixture, &with);
+        let gram_mixture = self.times(mixture);
+        let whole = dot(mixture, &gram_mixture);
         if whole <= 0.0 {
             return vec![0.0; self.width];
         }
-        with.into_iter().map(|z| z / whole).collect()
+        gram_mixture.into_iter().map(|z| z / whole).collect()
     }
 
     /// ⟨u_c, u⟩ and ⟨u, u⟩ of a part of a mixture (value width each). A factor that depends on other heads counts as 1.
     pub fn products(&self, part: &[f64], mixture: &[f64]) -> (f64, f64) {
-        let with = self.times(mixture);
+        let gram_mixture = self.times(mixture);
         let mean_square = mixture.iter().map(|o| o * o).sum::<f64>() / self.width as f64;
         let squared = self.eps.map_or(1.0, |eps| 1.0 / (mean_square + eps));
-        (squared * dot(part, &with), squared * dot(mixture, &with))
+        (squared * dot(part, &gram_mixture), squared * dot(mixture, &gram_mixture))
     }
 
     fn times(&self, x: &[f64]) -> Vec<f64> {
@@ -136,10 +136,10 @@ impl Transformer {
         let path = self.blocks.output_path(layer)?;
         let weight = path.o.weight.clone(); // E,H*width
         let width = weight.dim(1)? / self.config.wiring().heads();
-        let of_head = head * width..(head + 1) * width;
+        let channels = head * width..(head + 1) * width;
         let mixture = trace.mixture_of(layer, row).context("the row was not traced")?;
-        let scale = path.extras.row_scale(of_head.clone(), mixture, trace.gate_of(layer, row))?;
-        Ok(HeadOutput { weight, first: of_head.start, scale })
+        let scale = path.extras.row_scale(channels.clone(), mixture, trace.gate_of(layer, row))?;
+        Ok(HeadOutput { weight, first: channels.start, scale })
     }
 
     /// Applies the norm after attention, if there is one, to parts (n, E) of the attention output of a traced row. The
@@ -165,8 +165,8 @@ impl Transformer {
         let (gain, eps) = path.extras.head_gain(head * width..(head + 1) * width)?;
         let mut gram = vec![0.0; width * width];
         with_values([weight], |[weight]| {
-            let of_head = Mat::new(&weight[head * width..], e, width, columns);
-            multiply(MatMut::new(&mut gram, width, width, width), false, of_head.t(), of_head);
+            let head_weight = Mat::new(&weight[head * width..], e, width, columns);
+            multiply(MatMut::new(&mut gram, width, width, width), false, head_weight.t(), head_weight);
         })?;
         for (i, row) in gram.chunks_exact_mut(width).enumerate() {
             row.iter_mut().zip(&gain).for_each(|(g, of_column)| *g = (f64::from(*g) * gain[i] * of_column) as f32);
@@ -187,9 +187,10 @@ impl Transformer {
         let Some(norm) = self.norm.as_ref().filter(|_| linear) else { return Ok(None) };
         let last = trace.final_residual(row).context("the row was not traced")?;
         let mean = self.mean_head_row()?;
-        let own = numbers(&self.head.rows(&[token])?)?; // E
+        let unembedding = numbers(&self.head.rows(&[token])?)?; // E
         let scale = self.config.logit_scale as f32;
-        let difference: Vec<f32> = own.iter().zip(mean).map(|(own, mean)| (own - mean) * scale).collect();
+        let difference: Vec<f32> =
+            unembedding.iter().zip(mean).map(|(unembedding, mean)| (unembedding - mean) * scale).collect();
         let direction = norm.pull_back(last, &difference)?;
         Ok(Some(Readout { model: self, trace, row, direction }))
     }

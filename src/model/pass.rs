@@ -134,11 +134,15 @@ fn answers(model: &Transformer, hidden: &Tensor, prompt: &Prompt, start: usize) 
     let mut first = 0;
     let mut queries = Vec::with_capacity(prompt.queries.len());
     for query in &prompt.queries {
-        let of_query = &scores[first..first + query.rows().len()];
-        let log_prob_nats = -of_query.iter().map(|s| f64::from(s.nll_nats)).sum::<f64>();
+        let query_scores = &scores[first..first + query.rows().len()];
+        let log_prob_nats = -query_scores.iter().map(|s| f64::from(s.nll_nats)).sum::<f64>();
         ensure!(log_prob_nats.is_finite(), "the model's logits are not finite");
-        queries.push(QueryScore { exact: of_query.iter().all(|s| s.hit), log_prob_nats, first_hit: of_query[0].hit });
-        first += of_query.len();
+        queries.push(QueryScore {
+            exact: query_scores.iter().all(|s| s.hit),
+            log_prob_nats,
+            first_hit: query_scores[0].hit,
+        });
+        first += query_scores.len();
     }
     Ok(queries)
 }
@@ -146,16 +150,16 @@ fn answers(model: &Transformer, hidden: &Tensor, prompt: &Prompt, start: usize) 
 /// Scores all tokens, [`LOGIT_POSITIONS`] at a time: logits of a whole text would be T x W numbers.
 fn predictions(model: &Transformer, hidden: &Tensor, ids: &[u32]) -> Result<Predictions> {
     let targets = &ids[1..];
-    let mut all = Predictions::default();
+    let mut predictions = Predictions::default();
     for (i, targets) in targets.chunks(LOGIT_POSITIONS).enumerate() {
         let n = targets.len();
         let logits = model.logits(&hidden.narrow(0, i * LOGIT_POSITIONS, n)?)?; // n,W
         let (_, scores): (_, TokenScores) = cross_entropy(&logits, targets.to_vec(), vec![1.0; n])?;
-        all.nll_nats.extend(scores.iter().map(|score| score.nll_nats));
-        all.top.extend(logits.argmax(1)?.to_vec1::<u32>()?);
+        predictions.nll_nats.extend(scores.iter().map(|score| score.nll_nats));
+        predictions.top.extend(logits.argmax(1)?.to_vec1::<u32>()?);
     }
-    ensure!(all.nll_nats.iter().all(|nll| nll.is_finite()), "the model's logits are not finite");
-    Ok(all)
+    ensure!(predictions.nll_nats.iter().all(|nll| nll.is_finite()), "the model's logits are not finite");
+    Ok(predictions)
 }
 
 #[cfg(test)]

@@ -172,9 +172,9 @@ impl GrowingTable {
     /// Returns a table of at least `positions` positions, with the frequencies of a context of that length.
     pub(super) fn with_positions(&self, positions: usize) -> Arc<RopeTable> {
         let table = if self.rotary.is_long(positions) { &self.long } else { &self.short };
-        let found = table.read().expect("no panic holds this lock").clone();
-        if found.positions() >= positions {
-            return found;
+        let current = table.read().expect("no panic holds this lock").clone();
+        if current.positions() >= positions {
+            return current;
         }
         let mut table = table.write().expect("no panic holds this lock");
         if table.positions() < positions {

@@ -57,9 +57,9 @@ impl StoredTensor {
 
     /// Values of consecutive entries of the first dimension, as `f32`.
     pub(super) fn rows(&self, rows: Range<usize>) -> Result<Vec<f32>> {
-        let all = self.shape.first().copied().unwrap_or_default();
-        ensure!(rows.end <= all, "has {all} entries; entry {} does not exist", rows.end - 1);
-        let (each, number) = (self.len() / all, self.number);
+        let entries = self.shape.first().copied().unwrap_or_default();
+        ensure!(rows.end <= entries, "has {entries} entries; entry {} does not exist", rows.end - 1);
+        let (each, number) = (self.len() / entries, self.number);
         ensure!(each.is_multiple_of(number.block_len), "cuts a block");
         self.file.numbers(self.at + number.bytes_of(rows.start * each) as u64, number, rows.len() * each)
     }
@@ -147,9 +147,9 @@ impl FileBytes {
     /// If the file cannot be read, or a number is NaN or infinite.
     fn numbers(&self, at: u64, number: NumberType, len: usize) -> Result<Vec<f32>> {
         let (failed, broken) = (OnceLock::new(), AtomicUsize::new(0));
-        let of_task = (TASK_BYTES / number.block_bytes).max(1) * number.block_len;
-        let numbers = in_chunks(len, of_task, |task, numbers: &mut [f32]| {
-            match self.expand(at, number, task * of_task, numbers) {
+        let task_len = (TASK_BYTES / number.block_bytes).max(1) * number.block_len;
+        let numbers = in_chunks(len, task_len, |task, numbers: &mut [f32]| {
+            match self.expand(at, number, task * task_len, numbers) {
                 Ok(count) => drop(broken.fetch_add(count, Ordering::Relaxed)),
                 Err(error) => drop(failed.set(error)),
             }

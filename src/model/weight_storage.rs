@@ -147,9 +147,9 @@ impl VocabularyMatrix {
                 let logits = Tensor::zeros(dims, x.dtype(), x.device())?; // ..,W
                 let mut done = 0;
                 for part in self.parts() {
-                    let of_part = linear(&x, &wide(&part?)?)?; // ..,rows
-                    logits.slice_set(&of_part, dim, done)?;
-                    done += of_part.dim(dim)?;
+                    let part_logits = linear(&x, &wide(&part?)?)?; // ..,rows
+                    logits.slice_set(&part_logits, dim, done)?;
+                    done += part_logits.dim(dim)?;
                 }
                 Ok(logits)
             }

@@ -56,8 +56,8 @@ impl Weights {
     /// # Errors
     /// If there is no such tensor, it was taken before, or the device has no memory for it.
     pub fn take(&mut self, name: &str) -> Result<Tensor> {
-        let found = self.tensors.remove(name).with_context(|| format!("{}: tensor {name} is missing", self.origin))?;
-        self.placement.put(&found).with_context(|| format!("{}: tensor {name}", self.origin))
+        let tensor = self.tensors.remove(name).with_context(|| format!("{}: tensor {name} is missing", self.origin))?;
+        self.placement.put(&tensor).with_context(|| format!("{}: tensor {name}", self.origin))
     }
 
     /// Like [`Weights::take`], and checks the shape.

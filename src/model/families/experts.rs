@@ -138,12 +138,14 @@ fn with_latent(config: ModelConfig, raw: &Raw<'_>, style: RopeStyle) -> Result<M
 /// Factor on the logits of a context that YaRN lengthens: (0.1 mscale_all_dim ln factor + 1)².
 fn latent_scale(raw: &Raw<'_>, rotary: &Rotary) -> Result<f64> {
     let Some(fields) = raw.object("rope_parameters")?.or(raw.object("rope_scaling")?) else { return Ok(1.0) };
-    let all = Raw(fields).number("mscale_all_dim").context("rope_parameters")?.unwrap_or(0.0);
+    let mscale = Raw(fields).number("mscale_all_dim").context("rope_parameters")?.unwrap_or(0.0);
     match rotary.scaling {
-        RopeScaling::Yarn { factor, .. } if all != 0.0 && factor > 1.0 => Ok((0.1 * all * factor.ln() + 1.0).powi(2)),
+        RopeScaling::Yarn { factor, .. } if mscale != 0.0 && factor > 1.0 => {
+            Ok((0.1 * mscale * factor.ln() + 1.0).powi(2))
+        }
         RopeScaling::None | RopeScaling::Yarn { .. } => Ok(1.0),
-        _ if all == 0.0 => Ok(1.0),
-        _ => bail!("mscale_all_dim {} is not supported, except for yarn", Value::from(all)),
+        _ if mscale == 0.0 => Ok(1.0),
+        _ => bail!("mscale_all_dim {} is not supported, except for yarn", Value::from(mscale)),
     }
 }
 

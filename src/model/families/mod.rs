@@ -96,14 +96,14 @@ impl Families {
 
     fn parse(text: &str) -> Result<Self> {
         let file: Table = text.parse()?;
-        let mut all = Self { families: Vec::new(), names: BTreeMap::new() };
+        let mut tables = Self { families: Vec::new(), names: BTreeMap::new() };
         for (model_type, family) in with_bases(&file, "family")? {
-            all.families.push((model_type.clone(), family.try_into().context(model_type)?));
+            tables.families.push((model_type.clone(), family.try_into().context(model_type)?));
         }
         for (name, names) in with_bases(&file, "names")? {
-            all.names.insert(name.clone(), names.try_into().context(name)?);
+            tables.names.insert(name.clone(), names.try_into().context(name)?);
         }
-        Ok(all)
+        Ok(tables)
     }
 }
 
@@ -273,10 +273,10 @@ impl ModelConfig {
 
     /// Checks the width of a head in families that do not read `head_dim`.
     fn check_head_dim(&self, raw: &Raw<'_>) -> Result<()> {
-        let own = self.width / raw.size("num_attention_heads")?;
+        let expected = self.width / raw.size("num_attention_heads")?;
         ensure!(
-            self.head_dim == own,
-            "head_dim is {}, but this model_type uses {own} (hidden_size / num_attention_heads)",
+            self.head_dim == expected,
+            "head_dim is {}, but this model_type uses {expected} (hidden_size / num_attention_heads)",
             self.head_dim
         );
         Ok(())

@@ -68,14 +68,15 @@ impl RopeFields<'_> {
                 ensure!(n == pairs, "{}: {field} has {n} numbers for {pairs} frequencies", self.field);
             }
         }
-        let own = self.raw.positive("rope_theta")?;
+        let own_theta = self.raw.positive("rope_theta")?;
         ensure!(
-            own.is_none_or(|own| own == theta || !config.has("rope_theta") || self.field.contains('.')),
+            own_theta
+                .is_none_or(|own_theta| own_theta == theta || !config.has("rope_theta") || self.field.contains('.')),
             "rope_theta is {theta}, but {} in {}",
-            own.unwrap_or_default(),
+            own_theta.unwrap_or_default(),
             self.field
         );
-        Ok(Rotary { theta: own.unwrap_or(theta), channels, scaling })
+        Ok(Rotary { theta: own_theta.unwrap_or(theta), channels, scaling })
     }
 
     fn scaling(&self, config: &Raw<'_>) -> Result<RopeScaling> {
@@ -111,9 +112,9 @@ impl RopeFields<'_> {
     /// The factor is that of both contexts, if the configuration has them, before the one that is said.
     fn longrope(&self, config: &Raw<'_>) -> Result<RopeScaling> {
         let longest = config.tokens("max_position_embeddings")?;
-        let of_config = config.optional_tokens("original_max_position_embeddings")?;
-        let own = self.raw.optional_tokens("original_max_position_embeddings")?;
-        let original = of_config.or(own);
+        let config_ctx = config.optional_tokens("original_max_position_embeddings")?;
+        let own_ctx = self.raw.optional_tokens("original_max_position_embeddings")?;
+        let original = config_ctx.or(own_ctx);
         let factor = match original {
             Some(original) => longest as f64 / original as f64,
             None => self.raw.positive("factor")?.context("factor is missing, and original_max_position_embeddings")?,

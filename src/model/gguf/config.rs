@@ -222,17 +222,17 @@ impl Gguf {
         config["num_experts"] = json!(count);
         config["num_experts_per_tok"] = json!(used);
         let ffn = config["intermediate_size"].as_u64().unwrap_or_default();
-        let own = self.same_in_all_layers("expert_feed_forward_length")?;
+        let expert_ffn = self.same_in_all_layers("expert_feed_forward_length")?;
         match arch {
             "llama" => {
                 ensure!(config["model_type"] == "llama", "experts with a sliding window are not supported");
                 config["model_type"] = json!("mixtral");
                 let field = self.named("expert_feed_forward_length");
-                ensure!(own.is_none_or(|own| own == ffn), "{field} is not supported");
+                ensure!(expert_ffn.is_none_or(|expert_ffn| expert_ffn == ffn), "{field} is not supported");
             }
-            "gpt-oss" | "olmoe" => config["intermediate_size"] = json!(own.unwrap_or(ffn)),
+            "gpt-oss" | "olmoe" => config["intermediate_size"] = json!(expert_ffn.unwrap_or(ffn)),
             _ => {
-                config["moe_intermediate_size"] = json!(own.unwrap_or(ffn / used.max(1)));
+                config["moe_intermediate_size"] = json!(expert_ffn.unwrap_or(ffn / used.max(1)));
                 config["norm_topk_prob"] = json!(arch == "qwen3moe");
             }
         }

@@ -40,12 +40,13 @@ impl Pre {
 
     /// The `pre_tokenizer` of a `tokenizer.json`.
     pub(super) fn json(&self) -> Value {
-        let mut all = Vec::new();
+        let mut splits = Vec::new();
         for pattern in &self.patterns {
-            all.push(json!({"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": false}));
+            splits
+                .push(json!({"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": false}));
         }
-        all.push(json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false}));
-        json!({"type": "Sequence", "pretokenizers": all})
+        splits.push(json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false}));
+        json!({"type": "Sequence", "pretokenizers": splits})
     }
 }
 
