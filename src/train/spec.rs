@@ -99,7 +99,7 @@ pub struct VariantSpec {
     pub head_dim: Option<usize>,
     /// Standard deviation of the initial embeddings. Default: 0.02.
     pub embedding_deviation: Option<f64>,
-    /// Whether the output projection of attention starts at 0.
+    /// `true` if the output projection of attention starts at 0.
     #[serde(default)]
     pub zero_output: bool,
 }

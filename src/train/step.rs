@@ -58,7 +58,7 @@ const PART_TOK: usize = 1024;
 /// Memory for the attention maps of a part in candle's ops, in bytes. A part has at least one sequence.
 const MAPS_BYTES: u64 = 8 << 30;
 
-/// How a step over sequences of `ctx_tok` tokens is cut: tokens in a part, and parts that run at once.
+/// The parts of a step over sequences of `ctx_tok` tokens: tokens in a part, and parts that run at once.
 pub(super) fn cut(config: &ModelConfig, placement: &Placement, ctx_tok: usize) -> (usize, usize) {
     if placement.has_kernels() {
         return (PART_TOK, rayon::current_num_threads());

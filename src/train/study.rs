@@ -23,7 +23,6 @@ pub type BySeed = BTreeMap<u64, f64>;
 pub struct RunQuantity {
     /// Its name in tables.
     pub name: &'static str,
-    /// How its numbers are shown.
     pub kind: Kind,
     /// Unit in tables; empty for pure numbers.
     pub unit: &'static str,

@@ -12,7 +12,7 @@ use crate::prompts::haystack::lines;
 /// A sentence that gives an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fact {
-    /// What is asked about.
+    /// The subject of the question.
     pub(crate) key: String,
     /// The answer, a part of the sentence; empty for a sentence that answers nothing.
     pub(crate) value: String,

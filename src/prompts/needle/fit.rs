@@ -16,7 +16,7 @@ use crate::prompts::{Encoded, Wrapping};
 /// Length that a prompt may lack before a sentence of own text is cut to fill it, in percent.
 const SHORT_PCT: f64 = 2.0;
 
-/// What the text of one prompt is put together from.
+/// The parts of the text of one prompt.
 pub(super) struct Builder<'a> {
     pub(super) plan: &'a NeedlePlan,
     pub(super) spec: &'a NeedleSpec,

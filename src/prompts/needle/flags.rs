@@ -70,7 +70,7 @@ impl Default for NeedlePrompts {
     }
 }
 
-/// What a command measures if nothing else is asked for.
+/// The prompts of a command if its flags say nothing else.
 pub struct PromptDefaults {
     /// Tokens of a prompt, unless a model's context is shorter.
     pub ctx_tok: usize,

@@ -111,7 +111,7 @@ impl NeedleSpec {
     }
 }
 
-/// What prompts are made from besides a spec and a seed.
+/// Sources of a prompt besides its spec and its seed.
 #[derive(Clone, Copy)]
 pub struct Texts<'a> {
     /// The filler.

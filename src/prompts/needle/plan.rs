@@ -26,7 +26,7 @@ pub(crate) struct NeedlePlan {
     pub(super) per_key: usize,
     /// Indices of the keys asked for, in the order of the question; absent keys follow the others.
     asked: Vec<usize>,
-    /// What the question names for each of them: the key; the value of a chain.
+    /// The words of the question about each of them: the key; the value of a chain.
     pub(super) about: Vec<String>,
     /// A worked example, before the prompt.
     pub(super) example: String,

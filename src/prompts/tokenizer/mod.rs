@@ -53,7 +53,7 @@ impl Encoded {
     }
 }
 
-/// How prompts are made of text.
+/// Options that decide on the tokens around a prompt's text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TokenizerOptions {
     /// Put needle prompts into the model's chat template.
