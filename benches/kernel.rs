@@ -21,7 +21,7 @@ use difftool::attention::{Attend, AttentionRow, Heads, LogitRule, RowCollector, 
 use difftool::base::rng::Rng;
 use difftool::kernels::simd::{max, sum};
 use difftool::kernels::{linear, Products};
-use difftool::measures::probe::ContributionProbe;
+use difftool::measures::{Contributions, TargetProbe};
 use difftool::prompts::{Region, TargetRows};
 use serde::Serialize;
 use std::ops::Range;
@@ -203,7 +203,7 @@ struct Line {
     dense_slowdown: Option<f64>,
     answer_rows_percent: f64,
     all_rows_percent: f64,
-    /// With [`ContributionProbe`] on the answer's rows, for `share_out`.
+    /// With [`Contributions`] on the answer's rows, for `share_out`.
     contribution_percent: f64,
 }
 
@@ -213,7 +213,7 @@ fn measure(variant: &str, d: usize, t: usize, rounds: usize) -> Result<Line> {
     let per_pair = 2 * d * (wiring.maps() + wiring.value_slices());
     let flops = (wiring.heads() * per_pair) as f64 * (t * (t + 1) / 2) as f64;
     let (answer, all) = (Sums { from: t - ANSWER_ROWS, t }, Sums { from: 0, t });
-    let contribution = ContributionProbe::new(&[target(t)]);
+    let contribution = TargetProbe::new(&[target(t)], Contributions::default());
     let time = |probes: &[&dyn RowProbe]| -> Result<f64> {
         let start = cpu_seconds();
         std::hint::black_box(Stream::new(probes).attend(0, &heads)?);

@@ -12,7 +12,7 @@ use candle_core::{DType, Device, Tensor};
 use common::{cpu_model, is_real, number, random_model, spread, write};
 use difftool::attention::{Attend, Heads, RowProbe, Stream};
 use difftool::kernels::linear;
-use difftool::measures::probe::AnswerProbe;
+use difftool::measures::{Allocation, TargetProbe};
 use difftool::model::{Checkpoint, DecoderSizes, Transformer};
 use difftool::prompts::{needle, Haystack, NeedleSpec, Prompt, Tokenizer};
 use serde::Serialize;
@@ -70,7 +70,7 @@ fn measure(variant: &'static str, ctx_tok: usize, rounds: usize) -> Result<Row> 
     let prompt = prompt(ctx_tok)?;
     let mut needed = vec![false; prompt.ids.len()];
     prompt.queries.iter().flat_map(|query| query.rows()).for_each(|row| needed[row] = true);
-    let probe = AnswerProbe::new(&prompt.targets());
+    let probe = TargetProbe::new(&prompt.targets(), Allocation::default());
     let probes: [&dyn RowProbe; 1] = [&probe];
     let mut found = Vec::new();
     for _ in 0..rounds {

@@ -5,6 +5,7 @@ use super::shared::{OutputArgs, PartArgs, RunFlags};
 use super::spec::{Experiment, Spec};
 use super::{report, start_threads};
 use crate::base::error::{unless_broken_pipe, ExpectationFailed};
+use crate::measures::GenerationMeasure;
 use crate::results::folder::{
     CELLS, COMMAND, DRAWN, EXPERIMENT, GENERATIONS, HEADS, MASSIVE, RANKINGS, RESULTS, TOKENS,
 };
@@ -106,7 +107,7 @@ fn discard(session: &Session) -> Result<()> {
 /// Writes the pooled data that have their own files.
 fn write_pooled(session: &mut Session, results: &RunResults) -> Result<()> {
     let (frame, outputs) = (&results.frame, &mut session.run.outputs);
-    if let Some(generation) = &results.measures.generation {
+    if let Some(generation) = results.measures.of_type::<GenerationMeasure>().next() {
         outputs.save_lines(GENERATIONS, &generation.pooled)?;
     }
     if !frame.massive.is_empty() {

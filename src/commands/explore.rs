@@ -73,7 +73,8 @@ impl Measuring for ExploreFlags {
 
     /// Writes the page and draws the figure.
     fn draw(&self, session: &mut Session, results: &RunResults) -> Result<()> {
-        let Some(maps) = results.measures.explorer.as_ref().filter(|measure| !measure.of_passes.is_empty()) else {
+        let Some(maps) = results.measures.of_type::<ExploreMeasure>().find(|measure| !measure.of_passes.is_empty())
+        else {
             return Ok(()); // all passes failed
         };
         let setup = &session.setup;

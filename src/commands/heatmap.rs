@@ -9,7 +9,7 @@ use super::shared::{Examples, OnePrompt, RunFlags};
 use crate::bail_usage;
 use crate::base::files::folder_of;
 use crate::base::values::FileName;
-use crate::measures::MeasureName;
+use crate::measures::{MapMeasure, MeasureName};
 use crate::run::{MapFlags, MapsOfOnePrompt, Plan};
 use anyhow::{Context, Result};
 use clap::Args;
@@ -71,13 +71,13 @@ impl Measuring for HeatmapFlags {
 
     /// Draws the figures, and writes the matrices if they are asked for.
     fn draw(&self, session: &mut Session, results: &RunResults) -> Result<()> {
-        let Some(measure) = results.measures.maps.as_ref().filter(|measure| !measure.maps.is_empty()) else {
+        let Some(measure) = results.measures.of_type::<MapMeasure>().find(|measure| !measure.maps.is_empty()) else {
             return Ok(()); // nothing but failures
         };
         let spec = &self.maps;
         Picture { spec, drawn: &measure.heads, frame: &results.frame, maps: &measure.maps }.draw(session)?;
         if let Some(path) = &spec.data {
-            let whole = results.measures.whole_maps.as_ref();
+            let whole = results.measures.of_type::<MapMeasure>().find(|measure| measure.bins.is_none());
             write_matrices(path, whole.unwrap_or(measure), spec, &session.setup)?;
         }
         Ok(())

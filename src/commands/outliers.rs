@@ -5,7 +5,7 @@ use super::session::{RunResults, Session};
 use super::shared::{Examples, RunFlags};
 use crate::base::values::{FileName, TokenRange};
 use crate::figures::{lines, Line, LineAxes, LinePanel};
-use crate::measures::{MeasureName, Outliers, PassKey};
+use crate::measures::{MeasureName, OutlierMeasure, Outliers, PassKey};
 use crate::prompts::{Grid, TextWindows};
 use crate::run::Plan;
 use crate::stats::Tally;
@@ -89,7 +89,7 @@ impl Measuring for OutliersFlags {
 
 /// The pooled numbers of each model.
 fn by_model(session: &Session, results: &RunResults) -> Vec<(String, Outliers)> {
-    let Some(measure) = &results.measures.outliers else { return Vec::new() };
+    let Some(measure) = results.measures.of_type::<OutlierMeasure>().next() else { return Vec::new() };
     let names = session.setup.models.iter().map(|model| results.frame.short_name(&model.name));
     names
         .enumerate()

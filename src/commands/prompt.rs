@@ -5,7 +5,7 @@ use super::needle::DEFAULTS;
 use super::shared::Examples;
 use crate::bail_usage;
 use crate::base::{files, terminal};
-use crate::measures::probe::runs;
+use crate::measures::region_ranges;
 use crate::model::open::LoadOptions;
 use crate::prompts::{Grid, GridPrompt, NeedlePrompts, Prompt, PromptSpec, Region, Sources, Tokenizer};
 use anstyle::{AnsiColor, Style};
@@ -94,7 +94,7 @@ fn json_line(cell: &GridPrompt, base_seed: u64, prompt: &Prompt) -> Value {
     let queries = targets.iter().filter_map(|target| Some((&prompt.queries[target.query?], target)));
     let queries: Vec<Value> = queries
         .map(|(query, target)| {
-            let regions: Vec<Value> = runs(&target.regions)
+            let regions: Vec<Value> = region_ranges(&target.regions)
                 .into_iter()
                 .map(|(region, tokens)| json!([region, tokens.start, tokens.end]))
                 .collect();
@@ -151,7 +151,7 @@ fn show(source: &PromptSource<'_>, index: usize, query: usize) -> Result<()> {
 /// Returns the text with every region except filler marked.
 fn marked(prompt: &Prompt, regions: &[Region], mark: fn(Region, &str) -> String) -> String {
     let (mut marked, mut start) = (String::new(), 0);
-    for (region, tokens) in runs(regions) {
+    for (region, tokens) in region_ranges(regions) {
         let end = prompt.offsets[tokens.end - 1].1;
         let text = prompt.text.get(start..end).unwrap_or_default();
         if !text.is_empty() {

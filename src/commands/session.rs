@@ -6,12 +6,12 @@ use super::shared::{recipe, OutputArgs, PartArgs};
 use super::stop_on_signal;
 use crate::bail_usage;
 use crate::figures::{Figure, FigureHeading};
-use crate::measures::Measure;
+use crate::measures::{Measure, Measures};
 use crate::results::folder::{RunFolder, RESULTS};
 use crate::results::record::Record;
 use crate::results::table::plural;
 use crate::results::Frame;
-use crate::run::{self, Measures, RunOutcome, RunPart, RunShard, RunStart, Setup};
+use crate::run::{self, RunOutcome, RunPart, RunShard, RunStart, Setup};
 use anyhow::{bail, Result};
 
 /// The output and the part of a run.

@@ -1,7 +1,7 @@
 //! Quantisation of numbers to bytes. Neighbouring numbers in a run share a step, which is a power of two, so that
 //! coarser steps are bit shifts.
 
-use crate::measures::probe::PooledMap;
+use crate::measures::PooledMap;
 
 /// Maximum number of neighbouring numbers that share a step.
 pub(crate) const RUN: usize = 64;

@@ -1,7 +1,7 @@
 //! Stored data of a head, and the selection of the heads whose data are stored in detail.
 
 use super::codes::{encode, CodeType, RUN};
-use crate::measures::probe::{Pooling, RowQuantity};
+use crate::measures::{Pooling, RowQuantity};
 use std::sync::Mutex;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,8 +4,7 @@ use super::detail::{Candidate, HeadSketch};
 use super::probe::{Agreements, ExploreCollector, ExploreProbe, Resolution};
 use super::stored_pairs::StoredPairs;
 use crate::attention::RowProbe;
-use crate::measures::probe::runs;
-use crate::measures::{token_text, Measure, MeasureData, MeasureOutput, ObservedPass, PassKey};
+use crate::measures::{region_ranges, token_text, Measure, MeasureData, MeasureOutput, ObservedPass, PassKey};
 use crate::prompts::{Prompt, Region};
 use anyhow::Result;
 use std::collections::BTreeMap;
@@ -74,7 +73,7 @@ impl PromptFacts {
     fn new(pass: &ObservedPass<'_>) -> Result<Self> {
         let prompt = pass.prompt;
         let targets = prompt.targets();
-        let regions = targets.first().map(|target| runs(&target.regions)).unwrap_or_default();
+        let regions = targets.first().map(|target| region_ranges(&target.regions)).unwrap_or_default();
         let texts = texts(prompt, |id| token_text(pass.tokenizer, id))?;
         let questions = prompt.queries.iter().map(|query| QuestionFacts {
             city: query.city.clone(),

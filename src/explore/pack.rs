@@ -4,7 +4,7 @@ use super::codes::{coarser, RUN};
 use super::detail::{HeadDetail, PairCodes, PooledQuantity};
 use super::probe::FINEST;
 use super::stored_pairs::StoredPairs;
-use crate::measures::probe::{Pooling, RowQuantity};
+use crate::measures::{Pooling, RowQuantity};
 use anyhow::{Context, Result};
 use flate2::write::DeflateEncoder;
 use flate2::Compression;

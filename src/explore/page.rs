@@ -5,7 +5,7 @@ use super::measure::{ModelMaps, PromptFacts};
 use super::pack::{deflate, fitting_floor, pack_pairs, pack_pooled, HeadIndex, ROWS};
 use super::probe::{Resolution, FINEST};
 use crate::base::html::{self, PageCode};
-use crate::measures::probe::{Pooling, RowQuantity};
+use crate::measures::{Pooling, RowQuantity};
 use anyhow::Result;
 use base64::engine::general_purpose::STANDARD;
 use base64::Engine as _;

@@ -4,9 +4,9 @@ use super::codes::{triangle, CodeType};
 use super::detail::{HeadDetail, HeadSketch, PairCodes, PooledQuantity, TopHeads};
 use super::stored_pairs::StoredPairs;
 use crate::attention::{AttentionRow, LayersAndHeads, RowCollector, RowProbe};
-use crate::measures::probe::{
-    AnswerCollector, AnswerProbe, Contribution, ContributionCollector, ContributionProbe, GridCollector, GridProbe,
-    GridSpec, Pooling, ReceivedCollector, RowQuantity, SinkProbe,
+use crate::measures::{
+    Allocation, Contribution, Contributions, PooledMapCollector, PooledMapProbe, PooledMapSpec, Pooling, RowQuantity,
+    SinkCollector, SinkProbe, TargetCollector, TargetProbe,
 };
 use crate::model::{Agreement, Transformer};
 use crate::prompts::{Prompt, Region};
@@ -45,11 +45,11 @@ pub(crate) struct ExploreProbe {
 
 struct ExplorePlan {
     keep: StoredPairs,
-    pooled: Vec<(PooledQuantity, Pooling, GridProbe)>,
+    pooled: Vec<(PooledQuantity, Pooling, PooledMapProbe)>,
     agreements: Arc<Agreements>,
     /// Shares of weights and contributions of the regions, for scores.
-    answer: AnswerProbe,
-    given: ContributionProbe,
+    answer: TargetProbe<Allocation>,
+    given: TargetProbe<Contributions>,
     /// Detailed heads in this order; `None` for those with the best scores.
     chosen: Option<Vec<(usize, usize)>>,
     /// `true` if the prompt has questions. If not, heads are ranked by layer, last first.
@@ -93,15 +93,15 @@ impl ExploreProbe {
         for quantity in pooled_quantities(resolution.maps, !agreements.is_empty()) {
             for pooling in [Pooling::Max, Pooling::Mean] {
                 let spec = grid_spec(quantity, pooling, &keep, resolution.bin_tok);
-                pooled.push((quantity, pooling, GridProbe::new(spec)));
+                pooled.push((quantity, pooling, PooledMapProbe::new(spec)));
             }
         }
         let targets = prompt.targets();
         let plan = ExplorePlan {
             pooled,
             agreements,
-            answer: AnswerProbe::new(&targets),
-            given: ContributionProbe::new(&targets),
+            answer: TargetProbe::new(&targets, Allocation::default()),
+            given: TargetProbe::new(&targets, Contributions::default()),
             chosen,
             asks: !prompt.queries.is_empty(),
             sinks: SinkProbe::new(keep.tokens, Vec::new()),
@@ -120,7 +120,7 @@ fn pooled_quantities(maps: usize, contributions: bool) -> Vec<PooledQuantity> {
 }
 
 /// Bins of a pooled map. Their edges are multiples of the bin size.
-fn grid_spec(quantity: PooledQuantity, pooling: Pooling, keep: &StoredPairs, bin_tok: usize) -> GridSpec {
+fn grid_spec(quantity: PooledQuantity, pooling: Pooling, keep: &StoredPairs, bin_tok: usize) -> PooledMapSpec {
     let bins = keep.tokens.div_ceil(bin_tok);
     let tokens = 0..bins * bin_tok;
     let quantity = match quantity {
@@ -129,7 +129,7 @@ fn grid_spec(quantity: PooledQuantity, pooling: Pooling, keep: &StoredPairs, bin
         PooledQuantity::Contribution => RowQuantity::Effective,
     };
     let (queries, keys) = (tokens.clone(), tokens);
-    GridSpec { heads: LayersAndHeads::default(), quantity, pooling, queries, keys, rows: bins, columns: bins }
+    PooledMapSpec { heads: LayersAndHeads::default(), quantity, pooling, queries, keys, rows: bins, columns: bins }
 }
 
 impl RowProbe for ExploreProbe {
@@ -184,10 +184,10 @@ impl ExploreCollector {
 
     /// Score for the ranking: the answer's share of the head's output, as a mean over questions.
     fn score(&mut self) -> f64 {
-        let answer =
-            std::mem::replace(&mut self.answer, self.plan.answer.start(0, 0)).into_collector::<AnswerCollector>();
-        let given =
-            std::mem::replace(&mut self.given, self.plan.given.start(0, 0)).into_collector::<ContributionCollector>();
+        let answer = std::mem::replace(&mut self.answer, self.plan.answer.start(0, 0))
+            .into_collector::<TargetCollector<Allocation>>();
+        let given = std::mem::replace(&mut self.given, self.plan.given.start(0, 0))
+            .into_collector::<TargetCollector<Contributions>>();
         if let Some(chosen) = &self.plan.chosen {
             return -(chosen.iter().position(|at| *at == self.at).unwrap_or(chosen.len()) as f64);
         }
@@ -195,8 +195,8 @@ impl ExploreCollector {
             return self.at.0 as f64;
         }
         let shares: Vec<f64> = match self.plan.agreements.get(&self.at) {
-            Some(agreement) => given.rows.iter().map(|rows| answer_share(rows, agreement)).collect(),
-            None => answer.allocations.iter().map(|a| a.share_abs(Region::Answer)).collect(),
+            Some(agreement) => given.summaries.iter().map(|given| answer_share(&given.rows, agreement)).collect(),
+            None => answer.summaries.iter().map(|a| a.share_abs(Region::Answer)).collect(),
         };
         crate::stats::mean(&shares).unwrap_or(f64::NAN)
     }
@@ -275,13 +275,13 @@ impl RowCollector for ExploreCollector {
         detail.shrink_maps();
         let mut thumb = Vec::new();
         for (&(quantity, pooling, _), pooled) in self.plan.pooled.iter().zip(std::mem::take(&mut self.pooled)) {
-            let map = pooled.into_collector::<GridCollector>().grid();
+            let map = pooled.into_collector::<PooledMapCollector>().map();
             if (quantity, pooling) == (PooledQuantity::Of(RowQuantity::Effective), Pooling::Max) {
                 thumb = triangle(&map.coarser(map.rows.div_ceil(self.plan.thumb_bins)));
             }
             detail.pooled.push((quantity, pooling, triangle(&map)));
         }
-        self.sketch = Some(HeadSketch { thumb, sinks: sinks.into_collector::<ReceivedCollector>().sinks() });
+        self.sketch = Some(HeadSketch { thumb, sinks: sinks.into_collector::<SinkCollector>().sinks() });
         self.plan.top.enter(self.at, score, detail);
     }
 }
@@ -309,7 +309,7 @@ fn answer_share(rows: &[Contribution], agreement: &Agreement) -> f64 {
 mod tests {
     use super::super::codes::RUN;
     use super::*;
-    use crate::measures::probe::testing::{random_rows, watch};
+    use crate::measures::testing::{random_rows, watch};
     use crate::prompts::{Needle, Query, Window};
 
     /// Symmetric and positive definite: rows have values of three channels.
@@ -339,7 +339,7 @@ mod tests {
         }
     }
 
-    fn detail(rows: &[crate::measures::probe::testing::TestRow], block: usize) -> (Vec<u8>, f64, HeadDetail) {
+    fn detail(rows: &[crate::measures::testing::TestRow], block: usize) -> (Vec<u8>, f64, HeadDetail) {
         let resolution = Resolution { maps: 2, heads: 1, bin_tok: 4, thumb_bins: 16 };
         let agreements = Agreements::from([((0, 0), Agreement::new(GRAM.to_vec(), 3, Some(1e-5)))]);
         let probe = ExploreProbe::new(&prompt(), resolution, Arc::new(agreements), None);

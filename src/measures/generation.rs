@@ -5,61 +5,131 @@
 //! occur in it as whole words, whatever their case.
 
 use super::{decoded, encoded, number, Measure, MeasureData, MeasureOutput, ObservedPass, PassKey};
-use crate::attention::RowProbe;
 use crate::model::generate::{numbers, Generation, StopReason};
 use crate::prompts::{Prompt, Query};
-use crate::results::metric::{Metric, GENERATED_CONTAINS, GENERATED_EXACT, SAID_NUMBER, SAID_OTHER_NEEDLE};
+use crate::results::metric::{GENERATED_CONTAINS, GENERATED_EXACT, SAID_NUMBER, SAID_OTHER_NEEDLE};
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
 /// Scores generated text and pools it.
 #[derive(Default)]
-pub struct GenerationMeasure {
+pub(crate) struct GenerationMeasure {
     /// Generated texts, in the order of the prompts.
-    pub pooled: Vec<Generated>,
+    pub(crate) pooled: Vec<Generated>,
+}
+
+impl Measure for GenerationMeasure {
+    fn wants_generation(&self) -> bool {
+        true
+    }
+
+    fn conclude(&self, pass: ObservedPass<'_>, output: &mut MeasureOutput) -> Result<()> {
+        let Some(generation) = pass.generation else { return Ok(()) };
+        let generated = Generated::new(&pass, generation);
+        let asks_for_numbers = pass.prompt.asks_for_numbers();
+        for (i, query) in pass.prompt.queries.iter().enumerate() {
+            let mut hits = Vec::new();
+            if query.is_answerable() {
+                hits.push((GENERATED_EXACT, generated.exact[i]));
+                hits.push((GENERATED_CONTAINS, generated.contains[i]));
+            }
+            if asks_for_numbers {
+                hits.push((SAID_NUMBER, generated.said[i].is_some()));
+            }
+            hits.push((SAID_OTHER_NEEDLE, generated.copied[i]));
+            for (metric, hit) in hits {
+                output.push(Some(i), "generated", number(&metric, f64::from(u8::from(hit)), 1));
+            }
+        }
+        output.pooled = Some(Box::new(generated));
+        Ok(())
+    }
+
+    fn absorb(&mut self, _key: PassKey, pooled: MeasureData) {
+        self.pooled.push(*pooled.downcast().expect("this measure pools generated text"));
+    }
+
+    fn encode(&self, pooled: &MeasureData) -> Result<Option<Vec<u8>>> {
+        encoded::<Generated>(pooled)
+    }
+
+    fn decode(&self, bytes: &[u8]) -> Result<MeasureData> {
+        decoded::<Generated>(bytes)
+    }
 }
 
 /// The text that one model generated for one prompt; a line of `generations.jsonl`. Lists have one entry for each
 /// number asked for, in the order of the question.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Generated {
-    /// Name of the model.
-    pub model: String,
+pub(crate) struct Generated {
+    model: String,
     /// Condition; `None` for untreated attention.
-    pub condition: Option<String>,
+    condition: Option<String>,
     /// Index among the prompts of the same kind.
-    pub sample: Option<u64>,
-    /// Seed of the prompt.
-    pub seed: Option<u64>,
+    sample: Option<u64>,
+    seed: Option<u64>,
     /// Requested length of the prompt with its answers, in tokens.
-    pub ctx_tok: usize,
-    /// Needles in the text.
-    pub needles: Option<usize>,
-    /// Needles asked for.
-    pub retrieve: Option<usize>,
+    ctx_tok: usize,
+    needles: Option<usize>,
+    retrieve: Option<usize>,
     /// Requested depth, in percent of the filler.
-    pub depth_req_pct: Option<f64>,
+    depth_req_pct: Option<f64>,
     /// Set of the cities: `train` or `absent`.
-    pub cities: Option<String>,
+    cities: Option<String>,
     /// The cities asked for.
-    pub asked: Vec<String>,
+    asked: Vec<String>,
     /// Their values.
-    pub expected: Vec<String>,
-    /// The generated text.
-    pub text: String,
+    expected: Vec<String>,
+    text: String,
     /// Its token ids, without the end-of-sequence token.
-    pub ids: Vec<u32>,
-    /// Why generation stopped.
-    pub stop: StopReason,
-    /// Whether the i-th number of the text is value i.
-    pub exact: Vec<bool>,
-    /// Whether the value is any number of the text.
-    pub contains: Vec<bool>,
+    ids: Vec<u32>,
+    stop: StopReason,
+    /// `true` if the i-th number of the text is value i.
+    exact: Vec<bool>,
+    /// `true` if the value is any number of the text.
+    contains: Vec<bool>,
     /// The i-th number of the answer; `None` if it has fewer.
-    pub said: Vec<Option<String>>,
-    /// Whether that number is the value of another city in the prompt.
-    pub copied: Vec<bool>,
+    said: Vec<Option<String>>,
+    /// `true` if that number is the value of another city in the prompt.
+    copied: Vec<bool>,
+}
+
+impl Generated {
+    fn new(pass: &ObservedPass<'_>, generation: &Generation) -> Self {
+        let (id, queries) = (pass.identity, &pass.prompt.queries);
+        let values: Vec<&str> = queries.iter().map(|query| query.value.as_str()).collect();
+        let sayable = Sayable::new(pass.prompt);
+        let found = sayable.find(&generation.text);
+        let said = match sayable {
+            Sayable::Numbers => first_numbers(&generation.text, queries.len()),
+            Sayable::Values(_) => (0..queries.len()).map(|i| Some(found.get(i)?.1.clone())).collect(),
+        };
+        let mut copied = Vec::new();
+        for (query, said) in queries.iter().zip(&said) {
+            copied.push(is_copied(pass.prompt, query, said.as_deref()));
+        }
+        Self {
+            model: id.model.clone(),
+            condition: id.condition.as_deref().map(str::to_owned),
+            sample: id.sample,
+            seed: id.seed,
+            ctx_tok: id.ctx_tok,
+            needles: id.needles,
+            retrieve: id.retrieve,
+            depth_req_pct: id.depth_req_pct,
+            cities: id.cities.as_deref().map(str::to_owned),
+            asked: queries.iter().map(|query| query.city.clone()).collect(),
+            expected: queries.iter().map(|query| query.value.clone()).collect(),
+            text: generation.text.clone(),
+            ids: generation.ids.clone(),
+            stop: generation.stop,
+            said,
+            copied,
+            exact: exact(&generation.text, &found, &values),
+            contains: contains(&found, &values),
+        }
+    }
 }
 
 /// The values that a text may say.
@@ -71,20 +141,20 @@ enum Sayable<'a> {
 }
 
 impl<'a> Sayable<'a> {
-    /// The values that answers to a prompt may say.
-    fn of(prompt: &'a Prompt) -> Self {
+    /// Returns the values that answers to a prompt may say.
+    fn new(prompt: &'a Prompt) -> Self {
         if prompt.asks_for_numbers() {
             return Self::Numbers;
         }
-        let of_needles = prompt.needles.iter().map(|needle| needle.value.as_str());
-        let all = of_needles.chain(prompt.queries.iter().map(|query| query.value.as_str()));
-        let mut values: Vec<&str> = all.filter(|value| !value.is_empty()).collect();
+        let mut values: Vec<&str> = prompt.needles.iter().map(|needle| needle.value.as_str()).collect();
+        values.extend(prompt.queries.iter().map(|query| query.value.as_str()));
+        values.retain(|value| !value.is_empty());
         values.sort_unstable_by_key(|value| (std::cmp::Reverse(value.len()), *value));
         values.dedup();
         Self::Values(values)
     }
 
-    /// The values in a text, in order, with their places.
+    /// Returns the values in a text, in order, with their places.
     fn find(&self, text: &str) -> Vec<(Range<usize>, String)> {
         let values = match self {
             Self::Numbers => return numbers(text).into_iter().map(|at| (at.clone(), text[at].to_owned())).collect(),
@@ -106,21 +176,26 @@ impl<'a> Sayable<'a> {
     }
 }
 
-/// Returns whether no letter or digit continues the word or number at either end of a range. Scripts without spaces
+/// Returns `true` if no letter or digit continues the word or number at either end of a range. Scripts without spaces
 /// between words have no such ends.
 fn is_whole(text: &str, at: &Range<usize>) -> bool {
-    let continues = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
-    let inside = &text[at.clone()];
-    let before = continues(text[..at.start].chars().next_back()) && continues(inside.chars().next());
-    let behind = continues(text[at.end..].chars().next()) && continues(inside.chars().next_back());
-    !before && !behind
+    !is_inside_word(text, at.start) && !is_inside_word(text, at.end)
 }
 
-/// Returns, for each value, whether it is the i-th one said in `text`. Only white space may come before the first one.
+/// Returns `true` if letters or digits stand on both sides of a position.
+fn is_inside_word(text: &str, position: usize) -> bool {
+    let (before, behind) = text.split_at(position);
+    before.ends_with(|c: char| c.is_ascii_alphanumeric()) && behind.starts_with(|c: char| c.is_ascii_alphanumeric())
+}
+
+/// Returns, for each value, `true` if it is the i-th one said in `text`. Only white space may come before the first one.
 fn exact(text: &str, found: &[(Range<usize>, String)], values: &[&str]) -> Vec<bool> {
-    let first = text.len() - text.trim_start().len();
-    let said = |i: usize| found.get(i).filter(|(at, _)| i > 0 || at.start == first).map(|(_, value)| value.as_str());
-    values.iter().enumerate().map(|(i, value)| said(i) == Some(value)).collect()
+    let begin = text.len() - text.trim_start().len();
+    let mut exact = Vec::new();
+    for (i, value) in values.iter().enumerate() {
+        exact.push(found.get(i).is_some_and(|(at, said)| said == value && (i > 0 || at.start == begin)));
+    }
+    exact
 }
 
 /// Returns the first `n` numbers of an answer; `None` for those it does not have. If its first sentence has no number, it has
@@ -143,89 +218,9 @@ fn is_copied(prompt: &Prompt, query: &Query, number: Option<&str>) -> bool {
     number.is_some_and(|number| others.any(|needle| needle.value == number))
 }
 
-/// Returns, for each value, whether it was said.
+/// Returns, for each value, `true` if it was said.
 fn contains(found: &[(Range<usize>, String)], values: &[&str]) -> Vec<bool> {
     values.iter().map(|value| found.iter().any(|(_, said)| said == value)).collect()
-}
-
-impl Generated {
-    fn new(pass: &ObservedPass<'_>, generation: &Generation) -> Self {
-        let (id, queries) = (pass.identity, &pass.prompt.queries);
-        let values: Vec<&str> = queries.iter().map(|query| query.value.as_str()).collect();
-        let sayable = Sayable::of(pass.prompt);
-        let found = sayable.find(&generation.text);
-        let said = match sayable {
-            Sayable::Numbers => first_numbers(&generation.text, queries.len()),
-            Sayable::Values(_) => (0..queries.len()).map(|i| Some(found.get(i)?.1.clone())).collect(),
-        };
-        Self {
-            model: id.model.clone(),
-            condition: id.condition.as_deref().map(str::to_owned),
-            sample: id.sample,
-            seed: id.seed,
-            ctx_tok: id.ctx_tok,
-            needles: id.needles,
-            retrieve: id.retrieve,
-            depth_req_pct: id.depth_req_pct,
-            cities: id.cities.as_deref().map(str::to_owned),
-            asked: queries.iter().map(|query| query.city.clone()).collect(),
-            expected: queries.iter().map(|query| query.value.clone()).collect(),
-            text: generation.text.clone(),
-            ids: generation.ids.clone(),
-            stop: generation.stop,
-            said: said.clone(),
-            copied: queries
-                .iter()
-                .zip(&said)
-                .map(|(query, said)| is_copied(pass.prompt, query, said.as_deref()))
-                .collect(),
-            exact: exact(&generation.text, &found, &values),
-            contains: contains(&found, &values),
-        }
-    }
-}
-
-impl Measure for GenerationMeasure {
-    fn row_probes(&self, _model: usize, _prompt: &Prompt) -> Vec<Box<dyn RowProbe>> {
-        Vec::new()
-    }
-
-    fn wants_generation(&self) -> bool {
-        true
-    }
-
-    fn conclude(&self, pass: ObservedPass<'_>, output: &mut MeasureOutput) -> Result<()> {
-        let Some(generation) = pass.generation else { return Ok(()) };
-        let generated = Generated::new(&pass, generation);
-        let asks_for_numbers = pass.prompt.asks_for_numbers();
-        for (i, query) in pass.prompt.queries.iter().enumerate() {
-            let mut push = |metric: &Metric, hit| {
-                output.push(Some(i), "generated", number(metric, f64::from(u8::from(hit)), 1));
-            };
-            if query.is_answerable() {
-                push(&GENERATED_EXACT, generated.exact[i]);
-                push(&GENERATED_CONTAINS, generated.contains[i]);
-            }
-            if asks_for_numbers {
-                push(&SAID_NUMBER, generated.said[i].is_some());
-            }
-            push(&SAID_OTHER_NEEDLE, generated.copied[i]);
-        }
-        output.pooled = Some(Box::new(generated));
-        Ok(())
-    }
-
-    fn absorb(&mut self, _place: PassKey, pooled: MeasureData) {
-        self.pooled.push(*pooled.downcast().expect("this measure pools generated text"));
-    }
-
-    fn encode(&self, pooled: &MeasureData) -> Result<Option<Vec<u8>>> {
-        encoded::<Generated>(pooled)
-    }
-
-    fn decode(&self, bytes: &[u8]) -> Result<MeasureData> {
-        decoded::<Generated>(bytes)
-    }
 }
 
 #[cfg(test)]

@@ -1,98 +1,83 @@
 //! Attention maps of one prompt, pooled into bins during the pass.
 
-use super::{token_text, Measure, MeasureData, MeasureOutput, ObservedPass, PassKey, TokenSpan};
+use super::pooled_map::{PooledMap, PooledMapCollector, PooledMapProbe, PooledMapSpec, Pooling, RowQuantity};
+use super::{region_ranges, token_text, Measure, MeasureData, MeasureOutput, ObservedPass, PassKey};
 use crate::attention::{LayersAndHeads, RowProbe};
-use crate::measures::probe::{runs, GridCollector, GridMean, GridProbe, GridSpec, PooledMap, Pooling, RowQuantity};
+use crate::base::values::serde_as_str;
 use crate::prompts::{Prompt, Region, Tokenizer};
 use anyhow::{bail, Result};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::ops::Range;
+use std::str::FromStr;
 
 /// Longest axis with token texts, in tokens.
 const TEXTS: usize = 80;
 
-/// (Layer, head) and the pooled map of that head.
-type HeadMap = ((usize, usize), PooledMap);
-
-/// Settings of the maps.
-#[derive(Clone, Debug)]
-pub struct MapSpec {
-    /// The quantities, in the order of the panels.
-    pub quantities: Vec<RowQuantity>,
-    /// Largest number of bins along each side; `None` for one per token.
-    pub bins: Option<usize>,
-    /// Query tokens.
-    pub queries: TokenSpan,
-    /// Key tokens.
-    pub keys: TokenSpan,
-    /// Keep every head instead of the mean over heads.
-    pub by_head: bool,
-}
-
 /// Attention maps of chosen heads of each model.
-pub struct MapMeasure {
-    /// Settings of the maps.
-    pub spec: MapSpec,
+pub(crate) struct MapMeasure {
+    /// The quantities, in the order of the panels.
+    pub(crate) quantities: Vec<RowQuantity>,
+    /// Largest number of bins along each side; `None` for one per token.
+    pub(crate) bins: Option<usize>,
+    /// Query tokens.
+    pub(crate) queries: TokenSpan,
+    /// Key tokens.
+    pub(crate) keys: TokenSpan,
+    /// Keep every head instead of the mean over heads.
+    pub(crate) by_head: bool,
     /// The heads of each model.
-    pub heads: Vec<LayersAndHeads>,
+    pub(crate) heads: Vec<LayersAndHeads>,
     /// The maps, by model and condition.
-    pub maps: BTreeMap<PassKey, Maps>,
+    pub(crate) maps: BTreeMap<PassKey, Maps>,
 }
 
 /// The maps of one model under one condition.
-#[derive(Clone, Debug)]
-pub struct Maps {
+pub(crate) struct Maps {
     /// One map for each quantity that the model has and each (layer, head); without `by_head`, the mean over heads with
     /// the first (layer, head). A standard model has only the mixture, which equals its one map.
-    pub grids: Vec<(RowQuantity, (usize, usize), PooledMap)>,
+    pub(crate) maps: Vec<(RowQuantity, (usize, usize), PooledMap)>,
     /// The same for the target's rows, as one row of key bins.
-    pub profiles: Vec<(RowQuantity, (usize, usize), PooledMap)>,
+    pub(crate) profiles: Vec<(RowQuantity, (usize, usize), PooledMap)>,
     /// Regions of the prompt for its first question.
-    pub regions: Vec<(Region, Range<usize>)>,
+    pub(crate) regions: Vec<(Region, Range<usize>)>,
     /// Query tokens of the maps.
-    pub queries: Range<usize>,
+    pub(crate) queries: Range<usize>,
     /// Key tokens of the maps.
-    pub keys: Range<usize>,
+    pub(crate) keys: Range<usize>,
     /// Texts of the query tokens; empty if there are more than 80.
-    pub query_texts: Vec<String>,
+    pub(crate) query_texts: Vec<String>,
     /// Texts of the key tokens; empty if there are more than 80.
-    pub key_texts: Vec<String>,
-}
-
-impl MapMeasure {
-    /// Creates a measure for these heads of each model.
-    pub fn new(spec: MapSpec, heads: Vec<LayersAndHeads>) -> Self {
-        Self { spec, heads, maps: BTreeMap::new() }
-    }
-
-    /// Returns, for each quantity, the grid of the map and the grid of the target's rows.
-    fn specs(&self, model: usize, prompt: &Prompt) -> Vec<GridSpec> {
-        let queries = self.spec.queries.within(prompt.ids.len());
-        let keys = self.spec.keys.within(prompt.ids.len());
-        let target = prompt.targets().first().map_or(0..0, |target| target.rows.clone());
-        let bins = self.spec.bins.unwrap_or(usize::MAX);
-        let of = |quantity: &RowQuantity, queries: &Range<usize>, rows: usize| GridSpec {
-            heads: self.heads[model].clone(),
-            quantity: *quantity,
-            pooling: Pooling::Max,
-            queries: queries.clone(),
-            keys: keys.clone(),
-            rows,
-            columns: bins,
-        };
-        self.spec.quantities.iter().flat_map(|q| [of(q, &queries, bins), of(q, &target, 1)]).collect()
-    }
+    pub(crate) key_texts: Vec<String>,
 }
 
 impl Measure for MapMeasure {
+    /// Returns two probes for each quantity: of the map, and of the profile over the target's rows.
     fn row_probes(&self, model: usize, prompt: &Prompt) -> Vec<Box<dyn RowProbe>> {
-        let boxed = |spec| Box::new(GridProbe::new(spec)) as Box<dyn RowProbe>;
-        self.specs(model, prompt).into_iter().map(boxed).collect()
+        let queries = self.queries.within(prompt.ids.len());
+        let keys = self.keys.within(prompt.ids.len());
+        let target = prompt.targets().first().map_or(0..0, |target| target.rows.clone());
+        let columns = self.bins.unwrap_or(usize::MAX);
+        let mut probes: Vec<Box<dyn RowProbe>> = Vec::new();
+        for &quantity in &self.quantities {
+            for (queries, rows) in [(&queries, columns), (&target, 1)] {
+                probes.push(Box::new(PooledMapProbe::new(PooledMapSpec {
+                    heads: self.heads[model].clone(),
+                    quantity,
+                    pooling: Pooling::Max,
+                    queries: queries.clone(),
+                    keys: keys.clone(),
+                    rows,
+                    columns,
+                })));
+            }
+        }
+        probes
     }
 
     fn conclude(&self, pass: ObservedPass<'_>, output: &mut MeasureOutput) -> Result<()> {
         let n_tok = pass.prompt.ids.len();
-        let (queries, keys) = (self.spec.queries.within(n_tok), self.spec.keys.within(n_tok));
+        let (queries, keys) = (self.queries.within(n_tok), self.keys.within(n_tok));
         for (field, range) in [("--query", &queries), ("--key", &keys)] {
             if range.is_empty() {
                 bail!("{field}: the prompt has tokens 0 to {}, none of them in that range", n_tok - 1);
@@ -100,32 +85,30 @@ impl Measure for MapMeasure {
         }
         let mut found: BTreeMap<usize, Vec<HeadMap>> = BTreeMap::new();
         for result in pass.probe_results {
-            let collector = result.collector.into_collector::<GridCollector>();
+            let map = result.collector.into_collector::<PooledMapCollector>().map();
             // The second map of a standard model has only NaN.
-            let grid = collector.grid();
-            if grid.values.iter().any(|value| !value.is_nan()) {
-                found.entry(result.probe).or_default().push(((result.layer, result.head), grid));
+            if map.values.iter().any(|value| !value.is_nan()) {
+                found.entry(result.probe).or_default().push(((result.layer, result.head), map));
             }
         }
-        let asked = &self.spec.quantities;
-        let lacks = |quantity| asked.iter().position(|&q| q == quantity).is_some_and(|i| !found.contains_key(&(2 * i)));
-        if asked.contains(&RowQuantity::Effective) && lacks(RowQuantity::Map(1)) {
+        let asked = &self.quantities;
+        let second = asked.iter().position(|&quantity| quantity == RowQuantity::Map(1));
+        let lacks_second = second.is_some_and(|i| !found.contains_key(&(2 * i)));
+        if asked.contains(&RowQuantity::Effective) && lacks_second {
             // A standard model's only map equals its mixture: keep one of them.
             found.retain(|probe, _| asked[probe / 2] != RowQuantity::Map(0));
         }
-        let (mut grids, mut profiles) = (Vec::new(), Vec::new());
+        let (mut maps, mut profiles) = (Vec::new(), Vec::new());
         for (probe, heads) in found {
-            let list = if probe % 2 == 0 { &mut grids } else { &mut profiles };
-            let quantity = self.spec.quantities[probe / 2];
-            let heads = if self.spec.by_head { heads } else { mean_over_heads(heads)? };
-            list.extend(heads.into_iter().map(|(at, grid)| (quantity, at, grid)));
+            let list = if probe % 2 == 0 { &mut maps } else { &mut profiles };
+            let heads = if self.by_head { heads } else { mean_over_heads(&heads) };
+            list.extend(heads.into_iter().map(|(at, map)| (asked[probe / 2], at, map)));
         }
-        let first = pass.prompt.targets().into_iter().next();
-        let regions = first.map(|target| runs(&target.regions)).unwrap_or_default();
-        let texts = |range: &Range<usize>| texts(range, &pass.prompt.ids, pass.tokenizer);
-        let (query_texts, key_texts) = (texts(&queries)?, texts(&keys)?);
-        output.pooled =
-            Some(Box::new(Maps { grids, profiles, regions, queries, keys, query_texts, key_texts }) as MeasureData);
+        let target = pass.prompt.targets().into_iter().next();
+        let regions = target.map(|target| region_ranges(&target.regions)).unwrap_or_default();
+        let query_texts = texts(&pass.prompt.ids[queries.clone()], pass.tokenizer)?;
+        let key_texts = texts(&pass.prompt.ids[keys.clone()], pass.tokenizer)?;
+        output.pooled = Some(Box::new(Maps { maps, profiles, regions, queries, keys, query_texts, key_texts }));
         Ok(())
     }
 
@@ -135,19 +118,85 @@ impl Measure for MapMeasure {
     }
 }
 
-fn mean_over_heads(heads: Vec<HeadMap>) -> Result<Vec<HeadMap>> {
-    let mut mean = GridMean::default();
-    for (_, grid) in &heads {
-        mean.add(grid)?;
-    }
-    let first = heads.first().map(|(at, _)| *at);
-    Ok(first.zip(mean.grid()).into_iter().collect())
+/// (Layer, head) and the pooled map of that head.
+type HeadMap = ((usize, usize), PooledMap);
+
+/// Returns the mean over heads, with the place of the first; nothing without heads.
+fn mean_over_heads(heads: &[HeadMap]) -> Vec<HeadMap> {
+    let maps: Vec<&PooledMap> = heads.iter().map(|(_, map)| map).collect();
+    PooledMap::mean(&maps).map(|mean| (heads[0].0, mean)).into_iter().collect()
 }
 
-/// Returns the texts of a range of tokens; none if there are too many to draw.
-fn texts(range: &Range<usize>, ids: &[u32], tokenizer: Option<&Tokenizer>) -> Result<Vec<String>> {
-    if range.len() > TEXTS {
+/// Returns the texts of tokens; none if there are too many to draw.
+fn texts(ids: &[u32], tokenizer: Option<&Tokenizer>) -> Result<Vec<String>> {
+    if ids.len() > TEXTS {
         return Ok(Vec::new());
     }
-    ids[range.clone()].iter().map(|&id| token_text(tokenizer, id)).collect()
+    ids.iter().map(|&id| token_text(tokenizer, id)).collect()
+}
+
+/// A range of token positions: `4000..4096` without its end, or `4000..` up to the end of the text. The default is all
+/// positions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TokenSpan {
+    /// First position.
+    pub start: usize,
+    /// One past the last position; `None` for the end of the text.
+    pub end: Option<usize>,
+}
+
+impl TokenSpan {
+    /// Reads a range, which may be empty; `None` of other text.
+    fn read(text: &str) -> Option<Self> {
+        let (start, end) = text.split_once("..")?;
+        let start = if start.is_empty() { 0 } else { start.trim().parse().ok()? };
+        let end = if end.is_empty() { None } else { Some(end.trim().parse().ok()?) };
+        Some(Self { start, end })
+    }
+
+    /// Returns the positions of this range in a prompt of `n_tok` tokens.
+    pub(crate) fn within(self, n_tok: usize) -> Range<usize> {
+        let end = self.end.unwrap_or(n_tok).min(n_tok);
+        self.start.min(end)..end
+    }
+}
+
+impl FromStr for TokenSpan {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let span = Self::read(text);
+        let span = span.ok_or_else(|| format!("`{text}` is not a range of token positions such as 0..80 or 4000.."))?;
+        if span.end.is_some_and(|end| end <= span.start) {
+            return Err(format!("`{text}` holds no token"));
+        }
+        Ok(span)
+    }
+}
+
+impl fmt::Display for TokenSpan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}..", self.start)?;
+        self.end.map_or(Ok(()), |end| write!(f, "{end}"))
+    }
+}
+
+serde_as_str!(TokenSpan);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn token_positions_may_be_open_but_not_empty() {
+        let parse = |text: &str| text.parse::<TokenSpan>().map(|span| (span.start, span.end));
+        assert_eq!(parse("10..20"), Ok((10, Some(20))));
+        assert_eq!(parse("10.."), Ok((10, None)));
+        assert_eq!(parse("..20"), Ok((0, Some(20))));
+        for bad in ["", "10", "20..10", "5..5", "a..b"] {
+            assert!(parse(bad).is_err(), "{bad}");
+        }
+        let span: TokenSpan = "10..20".parse().unwrap();
+        assert_eq!(span.to_string().parse(), Ok(span));
+    }
 }

@@ -1,37 +1,62 @@
-//! Measures: each answers one question, from the probes of a pass to the records made of them.
+//! Measures: each answers one question about a model, from the rows of a pass to records, in a file of its own.
 //!
-//! An experiment runs any number of measures over the same passes. A measure names the [probes](crate::measures::probe) that it
-//! needs, gets their results after each pass, and returns [`Measurement`]s. Data that must be added up over many
-//! prompts are pooled, in the order of the prompts.
+//! A run has any number of measures over the same passes. A measure names the probes that it needs, gets what these collected
+//! after each pass, and returns [`Measurement`]s. Data that must be added up over many prompts are pooled, in the order of
+//! the prompts. Probes depend on rows, regions and numbers, but not on models.
+//!
+//! | file | measured | rows observed |
+//! |---|---|---|
+//! | `answer` | accuracy; attention by region | those that predict an answer |
+//! | `output` | what regions write through heads and layers, for `answer` | those that predict an answer |
+//! | `shape` | entropy of rows, and sinks | those that predict an answer |
+//! | `sinks` | attention received by each key, for `answer`, `shape`, `outliers` and treatments | about 512 over the text, and the answer's |
+//! | `fidelity` | divergence from the baseline | those that predict an answer |
+//! | `roles` | retrieval, query, previous-token, duplicate-token and induction scores of heads | those of the question and the answer; all of repeated tokens |
+//! | `sink_rate` | heads with a sink on the first token | the first 64 |
+//! | `outliers` | largest logits and hidden states | all |
+//! | `nll` | negative log-likelihood of prose | none |
+//! | `generation` | answers in generated text | none |
+//! | `map` | maps of one prompt, from the bins of `pooled_map` | a range |
+//! | `lambda` | weight of the second map; a probe only | all |
+//!
+//! `target` has the probe of the rows that predict an answer, with a summary of each answer's; `list` names the measures.
 
 mod answer;
-mod contribution;
 mod fidelity;
 mod generation;
-mod layer_output;
+mod lambda;
+mod list;
 mod map;
 mod nll;
 mod outliers;
-pub mod probe;
+mod output;
+mod pooled_map;
 mod roles;
 mod shape;
 mod sink_rate;
-mod span;
+mod sinks;
+mod target;
+#[cfg(test)]
+pub(crate) mod testing;
 
-pub use answer::AnswerMeasure;
-pub use contribution::{readouts, RegionOutputs};
-pub use fidelity::FidelityMeasure;
-pub use generation::{Generated, GenerationMeasure};
-pub use layer_output::{mean_over_layers, LayerOutput, LayerSums};
-pub use map::{MapMeasure, MapSpec, Maps};
-pub use nll::{ar_hits, frequent, Bigrams, NllMeasure};
-pub use outliers::{OutlierMeasure, Outliers, RANKS};
-pub use roles::RolesMeasure;
-pub use shape::ShapeMeasure;
-pub use sink_rate::SinkRateMeasure;
-pub use span::TokenSpan;
+pub use answer::Allocation;
+pub(crate) use answer::AnswerMeasure;
+pub(crate) use generation::GenerationMeasure;
+pub(crate) use lambda::{LambdaCollector, LambdaProbe};
+pub use list::{MeasureName, Measures};
+pub use map::TokenSpan;
+pub(crate) use map::{MapMeasure, Maps};
+pub(crate) use nll::NllMeasure;
+pub use outliers::ResidualCollector;
+pub(crate) use outliers::{OutlierMeasure, Outliers};
+pub use output::{mean_over_layers, readouts, Contribution, Contributions, LayerOutput, LayerSums, RegionOutputs};
+pub use pooled_map::{PooledMap, PooledMapCollector, PooledMapProbe, PooledMapSpec, Pooling, RowQuantity};
+pub(crate) use roles::RolesMeasure;
+pub(crate) use sinks::{SinkCollector, SinkProbe};
+pub(crate) use target::region_ranges;
+pub use target::{TargetCollector, TargetProbe, TargetSummary};
 
-use crate::attention::{ProbeResult, ResidualProbe, RowProbe, Trace};
+use crate::attention::{ProbeResult, RowProbe, Trace};
 use crate::model::generate::Generation;
 use crate::model::pass::{Predictions, QueryScore};
 use crate::model::Transformer;
@@ -46,51 +71,29 @@ use std::any::Any;
 /// Data of a measure's own type, which it keeps for other conditions or pools over prompts.
 pub type MeasureData = Box<dyn Any + Send + Sync>;
 
-/// The name of a measure in experiment files.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum MeasureName {
-    /// Accuracy and log-probability of the answer; attention by region, as means over heads.
-    Answer,
-    /// As [`MeasureName::Answer`], and attention by region for every head.
-    AnswerByHead,
-    /// Entropy and sinks of attention rows.
-    Shape,
-    /// Roles of heads: retrieval, query, previous-token, duplicate-token and induction scores.
-    Roles,
-    /// Divergence of attention rows and predictions from the baseline.
-    Fidelity,
-    /// Largest logits and hidden states, pooled over all prompts.
-    Outliers,
-    /// Share of heads with an attention sink on the first token, of texts, random tokens and one token repeated.
-    SinkRate,
-    /// Negative log-likelihood of prose by position, of AR hits and of other tokens.
-    Nll,
-    /// Answers in freely generated text.
-    Generation,
-}
-
-/// One measurement of an experiment.
-pub trait Measure: Send + Sync {
+/// One measurement of a run.
+pub trait Measure: Any + Send + Sync {
     /// Returns the probes for the attention rows of one pass over `prompt` through the model with this index.
-    fn row_probes(&self, model: usize, prompt: &Prompt) -> Vec<Box<dyn RowProbe>>;
-
-    /// Returns a probe for the residual stream of one pass.
-    fn residual_probe(&self) -> Option<Box<dyn ResidualSink>> {
-        None
+    fn row_probes(&self, _model: usize, _prompt: &Prompt) -> Vec<Box<dyn RowProbe>> {
+        Vec::new()
     }
 
-    /// Returns whether it needs a [`Trace`] of the target rows.
+    /// Returns `true` if it needs the statistics of the residual stream.
+    fn wants_residual(&self) -> bool {
+        false
+    }
+
+    /// Returns `true` if it needs a [`Trace`] of the target rows.
     fn wants_trace(&self) -> bool {
         false
     }
 
-    /// Returns whether it needs the prediction of every token.
+    /// Returns `true` if it needs the prediction of every token.
     fn wants_predictions(&self) -> bool {
         false
     }
 
-    /// Returns whether it needs generated text.
+    /// Returns `true` if it needs generated text.
     fn wants_generation(&self) -> bool {
         false
     }
@@ -99,7 +102,7 @@ pub trait Measure: Send + Sync {
     fn conclude(&self, pass: ObservedPass<'_>, output: &mut MeasureOutput) -> Result<()>;
 
     /// Adds the pooled data of one prompt from [`Measure::conclude`]. Called in the order of the prompts.
-    fn absorb(&mut self, _place: PassKey, _pooled: MeasureData) {}
+    fn absorb(&mut self, _key: PassKey, _pooled: MeasureData) {}
 
     /// Encodes the pooled data of one prompt, for a run that is resumed later; `None` if they cannot be stored.
     fn encode(&self, _pooled: &MeasureData) -> Result<Option<Vec<u8>>> {
@@ -117,10 +120,7 @@ pub trait Measure: Send + Sync {
     }
 }
 
-/// A residual probe that is itself its result.
-pub trait ResidualSink: ResidualProbe + Any + Send {}
-
-/// A model and a condition of the experiment, as indices into its lists.
+/// A model and a condition of the run, as indices into its lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct PassKey {
     /// Index of the model.
@@ -154,8 +154,8 @@ pub struct ObservedPass<'a> {
     /// Results of its row probes, in (layer, head, probe) order; [`ProbeResult::probe`] is the index among the
     /// measure's own probes.
     pub probe_results: Vec<ProbeResult>,
-    /// Its residual probe.
-    pub residual: Option<Box<dyn Any + Send>>,
+    /// Statistics of the residual stream, if a measure wants them.
+    pub residual: Option<&'a ResidualCollector>,
     /// The data that it kept from the baseline pass over this prompt; `None` in the baseline pass itself.
     pub baseline: Option<&'a MeasureData>,
 }
@@ -173,8 +173,13 @@ pub struct MeasureOutput {
 
 impl MeasureOutput {
     /// Adds a measurement of a question, or of the whole prompt, on `rows`.
-    pub fn push(&mut self, query: Option<usize>, rows: &'static str, found: Measurement) {
-        self.records.push((query, rows, found));
+    pub fn push(&mut self, query: Option<usize>, rows: &'static str, measurement: Measurement) {
+        self.records.push((query, rows, measurement));
+    }
+
+    /// Adds measurements of a question, or of the whole prompt, on `rows`.
+    fn extend(&mut self, query: Option<usize>, rows: &'static str, measurements: Vec<Measurement>) {
+        self.records.extend(measurements.into_iter().map(|measurement| (query, rows, measurement)));
     }
 }
 
@@ -200,9 +205,19 @@ fn number(metric: &Metric, value: f64, n: usize) -> Measurement {
     }
 }
 
-/// Returns a measurement of a region, rounded to the precision of `f32`, in which weights and outputs are added up.
-fn rounded(metric: &Metric, region: Option<Region>, value: f64, n: usize) -> Measurement {
-    Measurement { region: region.map(|region| region.name().into()), ..number(metric, widen(value as f32), n) }
+/// Returns a measurement rounded to the precision of `f32`, in which weights and outputs are added up.
+fn rounded(metric: &Metric, value: f64, n: usize) -> Measurement {
+    number(metric, widen(value as f32), n)
+}
+
+/// Returns a measurement as that of a region.
+fn of_region(region: Region, measurement: Measurement) -> Measurement {
+    Measurement { region: Some(region.name().into()), ..measurement }
+}
+
+/// Returns a measurement as that of one head, given by layer and head.
+fn of_head((layer, head): (usize, usize), measurement: Measurement) -> Measurement {
+    Measurement { layer: Some(layer), head: Some(head), ..measurement }
 }
 
 /// Returns the text of a token, or `#id` without a tokenizer.

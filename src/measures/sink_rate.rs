@@ -1,14 +1,16 @@
-//! The sink rate of Gu et al. (2025), "When attention sink emerges in language models", over three kinds of tokens.
+//! The sink rate of Gu et al. (2025), "When attention sink emerges in language models": heads with much attention to the
+//! first token of a short text, over three kinds of tokens.
 
+use super::target::{share, RowMean};
 use super::{rounded, Measure, MeasureOutput, ObservedPass};
-use crate::attention::{ProbeResult, RowProbe, Stream};
+use crate::attention::{AttentionRow, ProbeResult, RowCollector, RowProbe, Stream};
 use crate::base::rng::Rng;
-use crate::measures::probe::{FirstTokenCollector, FirstTokenProbe};
 use crate::prompts::Prompt;
 use crate::results::metric::{SINK_RATE, TOKEN_KINDS};
 use crate::results::record::Measurement;
 use crate::stats::mean;
 use anyhow::Result;
+use std::collections::BTreeSet;
 
 /// Tokens of a text: T of the paper.
 const TOKENS: usize = 64;
@@ -18,7 +20,7 @@ const SINK_SHARE: f64 = 0.3;
 
 /// Sink rate over the first tokens of every text, and over as many random and repeated ones in two short passes more.
 /// These begin with no special token.
-pub struct SinkRateMeasure;
+pub(super) struct SinkRateMeasure;
 
 impl Measure for SinkRateMeasure {
     fn row_probes(&self, _model: usize, _prompt: &Prompt) -> Vec<Box<dyn RowProbe>> {
@@ -27,8 +29,8 @@ impl Measure for SinkRateMeasure {
 
     fn conclude(&self, mut pass: ObservedPass<'_>, output: &mut MeasureOutput) -> Result<()> {
         let of_text = std::mem::take(&mut pass.probe_results);
-        let heads: Vec<(usize, usize)> = of_text.iter().map(|result| (result.layer, result.head)).collect();
-        let mut found = vec![(TOKEN_KINDS[0], of_text)];
+        let heads: BTreeSet<_> = of_text.iter().map(|result| (result.layer, result.head)).collect();
+        let mut rates = vec![sink_rate(TOKEN_KINDS[0], of_text)];
         // These passes are untreated, so they run only for the baseline.
         if pass.key.condition == 0 {
             let config = &pass.model.config;
@@ -41,31 +43,78 @@ impl Measure for SinkRateMeasure {
                 let probes: [&dyn RowProbe; 1] = [&probe];
                 let mut stream = Stream::new(&probes);
                 pass.model.hidden(&[ids], &mut stream)?;
-                let measured = stream.probe_results.into_iter();
-                found.push((kind, measured.filter(|result| heads.contains(&(result.layer, result.head))).collect()));
+                let mut measured = stream.probe_results;
+                measured.retain(|result| heads.contains(&(result.layer, result.head)));
+                rates.push(sink_rate(kind, measured));
             }
         }
-        for (kind, results) in found {
-            push_rate(kind, results, |found| output.push(None, "first", found));
-        }
+        output.extend(None, "first", rates.into_iter().flatten().collect());
         Ok(())
     }
 }
 
-/// Pushes the rate of one kind of tokens.
-fn push_rate(kind: &'static str, results: Vec<ProbeResult>, mut push: impl FnMut(Measurement)) {
-    let shares =
-        results.into_iter().filter_map(|result| result.collector.into_collector::<FirstTokenCollector>().share());
-    let rates: Vec<f64> = shares.map(|share| f64::from(u8::from(share > SINK_SHARE))).collect();
-    if let Some(rate) = mean(&rates) {
-        push(Measurement { region: Some(kind.into()), ..rounded(&SINK_RATE, None, rate, rates.len()) });
+/// Returns the sink rate over one kind of tokens; `None` without heads.
+fn sink_rate(kind: &'static str, results: Vec<ProbeResult>) -> Option<Measurement> {
+    let mut have_sinks = Vec::new();
+    for result in results {
+        if let Some(share) = result.collector.into_collector::<FirstTokenCollector>().0.mean() {
+            have_sinks.push(f64::from(u8::from(share > SINK_SHARE)));
+        }
+    }
+    let rate = rounded(&SINK_RATE, mean(&have_sinks)?, have_sinks.len());
+    Some(Measurement { region: Some(kind.into()), ..rate })
+}
+
+/// Observes the first rows of a text.
+struct FirstTokenProbe {
+    /// Number of rows.
+    tokens: usize,
+}
+
+impl RowProbe for FirstTokenProbe {
+    fn wants(&self, _layer: usize, _head: usize, query: usize) -> bool {
+        query < self.tokens
+    }
+
+    fn start(&self, _layer: usize, _head: usize) -> Box<dyn RowCollector> {
+        Box::new(FirstTokenCollector::default())
+    }
+}
+
+/// Mean share |a| / sum |a| of the first token of one head over the rows, its own included. (Gu et al. average over the same
+/// rows of an ordinary map, whose weights sum to 1.)
+#[derive(Default)]
+struct FirstTokenCollector(RowMean);
+
+impl RowCollector for FirstTokenCollector {
+    fn observe(&mut self, row: &AttentionRow<'_>) {
+        self.0.add(share(row.effective, 0..1));
+    }
+
+    fn merge(&mut self, later: Box<dyn RowCollector>) {
+        self.0.merge(later.into_collector::<Self>().0);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::testing::{watch, TestRow};
     use super::*;
-    use crate::measures::probe::testing::{watch, TestRow};
+
+    #[test]
+    fn the_mean_is_over_all_rows_with_the_first_token_s_own() {
+        let rows = [&[1.0][..], &[0.5, 0.5], &[-0.25, 0.5, 0.25], &[0.0, 0.0, 0.0, 1.0]].map(TestRow::one);
+        let found = watch::<FirstTokenCollector>(&FirstTokenProbe { tokens: 3 }, &rows, 2);
+        assert_eq!(found.0.mean(), Some((1.0 + 0.5 + 0.25) / 3.0));
+    }
+
+    #[test]
+    fn of_two_maps_it_is_the_share_of_their_difference() {
+        let rows = [TestRow::two(&[1.0], &[1.0], 0.5), TestRow::two(&[0.5, 0.5], &[0.25, 0.75], 1.0)];
+        let found = watch::<FirstTokenCollector>(&FirstTokenProbe { tokens: 64 }, &rows, 1);
+        assert_eq!(found.0.mean(), Some(0.75));
+        assert_eq!(FirstTokenCollector::default().0.mean(), None);
+    }
 
     #[test]
     fn the_rate_is_the_share_of_heads_whose_first_token_has_more_than_the_threshold() {
@@ -74,9 +123,7 @@ mod tests {
             let collector = watch::<FirstTokenCollector>(&FirstTokenProbe { tokens: TOKENS }, &rows, 2);
             ProbeResult { layer: 0, head: 0, probe: 0, collector }
         };
-        let mut found = Vec::new();
-        push_rate("random", [0.125, 0.25, 0.5, 0.625].map(head).into(), |measure| found.push(measure));
-        let [rate] = found.as_slice() else { panic!("one rate") };
+        let rate = sink_rate("random", [0.125, 0.25, 0.5, 0.625].map(head).into()).unwrap();
         assert_eq!((rate.metric.as_ref(), rate.value, rate.n), (SINK_RATE.name, Some(0.5), Some(4)));
         assert_eq!(rate.region.as_deref(), Some("random"));
     }

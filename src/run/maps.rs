@@ -1,18 +1,18 @@
 //! Maps of one prompt: those that `heatmap` draws and `explore` writes, whether they fit into memory, and their measures.
 
-use super::{MapsOfOnePrompt, Measures, Setup};
+use super::{MapsOfOnePrompt, Setup};
 use crate::attention::LayersAndHeads;
 use crate::bail_usage;
 use crate::base::memory::{check_fits, size_name};
 use crate::explore::{agreements, ExploreMeasure, Resolution};
-use crate::measures::probe::RowQuantity;
-use crate::measures::{AnswerMeasure, MapMeasure, MapSpec, TokenSpan};
+use crate::measures::{AnswerMeasure, MapMeasure, Measures, RowQuantity, TokenSpan};
 use crate::prompts::GridPrompt;
 use crate::results::metric::{ANSWER_REGION, SHARE_ABS};
 use crate::results::DrawnHead;
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// Settings of `heatmap`.
@@ -155,13 +155,17 @@ impl MapFlags {
         Ok(())
     }
 
-    pub(super) fn spec(&self, bins: Option<usize>) -> MapSpec {
-        MapSpec {
+    /// Returns the measure of maps of these heads of each model, with at most this number of bins along a side; `None` for
+    /// one per token.
+    pub(super) fn measure(&self, bins: Option<usize>, heads: Vec<LayersAndHeads>) -> MapMeasure {
+        MapMeasure {
             quantities: self.map.quantities(),
             bins,
             queries: self.queries,
             keys: self.keys,
             by_head: self.every_head,
+            heads,
+            maps: BTreeMap::new(),
         }
     }
 
@@ -186,16 +190,16 @@ impl Setup {
         match &self.plan.maps {
             Some(MapsOfOnePrompt::Heatmap(spec)) => {
                 let heads = self.drawn(spec)?;
+                measures.push(spec.measure(Some(spec.bins()), heads.clone()));
                 if spec.full {
                     self.check_full(spec, &heads)?;
-                    measures.whole_maps = Some(MapMeasure::new(spec.spec(None), heads.clone()));
+                    measures.push(spec.measure(None, heads));
                 }
-                measures.maps = Some(MapMeasure::new(spec.spec(Some(spec.bins())), heads));
             }
             Some(MapsOfOnePrompt::Explorer) => {
                 let agreements =
                     self.models.iter().map(|model| agreements(&model.transformer)).collect::<Result<_>>()?;
-                measures.explorer = Some(ExploreMeasure::new(self.resolutions(), agreements));
+                measures.push(ExploreMeasure::new(self.resolutions(), agreements));
             }
             None => {}
         }
@@ -227,13 +231,13 @@ impl Setup {
     /// Returns the heads that were drawn or stored token by token; those of an explorer with the best first.
     pub fn drawn_heads(&self, measures: &Measures) -> Vec<DrawnHead> {
         let mut drawn = Vec::new();
-        if let Some(explorer) = &measures.explorer {
+        for explorer in measures.of_type::<ExploreMeasure>() {
             for (key, maps) in explorer.of_passes.iter().filter(|(key, _)| key.condition == 0) {
                 let model = &self.models[key.model].name;
                 drawn.extend(maps.details.iter().map(|head| DrawnHead::new(model, head.at)));
             }
         }
-        if let Some(maps) = &measures.maps {
+        if let Some(maps) = measures.of_type::<MapMeasure>().next() {
             for (model, selection) in self.models.iter().zip(&maps.heads) {
                 let config = &model.transformer.config;
                 for layer in 0..config.layers.len() {

@@ -2,9 +2,10 @@
 
 use super::patching::{Corrupted, PairedPasses};
 use super::Setup;
-use crate::attention::{LayersAndHeads, Prefix, ProbeResult, ResidualProbe, ResolvedTreatment, RowProbe, Stream};
-use crate::measures::probe::{ReceivedCollector, SinkProbe};
-use crate::measures::{Measure, MeasureData, MeasureOutput, ObservedPass, PassKey, ResidualSink};
+use crate::attention::{LayersAndHeads, Prefix, ProbeResult, ResolvedTreatment, RowProbe, Stream};
+use crate::measures::{
+    Measure, MeasureData, MeasureOutput, ObservedPass, PassKey, ResidualCollector, SinkCollector, SinkProbe,
+};
 use crate::model::generate::{generate, Generation, StopConditions};
 use crate::model::open::Model;
 use crate::model::pass::{continued_passes, first_observed_row, first_row, pass, PassResult};
@@ -265,12 +266,10 @@ impl<'a> PromptPasses<'a> {
         MeasureProbes(probes)
     }
 
-    fn residual_sinks(&self, observed: bool) -> ResidualSinks {
-        let mut sinks = Vec::new();
-        for measure in self.measures {
-            sinks.push(if observed { measure.residual_probe() } else { None });
-        }
-        ResidualSinks(sinks)
+    /// The collector of the residual stream, if a measure wants it.
+    fn residual_collector(&self, observed: bool) -> Option<ResidualCollector> {
+        let wanted = observed && self.measures.iter().any(|measure| measure.wants_residual());
+        wanted.then(ResidualCollector::default)
     }
 
     /// The stream of one pass.
@@ -278,14 +277,14 @@ impl<'a> PromptPasses<'a> {
         &self,
         probes: &'s [&'s dyn RowProbe],
         treated: Option<&'s ResolvedTreatment>,
-        residual: &'s mut ResidualSinks,
+        residual: &'s mut Option<ResidualCollector>,
         observed: bool,
     ) -> Stream<'s> {
         let mut stream = Stream::new(probes).only(self.only).treated(treated);
         if observed && self.measures.iter().any(|measure| measure.wants_trace()) {
             stream = stream.tracing(self.prompt.target_rows());
         }
-        if residual.0.iter().any(Option::is_some) {
+        if let Some(residual) = residual {
             stream = stream.with_residual(residual);
         }
         stream
@@ -294,7 +293,7 @@ impl<'a> PromptPasses<'a> {
     /// The first row that the measures need of a pass.
     fn first_observed_row(&self, treated: bool) -> usize {
         let observed = self.observes(treated);
-        let (probes, mut residual) = (self.row_probes(observed), self.residual_sinks(observed));
+        let (probes, mut residual) = (self.row_probes(observed), self.residual_collector(observed));
         let probes = probes.all();
         let stream = self.stream(&probes, None, &mut residual, observed);
         first_observed_row(self.transformer(), self.prompt, &stream, self.wants_predictions(observed))
@@ -320,7 +319,7 @@ impl<'a> PromptPasses<'a> {
     /// keys and values are kept.
     fn observe(&self, prompt: &Prompt, treated: Option<&ResolvedTreatment>, keeping: bool) -> Result<PassObservations> {
         let observed = self.observes(treated.is_some());
-        let (probes, mut residual) = (self.row_probes(observed), self.residual_sinks(observed));
+        let (probes, mut residual) = (self.row_probes(observed), self.residual_collector(observed));
         let all = probes.all();
         let stream = self.stream(&all, treated, &mut residual, observed);
         let stream = if keeping { stream.keeping() } else { stream };
@@ -339,7 +338,8 @@ impl<'a> PromptPasses<'a> {
         let observed = self.observes(treated.iter().all(Option::is_some));
         let probes = self.row_probes(observed);
         let all = probes.all();
-        let mut residual: Vec<ResidualSinks> = treated.iter().map(|_| self.residual_sinks(observed)).collect();
+        let mut residual: Vec<Option<ResidualCollector>> =
+            treated.iter().map(|_| self.residual_collector(observed)).collect();
         let streams = treated.iter().zip(&mut residual);
         let streams =
             streams.map(|(treated, residual)| self.stream(&all, treated.as_ref(), residual, observed)).collect();
@@ -360,7 +360,7 @@ impl<'a> PromptPasses<'a> {
         let (setup, model) = (self.setup, &self.setup.models[self.model]);
         let PassObservations { passed, probe_results, residual } = observed;
         let identity = setup.identity(self.case, model, &setup.conditions[condition]);
-        for (i, (probe_results, residual)) in probe_results.into_iter().zip(residual).enumerate() {
+        for (i, probe_results) in probe_results.into_iter().enumerate() {
             let mut output = MeasureOutput::default();
             let observed = ObservedPass {
                 key,
@@ -374,7 +374,7 @@ impl<'a> PromptPasses<'a> {
                 generation,
                 trace: passed.trace.as_ref(),
                 probe_results,
-                residual: residual.map(|sink| sink as Box<dyn std::any::Any + Send>),
+                residual: residual.as_ref(),
                 baseline: self.baseline[i].as_ref(),
             };
             self.measures[i].conclude(observed, &mut output)?;
@@ -398,7 +398,7 @@ impl MeasureProbes {
     }
 
     /// Sorts the results of the probes by measure.
-    fn by_measure(&self, mut passed: PassResult, residual: ResidualSinks) -> PassObservations {
+    fn by_measure(&self, mut passed: PassResult, residual: Option<ResidualCollector>) -> PassObservations {
         // Measure, and index among that measure's probes, of every probe in the stream's flat list.
         let owners: Vec<(usize, usize)> =
             self.0.iter().enumerate().flat_map(|(i, own)| (0..own.len()).map(move |j| (i, j))).collect();
@@ -407,7 +407,7 @@ impl MeasureProbes {
             let (measure, own) = owners[result.probe];
             probe_results[measure].push(ProbeResult { probe: own, ..result });
         }
-        PassObservations { passed, probe_results, residual: residual.0 }
+        PassObservations { passed, probe_results, residual }
     }
 }
 
@@ -415,16 +415,7 @@ impl MeasureProbes {
 struct PassObservations {
     passed: PassResult,
     probe_results: Vec<Vec<ProbeResult>>,
-    residual: Vec<Option<Box<dyn ResidualSink>>>,
-}
-
-/// Passes the residual stream on to every measure that has a residual probe.
-struct ResidualSinks(Vec<Option<Box<dyn ResidualSink>>>);
-
-impl ResidualProbe for ResidualSinks {
-    fn observe(&mut self, site: usize, values: &[f32], width: usize) {
-        self.0.iter_mut().flatten().for_each(|sink| sink.observe(site, values, width));
-    }
+    residual: Option<ResidualCollector>,
 }
 
 /// The records and pooled data of a case.
@@ -466,7 +457,7 @@ fn sinks(model: &Transformer, prompt: &Prompt) -> Result<BTreeMap<(usize, usize)
     let probe = SinkProbe::new(prompt.ids.len(), Vec::new());
     let passed = pass(model, prompt, Stream::new(&[&probe]), false)?;
     let found = passed.probe_results.into_iter().map(|result| {
-        let collector = result.collector.into_collector::<ReceivedCollector>();
+        let collector = result.collector.into_collector::<SinkCollector>();
         ((result.layer, result.head), collector.sinks())
     });
     Ok(found.collect())

@@ -1,8 +1,8 @@
 //! A run with everything loaded that it needs: models, texts, prompts and conditions.
 
-use super::{Measures, Plan};
+use super::Plan;
 use crate::bail_usage;
-use crate::measures::MeasureName;
+use crate::measures::{MeasureName, Measures, NllMeasure, OutlierMeasure};
 use crate::model::open::{Model, OpenedModel};
 use crate::prompts::{Grid, Sources};
 use crate::results::record::no_formula;
@@ -64,7 +64,7 @@ impl Setup {
     /// fit.
     pub fn measures(&self) -> Result<Measures> {
         let mut measures = Measures::new(&self.plan.measures);
-        if let Some(nll) = &mut measures.nll {
+        if let Some(nll) = measures.get_mut::<NllMeasure>() {
             let tokenizers: Vec<_> = self.models.iter().map(|model| model.tokenizer().ok()).collect();
             nll.exclude_frequent(&tokenizers)?;
             nll.skip = u32::try_from(self.plan.skip).unwrap_or(u32::MAX);
@@ -115,7 +115,7 @@ impl Setup {
     /// Returns the negative log-likelihoods token by token.
     pub fn tokens(&self, measures: &Measures) -> Tokens {
         let mut scored = Vec::new();
-        for (key, windows) in measures.nll.iter().flat_map(|nll| &nll.pooled) {
+        for (key, windows) in measures.of_type::<NllMeasure>().flat_map(|nll| &nll.pooled) {
             let condition = &self.conditions[key.condition];
             scored.push(Scored {
                 model: self.models[key.model].name.clone(),
@@ -131,7 +131,7 @@ impl Setup {
     /// [`no_formula`].
     pub fn massive(&self, measures: &Measures) -> Vec<MassiveAt> {
         let mut massive = Vec::new();
-        let pooled = measures.outliers.iter().flat_map(|outliers| &outliers.pooled);
+        let pooled = measures.of_type::<OutlierMeasure>().flat_map(|outliers| &outliers.pooled);
         for (key, outliers) in pooled.filter(|(key, _)| key.condition == 0) {
             massive.extend(outliers.massive.iter().map(|at| MassiveAt {
                 model: self.models[key.model].name.clone(),

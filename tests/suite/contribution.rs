@@ -9,8 +9,10 @@ use difftool::attention::{
 };
 use difftool::base::hash::sha256;
 use difftool::base::rng::Rng;
-use difftool::measures::probe::{AnswerCollector, AnswerProbe, ContributionCollector, ContributionProbe};
-use difftool::measures::{mean_over_layers, readouts, LayerOutput, LayerSums, RegionOutputs};
+use difftool::measures::{
+    mean_over_layers, readouts, Allocation, Contributions, LayerOutput, LayerSums, RegionOutputs, TargetCollector,
+    TargetProbe,
+};
 use difftool::model::{Checkpoint, ModelConfig, NormKind, NormPlace, Transformer, Weights};
 use difftool::prompts::{Region, TargetRows};
 use proptest::prelude::*;
@@ -55,7 +57,8 @@ struct Pass {
 
 fn pass(model: &Transformer, ids: &[u32], target: &TargetRows) -> Pass {
     let targets = std::slice::from_ref(target);
-    let (answer, contribution) = (AnswerProbe::new(targets), ContributionProbe::new(targets));
+    let (answer, contribution) =
+        (TargetProbe::new(targets, Allocation::default()), TargetProbe::new(targets, Contributions::default()));
     let probes: [&dyn RowProbe; 2] = [&answer, &contribution];
     let mut ends = Ends::default();
     let mut stream = Stream::new(&probes)
@@ -68,7 +71,7 @@ fn pass(model: &Transformer, ids: &[u32], target: &TargetRows) -> Pass {
 }
 
 /// What was written by a head and how much was cancelled.
-pub(super) type OfHead = (RegionOutputs, [f64; REGIONS], Box<AnswerCollector>);
+pub(super) type OfHead = (RegionOutputs, [f64; REGIONS], Box<TargetCollector<Allocation>>);
 
 /// What was written by each head and how much was cancelled, in (layer, head) order.
 fn written(model: &Transformer, ids: &[u32], target: &TargetRows) -> Vec<OfHead> {
@@ -85,18 +88,17 @@ pub(super) fn written_by_layer(
     let ways = readouts(model, &pass.trace, ids, target.rows.clone()).unwrap();
     let mut probe_results = pass.probe_results.into_iter();
     let mut found = Vec::new();
-    let mut layers = vec![LayerSums::default(); model.config.layers.len()];
+    let mut layers: Vec<LayerSums> =
+        (0..model.config.layers.len()).map(|layer| LayerSums::new(model, &pass.trace, layer)).collect();
     while let (Some(first), Some(second)) = (probe_results.next(), probe_results.next()) {
-        let answer = first.collector.into_collector::<AnswerCollector>();
-        let parts = second.collector.into_collector::<ContributionCollector>();
+        let answer = first.collector.into_collector::<TargetCollector<Allocation>>();
+        let parts = second.collector.into_collector::<TargetCollector<Contributions>>();
         let at = (first.layer, first.head);
-        let of_layer = &mut layers[at.0];
-        let written = RegionOutputs::of(model, &pass.trace, at, &parts.rows[0], &ways, of_layer).unwrap();
-        let cancelled = Region::ALL.map(|region| answer.allocations[0].cancelled(region));
+        let written = layers[at.0].add_head(at.1, &parts.summaries[0].rows, &ways).unwrap();
+        let cancelled = Region::ALL.map(|region| answer.summaries[0].cancelled(region));
         found.push((written, cancelled, answer));
     }
-    let finish = |(layer, sums): (usize, LayerSums)| sums.finish(model, &pass.trace, layer).unwrap();
-    (found, layers.into_iter().enumerate().map(finish).collect())
+    (found, layers.into_iter().map(|sums| sums.finish().unwrap()).collect())
 }
 
 /// Asserts that numbers are equal within `limit`, relative to the larger of the expected number and 1.
@@ -453,7 +455,7 @@ fn attention_spread_evenly_over_equal_tokens_writes_as_many_shares_as_there_are_
         for region in Region::ALL {
             let keys = |row: usize| target.regions[..=row].iter().filter(|&&of| of == region).count() as f64;
             let even = target.rows.clone().map(|row| keys(row) / (row + 1) as f64).sum::<f64>() / 5.0;
-            assert!((answer.allocations[0].share_abs(region) - even).abs() < 1e-6);
+            assert!((answer.summaries[0].share_abs(region) - even).abs() < 1e-6);
             let share = written.share_out[region as usize];
             assert!((share - even).abs() < 1e-5, "{share} where {even} is even");
         }

@@ -8,7 +8,7 @@ use difftool::attention::{
     Attend, AttentionRow, Fused, LayersAndHeads, Pairing, RowCollector, RowProbe, Stream, Variant,
 };
 use difftool::kernels::RopeStyle;
-use difftool::measures::probe::{GridCollector, GridProbe, GridSpec, Pooling, RowQuantity};
+use difftool::measures::{PooledMapCollector, PooledMapProbe, PooledMapSpec, Pooling, RowQuantity};
 use difftool::model::{Checkpoint, ModelConfig, Placement, Positions, Transformer, Weights};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
@@ -184,7 +184,7 @@ fn experts_in_one_tensor_are_the_same_model() {
 /// The exact picture of a map, one bin per token, as `heatmap --data FILE --full` writes it.
 fn picture(model: &Transformer, ids: &[u32], quantity: RowQuantity) -> Vec<((usize, usize), Tensor)> {
     let t = ids.len();
-    let probe = GridProbe::new(GridSpec {
+    let probe = PooledMapProbe::new(PooledMapSpec {
         heads: LayersAndHeads::default(),
         quantity,
         pooling: Pooling::Max,
@@ -197,7 +197,7 @@ fn picture(model: &Transformer, ids: &[u32], quantity: RowQuantity) -> Vec<((usi
     let mut stream = Stream::new(&probes);
     model.hidden(&[ids.to_vec()], &mut stream).unwrap();
     let grid = |s: difftool::attention::ProbeResult| {
-        let grid = s.collector.into_collector::<GridCollector>().grid();
+        let grid = s.collector.into_collector::<PooledMapCollector>().map();
         let values: Vec<f32> = grid.values.iter().map(|&x| if x.is_nan() { 0.0 } else { x }).collect();
         ((s.layer, s.head), Tensor::from_vec(values, (t, t), &Device::Cpu).unwrap())
     };

@@ -4,8 +4,7 @@ use crate::attention::LayersAndHeads;
 use crate::bail_usage;
 use crate::commands::session::Session;
 use crate::figures::{maps, small_maps, Bins, ColourScale, MapPanel, MapPanels, Profile, SmallMaps, TokenAxis};
-use crate::measures::probe::{PooledMap, RowQuantity};
-use crate::measures::{Maps, PassKey};
+use crate::measures::{Maps, PassKey, PooledMap, RowQuantity};
 use crate::prompts::Grid;
 use crate::results::metric::LAMBDA;
 use crate::results::table::short;
@@ -35,7 +34,7 @@ impl Picture<'_> {
         let scales = self.scales(session);
         let mut rows: Vec<Vec<MapPanel>> = Vec::new();
         for (&at, maps) in self.maps {
-            let of_pass = maps.grids.iter().enumerate();
+            let of_pass = maps.maps.iter().enumerate();
             let panels = of_pass.map(|(i, grid)| self.panel(session, at, maps, grid, i, &scales)).collect();
             rows.push(panels);
         }
@@ -141,7 +140,7 @@ impl Picture<'_> {
         let mut drawn = 0;
         for (&at, maps) in self.maps {
             let mut layers: BTreeMap<usize, BTreeMap<usize, Bins>> = BTreeMap::new();
-            for (_, (layer, head), grid) in &maps.grids {
+            for (_, (layer, head), grid) in &maps.maps {
                 layers.entry(*layer).or_default().insert(*head, bins(grid));
             }
             let Some(first) = layers.values().next() else { continue };

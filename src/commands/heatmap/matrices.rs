@@ -1,8 +1,7 @@
 //! The numbers of the pictures as matrices.
 
 use crate::base::files::folder_of;
-use crate::measures::probe::{PooledMap, RowQuantity};
-use crate::measures::{MapMeasure, PassKey};
+use crate::measures::{MapMeasure, PassKey, PooledMap, RowQuantity};
 use crate::run::{MapFlags, Setup};
 use anyhow::{Context, Result};
 use candle_core::{Device, Tensor};
@@ -45,7 +44,7 @@ pub(super) fn taken(path: &Path) -> Option<PathBuf> {
 /// One file for each map, named after it if there are several. What a sink takes of each row is the last column of a CSV file,
 /// and of a `.npy` file one of its own.
 pub(super) fn write_matrices(path: &Path, measure: &MapMeasure, spec: &MapFlags, setup: &Setup) -> Result<()> {
-    let grids: Vec<_> = measure.maps.iter().flat_map(|(at, maps)| maps.grids.iter().map(move |g| (at, g))).collect();
+    let grids: Vec<_> = measure.maps.iter().flat_map(|(at, maps)| maps.maps.iter().map(move |g| (at, g))).collect();
     for (at, (quantity, (layer, _), grid)) in &grids {
         let head = spec.head.map_or(String::new(), |head| format!("-head{head}"));
         let path = match grids.len() {

@@ -1,7 +1,7 @@
 //! Inspection of a model: its architecture, lambda by layer, memory, and a check of its tensors.
 
 use crate::attention::{Extras, Lambda, Stream};
-use crate::measures::probe::{LambdaCollector, LambdaProbe};
+use crate::measures::{LambdaCollector, LambdaProbe};
 use crate::model::open::{Model, OpenedModel};
 use crate::model::pass::pass;
 use crate::model::ModelConfig;

@@ -2,7 +2,6 @@
 
 use crate::attention::{AttentionRow, LayersAndHeads, RowCollector, RowProbe};
 use crate::stats::simd::{add_segments, higher_peak, peak_segments};
-use anyhow::ensure;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -21,8 +20,8 @@ pub enum RowQuantity {
 }
 
 impl RowQuantity {
-    /// The values of a row with a factor on them, or `None` if the model has no such map.
-    fn of<'a>(self, row: &AttentionRow<'a>) -> Option<(&'a [f32], f32)> {
+    /// Returns the values of a row with a factor on them; `None` if the model has no such map.
+    fn of_row<'a>(self, row: &AttentionRow<'a>) -> Option<(&'a [f32], f32)> {
         match self {
             RowQuantity::Effective => Some((row.effective, 1.0)),
             RowQuantity::Map(map) => Some((row.maps.get(map)?, 1.0)),
@@ -31,11 +30,11 @@ impl RowQuantity {
         }
     }
 
-    /// The quantity for the sink; `None` without sinks and for logits.
+    /// Returns the quantity for the sink; `None` without sinks and for logits.
     fn of_sink(self, row: &AttentionRow<'_>) -> Option<f32> {
-        let mixed = || row.sinks.iter().zip(row.mix).map(|(sink, mix)| sink * mix).sum();
         match self {
-            RowQuantity::Effective => (!row.sinks.is_empty()).then(mixed),
+            RowQuantity::Effective if row.sinks.is_empty() => None,
+            RowQuantity::Effective => Some(row.sinks.iter().zip(row.mix).map(|(sink, mix)| sink * mix).sum()),
             RowQuantity::Map(map) => row.sinks.get(map).copied(),
             RowQuantity::Subtracted => Some(row.sinks.get(1)? * -*row.mix.get(1)?),
             RowQuantity::Logits(_) => None,
@@ -54,10 +53,9 @@ pub enum Pooling {
 
 /// Part of the maps, quantity and resolution of a pooled map.
 #[derive(Clone, Debug, PartialEq)]
-pub struct GridSpec {
-    /// Heads to pool, each separately. A large model has too many heads to keep a grid of half a million bins for each.
+pub struct PooledMapSpec {
+    /// Heads to pool, each separately. A large model has too many heads to keep half a million bins for each.
     pub heads: LayersAndHeads,
-    /// Quantity to pool.
     pub quantity: RowQuantity,
     /// Reduction within a bin.
     pub pooling: Pooling,
@@ -72,31 +70,31 @@ pub struct GridSpec {
 }
 
 /// Pools rows into one [`PooledMap`] per head.
-pub struct GridProbe {
-    plan: Arc<GridPlan>,
+pub struct PooledMapProbe {
+    plan: Arc<PooledMapPlan>,
 }
 
-struct GridPlan {
-    spec: GridSpec,
+struct PooledMapPlan {
+    spec: PooledMapSpec,
     row_edges: Vec<usize>,
     column_edges: Vec<usize>,
 }
 
-impl GridProbe {
-    /// Creates a probe for a part of the map. An empty range gives a grid without bins.
-    pub fn new(spec: GridSpec) -> Self {
+impl PooledMapProbe {
+    /// Creates a probe for a part of the map. An empty range gives a map without bins.
+    pub fn new(spec: PooledMapSpec) -> Self {
         let (row_edges, column_edges) = (edges(&spec.queries, spec.rows), edges(&spec.keys, spec.columns));
-        Self { plan: Arc::new(GridPlan { spec, row_edges, column_edges }) }
+        Self { plan: Arc::new(PooledMapPlan { spec, row_edges, column_edges }) }
     }
 }
 
-/// Edges of at most `bins` bins over tokens: bin i of n over t tokens covers floor(i t / n)..floor((i + 1) t / n).
+/// Returns the edges of at most `bins` bins over tokens: bin i of n over t tokens covers floor(i t / n)..floor((i + 1) t / n).
 fn edges(tokens: &Range<usize>, bins: usize) -> Vec<usize> {
     let bins = bins.min(tokens.len());
     (0..=bins).map(|i| tokens.start + (i * tokens.len()).checked_div(bins).unwrap_or(0)).collect()
 }
 
-impl RowProbe for GridProbe {
+impl RowProbe for PooledMapProbe {
     fn wants(&self, layer: usize, head: usize, query: usize) -> bool {
         let spec = &self.plan.spec;
         let bins = self.plan.row_edges.len() > 1 && self.plan.column_edges.len() > 1;
@@ -108,13 +106,13 @@ impl RowProbe for GridProbe {
     }
 
     fn start(&self, _layer: usize, _head: usize) -> Box<dyn RowCollector> {
-        Box::new(GridCollector { plan: Arc::clone(&self.plan), rows: BTreeMap::new() })
+        Box::new(PooledMapCollector { plan: Arc::clone(&self.plan), rows: BTreeMap::new() })
     }
 }
 
 /// The bins of one head, as far as rows were observed.
-pub struct GridCollector {
-    plan: Arc<GridPlan>,
+pub struct PooledMapCollector {
+    plan: Arc<PooledMapPlan>,
     rows: BTreeMap<usize, BinRow>,
 }
 
@@ -132,7 +130,7 @@ struct BinRow {
 }
 
 impl BinRow {
-    fn observe(&mut self, seen: Range<usize>, values: &[f32], factor: f32, plan: &GridPlan) {
+    fn observe(&mut self, seen: Range<usize>, values: &[f32], factor: f32, plan: &PooledMapPlan) {
         let all = &plan.column_edges;
         // Keys before a window belong to no bin.
         let clipped = (seen.start > 0).then(|| all.iter().map(|&edge| edge.max(seen.start)).collect::<Vec<_>>());
@@ -157,17 +155,19 @@ impl BinRow {
         self.sinks.extend(&later.sinks);
     }
 
-    /// Number of visible pairs in a bin of keys.
-    fn pairs(&self, keys: Range<usize>) -> u64 {
-        let overlap = |seen: &Range<usize>| keys.end.min(seen.end).saturating_sub(keys.start.max(seen.start));
-        self.seen.iter().map(|seen| overlap(seen) as u64).sum()
+    /// Returns the number of visible pairs in a bin of keys.
+    fn pairs(&self, keys: Range<usize>) -> usize {
+        let ends = self.seen.iter().map(|seen| (keys.start.max(seen.start), keys.end.min(seen.end)));
+        ends.map(|(start, end)| end.saturating_sub(start)).sum()
     }
 
     fn sink(&self, pooling: Pooling) -> f32 {
-        let sum = || self.sinks.iter().map(|&sink| f64::from(sink)).sum::<f64>();
         match pooling {
             Pooling::Max => self.sinks.iter().copied().fold(f32::NAN, higher_peak),
-            Pooling::Mean => (sum() / self.sinks.len() as f64) as f32,
+            Pooling::Mean => {
+                let sum: f64 = self.sinks.iter().map(|&sink| f64::from(sink)).sum();
+                (sum / self.sinks.len() as f64) as f32
+            }
         }
     }
 
@@ -181,9 +181,9 @@ impl BinRow {
     }
 }
 
-impl GridCollector {
-    /// The map of the rows observed so far.
-    pub fn grid(&self) -> PooledMap {
+impl PooledMapCollector {
+    /// Returns the map of the rows observed so far.
+    pub fn map(&self) -> PooledMap {
         let (row_edges, column_edges) = (self.plan.row_edges.clone(), self.plan.column_edges.clone());
         let (rows, columns) = (row_edges.len() - 1, column_edges.len() - 1);
         let mut values = vec![f32::NAN; rows * columns];
@@ -201,13 +201,13 @@ impl GridCollector {
     }
 }
 
-impl RowCollector for GridCollector {
+impl RowCollector for PooledMapCollector {
     fn observe(&mut self, row: &AttentionRow<'_>) {
         let plan = Arc::clone(&self.plan);
         if !plan.spec.queries.contains(&row.query) {
             return;
         }
-        if let Some((values, factor)) = plan.spec.quantity.of(row) {
+        if let Some((values, factor)) = plan.spec.quantity.of_row(row) {
             let bin = plan.row_edges.partition_point(|&start| start <= row.query) - 1;
             let bin = self.rows.entry(bin).or_default();
             bin.observe(row.first_visible..row.query + 1, values, factor, &plan);
@@ -243,67 +243,47 @@ pub struct PooledMap {
 
 impl PooledMap {
     /// Pools `by` x `by` bins into one, by the largest magnitude as in [`Pooling::Max`].
-    pub fn coarser(&self, by: usize) -> PooledMap {
-        let edges = |edges: &[usize]| {
-            let mut coarse: Vec<usize> = edges.iter().copied().step_by(by.max(1)).collect();
-            let last = edges.last().copied();
-            coarse.extend(last.filter(|last| coarse.last() != Some(last)));
-            coarse
-        };
-        let (row_edges, column_edges) = (edges(&self.row_edges), edges(&self.column_edges));
+    pub(crate) fn coarser(&self, by: usize) -> Self {
+        let by = by.max(1);
+        let (row_edges, column_edges) = (every(by, &self.row_edges), every(by, &self.column_edges));
         let (rows, columns) = (row_edges.len() - 1, column_edges.len() - 1);
         let mut values = vec![f32::NAN; rows * columns];
         for (i, &value) in self.values.iter().enumerate() {
-            let bin = i / self.columns / by.max(1) * columns + i % self.columns / by.max(1);
+            let bin = i / self.columns / by * columns + i % self.columns / by;
             values[bin] = higher_peak(values[bin], value);
         }
-        let peak = |part: &[f32]| part.iter().copied().fold(f32::NAN, higher_peak);
-        let sinks = self.sinks.chunks(by.max(1)).map(peak).collect();
-        PooledMap { rows, columns, values, row_edges, column_edges, sinks }
+        let sinks = self.sinks.chunks(by).map(|part| part.iter().copied().fold(f32::NAN, higher_peak)).collect();
+        Self { rows, columns, values, row_edges, column_edges, sinks }
     }
-}
 
-/// Mean of maps with the same bins over heads, layers or prompts, in the order they are added. For [`Pooling::Mean`]
-/// it equals the pooled mean map. For [`Pooling::Max`] it is the mean of the peaks of each head,
-/// which may be at different keys, not the peak of the mean map.
-#[derive(Clone, Debug, Default)]
-pub struct GridMean {
-    frame: Option<PooledMap>,
-    sums: Vec<f64>,
-    counts: Vec<u64>,
-    sinks: Vec<f64>,
-    grids: u64,
-}
-
-impl GridMean {
-    /// Adds a map. NaN bins are skipped.
-    ///
-    /// # Errors
-    /// If its bins differ from those of earlier maps.
-    pub fn add(&mut self, grid: &PooledMap) -> anyhow::Result<()> {
-        let frame = self.frame.get_or_insert_with(|| grid.clone());
-        let same = frame.row_edges == grid.row_edges && frame.column_edges == grid.column_edges;
-        ensure!(same, "cannot average maps with different bins");
-        self.sums.resize(grid.values.len(), 0.0);
-        self.counts.resize(grid.values.len(), 0);
-        self.sinks.resize(frame.sinks.len(), 0.0);
-        for (i, value) in grid.values.iter().enumerate().filter(|(_, value)| !value.is_nan()) {
-            self.sums[i] += f64::from(*value);
-            self.counts[i] += 1;
+    /// Returns the mean of maps with the same bins, such as those of several heads; `None` without maps. NaN bins are left
+    /// out. For [`Pooling::Mean`] it equals the pooled mean map. For [`Pooling::Max`] it is the mean of the peaks of each
+    /// head, which may be at different keys, not the peak of the mean map.
+    pub(super) fn mean(maps: &[&Self]) -> Option<Self> {
+        let (first, n) = (maps.first()?, maps.len() as f64);
+        let mut values = vec![(0.0, 0_u32); first.values.len()];
+        let mut sinks = vec![0.0; first.sinks.len()];
+        for map in maps {
+            for ((sum, count), &value) in values.iter_mut().zip(&map.values).filter(|(_, value)| !value.is_nan()) {
+                *sum += f64::from(value);
+                *count += 1;
+            }
+            sinks.iter_mut().zip(&map.sinks).for_each(|(sum, &sink)| *sum += f64::from(sink));
         }
-        self.sinks.iter_mut().zip(&grid.sinks).for_each(|(sum, &sink)| *sum += f64::from(sink));
-        self.grids += 1;
-        Ok(())
+        Some(Self {
+            // 0 / 0 gives NaN for bins without keys.
+            values: values.into_iter().map(|(sum, count)| (sum / f64::from(count)) as f32).collect(),
+            sinks: sinks.into_iter().map(|sum| (sum / n) as f32).collect(),
+            ..(*first).clone()
+        })
     }
+}
 
-    /// The mean, or `None` without maps.
-    pub fn grid(&self) -> Option<PooledMap> {
-        let bins = self.sums.iter().zip(&self.counts);
-        // 0 / 0 gives NaN for bins without keys.
-        let values = bins.map(|(sum, &count)| (sum / count as f64) as f32).collect();
-        let sinks = self.sinks.iter().map(|sum| (sum / self.grids as f64) as f32).collect();
-        self.frame.clone().map(|frame| PooledMap { values, sinks, ..frame })
-    }
+/// Returns every `by`-th edge, and the last one.
+fn every(by: usize, edges: &[usize]) -> Vec<usize> {
+    let mut coarse: Vec<usize> = edges.iter().copied().step_by(by).collect();
+    coarse.extend(edges.last().filter(|last| coarse.last() != Some(last)));
+    coarse
 }
 
 #[cfg(test)]
@@ -315,13 +295,13 @@ mod tests {
 
     const POOLINGS: [Pooling; 2] = [Pooling::Max, Pooling::Mean];
 
-    fn spec(quantity: RowQuantity, pooling: Pooling, tokens: usize, bins: usize) -> GridSpec {
+    fn spec(quantity: RowQuantity, pooling: Pooling, tokens: usize, bins: usize) -> PooledMapSpec {
         let (queries, keys) = (0..tokens, 0..tokens);
-        GridSpec { heads: LayersAndHeads::default(), quantity, pooling, queries, keys, rows: bins, columns: bins }
+        PooledMapSpec { heads: LayersAndHeads::default(), quantity, pooling, queries, keys, rows: bins, columns: bins }
     }
 
-    fn grid(spec: GridSpec, rows: &[TestRow], block: usize) -> PooledMap {
-        watch::<GridCollector>(&GridProbe::new(spec), rows, block).grid()
+    fn pooled(spec: PooledMapSpec, rows: &[TestRow], block: usize) -> PooledMap {
+        watch::<PooledMapCollector>(&PooledMapProbe::new(spec), rows, block).map()
     }
 
     /// Keys 0..4 with signs.
@@ -331,7 +311,7 @@ mod tests {
 
     #[test]
     fn bins_are_pooled_over_visible_keys_only() {
-        let of = |pooling| grid(spec(RowQuantity::Effective, pooling, 4, 2), &signed(), 9);
+        let of = |pooling| pooled(spec(RowQuantity::Effective, pooling, 4, 2), &signed(), 9);
         let mean = of(Pooling::Mean);
         assert_eq!((mean.rows, mean.columns), (2, 2));
         assert_eq!((&mean.row_edges, &mean.column_edges), (&vec![0, 2, 4], &vec![0, 2, 4]));
@@ -349,23 +329,21 @@ mod tests {
         let with = |sink: f32, row: &TestRow| TestRow { sinks: vec![sink], ..row.clone() };
         let rows: Vec<TestRow> = signed().iter().zip([0.5, 0.25, 0.125, 0.75]).map(|(row, s)| with(s, row)).collect();
         for (pooling, sinks) in [(Pooling::Max, [0.5, 0.75]), (Pooling::Mean, [0.375, 0.4375])] {
-            let found = grid(spec(RowQuantity::Effective, pooling, 4, 2), &rows, 1);
+            let found = pooled(spec(RowQuantity::Effective, pooling, 4, 2), &rows, 1);
             assert_eq!(found.sinks, sinks, "{pooling:?}");
-            let mut mean = GridMean::default();
-            (0..2).for_each(|_| mean.add(&found).unwrap());
-            assert_eq!(mean.grid().unwrap().sinks, sinks);
+            assert_eq!(PooledMap::mean(&[&found, &found]).unwrap().sinks, sinks);
         }
-        assert!(grid(spec(RowQuantity::Logits(0), Pooling::Max, 4, 2), &rows, 9).sinks.is_empty());
-        assert!(grid(spec(RowQuantity::Effective, Pooling::Max, 4, 2), &signed(), 9).sinks.is_empty());
+        assert!(pooled(spec(RowQuantity::Logits(0), Pooling::Max, 4, 2), &rows, 9).sinks.is_empty());
+        assert!(pooled(spec(RowQuantity::Effective, Pooling::Max, 4, 2), &signed(), 9).sinks.is_empty());
     }
 
     #[test]
-    fn coarsening_a_grid_equals_pooling_into_coarser_bins() {
+    fn coarsening_a_map_equals_pooling_into_coarser_bins() {
         let rows = random_rows(24, 3);
-        let fine = grid(spec(RowQuantity::Effective, Pooling::Max, 24, 12), &rows, 9);
+        let fine = pooled(spec(RowQuantity::Effective, Pooling::Max, 24, 12), &rows, 9);
         for (by, bins) in [(1, 12), (2, 6), (3, 4), (12, 1)] {
             let found = fine.coarser(by);
-            let want = grid(spec(RowQuantity::Effective, Pooling::Max, 24, bins), &rows, 9);
+            let want = pooled(spec(RowQuantity::Effective, Pooling::Max, 24, bins), &rows, 9);
             let same = found.values.iter().zip(&want.values).all(|(a, b)| a == b || a.is_nan() && b.is_nan());
             assert!(same && found.row_edges == want.row_edges, "{by}");
         }
@@ -373,10 +351,10 @@ mod tests {
     }
 
     #[test]
-    fn with_a_bin_per_token_the_grid_is_the_map() {
+    fn with_a_bin_per_token_the_pooled_map_is_the_map() {
         let rows = random_rows(13, 1);
         for pooling in POOLINGS {
-            let found = grid(spec(RowQuantity::Effective, pooling, 13, 100), &rows, 4);
+            let found = pooled(spec(RowQuantity::Effective, pooling, 13, 100), &rows, 4);
             assert_eq!((found.rows, found.columns), (13, 13));
             for (query, row) in rows.iter().enumerate() {
                 assert_eq!(found.values[query * 13..][..=query], row.effective(), "{pooling:?}");
@@ -400,38 +378,38 @@ mod tests {
         ];
         for (quantity, values) in expected {
             for pooling in POOLINGS {
-                let probe = GridProbe::new(spec(quantity, pooling, 2, 2));
+                let probe = PooledMapProbe::new(spec(quantity, pooling, 2, 2));
                 assert_eq!(probe.wants_logits(), matches!(quantity, RowQuantity::Logits(_)));
-                assert_eq!(watch::<GridCollector>(&probe, &rows, 2).grid().values[2..], values, "{quantity:?}");
+                assert_eq!(watch::<PooledMapCollector>(&probe, &rows, 2).map().values[2..], values, "{quantity:?}");
             }
         }
     }
 
     #[test]
-    fn a_map_the_model_lacks_leaves_the_grid_empty() {
+    fn a_map_the_model_lacks_leaves_the_bins_empty() {
         for quantity in [RowQuantity::Map(1), RowQuantity::Subtracted, RowQuantity::Logits(1)] {
-            let found = grid(spec(quantity, Pooling::Mean, 4, 2), &signed(), 2);
+            let found = pooled(spec(quantity, Pooling::Mean, 4, 2), &signed(), 2);
             assert!(found.values.iter().all(|x| x.is_nan()));
         }
     }
 
     #[test]
-    fn a_grid_with_one_row_is_a_profile_over_keys() {
-        let profile = GridSpec {
+    fn a_map_with_one_row_is_a_profile_over_keys() {
+        let profile = PooledMapSpec {
             queries: 2..4,
             keys: 1..4,
             rows: 1,
             columns: 3,
             ..spec(RowQuantity::Effective, Pooling::Mean, 4, 1)
         };
-        let found = grid(profile, &signed(), 3);
+        let found = pooled(profile, &signed(), 3);
         assert_eq!(found.values, [-0.25, 0.375, 0.5]);
     }
 
     #[test]
     fn keys_before_a_window_are_in_no_bin() {
-        let probe = GridProbe::new(spec(RowQuantity::Logits(0), Pooling::Max, 4, 4));
-        let mut sink = probe.start(0, 0);
+        let probe = PooledMapProbe::new(spec(RowQuantity::Logits(0), Pooling::Max, 4, 4));
+        let mut collector = probe.start(0, 0);
         let (logits, map): (&[f32], &[f32]) = (&[9.0, 9.0, 1.0, 2.0], &[0.0, 0.0, 0.3, 0.7]);
         let values = Values::new(&[], &[], 0);
         let row = AttentionRow {
@@ -444,42 +422,37 @@ mod tests {
             effective: map,
             values,
         };
-        sink.observe(&row);
-        let found = sink.into_collector::<GridCollector>().grid();
+        collector.observe(&row);
+        let found = collector.into_collector::<PooledMapCollector>().map();
         assert!(found.values[12..14].iter().all(|x| x.is_nan()), "{:?}", found.values);
         assert_eq!(found.values[14..], [1.0, 2.0]);
     }
 
     #[test]
     fn only_selected_heads_and_queries_are_wanted() {
-        let probe = GridProbe::new(GridSpec {
+        let probe = PooledMapProbe::new(PooledMapSpec {
             heads: LayersAndHeads { layers: Some(vec![1]), heads: Some(vec![2]) },
             ..spec(RowQuantity::Effective, Pooling::Max, 9, 3)
         });
         assert!(probe.wants(1, 2, 8) && !probe.wants(1, 2, 9) && !probe.wants(2, 1, 8));
         for empty in [
-            GridSpec { keys: 3..3, ..spec(RowQuantity::Effective, Pooling::Max, 4, 2) },
-            GridSpec { columns: 0, ..spec(RowQuantity::Effective, Pooling::Max, 4, 2) },
+            PooledMapSpec { keys: 3..3, ..spec(RowQuantity::Effective, Pooling::Max, 4, 2) },
+            PooledMapSpec { columns: 0, ..spec(RowQuantity::Effective, Pooling::Max, 4, 2) },
         ] {
-            let found = grid(empty, &signed(), 2);
+            let found = pooled(empty, &signed(), 2);
             assert_eq!((found.columns, found.values.len()), (0, 0));
         }
     }
 
     #[test]
-    fn the_mean_of_grids_passes_over_bins_without_keys_and_refuses_other_bins() {
-        let one = grid(spec(RowQuantity::Effective, Pooling::Max, 4, 2), &signed(), 4);
+    fn the_mean_of_maps_passes_over_bins_without_keys() {
+        let one = pooled(spec(RowQuantity::Effective, Pooling::Max, 4, 2), &signed(), 4);
         let mut other = one.clone();
         other.values.iter_mut().for_each(|value| *value *= 3.0);
         other.values[3] = f32::NAN;
-        let mut mean = GridMean::default();
-        assert_eq!(mean.grid(), None);
-        mean.add(&one).unwrap();
-        mean.add(&other).unwrap();
-        let found = mean.grid().unwrap();
+        let found = PooledMap::mean(&[&one, &other]).unwrap();
         assert!(found.values[1].is_nan());
         assert_eq!([found.values[0], found.values[2], found.values[3]], [2.0, -2.0, 0.5]);
-        assert!(mean.add(&grid(spec(RowQuantity::Effective, Pooling::Max, 4, 3), &signed(), 4)).is_err());
     }
 
     proptest! {
@@ -499,7 +472,7 @@ mod tests {
             let rows = random_rows(tokens, seed);
             for pooling in POOLINGS {
                 let spec = spec(RowQuantity::Effective, pooling, tokens, bins);
-                let (whole, merged) = (grid(spec.clone(), &rows, tokens), grid(spec, &rows, block));
+                let (whole, merged) = (pooled(spec.clone(), &rows, tokens), pooled(spec, &rows, block));
                 for (a, b) in whole.values.iter().zip(&merged.values) {
                     prop_assert!((a - b).abs() < 1e-6 || (a.is_nan() && b.is_nan()), "{a} {b}");
                 }
@@ -509,7 +482,7 @@ mod tests {
         #[test]
         fn means_of_bins_times_their_pairs_add_up_to_the_rows(tokens in 1_usize..40, bins in 1_usize..12, seed: u64) {
             let rows = random_rows(tokens, seed);
-            let found = grid(spec(RowQuantity::Map(0), Pooling::Mean, tokens, bins), &rows, 7);
+            let found = pooled(spec(RowQuantity::Map(0), Pooling::Mean, tokens, bins), &rows, 7);
             let pairs = |bin: usize| {
                 let (row, keys) = (bin / found.columns, &found.column_edges[bin % found.columns..]);
                 let queries = found.row_edges[row]..found.row_edges[row + 1];

@@ -3,7 +3,7 @@
 use crate::attention::{AttentionRow, RowCollector, RowProbe};
 
 /// Observes the mix of all rows of differential heads.
-pub struct LambdaProbe;
+pub(crate) struct LambdaProbe;
 
 impl RowProbe for LambdaProbe {
     fn wants(&self, _layer: usize, _head: usize, _query: usize) -> bool {
@@ -16,9 +16,9 @@ impl RowProbe for LambdaProbe {
 }
 
 /// State of the probe for one head.
-pub struct LambdaCollector {
+pub(crate) struct LambdaCollector {
     /// Lambda of each row, in the order of queries. Empty for heads with one map.
-    pub lambdas: Vec<f32>,
+    pub(crate) lambdas: Vec<f32>,
 }
 
 impl RowCollector for LambdaCollector {
@@ -27,8 +27,7 @@ impl RowCollector for LambdaCollector {
     }
 
     fn merge(&mut self, later: Box<dyn RowCollector>) {
-        let later = later.into_collector::<Self>();
-        self.lambdas.extend(later.lambdas);
+        self.lambdas.extend(later.into_collector::<Self>().lambdas);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Attention sinks, found by the attention that each key receives rather than assumed at position 0.
+//! Attention sinks of a head, found by the attention that each key receives rather than assumed at position 0.
 
 use crate::attention::{AttentionRow, RowCollector, RowProbe};
 use crate::stats::simd::{add_magnitudes, sum_magnitudes};
@@ -19,13 +19,14 @@ const SINK_SHARE: f64 = 0.3;
 const SINK_ROWS: usize = 64;
 
 /// Observes the attention that every key receives in sampled rows and in the rows that predict answers.
-pub struct SinkProbe {
+pub(crate) struct SinkProbe {
     plan: Arc<SinkPlan>,
 }
 
 struct SinkPlan {
     /// Distance between sampled rows.
     stride: usize,
+    /// Ranges of queries.
     targets: Vec<Range<usize>>,
 }
 
@@ -36,9 +37,8 @@ impl SinkPlan {
 }
 
 impl SinkProbe {
-    /// Creates a probe for a text of `tokens` tokens and the [`rows`](crate::prompts::Target::rows) of its targets, if
-    /// any.
-    pub fn new(tokens: usize, targets: Vec<Range<usize>>) -> Self {
+    /// Creates a probe for a text of `tokens` tokens and the rows of its targets, if any.
+    pub(crate) fn new(tokens: usize, targets: Vec<Range<usize>>) -> Self {
         let stride = tokens.div_ceil(SAMPLED_ROWS).max(1);
         Self { plan: Arc::new(SinkPlan { stride, targets }) }
     }
@@ -50,7 +50,7 @@ impl RowProbe for SinkProbe {
     }
 
     fn start(&self, _layer: usize, _head: usize) -> Box<dyn RowCollector> {
-        Box::new(ReceivedCollector {
+        Box::new(SinkCollector {
             plan: Arc::clone(&self.plan),
             sampled: Vec::new(),
             received: Vec::new(),
@@ -61,7 +61,7 @@ impl RowProbe for SinkProbe {
 }
 
 /// State of the probe for one head: attention received by its keys.
-pub struct ReceivedCollector {
+pub(crate) struct SinkCollector {
     plan: Arc<SinkPlan>,
     /// First visible key and query of each sampled row, both ascending.
     sampled: Vec<(usize, usize)>,
@@ -69,37 +69,39 @@ pub struct ReceivedCollector {
     received: Vec<f32>,
     /// Per range of rows and key, the sum of |a| over those rows. Reaches to the last observed row; empty before the
     /// first.
-    pub magnitudes: Vec<Vec<f32>>,
+    pub(super) magnitudes: Vec<Vec<f32>>,
     /// Norm of the value of every key visible to a row of the ranges.
     value_norms: Vec<f32>,
 }
 
-impl ReceivedCollector {
-    /// Number of sampled rows that count for a key: those that see it from at least [`GAP`] tokens later.
-    pub fn rows(&self, key: usize) -> usize {
+impl SinkCollector {
+    /// Returns the number of sampled rows that count for a key: those that see it from at least [`GAP`] tokens later.
+    fn rows(&self, key: usize) -> usize {
         let seeing = self.sampled.partition_point(|&(first, _)| first <= key);
         seeing.saturating_sub(self.sampled.partition_point(|&(_, query)| query < key + GAP))
     }
 
-    /// Mean share |a| / sum |a| of a key in the sampled rows at least 16 tokens later, or `None` without such rows.
-    pub fn mean_share(&self, key: usize) -> Option<f64> {
+    /// Returns the mean share |a| / sum |a| of a key in the sampled rows that count for it; `None` without such rows.
+    fn mean_share(&self, key: usize) -> Option<f64> {
         let rows = self.rows(key);
         (rows > 0).then(|| f64::from(self.received.get(key).copied().unwrap_or(0.0)) / rows as f64)
     }
 
-    /// The keys that are attention sinks of this head, in ascending order: those with a mean share above 0.3, the
+    /// Returns the keys that are attention sinks of this head, in ascending order: those with a mean share above 0.3, the
     /// threshold of Gu et al. (2025), over at least 64 sampled rows. (They average over all later rows of an ordinary
     /// map. Here rows are sampled and start 16 tokens later, and shares are of the magnitudes of signed rows.)
-    pub fn sinks(&self) -> Vec<usize> {
-        let is_sink =
-            |&key: &usize| self.rows(key) >= SINK_ROWS && self.mean_share(key).is_some_and(|share| share > SINK_SHARE);
-        (0..self.received.len()).filter(is_sink).collect()
+    pub(crate) fn sinks(&self) -> Vec<usize> {
+        (0..self.received.len()).filter(|&key| self.is_sink(key)).collect()
     }
 
-    /// Norm of the first token's value relative to the mean of all keys up to the last row of a range: near 0 for a null
-    /// sink, which receives attention but adds nothing to the output (Kobayashi et al. 2020), unlike a sink that
+    fn is_sink(&self, key: usize) -> bool {
+        self.rows(key) >= SINK_ROWS && self.mean_share(key).is_some_and(|share| share > SINK_SHARE)
+    }
+
+    /// Returns the norm of the first token's value relative to the mean of all keys up to the last row of a range: near 0 for
+    /// a null sink, which receives attention but adds nothing to the output (Kobayashi et al. 2020), unlike a sink that
     /// broadcasts information. `None` without rows.
-    pub fn first_value_norm(&self, range: usize) -> Option<f64> {
+    pub(super) fn first_value_norm(&self, range: usize) -> Option<f64> {
         let seen = self.magnitudes[range].len().min(self.value_norms.len());
         let norms: Vec<f64> = self.value_norms[..seen].iter().map(|&norm| f64::from(norm)).collect();
         Some(norms.first()? / crate::stats::mean(&norms).filter(|&mean| mean > 0.0)?)
@@ -123,7 +125,7 @@ fn add(sum: &mut Vec<f32>, other: &[f32]) {
     sum.iter_mut().zip(other).for_each(|(sum, x)| *sum += x);
 }
 
-impl RowCollector for ReceivedCollector {
+impl RowCollector for SinkCollector {
     fn observe(&mut self, row: &AttentionRow<'_>) {
         if self.plan.samples(row.query) {
             self.sample(row);
@@ -167,7 +169,7 @@ mod tests {
         (0..tokens).map(row).collect()
     }
 
-    fn received(rows: &[TestRow], targets: Vec<Range<usize>>, block: usize) -> Box<ReceivedCollector> {
+    fn received(rows: &[TestRow], targets: Vec<Range<usize>>, block: usize) -> Box<SinkCollector> {
         watch(&SinkProbe::new(rows.len(), targets), rows, block)
     }
 

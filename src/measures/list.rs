@@ -1,0 +1,89 @@
+//! The measures by name, and those of one run.
+
+use super::answer::AnswerMeasure;
+use super::fidelity::FidelityMeasure;
+use super::generation::GenerationMeasure;
+use super::nll::NllMeasure;
+use super::outliers::OutlierMeasure;
+use super::roles::RolesMeasure;
+use super::shape::ShapeMeasure;
+use super::sink_rate::SinkRateMeasure;
+use super::Measure;
+use serde::{Deserialize, Serialize};
+use std::any::Any;
+use strum::VariantArray;
+
+/// The name of a measure in a plan. The measures of a run are in the order of this list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, VariantArray)]
+#[serde(rename_all = "kebab-case")]
+pub enum MeasureName {
+    /// Accuracy and log-probability of the answer; attention by region, as means over heads.
+    Answer,
+    /// As [`MeasureName::Answer`], and attention by region for every head.
+    AnswerByHead,
+    /// Entropy and sinks of attention rows.
+    Shape,
+    /// Roles of heads: retrieval, query, previous-token, duplicate-token and induction scores.
+    Roles,
+    /// Divergence of attention rows and predictions from the baseline.
+    Fidelity,
+    /// Share of heads with an attention sink on the first token, of texts, random tokens and one token repeated.
+    SinkRate,
+    /// Largest logits and hidden states, pooled over all prompts.
+    Outliers,
+    /// Negative log-likelihood of prose by position, of AR hits and of other tokens.
+    Nll,
+    /// Answers in freely generated text.
+    Generation,
+}
+
+impl MeasureName {
+    /// Creates the measure, to run beside the others of `names`; `None` if one of these includes it.
+    fn measure(self, names: &[Self]) -> Option<Box<dyn Measure>> {
+        let sinks = names.contains(&Self::Shape);
+        Some(match self {
+            Self::Answer if names.contains(&Self::AnswerByHead) => return None,
+            Self::Answer => Box::new(AnswerMeasure { by_head: false, sinks }),
+            Self::AnswerByHead => Box::new(AnswerMeasure { by_head: true, sinks }),
+            Self::Shape => Box::new(ShapeMeasure),
+            Self::Roles => Box::new(RolesMeasure),
+            Self::Fidelity => Box::new(FidelityMeasure),
+            Self::SinkRate => Box::new(SinkRateMeasure),
+            Self::Outliers => Box::new(OutlierMeasure::default()),
+            Self::Nll => Box::new(NllMeasure::default()),
+            Self::Generation => Box::new(GenerationMeasure::default()),
+        })
+    }
+}
+
+/// The measures of a run, always in the same order.
+#[derive(Default)]
+pub struct Measures(Vec<Box<dyn Measure>>);
+
+impl Measures {
+    /// Creates the measures with these names; repeated names count once.
+    pub(crate) fn new(names: &[MeasureName]) -> Self {
+        let asked = MeasureName::VARIANTS.iter().filter(|name| names.contains(name));
+        Self(asked.filter_map(|name| name.measure(names)).collect())
+    }
+
+    /// Adds a measure behind the others.
+    pub(crate) fn push(&mut self, measure: impl Measure) {
+        self.0.push(Box::new(measure));
+    }
+
+    /// Returns all measures.
+    pub fn list(&mut self) -> Vec<&mut dyn Measure> {
+        self.0.iter_mut().map(|measure| &mut **measure).collect()
+    }
+
+    /// Returns the measures of one type.
+    pub(crate) fn of_type<M: Measure>(&self) -> impl Iterator<Item = &M> {
+        self.0.iter().filter_map(|measure| (&**measure as &dyn Any).downcast_ref())
+    }
+
+    /// Returns the first measure of one type, to change it.
+    pub(crate) fn get_mut<M: Measure>(&mut self) -> Option<&mut M> {
+        self.0.iter_mut().find_map(|measure| (&mut **measure as &mut dyn Any).downcast_mut())
+    }
+}
