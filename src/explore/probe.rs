@@ -104,7 +104,7 @@ impl ExploreProbe {
             given: TargetProbe::new(&targets, Contributions::default()),
             chosen,
             asks: !prompt.queries.is_empty(),
-            sinks: SinkProbe::new(keep.tokens, Vec::new()),
+            sinks: SinkProbe::new(keep.tokens),
             thumb_bins: resolution.thumb_bins,
             top: Arc::new(TopHeads::new(resolution.heads)),
             keep,

@@ -39,7 +39,7 @@ impl Measure for AnswerMeasure {
             Box::new(TargetProbe::new(&targets, contributions)),
         ];
         if self.sinks {
-            probes.push(Box::new(SinkProbe::new(prompt.ids.len(), Vec::new())));
+            probes.push(Box::new(SinkProbe::new(prompt.ids.len())));
         }
         probes
     }
@@ -188,24 +188,24 @@ fn of_sink(measurement: Measurement) -> Measurement {
 /// Adds the measurements of one head.
 fn add_head(head: &MeasuredHead<'_>, records: &mut Vec<Measurement>) {
     let MeasuredHead { at, allocation, written } = head;
-    let mut found = Vec::new();
+    let mut measurements = Vec::new();
     for region in Region::ALL {
-        found.push(of_region(region, rounded(&SHARE_OUT, written.share_out[region as usize], 1)));
+        measurements.push(of_region(region, rounded(&SHARE_OUT, written.share_out[region as usize], 1)));
     }
-    found.push(of_region(Region::Answer, rounded(&SHARE_ABS, allocation.share_abs(Region::Answer), 1)));
+    measurements.push(of_region(Region::Answer, rounded(&SHARE_ABS, allocation.share_abs(Region::Answer), 1)));
     if let Some([share, ..]) = allocation.sink_shares() {
-        found.push(of_sink(rounded(&SHARE_ABS, share, 1)));
+        measurements.push(of_sink(rounded(&SHARE_ABS, share, 1)));
     }
     if let Some(effects) = written.logit_out {
-        found.push(of_region(Region::Answer, rounded(&LOGIT_OUT, effects[Region::Answer as usize], 1)));
+        measurements.push(of_region(Region::Answer, rounded(&LOGIT_OUT, effects[Region::Answer as usize], 1)));
     }
     if allocation.differential {
         let share = allocation.share_signed_or_nan(Region::Answer);
-        found.push(of_region(Region::Answer, rounded(&SHARE_SIGNED, share, 1)));
-        found.push(rounded(&CANCELLED, allocation.cancelled_everywhere(), 1));
-        found.push(rounded(&LAMBDA, allocation.mean_lambda(), 1));
+        measurements.push(of_region(Region::Answer, rounded(&SHARE_SIGNED, share, 1)));
+        measurements.push(rounded(&CANCELLED, allocation.cancelled_everywhere(), 1));
+        measurements.push(rounded(&LAMBDA, allocation.mean_lambda(), 1));
     }
-    records.extend(found.into_iter().map(|measurement| of_head(*at, measurement)));
+    records.extend(measurements.into_iter().map(|measurement| of_head(*at, measurement)));
 }
 
 /// Sums of mixture weights by region, in the order of [`Region::ALL`], over the rows of one target of one head.

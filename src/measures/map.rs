@@ -83,23 +83,23 @@ impl Measure for MapMeasure {
                 bail!("{field}: the prompt has tokens 0 to {}, none of them in that range", n_tok - 1);
             }
         }
-        let mut found: BTreeMap<usize, Vec<HeadMap>> = BTreeMap::new();
+        let mut by_probe: BTreeMap<usize, Vec<HeadMap>> = BTreeMap::new();
         for result in pass.probe_results {
             let map = result.collector.into_collector::<PooledMapCollector>().map();
             // The second map of a standard model has only NaN.
             if map.values.iter().any(|value| !value.is_nan()) {
-                found.entry(result.probe).or_default().push(((result.layer, result.head), map));
+                by_probe.entry(result.probe).or_default().push(((result.layer, result.head), map));
             }
         }
         let asked = &self.quantities;
         let second = asked.iter().position(|&quantity| quantity == RowQuantity::Map(1));
-        let lacks_second = second.is_some_and(|i| !found.contains_key(&(2 * i)));
+        let lacks_second = second.is_some_and(|i| !by_probe.contains_key(&(2 * i)));
         if asked.contains(&RowQuantity::Effective) && lacks_second {
             // A standard model's only map equals its mixture: keep one of them.
-            found.retain(|probe, _| asked[probe / 2] != RowQuantity::Map(0));
+            by_probe.retain(|probe, _| asked[probe / 2] != RowQuantity::Map(0));
         }
         let (mut maps, mut profiles) = (Vec::new(), Vec::new());
-        for (probe, heads) in found {
+        for (probe, heads) in by_probe {
             let list = if probe % 2 == 0 { &mut maps } else { &mut profiles };
             let heads = if self.by_head { heads } else { mean_over_heads(&heads) };
             list.extend(heads.into_iter().map(|(at, map)| (asked[probe / 2], at, map)));

@@ -56,7 +56,7 @@ pub(crate) use sinks::{SinkCollector, SinkProbe};
 pub(crate) use target::region_ranges;
 pub use target::{TargetCollector, TargetProbe, TargetSummary};
 
-use crate::attention::{ProbeResult, RowProbe, Trace};
+use crate::attention::{ProbeResult, RowProbe, Stream, Trace};
 use crate::model::generate::Generation;
 use crate::model::pass::{Predictions, QueryScore};
 use crate::model::Transformer;
@@ -67,6 +67,7 @@ use anyhow::{Context, Result};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::any::Any;
+use std::collections::BTreeSet;
 
 /// Data of a measure's own type, which it keeps for other conditions or pools over prompts.
 pub type MeasureData = Box<dyn Any + Send + Sync>;
@@ -158,6 +159,23 @@ pub struct ObservedPass<'a> {
     pub residual: Option<&'a ResidualCollector>,
     /// The data that it kept from the baseline pass over this prompt; `None` in the baseline pass itself.
     pub baseline: Option<&'a MeasureData>,
+}
+
+impl ObservedPass<'_> {
+    /// Runs an untreated pass over other tokens. Returns the results of a probe for these layers and heads.
+    fn over_tokens(
+        &self,
+        ids: Vec<u32>,
+        probe: &dyn RowProbe,
+        heads: &BTreeSet<(usize, usize)>,
+    ) -> Result<Vec<ProbeResult>> {
+        let probes = [probe];
+        let mut stream = Stream::new(&probes);
+        self.model.hidden(&[ids], &mut stream)?;
+        let mut probe_results = stream.probe_results;
+        probe_results.retain(|result| heads.contains(&(result.layer, result.head)));
+        Ok(probe_results)
+    }
 }
 
 /// The results of a measure for one pass.

@@ -36,7 +36,7 @@ pub(crate) struct OutlierMeasure {
 
 impl Measure for OutlierMeasure {
     fn row_probes(&self, _model: usize, prompt: &Prompt) -> Vec<Box<dyn RowProbe>> {
-        vec![Box::new(LogitProbe), Box::new(SinkProbe::new(prompt.ids.len(), Vec::new()))]
+        vec![Box::new(LogitProbe), Box::new(SinkProbe::new(prompt.ids.len()))]
     }
 
     fn wants_residual(&self) -> bool {

@@ -13,7 +13,7 @@
 
 use super::target::{share, RowMean};
 use super::{of_head, rounded, Measure, MeasureOutput, ObservedPass};
-use crate::attention::{AttentionRow, ProbeResult, RowCollector, RowProbe, Stream};
+use crate::attention::{AttentionRow, ProbeResult, RowCollector, RowProbe};
 use crate::base::rng::Rng;
 use crate::prompts::Prompt;
 use crate::results::metric::{Metric, DUPLICATE_TOKEN, INDUCTION, PREVIOUS_TOKEN, QUERY_SCORE, RETRIEVAL_SCORE};
@@ -50,12 +50,10 @@ impl Measure for RolesMeasure {
         }
         // This pass is untreated, so it runs only for the baseline.
         if pass.key.condition == 0 {
-            for result in repeats(&pass)? {
+            for result in repeats(&pass, &heads)? {
                 let at = (result.layer, result.head);
-                if heads.contains(&at) {
-                    let scores = result.collector.into_collector::<RepeatCollector>().scores;
-                    output.extend(None, "repeats", records(at, &ON_REPEATS, &scores));
-                }
+                let scores = result.collector.into_collector::<RepeatCollector>().scores;
+                output.extend(None, "repeats", records(at, &ON_REPEATS, &scores));
             }
         }
         Ok(())
@@ -87,18 +85,14 @@ fn answerable_questions(prompt: &Prompt) -> Vec<QuestionSpans> {
 }
 
 /// Runs a pass over random tokens, repeated once, after the begin-of-sequence token if prompts have one.
-fn repeats(pass: &ObservedPass<'_>) -> Result<Vec<ProbeResult>> {
+fn repeats(pass: &ObservedPass<'_>, heads: &BTreeSet<(usize, usize)>) -> Result<Vec<ProbeResult>> {
     let config = &pass.model.config;
     let first = usize::from(pass.prompt.has_bos);
     let period = PERIOD.min((config.max_ctx_tok - first) / 2);
     let mut rng = Rng::new(pass.identity.seed.unwrap_or(pass.sample), "repeated tokens");
     let block: Vec<u32> = (0..period).map(|_| rng.below(config.vocab) as u32).collect();
     let ids = [&pass.prompt.ids[..first], &block, &block].concat();
-    let probe = RepeatProbe { first, period };
-    let probes: [&dyn RowProbe; 1] = [&probe];
-    let mut stream = Stream::new(&probes);
-    pass.model.hidden(&[ids], &mut stream)?;
-    Ok(stream.probe_results)
+    pass.over_tokens(ids, &RepeatProbe { first, period }, heads)
 }
 
 /// Returns the scores of a head that have rows.

@@ -1,6 +1,6 @@
 //! Entropy of the rows that predict an answer, regardless of the regions they attend to, and their attention to sinks.
 
-use super::sinks::{SinkCollector, SinkProbe};
+use super::sinks::{add_longer, SinkCollector, SinkProbe};
 use super::target::{RowMean, TargetCollector, TargetProbe, TargetSummary};
 use super::{number, of_head, rounded, Measure, MeasureOutput, ObservedPass};
 use crate::attention::{AttentionRow, RowProbe};
@@ -8,7 +8,7 @@ use crate::prompts::{Prompt, Region};
 use crate::results::metric::{ENTROPY, SINK_SHARE_DETECTED, SINK_SHARE_FIRST, VALUE_NORM_FIRST};
 use crate::results::record::Measurement;
 use crate::stats::mean;
-use crate::stats::simd::sum_magnitudes;
+use crate::stats::simd::{add_magnitudes, sum_magnitudes};
 use anyhow::Result;
 use std::ops::Range;
 
@@ -17,25 +17,22 @@ pub(super) struct ShapeMeasure;
 
 impl Measure for ShapeMeasure {
     fn row_probes(&self, _model: usize, prompt: &Prompt) -> Vec<Box<dyn RowProbe>> {
-        let targets = prompt.answerable_targets();
-        let entropy = TargetProbe::new(&targets, RowEntropy::default());
-        let rows = targets.into_iter().map(|target| target.rows).collect();
-        vec![Box::new(entropy), Box::new(SinkProbe::new(prompt.ids.len(), rows))]
+        let rows = TargetProbe::new(&prompt.answerable_targets(), RowShapes::default());
+        vec![Box::new(rows), Box::new(SinkProbe::new(prompt.ids.len()))]
     }
 
     fn conclude(&self, pass: ObservedPass<'_>, output: &mut MeasureOutput) -> Result<()> {
         let mut collected = Vec::new();
         let mut probe_results = pass.probe_results.into_iter();
         while let (Some(first), Some(second)) = (probe_results.next(), probe_results.next()) {
-            let entropies = first.collector.into_collector::<TargetCollector<RowEntropy>>();
-            collected.push(((first.layer, first.head), entropies, second.collector.into_collector::<SinkCollector>()));
+            let at = (first.layer, first.head);
+            let targets = first.collector.into_collector::<TargetCollector<RowShapes>>().summaries;
+            collected.push((at, targets, second.collector.into_collector::<SinkCollector>().sinks()));
         }
         for (index, target) in pass.prompt.answerable_targets().iter().enumerate() {
             let mut heads = Vec::new();
-            for (at, entropies, received) in &collected {
-                if let Some(entropy_nats) = entropies.summaries[index].0.mean() {
-                    heads.push(HeadShape::new(*at, entropy_nats, received, index));
-                }
+            for (at, targets, sinks) in &collected {
+                heads.extend(HeadShape::new(*at, &targets[index], sinks));
             }
             if !heads.is_empty() {
                 let mut records = mean_records(&heads);
@@ -47,17 +44,46 @@ impl Measure for ShapeMeasure {
     }
 }
 
-/// Mean entropy of rows, in nats.
+/// Entropy and weights of the rows of one target.
 #[derive(Clone, Default)]
-struct RowEntropy(RowMean);
+struct RowShapes {
+    entropy_nats: RowMean,
+    /// Per key, the sum of |a| over the rows.
+    magnitudes: Vec<f32>,
+    /// Norm of the first key's value.
+    first_norm: f64,
+    /// Sum of the norms of the values of all keys.
+    norm_sum: f64,
+}
 
-impl TargetSummary for RowEntropy {
+impl TargetSummary for RowShapes {
     fn add(&mut self, row: &AttentionRow<'_>, _regions: &[(Region, Range<usize>)]) {
-        self.0.add(entropy_nats(row.effective));
+        self.entropy_nats.add(entropy_nats(row.effective));
+        for key in self.magnitudes.len()..row.effective.len() {
+            let norm = f64::from(row.values.norm(key) as f32);
+            self.first_norm = if key == 0 { norm } else { self.first_norm };
+            self.norm_sum += norm;
+        }
+        self.magnitudes.resize(self.magnitudes.len().max(row.effective.len()), 0.0);
+        add_magnitudes(&mut self.magnitudes, row.effective, 1.0);
     }
 
     fn merge(&mut self, later: Self) {
-        self.0.merge(later.0);
+        self.entropy_nats.merge(later.entropy_nats);
+        if later.magnitudes.len() > self.magnitudes.len() {
+            (self.first_norm, self.norm_sum) = (later.first_norm, later.norm_sum);
+        }
+        add_longer(&mut self.magnitudes, &later.magnitudes);
+    }
+}
+
+impl RowShapes {
+    /// Returns the norm of the first token's value relative to the mean of all keys up to the last row: near 0 for a null
+    /// sink, which receives attention but adds nothing to the output (Kobayashi et al. 2020), unlike a sink that broadcasts
+    /// information. `None` without rows.
+    fn first_value_norm(&self) -> Option<f64> {
+        let mean = self.norm_sum / self.magnitudes.len() as f64;
+        (mean > 0.0).then(|| self.first_norm / mean)
     }
 }
 
@@ -89,17 +115,17 @@ struct HeadShape {
 }
 
 impl HeadShape {
-    fn new(at: (usize, usize), entropy_nats: f64, received: &SinkCollector, index: usize) -> Self {
-        let magnitudes = &received.magnitudes[index];
-        let total: f64 = magnitudes.iter().map(|&x| f64::from(x)).sum();
-        let share = |key: usize| magnitudes.get(key).map_or(0.0, |&x| f64::from(x) / total);
-        Self {
+    /// Returns `None` if no row has weight. `sinks` are the head's.
+    fn new(at: (usize, usize), rows: &RowShapes, sinks: &[usize]) -> Option<Self> {
+        let total: f64 = rows.magnitudes.iter().map(|&x| f64::from(x)).sum();
+        let share = |key: usize| rows.magnitudes.get(key).map_or(0.0, |&x| f64::from(x) / total);
+        Some(Self {
             at,
-            entropy_nats,
+            entropy_nats: rows.entropy_nats.mean()?,
             first: share(0),
-            sinks: received.sinks().into_iter().map(share).sum(),
-            first_value_norm: received.first_value_norm(index),
-        }
+            sinks: sinks.iter().map(|&key| share(key)).sum(),
+            first_value_norm: rows.first_value_norm(),
+        })
     }
 
     fn records(&self) -> Vec<Measurement> {
@@ -133,18 +159,16 @@ mod tests {
     use crate::prompts::TargetRows;
     use proptest::prelude::*;
 
-    fn probe(rows: &[Range<usize>]) -> TargetProbe<RowEntropy> {
+    fn probe(rows: &[Range<usize>]) -> TargetProbe<RowShapes> {
         let mut targets = Vec::new();
         for rows in rows {
             targets.push(TargetRows { query: None, rows: rows.clone(), regions: Vec::new() });
         }
-        TargetProbe::new(&targets, RowEntropy::default())
+        TargetProbe::new(&targets, RowShapes::default())
     }
 
-    /// Mean entropies of targets.
-    fn means(probe: &TargetProbe<RowEntropy>, rows: &[TestRow], block: usize) -> Vec<RowMean> {
-        let collector = watch::<TargetCollector<RowEntropy>>(probe, rows, block);
-        collector.summaries.into_iter().map(|entropy| entropy.0).collect()
+    fn shapes(probe: &TargetProbe<RowShapes>, rows: &[TestRow], block: usize) -> Vec<RowShapes> {
+        watch::<TargetCollector<RowShapes>>(probe, rows, block).summaries
     }
 
     fn entropy(weights: &[f32]) -> f64 {
@@ -164,10 +188,18 @@ mod tests {
         let rows = [&[1.0][..], &[0.5, 0.5], &[0.0, 1.0, 0.0], &[0.25; 4]].map(TestRow::one);
         let probe = probe(&[1..3, 3..4, 7..9]);
         assert!(!probe.wants(0, 0, 0));
-        let found = means(&probe, &rows, 2);
+        let found: Vec<RowMean> = shapes(&probe, &rows, 2).iter().map(|shape| shape.entropy_nats).collect();
         assert!((found[0].mean().unwrap() - 0.5 * 2.0_f64.ln()).abs() < 1e-12);
         assert_eq!((found[0].rows, found[1].rows), (2, 1));
         assert_eq!(found[2].mean(), None);
+    }
+
+    #[test]
+    fn magnitudes_are_summed_over_the_rows_of_a_target() {
+        let rows = [&[1.0][..], &[0.5, 0.5], &[0.5, -0.125, 0.375], &[0.5, 0.125, 0.25, -0.125]].map(TestRow::one);
+        let found = shapes(&probe(&[2..4, 9..12]), &rows, 3);
+        assert_eq!(found[0].magnitudes, [1.0, 0.25, 0.625, 0.125]);
+        assert!(found[1].magnitudes.is_empty());
     }
 
     #[test]
@@ -187,10 +219,16 @@ mod tests {
         #[test]
         fn merging_blocks_equals_observing_all_rows(tokens in 2_usize..40, block in 1_usize..40, seed: u64) {
             let (rows, probe) = (random_rows(tokens, seed), probe(&[0..tokens, 1..2]));
-            let (whole, merged) = (means(&probe, &rows, tokens), means(&probe, &rows, block));
+            let (whole, merged) = (shapes(&probe, &rows, tokens), shapes(&probe, &rows, block));
             for (a, b) in whole.iter().zip(&merged) {
-                prop_assert_eq!(a.rows, b.rows);
-                prop_assert!((a.mean().unwrap_or(0.0) - b.mean().unwrap_or(0.0)).abs() < 1e-11);
+                let (entropy_a, entropy_b) = (a.entropy_nats, b.entropy_nats);
+                prop_assert_eq!(entropy_a.rows, entropy_b.rows);
+                prop_assert!((entropy_a.mean().unwrap_or(0.0) - entropy_b.mean().unwrap_or(0.0)).abs() < 1e-11);
+                prop_assert_eq!((a.first_norm, a.norm_sum), (b.first_norm, b.norm_sum));
+                prop_assert_eq!(a.magnitudes.len(), b.magnitudes.len());
+                for (a, b) in a.magnitudes.iter().zip(&b.magnitudes) {
+                    prop_assert!((a - b).abs() < 1e-5 * (1.0 + a.abs()));
+                }
             }
         }
     }

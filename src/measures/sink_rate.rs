@@ -3,7 +3,7 @@
 
 use super::target::{share, RowMean};
 use super::{rounded, Measure, MeasureOutput, ObservedPass};
-use crate::attention::{AttentionRow, ProbeResult, RowCollector, RowProbe, Stream};
+use crate::attention::{AttentionRow, ProbeResult, RowCollector, RowProbe};
 use crate::base::rng::Rng;
 use crate::prompts::Prompt;
 use crate::results::metric::{SINK_RATE, TOKEN_KINDS};
@@ -39,13 +39,7 @@ impl Measure for SinkRateMeasure {
             let random: Vec<u32> = (0..tokens).map(|_| rng.below(config.vocab) as u32).collect();
             let repeated = vec![rng.below(config.vocab) as u32; tokens];
             for (kind, ids) in [(TOKEN_KINDS[1], random), (TOKEN_KINDS[2], repeated)] {
-                let probe = FirstTokenProbe { tokens };
-                let probes: [&dyn RowProbe; 1] = [&probe];
-                let mut stream = Stream::new(&probes);
-                pass.model.hidden(&[ids], &mut stream)?;
-                let mut measured = stream.probe_results;
-                measured.retain(|result| heads.contains(&(result.layer, result.head)));
-                rates.push(sink_rate(kind, measured));
+                rates.push(sink_rate(kind, pass.over_tokens(ids, &FirstTokenProbe { tokens }, &heads)?));
             }
         }
         output.extend(None, "first", rates.into_iter().flatten().collect());

@@ -42,8 +42,11 @@ impl TestRow {
 
     /// The mixture.
     pub(crate) fn effective(&self) -> Vec<f32> {
-        let at = |key: usize| self.maps.iter().zip(&self.mix).map(|(map, mix)| map[key] * mix).sum();
-        (0..self.maps[0].len()).map(at).collect()
+        let mut effective = Vec::new();
+        for key in 0..self.maps[0].len() {
+            effective.push(self.maps.iter().zip(&self.mix).map(|(map, mix)| map[key] * mix).sum());
+        }
+        effective
     }
 
     pub(crate) fn show(&self, collector: &mut dyn RowCollector) {
@@ -68,32 +71,40 @@ impl TestRow {
     }
 }
 
-/// Passes rows, each of length query + 1, to a probe of layer 0, head 0: one state per `block` of queries, merged in
+/// Passes rows, each of length query + 1, to a probe of layer 0, head 0: to one collector per `block` of queries, merged in
 /// query order.
-pub(crate) fn watch<S: RowCollector>(probe: &dyn RowProbe, rows: &[TestRow], block: usize) -> Box<S> {
-    let state = |rows: &[TestRow]| {
+pub(crate) fn watch<C: RowCollector>(probe: &dyn RowProbe, rows: &[TestRow], block: usize) -> Box<C> {
+    let mut whole: Option<Box<dyn RowCollector>> = None;
+    for rows in rows.chunks(block) {
         let mut collector = probe.start(0, 0);
-        let wanted = rows.iter().filter(|row| probe.wants(0, 0, row.maps[0].len() - 1));
-        wanted.for_each(|row| row.show(collector.as_mut()));
-        collector
-    };
-    let mut states = rows.chunks(block).map(state);
-    let mut whole = states.next().expect("rows");
-    states.for_each(|later| whole.merge(later));
-    whole.into_collector()
+        for row in rows.iter().filter(|row| probe.wants(0, 0, row.maps[0].len() - 1)) {
+            row.show(collector.as_mut());
+        }
+        match &mut whole {
+            Some(whole) => whole.merge(collector),
+            None => whole = Some(collector),
+        }
+    }
+    whole.expect("rows").into_collector()
 }
 
 /// Random differential rows 0..tokens, with a lambda per row and values of three channels.
 pub(crate) fn random_rows(tokens: usize, seed: u64) -> Vec<TestRow> {
     let mut rng = Rng::new(seed, "rows");
-    let mut map = |keys: usize| {
-        let weights: Vec<f32> = (0..keys).map(|_| (2.0 * rng.normal()).exp() as f32).collect();
-        let total: f32 = weights.iter().sum();
-        weights.iter().map(|x| x / total).collect::<Vec<f32>>()
-    };
-    let rows: Vec<TestRow> =
-        (1..=tokens).map(|keys| TestRow::two(&map(keys), &map(keys), 0.2 + 0.6 * map(2)[0])).collect();
+    let mut rows = Vec::new();
+    for keys in 1..=tokens {
+        let (first, second) = (random_map(&mut rng, keys), random_map(&mut rng, keys));
+        rows.push(TestRow::two(&first, &second, 0.2 + 0.6 * random_map(&mut rng, 2)[0]));
+    }
     let values: Vec<Vec<f32>> = (0..tokens).map(|_| (0..3).map(|_| rng.normal() as f32).collect()).collect();
-    let valued = |(keys, row): (usize, TestRow)| TestRow { values: values[..=keys].to_vec(), ..row };
-    rows.into_iter().enumerate().map(valued).collect()
+    for (keys, row) in rows.iter_mut().enumerate() {
+        row.values = values[..=keys].to_vec();
+    }
+    rows
+}
+
+fn random_map(rng: &mut Rng, keys: usize) -> Vec<f32> {
+    let weights: Vec<f32> = (0..keys).map(|_| (2.0 * rng.normal()).exp() as f32).collect();
+    let total: f32 = weights.iter().sum();
+    weights.iter().map(|x| x / total).collect()
 }

@@ -454,7 +454,7 @@ impl CaseResult {
 
 /// Detects the attention sinks of every (layer, head) in an extra pass over the prompt.
 fn sinks(model: &Transformer, prompt: &Prompt) -> Result<BTreeMap<(usize, usize), Vec<usize>>> {
-    let probe = SinkProbe::new(prompt.ids.len(), Vec::new());
+    let probe = SinkProbe::new(prompt.ids.len());
     let passed = pass(model, prompt, Stream::new(&[&probe]), false)?;
     let found = passed.probe_results.into_iter().map(|result| {
         let collector = result.collector.into_collector::<SinkCollector>();
