@@ -39,7 +39,7 @@ pub(super) const EXAMPLES: Examples = &[
 #[derive(Clone, Debug, PartialEq, Args, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct AblateFlags {
-    /// Parts of the ablation
+    /// What to treat
     #[arg(
         long = "parts",
         value_enum,
@@ -76,22 +76,21 @@ impl Default for AblateFlags {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AblatePart {
-    /// Noise masked and silenced, and the answer's needle masked, with as many masked random keys as controls; and the
-    /// first token silenced
+    /// Mask and silence noise, mask the answer's needle, mask as many random keys as a control, silence the first token
     Noise,
-    /// Noise of one layer at a time
+    /// Mask noise in one layer at a time
     Layers,
-    /// The best heads, and random heads of the same layers as a control
+    /// Take out the best heads, and random heads of the same layers as a control
     Heads,
-    /// Each head by itself: a map of the cost of each, and its rank correlation with cheaper measurements of heads
+    /// Take out one head at a time: the cost of each head, and how well other measurements of heads predict it
     EachHead,
-    /// All heads of one layer at a time
+    /// Take out all heads of one layer at a time
     EachLayer,
-    /// Activation patching: all heads, and those of one layer at a time, output what they do on the same prompt with
-    /// another answer, and the other way round
+    /// Activation patching: on the prompt with another answer, all heads, or those of one layer at a time, output what
+    /// they do on the prompt itself, and the reverse
     Patch,
-    /// Activation patching of each head by itself: on the prompt with another answer, it outputs what it does on the prompt
-    /// itself
+    /// Activation patching of one head at a time: on the prompt with another answer, the head outputs what it does on
+    /// the prompt itself
     PatchEachHead,
 }
 

@@ -45,8 +45,8 @@ pub struct Compare {
     /// headline metrics that were measured]
     #[arg(long, value_delimiter = ',', value_name = "METRIC", value_parser = MetricParser, hide_possible_values = true)]
     pub metric: Vec<String>,
-    /// Only records with this value, `none` for a missing one; may be repeated, several values of a column are
-    /// alternatives
+    /// Only records with this value (`none`: a missing one); may be repeated: columns must all match, values of one column
+    /// are alternatives
     #[arg(long = "where", value_name = "COLUMN=VALUE")]
     pub wheres: Vec<Where>,
     /// One row for each value of these columns; `layer` and `head` select the records of layers and heads
@@ -56,7 +56,7 @@ pub struct Compare {
     /// PATTERN stands for the digits of the seed. Intervals are over seeds and prompts, and need 3 seeds
     #[arg(long, value_name = "PATTERN", num_args = 0..=1, require_equals = true, default_missing_value = SEED_FOLDERS)]
     pub replicates: Option<Replicates>,
-    /// Also compare runs with different prompts, cell by cell
+    /// Also compare runs with different prompts, paired by setting and `sample` instead of by seed
     #[arg(long)]
     pub allow_different_prompts: bool,
     /// Print all rows with means, power and tests, instead of the verdicts on the first ones

@@ -45,7 +45,7 @@ pub struct ExploreFlags {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[arg(long, value_name = "FILE", value_parser = FileName)]
     pub text: Option<PathBuf>,
-    /// Also colour heads by what the answer loses without each, in a run of `ablate --parts each-head`
+    /// Run of `ablate --parts each-head`: also colour each head by what the answer loses without it
     #[serde(skip_serializing_if = "Option::is_none")]
     #[arg(long, value_name = "RUN", value_parser = FileName)]
     pub costs: Option<PathBuf>,

@@ -65,7 +65,7 @@ impl Measuring for NeedleFlags {
     fn plan(&self, _run: &RunFlags, _models: &OpenedModels) -> Result<Plan> {
         let generates = self.generate || self.unanswerable;
         if let Some(max_new) = self.max_new.filter(|_| !generates) {
-            bail_usage!("--max-new {max_new}: models answer by themselves with --generate or --unanswerable");
+            bail_usage!("--max-new {max_new}: models generate only with --generate or --unanswerable; add one of them");
         }
         let mut plan =
             Plan { grid: Grid::Needle(self.prompts.clone()), measures: vec![MeasureName::Answer], ..Plan::default() };

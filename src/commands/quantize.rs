@@ -78,7 +78,7 @@ impl Measuring for QuantizeFlags {
 
     fn plan(&self, run: &RunFlags, models: &OpenedModels) -> Result<Plan> {
         if self.bits.is_empty() && run.condition.is_empty() {
-            bail_usage!("--bits names nothing");
+            bail_usage!("--bits is empty; give at least one format");
         }
         let mut conditions = self.conditions(None)?;
         if self.each_layer {

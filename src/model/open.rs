@@ -196,14 +196,14 @@ pub struct LoadOptions {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[arg(long = "template-arg", value_name = "KEY=VALUE", requires = "chat_template")]
     pub template_args: Vec<TemplateArg>,
-    /// Begin-of-sequence token: as in the model's files, added to every prompt, or omitted (that of a chat template stays)
+    /// Begin-of-sequence token of prompts: as the model's files say, added, or omitted (one in a chat template stays)
     #[arg(long, value_name = "auto|add|omit", default_value = "auto")]
     pub bos: BosChoice,
     /// Device: cpu; or cuda, cuda:1, … or metal in a build for it
     #[serde(skip_serializing_if = "is_default")]
     #[arg(long, value_name = "DEVICE", default_value_t = DeviceName::Cpu)]
     pub device: DeviceName,
-    /// Number type; on the CPU, bf16 is faster and less exact, and f64 is slow
+    /// Number type of the computation; on the CPU, bf16 is faster and less exact, and f64 is slow
     #[serde(skip_serializing_if = "is_default")]
     #[arg(long, value_enum, value_name = "TYPE", default_value_t = Dtype::F32)]
     pub dtype: Dtype,
@@ -244,14 +244,14 @@ pub struct OpenedModel {
 pub fn open(name: &str, options: LoadOptions) -> Result<OpenedModel> {
     device::check(options.device, options.dtype)?;
     if !options.template_args.is_empty() && !options.chat_template {
-        bail_usage!("--template-arg: they are for the chat template; add --chat-template");
+        bail_usage!("--template-arg sets a variable of the chat template; add --chat-template");
     }
     if let Some(built_in) = BUILT_IN.iter().find(|model| model.name == name) {
         if options.chat_template {
             bail_usage!("--chat-template: the built-in {name} has no chat template");
         }
         if options.bos != BosChoice::Auto {
-            bail_usage!("--bos: the built-in {name} was trained with one form of prompts and supports no other");
+            bail_usage!("--bos: the prompts of the built-in {name} begin as it was trained; leave --bos out");
         }
         let checkpoint = Checkpoint::built_in(built_in.weights, &format!("built-in {name}/{TENSOR_FILE}"))?;
         let (config, vocabulary) = (built_in.config.as_bytes(), TokenizerSource::BuiltIn);
