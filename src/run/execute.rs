@@ -300,7 +300,9 @@ fn check_shard(manifest: &Manifest, shard: Option<RunShard>, folder: &Path) -> R
     }
     let asked = shard.map_or("all of it is".to_owned(), |shard| format!("shard {shard} is"));
     match &manifest.shard {
-        Some(held) => bail_usage!("{} holds shard {held}, {asked} asked for: add --shard {held}", folder.display()),
+        Some(held) => {
+            bail_usage!("{} holds shard {held}, but {asked} asked for: give --shard {held}", folder.display())
+        }
         None => bail_usage!("{} holds all of the run, {asked} asked for: leave --shard out", folder.display()),
     }
 }

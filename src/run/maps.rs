@@ -141,10 +141,10 @@ impl MapFlags {
             bail_usage!("--grid draws one kind of map: give --map effective, a1, a2, logits1 or logits2");
         }
         if self.every_head && (self.layer.is_some() || self.head.is_some() || self.data.is_some()) {
-            bail_usage!("--grid draws all: leave --layer, --head and --data out");
+            bail_usage!("--grid draws every layer and head: leave --layer, --head and --data out");
         }
         if self.full && self.data.is_none() {
-            bail_usage!("--full is about --data: name its file");
+            bail_usage!("--full needs --data FILE, the file that it is about");
         }
         if let Some(path) = &self.data {
             let extension = path.extension().and_then(|extension| extension.to_str());

@@ -51,7 +51,9 @@ impl Setup {
             windows.limit(&sources.text, opened.iter().map(OpenedModel::tokenizer), to_its_end)?;
         }
         if grid.count().is_none_or(|count| count > MOST_PROMPTS) {
-            bail_usage!("more than {MOST_PROMPTS} prompts: lower --samples, or cut --ctx into several runs");
+            bail_usage!(
+                "more than {MOST_PROMPTS} prompts: lower --samples, or measure the lengths of --ctx in several runs"
+            );
         }
         let models = opened.into_iter().map(OpenedModel::load).collect::<Result<Vec<_>>>()?;
         Ok(Self { conditions, models, grid, sources, plan, whole_passes: false, references: OnceLock::new() })

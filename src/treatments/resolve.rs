@@ -111,9 +111,9 @@ impl Resolver<'_> {
                 }
                 if matches!(heads, HeadSelection::Random { .. }) && 2 * n > layers * of_each {
                     bail_usage!(
-                        "the condition {condition}: besides the best {n} of its {} heads {} has no other {n}",
-                        layers * of_each,
-                        self.model
+                        "the condition {condition}: {} has {} heads, too few for {n} random ones besides the best {n}",
+                        self.model,
+                        layers * of_each
                     );
                 }
                 if plain_text {
@@ -474,7 +474,7 @@ mod tests {
             ("silence(noise, heads=1+4)", false, "heads=4, but m has heads 0 to 3"),
             ("ablate(0.3+1.4)", false, "there is no head 1.4; m has heads 0.0 to 1.3"),
             ("keep(best:9:share_abs)", false, "m has only 8 heads"),
-            ("ablate(random:5:share_abs:0)", false, "besides the best 5 of its 8 heads m has no other 5"),
+            ("ablate(random:5:share_abs:0)", false, "m has 8 heads, too few for 5 random ones besides the best 5"),
             ("mask(needle)", true, "plain text has only the regions bos, first and filler"),
             ("mask(filler, rows=question)", true, "plain text has no question"),
             ("ablate(best:1:share_abs)", true, "heads cannot be ranked by share_abs"),

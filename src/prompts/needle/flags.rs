@@ -45,12 +45,12 @@ pub struct NeedlePrompts {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[arg(long, value_name = "prose|noise|needles|FILE|DIR", value_parser = FileName)]
     pub haystack: Option<PathBuf>,
-    /// Needles that are not asked for: a number, or a share of the context with `%`; a list to compare
+    /// Needles that are not asked for: a number, or a share of the context (5%); a list measures each value
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[arg(long, value_delimiter = ',', value_name = "N|PCT%")]
     pub distractors: Vec<Distractors>,
-    /// File with one JSON object on each line: `needle`, `question`, `answer` (a part of the needle) and, if wanted,
-    /// `distractor`
+    /// File with one JSON object on each line: `needle`, `question`, `answer` (a part of the needle) and
+    /// optionally `distractor`
     #[serde(skip_serializing_if = "Option::is_none")]
     #[arg(long, value_name = "FILE.jsonl", value_parser = FileName, conflicts_with = "distractors")]
     pub needles_file: Option<PathBuf>,
@@ -139,7 +139,7 @@ impl NeedlePrompts {
             let retrieve = match self.retrieve[..] {
                 [] => 1,
                 [retrieve] => retrieve,
-                _ => bail_usage!("--retrieve: give one value with a number of --distractors"),
+                _ => bail_usage!("--retrieve: give one value, as --distractors is a number of needles"),
             };
             return Ok(distractors.into_iter().map(|n| (retrieve + n, retrieve)).collect());
         }
@@ -157,7 +157,7 @@ impl NeedlePrompts {
                 needles.iter().copied().zip(retrieve.iter().copied()).collect()
             }
             (needles, retrieve) => bail_usage!(
-                "--needles has {} values and --retrieve {}; they go in pairs",
+                "--needles has {} values and --retrieve {}; they go in pairs: give as many of both, or one of --retrieve",
                 needles.len(),
                 retrieve.len()
             ),
@@ -248,11 +248,11 @@ impl NeedlePrompts {
 
     pub(crate) fn check(&self) -> Result<()> {
         if !self.distractors.is_empty() && !self.form().has_cities() {
-            bail_usage!("--distractors is for numbers of cities, without --task or --needles-file");
+            bail_usage!("--distractors adds needles about cities; leave --task and --needles-file out");
         }
         if let Some(NeedleForm { name, setting: (needles, retrieve), .. }) = self.task {
             if self.settings() != [(*needles, *retrieve)] || self.needles_file.is_some() {
-                bail_usage!("--task {name} has --needles {needles}, --retrieve {retrieve} and needles of its own");
+                bail_usage!("--task {name} has --needles {needles}, --retrieve {retrieve} and its own needles; leave these flags out");
             }
         }
         if let Some(share) = repeated(&self.shares()) {

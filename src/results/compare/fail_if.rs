@@ -108,7 +108,7 @@ impl FailIf {
     /// A usage error if it is about a difference.
     pub fn check_of_run(&self) -> Result<()> {
         if self.number != RowNumber::Diff {
-            bail_usage!("--fail-if '{self}': a run has means; ends of intervals, baseline and other are of `compare`");
+            bail_usage!("--fail-if '{self}': a run has means only; .lo, .hi, .baseline and .other are for `compare`");
         }
         Ok(())
     }
@@ -125,7 +125,7 @@ impl FailIf {
     /// A usage error if it is about a run, if no row has its metric, or one has no interval where an end of it is asked for.
     pub fn met<'a>(&self, rows: &'a [Row]) -> Result<Vec<&'a Row>> {
         if self.model.is_some() || self.condition.is_some() {
-            bail_usage!("'{self}': `of` and `under` are for runs; compare with --where or --by");
+            bail_usage!("'{self}': `of` and `under` are for commands that measure; here, use --where or --by");
         }
         let concerned: Vec<&Row> =
             rows.iter().filter(|row| self.metric.covers(&row.metric, row.region.as_deref())).collect();

@@ -88,8 +88,8 @@ pub(super) fn check_manifests(inputs: &[Input], request: &Request, notes: &mut V
         match prompts {
             Prompts::Same => {}
             Prompts::Different(reason) if !request.allow_different_prompts => bail_usage!(
-                "{} and {} are of different prompts, so their cells are not pairs: {reason}; \
-                 --allow-different-prompts compares them nevertheless, cell by cell",
+                "{} and {} are of different prompts, which cannot be paired by seed: {reason}; \
+                 --allow-different-prompts pairs them by setting and sample",
                 first.name,
                 other.name
             ),

@@ -60,7 +60,7 @@ pub(super) fn plans<'a>(request: &Request, inputs: &[String], selected: &[Vec<&'
     match (request.compared(), inputs) {
         (Some(by), _) => by_column(selected, by, request.baseline.as_deref()),
         (None, [name]) => {
-            bail_usage!("{name} alone can be compared with itself only --by a column: {}", varying(selected))
+            bail_usage!("{name} is the only input: compare its parts with --by COLUMN: {}", varying(selected))
         }
         (None, _) if request.baseline.is_some() => {
             bail_usage!("--baseline needs --by; inputs are compared with the first one")
@@ -181,7 +181,7 @@ fn two_inputs<'a>(
     let across = a.len() == 1 && b.len() == 1 && a != b;
     if !across && a.is_disjoint(b) {
         bail_usage!(
-            "{} holds {} and {} holds {}: no model in common, and not one each; leave one each with --where model=…",
+            "{} holds {} and {} holds {}: they have no model in common; choose one model with --where model=…",
             inputs[0],
             list(a),
             inputs[other],
