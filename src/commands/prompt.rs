@@ -66,13 +66,13 @@ struct PromptSource<'a> {
 }
 
 impl PromptSource<'_> {
-    fn prompt(&self, cell: &GridPrompt) -> Result<Prompt> {
-        cell.build(self.grid.seed(), &self.sources, Ok(self.tokenizer))
+    fn prompt(&self, place: &GridPrompt) -> Result<Prompt> {
+        place.build(self.grid.seed(), &self.sources, Ok(self.tokenizer))
     }
 
     fn write(&self, out: &mut dyn Write) -> Result<()> {
-        for cell in self.grid.prompts() {
-            writeln!(out, "{}", json_line(&cell, self.grid.seed(), &self.prompt(&cell)?))?;
+        for place in self.grid.prompts() {
+            writeln!(out, "{}", json_line(&place, self.grid.seed(), &self.prompt(&place)?))?;
         }
         Ok(())
     }
@@ -89,7 +89,7 @@ fn write_file(source: &PromptSource<'_>, path: &Path) -> Result<()> {
     })
 }
 
-fn json_line(cell: &GridPrompt, base_seed: u64, prompt: &Prompt) -> Value {
+fn json_line(place: &GridPrompt, base_seed: u64, prompt: &Prompt) -> Value {
     let targets = prompt.targets();
     let queries = targets.iter().filter_map(|target| Some((&prompt.queries[target.query?], target)));
     let queries: Vec<Value> = queries
@@ -108,20 +108,20 @@ fn json_line(cell: &GridPrompt, base_seed: u64, prompt: &Prompt) -> Value {
             })
         })
         .collect();
-    let PromptSpec::Needle(spec) = &cell.spec else { unreachable!("the grid is one of needles") };
+    let PromptSpec::Needle(spec) = &place.spec else { unreachable!("the grid is one of needles") };
     json!({
-        "index": cell.index, "seed": cell.seed(base_seed), "ctx_tok": spec.ctx_tok, "needles": spec.needles,
+        "index": place.index, "seed": place.seed(base_seed), "ctx_tok": spec.ctx_tok, "needles": spec.needles,
         "retrieve": spec.retrieve, "cities": spec.names_cities().then_some(spec.cities), "task": spec.task(), "text": prompt.text, "ids": prompt.ids,
         "offsets": prompt.offsets, "queries": queries,
     })
 }
 
 fn show(source: &PromptSource<'_>, index: usize, query: usize) -> Result<()> {
-    let cells = source.grid.prompts();
-    let Some(cell) = cells.get(index) else {
-        bail_usage!("--index {index}: the grid has prompts 0 to {}", cells.len().saturating_sub(1));
+    let prompts = source.grid.prompts();
+    let Some(place) = prompts.get(index) else {
+        bail_usage!("--index {index}: the grid has prompts 0 to {}", prompts.len().saturating_sub(1));
     };
-    let prompt = source.prompt(cell)?;
+    let prompt = source.prompt(place)?;
     let Some(asked) = prompt.queries.get(query) else {
         bail_usage!("--query {query}: the prompt has questions 0 to {}", prompt.queries.len() - 1);
     };
@@ -136,8 +136,8 @@ fn show(source: &PromptSource<'_>, index: usize, query: usize) -> Result<()> {
     writeln!(
         out,
         "prompt {index} of {}, seed {}: {} tokens; the answer for {} is {}, tokens {} to {}, at {:.1} % of the haystack",
-        cells.len(),
-        cell.seed(source.grid.seed()),
+        prompts.len(),
+        place.seed(source.grid.seed()),
         prompt.ids.len(),
         asked.city,
         asked.value,

@@ -3,9 +3,8 @@
 //! [`ModelConfig`] is plain data: kinds and positions of norms, rotary embeddings, attention windows. `families/`
 //! builds it from a `config.json`, `names.rs` finds its tensors in files, and `transformer.rs` builds the network from it.
 
-use super::families::tensor_names;
-use super::names::TensorNames;
 use super::rotary::{RopeScaling, Rotary};
+use super::tensor_names::{tensor_names, TensorNames};
 use crate::attention::{LayerSizes, LogitRule, Variant, Wiring};
 use crate::base::files;
 use crate::kernels::RopeStyle;

@@ -21,6 +21,7 @@ pub mod pass;
 mod rotary;
 mod self_attention;
 mod stored_tensor;
+mod tensor_names;
 mod tensors;
 mod transformer;
 mod weight_storage;

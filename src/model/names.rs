@@ -1,44 +1,9 @@
 //! Names of the model's tensors in the files of each family. This crate's names are Llama's where Llama has the tensor.
 
 use super::config::ModelConfig;
-use super::families::tensor_names;
+use super::tensor_names::{tensor_names, Joined, TensorNames};
 use crate::attention::Gate;
-use serde::Deserialize;
 use std::collections::BTreeMap;
-
-/// Names of tensors in the files of a family, and which of them the files keep together: a table of `families.toml`, where
-/// the fields are explained.
-#[derive(Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub struct TensorNames {
-    layers: String,
-    #[serde(default)]
-    renamed: BTreeMap<String, String>,
-    fused_qkv: Option<String>,
-    #[serde(default)]
-    by_group: bool,
-    fused_gate: Option<String>,
-    transposed: bool,
-    joined: Joined,
-    #[serde(default)]
-    ignored: Vec<String>,
-    #[serde(default)]
-    more_layers: bool,
-}
-
-/// Tensors of the model that files keep in one, besides fused projections.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum Joined {
-    Nothing,
-    /// Of Qwen 3 (arXiv 2505.06708).
-    QueriesAndGate,
-    /// Of Cohere.
-    HeadNorms,
-    /// Of gpt-oss.
-    Experts,
-    AsInGguf,
-}
 
 /// Names of the embedding, the output head, and the prefix of layers.
 pub(super) const EMBEDDING: &str = "model.embed_tokens.weight";

@@ -6,7 +6,7 @@ use anyhow::Result;
 use serde::Serialize;
 
 use super::{
-    needle, shots, Haystack, NeedlePrompts, NeedleSpec, NeedlesFile, Prompt, ShotsPrompts, ShotsSpec, Text,
+    needle, shots, CitySet, Haystack, NeedlePrompts, NeedleSpec, NeedlesFile, Prompt, ShotsPrompts, ShotsSpec, Text,
     TextWindows, TokenIds, Tokenizer, Windows,
 };
 use crate::base::rng::{prompt_seed, Purpose};
@@ -104,8 +104,8 @@ impl Grid {
                 }
                 prompts
             }
-            Self::Needle(needles) => needles.prompts(),
-            Self::Shots(shots) => shots.prompts(),
+            Self::Needle(needles) => needle_prompts(needles),
+            Self::Shots(shots) => shots_prompts(shots),
         }
     }
 
@@ -154,6 +154,50 @@ impl Grid {
             Self::Text(_) => Ok(()),
         }
     }
+}
+
+/// All needle prompts, those without an answer last.
+fn needle_prompts(flags: &NeedlePrompts) -> Vec<GridPrompt> {
+    let mut prompts = Vec::new();
+    for spec in flags.specs() {
+        GridPrompt::push(&mut prompts, &PromptSpec::Needle(spec), flags.samples());
+    }
+    // Prompts that differ only in their distractors share a seed, and so their needles.
+    let per_share = (prompts.len() / flags.shares().len()).max(1) as u64;
+    prompts.iter_mut().for_each(|prompt| prompt.seed_index %= per_share);
+    if flags.unanswerable {
+        add_unanswerable(&mut prompts);
+    }
+    prompts
+}
+
+/// Appends the prompts without an answer: each has the text and the seed of one with an answer, its twin.
+fn add_unanswerable(prompts: &mut Vec<GridPrompt>) {
+    for twin in 0..prompts.len() {
+        let index = prompts.len() as u64;
+        let mut prompt = GridPrompt { index, twin: Some(twin as u64), ..prompts[twin].clone() };
+        if let PromptSpec::Needle(spec) = &mut prompt.spec {
+            spec.cities = CitySet::Absent;
+        }
+        prompts.push(prompt);
+    }
+}
+
+/// All prompts of many shots. The arrangements of a prompt follow each other: its sample is prompt · arrangements +
+/// arrangement.
+fn shots_prompts(flags: &ShotsPrompts) -> Vec<GridPrompt> {
+    let mut prompts = Vec::new();
+    let arrangements = flags.arrangements as u64;
+    for &shots in &flags.shots {
+        for &order in &flags.order {
+            for sample in 0..flags.samples as u64 * arrangements {
+                let spec = PromptSpec::Shots(flags.spec(shots, order, sample % arrangements));
+                let index = prompts.len() as u64;
+                prompts.push(GridPrompt { index, seed_index: sample / arrangements, twin: None, sample, spec });
+            }
+        }
+    }
+    prompts
 }
 
 impl GridPrompt {

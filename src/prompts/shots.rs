@@ -10,7 +10,6 @@ use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 use strum::IntoStaticStr;
 
-use super::grid::{GridPrompt, PromptSpec};
 use super::needle::form::CITIES;
 use super::needle::plan::NeedlePlan;
 use super::{CitySet, Prompt, Tokenizer};
@@ -62,23 +61,7 @@ impl ShotsPrompts {
         self.ctx.and_then(TokenRange::single).unwrap_or(0)
     }
 
-    /// The arrangements of a prompt follow each other: `sample` is prompt · arrangements + arrangement.
-    pub(super) fn prompts(&self) -> Vec<GridPrompt> {
-        let mut prompts = Vec::new();
-        let arrangements = self.arrangements as u64;
-        for &shots in &self.shots {
-            for &order in &self.order {
-                for sample in 0..self.samples as u64 * arrangements {
-                    let spec = PromptSpec::Shots(self.spec(shots, order, sample % arrangements));
-                    let index = prompts.len() as u64;
-                    prompts.push(GridPrompt { index, seed_index: sample / arrangements, twin: None, sample, spec });
-                }
-            }
-        }
-        prompts
-    }
-
-    fn spec(&self, shots: usize, order: Order, arrangement: u64) -> ShotsSpec {
+    pub(super) fn spec(&self, shots: usize, order: Order, arrangement: u64) -> ShotsSpec {
         let Self { words, classes, .. } = *self;
         ShotsSpec { ctx_tok: self.ctx_tok(), shots, words, classes, order, arrangement }
     }

@@ -6,10 +6,9 @@
 //! replicates, trained from several seeds, seeds and prompts are what is independent; so are draws of random heads and prompts.
 
 use super::column::{Column, Value};
-use super::compare::Level;
 use super::metric::Label;
 use super::pair::{by_prompt, Pair, PromptKey};
-use super::record::metric_name;
+use super::record::{metric_name, Measurement};
 use crate::stats::{holm, mean, smallest_detectable, test_mean, Interval, PairedHits, Replicated};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -261,6 +260,32 @@ pub(crate) fn correct(rows: &mut [Row]) {
     let adjusted = holm(&rows.iter().filter_map(|row| row.difference.p).collect::<Vec<f64>>());
     for (row, adjusted) in rows.iter_mut().filter(|row| row.difference.p.is_some()).zip(adjusted) {
         row.difference.p_adjusted = Some(adjusted);
+    }
+}
+
+/// The level of numbers: the whole model, layers or heads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, IntoStaticStr)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+pub enum Level {
+    /// Means over layers and heads, or quantities that know of neither.
+    #[default]
+    Model,
+    Layer,
+    Head,
+}
+
+impl Level {
+    pub fn name(self) -> &'static str {
+        self.into()
+    }
+
+    pub(super) fn of(measure: &Measurement) -> Self {
+        match (measure.layer, measure.head) {
+            (None, None) => Self::Model,
+            (_, None) => Self::Layer,
+            _ => Self::Head,
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use super::estimate::Estimate;
 use super::manifest::ModelInfo;
 use super::metric::{is_hit, Kind, ANSWER_REGION, SHARE_OUT};
 use super::pair::{by_prompt, differences, pairs, prompt_means, Pair, Pairs};
-use super::pick::{cities_of, millipct, setting_of, Case, ConditionKey, Pick, Purposes, Setting};
+use super::pick::{cities_of, millipct, setting_of, Case, ConditionKey, HeadPlace, Pick, Purposes, Setting};
 use super::record::{Identity, Measurement, Record, Units};
 use super::tokens::Tokens;
 use crate::base::names::ShortNames;
@@ -18,9 +18,6 @@ use serde_json::Value as Json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use strum::{EnumString, IntoStaticStr};
-
-/// Layer and head.
-pub type HeadPlace = (usize, usize);
 
 /// The parts of a manifest that tables need.
 #[derive(Clone, Debug, Default)]

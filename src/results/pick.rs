@@ -1,9 +1,11 @@
 //! Which numbers of a run are wanted: of which model, setting and condition; and what its conditions are for.
 
-use super::frame::HeadPlace;
 use super::metric::Metric;
 use super::record::{Identity, UNTREATED};
 use crate::prompts::shots::order_of;
+
+/// Layer and head.
+pub type HeadPlace = (usize, usize);
 
 /// Context, needles in the text, needles asked for; no needles for plain text.
 pub type Setting = (usize, usize, usize);

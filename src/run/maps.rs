@@ -144,7 +144,7 @@ impl MapFlags {
             bail_usage!("--grid draws every layer and head: leave --layer, --head and --data out");
         }
         if self.full && self.data.is_none() {
-            bail_usage!("--full needs --data FILE, the file that it is about");
+            bail_usage!("--full needs --data FILE, the file to write");
         }
         if let Some(path) = &self.data {
             let extension = path.extension().and_then(|extension| extension.to_str());

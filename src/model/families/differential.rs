@@ -2,10 +2,10 @@
 
 use super::super::config::{DecoderSizes, ModelConfig, Positions};
 use super::raw::Raw;
-use super::tensor_names;
 use crate::attention::{Factor, HeadNorm, Lambda, LambdaInit, ValueWidth, Variant};
 use crate::bail_usage;
 use crate::kernels::RopeStyle;
+use crate::model::tensor_names::tensor_names;
 use anyhow::{bail, ensure, Context, Result};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};

@@ -3,9 +3,9 @@
 use super::super::config::{Biases, ModelConfig, NormPlace, Positions, QkNorm, ResidualLayout};
 use super::super::rotary::{RopeScaling, Rotary};
 use super::raw::Raw;
-use super::tensor_names;
 use crate::attention::Alibi;
 use crate::kernels::RopeStyle;
+use crate::model::tensor_names::tensor_names;
 use anyhow::{bail, ensure, Context, Result};
 use serde_json::{json, Value};
 

@@ -3,8 +3,8 @@
 use super::super::config::{Biases, ModelConfig, Positions, QkNorm};
 use super::super::rotary::RopeScaling;
 use super::raw::Raw;
-use super::tensor_names;
 use crate::attention::{Gate, Variant};
+use crate::model::tensor_names::tensor_names;
 use anyhow::{bail, ensure, Result};
 use serde_json::Value;
 

@@ -19,8 +19,8 @@ pub(crate) use raw::{LARGEST_SIZE, MOST_LAYERS};
 use super::config::{
     Activation, Biases, DecoderSizes, ModelConfig, NormKind, NormPlace, Positions, QkNorm, ResidualLayout,
 };
-use super::names::TensorNames;
 use super::rotary::Rotary;
+use super::tensor_names::{tensor_names, with_bases, FAMILIES_TOML};
 use crate::attention::Alibi;
 use crate::bail_usage;
 use crate::base::values::MOST_TOKENS;
@@ -30,9 +30,7 @@ use differential::{is_diff_mlx, HeadMaps};
 use raw::Raw;
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use std::collections::BTreeMap;
 use std::sync::OnceLock;
-use toml::Table;
 
 /// A table of `families.toml`, where the fields are explained.
 #[derive(Deserialize)]
@@ -79,61 +77,21 @@ enum PositionKeys {
     Own,
 }
 
-/// The tables of `families.toml`.
-struct Families {
-    /// With their `model_type`, in the order of the file.
-    families: Vec<(String, Family)>,
-    names: BTreeMap<String, TensorNames>,
-}
-
-impl Families {
-    /// # Panics
-    /// If the embedded file is invalid, which a test rules out.
-    fn get() -> &'static Self {
-        static FAMILIES: OnceLock<Families> = OnceLock::new();
-        FAMILIES.get_or_init(|| Self::parse(include_str!("families.toml")).expect("families.toml is tested"))
-    }
-
-    fn parse(text: &str) -> Result<Self> {
-        let file: Table = text.parse()?;
-        let mut tables = Self { families: Vec::new(), names: BTreeMap::new() };
-        for (model_type, family) in with_bases(&file, "family")? {
-            tables.families.push((model_type.clone(), family.try_into().context(model_type)?));
-        }
-        for (name, names) in with_bases(&file, "names")? {
-            tables.names.insert(name.clone(), names.try_into().context(name)?);
-        }
-        Ok(tables)
-    }
-}
-
-/// The tables below `key`, each with what it does not state from its base, which stands before it.
-fn with_bases(file: &Table, key: &str) -> Result<Table> {
-    let mut whole = Table::new();
-    for (name, own) in file[key].as_table().context("expected tables")? {
-        let mut own = own.as_table().context("expected a table")?.clone();
-        let mut table = Table::new();
-        if let Some(base) = own.remove("base") {
-            let base = base.as_str().and_then(|base| whole.get(base)?.as_table());
-            table = base.with_context(|| format!("{name}: the base is no table before it"))?.clone();
-        }
-        if let (Some(base), Some(own)) = (table.get_mut("renamed"), own.get_mut("renamed")) {
-            for (ours, theirs) in base.as_table().context("expected a table")? {
-                own.as_table_mut().context("expected a table")?.entry(ours).or_insert(theirs.clone());
-            }
-        }
-        table.extend(own);
-        whole.insert(name.clone(), table.into());
-    }
-    Ok(whole)
-}
-
-/// The tensor names that `families.toml` lists under `name`.
+/// The families of `families.toml` with their `model_type`, in the order of the file.
 ///
 /// # Panics
-/// If there is no such table.
-pub(super) fn tensor_names(name: &str) -> &'static TensorNames {
-    Families::get().names.get(name).unwrap_or_else(|| panic!("families.toml has no names {name}"))
+/// If the embedded file is invalid, which a test rules out.
+fn families() -> &'static [(String, Family)] {
+    static FAMILIES: OnceLock<Vec<(String, Family)>> = OnceLock::new();
+    FAMILIES.get_or_init(|| parsed(FAMILIES_TOML).expect("families.toml is tested"))
+}
+
+fn parsed(text: &str) -> Result<Vec<(String, Family)>> {
+    let mut families = Vec::new();
+    for (model_type, family) in with_bases(&text.parse()?, "family")? {
+        families.push((model_type.clone(), family.try_into().context(model_type)?));
+    }
+    Ok(families)
 }
 
 /// Applies to a model of a family what `families.toml` cannot say.
@@ -188,7 +146,7 @@ impl ModelConfig {
             false => raw.text("model_type")?.context("model_type is missing")?,
         };
         raw.unquantised()?;
-        let families = &Families::get().families;
+        let families = &families();
         let family =
             families.iter().find(|(name, family)| name == model_type || family.also.as_deref() == Some(model_type));
         let mut config = match family {

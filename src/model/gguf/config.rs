@@ -8,7 +8,7 @@ use super::header::FieldValue;
 use super::{Gguf, DIVISORS};
 use crate::kernels::RopeStyle;
 use crate::model::config::{Biases, ModelConfig, NormKind, NormPlace, Positions, ResidualLayout};
-use crate::model::families::tensor_names;
+use crate::model::tensor_names::tensor_names;
 use crate::model::MOST_LAYERS;
 use anyhow::{ensure, Context, Result};
 use serde::Deserialize;

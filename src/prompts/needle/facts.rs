@@ -5,7 +5,6 @@ use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
 
-use super::form::NeedleForm;
 use crate::base::rng::Rng;
 use crate::prompts::haystack::lines;
 
@@ -160,60 +159,6 @@ impl ValueKind {
             Self::Digits(digits) => distinct(n, || number(digits, rng)),
             Self::Uuid => distinct(n, || uuid(rng)),
         }
-    }
-}
-
-/// Draws further facts of a prompt, about other keys and with other values than those that it has.
-pub(super) struct DistractorDraw {
-    form: &'static NeedleForm,
-    rng: Rng,
-    used: HashSet<String>,
-    /// Cities that are left, if keys are cities.
-    cities: Vec<&'static str>,
-}
-
-impl DistractorDraw {
-    /// Distractors besides `facts`.
-    pub(super) fn new<'f>(
-        form: &'static NeedleForm,
-        cities: CitySet,
-        facts: impl Iterator<Item = &'f Fact>,
-        mut rng: Rng,
-    ) -> Self {
-        let used: HashSet<String> = facts.flat_map(|fact| [fact.key.clone(), fact.value.clone()]).collect();
-        let mut left: Vec<&str> = cities.cities().iter().copied().filter(|city| !used.contains(*city)).collect();
-        rng.shuffle(&mut left);
-        Self { form, rng, used, cities: left }
-    }
-
-    /// A random place below `n`.
-    pub(super) fn place(&mut self, n: usize) -> usize {
-        self.rng.below(n)
-    }
-
-    /// Draws until the text is a new one.
-    fn new_text(&mut self, draw: impl Fn(&mut Rng) -> Vec<String>) -> String {
-        loop {
-            let text = draw(&mut self.rng).swap_remove(0);
-            if self.used.insert(text.clone()) {
-                return text;
-            }
-        }
-    }
-}
-
-impl Iterator for DistractorDraw {
-    type Item = Fact;
-
-    /// The next one; `None` if the cities have run out.
-    fn next(&mut self) -> Option<Fact> {
-        let form = self.form;
-        let key = match form.keys {
-            KeyKind::Cities => self.cities.pop()?.to_owned(),
-            kind => self.new_text(|rng| kind.draw(&[], 1, rng)),
-        };
-        let value = self.new_text(|rng| form.values.draw(1, rng));
-        Some(form.fact(&key, &value))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use anyhow::{bail, Result};
 
-use super::facts::DistractorDraw;
+use super::distractors::DistractorDraw;
 use super::filler::{total_tok, Filler};
 use super::layout::LaidOut;
 use super::plan::NeedlePlan;

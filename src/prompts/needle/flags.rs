@@ -14,7 +14,6 @@ use crate::bail_usage;
 use crate::base::names::repeated;
 use crate::base::spec_file::flag_defaults;
 use crate::base::values::{serde_as_str, FileName, TokenRange};
-use crate::prompts::grid::{GridPrompt, PromptSpec};
 use crate::prompts::CitySet;
 
 /// Needle prompts. What is not given depends on the command, which [fills](NeedlePrompts::fill) it in.
@@ -217,7 +216,7 @@ impl NeedlePrompts {
     }
 
     /// The spec of every prompt that has an answer, in order.
-    fn specs(&self) -> Vec<NeedleSpec> {
+    pub(crate) fn specs(&self) -> Vec<NeedleSpec> {
         let (form, cities) = (self.form(), CitySet::Train);
         let mut specs = Vec::new();
         for distractors_pct in self.shares() {
@@ -230,20 +229,6 @@ impl NeedlePrompts {
             }
         }
         specs
-    }
-
-    pub(crate) fn prompts(&self) -> Vec<GridPrompt> {
-        let mut prompts = Vec::new();
-        for spec in self.specs() {
-            GridPrompt::push(&mut prompts, &PromptSpec::Needle(spec), self.samples());
-        }
-        // Prompts that differ only in their distractors share a seed, and so their needles.
-        let per_share = (prompts.len() / self.shares().len()).max(1) as u64;
-        prompts.iter_mut().for_each(|prompt| prompt.seed_index %= per_share);
-        if self.unanswerable {
-            add_unanswerable(&mut prompts);
-        }
-        prompts
     }
 
     pub(crate) fn check(&self) -> Result<()> {
@@ -268,22 +253,10 @@ impl NeedlePrompts {
     }
 }
 
-/// Appends the prompts without an answer: each has the text and the seed of one with an answer, its twin.
-fn add_unanswerable(prompts: &mut Vec<GridPrompt>) {
-    for twin in 0..prompts.len() {
-        let index = prompts.len() as u64;
-        let mut prompt = GridPrompt { index, twin: Some(twin as u64), ..prompts[twin].clone() };
-        if let PromptSpec::Needle(spec) = &mut prompt.spec {
-            spec.cities = CitySet::Absent;
-        }
-        prompts.push(prompt);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::prompts::Grid;
+    use crate::prompts::{Grid, PromptSpec};
 
     fn needles(needles: &[usize], distractors: &[&str]) -> NeedlePrompts {
         NeedlePrompts {

@@ -6,6 +6,7 @@
 //! measured. Other forms of needles are in `form.rs`.
 
 mod corrupted;
+mod distractors;
 pub(crate) mod facts;
 pub(crate) mod file;
 mod filler;

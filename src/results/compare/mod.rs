@@ -34,7 +34,6 @@ mod rows;
 pub use fail_if::FailIf;
 pub use input::Input;
 pub use manifests::Mismatch;
-pub use plan::Level;
 pub use request::{Counts, MetricName, Metrics, Request, Where};
 
 use super::column::{Column, Value};

@@ -4,7 +4,7 @@ use super::super::column::Column;
 use super::super::difference::Row;
 use super::super::pair::Pairs;
 use super::plan::Sides;
-use super::Request;
+use super::request::Request;
 use crate::stats::{LEAST_PROMPTS, LEAST_SEEDS};
 use std::collections::BTreeSet;
 

@@ -1,14 +1,13 @@
 //! Plans: which two inputs, or which two values of a column, are compared.
 
 use super::super::column::{names, shown, Column, Value};
-use super::super::record::{Measurement, Record};
-use super::Request;
+use super::super::difference::Level;
+use super::super::record::Record;
+use super::request::Request;
 use crate::bail_usage;
 use crate::base::names::{is_short_for, ShortNames};
 use anyhow::Result;
-use serde::Serialize;
 use std::collections::BTreeSet;
-use strum::IntoStaticStr;
 
 /// The largest number of values of one column that are compared at once.
 const MOST_SIDES: usize = 64;
@@ -212,30 +211,4 @@ fn two_inputs<'a>(
         free.extend([Column::Scope, Column::Condition]);
     }
     Ok(Sides { baseline, other, free })
-}
-
-/// The level of numbers: the whole model, layers or heads.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, IntoStaticStr)]
-#[serde(rename_all = "lowercase")]
-#[strum(serialize_all = "lowercase")]
-pub enum Level {
-    /// Means over layers and heads, or quantities that know of neither.
-    #[default]
-    Model,
-    Layer,
-    Head,
-}
-
-impl Level {
-    pub fn name(self) -> &'static str {
-        self.into()
-    }
-
-    pub(super) fn of(measure: &Measurement) -> Self {
-        match (measure.layer, measure.head) {
-            (None, None) => Self::Model,
-            (_, None) => Self::Layer,
-            _ => Self::Head,
-        }
-    }
 }

@@ -1,12 +1,12 @@
 //! From pairs to rows: one difference for each metric, region, group and pair of sides.
 
 use super::super::column::{shown, Column, Value};
-use super::super::difference::{correct, Difference, Row};
+use super::super::difference::{correct, Difference, Level, Row};
 use super::super::metric::is_hit;
 use super::super::pair::{Pair, Pairs};
 use super::super::record::Units;
-use super::plan::{Level, Sides};
-use super::Request;
+use super::plan::Sides;
+use super::request::Request;
 use crate::bail_usage;
 use anyhow::{Context, Result};
 use rayon::prelude::*;
