@@ -276,7 +276,11 @@ fn models_of_one_file_are_compared_by_name() {
     assert!(number(&row(&json, "share_abs")["diff"]) > 0.0);
     let turned = scratch.json("both.csv --by model --baseline diff");
     assert_eq!(number(&row(&turned, "share_abs")["diff"]), -number(&row(&json, "share_abs")["diff"]));
-    refuses_outright(&mut scratch.compare("both.csv"), 2, &["both.csv is the only input", "--by", "model (diff, transformer)"]);
+    refuses_outright(
+        &mut scratch.compare("both.csv"),
+        2,
+        &["both.csv is the only input", "--by", "model (diff, transformer)"],
+    );
     refuses_outright(&mut scratch.compare("both.csv --by model --baseline gpt"), 2, &["gpt", "transformer, diff"]);
 }
 
