@@ -1,7 +1,7 @@
 //! Executes an experiment: runs it, draws figures, writes the manifest, prints tables, and checks expectations.
 
 use super::session::{RunOptions, RunResults, Session};
-use super::shared::{OutputArgs, PartArgs, RunFlags};
+use super::shared::{Measured, MeasuredOnce, OutputArgs, PartArgs};
 use super::spec::{Experiment, Spec};
 use super::{report, start_threads};
 use crate::base::error::{unless_broken_pipe, ExpectationFailed};
@@ -16,16 +16,29 @@ use crate::results::{About, Frame};
 use crate::run::{finished_records, RunStart, Setup};
 use crate::treatments::purposes;
 use anyhow::{bail, Context, Result};
+use clap::Args;
 use std::io::Write as _;
 use std::path::Path;
 
-/// Measures what flags ask for, or prints them as an experiment file with `--print-experiment`.
-pub(super) fn measured(spec: Spec, run: RunFlags, output: &OutputArgs, part: &PartArgs) -> Result<()> {
-    let mut experiment = Experiment::new(spec, run);
-    if part.print_experiment {
-        return print_experiment(&mut experiment);
+impl<S: Args> Measured<S> {
+    /// Executes the experiment of these flags, or prints it with `--print-experiment`.
+    pub(super) fn execute(self, spec: fn(S) -> Spec) -> Result<()> {
+        let Self { spec: flags, run, output, part } = self;
+        let mut experiment = Experiment::new(spec(flags), run);
+        if part.print_experiment {
+            return print_experiment(&mut experiment);
+        }
+        execute(experiment, RunOptions::new(&output, &part)?)
     }
-    execute(experiment, RunOptions::new(output, part)?)
+}
+
+impl<S: Args> MeasuredOnce<S> {
+    /// Like [`Measured::execute`].
+    pub(super) fn execute(self, spec: fn(S) -> Spec) -> Result<()> {
+        let Self { spec: flags, run, output, print_experiment } = self;
+        let part = PartArgs { print_experiment, ..PartArgs::default() };
+        Measured { spec: flags, run, output, part }.execute(spec)
+    }
 }
 
 /// Prints an experiment as a file for `difftool run`, with what was not given filled in.

@@ -30,7 +30,6 @@ use crate::base::error::Usage;
 use anyhow::{Context, Error, Result};
 use cli::Command;
 pub use cli::{command_line, Cli};
-use shared::{Measured, MeasuredOnce, PartArgs};
 pub use spec::{Experiment, Spec};
 use std::num::NonZeroUsize;
 use std::path::Path;
@@ -42,34 +41,16 @@ use std::time::{Duration, Instant};
 pub fn run(cli: Cli) -> Result<()> {
     check_environment()?;
     match cli.command {
-        Command::Needle(Measured { spec, run, output, part }) => {
-            execute::measured(Spec::Needle(spec), run, &output, &part)
-        }
-        Command::Shots(Measured { spec, run, output, part }) => {
-            execute::measured(Spec::Shots(spec), run, &output, &part)
-        }
-        Command::Ratio(Measured { spec, run, output, part }) => {
-            execute::measured(Spec::Ratio(spec), run, &output, &part)
-        }
-        Command::Heads(Measured { spec, run, output, part }) => {
-            execute::measured(Spec::Heads(spec), run, &output, &part)
-        }
-        Command::Quantize(Measured { spec, run, output, part }) => {
-            execute::measured(Spec::Quantize(spec), run, &output, &part)
-        }
-        Command::Ablate(Measured { spec, run, output, part }) => {
-            execute::measured(Spec::Ablate(spec), run, &output, &part)
-        }
-        Command::Outliers(Measured { spec, run, output, part }) => {
-            execute::measured(Spec::Outliers(spec), run, &output, &part)
-        }
-        Command::Nll(Measured { spec, run, output, part }) => execute::measured(Spec::Nll(spec), run, &output, &part),
-        Command::Heatmap(MeasuredOnce { spec, run, output, print_experiment }) => {
-            execute::measured(Spec::Heatmap(spec), run, &output, &PartArgs::once(print_experiment))
-        }
-        Command::Explore(MeasuredOnce { spec, run, output, print_experiment }) => {
-            execute::measured(Spec::Explore(spec), run, &output, &PartArgs::once(print_experiment))
-        }
+        Command::Needle(flags) => flags.execute(Spec::Needle),
+        Command::Shots(flags) => flags.execute(Spec::Shots),
+        Command::Ratio(flags) => flags.execute(Spec::Ratio),
+        Command::Heads(flags) => flags.execute(Spec::Heads),
+        Command::Quantize(flags) => flags.execute(Spec::Quantize),
+        Command::Ablate(flags) => flags.execute(Spec::Ablate),
+        Command::Outliers(flags) => flags.execute(Spec::Outliers),
+        Command::Nll(flags) => flags.execute(Spec::Nll),
+        Command::Heatmap(flags) => flags.execute(Spec::Heatmap),
+        Command::Explore(flags) => flags.execute(Spec::Explore),
         Command::Run(flags) => run::run(&flags),
         Command::Merge(flags) => run::merge(&flags),
         Command::Compare(flags) => compare::run(&flags),

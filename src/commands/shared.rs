@@ -266,13 +266,6 @@ pub struct PartArgs {
     pub print_experiment: bool,
 }
 
-impl PartArgs {
-    /// The whole of a run on one prompt.
-    pub(super) fn once(print_experiment: bool) -> Self {
-        Self { print_experiment, ..Self::default() }
-    }
-}
-
 /// Returns the recipe of a figure: version, command, seeds and pooling.
 pub(super) fn recipe(command: &[String], seed: impl std::fmt::Display, pooling: &str) -> Vec<(String, String)> {
     vec![

@@ -59,22 +59,8 @@ impl Spec {
         }
     }
 
-    pub(super) fn measuring(&self) -> &dyn Measuring {
-        match self {
-            Self::Needle(spec) => spec,
-            Self::Shots(spec) => spec,
-            Self::Ratio(spec) => spec,
-            Self::Heads(spec) => spec,
-            Self::Heatmap(spec) => spec,
-            Self::Explore(spec) => spec,
-            Self::Quantize(spec) => spec,
-            Self::Ablate(spec) => spec,
-            Self::Outliers(spec) => spec,
-            Self::Nll(spec) => spec,
-        }
-    }
-
-    fn measuring_mut(&mut self) -> &mut dyn Measuring {
+    /// Returns the flags of the command.
+    pub(super) fn measuring(&mut self) -> &mut dyn Measuring {
         match self {
             Self::Needle(spec) => spec,
             Self::Shots(spec) => spec,
@@ -119,7 +105,7 @@ pub struct Experiment {
 }
 
 impl Experiment {
-    /// What flags ask for.
+    /// The experiment of the flags, without words.
     pub(super) fn new(spec: Spec, run: RunFlags) -> Self {
         Self { question: String::new(), analysis: String::new(), spec, run }
     }
@@ -186,8 +172,9 @@ impl Experiment {
     /// Usage errors for flags that do not go together; models that cannot be read.
     pub fn plan(&mut self) -> Result<(Plan, OpenedModels)> {
         let models = OpenedModels::new(&mut self.run)?;
-        self.spec.measuring_mut().fill(&models)?;
-        let mut plan = self.spec.measuring().plan(&self.run, &models)?;
+        let measuring = self.spec.measuring();
+        measuring.fill(&models)?;
+        let mut plan = measuring.plan(&self.run, &models)?;
         if let Some(condition) = repeated(&self.run.condition) {
             bail_usage!("the condition {condition} is named twice");
         }
