@@ -1,4 +1,4 @@
-//! What every other module stands on: errors, files, names, random numbers, the terminal and the machine.
+//! Used by all other modules: errors, files, names, random numbers, the terminal and the machine.
 
 pub mod error;
 pub mod files;

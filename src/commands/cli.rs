@@ -104,7 +104,7 @@ const EXAMPLES: [(&str, Examples); 18] = [
     ),
 ];
 
-/// What commands measure if nothing else is asked for.
+/// Default prompts of commands, for their help.
 const DEFAULTS: [(&str, PromptDefaults); 6] = [
     ("needle", needle::DEFAULTS),
     ("ratio", ratio::DEFAULTS),

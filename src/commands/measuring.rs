@@ -1,4 +1,4 @@
-//! What measuring commands have in common: from flags to a plan, and the models that both need.
+//! Measuring commands: the trait that makes a plan of their flags, and the models that both need.
 
 use super::session::{RunResults, Session};
 use super::shared::RunFlags;
@@ -10,7 +10,7 @@ use crate::run::Plan;
 use anyhow::Result;
 use std::cell::OnceCell;
 
-/// What a measuring command does with its flags.
+/// The flags of a measuring command: made into a plan before the run, and into figures after it.
 pub(super) trait Measuring {
     /// Fills in what was not given and depends on other flags, or on the models.
     ///
@@ -18,7 +18,7 @@ pub(super) trait Measuring {
     /// Usage errors for flags that do not go together; models that cannot be read.
     fn fill(&mut self, models: &OpenedModels) -> Result<()>;
 
-    /// What the run measures.
+    /// Makes the plan of the run.
     ///
     /// # Errors
     /// Usage errors for flags that do not go together; models that cannot be read.

@@ -217,7 +217,7 @@ pub struct Allocation {
     magnitude: [f64; REGIONS],
     /// Sum of the weights of the maps before subtraction: Σ_j |mix_j| A_j.
     unmixed: [f64; REGIONS],
-    /// The same three sums for the sink, which is not a key and has no value; `None` without sinks.
+    /// Sums of the weight of the sink, which is not a key and has no value; `None` without sinks.
     sink: Option<SinkSums>,
     /// Sum of lambda over rows; 0 for standard attention.
     lambda: f64,

@@ -76,7 +76,7 @@ impl SavedRun {
     }
 }
 
-/// What the frame of a run is about. Resampling uses the seed of the run, so tables are those it printed.
+/// Returns models and settings of the run for its frame. Resampling uses the seed of the run, so tables are those it printed.
 fn about(manifest: &Manifest) -> About {
     let seed = manifest.seeds.get("bootstrap").copied().unwrap_or(0);
     About { config: manifest.config.clone(), models: manifest.models.clone(), seed }

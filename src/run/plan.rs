@@ -1,4 +1,4 @@
-//! What a run measures.
+//! The plan of a run.
 
 use super::MapFlags;
 use crate::attention::LayersAndHeads;
@@ -11,7 +11,7 @@ use crate::results::CommandName;
 use crate::treatments::Condition;
 use anyhow::Result;
 
-/// What a run measures: models × prompts × conditions, and the measures. Commands make it of their flags.
+/// The plan of a run: models × prompts × conditions, and the measures. Commands make it of their flags.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The command that makes the plan.
@@ -30,7 +30,7 @@ pub struct Plan {
     pub grid: Grid,
     /// Layers and heads to measure.
     pub select: LayersAndHeads,
-    /// What is measured.
+    /// The measures.
     pub measures: Vec<MeasureName>,
     /// Treated passes over every prompt, besides the untreated one.
     pub conditions: Vec<Condition>,

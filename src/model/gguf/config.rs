@@ -15,7 +15,7 @@ use serde::Deserialize;
 use serde_json::{json, Value};
 use std::sync::OnceLock;
 
-/// What `architectures.toml` says, where the fields are explained.
+/// The tables of `architectures.toml`, where the fields are explained.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct Architectures {
