@@ -12,13 +12,11 @@ use crate::figures::{forest, FigureHeading, ForestPanel};
 use crate::results::compare::{compare, Comparison, FailIf, PairedSets, Request};
 use crate::results::table::plural;
 use crate::results::view::{difference_cell, group_value};
-use crate::results::{metric, Column, Metrics, Row, Where};
+use crate::results::{Column, Metrics, Row, Where};
 use anyhow::{Context as _, Result};
-use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
-use clap::{Arg, Args, ValueEnum};
+use clap::{Args, ValueEnum};
 use print::print;
 use std::collections::BTreeSet;
-use std::ffi::OsStr;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -43,7 +41,7 @@ pub struct Compare {
     pub baseline: Option<String>,
     /// Metrics, with a region for only that region, as in `exact,share_abs[answer]`; `all` for every metric [default: the
     /// headline metrics that were measured]
-    #[arg(long, value_delimiter = ',', value_name = "METRIC", value_parser = MetricParser, hide_possible_values = true)]
+    #[arg(long, value_delimiter = ',', value_name = "METRIC")]
     pub metric: Vec<String>,
     /// Only records with this value (`none`: a missing one); may be repeated: columns must all match, values of one column
     /// are alternatives
@@ -77,24 +75,6 @@ pub struct Compare {
     pub quiet: bool,
     #[command(flatten)]
     pub page: PageArgs,
-}
-
-/// Parser of a metric's name. It accepts any, as files of other versions have other metrics; the names of the catalogue are its
-/// possible values, which shells complete.
-#[derive(Clone)]
-struct MetricParser;
-
-impl TypedValueParser for MetricParser {
-    type Value = String;
-
-    fn parse_ref(&self, command: &clap::Command, arg: Option<&Arg>, value: &OsStr) -> Result<String, clap::Error> {
-        StringValueParser::new().parse_ref(command, arg, value)
-    }
-
-    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        let metrics = metric::ALL.iter().map(|metric| PossibleValue::new(metric.name).help(metric.meaning));
-        Some(Box::new(metrics.chain([PossibleValue::new("all").help("Every metric")])))
-    }
 }
 
 /// Output format of a comparison.

@@ -1,19 +1,21 @@
 //! Executes an experiment: runs it, draws figures, writes the manifest, prints tables, and checks expectations.
 
-use super::session::{RunOptions, RunResults, Session};
+use super::experiment::Experiment;
+use super::measuring::Measuring;
+use super::report::{self, check_page};
+use super::session::{RunResults, Session};
 use super::shared::{Measured, MeasuredOnce, OutputArgs, PartArgs};
-use super::spec::{Experiment, Spec};
-use super::{report, start_threads};
+use super::start_threads;
+use crate::bail_usage;
 use crate::base::error::{unless_broken_pipe, ExpectationFailed};
 use crate::measures::GenerationMeasure;
 use crate::results::folder::{
     CELLS, COMMAND, DRAWN, EXPERIMENT, GENERATIONS, HEADS, MASSIVE, RANKINGS, RESULTS, TOKENS,
 };
 use crate::results::print::{json, text, Tables};
-use crate::results::record::Record;
 use crate::results::view::each_head::head_rows;
-use crate::results::{About, Frame};
-use crate::run::{finished_records, RunStart, Setup};
+use crate::results::{About, CommandName, Frame};
+use crate::run::{finished_records, RunPart, RunStart, Setup};
 use crate::treatments::purposes;
 use anyhow::{bail, Context, Result};
 use clap::Args;
@@ -22,27 +24,34 @@ use std::path::Path;
 
 impl<S: Args> Measured<S> {
     /// Executes the experiment of these flags, or prints it with `--print-experiment`.
-    pub(super) fn execute(self, spec: fn(S) -> Spec) -> Result<()> {
-        let Self { spec: flags, run, output, part } = self;
-        let mut experiment = Experiment::new(spec(flags), run);
+    pub(super) fn execute(self, command: CommandName) -> Result<()>
+    where
+        S: Measuring + 'static,
+    {
+        let Self { flags, run, output, part } = self;
+        let experiment = Experiment::new(command, Box::new(flags), run);
         if part.print_experiment {
-            return print_experiment(&mut experiment);
+            return print_experiment(experiment);
         }
-        execute(experiment, RunOptions::new(&output, &part)?)
+        let part = part.of_run(&output)?;
+        execute(experiment, output, part)
     }
 }
 
 impl<S: Args> MeasuredOnce<S> {
     /// Like [`Measured::execute`].
-    pub(super) fn execute(self, spec: fn(S) -> Spec) -> Result<()> {
-        let Self { spec: flags, run, output, print_experiment } = self;
+    pub(super) fn execute(self, command: CommandName) -> Result<()>
+    where
+        S: Measuring + 'static,
+    {
+        let Self { flags, run, output, print_experiment } = self;
         let part = PartArgs { print_experiment, ..PartArgs::default() };
-        Measured { spec: flags, run, output, part }.execute(spec)
+        Measured { flags, run, output, part }.execute(command)
     }
 }
 
 /// Prints an experiment as a file for `difftool run`, with what was not given filled in.
-pub(super) fn print_experiment(experiment: &mut Experiment) -> Result<()> {
+pub(super) fn print_experiment(mut experiment: Experiment) -> Result<()> {
     let (plan, _) = experiment.plan()?;
     write!(crate::base::terminal::stdout(), "{}", plan.experiment)?;
     Ok(())
@@ -52,19 +61,30 @@ pub(super) fn print_experiment(experiment: &mut Experiment) -> Result<()> {
 ///
 /// # Errors
 /// Usage errors before anything runs; afterwards errors of writing, an error if prompts failed, and [`ExpectationFailed`].
-pub(super) fn execute(mut experiment: Experiment, mut options: RunOptions) -> Result<()> {
+pub(super) fn execute(mut experiment: Experiment, output: OutputArgs, mut part: RunPart) -> Result<()> {
+    if let Some(page) = &output.report {
+        if part.shard.is_some() {
+            bail_usage!("--report: a shard has no report; give --report to `difftool merge`");
+        }
+        check_page("--report", page)?;
+    }
     let (plan, models) = experiment.plan()?;
-    if let Some(records) = finished_records(&plan, &mut options.part)? {
-        return check_finished_run(&experiment, &models.names, &options, &records);
+    if let Some((folder, records)) = finished_records(&plan, &mut part)? {
+        if !output.quiet {
+            crate::say!("the run in {} is finished: nothing to resume", folder.display());
+        }
+        write_report(&output, &folder)?;
+        let frame = Frame::of(About::default(), &records)?;
+        return if part.shard.is_some() { Ok(()) } else { check_fail_if(&experiment, &models.names, &frame) };
     }
-    let measuring = experiment.spec.measuring();
-    if let RunStart::New(_) = &options.part.start {
-        measuring.check_output()?;
+    let flags = &experiment.flags;
+    if let RunStart::New(_) = &part.start {
+        flags.check_output()?;
     }
-    start_threads(options.output.threads)?;
+    start_threads(output.threads)?;
     let setup = Setup::load(plan, models.into_opened()?)?;
     let (mut frame, mut measures) = (Frame::new(setup.about()), setup.measures()?);
-    let mut session = Session::run(setup, options, &mut measures.list(), &mut |record| frame.add(record))?;
+    let mut session = Session::run(setup, output, part, &mut measures.list(), &mut |record| frame.add(record))?;
     let mut frame = frame.finish()?;
     if session.setup.plan.maps.is_some() && !session.run.is_complete() {
         return discard(&session);
@@ -73,26 +93,24 @@ pub(super) fn execute(mut experiment: Experiment, mut options: RunOptions) -> Re
     (frame.tokens, frame.massive) = (session.setup.tokens(&measures), session.setup.massive(&measures));
     frame.drawn = session.setup.drawn_heads(&measures);
     let results = RunResults { frame, measures };
-    let whole = session.shard.is_none();
+    let whole = session.run.part.shard.is_none();
     // The records are complete: an error from here on does not keep the other files from being written.
     let mut after_records = Ok(());
     if session.run.is_complete() {
         if whole {
             let pooled =
                 write_pooled(&mut session, &results).context("the records are complete, but not the files beside them");
-            let drawn =
-                measuring.draw(&mut session, &results).context("the results are complete, but not their figures");
+            let drawn = flags.draw(&mut session, &results).context("the results are complete, but not their figures");
             after_records = pooled.and(drawn);
         }
-        session.run.outputs.write_manifest(&session.setup)?;
+        session.run.write_manifest(&session.setup)?;
     }
     if whole {
         // If the reader of stdout has gone, the run may still have failed.
         unless_broken_pipe(print(&results.frame, &session.output))?;
     }
     if session.run.is_complete() {
-        let folder = session.run.outputs.folder().path();
-        after_records = after_records.and(write_report(&session.output, folder));
+        after_records = after_records.and(write_report(&session.output, session.run.folder.path()));
     }
     session.conclude()?;
     if whole {
@@ -109,7 +127,7 @@ fn write_report(output: &OutputArgs, folder: &Path) -> Result<()> {
 
 /// Removes the files of a stopped run on one prompt, which cannot be resumed.
 fn discard(session: &Session) -> Result<()> {
-    let folder = session.run.outputs.folder().path();
+    let folder = session.run.folder.path();
     for file in [RESULTS, CELLS, EXPERIMENT, COMMAND] {
         let _ = std::fs::remove_file(folder.join(file));
     }
@@ -119,7 +137,7 @@ fn discard(session: &Session) -> Result<()> {
 
 /// Writes the pooled data that have their own files.
 fn write_pooled(session: &mut Session, results: &RunResults) -> Result<()> {
-    let (frame, outputs) = (&results.frame, &mut session.run.outputs);
+    let (frame, outputs) = (&results.frame, &mut session.run);
     if let Some(generation) = results.measures.of_type::<GenerationMeasure>().next() {
         outputs.save_lines(GENERATIONS, &generation.pooled)?;
     }
@@ -152,25 +170,6 @@ fn print(frame: &Frame, output: &OutputArgs) -> Result<()> {
         write!(out, "{}", text(frame, output.tables.as_ref().unwrap_or(&Tables::Main))?)?;
     }
     Ok(())
-}
-
-/// Checks the results of a run that is already finished.
-fn check_finished_run(
-    experiment: &Experiment,
-    models: &[String],
-    options: &RunOptions,
-    records: &[Record],
-) -> Result<()> {
-    if let RunStart::Resume(folder) = &options.part.start {
-        if !options.output.quiet {
-            crate::say!("the run in {} is finished: nothing to resume", folder.path().display());
-        }
-        write_report(&options.output, folder.path())?;
-    }
-    if options.part.shard.is_some() || experiment.run.fail_if.is_empty() {
-        return Ok(());
-    }
-    check_fail_if(experiment, models, &Frame::of(About::default(), records)?)
 }
 
 /// Fails if a mean of a model meets a condition of `--fail-if`, or was not measured.

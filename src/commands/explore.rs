@@ -200,7 +200,7 @@ fn explorer<'a>(
 }
 
 fn write_page(session: &mut Session, page: &str, budget: usize) -> Result<()> {
-    let path = session.run.outputs.add_file(EXPLORER, None);
+    let path = session.run.add_file(EXPLORER, None);
     files::create(&path, page.as_bytes()).with_context(|| format!("cannot write {}", path.display()))?;
     if !session.output.quiet {
         let mb = |bytes: usize| bytes as f64 / 1e6;

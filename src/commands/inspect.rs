@@ -1,19 +1,21 @@
 //! `difftool inspect`: shows what a model folder contains.
 
-mod facts;
+mod lambda;
 
 use super::measuring::CTX_TOK;
 use super::shared::{model_help, Examples};
 use crate::bail_usage;
 use crate::base::terminal::{escaped, stdout};
 use crate::base::values::TokenRange;
-use crate::model::open::{self, LoadOptions};
+use crate::model::open::{self, LoadOptions, OpenedModel};
+use crate::model::Audit;
 use crate::results::manifest::WeightsState;
 use crate::results::print::TextTable;
 use crate::results::table::{numbers, words, Cell, Table};
 use anyhow::{bail, Result};
 use clap::Args;
-use facts::{Inspection, LayerLambda, WeightsInfo};
+use lambda::LayerLambda;
+use serde_json::{json, Value};
 use std::io::Write;
 
 pub(super) const EXAMPLES: Examples = &[("A model folder", "difftool inspect ./llama --ctx 8k")];
@@ -44,90 +46,145 @@ pub(super) fn run(args: &Inspect) -> Result<()> {
         Some(None) => bail_usage!("--ctx: inspect takes one length; give one length"),
         None => opened.config.max_ctx_tok.min(CTX_TOK),
     };
-    let inspection = Inspection::new(opened, ctx_tok)?;
+    let has_weights = !opened.checkpoint.is_none();
+    let can_be_measured = has_weights && opened.tokenizer().is_ok();
+    let mut audit = opened.checkpoint.audit(&opened.config);
+    if !has_weights {
+        audit.missing.clear();
+    }
+    let (table, mut json) = (facts(&opened, ctx_tok), as_json(&opened, &audit, ctx_tok));
+    let lambda = if has_weights && audit.is_clean() { lambda::by_layer(opened)? } else { Vec::new() };
     let mut out = stdout();
     if args.json {
-        writeln!(out, "{}", serde_json::to_string_pretty(&inspection)?)?;
+        json["lambda"] = serde_json::to_value(&lambda)?;
+        writeln!(out, "{json:#}")?;
     } else {
-        writeln!(out, "{}", facts(&inspection))?;
-        if !inspection.lambda.is_empty() {
-            writeln!(out, "\n{}", lambdas(&inspection.lambda))?;
+        writeln!(out, "{table}")?;
+        if !lambda.is_empty() {
+            writeln!(out, "\n{}", lambdas(&lambda))?;
         }
-        if inspection.is_standard_by_lambda() {
+        if !lambda.is_empty() && lambda.iter().all(LayerLambda::is_zero) {
             writeln!(out, "λ is 0 in every layer: standard attention")?;
         }
-        tensors(&inspection, &mut out)?;
+        write_misfits(&audit, &mut out)?;
     }
-    if !inspection.is_loadable() {
-        let WeightsInfo { missing, misfits, unused, .. } = &inspection.weights;
-        let [missing, misfits, unused] = [missing.len(), misfits.len(), unused.len()];
+    if !audit.is_clean() {
         bail!(
-            "{}: the tensors are not those of the architecture ({missing} missing, {misfits} of another shape or type, \
-             {unused} left over); it cannot be measured",
-            inspection.name
+            "{}: the tensors are not those of the architecture ({} missing, {} of another shape or type, {} left over); it \
+             cannot be measured",
+            args.model,
+            audit.missing.len(),
+            audit.misfits.len(),
+            audit.unused.len()
         );
     }
-    if !args.json && !inspection.weights.dtype.is_empty() && inspection.tokenizer.is_some() {
-        writeln!(out, "\nIt can be measured: difftool needle --model {} --ctx 512", escaped(&inspection.name))?;
+    if !args.json && can_be_measured {
+        writeln!(out, "\nIt can be measured: difftool needle --model {} --ctx 512", escaped(&args.model))?;
     }
     Ok(())
 }
 
-fn facts(inspection: &Inspection) -> TextTable {
+fn as_json(opened: &OpenedModel, audit: &Audit, ctx_tok: usize) -> Value {
+    let (config, state) = (&opened.config, opened.weights_state());
+    let tokenizer = opened.tokenizer().ok().map(|tokenizer| {
+        json!({ "vocab": tokenizer.vocab_size(), "bos": tokenizer.bos(), "chat": tokenizer.chat().is_some() })
+    });
+    json!({
+        "name": opened.name,
+        "model_type": config.model_type,
+        "variant": config.variant.name(),
+        "layout": config.layout(),
+        "logit_tap": config.logit_tap(),
+        "parameters": config.parameters(),
+        "layers": config.layers.len(),
+        "heads": config.heads,
+        "maps": config.wiring().maps(),
+        "key_heads": config.key_heads(),
+        "value_heads": config.kv_heads,
+        "head_dim": config.head_dim,
+        "latent": config.latent_ranks(),
+        "width": config.width,
+        "mlp": config.mlp(),
+        "block": config.block(),
+        "biases": config.biases(),
+        "positions": config.positions(),
+        "sees": config.windows(),
+        "max_ctx_tok": config.max_ctx_tok,
+        "vocab": config.vocab,
+        "tied": config.tied,
+        "tokenizer": tokenizer,
+        "weights": {
+            "dtype": opened.checkpoint.dtypes(),
+            "bytes": opened.checkpoint.len_bytes(),
+            "missing": audit.missing,
+            "misfits": audit.misfits,
+            "unused": audit.unused,
+        },
+        "memory": {
+            "ctx_tok": ctx_tok,
+            "weights_bytes": opened.weights_bytes(state),
+            "weights": state,
+            "pass_bytes": config.pass_bytes(ctx_tok),
+        },
+    })
+}
+
+fn facts(opened: &OpenedModel, ctx_tok: usize) -> TextTable {
+    let config = &opened.config;
     let mut rows = Vec::new();
     let mut row = |name: &str, value: String| rows.push(vec![Cell::words(name), Cell::words(value)]);
-    row("family", inspection.model_type.clone());
-    row("attention", inspection.layout.clone());
-    if let Some(tap) = &inspection.logit_tap {
-        row("logits", tap.clone());
+    row("family", config.model_type.clone());
+    row("attention", config.layout());
+    if let Some(tap) = config.logit_tap() {
+        row("logits", tap);
     }
-    row("parameters", thousands(inspection.parameters));
-    row("layers", inspection.layers.to_string());
-    let maps = if inspection.maps == 1 { String::new() } else { format!(" of {} maps", inspection.maps) };
-    let Inspection { heads, key_heads, value_heads, head_dim, .. } = inspection;
-    row("heads", format!("{heads}{maps}, {key_heads} key heads, {value_heads} value heads, {head_dim} wide"));
-    if let Some(latent) = &inspection.latent {
-        row("latent", latent.clone());
+    row("parameters", thousands(config.parameters()));
+    row("layers", config.layers.len().to_string());
+    let maps = config.wiring().maps();
+    let maps = if maps == 1 { String::new() } else { format!(" of {maps} maps") };
+    let (heads, key_heads, value_heads) = (config.heads, config.key_heads(), config.kv_heads);
+    row("heads", format!("{heads}{maps}, {key_heads} key heads, {value_heads} value heads, {} wide", config.head_dim));
+    if let Some(latent) = config.latent_ranks() {
+        row("latent", latent);
     }
-    row("width", format!("{}, MLP {}", inspection.width, inspection.mlp));
-    row("blocks", inspection.block.clone());
-    row("biases", inspection.biases.clone());
-    row("positions", inspection.positions.join("; "));
-    row("a query sees", inspection.sees.clone());
-    row("context", format!("{} tokens", inspection.max_ctx_tok));
-    row("vocabulary", format!("{}{}", inspection.vocab, if inspection.tied { ", output head tied" } else { "" }));
-    row("tokenizer", tokenizer(inspection));
+    row("width", format!("{}, MLP {}", config.width, config.mlp()));
+    row("blocks", config.block());
+    row("biases", config.biases());
+    row("positions", config.positions().join("; "));
+    row("a query sees", config.windows());
+    row("context", format!("{} tokens", config.max_ctx_tok));
+    row("vocabulary", format!("{}{}", config.vocab, if config.tied { ", output head tied" } else { "" }));
+    row("tokenizer", tokenizer(opened));
     row(
         "weights",
-        match inspection.weights.dtype.as_str() {
-            "" => "none: this is the configuration of a supported family, and cannot be measured".to_owned(),
-            dtype => format!("{dtype}, {} on disk", mib(inspection.weights.bytes)),
+        match opened.checkpoint.is_none() {
+            true => "none: this is the configuration of a supported family, and cannot be measured".to_owned(),
+            false => format!("{}, {} on disk", opened.checkpoint.dtypes(), mib(opened.checkpoint.len_bytes())),
         },
     );
-    let memory = &inspection.memory;
+    let state = opened.weights_state();
     row(
         "memory",
         format!(
-            "{} for the weights ({}), up to {} for a pass over {} tokens{}",
-            mib(memory.weights_bytes),
-            match memory.weights {
+            "{} for the weights ({}), up to {} for a pass over {ctx_tok} tokens{}",
+            mib(opened.weights_bytes(state)),
+            match state {
                 WeightsState::Expanded => "expanded",
                 WeightsState::Streamed => "streamed",
             },
-            mib(memory.pass_bytes),
-            memory.ctx_tok,
-            if memory.ctx_tok > inspection.max_ctx_tok { ", more than its context" } else { "" }
+            mib(config.pass_bytes(ctx_tok)),
+            if ctx_tok > config.max_ctx_tok { ", more than its context" } else { "" }
         ),
     );
-    TextTable::new(&Table::plain(vec![words("model"), words(&inspection.name)], rows))
+    TextTable::new(&Table::plain(vec![words("model"), words(&opened.name)], rows))
 }
 
-fn tokenizer(inspection: &Inspection) -> String {
-    match &inspection.tokenizer {
-        None => "none: only token ids can be measured".to_owned(),
-        Some(tokenizer) => {
-            let chat = if tokenizer.chat { ", in its chat template" } else { "" };
-            format!("{} tokens; prompts begin with {}{chat}", tokenizer.vocab, tokenizer.bos)
+fn tokenizer(opened: &OpenedModel) -> String {
+    match opened.tokenizer() {
+        Err(_) => "none: only token ids can be measured".to_owned(),
+        Ok(tokenizer) => {
+            let chat = if tokenizer.chat().is_some() { ", in its chat template" } else { "" };
+            format!("{} tokens; prompts begin with {}{chat}", tokenizer.vocab_size(), tokenizer.bos())
         }
     }
 }
@@ -147,7 +204,6 @@ fn lambdas(layers: &[LayerLambda]) -> TextTable {
                 row.extend([d.mean, d.std, d.p5, d.median, d.p95].map(|x| format!("{x:.4}")));
                 row.push(d.n.to_string());
             }
-            None if over_tokens => continue,
             None => row.extend([layer.init, layer.learned].map(|x| x.map_or_else(String::new, |x| format!("{x:.4}")))),
         }
         rows.push(row.into_iter().map(Cell::words).collect());
@@ -156,18 +212,17 @@ fn lambdas(layers: &[LayerLambda]) -> TextTable {
 }
 
 /// Prints the tensors that are missing, do not fit, or are not used.
-fn tensors(inspection: &Inspection, out: &mut dyn Write) -> Result<()> {
-    let WeightsInfo { missing, misfits, unused, .. } = &inspection.weights;
-    if !inspection.is_loadable() {
+fn write_misfits(audit: &Audit, out: &mut dyn Write) -> Result<()> {
+    if !audit.is_clean() {
         writeln!(out)?;
     }
-    for (name, shape) in missing {
+    for (name, shape) in &audit.missing {
         writeln!(out, "missing {} {shape:?}", escaped(name))?;
     }
-    for misfit in misfits {
+    for misfit in &audit.misfits {
         writeln!(out, "misfit {}", escaped(misfit))?;
     }
-    for (name, shape) in unused {
+    for (name, shape) in &audit.unused {
         writeln!(out, "unused {} {shape:?}", escaped(name))?;
     }
     Ok(())

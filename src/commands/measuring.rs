@@ -8,10 +8,23 @@ use crate::model::open::{self, LoadOptions, OpenedModel};
 use crate::prompts::{NeedlePrompts, PromptDefaults};
 use crate::run::Plan;
 use anyhow::Result;
+use serde::Serialize;
 use std::cell::OnceCell;
+use std::fmt::Debug;
+
+/// Flags that can be written as the keys of an experiment file.
+pub(super) trait Keys {
+    fn to_toml(&self) -> Result<toml::Table, toml::ser::Error>;
+}
+
+impl<F: Serialize> Keys for F {
+    fn to_toml(&self) -> Result<toml::Table, toml::ser::Error> {
+        toml::Table::try_from(self)
+    }
+}
 
 /// The flags of a measuring command: made into a plan before the run, and into figures after it.
-pub(super) trait Measuring {
+pub(super) trait Measuring: Keys + Debug {
     /// Fills in what was not given and depends on other flags, or on the models.
     ///
     /// # Errors

@@ -1,10 +1,11 @@
 //! The subcommands, one file each: from options to the library to output. Only this module and `main` print.
 
 mod ablate;
-mod allocation;
 mod cli;
 mod compare;
+mod drawing;
 mod execute;
+mod experiment;
 mod explore;
 mod heads;
 mod heatmap;
@@ -22,15 +23,15 @@ mod run;
 mod session;
 mod shared;
 mod shots;
-mod spec;
 mod train;
 
 use crate::bail_usage;
 use crate::base::error::Usage;
+use crate::results::CommandName;
 use anyhow::{Context, Error, Result};
 use cli::Command;
 pub use cli::{command_line, Cli};
-pub use spec::{Experiment, Spec};
+pub use experiment::Experiment;
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -41,16 +42,16 @@ use std::time::{Duration, Instant};
 pub fn run(cli: Cli) -> Result<()> {
     check_environment()?;
     match cli.command {
-        Command::Needle(flags) => flags.execute(Spec::Needle),
-        Command::Shots(flags) => flags.execute(Spec::Shots),
-        Command::Ratio(flags) => flags.execute(Spec::Ratio),
-        Command::Heads(flags) => flags.execute(Spec::Heads),
-        Command::Quantize(flags) => flags.execute(Spec::Quantize),
-        Command::Ablate(flags) => flags.execute(Spec::Ablate),
-        Command::Outliers(flags) => flags.execute(Spec::Outliers),
-        Command::Nll(flags) => flags.execute(Spec::Nll),
-        Command::Heatmap(flags) => flags.execute(Spec::Heatmap),
-        Command::Explore(flags) => flags.execute(Spec::Explore),
+        Command::Needle(flags) => flags.execute(CommandName::Needle),
+        Command::Shots(flags) => flags.execute(CommandName::Shots),
+        Command::Ratio(flags) => flags.execute(CommandName::Ratio),
+        Command::Heads(flags) => flags.execute(CommandName::Heads),
+        Command::Quantize(flags) => flags.execute(CommandName::Quantize),
+        Command::Ablate(flags) => flags.execute(CommandName::Ablate),
+        Command::Outliers(flags) => flags.execute(CommandName::Outliers),
+        Command::Nll(flags) => flags.execute(CommandName::Nll),
+        Command::Heatmap(flags) => flags.execute(CommandName::Heatmap),
+        Command::Explore(flags) => flags.execute(CommandName::Explore),
         Command::Run(flags) => run::run(&flags),
         Command::Merge(flags) => run::merge(&flags),
         Command::Compare(flags) => compare::run(&flags),

@@ -2,7 +2,7 @@
 
 mod overview;
 
-use super::allocation::draw_allocation;
+use super::drawing::draw_allocation;
 use super::measuring::{Measuring, OpenedModels, CTX_TOK};
 use super::session::{RunResults, Session};
 use super::shared::{Examples, RunFlags};

@@ -1,8 +1,6 @@
 //! Progress of a run on stderr: a bar on a terminal, occasional lines elsewhere.
 
-use crate::base::names::ShortNames;
 use crate::prompts::DEPTH_TOLERANCE_PCT;
-use crate::results::metric::EXACT;
 use crate::results::record::Record;
 use crate::results::table::plural;
 use crate::run::{MissedDepth, RunObserver, RunPlan, RunShard, Setup};
@@ -24,7 +22,7 @@ pub(super) fn write_left(state: &ProgressState, out: &mut dyn Write) {
 /// Returns a progress bar with the time left.
 fn progress_bar(plan: &RunPlan<'_>, conditions: &str, quiet: bool) -> ProgressBar {
     let target = if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
-    let template = format!("{{bar:32}} {{pos}}/{{len}} prompts{conditions}{{left}}{{msg}}");
+    let template = format!("{{bar:32}} {{pos}}/{{len}} prompts{conditions}{{left}}");
     let style = ProgressStyle::with_template(&template).expect("a valid template");
     let bar =
         ProgressBar::with_draw_target(Some(plan.cases as u64), target).with_style(style.with_key("left", write_left));
@@ -42,30 +40,15 @@ pub(super) struct ProgressReporter<'a> {
     /// Time of the last line.
     said: Instant,
     see: &'a mut dyn FnMut(&Record),
-    /// By model: questions asked, and questions answered exactly, in untreated passes.
-    found: Vec<(String, usize, usize)>,
 }
 
 impl<'a> ProgressReporter<'a> {
     pub(super) fn new(setup: &'a Setup, shard: Option<RunShard>, quiet: bool, see: &'a mut dyn FnMut(&Record)) -> Self {
-        Self { setup, shard, quiet, bar: ProgressBar::hidden(), said: Instant::now(), see, found: Vec::new() }
+        Self { setup, shard, quiet, bar: ProgressBar::hidden(), said: Instant::now(), see }
     }
 
     pub(super) fn finish(&self) {
         self.bar.finish_and_clear();
-    }
-
-    /// Returns the accuracy so far, `; found so far: transformer 92 %, diff 97 %`.
-    fn accuracy_so_far(&self) -> String {
-        let names = ShortNames::of(self.found.iter().map(|(model, ..)| model));
-        let mut shares = Vec::new();
-        for (model, asked, found) in &self.found {
-            shares.push(format!("{} {} %", names.name(model), 100 * found / asked));
-        }
-        if shares.is_empty() {
-            return String::new();
-        }
-        format!("; found so far: {}", shares.join(", "))
     }
 
     /// Prints a progress line if the last one is half a minute old.
@@ -74,7 +57,7 @@ impl<'a> ProgressReporter<'a> {
         if self.said.elapsed() >= LINE_INTERVAL && done < all {
             self.said = Instant::now();
             let (conditions, left) = (self.conditions_in_words(), HumanDuration(self.bar.eta()));
-            crate::say!("{done} of {all} prompts{conditions}, about {left} left{}", self.accuracy_so_far());
+            crate::say!("{done} of {all} prompts{conditions}, about {left} left");
         }
     }
 
@@ -134,21 +117,11 @@ impl RunObserver for ProgressReporter<'_> {
     }
 
     fn record(&mut self, record: &Record) {
-        let is_answer = record.measure.metric == EXACT.name && record.identity.condition.is_none();
-        if let (true, Some(value)) = (is_answer, record.measure.value) {
-            let model = &record.identity.model;
-            let hit = usize::from(value == 1.0);
-            match self.found.iter_mut().find(|(name, ..)| name == model) {
-                Some((_, asked, found)) => (*asked, *found) = (*asked + 1, *found + hit),
-                None => self.found.push((model.clone(), 1, hit)),
-            }
-        }
         (self.see)(record);
     }
 
     fn case_finished(&mut self) {
         self.bar.inc(1);
-        self.bar.set_message(self.accuracy_so_far());
         if !self.quiet && !std::io::stderr().is_terminal() {
             self.print_if_due();
         }

@@ -8,12 +8,11 @@ use crate::base::{files, terminal};
 use crate::measures::region_ranges;
 use crate::model::open::LoadOptions;
 use crate::prompts::{Grid, GridPrompt, NeedlePrompts, Prompt, PromptSpec, Region, Sources, Tokenizer};
-use anstyle::{AnsiColor, Style};
 use anyhow::Result;
 use clap::Args;
 use serde_json::{json, Value};
 use std::fs::File;
-use std::io::{BufWriter, IsTerminal, Write};
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 pub(super) const EXAMPLES: Examples = &[
@@ -125,14 +124,8 @@ fn show(source: &PromptSource<'_>, index: usize, query: usize) -> Result<()> {
     let Some(asked) = prompt.queries.get(query) else {
         bail_usage!("--query {query}: the prompt has questions 0 to {}", prompt.queries.len() - 1);
     };
-    let coloured = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let mut out = terminal::stdout();
-    let mark = if coloured { in_colour } else { in_brackets };
-    writeln!(out, "{}\n", marked(&prompt, &prompt.regions(Some(query)), mark))?;
-    if coloured {
-        let legend: Vec<String> = Region::ALL.into_iter().map(|region| in_colour(region, region.name())).collect();
-        writeln!(out, "{}", legend.join(" "))?;
-    }
+    writeln!(out, "{}\n", marked(&prompt, &prompt.regions(Some(query))))?;
     writeln!(
         out,
         "prompt {index} of {}, seed {}: {} tokens; the answer for {} is {}, tokens {} to {}, at {:.1} % of the haystack",
@@ -148,50 +141,18 @@ fn show(source: &PromptSource<'_>, index: usize, query: usize) -> Result<()> {
     Ok(())
 }
 
-/// Returns the text with every region except filler marked.
-fn marked(prompt: &Prompt, regions: &[Region], mark: fn(Region, &str) -> String) -> String {
+/// Returns the text with every region except filler in brackets: `[answer|48213]`.
+fn marked(prompt: &Prompt, regions: &[Region]) -> String {
     let (mut marked, mut start) = (String::new(), 0);
     for (region, tokens) in region_ranges(regions) {
         let end = prompt.offsets[tokens.end - 1].1;
-        let text = prompt.text.get(start..end).unwrap_or_default();
-        if !text.is_empty() {
-            marked += &mark(region, &terminal::escaped_lines(text));
+        let text = terminal::escaped_lines(prompt.text.get(start..end).unwrap_or_default());
+        match region {
+            _ if text.is_empty() => {}
+            Region::Filler => marked += &text,
+            region => marked += &format!("[{}|{text}]", region.name()),
         }
         start = end; // and not where the next token starts: tokenizers may trim the space between tokens
     }
     marked
-}
-
-fn in_brackets(region: Region, text: &str) -> String {
-    match region {
-        Region::Filler => text.to_owned(),
-        region => format!("[{}|{text}]", region.name()),
-    }
-}
-
-fn in_colour(region: Region, text: &str) -> String {
-    let colour = match region {
-        Region::Filler => return text.to_owned(),
-        Region::Bos | Region::First | Region::Template => AnsiColor::BrightBlack,
-        Region::Distractor => AnsiColor::Yellow,
-        Region::Needle => AnsiColor::Green,
-        Region::Answer => AnsiColor::BrightGreen,
-        Region::Question => AnsiColor::Cyan,
-    };
-    let style = Style::new().fg_color(Some(colour.into()));
-    let style = if region == Region::Answer { style.bold().underline() } else { style };
-    format!("{style}{text}{style:#}")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_mark_surrounds_its_text() {
-        assert_eq!(in_brackets(Region::Answer, "48213"), "[answer|48213]");
-        assert_eq!(in_brackets(Region::Filler, "It rains."), "It rains.");
-        let coloured = in_colour(Region::Answer, "48213");
-        assert!(coloured.starts_with("\u{1b}[") && coloured.contains("48213") && coloured.ends_with("\u{1b}[0m"));
-    }
 }

@@ -1,5 +1,6 @@
 //! `difftool quantize`: what survives when attention logits (the paper's Figure 8), or queries and keys, are cut to few bits?
 
+use super::drawing::metric_panel;
 use super::measuring::{Measuring, OpenedModels, CTX_TOK};
 use super::session::{RunResults, Session};
 use super::shared::{grid, Examples, RunFlags};
@@ -7,14 +8,14 @@ use crate::bail_usage;
 use crate::base::names::{distinct, joined, repeated};
 use crate::base::spec_file::flag_defaults;
 use crate::base::values::FileName;
-use crate::figures::{lines, Figure, Line, LineAxes, LinePanel, PointEstimate};
+use crate::figures::{lines, Figure, LineAxes};
 use crate::kernels::quant::{Format, Quantised, Quantiser, Scope};
 use crate::measures::MeasureName;
 use crate::prompts::{NeedlePrompts, PromptDefaults};
 use crate::results::metric::{
-    Kind, Label, Metric, ANSWER_LOG_PROB, ANSWER_REGION, ERROR_CANCELLED, EXACT, NLL, SHARE_OUT, TOTAL_VARIATION,
+    Metric, ANSWER_LOG_PROB, ANSWER_REGION, ERROR_CANCELLED, EXACT, NLL, SHARE_OUT, TOTAL_VARIATION,
 };
-use crate::results::{setting_name, Frame, Pick, Setting};
+use crate::results::{setting_name, Frame, Setting};
 use crate::run::Plan;
 use crate::treatments::{Condition, Treatment};
 use anyhow::Result;
@@ -97,21 +98,19 @@ impl Measuring for QuantizeFlags {
 
     /// Draws a figure for each setting, and one by layer for each format that one layer at a time has.
     fn draw(&self, session: &mut Session, results: &RunResults) -> Result<()> {
-        let drawing = QuantizeFigures { frame: &results.frame, session };
-        let mut figures = Vec::new();
+        let conditions = session.setup.conditions.clone();
+        let quantisers = conditions.iter().filter_map(Condition::quantiser);
+        let of_some_layers = quantisers.filter(|quantiser| quantiser.layers.is_some());
+        let formats = distinct(of_some_layers.map(|quantiser| quantiser.format.to_string()));
         for (i, &setting) in results.frame.settings().iter().enumerate() {
             let ending = if i == 0 { String::new() } else { format!("-{}", i + 1) };
-            figures.push((format!("bits{ending}"), drawing.by_format(setting)?));
-            for (format, figure) in drawing.by_layer(setting)? {
-                figures.push((format!("layers-{format}{ending}"), figure));
+            let figure = self.figure(session, &results.frame, setting, &by_format(&conditions), None)?;
+            session.save(&figure, &format!("bits{ending}"), POOLING)?;
+            for format in &formats {
+                let by_layer = by_layer(&conditions, format);
+                let figure = self.figure(session, &results.frame, setting, &by_layer, Some(format))?;
+                session.save(&figure, &format!("layers-{format}{ending}"), POOLING)?;
             }
-        }
-        for (name, figure) in figures {
-            session.save(
-                &figure,
-                &name,
-                "mean over prompts, 95 % intervals: Wilson for accuracy, Student's t corrected for skewness otherwise",
-            )?;
         }
         Ok(())
     }
@@ -140,6 +139,9 @@ impl QuantizeFlags {
     }
 }
 
+const POOLING: &str =
+    "mean over prompts, 95 % intervals: Wilson for accuracy, Student's t corrected for skewness otherwise";
+
 /// The panels of a figure of logits: a metric and region each.
 const OF_LOGITS: [(&Metric, Option<&str>); 4] =
     [(&EXACT, None), (&ANSWER_LOG_PROB, None), (&SHARE_OUT, Some(ANSWER_REGION)), (&NLL, None)];
@@ -148,165 +150,81 @@ const OF_LOGITS: [(&Metric, Option<&str>); 4] =
 const OF_QK: [(&Metric, Option<&str>); 5] =
     [(&EXACT, None), (&ANSWER_LOG_PROB, None), (&NLL, None), (&TOTAL_VARIATION, None), (&ERROR_CANCELLED, None)];
 
-/// A condition on the x axis, with its label.
+/// A place on the x axis: its label and the condition.
 type Category<'a> = (String, &'a Condition);
 
-struct QuantizeFigures<'a> {
-    frame: &'a Frame,
-    session: &'a Session,
+/// The conditions that quantise all layers, by format, beside those that quantise nothing.
+fn by_format(conditions: &[Condition]) -> Vec<Category<'_>> {
+    let format = |condition: &Condition| Some(condition.quantiser()?.format.to_string());
+    let of_all = conditions.iter().filter(|condition| condition.quantiser().is_none_or(|by| by.layers.is_none()));
+    let of_all: Vec<&Condition> = of_all.collect();
+    let mut categories = Vec::new();
+    for condition in &of_all {
+        let alike = of_all.iter().filter(|other| format(other) == format(condition)).count();
+        // Conditions that differ in more than the format have their whole names.
+        let label = format(condition).filter(|_| alike == 1).unwrap_or_else(|| condition.to_string());
+        categories.push((label, *condition));
+    }
+    categories
 }
 
-impl<'a> QuantizeFigures<'a> {
-    fn conditions(&self) -> &'a [Condition] {
-        &self.session.setup.conditions
-    }
-
-    fn is_of_qk(&self) -> bool {
-        self.quantisers().any(|quantiser| quantiser.of == Quantised::Qk)
-    }
-
-    fn quantisers(&self) -> impl Iterator<Item = &'a Quantiser> {
-        self.conditions().iter().filter_map(Condition::quantiser)
-    }
-
-    /// The format of a quantiser, with the words that some of the conditions have besides and others not.
-    fn category(&self, quantiser: &Quantiser) -> String {
-        let format = quantiser.format.to_string();
-        let mut category = format.clone();
-        for word in quantiser.words() {
-            // `fp` is a part of the name of the format.
-            if !format.starts_with(&word) && !self.quantisers().all(|other| other.words().contains(&word)) {
-                category += &format!(" {}", word.replace('-', " "));
+/// The conditions with a format by the layer that is quantised, beside none and all.
+fn by_layer<'a>(conditions: &'a [Condition], format: &str) -> Vec<Category<'a>> {
+    let mut categories = Vec::new();
+    for condition in conditions {
+        match condition.quantiser() {
+            None if condition.is_untreated() => categories.push(("none".to_owned(), condition)),
+            Some(by) if by.format.to_string() == format => {
+                let layers = by.layers.as_ref().map_or_else(|| "all".to_owned(), |layers| joined(layers));
+                categories.push((layers, condition));
             }
+            _ => {}
         }
-        category
     }
+    categories
+}
 
-    /// Metrics by number format, of conditions that quantise all layers.
-    fn by_format(&self, setting: Setting) -> Result<Figure> {
-        let mut categories: Vec<Category<'_>> = Vec::new();
-        for condition in self.conditions() {
-            match condition.quantiser() {
-                None => categories.push((condition.to_string(), condition)),
-                Some(quantiser) if quantiser.layers.is_none() => categories.push((self.category(quantiser), condition)),
-                Some(_) => {}
-            }
-        }
-        let (title, x_label) = if self.is_of_qk() {
-            ("What is left with few bits per query and key", "format of queries and keys")
-        } else {
-            ("What is left with few bits per attention logit", "bits per attention logit")
-        };
-        self.figure(setting, &categories, (title, x_label), "")
-    }
-
-    /// Metrics by the layer that is quantised, beside none and all: (format, figure).
-    fn by_layer(&self, setting: Setting) -> Result<Vec<(String, Figure)>> {
-        let of_some_layers = self.quantisers().filter(|quantiser| quantiser.layers.is_some());
-        let mut drawn: Vec<(String, Figure)> = Vec::new();
-        for format in distinct(of_some_layers.map(|quantiser| quantiser.format.to_string())) {
-            let mut categories: Vec<Category<'_>> = Vec::new();
-            for condition in self.conditions() {
-                match condition.quantiser() {
-                    None if condition.is_untreated() => categories.push(("none".to_owned(), condition)),
-                    Some(by) if by.format.to_string() == format => {
-                        let layers = by.layers.as_ref().map_or_else(|| "all".to_owned(), |layers| joined(layers));
-                        categories.push((layers, condition));
-                    }
-                    _ => {}
-                }
-            }
-            let names = ("One quantised layer at a time", "quantised layer");
-            let figure = self.figure(setting, &categories, names, &format!("{} · ", format_name(&format)))?;
-            drawn.push((format, figure));
-        }
-        Ok(drawn)
-    }
-
+impl QuantizeFlags {
+    /// Draws metrics over conditions; with a format, over the layers that are quantised to it.
     fn figure(
         &self,
+        session: &Session,
+        frame: &Frame,
         setting: Setting,
         categories: &[Category<'_>],
-        (title, x_label): (&str, &str),
-        format: &str,
+        format: Option<&str>,
     ) -> Result<Figure> {
-        let panels = if self.is_of_qk() { OF_QK.as_slice() } else { &OF_LOGITS };
-        let mut drawn = Vec::new();
-        for &(metric, region) in panels.iter().filter(|(_, region)| setting.1 > 0 || region.is_none()) {
-            let mut lines = Vec::new();
-            for model in self.frame.models() {
-                let estimates = categories.iter().enumerate().filter_map(|(i, (_, condition))| {
-                    Some((i as f64, self.estimate(setting, model, condition, (metric, region))?))
-                });
-                lines.push(Line::new(self.frame.short_name(model), estimates));
-            }
-            // A model of one map has no second one whose errors may cancel.
-            lines.retain(|line| !line.points.is_empty());
-            if !lines.is_empty() {
-                let label = Label::of(metric, region);
-                drawn.push(LinePanel {
-                    title: label.text.clone(),
-                    x_label: x_label.to_owned(),
-                    y_label: label.heading(),
-                    y_range: (metric.kind == Kind::Hit).then_some((0.0, 100.0)),
-                    lines,
-                });
-            }
+        let of_qk = self.of == Quantised::Qk;
+        let (title, x_label) = match (format, of_qk) {
+            (Some(_), _) => ("One quantised layer at a time", "quantised layer"),
+            (None, true) => ("What is left with few bits per query and key", "format of queries and keys"),
+            (None, false) => ("What is left with few bits per attention logit", "bits per attention logit"),
+        };
+        let (_, needles, retrieve) = setting;
+        let conditions: Vec<Option<String>> = categories.iter().map(|(_, condition)| condition.column()).collect();
+        let places: Vec<f64> = (0..categories.len()).map(|i| i as f64).collect();
+        let mut panels = Vec::new();
+        for &quantity in if of_qk { OF_QK.as_slice() } else { &OF_LOGITS } {
+            panels.push(metric_panel(frame, quantity, (x_label, &places), |pick, i| {
+                pick.setting(setting).condition(conditions[i].as_deref())
+            }));
         }
+        // A text has no answer, and a model of one map no second one whose errors may cancel.
+        panels.retain(|panel| !panel.lines.is_empty());
+        let scale = self.scope.map_or_else(String::new, |scope| format!("one scale per {}", scope.name()));
+        let mut parts = vec![scale];
+        let refinements =
+            [(self.smooth, "keys less their mean"), (self.rotate, "rotated"), (self.exempt_sinks, "sinks exempt")];
+        parts.extend(refinements.into_iter().filter(|(given, _)| *given).map(|(_, words)| words.to_owned()));
+        let mut subtitle = parts.join(", ");
+        if let Some(format) = format {
+            subtitle += &format!(" · format {format}");
+        }
+        if needles > 0 {
+            subtitle += &format!(" · {}", setting_name(needles, retrieve));
+        }
+        subtitle += &format!(" · {}", session.setup.caption_of(&[setting.0]));
         let labels: Vec<String> = categories.iter().map(|(label, _)| label.clone()).collect();
-        let asked = if setting.1 > 0 { setting_name(setting.1, setting.2) + " · " } else { String::new() };
-        let prompts = self.session.setup.caption_of(&[setting.0]);
-        let scale = self.scale_name().map_or_else(String::new, |scale| scale + " · ");
-        let subtitle = format!("{format}{scale}{asked}{prompts}");
-        lines(&drawn, LineAxes::Categories(&labels), &self.session.heading(title, &subtitle))
-    }
-
-    /// The numbers that share one scale, and the transformations before the rounding; `None` if conditions differ in them.
-    fn scale_name(&self) -> Option<String> {
-        let quantisers: Vec<&Quantiser> = self.quantisers().collect();
-        let scope = quantisers.first()?.scope;
-        if quantisers.iter().any(|quantiser| quantiser.scope != scope) {
-            return None;
-        }
-        let mut name = format!("one scale per {}", scope_name(scope));
-        if quantisers.iter().all(|quantiser| quantiser.smooth) {
-            name += ", keys less their mean";
-        }
-        if quantisers.iter().all(|quantiser| quantiser.rotate) {
-            name += ", rotated";
-        }
-        if quantisers.iter().all(|quantiser| quantiser.exempt_sinks) {
-            name += ", sinks exempt";
-        }
-        Some(name)
-    }
-
-    fn estimate(
-        &self,
-        setting: Setting,
-        model: &str,
-        condition: &Condition,
-        (metric, region): (&'static Metric, Option<&'static str>),
-    ) -> Option<PointEstimate> {
-        let condition = condition.column();
-        let pick = Pick::of(model, metric.name).setting(setting).condition(condition.as_deref());
-        let estimate = self.frame.estimate(pick.metric(metric, region))?;
-        Some(PointEstimate::scaled(&estimate, metric.kind.factor()))
-    }
-}
-
-fn scope_name(scope: Scope) -> &'static str {
-    match scope {
-        Scope::Block => "block of 128 queries or 64 keys",
-        scope => scope.name(),
-    }
-}
-
-/// Name of a format in a subtitle.
-fn format_name(format: &str) -> String {
-    if format.starts_with("fp") {
-        format.to_owned()
-    } else {
-        format!("{format} bits")
+        lines(&panels, LineAxes::Categories(&labels), &session.heading(title, &subtitle))
     }
 }

@@ -1,6 +1,6 @@
 //! `difftool ratio`: attention to the answer against noise (the paper's Table 3 and Figure 1).
 
-use super::allocation::draw_allocation;
+use super::drawing::draw_allocation;
 use super::measuring::{Measuring, OpenedModels, CTX_TOK};
 use super::session::{RunResults, Session};
 use super::shared::{grid, Examples, RunFlags};

@@ -1,15 +1,14 @@
 //! `difftool run` and `difftool merge`.
 
 use super::execute::{execute, print_experiment};
-use super::session::RunOptions;
+use super::experiment::Experiment;
 use super::shared::{Examples, OutputArgs, PartArgs};
-use super::spec::Experiment;
 use super::{start_threads, wrong_command_error};
 use crate::bail_usage;
 use crate::base::terminal::escaped;
 use crate::results::folder::EXPERIMENT;
 use crate::results::table::plural;
-use crate::run::{cases_of, RunPart, RunStart};
+use crate::run::{cases_of, RunPart, RunShard, RunStart};
 use crate::train::TrainSpec;
 use anyhow::Result;
 use clap::Args;
@@ -51,20 +50,19 @@ pub struct Merge {
 
 /// Runs an experiment file.
 pub(super) fn run(args: &Run) -> Result<()> {
-    let mut experiment = match (&args.file, &args.part.resume) {
+    let experiment = match (&args.file, &args.part.resume) {
         (Some(file), _) => {
             Experiment::read(file).map_err(|error| wrong_command_error("train", file, TrainSpec::read, error))?
         }
         (None, Some(folder)) => Experiment::read(&folder.join(EXPERIMENT))?,
         (None, None) => bail_usage!("name an experiment file"),
     };
-    let options = RunOptions::new(&args.output, &args.part)?;
     if args.part.print_experiment {
-        print_experiment(&mut experiment)
+        print_experiment(experiment)
     } else if args.dry_run {
-        dry_run(experiment, &options)
+        dry_run(experiment, &args.output, args.part.shard)
     } else {
-        execute(experiment, options)
+        execute(experiment, args.output.clone(), args.part.of_run(&args.output)?)
     }
 }
 
@@ -73,21 +71,21 @@ pub(super) fn merge(args: &Merge) -> Result<()> {
     let Some(first) = args.shards.first() else { bail_usage!("name the folders of the shards") };
     let experiment = Experiment::read(&first.join(EXPERIMENT))?;
     let start = RunStart::Merge(args.shards.clone(), args.output.out.clone());
-    execute(experiment, RunOptions::of(&args.output, RunPart { start, shard: None })?)
+    execute(experiment, args.output.clone(), RunPart { start, shard: None })
 }
 
 /// Loads and checks an experiment, without running it.
-fn dry_run(mut experiment: Experiment, options: &RunOptions) -> Result<()> {
-    start_threads(options.output.threads)?;
+fn dry_run(mut experiment: Experiment, output: &OutputArgs, shard: Option<RunShard>) -> Result<()> {
+    start_threads(output.threads)?;
     let setup = experiment.setup()?;
-    let cases = cases_of(setup.grid.prompts(), options.part.shard);
+    let cases = cases_of(setup.grid.prompts(), shard);
     setup.measures()?;
     setup.check(&cases)?;
     let cases = cases.len();
     let names: Vec<&str> = setup.models.iter().map(|model| model.name.as_str()).collect();
     let mut out = crate::base::terminal::stdout();
     let conditions = setup.conditions.len();
-    if options.output.json {
+    if output.json {
         let plan = json!({ "prompts": cases, "models": names, "conditions": conditions });
         writeln!(out, "{plan:#}")?;
         return Ok(());

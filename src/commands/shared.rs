@@ -7,9 +7,11 @@ use crate::figures::Page;
 use crate::model::open::{self, LoadOptions};
 use crate::prompts::{Grid, NeedlePrompts, TextWindows};
 use crate::results::compare::FailIf;
+use crate::results::folder::RunFolder;
 use crate::results::print::Tables;
-use crate::run::RunShard;
+use crate::run::{RunPart, RunShard, RunStart};
 use crate::treatments::Condition;
+use anyhow::Result;
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -187,6 +189,20 @@ fn paper_width(text: &str) -> Result<f64, String> {
     number.ok_or_else(|| "give it a number from 20 to 2000".to_owned())
 }
 
+impl PartArgs {
+    /// The part of the run that is asked for.
+    ///
+    /// # Errors
+    /// A usage error if there is no folder to resume.
+    pub(super) fn of_run(&self, output: &OutputArgs) -> Result<RunPart> {
+        let start = match &self.resume {
+            Some(folder) => RunStart::Resume(RunFolder::reopen(folder)?),
+            None => RunStart::New(output.out.clone()),
+        };
+        Ok(RunPart { start, shard: self.shard })
+    }
+}
+
 impl RunFlags {
     /// The layers and heads to measure.
     pub(super) fn layers_and_heads(&self) -> LayersAndHeads {
@@ -224,11 +240,11 @@ pub enum FigureFormat {
     Pdf,
 }
 
-/// The flags of a measuring command: those of its spec, and those that change no number.
+/// The flags of a measuring command: its own, and those that all share.
 #[derive(Clone, Debug, Args)]
 pub struct Measured<S: Args> {
     #[command(flatten)]
-    pub spec: S,
+    pub flags: S,
     #[command(flatten)]
     pub run: RunFlags,
     #[command(flatten)]
@@ -241,7 +257,7 @@ pub struct Measured<S: Args> {
 #[derive(Clone, Debug, Args)]
 pub struct MeasuredOnce<S: Args> {
     #[command(flatten)]
-    pub spec: S,
+    pub flags: S,
     #[command(flatten)]
     pub run: RunFlags,
     #[command(flatten)]

@@ -1,21 +1,22 @@
 //! `difftool train`: trains the models of a spec, and writes models, logs and curves.
 
-mod bars;
 mod draw;
+mod progress;
 
+use super::experiment::Experiment;
 use super::shared::{Examples, FigureArgs};
-use super::spec::Experiment;
 use super::{start_threads, stop_on_signal, wrong_command_error};
 use crate::bail_usage;
 use crate::base::files;
 use crate::model::device::{self, DeviceName, Dtype};
 use crate::results::print::{write_table, Tables};
+use crate::results::table::plural;
 use crate::train::{
     tables, train_runs, Study, TrainOutcome, TrainRun, TrainSpec, TrainingCurves, COURSE_FILE, SUMMARY_FILE,
 };
 use anyhow::{bail, Context, Result};
-use bars::Bars;
 use clap::Args;
+use progress::TrainReporter;
 use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -102,12 +103,12 @@ pub(super) fn run(args: &Train) -> Result<()> {
     prepare(args)?;
     let stop = stop_on_signal()?;
     if !args.quiet {
-        let (names, tokens) = (bars::named(&runs), spec.total_tokens());
-        crate::say!("{names}: {tokens} tokens each -> {}", args.out().display());
+        let (runs, tokens) = (plural(runs.len(), "run"), spec.total_tokens());
+        crate::say!("{runs}: {tokens} tokens each -> {}", args.out().display());
     }
-    let bars = Bars::new(&spec, &runs, args.quiet);
-    let outcome = train_runs(&spec, &runs, args.out(), args.resume, &placement, &stop, &bars)?;
-    bars.finish();
+    let reporter = TrainReporter::new(&spec, &runs, args.quiet);
+    let outcome = train_runs(&spec, &runs, args.out(), args.resume, &placement, &stop, &reporter)?;
+    reporter.finish();
     match outcome {
         TrainOutcome::Finished => {
             summarise_runs(&spec, args)?;

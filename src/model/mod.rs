@@ -27,7 +27,7 @@ mod transformer;
 mod weight_storage;
 mod weights;
 
-pub use checkpoint::{Checkpoint, TENSOR_FILE};
+pub use checkpoint::{Audit, Checkpoint, TENSOR_FILE};
 pub use config::{Activation, DecoderSizes, ModelConfig, NormKind, NormPlace, Positions};
 pub use device::Placement;
 pub(crate) use families::{HeadLayout, LARGEST_SIZE, MOST_LAYERS};

@@ -3,7 +3,7 @@
 use super::input::SavedRun;
 use crate::results::table::{numbers, plural, short, words, Cell, Table};
 use crate::results::CommandName;
-use crate::results::{setting_name, Frame};
+use crate::results::Frame;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -65,39 +65,15 @@ pub(super) fn sentence(run: &SavedRun) -> String {
     let lengths = frame.settings().iter().map(|setting| setting.0).chain(others.clone().map(|id| id.ctx_tok));
     let lengths: BTreeSet<usize> = lengths.filter(|&n| n > 0).collect();
     let lengths: Vec<String> = lengths.iter().map(ToString::to_string).collect();
-    let prompts = Some(frame.prompts()).filter(|&n| n > 0).or_else(|| windows(run));
+    let prompts = Some(frame.prompts()).filter(|&n| n > 0);
     let mut tasks = frame.tasks().iter().chain(others.map(|id| &id.task));
     let is_text = tasks.any(|task| task == "text");
     let (what, of) = if is_text { ("window", " of text") } else { ("prompt", "") };
     let count = prompts.map_or_else(|| format!("{what}s"), |n| plural(n, what));
     let tokens = if lengths.is_empty() { String::new() } else { format!(" of {} tokens", list(&lengths)) };
-    let mut parts = vec![format!("{} on {count}{of}{tokens}", list(&models))];
-    parts.extend(needles(frame));
-    parts.extend(treated(frame));
-    parts.extend(run.manifest.shard.as_ref().map(|shard| format!("only shard {shard} of the experiment")));
-    format!("{}.", parts.join("; "))
-}
-
-/// Windows of text asked for, of all lengths.
-fn windows(run: &SavedRun) -> Option<usize> {
-    let grid = run.manifest.config.get("grid")?;
-    let (samples, lengths) = (grid.get("samples")?.as_u64()?, grid.get("ctx_tok")?.as_array()?.len());
-    usize::try_from(samples).ok()?.checked_mul(lengths)
-}
-
-fn needles(frame: &Frame) -> Option<String> {
-    let mut settings: Vec<String> =
-        frame.settings().iter().filter(|s| s.1 > 0).map(|s| setting_name(s.1, s.2)).collect();
-    settings.dedup();
-    let settings = (!settings.is_empty()).then(|| list(&settings))?;
-    let depths: Vec<String> = frame.depths_pct().iter().map(|depth| format!("{depth}")).collect();
-    let depths = if depths.is_empty() { String::new() } else { format!(", answer at {} % of the text", list(&depths)) };
-    Some(format!("{settings} (N needles in the text, R asked for){depths}"))
-}
-
-fn treated(frame: &Frame) -> Option<String> {
-    let names: Vec<&str> = frame.treated().iter().filter_map(|condition| condition.condition.as_deref()).collect();
-    (!names.is_empty()).then(|| format!("attention also under {}", list(&names)))
+    let shard = run.manifest.shard.as_ref();
+    let shard = shard.map_or_else(String::new, |shard| format!("; only shard {shard} of the experiment"));
+    format!("{} on {count}{of}{tokens}{shard}.", list(&models))
 }
 
 /// `a, b and c`.

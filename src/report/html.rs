@@ -38,7 +38,7 @@ impl ComparedRuns {
     /// Returns the values for the template.
     fn values(&self) -> Value {
         let forest = self.forest.iter();
-        let figures = forest.map(|figure| figure_values(figure, figure.alt_text(&[], self.table.as_ref())));
+        let figures = forest.map(|figure| figure_values(figure, figure.alt_text(&[])));
         context! {
             figures => figures.collect::<Vec<_>>(),
             notes => &self.notes,
@@ -75,7 +75,8 @@ impl Section {
     }
 
     fn figures<'a>(&self, figures: impl Iterator<Item = &'a ReportFigure>) -> Vec<Value> {
-        figures.map(|figure| figure_values(figure, self.alt_text(figure))).collect()
+        let models = self.model_names();
+        figures.map(|figure| figure_values(figure, figure.alt_text(&models))).collect()
     }
 }
 

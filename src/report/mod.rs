@@ -96,11 +96,6 @@ impl Section {
         self.failures.iter().chain(self.tables(false)).chain(self.tables(true))
     }
 
-    /// Describes a figure for those who do not see it.
-    fn alt_text(&self, figure: &ReportFigure) -> String {
-        figure.alt_text(&self.model_names(), self.results.first())
-    }
-
     /// The tables that are shown, or those that are folded away.
     fn tables(&self, detail: bool) -> impl Iterator<Item = &Table> {
         let lambda = self.lambda.iter().filter(move |_| !detail);

@@ -92,17 +92,6 @@ impl Table {
         Self { detail: true, ..self }
     }
 
-    /// Returns the keys of a row in words: `diff, 4096 tokens, N=1, R=1`.
-    pub(crate) fn about(&self, row: &[Cell]) -> String {
-        let mut keys = Vec::new();
-        for at in 0..self.columns.len() {
-            if (at == 0 || self.columns[at].role != ColumnRole::Result) && !row[at].is_none() {
-                keys.push(self.key_words(at, row));
-            }
-        }
-        keys.join(", ")
-    }
-
     /// Returns a key of a row in words: `4096 tokens`.
     pub(crate) fn key_words(&self, at: usize, row: &[Cell]) -> String {
         let column = &self.columns[at];

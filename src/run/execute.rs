@@ -1,7 +1,7 @@
 //! Runs an experiment: checks it, measures its cases, and writes every finished case to disk.
 
 use super::store::{check_experiment, holders, Store};
-use super::{cases_of, MissedDepth, Outputs, Plan, RunShard, Setup};
+use super::{cases_of, MissedDepth, Plan, RunShard, Setup};
 use crate::bail_usage;
 use crate::base::hash::{hex, sha256};
 use crate::base::machine;
@@ -64,14 +64,22 @@ pub trait RunObserver {
     fn case_finished(&mut self) {}
 }
 
-/// The end of a run, complete or stopped.
+/// The end of a run, complete or stopped: its records are on disk, and other files can be added before the manifest is
+/// written.
 pub struct RunOutcome {
-    /// The run folder, to which files can be added before the manifest is written.
-    pub outputs: Outputs,
+    /// The run folder.
+    pub folder: RunFolder,
+    /// What was run.
+    pub part: RunPart,
     /// Cases of this part.
     pub cases: usize,
     /// Cases on disk; fewer than `cases` if the run was stopped.
     pub finished: usize,
+    /// Cases that were finished before this process.
+    pub(super) resumed: usize,
+    pub(super) prompts_sha256: String,
+    /// Names of the files, with the number of rows of those that have rows.
+    pub(super) files: Vec<(String, Option<u64>)>,
     /// Number of records with an error instead of a value.
     pub failures: usize,
     /// The first of these errors.
@@ -94,18 +102,18 @@ impl RunOutcome {
 /// errors of writing. A case that fails is a record, not an error.
 pub fn run(
     setup: &Setup,
-    part: &RunPart,
+    part: RunPart,
     measures: &mut [&mut dyn Measure],
     observer: &mut dyn RunObserver,
     stop: &AtomicBool,
 ) -> Result<RunOutcome> {
-    check_part(&setup.plan, part)?;
+    check_part(&setup.plan, &part)?;
     let cases = cases_of(setup.grid.prompts(), part.shard);
     let missed_depths = setup.check(&cases)?;
     let experiment = &setup.plan.experiment;
     let keys = setup.keys(&cases, experiment);
     setup.references()?;
-    let (folder, mut store) = open(setup.plan.command.name(), part, experiment, &keys)?;
+    let (folder, mut store) = open(setup.plan.command.name(), &part, experiment, &keys)?;
     let resumed = store.finished();
     let todo = &cases[resumed..];
     observer.run_begins(&RunPlan {
@@ -140,8 +148,17 @@ pub fn run(
         pooled.iter().for_each(|record| see(observer, record));
         store.conclude(&pooled)?;
     }
-    let outputs = Outputs::new(folder, part, store.rows(), resumed as u64, store.prompts_sha256());
-    Ok(RunOutcome { outputs, cases: cases.len(), finished: store.finished(), failures, first_error })
+    Ok(RunOutcome {
+        folder,
+        part,
+        cases: cases.len(),
+        finished: store.finished(),
+        resumed,
+        prompts_sha256: store.prompts_sha256(),
+        files: vec![(RESULTS.to_owned(), Some(store.rows()))],
+        failures,
+        first_error,
+    })
 }
 
 /// A case that has run.
@@ -262,13 +279,13 @@ fn check_part(plan: &Plan, part: &RunPart) -> Result<()> {
     Ok(())
 }
 
-/// Returns the records of the run to be resumed if it is already finished; `None` if the run is new or unfinished. The folder
+/// Returns folder and records of the run to be resumed if it is already finished; `None` if the run is new or unfinished. The folder
 /// of an unfinished run is locked. A run is unfinished as long as one of its files is missing.
 ///
 /// # Errors
 /// A usage error if the folder holds another experiment or another shard; an error if prompts of the run failed, its files
 /// have changed, or another process is writing into the folder.
-pub fn finished_records(plan: &Plan, part: &mut RunPart) -> Result<Option<Vec<Record>>> {
+pub fn finished_records(plan: &Plan, part: &mut RunPart) -> Result<Option<(PathBuf, Vec<Record>)>> {
     check_part(plan, part)?;
     let RunStart::Resume(folder) = &mut part.start else { return Ok(None) };
     check_experiment(folder.path(), &plan.experiment)?;
@@ -290,7 +307,7 @@ pub fn finished_records(plan: &Plan, part: &mut RunPart) -> Result<Option<Vec<Re
     if let Some(error) = records.iter().find_map(|record| record.measure.error.as_deref()) {
         bail!("prompts of the run in {} failed ({error}); start a new run", folder.path().display());
     }
-    Ok(Some(records))
+    Ok(Some((folder.path().to_owned(), records)))
 }
 
 fn check_shard(manifest: &Manifest, shard: Option<RunShard>, folder: &Path) -> Result<()> {

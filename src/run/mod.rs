@@ -18,7 +18,6 @@ mod store;
 pub use check::MissedDepth;
 pub use execute::{finished_records, run, FinishedCase, RunObserver, RunOutcome, RunPart, RunPlan, RunStart};
 pub use maps::{page_budget, MapFlags, MapKind, MAP_PX, SMALL_PX};
-pub use outputs::Outputs;
 pub use plan::{MapsOfOnePrompt, Plan};
 pub use setup::Setup;
 pub use shard::{cases_of, RunShard};

@@ -1,59 +1,28 @@
 //! The files of a run folder besides the records: files derived from them, and the manifest that lists all of them.
 
-use super::{RunPart, RunStart, Setup};
+use super::{RunOutcome, RunStart, Setup};
 use crate::base::files::{self, replace, replace_csv};
 use crate::base::machine::Machine;
 use crate::base::memory::peak_rss_bytes;
-use crate::results::folder::{RunFolder, MANIFEST, RESULTS};
+use crate::results::folder::MANIFEST;
 use crate::results::manifest::{Manifest, OutputFile};
 use anyhow::Result;
 use serde::Serialize;
 use std::path::PathBuf;
 
-/// The folder of a run whose records are written, with the list of its files.
-pub struct Outputs {
-    folder: RunFolder,
-    /// Replace existing files: a resumed run may have been killed while it wrote its figures.
-    replaces: bool,
-    /// File names, with the number of rows of those that have rows.
-    files: Vec<(String, Option<u64>)>,
-    shard: Option<String>,
-    resumed_cells: u64,
-    prompts_sha256: String,
-}
-
-impl Outputs {
-    /// Creates the outputs of a folder with `rows` records. `resumed_cells` cases were finished before this process.
-    pub(super) fn new(
-        folder: RunFolder,
-        part: &RunPart,
-        rows: u64,
-        resumed_cells: u64,
-        prompts_sha256: String,
-    ) -> Self {
-        Self {
-            replaces: matches!(part.start, RunStart::Resume(_)),
-            folder,
-            files: vec![(RESULTS.to_owned(), Some(rows))],
-            shard: part.shard.map(|shard| shard.to_string()),
-            resumed_cells,
-            prompts_sha256,
-        }
-    }
-
-    /// Returns the run folder.
-    pub fn folder(&self) -> &RunFolder {
-        &self.folder
-    }
-
+impl RunOutcome {
     /// Adds a file to the list and returns its path; the caller writes it. The manifest lists it if it is there in the end.
     pub fn add_file(&mut self, file: &str, rows: Option<u64>) -> PathBuf {
         let path = self.folder.join(file);
-        if self.replaces {
-            let _ = std::fs::remove_file(&path);
+        if self.is_resumed() {
+            let _ = std::fs::remove_file(&path); // the run may have been killed while it wrote its figures
         }
         self.files.push((file.to_owned(), rows));
         path
+    }
+
+    fn is_resumed(&self) -> bool {
+        matches!(self.part.start, RunStart::Resume(_))
     }
 
     /// Writes rows as a CSV file with the fields of `T` as columns.
@@ -98,8 +67,8 @@ impl Outputs {
             prompts_sha256: Some(self.prompts_sha256.clone()),
             dtype: reading.dtype.name().into(),
             device: reading.device.to_string(),
-            shard: self.shard.clone(),
-            resumed_cells: self.resumed_cells,
+            shard: self.part.shard.map(|shard| shard.to_string()),
+            resumed_cells: self.resumed as u64,
             threads: rayon::current_num_threads(),
             seeds: [("prompts".to_owned(), seed), ("bootstrap".to_owned(), seed)].into(),
             started_utc: self.folder.started_utc(),
@@ -109,7 +78,7 @@ impl Outputs {
             ..Manifest::default()
         };
         let path = self.folder.join(MANIFEST);
-        if self.replaces {
+        if self.is_resumed() {
             let _ = std::fs::remove_file(&path); // a file that it listed was missing
         }
         files::sync_folder_of(&path);

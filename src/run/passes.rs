@@ -214,7 +214,7 @@ const ROWS_AT_ONCE: usize = 512;
 
 /// Number of passes from the row `start` over prompts of `tokens` tokens that run together. Together they have no more rows
 /// than a whole pass.
-pub(super) fn most_at_once(tokens: usize, start: usize) -> usize {
+fn most_at_once(tokens: usize, start: usize) -> usize {
     (ROWS_AT_ONCE.min(tokens) / (tokens - start)).max(1)
 }
 

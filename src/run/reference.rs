@@ -3,16 +3,14 @@
 //! They are prompts of the grid's kinds with other seeds, so that heads are not chosen on the prompts on which they are
 //! then measured.
 
-use super::passes::most_at_once;
 use super::Setup;
-use crate::attention::{HeadOutputSums, LayersAndHeads, OutputReplacement, Prefix, ResolvedTreatment, Stream};
+use crate::attention::{HeadOutputSums, LayersAndHeads, Prefix, Stream};
 use crate::bail_usage;
 use crate::base::rng::Rng;
 use crate::measures::{AnswerMeasure, Measure, RolesMeasure};
 use crate::model::open::Model;
-use crate::model::pass::{continued_passes, first_observed_row, first_row, pass, PassResult};
 use crate::prompts::{GridPrompt, Prompt, PromptSpec};
-use crate::treatments::{Condition, Ranking, Reference, Resolver, RowSelection};
+use crate::treatments::{Ranking, Reference, Resolver, RowSelection};
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -106,13 +104,7 @@ impl Setup {
                 self.score_heads(index, (case, prompt, prefix), &mut scores)?;
             }
         }
-        let written = means.finish();
-        if self.conditions.iter().flat_map(Condition::rankings).any(|by| by == Ranking::Causal) {
-            for (_, prompt) in &prompts {
-                self.score_by_cost(model, prompt, &written[&RowSelection::Answer], &mut scores)?;
-            }
-        }
-        Ok(Reference { written, rankings: rankings(&scores) })
+        Ok(Reference { written: means.finish(), rankings: rankings(&scores) })
     }
 
     /// Builds the reference prompts, spread evenly over the cases of the grid.
@@ -130,42 +122,7 @@ impl Setup {
         Ok(prompts)
     }
 
-    /// Adds what the log-probability of the answers loses on one prompt without each head, by question and in nats. The
-    /// head's outputs in the rows of the answers are replaced by its mean outputs `written`, by layer.
-    fn score_by_cost(&self, model: &Model, prompt: &Prompt, written: &[Vec<f32>], scores: &mut Scores) -> Result<()> {
-        let (tokens, rows) = (prompt.ids.len(), RowSelection::Answer.of(prompt));
-        let model = &model.transformer;
-        let heads = model.config.wiring().heads();
-        let all = (0..written.len()).flat_map(|layer| (0..heads).map(move |head| (layer, head)));
-        let treated: Vec<ResolvedTreatment> = all
-            .map(|(layer, head)| {
-                let output = written[layer].chunks_exact(written[layer].len() / heads).nth(head);
-                let output = output.unwrap_or_default().to_vec();
-                let replaced = vec![OutputReplacement { layer, head, rows: rows.clone(), output }];
-                ResolvedTreatment { replaced, ..ResolvedTreatment::default() }
-            })
-            .collect();
-        let stream = Stream::new(&[]);
-        let start = first_row(first_observed_row(model, prompt, &stream, false), tokens, treated.first());
-        let untreated = pass(model, prompt, if self.shares_prefixes() { stream.keeping() } else { stream }, false)?;
-        let mut costs = Vec::new();
-        for treated in treated.chunks(most_at_once(tokens, start)) {
-            let streams = treated.iter().map(|treated| Stream::new(&[]).treated(Some(treated)));
-            let passed = match &untreated.prefix {
-                Some(prefix) if start > 0 => continued_passes(model, prompt, streams.collect(), (prefix, start))?,
-                _ => streams.map(|stream| pass(model, prompt, stream, false)).collect::<Result<Vec<_>>>()?,
-            };
-            costs.extend(passed.iter().map(|passed| total_log_prob(&untreated) - total_log_prob(passed)));
-        }
-        let scores = scores.entry(Ranking::Causal).or_default();
-        for (i, cost) in costs.into_iter().enumerate() {
-            let (sum, n) = scores.entry((i / heads, i % heads)).or_default();
-            (*sum, *n) = (*sum + cost, *n + prompt.queries.len());
-        }
-        Ok(())
-    }
-
-    /// Adds the scores of each head on one prompt, for every other ranking.
+    /// Adds the scores of each head on one prompt, for every ranking.
     fn score_heads(
         &self,
         model: usize,
@@ -181,7 +138,7 @@ impl Setup {
             let measure = &record.measure;
             let (Some(layer), Some(head), Some(value)) = (measure.layer, measure.head, measure.value) else { continue };
             for ranking in Ranking::VARIANTS {
-                let Some((metric, region)) = ranking.metric() else { continue };
+                let (metric, region) = ranking.metric();
                 if measure.metric == metric.name && measure.region.as_deref() == region {
                     let (sum, n) = scores.entry(*ranking).or_default().entry((layer, head)).or_default();
                     (*sum, *n) = (*sum + value, *n + 1);
@@ -190,11 +147,6 @@ impl Setup {
         }
         Ok(())
     }
-}
-
-/// Log-probability of all answers of a pass, in nats.
-fn total_log_prob(passed: &PassResult) -> f64 {
-    passed.queries.iter().map(|query| query.log_prob_nats).sum()
 }
 
 /// Sum and count of the scores of each head, by ranking.

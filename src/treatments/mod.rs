@@ -194,8 +194,6 @@ pub enum Ranking {
     LogitOut,
     /// How often the key with the largest weight is the needle's token to be copied
     Retrieval,
-    /// Loss of the answer's log-probability without the head
-    Causal,
 }
 
 impl PairedPrompt {
@@ -218,15 +216,13 @@ impl Ranking {
         self.into()
     }
 
-    /// Metric and region of the records with these scores. `None` for [`Ranking::Causal`], whose scores are those of
-    /// passes without each head.
-    pub fn metric(self) -> Option<(Metric, Option<&'static str>)> {
+    /// Metric and region of the records with these scores.
+    pub fn metric(self) -> (Metric, Option<&'static str>) {
         match self {
-            Self::ShareOut => Some((SHARE_OUT, Some(ANSWER_REGION))),
-            Self::ShareAbs => Some((SHARE_ABS, Some(ANSWER_REGION))),
-            Self::LogitOut => Some((LOGIT_OUT, Some(ANSWER_REGION))),
-            Self::Retrieval => Some((RETRIEVAL_SCORE, None)),
-            Self::Causal => None,
+            Self::ShareOut => (SHARE_OUT, Some(ANSWER_REGION)),
+            Self::ShareAbs => (SHARE_ABS, Some(ANSWER_REGION)),
+            Self::LogitOut => (LOGIT_OUT, Some(ANSWER_REGION)),
+            Self::Retrieval => (RETRIEVAL_SCORE, None),
         }
     }
 }

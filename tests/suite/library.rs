@@ -100,7 +100,7 @@ fn measured(setup: &Setup, start: RunStart, threads: usize, ledger: &mut Ledger,
     let stop = std::mem::take(&mut notes.stop);
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
     let part = RunPart { start, shard: None };
-    pool.install(|| run(setup, &part, &mut [ledger], &mut Watching(notes, &stop), &stop)).unwrap()
+    pool.install(|| run(setup, part, &mut [ledger], &mut Watching(notes, &stop), &stop)).unwrap()
 }
 
 proptest! {

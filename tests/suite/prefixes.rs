@@ -322,7 +322,7 @@ fn a_question_without_an_answer_shares_the_text_of_its_twin() {
 fn each_head_is_taken_out_and_only_scored() {
     let heads = (0..8).map(|i| format!("\"ablate({}.{})\"", i / 2, i % 2)).collect::<Vec<_>>().join(", ");
     let text = format!(
-        "command = \"ablate\"\nparts = []\n[run]\nmodel = [\"diff\"]\ncondition = [{heads}, \"ablate(best:1:causal)\"]\n\
+        "command = \"ablate\"\nparts = []\n[run]\nmodel = [\"diff\"]\ncondition = [{heads}, \"ablate(best:1:logit_out)\"]\n\
          [prompts]\nctx = [\"256\"]\ndepths = [50.0]\nsamples = 1"
     );
     let change = |plan: &mut Plan| {

@@ -1,8 +1,9 @@
 //! Figures over all prompts of a run: what changes with the length, and how accuracy and noise go together over models.
 
-use super::super::session::Session;
+use crate::commands::drawing::metric_panel;
+use crate::commands::session::Session;
 use crate::figures::{lines, Line, LineAxes, LinePanel, PointEstimate};
-use crate::results::metric::{Metric, ANSWER_REGION, EXACT, NOISE_OUT, SHARE_OUT};
+use crate::results::metric::{ANSWER_REGION, EXACT, NOISE_OUT, SHARE_OUT};
 use crate::results::{Frame, Pick};
 use anyhow::Result;
 
@@ -12,37 +13,16 @@ const MIN_MODELS: usize = 4;
 /// Meaning of the numbers, in the recipe.
 const OVER: &str = "mean over prompts of all settings and depths";
 
-const ACCURACY: &str = "accuracy (%)";
-const NOISE: &str = "noise in output (%)";
-
 /// Draws accuracy and shares by the length of the prompt, if there are several lengths.
 pub(super) fn draw_by_length(session: &mut Session, frame: &Frame) -> Result<()> {
     let lengths = session.setup.grid.ctx_tok().to_vec();
     if lengths.len() < 2 {
         return Ok(());
     }
-    let shown: [(_, _, _, &Metric, _); 3] = [
-        ("Accuracy", ACCURACY, Some((0.0, 100.0)), &EXACT, None),
-        ("Answer", "answer in output (%)", None, &SHARE_OUT, Some(ANSWER_REGION)),
-        ("Noise", NOISE, None, &NOISE_OUT, None),
-    ];
-    let mut panels = Vec::new();
-    for (title, y_label, y_range, metric, region) in shown {
-        let mut lines = Vec::new();
-        for model in frame.models() {
-            let pick = Pick::of(model, metric.name).metric(metric, region);
-            let points =
-                lengths.iter().filter_map(|&length| Some((length as f64, percent(frame, pick.ctx_tok(length))?)));
-            lines.push(Line::new(frame.short_name(model), points));
-        }
-        panels.push(LinePanel {
-            title: title.to_owned(),
-            x_label: "tokens".to_owned(),
-            y_label: y_label.to_owned(),
-            y_range,
-            lines,
-        });
-    }
+    let places: Vec<f64> = lengths.iter().map(|&length| length as f64).collect();
+    let quantities = [(&EXACT, None), (&SHARE_OUT, Some(ANSWER_REGION)), (&NOISE_OUT, None)];
+    let panels = quantities
+        .map(|quantity| metric_panel(frame, quantity, ("tokens", &places), |pick, i| pick.ctx_tok(lengths[i])));
     let subtitle = format!("bands: 95 % intervals over prompts · {}", session.setup.caption());
     let figure = lines(&panels, LineAxes::LogX, &session.heading("Length of the prompt", &subtitle))?;
     session.save(&figure, "length", OVER)
@@ -62,8 +42,8 @@ pub(super) fn draw_models(session: &mut Session, frame: &Frame) -> Result<()> {
     }
     let panel = LinePanel {
         title: "Accuracy and noise".to_owned(),
-        x_label: NOISE.to_owned(),
-        y_label: ACCURACY.to_owned(),
+        x_label: "noise in output (%)".to_owned(),
+        y_label: "accuracy (%)".to_owned(),
         y_range: Some((0.0, 100.0)),
         lines: points,
     };

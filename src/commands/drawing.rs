@@ -1,9 +1,9 @@
-//! The figure of the regions' shares in the output, which several commands draw.
+//! What several commands draw: the regions' shares in the output, and metrics over an axis.
 
 use super::session::Session;
-use crate::figures::{bars, Bar, BarPanel, BarPart, PointEstimate};
+use crate::figures::{bars, Bar, BarPanel, BarPart, Line, LinePanel, PointEstimate};
 use crate::prompts::Region;
-use crate::results::metric::{NOISE_OUT, SHARE_OUT};
+use crate::results::metric::{Kind, Label, Metric, NOISE_OUT, SHARE_OUT};
 use crate::results::{setting_name, Frame, Pick, Setting};
 use anyhow::Result;
 
@@ -51,4 +51,32 @@ fn bar(frame: &Frame, setting: Setting, model: &str, depth: f64) -> Option<Bar> 
     let noise = frame.estimate(Pick::of(model, NOISE_OUT.name).setting(setting).depth_pct(depth));
     let noise = noise.map(|noise| PointEstimate::scaled(&noise, 1.0));
     (!parts.is_empty()).then(|| Bar { group: format!("{depth:.0}"), model: frame.short_name(model), parts, noise })
+}
+
+/// A metric with a line for each model that has it. `narrow` picks its numbers at the place of an index on the x axis.
+pub(super) fn metric_panel<'a>(
+    frame: &'a Frame,
+    (metric, region): (&'static Metric, Option<&'static str>),
+    (x_label, places): (&str, &[f64]),
+    narrow: impl Fn(Pick<'a>, usize) -> Pick<'a>,
+) -> LinePanel {
+    let mut lines = Vec::new();
+    for model in frame.models() {
+        let mut points = Vec::new();
+        for (i, &x) in places.iter().enumerate() {
+            let estimate = frame.estimate(narrow(Pick::of(model, metric.name).metric(metric, region), i));
+            points.extend(estimate.map(|estimate| (x, PointEstimate::scaled(&estimate, metric.kind.factor()))));
+        }
+        if !points.is_empty() {
+            lines.push(Line::new(frame.short_name(model), points));
+        }
+    }
+    let label = Label::of(metric, region);
+    LinePanel {
+        title: label.text.clone(),
+        x_label: x_label.to_owned(),
+        y_label: label.heading(),
+        y_range: (metric.kind == Kind::Hit).then_some((0.0, 100.0)),
+        lines,
+    }
 }

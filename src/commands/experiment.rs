@@ -1,4 +1,4 @@
-//! The spec of a run: a measuring command with its flags, as typed or as an experiment file.
+//! Experiments: a measuring command with its flags, as typed or as an experiment file.
 //!
 //! The keys of an experiment file are the flags of its command, in the tables `[prompts]` and `[run]` or at its top.
 
@@ -21,93 +21,29 @@ use crate::base::{files, spec_file};
 use crate::results::CommandName;
 use crate::run::{Plan, Setup};
 use anyhow::{Context, Result};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use std::path::Path;
 use toml::de::{DeTable, Error, ValueDeserializer};
 use toml::Spanned;
 
-/// A measuring command with its flags.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(untagged)]
-pub enum Spec {
-    Needle(NeedleFlags),
-    Shots(ShotsFlags),
-    Ratio(RatioFlags),
-    Heads(HeadsFlags),
-    Heatmap(HeatmapFlags),
-    Explore(ExploreFlags),
-    Quantize(QuantizeFlags),
-    Ablate(AblateFlags),
-    Outliers(OutliersFlags),
-    Nll(NllFlags),
-}
-
-impl Spec {
-    /// Name of the command.
-    pub fn command(&self) -> CommandName {
-        match self {
-            Self::Needle(_) => CommandName::Needle,
-            Self::Shots(_) => CommandName::Shots,
-            Self::Ratio(_) => CommandName::Ratio,
-            Self::Heads(_) => CommandName::Heads,
-            Self::Heatmap(_) => CommandName::Heatmap,
-            Self::Explore(_) => CommandName::Explore,
-            Self::Quantize(_) => CommandName::Quantize,
-            Self::Ablate(_) => CommandName::Ablate,
-            Self::Outliers(_) => CommandName::Outliers,
-            Self::Nll(_) => CommandName::Nll,
-        }
-    }
-
-    /// Returns the flags of the command.
-    pub(super) fn measuring(&mut self) -> &mut dyn Measuring {
-        match self {
-            Self::Needle(spec) => spec,
-            Self::Shots(spec) => spec,
-            Self::Ratio(spec) => spec,
-            Self::Heads(spec) => spec,
-            Self::Heatmap(spec) => spec,
-            Self::Explore(spec) => spec,
-            Self::Quantize(spec) => spec,
-            Self::Ablate(spec) => spec,
-            Self::Outliers(spec) => spec,
-            Self::Nll(spec) => spec,
-        }
-    }
-
-    fn read(command: CommandName, flags: ValueDeserializer<'_>) -> Result<Self, Error> {
-        Ok(match command {
-            CommandName::Needle => Self::Needle(NeedleFlags::deserialize(flags)?),
-            CommandName::Shots => Self::Shots(ShotsFlags::deserialize(flags)?),
-            CommandName::Ratio => Self::Ratio(RatioFlags::deserialize(flags)?),
-            CommandName::Heads => Self::Heads(HeadsFlags::deserialize(flags)?),
-            CommandName::Heatmap => Self::Heatmap(HeatmapFlags::deserialize(flags)?),
-            CommandName::Explore => Self::Explore(ExploreFlags::deserialize(flags)?),
-            CommandName::Quantize => Self::Quantize(QuantizeFlags::deserialize(flags)?),
-            CommandName::Ablate => Self::Ablate(AblateFlags::deserialize(flags)?),
-            CommandName::Outliers => Self::Outliers(OutliersFlags::deserialize(flags)?),
-            CommandName::Nll => Self::Nll(NllFlags::deserialize(flags)?),
-        })
-    }
-}
-
-/// A spec with its question: an experiment file.
-#[derive(Clone, Debug, PartialEq)]
+/// A measuring command with its flags and its question: an experiment file.
+#[derive(Debug)]
 pub struct Experiment {
     /// The question, in words.
     pub question: String,
     /// How to read the answer, in words.
     pub analysis: String,
-    /// The command and its own flags.
-    pub spec: Spec,
+    command: CommandName,
+    /// The command's own flags.
+    pub(super) flags: Box<dyn Measuring>,
     /// The flags that all measuring commands share.
     pub run: RunFlags,
 }
 
 impl Experiment {
     /// The experiment of the flags, without words.
-    pub(super) fn new(spec: Spec, run: RunFlags) -> Self {
-        Self { question: String::new(), analysis: String::new(), spec, run }
+    pub(super) fn new(command: CommandName, flags: Box<dyn Measuring>, run: RunFlags) -> Self {
+        Self { question: String::new(), analysis: String::new(), command, flags, run }
     }
 
     /// Reads a file.
@@ -145,7 +81,7 @@ impl Experiment {
         };
         let flags = Spanned::new(span, toml::de::DeValue::Table(std::mem::take(table)));
         let [question, analysis] = words;
-        Ok(Self { question, analysis, spec: Spec::read(command, ValueDeserializer::from(flags))?, run })
+        Ok(Self { question, analysis, command, flags: flags_of(command, ValueDeserializer::from(flags))?, run })
     }
 
     /// The experiment as a file, which [`parse`](Self::parse) reads to the same value.
@@ -154,14 +90,14 @@ impl Experiment {
     /// If a path is not UTF-8.
     pub fn to_toml(&self) -> Result<String> {
         let mut table = toml::Table::new();
-        table.insert("command".to_owned(), self.spec.command().name().into());
+        table.insert("command".to_owned(), self.command.name().into());
         for (key, words) in [("question", &self.question), ("analysis", &self.analysis)] {
             if !words.is_empty() {
                 table.insert(key.to_owned(), words.as_str().into());
             }
         }
         let cannot = "the flags cannot be written as TOML";
-        table.extend(toml::Table::try_from(&self.spec).context(cannot)?);
+        table.extend(self.flags.to_toml().context(cannot)?);
         table.insert("run".to_owned(), toml::Value::try_from(&self.run).context(cannot)?);
         Ok(toml::to_string(&table)?)
     }
@@ -172,9 +108,8 @@ impl Experiment {
     /// Usage errors for flags that do not go together; models that cannot be read.
     pub fn plan(&mut self) -> Result<(Plan, OpenedModels)> {
         let models = OpenedModels::new(&mut self.run)?;
-        let measuring = self.spec.measuring();
-        measuring.fill(&models)?;
-        let mut plan = measuring.plan(&self.run, &models)?;
+        self.flags.fill(&models)?;
+        let mut plan = self.flags.plan(&self.run, &models)?;
         if let Some(condition) = repeated(&self.run.condition) {
             bail_usage!("the condition {condition} is named twice");
         }
@@ -182,7 +117,7 @@ impl Experiment {
         further.retain(|condition| !plan.conditions.contains(condition));
         plan.conditions.extend(further);
         let plan = Plan {
-            command: self.spec.command(),
+            command: self.command,
             experiment: self.to_toml()?,
             question: self.question.clone(),
             analysis: self.analysis.clone(),
@@ -223,6 +158,22 @@ impl Experiment {
         }
         Ok(())
     }
+}
+
+/// Reads the flags of a command.
+fn flags_of(command: CommandName, table: ValueDeserializer<'_>) -> Result<Box<dyn Measuring>, Error> {
+    Ok(match command {
+        CommandName::Needle => Box::new(NeedleFlags::deserialize(table)?),
+        CommandName::Shots => Box::new(ShotsFlags::deserialize(table)?),
+        CommandName::Ratio => Box::new(RatioFlags::deserialize(table)?),
+        CommandName::Heads => Box::new(HeadsFlags::deserialize(table)?),
+        CommandName::Heatmap => Box::new(HeatmapFlags::deserialize(table)?),
+        CommandName::Explore => Box::new(ExploreFlags::deserialize(table)?),
+        CommandName::Quantize => Box::new(QuantizeFlags::deserialize(table)?),
+        CommandName::Ablate => Box::new(AblateFlags::deserialize(table)?),
+        CommandName::Outliers => Box::new(OutliersFlags::deserialize(table)?),
+        CommandName::Nll => Box::new(NllFlags::deserialize(table)?),
+    })
 }
 
 #[cfg(test)]
@@ -272,24 +223,28 @@ reading = { bos = "auto" }
     #[test]
     fn a_file_reads_back_as_it_was_written() {
         let experiment = Experiment::parse(FILE, "x.toml").unwrap();
-        let Spec::Quantize(spec) = &experiment.spec else { panic!("{:?}", experiment.spec) };
+        let spec: QuantizeFlags = experiment.flags.to_toml().unwrap().try_into().unwrap();
         assert_eq!((spec.bits.as_slice(), spec.scope), ([Format::Int(8), Format::Fp8].as_slice(), Some(Scope::Block)));
         assert_eq!(spec.prompts.ctx_tok(), [512, 1024, 2048]);
-        assert_eq!(Experiment::parse(&experiment.to_toml().unwrap(), "y.toml").unwrap(), experiment);
+        let again = Experiment::parse(&experiment.to_toml().unwrap(), "y.toml").unwrap();
+        assert_eq!(format!("{again:?}"), format!("{experiment:?}"));
     }
 
-    fn spec_of(command: Command) -> (Spec, RunFlags) {
+    fn typed(command: Command) -> Experiment {
+        fn of(command: CommandName, flags: impl Measuring + 'static, run: RunFlags) -> Experiment {
+            Experiment::new(command, Box::new(flags), run)
+        }
         match command {
-            Command::Needle(flags) => (Spec::Needle(flags.spec), flags.run),
-            Command::Shots(flags) => (Spec::Shots(flags.spec), flags.run),
-            Command::Ratio(flags) => (Spec::Ratio(flags.spec), flags.run),
-            Command::Heads(flags) => (Spec::Heads(flags.spec), flags.run),
-            Command::Heatmap(flags) => (Spec::Heatmap(flags.spec), flags.run),
-            Command::Explore(flags) => (Spec::Explore(flags.spec), flags.run),
-            Command::Quantize(flags) => (Spec::Quantize(flags.spec), flags.run),
-            Command::Ablate(flags) => (Spec::Ablate(flags.spec), flags.run),
-            Command::Outliers(flags) => (Spec::Outliers(flags.spec), flags.run),
-            Command::Nll(flags) => (Spec::Nll(flags.spec), flags.run),
+            Command::Needle(typed) => of(CommandName::Needle, typed.flags, typed.run),
+            Command::Shots(typed) => of(CommandName::Shots, typed.flags, typed.run),
+            Command::Ratio(typed) => of(CommandName::Ratio, typed.flags, typed.run),
+            Command::Heads(typed) => of(CommandName::Heads, typed.flags, typed.run),
+            Command::Heatmap(typed) => of(CommandName::Heatmap, typed.flags, typed.run),
+            Command::Explore(typed) => of(CommandName::Explore, typed.flags, typed.run),
+            Command::Quantize(typed) => of(CommandName::Quantize, typed.flags, typed.run),
+            Command::Ablate(typed) => of(CommandName::Ablate, typed.flags, typed.run),
+            Command::Outliers(typed) => of(CommandName::Outliers, typed.flags, typed.run),
+            Command::Nll(typed) => of(CommandName::Nll, typed.flags, typed.run),
             other => panic!("{other:?} measures nothing"),
         }
     }
@@ -303,9 +258,7 @@ reading = { bos = "auto" }
             .chain([heatmap.to_vec(), vec!["needle", "--distractors", "1,3"], vec!["needle", "--task", "vt"]])
         {
             let cli = Cli::parse_from([&["difftool"], &command[..]].concat());
-            let (spec, run) = spec_of(cli.command);
-            let mut typed = Experiment::new(spec, run);
-            let (plan, _) = typed.plan().unwrap();
+            let (plan, _) = typed(cli.command).plan().unwrap();
             let mut read = Experiment::parse(&plan.experiment, "x.toml").unwrap();
             let (again, _) = read.plan().unwrap();
             assert_eq!(plan.experiment, again.experiment);
