@@ -197,6 +197,14 @@ pub enum Positions {
     Biases,
 }
 
+/// Factor on the rotated queries by position: 1 + beta ln(1 + floor(position / ctx_tok)) (Llama 4, Ministral 3).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PositionScale {
+    pub beta: f64,
+    /// Tokens from the first position for which the factor is 1.
+    pub ctx_tok: usize,
+}
+
 /// Settings that differ between layers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Layer {
@@ -255,6 +263,7 @@ pub struct ModelConfig {
     pub experts: Option<Experts>,
     pub bias: Biases,
     pub positions: Positions,
+    pub position_scale: Option<PositionScale>,
     /// `true` if the embeddings are normed (BLOOM).
     pub embed_norm: bool,
     /// Factor on the embeddings (Gemma: sqrt(E)).
@@ -321,6 +330,7 @@ impl ModelConfig {
             experts: None,
             bias: Biases::default(),
             positions: Positions::Rotary { style, embeddings: vec![rotary] },
+            position_scale: None,
             embed_norm: false,
             embed_scale: 1.0,
             logit_scale: 1.0,

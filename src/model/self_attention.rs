@@ -1,6 +1,6 @@
 //! One attention layer: projections, wiring and the tensors of its variant.
 
-use super::config::{Layer, Positions, QkNorm};
+use super::config::{Layer, PositionScale, Positions, QkNorm};
 use super::latent::LatentProjections;
 use super::linear::{Norm, Projection};
 use super::{ModelConfig, Weights};
@@ -27,6 +27,7 @@ pub struct Attention {
     wiring: Arc<Wiring>,
     layer: Layer,
     style: RopeStyle,
+    position_scale: Option<PositionScale>,
 }
 
 /// Projections that make queries, keys and values.
@@ -61,7 +62,8 @@ impl Attention {
             Positions::Learned { .. } | Positions::Biases => RopeStyle::Half,
         };
         let wiring = Arc::new(config.wiring());
-        Ok(Self { inputs, o, extras, wiring, layer: config.layers[layer], style })
+        let (layer, position_scale) = (config.layers[layer], config.position_scale);
+        Ok(Self { inputs, o, extras, wiring, layer, style, position_scale })
     }
 
     /// Takes the output projection and the tensors that the variant applies before it.
@@ -101,7 +103,7 @@ impl Attention {
             HeadInputs::Latent(projections) => projections.forward(&x)?,
         };
         let mut heads = Heads {
-            q: self.rotated(q, at)?,
+            q: self.scaled(self.rotated(q, at)?, at.start)?,
             k: self.rotated(k, at)?,
             v,
             lambda: self.extras.lambda(&x)?,
@@ -130,6 +132,21 @@ impl Attention {
             None => Ok(x),
             Some(embedding) => Ok(rope(&x, &at.tables[embedding], self.style, at.start)?),
         }
+    }
+
+    /// Scales queries (B, T, heads, d) by their positions, the first of which is `start`.
+    fn scaled(&self, q: Tensor, start: usize) -> Result<Tensor> {
+        let t = q.dim(1)?;
+        let Some(PositionScale { beta, ctx_tok }) = self.position_scale.filter(|scale| start + t > scale.ctx_tok)
+        else {
+            return Ok(q);
+        };
+        let mut factors = Vec::with_capacity(t);
+        for position in start..start + t {
+            factors.push((1.0 + beta * ((position / ctx_tok) as f64).ln_1p()) as f32);
+        }
+        let factors = Tensor::from_vec(factors, (1, t, 1, 1), q.device())?.to_dtype(q.dtype())?;
+        Ok(q.broadcast_mul(&factors)?)
     }
 }
 

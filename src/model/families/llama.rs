@@ -1,11 +1,12 @@
-//! Families with RMSNorm and gated MLPs: Qwen, SmolLM 3, Phi 3, OLMo 3, Granite, GLM 4.
+//! Families with RMSNorm and gated MLPs: Qwen, SmolLM 3, Phi 3, OLMo 3, Granite, GLM 4, Ministral 3, ERNIE 4.5, Seed-OSS,
+//! EXAONE 4.
 
-use super::super::config::{Biases, ModelConfig, Positions, QkNorm};
+use super::super::config::{Biases, ModelConfig, PositionScale, Positions, QkNorm};
 use super::super::rotary::RopeScaling;
 use super::raw::Raw;
 use crate::attention::{Gate, Variant};
 use crate::model::tensor_names::tensor_names;
-use anyhow::{bail, ensure, Result};
+use anyhow::{bail, ensure, Context, Result};
 use serde_json::Value;
 
 /// Base of the rotary embeddings of OLMo 3.
@@ -108,4 +109,57 @@ pub(super) fn granite(mut config: ModelConfig, raw: &Raw<'_>) -> Result<ModelCon
         logit_scale: 1.0 / raw.positive_or("logits_scaling", 1.0)?,
         ..config
     })
+}
+
+/// Granite 4, whose MLP is the shared expert of the mixtures of other sizes.
+pub(super) fn granite_hybrid(config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
+    raw.only("num_local_experts", 0)?;
+    ensure!(raw.has("num_local_experts"), "num_local_experts is missing; only 0 is supported");
+    let kinds = raw.first_of("layer_types|layers_block_type");
+    let layers = raw.per_layer(kinds, config.layers.len())?;
+    for kind in layers.with_context(|| format!("{kinds} is missing; state-space layers are not supported"))? {
+        ensure!(
+            matches!(kind.as_str(), Some("attention" | "full_attention")),
+            "{kinds} {kind} is not supported; models without state-space layers are, such as granite-4.0-1b"
+        );
+    }
+    let config = granite(ModelConfig { ffn: raw.size("shared_intermediate_size")?, ..config }, raw)?;
+    Ok(if raw.text("position_embedding_type")? == Some("rope") { config } else { config.without_rotary() })
+}
+
+/// Queries are scaled by their position, as in Llama 4.
+pub(super) fn ministral3(config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
+    let rope = Raw(raw.object("rope_parameters")?.context("rope_parameters is missing")?);
+    let (beta, ctx_tok) = (rope.positive("llama_4_scaling_beta")?, rope.tokens("original_max_position_embeddings")?);
+    let position_scale = PositionScale { beta: beta.context("llama_4_scaling_beta is missing")?, ctx_tok };
+    let config = ModelConfig { position_scale: Some(position_scale), ..config };
+    Ok(config.windowed(raw.optional_tokens("sliding_window")?, |_| true))
+}
+
+pub(super) fn ernie4_5(config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
+    let has_bias = raw.flag("use_bias", false)?;
+    Ok(ModelConfig { bias: Biases { qkv: has_bias, out: has_bias, mlp: has_bias, head: false }, ..config })
+}
+
+pub(super) fn seed_oss(config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
+    let (qkv, out) = (raw.flag("attention_bias", true)?, raw.flag("attention_out_bias", false)?);
+    Ok(ModelConfig { bias: Biases { qkv, out, ..config.bias }, ..config })
+}
+
+/// In models with windows, layers without one have no RoPE either.
+pub(super) fn exaone4(config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
+    let layers = config.layers.len();
+    let Some(window) = raw.window(Some(4096))? else {
+        let sliding = raw.sliding(layers, |_| false)?;
+        ensure!(!sliding.contains(&true), "layer_types has sliding_attention, but sliding_window is null");
+        return Ok(config);
+    };
+    // A pattern such as "LLLG" comes with layer_types.
+    let pattern = if raw.has("layer_types") { None } else { raw.optional_size("sliding_window_pattern")? };
+    let sliding = raw.sliding(layers, |layer| !(layer + 1).is_multiple_of(pattern.unwrap_or(4)))?;
+    let mut config = config.windowed(Some(window), |layer| sliding[layer]);
+    for (layer, &sliding) in config.layers.iter_mut().zip(&sliding) {
+        layer.rotary = layer.rotary.filter(|_| sliding);
+    }
+    Ok(config)
 }

@@ -37,7 +37,8 @@ use std::sync::OnceLock;
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct Family {
     also: Option<String>,
-    text_model: Option<String>,
+    #[serde(default)]
+    text_models: Vec<String>,
     #[serde(default)]
     text_sizes: Map<String, Value>,
     keys: Option<[String; 5]>,
@@ -98,6 +99,7 @@ fn parsed(text: &str) -> Result<Vec<(String, Family)>> {
 fn finish(model_type: &str, config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
     match model_type {
         "mistral" => Ok(config.windowed(raw.window(Some(4096))?, |_| true)),
+        "ministral3" => llama::ministral3(config, raw),
         "mixtral" => experts::mixtral(config, raw),
         "qwen2" => llama::with_qwen_windows(config, raw),
         "qwen2_moe" => experts::qwen2_moe(config, raw),
@@ -123,6 +125,10 @@ fn finish(model_type: &str, config: ModelConfig, raw: &Raw<'_>) -> Result<ModelC
         "stablelm" => layer_norm::stablelm(config, raw),
         "starcoder2" => layer_norm::starcoder2(config, raw),
         "granite" => llama::granite(config, raw),
+        "granitemoehybrid" => llama::granite_hybrid(config, raw),
+        "ernie4_5" => llama::ernie4_5(config, raw),
+        "seed_oss" => llama::seed_oss(config, raw),
+        "exaone4" => llama::exaone4(config, raw),
         "cohere" => layer_norm::cohere(config, raw),
         "cohere2" => layer_norm::cohere2(config, raw),
         "glm4" => llama::glm4(config, raw),
@@ -151,8 +157,8 @@ impl ModelConfig {
             families.iter().find(|(name, family)| name == model_type || family.also.as_deref() == Some(model_type));
         let mut config = match family {
             _ if model_type == DIFF_MLX => Self::of_diff_mlx(&raw, layout)?,
-            Some((_, Family { text_model: Some(text_model), text_sizes, .. })) => {
-                Self::of_text_part(&raw, text_model, text_sizes, layout)?
+            Some((_, Family { text_models, text_sizes, .. })) if !text_models.is_empty() => {
+                Self::of_text_part(&raw, text_models, text_sizes, layout)?
             }
             Some((name, family)) => finish(name, family.read(name, &raw, layout)?, &raw)?,
             None => {
@@ -180,16 +186,14 @@ impl ModelConfig {
     /// the first model of a kind, `sizes`.
     fn of_text_part(
         raw: &Raw<'_>,
-        text_type: &str,
+        text_models: &[String],
         sizes: &Map<String, Value>,
         layout: Option<HeadLayout>,
     ) -> Result<Self> {
         let text_config = raw.object("text_config")?.context("text_config is missing")?;
-        match Raw(text_config).text("model_type").context("text_config")? {
-            Some(named) if named != text_type => {
-                bail!("text_config: model_type \"{named}\" is not supported; {text_type} is")
-            }
-            _ => {}
+        let text_type = Raw(text_config).text("model_type").context("text_config")?.unwrap_or(&text_models[0]);
+        if !text_models.iter().any(|name| name == text_type) {
+            bail!("text_config: model_type \"{text_type}\" is not supported; {} is", text_models.join(" or "));
         }
         // transformers ignores this field in the multimodal Gemma 3; only the text model applies it.
         Raw(text_config).only("final_logit_softcapping", Value::Null).context("text_config")?;
