@@ -24,11 +24,6 @@ pub(super) struct DecoderBlock {
 }
 
 impl DecoderBlock {
-    /// Prefix of the names of this layer's tensors.
-    pub(super) fn prefix(layer: usize) -> String {
-        format!("{LAYERS}{layer}.")
-    }
-
     /// The part of the layer between the attention mixture and the residual stream.
     pub(super) fn output_path(&self) -> OutputPath {
         let (o, extras) = self.attention.output();
@@ -37,13 +32,9 @@ impl DecoderBlock {
 
     pub(super) fn load(config: &ModelConfig, layer: usize, weights: &mut Weights) -> Result<Self> {
         let prefix = format!("{LAYERS}{layer}");
-        let before = config.norm_place.is_before();
-        let has_mlp_norm = before && config.residual != ResidualLayout::OneNorm;
-        let [before_attention, before_mlp] =
-            [before.then_some(NORM_BEFORE_ATTENTION), has_mlp_norm.then(|| config.norm_before_mlp())];
         Ok(Self {
-            attention_norms: Norms::load(config, &prefix, (before_attention, NORM_AFTER_ATTENTION), weights)?,
-            mlp_norms: Norms::load(config, &prefix, (before_mlp, NORM_AFTER_MLP), weights)?,
+            attention_norms: Norms::load(config, &prefix, [NORM_BEFORE_ATTENTION, NORM_AFTER_ATTENTION], weights)?,
+            mlp_norms: Norms::load(config, &prefix, [config.norm_before_mlp(), NORM_AFTER_MLP], weights)?,
             attention: Attention::load(config, layer, &format!("{prefix}.self_attn"), weights)?,
             mlp: FeedForward::load(config, layer, &format!("{prefix}.mlp"), weights)?,
             residual: config.residual,
@@ -123,11 +114,8 @@ impl OutputPath {
     pub(super) fn load(config: &ModelConfig, layer: usize, weights: &mut Weights) -> Result<Self> {
         let prefix = format!("{LAYERS}{layer}");
         let (o, extras) = Attention::load_output(config, layer, &format!("{prefix}.self_attn"), weights)?;
-        let mut after = None;
-        if config.norm_place.is_after() {
-            after = Some(Norm::load(config, &format!("{prefix}.{NORM_AFTER_ATTENTION}"), weights)?);
-        }
-        Ok(Self { o, extras, after })
+        let norms = Norms::load(config, &prefix, [NORM_BEFORE_ATTENTION, NORM_AFTER_ATTENTION], weights)?;
+        Ok(Self { o, extras, after: norms.after })
     }
 
     /// Moves the matrix to the host, where single rows are decomposed.
@@ -146,24 +134,16 @@ struct Norms {
 }
 
 impl Norms {
-    /// Takes the norms of these names, of which the first may be missing.
-    fn load(
-        config: &ModelConfig,
-        prefix: &str,
-        (before, after): (Option<&str>, &str),
-        weights: &mut Weights,
-    ) -> Result<Self> {
-        let mut norms = Self { before: None, after: None, of_sum: None };
-        if let Some(before) = before {
-            norms.before = Some(Norm::load(config, &format!("{prefix}.{before}"), weights)?);
-        }
-        let after = format!("{prefix}.{after}");
-        match config.norm_place {
-            NormPlace::Before => {}
-            NormPlace::After | NormPlace::Both => norms.after = Some(Norm::load(config, &after, weights)?),
-            NormPlace::Sum => norms.of_sum = Some(Norm::load(config, &after, weights)?),
-        }
-        Ok(norms)
+    /// Takes those of the two norms that the model has.
+    fn load(config: &ModelConfig, prefix: &str, [before, after]: [&str; 2], weights: &mut Weights) -> Result<Self> {
+        let before = Norm::find(config, &format!("{prefix}.{before}"), weights)?;
+        let mut load_after = || Norm::find(config, &format!("{prefix}.{after}"), weights);
+        Ok(match config.norm_place {
+            // The norm of the MLP has the name of the one after attention.
+            NormPlace::Before => Self { before, after: None, of_sum: None },
+            NormPlace::After | NormPlace::Both => Self { before, after: load_after()?, of_sum: None },
+            NormPlace::Sum => Self { before, after: None, of_sum: load_after()? },
+        })
     }
 
     /// Output of a sublayer with its norms: the term added to the residual stream.

@@ -203,14 +203,13 @@ impl Checkpoint {
     /// If a tensor is missing, has another shape, holds NaN or infinities, or is not part of the model. The error names
     /// the file and the tensor.
     pub fn load(&self, config: &ModelConfig) -> Result<Weights> {
-        self.load_some(config, |_| true)
-    }
-
-    /// Like [`Checkpoint::load`], but reads only the tensors whose names are `wanted`. The others are checked, not
-    /// read.
-    pub fn load_some(&self, config: &ModelConfig, wanted: impl Fn(&str) -> bool) -> Result<Weights> {
         self.check(config)?;
-        self.read_some(config, wanted)
+        let mut weights = Vec::new();
+        for (name, shape) in config.tensors() {
+            let tensor = self.read(config, &name, &shape)?;
+            weights.push((name, tensor));
+        }
+        Ok(Weights::new(weights, &self.files[0].origin))
     }
 
     /// Checks that the files have exactly the model's tensors, without reading their values.
@@ -234,17 +233,13 @@ impl Checkpoint {
         Ok(())
     }
 
-    /// Reads the tensors whose names are `wanted`, of a checkpoint that was checked.
-    pub(super) fn read_some(&self, config: &ModelConfig, wanted: impl Fn(&str) -> bool) -> Result<Weights> {
-        let mut weights = Vec::new();
-        for (name, shape) in config.tensors().into_iter().filter(|(name, _)| wanted(name)) {
-            let (place, found) = self.locate(config, &name, &shape);
-            let (found, tensor) = found.with_context(|| format!("tensor {} is no longer in the file", place.name))?;
-            let values = values(tensor, &place, &shape);
-            let values = values.with_context(|| format!("{}: tensor {found}", tensor.file.origin))?;
-            weights.push((name, Tensor::from_vec(values, shape, &Device::Cpu)?));
-        }
-        Ok(Weights::new(weights, &self.files[0].origin))
+    /// Reads the model's tensor `name` of `shape` as `f32`.
+    pub(crate) fn read(&self, config: &ModelConfig, name: &str, shape: &[usize]) -> Result<Tensor> {
+        let (place, stored) = self.locate(config, name, shape);
+        let (theirs, tensor) = stored.with_context(|| format!("tensor {} is missing", place.name))?;
+        let values =
+            values(tensor, &place, shape).and_then(|values| Ok(Tensor::from_vec(values, shape, &Device::Cpu)?));
+        values.with_context(|| format!("{}: tensor {theirs}", tensor.file.origin))
     }
 
     /// Rows of the embedding or the output head, concatenated in the order of `ranges`.

@@ -42,18 +42,6 @@ pub enum NormPlace {
     Sum,
 }
 
-impl NormPlace {
-    /// Returns `true` if the inputs of attention and MLP are normed.
-    pub fn is_before(self) -> bool {
-        matches!(self, Self::Before | Self::Both)
-    }
-
-    /// Returns `true` if the outputs of attention and MLP are normed.
-    pub fn is_after(self) -> bool {
-        matches!(self, Self::After | Self::Both)
-    }
-}
-
 /// Norm of queries and keys, applied before rotation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -31,19 +31,17 @@ pub(super) struct LatentProjections {
 impl LatentProjections {
     pub(super) fn load(config: &ModelConfig, latent: Latent, prefix: &str, weights: &mut Weights) -> Result<Self> {
         let named = |name: &str| format!("{prefix}.{name}");
-        let bias = config.bias.qkv;
-        let (q_down, q) = match latent.query_rank {
-            None => (None, Projection::load(&named("q_proj"), false, weights)?),
-            Some(_) => {
-                let down = Projection::load(&named("q_a_proj"), bias, weights)?;
-                let norm = Norm::load(config, &named("q_a_layernorm"), weights)?;
-                (Some((down, Norm { eps: EPS, ..norm })), Projection::load(&named("q_b_proj"), false, weights)?)
-            }
-        };
-        let kv_down = Projection::load(&named("kv_a_proj_with_mqa"), bias, weights)?;
-        let kv_norm = Norm { eps: EPS, ..Norm::load(config, &named("kv_a_layernorm"), weights)? };
-        let kv = Projection::load(&named("kv_b_proj"), false, weights)?;
-        Ok(Self { q_down, q, kv_down, kv_norm, kv, latent, head_dim: config.head_dim })
+        let q_down = Projection::find(&named("q_a_proj"), weights)?;
+        let q_norm = Norm::find(config, &named("q_a_layernorm"), weights)?;
+        Ok(Self {
+            q_down: q_down.zip(q_norm.map(|norm| Norm { eps: EPS, ..norm })),
+            q: Projection::load(&named(if latent.query_rank.is_some() { "q_b_proj" } else { "q_proj" }), weights)?,
+            kv_down: Projection::load(&named("kv_a_proj_with_mqa"), weights)?,
+            kv_norm: Norm { eps: EPS, ..Norm::load(config, &named("kv_a_layernorm"), weights)? },
+            kv: Projection::load(&named("kv_b_proj"), weights)?,
+            latent,
+            head_dim: config.head_dim,
+        })
     }
 
     /// Queries, keys and values, filled up with zeros: (B, T, E) -> (B, T, H, d) each.

@@ -2,7 +2,7 @@
 
 use super::{ModelConfig, NormKind, Weights};
 use crate::kernels::{layer_norm, linear_of, rms_norm, Products};
-use anyhow::Result;
+use anyhow::{Context, Result};
 use candle_core::Tensor;
 
 /// A linear projection, with or without bias.
@@ -14,10 +14,15 @@ pub(super) struct Projection {
 }
 
 impl Projection {
-    pub(super) fn load(name: &str, bias: bool, weights: &mut Weights) -> Result<Self> {
-        let weight = weights.take(&format!("{name}.weight"))?;
-        let bias = bias.then(|| weights.take(&format!("{name}.bias"))).transpose()?;
-        Ok(Self { weight, bias, products: weights.placement().products })
+    pub(super) fn load(name: &str, weights: &mut Weights) -> Result<Self> {
+        Self::find(name, weights)?.with_context(|| format!("tensor {name}.weight is missing"))
+    }
+
+    /// `None` if the model has no such projection.
+    pub(super) fn find(name: &str, weights: &mut Weights) -> Result<Option<Self>> {
+        let Some(weight) = weights.find(&format!("{name}.weight"))? else { return Ok(None) };
+        let bias = weights.find(&format!("{name}.bias"))?;
+        Ok(Some(Self { weight, bias, products: weights.placement().products }))
     }
 
     /// Computes in `f32`. Used for routers and gates, which decide what else is computed.
@@ -53,14 +58,19 @@ pub(super) struct Norm {
 
 impl Norm {
     pub(super) fn load(config: &ModelConfig, name: &str, weights: &mut Weights) -> Result<Self> {
-        let gain = weights.take(&format!("{name}.weight"))?;
+        Self::find(config, name, weights)?.with_context(|| format!("tensor {name}.weight is missing"))
+    }
+
+    /// `None` if the model has no such norm.
+    pub(super) fn find(config: &ModelConfig, name: &str, weights: &mut Weights) -> Result<Option<Self>> {
+        let Some(gain) = weights.find(&format!("{name}.weight"))? else { return Ok(None) };
         let gain = if config.norm == NormKind::RmsPlusOne { (gain + 1.0)? } else { gain };
         let bias = match config.norm {
             NormKind::Layer => Some(weights.take(&format!("{name}.bias"))?),
             NormKind::LayerGain => Some(gain.zeros_like()?),
             NormKind::Rms | NormKind::RmsPlusOne => None,
         };
-        Ok(Self { gain, bias, eps: config.norm_eps })
+        Ok(Some(Self { gain, bias, eps: config.norm_eps }))
     }
 
     /// One LayerNorm per head, without bias: gains (heads, d).

@@ -3,6 +3,7 @@
 use super::names::LAYERS;
 use super::ModelConfig;
 use crate::attention::TILE;
+use candle_core::DType;
 
 /// Rows that an MLP processes at once, at most.
 const MLP_ROWS: usize = 4096;
@@ -44,9 +45,9 @@ impl ModelConfig {
         4 * (self.layers.len() * self.key_value_width() * ctx_tok) as u64
     }
 
-    /// Memory of the weights that a pass expands at once, in bytes: the largest layer, or a part of the output head. Norms
-    /// and biases are neglected.
-    pub fn expanded_bytes(&self) -> u64 {
+    /// Memory of the weights that a pass expands at once, in bytes: the largest layer, or a part of the output head, as
+    /// `f32` or in a wider number type. Norms and biases are neglected.
+    pub fn expanded_bytes(&self, number: DType) -> u64 {
         let mut layers = vec![0; self.layers.len()];
         for (name, shape) in self.tensors() {
             let layer = name.strip_prefix(LAYERS).and_then(|rest| rest.split('.').next()?.parse::<usize>().ok());
@@ -56,7 +57,7 @@ impl ModelConfig {
         }
         let layer = layers.into_iter().max().unwrap_or(0);
         let head = self.embed_width * self.vocab.min(HEAD_ROWS);
-        4 * layer.max(head) as u64
+        (layer.max(head) * number.size_in_bytes().max(4)) as u64
     }
 
     /// Rows that an MLP processes at once.

@@ -59,15 +59,14 @@ impl FeedForward {
 impl Mlp {
     fn load(config: &ModelConfig, prefix: &str, weights: &mut Weights) -> Result<Self> {
         let [gate, up, down] = ["gate_proj", "up_proj", "down_proj"].map(|name| format!("{prefix}.{name}"));
-        let gate = config.gated.then(|| Projection::load(&gate, config.bias.mlp, weights)).transpose()?;
-        let up = Projection::load(&up, config.bias.mlp, weights)?;
-        let down = Projection::load(&down, config.bias.mlp, weights)?.scaled(config.residual_scale)?;
-        let mut polynomial = None;
-        if config.activation == Activation::PolyNorm {
-            let [w, b] = ["weight", "bias"].map(|kind| weights.take(&format!("{prefix}.act_fn.{kind}")));
-            polynomial = Some((w?, b?));
-        }
-        Ok(Self { gate, up, down, activation: config.activation, polynomial })
+        let [w, b] = ["weight", "bias"].map(|kind| weights.find(&format!("{prefix}.act_fn.{kind}")));
+        Ok(Self {
+            gate: Projection::find(&gate, weights)?,
+            up: Projection::load(&up, weights)?,
+            down: Projection::load(&down, weights)?.scaled(config.residual_scale)?,
+            activation: config.activation,
+            polynomial: w?.zip(b?),
+        })
     }
 
     /// (.., E) -> (.., E).
@@ -128,24 +127,18 @@ fn clamped_swiglu(gate: &Tensor, up: &Tensor, alpha: f64, limit: f64) -> Result<
 
 impl ExpertMixture {
     fn load(config: &ModelConfig, experts: Experts, prefix: &str, weights: &mut Weights) -> Result<Self> {
-        let router = Projection::load(&format!("{prefix}.gate"), experts.router_bias, weights)?.in_f32();
+        let router = Projection::load(&format!("{prefix}.gate"), weights)?.in_f32();
+        let choice_bias = weights.find(&format!("{prefix}.gate.e_score_correction_bias"))?;
+        let choice_bias = choice_bias.map(|bias| numbers(&bias)).transpose()?;
         let mut mlps = Vec::with_capacity(experts.count);
         for expert in 0..experts.count {
             mlps.push(Mlp::load(config, &format!("{prefix}.experts.{expert}"), weights)?);
         }
         let mut shared = None;
         if experts.shared.is_some() {
-            let mlp = Mlp::load(config, &format!("{prefix}.shared_expert"), weights)?;
-            let mut gate = None;
-            if experts.shared_gate {
-                gate = Some(Projection::load(&format!("{prefix}.shared_expert_gate"), false, weights)?.in_f32());
-            }
-            shared = Some((mlp, gate));
+            let gate = Projection::find(&format!("{prefix}.shared_expert_gate"), weights)?.map(Projection::in_f32);
+            shared = Some((Mlp::load(config, &format!("{prefix}.shared_expert"), weights)?, gate));
         }
-        let choice_bias = match experts.choice.sigmoid {
-            false => None,
-            true => Some(numbers(&weights.take(&format!("{prefix}.gate.e_score_correction_bias"))?)?),
-        };
         Ok(Self { config: experts, router, choice_bias, experts: mlps, shared })
     }
 

@@ -13,6 +13,9 @@ pub(super) const PROJECT_IN: &str = "model.project_in.weight";
 pub(super) const PROJECT_OUT: &str = "model.project_out.weight";
 /// The norm of the embeddings, in families that have one.
 pub(super) const EMBEDDING_NORM: &str = "model.embed_norm";
+pub(super) const POSITIONS: &str = "model.embed_positions.weight";
+pub(super) const FINAL_NORM: &str = "model.norm";
+pub(super) const HEAD_BIAS: &str = "lm_head.bias";
 pub(super) const LAYERS: &str = "model.layers.";
 
 /// Place of a tensor in a family's files.

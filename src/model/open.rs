@@ -387,11 +387,11 @@ impl OpenedModel {
     /// Host memory that the weights take at once in this state, in bytes. Weights of another device pass through the host
     /// one layer at a time.
     pub fn weights_bytes(&self, state: WeightsState) -> u64 {
-        let number_bytes = self.options.dtype.on(self.options.device).0.size_in_bytes() as u64;
+        let (number, _) = self.options.dtype.on(self.options.device);
         if state == WeightsState::Expanded && self.options.device == DeviceName::Cpu {
-            self.config.parameters() as u64 * number_bytes
+            self.config.parameters() as u64 * number.size_in_bytes() as u64
         } else {
-            self.config.expanded_bytes() / 4 * number_bytes.max(4)
+            self.config.expanded_bytes(number)
         }
     }
 

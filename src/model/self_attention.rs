@@ -73,8 +73,7 @@ impl Attention {
         prefix: &str,
         weights: &mut Weights,
     ) -> Result<(Projection, Extras)> {
-        let o = Projection::load(&format!("{prefix}.o_proj"), config.bias.out, weights)?;
-        let mut o = o.scaled(config.residual_scale)?;
+        let mut o = Projection::load(&format!("{prefix}.o_proj"), weights)?.scaled(config.residual_scale)?;
         if let Some(latent) = config.latent {
             o = latent.padded_output(o, config.head_dim)?;
         }
@@ -152,8 +151,7 @@ impl Attention {
 
 impl DirectProjections {
     fn load(config: &ModelConfig, prefix: &str, weights: &mut Weights) -> Result<Self> {
-        let [q, k, v] =
-            ["q", "k", "v"].map(|x| Projection::load(&format!("{prefix}.{x}_proj"), config.bias.qkv, weights));
+        let [q, k, v] = ["q", "k", "v"].map(|x| Projection::load(&format!("{prefix}.{x}_proj"), weights));
         let mut qk_norm = None;
         if let Some(kind) = config.qk_norm {
             let heads = [("q", config.query_heads()), ("k", config.key_heads())];

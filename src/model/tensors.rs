@@ -1,7 +1,9 @@
 //! Names and shapes of a model's tensors.
 
 use super::config::{Activation, Experts, Latent, ModelConfig, NormKind, NormPlace, Positions, QkNorm, ResidualLayout};
-use super::names::{EMBEDDING, EMBEDDING_NORM, HEAD, LAYERS, PROJECT_IN, PROJECT_OUT};
+use super::names::{
+    EMBEDDING, EMBEDDING_NORM, FINAL_NORM, HEAD, HEAD_BIAS, LAYERS, POSITIONS, PROJECT_IN, PROJECT_OUT,
+};
 
 /// Names of norms in a block.
 pub(super) const NORM_BEFORE_ATTENTION: &str = "input_layernorm";
@@ -19,7 +21,7 @@ impl ModelConfig {
             list.add(PROJECT_OUT, &[self.embed_width, self.width]);
         }
         if let Positions::Learned { offset } = self.positions {
-            list.add("model.embed_positions.weight", &[self.max_ctx_tok + offset, self.width]);
+            list.add(POSITIONS, &[self.max_ctx_tok + offset, self.width]);
         }
         if self.embed_norm {
             list.add_norm(EMBEDDING_NORM, self.width);
@@ -30,13 +32,13 @@ impl ModelConfig {
         }
         list.prefix.clear();
         if self.final_norm {
-            list.add_norm("model.norm", self.width);
+            list.add_norm(FINAL_NORM, self.width);
         }
         if !self.tied {
             list.add(HEAD, &[self.vocab, self.embed_width]);
         }
         if self.bias.head {
-            list.add("lm_head.bias", &[self.vocab]);
+            list.add(HEAD_BIAS, &[self.vocab]);
         }
         list.tensors
     }
@@ -79,7 +81,8 @@ impl TensorList<'_> {
 
     fn add_layer(&mut self, layer: usize) {
         let config = self.config;
-        let (before, after) = (config.norm_place.is_before(), config.norm_place != NormPlace::Before);
+        let before = matches!(config.norm_place, NormPlace::Before | NormPlace::Both);
+        let after = config.norm_place != NormPlace::Before;
         if before {
             self.add_norm(NORM_BEFORE_ATTENTION, config.width);
         }

@@ -3,7 +3,7 @@
 
 use super::block::DecoderBlock;
 use super::linear::{normed, Norm};
-use super::names::{EMBEDDING, EMBEDDING_NORM, HEAD, LAYERS, PROJECT_IN, PROJECT_OUT};
+use super::names::{EMBEDDING, EMBEDDING_NORM, FINAL_NORM, HEAD, HEAD_BIAS, POSITIONS, PROJECT_IN, PROJECT_OUT};
 use super::rotary::GrowingTable;
 use super::self_attention::RotaryPositions;
 use super::weight_storage::{BlockStorage, StoredWeights, VocabularyMatrix};
@@ -46,6 +46,7 @@ impl Transformer {
 
     /// Like [`Transformer::load`], but borrows the weights, for training.
     pub fn build(config: &ModelConfig, weights: &mut Weights) -> Result<Self> {
+        weights.check(config)?;
         let blocks = (0..config.layers.len()).map(|layer| DecoderBlock::load(config, layer, weights));
         let blocks = BlockStorage::expanded(blocks.collect::<Result<_>>()?);
         Self::assemble(config, blocks, weights)
@@ -56,11 +57,7 @@ impl Transformer {
     /// # Errors
     /// Those of [`Checkpoint::load`].
     pub fn expanded(config: &ModelConfig, checkpoint: Checkpoint, placement: &Placement) -> Result<Self> {
-        checkpoint.check(config)?;
-        let stored = StoredWeights::new(checkpoint, config, placement);
-        let mut weights = stored.read(|name| !name.starts_with(LAYERS))?;
-        let blocks = (0..config.layers.len()).map(|layer| stored.block(layer)).collect::<Result<_>>()?;
-        Self::assemble(config, BlockStorage::expanded(blocks), &mut weights)
+        Self::build(config, &mut StoredWeights::new(checkpoint, config, placement)?.placed())
     }
 
     /// Builds a model whose weights stay in their files: each layer is expanded when its turn comes, in decoding for
@@ -69,9 +66,8 @@ impl Transformer {
     /// # Errors
     /// Like [`Checkpoint::load`], but NaN and infinities are found only when a layer is read.
     pub fn streamed(config: &ModelConfig, checkpoint: Checkpoint, placement: &Placement) -> Result<Self> {
-        checkpoint.check(config)?;
-        let stored = Arc::new(StoredWeights::new(checkpoint, config, placement));
-        let mut weights = stored.read(|name| !name.starts_with(LAYERS) && ![EMBEDDING, HEAD].contains(&name))?;
+        let stored = StoredWeights::new(checkpoint, config, placement)?;
+        let mut weights = stored.placed();
         Self::assemble(config, BlockStorage::streamed(stored), &mut weights)
     }
 
@@ -86,34 +82,22 @@ impl Transformer {
             Some(stored) => [EMBEDDING, if config.tied { EMBEDDING } else { HEAD }]
                 .map(|name| VocabularyMatrix::Streamed { weights: stored.clone(), name }),
         };
-        let (positions, rotary) = match &config.positions {
-            Positions::Learned { .. } => (Some(weights.take("model.embed_positions.weight")?), Vec::new()),
-            Positions::Biases => (None, Vec::new()),
-            Positions::Rotary { embeddings, .. } => {
-                (None, embeddings.iter().map(|rotary| Arc::new(GrowingTable::new(rotary))).collect())
-            }
-        };
-        let embed_norm = config.embed_norm.then(|| Norm::load(config, EMBEDDING_NORM, weights)).transpose()?;
-        let mut projections = None;
-        if config.embed_width != config.width {
-            projections = Some([weights.take(PROJECT_IN)?, weights.take(PROJECT_OUT)?]);
+        let mut rotary = Vec::new();
+        if let Positions::Rotary { embeddings, .. } = &config.positions {
+            rotary.extend(embeddings.iter().map(|rotary| Arc::new(GrowingTable::new(rotary))));
         }
-        let norm = config.final_norm.then(|| Norm::load(config, "model.norm", weights)).transpose()?;
-        let head_bias = config.bias.head.then(|| weights.take("lm_head.bias")).transpose()?;
-        ensure!(weights.remaining().is_empty(), "tensors {:?} are not part of the model", weights.remaining());
-        let (config, placement) = (config.clone(), weights.placement().clone());
         Ok(Self {
-            config,
-            placement,
+            config: config.clone(),
+            placement: weights.placement().clone(),
             embed,
-            embed_norm,
-            projections,
-            positions,
+            embed_norm: Norm::find(config, EMBEDDING_NORM, weights)?,
+            projections: weights.find(PROJECT_IN)?.zip(weights.find(PROJECT_OUT)?).map(<[Tensor; 2]>::from),
+            positions: weights.find(POSITIONS)?,
             rotary,
             blocks,
-            norm,
+            norm: Norm::find(config, FINAL_NORM, weights)?,
             head,
-            head_bias,
+            head_bias: weights.find(HEAD_BIAS)?,
             mean_head_row: Arc::default(),
         })
     }
@@ -125,9 +109,8 @@ impl Transformer {
 
     /// Memory of the weights that a pass expands, in bytes; 0 if all of them are.
     pub fn expanded_bytes(&self) -> u64 {
-        let each = self.placement.dtype.size_in_bytes().max(4) as u64; // expanded to f32 first
         if self.is_streamed() {
-            self.config.expanded_bytes() / 4 * each
+            self.config.expanded_bytes(self.placement.dtype)
         } else {
             0
         }

@@ -4,45 +4,41 @@
 
 use super::block::{DecoderBlock, OutputPath};
 use super::memory::HEAD_ROWS;
-use super::tensors::NORM_AFTER_ATTENTION;
 use super::{Checkpoint, ModelConfig, Placement, Weights};
 use crate::kernels::{linear, wide, wide_type, with_values};
 use anyhow::Result;
 use candle_core::{Device, Tensor};
 use candle_nn::{Embedding, Module as _};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Weights as their files have them, with the model's configuration and placement.
+/// Weights in their files, with the model's configuration and placement.
 pub(super) struct StoredWeights {
     checkpoint: Checkpoint,
     config: ModelConfig,
+    shapes: BTreeMap<String, Vec<usize>>,
     placement: Placement,
 }
 
 impl StoredWeights {
-    pub(super) fn new(checkpoint: Checkpoint, config: &ModelConfig, placement: &Placement) -> Self {
-        Self { checkpoint, config: config.clone(), placement: placement.clone() }
+    /// # Errors
+    /// Those of [`Checkpoint::check`].
+    pub(super) fn new(checkpoint: Checkpoint, config: &ModelConfig, placement: &Placement) -> Result<Arc<Self>> {
+        checkpoint.check(config)?;
+        let (config, placement, shapes) = (config.clone(), placement.clone(), config.tensors().into_iter().collect());
+        Ok(Arc::new(Self { checkpoint, config, shapes, placement }))
     }
 
-    /// Reads the tensors whose names are `wanted`, to be placed.
-    pub(super) fn read(&self, wanted: impl Fn(&str) -> bool) -> Result<Weights> {
-        Ok(self.checkpoint.read_some(&self.config, wanted)?.placed(&self.placement))
+    /// The weights, to be placed.
+    pub(super) fn placed(self: &Arc<Self>) -> Weights {
+        Weights::stored(self.clone()).placed(&self.placement)
     }
 
-    /// Reads a layer and places it.
-    pub(super) fn block(&self, layer: usize) -> Result<DecoderBlock> {
-        let prefix = DecoderBlock::prefix(layer);
-        DecoderBlock::load(&self.config, layer, &mut self.read(|name| name.starts_with(&prefix))?)
-    }
-
-    /// Reads the output path of a layer to the host.
-    fn output_path(&self, layer: usize) -> Result<OutputPath> {
-        let prefix = DecoderBlock::prefix(layer);
-        let parts = ["self_attn.", NORM_AFTER_ATTENTION].map(|part| format!("{prefix}{part}"));
-        let mut weights =
-            self.checkpoint.read_some(&self.config, |name| parts.iter().any(|part| name.starts_with(part)))?;
-        OutputPath::load(&self.config, layer, &mut weights)
+    /// Reads a tensor of the model as `f32`; `None` if the model has none of this name.
+    pub(super) fn read(&self, name: &str) -> Result<Option<Tensor>> {
+        let Some(shape) = self.shapes.get(name) else { return Ok(None) };
+        self.checkpoint.read(&self.config, name, shape).map(Some)
     }
 
     /// Reads rows of a matrix: (rows, embedding width).
@@ -91,7 +87,9 @@ impl BlockStorage {
     pub(super) fn block(&self, layer: usize) -> Result<Arc<DecoderBlock>> {
         match &self.source {
             BlockSource::Expanded(blocks) => Ok(blocks[layer].clone()),
-            BlockSource::Streamed(weights) => Ok(Arc::new(weights.block(layer)?)),
+            BlockSource::Streamed(weights) => {
+                Ok(Arc::new(DecoderBlock::load(&weights.config, layer, &mut weights.placed())?))
+            }
         }
     }
 
@@ -104,7 +102,9 @@ impl BlockStorage {
         }
         let path = Arc::new(match &self.source {
             BlockSource::Expanded(blocks) => blocks[layer].output_path().on_host()?,
-            BlockSource::Streamed(weights) => weights.output_path(layer)?,
+            BlockSource::Streamed(weights) => {
+                OutputPath::load(&weights.config, layer, &mut Weights::stored(weights.clone()))?
+            }
         });
         *last = Some((layer, path.clone()));
         Ok(path)

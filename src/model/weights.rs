@@ -1,17 +1,21 @@
-//! Tensors by name in memory, and their initialisation.
+//! Tensors by name, in memory or in files, and their initialisation.
 
+use super::weight_storage::StoredWeights;
 use super::{ModelConfig, Placement};
 use crate::attention::TensorInit;
 use crate::base::rng::Rng;
 use anyhow::{ensure, Context, Result};
 use candle_core::{DType, Device, Tensor};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
+use std::sync::Arc;
 
-/// Tensors of a checkpoint. [`Weights::take`] returns each once, so that unused tensors can be found.
-#[derive(Clone, Debug)]
+/// Tensors of a model. From memory, [`Weights::take`] returns each once, so that unused tensors can be found.
+#[derive(Clone)]
 pub struct Weights {
     tensors: BTreeMap<String, Tensor>,
+    /// The files of tensors that are read when they are taken.
+    stored: Option<Arc<StoredWeights>>,
     origin: String,
     placement: Placement,
 }
@@ -19,8 +23,13 @@ pub struct Weights {
 impl Weights {
     /// Wraps tensors; `origin` (a path) names them in errors.
     pub fn new(tensors: impl IntoIterator<Item = (String, Tensor)>, origin: &str) -> Self {
-        let tensors = tensors.into_iter().collect();
-        Self { tensors, origin: origin.to_owned(), placement: Placement::default() }
+        let (tensors, origin) = (tensors.into_iter().collect(), origin.to_owned());
+        Self { tensors, stored: None, origin, placement: Placement::default() }
+    }
+
+    /// Tensors of files. Each is read when it is taken.
+    pub(super) fn stored(stored: Arc<StoredWeights>) -> Self {
+        Self { stored: Some(stored), ..Self::new([], "the files") }
     }
 
     /// Sets the placement, applied to tensors as they are taken.
@@ -56,8 +65,18 @@ impl Weights {
     /// # Errors
     /// If there is no such tensor, it was taken before, or the device has no memory for it.
     pub fn take(&mut self, name: &str) -> Result<Tensor> {
-        let tensor = self.tensors.remove(name).with_context(|| format!("{}: tensor {name} is missing", self.origin))?;
-        self.placement.put(&tensor).with_context(|| format!("{}: tensor {name}", self.origin))
+        self.find(name)?.with_context(|| format!("{}: tensor {name} is missing", self.origin))
+    }
+
+    /// Like [`Weights::take`], or `None` if there is no such tensor.
+    pub(super) fn find(&mut self, name: &str) -> Result<Option<Tensor>> {
+        let tensor = match &self.stored {
+            None => self.tensors.remove(name),
+            Some(stored) => stored.read(name)?,
+        };
+        let Some(tensor) = tensor else { return Ok(None) };
+        let placed = self.placement.put(&tensor).with_context(|| format!("{}: tensor {name}", self.origin))?;
+        Ok(Some(placed))
     }
 
     /// Like [`Weights::take`], and checks the shape.
@@ -66,6 +85,19 @@ impl Weights {
         let (origin, dims) = (&self.origin, tensor.dims());
         ensure!(dims == shape, "{origin}: tensor {name} has shape {dims:?}, expected {shape:?}");
         Ok(tensor)
+    }
+
+    /// Checks that tensors in memory are those of the model. Those of files have been checked.
+    pub(super) fn check(&self, config: &ModelConfig) -> Result<()> {
+        if self.stored.is_some() {
+            return Ok(());
+        }
+        let names: BTreeSet<String> = config.tensors().into_iter().map(|(name, _)| name).collect();
+        let missing = names.iter().find(|name| !self.tensors.contains_key(*name));
+        ensure!(missing.is_none(), "{}: tensor {} is missing", self.origin, missing.map_or("", String::as_str));
+        let unused: Vec<&str> = self.remaining().into_iter().filter(|name| !names.contains(*name)).collect();
+        ensure!(unused.is_empty(), "tensors {unused:?} are not part of the model");
+        Ok(())
     }
 
     /// Names of tensors that were not taken.

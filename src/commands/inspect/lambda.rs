@@ -4,7 +4,6 @@ use crate::attention::{Extras, Lambda, Stream};
 use crate::measures::{LambdaCollector, LambdaProbe};
 use crate::model::open::{Model, OpenedModel};
 use crate::model::pass::pass;
-use crate::model::ModelConfig;
 use crate::prompts::{Text, Windows};
 use crate::stats::{quantile, Moments};
 use anyhow::{Context, Result};
@@ -45,7 +44,7 @@ pub(super) fn by_layer(opened: OpenedModel) -> Result<Vec<LayerLambda>> {
         Lambda::None => {}
         Lambda::Vectors | Lambda::VectorsAndInit | Lambda::Layer | Lambda::Fixed => {
             let has_init = matches!(config.variant.lambda, Lambda::Vectors | Lambda::Fixed);
-            for (layer, learned) in learned(&opened, &config)?.into_iter().enumerate() {
+            for (layer, learned) in learned(&opened)?.into_iter().enumerate() {
                 let init = has_init.then(|| config.variant.lambda_init.of(layer));
                 layers.push(LayerLambda { layer, init, learned: Some(learned), over_tokens: None });
             }
@@ -61,12 +60,14 @@ pub(super) fn by_layer(opened: OpenedModel) -> Result<Vec<LayerLambda>> {
 }
 
 /// Lambda of every layer, from its own tensors only.
-fn learned(opened: &OpenedModel, config: &ModelConfig) -> Result<Vec<f64>> {
-    let mut weights = opened.checkpoint.load_some(config, |name| name.contains("self_attn.lambda"))?;
+fn learned(opened: &OpenedModel) -> Result<Vec<f64>> {
+    let (config, checkpoint) = (&opened.config, &opened.checkpoint);
+    let shapes: BTreeMap<String, Vec<usize>> = config.tensors().into_iter().collect();
     let mut lambdas = Vec::new();
     for layer in 0..config.layers.len() {
         let lambda = Extras::load_lambda(&config.variant, layer, |name: &str| {
-            weights.take(&format!("model.layers.{layer}.self_attn.{name}"))
+            let name = format!("model.layers.{layer}.self_attn.{name}");
+            checkpoint.read(config, &name, &shapes[&name])
         })?;
         let lambda = lambda.context("lambda depends on the token")?;
         lambdas.push(f64::from(lambda.to_vec1::<f32>()?[0]));
