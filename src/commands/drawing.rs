@@ -38,9 +38,10 @@ fn attention_panels(frame: &Frame, with_ctx: bool) -> Vec<BarPanel> {
 
 /// The shares of the regions in the output of a model on the prompts of a setting and depth.
 fn bar(frame: &Frame, setting: Setting, model: &str, depth: f64) -> Option<Bar> {
+    let (setting, depth_pct) = (Some(setting), Some(depth));
     let mut parts = Vec::new();
     for region in Region::ALL {
-        let pick = Pick::of(model, SHARE_OUT.name).setting(setting).depth_pct(depth).region(region.name());
+        let pick = Pick { region: Some(region.name()), setting, depth_pct, ..Pick::of(model, &SHARE_OUT) };
         if let Some(share) = frame.estimate(pick) {
             let mut share = PointEstimate::scaled(&share, 1.0);
             // More whiskers could not be told apart.
@@ -48,7 +49,7 @@ fn bar(frame: &Frame, setting: Setting, model: &str, depth: f64) -> Option<Bar> 
             parts.push(BarPart { region: region.name().to_owned(), share, is_noise: Region::NOISE.contains(&region) });
         }
     }
-    let noise = frame.estimate(Pick::of(model, NOISE_OUT.name).setting(setting).depth_pct(depth));
+    let noise = frame.estimate(Pick { setting, depth_pct, ..Pick::of(model, &NOISE_OUT) });
     let noise = noise.map(|noise| PointEstimate::scaled(&noise, 1.0));
     (!parts.is_empty()).then(|| Bar { group: format!("{depth:.0}"), model: frame.short_name(model), parts, noise })
 }

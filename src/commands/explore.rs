@@ -165,7 +165,7 @@ fn explorer<'a>(
         let condition = setup.conditions[key.condition].column();
         let mut answers = Vec::new();
         for metric in ANSWERS {
-            let mean = frame.mean(Pick::of(&model.name, metric.name).condition(condition.as_deref()));
+            let mean = frame.mean(Pick { condition: condition.as_deref(), ..Pick::of(&model.name, metric) });
             answers.extend(mean.map(|value| (metric.name.to_owned(), value)));
         }
         let mut numbers = numbers_of_heads(frame, &model.name, condition.as_deref());

@@ -164,7 +164,8 @@ fn accuracy_grids(frame: &Frame, grid: &Grid) -> Option<AccuracyGrids> {
 
 /// The accuracy of a model on the prompts of one task, depth and setting, with its interval and their number.
 fn accuracy_cell(frame: &Frame, model: &str, task: &str, depth: f64, setting: Setting) -> Option<GridCell> {
-    let estimate = frame.estimate(Pick::of(model, EXACT.name).depth_pct(depth).task(task).setting(setting))?;
+    let (setting, depth_pct, task) = (Some(setting), Some(depth), Some(task));
+    let estimate = frame.estimate(Pick { setting, depth_pct, task, ..Pick::of(model, &EXACT) })?;
     let (lo, hi) = estimate.interval.map_or((0.0, 1.0), |interval| (interval.lo, interval.hi));
     let details = vec![format!("{:.0}–{:.0}", 100.0 * lo, 100.0 * hi), format!("n={}", estimate.trials)];
     Some(GridCell { value: 100.0 * estimate.value, details })

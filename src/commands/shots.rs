@@ -8,7 +8,7 @@ use crate::measures::MeasureName;
 use crate::prompts::{Grid, ShotsPrompts};
 use crate::results::metric::EXACT;
 use crate::results::view::robustness;
-use crate::results::{Case, Frame};
+use crate::results::{Case, Frame, Pick};
 use crate::run::Plan;
 use anyhow::Result;
 use clap::Args;
@@ -93,7 +93,8 @@ fn panels(frame: &Frame) -> Vec<LinePanel> {
 
 /// Returns the accuracy of a case in percent.
 fn accuracy(frame: &Frame, case: &Case, order: &str) -> Option<PointEstimate> {
-    Some(PointEstimate::scaled(&frame.estimate(case.pick(&EXACT, None).cities(order))?, 100.0))
+    let pick = Pick { cities: Some(order), ..case.pick(&EXACT, None) };
+    Some(PointEstimate::scaled(&frame.estimate(pick)?, 100.0))
 }
 
 /// Returns the accuracy of the best arrangement less that of the worst, in points, with what chance alone gives.

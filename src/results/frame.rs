@@ -246,6 +246,11 @@ impl Frame {
         &self.treated
     }
 
+    /// Returns `true` if there are passes under a condition.
+    pub(crate) fn has_conditions(&self) -> bool {
+        self.treated.iter().any(|treated| treated.condition.is_some())
+    }
+
     /// Regions of attention shares, in the order they first appeared.
     pub fn regions(&self) -> &[String] {
         &self.regions
@@ -490,10 +495,10 @@ mod tests {
         let records: Vec<Record> =
             found.iter().map(|&(seed, query, depth, exact)| record(seed, query, depth, exact)).collect();
         let frame = Frame::of(About::default(), &records).unwrap();
-        let at = |depth| frame.estimate(Pick::of("m", EXACT.name).depth_pct(depth)).unwrap();
+        let at = |depth| frame.estimate(Pick { depth_pct: Some(depth), ..Pick::of("m", &EXACT) }).unwrap();
         assert_eq!((at(25.0).value, at(25.0).trials, at(75.0).value, at(75.0).trials), (1.0, 1, 0.0, 1));
-        assert!(frame.estimate(Pick::of("m", ANSWER_LOG_PROB.name)).is_none(), "what was not measured has no estimate");
-        let all = frame.estimate(Pick::of("m", EXACT.name)).unwrap();
+        assert!(frame.estimate(Pick::of("m", &ANSWER_LOG_PROB)).is_none(), "what was not measured has no estimate");
+        let all = frame.estimate(Pick::of("m", &EXACT)).unwrap();
         assert_eq!((all.trials, all.prompts), (4, 2), "without a depth all questions count");
         assert_eq!(frame.depths_pct(), [25.0, 75.0]);
     }
@@ -524,7 +529,7 @@ mod tests {
             treated(1, Some("b"), -2.5),
         ];
         let frame = Frame::of(About::default(), &records).unwrap();
-        let pick = |condition| Pick::of("m", ANSWER_LOG_PROB.name).condition(condition);
+        let pick = |condition| Pick { condition, ..Pick::of("m", &ANSWER_LOG_PROB) };
         let best = frame.difference(pick(None), pick(Some("best"))).unwrap();
         assert_eq!((best.diff, best.n), (-3.5, 2));
         let draws = [Some("a"), Some("b")].map(pick);

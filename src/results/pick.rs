@@ -107,75 +107,32 @@ impl Case {
 
     /// Picks the numbers of a metric in this case.
     pub fn pick<'a>(&'a self, metric: &'a Metric, region: Option<&'a str>) -> Pick<'a> {
-        let pick = Pick::of(&self.model, metric.name).setting(self.setting);
-        pick.condition(self.treated.condition.as_deref()).metric(metric, region)
+        let condition = self.treated.condition.as_deref();
+        Pick { region, condition, setting: Some(self.setting), ..Pick::of(&self.model, metric) }
     }
 }
 
 /// The numbers of one model and metric, as narrow as is asked for.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Pick<'a> {
-    pub(super) model: &'a str,
-    pub(super) metric: &'a str,
-    pub(super) region: Option<&'a str>,
-    ctx_tok: Option<usize>,
-    setting: Option<Setting>,
-    condition: Option<&'a str>,
-    cities: Option<&'a str>,
-    depth_pct: Option<f64>,
-    task: Option<&'a str>,
+    pub model: &'a str,
+    pub metric: &'a str,
+    pub region: Option<&'a str>,
+    /// `None` for the untreated passes.
+    pub condition: Option<&'a str>,
+    /// Tokens of the prompts.
+    pub ctx_tok: Option<usize>,
+    pub setting: Option<Setting>,
+    pub cities: Option<&'a str>,
+    /// Only questions whose needle was put at this depth: of several needles that a prompt asks for only one was.
+    pub depth_pct: Option<f64>,
+    pub task: Option<&'a str>,
 }
 
 impl<'a> Pick<'a> {
     /// Numbers of a metric of no region, of the untreated passes, in all settings, at all depths, of all cities.
-    pub fn of(model: &'a str, metric: &'a str) -> Self {
-        Self {
-            model,
-            metric,
-            region: None,
-            ctx_tok: None,
-            setting: None,
-            condition: None,
-            cities: None,
-            depth_pct: None,
-            task: None,
-        }
-    }
-
-    /// Narrows to another metric and region.
-    pub fn metric(self, metric: &'a Metric, region: Option<&'a str>) -> Self {
-        Self { metric: metric.name, region, ..self }
-    }
-
-    pub fn region(self, region: &'a str) -> Self {
-        Self { region: Some(region), ..self }
-    }
-
-    /// Narrows to prompts of one length, in tokens.
-    pub fn ctx_tok(self, ctx_tok: usize) -> Self {
-        Self { ctx_tok: Some(ctx_tok), ..self }
-    }
-
-    pub fn setting(self, setting: Setting) -> Self {
-        Self { setting: Some(setting), ..self }
-    }
-
-    /// Picks a condition; `None` for the untreated passes.
-    pub fn condition(self, condition: Option<&'a str>) -> Self {
-        Self { condition, ..self }
-    }
-
-    pub fn cities(self, cities: &'a str) -> Self {
-        Self { cities: Some(cities), ..self }
-    }
-
-    /// Narrows to questions whose needle was put at one depth: of several needles that a prompt asks for only one was.
-    pub fn depth_pct(self, depth_pct: f64) -> Self {
-        Self { depth_pct: Some(depth_pct), ..self }
-    }
-
-    pub fn task(self, task: &'a str) -> Self {
-        Self { task: Some(task), ..self }
+    pub fn of(model: &'a str, metric: &'a Metric) -> Self {
+        Self { model, metric: metric.name, ..Self::default() }
     }
 
     /// Returns `true` if numbers measured on a prompt and a model are picked.

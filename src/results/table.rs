@@ -126,12 +126,53 @@ impl Table {
         self.rows.iter_mut().for_each(|row| keep_places(row, &keep));
     }
 
+    /// The table; `None` without rows.
+    pub(crate) fn with_rows(self) -> Option<Self> {
+        (!self.rows.is_empty()).then_some(self)
+    }
+
     /// Removes the columns, but the first, that are empty in every row; `None` if no number is left.
     pub(crate) fn trimmed(mut self) -> Option<Self> {
         let keep: Vec<bool> =
             (0..self.columns.len()).map(|at| at == 0 || self.rows.iter().any(|row| !row[at].is_none())).collect();
         self.keep_columns(|at| keep[at]);
         (!self.rows.is_empty() && self.columns.iter().any(|column| column.number)).then_some(self)
+    }
+}
+
+/// A table that grows column by column, with a row for each item.
+pub(crate) struct TableRows<'a, T> {
+    items: &'a [T],
+    columns: Vec<TableColumn>,
+    rows: Vec<Vec<Cell>>,
+}
+
+impl<'a, T> TableRows<'a, T> {
+    pub(crate) fn of(items: &'a [T]) -> Self {
+        Self { items, columns: Vec::new(), rows: vec![Vec::new(); items.len()] }
+    }
+
+    /// Adds a column, given the cell of an item.
+    pub(crate) fn column(mut self, column: TableColumn, cell: impl Fn(&'a T) -> Cell) -> Self {
+        self.columns.push(column);
+        for (row, item) in self.rows.iter_mut().zip(self.items) {
+            row.push(cell(item));
+        }
+        self
+    }
+
+    /// Adds a column if a table has it.
+    pub(crate) fn column_if(self, has: bool, column: TableColumn, cell: impl Fn(&'a T) -> Cell) -> Self {
+        if has {
+            self.column(column, cell)
+        } else {
+            self
+        }
+    }
+
+    /// Gives the table its id, title and caption.
+    pub(crate) fn table(self, id: &'static str, title: &'static str, note: impl Into<String>) -> Table {
+        Table::new(id, title, note.into(), self.columns, self.rows)
     }
 }
 
@@ -184,6 +225,11 @@ impl Cell {
         Self { text: text.into(), ..Self::default() }
     }
 
+    /// The words, a dash for none.
+    pub(crate) fn optional_words(text: Option<impl Into<String>>) -> Self {
+        text.map_or_else(Self::none, Self::words)
+    }
+
     /// A count or another number that is shown in full.
     pub(crate) fn count(n: impl ToString) -> Self {
         let text = n.to_string();
@@ -218,8 +264,8 @@ impl Cell {
 
     /// An estimate with its interval: hits in whole percents below 1,000 trials, shares and numbers with the digits that the
     /// interval is worth.
-    pub(crate) fn estimate(kind: Kind, estimate: Estimate) -> Self {
-        let Estimate { value, interval, prompts, trials } = estimate;
+    pub(crate) fn estimate(kind: Kind, estimate: impl Into<Option<Estimate>>) -> Self {
+        let Some(Estimate { value, interval, prompts, trials }) = estimate.into() else { return Self::none() };
         let cell = match kind {
             Kind::Hit if trials < 1000 => Self::number_in(value, interval, |x| fixed(100.0 * x, 0)),
             _ => Self::value(kind, value, interval),
@@ -236,7 +282,8 @@ impl Cell {
     }
 
     /// A value with its interval, if it has one; fractions in percent.
-    pub(crate) fn value(kind: Kind, x: f64, interval: Option<Interval>) -> Self {
+    pub(crate) fn value(kind: Kind, x: impl Into<Option<f64>>, interval: Option<Interval>) -> Self {
+        let Some(x) = x.into() else { return Self::none() };
         match kind {
             Kind::Number => Self::number_in(x, interval, |x| short(Some(x))),
             Kind::Hit | Kind::Share => {
@@ -247,12 +294,14 @@ impl Cell {
     }
 
     /// A difference with its interval; of fractions, in percentage points.
-    pub(crate) fn difference(kind: Kind, difference: &Difference) -> Self {
+    pub(crate) fn difference<'a>(kind: Kind, difference: impl Into<Option<&'a Difference>>) -> Self {
+        let Some(difference) = difference.into() else { return Self::none() };
         Self::signed(kind, difference.diff, difference.interval()).of_several(difference.n)
     }
 
     /// An estimated change with its interval; of fractions, in percentage points.
-    pub(crate) fn change(kind: Kind, change: Estimate) -> Self {
+    pub(crate) fn change(kind: Kind, change: impl Into<Option<Estimate>>) -> Self {
+        let Some(change) = change.into() else { return Self::none() };
         Self::signed(kind, change.value, change.interval).of_several(change.prompts)
     }
 

@@ -84,8 +84,8 @@ fn summary_row(study: &Study, variant: usize) -> Option<Vec<Cell>> {
         Cell::count(delays.values().filter(|&&delay| delay < 0.0).count()),
         Cell::count(delays.values().filter(|&&delay| delay > 0.0).count()),
         Cell::estimate(FIRST_DIGITS.kind, Estimate::of_seeds(&first_digits)?),
-        change.map_or_else(Cell::none, |change| Cell::change(FIRST_DIGITS.kind, change)),
-        one_needle.map_or_else(Cell::none, |mean| Cell::value(ONE_NEEDLE.kind, mean.value, None)),
+        Cell::change(FIRST_DIGITS.kind, change),
+        Cell::value(ONE_NEEDLE.kind, one_needle.map(|mean| mean.value), None),
     ])
 }
 
@@ -168,7 +168,7 @@ fn inside(study: &Study) -> Option<Table> {
 
 /// The mean over seeds with its interval; a dash without seeds.
 fn mean_cell(quantity: &RunQuantity, numbers: &BySeed) -> Cell {
-    Estimate::of_seeds(numbers).map_or_else(Cell::none, |mean| Cell::estimate(quantity.kind, mean))
+    Cell::estimate(quantity.kind, Estimate::of_seeds(numbers))
 }
 
 /// Cuts a name to [`LONGEST_NAME`].

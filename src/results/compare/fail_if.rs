@@ -115,8 +115,9 @@ impl FailIf {
 
     /// The mean of a model that it is about, if it was measured.
     pub(crate) fn mean(&self, frame: &Frame, model: &str) -> Option<f64> {
-        let pick = Pick::of(model, &self.metric.metric).condition(self.condition());
-        frame.mean(self.metric.region.as_deref().map_or(pick, |region| pick.region(region)))
+        let MetricName { metric, region } = &self.metric;
+        let (region, condition) = (region.as_deref(), self.condition.as_deref());
+        frame.mean(Pick { model, metric, region, condition, ..Pick::default() })
     }
 
     /// The rows of a comparison for which it holds.

@@ -1,9 +1,10 @@
 //! Costs of noise and heads: conditions against the untreated passes, on the same prompts.
 
+use super::cases::place_columns;
 use crate::results::metric::{Kind, Metric, ANSWER_LOG_PROB, EXACT};
 use crate::results::record::UNTREATED;
-use crate::results::table::{basis, numbers, words, Cell, Table, TableColumn};
-use crate::results::{Difference, Estimate, Frame, HeadsCondition, Pick, Setting};
+use crate::results::table::{basis, numbers, words, Cell, Table, TableRows};
+use crate::results::{Difference, Frame, HeadsCondition, Pick, Setting};
 
 /// Name of the table of differences between models.
 pub(super) const CONTRASTS: &str = "contrasts";
@@ -17,7 +18,6 @@ pub(crate) struct Change {
     pub(crate) condition: String,
     /// Number of conditions that are averaged: the draws of random heads.
     pub(crate) draws: usize,
-    accuracy: Option<Estimate>,
     /// Change of the accuracy, as a fraction.
     pub(crate) exact: Difference,
     /// Change of the answer's log-probability, in nats.
@@ -62,7 +62,7 @@ fn places(frame: &Frame) -> impl Iterator<Item = (Setting, &str)> {
 }
 
 fn pick<'a>((setting, model): (Setting, &'a str), condition: Option<&'a str>, metric: &'static Metric) -> Pick<'a> {
-    Pick::of(model, metric.name).setting(setting).condition(condition)
+    Pick { setting: Some(setting), condition, ..Pick::of(model, metric) }
 }
 
 /// The mean change over conditions, from another one.
@@ -72,13 +72,11 @@ fn change(frame: &Frame, place: (Setting, &str), from: Option<&str>, conditions:
         let draws: Vec<_> = conditions.iter().map(|name| (baseline, pick(place, Some(name), metric))).collect();
         frame.difference_of_draws(&draws)
     });
-    let first = conditions.first()?;
     Some(Change {
         model: place.1.to_owned(),
         setting: place.0,
-        condition: first.clone(),
+        condition: conditions.first()?.clone(),
         draws: conditions.len(),
-        accuracy: frame.estimate(pick(place, Some(first), &EXACT)),
         exact: exact?,
         log_prob_nats: log_prob_nats?,
     })
@@ -97,31 +95,14 @@ fn heads_out_of(frame: &Frame, setting: Setting, model: &str, heads: &HeadsCondi
     })
 }
 
-fn place_cells(model: &str, (tokens, needles, retrieve): Setting) -> Vec<Cell> {
-    let numbers = [tokens, needles, retrieve].map(Cell::count);
-    [vec![Cell::words(model)], numbers.into()].concat()
-}
-
-fn place_columns(heading: &str) -> Vec<TableColumn> {
-    [words(heading), numbers("tokens"), numbers("N"), numbers("R")].map(TableColumn::key).into()
-}
-
 /// The table of conditions: accuracy, and its change and that of the log-probability from the untreated passes.
 pub(super) fn conditions(frame: &Frame) -> Option<Table> {
-    let columns = [
-        place_columns("model"),
-        vec![words("condition").key(), basis("prompts")],
-        vec![
-            numbers("accuracy %").named(EXACT.name),
-            numbers("change, nats").named("answer_log_prob_change"),
-            words("verdict"),
-        ],
-    ]
-    .concat();
-    let mut rows = Vec::new();
-    for group in condition_changes(frame).chunk_by(|a, b| (&a.model, a.setting) == (&b.model, b.setting)) {
-        rows.push(untreated_row(frame, &group[0]));
-        rows.extend(group.iter().map(condition_row));
+    let changes = condition_changes(frame);
+    // Before those of a model and setting, the untreated passes over the same prompts.
+    let mut rows: Vec<(&Change, bool)> = Vec::new();
+    for group in changes.chunk_by(|a, b| (&a.model, a.setting) == (&b.model, b.setting)) {
+        rows.push((&group[0], true));
+        rows.extend(group.iter().map(|change| (change, false)));
     }
     let mut note =
         "The same prompts under each condition: accuracy, and change of the answer's log-probability from the \
@@ -130,87 +111,61 @@ pub(super) fn conditions(frame: &Frame) -> Option<Table> {
     if let Some(corrupted) = &frame.purposes.corrupted {
         note += &format!(" With from=clean, they are passes over the prompt with another answer: {corrupted}.");
     }
-    Table::new("conditions", "Costs of conditions", note, columns, rows).trimmed()
-}
-
-fn condition_row(change: &Change) -> Vec<Cell> {
-    let numbers = vec![
-        Cell::words(&change.condition),
-        Cell::count(change.exact.n),
-        accuracy_cell(change.accuracy),
-        Cell::difference(Kind::Number, &change.log_prob_nats),
-        Cell::words(change.log_prob_nats.verdict().name()),
-    ];
-    [place_cells(&change.model, change.setting), numbers].concat()
-}
-
-/// The row of the untreated passes, on the prompts of a change.
-fn untreated_row(frame: &Frame, change: &Change) -> Vec<Cell> {
-    let accuracy = frame.estimate(pick((change.setting, &change.model), None, &EXACT));
-    let numbers =
-        vec![Cell::words(UNTREATED), Cell::count(change.exact.n), accuracy_cell(accuracy), Cell::none(), Cell::none()];
-    [place_cells(&change.model, change.setting), numbers].concat()
-}
-
-/// An accuracy without its interval.
-fn accuracy_cell(accuracy: Option<Estimate>) -> Cell {
-    let cell = accuracy.map_or_else(Cell::none, |accuracy| Cell::estimate(Kind::Hit, accuracy));
-    Cell { aside: String::new(), ..cell }
+    place_columns(TableRows::of(&rows), words("model"), true, |(change, _)| (change.model.clone(), change.setting))
+        .column(words("condition").key(), |(change, untreated)| {
+            Cell::words(if *untreated { UNTREATED } else { &change.condition })
+        })
+        .column(basis("prompts"), |(change, _)| Cell::count(change.exact.n))
+        .column(numbers("accuracy %").named(EXACT.name), |(change, untreated)| {
+            let condition = (!untreated).then_some(change.condition.as_str());
+            let accuracy = frame.estimate(pick((change.setting, &change.model), condition, &EXACT));
+            Cell { aside: String::new(), ..Cell::estimate(Kind::Hit, accuracy) }
+        })
+        .column(numbers("change, nats").named("answer_log_prob_change"), |(change, untreated)| {
+            Cell::difference(Kind::Number, (!untreated).then_some(&change.log_prob_nats))
+        })
+        .column(words("verdict"), |(change, untreated)| {
+            Cell::optional_words((!untreated).then(|| change.log_prob_nats.verdict().name()))
+        })
+        .table("conditions", "Costs of conditions", note)
+        .trimmed()
 }
 
 /// The table of heads taken out: the best of a ranking beside random ones of the same layers.
 pub(super) fn heads_out(frame: &Frame) -> Option<Table> {
-    let columns = [
-        place_columns("model"),
-        vec![numbers("heads out").named("n").key(), words("by").key(), basis("draws"), basis("prompts")],
-        vec![
-            numbers("best, points").named("best_exact_change"),
-            numbers("random, points").named("random_exact_change"),
-            numbers("best, nats").named("best_log_prob_change"),
-            numbers("random, nats").named("random_log_prob_change"),
-            numbers("best - random, nats").named("best_less_random_log_prob"),
-            words("verdict"),
-        ],
-    ]
-    .concat();
+    let rows = heads_out_changes(frame);
     let note =
         "Without the best heads of a ranking, made on prompts of its own, and without as many random ones of the same \
                 layers: changes from the untreated passes [95 % interval, of random heads over draws and prompts].";
-    let rows = heads_out_changes(frame).iter().map(heads_out_row).collect();
-    Table::new("heads-out", "Heads taken out", note.to_owned(), columns, rows).trimmed()
-}
-
-fn heads_out_row(out: &HeadsOut) -> Vec<Cell> {
-    let (best, random, less) = (&out.best, out.random.as_ref(), out.best_less_random.as_ref());
-    let numbers = vec![
-        Cell::count(out.n),
-        Cell::words(out.by),
-        Cell::optional(random.map(|random| random.draws)),
-        Cell::count(best.exact.n),
-        Cell::difference(Kind::Hit, &best.exact),
-        random.map_or_else(Cell::none, |random| Cell::difference(Kind::Hit, &random.exact)),
-        Cell::difference(Kind::Number, &best.log_prob_nats),
-        random.map_or_else(Cell::none, |random| Cell::difference(Kind::Number, &random.log_prob_nats)),
-        less.map_or_else(Cell::none, |less| Cell::difference(Kind::Number, less)),
-        less.map_or_else(Cell::none, |less| Cell::words(less.verdict().name())),
-    ];
-    [place_cells(&best.model, best.setting), numbers].concat()
+    place_columns(TableRows::of(&rows), words("model"), true, |out| (out.best.model.clone(), out.best.setting))
+        .column(numbers("heads out").named("n").key(), |out| Cell::count(out.n))
+        .column(words("by").key(), |out| Cell::words(out.by))
+        .column(basis("draws"), |out| Cell::optional(out.random.as_ref().map(|random| random.draws)))
+        .column(basis("prompts"), |out| Cell::count(out.best.exact.n))
+        .column(numbers("best, points").named("best_exact_change"), |out| Cell::difference(Kind::Hit, &out.best.exact))
+        .column(numbers("random, points").named("random_exact_change"), |out| {
+            Cell::difference(Kind::Hit, out.random.as_ref().map(|random| &random.exact))
+        })
+        .column(numbers("best, nats").named("best_log_prob_change"), |out| {
+            Cell::difference(Kind::Number, &out.best.log_prob_nats)
+        })
+        .column(numbers("random, nats").named("random_log_prob_change"), |out| {
+            Cell::difference(Kind::Number, out.random.as_ref().map(|random| &random.log_prob_nats))
+        })
+        .column(numbers("best - random, nats").named("best_less_random_log_prob"), |out| {
+            Cell::difference(Kind::Number, out.best_less_random.as_ref())
+        })
+        .column(words("verdict"), |out| {
+            Cell::optional_words(out.best_less_random.as_ref().map(|less| less.verdict().name()))
+        })
+        .table("heads-out", "Heads taken out", note)
+        .trimmed()
 }
 
 /// The table of contrasts: the change in one model less the change in the first, prompt by prompt.
 pub(super) fn contrasts(frame: &Frame) -> Option<Table> {
-    let columns = [
-        place_columns("difference"),
-        vec![words("condition").key(), basis("prompts")],
-        vec![
-            numbers("points").named("exact_change"),
-            numbers("nats").named("answer_log_prob_change"),
-            words("verdict"),
-        ],
-    ]
-    .concat();
     let (first, others) = frame.models().split_first()?;
-    let mut rows = Vec::new();
+    let mut rows: Vec<(String, Setting, &str, [Difference; 2])> = Vec::new();
     for &setting in frame.settings() {
         for (model, plain) in
             others.iter().flat_map(|model| frame.purposes.plain.iter().map(move |plain| (model, plain)))
@@ -222,18 +177,22 @@ pub(super) fn contrasts(frame: &Frame) -> Option<Table> {
                 });
                 frame.contrast(first, other)
             });
-            let (Some(exact), Some(log_prob)) = (exact, log_prob) else { continue };
-            let numbers = vec![
-                Cell::words(&plain.name),
-                Cell::count(exact.n),
-                Cell::difference(Kind::Hit, &exact),
-                Cell::difference(Kind::Number, &log_prob),
-                Cell::words(log_prob.verdict().name()),
-            ];
-            rows.push([place_cells(&format!("{model} - {first}"), setting), numbers].concat());
+            let contrast = exact.zip(log_prob).map(<[_; 2]>::from);
+            rows.extend(
+                contrast.map(|contrast| (format!("{model} - {first}"), setting, plain.name.as_str(), contrast)),
+            );
         }
     }
     let note = "The change under a condition in one model less that in the first, prompt by prompt [95 % interval]; the verdict \
                 is on the log-probability.";
-    Table::new(CONTRASTS, "Contrasts of models", note.to_owned(), columns, rows).trimmed()
+    place_columns(TableRows::of(&rows), words("difference"), true, |(models, setting, ..)| (models.clone(), *setting))
+        .column(words("condition").key(), |(_, _, condition, _)| Cell::words(*condition))
+        .column(basis("prompts"), |(.., [exact, _])| Cell::count(exact.n))
+        .column(numbers("points").named("exact_change"), |(.., [exact, _])| Cell::difference(Kind::Hit, exact))
+        .column(numbers("nats").named("answer_log_prob_change"), |(.., [_, log_prob])| {
+            Cell::difference(Kind::Number, log_prob)
+        })
+        .column(words("verdict"), |(.., [_, log_prob])| Cell::words(log_prob.verdict().name()))
+        .table(CONTRASTS, "Contrasts of models", note)
+        .trimmed()
 }

@@ -1,13 +1,13 @@
 //! Tables of metrics: a row for each model, setting and condition, a column for each metric, with 95 % intervals.
 
 use crate::results::metric::{
-    Metric, ANSWER_FLIPS, ANSWER_LOG_PROB, ANSWER_REGION, AR_HIT_SHARE, CANCELLED, ENTROPY, ERROR_CANCELLED, EXACT,
-    GENERATED_CONTAINS, GENERATED_EXACT, KL, LAMBDA, NLL, NLL_AR_HIT, NLL_OTHER, NOISE_ABS, NOISE_OUT,
+    Kind, Metric, ANSWER_FLIPS, ANSWER_LOG_PROB, ANSWER_REGION, AR_HIT_SHARE, CANCELLED, ENTROPY, ERROR_CANCELLED,
+    EXACT, GENERATED_CONTAINS, GENERATED_EXACT, KL, LAMBDA, NLL, NLL_AR_HIT, NLL_OTHER, NOISE_ABS, NOISE_OUT,
     NOISE_OUT_NO_SINKS, NOISE_SIGNED, OUTPUT_COSINE, ROW_ERROR, SAID_NUMBER, SAID_OTHER_NEEDLE, SHARE_ABS, SHARE_OUT,
     SHARE_SIGNED, SINK_RATE, SINK_SHARE_DETECTED, SINK_SHARE_FIRST, TOKEN_KINDS, TOP_TOKEN_FLIPS, TOTAL_VARIATION,
     VALUE_NORM_FIRST,
 };
-use crate::results::table::{basis, numbers, words, Cell, Table, TableColumn};
+use crate::results::table::{basis, numbers, words, Cell, Table, TableColumn, TableRows};
 use crate::results::CommandName;
 use crate::results::{Case, ConditionKey, Estimate, Frame, Pick, Setting};
 use rayon::prelude::*;
@@ -94,36 +94,12 @@ const READINGS: [(&str, Quantity<'static>, Quantity<'static>); 3] = [
 ];
 
 impl Quantity<'_> {
-    /// Returns `true` if it means anything in a setting: plain text has no answer, and so no noise.
-    fn applies(self, setting: Setting) -> bool {
+    /// Returns `true` if it means anything in a setting: plain text has no answer, and so no noise. What is estimated from scored
+    /// tokens, where a run has them, is not from means of windows.
+    fn applies(self, frame: &Frame, setting: Setting) -> bool {
         let is_of_answer = self.region == Some(ANSWER) || self.metric.name.starts_with("noise_");
-        setting.1 > 0 || !is_of_answer
-    }
-
-    /// Returns `true` if it is estimated from scored tokens, where a run has them, and not from means of windows.
-    fn is_of_tokens(self) -> bool {
-        [&NLL, &NLL_AR_HIT, &NLL_OTHER, &AR_HIT_SHARE].contains(&self.metric)
-    }
-
-    fn pick<'a>(&'a self, case: &'a Case, part: CasePart<'a>) -> Pick<'a> {
-        let pick = case.pick(self.metric, self.region);
-        let pick = self.cities.map_or(pick, |cities| pick.cities(cities));
-        match part {
-            CasePart::Whole => pick,
-            CasePart::Depth(depth) => pick.depth_pct(depth),
-            CasePart::Task(task) => pick.task(task),
-        }
-    }
-
-    fn estimate(&self, frame: &Frame, case: &Case, part: CasePart<'_>) -> Option<Estimate> {
-        if !self.applies(case.setting) || (self.is_of_tokens() && !frame.tokens.0.is_empty()) {
-            return None;
-        }
-        frame.estimate(self.pick(case, part))
-    }
-
-    fn cell(&self, estimate: Option<Estimate>) -> Cell {
-        estimate.map_or_else(Cell::none, |estimate| Cell::estimate(self.metric.kind, estimate))
+        let is_of_tokens = [&NLL, &NLL_AR_HIT, &NLL_OTHER, &AR_HIT_SHARE].contains(&self.metric);
+        (setting.1 > 0 || !is_of_answer) && !(is_of_tokens && !frame.tokens.0.is_empty())
     }
 
     fn column(&self) -> TableColumn {
@@ -137,65 +113,99 @@ impl Quantity<'_> {
     }
 }
 
-/// The columns that identify a case, as far as the cases of a run differ.
-pub(super) struct CaseKeys {
-    needles: bool,
-    condition: bool,
+/// Adds the columns of a model and of a setting, which has needles where prompts ask for any.
+pub(super) fn place_columns<'a, T>(
+    rows: TableRows<'a, T>,
+    first: TableColumn,
+    asks: bool,
+    place: impl Fn(&T) -> (String, Setting),
+) -> TableRows<'a, T> {
+    rows.column(first.key(), |item| Cell::words(place(item).0))
+        .column(numbers("tokens").key(), |item| Cell::count(place(item).1 .0))
+        .column_if(asks, numbers("N").key(), |item| Cell::count(place(item).1 .1))
+        .column_if(asks, numbers("R").key(), |item| Cell::count(place(item).1 .2))
 }
 
-impl CaseKeys {
-    pub(super) fn new(frame: &Frame) -> Self {
-        let condition = frame.treated().iter().any(|treated| treated.condition.is_some());
-        Self { needles: frame.asks(), condition }
-    }
-
-    pub(super) fn columns(&self) -> Vec<TableColumn> {
-        let mut columns = vec![words("model"), numbers("tokens")];
-        columns.extend(self.needles.then(|| [numbers("N"), numbers("R")]).into_iter().flatten());
-        columns.extend(self.condition.then(|| words("condition")));
-        columns.into_iter().map(TableColumn::key).collect()
-    }
-
-    pub(super) fn cells(&self, case: &Case) -> Vec<Cell> {
-        let (ctx, needles, retrieve) = case.setting;
-        let mut cells = vec![Cell::words(&case.model), Cell::count(ctx)];
-        let asked = [Cell::count(needles), Cell::count(retrieve)];
-        cells.extend(asked.into_iter().filter(|_| self.needles));
-        cells.extend(self.condition.then(|| Cell::words(case.treated.name())));
-        cells
-    }
+/// Adds the columns that identify a case, as far as the cases of a run differ.
+pub(super) fn case_columns<'a, T>(
+    frame: &Frame,
+    rows: TableRows<'a, T>,
+    case: impl Fn(&T) -> &Case,
+) -> TableRows<'a, T> {
+    place_columns(rows, words("model"), frame.asks(), |item| (case(item).model.clone(), case(item).setting)).column_if(
+        frame.has_conditions(),
+        words("condition").key(),
+        |item| Cell::words(case(item).treated.name()),
+    )
 }
 
 /// Id, title and caption of a table.
 pub(super) type Heading = (&'static str, &'static str, String);
 
-/// The part of a case's numbers that a row is about.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum CasePart<'a> {
-    /// All of them.
-    Whole,
-    /// Those of needles at one depth, in percent.
-    Depth(f64),
-    /// Those of one task.
-    Task(&'a str),
+/// A row of a table of metrics: a case, or its needles at one depth, or one of its tasks.
+struct CaseRow<'a> {
+    case: &'a Case,
+    depth_pct: Option<f64>,
+    task: Option<&'a str>,
+    /// Of each quantity.
+    estimates: Vec<Option<Estimate>>,
 }
 
-impl CasePart<'_> {
-    fn column(self) -> Option<TableColumn> {
-        Some(match self {
-            Self::Whole => return None,
-            Self::Depth(_) => numbers("depth %").named("depth_pct").key(),
-            Self::Task(_) => words("task").key(),
-        })
+impl<'a> CaseRow<'a> {
+    fn of(case: &'a Case) -> Self {
+        Self { case, depth_pct: None, task: None, estimates: Vec::new() }
     }
 
-    fn cell(self) -> Option<Cell> {
-        Some(match self {
-            Self::Whole => return None,
-            Self::Depth(depth) => Cell::count(depth),
-            Self::Task(task) => Cell::words(task),
-        })
+    /// The largest number of prompts of an estimate.
+    fn prompts(&self) -> Cell {
+        Cell::optional(self.estimates.iter().flatten().map(|estimate| estimate.prompts).max())
     }
+
+    /// Estimates the quantities of a row of which only the place is known; `None` if it has no number.
+    fn estimated(mut self, frame: &Frame, quantities: &[Quantity<'_>]) -> Option<Self> {
+        for quantity in quantities {
+            let Quantity { metric, region, cities } = *quantity;
+            let pick = self.case.pick(metric, region);
+            let pick = Pick { cities, depth_pct: self.depth_pct, task: self.task, ..pick };
+            let is_wanted = quantity.applies(frame, self.case.setting);
+            self.estimates.push(frame.estimate(pick).filter(|_| is_wanted));
+        }
+        self.estimates.iter().any(Option::is_some).then_some(self)
+    }
+}
+
+/// Returns the rows of a table of metrics: by depth; by task, where a run has several; otherwise one for each case.
+fn case_rows<'a>(frame: &'a Frame, cases: &'a [Case], depths: &[f64], quantities: &[Quantity<'_>]) -> Vec<CaseRow<'a>> {
+    let is_of_shots = frame.command() == Some(CommandName::Shots);
+    let parts: Vec<(Option<f64>, Option<&str>)> = match frame.tasks() {
+        _ if !depths.is_empty() => depths.iter().map(|&depth| (Some(depth), None)).collect(),
+        // The orders of many-shot prompts are tasks too, and have a table of their own.
+        tasks if tasks.len() > 1 && !is_of_shots => tasks.iter().map(|task| (None, Some(task.as_str()))).collect(),
+        _ => vec![(None, None)],
+    };
+    let mut rows = Vec::new();
+    for case in cases {
+        rows.extend(parts.iter().map(|&(depth_pct, task)| CaseRow { depth_pct, task, ..CaseRow::of(case) }));
+    }
+    rows.into_par_iter().filter_map(|row| row.estimated(frame, quantities)).collect()
+}
+
+/// Fills a table of metrics: a column for each quantity.
+fn metric_columns<'a>(
+    frame: &Frame,
+    rows: &'a [CaseRow<'a>],
+    quantities: &[Quantity<'_>],
+) -> TableRows<'a, CaseRow<'a>> {
+    let mut table = case_columns(frame, TableRows::of(rows), |row| row.case)
+        .column_if(rows.iter().any(|row| row.depth_pct.is_some()), numbers("depth %").named("depth_pct").key(), |row| {
+            Cell::optional(row.depth_pct)
+        })
+        .column_if(rows.iter().any(|row| row.task.is_some()), words("task").key(), |row| Cell::optional_words(row.task))
+        .column(basis("prompts"), CaseRow::prompts);
+    for (at, quantity) in quantities.iter().enumerate() {
+        table = table.column(quantity.column(), |row| Cell::estimate(quantity.metric.kind, row.estimates[at]));
+    }
+    table
 }
 
 /// Builds a table with a row for each case, or for each of its depths, and a column for each quantity, without those that have
@@ -206,39 +216,9 @@ pub(super) fn table(
     depths: &[f64],
     quantities: &[Quantity<'_>],
 ) -> Option<Table> {
-    // The orders of many-shot prompts are tasks too, and have a table of their own.
-    let tasks = if frame.command() == Some(CommandName::Shots) { &[] } else { frame.tasks() };
-    let parts = match (depths, tasks) {
-        ([], [] | [_]) => vec![CasePart::Whole],
-        ([], tasks) => tasks.iter().map(|task| CasePart::Task(task)).collect(),
-        (depths, _) => depths.iter().map(|&depth| CasePart::Depth(depth)).collect(),
-    };
-    let (keys, cases) = (CaseKeys::new(frame), frame.cases());
-    let mut columns = keys.columns();
-    columns.extend(parts.first()?.column());
-    columns.push(basis("prompts"));
-    columns.extend(quantities.iter().map(Quantity::column));
-    let places: Vec<_> = cases.iter().flat_map(|case| parts.iter().map(move |&part| (case, part))).collect();
-    let rows = places.par_iter().filter_map(|&(case, part)| row(frame, &keys, case, part, quantities)).collect();
-    without_zeros(Table::new(id, title, note, columns, rows)).trimmed()
-}
-
-/// Returns the row of a part of a case; `None` if it has no number.
-fn row(
-    frame: &Frame,
-    keys: &CaseKeys,
-    case: &Case,
-    part: CasePart<'_>,
-    quantities: &[Quantity<'_>],
-) -> Option<Vec<Cell>> {
-    let estimates: Vec<Option<Estimate>> =
-        quantities.iter().map(|quantity| quantity.estimate(frame, case, part)).collect();
-    let prompts = estimates.iter().flatten().map(|estimate| estimate.prompts).max()?;
-    let mut cells = keys.cells(case);
-    cells.extend(part.cell());
-    cells.push(Cell::count(prompts));
-    cells.extend(quantities.iter().zip(estimates).map(|(quantity, estimate)| quantity.cell(estimate)));
-    Some(cells)
+    let cases = frame.cases();
+    let rows = case_rows(frame, &cases, depths, quantities);
+    without_zeros(metric_columns(frame, &rows, quantities).table(id, title, note)).trimmed()
 }
 
 /// Empties columns of shares that are zero in every row: regions that the prompts do not have.
@@ -262,11 +242,7 @@ pub(super) const INTERVALS: &str = "[95 % interval]";
 fn answers(frame: &Frame) -> Option<Table> {
     let title = if frame.has(EXACT.name) { "Answers in full" } else { "Prediction" };
     let note = format!("Hits in percent, otherwise means over prompts {INTERVALS}.");
-    let table = table(frame, ("answers", title, note), &[], ANSWERS)?;
-    Some(with_remark(frame, table, "remark", |case| {
-        let accuracy = frame.estimate(case.pick(&EXACT, None))?;
-        (accuracy.value == 0.0).then_some("accuracy at the floor")
-    }))
+    table(frame, ("answers", title, note), &[], ANSWERS)
 }
 
 /// Answers to questions without an answer, beside those to the same texts with one.
@@ -285,31 +261,25 @@ fn unanswerable(frame: &Frame) -> Option<Table> {
 
 /// Shares of the answer and of noise, a row for each reading.
 fn attention(frame: &Frame) -> Option<Table> {
-    let keys = CaseKeys::new(frame);
-    let mut columns = keys.columns();
-    columns.extend([words("reading").key(), basis("prompts")]);
-    columns.extend([numbers("answer %").named("answer"), numbers("noise %").named("noise")]);
     let cases = frame.cases();
-    let places: Vec<_> = cases.iter().flat_map(|case| READINGS.map(|reading| (case, reading))).collect();
-    let rows = places.par_iter().filter_map(|&(case, reading)| reading_row(frame, &keys, case, reading)).collect();
+    let mut rows = Vec::new();
+    for case in &cases {
+        for (name, answer, noise) in READINGS {
+            let row = CaseRow::of(case).estimated(frame, &[answer, noise]);
+            rows.extend(row.map(|row| (name, row)));
+        }
+    }
     let note = format!(
         "Out: of what all heads write. Signed and |a|: of the weights and of their magnitudes, means over heads \
          {INTERVALS}."
     );
-    Table::new("attention", "Where the attention goes", note, columns, rows).trimmed()
-}
-
-fn reading_row(
-    frame: &Frame,
-    keys: &CaseKeys,
-    case: &Case,
-    (name, answer, noise): (&str, Quantity<'_>, Quantity<'_>),
-) -> Option<Vec<Cell>> {
-    let estimates = [answer, noise].map(|quantity| quantity.estimate(frame, case, CasePart::Whole));
-    let prompts = estimates.iter().flatten().map(|estimate| estimate.prompts).max()?;
-    let mut cells = keys.cells(case);
-    cells.extend([Cell::words(name), Cell::count(prompts), answer.cell(estimates[0]), noise.cell(estimates[1])]);
-    Some(cells)
+    case_columns(frame, TableRows::of(&rows), |(_, row)| row.case)
+        .column(words("reading").key(), |(name, _)| Cell::words(*name))
+        .column(basis("prompts"), |(_, row)| row.prompts())
+        .column(numbers("answer %").named("answer"), |(_, row)| Cell::estimate(Kind::Share, row.estimates[0]))
+        .column(numbers("noise %").named("noise"), |(_, row)| Cell::estimate(Kind::Share, row.estimates[1]))
+        .table("attention", "Where the attention goes", note)
+        .trimmed()
 }
 
 /// The share of the output of every region but the answer.
@@ -322,35 +292,19 @@ fn regions(frame: &Frame) -> Option<Table> {
     Some(if frame.asks() { table.details() } else { table })
 }
 
-/// Adds a column of words about the cases of a table, if there are any.
-fn with_remark<'a>(
-    frame: &Frame,
-    mut table: Table,
-    name: &'static str,
-    remark: impl Fn(&Case) -> Option<&'a str>,
-) -> Table {
-    let (keys, cases) = (CaseKeys::new(frame), frame.cases());
-    let mut remarks = Vec::new();
-    for row in &table.rows {
-        let case = cases.iter().find(|case| row.starts_with(&keys.cells(case)));
-        remarks.push(case.and_then(&remark));
-    }
-    if remarks.iter().any(Option::is_some) {
-        table.columns.push(words("").named(name));
-        for (row, remark) in table.rows.iter_mut().zip(remarks) {
-            row.push(remark.map_or_else(Cell::none, Cell::words));
-        }
-    }
-    table
-}
-
 fn fidelity(frame: &Frame) -> Option<Table> {
     let note = format!(
         "Against the untreated pass over the same prompt {INTERVALS}. Destroyed: accuracy below half of the untreated one, \
          or, where nothing is asked, most likely tokens changed by half."
     );
-    let table = table(frame, ("fidelity", "Changes by quantisation", note), &[], FIDELITY)?;
-    Some(with_remark(frame, table, "verdict", |case| is_destroyed(frame, case).then_some("destroyed")))
+    let cases = frame.cases();
+    let rows = case_rows(frame, &cases, &[], FIDELITY);
+    metric_columns(frame, &rows, FIDELITY)
+        .column(words("").named("verdict"), |row| {
+            Cell::optional_words(is_destroyed(frame, row.case).then_some("destroyed"))
+        })
+        .table("fidelity", "Changes by quantisation", note)
+        .trimmed()
 }
 
 /// Returns `true` if a condition destroys the model.

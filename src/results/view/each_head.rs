@@ -69,8 +69,8 @@ pub(crate) fn costs(frame: &Frame, model: &str) -> Vec<HeadCost> {
     let mut costs = Vec::new();
     for (at, condition) in each {
         let [changes, exact] = [&ANSWER_LOG_PROB, &EXACT].map(|metric| {
-            let pick = Pick::of(model, metric.name);
-            frame.prompt_differences(pick.condition(frame.purposes.baseline_of_each()), pick.condition(Some(condition)))
+            let baseline = Pick { condition: frame.purposes.baseline_of_each(), ..Pick::of(model, metric) };
+            frame.prompt_differences(baseline, Pick { condition: Some(condition), ..baseline })
         });
         if !changes.is_empty() {
             let interval = simultaneous_interval(&changes, each.len());

@@ -1,36 +1,20 @@
 //! Tables of scored tokens: prediction of a text, by kind of token and by position in the window.
 
 use crate::results::metric::{AR_HIT_SHARE, AR_MAX_COUNT};
-use crate::results::table::fixed;
-use crate::results::table::{numbers, words, Cell, Table};
+use crate::results::table::{fixed, numbers, words, Cell, Table, TableRows};
 use crate::results::CommandName;
 use crate::results::{bins, Estimate, Frame, Scored, TokenKind, Verdict};
 
 /// The tables beside the main one, if tokens were scored one by one.
 pub(super) fn tables(frame: &Frame) -> Vec<Table> {
-    if frame.tokens.0.is_empty() {
-        return Vec::new();
-    }
     let models = if frame.command() == Some(CommandName::Nll) { None } else { models(frame) };
-    [models, differences(frame), Some(positions(frame))].into_iter().flatten().collect()
+    [models, differences(frame), positions(frame)].into_iter().flatten().collect()
 }
 
 pub(super) fn models(frame: &Frame) -> Option<Table> {
-    if frame.tokens.0.is_empty() {
-        return None;
-    }
-    let columns = vec![
-        words("model").key(),
-        numbers("windows").key(),
-        numbers("tokens").key(),
-        numbers("NLL").named("nll_nats"),
-        numbers("perplexity"),
-        numbers("bits/byte").named("bits_per_byte"),
-        numbers("AR hits %").named(AR_HIT_SHARE.name),
-        numbers("NLL of AR hits").named("nll_ar_hit_nats"),
-        numbers("NLL of others").named("nll_other_nats"),
-    ];
     let skip = skip(frame);
+    let mean = |scored: &Scored, kind: TokenKind| scored.estimate(|token| token.position >= skip && kind.holds(token));
+    let count = |scored: &Scored, kind: TokenKind| mean(scored, kind).map_or(0, |mean| mean.trials);
     let mut note = format!(
         "Negative log-likelihood of the next token in nats [95 % interval over {}]. {}.",
         frame.tokens.drawn_from(),
@@ -39,28 +23,28 @@ pub(super) fn models(frame: &Frame) -> Option<Table> {
     if skip > 0 {
         note += &format!(" Without the first {skip} tokens of every window (--skip).");
     }
-    let rows = frame.tokens.0.iter().map(|scored| model_row(scored, skip)).collect();
-    Some(Table::new("nll", "Prediction of text", note, columns, rows))
-}
-
-fn model_row(scored: &Scored, skip: u32) -> Vec<Cell> {
-    let [all, hits, others] =
-        TokenKind::EACH.map(|kind| scored.estimate(|token| token.position >= skip && kind.holds(token)));
-    let bytes: u64 = scored.tokens().filter(|token| token.position >= skip).map(|token| token.bytes).sum();
-    let tokens = all.map_or(0, |all| all.trials);
-    let bits = all.map(|all| all.value * tokens as f64 / std::f64::consts::LN_2);
-    let share = all.map(|_| hits.map_or(0, |hits| hits.trials) as f64 / tokens as f64);
-    vec![
-        Cell::words(scored.label()),
-        Cell::count(scored.windows.len()),
-        Cell::count(tokens),
-        nats(all),
-        Cell::number(all.map(|all| all.value.exp()), |x| format!("{x:.3}")),
-        Cell::number(bits.filter(|_| bytes > 0).map(|bits| bits / bytes as f64), |x| format!("{x:.3}")),
-        Cell::number(share, |x| fixed(100.0 * x, 1)),
-        nats(hits),
-        nats(others),
-    ]
+    TableRows::of(&frame.tokens.0)
+        .column(words("model").key(), |scored| Cell::words(scored.label()))
+        .column(numbers("windows").key(), |scored| Cell::count(scored.windows.len()))
+        .column(numbers("tokens").key(), |scored| Cell::count(count(scored, TokenKind::All)))
+        .column(numbers("NLL").named("nll_nats"), |scored| nats(mean(scored, TokenKind::All)))
+        .column(numbers("perplexity"), |scored| {
+            Cell::number(mean(scored, TokenKind::All).map(|mean| mean.value.exp()), |x| format!("{x:.3}"))
+        })
+        .column(numbers("bits/byte").named("bits_per_byte"), |scored| {
+            let bytes: u64 = scored.tokens().filter(|token| token.position >= skip).map(|token| token.bytes).sum();
+            let nats = mean(scored, TokenKind::All).filter(|_| bytes > 0);
+            let bits = nats.map(|nats| nats.value * nats.trials as f64 / std::f64::consts::LN_2);
+            Cell::number(bits.map(|bits| bits / bytes as f64), |x| format!("{x:.3}"))
+        })
+        .column(numbers("AR hits %").named(AR_HIT_SHARE.name), |scored| {
+            let (hits, all) = (count(scored, TokenKind::ArHit), count(scored, TokenKind::All));
+            Cell::number((all > 0).then(|| hits as f64 / all as f64), |x| fixed(100.0 * x, 1))
+        })
+        .column(numbers("NLL of AR hits").named("nll_ar_hit_nats"), |scored| nats(mean(scored, TokenKind::ArHit)))
+        .column(numbers("NLL of others").named("nll_other_nats"), |scored| nats(mean(scored, TokenKind::Other)))
+        .table("nll", "Prediction of text", note)
+        .with_rows()
 }
 
 /// Tokens at the beginning of windows that count by position only.
@@ -81,24 +65,12 @@ fn rule(frame: &Frame) -> String {
 }
 
 pub(super) fn differences(frame: &Frame) -> Option<Table> {
-    if frame.tokens.0.is_empty() {
-        return None;
-    }
-    let columns =
-        vec![words("difference"), words("of"), numbers("tokens"), numbers("NLL").named("nll_nats"), words("verdict")];
-    let mut rows = Vec::new();
     let skip = skip(frame);
+    let mut differences = Vec::new();
     for (first, other) in frame.tokens.others() {
         for kind in TokenKind::EACH {
             let difference = frame.tokens.to_first(other, |token| token.position >= skip && kind.holds(token));
-            let Some(difference) = difference else { continue };
-            rows.push(vec![
-                Cell::words(format!("{} - {}", other.label(), first.label())),
-                Cell::words(kind.name()),
-                Cell::count(difference.trials),
-                difference_nats(Some(difference)),
-                Cell::words(Verdict::of(difference.interval).name()),
-            ]);
+            differences.extend(difference.map(|difference| (first, other, kind, difference)));
         }
     }
     let mut note = "Paired differences on the same tokens in nats.".to_owned();
@@ -107,32 +79,38 @@ pub(super) fn differences(frame: &Frame) -> Option<Table> {
             " Models with other tokens than the first have none; compare bits per byte, and only where their windows \
                  are of the same text.";
     }
-    Table::new("nll-differences", "Differences of prediction", note, columns, rows).trimmed()
+    TableRows::of(&differences)
+        .column(words("difference"), |(first, other, ..)| Cell::words(format!("{} - {}", other.label(), first.label())))
+        .column(words("of"), |(_, _, kind, _)| Cell::words(kind.name()))
+        .column(numbers("tokens"), |(.., difference)| Cell::count(difference.trials))
+        .column(numbers("NLL").named("nll_nats"), |(.., difference)| difference_nats(Some(*difference)))
+        .column(words("verdict"), |(.., difference)| Cell::words(Verdict::of(difference.interval).name()))
+        .table("nll-differences", "Differences of prediction", note)
+        .trimmed()
 }
 
-fn positions(frame: &Frame) -> Table {
-    let columns = vec![
-        words("model").key(),
-        words("positions").key(),
-        numbers("tokens"),
-        numbers("NLL").named("nll_nats"),
-        numbers("minus the first model").named("difference_nats"),
-    ];
-    let mut rows = Vec::new();
+fn positions(frame: &Frame) -> Option<Table> {
+    let mut places = Vec::new();
     for scored in &frame.tokens.0 {
         for bin in bins(scored.tokens().map(|token| token.position)) {
-            let mean = scored.estimate(|token| bin.holds(token.position));
-            rows.push(vec![
-                Cell::words(scored.label()),
-                Cell::words(format!("{}-{}", bin.first, bin.last)),
-                Cell::optional(mean.map(|mean| mean.trials)),
-                nats(mean),
-                difference_nats(frame.tokens.to_first(scored, |token| bin.holds(token.position))),
-            ]);
+            places.push((scored, bin, scored.estimate(|token| bin.holds(token.position))));
         }
     }
-    let note = "In nats, by the number of tokens that one is predicted from.".to_owned();
-    Table::new("nll-positions", "By position in the window", note, columns, rows).details()
+    TableRows::of(&places)
+        .column(words("model").key(), |(scored, ..)| Cell::words(scored.label()))
+        .column(words("positions").key(), |(_, bin, _)| Cell::words(format!("{}-{}", bin.first, bin.last)))
+        .column(numbers("tokens"), |(.., mean)| Cell::optional(mean.map(|mean| mean.trials)))
+        .column(numbers("NLL").named("nll_nats"), |(.., mean)| nats(*mean))
+        .column(numbers("minus the first model").named("difference_nats"), |(scored, bin, _)| {
+            difference_nats(frame.tokens.to_first(scored, |token| bin.holds(token.position)))
+        })
+        .table(
+            "nll-positions",
+            "By position in the window",
+            "In nats, by the number of tokens that one is predicted from.",
+        )
+        .with_rows()
+        .map(Table::details)
 }
 
 /// `0.838 [0.835, 0.841]`.

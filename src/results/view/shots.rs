@@ -1,44 +1,51 @@
 //! The table of many-shot prompts: accuracy by number of examples and their order, and the effect of their arrangement.
 
-use super::cases::CaseKeys;
+use super::cases::case_columns;
 use crate::results::metric::{Kind, ANSWER_LOG_PROB, EXACT};
-use crate::results::table::{basis, numbers, words, Cell, Table};
-use crate::results::{Case, Frame};
+use crate::results::table::{basis, numbers, words, Cell, Table, TableRows};
+use crate::results::{Case, Estimate, Frame, Pick};
 use crate::stats::{Robustness, RESAMPLES};
 use rayon::prelude::*;
 
+/// An order of examples in a case, and what was measured with it.
+struct OrderRow<'a> {
+    case: &'a Case,
+    order: &'a str,
+    accuracy: Estimate,
+    log_prob: Option<Estimate>,
+    robustness: Option<Robustness>,
+}
+
 /// A row for each model, number of examples and order.
 pub(super) fn table(frame: &Frame) -> Option<Table> {
-    let keys = CaseKeys::new(frame);
-    let mut columns = keys.columns();
-    columns.push(words("order").key());
-    columns.push(basis("prompts"));
-    columns.extend([&EXACT, &ANSWER_LOG_PROB].map(|metric| numbers(metric.heading(None)).named(metric.name)));
-    columns.push(numbers("best - worst, points").named("best_less_worst"));
-    columns.push(numbers("by chance").named("best_less_worst_by_chance"));
     let cases = frame.cases();
     let places: Vec<_> = cases.iter().flat_map(|case| frame.cities().iter().map(move |order| (case, order))).collect();
-    let rows = places.par_iter().filter_map(|(case, order)| row(frame, &keys, case, order)).collect();
+    let rows: Vec<OrderRow<'_>> = places.par_iter().filter_map(|(case, order)| row(frame, case, order)).collect();
     let note = "N examples and a question [95 % interval]. Best - worst: of the arrangements of the same examples; by chance: its \
                 mean and middle 95 % if the arrangement did not matter.";
-    Table::new("shots", "Many shots", note.to_owned(), columns, rows).trimmed()
+    case_columns(frame, TableRows::of(&rows), |row| row.case)
+        .column(words("order").key(), |row| Cell::words(row.order))
+        .column(basis("prompts"), |row| Cell::count(row.accuracy.prompts))
+        .column(numbers(EXACT.heading(None)).named(EXACT.name), |row| Cell::estimate(Kind::Hit, row.accuracy))
+        .column(numbers(ANSWER_LOG_PROB.heading(None)).named(ANSWER_LOG_PROB.name), |row| {
+            Cell::estimate(Kind::Number, row.log_prob)
+        })
+        .column(numbers("best - worst, points").named("best_less_worst"), |row| {
+            Cell::number(row.robustness.map(|effect| effect.best_less_worst), points)
+        })
+        .column(numbers("by chance").named("best_less_worst_by_chance"), |row| {
+            row.robustness
+                .map_or_else(Cell::none, |effect| Cell::number_in(effect.by_chance, Some(effect.chance), points))
+        })
+        .table("shots", "Many shots", note)
+        .trimmed()
 }
 
 /// Returns the row of an order of examples; `None` if it was not measured in a case.
-fn row(frame: &Frame, keys: &CaseKeys, case: &Case, order: &str) -> Option<Vec<Cell>> {
-    let accuracy = frame.estimate(case.pick(&EXACT, None).cities(order))?;
-    let log_prob = frame.estimate(case.pick(&ANSWER_LOG_PROB, None).cities(order));
-    let robustness = robustness(frame, case, order);
-    let mut cells = keys.cells(case);
-    cells.extend([
-        Cell::words(order),
-        Cell::count(accuracy.prompts),
-        Cell::estimate(Kind::Hit, accuracy),
-        log_prob.map_or_else(Cell::none, |log_prob| Cell::estimate(Kind::Number, log_prob)),
-        Cell::number(robustness.map(|effect| effect.best_less_worst), points),
-        robustness.map_or_else(Cell::none, |effect| Cell::number_in(effect.by_chance, Some(effect.chance), points)),
-    ]);
-    Some(cells)
+fn row<'a>(frame: &Frame, case: &'a Case, order: &'a str) -> Option<OrderRow<'a>> {
+    let [accuracy, log_prob] = [&EXACT, &ANSWER_LOG_PROB]
+        .map(|metric| frame.estimate(Pick { cities: Some(order), ..case.pick(metric, None) }));
+    Some(OrderRow { case, order, accuracy: accuracy?, log_prob, robustness: robustness(frame, case, order) })
 }
 
 fn points(x: f64) -> String {
@@ -47,6 +54,6 @@ fn points(x: f64) -> String {
 
 /// Returns the effect of the arrangement of the examples in a case.
 pub(crate) fn robustness(frame: &Frame, case: &Case, order: &str) -> Option<Robustness> {
-    let table = frame.arrangements(case.pick(&EXACT, None).cities(order));
+    let table = frame.arrangements(Pick { cities: Some(order), ..case.pick(&EXACT, None) });
     Robustness::new(&table, RESAMPLES / 5, frame.about.seed)
 }
