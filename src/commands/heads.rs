@@ -8,6 +8,7 @@ use crate::measures::MeasureName;
 use crate::prompts::{Grid, NeedlePrompts, PromptDefaults};
 use crate::results::metric::{Kind, Label};
 use crate::results::view::HEAD_ROLES;
+use crate::results::Pick;
 use crate::run::Plan;
 use crate::stats::mean;
 use anyhow::Result;
@@ -50,7 +51,7 @@ impl Measuring for HeadsFlags {
             let factor = if is_share { 100.0 } else { 1.0 };
             let mut grids = Vec::new();
             for model in frame.models() {
-                let heads = frame.heads(model, None, role.metric.name, role.region);
+                let heads = frame.heads(Pick { region: role.region, ..Pick::of(model, role.metric) });
                 if !heads.is_empty() {
                     let means = heads.into_iter().map(|(at, values)| (at, mean(&values).map(|x| factor * x)));
                     grids.push(CellGrid::of_heads(frame.short_name(model), means));

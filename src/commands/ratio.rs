@@ -9,7 +9,7 @@ use crate::figures::{cells, CellGrid, CellScale};
 use crate::measures::MeasureName;
 use crate::prompts::{Grid, NeedlePrompts, PromptDefaults, Region};
 use crate::results::metric::SHARE_OUT;
-use crate::results::{Frame, HeadPlace};
+use crate::results::{Frame, HeadPlace, Pick};
 use crate::run::Plan;
 use crate::stats::mean;
 use anyhow::Result;
@@ -80,7 +80,7 @@ impl Measuring for RatioFlags {
 fn head_shares(frame: &Frame, model: &str, regions: &[Region]) -> CellGrid {
     let mut sums: BTreeMap<HeadPlace, f64> = BTreeMap::new();
     for region in regions {
-        for (at, values) in frame.heads(model, None, SHARE_OUT.name, Some(region.name())) {
+        for (at, values) in frame.heads(Pick { region: Some(region.name()), ..Pick::of(model, &SHARE_OUT) }) {
             *sums.entry(at).or_default() += 100.0 * mean(&values).unwrap_or(f64::NAN);
         }
     }

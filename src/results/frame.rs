@@ -312,8 +312,7 @@ impl Frame {
 
     /// Returns the records that are picked, which are means over heads and layers.
     pub(crate) fn select(&self, pick: Pick<'_>) -> Vec<&Record> {
-        let records = self.of_quantity((pick.metric, pick.region, None, None)).iter();
-        records.filter(|record| pick.matches(&record.identity)).collect()
+        picked(self.of_quantity((pick.metric, pick.region, None, None)), pick)
     }
 
     /// Estimates what is picked, with its interval.
@@ -358,40 +357,26 @@ impl Frame {
         Difference::of_prompts(&pairs(a.iter().collect(), b.iter().collect(), SIDES).pairs, SIDES, false)
     }
 
-    /// Returns the numbers of single heads of a model under a condition, as means of each prompt, in the order of layers and
-    /// heads.
-    pub(crate) fn heads(
-        &self,
-        model: &str,
-        condition: Option<&str>,
-        metric: &str,
-        region: Option<&str>,
-    ) -> Vec<(HeadPlace, Vec<f64>)> {
-        let from = self.records.partition_point(|record| quantity(&record.measure) < (metric, region, None, None));
-        let of_metric = self.records[from..]
-            .chunk_by(|a, b| quantity(&a.measure) == quantity(&b.measure))
-            .take_while(|group| group[0].measure.metric == metric && group[0].measure.region.as_deref() == region);
+    /// Returns the numbers of single heads, as means of each prompt, in the order of layers and heads.
+    pub(crate) fn heads(&self, pick: Pick<'_>) -> Vec<(HeadPlace, Vec<f64>)> {
+        let wanted = (pick.metric, pick.region);
+        let from = self.records.partition_point(|record| quantity(&record.measure) < (wanted.0, wanted.1, None, None));
+        let of_heads = self.records[from..].chunk_by(|a, b| quantity(&a.measure) == quantity(&b.measure));
         let mut heads = Vec::new();
-        for group in of_metric {
-            let Measurement { layer: Some(layer), head: Some(head), .. } = group[0].measure else { continue };
-            let means = means_of_pass(group, model, condition);
-            if !means.is_empty() {
-                heads.push(((layer, head), means));
+        for group in of_heads {
+            let Measurement { layer, head, metric, region, .. } = &group[0].measure;
+            if (metric.as_ref(), region.as_deref()) != wanted {
+                break;
             }
+            let means = prompt_means(&picked(group, pick));
+            heads.extend(layer.zip(*head).filter(|_| !means.is_empty()).map(|at| (at, means)));
         }
         heads
     }
 
     /// Returns the numbers of one head, as means of each prompt; none if it has none.
-    pub(crate) fn head(
-        &self,
-        model: &str,
-        condition: Option<&str>,
-        metric: &str,
-        region: Option<&str>,
-        (layer, head): HeadPlace,
-    ) -> Vec<f64> {
-        means_of_pass(self.of_quantity((metric, region, Some(layer), Some(head))), model, condition)
+    pub(crate) fn head(&self, pick: Pick<'_>, (layer, head): HeadPlace) -> Vec<f64> {
+        prompt_means(&picked(self.of_quantity((pick.metric, pick.region, Some(layer), Some(head))), pick))
     }
 
     /// Returns all numbers of every head in one pass over one prompt, by layer and head: `share_out answer`. Of several, the
@@ -402,7 +387,7 @@ impl Frame {
         condition: Option<&str>,
     ) -> BTreeMap<HeadPlace, BTreeMap<String, f64>> {
         let mut heads: BTreeMap<HeadPlace, BTreeMap<String, f64>> = BTreeMap::new();
-        for record in self.records.iter().filter(|record| is_of_pass(record, model, condition)) {
+        for record in picked(&self.records, Pick { model, condition, ..Pick::default() }) {
             let Measurement { layer: Some(layer), head: Some(head), metric, region, value: Some(value), .. } =
                 &record.measure
             else {
@@ -452,13 +437,8 @@ impl Frame {
     }
 }
 
-fn is_of_pass(record: &Record, model: &str, condition: Option<&str>) -> bool {
-    record.identity.model == model && record.identity.condition.as_deref() == condition
-}
-
-/// Returns the mean of each prompt under a model and a condition.
-fn means_of_pass(records: &[Record], model: &str, condition: Option<&str>) -> Vec<f64> {
-    prompt_means(&records.iter().filter(|record| is_of_pass(record, model, condition)).collect::<Vec<_>>())
+fn picked<'a>(records: &'a [Record], pick: Pick<'_>) -> Vec<&'a Record> {
+    records.iter().filter(|record| pick.matches(&record.identity)).collect()
 }
 
 #[cfg(test)]

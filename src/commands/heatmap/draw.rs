@@ -8,7 +8,7 @@ use crate::measures::{Maps, PassKey, PooledMap, RowQuantity};
 use crate::prompts::Grid;
 use crate::results::metric::LAMBDA;
 use crate::results::table::short;
-use crate::results::Frame;
+use crate::results::{Frame, Pick};
 use crate::run::{MapFlags, MapKind, MAP_PX, SMALL_PX};
 use crate::stats::mean;
 use anyhow::Result;
@@ -122,7 +122,7 @@ impl Picture<'_> {
 
     /// Mean lambda over the drawn heads of a layer; nothing for standard attention.
     fn lambda(&self, model: &str, layer: usize, drawn: &LayersAndHeads) -> Option<f64> {
-        let heads = self.frame.heads(model, None, LAMBDA.name, None).into_iter();
+        let heads = self.frame.heads(Pick::of(model, &LAMBDA)).into_iter();
         let of_layer = heads.filter(|((of, head), _)| *of == layer && drawn.has(layer, *head));
         mean(&of_layer.flat_map(|(_, values)| values).collect::<Vec<f64>>())
     }

@@ -1,8 +1,7 @@
 //! Paired differences as a table: the same for runs, comparisons and reports.
 
-use crate::results::table::ColumnRole;
-use crate::results::table::{basis, numbers, words, Cell, Table, TableColumn};
-use crate::results::{Column, Difference, Row};
+use crate::results::table::{basis, numbers, words, Cell, ColumnRole, Table, TableColumn, TableRows};
+use crate::results::{Column, Difference, Row, Test};
 
 /// The columns of a table of differences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,81 +12,67 @@ pub(crate) enum Detail {
     Full,
 }
 
-/// A column of rows.
-struct RowColumn {
-    column: TableColumn,
-    cell: Box<dyn Fn(&Row) -> Cell>,
-}
-
-fn column(column: TableColumn, cell: impl Fn(&Row) -> Cell + 'static) -> RowColumn {
-    RowColumn { column, cell: Box::new(cell) }
-}
-
 /// Builds the table of rows, which have a column for each group.
 pub(crate) fn differences(rows: &[Row], groups: &[Column], detail: Detail) -> Option<Table> {
-    let mut columns = vec![
-        column(words("metric").key(), |row| Cell::words(row.label().comparison_heading())),
-        column(words("difference").with(ColumnRole::Part), |row| {
+    let is_full = detail == Detail::Full;
+    let mut table = TableRows::of(rows)
+        .column(words("metric").key(), |row| Cell::words(row.label().comparison_heading()))
+        .column(words("difference").with(ColumnRole::Part), |row| {
             Cell::words(format!("{} - {}", row.other, row.baseline))
-        }),
-    ];
-    columns.extend(groups.iter().map(|&group| group_column(group)));
-    if rows.iter().any(|row| row.level != rows[0].level) {
-        columns.push(column(words("of").key(), |row| Cell::words(row.level.name())));
+        });
+    for &group in groups {
+        table = table.column(group_column(group), |row| group_cell(row, group));
     }
-    if rows.iter().any(|row| row.difference.seeds.is_some()) {
-        columns.push(column(basis("seeds"), |row| Cell::optional(row.difference.seeds)));
-    }
-    columns.push(column(basis("prompts").named("n"), |row| Cell::count(row.difference.n)));
-    if detail == Detail::Full {
-        columns.push(column(basis("cells"), |row| Cell::count(row.difference.cells)));
-        columns.push(column(numbers("baseline"), |row| mean(row, row.difference.mean_baseline)));
-        columns.push(column(numbers("other"), |row| mean(row, row.difference.mean_other)));
-    }
-    columns.push(column(numbers("change [95 %]").named("diff"), difference_cell));
-    columns.push(column(words("verdict"), |row| Cell::words(row.difference.verdict().name())));
-    if detail == Detail::Full {
-        columns.extend(power_and_test());
-    }
-    let note = "The same prompts, other less baseline [95 % interval]; fractions in percentage points.".to_owned();
-    let rows = rows.iter().map(|row| columns.iter().map(|column| (column.cell)(row)).collect()).collect();
-    let heads = columns.into_iter().map(|column| column.column).collect();
-    Table::new("differences", "Differences", note, heads, rows).trimmed()
+    let several_levels = rows.iter().any(|row| row.level != rows[0].level);
+    let has_seeds = rows.iter().any(|row| row.difference.seeds.is_some());
+    table
+        .column_if(several_levels, words("of").key(), |row| Cell::words(row.level.name()))
+        .column_if(has_seeds, basis("seeds"), |row| Cell::optional(row.difference.seeds))
+        .column(basis("prompts").named("n"), |row| Cell::count(row.difference.n))
+        .column_if(is_full, basis("cells"), |row| Cell::count(row.difference.cells))
+        .column_if(is_full, numbers("baseline"), |row| mean(row, Some(row.difference.mean_baseline)))
+        .column_if(is_full, numbers("other"), |row| mean(row, Some(row.difference.mean_other)))
+        .column(numbers("change [95 %]").named("diff"), difference_cell)
+        .column(words("verdict"), |row| Cell::words(row.difference.verdict().name()))
+        .column_if(is_full, numbers("detectable"), |row| mean(row, row.difference.detectable))
+        .column_if(is_full, numbers("wins/ties/losses"), |row| {
+            let Difference { wins, ties, losses, .. } = row.difference;
+            Cell::words(format!("{wins}/{ties}/{losses}"))
+        })
+        .column_if(is_full, words("test").with(ColumnRole::Basis), |row| {
+            Cell::optional_words(row.difference.test.map(Test::name))
+        })
+        .column_if(is_full, numbers("p (holm)").named("p_adjusted"), |row| {
+            Cell::number(row.difference.p_adjusted, p_value)
+        })
+        .table(
+            "differences",
+            "Differences",
+            "The same prompts, other less baseline [95 % interval]; fractions in percentage points.",
+        )
+        .trimmed()
 }
 
 /// The column of a group: its heading is short where cases have a short one.
-fn group_column(group: Column) -> RowColumn {
-    let name = group.name();
+fn group_column(group: Column) -> TableColumn {
     let heading = match group {
         Column::CtxTok => "tokens",
         Column::Needles => "N",
         Column::Retrieve => "R",
-        _ => name,
+        _ => group.name(),
     };
     let head = if group.is_text() { words(heading) } else { numbers(heading) };
-    column(head.named(name).key(), move |row| {
-        let text = row.group.get(name).cloned().unwrap_or_default();
-        let exact = text.parse().ok().filter(|_| !group.is_text());
-        Cell { exact, ..Cell::words(text) }
-    })
+    head.named(group.name()).key()
 }
 
-fn power_and_test() -> Vec<RowColumn> {
-    vec![
-        column(numbers("detectable"), |row| row.difference.detectable.map_or_else(Cell::none, |size| mean(row, size))),
-        column(numbers("wins/ties/losses"), |row| {
-            let Difference { wins, ties, losses, .. } = row.difference;
-            Cell::words(format!("{wins}/{ties}/{losses}"))
-        }),
-        column(words("test").with(ColumnRole::Basis), |row| {
-            row.difference.test.map_or_else(Cell::none, |test| Cell::words(test.name()))
-        }),
-        column(numbers("p (holm)").named("p_adjusted"), |row| Cell::number(row.difference.p_adjusted, p_value)),
-    ]
+fn group_cell(row: &Row, group: Column) -> Cell {
+    let text = row.group.get(group.name()).cloned().unwrap_or_default();
+    let exact = text.parse().ok().filter(|_| !group.is_text());
+    Cell { exact, ..Cell::words(text) }
 }
 
 /// A mean in the unit of its difference: fractions in percent.
-fn mean(row: &Row, x: f64) -> Cell {
+fn mean(row: &Row, x: Option<f64>) -> Cell {
     Cell::value(row.label().kind, x, None)
 }
 

@@ -5,7 +5,7 @@ use crate::results::metric::{
     Kind, Metric, ANSWER_LOG_PROB, ANSWER_REGION, EXACT, LOGIT_OUT, RETRIEVAL_SCORE, SHARE_ABS, SHARE_OUT,
     SINK_SHARE_FIRST,
 };
-use crate::results::table::{basis, numbers, words, Cell, Table};
+use crate::results::table::{basis, numbers, words, Cell, Table, TableRows};
 use crate::results::{Frame, HeadPlace, Pick, Verdict};
 use crate::stats::{correlation_over_prompts, mean, pearson, simultaneous_interval, spearman, Interval};
 use serde::Serialize;
@@ -86,7 +86,7 @@ pub(crate) fn head_rows(frame: &Frame) -> Vec<HeadRow> {
     for model in frame.models() {
         for cost in costs(frame, model) {
             let [share_out, share_abs, logit_out, retrieval_score, sink_share_first] =
-                CHEAP.map(|(metric, region)| mean(&frame.head(model, None, metric.name, region, cost.at)));
+                CHEAP.map(|(metric, region)| mean(&frame.head(Pick { region, ..Pick::of(model, metric) }, cost.at)));
             rows.push(HeadRow {
                 model: model.clone(),
                 layer: cost.at.0,
@@ -109,20 +109,11 @@ pub(crate) fn head_rows(frame: &Frame) -> Vec<HeadRow> {
 
 /// The heads without which the answer's log-probability changes most.
 pub(super) fn strongest(frame: &Frame) -> Option<Table> {
-    let columns = [
-        vec![words("model").key(), words("head").key(), basis("prompts")],
-        vec![
-            numbers("change, nats").named("answer_log_prob_change"),
-            numbers("change, points").named("exact_change"),
-            words("verdict"),
-        ],
-    ];
-    let (mut rows, mut heads) = (Vec::new(), 0);
+    let mut rows: Vec<(&str, HeadCost)> = Vec::new();
     for model in frame.models() {
         let mut costs = costs(frame, model);
-        heads = heads.max(costs.len());
         costs.sort_by(|a, b| b.change().abs().total_cmp(&a.change().abs()));
-        rows.extend(costs.iter().take(TOP).map(|cost| row(model, cost)));
+        rows.extend(costs.into_iter().take(TOP).map(|cost| (model.as_str(), cost)));
     }
     let (title, what) = match frame.purposes.restores {
         true => (
@@ -135,55 +126,43 @@ pub(super) fn strongest(frame: &Frame) -> Option<Table> {
             "One head at a time taken out: change of the answer's log-probability from the untreated passes",
         ),
     };
-    let note = format!("{what} [interval, 95 % for all {heads} heads together], the largest first.");
-    (!rows.is_empty()).then(|| Table::new("each-head", title, note, columns.concat(), rows))
-}
-
-fn row(model: &str, cost: &HeadCost) -> Vec<Cell> {
-    let exact = mean(&cost.exact).map_or_else(Cell::none, |x| Cell::value(Kind::Hit, x, None));
-    let verdict = Verdict::of(cost.interval);
-    vec![
-        Cell::words(model),
-        Cell::words(head_name(cost.at)),
-        Cell::count(cost.changes.len()),
-        Cell::value(Kind::Number, cost.change(), cost.interval),
-        exact,
-        Cell::words(verdict.name()),
-    ]
+    let heads = frame.purposes.each.len();
+    TableRows::of(&rows)
+        .column(words("model").key(), |(model, _)| Cell::words(*model))
+        .column(words("head").key(), |(_, cost)| Cell::words(head_name(cost.at)))
+        .column(basis("prompts"), |(_, cost)| Cell::count(cost.changes.len()))
+        .column(numbers("change, nats").named("answer_log_prob_change"), |(_, cost)| {
+            Cell::value(Kind::Number, cost.change(), cost.interval)
+        })
+        .column(numbers("change, points").named("exact_change"), |(_, cost)| {
+            Cell::value(Kind::Hit, mean(&cost.exact), None)
+        })
+        .column(words("verdict"), |(_, cost)| Cell::words(Verdict::of(cost.interval).name()))
+        .table(
+            "each-head",
+            title,
+            format!("{what} [interval, 95 % for all {heads} heads together], the largest first."),
+        )
+        .with_rows()
 }
 
 /// Correlation over heads of each cheap measurement with the cost.
 pub(super) fn predictors(frame: &Frame) -> Option<Table> {
-    let columns = vec![
-        words("model").key(),
-        words("measured").key(),
-        basis("heads"),
-        basis("prompts"),
-        numbers("correlation"),
-        numbers("rank correlation").named("rank_correlation"),
-    ];
-    let mut rows = Vec::new();
     let restores = frame.purposes.restores;
     let sign = if restores { 1.0 } else { -1.0 };
+    let mut rows = Vec::new();
     for model in frame.models() {
         let costs = costs(frame, model);
         let lost: Vec<Vec<f64>> =
             costs.iter().map(|cost| cost.changes.iter().map(|change| sign * change).collect()).collect();
         for (metric, region) in CHEAP {
             let cheap: Vec<Vec<f64>> =
-                costs.iter().map(|cost| frame.head(model, None, metric.name, region, cost.at)).collect();
-            let seed = frame.about.seed;
-            let linear = correlation_over_prompts(pearson, &cheap, &lost, RESAMPLES, seed);
-            let ranked = correlation_over_prompts(spearman, &cheap, &lost, RESAMPLES, seed);
-            let Some(((r, interval), (rank, rank_interval))) = linear.zip(ranked) else { continue };
-            rows.push(vec![
-                Cell::words(model),
-                Cell::words(metric.heading(region)),
-                Cell::count(costs.len()),
-                Cell::optional(costs.first().map(|cost| cost.changes.len())),
-                Cell::value(Kind::Number, r, interval),
-                Cell::value(Kind::Number, rank, rank_interval),
-            ]);
+                costs.iter().map(|cost| frame.head(Pick { region, ..Pick::of(model, metric) }, cost.at)).collect();
+            let [linear, ranked] =
+                [pearson, spearman].map(|r| correlation_over_prompts(r, &cheap, &lost, RESAMPLES, frame.about.seed));
+            let prompts = costs.first().map(|cost| cost.changes.len());
+            let both = linear.zip(ranked);
+            rows.extend(both.map(|both| (model, metric.heading(region), costs.len(), prompts, both)));
         }
     }
     let (title, with) = match restores {
@@ -200,7 +179,17 @@ pub(super) fn predictors(frame: &Frame) -> Option<Table> {
     let note = format!(
         "How well other measurements of heads, of the untreated passes, predict what a head {with} [95 % interval over prompts]."
     );
-    (!rows.is_empty()).then(|| Table::new("predictors", title, note, columns, rows))
+    TableRows::of(&rows)
+        .column(words("model").key(), |(model, ..)| Cell::words(*model))
+        .column(words("measured").key(), |(_, measured, ..)| Cell::words(measured))
+        .column(basis("heads"), |(_, _, heads, ..)| Cell::count(heads))
+        .column(basis("prompts"), |(.., prompts, _)| Cell::optional(*prompts))
+        .column(numbers("correlation"), |(.., ((r, interval), _))| Cell::value(Kind::Number, *r, *interval))
+        .column(numbers("rank correlation").named("rank_correlation"), |(.., (_, (r, interval)))| {
+            Cell::value(Kind::Number, *r, *interval)
+        })
+        .table("predictors", title, note)
+        .with_rows()
 }
 
 #[cfg(test)]

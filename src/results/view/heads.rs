@@ -4,9 +4,8 @@ use crate::results::metric::{
     Kind, Metric, ANSWER_REGION, CANCELLED, DUPLICATE_TOKEN, INDUCTION, LOGIT_OUT, PREVIOUS_TOKEN, QUERY_SCORE,
     RETRIEVAL_SCORE, SHARE_OUT, SINK_SHARE_FIRST, VALUE_NORM_FIRST,
 };
-use crate::results::table::{basis, fixed, numbers, short, words, Cell, Table};
-use crate::results::CommandName;
-use crate::results::{Estimate, Frame, HeadPlace};
+use crate::results::table::{basis, fixed, numbers, short, words, Cell, Table, TableColumn, TableRows};
+use crate::results::{CommandName, Estimate, Frame, HeadPlace, Pick};
 use crate::stats::{mean, rank_stability, RESAMPLES};
 
 /// Number of heads that are listed of each role.
@@ -49,8 +48,10 @@ pub(super) fn head_name((layer, head): HeadPlace) -> String {
     format!("{layer}.{head}")
 }
 
-/// A head that is among the strongest by a metric.
-struct Strong {
+/// A head with its scores by the metric of a role.
+struct ScoredHead<'a> {
+    role: &'a HeadRole,
+    model: &'a str,
     at: HeadPlace,
     /// Mean over prompts.
     score: f64,
@@ -59,39 +60,50 @@ struct Strong {
     in_top: Option<f64>,
 }
 
-impl Strong {
-    /// Returns the cells of its prompts, its score with an interval, and its stability in percent; the interval is missing of few
-    /// prompts, the stability of a single one.
-    fn cells(&self, kind: Kind) -> [Cell; 3] {
-        let prompts = self.values.len();
-        let score = Estimate::of_means(&self.values, prompts)
-            .map_or_else(Cell::none, |score| Cell::value(kind, score.value, score.interval).of_several(prompts));
-        let stable = Cell::number(self.in_top.filter(|_| prompts > 1), |x| format!("{:.0}", 100.0 * x));
-        [Cell::count(prompts), score, stable]
-    }
-}
-
-/// The heads of a model with their scores by a metric of a region, in the order of layers and heads.
-fn scored(frame: &Frame, model: &str, (metric, region): (&Metric, Option<&str>)) -> Vec<Strong> {
+/// The heads of a model, in the order of layers and heads.
+fn scored<'a>(frame: &Frame, model: &'a str, role: &'a HeadRole) -> Vec<ScoredHead<'a>> {
     let mut heads = Vec::new();
-    for (at, values) in frame.heads(model, None, metric.name, region) {
+    for (at, values) in frame.heads(Pick { region: role.region, ..Pick::of(model, role.metric) }) {
         if let Some(score) = mean(&values) {
-            heads.push(Strong { at, score, values, in_top: None });
+            heads.push(ScoredHead { role, model, at, score, values, in_top: None });
         }
     }
     heads
 }
 
-/// The `top` strongest heads, with the stability of their ranks; equals in the order of layers and heads.
-fn strongest(frame: &Frame, model: &str, by: (&Metric, Option<&str>), top: usize) -> Vec<Strong> {
-    let mut heads = scored(frame, model, by);
-    let values: Vec<Vec<f64>> = heads.iter().map(|head| head.values.clone()).collect();
-    for (head, in_top) in heads.iter_mut().zip(rank_stability(&values, top, RESAMPLES, frame.about.seed)) {
-        head.in_top = Some(in_top);
+/// The `top` strongest heads of each model, with the stability of their ranks; equals in the order of layers and heads.
+fn strongest<'a>(frame: &'a Frame, role: &'a HeadRole, top: usize) -> Vec<ScoredHead<'a>> {
+    let mut of_models = Vec::new();
+    for model in frame.models() {
+        let mut heads = scored(frame, model, role);
+        let values: Vec<Vec<f64>> = heads.iter().map(|head| head.values.clone()).collect();
+        for (head, in_top) in heads.iter_mut().zip(rank_stability(&values, top, RESAMPLES, frame.about.seed)) {
+            head.in_top = Some(in_top);
+        }
+        heads.sort_by(|a, b| b.score.total_cmp(&a.score));
+        heads.truncate(top);
+        of_models.extend(heads);
     }
-    heads.sort_by(|a, b| b.score.total_cmp(&a.score));
-    heads.truncate(top);
-    heads
+    of_models
+}
+
+/// Adds the columns of prompts, of the score with an interval, and of its stability in percent; the interval is missing of few
+/// prompts, the stability of a single one.
+fn score_columns<'a>(rows: TableRows<'a, ScoredHead<'a>>, score: TableColumn) -> TableRows<'a, ScoredHead<'a>> {
+    rows.column(basis("prompts"), |head| Cell::count(head.values.len()))
+        .column(score, ScoredHead::score_cell)
+        .column(numbers("stable %").named("in_top"), |head| {
+            Cell::number(head.in_top.filter(|_| head.values.len() > 1), |x| fixed(100.0 * x, 0))
+        })
+}
+
+impl ScoredHead<'_> {
+    fn score_cell(&self) -> Cell {
+        let prompts = self.values.len();
+        let score = Estimate::of_means(&self.values, prompts);
+        let interval = score.and_then(|score| score.interval);
+        Cell::value(self.role.metric.kind, score.map(|score| score.value), interval).of_several(prompts)
+    }
 }
 
 /// Every table of heads that the run has numbers for.
@@ -109,31 +121,24 @@ pub(super) fn by_role(frame: &Frame) -> Option<Table> {
     for role in &HEAD_ROLES {
         let mut row = vec![Cell::words(role.name), Cell::words(role.metric.heading(role.region))];
         row.extend(frame.models().iter().map(|model| strongest_cell(frame, model, role)));
-        if row[2..].iter().any(|cell| !cell.is_none()) {
-            rows.push(row);
-        }
-    }
-    let mut row = vec![Cell::words("retrieval heads"), Cell::words("retrieval heads %")];
-    for model in frame.models() {
-        let share = retrieval_heads(frame, model);
-        row.push(share.map_or_else(Cell::none, |share| Cell::value(Kind::Share, share, None)));
-    }
-    if row[2..].iter().any(|cell| !cell.is_none()) {
         rows.push(row);
     }
+    let mut row = vec![Cell::words("retrieval heads"), Cell::words("retrieval heads %")];
+    row.extend(frame.models().iter().map(|model| Cell::value(Kind::Share, retrieval_heads(frame, model), None)));
+    rows.push(row);
+    rows.retain(|row| row[2..].iter().any(|cell| !cell.is_none()));
     let note =
         "The strongest head of each role (score, mean over prompts). Head 2.0 is head 0 of layer 2. Retrieval heads: \
                 share of heads with a retrieval score above 0.1."
             .to_owned();
-    (!rows.is_empty()).then(|| Table::new("strongest", "Heads by role", note, columns, rows))
+    Table::new("strongest", "Heads by role", note, columns, rows).with_rows()
 }
 
 /// The strongest head of a role and its score: `2.0 (51.3)`.
 fn strongest_cell(frame: &Frame, model: &str, role: &HeadRole) -> Cell {
-    let heads = scored(frame, model, (role.metric, role.region)).into_iter();
+    let heads = scored(frame, model, role).into_iter();
     let Some(head) = heads.min_by(|a, b| b.score.total_cmp(&a.score)) else { return Cell::none() };
-    let [_, score, _] = head.cells(role.metric.kind);
-    let text = format!("{} ({})", head_name(head.at), score.text);
+    let text = format!("{} ({})", head_name(head.at), head.score_cell().text);
     Cell { exact: Some(head.score), ..Cell::words(text) }
 }
 
@@ -142,64 +147,54 @@ const RETRIEVAL: f64 = 0.1;
 
 /// The share of a model's heads that are retrieval heads; `None` if it has no scores.
 fn retrieval_heads(frame: &Frame, model: &str) -> Option<f64> {
-    let heads = scored(frame, model, (&RETRIEVAL_SCORE, None));
+    let retrieval = role("retrieval", &RETRIEVAL_SCORE, None);
+    let heads = scored(frame, model, &retrieval);
     let retrieving = heads.iter().filter(|head| head.score > RETRIEVAL).count();
     (!heads.is_empty()).then(|| retrieving as f64 / heads.len() as f64)
 }
 
 fn roles(frame: &Frame) -> Option<Table> {
-    let columns = vec![
-        words("role").key(),
-        words("model").key(),
-        words("head").key(),
-        basis("prompts"),
-        numbers("score"),
-        numbers("stable %").named("in_top"),
-    ];
-    let mut rows = Vec::new();
+    let mut heads = Vec::new();
     for role in &HEAD_ROLES {
-        for model in frame.models() {
-            for head in strongest(frame, model, (role.metric, role.region), TOP_OF_ROLE) {
-                let place = [Cell::words(role.name), Cell::words(model), Cell::words(head_name(head.at))];
-                rows.push([place, head.cells(role.metric.kind)].concat());
-            }
-        }
+        heads.extend(strongest(frame, role, TOP_OF_ROLE));
     }
     let note = format!(
         "The {TOP_OF_ROLE} strongest heads of each role, fractions in % [95 % interval]; stable: share of resamples of the \
          prompts in which a head is among them."
     );
-    Table::new("roles", "Heads of each role", note, columns, rows).details().trimmed()
+    let table = TableRows::of(&heads)
+        .column(words("role").key(), |head| Cell::words(head.role.name))
+        .column(words("model").key(), |head| Cell::words(head.model))
+        .column(words("head").key(), |head| Cell::words(head_name(head.at)));
+    score_columns(table, numbers("score")).table("roles", "Heads of each role", note).details().trimmed()
 }
 
 /// The strongest sinks of each model, and the length of the value that they attend to.
 fn sinks(frame: &Frame) -> Option<Table> {
-    let columns = [
-        words("model").key(),
-        words("head").key(),
-        numbers("on first token %").named(SINK_SHARE_FIRST.name),
-        numbers("its value / mean value").named(VALUE_NORM_FIRST.name),
-        words("kind"),
-    ];
-    let mut rows = Vec::new();
-    for model in frame.models() {
-        for head in strongest(frame, model, (&SINK_SHARE_FIRST, None), TOP_OF_ROLE) {
-            let norm = mean(&frame.head(model, None, VALUE_NORM_FIRST.name, None, head.at));
-            rows.push(vec![
-                Cell::words(model),
-                Cell::words(head_name(head.at)),
-                Cell::value(Kind::Share, head.score, None),
-                Cell::number(norm, |x| short(Some(x))),
-                norm.map_or_else(Cell::none, |norm| Cell::words(kind_of_sink(head.score, norm))),
-            ]);
-        }
+    let sink = role("sink", &SINK_SHARE_FIRST, None);
+    let mut heads = Vec::new();
+    for head in strongest(frame, &sink, TOP_OF_ROLE) {
+        let norm = mean(&frame.head(Pick::of(head.model, &VALUE_NORM_FIRST), head.at));
+        heads.push((head, norm));
     }
     let note = format!(
         "Sinks from {} % on the first token on (Gu et al. 2025). The value of a null sink is shorter than {NULL_VALUE} of the \
          mean; that of a broadcasting sink is not.",
         fixed(100.0 * SINK_SHARE, 0)
     );
-    Table::new("sinks", "Sinks", note, columns.into(), rows).details().trimmed()
+    TableRows::of(&heads)
+        .column(words("model").key(), |(head, _)| Cell::words(head.model))
+        .column(words("head").key(), |(head, _)| Cell::words(head_name(head.at)))
+        .column(numbers("on first token %").named(SINK_SHARE_FIRST.name), |(head, _)| {
+            Cell::value(Kind::Share, head.score, None)
+        })
+        .column(numbers("its value / mean value").named(VALUE_NORM_FIRST.name), |(_, norm)| {
+            Cell::number(*norm, |x| short(Some(x)))
+        })
+        .column(words("kind"), |(head, norm)| Cell::optional_words(norm.map(|norm| kind_of_sink(head.score, norm))))
+        .table("sinks", "Sinks", note)
+        .details()
+        .trimmed()
 }
 
 /// Returns the kind of a sink; `value_norm` is the norm of the first token's value over the mean one.
@@ -211,44 +206,30 @@ fn kind_of_sink(share: f64, value_norm: f64) -> &'static str {
     }
 }
 
-/// The metric that tells the heads which matter for the answer: the direct effect on its logits, which predicts best what it
-/// costs to take a head out; the share of their output where a model has no direct effect, behind a soft cap.
-fn answer_metric(frame: &Frame) -> &'static Metric {
-    let mut models = frame.models().iter();
-    match models.all(|model| !frame.heads(model, None, LOGIT_OUT.name, Some(ANSWER_REGION)).is_empty()) {
-        true => &LOGIT_OUT,
-        false => &SHARE_OUT,
-    }
-}
-
 /// The heads that matter most for the answer, if single heads were measured without treatment.
 fn answer_heads(frame: &Frame) -> Option<Table> {
     if !frame.asks() {
         return None;
     }
-    let metric = answer_metric(frame);
-    let mut rows = Vec::new();
-    for model in frame.models() {
-        for head in strongest(frame, model, (metric, Some(ANSWER_REGION)), TOP) {
-            let (layer, index) = head.at;
-            let place = [Cell::words(model), Cell::count(layer), Cell::count(index)];
-            rows.push([place, head.cells(metric.kind)].concat());
-        }
-    }
-    let columns = vec![
-        words("model").key(),
-        numbers("layer").key(),
-        numbers("head").key(),
-        basis("prompts"),
-        numbers(metric.heading(Some(ANSWER_REGION))).named(metric.name_of(Some(ANSWER_REGION))),
-        numbers("stable %").named("in_top"),
-    ];
+    // The direct effect on the answer's logits predicts best what it costs to take a head out. Behind a soft cap models have none.
+    let [logit_out, share_out] = [&LOGIT_OUT, &SHARE_OUT].map(|metric| role("answer", metric, Some(ANSWER_REGION)));
+    let has_effects = frame.models().iter().all(|model| !scored(frame, model, &logit_out).is_empty());
+    let role = if has_effects { logit_out } else { share_out };
+    let heading = role.metric.heading(role.region);
     let note = format!(
         "The {TOP} heads of each model with the largest {} [95 % interval]; stable: share of resamples of the prompts in \
          which a head is among them.",
-        metric.heading(Some(ANSWER_REGION)).trim_end_matches(" %")
+        heading.trim_end_matches(" %")
     );
-    Table::new("heads", "Strongest heads for the answer", note, columns, rows).details().trimmed()
+    let heads = strongest(frame, &role, TOP);
+    let table = TableRows::of(&heads)
+        .column(words("model").key(), |head| Cell::words(head.model))
+        .column(numbers("layer").key(), |head| Cell::count(head.at.0))
+        .column(numbers("head").key(), |head| Cell::count(head.at.1));
+    score_columns(table, numbers(heading).named(role.metric.name_of(role.region)))
+        .table("heads", "Strongest heads for the answer", note)
+        .details()
+        .trimmed()
 }
 
 #[cfg(test)]

@@ -1,81 +1,72 @@
 //! The table of the maps of one prompt: the share of each region in the output of the drawn heads.
 
 use crate::prompts::Region;
-use crate::results::metric::{Kind, LAMBDA, SHARE_OUT};
-use crate::results::table::short;
-use crate::results::table::{numbers, words, Cell, Table};
-use crate::results::CommandName;
-use crate::results::Frame;
+use crate::results::metric::{Kind, Metric, LAMBDA, SHARE_OUT};
+use crate::results::table::{numbers, short, words, Cell, Table, TableRows};
+use crate::results::{CommandName, ConditionKey, DrawnHead, Frame, Pick};
 use crate::stats::mean;
 
-/// The drawn heads of one layer, or a head alone.
+/// The drawn heads of one layer, or a head alone, under a condition.
 struct Drawn<'a> {
     model: &'a str,
     layer: usize,
     heads: Vec<usize>,
+    treated: &'a ConditionKey,
 }
 
 /// The table of a run over one prompt: heat maps by layer, explorers by head.
 pub(super) fn table(frame: &Frame) -> Option<Table> {
     let by_head = frame.command() == Some(CommandName::Explore);
-    let has_conditions = frame.treated().iter().any(|treated| treated.condition.is_some());
-    let mut columns = vec![words("model").key(), numbers("layer").key()];
-    columns.push(if by_head { numbers("head").key() } else { words("heads").key() });
-    columns.extend(has_conditions.then(|| words("condition").key()));
-    columns.push(numbers(LAMBDA.heading(None)));
-    columns.extend(Region::ALL.map(|region| numbers(region.name()).named(SHARE_OUT.name_of(Some(region.name())))));
-    let mut rows = Vec::new();
-    for of in &drawn(frame, by_head) {
-        for treated in frame.treated() {
-            let condition = treated.condition.as_deref();
-            let heads = match of.heads.as_slice() {
-                [head] if by_head => Cell::count(*head),
-                [head] => Cell::words(format!("only {head}")),
-                heads => Cell::words(heads.len().to_string()),
-            };
-            let mut row = vec![Cell::words(of.model), Cell::count(of.layer), heads];
-            row.extend(has_conditions.then(|| Cell::words(treated.name())));
-            let lambda = mean_over(frame, of, condition, LAMBDA.name, None);
-            row.push(Cell::number(lambda, |x| short(Some(x))));
-            row.extend(Region::ALL.map(|region| share(frame, of, condition, region)));
-            rows.push(row);
-        }
-    }
     let what = if by_head { "Heads that the page (explore.html) has token by token" } else { "Drawn heads" };
     let rows_name = if frame.asks() { "the rows that predict the answer" } else { "the last 32 rows" };
+    let rows = drawn(frame, by_head);
+    let mut table = TableRows::of(&rows)
+        .column(words("model").key(), |drawn| Cell::words(drawn.model))
+        .column(numbers("layer").key(), |drawn| Cell::count(drawn.layer))
+        .column_if(by_head, numbers("head").key(), |drawn| Cell::optional(drawn.heads.first()))
+        .column_if(!by_head, words("heads").key(), |drawn| match drawn.heads[..] {
+            [head] => Cell::words(format!("only {head}")),
+            _ => Cell::words(drawn.heads.len().to_string()),
+        })
+        .column_if(frame.has_conditions(), words("condition").key(), |drawn| Cell::words(drawn.treated.name()))
+        .column(numbers(LAMBDA.heading(None)), |drawn| {
+            Cell::number(mean_over(frame, drawn, &LAMBDA, None), |x| short(Some(x)))
+        });
+    for region in Region::ALL {
+        let column = numbers(region.name()).named(SHARE_OUT.name_of(Some(region.name())));
+        table = table.column(column, |drawn| {
+            // The prompt does not have a region whose share is zero.
+            let share = mean_over(frame, drawn, &SHARE_OUT, Some(region.name())).filter(|&share| share != 0.0);
+            Cell::value(Kind::Share, share, None)
+        });
+    }
     let note = format!("{what}: share of each region in their output in {rows_name}, in %.");
-    Table::new("drawn", "Maps of one prompt", note, columns, rows).trimmed()
+    table.table("drawn", "Maps of one prompt", note).trimmed()
 }
 
 /// Returns the drawn heads, by layer in the order of the models, or one by one in the order of the list.
 fn drawn(frame: &Frame, by_head: bool) -> Vec<Drawn<'_>> {
-    let mut drawn: Vec<Drawn<'_>> = Vec::new();
+    let mut drawn: Vec<(&DrawnHead, Vec<usize>)> = Vec::new();
     for at in &frame.drawn {
-        let same_layer = drawn.iter_mut().find(|known| known.model == at.model && known.layer == at.layer);
+        let same_layer = drawn.iter_mut().find(|(first, _)| (&first.model, first.layer) == (&at.model, at.layer));
         match same_layer.filter(|_| !by_head) {
-            Some(known) => known.heads.push(at.head),
-            None => drawn.push(Drawn { model: &at.model, layer: at.layer, heads: vec![at.head] }),
+            Some((_, heads)) => heads.push(at.head),
+            None => drawn.push((at, vec![at.head])),
         }
     }
-    drawn
-}
-
-/// Returns the share of a region; a dash where the prompt does not have it.
-fn share(frame: &Frame, drawn: &Drawn<'_>, condition: Option<&str>, region: Region) -> Cell {
-    let share = mean_over(frame, drawn, condition, SHARE_OUT.name, Some(region.name()));
-    share.filter(|&x| x != 0.0).map_or_else(Cell::none, |x| Cell::value(Kind::Share, x, None))
+    let mut rows = Vec::new();
+    for (DrawnHead { model, layer, .. }, heads) in &drawn {
+        let treated = frame.treated().iter();
+        rows.extend(treated.map(|treated| Drawn { model, layer: *layer, heads: heads.clone(), treated }));
+    }
+    rows
 }
 
 /// Returns the mean of a metric over heads.
-fn mean_over(
-    frame: &Frame,
-    drawn: &Drawn<'_>,
-    condition: Option<&str>,
-    metric: &str,
-    region: Option<&str>,
-) -> Option<f64> {
+fn mean_over(frame: &Frame, drawn: &Drawn<'_>, metric: &Metric, region: Option<&str>) -> Option<f64> {
+    let condition = drawn.treated.condition.as_deref();
     let mut numbers = Vec::new();
-    for ((layer, head), values) in frame.heads(drawn.model, condition, metric, region) {
+    for ((layer, head), values) in frame.heads(Pick { region, condition, ..Pick::of(drawn.model, metric) }) {
         if layer == drawn.layer && drawn.heads.contains(&head) {
             numbers.extend(values);
         }

@@ -2,8 +2,7 @@
 
 use crate::results::metric::{self, Kind, Label, MASSIVE, OUTLIER_FEATURE};
 use crate::results::record::Record;
-use crate::results::table::short;
-use crate::results::table::{numbers, words, Cell, Table, TableColumn};
+use crate::results::table::{numbers, short, words, Cell, Table, TableRows};
 use crate::results::CommandName;
 use crate::results::{ConditionKey, Frame, MassiveAt};
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,113 +31,82 @@ pub(super) fn channels(frame: &Frame) -> Option<Table> {
     for at in &frame.massive {
         of_channels.entry((&at.model, at.channel)).or_default().push(at);
     }
-    let mut sorted: Vec<_> = of_channels.into_iter().collect();
-    sorted.sort_by(|(a, one), (b, other)| a.0.cmp(b.0).then(largest(other).total_cmp(&largest(one))));
-    let rows =
-        sorted.iter().map(|&((model, channel), ref activations)| channel_row(model, channel, activations)).collect();
-    let columns = vec![
-        words("model").key(),
-        numbers("channel").key(),
-        words("kind"),
-        numbers("first layer").named("first_layer"),
-        numbers("last layer").named("last_layer"),
-        numbers(MASSIVE.name),
-        numbers("tokens").named("massive_tokens"),
-        numbers("large on %").named("large_share"),
-        numbers("largest"),
-    ];
+    let mut channels: Vec<_> = of_channels.into_iter().collect();
+    channels.sort_by(|(a, one), (b, other)| a.0.cmp(b.0).then(largest(other).total_cmp(&largest(one))));
     let note = format!(
         "Large: at least 1000 times the median of the layer, in the layer where most tokens \
          are. An outlier feature is large on at least {:.0} % of all tokens.",
         100.0 * OUTLIER_FEATURE
     );
-    Table::new("channels", "Channels with massive activations", note, columns, rows).trimmed()
+    TableRows::of(&channels)
+        .column(words("model").key(), |((model, _), _)| Cell::words(*model))
+        .column(numbers("channel").key(), |((_, channel), _)| Cell::count(channel))
+        .column(words("kind"), |(_, all)| {
+            let is_feature = large_share(all).map(|share| share >= OUTLIER_FEATURE);
+            Cell::optional_words(is_feature.map(|is| if is { "outlier feature" } else { "single tokens" }))
+        })
+        .column(numbers("first layer").named("first_layer"), |(_, all)| {
+            Cell::optional(all.iter().map(|at| at.layer).min())
+        })
+        .column(numbers("last layer").named("last_layer"), |(_, all)| {
+            Cell::optional(all.iter().map(|at| at.layer).max())
+        })
+        .column(numbers(MASSIVE.name), |(_, all)| Cell::count(all.len()))
+        .column(numbers("tokens").named("massive_tokens"), |(_, all)| {
+            Cell::count(all.iter().map(|at| (at.sample, at.position)).collect::<BTreeSet<_>>().len())
+        })
+        .column(numbers("large on %").named("large_share"), |(_, all)| Cell::value(Kind::Share, large_share(all), None))
+        .column(numbers("largest"), |(_, all)| Cell::number(Some(largest(all).into()), |x| short(Some(x))))
+        .table("channels", "Channels with massive activations", note)
+        .trimmed()
 }
 
 fn largest(activations: &[&MassiveAt]) -> f32 {
     activations.iter().map(|at| at.value.abs()).fold(0.0, f32::max)
 }
 
-fn channel_row(model: &str, channel: usize, activations: &[&MassiveAt]) -> Vec<Cell> {
-    let layers: BTreeSet<usize> = activations.iter().map(|at| at.layer).collect();
-    let tokens: BTreeSet<(usize, usize)> = activations.iter().map(|at| (at.sample, at.position)).collect();
-    let large_share = activations.iter().filter_map(|at| at.large_share).reduce(f64::max);
-    let kind = large_share.map(|share| if share >= OUTLIER_FEATURE { "outlier feature" } else { "single tokens" });
-    vec![
-        Cell::words(model),
-        Cell::count(channel),
-        kind.map_or_else(Cell::none, Cell::words),
-        Cell::optional(layers.first().copied()),
-        Cell::optional(layers.last().copied()),
-        Cell::count(activations.len()),
-        Cell::count(tokens.len()),
-        large_share.map_or_else(Cell::none, |share| Cell::value(Kind::Share, share, None)),
-        Cell::number(Some(f64::from(largest(activations))), |x| short(Some(x))),
-    ]
-}
-
-/// The keys of a row.
-#[derive(Clone, PartialEq)]
-struct OutlierKey<'a> {
-    model: &'a str,
-    ctx_tok: usize,
-    treated: ConditionKey,
-    region: Option<&'a str>,
-}
-
-impl<'a> OutlierKey<'a> {
-    fn of(record: &'a Record) -> Self {
-        let (id, measure) = (&record.identity, &record.measure);
-        let region = measure.region.as_deref();
-        Self { model: &id.model, ctx_tok: id.ctx_tok, treated: ConditionKey::of(id), region }
-    }
+fn large_share(activations: &[&MassiveAt]) -> Option<f64> {
+    activations.iter().filter_map(|at| at.large_share).reduce(f64::max)
 }
 
 /// Tabulates the records over all layers: a row for each place, a column for each metric, both in the order they first
 /// appeared.
 fn filled(frame: &Frame, note: String) -> Option<Table> {
-    let (mut places, mut metrics): (Vec<(OutlierKey<'_>, Vec<&Record>)>, Vec<&str>) = (Vec::new(), Vec::new());
-    for record in &frame.pooled {
-        if record.measure.layer.is_some() || record.measure.head.is_some() {
-            continue;
-        }
-        let place = OutlierKey::of(record);
-        match places.iter_mut().find(|(known, _)| *known == place) {
-            Some((_, records)) => records.push(record),
-            None => places.push((place, vec![record])),
+    let mut places: Vec<Vec<&Record>> = Vec::new();
+    let mut metrics: Vec<&str> = Vec::new();
+    for record in frame.pooled.iter().filter(|record| record.measure.layer.or(record.measure.head).is_none()) {
+        match places.iter_mut().find(|records| place(records[0]) == place(record)) {
+            Some(records) => records.push(record),
+            None => places.push(vec![record]),
         }
         let metric = record.measure.metric.as_ref();
         if !metrics.contains(&metric) {
             metrics.push(metric);
         }
     }
-    let treated = places.iter().any(|(place, _)| place.treated.condition.is_some());
-    let mut columns = vec![words("model"), numbers("tokens"), words("of"), numbers("numbers")];
-    columns.extend(treated.then(|| words("condition")));
-    let mut columns: Vec<TableColumn> = columns.into_iter().map(TableColumn::key).collect();
-    columns.extend(metrics.iter().map(|metric| column(metric)));
-    let mut rows = Vec::new();
-    for (place, records) in &places {
-        let mut row = vec![
-            Cell::words(place.model),
-            Cell::count(place.ctx_tok),
-            place.region.map_or_else(Cell::none, Cell::words),
-            Cell::optional(records.first().and_then(|record| record.measure.n)),
-        ];
-        row.extend(treated.then(|| Cell::words(place.treated.name())));
-        row.extend(metrics.iter().map(|metric| cell(metric, records)));
-        rows.push(row);
+    let treated = places.iter().any(|records| records[0].identity.condition.is_some());
+    let mut table = TableRows::of(&places)
+        .column(words("model").key(), |records| Cell::words(&records[0].identity.model))
+        .column(numbers("tokens").key(), |records| Cell::count(records[0].identity.ctx_tok))
+        .column(words("of").key(), |records| Cell::optional_words(records[0].measure.region.as_deref()))
+        .column(numbers("numbers").key(), |records| Cell::optional(records[0].measure.n))
+        .column_if(treated, words("condition").key(), |records| {
+            Cell::words(ConditionKey::of(&records[0].identity).name())
+        });
+    for metric in metrics {
+        // The region has a column of its own.
+        let column = numbers(Label::named(metric, None, None).heading()).named(metric);
+        let kind = metric::find(metric).map_or(Kind::Number, |metric| metric.kind);
+        table = table.column(column, |records| {
+            let record = records.iter().find(|record| record.measure.metric == metric);
+            Cell::value(kind, record.and_then(|record| record.measure.value), None)
+        });
     }
-    Table::new("outliers", "Outliers", note, columns, rows).trimmed()
+    table.table("outliers", "Outliers", note).trimmed()
 }
 
-fn column(name: &str) -> TableColumn {
-    // The region has a column of its own.
-    numbers(Label::named(name, None, None).heading()).named(name)
-}
-
-fn cell(name: &str, records: &[&Record]) -> Cell {
-    let value = records.iter().find(|record| record.measure.metric == name).and_then(|record| record.measure.value);
-    let kind = metric::find(name).map_or(Kind::Number, |metric| metric.kind);
-    value.map_or_else(Cell::none, |value| Cell::value(kind, value, None))
+/// The columns that tell rows apart.
+fn place(record: &Record) -> (&str, usize, ConditionKey, Option<&str>) {
+    let (id, measure) = (&record.identity, &record.measure);
+    (&id.model, id.ctx_tok, ConditionKey::of(id), measure.region.as_deref())
 }
