@@ -84,7 +84,7 @@ pub enum TableFormat {
     Table,
     /// CSV with all digits
     Csv,
-    /// JSON with the rows, their pairing, and unpaired cells
+    /// JSON with the rows, their pairing, and unpaired cases
     Json,
     /// Markdown table
     Markdown,
@@ -233,17 +233,17 @@ fn talk_of_pairing(pairing: &PairedSets) -> Vec<String> {
     let PairedSets { baseline, other, regardless_of, pairs, .. } = pairing;
     let pairs = plural(*pairs, "pair");
     let mut lines =
-        vec![format!("{other} is compared with {baseline}: {pairs} of cells, regardless of {regardless_of}")];
+        vec![format!("{other} is compared with {baseline}: {pairs} of cases, regardless of {regardless_of}")];
     for (name, unpaired) in [(baseline, &pairing.only_baseline), (other, &pairing.only_other)] {
-        let cells = &unpaired.cells;
-        if cells.is_empty() {
+        let cases = &unpaired.cases;
+        if cases.is_empty() {
             continue;
         }
         let metrics: Vec<String> = unpaired.by_metric.iter().map(|(metric, n)| format!("{n} {metric}")).collect();
-        lines.push(format!("  {} cells only in {name} ({})", cells.len(), metrics.join(", ")));
-        lines.extend(cells.iter().take(FIRST_FEW).map(|cell| format!("    {cell}")));
-        if cells.len() > FIRST_FEW {
-            lines.push(format!("    … and {} more, all listed by --format json", cells.len() - FIRST_FEW));
+        lines.push(format!("  {} cases only in {name} ({})", cases.len(), metrics.join(", ")));
+        lines.extend(cases.iter().take(FIRST_FEW).map(|case| format!("    {case}")));
+        if cases.len() > FIRST_FEW {
+            lines.push(format!("    … and {} more, all listed by --format json", cases.len() - FIRST_FEW));
         }
     }
     lines

@@ -176,7 +176,7 @@ fn print(frame: &Frame, output: &OutputArgs) -> Result<()> {
 fn check_fail_if(experiment: &Experiment, models: &[String], frame: &Frame) -> Result<()> {
     let mut failures = Vec::new();
     for fail_if in &experiment.run.fail_if {
-        for model in models.iter().filter(|&name| fail_if.model().is_none_or(|model| model == name)) {
+        for model in models.iter().filter(|&name| fail_if.model.as_ref().is_none_or(|model| model == name)) {
             match fail_if.mean(frame, model) {
                 Some(mean) if fail_if.holds_for(mean) => {
                     failures.push(format!("'{fail_if}' holds for {model}: {mean:.4}"));

@@ -144,10 +144,10 @@ impl Experiment {
     fn check_fail_if(&self, plan: &Plan, models: &[String]) -> Result<()> {
         let conditions = plan.all_conditions()?;
         for fail_if in &self.run.fail_if {
-            if let Some(model) = fail_if.model().filter(|model| !models.iter().any(|name| name == model)) {
+            if let Some(model) = fail_if.model.as_ref().filter(|model| !models.contains(model)) {
                 bail_usage!("--fail-if '{fail_if}': {model} is not among the models {}", models.join(", "));
             }
-            if let Some(wanted) = fail_if.condition() {
+            if let Some(wanted) = &fail_if.condition {
                 let wanted = wanted.parse().map_err(|error| Usage(format!("--fail-if '{fail_if}': {error}")))?;
                 if !conditions.contains(&wanted) {
                     let names: Vec<String> = conditions.iter().map(ToString::to_string).collect();

@@ -39,8 +39,8 @@ pub struct Difference {
     pub n: usize,
     /// Number of training seeds, where models are replicates; `n` is then of the prompts that all seeds have.
     pub seeds: Option<usize>,
-    /// Number of pairs of cells: more than prompts, where a prompt has several questions.
-    pub cells: usize,
+    /// Number of pairs of cases: more than prompts, where a prompt has several questions.
+    pub cases: usize,
     /// Mean of the baseline, over prompts.
     pub mean_baseline: f64,
     pub mean_other: f64,
@@ -165,7 +165,7 @@ impl Difference {
     }
 
     /// The difference over replicates and the prompts that all of them have, from the means of each prompt.
-    fn of_replicates(replicates: &[MeansByPrompt<'_>], cells: usize) -> Option<Self> {
+    fn of_replicates(replicates: &[MeansByPrompt<'_>], cases: usize) -> Option<Self> {
         let tables = on_shared_prompts(replicates);
         let (mut differences, mut means) = (Vec::new(), Vec::new());
         for prompts in &tables {
@@ -174,7 +174,7 @@ impl Difference {
             means.extend(mean(&a).zip(mean(&b)));
         }
         let across = Replicated::new(&differences)?;
-        let difference = Self::of_means(&means, &across.of_seeds, cells)?;
+        let difference = Self::of_means(&means, &across.of_seeds, cases)?;
         Some(Self {
             n: tables.first().map_or(0, Vec::len),
             detectable: across.detectable,
@@ -185,11 +185,11 @@ impl Difference {
     }
 
     /// Means of pairs and their differences, without interval and test; `None` of no pairs, or if a mean is not finite.
-    fn of_means(pairs: &[(f64, f64)], differences: &[f64], cells: usize) -> Option<Self> {
+    fn of_means(pairs: &[(f64, f64)], differences: &[f64], cases: usize) -> Option<Self> {
         let (a, b): (Vec<f64>, Vec<f64>) = pairs.iter().copied().unzip();
         let (mean_baseline, mean_other, diff) = (mean(&a)?, mean(&b)?, mean(differences)?);
         [mean_baseline, mean_other, diff].iter().all(|x| x.is_finite()).then(|| Self {
-            cells,
+            cases,
             mean_baseline,
             mean_other,
             diff,
@@ -327,7 +327,7 @@ mod tests {
             question(1, 1, (1.0, 1.0)),
         ];
         let row = compared(&pairs, false).unwrap();
-        assert_eq!((row.n, row.cells, row.diff, row.mean_other), (2, 4, 0.25, 0.75));
+        assert_eq!((row.n, row.cases, row.diff, row.mean_other), (2, 4, 0.25, 0.75));
         assert_eq!((row.wins, row.ties, row.losses, row.test), (1, 1, 0, None), "two prompts have no test");
     }
 
@@ -348,7 +348,7 @@ mod tests {
                 questions.push(question);
             }
             let row = compared(&questions, true).unwrap();
-            assert_eq!((row.n, row.cells, row.wins, row.test), (6, 12, 6, Some(Test::Mcnemar)));
+            assert_eq!((row.n, row.cases, row.wins, row.test), (6, 12, 6, Some(Test::Mcnemar)));
             let mut of_three_models = Vec::new();
             for (seed, (identity, values)) in
                 [3, 4, 5].into_iter().flat_map(|seed| questions.iter().map(move |q| (seed, q)))
@@ -372,7 +372,7 @@ mod tests {
         let twice: Vec<Question> =
             (0..6).flat_map(|prompt| [0, 1].map(|query| question(prompt, query, (0.0, 1.0)))).collect();
         let row = compared(&twice, true).unwrap();
-        assert_eq!((row.n, row.cells, row.wins, row.test), (6, 12, 6, Some(Test::Mcnemar)));
+        assert_eq!((row.n, row.cases, row.wins, row.test), (6, 12, 6, Some(Test::Mcnemar)));
         assert!((row.p.unwrap() - 0.014_306).abs() < 1e-6, "{row:?}");
     }
 
@@ -419,7 +419,7 @@ mod tests {
             })
         };
         let (three, one) = (of(&[-1.0, -2.0, -3.0]), of(&[-2.0]));
-        assert!((three.diff - one.diff).abs() < 1e-12 && three.n == 20 && three.cells == 60 && three.seeds.is_none());
+        assert!((three.diff - one.diff).abs() < 1e-12 && three.n == 20 && three.cases == 60 && three.seeds.is_none());
         // Student's t of two degrees of freedom is 4.302653, the standard error of draws 1 / √3.
         let half = three.hi.unwrap() - three.diff;
         assert!((half - 4.302_653 / 3.0_f64.sqrt()).abs() < 0.01, "{three:?}");

@@ -14,7 +14,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub const EXPLORER: &str = "explore.html";
 /// The records of a run.
 pub const RESULTS: &str = "results.csv";
-/// The journal of finished cells, with what measures pool.
+/// The journal of finished prompts, with what measures pool.
 pub const CELLS: &str = "cells.csv";
 /// The experiment.
 pub const EXPERIMENT: &str = "experiment.toml";

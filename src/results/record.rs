@@ -99,7 +99,7 @@ pub struct Measurement {
     pub unit: Option<Cow<'static, str>>,
     /// Number of values that `value` is the mean of.
     pub n: Option<u64>,
-    /// Error of a cell that failed.
+    /// Error of a prompt that failed.
     pub error: Option<String>,
 }
 
@@ -160,7 +160,7 @@ pub fn columns() -> Vec<String> {
 }
 
 /// Returns the names of a struct's fields, in the order of their declaration.
-fn fields(row: &impl Serialize) -> Vec<String> {
+pub(crate) fn fields(row: &impl Serialize) -> Vec<String> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     writer.serialize(row).expect("plain structs can be written");
     let text = writer.into_inner().expect("memory does not fail");

@@ -98,7 +98,7 @@ impl Table {
         let (heading, text) = (column.heading.trim_end_matches(" %"), &row[at].text);
         match heading {
             "prompts" | "heads" | "seeds" if text == "1" => format!("1 {}", heading.trim_end_matches('s')),
-            "tokens" | "windows" | "prompts" | "seeds" | "cells" | "draws" => format!("{text} {heading}"),
+            "tokens" | "windows" | "prompts" | "seeds" | "cases" | "draws" => format!("{text} {heading}"),
             "condition" if text == "none" => "untreated".to_owned(),
             "depth" => format!("at depth {text} %"),
             "heads" if text.starts_with("only ") => text.replace("only", "only head"),

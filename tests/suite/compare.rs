@@ -162,7 +162,7 @@ fn the_same_run_twice_differs_by_nothing_in_every_cell() {
         assert_eq!(json["manifests_differ"][0]["in"], json!([]));
         assert_eq!(json["rows"].as_array().unwrap().len(), 2);
         for row in json["rows"].as_array().unwrap() {
-            assert_eq!((row["n"].as_u64(), row["cells"].as_u64()), (Some(30), Some(60)), "{row}");
+            assert_eq!((row["n"].as_u64(), row["cases"].as_u64()), (Some(30), Some(60)), "{row}");
             assert_eq!((number(&row["diff"]), &row["mean_baseline"]), (0.0, &row["mean_other"]), "{row}");
             assert_eq!((row["wins"].as_u64(), row["losses"].as_u64()), (Some(0), Some(0)), "{row}");
         }
@@ -222,7 +222,7 @@ fn files_without_manifests_are_refused_if_their_seeds_differ() {
     refuses_outright(
         &mut scratch.compare("a.csv b.csv"),
         2,
-        &["no cell in common", "seed", "--allow-different-prompts"],
+        &["no case in common", "seed", "--allow-different-prompts"],
     );
     assert_eq!(scratch.json("a.csv b.csv --allow-different-prompts")["pairings"][0]["pairs"], 120);
     assert!(scratch.stderr("a.csv a.csv").contains("a.csv has no manifest.json"));
@@ -329,19 +329,19 @@ fn every_input_is_compared_with_the_first() {
 }
 
 #[test]
-fn cells_of_one_side_only_are_listed() {
+fn cases_of_one_side_only_are_listed() {
     let scratch = Scratch::new();
     scratch.run("a", &RUN);
     let (run, mut records) = (Run { model: "diff", ..RUN }, Run { model: "diff", ..RUN }.records());
     records.retain(|record| record.identity.seed != Some(5) && record.measure.layer.is_none());
     scratch.folder("b", &records, &run.manifest());
     let json = scratch.json("a b");
-    let cells = json["pairings"][0]["only_baseline"]["cells"].as_array().unwrap();
-    assert_eq!((cells.len(), row(&json, "exact")["n"].as_u64()), (4, Some(29)));
-    assert!(cells.iter().all(|cell| cell.as_str().unwrap().contains("seed=5")), "{cells:?}");
-    assert_eq!(json["pairings"][0]["only_other"]["cells"], json!([]));
+    let cases = json["pairings"][0]["only_baseline"]["cases"].as_array().unwrap();
+    assert_eq!((cases.len(), row(&json, "exact")["n"].as_u64()), (4, Some(29)));
+    assert!(cases.iter().all(|case| case.as_str().unwrap().contains("seed=5")), "{cases:?}");
+    assert_eq!(json["pairings"][0]["only_other"]["cases"], json!([]));
     let stderr = scratch.stderr("a b");
-    assert!(stderr.contains("4 cells only in transformer (2 exact, 2 share_abs)"), "{stderr}");
+    assert!(stderr.contains("4 cases only in transformer (2 exact, 2 share_abs)"), "{stderr}");
     assert!(stderr.contains("exact · task=needle ctx_tok=1024") && stderr.contains("and 1 more"), "{stderr}");
 }
 
@@ -355,7 +355,7 @@ fn failures_and_missing_numbers_are_left_out_and_counted() {
     records[1].measure.value = None;
     scratch.folder("b", &records, &RUN.manifest());
     assert!(scratch.stderr("a b").contains("left out: 1 that failed, 1 without a number"));
-    assert_eq!(row(&scratch.json("a b"), "exact")["cells"], 59);
+    assert_eq!(row(&scratch.json("a b"), "exact")["cases"], 59);
 }
 
 #[test]
@@ -426,7 +426,7 @@ fn rows_are_made_for_groups_and_of_what_meets_the_conditions() {
     assert_eq!(json["rows"][0]["level"], "layer");
     assert_eq!(json["rows"][0]["n"], 15);
     let one = scratch.json("a b --where ctx_tok=512 --where query=1 --metric exact");
-    assert_eq!((one["rows"][0]["n"].as_u64(), one["rows"][0]["cells"].as_u64()), (Some(15), Some(15)));
+    assert_eq!((one["rows"][0]["n"].as_u64(), one["rows"][0]["cases"].as_u64()), (Some(15), Some(15)));
 }
 
 #[test]

@@ -33,7 +33,7 @@ fn recipes_are_compared_seed_by_seed_and_the_interval_is_over_seeds() {
     let json = scratch.json("run --replicates");
     let share = row(&json, "share_abs");
     assert_eq!((&share["baseline"], &share["other"]), (&"transformer".into(), &"diff".into()));
-    assert_eq!((&share["seeds"], &share["n"], &share["cells"]), (&3.into(), &30.into(), &180.into()));
+    assert_eq!((&share["seeds"], &share["n"], &share["cases"]), (&3.into(), &30.into(), &180.into()));
     assert!((number(&share["diff"]) - 0.04).abs() < 1e-9 && (number(&share["mean_baseline"]) - 0.445).abs() < 1e-9);
     // All prompts of a seed differ alike: Student's interval of 0.02, 0.04, 0.06, whose t is 4.302653.
     let half = 4.302_653 * 0.02 / 3.0_f64.sqrt();
@@ -44,7 +44,7 @@ fn recipes_are_compared_seed_by_seed_and_the_interval_is_over_seeds() {
         said.contains("intervals rest on 3 training seeds and their prompts; if some seeds learn and others do not"),
         "{said}"
     );
-    assert!(said.contains("120 cells only in diff") && said.contains("replicate=4"), "{said}");
+    assert!(said.contains("120 cases only in diff") && said.contains("replicate=4"), "{said}");
     let table = scratch.stdout("run --replicates");
     assert!(table.contains("diff - transformer") && table.contains("seeds"), "{table}");
 }
@@ -111,6 +111,6 @@ fn what_is_no_replicate_is_named_with_what_to_do() {
     refuses_outright(
         &mut scratch.compare("run --replicates --by replicate"),
         2,
-        &["--by replicate: cells can be compared by"],
+        &["--by replicate: cases can be compared by"],
     );
 }

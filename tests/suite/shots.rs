@@ -34,7 +34,7 @@ fn every_prompt_is_asked_with_each_number_of_examples_in_each_order_and_arrangem
     let compared = printed(&mut typed(&folder, "compare -q run --by task --metric exact --format csv"));
     let row: Vec<&str> = compared.lines().nth(1).unwrap().split(',').collect();
     let at = |name: &str| compared.lines().next().unwrap().split(',').position(|column| column == name).unwrap();
-    assert_eq!((row[at("n")], row[at("cells")]), ("2", "12"), "{compared}");
+    assert_eq!((row[at("n")], row[at("cases")]), ("2", "12"), "{compared}");
 }
 
 #[test]

@@ -9,6 +9,7 @@ use crate::stats::LEAST_PROMPTS;
 use anyhow::Result;
 use std::fmt;
 use std::str::FromStr;
+use strum::EnumString;
 
 /// A condition on the results of a comparison or of a run.
 ///
@@ -22,16 +23,19 @@ use std::str::FromStr;
 pub struct FailIf {
     metric: MetricName,
     number: RowNumber,
-    model: Option<String>,
-    condition: Option<String>,
+    /// The model of a run; `None` for each.
+    pub model: Option<String>,
+    /// Name of the condition of a run; `None` for untreated passes.
+    pub condition: Option<String>,
     operator: Operator,
     limit: f64,
     /// As it was given.
     text: String,
 }
 
-/// A number of a row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A number of a row, named behind a metric as in `exact.lo`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumString)]
+#[strum(serialize_all = "lowercase")]
 enum RowNumber {
     Diff,
     Lo,
@@ -39,15 +43,6 @@ enum RowNumber {
     Baseline,
     Other,
 }
-
-/// The text behind a metric for one of them.
-const NUMBERS: [(&str, RowNumber); 5] = [
-    (".diff", RowNumber::Diff),
-    (".lo", RowNumber::Lo),
-    (".hi", RowNumber::Hi),
-    (".baseline", RowNumber::Baseline),
-    (".other", RowNumber::Other),
-];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Operator {
@@ -66,21 +61,21 @@ impl FromStr for FailIf {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let bad = |why: &str| format!("`{text}` {why}; conditions are like `exact < -0.05` or `noise_abs.hi >= 0`");
-        let parts = OPERATORS.iter().find_map(|(sign, operator)| {
-            let (left, right) = text.split_once(sign)?;
-            Some((left.trim(), *operator, right.trim()))
-        });
-        let (left, operator, right) = parts.ok_or_else(|| bad("has none of < <= > >="))?;
-        let limit = right.parse::<f64>().ok().filter(|limit| limit.is_finite());
-        let limit = limit.ok_or_else(|| bad(&format!("compares with `{right}`, which is not a number")))?;
-        let (left, condition) = left.split_once(" under ").map_or((left, None), |(left, name)| (left, Some(name)));
-        let (left, model) = left.split_once(" of ").map_or((left, None), |(left, name)| (left, Some(name)));
-        let (model, condition) =
-            (model.map(|name| name.trim().to_owned()), condition.map(|name| name.trim().to_owned()));
-        let named = NUMBERS.iter().find_map(|(name, number)| Some((left.strip_suffix(name)?, *number)));
+        let parts = OPERATORS.iter().find_map(|(sign, operator)| Some((text.split_once(sign)?, *operator)));
+        let ((left, limit), operator) = parts.ok_or_else(|| bad("has none of < <= > >="))?;
+        let number = limit.trim().parse::<f64>().ok().filter(|limit| limit.is_finite());
+        let limit = number.ok_or_else(|| bad(&format!("compares with `{}`, which is not a number", limit.trim())))?;
+        let (left, condition) = split_off(left.trim(), " under ");
+        let (left, model) = split_off(left, " of ");
+        let named = left.rsplit_once('.').and_then(|(metric, name)| Some((metric, name.parse().ok()?)));
         let (metric, number) = named.unwrap_or((left, RowNumber::Diff));
         Ok(Self { metric: metric.parse()?, number, model, condition, operator, limit, text: text.trim().to_owned() })
     }
+}
+
+/// Splits a name off behind a word, if the word is there.
+fn split_off<'a>(text: &'a str, word: &str) -> (&'a str, Option<String>) {
+    text.split_once(word).map_or((text, None), |(before, name)| (before, Some(name.trim().to_owned())))
 }
 
 impl fmt::Display for FailIf {
@@ -92,16 +87,6 @@ impl fmt::Display for FailIf {
 serde_as_str!(FailIf);
 
 impl FailIf {
-    /// The model of a run that it is about; `None` for each.
-    pub fn model(&self) -> Option<&str> {
-        self.model.as_deref()
-    }
-
-    /// Name of the condition of a run that it is about; `None` for untreated passes.
-    pub fn condition(&self) -> Option<&str> {
-        self.condition.as_deref()
-    }
-
     /// Checks that it is about a mean, as runs have them.
     ///
     /// # Errors
@@ -204,7 +189,10 @@ mod tests {
     #[test]
     fn a_condition_on_a_run_names_a_model_and_a_condition() {
         let fail_if: FailIf = "share_abs[answer] of diff under quantise(8, tensor) < 0.5".parse().unwrap();
-        assert_eq!((fail_if.model(), fail_if.condition()), (Some("diff"), Some("quantise(8, tensor)")));
+        assert_eq!(
+            (fail_if.model.as_deref(), fail_if.condition.as_deref()),
+            (Some("diff"), Some("quantise(8, tensor)"))
+        );
         assert!(fail_if.holds_for(0.4) && !fail_if.holds_for(0.5) && fail_if.check_of_run().is_ok());
         assert!(fail_if.met(&[row(0.0, None)]).is_err(), "a comparison");
         assert!("exact.lo < 0.5".parse::<FailIf>().unwrap().check_of_run().is_err());

@@ -41,6 +41,19 @@ enum Prompts {
 const LONGEST: usize = 60;
 /// Digits of a hash that tell it apart.
 const HASH_DIGITS: usize = 12;
+/// What of a manifest can matter for the results, besides its models.
+const COMPARED: [&str; 10] = [
+    "tool.",
+    "haystack_sha256",
+    "text_sha256",
+    "needles_sha256",
+    "prompts_sha256",
+    "shard",
+    "dtype",
+    "device",
+    "seeds.",
+    "config.",
+];
 /// Keys of the configuration that describe a run, or choose tables and figures.
 const SAID: [&str; 4] = ["config.question", "config.analysis", "config.command", "config.fail_if"];
 
@@ -106,52 +119,67 @@ pub(super) fn check_manifests(inputs: &[Input], request: &Request, notes: &mut V
 
 /// Everything that differs and can matter for the results. Threads cannot, and times and paths do not.
 fn differences(a: &Manifest, b: &Manifest) -> Vec<Mismatch> {
-    let mut list = MismatchList::default();
-    list.add("tool.version", &a.tool.version, &b.tool.version);
-    list.optional("tool.git", a.tool.git.as_deref(), b.tool.git.as_deref());
-    list.add("tool.source", &a.tool.source, &b.tool.source);
-    list.add("machine.features", &a.machine.features.join(" "), &b.machine.features.join(" "));
-    list.add("models", &names(a), &names(b));
-    for (first, other) in common_models(a, b) {
-        let of_model = format!("models.{}", first.name);
-        list.hash(&format!("{of_model}.weights_sha256"), Some(&first.weights_sha256), Some(&other.weights_sha256));
-        list.hash(&format!("{of_model}.config_sha256"), Some(&first.config_sha256), Some(&other.config_sha256));
-        list.add(&format!("{of_model}.layout"), &first.layout, &other.layout);
-    }
-    list.add("tokenizer_sha256", &tokenizers(a), &tokenizers(b));
-    list.hash("haystack_sha256", a.haystack_sha256.as_deref(), b.haystack_sha256.as_deref());
-    list.hash("text_sha256", a.text_sha256.as_deref(), b.text_sha256.as_deref());
-    list.hash("needles_sha256", a.needles_sha256.as_deref(), b.needles_sha256.as_deref());
-    list.hash("prompts_sha256", a.prompts_sha256.as_deref(), b.prompts_sha256.as_deref());
-    list.optional("shard", a.shard.as_deref(), b.shard.as_deref());
-    list.add("dtype", &a.dtype, &b.dtype);
-    list.add("device", &a.device, &b.device);
-    for name in a.seeds.keys().chain(b.seeds.keys()).collect::<BTreeSet<_>>() {
-        let [first, other] = [a, b].map(|manifest| manifest.seeds.get(name).map(ToString::to_string));
-        list.optional(&format!("seeds.{name}"), first.as_deref(), other.as_deref());
-    }
-    let (first, other) = (flattened(&a.config), flattened(&b.config));
-    for key in first.keys().chain(other.keys()).collect::<BTreeSet<_>>() {
-        if !SAID.iter().any(|place| key.starts_with(place)) {
-            list.optional(key, first.get(key).map(String::as_str), other.get(key).map(String::as_str));
+    let (first, other) = (facts(a), facts(b));
+    let mut differences = Vec::new();
+    for what in first.keys().chain(other.keys()).collect::<BTreeSet<_>>() {
+        let sides = [first.get(what), other.get(what)];
+        // Of models that only one run has, their names say enough.
+        let is_of_one_model = what.starts_with("models.") && sides.contains(&None);
+        if sides[0] != sides[1] && !is_of_one_model {
+            let [first, other] = sides.map(|side| shortened(what, side.map_or("none", String::as_str)));
+            differences.push(Mismatch { what: what.clone(), first, other });
         }
     }
-    list.0
+    differences
 }
 
-fn names(manifest: &Manifest) -> String {
-    manifest.models.iter().map(|model| model.name.as_str()).collect::<Vec<_>>().join(", ")
+/// What can matter for the results, by its place in the manifest.
+fn facts(manifest: &Manifest) -> BTreeMap<String, String> {
+    let mut facts = BTreeMap::new();
+    flatten(String::new(), &serde_json::to_value(manifest).unwrap_or_default(), &mut facts);
+    facts.retain(|place, _| {
+        let is_compared = COMPARED.iter().any(|compared| place.starts_with(compared));
+        is_compared && !SAID.iter().any(|said| place.starts_with(said))
+    });
+    let models = &manifest.models;
+    facts.insert("machine.features".to_owned(), manifest.machine.features.join(" "));
+    facts.insert("models".to_owned(), models.iter().map(|model| model.name.as_str()).collect::<Vec<_>>().join(", "));
+    let tokenizers: BTreeSet<String> = models.iter().map(|model| short_hash(&model.tokenizer_sha256)).collect();
+    facts.insert("tokenizer_sha256".to_owned(), tokenizers.into_iter().collect::<Vec<_>>().join(", "));
+    for model in models {
+        let ModelInfo { name, weights_sha256, config_sha256, layout, .. } = model;
+        for (what, fact) in [("weights_sha256", weights_sha256), ("config_sha256", config_sha256), ("layout", layout)] {
+            facts.insert(format!("models.{name}.{what}"), fact.clone());
+        }
+    }
+    facts
 }
 
-/// Models of one name.
-fn common_models<'a>(a: &'a Manifest, b: &'a Manifest) -> impl Iterator<Item = (&'a ModelInfo, &'a ModelInfo)> {
-    a.models.iter().filter_map(|first| Some((first, b.models.iter().find(|other| other.name == first.name)?)))
+/// Collects the leaves of JSON by their dotted places. Missing values are left out; lists of numbers and of words are leaves.
+fn flatten(place: String, value: &Value, leaves: &mut BTreeMap<String, String>) {
+    let below = |name: &str| if place.is_empty() { name.to_owned() } else { format!("{place}.{name}") };
+    match value {
+        Value::Object(fields) if !fields.is_empty() => {
+            fields.iter().for_each(|(name, field)| flatten(below(name), field, leaves));
+        }
+        Value::Array(items) if items.iter().any(Value::is_object) => {
+            items.iter().enumerate().for_each(|(i, item)| flatten(below(&i.to_string()), item, leaves));
+        }
+        Value::Null => {}
+        leaf => {
+            leaves.insert(place, leaf.as_str().map_or_else(|| leaf.to_string(), String::from));
+        }
+    }
 }
 
-/// The distinct tokenizers of a run, in short.
-fn tokenizers(manifest: &Manifest) -> String {
-    let hashes: BTreeSet<&str> = manifest.models.iter().map(|model| model.tokenizer_sha256.as_str()).collect();
-    hashes.into_iter().map(short_hash).collect::<Vec<_>>().join(", ")
+/// Returns a fact without the rest of a hash or of a long text.
+fn shortened(what: &str, text: &str) -> String {
+    let longest = if what.ends_with("_sha256") && !text.contains(", ") { HASH_DIGITS } else { LONGEST };
+    match text.char_indices().nth(longest) {
+        Some((end, _)) if longest == LONGEST => format!("{}…", &text[..end]),
+        Some((end, _)) => text[..end].to_owned(),
+        None => text.to_owned(),
+    }
 }
 
 /// Returns `true` if the models of one run cut text into different tokens.
@@ -191,55 +219,6 @@ fn short_hash(hash: &str) -> String {
     hash.chars().take(HASH_DIGITS).collect()
 }
 
-/// The leaves of a configuration by their dotted places; lists of numbers and of words are leaves.
-fn flattened(config: &Value) -> BTreeMap<String, String> {
-    fn walk(place: String, value: &Value, leaves: &mut BTreeMap<String, String>) {
-        match value {
-            Value::Object(fields) if !fields.is_empty() => {
-                fields.iter().for_each(|(name, field)| walk(format!("{place}.{name}"), field, leaves));
-            }
-            Value::Array(items) if items.iter().any(Value::is_object) => {
-                items.iter().enumerate().for_each(|(i, item)| walk(format!("{place}.{i}"), item, leaves));
-            }
-            leaf => {
-                leaves.insert(place, leaf.as_str().map_or_else(|| leaf.to_string(), String::from));
-            }
-        }
-    }
-    let mut leaves = BTreeMap::new();
-    walk("config".into(), config, &mut leaves);
-    leaves
-}
-
-/// Differences found so far.
-#[derive(Default)]
-struct MismatchList(Vec<Mismatch>);
-
-impl MismatchList {
-    fn add(&mut self, what: &str, first: &str, other: &str) {
-        if first != other {
-            self.0.push(Mismatch { what: what.into(), first: shortened(first), other: shortened(other) });
-        }
-    }
-
-    fn optional(&mut self, what: &str, first: Option<&str>, other: Option<&str>) {
-        self.add(what, first.unwrap_or("none"), other.unwrap_or("none"));
-    }
-
-    fn hash(&mut self, what: &str, first: Option<&str>, other: Option<&str>) {
-        if first != other {
-            self.optional(what, first.map(short_hash).as_deref(), other.map(short_hash).as_deref());
-        }
-    }
-}
-
-fn shortened(text: &str) -> String {
-    match text.char_indices().nth(LONGEST) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -272,7 +251,7 @@ mod tests {
     #[test]
     fn other_seeds_are_other_prompts_and_the_reason_says_so() {
         let (a, b) = (manifest(&["diff"], 0, "p"), manifest(&["diff"], 7, "q"));
-        assert_eq!(whats(&a, &b), ["prompts_sha256", "seeds.prompts", "config.grid.seed"]);
+        assert_eq!(whats(&a, &b), ["config.grid.seed", "prompts_sha256", "seeds.prompts"]);
         let Prompts::Different(reason) = prompts(&a, &b) else { panic!("they differ") };
         assert!(reason.contains("seeds.prompts: 0 and 7") && reason.contains("p and q"), "{reason}");
     }
@@ -282,9 +261,9 @@ mod tests {
         let (a, mut b) = (manifest(&["diff"], 0, "p"), manifest(&["diff"], 0, "p"));
         b.config["conditions"] = json!(["none", "quantise(4, row)"]);
         b.models[0].weights_sha256 = "v".into();
-        assert_eq!(whats(&a, &b), ["models.diff.weights_sha256", "config.conditions"]);
+        assert_eq!(whats(&a, &b), ["config.conditions", "models.diff.weights_sha256"]);
         assert_eq!(prompts(&a, &b), Prompts::Same);
-        let said = differences(&a, &b).last().unwrap().to_string();
+        let said = differences(&a, &b)[0].to_string();
         assert!(said.starts_with(r#"config.conditions: ["none"] and ["none","quan"#), "{said}");
     }
 

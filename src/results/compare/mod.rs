@@ -6,11 +6,11 @@
 //!
 //! 1. [`Input`]s are found and their manifests compared: other prompts are refused, all else that differs is said.
 //! 2. Records are selected: none that failed, of layers and heads that nobody asked for, or that do not meet the conditions.
-//! 3. A plan says which records are put side by side. Between two inputs of one model each, models are compared with each
+//! 3. Sides are chosen. Between two inputs of one model each, models are compared with each
 //!    other; otherwise inputs are compared model by model. With a column to compare by, all inputs are one heap of
 //!    records, and every value of the column is compared with the first.
 //!    Where depths are spoken of, only the question of each prompt counts whose needle was put there.
-//! 4. Records are paired; the same measurement twice is an error.
+//! 4. Their records are paired; the same measurement twice is an error.
 //! 5. Pairs become [`Row`]s, one for each metric, region and group. Several questions of one prompt are not
 //!    independent, nor is what else is made of one seed, so means, differences and intervals are over prompts, each the mean of
 //!    all that has its seed. Interval and test are of the same hypothesis: Tango's and McNemar's of hits and misses, in which
@@ -27,7 +27,7 @@ mod fail_if;
 mod input;
 mod manifests;
 mod notes;
-mod plan;
+mod pairing;
 mod request;
 mod rows;
 
@@ -36,16 +36,16 @@ pub use input::Input;
 pub use manifests::Mismatch;
 pub use request::{Counts, MetricName, Metrics, Request, Where};
 
-use super::column::{Column, Value};
+use super::column::{self, Column, Value};
 use super::difference::Row;
-use super::pair::{joined_columns, pairs, Pairs};
+use super::pair::joined_columns;
 use super::record::{self, metric_name, Identity, Record, Units};
 use crate::bail_usage;
 use crate::base::names::Replicates;
 use anyhow::{bail, Result};
 use manifests::check_manifests;
 use notes::{note_pairs, note_rows};
-use plan::Sides;
+use pairing::Pairing;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -86,7 +86,7 @@ pub struct Unpaired {
     /// Number of each metric.
     pub by_metric: BTreeMap<String, usize>,
     /// All of them, in words.
-    pub cells: Vec<String>,
+    pub cases: Vec<String>,
 }
 
 /// Compares inputs, or what is within them, as a request asks.
@@ -117,19 +117,13 @@ pub fn compare(request: &Request) -> Result<Comparison> {
     }
     request.check_occurrence(&files)?;
     check_none_is_empty(request, &names, &files, &selected)?;
-    let mut plans = plan::plans(request, &names, &selected)?;
-    if checked.ignores_seeds {
-        plans
-            .iter_mut()
-            .filter(|plan| !plan.free.contains(&Column::Seed))
-            .for_each(|plan| plan.free.push(Column::Seed));
-    }
-    let joined = plans.iter().map(|plan| paired(plan, &names, &files)).collect::<Result<Vec<_>>>()?;
-    let groups = rows::groups(request, &plans, &joined)?;
-    let rows = rows::rows(request, &plans, &joined, &groups, &units)?;
-    note_pairs(&plans, &joined, request, &mut notes);
+    let pairings = pairing::pairings(request, &names, &selected, checked.ignores_seeds)?;
+    pairings.iter().try_for_each(|pairing| check_pairing(pairing, &names, &files))?;
+    let groups = rows::groups(request, &pairings)?;
+    let rows = rows::rows(request, &pairings, &groups, &units)?;
+    note_pairs(&pairings, request, &mut notes);
     note_rows(&rows, request, &groups, &mut notes);
-    let pairings = plans.iter().zip(&joined).map(|(plan, joined)| PairedSets::of(plan, joined)).collect();
+    let pairings = pairings.iter().map(PairedSets::of).collect();
     let inputs = inputs.into_iter().zip(counts).collect();
     Ok(Comparison { inputs, differences: checked.differences, pairings, groups, rows, notes })
 }
@@ -159,19 +153,18 @@ fn check_none_is_empty(
     bail_usage!("{name}: no records left to compare; see --metric, --where and --group-by")
 }
 
-/// Pairs both sides of a plan.
+/// Checks a pairing.
 ///
 /// # Errors
 /// If a side holds the same measurement twice, or nothing can be paired.
-fn paired<'a>(plan: &Sides<'a>, names: &[String], files: &[Vec<Record>]) -> Result<Pairs<'a>> {
-    let joined = pairs(plan.baseline.records.clone(), plan.other.records.clone(), &plan.free);
-    if let Some(twice) = joined.duplicate {
-        return Err(duplicate(plan, names, files, twice));
+fn check_pairing(pairing: &Pairing<'_>, names: &[String], files: &[Vec<Record>]) -> Result<()> {
+    if let Some(twice) = pairing.joined.duplicate {
+        return Err(duplicate(pairing, names, files, twice));
     }
-    if joined.pairs.is_empty() {
-        nothing_in_common(plan, &joined)?;
+    if pairing.joined.pairs.is_empty() {
+        nothing_in_common(pairing)?;
     }
-    Ok(joined)
+    Ok(())
 }
 
 /// Returns a record in words, without the columns of `but`: `exact · model=diff ctx_tok=4096 seed=17`.
@@ -187,7 +180,7 @@ fn described(record: &Record, but: &[Column]) -> String {
 }
 
 /// The same measurement twice on one side: an error with the places, and the column that would tell the two apart.
-fn duplicate(plan: &Sides<'_>, names: &[String], files: &[Vec<Record>], twice: [&Record; 2]) -> anyhow::Error {
+fn duplicate(pairing: &Pairing<'_>, names: &[String], files: &[Vec<Record>], twice: [&Record; 2]) -> anyhow::Error {
     let [first, second] = twice.map(|record| {
         let places = names.iter().zip(files).flat_map(|(name, file)| (1..).zip(file).map(move |(at, r)| (name, at, r)));
         let place = places.into_iter().find(|(.., other)| std::ptr::eq(*other, record));
@@ -203,40 +196,40 @@ fn duplicate(plan: &Sides<'_>, names: &[String], files: &[Vec<Record>], twice: [
         ),
         None => "was one run appended to another, or a file given twice?".into(),
     };
-    anyhow::anyhow!("the same cell twice, {first} and {second}: {}; {advice}", described(a, &plan.free))
+    anyhow::anyhow!("the same case twice, {first} and {second}: {}; {advice}", described(a, &pairing.free))
 }
 
 /// Says why no record has another half.
-fn nothing_in_common(plan: &Sides<'_>, joined: &Pairs<'_>) -> Result<()> {
+fn nothing_in_common(Pairing { baseline, other, free, joined }: &Pairing<'_>) -> Result<()> {
     let (Some(a), Some(b)) = (joined.only_baseline.first(), joined.only_other.first()) else {
         bail!("nothing to compare");
     };
-    let apart = joined_columns(&plan.free).into_iter().find(|column| {
+    let apart = joined_columns(free).into_iter().find(|column| {
         let values: BTreeSet<Option<Value<'_>>> = joined.only_other.iter().map(|record| column.get(record)).collect();
         !joined.only_baseline.iter().any(|record| values.contains(&column.get(record)))
     });
     let reason = match apart {
         Some(column) => {
             let advice = match column {
-                Column::Seed => ": other prompts; --allow-different-prompts pairs them by cell only",
+                Column::Seed => ": other prompts; --allow-different-prompts pairs them by case only",
                 _ => "",
             };
             format!("{column} is {} and {} there{advice}", column.text(a), column.text(b))
         }
-        None => format!("for example {} and {}", described(a, &plan.free), described(b, &plan.free)),
+        None => format!("for example {} and {}", described(a, free), described(b, free)),
     };
-    bail_usage!("{} and {} have no cell in common: {reason}", plan.baseline.label, plan.other.label)
+    bail_usage!("{baseline} and {other} have no case in common: {reason}")
 }
 
 impl PairedSets {
-    fn of(plan: &Sides<'_>, joined: &Pairs<'_>) -> Self {
+    fn of(Pairing { baseline, other, free, joined }: &Pairing<'_>) -> Self {
         Self {
-            baseline: plan.baseline.label.clone(),
-            other: plan.other.label.clone(),
-            regardless_of: plan.free_names(),
+            baseline: baseline.clone(),
+            other: other.clone(),
+            regardless_of: column::names(|column| column.is_finding() || free.contains(&column)),
             pairs: joined.pairs.len(),
-            only_baseline: Unpaired::of(&joined.only_baseline, &plan.free),
-            only_other: Unpaired::of(&joined.only_other, &plan.free),
+            only_baseline: Unpaired::of(&joined.only_baseline, free),
+            only_other: Unpaired::of(&joined.only_other, free),
         }
     }
 }
@@ -246,7 +239,7 @@ impl Unpaired {
         let mut unpaired = Self::default();
         for record in records {
             *unpaired.by_metric.entry(record.measure.metric.to_string()).or_insert(0) += 1;
-            unpaired.cells.push(described(record, free));
+            unpaired.cases.push(described(record, free));
         }
         unpaired
     }

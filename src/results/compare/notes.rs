@@ -2,8 +2,7 @@
 
 use super::super::column::Column;
 use super::super::difference::Row;
-use super::super::pair::Pairs;
-use super::plan::Sides;
+use super::pairing::Pairing;
 use super::request::Request;
 use crate::stats::{LEAST_PROMPTS, LEAST_SEEDS};
 use std::collections::BTreeSet;
@@ -15,21 +14,19 @@ const FEW_PROMPTS: usize = 20;
 const FEW_SEEDS: usize = 6;
 
 /// Says when pairs are not pairs of the same prompt.
-pub(super) fn note_pairs(plans: &[Sides<'_>], joined: &[Pairs<'_>], request: &Request, notes: &mut Vec<String>) {
-    if plans.iter().any(|plan| plan.free.contains(&Column::Seed)) {
+pub(super) fn note_pairs(pairings: &[Pairing<'_>], request: &Request, notes: &mut Vec<String>) {
+    if pairings.iter().any(|pairing| pairing.free.contains(&Column::Seed)) {
         notes.push(match request.by.filter(|by| by.makes_prompts()) {
             Some(by) => format!(
-                "prompts of another {by} are others: cells are paired by their sample, which takes nothing out of the noise"
+                "prompts of another {by} are others: cases are paired by their sample, which takes nothing out of the noise"
             ),
-            None => "different prompts: the pairing is by cell only, which takes nothing out of the noise".into(),
+            None => "different prompts: the pairing is by case only, which takes nothing out of the noise".into(),
         });
         return;
     }
-    for (plan, joined) in plans.iter().zip(joined).filter(|(_, joined)| joined.moved > 0) {
+    for Pairing { baseline, other, joined, .. } in pairings.iter().filter(|pairing| pairing.joined.moved > 0) {
         notes.push(format!(
-            "{} and {}: in {} of {} pairs the needle is at other depths: other tokenizers, or other prompts",
-            plan.baseline.label,
-            plan.other.label,
+            "{baseline} and {other}: in {} of {} pairs the needle is at other depths: other tokenizers, or other prompts",
             joined.moved,
             joined.pairs.len()
         ));

@@ -83,7 +83,7 @@ proptest! {
         ] {
             prop_assert_eq!(&expected.rows, &found.rows);
             prop_assert_eq!(&expected.pairings, &found.pairings);
-            prop_assert_eq!(found.pairings[0].only_baseline.cells.len(), 1);
+            prop_assert_eq!(found.pairings[0].only_baseline.cases.len(), 1);
         }
     }
 }
@@ -101,7 +101,7 @@ fn the_rows_are_those_worked_out_by_hand() {
     assert_eq!(rows.len(), 1);
     let row = &rows[0];
     assert_eq!(
-        (row.baseline.as_str(), row.other.as_str(), row.difference.n, row.difference.cells),
+        (row.baseline.as_str(), row.other.as_str(), row.difference.n, row.difference.cases),
         ("transformer", "diff", 2, 4)
     );
     // Prompts: 0.6 and 0.2 against 0.4 and 0.3.
@@ -126,7 +126,7 @@ fn by_depth_only_the_question_counts_whose_needle_was_put_there() {
     let input = write(folder.path(), "a", &records);
     let by = Some(Column::DepthReqPct);
     let row = &compare(&Request { by, ..request(&[input]) }).unwrap().rows[0];
-    assert_eq!((row.difference.cells, row.difference.mean_baseline, row.difference.mean_other), (1, 0.0, 1.0));
+    assert_eq!((row.difference.cases, row.difference.mean_baseline, row.difference.mean_other), (1, 0.0, 1.0));
 }
 
 #[test]

@@ -1,65 +1,24 @@
 //! Tables as CSV.
 
+use super::super::record::fields;
 use super::super::table::{Cell, Table, TableColumn};
-use super::super::{Column, Row};
+use super::super::{Column, Difference, Row};
 use anyhow::Result;
 use std::io::Write;
 
-const NUMBERS: [&str; 16] = [
-    "unit",
-    "n",
-    "seeds",
-    "cells",
-    "mean_baseline",
-    "mean_other",
-    "diff",
-    "lo",
-    "hi",
-    "detectable",
-    "wins",
-    "ties",
-    "losses",
-    "test",
-    "p",
-    "p_adjusted",
-];
-
 /// Writes rows with all their numbers in full; a missing one is an empty field.
 pub(crate) fn write_rows(rows: &[Row], groups: &[Column], out: &mut impl Write) -> Result<()> {
-    let mut csv = csv::Writer::from_writer(out);
-    let keys = ["baseline", "other", "metric", "region", "level"];
-    csv.write_record(keys.into_iter().chain(groups.iter().map(|group| group.name())).chain(NUMBERS))?;
+    let mut csv = csv::WriterBuilder::new().has_headers(false).from_writer(out);
+    let keys = ["baseline", "other", "metric", "region", "level"].map(str::to_owned);
+    let groups: Vec<String> = groups.iter().map(ToString::to_string).collect();
+    csv.write_record([&keys[..], &groups, &["unit".to_owned()], &fields(&Difference::default())].concat())?;
     for row in rows {
-        let keys =
-            [&row.baseline, &row.other, &row.metric, row.region.as_deref().unwrap_or_default(), row.level.name()];
-        let group = groups.iter().map(|group| row.group.get(group.name()).map_or("", String::as_str));
-        let numbers = numbers(row);
-        csv.write_record(keys.into_iter().chain(group).chain(numbers.iter().map(String::as_str)))?;
+        let Row { baseline, other, group, metric, region, level, unit, difference } = row;
+        let group: Vec<Option<&String>> = groups.iter().map(|column| group.get(column)).collect();
+        csv.serialize((baseline, other, metric, region, level, group, unit, difference))?;
     }
     csv.flush()?;
     Ok(())
-}
-
-fn numbers(row: &Row) -> [String; 16] {
-    let difference = &row.difference;
-    [
-        row.unit.clone().unwrap_or_default(),
-        difference.n.to_string(),
-        optional(difference.seeds),
-        difference.cells.to_string(),
-        difference.mean_baseline.to_string(),
-        difference.mean_other.to_string(),
-        difference.diff.to_string(),
-        optional(difference.lo),
-        optional(difference.hi),
-        optional(difference.detectable),
-        difference.wins.to_string(),
-        difference.ties.to_string(),
-        difference.losses.to_string(),
-        difference.test.map_or("", |test| test.name()).to_owned(),
-        optional(difference.p),
-        optional(difference.p_adjusted),
-    ]
 }
 
 fn optional(number: Option<impl ToString>) -> String {
@@ -79,13 +38,13 @@ pub(crate) fn write_table(table: &Table, out: &mut impl Write) -> Result<()> {
     }
     csv.write_record(header)?;
     for row in &table.rows {
-        csv.write_record(table.columns.iter().zip(row).flat_map(|(column, cell)| fields(column, cell)))?;
+        csv.write_record(table.columns.iter().zip(row).flat_map(|(column, cell)| fields_of(column, cell)))?;
     }
     csv.flush()?;
     Ok(())
 }
 
-fn fields(column: &TableColumn, cell: &Cell) -> Vec<String> {
+fn fields_of(column: &TableColumn, cell: &Cell) -> Vec<String> {
     let mut fields = vec![if column.number { optional(cell.exact) } else { cell.text.clone() }];
     if column.interval {
         fields.push(optional(cell.interval.map(|interval| interval.lo)));

@@ -29,7 +29,7 @@ pub(crate) fn differences(rows: &[Row], groups: &[Column], detail: Detail) -> Op
         .column_if(several_levels, words("of").key(), |row| Cell::words(row.level.name()))
         .column_if(has_seeds, basis("seeds"), |row| Cell::optional(row.difference.seeds))
         .column(basis("prompts").named("n"), |row| Cell::count(row.difference.n))
-        .column_if(is_full, basis("cells"), |row| Cell::count(row.difference.cells))
+        .column_if(is_full, basis("cases"), |row| Cell::count(row.difference.cases))
         .column_if(is_full, numbers("baseline"), |row| mean(row, Some(row.difference.mean_baseline)))
         .column_if(is_full, numbers("other"), |row| mean(row, Some(row.difference.mean_other)))
         .column(numbers("change [95 %]").named("diff"), difference_cell)

@@ -1,7 +1,8 @@
-//! Plans: which two inputs, or which two values of a column, are compared.
+//! Pairings: which two inputs, or which two values of a column, are compared.
 
-use super::super::column::{names, shown, Column, Value};
+use super::super::column::{shown, Column, Value};
 use super::super::difference::Level;
+use super::super::pair::{pairs, Pair, Pairs};
 use super::super::record::Record;
 use super::request::Request;
 use crate::bail_usage;
@@ -12,20 +13,20 @@ use std::collections::BTreeSet;
 /// The largest number of values of one column that are compared at once.
 const MOST_SIDES: usize = 64;
 
-/// Two sets of records and how they are paired.
-pub(super) struct Sides<'a> {
-    pub(super) baseline: Side<'a>,
-    pub(super) other: Side<'a>,
+/// Two sets of records, paired.
+pub(super) struct Pairing<'a> {
+    pub(super) baseline: String,
+    pub(super) other: String,
     /// Columns in which the two records of a pair may differ.
     pub(super) free: Vec<Column>,
+    pub(super) joined: Pairs<'a>,
 }
 
 /// A set of records.
-#[derive(Clone)]
-pub(super) struct Side<'a> {
-    pub(super) label: String,
+struct Side<'a> {
+    label: String,
     /// In the order of the inputs.
-    pub(super) records: Vec<&'a Record>,
+    records: Vec<&'a Record>,
 }
 
 impl Side<'_> {
@@ -34,7 +35,20 @@ impl Side<'_> {
     }
 }
 
-impl Sides<'_> {
+impl<'a> Pairing<'a> {
+    fn of(baseline: &Side<'a>, other: Side<'a>, mut free: Vec<Column>, ignores_seeds: bool) -> Self {
+        if ignores_seeds && !free.contains(&Column::Seed) {
+            free.push(Column::Seed);
+        }
+        let joined = pairs(baseline.records.clone(), other.records, &free);
+        Self { baseline: baseline.label.clone(), other: other.label, free, joined }
+    }
+
+    /// Returns the value that both records of a pair have; `None` where it is missing, or what is compared.
+    pub(super) fn shared<'b>(&self, pair: &Pair<'b>, column: Column) -> Option<Value<'b>> {
+        column.get(pair.record).filter(|_| !self.free.contains(&column))
+    }
+
     /// Returns the level of the numbers where layers or heads are compared.
     pub(super) fn level(&self) -> Level {
         match (self.free.contains(&Column::Layer), self.free.contains(&Column::Head)) {
@@ -43,21 +57,21 @@ impl Sides<'_> {
             _ => Level::Model,
         }
     }
-
-    /// Returns the names of the columns in which the records of a pair may differ.
-    pub(super) fn free_names(&self) -> String {
-        names(|column| column.is_finding() || self.free.contains(&column))
-    }
 }
 
-/// Plans every value of the compared column against the first, or every input against the first. `selected` are the records of
-/// each input.
+/// Pairs every value of the compared column with the first, or every input with the first. `selected` are the records of each
+/// input; `ignores_seeds` says that their seeds do not tell prompts apart.
 ///
 /// # Errors
 /// Usage errors if there are no two of them.
-pub(super) fn plans<'a>(request: &Request, inputs: &[String], selected: &[Vec<&'a Record>]) -> Result<Vec<Sides<'a>>> {
+pub(super) fn pairings<'a>(
+    request: &Request,
+    inputs: &[String],
+    selected: &[Vec<&'a Record>],
+    ignores_seeds: bool,
+) -> Result<Vec<Pairing<'a>>> {
     match (request.compared(), inputs) {
-        (Some(by), _) => by_column(selected, by, request.baseline.as_deref()),
+        (Some(by), _) => by_column(selected, by, request.baseline.as_deref(), ignores_seeds),
         (None, [name]) => {
             bail_usage!("{name} is the only input: compare its parts with --by COLUMN: {}", varying(selected))
         }
@@ -66,7 +80,7 @@ pub(super) fn plans<'a>(request: &Request, inputs: &[String], selected: &[Vec<&'
         }
         (None, inputs) => {
             let models: Vec<_> = selected.iter().map(|records| values(records, Column::Model)).collect();
-            (1..inputs.len()).map(|other| two_inputs(inputs, selected, &models, other)).collect()
+            (1..inputs.len()).map(|other| two_inputs(inputs, selected, &models, other, ignores_seeds)).collect()
         }
     }
 }
@@ -96,7 +110,12 @@ fn varying(selected: &[Vec<&Record>]) -> String {
     columns.join(", ")
 }
 
-fn by_column<'a>(selected: &[Vec<&'a Record>], by: Column, baseline: Option<&str>) -> Result<Vec<Sides<'a>>> {
+fn by_column<'a>(
+    selected: &[Vec<&'a Record>],
+    by: Column,
+    baseline: Option<&str>,
+    ignores_seeds: bool,
+) -> Result<Vec<Pairing<'a>>> {
     let values = compared_values(selected, by, baseline)?;
     let listed: Vec<String> = values.iter().map(|&value| shown(value)).collect();
     let of_models = by == Column::Model;
@@ -108,16 +127,16 @@ fn by_column<'a>(selected: &[Vec<&'a Record>], by: Column, baseline: Option<&str
         let records = selected.iter().flatten().copied().filter(|record| by.get(record) == value).collect();
         sides.push(Side { label, records });
     }
-    let mut plans = Vec::new();
+    let mut pairings = Vec::new();
     let baseline = sides.remove(0);
     for other in sides {
         // The same prompts but for what is compared have the same seeds on both sides.
         let share_prompts = baseline.values(Column::Seed) == other.values(Column::Seed);
         let mut free = freed_by(by);
         free.retain(|&column| column != Column::Seed || !share_prompts);
-        plans.push(Sides { baseline: baseline.clone(), other, free });
+        pairings.push(Pairing::of(&baseline, other, free, ignores_seeds));
     }
-    Ok(plans)
+    Ok(pairings)
 }
 
 /// Returns the values of a column that are compared: at least two, the baseline first, the others in the order in which they
@@ -168,14 +187,15 @@ fn freed_by(compared: Column) -> Vec<Column> {
     Column::ALL.iter().copied().filter(|&column| compared.frees(column)).collect()
 }
 
-/// Plans the first input against another: their models against each other where each has only one, model by model otherwise.
+/// Pairs the first input with another: their models against each other where each has only one, model by model otherwise.
 /// `models` are those of every input.
 fn two_inputs<'a>(
     inputs: &[String],
     selected: &[Vec<&'a Record>],
     models: &[BTreeSet<Option<Value<'a>>>],
     other: usize,
-) -> Result<Sides<'a>> {
+    ignores_seeds: bool,
+) -> Result<Pairing<'a>> {
     let (a, b) = (&models[0], &models[other]);
     let across = a.len() == 1 && b.len() == 1 && a != b;
     if !across && a.is_disjoint(b) {
@@ -210,5 +230,5 @@ fn two_inputs<'a>(
     if first.len() == 1 && second.len() == 1 && first != second {
         free.extend([Column::Scope, Column::Condition]);
     }
-    Ok(Sides { baseline, other, free })
+    Ok(Pairing::of(&baseline, other, free, ignores_seeds))
 }
