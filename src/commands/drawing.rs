@@ -20,10 +20,10 @@ pub(super) fn draw_allocation(session: &mut Session, frame: &Frame) -> Result<()
 /// Stacked regions by depth and model, one panel for each setting; `with_ctx` names the length too.
 fn attention_panels(frame: &Frame, with_ctx: bool) -> Vec<BarPanel> {
     let mut panels = Vec::new();
-    for &setting in frame.settings() {
+    for &setting in &frame.settings {
         let mut bars = Vec::new();
         for depth in frame.depths_pct() {
-            for model in frame.models() {
+            for model in &frame.models {
                 bars.extend(bar(frame, setting, model, depth));
             }
         }
@@ -62,10 +62,10 @@ pub(super) fn metric_panel<'a>(
     narrow: impl Fn(Pick<'a>, usize) -> Pick<'a>,
 ) -> LinePanel {
     let mut lines = Vec::new();
-    for model in frame.models() {
+    for model in &frame.models {
         let mut points = Vec::new();
         for (i, &x) in places.iter().enumerate() {
-            let estimate = frame.estimate(narrow(Pick::of(model, metric.name).metric(metric, region), i));
+            let estimate = frame.estimate(narrow(Pick { region, ..Pick::of(model, metric) }, i));
             points.extend(estimate.map(|estimate| (x, PointEstimate::scaled(&estimate, metric.kind.factor()))));
         }
         if !points.is_empty() {

@@ -89,7 +89,7 @@ pub(super) fn execute(mut experiment: Experiment, output: OutputArgs, mut part: 
     if session.setup.plan.maps.is_some() && !session.run.is_complete() {
         return discard(&session);
     }
-    frame.purposes = purposes(frame.treated().iter().filter_map(|treated| treated.condition.as_deref()));
+    frame.purposes = purposes(frame.treated.iter().filter_map(|treated| treated.condition.as_deref()));
     (frame.tokens, frame.massive) = (session.setup.tokens(&measures), session.setup.massive(&measures));
     frame.drawn = session.setup.drawn_heads(&measures);
     let results = RunResults { frame, measures };
@@ -114,7 +114,7 @@ pub(super) fn execute(mut experiment: Experiment, output: OutputArgs, mut part: 
     }
     session.conclude()?;
     if whole {
-        check_fail_if(&experiment, results.frame.models(), &results.frame)?;
+        check_fail_if(&experiment, &results.frame.models, &results.frame)?;
     }
     after_records
 }

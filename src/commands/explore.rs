@@ -178,7 +178,7 @@ fn explorer<'a>(
             }
         }
         models.push(ExplorerModel {
-            name: frame.short_names().name(&model.name),
+            name: frame.short_names.name(&model.name),
             numbers,
             answers: answers.into_iter().collect(),
             condition,
@@ -188,7 +188,7 @@ fn explorer<'a>(
             maps,
         });
     }
-    let names: Vec<&str> = setup.models.iter().map(|model| frame.short_names().name(&model.name)).collect();
+    let names: Vec<&str> = setup.models.iter().map(|model| frame.short_names.name(&model.name)).collect();
     ExplorerPage {
         // A mark of the writing direction in a name would reverse the heading.
         title: escaped(&format!("Attention of {}", names.join(", "))).into_owned(),

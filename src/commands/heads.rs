@@ -50,7 +50,7 @@ impl Measuring for HeadsFlags {
             let is_share = role.metric.kind == Kind::Share;
             let factor = if is_share { 100.0 } else { 1.0 };
             let mut grids = Vec::new();
-            for model in frame.models() {
+            for model in &frame.models {
                 let heads = frame.heads(Pick { region: role.region, ..Pick::of(model, role.metric) });
                 if !heads.is_empty() {
                     let means = heads.into_iter().map(|(at, values)| (at, mean(&values).map(|x| factor * x)));

@@ -137,7 +137,7 @@ fn accuracy_grids(frame: &Frame, grid: &Grid) -> Option<AccuracyGrids> {
     let mut rows = Vec::new();
     for (detail, columns) in columns_of_rows {
         let mut row = Vec::new();
-        for model in frame.models() {
+        for model in &frame.models {
             let mut cells = Vec::new();
             for &depth in &depths {
                 let of_depth = columns.iter().map(|(_, task, at)| accuracy_cell(frame, model, task, depth, *at));

@@ -15,7 +15,7 @@ use crate::prompts::{NeedlePrompts, PromptDefaults};
 use crate::results::metric::{
     Metric, ANSWER_LOG_PROB, ANSWER_REGION, ERROR_CANCELLED, EXACT, NLL, SHARE_OUT, TOTAL_VARIATION,
 };
-use crate::results::{setting_name, Frame, Setting};
+use crate::results::{setting_name, Frame, Pick, Setting};
 use crate::run::Plan;
 use crate::treatments::{Condition, Treatment};
 use anyhow::Result;
@@ -102,7 +102,7 @@ impl Measuring for QuantizeFlags {
         let quantisers = conditions.iter().filter_map(Condition::quantiser);
         let of_some_layers = quantisers.filter(|quantiser| quantiser.layers.is_some());
         let formats = distinct(of_some_layers.map(|quantiser| quantiser.format.to_string()));
-        for (i, &setting) in results.frame.settings().iter().enumerate() {
+        for (i, &setting) in results.frame.settings.iter().enumerate() {
             let ending = if i == 0 { String::new() } else { format!("-{}", i + 1) };
             let figure = self.figure(session, &results.frame, setting, &by_format(&conditions), None)?;
             session.save(&figure, &format!("bits{ending}"), POOLING)?;
@@ -205,8 +205,10 @@ impl QuantizeFlags {
         let places: Vec<f64> = (0..categories.len()).map(|i| i as f64).collect();
         let mut panels = Vec::new();
         for &quantity in if of_qk { OF_QK.as_slice() } else { &OF_LOGITS } {
-            panels.push(metric_panel(frame, quantity, (x_label, &places), |pick, i| {
-                pick.setting(setting).condition(conditions[i].as_deref())
+            panels.push(metric_panel(frame, quantity, (x_label, &places), |pick, i| Pick {
+                setting: Some(setting),
+                condition: conditions[i].as_deref(),
+                ..pick
             }));
         }
         // A text has no answer, and a model of one map no second one whose errors may cancel.

@@ -53,7 +53,7 @@ impl Measuring for RatioFlags {
     fn draw(&self, session: &mut Session, results: &RunResults) -> Result<()> {
         let frame = &results.frame;
         let is_text = matches!(session.setup.grid, Grid::Text(_));
-        if frame.models().is_empty() {
+        if frame.models.is_empty() {
             return Ok(()); // nothing but failures
         }
         let rows = if is_text { "last 32 rows" } else { "rows that predict the answer" };
@@ -67,7 +67,7 @@ impl Measuring for RatioFlags {
         } else {
             ("the answer", &[Region::Answer])
         };
-        let grids: Vec<CellGrid> = frame.models().iter().map(|model| head_shares(frame, model, regions)).collect();
+        let grids: Vec<CellGrid> = frame.models.iter().map(|model| head_shares(frame, model, regions)).collect();
         let title = format!("Share of {what} in the output, by layer and head");
         let subtitle = format!("{rows} · {caption}");
         let scale = CellScale::of_heads("share of the output (%)", Some(100.0));

@@ -64,11 +64,11 @@ type NumberOf = fn(&Frame, &Case, &str) -> Option<PointEstimate>;
 fn panels(frame: &Frame) -> Vec<LinePanel> {
     let cases: Vec<Case> = frame.cases().into_iter().filter(|case| case.treated.condition.is_none()).collect();
     let mut panels = Vec::new();
-    for order in frame.cities() {
+    for order in &frame.cities {
         let kinds: [(&str, NumberOf); 2] = [("accuracy (%)", accuracy), ("best - worst arrangement (points)", spread)];
         for (y_label, number) in kinds {
             let mut lines = Vec::new();
-            for model in frame.models() {
+            for model in &frame.models {
                 let of_model = cases.iter().filter(|case| case.model == *model);
                 let mut points: Vec<(f64, PointEstimate)> =
                     of_model.filter_map(|case| Some((case.setting.1 as f64, number(frame, case, order)?))).collect();

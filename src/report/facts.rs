@@ -60,13 +60,13 @@ fn quoted(word: &str) -> String {
 /// Returns one sentence on models and prompts, from the records.
 pub(super) fn sentence(run: &SavedRun) -> String {
     let frame = &run.frame;
-    let models: Vec<&str> = frame.models().iter().map(|model| frame.short_names().name(model)).collect();
+    let models: Vec<&str> = frame.models.iter().map(|model| frame.short_names.name(model)).collect();
     let others = frame.pooled.iter().chain(&frame.failures).map(|record| &record.identity);
-    let lengths = frame.settings().iter().map(|setting| setting.0).chain(others.clone().map(|id| id.ctx_tok));
+    let lengths = frame.settings.iter().map(|setting| setting.0).chain(others.clone().map(|id| id.ctx_tok));
     let lengths: BTreeSet<usize> = lengths.filter(|&n| n > 0).collect();
     let lengths: Vec<String> = lengths.iter().map(ToString::to_string).collect();
     let prompts = Some(frame.prompts()).filter(|&n| n > 0);
-    let mut tasks = frame.tasks().iter().chain(others.map(|id| &id.task));
+    let mut tasks = frame.tasks.iter().chain(others.map(|id| &id.task));
     let is_text = tasks.any(|task| task == "text");
     let (what, of) = if is_text { ("window", " of text") } else { ("prompt", "") };
     let count = prompts.map_or_else(|| format!("{what}s"), |n| plural(n, what));

@@ -63,7 +63,7 @@ impl SavedRun {
             }
         }
         let mut frame = frame.finish()?;
-        frame.purposes = purposes(frame.treated().iter().filter_map(|treated| treated.condition.as_deref()));
+        frame.purposes = purposes(frame.treated.iter().filter_map(|treated| treated.condition.as_deref()));
         let experiment = folder.join(EXPERIMENT);
         Ok(Self {
             experiment: experiment.is_file().then(|| read_to_string(&experiment)).transpose()?,

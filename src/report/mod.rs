@@ -69,7 +69,7 @@ impl Section {
     /// # Errors
     /// If the explorer of its maps cannot be packed.
     pub(crate) fn new(run: SavedRun) -> Result<Self> {
-        let names = run.frame.short_names();
+        let names = &run.frame.short_names;
         let mut rows: Vec<Row> = main_rows(&run.frame);
         for name in rows.iter_mut().flat_map(|row| [&mut row.baseline, &mut row.other]) {
             *name = names.shortened(name);
@@ -88,7 +88,7 @@ impl Section {
     /// Returns the short names of the models.
     fn model_names(&self) -> Vec<String> {
         let frame = &self.run.frame;
-        frame.models().iter().map(|model| frame.short_name(model)).collect()
+        frame.models.iter().map(|model| frame.short_name(model)).collect()
     }
 
     /// All tables, in the order in which they stand.

@@ -110,14 +110,20 @@ pub struct Frame {
     records: Vec<Record>,
     /// The identities of these records, in the order in which they first came.
     identities: Vec<Arc<Identity>>,
-    models: Vec<String>,
-    settings: Vec<Setting>,
-    treated: Vec<ConditionKey>,
-    regions: Vec<String>,
-    cities: Vec<String>,
-    tasks: Vec<String>,
+    /// Models, in the order they first appeared, as the lists below are.
+    pub models: Vec<String>,
+    /// Context, needles, asked.
+    pub settings: Vec<Setting>,
+    /// Conditions.
+    pub treated: Vec<ConditionKey>,
+    /// Regions of attention shares.
+    pub regions: Vec<String>,
+    /// Sets of cities; of many-shot prompts, the orders of the examples.
+    pub cities: Vec<String>,
+    pub tasks: Vec<String>,
     metrics: Vec<String>,
-    short_names: ShortNames,
+    /// Of the models.
+    pub short_names: ShortNames,
     /// Numbers that are pooled over prompts instead of measured on each.
     pub pooled: Vec<Record>,
     /// Records that say why there is no number.
@@ -221,49 +227,14 @@ impl Frame {
         push_new(&mut self.metrics, &measure.metric.to_string());
     }
 
-    /// Models in the order they first appeared.
-    pub fn models(&self) -> &[String] {
-        &self.models
-    }
-
-    /// The short names of the models.
-    pub fn short_names(&self) -> &ShortNames {
-        &self.short_names
-    }
-
     /// Short name of a model, for figures.
     pub fn short_name(&self, model: &str) -> String {
         self.short_names.name(model).to_owned()
     }
 
-    /// Settings (context, needles, asked) in the order they first appeared.
-    pub fn settings(&self) -> &[Setting] {
-        &self.settings
-    }
-
-    /// Conditions, in the order they first appeared.
-    pub fn treated(&self) -> &[ConditionKey] {
-        &self.treated
-    }
-
     /// Returns `true` if there are passes under a condition.
     pub(crate) fn has_conditions(&self) -> bool {
         self.treated.iter().any(|treated| treated.condition.is_some())
-    }
-
-    /// Regions of attention shares, in the order they first appeared.
-    pub fn regions(&self) -> &[String] {
-        &self.regions
-    }
-
-    /// Sets of cities, in the order they first appeared; of many-shot prompts, the orders of the examples.
-    pub fn cities(&self) -> &[String] {
-        &self.cities
-    }
-
-    /// Tasks, in the order they first appeared.
-    pub fn tasks(&self) -> &[String] {
-        &self.tasks
     }
 
     /// Returns `true` if a metric was measured on single prompts.

@@ -44,7 +44,7 @@ impl Frame {
 
     /// Returns the model, with its condition where conditions differ.
     pub(crate) fn case_name(&self, case: &Case) -> String {
-        if self.treated().len() < 2 {
+        if self.treated.len() < 2 {
             return case.model.clone();
         }
         format!("{} {}", case.model, case.treated.name())
@@ -53,15 +53,15 @@ impl Frame {
     /// Returns the pairs of cases that are compared: every condition with none, every model with the first under the same
     /// condition, and every model at 4 bits with the first at 6, as the paper claims they are equal.
     fn case_pairs(&self) -> Vec<CasePair> {
-        let (untreated, conditions) = (ConditionKey::default(), self.treated());
+        let (untreated, conditions) = (ConditionKey::default(), &self.treated);
         let mut pairs = Vec::new();
-        for &setting in self.settings() {
-            for model in self.models() {
+        for &setting in &self.settings {
+            for model in &self.models {
                 for condition in conditions.iter().filter(|condition| condition.condition.is_some()) {
                     pairs.push((case(setting, model, &untreated), case(setting, model, condition)));
                 }
             }
-            let Some((first, others)) = self.models().split_first() else { continue };
+            let Some((first, others)) = self.models.split_first() else { continue };
             for model in others {
                 for condition in conditions {
                     pairs.push((case(setting, first, condition), case(setting, model, condition)));

@@ -24,8 +24,8 @@ pub(in crate::commands) fn draw(session: &mut Session, results: &RunResults) -> 
     if let Some(figure) = each_head(session, results)? {
         session.save(&figure, "each-head", EACH_POOLING)?;
     }
-    let several = results.frame.settings().len() > 1;
-    for (i, &setting) in results.frame.settings().iter().enumerate() {
+    let several = results.frame.settings.len() > 1;
+    for (i, &setting) in results.frame.settings.iter().enumerate() {
         let number = if i == 0 { String::new() } else { format!("-{}", i + 1) };
         let asked = if several { setting_name(setting.1, setting.2) + " · " } else { String::new() };
         let subtitle = format!("{asked}{}", session.setup.caption_of(&[setting.0]));
@@ -44,7 +44,7 @@ pub(in crate::commands) fn draw(session: &mut Session, results: &RunResults) -> 
 /// The cost of each head as a map of layers and heads.
 fn each_head(session: &Session, results: &RunResults) -> Result<Option<Figure>> {
     let mut grids = Vec::new();
-    for model in results.frame.models() {
+    for model in &results.frame.models {
         let costs = costs(&results.frame, model);
         if !costs.is_empty() {
             let changes = costs.iter().map(|cost| (cost.at, Some(cost.change())));

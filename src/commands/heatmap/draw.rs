@@ -130,7 +130,7 @@ impl Picture<'_> {
     /// The model, and what is done to it.
     fn titled(&self, session: &Session, at: PassKey) -> String {
         let (model, condition) = (&session.setup.models[at.model], &session.setup.conditions[at.condition]);
-        let name = self.frame.short_names().name(&model.name);
+        let name = self.frame.short_names.name(&model.name);
         condition.column().map_or(name.to_owned(), |condition| format!("{name}, {condition}"))
     }
 

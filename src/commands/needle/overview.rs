@@ -21,8 +21,9 @@ pub(super) fn draw_by_length(session: &mut Session, frame: &Frame) -> Result<()>
     }
     let places: Vec<f64> = lengths.iter().map(|&length| length as f64).collect();
     let quantities = [(&EXACT, None), (&SHARE_OUT, Some(ANSWER_REGION)), (&NOISE_OUT, None)];
-    let panels = quantities
-        .map(|quantity| metric_panel(frame, quantity, ("tokens", &places), |pick, i| pick.ctx_tok(lengths[i])));
+    let panels = quantities.map(|quantity| {
+        metric_panel(frame, quantity, ("tokens", &places), |pick, i| Pick { ctx_tok: Some(lengths[i]), ..pick })
+    });
     let subtitle = format!("bands: 95 % intervals over prompts · {}", session.setup.caption());
     let figure = lines(&panels, LineAxes::LogX, &session.heading("Length of the prompt", &subtitle))?;
     session.save(&figure, "length", OVER)
@@ -30,13 +31,13 @@ pub(super) fn draw_by_length(session: &mut Session, frame: &Frame) -> Result<()>
 
 /// Draws accuracy against noise with a point for each model, if there are enough of them.
 pub(super) fn draw_models(session: &mut Session, frame: &Frame) -> Result<()> {
-    if frame.models().len() < MIN_MODELS {
+    if frame.models.len() < MIN_MODELS {
         return Ok(());
     }
     let mut points = Vec::new();
-    for model in frame.models() {
-        let noise = percent(frame, Pick::of(model, NOISE_OUT.name));
-        let accuracy = percent(frame, Pick::of(model, EXACT.name));
+    for model in &frame.models {
+        let noise = percent(frame, Pick::of(model, &NOISE_OUT));
+        let accuracy = percent(frame, Pick::of(model, &EXACT));
         let point = noise.zip(accuracy).map(|(noise, accuracy)| (noise.value, accuracy));
         points.push(Line::new(frame.short_name(model), point));
     }

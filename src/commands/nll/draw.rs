@@ -54,7 +54,7 @@ fn panels(frame: &Frame, from: u32) -> Vec<LinePanel> {
     panels.retain(|panel| panel.lines.iter().any(|line| !line.points.is_empty()));
     for panel in &mut panels {
         for name in panel.lines.iter_mut().map(|line| &mut line.name).chain([&mut panel.title]) {
-            *name = frame.short_names().shortened(name);
+            *name = frame.short_names.shortened(name);
         }
     }
     panels

@@ -45,7 +45,7 @@ impl FromStr for Tables {
 /// # Errors
 /// A usage error if a table is named that the run does not have.
 pub fn text(frame: &Frame, wanted: &Tables) -> Result<String> {
-    let names = frame.short_names();
+    let names = &frame.short_names;
     match wanted {
         Tables::Main => Ok(main_text(main_table(frame), main_differences(frame), next(frame), names)),
         other => chosen_text(&tables(frame), other, names),

@@ -58,7 +58,7 @@ pub(crate) fn heads_out_changes(frame: &Frame) -> Vec<HeadsOut> {
 }
 
 fn places(frame: &Frame) -> impl Iterator<Item = (Setting, &str)> {
-    frame.settings().iter().flat_map(|&setting| frame.models().iter().map(move |model| (setting, model.as_str())))
+    frame.settings.iter().flat_map(|&setting| frame.models.iter().map(move |model| (setting, model.as_str())))
 }
 
 fn pick<'a>((setting, model): (Setting, &'a str), condition: Option<&'a str>, metric: &'static Metric) -> Pick<'a> {
@@ -164,9 +164,9 @@ pub(super) fn heads_out(frame: &Frame) -> Option<Table> {
 
 /// The table of contrasts: the change in one model less the change in the first, prompt by prompt.
 pub(super) fn contrasts(frame: &Frame) -> Option<Table> {
-    let (first, others) = frame.models().split_first()?;
+    let (first, others) = frame.models.split_first()?;
     let mut rows: Vec<(String, Setting, &str, [Difference; 2])> = Vec::new();
-    for &setting in frame.settings() {
+    for &setting in &frame.settings {
         for (model, plain) in
             others.iter().flat_map(|model| frame.purposes.plain.iter().map(move |plain| (model, plain)))
         {

@@ -177,7 +177,7 @@ impl<'a> CaseRow<'a> {
 /// Returns the rows of a table of metrics: by depth; by task, where a run has several; otherwise one for each case.
 fn case_rows<'a>(frame: &'a Frame, cases: &'a [Case], depths: &[f64], quantities: &[Quantity<'_>]) -> Vec<CaseRow<'a>> {
     let is_of_shots = frame.command() == Some(CommandName::Shots);
-    let parts: Vec<(Option<f64>, Option<&str>)> = match frame.tasks() {
+    let parts: Vec<(Option<f64>, Option<&str>)> = match &frame.tasks {
         _ if !depths.is_empty() => depths.iter().map(|&depth| (Some(depth), None)).collect(),
         // The orders of many-shot prompts are tasks too, and have a table of their own.
         tasks if tasks.len() > 1 && !is_of_shots => tasks.iter().map(|task| (None, Some(task.as_str()))).collect(),
@@ -247,7 +247,7 @@ fn answers(frame: &Frame) -> Option<Table> {
 
 /// Answers to questions without an answer, beside those to the same texts with one.
 fn unanswerable(frame: &Frame) -> Option<Table> {
-    if !frame.cities().iter().any(|cities| cities == "absent") {
+    if !frame.cities.iter().any(|cities| cities == "absent") {
         return None;
     }
     let quantities = [(&SAID_NUMBER, "absent"), (&SAID_OTHER_NEEDLE, "absent"), (&SAID_NUMBER, "train")]
@@ -284,7 +284,7 @@ fn attention(frame: &Frame) -> Option<Table> {
 
 /// The share of the output of every region but the answer.
 fn regions(frame: &Frame) -> Option<Table> {
-    let others = frame.regions().iter().filter(|region| *region != ANSWER);
+    let others = frame.regions.iter().filter(|region| *region != ANSWER);
     let quantities: Vec<Quantity<'_>> = others.map(|region| in_region(&SHARE_OUT, region)).collect();
     let note = format!("Share of what all heads write {INTERVALS}.");
     let table = table(frame, ("regions", "Regions", note), &[], &quantities)?;

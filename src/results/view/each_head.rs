@@ -83,7 +83,7 @@ pub(crate) fn costs(frame: &Frame, model: &str) -> Vec<HeadCost> {
 /// Returns the rows of `heads.csv`.
 pub(crate) fn head_rows(frame: &Frame) -> Vec<HeadRow> {
     let mut rows = Vec::new();
-    for model in frame.models() {
+    for model in &frame.models {
         for cost in costs(frame, model) {
             let [share_out, share_abs, logit_out, retrieval_score, sink_share_first] =
                 CHEAP.map(|(metric, region)| mean(&frame.head(Pick { region, ..Pick::of(model, metric) }, cost.at)));
@@ -110,7 +110,7 @@ pub(crate) fn head_rows(frame: &Frame) -> Vec<HeadRow> {
 /// The heads without which the answer's log-probability changes most.
 pub(super) fn strongest(frame: &Frame) -> Option<Table> {
     let mut rows: Vec<(&str, HeadCost)> = Vec::new();
-    for model in frame.models() {
+    for model in &frame.models {
         let mut costs = costs(frame, model);
         costs.sort_by(|a, b| b.change().abs().total_cmp(&a.change().abs()));
         rows.extend(costs.into_iter().take(TOP).map(|cost| (model.as_str(), cost)));
@@ -151,7 +151,7 @@ pub(super) fn predictors(frame: &Frame) -> Option<Table> {
     let restores = frame.purposes.restores;
     let sign = if restores { 1.0 } else { -1.0 };
     let mut rows = Vec::new();
-    for model in frame.models() {
+    for model in &frame.models {
         let costs = costs(frame, model);
         let lost: Vec<Vec<f64>> =
             costs.iter().map(|cost| cost.changes.iter().map(|change| sign * change).collect()).collect();

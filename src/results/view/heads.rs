@@ -74,7 +74,7 @@ fn scored<'a>(frame: &Frame, model: &'a str, role: &'a HeadRole) -> Vec<ScoredHe
 /// The `top` strongest heads of each model, with the stability of their ranks; equals in the order of layers and heads.
 fn strongest<'a>(frame: &'a Frame, role: &'a HeadRole, top: usize) -> Vec<ScoredHead<'a>> {
     let mut of_models = Vec::new();
-    for model in frame.models() {
+    for model in &frame.models {
         let mut heads = scored(frame, model, role);
         let values: Vec<Vec<f64>> = heads.iter().map(|head| head.values.clone()).collect();
         for (head, in_top) in heads.iter_mut().zip(rank_stability(&values, top, RESAMPLES, frame.about.seed)) {
@@ -116,15 +116,15 @@ pub(super) fn tables(frame: &Frame) -> Vec<Table> {
 /// The strongest head of each role, a column for each model.
 pub(super) fn by_role(frame: &Frame) -> Option<Table> {
     let mut columns = vec![words("role").key(), words("scored by").key()];
-    columns.extend(frame.models().iter().map(words));
+    columns.extend(frame.models.iter().map(words));
     let mut rows = Vec::new();
     for role in &HEAD_ROLES {
         let mut row = vec![Cell::words(role.name), Cell::words(role.metric.heading(role.region))];
-        row.extend(frame.models().iter().map(|model| strongest_cell(frame, model, role)));
+        row.extend(frame.models.iter().map(|model| strongest_cell(frame, model, role)));
         rows.push(row);
     }
     let mut row = vec![Cell::words("retrieval heads"), Cell::words("retrieval heads %")];
-    row.extend(frame.models().iter().map(|model| Cell::value(Kind::Share, retrieval_heads(frame, model), None)));
+    row.extend(frame.models.iter().map(|model| Cell::value(Kind::Share, retrieval_heads(frame, model), None)));
     rows.push(row);
     rows.retain(|row| row[2..].iter().any(|cell| !cell.is_none()));
     let note =
@@ -213,7 +213,7 @@ fn answer_heads(frame: &Frame) -> Option<Table> {
     }
     // The direct effect on the answer's logits predicts best what it costs to take a head out. Behind a soft cap models have none.
     let [logit_out, share_out] = [&LOGIT_OUT, &SHARE_OUT].map(|metric| role("answer", metric, Some(ANSWER_REGION)));
-    let has_effects = frame.models().iter().all(|model| !scored(frame, model, &logit_out).is_empty());
+    let has_effects = frame.models.iter().all(|model| !scored(frame, model, &logit_out).is_empty());
     let role = if has_effects { logit_out } else { share_out };
     let heading = role.metric.heading(role.region);
     let note = format!(

@@ -56,7 +56,7 @@ fn drawn(frame: &Frame, by_head: bool) -> Vec<Drawn<'_>> {
     }
     let mut rows = Vec::new();
     for (DrawnHead { model, layer, .. }, heads) in &drawn {
-        let treated = frame.treated().iter();
+        let treated = frame.treated.iter();
         rows.extend(treated.map(|treated| Drawn { model, layer: *layer, heads: heads.clone(), treated }));
     }
     rows

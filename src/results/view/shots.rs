@@ -19,7 +19,7 @@ struct OrderRow<'a> {
 /// A row for each model, number of examples and order.
 pub(super) fn table(frame: &Frame) -> Option<Table> {
     let cases = frame.cases();
-    let places: Vec<_> = cases.iter().flat_map(|case| frame.cities().iter().map(move |order| (case, order))).collect();
+    let places: Vec<_> = cases.iter().flat_map(|case| frame.cities.iter().map(move |order| (case, order))).collect();
     let rows: Vec<OrderRow<'_>> = places.par_iter().filter_map(|(case, order)| row(frame, case, order)).collect();
     let note = "N examples and a question [95 % interval]. Best - worst: of the arrangements of the same examples; by chance: its \
                 mean and middle 95 % if the arrangement did not matter.";

@@ -70,7 +70,7 @@ pub(crate) fn main_table(frame: &Frame) -> Option<Table> {
 
 /// Returns `true` if the prompts are of a task of RULER.
 fn is_of_ruler(frame: &Frame) -> bool {
-    let tasks = frame.tasks();
+    let tasks = &frame.tasks;
     !tasks.is_empty() && tasks.iter().all(|task| RULER.iter().any(|form| form.name == task))
 }
 
