@@ -99,7 +99,7 @@ impl Quantity<'_> {
     fn applies(self, frame: &Frame, setting: Setting) -> bool {
         let is_of_answer = self.region == Some(ANSWER) || self.metric.name.starts_with("noise_");
         let is_of_tokens = [&NLL, &NLL_AR_HIT, &NLL_OTHER, &AR_HIT_SHARE].contains(&self.metric);
-        (setting.1 > 0 || !is_of_answer) && !(is_of_tokens && !frame.tokens.0.is_empty())
+        (!is_of_answer || setting.1 > 0) && (!is_of_tokens || frame.tokens.0.is_empty())
     }
 
     fn column(&self) -> TableColumn {
