@@ -7,12 +7,12 @@ use crate::bail_usage;
 use crate::base::error::{unless_broken_pipe, ExpectationFailed};
 use crate::base::files::folder_of;
 use crate::base::hash::sha256_file;
-use crate::base::names::{distinct, Replicates, ShortNames, SEED_FOLDERS};
+use crate::base::names::{distinct, ShortNames};
 use crate::figures::{forest, FigureHeading, ForestPanel};
 use crate::results::compare::{compare, Comparison, FailIf, PairedSets, Request};
 use crate::results::table::plural;
 use crate::results::view::{difference_cell, group_value};
-use crate::results::{Column, Metrics, Row, Where};
+use crate::results::{Column, Row};
 use anyhow::{Context as _, Result};
 use clap::{Args, ValueEnum};
 use print::print;
@@ -30,33 +30,8 @@ pub(super) const EXAMPLES: Examples = &[
 
 #[derive(Debug, Args)]
 pub struct Compare {
-    /// Run folders or results files; the others are compared with the first. A single one needs --by
-    #[arg(required = true, value_name = "RUN|CSV")]
-    pub inputs: Vec<PathBuf>,
-    /// Compare the values of this column (model, bits, scope, cities, ctx_tok, …) instead of the inputs
-    #[arg(long, value_name = "COLUMN")]
-    pub by: Option<Column>,
-    /// Value of the --by column that the others are compared with; `none` for a missing value [default: the first]
-    #[arg(long, value_name = "VALUE")]
-    pub baseline: Option<String>,
-    /// Metrics, with a region for only that region, as in `exact,share_abs[answer]`; `all` for every metric [default: the
-    /// headline metrics that were measured]
-    #[arg(long, value_delimiter = ',', value_name = "METRIC")]
-    pub metric: Vec<String>,
-    /// Only records with this value (`none`: a missing one); may be repeated: columns must all match, values of one column
-    /// are alternatives
-    #[arg(long = "where", value_name = "COLUMN=VALUE")]
-    pub wheres: Vec<Where>,
-    /// One row for each value of these columns; `layer` and `head` select the records of layers and heads
-    #[arg(long, value_delimiter = ',', value_name = "COLUMN")]
-    pub group_by: Vec<Column>,
-    /// Treat models whose names differ only by the training seed as replicates and compare recipes seed by seed; `*` in
-    /// PATTERN stands for the digits of the seed. Intervals are over seeds and prompts, and need 3 seeds
-    #[arg(long, value_name = "PATTERN", num_args = 0..=1, require_equals = true, default_missing_value = SEED_FOLDERS)]
-    pub replicates: Option<Replicates>,
-    /// Also compare runs with different prompts, paired by setting and `sample` instead of by seed
-    #[arg(long)]
-    pub allow_different_prompts: bool,
+    #[command(flatten)]
+    pub request: Request,
     /// Print all rows with means, power and tests, instead of the verdicts on the first ones
     #[arg(long, value_parser = ["all"], value_name = "all")]
     pub tables: Option<String>,
@@ -90,7 +65,7 @@ pub enum TableFormat {
     Markdown,
 }
 
-/// Cells without another half that are shown; `--format json` has all.
+/// Cases without another half that are shown; `--format json` has all.
 const FIRST_FEW: usize = 3;
 
 /// Compares.
@@ -99,19 +74,11 @@ const FIRST_FEW: usize = 3;
 /// As [`compare`]; [`ExpectationFailed`] if a condition of `--fail-if` holds.
 pub(super) fn run(args: &Compare) -> Result<()> {
     args.plot.as_deref().map_or(Ok(()), check_plot)?;
-    if let Some(baseline) = args.baseline.as_ref().filter(|_| args.by.is_none() && args.replicates.is_none()) {
+    let request = &args.request;
+    if let Some(baseline) = request.baseline.as_ref().filter(|_| request.by.is_none() && request.replicates.is_none()) {
         bail_usage!("--baseline {baseline}: of which column? Give --by COLUMN, or --replicates for a recipe");
     }
-    let comparison = compare(&Request {
-        inputs: args.inputs.clone(),
-        by: args.by,
-        baseline: args.baseline.clone(),
-        metrics: Metrics::parse(&args.metric)?,
-        wheres: args.wheres.clone(),
-        group_by: args.group_by.clone(),
-        replicates: args.replicates.clone(),
-        allow_different_prompts: args.allow_different_prompts,
-    })?;
+    let comparison = compare(request)?;
     let failures = failures(&args.fail_if, &comparison)?;
     if !args.quiet {
         // A reader of stderr who has gone away is no reason to stop.

@@ -79,8 +79,7 @@ impl Measuring for OutliersFlags {
             lines,
         });
         let caption = session.setup.caption();
-        let subtitle =
-            format!("all maps over visible keys; the output of every layer · {caption} · thin verticals: medians");
+        let subtitle = format!("all maps over visible keys; the output of every layer · {caption}");
         let heading = session.heading("How large logits and hidden states get", &subtitle);
         let figure = lines(&panels, LineAxes::LogLog, &heading)?;
         session.save(&figure, "ccdf", "all layers, heads and maps; log-binned histogram, 128 bins per doubling")
@@ -97,9 +96,9 @@ fn by_model(session: &Session, results: &RunResults) -> Vec<(String, Outliers)> 
         .collect()
 }
 
-/// The complementary cumulative distribution of a model's magnitudes, and their median.
+/// The complementary cumulative distribution of a model's magnitudes.
 fn line(model: &str, tally: &Tally) -> Line {
     // The smallest thousandth stretches over decades that nobody asks about.
     let points = tally.histogram.ccdf().into_iter().filter(|&(_, share)| share > 0.0 && share < 0.999);
-    Line { vertical: tally.median(), ..Line::new(model.to_owned(), points) }
+    Line::new(model.to_owned(), points)
 }

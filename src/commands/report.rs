@@ -7,7 +7,7 @@ use crate::base::files::{folder_of, replace};
 use crate::base::html::is_page;
 use crate::report::{html, markdown, title, ComparedRuns, Report, SavedRun, Section};
 use crate::results::compare::{compare, Request};
-use crate::results::{Column, Metrics};
+use crate::results::Column;
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use std::fs;
@@ -107,12 +107,8 @@ fn compared(folders: &[PathBuf], runs: &[SavedRun]) -> Result<ComparedRuns> {
     let comparison = compare(&Request {
         inputs: folders.to_vec(),
         by,
-        baseline: None,
-        metrics: Metrics::Headline,
-        wheres: Vec::new(),
         group_by: by_model.into_iter().chain(GROUPS).collect(),
-        replicates: None,
-        allow_different_prompts: false,
+        ..Request::default()
     })
     .context("--compare, as `difftool compare` without flags")?;
     let notes = talk(&comparison).lines().map(str::to_owned).collect();

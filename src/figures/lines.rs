@@ -33,14 +33,12 @@ pub struct Line {
     pub name: String,
     /// Values by x, in ascending order; those that are not finite are left out.
     pub points: Vec<(f64, PointEstimate)>,
-    /// Where a thin vertical line stands, for example the median.
-    pub vertical: Option<f64>,
 }
 
 impl Line {
     /// A line through points (x, value).
     pub fn new<V: Into<PointEstimate>>(name: String, points: impl IntoIterator<Item = (f64, V)>) -> Self {
-        Self { name, points: points.into_iter().map(|(x, value)| (x, value.into())).collect(), vertical: None }
+        Self { name, points: points.into_iter().map(|(x, value)| (x, value.into())).collect() }
     }
 
     /// Returns the finite points.
@@ -117,12 +115,6 @@ const BAND_OPACITY: f64 = 0.2;
 const DODGE: (f64, f64) = (0.18, 0.6);
 /// A logarithmic x axis begins where the first line falls to this fraction.
 const ALMOST_ALL: f64 = 0.9;
-/// Length of a dash of a vertical line.
-const DASH: f64 = 7.0;
-/// Largest number of lines whose verticals' dashes alternate. With more, dashes of some coincide, because otherwise
-/// those of one line would be too far apart.
-const MOST_TURNS: usize = 4;
-
 /// Draws the panels, as many side by side as fit.
 ///
 /// # Errors
@@ -251,7 +243,6 @@ impl PanelDrawing<'_> {
         let mut plotted = Vec::new();
         for line in &panel.lines {
             let (place, style) = self.styles.style(&line.name);
-            self.draw_vertical(figure, line, place, style);
             plotted.push((style, self.points(line, place)));
         }
         // Bands, then lines, then whiskers, then markers, so that none hides the other.
@@ -305,15 +296,6 @@ impl PanelDrawing<'_> {
         });
         points.collect()
     }
-
-    /// Draws the dashed vertical of a line. Dashes of different lines alternate, so that equal ones are all visible.
-    fn draw_vertical(&self, figure: &mut Figure, line: &Line, place: usize, style: LineStyle) {
-        let Some(at) = line.vertical.filter(|at| (self.x_axis.lo..=self.x_axis.hi).contains(at)) else { return };
-        let turns = self.styles.names.len().clamp(2, MOST_TURNS);
-        let top = self.area.y + DASH * (place % turns) as f64;
-        let ends = [(self.x(at), top), (self.x(at), self.area.bottom())];
-        figure.dashed_line(&ends, style.colour, WHISKER, &[DASH, DASH * (turns - 1) as f64]);
-    }
 }
 
 fn draw_band(figure: &mut Figure, style: LineStyle, points: &[PlottedPoint]) {
@@ -333,7 +315,7 @@ mod tests {
             x_label: "tokens".into(),
             y_label: "nats".into(),
             y_range: None,
-            lines: vec![Line { vertical: Some(1.0), ..Line::new("diff".into(), points) }],
+            lines: vec![Line::new("diff".into(), points)],
         }
     }
 

@@ -116,8 +116,8 @@ impl Column {
             CtxTok => int(Some(id.ctx_tok)),
             Needles => int(id.needles),
             Retrieve => int(id.retrieve),
-            DepthReqPct => id.depth_req_pct.map(Value::real),
-            DepthRealPct => id.depth_real_pct.map(Value::real),
+            DepthReqPct => depth(id.depth_req_pct),
+            DepthRealPct => depth(id.depth_real_pct),
             Cities => id.cities.as_deref().map(Value::Text),
             Sample => id.sample.map(Value::Int),
             Seed => id.seed.map(Value::Int),
@@ -147,7 +147,7 @@ impl Column {
         }
         let value = match self {
             _ if self.is_text() => Some(Value::Text(text)),
-            DepthReqPct | DepthRealPct => text.parse().ok().map(Value::real),
+            DepthReqPct | DepthRealPct => depth(text.parse().ok().filter(|&depth_pct| depth_pct >= 0.0)),
             _ => text.parse().ok().map(Value::Int),
         };
         value.map(Some).ok_or_else(|| format!("`{text}` is not a number, as {} is", self.name()))
@@ -175,6 +175,10 @@ impl fmt::Display for Column {
     }
 }
 
+fn depth<'a>(depth_pct: Option<f64>) -> Option<Value<'a>> {
+    depth_pct.map(|depth_pct| Value::Depth(millipct(depth_pct)))
+}
+
 fn int<'a>(n: Option<usize>) -> Option<Value<'a>> {
     n.map(|n| Value::Int(n as u64))
 }
@@ -183,15 +187,9 @@ fn int<'a>(n: Option<usize>) -> Option<Value<'a>> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Value<'a> {
     Int(u64),
-    /// A real number by [`real_order`].
-    Real(u64),
+    /// A depth by [`millipct`].
+    Depth(u64),
     Text(&'a str),
-}
-
-impl Value<'_> {
-    pub(crate) fn real(x: f64) -> Self {
-        Self::Real(real_order(x))
-    }
 }
 
 /// Returns a value in words, `none` for a missing one.
@@ -203,27 +201,15 @@ impl fmt::Display for Value<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Int(n) => write!(f, "{n}"),
-            Self::Real(order) => write!(f, "{}", from_real_order(*order)),
+            Self::Depth(depth) => write!(f, "{}", *depth as f64 / 1000.0),
             Self::Text(text) => f.write_str(text),
         }
     }
 }
 
-/// The sign bit of an `f64`.
-const SIGN: u64 = 1 << 63;
-
-/// Maps a number to bits that sort like it (as `f64::total_cmp` does). Both zeros are one.
-fn real_order(x: f64) -> u64 {
-    let bits = (x + 0.0).to_bits();
-    if bits & SIGN == 0 {
-        bits | SIGN
-    } else {
-        !bits
-    }
-}
-
-fn from_real_order(order: u64) -> f64 {
-    f64::from_bits(if order & SIGN == 0 { !order } else { order ^ SIGN })
+/// Returns a depth in thousandths of a percent, in which depths are the same.
+pub(super) fn millipct(depth_pct: f64) -> u64 {
+    (depth_pct * 1000.0).round() as u64
 }
 
 #[cfg(test)]
@@ -243,18 +229,9 @@ mod tests {
     }
 
     #[test]
-    fn numbers_sort_by_size_and_read_back() {
-        let numbers = [f64::NEG_INFINITY, -2.5, -0.0, 1e-300, 24.813, 100.0];
-        let values = numbers.map(Value::real);
-        assert!(values.is_sorted());
-        assert_eq!(values[4].to_string(), "24.813");
-        assert_eq!(values[1].to_string(), "-2.5");
-        assert_eq!(Value::real(0.0), Value::real(-0.0));
-    }
-
-    #[test]
     fn values_are_read_as_the_column_writes_them() {
-        assert_eq!(DepthReqPct.parse("25"), Ok(Some(Value::real(25.0))));
+        let depth = DepthReqPct.parse("24.813").unwrap().unwrap();
+        assert_eq!((depth, depth.to_string()), (Value::Depth(24_813), "24.813".into()));
         assert_eq!(Bits.parse("none"), Ok(None));
         assert_eq!(Seed.parse("18446744073709551615"), Ok(Some(Value::Int(u64::MAX))));
         assert_eq!(CtxTok.parse("long"), Err("`long` is not a number, as ctx_tok is".into()));

@@ -1,13 +1,13 @@
 //! A frame: the records of one run, sorted for lookup, and what its manifest says. Every table, figure, expectation and report
 //! of a run asks it.
 
-use super::column::Column;
+use super::column::{millipct, Column};
 use super::difference::Difference;
 use super::estimate::Estimate;
 use super::manifest::ModelInfo;
 use super::metric::{is_hit, Kind, ANSWER_REGION, SHARE_OUT};
 use super::pair::{by_prompt, differences, pairs, prompt_means, Pair, Pairs};
-use super::pick::{cities_of, millipct, setting_of, Case, ConditionKey, HeadPlace, Pick, Purposes, Setting};
+use super::pick::{cities_of, setting_of, Case, ConditionKey, HeadPlace, Pick, Purposes, Setting};
 use super::record::{Identity, Measurement, Record, Units};
 use super::tokens::Tokens;
 use crate::base::names::ShortNames;

@@ -27,7 +27,7 @@ pub(crate) mod view;
 pub(crate) mod within;
 
 pub use column::Column;
-pub use compare::{Counts, MetricName, Metrics, Where};
+pub use compare::{Counts, MetricName, Where};
 pub use difference::{Difference, Row, Test, Verdict};
 pub(crate) use estimate::Estimate;
 pub use frame::{About, CommandName, DrawnHead, Frame, MassiveAt};

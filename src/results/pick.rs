@@ -1,5 +1,6 @@
 //! Which numbers of a run are wanted: of which model, setting and condition; and what its conditions are for.
 
+use super::column::millipct;
 use super::metric::Metric;
 use super::record::{Identity, UNTREATED};
 use crate::prompts::shots::order_of;
@@ -17,11 +18,6 @@ pub(crate) fn setting_name(needles: usize, retrieve: usize) -> String {
 
 pub(super) fn setting_of(id: &Identity) -> Setting {
     (id.ctx_tok, id.needles.unwrap_or(0), id.retrieve.unwrap_or(0))
-}
-
-/// Returns a depth in thousandths of a percent, in which depths are the same.
-pub(super) fn millipct(depth_pct: f64) -> u64 {
-    (depth_pct * 1000.0).round() as u64
 }
 
 /// Returns the set that a prompt's cities come from. Many-shot prompts, whose words are the same, have the order of their

@@ -6,7 +6,7 @@ use difftool::figures::read_recipe;
 use difftool::results::compare::{compare, FailIf, Request};
 use difftool::results::manifest::{Manifest, ModelInfo, OutputFile};
 use difftool::results::record::{self, Identity, Measurement, Record};
-use difftool::results::{Column, MetricName, Metrics, Where};
+use difftool::results::{Column, MetricName, Where};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use serde_json::{json, Value};
@@ -587,13 +587,10 @@ fn nothing_is_coloured_with_or_without_no_color() {
 fn request(a: &Path, b: &Path) -> Request {
     Request {
         inputs: vec![a.to_path_buf(), b.to_path_buf()],
-        by: None,
-        baseline: None,
-        metrics: Metrics::All,
-        wheres: Vec::new(),
+        metric: vec!["all".parse().unwrap()],
         group_by: vec![Column::CtxTok],
-        replicates: None,
         allow_different_prompts: true,
+        ..Request::default()
     }
 }
 

@@ -68,7 +68,7 @@ fn json_of(comparison: &Comparison, args: &Compare) -> serde_json::Value {
         "pairings": comparison.pairings,
         "notes": comparison.notes,
         "level": LEVEL,
-        "replicates": args.replicates.as_ref().map(ToString::to_string),
+        "replicates": args.request.replicates.as_ref().map(ToString::to_string),
         "rows": comparison.rows,
     })
 }

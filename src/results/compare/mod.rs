@@ -34,7 +34,7 @@ mod rows;
 pub use fail_if::FailIf;
 pub use input::Input;
 pub use manifests::Mismatch;
-pub use request::{Counts, MetricName, Metrics, Request, Where};
+pub use request::{Counts, MetricName, Request, Where};
 
 use super::column::{self, Column, Value};
 use super::difference::Row;

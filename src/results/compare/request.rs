@@ -5,33 +5,47 @@ use super::super::metric::{self, headline_rank};
 use super::super::record::{Measurement, Record, Units};
 use super::Input;
 use crate::bail_usage;
-use crate::base::names::{is_short_for, Replicates};
+use crate::base::names::{is_short_for, Replicates, SEED_FOLDERS};
 use anyhow::{Context, Result};
+use clap::Args;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// A comparison that is asked for.
-#[derive(Clone, Debug)]
+/// A comparison that is asked for: the flags of `difftool compare`.
+#[derive(Args, Clone, Debug, Default)]
 pub struct Request {
-    /// Run folders or results files; all are compared with the first.
+    /// Run folders or results files; the others are compared with the first. A single one needs --by
+    #[arg(required = true, value_name = "RUN|CSV")]
     pub inputs: Vec<PathBuf>,
-    /// Compare the values of this column instead, over all inputs.
+    /// Compare the values of this column (model, bits, scope, cities, ctx_tok, …) instead of the inputs
+    #[arg(long, value_name = "COLUMN")]
     pub by: Option<Column>,
-    /// The value of that column that others are compared with; the first one if none is named.
+    /// Value of the --by column that the others are compared with; `none` for a missing value [default: the first]
+    #[arg(long, value_name = "VALUE")]
     pub baseline: Option<String>,
-    /// The metrics to compare.
-    pub metrics: Metrics,
-    /// Only these records.
+    /// Metrics, with a region for only that region, as in `exact,share_abs[answer]`; `all` for every metric [default: the
+    /// headline metrics that were measured]
+    #[arg(long, value_delimiter = ',', value_name = "METRIC")]
+    pub metric: Vec<MetricName>,
+    /// Only records with this value (`none`: a missing one); may be repeated: columns must all match, values of one column
+    /// are alternatives
+    #[arg(long = "where", value_name = "COLUMN=VALUE")]
     pub wheres: Vec<Where>,
-    /// One row for each value of these.
+    /// One row for each value of these columns; `layer` and `head` select the records of layers and heads
+    #[arg(long, value_delimiter = ',', value_name = "COLUMN")]
     pub group_by: Vec<Column>,
-    /// Models whose names differ in their training seed are replicates of one recipe: recipes are compared, or each with itself
-    /// where `by` is a column, and intervals are over seeds and prompts.
+    /// Treat models whose names differ only by the training seed as replicates and compare recipes seed by seed; `*` in
+    /// PATTERN stands for the digits of the seed. Intervals are over seeds and prompts, and need 3 seeds
+    #[arg(long, value_name = "PATTERN", num_args = 0..=1, require_equals = true, default_missing_value = SEED_FOLDERS)]
     pub replicates: Option<Replicates>,
-    /// Pair records even if their prompts are not the same.
+    /// Also compare runs with different prompts, paired by setting and `sample` instead of by seed
+    #[arg(long)]
     pub allow_different_prompts: bool,
 }
+
+/// The name that stands for every metric.
+const ALL_METRICS: &str = "all";
 
 /// A metric, or one region of it: `exact`, `share_abs[answer]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,45 +78,6 @@ impl FromStr for MetricName {
             return Err(format!("`{text}` does not name a metric, as exact or share_abs[answer] do"));
         }
         Ok(Self { metric: metric.to_owned(), region })
-    }
-}
-
-/// The metrics to compare.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Metrics {
-    /// The headline metrics that were measured.
-    Headline,
-    All,
-    /// These, in this order.
-    Named(Vec<MetricName>),
-}
-
-impl Metrics {
-    /// Parses a list of names; an empty one stands for the headline metrics, `all` for every metric.
-    ///
-    /// # Errors
-    /// Usage errors if one cannot be read.
-    pub fn parse(list: &[String]) -> Result<Self> {
-        match list {
-            [] => Ok(Self::Headline),
-            list if list.iter().any(|name| name == "all") => Ok(Self::All),
-            list => list
-                .iter()
-                .map(|name| name.parse().or_else(|e: String| bail_usage!("--metric {name}: {e}")))
-                .collect::<Result<_>>()
-                .map(Self::Named),
-        }
-    }
-
-    /// Returns the rank of a metric among those selected; `None` if it is not. With `any_region`, all regions of headline
-    /// metrics are.
-    pub(crate) fn rank(&self, metric: &str, region: Option<&str>, any_region: bool) -> Option<usize> {
-        let headline = headline_rank(metric, region, any_region);
-        match self {
-            Self::Headline => headline,
-            Self::All => Some(headline.unwrap_or(metric::ALL.len())),
-            Self::Named(names) => names.iter().position(|name| name.covers(metric, region)),
-        }
     }
 }
 
@@ -163,10 +138,21 @@ impl Request {
             || self.wheres.iter().any(|condition| condition.column == column)
     }
 
-    /// Returns the rank of a measurement among those selected; `None` if it is not.
+    /// Returns the rank of a measurement among those selected, the headline ones unless metrics are named; `None` if it is not.
     pub(super) fn rank(&self, measure: &Measurement) -> Option<usize> {
-        let any_region = self.compared() == Some(Column::Region);
-        self.metrics.rank(&measure.metric, measure.region.as_deref(), any_region)
+        let (metric, region) = (&measure.metric, measure.region.as_deref());
+        let headline = headline_rank(metric, region, self.compared() == Some(Column::Region));
+        if self.metric.is_empty() {
+            headline
+        } else if self.wants_all() {
+            Some(headline.unwrap_or(metric::ALL.len()))
+        } else {
+            self.metric.iter().position(|name| name.covers(metric, region))
+        }
+    }
+
+    fn wants_all(&self) -> bool {
+        self.metric.iter().any(|name| name.metric == ALL_METRICS)
     }
 
     /// Checks that columns can be used as they are asked for.
@@ -281,8 +267,7 @@ impl Request {
                 bail_usage!("--where {text}: no record has it; {column} is one of {}", listed(*column, &records));
             }
         }
-        let Metrics::Named(names) = &self.metrics else { return Ok(()) };
-        for MetricName { metric, region } in names {
+        for MetricName { metric, region } in self.metric.iter().filter(|_| !self.wants_all()) {
             if !records.iter().any(|record| record.measure.metric == *metric) {
                 bail_usage!("--metric {metric}: not measured; there are {}", listed(Column::Metric, &records));
             }
@@ -317,14 +302,9 @@ mod tests {
 
     fn request(wheres: &[&str], group_by: &[Column]) -> Request {
         Request {
-            inputs: Vec::new(),
-            by: None,
-            baseline: None,
-            metrics: Metrics::Headline,
             wheres: wheres.iter().map(|text| text.parse().unwrap()).collect(),
             group_by: group_by.to_vec(),
-            replicates: None,
-            allow_different_prompts: false,
+            ..Request::default()
         }
     }
 

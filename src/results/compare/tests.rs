@@ -37,16 +37,7 @@ fn write(folder: &Path, name: &str, records: &[Record]) -> PathBuf {
 }
 
 fn request(inputs: &[PathBuf]) -> Request {
-    Request {
-        inputs: inputs.to_vec(),
-        by: None,
-        baseline: None,
-        metrics: Metrics::Headline,
-        wheres: Vec::new(),
-        group_by: Vec::new(),
-        replicates: None,
-        allow_different_prompts: false,
-    }
+    Request { inputs: inputs.to_vec(), ..Request::default() }
 }
 
 /// Two questions of some prompts, with hits and shares that depend on the model.

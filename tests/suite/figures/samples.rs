@@ -98,8 +98,7 @@ fn bits(page: Page) -> Figure {
 fn outliers(page: Page) -> Figure {
     let line = |model: usize, scale: f64| {
         let magnitudes = (-60..40).map(|i| 10_f64.powf(f64::from(i) / 20.0));
-        let line = Line::new(MODELS[model].into(), magnitudes.map(|x| (x, (-x / scale).exp().max(1e-9))));
-        Line { vertical: Some(scale * 0.69), ..line }
+        Line::new(MODELS[model].into(), magnitudes.map(|x| (x, (-x / scale).exp().max(1e-9))))
     };
     let panels = [
         panel("attention logits", "|logit|", "fraction above", vec![line(0, 4.0), line(1, 2.5)]),
