@@ -13,8 +13,11 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::path::Path;
 
-/// Largest plausible width of all heads of a layer. Products of checked sizes do not overflow.
+/// Largest plausible width of all heads of a layer, or of shared experts. Products of checked sizes do not overflow.
 const WIDEST_HEADS: usize = 1 << 24;
+
+/// Largest plausible number of tensors, all of which are listed.
+const MOST_TENSORS: usize = 1 << 18;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -399,10 +402,21 @@ impl ModelConfig {
                 );
             }
         }
-        if let Some(Experts { count, per_token, choice, .. }) = self.experts {
+        let mut tensors = 16;
+        if let Some(Experts { count, per_token, choice, shared, .. }) = self.experts {
             ensure!(per_token <= count, "num_experts_per_tok is {per_token}, but there are only {count} experts");
             choice.check(count, per_token)?;
+            ensure!(shared.is_none_or(|ffn| ffn <= WIDEST_HEADS), "the shared experts are too wide (n_shared_experts)");
+            tensors += 3 * count;
         }
+        if self.qk_norm == Some(QkNorm::EachHead) {
+            tensors += self.query_heads() + self.key_heads();
+        }
+        let layers = self.layers.len();
+        ensure!(
+            tensors * layers <= MOST_TENSORS,
+            "{layers} layers with up to {tensors} tensors are too many: the number of layers, of experts or of heads is wrong"
+        );
         Ok(())
     }
 }

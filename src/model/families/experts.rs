@@ -3,6 +3,7 @@
 
 use super::super::config::{Activation, Biases, ExpertChoice, Experts, Latent, ModelConfig, Positions};
 use super::super::rotary::{RopeScaling, Rotary};
+use super::llama;
 use super::raw::Raw;
 use crate::attention::{LogitRule, Sink, Variant};
 use crate::kernels::RopeStyle;
@@ -15,15 +16,12 @@ pub(super) fn mixtral(config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig>
 }
 
 pub(super) fn qwen2_moe(config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
-    let shared = raw.optional_size("shared_expert_intermediate_size")?.unwrap_or(5632);
-    let windowed = raw.flag("use_sliding_window", false)?;
-    let first_full = raw.number("max_window_layers")?.unwrap_or(28.0);
-    let sliding =
-        raw.sliding(config.layers.len(), |layer| windowed && layer.is_multiple_of(2) && (layer as f64) < first_full)?;
-    ensure!(windowed || !sliding.contains(&true), "layer_types has sliding_attention, but use_sliding_window is false");
+    let shared = raw.size_or("shared_expert_intermediate_size", 5632)?;
+    let config = llama::with_qwen_windows(config, raw, |layer, first_full| {
+        layer.is_multiple_of(2) && (layer as f64) < first_full
+    })?;
     let bias = Biases { qkv: raw.flag("qkv_bias", true)?, ..Biases::default() };
-    let config = ModelConfig { bias, ..with_qwen_experts(config, raw, Some(shared))? };
-    Ok(config.windowed(raw.window(Some(4096))?, |layer| sliding[layer]))
+    Ok(ModelConfig { bias, ..with_qwen_experts(config, raw, Some(shared))? })
 }
 
 pub(super) fn qwen3_moe(config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
@@ -38,7 +36,7 @@ pub(super) fn qwen3_moe(config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfi
 fn with_qwen_experts(config: ModelConfig, raw: &Raw<'_>, shared: Option<usize>) -> Result<ModelConfig> {
     let normed = raw.flag("norm_topk_prob", false)?;
     let ffn = raw.size("moe_intermediate_size")?;
-    let step = raw.optional_size("decoder_sparse_step")?.unwrap_or(1);
+    let step = raw.size_or("decoder_sparse_step", 1)?;
     let dense = raw.layer_list("mlp_only_layers")?;
     let experts = Experts { normed, shared, shared_gate: shared.is_some(), ..experts(raw, ffn)? };
     Ok(with_experts(config, experts, |layer| !dense.contains(&layer) && (layer + 1).is_multiple_of(step)))
@@ -47,6 +45,9 @@ fn with_qwen_experts(config: ModelConfig, raw: &Raw<'_>, shared: Option<usize>) 
 pub(super) fn olmoe(config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
     let normed = raw.flag("norm_topk_prob", false)?;
     let experts = Experts { normed, ..experts(raw, config.ffn)? };
+    // transformers leaves it to kernels other than its default.
+    let window = raw.optional_tokens("sliding_window")?.filter(|&window| window < config.max_ctx_tok);
+    ensure!(window.is_none(), "sliding_window {} is not supported by this model_type", window.unwrap_or_default());
     Ok(with_experts(config, experts, |_| true))
 }
 
@@ -72,22 +73,22 @@ pub(super) fn gpt_oss(config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig>
 
 /// Scores of experts are the softmax, of all or of those in the groups with the largest one.
 pub(super) fn deepseek_v2(config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
-    let (groups, groups_per_token) = match raw.text("topk_method")?.unwrap_or("greedy") {
-        "greedy" => (1, 1),
-        "group_limited_greedy" => (raw.size("n_group")?, raw.size("topk_group")?),
-        other => bail!("topk_method \"{other}\" is not supported; greedy and group_limited_greedy are"),
-    };
+    let (groups, groups_per_token) =
+        match raw.text("topk_method")?.map_or_else(|| raw.default("topk_method", "greedy"), Ok)? {
+            "greedy" => (1, 1),
+            "group_limited_greedy" => (raw.size("n_group")?, raw.size("topk_group")?),
+            other => bail!("topk_method \"{other}\" is not supported; greedy and group_limited_greedy are"),
+        };
     let choice = ExpertChoice { sigmoid: false, groups, groups_per_token };
     let scale = raw.positive_or("routed_scaling_factor", 1.0)?;
     let experts = Experts { choice, scale, ..deepseek_experts(raw)? };
-    let first = first_with_experts(raw, 0)?;
+    let first = first_with_experts(raw, 0.0)?;
     Ok(with_experts(with_latent(config, raw, RopeStyle::Interleaved)?, experts, |layer| layer >= first))
 }
 
 /// Scores of experts are sigmoids, with a bias for the choice, of experts in the best groups.
 pub(super) fn deepseek_v3(config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
-    let groups = raw.optional_size("n_group")?.unwrap_or(8);
-    let groups_per_token = raw.optional_size("topk_group")?.unwrap_or(4);
+    let (groups, groups_per_token) = (raw.size_or("n_group", 8)?, raw.size_or("topk_group", 4)?);
     let experts = Experts {
         normed: raw.flag("norm_topk_prob", true)?,
         choice: ExpertChoice { sigmoid: true, groups, groups_per_token },
@@ -97,7 +98,7 @@ pub(super) fn deepseek_v3(config: ModelConfig, raw: &Raw<'_>) -> Result<ModelCon
     let count = experts.count;
     ensure!(count >= 2 * groups, "n_group is {groups}, but a group needs two of the {count} experts");
     let interleaved = raw.flag("rope_interleave", true)?;
-    let first = first_with_experts(raw, 3)?;
+    let first = first_with_experts(raw, 3.0)?;
     let style = if interleaved { RopeStyle::Interleaved } else { RopeStyle::Half };
     Ok(with_experts(with_latent(config, raw, style)?, experts, |layer| layer >= first))
 }
@@ -120,7 +121,7 @@ fn with_latent(config: ModelConfig, raw: &Raw<'_>, style: RopeStyle) -> Result<M
     );
     // Where it is, it counts the rotated channels.
     raw.only("head_dim", latent.rotated)?;
-    let rotary = raw.rotary(latent.rotated, 10_000.0, None)?;
+    let rotary = raw.rotary(latent.rotated, ("rope_theta", 10_000.0), None)?;
     let rule = LogitRule::plain(head_dim);
     let rule = LogitRule { scale: (f64::from(rule.scale) * latent_scale(raw, &rotary)?) as f32, ..rule };
     let bias = raw.flag("attention_bias", false)?;
@@ -150,8 +151,8 @@ fn latent_scale(raw: &Raw<'_>, rotary: &Rotary) -> Result<f64> {
 }
 
 /// Index of the first layer with experts.
-fn first_with_experts(raw: &Raw<'_>, default: usize) -> Result<usize> {
-    let Some(first) = raw.number("first_k_dense_replace")? else { return Ok(default) };
+fn first_with_experts(raw: &Raw<'_>, default: f64) -> Result<usize> {
+    let first = raw.number_or("first_k_dense_replace", default)?;
     ensure!(first >= 0.0 && first.fract() == 0.0, "first_k_dense_replace is {first}, expected a whole number");
     Ok(first as usize)
 }
@@ -160,16 +161,13 @@ fn first_with_experts(raw: &Raw<'_>, default: usize) -> Result<usize> {
 fn deepseek_experts(raw: &Raw<'_>) -> Result<Experts> {
     let ffn = raw.size("moe_intermediate_size")?;
     let shared = raw.size("n_shared_experts")? * ffn;
-    Ok(Experts { shared: Some(shared), ..mixture(raw, raw.size("n_routed_experts")?, ffn)? })
+    let count = raw.size(raw.first_of("n_routed_experts|num_local_experts|num_experts")?)?;
+    Ok(Experts { shared: Some(shared), ..mixture(raw, count, ffn)? })
 }
 
 /// Reads the mixture of experts, each `ffn` wide. The number of experts has two field names.
 fn experts(raw: &Raw<'_>, ffn: usize) -> Result<Experts> {
-    let (a, b) = (raw.optional_size("num_local_experts")?, raw.optional_size("num_experts")?);
-    if let (Some(a), Some(b)) = (a, b) {
-        ensure!(a == b, "num_local_experts is {a} and num_experts is {b}");
-    }
-    mixture(raw, a.or(b).context("num_experts is missing")?, ffn)
+    mixture(raw, raw.size(raw.first_of("num_local_experts|num_experts")?)?, ffn)
 }
 
 /// A mixture of `count` experts, each `ffn` wide, of which the softmax of the logits chooses some.

@@ -25,7 +25,7 @@ pub(super) fn gemma2(config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> 
 
 /// With two rotary embeddings.
 pub(super) fn gemma3(config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
-    let pattern = raw.optional_size("sliding_window_pattern")?.unwrap_or(6);
+    let pattern = raw.size_or("sliding_window_pattern", 6)?;
     let sliding = raw.sliding(config.layers.len(), |layer| !(layer + 1).is_multiple_of(pattern))?;
     let mut config = with_windows(config, raw, &sliding)?;
     config.final_softcap = raw.positive("final_logit_softcapping")?;

@@ -20,7 +20,7 @@ pub(super) fn gpt2(mut config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig
 
 pub(super) fn gpt_neo(mut config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
     let local = local_layers(raw, config.layers.len())?;
-    let window = raw.optional_tokens("window_size")?.unwrap_or(256);
+    let window = raw.size_or("window_size", 256)?;
     config.layers.iter_mut().for_each(|layer| layer.rule.scale = 1.0);
     Ok(config.windowed(Some(window), |layer| local[layer]))
 }
@@ -50,7 +50,7 @@ fn local_layers(raw: &Raw<'_>, layers: usize) -> Result<Vec<bool>> {
 }
 
 pub(super) fn gptj(config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
-    let channels = raw.optional_size("rotary_dim")?.unwrap_or(64);
+    let channels = raw.size_or("rotary_dim", 64)?;
     let rotary = Rotary { theta: 10_000.0, channels, scaling: RopeScaling::None };
     let positions = Positions::Rotary { style: RopeStyle::Interleaved, embeddings: vec![rotary] };
     Ok(ModelConfig { positions, ..config })
@@ -59,6 +59,10 @@ pub(super) fn gptj(config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
 pub(super) fn gpt_neox(config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
     // The configuration class of transformers lacks this field, but its rotary embedding reads it.
     raw.only("head_dim", config.head_dim)?;
+    if let (Positions::Rotary { embeddings, .. }, Some(theta)) = (&config.positions, raw.positive("rope_theta")?) {
+        let own = embeddings[0].theta;
+        ensure!(theta == own, "rope_theta {theta} has no effect in this model_type, whose rotary_emb_base is {own}");
+    }
     let parallel = raw.flag("use_parallel_residual", true)?;
     let residual = if parallel { ResidualLayout::Parallel } else { ResidualLayout::Serial };
     Ok(ModelConfig { residual, ..config })
@@ -149,7 +153,7 @@ pub(super) fn cohere(config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> 
 
 /// Layers with full attention have no positions.
 pub(super) fn cohere2(mut config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
-    let pattern = raw.optional_size("sliding_window_pattern")?.unwrap_or(4);
+    let pattern = raw.size_or("sliding_window_pattern", 4)?;
     let sliding = raw.sliding(config.layers.len(), |layer| !(layer + 1).is_multiple_of(pattern))?;
     let window = raw.needed_window(4096)?;
     config.check_head_dim(raw)?;

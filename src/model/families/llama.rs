@@ -14,7 +14,7 @@ const OLMO3_THETA: f64 = 500_000.0;
 
 pub(super) fn qwen3(config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
     let normed = raw.flag("use_qk_norm", true)?;
-    let config = ModelConfig { qk_norm: normed.then_some(QkNorm::Head), ..with_qwen_windows(config, raw)? };
+    let config = ModelConfig { qk_norm: normed.then_some(QkNorm::Head), ..with_qwen_windows(config, raw, from_layer)? };
     let by_head = raw.flag("headwise_attn_output_gate", false)?;
     let gate = match (by_head, raw.flag("elementwise_attn_output_gate", false)?) {
         (false, false) => return Ok(config),
@@ -28,11 +28,17 @@ pub(super) fn qwen3(config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
     Ok(ModelConfig { names: tensor_names("gated-qwen3"), variant: Variant { gate, ..config.variant }, ..config })
 }
 
-pub(super) fn with_qwen_windows(config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
+/// `slides` is the rule for layers without `layer_types`, given `max_window_layers`. Without `use_sliding_window` the other
+/// settings of windows have no effect.
+pub(super) fn with_qwen_windows(
+    config: ModelConfig,
+    raw: &Raw<'_>,
+    slides: fn(usize, f64) -> bool,
+) -> Result<ModelConfig> {
     let window = if raw.flag("use_sliding_window", false)? { raw.window(Some(4096))? } else { None };
     // Unlike sizes, this number may be 0.
-    let first = raw.number("max_window_layers")?.unwrap_or(28.0);
-    let sliding = raw.sliding(config.layers.len(), |layer| window.is_some() && layer as f64 >= first)?;
+    let most = raw.number_or("max_window_layers", 28.0)?;
+    let sliding = raw.sliding(config.layers.len(), |layer| window.is_some() && slides(layer, most))?;
     ensure!(
         window.is_some() || !sliding.contains(&true),
         "layer_types has sliding_attention, but use_sliding_window or sliding_window turns windows off"
@@ -40,10 +46,26 @@ pub(super) fn with_qwen_windows(config: ModelConfig, raw: &Raw<'_>) -> Result<Mo
     Ok(config.windowed(window, |layer| sliding[layer]))
 }
 
+/// The rule of Qwen 2 and 3.
+pub(super) fn from_layer(layer: usize, first: f64) -> bool {
+    layer as f64 >= first
+}
+
+/// The window is that of every layer, whatever `layer_types` says.
+pub(super) fn mistral(config: ModelConfig, raw: &Raw<'_>, default: Option<usize>) -> Result<ModelConfig> {
+    let window = raw.window(default)?;
+    let sliding = raw.sliding(config.layers.len(), |_| true)?;
+    ensure!(
+        window.is_none_or(|window| window >= config.max_ctx_tok) || !sliding.contains(&false),
+        "layer_types has full_attention, but this model_type has the window of sliding_window in every layer"
+    );
+    Ok(config.windowed(window, |_| true))
+}
+
 /// Some layers have no RoPE.
 pub(super) fn smollm3(mut config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
     let layers = config.layers.len();
-    let interval = raw.optional_size("no_rope_layer_interval")?.unwrap_or(4);
+    let interval = raw.size_or("no_rope_layer_interval", 4)?;
     let has_rope: Vec<bool> = match raw.per_layer("no_rope_layers", layers)? {
         Some(list) => list.iter().map(yes_or_no).collect::<Result<_>>()?,
         None => (1..=layers).map(|layer| !layer.is_multiple_of(interval)).collect(),
@@ -115,7 +137,7 @@ pub(super) fn granite(mut config: ModelConfig, raw: &Raw<'_>) -> Result<ModelCon
 pub(super) fn granite_hybrid(config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
     raw.only("num_local_experts", 0)?;
     ensure!(raw.has("num_local_experts"), "num_local_experts is missing; only 0 is supported");
-    let kinds = raw.first_of("layer_types|layers_block_type");
+    let kinds = raw.first_of("layer_types|layers_block_type")?;
     let layers = raw.per_layer(kinds, config.layers.len())?;
     for kind in layers.with_context(|| format!("{kinds} is missing; state-space layers are not supported"))? {
         ensure!(
@@ -132,8 +154,7 @@ pub(super) fn ministral3(config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConf
     let rope = Raw(raw.object("rope_parameters")?.context("rope_parameters is missing")?);
     let (beta, ctx_tok) = (rope.positive("llama_4_scaling_beta")?, rope.tokens("original_max_position_embeddings")?);
     let position_scale = PositionScale { beta: beta.context("llama_4_scaling_beta is missing")?, ctx_tok };
-    let config = ModelConfig { position_scale: Some(position_scale), ..config };
-    Ok(config.windowed(raw.optional_tokens("sliding_window")?, |_| true))
+    mistral(ModelConfig { position_scale: Some(position_scale), ..config }, raw, None)
 }
 
 pub(super) fn ernie4_5(config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {

@@ -54,6 +54,7 @@ struct Family {
     rotated: Option<f64>,
     rotated_key: String,
     theta: f64,
+    theta_key: String,
     interleaved: bool,
     bias: Option<Biases>,
     activation: Activation,
@@ -98,10 +99,10 @@ fn parsed(text: &str) -> Result<Vec<(String, Family)>> {
 /// Applies to a model of a family what `families.toml` cannot say.
 fn finish(model_type: &str, config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
     match model_type {
-        "mistral" => Ok(config.windowed(raw.window(Some(4096))?, |_| true)),
+        "mistral" => llama::mistral(config, raw, Some(4096)),
         "ministral3" => llama::ministral3(config, raw),
         "mixtral" => experts::mixtral(config, raw),
-        "qwen2" => llama::with_qwen_windows(config, raw),
+        "qwen2" => llama::with_qwen_windows(config, raw, llama::from_layer),
         "qwen2_moe" => experts::qwen2_moe(config, raw),
         "qwen3" => llama::qwen3(config, raw),
         "qwen3_moe" => experts::qwen3_moe(config, raw),
@@ -140,6 +141,25 @@ fn finish(model_type: &str, config: ModelConfig, raw: &Raw<'_>) -> Result<ModelC
     }
 }
 
+/// The `model_type` and its family; `None` for diff-mlx.
+fn family_of<'a>(raw: &Raw<'a>) -> Result<(&'a str, Option<&'static (String, Family)>)> {
+    if is_diff_mlx(raw) {
+        return Ok((DIFF_MLX, None));
+    }
+    let model_type = raw.text("model_type")?.with_context(|| match raw.get("architectures") {
+        Some(named) => format!("model_type is missing; architectures are {named}"),
+        None => "model_type is missing: this is no configuration of a model of transformers".to_owned(),
+    })?;
+    let all = families();
+    let family = all.iter().find(|(name, family)| name == model_type || family.also.as_deref() == Some(model_type));
+    if family.is_none() {
+        let known: Vec<&str> = all.iter().map(|(name, _)| name.as_str()).collect();
+        let (last, others) = known.split_last().context("no families")?;
+        bail!("model_type \"{model_type}\" is not supported; {} and {last} are", others.join(", "));
+    }
+    Ok((model_type, family))
+}
+
 impl ModelConfig {
     /// Resolves a parsed `config.json`. `layout` overrides its differential heads.
     ///
@@ -147,24 +167,15 @@ impl ModelConfig {
     /// If a field is missing, contradictory or not supported. The error names the field.
     pub fn from_json(value: &Value, layout: Option<HeadLayout>) -> Result<Self> {
         let raw = Raw(value.as_object().context("expected a JSON object")?);
-        let model_type = match is_diff_mlx(&raw) {
-            true => DIFF_MLX,
-            false => raw.text("model_type")?.context("model_type is missing")?,
-        };
-        raw.unquantised()?;
-        let families = &families();
-        let family =
-            families.iter().find(|(name, family)| name == model_type || family.also.as_deref() == Some(model_type));
+        let (model_type, family) = family_of(&raw)?;
         let mut config = match family {
-            _ if model_type == DIFF_MLX => Self::of_diff_mlx(&raw, layout)?,
+            None => Self::of_diff_mlx(&raw, layout)?,
             Some((_, Family { text_models, text_sizes, .. })) if !text_models.is_empty() => {
                 Self::of_text_part(&raw, text_models, text_sizes, layout)?
             }
-            Some((name, family)) => finish(name, family.read(name, &raw, layout)?, &raw)?,
-            None => {
-                let known: Vec<&str> = families.iter().map(|(name, _)| name.as_str()).collect();
-                let (last, others) = known.split_last().context("no families")?;
-                bail!("model_type \"{model_type}\" is not supported; {} and {last} are", others.join(", "))
+            Some((name, family)) => {
+                raw.unquantised()?;
+                finish(name, family.read(name, &raw, layout)?, &raw)?
             }
         };
         let differential = layout.is_some_and(|layout| layout != HeadLayout::Standard);
@@ -182,6 +193,13 @@ impl ModelConfig {
         Ok(config)
     }
 
+    /// Checks that models of this `config.json` can be read as far as their family and their number types go.
+    pub(crate) fn check_family(value: &Value) -> Result<()> {
+        let raw = Raw(value.as_object().context("expected a JSON object")?);
+        family_of(&raw)?;
+        raw.unquantised()
+    }
+
     /// The text part of a multimodal model, which `text_config` describes. Files on the Hub omit values equal to those of
     /// the first model of a kind, `sizes`.
     fn of_text_part(
@@ -195,6 +213,7 @@ impl ModelConfig {
         if !text_models.iter().any(|name| name == text_type) {
             bail!("text_config: model_type \"{text_type}\" is not supported; {} is", text_models.join(" or "));
         }
+        raw.unquantised()?;
         // transformers ignores this field in the multimodal Gemma 3; only the text model applies it.
         Raw(text_config).only("final_logit_softcapping", Value::Null).context("text_config")?;
         let mut fields = sizes.clone();
@@ -250,9 +269,14 @@ impl Family {
         for (field, supported) in &self.only {
             raw.only(field, supported.clone())?;
         }
-        for field in &self.absent {
+        for field in self.absent.iter().map(String::as_str).chain(["per_layer_config"]) {
             raw.only(field, Value::Null)?;
         }
+        // No class has this field, but the masks of all models read it.
+        ensure!(
+            raw.flag("is_causal", true)?,
+            "is_causal is false: that every token sees those after it is not supported"
+        );
         let maps = HeadMaps::read(name, raw, layout)?;
         let sizes = match &self.keys {
             None => self.llama_sizes(raw, &maps)?,
@@ -283,7 +307,7 @@ impl Family {
             PositionKeys::Own => {}
             PositionKeys::Rotary => {
                 let share = self.rotated.map(|share| (share, self.rotated_key.as_str()));
-                let embeddings = vec![raw.rotary(sizes.head_dim, self.theta, share)?];
+                let embeddings = vec![raw.rotary(sizes.head_dim, (&self.theta_key, self.theta), share)?];
                 config.positions = Positions::Rotary { style, embeddings };
             }
             PositionKeys::Learned => {
@@ -307,7 +331,10 @@ impl Family {
             heads = counted / (signal + 1) * signal;
         }
         let width = raw.size("hidden_size")?;
-        let stated = raw.optional_size("head_dim")?.or(self.head_dim);
+        let stated = match (raw.optional_size("head_dim")?, self.head_dim) {
+            (None, Some(width)) => Some(raw.default("head_dim", width)?),
+            (stated, _) => stated,
+        };
         ensure!(
             stated.is_some() || width.is_multiple_of(counted),
             "head_dim is missing, and num_attention_heads {counted} does not divide hidden_size {width}"

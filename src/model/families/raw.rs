@@ -23,15 +23,23 @@ impl<'a> Raw<'a> {
         self.0.contains_key(field)
     }
 
-    /// The first of several fields (`n_embed|hidden_size`) that the configuration has, or the last.
-    pub(super) fn first_of<'f>(&self, fields: &'f str) -> &'f str {
-        let mut fields = fields.split('|').peekable();
-        loop {
-            let field = fields.next().unwrap_or_default();
-            if self.get(field).is_some() || fields.peek().is_none() {
-                return field;
+    /// The first of several spellings of a field (`n_embed|hidden_size`) that the configuration has, or the last. Those that it
+    /// has must agree.
+    pub(super) fn first_of<'f>(&self, spellings: &'f str) -> Result<&'f str> {
+        let mut field = spellings.rsplit('|').next().unwrap_or_default();
+        for other in spellings.rsplit('|').filter(|other| self.get(other).is_some()) {
+            if let (Some(own), Some(value)) = (self.get(field), self.get(other)) {
+                ensure!(own == value, "{other} is {value}, but {field}, which means the same, is {own}");
             }
+            field = other;
         }
+        Ok(field)
+    }
+
+    /// The default of a field that is missing. No reference implementation takes null for a default other than null.
+    pub(super) fn default<T>(&self, field: &str, default: T) -> Result<T> {
+        ensure!(!self.has(field), "{field} is null; give a value, or leave it out for the default");
+        Ok(default)
     }
 
     /// A field that `read` returns `None` for is an error that says what was expected.
@@ -50,6 +58,10 @@ impl<'a> Raw<'a> {
     /// A width or a number of heads.
     pub(super) fn optional_size(&self, field: &str) -> Result<Option<usize>> {
         self.whole(field, LARGEST_SIZE)
+    }
+
+    pub(super) fn size_or(&self, field: &str, default: usize) -> Result<usize> {
+        self.optional_size(field)?.map_or_else(|| self.default(field, default), Ok)
     }
 
     pub(super) fn size(&self, field: &str) -> Result<usize> {
@@ -74,6 +86,10 @@ impl<'a> Raw<'a> {
         self.typed(field, "a number", |value| value.as_f64().filter(|x| x.is_finite()))
     }
 
+    pub(super) fn number_or(&self, field: &str, default: f64) -> Result<f64> {
+        self.number(field)?.map_or_else(|| self.default(field, default), Ok)
+    }
+
     /// A number above 0.
     pub(super) fn positive(&self, field: &str) -> Result<Option<f64>> {
         let x = self.number(field)?;
@@ -82,11 +98,16 @@ impl<'a> Raw<'a> {
     }
 
     pub(super) fn positive_or(&self, field: &str, default: f64) -> Result<f64> {
-        Ok(self.positive(field)?.unwrap_or(default))
+        self.positive(field)?.map_or_else(|| self.default(field, default), Ok)
     }
 
+    /// Null is false, unless the default is true.
     pub(super) fn flag(&self, field: &str, default: bool) -> Result<bool> {
-        Ok(self.typed(field, "true or false", Value::as_bool)?.unwrap_or(default))
+        match self.typed(field, "true or false", Value::as_bool)? {
+            Some(flag) => Ok(flag),
+            None if default => self.default(field, true),
+            None => Ok(false),
+        }
     }
 
     pub(super) fn text(&self, field: &str) -> Result<Option<&'a str>> {
@@ -130,17 +151,27 @@ impl<'a> Raw<'a> {
         }
     }
 
-    /// Fails if the weights are quantised.
+    /// Fails if the weights are quantised, as by transformers, MLX (`quantization`) or earlier versions of compressed-tensors.
     pub(super) fn unquantised(&self) -> Result<()> {
-        let Some(how) = self.get("quantization_config") else { return Ok(()) };
-        let method = how["quant_method"].as_str().unwrap_or("other number types").to_uppercase();
-        bail!("quantization_config: weights in {method} are not supported; convert them to bf16 or f32 first")
+        for field in ["quantization_config", "quantization", "compression_config"] {
+            let Some(how) = self.get(field) else { continue };
+            let method = match (how["quant_method"].as_str(), how["bits"].as_u64()) {
+                (Some(method), _) => method.to_uppercase(),
+                (None, Some(bits)) => format!("{bits} bits"),
+                (None, None) => "other number types".to_owned(),
+            };
+            bail!(
+                "{field}: weights in {method} are not supported; convert them to bf16 or f32 first, or take the model in \
+                 bf16 or as GGUF"
+            );
+        }
+        Ok(())
     }
 
     /// The activation function of the MLP.
     pub(super) fn activation(&self, field: &str, default: Activation) -> Result<Activation> {
         Ok(match self.text(field)? {
-            None => default,
+            None => self.default(field, default)?,
             Some("silu" | "swish") => Activation::Silu,
             Some("gelu") => Activation::Gelu,
             Some("gelu_new" | "gelu_pytorch_tanh" | "gelu_fast") => Activation::GeluTanh,
@@ -153,6 +184,7 @@ impl<'a> Raw<'a> {
     /// MLP (by default four times the width) and context.
     pub(super) fn plain_sizes(&self, keys: &[String; 5], default_ctx: Option<usize>) -> Result<DecoderSizes> {
         let [width_key, layers, heads_key, ffn, ctx] = keys.each_ref().map(|keys| self.first_of(keys));
+        let (width_key, layers, heads_key, ffn, ctx) = (width_key?, layers?, heads_key?, ffn?, ctx?);
         let (width, heads) = (self.size(width_key)?, self.size(heads_key)?);
         ensure!(width.is_multiple_of(heads), "{heads_key} {heads} does not divide {width_key} {width}");
         Ok(DecoderSizes {

@@ -9,17 +9,19 @@ use serde_json::Map;
 impl Raw<'_> {
     /// The rotary embedding of heads of `width` channels.
     ///
-    /// `theta` and the rotated share of `width` are defaults. The share comes with its field in earlier versions; `None`
-    /// if all channels are rotated.
-    pub(super) fn rotary(&self, width: usize, theta: f64, share: Option<(f64, &str)>) -> Result<Rotary> {
-        if let (Some(parameters), Some(scaling)) = (self.get("rope_parameters"), self.get("rope_scaling")) {
-            ensure!(parameters == scaling, "rope_parameters and rope_scaling differ");
-        }
-        let field = self.first_of("rope_parameters|rope_scaling");
-        let theta = self.positive("rope_theta")?.or(self.positive("rotary_emb_base")?).unwrap_or(theta);
+    /// The base and the rotated share of `width` come with their fields in earlier versions and with their defaults. The
+    /// share is `None` if all channels are rotated.
+    pub(super) fn rotary(
+        &self,
+        width: usize,
+        (theta_field, theta): (&str, f64),
+        share: Option<(f64, &str)>,
+    ) -> Result<Rotary> {
+        let field = self.first_of("rope_parameters|rope_scaling")?;
+        let theta = self.positive_or(theta_field, theta)?;
         let part = match share {
             None => 1.0,
-            Some((default, field)) => self.number(field)?.unwrap_or(default),
+            Some((default, field)) => self.number_or(field, default)?,
         };
         let empty = Map::new();
         let rope = RopeFields { field, raw: Raw(self.object(field)?.unwrap_or(&empty)) };
@@ -83,7 +85,12 @@ impl RopeFields<'_> {
         let raw = &self.raw;
         match raw.text("rope_type")?.or(raw.text("type")?).unwrap_or("default") {
             "default" => Ok(RopeScaling::None),
-            "linear" => Ok(RopeScaling::Linear { factor: self.factor()? }),
+            // Changes the base only beyond max_position_embeddings, which no prompt exceeds.
+            "dynamic" => self.factor().map(|_| RopeScaling::None),
+            "linear" => match self.factor()? {
+                1.0 => Ok(RopeScaling::None),
+                factor => Ok(RopeScaling::Linear { factor }),
+            },
             "llama3" => {
                 let (low, high) = (raw.positive("low_freq_factor")?, raw.positive("high_freq_factor")?);
                 let (low, high) = low.zip(high).context("low_freq_factor or high_freq_factor is missing")?;
@@ -94,7 +101,9 @@ impl RopeFields<'_> {
             "yarn" => self.yarn(self.factor()?, self.original_ctx_tok(config)?),
             // Its older name, of Phi 3.
             "longrope" | "su" => self.longrope(config),
-            other => bail!("rope_type \"{other}\" is not supported; default, linear, llama3, yarn and longrope are"),
+            other => {
+                bail!("rope_type \"{other}\" is not supported; default, linear, dynamic, llama3, yarn and longrope are")
+            }
         }
     }
 
@@ -125,7 +134,7 @@ impl RopeFields<'_> {
             short: self.divisors("short_factor")?,
             long: self.divisors("long_factor")?,
             original_ctx_tok,
-            amplitude: self.raw.positive_or("attention_factor", by_formula)?,
+            amplitude: self.raw.positive("attention_factor")?.unwrap_or(by_formula),
         })
     }
 
@@ -150,8 +159,8 @@ impl RopeFields<'_> {
         };
         Ok(RopeScaling::Yarn {
             factor,
-            beta_fast: raw.positive_or("beta_fast", 32.0)?,
-            beta_slow: raw.positive_or("beta_slow", 1.0)?,
+            beta_fast: raw.positive("beta_fast")?.unwrap_or(32.0),
+            beta_slow: raw.positive("beta_slow")?.unwrap_or(1.0),
             original_ctx_tok,
             amplitude,
             truncate: raw.flag("truncate", !raw.has("truncate"))?, // null is false

@@ -9,6 +9,7 @@ impl Gguf {
     /// Adds `rope_theta` and `rope_scaling`. `partial` if RoPE may rotate a part of a head.
     pub(super) fn add_rope(&self, config: &mut Value, partial: bool) -> Result<()> {
         config["rope_theta"] = json!(self.own_number("rope.freq_base")?.unwrap_or(10_000.0));
+        config["rotary_emb_base"] = config["rope_theta"].clone();
         config["rope_scaling"] = match self.rope_scaling()? {
             // The family requires the field.
             Value::Null if self.architecture()? == "gpt-oss" => json!({"rope_type": "default"}),

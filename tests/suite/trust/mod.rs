@@ -1,7 +1,9 @@
 //! What comes from others is not trusted: the right number, or an error that names file and field.
 
+mod fields;
 mod fuzz;
 mod haystacks;
+mod integers;
 mod lost;
 mod memory;
 mod mutations;
