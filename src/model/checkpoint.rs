@@ -6,7 +6,7 @@ use super::names::{
     file_tensor, is_not_a_weight, other_file_tensor, other_name, FileTensor, StoredRows, EMBEDDING, HEAD,
 };
 use super::stored_tensor::{safetensors, FileBytes, StoredTensor, StoredTensors};
-use super::{Gguf, ModelConfig, Weights};
+use super::{kinds, Gguf, ModelConfig, Weights};
 use crate::base::files;
 use crate::base::hash::sha256;
 use anyhow::{bail, Context, Result};
@@ -69,10 +69,7 @@ impl Checkpoint {
         } else if files::is_there(&diff_mlx) {
             vec![diff_mlx]
         } else {
-            bail!(
-                "{}: has neither {TENSOR_FILE} nor {INDEX_FILE}; convert other weight formats to safetensors",
-                dir.display()
-            )
+            bail!("{}: has neither {TENSOR_FILE} nor {INDEX_FILE}; {}", dir.display(), kinds::other_weights(dir))
         };
         Self::of_safetensors(paths.iter().map(|path| FileBytes::open(path)).collect::<Result<_>>()?)
     }
@@ -138,10 +135,11 @@ impl Checkpoint {
         if head.shape != embedding.shape || !head.number.is_readable() || !embedding.number.is_readable() {
             return Ok(true);
         }
-        let row_count = head.shape.first().copied().unwrap_or_default();
-        for start in (0..row_count).step_by(ROWS_AT_ONCE) {
-            let rows = start..row_count.min(start + ROWS_AT_ONCE);
-            if rows_of((HEAD, head), rows.clone())? != rows_of((EMBEDDING, embedding), rows)? {
+        for start in (0..config.vocab).step_by(ROWS_AT_ONCE) {
+            let rows = start..config.vocab.min(start + ROWS_AT_ONCE);
+            let [head, embedding] =
+                [(HEAD, head), (EMBEDDING, embedding)].map(|tensor| rows_of(tensor, config.vocab, rows.clone()));
+            if head? != embedding? {
                 return Ok(true);
             }
         }
@@ -253,7 +251,7 @@ impl Checkpoint {
         let found = found.with_context(|| format!("tensor {} is missing", place.name))?;
         let mut values = Vec::new();
         for range in ranges {
-            let rows = rows_of(found, range)?;
+            let rows = rows_of(found, config.vocab, range)?;
             if values.is_empty() {
                 values = rows; // one range, as in parts of the output head, is not copied
             } else {
@@ -300,16 +298,16 @@ impl From<Gguf> for Checkpoint {
 type NamedTensor<'a> = (&'a str, &'a StoredTensor);
 
 /// Reads rows of a matrix.
-fn rows_of((name, tensor): NamedTensor<'_>, rows: Range<usize>) -> Result<Vec<f32>> {
-    tensor.rows(rows).with_context(|| format!("{}: tensor {name}", tensor.file.origin))
+fn rows_of((name, tensor): NamedTensor<'_>, entries: usize, rows: Range<usize>) -> Result<Vec<f32>> {
+    tensor.rows(entries, rows).with_context(|| format!("{}: tensor {name}", tensor.file.origin))
 }
 
 /// The numbers of our tensor of `shape` in its place. Rows that lie side by side are read without the others.
 fn values(tensor: &StoredTensor, place: &FileTensor, shape: &[usize]) -> Result<Vec<f32>> {
     match (place.slab, place.rows) {
-        (None, StoredRows::From { start }) if !place.transposed => tensor.rows(start..start + shape[0]),
+        (None, StoredRows::From { start }) if !place.transposed => tensor.rows(place.shape[0], start..start + shape[0]),
         (None, _) => Ok(pick(tensor.values()?, place, shape)),
-        (Some(slab), _) => Ok(pick(tensor.rows(slab..slab + 1)?, place, shape)),
+        (Some(slab), _) => Ok(pick(tensor.rows(place.shape[0], slab..slab + 1)?, place, shape)),
     }
 }
 

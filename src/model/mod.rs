@@ -9,6 +9,7 @@ mod families;
 pub mod generate;
 mod gguf;
 pub mod hub;
+mod kinds;
 mod latent;
 mod linear;
 mod memory;

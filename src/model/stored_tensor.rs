@@ -4,14 +4,18 @@
 //! Files are read rather than mapped into memory: shortening a mapped file kills the process (SIGBUS), whereas reading
 //! it is an error that names it.
 
+use super::kinds;
 use super::number_type::NumberType;
 use crate::base::files::{self, HEADER_MAX};
 use crate::base::hash::{sha256, sha256_file};
 use crate::kernels::in_chunks;
 use anyhow::{bail, ensure, Context, Result};
 use safetensors::tensor::Metadata;
+use serde::de::{IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::fs::File;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -55,9 +59,8 @@ impl StoredTensor {
         self.file.numbers(self.at, self.number, self.len())
     }
 
-    /// Values of consecutive entries of the first dimension, as `f32`.
-    pub(super) fn rows(&self, rows: Range<usize>) -> Result<Vec<f32>> {
-        let entries = self.shape.first().copied().unwrap_or_default();
+    /// Values of consecutive ones of the `entries` of the first dimension, as `f32`. Files may put dimensions of 1 before it.
+    pub(super) fn rows(&self, entries: usize, rows: Range<usize>) -> Result<Vec<f32>> {
         ensure!(rows.end <= entries, "has {entries} entries; entry {} does not exist", rows.end - 1);
         let (each, number) = (self.len() / entries, self.number);
         ensure!(each.is_multiple_of(number.block_len), "cuts a block");
@@ -70,10 +73,14 @@ pub(super) fn safetensors(file: &Arc<FileBytes>) -> Result<StoredTensors> {
     ensure!(file.len >= LENGTH_BYTES, not_whole(file));
     let header_len = file.bytes(0, LENGTH_BYTES as usize)?.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
     ensure!(header_len <= HEADER_MAX.min(file.len - LENGTH_BYTES), not_whole(file));
-    let header = file.bytes(LENGTH_BYTES, header_len as usize)?;
-    let header: Metadata = serde_json::from_slice(&header).with_context(|| not_whole(file))?;
+    let bytes = file.bytes(LENGTH_BYTES, header_len as usize)?;
+    let names: Names = serde_json::from_slice(&bytes).with_context(|| not_whole(file))?;
+    if let Some(name) = names.twice {
+        bail!("{}: tensor {name} is there twice", file.origin);
+    }
+    let header: Metadata = serde_json::from_slice(&bytes).with_context(|| not_whole(file))?;
     let begin = LENGTH_BYTES + header_len;
-    ensure!(begin + header.data_len() as u64 == file.len, not_whole(file));
+    ensure!(begin.checked_add(header.data_len() as u64) == Some(file.len), not_whole(file));
     let mut tensors = StoredTensors::new();
     for (name, info) in header.tensors() {
         let (shape, number) = (info.shape.clone(), NumberType::of_dtype(info.dtype));
@@ -83,8 +90,44 @@ pub(super) fn safetensors(file: &Arc<FileBytes>) -> Result<StoredTensors> {
     Ok(tensors)
 }
 
+/// The names of a header, which its type would merge.
+struct Names {
+    twice: Option<String>,
+}
+
+impl<'de> Deserialize<'de> for Names {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(Self { twice: None })
+    }
+}
+
+impl<'de> Visitor<'de> for Names {
+    type Value = Self;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<Self, A::Error> {
+        let mut names = BTreeSet::new();
+        while let Some((name, _)) = map.next_entry::<String, IgnoredAny>()? {
+            if !names.insert(name.clone()) {
+                self.twice = Some(name);
+            }
+        }
+        Ok(self)
+    }
+}
+
 fn not_whole(file: &FileBytes) -> String {
-    format!("{}: not a complete safetensors file ({} bytes)", file.origin, file.len)
+    let other = match &file.source {
+        Source::OnDisk(path, _) => kinds::other_file(path),
+        Source::BuiltIn(_) => None,
+    };
+    match other {
+        Some(what) => format!("{} is {what}", file.origin),
+        None => format!("{}: not a complete safetensors file ({} bytes)", file.origin, file.len),
+    }
 }
 
 /// Bytes that one task reads and expands. They and their numbers stay in the second-level cache.

@@ -375,9 +375,9 @@ fn an_error_about_what_a_gguf_file_says_names_that_file_and_no_other() {
     let eos = ("tokenizer.ggml.eos_token_id".to_owned(), Field::U32(99_999));
     let fields = tokenizer_fields(&tokenizer(), "gpt-2").into_iter().chain([eos]).collect();
     let file = write_with_fields(dir.path(), VOCAB, fields);
-    let error = format!("{:#}", open::open(&file, Default::default()).err().expect("it is refused"));
-    let words = "llama.gguf: eos_token_id 99999 is outside the vocabulary";
-    assert!(error.contains(words) && !error.contains(".json"), "{error}");
+    let model = load(&file);
+    let why = model.lacks_eos().expect("it names no other token");
+    assert!(why.contains("llama.gguf: eos_token_id [99999] is outside") && !why.contains(".json"), "{why}");
 }
 
 /// A SentencePiece vocabulary with bytes: merges of a trained byte-pair encoding in their order, then characters.

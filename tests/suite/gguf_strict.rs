@@ -13,6 +13,7 @@ use serde_json::json;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::Path;
+use std::time::Instant;
 use tempfile::TempDir;
 
 /// The fields and the tensors of a file.
@@ -89,7 +90,7 @@ fn tensors_lie_within_the_file() {
     let (_, file) = write_both(dir.path(), "llama", GgmlDType::F32, |_| ());
     let whole = fs::read(&file).unwrap();
     patch(&file, "output_norm.weight", 12, &u64::MAX.to_le_bytes());
-    assert_refused(&file, &["llama.gguf: not complete", "output_norm.weight"]);
+    assert_refused(&file, &["llama.gguf: tensor output_norm.weight begins at"]);
     fs::write(&file, &whole[..whole.len() * 3 / 4]).unwrap();
     assert_refused(&file, &["llama.gguf: not complete", "ends at"]);
     assert_eq!(inspect(dir.path(), "llama.gguf").status.code(), Some(1));
@@ -334,5 +335,83 @@ fn every_architecture_computes_what_the_folder_it_was_made_of_computes() {
         let largest = want.abs().unwrap().max_all().unwrap().to_scalar::<f32>().unwrap();
         let apart = distance(&got, &want) / f64::from(largest).max(1.0);
         assert!(apart < 2e-5, "{name}: differs by {apart:.2e}");
+    }
+}
+
+#[test]
+fn a_file_that_contradicts_itself_is_refused_as_by_llama_cpp() {
+    let dir = TempDir::new().unwrap();
+    let (_, file) = write_both(dir.path(), "llama", GgmlDType::F32, |_| ());
+    let whole = fs::read(&file).unwrap();
+    let replaced = |from: &str, to: &str| {
+        let at = whole.windows(from.len()).position(|window| window == from.as_bytes()).unwrap();
+        let mut changed = whole.clone();
+        changed[at..at + from.len()].copy_from_slice(to.as_bytes());
+        fs::write(&file, changed).unwrap();
+    };
+    replaced("blk.0.attn_k.weight", "blk.0.attn_q.weight");
+    assert_refused(&file, &["llama.gguf: tensor blk.0.attn_q.weight is there twice"]);
+    replaced("llama.block_count", "llama.rope.freqbas");
+    assert_refused(&file, &["llama.block_count is missing"]);
+    fs::write(&file, &whole).unwrap();
+    patch(&file, "blk.1.ffn_up.weight", 20, &64u64.to_le_bytes());
+    assert_refused(&file, &["llama.gguf: tensor blk.1.ffn_up.weight begins at byte 64"]);
+    fs::write(&file, &whole).unwrap();
+    for alignment in [0, 3, 33, u32::MAX] {
+        change(&file, |fields| set(fields, "general.alignment", Field::U32(alignment)));
+        assert_refused(&file, &["llama.gguf: general.alignment is no power of two"]);
+        fs::write(&file, &whole).unwrap();
+    }
+    let (mut fields, tensors) = parts(&file);
+    fields.push(fields[0].clone());
+    write(Path::new(&file), &fields, &tensors, GgmlDType::F32);
+    assert_refused(&file, &["llama.gguf: ", "is there twice"]);
+}
+
+#[test]
+fn a_file_needs_no_extension() {
+    let dir = TempDir::new().unwrap();
+    for (name, other) in [("qwen3_moe", "sha256-0123"), ("granite", "Model.GGUF")] {
+        fs::copy(fixture(&format!("gguf/{name}.gguf")), dir.path().join(other)).unwrap();
+        assert!(inspect(dir.path(), other).status.success(), "{other}");
+    }
+}
+
+#[test]
+fn tensors_may_have_further_dimensions_of_one() {
+    let dir = TempDir::new().unwrap();
+    let file = dir.path().join("m.gguf").display().to_string();
+    let (fields, tensors) = parts(&fixture("gguf/qwen2_moe.gguf").display().to_string());
+    write(Path::new(&file), &fields, &tensors, GgmlDType::F32);
+    let want = logits(&load(&file).transformer);
+    let wider = tensors.into_iter().map(|(name, tensor)| {
+        let is_wider = name.contains("_exps") || name.contains("token_embd") || name.contains("attn_q.");
+        (name, if is_wider { tensor.unsqueeze(0).unwrap() } else { tensor })
+    });
+    write(Path::new(&file), &fields, &wider.collect(), GgmlDType::F32);
+    assert_eq!(distance(&want, &logits(&load(&file).transformer)), 0.0);
+}
+
+/// Every integer of the fields, in turn, is one that is not expected: what is read then is refused or bounded.
+#[test]
+fn absurd_integers_are_refused_in_no_time() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("m.gguf").display().to_string();
+    for family in ["gemma", "granite", "mixtral", "olmo3", "phi3", "qwen2_moe", "starcoder2"] {
+        let (fields, tensors) = parts(&fixture(&format!("gguf/{family}.gguf")).display().to_string());
+        for (i, (name, field)) in fields.iter().enumerate() {
+            let is_integer =
+                matches!(field, Field::U32(_) | Field::I32(_) | Field::U64(_) | Field::U8(_) | Field::U16(_));
+            for absurd in [0, 1 << 31, u64::from(u32::MAX), 1 << 63, u64::MAX].into_iter().filter(|_| is_integer) {
+                let mut changed = fields.clone();
+                changed[i].1 = Field::U64(absurd);
+                write(Path::new(&path), &changed, &tensors, GgmlDType::F32);
+                let begun = Instant::now();
+                if let Ok(opened) = open::open(&path, LoadOptions::default()) {
+                    assert!(opened.config.pass_bytes(1) < 1 << 30, "{family}: {name} {absurd}");
+                }
+                assert!(begun.elapsed().as_secs() < 5, "{family}: {name} {absurd}");
+            }
+        }
     }
 }

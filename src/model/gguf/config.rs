@@ -10,7 +10,7 @@ use crate::kernels::RopeStyle;
 use crate::model::config::{Biases, ModelConfig, NormKind, NormPlace, Positions, ResidualLayout};
 use crate::model::tensor_names::tensor_names;
 use crate::model::MOST_LAYERS;
-use anyhow::{ensure, Context, Result};
+use anyhow::{bail, ensure, Context, Result};
 use serde::Deserialize;
 use serde_json::{json, Value};
 use std::sync::OnceLock;
@@ -97,6 +97,13 @@ impl Gguf {
     /// The architecture of the file.
     fn described(&self) -> Result<&'static Architecture> {
         let (arch, all) = (self.architecture()?, &Architectures::get().architecture);
+        match (self.text("general.type")?, arch) {
+            (Some("adapter"), _) => bail!("an adapter, not a model: merge it into its base model (llama-export-lora)"),
+            (Some("mmproj"), _) | (_, "clip") => {
+                bail!("the image part of a multimodal model: name the file of its text part")
+            }
+            _ => {}
+        }
         all.iter().find(|known| known.name == arch).with_context(|| {
             let known: Vec<&str> = all.iter().map(|known| known.name.as_str()).collect();
             format!("general.architecture \"{arch}\" is not supported; {} are", known.join(", "))
@@ -151,9 +158,10 @@ impl Gguf {
     fn add_windows(&self, config: &mut Value, described: &Architecture) -> Result<()> {
         let arch = described.name.as_str();
         let field = self.named("attention.sliding_window");
+        let context = config["max_position_embeddings"].as_u64().unwrap_or_default();
         let stated = self.whole(&field)?.filter(|&window| window > 0);
         let Some(full_every) = described.full_every else {
-            ensure!(stated.is_none(), "{field} is not supported");
+            ensure!(stated.is_none_or(|window| window >= context), "{field} is not supported");
             return Ok(());
         };
         ensure!(stated.is_some() || !described.window_required, "{field} is missing");

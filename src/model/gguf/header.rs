@@ -2,6 +2,7 @@
 //!
 //! Not read by candle, which refuses files with a number type that it does not have, such as the MXFP4 of gpt-oss.
 
+use super::super::kinds::GGUF;
 use super::super::number_type::NumberType;
 use super::super::stored_tensor::{FileBytes, StoredTensor, StoredTensors};
 use crate::base::files::HEADER_MAX;
@@ -11,10 +12,9 @@ use std::fs::File;
 use std::io::{BufReader, Read, Take};
 use std::sync::Arc;
 
-/// First bytes of every file.
-const MAGIC: [u8; 4] = *b"GGUF";
-/// Default alignment of tensors, in bytes.
-const ALIGNMENT: f64 = 32.0;
+/// Default alignment of tensors, in bytes, and a largest one.
+const ALIGNMENT: u64 = 32;
+const LARGEST_ALIGNMENT: u64 = 1 << 30;
 /// Ids of types that are not numbers.
 const TEXT: u32 = 8;
 const LIST: u32 = 9;
@@ -33,7 +33,7 @@ pub(super) enum FieldValue {
 /// Reads the fields and tensors of a file.
 pub(super) fn read_header(file: &Arc<FileBytes>) -> Result<(BTreeMap<String, FieldValue>, StoredTensors)> {
     let mut reader = Reader { input: BufReader::new(file.file()?.take(HEADER_MAX)), at: 0 };
-    ensure!(reader.take::<4>().is_ok_and(|magic| magic == MAGIC), "not a GGUF file");
+    ensure!(reader.take::<4>().is_ok_and(|magic| magic == *GGUF), "not a GGUF file");
     let version = reader.u32()?;
     ensure!(matches!(version, 2 | 3), "GGUF version {version} is not supported; 2 and 3 are");
     let (tensor_count, field_count) = (reader.u64()?, reader.u64()?);
@@ -42,18 +42,25 @@ pub(super) fn read_header(file: &Arc<FileBytes>) -> Result<(BTreeMap<String, Fie
         let name = reader.text()?;
         let kind = reader.u32()?;
         let value = reader.field(kind).with_context(|| name.clone())?;
+        ensure!(!fields.contains_key(&name), "{name} is there twice");
         fields.insert(name, value);
     }
+    let alignment = alignment(&fields)?;
+    // As in llama.cpp, tensors follow one another without gaps but those of the alignment; those that cannot be read are refused
+    // elsewhere.
+    let mut expected = Some(0u64);
     for _ in 0..tensor_count {
         let name = reader.text()?;
-        let place = reader.tensor(file).with_context(|| format!("tensor {name}"))?;
-        tensors.insert(name, place);
+        let tensor = reader.tensor(file).with_context(|| format!("tensor {name}"))?;
+        let at = tensor.at;
+        let expect = expected.unwrap_or(at);
+        ensure!(at == expect, "tensor {name} begins at byte {at} of the data, expected {expect}");
+        ensure!(!tensors.contains_key(&name), "tensor {name} is there twice");
+        let next = at.saturating_add(tensor.bytes().next_multiple_of(alignment));
+        expected = expected.map(|_| next).filter(|_| tensor.number.is_readable());
+        tensors.insert(name, tensor);
     }
-    let alignment = match fields.get("general.alignment") {
-        Some(FieldValue::Number(n)) => *n,
-        _ => ALIGNMENT,
-    };
-    let begin = reader.at.next_multiple_of((alignment as u64).max(1));
+    let begin = reader.at.next_multiple_of(alignment);
     for (name, tensor) in &mut tensors {
         tensor.at = tensor.at.saturating_add(begin);
         let end = tensor.at.saturating_add(tensor.bytes());
@@ -61,6 +68,19 @@ pub(super) fn read_header(file: &Arc<FileBytes>) -> Result<(BTreeMap<String, Fie
         ensure!(end <= len, "not complete: it has {len} bytes, tensor {name} ends at {end}");
     }
     Ok((fields, tensors))
+}
+
+fn alignment(fields: &BTreeMap<String, FieldValue>) -> Result<u64> {
+    let alignment = match fields.get("general.alignment") {
+        None => return Ok(ALIGNMENT),
+        Some(FieldValue::Number(n)) if n.fract() == 0.0 => *n as u64,
+        Some(_) => 0,
+    };
+    ensure!(
+        alignment.is_power_of_two() && alignment <= LARGEST_ALIGNMENT,
+        "general.alignment is no power of two up to {LARGEST_ALIGNMENT}"
+    );
+    Ok(alignment)
 }
 
 /// The shortest decimal number that rounds to `x`: 1e-5, not 9.999999747378752e-6.

@@ -40,9 +40,12 @@ impl Gguf {
         for path in parts_of(path) {
             let file = Arc::new(FileBytes::open(&path)?);
             let (fields, in_file) = read_header(&file).with_context(|| path.display().to_string())?;
+            for (name, tensor) in in_file {
+                let other = tensors.insert(name.clone(), tensor);
+                ensure!(other.is_none(), "{}: tensor {name} is in another part too", path.display());
+            }
             files.push(file);
             headers.push(fields);
-            tensors.extend(in_file);
         }
         Ok(Self { files, tensors, fields: headers.swap_remove(0), asked: RefCell::default() })
     }
