@@ -1,4 +1,5 @@
-//! Models of the Hugging Face Hub: `hf:org/name`, or `hf:org/name/file.gguf` for a GGUF file, each with `@revision`.
+//! Models of the Hugging Face Hub: `hf:org/name`, or of several GGUF files `hf:org/name:Q4_K_M` or `hf:org/name/file.gguf`, each
+//! with `@revision`.
 //!
 //! They are kept in the cache of the Python library `huggingface_hub`, in its layout, so that neither downloads a model
 //! again:
@@ -87,7 +88,10 @@ impl Hub {
         let spec = HubSpec::parse(spec)?;
         let repo = self.cache.join(spec.folder());
         let revision = spec.cached_commit(&repo).unwrap_or_else(|| spec.revision.clone());
-        let mut snapshot = repo.join("snapshots").join(&revision);
+        let snapshot = repo.join("snapshots").join(&revision);
+        if let Some(file) = spec.cached_gguf(&snapshot)? {
+            return Ok(snapshot.join(file));
+        }
         let missing = spec.missing(&snapshot)?;
         ensure!(
             missing.is_empty() || !self.offline,
@@ -97,12 +101,13 @@ impl Hub {
             missing.join(", ")
         );
         if !missing.is_empty() {
-            snapshot = self.download(&spec, &repo, &revision)?;
-        } else if !self.offline && !spec.knows_optional(&repo, &revision) {
+            return self.download(&spec, &repo, &revision);
+        }
+        if !self.offline && !spec.knows_optional(&repo, &revision) {
             // Python may have left out files that say how prompts begin. Without the Hub, the cache has to do.
             let _ = self.download(&spec, &repo, &revision);
         }
-        Ok(spec.file.map_or_else(|| snapshot.clone(), |file| snapshot.join(file)))
+        Ok(snapshot)
     }
 
     #[cfg(not(feature = "hub"))]
@@ -119,6 +124,8 @@ struct HubSpec {
     repo: String,
     /// A GGUF file, instead of the folder.
     file: Option<String>,
+    /// The number type in the name of a GGUF file.
+    number: Option<String>,
     /// A branch, a tag or a commit.
     revision: String,
 }
@@ -127,17 +134,67 @@ impl HubSpec {
     fn parse(text: &str) -> Result<Self> {
         let path = text.strip_prefix(PREFIX).unwrap_or(text);
         let (path, revision) = path.split_once('@').unwrap_or((path, "main"));
-        let parts: Vec<&str> = path.split('/').collect();
-        let file = match parts[..] {
-            [_, _] => None,
-            [_, _, file] if file.ends_with(".gguf") => Some(file.to_owned()),
-            _ => bail_usage!("{text}: a model on the Hub is {PREFIX}org/name or {PREFIX}org/name/file.gguf"),
+        let (path, number) = path.split_once(':').map_or((path, None), |(path, number)| (path, Some(number)));
+        let mut parts = path.splitn(3, '/');
+        let (Some(org), Some(name), file) = (parts.next(), parts.next(), parts.next()) else {
+            bail_usage!("{text}: a model on the Hub is {PREFIX}org/name or {PREFIX}org/name/file.gguf")
         };
+        if file.is_some_and(|file| !file.ends_with(".gguf") || number.is_some()) {
+            bail_usage!("{text}: a model on the Hub is {PREFIX}org/name or {PREFIX}org/name/file.gguf");
+        }
         // They become names of files.
-        if let Some(part) = parts.iter().copied().chain(revision.split('/')).find(|part| !is_plain(part)) {
+        let paths = [Some(org), Some(name), file, number, Some(revision)];
+        if let Some(part) = paths.into_iter().flatten().find(|path| !is_plain_path(path)) {
             bail_usage!("{text}: {part:?} is no name on the Hub");
         }
-        Ok(Self { text: text.to_owned(), repo: parts[..2].join("/"), file, revision: revision.to_owned() })
+        let [file, number] = [file, number].map(|part| part.map(str::to_owned));
+        Ok(Self { text: text.to_owned(), repo: format!("{org}/{name}"), file, number, revision: revision.to_owned() })
+    }
+
+    /// Returns `true` if it names a GGUF file.
+    fn is_gguf(&self) -> bool {
+        self.file.is_some() || self.number.is_some()
+    }
+
+    /// The GGUF file that is meant, of several in the model: the only one, or that with the number type in its name.
+    ///
+    /// # Errors
+    /// A usage error that names them.
+    fn choose(&self, names: &[String]) -> Result<String> {
+        let mut models: Vec<&String> = names.iter().filter(|name| gguf_parts(name).first() == Some(name)).collect();
+        models.retain(|name| !name.rsplit('/').next().unwrap_or_default().to_lowercase().starts_with("mmproj"));
+        let is_meant = |name: &&&String| {
+            let mut parts = name.trim_end_matches(".gguf").split(['-', '.', '/']);
+            self.number.as_ref().is_none_or(|number| parts.any(|part| part.eq_ignore_ascii_case(number)))
+        };
+        match models.iter().filter(is_meant).collect::<Vec<_>>()[..] {
+            [one] => Ok((*one).clone()),
+            _ => {
+                models.sort_unstable();
+                let named: Vec<String> = models.iter().map(|name| format!("{PREFIX}{}/{name}", self.repo)).collect();
+                bail_usage!("{}: which of its GGUF files? {}", self.text, named.join(", "))
+            }
+        }
+    }
+
+    /// The GGUF file that is meant, if all its parts are in the snapshot; `None` for a folder.
+    fn cached_gguf(&self, snapshot: &Path) -> Result<Option<String>> {
+        let file = match &self.file {
+            Some(file) => file.clone(),
+            None => {
+                let names = ggufs_in(snapshot, "");
+                let is_folder = [TENSOR_FILE, INDEX_FILE].iter().any(|file| snapshot.join(file).is_file());
+                if names.is_empty() || self.number.is_none() && is_folder {
+                    return Ok(None);
+                }
+                match self.choose(&names) {
+                    Ok(file) => file,
+                    Err(_) if self.number.is_some() => return Ok(None), // another is on the Hub
+                    Err(error) => return Err(error),
+                }
+            }
+        };
+        Ok(gguf_parts(&file).iter().all(|part| snapshot.join(part).is_file()).then_some(file))
     }
 
     /// Name of the folder in the cache.
@@ -157,12 +214,13 @@ impl HubSpec {
     /// Required files that a snapshot lacks.
     fn missing(&self, snapshot: &Path) -> Result<Vec<String>> {
         let [single, index] = [TENSOR_FILE, INDEX_FILE].map(|file| snapshot.join(file));
-        let mut files = match &self.file {
-            Some(file) => gguf_parts(file),
-            None if !single.is_file() && index.is_file() => Vec::from_iter(shards(&index)?),
-            None => vec![TENSOR_FILE.to_owned()],
+        let mut files = match (&self.file, &self.number) {
+            (Some(file), _) => gguf_parts(file),
+            (None, Some(number)) => vec![format!("a GGUF file with {number} in its name")],
+            (None, None) if !single.is_file() && index.is_file() => Vec::from_iter(shards(&index)?),
+            (None, None) => vec![TENSOR_FILE.to_owned()],
         };
-        if self.file.is_none() {
+        if !self.is_gguf() {
             files.extend(REQUIRED.map(str::to_owned));
         }
         files.retain(|file| !snapshot.join(file).is_file());
@@ -172,13 +230,32 @@ impl HubSpec {
     /// Returns `true` if the cache knows of every optional file if a commit has it.
     fn knows_optional(&self, repo: &Path, commit: &str) -> bool {
         let folders = ["snapshots", ".no_exist"].map(|folder| repo.join(folder).join(commit));
-        self.file.is_some() || OPTIONAL.iter().all(|file| folders.iter().any(|folder| folder.join(file).exists()))
+        self.is_gguf() || OPTIONAL.iter().all(|file| folders.iter().any(|folder| folder.join(file).exists()))
     }
 }
 
 /// All files of a model in GGUF files.
 fn gguf_parts(file: &str) -> Vec<String> {
     crate::model::gguf::parts_of(Path::new(file)).iter().map(|part| part.display().to_string()).collect()
+}
+
+/// The GGUF files in a folder and the folders in it, below `prefix`.
+fn ggufs_in(folder: &Path, prefix: &str) -> Vec<String> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok) {
+        let Ok(name) = entry.file_name().into_string() else { continue };
+        if name.ends_with(".gguf") {
+            names.push(format!("{prefix}{name}"));
+        } else if prefix.is_empty() && entry.path().is_dir() {
+            names.extend(ggufs_in(&entry.path(), &format!("{name}/")));
+        }
+    }
+    names
+}
+
+/// Returns `true` if every part of a path [is plain](is_plain).
+fn is_plain_path(path: &str) -> bool {
+    path.split('/').all(is_plain)
 }
 
 /// Returns `true` if a name stays in its folder on every system, and needs no escaping in a URL.

@@ -1,8 +1,10 @@
 //! Models from the Hub, against a small server of our own that answers as the Hub does.
 
 use difftool::base::error::exit_code;
+use difftool::base::hash::sha256;
 use difftool::model::hub::Hub;
 use serde_json::{json, Value};
+use sha1::{Digest, Sha1};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -21,8 +23,10 @@ struct Manners {
     breaking: &'static str,
     /// The status of every answer.
     refuse: Option<u16>,
-    /// Weights lie on another host.
-    redirects: bool,
+    /// Weights lie elsewhere: on another host, port or under another scheme.
+    redirects: Option<&'static str>,
+    /// A file whose bytes differ from its hash.
+    changed: &'static str,
 }
 
 type Files = BTreeMap<String, Vec<u8>>;
@@ -85,42 +89,49 @@ fn answer(
     let headers: BTreeMap<String, String> = headers
         .map(|line| line.split_once(": ").map(|(name, value)| (name.to_lowercase(), value.to_owned())).unwrap())
         .collect();
-    let is_storage = headers["host"].starts_with("localhost");
+    let is_storage = headers["host"].starts_with("localhost") || path.starts_with("/storage");
     let token = headers.get("authorization").map(|token| format!(" {token}")).unwrap_or_default();
     log.lock().unwrap().push(format!("{}{path}{token}", if is_storage { "storage" } else { "" }));
+    let revision = path.split('/').nth(if path.starts_with("/api") { 6 } else { 4 }).unwrap_or_default();
+    let commit = match revision {
+        "main" | "refs%2Fpr%2F1" | COMMIT => format!("X-Repo-Commit: {COMMIT}\r\n"),
+        OTHER => format!("X-Repo-Commit: {OTHER}\r\n"),
+        _ => String::new(),
+    };
     let mut say = |status: &str, len: usize, body: &[u8]| {
-        let head = format!("HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: {len}\r\n\r\n");
+        let head = format!("HTTP/1.1 {status}\r\nConnection: close\r\n{commit}Content-Length: {len}\r\n\r\n");
         stream.write_all(&[head.as_bytes(), body].concat())
     };
     if let Some(status) = manners.refuse {
         return say(&format!("{status} No"), 0, b"");
     }
-    if let Some(revision) = path.strip_prefix("/api/models/org/name/revision/") {
-        let commit = match revision.trim_end_matches("?blobs=true") {
-            "main" | "refs%2Fpr%2F1" | COMMIT => COMMIT,
-            OTHER => OTHER,
-            _ => return say("404 Not Found", 0, b""),
-        };
-        let body = json!({"sha": commit, "siblings": files.iter().map(listed).collect::<Vec<_>>()}).to_string();
+    if commit.is_empty() && !is_storage {
+        return say("404 Not Found", 0, b"");
+    }
+    if path.starts_with("/api/models/org/name/revision/") {
+        let listed: Vec<Value> = files.keys().map(|name| json!({"rfilename": name})).collect();
+        let body = json!({"siblings": listed}).to_string();
         return say("200 OK", body.len(), body.as_bytes());
     }
-    let file = path.rsplit('/').next().unwrap();
-    if manners.redirects && !is_storage && file.ends_with(".safetensors") {
-        return say(&format!("302 Found\r\nLocation: http://localhost:{port}{path}"), 0, b"");
+    let file = path.trim_start_matches("/storage").splitn(6, '/').last().unwrap();
+    let Some(bytes) = files.get(file) else { return say("404 Not Found", 0, b"") };
+    let large = [".safetensors", ".gguf"].iter().any(|end| file.ends_with(end));
+    let etag = if large { sha256(bytes) } else { git_hash(bytes) };
+    if let Some(place) = manners.redirects.filter(|_| !is_storage && large) {
+        let place = place.replace("PORT", &port.to_string());
+        return say(&format!("302 Found\r\nX-Linked-Etag: \"{etag}\"\r\nLocation: {place}{path}"), 0, b"");
     }
-    let bytes = &files[file];
+    let mut bytes = bytes.clone();
+    if manners.changed == file {
+        bytes[0] ^= 1;
+    }
     let sent = if manners.breaking == file { bytes.len() / 2 } else { bytes.len() };
-    say("200 OK", bytes.len(), &bytes[..sent])
+    say(&format!("200 OK\r\nETag: \"{etag}\""), bytes.len(), &bytes[..sent])
 }
 
-/// A file as the Hub lists it: large ones have another hash.
-fn listed((name, bytes): (&String, &Vec<u8>)) -> Value {
-    let id = |width: usize| format!("{:0width$x}", name.len() + bytes.len());
-    let mut file = json!({"rfilename": name, "size": bytes.len(), "blobId": id(40)});
-    if name.ends_with(".safetensors") {
-        file["lfs"] = json!({"sha256": id(64), "size": bytes.len(), "pointerSize": 134});
-    }
-    file
+fn git_hash(bytes: &[u8]) -> String {
+    let hash = Sha1::new().chain_update(format!("blob {}\0", bytes.len())).chain_update(bytes).finalize();
+    hash.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 const WEIGHTS: &[u8] = &[7; 100_000];
@@ -200,7 +211,8 @@ fn a_snapshot_that_python_left_is_used_and_completed_where_that_is_possible() {
     server.set(Manners::default());
     assert_eq!(hub.resolve("hf:org/name").unwrap(), folder);
     assert_eq!(names(&folder), ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"]);
-    assert!(server.requests().iter().all(|path| path.starts_with("/api") || path.contains("tokenizer_config")));
+    let answered = server.requests();
+    assert!(answered.iter().all(|path| !path.contains("model.safetensors")), "{answered:?}");
 }
 
 #[test]
@@ -214,25 +226,73 @@ fn refusals_of_the_hub_say_what_to_do() {
     }
     let nobody = Hub { endpoint: "http://127.0.0.1:1".into(), ..server.hub(&cache) };
     refuses(&nobody, "hf:org/name", 1, &["cannot reach http://127.0.0.1", "HF_HUB_OFFLINE"]);
-    for missing in ["config.json", "tokenizer.json", "model.safetensors"] {
+    for (missing, words) in [
+        ("config.json", "no config.json and no GGUF file"),
+        ("tokenizer.json", "has no tokenizer.json"),
+        ("model.safetensors", "has no model.safetensors"),
+    ] {
         let files: Vec<_> = MODEL.into_iter().filter(|(file, _)| *file != missing).collect();
-        refuses(&Server::new(&files).hub(&cache), "hf:org/name", 2, &["org/name has no", missing, COMMIT]);
+        refuses(&Server::new(&files).hub(&self::cache()), "hf:org/name", 2, &["hf:org/name", words, COMMIT]);
+    }
+}
+
+#[test]
+fn a_family_that_is_not_supported_is_refused_before_its_weights_arrive() {
+    let kimi = br#"{"model_type": "kimi_k2", "quantization_config": {"quant_method": "fp8"}}"#;
+    let fp8 = br#"{"model_type": "llama", "quantization_config": {"quant_method": "fp8"}}"#;
+    for (config, word) in [(kimi.as_slice(), "\"kimi_k2\" is not supported"), (fp8.as_slice(), "FP8")] {
+        let (server, cache) = (Server::new(&[("config.json", config), ("model.safetensors", WEIGHTS)]), cache());
+        refuses(&server.hub(&cache), "hf:org/name", 1, &["hf:org/name: ", word]);
+        assert_eq!(server.requests().len(), 1);
+    }
+}
+
+#[test]
+fn what_arrives_is_compared_with_the_hash_that_the_hub_states() {
+    for changed in ["config.json", "model.safetensors"] {
+        let (server, cache) = (Server::new(&MODEL), cache());
+        server.set(Manners { changed, ..Manners::default() });
+        refuses(&server.hub(&cache), "hf:org/name", 1, &["hf:org/name", changed, "not what the Hub says", "expected"]);
+        server.set(Manners::default());
+        assert!(server.hub(&cache).resolve("hf:org/name").is_ok(), "nothing of it was kept");
     }
 }
 
 #[test]
 fn gguf_files_are_named_and_downloaded_by_name() {
-    let files: [(&str, &[u8]); 3] =
-        [("m-Q8_0.gguf", b"GGUF"), ("l-00001-of-00002.gguf", b"1"), ("l-00002-of-00002.gguf", b"22")];
+    let files: [(&str, &[u8]); 5] = [
+        ("m-Q8_0.gguf", b"GGUF"),
+        ("mmproj-F16.gguf", b"projector"),
+        ("UD/l-UD-Q4_K_XL-00001-of-00002.gguf", b"1"),
+        ("UD/l-UD-Q4_K_XL-00002-of-00002.gguf", b"22"),
+        ("config.json", br#"{"model_type": "llama"}"#),
+    ];
     let (server, cache) = (Server::new(&files), cache());
     let hub = server.hub(&cache);
-    refuses(&hub, "hf:org/name", 2, &["org/name has no config.json", "; it has hf:org/name/m-Q8_0.gguf"]);
-    let file = hub.resolve("hf:org/name/m-Q8_0.gguf").unwrap();
-    assert_eq!(file, repo(&cache).join("snapshots").join(COMMIT).join("m-Q8_0.gguf"));
-    assert_eq!(fs::read(&file).unwrap(), b"GGUF");
-    let part = hub.resolve("hf:org/name/l-00001-of-00002.gguf").unwrap();
-    assert_eq!(fs::read(part.with_file_name("l-00002-of-00002.gguf")).unwrap(), b"22");
-    assert_eq!(Hub { offline: true, ..hub }.resolve("hf:org/name/m-Q8_0.gguf").unwrap(), file);
+    refuses(
+        &hub,
+        "hf:org/name",
+        2,
+        &["which of its GGUF files? hf:org/name/UD/l-UD-Q4_K_XL-00001-of-00002.gguf, hf:org/name/m-Q8_0.gguf"],
+    );
+    refuses(&hub, "hf:org/name:Q2_K", 2, &["which of its GGUF files?"]);
+    refuses(&hub, "hf:org/name/../m.gguf", 2, &["is no name on the Hub"]);
+    let snapshot = repo(&cache).join("snapshots").join(COMMIT);
+    for (spec, file, bytes) in [
+        ("hf:org/name/m-Q8_0.gguf", "m-Q8_0.gguf", b"GGUF".as_slice()),
+        ("hf:org/name:q8_0", "m-Q8_0.gguf", b"GGUF"),
+        ("hf:org/name:Q4_K_XL", "UD/l-UD-Q4_K_XL-00001-of-00002.gguf", b"1"),
+    ] {
+        assert_eq!(hub.resolve(spec).unwrap(), snapshot.join(file));
+        assert_eq!(fs::read(snapshot.join(file)).unwrap(), bytes);
+        assert_eq!(Hub { offline: true, ..server.hub(&cache) }.resolve(spec).unwrap(), snapshot.join(file));
+    }
+    assert_eq!(fs::read(snapshot.join("UD/l-UD-Q4_K_XL-00002-of-00002.gguf")).unwrap(), b"22");
+    let one = Server::new(&files[..2]);
+    let (cache, name) = (self::cache(), "hf:org/name");
+    let file = one.hub(&cache).resolve(name).unwrap();
+    assert!(file.ends_with("m-Q8_0.gguf"), "the only one needs no name");
+    assert_eq!(Hub { offline: true, ..one.hub(&cache) }.resolve(name).unwrap(), file);
 }
 
 #[test]
@@ -256,7 +316,7 @@ fn shards_come_with_their_index_from_one_folder() {
     let model = |shard: &str| {
         let index = json!({"weight_map": {"a": "model-1.safetensors", "b": shard}}).to_string();
         Server::new(&[
-            ("config.json", b"{}"),
+            ("config.json", br#"{"model_type": "llama"}"#),
             ("tokenizer.json", b"{}"),
             ("model.safetensors.index.json", index.as_bytes()),
             ("model-1.safetensors", b"one"),
@@ -284,21 +344,25 @@ fn a_revision_is_a_branch_a_tag_or_a_commit() {
     let branch = hub.resolve("hf:org/name@refs/pr/1").unwrap();
     assert!(branch.ends_with(COMMIT));
     assert_eq!(fs::read_to_string(repo(&cache).join("refs/refs/pr/1")).unwrap(), COMMIT);
-    // The other commit has the same contents: nothing is downloaded twice.
-    assert_eq!(server.requests(), ["/api/models/org/name/revision/refs%2Fpr%2F1?blobs=true"]);
+    assert_eq!(server.requests()[0], "/org/name/resolve/refs%2Fpr%2F1/config.json");
 }
 
 #[test]
 fn redirects_are_followed_and_the_token_stays_with_the_hub() {
-    let (server, cache) = (Server::new(&MODEL), cache());
-    server.set(Manners { redirects: true, ..Manners::default() });
-    let hub = Hub { token: Some("secret".into()), ..server.hub(&cache) };
-    let folder = hub.resolve("hf:org/name").unwrap();
-    assert!(fs::read(folder.join("model.safetensors")).unwrap() == WEIGHTS);
-    let requests = server.requests();
-    let (storage, own): (Vec<_>, Vec<_>) = requests.iter().partition(|request| request.starts_with("storage"));
-    assert!(storage.len() == 1 && storage[0].ends_with("/model.safetensors"), "{storage:?}");
-    assert!(own.iter().all(|request| request.ends_with(" Bearer secret")), "{own:?}");
+    let elsewhere = Server::new(&MODEL);
+    let other_port = format!("http://127.0.0.1:{}/storage", elsewhere.port).leak();
+    for (place, keeps_token) in [("http://localhost:PORT", false), (other_port, false), ("/storage", true)] {
+        let (server, cache) = (Server::new(&MODEL), cache());
+        server.set(Manners { redirects: Some(place), ..Manners::default() });
+        let hub = Hub { token: Some("secret".into()), ..server.hub(&cache) };
+        let folder = hub.resolve("hf:org/name").unwrap();
+        assert!(fs::read(folder.join("model.safetensors")).unwrap() == WEIGHTS);
+        let requests = [server.requests(), elsewhere.requests()].concat();
+        let (storage, own): (Vec<_>, Vec<_>) = requests.iter().partition(|path| path.contains("storage"));
+        assert!(storage.len() == 1 && storage[0].contains("/model.safetensors"), "{storage:?}");
+        assert_eq!(storage[0].ends_with(" Bearer secret"), keeps_token, "{place}");
+        assert!(own.iter().all(|request| request.ends_with(" Bearer secret")), "{own:?}");
+    }
 }
 
 #[test]
