@@ -9,6 +9,7 @@ use crate::base::spec_file::is_default;
 use crate::model::device::{self, DeviceName, Dtype};
 use crate::model::families::DIFF_MLX;
 use crate::model::hub;
+use crate::model::kinds;
 use crate::model::{Checkpoint, Gguf, HeadLayout, ModelConfig, Transformer, TENSOR_FILE};
 use crate::prompts::{BosChoice, TemplateArg, Tokenizer, TokenizerOptions};
 use crate::results::manifest::{ModelInfo, WeightsState};
@@ -17,7 +18,7 @@ use anyhow::{bail, Context, Result};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 /// A model that is part of the binary.
@@ -57,7 +58,7 @@ pub struct Model {
     /// The network.
     pub transformer: Transformer,
     vocabulary: TokenizerSource,
-    eos_ids: Vec<u32>,
+    eos: EndTokens,
     /// Entry of the manifest.
     pub info: ModelInfo,
 }
@@ -103,13 +104,26 @@ impl Model {
     /// Tokens that end a text: `eos_token_id` of `generation_config.json`, or else of `config.json`, or of the metadata
     /// of a GGUF file.
     pub fn eos_ids(&self) -> &[u32] {
-        &self.eos_ids
+        &self.eos.ids
+    }
+
+    /// Why no token ends a text, if the files name only tokens outside the vocabulary.
+    pub fn lacks_eos(&self) -> Option<&str> {
+        self.eos.outside.as_deref().filter(|_| self.eos.ids.is_empty())
     }
 }
 
-/// Reads [`Model::eos_ids`] from the files of a model. `config` was read from `config_file`; every id must be below
-/// `vocab`.
-fn eos_ids(path: Option<&Path>, (config_file, config): (&str, &Value), vocab: usize) -> Result<Vec<u32>> {
+/// Tokens that end a text.
+#[derive(Clone, Default)]
+struct EndTokens {
+    ids: Vec<u32>,
+    /// What the files say, if it has tokens outside the vocabulary.
+    outside: Option<String>,
+}
+
+/// Reads [`Model::eos_ids`] from the files of a model. `config` was read from `config_file`. Ids outside the vocabulary,
+/// which has `vocab` tokens, are said and left out: no text has them.
+fn end_tokens(path: Option<&Path>, (config_file, config): (&str, &Value), vocab: usize) -> Result<EndTokens> {
     let (mut generation_file, mut generation) = (String::new(), Value::Null);
     if let Some(path) = path.map(|path| path.join("generation_config.json")).filter(|path| files::is_there(path)) {
         generation_file = path.display().to_string();
@@ -131,16 +145,15 @@ fn eos_ids(path: Option<&Path>, (config_file, config): (&str, &Value), vocab: us
                 id.with_context(|| format!("{file}: eos_token_id is {eos}, expected a token id or a list of them"))?,
             );
         }
-        if let Some(id) = ids.iter().find(|&&id| id as usize >= vocab) {
-            bail!("{file}: eos_token_id {id} is outside the vocabulary, which has ids 0 to {}", vocab - 1);
-        }
-        return Ok(ids);
+        let (ids, others): (Vec<u32>, Vec<u32>) = ids.into_iter().partition(|&id| (id as usize) < vocab);
+        let outside = format!("{file}: eos_token_id {eos} is outside the vocabulary, which has ids 0 to {}", vocab - 1);
+        return Ok(EndTokens { ids, outside: (!others.is_empty()).then_some(outside) });
     }
-    Ok(Vec::new())
+    Ok(EndTokens::default())
 }
 
 /// Expands model names: `all` to the built-in models, no name to [`BY_DEFAULT`], and a folder with several seeds from
-/// `difftool train` to the model of each seed.
+/// `difftool train` to the model of each seed. One folder has one name, however it is written.
 ///
 /// # Errors
 /// A usage error if a model is named twice.
@@ -152,21 +165,54 @@ pub fn resolve(names: &[String]) -> Result<Vec<String>> {
     for name in names {
         match name.as_str() {
             "all" => wanted.extend(built_in_names().into_iter().map(str::to_owned)),
-            name => wanted.extend(seeds_of(name).unwrap_or_else(|| vec![name.to_owned()])),
+            name => {
+                let name = plain(name);
+                wanted.extend(seeds_of(&name).unwrap_or_else(|| vec![name]));
+            }
         }
     }
     if let Some(name) = repeated(&wanted) {
         bail_usage!("model {name} is named twice");
     }
+    let places: Vec<_> = wanted.iter().filter(|name| !is_built_in(name)).map(std::fs::canonicalize).collect();
+    if let Some(place) = repeated(&places.into_iter().flatten().collect::<Vec<_>>()) {
+        bail_usage!("model {} is named twice, in two ways", place.display());
+    }
     Ok(wanted)
+}
+
+fn is_built_in(name: &str) -> bool {
+    BUILT_IN.iter().any(|model| model.name == name)
+}
+
+/// A path without what makes no difference: `./a`, `a/` and `a` are one. It keeps `./` where the rest would mean something
+/// else.
+fn plain(name: &str) -> String {
+    if is_built_in(name) {
+        return name.to_owned();
+    }
+    if hub::is_spec(name) {
+        return name.trim_end_matches('/').to_owned();
+    }
+    let parts = Path::new(name).components().filter(|part| *part != Component::CurDir);
+    let path = parts.collect::<PathBuf>().into_os_string().into_string().unwrap_or_default();
+    if path.is_empty() {
+        return name.to_owned();
+    }
+    let is_other = is_built_in(&path) || path == "all" || hub::is_spec(&path) || is_formula(&path);
+    if is_other && path != name {
+        format!("./{path}")
+    } else {
+        path
+    }
 }
 
 /// The models `FOLDER/seed-N` in the order of seeds, or `None` if the name is that of a model.
 fn seeds_of(name: &str) -> Option<Vec<String>> {
-    if BUILT_IN.iter().any(|model| model.name == name) || Path::new(name).join("config.json").exists() {
+    if is_built_in(name) || Path::new(name).join("config.json").exists() {
         return None;
     }
-    let (recipe, folders) = (name.trim_end_matches('/'), Replicates::default());
+    let (recipe, folders) = (name, Replicates::default());
     let mut seeds: Vec<(u64, String)> = Vec::new();
     for entry in Path::new(name).read_dir().ok()?.filter_map(Result::ok) {
         let name = format!("{recipe}/{}", entry.file_name().into_string().unwrap_or_default());
@@ -231,7 +277,7 @@ pub struct OpenedModel {
     /// The weights on disk.
     pub checkpoint: Checkpoint,
     vocabulary: TokenizerSource,
-    eos_ids: Vec<u32>,
+    eos: EndTokens,
     config_sha256: String,
     options: LoadOptions,
 }
@@ -241,54 +287,36 @@ pub struct OpenedModel {
 ///
 /// # Errors
 /// If there is no such model, or a file is missing, incomplete or not supported.
-pub fn open(name: &str, options: LoadOptions) -> Result<OpenedModel> {
+pub fn open(given: &str, options: LoadOptions) -> Result<OpenedModel> {
+    let name = plain(given);
     device::check(options.device, options.dtype)?;
     if !options.template_args.is_empty() && !options.chat_template {
         bail_usage!("--template-arg sets a variable of the chat template; add --chat-template");
     }
     if let Some(built_in) = BUILT_IN.iter().find(|model| model.name == name) {
-        if options.chat_template {
-            bail_usage!("--chat-template: the built-in {name} has no chat template");
-        }
-        if options.bos != BosChoice::Auto {
-            bail_usage!("--bos: the prompts of the built-in {name} begin as it was trained; leave --bos out");
-        }
-        let checkpoint = Checkpoint::built_in(built_in.weights, &format!("built-in {name}/{TENSOR_FILE}"))?;
-        let (config, vocabulary) = (built_in.config.as_bytes(), TokenizerSource::BuiltIn);
-        return OpenedModel::new(name, None, config, vocabulary, options, |config| Ok((config, checkpoint)));
+        return open_built_in(built_in, options);
     }
-    if is_formula(name) {
+    if is_formula(&name) {
         bail_usage!("model {name}: spreadsheets would read this name as a formula; write ./{name}");
     }
-    let dir = if hub::is_spec(name) { hub::resolve(name)? } else { PathBuf::from(name) };
-    if dir.extension().is_some_and(|extension| extension == "gguf") && dir.is_file() {
-        return open_gguf(name, &dir, options);
+    let path = if hub::is_spec(&name) { hub::resolve(&name)? } else { PathBuf::from(&name) };
+    if path.is_dir() {
+        return open_folder(name, path, options, false);
     }
-    if !dir.is_dir() {
-        let built_in = built_in_names().join(", ");
-        let hub = if is_hub_name(name) { format!("; write hf:{name} for the model of the Hub") } else { String::new() };
-        bail_usage!("model {name}: not a built-in model ({built_in}), a folder, a file.gguf or hf:org/name{hub}");
+    if kinds::is_gguf(&path) {
+        return open_gguf(name, path, options);
     }
-    let path = dir.join("config.json");
-    if let Some(file) = gguf_in(&dir).filter(|_| !path.exists()) {
-        bail_usage!("model {name}: a folder without config.json; name its GGUF file: {}", file.display());
+    if path.is_file() {
+        bail_usage!("model {name}: {}", kinds::of_file(&path));
     }
-    let config = files::bytes(&path, files::CONFIG_MAX).with_context(|| format!("model {name}"))?;
-    let missing = format!("cannot read {}", dir.join("tokenizer.json").display());
-    let vocabulary = TokenizerSource::of_folder(&dir, &options, missing)?;
-    let checkpoint = Checkpoint::open(&dir)?;
-    OpenedModel::new(name, Some(dir), &config, vocabulary, options, |config| Ok((config, checkpoint)))
+    let built_in = built_in_names().join(", ");
+    let hub = if is_hub_name(given) { format!("; write hf:{name} for the model of the Hub") } else { String::new() };
+    bail_usage!("model {name}: not a built-in model ({built_in}), a folder, a GGUF file or hf:org/name{hub}")
 }
 
 /// Returns `true` for a name of the form org/name.
 fn is_hub_name(name: &str) -> bool {
     name.split_once('/').is_some_and(|(org, model)| !org.is_empty() && !org.starts_with('.') && !model.contains('/'))
-}
-
-/// The first GGUF file of a folder.
-fn gguf_in(folder: &Path) -> Option<PathBuf> {
-    let files = std::fs::read_dir(folder).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
-    files.filter(|file| file.extension().is_some_and(|extension| extension == "gguf")).min()
 }
 
 /// As [`open`], to look at a model whose weights need not be there: also a `config.json` by itself, or a folder without weights.
@@ -297,21 +325,49 @@ fn gguf_in(folder: &Path) -> Option<PathBuf> {
 /// As [`open`], but for weights that are not there.
 pub fn open_to_inspect(name: &str, options: LoadOptions) -> Result<OpenedModel> {
     let path = Path::new(name);
-    let is_config = path.is_file() && path.extension().is_some_and(|extension| extension == "json");
-    let config = if is_config { path.to_owned() } else { path.join("config.json") };
-    if !config.is_file() || (!is_config && Checkpoint::is_in(path)) {
-        return open(name, options);
+    if path.is_file() && path.extension().is_some_and(|extension| extension == "json") {
+        return open_folder(plain(name), path.to_owned(), options, true);
     }
-    let bytes = files::bytes(&config, files::CONFIG_MAX).with_context(|| format!("model {name}"))?;
-    let vocabulary = TokenizerSource::of_folder(path, &options, "there is no tokenizer".to_owned())?;
-    OpenedModel::new(name, Some(path.to_owned()), &bytes, vocabulary, options, |config| {
-        Ok((config, Checkpoint::none()))
+    if path.join("config.json").is_file() && !Checkpoint::is_in(path) && !is_built_in(name) {
+        return open_folder(plain(name), path.to_owned(), options, true);
+    }
+    open(name, options)
+}
+
+fn open_built_in(model: &BuiltIn, options: LoadOptions) -> Result<OpenedModel> {
+    let name = model.name;
+    if options.chat_template {
+        bail_usage!("--chat-template: the built-in {name} has no chat template");
+    }
+    if options.bos != BosChoice::Auto {
+        bail_usage!("--bos: the prompts of the built-in {name} begin as it was trained; leave --bos out");
+    }
+    OpenedModel::new(name.to_owned(), None, model.config.as_bytes(), options, |config, _| {
+        let checkpoint = Checkpoint::built_in(model.weights, &format!("built-in {name}/{TENSOR_FILE}"))?;
+        Ok((config, checkpoint, TokenizerSource::BuiltIn))
+    })
+}
+
+/// A folder in the format of transformers, or, without its weights, also a `config.json` by itself.
+fn open_folder(name: String, dir: PathBuf, options: LoadOptions, without_weights: bool) -> Result<OpenedModel> {
+    let config = if dir.is_dir() { dir.join("config.json") } else { dir.clone() };
+    if !files::is_there(&config) {
+        bail_usage!("model {name}: {}", kinds::of_folder(&dir));
+    }
+    let config = files::bytes(&config, files::CONFIG_MAX).with_context(|| format!("model {name}"))?;
+    OpenedModel::new(name, Some(dir.clone()), &config, options, |config, options| {
+        let checkpoint = if without_weights { Checkpoint::none() } else { Checkpoint::open(&dir)? };
+        if let (false, Some(_)) = (without_weights, kinds::adapter(&dir)) {
+            crate::say!("{}: adapter_config.json beside the model: the adapter is not applied", dir.display());
+        }
+        let missing = format!("cannot read {}", dir.join("tokenizer.json").display());
+        Ok((config, checkpoint, TokenizerSource::of_folder(&dir, options, missing)?))
     })
 }
 
 /// A GGUF file, which has configuration, tokenizer and weights in one.
-fn open_gguf(name: &str, path: &Path, options: LoadOptions) -> Result<OpenedModel> {
-    let file = Gguf::open(path)?;
+fn open_gguf(name: String, path: PathBuf, options: LoadOptions) -> Result<OpenedModel> {
+    let file = Gguf::open(&path)?;
     let mut config = file.config_json()?;
     let vocabulary = match file.vocabulary().with_context(|| path.display().to_string())? {
         None => TokenizerSource::Missing(format!("{} has no tokenizer", path.display())),
@@ -319,13 +375,12 @@ fn open_gguf(name: &str, path: &Path, options: LoadOptions) -> Result<OpenedMode
             config["eos_token_id"] = vocabulary.end_ids().into();
             match vocabulary.unsupported() {
                 Some(why) => TokenizerSource::Missing(why),
-                None => TokenizerSource::Own(Arc::new(vocabulary.tokenizer(path, &options.tokenizer())?)),
+                None => TokenizerSource::Own(Arc::new(vocabulary.tokenizer(&path, &options.tokenizer())?)),
             }
         }
     };
-    let (path, config) = (Some(path.to_owned()), config.to_string());
-    OpenedModel::new(name, path, config.as_bytes(), vocabulary, options, |config| {
-        Ok((file.conventions(config)?, file.into()))
+    OpenedModel::new(name, Some(path), config.to_string().as_bytes(), options, |config, _| {
+        Ok((file.conventions(config)?, file.into(), vocabulary))
     })
 }
 
@@ -335,14 +390,14 @@ pub fn load(name: &str, options: LoadOptions) -> Result<Model> {
 }
 
 impl OpenedModel {
-    /// `with_weights` gives the configuration the conventions of the files that hold the weights, and returns them too.
+    /// Reads the configuration, and then, with `rest`, what it describes: `rest` gives it the conventions of the files, and
+    /// returns it with weights and tokenizer.
     fn new(
-        name: &str,
+        name: String,
         path: Option<PathBuf>,
         config: &[u8],
-        mut vocabulary: TokenizerSource,
         options: LoadOptions,
-        with_weights: impl FnOnce(ModelConfig) -> Result<(ModelConfig, Checkpoint)>,
+        rest: impl FnOnce(ModelConfig, &LoadOptions) -> Result<(ModelConfig, Checkpoint, TokenizerSource)>,
     ) -> Result<Self> {
         let config_file = match &path {
             None => format!("built-in {name}/config.json"),
@@ -352,7 +407,7 @@ impl OpenedModel {
         let parsed = serde_json::from_slice(config).with_context(|| format!("{config_file}: not JSON"))?;
         let config_sha256 = sha256(config);
         let config = ModelConfig::from_json(&parsed, options.layout).with_context(|| config_file.clone())?;
-        let (mut config, checkpoint) = with_weights(config)?;
+        let (mut config, checkpoint, mut vocabulary) = rest(config, &options)?;
         // The configuration does not state which of two variants it is.
         if config.model_type == DIFF_MLX && options.layout.is_none() && checkpoint.lacks_extras(&config) {
             let standard = ModelConfig::from_json(&parsed, Some(HeadLayout::Standard));
@@ -361,11 +416,14 @@ impl OpenedModel {
         if config.tied && checkpoint.has_untied_head(&config)? {
             config.tied = false;
         }
-        let eos_ids = eos_ids(path.as_deref(), (&config_file, &parsed), config.vocab)?;
+        let eos = end_tokens(path.as_deref(), (&config_file, &parsed), config.vocab)?;
+        if let Some(outside) = &eos.outside {
+            crate::say!("{outside}: it ends no text");
+        }
         if let TokenizerSource::Own(tokenizer) = &mut vocabulary {
             Arc::get_mut(tokenizer).context("a tokenizer that was just read")?.limit_to_model(config.vocab)?;
         }
-        Ok(Self { name: name.to_owned(), path, config, checkpoint, vocabulary, eos_ids, config_sha256, options })
+        Ok(Self { name, path, config, checkpoint, vocabulary, eos, config_sha256, options })
     }
 
     /// The tokenizer that the model was trained with; see [`Model::tokenizer`].
@@ -403,7 +461,7 @@ impl OpenedModel {
     pub fn load(self) -> Result<Model> {
         let state = self.weights_state();
         let needed = self.weights_bytes(state);
-        let Self { name, path, config, checkpoint, vocabulary, eos_ids, config_sha256, options } = self;
+        let Self { name, path, config, checkpoint, vocabulary, eos, config_sha256, options } = self;
         let what = match state {
             WeightsState::Expanded => "its weights take",
             WeightsState::Streamed => "a layer of its weights takes",
@@ -438,7 +496,7 @@ impl OpenedModel {
             logit_tap: config.logit_tap(),
             lambda: transformer.lambdas()?,
         };
-        Ok(Model { name, transformer, vocabulary, eos_ids, info })
+        Ok(Model { name, transformer, vocabulary, eos, info })
     }
 }
 
@@ -454,7 +512,7 @@ mod tests {
             assert!(error(name).ends_with("or hf:org/name"), "{name}");
         }
         let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join("b.gguf"), "").unwrap();
+        std::fs::write(folder.path().join("b.gguf"), "GGUF").unwrap();
         let refused = error(folder.path().to_str().unwrap());
         assert!(
             refused.contains("without config.json; name its GGUF file") && refused.ends_with("b.gguf"),

@@ -37,6 +37,9 @@ impl Setup {
             if longest > limit {
                 bail_usage!("--ctx {longest}: {} was trained for at most {limit} tokens", model.name);
             }
+            if let (Some(why), Some(_)) = (model.lacks_eos(), self.plan.max_new) {
+                bail_usage!("--generate: {why}: no token ends an answer; correct the file, or leave --generate out");
+            }
             self.check_selection(model)?;
             self.check_conditions(model)?;
             if matches!(self.grid, Grid::Text(_)) && model.info.chat_template_sha256.is_some() {

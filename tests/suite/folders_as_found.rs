@@ -4,6 +4,7 @@ use crate::common::{fixture, tiny_model};
 use crate::trust::{edit_json, Bench, NEEDLE};
 use difftool::attention::Stream;
 use difftool::model::open::{self, LoadOptions};
+use difftool::model::ModelConfig;
 use serde_json::{json, Value};
 use std::collections::HashMap;
 use std::fs;
@@ -124,4 +125,135 @@ fn a_link_that_leads_nowhere_is_an_error_and_no_absent_file() {
         bench.run("inspect m").refused(1, &[file]);
         fs::remove_file(bench.path(&format!("m/{file}"))).unwrap();
     }
+}
+
+#[test]
+fn a_folder_has_one_name_however_it_is_written() {
+    let bench = Bench::new();
+    bench.write("ids.txt", "5 6 7 8 9 10 11 5 6 7 8 9 10 11 99 100 101 102");
+    let models = |out: &str| {
+        let records = bench.read(&format!("{out}/results.csv"));
+        let columns: Vec<&str> = records.lines().next().unwrap().split(',').collect();
+        let model = columns.iter().position(|&column| column == "model").unwrap();
+        records.lines().nth(1).unwrap().split(',').nth(model).unwrap().to_owned()
+    };
+    for (i, name) in ["m", "m/", "./m", ".//m/./"].into_iter().enumerate() {
+        bench.run(&format!("nll --ids ids.txt --ctx 16 --model {name} --out out{i} -q")).succeeded();
+        assert_eq!(models(&format!("out{i}")), "m", "{name}");
+    }
+    let absolute = bench.path("m").display().to_string();
+    for other in ["m/", "./m", &absolute] {
+        let twice = bench.run(&format!("nll --ids ids.txt --ctx 16 --model m --model {other} --out twice -q"));
+        twice.refused(2, &["is named twice"]);
+    }
+    fs::rename(bench.path("m"), bench.path("diff")).unwrap();
+    bench.run("inspect ./diff/").succeeded();
+    bench.run("nll --ids ids.txt --ctx 16 --model ./diff/ --out own -q").succeeded();
+    assert_eq!(models("own"), "./diff", "the built-in model is another");
+}
+
+#[test]
+fn what_is_no_model_is_called_by_its_name() {
+    let bench = Bench::new();
+    let folder = |name: &str, files: &[(&str, &str)]| {
+        for (file, text) in files {
+            fs::create_dir_all(bench.path(&format!("{name}/{file}")).parent().unwrap()).unwrap();
+            bench.write(&format!("{name}/{file}"), text);
+        }
+    };
+    let lora = r#"{"peft_type": "LORA", "base_model_name_or_path": "org/base"}"#;
+    folder("lora", &[("adapter_config.json", lora), ("adapter_model.safetensors", "")]);
+    folder("cache/models--org--name", &[("snapshots/0123/config.json", "{}"), ("refs/main", "0123")]);
+    folder("training", &[("checkpoint-20/config.json", "{}"), ("checkpoint-100/config.json", "{}")]);
+    folder("meta", &[("params.json", "{}"), ("consolidated.00.pth", "")]);
+    folder("pipeline", &[("model_index.json", "{}"), ("unet/config.json", "{}")]);
+    folder("run", &[("results.csv", "model"), ("manifest.json", "{}")]);
+    folder("empty", &[("README.md", "")]);
+    folder("gguf", &[("b.gguf", "GGUF"), ("sha256-01", "GGUF"), ("README.md", "")]);
+    let llama = bench.read("m/config.json");
+    folder("torch", &[("config.json", &llama), ("pytorch_model.bin", "")]);
+    folder("shards", &[("config.json", &llama), ("model-00001-of-00002.safetensors", "")]);
+    folder("bert", &[("config.json", r#"{"model_type": "bert"}"#), ("pytorch_model.bin", ""), ("vocab.txt", "")]);
+    folder("old-bert", &[("config.json", r#"{"architectures": ["BertForMaskedLM"]}"#)]);
+    let fp8 = r#"{"model_type": "kimi_k2", "quantization_config": {"quant_method": "fp8"}}"#;
+    folder("kimi", &[("config.json", fp8), ("tokenizer.json", "?"), ("model.safetensors", "")]);
+    let mlx = llama.replacen('{', r#"{"quantization": {"group_size": 64, "bits": 4},"#, 1);
+    folder("mlx", &[("config.json", &mlx), ("model.safetensors", "")]);
+    let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n";
+    folder("lfs", &[("config.json", &llama), ("model.safetensors", pointer)]);
+    folder(
+        "files",
+        &[("a.pt", "PK"), ("b.onnx", ""), ("c.safetensors", ""), ("d.gguf", pointer), ("e", "lmgg"), ("f", "")],
+    );
+    for (model, words) in [
+        ("lora", &["an adapter (LORA) of org/base", "merge it into org/base"][..]),
+        ("cache/models--org--name", &["write hf:org/name"]),
+        ("cache", &["the cache of Hugging Face", "hf:org/name"]),
+        ("training", &["there is a model in training/checkpoint-100"]),
+        ("meta", &["as Meta or Mistral publish them", "format of transformers"]),
+        ("pipeline", &["diffusers", "no language model"]),
+        ("run", &["the results of a run"]),
+        ("empty", &["has no config.json"]),
+        ("gguf", &["name its GGUF file: gguf/b.gguf, gguf/sha256-01"]),
+        ("torch", &["torch: has neither model.safetensors", "pytorch_model.bin is there", "save_pretrained"]),
+        ("shards", &["shards: has neither model.safetensors", "model-00001-of-00002.safetensors is there", "index"]),
+        ("bert", &["bert/config.json: model_type \"bert\" is not supported"]),
+        ("old-bert", &["old-bert/config.json: model_type is missing", "BertForMaskedLM"]),
+        ("kimi", &["kimi/config.json: model_type \"kimi_k2\" is not supported"]),
+        ("mlx", &["mlx/config.json: quantization: weights in 4 bits", "bf16"]),
+        ("lfs", &["lfs/model.safetensors is a pointer of Git LFS", "git lfs pull"]),
+        ("files/a.pt", &["weights of PyTorch", "save_pretrained"]),
+        ("files/b.onnx", &["a compiled model", "save_pretrained"]),
+        ("files/c.safetensors", &["name the folder that has config.json"]),
+        ("files/d.gguf", &["a pointer of Git LFS", "git lfs pull"]),
+        ("files/e", &["llama.cpp from before GGUF", "convert"]),
+        ("files/f", &["not in GGUF", "name the folder"]),
+    ] {
+        let run = bench.run(&format!("{NEEDLE} --model {model} --out out -q"));
+        run.refused(run.code.unwrap(), words);
+        assert!(matches!(run.code, Some(1 | 2)), "{}", run.stderr);
+    }
+    bench.write("m/adapter_config.json", lora);
+    assert!(bench.run("inspect m").succeeded().stderr.contains("the adapter is not applied"));
+}
+
+#[test]
+fn an_end_token_outside_the_vocabulary_matters_to_generation_alone() {
+    let bench = Bench::new();
+    for eos in [json!(50_256), json!([50_256, 60_000])] {
+        edit_json(&bench.path("m/config.json"), |config| config["eos_token_id"] = eos.clone());
+        let shown = bench.run("inspect m");
+        assert!(shown.succeeded().stderr.contains("eos_token_id"), "{}", shown.stderr);
+        bench.run(&format!("{NEEDLE} --model m --out out{} -q", eos.is_array())).succeeded();
+        let generating = bench.run(&format!("{NEEDLE} --generate --model m --out generated -q"));
+        generating.refused(2, &["--generate", "m/config.json: eos_token_id", "outside the vocabulary"]);
+    }
+    edit_json(&bench.path("m/config.json"), |config| config["eos_token_id"] = json!([1, 50_256]));
+    bench.run(&format!("{NEEDLE} --generate --model m --out generated -q")).succeeded();
+}
+
+#[test]
+fn settings_without_effect_at_lengths_that_can_be_measured_are_no_error() {
+    let read = |folder: &str, changes: Value| {
+        let path = fixture(&format!("transformers/{folder}/config.json"));
+        let mut config: Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
+        config.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+        ModelConfig::from_json(&config, None)
+    };
+    let dynamic = json!({"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10_000.0});
+    let layers = ["full_attention", "sliding_attention"].repeat(8);
+    for (folder, changes) in [
+        ("llama_mha", json!({"rope_parameters": dynamic})),
+        ("qwen2_moe", json!({"sliding_window": 0, "max_window_layers": 0})),
+        ("qwen2", json!({"sliding_window": 0})),
+        ("olmoe", json!({"sliding_window": 1 << 20})),
+    ] {
+        assert_eq!(read(folder, changes).unwrap(), read(folder, json!({})).unwrap(), "{folder}");
+    }
+    let types = |n: usize| json!({"layer_types": layers[..n], "sliding_window": 1 << 20});
+    let mistral = read("mistral_window", json!({})).unwrap();
+    assert!(read("mistral_window", types(mistral.layers.len())).is_ok());
+    let narrow = json!({"layer_types": layers[..mistral.layers.len()], "sliding_window": 8});
+    assert!(read("mistral_window", narrow).unwrap_err().to_string().contains("layer_types"));
+    assert!(read("olmoe", json!({"sliding_window": 8})).unwrap_err().to_string().contains("sliding_window"));
 }
