@@ -153,7 +153,7 @@ pub(super) fn number(value: &Value) -> f64 {
 }
 
 #[test]
-fn the_same_run_twice_differs_by_nothing_in_every_cell() {
+fn the_same_run_twice_differs_by_nothing_in_every_case() {
     let scratch = Scratch::new();
     scratch.run("a", &RUN);
     scratch.run("b", &RUN);
@@ -210,7 +210,7 @@ fn runs_of_other_prompts_are_refused_with_the_reason() {
     let reason = ["a and b are of different prompts", "seeds.prompts: 0 and 7", "--allow-different-prompts"];
     refuses_outright(&mut scratch.compare("a b"), 2, &reason);
     let stderr = scratch.stderr("a b --allow-different-prompts");
-    assert!(stderr.contains("different prompts: the pairing is by cell only"), "{stderr}");
+    assert!(stderr.contains("different prompts: the pairing is by case only"), "{stderr}");
 }
 
 #[test]
@@ -359,7 +359,7 @@ fn failures_and_missing_numbers_are_left_out_and_counted() {
 }
 
 #[test]
-fn a_cell_that_is_there_twice_is_an_error_that_says_where() {
+fn a_case_that_is_there_twice_is_an_error_that_says_where() {
     let scratch = Scratch::new();
     scratch.run("a", &RUN);
     let records = [RUN.records(), vec![RUN.records()[4].clone()]].concat();
@@ -367,13 +367,13 @@ fn a_cell_that_is_there_twice_is_an_error_that_says_where() {
     refuses_outright(
         &mut scratch.compare("a b.csv"),
         1,
-        &["the same cell twice", "record 5 of b.csv and record 241 of b.csv"],
+        &["the same case twice", "record 5 of b.csv and record 241 of b.csv"],
     );
     fs::copy(scratch.path("a/results.csv"), scratch.path("again.csv")).unwrap();
     refuses_outright(
         &mut scratch.compare("a again.csv --by ctx_tok"),
         1,
-        &["the same cell twice", "a file given twice?"],
+        &["the same case twice", "a file given twice?"],
     );
     refuses_outright(&mut scratch.compare("a a --by ctx_tok"), 2, &["a is named twice"]);
     let scopes = ["row", "head"].map(|scope| Run { bits: Some(4), scope: Some(scope), ..RUN }.records()).concat();

@@ -2,7 +2,7 @@
 
 use clap::CommandFactory;
 use difftool::commands::{command_line, Cli};
-use difftool::results::metric;
+use difftool::results::{metric, MetricName};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ const OTHER_NAMES: &[(&str, &str, &str)] = &[
     ("src/attention/extras.rs", "lambda", "a tensor of checkpoints"),
     ("src/attention/variant.rs", "lambda", "a key of a variant"),
     ("src/commands/cli.rs", "nll", "a command"),
-    ("src/commands/spec.rs", "nll", "a command"),
+    ("src/commands/experiment.rs", "nll", "a command"),
     ("src/commands/inspect.rs", "lambda", "a column of a table of weights"),
     ("src/commands/inspect.rs", "median", "a column of a table of weights"),
     ("src/commands/nll/draw.rs", "nll", "a figure's file"),
@@ -87,6 +87,6 @@ fn shells_complete_the_metrics_of_the_catalogue_and_others_are_accepted() {
     assert!(values.contains(&metric::SHARE_OUT.name.to_owned()) && values.contains(&"all".to_owned()));
     let typed = ["difftool", "compare", "run", "--metric", "novelty,share_abs[answer]"];
     let matches = command_line().try_get_matches_from(typed).unwrap();
-    let metrics = matches.subcommand_matches("compare").unwrap().get_many::<String>("metric").unwrap();
-    assert_eq!(metrics.collect::<Vec<_>>(), ["novelty", "share_abs[answer]"]);
+    let metrics = matches.subcommand_matches("compare").unwrap().get_many::<MetricName>("metric").unwrap();
+    assert_eq!(metrics.map(|name| name.metric.as_str()).collect::<Vec<_>>(), ["novelty", "share_abs"]);
 }

@@ -7,8 +7,10 @@ use super::Input;
 use crate::bail_usage;
 use crate::base::names::{is_short_for, Replicates, SEED_FOLDERS};
 use anyhow::{Context, Result};
-use clap::Args;
+use clap::builder::{PossibleValue, TypedValueParser};
+use clap::{Arg, Args, Command};
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -26,7 +28,7 @@ pub struct Request {
     pub baseline: Option<String>,
     /// Metrics, with a region for only that region, as in `exact,share_abs[answer]`; `all` for every metric [default: the
     /// headline metrics that were measured]
-    #[arg(long, value_delimiter = ',', value_name = "METRIC")]
+    #[arg(long, value_parser = MetricParser, value_delimiter = ',', value_name = "METRIC")]
     pub metric: Vec<MetricName>,
     /// Only records with this value (`none`: a missing one); may be repeated: columns must all match, values of one column
     /// are alternatives
@@ -78,6 +80,24 @@ impl FromStr for MetricName {
             return Err(format!("`{text}` does not name a metric, as exact or share_abs[answer] do"));
         }
         Ok(Self { metric: metric.to_owned(), region })
+    }
+}
+
+/// Parser of a metric's name. It accepts any, as files of other versions have other metrics; the names of the catalogue are its
+/// possible values, which shells complete.
+#[derive(Clone)]
+struct MetricParser;
+
+impl TypedValueParser for MetricParser {
+    type Value = MetricName;
+
+    fn parse_ref(&self, command: &Command, arg: Option<&Arg>, value: &OsStr) -> Result<MetricName, clap::Error> {
+        MetricName::from_str.parse_ref(command, arg, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        let metrics = metric::ALL.iter().map(|metric| PossibleValue::new(metric.name).help(metric.meaning));
+        Some(Box::new(metrics.chain([PossibleValue::new(ALL_METRICS).help("Every metric")])))
     }
 }
 
