@@ -39,70 +39,66 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Needle-in-a-haystack prompts: accuracy, and attention by region of the prompt
+    #[command(after_help = help(needle::EXAMPLES))]
     Needle(Measured<NeedleFlags>),
     /// Many-shot classification: accuracy by number and order of the examples
+    #[command(after_help = help(shots::EXAMPLES))]
     Shots(Measured<ShotsFlags>),
     /// Share of attention and output by region of the prompt, sinks, and entropy
+    #[command(after_help = help(ratio::EXAMPLES))]
     Ratio(Measured<RatioFlags>),
     /// Roles of heads: retrieval, induction, previous token, sinks, and output from the answer
+    #[command(after_help = help(heads::EXAMPLES))]
     Heads(Measured<HeadsFlags>),
     /// Draw attention maps of one prompt: effective map, single maps or logits, by layer and head
+    #[command(after_help = help(heatmap::EXAMPLES))]
     Heatmap(MeasuredOnce<HeatmapFlags>),
     /// Write an interactive HTML page of attention maps, from all layers and heads to single token pairs
+    #[command(after_help = help(explore::EXAMPLES))]
     Explore(MeasuredOnce<ExploreFlags>),
     /// Quantise attention logits, or queries and keys, to few bits, and measure the loss of quality
+    #[command(after_help = help(quantize::EXAMPLES))]
     Quantize(Measured<QuantizeFlags>),
     /// Mask noise or knock out heads on the same prompts, and measure the effect
+    #[command(after_help = help(ablate::EXAMPLES))]
     Ablate(Measured<AblateFlags>),
     /// The largest attention logits and hidden states, and massive activations
+    #[command(after_help = help(outliers::EXAMPLES))]
     Outliers(Measured<OutliersFlags>),
     /// Negative log-likelihood of a text, by position and for tokens that can be recalled from the context
+    #[command(after_help = help(nll::EXAMPLES))]
     Nll(Measured<NllFlags>),
     /// Run an experiment file
+    #[command(after_help = help(run::RUN_EXAMPLES))]
     Run(Run),
     /// Merge the shards of an experiment into one run
+    #[command(after_help = help(run::MERGE_EXAMPLES))]
     Merge(Merge),
     /// Compare runs, or models or conditions of one run, paired by prompt
+    #[command(after_help = help(compare::EXAMPLES))]
     Compare(Compare),
     /// Write a page with the results and figures of run folders
+    #[command(after_help = help(report::EXAMPLES))]
     Report(ReportFlags),
     /// Show the architecture, lambda and memory of a model, and check its tensors
+    #[command(after_help = help(inspect::EXAMPLES))]
     Inspect(Inspect),
     /// Show a needle prompt with its regions, or write prompts as JSON lines
+    #[command(after_help = help(prompt::EXAMPLES))]
     Prompt(ShowPrompt),
     /// Train the models of a spec on the same data
+    #[command(after_help = help(train::EXAMPLES))]
     Train(Train),
     /// Print a shell completion script
+    #[command(after_help = help(COMPLETIONS))]
     Completions(Completions),
 }
 
-/// Examples of each command.
-const EXAMPLES: [(&str, Examples); 18] = [
-    ("needle", needle::EXAMPLES),
-    ("shots", shots::EXAMPLES),
-    ("ratio", ratio::EXAMPLES),
-    ("heads", heads::EXAMPLES),
-    ("heatmap", heatmap::EXAMPLES),
-    ("explore", explore::EXAMPLES),
-    ("quantize", quantize::EXAMPLES),
-    ("ablate", ablate::EXAMPLES),
-    ("outliers", outliers::EXAMPLES),
-    ("nll", nll::EXAMPLES),
-    ("run", run::RUN_EXAMPLES),
-    ("merge", run::MERGE_EXAMPLES),
-    ("compare", compare::EXAMPLES),
-    ("report", report::EXAMPLES),
-    ("inspect", inspect::EXAMPLES),
-    ("prompt", prompt::EXAMPLES),
-    ("train", train::EXAMPLES),
-    (
-        "completions",
-        &[
-            ("For bash: load the file in ~/.bashrc", "difftool completions bash > ~/.difftool.bash"),
-            ("For fish", "difftool completions fish > ~/.config/fish/completions/difftool.fish"),
-        ],
-    ),
-];
+/// Formats examples for the end of a help.
+fn help(examples: Examples) -> String {
+    let lines: String = examples.iter().map(|(what, line)| format!("  # {what}\n  {line}\n")).collect();
+    format!("Examples:\n{lines}")
+}
 
 /// Default prompts of commands, for their help.
 const DEFAULTS: [(&str, PromptDefaults); 6] = [
@@ -122,10 +118,6 @@ pub fn command_line() -> clap::Command {
     }
     for name in OF_TEXT {
         cli = cli.mut_subcommand(name, without_needles);
-    }
-    for (name, examples) in EXAMPLES {
-        let lines: String = examples.iter().map(|(what, line)| format!("  # {what}\n  {line}\n")).collect();
-        cli = cli.mut_subcommand(name, |command| command.after_help(format!("Examples:\n{lines}")));
     }
     cli
 }
@@ -159,6 +151,11 @@ fn without_needles(command: clap::Command) -> clap::Command {
     taken.retain(|flag| command.get_arguments().any(|arg| arg.get_id() == flag));
     command.mut_arg("text", |arg| arg.conflicts_with_all(taken))
 }
+
+const COMPLETIONS: Examples = &[
+    ("For bash: load the file in ~/.bashrc", "difftool completions bash > ~/.difftool.bash"),
+    ("For fish", "difftool completions fish > ~/.config/fish/completions/difftool.fish"),
+];
 
 #[derive(Debug, Args)]
 pub struct Completions {

@@ -78,10 +78,8 @@ impl Setup {
                 Some(Corrupted { prompt, prefix }) if read == PairedPrompt::Corrupted => (prompt, prefix.as_ref()),
                 _ => (prompt, prefix.as_ref()),
             };
-            let observed = match known {
-                Some(known) if start > 0 => passes.observe_continued(prompt, of_batch, (known, start))?,
-                _ => vec![passes.observe(prompt, of_batch[0].as_ref(), shares && batch.start == 0)?],
-            };
+            let shared = known.filter(|_| start > 0).map(|known| (known, start));
+            let observed = passes.observe(prompt, of_batch, shared, shares && batch.start == 0)?;
             for (index, mut observed) in batch.zip(observed) {
                 *prefix = observed.passed.prefix.take().or(prefix.take());
                 let generation = match generates {
@@ -111,10 +109,8 @@ impl Setup {
         let mut result = CaseResult::default();
         let mut passes = PromptPasses::new(self, model, (case, prompt), only, measures);
         let start = first_row(passes.first_observed_row(false), prompt.ids.len(), None);
-        let observed = match prefix.filter(|_| start > 0) {
-            Some(prefix) => passes.observe_continued(prompt, &[None], (&prefix, start))?,
-            None => vec![passes.observe(prompt, None, false)?],
-        };
+        let shared = prefix.as_ref().filter(|_| start > 0).map(|prefix| (prefix, start));
+        let observed = passes.observe(prompt, &[None], shared, false)?;
         observed.into_iter().try_for_each(|observed| passes.conclude((0, prompt), observed, None, &mut result))?;
         Ok(result.records)
     }
@@ -315,24 +311,14 @@ impl<'a> PromptPasses<'a> {
         starts
     }
 
-    /// Runs a whole pass over the prompt, or over its corrupted form, with the probes of all measures. With `keeping`, its
-    /// keys and values are kept.
-    fn observe(&self, prompt: &Prompt, treated: Option<&ResolvedTreatment>, keeping: bool) -> Result<PassObservations> {
-        let observed = self.observes(treated.is_some());
-        let (probes, mut residual) = (self.row_probes(observed), self.residual_collector(observed));
-        let all = probes.all();
-        let stream = self.stream(&all, treated, &mut residual, observed);
-        let stream = if keeping { stream.keeping() } else { stream };
-        let passed = pass(self.transformer(), prompt, stream, self.wants_predictions(observed))?;
-        Ok(probes.by_measure(passed, residual))
-    }
-
-    /// Runs passes that start at the same row, with the probes of all measures.
-    fn observe_continued(
+    /// Runs passes over the prompt, or over its corrupted form, with the probes of all measures: whole ones, or with the keys
+    /// and values of another pass from a row on. With `keeping`, keys and values of whole passes are kept.
+    fn observe(
         &self,
         prompt: &Prompt,
         treated: &[Option<ResolvedTreatment>],
-        shared: (&Prefix, usize),
+        shared: Option<(&Prefix, usize)>,
+        keeping: bool,
     ) -> Result<Vec<PassObservations>> {
         // All of a batch are treated, or none is.
         let observed = self.observes(treated.iter().all(Option::is_some));
@@ -340,10 +326,19 @@ impl<'a> PromptPasses<'a> {
         let all = probes.all();
         let mut residual: Vec<Option<ResidualCollector>> =
             treated.iter().map(|_| self.residual_collector(observed)).collect();
-        let streams = treated.iter().zip(&mut residual);
-        let streams =
-            streams.map(|(treated, residual)| self.stream(&all, treated.as_ref(), residual, observed)).collect();
-        let passed = continued_passes(self.transformer(), prompt, streams, shared)?;
+        let mut streams = Vec::new();
+        for (treated, residual) in treated.iter().zip(&mut residual) {
+            let stream = self.stream(&all, treated.as_ref(), residual, observed);
+            streams.push(if keeping && shared.is_none() { stream.keeping() } else { stream });
+        }
+        let passed = match shared {
+            Some(shared) => continued_passes(self.transformer(), prompt, streams, shared)?,
+            None => {
+                let wants = self.wants_predictions(observed);
+                let passed = streams.into_iter().map(|stream| pass(self.transformer(), prompt, stream, wants));
+                passed.collect::<Result<_>>()?
+            }
+        };
         Ok(passed.into_iter().zip(residual).map(|(passed, residual)| probes.by_measure(passed, residual)).collect())
     }
 
