@@ -32,11 +32,12 @@ const SCRIPT: &str = concat!(
 /// Style and script of the page.
 pub(crate) const CODE: PageCode = PageCode { style: STYLE, script: SCRIPT };
 
-/// Returns a page as a report holds it: deflated, as base64, which is about as long as the page. `None` for a page of another
-/// build, whose script is not that of [`CODE`].
+/// Returns a page as a report holds it: deflated, as base64, which is about as long as the page. It is written anew from the
+/// data of the page, so that a report holds nothing else of a page that somebody made. `None` for what is not a page of this
+/// build, whose script is that of [`CODE`].
 pub(crate) fn packed(page: &str) -> Result<Option<String>> {
-    let is_own = page.contains(SCRIPT);
-    is_own.then(|| Ok(STANDARD.encode(deflate(page.as_bytes())?))).transpose()
+    let Some(data) = PageData::read(page).filter(|_| page.contains(SCRIPT)) else { return Ok(None) };
+    Ok(Some(STANDARD.encode(deflate(data.html()?.as_bytes())?)))
 }
 
 /// Share of the budget for style, script and the numbers of heads, in bytes.
@@ -72,6 +73,65 @@ pub(crate) struct ExplorerPage<'a> {
 
 /// Id of an element and its text.
 type ElementText = (String, String);
+
+/// What differs between pages, encoded as the texts of elements.
+#[derive(Default)]
+struct PageData {
+    title: String,
+    /// JSON of everything but the texts of tokens.
+    contents: String,
+    /// Bytes that are displayed first, as base64.
+    first: Vec<ElementText>,
+    /// JSON of the texts of tokens.
+    texts: Vec<ElementText>,
+    /// The other bytes, as base64.
+    later: Vec<ElementText>,
+}
+
+impl PageData {
+    /// Reads the data of a page; `None` if they are not encoded like those of [`PageData::html`].
+    fn read(page: &str) -> Option<Self> {
+        let mut data = Self::default();
+        for element in page.split("<script type=\"").skip(1) {
+            let (kind, rest) = element.split_once("\" id=\"")?;
+            let (id, rest) = rest.split_once("\">")?;
+            let (text, _) = rest.split_once("</script>")?;
+            if !id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
+                return None;
+            }
+            let is_first = id.starts_with("thumbs-") || id.starts_with("first-");
+            match kind {
+                "application/json" => {
+                    let json: Value = serde_json::from_str(text).ok()?;
+                    if id == "contents" {
+                        data.title = json["title"].as_str()?.to_owned();
+                        data.contents = script_json(&json.to_string());
+                    } else {
+                        data.texts.push((id.to_owned(), script_json(&json.to_string())));
+                    }
+                }
+                "text/plain" if is_first => data.first.push(named(id.to_owned(), &STANDARD.decode(text).ok()?)),
+                "text/plain" => data.later.push(named(id.to_owned(), &STANDARD.decode(text).ok()?)),
+                _ => return None,
+            }
+        }
+        (!data.contents.is_empty()).then_some(data)
+    }
+
+    fn html(self) -> Result<String> {
+        let values = context! {
+            head => html::head(&self.title, &CODE, None),
+            script => SCRIPT,
+            contents => self.contents,
+            // Blobs displayed first come before the script, so that it can start before the rest of the file is loaded.
+            first => self.first,
+            texts => self.texts,
+            later => self.later,
+        };
+        let text = html::render("explore.html", include_str!("explore.html"), values)?;
+        Ok(format!("{}\n", text.trim_end()))
+    }
+}
 
 /// A model as bytes. What is displayed first is not compressed, because decompression would delay the first display.
 struct PackedModel {
@@ -167,6 +227,7 @@ impl ExplorerPage<'_> {
             models.push(model.contents(&prompts, packed));
         }
         let contents = json!({
+            "title": self.title,
             "caption": self.caption,
             "recipe": self.recipe,
             "rows_per_part": ROWS,
@@ -175,17 +236,8 @@ impl ExplorerPage<'_> {
             "prompts": prompts,
             "models": models,
         });
-        let values = context! {
-            head => html::head(&self.title, &CODE, None),
-            script => SCRIPT,
-            contents => script_json(&contents.to_string()),
-            // Blobs displayed first come before the script, so that it can start before the rest of the file is loaded.
-            first,
-            texts => self.texts()?,
-            later,
-        };
-        let text = html::render("explore.html", include_str!("explore.html"), values)?;
-        Ok(format!("{}\n", text.trim_end()))
+        let (title, contents) = (self.title.clone(), script_json(&contents.to_string()));
+        PageData { title, contents, first, texts: self.texts()?, later }.html()
     }
 }
 

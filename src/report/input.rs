@@ -8,7 +8,7 @@ use crate::results::manifest::{Manifest, OutputFile};
 use crate::results::record;
 use crate::results::{About, Frame, Tokens};
 use crate::treatments::purposes;
-use anyhow::{ensure, Context, Result};
+use anyhow::{ensure, Result};
 use std::path::{Path, PathBuf};
 
 /// A run folder, read for a report.
@@ -58,7 +58,7 @@ impl SavedRun {
                 TOKENS => frame.tokens = Tokens::read(&path)?,
                 MASSIVE => frame.massive = files::csv_lines(&path)?.collect::<Result<_>>()?,
                 DRAWN => frame.drawn = files::csv_lines(&path)?.collect::<Result<_>>()?,
-                EXPLORER => explorer = Some(read_to_string(&path)?),
+                EXPLORER => explorer = Some(files::text(&path, files::TEXT_MAX)?),
                 file => figures.push(ReportFigure::read(&path, file)?),
             }
         }
@@ -66,7 +66,7 @@ impl SavedRun {
         frame.purposes = purposes(frame.treated.iter().filter_map(|treated| treated.condition.as_deref()));
         let experiment = folder.join(EXPERIMENT);
         Ok(Self {
-            experiment: experiment.is_file().then(|| read_to_string(&experiment)).transpose()?,
+            experiment: experiment.is_file().then(|| files::text(&experiment, files::CONFIG_MAX)).transpose()?,
             folder: folder.to_owned(),
             manifest,
             frame,
@@ -80,10 +80,6 @@ impl SavedRun {
 fn about(manifest: &Manifest) -> About {
     let seed = manifest.seeds.get("bootstrap").copied().unwrap_or(0);
     About { config: manifest.config.clone(), models: manifest.models.clone(), seed }
-}
-
-fn read_to_string(path: &Path) -> Result<String> {
-    std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
 /// The path of an output that is what the manifest says it is.

@@ -449,10 +449,7 @@ fn explorers_are_in_the_report_and_its_policy_lets_nothing_but_them_in() {
     let page = scratch.stdout(&["run", "maps"]);
     let explorer = fs::read_to_string(scratch.path("maps/explore.html")).unwrap();
     let held = page.split("<script type=\"text/plain\" id=\"page-2\">").nth(1).unwrap().split('<').next().unwrap();
-    let mut text = String::new();
-    let deflated = STANDARD.decode(held).unwrap();
-    flate2::read::DeflateDecoder::new(deflated.as_slice()).read_to_string(&mut text).unwrap();
-    assert_eq!(text, explorer);
+    assert_eq!(inflated(held), explorer);
     assert!(held.len() < explorer.len() * 11 / 10, "{} for {}", held.len(), explorer.len());
     assert!(page.contains("href=\"#run-2-explorer\"") && !page.contains("<iframe") && !page.contains("id=\"page-1\""));
     let hashes = |policy: &str| -> Vec<String> {
@@ -464,6 +461,48 @@ fn explorers_are_in_the_report_and_its_policy_lets_nothing_but_them_in() {
         "{outer:?} {inner:?}"
     );
     assert!(!policy(&page).contains("unsafe") && policy(&page).starts_with(" 'none'; img-src data:; style-src "));
+}
+
+fn inflated(held: &str) -> String {
+    let (deflated, mut text) = (STANDARD.decode(held).unwrap(), String::new());
+    flate2::read::DeflateDecoder::new(deflated.as_slice()).read_to_string(&mut text).unwrap();
+    text
+}
+
+#[test]
+fn of_a_page_that_somebody_changed_only_the_data_are_in_the_report() {
+    let scratch = Scratch::new(&Fixture::needle());
+    explore(&scratch, "maps");
+    let path = scratch.path("maps/explore.html");
+    let explorer = fs::read_to_string(&path).unwrap();
+    for (place, forged) in [
+        ("<meta name=\"viewport\"", "<link rel=\"preconnect\" href=\"http://127.0.0.1:9\"><meta name=\"viewport\""),
+        (
+            "<meta name=\"viewport\"",
+            "<meta http-equiv=\"refresh\" content=\"0;url=http://127.0.0.1:9\"><meta name=\"viewport\"",
+        ),
+        ("<meta http-equiv=\"Content-Security-Policy\"", "<meta name=\"no-policy\""),
+        ("<title>", "<base href=\"http://127.0.0.1:9/\"><title>"),
+        ("<main>", "<main><img src=\"http://127.0.0.1:9/\"><iframe src=\"http://127.0.0.1:9/\"></iframe>"),
+        ("<main>", "<main><script>new RTCPeerConnection()</script>"),
+        ("</body>", "<script type=\"module\" src=\"http://127.0.0.1:9/\"></script></body>"),
+        ("</body>", "<script type=\"text/plain\" id=\"x\">&#127;.0.0.1:9</script></body>"),
+        ("</body>", "<script type=\"application/json\" id=\"x\" src=\"http://127.0.0.1:9/\">1</script></body>"),
+    ] {
+        assert!(explorer.contains(place), "{place}");
+        fs::write(&path, explorer.replacen(place, forged, 1)).unwrap();
+        let output = OutputFile::describe(&scratch.path("maps"), "explore.html", None).unwrap();
+        edit_manifest(&scratch, "maps", |manifest| {
+            let outputs = manifest["outputs"].as_array_mut().unwrap();
+            outputs.retain(|output| output["file"] != "explore.html");
+            outputs.push(json!(output));
+        });
+        let page = scratch.stdout(&["maps"]);
+        match page.split("<script type=\"text/plain\" id=\"page-1\">").nth(1) {
+            Some(held) => assert_eq!(inflated(held.split('<').next().unwrap()), explorer, "{forged}"),
+            None => assert!(!page.contains("127.0.0.1"), "{forged}"),
+        }
+    }
 }
 
 #[test]
@@ -529,7 +568,11 @@ fn broken_runs_are_errors_that_name_the_file() {
 
 /// Rewrites the manifest's JSON.
 fn edit(scratch: &Scratch, change: impl FnOnce(&mut serde_json::Value)) {
-    let path = scratch.path("run/manifest.json");
+    edit_manifest(scratch, "run", change);
+}
+
+fn edit_manifest(scratch: &Scratch, run: &str, change: impl FnOnce(&mut serde_json::Value)) {
+    let path = scratch.path(run).join("manifest.json");
     let mut manifest = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
     change(&mut manifest);
     fs::write(path, manifest.to_string()).unwrap();
