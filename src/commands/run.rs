@@ -5,6 +5,7 @@ use super::experiment::Experiment;
 use super::shared::{Examples, OutputArgs, PartArgs};
 use super::{start_threads, wrong_command_error};
 use crate::bail_usage;
+use crate::base::memory::{peak_rss_bytes, size_name};
 use crate::base::terminal::escaped;
 use crate::results::folder::EXPERIMENT;
 use crate::results::table::plural;
@@ -81,21 +82,22 @@ fn dry_run(mut experiment: Experiment, output: &OutputArgs, shard: Option<RunSha
     let cases = cases_of(setup.grid.prompts(), shard);
     setup.measures()?;
     setup.check(&cases)?;
-    let cases = cases.len();
+    let (needed, cases) = (setup.needed_bytes(&cases) + peak_rss_bytes().unwrap_or(0), cases.len());
     let names: Vec<&str> = setup.models.iter().map(|model| model.name.as_str()).collect();
     let mut out = crate::base::terminal::stdout();
     let conditions = setup.conditions.len();
     if output.json {
-        let plan = json!({ "prompts": cases, "models": names, "conditions": conditions });
+        let plan = json!({ "prompts": cases, "models": names, "conditions": conditions, "memory_bytes": needed });
         writeln!(out, "{plan:#}")?;
         return Ok(());
     }
     writeln!(
         out,
-        "can run: {} on {} under {}",
+        "can run: {} on {} under {}, with up to {} of memory",
         plural(cases, "prompt"),
         escaped(&names.join(", ")),
-        plural(conditions, "condition")
+        plural(conditions, "condition"),
+        size_name(needed)
     )?;
     Ok(())
 }

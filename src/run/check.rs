@@ -1,13 +1,12 @@
 //! What is checked before a run begins: that its prompts can be made, that the models have what it names, and that it fits into
 //! memory.
 
-use super::maps::KEPT_HEADS;
 use super::{MapsOfOnePrompt, Setup};
 use crate::bail_usage;
 use crate::base::memory::{check_fits, size_name};
-use crate::explore::StoredPairs;
+use crate::measures::MeasureName;
 use crate::model::open::Model;
-use crate::prompts::{Grid, GridPrompt, Prompt, Text, DEPTH_TOLERANCE_PCT};
+use crate::prompts::{Grid, GridPrompt, Prompt, PromptSpec, Text, DEPTH_TOLERANCE_PCT};
 use anyhow::Result;
 
 /// A requested depth that the needle of a prompt misses.
@@ -134,40 +133,71 @@ impl Setup {
         }
     }
 
-    /// Checks that the passes over the longest prompts, and the token pairs of an explorer, fit into the memory that the
-    /// weights leave.
+    /// Checks that the run fits into the memory that the weights leave.
     fn check_memory(&self, cases: &[GridPrompt]) -> Result<()> {
+        let (ctx_tok, needed) = (longest(cases), self.needed_bytes(cases));
+        check_fits(
+            needed,
+            || format!("--ctx {ctx_tok} needs up to {}", size_name(needed)),
+            "lower --ctx, --samples or --threads; choose --layers and --heads; or leave --full out",
+        )
+    }
+
+    /// Returns a generous bound on the memory that the cases take besides the weights, in bytes: the passes over the longest
+    /// prompts that run at once, and what is kept until the end.
+    pub fn needed_bytes(&self, cases: &[GridPrompt]) -> u64 {
         let ctx_tok = longest(cases);
         let passes = self.parallel_prompts().min(cases.len());
         // Keys and values for treated passes, of the corrupted prompt, and of the text that is generated.
         let prefixes = [self.conditions.len() > 1, self.patches(), self.plan.max_new.is_some()];
         let prefixes = prefixes.into_iter().filter(|&kept| kept).count() as u64;
-        let mut widest = 0;
+        let measures = |name| self.plan.measures.contains(&name);
+        let of_head = match measures(MeasureName::AnswerByHead) {
+            true => RECORDS_OF_HEAD,
+            false if measures(MeasureName::Fidelity) => FIDELITY_OF_HEAD,
+            false => 0,
+        };
+        let treated = self.conditions.len() as u64 - 1;
+        let (mut widest, mut records) = (0, 0);
         for model in &self.models {
             let config = &model.transformer.config;
-            let pass = config.pass_bytes(ctx_tok) + prefixes * config.prefix_bytes(ctx_tok);
+            let (layers, heads) = (config.layers.len() as u64, config.wiring().heads() as u64);
+            let tallies = if measures(MeasureName::Outliers) { layers * (heads + 4) } else { 0 };
+            let pass = config.pass_bytes(ctx_tok) + prefixes * config.prefix_bytes(ctx_tok) + tallies * TALLY_BYTES;
             widest = widest.max(model.transformer.expanded_bytes() + pass);
+            let heads_observed = if self.plan.only_score_treated { 1 } else { 1 + treated };
+            records += (1 + treated) * RECORDS_OF_PASS + heads_observed * layers * heads * of_head;
         }
-        let needed = passes as u64 * widest + self.page_bytes(ctx_tok);
-        let at_once = if passes == 1 { "a pass".to_owned() } else { format!("{passes} passes at once") };
-        check_fits(
-            needed,
-            || format!("--ctx {ctx_tok} needs up to {} for {at_once}", size_name(needed)),
-            "lower --ctx or --threads",
-        )
+        let kept = records * questions(cases) * RECORD_BYTES + DRAWING_BYTES;
+        (passes as u64 * widest + kept).saturating_add(self.map_bytes(ctx_tok))
     }
+}
 
-    /// Memory of the maps of an explorer that are stored token by token, in bytes: three copies of those of the heads of one
-    /// layer while they pass, and those that are kept.
-    fn page_bytes(&self, ctx_tok: usize) -> u64 {
-        if self.plan.maps != Some(MapsOfOnePrompt::Explorer) {
-            return 0;
-        }
-        let kept = KEPT_HEADS * self.conditions.len();
-        let wirings = self.models.iter().map(|model| model.transformer.config.wiring());
-        let maps: usize = wirings.map(|wiring| (3 * wiring.heads() + kept) * wiring.maps()).sum();
-        maps as u64 * StoredPairs::pairs_of(ctx_tok)
-    }
+/// Most records of a question in one pass that are not of single heads.
+const RECORDS_OF_PASS: u64 = 64;
+
+/// Most records of a question and head in one pass, with the measures of single heads.
+const RECORDS_OF_HEAD: u64 = 24;
+
+/// As [`RECORDS_OF_HEAD`], of fidelity alone.
+const FIDELITY_OF_HEAD: u64 = 4;
+
+/// Memory of fonts, and of a figure of usual size while it is drawn.
+const DRAWING_BYTES: u64 = 64 << 20;
+
+/// Memory of a record, with its text and its place in tables.
+const RECORD_BYTES: u64 = 500;
+
+/// Memory of the histogram of a head or a layer.
+const TALLY_BYTES: u64 = 104 << 10;
+
+/// Questions of all prompts; a text counts as one.
+fn questions(cases: &[GridPrompt]) -> u64 {
+    let asked = cases.iter().map(|case| match &case.spec {
+        PromptSpec::Needle(spec) => spec.retrieve as u64,
+        PromptSpec::Text(_) | PromptSpec::Shots(_) => 1,
+    });
+    asked.sum()
 }
 
 /// Tokens of the longest prompt.

@@ -3,8 +3,7 @@
 use super::{MapsOfOnePrompt, Setup};
 use crate::attention::LayersAndHeads;
 use crate::bail_usage;
-use crate::base::memory::{check_fits, size_name};
-use crate::explore::{agreements, ExploreMeasure, Resolution};
+use crate::explore::{agreements, ExploreMeasure, Resolution, StoredPairs};
 use crate::measures::{AnswerMeasure, MapMeasure, Measures, RowQuantity, TokenSpan};
 use crate::prompts::GridPrompt;
 use crate::results::metric::{ANSWER_REGION, SHARE_ABS};
@@ -32,7 +31,7 @@ pub struct MapFlags {
     pub head: Option<usize>,
     /// Draw every layer and head as small multiples
     #[serde(rename = "grid")]
-    #[arg(long = "grid", conflicts_with_all = ["layer", "head", "data", "full"])]
+    #[arg(long = "grid", conflicts_with_all = ["layer", "head"])]
     pub every_head: bool,
     /// Query tokens to draw, as in 4000..4096 [default: all]
     #[serde(rename = "query")]
@@ -42,7 +41,8 @@ pub struct MapFlags {
     #[serde(rename = "key")]
     #[arg(long = "key", value_name = "FROM..TO", default_value = "0..", hide_default_value = true)]
     pub keys: TokenSpan,
-    /// Also write the matrix of every map as .npy or .csv; with several maps, file names get model, layer, head and map
+    /// Also write the matrix of every map as .npy or .csv, with model, layer, head and map in the names of several files; or
+    /// all matrices into one .npz
     #[serde(skip_serializing_if = "Option::is_none")]
     #[arg(long, value_name = "FILE")]
     pub data: Option<PathBuf>,
@@ -105,8 +105,17 @@ const SMALL_MB: usize = 15;
 /// Approximate size limit of the page of a long prompt.
 const LARGE_MB: usize = 40;
 
-/// Bytes of a bin of a map at full resolution: a sum, a count and the value.
-const FULL_BIN_BYTES: u64 = 24;
+/// Bytes of a bin of a map: while it is pooled, as a value, as it is drawn, and as it is written.
+const MAP_BIN_BYTES: f64 = 24.0;
+
+/// Bytes of a pixel of a figure, as a drawing and as the files of it.
+const FIGURE_PIXEL_BYTES: f64 = 16.0;
+
+/// Bytes of a bin of an explorer's map, pooled by magnitude and by mean.
+const POOLED_BIN_BYTES: f64 = 12.0;
+
+/// Copies of a page while it is made: its parts, the whole, and what a report holds.
+const PAGE_COPIES: usize = 4;
 
 /// Bins along a side of an explorer's maps, for short prompts.
 const FEW_BINS: usize = 256;
@@ -114,7 +123,7 @@ const FEW_BINS: usize = 256;
 const MANY_BINS: usize = 512;
 
 /// Heads of each model that an explorer stores token by token.
-pub(super) const KEPT_HEADS: usize = 8;
+const KEPT_HEADS: usize = 8;
 
 /// Approximate number of bins in the thumbnails of all heads of a model together.
 const THUMB_BINS: f64 = 1.5e6;
@@ -140,16 +149,16 @@ impl MapFlags {
         if self.every_head && self.map == MapKind::All {
             bail_usage!("--grid draws one kind of map: give --map effective, a1, a2, logits1 or logits2");
         }
-        if self.every_head && (self.layer.is_some() || self.head.is_some() || self.data.is_some()) {
-            bail_usage!("--grid draws every layer and head: leave --layer, --head and --data out");
+        if self.every_head && (self.layer.is_some() || self.head.is_some()) {
+            bail_usage!("--grid draws every layer and head: leave --layer and --head out");
         }
         if self.full && self.data.is_none() {
             bail_usage!("--full needs --data FILE, the file to write");
         }
         if let Some(path) = &self.data {
             let extension = path.extension().and_then(|extension| extension.to_str());
-            if !matches!(extension, Some("npy" | "csv")) {
-                bail_usage!("--data {}: the name must end in .npy or .csv", path.display());
+            if !matches!(extension, Some("npy" | "npz" | "csv")) {
+                bail_usage!("--data {}: the name must end in .npy, .npz or .csv", path.display());
             }
         }
         Ok(())
@@ -192,7 +201,6 @@ impl Setup {
                 let heads = self.drawn(spec)?;
                 measures.push(spec.measure(Some(spec.bins()), heads.clone()));
                 if spec.full {
-                    self.check_full(spec, &heads)?;
                     measures.push(spec.measure(None, heads));
                 }
             }
@@ -276,20 +284,44 @@ impl Setup {
             .unwrap_or(0)
     }
 
-    /// Checks that maps at full resolution fit into memory.
-    fn check_full(&self, spec: &MapFlags, drawn: &[LayersAndHeads]) -> Result<()> {
-        let ctx_tok = self.grid.ctx_tok()[0];
-        let (queries, keys) = (spec.queries.within(ctx_tok).len(), spec.keys.within(ctx_tok).len());
-        let mut maps = 0;
-        for (model, selection) in self.models.iter().zip(drawn) {
-            maps += selection.heads.as_ref().map_or(model.transformer.config.wiring().heads(), Vec::len);
+    /// Memory of the maps of a prompt and of the page or the figure that is made of them, in bytes; 0 for other runs.
+    pub(super) fn map_bytes(&self, ctx_tok: usize) -> u64 {
+        let (select, conditions) = (&self.plan.select, self.conditions.len());
+        let Some(maps) = &self.plan.maps else { return 0 };
+        // Products of lengths and numbers of heads may be beyond integers.
+        let mut bytes =
+            if *maps == MapsOfOnePrompt::Explorer { (PAGE_COPIES * page_budget(ctx_tok)) as f64 } else { 0.0 };
+        for model in &self.models {
+            let (config, wiring) = (&model.transformer.config, model.transformer.config.wiring());
+            let heads = select.heads.as_ref().map_or(wiring.heads(), Vec::len);
+            match maps {
+                MapsOfOnePrompt::Heatmap(spec) => {
+                    let layers = select.layers.as_ref().map_or(config.layers.len(), Vec::len);
+                    let quantities = spec.map.quantities().len();
+                    let (pooled, drawn, px) = match (spec.every_head, spec.head) {
+                        (true, _) => (layers * heads, layers * heads, SMALL_PX),
+                        (false, Some(_)) => (quantities, quantities, MAP_PX),
+                        (false, None) => (heads * quantities, quantities, MAP_PX),
+                    };
+                    let most = if spec.full { ctx_tok } else { spec.bins() };
+                    let [rows, columns] =
+                        [spec.queries, spec.keys].map(|span| span.within(ctx_tok).len().min(most) as f64);
+                    let pixels = f64::from(px * px) * (drawn * conditions) as f64;
+                    bytes +=
+                        rows * columns * (pooled * conditions) as f64 * MAP_BIN_BYTES + pixels * FIGURE_PIXEL_BYTES;
+                }
+                MapsOfOnePrompt::Explorer => {
+                    // Three copies of the pairs of the heads of one layer while they pass, and the heads that are kept.
+                    let kept = KEPT_HEADS * conditions;
+                    let pairs = StoredPairs::pairs_of(ctx_tok) as f64;
+                    let bins = ctx_tok.min(if ctx_tok > SHORT_TOK { MANY_BINS } else { FEW_BINS });
+                    let quantities = 1 + 3 * wiring.maps(); // with contributions
+                    bytes += ((3 * heads + kept) * wiring.maps()) as f64 * pairs;
+                    bytes += ((heads + kept) * quantities * bins * bins) as f64 * POOLED_BIN_BYTES;
+                }
+            }
         }
-        let bytes = (queries * keys * maps * spec.map.quantities().len()) as u64 * FULL_BIN_BYTES;
-        check_fits(
-            2 * bytes, // half of the free memory is for the passes
-            || format!("--full: {maps} maps of {queries} x {keys} tokens take about {}", size_name(bytes)),
-            "zoom in with --query and --key, choose a --head, or leave --full out",
-        )
+        bytes as u64
     }
 
     /// Returns the resolution of each model's maps in an explorer.

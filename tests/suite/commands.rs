@@ -2,6 +2,7 @@
 
 use crate::common::{self, assert_drawn, edit_tensor, printed, refuses};
 use assert_cmd::Command;
+use candle_core::npy::NpzTensors;
 use candle_core::Tensor;
 use difftool::results::record::Record;
 use std::collections::BTreeMap;
@@ -258,6 +259,30 @@ fn the_data_of_several_maps_are_named_after_them() {
 }
 
 #[test]
+fn a_grid_writes_the_matrix_of_every_head_as_one_head_by_itself() {
+    let scratch = Scratch::new();
+    let heatmap = |args: &[&str]| {
+        scratch
+            .stdout("heatmap", &[&["--ctx", "256", "--full", "--model", "./diff", "--query", "200.."], args].concat());
+    };
+    for file in ["all.npz", "all.npy", "all.csv"] {
+        heatmap(&["--grid", "--data", file, "--out", &file.replace("all.", "grid-")]);
+    }
+    let packed = NpzTensors::new(scratch.path("all.npz")).unwrap();
+    assert_eq!(packed.names().len(), 4);
+    for (layer, head) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+        let one = format!("one-{layer}-{head}.npy");
+        heatmap(&["--layer", &layer.to_string(), "--head", &head.to_string(), "--data", &one, "--out", &one[..7]]);
+        let numbers = |tensor: Tensor| tensor.to_vec2::<f32>().unwrap();
+        let one = numbers(Tensor::read_npy(scratch.path(&one)).unwrap());
+        let name = format!("._diff-layer{layer}-head{head}-effective");
+        assert_eq!(numbers(packed.get(&name).unwrap().unwrap()), one);
+        assert_eq!(numbers(Tensor::read_npy(scratch.path(&format!("all-{name}.npy"))).unwrap()), one);
+        assert_eq!(scratch.read(&format!("all-{name}.csv")).lines().count(), one.len() + 1);
+    }
+}
+
+#[test]
 fn a_zoomed_text_can_be_drawn_token_by_token() {
     let scratch = Scratch::new();
     scratch.write("text.txt", "The river is wide here, and a boat goes by.");
@@ -395,7 +420,7 @@ fn what_cannot_be_measured_is_refused_with_what_there_is() {
         ("heatmap", &["--ctx", "256", "--head", "2"], &["--head 2", "0 to 1"]),
         ("heatmap", &["--ctx", "256", "--map", "a2", "--model", "./transformer"], &["second map"]),
         ("heatmap", &["--ctx", "256", "--grid", "--map", "all"], &["--grid"]),
-        ("heatmap", &["--ctx", "256", "--data", "map.txt"], &["--data map.txt", ".npy or .csv"]),
+        ("heatmap", &["--ctx", "256", "--data", "map.txt"], &["--data map.txt", ".npz or .csv"]),
         ("heatmap", &["--ctx", "256..512:128"], &["--ctx: heatmap measures one prompt; give one length"]),
         ("outliers", &["--ctx", "1", "--samples", "10"], &["at least 2 tokens"]),
         ("outliers", &["--ctx", "2k"], &["at most 1024 tokens"]),

@@ -3,13 +3,14 @@
 use crate::base::files::folder_of;
 use crate::measures::{MapMeasure, PassKey, PooledMap, RowQuantity};
 use crate::run::{MapFlags, Setup};
-use anyhow::{Context, Result};
+use anyhow::{ensure, Context, Result};
+use candle_core::npy::NpzTensors;
 use candle_core::{Device, Tensor};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-/// Returns the file name for one of several maps: `maps-diff-layer2-head0-a1.npy`.
-fn path_of_map(path: &Path, setup: &Setup, at: &PassKey, place: String, quantity: RowQuantity) -> PathBuf {
+/// Returns the name of one of several maps: `diff-layer2-head0-a1`.
+fn name_of_map(setup: &Setup, at: &PassKey, place: &str, quantity: RowQuantity) -> String {
     // A model may be named by its path, and a condition has brackets.
     let condition = setup.conditions[at.condition].column().map_or(String::new(), |name| format!("-{name}"));
     let pass = format!("{}{condition}", setup.models[at.model].name)
@@ -20,8 +21,7 @@ fn path_of_map(path: &Path, setup: &Setup, at: &PassKey, place: String, quantity
         RowQuantity::Subtracted => "lambda-a2".to_owned(),
         RowQuantity::Logits(map) => format!("logits{}", map + 1),
     };
-    let (stem, extension) = parts(path);
-    path.with_file_name(format!("{stem}-{pass}-{place}-{map}.{extension}"))
+    format!("{pass}-{place}-{map}")
 }
 
 fn parts(path: &Path) -> (String, String) {
@@ -41,42 +41,57 @@ pub(super) fn taken(path: &Path) -> Option<PathBuf> {
     None
 }
 
-/// One file for each map, named after it if there are several. What a sink takes of each row is the last column of a CSV file,
-/// and of a `.npy` file one of its own.
+/// Writes one file for each map, named after it if there are several, or all maps into an `.npz`. What a sink takes of each row
+/// is the last column of a CSV file, and otherwise an array of its own.
 pub(super) fn write_matrices(path: &Path, measure: &MapMeasure, spec: &MapFlags, setup: &Setup) -> Result<()> {
-    let grids: Vec<_> = measure.maps.iter().flat_map(|(at, maps)| maps.maps.iter().map(move |g| (at, g))).collect();
-    for (at, (quantity, (layer, _), grid)) in &grids {
-        let head = spec.head.map_or(String::new(), |head| format!("-head{head}"));
-        let path = match grids.len() {
-            1 => path.to_owned(),
-            _ => path_of_map(path, setup, at, format!("layer{layer}{head}"), *quantity),
-        };
+    let maps: Vec<_> = measure.maps.iter().flat_map(|(at, maps)| maps.maps.iter().map(move |map| (at, map))).collect();
+    let (stem, extension) = parts(path);
+    let mut arrays: Vec<(String, Tensor)> = Vec::new(); // of the .npz
+    for (at, (quantity, (layer, head), map)) in &maps {
+        let head = spec.head.or(measure.by_head.then_some(*head));
+        let place = format!("layer{layer}{}", head.map_or(String::new(), |head| format!("-head{head}")));
+        let name = name_of_map(setup, at, &place, *quantity);
+        let file = |name: &str| path.with_file_name(format!("{name}.{extension}"));
+        let own = if maps.len() == 1 { stem.clone() } else { format!("{stem}-{name}") };
         // A weight that is masked is 0; a masked logit is no number.
         let is_logit = matches!(quantity, RowQuantity::Logits(_));
-        let fill = |x: f32| if x.is_nan() && spec.full && !is_logit { 0.0 } else { x };
-        let values: Vec<f32> = grid.values.iter().map(|&x| fill(x)).collect();
-        let cannot = || format!("cannot write {}", path.display());
-        if path.extension().is_some_and(|extension| extension == "npy") {
-            write_npy(&path, Tensor::from_vec(values, (grid.rows, grid.columns), &Device::Cpu)?)
-                .with_context(cannot)?;
-            if !grid.sinks.is_empty() {
-                let (stem, extension) = parts(&path);
-                let sinks: Vec<f32> = grid.sinks.iter().map(|&x| fill(x)).collect();
-                let path = path.with_file_name(format!("{stem}-sink.{extension}"));
-                write_npy(&path, Tensor::from_vec(sinks, grid.rows, &Device::Cpu)?)
-                    .with_context(|| format!("cannot write {}", path.display()))?;
-            }
-        } else {
-            write_csv(&path, grid, &values).with_context(cannot)?;
+        let fill = |x: &f32| if x.is_nan() && spec.full && !is_logit { 0.0 } else { *x };
+        let values: Vec<f32> = map.values.iter().map(fill).collect();
+        if extension == "csv" {
+            write_csv(&file(&own), map, &values).with_context(|| format!("cannot write {}", file(&own).display()))?;
+            continue;
         }
+        let mut tensors = vec![("", Tensor::from_vec(values, (map.rows, map.columns), &Device::Cpu)?)];
+        if !map.sinks.is_empty() {
+            let sinks: Vec<f32> = map.sinks.iter().map(fill).collect();
+            tensors.push(("-sink", Tensor::from_vec(sinks, map.rows, &Device::Cpu)?));
+        }
+        for (ending, tensor) in tensors {
+            if extension == "npz" {
+                arrays.push((format!("{name}{ending}"), tensor));
+                continue;
+            }
+            let path = file(&format!("{own}{ending}"));
+            let written = create(&path).and_then(|()| Ok(tensor.write_npy(&path)?));
+            written.with_context(|| format!("cannot write {}", path.display()))?;
+        }
+    }
+    if extension == "npz" {
+        let written = create(path).and_then(|()| {
+            Tensor::write_npz(&arrays, path)?;
+            // The library ignores that the end of the file cannot be written.
+            ensure!(NpzTensors::new(path)?.names().len() == arrays.len(), "the file is not complete");
+            Ok(())
+        });
+        written.with_context(|| format!("cannot write {}", path.display()))?;
     }
     Ok(())
 }
 
-/// Exclusively: whatever has come to be there meanwhile is somebody's.
-fn write_npy(path: &Path, tensor: Tensor) -> Result<()> {
+/// Creates a file exclusively: whatever has come to be there meanwhile is somebody's.
+fn create(path: &Path) -> Result<()> {
     File::create_new(path)?;
-    Ok(tensor.write_npy(path)?)
+    Ok(())
 }
 
 /// A matrix with the first key of every column above it and the first query of every row before it.
