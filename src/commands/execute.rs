@@ -10,7 +10,7 @@ use crate::bail_usage;
 use crate::base::error::{unless_broken_pipe, ExpectationFailed};
 use crate::measures::GenerationMeasure;
 use crate::results::folder::{
-    CELLS, COMMAND, DRAWN, EXPERIMENT, GENERATIONS, HEADS, MASSIVE, RANKINGS, RESULTS, TOKENS,
+    CELLS, COMMAND, DRAWN, EXPERIMENT, GENERATIONS, HEADS, MANIFEST, MASSIVE, RANKINGS, RESULTS, TOKENS,
 };
 use crate::results::print::{json, text, Tables};
 use crate::results::view::each_head::head_rows;
@@ -98,12 +98,18 @@ pub(super) fn execute(mut experiment: Experiment, output: OutputArgs, mut part: 
     let mut after_records = Ok(());
     if session.run.is_complete() {
         if whole {
-            let pooled =
-                write_pooled(&mut session, &results).context("the records are complete, but not the files beside them");
-            let drawn = flags.draw(&mut session, &results).context("the results are complete, but not their figures");
-            after_records = pooled.and(drawn);
+            let others = write_pooled(&mut session, &results);
+            after_records = others.and(flags.draw(&mut session, &results));
         }
-        session.run.write_manifest(&session.setup)?;
+        let folder = &session.run.folder;
+        let way_on = session.setup.plan.way_on(folder.path(), session.run.part.shard);
+        after_records = after_records.map_err(|error| {
+            let incomplete = "the results are complete, but not their figures and tables";
+            let (is_io, manifest) = (error.chain().any(|cause| cause.is::<std::io::Error>()), folder.join(MANIFEST));
+            let remedy = format!("; when they can be written, remove {} and {way_on}", manifest.display());
+            error.context(if is_io { incomplete.to_owned() + &remedy } else { incomplete.to_owned() })
+        });
+        session.run.write_manifest(&session.setup).context(way_on)?;
     }
     if whole {
         // If the reader of stdout has gone, the run may still have failed.
@@ -122,7 +128,10 @@ pub(super) fn execute(mut experiment: Experiment, output: OutputArgs, mut part: 
 /// Writes the report of a finished run, if it is asked for.
 fn write_report(output: &OutputArgs, folder: &Path) -> Result<()> {
     let Some(page) = &output.report else { return Ok(()) };
-    report::write_run(folder, page, output.quiet).context("the results are complete, but not their report")
+    report::write_run(folder, page, output.quiet).with_context(|| {
+        let (folder, page) = (folder.display(), page.display());
+        format!("the results are complete; `difftool report {folder} -o {page}` makes their report again")
+    })
 }
 
 /// Removes the files of a stopped run on one prompt, which cannot be resumed.

@@ -70,10 +70,10 @@ impl Session {
         let path = folder.path().display();
         if !run.is_complete() {
             bail!(
-                "stopped after {} of {} prompts, which are in {path}; to continue, repeat the command with --resume {path} \
-                 instead of --out",
+                "stopped after {} of {} prompts; {}",
                 run.finished,
-                run.cases
+                run.cases,
+                self.setup.plan.way_on(folder.path(), run.part.shard)
             );
         }
         if run.failures > 0 {

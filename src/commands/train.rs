@@ -107,18 +107,17 @@ pub(super) fn run(args: &Train) -> Result<()> {
         crate::say!("{runs}: {tokens} tokens each -> {}", args.out().display());
     }
     let reporter = TrainReporter::new(&spec, &runs, args.quiet);
-    let outcome = train_runs(&spec, &runs, args.out(), args.resume, &placement, &stop, &reporter)?;
+    let outcome = train_runs(&spec, &runs, args.out(), args.resume, &placement, &stop, &reporter);
     reporter.finish();
-    match outcome {
+    let only = if args.only.is_empty() { String::new() } else { format!(" --only {}", args.only.join(",")) };
+    let (file, out) = (args.spec().display(), args.out().display());
+    let way_on = format!("stopped; `difftool train {file} --out {out}{only} --resume` continues");
+    match outcome.with_context(|| way_on.clone())? {
         TrainOutcome::Finished => {
             summarise_runs(&spec, args)?;
-            crate::say!("models, logs, course.csv, summary.csv and curves in {}", args.out().display());
+            crate::say!("models, logs, course.csv, summary.csv and curves in {out}");
         }
-        TrainOutcome::Stopped => {
-            let only = if args.only.is_empty() { String::new() } else { format!(" --only {}", args.only.join(",")) };
-            let (spec, out) = (args.spec().display(), args.out().display());
-            bail!("stopped; `difftool train {spec} --out {out}{only} --resume` continues");
-        }
+        TrainOutcome::Stopped => bail!("{way_on}"),
     }
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! PNG files that carry the recipe of their figure.
 
+use crate::base::files;
 use anyhow::{Context, Result};
 use std::io::Cursor;
 use std::path::Path;
@@ -45,7 +46,7 @@ impl SavedFigure {
     /// # Errors
     /// If it cannot be read, or is not a PNG.
     pub(crate) fn read(path: &Path) -> Result<Self> {
-        let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let bytes = files::bytes(path, files::TEXT_MAX)?;
         Self::parse(bytes).with_context(|| format!("{} is not a PNG that can be read", path.display()))
     }
 

@@ -156,7 +156,7 @@ impl FileBytes {
         let origin = path.display().to_string();
         let file = files::open(path)?;
         let metadata = file.metadata().with_context(|| format!("cannot read {origin}"))?;
-        ensure!(metadata.is_file(), "cannot read {origin}: not a regular file");
+        ensure!(metadata.is_file(), "cannot read {origin}: it is a folder");
         Ok(Self { origin, len: metadata.len(), source: Source::OnDisk(path.to_owned(), file) })
     }
 

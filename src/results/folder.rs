@@ -4,7 +4,7 @@ use crate::bail_usage;
 use crate::base::files;
 use crate::base::terminal::arguments;
 use anyhow::{bail, Context, Result};
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -87,12 +87,8 @@ impl RunFolder {
         if let Some(journal) = &self.journal {
             return Ok(journal.clone());
         }
-        let path = self.join(CELLS);
-        let file = OpenOptions::new().read(true).write(true).open(&path);
-        let file = file.with_context(|| {
-            format!("cannot read {}: not the folder of a run that can be continued", path.display())
-        })?;
-        self.lock(file)
+        let file = files::open_to_change(&self.join(CELLS));
+        self.lock(file.context("not the folder of a run that can be continued")?)
     }
 
     fn lock(&mut self, file: File) -> Result<Arc<File>> {
@@ -117,7 +113,8 @@ impl RunFolder {
     /// Returns the arguments of the process that began the run, starting with the program name, or those of this process if
     /// the folder does not hold them.
     pub fn command(&self) -> Vec<String> {
-        let saved = fs::read(self.join(COMMAND)).ok().and_then(|text| serde_json::from_slice(&text).ok());
+        let saved = files::bytes(&self.join(COMMAND), files::CONFIG_MAX).ok();
+        let saved = saved.and_then(|text| serde_json::from_slice(&text).ok());
         saved.unwrap_or_else(arguments)
     }
 

@@ -10,7 +10,7 @@ use crate::prompts::{GridPrompt, NeedlesFile, Sources};
 use crate::results::folder::{RunFolder, MANIFEST, RESULTS};
 use crate::results::manifest::{Manifest, ModelInfo};
 use crate::results::record::{self, Record, SCHEMA};
-use anyhow::{bail, Result};
+use anyhow::{bail, Context, Result};
 use rayon::prelude::*;
 use serde_json::json;
 use sha2::{Digest, Sha256};
@@ -141,13 +141,13 @@ pub fn run(
     });
     // Also after an error: what was measured stays.
     let committed = store.commit();
-    ran?;
-    committed?;
-    if store.finished() == cases.len() && part.shard.is_none() {
+    let mut written = ran.and(committed);
+    if written.is_ok() && store.finished() == cases.len() && part.shard.is_none() {
         let pooled = setup.pooled(measures);
         pooled.iter().for_each(|record| see(observer, record));
-        store.conclude(&pooled)?;
+        written = store.conclude(&pooled);
     }
+    written.with_context(|| format!("stopped; {}", setup.plan.way_on(folder.path(), part.shard)))?;
     Ok(RunOutcome {
         folder,
         part,

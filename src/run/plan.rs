@@ -1,6 +1,6 @@
 //! The plan of a run.
 
-use super::MapFlags;
+use super::{MapFlags, RunShard};
 use crate::attention::LayersAndHeads;
 use crate::bail_usage;
 use crate::base::names::repeated;
@@ -10,6 +10,7 @@ use crate::prompts::{Grid, NeedlePrompts};
 use crate::results::CommandName;
 use crate::treatments::Condition;
 use anyhow::Result;
+use std::path::Path;
 
 /// The plan of a run: models × prompts × conditions, and the measures. Commands make it of their flags.
 #[derive(Clone, Debug)]
@@ -86,6 +87,15 @@ impl Plan {
             bail_usage!("the condition {condition} is named twice");
         }
         Ok(conditions)
+    }
+
+    /// Says how a run in a folder that was interrupted goes on.
+    pub fn way_on(&self, folder: &Path, shard: Option<RunShard>) -> String {
+        let (folder, shard) = (folder.display(), shard.map_or_else(String::new, |shard| format!(" --shard {shard}")));
+        match self.maps {
+            Some(_) => format!("remove {folder} and give the command again"),
+            None => format!("`difftool run --resume {folder}{shard}` continues it"),
+        }
     }
 
     /// Checks what does not depend on the models.

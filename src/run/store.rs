@@ -19,7 +19,7 @@ use base64::engine::general_purpose::STANDARD;
 use base64::Engine as _;
 use journal::{JournalLine, StoredCases, HEADER};
 use std::collections::HashMap;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -64,8 +64,10 @@ impl Store {
     /// Opens the files of a run, and cuts off what follows these lengths of records and journal.
     fn open(folder: &mut RunFolder, prompts: Vec<String>, rows: u64, [results_end, end]: [u64; 2]) -> Result<Self> {
         let (path, journal) = (folder.path().to_owned(), folder.journal()?);
-        let results = File::options().write(true).create(true).truncate(false).open(path.join(RESULTS));
-        let results = results.with_context(|| cannot_write(&path, RESULTS))?;
+        let results = match files::is_there(&path.join(RESULTS)) {
+            true => files::open_to_change(&path.join(RESULTS))?,
+            false => File::create_new(path.join(RESULTS)).with_context(|| cannot_write(&path, RESULTS))?,
+        };
         cut(&results, results_end, &record::header()).with_context(|| cannot_write(&path, RESULTS))?;
         cut(&journal, end, HEADER).with_context(|| cannot_write(&path, CELLS))?;
         Ok(Self {
@@ -233,10 +235,12 @@ fn cut(mut file: &File, end: u64, header: &str) -> std::io::Result<()> {
 /// path of the journal's copy.
 fn put_aside(folder: &Path) -> Result<PathBuf> {
     let copy = |file: &str, n: u32| folder.join(format!("{file}.cut-{n}"));
-    let n = (1..).find(|&n| !copy(CELLS, n).exists() && !copy(RESULTS, n).exists()).context("every number is taken")?;
+    let is_free = |n: &u32| !files::is_there(&copy(CELLS, *n)) && !files::is_there(&copy(RESULTS, *n));
+    let n = (1..).find(is_free).context("every number is taken")?;
     for file in [CELLS, RESULTS].into_iter().filter(|file| folder.join(file).exists()) {
-        fs::copy(folder.join(file), copy(file, n))
-            .with_context(|| format!("cannot write {}", copy(file, n).display()))?;
+        let mut from = files::open(&folder.join(file))?;
+        let copied = File::create_new(copy(file, n)).and_then(|mut to| std::io::copy(&mut from, &mut to));
+        copied.with_context(|| format!("cannot write {}", copy(file, n).display()))?;
     }
     Ok(copy(CELLS, n))
 }
@@ -314,6 +318,7 @@ pub(super) fn check_experiment(folder: &Path, experiment: &str) -> Result<()> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::fs;
 
     /// The folder of a run with three cases; the key of case i is `key i`.
     fn run() -> (tempfile::TempDir, Vec<(u64, String)>) {

@@ -11,6 +11,9 @@ use std::path::Path;
 
 const STATE: &str = "state.safetensors";
 
+/// Its folder, in that of the run.
+const FOLDER: &str = "checkpoint";
+
 /// The position of a run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -31,20 +34,19 @@ pub(super) struct Position {
 
 /// Writes a checkpoint atomically, so that a kill leaves a complete one.
 pub(super) fn save(dir: &Path, optimizer: &AdamW, position: &Position) -> Result<()> {
-    std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
     let state = Weights::new(optimizer.state()?, "checkpoint");
     // The position is in the header of the tensor file, so that both are replaced together.
     let position = [("position", serde_json::to_string(position)?)];
-    files::replace(&dir.join(STATE), |path| state.write(path, DType::F32, &position))
+    files::replace(&files::create_folder(dir, FOLDER)?.join(STATE), |path| state.write(path, DType::F32, &position))
 }
 
 /// Loads a checkpoint into the optimiser and returns its position; `None` without a checkpoint.
 pub(super) fn load(dir: &Path, optimizer: &mut AdamW) -> Result<Option<Position>> {
-    let path = dir.join(STATE);
-    if !path.exists() {
+    let path = dir.join(FOLDER).join(STATE);
+    if !files::is_there(&path) {
         return Ok(None);
     }
-    let bytes = std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let bytes = files::bytes(&path, u64::MAX)?;
     let (_, header) = safetensors::SafeTensors::read_metadata(&bytes).with_context(|| path.display().to_string())?;
     let position = header.metadata().as_ref().and_then(|m| m.get("position"));
     let position = position.with_context(|| format!("{}: no position in the header", path.display()))?;

@@ -159,7 +159,7 @@ where
     L: Serialize + for<'de> Deserialize<'de>,
 {
     let mut kept: Vec<L> = Vec::new();
-    if path.exists() {
+    if files::is_there(path) {
         let lines: Vec<Result<L>> = files::csv_lines(path)?.collect();
         let last = lines.len().saturating_sub(1);
         for (i, line) in lines.into_iter().enumerate() {

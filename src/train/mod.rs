@@ -29,6 +29,7 @@ pub use study::{
     BySeed, RunQuantity, Study, END, FIRST_DIGITS, INSIDE, LEARNED, ONE_NEEDLE, TIMES, TOKENS, TOKENS_UNTIL_LEARNED,
 };
 
+use crate::base::files;
 use crate::model::Placement;
 use crate::prompts::Tokenizer;
 use anyhow::{bail, Context, Result};
@@ -92,6 +93,7 @@ pub fn train_runs(
     progress: &dyn Progress,
 ) -> Result<TrainOutcome> {
     let configs = spec.configs(Tokenizer::embedded().vocab_size())?;
+    let folders = runs.iter().map(|run| files::create_folder(out, &run.name)).collect::<Result<Vec<_>>>()?;
     let workers = WorkerPool::new(runs, placement);
     let next = AtomicUsize::new(0);
     let outcomes = Mutex::new(Vec::new());
@@ -104,7 +106,7 @@ pub fn train_runs(
                         config: &configs[run.variant],
                         init: spec.variants[run.variant].init(),
                         seed: run.seed,
-                        dir: &out.join(&run.name),
+                        dir: &folders[index],
                         resume,
                         stop,
                         placement,

@@ -21,7 +21,7 @@ use candle_core::{DType, Var};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
@@ -82,12 +82,11 @@ impl Trainer<'_> {
     }
 
     fn start(&self) -> Result<RunState<'_>> {
-        std::fs::create_dir_all(self.dir).with_context(|| format!("cannot create {}", self.dir.display()))?;
         let lock = self.lock()?;
         let vars = trainable(&Weights::init_with(self.config, self.seed, &self.init)?)?;
         let model = Transformer::build(self.config, &mut tensors(&vars))?;
         let mut optimizer = AdamW::new(&vars, &self.spec.optimizer);
-        let saved = if self.resume { checkpoint::load(&self.checkpoints(), &mut optimizer)? } else { None };
+        let saved = if self.resume { checkpoint::load(self.dir, &mut optimizer)? } else { None };
         let device = (!self.placement.has_kernels()).then(|| self.placement.name());
         if let Some(Position { device: before, .. }) = saved.as_ref().filter(|saved| saved.device != device) {
             let before = before.clone().unwrap_or_else(|| Placement::default().name());
@@ -108,10 +107,6 @@ impl Trainer<'_> {
             optimizer,
             at,
         })
-    }
-
-    fn checkpoints(&self) -> PathBuf {
-        self.dir.join("checkpoint")
     }
 
     /// Returns the stage of the token after `tokens`; `None` at the end.
@@ -236,7 +231,7 @@ impl RunState<'_> {
                 .with_context(|| format!("cannot write the logs in {}", self.run.dir.display()))?;
         }
         self.run.write_model(&self.vars)?;
-        checkpoint::save(&self.run.checkpoints(), &self.optimizer, &self.at)
+        checkpoint::save(self.run.dir, &self.optimizer, &self.at)
     }
 }
 

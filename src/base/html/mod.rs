@@ -2,12 +2,12 @@
 //!
 //! A page is one file that opens from disk and loads nothing from the network. Its own style follows the base style.
 
+use crate::base::files;
 use anyhow::{Context, Result};
 use base64::engine::general_purpose::STANDARD;
 use base64::Engine as _;
 use minijinja::{context, Environment, UndefinedBehavior, Value};
 use sha2::{Digest, Sha256};
-use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
@@ -69,7 +69,7 @@ fn policy(pages: &[&PageCode]) -> String {
 /// Returns `true` if a file begins like the pages of difftool.
 pub(crate) fn is_page(path: &Path) -> bool {
     let mut begin = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(PAGE_BEGIN).read_to_end(&mut begin));
+    let read = files::open(path).and_then(|file| Ok(file.take(PAGE_BEGIN).read_to_end(&mut begin)?));
     read.is_ok()
         && String::from_utf8_lossy(&begin).contains(&format!("http-equiv=\"Content-Security-Policy\" content=\"{ONLY}"))
 }

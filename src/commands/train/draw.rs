@@ -1,6 +1,7 @@
 //! The figure `curves`: loss, recall, needle accuracy and measurements inside the layers against tokens; mean and range
 //! over seeds.
 
+use crate::base::files;
 use crate::commands::shared::FigureArgs;
 use crate::figures::{lines, FigureHeading, Line, LineAxes, LinePanel, PointEstimate};
 use crate::train::{CurveRow, TrainSpec, TrainingCurves};
@@ -60,7 +61,7 @@ pub(super) fn curves(spec: &TrainSpec, curves: &TrainingCurves, out: &Path, figu
         "of several seeds mean and range",
     );
     for path in figures.files("curves").iter().map(|file| out.join(file)) {
-        if path.exists() {
+        if files::is_there(&path) {
             std::fs::remove_file(&path).with_context(|| format!("cannot replace {}", path.display()))?;
         }
         figure.save(&path, &recipe)?;

@@ -1,10 +1,11 @@
 //! The journal of a run, and the cases that it describes.
 
+use crate::base::files;
 use crate::results::folder::{CELLS, RESULTS};
 use crate::results::record;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 
@@ -68,10 +69,11 @@ impl StoredCases {
     /// If there is no journal, or it cannot be read.
     pub(super) fn open(folder: &Path) -> Result<Self> {
         let path = folder.join(CELLS);
-        let journal = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let journal = files::bytes(&path, u64::MAX)?;
         let journal_end = if journal.starts_with(HEADER.as_bytes()) { HEADER.len() as u64 } else { 0 };
         let results_end = record::header().len() as u64;
-        let mut results = File::open(folder.join(RESULTS)).ok();
+        let results = folder.join(RESULTS);
+        let mut results = if files::is_there(&results) { Some(files::open(&results)?) } else { None };
         if let Some(results) = &mut results {
             results.seek(SeekFrom::Start(results_end))?;
         }

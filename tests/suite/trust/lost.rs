@@ -157,32 +157,140 @@ fn an_input_that_is_not_there_or_never_ends_is_named() {
     {
         bench.run(args).refused(2, &["nowhere"]);
     }
-    #[cfg(target_os = "linux")]
-    for args in ["run /dev/zero", "train /dev/zero --out out"] {
-        bench.run(args).refused(1, &["/dev/zero", "longer than"]);
+}
+
+/// Commands that read a file of each kind. The folder `run` is an unfinished run.
+#[cfg(unix)]
+const READERS: [(&str, &str); 17] = [
+    ("nll --text FILE --ctx 64 --model m --out out", "strange"),
+    ("nll --ids FILE --ctx 64 --model m --out out", "strange"),
+    ("outliers --text FILE --ctx 64 --model m --out out", "strange"),
+    ("needle --haystack FILE --ctx 256 --model m --out out", "strange"),
+    ("needle --needles-file FILE --ctx 256 --model m --out out", "strange"),
+    ("run FILE", "strange"),
+    ("train FILE --out out", "strange"),
+    ("inspect m", "m/model.safetensors"),
+    ("inspect m", "m/tokenizer.json"),
+    ("inspect m", "m/tokenizer_config.json"),
+    ("inspect m", "m/config.json"),
+    ("run --resume run", "run/cells.csv"),
+    ("run --resume run", "run/results.csv"),
+    ("run --resume run", "run/experiment.toml"),
+    ("compare whole run", "run/results.csv"),
+    ("report whole", "whole/manifest.json"),
+    ("report whole -o FILE", "strange"),
+];
+
+#[test]
+#[cfg(unix)]
+fn a_pipe_or_a_device_is_refused_before_anybody_waits_for_its_end() {
+    for device in [None, Some("/dev/zero"), Some("/dev/full")] {
+        for (args, file) in READERS {
+            let bench = unfinished();
+            let path = bench.path(file);
+            let _ = fs::remove_file(&path);
+            match device {
+                Some(device) => std::os::unix::fs::symlink(device, &path).unwrap(),
+                None => assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success()),
+            }
+            let mut command = bench.command(&args.replace("FILE", file));
+            let output = command.timeout(std::time::Duration::from_secs(20)).output().unwrap();
+            let error = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(matches!(output.status.code(), Some(1 | 2)), "{args}, {file}, {device:?}: {error}");
+            assert!(error.contains(file.rsplit('/').next().unwrap()), "{args}, {file}, {device:?}: {error}");
+        }
     }
+}
+
+/// A bench with a finished run `whole`, and a copy `run` of it that was killed after the first of two prompts.
+#[cfg(unix)]
+fn unfinished() -> Bench {
+    let bench = Bench::new();
+    bench.run("needle --ctx 256 --samples 1 --needles 1 --depths 0,100 --model m --out whole -q").succeeded();
+    fs::create_dir(bench.path("run")).unwrap();
+    for file in ["results.csv", "experiment.toml", "command.json"] {
+        fs::copy(bench.path("whole").join(file), bench.path("run").join(file)).unwrap();
+    }
+    let journal: Vec<String> = bench.read("whole/cells.csv").lines().take(2).map(|line| format!("{line}\n")).collect();
+    bench.write("run/cells.csv", journal.concat());
+    bench
 }
 
 #[test]
 #[cfg(unix)]
-fn a_pipe_is_refused_before_anybody_waits_for_it() {
-    let bench = Bench::new();
-    let pipe = |file: &str| {
-        let _ = fs::remove_file(bench.path(file));
-        assert!(std::process::Command::new("mkfifo").arg(bench.path(file)).status().unwrap().success());
+fn nothing_is_written_through_a_link() {
+    use std::os::unix::fs::symlink;
+    let link = |bench: &Bench, to: &str, link: &str| {
+        let _ = fs::remove_file(bench.path(link));
+        symlink(bench.path(to), bench.path(link)).unwrap();
     };
-    pipe("pipe");
-    let shown = "it is a pipe";
-    for args in ["nll --text pipe --ctx 64", "nll --ids pipe --ctx 64", "needle --haystack pipe --ctx 256"] {
-        bench.run(&format!("{args} --model m --out out")).refused(1, &["pipe", shown]);
+    for (args, file) in [
+        ("run --resume run -q", "run/cells.csv"),
+        ("run --resume run -q", "run/results.csv"),
+        ("run --resume run -q", "run/manifest.json"),
+        ("run --resume run -q", "run/manifest.json.partial"),
+        ("run --resume run -q", "run/accuracy.png"),
+        ("run --resume run -q --figures svg", "run/accuracy.svg"),
+        ("report whole -o r.html -q", "r.html.partial"),
+        ("prompt --ctx 256 --jsonl p.jsonl", "p.jsonl.partial"),
+        ("heatmap --ctx 64 --model m --out out -q --data map.npy", "map.npy"),
+    ] {
+        // Of a file that is there, and of none.
+        for victim in [Some("precious"), None] {
+            let bench = unfinished();
+            if let Some(text) = victim {
+                bench.write("victim", text);
+            }
+            link(&bench, "victim", file);
+            let outcome = bench.run(args);
+            let after = fs::read_to_string(bench.path("victim")).ok();
+            assert_eq!(after.as_deref(), victim, "{args}, {file}: {}", outcome.stderr);
+        }
     }
-    for args in ["run pipe", "train pipe --out out"] {
-        bench.run(args).refused(1, &["pipe", shown]);
+    let damaged = unfinished();
+    damaged.write("run/cells.csv", damaged.read("run/cells.csv") + "damage");
+    link(&damaged, "victim", "run/cells.csv.cut-1");
+    damaged.run("run --resume run -q").succeeded();
+    assert!(!damaged.path("victim").exists() && damaged.path("run/cells.csv.cut-2").exists());
+    for folder in ["out/diff", "out/diff/checkpoint"] {
+        let bench = Bench::new();
+        bench.write("t.toml", crate::train::SPEC);
+        fs::create_dir_all(bench.path("elsewhere")).unwrap();
+        fs::create_dir_all(bench.path(folder).parent().unwrap()).unwrap();
+        bench.write("out/spec.toml", crate::train::SPEC);
+        link(&bench, "elsewhere", folder);
+        bench.run("train t.toml --out out --resume --only diff -q").refused(1, &[folder, "is a link"]);
+        assert!(fs::read_dir(bench.path("elsewhere")).unwrap().next().is_none(), "{folder}");
     }
-    for file in ["m/model.safetensors", "m/tokenizer.json", "m/config.json"] {
-        pipe(file);
-        bench.run("inspect m").refused(1, &[file, shown]);
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn on_a_full_disk_the_message_says_how_to_go_on() {
+    let bench = Bench::new();
+    bench.write("t.toml", crate::train::SPEC);
+    let needle = "needle --ctx 256 --samples 40 --needles 1 --model m -q";
+    for (args, remedy) in [
+        (format!("{needle} --out run"), "`difftool run --resume run`"),
+        (format!("{needle} --out shard --shard 1/2"), "`difftool run --resume shard --shard 1/2`"),
+        (
+            format!("{needle} --figures svg --out drawn --samples 1"),
+            "remove drawn/manifest.json and `difftool run --resume drawn`",
+        ),
+        ("explore --ctx 256 --model m --out maps -q".to_owned(), "maps"),
+        ("train t.toml --out out -q".to_owned(), "`difftool train t.toml --out out --resume`"),
+    ] {
+        on_a_full_disk(&bench, &args, if args.contains("svg") { 64 } else { 20 }).refused(1, &["cannot write", remedy]);
+        let left = fs::read_dir(bench.path("")).unwrap().flat_map(|entry| fs::read_dir(entry.unwrap().path()).ok());
+        let left: Vec<_> = left.flatten().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        assert!(!left.iter().any(|name| name.ends_with(".partial") || name.starts_with(".tmp")), "{args}: {left:?}");
     }
+    bench.run("run --resume run -q").succeeded();
+    bench.run(&format!("{needle} --out whole")).succeeded();
+    assert_eq!(bench.read("run/results.csv"), bench.read("whole/results.csv"));
+    fs::remove_file(bench.path("drawn/manifest.json")).unwrap();
+    bench.run("run --resume drawn -q --figures svg").succeeded();
+    assert!(bench.path("drawn/accuracy.svg").exists());
 }
 
 #[test]
