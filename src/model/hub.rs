@@ -17,6 +17,7 @@ mod download;
 
 use crate::bail_usage;
 use crate::model::checkpoint::{shards, INDEX_FILE, TENSOR_FILE};
+use crate::model::kinds;
 use anyhow::{ensure, Context, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -91,6 +92,9 @@ impl Hub {
         let snapshot = repo.join("snapshots").join(&revision);
         if let Some(file) = spec.cached_gguf(&snapshot)? {
             return Ok(snapshot.join(file));
+        }
+        if let Some(adapter) = kinds::adapter(&snapshot).filter(|_| !snapshot.join("config.json").is_file()) {
+            bail_usage!("{}: {adapter}", spec.text);
         }
         let missing = spec.missing(&snapshot)?;
         ensure!(

@@ -248,6 +248,16 @@ fn a_family_that_is_not_supported_is_refused_before_its_weights_arrive() {
 }
 
 #[test]
+fn an_adapter_is_called_by_its_name_and_that_of_its_base() {
+    let lora = br#"{"peft_type": "LORA", "base_model_name_or_path": "org/base"}"#;
+    let (server, cache) = (Server::new(&[("adapter_config.json", lora), ("adapter_model.safetensors", b"1")]), cache());
+    for offline in [false, true] {
+        let hub = Hub { offline, ..server.hub(&cache) };
+        refuses(&hub, &format!("hf:org/name@{COMMIT}"), 2, &["an adapter (LORA) of org/base", "merge it"]);
+    }
+}
+
+#[test]
 fn what_arrives_is_compared_with_the_hash_that_the_hub_states() {
     for changed in ["config.json", "model.safetensors"] {
         let (server, cache) = (Server::new(&MODEL), cache());

@@ -214,6 +214,7 @@ impl ModelConfig {
             bail!("text_config: model_type \"{text_type}\" is not supported; {} is", text_models.join(" or "));
         }
         raw.unquantised()?;
+        raw.causal()?;
         // transformers ignores this field in the multimodal Gemma 3; only the text model applies it.
         Raw(text_config).only("final_logit_softcapping", Value::Null).context("text_config")?;
         let mut fields = sizes.clone();
@@ -272,11 +273,7 @@ impl Family {
         for field in self.absent.iter().map(String::as_str).chain(["per_layer_config"]) {
             raw.only(field, Value::Null)?;
         }
-        // No class has this field, but the masks of all models read it.
-        ensure!(
-            raw.flag("is_causal", true)?,
-            "is_causal is false: that every token sees those after it is not supported"
-        );
+        raw.causal()?;
         let maps = HeadMaps::read(name, raw, layout)?;
         let sizes = match &self.keys {
             None => self.llama_sizes(raw, &maps)?,

@@ -151,6 +151,15 @@ impl<'a> Raw<'a> {
         }
     }
 
+    /// Fails unless tokens see only those before them. No class has the field, but the masks of all models read it.
+    pub(super) fn causal(&self) -> Result<()> {
+        ensure!(
+            self.flag("is_causal", true)?,
+            "is_causal is false: that every token sees those after it is not supported"
+        );
+        Ok(())
+    }
+
     /// Fails if the weights are quantised, as by transformers, MLX (`quantization`) or earlier versions of compressed-tensors.
     pub(super) fn unquantised(&self) -> Result<()> {
         for field in ["quantization_config", "quantization", "compression_config"] {

@@ -25,7 +25,7 @@ impl Raw<'_> {
         };
         let empty = Map::new();
         let rope = RopeFields { field, raw: Raw(self.object(field)?.unwrap_or(&empty)) };
-        let part = rope.raw.number("partial_rotary_factor")?.unwrap_or(part);
+        let part = rope.raw.number_or("partial_rotary_factor", part)?;
         ensure!(
             part > 0.0 && part <= 1.0 && (part == 1.0 || share.is_some()),
             "a partial_rotary_factor of {part} is not supported by this model_type"
@@ -70,20 +70,19 @@ impl RopeFields<'_> {
                 ensure!(n == pairs, "{}: {field} has {n} numbers for {pairs} frequencies", self.field);
             }
         }
-        let own_theta = self.raw.positive("rope_theta")?;
+        let own_theta = self.raw.positive_or("rope_theta", theta)?;
         ensure!(
-            own_theta
-                .is_none_or(|own_theta| own_theta == theta || !config.has("rope_theta") || self.field.contains('.')),
-            "rope_theta is {theta}, but {} in {}",
-            own_theta.unwrap_or_default(),
+            own_theta == theta || !config.has("rope_theta") || self.field.contains('.'),
+            "rope_theta is {theta}, but {own_theta} in {}",
             self.field
         );
-        Ok(Rotary { theta: own_theta.unwrap_or(theta), channels, scaling })
+        Ok(Rotary { theta: own_theta, channels, scaling })
     }
 
     fn scaling(&self, config: &Raw<'_>) -> Result<RopeScaling> {
         let raw = &self.raw;
-        match raw.text("rope_type")?.or(raw.text("type")?).unwrap_or("default") {
+        let kind = raw.text("rope_type")?.or(raw.text("type")?);
+        match kind.map_or_else(|| raw.default("rope_type", "default"), Ok)? {
             "default" => Ok(RopeScaling::None),
             // Changes the base only beyond max_position_embeddings, which no prompt exceeds.
             "dynamic" => self.factor().map(|_| RopeScaling::None),
@@ -114,7 +113,7 @@ impl RopeFields<'_> {
     fn original_ctx_tok(&self, config: &Raw<'_>) -> Result<usize> {
         match self.raw.optional_tokens("original_max_position_embeddings")? {
             Some(n) => Ok(n),
-            None => config.tokens("max_position_embeddings"),
+            None => self.raw.default("original_max_position_embeddings", config.tokens("max_position_embeddings")?),
         }
     }
 

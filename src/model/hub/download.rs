@@ -9,7 +9,7 @@ use crate::base::error::Usage;
 use crate::base::files;
 use crate::base::hash::{hex, sha256_file};
 use crate::model::checkpoint::{shards, INDEX_FILE, TENSOR_FILE};
-use crate::model::ModelConfig;
+use crate::model::{kinds, ModelConfig};
 use anyhow::{anyhow, bail, ensure, Context, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
@@ -72,7 +72,10 @@ impl Download<'_> {
         if file.is_none() && (self.spec.is_gguf() || !self.fetch_folder()?) {
             let names = self.list()?;
             if names.is_empty() {
-                bail_usage!("{}: no config.json and no GGUF file at revision {}", self.spec.text, self.commit);
+                let adapter = if self.fetch("adapter_config.json")? { kinds::adapter(&self.snapshot()) } else { None };
+                let why =
+                    adapter.unwrap_or_else(|| format!("no config.json and no GGUF file at revision {}", self.commit));
+                bail_usage!("{}: {why}", self.spec.text);
             }
             file = Some(self.spec.choose(&names)?);
         }

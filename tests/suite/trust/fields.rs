@@ -210,3 +210,19 @@ fn both_spellings_of_a_field_are_read_and_must_agree() {
         }
     }
 }
+
+#[test]
+fn null_in_the_parameters_of_rope_is_no_default() {
+    let folder = families().into_iter().find(|family| family.name == "llama").unwrap();
+    let yarn = json!({"rope_type": "yarn", "factor": 4.0, "rope_theta": 1e4, "original_max_position_embeddings": 32});
+    let fields = yarn.as_object().unwrap();
+    for field in fields.keys() {
+        let null = with(&folder.base, "rope_parameters", Value::Object(with(fields, field, Value::Null)));
+        let error = format!("{:#}", ModelConfig::from_json(&Value::Object(null), None).unwrap_err());
+        assert!(error.contains(field.as_str()), "{field}: {error}");
+    }
+    for field in ["rope_theta", "is_causal"] {
+        let null = with(&without(&folder.base, "rope_parameters"), field, Value::Null);
+        assert!(read(&null).is_none(), "{field}");
+    }
+}
