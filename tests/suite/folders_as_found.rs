@@ -242,13 +242,17 @@ fn settings_without_effect_at_lengths_that_can_be_measured_are_no_error() {
     };
     let dynamic = json!({"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10_000.0});
     let layers = ["full_attention", "sliding_attention"].repeat(8);
-    for (folder, changes) in [
-        ("llama_mha", json!({"rope_parameters": dynamic})),
-        ("qwen2_moe", json!({"sliding_window": 0, "max_window_layers": 0})),
-        ("qwen2", json!({"sliding_window": 0})),
-        ("olmoe", json!({"sliding_window": 1 << 20})),
-    ] {
-        assert_eq!(read(folder, changes).unwrap(), read(folder, json!({})).unwrap(), "{folder}");
+    assert_eq!(
+        read("llama_mha", json!({"rope_parameters": dynamic})).unwrap(),
+        read("llama_mha", json!({"rope_parameters": {"rope_type": "default", "rope_theta": 10_000.0}})).unwrap()
+    );
+    assert_eq!(read("olmoe", json!({"sliding_window": 1 << 20})).unwrap(), read("olmoe", json!({})).unwrap());
+    for folder in ["qwen2", "qwen2_moe", "qwen3", "qwen3_moe"] {
+        let without = |window: Value| {
+            let windows = json!({"use_sliding_window": false, "layer_types": null, "sliding_window": window});
+            read(folder, windows).unwrap()
+        };
+        assert_eq!(without(json!(0)), without(json!(null)), "{folder}");
     }
     let types = |n: usize| json!({"layer_types": layers[..n], "sliding_window": 1 << 20});
     let mistral = read("mistral_window", json!({})).unwrap();

@@ -120,7 +120,9 @@ fn with_latent(config: ModelConfig, raw: &Raw<'_>, style: RopeStyle) -> Result<M
         latent.value_dim
     );
     // Where it is, it counts the rotated channels.
-    raw.only("head_dim", latent.rotated)?;
+    if raw.get("head_dim").is_some() {
+        raw.only("head_dim", latent.rotated)?;
+    }
     let rotary = raw.rotary(latent.rotated, ("rope_theta", 10_000.0), None)?;
     let rule = LogitRule::plain(head_dim);
     let rule = LogitRule { scale: (f64::from(rule.scale) * latent_scale(raw, &rotary)?) as f32, ..rule };

@@ -58,7 +58,9 @@ pub(super) fn gptj(config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
 
 pub(super) fn gpt_neox(config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
     // The configuration class of transformers lacks this field, but its rotary embedding reads it.
-    raw.only("head_dim", config.head_dim)?;
+    if raw.get("head_dim").is_some() {
+        raw.only("head_dim", config.head_dim)?;
+    }
     if let (Positions::Rotary { embeddings, .. }, Some(theta)) = (&config.positions, raw.positive("rope_theta")?) {
         let own = embeddings[0].theta;
         ensure!(theta == own, "rope_theta {theta} has no effect in this model_type, whose rotary_emb_base is {own}");

@@ -73,12 +73,14 @@ pub(super) fn smollm3(mut config: ModelConfig, raw: &Raw<'_>) -> Result<ModelCon
     for (layer, &has_rope) in config.layers.iter_mut().zip(&has_rope) {
         layer.rotary = layer.rotary.filter(|_| has_rope);
     }
-    if !raw.flag("use_sliding_window", false)? {
+    // Where there is layer_types, use_sliding_window has no effect.
+    let windowed = raw.flag("use_sliding_window", false)? && raw.get("sliding_window").is_some();
+    let sliding = raw.sliding(layers, |layer| windowed && !has_rope[layer])?;
+    if !sliding.contains(&true) {
         return Ok(config);
     }
-    let window = raw.optional_tokens("sliding_window")?;
-    let sliding = raw.sliding(layers, |layer| !has_rope[layer])?;
-    Ok(config.windowed(window, |layer| sliding[layer]))
+    let window = raw.tokens("sliding_window")?;
+    Ok(config.windowed(Some(window), |layer| sliding[layer]))
 }
 
 /// Parses 0 or 1, false or true.

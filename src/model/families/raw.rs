@@ -140,13 +140,12 @@ impl<'a> Raw<'a> {
         self.typed(field, "an object", Value::as_object)
     }
 
-    /// Fails unless the field is missing, null or the supported value.
+    /// Fails unless the field is missing or the supported value. Null is false.
     pub(super) fn only(&self, field: &str, supported: impl Into<Value>) -> Result<()> {
         let supported = supported.into();
-        match self.get(field) {
-            Some(value) if *value != supported => {
-                bail!("{field} {value} is not supported; only {supported} is")
-            }
+        match self.0.get(field) {
+            Some(Value::Null) if supported == Value::Bool(false) => Ok(()),
+            Some(value) if *value != supported => bail!("{field} {value} is not supported; only {supported} is"),
             _ => Ok(()),
         }
     }
@@ -204,7 +203,10 @@ impl<'a> Raw<'a> {
             heads,
             kv_heads: heads,
             head_dim: width / heads,
-            max_ctx_tok: self.optional_tokens(ctx)?.or(default_ctx).with_context(|| format!("{ctx} is missing"))?,
+            max_ctx_tok: match default_ctx {
+                Some(default) => self.optional_tokens(ctx)?.map_or_else(|| self.default(ctx, default), Ok)?,
+                None => self.tokens(ctx)?,
+            },
         })
     }
 

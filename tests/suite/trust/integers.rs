@@ -13,7 +13,10 @@ const ABSURD: [u64; 5] = [0, 1 << 31, (1 << 32) - 1, 1 << 63, u64::MAX];
 fn changed(value: &Value) -> Vec<(String, Value)> {
     let mut all = Vec::new();
     match value {
-        Value::Number(n) if n.is_u64() => all.extend(ABSURD.map(|absurd| (format!(" {absurd}"), json!(absurd)))),
+        Value::Number(n) if n.is_u64() => {
+            let others = ABSURD.into_iter().filter(|&absurd| n.as_u64() != Some(absurd));
+            all.extend(others.map(|absurd| (format!(" {absurd}"), json!(absurd))));
+        }
         Value::Array(list) => {
             for (i, entry) in list.iter().enumerate() {
                 for (place, entry) in changed(entry) {
