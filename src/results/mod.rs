@@ -11,6 +11,7 @@
 
 mod column;
 pub mod compare;
+mod csv_table;
 mod difference;
 mod estimate;
 pub mod folder;

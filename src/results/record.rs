@@ -299,7 +299,7 @@ mod tests {
     #[test]
     fn a_broken_number_is_an_error_that_names_line_and_column() {
         let broken = format!("{}{}", good_text(), good_text().lines().nth(1).unwrap().replace("0.25", "O.25"));
-        assert_eq!(refusal(&broken), "/results.csv, line 3, column `value`: invalid float literal");
+        assert_eq!(refusal(&broken), "/results.csv, line 3, column `value`: `O.25` is not a number");
     }
 
     #[test]
@@ -326,11 +326,9 @@ mod tests {
     #[test]
     fn other_files_are_refused() {
         assert_eq!(refusal(""), "/results.csv is empty");
-        assert_eq!(refusal("a,b\n1,2\n"), "/results.csv is not a results file: its first column is not `schema`");
-        let renamed = good_text().replace(",variant,", ",kind,");
-        assert_eq!(refusal(&renamed), "/results.csv, line 1: column `variant` expected, `kind` found");
-        let header_only = format!("{},extra\n", good_text().lines().next().unwrap());
-        assert_eq!(refusal(&header_only), "/results.csv, line 1: more columns than the 26 of the schema");
+        let foreign = "/results.csv is not a results file: it has no column `schema`, but a, b; the columns of results are schema";
+        assert!(refusal("a,b\n1,2\n").starts_with(foreign));
+        assert_eq!(refusal(&good_text().replace(",variant,", ",kind,")), "/results.csv has no column `variant`");
     }
 
     proptest! {

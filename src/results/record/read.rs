@@ -1,35 +1,44 @@
-//! Reads results files.
+//! Reads results files, also those that a spreadsheet or a data frame has written again.
 
 use super::{columns, Identity, Measurement, Record, SCHEMA};
-use anyhow::{bail, ensure, Context, Result};
+use crate::results::csv_table::{CsvTable, Separator};
+use anyhow::{anyhow, bail, Context, Result};
 use csv::StringRecord;
+use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Reads the records of a CSV file.
+/// Reads the records of a CSV file. Columns are found by their names; others between them do not matter.
 ///
 /// # Errors
 /// If the file cannot be read or is not a results file of this schema; with the line of a row that is invalid.
 pub fn read(path: &Path) -> Result<Vec<Record>> {
-    let file = crate::base::files::open(path)?;
-    let mut rows = csv::ReaderBuilder::new().has_headers(false).from_reader(file).into_records().peekable();
-    let header = rows.next().with_context(|| format!("{} is empty", path.display()))?.map_err(|e| explain(&e, path))?;
-    ensure!(
-        header.get(0) == Some("schema"),
-        "{} is not a results file: its first column is not `schema`",
-        path.display()
-    );
-    // The schema number comes before the columns, because it gives the better error.
-    if let Some(Ok(row)) = rows.peek() {
-        check_schema(row, path)?;
+    let (file, table, names) = (path.display(), CsvTable::open(path)?, columns());
+    let Some(schema) = table.place(&names[0]) else {
+        bail!(
+            "{file} is not a results file: it has no column `schema`, but {}; the columns of results are {}",
+            table.names(),
+            names.join(", ")
+        );
+    };
+    let (separator, mut columns) = (table.separator, Vec::new());
+    for name in &names {
+        columns.push((name, Content::of(name), table.place(name)));
     }
-    check_columns(&header, path)?;
     let mut records: Vec<Record> = Vec::new();
-    for row in rows {
-        let row = row.map_err(|e| explain(&e, path))?;
-        check_schema(&row, path)?;
-        let (_, identity, measure): (u32, Identity, Measurement) =
-            row.deserialize(None).map_err(|e| explain(&e, path))?;
+    for row in table {
+        let (line, row) = row?;
+        check_schema(&row[schema]).with_context(|| format!("{file}, line {line}"))?;
+        let mut fields = StringRecord::new();
+        for (name, content, place) in &columns {
+            let field = &row[place.with_context(|| format!("{file} has no column `{name}`"))?];
+            let written = content.as_written(field, separator);
+            let wrong = || format!("{file}, line {line}, column `{name}`: `{field}` is not {}", content.noun());
+            fields.push_field(&written.with_context(wrong)?);
+        }
+        let (_, identity, measure): (u32, Identity, Measurement) = fields
+            .deserialize(None)
+            .map_err(|error| anyhow!("{file}, line {line}, {}", field_error(&error, &names)))?;
         let shared = records.last().map(|last| &last.identity).filter(|last| ***last == identity);
         let identity = shared.cloned().unwrap_or_else(|| Arc::new(identity));
         records.push(Record { identity, measure });
@@ -37,47 +46,81 @@ pub fn read(path: &Path) -> Result<Vec<Record>> {
     Ok(records)
 }
 
-/// Checks that a row is of this schema.
-fn check_schema(row: &StringRecord, path: &Path) -> Result<()> {
-    let file = path.display();
-    let line = row.position().map_or(0, csv::Position::line);
-    match row.get(0).map(str::parse::<u32>) {
-        Some(Ok(SCHEMA)) => Ok(()),
-        Some(Ok(other)) => {
-            bail!("{file}, line {line}: written in schema {other}; this version of difftool reads schema {SCHEMA}")
-        }
-        _ => bail!("{file}, line {line}, column `schema`: `{}` is not a number", row.get(0).unwrap_or_default()),
-    }
-}
-
-fn check_columns(header: &StringRecord, path: &Path) -> Result<()> {
-    let columns = columns();
-    if header.iter().eq(columns.iter()) {
-        return Ok(());
-    }
-    let differing =
-        columns.iter().zip(header.iter().chain(std::iter::repeat(""))).find(|(expected, found)| expected != found);
-    match differing {
-        Some((expected, found)) => {
-            bail!("{}, line 1: column `{expected}` expected, `{found}` found", path.display())
-        }
-        None => bail!("{}, line 1: more columns than the {} of the schema", path.display(), columns.len()),
-    }
-}
-
-/// Converts a CSV error to one with the file, the line and the column.
-fn explain(error: &csv::Error, path: &Path) -> anyhow::Error {
-    let line = error.position().map_or(0, csv::Position::line);
-    let place = format!("{}, line {line}", path.display());
+/// Describes the error of a field that is empty, or beyond what its column can hold.
+fn field_error(error: &csv::Error, names: &[String]) -> String {
     match error.kind() {
-        csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
-            anyhow::anyhow!("{place}: {len} fields where the header has {expected_len}; was the file cut off?")
-        }
         csv::ErrorKind::Deserialize { err, .. } => {
-            let column = err.field().and_then(|i| columns().into_iter().nth(i as usize)).unwrap_or_default();
-            anyhow::anyhow!("{place}, column `{column}`: {}", err.kind())
+            let name = err.field().and_then(|at| names.get(at as usize)).map_or("", String::as_str);
+            format!("column `{name}`: {}", err.kind())
         }
-        csv::ErrorKind::Utf8 { .. } => anyhow::anyhow!("{place}: not UTF-8"),
-        _ => anyhow::anyhow!("{}: {error}", path.display()),
+        _ => error.to_string(),
     }
+}
+
+/// Checks that a row is of this schema, which comes before its columns, because it gives the better error.
+fn check_schema(field: &str) -> Result<()> {
+    match field.parse::<f64>() {
+        Ok(schema) if schema == f64::from(SCHEMA) => Ok(()),
+        Ok(schema) => bail!("written in schema {schema}; this version of difftool reads schema {SCHEMA}"),
+        Err(_) => bail!("column `schema`: `{field}` is not a number"),
+    }
+}
+
+/// What the fields of a column hold.
+#[derive(Clone, Copy)]
+enum Content {
+    Text,
+    OptionalText,
+    Flag,
+    Whole,
+    Real,
+}
+
+impl Content {
+    fn of(column: &str) -> Self {
+        match column {
+            "model" | "variant" | "task" | "metric" => Self::Text,
+            "cities" | "rows" | "condition" | "scope" | "region" | "unit" | "error" => Self::OptionalText,
+            "placed" => Self::Flag,
+            "depth_req_pct" | "depth_real_pct" | "value" => Self::Real,
+            _ => Self::Whole,
+        }
+    }
+
+    fn noun(self) -> &'static str {
+        match self {
+            Self::Text | Self::OptionalText => "a text",
+            Self::Flag => "true or false",
+            Self::Whole => "a whole number with all its digits",
+            Self::Real => "a number",
+        }
+    }
+
+    /// Returns a field as runs write it, whether Python, R or a spreadsheet wrote it: `True`, `1.0`, `NA`, `0,5`. `None` if it is
+    /// nothing of that kind.
+    fn as_written(self, field: &str, separator: Separator) -> Option<Cow<'_, str>> {
+        match (self, field) {
+            (Self::Text, _) | (Self::Real, "NaN") | (_, "") => Some(field.into()),
+            (_, "NA") => Some("".into()),
+            (Self::OptionalText, _) => Some(field.into()),
+            (_, "NaN" | "nan" | "<NA>" | "null" | "NULL" | "None") => Some("".into()),
+            (Self::Flag, _) => match field.to_ascii_lowercase().as_str() {
+                "true" | "1" | "1.0" => Some("true".into()),
+                "false" | "0" | "0.0" => Some("false".into()),
+                _ => None,
+            },
+            (Self::Whole, _) if field.bytes().all(|byte| byte.is_ascii_digit()) => Some(field.into()),
+            (Self::Whole, _) => whole(&separator.with_point(field)).map(Cow::from),
+            (Self::Real, _) => Some(separator.with_point(field)).filter(|number| number.parse::<f64>().is_ok()),
+        }
+    }
+}
+
+/// Returns a whole number that was written as a floating-point one. Spreadsheets cut the digits of seeds: `2.93837E+15`.
+fn whole(text: &str) -> Option<String> {
+    let number: f64 = text.parse().ok()?;
+    let (digits, exponent) = text.split_once(['e', 'E']).unwrap_or((text, ""));
+    let digits = digits.bytes().filter(u8::is_ascii_digit).count();
+    let is_cut = number >= 1e9 && !exponent.is_empty() && digits < f64::DIGITS as usize;
+    (number >= 0.0 && number.fract() == 0.0 && !is_cut).then(|| format!("{number:.0}"))
 }
