@@ -26,6 +26,7 @@ pub(super) const EXAMPLES: Examples = &[
         "Compare two runs; fail if accuracy falls by more than 5 points",
         "difftool compare runs/a runs/b --fail-if 'exact < -0.05'",
     ),
+    ("Compare any two tables, paired by a column", "difftool compare a.csv b.csv --key id --value score"),
 ];
 
 #[derive(Debug, Args)]

@@ -40,6 +40,7 @@ mod shots;
 mod sink_rate;
 mod sinks;
 mod specs;
+mod tables;
 mod train;
 mod trained;
 mod treatments;

@@ -21,7 +21,7 @@ pub(super) fn print(comparison: &Comparison, args: &Compare) -> Result<()> {
         TableFormat::Csv => write_rows(&comparison.rows, &comparison.groups, &mut out)?,
         TableFormat::Json => writeln!(out, "{:#}", json_of(comparison, args))?,
         TableFormat::Markdown => {
-            let table = table(comparison, Detail::Full);
+            let table = table(comparison, args, Detail::Full);
             write!(out, "{}", table.map_or_else(String::new, |table| markdown_table(&table)))?;
         }
     }
@@ -30,14 +30,18 @@ pub(super) fn print(comparison: &Comparison, args: &Compare) -> Result<()> {
 }
 
 /// The table of differences with short names; `None` without rows.
-fn table(comparison: &Comparison, detail: Detail) -> Option<Table> {
-    differences(&in_short(&comparison.rows), &comparison.groups, detail)
+fn table(comparison: &Comparison, args: &Compare, detail: Detail) -> Option<Table> {
+    let mut table = differences(&in_short(&comparison.rows), &comparison.groups, detail)?;
+    // The rows of tables of others are of anything.
+    let counts = table.columns.iter_mut().filter(|column| column.name == "n" && !args.request.key.is_empty());
+    counts.for_each(|column| column.heading = "pairs".to_owned());
+    Some(table)
 }
 
 /// The verdicts on the first rows, or all rows with means, power and test.
 fn text_of(comparison: &Comparison, args: &Compare) -> String {
     let detail = if args.tables.is_some() { Detail::Full } else { Detail::Verdict };
-    let Some(mut table) = table(comparison, detail) else { return "There is nothing to compare.".to_owned() };
+    let Some(mut table) = table(comparison, args, detail) else { return "There is nothing to compare.".to_owned() };
     let more = if args.tables.is_some() { 0 } else { table.rows.len().saturating_sub(MOST_ROWS) };
     table.rows.truncate(table.rows.len() - more);
     let rest = if more > 0 { format!("\n\n{more} more rows, means and tests: --tables all.") } else { String::new() };

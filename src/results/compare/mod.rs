@@ -30,6 +30,7 @@ mod notes;
 mod pairing;
 mod request;
 mod rows;
+mod tables;
 
 pub use fail_if::FailIf;
 pub use input::Input;
@@ -95,6 +96,9 @@ pub struct Unpaired {
 /// Usage errors if the request is not possible, or the prompts are not the same; others if a file cannot be read or
 /// holds the same measurement twice.
 pub fn compare(request: &Request) -> Result<Comparison> {
+    if !request.key.is_empty() {
+        return tables::compare_tables(request);
+    }
     request.check_columns()?;
     if let Some(i) = (1..request.inputs.len()).find(|&i| request.inputs[..i].contains(&request.inputs[i])) {
         if request.compared().is_some() {

@@ -46,11 +46,11 @@ pub(super) fn note_rows(rows: &[Row], request: &Request, groups: &[Column], note
     }
     let prompts: BTreeSet<usize> = rows.iter().map(|row| row.difference.n).collect();
     if prompts.range(1..LEAST_PROMPTS).next().is_some() {
-        notes.push(format!("fewer than {LEAST_PROMPTS} prompts have neither interval nor test"));
+        notes.push(format!("n below {LEAST_PROMPTS} has neither interval nor test"));
     }
     if let Some(least) = prompts.range(LEAST_PROMPTS..FEW_PROMPTS).next() {
         notes.push(format!(
-            "n below {FEW_PROMPTS}, down to {least}: intervals are too narrow if a few prompts differ by far more than others"
+            "n below {FEW_PROMPTS}, down to {least}: intervals are too narrow if a few of them differ by far more than others"
         ));
     }
 }

@@ -44,6 +44,13 @@ pub struct Request {
     /// Also compare runs with different prompts, paired by setting and `sample` instead of by seed
     #[arg(long)]
     pub allow_different_prompts: bool,
+    /// Compare any CSV files with the first: rows of which these columns are the same are paired. With --value
+    #[arg(long, value_delimiter = ',', value_name = "COLUMN", requires = "value")]
+    #[arg(conflicts_with_all = ["by", "metric", "wheres", "group_by", "replicates", "allow_different_prompts"])]
+    pub key: Vec<String>,
+    /// The columns of such files whose numbers are compared
+    #[arg(long, value_delimiter = ',', value_name = "COLUMN", requires = "key")]
+    pub value: Vec<String>,
 }
 
 /// The name that stands for every metric.

@@ -16,7 +16,8 @@ pub fn read(path: &Path) -> Result<Vec<Record>> {
     let (file, table, names) = (path.display(), CsvTable::open(path)?, columns());
     let Some(schema) = table.place(&names[0]) else {
         bail!(
-            "{file} is not a results file: it has no column `schema`, but {}; the columns of results are {}",
+            "{file} is not a results file: it has no column `schema`, but {}; the columns of results are {}. Other tables are \
+             compared with --key and --value",
             table.names(),
             names.join(", ")
         );

@@ -1,0 +1,194 @@
+//! `difftool compare` on CSV files that other programs have written: results that went through one, and tables of anybody.
+
+use crate::common::{fails, refuses_outright};
+use crate::compare::{row, Run, Scratch, RUN};
+use serde_json::json;
+use std::fs;
+
+const OTHER: Run = Run { model: "diff", shift: 0.125, ..RUN };
+
+type Rows = Vec<Vec<String>>;
+
+/// A results file, its rows as another program has changed them, joined by its separator.
+fn rewritten(scratch: &Scratch, separator: &str, change: fn(&mut Rows)) -> String {
+    let text = fs::read_to_string(scratch.path("b/results.csv")).unwrap();
+    let mut reader = csv::ReaderBuilder::new().has_headers(false).from_reader(text.as_bytes());
+    let mut rows: Rows = reader.records().map(|row| row.unwrap().iter().map(str::to_owned).collect()).collect();
+    change(&mut rows);
+    let mut text = String::new();
+    for row in rows {
+        let quoted: Vec<String> = row
+            .iter()
+            .map(|field| if field.contains([',', ';']) { format!("\"{field}\"") } else { field.clone() })
+            .collect();
+        text += &(quoted.join(separator) + "\n");
+    }
+    text
+}
+
+/// Changes the fields of some columns.
+fn change(rows: &mut Rows, columns: &[&str], to: fn(&str) -> String) {
+    let places: Vec<usize> =
+        columns.iter().map(|column| rows[0].iter().position(|name| name == column).unwrap()).collect();
+    for row in &mut rows[1..] {
+        places.iter().for_each(|&at| row[at] = to(&row[at]));
+    }
+}
+
+/// Changes every field.
+fn change_all(rows: &mut Rows, to: fn(&str) -> String) {
+    rows[1..].iter_mut().flatten().for_each(|field| *field = to(field));
+}
+
+fn as_float(field: &str) -> String {
+    if field.is_empty() {
+        return String::new();
+    }
+    format!("{field}.0")
+}
+
+/// Whole numbers.
+const WHOLE: [&str; 10] = ["ctx_tok", "needles", "retrieve", "sample", "seed", "query", "bits", "layer", "head", "n"];
+
+#[test]
+fn results_that_another_program_wrote_again_are_what_they_were() {
+    let scratch = Scratch::new();
+    scratch.folder("a", &RUN.records(), &RUN.manifest());
+    scratch.folder("b", &OTHER.records(), &OTHER.manifest());
+    let expected = scratch.json("a/results.csv b/results.csv")["rows"].clone();
+    let programs: [(&str, &str, &str, fn(&mut Rows)); 12] = [
+        ("python", "", ",", |rows| change(rows, &["placed"], |flag| flag.replace('t', "T").replace('f', "F"))),
+        ("floats", "", ",", |rows| change(rows, &WHOLE, as_float)),
+        ("flags as numbers", "", ",", |rows| {
+            change(rows, &["placed"], |flag| if flag == "true" { "1.0".into() } else { "0.0".into() });
+        }),
+        ("missing", "", ",", |rows| {
+            change(
+                rows,
+                &["layer", "head", "bits"],
+                |field| if field.is_empty() { "NaN".into() } else { field.into() },
+            );
+        }),
+        ("R", "", ",", |rows| {
+            change(rows, &["placed"], str::to_uppercase);
+            change_all(rows, |field| if field.is_empty() { "NA".into() } else { field.into() });
+            rows.iter_mut().enumerate().for_each(|(i, row)| row.insert(0, i.to_string()));
+        }),
+        ("R, long contexts", "", ",", |rows| change(rows, &["ctx_tok"], |ctx| format!("{}e+00", ctx))),
+        ("another order", "", ",", |rows| rows.iter_mut().for_each(|row| row.reverse())),
+        ("more columns", "", ",", |rows| {
+            rows.iter_mut().enumerate().for_each(|(i, row)| {
+                row.insert(0, i.to_string());
+                row.push("my note".into());
+            });
+        }),
+        ("tabs", "", "\t", |_| {}),
+        ("semicolons", "\u{feff}", ";", |_| {}),
+        ("decimal commas", "\u{feff}", ";", |rows| {
+            change(rows, &["value", "depth_req_pct", "depth_real_pct"], |number| number.replace('.', ","));
+        }),
+        ("empty rows", "", ";", |rows| rows.push(vec![String::new(); rows[0].len()])),
+    ];
+    for (name, mark, separator, change) in programs {
+        let text = mark.to_owned() + &rewritten(&scratch, separator, change);
+        fs::write(scratch.path("again.csv"), &text).unwrap();
+        assert_eq!(scratch.json("a/results.csv again.csv")["rows"], expected, "{name}");
+        fs::write(scratch.path("crlf.csv"), text.replace('\n', "\r\n")).unwrap();
+        assert_eq!(scratch.json("a/results.csv crlf.csv")["rows"], expected, "{name}");
+    }
+}
+
+#[test]
+fn results_that_lost_something_on_the_way_are_refused_with_its_place() {
+    let scratch = Scratch::new();
+    scratch.folder("a", &RUN.records(), &RUN.manifest());
+    scratch.folder("b", &OTHER.records(), &OTHER.manifest());
+    let losses: [(&[&str], fn(&mut Rows)); 6] = [
+        (&["line 2, column `seed`: `2.93837E+15`", "all its digits"], |rows| {
+            change(rows, &["seed"], |_| "2.93837E+15".into());
+        }),
+        (&["line 2, column `layer`: `1.5`"], |rows| change(rows, &["layer"], |_| "1.5".into())),
+        (&["line 2, column `placed`: `WAHR`", "true or false"], |rows| change(rows, &["placed"], |_| "WAHR".into())),
+        (&["line 2, column `value`: `#DIV/0!`"], |rows| change(rows, &["value"], |_| "#DIV/0!".into())),
+        (&["line 2, column `ctx_tok`"], |rows| change(rows, &["ctx_tok"], |_| String::new())),
+        (&["no column `metric`"], |rows| {
+            rows[0].iter_mut().filter(|name| *name == "metric").for_each(|name| *name = "Metric".into());
+        }),
+    ];
+    for (words, change) in losses {
+        fs::write(scratch.path("again.csv"), rewritten(&scratch, ",", change)).unwrap();
+        refuses_outright(&mut scratch.compare("a/results.csv again.csv"), 1, &[&["again.csv"], words].concat());
+    }
+    for (bytes, words) in [
+        (&b"id;score\n1;2\n"[..], &["no column `schema`, but id, score", "schema, model, variant", "--key"][..]),
+        (b"\xff\xfes\0c\0", &["UTF-16", "UTF-8"]),
+        (b"", &["is empty"]),
+    ] {
+        fs::write(scratch.path("foreign.csv"), bytes).unwrap();
+        refuses_outright(&mut scratch.compare("a/results.csv foreign.csv"), 1, words);
+    }
+}
+
+/// Writes a table and returns the differences of its scores from those of `a.csv`.
+fn scores(scratch: &Scratch, table: &str, flags: &str) -> serde_json::Value {
+    fs::write(scratch.path("b.csv"), table).unwrap();
+    scratch.json(&format!("a.csv b.csv {flags}"))
+}
+
+#[test]
+fn any_two_tables_are_compared_row_by_row_of_a_key() {
+    let scratch = Scratch::new();
+    let a: String = (0..8).map(|id| format!("{id},{},{}\n", 0.5 + 0.01 * f64::from(id), id % 2)).collect();
+    fs::write(scratch.path("a.csv"), format!("id,score,right\n{a}")).unwrap();
+    // In another order, with another separator, other columns, and decimal commas; 0.1 more or less and a row of its own.
+    let mut b = String::from("note;right;score;id\n");
+    for id in (0..9).rev() {
+        let score = 0.6 + 0.01 * f64::from(id) + 0.001 * f64::from(id % 3);
+        b += &format!("x;True;{};{id}\n", score.to_string().replace('.', ","));
+    }
+    let json = scores(&scratch, &b, "--key id --value score,right");
+    let score = row(&json, "score");
+    let near = |name: &str, expected: f64| (score[name].as_f64().unwrap() - expected).abs() < 1e-9;
+    assert_eq!(
+        (&score["n"], &score["wins"], &score["baseline"], &score["test"]),
+        (&json!(8), &json!(8), &json!("a.csv"), &json!("t"))
+    );
+    assert!(near("diff", 0.1 + 0.007 / 8.0) && near("mean_baseline", 0.535), "{score}");
+    assert!(score["lo"].as_f64().unwrap() > 0.09 && score["hi"].as_f64().unwrap() < 0.11, "{score}");
+    let right = row(&json, "right");
+    assert_eq!((&right["diff"], &right["test"], &right["losses"]), (&json!(0.5), &json!("mcnemar"), &json!(0)));
+    assert_eq!(json["pairings"][0]["only_other"]["cases"], json!(["id=8"]));
+    let table = scratch.stdout("a.csv b.csv --key id --value score");
+    assert!(table.contains("pairs") && table.contains("b.csv - a.csv") && table.contains("higher"), "{table}");
+    // Several columns are a key together; a missing number is left out.
+    fs::write(scratch.path("a.csv"), "id,fold,score\n1,1,0.5\n1,2,0.5\n2,1,0.5\n").unwrap();
+    let json = scores(&scratch, "id,fold,score\n1,1,0.75\n1,2,NA\n2,1,0.75\n", "--key id,fold --value score");
+    assert_eq!((&row(&json, "score")["n"], &json["inputs"][1]["missing"]), (&json!(2), &json!(1)));
+    assert_eq!(json["pairings"][0]["only_baseline"]["cases"], json!(["id=1 fold=2"]));
+    let holds = scratch.compare("a.csv b.csv --key id,fold --value score --fail-if score>0.2").output().unwrap();
+    assert_eq!(holds.status.code(), Some(3));
+}
+
+#[test]
+fn tables_that_cannot_be_paired_are_refused_with_the_reason() {
+    let scratch = Scratch::new();
+    fs::write(scratch.path("a.csv"), "id,score\n1,0.5\n2,0.25\n").unwrap();
+    for (table, code, words) in [
+        ("id,score\n1,1\n1,2\n", 1, &["b.csv", "id=1", "line 2", "line 3"][..]),
+        ("id,score\n1,1\n2,good\n", 1, &["b.csv, line 3, column `score`: `good` is not a number"]),
+        ("id,score\n1,1\n2,inf\n", 1, &["line 3", "`inf`"]),
+        ("id,score\n1,1\n,2\n", 1, &["b.csv, line 3", "no id"]),
+        ("id,score\n1,1\n2\n", 1, &["b.csv, line 3", "1 fields"]),
+        ("id,points\n1,1\n", 2, &["b.csv has no column `score`; there are id, points"]),
+        ("id,score,score\n1,1,2\n", 2, &["two columns `score`"]),
+        ("id,score\n3,1\n", 2, &["no id in common", "id=1", "id=3"]),
+        ("id,score\n1,\n", 2, &["no id in common"]),
+        ("", 1, &["b.csv is empty"]),
+    ] {
+        fs::write(scratch.path("b.csv"), table).unwrap();
+        refuses_outright(&mut scratch.compare("a.csv b.csv --key id --value score"), code, words);
+    }
+    refuses_outright(&mut scratch.compare("a.csv --key id --value score"), 2, &["two tables"]);
+    fails(&mut scratch.compare("a.csv a.csv --key id"), 2, &["--value"]);
+    fails(&mut scratch.compare("a.csv a.csv --key id --value score --by model"), 2, &["--by"]);
+}
