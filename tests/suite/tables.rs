@@ -56,7 +56,7 @@ fn results_that_another_program_wrote_again_are_what_they_were() {
     scratch.folder("a", &RUN.records(), &RUN.manifest());
     scratch.folder("b", &OTHER.records(), &OTHER.manifest());
     let expected = scratch.json("a/results.csv b/results.csv")["rows"].clone();
-    let programs: [(&str, &str, &str, fn(&mut Rows)); 12] = [
+    let programs: [(&str, &str, &str, fn(&mut Rows)); 13] = [
         ("python", "", ",", |rows| change(rows, &["placed"], |flag| flag.replace('t', "T").replace('f', "F"))),
         ("floats", "", ",", |rows| change(rows, &WHOLE, as_float)),
         ("flags as numbers", "", ",", |rows| {
@@ -87,6 +87,7 @@ fn results_that_another_program_wrote_again_are_what_they_were() {
         ("decimal commas", "\u{feff}", ";", |rows| {
             change(rows, &["value", "depth_req_pct", "depth_real_pct"], |number| number.replace('.', ","));
         }),
+        ("blanks", "", ",", |rows| change(rows, &["placed", "ctx_tok", "value"], |field| format!(" {field} "))),
         ("empty rows", "", ";", |rows| rows.push(vec![String::new(); rows[0].len()])),
     ];
     for (name, mark, separator, change) in programs {
@@ -103,9 +104,12 @@ fn results_that_lost_something_on_the_way_are_refused_with_its_place() {
     let scratch = Scratch::new();
     scratch.folder("a", &RUN.records(), &RUN.manifest());
     scratch.folder("b", &OTHER.records(), &OTHER.manifest());
-    let losses: [(&[&str], fn(&mut Rows)); 6] = [
+    let losses: [(&[&str], fn(&mut Rows)); 7] = [
         (&["line 2, column `seed`: `2.93837E+15`", "all its digits"], |rows| {
             change(rows, &["seed"], |_| "2.93837E+15".into());
+        }),
+        (&["line 2, column `seed`: `2.93836676011254e+15`"], |rows| {
+            change(rows, &["seed"], |_| "2.93836676011254e+15".into());
         }),
         (&["line 2, column `layer`: `1.5`"], |rows| change(rows, &["layer"], |_| "1.5".into())),
         (&["line 2, column `placed`: `WAHR`", "true or false"], |rows| change(rows, &["placed"], |_| "WAHR".into())),

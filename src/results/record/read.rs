@@ -92,7 +92,7 @@ impl Content {
         match self {
             Self::Text | Self::OptionalText => "a text",
             Self::Flag => "true or false",
-            Self::Whole => "a whole number with all its digits",
+            Self::Whole => "a whole number with all its digits (let the program that wrote it read the column as text)",
             Self::Real => "a number",
         }
     }
@@ -100,6 +100,7 @@ impl Content {
     /// Returns a field as runs write it, whether Python, R or a spreadsheet wrote it: `True`, `1.0`, `NA`, `0,5`. `None` if it is
     /// nothing of that kind.
     fn as_written(self, field: &str, separator: Separator) -> Option<Cow<'_, str>> {
+        let field = if matches!(self, Self::Text | Self::OptionalText) { field } else { field.trim() };
         match (self, field) {
             (Self::Text, _) | (Self::Real, "NaN") | (_, "") => Some(field.into()),
             (_, "NA") => Some("".into()),
@@ -117,11 +118,12 @@ impl Content {
     }
 }
 
-/// Returns a whole number that was written as a floating-point one. Spreadsheets cut the digits of seeds: `2.93837E+15`.
+/// Returns a whole number that was written as a floating-point one; `None` if its last digits are cut, as R and spreadsheets cut
+/// those of seeds: `2.93837E+15`.
 fn whole(text: &str) -> Option<String> {
     let number: f64 = text.parse().ok()?;
     let (digits, exponent) = text.split_once(['e', 'E']).unwrap_or((text, ""));
     let digits = digits.bytes().filter(u8::is_ascii_digit).count();
-    let is_cut = number >= 1e9 && !exponent.is_empty() && digits < f64::DIGITS as usize;
+    let is_cut = number >= 1e9 && !exponent.is_empty() && digits <= number.log10() as usize;
     (number >= 0.0 && number.fract() == 0.0 && !is_cut).then(|| format!("{number:.0}"))
 }
