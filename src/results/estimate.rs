@@ -23,8 +23,8 @@ pub(crate) struct Estimate {
 
 impl Estimate {
     /// Estimates a metric from its records; `None` of none.
-    pub(crate) fn of(records: &[&Record], kind: Kind) -> Option<Self> {
-        let numbers = records.iter().filter_map(|&record| Some((record, record.number()?)));
+    pub(crate) fn of(records: &[Record], kind: Kind) -> Option<Self> {
+        let numbers = records.iter().filter_map(|record| Some((record, record.number()?)));
         let prompts: Vec<Vec<f64>> = by_prompt(numbers, &[]).into_iter().map(|(_, values)| values).collect();
         // Hits that were averaged, over draws of heads for example, are no trials any more.
         if kind == Kind::Hit && prompts.iter().flatten().all(|&value| value == 0.0 || value == 1.0) {
@@ -68,7 +68,7 @@ mod tests {
     }
 
     fn estimate(records: &[Record], kind: Kind) -> Option<Estimate> {
-        Estimate::of(&records.iter().collect::<Vec<_>>(), kind)
+        Estimate::of(records, kind)
     }
 
     #[test]

@@ -101,15 +101,16 @@ const REGIONS_OF_HEADS: [&str; 3] = [ANSWER_REGION, "bos", "first"];
 /// The columns in which the two sides of a difference within a run may differ.
 const SIDES: &[Column] = &[Column::Model, Column::Variant, Column::Condition, Column::Bits, Column::Scope];
 
-/// The records of a run, sorted for lookup.
+/// The numbers of a run, sorted for lookup.
 #[derive(Default)]
 pub struct Frame {
     /// The parts of its manifest that tables need.
     pub about: About,
-    /// Sorted by [`quantity`], those of one in the order in which they were added.
-    records: Vec<Record>,
-    /// The identities of these records, in the order in which they first came.
+    numbers: BTreeMap<QuantityKey, Numbers>,
+    /// The identities of the numbers, in the order in which they first came.
     identities: Vec<Arc<Identity>>,
+    /// A record in another unit than those of its quantity before.
+    odd_unit: Option<Measurement>,
     /// Models, in the order they first appeared, as the lists below are.
     pub models: Vec<String>,
     /// Context, needles, asked.
@@ -138,11 +139,24 @@ pub struct Frame {
     pub drawn: Vec<DrawnHead>,
 }
 
-/// The columns that say what a number is of: metric, region, layer and head.
-type QuantityColumns<'a> = (&'a str, Option<&'a str>, Option<usize>, Option<usize>);
+/// Metric, region, layer and head: what a number is of.
+type QuantityKey = (String, Option<String>, Option<usize>, Option<usize>);
 
-fn quantity(measure: &Measurement) -> QuantityColumns<'_> {
-    (&measure.metric, measure.region.as_deref(), measure.layer, measure.head)
+/// The numbers of one quantity, in the order in which they were added. A run has millions: they are kept as small as they are.
+struct Numbers {
+    /// What all their records share.
+    measure: Measurement,
+    /// The places of their identities.
+    identities: Vec<u32>,
+    values: Vec<f64>,
+}
+
+impl Numbers {
+    fn of(Measurement { layer, head, region, metric, unit, .. }: &Measurement) -> Self {
+        let (layer, head, region, metric, unit) = (*layer, *head, region.clone(), metric.clone(), unit.clone());
+        let measure = Measurement { layer, head, region, metric, unit, ..Measurement::default() };
+        Self { measure, identities: Vec::new(), values: Vec::new() }
+    }
 }
 
 fn push_new<T: PartialEq + Clone>(list: &mut Vec<T>, item: &T) {
@@ -179,11 +193,8 @@ impl Frame {
         if id.seed.is_none() {
             self.pooled.push(record.clone());
         }
-        if record.number().is_some() && self.keeps(record) {
-            if self.identities.last().is_none_or(|last| !Arc::ptr_eq(last, id)) {
-                self.identities.push(id.clone());
-            }
-            self.records.push(record.clone());
+        if let Some(number) = record.number().filter(|_| self.keeps(record)) {
+            self.keep(record, number);
         }
         if measure.layer.is_none() {
             push_new(&mut self.models, &id.model);
@@ -201,14 +212,28 @@ impl Frame {
         measure.layer.is_none() || (measure.head.is_some() && identity.seed.is_some() && is_kept)
     }
 
-    /// Sorts the records.
+    fn keep(&mut self, Record { identity, measure }: &Record, number: f64) {
+        if self.identities.last().is_none_or(|last| !Arc::ptr_eq(last, identity)) {
+            self.identities.push(identity.clone());
+        }
+        let Measurement { metric, region, layer, head, .. } = measure;
+        let key = (metric.to_string(), region.as_deref().map(str::to_owned), *layer, *head);
+        let numbers = self.numbers.entry(key).or_insert_with(|| Numbers::of(measure));
+        if numbers.measure.unit != measure.unit {
+            self.odd_unit.get_or_insert(measure.clone());
+        }
+        numbers.identities.push(self.identities.len() as u32 - 1);
+        numbers.values.push(number);
+    }
+
+    /// Prepares for lookup.
     ///
     /// # Errors
     /// If a metric of the records has several units.
     pub fn finish(mut self) -> Result<Self> {
         let mut units = Units::default();
-        self.records.iter().try_for_each(|record| units.note(record))?;
-        self.records.sort_by(|a, b| quantity(&a.measure).cmp(&quantity(&b.measure)));
+        let measures = self.numbers.values().map(|numbers| &numbers.measure);
+        measures.chain(&self.odd_unit).try_for_each(|measure| units.note(measure))?;
         self.short_names = ShortNames::of(&self.models);
         Ok(self)
     }
@@ -274,16 +299,28 @@ impl Frame {
         matches!(self.command(), Some(CommandName::Heatmap | CommandName::Explore))
     }
 
-    /// Returns the records of a quantity, in the order in which they were added.
-    fn of_quantity(&self, wanted: QuantityColumns<'_>) -> &[Record] {
-        let from = self.records.partition_point(|record| quantity(&record.measure) < wanted);
-        let to = self.records.partition_point(|record| quantity(&record.measure) <= wanted);
-        &self.records[from..to]
+    /// Returns the records of numbers that are picked.
+    fn picked(&self, numbers: &Numbers, pick: Pick<'_>) -> Vec<Record> {
+        let mut records = Vec::new();
+        for (&at, &value) in numbers.identities.iter().zip(&numbers.values) {
+            let identity = &self.identities[at as usize];
+            if pick.matches(identity) {
+                let measure = Measurement { value: Some(value), ..numbers.measure.clone() };
+                records.push(Record { identity: identity.clone(), measure });
+            }
+        }
+        records
+    }
+
+    /// Returns the records that are picked, of the whole model or of a head, in the order in which they were added.
+    fn select_of(&self, pick: Pick<'_>, at: Option<HeadPlace>) -> Vec<Record> {
+        let key = (pick.metric.to_owned(), pick.region.map(str::to_owned), at.map(|at| at.0), at.map(|at| at.1));
+        self.numbers.get(&key).map_or_else(Vec::new, |numbers| self.picked(numbers, pick))
     }
 
     /// Returns the records that are picked, which are means over heads and layers.
-    pub(crate) fn select(&self, pick: Pick<'_>) -> Vec<&Record> {
-        picked(self.of_quantity((pick.metric, pick.region, None, None)), pick)
+    fn select(&self, pick: Pick<'_>) -> Vec<Record> {
+        self.select_of(pick, None)
     }
 
     /// Estimates what is picked, with its interval.
@@ -297,19 +334,20 @@ impl Frame {
         mean(&prompt_means(&self.select(pick)))
     }
 
-    /// Pairs two picks, whatever their models and conditions.
-    fn pairs(&self, baseline: Pick<'_>, other: Pick<'_>) -> Pairs<'_> {
-        pairs(self.select(baseline), self.select(other), SIDES)
+    /// Selects two sides to be paired, whatever their models and conditions.
+    fn sides(&self, baseline: Pick<'_>, other: Pick<'_>) -> [Vec<Record>; 2] {
+        [baseline, other].map(|pick| self.select(pick))
     }
 
     /// Returns how one pick differs from another of the same metric.
     pub(crate) fn difference(&self, baseline: Pick<'_>, other: Pick<'_>) -> Option<Difference> {
-        Difference::of_prompts(&self.pairs(baseline, other).pairs, SIDES, is_hit(baseline.metric))
+        Difference::of_prompts(&paired(&self.sides(baseline, other)).pairs, SIDES, is_hit(baseline.metric))
     }
 
     /// Returns how one pick differs from another of the same metric, by prompt: the mean over the prompt's questions.
     pub(crate) fn prompt_differences(&self, baseline: Pick<'_>, other: Pick<'_>) -> Vec<f64> {
-        let pairs = self.pairs(baseline, other).pairs;
+        let sides = self.sides(baseline, other);
+        let pairs = paired(&sides).pairs;
         let prompts = by_prompt(pairs.iter().map(|pair| (pair.record, pair.b - pair.a)), SIDES);
         prompts.iter().filter_map(|(_, differences)| mean(differences)).collect()
     }
@@ -317,37 +355,35 @@ impl Frame {
     /// Returns the mean difference over draws, each given as (baseline, other): an interval is over draws and prompts.
     pub(crate) fn difference_of_draws(&self, draws: &[(Pick<'_>, Pick<'_>)]) -> Option<Difference> {
         let metric = draws.first()?.0.metric;
-        let pairs: Vec<Vec<Pair<'_>>> =
-            draws.iter().map(|&(baseline, other)| self.pairs(baseline, other).pairs).collect();
+        let sides: Vec<_> = draws.iter().map(|&(baseline, other)| self.sides(baseline, other)).collect();
+        let pairs: Vec<Vec<Pair<'_>>> = sides.iter().map(|sides| paired(sides).pairs).collect();
         Difference::of_draws(&pairs, SIDES, is_hit(metric))
     }
 
     /// Returns a contrast: the second pair's difference less that of the first, prompt by prompt.
     pub(crate) fn contrast(&self, first: (Pick<'_>, Pick<'_>), second: (Pick<'_>, Pick<'_>)) -> Option<Difference> {
-        let [a, b] = [first, second].map(|(baseline, other)| differences(&self.pairs(baseline, other).pairs));
-        Difference::of_prompts(&pairs(a.iter().collect(), b.iter().collect(), SIDES).pairs, SIDES, false)
+        let both = [first, second].map(|(baseline, other)| differences(&paired(&self.sides(baseline, other)).pairs));
+        Difference::of_prompts(&paired(&both).pairs, SIDES, false)
     }
 
     /// Returns the numbers of single heads, as means of each prompt, in the order of layers and heads.
     pub(crate) fn heads(&self, pick: Pick<'_>) -> Vec<(HeadPlace, Vec<f64>)> {
-        let wanted = (pick.metric, pick.region);
-        let from = self.records.partition_point(|record| quantity(&record.measure) < (wanted.0, wanted.1, None, None));
-        let of_heads = self.records[from..].chunk_by(|a, b| quantity(&a.measure) == quantity(&b.measure));
         let mut heads = Vec::new();
-        for group in of_heads {
-            let Measurement { layer, head, metric, region, .. } = &group[0].measure;
-            if (metric.as_ref(), region.as_deref()) != wanted {
-                break;
+        for numbers in self.numbers.values() {
+            let Measurement { layer: Some(layer), head: Some(head), metric, region, .. } = &numbers.measure else {
+                continue;
+            };
+            if (metric.as_ref(), region.as_deref()) == (pick.metric, pick.region) {
+                let means = prompt_means(&self.picked(numbers, pick));
+                heads.extend((!means.is_empty()).then_some(((*layer, *head), means)));
             }
-            let means = prompt_means(&picked(group, pick));
-            heads.extend(layer.zip(*head).filter(|_| !means.is_empty()).map(|at| (at, means)));
         }
         heads
     }
 
     /// Returns the numbers of one head, as means of each prompt; none if it has none.
-    pub(crate) fn head(&self, pick: Pick<'_>, (layer, head): HeadPlace) -> Vec<f64> {
-        prompt_means(&picked(self.of_quantity((pick.metric, pick.region, Some(layer), Some(head))), pick))
+    pub(crate) fn head(&self, pick: Pick<'_>, at: HeadPlace) -> Vec<f64> {
+        prompt_means(&self.select_of(pick, Some(at)))
     }
 
     /// Returns all numbers of every head in one pass over one prompt, by layer and head: `share_out answer`. Of several, the
@@ -357,16 +393,18 @@ impl Frame {
         model: &str,
         condition: Option<&str>,
     ) -> BTreeMap<HeadPlace, BTreeMap<String, f64>> {
+        let pick = Pick { model, condition, ..Pick::default() };
         let mut heads: BTreeMap<HeadPlace, BTreeMap<String, f64>> = BTreeMap::new();
-        for record in picked(&self.records, Pick { model, condition, ..Pick::default() }) {
-            let Measurement { layer: Some(layer), head: Some(head), metric, region, value: Some(value), .. } =
-                &record.measure
-            else {
+        for numbers in self.numbers.values() {
+            let Measurement { layer: Some(layer), head: Some(head), metric, region, .. } = &numbers.measure else {
                 continue;
             };
+            let first = self.picked(numbers, pick).first().and_then(Record::number);
             let region = region.as_ref().map_or(String::new(), |region| format!(" {region}"));
-            heads.entry((*layer, *head)).or_default().entry(format!("{metric}{region}")).or_insert(*value);
+            let of_head = heads.entry((*layer, *head)).or_default();
+            of_head.extend(first.map(|first| (format!("{metric}{region}"), first)));
         }
+        heads.retain(|_, numbers| !numbers.is_empty());
         heads
     }
 
@@ -408,8 +446,8 @@ impl Frame {
     }
 }
 
-fn picked<'a>(records: &'a [Record], pick: Pick<'_>) -> Vec<&'a Record> {
-    records.iter().filter(|record| pick.matches(&record.identity)).collect()
+fn paired([baseline, other]: &[Vec<Record>; 2]) -> Pairs<'_> {
+    pairs(baseline.iter().collect(), other.iter().collect(), SIDES)
 }
 
 #[cfg(test)]

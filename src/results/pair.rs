@@ -115,8 +115,8 @@ pub(crate) fn by_prompt<'a, T>(
 }
 
 /// Returns the mean of each prompt.
-pub(crate) fn prompt_means(records: &[&Record]) -> Vec<f64> {
-    let prompts = by_prompt(records.iter().map(|&record| (record, value(record))), &[]);
+pub(crate) fn prompt_means(records: &[Record]) -> Vec<f64> {
+    let prompts = by_prompt(records.iter().map(|record| (record, value(record))), &[]);
     prompts.iter().filter_map(|(_, values)| mean(values)).collect()
 }
 

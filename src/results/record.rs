@@ -129,15 +129,15 @@ impl Record {
 pub(crate) struct Units<'a>(BTreeMap<&'a str, Option<&'a str>>);
 
 impl<'a> Units<'a> {
-    /// Notes the unit of a record.
+    /// Notes the unit of a measurement.
     ///
     /// # Errors
     /// If its metric had another unit before: numbers in two units have no difference.
-    pub(crate) fn note(&mut self, record: &'a Record) -> Result<()> {
-        let unit = record.measure.unit.as_deref();
-        let known = *self.0.entry(&record.measure.metric).or_insert(unit);
+    pub(crate) fn note(&mut self, measure: &'a Measurement) -> Result<()> {
+        let unit = measure.unit.as_deref();
+        let known = *self.0.entry(&measure.metric).or_insert(unit);
         let [here, before] = [unit, known].map(|unit| unit.unwrap_or("no unit"));
-        ensure!(known == unit, "{} is in {here} here, but in {before} before", record.measure.metric);
+        ensure!(known == unit, "{} is in {here} here, but in {before} before", measure.metric);
         Ok(())
     }
 

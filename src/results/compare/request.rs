@@ -222,7 +222,7 @@ impl Request {
             if record.number().is_none() {
                 counts.missing += 1;
             } else if is_selected {
-                units.note(record).with_context(place)?;
+                units.note(&record.measure).with_context(place)?;
                 selected.push(record);
             }
         }
