@@ -11,6 +11,7 @@
 mod read;
 
 pub use read::read;
+pub(crate) use read::read_each;
 
 use anyhow::{ensure, Context, Result};
 use serde::{Deserialize, Serialize};

@@ -141,7 +141,7 @@ impl Store {
         if self.prompts.is_empty() {
             return Ok(());
         }
-        record::read(&self.folder.join(RESULTS))?.iter().for_each(see);
+        record::read_each(&self.folder.join(RESULTS), see)?;
         for case in StoredCases::open(&self.folder)?.filter(|case| !case.line.pooled.is_empty()) {
             let damaged = || format!("{} cannot be read", self.folder.join(CELLS).display());
             let pooled: Pooled = postcard::from_bytes(&STANDARD.decode(case.line.pooled).with_context(damaged)?)

@@ -9,8 +9,11 @@ const OTHER: Run = Run { model: "diff", shift: 0.125, ..RUN };
 
 type Rows = Vec<Vec<String>>;
 
+/// What a program does to rows.
+type Change = fn(&mut Rows);
+
 /// A results file, its rows as another program has changed them, joined by its separator.
-fn rewritten(scratch: &Scratch, separator: &str, change: fn(&mut Rows)) -> String {
+fn rewritten(scratch: &Scratch, separator: &str, change: Change) -> String {
     let text = fs::read_to_string(scratch.path("b/results.csv")).unwrap();
     let mut reader = csv::ReaderBuilder::new().has_headers(false).from_reader(text.as_bytes());
     let mut rows: Rows = reader.records().map(|row| row.unwrap().iter().map(str::to_owned).collect()).collect();
@@ -56,7 +59,7 @@ fn results_that_another_program_wrote_again_are_what_they_were() {
     scratch.folder("a", &RUN.records(), &RUN.manifest());
     scratch.folder("b", &OTHER.records(), &OTHER.manifest());
     let expected = scratch.json("a/results.csv b/results.csv")["rows"].clone();
-    let programs: [(&str, &str, &str, fn(&mut Rows)); 13] = [
+    let programs: [(&str, &str, &str, Change); 13] = [
         ("python", "", ",", |rows| change(rows, &["placed"], |flag| flag.replace('t', "T").replace('f', "F"))),
         ("floats", "", ",", |rows| change(rows, &WHOLE, as_float)),
         ("flags as numbers", "", ",", |rows| {
@@ -104,7 +107,7 @@ fn results_that_lost_something_on_the_way_are_refused_with_its_place() {
     let scratch = Scratch::new();
     scratch.folder("a", &RUN.records(), &RUN.manifest());
     scratch.folder("b", &OTHER.records(), &OTHER.manifest());
-    let losses: [(&[&str], fn(&mut Rows)); 7] = [
+    let losses: [(&[&str], Change); 7] = [
         (&["line 2, column `seed`: `2.93837E+15`", "all its digits"], |rows| {
             change(rows, &["seed"], |_| "2.93837E+15".into());
         }),

@@ -9,9 +9,16 @@ use super::notes::note_rows;
 use super::{Comparison, Counts, Input, PairedSets, Request, Unpaired};
 use crate::bail_usage;
 use anyhow::{bail, Context, Result};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
+
+/// A table whose numbers are records; their task is the key of their row.
+struct KeyedTable {
+    input: Input,
+    counts: Counts,
+    records: Vec<Record>,
+}
 
 /// Compares the numbers of tables with those of the first, row by row of the same key.
 ///
@@ -19,66 +26,58 @@ use std::sync::Arc;
 /// Usage errors if there are no two tables, a column is missing, or no key is in both; others if a key is there twice, or what
 /// should be a number is none.
 pub(super) fn compare_tables(request: &Request) -> Result<Comparison> {
-    if request.inputs.len() < 2 {
-        bail_usage!("--key {}: name two tables, or more", request.key.join(","));
-    }
-    let (mut inputs, mut tables) = (Vec::new(), Vec::new());
-    for path in &request.inputs {
-        let (records, missing) = read(path, &request.key, &request.value)?;
-        let kept = records.len();
-        let name = path.display().to_string();
-        inputs.push((
-            Input { name, results: path.clone(), manifest: None },
-            Counts { records: kept + missing, missing, kept, errors: 0 },
-        ));
-        tables.push(records);
-    }
+    let tables = request.inputs.iter().map(|path| read(path, request)).collect::<Result<Vec<_>>>()?;
     let (mut rows, mut pairings, mut notes) = (Vec::new(), Vec::new(), Vec::new());
     for column in &request.value {
-        let of_column = |at: usize| tables[at].iter().filter(|record| record.measure.metric == *column).collect();
-        for other in 1..tables.len() {
-            let joined = pairs(of_column(0), of_column(other), &[Column::Model]);
-            let (keys, names) = (request.key.join(", "), [0, other].map(|at| inputs[at].0.name.clone()));
-            let [baseline, other] = names;
-            if joined.pairs.is_empty() {
-                let of = |records: &[&Record]| {
-                    records.first().map_or("none".to_owned(), |record| record.identity.task.clone())
-                };
-                let [a, b] = [&joined.only_baseline, &joined.only_other].map(|records| of(records));
-                bail_usage!("{baseline} and {other} have no {keys} in common where both have a {column}: for example {a} and {b}");
-            }
-            let difference = Difference::of_prompts(&joined.pairs, &[Column::Model], true);
-            let difference =
-                difference.with_context(|| format!("{column}: its numbers are too large to be averaged"))?;
-            pairings.push(PairedSets {
-                baseline: baseline.clone(),
-                other: other.clone(),
-                regardless_of: format!("every column but {keys}"),
-                pairs: joined.pairs.len(),
-                only_baseline: unpaired(&joined.only_baseline),
-                only_other: unpaired(&joined.only_other),
-            });
+        for other in &tables[1..] {
+            let (pairing, difference) = compare_column(&tables[0], other, column, &request.key.join(", "))?;
+            let (baseline, other) = (pairing.baseline.clone(), pairing.other.clone());
             rows.push(Row { baseline, other, metric: column.clone(), difference, ..Row::default() });
+            pairings.push(pairing);
         }
+    }
+    if rows.is_empty() {
+        bail_usage!("--key {}: name two tables, or more", request.key.join(","));
     }
     correct(&mut rows);
     note_rows(&rows, request, &[], &mut notes);
+    let inputs = tables.into_iter().map(|table| (table.input, table.counts)).collect();
     Ok(Comparison { inputs, differences: Vec::new(), pairings, groups: Vec::new(), rows, notes })
 }
 
-fn unpaired(records: &[&Record]) -> Unpaired {
-    let mut by_metric = BTreeMap::new();
-    for record in records {
-        *by_metric.entry(record.measure.metric.to_string()).or_insert(0) += 1;
+/// Pairs the numbers of one column.
+fn compare_column(
+    first: &KeyedTable,
+    second: &KeyedTable,
+    column: &str,
+    keys: &str,
+) -> Result<(PairedSets, Difference)> {
+    let [a, b] = [first, second]
+        .map(|table| table.records.iter().filter(|record| record.measure.metric == column).collect::<Vec<_>>());
+    let joined = pairs(a, b, &[Column::Model]);
+    let (baseline, other) = (first.input.name.clone(), second.input.name.clone());
+    let [only_baseline, only_other] = [&joined.only_baseline, &joined.only_other].map(|records| Unpaired {
+        by_metric: records.iter().map(|_| (column.to_owned(), records.len())).collect(),
+        cases: records.iter().map(|record| record.identity.task.clone()).collect(),
+    });
+    if joined.pairs.is_empty() {
+        let [a, b] =
+            [&only_baseline, &only_other].map(|unpaired| unpaired.cases.first().map_or("nothing", String::as_str));
+        bail_usage!(
+            "{baseline} and {other} have no {keys} in common that has a {column}: {a} is in one, {b} in the other"
+        );
     }
-    Unpaired { by_metric, cases: records.iter().map(|record| record.identity.task.clone()).collect() }
+    let difference = Difference::of_prompts(&joined.pairs, &[Column::Model], true)
+        .with_context(|| format!("{column}: its numbers are too large to be averaged"))?;
+    let (regardless_of, pairs) = (format!("every column but {keys}"), joined.pairs.len());
+    Ok((PairedSets { baseline, other, regardless_of, pairs, only_baseline, only_other }, difference))
 }
 
-/// Reads the numbers of some columns as records, whose task is the key of their row, and counts those that are missing.
-fn read(path: &Path, keys: &[String], values: &[String]) -> Result<(Vec<Record>, usize)> {
+/// Reads the keys and the numbers of a table.
+fn read(path: &Path, Request { key: keys, value: values, .. }: &Request) -> Result<KeyedTable> {
     let (file, table) = (path.display(), CsvTable::open(path)?);
-    let [key_places, value_places] = [keys, values].map(|columns| places(&table, columns, path));
-    let (key_places, value_places, separator) = (key_places?, value_places?, table.separator);
+    let (key_places, value_places) = (places(&table, keys, path)?, places(&table, values, path)?);
+    let (separator, name) = (table.separator, file.to_string());
     let (mut records, mut missing, mut lines) = (Vec::new(), 0, HashMap::new());
     for row in table {
         let (line, row) = row?;
@@ -93,7 +92,7 @@ fn read(path: &Path, keys: &[String], values: &[String]) -> Result<(Vec<Record>,
         if let Some(before) = lines.insert(key.clone(), line) {
             bail!("{file}: {key} is in line {before} and again in line {line}; --key names one column, or more, that tell rows apart");
         }
-        let identity = Arc::new(Identity { model: file.to_string(), task: key, ..Identity::default() });
+        let identity = Arc::new(Identity { model: name.clone(), task: key, ..Identity::default() });
         for (column, &at) in values.iter().zip(&value_places) {
             let number = number(&row[at], separator)
                 .with_context(|| format!("{file}, line {line}, column `{column}`: `{}` is not a number", &row[at]))?;
@@ -105,7 +104,8 @@ fn read(path: &Path, keys: &[String], values: &[String]) -> Result<(Vec<Record>,
             records.push(Record { identity: identity.clone(), measure });
         }
     }
-    Ok((records, missing))
+    let counts = Counts { records: records.len() + missing, missing, kept: records.len(), errors: 0 };
+    Ok(KeyedTable { input: Input { name, results: path.to_path_buf(), manifest: None }, counts, records })
 }
 
 /// Returns the places of columns.

@@ -13,6 +13,16 @@ use std::sync::Arc;
 /// # Errors
 /// If the file cannot be read or is not a results file of this schema; with the line of a row that is invalid.
 pub fn read(path: &Path) -> Result<Vec<Record>> {
+    let mut records = Vec::new();
+    read_each(path, |record| records.push(record.clone()))?;
+    Ok(records)
+}
+
+/// Passes the records of a CSV file on, one at a time.
+///
+/// # Errors
+/// As [`read`].
+pub(crate) fn read_each(path: &Path, mut see: impl FnMut(&Record)) -> Result<()> {
     let (file, table, names) = (path.display(), CsvTable::open(path)?, columns());
     let Some(schema) = table.place(&names[0]) else {
         bail!(
@@ -26,7 +36,7 @@ pub fn read(path: &Path) -> Result<Vec<Record>> {
     for name in &names {
         columns.push((name, Content::of(name), table.place(name)));
     }
-    let mut records: Vec<Record> = Vec::new();
+    let mut last = Arc::new(Identity::default());
     for row in table {
         let (line, row) = row?;
         check_schema(&row[schema]).with_context(|| format!("{file}, line {line}"))?;
@@ -40,11 +50,12 @@ pub fn read(path: &Path) -> Result<Vec<Record>> {
         let (_, identity, measure): (u32, Identity, Measurement) = fields
             .deserialize(None)
             .map_err(|error| anyhow!("{file}, line {line}, {}", field_error(&error, &names)))?;
-        let shared = records.last().map(|last| &last.identity).filter(|last| ***last == identity);
-        let identity = shared.cloned().unwrap_or_else(|| Arc::new(identity));
-        records.push(Record { identity, measure });
+        if *last != identity {
+            last = Arc::new(identity);
+        }
+        see(&Record { identity: last.clone(), measure });
     }
-    Ok(records)
+    Ok(())
 }
 
 /// Describes the error of a field that is empty, or beyond what its column can hold.
