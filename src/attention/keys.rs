@@ -96,6 +96,34 @@ impl PackedKeys {
         (&self.k[head], (position - self.first) / PANEL)
     }
 
+    /// K^T of the first `tokens` tokens, for each of these key heads: (heads, d, tokens). The tokens begin with a text.
+    pub(super) fn transposed_keys(&self, heads: &[usize], tokens: usize) -> Vec<f32> {
+        let mut k = Vec::with_capacity(heads.len() * self.d * tokens);
+        for &head in heads {
+            for channel in 0..self.d {
+                for first in (0..tokens).step_by(PANEL) {
+                    k.extend_from_slice(&self.k[head].row(first / PANEL, channel)[..PANEL.min(tokens - first)]);
+                }
+            }
+        }
+        k
+    }
+
+    /// V of the first `tokens` tokens, for each of these lists of value heads side by side: (lists, tokens, value width).
+    pub(super) fn joined_values(&self, lists: &[Vec<usize>], tokens: usize) -> Vec<f32> {
+        let mut v = Vec::new();
+        for heads in lists {
+            for token in 0..tokens {
+                for &head in heads {
+                    for first in (0..self.d).step_by(PANEL) {
+                        v.extend_from_slice(&self.v[head].row(first / PANEL, token)[..PANEL.min(self.d - first)]);
+                    }
+                }
+            }
+        }
+        v
+    }
+
     /// Values of a head for products of `bf16`; `None` for others.
     pub(super) fn pairs(&self, head: usize) -> Option<&PairPanels> {
         self.v_pairs.get(head)

@@ -17,6 +17,7 @@
 //! | [`Continuations`] | measuring: passes over texts that begin alike, from the first row that differs | O(T) |
 //! | [`Cached`] | decoding: keeps keys and values, and computes one row for each token | O(T) |
 //! | [`Fused`] | training: differentiable, recomputes maps in the backward pass | O(T) |
+//! | [`LastRows`] | attribution: differentiable, the last rows of a text behind constant keys and values | O(T) |
 //!
 //! They are tested against a reference that computes whole maps (`tests/suite/dense.rs`). All have kernels for `f32` on
 //! the CPU. On a GPU or in `bf16` or `f64`, [`Stream`] and [`Fused`] use candle's own ops (`portable.rs`): a tile of
@@ -29,6 +30,7 @@ mod describe;
 mod extras;
 mod fused;
 mod keys;
+mod last_rows;
 mod packed_layer;
 mod portable;
 mod prefix;
@@ -45,6 +47,7 @@ pub(crate) use extras::TensorInit;
 pub use extras::{Extras, LayerSizes};
 pub use fused::Fused;
 pub use keys::Values;
+pub(crate) use last_rows::LastRows;
 pub(crate) use portable::kept_bytes;
 pub use prefix::{Continuations, Prefix};
 pub use probes::{AttentionRow, LayersAndHeads, ProbeResult, ResidualProbe, RowCollector, RowProbe};
@@ -221,6 +224,12 @@ pub trait Attend {
     /// Receives the attention output of a layer (B, T, E), before any norm after it.
     fn attention_output(&mut self, _layer: usize, _x: &Tensor) -> Result<()> {
         Ok(())
+    }
+
+    /// Receives the term that a layer's attention adds to the residual stream (B, T, E), after any norm. Returns the tensor to
+    /// add.
+    fn attention_term(&mut self, _layer: usize, term: Tensor) -> Result<Tensor> {
+        Ok(term)
     }
 
     /// Receives the residual stream (B, T, E): site 0 is the embeddings, site l + 1 the output of layer l.

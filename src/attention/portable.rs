@@ -27,14 +27,46 @@ const TILE_BYTES: usize = 64 << 20;
 /// Tensors of the size of a map of all heads that are kept for the backward pass, for one map and for two.
 const KEPT: [usize; 2] = [5, 12];
 
+/// Keys and values of consecutive tokens, gathered by output head.
+#[derive(Clone)]
+pub(super) struct KeyPart {
+    /// Positions of the tokens.
+    pub(super) tokens: Range<usize>,
+    /// K^T of every map: (B, H, d, tokens).
+    pub(super) k: Vec<Tensor>,
+    /// (B, H, tokens, value width)
+    pub(super) v: Tensor,
+}
+
+impl KeyPart {
+    /// Gathers the heads of tokens from the position `first` on.
+    fn new(heads: &Heads<'_>, first: usize) -> Result<Self> {
+        let wiring = heads.wiring;
+        let (b, t, _, d) = heads.k.dims4()?;
+        let mut k = Vec::new();
+        for of_map in &wiring.key {
+            k.push(by_head(&heads.k, of_map, (b, t, wiring.heads(), d))?.t()?);
+        }
+        let width = wiring.value_slices() * d;
+        let v = by_head(&heads.v, &wiring.value.concat(), (b, t, wiring.heads(), width))?;
+        Ok(Self { tokens: first..first + t, k, v })
+    }
+
+    /// The part's tokens among `keys`, counted from its first; `None` if there are none.
+    fn among(&self, keys: &Range<usize>) -> Option<Range<usize>> {
+        let (start, end) = (keys.start.max(self.tokens.start), keys.end.min(self.tokens.end));
+        (start < end).then(|| start - self.tokens.start..end - self.tokens.start)
+    }
+}
+
 /// One layer, its heads gathered. Tensors have the number type that sums are taken in.
 pub(super) struct Portable<'a> {
     /// scale * Q of every map: (B, H, T, d).
     q: Vec<Tensor>,
-    /// K of every map: (B, H, T, d).
-    k: Vec<Tensor>,
-    /// (B, H, T, value width)
-    v: Tensor,
+    /// Position of the first query.
+    start: usize,
+    /// Keys and values in the order of their tokens, the last of which are those of the queries.
+    keys: Vec<KeyPart>,
     /// (1, 1 or H, 1, 1) or (B, H, T, 1)
     lambda: Option<Tensor>,
     /// Of every map: (1, H, 1, 1).
@@ -70,38 +102,47 @@ impl<'a> Portable<'a> {
     pub(super) fn new(heads: &'a Heads<'a>, treated: Option<&'a ResolvedTreatment>, layer: usize) -> Result<Self> {
         let (b, t, ..) = heads.q.dims4()?;
         let rows = rows_of_tile(b * heads.wiring.heads(), t, wide_type(heads.q.dtype()).size_in_bytes());
-        Self::with_rows(heads, treated, layer, rows)
+        Self::with_rows(heads, None, treated, layer, rows)
+    }
+
+    /// As [`Portable::new`], for queries behind the tokens of `before`.
+    pub(super) fn behind(before: KeyPart, heads: &'a Heads<'a>, layer: usize) -> Result<Self> {
+        let (_, t, ..) = heads.q.dims4()?;
+        Self::with_rows(heads, Some(before), None, layer, t)
     }
 
     fn with_rows(
         heads: &'a Heads<'a>,
+        before: Option<KeyPart>,
         treated: Option<&'a ResolvedTreatment>,
         layer: usize,
         rows: usize,
     ) -> Result<Self> {
         let wiring = heads.wiring;
         let (b, t, _, d) = heads.q.dims4()?;
-        let (n, width) = (wiring.heads(), wiring.value_slices() * d);
-        let (mut q, mut k, mut sinks) = (Vec::new(), Vec::new(), Vec::new());
-        for (query_heads, key_heads) in wiring.query.iter().zip(&wiring.key) {
+        let n = wiring.heads();
+        let (mut q, mut sinks) = (Vec::new(), Vec::new());
+        for query_heads in &wiring.query {
             let of_map = by_head(&heads.q, query_heads, (b, t, n, d))?;
             if let Some(sink) = &heads.sink {
                 let sink = sink.index_select(&index(query_heads, sink.device())?, 0)?;
                 sinks.push(sink.reshape((1, n, 1, 1))?.to_dtype(of_map.dtype())?);
             }
             q.push((of_map * f64::from(heads.rule.scale))?);
-            k.push(by_head(&heads.k, key_heads, (b, t, n, d))?);
         }
         let lambda = match &heads.lambda {
             None => None,
             Some(lambda) if lambda.rank() == 3 => Some(lambda.transpose(1, 2)?.unsqueeze(3)?), // B,T,H -> B,H,T,1
             Some(lambda) => Some(lambda.reshape((1, lambda.elem_count(), 1, 1))?),
         };
+        let start = before.as_ref().map_or(0, |before| before.tokens.end);
+        let mut keys: Vec<KeyPart> = before.into_iter().collect();
+        keys.push(KeyPart::new(heads, start)?);
         let mut portable = Self {
             lambda: lambda.map(|lambda| lambda.to_dtype(q[0].dtype())).transpose()?,
             q,
-            k,
-            v: by_head(&heads.v, &wiring.value.concat(), (b, t, n, width))?,
+            start,
+            keys,
             sinks,
             steps: Vec::new(),
             heads,
@@ -156,16 +197,16 @@ impl<'a> Portable<'a> {
     }
 
     fn device(&self) -> &Device {
-        self.v.device()
+        self.heads.v.device()
     }
 
     fn dtype(&self) -> DType {
-        self.v.dtype()
+        wide_type(self.heads.v.dtype())
     }
 
     fn tiles(&self) -> impl Iterator<Item = Range<usize>> {
-        let (t, rows) = (self.v.dims()[2], self.rows);
-        (0..t).step_by(rows).map(move |start| start..(start + rows).min(t))
+        let (end, rows) = (self.start + self.q[0].dims()[2], self.rows);
+        (self.start..end).step_by(rows).map(move |start| start..(start + rows).min(end))
     }
 
     /// Outputs of queries that are not computed: (B, queries, H, value width). Nothing if there are no such queries.
@@ -173,7 +214,7 @@ impl<'a> Portable<'a> {
         if queries.is_empty() {
             return Ok(None);
         }
-        let (b, heads, _, width) = self.v.dims4()?;
+        let (b, heads, _, width) = self.keys[0].v.dims4()?;
         Tensor::zeros((b, queries.len(), heads, width), self.dtype(), self.device()).map(Some)
     }
 
@@ -183,9 +224,15 @@ impl<'a> Portable<'a> {
 
     /// Soft-capped and biased scale * Q_j K_j^T: (B, H, queries, keys).
     fn logits(&self, j: usize, Tile { queries, masks }: &Tile) -> Result<Tensor> {
-        let q = self.q[j].narrow(2, queries.start, queries.len())?; // B,H,queries,d
-        let k = self.k[j].narrow(2, masks.keys.start, masks.keys.len())?; // B,H,keys,d
-        let logits = q.matmul(&k.t()?)?; // B,H,queries,keys
+        let q = self.q[j].narrow(2, queries.start - self.start, queries.len())?; // B,H,queries,d
+        let mut products = Vec::new();
+        for part in &self.keys {
+            if let Some(keys) = part.among(&masks.keys) {
+                products.push(q.matmul(&part.k[j].narrow(3, keys.start, keys.len())?)?);
+                // B,H,queries,keys of the part
+            }
+        }
+        let logits = Tensor::cat(&products, 3)?; // B,H,queries,keys
         let logits = match self.heads.rule.softcap.map(f64::from) {
             None => logits,
             Some(cap) => ((logits / cap)?.tanh()? * cap)?,
@@ -261,14 +308,23 @@ impl<'a> Portable<'a> {
                 let of_rows = if lambda.dim(2)? == 1 {
                     lambda.clone()
                 } else {
-                    lambda.narrow(2, queries.start, queries.len())?
+                    lambda.narrow(2, queries.start - self.start, queries.len())?
                 };
                 (&first.weights - second.weights.broadcast_mul(&of_rows)?)?
             }
             _ => maps[0].weights.clone(),
         }; // B,H,queries,keys
-        let v = self.v.narrow(2, masks.keys.start, masks.keys.len())?; // B,H,keys,value width
-        mixed.matmul(&v)?.transpose(1, 2)?.contiguous() // B,queries,H,value width
+        let mut outputs = Vec::new();
+        let mut done = 0;
+        for part in &self.keys {
+            if let Some(keys) = part.among(&masks.keys) {
+                let v = part.v.narrow(2, keys.start, keys.len())?; // B,H,keys of the part,value width
+                outputs.push(mixed.narrow(3, done, keys.len())?.contiguous()?.matmul(&v)?);
+                done += keys.len();
+            }
+        }
+        let output = outputs.into_iter().map(Ok).reduce(|sum, part| sum? + part?).expect("a query sees its key")?;
+        output.transpose(1, 2)?.contiguous() // B,queries,H,value width
     }
 
     /// The steps of every map and head, from the largest |logit| that counts in any tile.

@@ -7,8 +7,8 @@
 
 use super::keys::PackedKeys;
 use super::{blocks, treat, Attend, Heads, Stream};
-use crate::kernels::has_kernels;
 use crate::kernels::quant::{Quantised, Scope};
+use crate::kernels::{has_kernels, with_values};
 use candle_core::{Result, Tensor};
 
 /// Keys and values of every layer for the tokens of a text, from an untreated pass.
@@ -25,7 +25,7 @@ impl Prefix {
 }
 
 /// Passes over texts of the same length that begin with the same tokens, as one batch, each observed by its own
-/// [`Stream`]. The batch has their rows from `start` on.
+/// [`Stream`]. The batch has their rows from `start` on. A stream that is alone can keep the keys and values of the whole text.
 pub struct Continuations<'s, 'a> {
     prefix: &'s Prefix,
     start: usize,
@@ -64,6 +64,11 @@ impl Attend for Continuations<'_, '_> {
         let prompts: Vec<_> = self.streams.iter().map(|stream| stream.of_layer(layer, heads.wiring.heads())).collect();
         let shared = Some((&self.prefix.layers[layer], self.start));
         let (out, watched, _) = blocks::mixture(heads, layer, shared, self.needed(layer), &prompts)?;
+        if let [Stream { kept: Some(kept), .. }] = self.streams.as_mut_slice() {
+            let mut whole = self.prefix.layers[layer].part(0..self.start, heads.q.dim(1)?);
+            with_values([&heads.k, &heads.v], |[k, v]| whole.append(k, v, 0))?;
+            kept.push(whole);
+        }
         for (i, (stream, watched)) in self.streams.iter_mut().zip(watched).enumerate() {
             let gate = heads.gate.as_ref().map(|gate| gate.narrow(0, i, 1)).transpose()?;
             stream.conclude(watched, &out.narrow(0, i, 1)?, gate.as_ref())?;

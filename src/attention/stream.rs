@@ -27,7 +27,7 @@ pub struct Stream<'a> {
     /// Results of the probes, in the order (layer, head, probe).
     pub probe_results: Vec<ProbeResult>,
     /// Keys and values of the layers, if they are kept.
-    kept: Option<Vec<PackedKeys>>,
+    pub(super) kept: Option<Vec<PackedKeys>>,
 }
 
 impl<'a> Stream<'a> {

@@ -1,8 +1,8 @@
-//! Element-wise functions of hidden layers and gates. Only [`sigmoid`] and [`swiglu`] have gradients: training uses no others,
-//! and asking one of them for a gradient is an error.
+//! Element-wise functions of hidden layers and gates. [`sigmoid`] and [`swiglu`], which training uses, have kernels for their
+//! gradients; those of the others are candle's.
 
 use super::simd::{self, exp};
-use super::{has_kernels, in_chunks, slice, wide, with_values, NUMBERS_PER_TASK};
+use super::{gradient_in_candle, has_kernels, in_chunks, slice, wide, with_values, NUMBERS_PER_TASK};
 use candle_core::{bail, CpuStorage, CustomOp1, CustomOp2, Layout, Result, Shape, Tensor};
 use rayon::prelude::*;
 
@@ -16,40 +16,49 @@ struct Elementwise {
     /// Writes f(x) to its second argument.
     forward: fn(&[f32], &mut [f32]),
     backward: Option<DerivativeFn>,
+    /// The same function in candle.
+    in_candle: fn(&Tensor) -> Result<Tensor>,
 }
 
 /// x sigmoid(x). x must be contiguous.
 pub fn silu(x: &Tensor) -> Result<Tensor> {
-    apply(x, Elementwise { name: "silu", forward: silu_forward, backward: None }, candle_nn::ops::silu)
+    apply(x, Elementwise { name: "silu", forward: silu_forward, backward: None, in_candle: candle_nn::ops::silu })
 }
 
 /// x Phi(x) with the error function (Hendrycks & Gimpel 2016). x must be contiguous.
 pub fn gelu(x: &Tensor) -> Result<Tensor> {
-    apply(x, Elementwise { name: "gelu", forward: gelu_forward, backward: None }, Tensor::gelu_erf)
+    apply(x, Elementwise { name: "gelu", forward: gelu_forward, backward: None, in_candle: Tensor::gelu_erf })
 }
 
 /// The approximation of [`gelu`] with tanh, as in GPT-2. x must be contiguous.
 pub fn gelu_tanh(x: &Tensor) -> Result<Tensor> {
-    apply(x, Elementwise { name: "gelu-tanh", forward: gelu_tanh_forward, backward: None }, Tensor::gelu)
+    apply(x, Elementwise { name: "gelu-tanh", forward: gelu_tanh_forward, backward: None, in_candle: Tensor::gelu })
 }
 
 /// max(x, 0). x must be contiguous.
 pub fn relu(x: &Tensor) -> Result<Tensor> {
-    apply(x, Elementwise { name: "relu", forward: relu_forward, backward: None }, Tensor::relu)
+    apply(x, Elementwise { name: "relu", forward: relu_forward, backward: None, in_candle: Tensor::relu })
 }
 
 /// 1 / (1 + exp(-x)). x must be contiguous.
 pub fn sigmoid(x: &Tensor) -> Result<Tensor> {
-    let op = Elementwise { name: "sigmoid", forward: sigmoid_forward, backward: Some(sigmoid_backward) };
-    apply(x, op, candle_nn::ops::sigmoid)
+    apply(
+        x,
+        Elementwise {
+            name: "sigmoid",
+            forward: sigmoid_forward,
+            backward: Some(sigmoid_backward),
+            in_candle: candle_nn::ops::sigmoid,
+        },
+    )
 }
 
 /// Applies the kernel where there is one, otherwise candle's function in the number type of sums.
-fn apply(x: &Tensor, kernel: Elementwise, in_candle: fn(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
+fn apply(x: &Tensor, function: Elementwise) -> Result<Tensor> {
     if has_kernels(x) {
-        return x.apply_op1(kernel);
+        return x.apply_op1(function);
     }
-    in_candle(&wide(x)?)?.to_dtype(x.dtype())
+    (function.in_candle)(&wide(x)?)?.to_dtype(x.dtype())
 }
 
 impl CustomOp1 for Elementwise {
@@ -66,7 +75,7 @@ impl CustomOp1 for Elementwise {
     }
 
     fn bwd(&self, x: &Tensor, y: &Tensor, dy: &Tensor) -> Result<Option<Tensor>> {
-        let Some(backward) = self.backward else { bail!("{} has no gradient", self.name) };
+        let Some(backward) = self.backward else { return gradient_in_candle(x, dy, self.in_candle).map(Some) };
         let dx = with_values([y, dy], |[y, dy]| {
             in_chunks(y.len(), NUMBERS_PER_TASK, |chunk, dx| {
                 let of_chunk = chunk * NUMBERS_PER_TASK..chunk * NUMBERS_PER_TASK + dx.len();

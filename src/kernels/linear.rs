@@ -59,10 +59,13 @@ impl CustomOp2 for Linear {
 
     fn bwd(&self, x: &Tensor, w: &Tensor, _: &Tensor, dy: &Tensor) -> Result<(Option<Tensor>, Option<Tensor>)> {
         let (f, e) = w.dims2()?;
-        let (dx, dw) = with_values([x, w, dy], |[x, w, dy]| {
-            (product(Products::F32, dy, Mat::new(w, f, e, e), f, e), weight_gradient(x, dy, f, e))
-        })?;
-        Ok((Some(Tensor::from_vec(dx, x.shape(), x.device())?), Some(Tensor::from_vec(dw, w.shape(), w.device())?)))
+        let dx = with_values([w, dy], |[w, dy]| product(Products::F32, dy, Mat::new(w, f, e, e), f, e))?;
+        let dx = Tensor::from_vec(dx, x.shape(), x.device())?;
+        if !w.track_op() {
+            return Ok((Some(dx), None)); // w is a constant
+        }
+        let dw = with_values([x, dy], |[x, dy]| weight_gradient(x, dy, f, e))?;
+        Ok((Some(dx), Some(Tensor::from_vec(dw, w.shape(), w.device())?)))
     }
 }
 

@@ -30,7 +30,7 @@ pub(crate) use pairs::{Packed, PairPanels};
 pub(crate) use panels::{add_products, multiply_panel, Panels, PANEL};
 pub use rope::{rope, RopeStyle, RopeTable};
 
-use candle_core::{CpuStorage, DType, Device, Layout, Result, Storage, Tensor};
+use candle_core::{CpuStorage, DType, Device, Error, Layout, Result, Storage, Tensor, Var};
 use rayon::prelude::*;
 
 /// Rows of a matrix in one task: few enough to share work evenly, enough to keep gemm busy.
@@ -115,4 +115,18 @@ pub(crate) fn with_values<const N: usize, R>(tensors: [&Tensor; N], f: impl FnOn
         *values = slice(storage, layout, "values")?;
     }
     Ok(f(values))
+}
+
+/// The gradient dx of a function of candle's ops, for the gradient dy of its value.
+///
+/// # Errors
+/// If the value does not depend on x in a way that candle differentiates.
+pub(crate) fn gradient_in_candle(
+    x: &Tensor,
+    dy: &Tensor,
+    function: impl Fn(&Tensor) -> Result<Tensor>,
+) -> Result<Tensor> {
+    let x = Var::from_tensor(x)?;
+    let gradients = (function(&x)? * dy)?.sum_all()?.backward()?;
+    gradients.get(&x).cloned().ok_or_else(|| Error::Msg("no gradient reaches the argument".into()))
 }

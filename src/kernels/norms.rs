@@ -1,8 +1,8 @@
-//! Norms over the last dimension: RMSNorm (Zhang & Sennrich 2019), a differentiable op, and LayerNorm (Ba et al. 2016), for
-//! measuring: asking the latter's kernel for a gradient is an error.
+//! Norms over the last dimension: RMSNorm (Zhang & Sennrich 2019), and LayerNorm (Ba et al. 2016), whose gradient is that of
+//! candle with respect to its input alone.
 
 use super::simd::{dot, sum};
-use super::{has_kernels, in_chunks, slice, with_values, ROWS_PER_TASK};
+use super::{gradient_in_candle, has_kernels, in_chunks, slice, with_values, ROWS_PER_TASK};
 use candle_core::{CpuStorage, CustomOp2, CustomOp3, Layout, Result, Shape, Tensor};
 use candle_nn::ops::{layer_norm_slow, rms_norm_slow};
 use rayon::prelude::*;
@@ -155,6 +155,18 @@ impl CustomOp3 for LayerNorm {
             layer_norm_rows(&x[task * ROWS_PER_TASK * e..][..y.len()], gain, bias, self.eps, y);
         });
         Ok((CpuStorage::F32(y), l1.shape().clone()))
+    }
+
+    fn bwd(
+        &self,
+        x: &Tensor,
+        gain: &Tensor,
+        bias: &Tensor,
+        _: &Tensor,
+        dy: &Tensor,
+    ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
+        let dx = gradient_in_candle(x, dy, |x| layer_norm_slow(x, gain, bias, self.eps))?;
+        Ok((Some(dx), None, None))
     }
 }
 

@@ -58,6 +58,17 @@ impl Packed {
         }
     }
 
+    /// One row of a panel as it is multiplied, with zeros beyond the last column.
+    pub(crate) fn row(&self, panel: usize, row: usize) -> [f32; PANEL] {
+        match self {
+            Self::F32(matrix) => *matrix.row(panel, row),
+            Self::Bf16(matrix) => {
+                let pairs = matrix.pairs(panel, row / 2 * 2..row + 1)[0].0;
+                pairs.map(|pair| widened(if row.is_multiple_of(2) { pair & 0xffff } else { pair >> 16 }))
+            }
+        }
+    }
+
     /// `dst = a @ panel`, or `dst += a @ panel` with `add`, for a range of rows of a panel: see [`multiply_panel`].
     ///
     /// # Panics

@@ -7,8 +7,8 @@ use super::{number, of_head, of_region, rounded, Measure, MeasureOutput, Observe
 use crate::attention::{AttentionRow, ProbeResult, RowProbe};
 use crate::prompts::{Prompt, Region};
 use crate::results::metric::{
-    Metric, ANSWER_LOG_PROB, CANCELLED, EXACT, LAMBDA, LOGIT_OUT, NOISE_ABS, NOISE_OUT, NOISE_OUT_NO_SINKS,
-    NOISE_SIGNED, SHARE_ABS, SHARE_OUT, SHARE_SIGNED,
+    Metric, ANSWER_LOG_PROB, ATTRIBUTION, CANCELLED, EXACT, LAMBDA, LOGIT_OUT, NOISE_ABS, NOISE_ATTRIBUTION, NOISE_OUT,
+    NOISE_OUT_NO_SINKS, NOISE_SIGNED, SHARE_ABS, SHARE_OUT, SHARE_SIGNED,
 };
 use crate::results::record::Measurement;
 use crate::stats::mean;
@@ -60,6 +60,7 @@ impl Measure for AnswerMeasure {
             }
             if !heads.is_empty() {
                 add_output(&layers, self.sinks, &mut records);
+                add_attribution(&heads, &mut records);
                 add_means(&heads, &mut records);
             }
             if self.by_head {
@@ -114,11 +115,12 @@ fn measured_heads<'a>(
     let trace = pass.trace.context("a trace was asked for")?;
     let queries = first.contributions.summaries[index].rows.iter().map(|row| row.query);
     let readouts = readouts(pass.model, trace, &pass.prompt.ids, queries)?;
+    let gradients = pass.prompt.answerable_targets()[index].query.and_then(|query| pass.gradients.get(query));
     for heads in collected.chunk_by(|a, b| a.at.0 == b.at.0) {
         let mut sums = LayerSums::new(pass.model, trace, heads[0].at.0);
         for CollectedHead { at, allocations, contributions, sinks } in heads {
             let rows = &contributions.summaries[index].rows;
-            let written = sums.add_head(at.1, rows, &readouts)?;
+            let written = sums.add_head(at.1, rows, &readouts, gradients)?;
             sums.add_sinks(at.1, rows, sinks)?;
             measured.push(MeasuredHead { at: *at, allocation: &allocations.summaries[index], written });
         }
@@ -139,6 +141,24 @@ fn add_output(layers: &[LayerOutput], sinks: bool, records: &mut Vec<Measurement
         let share = mean_over_layers(layers, |layer| layer.noise_out() - layer.noise_sinks);
         records.push(rounded(&NOISE_OUT_NO_SINKS, share, n));
     }
+}
+
+/// Adds the attribution of all heads by region, if there are gradients.
+fn add_attribution(heads: &[MeasuredHead<'_>], records: &mut Vec<Measurement>) {
+    let mut sums = [0.0; REGIONS];
+    for head in heads {
+        let Some(attribution) = head.written.attribution else { return };
+        sums.iter_mut().zip(attribution).for_each(|(sum, x)| *sum += x);
+    }
+    for region in Region::ALL {
+        records.push(of_region(region, rounded(&ATTRIBUTION, sums[region as usize], 1)));
+    }
+    records.push(rounded(&NOISE_ATTRIBUTION, of_noise(&sums), 1));
+}
+
+/// Returns the sum over the regions of noise.
+fn of_noise(by_region: &[f64; REGIONS]) -> f64 {
+    Region::NOISE.iter().map(|&region| by_region[region as usize]).sum()
 }
 
 /// A share of a region in the attention of a head; NaN if it has none.
@@ -198,6 +218,10 @@ fn add_head(head: &MeasuredHead<'_>, records: &mut Vec<Measurement>) {
     }
     if let Some(effects) = written.logit_out {
         measurements.push(of_region(Region::Answer, rounded(&LOGIT_OUT, effects[Region::Answer as usize], 1)));
+    }
+    if let Some(attribution) = &written.attribution {
+        measurements.push(of_region(Region::Answer, rounded(&ATTRIBUTION, attribution[Region::Answer as usize], 1)));
+        measurements.push(rounded(&NOISE_ATTRIBUTION, of_noise(attribution), 1));
     }
     if allocation.differential {
         let share = allocation.share_signed_or_nan(Region::Answer);

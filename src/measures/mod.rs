@@ -58,6 +58,7 @@ pub use target::{TargetCollector, TargetProbe, TargetSummary};
 
 use crate::attention::{ProbeResult, RowProbe, Stream, Trace};
 use crate::model::generate::Generation;
+use crate::model::gradient::TermGradients;
 use crate::model::pass::{Predictions, QueryScore};
 use crate::model::Transformer;
 use crate::prompts::{Prompt, Region, Tokenizer};
@@ -152,6 +153,8 @@ pub struct ObservedPass<'a> {
     pub generation: Option<&'a Generation>,
     /// The trace of the target rows, if a measure wants it.
     pub trace: Option<&'a Trace>,
+    /// Gradients of the log-probability of each answer; empty where they are not computed, as in treated passes.
+    pub gradients: &'a [TermGradients],
     /// Results of its row probes, in (layer, head, probe) order; [`ProbeResult::probe`] is the index among the
     /// measure's own probes.
     pub probe_results: Vec<ProbeResult>,

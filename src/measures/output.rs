@@ -12,7 +12,10 @@
 //!   2020, for a partition);
 //! * logit_out\[R\], the mean over rows of the direct effect on the logit of the right next token, less the mean logit:
 //!   (unembedding row - mean row) through the final norm, as it was in that row, times u_R. Parts sum to the direct
-//!   effect of the whole head (direct logit attribution, Elhage et al. 2021).
+//!   effect of the whole head (direct logit attribution, Elhage et al. 2021);
+//! * attribution\[R\] = Σ_t ⟨∂L/∂u, u_R⟩ with L the log-probability of the answer in nats: the first-order estimate of what L
+//!   loses without u_R (attribution patching: Nanda 2023; Syed et al. 2023; Kramár et al. 2024). It adds up over regions,
+//!   heads and layers.
 //!
 //! With u_{R,h} the output of head h that comes from region R, a layer adds u = Σ_h Σ_R u_{R,h} to the residual stream x in
 //! a row. Where a family has a norm after attention, u_{R,h} has gone through it with the factor of the row. Over the rows t
@@ -32,6 +35,7 @@
 
 use super::target::TargetSummary;
 use crate::attention::{AttentionRow, Trace};
+use crate::model::gradient::TermGradients;
 use crate::model::{Readout, Transformer};
 use crate::prompts::Region;
 use crate::stats::simd::sum_magnitudes;
@@ -137,6 +141,9 @@ pub struct RegionOutputs {
     /// Direct effect on the logit of the right next token less the mean logit; `None` if the path to the logits is not
     /// linear or there is no next token.
     pub logit_out: Option<[f64; REGIONS]>,
+    /// First-order estimate of what the log-probability of the answer loses without the part, in nats; `None` without
+    /// gradients.
+    pub attribution: Option<[f64; REGIONS]>,
 }
 
 /// Returns, for each row, the path to the logit of the token that follows it in `ids`.
@@ -177,7 +184,7 @@ impl<'a> LayerSums<'a> {
     }
 
     /// Computes the output of a head from its rows, and adds it. `readouts` has, for each row, the path to the logit of the
-    /// next token.
+    /// next token; `gradients` are those of the answer's log-probability.
     ///
     /// # Errors
     /// If a row was not traced.
@@ -186,9 +193,11 @@ impl<'a> LayerSums<'a> {
         head: usize,
         rows: &[Contribution],
         readouts: &[Option<Readout<'_>>],
+        gradients: Option<&TermGradients>,
     ) -> Result<RegionOutputs> {
         let (mut inner, mut whole) = ([0.0; REGIONS], 0.0);
         let (mut logit_out, mut followed) = ([0.0; REGIONS], 0);
+        let mut attribution = gradients.map(|_| [0.0; REGIONS]);
         for (row, readout) in rows.iter().zip(readouts) {
             let output = self.model.head_output(self.layer, head, row.query, self.trace)?;
             let written = output.write(&row.parts)?; // regions,E
@@ -204,10 +213,18 @@ impl<'a> LayerSums<'a> {
                 }
                 followed += 1;
             }
+            if let (Some(gradients), Some(attribution)) = (gradients, &mut attribution) {
+                let gradient = gradients.of(self.layer, row.query); // E
+                let pulled = output.pull_back(&self.model.before_norm(self.layer, row.query, self.trace, gradient)?)?; // value width
+                for region in Region::ALL {
+                    attribution[region as usize] += dot(row.part(region), &pulled);
+                }
+            }
         }
         Ok(RegionOutputs {
             share_out: inner.map(|inner| inner / whole),
             logit_out: (followed > 0).then(|| logit_out.map(|sum| sum / f64::from(followed))),
+            attribution,
         })
     }
 

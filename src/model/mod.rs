@@ -8,6 +8,7 @@ pub mod device;
 mod families;
 pub mod generate;
 mod gguf;
+pub mod gradient;
 pub mod hub;
 mod kinds;
 mod latent;

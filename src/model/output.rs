@@ -114,13 +114,7 @@ impl Readout<'_> {
     /// # Errors
     /// If the row was not traced.
     pub fn of_attention(&self, layer: usize) -> Result<Vec<f32>> {
-        match &self.model.blocks.output_path(layer)?.after {
-            None => Ok(self.direction.clone()),
-            Some(norm) => {
-                let attended = self.trace.attention_output_of(layer, self.row).context("the row was not traced")?;
-                norm.pull_back(attended, &self.direction)
-            }
-        }
+        self.model.before_norm(layer, self.row, self.trace, &self.direction)
     }
 }
 
@@ -151,6 +145,17 @@ impl Transformer {
         let Some(norm) = &self.blocks.output_path(layer)?.after else { return Ok(()) };
         let attended = trace.attention_output_of(layer, row).context("the row was not traced")?; // E
         norm.apply_to_parts(attended, parts)
+    }
+
+    /// The direction (E) whose product with a part of the attention output of a traced row is that of `direction` with the
+    /// part's term in the residual stream, behind the norm after attention if there is one.
+    ///
+    /// # Errors
+    /// If the row was not traced.
+    pub fn before_norm(&self, layer: usize, row: usize, trace: &Trace, direction: &[f32]) -> Result<Vec<f32>> {
+        let Some(norm) = &self.blocks.output_path(layer)?.after else { return Ok(direction.to_vec()) };
+        let attended = trace.attention_output_of(layer, row).context("the row was not traced")?; // E
+        norm.pull_back(attended, direction)
     }
 
     /// The [`Agreement`] of a head, or `None` if the variant has a gate, whose factors differ between rows.

@@ -101,10 +101,11 @@ pub fn continued_passes(
     let mut attend = Continuations::new(prefix, start, needed, streams);
     let hidden = model.hidden_from(&ids, start, &mut attend)?; // B,T - start,E
     let mut results = Vec::new();
-    for (i, stream) in attend.streams.into_iter().enumerate() {
+    for (i, mut stream) in attend.streams.into_iter().enumerate() {
         let queries = answers(model, &hidden.get(i)?, prompt, start)?;
+        let prefix = stream.take_prefix(&prompt.ids);
         let Stream { probe_results, trace, .. } = stream;
-        results.push(PassResult { queries, predictions: None, probe_results, trace, prefix: None });
+        results.push(PassResult { queries, predictions: None, probe_results, trace, prefix });
     }
     Ok(results)
 }

@@ -141,13 +141,23 @@ impl Transformer {
         let end = start + ids.first().map_or(0, Vec::len);
         let mut x = self.embedded(ids, start)?; // B,T,E
         attend.residual(0, &x)?;
-        let tables: Vec<Arc<RopeTable>> = self.rotary.iter().map(|table| table.with_positions(end)).collect();
+        let tables = self.rotary_tables(end);
         for layer in 0..self.config.layers.len() {
             let block = self.blocks.block(layer)?;
             x = block.forward(&x, layer, &RotaryPositions { tables: &tables, start }, attend)?;
             attend.residual(layer + 1, &x)?;
         }
-        x = normed(&self.norm, x)?;
+        self.finished(x)
+    }
+
+    /// One table per rotary embedding, for this number of positions.
+    pub(super) fn rotary_tables(&self, positions: usize) -> Vec<Arc<RopeTable>> {
+        self.rotary.iter().map(|table| table.with_positions(positions)).collect()
+    }
+
+    /// What logits are made of, from the residual stream after the last layer: (B, T, E) -> (B, T, embedding width).
+    pub(super) fn finished(&self, x: Tensor) -> Result<Tensor> {
+        let x = normed(&self.norm, x)?;
         match &self.projections {
             None => Ok(x),
             Some([_, out]) => Ok(linear(&x, out)?),
@@ -186,7 +196,11 @@ impl Transformer {
 
     /// Logits of hidden states: (.., E) -> (.., W), at least `f32` whatever the weights are.
     pub fn logits(&self, hidden: &Tensor) -> Result<Tensor> {
-        let mut logits = self.head.linear(&hidden.contiguous()?)?;
+        self.finished_logits(self.head.linear(&hidden.contiguous()?)?)
+    }
+
+    /// Applies bias, factor and soft cap to the products with the output head: (.., W) -> same shape.
+    pub(super) fn finished_logits(&self, mut logits: Tensor) -> Result<Tensor> {
         if let Some(bias) = &self.head_bias {
             logits = logits.broadcast_add(bias)?;
         }

@@ -6,7 +6,7 @@ use super::block::{DecoderBlock, OutputPath};
 use super::memory::HEAD_ROWS;
 use super::{Checkpoint, ModelConfig, Placement, Weights};
 use crate::kernels::{linear, wide, wide_type, with_values};
-use anyhow::Result;
+use anyhow::{Context, Result};
 use candle_core::{Device, Tensor};
 use candle_nn::{Embedding, Module as _};
 use std::collections::BTreeMap;
@@ -154,6 +154,22 @@ impl VocabularyMatrix {
                 Ok(logits)
             }
         }
+    }
+
+    /// The gradient of the argument of [`VocabularyMatrix::linear`], from that of its value: (n, W) -> (n, E).
+    pub(super) fn pull_back(&self, gradient: &Tensor) -> Result<Tensor> {
+        let mut sum = None;
+        let mut done = 0;
+        for part in self.parts() {
+            let part = wide(&part?)?; // rows,E
+            let product = gradient.narrow(1, done, part.dim(0)?)?.matmul(&part)?; // n,E
+            done += part.dim(0)?;
+            sum = Some(match sum {
+                None => product,
+                Some(sum) => (sum + product)?,
+            });
+        }
+        sum.context("the vocabulary is empty")
     }
 
     /// The mean row: (E).

@@ -179,6 +179,14 @@ catalogue! {
         .share().lower().headline();
     NOISE_OUT_NO_SINKS = metric("noise_out_no_sinks", "noise in output, no sinks",
         "noise_out less what comes from detected sinks in it.").share().lower().headline();
+    ATTRIBUTION = metric("attribution", "{} attribution",
+        "First-order estimate of what the log-probability of the answer loses without what the heads write from the region: \
+         the sum over rows that predict it of <dL/du, u_R>. It adds up over regions, heads and layers, and is negative where \
+         the region does harm.")
+        .from("attribution patching, Nanda 2023").unit("nats").by_region().headline_of(ANSWER_REGION);
+    NOISE_ATTRIBUTION = metric("noise_attribution", "noise attribution",
+        "Sum of attribution over template, filler and distractors.")
+        .from("attribution patching, Nanda 2023").unit("nats").headline();
     SHARE_SIGNED = metric("share_signed", "{} in a",
         "Sum of the signed weights on the region over that of all, sum_R a / sum a. Heads with |sum a| < 0.1 sum \
          |a| are left out.").from("paper, Table 3").share().by_region().headline_of(ANSWER_REGION);

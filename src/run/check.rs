@@ -148,9 +148,6 @@ impl Setup {
     pub fn needed_bytes(&self, cases: &[GridPrompt]) -> u64 {
         let ctx_tok = longest(cases);
         let passes = self.parallel_prompts().min(cases.len());
-        // Keys and values for treated passes, of the corrupted prompt, and of the text that is generated.
-        let prefixes = [self.conditions.len() > 1, self.patches(), self.plan.max_new.is_some()];
-        let prefixes = prefixes.into_iter().filter(|&kept| kept).count() as u64;
         let measures = |name| self.plan.measures.contains(&name);
         let of_head = match measures(MeasureName::AnswerByHead) {
             true => RECORDS_OF_HEAD,
@@ -160,6 +157,10 @@ impl Setup {
         let treated = self.conditions.len() as u64 - 1;
         let (mut widest, mut records) = (0, 0);
         for model in &self.models {
+            // Keys and values for treated passes or gradients, of the corrupted prompt, and of the text that is generated.
+            let shared = self.conditions.len() > 1 || self.differentiates(model, ctx_tok);
+            let prefixes = [shared, self.patches(), self.plan.max_new.is_some()];
+            let prefixes = prefixes.into_iter().filter(|&kept| kept).count() as u64;
             let config = &model.transformer.config;
             let (layers, heads) = (config.layers.len() as u64, config.wiring().heads() as u64);
             let tallies = if measures(MeasureName::Outliers) { layers * (heads + 4) } else { 0 };
@@ -174,10 +175,10 @@ impl Setup {
 }
 
 /// Most records of a question in one pass that are not of single heads.
-const RECORDS_OF_PASS: u64 = 64;
+const RECORDS_OF_PASS: u64 = 72;
 
 /// Most records of a question and head in one pass, with the measures of single heads.
-const RECORDS_OF_HEAD: u64 = 24;
+const RECORDS_OF_HEAD: u64 = 26;
 
 /// As [`RECORDS_OF_HEAD`], of fidelity alone.
 const FIDELITY_OF_HEAD: u64 = 4;

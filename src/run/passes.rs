@@ -4,9 +4,11 @@ use super::patching::{Corrupted, PairedPasses};
 use super::Setup;
 use crate::attention::{LayersAndHeads, Prefix, ProbeResult, ResolvedTreatment, RowProbe, Stream};
 use crate::measures::{
-    Measure, MeasureData, MeasureOutput, ObservedPass, PassKey, ResidualCollector, SinkCollector, SinkProbe,
+    Measure, MeasureData, MeasureName, MeasureOutput, ObservedPass, PassKey, ResidualCollector, SinkCollector,
+    SinkProbe,
 };
 use crate::model::generate::{generate, Generation, StopConditions};
+use crate::model::gradient::{LastPass, TermGradients};
 use crate::model::open::Model;
 use crate::model::pass::{continued_passes, first_observed_row, first_row, pass, PassResult};
 use crate::model::Transformer;
@@ -78,10 +80,19 @@ impl Setup {
                 Some(Corrupted { prompt, prefix }) if read == PairedPrompt::Corrupted => (prompt, prefix.as_ref()),
                 _ => (prompt, prefix.as_ref()),
             };
+            let differentiated =
+                batch.start == 0 && treatments[0].is_none() && self.differentiates(model, prompt.ids.len());
             let shared = known.filter(|_| start > 0).map(|known| (known, start));
-            let observed = passes.observe(prompt, of_batch, shared, shares && batch.start == 0)?;
+            let keeping = differentiated || (shares && batch.start == 0 && shared.is_none());
+            let observed = passes.observe(prompt, of_batch, shared, keeping)?;
             for (index, mut observed) in batch.zip(observed) {
-                *prefix = observed.passed.prefix.take().or(prefix.take());
+                let kept = observed.passed.prefix.take();
+                if let Some(kept) = kept.as_ref().filter(|_| differentiated) {
+                    observed.gradients = passes.gradients(kept)?;
+                }
+                if shares {
+                    *prefix = kept.or(prefix.take());
+                }
                 let generation = match generates {
                     true => self.generation(model, prompt, treated(index, true).as_ref(), prefix.as_ref())?,
                     false => None,
@@ -95,6 +106,17 @@ impl Setup {
     /// Returns `true` if passes over texts that begin alike share keys and values.
     pub(super) fn shares_prefixes(&self) -> bool {
         self.plan.reading.has_kernels() && !self.whole_passes
+    }
+
+    /// Returns `true` if gradients of answers are computed in the untreated pass over a prompt. Only the kernels keep the keys
+    /// and values that this takes, the choice of experts is not differentiated, and memory is bounded.
+    pub(super) fn differentiates(&self, model: &Model, tokens: usize) -> bool {
+        let config = &model.transformer.config;
+        let measured = [MeasureName::Answer, MeasureName::AnswerByHead];
+        self.plan.measures.iter().any(|name| measured.contains(name))
+            && self.plan.reading.has_kernels()
+            && config.experts.is_none()
+            && config.prefix_bytes(tokens) <= MOST_KEPT_BYTES
     }
 
     /// Returns the records of measures on one untreated pass, for these layers and heads. With the keys and values of
@@ -188,6 +210,9 @@ impl Setup {
     }
 }
 
+/// Most memory of the keys and values that are kept for the gradients of a prompt, in bytes.
+const MOST_KEPT_BYTES: u64 = 4 << 30;
+
 /// The first row that a pass computes, and the prompt that it reads.
 type PassStart = (usize, PairedPrompt);
 
@@ -252,6 +277,15 @@ impl<'a> PromptPasses<'a> {
         observed && self.measures.iter().any(|measure| measure.wants_predictions())
     }
 
+    /// The gradients of the log-probability of each answer of the prompt, from the keys and values of an untreated pass.
+    fn gradients(&self, prefix: &Prefix) -> Result<Vec<TermGradients>> {
+        let Some(first) = self.prompt.queries.iter().map(|query| query.rows().start).min() else {
+            return Ok(Vec::new());
+        };
+        let last = LastPass::new(self.transformer(), &self.prompt.ids, prefix, first)?;
+        last.gradients(&self.prompt.queries.iter().map(|query| query.rows()).collect::<Vec<_>>())
+    }
+
     /// The probes of each measure for the next passes; none if nothing is observed. A measure may choose them by what it
     /// found in the first pass.
     fn row_probes(&self, observed: bool) -> MeasureProbes {
@@ -312,7 +346,7 @@ impl<'a> PromptPasses<'a> {
     }
 
     /// Runs passes over the prompt, or over its corrupted form, with the probes of all measures: whole ones, or with the keys
-    /// and values of another pass from a row on. With `keeping`, keys and values of whole passes are kept.
+    /// and values of another pass from a row on. With `keeping`, the keys and values of an untreated pass are kept.
     fn observe(
         &self,
         prompt: &Prompt,
@@ -329,7 +363,7 @@ impl<'a> PromptPasses<'a> {
         let mut streams = Vec::new();
         for (treated, residual) in treated.iter().zip(&mut residual) {
             let stream = self.stream(&all, treated.as_ref(), residual, observed);
-            streams.push(if keeping && shared.is_none() { stream.keeping() } else { stream });
+            streams.push(if keeping { stream.keeping() } else { stream });
         }
         let passed = match shared {
             Some(shared) => continued_passes(self.transformer(), prompt, streams, shared)?,
@@ -353,7 +387,7 @@ impl<'a> PromptPasses<'a> {
     ) -> Result<()> {
         let key = PassKey { model: self.model, condition };
         let (setup, model) = (self.setup, &self.setup.models[self.model]);
-        let PassObservations { passed, probe_results, residual } = observed;
+        let PassObservations { passed, probe_results, residual, gradients } = observed;
         let identity = setup.identity(self.case, model, &setup.conditions[condition]);
         for (i, probe_results) in probe_results.into_iter().enumerate() {
             let mut output = MeasureOutput::default();
@@ -368,6 +402,7 @@ impl<'a> PromptPasses<'a> {
                 predictions: passed.predictions.as_ref(),
                 generation,
                 trace: passed.trace.as_ref(),
+                gradients: &gradients,
                 probe_results,
                 residual: residual.as_ref(),
                 baseline: self.baseline[i].as_ref(),
@@ -402,7 +437,7 @@ impl MeasureProbes {
             let (measure, own) = owners[result.probe];
             probe_results[measure].push(ProbeResult { probe: own, ..result });
         }
-        PassObservations { passed, probe_results, residual }
+        PassObservations { passed, probe_results, residual, gradients: Vec::new() }
     }
 }
 
@@ -411,6 +446,8 @@ struct PassObservations {
     passed: PassResult,
     probe_results: Vec<Vec<ProbeResult>>,
     residual: Option<ResidualCollector>,
+    /// Gradients of the log-probability of each answer; empty if no measure wants them.
+    gradients: Vec<TermGradients>,
 }
 
 /// The records and pooled data of a case.

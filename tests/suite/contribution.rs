@@ -94,7 +94,7 @@ pub(super) fn written_by_layer(
         let answer = first.collector.into_collector::<TargetCollector<Allocation>>();
         let parts = second.collector.into_collector::<TargetCollector<Contributions>>();
         let at = (first.layer, first.head);
-        let written = layers[at.0].add_head(at.1, &parts.summaries[0].rows, &ways).unwrap();
+        let written = layers[at.0].add_head(at.1, &parts.summaries[0].rows, &ways, None).unwrap();
         let cancelled = Region::ALL.map(|region| answer.summaries[0].cancelled(region));
         found.push((written, cancelled, answer));
     }

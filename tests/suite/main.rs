@@ -1,6 +1,7 @@
 //! All integration tests, one program: linking costs more than running most of them.
 
 mod attention;
+mod attribution;
 mod commands;
 mod common;
 mod compare;

@@ -179,7 +179,7 @@ fn compare(label: &str, heads: &Heads<'_>, same: &Heads<'_>, treated: Option<&Re
     let mut stream = Stream::new(&probes).treated(treated);
     let want = stream.attend(0, same).unwrap();
     let watching = vec![vec![(0, probes[0])]; heads.wiring.heads()];
-    let portable = Portable::with_rows(heads, treated, 0, ROWS).unwrap();
+    let portable = Portable::with_rows(heads, None, treated, 0, ROWS).unwrap();
     let (got, watched) = portable.watched(None, &watching).unwrap();
     assert_eq!((got.dims(), got.dtype()), (want.dims(), heads.q.dtype()), "{label}");
     let mut other = 0;
@@ -235,7 +235,7 @@ fn heads_in_bf16_give_the_rows_of_the_same_numbers_in_f32() {
 #[test]
 fn rows_that_nobody_needs_are_zeros_and_the_others_the_same() {
     for_each_preset(&rules()[..1], |label, heads| {
-        let portable = Portable::with_rows(heads, None, 0, ROWS).unwrap();
+        let portable = Portable::with_rows(heads, None, None, 0, ROWS).unwrap();
         let whole = portable.mixture().unwrap();
         let needed: Vec<bool> = (0..T).map(|query| [3, 30, 34, 60].contains(&query)).collect();
         let some = portable.watched(Some(&needed), &[]).unwrap().0;
@@ -272,8 +272,10 @@ fn gradients_through_tiles_are_those_of_the_training_kernel_for_every_preset() {
             rule: LogitRule::plain(D),
             products: Products::F32,
         };
-        let [got, want] =
-            [Portable::with_rows(&heads, None, 0, ROWS).unwrap().mixture().unwrap(), Fused.attend(0, &heads).unwrap()];
+        let [got, want] = [
+            Portable::with_rows(&heads, None, None, 0, ROWS).unwrap().mixture().unwrap(),
+            Fused.attend(0, &heads).unwrap(),
+        ];
         assert!(distance(&got, &want) < 2e-5, "{name}");
         let weight = normal(want.dims(), 99);
         let [got, want] = [got, want].map(|y| (y * &weight).unwrap().sum_all().unwrap().backward().unwrap());

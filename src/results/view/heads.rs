@@ -1,8 +1,8 @@
 //! Purposes of heads: the strongest heads of each role, of the answer, and sinks.
 
 use crate::results::metric::{
-    Kind, Metric, ANSWER_REGION, CANCELLED, DUPLICATE_TOKEN, INDUCTION, LOGIT_OUT, PREVIOUS_TOKEN, QUERY_SCORE,
-    RETRIEVAL_SCORE, SHARE_OUT, SINK_SHARE_FIRST, VALUE_NORM_FIRST,
+    Kind, Metric, ANSWER_REGION, ATTRIBUTION, CANCELLED, DUPLICATE_TOKEN, INDUCTION, LOGIT_OUT, PREVIOUS_TOKEN,
+    QUERY_SCORE, RETRIEVAL_SCORE, SHARE_OUT, SINK_SHARE_FIRST, VALUE_NORM_FIRST,
 };
 use crate::results::table::{basis, fixed, numbers, short, words, Cell, Table, TableColumn, TableRows};
 use crate::results::{CommandName, Estimate, Frame, HeadPlace, Pick};
@@ -31,7 +31,8 @@ const fn role(name: &'static str, metric: &'static Metric, region: Option<&'stat
 }
 
 /// The roles of heads, in the order of tables.
-pub(crate) const HEAD_ROLES: [HeadRole; 9] = [
+pub(crate) const HEAD_ROLES: [HeadRole; 10] = [
+    role("answer nats", &ATTRIBUTION, Some(ANSWER_REGION)),
     role("answer logits", &LOGIT_OUT, Some(ANSWER_REGION)),
     role("answer out", &SHARE_OUT, Some(ANSWER_REGION)),
     role("retrieval", &RETRIEVAL_SCORE, None),

@@ -6,9 +6,9 @@ use super::differences::{differences, Detail};
 use super::{ablate, ablation, heads, maps, nll, outliers, shots};
 use crate::prompts::RULER;
 use crate::results::metric::{
-    Metric, ANSWER_LOG_PROB, ANSWER_REGION, ENTROPY, ERROR_CANCELLED, EXACT, GENERATED_CONTAINS, GENERATED_EXACT, NLL,
-    NOISE_ABS, NOISE_OUT, NOISE_OUT_NO_SINKS, SAID_NUMBER, SAID_OTHER_NEEDLE, SHARE_OUT, SINK_SHARE_FIRST,
-    TOP_TOKEN_FLIPS,
+    Metric, ANSWER_LOG_PROB, ANSWER_REGION, ATTRIBUTION, ENTROPY, ERROR_CANCELLED, EXACT, GENERATED_CONTAINS,
+    GENERATED_EXACT, NLL, NOISE_ABS, NOISE_ATTRIBUTION, NOISE_OUT, NOISE_OUT_NO_SINKS, SAID_NUMBER, SAID_OTHER_NEEDLE,
+    SHARE_OUT, SINK_SHARE_FIRST, TOP_TOKEN_FLIPS,
 };
 use crate::results::table::Table;
 use crate::results::CommandName;
@@ -24,15 +24,25 @@ const ANSWERS: &[Quantity<'static>] = &[
     overall(&SAID_OTHER_NEEDLE),
     in_region(&SHARE_OUT, ANSWER_REGION),
     overall(&NOISE_OUT),
+    in_region(&ATTRIBUTION, ANSWER_REGION),
+    overall(&NOISE_ATTRIBUTION),
 ];
 
 /// Answers to RULER's tasks; its score is that of generated answers.
-const RULER_ANSWERS: &[Quantity<'static>] =
-    &[overall(&EXACT), overall(&GENERATED_CONTAINS), in_region(&SHARE_OUT, ANSWER_REGION), overall(&NOISE_OUT)];
+const RULER_ANSWERS: &[Quantity<'static>] = &[
+    overall(&EXACT),
+    overall(&GENERATED_CONTAINS),
+    in_region(&SHARE_OUT, ANSWER_REGION),
+    overall(&NOISE_OUT),
+    in_region(&ATTRIBUTION, ANSWER_REGION),
+    overall(&NOISE_ATTRIBUTION),
+];
 
 const ATTENTION: &[Quantity<'static>] = &[
     in_region(&SHARE_OUT, ANSWER_REGION),
     overall(&NOISE_OUT),
+    in_region(&ATTRIBUTION, ANSWER_REGION),
+    overall(&NOISE_ATTRIBUTION),
     overall(&NOISE_OUT_NO_SINKS),
     in_region(&SHARE_OUT, "bos"),
     in_region(&SHARE_OUT, "first"),

@@ -1,0 +1,63 @@
+//! Attention of the last rows of a text in candle's ops, which are differentiable.
+
+use super::portable::{KeyPart, Portable};
+use super::{Attend, Heads, Prefix, Wiring};
+use candle_core::{Device, Result, Tensor, Var};
+
+/// Computes the rows of one text from `start` on (B = 1) with gradients. Keys and values of the tokens before are constants,
+/// from an untreated pass over them.
+pub(crate) struct LastRows<'a> {
+    prefix: &'a Prefix,
+    start: usize,
+    /// The constants of the layer that was computed last.
+    before: Option<(usize, KeyPart)>,
+    /// The residual stream at each site: (1, T - start, E).
+    pub(crate) residuals: Vec<Tensor>,
+    /// Zeros that are added to the term of the attention, to differentiate with respect to it: (1, T - start, E).
+    pub(crate) term: Option<Var>,
+}
+
+impl<'a> LastRows<'a> {
+    pub(crate) fn new(prefix: &'a Prefix, start: usize) -> Self {
+        Self { prefix, start, before: None, residuals: Vec::new(), term: None }
+    }
+
+    /// Keys and values of the tokens before `start` in a layer.
+    fn before(&self, layer: usize, wiring: &Wiring, d: usize) -> Result<KeyPart> {
+        let (packed, n) = (&self.prefix.layers[layer], wiring.heads());
+        let mut k = Vec::new();
+        for of_map in &wiring.key {
+            let keys = packed.transposed_keys(of_map, self.start);
+            k.push(Tensor::from_vec(keys, (1, n, d, self.start), &Device::Cpu)?);
+        }
+        let values = packed.joined_values(&wiring.value, self.start);
+        let v = Tensor::from_vec(values, (1, n, self.start, wiring.value_slices() * d), &Device::Cpu)?;
+        Ok(KeyPart { tokens: 0..self.start, k, v })
+    }
+}
+
+impl Attend for LastRows<'_> {
+    fn attend(&mut self, layer: usize, heads: &Heads<'_>) -> Result<Tensor> {
+        if self.start == 0 {
+            return Portable::new(heads, None, layer)?.mixture();
+        }
+        let before = match self.before.take() {
+            Some((of, before)) if of == layer => before,
+            _ => self.before(layer, heads.wiring, heads.q.dim(3)?)?,
+        };
+        self.before = Some((layer, before.clone()));
+        Portable::behind(before, heads, layer)?.mixture()
+    }
+
+    fn attention_term(&mut self, _layer: usize, term: Tensor) -> Result<Tensor> {
+        match &self.term {
+            Some(zeros) => term + zeros.as_tensor(),
+            None => Ok(term),
+        }
+    }
+
+    fn residual(&mut self, _site: usize, x: &Tensor) -> Result<()> {
+        self.residuals.push(x.clone());
+        Ok(())
+    }
+}

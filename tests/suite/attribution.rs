@@ -1,0 +1,166 @@
+//! Gradients with respect to what attention adds to the residual stream: against finite differences in double precision, and
+//! against PyTorch (tests/fixtures/export_attribution.py).
+
+use crate::common::{fixture, Scratch};
+use candle_core::{DType, Device, Result, Tensor, D};
+use candle_nn::ops::log_softmax;
+use difftool::attention::{Attend, Heads, Stream};
+use difftool::base::rng::Rng;
+use difftool::kernels::Products;
+use difftool::model::gradient::{LastPass, TermGradients};
+use difftool::model::{Checkpoint, ModelConfig, Placement, Transformer};
+use rayon::prelude::*;
+use serde::Deserialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+fn load(dir: &Path, dtype: DType) -> Transformer {
+    let config = ModelConfig::read(&dir.join("config.json")).unwrap();
+    let placement = Placement { products: Products::F32, ..Placement::new(Device::Cpu, dtype) };
+    Transformer::expanded(&config, Checkpoint::open(dir).unwrap(), &placement).unwrap()
+}
+
+/// Every folder of the fixtures without a mixture of experts, and the built-in models.
+fn folders() -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/models");
+    let entries = [fixture("transformers"), root].map(|dir| std::fs::read_dir(dir).unwrap());
+    let folders = entries.into_iter().flatten().map(|entry| entry.unwrap().path());
+    folders.filter(|dir| ModelConfig::read(&dir.join("config.json")).is_ok_and(|c| c.experts.is_none())).collect()
+}
+
+/// Gradients of an answer by the kernels, from `start` on.
+fn gradients(model: &Transformer, ids: &[u32], start: usize, answer: &Range<usize>) -> TermGradients {
+    let mut stream = Stream::new(&[]).keeping();
+    model.hidden(&[ids.to_vec()], &mut stream).unwrap();
+    let prefix = stream.take_prefix(ids).unwrap();
+    let pass = LastPass::new(model, ids, &prefix, start).unwrap();
+    // Those of another answer beside it change nothing.
+    pass.gradients(&[answer.start - 1..answer.start, answer.clone()]).unwrap().remove(1)
+}
+
+/// Adds a vector to what the attention of one layer adds to the residual stream in one row.
+struct Changed<'a> {
+    stream: Stream<'a>,
+    layer: usize,
+    row: usize,
+    change: Vec<f64>,
+}
+
+impl Attend for Changed<'_> {
+    fn attend(&mut self, layer: usize, heads: &Heads<'_>) -> Result<Tensor> {
+        self.stream.attend(layer, heads)
+    }
+
+    fn attention_term(&mut self, layer: usize, term: Tensor) -> Result<Tensor> {
+        if layer != self.layer {
+            return Ok(term);
+        }
+        let t = term.dim(1)?;
+        let change = Tensor::from_slice(&self.change, (1, 1, self.change.len()), term.device())?;
+        term + change.pad_with_zeros(1, self.row, t - self.row - 1)?
+    }
+}
+
+/// Log-probability of the tokens that the rows `answer` predict, in nats.
+fn log_prob(model: &Transformer, ids: &[u32], answer: &Range<usize>, attend: &mut dyn Attend) -> f64 {
+    let hidden = model.hidden(&[ids.to_vec()], attend).unwrap().get(0).unwrap(); // T,E
+    let logits = model.logits(&hidden.narrow(0, answer.start, answer.len()).unwrap()).unwrap(); // rows,W
+    let targets = Tensor::new(&ids[answer.start + 1..=answer.end], &Device::Cpu).unwrap().unsqueeze(1).unwrap();
+    let log_probs = log_softmax(&logits, D::Minus1).unwrap().gather(&targets, 1).unwrap();
+    log_probs.sum_all().unwrap().to_scalar().unwrap()
+}
+
+#[test]
+fn gradients_of_every_family_and_variant_agree_with_finite_differences_in_double_precision() {
+    let folders = folders();
+    assert!(folders.len() >= 40, "{}", folders.len());
+    folders.par_iter().for_each(|dir| {
+        let (kernels, double) = (load(dir, DType::F32), load(dir, DType::F64));
+        let (vocab, width) = (kernels.config.vocab as u32, kernels.config.width);
+        let ids: Vec<u32> = (0..60).map(|i: u32| (i * i * 7 + 3 * i) % vocab).collect();
+        let answer = 53..57;
+        let gradients = gradients(&kernels, &ids, 50, &answer);
+        let mut rng = Rng::new(1, "directions");
+        for layer in 0..kernels.config.layers.len() {
+            for row in [50, 54, 56] {
+                let direction: Vec<f64> = (0..width).map(|_| rng.normal()).collect();
+                let by = |step: f64| {
+                    let change = direction.iter().map(|x| step * x).collect();
+                    let mut changed = Changed { stream: Stream::new(&[]), layer, row, change };
+                    log_prob(&double, &ids, &answer, &mut changed)
+                };
+                const STEP: f64 = 1e-4;
+                let want = (by(STEP) - by(-STEP)) / (2.0 * STEP);
+                let gradient = gradients.of(layer, row);
+                let got: f64 = gradient.iter().zip(&direction).map(|(&x, y)| f64::from(x) * y).sum();
+                let size = gradient.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>().sqrt();
+                assert!((got - want).abs() <= 1e-3 * size, "{}, {layer}, {row}: {got}, {want}, {size}", dir.display());
+            }
+        }
+    });
+}
+
+/// tests/fixtures/attribution.json
+#[derive(Deserialize)]
+struct Reference {
+    answer: [usize; 2],
+    folders: BTreeMap<String, ReferenceFolder>,
+}
+
+#[derive(Deserialize)]
+struct ReferenceFolder {
+    ids: Vec<u32>,
+    log_prob: f64,
+    /// By layer and row of the answer: (E).
+    gradients: Vec<Vec<Vec<f64>>>,
+}
+
+#[test]
+fn gradients_agree_with_pytorch() {
+    let text = std::fs::read_to_string(fixture("attribution.json")).unwrap();
+    let Reference { answer: [start, end], folders } = serde_json::from_str(&text).unwrap();
+    let answer = start..end;
+    for (name, reference) in folders {
+        let dir = fixture("transformers").join(&name);
+        let ids = &reference.ids;
+        let got = log_prob(&load(&dir, DType::F64), ids, &answer, &mut Stream::new(&[]));
+        assert!((got - reference.log_prob).abs() < 1e-6, "{name}: {got}");
+        let gradients = gradients(&load(&dir, DType::F32), ids, start - 1, &answer);
+        for (layer, rows) in reference.gradients.iter().enumerate() {
+            for (row, want) in answer.clone().zip(rows) {
+                let size = want.iter().map(|x| x * x).sum::<f64>().sqrt();
+                for (got, want) in gradients.of(layer, row).iter().zip(want) {
+                    assert!((f64::from(*got) - want).abs() < 1e-4 * size, "{name}, {layer}, {row}: {got}, {want}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn attribution_adds_up_over_heads_and_regions() {
+    let dir = Scratch::new();
+    let args = "heads --model transformer --ctx 512 --needles 4 --samples 1 --depths 50 --out run";
+    dir.stdout(&args.split(' ').collect::<Vec<_>>());
+    let records = dir.records("run");
+    let prompts: BTreeSet<_> = records.iter().map(|record| (record.identity.seed, record.identity.query)).collect();
+    for (seed, query) in prompts.into_iter().filter(|(_, query)| query.is_some()) {
+        let of = |metric: &str, region: Option<&str>, by_head: bool| -> f64 {
+            let chosen = records.iter().filter(|record| {
+                let (identity, measure) = (&record.identity, &record.measure);
+                (identity.seed, identity.query) == (seed, query)
+                    && &*measure.metric == metric
+                    && measure.region.as_deref() == region
+                    && measure.head.is_some() == by_head
+            });
+            chosen.map(|record| record.measure.value.unwrap()).sum()
+        };
+        for (metric, region) in [("attribution", Some("answer")), ("noise_attribution", None)] {
+            let (whole, sum) = (of(metric, region, false), of(metric, region, true));
+            assert!((whole - sum).abs() < 1e-4 * whole.abs().max(1.0), "{metric}: {whole}, {sum}");
+        }
+        let noise: f64 = ["template", "filler", "distractor"].iter().map(|r| of("attribution", Some(r), false)).sum();
+        assert!((noise - of("noise_attribution", None, false)).abs() < 1e-4, "{noise}");
+    }
+}
