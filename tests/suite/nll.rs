@@ -80,7 +80,7 @@ fn every_token_of_ids_has_the_probability_that_transformers_gives_it() {
     }
     let mean = expected.iter().sum::<f64>() / expected.len() as f64;
     assert!(stdout.contains(&format!("{mean:.3}")), "{mean}: {stdout}");
-    assert!(stdout.replace('\n', " ").contains("not left out for ./llama, without tokenizer"), "{stdout}");
+    assert!(stdout.replace('\n', " ").contains("not left out for llama, without tokenizer"), "{stdout}");
 }
 
 #[test]
@@ -130,10 +130,7 @@ fn ids_that_cannot_be_scored_are_refused_with_their_file_and_line() {
     let (scratch, ..) = Scratch::with_llama();
     for (text, words) in [
         ("1 2\nx 4", "ids.txt, line 2: `x` is not a token id"),
-        (
-            "1 2 3\n4 131 5",
-            "ids.txt, line 2: token id 131 is outside the vocabulary of ./llama, which has ids 0 to 130",
-        ),
+        ("1 2 3\n4 131 5", "ids.txt, line 2: token id 131 is outside the vocabulary of llama, which has ids 0 to 130"),
         ("", "ids.txt, line 1: no token id"),
         ("7\n", "ids.txt has 1 token; it takes 2"),
     ] {
