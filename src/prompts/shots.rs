@@ -162,8 +162,8 @@ pub fn build(spec: &ShotsSpec, seed: u64, tokenizer: &Tokenizer) -> Result<Promp
     let needles = examples.iter().map(|example| CITIES.fact(example.word, &example.label)).collect();
     let plan = NeedlePlan::asking(&CITIES, needles, last, 0.0, Rng::new(0, "no filler"));
     let boundaries: Vec<(usize, u64)> = (0..spec.shots as u64).map(|place| (0, place)).collect();
-    let laid_out = plan.lay_out(&[], &boundaries, " ", tokenizer.chat());
-    let encoded = tokenizer.encode_prompt(&laid_out.layout.text, &laid_out.layout.markup)?;
+    let layout = plan.lay_out(&[], &boundaries, " ", tokenizer.chat());
+    let encoded = tokenizer.encode_prompt(&layout.text, &layout.markup)?;
     let n_tok = tokenizer.prompt_tok(&encoded);
     if n_tok > spec.ctx_tok {
         bail_usage!(
@@ -172,7 +172,7 @@ pub fn build(spec: &ShotsSpec, seed: u64, tokenizer: &Tokenizer) -> Result<Promp
             spec.ctx_tok
         );
     }
-    let mut prompt = laid_out.prompt(encoded, tokenizer).with_context(|| format!("prompt of seed {seed}"))?;
+    let mut prompt = layout.prompt(&plan, encoded, tokenizer).with_context(|| format!("prompt of seed {seed}"))?;
     // Position of the word's last example among the examples, since there is no filler.
     let within = prompt.queries[0].needle.start - prompt.haystack.start;
     prompt.queries[0].depth_real_pct = 100.0 * within as f64 / prompt.haystack.len().max(1) as f64;

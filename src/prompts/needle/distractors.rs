@@ -16,13 +16,8 @@ pub(super) struct DistractorDraw {
 
 impl DistractorDraw {
     /// Distractors besides `facts`.
-    pub(super) fn new<'f>(
-        form: &'static NeedleForm,
-        cities: CitySet,
-        facts: impl Iterator<Item = &'f Fact>,
-        mut rng: Rng,
-    ) -> Self {
-        let used: HashSet<String> = facts.flat_map(|fact| [fact.key.clone(), fact.value.clone()]).collect();
+    pub(super) fn new(form: &'static NeedleForm, cities: CitySet, facts: &[Fact], mut rng: Rng) -> Self {
+        let used: HashSet<String> = facts.iter().flat_map(|fact| [fact.key.clone(), fact.value.clone()]).collect();
         let mut left: Vec<&str> = cities.cities().iter().copied().filter(|city| !used.contains(*city)).collect();
         rng.shuffle(&mut left);
         Self { form, rng, used, cities: left }

@@ -4,7 +4,7 @@ use anyhow::{bail, Result};
 
 use super::distractors::DistractorDraw;
 use super::filler::{total_tok, Filler};
-use super::layout::LaidOut;
+use super::layout::PromptLayout;
 use super::plan::NeedlePlan;
 use super::{NeedleSpec, Texts};
 use crate::bail_usage;
@@ -32,12 +32,8 @@ impl Builder<'_> {
         self.spec.ctx_tok.saturating_sub(self.reserved_tok)
     }
 
-    /// Fills the context and passes the text to `finish`. `streams` are for prose and for distractors.
-    pub(super) fn fitted<T>(
-        &self,
-        streams: [Rng; 2],
-        finish: impl FnOnce(LaidOut<'_>, Encoded) -> Result<T>,
-    ) -> Result<T> {
+    /// Fills the context. `streams` are for prose and for distractors.
+    pub(super) fn fitted(&self, streams: [Rng; 2]) -> Result<(PromptLayout, Encoded)> {
         let (plan, haystack, tokenizer) = (self.plan, self.texts.haystack, self.texts.tokenizer);
         let (room_tok, separator) = (self.room_tok(), plan.separator(haystack));
         let mut filler = self.filler(streams)?;
@@ -46,8 +42,8 @@ impl Builder<'_> {
             if haystack.is_own() {
                 plan.cut_for_depth(&mut parts, &mut boundaries, tokenizer)?;
             }
-            let laid_out = plan.lay_out(&parts, &boundaries, separator, self.chat);
-            let encoded = tokenizer.encode_prompt(&laid_out.layout.text, &laid_out.layout.markup)?;
+            let layout = plan.lay_out(&parts, &boundaries, separator, self.chat);
+            let encoded = tokenizer.encode_prompt(&layout.text, &layout.markup)?;
             let n_tok = tokenizer.prompt_tok(&encoded);
             // With the embedded tokenizer, sentences have as many tokens in the text as on their own. With others, a
             // sentence may have to go.
@@ -61,12 +57,12 @@ impl Builder<'_> {
                 }
                 return Err(self.too_short(n_tok));
             }
-            return finish(laid_out, encoded);
+            return Ok((layout, encoded));
         }
     }
 
     fn too_short(&self, least_tok: usize) -> anyhow::Error {
-        let (needles, answers) = (self.plan.needles.len(), self.plan.n_answers());
+        let (needles, answers) = (self.plan.n_needles, self.plan.n_answers());
         let (ctx_tok, reserved_tok) = (self.spec.ctx_tok, self.reserved_tok);
         let reserved = match reserved_tok {
             0 => String::new(),
@@ -84,9 +80,9 @@ impl Builder<'_> {
     fn filler(&self, [prose, distractors]: [Rng; 2]) -> Result<Vec<Filler>> {
         let (plan, haystack, tokenizer) = (self.plan, self.texts.haystack, self.texts.tokenizer);
         let (room_tok, separator) = (self.room_tok(), plan.separator(haystack));
-        let bare = plan.lay_out(&[], &vec![(0, 0); plan.needles.len()], separator, self.chat).layout;
+        let bare = plan.lay_out(&[], &vec![(0, 0); plan.n_needles], separator, self.chat);
         let bare_tok = tokenizer.prompt_tok(&tokenizer.encode_prompt(&bare.text, &bare.markup)?);
-        let mut facts = DistractorDraw::new(plan.form, self.spec.cities, plan.facts(), distractors);
+        let mut facts = DistractorDraw::new(plan.form, self.spec.cities, &plan.facts, distractors);
         let further = self.distractors(&mut facts, separator)?;
         let fixed_tok = bare_tok + total_tok(&further);
         let mut filler = if haystack.is_needles() {

@@ -1,5 +1,6 @@
 //! Text of a needle prompt: its parts in bytes while it is written, and their token ranges once it is encoded.
 
+use std::collections::HashMap;
 use std::ops::Range;
 
 use anyhow::{bail, Result};
@@ -10,7 +11,7 @@ use super::form::AnswerForm;
 use super::plan::NeedlePlan;
 use crate::prompts::{Encoded, Needle, Prompt, Query, Tokenizer, Window, Wrapping};
 
-/// Text under construction: every byte belongs to a part, and parts become ranges of tokens.
+/// The text of a prompt while it is written: every byte belongs to a part, and parts become ranges of tokens.
 #[derive(Default)]
 pub(crate) struct PromptLayout {
     pub(crate) text: String,
@@ -18,10 +19,17 @@ pub(crate) struct PromptLayout {
     ends: Vec<(usize, TextPart)>,
     /// Byte ranges written by a chat template, where names of special tokens stand for special tokens.
     pub(crate) markup: Vec<Range<usize>>,
+    /// Needles and distractors in the order of the text, with their index among the needles of the plan; `None` for a
+    /// distractor of the filler.
+    placed: Vec<(Fact, Option<usize>)>,
+    /// The answers, as indices of facts of the plan.
+    answers: Vec<usize>,
+    /// Index of the needle at the depth asked for.
+    controlled: usize,
 }
 
 /// A part of a prompt's text. Needles are numbered in the order of the text, answers in the order of the questions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum TextPart {
     Template,
     Filler,
@@ -52,6 +60,13 @@ impl PromptLayout {
         self.push(whole, &fact.behind);
     }
 
+    /// Appends a separator and the sentence of a needle or a distractor.
+    fn push_needle(&mut self, separator: &str, fact: &Fact, index: Option<usize>) {
+        let place = self.placed.len();
+        self.push_fact(separator, fact, TextPart::Needle(place), TextPart::Value(place));
+        self.placed.push((fact.clone(), index));
+    }
+
     /// The part of each token, by the rule in the documentation of [`crate::prompts`].
     fn parts(&self, offsets: &[(usize, usize)]) -> Vec<TextPart> {
         let mut parts = Vec::with_capacity(offsets.len());
@@ -66,80 +81,58 @@ impl PromptLayout {
     }
 }
 
-/// A needle in the order of the text.
-struct PlacedFact<'a> {
-    fact: &'a Fact,
-    /// Its index among the needles of the plan; `None` for a distractor of the filler.
-    needle: Option<usize>,
-}
-
-/// The text of a prompt, with its needles and answers in order.
-pub(crate) struct LaidOut<'a> {
-    plan: &'a NeedlePlan,
-    pub(crate) layout: PromptLayout,
-    placed: Vec<PlacedFact<'a>>,
-    /// The answers, as indices into the needles followed by the absent facts.
-    answers: Vec<usize>,
-    /// Index of the needle at the depth asked for.
-    controlled: usize,
-}
-
 impl NeedlePlan {
     /// Writes the text, with `separator` between sentences. In a chat, the answers are the assistant's.
-    pub(crate) fn lay_out<'a>(
-        &'a self,
-        filler: &'a [Filler],
+    pub(crate) fn lay_out(
+        &self,
+        filler: &[Filler],
         boundaries: &[(usize, u64)],
-        separator: &'static str,
+        separator: &str,
         chat: Option<&Wrapping>,
-    ) -> LaidOut<'a> {
+    ) -> PromptLayout {
         let (boundaries, controlled) = self.in_order(boundaries);
         let answers = self.answers(&boundaries);
-        let mut layout = PromptLayout::default();
+        let preamble = self.form.preamble(answers.len());
+        let mut layout = PromptLayout { controlled, ..PromptLayout::default() };
         if let Some(chat) = chat {
             layout.push_markup(TextPart::Template, &chat.around.before);
         }
         layout.push(TextPart::Template, &self.example);
-        let preamble = self.form.preamble(answers.len());
         layout.push(TextPart::Template, &preamble);
         let gap = if preamble.is_empty() { "" } else { self.form.gap };
-        let placed = self.lay_out_haystack(&mut layout, filler, &boundaries, [gap, separator]);
+        self.lay_out_haystack(&mut layout, filler, &boundaries, [gap, separator]);
         self.lay_out_question(&mut layout, &answers, chat);
-        LaidOut { plan: self, layout, placed, answers, controlled }
+        layout.answers = answers;
+        layout
     }
 
-    /// Writes needles and filler; `gap` stands before the first sentence. Returns needles and distractors in the order of
-    /// the text.
-    fn lay_out_haystack<'a>(
-        &'a self,
+    /// Writes needles and filler; `gap` stands before the first sentence.
+    fn lay_out_haystack(
+        &self,
         layout: &mut PromptLayout,
-        filler: &'a [Filler],
+        filler: &[Filler],
         boundaries: &[(usize, u64)],
-        [gap, separator]: [&'static str; 2],
-    ) -> Vec<PlacedFact<'a>> {
-        let mut order: Vec<usize> = (0..self.needles.len()).collect();
+        [gap, separator]: [&str; 2],
+    ) {
+        let mut order: Vec<usize> = (0..boundaries.len()).collect();
         order.sort_by_key(|&i| boundaries[i]);
         let mut order = order.into_iter().peekable();
-        let mut placed = Vec::new();
         let (mut before, mut behind_prose) = (gap, false);
         for count in 0..=filler.len() {
-            let needles = std::iter::from_fn(|| order.next_if(|&i| boundaries[i].0 == count));
-            let needles = needles.map(|i| PlacedFact { fact: &self.needles[i], needle: Some(i) });
-            let distractor = filler.get(count).and_then(|filler| filler.fact.as_ref());
-            let distractor = distractor.map(|fact| PlacedFact { fact, needle: None });
-            for placed_here in needles.chain(distractor) {
-                let place = placed.len();
-                layout.push_fact(before, placed_here.fact, TextPart::Needle(place), TextPart::Value(place));
-                placed.push(placed_here);
+            while let Some(i) = order.next_if(|&i| boundaries[i].0 == count) {
+                layout.push_needle(before, &self.facts[i], Some(i));
                 (before, behind_prose) = (separator, false);
             }
-            if let Some(Filler { sentence, fact: None, .. }) = filler.get(count) {
-                layout.push(TextPart::Filler, if sentence.joined && behind_prose { "" } else { before });
-                layout.push(TextPart::Filler, &sentence.text);
-                (before, behind_prose) = (separator, true);
+            let Some(Filler { sentence, fact, .. }) = filler.get(count) else { break };
+            match fact {
+                Some(fact) => layout.push_needle(before, fact, None),
+                None => {
+                    layout.push(TextPart::Filler, if sentence.joined && behind_prose { "" } else { before });
+                    layout.push(TextPart::Filler, &sentence.text);
+                }
             }
+            (before, behind_prose) = (separator, fact.is_none());
         }
-        placed
     }
 
     /// Writes the question and the answers.
@@ -152,7 +145,7 @@ impl NeedlePlan {
             lead = "";
         }
         layout.push(TextPart::Question, &format!("{lead}{}", form.prefix(&self.about, answers.len())));
-        for (i, fact) in answers.iter().map(|&answer| self.fact(answer)).enumerate() {
+        for (i, fact) in answers.iter().map(|&answer| &self.facts[answer]).enumerate() {
             let is_first = i == 0;
             match form.answers {
                 AnswerForm::Sentences => {
@@ -172,58 +165,57 @@ impl NeedlePlan {
     }
 }
 
-impl LaidOut<'_> {
+impl PromptLayout {
     /// Converts the parts of the text into verified token ranges.
-    pub(crate) fn prompt(self, encoded: Encoded, tokenizer: &Tokenizer) -> Result<Prompt> {
+    pub(crate) fn prompt(self, plan: &NeedlePlan, encoded: Encoded, tokenizer: &Tokenizer) -> Result<Prompt> {
         let bos = tokenizer.prompt_bos_id();
         let ids: Vec<u32> = bos.iter().copied().chain(encoded.ids).collect();
         let offsets: Vec<_> = bos.iter().map(|_| (0, 0)).chain(encoded.offsets).collect();
-        let mut parts = self.layout.parts(&offsets);
+        let mut parts = self.parts(&offsets);
         // The begin-of-sequence token belongs to no text.
         parts[..usize::from(bos.is_some())].fill(TextPart::Template);
-        let mut spans = Spans { parts: &parts, ids: &ids, tokenizer, from: 0 };
+        let spans = Spans::new(&parts, &ids, tokenizer);
+        // Sentences of files may be in scripts whose tokens join an answer with its surroundings.
+        let is_lenient = plan.form.is_of_file();
         let mut needles = Vec::new();
-        for (place, placed) in self.placed.iter().enumerate() {
-            // Sentences of files may be in scripts whose tokens join an answer with its surroundings.
-            needles.push(spans.needle(place, placed.fact, self.plan.form.is_of_file())?);
+        for (place, (fact, _)) in self.placed.iter().enumerate() {
+            needles.push(spans.needle(place, fact, is_lenient)?);
         }
-        let queries = self.queries(&spans, &needles)?;
+        let queries = self.queries(plan, &parts, &spans, &needles)?;
         let start = parts.iter().position(|&part| part != TextPart::Template).unwrap_or(0);
         let end = parts.iter().position(|&part| part == TextPart::Question).unwrap_or(parts.len());
         // A chat template may have written the begin-of-sequence token.
         let has_bos = tokenizer.bos().id.is_some_and(|id| ids.first() == Some(&id));
-        Ok(Prompt {
-            text: self.layout.text,
-            ids,
-            offsets,
-            queries,
-            needles,
-            haystack: start..end,
-            has_bos,
-            window: Window::default(),
-        })
+        let (text, haystack, window) = (self.text, start..end, Window::default());
+        Ok(Prompt { text, ids, offsets, queries, needles, haystack, has_bos, window })
     }
 
     /// The questions; `needles` are those of the text, in its order.
-    fn queries(&self, spans: &Spans<'_>, needles: &[Needle]) -> Result<Vec<Query>> {
-        let is_filler: Vec<bool> = spans.parts.iter().map(|&part| self.is_filler(part)).collect();
+    fn queries(
+        &self,
+        plan: &NeedlePlan,
+        parts: &[TextPart],
+        spans: &Spans<'_>,
+        needles: &[Needle],
+    ) -> Result<Vec<Query>> {
+        let is_filler: Vec<bool> = parts.iter().map(|&part| self.is_filler(part)).collect();
         let mut queries = Vec::new();
         for (question, &i) in self.answers.iter().enumerate() {
-            let fact = self.plan.fact(i);
-            let predicted = spans.next_range(&[TextPart::Predicted(question)], &fact.value, &fact.key, false)?;
-            let needle = self.place(i).map(|place| &needles[place]);
+            let Fact { key, value, .. } = &plan.facts[i];
+            let predicted = spans.range(&[TextPart::Predicted(question)], value, key, false)?;
+            let place = self.place(i);
             // Without an answer in the text, the depth is that of the controlled needle.
-            let at = self.place(i).or_else(|| self.place(self.controlled)).expect("every needle is laid out");
+            let at = place.or_else(|| self.place(self.controlled)).expect("every needle is laid out");
             let depth_real_pct = depth_pct(&is_filler, needles[at].span.start);
-            let controlled = i == self.controlled || needle.is_none();
+            let controlled = i == self.controlled || place.is_none();
             queries.push(Query {
-                city: fact.key.clone(),
-                value: fact.value.clone(),
-                needle: needle.map_or(0..0, |needle| needle.span.clone()),
-                answer: needle.map_or(0..0, |needle| needle.answer.clone()),
+                city: key.clone(),
+                value: value.clone(),
+                needle: place.map_or(0..0, |place| needles[place].span.clone()),
+                answer: place.map_or(0..0, |place| needles[place].answer.clone()),
                 predicted,
                 controlled,
-                depth_req_pct: if controlled { self.plan.depth_pct } else { depth_real_pct },
+                depth_req_pct: if controlled { plan.depth_pct } else { depth_real_pct },
                 depth_real_pct,
             });
         }
@@ -232,49 +224,52 @@ impl LaidOut<'_> {
 
     /// The place of a needle of the plan in the order of the text; `None` for a fact that is not in it.
     fn place(&self, needle: usize) -> Option<usize> {
-        self.placed.iter().position(|placed| placed.needle == Some(needle))
+        self.placed.iter().position(|(_, index)| *index == Some(needle))
     }
 
     /// `true` for prose and for distractors of the filler.
     fn is_filler(&self, part: TextPart) -> bool {
         match part {
             TextPart::Filler => true,
-            TextPart::Needle(place) | TextPart::Value(place) => self.placed[place].needle.is_none(),
+            TextPart::Needle(place) | TextPart::Value(place) => self.placed[place].1.is_none(),
             _ => false,
         }
     }
 }
 
-/// Token ranges of the parts of an encoded text, in their order.
+/// Token ranges of the parts of an encoded text.
 struct Spans<'a> {
-    parts: &'a [TextPart],
+    /// From the first token of a part to its last.
+    ranges: HashMap<TextPart, Range<usize>>,
     ids: &'a [u32],
     tokenizer: &'a Tokenizer,
-    /// Token from which on parts are looked for.
-    from: usize,
 }
 
-impl Spans<'_> {
-    /// The next needle, at a place of the text. With `is_lenient`, its tokens may hold more than its text.
-    fn needle(&mut self, place: usize, fact: &Fact, is_lenient: bool) -> Result<Needle> {
+impl<'a> Spans<'a> {
+    fn new(parts: &[TextPart], ids: &'a [u32], tokenizer: &'a Tokenizer) -> Self {
+        let mut ranges = HashMap::new();
+        for (i, &part) in parts.iter().enumerate() {
+            ranges.entry(part).or_insert(i..i).end = i + 1;
+        }
+        Self { ranges, ids, tokenizer }
+    }
+
+    /// The needle at a place of the text. With `is_lenient`, its tokens may hold more than its text.
+    fn needle(&self, place: usize, fact: &Fact, is_lenient: bool) -> Result<Needle> {
         let (whole, inner) = (TextPart::Needle(place), TextPart::Value(place));
-        let span = self.next_range(&[whole, inner], fact.sentence().trim(), &fact.key, is_lenient)?;
-        self.from = span.start;
+        let span = self.range(&[whole, inner], fact.sentence().trim(), &fact.key, is_lenient)?;
         let answer = match fact.value.as_str() {
             "" => span.start..span.start,
-            value => self.next_range(&[inner], value, &fact.key, is_lenient)?,
+            value => self.range(&[inner], value, &fact.key, is_lenient)?,
         };
-        self.from = span.end;
         Ok(Needle { city: fact.key.clone(), value: fact.value.clone(), span, answer })
     }
 
-    /// The next tokens of the `wanted` parts, which must decode to `expected`.
-    fn next_range(&self, wanted: &[TextPart], expected: &str, key: &str, is_lenient: bool) -> Result<Range<usize>> {
-        let parts = &self.parts[self.from..];
-        let before = parts.iter().position(|part| wanted.contains(part)).unwrap_or(0);
-        let tokens = parts[before..].iter().take_while(|part| wanted.contains(part)).count();
-        let start = self.from + before;
-        let range = start..start + tokens;
+    /// The tokens of the `wanted` parts, which must decode to `expected`.
+    fn range(&self, wanted: &[TextPart], expected: &str, key: &str, is_lenient: bool) -> Result<Range<usize>> {
+        let ranges = || wanted.iter().filter_map(|part| self.ranges.get(part));
+        let start = ranges().map(|range| range.start).min().unwrap_or(0);
+        let range = start..ranges().map(|range| range.end).max().unwrap_or(0);
         let decoded = self.tokenizer.decode(&self.ids[range.clone()])?;
         if range.is_empty() || !is_lenient && decoded.trim() != expected {
             bail!(

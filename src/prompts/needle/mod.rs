@@ -166,9 +166,8 @@ pub(super) fn build_from(
     let reserved_tok = plan.reserved_tok(texts.tokenizer)?;
     let (streams, chat) = ([streams[1], "distractors"].map(|label| Rng::new(seed, label)), texts.tokenizer.chat());
     let builder = Builder { plan: &plan, spec, texts, chat, reserved_tok };
-    builder.fitted(streams, |laid_out, encoded| {
-        laid_out.prompt(encoded, texts.tokenizer).with_context(|| format!("prompt of seed {seed}"))
-    })
+    let (layout, encoded) = builder.fitted(streams)?;
+    layout.prompt(&plan, encoded, texts.tokenizer).with_context(|| format!("prompt of seed {seed}"))
 }
 
 /// Writes the worked example before a prompt, with its answers; empty for forms without one.
@@ -181,5 +180,5 @@ fn example(spec: &NeedleSpec, seed: u64, texts: Texts<'_>) -> Result<String> {
     let plan = NeedlePlan::draw(&spec, Rng::new(seed, "example"));
     let streams = ["example prose", "example distractors"].map(|label| Rng::new(seed, label));
     let builder = Builder { plan: &plan, spec: &spec, texts, chat: None, reserved_tok: 0 };
-    builder.fitted(streams, |laid_out, _| Ok(laid_out.layout.text + "\n\n"))
+    Ok(builder.fitted(streams)?.0.text + "\n\n")
 }

@@ -18,10 +18,11 @@ pub const DEPTH_TOLERANCE_PCT: f64 = 2.0;
 /// Draws of a needle prompt that do not depend on the filler.
 pub(crate) struct NeedlePlan {
     pub(super) form: &'static NeedleForm,
-    /// The needles, key by key; those of a chain in its order. The first is the controlled one.
-    pub(super) needles: Vec<Fact>,
-    /// Facts that are not in the text, about keys that are not, key by key.
-    absent: Vec<Fact>,
+    /// The needles, key by key; those of a chain in its order. The first is the controlled one. Facts about keys that are
+    /// not in the text follow.
+    pub(super) facts: Vec<Fact>,
+    /// Number of needles, the facts that are in the text.
+    pub(super) n_needles: usize,
     /// Needles of each key.
     pub(super) per_key: usize,
     /// Indices of the keys asked for, in the order of the question; absent keys follow the others.
@@ -44,61 +45,39 @@ impl NeedlePlan {
         let mut asked: Vec<usize> = (0..spec.retrieve).collect();
         rng.shuffle(&mut asked);
         let about = asked.iter().map(|&i| if form.hops > 0 { &values[i] } else { &keys[i] }).cloned().collect();
-        Self {
-            needles: facts_of_keys(form, &keys, &values),
-            absent: Vec::new(),
-            per_key: form.answers_per_key(),
-            asked,
-            about,
-            example: String::new(),
-            depth_pct: spec.depth_pct,
-            rng,
-            form,
-        }
+        let facts = facts_of_keys(form, &keys, &values);
+        let (n_needles, per_key) = (facts.len(), form.answers_per_key());
+        let (example, depth_pct) = (String::new(), spec.depth_pct);
+        Self { form, facts, n_needles, per_key, asked, about, example, depth_pct, rng }
     }
 
     /// Creates a plan of these needles, the first at a depth, with a question about one of them.
-    pub(crate) fn asking(
-        form: &'static NeedleForm,
-        needles: Vec<Fact>,
-        asked: usize,
-        depth_pct: f64,
-        rng: Rng,
-    ) -> Self {
-        let about = vec![needles[asked].key.clone()];
-        let (absent, example) = (Vec::new(), String::new());
-        Self { form, needles, absent, per_key: 1, asked: vec![asked], about, example, depth_pct, rng }
+    pub(crate) fn asking(form: &'static NeedleForm, facts: Vec<Fact>, asked: usize, depth_pct: f64, rng: Rng) -> Self {
+        let (about, n_needles) = (vec![facts[asked].key.clone()], facts.len());
+        let example = String::new();
+        Self { form, facts, n_needles, per_key: 1, asked: vec![asked], about, example, depth_pct, rng }
     }
 
     /// Asks for keys that no needle names. The text stays that of the answerable prompt. `declined` is the answer,
     /// instead of random values.
     pub(super) fn ask_for_absent(&mut self, spec: &NeedleSpec, mut rng: Rng, declined: Option<&str>) {
         let form = self.form;
-        let named: HashSet<&str> = self.needles.iter().map(|fact| fact.key.as_str()).collect();
+        let named: HashSet<&str> = self.facts.iter().map(|fact| fact.key.as_str()).collect();
         let others: Vec<&str> = spec.cities.cities().iter().copied().filter(|city| !named.contains(city)).collect();
         let n_keys = if form.has_cities() { spec.retrieve } else { spec.needles + spec.retrieve };
         let mut keys = form.keys.draw(&others, n_keys, &mut rng);
         keys.retain(|key| !named.contains(key.as_str()));
         keys.truncate(spec.retrieve);
-        let n_values = self.needles.len() + spec.retrieve * form.values_per_key;
+        let n_values = self.n_needles + spec.retrieve * form.values_per_key;
         let mut values = form.values.draw(n_values, &mut rng);
-        values.retain(|value| !self.needles.iter().any(|fact| fact.value == *value));
-        self.absent = facts_of_keys(form, &keys, &values);
+        values.retain(|value| !self.facts.iter().any(|fact| fact.value == *value));
+        let mut absent = facts_of_keys(form, &keys, &values);
         if let Some(declined) = declined {
-            self.absent.iter_mut().for_each(|fact| fact.value = declined.to_owned());
+            absent.iter_mut().for_each(|fact| fact.value = declined.to_owned());
         }
+        self.facts.extend(absent);
         self.asked = (spec.needles..spec.needles + spec.retrieve).collect();
         self.about = keys;
-    }
-
-    /// A needle, or a fact that is not in the text.
-    pub(super) fn fact(&self, i: usize) -> &Fact {
-        self.needles.get(i).unwrap_or_else(|| &self.absent[i - self.needles.len()])
-    }
-
-    /// All facts, also those that are not in the text.
-    pub(super) fn facts(&self) -> impl Iterator<Item = &Fact> {
-        self.needles.iter().chain(&self.absent)
     }
 
     /// Number of answers.
@@ -124,7 +103,7 @@ impl NeedlePlan {
             return Ok(0);
         }
         let answers = self.asked.iter().flat_map(|&key| self.facts_of_key(key));
-        let answers: String = answers.map(|i| format!(" {}", self.fact(i).value)).collect();
+        let answers: String = answers.map(|i| format!(" {}", self.facts[i].value)).collect();
         Ok(self.form.answers_tok.saturating_sub(tokenizer.encode(&answers)?.ids.len()))
     }
 
@@ -148,8 +127,8 @@ impl NeedlePlan {
     pub(super) fn boundaries(&self, filler: &[Filler]) -> Vec<(usize, u64)> {
         let wanted_tok = self.wanted_tok(filler);
         let mut rng = self.rng.clone();
-        let mut boundaries = Vec::with_capacity(self.needles.len());
-        for _ in &self.needles {
+        let mut boundaries = Vec::with_capacity(self.n_needles);
+        for _ in 0..self.n_needles {
             boundaries.push((rng.below(filler.len() + 1), rng.bits()));
         }
         let mut before_tok = 0;
