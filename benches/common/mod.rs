@@ -57,7 +57,7 @@ pub(super) fn random_model(name: &str, variant: &str, sizes: DecoderSizes) -> Re
     let folder = bench_dir().join(name);
     std::fs::create_dir_all(&folder)?;
     std::fs::write(folder.join("config.json"), config.to_json().to_string())?;
-    std::fs::write(folder.join("tokenizer.json"), Tokenizer::embedded().json())?;
+    std::fs::write(folder.join("tokenizer.json"), &Tokenizer::embedded().json)?;
     Weights::init(&config, 1)?.write(&folder.join("model.safetensors"), DType::F32, &[])?;
     Ok((folder, config))
 }

@@ -43,10 +43,10 @@ impl NllMeasure {
                 self.frequent.push(Arc::default());
                 continue;
             };
-            if !known.contains_key(tokenizer.sha256()) {
-                known.insert(tokenizer.sha256(), Arc::new(frequent(tokenizer)?));
+            if !known.contains_key(&*tokenizer.sha256) {
+                known.insert(&*tokenizer.sha256, Arc::new(frequent(tokenizer)?));
             }
-            self.frequent.push(known[tokenizer.sha256()].clone());
+            self.frequent.push(known[&*tokenizer.sha256].clone());
         }
         Ok(())
     }

@@ -242,8 +242,8 @@ pub struct LoadOptions {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[arg(long = "template-arg", value_name = "KEY=VALUE", requires = "chat_template")]
     pub template_args: Vec<TemplateArg>,
-    /// Begin-of-sequence token of prompts: as the model's files say, added, or omitted (one in a chat template stays)
-    #[arg(long, value_name = "auto|add|omit", default_value = "auto")]
+    /// Begin-of-sequence token of prompts
+    #[arg(long, value_enum, value_name = "auto|add|omit", default_value = "auto")]
     pub bos: BosChoice,
     /// Device: cpu; or cuda, cuda:1, … or metal in a build for it
     #[serde(skip_serializing_if = "is_default")]
@@ -488,7 +488,7 @@ impl OpenedModel {
             weights: state,
             weights_sha256,
             config_sha256,
-            tokenizer_sha256: tokenizer.map_or("", Tokenizer::sha256).to_owned(),
+            tokenizer_sha256: tokenizer.map(|tokenizer| tokenizer.sha256.clone()).unwrap_or_default(),
             bos: tokenizer.map(|tokenizer| tokenizer.bos().to_string()),
             chat_template_sha256: tokenizer.and_then(|t| Some(t.chat()?.template.sha256())),
             answer_opening: tokenizer.and_then(|t| Some(t.chat()?.around.opening.as_ref()?.text.clone())),

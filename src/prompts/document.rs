@@ -249,7 +249,7 @@ struct DocumentWriter<'a> {
 
 impl<'a> DocumentWriter<'a> {
     fn new(tokenizer: &'a Tokenizer) -> Self {
-        let ids: Vec<u32> = tokenizer.bos_id().into_iter().collect();
+        let ids: Vec<u32> = tokenizer.text_bos.id.into_iter().collect();
         Self { document: Document { digit: vec![0; ids.len()], ids }, tokenizer }
     }
 

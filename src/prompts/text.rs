@@ -123,11 +123,11 @@ type EncodedTexts = Vec<(String, Arc<Encoded>)>;
 impl TokenCache {
     fn get(&self, text: &str, tokenizer: &Tokenizer) -> Result<Arc<Encoded>> {
         let mut known = self.0.lock().expect("no panic holds this lock");
-        if let Some((_, encoded)) = known.iter().find(|(sha256, _)| sha256 == tokenizer.sha256()) {
+        if let Some((_, encoded)) = known.iter().find(|(sha256, _)| *sha256 == tokenizer.sha256) {
             return Ok(encoded.clone());
         }
         let encoded = Arc::new(tokenizer.encode(text)?);
-        known.push((tokenizer.sha256().to_owned(), encoded.clone()));
+        known.push((tokenizer.sha256.clone(), encoded.clone()));
         Ok(encoded)
     }
 }
@@ -143,7 +143,7 @@ pub(super) const TOKENLESS_MAX: usize = 100;
 const MARGIN_TOK: usize = 64;
 
 fn bos(tokenizer: &Tokenizer) -> usize {
-    usize::from(tokenizer.bos_id().is_some())
+    usize::from(tokenizer.text_bos.id.is_some())
 }
 
 /// Creates the prose of a seed.
@@ -161,7 +161,7 @@ fn prose(ctx_tok: usize, seed: u64, tokenizer: &Tokenizer) -> Result<Prompt> {
         ensure!(
             n_tok > 0 || sentences < TOKENLESS_MAX,
             "{}: the tokenizer returned no tokens for {sentences} sentences",
-            tokenizer.name()
+            tokenizer.name
         );
         if n_tok >= room + MARGIN_TOK {
             break;
@@ -174,7 +174,7 @@ fn prose(ctx_tok: usize, seed: u64, tokenizer: &Tokenizer) -> Result<Prompt> {
 
 /// Prompt of a token span, with the begin-of-sequence token before it.
 fn prompt(text: &str, encoded: &Encoded, (span, window): (Range<usize>, Window), tokenizer: &Tokenizer) -> Prompt {
-    let bos = tokenizer.bos_id();
+    let bos = tokenizer.text_bos.id;
     // Offsets are within the text, but may be unordered or inside characters.
     let of_span = &encoded.offsets[span.clone()];
     let begin_byte = floor(text, of_span.iter().map(|offsets| offsets.0).min().unwrap_or(0));
@@ -252,7 +252,7 @@ mod tests {
         let mut joined = Vec::new();
         for index in 0..n {
             let prompt = text.window(index, cut, 0, Ok(tokenizer)).unwrap();
-            assert_eq!(prompt.ids[0], tokenizer.bos_id().unwrap());
+            assert_eq!(prompt.ids[0], tokenizer.text_bos.id.unwrap());
             assert_eq!(tokenizer.decode(&prompt.ids[1..]).unwrap(), prompt.text);
             assert_eq!(prompt.ids.len(), prompt.offsets.len());
             joined.extend_from_slice(&prompt.ids[1..]);

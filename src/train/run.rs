@@ -159,7 +159,7 @@ impl Trainer<'_> {
     /// Writes the model as a Hugging Face folder, beside the checkpoint and the logs.
     fn write_model(&self, vars: &BTreeMap<String, Var>) -> Result<()> {
         let config = format!("{:#}\n", self.config.to_json());
-        for (file, text) in [("config.json", config.as_str()), ("tokenizer.json", Tokenizer::embedded().json())] {
+        for (file, text) in [("config.json", config.as_str()), ("tokenizer.json", &*Tokenizer::embedded().json)] {
             replace(&self.dir.join(file), |path| Ok(std::fs::write(path, text)?))?;
         }
         let weights = detached(vars)?;

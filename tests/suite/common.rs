@@ -86,7 +86,7 @@ pub(super) fn tiny_model(dir: &Path, variant: &str) {
     let config = ModelConfig::llama(kind, sizes, 10_000.0, RopeStyle::Half);
     std::fs::create_dir_all(dir).unwrap();
     std::fs::write(dir.join("config.json"), format!("{:#}", config.to_json())).unwrap();
-    std::fs::write(dir.join("tokenizer.json"), Tokenizer::embedded().json()).unwrap();
+    std::fs::write(dir.join("tokenizer.json"), &Tokenizer::embedded().json).unwrap();
     Weights::init(&config, 1).unwrap().write(&dir.join("model.safetensors"), DType::F32, &[]).unwrap();
 }
 

@@ -9,7 +9,7 @@ use difftool::attention::Stream;
 use difftool::base::rng::Rng;
 use difftool::model::open::{self, Model};
 use difftool::model::{ModelConfig, Transformer, Weights};
-use difftool::prompts::Tokenizer;
+use difftool::prompts::{Tokenizer, TokenizerOptions};
 use serde_json::{json, Value};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -309,7 +309,8 @@ pub(crate) fn write_with_tokenizer(dir: &Path, pre: &str) -> String {
 fn the_tokenizer_is_made_of_the_metadata() {
     let dir = TempDir::new().unwrap();
     let file = write_with_tokenizer(dir.path(), "gpt-2");
-    let (model, folder) = (load(&file), Tokenizer::from_file(&dir.path().join("llama/tokenizer.json")).unwrap());
+    let (model, folder) =
+        (load(&file), Tokenizer::open(&dir.path().join("llama"), &TokenizerOptions::default()).unwrap());
     let ours = model.tokenizer().unwrap();
     for text in ["The magic number of Lisbon is 48213.", "  They'll see\n\n7 numbers", "naïve 東京", "<s>"] {
         assert_eq!(ours.encode(text).unwrap(), folder.encode(text).unwrap(), "{text}");

@@ -35,7 +35,7 @@ fn check(file: &str) {
     let nll: Vec<f64> = serde_json::from_value(of_model["nll"].clone()).unwrap();
     let model = open::load(path.to_str().unwrap(), LoadOptions::default()).unwrap();
     let tokenizer = model.tokenizer().unwrap();
-    let ids: Vec<u32> = tokenizer.bos_id().into_iter().chain(tokenizer.encode(text).unwrap().ids).collect();
+    let ids: Vec<u32> = tokenizer.text_bos.id.into_iter().chain(tokenizer.encode(text).unwrap().ids).collect();
     assert_eq!(ids, want, "{file}");
     let hidden = model.transformer.hidden(std::slice::from_ref(&ids), &mut Stream::new(&[])).unwrap();
     let logits = model.transformer.logits(&hidden).unwrap().squeeze(0).unwrap().to_dtype(DType::F64).unwrap();

@@ -39,7 +39,8 @@ const TEMPLATE_FILE: &str = "chat_template.jinja";
 pub struct ChatTemplate {
     /// Place it was read from, for messages.
     name: String,
-    path: PathBuf,
+    /// The file it was read from.
+    pub(super) path: PathBuf,
     source: String,
     tokens: Vec<(String, String)>,
     args: Vec<TemplateArg>,
@@ -184,11 +185,6 @@ impl ChatTemplate {
             variables: own.chain(args.iter().map(|(key, value)| ((*key).to_owned(), value.clone()))).collect(),
         };
         sandbox::render_bounded(&job).with_context(|| self.name.clone())
-    }
-
-    /// The file it was read from.
-    pub fn path(&self) -> &Path {
-        &self.path
     }
 
     /// SHA-256 of the template, in hexadecimal.

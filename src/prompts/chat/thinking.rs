@@ -116,8 +116,8 @@ mod tests {
             // None: as where thinking is off.
             ("{{ m.content }}", "\n</think>\n"),
         ] {
-            let found = opening_of(&thinks(reply));
-            assert_eq!(found, Some(Opening { block: Some("<think>".into()), text: closing.into() }), "{reply}");
+            let opening = opening_of(&thinks(reply));
+            assert_eq!(opening, Some(Opening { block: Some("<think>".into()), text: closing.into() }), "{reply}");
         }
         let bare = "{{ messages[0].content }}<think>";
         assert_eq!(opening_of(bare).unwrap().text, "</think>\n\n");

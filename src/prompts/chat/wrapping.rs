@@ -48,7 +48,7 @@ impl Wrapping {
         // If several match, the longest wins, as in the tokenizer itself.
         used.sort_by_key(|(id, token)| (std::cmp::Reverse(token.content.len()), *id));
         if used.len() > ALIASES.count() {
-            bail!("{}: more than {} special tokens", template.path().display(), ALIASES.count());
+            bail!("{}: more than {} special tokens", template.path.display(), ALIASES.count());
         }
         let mut specials = Vec::new();
         for ((id, token), alias) in used.into_iter().zip(ALIASES) {
@@ -56,7 +56,7 @@ impl Wrapping {
             let added = AddedToken::from(alias, false).normalized(false).lstrip(token.lstrip).rstrip(token.rstrip);
             guarded("tokenizers", || inner.add_tokens([added]))?;
             let Some(alias_id) = inner.token_to_id(&alias.to_string()) else {
-                bail!("{}: cannot add an alias for {:?}", template.path().display(), token.content);
+                bail!("{}: cannot add an alias for {:?}", template.path.display(), token.content);
             };
             specials.push(SpecialToken { text: token.content, id, alias, alias_id });
         }
@@ -146,7 +146,7 @@ mod tests {
 
     /// Byte-level BPE, as GPT, Llama 3 and Qwen have it.
     fn byte_level() -> Value {
-        serde_json::from_str(Tokenizer::embedded().json()).unwrap()
+        serde_json::from_str(&Tokenizer::embedded().json).unwrap()
     }
 
     /// One token per character, with the space markers of Mistral and Gemma.
@@ -245,13 +245,13 @@ mod tests {
     fn plain_text_is_not_put_into_the_template() {
         let folder = folder(byte_level(), INST, false);
         let chat = open(&folder);
-        let plain = Tokenizer::from_file(&folder.path().join("tokenizer.json")).unwrap();
+        let plain = Tokenizer::open(folder.path(), &TokenizerOptions::default()).unwrap();
         let window = |tokenizer: &Tokenizer| {
             let windows = Windows { ctx_tok: 100, stride: None };
             Text::Prose.window(0, windows, 1, Ok(tokenizer)).unwrap()
         };
         assert_eq!(window(&chat), window(&plain));
-        assert!(chat.chat().is_some() && plain.chat().is_none() && chat.bos() != chat.text_bos());
+        assert!(chat.chat().is_some() && plain.chat().is_none() && *chat.bos() != chat.text_bos);
     }
 
     /// Text of the tokens in a region, including special tokens.

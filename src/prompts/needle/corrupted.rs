@@ -55,7 +55,7 @@ fn another_value(
             return Ok((value, ids));
         }
     }
-    bail!("{}: none of {ATTEMPTS} other values of {city} has as many tokens of the same lengths", tokenizer.name())
+    bail!("{}: none of {ATTEMPTS} other values of {city} has as many tokens of the same lengths", tokenizer.name)
 }
 
 /// The tokens of a value in its sentence, and their lengths in bytes.

@@ -112,7 +112,7 @@ impl Builder<'_> {
             let next = next?;
             total_tok += next.n_tok;
             if total_tok == fixed_tok && filler.len() >= TOKENLESS_MAX {
-                bail!("{}: the tokenizer returned no tokens for {} sentences", tokenizer.name(), filler.len());
+                bail!("{}: the tokenizer returned no tokens for {} sentences", tokenizer.name, filler.len());
             }
             if total_tok > room_tok {
                 let left_tok = room_tok.saturating_sub(total_tok - next.n_tok);

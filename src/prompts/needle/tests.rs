@@ -9,7 +9,7 @@ use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use super::*;
 use crate::base::error::exit_code;
 use crate::prompts::tokenizer::tests::EMBEDDED_VOCAB_SIZE;
-use crate::prompts::{Query, Region};
+use crate::prompts::{Query, Region, TokenizerOptions};
 
 mod forms;
 
@@ -247,16 +247,16 @@ fn the_context_that_an_error_names_is_enough() {
 
 /// The embedded tokenizer with additional merges of two tokens each, as a user's file. Digits may merge.
 fn other_tokenizer(merges: &[[&str; 2]], bos: &str) -> Tokenizer {
-    let mut json: serde_json::Value = serde_json::from_str(Tokenizer::embedded().json()).unwrap();
+    let mut json: serde_json::Value = serde_json::from_str(&Tokenizer::embedded().json).unwrap();
     json["pre_tokenizer"] = serde_json::to_value(ByteLevel::new(false, true, false)).unwrap();
     for (id, [left, right]) in (EMBEDDED_VOCAB_SIZE..).zip(merges) {
         json["model"]["merges"].as_array_mut().unwrap().push(serde_json::json!([left, right]));
         json["model"]["vocab"][format!("{left}{right}")] = id.into();
     }
     let text = serde_json::to_string(&json).unwrap().replace("<bos>", bos);
-    let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), text).unwrap();
-    Tokenizer::from_file(file.path()).unwrap()
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("tokenizer.json"), text).unwrap();
+    Tokenizer::open(folder.path(), &TokenizerOptions::default()).unwrap()
 }
 
 const DIGITS: [&str; 9] = ["1", "2", "3", "4", "5", "6", "7", "8", "9"];

@@ -25,6 +25,9 @@ use crate::base::hash::sha256;
 use bos::{BosChoice, BosPolicy};
 use config::TokenizerConfig;
 
+/// The usual file.
+const FILE: &str = "tokenizer.json";
+
 const EMBEDDED: &str = include_str!("../../../assets/tokenizer.json");
 
 /// Words in the cache of [`Tokenizer::encode`]; beyond that (made-up names without end) nothing is added.
@@ -68,10 +71,13 @@ pub struct TokenizerOptions {
 pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
     /// Where it was read, for messages.
-    name: String,
-    json: String,
-    sha256: String,
-    text_bos: BosPolicy,
+    pub name: String,
+    /// The tokenizer as JSON, to be written beside a model.
+    pub json: String,
+    /// SHA-256 of the JSON, in hexadecimal.
+    pub sha256: String,
+    /// The beginning of plain text, and its source.
+    pub text_bos: BosPolicy,
     chat: Option<Chat>,
     words: Option<WordCache>,
     /// Tokens that the model knows, which may be fewer.
@@ -99,44 +105,32 @@ impl Tokenizer {
     pub fn embedded() -> &'static Tokenizer {
         static TOKENIZER: OnceLock<Tokenizer> = OnceLock::new();
         TOKENIZER.get_or_init(|| {
-            let inner = parse(EMBEDDED).expect("the embedded tokenizer is tested");
-            let name = "the embedded tokenizer".to_owned();
-            Self::new(inner, name, EMBEDDED.to_owned(), &TokenizerConfig::default(), BosChoice::Auto)
-                .expect("as is this")
+            let (name, options) = ("the embedded tokenizer".to_owned(), TokenizerOptions::default());
+            Self::new(name, EMBEDDED.to_owned(), Path::new(""), &TokenizerConfig::default(), &options)
+                .expect("the embedded tokenizer is tested")
         })
-    }
-
-    /// A `tokenizer.json` in the format of Hugging Face; `tokenizer_config.json` beside it, if there is one, says how
-    /// texts begin.
-    ///
-    /// # Errors
-    /// If a file cannot be read or is not what it has to be.
-    pub fn from_file(path: &Path) -> Result<Self> {
-        Self::read(path, path.parent().unwrap_or(Path::new("")), &TokenizerOptions::default())
-    }
-
-    /// The tokenizer of a model's folder, with its chat template if that is wanted.
-    ///
-    /// # Errors
-    /// Those of [`Self::from_file`] and of [`ChatTemplate::text_around`]; a usage error if there is no chat template.
-    pub fn open(folder: &Path, options: &TokenizerOptions) -> Result<Self> {
-        Self::read(&folder.join("tokenizer.json"), folder, options)
     }
 
     /// Returns `true` if a folder has one.
     pub fn is_in(folder: &Path) -> bool {
-        files::is_there(&folder.join("tokenizer.json")) || vocab_merges::is_in(folder)
+        files::is_there(&folder.join(FILE)) || vocab_merges::is_in(folder)
     }
 
-    fn read(path: &Path, folder: &Path, options: &TokenizerOptions) -> Result<Self> {
+    /// The tokenizer of a model's folder, with its chat template if that is wanted: a `tokenizer.json` in the format of
+    /// Hugging Face, or `vocab.json` and `merges.txt`. The `tokenizer_config.json` beside it, if there is one, says how texts
+    /// begin.
+    ///
+    /// # Errors
+    /// If a file cannot be read or is not what it has to be. Those of [`ChatTemplate::text_around`]; a usage error if
+    /// there is no chat template.
+    pub fn open(folder: &Path, options: &TokenizerOptions) -> Result<Self> {
         let config = TokenizerConfig::read(folder)?;
-        let json = match files::is_there(path) || !vocab_merges::is_in(folder) {
-            true => files::text(path, files::TOKENIZER_MAX)?,
+        let path = folder.join(FILE);
+        let json = match files::is_there(&path) || !vocab_merges::is_in(folder) {
+            true => files::text(&path, files::TOKENIZER_MAX)?,
             false => vocab_merges::tokenizer_json(folder, &config)?,
         };
-        let inner = parse(&json).with_context(|| format!("{} is not a tokenizer", path.display()))?;
-        let tokenizer = Self::new(inner, path.display().to_string(), json, &config, options.bos)?;
-        tokenizer.with_options(folder, &config, options)
+        Self::new(path.display().to_string(), json, folder, &config, options)
     }
 
     /// From what a `tokenizer.json` and a `tokenizer_config.json` would hold, where one file has it all; `path` is that file.
@@ -149,50 +143,27 @@ impl Tokenizer {
         config: serde_json::Map<String, serde_json::Value>,
         options: &TokenizerOptions,
     ) -> Result<Self> {
-        let inner = parse(&json).with_context(|| format!("{} has no tokenizer", path.display()))?;
         let config = TokenizerConfig::of(path.to_owned(), Some(config), serde_json::Map::new())?;
-        let tokenizer = Self::new(inner, path.display().to_string(), json, &config, options.bos)?;
-        tokenizer.with_options(path, &config, options)
-    }
-
-    fn with_options(self, folder: &Path, config: &TokenizerConfig, options: &TokenizerOptions) -> Result<Self> {
-        if !options.chat {
-            return Ok(self);
-        }
-        match ChatTemplate::read_with(folder, config)? {
-            Some(template) => self.with_chat(template.with_args(&options.template_args)?, config, options),
-            None => bail_usage!(
-                "--chat-template: {} has none, neither chat_template.jinja nor chat_template in tokenizer_config.json: \
-                 it is no instruct model",
-                folder.display()
-            ),
-        }
+        Self::new(path.display().to_string(), json, path, &config, options)
     }
 
     fn new(
-        inner: tokenizers::Tokenizer,
         name: String,
         json: String,
+        folder: &Path,
         config: &TokenizerConfig,
-        bos: BosChoice,
+        options: &TokenizerOptions,
     ) -> Result<Self> {
-        let text_bos = BosPolicy::of_text(&inner, config, bos).with_context(|| name.clone())?;
+        let inner = parse(&json).with_context(|| format!("{name} is not a tokenizer"))?;
+        let text_bos = BosPolicy::of_text(&inner, config, options.bos).with_context(|| name.clone())?;
+        let chat = match options.chat {
+            true => Some(Chat::new(&inner, folder, config, options)?),
+            false => None,
+        };
         let sha256 = sha256(json.as_bytes());
         // A model that we trained has a copy of the embedded tokenizer beside it.
         let words = (json == EMBEDDED).then(|| WordCache::new(&inner));
-        Ok(Self { inner, name, json, sha256, text_bos, chat: None, words, model_vocab: usize::MAX })
-    }
-
-    fn with_chat(self, template: ChatTemplate, config: &TokenizerConfig, options: &TokenizerOptions) -> Result<Self> {
-        let wrapping = Wrapping::new(template, &self.inner)?;
-        let begin = wrapping.encode_before()?.ids;
-        let (bos, added_id) = BosPolicy::of_chat(&self.inner, config, options.bos, &begin)
-            .with_context(|| wrapping.template.path().display().to_string())?;
-        if bos.id.is_some_and(|id| added_id.into_iter().chain(begin).take(2).eq([id, id])) {
-            let (path, token) = (wrapping.template.path().display(), bos.token.as_deref().unwrap_or_default());
-            crate::say!("{path}: prompts begin with two begin-of-sequence tokens, {token}{token}");
-        }
-        Ok(Self { chat: Some(Chat { wrapping, bos, added_id }), ..self })
+        Ok(Self { inner, name, json, sha256, text_bos, chat, words, model_vocab: usize::MAX })
     }
 
     /// Tells it how many tokens the model has. A tokenizer may have more, as long as no text is cut into them.
@@ -292,16 +263,6 @@ impl Tokenizer {
             .with_context(|| format!("{}: cannot decode tokens", self.name))
     }
 
-    /// The begin-of-sequence token that every plain text starts with, if there is one.
-    pub fn bos_id(&self) -> Option<u32> {
-        self.text_bos.id
-    }
-
-    /// The beginning of plain text, and its source.
-    pub fn text_bos(&self) -> &BosPolicy {
-        &self.text_bos
-    }
-
     /// The beginning of needle prompts, and its source; the same as for plain text unless there is a chat template.
     pub fn bos(&self) -> &BosPolicy {
         self.chat.as_ref().map_or(&self.text_bos, |chat| &chat.bos)
@@ -326,20 +287,31 @@ impl Tokenizer {
     pub fn vocab_size(&self) -> usize {
         self.inner.get_vocab_size(true)
     }
+}
 
-    /// Where it was read, for messages.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// The tokenizer as JSON, to be written beside a model.
-    pub fn json(&self) -> &str {
-        &self.json
-    }
-
-    /// SHA-256 of [`Self::json`], in hexadecimal.
-    pub fn sha256(&self) -> &str {
-        &self.sha256
+impl Chat {
+    fn new(
+        inner: &tokenizers::Tokenizer,
+        folder: &Path,
+        config: &TokenizerConfig,
+        options: &TokenizerOptions,
+    ) -> Result<Self> {
+        let Some(template) = ChatTemplate::read_with(folder, config)? else {
+            bail_usage!(
+                "--chat-template: {} has none, neither chat_template.jinja nor chat_template in tokenizer_config.json: \
+                 it is no instruct model",
+                folder.display()
+            )
+        };
+        let path = template.path.display().to_string();
+        let wrapping = Wrapping::new(template.with_args(&options.template_args)?, inner)?;
+        let begin = wrapping.encode_before()?.ids;
+        let (bos, added_id) = BosPolicy::of_chat(inner, config, options.bos, &begin).with_context(|| path.clone())?;
+        if bos.id.is_some_and(|id| added_id.into_iter().chain(begin).take(2).eq([id, id])) {
+            let token = bos.token.as_deref().unwrap_or_default();
+            crate::say!("{path}: prompts begin with two begin-of-sequence tokens, {token}{token}");
+        }
+        Ok(Self { wrapping, bos, added_id })
     }
 }
 

@@ -80,17 +80,17 @@ fn retraining_makes_the_embedded_tokenizer_byte_for_byte() {
         std::fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/tokenizer.json"), &json).unwrap();
         return;
     }
-    assert!(json == Tokenizer::embedded().json(), "set DIFFTOOL_BLESS=1 to rewrite it (and retrain all models)");
+    assert!(json == Tokenizer::embedded().json, "set DIFFTOOL_BLESS=1 to rewrite it (and retrain all models)");
 }
 
 #[test]
 fn the_special_tokens_and_the_size_are_fixed() {
     let tokenizer = Tokenizer::embedded();
     assert_eq!(tokenizer.vocab_size(), EMBEDDED_VOCAB_SIZE);
-    assert_eq!(tokenizer.bos_id(), Some(0));
+    assert_eq!(tokenizer.text_bos.id, Some(0));
     let ids = ["<bos>", "<eos>", "<pad>"].map(|name| tokenizer.inner.token_to_id(name));
     assert_eq!(ids, [Some(0), Some(1), Some(2)]);
-    assert_eq!(tokenizer.sha256().len(), 64);
+    assert_eq!(tokenizer.sha256.len(), 64);
 }
 
 #[test]
@@ -154,12 +154,13 @@ fn training_cities_are_mostly_two_tokens() {
 fn a_file_that_is_no_tokenizer_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("tokenizer.json");
-    let message = |path: &Path| format!("{:#}", Tokenizer::from_file(path).err().unwrap());
-    assert!(message(&path).starts_with(&format!("cannot read {}", path.display())));
+    let open = || Tokenizer::open(folder.path(), &TokenizerOptions::default());
+    let message = || format!("{:#}", open().err().unwrap());
+    assert!(message().starts_with(&format!("cannot read {}", path.display())));
     std::fs::write(&path, "{}").unwrap();
-    assert!(message(&path).starts_with(&format!("{} is not a tokenizer", path.display())));
-    std::fs::write(&path, Tokenizer::embedded().json()).unwrap();
-    assert_eq!(Tokenizer::from_file(&path).unwrap().sha256(), Tokenizer::embedded().sha256());
+    assert!(message().starts_with(&format!("{} is not a tokenizer", path.display())));
+    std::fs::write(&path, &Tokenizer::embedded().json).unwrap();
+    assert_eq!(open().unwrap().sha256, Tokenizer::embedded().sha256);
 }
 
 #[test]
@@ -174,7 +175,7 @@ fn the_begin_token_is_the_one_that_a_tokenizer_adds_by_itself() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("tokenizer.json"), json.to_string()).unwrap();
     let tokenizer = Tokenizer::open(folder.path(), &TokenizerOptions::default()).unwrap();
-    assert_eq!(tokenizer.bos_id(), Some(2));
+    assert_eq!(tokenizer.text_bos.id, Some(2));
     assert_eq!(tokenizer.bos().to_string(), "<pad> (post-processor)");
     assert_eq!(tokenizer.encode("A cat.").unwrap(), Tokenizer::embedded().encode("A cat.").unwrap());
 }

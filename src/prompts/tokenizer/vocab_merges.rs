@@ -98,7 +98,7 @@ mod tests {
     /// The embedded vocabulary in two files, read.
     fn open(config: &str) -> anyhow::Result<Tokenizer> {
         let folder = tempfile::tempdir().unwrap();
-        let json: serde_json::Value = serde_json::from_str(Tokenizer::embedded().json()).unwrap();
+        let json: serde_json::Value = serde_json::from_str(&Tokenizer::embedded().json).unwrap();
         fs::write(folder.path().join("vocab.json"), json["model"]["vocab"].to_string()).unwrap();
         let merges = json["model"]["merges"].as_array().unwrap().iter();
         let merges = merges.map(|pair| format!("{} {}\n", pair[0].as_str().unwrap(), pair[1].as_str().unwrap()));
