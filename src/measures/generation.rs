@@ -1,7 +1,7 @@
 //! Answers in freely generated text.
 //!
-//! Numbers are whole runs of digits. Published scores often count a value as found if its digits occur anywhere in the
-//! output, so that 123 is found in 51234. Of values that are no numbers, an answer says those of the prompt's needles that
+//! Numbers are whole runs of digits. Published scores often count a value as said if its digits occur anywhere in the
+//! output, so that 51234 says 123. Of values that are no numbers, an answer says those of the prompt's needles that
 //! occur in it as whole words, whatever their case.
 
 use super::{decoded, encoded, number, Measure, MeasureData, MeasureOutput, ObservedPass, PassKey};
@@ -100,10 +100,10 @@ impl Generated {
         let (id, queries) = (pass.identity, &pass.prompt.queries);
         let values: Vec<&str> = queries.iter().map(|query| query.value.as_str()).collect();
         let sayable = Sayable::new(pass.prompt);
-        let found = sayable.find(&generation.text);
+        let values_said = sayable.find(&generation.text);
         let said = match sayable {
             Sayable::Numbers => first_numbers(&generation.text, queries.len()),
-            Sayable::Values(_) => (0..queries.len()).map(|i| Some(found.get(i)?.1.clone())).collect(),
+            Sayable::Values(_) => (0..queries.len()).map(|i| Some(values_said.get(i)?.1.clone())).collect(),
         };
         let mut copied = Vec::new();
         for (query, said) in queries.iter().zip(&said) {
@@ -126,8 +126,8 @@ impl Generated {
             stop: generation.stop,
             said,
             copied,
-            exact: exact(&generation.text, &found, &values),
-            contains: contains(&found, &values),
+            exact: exact(&generation.text, &values_said, &values),
+            contains: contains(&values_said, &values),
         }
     }
 }
@@ -161,18 +161,18 @@ impl<'a> Sayable<'a> {
             Self::Values(values) => values,
         };
         let lower = text.to_ascii_lowercase();
-        let mut found: Vec<(Range<usize>, String)> = Vec::new();
+        let mut said: Vec<(Range<usize>, String)> = Vec::new();
         for value in values {
             for (start, _) in lower.match_indices(&value.to_ascii_lowercase()) {
                 let at = start..start + value.len();
-                let is_free = found.iter().all(|(other, _)| at.end <= other.start || other.end <= at.start);
+                let is_free = said.iter().all(|(other, _)| at.end <= other.start || other.end <= at.start);
                 if is_free && is_whole(text, &at) {
-                    found.push((at, (*value).to_owned()));
+                    said.push((at, (*value).to_owned()));
                 }
             }
         }
-        found.sort_unstable_by_key(|(at, _)| at.start);
-        found
+        said.sort_unstable_by_key(|(at, _)| at.start);
+        said
     }
 }
 
@@ -189,11 +189,11 @@ fn is_inside_word(text: &str, position: usize) -> bool {
 }
 
 /// Returns, for each value, `true` if it is the i-th one said in `text`. Only white space may come before the first one.
-fn exact(text: &str, found: &[(Range<usize>, String)], values: &[&str]) -> Vec<bool> {
+fn exact(text: &str, values_said: &[(Range<usize>, String)], values: &[&str]) -> Vec<bool> {
     let begin = text.len() - text.trim_start().len();
     let mut exact = Vec::new();
     for (i, value) in values.iter().enumerate() {
-        exact.push(found.get(i).is_some_and(|(at, said)| said == value && (i > 0 || at.start == begin)));
+        exact.push(values_said.get(i).is_some_and(|(at, said)| said == value && (i > 0 || at.start == begin)));
     }
     exact
 }
@@ -201,15 +201,15 @@ fn exact(text: &str, found: &[(Range<usize>, String)], values: &[&str]) -> Vec<b
 /// Returns the first `n` numbers of an answer; `None` for those it does not have. If its first sentence has no number, it has
 /// none, because numbers after a refusal are not an answer.
 fn first_numbers(text: &str, n: usize) -> Vec<Option<String>> {
-    let mut found = numbers(text);
+    let mut said = numbers(text);
     let begin = text.len() - text.trim_start().len();
     let ends = [". ", "! ", "? ", "\n"].iter().filter_map(|mark| Some(begin + text[begin..].find(mark)?));
-    if let (Some(first), Some(end)) = (found.first(), ends.min()) {
+    if let (Some(first), Some(end)) = (said.first(), ends.min()) {
         if first.start > end {
-            found.clear();
+            said.clear();
         }
     }
-    (0..n).map(|i| found.get(i).map(|at| text[at.clone()].to_owned())).collect()
+    (0..n).map(|i| said.get(i).map(|at| text[at.clone()].to_owned())).collect()
 }
 
 /// Returns `true` if a number is the value of another city in the prompt.
@@ -219,8 +219,8 @@ fn is_copied(prompt: &Prompt, query: &Query, number: Option<&str>) -> bool {
 }
 
 /// Returns, for each value, `true` if it was said.
-fn contains(found: &[(Range<usize>, String)], values: &[&str]) -> Vec<bool> {
-    values.iter().map(|value| found.iter().any(|(_, said)| said == value)).collect()
+fn contains(values_said: &[(Range<usize>, String)], values: &[&str]) -> Vec<bool> {
+    values.iter().map(|value| values_said.iter().any(|(_, said)| said == value)).collect()
 }
 
 #[cfg(test)]
@@ -243,8 +243,8 @@ mod tests {
         assert_eq!(said(" qxvba, QXVBAS and Quiet-Harbor."), ["QXVBA", "quiet-harbor"]);
         assert_eq!(said("答案是北京。"), ["北京"]);
         assert_eq!(said("harbors"), [""; 0]);
-        let found = sayable.find(" Quiet-harbor, QXVBA");
-        assert_eq!(super::exact(" Quiet-harbor, QXVBA", &found, &["quiet-harbor", "QXVBA"]), [true, true]);
+        let said = sayable.find(" Quiet-harbor, QXVBA");
+        assert_eq!(super::exact(" Quiet-harbor, QXVBA", &said, &["quiet-harbor", "QXVBA"]), [true, true]);
     }
 
     #[test]
@@ -284,7 +284,7 @@ mod tests {
             cities: CitySet::Absent,
             ..NeedleSpec::default()
         };
-        let prompt = needle::build(&spec, 7, Tokenizer::embedded(), &Haystack::embedded()).unwrap();
+        let prompt = needle::build(&spec, 7, Tokenizer::embedded(), &Haystack::Embedded).unwrap();
         let query = &prompt.queries[0];
         let other = prompt.needles[1].value.clone();
         assert!(is_copied(&prompt, query, Some(&other)) && !is_copied(&prompt, query, Some(&query.value)));

@@ -138,7 +138,7 @@ fn frequent(tokenizer: &Tokenizer) -> Result<Bigrams> {
 
 /// Returns the reference prose, which must never change.
 fn reference() -> String {
-    let haystack = Haystack::embedded();
+    let haystack = Haystack::Embedded;
     let sentences = haystack.sentences(Rng::new(0, "reference prose")).take(REFERENCE_SENTENCES);
     sentences.map(|sentence| sentence.text).collect::<Vec<_>>().join(" ")
 }

@@ -357,11 +357,11 @@ mod tests {
         values[2 * 8 + 5] = -150.0;
         values[7 * 8] = 99.0;
         values[9 * 8 + 7] = 101.5;
-        let found = ResidualStats::new(&values, 8);
+        let stats = ResidualStats::new(&values, 8);
         let massive = |position, channel, value| MassiveActivation { position, channel, value };
-        assert_eq!(found.massive, [massive(2, 5, -150.0), massive(9, 7, 101.5)]);
-        assert_eq!(found.large, BTreeMap::from([(5, 1), (7, 1)]));
-        assert_eq!((found.inf_norm, found.tally.max(), found.tally.moments.n()), (150.0, Some(150.0), 80));
+        assert_eq!(stats.massive, [massive(2, 5, -150.0), massive(9, 7, 101.5)]);
+        assert_eq!(stats.large, BTreeMap::from([(5, 1), (7, 1)]));
+        assert_eq!((stats.inf_norm, stats.tally.max(), stats.tally.moments.n()), (150.0, Some(150.0), 80));
     }
 
     #[test]
@@ -375,8 +375,8 @@ mod tests {
 
     #[test]
     fn nan_and_odd_shapes_do_not_panic() {
-        let found = ResidualStats::new(&[f32::NAN, f32::INFINITY, 500.0, 0.0, 0.0, 0.0, 0.0], 3);
-        assert_eq!((found.inf_norm, found.massive.len(), found.tally.histogram.non_finite()), (f32::INFINITY, 1, 2));
+        let stats = ResidualStats::new(&[f32::NAN, f32::INFINITY, 500.0, 0.0, 0.0, 0.0, 0.0], 3);
+        assert_eq!((stats.inf_norm, stats.massive.len(), stats.tally.histogram.non_finite()), (f32::INFINITY, 1, 2));
         assert_eq!(ResidualStats::new(&[], 0).inf_norm, 0.0);
     }
 
@@ -394,10 +394,10 @@ mod tests {
 
         #[test]
         fn the_largest_norm_is_the_top_of_the_tally(values in prop::collection::vec(-500.0_f32..500.0, 1..200)) {
-            let found = ResidualStats::new(&values, 7);
-            prop_assert_eq!(Some(found.inf_norm), found.tally.max());
+            let stats = ResidualStats::new(&values, 7);
+            prop_assert_eq!(Some(stats.inf_norm), stats.tally.max());
             let placed = |massive: &MassiveActivation| values[massive.position * 7 + massive.channel] == massive.value;
-            prop_assert!(found.massive.iter().all(placed));
+            prop_assert!(stats.massive.iter().all(placed));
         }
     }
 }

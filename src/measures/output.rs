@@ -328,7 +328,7 @@ mod tests {
     use proptest::prelude::*;
 
     /// What a probe of one target finds in rows that are passed to it in blocks.
-    fn found(target: &TargetRows, with_strong_keys: bool, rows: &[TestRow], block: usize) -> Vec<Contribution> {
+    fn contributions(target: &TargetRows, with_strong_keys: bool, rows: &[TestRow], block: usize) -> Vec<Contribution> {
         let empty = Contributions { with_strong_keys, rows: Vec::new() };
         let probe = TargetProbe::new(std::slice::from_ref(target), empty);
         watch::<TargetCollector<Contributions>>(&probe, rows, block).summaries.remove(0).rows
@@ -344,8 +344,8 @@ mod tests {
         // Values of two channels; the rows weight them with 0.75 - 0.5 * 0.5 and 0.25 - 0.5 * 0.5.
         let row = TestRow::two(&[0.75, 0.25], &[0.5, 0.5], 0.5).with_values(&[&[2.0, 4.0], &[-8.0, 1.0]]);
         let rows = [TestRow::one(&[1.0]).with_values(&[&[2.0, 4.0]]), row];
-        let found = found(&target(&[Filler, Answer]), false, &rows, 1);
-        let [first, second] = found.as_slice() else { panic!("two rows") };
+        let of_rows = contributions(&target(&[Filler, Answer]), false, &rows, 1);
+        let [first, second] = of_rows.as_slice() else { panic!("two rows") };
         assert_eq!((first.part(Filler), first.part(Answer)), (&[2.0, 4.0][..], &[0.0, 0.0][..]));
         assert_eq!((second.part(Filler), second.part(Answer)), (&[1.0, 2.0][..], &[0.0, 0.0][..]));
         assert_eq!((second.query, second.total()), (1, vec![1.0, 2.0]));
@@ -361,8 +361,8 @@ mod tests {
         let rows =
             [TestRow::one(&[1.0]), TestRow::one(&[0.5; 2]), TestRow::one(&[0.25; 3]), TestRow::one(&[0.25; 4]), row];
         let strong = |key, part| StrongKey { key, part: vec![part] };
-        assert_eq!(found(&target, true, &rows, 2)[0].strong_keys, [strong(0, -1.0), strong(2, -2.0)]);
-        assert!(found(&target, false, &rows, 2)[0].strong_keys.is_empty());
+        assert_eq!(contributions(&target, true, &rows, 2)[0].strong_keys, [strong(0, -1.0), strong(2, -2.0)]);
+        assert!(contributions(&target, false, &rows, 2)[0].strong_keys.is_empty());
     }
 
     proptest! {
@@ -371,10 +371,10 @@ mod tests {
             let rows = random_rows(tokens, seed);
             let regions: Vec<Region> = (0..tokens).map(|key| Region::ALL[key * key % REGIONS]).collect();
             let target = target(&regions);
-            let merged = found(&target, false, &rows, block);
-            prop_assert_eq!(&merged, &found(&target, false, &rows, tokens));
-            for (row, found) in rows.iter().zip(&merged) {
-                for (channel, got) in found.total().iter().enumerate() {
+            let merged = contributions(&target, false, &rows, block);
+            prop_assert_eq!(&merged, &contributions(&target, false, &rows, tokens));
+            for (row, contribution) in rows.iter().zip(&merged) {
+                for (channel, got) in contribution.total().iter().enumerate() {
                     let weighed = row.effective().iter().zip(&row.values).map(|(a, v)| a * v[channel]).sum::<f32>();
                     prop_assert!((got - f64::from(weighed)).abs() < 1e-5, "{got} instead of {weighed}");
                 }

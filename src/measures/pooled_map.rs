@@ -318,9 +318,9 @@ mod tests {
         let thirds = |sum: f64| (sum / 3.0) as f32;
         let expected = [(Pooling::Max, [1.0, -1.0, 0.5]), (Pooling::Mean, [thirds(1.0), -1.25 / 4.0, thirds(1.25)])];
         for (pooling, values) in expected {
-            let found = of(pooling);
-            assert!(found.values[1].is_nan(), "nothing above the diagonal");
-            assert_eq!([found.values[0], found.values[2], found.values[3]], values);
+            let map = of(pooling);
+            assert!(map.values[1].is_nan(), "nothing above the diagonal");
+            assert_eq!([map.values[0], map.values[2], map.values[3]], values);
         }
     }
 
@@ -329,9 +329,9 @@ mod tests {
         let with = |sink: f32, row: &TestRow| TestRow { sinks: vec![sink], ..row.clone() };
         let rows: Vec<TestRow> = signed().iter().zip([0.5, 0.25, 0.125, 0.75]).map(|(row, s)| with(s, row)).collect();
         for (pooling, sinks) in [(Pooling::Max, [0.5, 0.75]), (Pooling::Mean, [0.375, 0.4375])] {
-            let found = pooled(spec(RowQuantity::Effective, pooling, 4, 2), &rows, 1);
-            assert_eq!(found.sinks, sinks, "{pooling:?}");
-            assert_eq!(PooledMap::mean(&[&found, &found]).unwrap().sinks, sinks);
+            let map = pooled(spec(RowQuantity::Effective, pooling, 4, 2), &rows, 1);
+            assert_eq!(map.sinks, sinks, "{pooling:?}");
+            assert_eq!(PooledMap::mean(&[&map, &map]).unwrap().sinks, sinks);
         }
         assert!(pooled(spec(RowQuantity::Logits(0), Pooling::Max, 4, 2), &rows, 9).sinks.is_empty());
         assert!(pooled(spec(RowQuantity::Effective, Pooling::Max, 4, 2), &signed(), 9).sinks.is_empty());
@@ -342,10 +342,10 @@ mod tests {
         let rows = random_rows(24, 3);
         let fine = pooled(spec(RowQuantity::Effective, Pooling::Max, 24, 12), &rows, 9);
         for (by, bins) in [(1, 12), (2, 6), (3, 4), (12, 1)] {
-            let found = fine.coarser(by);
+            let map = fine.coarser(by);
             let want = pooled(spec(RowQuantity::Effective, Pooling::Max, 24, bins), &rows, 9);
-            let same = found.values.iter().zip(&want.values).all(|(a, b)| a == b || a.is_nan() && b.is_nan());
-            assert!(same && found.row_edges == want.row_edges, "{by}");
+            let same = map.values.iter().zip(&want.values).all(|(a, b)| a == b || a.is_nan() && b.is_nan());
+            assert!(same && map.row_edges == want.row_edges, "{by}");
         }
         assert_eq!(fine.coarser(5).row_edges, [0, 10, 20, 24]);
     }
@@ -354,11 +354,11 @@ mod tests {
     fn with_a_bin_per_token_the_pooled_map_is_the_map() {
         let rows = random_rows(13, 1);
         for pooling in POOLINGS {
-            let found = pooled(spec(RowQuantity::Effective, pooling, 13, 100), &rows, 4);
-            assert_eq!((found.rows, found.columns), (13, 13));
+            let map = pooled(spec(RowQuantity::Effective, pooling, 13, 100), &rows, 4);
+            assert_eq!((map.rows, map.columns), (13, 13));
             for (query, row) in rows.iter().enumerate() {
-                assert_eq!(found.values[query * 13..][..=query], row.effective(), "{pooling:?}");
-                assert!(found.values[query * 13..(query + 1) * 13][query + 1..].iter().all(|x| x.is_nan()));
+                assert_eq!(map.values[query * 13..][..=query], row.effective(), "{pooling:?}");
+                assert!(map.values[query * 13..(query + 1) * 13][query + 1..].iter().all(|x| x.is_nan()));
             }
         }
     }
@@ -388,8 +388,8 @@ mod tests {
     #[test]
     fn a_map_the_model_lacks_leaves_the_bins_empty() {
         for quantity in [RowQuantity::Map(1), RowQuantity::Subtracted, RowQuantity::Logits(1)] {
-            let found = pooled(spec(quantity, Pooling::Mean, 4, 2), &signed(), 2);
-            assert!(found.values.iter().all(|x| x.is_nan()));
+            let map = pooled(spec(quantity, Pooling::Mean, 4, 2), &signed(), 2);
+            assert!(map.values.iter().all(|x| x.is_nan()));
         }
     }
 
@@ -402,8 +402,8 @@ mod tests {
             columns: 3,
             ..spec(RowQuantity::Effective, Pooling::Mean, 4, 1)
         };
-        let found = pooled(profile, &signed(), 3);
-        assert_eq!(found.values, [-0.25, 0.375, 0.5]);
+        let map = pooled(profile, &signed(), 3);
+        assert_eq!(map.values, [-0.25, 0.375, 0.5]);
     }
 
     #[test]
@@ -423,9 +423,9 @@ mod tests {
             values,
         };
         collector.observe(&row);
-        let found = collector.into_collector::<PooledMapCollector>().map();
-        assert!(found.values[12..14].iter().all(|x| x.is_nan()), "{:?}", found.values);
-        assert_eq!(found.values[14..], [1.0, 2.0]);
+        let map = collector.into_collector::<PooledMapCollector>().map();
+        assert!(map.values[12..14].iter().all(|x| x.is_nan()), "{:?}", map.values);
+        assert_eq!(map.values[14..], [1.0, 2.0]);
     }
 
     #[test]
@@ -439,8 +439,8 @@ mod tests {
             PooledMapSpec { keys: 3..3, ..spec(RowQuantity::Effective, Pooling::Max, 4, 2) },
             PooledMapSpec { columns: 0, ..spec(RowQuantity::Effective, Pooling::Max, 4, 2) },
         ] {
-            let found = pooled(empty, &signed(), 2);
-            assert_eq!((found.columns, found.values.len()), (0, 0));
+            let map = pooled(empty, &signed(), 2);
+            assert_eq!((map.columns, map.values.len()), (0, 0));
         }
     }
 
@@ -450,19 +450,19 @@ mod tests {
         let mut other = one.clone();
         other.values.iter_mut().for_each(|value| *value *= 3.0);
         other.values[3] = f32::NAN;
-        let found = PooledMap::mean(&[&one, &other]).unwrap();
-        assert!(found.values[1].is_nan());
-        assert_eq!([found.values[0], found.values[2], found.values[3]], [2.0, -2.0, 0.5]);
+        let map = PooledMap::mean(&[&one, &other]).unwrap();
+        assert!(map.values[1].is_nan());
+        assert_eq!([map.values[0], map.values[2], map.values[3]], [2.0, -2.0, 0.5]);
     }
 
     proptest! {
         #[test]
         fn bins_partition_the_tokens(start in 0_usize..50, tokens in 0_usize..200, bins in 0_usize..60) {
-            let found = edges(&(start..start + tokens), bins);
-            prop_assert_eq!(found.len(), bins.min(tokens) + 1);
-            prop_assert_eq!(found[0], start);
-            prop_assert!(found.windows(2).all(|edge| edge[0] < edge[1]));
-            prop_assert!(found.len() == 1 || found[found.len() - 1] == start + tokens);
+            let bounds = edges(&(start..start + tokens), bins);
+            prop_assert_eq!(bounds.len(), bins.min(tokens) + 1);
+            prop_assert_eq!(bounds[0], start);
+            prop_assert!(bounds.windows(2).all(|edge| edge[0] < edge[1]));
+            prop_assert!(bounds.len() == 1 || bounds[bounds.len() - 1] == start + tokens);
         }
 
         #[test]
@@ -482,13 +482,13 @@ mod tests {
         #[test]
         fn means_of_bins_times_their_pairs_add_up_to_the_rows(tokens in 1_usize..40, bins in 1_usize..12, seed: u64) {
             let rows = random_rows(tokens, seed);
-            let found = pooled(spec(RowQuantity::Map(0), Pooling::Mean, tokens, bins), &rows, 7);
+            let map = pooled(spec(RowQuantity::Map(0), Pooling::Mean, tokens, bins), &rows, 7);
             let pairs = |bin: usize| {
-                let (row, keys) = (bin / found.columns, &found.column_edges[bin % found.columns..]);
-                let queries = found.row_edges[row]..found.row_edges[row + 1];
+                let (row, keys) = (bin / map.columns, &map.column_edges[bin % map.columns..]);
+                let queries = map.row_edges[row]..map.row_edges[row + 1];
                 queries.map(|query| keys[1].min(query + 1).saturating_sub(keys[0])).sum::<usize>()
             };
-            let sums = found.values.iter().enumerate().map(|(bin, x)| x * pairs(bin) as f32);
+            let sums = map.values.iter().enumerate().map(|(bin, x)| x * pairs(bin) as f32);
             let total: f32 = sums.filter(|x| !x.is_nan()).sum();
             prop_assert!((total - tokens as f32).abs() < 1e-3, "{total}");
         }

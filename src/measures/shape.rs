@@ -188,18 +188,18 @@ mod tests {
         let rows = [&[1.0][..], &[0.5, 0.5], &[0.0, 1.0, 0.0], &[0.25; 4]].map(TestRow::one);
         let probe = probe(&[1..3, 3..4, 7..9]);
         assert!(!probe.wants(0, 0, 0));
-        let found: Vec<RowMean> = shapes(&probe, &rows, 2).iter().map(|shape| shape.entropy_nats).collect();
-        assert!((found[0].mean().unwrap() - 0.5 * 2.0_f64.ln()).abs() < 1e-12);
-        assert_eq!((found[0].rows, found[1].rows), (2, 1));
-        assert_eq!(found[2].mean(), None);
+        let means: Vec<RowMean> = shapes(&probe, &rows, 2).iter().map(|shape| shape.entropy_nats).collect();
+        assert!((means[0].mean().unwrap() - 0.5 * 2.0_f64.ln()).abs() < 1e-12);
+        assert_eq!((means[0].rows, means[1].rows), (2, 1));
+        assert_eq!(means[2].mean(), None);
     }
 
     #[test]
     fn magnitudes_are_summed_over_the_rows_of_a_target() {
         let rows = [&[1.0][..], &[0.5, 0.5], &[0.5, -0.125, 0.375], &[0.5, 0.125, 0.25, -0.125]].map(TestRow::one);
-        let found = shapes(&probe(&[2..4, 9..12]), &rows, 3);
-        assert_eq!(found[0].magnitudes, [1.0, 0.25, 0.625, 0.125]);
-        assert!(found[1].magnitudes.is_empty());
+        let of_targets = shapes(&probe(&[2..4, 9..12]), &rows, 3);
+        assert_eq!(of_targets[0].magnitudes, [1.0, 0.25, 0.625, 0.125]);
+        assert!(of_targets[1].magnitudes.is_empty());
     }
 
     #[test]

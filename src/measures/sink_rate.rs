@@ -98,15 +98,15 @@ mod tests {
     #[test]
     fn the_mean_is_over_all_rows_with_the_first_token_s_own() {
         let rows = [&[1.0][..], &[0.5, 0.5], &[-0.25, 0.5, 0.25], &[0.0, 0.0, 0.0, 1.0]].map(TestRow::one);
-        let found = watch::<FirstTokenCollector>(&FirstTokenProbe { tokens: 3 }, &rows, 2);
-        assert_eq!(found.0.mean(), Some((1.0 + 0.5 + 0.25) / 3.0));
+        let collector = watch::<FirstTokenCollector>(&FirstTokenProbe { tokens: 3 }, &rows, 2);
+        assert_eq!(collector.0.mean(), Some((1.0 + 0.5 + 0.25) / 3.0));
     }
 
     #[test]
     fn of_two_maps_it_is_the_share_of_their_difference() {
         let rows = [TestRow::two(&[1.0], &[1.0], 0.5), TestRow::two(&[0.5, 0.5], &[0.25, 0.75], 1.0)];
-        let found = watch::<FirstTokenCollector>(&FirstTokenProbe { tokens: 64 }, &rows, 1);
-        assert_eq!(found.0.mean(), Some(0.75));
+        let collector = watch::<FirstTokenCollector>(&FirstTokenProbe { tokens: 64 }, &rows, 1);
+        assert_eq!(collector.0.mean(), Some(0.75));
         assert_eq!(FirstTokenCollector::default().0.mean(), None);
     }
 

@@ -122,11 +122,11 @@ mod tests {
 
     #[test]
     fn a_sink_is_found_and_self_attention_is_not_one() {
-        let found = received(&rows_with_sink(120, 7, 0.4), 32);
-        assert_eq!(found.sinks(), [7]);
-        assert!((found.mean_share(7).unwrap() - 0.4).abs() < 1e-6);
-        assert_eq!((found.rows(7), found.mean_share(50)), (120 - 7 - GAP, Some(0.0)));
-        assert_eq!(found.mean_share(110), None, "no row comes long enough after it");
+        let collector = received(&rows_with_sink(120, 7, 0.4), 32);
+        assert_eq!(collector.sinks(), [7]);
+        assert!((collector.mean_share(7).unwrap() - 0.4).abs() < 1e-6);
+        assert_eq!((collector.rows(7), collector.mean_share(50)), (120 - 7 - GAP, Some(0.0)));
+        assert_eq!(collector.mean_share(110), None, "no row comes long enough after it");
         assert_eq!(received(&rows_with_sink(120, 7, 0.29), 32).sinks(), Vec::<usize>::new());
     }
 
@@ -150,9 +150,9 @@ mod tests {
         let mut rows = rows_with_sink(100, 0, 0.5);
         rows[40] = TestRow::one(&[0.0; 41]);
         rows[41] = TestRow::one(&[f32::NAN; 42]);
-        let found = received(&rows, 32);
-        assert_eq!(found.rows(0), 100 - GAP - 2);
-        assert!((found.mean_share(0).unwrap() - 0.5).abs() < 1e-6);
+        let collector = received(&rows, 32);
+        assert_eq!(collector.rows(0), 100 - GAP - 2);
+        assert!((collector.mean_share(0).unwrap() - 0.5).abs() < 1e-6);
     }
 
     proptest! {
