@@ -9,7 +9,7 @@ use super::shared::{Examples, RunFlags};
 use crate::bail_usage;
 use crate::base::values::{FileName, TokenRange};
 use crate::measures::MeasureName;
-use crate::prompts::{BosChoice, Grid, TextWindows};
+use crate::prompts::{BosChoice, Grid, SpecialTokens, TextWindows};
 use crate::run::Plan;
 use anyhow::Result;
 use clap::Args;
@@ -78,6 +78,9 @@ impl Measuring for NllFlags {
         }
         if self.ids.is_some() && run.reading.bos != BosChoice::Auto {
             bail_usage!("--bos: token ids are taken as they are; leave out --bos or --ids");
+        }
+        if self.ids.is_some() && run.reading.special_tokens != SpecialTokens::Text {
+            bail_usage!("--special-tokens: token ids are taken as they are; leave out --special-tokens or --ids");
         }
         if self.stride.is_some_and(|stride| stride.single().is_none()) {
             bail_usage!("--stride: {ONE_LENGTH}; give it one number");

@@ -11,7 +11,7 @@ use crate::model::families::DIFF_MLX;
 use crate::model::hub;
 use crate::model::kinds;
 use crate::model::{Checkpoint, Gguf, HeadLayout, ModelConfig, Transformer, TENSOR_FILE};
-use crate::prompts::{BosChoice, TemplateArg, Tokenizer, TokenizerOptions};
+use crate::prompts::{BosChoice, SpecialTokens, TemplateArg, Tokenizer, TokenizerOptions};
 use crate::results::manifest::{ModelInfo, WeightsState};
 use crate::results::record::is_formula;
 use anyhow::{bail, Context, Result};
@@ -245,6 +245,10 @@ pub struct LoadOptions {
     /// Begin-of-sequence token of prompts
     #[arg(long, value_enum, value_name = "auto|add|omit", default_value = "auto")]
     pub bos: BosChoice,
+    /// Special tokens in texts, such as <eos> between documents
+    #[serde(skip_serializing_if = "is_default")]
+    #[arg(long, value_enum, value_name = "text|parse", default_value = "text")]
+    pub special_tokens: SpecialTokens,
     /// Device: cpu; or cuda, cuda:1, … or metal in a build for it
     #[serde(skip_serializing_if = "is_default")]
     #[arg(long, value_name = "DEVICE", default_value_t = DeviceName::Cpu)]
@@ -262,7 +266,8 @@ impl LoadOptions {
     }
 
     fn tokenizer(&self) -> TokenizerOptions {
-        TokenizerOptions { chat: self.chat_template, template_args: self.template_args.clone(), bos: self.bos }
+        let (template_args, special) = (self.template_args.clone(), self.special_tokens);
+        TokenizerOptions { chat: self.chat_template, template_args, bos: self.bos, special }
     }
 }
 
@@ -341,6 +346,9 @@ fn open_built_in(model: &BuiltIn, options: LoadOptions) -> Result<OpenedModel> {
     }
     if options.bos != BosChoice::Auto {
         bail_usage!("--bos: the prompts of the built-in {name} begin as it was trained; leave --bos out");
+    }
+    if options.special_tokens != SpecialTokens::Text {
+        bail_usage!("--special-tokens: the built-in {name} knows none in texts; leave --special-tokens out");
     }
     OpenedModel::new(name.to_owned(), None, model.config.as_bytes(), options, |config, _| {
         let checkpoint = Checkpoint::built_in(model.weights, &format!("built-in {name}/{TENSOR_FILE}"))?;

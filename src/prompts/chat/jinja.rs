@@ -69,42 +69,30 @@ fn environment() -> Environment<'static> {
     environment
 }
 
-/// Date that templates receive as today, so that prompts do not depend on when they are made. It is the default of
-/// Llama's templates.
-const TODAY: [(char, &str); 12] = [
-    ('d', "26"),
-    ('b', "Jul"),
-    ('B', "July"),
-    ('m', "07"),
-    ('Y', "2024"),
-    ('y', "24"),
-    ('a', "Fri"),
-    ('A', "Friday"),
-    ('j', "208"),
-    ('H', "00"),
-    ('M', "00"),
-    ('S', "00"),
+/// Date that templates receive as today, so that prompts do not depend on when they are made: 26 July 2024, the default
+/// of Llama's templates.
+const TODAY: [(&str, &str); 12] = [
+    ("%d", "26"),
+    ("%b", "Jul"),
+    ("%B", "July"),
+    ("%m", "07"),
+    ("%Y", "2024"),
+    ("%y", "24"),
+    ("%a", "Fri"),
+    ("%A", "Friday"),
+    ("%j", "208"),
+    ("%H", "00"),
+    ("%M", "00"),
+    ("%S", "00"),
 ];
 
-/// Python's `strftime` on 26 July 2024.
+/// Python's `strftime` on that day.
 fn strftime(format: &str) -> Result<String, Error> {
-    let mut text = String::new();
-    let mut chars = format.chars();
-    while let Some(char) = chars.next() {
-        if char != '%' {
-            text.push(char);
-            continue;
-        }
-        let directive = chars.next();
-        match TODAY.iter().find(|(known, _)| Some(*known) == directive) {
-            Some((_, part)) => text.push_str(part),
-            None if directive == Some('%') => text.push('%'),
-            None => {
-                let message =
-                    format!("strftime_now({format:?}): only %d %b %B %m %Y %y %a %A %j %H %M %S %% are known");
-                return Err(Error::new(ErrorKind::InvalidOperation, message));
-            }
-        }
+    let text = TODAY.iter().fold(format.to_owned(), |text, (directive, part)| text.replace(directive, part));
+    if text.contains('%') {
+        let known = TODAY.map(|(directive, _)| directive).join(" ");
+        let message = format!("strftime_now({format:?}): only {known} are known");
+        return Err(Error::new(ErrorKind::InvalidOperation, message));
     }
     Ok(text)
 }
@@ -128,10 +116,12 @@ fn without_generation_tags(source: &str) -> String {
 }
 
 /// Python's `json.dumps(..., ensure_ascii=False)`, with its spaces and without escapes for HTML. Other options than `indent`
-/// and `ensure_ascii` are errors.
+/// are errors.
 fn to_json(value: &Value, indent: Option<usize>, options: Kwargs) -> Result<String, Error> {
     let indent: Option<usize> = indent.map_or_else(|| options.get("indent"), |indent| Ok(Some(indent)))?;
-    let only_ascii: Option<bool> = options.get("ensure_ascii")?;
+    if options.get::<Option<bool>>("ensure_ascii")? == Some(true) {
+        return Err(Error::new(ErrorKind::InvalidOperation, "tojson: ensure_ascii=True is not supported"));
+    }
     options.assert_all_used()?;
     let mut bytes = Vec::new();
     let written = match indent.map(|indent| " ".repeat(indent)) {
@@ -142,23 +132,7 @@ fn to_json(value: &Value, indent: Option<usize>, options: Kwargs) -> Result<Stri
         None => value.serialize(&mut serde_json::Serializer::with_formatter(&mut bytes, SpacedFormatter)),
     };
     written.map_err(|error| Error::new(ErrorKind::InvalidOperation, error.to_string()))?;
-    let text = String::from_utf8(bytes).expect("JSON is UTF-8");
-    Ok(if only_ascii == Some(true) { in_ascii(&text) } else { text })
-}
-
-/// JSON with other characters than ASCII as the escapes of their UTF-16 units.
-fn in_ascii(json: &str) -> String {
-    let mut text = String::new();
-    for char in json.chars() {
-        if char.is_ascii() {
-            text.push(char);
-            continue;
-        }
-        for unit in char.encode_utf16(&mut [0; 2]) {
-            text += &format!("\\u{unit:04x}");
-        }
-    }
-    text
+    Ok(String::from_utf8(bytes).expect("JSON is UTF-8"))
 }
 
 /// JSON formatter with a space after `,` and `:`, on one line.

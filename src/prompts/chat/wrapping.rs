@@ -194,7 +194,7 @@ mod tests {
     };
 
     fn prompt(tokenizer: &Tokenizer, spec: &NeedleSpec, seed: u64) -> Prompt {
-        build(spec, seed, tokenizer, &Haystack::embedded()).unwrap()
+        build(spec, seed, tokenizer, &Haystack::Embedded).unwrap()
     }
 
     #[test]

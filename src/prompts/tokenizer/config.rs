@@ -1,14 +1,22 @@
-//! Files next to a `tokenizer.json`: `tokenizer_config.json` and `special_tokens_map.json`.
+//! Files next to a `tokenizer.json`: `tokenizer_config.json`, `special_tokens_map.json` and `added_tokens.json`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 
-use anyhow::{bail, Context, Result};
+use anyhow::{bail, ensure, Context, Result};
 use serde_json::{Map, Value};
+use tokenizers::AddedToken;
 
+use crate::base::error::guarded;
 use crate::base::files;
 
-/// The parts of the two files that prompts use.
+/// The special tokens with names, in the order in which `transformers` adds them.
+const NAMED: [&str; 7] = ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
+
+/// Further special tokens.
+const LISTED: [&str; 2] = ["additional_special_tokens", "extra_special_tokens"];
+
+/// The parts of the files that prompts use.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TokenizerConfig {
     /// Path of `tokenizer_config.json`, also if it does not exist.
@@ -24,6 +32,12 @@ pub(crate) struct TokenizerConfig {
     pub(crate) add_prefix_space: bool,
     /// A chat template, or a list of named ones.
     pub(crate) chat_template: Option<Value>,
+    /// The tokens of `added_tokens_decoder`, or else of `added_tokens.json`, by id.
+    added: BTreeMap<u32, AddedToken>,
+    /// Where they stand, for messages.
+    added_in: String,
+    /// Special tokens, which need not be in the vocabulary.
+    special: Vec<AddedToken>,
 }
 
 impl TokenizerConfig {
@@ -31,9 +45,21 @@ impl TokenizerConfig {
     pub(crate) fn read(folder: &Path) -> Result<Self> {
         let path = folder.join("tokenizer_config.json");
         let config = object(&path)?;
-        // Tokens missing in the first file may be in the second, written by older versions.
+        // Tokens missing in the first file may be in the others, written by older versions.
         let tokens = object(&folder.join("special_tokens_map.json"))?.unwrap_or_default();
-        Self::of(path, config, tokens)
+        let special = special_tokens(&[config.as_ref().unwrap_or(&Map::new()), &tokens]);
+        let mut config = Self { special, ..Self::of(path, config, tokens)? };
+        let added = folder.join("added_tokens.json");
+        if config.added.is_empty() {
+            for (content, id) in object(&added)?.unwrap_or_default() {
+                let id = id.as_u64().and_then(|id| u32::try_from(id).ok());
+                let id = id.with_context(|| format!("{}: the id of {content:?} is no number", added.display()))?;
+                let special = config.special.iter().any(|token| token.content == content);
+                config.added.insert(id, AddedToken::from(content, special));
+            }
+            config.added_in = added.display().to_string();
+        }
+        Ok(config)
     }
 
     /// Creates the configuration from the files' contents; `path` is for messages.
@@ -52,16 +78,96 @@ impl TokenizerConfig {
             Some(Value::Bool(flag)) => Some(*flag),
             Some(flag) => bail!("{}: add_bos_token is {flag}, expected true or false", path.display()),
         };
+        let added_in = format!("{}, added_tokens_decoder", path.display());
+        let mut added = BTreeMap::new();
+        for (id, token) in config.get("added_tokens_decoder").and_then(Value::as_object).into_iter().flatten() {
+            let entry = id.parse().ok().zip(added_token(token, false));
+            let (id, token) = entry.with_context(|| format!("{added_in}: {id:?} is no token with an id"))?;
+            added.insert(id, token);
+        }
         tokens.extend(config);
         let tokens = tokens.into_iter().filter(|(name, _)| name.ends_with("_token"));
         let tokens = tokens.filter_map(|(name, token)| Some((name, text(&token)?))).collect();
-        Ok(Self { path, exists, add_bos_token, tokens, class, add_prefix_space, chat_template })
+        let special = Vec::new();
+        Ok(Self {
+            path,
+            exists,
+            add_bos_token,
+            tokens,
+            class,
+            add_prefix_space,
+            chat_template,
+            added,
+            added_in,
+            special,
+        })
+    }
+
+    /// Adds the tokens that have ids in these files to a tokenizer that lacks them.
+    ///
+    /// # Errors
+    /// If they would have other ids there.
+    pub(crate) fn add_tokens(&self, inner: &mut tokenizers::Tokenizer) -> Result<()> {
+        add(inner, self.added.values())?;
+        for (id, AddedToken { content, .. }) in &self.added {
+            let actual = inner.token_to_id(content);
+            ensure!(
+                actual == Some(*id),
+                "{}: {content:?} has id {id}, but behind the tokens of tokenizer.json it has {}",
+                self.added_in,
+                actual.map_or_else(|| "none".to_owned(), |id| id.to_string())
+            );
+        }
+        Ok(())
+    }
+
+    /// Adds the special tokens of these files to a tokenizer that lacks them.
+    pub(crate) fn add_special_tokens(&self, inner: &mut tokenizers::Tokenizer) -> Result<()> {
+        add(inner, self.special.iter())
     }
 
     /// The begin-of-sequence token.
     pub(crate) fn bos_token(&self) -> Option<&str> {
         self.tokens.get("bos_token").map(String::as_str)
     }
+}
+
+/// Adds those of the tokens that a tokenizer does not match before it splits a text.
+fn add<'a>(inner: &mut tokenizers::Tokenizer, tokens: impl Iterator<Item = &'a AddedToken>) -> Result<()> {
+    let known: HashSet<String> = inner.get_added_tokens_decoder().into_values().map(|token| token.content).collect();
+    let missing: Vec<AddedToken> = tokens.filter(|token| !known.contains(&token.content)).cloned().collect();
+    guarded("tokenizers", || inner.add_tokens(missing))?;
+    Ok(())
+}
+
+/// The special tokens of these files, in the order in which `transformers` adds them.
+fn special_tokens(files: &[&Map<String, Value>]) -> Vec<AddedToken> {
+    let mut special = Vec::new();
+    for name in NAMED {
+        special.extend(files.iter().find_map(|file| added_token(file.get(name)?, true)));
+    }
+    for list in LISTED.iter().flat_map(|name| files.iter().filter_map(move |file| file.get(*name))) {
+        match list {
+            Value::Array(tokens) => special.extend(tokens.iter().filter_map(|token| added_token(token, true))),
+            Value::Object(tokens) => special.extend(tokens.values().filter_map(|token| added_token(token, true))),
+            _ => {}
+        }
+    }
+    special
+}
+
+/// A token that is a string, or an object with its text in `content` and how it is matched.
+fn added_token(token: &Value, is_special: bool) -> Option<AddedToken> {
+    let flag = |name: &str, default| token.get(name).and_then(Value::as_bool).unwrap_or(default);
+    let special = is_special || flag("special", false);
+    Some(AddedToken {
+        content: text(token)?,
+        single_word: flag("single_word", false),
+        lstrip: flag("lstrip", false),
+        rstrip: flag("rstrip", false),
+        normalized: flag("normalized", !special),
+        special,
+    })
 }
 
 /// Text of a token, which is a string or an object with the text in `content`.

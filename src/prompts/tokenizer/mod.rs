@@ -9,12 +9,14 @@ pub(super) mod config;
 pub(super) mod tests;
 mod vocab_merges;
 
-use std::collections::HashMap;
 use std::ops::Range;
 use std::path::Path;
-use std::sync::{OnceLock, RwLock};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::LazyLock;
 
 use anyhow::{anyhow, ensure, Context, Result};
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
 use tokenizers::models::bpe::BPE;
 
 use super::{ChatTemplate, TemplateArg, Wrapping};
@@ -29,9 +31,6 @@ use config::TokenizerConfig;
 const FILE: &str = "tokenizer.json";
 
 const EMBEDDED: &str = include_str!("../../../assets/tokenizer.json");
-
-/// Words in the cache of [`Tokenizer::encode`]; beyond that (made-up names without end) nothing is added.
-const CACHED_WORDS_MAX: usize = 1 << 15;
 
 /// Text as tokens.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -65,6 +64,19 @@ pub struct TokenizerOptions {
     pub template_args: Vec<TemplateArg>,
     /// The choice about the begin-of-sequence token.
     pub bos: BosChoice,
+    /// What special tokens in texts are.
+    pub special: SpecialTokens,
+}
+
+/// What special tokens in a text are, such as `<eos>` between documents.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SpecialTokens {
+    /// Letters, as in llama.cpp
+    #[default]
+    Text,
+    /// Special tokens, as in transformers
+    Parse,
 }
 
 /// A tokenizer and the JSON it came from.
@@ -79,7 +91,9 @@ pub struct Tokenizer {
     /// The beginning of plain text, and its source.
     pub text_bos: BosPolicy,
     chat: Option<Chat>,
-    words: Option<WordCache>,
+    special: Vec<String>,
+    /// `true` once the user knows that a text has special tokens, which are cut into letters.
+    noted: AtomicBool,
     /// Tokens that the model knows, which may be fewer.
     model_vocab: usize,
 }
@@ -93,22 +107,15 @@ struct Chat {
     added_id: Option<u32>,
 }
 
-/// Ids of words of ASCII text, for a tokenizer whose tokens never cross a space or a digit.
-struct WordCache {
-    ids: RwLock<HashMap<Box<str>, Box<[u32]>>>,
-    /// Bytes of ASCII text that each token stands for, by id.
-    len_bytes: Vec<usize>,
-}
-
 impl Tokenizer {
     /// The tokenizer that comes with the tool.
     pub fn embedded() -> &'static Tokenizer {
-        static TOKENIZER: OnceLock<Tokenizer> = OnceLock::new();
-        TOKENIZER.get_or_init(|| {
+        static TOKENIZER: LazyLock<Tokenizer> = LazyLock::new(|| {
             let (name, options) = ("the embedded tokenizer".to_owned(), TokenizerOptions::default());
-            Self::new(name, EMBEDDED.to_owned(), Path::new(""), &TokenizerConfig::default(), &options)
+            Tokenizer::new(name, EMBEDDED.to_owned(), Path::new(""), &TokenizerConfig::default(), &options)
                 .expect("the embedded tokenizer is tested")
-        })
+        });
+        &TOKENIZER
     }
 
     /// Returns `true` if a folder has one.
@@ -154,16 +161,25 @@ impl Tokenizer {
         config: &TokenizerConfig,
         options: &TokenizerOptions,
     ) -> Result<Self> {
-        let inner = parse(&json).with_context(|| format!("{name} is not a tokenizer"))?;
+        let mut inner = parse(&json).with_context(|| format!("{name} is not a tokenizer"))?;
+        let n_added = inner.get_added_tokens_decoder().len();
+        config.add_tokens(&mut inner)?;
         let text_bos = BosPolicy::of_text(&inner, config, options.bos).with_context(|| name.clone())?;
+        config.add_special_tokens(&mut inner)?;
+        let added = inner.get_added_tokens_decoder();
+        let json = match added.len() == n_added {
+            true => json,
+            false => inner.to_string(false).map_err(|error| anyhow!(error))?,
+        };
         let chat = match options.chat {
             true => Some(Chat::new(&inner, folder, config, options)?),
             false => None,
         };
-        let sha256 = sha256(json.as_bytes());
-        // A model that we trained has a copy of the embedded tokenizer beside it.
-        let words = (json == EMBEDDED).then(|| WordCache::new(&inner));
-        Ok(Self { inner, name, json, sha256, text_bos, chat, words, model_vocab: usize::MAX })
+        // A chat template's part of a prompt is told from the rest by the tokenizer as it was before.
+        inner.set_encode_special_tokens(options.special == SpecialTokens::Text);
+        let special = added.into_values().filter(|token| token.special).map(|token| token.content).collect();
+        let (sha256, noted) = (sha256(json.as_bytes()), AtomicBool::new(false));
+        Ok(Self { inner, name, json, sha256, text_bos, chat, special, noted, model_vocab: usize::MAX })
     }
 
     /// Tells it how many tokens the model has. A tokenizer may have more, as long as no text is cut into them.
@@ -187,17 +203,6 @@ impl Tokenizer {
         Ok(())
     }
 
-    /// The tokens of `text`, without a begin-of-sequence token.
-    ///
-    /// # Errors
-    /// If the tokenizer cannot encode the text.
-    pub fn encode(&self, text: &str) -> Result<Encoded> {
-        match &self.words {
-            Some(words) if text.is_ascii() => self.encode_words(words, text),
-            _ => self.encode_whole(text),
-        }
-    }
-
     /// The tokens of a needle prompt's text, in which special tokens count only inside `markup`, the chat template's
     /// part of it.
     ///
@@ -205,16 +210,38 @@ impl Tokenizer {
     /// If the tokenizer cannot encode the text.
     pub(super) fn encode_prompt(&self, text: &str, markup: &[Range<usize>]) -> Result<Encoded> {
         match &self.chat {
-            Some(chat) => {
+            Some(chat) if self.inner.get_encode_special_tokens() => {
                 let encoded = chat.wrapping.encode(text, markup).with_context(|| self.cannot_encode())?;
                 encoded.ids.iter().try_for_each(|&id| self.check_id(id))?;
                 Ok(encoded)
             }
-            None => self.encode(text),
+            _ => self.encode(text),
         }
     }
 
-    fn encode_whole(&self, text: &str) -> Result<Encoded> {
+    /// Says once that a text has special tokens that are cut into letters.
+    fn note_special(&self, text: &str) {
+        let is_in_text = |token: &&String| text.contains(token.as_str());
+        if !self.inner.get_encode_special_tokens() || self.noted.load(Ordering::Relaxed) {
+            return;
+        }
+        if let Some(token) = self.special.iter().find(is_in_text) {
+            if !self.noted.swap(true, Ordering::Relaxed) {
+                let name = &self.name;
+                crate::say!(
+                    "{name}: the text has special tokens such as {token}, which are cut into letters; with --special-tokens \
+                     parse they are special tokens"
+                );
+            }
+        }
+    }
+
+    /// The tokens of `text`, without a begin-of-sequence token.
+    ///
+    /// # Errors
+    /// If the tokenizer cannot encode the text.
+    pub fn encode(&self, text: &str) -> Result<Encoded> {
+        self.note_special(text);
         let encoding =
             guarded("tokenizers", || self.inner.encode(text, false)).with_context(|| self.cannot_encode())?;
         let encoded = Encoded { ids: encoding.get_ids().to_vec(), offsets: encoding.get_offsets().to_vec() };
@@ -225,33 +252,6 @@ impl Tokenizer {
 
     fn cannot_encode(&self) -> String {
         format!("{}: cannot cut a text into tokens", self.name)
-    }
-
-    /// Word by word through the cache: the same tokens as [`Self::encode_whole`] (tested), ten times as fast.
-    fn encode_words(&self, cache: &WordCache, text: &str) -> Result<Encoded> {
-        let mut encoded = Encoded::default();
-        let mut end = 0;
-        for word in words(text) {
-            let known = cache.ids.read().expect("no panic holds this lock").get(word).cloned();
-            let ids = match known {
-                Some(ids) => ids,
-                None => {
-                    let ids = self.encode_whole(word)?.ids.into_boxed_slice();
-                    let mut all = cache.ids.write().expect("no panic holds this lock");
-                    if all.len() < CACHED_WORDS_MAX {
-                        all.insert(word.into(), ids.clone());
-                    }
-                    ids
-                }
-            };
-            for &id in &ids {
-                let start = end;
-                end += cache.len_bytes[id as usize];
-                encoded.ids.push(id);
-                encoded.offsets.push((start, end));
-            }
-        }
-        Ok(encoded)
     }
 
     /// The text of tokens; special tokens are left out.
@@ -322,43 +322,9 @@ fn parse(json: &str) -> Result<tokenizers::Tokenizer> {
         // Merges that are left out by chance: a text would have other tokens every time.
         ensure!(*dropout == 0.0, "model.dropout is {dropout}, which is for training: set it to null");
     }
-    // A prompt is text: "<eos>" in somebody's haystack is five characters, not the end of the sequence.
+    // A text is text, unless the user says otherwise: "<eos>" in a haystack is five characters.
     inner.set_encode_special_tokens(true);
     inner.with_padding(None);
     inner.with_truncation(None).map_err(|error| anyhow!(error))?;
     Ok(inner)
-}
-
-impl WordCache {
-    fn new(tokenizer: &tokenizers::Tokenizer) -> Self {
-        let mut len_bytes = Vec::new();
-        for id in 0..tokenizer.get_vocab_size(true) as u32 {
-            len_bytes.push(tokenizer.id_to_token(id).map_or(0, |token| token.chars().count()));
-        }
-        Self { ids: RwLock::default(), len_bytes }
-    }
-}
-
-/// Cuts ASCII text where no token of ours can cross: before a space that follows something visible, and on both sides
-/// of a digit.
-fn words(text: &str) -> impl Iterator<Item = &str> {
-    let bytes = text.as_bytes();
-    let mut start = 0;
-    std::iter::from_fn(move || {
-        if start == bytes.len() {
-            return None;
-        }
-        let mut end = start + 1;
-        while end < bytes.len() {
-            let (before, after) = (bytes[end - 1], bytes[end]);
-            let digit = before.is_ascii_digit() || after.is_ascii_digit();
-            if digit || (after == b' ' && before.is_ascii_graphic()) {
-                break;
-            }
-            end += 1;
-        }
-        let word = &text[start..end];
-        start = end;
-        Some(word)
-    })
 }

@@ -1,8 +1,8 @@
 //! Byte-level BPE tokenizers in the two files of older folders, `vocab.json` and `merges.txt`, converted to a `tokenizer.json`.
 
-use super::config::{object, TokenizerConfig};
+use super::config::TokenizerConfig;
 use crate::base::files;
-use anyhow::{bail, ensure, Context, Result};
+use anyhow::{bail, Context, Result};
 use serde_json::{json, Map, Value};
 use std::path::Path;
 
@@ -15,7 +15,7 @@ pub(super) fn is_in(folder: &Path) -> bool {
     files::is_there(&folder.join(VOCAB)) && files::is_there(&folder.join(MERGES))
 }
 
-/// Converts the two files of a `GPT2Tokenizer`; other classes are an error.
+/// Converts the two files of a `GPT2Tokenizer`, without its added tokens; other classes are an error.
 pub(super) fn tokenizer_json(folder: &Path, config: &TokenizerConfig) -> Result<String> {
     if let Some(class) = config.class.as_deref().filter(|class| !class.starts_with("GPT2Tokenizer")) {
         bail!(
@@ -30,7 +30,7 @@ pub(super) fn tokenizer_json(folder: &Path, config: &TokenizerConfig) -> Result<
     let merges = read_merges(&folder.join(MERGES))?;
     Ok(json!({
         "version": "1.0", "truncation": null, "padding": null,
-        "added_tokens": added_tokens(folder, config, &vocab)?,
+        "added_tokens": [],
         "normalizer": null,
         "pre_tokenizer": {
             "type": "ByteLevel", "add_prefix_space": config.add_prefix_space, "trim_offsets": false, "use_regex": true,
@@ -60,34 +60,6 @@ fn read_merges(path: &Path) -> Result<Vec<Value>> {
         merges.push(json!([left, right]));
     }
     Ok(merges)
-}
-
-/// Tokens that are matched before the text is split: those of `added_tokens.json`, and the special ones (`bos_token`, ...).
-fn added_tokens(folder: &Path, config: &TokenizerConfig, vocab: &Map<String, Value>) -> Result<Vec<Value>> {
-    let path = folder.join("added_tokens.json");
-    let added = object(&path)?.unwrap_or_default();
-    let special: Vec<&String> = config.tokens.values().collect();
-    let all = added.iter().map(|(token, id)| (token, Some(id)));
-    let named = special.iter().filter(|token| !added.contains_key(**token)).map(|token| (*token, vocab.get(*token)));
-    let mut tokens: Vec<(u64, &String)> = Vec::new();
-    for (token, id) in all.chain(named) {
-        let Some(id) = id else { continue };
-        let id = id.as_u64().with_context(|| format!("{}: the id of {token:?} is {id}", path.display()))?;
-        ensure!(
-            vocab.get(token).is_none_or(|other| other.as_u64() == Some(id)),
-            "{}: {token:?} has another id than in {VOCAB}",
-            path.display()
-        );
-        tokens.push((id, token));
-    }
-    tokens.sort();
-    tokens.dedup();
-    let mut entries = Vec::new();
-    for (id, token) in tokens {
-        entries.push(json!({"id": id, "content": token, "special": special.contains(&token), "normalized": false,
-            "single_word": false, "lstrip": false, "rstrip": false}));
-    }
-    Ok(entries)
 }
 
 #[cfg(test)]
