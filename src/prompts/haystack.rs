@@ -7,15 +7,15 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet, VecDeque};
-use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::LazyLock;
 
 use anyhow::{bail, Context, Result};
 use sha2::{Digest, Sha256};
 
 use super::segment::{self, Sentence};
 use super::text::without_byte_order_mark;
+use super::unwrap;
 use crate::bail_usage;
 use crate::base::files;
 use crate::base::rng::Rng;
@@ -23,11 +23,6 @@ use crate::base::rng::Rng;
 /// Sentence templates, and the word lists that fill them.
 const SENTENCES: &str = include_str!("../../assets/corpus/sentences.txt");
 const WORDS: &str = include_str!("../../assets/corpus/words.toml");
-
-/// Names of haystacks that are no files.
-const PROSE: &str = "prose";
-const NOISE: &str = "noise";
-const NEEDLES: &str = "needles";
 
 /// The sentences that noise repeats, as in RULER (NVIDIA, Apache License 2.0), which has them of Mohtashami & Jaggi
 /// 2023, "Landmark Attention".
@@ -39,42 +34,36 @@ const PARAGRAPH: (usize, usize) = (3, 6);
 
 /// Source of filler sentences.
 #[derive(Clone, Debug)]
-pub struct Haystack {
-    source: HaystackSource,
-}
-
-#[derive(Clone, Debug)]
-enum HaystackSource {
+pub enum Haystack {
+    /// Prose that is generated.
     Embedded,
+    /// A few sentences again and again.
     Noise,
+    /// Nothing but distractors.
     Needles,
+    /// The user's own text.
     Own { path: PathBuf, sentences: Vec<Sentence> },
 }
 
 impl Haystack {
-    /// The embedded haystack.
-    pub fn embedded() -> Self {
-        Self { source: HaystackSource::Embedded }
-    }
-
-    /// The haystack of this name: `prose`, the embedded one, as without a name; `noise`, a few sentences again and again;
-    /// `needles`, nothing but distractors. Other names are paths.
+    /// The haystack of this name: `prose`, the embedded one, as without a name; `noise`; `needles`. Other names are paths.
     ///
     /// # Errors
     /// Those of [`from_path`](Self::from_path).
     pub fn named(name: Option<&Path>) -> Result<Self> {
-        match name.map(|path| (path, path.to_str())) {
-            None | Some((_, Some(PROSE))) => Ok(Self::embedded()),
-            Some((_, Some(NOISE))) => Ok(Self { source: HaystackSource::Noise }),
-            Some((_, Some(NEEDLES))) => Ok(Self { source: HaystackSource::Needles }),
-            Some((path, _)) => Self::from_path(path),
+        let Some(path) = name else { return Ok(Self::Embedded) };
+        match path.to_str() {
+            Some("prose") => Ok(Self::Embedded),
+            Some("noise") => Ok(Self::Noise),
+            Some("needles") => Ok(Self::Needles),
+            _ => Self::from_path(path),
         }
     }
 
     /// Reads the user's own text: a UTF-8 file, or a folder with files, which are read in the order of their names.
     ///
-    /// The text is split into sentences by the rules of Unicode, at line ends, and after 60 words. Sentences that look
-    /// like needles are left out, because they would compete with the real ones.
+    /// The lines of wrapped paragraphs are joined. The text is split into sentences by the rules of Unicode, at the other
+    /// line ends, and after 60 words. Sentences that look like needles are left out, because they would compete with the real ones.
     ///
     /// # Errors
     /// If `path` cannot be read, is not UTF-8 or has no sentences.
@@ -84,28 +73,30 @@ impl Haystack {
             let bytes = files::bytes(&file, files::TEXT_MAX).context("the haystack")?;
             let Ok(text) = String::from_utf8(bytes) else { bail!("the haystack {} is not UTF-8 text", file.display()) };
             let text = without_byte_order_mark(text);
-            let kept = segment::sentences(&text).into_iter().filter(|sentence| !looks_like_a_needle(&sentence.text));
+            let kept = segment::sentences(&unwrap::unwrapped(&text))
+                .into_iter()
+                .filter(|sentence| !looks_like_a_needle(&sentence.text));
             sentences.extend(kept.flat_map(segment::parts));
         }
         if sentences.is_empty() {
             bail!("the haystack {} holds no sentence", path.display());
         }
-        Ok(Self { source: HaystackSource::Own { path: path.to_owned(), sentences } })
+        Ok(Self::Own { path: path.to_owned(), sentences })
     }
 
     /// `true` for the user's own text, whose sentences may be cut to fit.
     pub(super) fn is_own(&self) -> bool {
-        matches!(self.source, HaystackSource::Own { .. })
+        matches!(self, Self::Own { .. })
     }
 
     /// `true` for nothing but distractors.
     pub(super) fn is_needles(&self) -> bool {
-        matches!(self.source, HaystackSource::Needles)
+        matches!(self, Self::Needles)
     }
 
     /// `true` for text to read, and not noise or needles.
     pub(super) fn is_prose(&self) -> bool {
-        matches!(self.source, HaystackSource::Embedded | HaystackSource::Own { .. })
+        matches!(self, Self::Embedded | Self::Own { .. })
     }
 
     /// The sentences in random order, without repetition except in noise. None for needles, which depend on the prompt.
@@ -113,17 +104,15 @@ impl Haystack {
     /// The embedded haystack is practically endless. Own text starts at a random sentence, wraps around, and ends when
     /// each sentence has been used once.
     pub fn sentences(&self, mut rng: Rng) -> Box<dyn Iterator<Item = Sentence> + '_> {
-        match &self.source {
-            HaystackSource::Embedded => {
+        match self {
+            Self::Embedded => {
                 let corpus = Corpus::embedded();
                 let mut prose = Prose { rng, queue: VecDeque::new(), seen: HashSet::new(), corpus };
                 Box::new(std::iter::from_fn(move || Some(Sentence { text: prose.next()?, joined: false })))
             }
-            HaystackSource::Noise => {
-                Box::new(std::iter::repeat(Sentence { text: NOISE_SENTENCES.to_owned(), joined: false }))
-            }
-            HaystackSource::Needles => Box::new(std::iter::empty()),
-            HaystackSource::Own { sentences, .. } => {
+            Self::Noise => Box::new(std::iter::repeat(Sentence { text: NOISE_SENTENCES.to_owned(), joined: false })),
+            Self::Needles => Box::new(std::iter::empty()),
+            Self::Own { sentences, .. } => {
                 let (later, earlier) = sentences.split_at(rng.below(sentences.len()));
                 Box::new(earlier.iter().chain(later).cloned())
             }
@@ -134,14 +123,14 @@ impl Haystack {
     /// haystack.
     pub fn sha256(&self) -> String {
         let mut hash = Sha256::new();
-        match &self.source {
-            HaystackSource::Embedded => {
+        match self {
+            Self::Embedded => {
                 hash.update(SENTENCES);
                 hash.update(WORDS);
             }
-            HaystackSource::Noise => hash.update(NOISE_SENTENCES),
-            HaystackSource::Needles => hash.update(NEEDLES),
-            HaystackSource::Own { sentences, .. } => {
+            Self::Noise => hash.update(NOISE_SENTENCES),
+            Self::Needles => hash.update("needles"),
+            Self::Own { sentences, .. } => {
                 for Sentence { text, joined } in sentences {
                     hash.update(if *joined { text.clone() } else { format!("\n{text}") });
                 }
@@ -152,11 +141,11 @@ impl Haystack {
 
     /// Name in messages: the path, or "the embedded haystack".
     pub fn name(&self) -> Cow<'static, str> {
-        match &self.source {
-            HaystackSource::Embedded => "the embedded haystack".into(),
-            HaystackSource::Noise => "the haystack of noise".into(),
-            HaystackSource::Needles => "the haystack of needles".into(),
-            HaystackSource::Own { path, .. } => format!("the haystack {}", path.display()).into(),
+        match self {
+            Self::Embedded => "the embedded haystack".into(),
+            Self::Noise => "the haystack of noise".into(),
+            Self::Needles => "the haystack of needles".into(),
+            Self::Own { path, .. } => format!("the haystack {}", path.display()).into(),
         }
     }
 }
@@ -169,20 +158,17 @@ fn text_files(path: &Path) -> Result<Vec<PathBuf>> {
     if !path.is_dir() {
         return Ok(vec![path.to_owned()]);
     }
-    let files = visible_files(path).with_context(|| format!("cannot read the haystack {}", path.display()))?;
-    if files.is_empty() {
-        bail!("the haystack {} holds no file", path.display());
-    }
-    Ok(files)
-}
-
-fn visible_files(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let cannot_read = || format!("cannot read the haystack {}", path.display());
     let mut files = Vec::new();
-    for entry in std::fs::read_dir(folder)? {
-        let entry = entry?;
-        if entry.path().is_file() && !entry.file_name().to_string_lossy().starts_with('.') {
+    for entry in std::fs::read_dir(path).with_context(cannot_read)? {
+        let entry = entry.with_context(cannot_read)?;
+        // What is neither a file nor a folder, such as a link to nothing, is an error when it is read.
+        if !entry.path().is_dir() && !entry.file_name().to_string_lossy().starts_with('.') {
             files.push(entry.path());
         }
+    }
+    if files.is_empty() {
+        bail!("the haystack {} holds no file", path.display());
     }
     files.sort();
     Ok(files)
@@ -225,28 +211,22 @@ impl Prose {
     }
 }
 
-/// Part of a parsed template: literal text or a slot.
-enum Piece {
-    Text(&'static str),
-    Slot(&'static str),
-}
-
 struct Corpus {
-    topics: Vec<Vec<Vec<Piece>>>,
+    /// Templates, with the names of word lists in braces.
+    topics: Vec<Vec<&'static str>>,
     words: BTreeMap<String, Vec<String>>,
 }
 
 impl Corpus {
     fn embedded() -> &'static Self {
-        static CORPUS: OnceLock<Corpus> = OnceLock::new();
-        CORPUS.get_or_init(|| {
-            let words = toml::from_str(WORDS).expect("words.toml is tested");
+        static CORPUS: LazyLock<Corpus> = LazyLock::new(|| {
             let topics = SENTENCES.split("\n## ").skip(1).map(|topic| {
                 let (_heading, templates) = topic.split_once('\n').expect("a topic has sentences");
-                lines(templates).into_iter().map(parse).collect()
+                lines(templates)
             });
-            Corpus { topics: topics.collect(), words }
-        })
+            Corpus { topics: topics.collect(), words: toml::from_str(WORDS).expect("words.toml is tested") }
+        });
+        &CORPUS
     }
 
     /// Creates one paragraph: a topic, a person, a place, and a few different templates.
@@ -258,33 +238,32 @@ impl Corpus {
         let fixed = [("name", name.as_str()), ("He", pronouns[0]), ("his", pronouns[1]), ("him", pronouns[2])];
         let length = PARAGRAPH.0 + rng.below(PARAGRAPH.1 - PARAGRAPH.0 + 1);
         let templates = rng.sample(&(0..topic.len()).collect::<Vec<_>>(), length);
-        templates.into_iter().map(|i| self.sentence(&topic[i], &fixed, &place, rng)).collect()
+        templates.into_iter().map(|i| self.sentence(topic[i], &fixed, &place, rng)).collect()
     }
 
     /// Fills the slots of one template without repeating a word within the sentence.
-    fn sentence(&self, template: &[Piece], fixed: &[(&str, &str)], place: &str, rng: &mut Rng) -> String {
+    fn sentence(&self, template: &'static str, fixed: &[(&str, &str)], place: &str, rng: &mut Rng) -> String {
         let mut sentence = String::new();
         let mut used: Vec<&str> = Vec::new();
-        for piece in template {
-            let word = match *piece {
-                Piece::Text(text) => text,
-                Piece::Slot(slot) => match fixed.iter().find(|(name, _)| *name == slot) {
-                    Some((_, word)) => word,
-                    None if slot == "place" && !used.contains(&place) => place,
-                    None => loop {
-                        let word = rng.pick(&self.words[slot]).as_str();
-                        if !used.contains(&word) {
-                            break word;
-                        }
-                    },
+        for (i, part) in template.split(['{', '}']).enumerate() {
+            if i % 2 == 0 {
+                sentence.push_str(part);
+                continue;
+            }
+            let word = match fixed.iter().find(|(name, _)| *name == part) {
+                Some((_, word)) => word,
+                None if part == "place" && !used.contains(&place) => place,
+                None => loop {
+                    let word = rng.pick(&self.words[part]).as_str();
+                    if !used.contains(&word) {
+                        break word;
+                    }
                 },
             };
-            if matches!(piece, Piece::Slot(_)) {
-                if (sentence.ends_with(" a ") || sentence == "A ") && word.starts_with(['a', 'e', 'i', 'o', 'u']) {
-                    sentence.insert(sentence.len() - 1, 'n');
-                }
-                used.push(word);
+            if (sentence.ends_with(" a ") || sentence == "A ") && word.starts_with(['a', 'e', 'i', 'o', 'u']) {
+                sentence.insert(sentence.len() - 1, 'n');
             }
+            used.push(word);
             sentence.push_str(word);
         }
         // A sentence may start with a slot such as {his}.
@@ -293,25 +272,13 @@ impl Corpus {
     }
 }
 
-fn parse(template: &'static str) -> Vec<Piece> {
-    let mut pieces = Vec::new();
-    for (i, part) in template.split(['{', '}']).enumerate() {
-        match (i % 2, part.is_empty()) {
-            (0, true) => {}
-            (0, false) => pieces.push(Piece::Text(part)),
-            _ => pieces.push(Piece::Slot(part)),
-        }
-    }
-    pieces
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::{CitySet, Tokenizer};
     use super::*;
 
     fn prose(seed: u64, count: usize) -> Vec<String> {
-        Haystack::embedded().sentences(Rng::new(seed, "prose")).take(count).map(|sentence| sentence.text).collect()
+        Haystack::Embedded.sentences(Rng::new(seed, "prose")).take(count).map(|sentence| sentence.text).collect()
     }
 
     #[test]
@@ -319,7 +286,7 @@ mod tests {
         let tokenizer = Tokenizer::embedded();
         let mut seen = HashSet::new();
         let mut total_tok = 0;
-        for sentence in Haystack::embedded().sentences(Rng::new(0, "prose")) {
+        for sentence in Haystack::Embedded.sentences(Rng::new(0, "prose")) {
             let text = sentence.text;
             total_tok += tokenizer.encode(&format!(" {text}")).unwrap().ids.len();
             assert!(seen.insert(text.clone()), "{text} comes twice");
@@ -359,15 +326,13 @@ mod tests {
     #[test]
     fn the_corpus_is_large_and_every_slot_has_its_list() {
         let corpus = Corpus::embedded();
-        let templates: Vec<&Vec<Piece>> = corpus.topics.iter().flatten().collect();
+        let templates: Vec<&str> = corpus.topics.iter().flatten().copied().collect();
         assert!(templates.len() >= 250, "{} templates", templates.len());
         assert!(corpus.topics.iter().all(|topic| topic.len() >= PARAGRAPH.1));
         let mut used: HashSet<&str> = ["he", "she"].into();
-        for piece in templates.into_iter().flatten() {
-            if let Piece::Slot(slot) = piece {
-                assert!(["name", "He", "his", "him"].contains(slot) || corpus.words.contains_key(*slot), "{slot}");
-                used.insert(slot);
-            }
+        for slot in templates.into_iter().flat_map(|template| template.split(['{', '}']).skip(1).step_by(2)) {
+            assert!(["name", "He", "his", "him"].contains(&slot) || corpus.words.contains_key(slot), "{slot}");
+            used.insert(slot);
         }
         assert!(corpus.words.keys().all(|list| used.contains(list.as_str())));
     }
@@ -388,7 +353,7 @@ mod tests {
         let text = "First. Second? Third one! Fourth Fifth is 5.5 long. ".repeat(2);
         assert!(text.contains(&drawn.join(" ")), "{drawn:?}");
         assert!((0..20).any(|seed| from(seed).next() != Some(drawn[0].clone())));
-        assert_ne!(haystack.sha256(), Haystack::embedded().sha256());
+        assert_ne!(haystack.sha256(), Haystack::Embedded.sha256());
     }
 
     #[test]

@@ -21,6 +21,7 @@ mod segment;
 pub mod shots;
 pub mod text;
 pub mod tokenizer;
+mod unwrap;
 mod windows;
 
 pub use chat::sandbox;
@@ -32,14 +33,14 @@ pub use ids::TokenIds;
 pub use needle::facts::CitySet;
 pub use needle::file::NeedlesFile;
 pub use needle::flags::{Distractors, NeedlePrompts, PromptDefaults};
-pub use needle::form::{NeedleForm, RULER};
+pub use needle::form::{NeedleForm, FILE, RULER};
 pub use needle::plan::DEPTH_TOLERANCE_PCT;
 pub use needle::NeedleSpec;
 pub use segment::Sentence;
 pub use shots::{Order, ShotsPrompts, ShotsSpec};
 pub use text::Text;
 pub use tokenizer::bos::{BosChoice, BosPolicy, BosSource};
-pub use tokenizer::{Encoded, Tokenizer, TokenizerOptions};
+pub use tokenizer::{Encoded, SpecialTokens, Tokenizer, TokenizerOptions};
 pub use windows::{Length, TextWindows, Windows};
 
 /// Kind of a key token with respect to one queried needle. Every token of a prompt is in exactly one region.
