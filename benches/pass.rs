@@ -110,7 +110,7 @@ fn measure(variant: &'static str, ctx_tok: usize, rounds: usize) -> Result<Row> 
 
 fn prompt(ctx_tok: usize) -> Result<Prompt> {
     let spec = NeedleSpec { ctx_tok, ..NeedleSpec::default() };
-    needle::build(&spec, 0, Tokenizer::embedded(), &Haystack::embedded())
+    needle::build(&spec, 0, Tokenizer::embedded(), &Haystack::Embedded)
 }
 
 /// Wall time of all projections, one after the other.

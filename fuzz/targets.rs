@@ -169,7 +169,7 @@ fn haystack(bytes: &[u8], folder: &Path) -> bool {
 fn needles(bytes: &[u8], folder: &Path) -> bool {
     alone(folder, "needles.jsonl", bytes);
     let Ok(file) = NeedlesFile::read(&folder.join("needles.jsonl")) else { return false };
-    prompt_is_whole(&FILE, &Haystack::embedded(), Some(&file))
+    prompt_is_whole(&FILE, &Haystack::Embedded, Some(&file))
 }
 
 /// Builds a prompt. One that is built has its answer where it says that it is: in tokens that may begin or end within

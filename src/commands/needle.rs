@@ -12,7 +12,7 @@ use crate::figures::{cells, CellGrid, CellScale, GridCell};
 use crate::measures::MeasureName;
 use crate::model::generate::MAX_NEW;
 use crate::prompts::{Grid, NeedlePrompts, PromptDefaults};
-use crate::results::metric::EXACT;
+use crate::results::metric::{Metric, EXACT, GENERATED_CONTAINS};
 use crate::results::{setting_name, Frame, Pick, Setting};
 use crate::run::Plan;
 use anyhow::Result;
@@ -80,25 +80,35 @@ impl Measuring for NeedleFlags {
     /// Draws the figures.
     fn draw(&self, session: &mut Session, results: &RunResults) -> Result<()> {
         let frame = &results.frame;
-        let Some(grids) = accuracy_grids(frame, &session.setup.grid) else {
+        if !frame.has(EXACT.name) {
             return Ok(()); // nothing but failures
-        };
-        let caption = session.setup.caption();
-        let subtitle = format!("in %, with 95 % Wilson intervals and numbers of prompts n · {caption}");
-        let scale = CellScale {
-            label: "exact match (%)",
-            end: Some(100.0),
-            decimals: 0,
-            x_label: &grids.x_label,
-            y_label: "depth of the needle (%)",
-        };
-        let heading = session.heading("Needle retrieval: exact-match accuracy", &subtitle);
-        let figure = cells(&grids.rows, &heading, &scale)?;
-        session.save(&figure, "accuracy", "mean over prompts")?;
+        }
+        draw_accuracy(session, frame, ("accuracy", "exact-match accuracy", "exact match (%)"), &EXACT)?;
+        if frame.has(GENERATED_CONTAINS.name) {
+            let names = ("generated", "generated texts that contain the answer", "answer in the text (%)");
+            draw_accuracy(session, frame, names, &GENERATED_CONTAINS)?;
+        }
         draw_allocation(session, frame)?;
         overview::draw_by_length(session, frame)?;
         overview::draw_models(session, frame)
     }
+}
+
+/// Draws a metric of answers by depth and length: (file, title, label), metric.
+fn draw_accuracy(
+    session: &mut Session,
+    frame: &Frame,
+    (file, title, label): (&str, &str, &str),
+    metric: &Metric,
+) -> Result<()> {
+    let Some(grids) = accuracy_grids(frame, &session.setup.grid, metric) else { return Ok(()) };
+    let subtitle = format!("in %, with 95 % Wilson intervals and numbers of prompts n · {}", session.setup.caption());
+    let scale =
+        CellScale { label, end: Some(100.0), decimals: 0, x_label: &grids.x_label, y_label: "depth of the needle (%)" };
+    let title = format!("Needle retrieval: {title}");
+    let heading = session.heading(&title, &subtitle);
+    let figure = cells(&grids.rows, &heading, &scale)?;
+    session.save(&figure, file, "mean over prompts")
 }
 
 /// Rows of grids of accuracy, and the label of their columns.
@@ -112,7 +122,7 @@ type GridColumn<'a> = (String, &'a str, Setting);
 
 /// Accuracy by depth and length, models side by side and settings one below the other; by depth and setting if there is
 /// only one length.
-fn accuracy_grids(frame: &Frame, grid: &Grid) -> Option<AccuracyGrids> {
+fn accuracy_grids(frame: &Frame, grid: &Grid, metric: &Metric) -> Option<AccuracyGrids> {
     let Grid::Needle(grid) = grid else { return None };
     let (form, shares, lengths) = (grid.form(), grid.shares(), grid.ctx_tok());
     let mut settings: Vec<(String, String, Setting)> = Vec::new(); // (name, task, setting without its length)
@@ -140,7 +150,11 @@ fn accuracy_grids(frame: &Frame, grid: &Grid) -> Option<AccuracyGrids> {
         for model in &frame.models {
             let mut cells = Vec::new();
             for &depth in &depths {
-                let of_depth = columns.iter().map(|(_, task, at)| accuracy_cell(frame, model, task, depth, *at));
+                let depth_pct = Some(depth);
+                let of_depth = columns.iter().map(|&(_, task, setting)| {
+                    let (setting, task) = (Some(setting), Some(task));
+                    accuracy_cell(frame, Pick { setting, depth_pct, task, ..Pick::of(model, metric) })
+                });
                 cells.push(of_depth.collect());
             }
             row.push(CellGrid {
@@ -162,10 +176,9 @@ fn accuracy_grids(frame: &Frame, grid: &Grid) -> Option<AccuracyGrids> {
     (!rows.is_empty()).then(|| AccuracyGrids { rows, x_label: x_label.to_owned() })
 }
 
-/// The accuracy of a model on the prompts of one task, depth and setting, with its interval and their number.
-fn accuracy_cell(frame: &Frame, model: &str, task: &str, depth: f64, setting: Setting) -> Option<GridCell> {
-    let (setting, depth_pct, task) = (Some(setting), Some(depth), Some(task));
-    let estimate = frame.estimate(Pick { setting, depth_pct, task, ..Pick::of(model, &EXACT) })?;
+/// The accuracy on some prompts, with its interval and their number.
+fn accuracy_cell(frame: &Frame, pick: Pick<'_>) -> Option<GridCell> {
+    let estimate = frame.estimate(pick)?;
     let (lo, hi) = estimate.interval.map_or((0.0, 1.0), |interval| (interval.lo, interval.hi));
     let details = vec![format!("{:.0}–{:.0}", 100.0 * lo, 100.0 * hi), format!("n={}", estimate.trials)];
     Some(GridCell { value: 100.0 * estimate.value, details })

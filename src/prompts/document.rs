@@ -316,7 +316,7 @@ mod tests {
     use crate::base::spec_file;
 
     fn made(spec: &DocumentSpec, ctx_tok: usize, seed: u64) -> Document {
-        document(spec, ctx_tok, seed, Tokenizer::embedded(), &Haystack::embedded()).unwrap()
+        document(spec, ctx_tok, seed, Tokenizer::embedded(), &Haystack::Embedded).unwrap()
     }
 
     fn text(document: &Document) -> String {
@@ -446,7 +446,7 @@ mod tests {
 
     #[test]
     fn exams_are_prompts_of_the_evaluation_but_not_the_same_ones() {
-        let haystack = Haystack::embedded();
+        let haystack = Haystack::Embedded;
         for seed in 0..100 {
             let exam = text(&made(&DocumentSpec { exam: 1.0, ..mixed() }, 512, seed));
             assert!(exam.starts_with(PREAMBLE) && exam.matches('\n').count() == 3, "{exam}");
@@ -517,7 +517,7 @@ mod tests {
             assert!(error.to_string().contains(expected) && exit_code(&error) == 2, "{error}");
         }
         let exam = DocumentSpec { exam: 1.0, ..base() };
-        let error = document(&exam, 64, 0, Tokenizer::embedded(), &Haystack::embedded()).unwrap_err();
+        let error = document(&exam, 64, 0, Tokenizer::embedded(), &Haystack::Embedded).unwrap_err();
         assert!(error.to_string().contains("too short"), "{error}");
     }
 

@@ -128,10 +128,13 @@ impl ShotsSpec {
 
     /// Checks what does not need a tokenizer. Inconsistencies are usage errors.
     pub fn check(&self) -> Result<()> {
-        let Self { shots, words, classes, .. } = *self;
+        let Self { ctx_tok, shots, words, classes, .. } = *self;
         let known = CitySet::Train.cities().len();
         if shots == 0 {
             bail_usage!("--shots 0: at least one example is needed");
+        }
+        if shots > ctx_tok {
+            bail_usage!("--shots {shots}: a prompt of {ctx_tok} tokens (--ctx) has no room for as many examples");
         }
         if !(2..=known).contains(&words) {
             bail_usage!("--words {words}: expected 2 to {known}");

@@ -152,7 +152,7 @@ fn prose(ctx_tok: usize, seed: u64, tokenizer: &Tokenizer) -> Result<Prompt> {
     let room = windows.text_tokens(bos(tokenizer));
     let mut text = String::new();
     let (mut n_tok, mut sentences) = (0, 0);
-    for Sentence { text: sentence, .. } in Haystack::embedded().sentences(Rng::new(seed, "text prose")) {
+    for Sentence { text: sentence, .. } in Haystack::Embedded.sentences(Rng::new(seed, "text prose")) {
         let separator = if text.is_empty() { "" } else { " " };
         text.push_str(separator);
         text.push_str(&sentence);

@@ -226,8 +226,8 @@ catalogue! {
         .from("greedy decoding").hits().higher();
     SAID_NUMBER = metric("said_number", "says a number", "The model's own continuation holds a number: 1 or 0.")
         .from("greedy decoding").hits();
-    SAID_OTHER_NEEDLE = metric("said_other_needle", "another city's",
-        "The model's own continuation holds a number that the text gives to another city: 1 or 0.")
+    SAID_OTHER_NEEDLE = metric("said_other_needle", "another needle's",
+        "The model's own continuation holds a value that the text gives to another key: 1 or 0.")
         .from("greedy decoding").hits();
     LOGIT_OUT = metric("logit_out", "{}'s logit effect",
         "Direct effect of a head on the logit of the right next token, less the mean logit. Missing behind a soft cap.")

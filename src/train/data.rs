@@ -62,7 +62,7 @@ impl DataSource {
     /// # Errors
     /// If the tokenizer fails.
     pub fn new(seed: u64) -> Result<Self> {
-        Ok(Self { haystack: Haystack::embedded(), digits: Tokenizer::embedded().encode("0123456789")?.ids, seed })
+        Ok(Self { haystack: Haystack::Embedded, digits: Tokenizer::embedded().encode("0123456789")?.ids, seed })
     }
 
     /// Returns the batch whose first document has the global index `first_document`.

@@ -122,7 +122,7 @@ impl Trainer<'_> {
     fn evaluate(&self, vars: &BTreeMap<String, Var>, ctx_tok: usize, tokens: usize) -> Result<Vec<EvalLine>> {
         // Detached, so that no activations are stored for a backward pass.
         let model = Transformer::build(self.config, &mut detached(vars)?)?;
-        let haystack = Haystack::embedded();
+        let haystack = Haystack::Embedded;
         let mut lines = Vec::new();
         for (needles, retrieve, cities) in
             [(1, 1, CitySet::Train), (2, 2, CitySet::Train), (4, 2, CitySet::Train), (2, 2, CitySet::HeldOut)]

@@ -329,7 +329,7 @@ mod tests {
             cities: CitySet::Train,
             ..NeedleSpec::default()
         };
-        needle::build(&spec, 5, Tokenizer::embedded(), &Haystack::embedded()).unwrap()
+        needle::build(&spec, 5, Tokenizer::embedded(), &Haystack::Embedded).unwrap()
     }
 
     const RESOLVER: Resolver<'_> = Resolver { model: "m", layers: 2, heads: 4 };

@@ -32,7 +32,7 @@ fn save_bpe(path: &Path) -> usize {
         .initial_alphabet(ByteLevel::alphabet().into_iter().collect())
         .build();
     let prose: Vec<String> =
-        Haystack::embedded().sentences(Rng::new(0, "test")).take(400).map(|prose| prose.text).collect();
+        Haystack::Embedded.sentences(Rng::new(0, "test")).take(400).map(|prose| prose.text).collect();
     let numbers = (0..400).map(|i| format!("The special magic Paris number is: {}.", 10_000 + 97 * i));
     let text: Vec<String> = prose.into_iter().chain(numbers).collect();
     tokenizer.train(&mut TrainerWrapper::from(trainer), text.into_iter()).unwrap();

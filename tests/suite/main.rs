@@ -1,5 +1,6 @@
 //! All integration tests, one program: linking costs more than running most of them.
 
+mod as_given;
 mod attention;
 mod attribution;
 mod commands;

@@ -229,10 +229,8 @@ fn needles_of_a_file_are_measured_and_mistakes_in_it_named_with_their_line() {
         command
     };
     printed(&mut of_file(&args));
-    fs::write(&file, format!("{good}\n\n")).unwrap();
-    refuses(&mut of_file(&args[..4]), 1, &["needles.jsonl, line 2", "empty"]);
-    fs::write(&file, good.replace("\"Yuki\"", "\"Ann\"")).unwrap();
-    refuses(&mut of_file(&args[..4]), 1, &["needles.jsonl, line 1", "\"Ann\" is not in the needle"]);
+    fs::write(&file, format!("{good}\n\n{}", good.replace("\"Yuki\"", "\"Ann\""))).unwrap();
+    refuses(&mut of_file(&args[..4]), 1, &["needles.jsonl: line 3", "\"Ann\" is not in the needle"]);
     of_file(&["--needles-file", "needles.jsonl", "--distractors", "2"]).assert().code(2);
 }
 

@@ -83,7 +83,7 @@ mod tests {
     fn only_the_values_asked_for_differ_and_every_token_keeps_its_place() {
         let spec = NeedleSpec { ctx_tok: 400, needles: 3, retrieve: 2, ..NeedleSpec::default() };
         let tokenizer = Tokenizer::embedded();
-        let prompt = needle::build(&spec, 5, tokenizer, &Haystack::embedded()).unwrap();
+        let prompt = needle::build(&spec, 5, tokenizer, &Haystack::Embedded).unwrap();
         let other = prompt.corrupted(7, tokenizer).unwrap();
         assert_eq!(other, prompt.corrupted(7, tokenizer).unwrap(), "the seed decides");
         let changed: Vec<usize> = (0..prompt.ids.len()).filter(|&i| prompt.ids[i] != other.ids[i]).collect();
@@ -102,7 +102,7 @@ mod tests {
     #[test]
     fn a_question_without_an_answer_has_no_other_prompt() {
         let spec = NeedleSpec { ctx_tok: 400, needles: 2, cities: CitySet::Absent, ..NeedleSpec::default() };
-        let prompt = needle::build(&spec, 5, Tokenizer::embedded(), &Haystack::embedded()).unwrap();
+        let prompt = needle::build(&spec, 5, Tokenizer::embedded(), &Haystack::Embedded).unwrap();
         let error = prompt.corrupted(7, Tokenizer::embedded()).unwrap_err().to_string();
         assert!(error.contains("does not hold the answer"), "{error}");
     }

@@ -5,6 +5,9 @@ use super::form::NeedleForm;
 use crate::base::rng::Rng;
 use std::collections::HashSet;
 
+/// Draws after which there are no new texts.
+const ATTEMPTS: usize = 1000;
+
 /// Draws further facts of a prompt, about other keys and with other values than those that it has.
 pub(super) struct DistractorDraw {
     form: &'static NeedleForm,
@@ -28,28 +31,29 @@ impl DistractorDraw {
         self.rng.below(n)
     }
 
-    /// Draws until the text is a new one.
-    fn new_text(&mut self, draw: impl Fn(&mut Rng) -> Vec<String>) -> String {
-        loop {
+    /// Draws until the text is a new one; `None` if nearly all texts are used.
+    fn new_text(&mut self, draw: impl Fn(&mut Rng) -> Vec<String>) -> Option<String> {
+        for _ in 0..ATTEMPTS {
             let text = draw(&mut self.rng).swap_remove(0);
             if self.used.insert(text.clone()) {
-                return text;
+                return Some(text);
             }
         }
+        None
     }
 }
 
 impl Iterator for DistractorDraw {
     type Item = Fact;
 
-    /// The next one; `None` if the cities have run out.
+    /// The next one; `None` if keys or values have run out.
     fn next(&mut self) -> Option<Fact> {
         let form = self.form;
         let key = match form.keys {
             KeyKind::Cities => self.cities.pop()?.to_owned(),
-            kind => self.new_text(|rng| kind.draw(&[], 1, rng)),
+            kind => self.new_text(|rng| kind.draw(&[], 1, rng))?,
         };
-        let value = self.new_text(|rng| form.values.draw(1, rng));
+        let value = self.new_text(|rng| form.values.draw(1, rng))?;
         Some(form.fact(&key, &value))
     }
 }

@@ -1,7 +1,7 @@
 //! Facts: sentences that give an answer, with keys and values that are drawn at random.
 
 use std::collections::HashSet;
-use std::sync::OnceLock;
+use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
 
@@ -72,15 +72,12 @@ impl CitySet {
 
     /// The cities of this set, sorted. No city is part of another, in either set.
     pub fn cities(self) -> &'static [&'static str] {
-        static TRAIN: OnceLock<Vec<&str>> = OnceLock::new();
-        static HELD_OUT: OnceLock<Vec<&str>> = OnceLock::new();
+        static TRAIN: LazyLock<Vec<&str>> = LazyLock::new(|| lines(include_str!("../../../assets/corpus/cities.txt")));
+        static HELD_OUT: LazyLock<Vec<&str>> =
+            LazyLock::new(|| lines(include_str!("../../../assets/corpus/cities_heldout.txt")));
         match self {
-            CitySet::Train | CitySet::Absent => {
-                TRAIN.get_or_init(|| lines(include_str!("../../../assets/corpus/cities.txt")))
-            }
-            CitySet::HeldOut => {
-                HELD_OUT.get_or_init(|| lines(include_str!("../../../assets/corpus/cities_heldout.txt")))
-            }
+            CitySet::Train | CitySet::Absent => &TRAIN,
+            CitySet::HeldOut => &HELD_OUT,
         }
     }
 }
@@ -104,11 +101,11 @@ pub(crate) fn made_up(rng: &mut Rng) -> String {
 
 /// Adjectives and nouns.
 fn word_lists() -> &'static [Vec<&'static str>; 2] {
-    static LISTS: OnceLock<[Vec<&str>; 2]> = OnceLock::new();
-    LISTS.get_or_init(|| {
+    static LISTS: LazyLock<[Vec<&str>; 2]> = LazyLock::new(|| {
         [include_str!("../../../assets/corpus/adjectives.txt"), include_str!("../../../assets/corpus/nouns.txt")]
             .map(lines)
-    })
+    });
+    &LISTS
 }
 
 /// A random UUID: version 4 of RFC 9562.

@@ -1,9 +1,10 @@
-//! Needles, questions and answers of a file, one JSON object a line.
+//! Needles, questions and answers of a file: JSON objects, one after the other or in an array, or rows of a CSV.
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{bail, Context, Result};
+use anyhow::{bail, ensure, Context, Result};
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::facts::Fact;
 use super::plan::NeedlePlan;
@@ -18,19 +19,22 @@ use crate::prompts::text::without_byte_order_mark;
 pub struct NeedlesFile {
     path: PathBuf,
     sha256: String,
-    lines: Vec<NeedleLine>,
+    needles: Vec<FileNeedle>,
 }
 
-/// A line of the file.
+/// A needle of the file.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct NeedleLine {
+struct FileNeedle {
     /// The sentence in the haystack.
     needle: String,
     /// The question about it.
     question: String,
     /// The answer, a part of the needle.
     answer: String,
+    /// The beginning of the reply, which the answer follows.
+    #[serde(default)]
+    lead: Option<String>,
     /// A sentence in the haystack that resembles the needle and does not answer the question.
     #[serde(default)]
     distractor: Option<String>,
@@ -40,22 +44,20 @@ impl NeedlesFile {
     /// Reads a file.
     ///
     /// # Errors
-    /// With file and line, for a line that is empty, is no JSON object of `needle`, `question`, `answer` and maybe
+    /// With file and line, for what is no JSON object or CSV row of `needle`, `question`, `answer` and maybe `lead` and
     /// `distractor`, all texts, or whose answer is not in its needle.
     pub fn read(path: &Path) -> Result<Self> {
         let bytes = files::input(path, files::TEXT_MAX).context("the needles")?;
         let sha256 = crate::base::hash::sha256(&bytes);
         let Ok(text) = String::from_utf8(bytes) else { bail!("the needles {} are not UTF-8 text", path.display()) };
         let text = without_byte_order_mark(text);
-        let mut lines = Vec::new();
-        for (i, line) in text.lines().enumerate() {
-            let parsed = NeedleLine::parse(line);
-            lines.push(parsed.with_context(|| format!("{}, line {}", path.display(), i + 1))?);
-        }
-        if lines.is_empty() {
-            bail!("the needles {}: the file is empty", path.display());
-        }
-        Ok(Self { path: path.to_owned(), sha256, lines })
+        let needles = match text.trim_start().starts_with(['{', '[']) {
+            true => of_json(&text),
+            false => of_csv(&text),
+        };
+        let needles = needles.with_context(|| format!("the needles {}", path.display()))?;
+        ensure!(!needles.is_empty(), "the needles {}: the file has none", path.display());
+        Ok(Self { path: path.to_owned(), sha256, needles })
     }
 
     /// SHA-256 of the file, in hexadecimal.
@@ -68,39 +70,83 @@ impl NeedlesFile {
     /// # Errors
     /// A usage error if the file has fewer lines.
     pub(super) fn plan(&self, spec: &NeedleSpec, mut rng: Rng) -> Result<NeedlePlan> {
-        if spec.needles > self.lines.len() {
-            bail_usage!("{} has {} needles, not {}", self.path.display(), self.lines.len(), spec.needles);
+        if spec.needles > self.needles.len() {
+            bail_usage!("{} has {} needles, not {}", self.path.display(), self.needles.len(), spec.needles);
         }
-        let lines = rng.sample(&self.lines, spec.needles);
-        let mut needles: Vec<Fact> = lines.iter().map(NeedleLine::fact).collect();
-        needles.extend(lines[0].distractor.iter().map(|text| Fact {
+        let drawn = rng.sample(&self.needles, spec.needles);
+        let mut needles: Vec<Fact> = drawn.iter().map(FileNeedle::fact).collect();
+        needles.extend(drawn[0].distractor.iter().map(|text| Fact {
             key: text.clone(),
             value: String::new(),
             before: text.clone(),
             behind: String::new(),
         }));
-        Ok(NeedlePlan::asking(spec.form, needles, 0, spec.depth_pct, rng))
+        let mut plan = NeedlePlan::asking(spec.form, needles, 0, spec.depth_pct, rng);
+        plan.lead.clone_from(&drawn[0].lead);
+        Ok(plan)
     }
 }
 
-impl NeedleLine {
-    fn parse(line: &str) -> Result<Self> {
-        if line.trim().is_empty() {
-            bail!("the line is empty");
-        }
-        let mut parsed: Self = serde_json::from_str(line).map_err(without_place)?;
-        let texts =
-            [&mut parsed.needle, &mut parsed.question, &mut parsed.answer].into_iter().chain(&mut parsed.distractor);
-        for (text, name) in texts.zip(["needle", "question", "answer", "distractor"]) {
-            *text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-            if text.is_empty() {
-                bail!("`{name}` is empty");
+/// The objects of a JSON text, in arrays or not.
+fn of_json(text: &str) -> Result<Vec<FileNeedle>> {
+    let mut needles = Vec::new();
+    let mut values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
+    loop {
+        let rest = &text[values.byte_offset()..];
+        let start = text.len() - rest.trim_start().len();
+        let line = 1 + text[..start].matches('\n').count();
+        match values.next().transpose()? {
+            None => return Ok(needles),
+            Some(Value::Array(entries)) => {
+                for (i, entry) in entries.into_iter().enumerate() {
+                    let needle = FileNeedle::of_object(entry).with_context(|| format!("entry {}", i + 1))?;
+                    needles.push(needle);
+                }
             }
+            Some(value) => needles.push(FileNeedle::of_object(value).with_context(|| format!("line {line}"))?),
         }
-        if !parsed.needle.contains(&parsed.answer) {
-            bail!("the answer {:?} is not in the needle {:?}", parsed.answer, parsed.needle);
+    }
+}
+
+/// The rows of a CSV.
+fn of_csv(text: &str) -> Result<Vec<FileNeedle>> {
+    let mut rows = csv::Reader::from_reader(text.as_bytes());
+    let headers = rows.headers()?.clone();
+    let has = |name: &str| headers.iter().any(|header| header == name);
+    ensure!(
+        text.trim().is_empty() || ["needle", "question", "answer"].into_iter().all(has),
+        "expected JSON objects, or a CSV with the columns needle, question and answer and maybe lead and distractor"
+    );
+    let mut needles = Vec::new();
+    for row in rows.deserialize::<FileNeedle>() {
+        let row = row?;
+        let said = row.answer.clone();
+        needles.push(row.checked().with_context(|| format!("the row with the answer {said:?}"))?);
+    }
+    Ok(needles)
+}
+
+impl FileNeedle {
+    fn of_object(value: Value) -> Result<Self> {
+        ensure!(value.is_object(), "expected an object with `needle`, `question` and `answer`, not {value}");
+        serde_json::from_value::<Self>(value)?.checked()
+    }
+
+    /// Makes runs of white space one space, and checks that no text is empty and the needle holds the answer.
+    fn checked(mut self) -> Result<Self> {
+        let texts = [&mut self.needle, &mut self.question, &mut self.answer];
+        let texts = texts.into_iter().chain(&mut self.lead).chain(&mut self.distractor);
+        for text in texts {
+            *text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+            ensure!(!text.is_empty(), "a text is empty; leave `lead` and `distractor` out where there is none");
         }
-        Ok(parsed)
+        ensure!(
+            self.needle.contains(&self.answer),
+            "the answer {:?} is not in the needle {:?}",
+            self.answer,
+            self.needle
+        );
+        Ok(self)
     }
 
     fn fact(&self) -> Fact {
@@ -111,49 +157,5 @@ impl NeedleLine {
             before: before.to_owned(),
             behind: behind.to_owned(),
         }
-    }
-}
-
-/// The message of an error without its line, which is always the first of a line, but with its column.
-fn without_place(error: serde_json::Error) -> anyhow::Error {
-    let (column, text) = (error.column(), error.to_string());
-    let message = text.rsplit_once(" at line ").map_or(text.as_str(), |(message, _)| message);
-    anyhow::anyhow!("column {column}: {message}")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::base::error::exit_code;
-
-    const LINE: &str =
-        r#"{"needle": "Yuki lives beside the opera.", "question": "Who lives there?", "answer": "Yuki"}"#;
-
-    fn refusal(text: &str) -> String {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("needles.jsonl");
-        std::fs::write(&path, text).unwrap();
-        let error = NeedlesFile::read(&path).unwrap_err();
-        assert_eq!(exit_code(&error), 1);
-        let message = format!("{error:#}");
-        assert!(!message.contains('\n'), "{message}");
-        message.replace(&path.display().to_string(), "F")
-    }
-
-    #[test]
-    fn mistakes_name_file_line_and_what_is_wrong() {
-        let after = |line: &str| refusal(&format!("{LINE}\n{line}\n{LINE}\n"));
-        assert_eq!(after(""), "F, line 2: the line is empty");
-        assert_eq!(
-            after(&LINE.replace("\"Yuki\"", "\"Ann\"")),
-            "F, line 2: the answer \"Ann\" is not in the needle \"Yuki lives beside the opera.\""
-        );
-        let number = after(&LINE.replace("\"Yuki\"", "7"));
-        assert!(number.starts_with("F, line 2: column 86: invalid type: integer `7`, expected a string"), "{number}");
-        assert!(after(&LINE.replace("\"answer\"", "\"reply\"")).contains("unknown field `reply`"));
-        assert!(after(&LINE.replace(", \"answer\": \"Yuki\"", "")).contains("missing field `answer`"));
-        assert_eq!(after(&LINE.replace("\"Yuki\"", "\" \"")), "F, line 2: `answer` is empty");
-        assert!(after("[1]").starts_with("F, line 2: column "));
-        assert_eq!(refusal(""), "the needles F: the file is empty");
     }
 }

@@ -128,7 +128,7 @@ impl Builder<'_> {
             filler.push(next);
         }
         let have_tok = total_tok - fixed_tok;
-        let hint = if haystack.is_needles() { ": there are no more cities" } else { "" };
+        let hint = if haystack.is_needles() { ": there are no more keys" } else { "" };
         bail_usage!(
             "{} has {have_tok} tokens; a context of {} needs {}{hint}",
             haystack.name(),

@@ -48,8 +48,8 @@ pub struct NeedlePrompts {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[arg(long, value_delimiter = ',', value_name = "N|PCT%")]
     pub distractors: Vec<Distractors>,
-    /// File with one JSON object on each line: `needle`, `question`, `answer` (a part of the needle) and
-    /// optionally `distractor`
+    /// File of JSON objects, or a CSV: `needle`, `question`, `answer` (a part of the needle) and optionally `lead` (the
+    /// beginning of the reply, which the answer follows) and `distractor`
     #[serde(skip_serializing_if = "Option::is_none")]
     #[arg(long, value_name = "FILE.jsonl", value_parser = FileName, conflicts_with = "distractors")]
     pub needles_file: Option<PathBuf>,
@@ -140,7 +140,7 @@ impl NeedlePrompts {
                 [retrieve] => retrieve,
                 _ => bail_usage!("--retrieve: give one value, as --distractors is a number of needles"),
             };
-            return Ok(distractors.into_iter().map(|n| (retrieve + n, retrieve)).collect());
+            return Ok(distractors.into_iter().map(|n| (n.saturating_add(retrieve), retrieve)).collect());
         }
         Ok(match (&*self.needles, &*self.retrieve) {
             ([], []) => match self.task {

@@ -145,6 +145,9 @@ impl NeedlePlan {
             lead = "";
         }
         layout.push(TextPart::Question, &format!("{lead}{}", form.prefix(&self.about, answers.len())));
+        if let Some(lead) = &self.lead {
+            layout.push(TextPart::Question, &format!("{lead}{SPACE}"));
+        }
         for (i, fact) in answers.iter().map(|&answer| &self.facts[answer]).enumerate() {
             let is_first = i == 0;
             match form.answers {

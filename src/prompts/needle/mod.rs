@@ -81,6 +81,13 @@ impl NeedleSpec {
         if self.retrieve > self.needles {
             bail_usage!("cannot retrieve {} of {} needles", self.retrieve, self.needles);
         }
+        if self.needles > self.ctx_tok {
+            bail_usage!(
+                "{} needles: a prompt of {} tokens (--ctx) has no room for as many",
+                self.needles,
+                self.ctx_tok
+            );
+        }
         if !(0.0..=100.0).contains(&self.depth_pct) {
             bail_usage!("a depth of {} percent: it is between 0 and 100", self.depth_pct);
         }

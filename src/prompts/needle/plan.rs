@@ -31,6 +31,8 @@ pub(crate) struct NeedlePlan {
     pub(super) about: Vec<String>,
     /// A worked example, before the prompt.
     pub(super) example: String,
+    /// The beginning of the reply, from a file; the form may have another.
+    pub(super) lead: Option<String>,
     pub(super) depth_pct: f64,
     /// Stream for the positions of the other needles.
     rng: Rng,
@@ -47,15 +49,15 @@ impl NeedlePlan {
         let about = asked.iter().map(|&i| if form.hops > 0 { &values[i] } else { &keys[i] }).cloned().collect();
         let facts = facts_of_keys(form, &keys, &values);
         let (n_needles, per_key) = (facts.len(), form.answers_per_key());
-        let (example, depth_pct) = (String::new(), spec.depth_pct);
-        Self { form, facts, n_needles, per_key, asked, about, example, depth_pct, rng }
+        let (example, lead, depth_pct) = (String::new(), None, spec.depth_pct);
+        Self { form, facts, n_needles, per_key, asked, about, example, lead, depth_pct, rng }
     }
 
     /// Creates a plan of these needles, the first at a depth, with a question about one of them.
     pub(crate) fn asking(form: &'static NeedleForm, facts: Vec<Fact>, asked: usize, depth_pct: f64, rng: Rng) -> Self {
         let (about, n_needles) = (vec![facts[asked].key.clone()], facts.len());
-        let example = String::new();
-        Self { form, facts, n_needles, per_key: 1, asked: vec![asked], about, example, depth_pct, rng }
+        let (example, lead) = (String::new(), None);
+        Self { form, facts, n_needles, per_key: 1, asked: vec![asked], about, example, lead, depth_pct, rng }
     }
 
     /// Asks for keys that no needle names. The text stays that of the answerable prompt. `declined` is the answer,

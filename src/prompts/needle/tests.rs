@@ -49,7 +49,7 @@ fn the_texts_are_those_that_the_embedded_models_are_trained_on() {
 }
 
 fn prompt(spec: &NeedleSpec, seed: u64) -> Prompt {
-    build(spec, seed, Tokenizer::embedded(), &Haystack::embedded()).unwrap()
+    build(spec, seed, Tokenizer::embedded(), &Haystack::Embedded).unwrap()
 }
 
 fn specs() -> impl Strategy<Value = NeedleSpec> {
@@ -210,7 +210,7 @@ fn mistakes_in_a_spec_are_usage_errors_that_say_what_is_wrong() {
         (NeedleSpec { ctx_tok: 100, ..SPEC }, "100 tokens is too short (needles: 4, questions: 2): it takes at least"),
     ];
     for (spec, expected) in cases {
-        let error = build(&spec, 0, Tokenizer::embedded(), &Haystack::embedded()).unwrap_err();
+        let error = build(&spec, 0, Tokenizer::embedded(), &Haystack::Embedded).unwrap_err();
         assert!(error.to_string().contains(expected) && exit_code(&error) == 2, "{error}");
     }
 }
@@ -239,8 +239,7 @@ fn an_unanswerable_prompt_has_the_text_of_its_twin_and_asks_for_what_is_not_in_i
 
 #[test]
 fn the_context_that_an_error_names_is_enough() {
-    let error =
-        build(&NeedleSpec { ctx_tok: 100, ..SPEC }, 0, Tokenizer::embedded(), &Haystack::embedded()).unwrap_err();
+    let error = build(&NeedleSpec { ctx_tok: 100, ..SPEC }, 0, Tokenizer::embedded(), &Haystack::Embedded).unwrap_err();
     let least = error.to_string().rsplit(' ').next().unwrap().parse().unwrap();
     assert_eq!(prompt(&NeedleSpec { ctx_tok: least, ..SPEC }, 0).ids.len(), least);
 }
@@ -264,7 +263,7 @@ const DIGITS: [&str; 9] = ["1", "2", "3", "4", "5", "6", "7", "8", "9"];
 #[test]
 fn a_token_that_holds_the_space_before_a_value_belongs_to_the_value() {
     let tokenizer = other_tokenizer(&DIGITS.map(|digit| ["\u{120}", digit]), "<bos>");
-    let prompt = build(&SPEC, 0, &tokenizer, &Haystack::embedded()).unwrap();
+    let prompt = build(&SPEC, 0, &tokenizer, &Haystack::Embedded).unwrap();
     let query = &prompt.queries[0];
     assert_eq!(tokenizer.decode(&prompt.ids[query.answer.clone()]).unwrap(), format!(" {}", query.value));
     assert_eq!(query.predicted.len(), 5);
@@ -274,7 +273,7 @@ fn a_token_that_holds_the_space_before_a_value_belongs_to_the_value() {
 fn a_tokenizer_without_a_boundary_before_a_value_is_an_error_that_names_city_and_seed() {
     let mut merges = vec![[":", "\u{120}"]];
     merges.extend(DIGITS.map(|digit| [":\u{120}", digit]));
-    let error = build(&SPEC, 77, &other_tokenizer(&merges, "<bos>"), &Haystack::embedded()).unwrap_err();
+    let error = build(&SPEC, 77, &other_tokenizer(&merges, "<bos>"), &Haystack::Embedded).unwrap_err();
     let message = format!("{error:#}");
     assert!(message.starts_with("prompt of seed 77: ") && message.contains("no boundary"), "{message}");
     assert!(CitySet::HeldOut.cities().iter().any(|city| message.contains(&format!(" of {city} "))), "{message}");
@@ -282,6 +281,6 @@ fn a_tokenizer_without_a_boundary_before_a_value_is_an_error_that_names_city_and
 
 #[test]
 fn a_tokenizer_without_a_begin_token_gives_prompts_without_one() {
-    let prompt = build(&SPEC, 0, &other_tokenizer(&[], "<none>"), &Haystack::embedded()).unwrap();
+    let prompt = build(&SPEC, 0, &other_tokenizer(&[], "<none>"), &Haystack::Embedded).unwrap();
     assert!(!prompt.has_bos && prompt.regions(Some(0))[..2] == [Region::First, Region::Template] && prompt.ids[0] > 2);
 }

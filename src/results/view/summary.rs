@@ -4,7 +4,7 @@
 use super::cases::{in_region, overall, sink_rates, table, Quantity, INTERVALS};
 use super::differences::{differences, Detail};
 use super::{ablate, ablation, heads, maps, nll, outliers, shots};
-use crate::prompts::RULER;
+use crate::prompts::{FILE, RULER};
 use crate::results::metric::{
     Metric, ANSWER_LOG_PROB, ANSWER_REGION, ATTRIBUTION, ENTROPY, ERROR_CANCELLED, EXACT, GENERATED_CONTAINS,
     GENERATED_EXACT, NLL, NOISE_ABS, NOISE_ATTRIBUTION, NOISE_OUT, NOISE_OUT_NO_SINKS, SAID_NUMBER, SAID_OTHER_NEEDLE,
@@ -28,8 +28,8 @@ const ANSWERS: &[Quantity<'static>] = &[
     overall(&NOISE_ATTRIBUTION),
 ];
 
-/// Answers to RULER's tasks; its score is that of generated answers.
-const RULER_ANSWERS: &[Quantity<'static>] = &[
+/// Answers to RULER's tasks, whose score is that of generated answers, and to questions of a file.
+const OTHER_ANSWERS: &[Quantity<'static>] = &[
     overall(&EXACT),
     overall(&GENERATED_CONTAINS),
     in_region(&SHARE_OUT, ANSWER_REGION),
@@ -70,7 +70,7 @@ pub(crate) fn main_table(frame: &Frame) -> Option<Table> {
         Some(CommandName::Heatmap | CommandName::Explore) => return maps::table(frame),
         Some(CommandName::Quantize) => ("Few bits", BITS),
         Some(CommandName::Ratio) if frame.asks() => ("Attention", ATTENTION),
-        _ if is_of_ruler(frame) => ("Answers", RULER_ANSWERS),
+        _ if has_no_cities(frame) => ("Answers", OTHER_ANSWERS),
         _ if frame.asks() => ("Answers", ANSWERS),
         _ => ("Attention", OF_TEXT),
     };
@@ -78,10 +78,10 @@ pub(crate) fn main_table(frame: &Frame) -> Option<Table> {
     table(frame, ("summary", title, note), &[], quantities)
 }
 
-/// Returns `true` if the prompts are of a task of RULER.
-fn is_of_ruler(frame: &Frame) -> bool {
+/// Returns `true` if the prompts are of a task of RULER, or have needles of a file.
+fn has_no_cities(frame: &Frame) -> bool {
     let tasks = &frame.tasks;
-    !tasks.is_empty() && tasks.iter().all(|task| RULER.iter().any(|form| form.name == task))
+    !tasks.is_empty() && tasks.iter().all(|task| RULER.iter().chain([&&FILE]).any(|form| form.name == task))
 }
 
 /// Returns the metrics whose differences are shown by default.
@@ -95,7 +95,7 @@ fn compared(frame: &Frame) -> &'static [ComparedMetric] {
     match frame.command() {
         Some(CommandName::Ratio) if frame.asks() => ATTENTION,
         Some(CommandName::Quantize) => BITS,
-        _ if is_of_ruler(frame) && frame.has(GENERATED_CONTAINS.name) => RULER,
+        _ if has_no_cities(frame) && frame.has(GENERATED_CONTAINS.name) => RULER,
         _ if frame.has(GENERATED_EXACT.name) => GENERATED,
         _ if frame.asks() => ANSWERS,
         _ => OF_TEXT,

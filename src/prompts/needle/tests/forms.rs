@@ -110,7 +110,7 @@ fn a_haystack_of_needles_has_nothing_else_and_noise_is_the_same_again_and_again(
     assert!(noise.text.matches("Here we go. There and back again.").count() > 20);
     let cities = build(&NeedleSpec { ctx_tok: 8192, ..SPEC }, 1, Tokenizer::embedded(), &haystack(Some("needles")));
     let error = cities.unwrap_err();
-    assert!(error.to_string().contains("no more cities") && exit_code(&error) == 2, "{error}");
+    assert!(error.to_string().contains("no more keys") && exit_code(&error) == 2, "{error}");
 }
 
 #[test]
@@ -168,7 +168,7 @@ fn needles_of_a_file_stand_in_the_text_with_their_distractor_and_nothing_around_
                  {\"needle\": \"The boat is named Dora.\", \"question\": \"Which name?\", \"answer\": \"Dora\"}\n";
     std::fs::write(&path, lines).unwrap();
     let file = NeedlesFile::read(&path).unwrap();
-    let texts = Texts { haystack: &Haystack::embedded(), file: Some(&file), tokenizer: Tokenizer::embedded() };
+    let texts = Texts { haystack: &Haystack::Embedded, file: Some(&file), tokenizer: Tokenizer::embedded() };
     let spec = NeedleSpec { ctx_tok: 512, retrieve: 1, form: &FILE, ..SPEC };
     let mut asked = std::collections::BTreeSet::new();
     for seed in 0..10 {

@@ -1,0 +1,292 @@
+//! Tokenizers, texts and needles as people have them: what is read as it is meant, and what is refused with what to do.
+
+use crate::trust::{Bench, NEEDLE};
+use difftool::base::rng::Rng;
+use difftool::prompts::needle::{build_of, Texts};
+use difftool::prompts::{Haystack, NeedleSpec, NeedlesFile, SpecialTokens, Tokenizer, TokenizerOptions, FILE};
+use serde_json::{json, Value};
+use std::fs;
+use tempfile::TempDir;
+
+/// A folder with the embedded tokenizer, of 1024 tokens, and these files.
+fn folder(files: &[(&str, String)]) -> TempDir {
+    let folder = TempDir::new().unwrap();
+    fs::write(folder.path().join("tokenizer.json"), &Tokenizer::embedded().json).unwrap();
+    for (name, text) in files {
+        fs::write(folder.path().join(name), text).unwrap();
+    }
+    folder
+}
+
+fn open(folder: &TempDir, special: SpecialTokens) -> Result<Tokenizer, String> {
+    let options = TokenizerOptions { special, ..TokenizerOptions::default() };
+    Tokenizer::open(folder.path(), &options).map_err(|error| format!("{error:#}"))
+}
+
+const TURNS: &str = "<|im_start|>user<|im_end|>";
+
+/// Files that name tokens which `tokenizer.json` lacks, with the ids that they get, or the words of the error.
+fn added_tokens() -> Vec<(&'static str, Vec<(&'static str, Value)>, Result<[u32; 2], &'static str>)> {
+    let token = |content: &str, special: bool| json!({"content": content, "special": special});
+    let decoder = |first: u32, special| {
+        let both = json!({(first + 1).to_string(): token("<|im_end|>", special), first.to_string(): token("<|im_start|>", special)});
+        ("tokenizer_config.json", json!({"added_tokens_decoder": both}))
+    };
+    let names = json!(["<|im_start|>", "<|im_end|>"]);
+    vec![
+        ("added_tokens_decoder", vec![decoder(1024, true)], Ok([1024, 1025])),
+        ("tokens that are not special", vec![decoder(1024, false)], Ok([1024, 1025])),
+        (
+            "added_tokens.json",
+            vec![("added_tokens.json", json!({"<|im_end|>": 1025, "<|im_start|>": 1024}))],
+            Ok([1024, 1025]),
+        ),
+        (
+            "special_tokens_map.json",
+            vec![(
+                "special_tokens_map.json",
+                json!({"eos_token": token("<|im_end|>", true), "bos_token": "<|im_start|>"}),
+            )],
+            Ok([1024, 1025]),
+        ),
+        ("a list", vec![("tokenizer_config.json", json!({"additional_special_tokens": names}))], Ok([1024, 1025])),
+        (
+            "a list of old",
+            vec![("special_tokens_map.json", json!({"additional_special_tokens": names}))],
+            Ok([1024, 1025]),
+        ),
+        (
+            "names",
+            vec![("tokenizer_config.json", json!({"extra_special_tokens": {"a": "<|im_start|>", "b": "<|im_end|>"}}))],
+            Ok([1024, 1025]),
+        ),
+        (
+            "ids with a gap",
+            vec![decoder(1030, true)],
+            Err("tokenizer_config.json, added_tokens_decoder: \"<|im_start|>\" has id 1030"),
+        ),
+        ("ids of others", vec![decoder(7, true)], Err("added_tokens_decoder: \"<|im_start|>\" has id 7")),
+        (
+            "ids with a gap",
+            vec![("added_tokens.json", json!({"<|im_start|>": 1025, "<|im_end|>": 1026}))],
+            Err("added_tokens.json: \"<|im_start|>\" has id 1025"),
+        ),
+        (
+            "no id",
+            vec![("tokenizer_config.json", json!({"added_tokens_decoder": {"x": token("a", true)}}))],
+            Err("added_tokens_decoder: \"x\""),
+        ),
+    ]
+}
+
+#[test]
+fn tokens_of_the_files_beside_a_tokenizer_are_tokens() {
+    for (name, files, want) in added_tokens() {
+        let files: Vec<(&str, String)> = files.into_iter().map(|(file, json)| (file, json.to_string())).collect();
+        let tokenizer = open(&folder(&files), SpecialTokens::Parse);
+        match (tokenizer, want) {
+            (Ok(tokenizer), Ok([start, end])) => {
+                let user = tokenizer.encode("user").unwrap().ids;
+                let ids = tokenizer.encode(TURNS).unwrap().ids;
+                assert_eq!(ids, [&[start], &user[..], &[end]].concat(), "{name}");
+                assert_ne!(tokenizer.sha256, Tokenizer::embedded().sha256, "{name}");
+            }
+            (Err(error), Err(words)) => assert!(error.contains(words), "{name}: {error}"),
+            (tokenizer, _) => panic!("{name}: {:?}", tokenizer.map(|tokenizer| tokenizer.encode(TURNS))),
+        }
+    }
+}
+
+#[test]
+fn special_tokens_in_texts_are_what_the_user_says_and_the_default_is_said() {
+    let bench = Bench::new();
+    bench.write("t.txt", "One document.<eos>Another one.<eos>".repeat(20));
+    bench.write("n.jsonl", r#"{"needle": "He wrote <eos> on the wall.", "question": "What?", "answer": "the wall"}"#);
+    for (command, default) in [
+        ("nll --text t.txt --ctx 100 --samples 1 --skip 0", true),
+        ("needle --ctx 128 --samples 1 --depths 50 --needles 1 --haystack t.txt", true),
+        ("needle --ctx 128 --samples 1 --depths 50 --needles-file n.jsonl", true),
+        ("needle --ctx 256 --samples 1 --depths 50 --needles 1", false),
+    ] {
+        let out = bench.run(&format!("{command} --model m --out text"));
+        let said = "special tokens such as <eos>, which are cut into letters; with --special-tokens parse";
+        assert_eq!(out.succeeded().stderr.matches(said).count(), usize::from(default), "{command}: {}", out.stderr);
+        let out = bench.run(&format!("{command} --model m --out parse --special-tokens parse"));
+        assert!(!out.succeeded().stderr.contains("special tokens"), "{command}: {}", out.stderr);
+        for run in ["text", "parse"] {
+            let tokens = bench.path(run).join("tokens.csv");
+            if tokens.exists() {
+                let ids = fs::read_to_string(tokens).unwrap();
+                assert_eq!(ids.contains(",1,"), run == "parse", "{command}");
+            }
+            fs::remove_dir_all(bench.path(run)).unwrap();
+        }
+    }
+    bench
+        .run(&format!("{NEEDLE} --model transformer --out out --special-tokens parse"))
+        .refused(2, &["--special-tokens", "built-in transformer"]);
+    assert_eq!(open(&folder(&[]), SpecialTokens::Parse).unwrap().encode("a<eos>").unwrap().ids[1..], [1]);
+}
+
+const NEEDLE_TEXT: &str = "The best thing to do in Oslo is eat a sandwich in the park.";
+const QUESTION: &str = "What is the best thing to do in Oslo?";
+const ANSWER: &str = "eat a sandwich in the park";
+
+/// Files of needles, with the words of the error if they are refused.
+fn needles_files() -> Vec<(&'static str, String, Option<&'static str>)> {
+    let object =
+        json!({"needle": NEEDLE_TEXT, "question": QUESTION, "answer": ANSWER, "lead": "In Oslo it is best to"});
+    let without = |key: &str| {
+        let mut object = object.clone();
+        object.as_object_mut().unwrap().remove(key);
+        object.to_string()
+    };
+    let csv = "needle,question,answer,lead,distractor\n";
+    let row = format!("{NEEDLE_TEXT},{QUESTION},{ANSWER},In Oslo it is best to,\n");
+    vec![
+        ("a line", object.to_string(), None),
+        ("blank lines", format!("\u{feff}\n{object}\r\n\r\n{object}\n\n"), None),
+        ("several lines each", format!("{object:#}\n{object:#}\n"), None),
+        ("an array", json!([object, object]).to_string(), None),
+        ("an array of several lines", format!("{:#}", json!([object])), None),
+        ("a CSV", format!("{csv}{row}"), None),
+        ("a CSV with quotes", format!("answer,lead,question,needle\n\"{ANSWER}\",\"In Oslo it is best to\",\"{QUESTION}\",\"{NEEDLE_TEXT}\"\n"), None),
+        ("a line of texts", json!([NEEDLE_TEXT, QUESTION, ANSWER]).to_string(), Some("entry 1: expected an object")),
+        ("no answer", format!("{object}\n{}", without("answer")), Some("line 2: missing field `answer`")),
+        ("no needle in an array", format!("[{object}, {}]", without("needle")), Some("entry 2: missing field `needle`")),
+        ("another key", object.to_string().replace("lead", "opening"), Some("line 1: unknown field `opening`")),
+        ("a number", object.to_string().replace(&format!("\"{ANSWER}\""), "7"), Some("line 1: invalid type: integer `7`")),
+        ("an empty lead", object.to_string().replace("In Oslo it is best to", " "), Some("line 1: a text is empty")),
+        ("another answer", object.to_string().replace("eat a s", "drink a s").replacen("drink a s", "eat a s", 1), Some("is not in the needle")),
+        ("half an object", object.to_string()[..40].to_owned(), Some("EOF while parsing")),
+        ("nothing", " \n".to_owned(), Some("the file has none")),
+        ("other columns", "text,reply\na,b\n".to_owned(), Some("a CSV with the columns needle, question and answer")),
+        ("prose", "There is a park in Oslo.".to_owned(), Some("expected JSON objects, or a CSV")),
+        ("a short row", format!("{csv}{NEEDLE_TEXT},{QUESTION}\n"), Some("CSV error")),
+        ("an answer that is not there", format!("{csv}A park.,{QUESTION},Oslo,,\n"), Some("\"Oslo\" is not in the needle")),
+    ]
+}
+
+#[test]
+fn needles_are_read_from_json_and_csv_and_mistakes_say_where_they_are() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("needles");
+    for (name, text, refused) in needles_files() {
+        fs::write(&path, text).unwrap();
+        let file = NeedlesFile::read(&path).map_err(|error| format!("{error:#}"));
+        let (file, words) = match (file, refused) {
+            (Ok(file), None) => (file, ""),
+            (Err(error), Some(words)) => {
+                assert!(error.contains(words) && error.contains("/needles"), "{name}: {error}");
+                continue;
+            }
+            (file, refused) => panic!("{name}: {:?} instead of {refused:?}", file.err()),
+        };
+        assert_eq!(words, "");
+        let texts = Texts { haystack: &Haystack::Embedded, file: Some(&file), tokenizer: Tokenizer::embedded() };
+        let prompt = build_of(&NeedleSpec { ctx_tok: 256, form: &FILE, ..NeedleSpec::default() }, 0, texts).unwrap();
+        assert!(
+            prompt.text.ends_with(&format!("\n{QUESTION}\nIn Oslo it is best to {ANSWER}")),
+            "{name}: {}",
+            prompt.text
+        );
+        let before = Tokenizer::embedded().decode(prompt.tokens_before_answer()).unwrap();
+        assert!(before.ends_with("In Oslo it is best to"), "{name}: {before}");
+    }
+}
+
+#[test]
+fn answers_of_a_file_have_a_map_of_what_is_generated_and_no_cities() {
+    let bench = Bench::new();
+    let needle = json!({"needle": NEEDLE_TEXT, "question": QUESTION, "answer": ANSWER});
+    bench.write("n.json", json!([needle]).to_string());
+    let run = bench.run("needle --ctx 200,300 --samples 1 --depths 0,100 --needles-file n.json --generate --max-new 3 --model m --out out");
+    let printed = run.succeeded().stdout.clone() + &run.stderr;
+    assert!(printed.contains("contains") && !printed.contains("city"), "{printed}");
+    assert!(bench.path("out/generated.png").exists() && bench.path("out/accuracy.png").exists());
+}
+
+/// Where a sentence of a text ends, wrapped in some way.
+#[test]
+fn sentences_of_wrapped_texts_do_not_end_at_line_ends() {
+    let sentences: Vec<String> =
+        Haystack::Embedded.sentences(Rng::new(1, "wrapped")).take(60).map(|sentence| sentence.text).collect();
+    let paragraphs: Vec<String> = sentences.chunks(6).map(|sentences| sentences.join(" ")).collect();
+    let wrapped = |width: usize, indent: &str, line_end: &str| {
+        let options = textwrap::Options::new(width).initial_indent(indent).subsequent_indent(indent);
+        let paragraphs: Vec<String> =
+            paragraphs.iter().map(|text| textwrap::wrap(text, &options).join(line_end)).collect();
+        paragraphs.join(&line_end.repeat(2))
+    };
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("text.txt");
+    let mut want = sentences.clone();
+    want.sort();
+    for (name, text) in [
+        ("not wrapped", paragraphs.join("\n\n")),
+        ("72 columns", wrapped(72, "", "\n")),
+        ("50 columns", wrapped(50, "", "\n")),
+        ("CRLF", wrapped(72, "", "\r\n")),
+        ("CR", wrapped(65, "", "\r")),
+        ("indented", wrapped(76, "    ", "\n")),
+        ("spaces at line ends", wrapped(72, "", " \n")),
+        ("a sentence a line", sentences.join("\n")),
+    ] {
+        fs::write(&path, text).unwrap();
+        let haystack = Haystack::from_path(&path).unwrap();
+        let mut read: Vec<String> = haystack.sentences(Rng::new(0, "own")).map(|sentence| sentence.text).collect();
+        read.sort();
+        assert_eq!(read, want, "{name}");
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_link_to_nothing_is_an_error_and_not_an_absent_file() {
+    let bench = Bench::new();
+    bench.write(
+        "m/tokenizer_config.json",
+        r#"{"chat_template": "OTHER {{ messages[0].content }} ", "bos_token": "<bos>"}"#,
+    );
+    bench.write("texts/a.txt", "A sentence of this text. ".repeat(200));
+    for (link, command) in [
+        ("m/chat_template.jinja", format!("{NEEDLE} --model m --chat-template --out out")),
+        ("m/special_tokens_map.json", format!("{NEEDLE} --model m --out out")),
+        ("m/added_tokens.json", format!("{NEEDLE} --model m --out out")),
+        ("m/generation_config.json", format!("{NEEDLE} --model m --out out")),
+        ("texts/b.txt", format!("{NEEDLE} --model m --haystack texts --out out")),
+    ] {
+        for target in ["gone", link.rsplit('/').next().unwrap()] {
+            std::os::unix::fs::symlink(target, bench.path(link)).unwrap();
+            let out = bench.run(&command);
+            assert!(
+                out.code != Some(0) && out.stderr.contains(link),
+                "{link} -> {target}: {:?} {}",
+                out.code,
+                out.stderr
+            );
+            fs::remove_file(bench.path(link)).unwrap();
+        }
+    }
+}
+
+#[test]
+fn numbers_that_no_prompt_has_room_for_are_refused_at_once() {
+    let bench = Bench::new();
+    bench.write("n.jsonl", json!({"needle": NEEDLE_TEXT, "question": QUESTION, "answer": ANSWER}).to_string());
+    let most = usize::MAX;
+    for (command, words) in [
+        (format!("shots --shots {most}"), "--shots"),
+        ("shots --shots 9223372036854775807".to_owned(), "--shots"),
+        ("shots --shots 100000000".to_owned(), "--shots 100000000"),
+        (format!("shots --shots 8 --words {most}"), "--words"),
+        (format!("shots --shots 8 --arrangements {most}"), "prompts"),
+        (format!("needle --needles {most}"), "needles"),
+        ("needle --needles 300000 --task vt".to_owned(), "--task"),
+        (format!("needle --distractors {most}"), "needles"),
+        (format!("needle --needles-file n.jsonl --needles {most}"), "needles"),
+        (format!("needle --needles 1 --samples {most}"), "prompts"),
+    ] {
+        bench.run(&format!("{command} --ctx 256 --model m --out out")).refused(2, &[words]);
+    }
+}
