@@ -181,16 +181,12 @@ fn prompt(text: &str, encoded: &Encoded, (span, window): (Range<usize>, Window),
     let end_byte = ceil(text, of_span.iter().map(|offsets| offsets.1).max().unwrap_or(0));
     let shifted = of_span.iter().map(|&(a, b)| (a - begin_byte, b - begin_byte)).collect::<Vec<_>>();
     let ids: Vec<u32> = bos.iter().copied().chain(encoded.ids[span].iter().copied()).collect();
-    let has_bos = bos.is_some();
     Prompt {
         text: text[begin_byte..end_byte].to_owned(),
         offsets: bos.iter().map(|_| (0, 0)).chain(shifted).collect(),
-        queries: Vec::new(),
-        needles: Vec::new(),
-        haystack: usize::from(has_bos)..ids.len(),
-        ids,
-        has_bos,
-        window,
+        haystack: usize::from(bos.is_some())..ids.len(),
+        has_bos: bos.is_some(),
+        ..of_ids(ids, window)
     }
 }
 

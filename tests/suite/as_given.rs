@@ -25,7 +25,7 @@ fn open(folder: &TempDir, special: SpecialTokens) -> Result<Tokenizer, String> {
 
 const TURNS: &str = "<|im_start|>user<|im_end|>";
 
-/// Files that name tokens which `tokenizer.json` lacks, with the ids that they get, or the words of the error.
+/// Files that name tokens which `tokenizer.json` lacks, with the ids of transformers 5.24, or the words of the error.
 fn added_tokens() -> Vec<(&'static str, Vec<(&'static str, Value)>, Result<[u32; 2], &'static str>)> {
     let token = |content: &str, special: bool| json!({"content": content, "special": special});
     let decoder = |first: u32, special| {
@@ -58,6 +58,11 @@ fn added_tokens() -> Vec<(&'static str, Vec<(&'static str, Value)>, Result<[u32;
         (
             "names",
             vec![("tokenizer_config.json", json!({"extra_special_tokens": {"a": "<|im_start|>", "b": "<|im_end|>"}}))],
+            Ok([1024, 1025]),
+        ),
+        (
+            "a name of this model alone",
+            vec![("tokenizer_config.json", json!({"image_token": "<|im_end|>", "pad_token": "<|im_start|>"}))],
             Ok([1024, 1025]),
         ),
         (

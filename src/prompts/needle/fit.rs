@@ -62,16 +62,10 @@ impl Builder<'_> {
     }
 
     fn too_short(&self, least_tok: usize) -> anyhow::Error {
-        let (needles, answers) = (self.plan.n_needles, self.plan.n_answers());
-        let (ctx_tok, reserved_tok) = (self.spec.ctx_tok, self.reserved_tok);
-        let reserved = match reserved_tok {
-            0 => String::new(),
-            _ => format!(", left for longer answers: {reserved_tok} tokens"),
-        };
+        let (needles, answers, ctx_tok) = (self.plan.n_needles, self.plan.n_answers(), self.spec.ctx_tok);
+        let least_tok = least_tok + self.reserved_tok;
         TooShort(format!(
-            "a context of {ctx_tok} tokens is too short (needles: {needles}, questions: {answers}{reserved}): it takes at \
-             least {}",
-            least_tok + reserved_tok
+            "a context of {ctx_tok} tokens is too short (needles: {needles}, questions: {answers}): it takes at least {least_tok}"
         ))
         .into()
     }

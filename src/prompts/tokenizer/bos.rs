@@ -158,13 +158,10 @@ fn well_known(inner: &tokenizers::Tokenizer) -> Option<u32> {
 
 /// The token that the tokenizer puts before every text, if any.
 fn first_special(tokenizer: &tokenizers::Tokenizer) -> Result<Option<u32>> {
-    let mut first = [None; 2];
-    for (first, with_special) in first.iter_mut().zip([true, false]) {
-        let encoding = guarded("tokenizers", || tokenizer.encode("a", with_special))?;
-        *first = encoding.get_ids().first().copied();
-    }
-    let [with, without] = first;
-    Ok(with.filter(|_| with != without))
+    let with = guarded("tokenizers", || tokenizer.encode("a", true))?;
+    let without = guarded("tokenizers", || tokenizer.encode("a", false))?;
+    let first = with.get_ids().first();
+    Ok(first.filter(|_| first != without.get_ids().first()).copied())
 }
 
 #[cfg(test)]

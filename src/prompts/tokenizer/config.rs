@@ -143,7 +143,9 @@ fn add<'a>(inner: &mut tokenizers::Tokenizer, tokens: impl Iterator<Item = &'a A
 /// The special tokens of these files, in the order in which `transformers` adds them.
 fn special_tokens(files: &[&Map<String, Value>]) -> Vec<AddedToken> {
     let mut special = Vec::new();
-    for name in NAMED {
+    let others = files.iter().flat_map(|file| file.keys()).map(String::as_str);
+    let others = others.filter(|name| name.ends_with("_token") && !NAMED.contains(name));
+    for name in NAMED.into_iter().chain(others) {
         special.extend(files.iter().find_map(|file| added_token(file.get(name)?, true)));
     }
     for list in LISTED.iter().flat_map(|name| files.iter().filter_map(move |file| file.get(*name))) {
