@@ -20,7 +20,7 @@ use crate::base::names::repeated;
 use crate::base::{files, spec_file};
 use crate::results::CommandName;
 use crate::run::{Plan, Setup};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde::Deserialize;
 use std::path::Path;
 use toml::de::{DeTable, Error, ValueDeserializer};
@@ -87,7 +87,7 @@ impl Experiment {
     /// The experiment as a file, which [`parse`](Self::parse) reads to the same value.
     ///
     /// # Errors
-    /// If a path is not UTF-8.
+    /// A usage error if a number is larger than TOML has them.
     pub fn to_toml(&self) -> Result<String> {
         let mut table = toml::Table::new();
         table.insert("command".to_owned(), self.command.name().into());
@@ -96,9 +96,10 @@ impl Experiment {
                 table.insert(key.to_owned(), words.as_str().into());
             }
         }
-        let cannot = "the flags cannot be written as TOML";
-        table.extend(self.flags.to_toml().context(cannot)?);
-        table.insert("run".to_owned(), toml::Value::try_from(&self.run).context(cannot)?);
+        let cannot =
+            |error| Usage(format!("a flag has a number above {}, the largest that is read: {error}", i64::MAX));
+        table.extend(self.flags.to_toml().map_err(cannot)?);
+        table.insert("run".to_owned(), toml::Value::try_from(&self.run).map_err(cannot)?);
         Ok(toml::to_string(&table)?)
     }
 

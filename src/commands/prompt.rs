@@ -48,6 +48,7 @@ pub(super) fn run(args: &ShowPrompt) -> Result<()> {
     models.fill(&mut prompts, &DEFAULTS)?;
     let [model] = models.get()? else { unreachable!("one model has a name") };
     let grid = Grid::Needle(prompts);
+    grid.check_count()?;
     let sources = Sources::read(&grid)?;
     let source = PromptSource { sources, tokenizer: model.tokenizer()?, grid: &grid };
     match &args.jsonl {

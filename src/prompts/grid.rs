@@ -9,7 +9,11 @@ use super::{
     needle, shots, CitySet, Haystack, NeedlePrompts, NeedleSpec, NeedlesFile, Prompt, ShotsPrompts, ShotsSpec, Text,
     TextWindows, TokenIds, Tokenizer, Windows,
 };
+use crate::bail_usage;
 use crate::base::rng::{prompt_seed, Purpose};
+
+/// Most prompts of a run; each takes some memory before the run begins.
+const MOST_PROMPTS: usize = 10_000_000;
 
 /// The prompts of a run.
 #[derive(Clone, Debug, Serialize)]
@@ -123,6 +127,19 @@ impl Grid {
             ],
         };
         factors.into_iter().try_fold(1, usize::checked_mul)
+    }
+
+    /// Checks that there are not too many prompts to make a list of them.
+    ///
+    /// # Errors
+    /// A usage error.
+    pub fn check_count(&self) -> Result<()> {
+        if self.count().is_none_or(|count| count > MOST_PROMPTS) {
+            bail_usage!(
+                "more than {MOST_PROMPTS} prompts: lower --samples, or take the lengths of --ctx one after the other"
+            );
+        }
+        Ok(())
     }
 
     /// Base seed.

@@ -1,7 +1,6 @@
 //! A run with everything loaded that it needs: models, texts, prompts and conditions.
 
 use super::Plan;
-use crate::bail_usage;
 use crate::measures::{MeasureName, Measures, NllMeasure, OutlierMeasure};
 use crate::model::open::{Model, OpenedModel};
 use crate::prompts::{Grid, Sources};
@@ -12,9 +11,6 @@ use crate::treatments::{Condition, Reference};
 use anyhow::Result;
 use serde_json::{json, Value};
 use std::sync::OnceLock;
-
-/// Most prompts of a run; each takes some memory before the run begins.
-const MOST_PROMPTS: usize = 10_000_000;
 
 /// A plan with its models and texts loaded.
 #[derive(Clone)]
@@ -50,11 +46,7 @@ impl Setup {
             let to_its_end = [MeasureName::Nll, MeasureName::Outliers].iter().any(|name| plan.measures.contains(name));
             windows.limit(&sources.text, opened.iter().map(OpenedModel::tokenizer), to_its_end)?;
         }
-        if grid.count().is_none_or(|count| count > MOST_PROMPTS) {
-            bail_usage!(
-                "more than {MOST_PROMPTS} prompts: lower --samples, or measure the lengths of --ctx in several runs"
-            );
-        }
+        grid.check_count()?;
         let models = opened.into_iter().map(OpenedModel::load).collect::<Result<Vec<_>>>()?;
         Ok(Self { conditions, models, grid, sources, plan, whole_passes: false, references: OnceLock::new() })
     }

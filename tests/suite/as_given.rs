@@ -279,19 +279,21 @@ fn a_link_to_nothing_is_an_error_and_not_an_absent_file() {
 fn numbers_that_no_prompt_has_room_for_are_refused_at_once() {
     let bench = Bench::new();
     bench.write("n.jsonl", json!({"needle": NEEDLE_TEXT, "question": QUESTION, "answer": ANSWER}).to_string());
-    let most = usize::MAX;
+    let (most, beyond) = (i64::MAX, u64::MAX);
     for (command, words) in [
-        (format!("shots --shots {most}"), "--shots"),
-        ("shots --shots 9223372036854775807".to_owned(), "--shots"),
+        (format!("shots --shots {beyond}"), "a number above 9223372036854775807"),
+        (format!("shots --shots {most}"), "--shots 9223372036854775807"),
         ("shots --shots 100000000".to_owned(), "--shots 100000000"),
         (format!("shots --shots 8 --words {most}"), "--words"),
-        (format!("shots --shots 8 --arrangements {most}"), "prompts"),
-        (format!("needle --needles {most}"), "needles"),
-        ("needle --needles 300000 --task vt".to_owned(), "--task"),
+        (format!("shots --shots 8 --arrangements {most}"), "more than 10000000 prompts"),
+        (format!("needle --needles {most}"), "9223372036854775807 needles"),
+        ("needle --needles 300000".to_owned(), "300000 needles"),
+        (format!("needle --distractors {beyond}"), "a number above"),
         (format!("needle --distractors {most}"), "needles"),
         (format!("needle --needles-file n.jsonl --needles {most}"), "needles"),
-        (format!("needle --needles 1 --samples {most}"), "prompts"),
+        (format!("needle --needles 1 --samples {most}"), "more than 10000000 prompts"),
     ] {
         bench.run(&format!("{command} --ctx 256 --model m --out out")).refused(2, &[words]);
     }
+    bench.run(&format!("prompt --samples {most} --ctx 256 --model m")).refused(2, &["more than 10000000 prompts"]);
 }

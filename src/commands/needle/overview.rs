@@ -3,7 +3,7 @@
 use crate::commands::drawing::metric_panel;
 use crate::commands::session::Session;
 use crate::figures::{lines, Line, LineAxes, LinePanel, PointEstimate};
-use crate::results::metric::{ANSWER_REGION, EXACT, NOISE_OUT, SHARE_OUT};
+use crate::results::metric::{ANSWER_REGION, EXACT, GENERATED_CONTAINS, NOISE_OUT, SHARE_OUT};
 use crate::results::{Frame, Pick};
 use anyhow::Result;
 
@@ -20,10 +20,17 @@ pub(super) fn draw_by_length(session: &mut Session, frame: &Frame) -> Result<()>
         return Ok(());
     }
     let places: Vec<f64> = lengths.iter().map(|&length| length as f64).collect();
-    let quantities = [(&EXACT, None), (&SHARE_OUT, Some(ANSWER_REGION)), (&NOISE_OUT, None)];
-    let panels = quantities.map(|quantity| {
-        metric_panel(frame, quantity, ("tokens", &places), |pick, i| Pick { ctx_tok: Some(lengths[i]), ..pick })
-    });
+    let mut quantities = vec![(&EXACT, None), (&SHARE_OUT, Some(ANSWER_REGION)), (&NOISE_OUT, None)];
+    if frame.has(GENERATED_CONTAINS.name) {
+        quantities.insert(1, (&GENERATED_CONTAINS, None));
+    }
+    let mut panels = Vec::new();
+    for quantity in quantities {
+        panels.push(metric_panel(frame, quantity, ("tokens", &places), |pick, i| Pick {
+            ctx_tok: Some(lengths[i]),
+            ..pick
+        }));
+    }
     let subtitle = format!("bands: 95 % intervals over prompts · {}", session.setup.caption());
     let figure = lines(&panels, LineAxes::LogX, &session.heading("Length of the prompt", &subtitle))?;
     session.save(&figure, "length", OVER)

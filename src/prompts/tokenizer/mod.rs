@@ -211,6 +211,12 @@ impl Tokenizer {
     pub(super) fn encode_prompt(&self, text: &str, markup: &[Range<usize>]) -> Result<Encoded> {
         match &self.chat {
             Some(chat) if self.inner.get_encode_special_tokens() => {
+                let mut start = 0;
+                for range in markup {
+                    self.note_special(&text[start..range.start]);
+                    start = range.end;
+                }
+                self.note_special(&text[start..]);
                 let encoded = chat.wrapping.encode(text, markup).with_context(|| self.cannot_encode())?;
                 encoded.ids.iter().try_for_each(|&id| self.check_id(id))?;
                 Ok(encoded)
