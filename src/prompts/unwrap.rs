@@ -1,5 +1,6 @@
 //! Wrapped text: lines that end where the next word did not fit, and not where a sentence does.
 
+use std::borrow::Cow;
 use unicode_width::UnicodeWidthStr;
 
 /// Columns from which a text counts as wrapped at its longest lines.
@@ -14,7 +15,10 @@ const MARKS: [&str; 7] = ["- ", "* ", "+ ", "\u{2022} ", "> ", "|", "#"];
 /// The text with the lines of each paragraph joined where it was wrapped. Other line ends stay, such as those of lists,
 /// headings and short lines. Empty lines separate paragraphs.
 pub(super) fn unwrapped(text: &str) -> String {
-    let text = text.replace("\r\n", "\n").replace('\r', "\n");
+    let text = match text.contains('\r') {
+        true => Cow::from(text.replace("\r\n", "\n").replace('\r', "\n")),
+        false => Cow::from(text),
+    };
     let lines: Vec<&str> = text.lines().collect();
     let paragraphs = || lines.split(|line| line.trim().is_empty());
     let ends: Vec<[&str; 2]> = paragraphs().flat_map(|lines| lines.windows(2)).map(|pair| [pair[0], pair[1]]).collect();

@@ -6,7 +6,7 @@ use crate::bail_usage;
 use crate::base::hash::{hex, sha256};
 use crate::base::machine;
 use crate::measures::{Measure, PassKey};
-use crate::prompts::{GridPrompt, NeedlesFile, Sources};
+use crate::prompts::{GridPrompt, Sources};
 use crate::results::folder::{RunFolder, MANIFEST, RESULTS};
 use crate::results::manifest::{Manifest, ModelInfo};
 use crate::results::record::{self, Record, SCHEMA};
@@ -183,7 +183,7 @@ impl Setup {
             models.push(json!([weights_sha256, config_sha256, tokenizer_sha256, read_as]));
         }
         let Sources { haystack, text, needles } = &self.sources;
-        let sources = json!([haystack.sha256(), text.sha256(), needles.as_ref().map(NeedlesFile::sha256)]);
+        let sources = json!([haystack.sha256(), text.sha256(), needles.as_ref().map(|file| &file.sha256)]);
         let common = json!([SCHEMA, machine::key(), experiment, models, sources]);
         let mut keys = Vec::new();
         for case in cases {

@@ -63,7 +63,7 @@ impl RunOutcome {
             models: setup.models.iter().map(|model| model.info.clone()).collect(),
             haystack_sha256: Some(setup.sources.haystack.sha256()),
             text_sha256: setup.sources.text.sha256(),
-            needles_sha256: setup.sources.needles.as_ref().map(|file| file.sha256().to_owned()),
+            needles_sha256: setup.sources.needles.as_ref().map(|file| file.sha256.clone()),
             prompts_sha256: Some(self.prompts_sha256.clone()),
             dtype: reading.dtype.name().into(),
             device: reading.device.to_string(),

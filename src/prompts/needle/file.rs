@@ -18,7 +18,8 @@ use crate::prompts::text::without_byte_order_mark;
 #[derive(Clone, Debug)]
 pub struct NeedlesFile {
     path: PathBuf,
-    sha256: String,
+    /// SHA-256 of the file, in hexadecimal.
+    pub sha256: String,
     needles: Vec<FileNeedle>,
 }
 
@@ -60,11 +61,6 @@ impl NeedlesFile {
         Ok(Self { path: path.to_owned(), sha256, needles })
     }
 
-    /// SHA-256 of the file, in hexadecimal.
-    pub fn sha256(&self) -> &str {
-        &self.sha256
-    }
-
     /// The plan of a prompt: some lines drawn at random, the first of them asked for.
     ///
     /// # Errors
@@ -92,18 +88,18 @@ fn of_json(text: &str) -> Result<Vec<FileNeedle>> {
     let mut needles = Vec::new();
     let mut values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
     loop {
-        let rest = &text[values.byte_offset()..];
-        let start = text.len() - rest.trim_start().len();
-        let line = 1 + text[..start].matches('\n').count();
+        let rest = text[values.byte_offset()..].trim_start();
         match values.next().transpose()? {
             None => return Ok(needles),
             Some(Value::Array(entries)) => {
                 for (i, entry) in entries.into_iter().enumerate() {
-                    let needle = FileNeedle::of_object(entry).with_context(|| format!("entry {}", i + 1))?;
-                    needles.push(needle);
+                    needles.push(FileNeedle::of_object(entry).with_context(|| format!("entry {}", i + 1))?);
                 }
             }
-            Some(value) => needles.push(FileNeedle::of_object(value).with_context(|| format!("line {line}"))?),
+            Some(value) => {
+                let lines_before = || text[..text.len() - rest.len()].matches('\n').count();
+                needles.push(FileNeedle::of_object(value).with_context(|| format!("line {}", lines_before() + 1))?);
+            }
         }
     }
 }
