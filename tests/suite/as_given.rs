@@ -25,8 +25,12 @@ fn open(folder: &TempDir, special: SpecialTokens) -> Result<Tokenizer, String> {
 
 const TURNS: &str = "<|im_start|>user<|im_end|>";
 
-/// Files that name tokens which `tokenizer.json` lacks, with the ids of transformers 5.24, or the words of the error.
-fn added_tokens() -> Vec<(&'static str, Vec<(&'static str, Value)>, Result<[u32; 2], &'static str>)> {
+/// Name, files, and the ids of the two tokens or the words of the error.
+type AddedTokens = (&'static str, Vec<(&'static str, Value)>, Result<[u32; 2], &'static str>);
+
+/// Files that name tokens which `tokenizer.json` lacks, with the ids that transformers 5.24 gives them. It does not heed
+/// other ids in the files.
+fn added_tokens() -> Vec<AddedTokens> {
     let token = |content: &str, special: bool| json!({"content": content, "special": special});
     let decoder = |first: u32, special| {
         let both = json!({(first + 1).to_string(): token("<|im_end|>", special), first.to_string(): token("<|im_start|>", special)});
