@@ -274,13 +274,13 @@ fn on_a_full_disk_the_message_says_how_to_go_on() {
         (format!("{needle} --out run"), "`difftool run --resume run`"),
         (format!("{needle} --out shard --shard 1/2"), "`difftool run --resume shard --shard 1/2`"),
         (
-            format!("{needle} --figures svg --out drawn --samples 1"),
+            format!("{} --model m -q --figures svg --out drawn", super::NEEDLE),
             "remove drawn/manifest.json and `difftool run --resume drawn`",
         ),
         ("explore --ctx 256 --model m --out maps -q".to_owned(), "maps"),
         ("train t.toml --out out -q".to_owned(), "`difftool train t.toml --out out --resume`"),
     ] {
-        on_a_full_disk(&bench, &args, if args.contains("svg") { 64 } else { 20 }).refused(1, &["cannot write", remedy]);
+        on_a_full_disk(&bench, &args, if args.contains("svg") { 64 } else { 20 }).refused(1, &["cannot ", remedy]);
         let left = fs::read_dir(bench.path("")).unwrap().flat_map(|entry| fs::read_dir(entry.unwrap().path()).ok());
         let left: Vec<_> = left.flatten().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
         assert!(!left.iter().any(|name| name.ends_with(".partial") || name.starts_with(".tmp")), "{args}: {left:?}");
