@@ -106,7 +106,10 @@ pub(super) fn execute(mut experiment: Experiment, output: OutputArgs, mut part: 
         after_records = after_records.map_err(|error| {
             let incomplete = "the results are complete, but not their figures and tables";
             let (is_io, manifest) = (error.chain().any(|cause| cause.is::<std::io::Error>()), folder.join(MANIFEST));
-            let remedy = format!("; when they can be written, remove {} and {way_on}", manifest.display());
+            let remedy = match session.setup.plan.maps {
+                Some(_) => format!("; when they can be written, {way_on}"),
+                None => format!("; when they can be written, remove {} and {way_on}", manifest.display()),
+            };
             error.context(if is_io { incomplete.to_owned() + &remedy } else { incomplete.to_owned() })
         });
         session.run.write_manifest(&session.setup).context(way_on)?;
