@@ -310,7 +310,7 @@ impl Gguf {
     /// Number of rows of the embedding.
     fn vocabulary_size(&self) -> Result<usize> {
         let embedding = self.tensors.get("token_embd.weight").context("tensor token_embd.weight is missing")?;
-        Ok(embedding.shape.first().copied().unwrap_or_default())
+        Ok(embedding.shape.iter().rev().nth(1).copied().unwrap_or_default())
     }
 
     /// Full name of a field of this architecture.
