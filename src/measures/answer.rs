@@ -1,10 +1,11 @@
 //! Accuracy of answers, and attention and output by region of the rows that predict them.
 
-use super::output::{mean_over_layers, readouts, Contributions, LayerOutput, LayerSums, RegionOutputs};
+use super::output::{mean_over_layers, readouts, sum_of_noise, Contributions, LayerOutput, LayerSums, RegionOutputs};
 use super::sinks::{SinkCollector, SinkProbe};
 use super::target::{TargetCollector, TargetProbe, TargetSummary};
 use super::{number, of_head, of_region, rounded, Measure, MeasureOutput, ObservedPass};
 use crate::attention::{AttentionRow, ProbeResult, RowProbe};
+use crate::model::gradient::TermGradients;
 use crate::prompts::{Prompt, Region};
 use crate::results::metric::{
     Metric, ANSWER_LOG_PROB, ATTRIBUTION, CANCELLED, EXACT, LAMBDA, LOGIT_OUT, NOISE_ABS, NOISE_ATTRIBUTION, NOISE_OUT,
@@ -51,7 +52,8 @@ impl Measure for AnswerMeasure {
     fn conclude(&self, mut pass: ObservedPass<'_>, output: &mut MeasureOutput) -> Result<()> {
         let collected = collected_heads(std::mem::take(&mut pass.probe_results));
         for (index, target) in pass.prompt.answerable_targets().iter().enumerate() {
-            let (heads, layers) = measured_heads(&pass, &collected, index)?;
+            let gradients = target.query.and_then(|query| pass.gradients.get(query));
+            let (heads, layers) = measured_heads(&pass, &collected, index, gradients)?;
             let mut records = Vec::new();
             if let Some(query) = target.query {
                 let score = &pass.queries[query];
@@ -109,13 +111,13 @@ fn measured_heads<'a>(
     pass: &ObservedPass<'_>,
     collected: &'a [CollectedHead],
     index: usize,
+    gradients: Option<&TermGradients>,
 ) -> Result<(Vec<MeasuredHead<'a>>, Vec<LayerOutput>)> {
     let (mut measured, mut layers) = (Vec::new(), Vec::new());
     let Some(first) = collected.first() else { return Ok((measured, layers)) };
     let trace = pass.trace.context("a trace was asked for")?;
     let queries = first.contributions.summaries[index].rows.iter().map(|row| row.query);
     let readouts = readouts(pass.model, trace, &pass.prompt.ids, queries)?;
-    let gradients = pass.prompt.answerable_targets()[index].query.and_then(|query| pass.gradients.get(query));
     for heads in collected.chunk_by(|a, b| a.at.0 == b.at.0) {
         let mut sums = LayerSums::new(pass.model, trace, heads[0].at.0);
         for CollectedHead { at, allocations, contributions, sinks } in heads {
@@ -153,12 +155,7 @@ fn add_attribution(heads: &[MeasuredHead<'_>], records: &mut Vec<Measurement>) {
     for region in Region::ALL {
         records.push(of_region(region, rounded(&ATTRIBUTION, sums[region as usize], 1)));
     }
-    records.push(rounded(&NOISE_ATTRIBUTION, of_noise(&sums), 1));
-}
-
-/// Returns the sum over the regions of noise.
-fn of_noise(by_region: &[f64; REGIONS]) -> f64 {
-    Region::NOISE.iter().map(|&region| by_region[region as usize]).sum()
+    records.push(rounded(&NOISE_ATTRIBUTION, sum_of_noise(&sums), 1));
 }
 
 /// A share of a region in the attention of a head; NaN if it has none.
@@ -175,7 +172,7 @@ fn add_means(heads: &[MeasuredHead<'_>], records: &mut Vec<Measurement>) {
             records.push(of_region(region, mean_over_heads(metric, heads, |allocation| share(allocation, region))));
         }
         records.push(mean_over_heads(noise_metric, heads, |allocation| {
-            Region::NOISE.iter().map(|&region| share(allocation, region)).sum()
+            sum_of_noise(&Region::ALL.map(|region| share(allocation, region)))
         }));
     }
     for (i, metric) in [&SHARE_ABS, &SHARE_SIGNED].into_iter().enumerate() {
@@ -221,7 +218,7 @@ fn add_head(head: &MeasuredHead<'_>, records: &mut Vec<Measurement>) {
     }
     if let Some(attribution) = &written.attribution {
         measurements.push(of_region(Region::Answer, rounded(&ATTRIBUTION, attribution[Region::Answer as usize], 1)));
-        measurements.push(rounded(&NOISE_ATTRIBUTION, of_noise(attribution), 1));
+        measurements.push(rounded(&NOISE_ATTRIBUTION, sum_of_noise(attribution), 1));
     }
     if allocation.differential {
         let share = allocation.share_signed_or_nan(Region::Answer);

@@ -126,6 +126,13 @@ impl Contribution {
         &self.parts[region as usize * width..][..width]
     }
 
+    /// Adds the products of each region's part with a direction (value width) to sums.
+    fn add_along(&self, direction: &[f64], sums: &mut [f64; REGIONS]) {
+        for region in Region::ALL {
+            sums[region as usize] += dot(self.part(region), direction);
+        }
+    }
+
     /// Returns o, the sum over regions: (value width).
     pub(crate) fn total(&self) -> Vec<f64> {
         let width = self.parts.len() / REGIONS;
@@ -207,18 +214,13 @@ impl<'a> LayerSums<'a> {
             inner.iter_mut().zip(&parts).for_each(|(inner, part)| *inner += dot(part, &total));
             whole += total.iter().map(|x| x * x).sum::<f64>();
             if let Some(readout) = readout {
-                let pulled = output.pull_back(&readout.of_attention(self.layer)?)?; // value width
-                for region in Region::ALL {
-                    logit_out[region as usize] += dot(row.part(region), &pulled);
-                }
+                row.add_along(&output.pull_back(&readout.of_attention(self.layer)?)?, &mut logit_out);
                 followed += 1;
             }
             if let (Some(gradients), Some(attribution)) = (gradients, &mut attribution) {
                 let gradient = gradients.of(self.layer, row.query); // E
-                let pulled = output.pull_back(&self.model.before_norm(self.layer, row.query, self.trace, gradient)?)?; // value width
-                for region in Region::ALL {
-                    attribution[region as usize] += dot(row.part(region), &pulled);
-                }
+                let gradient = self.model.before_norm(self.layer, row.query, self.trace, gradient)?; // E
+                row.add_along(&output.pull_back(&gradient)?, attribution);
             }
         }
         Ok(RegionOutputs {
@@ -307,8 +309,13 @@ pub struct LayerOutput {
 impl LayerOutput {
     /// Returns s_l of noise.
     pub(super) fn noise_out(&self) -> f64 {
-        Region::NOISE.iter().map(|&region| self.share_out[region as usize]).sum()
+        sum_of_noise(&self.share_out)
     }
+}
+
+/// Returns the sum over the regions of noise.
+pub(super) fn sum_of_noise(by_region: &[f64; REGIONS]) -> f64 {
+    Region::NOISE.iter().map(|&region| by_region[region as usize]).sum()
 }
 
 /// Returns the mean of a share over layers, weighted by w_l; NaN if nothing is written. Layers that write nothing have no
@@ -327,7 +334,7 @@ mod tests {
     use crate::prompts::TargetRows;
     use proptest::prelude::*;
 
-    /// What a probe of one target finds in rows that are passed to it in blocks.
+    /// Contributions that a probe of one target collects from rows, which are passed to it in blocks.
     fn contributions(target: &TargetRows, with_strong_keys: bool, rows: &[TestRow], block: usize) -> Vec<Contribution> {
         let empty = Contributions { with_strong_keys, rows: Vec::new() };
         let probe = TargetProbe::new(std::slice::from_ref(target), empty);
