@@ -51,12 +51,6 @@ impl KeyPart {
         let v = by_head(&heads.v, &wiring.value.concat(), (b, t, wiring.heads(), width))?;
         Ok(Self { tokens: first..first + t, k, v })
     }
-
-    /// The part's tokens among `keys`, counted from its first; `None` if there are none.
-    fn among(&self, keys: &Range<usize>) -> Option<Range<usize>> {
-        let (start, end) = (keys.start.max(self.tokens.start), keys.end.min(self.tokens.end));
-        (start < end).then(|| start - self.tokens.start..end - self.tokens.start)
-    }
 }
 
 /// One layer, its heads gathered. Tensors have the number type that sums are taken in.
@@ -192,6 +186,15 @@ impl<'a> Portable<'a> {
         Ok((out.to_dtype(self.heads.v.dtype())?, watched))
     }
 
+    /// The parts with a token among `keys`, each with these tokens, counted from its first.
+    fn parts(&self, keys: &Range<usize>) -> impl Iterator<Item = (&KeyPart, Range<usize>)> {
+        let keys = keys.clone();
+        self.keys.iter().filter_map(move |part| {
+            let (start, end) = (keys.start.max(part.tokens.start), keys.end.min(part.tokens.end));
+            (start < end).then(|| (part, start - part.tokens.start..end - part.tokens.start))
+        })
+    }
+
     fn quantiser(&self) -> Option<&'a Quantiser> {
         self.treated?.quantiser(Quantised::Logits, self.layer)
     }
@@ -226,11 +229,9 @@ impl<'a> Portable<'a> {
     fn logits(&self, j: usize, Tile { queries, masks }: &Tile) -> Result<Tensor> {
         let q = self.q[j].narrow(2, queries.start - self.start, queries.len())?; // B,H,queries,d
         let mut products = Vec::new();
-        for part in &self.keys {
-            if let Some(keys) = part.among(&masks.keys) {
-                products.push(q.matmul(&part.k[j].narrow(3, keys.start, keys.len())?)?);
-                // B,H,queries,keys of the part
-            }
+        for (part, keys) in self.parts(&masks.keys) {
+            let k = part.k[j].narrow(3, keys.start, keys.len())?; // B,H,d,keys of the part
+            products.push(q.matmul(&k)?); // B,H,queries,keys of the part
         }
         let logits = Tensor::cat(&products, 3)?; // B,H,queries,keys
         let logits = match self.heads.rule.softcap.map(f64::from) {
@@ -314,17 +315,18 @@ impl<'a> Portable<'a> {
             }
             _ => maps[0].weights.clone(),
         }; // B,H,queries,keys
-        let mut outputs = Vec::new();
-        let mut done = 0;
-        for part in &self.keys {
-            if let Some(keys) = part.among(&masks.keys) {
-                let v = part.v.narrow(2, keys.start, keys.len())?; // B,H,keys of the part,value width
-                outputs.push(mixed.narrow(3, done, keys.len())?.contiguous()?.matmul(&v)?);
-                done += keys.len();
-            }
+        let (mut sum, mut done) = (None, 0);
+        for (part, keys) in self.parts(&masks.keys) {
+            let weights = mixed.narrow(3, done, keys.len())?.contiguous()?; // B,H,queries,keys of the part
+            let v = part.v.narrow(2, keys.start, keys.len())?; // B,H,keys of the part,value width
+            let output = weights.matmul(&v)?; // B,H,queries,value width
+            sum = Some(match sum {
+                None => output,
+                Some(sum) => (sum + output)?,
+            });
+            done += keys.len();
         }
-        let output = outputs.into_iter().map(Ok).reduce(|sum, part| sum? + part?).expect("a query sees its key")?;
-        output.transpose(1, 2)?.contiguous() // B,queries,H,value width
+        sum.expect("a query sees its own key").transpose(1, 2)?.contiguous() // B,queries,H,value width
     }
 
     /// The steps of every map and head, from the largest |logit| that counts in any tile.

@@ -95,11 +95,12 @@ impl<'a> LastPass<'a> {
         let count = targets.len();
         let of_products = gradient_in_candle(&products, &Tensor::new(-(count as f32), x.device())?, |products| {
             let logits = self.model.finished_logits(products.clone()).map_err(candle_core::Error::wrap)?; // rows,W
-            Ok(cross_entropy(&logits, targets.clone(), vec![1.0; count]).map_err(candle_core::Error::wrap)?.0)
+            Ok(cross_entropy(&logits, targets.clone(), vec![1.0; count])?.0)
         })?;
         let of_hidden = self.model.head.pull_back(&of_products)?.unsqueeze(0)?; // 1,rows,embedding width
         let of_hidden = of_hidden.pad_with_zeros(1, rows.start, 0)?; // 1,n,embedding width
-        let finished = |x: &Tensor| self.model.finished(x.clone()).map_err(candle_core::Error::wrap);
-        Ok(gradient_in_candle(&x, &of_hidden, finished)?)
+        let gradient =
+            gradient_in_candle(&x, &of_hidden, |x| self.model.finished(x.clone()).map_err(candle_core::Error::wrap));
+        Ok(gradient?)
     }
 }

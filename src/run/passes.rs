@@ -12,7 +12,7 @@ use crate::model::gradient::{LastPass, TermGradients};
 use crate::model::open::Model;
 use crate::model::pass::{continued_passes, first_observed_row, first_row, pass, PassResult};
 use crate::model::Transformer;
-use crate::prompts::{CitySet, GridPrompt, Prompt, PromptSpec};
+use crate::prompts::{CitySet, Grid, GridPrompt, Prompt, PromptSpec};
 use crate::results::metric::CELL;
 use crate::results::record::{Identity, Measurement, Record};
 use crate::treatments::{Condition, PairedPrompt, PromptFindings};
@@ -74,14 +74,14 @@ impl Setup {
         let starts = passes.starts(&treatments, prefix.as_ref());
         let generates = measures.iter().any(|measure| measure.wants_generation());
         let shares = self.shares_prefixes() && (generates || starts.iter().any(|&(start, _)| start > 0));
+        let differentiates = treatments[0].is_none() && self.differentiates(model, prompt.ids.len());
         for batch in batches(&starts, shares, |start| most_at_once(prompt.ids.len(), start)) {
             let (of_batch, (start, read)) = (&treatments[batch.clone()], starts[batch.start]);
             let (prompt, known) = match &corrupted {
                 Some(Corrupted { prompt, prefix }) if read == PairedPrompt::Corrupted => (prompt, prefix.as_ref()),
                 _ => (prompt, prefix.as_ref()),
             };
-            let differentiated =
-                batch.start == 0 && treatments[0].is_none() && self.differentiates(model, prompt.ids.len());
+            let differentiated = differentiates && batch.start == 0;
             let shared = known.filter(|_| start > 0).map(|known| (known, start));
             let keeping = differentiated || (shares && batch.start == 0 && shared.is_none());
             let observed = passes.observe(prompt, of_batch, shared, keeping)?;
@@ -108,12 +108,13 @@ impl Setup {
         self.plan.reading.has_kernels() && !self.whole_passes
     }
 
-    /// Returns `true` if gradients of answers are computed in the untreated pass over a prompt. Only the kernels keep the keys
-    /// and values that this takes, the choice of experts is not differentiated, and memory is bounded.
+    /// Returns `true` if gradients of answers are computed in the untreated pass over a prompt. Plain text has no answers, only
+    /// the kernels keep the keys and values that this takes, the choice of experts is not differentiated, and memory is bounded.
     pub(super) fn differentiates(&self, model: &Model, tokens: usize) -> bool {
         let config = &model.transformer.config;
         let measured = [MeasureName::Answer, MeasureName::AnswerByHead];
         self.plan.measures.iter().any(|name| measured.contains(name))
+            && !matches!(self.grid, Grid::Text(_))
             && self.plan.reading.has_kernels()
             && config.experts.is_none()
             && config.prefix_bytes(tokens) <= MOST_KEPT_BYTES
