@@ -9,6 +9,7 @@ pub(super) mod config;
 pub(super) mod tests;
 mod vocab_merges;
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -92,6 +93,8 @@ pub struct Tokenizer {
     pub text_bos: BosPolicy,
     chat: Option<Chat>,
     special: Vec<String>,
+    /// The characters that special tokens begin with, which are rare in texts.
+    special_begins: Vec<char>,
     /// `true` once the user knows that a text has special tokens, which are cut into letters.
     noted: AtomicBool,
     /// Tokens that the model knows, which may be fewer.
@@ -177,9 +180,12 @@ impl Tokenizer {
         };
         // A chat template's part of a prompt is told from the rest by the tokenizer as it was before.
         inner.set_encode_special_tokens(options.special == SpecialTokens::Text);
-        let special = added.into_values().filter(|token| token.special).map(|token| token.content).collect();
+        let special: Vec<String> =
+            added.into_values().filter(|token| token.special).map(|token| token.content).collect();
+        let special_begins: BTreeSet<char> = special.iter().filter_map(|token| token.chars().next()).collect();
+        let special_begins = special_begins.into_iter().collect();
         let (sha256, noted) = (sha256(json.as_bytes()), AtomicBool::new(false));
-        Ok(Self { inner, name, json, sha256, text_bos, chat, special, noted, model_vocab: usize::MAX })
+        Ok(Self { inner, name, json, sha256, text_bos, chat, special, special_begins, noted, model_vocab: usize::MAX })
     }
 
     /// Tells it how many tokens the model has. A tokenizer may have more, as long as no text is cut into them.
@@ -227,11 +233,14 @@ impl Tokenizer {
 
     /// Says once that a text has special tokens that are cut into letters.
     fn note_special(&self, text: &str) {
-        let is_in_text = |token: &&String| text.contains(token.as_str());
         if !self.inner.get_encode_special_tokens() || self.noted.load(Ordering::Relaxed) {
             return;
         }
-        if let Some(token) = self.special.iter().find(is_in_text) {
+        // Some tokenizers have thousands of them, and every prompt is looked through.
+        if !text.contains(self.special_begins.as_slice()) {
+            return;
+        }
+        if let Some(token) = self.special.iter().find(|token| text.contains(token.as_str())) {
             if !self.noted.swap(true, Ordering::Relaxed) {
                 let name = &self.name;
                 crate::say!(
