@@ -101,17 +101,8 @@ pub(super) fn execute(mut experiment: Experiment, output: OutputArgs, mut part: 
             let others = write_pooled(&mut session, &results);
             after_records = others.and(flags.draw(&mut session, &results));
         }
-        let folder = &session.run.folder;
-        let way_on = session.setup.plan.way_on(folder.path(), session.run.part.shard);
-        after_records = after_records.map_err(|error| {
-            let incomplete = "the results are complete, but not their figures and tables";
-            let (is_io, manifest) = (error.chain().any(|cause| cause.is::<std::io::Error>()), folder.join(MANIFEST));
-            let remedy = match session.setup.plan.maps {
-                Some(_) => format!("; when they can be written, {way_on}"),
-                None => format!("; when they can be written, remove {} and {way_on}", manifest.display()),
-            };
-            error.context(if is_io { incomplete.to_owned() + &remedy } else { incomplete.to_owned() })
-        });
+        let way_on = session.setup.plan.way_on(session.run.folder.path(), session.run.part.shard);
+        after_records = after_records.map_err(|error| without_figures(error, &session, &way_on));
         session.run.write_manifest(&session.setup).context(way_on)?;
     }
     if whole {
@@ -126,6 +117,19 @@ pub(super) fn execute(mut experiment: Experiment, output: OutputArgs, mut part: 
         check_fail_if(&experiment, &results.frame.models, &results.frame)?;
     }
     after_records
+}
+
+/// Says of an error that only figures and tables are incomplete, and how to make them again if a file could not be written.
+fn without_figures(error: anyhow::Error, session: &Session, way_on: &str) -> anyhow::Error {
+    let incomplete = "the results are complete, but not their figures and tables";
+    if !error.chain().any(|cause| cause.is::<std::io::Error>()) {
+        return error.context(incomplete);
+    }
+    let manifest = session.run.folder.join(MANIFEST);
+    error.context(match session.setup.plan.maps {
+        Some(_) => format!("{incomplete}; when they can be written, {way_on}"),
+        None => format!("{incomplete}; when they can be written, remove {} and {way_on}", manifest.display()),
+    })
 }
 
 /// Writes the report of a finished run, if it is asked for.
