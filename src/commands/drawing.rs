@@ -1,4 +1,4 @@
-//! What several commands draw: the regions' shares in the output, and metrics over an axis.
+//! Figures of several commands: shares of the regions in the output, and metrics over an axis.
 
 use super::session::Session;
 use crate::figures::{bars, Bar, BarPanel, BarPart, Line, LinePanel, PointEstimate};

@@ -74,7 +74,7 @@ pub(crate) struct ExplorerPage<'a> {
 /// Id of an element and its text.
 type ElementText = (String, String);
 
-/// What differs between pages, encoded as the texts of elements.
+/// Contents of one page, encoded as the texts of its elements.
 #[derive(Default)]
 struct PageData {
     title: String,

@@ -16,7 +16,7 @@ struct Elementwise {
     /// Writes f(x) to its second argument.
     forward: fn(&[f32], &mut [f32]),
     backward: Option<DerivativeFn>,
-    /// The same function in candle.
+    /// The function in candle's ops.
     in_candle: fn(&Tensor) -> Result<Tensor>,
 }
 

@@ -224,7 +224,7 @@ impl RowProbe for LogitProbe {
 /// State of the probe for one head. Tallies can be merged over heads, layers and prompts.
 #[derive(Default)]
 struct LogitCollector {
-    /// Of the logits of all maps.
+    /// Magnitudes of the logits of all maps.
     tally: Tally,
 }
 
@@ -259,7 +259,7 @@ impl ResidualProbe for ResidualCollector {
 /// A massive activation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct MassiveActivation {
-    /// Of the token.
+    /// Position of the token.
     position: usize,
     channel: usize,
     value: f32,
@@ -267,7 +267,7 @@ struct MassiveActivation {
 
 /// Statistics of the residual stream at one site.
 struct ResidualStats {
-    /// Of all activations.
+    /// Magnitudes of all activations.
     tally: Tally,
     /// Largest infinity norm of a token, max |x| over channels; 0 without tokens. NaN is ignored.
     inf_norm: f32,

@@ -167,11 +167,7 @@ impl HubSpec {
     fn choose(&self, names: &[String]) -> Result<String> {
         let mut models: Vec<&String> = names.iter().filter(|name| gguf_parts(name).first() == Some(name)).collect();
         models.retain(|name| !name.rsplit('/').next().unwrap_or_default().to_lowercase().starts_with("mmproj"));
-        let is_meant = |name: &&&String| {
-            let mut parts = name.trim_end_matches(".gguf").split(['-', '.', '/']);
-            self.number.as_ref().is_none_or(|number| parts.any(|part| part.eq_ignore_ascii_case(number)))
-        };
-        match models.iter().filter(is_meant).collect::<Vec<_>>()[..] {
+        match models.iter().filter(|name| self.has_number(name)).collect::<Vec<_>>()[..] {
             [one] => Ok((*one).clone()),
             _ => {
                 models.sort_unstable();
@@ -179,6 +175,12 @@ impl HubSpec {
                 bail_usage!("{}: which of its GGUF files? {}", self.text, named.join(", "))
             }
         }
+    }
+
+    /// Returns `true` if the name of a GGUF file has the number type that is asked for, if one is.
+    fn has_number(&self, name: &str) -> bool {
+        let mut parts = name.trim_end_matches(".gguf").split(['-', '.', '/']);
+        self.number.as_ref().is_none_or(|number| parts.any(|part| part.eq_ignore_ascii_case(number)))
     }
 
     /// The GGUF file that is meant, if all its parts are in the snapshot; `None` for a folder.

@@ -55,7 +55,7 @@ pub(super) fn is_gguf(path: &Path) -> bool {
     beginning(path).starts_with(GGUF)
 }
 
-/// What a file is that is not what it should be, by its first bytes; `None` if they tell nothing.
+/// Description of an unexpected file by its first bytes; `None` if they are not known.
 pub(super) fn other_file(path: &Path) -> Option<&'static str> {
     let beginning = beginning(path);
     BEGINNINGS.iter().find(|(bytes, _)| beginning.starts_with(bytes)).map(|(_, what)| *what)
@@ -105,11 +105,11 @@ pub(super) fn of_folder(folder: &Path) -> String {
 /// What to do with weights in a folder that are not in safetensors.
 pub(super) fn other_weights(folder: &Path) -> String {
     let names = names_in(folder);
-    let is_part = |name: &&String| name.ends_with(".safetensors") && !name.starts_with("adapter_");
     if let Some(adapter) = adapter(folder) {
         return adapter;
     }
-    if let Some(part) = names.iter().find(is_part) {
+    let mut parts = names.iter().filter(|name| name.ends_with(".safetensors") && !name.starts_with("adapter_"));
+    if let Some(part) = parts.next() {
         return format!("{part} is there; weights in several files need the index");
     }
     let weights = [".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".onnx", ".npz", ".gguf", ".bin.index.json"];
@@ -134,10 +134,8 @@ pub(super) fn adapter(folder: &Path) -> Option<String> {
 
 /// The name on the Hub of a folder `models--org--name`, or of a folder in it.
 fn cached_repository(folder: &Path) -> Option<String> {
-    let of_last = |part: std::path::Component<'_>| {
-        Some(part.as_os_str().to_str()?.strip_prefix("models--")?.replacen("--", "/", 1))
-    };
-    folder.components().next_back().and_then(of_last)
+    let last = folder.components().next_back()?.as_os_str().to_str()?;
+    Some(last.strip_prefix("models--")?.replacen("--", "/", 1))
 }
 
 fn names_in(folder: &Path) -> Vec<String> {

@@ -235,8 +235,8 @@ fn cut(mut file: &File, end: u64, header: &str) -> std::io::Result<()> {
 /// path of the journal's copy.
 fn put_aside(folder: &Path) -> Result<PathBuf> {
     let copy = |file: &str, n: u32| folder.join(format!("{file}.cut-{n}"));
-    let is_free = |n: &u32| !files::is_there(&copy(CELLS, *n)) && !files::is_there(&copy(RESULTS, *n));
-    let n = (1..).find(is_free).context("every number is taken")?;
+    let mut free = (1..).filter(|&n| [CELLS, RESULTS].iter().all(|file| !files::is_there(&copy(file, n))));
+    let n = free.next().context("every number is taken")?;
     for file in [CELLS, RESULTS].into_iter().filter(|file| folder.join(file).exists()) {
         let mut from = files::open(&folder.join(file))?;
         let copied = File::create_new(copy(file, n)).and_then(|mut to| std::io::copy(&mut from, &mut to));

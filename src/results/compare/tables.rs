@@ -57,7 +57,7 @@ fn compare_column(
     let joined = pairs(a, b, &[Column::Model]);
     let (baseline, other) = (first.input.name.clone(), second.input.name.clone());
     let [only_baseline, only_other] = [&joined.only_baseline, &joined.only_other].map(|records| Unpaired {
-        by_metric: records.iter().map(|_| (column.to_owned(), records.len())).collect(),
+        by_metric: records.first().map(|_| (column.to_owned(), records.len())).into_iter().collect(),
         cases: records.iter().map(|record| record.identity.task.clone()).collect(),
     });
     if joined.pairs.is_empty() {

@@ -44,8 +44,9 @@ pub(crate) fn read_each(path: &Path, mut see: impl FnMut(&Record)) -> Result<()>
         for (name, content, place) in &columns {
             let field = &row[place.with_context(|| format!("{file} has no column `{name}`"))?];
             let written = content.as_written(field, separator);
-            let wrong = || format!("{file}, line {line}, column `{name}`: `{field}` is not {}", content.noun());
-            fields.push_field(&written.with_context(wrong)?);
+            let written = written
+                .with_context(|| format!("{file}, line {line}, column `{name}`: `{field}` is not {}", content.noun()));
+            fields.push_field(&written?);
         }
         let (_, identity, measure): (u32, Identity, Measurement) = fields
             .deserialize(None)
