@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Installs the package into a fresh Python environment, and measures with the binary from there.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+python3 -m venv "$scratch/venv"
+"$scratch/venv/bin/pip" install --quiet --disable-pip-version-check .
+cd "$scratch"
+PATH=$scratch/venv/bin:$PATH
+[[ $(command -v difftool) == "$scratch/venv/bin/difftool" ]]
+difftool needle --ctx 256 --samples 1 --model transformer --out run | grep transformer
+[[ -s run/results.csv ]]
