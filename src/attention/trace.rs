@@ -17,8 +17,6 @@ pub struct Trace {
     attended: Vec<Vec<f32>>,
     /// By site, the sum of squares of the residual stream: (rows). Site l is the input of layer l.
     squares: Vec<Vec<f64>>,
-    /// The last residual stream received: (rows, E).
-    last: Vec<f32>,
 }
 
 impl Trace {
@@ -56,11 +54,6 @@ impl Trace {
         self.squares.get(layer)?.get(self.place(row)?).copied()
     }
 
-    /// Residual stream of a row after the last layer, before the final norm: (E).
-    pub fn final_residual(&self, row: usize) -> Option<&[f32]> {
-        self.row(&self.last, row)
-    }
-
     fn row<'a>(&self, values: &'a [f32], row: usize) -> Option<&'a [f32]> {
         let place = self.place(row)?;
         values.chunks(values.len().div_ceil(self.rows.len()).max(1)).nth(place)
@@ -85,8 +78,8 @@ impl Trace {
 
     /// Records the residual stream (1, T, E).
     pub(super) fn residual(&mut self, x: &Tensor) -> Result<()> {
-        self.last = self.pick(x)?;
-        let rows = self.last.chunks_exact(x.dim(2)?);
+        let picked = self.pick(x)?;
+        let rows = picked.chunks_exact(x.dim(2)?);
         self.squares.push(rows.map(|row| row.iter().map(|&x| f64::from(x).powi(2)).sum()).collect());
         Ok(())
     }
@@ -114,7 +107,7 @@ mod tests {
         assert_eq!(trace.gate_of(0, 3), None);
         trace.residual(&rows(&[5.0, 6.0, 7.0, 8.0])).unwrap();
         assert_eq!((trace.residual_square(0, 3), trace.residual_square(0, 2)), (Some(64.0), None));
-        assert_eq!((trace.mixture_of(0, 3), trace.final_residual(1)), (Some(&[3.0, 3.1][..]), Some(&[6.0][..])));
+        assert_eq!(trace.mixture_of(0, 3), Some(&[3.0, 3.1][..]));
         assert_eq!(
             (trace.mixture_of(0, 2), trace.mixture_of(1, 3), trace.attention_output_of(0, 1)),
             (None, None, None)

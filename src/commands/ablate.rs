@@ -48,7 +48,7 @@ pub struct AblateFlags {
         value_name = "PARTS"
     )]
     pub parts: Vec<AblatePart>,
-    /// Ranking of the heads, on separate prompts [default: logit_out; share_out if a model caps its logits]
+    /// Ranking of the heads, on separate prompts [default: attribution; share_out where there is none]
     #[serde(skip_serializing_if = "Option::is_none")]
     #[arg(long, value_enum, value_name = "RANKING")]
     pub rank: Option<Ranking>,
@@ -100,7 +100,8 @@ impl Measuring for AblateFlags {
     }
 
     fn plan(&self, run: &RunFlags, models: &OpenedModels) -> Result<Plan> {
-        let conditions = self.conditions(&Smallest::of(models)?)?;
+        let longest = self.prompts.ctx_tok().into_iter().max().unwrap_or(0);
+        let conditions = self.conditions(&Smallest::of(models, run, longest)?)?;
         if conditions.is_empty() && run.condition.is_empty() {
             bail_usage!("nothing to compare with the untreated passes: no part is asked for, and no --condition");
         }
@@ -128,21 +129,22 @@ impl Measuring for AblateFlags {
 struct Smallest {
     layers: usize,
     heads: usize,
-    /// `true` if a model caps its logits, so that heads have no direct effect on them.
-    capped: bool,
+    /// `true` if heads of all models are attributed.
+    attributed: bool,
     /// Heads of each layer; `None` if models differ in these or in their layers.
     heads_of_layer: Option<usize>,
 }
 
 impl Smallest {
-    fn of(models: &OpenedModels) -> Result<Self> {
-        let mut all = Self { layers: usize::MAX, heads: usize::MAX, capped: false, heads_of_layer: None };
+    fn of(models: &OpenedModels, run: &RunFlags, tokens: usize) -> Result<Self> {
+        let attributed = run.reading.has_kernels();
+        let mut all = Self { layers: usize::MAX, heads: usize::MAX, attributed, heads_of_layer: None };
         let mut shapes = BTreeSet::new();
         for model in models.get()? {
             let (layers, heads) = (model.config.layers.len(), model.config.wiring().heads());
             all.layers = all.layers.min(layers);
             all.heads = all.heads.min(layers * heads);
-            all.capped |= model.config.final_softcap.is_some();
+            all.attributed &= model.config.differentiates(tokens);
             shapes.insert((layers, heads));
         }
         if let [(_, heads)] = shapes.into_iter().collect::<Vec<_>>()[..] {
@@ -215,7 +217,7 @@ impl AblateFlags {
             }
             AblatePart::Heads => {
                 for n in self.knocked_out(shape)? {
-                    let usual = if shape.capped { Ranking::ShareOut } else { Ranking::LogitOut };
+                    let usual = if shape.attributed { Ranking::Attribution } else { Ranking::ShareOut };
                     let by = self.rank.unwrap_or(usual).name();
                     names.push(format!("ablate(best:{n}:{by}{zero}{rows})"));
                     let draws = match (2 * n).cmp(&shape.heads) {

@@ -7,7 +7,7 @@ const NUMBERS = [
   ["share_abs sink", "|a| on the learned sink", "What the sink, which no token belongs to, takes of the attention.", true],
   ["share_signed answer", "signed sum on the answer", "Sum of the weights on the answer, of the sum of all weights.", true],
   ["share_abs answer", "|a| on the answer", "Sum of |weight| on the answer, of the sum of all |weights|.", true],
-  ["logit_out answer", "effect of the answer on the logit", "What the answer's values add to the logit of the right token, less the mean logit.", false],
+  ["head_attribution", "attribution of the head (nats)", "Estimate of what the log-probability of the answer loses if the head outputs its mean over reference prompts.", false],
   ["cost", "loss without the head (nats)", "What the log-probability of the answer loses without the head, in another run.", false],
   ["carried", "gain with the head (nats)", "What the log-probability of the answer gains if the head's output is put into the prompt with another answer, in another run.", false],
   ["retrieval_score", "retrieval score", "How often the largest weight of an answering row is on the token to be copied.", true],

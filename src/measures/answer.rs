@@ -1,6 +1,6 @@
 //! Accuracy of answers, and attention and output by region of the rows that predict them.
 
-use super::output::{mean_over_layers, readouts, sum_of_noise, Contributions, LayerOutput, LayerSums, RegionOutputs};
+use super::output::{mean_over_layers, sum_of_noise, Contributions, LayerOutput, LayerSums, RegionOutputs};
 use super::sinks::{SinkCollector, SinkProbe};
 use super::target::{TargetCollector, TargetProbe, TargetSummary};
 use super::{number, of_head, of_region, rounded, Measure, MeasureOutput, ObservedPass};
@@ -8,8 +8,8 @@ use crate::attention::{AttentionRow, ProbeResult, RowProbe};
 use crate::model::gradient::TermGradients;
 use crate::prompts::{Prompt, Region};
 use crate::results::metric::{
-    Metric, ANSWER_LOG_PROB, ATTRIBUTION, CANCELLED, EXACT, LAMBDA, LOGIT_OUT, NOISE_ABS, NOISE_ATTRIBUTION, NOISE_OUT,
-    NOISE_OUT_NO_SINKS, NOISE_SIGNED, SHARE_ABS, SHARE_OUT, SHARE_SIGNED,
+    Metric, ANSWER_LOG_PROB, ATTRIBUTION, CANCELLED, EXACT, HEAD_ATTRIBUTION, LAMBDA, NOISE_ABS, NOISE_ATTRIBUTION,
+    NOISE_OUT, NOISE_OUT_NO_SINKS, NOISE_SIGNED, SHARE_ABS, SHARE_OUT, SHARE_SIGNED,
 };
 use crate::results::record::Measurement;
 use crate::stats::mean;
@@ -114,21 +114,28 @@ fn measured_heads<'a>(
     gradients: Option<&TermGradients>,
 ) -> Result<(Vec<MeasuredHead<'a>>, Vec<LayerOutput>)> {
     let (mut measured, mut layers) = (Vec::new(), Vec::new());
-    let Some(first) = collected.first() else { return Ok((measured, layers)) };
+    if collected.is_empty() {
+        return Ok((measured, layers));
+    }
     let trace = pass.trace.context("a trace was asked for")?;
-    let queries = first.contributions.summaries[index].rows.iter().map(|row| row.query);
-    let readouts = readouts(pass.model, trace, &pass.prompt.ids, queries)?;
     for heads in collected.chunk_by(|a, b| a.at.0 == b.at.0) {
         let mut sums = LayerSums::new(pass.model, trace, heads[0].at.0);
         for CollectedHead { at, allocations, contributions, sinks } in heads {
             let rows = &contributions.summaries[index].rows;
-            let written = sums.add_head(at.1, rows, &readouts, gradients)?;
+            let mean = pass.head_means.map(|means| mean_output(pass, means, *at));
+            let written = sums.add_head(at.1, rows, gradients, mean)?;
             sums.add_sinks(at.1, rows, sinks)?;
             measured.push(MeasuredHead { at: *at, allocation: &allocations.summaries[index], written });
         }
         layers.push(sums.finish()?);
     }
     Ok((measured, layers))
+}
+
+/// Returns the mean output of a head: (value width).
+fn mean_output<'a>(pass: &ObservedPass<'_>, means: &'a [Vec<f32>], (layer, head): (usize, usize)) -> &'a [f32] {
+    let width = means[layer].len() / pass.model.config.wiring().heads();
+    &means[layer][head * width..][..width]
 }
 
 /// Adds the output of all heads by region: means over layers, weighted by what these write.
@@ -213,12 +220,12 @@ fn add_head(head: &MeasuredHead<'_>, records: &mut Vec<Measurement>) {
     if let Some([share, ..]) = allocation.sink_shares() {
         measurements.push(of_sink(rounded(&SHARE_ABS, share, 1)));
     }
-    if let Some(effects) = written.logit_out {
-        measurements.push(of_region(Region::Answer, rounded(&LOGIT_OUT, effects[Region::Answer as usize], 1)));
-    }
     if let Some(attribution) = &written.attribution {
         measurements.push(of_region(Region::Answer, rounded(&ATTRIBUTION, attribution[Region::Answer as usize], 1)));
         measurements.push(rounded(&NOISE_ATTRIBUTION, sum_of_noise(attribution), 1));
+    }
+    if let Some(attribution) = written.head_attribution {
+        measurements.push(rounded(&HEAD_ATTRIBUTION, attribution, 1));
     }
     if allocation.differential {
         let share = allocation.share_signed_or_nan(Region::Answer);

@@ -49,7 +49,7 @@ pub(crate) use map::{MapMeasure, Maps};
 pub(crate) use nll::NllMeasure;
 pub use outliers::ResidualCollector;
 pub(crate) use outliers::{OutlierMeasure, Outliers};
-pub use output::{mean_over_layers, readouts, Contribution, Contributions, LayerOutput, LayerSums, RegionOutputs};
+pub use output::{mean_over_layers, Contribution, Contributions, LayerOutput, LayerSums, RegionOutputs};
 pub use pooled_map::{PooledMap, PooledMapCollector, PooledMapProbe, PooledMapSpec, Pooling, RowQuantity};
 pub(crate) use roles::RolesMeasure;
 pub(crate) use sinks::{SinkCollector, SinkProbe};
@@ -155,6 +155,9 @@ pub struct ObservedPass<'a> {
     pub trace: Option<&'a Trace>,
     /// Gradients of the log-probability of each answer; empty where they are not computed, as in treated passes.
     pub gradients: &'a [TermGradients],
+    /// Mean outputs of heads over reference prompts in the rows that predict an answer, by layer: (H, value width). `None` if
+    /// they are not computed.
+    pub head_means: Option<&'a [Vec<f32>]>,
     /// Results of its row probes, in (layer, head, probe) order; [`ProbeResult::probe`] is the index among the
     /// measure's own probes.
     pub probe_results: Vec<ProbeResult>,

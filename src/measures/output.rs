@@ -10,12 +10,11 @@
 //! * share_out\[R\] = Σ_t ⟨u_R, u⟩ / Σ_t ⟨u, u⟩ over the rows t of one answer: signed, sums to 1, the same for a row and
 //!   its negative. It is the projection of a part on the whole (the alignment of Mickus et al. 2022 and Kobayashi et al.
 //!   2020, for a partition);
-//! * logit_out\[R\], the mean over rows of the direct effect on the logit of the right next token, less the mean logit:
-//!   (unembedding row - mean row) through the final norm, as it was in that row, times u_R. Parts sum to the direct
-//!   effect of the whole head (direct logit attribution, Elhage et al. 2021);
 //! * attribution\[R\] = Σ_t ⟨∂L/∂u, u_R⟩ with L the log-probability of the answer in nats: the first-order estimate of what L
 //!   loses without u_R (attribution patching: Nanda 2023; Syed et al. 2023; Kramár et al. 2024). It adds up over regions,
-//!   heads and layers.
+//!   heads and layers;
+//! * head_attribution = Σ_t ⟨∂L/∂u, u - ū⟩, where ū is written if the head outputs its mean over reference prompts: the
+//!   estimate of what L loses in such a pass.
 //!
 //! With u_{R,h} the output of head h that comes from region R, a layer adds u = Σ_h Σ_R u_{R,h} to the residual stream x in
 //! a row. Where a family has a norm after attention, u_{R,h} has gone through it with the factor of the row. Over the rows t
@@ -36,7 +35,7 @@
 use super::target::TargetSummary;
 use crate::attention::{AttentionRow, Trace};
 use crate::model::gradient::TermGradients;
-use crate::model::{Readout, Transformer};
+use crate::model::Transformer;
 use crate::prompts::Region;
 use crate::stats::simd::sum_magnitudes;
 use anyhow::{Context, Result};
@@ -145,32 +144,11 @@ impl Contribution {
 pub struct RegionOutputs {
     /// ⟨u_R, u⟩ / ⟨u, u⟩; NaN if the head's output is 0.
     pub share_out: [f64; REGIONS],
-    /// Direct effect on the logit of the right next token less the mean logit; `None` if the path to the logits is not
-    /// linear or there is no next token.
-    pub logit_out: Option<[f64; REGIONS]>,
     /// First-order estimate of what the log-probability of the answer loses without the part, in nats; `None` without
     /// gradients.
     pub attribution: Option<[f64; REGIONS]>,
-}
-
-/// Returns, for each row, the path to the logit of the token that follows it in `ids`.
-///
-/// # Errors
-/// If a row was not traced.
-pub fn readouts<'a>(
-    model: &'a Transformer,
-    trace: &'a Trace,
-    ids: &[u32],
-    rows: impl Iterator<Item = usize>,
-) -> Result<Vec<Option<Readout<'a>>>> {
-    let mut readouts = Vec::new();
-    for row in rows {
-        readouts.push(match ids.get(row + 1) {
-            Some(&next) => model.readout(row, next, trace)?,
-            None => None,
-        });
-    }
-    Ok(readouts)
+    /// First-order estimate of what it loses with the mean output of the head, in nats; `None` without gradients or mean.
+    pub head_attribution: Option<f64>,
 }
 
 /// Output of the heads of one layer in the rows of one answer, as it is added up.
@@ -190,8 +168,8 @@ impl<'a> LayerSums<'a> {
         Self { model, trace, layer, written: BTreeMap::new(), sinks: BTreeMap::new() }
     }
 
-    /// Computes the output of a head from its rows, and adds it. `readouts` has, for each row, the path to the logit of the
-    /// next token; `gradients` are those of the answer's log-probability.
+    /// Computes the output of a head from its rows, and adds it. `gradients` are those of the answer's log-probability; `mean`
+    /// is the mean output of the head, after its norm and gate: (value width).
     ///
     /// # Errors
     /// If a row was not traced.
@@ -199,13 +177,12 @@ impl<'a> LayerSums<'a> {
         &mut self,
         head: usize,
         rows: &[Contribution],
-        readouts: &[Option<Readout<'_>>],
         gradients: Option<&TermGradients>,
+        mean: Option<&[f32]>,
     ) -> Result<RegionOutputs> {
         let (mut inner, mut whole) = ([0.0; REGIONS], 0.0);
-        let (mut logit_out, mut followed) = ([0.0; REGIONS], 0);
-        let mut attribution = gradients.map(|_| [0.0; REGIONS]);
-        for (row, readout) in rows.iter().zip(readouts) {
+        let (mut attribution, mut of_mean) = ([0.0; REGIONS], 0.0);
+        for row in rows {
             let output = self.model.head_output(self.layer, head, row.query, self.trace)?;
             let written = output.write(&row.parts)?; // regions,E
             add(self.written.entry(row.query).or_default(), &written);
@@ -213,20 +190,19 @@ impl<'a> LayerSums<'a> {
             let total = sum(&parts); // E
             inner.iter_mut().zip(&parts).for_each(|(inner, part)| *inner += dot(part, &total));
             whole += total.iter().map(|x| x * x).sum::<f64>();
-            if let Some(readout) = readout {
-                row.add_along(&output.pull_back(&readout.of_attention(self.layer)?)?, &mut logit_out);
-                followed += 1;
-            }
-            if let (Some(gradients), Some(attribution)) = (gradients, &mut attribution) {
+            if let Some(gradients) = gradients {
                 let gradient = gradients.of(self.layer, row.query); // E
                 let gradient = self.model.before_norm(self.layer, row.query, self.trace, gradient)?; // E
-                row.add_along(&output.pull_back(&gradient)?, attribution);
+                let gradient = output.pull_back(&gradient)?; // value width
+                row.add_along(&output.before_scale(&gradient), &mut attribution);
+                of_mean += mean.map_or(0.0, |mean| dot(mean, &gradient));
             }
         }
+        let less_mean = attribution.iter().sum::<f64>() - of_mean;
         Ok(RegionOutputs {
             share_out: inner.map(|inner| inner / whole),
-            logit_out: (followed > 0).then(|| logit_out.map(|sum| sum / f64::from(followed))),
-            attribution,
+            attribution: gradients.map(|_| attribution),
+            head_attribution: gradients.and(mean).map(|_| less_mean),
         })
     }
 

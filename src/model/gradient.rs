@@ -21,6 +21,11 @@ pub struct TermGradients {
 }
 
 impl TermGradients {
+    /// Gradients of the rows from `start` on: by layer, (rows, E).
+    pub fn new(start: usize, width: usize, layers: Vec<Vec<f32>>) -> Self {
+        Self { start, width, layers }
+    }
+
     /// The gradient with respect to the term that the attention of a layer adds to the residual stream in a row: (E).
     ///
     /// # Panics
@@ -80,7 +85,7 @@ impl<'a> LastPass<'a> {
         }
         let width = model.config.width;
         let in_order = of_terms.into_iter().map(|layers| layers.into_iter().rev().collect());
-        Ok(in_order.map(|layers| TermGradients { start, width, layers }).collect())
+        Ok(in_order.map(|layers| TermGradients::new(start, width, layers)).collect())
     }
 
     /// The gradient of an answer with respect to the residual stream after the last layer, in the rows up to its last one:

@@ -34,7 +34,7 @@ pub use config::{Activation, DecoderSizes, ModelConfig, NormKind, NormPlace, Pos
 pub use device::Placement;
 pub(crate) use families::{HeadLayout, LARGEST_SIZE, MOST_LAYERS};
 pub use gguf::Gguf;
-pub use output::{Agreement, Readout};
+pub use output::Agreement;
 pub use self_attention::{Attention, RotaryPositions};
 pub use transformer::Transformer;
 pub use weights::{Init, Weights};

@@ -1,5 +1,4 @@
-//! Path of one row from the attention mixture to the residual stream ([`HeadOutput`]) and to a logit ([`Readout`]), as
-//! linear maps.
+//! Path of one row from the attention mixture to the residual stream, as a linear map ([`HeadOutput`]).
 //!
 //! Norms are applied with the factor of the actual row, so that the parts of a vector can be normed one by one and sum
 //! to the normed whole ("frozen" norms, as in the logit attribution of Elhage et al. 2021). Biases belong to no part
@@ -41,7 +40,8 @@ impl HeadOutput {
         Ok(output)
     }
 
-    /// The vector z (value width) with z · c = direction · u for every part c, where `direction` is (E).
+    /// The vector z (value width) with z · o = direction · u for every output o = g ∘ c · factor of the head, where
+    /// `direction` is (E).
     pub fn pull_back(&self, direction: &[f32]) -> Result<Vec<f64>> {
         let (e, columns) = self.weight.dims2()?;
         let width = self.scale.len();
@@ -50,7 +50,12 @@ impl HeadOutput {
             let weight = Mat::new(&weight[self.first..], e, width, columns);
             multiply(MatMut::new(&mut pulled, 1, width, width), false, Mat::new(direction, 1, e, e), weight);
         })?;
-        Ok(pulled.iter().zip(&self.scale).map(|(&z, scale)| f64::from(z) * scale).collect())
+        Ok(pulled.into_iter().map(f64::from).collect())
+    }
+
+    /// The vector z' (value width) with z' · c = z · o for every part c.
+    pub fn before_scale(&self, z: &[f64]) -> Vec<f64> {
+        z.iter().zip(&self.scale).map(|(z, scale)| z * scale).collect()
     }
 }
 
@@ -95,26 +100,6 @@ impl Agreement {
     fn times(&self, x: &[f64]) -> Vec<f64> {
         let rows = self.gram.chunks_exact(self.width);
         rows.map(|row| row.iter().zip(x).map(|(&g, x)| f64::from(g) * x).sum()).collect()
-    }
-}
-
-/// Direct path from the residual stream of one row to the logit of a token minus the mean logit.
-pub struct Readout<'a> {
-    model: &'a Transformer,
-    trace: &'a Trace,
-    row: usize,
-    /// (unembedding row of the token - mean row) through the final norm: (E).
-    direction: Vec<f32>,
-}
-
-impl Readout<'_> {
-    /// The direction (E) whose product with a term of the attention output of `layer` is that term's effect, through
-    /// the norm after attention if there is one.
-    ///
-    /// # Errors
-    /// If the row was not traced.
-    pub fn of_attention(&self, layer: usize) -> Result<Vec<f32>> {
-        self.model.before_norm(layer, self.row, self.trace, &self.direction)
     }
 }
 
@@ -177,36 +162,6 @@ impl Transformer {
             row.iter_mut().zip(&gain).for_each(|(g, of_column)| *g = (f64::from(*g) * gain[i] * of_column) as f32);
         }
         Ok(Some(Agreement { gram, width, eps }))
-    }
-
-    /// Direct path of a traced row to the logit of `token` minus the mean logit, or `None` for soft-capped logits,
-    /// which are not linear, and without a final norm that every term of the residual stream goes through.
-    ///
-    /// # Errors
-    /// If the row was not traced.
-    ///
-    /// # Panics
-    /// If the token is outside the vocabulary.
-    pub fn readout<'a>(&'a self, row: usize, token: u32, trace: &'a Trace) -> Result<Option<Readout<'a>>> {
-        let linear = self.config.final_softcap.is_none() && self.projections.is_none();
-        let Some(norm) = self.norm.as_ref().filter(|_| linear) else { return Ok(None) };
-        let last = trace.final_residual(row).context("the row was not traced")?;
-        let mean = self.mean_head_row()?;
-        let unembedding = numbers(&self.head.rows(&[token])?)?; // E
-        let scale = self.config.logit_scale as f32;
-        let difference: Vec<f32> =
-            unembedding.iter().zip(mean).map(|(unembedding, mean)| (unembedding - mean) * scale).collect();
-        let direction = norm.pull_back(last, &difference)?;
-        Ok(Some(Readout { model: self, trace, row, direction }))
-    }
-
-    /// The mean row of the output head: (E).
-    fn mean_head_row(&self) -> Result<&[f32]> {
-        if let Some(mean) = self.mean_head_row.get() {
-            return Ok(mean);
-        }
-        let mean = self.head.mean_row()?;
-        Ok(self.mean_head_row.get_or_init(|| mean))
     }
 }
 

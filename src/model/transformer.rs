@@ -12,7 +12,7 @@ use crate::attention::{Attend, Lambda};
 use crate::kernels::{linear, numbers, RopeTable};
 use anyhow::{bail, ensure, Result};
 use candle_core::Tensor;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 /// A decoder-only transformer. Cheap to clone: tensors are shared.
 #[derive(Clone)]
@@ -31,8 +31,6 @@ pub struct Transformer {
     pub(super) norm: Option<Norm>,
     pub(super) head: VocabularyMatrix,
     head_bias: Option<Tensor>,
-    /// The mean row of `head`, computed on first use.
-    pub(super) mean_head_row: Arc<OnceLock<Vec<f32>>>,
 }
 
 impl Transformer {
@@ -98,7 +96,6 @@ impl Transformer {
             norm: Norm::find(config, FINAL_NORM, weights)?,
             head,
             head_bias: weights.find(HEAD_BIAS)?,
-            mean_head_row: Arc::default(),
         })
     }
 

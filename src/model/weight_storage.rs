@@ -5,7 +5,7 @@
 use super::block::{DecoderBlock, OutputPath};
 use super::memory::HEAD_ROWS;
 use super::{Checkpoint, ModelConfig, Placement, Weights};
-use crate::kernels::{linear, wide, wide_type, with_values};
+use crate::kernels::{linear, wide, wide_type};
 use anyhow::{Context, Result};
 use candle_core::{Device, Tensor};
 use candle_nn::{Embedding, Module as _};
@@ -172,24 +172,6 @@ impl VocabularyMatrix {
         sum.context("the vocabulary is empty")
     }
 
-    /// The mean row: (E).
-    pub(super) fn mean_row(&self) -> Result<Vec<f32>> {
-        let mut sum: Vec<f64> = Vec::new();
-        let mut rows = 0;
-        for part in self.parts() {
-            let part = part?;
-            let (n, width) = part.dims2()?;
-            sum.resize(width, 0.0);
-            rows += n;
-            with_values([&part], |[values]| {
-                for row in values.chunks_exact(width) {
-                    sum.iter_mut().zip(row).for_each(|(sum, &x)| *sum += f64::from(x));
-                }
-            })?;
-        }
-        Ok(sum.into_iter().map(|sum| (sum / rows as f64) as f32).collect())
-    }
-
     fn len(&self) -> usize {
         match self {
             Self::Expanded(table) => table.dims()[0],
@@ -254,7 +236,6 @@ mod tests {
             for _ in 0..2 {
                 assert!(logits(&streamed) == logits(&expanded), "tied: {tied}, {dtype:?}");
             }
-            assert_eq!(expanded.head.mean_row().unwrap(), streamed.head.mean_row().unwrap());
             assert_eq!(agreement(&expanded), agreement(&streamed));
         }
     }

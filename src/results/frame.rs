@@ -331,7 +331,12 @@ impl Frame {
 
     /// Returns the mean over prompts of what is picked.
     pub fn mean(&self, pick: Pick<'_>) -> Option<f64> {
-        mean(&prompt_means(&self.select(pick)))
+        mean(&self.prompt_means(pick))
+    }
+
+    /// Returns the mean of each prompt of what is picked.
+    pub(crate) fn prompt_means(&self, pick: Pick<'_>) -> Vec<f64> {
+        prompt_means(&self.select(pick))
     }
 
     /// Selects two sides to be paired, whatever their models and conditions.

@@ -187,6 +187,10 @@ catalogue! {
     NOISE_ATTRIBUTION = metric("noise_attribution", "noise attribution",
         "Sum of attribution over template, filler and distractors.")
         .from("attribution patching, Nanda 2023").unit("nats").headline();
+    HEAD_ATTRIBUTION = metric("head_attribution", "head attribution",
+        "First-order estimate of what the log-probability of the answer loses if the head outputs its mean over reference prompts \
+         instead: the sum over rows that predict it of <dL/du, u - mean u>.")
+        .from("attribution patching, Nanda 2023").unit("nats");
     SHARE_SIGNED = metric("share_signed", "{} in a",
         "Sum of the signed weights on the region over that of all, sum_R a / sum a. Heads with |sum a| < 0.1 sum \
          |a| are left out.").from("paper, Table 3").share().by_region().headline_of(ANSWER_REGION);
@@ -229,9 +233,6 @@ catalogue! {
     SAID_OTHER_NEEDLE = metric("said_other_needle", "another needle's",
         "The model's own continuation holds a value that the text gives to another key: 1 or 0.")
         .from("greedy decoding").hits();
-    LOGIT_OUT = metric("logit_out", "{}'s logit effect",
-        "Direct effect of a head on the logit of the right next token, less the mean logit. Missing behind a soft cap.")
-        .from("direct logit attribution").unit("logits").by_region().higher();
     CANCELLED = metric("cancelled", "{} cancelled",
         "Part of the attention that the subtraction removes, 1 - sum |a| / sum (A1 + lambda A2).").share().by_region();
     LAMBDA = metric("lambda", "lambda", "Mean weight of the second map.").from("paper, section 2.1").unit("fraction");

@@ -70,6 +70,8 @@ pub struct PlainCondition {
     pub name: String,
     /// The name of that pass; `None` if it is over the prompt itself.
     pub from: Option<String>,
+    /// The regions that it removes from all heads in the rows that predict an answer; empty if it does anything else.
+    pub removed: Vec<&'static str>,
 }
 
 /// A condition without the best heads of a ranking, and the draws of others of the same layers.

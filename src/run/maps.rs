@@ -269,7 +269,7 @@ impl Setup {
         let (model, select) = (&self.models[index], &self.plan.select);
         let records = case
             .build(self.grid.seed(), &self.sources, model.tokenizer())
-            .and_then(|prompt| self.untreated_records(index, select, (case, &prompt, None), &[measure]))
+            .and_then(|prompt| self.untreated_records(index, select, (case, &prompt), &[measure], None))
             .unwrap_or_default(); // an error of this prompt occurs again in the run, which reports it
         let mut answer = vec![0.0; model.transformer.config.layers.len()];
         for m in records.iter().map(|record| &record.measure) {

@@ -71,6 +71,7 @@ impl Setup {
         let treatments: Vec<Option<ResolvedTreatment>> =
             (0..self.conditions.len()).map(|index| treated(index, false)).collect();
         let mut passes = PromptPasses::new(self, model_index, (case, prompt), &self.plan.select, measures);
+        passes.head_means = self.wants_head_means().then(|| reference.answer_means()).flatten();
         let starts = passes.starts(&treatments, prefix.as_ref());
         let generates = measures.iter().any(|measure| measure.wants_generation());
         let shares = self.shares_prefixes() && (generates || starts.iter().any(|&(start, _)| start > 0));
@@ -108,33 +109,41 @@ impl Setup {
         self.plan.reading.has_kernels() && !self.whole_passes
     }
 
-    /// Returns `true` if gradients of answers are computed in the untreated pass over a prompt. Plain text has no answers, only
-    /// the kernels keep the keys and values that this takes, the choice of experts is not differentiated, and memory is bounded.
+    /// Returns `true` if gradients of answers are computed in the untreated pass over a prompt. Plain text has no answers, and
+    /// only the kernels keep the keys and values that this takes.
     pub(super) fn differentiates(&self, model: &Model, tokens: usize) -> bool {
-        let config = &model.transformer.config;
         let measured = [MeasureName::Answer, MeasureName::AnswerByHead];
         self.plan.measures.iter().any(|name| measured.contains(name))
             && !matches!(self.grid, Grid::Text(_))
             && self.plan.reading.has_kernels()
-            && config.experts.is_none()
-            && config.prefix_bytes(tokens) <= MOST_KEPT_BYTES
+            && model.transformer.config.differentiates(tokens)
     }
 
-    /// Returns the records of measures on one untreated pass, for these layers and heads. With the keys and values of
-    /// another untreated pass over the prompt, only the rows that the measures observe are computed.
+    /// Returns `true` if heads are attributed with their mean outputs: in runs about heads and their roles.
+    pub(super) fn wants_head_means(&self) -> bool {
+        [MeasureName::AnswerByHead, MeasureName::Roles].iter().all(|name| self.plan.measures.contains(name))
+    }
+
+    /// Returns the records of measures on one untreated pass, for these layers and heads. With the mean outputs of heads, they
+    /// are attributed.
     pub(super) fn untreated_records(
         &self,
         model: usize,
         only: &LayersAndHeads,
-        (case, prompt, prefix): (&GridPrompt, &Prompt, Option<Prefix>),
+        (case, prompt): (&GridPrompt, &Prompt),
         measures: &[&dyn Measure],
+        head_means: Option<&[Vec<f32>]>,
     ) -> Result<Vec<Record>> {
         let mut result = CaseResult::default();
         let mut passes = PromptPasses::new(self, model, (case, prompt), only, measures);
-        let start = first_row(passes.first_observed_row(false), prompt.ids.len(), None);
-        let shared = prefix.as_ref().filter(|_| start > 0).map(|prefix| (prefix, start));
-        let observed = passes.observe(prompt, &[None], shared, false)?;
-        observed.into_iter().try_for_each(|observed| passes.conclude((0, prompt), observed, None, &mut result))?;
+        passes.head_means = head_means;
+        let keeping = head_means.is_some() && self.differentiates(&self.models[model], prompt.ids.len());
+        for mut observed in passes.observe(prompt, &[None], None, keeping)? {
+            if let Some(kept) = observed.passed.prefix.take() {
+                observed.gradients = passes.gradients(&kept)?;
+            }
+            passes.conclude((0, prompt), observed, None, &mut result)?;
+        }
         Ok(result.records)
     }
 
@@ -211,9 +220,6 @@ impl Setup {
     }
 }
 
-/// Most memory of the keys and values that are kept for the gradients of a prompt, in bytes.
-const MOST_KEPT_BYTES: u64 = 4 << 30;
-
 /// The first row that a pass computes, and the prompt that it reads.
 type PassStart = (usize, PairedPrompt);
 
@@ -249,6 +255,8 @@ struct PromptPasses<'a> {
     /// The layers and heads that are measured.
     only: &'a LayersAndHeads,
     measures: &'a [&'a dyn Measure],
+    /// Mean outputs of heads, if they are attributed.
+    head_means: Option<&'a [Vec<f32>]>,
     /// Data of each measure from the first condition, for the others.
     baseline: Vec<Option<MeasureData>>,
 }
@@ -262,7 +270,7 @@ impl<'a> PromptPasses<'a> {
         measures: &'a [&'a dyn Measure],
     ) -> Self {
         let baseline = measures.iter().map(|_| None).collect();
-        Self { setup, model, case, prompt, only, measures, baseline }
+        Self { setup, model, case, prompt, only, measures, head_means: None, baseline }
     }
 
     fn transformer(&self) -> &'a Transformer {
@@ -404,6 +412,7 @@ impl<'a> PromptPasses<'a> {
                 generation,
                 trace: passed.trace.as_ref(),
                 gradients: &gradients,
+                head_means: self.head_means,
                 probe_results,
                 residual: residual.as_ref(),
                 baseline: self.baseline[i].as_ref(),

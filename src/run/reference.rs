@@ -4,7 +4,7 @@
 //! then measured.
 
 use super::Setup;
-use crate::attention::{HeadOutputSums, LayersAndHeads, Prefix, Stream};
+use crate::attention::{HeadOutputSums, LayersAndHeads, Stream};
 use crate::bail_usage;
 use crate::base::rng::Rng;
 use crate::measures::{AnswerMeasure, Measure, RolesMeasure};
@@ -49,7 +49,7 @@ impl Setup {
         if let Some(references) = self.references.get() {
             return Ok(references);
         }
-        let needed = self.conditions.iter().any(|condition| condition.needs_reference());
+        let needed = self.wants_head_means() || self.conditions.iter().any(|condition| condition.needs_reference());
         let mut references = Vec::new();
         for index in 0..self.models.len() {
             references.push(if needed { self.reference(index)? } else { Reference::default() });
@@ -96,15 +96,18 @@ impl Setup {
 
     fn reference(&self, index: usize) -> Result<Reference> {
         let model = &self.models[index];
-        let (mut means, mut scores) = (WrittenMeans::default(), BTreeMap::new());
         let prompts = self.reference_prompts(model)?;
-        for (case, prompt) in &prompts {
-            let prefix = means.add(model, prompt, self.shares_prefixes())?;
-            if matches!(case.spec, PromptSpec::Needle(_)) {
-                self.score_heads(index, (case, prompt, prefix), &mut scores)?;
+        let mut means = WrittenMeans::default();
+        prompts.iter().try_for_each(|(_, prompt)| means.add(model, prompt))?;
+        let mut reference = Reference { written: means.finish(), rankings: BTreeMap::new() };
+        if self.conditions.iter().any(|condition| condition.rankings().next().is_some()) {
+            let mut scores = BTreeMap::new();
+            for (case, prompt) in prompts.iter().filter(|(case, _)| matches!(case.spec, PromptSpec::Needle(_))) {
+                self.score_heads(index, (case, prompt), reference.answer_means(), &mut scores)?;
             }
+            reference.rankings = rankings(&scores);
         }
-        Ok(Reference { written: means.finish(), rankings: rankings(&scores) })
+        Ok(reference)
     }
 
     /// Builds the reference prompts, spread evenly over the cases of the grid.
@@ -126,7 +129,8 @@ impl Setup {
     fn score_heads(
         &self,
         model: usize,
-        (case, prompt, prefix): (&GridPrompt, &Prompt, Option<Prefix>),
+        of: (&GridPrompt, &Prompt),
+        means: Option<&[Vec<f32>]>,
         scores: &mut Scores,
     ) -> Result<()> {
         // All heads, not only the measured ones, so that rankings are the same in every run.
@@ -134,7 +138,7 @@ impl Setup {
             LayersAndHeads::default(),
             [&AnswerMeasure { by_head: true, sinks: false } as &dyn Measure, &RolesMeasure],
         );
-        for record in self.untreated_records(model, &all, (case, prompt, prefix), &measures)? {
+        for record in self.untreated_records(model, &all, of, &measures, means)? {
             let measure = &record.measure;
             let (Some(layer), Some(head), Some(value)) = (measure.layer, measure.head, measure.value) else { continue };
             for ranking in Ranking::VARIANTS {
@@ -175,13 +179,11 @@ struct WrittenMeans {
 }
 
 impl WrittenMeans {
-    /// Adds the outputs on one prompt. Returns the keys and values of the pass if it is to be `shared`.
-    fn add(&mut self, model: &Model, prompt: &Prompt, shared: bool) -> Result<Option<Prefix>> {
+    /// Adds the outputs on one prompt.
+    fn add(&mut self, model: &Model, prompt: &Prompt) -> Result<()> {
         let sets: Vec<Vec<Range<usize>>> = RowSelection::VARIANTS.iter().map(|rows| rows.of(prompt)).collect();
-        let stream = Stream::new(&[]);
-        let mut attend = HeadOutputSums::new(if shared { stream.keeping() } else { stream }, sets);
+        let mut attend = HeadOutputSums::new(Stream::new(&[]), sets);
         model.transformer.hidden(std::slice::from_ref(&prompt.ids), &mut attend)?;
-        let prefix = attend.take_prefix(&prompt.ids);
         for ((rows, layers), count) in RowSelection::VARIANTS.iter().zip(attend.sums).zip(attend.counts) {
             let sums = self.sums.entry(*rows).or_insert_with(|| vec![Vec::new(); layers.len()]);
             for (sum, more) in sums.iter_mut().zip(layers) {
@@ -190,7 +192,7 @@ impl WrittenMeans {
             }
             *self.counts.entry(*rows).or_default() += count;
         }
-        Ok(prefix)
+        Ok(())
     }
 
     fn finish(self) -> BTreeMap<RowSelection, Vec<Vec<f32>>> {

@@ -41,7 +41,7 @@ use crate::base::names::joined;
 use crate::base::values::serde_as_str;
 use crate::kernels::quant::Quantiser;
 use crate::prompts::{Prompt, Region};
-use crate::results::metric::{Metric, ANSWER_REGION, LOGIT_OUT, RETRIEVAL_SCORE, SHARE_ABS, SHARE_OUT};
+use crate::results::metric::{Metric, ANSWER_REGION, HEAD_ATTRIBUTION, RETRIEVAL_SCORE, SHARE_ABS, SHARE_OUT};
 use crate::results::record::UNTREATED;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
@@ -190,8 +190,8 @@ pub enum Ranking {
     ShareOut,
     /// Share of |attention| on the answer
     ShareAbs,
-    /// Direct effect of the head's output from the answer on the right token's logit
-    LogitOut,
+    /// Estimate of what the answer's log-probability loses with the head's mean output, in nats
+    Attribution,
     /// How often the key with the largest weight is the needle's token to be copied
     Retrieval,
 }
@@ -221,7 +221,7 @@ impl Ranking {
         match self {
             Self::ShareOut => (SHARE_OUT, Some(ANSWER_REGION)),
             Self::ShareAbs => (SHARE_ABS, Some(ANSWER_REGION)),
-            Self::LogitOut => (LOGIT_OUT, Some(ANSWER_REGION)),
+            Self::Attribution => (HEAD_ATTRIBUTION, None),
             Self::Retrieval => (RETRIEVAL_SCORE, None),
         }
     }

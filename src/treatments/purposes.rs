@@ -1,6 +1,6 @@
 //! The purposes of conditions: which are compared with what.
 
-use super::{Condition, HeadSelection, PairedPrompt, Replacement, RowSelection, Treatment};
+use super::{Condition, HeadSelection, KeySelection, PairedPrompt, Replacement, RowSelection, Treatment};
 use crate::attention::LayersAndHeads;
 use crate::results::{HeadPlace, HeadsCondition, PlainCondition, Purposes};
 use std::collections::BTreeSet;
@@ -21,7 +21,7 @@ pub(crate) fn purposes<'a>(names: impl IntoIterator<Item = &'a str>) -> Purposes
         } else if !add_heads(&mut purposes.heads, &mut manner, condition, &name) {
             let reads_corrupted = condition.prompt() == PairedPrompt::Corrupted;
             let from = purposes.corrupted.clone().filter(|corrupted| reads_corrupted && name != *corrupted);
-            purposes.plain.push(PlainCondition { name, from });
+            purposes.plain.push(PlainCondition { name, from, removed: removed_regions(condition) });
         }
     }
     purposes
@@ -50,6 +50,18 @@ fn add_heads(
             best.map(|best| best.random.push(name.to_owned())).is_some()
         }
         _ => false,
+    }
+}
+
+/// The regions that a condition removes from all heads in the rows that predict an answer, if it does nothing else.
+fn removed_regions(condition: &Condition) -> Vec<&'static str> {
+    match condition.treatments() {
+        [Treatment::Remove { keys: KeySelection::Regions(regions), of, rows: RowSelection::Answer, .. }]
+            if *of == LayersAndHeads::default() =>
+        {
+            regions.iter().map(|region| region.name()).collect()
+        }
+        _ => Vec::new(),
     }
 }
 

@@ -222,6 +222,11 @@ impl Resolver<'_> {
 }
 
 impl Reference {
+    /// Mean outputs of heads in the rows that predict an answer, by layer: (H, value width).
+    pub fn answer_means(&self) -> Option<&[Vec<f32>]> {
+        self.written.get(&RowSelection::Answer).map(Vec::as_slice)
+    }
+
     fn best(&self, n: usize, by: Ranking) -> impl Iterator<Item = HeadId> + '_ {
         self.rankings.get(&by).into_iter().flatten().take(n).map(|(head, _)| *head)
     }

@@ -10,9 +10,9 @@ use difftool::attention::{
 use difftool::base::hash::sha256;
 use difftool::base::rng::Rng;
 use difftool::measures::{
-    mean_over_layers, readouts, Allocation, Contributions, LayerOutput, LayerSums, RegionOutputs, TargetCollector,
-    TargetProbe,
+    mean_over_layers, Allocation, Contributions, LayerOutput, LayerSums, RegionOutputs, TargetCollector, TargetProbe,
 };
+use difftool::model::gradient::TermGradients;
 use difftool::model::{Checkpoint, ModelConfig, NormKind, NormPlace, Transformer, Weights};
 use difftool::prompts::{Region, TargetRows};
 use proptest::prelude::*;
@@ -70,6 +70,13 @@ fn pass(model: &Transformer, ids: &[u32], target: &TargetRows) -> Pass {
     Pass { probe_results, trace, ends }
 }
 
+/// Random gradients, the same in all layers and rows.
+fn same_gradients(model: &Transformer, target: &TargetRows) -> TermGradients {
+    let (mut rng, width) = (Rng::new(1, "gradients"), model.config.width);
+    let gradient: Vec<f32> = (0..width).map(|_| rng.normal() as f32).collect();
+    TermGradients::new(target.rows.start, width, vec![gradient.repeat(target.rows.len()); model.config.layers.len()])
+}
+
 /// What was written by a head and how much was cancelled.
 pub(super) type OfHead = (RegionOutputs, [f64; REGIONS], Box<TargetCollector<Allocation>>);
 
@@ -85,7 +92,7 @@ pub(super) fn written_by_layer(
     target: &TargetRows,
 ) -> (Vec<OfHead>, Vec<LayerOutput>) {
     let pass = pass(model, ids, target);
-    let ways = readouts(model, &pass.trace, ids, target.rows.clone()).unwrap();
+    let gradients = same_gradients(model, target);
     let mut probe_results = pass.probe_results.into_iter();
     let mut found = Vec::new();
     let mut layers: Vec<LayerSums> =
@@ -94,7 +101,7 @@ pub(super) fn written_by_layer(
         let answer = first.collector.into_collector::<TargetCollector<Allocation>>();
         let parts = second.collector.into_collector::<TargetCollector<Contributions>>();
         let at = (first.layer, first.head);
-        let written = layers[at.0].add_head(at.1, &parts.summaries[0].rows, &ways, None).unwrap();
+        let written = layers[at.0].add_head(at.1, &parts.summaries[0].rows, Some(&gradients), None).unwrap();
         let cancelled = Region::ALL.map(|region| answer.summaries[0].cancelled(region));
         found.push((written, cancelled, answer));
     }
@@ -155,10 +162,7 @@ fn contributions_agree_with_transformers() {
                 let of_head = expected.tensors[name].get(i / heads).unwrap().get(i % heads).unwrap();
                 of_head.flatten_all().unwrap().to_vec1::<f64>().unwrap()
             };
-            let logit_out = written.logit_out.unwrap();
-            for (metric, got) in
-                [("share_out", &written.share_out[..]), ("logit_out", &logit_out), ("cancelled", cancelled)]
-            {
+            for (metric, got) in [("share_out", &written.share_out), ("cancelled", cancelled)] {
                 for (region, (got, want)) in got.iter().zip(want(metric)).enumerate() {
                     if got.is_nan() && want.is_nan() {
                         continue; // a region without keys
@@ -371,29 +375,8 @@ fn attention_only(dir: &Path) -> (ModelConfig, Weights) {
     (config, Weights::new(silenced, "without MLPs"))
 }
 
-/// The direct effect of what was added to the residual stream in a row on the logit of `token` less the mean logit.
-fn direct_effect(config: &ModelConfig, weights: &Weights, ends: &Ends, row: usize, token: usize) -> f64 {
-    let tensor = |name: &str| weights.iter().find(|(n, _)| *n == name).unwrap().1.clone();
-    let unembed = tensor(if config.tied { "model.embed_tokens.weight" } else { "lm_head.weight" });
-    let (rows, gain) = (unembed.to_vec2::<f32>().unwrap(), tensor("model.norm.weight").to_vec1::<f32>().unwrap());
-    let e = gain.len();
-    let of = |x: &[f32]| x[row * e..][..e].iter().map(|&x| f64::from(x)).collect::<Vec<f64>>();
-    let (first, last) = (of(&ends.first), of(&ends.last));
-    let centred = |x: Vec<f64>| {
-        let centred = matches!(config.norm, NormKind::Layer | NormKind::LayerGain);
-        let mean = if centred { x.iter().sum::<f64>() / e as f64 } else { 0.0 };
-        x.into_iter().map(|x| x - mean).collect::<Vec<f64>>()
-    };
-    let variance = centred(last.clone()).iter().map(|x| x * x).sum::<f64>() / e as f64;
-    let added = centred(last.iter().zip(&first).map(|(last, first)| last - first).collect());
-    let gain = |i: usize| f64::from(gain[i]) + if config.norm == NormKind::RmsPlusOne { 1.0 } else { 0.0 };
-    let normed: Vec<f64> = (0..e).map(|i| added[i] * gain(i) / (variance + config.norm_eps).sqrt()).collect();
-    let logit = |row: &[f32]| row.iter().zip(&normed).map(|(&w, x)| f64::from(w) * x).sum::<f64>();
-    config.logit_scale * (logit(&rows[token]) - rows.iter().map(|row| logit(row)).sum::<f64>() / rows.len() as f64)
-}
-
 #[test]
-fn logit_effects_of_regions_heads_and_layers_sum_to_what_attention_added_to_the_residual_stream() {
+fn attributions_of_regions_heads_and_layers_sum_to_what_attention_added_to_the_residual_stream() {
     let scratch = tempfile::tempdir().unwrap();
     let tiny = Variant::presets().keys().map(|variant| {
         let dir = scratch.path().join(variant);
@@ -410,27 +393,19 @@ fn logit_effects_of_regions_heads_and_layers_sum_to_what_attention_added_to_the_
     for dir in dirs {
         let (config, weights) = attention_only(&dir);
         placed.push(config.norm_place);
-        let model = Transformer::load(&config, weights.clone()).unwrap();
+        let model = Transformer::load(&config, weights).unwrap();
         let (ids, target) = random_prompt(config.vocab, 24, 19..23, 3);
         let found = written(&model, &ids, &target);
-        let got: f64 = found.iter().map(|(written, ..)| written.logit_out.unwrap().iter().sum::<f64>()).sum();
-        let ends = pass(&model, &ids, &target).ends;
-        let effect = |row: usize| direct_effect(&config, &weights, &ends, row, ids[row + 1] as usize);
-        let want = target.rows.clone().map(effect).sum::<f64>() / target.rows.len() as f64;
+        let got: f64 = found.iter().map(|(written, ..)| written.attribution.unwrap().iter().sum::<f64>()).sum();
+        let (ends, gradients) = (pass(&model, &ids, &target).ends, same_gradients(&model, &target));
+        let rows = target.rows.start * config.width..target.rows.end * config.width;
+        let added = ends.last[rows.clone()].iter().zip(&ends.first[rows]).map(|(last, first)| last - first);
+        let gradient = gradients.of(0, target.rows.start).iter().cycle();
+        let want: f64 = added.zip(gradient).map(|(added, gradient)| f64::from(added * gradient)).sum();
         assert!((got - want).abs() < 1e-5 * want.abs().max(1.0), "{}: {got} instead of {want}", dir.display());
         assert!(want.abs() > 1e-4, "{}: {want} shows nothing", dir.display());
     }
     assert!(placed.contains(&NormPlace::After) && placed.contains(&NormPlace::Before));
-}
-
-#[test]
-fn a_capped_logit_has_no_direct_effect() {
-    let (config, weights) = load(&fixture("transformers/gemma2"));
-    let model = Transformer::load(&config, weights).unwrap();
-    let (ids, target) = random_prompt(config.vocab, 12, 9..11, 4);
-    for (written, ..) in written(&model, &ids, &target) {
-        assert!(written.logit_out.is_none() && written.share_out.iter().sum::<f64>().is_finite());
-    }
 }
 
 /// Random ids, the regions of a prompt of every kind of key, and the rows.
@@ -557,7 +532,7 @@ proptest! {
             for i in 0..REGIONS {
                 let pairs = [
                     (a.share_out[i], b.share_out[i]),
-                    (a.logit_out.unwrap()[i], b.logit_out.unwrap()[i]),
+                    (a.attribution.unwrap()[i], b.attribution.unwrap()[i]),
                     (cancelled[i], also_cancelled[i]),
                 ];
                 for (x, y) in pairs {

@@ -245,7 +245,7 @@ fn ablate_says_what_noise_and_heads_cost_with_figures_numbers_and_words() {
         "best - random, nats",
         "diff - transformer",
         "silence(bos+first)",
-        "logit_out",
+        "attribution",
     ] {
         assert!(text.contains(words), "{words}: {text}");
     }
@@ -265,7 +265,7 @@ fn ablate_says_what_noise_and_heads_cost_with_figures_numbers_and_words() {
     let rankings = csv("run", "rankings.csv");
     scratch.stdout(&[&["ablate", "--layers", "1", "--heads", "0", "--out", "part"], &flags[..]].concat());
     assert_eq!(csv("part", "rankings.csv"), rankings);
-    let of_diff = rankings.lines().filter_map(|line| line.strip_prefix("diff,logit_out,"));
+    let of_diff = rankings.lines().filter_map(|line| line.strip_prefix("diff,attribution,"));
     let scores: Vec<f64> = of_diff.map(|line| line.rsplit(',').next().unwrap().parse().unwrap()).collect();
     assert!(scores.len() == 16 && scores.is_sorted_by(|a, b| a >= b) && scores[0] > scores[15], "{rankings}");
     // A report of the folder has the same tables.
@@ -300,8 +300,8 @@ fn every_part_of_ablate_prints_a_table_of_its_subject() {
 fn ablate_refuses_what_models_do_not_have() {
     let scratch = Scratch::new();
     for (flags, words) in [
-        (&["--rank", "beauty"][..], &["beauty", "share_out, share_abs, logit_out, retrieval"][..]),
-        (&["--knock-out", "17"], &["best:17:logit_out", "diff has only 16 heads"]),
+        (&["--rank", "beauty"][..], &["beauty", "share_out, share_abs, attribution, retrieval"][..]),
+        (&["--knock-out", "17"], &["best:17:attribution", "diff has only 16 heads"]),
         (&["--knock-out", "0"], &["--knock-out 0"]),
         (&["--condition", "mask(words)"], &["`words` is not a region", "filler"]),
         (&["--condition", "ablate(0.9)"], &["there is no head 0.9"]),

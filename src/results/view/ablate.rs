@@ -1,10 +1,10 @@
 //! Costs of noise and heads: conditions against the untreated passes, on the same prompts.
 
 use super::cases::place_columns;
-use crate::results::metric::{Kind, Metric, ANSWER_LOG_PROB, EXACT};
+use crate::results::metric::{Kind, Metric, ANSWER_LOG_PROB, ATTRIBUTION, EXACT};
 use crate::results::record::UNTREATED;
 use crate::results::table::{basis, numbers, words, Cell, Table, TableRows};
-use crate::results::{Difference, Frame, HeadsCondition, Pick, Setting};
+use crate::results::{Difference, Estimate, Frame, HeadsCondition, Pick, PlainCondition, Setting};
 
 /// Name of the table of differences between models.
 pub(super) const CONTRASTS: &str = "contrasts";
@@ -22,6 +22,8 @@ pub(crate) struct Change {
     pub(crate) exact: Difference,
     /// Change of the answer's log-probability, in nats.
     pub(crate) log_prob_nats: Difference,
+    /// The change that attribution to the removed regions expects, in nats.
+    expected_nats: Option<Estimate>,
 }
 
 /// A number of heads taken out: the best, and others of the same layers.
@@ -42,7 +44,10 @@ pub(crate) fn condition_changes(frame: &Frame) -> Vec<Change> {
     for (setting, model) in places(frame) {
         for plain in &frame.purposes.plain {
             let conditions = std::slice::from_ref(&plain.name);
-            changes.extend(change(frame, (setting, model), plain.from.as_deref(), conditions));
+            let expected = expected_changes(frame, (setting, model), plain);
+            let expected_nats = Estimate::of_means(&expected, expected.len());
+            let change = change(frame, (setting, model), plain.from.as_deref(), conditions);
+            changes.extend(change.map(|change| Change { expected_nats, ..change }));
         }
     }
     changes
@@ -79,7 +84,19 @@ fn change(frame: &Frame, place: (Setting, &str), from: Option<&str>, conditions:
         draws: conditions.len(),
         exact: exact?,
         log_prob_nats: log_prob_nats?,
+        expected_nats: None,
     })
+}
+
+/// The change of the answer's log-probability, by prompt, that attribution to the removed regions expects; empty without it.
+fn expected_changes(frame: &Frame, place: (Setting, &str), plain: &PlainCondition) -> Vec<f64> {
+    let mut sums: Vec<f64> = Vec::new();
+    for region in &plain.removed {
+        let by_prompt = frame.prompt_means(Pick { region: Some(region), ..pick(place, None, &ATTRIBUTION) });
+        sums.resize(by_prompt.len(), 0.0);
+        sums.iter_mut().zip(by_prompt).for_each(|(sum, attribution)| *sum -= attribution);
+    }
+    sums
 }
 
 fn heads_out_of(frame: &Frame, setting: Setting, model: &str, heads: &HeadsCondition) -> Option<HeadsOut> {
@@ -106,7 +123,7 @@ pub(super) fn conditions(frame: &Frame) -> Option<Table> {
     }
     let mut note =
         "The same prompts under each condition: accuracy, and change of the answer's log-probability from the \
-                untreated passes [95 % interval]."
+                untreated passes, beside the change that attribution to the removed regions expects [95 % interval]."
             .to_owned();
     if let Some(corrupted) = &frame.purposes.corrupted {
         note += &format!(" With from=clean, they are passes over the prompt with another answer: {corrupted}.");
@@ -123,6 +140,9 @@ pub(super) fn conditions(frame: &Frame) -> Option<Table> {
         })
         .column(numbers("change, nats").named("answer_log_prob_change"), |(change, untreated)| {
             Cell::difference(Kind::Number, (!untreated).then_some(&change.log_prob_nats))
+        })
+        .column(numbers("expected, nats").named("expected_log_prob_change"), |(change, untreated)| {
+            Cell::estimate(Kind::Number, change.expected_nats.filter(|_| !untreated))
         })
         .column(words("verdict"), |(change, untreated)| {
             Cell::optional_words((!untreated).then(|| change.log_prob_nats.verdict().name()))

@@ -2,7 +2,7 @@
 
 use super::heads::head_name;
 use crate::results::metric::{
-    Kind, Metric, ANSWER_LOG_PROB, ANSWER_REGION, ATTRIBUTION, EXACT, LOGIT_OUT, RETRIEVAL_SCORE, SHARE_ABS, SHARE_OUT,
+    Kind, Metric, ANSWER_LOG_PROB, ANSWER_REGION, EXACT, HEAD_ATTRIBUTION, RETRIEVAL_SCORE, SHARE_ABS, SHARE_OUT,
     SINK_SHARE_FIRST,
 };
 use crate::results::table::{basis, numbers, words, Cell, Table, TableRows};
@@ -17,11 +17,10 @@ const RESAMPLES: usize = 2000;
 const TOP: usize = 10;
 
 /// The measurements that are compared with the cost of heads.
-const CHEAP: [(&Metric, Option<&str>); 6] = [
-    (&ATTRIBUTION, Some(ANSWER_REGION)),
+const CHEAP: [(&Metric, Option<&str>); 5] = [
+    (&HEAD_ATTRIBUTION, None),
     (&SHARE_OUT, Some(ANSWER_REGION)),
     (&SHARE_ABS, Some(ANSWER_REGION)),
-    (&LOGIT_OUT, Some(ANSWER_REGION)),
     (&RETRIEVAL_SCORE, None),
     (&SINK_SHARE_FIRST, None),
 ];
@@ -50,10 +49,9 @@ pub(crate) struct HeadRow {
     lo: Option<f64>,
     hi: Option<f64>,
     exact_change: Option<f64>,
-    attribution: Option<f64>,
+    head_attribution: Option<f64>,
     share_out: Option<f64>,
     share_abs: Option<f64>,
-    logit_out: Option<f64>,
     retrieval_score: Option<f64>,
     sink_share_first: Option<f64>,
 }
@@ -87,7 +85,7 @@ pub(crate) fn head_rows(frame: &Frame) -> Vec<HeadRow> {
     let mut rows = Vec::new();
     for model in &frame.models {
         for cost in costs(frame, model) {
-            let [attribution, share_out, share_abs, logit_out, retrieval_score, sink_share_first] =
+            let [head_attribution, share_out, share_abs, retrieval_score, sink_share_first] =
                 CHEAP.map(|(metric, region)| mean(&frame.head(Pick { region, ..Pick::of(model, metric) }, cost.at)));
             rows.push(HeadRow {
                 model: model.clone(),
@@ -98,10 +96,9 @@ pub(crate) fn head_rows(frame: &Frame) -> Vec<HeadRow> {
                 lo: cost.interval.map(|interval| interval.lo),
                 hi: cost.interval.map(|interval| interval.hi),
                 exact_change: mean(&cost.exact),
-                attribution,
+                head_attribution,
                 share_out,
                 share_abs,
-                logit_out,
                 retrieval_score,
                 sink_share_first,
             });

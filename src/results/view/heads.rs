@@ -1,7 +1,7 @@
 //! Purposes of heads: the strongest heads of each role, of the answer, and sinks.
 
 use crate::results::metric::{
-    Kind, Metric, ANSWER_REGION, ATTRIBUTION, CANCELLED, DUPLICATE_TOKEN, INDUCTION, LOGIT_OUT, PREVIOUS_TOKEN,
+    Kind, Metric, ANSWER_REGION, ATTRIBUTION, CANCELLED, DUPLICATE_TOKEN, HEAD_ATTRIBUTION, INDUCTION, PREVIOUS_TOKEN,
     QUERY_SCORE, RETRIEVAL_SCORE, SHARE_OUT, SINK_SHARE_FIRST, VALUE_NORM_FIRST,
 };
 use crate::results::table::{basis, fixed, numbers, short, words, Cell, Table, TableColumn, TableRows};
@@ -31,9 +31,8 @@ const fn role(name: &'static str, metric: &'static Metric, region: Option<&'stat
 }
 
 /// The roles of heads, in the order of tables.
-pub(crate) const HEAD_ROLES: [HeadRole; 10] = [
-    role("answer nats", &ATTRIBUTION, Some(ANSWER_REGION)),
-    role("answer logits", &LOGIT_OUT, Some(ANSWER_REGION)),
+pub(crate) const HEAD_ROLES: [HeadRole; 9] = [
+    role("answer nats", &HEAD_ATTRIBUTION, None),
     role("answer out", &SHARE_OUT, Some(ANSWER_REGION)),
     role("retrieval", &RETRIEVAL_SCORE, None),
     role("query", &QUERY_SCORE, None),
@@ -212,10 +211,10 @@ fn answer_heads(frame: &Frame) -> Option<Table> {
     if !frame.asks() {
         return None;
     }
-    // The direct effect on the answer's logits predicts best what it costs to take a head out. Behind a soft cap models have none.
-    let [logit_out, share_out] = [&LOGIT_OUT, &SHARE_OUT].map(|metric| role("answer", metric, Some(ANSWER_REGION)));
-    let has_effects = frame.models.iter().all(|model| !scored(frame, model, &logit_out).is_empty());
-    let role = if has_effects { logit_out } else { share_out };
+    // Attribution predicts best what it costs to take a head out. Not every model and run has it.
+    let readings = [(&HEAD_ATTRIBUTION, None), (&ATTRIBUTION, Some(ANSWER_REGION)), (&SHARE_OUT, Some(ANSWER_REGION))];
+    let mut roles = readings.into_iter().map(|(metric, region)| role("answer", metric, region));
+    let role = roles.find(|role| frame.models.iter().all(|model| !scored(frame, model, role).is_empty()))?;
     let heading = role.metric.heading(role.region);
     let note = format!(
         "The {TOP} heads of each model with the largest {} [95 % interval]; stable: share of resamples of the prompts in \
