@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::fmt;
 use std::str::FromStr;
 
-/// Short names of models: the last parts of their paths that tell them apart.
+/// Short names of models: the last parts of their paths that tell them apart, files without `.gguf`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ShortNames {
     /// Full and short name of each model whose names differ.
@@ -15,7 +15,9 @@ impl ShortNames {
     /// Finds the short names of models.
     pub fn of<'a>(models: impl IntoIterator<Item = &'a String>) -> Self {
         let models: Vec<&String> = models.into_iter().collect();
-        let parts: Vec<Vec<&str>> = models.iter().map(|model| parts_of(model)).collect();
+        let stem =
+            |model: &'a String| model.strip_suffix(".gguf").filter(|stem| models.iter().all(|other| other != stem));
+        let parts: Vec<Vec<&str>> = models.iter().map(|model| parts_of(stem(model).unwrap_or(model))).collect();
         let mut pairs = Vec::new();
         for (model, own) in models.into_iter().zip(&parts) {
             let mut n = 1.min(own.len());
@@ -62,6 +64,13 @@ pub(crate) fn distinct(all: impl Iterator<Item: Into<String>>) -> Vec<String> {
         }
     }
     seen
+}
+
+/// Returns ` (did you mean `NAME`?)` for the known name that is most like a typed one; nothing if none is much like it.
+pub(crate) fn hint<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+    let scored = known.into_iter().map(|name| (strsim::jaro(typed, name), name));
+    let nearest = scored.max_by(|a, b| a.0.total_cmp(&b.0)).filter(|(score, _)| *score > 0.75);
+    nearest.map_or_else(String::new, |(_, name)| format!(" (did you mean `{name}`?)"))
 }
 
 /// Numbers as lists in names have them: `0+2`.
@@ -159,6 +168,8 @@ mod tests {
         assert_eq!(short(&["runs/a/diff", "runs/a/diff-v2"]), ["diff", "diff-v2"]);
         assert_eq!(short(&["runs/a/diff", "runs/b/diff", "transformer"]), ["a/diff", "b/diff", "transformer"]);
         assert_eq!(short(&["diff", "x/diff"]), ["diff", "x/diff"]);
+        assert_eq!(short(&["/a/m.Q4_1.gguf", "/b/other.gguf"]), ["m.Q4_1", "other"]);
+        assert_eq!(short(&["a/m.gguf", "b/m.gguf", "b/m"]), ["a/m", "m.gguf", "b/m"]);
         let hub = "/root/.cache/hub/models--org--Model-1B/snapshots/0123456789abcdef";
         assert_eq!(short(&[hub]), ["Model-1B"]);
         assert!(short(&[]).is_empty());

@@ -1,6 +1,7 @@
 //! TOML files written by people: reading with errors that name the file, the line and the key, and writing.
 
 use crate::base::error::Usage;
+use crate::base::names::hint;
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
 
@@ -20,9 +21,18 @@ pub(crate) fn usage(name: &str, text: &str, mut error: toml::de::Error) -> Usage
     Usage(format!("{name}, line {line}: {}", one_line(&error)))
 }
 
-/// The message of an error, and the key that it is about if it is known, on one line.
+/// The message of an error, and the key that it is about if it is known, on one line. An unknown name of a list,
+/// ``unknown field `x`, expected one of `a`, `b` ``, is followed by the nearest one.
 pub(crate) fn one_line(error: &toml::de::Error) -> String {
-    error.to_string().lines().map(str::trim).collect::<Vec<_>>().join(" ")
+    let line = error.to_string().lines().map(str::trim).collect::<Vec<_>>().join(" ");
+    match line.split_once(", expected one of ") {
+        Some((unknown, known)) if unknown.starts_with("unknown ") => {
+            let names = |text: &str| text.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>();
+            let (typed, listed) = (names(unknown).concat(), names(known));
+            format!("{unknown}{}, expected one of {known}", hint(&typed, listed.iter().map(String::as_str)))
+        }
+        _ => line,
+    }
 }
 
 /// Returns `true` if a field can be left out of a file because it has its default value.
@@ -110,7 +120,11 @@ mod tests {
         for (text, line, words) in [
             ("name = \"a\"\nname = \"b\"", 2, "duplicate key"),
             ("name = \"a\"\nseed = = 3", 2, "extra `=`"),
-            ("name = \"a\"\nsed = 3\nseed = 4", 2, "unknown field `sed`, expected one of `name`, `shape`"),
+            (
+                "name = \"a\"\nsed = 3\nseed = 4",
+                2,
+                "unknown field `sed` (did you mean `seed`?), expected one of `name`",
+            ),
             ("name = \"a\"\nzeal = 3\nage = 4", 2, "unknown field `zeal`"), // the first of the file
             ("name = 3\nseed = 4", 1, "integer `3`, expected a string in `name`"),
             ("seed = 4\n\nname = [\"a\"]", 3, "sequence, expected a string in `name`"),

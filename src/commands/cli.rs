@@ -119,8 +119,41 @@ pub fn command_line() -> clap::Command {
     for name in OF_TEXT {
         cli = cli.mut_subcommand(name, without_needles);
     }
+    let measures = |command: &clap::Command| command.get_arguments().any(|arg| arg.get_id() == "condition");
+    let measuring: Vec<String> = cli
+        .get_subcommands()
+        .filter(|command| measures(command))
+        .map(|command| command.get_name().to_owned())
+        .collect();
+    for name in measuring {
+        cli = cli.mut_subcommand(name, |command| {
+            command.mut_args(
+                |arg| if EVERY_DAY.contains(&arg.get_id().as_str()) { arg } else { arg.hide_short_help(true) },
+            )
+        });
+    }
     cli
 }
+
+/// The flags of measuring commands in the help of `-h`; `--help` has all.
+const EVERY_DAY: [&str; 16] = [
+    "model",
+    "ctx",
+    "needles",
+    "samples",
+    "text",
+    "condition",
+    "tables",
+    "out",
+    "report",
+    "json", // of all
+    "parts",
+    "bits",
+    "shots",
+    "layer",
+    "head",
+    "map",
+];
 
 /// Adds the defaults of a command to the help of its flags.
 fn with_defaults(mut command: clap::Command, defaults: &PromptDefaults) -> clap::Command {
@@ -211,6 +244,20 @@ mod tests {
             }
         }
         cli.debug_assert();
+    }
+
+    #[test]
+    fn short_help_of_a_measuring_command_has_the_flags_of_every_day() {
+        let shown = |command: &str| -> Vec<String> {
+            let help = command_line().find_subcommand_mut(command).unwrap().render_help().to_string();
+            let flags =
+                help.split("Examples:").next().unwrap().split_whitespace().filter(|word| word.starts_with("--"));
+            flags.map(str::to_owned).collect()
+        };
+        let all =
+            ["--help", "--ctx", "--needles", "--samples", "--model", "--condition", "--out", "--report", "--tables"];
+        assert_eq!(shown("needle"), [&all[..], &["--json"]].concat());
+        assert!(shown("ablate").contains(&"--parts".to_owned()) && shown("compare").contains(&"--where".to_owned()));
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub(super) const EXAMPLES: Examples = &[
     ("Compare the models of one run", "difftool compare runs/readme --by model"),
     (
         "Compare two runs; fail if accuracy falls by more than 5 points",
-        "difftool compare runs/a runs/b --fail-if 'exact < -0.05'",
+        "difftool compare runs/a runs/b --fail-if 'accuracy < -0.05'",
     ),
     ("Compare any two tables, paired by a column", "difftool compare a.csv b.csv --key id --value score"),
 ];
@@ -39,10 +39,13 @@ pub struct Compare {
     /// Format of the output
     #[arg(long, value_enum, default_value_t = TableFormat::Table)]
     pub format: TableFormat,
+    /// The same as --format json
+    #[arg(long, conflicts_with_all = ["format", "tables"])]
+    pub json: bool,
     /// Also draw the differences into a new PNG, SVG or PDF file
     #[arg(long, value_name = "FILE.png|svg|pdf")]
     pub plot: Option<PathBuf>,
-    /// Exit with 3 if a difference meets this condition, as in 'exact < -0.05'; METRIC.lo and METRIC.hi are the ends of
+    /// Exit with 3 if a difference meets this condition, as in 'accuracy < -0.05'; METRIC.lo and METRIC.hi are the ends of
     /// the interval, METRIC.baseline and METRIC.other the means; may be repeated
     #[arg(long, value_name = "CONDITION", allow_hyphen_values = true)]
     pub fail_if: Vec<FailIf>,

@@ -10,7 +10,7 @@ use crate::bail_usage;
 use crate::base::error::{unless_broken_pipe, ExpectationFailed};
 use crate::measures::GenerationMeasure;
 use crate::results::folder::{
-    CELLS, COMMAND, DRAWN, EXPERIMENT, GENERATIONS, HEADS, MANIFEST, MASSIVE, RANKINGS, RESULTS, TOKENS,
+    check_new, CELLS, COMMAND, DRAWN, EXPERIMENT, GENERATIONS, HEADS, MANIFEST, MASSIVE, RANKINGS, RESULTS, TOKENS,
 };
 use crate::results::print::{json, text, Tables};
 use crate::results::view::each_head::head_rows;
@@ -78,8 +78,9 @@ pub(super) fn execute(mut experiment: Experiment, output: OutputArgs, mut part: 
         return if part.shard.is_some() { Ok(()) } else { check_fail_if(&experiment, &models.names, &frame) };
     }
     let flags = &experiment.flags;
-    if let RunStart::New(_) = &part.start {
+    if let RunStart::New(out) = &part.start {
         flags.check_output()?;
+        out.as_deref().map_or(Ok(()), check_new)?;
     }
     start_threads(output.threads)?;
     let setup = Setup::load(plan, models.into_opened()?)?;
@@ -183,7 +184,7 @@ fn print(frame: &Frame, output: &OutputArgs) -> Result<()> {
     if output.json {
         writeln!(out, "{:#}", json(frame))?;
     } else {
-        write!(out, "{}", text(frame, output.tables.as_ref().unwrap_or(&Tables::Main))?)?;
+        write!(out, "{}", text(frame, output.tables.as_ref().unwrap_or(&Tables::Main)))?;
     }
     Ok(())
 }

@@ -208,7 +208,7 @@ seed = 7
 model = ["transformer", "diff"]
 layers = ["0..1"]
 condition = ["mask(noise)"]
-fail-if = ["exact of diff under mask(noise) < 0.5"]
+fail-if = ["accuracy of diff under mask(noise) < 0.5"]
 reading = { bos = "auto" }
 "#;
 
@@ -297,11 +297,11 @@ reading = { bos = "auto" }
             ("seed = 7", "seed = -7", "line 13: invalid value: integer `-7`, expected u64 in `prompts.seed`"),
             ("\"512\"", "512", "line 9: invalid type: integer `512`, expected a string in `prompts.ctx`"),
             ("\"512\"", "\"-512\"", "line 9: `-512` is not a number of tokens"),
-            ("seed", "sed", "line 13: unknown field `sed`, expected one of `ctx`, `needles`"),
+            ("seed", "sed", "line 13: unknown field `sed` (did you mean `seed`?), expected one of `ctx`"),
             ("bits", "bit", "line 4: unknown field `bit`"),
             ("fp8", "fp5", "line 4: "),
             ("mask(noise)\"]", "mask(words)\"]", "line 18: mask: `words` is not a region"),
-            ("< 0.5", "0.5", "line 19: `exact of diff under mask(noise) 0.5` has none of"),
+            ("< 0.5", "0.5", "line 19: `accuracy of diff under mask(noise) 0.5` has none of"),
         ] {
             let refused = refusal(from, to);
             assert!(refused.starts_with("x.toml, line ") && refused.contains(expected), "{to}: {refused}");

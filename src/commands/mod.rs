@@ -32,6 +32,7 @@ use anyhow::{Context, Error, Result};
 use cli::Command;
 pub use cli::{command_line, Cli};
 pub use experiment::Experiment;
+use std::io::IsTerminal as _;
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -90,7 +91,6 @@ fn check_environment() -> Result<()> {
 /// Starts the threads of the kernels: the given number, or one for each core.
 fn start_threads(threads: Option<NonZeroUsize>) -> Result<()> {
     let builder = match threads {
-        Some(threads) if threads.get() > MOST_THREADS => bail_usage!("--threads {threads}: at most {MOST_THREADS}"),
         Some(threads) => rayon::ThreadPoolBuilder::new().num_threads(threads.get()),
         None => rayon::ThreadPoolBuilder::new(),
     };
@@ -100,14 +100,20 @@ fn start_threads(threads: Option<NonZeroUsize>) -> Result<()> {
 /// Time within which a second signal counts as the same one: `timeout` signals both the process and its group.
 const SAME_SIGNAL: Duration = Duration::from_millis(300);
 
-/// Returns a flag that the first SIGINT (Ctrl-C), SIGTERM or SIGHUP sets. The second signal ends the process.
-fn stop_on_signal() -> Result<Arc<AtomicBool>> {
+/// Returns a flag that the first SIGINT (Ctrl-C), SIGTERM or SIGHUP sets, which says what is still finished. The second signal
+/// ends the process.
+fn stop_on_signal(finished: &'static str) -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let flag = stop.clone();
     let mut first: Option<Instant> = None;
     preserving_sighup(|| {
         ctrlc::set_handler(move || {
-            flag.store(true, std::sync::atomic::Ordering::Relaxed);
+            if !flag.swap(true, std::sync::atomic::Ordering::Relaxed) {
+                if std::io::stderr().is_terminal() {
+                    crate::say!(""); // below the bar
+                }
+                crate::say!("stopping after {finished}; again: at once");
+            }
             if first.get_or_insert_with(Instant::now).elapsed() > SAME_SIGNAL {
                 std::process::exit(130);
             }

@@ -1,10 +1,10 @@
 //! Progress of a run on stderr: a bar on a terminal, occasional lines elsewhere.
 
-use crate::prompts::DEPTH_TOLERANCE_PCT;
 use crate::results::record::Record;
 use crate::results::table::plural;
 use crate::run::{MissedDepth, RunObserver, RunPlan, RunShard, Setup};
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
@@ -19,16 +19,45 @@ pub(super) fn write_left(state: &ProgressState, out: &mut dyn Write) {
     }
 }
 
+/// Returns `true` if stderr is a terminal that can write over a line.
+pub(super) fn is_live() -> bool {
+    std::io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+}
+
+/// Returns where a bar is drawn: twice a second at most, as notebooks keep all that a terminal is sent.
+pub(super) fn draw_target(quiet: bool) -> ProgressDrawTarget {
+    if quiet || !is_live() {
+        ProgressDrawTarget::hidden()
+    } else {
+        ProgressDrawTarget::stderr_with_hz(2)
+    }
+}
+
 /// Returns a progress bar with the time left.
-fn progress_bar(plan: &RunPlan<'_>, conditions: &str, quiet: bool) -> ProgressBar {
-    let target = if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
-    let template = format!("{{bar:32}} {{pos}}/{{len}} prompts{conditions}{{left}}");
-    let style = ProgressStyle::with_template(&template).expect("a valid template");
-    let bar =
-        ProgressBar::with_draw_target(Some(plan.cases as u64), target).with_style(style.with_key("left", write_left));
+fn progress_bar(plan: &RunPlan<'_>, quiet: bool) -> ProgressBar {
+    let style = ProgressStyle::with_template("{bar:20} {pos}/{len} prompts{left}").expect("a valid template");
+    let bar = ProgressBar::with_draw_target(Some(plan.cases as u64), draw_target(quiet));
+    bar.set_style(style.with_key("left", write_left));
     bar.set_position(plan.resumed as u64);
     bar.reset_eta();
     bar
+}
+
+/// Says which depths the needles have instead of those that are asked for, in a line for each length of prompts.
+fn say_missed_depths(missed: &[MissedDepth]) {
+    let mut by_length: BTreeMap<usize, Vec<&MissedDepth>> = BTreeMap::new();
+    for depth in missed {
+        by_length.entry(depth.ctx_tok).or_default().push(depth);
+    }
+    for (ctx_tok, depths) in by_length {
+        let asked: BTreeSet<u64> = depths.iter().map(|depth| depth.asked_pct.round() as u64).collect();
+        let asked: Vec<String> = asked.iter().map(ToString::to_string).collect();
+        let real = || depths.iter().map(|depth| depth.real_pct);
+        let ends =
+            [real().fold(f64::MAX, f64::min), real().fold(f64::MIN, f64::max)].map(|depth| format!("{depth:.0}"));
+        let depths = if ends[0] == ends[1] { &ends[0] } else { &ends.join(" to ") };
+        crate::say!("{ctx_tok} tokens: depths are {depths} % instead of {}", asked.join(", "));
+    }
 }
 
 /// Prints the progress of a run to stderr.
@@ -80,13 +109,7 @@ impl<'a> ProgressReporter<'a> {
             names.join(", "),
             plan.folder.display()
         );
-        if !plan.missed_depths.is_empty() {
-            let mut list = Vec::new();
-            for MissedDepth { model, ctx_tok, asked_pct, real_pct } in plan.missed_depths {
-                list.push(format!("{asked_pct:.0} is {real_pct:.1} ({model}, {ctx_tok} tokens)"));
-            }
-            crate::say!("depths in % that are more than {DEPTH_TOLERANCE_PCT} points off: {}", list.join(", "));
-        }
+        say_missed_depths(plan.missed_depths);
         if let Some(copy) = plan.put_aside {
             crate::say!(
                 "what follows {} is damaged and measured again; {} and results.csv beside it keep what was there",
@@ -112,7 +135,7 @@ impl RunObserver for ProgressReporter<'_> {
         if !self.quiet {
             self.announce(plan);
         }
-        self.bar = progress_bar(plan, &self.conditions_in_words(), self.quiet);
+        self.bar = progress_bar(plan, self.quiet);
         self.said = Instant::now();
     }
 
@@ -122,7 +145,7 @@ impl RunObserver for ProgressReporter<'_> {
 
     fn case_finished(&mut self) {
         self.bar.inc(1);
-        if !self.quiet && !std::io::stderr().is_terminal() {
+        if !self.quiet && !is_live() {
             self.print_if_due();
         }
     }

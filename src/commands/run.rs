@@ -70,6 +70,9 @@ pub(super) fn run(args: &Run) -> Result<()> {
 /// Merges shards.
 pub(super) fn merge(args: &Merge) -> Result<()> {
     let Some(first) = args.shards.first() else { bail_usage!("name the folders of the shards") };
+    if let Some(other) = args.shards.iter().find(|shard| !shard.join(EXPERIMENT).is_file()) {
+        bail_usage!("{}: it holds no shard; name the folders that runs with --shard wrote (--out)", other.display());
+    }
     let experiment = Experiment::read(&first.join(EXPERIMENT))?;
     let start = RunStart::Merge(args.shards.clone(), args.output.out.clone());
     execute(experiment, args.output.clone(), RunPart { start, shard: None })

@@ -12,6 +12,15 @@ use crate::results::Frame;
 use crate::run::{self, RunOutcome, RunPart, Setup};
 use anyhow::{bail, Result};
 
+/// The command that opens a folder in a window.
+const OPENER: &str = if cfg!(windows) {
+    "explorer"
+} else if cfg!(target_os = "macos") {
+    "open"
+} else {
+    "xdg-open"
+};
+
 /// The results of a run, for tables and figures.
 pub(super) struct RunResults {
     pub(super) frame: Frame,
@@ -34,7 +43,7 @@ impl Session {
         measures: &mut [&mut dyn Measure],
         see: &mut dyn FnMut(&Record),
     ) -> Result<Self> {
-        let stop = stop_on_signal()?;
+        let stop = stop_on_signal("the prompts in progress")?;
         let mut terminal = ProgressReporter::new(&setup, part.shard, output.quiet, see);
         let run = run::run(&setup, part, measures, &mut terminal, &stop);
         terminal.finish();
@@ -90,7 +99,13 @@ impl Session {
                 Some(shard) => {
                     crate::say!("shard {shard} is in {path} ({seconds:.0} s); `difftool merge` needs all of them")
                 }
-                None => crate::say!("results, manifest and figures in {path} ({seconds:.0} s)"),
+                None => {
+                    crate::say!("results, manifest and figures in {path} ({seconds:.0} s)");
+                    let figures = run.figures();
+                    if !figures.is_empty() {
+                        crate::say!("figures: {}; to see them: {OPENER} {path}", figures.join(", "));
+                    }
+                }
             }
         }
         Ok(())

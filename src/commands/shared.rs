@@ -1,5 +1,6 @@
 //! Flags that several commands share.
 
+use super::MOST_THREADS;
 use crate::attention::LayersAndHeads;
 use crate::base::spec_file::{flag_defaults, is_default};
 use crate::base::values::{FileName, IndexRange, TokenRange};
@@ -126,7 +127,7 @@ pub struct RunFlags {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[arg(long, value_name = "CONDITION")]
     pub condition: Vec<Condition>,
-    /// Exit with 3 if a mean meets this condition, as in 'exact < 0.9', 'exact of diff < 0.9' or 'exact under mask(noise)
+    /// Exit with 3 if a mean meets this condition, as in 'accuracy < 0.9', 'accuracy of diff < 0.9' or 'accuracy under mask(noise)
     /// < 0.9'; may be repeated
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[arg(long, value_name = "CONDITION", allow_hyphen_values = true)]
@@ -141,7 +142,7 @@ pub struct RunFlags {
 #[command(next_help_heading = "Output")]
 pub struct OutputArgs {
     /// Number of threads; does not change results [default: all cores]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = threads)]
     pub threads: Option<NonZeroUsize>,
     /// Run folder, new or empty [default: runs/<command>-<UTC time>]
     #[arg(long, value_name = "DIR")]
@@ -181,6 +182,12 @@ pub struct PageArgs {
     /// Width of figures on paper, with PNGs at 300 dpi [default: the width that they need]
     #[arg(long, value_name = "MM", value_parser = paper_width)]
     pub figure_width: Option<f64>,
+}
+
+/// Parses a number of threads.
+fn threads(text: &str) -> Result<NonZeroUsize, String> {
+    let number = text.parse().ok().filter(|threads: &NonZeroUsize| threads.get() <= MOST_THREADS);
+    number.ok_or_else(|| format!("give it a number from 1 to {MOST_THREADS}, or leave it out for all cores"))
 }
 
 /// Parses a width in millimetres.

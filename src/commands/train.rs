@@ -9,7 +9,7 @@ use super::{start_threads, stop_on_signal, wrong_command_error};
 use crate::bail_usage;
 use crate::base::files;
 use crate::model::device::{self, DeviceName, Dtype};
-use crate::results::print::{write_table, Tables};
+use crate::results::print::{json_of, write_table, Tables};
 use crate::results::table::plural;
 use crate::train::{
     tables, train_runs, Study, TrainOutcome, TrainRun, TrainSpec, TrainingCurves, COURSE_FILE, SUMMARY_FILE,
@@ -49,8 +49,11 @@ pub struct Train {
     pub summary: bool,
     /// Print these tables of the summary: `all`, or names separated by commas, as in `inside` [default: the main table and
     /// differences]
-    #[arg(long, value_name = "NAMES")]
+    #[arg(long, value_name = "NAMES", conflicts_with = "json")]
     pub tables: Option<Tables>,
+    /// Print all tables of the summary as JSON
+    #[arg(long)]
+    pub json: bool,
     /// Device: cpu; or cuda, cuda:1, … or metal in a build for it
     #[arg(long, value_name = "DEVICE", default_value_t = DeviceName::Cpu)]
     pub device: DeviceName,
@@ -101,7 +104,7 @@ pub(super) fn run(args: &Train) -> Result<()> {
     let placement = device::placement(args.device, args.dtype)?;
     spec.check_memory(&runs, &placement)?;
     prepare(args)?;
-    let stop = stop_on_signal()?;
+    let stop = stop_on_signal("this step")?;
     if !args.quiet {
         let (runs, tokens) = (plural(runs.len(), "run"), spec.total_tokens());
         crate::say!("{runs}: {tokens} tokens each -> {}", args.out().display());
@@ -134,11 +137,11 @@ fn summarise_runs(spec: &TrainSpec, args: &Train) -> Result<()> {
     draw::curves(&study.spec, &study.curves, out, &args.figures)?;
     let summary = tables::summary(&study);
     files::replace(&out.join(SUMMARY_FILE), |partial| write_table(&summary, &mut File::create(partial)?))?;
-    write!(
-        crate::base::terminal::stdout(),
-        "{}",
-        tables::text(&study, args.tables.as_ref().unwrap_or(&Tables::Main))?
-    )?;
+    let mut out = crate::base::terminal::stdout();
+    match args.json {
+        true => writeln!(out, "{:#}", json_of(&tables::tables(&study)))?,
+        false => write!(out, "{}", tables::text(&study, args.tables.as_ref().unwrap_or(&Tables::Main)))?,
+    }
     Ok(())
 }
 

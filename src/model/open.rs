@@ -4,7 +4,7 @@ use crate::bail_usage;
 use crate::base::files;
 use crate::base::hash::sha256;
 use crate::base::memory::{available_bytes, check_fits, size_name};
-use crate::base::names::{repeated, Replicates};
+use crate::base::names::{hint, repeated, Replicates};
 use crate::base::spec_file::is_default;
 use crate::model::device::{self, DeviceName, Dtype};
 use crate::model::families::DIFF_MLX;
@@ -314,9 +314,14 @@ pub fn open(given: &str, options: LoadOptions) -> Result<OpenedModel> {
     if path.is_file() {
         bail_usage!("model {name}: {}", kinds::of_file(&path));
     }
-    let built_in = built_in_names().join(", ");
-    let hub = if is_hub_name(given) { format!("; write hf:{name} for the model of the Hub") } else { String::new() };
-    bail_usage!("model {name}: not a built-in model ({built_in}), a folder, a GGUF file or hf:org/name{hub}")
+    let built_in = built_in_names();
+    let hint = match name.as_str() {
+        _ if is_hub_name(given) => format!(" (did you mean `hf:{name}`, of the Hub?)"),
+        "gpt2" | "gpt2-medium" | "gpt2-large" | "gpt2-xl" => format!(" (did you mean `hf:openai-community/{name}`?)"),
+        _ => hint(&name, built_in.iter().copied()),
+    };
+    let built_in = built_in.join(", ");
+    bail_usage!("model {name}: there is no such file or folder{hint}; built-in models are {built_in}, those of the Hub hf:org/name")
 }
 
 /// Returns `true` for a name of the form org/name.

@@ -1,6 +1,7 @@
 //! The columns of a record that identify what was measured, and their values.
 
 use super::record::Record;
+use crate::base::names::hint;
 use std::fmt;
 use std::str::FromStr;
 use strum::{IntoStaticStr, VariantArray};
@@ -165,7 +166,10 @@ impl FromStr for Column {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let column = Self::ALL.iter().copied().find(|column| column.name() == text.trim());
-        column.ok_or_else(|| format!("`{text}` is not a column; there are {}", names(|_| true)))
+        column.ok_or_else(|| {
+            let hint = hint(text, Self::ALL.iter().map(|column| column.name()));
+            format!("`{text}` is not a column{hint}; there are {}", names(|_| true))
+        })
     }
 }
 

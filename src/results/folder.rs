@@ -55,7 +55,11 @@ impl RunFolder {
     pub fn create(out: Option<&Path>, command: &str) -> Result<Self> {
         let started = SystemTime::now();
         let path = match out {
-            Some(path) => create_named(path)?,
+            Some(path) => {
+                check_new(path)?;
+                fs::create_dir_all(path).with_context(|| format!("cannot create the run folder {}", path.display()))?;
+                path.to_path_buf()
+            }
             None => create_generated(Path::new("runs"), command, started)?,
         };
         Ok(Self { path, started, journal: None })
@@ -136,16 +140,16 @@ impl RunFolder {
     }
 }
 
-/// Creates the folder that the user names.
-fn create_named(path: &Path) -> Result<PathBuf> {
+/// Checks that the folder that the user names is new or empty.
+///
+/// # Errors
+/// A usage error if it is a file or holds files.
+pub(crate) fn check_new(path: &Path) -> Result<()> {
     let shown = path.display();
     match fs::read_dir(path).map(|mut entries| entries.next().is_some()) {
         Ok(true) => bail_usage!("{shown} already holds files; results are never overwritten: name a new folder"),
-        Ok(false) => Ok(path.to_path_buf()),
-        Err(e) if e.kind() == ErrorKind::NotFound => {
-            fs::create_dir_all(path).with_context(|| format!("cannot create the run folder {shown}"))?;
-            Ok(path.to_path_buf())
-        }
+        Ok(false) => Ok(()),
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
         Err(e) if e.kind() == ErrorKind::NotADirectory => {
             bail_usage!("{shown} is a file, but the results need a folder: name a new one")
         }

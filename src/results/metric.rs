@@ -160,11 +160,11 @@ macro_rules! catalogue {
 }
 
 catalogue! {
-    EXACT = metric("exact", "accuracy",
+    EXACT = metric("accuracy", "accuracy",
         "Every token of the value has the largest logit, behind right answers to the questions before: 1 or 0. Of the first \
          question that is what greedy decoding would answer.")
         .from("paper, Table 2").hits().higher().headline();
-    GENERATED_EXACT = metric("generated_exact", "generated accuracy",
+    GENERATED_EXACT = metric("generated_accuracy", "generated accuracy",
         "The model's own continuation begins with the value: 1 or 0.")
         .from("greedy decoding").hits().higher().headline();
     ANSWER_LOG_PROB = metric("answer_log_prob", "answer log-prob",

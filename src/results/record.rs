@@ -20,8 +20,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Number of this schema. It changes when a column is added, removed, moved or given another meaning.
-pub const SCHEMA: u32 = 3;
+/// Number of this schema. It changes when a column is added, removed, moved or given another meaning, or a metric another name.
+pub const SCHEMA: u32 = 4;
 
 /// The name of the untreated passes, whose records have no condition.
 pub const UNTREATED: &str = "none";
@@ -273,7 +273,7 @@ mod tests {
         let expected = "\
             schema,model,variant,task,ctx_tok,needles,retrieve,depth_req_pct,depth_real_pct,cities,sample,seed,query,\
             placed,rows,condition,bits,scope,layer,head,region,metric,value,unit,n,error\n\
-            3,\"runs/big, \"\"final\"\"\",diff,needle,4096,4,2,25.0,24.813,heldout,17,18446744073709551615,1,true,answer,\
+            4,\"runs/big, \"\"final\"\"\",diff,needle,4096,4,2,25.0,24.813,heldout,17,18446744073709551615,1,true,answer,\
             \"quantise(4, tensor)\",,,3,0,answer,share_abs,0.25,fraction,5,\n";
         assert_eq!(good_text(), expected);
     }
@@ -312,16 +312,11 @@ mod tests {
 
     #[test]
     fn another_schema_is_refused_by_its_number() {
-        let newer = good_text().replace("\n3,", "\n4,").replace("schema,model", "schema,llm");
-        assert_eq!(
-            refusal(&newer),
-            "/results.csv, line 2: written in schema 4; this version of difftool reads schema 3"
-        );
-        let mixed = format!("{}{}", good_text(), good_text().lines().nth(1).unwrap().replacen("3,", "2,", 1));
-        assert_eq!(
-            refusal(&mixed),
-            "/results.csv, line 3: written in schema 2; this version of difftool reads schema 3"
-        );
+        let newer = good_text().replace("\n4,", "\n5,").replace("schema,model", "schema,llm");
+        assert!(refusal(&newer)
+            .starts_with("/results.csv, line 2: written in schema 5; this version of difftool reads schema 4; "));
+        let mixed = format!("{}{}", good_text(), good_text().lines().nth(1).unwrap().replacen("4,", "3,", 1));
+        assert!(refusal(&mixed).starts_with("/results.csv, line 3: written in schema 3; "));
     }
 
     #[test]

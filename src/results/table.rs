@@ -2,9 +2,50 @@
 
 use super::metric::Kind;
 use super::{Difference, Estimate};
-use crate::base::names::ShortNames;
+use crate::base::names::{distinct, ShortNames};
 use crate::stats::Interval;
 use serde::Serialize;
+
+/// Heading of a first column of models.
+pub(crate) const MODEL: &str = "model";
+
+/// Heading of a column of verdicts.
+const VERDICT: &str = "verdict";
+
+/// Number of models that stand side by side at most.
+const MOST_SIDE_BY_SIDE: usize = 4;
+
+/// The tables of runs and trainings: their names, for `--tables` and JSON, and the titles that they are printed under.
+pub(crate) const TABLES: [(&str, &[&str]); 28] = [
+    ("summary", &["Answers", "Attention", "Few bits", "Training"]),
+    ("answers", &["Answers in full", "Prediction"]),
+    ("attention", &["Where the attention goes"]),
+    ("cancelled", &["What the subtraction cancels"]),
+    ("channels", &["Channels with massive activations"]),
+    ("conditions", &["Costs of conditions"]),
+    ("contrasts", &["Contrasts of models"]),
+    ("depth", &["By depth"]),
+    ("differences", &["Differences"]),
+    ("drawn", &["Maps of one prompt"]),
+    ("each-head", &["Cost of each head", "Answer carried by each head"]),
+    ("fidelity", &["Changes by quantisation"]),
+    ("heads", &["Strongest heads for the answer"]),
+    ("heads-out", &["Heads taken out"]),
+    ("inside", &["Inside the layers"]),
+    ("nll", &["Prediction of text"]),
+    ("nll-differences", &["Differences of prediction"]),
+    ("nll-positions", &["By position in the window"]),
+    ("outliers", &["Outliers"]),
+    ("predictors", &["Prediction of the cost of heads", "Prediction of what heads carry"]),
+    ("regions", &["Regions"]),
+    ("roles", &["Heads of each role"]),
+    ("shape", &["Entropy and sinks"]),
+    ("shots", &["Many shots"]),
+    ("sink-rate", &["Sink rate"]),
+    ("sinks", &["Sinks"]),
+    ("strongest", &["Heads by role"]),
+    ("unanswerable", &["Questions without an answer"]),
+];
 
 /// A table: rows of cells below headings.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -118,6 +159,36 @@ impl Table {
             column.heading = names.shortened(&column.heading);
         }
         self
+    }
+
+    /// The same numbers with the models side by side: a row for each metric and key, a part for each metric if there are
+    /// several keys. Verdicts are left out: the intervals say as much. `None` if the first column is not a model's, or the models are
+    /// too many or differ in their keys.
+    pub(crate) fn by_model(&self) -> Option<Self> {
+        let models = distinct(self.rows.iter().map(|row| &row[0].text));
+        let (keys, results): (Vec<usize>, Vec<usize>) =
+            (1..self.columns.len()).partition(|&at| self.columns[at].role != ColumnRole::Result);
+        let keys_of = |row: &[Cell]| keys.iter().map(|&at| row[at].clone()).collect::<Vec<Cell>>();
+        let of_model = |model: &String| self.rows.iter().filter(|row| row[0].text == *model).collect();
+        let by_model: Vec<Vec<&Vec<Cell>>> = models.iter().map(of_model).collect();
+        let first: Vec<Vec<Cell>> = by_model.first()?.iter().map(|row| keys_of(row)).collect();
+        let has_these_keys = |rows: &Vec<&Vec<Cell>>| rows.iter().map(|row| keys_of(row)).eq(first.iter().cloned());
+        if self.columns[0].name != MODEL || models.len() > MOST_SIDE_BY_SIDE || !by_model.iter().all(has_these_keys) {
+            return None;
+        }
+        let role = if first.len() > 1 { ColumnRole::Part } else { ColumnRole::Key };
+        let mut columns = vec![words("").with(role)];
+        columns.extend(keys.iter().map(|&at| self.columns[at].clone()));
+        columns.extend(models.iter().map(numbers));
+        let mut rows = Vec::new();
+        for at in results.into_iter().filter(|&at| self.columns[at].heading != VERDICT) {
+            for (i, key) in first.iter().enumerate() {
+                let cells = by_model.iter().map(|rows| rows[i][at].clone());
+                let heading = Cell::words(&self.columns[at].heading);
+                rows.push([heading].into_iter().chain(key.iter().cloned()).chain(cells).collect());
+            }
+        }
+        Some(Self { columns, rows, ..self.clone() })
     }
 
     /// Keeps the columns at places that pass a test.

@@ -1,19 +1,18 @@
 //! What is checked before a run begins: that its prompts can be made, that the models have what it names, and that it fits into
 //! memory.
 
-use super::{MapsOfOnePrompt, Setup};
+use super::{MapsOfOnePrompt, Plan, Setup};
 use crate::bail_usage;
 use crate::base::memory::{check_fits, size_name};
 use crate::measures::MeasureName;
 use crate::model::open::Model;
+use crate::model::ModelConfig;
 use crate::prompts::{Grid, GridPrompt, Prompt, PromptSpec, Text, DEPTH_TOLERANCE_PCT};
 use anyhow::Result;
 
 /// A requested depth that the needle of a prompt misses.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MissedDepth {
-    /// Name of the model whose tokenizer is used.
-    pub model: String,
     /// Length of the prompt, in tokens.
     pub ctx_tok: usize,
     /// The requested depth, in percent of the filler.
@@ -22,24 +21,49 @@ pub struct MissedDepth {
     pub real_pct: f64,
 }
 
+impl Plan {
+    /// Checks, before weights are read, that a model takes prompts of this length and has the layers and heads that are measured or
+    /// drawn.
+    pub(super) fn check_model(&self, name: &str, config: &ModelConfig, ctx_tok: usize) -> Result<()> {
+        let limit = config.max_ctx_tok;
+        if ctx_tok > limit {
+            bail_usage!("--ctx {ctx_tok}: {name} was trained for at most {limit} tokens");
+        }
+        let (layers, heads) = (config.layers.len(), config.wiring().heads());
+        let (layer, head) = match &self.maps {
+            Some(MapsOfOnePrompt::Heatmap(heatmap)) => (heatmap.layer, heatmap.head),
+            _ => (None, None),
+        };
+        for (flag, asked, what, have) in [
+            ("layers", self.select.layers.clone(), "layers", layers),
+            ("heads", self.select.heads.clone(), "heads", heads),
+            ("layer", layer.map(|layer| vec![layer]), "layers", layers),
+            ("head", head.map(|head| vec![head]), "heads", heads),
+        ] {
+            let asked = asked.unwrap_or_else(|| vec![0]);
+            if asked.is_empty() {
+                bail_usage!("--{flag} is empty");
+            }
+            if let Some(index) = asked.iter().find(|&&index| index >= have) {
+                bail_usage!("--{flag} {index}: {name} has {what} 0 to {}", have - 1);
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Setup {
-    /// Checks that these cases can run: the context lengths fit the models, the prompts fit the context lengths, the selected
-    /// layers and heads exist, and the passes fit into memory. Returns the depths that the first prompt of each kind misses
+    /// Checks that these cases can run: the prompts fit the context lengths, the models have what conditions name, and the passes
+    /// fit into memory. Returns the depths that the first prompt of each kind misses
     /// by more than [`DEPTH_TOLERANCE_PCT`].
     ///
     /// # Errors
     /// A usage error with the numbers and what to change.
     pub fn check(&self, cases: &[GridPrompt]) -> Result<Vec<MissedDepth>> {
-        let longest = longest(cases);
         for model in &self.models {
-            let limit = model.transformer.config.max_ctx_tok;
-            if longest > limit {
-                bail_usage!("--ctx {longest}: {} was trained for at most {limit} tokens", model.name);
-            }
             if let (Some(why), Some(_)) = (model.lacks_eos(), self.plan.max_new) {
                 bail_usage!("--generate: {why}: no token ends an answer; correct the file, or leave --generate out");
             }
-            self.check_selection(model)?;
             self.check_conditions(model)?;
             if matches!(self.grid, Grid::Text(_)) && model.info.chat_template_sha256.is_some() {
                 bail_usage!("--chat-template: it is for needle prompts, and plain text is not put into it");
@@ -53,31 +77,6 @@ impl Setup {
         }
         self.check_memory(cases)?;
         self.check_prompts(cases)
-    }
-
-    /// Checks that a model has the layers and heads that are measured or drawn.
-    pub(super) fn check_selection(&self, model: &Model) -> Result<()> {
-        let (config, select) = (&model.transformer.config, &self.plan.select);
-        let (layers, heads) = (config.layers.len(), config.wiring().heads());
-        let (layer, head) = match &self.plan.maps {
-            Some(MapsOfOnePrompt::Heatmap(heatmap)) => (heatmap.layer, heatmap.head),
-            _ => (None, None),
-        };
-        for (flag, asked, what, have) in [
-            ("layers", select.layers.clone(), "layers", layers),
-            ("heads", select.heads.clone(), "heads", heads),
-            ("layer", layer.map(|layer| vec![layer]), "layers", layers),
-            ("head", head.map(|head| vec![head]), "heads", heads),
-        ] {
-            let asked = asked.unwrap_or_else(|| vec![0]);
-            if asked.is_empty() {
-                bail_usage!("--{flag} is empty");
-            }
-            if let Some(index) = asked.iter().find(|&&index| index >= have) {
-                bail_usage!("--{flag} {index}: {} has {what} 0 to {}", model.name, have - 1);
-            }
-        }
-        Ok(())
     }
 
     /// Checks that a model has the layers and heads that the conditions name, and that prompts to patch can be changed.
@@ -112,14 +111,12 @@ impl Setup {
             let case = GridPrompt { seed_index: 0, ..alike[0].clone() };
             for model in &self.models {
                 let prompt = case.build(self.grid.seed(), &self.sources, model.tokenizer())?;
-                missed_depths.extend(missed_depth(&prompt, &model.name, case.spec.ctx_tok()));
+                missed_depths.extend(missed_depth(&prompt, case.spec.ctx_tok()));
                 if self.patches() {
                     prompt.corrupted(0, model.tokenizer()?)?;
                 }
             }
         }
-        // Prompts that differ only in the number of needles are reported once.
-        missed_depths.dedup_by(|a, b| (&a.model, a.ctx_tok, a.asked_pct) == (&b.model, b.ctx_tok, b.asked_pct));
         Ok(missed_depths)
     }
 
@@ -202,14 +199,14 @@ fn questions(cases: &[GridPrompt]) -> u64 {
 }
 
 /// Tokens of the longest prompt.
-fn longest(cases: &[GridPrompt]) -> usize {
+pub(super) fn longest(cases: &[GridPrompt]) -> usize {
     cases.iter().map(|case| case.spec.ctx_tok()).max().unwrap_or(0)
 }
 
 /// The depth of the controlled needle if it misses the requested depth by more than [`DEPTH_TOLERANCE_PCT`].
-fn missed_depth(prompt: &Prompt, model: &str, ctx_tok: usize) -> Option<MissedDepth> {
+fn missed_depth(prompt: &Prompt, ctx_tok: usize) -> Option<MissedDepth> {
     let query = prompt.queries.iter().find(|query| query.controlled)?;
     let (asked_pct, real_pct) = (query.depth_req_pct, query.depth_real_pct);
     let is_off = (asked_pct - real_pct).abs() > DEPTH_TOLERANCE_PCT;
-    is_off.then(|| MissedDepth { model: model.to_owned(), ctx_tok, asked_pct, real_pct })
+    is_off.then_some(MissedDepth { ctx_tok, asked_pct, real_pct })
 }

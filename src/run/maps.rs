@@ -223,7 +223,6 @@ impl Setup {
         if matches!(spec.map, MapKind::A2 | MapKind::Logits2) && !self.has_second_map() {
             bail_usage!("none of these models has a second map: give another --map");
         }
-        self.models.iter().try_for_each(|model| self.check_selection(model))?;
         let asked = &self.plan.select;
         if spec.every_head {
             return Ok(vec![asked.clone(); self.models.len()]);

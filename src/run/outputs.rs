@@ -21,6 +21,12 @@ impl RunOutcome {
         path
     }
 
+    /// Names of the figures and pages that were added.
+    pub fn figures(&self) -> Vec<&str> {
+        let files = self.files.iter().map(|(file, _)| file.as_str());
+        files.filter(|file| [".png", ".svg", ".pdf", ".html"].iter().any(|end| file.ends_with(end))).collect()
+    }
+
     fn is_resumed(&self) -> bool {
         matches!(self.part.start, RunStart::Resume(_))
     }

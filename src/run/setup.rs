@@ -1,5 +1,6 @@
 //! A run with everything loaded that it needs: models, texts, prompts and conditions.
 
+use super::check::longest;
 use super::Plan;
 use crate::measures::{MeasureName, Measures, NllMeasure, OutlierMeasure};
 use crate::model::open::{Model, OpenedModel};
@@ -35,7 +36,7 @@ impl Setup {
     /// Loads the models and the texts of a plan.
     ///
     /// # Errors
-    /// If a file cannot be read; a usage error if the plan cannot be.
+    /// If a file cannot be read; a usage error if the plan cannot be, before weights are read.
     pub fn load(plan: Plan, opened: Vec<OpenedModel>) -> Result<Self> {
         plan.check()?;
         let conditions = plan.all_conditions()?;
@@ -47,6 +48,8 @@ impl Setup {
             windows.limit(&sources.text, opened.iter().map(OpenedModel::tokenizer), to_its_end)?;
         }
         grid.check_count()?;
+        let longest = longest(&grid.prompts());
+        opened.iter().try_for_each(|model| plan.check_model(&model.name, &model.config, longest))?;
         let models = opened.into_iter().map(OpenedModel::load).collect::<Result<Vec<_>>>()?;
         Ok(Self { conditions, models, grid, sources, plan, whole_passes: false, references: OnceLock::new() })
     }

@@ -377,7 +377,12 @@ mod tests {
             ("layers = 2\n", "", "[model]", "missing field `layers` in `model`"),
             ("name = \"transformer\"\n", "", "[[variant]]", "missing field `name` in `variant`"),
             ("step_tok = 4096\n", "", "[[stage]]", "missing field `step_tok` in `stage`"),
-            ("layers = 2", "layer = 2", "layers = 2", "unknown field `layer`, expected one of `width`, `layers`"),
+            (
+                "layers = 2",
+                "layer = 2",
+                "layers = 2",
+                "unknown field `layer` (did you mean `layers`?), expected one of `width`",
+            ),
             (
                 "layers = 2",
                 "layers = 2.5",

@@ -6,7 +6,6 @@ use crate::results::print::{chosen_text, main_text, Tables};
 use crate::results::table::{basis, numbers, words, Cell, ColumnRole, Table, TableColumn};
 use crate::results::{Estimate, Verdict};
 use crate::stats::LEAST_SEEDS;
-use anyhow::Result;
 
 /// The next step after a summary.
 const NEXT: &str = "Next: `difftool needle --model FOLDER` measures a trained model.";
@@ -18,19 +17,16 @@ const LONGEST_NAME: usize = 44;
 const MAIN_COLUMNS: [&str; 6] = ["variant", "seeds", "learned", "learned_tok", "first_digit", "one_needle"];
 
 /// Formats the tables of a study.
-///
-/// # Errors
-/// A usage error if a table is named that the study does not have.
-pub(crate) fn text(study: &Study, wanted: &Tables) -> Result<String> {
+pub(crate) fn text(study: &Study, wanted: &Tables) -> String {
     let names = ShortNames::default();
     match wanted {
-        Tables::Main => Ok(main_text(Some(main_table(study)), differences(study).into_iter().collect(), NEXT, &names)),
+        Tables::Main => main_text(Some(main_table(study)), differences(study).into_iter().collect(), NEXT, &names),
         other => chosen_text(&tables(study), other, &names),
     }
 }
 
 /// Returns every table of a study.
-fn tables(study: &Study) -> Vec<Table> {
+pub(crate) fn tables(study: &Study) -> Vec<Table> {
     [Some(summary(study)), differences(study), inside(study)].into_iter().flatten().collect()
 }
 

@@ -5,7 +5,7 @@ use super::{
     UNTREATED,
 };
 use crate::attention::{LayersAndHeads, Removal};
-use crate::base::names::repeated;
+use crate::base::names::{hint, repeated};
 use crate::kernels::quant::{Quantised, Quantiser};
 use crate::prompts::Region;
 use std::str::FromStr;
@@ -52,7 +52,10 @@ impl FromStr for Treatment {
             "ablate" => replace(false, &mut arguments),
             "keep" => replace(true, &mut arguments),
             "patch" => patch(&mut arguments),
-            other => return Err(format!("`{other}` is not a treatment, expected one of {KINDS}")),
+            other => {
+                let hint = hint(other, KINDS.split(", "));
+                return Err(format!("`{other}` is not a treatment{hint}, expected one of {KINDS}"));
+            }
         };
         let kind = kind.trim();
         treatment.and_then(|treatment| arguments.end(treatment)).map_err(|why| format!("{kind}: {why}"))
@@ -192,9 +195,10 @@ fn regions(text: &str) -> Result<Vec<Region>, String> {
             Some(region) => regions.push(region),
             None if name == "noise" => regions.extend(Region::NOISE),
             None => {
-                let names = Region::ALL.map(Region::name).join(", ");
+                let names = Region::ALL.map(Region::name);
+                let (hint, names) = (hint(name, names.into_iter().chain(["noise"])), names.join(", "));
                 return Err(format!(
-                    "`{name}` is not a region, expected {names}, noise, random:NUMBER or random:noise"
+                    "`{name}` is not a region{hint}, expected {names}, noise, random:NUMBER or random:noise"
                 ));
             }
         }
@@ -258,7 +262,10 @@ fn named<T: VariantArray + Copy + Into<&'static str>>(what: &str, name: &str) ->
     let names: Vec<&str> = T::VARIANTS.iter().map(|&variant| variant.into()).collect();
     match names.iter().position(|known| *known == name) {
         Some(at) => Ok(T::VARIANTS[at]),
-        None => Err(format!("`{name}` is not a {what}, expected one of {}", names.join(", "))),
+        None => {
+            let hint = hint(name, names.iter().copied());
+            Err(format!("`{name}` is not a {what}{hint}, expected one of {}", names.join(", ")))
+        }
     }
 }
 

@@ -1,9 +1,11 @@
 //! The binary from outside: `ratio`, `heatmap`, `quantize` and `outliers` on tiny random models.
 
-use crate::common::{self, assert_drawn, edit_tensor, printed, refuses};
+use crate::common::{self, assert_drawn, edit_tensor, fails, printed, refuses};
 use assert_cmd::Command;
 use candle_core::npy::NpzTensors;
 use candle_core::Tensor;
+use clap::Parser as _;
+use difftool::commands::Cli;
 use difftool::results::record::Record;
 use std::collections::BTreeMap;
 use std::fs;
@@ -148,7 +150,7 @@ fn quantizing_to_16_bits_changes_next_to_nothing_and_to_2_bits_a_lot() {
     for (model, variation) in means(&with_bits(Some(2)), "total_variation", None) {
         assert!(variation > 0.1, "{model}: {variation} with 2 bits");
     }
-    assert_eq!(means(&with_bits(None), "exact", None), means(&with_bits(Some(16)), "exact", None));
+    assert_eq!(means(&with_bits(None), "accuracy", None), means(&with_bits(Some(16)), "accuracy", None));
     let scopes: Vec<_> = with_bits(Some(16)).iter().map(|r| r.identity.scope.clone()).collect();
     assert!(scopes.iter().all(|scope| scope.as_deref() == Some("tensor")));
     assert!(with_bits(None).iter().all(|r| r.identity.scope.is_none()));
@@ -365,6 +367,7 @@ fn a_report_of_a_run_has_the_tables_that_the_command_printed() {
         ("nll", &["--text", "text.txt", "--ctx", "64"]),
         ("heatmap", &["--ctx", "128", "--condition", "mask(noise)"]),
         ("explore", &["--ctx", "128"]),
+        ("shots", &["--shots", "16", "--samples", "1"]),
     ]
     .into_iter()
     .enumerate()
@@ -375,6 +378,9 @@ fn a_report_of_a_run_has_the_tables_that_the_command_printed() {
         let titles = text.split("\n\n").filter_map(|part| Some(part.split_once([':', '.'])?.0));
         let titles: Vec<&str> = titles.filter(|title| report.contains(&format!("### {title}\n"))).collect();
         assert!(!titles.is_empty() && text.starts_with(titles[0]), "{command} {args:?}: {text}");
+        for title in titles {
+            Cli::try_parse_from(["difftool", command, "--tables", title]).unwrap_or_else(|error| panic!("{error}"));
+        }
     }
 }
 
@@ -409,7 +415,7 @@ fn maps_of_one_prompt_are_experiments_that_a_file_repeats() {
 fn what_cannot_be_measured_is_refused_with_what_there_is() {
     let scratch = Scratch::new();
     scratch.write("empty.txt", "  \n");
-    let cases: [(&str, &[&str], &[&str]); 17] = [
+    let cases: [(&str, &[&str], &[&str]); 23] = [
         ("ratio", &["--ctx", "256", "--layers", "2"], &["--layers 2", "layers 0 to 1"]),
         ("ratio", &["--ctx", "256", "--heads", "7"], &["--heads 7", "heads 0 to 1"]),
         ("ratio", &["--text", "empty.txt"], &["empty.txt", "no token"]),
@@ -427,6 +433,12 @@ fn what_cannot_be_measured_is_refused_with_what_there_is() {
         ("heatmap", &["--ctx", "256", "--heads", "0", "--head", "1"], &["--head 1 is not among --heads"]),
         ("heatmap", &["--ctx", "256", "--depth", "200"], &["a depth of 200 percent", "between 0 and 100"]),
         ("needle", &["--depths", "0,101", "--print-experiment"], &["a depth of 101 percent"]),
+        ("needle", &["--model", "./nope"], &["model nope: there is no such file or folder"]),
+        ("needle", &["--model", "transfomer"], &["did you mean `transformer`?"]),
+        ("needle", &["--model", "gpt2"], &["did you mean `hf:openai-community/gpt2`?"]),
+        ("needle", &["--model", "org/name"], &["did you mean `hf:org/name`, of the Hub?"]),
+        ("needle", &["--fail-if", "acuracy < 0.5"], &["there is no metric acuracy (did you mean `accuracy`?)"]),
+        ("needle", &["--ctx", "256", "--out", "."], &["already holds files"]),
     ];
     for (command, args, words) in cases {
         refuses(&mut scratch.run(command, args), 2, words);
@@ -437,6 +449,13 @@ fn what_cannot_be_measured_is_refused_with_what_there_is() {
         let output = scratch.run(command, &["--text", "empty.txt", flag, "2"]).assert().code(2).get_output().clone();
         let stderr = String::from_utf8(output.stderr).unwrap();
         assert!(stderr.contains("'--text <FILE>' cannot be used with") && stderr.contains(flag), "{stderr}");
+    }
+    for (flag, value, words) in [
+        ("--condition", "mask(nois)", "`nois` is not a region (did you mean `noise`?)"),
+        ("--tables", "dephts", "there is no table `dephts` (did you mean `depth`?)"),
+        ("--threads", "0", "a number from 1 to 4096"),
+    ] {
+        fails(&mut scratch.run("needle", &[flag, value]), 2, &[words]);
     }
     refuses(&mut scratch.run("heatmap", &["--ctx", "256", "--query", "5000..6000"]), 2, &["tokens 0 to"]);
     refuses(&mut scratch.run("ratio", &["--text", "nowhere.txt"]), 2, &["nowhere.txt"]);
@@ -451,6 +470,7 @@ fn files_and_folders_that_do_not_fit_a_request_are_its_mistake() {
     let refused =
         |command: &str, args: &[&str], words: &[&str]| refuses(&mut scratch.difftool(command, args), 2, words);
     refused("run", &["a"], &["cannot read a"]);
+    refused("merge", &["."], &["it holds no shard"]);
     refused("run", &["latin.toml"], &["latin.toml: not UTF-8"]);
     refused("report", &["a", "b", "--compare", "-o", "c.html"], &["`difftool compare`", "--allow-different-prompts"]);
     refused("compare", &["a", "a", "--by", "model"], &["a is named twice"]);

@@ -71,7 +71,7 @@ impl Run {
             };
             // The transformer misses every third prompt, other models none.
             let hit = self.model != "transformer" || prompt % 3 != 0;
-            add("exact", None, None, f64::from(u8::from(hit)));
+            add("accuracy", None, None, f64::from(u8::from(hit)));
             // Prompts do not all differ alike: that would have no interval.
             let own = if self.model == "diff" { 0.01 * ((prompt % 3) as f64 - 1.0) } else { 0.0 };
             let share = 0.2 + 0.01 * prompt as f64 + self.shift + own;
@@ -167,7 +167,7 @@ fn the_same_run_twice_differs_by_nothing_in_every_case() {
             assert_eq!((row["wins"].as_u64(), row["losses"].as_u64()), (Some(0), Some(0)), "{row}");
         }
         // Hits that all agree may differ on other prompts; of numbers that all agree nothing is known.
-        let (exact, share) = (row(&json, "exact"), row(&json, "share_abs"));
+        let (exact, share) = (row(&json, "accuracy"), row(&json, "share_abs"));
         assert!(number(&exact["lo"]) < -0.1 && number(&exact["hi"]) > 0.1 && number(&exact["p"]) == 1.0, "{exact}");
         for name in ["lo", "hi", "p", "test"] {
             assert!(share[name].is_null(), "{share}");
@@ -183,7 +183,7 @@ fn differences_are_those_that_were_put_in() {
     scratch.run("a", &RUN);
     scratch.run("b", &Run { model: "diff", shift: 0.125, ..RUN });
     let json = scratch.json("a b");
-    let (exact, share) = (row(&json, "exact"), row(&json, "share_abs"));
+    let (exact, share) = (row(&json, "accuracy"), row(&json, "share_abs"));
     // Ten of thirty prompts are missed, with both questions.
     assert!((number(&exact["diff"]) - 1.0 / 3.0).abs() < 1e-12);
     assert_eq!([&exact["wins"], &exact["ties"], &exact["losses"]], [10, 20, 0]);
@@ -259,9 +259,9 @@ fn results_that_were_edited_are_refused() {
     let scratch = Scratch::new();
     scratch.run("a", &RUN);
     let path = scratch.path("a/results.csv");
-    let edited = fs::read_to_string(&path).unwrap().replace("exact,0.0", "exact,1.0");
+    let edited = fs::read_to_string(&path).unwrap().replace("accuracy,0.0", "accuracy,1.0");
     fs::write(&path, edited).unwrap();
-    for args in ["a a", "a a -q", "a a -q --fail-if exact<-0.05"] {
+    for args in ["a a", "a a -q", "a a -q --fail-if accuracy<-0.05"] {
         refuses_outright(&mut scratch.compare(args), 1, &["a/results.csv is not the file that its manifest describes"]);
     }
 }
@@ -337,12 +337,12 @@ fn cases_of_one_side_only_are_listed() {
     scratch.folder("b", &records, &run.manifest());
     let json = scratch.json("a b");
     let cases = json["pairings"][0]["only_baseline"]["cases"].as_array().unwrap();
-    assert_eq!((cases.len(), row(&json, "exact")["n"].as_u64()), (4, Some(29)));
+    assert_eq!((cases.len(), row(&json, "accuracy")["n"].as_u64()), (4, Some(29)));
     assert!(cases.iter().all(|case| case.as_str().unwrap().contains("seed=5")), "{cases:?}");
     assert_eq!(json["pairings"][0]["only_other"]["cases"], json!([]));
     let stderr = scratch.stderr("a b");
-    assert!(stderr.contains("4 cases only in transformer (2 exact, 2 share_abs)"), "{stderr}");
-    assert!(stderr.contains("exact · task=needle ctx_tok=1024") && stderr.contains("and 1 more"), "{stderr}");
+    assert!(stderr.contains("4 cases only in transformer (2 accuracy, 2 share_abs)"), "{stderr}");
+    assert!(stderr.contains("accuracy · task=needle ctx_tok=1024") && stderr.contains("and 1 more"), "{stderr}");
 }
 
 #[test]
@@ -355,7 +355,7 @@ fn failures_and_missing_numbers_are_left_out_and_counted() {
     records[1].measure.value = None;
     scratch.folder("b", &records, &RUN.manifest());
     assert!(scratch.stderr("a b").contains("left out: 1 that failed, 1 without a number"));
-    assert_eq!(row(&scratch.json("a b"), "exact")["cases"], 59);
+    assert_eq!(row(&scratch.json("a b"), "accuracy")["cases"], 59);
 }
 
 #[test]
@@ -386,11 +386,11 @@ fn other_schemas_and_other_files_are_refused() {
     let scratch = Scratch::new();
     scratch.run("a", &RUN);
     let text = fs::read_to_string(scratch.path("a/results.csv")).unwrap();
-    fs::write(scratch.path("newer.csv"), text.replace("\n3,", "\n4,")).unwrap();
-    fs::write(scratch.path("mixed.csv"), text.clone() + &text.lines().nth(1).unwrap().replacen('3', "1", 1)).unwrap();
+    fs::write(scratch.path("newer.csv"), text.replace("\n4,", "\n5,")).unwrap();
+    fs::write(scratch.path("mixed.csv"), text.clone() + &text.lines().nth(1).unwrap().replacen('4', "1", 1)).unwrap();
     fs::write(scratch.path("other.csv"), "x,y\n1,2\n").unwrap();
     for (name, words) in [
-        ("newer.csv", ["line 2", "schema 4"]),
+        ("newer.csv", ["line 2", "schema 5"]),
         ("mixed.csv", ["line 242", "schema 1"]),
         ("other.csv", ["not a results file", "schema"]),
     ] {
@@ -410,7 +410,7 @@ fn two_units_of_one_metric_are_refused() {
     refuses_outright(
         &mut scratch.compare("a.csv a.csv"),
         1,
-        &["a.csv, record 5", "exact is in percent here, but in fraction"],
+        &["a.csv, record 5", "accuracy is in percent here, but in fraction"],
     );
 }
 
@@ -425,7 +425,7 @@ fn rows_are_made_for_groups_and_of_what_meets_the_conditions() {
     assert_eq!(groups, [group("0", "512"), group("0", "1024"), group("1", "512"), group("1", "1024")]);
     assert_eq!(json["rows"][0]["level"], "layer");
     assert_eq!(json["rows"][0]["n"], 15);
-    let one = scratch.json("a b --where ctx_tok=512 --where query=1 --metric exact");
+    let one = scratch.json("a b --where ctx_tok=512 --where query=1 --metric accuracy");
     assert_eq!((one["rows"][0]["n"].as_u64(), one["rows"][0]["cases"].as_u64()), (Some(15), Some(15)));
 }
 
@@ -469,7 +469,7 @@ fn a_comparison_says_what_it_could_have_shown() {
     let scratch = Scratch::new();
     scratch.run("a", &RUN);
     scratch.run("b", &Run { model: "diff", shift: 0.125, ..RUN });
-    let json = scratch.json("a b --metric exact");
+    let json = scratch.json("a b --metric accuracy");
     assert!(number(&json["rows"][0]["detectable"]) > 0.05, "{json}");
 }
 
@@ -492,17 +492,17 @@ fn conditions_that_hold_exit_with_3_behind_the_table() {
         let mut command = scratch.compare("a b --quiet --fail-if");
         command.arg(condition).output().unwrap()
     };
-    for holds in ["share_abs[answer] < -0.1", "share_abs.hi<0", "exact > 0", "exact.baseline < 0.9"] {
+    for holds in ["share_abs[answer] < -0.1", "share_abs.hi<0", "accuracy > 0", "accuracy.baseline < 0.9"] {
         let output = fail_if(holds);
         let stderr = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(3), "{stderr}");
         assert!(stderr.contains("holds for") && stderr.contains("diff - transformer"), "{stderr}");
         assert!(!output.stdout.is_empty());
     }
-    for not in ["share_abs < -0.2", "exact.lo < 0", "exact.other < 1"] {
+    for not in ["share_abs < -0.2", "accuracy.lo < 0", "accuracy.other < 1"] {
         assert_eq!(fail_if(not).status.code(), Some(0), "{not}");
     }
-    for wrong in ["nll < 0", "exact", "exact < much", "share_abs[filler] < 0"] {
+    for wrong in ["nll < 0", "accuracy", "accuracy < much", "share_abs[filler] < 0"] {
         assert_eq!(fail_if(wrong).status.code(), Some(2), "{wrong}");
     }
 }
@@ -529,15 +529,15 @@ fn mistakes_are_answered_with_what_there_is() {
     let scratch = Scratch::new();
     scratch.run("a", &RUN);
     for (args, words) in [
-        ("a a --metric nll", ["--metric nll", "exact, share_abs"]),
+        ("a a --metric nll", ["--metric nll", "accuracy, share_abs"]),
         ("a a --metric share_abs[filler]", ["regions are", "answer"]),
         ("a a --where ctx_tok=99", ["--where ctx_tok=99", "512, 1024"]),
         ("a a --by seed", ["--by seed", "model"]),
         ("a a --group-by metric", ["--group-by metric", "anyway"]),
         ("a --baseline diff --by model", ["--baseline diff", "transformer"]),
         ("a --by model", ["nothing to compare transformer with", "ctx_tok (512, 1024)"]),
-        ("a a --metric exact --group-by layer", ["no records left", "--group-by"]),
-        ("a a --metric exact --group-by head", ["no records of single heads", "`ratio`"]),
+        ("a a --metric accuracy --group-by layer", ["no records left", "--group-by"]),
+        ("a a --metric accuracy --group-by head", ["no records of single heads", "`ratio`"]),
     ] {
         refuses_outright(&mut scratch.compare(args), 2, &words);
     }
@@ -555,7 +555,7 @@ fn a_reader_who_has_enough_is_no_error_but_hides_no_condition_either() {
     let scratch = Scratch::new();
     scratch.run("a", &RUN);
     scratch.run("b", &Run { model: "diff", ..RUN });
-    for (args, code) in [(&[][..], 0), (&["--fail-if", "exact > 0"], 3)] {
+    for (args, code) in [(&[][..], 0), (&["--fail-if", "accuracy > 0"], 3)] {
         for format in ["table", "csv", "json", "markdown"] {
             let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin!("difftool"));
             command.current_dir(scratch.path("")).args(["compare", "a", "b", "--format", format]).args(args);

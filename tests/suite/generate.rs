@@ -247,7 +247,7 @@ fn what_a_model_says_is_scored_and_kept() {
         let ids: Vec<u32> = line["ids"].as_array().unwrap().iter().map(|id| id.as_u64().unwrap() as u32).collect();
         assert_eq!(Tokenizer::embedded().decode(&ids).unwrap(), text);
         let seed = line["seed"].as_u64();
-        for (metric, field) in [("generated_exact", "exact"), ("generated_contains", "contains")] {
+        for (metric, field) in [("generated_accuracy", "exact"), ("generated_contains", "contains")] {
             let of_metric = records.iter().filter(|r| r.measure.metric == metric && r.identity.seed == seed);
             let found: Vec<bool> = of_metric.map(|record| record.measure.value == Some(1.0)).collect();
             let said: Vec<bool> = line[field].as_array().unwrap().iter().map(|hit| hit.as_bool().unwrap()).collect();
@@ -270,8 +270,8 @@ fn the_model_says_by_itself_what_it_was_scored_for() {
         let of = records.iter().filter(|record| record.measure.metric == metric);
         of.map(|record| (record.identity.seed, record.measure.value)).collect::<Vec<_>>()
     };
-    assert_eq!(hits("exact"), hits("generated_exact"), "with one question the two are the same");
-    assert!(!hits("exact").is_empty());
+    assert_eq!(hits("accuracy"), hits("generated_accuracy"), "with one question the two are the same");
+    assert!(!hits("accuracy").is_empty());
 }
 
 #[test]
@@ -291,7 +291,7 @@ fn text_is_generated_under_every_condition() {
     let conditions = ["--condition", "quantise(8, tensor)", "--condition", "quantise(4, tensor)"];
     scratch.generate("model", &[&["--needles", "2", "--max-new", "5", "--out", "run"], &conditions[..]].concat());
     let records = difftool::results::record::read(&scratch.path("run/results.csv")).unwrap();
-    let generated: Vec<_> = records.iter().filter(|r| r.measure.metric == "generated_exact").collect();
+    let generated: Vec<_> = records.iter().filter(|r| r.measure.metric == "generated_accuracy").collect();
     let with_bits = |bits| generated.iter().filter(|record| record.identity.bits == bits).count();
     assert!(with_bits(None) == 4 && with_bits(Some(4)) == 4, "two questions at each depth");
     let lines = scratch.lines("run");

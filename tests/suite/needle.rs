@@ -132,7 +132,7 @@ fn a_figure_that_is_too_large_loses_neither_tables_nor_manifest() {
 #[test]
 fn a_closed_pipe_is_no_success_of_a_run_that_failed() {
     let scratch = Scratch::new();
-    let printed = scratch.needle(&["--fail-if", "exact < 2", "--print-experiment"]).assert().success();
+    let printed = scratch.needle(&["--fail-if", "accuracy < 2", "--print-experiment"]).assert().success();
     fs::write(scratch.path("x.toml"), &printed.get_output().stdout).unwrap();
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);

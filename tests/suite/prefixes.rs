@@ -332,6 +332,6 @@ fn each_head_is_taken_out_and_only_scored() {
     assert_eq!(format!("{shared:?}"), format!("{whole:?}"));
     let treated: Vec<&Record> = shared.iter().filter(|record| record.identity.condition.is_some()).collect();
     let metrics: BTreeSet<&str> = treated.iter().map(|record| &*record.measure.metric).collect();
-    assert_eq!(metrics, BTreeSet::from(["exact", "answer_log_prob"]));
+    assert_eq!(metrics, BTreeSet::from(["accuracy", "answer_log_prob"]));
     assert!(shared.iter().any(|record| record.measure.head.is_some()), "of the untreated pass");
 }

@@ -72,11 +72,14 @@ fn two_seeds_are_shown_and_say_nothing_of_others() {
 fn recipes_are_named_by_the_end_of_their_folders_and_compared_with_any_of_them() {
     let scratch = scratch();
     let json = scratch.json("run --replicates --baseline diff");
-    assert_eq!(row(&json, "exact")["other"], "transformer");
+    assert_eq!(row(&json, "accuracy")["other"], "transformer");
     let other = "run --replicates=/seed-* --where model=diff --where model=a/transformer --where ctx_tok=512";
-    assert_eq!(row(&scratch.json(other), "exact")["n"], 15);
+    assert_eq!(row(&scratch.json(other), "accuracy")["n"], 15);
     let by = scratch.json("run --replicates --by ctx_tok --allow-different-prompts");
-    assert_eq!((&row(&by, "exact")["seeds"], &row(&by, "exact")["group"]["model"]), (&4.into(), &"runs/a/diff".into()));
+    assert_eq!(
+        (&row(&by, "accuracy")["seeds"], &row(&by, "accuracy")["group"]["model"]),
+        (&4.into(), &"runs/a/diff".into())
+    );
 }
 
 #[test]
@@ -91,7 +94,7 @@ fn tables_and_comparisons_have_short_names_of_models() {
     assert!(all.contains("| diff/seed-1 |") && all.contains(" - transformer/seed-1"), "{all}");
     assert!(!all.contains("runs/a/") && !mixed.contains("runs/a/"), "{all}{mixed}");
     let json = scratch.json("run --by model --group-by ctx_tok");
-    assert_eq!(row(&json, "exact")["baseline"], "transformer/seed-1");
+    assert_eq!(row(&json, "accuracy")["baseline"], "transformer/seed-1");
 }
 
 #[test]

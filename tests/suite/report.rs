@@ -44,7 +44,7 @@ impl Fixture {
                     identity: identity.clone(),
                     measure: Measurement { region: region.map(Into::into), ..measure(metric, value) },
                 };
-                self.records.push(record("exact", None, f64::from(u8::from(seed < hits))));
+                self.records.push(record("accuracy", None, f64::from(u8::from(seed < hits))));
                 self.records.push(record("share_abs", Some("answer"), share));
                 self.records.push(record("noise_abs", None, 1.0 - share));
             }
@@ -287,7 +287,7 @@ fn scopes_are_told_apart() {
     let by_row = |record: &Record| {
         let condition = Some("quantise(4, row)".into());
         let identity = Identity { condition, scope: Some("row".into()), ..(*record.identity).clone() };
-        let value = if record.measure.metric == "exact" { Some(1.0) } else { record.measure.value };
+        let value = if record.measure.metric == "accuracy" { Some(1.0) } else { record.measure.value };
         Record { identity: Arc::new(identity), measure: Measurement { value, ..record.measure.clone() } }
     };
     let records: Vec<Record> = fixture.records.iter().filter(|r| r.identity.bits.is_some()).map(by_row).collect();

@@ -341,7 +341,7 @@ seed = 0
 
 [run]
 model = ["./transformer", "./diff"]
-fail-if = ["exact > 0.5"]
+fail-if = ["accuracy > 0.5"]
 "#;
 
 #[test]
@@ -350,22 +350,22 @@ fn an_experiment_file_says_which_results_fail_it() {
     fs::write(scratch.path("x.toml"), EXPERIMENT).unwrap();
     scratch.command(&["run", "x.toml", "-q", "--out", "run"]).assert().success();
     let results = String::from_utf8(scratch.read("run/results.csv")).unwrap();
-    for metric in [",exact,", ",entropy,"] {
+    for metric in [",accuracy,", ",entropy,"] {
         assert!(results.contains(metric), "{metric}");
     }
-    fs::write(scratch.path("y.toml"), EXPERIMENT.replace("exact > 0.5", "exact of ./diff < 0.5")).unwrap();
-    scratch.fails(&["run", "y.toml", "--out", "small"], 3, &["'exact of ./diff < 0.5' holds for ./diff: 0.0000"]);
-    scratch.fails(&["run", "--resume", "small"], 3, &["'exact of ./diff < 0.5' holds for ./diff: 0.0000"]);
+    fs::write(scratch.path("y.toml"), EXPERIMENT.replace("accuracy > 0.5", "accuracy of ./diff < 0.5")).unwrap();
+    scratch.fails(&["run", "y.toml", "--out", "small"], 3, &["'accuracy of ./diff < 0.5' holds for ./diff: 0.0000"]);
+    scratch.fails(&["run", "--resume", "small"], 3, &["'accuracy of ./diff < 0.5' holds for ./diff: 0.0000"]);
     for (fail_if, words) in [
-        ("exact of ./dif < 0.5", "./dif is not among the models ./transformer, ./diff"),
-        ("exact under mask(noise) < 0.5", "mask(noise) is not among the conditions none"),
-        ("exact.lo < 0.5", "a run has means"),
-        ("exact = 0.5", "has none of < <= > >="),
+        ("accuracy of ./dif < 0.5", "./dif is not among the models ./transformer, ./diff"),
+        ("accuracy under mask(noise) < 0.5", "mask(noise) is not among the conditions none"),
+        ("accuracy.lo < 0.5", "a run has means"),
+        ("accuracy = 0.5", "has none of < <= > >="),
     ] {
-        fs::write(scratch.path("z.toml"), EXPERIMENT.replace("exact > 0.5", fail_if)).unwrap();
+        fs::write(scratch.path("z.toml"), EXPERIMENT.replace("accuracy > 0.5", fail_if)).unwrap();
         scratch.fails(&["run", "z.toml", "--out", "none"], 2, &[words]);
     }
-    fs::write(scratch.path("z.toml"), EXPERIMENT.replace("exact > 0.5", "nll > 9")).unwrap();
+    fs::write(scratch.path("z.toml"), EXPERIMENT.replace("accuracy > 0.5", "nll > 9")).unwrap();
     scratch.fails(&["run", "z.toml", "--out", "none"], 3, &["./transformer has no such number"]);
 }
 

@@ -212,7 +212,7 @@ fn one_map_is_measured_as_its_weights_say() {
     let log_prob = -5.0 * (Tokenizer::embedded().vocab_size() as f64).ln();
     for prompt in &ruler.prompts {
         assert!((ruler.value(prompt, "answer_log_prob", None, None) - log_prob).abs() < 1e-4);
-        assert_eq!(ruler.value(prompt, "exact", None, None), 0.0, "a tie is a miss");
+        assert_eq!(ruler.value(prompt, "accuracy", None, None), 0.0, "a tie is a miss");
     }
 }
 

@@ -21,7 +21,7 @@ fn every_prompt_is_asked_with_each_number_of_examples_in_each_order_and_arrangem
     let records = read(&folder.path().join("run/results.csv")).unwrap();
     type Prompts = BTreeSet<(u64, u64)>;
     let mut prompts: BTreeMap<(String, Option<usize>), Prompts> = BTreeMap::new();
-    for record in of(&records, "exact") {
+    for record in of(&records, "accuracy") {
         let id = &record.identity;
         let known = prompts.entry((id.task.clone(), id.needles)).or_default();
         assert!(known.insert((id.seed.unwrap(), id.sample.unwrap())));
@@ -31,7 +31,7 @@ fn every_prompt_is_asked_with_each_number_of_examples_in_each_order_and_arrangem
     assert!(prompts.values().all(|seeds| *seeds == first), "the same prompts in all of them");
     assert_eq!((first.len(), first.iter().map(|(seed, _)| seed).collect::<BTreeSet<_>>().len()), (6, 2));
     // Neither arrangements nor numbers of examples are prompts: two mappings, three arrangements of 4 and of 12 each.
-    let compared = printed(&mut typed(&folder, "compare -q run --by task --metric exact --format csv"));
+    let compared = printed(&mut typed(&folder, "compare -q run --by task --metric accuracy --format csv"));
     let row: Vec<&str> = compared.lines().nth(1).unwrap().split(',').collect();
     let at = |name: &str| compared.lines().next().unwrap().split(',').position(|column| column == name).unwrap();
     assert_eq!((row[at("n")], row[at("cases")]), ("2", "12"), "{compared}");
@@ -77,8 +77,8 @@ fn questions_without_an_answer_are_asked_of_the_same_texts_and_told_from_the_oth
         let asked = of(&records, metric).filter(|record| record.identity.cities.as_deref() == Some(cities));
         asked.map(|record| record.identity.seed.unwrap()).collect()
     };
-    assert_eq!(seeds("said_number", "absent"), seeds("exact", "train"), "the same texts");
-    assert_eq!((seeds("exact", "absent").len(), seeds("generated_exact", "absent").len()), (0, 0));
+    assert_eq!(seeds("said_number", "absent"), seeds("accuracy", "train"), "the same texts");
+    assert_eq!((seeds("accuracy", "absent").len(), seeds("generated_accuracy", "absent").len()), (0, 0));
     assert_eq!(seeds("said_number", "train").len(), 3);
     let absent = of(&records, "said_other_needle").filter(|r| r.identity.cities.as_deref() == Some("absent"));
     let copied: Vec<f64> = absent.filter_map(|record| record.measure.value).collect();

@@ -166,7 +166,7 @@ fn a_model_that_cannot_see_the_needle_cannot_name_the_number() {
     let records = scratch.records("run");
     for model in ["transformer", "diff"] {
         let of = |condition, metric| mean(&records, model, condition, metric);
-        for (accuracy, log_prob) in [("exact", "answer_log_prob"), ("generated_exact", "answer_log_prob")] {
+        for (accuracy, log_prob) in [("accuracy", "answer_log_prob"), ("generated_accuracy", "answer_log_prob")] {
             assert!(of(None, accuracy) > 0.6, "{model} finds numbers: {}", of(None, accuracy));
             for condition in ["mask(needle+answer)", "silence(needle+answer)", "ablate(all)"] {
                 assert_eq!(of(Some(condition), accuracy), 0.0, "{model}, {condition}, {accuracy}");
@@ -276,7 +276,7 @@ fn ablate_says_what_noise_and_heads_cost_with_figures_numbers_and_words() {
 #[test]
 fn every_part_of_ablate_prints_a_table_of_its_subject() {
     let scratch = Scratch::with(&["transformer"]);
-    for (part, titles) in [
+    let parts = [
         ("noise", &["Costs of conditions"][..]),
         ("layers", &["Costs of conditions"]),
         ("heads", &["Heads taken out"]),
@@ -284,7 +284,12 @@ fn every_part_of_ablate_prints_a_table_of_its_subject() {
         ("each-layer", &["Costs of conditions"]),
         ("patch", &["Costs of conditions"]),
         ("patch-each-head", &["Answer carried by each head", "Prediction of what heads carry"]),
-    ] {
+    ];
+    let cli = difftool::commands::command_line();
+    let mut flags = cli.find_subcommand("ablate").unwrap().get_arguments();
+    let values = flags.find(|flag| flag.get_id() == "parts").unwrap().get_possible_values();
+    assert!(values.iter().map(|value| value.get_name()).eq(parts.iter().map(|(part, _)| *part)));
+    for (part, titles) in parts {
         let out = format!("{part}-run");
         let flags = ["ablate", "--model", "./transformer", "--ctx", "128", "--samples", "2", "--depths", "0,50,100"];
         let text = scratch.stdout(&[&flags[..], &["--parts", part, "--out", &out, "-q"]].concat());

@@ -16,7 +16,8 @@ const MOST_ROWS: usize = 32;
 /// Prints the rows on stdout.
 pub(super) fn print(comparison: &Comparison, args: &Compare) -> Result<()> {
     let mut out = crate::base::terminal::stdout();
-    match args.format {
+    let format = if args.json { TableFormat::Json } else { args.format };
+    match format {
         TableFormat::Table => writeln!(out, "{}", text_of(comparison, args))?,
         TableFormat::Csv => write_rows(&comparison.rows, &comparison.groups, &mut out)?,
         TableFormat::Json => writeln!(out, "{:#}", json_of(comparison, args))?,

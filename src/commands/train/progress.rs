@@ -1,10 +1,9 @@
 //! Progress of training on stderr: one bar for all runs on a terminal; elsewhere occasional lines, and one for every
 //! finished run.
 
-use crate::commands::progress::{write_left, LINE_INTERVAL};
+use crate::commands::progress::{draw_target, is_live, write_left, LINE_INTERVAL};
 use crate::train::{Progress, TrainRun, TrainSpec};
-use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
-use std::io::IsTerminal;
+use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 
@@ -28,14 +27,14 @@ struct State {
 impl<'a> TrainReporter<'a> {
     pub(super) fn new(spec: &TrainSpec, runs: &'a [TrainRun], quiet: bool) -> Self {
         let tokens_each = spec.total_tokens() as u64;
-        let target = if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
-        let style = ProgressStyle::with_template("{bar:24} {human_pos}/{human_len} tokens{left}  {msg}");
+        let style = ProgressStyle::with_template("{bar:20} {human_pos}/{human_len} tokens{left}  {wide_msg}");
         let style = style.expect("a valid template").with_key("left", write_left);
         Self {
             runs,
             tokens_each,
-            bar: ProgressBar::with_draw_target(Some(tokens_each * runs.len() as u64), target).with_style(style),
-            lines: !quiet && !std::io::stderr().is_terminal(),
+            bar: ProgressBar::with_draw_target(Some(tokens_each * runs.len() as u64), draw_target(quiet))
+                .with_style(style),
+            lines: !quiet && !is_live(),
             state: Mutex::new(State { tokens: vec![0; runs.len()], said: Instant::now() }),
         }
     }

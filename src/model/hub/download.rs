@@ -11,7 +11,7 @@ use crate::base::hash::{hex, sha256_file};
 use crate::model::checkpoint::{shards, INDEX_FILE, TENSOR_FILE};
 use crate::model::{kinds, ModelConfig};
 use anyhow::{anyhow, bail, ensure, Context, Result};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::Value;
 use sha1::{Digest as _, Sha1};
 use std::collections::BTreeMap;
@@ -260,9 +260,10 @@ fn git_hash(path: &Path, bytes: u64) -> Result<String> {
 
 /// A progress bar on stderr, which disappears with its end.
 fn bar(bytes: u64, file: &str) -> ProgressBar {
-    let style = ProgressStyle::with_template("{bar:32} {bytes}/{total_bytes}, {bytes_per_sec}, {eta} left: {msg}")
+    let style = ProgressStyle::with_template("{bar:20} {bytes}/{total_bytes}, {bytes_per_sec}, {eta} left: {wide_msg}")
         .expect("a valid template");
-    ProgressBar::new(bytes).with_style(style).with_message(file.to_owned())
+    let bar = ProgressBar::with_draw_target(Some(bytes), ProgressDrawTarget::stderr_with_hz(2));
+    bar.with_style(style).with_message(file.to_owned())
 }
 
 fn cannot_write(path: &Path) -> String {

@@ -1,10 +1,11 @@
-//! Conditions on results, for continuous integration: `exact < -0.05`.
+//! Conditions on results, for continuous integration: `accuracy < -0.05`.
 
 use super::super::difference::Row;
 use super::MetricName;
 use crate::bail_usage;
+use crate::base::names::hint;
 use crate::base::values::serde_as_str;
-use crate::results::{Frame, Pick};
+use crate::results::{metric, Frame, Pick};
 use crate::stats::LEAST_PROMPTS;
 use anyhow::Result;
 use std::fmt;
@@ -14,8 +15,8 @@ use strum::EnumString;
 /// A condition on the results of a comparison or of a run.
 ///
 /// Of a comparison: `METRIC[REGION] OP NUMBER` on the mean difference, with `METRIC.lo` and `METRIC.hi` on an end of its 95 % interval,
-/// with `METRIC.baseline` and `METRIC.other` on one of the two means: `exact < -0.05` holds where accuracy fell by more
-/// than five points, `exact.hi < 0` where it surely fell, `exact.other < 0.9` where it is below 90 %.
+/// with `METRIC.baseline` and `METRIC.other` on one of the two means: `accuracy < -0.05` holds where accuracy fell by more
+/// than five points, `accuracy.hi < 0` where it surely fell, `accuracy.other < 0.9` where it is below 90 %.
 ///
 /// Of a run: `METRIC[REGION] [of MODEL] [under CONDITION] OP NUMBER` on the mean of a model, or of each, in untreated passes or
 /// under one condition.
@@ -33,7 +34,7 @@ pub struct FailIf {
     text: String,
 }
 
-/// A number of a row, named behind a metric as in `exact.lo`.
+/// A number of a row, named behind a metric as in `accuracy.lo`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EnumString)]
 #[strum(serialize_all = "lowercase")]
 enum RowNumber {
@@ -60,7 +61,7 @@ impl FromStr for FailIf {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let bad = |why: &str| format!("`{text}` {why}; conditions are like `exact < -0.05` or `noise_abs.hi >= 0`");
+        let bad = |why: &str| format!("`{text}` {why}; conditions are like `accuracy < -0.05` or `noise_abs.hi >= 0`");
         let parts = OPERATORS.iter().find_map(|(sign, operator)| Some((text.split_once(sign)?, *operator)));
         let ((left, limit), operator) = parts.ok_or_else(|| bad("has none of < <= > >="))?;
         let number = limit.trim().parse::<f64>().ok().filter(|limit| limit.is_finite());
@@ -87,13 +88,18 @@ impl fmt::Display for FailIf {
 serde_as_str!(FailIf);
 
 impl FailIf {
-    /// Checks that it is about a mean, as runs have them.
+    /// Checks that it is about a mean of a metric, as runs have them.
     ///
     /// # Errors
-    /// A usage error if it is about a difference.
+    /// A usage error if it is about a difference, or no metric has its name.
     pub fn check_of_run(&self) -> Result<()> {
         if self.number != RowNumber::Diff {
             bail_usage!("--fail-if '{self}': a run has means only; .lo, .hi, .baseline and .other are for `compare`");
+        }
+        let metric = &self.metric.metric;
+        if metric::find(metric).is_none() {
+            let hint = hint(metric, metric::ALL.iter().map(|metric| metric.name));
+            bail_usage!("--fail-if '{self}': there is no metric {metric}{hint}; docs/results.md lists them");
         }
         Ok(())
     }
@@ -195,7 +201,7 @@ mod tests {
         );
         assert!(fail_if.holds_for(0.4) && !fail_if.holds_for(0.5) && fail_if.check_of_run().is_ok());
         assert!(fail_if.met(&[row(0.0, None)]).is_err(), "a comparison");
-        assert!("exact.lo < 0.5".parse::<FailIf>().unwrap().check_of_run().is_err());
+        assert!("accuracy.lo < 0.5".parse::<FailIf>().unwrap().check_of_run().is_err());
     }
 
     #[test]
@@ -205,14 +211,14 @@ mod tests {
             assert_eq!(crate::base::error::exit_code(&error), 2);
             error.to_string()
         };
-        assert!(refusal("exact < 0").contains("share_abs[answer]"));
+        assert!(refusal("accuracy < 0").contains("share_abs[answer]"));
         assert!(refusal("share_abs[filler] < 0").contains("not compared"));
         assert!(refusal("share_abs.lo < 0").contains("no interval"));
     }
 
     #[test]
     fn conditions_that_cannot_be_read_say_what_they_are_like() {
-        for bad in [EXACT.name, "exact < five", "exact = 1", "< 0", "exact < inf", "share_abs[answer < 0"] {
+        for bad in [EXACT.name, "accuracy < five", "accuracy = 1", "< 0", "accuracy < inf", "share_abs[answer < 0"] {
             assert!(bad.parse::<FailIf>().is_err(), "{bad}");
         }
     }

@@ -285,7 +285,7 @@ mod tests {
     fn what_is_asked_and_expected_of_a_run_does_not_make_it_another() {
         let (a, mut b) = (manifest(&["diff"], 0, "p"), manifest(&["diff"], 0, "p"));
         b.config["question"] = json!("Why?");
-        b.config["fail_if"] = json!(["exact < 0.9"]);
+        b.config["fail_if"] = json!(["accuracy < 0.9"]);
         assert_eq!(whats(&a, &b), Vec::<String>::new());
     }
 

@@ -171,7 +171,7 @@ fn check_pairing(pairing: &Pairing<'_>, names: &[String], files: &[Vec<Record>])
     Ok(())
 }
 
-/// Returns a record in words, without the columns of `but`: `exact · model=diff ctx_tok=4096 seed=17`.
+/// Returns a record in words, without the columns of `but`: `accuracy · model=diff ctx_tok=4096 seed=17`.
 fn described(record: &Record, but: &[Column]) -> String {
     let region = record.measure.region.as_deref().filter(|_| !but.contains(&Column::Region));
     let mut text = format!("{} ·", metric_name(&record.measure.metric, region));

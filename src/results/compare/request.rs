@@ -1,11 +1,12 @@
 //! Requests: inputs, metrics, and values of columns.
 
 use super::super::column::{names, Column, Value};
-use super::super::metric::{self, headline_rank};
+use super::super::metric::{self, headline_rank, Label, Metric};
 use super::super::record::{Measurement, Record, Units};
 use super::Input;
 use crate::bail_usage;
-use crate::base::names::{is_short_for, Replicates, SEED_FOLDERS};
+use crate::base::names::{hint, is_short_for, Replicates, SEED_FOLDERS};
+use crate::prompts::Region;
 use anyhow::{Context, Result};
 use clap::builder::{PossibleValue, TypedValueParser};
 use clap::{Arg, Args, Command};
@@ -26,7 +27,7 @@ pub struct Request {
     /// Value of the --by column that the others are compared with; `none` for a missing value [default: the first]
     #[arg(long, value_name = "VALUE")]
     pub baseline: Option<String>,
-    /// Metrics, with a region for only that region, as in `exact,share_abs[answer]`; `all` for every metric [default: the
+    /// Metrics, with a region for only that region, as in `accuracy,share_abs[answer]`; `all` for every metric [default: the
     /// headline metrics that were measured]
     #[arg(long, value_parser = MetricParser, value_delimiter = ',', value_name = "METRIC")]
     pub metric: Vec<MetricName>,
@@ -56,7 +57,7 @@ pub struct Request {
 /// The name that stands for every metric.
 const ALL_METRICS: &str = "all";
 
-/// A metric, or one region of it: `exact`, `share_abs[answer]`.
+/// A metric, or one region of it: `accuracy`, `share_abs[answer]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetricName {
     pub metric: String,
@@ -76,6 +77,9 @@ impl FromStr for MetricName {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let text = text.trim();
+        if let Some((metric, region)) = printed_as(text) {
+            return Ok(Self { metric: metric.name.to_owned(), region: region.map(str::to_owned) });
+        }
         let (metric, region) = match text.split_once('[') {
             None => (text, None),
             Some((metric, rest)) => {
@@ -84,10 +88,17 @@ impl FromStr for MetricName {
             }
         };
         if metric.is_empty() {
-            return Err(format!("`{text}` does not name a metric, as exact or share_abs[answer] do"));
+            return Err(format!("`{text}` does not name a metric, as accuracy or share_abs[answer] do"));
         }
         Ok(Self { metric: metric.to_owned(), region })
     }
+}
+
+/// Returns the metric and region that tables print under a heading: `noise in output`.
+fn printed_as(heading: &str) -> Option<(&'static Metric, Option<&'static str>)> {
+    let regions = [None].into_iter().chain(Region::ALL.map(|region| Some(region.name())));
+    let mut named = regions.flat_map(|region| metric::ALL.iter().map(move |metric| (metric, region)));
+    named.find(|(metric, region)| Label::of(metric, *region).text == heading)
 }
 
 /// Parser of a metric's name. It accepts any, as files of other versions have other metrics; the names of the catalogue are its
@@ -296,7 +307,8 @@ impl Request {
         }
         for MetricName { metric, region } in self.metric.iter().filter(|_| !self.wants_all()) {
             if !records.iter().any(|record| record.measure.metric == *metric) {
-                bail_usage!("--metric {metric}: not measured; there are {}", listed(Column::Metric, &records));
+                let hint = hint(metric, records.iter().map(|record| record.measure.metric.as_ref()));
+                bail_usage!("--metric {metric}: not measured{hint}; there are {}", listed(Column::Metric, &records));
             }
             let Some(region) = region else { continue };
             if !records.iter().any(|record| record.measure.region.as_deref() == Some(region)) {

@@ -30,14 +30,20 @@ impl TextTable {
         Self { columns, rows, page: terminal::columns() }
     }
 
-    /// Characters that a column takes.
-    fn width(&self, column: usize) -> usize {
-        let cells = self.rows.iter().map(|row| row[column].width());
-        cells.fold(self.columns[column].heading.width(), usize::max)
+    /// Returns `true` if the table is no wider than the page.
+    pub(super) fn fits(&self) -> bool {
+        let (columns, rows): (Vec<usize>, Vec<_>) = ((0..self.columns.len()).collect(), self.rows.iter().collect());
+        self.width(&columns, &rows) <= self.page
     }
 
-    fn width_of(&self, columns: &[usize]) -> usize {
-        columns.iter().map(|&column| self.width(column) + GAP).sum::<usize>().saturating_sub(GAP)
+    /// Characters that columns of rows take.
+    fn width(&self, columns: &[usize], rows: &[&Vec<String>]) -> usize {
+        let mut width = 0;
+        for &column in columns {
+            let cells = rows.iter().map(|row| row[column].width());
+            width += cells.fold(self.columns[column].heading.width(), usize::max) + GAP;
+        }
+        width.saturating_sub(GAP)
     }
 
     /// Returns `true` if a column tells rows apart or has something to say of them: not one that is no result and the same in all.
@@ -52,13 +58,13 @@ impl TextTable {
     }
 
     /// The blocks of columns that are as wide as the page at most, as far as a single column is; keys come in each.
-    fn blocks(&self, columns: &[usize]) -> Vec<Vec<usize>> {
+    fn blocks(&self, columns: &[usize], rows: &[&Vec<String>]) -> Vec<Vec<usize>> {
         let (keys, others): (Vec<usize>, Vec<usize>) = columns.iter().partition(|&&column| self.is_key(column));
         let mut blocks = vec![keys.clone()];
         for column in others {
             let block = blocks.last_mut().expect("there is a first block");
             block.push(column);
-            if block.len() > keys.len() + 1 && self.width_of(block) > self.page {
+            if block.len() > keys.len() + 1 && self.width(block, rows) > self.page {
                 block.pop();
                 blocks.push([keys.as_slice(), &[column]].concat());
             }
@@ -96,7 +102,7 @@ impl TextTable {
 
     /// A heading and what stands under it: `tokens 512`.
     fn headed(&self, column: usize, value: &str) -> String {
-        format!("{} {value}", self.columns[column].heading)
+        format!("{} {value}", self.columns[column].heading).trim_start().to_owned()
     }
 }
 
@@ -104,7 +110,7 @@ impl fmt::Display for TextTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let all: Vec<usize> = (0..self.columns.len()).collect();
         let rows: Vec<&Vec<String>> = self.rows.iter().collect();
-        if self.width_of(&all) <= self.page {
+        if self.fits() {
             return f.write_str(&self.block(&all, &rows));
         }
         let (mut shown, shared): (Vec<usize>, Vec<usize>) = all.iter().partition(|&&column| self.differs(column));
@@ -117,18 +123,19 @@ impl fmt::Display for TextTable {
                 .collect();
             blocks.push(wrapped(&format!("Throughout: {}", values.join(", ")), "").replace('\u{a0}', " "));
         }
-        let part = shown.iter().position(|&column| column != 0 && self.columns[column].role == ColumnRole::Part);
-        let parts = match part.filter(|_| self.width_of(&shown) > self.page) {
+        let part = shown.iter().position(|&column| self.columns[column].role == ColumnRole::Part);
+        let parts = match part.filter(|_| self.width(&shown, &rows) > self.page) {
             Some(at) => {
                 let column = shown.remove(at);
                 let parts = self.parts(column).into_iter();
-                parts.map(|(value, rows)| (Some(self.headed(column, value)), rows)).collect()
+                parts.map(|(value, rows)| (self.headed(column, value) + "\n", rows)).collect()
             }
-            None => vec![(None, rows)],
+            None => vec![(String::new(), rows)],
         };
         for (headline, rows) in parts {
-            blocks.extend(headline);
-            blocks.extend(self.blocks(&shown).iter().map(|columns| self.block(columns, &rows)));
+            let first = blocks.len();
+            blocks.extend(self.blocks(&shown, &rows).iter().map(|columns| self.block(columns, &rows)));
+            blocks[first].insert_str(0, &headline);
         }
         f.write_str(&blocks.join("\n\n"))
     }
@@ -217,13 +224,11 @@ diff                2";
 Throughout: n 30
 
 compared diff - base
-
 metric  difference
 exact         +0.1
 noise         +0.1
 
 compared v2 - base
-
 metric  difference
 exact         +0.1
 noise         +0.1";

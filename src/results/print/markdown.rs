@@ -57,7 +57,7 @@ mod tests {
         let accuracy = Cell { text: "98".into(), aside: "[93, 99]".into(), exact: Some(0.975), interval: None };
         let columns = vec![words("model"), numbers("accuracy %")];
         let rows = vec![vec![Cell::words("diff"), accuracy]];
-        let table = Table::new("accuracy", "Answers", "Notes.".into(), columns, rows);
+        let table = Table::new("summary", "Answers", "Notes.".into(), columns, rows);
         let expected = "Notes.\n\n| model | accuracy % |\n| --- | --: |\n| diff | 98 [93, 99] |\n";
         assert_eq!(markdown_with_caption(&table), expected);
     }

@@ -16,10 +16,15 @@ use super::view::tables;
 use super::Frame;
 use serde_json::{json, Map, Value};
 
-/// All tables of a run by their names: a list of rows each. Numbers are in the units of `results.csv`, those with an interval
-/// objects of `value`, `lo` and `hi`; a missing one is null.
+/// All tables of a run, as [`json_of`] has them.
 pub fn json(frame: &Frame) -> Value {
-    tables(frame).iter().map(|table| (table.id.to_owned(), rows_json(table))).collect::<Map<_, _>>().into()
+    json_of(&tables(frame))
+}
+
+/// Tables by their names: a list of rows each. Numbers are in the units of `results.csv`, those with an interval objects of
+/// `value`, `lo` and `hi`; a missing one is null.
+pub(crate) fn json_of(tables: &[Table]) -> Value {
+    tables.iter().map(|table| (table.id.to_owned(), rows_json(table))).collect::<Map<_, _>>().into()
 }
 
 fn rows_json(table: &Table) -> Value {

@@ -1,17 +1,15 @@
 //! Tables as text for terminals.
 
-use super::super::table::{ColumnRole, Table};
+use super::super::table::{Cell, ColumnRole, Table, MODEL, TABLES};
 use super::super::view::{main_differences, main_table, next, tables};
 use super::super::Frame;
 use super::layout::TextTable;
-use crate::bail_usage;
-use crate::base::names::ShortNames;
+use crate::base::names::{hint, ShortNames};
 use crate::base::terminal::wrapped;
-use anyhow::Result;
 use std::str::FromStr;
 
-/// Rows of the default tables together: with captions and headings they take 40 lines at most.
-const MOST_ROWS: usize = 28;
+/// Rows of the default tables together: with captions and headings they take about 45 lines.
+const MOST_ROWS: usize = 36;
 /// Rows of the main table that are shown by default.
 const MOST_MAIN_ROWS: usize = 16;
 
@@ -31,103 +29,131 @@ impl FromStr for Tables {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let names: Vec<String> = text.split(',').map(|name| name.trim().to_owned()).collect();
-        match names.as_slice() {
-            [all] if all == "all" => Ok(Self::All),
-            names if names.iter().any(String::is_empty) => Err("names of tables are separated by commas".to_owned()),
-            _ => Ok(Self::Named(names)),
+        if text == "all" {
+            return Ok(Self::All);
         }
+        text.split(',')
+            .map(|typed| table_name(typed.trim()).map(str::to_owned))
+            .collect::<Result<_, _>>()
+            .map(Self::Named)
     }
 }
 
+/// Returns the name of a table, given it or a title that the table is printed under.
+fn table_name(typed: &str) -> Result<&'static str, String> {
+    let has_title = |titles: &[&str]| titles.iter().any(|title| title.eq_ignore_ascii_case(typed));
+    let by_title = TABLES.iter().find(|(_, titles)| has_title(titles));
+    let found = by_title.or_else(|| TABLES.iter().find(|(name, _)| *name == typed));
+    found.map(|(name, _)| *name).ok_or_else(|| {
+        let known = TABLES.map(|(name, _)| name);
+        format!("there is no table `{typed}`{}; there are {}", hint(typed, known), known.join(", "))
+    })
+}
+
 /// Formats the tables of a run.
-///
-/// # Errors
-/// A usage error if a table is named that the run does not have.
-pub fn text(frame: &Frame, wanted: &Tables) -> Result<String> {
+pub fn text(frame: &Frame, wanted: &Tables) -> String {
     let names = &frame.short_names;
     match wanted {
-        Tables::Main => Ok(main_text(main_table(frame), main_differences(frame), next(frame), names)),
+        Tables::Main => main_text(main_table(frame), main_differences(frame), next(frame), names),
         other => chosen_text(&tables(frame), other, names),
     }
 }
 
-/// Formats all tables, or those that are named.
-///
-/// # Errors
-/// A usage error if a table is named that is not there.
-pub(crate) fn chosen_text(tables: &[Table], wanted: &Tables, names: &ShortNames) -> Result<String> {
-    let mut chosen: Vec<&Table> = tables.iter().collect();
-    if let Tables::Named(wanted) = wanted {
-        chosen.clear();
-        for name in wanted {
-            let Some(table) = tables.iter().find(|table| table.id == *name) else {
-                let known: Vec<&str> = tables.iter().map(|table| table.id).collect();
-                bail_usage!("--tables {name}: there is no such table here; there are {}", known.join(", "));
-            };
-            chosen.push(table);
-        }
+/// Formats all tables, or those that are named. A name without a table here is answered with the names of those that are there.
+pub(crate) fn chosen_text(tables: &[Table], wanted: &Tables, names: &ShortNames) -> String {
+    let all: Vec<&str> = tables.iter().map(|table| table.id).collect();
+    let wanted = match wanted {
+        Tables::Named(wanted) => wanted.iter().map(String::as_str).collect(),
+        _ => all.clone(),
+    };
+    let mut text = String::new();
+    for name in wanted {
+        text += &match tables.iter().find(|table| table.id == name) {
+            Some(table) => {
+                let (shared, table) = prepared(table.clone(), names);
+                headed(&shared, &table)
+            }
+            None => wrapped(&format!("There is no table `{name}` here; there are {}.", all.join(", ")), "") + "\n\n",
+        };
     }
-    Ok(texts(chosen, names).trim_end().to_owned() + "\n")
+    text.trim_end().to_owned() + "\n"
 }
 
 /// Formats the main table, those beside it, and what to look at next.
 pub(crate) fn main_text(main: Option<Table>, beside: Vec<Table>, next: &str, names: &ShortNames) -> String {
-    let Some(main) = main else { return "The results hold no numbers.\n".to_owned() };
+    let mut tables = main.into_iter().chain(beside).map(|table| prepared(table, names));
+    let Some((shared, main)) = tables.next() else { return "The results hold no numbers.\n".to_owned() };
     let main = shortened(main, MOST_MAIN_ROWS);
     let rows = MOST_ROWS.saturating_sub(main.rows.len()).max(MOST_ROWS / 3);
-    let mut tables = vec![main];
-    tables.extend(beside.into_iter().map(|table| shortened(table, rows)));
-    texts(&tables, names) + &wrapped(&format!("{next} More: --tables all."), "") + "\n"
+    let mut text = headed(&shared, &main);
+    tables.for_each(|(shared, table)| text += &headed(&shared, &shortened(table, rows)));
+    text + &wrapped(&format!("{next} More: --tables all."), "") + "\n"
 }
 
-/// Cuts a table to its first rows, and says how many more there are.
+/// Cuts a table, or each of its parts, to its first rows, and says how many more there are.
 fn shortened(mut table: Table, most: usize) -> Table {
-    let more = table.rows.len().saturating_sub(most);
+    let is_of_first_part = |row: &Vec<Cell>| table.columns[0].role != ColumnRole::Part || row[0] == table.rows[0][0];
+    let part = table.rows.iter().filter(|row| is_of_first_part(row)).count();
+    let more = part.saturating_sub(most);
     if more > 0 {
-        table.rows.truncate(most);
+        table.rows = table.rows.chunks(part).flat_map(|part| part[..most].to_vec()).collect();
         table.note += &format!(" {more} more rows: --tables {}.", table.id);
     }
     table
 }
 
-fn texts<'a>(tables: impl IntoIterator<Item = &'a Table>, names: &ShortNames) -> String {
-    let mut text = String::new();
-    for table in tables {
-        let (shared, table) = hoisted(table.clone().with_names(names));
-        let shared = if shared.is_empty() { String::new() } else { format!(": {shared}") };
-        let note = if table.note.is_empty() { String::new() } else { format!(" {}", table.note) };
-        let heading = wrapped(&format!("{}{shared}.{note}", table.title), "");
-        text += &format!("{heading}\n\n{}\n\n", TextTable::new(&table));
-    }
-    text
+/// A table under its heading, with what all its rows share.
+fn headed(shared: &str, table: &Table) -> String {
+    let shared = if shared.is_empty() { String::new() } else { format!(": {shared}") };
+    let note = if table.note.is_empty() { String::new() } else { format!(" {}", table.note) };
+    let heading = wrapped(&format!("{}{shared}.{note}", table.title), "");
+    format!("{heading}\n\n{}\n\n", TextTable::new(table))
 }
 
-/// Takes the keys that all rows share out of a table: `4096 tokens, 40 prompts`.
+/// What all rows of a table share, and the rest of the table with short names of models: with the models side by side where that
+/// takes fewer lines.
+fn prepared(table: Table, names: &ShortNames) -> (String, Table) {
+    let (shared, table) = hoisted(table.with_names(names));
+    let rows = TextTable::new(&table);
+    let is_shorter = |by_model: &Table| {
+        let is_of_parts = by_model.columns[0].role == ColumnRole::Part;
+        let lines = |table: &TextTable| table.to_string().lines().count();
+        (is_of_parts || !rows.fits()) && lines(&TextTable::new(by_model)) < lines(&rows)
+    };
+    let by_model = table.by_model().filter(is_shorter);
+    (shared, by_model.unwrap_or(table))
+}
+
+/// Takes the keys that all rows share out of a table: `4096 tokens, 40 prompts`. The first column stays, unless it is a model's
+/// and there are other keys.
 fn hoisted(mut table: Table) -> (String, Table) {
+    let Some(first) = table.rows.first().cloned() else { return (String::new(), table) };
     let mut shared = Vec::new();
-    if let [first, _, ..] = table.rows.as_slice() {
-        for (at, column) in table.columns.iter().enumerate().skip(1) {
-            if column.role != ColumnRole::Result && table.rows.iter().all(|row| row[at] == first[at]) {
-                shared.push(at);
-            }
+    for (at, column) in table.columns.iter().enumerate() {
+        let is_same = table.rows.iter().all(|row| row[at] == first[at]);
+        if is_same && column.role != ColumnRole::Result && (at > 0 || (column.name == MODEL && table.rows.len() > 1)) {
+            shared.push(at);
         }
     }
-    let words: Vec<String> = shared.iter().map(|&at| table.key_words(at, &table.rows[0])).collect();
+    let words: Vec<String> = shared.iter().map(|&at| table.key_words(at, &first)).collect();
     table.keep_columns(|at| !shared.contains(&at));
     (words.join(", "), table)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::table::{numbers, words, Cell};
+    use super::super::super::table::{numbers, words};
     use super::*;
 
     #[test]
     fn tables_are_chosen_by_name() {
         assert_eq!("all".parse(), Ok(Tables::All));
         assert_eq!("depth, shape".parse(), Ok(Tables::Named(vec!["depth".into(), "shape".into()])));
-        assert!("depth,,".parse::<Tables>().is_err());
+        assert_eq!(
+            "Costs of conditions,Answers".parse(),
+            Ok(Tables::Named(vec!["conditions".into(), "summary".into()]))
+        );
+        assert!("dephts".parse::<Tables>().unwrap_err().contains("`depth`") && "depth,,".parse::<Tables>().is_err());
     }
 
     #[test]
@@ -141,6 +167,33 @@ mod tests {
             rest.columns.iter().map(|column| column.heading.as_str()).collect::<Vec<_>>(),
             ["model", "N", "accuracy %"]
         );
+    }
+
+    #[test]
+    fn models_that_are_compared_row_by_row_stand_side_by_side_where_that_is_shorter() {
+        let columns = vec![words("model").key(), words("condition").key(), numbers("accuracy %"), numbers("nats")];
+        let mut rows = Vec::new();
+        for model in ["/a/standard-model-of-a-long-name.gguf", "/a/differential-model-of-a-long-name.gguf"] {
+            for condition in ["none", "mask(noise)", "silence(noise)"] {
+                rows.push([model, condition, "100", "-1.25 [-2.5, -0.5]"].map(Cell::words).to_vec());
+            }
+        }
+        let names = ShortNames::of(&rows.iter().map(|row| row[0].text.clone()).collect::<Vec<_>>());
+        let table = |rows: &[Vec<Cell>]| Table::new("x", "X", String::new(), columns.clone(), rows.to_vec());
+        let text = |rows: &[Vec<Cell>]| main_text(Some(table(rows)), Vec::new(), "", &names);
+        let side_by_side = "\
+accuracy %
+condition       standard-model-of-a-long-name  differential-model-of-a-long-name
+none                                      100                                100
+";
+        assert!(text(&rows).contains(side_by_side), "{}", text(&rows));
+        let one = text(&rows[..3]);
+        assert!(one.starts_with("X: standard-model-of-a-long-name.\n\ncondition       accuracy %"), "{one}");
+        let (_, by_model) = prepared(table(&rows), &names);
+        let cut = shortened(by_model, 2);
+        assert_eq!((cut.rows.len(), cut.note.as_str()), (4, " 1 more rows: --tables x."), "of each part");
+        rows[3][1] = Cell::words("keep(0.1)");
+        assert_eq!(table(&rows).by_model(), None, "other conditions");
     }
 
     #[test]

@@ -74,7 +74,10 @@ fn field_error(error: &csv::Error, names: &[String]) -> String {
 fn check_schema(field: &str) -> Result<()> {
     match field.parse::<f64>() {
         Ok(schema) if schema == f64::from(SCHEMA) => Ok(()),
-        Ok(schema) => bail!("written in schema {schema}; this version of difftool reads schema {SCHEMA}"),
+        Ok(schema) => bail!(
+            "written in schema {schema}; this version of difftool reads schema {SCHEMA}; measure again, or read it \
+                             with the version in its manifest.json"
+        ),
         Err(_) => bail!("column `schema`: `{field}` is not a number"),
     }
 }

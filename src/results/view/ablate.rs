@@ -162,8 +162,10 @@ pub(super) fn heads_out(frame: &Frame) -> Option<Table> {
         .column(words("by").key(), |out| Cell::words(out.by))
         .column(basis("draws"), |out| Cell::optional(out.random.as_ref().map(|random| random.draws)))
         .column(basis("prompts"), |out| Cell::count(out.best.exact.n))
-        .column(numbers("best, points").named("best_exact_change"), |out| Cell::difference(Kind::Hit, &out.best.exact))
-        .column(numbers("random, points").named("random_exact_change"), |out| {
+        .column(numbers("best, points").named("best_accuracy_change"), |out| {
+            Cell::difference(Kind::Hit, &out.best.exact)
+        })
+        .column(numbers("random, points").named("random_accuracy_change"), |out| {
             Cell::difference(Kind::Hit, out.random.as_ref().map(|random| &random.exact))
         })
         .column(numbers("best, nats").named("best_log_prob_change"), |out| {
@@ -208,7 +210,7 @@ pub(super) fn contrasts(frame: &Frame) -> Option<Table> {
     place_columns(TableRows::of(&rows), words("difference"), true, |(models, setting, ..)| (models.clone(), *setting))
         .column(words("condition").key(), |(_, _, condition, _)| Cell::words(*condition))
         .column(basis("prompts"), |(.., [exact, _])| Cell::count(exact.n))
-        .column(numbers("points").named("exact_change"), |(.., [exact, _])| Cell::difference(Kind::Hit, exact))
+        .column(numbers("points").named("accuracy_change"), |(.., [exact, _])| Cell::difference(Kind::Hit, exact))
         .column(numbers("nats").named("answer_log_prob_change"), |(.., [_, log_prob])| {
             Cell::difference(Kind::Number, log_prob)
         })

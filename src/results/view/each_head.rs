@@ -48,7 +48,7 @@ pub(crate) struct HeadRow {
     log_prob_change_nats: f64,
     lo: Option<f64>,
     hi: Option<f64>,
-    exact_change: Option<f64>,
+    accuracy_change: Option<f64>,
     head_attribution: Option<f64>,
     share_out: Option<f64>,
     share_abs: Option<f64>,
@@ -95,7 +95,7 @@ pub(crate) fn head_rows(frame: &Frame) -> Vec<HeadRow> {
                 log_prob_change_nats: cost.change(),
                 lo: cost.interval.map(|interval| interval.lo),
                 hi: cost.interval.map(|interval| interval.hi),
-                exact_change: mean(&cost.exact),
+                accuracy_change: mean(&cost.exact),
                 head_attribution,
                 share_out,
                 share_abs,
@@ -134,7 +134,7 @@ pub(super) fn strongest(frame: &Frame) -> Option<Table> {
         .column(numbers("change, nats").named("answer_log_prob_change"), |(_, cost)| {
             Cell::value(Kind::Number, cost.change(), cost.interval)
         })
-        .column(numbers("change, points").named("exact_change"), |(_, cost)| {
+        .column(numbers("change, points").named("accuracy_change"), |(_, cost)| {
             Cell::value(Kind::Hit, mean(&cost.exact), None)
         })
         .column(words("verdict"), |(_, cost)| Cell::words(Verdict::of(cost.interval).name()))

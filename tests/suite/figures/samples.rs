@@ -136,7 +136,7 @@ pub(super) fn forest(page: Page, labels: [&str; 2]) -> Figure {
         named().map(|at| row(at, "diff", value)).chain(named().map(|at| row(at, "diff-v2", -value))).collect()
     };
     let panels = [
-        ForestPanel { title: "exact".into(), unit: "fraction".into(), rows: rows(0.11) },
+        ForestPanel { title: "accuracy".into(), unit: "fraction".into(), rows: rows(0.11) },
         ForestPanel { title: "share_abs[answer]".into(), unit: String::new(), rows: rows(-0.03) },
     ];
     difftool::figures::forest(&panels, &heading("Differences from transformer", page), "difference from transformer")
