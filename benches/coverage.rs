@@ -4,7 +4,7 @@
 //! The last column is what difftool prints, the one before it the percentile bootstrap.
 
 use difftool::base::rng::Rng;
-use difftool::stats::{mean, mean_interval, quantile, wilson_of_groups, Interval, PairedHits, Replicated};
+use difftool::stats::{mean, quantile, test_mean, wilson_of_groups, Interval, PairedHits, Replicated};
 use rayon::prelude::*;
 
 /// Resamples of each bootstrap.
@@ -80,7 +80,7 @@ fn means(samples: u64) -> Vec<String> {
         print_rows(name, |n| {
             coverage(&format!("{name} {n}"), samples, |rng| {
                 let numbers: Vec<f64> = (0..n).map(|_| draw(rng)).collect();
-                [Some(bootstrap(&numbers, rng)), mean_interval(&numbers)]
+                [Some(bootstrap(&numbers, rng)), test_mean(&numbers).map(|test| test.interval)]
                     .map(|interval| Some(interval?.contains(truth)))
             })
         })

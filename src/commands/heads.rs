@@ -47,8 +47,7 @@ impl Measuring for HeadsFlags {
         let frame = &results.frame;
         let caption = session.setup.caption();
         for role in &HEAD_ROLES {
-            let is_share = role.metric.kind == Kind::Share;
-            let factor = if is_share { 100.0 } else { 1.0 };
+            let (is_share, factor) = (role.metric.kind != Kind::Number, role.metric.kind.factor());
             let mut grids = Vec::new();
             for model in &frame.models {
                 let heads = frame.heads(Pick { region: role.region, ..Pick::of(model, role.metric) });

@@ -1,15 +1,17 @@
 //! Differences: how one side of pairs differs from the other, with an interval and a test.
 //!
 //! Several questions of one prompt are not independent, so means, differences and intervals are over prompts, each the mean of
-//! its questions. Interval and test are of the same hypothesis, that of the mean: they agree on whether it is 0. Those of hits
-//! and misses are Tango's and McNemar's, those of other numbers Student's t, corrected for skewness. Where models are
-//! replicates, trained from several seeds, seeds and prompts are what is independent; so are draws of random heads and prompts.
+//! its questions. Interval and test are of the same hypothesis, that of the mean: they agree on whether it is 0. The verdict is
+//! that of the test, corrected for the rows of its table. Those of hits and misses are Tango's and McNemar's, those of other
+//! numbers Student's t, corrected for skewness. Where models are replicates, trained from several seeds, seeds and prompts are
+//! what is independent; so are draws of random heads and prompts.
 
 use super::column::{Column, Value};
-use super::metric::Label;
+use super::metric::{Kind, Label};
 use super::pair::{by_prompt, Pair, PromptKey};
 use super::record::{metric_name, Measurement};
-use crate::stats::{holm, mean, smallest_detectable, test_mean, Interval, PairedHits, Replicated};
+use super::Estimate;
+use crate::stats::{holm, mean, smallest_detectable, test_mean, Interval, PairedHits, Replicated, LEVEL};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use strum::IntoStaticStr;
@@ -63,29 +65,46 @@ pub struct Difference {
     pub test: Option<Test>,
     /// Two-sided p-value.
     pub p: Option<f64>,
-    /// The p-value corrected over all rows.
+    /// The p-value corrected for all rows of its table (Holm), which the verdict follows.
     pub p_adjusted: Option<f64>,
 }
 
-/// The sign of a difference, as its interval decides it.
+/// The sign of a difference, if it is decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The interval lies above 0.
     Higher,
-    /// The interval lies below 0.
     Lower,
-    /// The interval holds 0, or is missing.
+    /// The difference may be 0, or there is no test.
     Undecided,
 }
 
 impl Verdict {
-    /// The verdict of an interval, by its [side](Interval::side) of 0.
-    pub(crate) fn of(interval: Option<Interval>) -> Self {
+    /// The rule of [`Verdict::of`], as captions of tables say it.
+    pub(crate) const RULE: &str = "Verdict: p < 0.05, corrected for all rows (Holm).";
+
+    /// The verdict on a difference by its p-value, corrected for the rows of its table: of rows without an effect, at most one
+    /// table in twenty has a decided one.
+    pub(crate) fn of(difference: f64, p_adjusted: Option<f64>) -> Self {
+        match p_adjusted.is_some_and(|p| p < 1.0 - LEVEL) {
+            true if difference > 0.0 => Self::Higher,
+            true => Self::Lower,
+            false => Self::Undecided,
+        }
+    }
+
+    /// The verdict of one of several intervals that hold together, by its [side](Interval::side) of 0.
+    pub(crate) fn of_interval(interval: Option<Interval>) -> Self {
         match interval.map_or(0, |interval| interval.side()) {
             1 => Self::Higher,
             -1 => Self::Lower,
             _ => Self::Undecided,
         }
+    }
+
+    /// The verdicts on the changes of a table.
+    pub(crate) fn of_table(changes: &[Estimate]) -> Vec<Self> {
+        let adjusted = corrected(&changes.iter().map(|change| change.p).collect::<Vec<_>>());
+        changes.iter().zip(adjusted).map(|(change, p)| Self::of(change.value, p)).collect()
     }
 
     pub fn name(self) -> &'static str {
@@ -103,16 +122,16 @@ impl Difference {
     }
 
     pub fn verdict(&self) -> Verdict {
-        Verdict::of(self.interval())
+        Verdict::of(self.diff, self.p_adjusted)
     }
 
-    /// The difference over prompts, with the test of `hits` and misses or that of other numbers; `None` of no pairs, and of
+    /// The difference over prompts, with the test of hits and misses or that of other numbers; `None` of no pairs, and of
     /// numbers so large that their mean overflows. `free`: columns that do not tell prompts apart, as they are compared.
-    pub(crate) fn of_prompts(pairs: &[Pair<'_>], free: &[Column], hits: bool) -> Option<Self> {
+    pub(crate) fn of_prompts(pairs: &[Pair<'_>], free: &[Column], kind: Kind) -> Option<Self> {
         let prompts: Vec<(f64, f64)> = prompt_means(pairs, free).into_iter().map(|(_, means)| means).collect();
         let differences: Vec<f64> = prompts.iter().map(|(a, b)| b - a).collect();
         let difference = Self { n: prompts.len(), ..Self::of_means(&prompts, &differences, pairs.len())? };
-        if hits && pairs.iter().flat_map(|pair| [pair.a, pair.b]).all(|x| x == 0.0 || x == 1.0) {
+        if kind == Kind::Hit && pairs.iter().flat_map(|pair| [pair.a, pair.b]).all(|x| x == 0.0 || x == 1.0) {
             return Some(difference.with_hits(pairs, free));
         }
         let test = test_mean(&differences);
@@ -120,7 +139,7 @@ impl Difference {
             detectable: smallest_detectable(&differences),
             test: test.map(|_| Test::T),
             p: test.map(|test| test.p),
-            ..difference.with_interval(test.map(|test| test.interval))
+            ..difference.with_interval(test.map(|test| test.interval), kind)
         })
     }
 
@@ -137,12 +156,12 @@ impl Difference {
             detectable: hits.and_then(|hits| hits.smallest_detectable()),
             test: hits.map(|_| Test::Mcnemar),
             p: hits.map(|hits| hits.p()),
-            ..self.with_interval(hits.map(|hits| hits.interval()))
+            ..self.with_interval(hits.map(|hits| hits.interval()), Kind::Hit)
         }
     }
 
     /// The difference over training seeds and prompts, where models are replicates.
-    pub(crate) fn of_seeds(pairs: &[Pair<'_>], free: &[Column]) -> Option<Self> {
+    pub(crate) fn of_seeds(pairs: &[Pair<'_>], free: &[Column], kind: Kind) -> Option<Self> {
         let mut seeds: BTreeMap<Option<Value<'_>>, MeansByPrompt<'_>> = BTreeMap::new();
         for (mut prompt, means) in prompt_means(pairs, free) {
             let seed = prompt[Column::Replicate as usize].take();
@@ -150,22 +169,22 @@ impl Difference {
             seeds.entry(seed).or_default().insert(prompt, means);
         }
         let seeds: Vec<MeansByPrompt<'_>> = seeds.into_values().collect();
-        Some(Self { seeds: Some(seeds.len()), ..Self::of_replicates(&seeds, pairs.len())? })
+        Some(Self { seeds: Some(seeds.len()), ..Self::of_replicates(&seeds, pairs.len(), kind)? })
     }
 
     /// The difference over draws of random heads and prompts, from the pairs of each draw. Of one draw it is that over
     /// prompts.
-    pub(crate) fn of_draws(draws: &[Vec<Pair<'_>>], free: &[Column], hits: bool) -> Option<Self> {
+    pub(crate) fn of_draws(draws: &[Vec<Pair<'_>>], free: &[Column], kind: Kind) -> Option<Self> {
         if let [pairs] = draws {
-            return Self::of_prompts(pairs, free, hits);
+            return Self::of_prompts(pairs, free, kind);
         }
         let tables: Vec<MeansByPrompt<'_>> =
             draws.iter().map(|pairs| prompt_means(pairs, free).into_iter().collect()).collect();
-        Self::of_replicates(&tables, draws.iter().map(Vec::len).sum())
+        Self::of_replicates(&tables, draws.iter().map(Vec::len).sum(), kind)
     }
 
     /// The difference over replicates and the prompts that all of them have, from the means of each prompt.
-    fn of_replicates(replicates: &[MeansByPrompt<'_>], cases: usize) -> Option<Self> {
+    fn of_replicates(replicates: &[MeansByPrompt<'_>], cases: usize, kind: Kind) -> Option<Self> {
         let tables = on_shared_prompts(replicates);
         let (mut differences, mut means) = (Vec::new(), Vec::new());
         for prompts in &tables {
@@ -180,7 +199,7 @@ impl Difference {
             detectable: across.detectable,
             test: across.p.map(|_| Test::T),
             p: across.p,
-            ..difference.with_interval(across.interval)
+            ..difference.with_interval(across.interval, kind)
         })
     }
 
@@ -200,7 +219,9 @@ impl Difference {
         })
     }
 
-    fn with_interval(self, interval: Option<Interval>) -> Self {
+    /// Adds an interval; rates differ by at most 1.
+    fn with_interval(self, interval: Option<Interval>, kind: Kind) -> Self {
+        let interval = interval.map(|interval| kind.most().map_or(interval, |most| interval.within(-most, most)));
         Self { lo: interval.map(|interval| interval.lo), hi: interval.map(|interval| interval.hi), ..self }
     }
 }
@@ -255,12 +276,19 @@ impl Row {
     }
 }
 
-/// Corrects the p-values of all rows as one family (Holm): whoever reads the table looks at all of them.
-pub(crate) fn correct(rows: &mut [Row]) {
-    let adjusted = holm(&rows.iter().filter_map(|row| row.difference.p).collect::<Vec<f64>>());
-    for (row, adjusted) in rows.iter_mut().filter(|row| row.difference.p.is_some()).zip(adjusted) {
-        row.difference.p_adjusted = Some(adjusted);
+/// Corrects the p-values of the rows of a table as one family: whoever reads the table looks at all of them.
+pub(crate) fn correct<'a>(rows: impl IntoIterator<Item = &'a mut Difference>) {
+    let mut rows: Vec<&mut Difference> = rows.into_iter().collect();
+    let adjusted = corrected(&rows.iter().map(|row| row.p).collect::<Vec<_>>());
+    for (row, adjusted) in rows.iter_mut().zip(adjusted) {
+        row.p_adjusted = adjusted;
     }
+}
+
+/// Returns p-values corrected as one family (Holm); those that are missing count for nothing.
+fn corrected(p_values: &[Option<f64>]) -> Vec<Option<f64>> {
+    let mut adjusted = holm(&p_values.iter().flatten().copied().collect::<Vec<f64>>()).into_iter();
+    p_values.iter().map(|p| p.and_then(|_| adjusted.next())).collect()
 }
 
 /// The level of numbers: the whole model, layers or heads.
@@ -315,7 +343,8 @@ mod tests {
 
     /// The difference of hits, or of other numbers.
     fn compared(questions: &[Question], hits: bool) -> Option<Difference> {
-        with_pairs(questions, |pairs| Difference::of_prompts(pairs, &[], hits))
+        let kind = if hits { Kind::Hit } else { Kind::Number };
+        with_pairs(questions, |pairs| Difference::of_prompts(pairs, &[], kind))
     }
 
     #[test]
@@ -355,7 +384,7 @@ mod tests {
             {
                 of_three_models.push((Identity { replicate: Some(seed), ..identity.clone() }, *values));
             }
-            assert_eq!(with_pairs(&of_three_models, |pairs| Difference::of_seeds(pairs, &[])).unwrap().n, 6);
+            assert_eq!(with_pairs(&of_three_models, |pairs| Difference::of_seeds(pairs, &[], Kind::Hit)).unwrap().n, 6);
             questions.iter_mut().for_each(|(identity, _)| identity.seed = None);
             assert_eq!(compared(&questions, true).unwrap().n, 2);
         }
@@ -415,7 +444,7 @@ mod tests {
             let questions: Vec<Question> = costs.iter().flat_map(|&cost| draw(cost)).collect();
             with_pairs(&questions, |pairs| {
                 let draws: Vec<Vec<Pair<'_>>> = pairs.chunks(20).map(<[Pair<'_>]>::to_vec).collect();
-                Difference::of_draws(&draws, &[], false).unwrap()
+                Difference::of_draws(&draws, &[], Kind::Number).unwrap()
             })
         };
         let (three, one) = (of(&[-1.0, -2.0, -3.0]), of(&[-2.0]));
@@ -461,11 +490,52 @@ mod tests {
 
     #[test]
     fn all_rows_are_one_family() {
-        let row = |p: Option<f64>| Row { difference: Difference { p, ..Difference::default() }, ..Row::default() };
+        let row = |p: Option<f64>| Difference { p, diff: -1.0, ..Difference::default() };
         let mut rows = [row(Some(0.01)), row(None), row(Some(0.04)), row(Some(0.03))];
         correct(&mut rows);
         // statsmodels 0.15.0: multipletests([0.01, 0.04, 0.03], method="holm")[1]
-        let found: Vec<f64> = rows.iter().filter_map(|row| row.difference.p_adjusted).collect();
+        let found: Vec<f64> = rows.iter().filter_map(|row| row.p_adjusted).collect();
         assert!(found.iter().zip([0.03, 0.06, 0.06]).all(|(f, e)| (f - e).abs() < 1e-12), "{found:?}");
+        let verdicts = [Verdict::Lower, Verdict::Undecided, Verdict::Undecided, Verdict::Undecided];
+        assert_eq!(rows.map(|row| row.verdict()), verdicts);
+    }
+
+    #[test]
+    fn of_twelve_rows_without_an_effect_hardly_any_table_has_a_decided_verdict() {
+        let mut rng = Rng::new(12, "no effect");
+        let (mut decided, mut decided_row_by_row) = (0, 0);
+        for _ in 0..4000 {
+            let mut rows = Vec::new();
+            for row in 0..12 {
+                let hits = row % 2 == 0;
+                let number = |rng: &mut Rng| if hits { f64::from(rng.unit() < 0.7) } else { rng.normal() };
+                let prompts = (0..30).map(|prompt| question(prompt, 0, (number(&mut rng), number(&mut rng))));
+                rows.extend(compared(&prompts.collect::<Vec<_>>(), hits));
+            }
+            correct(&mut rows);
+            decided += u32::from(rows.iter().any(|row| row.verdict() != Verdict::Undecided));
+            decided_row_by_row += u32::from(rows.iter().any(|row| Verdict::of(row.diff, row.p) != Verdict::Undecided));
+        }
+        assert!(
+            decided <= 200 && decided_row_by_row > 1400,
+            "{decided} of 4000, {decided_row_by_row} without correction"
+        );
+    }
+
+    #[test]
+    fn rates_differ_by_at_most_1_and_their_intervals_too() {
+        // Means over draws: all prompts are won, one of them by little.
+        let mostly_won = |prompt| question(prompt, 0, (0.0, if prompt == 0 { 0.2 } else { 1.0 }));
+        let questions: Vec<Question> = (0..6).map(mostly_won).collect();
+        let of = |kind| with_pairs(&questions, |pairs| Difference::of_prompts(pairs, &[], kind)).unwrap().hi.unwrap();
+        assert!(of(Kind::Number) > 1.0, "{}", of(Kind::Number));
+        assert_eq!([Kind::Hit, Kind::Rate].map(of), [1.0, 1.0]);
+        let seeds = |kind| {
+            let changes = [(1, 0.9), (2, 1.0), (3, 1.0)].into();
+            [Estimate::of_seeds(&changes, kind), Estimate::of_changes(&changes, kind)]
+                .map(|e| e.unwrap().interval.unwrap().hi)
+        };
+        assert!(seeds(Kind::Number)[0] > 1.0);
+        assert_eq!(seeds(Kind::Rate), [1.0, 1.0]);
     }
 }

@@ -3,7 +3,7 @@
 use super::metric::Kind;
 use super::pair::by_prompt;
 use super::record::Record;
-use crate::stats::{mean, mean_interval, student, wilson_of_groups, Interval};
+use crate::stats::{mean, student, test_mean, wilson_of_groups, Interval, MeanTest};
 use std::collections::BTreeMap;
 
 /// A mean over prompts, each the mean of its questions, or a proportion of hits.
@@ -15,6 +15,8 @@ pub(crate) struct Estimate {
     /// over prompts, corrected for skewness, or Student's over training seeds. `None` of fewer than six prompts or three
     /// seeds, and where all are equal.
     pub(crate) interval: Option<Interval>,
+    /// Two-sided p-value of a mean of 0, as differences may have; missing of hits, and without an interval.
+    pub(crate) p: Option<f64>,
     /// Number of prompts, of training seeds, or of groups of tokens.
     pub(crate) prompts: usize,
     /// Number of trials: more than prompts, where a prompt has several questions.
@@ -30,19 +32,38 @@ impl Estimate {
         if kind == Kind::Hit && prompts.iter().flatten().all(|&value| value == 0.0 || value == 1.0) {
             return Self::of_hits(&prompts);
         }
-        Self::of_means(&prompts.iter().filter_map(|values| mean(values)).collect::<Vec<_>>(), records.len())
+        Self::of_means(&prompts.iter().filter_map(|values| mean(values)).collect::<Vec<_>>(), records.len(), kind)
     }
 
     /// Estimates a mean from one number for each prompt.
-    pub(crate) fn of_means(prompts: &[f64], trials: usize) -> Option<Self> {
-        Some(Self { value: mean(prompts)?, interval: mean_interval(prompts), prompts: prompts.len(), trials })
+    pub(crate) fn of_means(prompts: &[f64], trials: usize, kind: Kind) -> Option<Self> {
+        let mean = Self::of_test(mean(prompts)?, test_mean(prompts), prompts.len(), trials);
+        Some(mean.within(kind.most().map(|most| (0.0, most))))
     }
 
     /// Estimates a mean over training seeds, with Student's interval from three seeds on.
-    pub(crate) fn of_seeds(numbers: &BTreeMap<u64, f64>) -> Option<Self> {
+    pub(crate) fn of_seeds(numbers: &BTreeMap<u64, f64>, kind: Kind) -> Option<Self> {
+        Some(Self::over_seeds(numbers)?.within(kind.most().map(|most| (0.0, most))))
+    }
+
+    /// Estimates a mean difference over training seeds.
+    pub(crate) fn of_changes(changes: &BTreeMap<u64, f64>, kind: Kind) -> Option<Self> {
+        Some(Self::over_seeds(changes)?.within(kind.most().map(|most| (-most, most))))
+    }
+
+    fn over_seeds(numbers: &BTreeMap<u64, f64>) -> Option<Self> {
         let numbers: Vec<f64> = numbers.values().copied().collect();
-        let seeds = numbers.len();
-        Some(Self { value: mean(&numbers)?, interval: student(&numbers), prompts: seeds, trials: seeds })
+        Some(Self::of_test(mean(&numbers)?, student(&numbers), numbers.len(), numbers.len()))
+    }
+
+    /// A mean with its interval and test, if it has them.
+    pub(crate) fn of_test(value: f64, test: Option<MeanTest>, prompts: usize, trials: usize) -> Self {
+        Self { value, interval: test.map(|test| test.interval), p: test.map(|test| test.p), prompts, trials }
+    }
+
+    fn within(self, range: Option<(f64, f64)>) -> Self {
+        let within = |interval: Interval| range.map_or(interval, |(least, most)| interval.within(least, most));
+        Self { interval: self.interval.map(within), ..self }
     }
 
     fn of_hits(prompts: &[Vec<f64>]) -> Option<Self> {
@@ -52,7 +73,13 @@ impl Estimate {
         }
         let (hits, trials) = groups.iter().fold((0, 0), |sum, group| (sum.0 + group.0, sum.1 + group.1));
         let interval = Some(wilson_of_groups(&groups));
-        (trials > 0).then(|| Self { value: hits as f64 / trials as f64, interval, prompts: prompts.len(), trials })
+        (trials > 0).then(|| Self {
+            value: hits as f64 / trials as f64,
+            interval,
+            p: None,
+            prompts: prompts.len(),
+            trials,
+        })
     }
 }
 
@@ -94,7 +121,7 @@ mod tests {
 
     #[test]
     fn means_over_fewer_than_three_seeds_have_no_interval() {
-        let of = |numbers: &[(u64, f64)]| Estimate::of_seeds(&numbers.iter().copied().collect());
+        let of = |numbers: &[(u64, f64)]| Estimate::of_seeds(&numbers.iter().copied().collect(), Kind::Rate);
         let three = of(&[(1, 0.5), (2, 0.6), (7, 0.7)]).unwrap();
         assert!((three.value - 0.6).abs() < 1e-12 && three.prompts == 3 && three.interval.is_some());
         assert_eq!(of(&[(1, 0.5), (2, 0.75)]).map(|two| (two.value, two.interval)), Some((0.625, None)));

@@ -5,7 +5,7 @@ use super::column::{millipct, Column};
 use super::difference::Difference;
 use super::estimate::Estimate;
 use super::manifest::ModelInfo;
-use super::metric::{is_hit, Kind, ANSWER_REGION, SHARE_OUT};
+use super::metric::{kind_of, Kind, ANSWER_REGION, SHARE_OUT};
 use super::pair::{by_prompt, differences, pairs, prompt_means, Pair, Pairs};
 use super::pick::{cities_of, setting_of, Case, ConditionKey, HeadPlace, Pick, Purposes, Setting};
 use super::record::{Identity, Measurement, Record, Units};
@@ -325,8 +325,7 @@ impl Frame {
 
     /// Estimates what is picked, with its interval.
     pub(crate) fn estimate(&self, pick: Pick<'_>) -> Option<Estimate> {
-        let kind = if is_hit(pick.metric) { Kind::Hit } else { Kind::Number };
-        Estimate::of(&self.select(pick), kind)
+        Estimate::of(&self.select(pick), kind_of(pick.metric))
     }
 
     /// Returns the mean over prompts of what is picked.
@@ -346,7 +345,7 @@ impl Frame {
 
     /// Returns how one pick differs from another of the same metric.
     pub(crate) fn difference(&self, baseline: Pick<'_>, other: Pick<'_>) -> Option<Difference> {
-        Difference::of_prompts(&paired(&self.sides(baseline, other)).pairs, SIDES, is_hit(baseline.metric))
+        Difference::of_prompts(&paired(&self.sides(baseline, other)).pairs, SIDES, kind_of(baseline.metric))
     }
 
     /// Returns how one pick differs from another of the same metric, by prompt: the mean over the prompt's questions.
@@ -362,13 +361,13 @@ impl Frame {
         let metric = draws.first()?.0.metric;
         let sides: Vec<_> = draws.iter().map(|&(baseline, other)| self.sides(baseline, other)).collect();
         let pairs: Vec<Vec<Pair<'_>>> = sides.iter().map(|sides| paired(sides).pairs).collect();
-        Difference::of_draws(&pairs, SIDES, is_hit(metric))
+        Difference::of_draws(&pairs, SIDES, kind_of(metric))
     }
 
     /// Returns a contrast: the second pair's difference less that of the first, prompt by prompt.
     pub(crate) fn contrast(&self, first: (Pick<'_>, Pick<'_>), second: (Pick<'_>, Pick<'_>)) -> Option<Difference> {
         let both = [first, second].map(|(baseline, other)| differences(&paired(&self.sides(baseline, other)).pairs));
-        Difference::of_prompts(&paired(&both).pairs, SIDES, false)
+        Difference::of_prompts(&paired(&both).pairs, SIDES, Kind::Number)
     }
 
     /// Returns the numbers of single heads, as means of each prompt, in the order of layers and heads.

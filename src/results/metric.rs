@@ -10,7 +10,9 @@ use std::fmt;
 pub enum Kind {
     /// Hits (1) and misses (0), shown in percent with Wilson intervals.
     Hit,
-    /// A fraction, shown in percent.
+    /// A fraction between 0 and 1, shown in percent.
+    Rate,
+    /// A fraction, shown in percent, that may be negative or above 1.
     Share,
     /// A number in its own unit.
     Number,
@@ -20,9 +22,14 @@ impl Kind {
     /// Factor from the numbers of a run to those of tables and figures: 100 for percent.
     pub(crate) fn factor(self) -> f64 {
         match self {
-            Self::Hit | Self::Share => 100.0,
+            Self::Hit | Self::Rate | Self::Share => 100.0,
             Self::Number => 1.0,
         }
+    }
+
+    /// The largest number, with 0 the smallest one; `None` if there is no such limit.
+    pub(crate) fn most(self) -> Option<f64> {
+        matches!(self, Self::Hit | Self::Rate).then_some(1.0)
     }
 }
 
@@ -101,6 +108,10 @@ impl Metric {
 
     const fn hits(self) -> Self {
         Self { kind: Kind::Hit, unit: Some("fraction"), ..self }
+    }
+
+    const fn rate(self) -> Self {
+        Self { kind: Kind::Rate, unit: Some("fraction"), ..self }
     }
 
     const fn share(self) -> Self {
@@ -198,12 +209,12 @@ catalogue! {
         .from("paper, Table 3").share().lower().headline();
     SHARE_ABS = metric("share_abs", "{} in |a|",
         "Sum of the weights' magnitudes on the region over that of all, sum_R |a| / sum |a|.")
-        .share().by_region().headline_of(ANSWER_REGION);
+        .rate().by_region().headline_of(ANSWER_REGION);
     NOISE_ABS = metric("noise_abs", "noise in |a|", "Sum of share_abs over template, filler and distractors.")
-        .share().lower().headline();
+        .rate().lower().headline();
     ENTROPY = metric("entropy", "entropy", "Entropy of |a| / sum |a|.").from("Shannon").unit("nats").headline();
     SINK_SHARE_DETECTED = metric("sink_share_detected", "sinks in |a|", "Share of |a| on all detected sinks.")
-        .share().headline();
+        .rate().headline();
     NLL = metric("nll", "NLL", "Mean negative log-likelihood of the scored tokens of prose.")
         .from("teacher forcing").unit("nats").lower().headline();
     NLL_AR_HIT = metric("nll_ar_hit", "NLL of AR hits",
@@ -213,13 +224,13 @@ catalogue! {
         "Mean negative log-likelihood of the scored tokens that are no AR hits.")
         .from("Arora et al. 2023").unit("nats").lower().headline();
     TOP_TOKEN_FLIPS = metric("top_token_flips", "top token flips",
-        "How often the most likely next token is another one under a condition.").share().lower().headline();
+        "How often the most likely next token is another one under a condition.").rate().lower().headline();
     ANSWER_FLIPS = metric("answer_flips", "answers changed",
         "The answer is right in one of two passes, the untreated and the treated one, and wrong in the other: 1 or 0.")
         .from("flips of Dutta et al. 2024").hits().lower().headline();
     TOTAL_VARIATION = metric("total_variation", "total variation",
         "Half the sum of differences of |a| / sum |a| from the untreated pass.")
-        .share().lower().headline();
+        .rate().lower().headline();
     TOP_1_OVER_MEDIAN = metric("top_1_over_median", "top 1/median", "The largest magnitude over the median.")
         .from("paper, Table 5").by_region().lower().headline();
     KURTOSIS = metric("kurtosis", "kurtosis", "m4 / m2^2 of the numbers themselves; 3 for normal numbers.")
@@ -239,25 +250,25 @@ catalogue! {
     SINK_RATE = metric("sink_rate", "sink rate",
         "Share of heads whose first token has more than 0.3 of |a| on average over the first 64 rows: of texts, random tokens, \
          and one token repeated.")
-        .from("Gu et al. 2025").share().by_region();
+        .from("Gu et al. 2025").rate().by_region();
     SINK_SHARE_FIRST = metric("sink_share_first", "first token in |a|", "Share of |a| on the first token.")
-        .from("Gu et al. 2025").share();
+        .from("Gu et al. 2025").rate();
     VALUE_NORM_FIRST = metric("value_norm_first", "first token's value",
         "Norm of the first token's value over the mean norm of all values up to the answer.").from("Gu et al. 2025");
     RETRIEVAL_SCORE = metric("retrieval_score", "retrieval",
         "How often, in rows that predict the answer, the largest |a| is on the needle's token to copy.")
-        .from("Wu et al. 2024").share();
+        .from("Wu et al. 2024").rate();
     QUERY_SCORE = metric("query_score", "query", "Mean share of |a| of the question's rows on the asked needle.")
-        .share();
+        .rate();
     PREVIOUS_TOKEN = metric("previous_token", "previous token",
         "On random tokens twice: mean share of |a| on the token before.")
-        .from("Elhage et al. 2021").share();
+        .from("Elhage et al. 2021").rate();
     DUPLICATE_TOKEN = metric("duplicate_token", "duplicate token",
         "On random tokens twice: mean share of |a| on the same token before.")
-        .from("Wang et al. 2023").share();
+        .from("Wang et al. 2023").rate();
     INDUCTION = metric("induction", "induction",
         "On random tokens twice: mean share of |a| on the token after the same token.")
-        .from("Olsson et al. 2022").share();
+        .from("Olsson et al. 2022").rate();
     KL = metric("kl", "KL", "Kullback-Leibler divergence of |a| / sum |a| from the untreated pass.")
         .unit("nats").lower();
     ROW_ERROR = metric("row_error", "row error",
@@ -269,7 +280,7 @@ catalogue! {
     OUTPUT_COSINE = metric("output_cosine", "output cosine",
         "Cosine of a layer's attention output with that of the untreated pass, mean over rows and layers.").higher();
     AR_HIT_SHARE = metric("ar_hit_share", "AR hits",
-        "Share of scored tokens that complete a bigram seen earlier in the window.").from("Arora et al. 2023").share();
+        "Share of scored tokens that complete a bigram seen earlier in the window.").from("Arora et al. 2023").rate();
     NLL_POS = metric("nll_pos", "NLL by position",
         "nll_pos_A_B: mean negative log-likelihood of tokens predicted from A to B tokens, none left out.")
         .from("teacher forcing").unit("nats").lower();
@@ -342,9 +353,9 @@ pub fn headline_rank(name: &str, region: Option<&str>, any_region: bool) -> Opti
     })
 }
 
-/// Returns `true` if a metric's numbers are hits (1) and misses (0).
-pub fn is_hit(name: &str) -> bool {
-    find(name).is_some_and(|metric| metric.kind == Kind::Hit)
+/// Returns the kind of a metric by its name.
+pub fn kind_of(name: &str) -> Kind {
+    find(name).map_or(Kind::Number, |metric| metric.kind)
 }
 
 /// A metric as tables, figures and sentences name it. Metrics that are not in the catalogue, of other versions' files, keep
@@ -376,7 +387,7 @@ impl Label {
         text += &name[metric.name.len()..].replace('_', " ");
         text += &of_site.map_or_else(String::new, |region| format!(" of {region}"));
         let unit = match metric.kind {
-            Kind::Hit | Kind::Share => "%",
+            Kind::Hit | Kind::Rate | Kind::Share => "%",
             Kind::Number => metric.unit.filter(|unit| *unit != "fraction").unwrap_or_default(),
         };
         Self { text, kind: metric.kind, unit: unit.to_owned() }

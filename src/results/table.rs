@@ -336,7 +336,7 @@ impl Cell {
     /// An estimate with its interval: hits in whole percents below 1,000 trials, shares and numbers with the digits that the
     /// interval is worth.
     pub(crate) fn estimate(kind: Kind, estimate: impl Into<Option<Estimate>>) -> Self {
-        let Some(Estimate { value, interval, prompts, trials }) = estimate.into() else { return Self::none() };
+        let Some(Estimate { value, interval, prompts, trials, .. }) = estimate.into() else { return Self::none() };
         let cell = match kind {
             Kind::Hit if trials < 1000 => Self::number_in(value, interval, |x| fixed(100.0 * x, 0)),
             _ => Self::value(kind, value, interval),
@@ -357,7 +357,7 @@ impl Cell {
         let Some(x) = x.into() else { return Self::none() };
         match kind {
             Kind::Number => Self::number_in(x, interval, |x| short(Some(x))),
-            Kind::Hit | Kind::Share => {
+            Kind::Hit | Kind::Rate | Kind::Share => {
                 let decimals = percent_decimals(interval);
                 Self::number_in(x, interval, |x| fixed(100.0 * x, decimals))
             }
@@ -379,7 +379,7 @@ impl Cell {
     fn signed(kind: Kind, x: f64, interval: Option<Interval>) -> Self {
         match kind {
             Kind::Number => Self::number_in(x, interval, |x| short(Some(x))),
-            Kind::Hit | Kind::Share => {
+            Kind::Hit | Kind::Rate | Kind::Share => {
                 let decimals = percent_decimals(interval);
                 Self::number_in(x, interval, |x| format!("{:+.*}", decimals, unsigned_zero(100.0 * x, decimals)))
             }
@@ -435,7 +435,7 @@ mod tests {
     #[test]
     fn numbers_have_the_digits_that_their_interval_is_worth_and_are_kept_in_full() {
         let interval = |lo, hi| Some(Interval { lo, hi });
-        let found = |value, interval, trials| Estimate { value, interval, prompts: trials, trials };
+        let found = |value, interval, trials| Estimate { value, interval, p: None, prompts: trials, trials };
         let cell = Cell::estimate(Kind::Hit, found(0.97512, interval(0.931, 0.992), 30));
         assert_eq!((cell.text.as_str(), cell.aside.as_str(), cell.exact), ("98", "[93, 99]", Some(0.97512)));
         let line = |cell: Cell| cell.line();

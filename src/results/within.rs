@@ -21,7 +21,7 @@ impl Frame {
         let all: Vec<_> = wanted.iter().flat_map(|metric| pairs.iter().map(move |pair| (metric, pair))).collect();
         let mut rows: Vec<Row> =
             all.par_iter().filter_map(|&(&(metric, region), pair)| self.row(pair, metric, region)).collect();
-        correct(&mut rows);
+        correct(rows.iter_mut().map(|row| &mut row.difference));
         rows
     }
 

@@ -2,7 +2,7 @@
 //! Student's distribution, power (Miller 2024, arXiv 2411.00640, section 5, with Student's quantiles instead of normal
 //! ones, because pairs are few), and the correction of many tests.
 
-use super::{quantile, LEAST_SEEDS};
+use super::{quantile, MeanTest, LEAST_SEEDS};
 use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 
 /// Confidence level of every interval.
@@ -46,24 +46,31 @@ impl Interval {
         (self.lo..=self.hi).contains(&x)
     }
 
+    /// Returns the part of the interval from `least` to `most`: what is measured cannot be elsewhere.
+    pub fn within(self, least: f64, most: f64) -> Self {
+        Self { lo: self.lo.clamp(least, most), hi: self.hi.clamp(least, most) }
+    }
+
     /// Returns 1 if the interval is above zero and -1 if it is below; 0 if it contains zero.
     pub fn side(&self) -> i32 {
         i32::from(self.lo > 0.0) - i32::from(self.hi < 0.0)
     }
 }
 
-/// Returns Student's (1908) interval of the mean of a few replicates, m ± t s / √n with n − 1 degrees of freedom. It
-/// supposes normal numbers: of three replicates, of which some learn and some do not, it covers far less. `None` for
-/// fewer than three, or if all are equal.
-pub fn student(replicates: &[f64]) -> Option<Interval> {
+/// Student's (1908) test of the mean of a few replicates, with the interval m ± t s / √n with n − 1 degrees of freedom. It
+/// supposes normal numbers: of three replicates, of which some learn and some do not, the interval covers far less. `None`
+/// for fewer than three, or if all are equal.
+pub fn student(replicates: &[f64]) -> Option<MeanTest> {
     let n = replicates.len();
     if n < LEAST_SEEDS {
         return None;
     }
     let mean = replicates.iter().sum::<f64>() / n as f64;
     let variance = replicates.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / (n - 1) as f64;
-    let half = student_quantile(0.5 + LEVEL / 2.0, (n - 1) as f64)? * (variance / n as f64).sqrt();
-    (half > 1e-12).then_some(Interval { lo: mean - half, hi: mean + half })
+    let (error, freedom) = ((variance / n as f64).sqrt(), (n - 1) as f64);
+    let half = student_quantile(0.5 + LEVEL / 2.0, freedom)? * error;
+    let p = 2.0 * StudentsT::new(0.0, 1.0, freedom).ok()?.cdf(-(mean / error).abs());
+    (half > 1e-12).then_some(MeanTest { interval: Interval { lo: mean - half, hi: mean + half }, p })
 }
 
 /// Returns the Wilson (1927) score interval of a proportion after `hits` in `n` trials:
@@ -191,13 +198,16 @@ mod tests {
 
     #[test]
     fn students_interval_of_five_replicates_has_2_776_standard_errors_on_either_side() {
-        let Interval { lo, hi } = student(&[1.0, 2.0, 3.0, 4.0, 5.0]).unwrap();
+        let MeanTest { interval: Interval { lo, hi }, p } = student(&[1.0, 2.0, 3.0, 4.0, 5.0]).unwrap();
         assert!(((hi - 3.0) / 0.5_f64.sqrt() - 2.7764).abs() < 1e-3 && (lo + hi - 6.0).abs() < 1e-9, "{lo} {hi}");
+        // The distribution of four degrees of freedom is 1/2 + 3/8 u (1 - u² / 12), u = t / √(1 + t² / 4), t² = 18.
+        let u = 18.0_f64.sqrt() / 5.5_f64.sqrt();
+        assert!((p - (1.0 - 0.75 * u * (1.0 - u * u / 12.0))).abs() < 1e-9, "{p}");
         assert_eq!((student(&[1.0, 2.0]), student(&[0.1; 3])), (None, None));
         let covered = (0..2000_u64).filter(|&seed| {
             let mut rng = Rng::new(seed, "replicates");
             let replicates: Vec<f64> = (0..5).map(|_| rng.normal()).collect();
-            student(&replicates).unwrap().contains(0.0)
+            student(&replicates).unwrap().interval.contains(0.0)
         });
         let covered = covered.count() as f64 / 2000.0;
         assert!((covered - 0.95).abs() < 0.02, "{covered}");

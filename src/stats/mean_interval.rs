@@ -107,21 +107,16 @@ pub fn simultaneous_interval(numbers: &[f64], count: usize) -> Option<Interval> 
     Sample::of(numbers)?.interval(1.0 - (1.0 - LEVEL) / count.max(1) as f64)
 }
 
-/// Returns the 95 % interval of the mean of independent numbers; `None` as [`test_mean`].
-pub fn mean_interval(numbers: &[f64]) -> Option<Interval> {
-    Sample::of(numbers)?.interval(LEVEL)
-}
-
-/// Returns the 95 % interval of a mean over groups of unequal size, each given as (sum, number of members): the sum of
-/// sums over the number of all members. Members of a group are not independent, groups are. Linearised: the interval is
-/// that of the mean of r + (sum − r · members) / (mean number of members), with r the ratio. `None` as [`test_mean`], of
-/// groups that have members.
-pub fn ratio_interval(groups: &[(f64, f64)]) -> Option<Interval> {
+/// Tests whether a mean over groups of unequal size is 0, each given as (sum, number of members): the sum of sums over
+/// the number of all members. Members of a group are not independent, groups are. Linearised: interval and test are those
+/// of the mean of r + (sum − r · members) / (mean number of members), with r the ratio. `None` as [`test_mean`], of groups
+/// that have members.
+pub fn test_ratio(groups: &[(f64, f64)]) -> Option<MeanTest> {
     let groups: Vec<(f64, f64)> = groups.iter().copied().filter(|&(_, members)| members > 0.0).collect();
     let (sum, members) = groups.iter().fold((0.0, 0.0), |total, group| (total.0 + group.0, total.1 + group.1));
     let (ratio, mean_size) = (sum / members, members / groups.len() as f64);
     let linear: Vec<f64> = groups.iter().map(|(sum, n)| ratio + (sum - ratio * n) / mean_size).collect();
-    mean_interval(&linear)
+    test_mean(&linear)
 }
 
 /// Returns the smallest true mean, in the unit of the numbers, that [`test_mean`] of as many numbers with their variance
@@ -142,7 +137,7 @@ mod tests {
         let mut rng = Rng::new(n as u64, "coverage of means");
         let mut holds = |_: &u32| {
             let numbers: Vec<f64> = (0..n).map(|_| draw(&mut rng)).collect();
-            mean_interval(&numbers).unwrap().contains(truth)
+            test_mean(&numbers).unwrap().interval.contains(truth)
         };
         (0..2000).filter(|i| holds(i)).count() as f64 / 2000.0
     }
@@ -182,19 +177,19 @@ mod tests {
     #[test]
     fn the_interval_reaches_further_on_the_side_of_the_tail() {
         let skewed = [0.0, 0.1, 0.2, 0.1, 0.3, 0.2, 0.1, 4.0];
-        let (found, mean) = (mean_interval(&skewed).unwrap(), mean(&skewed).unwrap());
+        let (found, mean) = (test_mean(&skewed).unwrap().interval, mean(&skewed).unwrap());
         assert!(found.hi - mean > 1.5 * (mean - found.lo), "{found:?}");
-        let turned = mean_interval(&skewed.map(|x| -x)).unwrap();
+        let turned = test_mean(&skewed.map(|x| -x)).unwrap().interval;
         assert!((turned.lo + found.hi).abs() < 1e-12 && (turned.hi + found.lo).abs() < 1e-12);
     }
 
     #[test]
     fn few_or_equal_or_broken_numbers_have_no_interval() {
-        assert_eq!(mean_interval(&[1.0, 2.0, 3.0, 4.0, 5.0]), None);
-        assert_eq!(mean_interval(&[0.1; 9]), None);
-        assert_eq!(mean_interval(&[0.1, 0.2, 0.3, 0.4, 0.5, f64::NAN]), None);
-        assert_eq!(mean_interval(&[f64::MAX, f64::MIN, 1.0, 2.0, 3.0, 4.0]), None);
-        assert_eq!(mean_interval(&[]), None);
+        assert_eq!(test_mean(&[1.0, 2.0, 3.0, 4.0, 5.0]), None);
+        assert_eq!(test_mean(&[0.1; 9]), None);
+        assert_eq!(test_mean(&[0.1, 0.2, 0.3, 0.4, 0.5, f64::NAN]), None);
+        assert_eq!(test_mean(&[f64::MAX, f64::MIN, 1.0, 2.0, 3.0, 4.0]), None);
+        assert_eq!(test_mean(&[]), None);
         assert_eq!(smallest_detectable(&[0.5; 8]), None);
     }
 
@@ -203,13 +198,13 @@ mod tests {
         // Groups of one and of many members about the same mean: the many decide.
         let groups =
             [(1.0, 1.0), (50.0, 100.0), (52.0, 100.0), (48.0, 100.0), (51.0, 100.0), (49.0, 100.0), (0.0, 0.0)];
-        let found = ratio_interval(&groups).unwrap();
+        let found = test_ratio(&groups).unwrap().interval;
         assert!(found.contains(251.0 / 501.0) && found.hi < 0.53, "{found:?}");
         let alike: Vec<(f64, f64)> = [1.0, 2.0, 4.0, 8.0, 3.0, 5.0].iter().map(|x| (2.0 * x, 2.0)).collect();
-        let single = mean_interval(&[1.0, 2.0, 4.0, 8.0, 3.0, 5.0]).unwrap();
-        let found = ratio_interval(&alike).unwrap();
+        let single = test_mean(&[1.0, 2.0, 4.0, 8.0, 3.0, 5.0]).unwrap().interval;
+        let found = test_ratio(&alike).unwrap().interval;
         assert!((found.lo - single.lo).abs() < 1e-12 && (found.hi - single.hi).abs() < 1e-12);
-        assert_eq!(ratio_interval(&[(0.0, 0.0); 9]), None);
+        assert_eq!(test_ratio(&[(0.0, 0.0); 9]), None);
     }
 
     #[test]

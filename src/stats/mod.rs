@@ -2,10 +2,9 @@
 //! numbers.
 //!
 //! * Interval of a proportion (accuracy): [`wilson`]; of trials in groups: [`wilson_of_groups`].
-//! * Interval and test of a mean over prompts: [`test_mean`], [`mean_interval`]; over groups of unequal size:
-//!   [`ratio_interval`]. Of differences of two models on the same prompts it is the mean difference.
+//! * Interval and test of a mean over prompts: [`test_mean`]; over groups of unequal size: [`test_ratio`]. Of differences of two models on the same prompts it is the mean difference.
 //! * Interval and test of the difference of hits of two models on the same prompts: [`PairedHits`].
-//! * Interval of a mean over a few training seeds: [`student`].
+//! * Interval and test of a mean over a few training seeds: [`student`].
 //! * Power of these tests: [`smallest_detectable`], and those of [`PairedHits`] and [`Replicated`].
 //! * Difference of two recipes with several training seeds each on the same prompts: [`Replicated`].
 //! * Best less worst of several arrangements of the same prompts: [`Robustness`].
@@ -31,9 +30,7 @@ mod tally;
 pub use correlation::{correlation_over_prompts, pearson, rank_stability, spearman, Correlation, RESAMPLES};
 pub use histogram::Histogram;
 pub use interval::{holm, student, wilson, wilson_of_groups, Interval, LEVEL};
-pub use mean_interval::{
-    mean_interval, ratio_interval, simultaneous_interval, smallest_detectable, test_mean, MeanTest, LEAST_PROMPTS,
-};
+pub use mean_interval::{simultaneous_interval, smallest_detectable, test_mean, test_ratio, MeanTest, LEAST_PROMPTS};
 pub use moments::{mean, quantile, Moments};
 pub use paired_hits::PairedHits;
 pub use replicates::{Replicated, LEAST_SEEDS};

@@ -172,7 +172,7 @@ mod tests {
         let mut rng = Rng::new(32, "replicates");
         let covers = (0..300).filter(|_| {
             let one = sample(&mut rng, (1, 40), 1.0, 0.5).remove(0);
-            crate::stats::mean_interval(&one).unwrap().contains(0.3)
+            crate::stats::test_mean(&one).unwrap().interval.contains(0.3)
         });
         assert!((covers.count() as f64) < 0.5 * 300.0);
     }
@@ -201,7 +201,7 @@ mod tests {
     fn without_any_noise_of_prompts_it_is_students_interval() {
         let table: Vec<Vec<f64>> = [0.1, 0.4, 0.2, 0.5].iter().map(|&x| vec![x, x]).collect();
         let found = Replicated::new(&table).unwrap();
-        let student = crate::stats::student(&[0.1, 0.4, 0.2, 0.5]).unwrap();
+        let student = crate::stats::student(&[0.1, 0.4, 0.2, 0.5]).unwrap().interval;
         let interval = found.interval.unwrap();
         assert!((interval.lo - student.lo).abs() < 1e-12 && (interval.hi - student.hi).abs() < 1e-12);
         // Three degrees of freedom have a closed form: 1 - 2/π (arctan x + x / (1 + x²)), x = t / √3, t = 0.3 /

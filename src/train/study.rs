@@ -35,8 +35,8 @@ impl RunQuantity {
         Self { name, kind: Kind::Number, unit, of }
     }
 
-    const fn share(name: &'static str, of: fn(&[CurveRow]) -> Option<f64>) -> Self {
-        Self { name, kind: Kind::Share, unit: "%", of }
+    const fn rate(name: &'static str, of: fn(&[CurveRow]) -> Option<f64>) -> Self {
+        Self { name, kind: Kind::Rate, unit: "%", of }
     }
 
     /// Returns its label in tables.
@@ -46,11 +46,11 @@ impl RunQuantity {
 }
 
 /// Share of first digits that are predicted.
-pub const FIRST_DIGITS: RunQuantity = RunQuantity::share("first digits", |lines| Some(lines.last()?.digit1_hit));
+pub const FIRST_DIGITS: RunQuantity = RunQuantity::rate("first digits", |lines| Some(lines.last()?.digit1_hit));
 
 /// Share of unseen prompts with one needle that are answered exactly, in the latest evaluation.
 pub const ONE_NEEDLE: RunQuantity =
-    RunQuantity::share("one needle", |lines| lines.iter().rev().find_map(|line| line.one_needle));
+    RunQuantity::rate("one needle", |lines| lines.iter().rev().find_map(|line| line.one_needle));
 
 /// Tokens until first digits reach [`LEARNED`] at the last context length; infinite if they never do.
 pub const TOKENS_UNTIL_LEARNED: RunQuantity = RunQuantity::number("learned after", "tokens", |lines| {

@@ -3,7 +3,7 @@
 use super::study::{BySeed, RunQuantity, Study, FIRST_DIGITS, INSIDE, ONE_NEEDLE, TIMES, TOKENS, TOKENS_UNTIL_LEARNED};
 use crate::base::names::ShortNames;
 use crate::results::print::{chosen_text, main_text, Tables};
-use crate::results::table::{basis, numbers, words, Cell, ColumnRole, Table, TableColumn};
+use crate::results::table::{basis, numbers, words, Cell, ColumnRole, Table, TableRows};
 use crate::results::{Estimate, Verdict};
 use crate::stats::LEAST_SEEDS;
 
@@ -70,8 +70,8 @@ fn summary_row(study: &Study, variant: usize) -> Option<Vec<Cell>> {
     let median = times.get(times.len() / 2).filter(|time| time.is_finite());
     // Never is later than any time. The difference of two seeds that never learn is NaN: neither.
     let delays = less_first(study, variant, &TOKENS_UNTIL_LEARNED);
-    let change = Estimate::of_seeds(&less_first(study, variant, &FIRST_DIGITS));
-    let one_needle = Estimate::of_seeds(&study.at_end(variant, &ONE_NEEDLE));
+    let change = Estimate::of_changes(&less_first(study, variant, &FIRST_DIGITS), FIRST_DIGITS.kind);
+    let one_needle = Estimate::of_seeds(&study.at_end(variant, &ONE_NEEDLE), ONE_NEEDLE.kind);
     Some(vec![
         Cell::words(study.spec.variants[variant].name.clone()),
         Cell::count(first_digits.len()),
@@ -79,7 +79,7 @@ fn summary_row(study: &Study, variant: usize) -> Option<Vec<Cell>> {
         Cell::optional(median.map(|&tokens| tokens as usize)),
         Cell::count(delays.values().filter(|&&delay| delay < 0.0).count()),
         Cell::count(delays.values().filter(|&&delay| delay > 0.0).count()),
-        Cell::estimate(FIRST_DIGITS.kind, Estimate::of_seeds(&first_digits)?),
+        Cell::estimate(FIRST_DIGITS.kind, Estimate::of_seeds(&first_digits, FIRST_DIGITS.kind)?),
         Cell::change(FIRST_DIGITS.kind, change),
         Cell::value(ONE_NEEDLE.kind, one_needle.map(|mean| mean.value), None),
     ])
@@ -102,7 +102,7 @@ fn differences_by_seed(baseline: &BySeed, other: &BySeed) -> BySeed {
 /// decided come first.
 fn differences(study: &Study) -> Option<Table> {
     let variants = &study.spec.variants;
-    let mut rows = Vec::new();
+    let mut changes = Vec::new();
     for quantity in &[FIRST_DIGITS, ONE_NEEDLE] {
         let contrasts =
             study.spec.contrasts.iter().map(|contrast| (contrast.name.clone(), study.contrast(contrast, quantity)));
@@ -111,35 +111,26 @@ fn differences(study: &Study) -> Option<Table> {
             (name, [0, variant].map(|variant| study.at_end(variant, quantity)))
         });
         for (name, [baseline, other]) in contrasts.chain(to_first) {
-            let changes = differences_by_seed(&baseline, &other);
-            rows.extend(change_row(vec![Cell::words(shortened(&name))], quantity, &changes));
+            let change = Estimate::of_changes(&differences_by_seed(&baseline, &other), quantity.kind);
+            changes.extend(change.map(|change| (shortened(&name), quantity, change)));
         }
     }
-    rows.sort_by_key(|(verdict, _)| *verdict == Verdict::Undecided);
-    let rows = rows.into_iter().map(|(_, row)| row).collect();
-    let note = "At the end of training, seed by seed [95 %]. Decided ones first.".to_owned();
-    let columns = change_columns(vec![words("difference").key()]);
-    Table::new("differences", "Differences", note, columns, rows).trimmed()
-}
-
-/// The columns of a table of changes, after those that say what of.
-fn change_columns(mut keys: Vec<TableColumn>) -> Vec<TableColumn> {
-    let metric = words("metric").with(ColumnRole::Part);
-    keys.extend([metric, basis("seeds"), numbers("change [95 %]").named("diff"), words("verdict")]);
-    keys
-}
-
-/// Returns the cells of those columns, with the verdict; `None` without seeds.
-fn change_row(mut keys: Vec<Cell>, quantity: &RunQuantity, changes: &BySeed) -> Option<(Verdict, Vec<Cell>)> {
-    let change = Estimate::of_seeds(changes)?;
-    let verdict = Verdict::of(change.interval);
-    keys.extend([
-        Cell::words(quantity.label().difference_heading()),
-        Cell::count(changes.len()),
-        Cell::change(quantity.kind, change),
-        Cell::words(verdict.name()),
-    ]);
-    Some((verdict, keys))
+    let estimates: Vec<Estimate> = changes.iter().map(|(.., change)| *change).collect();
+    let mut rows: Vec<_> = changes.into_iter().zip(Verdict::of_table(&estimates)).collect();
+    rows.sort_by_key(|(_, verdict)| *verdict == Verdict::Undecided);
+    let note = format!("At the end of training, seed by seed [95 %]. Decided ones first. {}", Verdict::RULE);
+    TableRows::of(&rows)
+        .column(words("difference").key(), |((name, ..), _)| Cell::words(name))
+        .column(words("metric").with(ColumnRole::Part), |((_, quantity, _), _)| {
+            Cell::words(quantity.label().difference_heading())
+        })
+        .column(basis("seeds"), |((.., change), _)| Cell::count(change.prompts))
+        .column(numbers("change [95 %]").named("diff"), |((_, quantity, change), _)| {
+            Cell::change(quantity.kind, *change)
+        })
+        .column(words("verdict"), |(_, verdict)| Cell::words(verdict.name()))
+        .table("differences", "Differences", note)
+        .trimmed()
 }
 
 /// Returns the measurements inside the layers at several times.
@@ -164,7 +155,7 @@ fn inside(study: &Study) -> Option<Table> {
 
 /// The mean over seeds with its interval; a dash without seeds.
 fn mean_cell(quantity: &RunQuantity, numbers: &BySeed) -> Cell {
-    Cell::estimate(quantity.kind, Estimate::of_seeds(numbers))
+    Cell::estimate(quantity.kind, Estimate::of_seeds(numbers, quantity.kind))
 }
 
 /// Cuts a name to [`LONGEST_NAME`].
@@ -217,7 +208,7 @@ mod tests {
         let found = lines(&summary(&study));
         assert_eq!(found[0], ["transformer", "3", "0", "-", "0", "0", "60 [35, 85]", "-", "-"]);
         // Seed 3 is above 0.9 of first digits. Seeds differ by much, their differences hardly.
-        assert_eq!(found[1], ["diff", "3", "1", "-", "1", "0", "82 [55, 109]", "+22 [+20, +24]", "-"]);
+        assert_eq!(found[1], ["diff", "3", "1", "-", "1", "0", "82 [55, 100]", "+22 [+20, +24]", "-"]);
         let main: Vec<String> = main_table(&study).columns.into_iter().map(|column| column.heading).collect();
         assert_eq!(main, ["variant", "seeds", "learned", "tokens", "first digits %", "one needle %"]);
     }

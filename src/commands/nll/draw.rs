@@ -79,7 +79,7 @@ fn of_bin(scored: &Scored, bin: Bin) -> Option<Estimate> {
 fn difference(frame: &Frame, of: &Scored, kind: TokenKind, bin: Bin) -> Option<Estimate> {
     if std::ptr::eq(of, &frame.tokens.0[0]) {
         // Its own line is at 0.
-        return Some(Estimate { value: 0.0, interval: None, prompts: 0, trials: 0 });
+        return Some(Estimate::of_test(0.0, None, 0, 0));
     }
     frame.tokens.to_first(of, |token| bin.holds(token.position) && kind.holds(token))
 }

@@ -1,6 +1,6 @@
 //! Conditions on results, for continuous integration: `accuracy < -0.05`.
 
-use super::super::difference::Row;
+use super::super::difference::{Row, Verdict};
 use super::MetricName;
 use crate::bail_usage;
 use crate::base::names::hint;
@@ -16,7 +16,8 @@ use strum::EnumString;
 ///
 /// Of a comparison: `METRIC[REGION] OP NUMBER` on the mean difference, with `METRIC.lo` and `METRIC.hi` on an end of its 95 % interval,
 /// with `METRIC.baseline` and `METRIC.other` on one of the two means: `accuracy < -0.05` holds where accuracy fell by more
-/// than five points, `accuracy.hi < 0` where it surely fell, `accuracy.other < 0.9` where it is below 90 %.
+/// than five points, `accuracy.hi < 0` where it surely fell, `accuracy.other < 0.9` where it is below 90 %. That an interval
+/// lies beyond 0 holds only where the verdict says so too, which is corrected for the rows of the table.
 ///
 /// Of a run: `METRIC[REGION] [of MODEL] [under CONDITION] OP NUMBER` on the mean of a model, or of each, in untreated passes or
 /// under one condition.
@@ -152,7 +153,16 @@ impl FailIf {
             };
             bail_usage!("'{self}': {} has no interval, as {why}", row.name());
         };
-        Ok(self.holds_for(number))
+        Ok(self.holds_for(number) && self.decided_by().is_none_or(|verdict| verdict == row.difference.verdict()))
+    }
+
+    /// The verdict without which it does not hold: of a condition that an interval lies beyond 0.
+    fn decided_by(&self) -> Option<Verdict> {
+        match (self.number, self.operator) {
+            (RowNumber::Hi, Operator::Less | Operator::AtMost) if self.limit <= 0.0 => Some(Verdict::Lower),
+            (RowNumber::Lo, Operator::More | Operator::AtLeast) if self.limit >= 0.0 => Some(Verdict::Higher),
+            _ => None,
+        }
     }
 
     /// Returns `true` if it holds for a number.
@@ -190,6 +200,18 @@ mod tests {
         assert!(holds("share_abs < 0", &row) && holds("share_abs[answer]<=-0.04", &row));
         assert!(!holds("share_abs.hi < 0", &row) && holds("share_abs[answer].lo < -5e-2", &row));
         assert!(holds("share_abs.diff > -0.05", &row) && !holds("share_abs >= 0", &row));
+    }
+
+    #[test]
+    fn an_interval_is_beyond_zero_only_where_the_verdict_says_so() {
+        let of = |p_adjusted| {
+            let row = row(-0.04, Some((-0.07, -0.01)));
+            Row { difference: Difference { p_adjusted: Some(p_adjusted), ..row.difference }, ..row }
+        };
+        for condition in ["share_abs.hi < 0", "share_abs.hi <= -0.01"] {
+            assert_eq!([0.02, 0.06].map(|p| holds(condition, &of(p))), [true, false], "{condition}");
+        }
+        assert!(holds("share_abs.lo < -0.05", &of(0.06)) && holds("share_abs.hi < 0.1", &of(0.06)));
     }
 
     #[test]

@@ -39,6 +39,9 @@ pub(super) fn note_rows(rows: &[Row], request: &Request, groups: &[Column], note
     if !kinds.is_empty() {
         notes.push(format!("a row for each {}: their values are not averaged", kinds.join(", ")));
     }
+    if rows.len() > 1 {
+        notes.push(format!("verdicts are by p < 0.05, corrected for all {} rows (Holm)", rows.len()));
+    }
     let seeds: BTreeSet<_> = rows.iter().filter_map(|row| row.difference.seeds).collect();
     if let (Some(least), Some(most)) = (seeds.first(), seeds.last()) {
         notes.push(seeds_note(*least, *most));

@@ -2,7 +2,7 @@
 
 use super::super::column::{shown, Column, Value};
 use super::super::difference::{correct, Difference, Level, Row};
-use super::super::metric::is_hit;
+use super::super::metric::kind_of;
 use super::super::pair::Pair;
 use super::super::record::Units;
 use super::pairing::Pairing;
@@ -58,7 +58,7 @@ pub(super) fn rows(
         .par_iter()
         .map(|(key, pairs)| row(request, key, pairs, &pairings[key.pairing], groups, units))
         .collect::<Result<Vec<Row>>>()?;
-    correct(&mut rows);
+    correct(rows.iter_mut().map(|row| &mut row.difference));
     Ok(rows)
 }
 
@@ -71,8 +71,8 @@ fn row(
     units: &Units<'_>,
 ) -> Result<Row> {
     let difference = match request.replicates {
-        Some(_) => Difference::of_seeds(pairs, &pairing.free),
-        None => Difference::of_prompts(pairs, &pairing.free, is_hit(key.metric)),
+        Some(_) => Difference::of_seeds(pairs, &pairing.free, kind_of(key.metric)),
+        None => Difference::of_prompts(pairs, &pairing.free, kind_of(key.metric)),
     };
     let difference = difference.with_context(|| format!("{}: its numbers are too large to be averaged", key.metric))?;
     Ok(Row {

@@ -3,6 +3,7 @@
 use super::super::column::Column;
 use super::super::csv_table::{CsvTable, Separator};
 use super::super::difference::{correct, Difference, Row};
+use super::super::metric::Kind;
 use super::super::pair::pairs;
 use super::super::record::{Identity, Measurement, Record};
 use super::notes::note_rows;
@@ -39,7 +40,7 @@ pub(super) fn compare_tables(request: &Request) -> Result<Comparison> {
     if rows.is_empty() {
         bail_usage!("--key {}: name two tables, or more", request.key.join(","));
     }
-    correct(&mut rows);
+    correct(rows.iter_mut().map(|row| &mut row.difference));
     note_rows(&rows, request, &[], &mut notes);
     let inputs = tables.into_iter().map(|table| (table.input, table.counts)).collect();
     Ok(Comparison { inputs, differences: Vec::new(), pairings, groups: Vec::new(), rows, notes })
@@ -67,7 +68,9 @@ fn compare_column(
             "{baseline} and {other} have no {keys} in common that has a {column}: {a} is in one, {b} in the other"
         );
     }
-    let difference = Difference::of_prompts(&joined.pairs, &[Column::Model], true)
+    let are_hits = joined.pairs.iter().flat_map(|pair| [pair.a, pair.b]).all(|x| x == 0.0 || x == 1.0);
+    let kind = if are_hits { Kind::Hit } else { Kind::Number };
+    let difference = Difference::of_prompts(&joined.pairs, &[Column::Model], kind)
         .with_context(|| format!("{column}: its numbers are too large to be averaged"))?;
     let (regardless_of, pairs) = (format!("every column but {keys}"), joined.pairs.len());
     Ok((PairedSets { baseline, other, regardless_of, pairs, only_baseline, only_other }, difference))

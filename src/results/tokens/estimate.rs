@@ -2,7 +2,7 @@
 
 use super::{ScoredToken, ScoredWindow};
 use crate::results::Estimate;
-use crate::stats::{ratio_interval, LEAST_PROMPTS};
+use crate::stats::{test_ratio, LEAST_PROMPTS};
 use std::collections::BTreeSet;
 
 /// Tokens of a block; with few windows, blocks count as independent instead.
@@ -80,8 +80,7 @@ pub(crate) fn mean_difference(
 
 fn of_sums(sums: &[(f64, f64)]) -> Option<Estimate> {
     let (sum, n) = sums.iter().fold((0.0, 0.0), |(sums, ns), (sum, n)| (sums + sum, ns + n));
-    let interval = ratio_interval(sums);
-    (n > 0.0).then(|| Estimate { value: sum / n, interval, prompts: sums.len(), trials: n as usize })
+    (n > 0.0).then(|| Estimate::of_test(sum / n, test_ratio(sums), sums.len(), n as usize))
 }
 
 /// Returns `true` if two models were scored on the same tokens.

@@ -1,10 +1,11 @@
 //! Costs of noise and heads: conditions against the untreated passes, on the same prompts.
 
 use super::cases::place_columns;
+use crate::results::difference::correct;
 use crate::results::metric::{Kind, Metric, ANSWER_LOG_PROB, ATTRIBUTION, EXACT};
 use crate::results::record::UNTREATED;
 use crate::results::table::{basis, numbers, words, Cell, Table, TableRows};
-use crate::results::{Difference, Estimate, Frame, HeadsCondition, Pick, PlainCondition, Setting};
+use crate::results::{Difference, Estimate, Frame, HeadsCondition, Pick, PlainCondition, Setting, Verdict};
 
 /// Name of the table of differences between models.
 pub(super) const CONTRASTS: &str = "contrasts";
@@ -45,7 +46,7 @@ pub(crate) fn condition_changes(frame: &Frame) -> Vec<Change> {
         for plain in &frame.purposes.plain {
             let conditions = std::slice::from_ref(&plain.name);
             let expected = expected_changes(frame, (setting, model), plain);
-            let expected_nats = Estimate::of_means(&expected, expected.len());
+            let expected_nats = Estimate::of_means(&expected, expected.len(), Kind::Number);
             let change = change(frame, (setting, model), plain.from.as_deref(), conditions);
             changes.extend(change.map(|change| Change { expected_nats, ..change }));
         }
@@ -114,7 +115,8 @@ fn heads_out_of(frame: &Frame, setting: Setting, model: &str, heads: &HeadsCondi
 
 /// The table of conditions: accuracy, and its change and that of the log-probability from the untreated passes.
 pub(super) fn conditions(frame: &Frame) -> Option<Table> {
-    let changes = condition_changes(frame);
+    let mut changes = condition_changes(frame);
+    correct(changes.iter_mut().map(|change| &mut change.log_prob_nats));
     // Before those of a model and setting, the untreated passes over the same prompts.
     let mut rows: Vec<(&Change, bool)> = Vec::new();
     for group in changes.chunk_by(|a, b| (&a.model, a.setting) == (&b.model, b.setting)) {
@@ -123,8 +125,9 @@ pub(super) fn conditions(frame: &Frame) -> Option<Table> {
     }
     let mut note =
         "The same prompts under each condition: accuracy, and change of the answer's log-probability from the \
-                untreated passes, beside the change that attribution to the removed regions expects [95 % interval]."
-            .to_owned();
+                untreated passes, beside the change that attribution to the removed regions expects [95 % interval]. "
+            .to_owned()
+            + Verdict::RULE;
     if let Some(corrupted) = &frame.purposes.corrupted {
         note += &format!(" With from=clean, they are passes over the prompt with another answer: {corrupted}.");
     }
@@ -153,10 +156,13 @@ pub(super) fn conditions(frame: &Frame) -> Option<Table> {
 
 /// The table of heads taken out: the best of a ranking beside random ones of the same layers.
 pub(super) fn heads_out(frame: &Frame) -> Option<Table> {
-    let rows = heads_out_changes(frame);
-    let note =
+    let mut rows = heads_out_changes(frame);
+    correct(rows.iter_mut().filter_map(|out| out.best_less_random.as_mut()));
+    let note = format!(
         "Without the best heads of a ranking, made on prompts of its own, and without as many random ones of the same \
-                layers: changes from the untreated passes [95 % interval, of random heads over draws and prompts].";
+         layers: changes from the untreated passes [95 % interval, of random heads over draws and prompts]. {}",
+        Verdict::RULE
+    );
     place_columns(TableRows::of(&rows), words("model"), true, |out| (out.best.model.clone(), out.best.setting))
         .column(numbers("heads out").named("n").key(), |out| Cell::count(out.n))
         .column(words("by").key(), |out| Cell::words(out.by))
@@ -205,8 +211,12 @@ pub(super) fn contrasts(frame: &Frame) -> Option<Table> {
             );
         }
     }
-    let note = "The change under a condition in one model less that in the first, prompt by prompt [95 % interval]; the verdict \
-                is on the log-probability.";
+    correct(rows.iter_mut().map(|(.., [_, log_prob])| log_prob));
+    let note = format!(
+        "The change under a condition in one model less that in the first, prompt by prompt [95 % interval]. {} It is on the \
+         log-probability.",
+        Verdict::RULE
+    );
     place_columns(TableRows::of(&rows), words("difference"), true, |(models, setting, ..)| (models.clone(), *setting))
         .column(words("condition").key(), |(_, _, condition, _)| Cell::words(*condition))
         .column(basis("prompts"), |(.., [exact, _])| Cell::count(exact.n))

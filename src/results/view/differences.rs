@@ -1,7 +1,7 @@
 //! Paired differences as a table: the same for runs, comparisons and reports.
 
 use crate::results::table::{basis, numbers, words, Cell, ColumnRole, Table, TableColumn, TableRows};
-use crate::results::{Column, Difference, Row, Test};
+use crate::results::{Column, Difference, Row, Test, Verdict};
 
 /// The columns of a table of differences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +48,10 @@ pub(crate) fn differences(rows: &[Row], groups: &[Column], detail: Detail) -> Op
         .table(
             "differences",
             "Differences",
-            "The same prompts, other less baseline [95 % interval]; fractions in percentage points.",
+            format!(
+                "The same prompts, other less baseline [95 % interval]; fractions in percentage points. {}",
+                Verdict::RULE
+            ),
         )
         .trimmed()
 }
@@ -107,7 +110,14 @@ mod tests {
 
     #[test]
     fn a_row_has_its_difference_in_points_and_a_verdict() {
-        let difference = Difference { n: 30, diff: 0.117, lo: Some(0.017), hi: Some(0.217), ..Difference::default() };
+        let difference = Difference {
+            n: 30,
+            diff: 0.117,
+            lo: Some(0.017),
+            hi: Some(0.217),
+            p_adjusted: Some(0.04),
+            ..Difference::default()
+        };
         let row = Row {
             metric: crate::results::metric::EXACT.name.into(),
             baseline: "transformer".into(),

@@ -137,7 +137,7 @@ pub(super) fn strongest(frame: &Frame) -> Option<Table> {
         .column(numbers("change, points").named("accuracy_change"), |(_, cost)| {
             Cell::value(Kind::Hit, mean(&cost.exact), None)
         })
-        .column(words("verdict"), |(_, cost)| Cell::words(Verdict::of(cost.interval).name()))
+        .column(words("verdict"), |(_, cost)| Cell::words(Verdict::of_interval(cost.interval).name()))
         .table(
             "each-head",
             title,

@@ -100,7 +100,7 @@ fn score_columns<'a>(rows: TableRows<'a, ScoredHead<'a>>, score: TableColumn) ->
 impl ScoredHead<'_> {
     fn score_cell(&self) -> Cell {
         let prompts = self.values.len();
-        let score = Estimate::of_means(&self.values, prompts);
+        let score = Estimate::of_means(&self.values, prompts, self.role.metric.kind);
         let interval = score.and_then(|score| score.interval);
         Cell::value(self.role.metric.kind, score.map(|score| score.value), interval).of_several(prompts)
     }

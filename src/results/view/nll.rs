@@ -73,18 +73,22 @@ pub(super) fn differences(frame: &Frame) -> Option<Table> {
             differences.extend(difference.map(|difference| (first, other, kind, difference)));
         }
     }
-    let mut note = "Paired differences on the same tokens in nats.".to_owned();
+    let changes: Vec<Estimate> = differences.iter().map(|(.., change)| *change).collect();
+    let rows: Vec<_> = differences.into_iter().zip(Verdict::of_table(&changes)).collect();
+    let mut note = format!("Paired differences on the same tokens in nats. {}", Verdict::RULE);
     if frame.tokens.others().count() + 1 < frame.tokens.0.len() {
         note +=
             " Models with other tokens than the first have none; compare bits per byte, and only where their windows \
                  are of the same text.";
     }
-    TableRows::of(&differences)
-        .column(words("difference"), |(first, other, ..)| Cell::words(format!("{} - {}", other.label(), first.label())))
-        .column(words("of"), |(_, _, kind, _)| Cell::words(kind.name()))
-        .column(numbers("tokens"), |(.., difference)| Cell::count(difference.trials))
-        .column(numbers("NLL").named("nll_nats"), |(.., difference)| difference_nats(Some(*difference)))
-        .column(words("verdict"), |(.., difference)| Cell::words(Verdict::of(difference.interval).name()))
+    TableRows::of(&rows)
+        .column(words("difference"), |((first, other, ..), _)| {
+            Cell::words(format!("{} - {}", other.label(), first.label()))
+        })
+        .column(words("of"), |((_, _, kind, _), _)| Cell::words(kind.name()))
+        .column(numbers("tokens"), |((.., change), _)| Cell::count(change.trials))
+        .column(numbers("NLL").named("nll_nats"), |((.., change), _)| difference_nats(Some(*change)))
+        .column(words("verdict"), |(_, verdict)| Cell::words(verdict.name()))
         .table("nll-differences", "Differences of prediction", note)
         .trimmed()
 }
