@@ -31,39 +31,52 @@ pub fn spearman(x: &[f64], y: &[f64]) -> Option<f64> {
     pearson(&ranks(x), &ranks(y))
 }
 
-/// Returns the correlation of the items' means over prompts, with its 95 % bootstrap interval over prompts; no interval of
-/// a single prompt. `x[i][p]` and `y[i][p]` are item i measured on prompt p. Prompts are drawn with replacement, the same
-/// ones for all items and both measurements. `None` without a correlation, or if items were measured on different numbers
-/// of prompts.
-pub fn correlation_over_prompts(
+/// Returns the correlation of the items' means over prompts. `x[i][p]` and `y[i][p]` are item i measured on prompt p. `None`
+/// without a correlation, or if items were measured on different numbers of prompts.
+pub fn correlation_of_means(correlation: Correlation, x: &[Vec<f64>], y: &[Vec<f64>]) -> Option<f64> {
+    let (items, prompts) = size(x, y)?;
+    correlation_of_drawn(correlation, [x, y], &items, &prompts)
+}
+
+/// Returns the 95 % interval of [`correlation_of_means`] for other items and other prompts: the middle of the correlations of
+/// items and prompts that are both drawn with replacement, each independently of the other, the same ones for both
+/// measurements (Owen 2007, "The pigeonhole bootstrap"). So it is wide where a single item decides the correlation. `None`
+/// as for the correlation, and of a single prompt.
+pub fn correlation_interval(
     correlation: Correlation,
     x: &[Vec<f64>],
     y: &[Vec<f64>],
     resamples: usize,
     seed: u64,
-) -> Option<(f64, Option<Interval>)> {
-    let prompts = x.first()?.len();
-    if prompts == 0 || x.len() != y.len() || x.iter().chain(y).any(|item| item.len() != prompts) {
-        return None;
-    }
-    let all: Vec<usize> = (0..prompts).collect();
-    let coefficient = correlation(&sums(x, &all), &sums(y, &all))?;
-    let mut rng = Rng::new(seed, "rank correlation");
+) -> Option<Interval> {
+    let (items, prompts) = size(x, y).filter(|(_, prompts)| prompts.len() > 1)?;
+    let mut rng = Rng::new(seed, "correlation");
     let mut resampled = Vec::new();
     for _ in 0..resamples {
-        let drawn: Vec<usize> = (0..prompts).map(|_| rng.below(prompts)).collect();
-        resampled.extend(correlation(&sums(x, &drawn), &sums(y, &drawn)));
-    }
-    if prompts < 2 || resampled.is_empty() {
-        return Some((coefficient, None));
+        let [items, prompts] = [&items, &prompts].map(|all| all.iter().map(|_| *rng.pick(all)).collect::<Vec<_>>());
+        resampled.extend(correlation_of_drawn(correlation, [x, y], &items, &prompts));
     }
     resampled.sort_by(f64::total_cmp);
-    Some((coefficient, Some(Interval::middle(&resampled))))
+    (!resampled.is_empty()).then(|| Interval::middle(&resampled))
 }
 
-/// The sum of each item over the prompts drawn.
-fn sums(items: &[Vec<f64>], drawn: &[usize]) -> Vec<f64> {
-    items.iter().map(|item| drawn.iter().map(|&p| item[p]).sum()).collect()
+/// The indices of items and of prompts; `None` without any, or if items were measured on different numbers of prompts.
+fn size(x: &[Vec<f64>], y: &[Vec<f64>]) -> Option<(Vec<usize>, Vec<usize>)> {
+    let prompts = x.first()?.len();
+    let is_table = prompts > 0 && x.len() == y.len() && x.iter().chain(y).all(|item| item.len() == prompts);
+    is_table.then(|| ((0..x.len()).collect(), (0..prompts).collect()))
+}
+
+/// The correlation of the drawn items' sums over the drawn prompts.
+fn correlation_of_drawn(
+    correlation: Correlation,
+    measured: [&[Vec<f64>]; 2],
+    items: &[usize],
+    prompts: &[usize],
+) -> Option<f64> {
+    let [x, y] = measured
+        .map(|measured| items.iter().map(|&i| prompts.iter().map(|&p| measured[i][p]).sum()).collect::<Vec<f64>>());
+    correlation(&x, &y)
 }
 
 /// Ranks from 1 on; equal numbers share the mean of their ranks.
@@ -127,29 +140,60 @@ mod tests {
     }
 
     #[test]
-    fn the_interval_over_prompts_has_no_width_if_prompts_agree_and_much_if_they_do_not() {
+    fn the_interval_has_no_width_if_all_agree_and_much_if_prompts_or_items_do_not() {
         let x: Vec<Vec<f64>> = (0..8).map(|i| vec![f64::from(i); 6]).collect();
-        let (r, interval) = correlation_over_prompts(spearman, &x, &x, 200, 0).unwrap();
-        assert_eq!((r, interval), (1.0, Some(Interval { lo: 1.0, hi: 1.0 })));
+        let interval = |y: &[Vec<f64>]| correlation_interval(pearson, &x, y, 500, 0).unwrap();
+        let agreed = interval(&x);
+        assert!((agreed.lo - 1.0).abs() < 1e-12 && (agreed.hi - 1.0).abs() < 1e-12, "{agreed:?}");
         let mut rng = Rng::new(1, "noise");
         let noisy: Vec<Vec<f64>> =
             (0..8).map(|i| (0..6).map(|_| f64::from(i) + 9.0 * rng.normal()).collect()).collect();
-        let (r, interval) = correlation_over_prompts(spearman, &x, &noisy, 500, 0).unwrap();
-        let interval = interval.unwrap();
-        assert!(r < 1.0 && interval.hi - interval.lo > 0.2, "{r} {interval:?}");
-        assert_eq!(correlation_over_prompts(spearman, &x, &noisy, 500, 0), Some((r, Some(interval))));
+        assert!(interval(&noisy).hi - interval(&noisy).lo > 0.2, "{:?}", interval(&noisy));
+        assert_eq!(interval(&noisy), interval(&noisy));
+        // One item with a large number of both makes the correlation; without it there is none.
+        let alone = |i: usize, other: f64| vec![if i == 0 { 50.0 } else { other }; 6];
+        let x: Vec<Vec<f64>> = (0..40).map(|i| alone(i, [0.0, 1.0][i % 2])).collect();
+        let y: Vec<Vec<f64>> = (0..40).map(|i| alone(i, [0.0, 0.0, 1.0, 1.0][i % 4])).collect();
+        assert!(correlation_of_means(pearson, &x, &y).unwrap() > 0.99);
+        assert!(correlation_of_means(pearson, &x[1..], &y[1..]).unwrap().abs() < 0.1);
+        let interval = correlation_interval(pearson, &x, &y, 500, 0).unwrap();
+        assert!(interval.contains(0.0) && interval.contains(0.99), "{interval:?}");
+    }
+
+    #[test]
+    fn the_interval_covers_the_correlation_of_all_items_and_one_over_prompts_alone_would_not() {
+        // 40 of many items whose numbers correlate by 0.6, on 10 prompts with noise of their own.
+        let (mut covered, mut covered_by_prompts, truth) = (0, 0, 0.6);
+        for seed in 0..300 {
+            let mut rng = Rng::new(seed, "items");
+            let (mut x, mut y) = (Vec::new(), Vec::new());
+            for _ in 0..40 {
+                let a = rng.normal();
+                let b = truth * a + (1.0 - truth * truth).sqrt() * rng.normal();
+                let [of_a, of_b] = [a, b].map(|mean| (0..10).map(|_| mean + 0.3 * rng.normal()).collect::<Vec<f64>>());
+                x.push(of_a);
+                y.push(of_b);
+            }
+            covered += u32::from(correlation_interval(pearson, &x, &y, 300, seed).unwrap().contains(truth));
+            let items: Vec<usize> = (0..40).collect();
+            let mut of_prompts: Vec<f64> = (0..300)
+                .filter_map(|_| {
+                    let prompts: Vec<usize> = (0..10).map(|_| rng.below(10)).collect();
+                    correlation_of_drawn(pearson, [&x, &y], &items, &prompts)
+                })
+                .collect();
+            of_prompts.sort_by(f64::total_cmp);
+            covered_by_prompts += u32::from(Interval::middle(&of_prompts).contains(truth));
+        }
+        assert!((272..=294).contains(&covered) && covered_by_prompts < 90, "{covered} {covered_by_prompts} of 300");
     }
 
     #[test]
     fn items_of_different_prompts_have_no_correlation_and_one_prompt_no_interval() {
-        assert_eq!(
-            correlation_over_prompts(spearman, &[vec![1.0], vec![2.0, 3.0]], &[vec![1.0], vec![2.0]], 9, 0),
-            None
-        );
-        assert_eq!(
-            correlation_over_prompts(spearman, &[vec![1.0], vec![2.0]], &[vec![3.0], vec![4.0]], 9, 0),
-            Some((1.0, None))
-        );
+        let (x, y) = ([vec![1.0], vec![2.0]], [vec![3.0], vec![4.0]]);
+        assert_eq!(correlation_of_means(spearman, &[vec![1.0], vec![2.0, 3.0]], &y), None);
+        assert_eq!(correlation_of_means(spearman, &x, &y), Some(1.0));
+        assert_eq!(correlation_interval(spearman, &x, &y, 9, 0), None);
     }
 
     #[test]

@@ -7,10 +7,12 @@ use crate::results::metric::{
 };
 use crate::results::table::{basis, numbers, words, Cell, Table, TableRows};
 use crate::results::{Frame, HeadPlace, Pick, Verdict};
-use crate::stats::{correlation_over_prompts, mean, pearson, simultaneous_interval, spearman, Interval};
+use crate::stats::{
+    correlation_interval, correlation_of_means, mean, pearson, simultaneous_interval, spearman, Correlation, Interval,
+};
 use serde::Serialize;
 
-/// Resamples of the prompts for the interval of a rank correlation.
+/// Resamples of heads and prompts for the interval of a correlation.
 const RESAMPLES: usize = 2000;
 
 /// Number of heads that are listed of each model.
@@ -146,6 +148,34 @@ pub(super) fn strongest(frame: &Frame) -> Option<Table> {
         .with_rows()
 }
 
+/// A correlation over heads of a cheap measurement with the cost.
+struct HeadCorrelation {
+    r: f64,
+    interval: Option<Interval>,
+    /// The same without the head that costs most.
+    without_dearest: Option<f64>,
+}
+
+impl HeadCorrelation {
+    /// The correlation of what was measured of each head with what it costs, both head by head and prompt by prompt.
+    fn of(correlation: Correlation, cheap: &[Vec<f64>], lost: &[Vec<f64>], seed: u64) -> Option<Self> {
+        let r = correlation_of_means(correlation, cheap, lost)?;
+        let costs: Vec<f64> = lost.iter().filter_map(|of_head| mean(of_head)).collect();
+        let dearest = (0..costs.len()).max_by(|&a, &b| costs[a].total_cmp(&costs[b]))?;
+        let [others, their_cost] = [cheap, lost].map(|heads| [&heads[..dearest], &heads[dearest + 1..]].concat());
+        Some(Self {
+            r,
+            interval: correlation_interval(correlation, cheap, lost, RESAMPLES, seed),
+            without_dearest: correlation_of_means(correlation, &others, &their_cost),
+        })
+    }
+
+    fn cells(&self) -> [Cell; 2] {
+        [(Some(self.r), self.interval), (self.without_dearest, None)]
+            .map(|(r, interval)| Cell::value(Kind::Number, r, interval))
+    }
+}
+
 /// Correlation over heads of each cheap measurement with the cost.
 pub(super) fn predictors(frame: &Frame) -> Option<Table> {
     let restores = frame.purposes.restores;
@@ -158,8 +188,7 @@ pub(super) fn predictors(frame: &Frame) -> Option<Table> {
         for (metric, region) in CHEAP {
             let cheap: Vec<Vec<f64>> =
                 costs.iter().map(|cost| frame.head(Pick { region, ..Pick::of(model, metric) }, cost.at)).collect();
-            let [linear, ranked] =
-                [pearson, spearman].map(|r| correlation_over_prompts(r, &cheap, &lost, RESAMPLES, frame.about.seed));
+            let [linear, ranked] = [pearson, spearman].map(|r| HeadCorrelation::of(r, &cheap, &lost, frame.about.seed));
             let prompts = costs.first().map(|cost| cost.changes.len());
             let both = linear.zip(ranked);
             rows.extend(both.map(|both| (model, metric.heading(region), costs.len(), prompts, both)));
@@ -177,17 +206,18 @@ pub(super) fn predictors(frame: &Frame) -> Option<Table> {
         ),
     };
     let note = format!(
-        "How well other measurements of heads, of the untreated passes, predict what a head {with} [95 % interval over prompts]."
+        "How well other measurements of heads, of the untreated passes, predict what a head {with} [95 % interval over heads and \
+         prompts]. Dearest: the head that costs most."
     );
     TableRows::of(&rows)
         .column(words("model").key(), |(model, ..)| Cell::words(*model))
         .column(words("measured").key(), |(_, measured, ..)| Cell::words(measured))
         .column(basis("heads"), |(_, _, heads, ..)| Cell::count(heads))
         .column(basis("prompts"), |(.., prompts, _)| Cell::optional(*prompts))
-        .column(numbers("correlation"), |(.., ((r, interval), _))| Cell::value(Kind::Number, *r, *interval))
-        .column(numbers("rank correlation").named("rank_correlation"), |(.., (_, (r, interval)))| {
-            Cell::value(Kind::Number, *r, *interval)
-        })
+        .column(numbers("correlation"), |(.., (linear, _))| linear.cells()[0].clone())
+        .column(numbers("without dearest").named("without_dearest"), |(.., (linear, _))| linear.cells()[1].clone())
+        .column(numbers("rank correlation").named("rank_correlation"), |(.., (_, ranked))| ranked.cells()[0].clone())
+        .column(numbers("without dearest").named("rank_without_dearest"), |(.., (_, ranked))| ranked.cells()[1].clone())
         .table("predictors", title, note)
         .with_rows()
 }
@@ -255,6 +285,8 @@ mod tests {
         let table = predictors(&frame()).unwrap();
         assert_eq!(table.rows.len(), 1, "only of what was measured");
         assert!((table.rows[0][4].exact.unwrap() + 1.0).abs() < 1e-9);
-        assert_eq!(table.rows[0][5].exact, Some(-1.0));
+        assert_eq!(table.rows[0][6].exact, Some(-1.0));
+        let without = [5, 7].map(|column| table.rows[0][column].exact.unwrap());
+        assert!(without.iter().all(|r| (r + 1.0).abs() < 1e-9), "{without:?}");
     }
 }
