@@ -3,12 +3,12 @@
 //! A token is an AR (associative recall) hit if it completes a bigram (the previous token and itself) that occurred
 //! earlier in its window and is not frequent in general (Arora et al. 2023, "Zoology"). Zoology calls a bigram frequent if it
 //! occurs more than 1,250 times in the training data. The training data of other models are not available, so frequencies
-//! are counted in a fixed sample of the embedded prose, with the model's tokenizer. The training documents of the embedded
-//! models have the same kind of prose; for other models it is plain English.
+//! are counted, in tokens of the model, in what is like the text that is measured: the whole of a user's text, or a fixed
+//! sample of the embedded prose.
 
 use super::{decoded, encoded, number, Measure, MeasureData, MeasureOutput, ObservedPass, PassKey};
 use crate::base::rng::Rng;
-use crate::prompts::{Haystack, Tokenizer};
+use crate::prompts::{Haystack, Text, Tokenizer};
 use crate::results::metric::{nll_of_positions, AR_HIT_SHARE, AR_MAX_COUNT, NLL, NLL_AR_HIT, NLL_OTHER};
 use crate::results::record::Measurement;
 use crate::results::{bins, ScoredToken, ScoredWindow};
@@ -20,6 +20,9 @@ use std::sync::Arc;
 
 /// Number of sentences of the reference prose: 200 thousand tokens of the embedded tokenizer.
 const REFERENCE_SENTENCES: usize = 13_400;
+
+/// Tokens of a user's text for which [`AR_MAX_COUNT`] is meant; in longer ones it is more.
+const COUNTED_TOK: usize = 200_000;
 
 /// Negative log-likelihood, token by token.
 #[derive(Default)]
@@ -34,19 +37,19 @@ pub(crate) struct NllMeasure {
 }
 
 impl NllMeasure {
-    /// Excludes bigrams that are frequent in the reference prose from AR hits, for each model's tokenizer. Models without a
-    /// tokenizer exclude none.
-    pub(crate) fn exclude_frequent(&mut self, tokenizers: &[Option<&Tokenizer>]) -> Result<()> {
-        let mut known: BTreeMap<&str, Arc<Bigrams>> = BTreeMap::new();
+    /// Excludes bigrams that are frequent in a text, or in the reference prose, from AR hits, for each model's tokenizer.
+    pub(crate) fn exclude_frequent<'a>(
+        &mut self,
+        text: &Text,
+        tokenizers: impl Iterator<Item = Result<&'a Tokenizer>>,
+    ) -> Result<()> {
+        let mut known: BTreeMap<String, Arc<Bigrams>> = BTreeMap::new();
         for tokenizer in tokenizers {
-            let Some(tokenizer) = tokenizer else {
-                self.frequent.push(Arc::default());
-                continue;
-            };
-            if !known.contains_key(&*tokenizer.sha256) {
-                known.insert(&*tokenizer.sha256, Arc::new(frequent(tokenizer)?));
+            let name = tokenizer.as_ref().map_or_else(|_| String::new(), |tokenizer| tokenizer.sha256.clone());
+            if !known.contains_key(&name) {
+                known.insert(name.clone(), Arc::new(frequent(text, tokenizer)?));
             }
-            self.frequent.push(known[&*tokenizer.sha256].clone());
+            self.frequent.push(known[&name].clone());
         }
         Ok(())
     }
@@ -126,14 +129,20 @@ fn mean_nll(metric: Cow<'static, str>, tokens: &[&ScoredToken]) -> Option<Measur
 /// A set of bigrams: pairs of consecutive token ids.
 type Bigrams = HashSet<(u32, u32)>;
 
-/// Returns the bigrams that occur more than [`AR_MAX_COUNT`] times in the reference prose.
-fn frequent(tokenizer: &Tokenizer) -> Result<Bigrams> {
-    let ids = tokenizer.encode(&reference())?.ids;
-    let mut counts: HashMap<(u32, u32), u64> = HashMap::new();
+/// Returns the bigrams that occur more than [`AR_MAX_COUNT`] times in the user's text, or in [`COUNTED_TOK`] of its tokens
+/// if it has more; without such a text, in the reference prose.
+fn frequent(text: &Text, tokenizer: Result<&Tokenizer>) -> Result<Bigrams> {
+    let ids = match text {
+        Text::Prose => tokenizer?.encode(&reference())?.ids,
+        Text::Own { text, tokens, .. } => tokens.get(text, tokenizer?)?.ids.clone(),
+        Text::Ids(ids) => ids.ids.clone(),
+    };
+    let most = AR_MAX_COUNT * (ids.len() / COUNTED_TOK).max(1);
+    let mut counts: HashMap<(u32, u32), usize> = HashMap::new();
     for pair in ids.windows(2) {
         *counts.entry((pair[0], pair[1])).or_default() += 1;
     }
-    Ok(counts.into_iter().filter(|&(_, count)| count > AR_MAX_COUNT).map(|(bigram, _)| bigram).collect())
+    Ok(counts.into_iter().filter(|&(_, count)| count > most).map(|(bigram, _)| bigram).collect())
 }
 
 /// Returns the reference prose, which must never change.
@@ -158,6 +167,7 @@ fn ar_hits(ids: &[u32], frequent: &Bigrams) -> Vec<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::prompts::TokenIds;
 
     #[test]
     fn a_token_that_completes_a_bigram_seen_before_is_a_hit() {
@@ -176,6 +186,24 @@ mod tests {
     }
 
     #[test]
+    fn what_is_frequent_is_counted_in_the_text_that_is_measured() {
+        let folder = tempfile::tempdir().unwrap();
+        let counted = |repeats: usize| {
+            let mut ids = [1, 2, 3].repeat(repeats);
+            ids.extend(10..10 + (COUNTED_TOK + 7) as u32);
+            let path = folder.path().join("ids");
+            std::fs::write(&path, ids.iter().map(|id| format!("{id} ")).collect::<String>()).unwrap();
+            frequent(&Text::Ids(TokenIds::read(&path).unwrap()), Err(anyhow::anyhow!("ids need no tokenizer"))).unwrap()
+        };
+        // The last "3 1" is missing. Behind as many other tokens, 50 times is still rare.
+        assert_eq!(counted(50), Bigrams::new());
+        assert_eq!(counted(51), Bigrams::from([(1, 2), (2, 3)]));
+        let own = Text::Own { path: "own".into(), text: "to be or not to be ".repeat(60), tokens: Default::default() };
+        let tokenizer = Tokenizer::embedded();
+        assert!(!frequent(&own, Ok(tokenizer)).unwrap().is_subset(&frequent(&Text::Prose, Ok(tokenizer)).unwrap()));
+    }
+
+    #[test]
     fn the_reference_prose_has_200_thousand_tokens() {
         let tokens = Tokenizer::embedded().encode(&reference()).unwrap().ids.len();
         assert!((199_000..201_000).contains(&tokens), "{tokens} tokens");
@@ -188,6 +216,6 @@ mod tests {
             let ids = tokenizer.encode(text).unwrap().ids;
             (ids[ids.len() - 2], ids[ids.len() - 1])
         };
-        assert!(frequent(tokenizer).unwrap().contains(&of_the("at the end of the")));
+        assert!(frequent(&Text::Prose, Ok(tokenizer)).unwrap().contains(&of_the("at the end of the")));
     }
 }

@@ -121,7 +121,7 @@ pub struct TokenCache(Arc<Mutex<EncodedTexts>>);
 type EncodedTexts = Vec<(String, Arc<Encoded>)>;
 
 impl TokenCache {
-    fn get(&self, text: &str, tokenizer: &Tokenizer) -> Result<Arc<Encoded>> {
+    pub(crate) fn get(&self, text: &str, tokenizer: &Tokenizer) -> Result<Arc<Encoded>> {
         let mut known = self.0.lock().expect("no panic holds this lock");
         if let Some((_, encoded)) = known.iter().find(|(sha256, _)| *sha256 == tokenizer.sha256) {
             return Ok(encoded.clone());

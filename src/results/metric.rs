@@ -80,8 +80,8 @@ pub const ANSWER_REGION: &str = "answer";
 /// and again.
 pub const TOKEN_KINDS: [&str; 3] = ["text", "random", "repeated"];
 
-/// Most occurrences in the reference prose of a bigram that still counts as an AR hit: about one in 4,096 tokens.
-pub const AR_MAX_COUNT: u64 = 50;
+/// Most occurrences of a bigram that still counts as an AR hit, in 200 thousand tokens: about one in 4,096.
+pub const AR_MAX_COUNT: usize = 50;
 
 /// Least part of the tokens of a layer on which the channel of an outlier feature is large (Dettmers et al. 2022,
 /// "LLM.int8()"). The massive activations of other channels belong to single tokens (Sun et al. 2024).

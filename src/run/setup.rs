@@ -4,7 +4,7 @@ use super::check::longest;
 use super::Plan;
 use crate::measures::{MeasureName, Measures, NllMeasure, OutlierMeasure};
 use crate::model::open::{Model, OpenedModel};
-use crate::prompts::{Grid, Sources};
+use crate::prompts::{Grid, Sources, Text};
 use crate::results::record::no_formula;
 use crate::results::table::plural;
 use crate::results::{About, MassiveAt, Scored, Tokens};
@@ -57,13 +57,12 @@ impl Setup {
     /// Creates the measures of the plan.
     ///
     /// # Errors
-    /// If a tokenizer fails on the reference prose; a usage error for maps that the models do not have or that do not
+    /// If a tokenizer fails on the text in which frequent bigrams are counted; a usage error for maps that the models do not have or that do not
     /// fit.
     pub fn measures(&self) -> Result<Measures> {
         let mut measures = Measures::new(&self.plan.measures);
         if let Some(nll) = measures.get_mut::<NllMeasure>() {
-            let tokenizers: Vec<_> = self.models.iter().map(|model| model.tokenizer().ok()).collect();
-            nll.exclude_frequent(&tokenizers)?;
+            nll.exclude_frequent(&self.sources.text, self.models.iter().map(|model| model.tokenizer()))?;
             nll.skip = u32::try_from(self.plan.skip).unwrap_or(u32::MAX);
         }
         self.add_maps(&mut measures)?;
@@ -158,6 +157,9 @@ impl Setup {
         }
         if plan.measures.contains(&MeasureName::Nll) {
             config["skip"] = plan.skip.into();
+            if !matches!(self.sources.text, Text::Prose) {
+                config["own_text"] = true.into();
+            }
         }
         if let Some(max_new) = plan.max_new {
             config["max_new"] = json!(max_new);

@@ -54,14 +54,11 @@ fn skip(frame: &Frame) -> u32 {
 
 /// Definition of an AR hit.
 fn rule(frame: &Frame) -> String {
-    let rule = "AR hits complete a bigram seen earlier in their window";
-    let without = frame.about.models.iter().filter(|model| model.tokenizer_sha256.is_empty());
-    let without: Vec<&str> = without.map(|model| model.name.as_str()).collect();
-    let but = match without.as_slice() {
-        [] => String::new(),
-        names => format!(" (not left out for {}, without tokenizer)", names.join(", ")),
+    let counted = match frame.config("own_text") {
+        Some(_) => "in this text, or in 200k tokens of it",
+        None => "in 200k tokens of reference prose",
     };
-    format!("{rule} that occurs at most {AR_MAX_COUNT} times in 200k tokens of reference prose{but}")
+    format!("AR hits complete a bigram seen earlier in their window that occurs at most {AR_MAX_COUNT} times {counted}")
 }
 
 pub(super) fn differences(frame: &Frame) -> Option<Table> {
