@@ -26,7 +26,7 @@ struct LayerCache {
     /// `None` before the prompt.
     keys: Option<PackedKeys>,
     /// Means of the keys of the prompt, if they are rounded less their means.
-    means: Vec<f32>,
+    means: Vec<f64>,
 }
 
 impl<'a> Cached<'a> {

@@ -2,8 +2,8 @@
 
 use super::{Heads, LayersAndHeads};
 use crate::kernels::quant::{HeadRows, Quantised, Quantiser};
-use crate::kernels::{numbers, wide_type};
-use candle_core::{Result, Tensor};
+use crate::kernels::{numbers, numbers_as};
+use candle_core::{DType, Result, Tensor, WithDType};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -67,16 +67,16 @@ impl ResolvedTreatment {
 
     /// The means that smoothing subtracts from the keys of a text (B, T, heads, d): (B, heads, d), or empty without
     /// smoothing.
-    pub(super) fn key_means(&self, layer: usize, k: &Tensor) -> Result<Vec<f32>> {
+    pub(super) fn key_means(&self, layer: usize, k: &Tensor) -> Result<Vec<f64>> {
         if !self.quantiser(Quantised::Qk, layer).is_some_and(|quantiser| quantiser.smooth) {
             return Ok(Vec::new());
         }
         let (batch, t, heads, d) = k.dims4()?;
         let row = heads * d;
-        let keys = numbers(k)?;
+        let keys: Vec<f64> = numbers_as(k)?;
         let means = (0..batch * row).into_par_iter().map(|i| {
             let column = keys[i / row * t * row + i % row..].iter().step_by(row).take(t);
-            (column.map(|&x| f64::from(x)).sum::<f64>() / t as f64) as f32
+            column.sum::<f64>() / t as f64
         });
         Ok(means.collect())
     }
@@ -88,9 +88,24 @@ impl ResolvedTreatment {
         layer: usize,
         heads: Heads<'h>,
         first: usize,
-        means: &[f32],
+        means: &[f64],
     ) -> Result<Heads<'h>> {
         let Some(quantiser) = self.quantiser(Quantised::Qk, layer) else { return Ok(heads) };
+        match heads.k.dtype() {
+            DType::F64 => self.rounded_heads::<f64>(quantiser, layer, heads, first, means),
+            _ => self.rounded_heads::<f32>(quantiser, layer, heads, first, means),
+        }
+    }
+
+    /// The same in the number type that the rounded numbers have.
+    fn rounded_heads<'h, F: WithDType>(
+        &self,
+        quantiser: &Quantiser,
+        layer: usize,
+        heads: Heads<'h>,
+        first: usize,
+        means: &[f64],
+    ) -> Result<Heads<'h>> {
         let (_, _, key_heads, d) = heads.k.dims4()?;
         let mut exempt = vec![Vec::new(); key_heads];
         for of_map in &heads.wiring.key {
@@ -98,10 +113,10 @@ impl ResolvedTreatment {
                 exempt[key_head].extend(self.exempt(quantiser, layer, head));
             }
         }
-        let q = by_head(&heads.q, |_, rows| {
+        let q = by_head::<F>(&heads.q, |_, rows| {
             quantiser.queries(&HeadRows { first, d, mean: &[], exempt: &[] }, rows);
         })?;
-        let k = by_head(&heads.k, |head, rows| {
+        let k = by_head::<F>(&heads.k, |head, rows| {
             let mean = means.get(head * d..(head + 1) * d).unwrap_or(&[]);
             quantiser.keys(&HeadRows { first, d, mean, exempt: &exempt[head % key_heads] }, rows);
         })?;
@@ -193,24 +208,24 @@ pub(super) fn replace(
     Tensor::from_vec(values, (batch, t, heads, width), written.device())?.to_dtype(written.dtype())
 }
 
-/// Changes the rows (T, d) of every head of (B, T, heads, d), counted through the batch. The result is `f64` of `f64`,
-/// otherwise `f32`: codes times a scale are no numbers of `bf16`.
-fn by_head(x: &Tensor, change: impl Fn(usize, &mut [f32]) + Sync) -> Result<Tensor> {
+/// Changes the rows (T, d) of every head of (B, T, heads, d), counted through the batch. The result has the number type of
+/// the rows, `f64` or `f32`: codes times a scale are no numbers of `bf16`.
+fn by_head<F: WithDType>(x: &Tensor, change: impl Fn(usize, &mut [F]) + Sync) -> Result<Tensor> {
     let (b, t, heads, d) = x.dims4()?;
-    let values = numbers(x)?;
+    let values: Vec<F> = numbers_as(x)?;
     let changed = (0..b * heads).into_par_iter().map(|i| {
         let first = i / heads * t * heads + i % heads;
         let rows = values.chunks_exact(d).skip(first).step_by(heads).take(t);
-        let mut rows: Vec<f32> = rows.flatten().copied().collect(); // T,d
+        let mut rows: Vec<F> = rows.flatten().copied().collect(); // T,d
         change(i, &mut rows);
         rows
     });
-    let changed: Vec<Vec<f32>> = changed.collect();
-    let mut out: Vec<f32> = Vec::with_capacity(values.len());
+    let changed: Vec<Vec<F>> = changed.collect();
+    let mut out: Vec<F> = Vec::with_capacity(values.len());
     for of_text in changed.chunks(heads) {
         for token in 0..t {
             out.extend(of_text.iter().flat_map(|rows| &rows[token * d..][..d]));
         }
     }
-    Tensor::from_vec(out, (b, t, heads, d), x.device())?.to_dtype(wide_type(x.dtype()))
+    Tensor::from_vec(out, (b, t, heads, d), x.device())
 }

@@ -28,7 +28,7 @@ pub(super) const DEFAULTS: PromptDefaults = PromptDefaults { ctx_tok: CTX_TOK, s
 pub(super) const EXAMPLES: Examples = &[
     ("Accuracy with 8, 6 and 4 bits", "difftool quantize --bits 8,6,4"),
     ("One scale for each row, sinks exempt", "difftool quantize --bits 4 --scope row --exempt-sinks"),
-    ("Queries and keys instead, keys less their mean", "difftool quantize --of qk --bits 8,4,fp8,fp4 --smooth"),
+    ("Queries and keys instead, keys less their mean", "difftool quantize --of qk --bits 8,4,fp8,nvfp4 --smooth"),
     ("One layer at a time: which breaks first?", "difftool quantize --of qk --bits 4 --each-layer"),
 ];
 
@@ -38,7 +38,7 @@ pub struct QuantizeFlags {
     /// Numbers to quantise
     #[arg(long, value_enum, default_value_t = Quantised::Logits)]
     pub of: Quantised,
-    /// Bits per number, 2 to 16; of queries and keys also fp8 (e4m3) and fp4 (e2m1)
+    /// Bits per number, 2 to 16; of queries and keys also fp8 (e4m3), nvfp4 and mxfp4
     #[arg(long, value_delimiter = ',', default_value = "16,8,6,4", value_name = "BITS")]
     pub bits: Vec<Format>,
     /// Numbers that share one scale [default: tensor for logits, block for queries and keys]

@@ -30,7 +30,7 @@ pub(crate) use pairs::{Packed, PairPanels};
 pub(crate) use panels::{add_products, multiply_panel, Panels, PANEL};
 pub use rope::{rope, RopeStyle, RopeTable};
 
-use candle_core::{CpuStorage, DType, Device, Error, Layout, Result, Storage, Tensor, Var};
+use candle_core::{CpuStorage, DType, Device, Error, Layout, Result, Storage, Tensor, Var, WithDType};
 use rayon::prelude::*;
 
 /// Rows of a matrix in one task: few enough to share work evenly, enough to keep gemm busy.
@@ -95,14 +95,23 @@ pub(crate) fn wide_type(dtype: DType) -> DType {
 
 /// Copies a tensor to the CPU as `f32`, unless that is what it is.
 pub(crate) fn on_host(x: &Tensor) -> Result<Tensor> {
+    on_host_as(x, DType::F32)
+}
+
+fn on_host_as(x: &Tensor, dtype: DType) -> Result<Tensor> {
     // candle copies the whole storage of a view.
     let own = if x.device().is_cpu() { x.clone() } else { x.force_contiguous()? };
-    own.to_device(&Device::Cpu)?.to_dtype(DType::F32)
+    own.to_device(&Device::Cpu)?.to_dtype(dtype)
 }
 
 /// The numbers of a tensor in row-major order, as `f32`.
 pub(crate) fn numbers(x: &Tensor) -> Result<Vec<f32>> {
-    on_host(x)?.flatten_all()?.to_vec1()
+    numbers_as(x)
+}
+
+/// The numbers of a tensor in row-major order, as another type.
+pub(crate) fn numbers_as<F: WithDType>(x: &Tensor) -> Result<Vec<F>> {
+    on_host_as(x, F::DTYPE)?.flatten_all()?.to_vec1()
 }
 
 /// Calls `f` with the contiguous `f32` values of tensors, which are copied from other devices and number types.

@@ -44,14 +44,17 @@ pub enum Quantised {
     Qk,
 }
 
-/// Number format of codes: a number of bits, `"fp8"` or `"fp4"` in files.
+/// Number format of codes: a number of bits, `"fp8"`, `"nvfp4"` or `"mxfp4"` in files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase", expecting = "neither a number of bits nor \"fp8\" nor \"fp4\"")]
+#[serde(rename_all = "lowercase", expecting = "neither a number of bits nor \"fp8\", \"nvfp4\" or \"mxfp4\"")]
 pub enum Format {
     /// Floating-point numbers of 8 bits: 4 of the exponent, 3 of the mantissa, up to 448 (e4m3).
     Fp8,
-    /// Floating-point numbers of 4 bits: 2 of the exponent, 1 of the mantissa, up to 6 (e2m1).
-    Fp4,
+    /// Floating-point numbers of 4 bits: 2 of the exponent, 1 of the mantissa, up to 6 (e2m1). 16 channels of a row share a
+    /// scale, which is an `Fp8` times the scale that more numbers share (NVIDIA).
+    Nvfp4,
+    /// The same numbers, of which 32 channels share a scale that is a power of two (OCP Microscaling Formats 1.0).
+    Mxfp4,
     /// Integers of b bits, from -(2^(b-1) - 1) to 2^(b-1) - 1.
     #[serde(untagged)]
     Int(u32),
@@ -119,9 +122,12 @@ impl Quantiser {
             words.push("qk".to_owned());
         }
         words.push(self.scope.name().to_owned());
-        let floats = !matches!(self.format, Format::Int(_));
-        let exempt = (self.exempt_sinks, "exempt-sinks");
-        for (given, word) in [(floats, "fp"), (self.smooth, "smooth"), (self.rotate, "rotate"), exempt] {
+        words.extend(match self.format {
+            Format::Int(_) => None,
+            Format::Fp8 => Some("fp".to_owned()),
+            Format::Nvfp4 | Format::Mxfp4 => Some(self.format.to_string()),
+        });
+        for (given, word) in [(self.smooth, "smooth"), (self.rotate, "rotate"), (self.exempt_sinks, "exempt-sinks")] {
             if given {
                 words.push(word.to_owned());
             }
@@ -170,15 +176,17 @@ impl Format {
         match self {
             Self::Int(bits) => bits,
             Self::Fp8 => 8,
-            Self::Fp4 => 4,
+            Self::Nvfp4 | Self::Mxfp4 => 4,
         }
     }
 
+    /// The largest code, of formats with scales of their own times the largest such scale.
     fn largest_code(self) -> f32 {
         match self {
             Self::Int(bits) => ((1u32 << (bits - 1)) - 1) as f32,
             Self::Fp8 => 448.0,
-            Self::Fp4 => 6.0,
+            Self::Nvfp4 => 6.0 * 448.0,
+            Self::Mxfp4 => 6.0,
         }
     }
 }
@@ -188,7 +196,8 @@ impl fmt::Display for Format {
         match self {
             Self::Int(bits) => write!(f, "{bits}"),
             Self::Fp8 => f.write_str("fp8"),
-            Self::Fp4 => f.write_str("fp4"),
+            Self::Nvfp4 => f.write_str("nvfp4"),
+            Self::Mxfp4 => f.write_str("mxfp4"),
         }
     }
 }
@@ -199,8 +208,12 @@ impl FromStr for Format {
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "fp8" => Ok(Self::Fp8),
-            "fp4" => Ok(Self::Fp4),
-            _ => text.parse().map(Self::Int).map_err(|_| format!("`{text}` is not a number of bits, fp8 or fp4")),
+            "nvfp4" => Ok(Self::Nvfp4),
+            "mxfp4" => Ok(Self::Mxfp4),
+            _ => text
+                .parse()
+                .map(Self::Int)
+                .map_err(|_| format!("`{text}` is not a number of bits, fp8, nvfp4 or mxfp4")),
         }
     }
 }
@@ -291,11 +304,11 @@ mod tests {
 
     #[test]
     fn formats_read_back_as_they_are_written() {
-        for format in [Format::Int(8), Format::Fp8, Format::Fp4] {
+        for format in [Format::Int(8), Format::Fp8, Format::Nvfp4, Format::Mxfp4] {
             assert_eq!(format.to_string().parse(), Ok(format));
             assert_eq!(serde_json::from_str::<Format>(&serde_json::to_string(&format).unwrap()).unwrap(), format);
         }
-        assert!("fp6".parse::<Format>().unwrap_err().contains("fp8 or fp4"));
+        assert!("fp6".parse::<Format>().unwrap_err().contains("fp8, nvfp4 or mxfp4"));
         assert!(serde_json::from_str::<Format>("\"8\"").is_err());
     }
 

@@ -6,7 +6,7 @@
 //! ```text
 //! condition  none | TREATMENT; TREATMENT; …
 //! treatment  quantise(BITS, SCOPE [, exempt-sinks] [, layers=0+2])         logits; SCOPE tensor, head or row
-//!            quantise-qk(BITS|fp8|fp4, SCOPE [, smooth] [, rotate] [, exempt-sinks] [, layers=0+2])
+//!            quantise-qk(BITS|fp8|nvfp4|mxfp4, SCOPE [, smooth] [, rotate] [, exempt-sinks] [, layers=0+2])
 //!                                                         queries and keys; SCOPE block, token or head
 //!            mask(KEYS [, layers=0+2] [, heads=1] [, rows=ROWS])      logits -inf in every map, rows renormalised
 //!            silence(KEYS [, layers=…] [, heads=…] [, rows=ROWS])     weights 0 after the softmax, not renormalised
@@ -423,7 +423,7 @@ mod tests {
         for (name, bits, scope) in [
             ("quantise(4, row, layers=1+3)", 4, "row-layers-1+3"),
             ("quantise-qk(4, block)", 4, "qk-block"),
-            ("quantise-qk(fp4, block)", 4, "qk-block-fp"),
+            ("quantise-qk(nvfp4, block)", 4, "qk-block-nvfp4"),
             (
                 "mask(noise); quantise-qk(fp8, head, smooth, rotate, exempt-sinks, layers=0)",
                 8,

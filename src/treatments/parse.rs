@@ -147,7 +147,7 @@ fn quantise(of: Quantised, arguments: &mut Arguments<'_>) -> Result<Treatment, S
     let (Some(format), Some(scope)) = (arguments.word(), arguments.word()) else {
         return Err(match of {
             Quantised::Logits => "expected bits, a scope and optionally exempt-sinks, as in quantise(4, tensor)".into(),
-            Quantised::Qk => "expected bits, fp8 or fp4, and a scope, as in quantise-qk(4, block)".into(),
+            Quantised::Qk => "expected bits, fp8, nvfp4 or mxfp4, and a scope, as in quantise-qk(4, block)".into(),
         });
     };
     let quantiser = Quantiser {
@@ -283,7 +283,7 @@ mod tests {
             "quantise(4, head, layers=0+2)",
             "quantise-qk(4, block)",
             "quantise-qk(fp8, token, smooth)",
-            "quantise-qk(fp4, head, smooth, rotate, exempt-sinks, layers=1+3)",
+            "quantise-qk(mxfp4, head, smooth, rotate, exempt-sinks, layers=1+3)",
             "quantise(8, row); quantise-qk(8, block, rotate)",
             "mask(noise)",
             "silence(filler+distractor, layers=0+2, heads=1, rows=all)",
@@ -329,16 +329,16 @@ mod tests {
             ("mask(noise", "written like"),
             ("blur(2)", "expected one of quantise, quantise-qk, mask, silence, ablate, keep, patch"),
             ("quantise(4, row, heads=1)", "there is no setting `heads`"),
-            ("quantise-qk(4)", "expected bits, fp8 or fp4, and a scope"),
+            ("quantise-qk(4)", "expected bits, fp8, nvfp4 or mxfp4, and a scope"),
             ("quantise-qk(17, block)", "2 to 16 bits"),
-            ("quantise-qk(fp6, block)", "`fp6` is not a number of bits, fp8 or fp4"),
+            ("quantise-qk(fp6, block)", "`fp6` is not a number of bits, fp8, nvfp4 or mxfp4"),
             ("quantise-qk(4, row)", "queries and keys have block, token and head"),
             ("quantise-qk(4, block, rotate, smooth)", "`smooth` is unexpected"),
             ("quantise-qk(4, block); quantise-qk(8, block)", "quantises queries and keys twice"),
             ("quantise(4)", "expected bits, a scope"),
             ("quantise(1, row)", "2 to 16 bits"),
             ("quantise(4, matrix)", "expected tensor, head, row, block or token"),
-            ("quantise(fp4, row)", "for queries and keys; logits have 2 to 16 bits"),
+            ("quantise(nvfp4, row)", "for queries and keys; logits have 2 to 16 bits"),
             ("quantise(4, row); quantise(8, row)", "twice"),
             ("mask()", "expected regions"),
             (

@@ -475,7 +475,7 @@ mod tests {
         for (name, text, words) in [
             ("mask(noise, layers=2)", false, "m has layers 0 to 1"),
             ("quantise(4, row, layers=2)", true, "layers=2, but m has layers 0 to 1"),
-            ("quantise-qk(fp4, block, layers=0+5)", false, "layers=5, but m has layers 0 to 1"),
+            ("quantise-qk(nvfp4, block, layers=0+5)", false, "layers=5, but m has layers 0 to 1"),
             ("silence(noise, heads=1+4)", false, "heads=4, but m has heads 0 to 3"),
             ("ablate(0.3+1.4)", false, "there is no head 1.4; m has heads 0.0 to 1.3"),
             ("keep(best:9:share_abs)", false, "m has only 8 heads"),

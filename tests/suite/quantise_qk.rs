@@ -41,7 +41,7 @@ fn codes(format: Format) -> Vec<f64> {
     let magnitudes = match format {
         Format::Int(bits) => (0..1 << (bits - 1)).map(f64::from).collect(),
         Format::Fp8 => floats(3, 7, 4).into_iter().filter(|&x| x <= 448.0).collect(), // the last is no number
-        Format::Fp4 => floats(1, 1, 2),
+        Format::Nvfp4 | Format::Mxfp4 => floats(1, 1, 2),
     };
     magnitudes.iter().flat_map(|&x| [-x, x]).collect()
 }
@@ -68,18 +68,32 @@ fn rounded_head(by: &Quantiser, block: usize, mean: &[f64], exempt: &[usize], ro
     let mean = rotated(mean);
     let less: Vec<Vec<f64>> =
         rows.iter().map(|row| rotated(row).iter().zip(&mean).map(|(x, mean)| x - mean).collect()).collect();
-    let code_of = |x: f64| codes.iter().copied().min_by(|a, b| (a - x).abs().total_cmp(&(b - x).abs())).unwrap();
+    let next =
+        |codes: &[f64], x: f64| codes.iter().copied().min_by(|a, b| (a - x).abs().total_cmp(&(b - x).abs())).unwrap();
+    let fp8 = self::codes(Format::Fp8);
+    let scale_of = |largest: f64, of_group: f64| match by.format {
+        Format::Nvfp4 => next(&fp8, largest / 6.0 / (of_group / 448.0)) * (of_group / 448.0),
+        Format::Mxfp4 => 2f64.powf(largest.log2().floor() - 2.0),
+        _ => of_group,
+    };
     let round = |row: usize| {
         let shared = (0..rows.len()).filter(|&other| group(other) == group(row) && !exempt.contains(&other));
         let scale = shared.flat_map(|other| &less[other]).fold(0.0_f64, |a, x| a.max(x.abs())) / largest_code;
-        let number =
-            |(x, mean): (&f64, &f64)| if exempt.contains(&row) { x + mean } else { code_of(x / scale) * scale + mean };
-        less[row].iter().zip(&mean).map(number).collect()
+        if exempt.contains(&row) {
+            return less[row].iter().zip(&mean).map(|(x, mean)| x + mean).collect();
+        }
+        let channels = if by.format == Format::Mxfp4 { 32 } else { 16 };
+        let mut rounded = Vec::new();
+        for (block, mean) in less[row].chunks(channels).zip(mean.chunks(channels)) {
+            let scale = scale_of(block.iter().fold(0.0, |a: f64, x| a.max(x.abs())), scale);
+            rounded.extend(block.iter().zip(mean).map(|(x, mean)| next(&codes, x / scale) * scale + mean));
+        }
+        rounded
     };
     (0..rows.len()).map(round).collect()
 }
 
-/// The heads with queries and keys rounded by plain loops, for one text.
+/// The heads with queries and keys rounded by plain loops, for one text, in `f64`.
 fn naive<'a>(heads: &Heads<'a>, by: &Quantiser, exempt: &BTreeMap<(usize, usize), Vec<usize>>) -> Heads<'a> {
     let of = |x: &Tensor, is_key: bool| {
         let rows = x.get(0).unwrap().transpose(0, 1).unwrap().to_dtype(DType::F64).unwrap().to_vec3::<f64>().unwrap();
@@ -92,9 +106,19 @@ fn naive<'a>(heads: &Heads<'a>, by: &Quantiser, exempt: &BTreeMap<(usize, usize)
         };
         let rounded: Vec<Vec<Vec<f64>>> = rows.iter().enumerate().map(of_head).collect();
         let rounded = Tensor::new(rounded, &Device::Cpu).unwrap().transpose(0, 1).unwrap().unsqueeze(0).unwrap();
-        rounded.contiguous().unwrap().to_dtype(DType::F32).unwrap() // 1,T,heads,d
+        rounded.contiguous().unwrap() // 1,T,heads,d
     };
-    Heads { q: of(&heads.q, false), k: of(&heads.k, true), ..cast(heads, DType::F32) }
+    Heads { q: of(&heads.q, false), k: of(&heads.k, true), ..cast(heads, DType::F64) }
+}
+
+/// A number half-way between two codes may become either.
+fn assert_nearly_all_close(label: &str, want: &Heads<'_>, got: &Heads<'_>, tolerance: f64) {
+    let values = |x: &Tensor| x.flatten_all().unwrap().to_dtype(DType::F64).unwrap().to_vec1::<f64>().unwrap();
+    for (want, got) in [(&want.q, &got.q), (&want.k, &got.k)] {
+        let (want, got) = (values(want), values(got));
+        let other = want.iter().zip(&got).filter(|(want, got)| (*want - *got).abs() > tolerance).count();
+        assert!(other * 1000 <= want.len(), "{label}: {other} of {} numbers differ", want.len());
+    }
 }
 
 #[test]
@@ -106,21 +130,16 @@ fn attention_reads_queries_and_keys_that_plain_loops_round_for_every_variant_for
             (Format::Int(4), true, false),
             (Format::Int(6), true, true),
             (Format::Fp8, false, true),
-            (Format::Fp4, true, true),
+            (Format::Nvfp4, true, true),
+            (Format::Mxfp4, false, true),
         ] {
             let by = Quantiser { format, scope, smooth, rotate, ..PLAIN };
             let treated = rounding(&by, &exempt.clone().into_iter().collect::<Vec<_>>());
             for_each_variant(150, |label, heads| {
                 let label = format!("{label}, {by:?}");
                 let (want, got) = (naive(heads, &by, &exempt), read(heads, &treated));
-                // A number half-way between two codes may become either.
-                let values = |x: &Tensor| x.flatten_all().unwrap().to_vec1::<f32>().unwrap();
-                for (want, got) in [(&want.q, &got.q), (&want.k, &got.k)] {
-                    let (want, got) = (values(want), values(got));
-                    let other = want.iter().zip(&got).filter(|(want, got)| (*want - *got).abs() > 1e-4).count();
-                    assert!(other * 1000 <= want.len(), "{label}: {other} of {} numbers differ", want.len());
-                }
-                if scope == Scope::Block && format == Format::Fp4 {
+                assert_nearly_all_close(&label, &want, &got, 1e-4);
+                if scope == Scope::Block && format == Format::Nvfp4 {
                     let mut dense = Dense::default();
                     let of_dense = dense.attend(0, &got).unwrap();
                     compare_with(&label, &got, None, [1e-5, 1e-4], (&dense, &of_dense));
@@ -131,14 +150,12 @@ fn attention_reads_queries_and_keys_that_plain_loops_round_for_every_variant_for
 }
 
 #[test]
-fn rounding_in_double_precision_gives_the_same_numbers() {
+fn double_precision_is_rounded_in_double_precision() {
     let treated = rounding(&Quantiser { smooth: true, rotate: true, ..PLAIN }, &[]);
     for_each_variant(40, |label, heads| {
-        let (single, double) = (read(heads, &treated), read(&cast(heads, DType::F64), &treated));
+        let double = read(&cast(heads, DType::F64), &treated);
         assert_eq!((double.q.dtype(), double.k.dtype()), (DType::F64, DType::F64));
-        for (single, double) in [(&single.q, &double.q), (&single.k, &double.k)] {
-            assert_close(label, &double.to_dtype(DType::F32).unwrap(), single, 0.0);
-        }
+        assert_nearly_all_close(label, &naive(heads, &treated.quantisers[0], &BTreeMap::new()), &double, 1e-12);
         let of_bf16 = read(&cast(heads, DType::BF16), &treated);
         assert_eq!((of_bf16.q.dtype(), of_bf16.v.dtype()), (DType::F32, DType::BF16), "codes are not rounded again");
         let out = Stream::new(&[]).attend(0, &of_bf16).unwrap();
@@ -187,12 +204,12 @@ fn words(text: &str) -> Vec<&str> {
 #[test]
 fn quantize_measures_queries_and_keys_layer_by_layer_whatever_the_threads() {
     let scratch = Scratch::new();
-    let flags = "quantize --of qk --bits 8,fp4 --smooth --rotate --each-layer";
+    let flags = "quantize --of qk --bits 8,nvfp4 --smooth --rotate --each-layer";
     scratch.stdout(&words(&format!("{flags} {SHORT} --threads 1 --out one")));
     scratch.stdout(&words(&format!("{flags} {SHORT} --threads 3 --out three")));
     let csv = |run: &str| std::fs::read_to_string(scratch.path(run).join("results.csv")).unwrap();
     assert_eq!(csv("one"), csv("three"));
-    for figure in ["bits.png", "layers-8.png", "layers-fp4.png"] {
+    for figure in ["bits.png", "layers-8.png", "layers-nvfp4.png"] {
         assert!(scratch.path("one").join(figure).is_file(), "{figure}");
     }
     let records = scratch.records("one");
@@ -208,7 +225,7 @@ fn quantize_measures_queries_and_keys_layer_by_layer_whatever_the_threads() {
         assert_eq!(found.len(), 1, "{condition}, {metric}");
         found[0]
     };
-    let (eight, four) = ("quantise-qk(8, block, smooth, rotate)", "quantise-qk(fp4, block, smooth, rotate)");
+    let (eight, four) = ("quantise-qk(8, block, smooth, rotate)", "quantise-qk(nvfp4, block, smooth, rotate)");
     for metric in ["row_error", "total_variation", "kl"] {
         assert!(one(eight, metric) < one(four, metric), "{metric}");
     }
@@ -216,7 +233,7 @@ fn quantize_measures_queries_and_keys_layer_by_layer_whatever_the_threads() {
     assert!((-1.0..=1.0).contains(&one(four, "error_cancelled")));
     assert!(matches!(one(four, "answer_flips"), 0.0 | 1.0));
     // Of a layer alone, the rows of those before it stay as they are.
-    let third = "quantise-qk(fp4, block, smooth, rotate, layers=2)";
+    let third = "quantise-qk(nvfp4, block, smooth, rotate, layers=2)";
     let of_layer = |layer: usize| {
         let is_of = |r: &&Record| {
             let (id, m) = (&r.identity, &r.measure);
@@ -227,7 +244,7 @@ fn quantize_measures_queries_and_keys_layer_by_layer_whatever_the_threads() {
     };
     assert!(of_layer(0) == 1.0 && of_layer(1) == 1.0 && of_layer(2) < 1.0);
     let scopes: std::collections::BTreeSet<_> = records.iter().filter_map(|r| r.identity.scope.clone()).collect();
-    assert!(scopes.contains("qk-block-smooth-rotate") && scopes.contains("qk-block-fp-smooth-rotate-layers-3"));
+    assert!(scopes.contains("qk-block-smooth-rotate") && scopes.contains("qk-block-nvfp4-smooth-rotate-layers-3"));
 }
 
 #[test]
@@ -239,7 +256,7 @@ fn what_belongs_to_logits_or_to_queries_and_keys_is_refused_of_the_other() {
         ("--bits fp8", &["--bits fp8", "queries and keys"]),
         ("--of qk --bits 17", &["--bits 17", "2 to 16"]),
         ("--smooth", &["--smooth", "queries and keys"]),
-        ("--of qk --bits fp6", &["fp6", "fp8 or fp4"]),
+        ("--of qk --bits fp6", &["fp6", "fp8, nvfp4 or mxfp4"]),
     ] {
         scratch.refuses(&words(&format!("quantize {flags} {SHORT} --out run")), expected);
         assert!(!scratch.path("run").exists(), "{flags}");
