@@ -1,7 +1,8 @@
 //! Figures of several commands: shares of the regions in the output, and metrics over an axis.
 
 use super::session::Session;
-use crate::figures::{bars, Bar, BarPanel, BarPart, Line, LinePanel, PointEstimate};
+use crate::figures::{bars, Bar, BarPanel, BarPart, Bins, Line, LinePanel, PointEstimate};
+use crate::measures::PooledMap;
 use crate::prompts::Region;
 use crate::results::metric::{Kind, Label, Metric, NOISE_OUT, SHARE_OUT};
 use crate::results::{setting_name, Frame, Pick, Setting};
@@ -52,6 +53,11 @@ fn bar(frame: &Frame, setting: Setting, model: &str, depth: f64) -> Option<Bar> 
     let noise = frame.estimate(Pick { setting, depth_pct, ..Pick::of(model, &NOISE_OUT) });
     let noise = noise.map(|noise| PointEstimate::scaled(&noise, 1.0));
     (!parts.is_empty()).then(|| Bar { group: format!("{depth:.0}"), model: frame.short_name(model), parts, noise })
+}
+
+/// The bins of a map to draw.
+pub(super) fn bins(map: &PooledMap) -> Bins {
+    Bins { rows: map.rows, columns: map.columns, values: map.values.clone(), sink: map.sinks.clone() }
 }
 
 /// A metric with a line for each model that has it. `narrow` picks its numbers at the place of an index on the x axis.

@@ -182,6 +182,9 @@ pub struct PageArgs {
     /// Width of figures on paper, with PNGs at 300 dpi [default: the width that they need]
     #[arg(long, value_name = "MM", value_parser = paper_width)]
     pub figure_width: Option<f64>,
+    /// Draw figures without title and subtitle
+    #[arg(long)]
+    pub no_title: bool,
 }
 
 /// Parses a number of threads.
@@ -223,7 +226,7 @@ impl RunFlags {
 impl PageArgs {
     /// Returns the page size of figures.
     pub fn page(&self) -> Page {
-        Page { width_mm: self.figure_width }
+        Page { width_mm: self.figure_width, no_title: self.no_title }
     }
 }
 

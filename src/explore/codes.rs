@@ -70,26 +70,6 @@ pub(crate) fn triangle(grid: &PooledMap) -> Vec<u8> {
     exponents
 }
 
-/// The map that [`triangle`] bytes represent: its number of bins, and their values row by row, NaN above the diagonal.
-pub(crate) fn square(triangle: &[u8]) -> (usize, Vec<f32>) {
-    let (mut bins, mut runs, mut cells) = (0, 0, 0);
-    while runs + cells < triangle.len() {
-        runs += bins / RUN + 1;
-        bins += 1;
-        cells += bins;
-    }
-    let (exponents, codes) = triangle.split_at(runs);
-    let (mut exponents, mut codes) = (exponents.iter(), codes.iter());
-    let mut values = vec![f32::NAN; bins * bins]; // (bins, bins)
-    for row in 0..bins {
-        for run in values[row * bins..][..=row].chunks_mut(RUN) {
-            let step = exponents.next().map_or(0.0, |&exponent| f32::from(exponent as i8).exp2());
-            run.iter_mut().zip(&mut codes).for_each(|(value, &code)| *value = f32::from(code as i8) * step);
-        }
-    }
-    (bins, values)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -115,23 +95,6 @@ mod tests {
             PooledMap { rows: 3, columns: 3, values, row_edges: edges.clone(), column_edges: edges, sinks: vec![] };
         // Largest values of the rows are 0, 4 and 8; steps 2^-4 and 2^-3 (8 / 127 > 2^-4).
         assert_eq!(triangle(&grid), [-128_i8 as u8, -4_i8 as u8, -3_i8 as u8, 0, 48, 64, 48, 56, 64]);
-        let (bins, values) = square(&triangle(&grid));
-        assert!(bins == 3 && values.iter().zip(&grid.values).all(|(a, b)| a == b || a.is_nan() && b.is_nan()));
-    }
-
-    #[test]
-    fn a_square_has_all_runs_of_a_row() {
-        let bins = 2 * RUN + 3;
-        let seen = |cell: usize| cell % bins <= cell / bins;
-        let values: Vec<f32> =
-            (0..bins * bins).map(|cell| if seen(cell) { -((cell % 127) as f32) } else { f32::NAN }).collect();
-        let edges: Vec<usize> = (0..=bins).collect();
-        let (row_edges, column_edges) = (edges.clone(), edges);
-        let grid = PooledMap { rows: bins, columns: bins, values, row_edges, column_edges, sinks: vec![] };
-        let (read, values) = square(&triangle(&grid));
-        assert_eq!(read, bins);
-        let alike = |(a, b): (&f32, &f32)| a.is_nan() && b.is_nan() || (a - b).abs() <= 0.5;
-        assert!(values.iter().zip(&grid.values).all(alike));
     }
 
     proptest! {

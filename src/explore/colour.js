@@ -5,6 +5,9 @@ const STOPS = {
   sequential: ["440154", "482475", "414487", "355f8d", "2a788e", "21918c", "22a884", "44bf70", "7ad151", "bddf26", "fde725"],
   diverging: ["025097", "186cbd", "4988d5", "75a5e7", "a2c3f3", "d0e1fa", "ffffff", "ffd7d1", "feaca1", "f68173", "e15b4d", "c4362d", "a10f12"],
   difference: ["4a1263", "7b3f97", "a878bd", "cfb2dc", "ebe0f0", "ffffff", "dcefdc", "aedcae", "6fbf78", "2f9149", "0a5c2b"],
+  // Zero has the colour of the page, which is dark where the theme is.
+  divergingDark: ["a8d1ff", "79b8ff", "4f8fd6", "2f66a6", "1c4270", "142740", "0d1117", "3a1a17", "6e2a22", "a83f33", "d9604f", "ff8a75", "ffc4b8"],
+  differenceDark: ["e6c9f5", "c48fe0", "955cb3", "643a7d", "352043", "0d1117", "15351c", "1f5f30", "319049", "62c07a", "b5ecc2"],
   greySequential: ["ffffff", "000000"],
   greyDiverging: ["000000", "ffffff"],
 };
@@ -37,8 +40,15 @@ const RAMPS = Object.fromEntries(Object.entries(STOPS).map(([name, stops]) => [n
 
 const PIXELS = Object.fromEntries(Object.entries(RAMPS).map(([name, ramp]) => [name, pixelsOf(ramp)]));
 
-/** How many factors of two a logarithmic scale shows. */
-const OCTAVES = 14;
+/** Whether colours are seen on a dark page. */
+let isDark = false;
+function readTheme() {
+  isDark = window.matchMedia("(prefers-color-scheme: dark)").matches && !window.matchMedia("print").matches;
+}
+readTheme();
+
+/** How many factors of two a logarithmic scale shows: about as many as the 127 steps of pooled maps, below which they are 0. */
+const OCTAVES = 7;
 
 /** From numbers to colours: up to `top` in size, with signs or without. */
 class Scale {
@@ -46,10 +56,12 @@ class Scale {
     Object.assign(this, { top, isSigned, log, palette });
     const isGrey = palette === "grey";
     const name = isSigned ? (isGrey ? "greyDiverging" : isDifference ? "difference" : "diverging") : isGrey ? "greySequential" : "sequential";
-    this.ramp = RAMPS[name];
-    this.pixels = PIXELS[name];
-    this.key = [top, log, name].join(" ");
+    this.names = [name, `${name}Dark` in RAMPS ? `${name}Dark` : name];
   }
+  get name() { return this.names[Number(isDark)]; }
+  get ramp() { return RAMPS[this.name]; }
+  get pixels() { return PIXELS[this.name]; }
+  get key() { return [this.top, this.log, this.name].join(" "); }
   /** Where a number lies, from 0 to 255. */
   place(x) {
     let size = Math.min(Math.abs(x) / this.top, 1);
@@ -68,12 +80,9 @@ class Scale {
     const light = 0.2126 * linear(this.ramp[at]) + 0.7152 * linear(this.ramp[at + 1]) + 0.0722 * linear(this.ramp[at + 2]);
     return light > 0.22 ? "#1a1a1a" : "#ffffff";
   }
-  /** Ground and ink of a label. With signs the ground shows the page where a number is small: white would glare in the dark. */
+  /** Ground and ink of a label. */
   label(x) {
-    if (!this.isSigned || this.palette === "grey") return [this.css(x), this.ink(x)];
-    const at = x < 0 ? 0 : this.ramp.length - 3;
-    const size = Math.min(Math.abs(x) / this.top, 1);
-    return [`rgba(${this.ramp[at]}, ${this.ramp[at + 1]}, ${this.ramp[at + 2]}, ${size.toFixed(3)})`, size > 0.65 ? "#ffffff" : ""];
+    return [this.css(x), this.ink(x)];
   }
   /** Draws the scale with its ends. */
   draw(canvas) {

@@ -1,7 +1,7 @@
 //! Stored data of a head, and the selection of the heads whose data are stored in detail.
 
 use super::codes::{encode, CodeType, RUN};
-use crate::measures::{Pooling, RowQuantity};
+use crate::measures::{PooledMap, Pooling, RowQuantity};
 use std::sync::Mutex;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +27,8 @@ pub(crate) struct HeadSketch {
 pub(crate) struct HeadDetail {
     /// Pooled maps as [`triangle`] bytes.
     pub(crate) pooled: Vec<(PooledQuantity, Pooling, Vec<u8>)>,
+    /// The mixture map pooled by largest magnitude, unrounded, for figures.
+    pub(crate) effective: Option<PooledMap>,
     /// The softmax maps; empty for a treated pass.
     pub(crate) maps: Vec<PairCodes<u8>>,
     /// The softmax rows that predict an answer, at higher precision.

@@ -41,6 +41,9 @@ async function isSparse() {
 
 /** Draws what has colours of the theme again. */
 function drawInTheme() {
+  readTheme();
+  colourOverview();
+  drawThumbs();
   state.scale.draw(byId("scale"));
   panels.forEach((panel) => panel.draw());
   profiles.forEach((draw) => draw());
@@ -49,6 +52,7 @@ function drawInTheme() {
 async function headChanged(panel) {
   await panel.head.load();
   models.forEach((model, i) => model.all.forEach((head) => head.button && head.button.setAttribute("aria-pressed", String(panels[i].head.name === head.name))));
+  tabStop(panel.model, panel.model.names.get(panel.head.name));
   drawChanges();
   await rescale();
   await read();
@@ -128,7 +132,7 @@ function keptWords() {
   const means = bin_tok === 1 ? "" : " Means of smaller bins are not shown.";
   const treated = everything.length === models.length ? "" : " Under treatments only the rows that predict an answer are stored pair by pair.";
   const contributions = keep.contributions_from === 0 ? "" : ` Contributions are computed for queries from ${keep.contributions_from} on.`;
-  return `Of the heads with a frame the page has ${where}. Their weights are rounded to steps of ${step} or finer, so a weight of less than half a step is shown as 0. The rows that predict an answer, and their logits, have 16 bits. Logits and contributions of other rows, and all maps from a distance, are ${bins}.${means}${contributions}${treated}`;
+  return `Of the heads with a frame the page has ${where}. Their weights are rounded to steps of ${step} or coarser, so a weight of less than half a step is shown as 0. The rows that predict an answer, and their logits, have 16 bits. Logits and contributions of other rows, and all maps from a distance, are ${bins}.${means}${contributions}${treated}`;
 }
 
 function fill() {

@@ -18,7 +18,7 @@
 //! page fits its budget. Rows that predict an answer, and their logits, are also stored in 16 bits. The page states the
 //! largest error.
 
-pub(crate) mod codes;
+mod codes;
 mod detail;
 mod measure;
 mod pack;
@@ -26,7 +26,6 @@ mod page;
 mod probe;
 mod stored_pairs;
 
-pub(crate) use detail::{HeadDetail, PooledQuantity};
 pub(crate) use measure::{ExploreMeasure, ModelMaps};
 pub(crate) use page::{packed, ExplorerModel, ExplorerPage, CODE};
 pub(crate) use probe::{agreements, Resolution};

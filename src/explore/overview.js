@@ -2,12 +2,12 @@
 
 /** What the small pictures can be coloured by: id, name, what it is, whether it is a share. */
 const NUMBERS = [
+  ["head_attribution", "attribution of the head (nats)", "Estimate of what the log-probability of the answer loses if the head outputs its mean over reference prompts.", false],
   ["share_out answer", "share of the output on the answer", "What the answer's values add to the head's output, as a share of it; signed.", true],
   ["noise_out", "share of the output on noise", "The same of everything before the question that is neither the first token nor the answer's needle.", true],
   ["share_abs sink", "|a| on the learned sink", "What the sink, which no token belongs to, takes of the attention.", true],
   ["share_signed answer", "signed sum on the answer", "Sum of the weights on the answer, of the sum of all weights.", true],
   ["share_abs answer", "|a| on the answer", "Sum of |weight| on the answer, of the sum of all |weights|.", true],
-  ["head_attribution", "attribution of the head (nats)", "Estimate of what the log-probability of the answer loses if the head outputs its mean over reference prompts.", false],
   ["cost", "loss without the head (nats)", "What the log-probability of the answer loses without the head, in another run.", false],
   ["carried", "gain with the head (nats)", "What the log-probability of the answer gains if the head's output is put into the prompt with another answer, in another run.", false],
   ["retrieval_score", "retrieval score", "How often the largest weight of an answering row is on the token to be copied.", true],
@@ -45,8 +45,8 @@ function layOverview() {
     const title = make("h3");
     title.append(make("bdi", visible(model.name)), " ", make("span", model.layout, "muted"));
     const scroll = make("div", "", "scroll");
-    scroll.tabIndex = 0;
     scroll.setAttribute("role", "group");
+    scroll.addEventListener("keydown", (event) => moveAmong(model, event));
     scroll.setAttribute("aria-label", `Layers and heads of ${visible(model.name)}`);
     const grid = make("div", "", "heads");
     grid.style.setProperty("--columns", Math.max(...model.all.map((head) => head.head)) + 1);
@@ -64,6 +64,21 @@ function layOverview() {
   colourOverview();
 }
 
+/** Arrow keys go from head to head of a model, of which only one is a tab stop. */
+function moveAmong(model, event) {
+  const [down, right] = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key] || [0, 0];
+  const now = model.all.find((head) => head.button === document.activeElement);
+  const next = now && model.all.find((head) => head.layer === now.layer + down && head.head === now.head + right);
+  if (!(down || right) || !now || event.ctrlKey || event.altKey || event.metaKey) return;
+  event.preventDefault();
+  if (next) next.button.focus();
+}
+
+/** Makes the button of a head the only tab stop of its model. */
+function tabStop(model, head) {
+  for (const other of model.all) other.button.tabIndex = other === head ? 0 : -1;
+}
+
 /** Scrolls to the buttons of the heads that are shown. */
 function showButtons() {
   for (const { head } of panels) {
@@ -73,9 +88,12 @@ function showButtons() {
   }
 }
 
-/** The small pictures. */
+/** The small pictures, all on one scale, which ends where that of the maps begins. */
 function drawThumbs() {
-  for (const model of models) for (const head of model.all) drawThumb(head);
+  const thumbs = models.flatMap((model) => model.all).map((head) => [head, head.thumb()]);
+  const top = thumbs.reduce((most, [, { values }]) => values.reduce((most, x) => Math.max(most, Math.abs(x)), most), 1e-9);
+  const scale = new Scale(top * 2 ** -2, models.some((model) => model.maps > 1), state.log, state.palette);
+  for (const [head, thumb] of thumbs) drawThumb(head, thumb, scale);
 }
 
 function headButton(model, head, row) {
@@ -87,7 +105,9 @@ function headButton(model, head, row) {
   head.canvas.width = head.canvas.height = 56;
   head.label = make("span");
   head.button = button;
+  button.tabIndex = -1;
   if (head.detail) button.classList.add("kept");
+  button.addEventListener("focus", () => tabStop(model, head));
   button.append(head.canvas, head.label);
   button.addEventListener("click", () => {
     const place = models.indexOf(model);
@@ -98,18 +118,16 @@ function headButton(model, head, row) {
   return button;
 }
 
-function drawThumb(head) {
-  const { bins, values } = head.thumb();
+function drawThumb(head, { bins, values }, scale) {
   const side = 56;
   const context = head.canvas.getContext("2d");
-  const top = values.reduce((most, x) => Math.max(most, Math.abs(x)), 1e-9);
-  const scale = new Scale(top, head.model.maps > 1, state.log, state.palette);
   const image = context.createImageData(side, side);
   const pixels = new Uint32Array(image.data.buffer);
+  const colours = scale.pixels;
   for (let y = 0; y < side; y++) {
     const row = Math.floor((y * bins) / side);
     for (let x = 0; x <= y; x++) {
-      pixels[y * side + x] = scale.pixels[scale.place(values[(row * (row + 1)) / 2 + Math.floor((x * bins) / side)])];
+      pixels[y * side + x] = colours[scale.place(values[(row * (row + 1)) / 2 + Math.floor((x * bins) / side)])];
     }
   }
   context.putImageData(image, 0, 0);

@@ -276,10 +276,11 @@ impl RowCollector for ExploreCollector {
         let mut thumb = Vec::new();
         for (&(quantity, pooling, _), pooled) in self.plan.pooled.iter().zip(std::mem::take(&mut self.pooled)) {
             let map = pooled.into_collector::<PooledMapCollector>().map();
+            detail.pooled.push((quantity, pooling, triangle(&map)));
             if (quantity, pooling) == (PooledQuantity::Of(RowQuantity::Effective), Pooling::Max) {
                 thumb = triangle(&map.coarser(map.rows.div_ceil(self.plan.thumb_bins)));
+                detail.effective = Some(map);
             }
-            detail.pooled.push((quantity, pooling, triangle(&map)));
         }
         self.sketch = Some(HeadSketch { thumb, sinks: sinks.into_collector::<SinkCollector>().sinks() });
         self.plan.top.enter(self.at, score, detail);

@@ -1,7 +1,7 @@
 // The maps in numbers: the pair under the cross, and the row that was taken, as a profile, as keys and as text.
 
 const QUANTITIES = [
-  ["effective", "effective (A₁ − λA₂, or A)"], ["a1", "A₁"], ["a2", "A₂"], ["la2", "λA₂"],
+  ["effective", models.some((model) => model.maps > 1) ? "effective (A₁ − λA₂)" : "attention"], ["a1", "A₁"], ["a2", "A₂"], ["la2", "λA₂"],
   ["contribution", "contribution to the output"],
   ["logits1", "logits of A₁"], ["logits2", "logits of A₂"],
 ];

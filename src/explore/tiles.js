@@ -158,8 +158,9 @@ function tilePicture(head, quantity, pooling, at, x, y, scale, ready) {
   const context = canvas.getContext("2d");
   const image = context.createImageData(TILE, TILE);
   const pixels = new Uint32Array(image.data.buffer);
+  const colours = scale.pixels;
   for (let i = 0; i < values.length; i++) {
-    if (!Number.isNaN(values[i])) pixels[i] = scale.pixels[scale.place(values[i])];
+    if (!Number.isNaN(values[i])) pixels[i] = colours[scale.place(values[i])];
   }
   context.putImageData(image, 0, 0);
   pictures.map.set(key, { value: canvas });

@@ -6,6 +6,7 @@
 use super::colour::{AXIS, GRID, PAPER};
 use super::figure::{Area, Figure};
 use super::text::{Anchor, AXIS_LABEL, TICK};
+use crate::base::values::tokens_name;
 use anyhow::{Context as _, Result};
 
 /// A linear or logarithmic axis.
@@ -14,14 +15,28 @@ pub(super) struct Axis {
     pub(super) lo: f64,
     pub(super) hi: f64,
     log: bool,
-    /// `true` if tick labels are powers of ten.
-    powers: bool,
+    labels: TickLabels,
     /// The numbers with tick labels.
     pub(super) ticks: Vec<f64>,
 }
 
+/// How the numbers at ticks are written.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum TickLabels {
+    /// 0.25, 5k.
+    Decimal,
+    /// 10⁻⁵.
+    PowersOfTen,
+    /// Numbers of tokens: 512, 1k for 1024.
+    Tokens,
+}
+
 /// Largest number of labelled decades on an axis.
 const MOST_DECADES: i32 = 7;
+/// Largest number of labelled powers of two on an axis, less one.
+const MOST_DOUBLINGS: i32 = 7;
+/// Room beyond the ends of an axis, as a fraction of it.
+const MARGIN: f64 = 0.05;
 const TICK_LENGTH: f64 = 7.0;
 
 /// Returns the smallest and the largest of some numbers.
@@ -138,8 +153,8 @@ impl Axis {
         let step = decade * [1.0, 2.0, 5.0].into_iter().find(|step| step * decade >= rough).unwrap_or(10.0);
         let (lo, hi) = if wide { ((lo / step).floor() * step, (hi / step).ceil() * step) } else { (lo, hi) };
         let whole = (lo / step - 1e-9).ceil() as i64..=(hi / step + 1e-9).floor() as i64;
-        let powers = lo.abs().max(hi.abs()) < 1e-3;
-        Self { lo, hi, log: false, powers, ticks: whole.map(|i| i as f64 * step).collect() }
+        let labels = if lo.abs().max(hi.abs()) < 1e-3 { TickLabels::PowersOfTen } else { TickLabels::Decimal };
+        Self { lo, hi, log: false, labels, ticks: whole.map(|i| i as f64 * step).collect() }
     }
 
     /// Returns a logarithmic axis with ticks at powers of ten, some of them on a long axis, and at 2 and 5 times them on
@@ -153,8 +168,21 @@ impl Axis {
         let decades = (first..=last).filter(|decade| decade % step == 0);
         let all = decades.flat_map(|decade| between.iter().map(move |step| step * 10_f64.powi(decade)));
         // Large numbers have suffixes instead.
-        let powers = lo < 1e-3 && hi < 1e4;
-        Self { lo, hi, log: true, powers, ticks: all.filter(|tick| (lo * 0.999..=hi * 1.001).contains(tick)).collect() }
+        let labels = if lo < 1e-3 && hi < 1e4 { TickLabels::PowersOfTen } else { TickLabels::Decimal };
+        Self { lo, hi, log: true, labels, ticks: all.filter(|tick| (lo * 0.999..=hi * 1.001).contains(tick)).collect() }
+    }
+
+    /// Returns a logarithmic axis of numbers of tokens with ticks at powers of two, some of them on a long axis; as
+    /// [`Axis::log`] if it has fewer than two of them. Both ends must be positive.
+    pub(super) fn log_tokens(lo: f64, hi: f64) -> Self {
+        // The last of 1024 positions is 1023.
+        let (first, last) = (lo.log2().ceil() as i32, (1.005 * hi).log2().floor() as i32);
+        if last <= first {
+            return Self::log(lo, hi);
+        }
+        let step = (last - first) / MOST_DOUBLINGS + 1;
+        let ticks = (first..=last).rev().step_by(step as usize).map(|power| 2_f64.powi(power)).collect();
+        Self { lo, hi, log: true, labels: TickLabels::Tokens, ticks }
     }
 
     /// Returns a logarithmic axis whose ends are 1, 2 or 5 × 10ⁿ. Both ends must be positive.
@@ -166,7 +194,19 @@ impl Axis {
 
     /// Returns an axis of `n` categories in equal steps, which are the numbers 0, 1, 2 … and have no ticks.
     pub(super) fn categories(n: usize) -> Self {
-        Self { lo: -0.5, hi: n as f64 - 0.5, log: false, powers: false, ticks: Vec::new() }
+        Self { lo: -0.5, hi: n as f64 - 0.5, log: false, labels: TickLabels::Decimal, ticks: Vec::new() }
+    }
+
+    /// Returns the axis with room beyond both ends, so that no marker lies on the frame.
+    pub(super) fn with_margin(self) -> Self {
+        let (lo, hi) = if self.log {
+            let room = (self.hi / self.lo).powf(MARGIN);
+            (self.lo / room, self.hi * room)
+        } else {
+            let room = MARGIN * (self.hi - self.lo);
+            (self.lo - room, self.hi + room)
+        };
+        Self { lo, hi, ..self }
     }
 
     /// Returns `true` if zero is on the axis, or the axis is logarithmic.
@@ -182,11 +222,11 @@ impl Axis {
 
     /// Formats a tick label: 0.25, 20, 5k, 1.5M, 10⁻⁵.
     pub(super) fn number(&self, tick: f64) -> String {
-        if tick == 0.0 {
-            return "0".into();
-        }
-        if self.powers {
-            return power_of_ten(tick);
+        match self.labels {
+            _ if tick == 0.0 => return "0".into(),
+            TickLabels::PowersOfTen => return power_of_ten(tick),
+            TickLabels::Tokens => return tokens_name(tick as usize),
+            TickLabels::Decimal => {}
         }
         let largest = if self.log { tick } else { self.lo.abs().max(self.hi.abs()) };
         let (unit, suffix) = match largest {
@@ -206,7 +246,7 @@ fn round_down(x: f64) -> f64 {
 }
 
 /// Formats a number with at most seven significant digits, which hides binary rounding.
-pub(super) fn decimal(x: f64) -> String {
+fn decimal(x: f64) -> String {
     let rounded: f64 = format!("{x:.6e}").parse().expect("a printed number can be read");
     rounded.to_string().replace('-', "−")
 }
@@ -248,6 +288,14 @@ mod tests {
         assert_eq!(numbers(&Axis::log(8e4, 5e7)), ["100k", "200k", "500k", "1M", "2M", "5M", "10M", "20M", "50M"]);
         assert_eq!(numbers(&Axis::log(1.0, 1e4)), ["1", "10", "100", "1000", "10k"]);
         assert_eq!(numbers(&Axis::log(1e-4, 1.0)), ["10⁻⁴", "10⁻³", "10⁻²", "10⁻¹", "10⁰"]);
+    }
+
+    #[test]
+    fn numbers_of_tokens_have_ticks_at_powers_of_two() {
+        let tokens = |lo: f64, hi: f64| numbers(&Axis::log_tokens(lo, hi));
+        assert_eq!(tokens(256.0, 1024.0), ["1k", "512", "256"]);
+        assert_eq!(tokens(1.0, 32768.0), ["32k", "8k", "2k", "512", "128", "32", "8", "2"]);
+        assert_eq!(tokens(300.0, 900.0), ["500"], "too few of them");
     }
 
     #[test]

@@ -72,7 +72,7 @@ pub fn bars(panels: &[BarPanel], heading: &FigureHeading, x_label: &str, y_label
     let names = ModelNames::new(panels, &models, grid.width());
     let regions = regions(panels);
     let legend = Legend::new(Legend::regions(&regions).chain(names.legend()), grid.width());
-    let subtitle = [heading.subtitle, &notes(panels)].join(" · ");
+    let subtitle = heading.subtitle_with(&[&notes(panels)]);
     let (mut figure, top) = grid.figure(&FigureHeading { subtitle: &subtitle, ..*heading }, &legend)?;
     for (i, panel) in panels.iter().enumerate() {
         let area = grid.area(i, top);

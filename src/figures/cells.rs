@@ -123,7 +123,8 @@ pub fn cells(rows: &[Vec<CellGrid>], heading: &FigureHeading, scale: &CellScale)
     let bar = ColourBar::new(&style.fitted, scale.label, bar_height);
     let body_height = grids_height.max(TITLE_HEIGHT + bar_height + MARGIN);
     let width = bar_x + bar.width() + MARGIN / 2.0;
-    let (mut figure, top) = Figure::headed(heading, width, body_height)?;
+    let subtitle = heading.subtitle_with(&[style.fitted.note()]);
+    let (mut figure, top) = Figure::headed(&FigureHeading { subtitle: &subtitle, ..*heading }, width, body_height)?;
 
     let mut y = top + TITLE_HEIGHT;
     for (row, height) in rows.iter().zip(heights) {
@@ -163,7 +164,7 @@ impl CellStyle {
     fn new(rows: &[Vec<CellGrid>], room: f64, scale: &CellScale) -> Self {
         let grids = || rows.iter().flatten();
         let numbers = || grids().flat_map(CellGrid::numbers).map(|cell| cell.value);
-        let mut fitted = FittedScale::fit(numbers().any(|number| number < 0.0), false, numbers());
+        let mut fitted = FittedScale::linear(numbers().any(|number| number < 0.0), numbers());
         if let Some(end) = scale.end {
             fitted = fitted.ending_at(end, numbers());
         }

@@ -1,7 +1,7 @@
 //! Colour scales, shared by all panels that are compared, and their colour bars.
 
-use super::axis::{decimal, Axis};
-use super::colour::{self, AXIS, FAINT_INK};
+use super::axis::Axis;
+use super::colour::{self, AXIS};
 use super::figure::{Area, Figure};
 use super::text::{Anchor, TextFormat, AXIS_LABEL, TICK};
 use plotters::style::RGBColor;
@@ -12,16 +12,18 @@ pub struct ColourScale {
     /// Name and unit of the numbers, for example `attention weight (max of each bin)`.
     pub label: String,
     /// `true` if the scale is from blue for negative numbers over white for zero to red for positive ones. Otherwise it
-    /// begins at zero, and no number may be negative.
+    /// begins at zero, no number may be negative, and it is logarithmic if a linear one would leave the map black.
     pub signed: bool,
-    /// `true` if the scale is logarithmic, which only an unsigned one can be.
-    pub log: bool,
 }
 
 /// Quantile of the magnitudes at which a linear scale ends, so that a single sink does not take all colours.
 const QUANTILE: f64 = 0.995;
 /// Largest ratio of the ends of a logarithmic scale.
-const LARGEST_RATIO: f64 = 1e6;
+const LARGEST_RATIO: f64 = 1e3;
+/// A linear scale leaves a map black if this fraction of its numbers are in this first part of the scale. Of few numbers, as
+/// in a map with the texts of its tokens, each is seen.
+const BLACK: (f64, f64) = (0.75, 0.05);
+const MANY: usize = 3200;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Spacing {
@@ -44,15 +46,26 @@ pub(super) struct FittedScale {
 }
 
 impl FittedScale {
-    /// Fits a scale to the finite numbers.
-    pub(super) fn fit(signed: bool, log: bool, numbers: impl Iterator<Item = f64>) -> Self {
-        let mut magnitudes: Vec<f64> = numbers.filter(|x| x.is_finite()).map(f64::abs).collect();
-        magnitudes.sort_by(f64::total_cmp);
-        let largest = magnitudes.last().copied().filter(|largest| *largest > 0.0).unwrap_or(1.0);
-        if signed || !log {
-            let top = robust_top(&magnitudes, largest);
-            return Self { signed, spacing: Spacing::Linear, top, cut: top < largest, fixed: false };
+    /// Fits a linear scale to the finite numbers.
+    pub(super) fn linear(signed: bool, numbers: impl Iterator<Item = f64>) -> Self {
+        Self::linear_of(signed, &magnitudes(numbers))
+    }
+
+    fn linear_of(signed: bool, magnitudes: &[f64]) -> Self {
+        let largest = largest(magnitudes);
+        let top = robust_top(magnitudes, largest);
+        Self { signed, spacing: Spacing::Linear, top, cut: top < largest, fixed: false }
+    }
+
+    /// Fits a scale of maps to the finite numbers.
+    pub(super) fn of_maps(signed: bool, numbers: impl Iterator<Item = f64>) -> Self {
+        let mut magnitudes = magnitudes(numbers);
+        let linear = Self::linear_of(signed, &magnitudes);
+        let most = magnitudes.get((BLACK.0 * magnitudes.len() as f64) as usize);
+        if signed || magnitudes.len() < MANY || most.is_some_and(|most| *most > BLACK.1 * linear.top) {
+            return linear;
         }
+        let largest = largest(&magnitudes);
         magnitudes.retain(|x| *x > 0.0);
         let rank = ((1.0 - QUANTILE) * magnitudes.len() as f64) as usize;
         let low = magnitudes.get(rank).copied().unwrap_or(largest).max(largest / LARGEST_RATIO);
@@ -132,16 +145,26 @@ impl FittedScale {
         all
     }
 
-    /// Returns a note on the kind of scale; empty for an ordinary linear one.
-    pub(super) fn note(&self) -> String {
+    /// Returns a note on the kind of scale for the subtitle; empty for an ordinary linear one.
+    pub(super) fn note(&self) -> &'static str {
         match self.spacing {
-            Spacing::Linear if self.cut && !self.fixed => {
-                format!("end: {} % quantile of magnitudes", decimal(100.0 * QUANTILE))
-            }
-            Spacing::Linear => String::new(),
-            Spacing::Log(_) => "logarithmic".into(),
+            Spacing::Linear if self.cut && !self.fixed => "colours end at the 99.5 % quantile",
+            Spacing::Linear => "",
+            Spacing::Log(_) => "logarithmic colours",
         }
     }
+}
+
+/// Returns the finite magnitudes, sorted.
+fn magnitudes(numbers: impl Iterator<Item = f64>) -> Vec<f64> {
+    let mut magnitudes: Vec<f64> = numbers.filter(|x| x.is_finite()).map(f64::abs).collect();
+    magnitudes.sort_by(f64::total_cmp);
+    magnitudes
+}
+
+/// Returns the largest of the sorted magnitudes; 1 if there are only zeros.
+fn largest(magnitudes: &[f64]) -> f64 {
+    magnitudes.last().copied().filter(|largest| *largest > 0.0).unwrap_or(1.0)
 }
 
 /// Returns the quantile of the sorted magnitudes, rounded up to two digits; the largest magnitude if that is at most
@@ -164,8 +187,10 @@ const STEPS: usize = 256;
 const BAR_WIDTH: f64 = 26.0;
 /// Least distance between tick labels.
 const TICK_GAP: f64 = 26.0;
+const WIDE_TICK_GAP: f64 = 76.0;
 const LABEL: TextFormat = AXIS_LABEL.at(Anchor::Upward);
-const NOTE: TextFormat = TextFormat { em: 19.0, ..LABEL }.in_colour(FAINT_INK);
+/// Room that a bar below its panels needs.
+pub(super) const ROOM_BELOW: f64 = 112.0;
 /// By how much a label may be longer than the bar.
 const LABEL_EXCESS: f64 = 24.0;
 /// Distance between lines of the label.
@@ -176,17 +201,13 @@ pub(super) struct ColourBar<'a> {
     fitted: &'a FittedScale,
     pub(super) height: f64,
     ticks: Vec<(f64, String)>,
-    /// Lines of the label, and of a grey note on the kind of scale.
-    lines: Vec<(String, TextFormat)>,
+    label: &'a str,
+    lines: Vec<String>,
 }
 
 impl<'a> ColourBar<'a> {
-    pub(super) fn new(fitted: &'a FittedScale, label: &str, height: f64) -> Self {
-        let mut lines = Vec::new();
-        for (text, format) in [(label, LABEL), (&fitted.note(), NOTE)] {
-            lines.extend(even_lines(text, format, height).into_iter().map(|line| (line, format)));
-        }
-        Self { fitted, height, ticks: fitted.ticks(TICK_GAP / height), lines }
+    pub(super) fn new(fitted: &'a FittedScale, label: &'a str, height: f64) -> Self {
+        Self { fitted, height, ticks: fitted.ticks(TICK_GAP / height), label, lines: even_lines(label, LABEL, height) }
     }
 
     /// Returns the width from the left edge of the colours to the right edge of the last line.
@@ -197,8 +218,7 @@ impl<'a> ColourBar<'a> {
     /// Draws the bar with its upper left corner at a point.
     pub(super) fn draw(&self, figure: &mut Figure, (x, y): (f64, f64)) {
         let area = Area { x, y, width: BAR_WIDTH, height: self.height };
-        let places = (0..STEPS).rev().map(|i| i as f64 / (STEPS - 1) as f64);
-        let colours: Vec<RGBColor> = places.map(|place| self.fitted.colour_at(place)).collect();
+        let colours: Vec<RGBColor> = self.colours().rev().collect();
         figure.bitmap(area, (STEPS, 1), &colours);
         for (place, text) in &self.ticks {
             let y = area.bottom() - area.height * place;
@@ -206,9 +226,26 @@ impl<'a> ColourBar<'a> {
             figure.text((area.right() + 14.0, y), text, TICK.at(Anchor::Left));
         }
         let first = area.right() + self.label_distance();
-        for (i, (line, format)) in self.lines.iter().enumerate() {
-            figure.text((first + LINE_STEP * i as f64, area.centre().1), line, *format);
+        for (i, line) in self.lines.iter().enumerate() {
+            figure.text((first + LINE_STEP * i as f64, area.centre().1), line, LABEL);
         }
+    }
+
+    /// Draws the bar with the largest number on the right, below panels: its upper left corner at a point.
+    pub(super) fn draw_below(&self, figure: &mut Figure, (x, y): (f64, f64), width: f64) {
+        let area = Area { x, y, width, height: BAR_WIDTH };
+        let colours: Vec<RGBColor> = self.colours().collect();
+        figure.bitmap(area, (1, STEPS), &colours);
+        for (place, text) in self.fitted.ticks(WIDE_TICK_GAP / width) {
+            let x = area.x + area.width * place;
+            figure.fill(Area { x: x - 0.5, y: area.bottom(), width: 1.5, height: 7.0 }, AXIS);
+            figure.text((x, area.bottom() + 24.0), &text, TICK);
+        }
+        figure.text((area.centre().0, area.bottom() + 60.0), self.label, AXIS_LABEL);
+    }
+
+    fn colours(&self) -> impl DoubleEndedIterator<Item = RGBColor> + '_ {
+        (0..STEPS).map(|i| self.fitted.colour_at(i as f64 / (STEPS - 1) as f64))
     }
 
     fn label_distance(&self) -> f64 {
@@ -248,30 +285,31 @@ mod tests {
 
     #[test]
     fn one_sink_does_not_take_the_colours_of_all_others() {
-        let fitted = FittedScale::fit(false, false, with_sink().into_iter());
+        let fitted = FittedScale::of_maps(false, with_sink().into_iter());
         assert!((fitted.top - 0.01).abs() < 1e-9 && fitted.cut, "{fitted:?}");
         assert_eq!(fitted.colour(0.9), colour::sequential(1.0));
         assert_eq!(texts(&fitted, 0.08), ["0", "0.002", "0.004", "0.006", "0.008", "≥ 0.01"]);
         assert!(fitted.note().contains("99.5 %"), "{}", fitted.note());
+        assert_eq!(FittedScale::linear(false, with_sink().into_iter()), fitted);
     }
 
     #[test]
     fn numbers_without_outliers_have_the_whole_scale() {
-        let fitted = FittedScale::fit(false, false, (0..=10).map(|i| f64::from(i) / 10.0));
-        assert_eq!((fitted.top, fitted.cut, fitted.note()), (1.0, false, String::new()));
+        let fitted = FittedScale::of_maps(false, (0..=10).map(|i| f64::from(i) / 10.0));
+        assert_eq!((fitted.top, fitted.cut, fitted.note()), (1.0, false, ""));
         assert_eq!(texts(&fitted, 0.08), ["0", "0.2", "0.4", "0.6", "0.8", "1"]);
     }
 
     #[test]
     fn a_scale_may_end_at_a_given_number() {
-        let fitted = FittedScale::fit(false, false, [3.0, 40.0].into_iter()).ending_at(100.0, [3.0, 40.0].into_iter());
+        let fitted = FittedScale::linear(false, [3.0, 40.0].into_iter()).ending_at(100.0, [3.0, 40.0].into_iter());
         assert_eq!(fitted.colour(50.0), colour::sequential(0.5));
         assert_eq!(texts(&fitted, 0.08), ["0", "20", "40", "60", "80", "100"]);
     }
 
     #[test]
     fn a_signed_scale_is_symmetric_about_white() {
-        let fitted = FittedScale::fit(true, false, with_sink().into_iter().map(|x| -x));
+        let fitted = FittedScale::of_maps(true, with_sink().into_iter().map(|x| -x));
         assert_eq!(fitted.colour(0.0), colour::PAPER);
         for x in [1e-5, 0.004, 0.5] {
             assert!((fitted.place(x) + fitted.place(-x) - 1.0).abs() < 1e-12);
@@ -281,17 +319,27 @@ mod tests {
     }
 
     #[test]
-    fn a_logarithmic_scale_shows_the_sink_and_the_rest() {
-        let fitted = FittedScale::fit(false, true, with_sink().into_iter().chain([1e-9]));
-        assert!((fitted.place(0.9) - 1.0).abs() < 1e-12 && fitted.place(0.01) > 0.4, "{fitted:?}");
-        assert_eq!(texts(&fitted, 0.08), ["≤ 10⁻⁵", "10⁻⁴", "10⁻³", "10⁻²", "10⁻¹"]);
+    fn a_map_that_a_linear_scale_leaves_black_has_a_logarithmic_one() {
+        // A sink in every row, and small weights.
+        let map = |rest: f64| {
+            (0..100).flat_map(move |i| [0.9].into_iter().chain((1..50).map(move |j| rest * f64::from(i + j))))
+        };
+        let fitted = FittedScale::of_maps(false, map(1e-5));
+        assert!((fitted.place(0.9) - 1.0).abs() < 1e-12 && fitted.place(1e-3) > 0.2, "{fitted:?}");
+        assert_eq!(
+            (texts(&fitted, 0.08), fitted.note()),
+            (["≤ 10⁻⁴", "10⁻³", "10⁻²", "10⁻¹"].map(String::from).to_vec(), "logarithmic colours")
+        );
+        assert_eq!(FittedScale::of_maps(false, map(1e-3)).spacing, Spacing::Linear, "much to see");
+        assert_eq!(FittedScale::of_maps(true, map(1e-5)).spacing, Spacing::Linear, "with signs");
+        assert_eq!(FittedScale::of_maps(false, map(1e-5).take(500)).spacing, Spacing::Linear, "few tokens");
     }
 
     #[test]
     fn nothing_to_show_and_zeros_have_a_scale_too() {
-        for numbers in [vec![], vec![f64::NAN, f64::INFINITY], vec![0.0; 5]] {
-            for (signed, log) in [(false, false), (true, false), (false, true)] {
-                let fitted = FittedScale::fit(signed, log, numbers.iter().copied());
+        for numbers in [vec![], vec![f64::NAN, f64::INFINITY], vec![0.0; MANY]] {
+            for signed in [false, true] {
+                let fitted = FittedScale::of_maps(signed, numbers.iter().copied());
                 assert!(fitted.place(0.5).is_finite() && !fitted.ticks(0.1).is_empty(), "{fitted:?}");
             }
         }

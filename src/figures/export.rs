@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     fn figure() -> Figure {
-        let page = Page { width_mm: Some(50.8) };
+        let page = Page { width_mm: Some(50.8), ..Page::default() };
         let heading = FigureHeading { title: "a < b & λ\u{7}", subtitle: "", page };
         let (mut figure, top) = Figure::headed(&heading, 100.0, 100.0).unwrap();
         figure.text((50.0, top), "a < b & λ\u{7}", TextFormat::new(20.0, Anchor::Hanging).bold());

@@ -46,6 +46,8 @@ pub struct Page {
     /// Width of the figure in millimetres; `None` for the width that it needs. A figure that needs more than the given
     /// width is scaled down with its text.
     pub width_mm: Option<f64>,
+    /// `true` for a figure without title and subtitle, whose caption says what they would.
+    pub no_title: bool,
 }
 
 const MM_PER_INCH: f64 = 25.4;
@@ -95,10 +97,20 @@ impl Area {
     }
 }
 
+impl FigureHeading<'_> {
+    /// Returns the subtitle with notes, of which some may be empty.
+    pub(super) fn subtitle_with(&self, notes: &[&str]) -> String {
+        let parts = [self.subtitle].into_iter().chain(notes.iter().copied());
+        parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" · ")
+    }
+}
+
 /// Left edge of the heading.
 const HEADING_X: f64 = 44.0;
 /// Height of a heading whose title and subtitle have one line each.
 const HEADING_HEIGHT: f64 = 118.0;
+/// Room above a figure without heading.
+const TOP: f64 = 24.0;
 /// Distance between lines of the title.
 const TITLE_STEP: f64 = 42.0;
 /// Distance between lines of the subtitle.
@@ -116,12 +128,14 @@ impl Figure {
     pub(super) fn headed(heading: &FigureHeading, width: f64, body_height: f64) -> Result<(Self, f64)> {
         let FigureHeading { title, subtitle, page } = heading;
         // Wide enough for the title, up to the page width; as wide as a page of given width.
-        let width = width.max((TITLE.width(title) + 2.0 * HEADING_X).ceil().min(page.room()));
+        let title_width = if page.no_title { 0.0 } else { TITLE.width(title) + 2.0 * HEADING_X };
+        let width = width.max(title_width.ceil().min(page.room()));
         let width = if page.width_mm.is_some() { width.max(page.room()) } else { width };
         let room = width - 2.0 * HEADING_X;
         let (titles, subtitles) = (TITLE.wrap(title, room), SUBTITLE.wrap(subtitle, room));
         let below_title = TITLE_STEP * (titles.len() - 1) as f64;
-        let top = HEADING_HEIGHT + below_title + SUBTITLE_STEP * (subtitles.len() - 1) as f64;
+        let heading_height = HEADING_HEIGHT + below_title + SUBTITLE_STEP * (subtitles.len() - 1) as f64;
+        let top = if page.no_title { TOP } else { heading_height };
         let height = top + body_height;
         ensure!(
             width * height <= MOST_PIXELS as f64,
@@ -130,6 +144,9 @@ impl Figure {
         );
         let mut figure = Self::new(width, height, page);
         figure.title = (*title).to_owned();
+        if page.no_title {
+            return Ok((figure, top));
+        }
         for (i, line) in titles.iter().enumerate() {
             figure.text((HEADING_X, 44.0 + TITLE_STEP * i as f64), line, TITLE);
         }
@@ -382,7 +399,7 @@ mod tests {
 
     #[test]
     fn a_page_has_its_width_whatever_a_figure_needs() {
-        let column = Page { width_mm: Some(85.0) };
+        let column = Page { width_mm: Some(85.0), ..Page::default() };
         assert!((column.room() - 85.0 / (9.0 * 25.4 / 72.0) * 21.0).abs() < 1e-9);
         assert_eq!((column.pixels(column.room()), column.mm(5000.0)), (1004, 85.0));
         assert_eq!((Page::default().room(), Page::default().pixels(700.0)), (1600.0, 700));

@@ -64,7 +64,7 @@ const RIGHT: f64 = 44.0;
 const PLOT_WIDTH: (f64, f64) = (240.0, 620.0);
 /// Distance between the plot and the texts beside it.
 const GAP: f64 = 22.0;
-const LABEL_MAX_WIDTH: f64 = 460.0;
+const LABEL_MAX_WIDTH: f64 = 520.0;
 const TEXT_MAX_WIDTH: f64 = 520.0;
 const TITLE_HEIGHT: f64 = 50.0;
 const ROW: f64 = 38.0;
@@ -94,8 +94,9 @@ pub fn forest(panels: &[ForestPanel], heading: &FigureHeading, x_label: &str) ->
     let plot_width = (heading.page.room() - beside).clamp(PLOT_WIDTH.0, PLOT_WIDTH.1);
     let width = beside + plot_width;
     let series = LineStyles::new(distinct(rows.iter().map(|row| &row.series)));
-    let in_legend = if series.names.len() == 1 { &LineStyles::new(Vec::new()) } else { &series };
-    let legend = Legend::of_lines(in_legend, LegendSymbol::MarkedLine, width - LEFT - RIGHT);
+    let are_named = rows.iter().all(|row| row.label == row.series);
+    let in_legend = if are_named || series.names.len() == 1 { &LineStyles::new(Vec::new()) } else { &series };
+    let legend = Legend::of_lines(in_legend, LegendSymbol::Marker, width - LEFT - RIGHT);
     let panels_height = panels.iter().map(|panel| TITLE_HEIGHT + height(panel) + BELOW).sum::<f64>();
     let (mut figure, top) = Figure::headed(heading, width, legend.height() + panels_height)?;
     legend.draw(&mut figure, (LEFT, top));

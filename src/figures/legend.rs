@@ -73,8 +73,8 @@ impl LineStyles {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum LegendSymbol {
     Line(LineStyle),
-    /// A line with a marker.
     MarkedLine(LineStyle),
+    Marker(LineStyle),
     Square(RGBColor),
     Nothing,
 }
@@ -85,11 +85,13 @@ impl LegendSymbol {
         match self {
             Self::Line(_) | Self::MarkedLine(_) => 56.0,
             Self::Square(_) => 36.0,
+            Self::Marker(_) => 24.0,
             Self::Nothing => 0.0,
         }
     }
 }
 
+const MARKER: f64 = 14.0;
 /// Height of a row.
 const ROW: f64 = 40.0;
 const BETWEEN: f64 = 46.0;
@@ -145,9 +147,10 @@ impl Legend {
                 }
                 LegendSymbol::Line(style) => style.draw(figure, &[(x, y), (x + 43.0, y)]),
                 LegendSymbol::MarkedLine(style) => {
-                    figure.line(&[(x, y), (x + 38.0, y)], style.colour, 6.0);
-                    figure.marker((x + 19.0, y), style.marker, 11.0, style.colour);
+                    style.draw(figure, &[(x, y), (x + 43.0, y)]);
+                    figure.marker((x + 21.5, y), style.marker, MARKER, style.colour);
                 }
+                LegendSymbol::Marker(style) => figure.marker((x + 8.0, y), style.marker, MARKER, style.colour),
             }
             figure.text((x + symbol.width(), y), name, NAME);
         }

@@ -41,6 +41,11 @@ impl Line {
         Self { name, points: points.into_iter().map(|(x, value)| (x, value.into())).collect() }
     }
 
+    /// Returns `true` if its points have markers.
+    fn is_marked(&self) -> bool {
+        self.points.len() <= MARKED_POINTS
+    }
+
     /// Returns the finite points.
     fn visible(&self) -> impl Iterator<Item = (f64, PointEstimate)> + '_ {
         self.points.iter().copied().filter(|(x, y)| x.is_finite() && y.value.is_finite())
@@ -87,7 +92,7 @@ impl From<f64> for PointEstimate {
 pub enum LineAxes<'a> {
     /// Both linear.
     Linear,
-    /// The x axis is logarithmic.
+    /// The x axis is of numbers of tokens and logarithmic.
     LogX,
     /// Both are logarithmic, for complementary cumulative distributions. The x axis of each panel begins where its first
     /// line falls to 0.9; points with a zero are left out.
@@ -102,12 +107,12 @@ const PANEL: ((f64, f64), usize) = ((616.0, 400.0), 2);
 const CATEGORIES_PANEL: ((f64, f64), usize) = ((420.0, 330.0), 3);
 /// Largest width of a panel whose labels need more room.
 const WIDEST: f64 = 1100.0;
-/// Thickness of lines between markers.
-const LINE: f64 = 3.0;
 const MARKER: f64 = 13.0;
 const WHISKER: f64 = 2.0;
-/// Largest number of points of a line that also have markers where x are numbers.
-const MARKED_POINTS: usize = 2;
+/// Largest number of points of a line that have markers: those that were measured, not a curve.
+const MARKED_POINTS: usize = 12;
+/// Largest number of points of a line that have whiskers instead of a band where x are numbers.
+const WHISKERED_POINTS: usize = 2;
 /// Opacity of a band.
 const BAND_OPACITY: f64 = 0.2;
 /// Distance between neighbouring lines at a category, and largest distance between the first and the last, as fractions
@@ -115,6 +120,7 @@ const BAND_OPACITY: f64 = 0.2;
 const DODGE: (f64, f64) = (0.18, 0.6);
 /// A logarithmic x axis begins where the first line falls to this fraction.
 const ALMOST_ALL: f64 = 0.9;
+
 /// Draws the panels, as many side by side as fit.
 ///
 /// # Errors
@@ -122,34 +128,37 @@ const ALMOST_ALL: f64 = 0.9;
 pub fn lines(panels: &[LinePanel], axes: LineAxes<'_>, heading: &FigureHeading) -> Result<Figure> {
     ensure!(!panels.is_empty(), "no lines to draw");
     let styles = LineStyles::new(distinct(panels.iter().flat_map(|panel| &panel.lines).map(|line| &line.name)));
-    let x_axis = axes.x_axis(panels)?;
-    let mut scales = Vec::new();
-    for panel in panels {
-        scales.push(match axes {
-            LineAxes::LogLog => distribution_axes(panel)?,
-            _ => (x_axis.clone(), y_axis(panel)?),
-        });
-    }
     let labels = match axes {
         LineAxes::Categories(labels) => Some(CategoryLabels::new(labels)),
         _ => None,
     };
+    let mut all = panels.iter().flat_map(|panel| &panel.lines);
+    let is_marked = labels.is_some() || all.clone().any(Line::is_marked);
+    let x_axis = axes.x_axis(panels)?;
+    let x_axis = if is_marked && labels.is_none() { x_axis.with_margin() } else { x_axis };
+    let mut scales = Vec::new();
+    for panel in panels {
+        scales.push(match axes {
+            LineAxes::LogLog => distribution_axes(panel)?,
+            _ if is_marked => (x_axis.clone(), y_axis(panel)?.with_margin()),
+            _ => (x_axis.clone(), y_axis(panel)?),
+        });
+    }
     let (size, across) = labels.as_ref().map_or(PANEL, categories_panel);
     let label_lines = labels.as_ref().map_or(1, |labels| labels.lines);
     let grid = PanelGrid::new(panels.len(), across, size, heading.page.room()).label_lines(label_lines);
 
-    let mut all = panels.iter().flat_map(|panel| &panel.lines);
-    let is_marked = labels.is_some() || all.clone().all(|line| line.points.len() <= MARKED_POINTS);
-    let symbol: fn(LineStyle) -> LegendSymbol = if is_marked { LegendSymbol::MarkedLine } else { LegendSymbol::Line };
+    let symbol: fn(LineStyle) -> LegendSymbol = match is_marked {
+        _ if labels.is_some() || all.clone().all(|line| line.points.len() <= 1) => LegendSymbol::Marker,
+        true => LegendSymbol::MarkedLine,
+        false => LegendSymbol::Line,
+    };
     let has_whiskers = labels.is_some() && all.any(|line| line.visible().any(|(_, y)| y.interval.is_some()));
-    let mut subtitle = heading.subtitle.to_owned();
-    for (note, is_needed) in
-        [("whiskers: 95 % intervals", has_whiskers), (BREAK_NOTE, scales.iter().any(|(_, y_axis)| !y_axis.has_zero()))]
-    {
-        if is_needed {
-            subtitle = subtitle + " · " + note;
-        }
-    }
+    let is_broken = scales.iter().any(|(_, y_axis)| !y_axis.has_zero());
+    let subtitle = heading.subtitle_with(&[
+        if has_whiskers { "whiskers: 95 % intervals" } else { "" },
+        if is_broken { BREAK_NOTE } else { "" },
+    ]);
     let legend = Legend::of_lines(&styles, symbol, grid.width());
     let (mut figure, top) = grid.figure(&FigureHeading { subtitle: &subtitle, ..*heading }, &legend)?;
     for (i, (panel, (x_axis, y_axis))) in panels.iter().zip(&scales).enumerate() {
@@ -177,7 +186,7 @@ impl LineAxes<'_> {
         let is_log = !matches!(self, Self::Linear);
         let points = panels.iter().flat_map(|panel| &panel.lines).flat_map(Line::visible);
         let (lo, hi) = extent(points.map(|(x, _)| x).filter(|x| !is_log || *x > 0.0))?;
-        Ok(if is_log { Axis::log(lo, hi) } else { Axis::linear(lo.min(0.0), hi, false) })
+        Ok(if is_log { Axis::log_tokens(lo, hi) } else { Axis::linear(lo.min(0.0), hi, false) })
     }
 }
 
@@ -221,8 +230,6 @@ struct PanelDrawing<'a> {
 /// A point of a line in the figure.
 #[derive(Clone, Copy)]
 struct PlottedPoint {
-    /// The x of the data.
-    of: f64,
     x: f64,
     y: f64,
     /// Lower and upper end of the interval.
@@ -243,29 +250,23 @@ impl PanelDrawing<'_> {
         let mut plotted = Vec::new();
         for line in &panel.lines {
             let (place, style) = self.styles.style(&line.name);
-            plotted.push((style, self.points(line, place)));
+            plotted.push((line, style, self.points(line, place)));
         }
-        // Bands, then lines, then whiskers, then markers, so that none hides the other.
-        if self.labels.is_none() {
-            plotted.iter().for_each(|(style, points)| draw_band(figure, *style, points));
+        // Bands, then lines, then whiskers, then markers, so that none hides the other. Categories have no line.
+        for (_, style, points) in plotted.iter().filter(|_| self.labels.is_none()) {
+            draw_band(figure, *style, points);
         }
-        for (style, points) in &plotted {
-            if self.labels.is_none() {
-                style.draw(figure, &points.iter().map(|point| (point.x, point.y)).collect::<Vec<_>>());
-                continue;
-            }
-            // A missing category is a gap.
-            for run in points.chunk_by(|a, b| b.of - a.of < 1.5) {
-                figure.line(&run.iter().map(|point| (point.x, point.y)).collect::<Vec<_>>(), style.colour, LINE);
-            }
+        for (_, style, points) in plotted.iter().filter(|_| self.labels.is_none()) {
+            style.draw(figure, &points.iter().map(|point| (point.x, point.y)).collect::<Vec<_>>());
         }
-        plotted.retain(|(_, points)| self.labels.is_some() || points.len() <= MARKED_POINTS);
-        for (style, points) in &plotted {
-            for point in points.iter().filter(|point| point.interval.is_some()) {
-                figure.whisker(point.x, point.interval.unwrap_or_default(), style.colour, WHISKER);
+        for (line, style, points) in &plotted {
+            let whiskered = self.labels.is_some() || line.points.len() <= WHISKERED_POINTS;
+            for (point, ends) in points.iter().filter_map(|point| Some((point, point.interval?))).filter(|_| whiskered)
+            {
+                figure.whisker(point.x, ends, style.colour, WHISKER);
             }
         }
-        for (style, points) in &plotted {
+        for (_, style, points) in plotted.iter().filter(|(line, ..)| self.labels.is_some() || line.is_marked()) {
             points.iter().for_each(|point| figure.marker((point.x, point.y), style.marker, MARKER, style.colour));
         }
     }
@@ -288,9 +289,8 @@ impl PanelDrawing<'_> {
             self.area.width / labels.len() as f64 * step * (place as f64 - others / 2.0)
         });
         let inside = line.visible().filter(|(x, y)| *x >= self.x_axis.lo && self.y_axis.place(y.value).is_finite());
-        let points = inside.map(|(of, y)| PlottedPoint {
-            of,
-            x: self.x(of) + aside,
+        let points = inside.map(|(x, y)| PlottedPoint {
+            x: self.x(x) + aside,
             y: self.y(y.value),
             interval: y.interval.map(|(lo, hi)| (self.y(lo), self.y(hi))),
         });

@@ -60,6 +60,7 @@ impl Bins {
 /// Least ratio of the shorter to the longer side of a map.
 const FLATTEST: f64 = 0.25;
 const TITLE_HEIGHT: f64 = 46.0;
+/// Least width of the title if the page has no width.
 const TITLE_MIN_WIDTH: f64 = 300.0;
 const DETAIL: TextFormat = TextFormat { em: 20.0, ..PANEL_DETAIL };
 const DETAIL_STEP: f64 = 27.0;
@@ -84,14 +85,18 @@ pub(super) struct PanelSize {
 }
 
 impl PanelSize {
-    /// Returns the size of a panel whose map has about `size` units along its longer side.
-    pub(super) fn new(panel: &MapPanel, size: f64) -> Self {
+    /// Returns the size of a panel whose map has about `size` units along its longer side; exactly as many if it is to
+    /// `fill` a page.
+    pub(super) fn new(panel: &MapPanel, size: f64, fill: bool) -> Self {
         let MapPanel { bins, queries, keys, profile, .. } = panel;
         let ratio = keys.range.len() as f64 / queries.range.len() as f64;
         let wanted = (size * ratio.clamp(FLATTEST, 1.0), size * (1.0 / ratio).clamp(FLATTEST, 1.0));
-        let across = side(bins.columns, wanted.0.max(keys.texts_length()));
-        let down = side(bins.rows, wanted.1.max(queries.texts_length()));
-        let width = across.max(TITLE_MIN_WIDTH);
+        let (across, down, width) = if fill {
+            (wanted.0, wanted.1, wanted.0)
+        } else {
+            let across = side(bins.columns, wanted.0.max(keys.texts_length()));
+            (across, side(bins.rows, wanted.1.max(queries.texts_length())), across.max(TITLE_MIN_WIDTH))
+        };
         let detail = if panel.detail.is_empty() { Vec::new() } else { DETAIL.wrap(&panel.detail, width) };
         let (mut left, mut below) = (queries.room_left(down, 0.0), keys.room_below(across));
         if profile.is_some() {

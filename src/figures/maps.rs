@@ -1,6 +1,6 @@
 //! Attention maps, query × key: one panel for each model, layer or map, on shared colour scales.
 
-use super::colour_scale::{ColourBar, ColourScale, FittedScale, BAR_HEIGHT};
+use super::colour_scale::{ColourBar, ColourScale, FittedScale, BAR_HEIGHT, ROOM_BELOW};
 use super::figure::{Figure, FigureHeading};
 use super::legend::Legend;
 use super::map_panel::{MapPanel, PanelSize};
@@ -28,7 +28,7 @@ impl MapPanels {
     fn fit_scales(&self) -> Vec<FittedScale> {
         let fitted = self.scales.iter().enumerate().map(|(i, scale)| {
             let panels = self.panels().filter(|panel| panel.scale == i);
-            FittedScale::fit(scale.signed, scale.log, panels.flat_map(|panel| panel.bins.numbers()))
+            FittedScale::of_maps(scale.signed, panels.flat_map(|panel| panel.bins.numbers()))
         });
         fitted.collect()
     }
@@ -56,39 +56,50 @@ const BETWEEN_BARS: f64 = 48.0;
 /// If the figure would be too large.
 pub fn maps(maps: &MapPanels, heading: &FigureHeading) -> Result<Figure> {
     let fitted = maps.fit_scales();
-    let wanted = f64::from(maps.size_px);
-    let mut layout = PanelLayout::new(maps, wanted);
+    let rows: Vec<Vec<&MapPanel>> = maps.rows.iter().map(|row| row.iter().collect()).collect();
+    let layout = PanelLayout::new(rows, f64::from(maps.size_px), false);
     let used: Vec<usize> = (0..fitted.len()).filter(|&i| maps.panels().any(|panel| panel.scale == i)).collect();
     let bar_height = layout.bar_height(used.len());
     let bars: Vec<_> = used.iter().map(|&i| ColourBar::new(&fitted[i], &maps.scales[i].label, bar_height)).collect();
     let beside = BEFORE_BARS + bars.iter().map(ColourBar::width).fold(0.0, f64::max) + MARGIN / 2.0;
-    let excess = layout.width + beside - heading.page.room();
-    if heading.page.width_mm.is_some() && excess > 0.0 {
-        let size = wanted - excess / layout.lefts.len() as f64;
-        layout = PanelLayout::new(maps, size.max(SMALLEST).min(wanted));
-    }
-    let width = layout.width + beside;
+    // On a page that is too narrow, maps fill the width, and the bars are below them.
+    let is_narrow = heading.page.width_mm.is_some() && layout.width + beside > heading.page.room();
+    let layout = if is_narrow { PanelLayout::filling(maps, heading.page.room() - MARGIN) } else { layout };
+    let (width, bars_bottom) = if is_narrow {
+        (layout.width + MARGIN, layout.height + used.len() as f64 * ROOM_BELOW)
+    } else {
+        (layout.width + beside, layout.tops[0] + used.len() as f64 * (bar_height + BETWEEN_BARS))
+    };
     let legend = Legend::new(Legend::regions(&maps.regions()), width - 2.0 * MARGIN);
-    let bars_height = layout.tops[0] + used.len() as f64 * (bar_height + BETWEEN_BARS);
-    let (mut figure, top) = Figure::headed(heading, width, legend.height() + layout.height.max(bars_height))?;
+    let mut notes: Vec<&str> = used.iter().map(|&i| fitted[i].note()).collect();
+    notes.dedup();
+    let subtitle = heading.subtitle_with(&notes);
+    let heading = FigureHeading { subtitle: &subtitle, ..*heading };
+    let (mut figure, top) = Figure::headed(&heading, width, legend.height() + layout.height.max(bars_bottom))?;
 
     legend.draw(&mut figure, (MARGIN, top));
     let top = top + legend.height();
-    for (row, (sizes, row_top)) in maps.rows.iter().zip(layout.sizes.iter().zip(&layout.tops)) {
+    for (row, (sizes, row_top)) in layout.rows.iter().zip(layout.sizes.iter().zip(&layout.tops)) {
         for (panel, (size, left)) in row.iter().zip(sizes.iter().zip(&layout.lefts)) {
             let range = profile_range(maps.panels().filter_map(|panel| panel.profile.as_ref()), panel.profile.as_ref());
             panel.draw(&mut figure, size, (*left, top + row_top), &fitted[panel.scale], range);
         }
     }
     for (i, bar) in bars.iter().enumerate() {
-        let y = top + layout.tops[0] + i as f64 * (bar_height + BETWEEN_BARS);
-        bar.draw(&mut figure, (layout.width + BEFORE_BARS, y));
+        if is_narrow {
+            let left = layout.lefts[0];
+            bar.draw_below(&mut figure, (left, top + layout.height + i as f64 * ROOM_BELOW), layout.width - left);
+        } else {
+            let y = top + layout.tops[0] + i as f64 * (bar_height + BETWEEN_BARS);
+            bar.draw(&mut figure, (layout.width + BEFORE_BARS, y));
+        }
     }
     Ok(figure)
 }
 
 /// Positions of panels: maps of a column have the same left edge; maps and titles of a row have the same top edge.
-struct PanelLayout {
+struct PanelLayout<'a> {
+    rows: Vec<Vec<&'a MapPanel>>,
     sizes: Vec<Vec<PanelSize>>,
     /// Left edge of the maps of each column.
     lefts: Vec<f64>,
@@ -98,12 +109,27 @@ struct PanelLayout {
     height: f64,
 }
 
-impl PanelLayout {
-    /// Arranges maps whose longer side has `size` units.
-    fn new(maps: &MapPanels, size: f64) -> Self {
+impl<'a> PanelLayout<'a> {
+    /// Arranges maps in a width of `room`: as large as fit, and fewer side by side if they would be too small.
+    fn filling(maps: &'a MapPanels, room: f64) -> Self {
+        let panels: Vec<&MapPanel> = maps.panels().collect();
+        let mut across = maps.rows.iter().map(Vec::len).max().unwrap_or(1);
+        loop {
+            let rows = || panels.chunks(across).map(<[_]>::to_vec).collect();
+            let spare = room - Self::new(rows(), SMALLEST, true).width;
+            if spare >= 0.0 || across == 1 {
+                let size = SMALLEST + spare.max(0.0) / across as f64;
+                return Self::new(rows(), size.min(maps.size_px.into()), true);
+            }
+            across -= 1;
+        }
+    }
+
+    /// Arranges maps whose longer side has about `size` units; exactly as many if they are to `fill` a page.
+    fn new(rows: Vec<Vec<&'a MapPanel>>, size: f64, fill: bool) -> Self {
         let mut sizes: Vec<Vec<PanelSize>> = Vec::new();
-        for row in &maps.rows {
-            sizes.push(row.iter().map(|panel| PanelSize::new(panel, size)).collect());
+        for row in &rows {
+            sizes.push(row.iter().map(|panel| PanelSize::new(panel, size, fill)).collect());
         }
         let across = sizes.iter().map(Vec::len).max().unwrap_or(0);
         let (mut lefts, mut x) = (Vec::new(), MARGIN - BETWEEN.0 / 2.0);
@@ -120,7 +146,7 @@ impl PanelLayout {
             tops.push(y + above);
             y += above + row.iter().map(|size| size.map.1 + size.below).fold(0.0, f64::max) + BETWEEN.1;
         }
-        Self { sizes, lefts, tops, width: x - BETWEEN.0, height: y }
+        Self { rows, sizes, lefts, tops, width: x - BETWEEN.0, height: y }
     }
 
     /// Returns the height of a colour bar, so that all bars fit beside the panels.
@@ -157,7 +183,7 @@ mod tests {
     }
 
     fn rows_of(rows: Vec<Vec<MapPanel>>) -> MapPanels {
-        let scale = |signed: bool| ColourScale { label: "weight".into(), signed, log: false };
+        let scale = |signed: bool| ColourScale { label: "weight".into(), signed };
         MapPanels { scales: vec![scale(false), scale(true)], rows, size_px: 100 }
     }
 
@@ -175,6 +201,18 @@ mod tests {
         for value in [0.0, f32::NAN, f32::INFINITY] {
             assert!(maps(&rows_of(vec![vec![panel(value)]]), &FigureHeading::default()).is_ok());
         }
+    }
+
+    #[test]
+    fn maps_fill_a_narrow_page_and_as_many_are_side_by_side_as_can_be_seen() {
+        let maps = MapPanels { size_px: 560, ..rows_of(vec![vec![panel(0.5), panel(0.5), panel(0.5)]]) };
+        let shape = |room: f64| {
+            let layout = PanelLayout::filling(&maps, room);
+            (layout.rows.iter().map(Vec::len).collect::<Vec<_>>(), layout.width.round())
+        };
+        assert_eq!(shape(1200.0), (vec![3], 1200.0));
+        assert_eq!(shape(800.0), (vec![2, 1], 800.0));
+        assert_eq!(shape(500.0), (vec![1, 1, 1], 500.0));
     }
 
     #[test]

@@ -2,8 +2,11 @@
 
 use super::colour_scale::{ColourBar, ColourScale, FittedScale, BAR_HEIGHT};
 use super::figure::{Area, Figure, FigureHeading};
+use super::legend::Legend;
 use super::map_panel::Bins;
 use super::text::{Anchor, TextFormat, AXIS_LABEL, TICK};
+use super::token_axis::TokenAxis;
+use crate::base::names::distinct;
 use anyhow::Result;
 
 /// The maps of the heads of one model.
@@ -16,6 +19,9 @@ pub struct SmallMaps {
     pub heads: Vec<String>,
     /// `maps[layer][head]`, all of the same shape, with queries as rows and keys as columns.
     pub maps: Vec<Vec<Bins>>,
+    /// The tokens of the rows and columns of each map, whose regions are marked beside the outer maps.
+    pub queries: TokenAxis,
+    pub keys: TokenAxis,
     /// Largest side of a map in pixels; smaller if there are many heads.
     pub size_px: u32,
 }
@@ -37,23 +43,35 @@ const NAME: TextFormat = TextFormat { em: 19.0, ..TICK };
 /// # Errors
 /// If the figure would be too large.
 pub fn small_maps(heads: &SmallMaps, heading: &FigureHeading) -> Result<Figure> {
-    let SmallMaps { scale, layers, maps, .. } = heads;
-    let fitted = FittedScale::fit(scale.signed, scale.log, maps.iter().flatten().flat_map(Bins::numbers));
+    let SmallMaps { scale, layers, maps, queries, keys, .. } = heads;
+    let fitted = FittedScale::of_maps(scale.signed, maps.iter().flatten().flat_map(Bins::numbers));
     let layout = Layout::new(heads, heading.page.room() - BESIDE);
     let (width, height) = layout.content(heads);
-    let left = MARGIN + LABEL + widest(layers) + 12.0;
+    let left = MARGIN + LABEL + widest(layers) + 12.0 + queries.band_thickness();
     let above = LABEL + NAME.em + 12.0;
     let bar = ColourBar::new(&fitted, &scale.label, height.clamp(BAR_HEIGHT.0, BAR_HEIGHT.1).round());
     let bar_x = left + width + BEFORE_BAR;
-    let body_height = above + height.max(bar.height) + MARGIN;
-    let (mut figure, top) = Figure::headed(heading, bar_x + bar.width() + MARGIN / 2.0, body_height)?;
+    let figure_width = bar_x + bar.width() + MARGIN / 2.0;
+    let regions = distinct(keys.regions.iter().chain(&queries.regions).map(|(name, _)| name));
+    let legend = Legend::new(Legend::regions(&regions), figure_width - 2.0 * MARGIN);
+    let body_height = legend.height() + above + height.max(bar.height) + MARGIN;
+    let subtitle = heading.subtitle_with(&[fitted.note()]);
+    let heading = FigureHeading { subtitle: &subtitle, ..*heading };
+    let (mut figure, top) = Figure::headed(&heading, figure_width, body_height)?;
 
-    let corner = (left + layout.sink, top + above);
+    legend.draw(&mut figure, (MARGIN, top));
+    let corner = (left + layout.sink, top + legend.height() + above);
     for (layer, row) in maps.iter().enumerate() {
         for (head, bins) in row.iter().enumerate() {
             let (x, y) = (corner.0 + layout.pitch.0 * head as f64, corner.1 + layout.pitch.1 * layer as f64);
             let area = Area { x, y, width: layout.map.0, height: layout.map.1 };
             bins.draw(&mut figure, area, &fitted, (layout.sink - SINK.2, SINK.2));
+            if head == 0 {
+                queries.draw_band_left(&mut figure, Area { x: x - layout.sink, ..area });
+            }
+            if layer + 1 == maps.len() {
+                keys.draw_band_below(&mut figure, Area { y: area.bottom(), ..area });
+            }
         }
     }
     layout.draw_names(&mut figure, heads, corner);
@@ -91,8 +109,9 @@ impl Layout {
     /// Draws the names of layers and heads; only some of the heads if all names do not fit.
     fn draw_names(&self, figure: &mut Figure, heads: &SmallMaps, (left, top): (f64, f64)) {
         let Self { map, sink, pitch } = self;
+        let before = left - sink - heads.queries.band_thickness();
         for (i, name) in heads.layers.iter().enumerate() {
-            figure.text((left - sink - 12.0, top + pitch.1 * i as f64 + map.1 / 2.0), name, NAME.at(Anchor::Right));
+            figure.text((before - 12.0, top + pitch.1 * i as f64 + map.1 / 2.0), name, NAME.at(Anchor::Right));
         }
         let step = ((widest(&heads.heads) + 6.0) / pitch.0).ceil() as usize;
         for (i, name) in heads.heads.iter().enumerate().step_by(step.max(1)) {
@@ -101,7 +120,7 @@ impl Layout {
         let (width, height) = self.content(heads);
         let label = if *sink > 0.0 { "head (before each map: what its sink takes)" } else { "head" };
         figure.text((left - sink + width / 2.0, top - NAME.em - LABEL + 8.0), label, AXIS_LABEL);
-        let x = left - sink - 12.0 - widest(&heads.layers) - LABEL / 2.0;
+        let x = before - 12.0 - widest(&heads.layers) - LABEL / 2.0;
         figure.text((x, top + height / 2.0), "layer", AXIS_LABEL.at(Anchor::Upward));
     }
 }
@@ -118,10 +137,12 @@ mod tests {
         let map = Bins { rows: bins, columns: bins, values: vec![0.5; bins * bins], sink: Vec::new() };
         let names = |n: usize| (0..n).map(|i| i.to_string()).collect();
         SmallMaps {
-            scale: ColourScale { label: "weight".into(), signed: false, log: false },
+            scale: ColourScale { label: "weight".into(), signed: false },
             layers: names(layers),
             heads: names(heads),
             maps: vec![vec![map; heads]; layers],
+            queries: TokenAxis::new(0..512, [], Vec::new()),
+            keys: TokenAxis::new(0..512, [("answer".into(), 30..40)], Vec::new()),
             size_px: 128,
         }
     }

@@ -72,10 +72,7 @@ impl TokenAxis {
 
     /// Draws the tokens and their regions left of a map.
     pub(super) fn draw_left(&self, figure: &mut Figure, map: Area) {
-        for ((y, height), colour) in self.runs(map.height) {
-            figure.fill(Area { x: map.x - BAND.0 - BAND.1, width: BAND.0, y: map.y + y, height }, colour);
-        }
-        let x = map.x - self.band_thickness();
+        let x = map.x - self.draw_band_left(figure, map);
         let format = self.label_format(map.height).at(Anchor::Right);
         for (place, text) in self.labels(map.height) {
             let y = map.y + map.height * place;
@@ -86,6 +83,14 @@ impl TokenAxis {
         }
         let x = x - 14.0 - self.label_width(map.height) - 18.0;
         figure.text((x, map.centre().1), "query token", AXIS_LABEL.at(Anchor::Upward));
+    }
+
+    /// Draws the regions along the left edge of a map. Returns the thickness of the band with its distance.
+    pub(super) fn draw_band_left(&self, figure: &mut Figure, map: Area) -> f64 {
+        for ((y, height), colour) in self.runs(map.height) {
+            figure.fill(Area { x: map.x - BAND.0 - BAND.1, width: BAND.0, y: map.y + y, height }, colour);
+        }
+        self.band_thickness()
     }
 
     /// Draws the regions along the upper edge of an area. Returns the thickness of the band with its distance.

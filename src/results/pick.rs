@@ -72,6 +72,8 @@ pub struct PlainCondition {
     pub from: Option<String>,
     /// The regions that it removes from all heads in the rows that predict an answer; empty if it does anything else.
     pub removed: Vec<&'static str>,
+    /// `true` if outputs of heads come from the other of two prompts.
+    pub patches: bool,
 }
 
 /// A condition without the best heads of a ranking, and the draws of others of the same layers.
@@ -84,6 +86,11 @@ pub struct HeadsCondition {
 }
 
 impl Purposes {
+    /// Returns `true` if a condition's passes are between the corrupted prompt and the clean one.
+    pub(crate) fn patches(&self, condition: &str) -> bool {
+        self.corrupted.is_some() && self.plain.iter().any(|plain| plain.patches && plain.name == condition)
+    }
+
     /// The condition from which changes by single heads count; `None` for the untreated pass over the prompt itself.
     pub(crate) fn baseline_of_each(&self) -> Option<&str> {
         self.corrupted.as_deref().filter(|_| self.restores)

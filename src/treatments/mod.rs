@@ -32,9 +32,11 @@
 mod parse;
 mod purposes;
 mod resolve;
+mod words;
 
 pub(crate) use purposes::purposes;
 pub use resolve::{PairedOutputs, PromptFindings, Reference, Resolver};
+pub(crate) use words::condition_words;
 
 use crate::attention::{LayersAndHeads, Removal};
 use crate::base::names::joined;

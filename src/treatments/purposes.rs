@@ -21,7 +21,8 @@ pub(crate) fn purposes<'a>(names: impl IntoIterator<Item = &'a str>) -> Purposes
         } else if !add_heads(&mut purposes.heads, &mut manner, condition, &name) {
             let reads_corrupted = condition.prompt() == PairedPrompt::Corrupted;
             let from = purposes.corrupted.clone().filter(|corrupted| reads_corrupted && name != *corrupted);
-            purposes.plain.push(PlainCondition { name, from, removed: removed_regions(condition) });
+            let patches = condition.patched_rows().next().is_some();
+            purposes.plain.push(PlainCondition { name, from, patches, removed: removed_regions(condition) });
         }
     }
     purposes

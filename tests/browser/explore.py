@@ -192,6 +192,17 @@ def the_picture_has_the_colour_of_the_number(page):
     assert same[0] == same[1], f"the cell is {same[0]}, its number {same[2]} has {same[1]}"
 
 
+def heads_are_one_tab_stop_with_arrows_among_them(page):
+    stop = "document.querySelectorAll('#overview button[tabindex=\"0\"]')"
+    assert page.js(f"{stop}.length === models.length"), "each model has one tab stop"
+    label = "document.activeElement.getAttribute('aria-label').split(':')[0]"
+    page.js("models[0].all.find(({ layer, head }) => layer === 0 && head === 0).button.focus()")
+    for key, at in [("ArrowRight", "layer 0, head 1"), ("ArrowDown", "layer 1, head 1"), ("ArrowLeft", "layer 1, head 0")]:
+        page.press(key)
+        assert page.js(label) == at, f"{key} leads to {page.js(label)}, not to {at}"
+    assert page.js(f"{stop}[0] === document.activeElement && {stop}.length === models.length"), "the stop follows"
+
+
 def keys_alone_are_enough(page):
     page.js("document.activeElement.blur()")
     for _ in range(200):
@@ -423,6 +434,7 @@ def main():
             print(f"  {checked} regions contribute what results.csv has as share_out")
             the_picture_has_the_colour_of_the_number(page)
             keys_alone_are_enough(page)
+            heads_are_one_tab_stop_with_arrows_among_them(page)
             a_pointer_moves_zooms_and_takes_rows(page)
             it_is_fast_enough(page)
             it_fits_a_telephone_and_the_dark(page, shots)

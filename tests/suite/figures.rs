@@ -49,16 +49,17 @@ fn a_digit_that_changes_is_noticed_and_a_shade_is_not() {
     assert!(before.difference(&picture(["ctx_tok=1024", "ctx_tok=4096"])) == 0.0);
     assert!(before.difference(&before.shaded(4)) < TOLERANCE);
     assert!(
-        before
-            .difference(&Picture::of(&saved(&samples::forest(Page { width_mm: Some(120.0) }, [""; 2]), "figure.png")))
-            > TOLERANCE,
+        before.difference(&Picture::of(&saved(
+            &samples::forest(Page { width_mm: Some(120.0), ..Page::default() }, [""; 2]),
+            "figure.png"
+        ))) > TOLERANCE,
         "another size"
     );
 }
 
 #[test]
 fn equal_data_give_equal_bytes() {
-    let page = Page { width_mm: Some(120.0) };
+    let page = Page { width_mm: Some(120.0), ..Page::default() };
     for ((name, first), (_, second)) in samples::all(page).into_iter().zip(samples::all(page)) {
         for file in ["figure.png", "figure.svg"] {
             assert!(saved(&first, file) == saved(&second, file), "{name}, {file}");

@@ -8,13 +8,17 @@ use crate::figures::{
 };
 use crate::results::metric::{Label, Metric, ANSWER_LOG_PROB, EXACT};
 use crate::results::table::short;
-use crate::results::view::ablate::{condition_changes, heads_out_changes, Change, HeadsOut};
+use crate::results::view::ablate::{condition_changes, heads_out_changes, recovered, Change, HeadsOut};
 use crate::results::view::each_head::costs;
 use crate::results::{setting_name, Frame, Setting};
+use crate::treatments::condition_words;
 use anyhow::Result;
 use std::collections::BTreeSet;
 
 const POOLING: &str = "mean over prompts, paired with the untreated passes, 95 % intervals";
+
+const RECOVERY_POOLING: &str =
+    "ratio of means over prompts: (treated - corrupted) / (clean - corrupted), 95 % intervals of the ratio";
 
 const EACH_POOLING: &str = "mean over prompts, paired with the untreated passes";
 
@@ -33,6 +37,11 @@ pub(in crate::commands) fn draw(session: &mut Session, results: &RunResults) -> 
             conditions(&results.frame, &changes, setting, session.heading("Cost of conditions", &subtitle))?
         {
             session.save(&figure, &format!("conditions{number}"), POOLING)?;
+        }
+        let subtitle_of_patches = format!("0 as in the corrupted prompt, 1 as in the clean one · {subtitle}");
+        let heading = session.heading("Share of the answer's log-probability that is recovered", &subtitle_of_patches);
+        if let Some(figure) = recovery(&results.frame, &changes, setting, heading)? {
+            session.save(&figure, &format!("recovery{number}"), RECOVERY_POOLING)?;
         }
         if let Some(figure) = heads(&results.frame, &heads_out, setting, session, &subtitle)? {
             session.save(&figure, &format!("heads-out{number}"), POOLING)?;
@@ -60,16 +69,18 @@ fn each_head(session: &Session, results: &RunResults) -> Result<Option<Figure>> 
     cells(&[grids], &session.heading(title, &session.setup.caption()), &scale).map(Some)
 }
 
-/// Differences of every condition and model, those of one condition next to each other.
+/// Differences of every condition and model that patches nothing, those of one condition next to each other.
 fn conditions(
     frame: &Frame,
     changes: &[Change],
     setting: Setting,
     heading: FigureHeading<'_>,
 ) -> Result<Option<Figure>> {
-    let of_setting: Vec<&Change> = changes.iter().filter(|change| change.setting == setting).collect();
-    let names = distinct(of_setting.iter().map(|effect| &effect.condition));
-    if names.is_empty() {
+    let of_setting: Vec<&Change> = changes
+        .iter()
+        .filter(|change| change.setting == setting && !frame.purposes.patches(&change.condition))
+        .collect();
+    if of_setting.is_empty() {
         return Ok(None);
     }
     let quantities: [(&Metric, &str, ChangeOf); 2] = [
@@ -78,21 +89,45 @@ fn conditions(
     ];
     let mut panels = Vec::new();
     for (metric, unit, change_of) in quantities {
-        let mut rows = Vec::new();
-        for name in &names {
-            for (i, change) in of_setting.iter().filter(|change| change.condition == *name).enumerate() {
-                let difference = change_of(change);
-                rows.push(ForestRow {
-                    label: if i == 0 { name.clone() } else { String::new() },
-                    series: frame.short_name(&change.model),
-                    text: short(Some(difference.value)),
-                    difference,
-                });
-            }
-        }
+        let rows = rows(frame, &of_setting, |change| Some(change_of(change)));
         panels.push(ForestPanel { title: Label::of(metric, None).text, unit: unit.to_owned(), rows });
     }
     forest(&panels, &heading, "difference from the untreated passes").map(Some)
+}
+
+/// Where the patched passes of every condition and model lie between the corrupted and the clean prompt.
+fn recovery(frame: &Frame, changes: &[Change], setting: Setting, heading: FigureHeading<'_>) -> Result<Option<Figure>> {
+    let of_setting: Vec<&Change> = changes
+        .iter()
+        .filter(|change| change.setting == setting && frame.purposes.patches(&change.condition))
+        .collect();
+    let rows = rows(frame, &of_setting, |change| {
+        let (value, interval) = recovered(frame, change)?;
+        Some(PointEstimate { value, interval: interval.map(|interval| (interval.lo, interval.hi)) })
+    });
+    if rows.is_empty() {
+        return Ok(None);
+    }
+    let panel = ForestPanel { title: Label::of(&ANSWER_LOG_PROB, None).text, unit: String::new(), rows };
+    forest(&[panel], &heading, "share recovered").map(Some)
+}
+
+/// A row for each change that has an estimate; the models of one condition next to each other.
+fn rows(frame: &Frame, changes: &[&Change], estimate: impl Fn(&Change) -> Option<PointEstimate>) -> Vec<ForestRow> {
+    let mut rows = Vec::new();
+    for name in distinct(changes.iter().map(|change| &change.condition)) {
+        let mut label = condition_words(&name);
+        for change in changes.iter().filter(|change| change.condition == name) {
+            let Some(difference) = estimate(change) else { continue };
+            rows.push(ForestRow {
+                label: std::mem::take(&mut label),
+                series: frame.short_name(&change.model),
+                text: short(Some(difference.value)).replace('-', "−"),
+                difference,
+            });
+        }
+    }
+    rows
 }
 
 /// Returns the change of one metric.

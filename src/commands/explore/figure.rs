@@ -1,10 +1,10 @@
 //! `maps.png`: the effective maps of the heads that the page shows first.
 
+use crate::commands::drawing::bins;
 use crate::commands::session::Session;
-use crate::explore::codes::square;
-use crate::explore::{ExploreMeasure, HeadDetail, ModelMaps, PooledQuantity};
-use crate::figures::{maps, Bins, ColourScale, MapPanel, MapPanels, TokenAxis};
-use crate::measures::{PassKey, Pooling, RowQuantity};
+use crate::explore::{ExploreMeasure, ModelMaps};
+use crate::figures::{maps, ColourScale, MapPanel, MapPanels, TokenAxis};
+use crate::measures::PassKey;
 use crate::prompts::Region;
 use crate::results::metric::SHARE_OUT;
 use crate::results::Frame;
@@ -29,10 +29,10 @@ pub(super) fn draw(session: &mut Session, measure: &ExploreMeasure, frame: &Fram
     }
     let asks = untreated.iter().any(|(_, maps)| !maps.prompt.questions.is_empty());
     let title = if asks { "Heads with the most output from the answer" } else { "Heads of the last layer" };
-    let subtitle = format!("effective attention, {POOLING} · {}", session.setup.caption());
-    // Sinks and the diagonal leave single maps dark on a linear scale.
     let signed = session.setup.has_second_map();
-    let scales = vec![ColourScale { label: "attention weight".to_owned(), signed, log: !signed }];
+    let subtitle =
+        format!("{}{POOLING} · {}", if signed { "effective attention, " } else { "" }, session.setup.caption());
+    let scales = vec![ColourScale { label: "attention weight".to_owned(), signed }];
     let rows = panels.chunks(ACROSS).map(<[MapPanel]>::to_vec).collect();
     let figure = maps(&MapPanels { scales, rows, size_px: SIZE_PX }, &session.heading(title, &subtitle))?;
     session.save(&figure, "maps", POOLING)
@@ -53,7 +53,7 @@ fn model_panels(
     let regions: Vec<_> = regions.map(|&(region, from, to)| (region.to_owned(), from..to)).collect();
     let mut panels = Vec::new();
     for head in maps.details.iter().take(most) {
-        let Some(bins) = effective(&head.kept) else { continue };
+        let Some(bins) = head.kept.effective.as_ref().map(bins) else { continue };
         let (layer, number) = head.at;
         let tokens = 0..bins.rows * measure.resolutions[key.model].bin_tok;
         let share = numbers.get(&head.at).filter(|_| asks).and_then(|numbers| numbers.get(&answer));
@@ -70,12 +70,4 @@ fn model_panels(
         });
     }
     panels
-}
-
-/// The pooled effective map of a head.
-fn effective(kept: &HeadDetail) -> Option<Bins> {
-    let wanted = (PooledQuantity::Of(RowQuantity::Effective), Pooling::Max);
-    let (_, _, bytes) = kept.pooled.iter().find(|(pooled, pooling, _)| (*pooled, *pooling) == wanted)?;
-    let (bins, values) = square(bytes);
-    Some(Bins { rows: bins, columns: bins, values, sink: Vec::new() })
 }

@@ -2,9 +2,11 @@
 
 use crate::attention::LayersAndHeads;
 use crate::bail_usage;
+use crate::commands::drawing::bins;
 use crate::commands::session::Session;
 use crate::figures::{maps, small_maps, Bins, ColourScale, MapPanel, MapPanels, Profile, SmallMaps, TokenAxis};
 use crate::measures::{Maps, PassKey, PooledMap, RowQuantity};
+use crate::model::open::Model;
 use crate::prompts::Grid;
 use crate::results::metric::LAMBDA;
 use crate::results::table::short;
@@ -42,21 +44,25 @@ impl Picture<'_> {
         if rows.is_empty() {
             bail_usage!("{NOTHING}");
         }
-        let (title, subtitle) = (self.title(session), format!("{} · {}", self.pooling(), session.setup.caption()));
+        let subtitle = format!("{} · {}", self.pooling(), session.setup.caption());
         let drawn = MapPanels { scales, rows: arranged(rows), size_px: MAP_PX };
-        let figure = maps(&drawn, &session.heading(title, &subtitle))?;
+        let figure = maps(&drawn, &session.heading(self.title(&session.setup.models), &subtitle))?;
         session.save(&figure, "heatmap", &self.pooling())
     }
 
-    fn title(&self, session: &Session) -> &'static str {
+    /// What is shown of these models.
+    fn title(&self, models: &[Model]) -> &'static str {
+        let two = models.iter().filter(|model| model.transformer.config.wiring().maps() > 1).count();
         match self.spec.map {
-            MapKind::Effective => "Effective attention (A1 − λA2, or the only map)",
+            MapKind::Logits1 if two == 0 => "Scaled logits",
+            _ if two == 0 => "Attention",
+            MapKind::Effective if two < models.len() => "Effective attention",
+            MapKind::Effective => "Effective attention (A1 − λA2)",
             MapKind::A1 => "The first softmax map",
             MapKind::A2 => "The second softmax map",
             MapKind::Logits1 => "Scaled logits of the first map",
             MapKind::Logits2 => "Scaled logits of the second map",
-            MapKind::All if session.setup.has_second_map() => "Both softmax maps and their difference",
-            MapKind::All => "Attention",
+            MapKind::All => "Both softmax maps and their difference",
         }
     }
 
@@ -68,7 +74,7 @@ impl Picture<'_> {
     /// One colour scale for everything that can be compared: softmax maps, signed mixtures, logits.
     fn scales(&self, session: &Session) -> Vec<ColourScale> {
         let signed = session.setup.has_second_map();
-        let scale = |label: &str, signed| ColourScale { label: label.to_owned(), signed, log: false };
+        let scale = |label: &str, signed| ColourScale { label: label.to_owned(), signed };
         match self.spec.map {
             MapKind::Effective => vec![scale("attention weight", signed)],
             MapKind::A1 | MapKind::A2 => vec![scale("attention weight", false)],
@@ -96,10 +102,7 @@ impl Picture<'_> {
         let lambda = self.lambda(name, *layer, &self.drawn[at.model]);
         let lambda = lambda.map_or(String::new(), |lambda| format!(" · λ {}", short(Some(lambda))));
         let map = quantity_name(*quantity, config.wiring().maps());
-        let regions: Vec<(String, Range<usize>)> =
-            maps.regions.iter().map(|(region, range)| (region.name().to_owned(), range.clone())).collect();
         let is_text = matches!(session.setup.grid, Grid::Text(_));
-        let regions = if is_text { Vec::new() } else { regions };
         let profile = maps.profiles.get(index).map(|(_, _, grid)| Profile {
             label: if is_text { "last 32 rows".to_owned() } else { "rows that predict the answer".to_owned() },
             values: grid.values.iter().map(|&x| if x.is_nan() { 0.0 } else { x }).collect(),
@@ -110,8 +113,8 @@ impl Picture<'_> {
             detail: format!("{map} · layer {layer} · {heads}{lambda}"),
             scale: if *quantity == RowQuantity::Effective && config.wiring().maps() > 1 { scales.len() - 1 } else { 0 },
             bins: bins(grid),
-            queries: TokenAxis::new(maps.queries.clone(), regions.clone(), maps.query_texts.clone()),
-            keys: TokenAxis::new(maps.keys.clone(), regions, maps.key_texts.clone()),
+            queries: axis(session, maps, &maps.queries, &maps.query_texts),
+            keys: axis(session, maps, &maps.keys, &maps.key_texts),
             profile,
         }
     }
@@ -131,7 +134,11 @@ impl Picture<'_> {
     fn titled(&self, session: &Session, at: PassKey) -> String {
         let (model, condition) = (&session.setup.models[at.model], &session.setup.conditions[at.condition]);
         let name = self.frame.short_names.name(&model.name);
-        condition.column().map_or(name.to_owned(), |condition| format!("{name}, {condition}"))
+        if condition.is_untreated() {
+            name.to_owned()
+        } else {
+            format!("{name}, {}", condition.words())
+        }
     }
 
     /// One figure per model and condition: every layer and head that was asked for.
@@ -144,9 +151,12 @@ impl Picture<'_> {
                 layers.entry(*layer).or_default().insert(*head, bins(grid));
             }
             let Some(first) = layers.values().next() else { continue };
-            let title = format!("{}: {}", self.title(session), self.titled(session, at));
+            let model = std::slice::from_ref(&session.setup.models[at.model]);
+            let title = format!("{}: {}", self.title(model), self.titled(session, at));
             let subtitle = format!("every layer and head · {} · {}", self.pooling(), session.setup.caption());
             let maps = SmallMaps {
+                queries: axis(session, maps, &maps.queries, &[]),
+                keys: axis(session, maps, &maps.keys, &[]),
                 scale: scale.clone(),
                 heads: first.keys().map(ToString::to_string).collect(),
                 layers: layers.keys().map(ToString::to_string).collect(),
@@ -177,8 +187,11 @@ fn arranged(rows: Vec<Vec<MapPanel>>) -> Vec<Vec<MapPanel>> {
     all.chunks(across).map(<[MapPanel]>::to_vec).collect()
 }
 
-fn bins(grid: &PooledMap) -> Bins {
-    Bins { rows: grid.rows, columns: grid.columns, values: grid.values.clone(), sink: grid.sinks.clone() }
+/// The tokens along a side of a map, with their regions; plain text has none.
+fn axis(session: &Session, maps: &Maps, range: &Range<usize>, texts: &[String]) -> TokenAxis {
+    let regions = maps.regions.iter().filter(|_| !matches!(session.setup.grid, Grid::Text(_)));
+    let regions = regions.map(|(region, run)| (region.name().to_owned(), run.clone()));
+    TokenAxis::new(range.clone(), regions, texts.to_vec())
 }
 
 fn quantity_name(quantity: RowQuantity, maps: usize) -> &'static str {
@@ -188,6 +201,7 @@ fn quantity_name(quantity: RowQuantity, maps: usize) -> &'static str {
         RowQuantity::Effective | RowQuantity::Map(0) => "A1",
         RowQuantity::Map(_) => "A2",
         RowQuantity::Subtracted => "λA2",
+        RowQuantity::Logits(0) if maps == 1 => "logits",
         RowQuantity::Logits(0) => "logits 1",
         RowQuantity::Logits(_) => "logits 2",
     }

@@ -2,6 +2,7 @@
 
 use crate::commands::session::{RunResults, Session};
 use crate::figures::{lines, Line, LineAxes, LinePanel, PointEstimate};
+use crate::results::view::nll::skip;
 use crate::results::{bin_of, bins, cumulative, Bin, Estimate, Frame, Scored, TokenKind};
 use anyhow::Result;
 
@@ -39,8 +40,12 @@ fn first_drawn(frame: &Frame) -> u32 {
 fn panels(frame: &Frame, from: u32) -> Vec<LinePanel> {
     let scored = &frame.tokens.0;
     let nll = "NLL (nats per token)";
+    let cumulative_title = match skip(frame) {
+        0 => "cumulative mean".to_owned(),
+        skip => format!("cumulative mean from position {skip} on"),
+    };
     let mut panels = vec![
-        panel("cumulative mean".to_owned(), nll, scored.iter().map(|of| cumulative_line(of, from))),
+        panel(cumulative_title, nll, scored.iter().map(|of| cumulative_line(of, from, skip(frame)))),
         panel("by position".to_owned(), nll, scored.iter().map(|of| binned(of, from, |bin| of_bin(of, bin)))),
     ];
     if frame.tokens.others().next().is_some() {
@@ -85,9 +90,9 @@ fn difference(frame: &Frame, of: &Scored, kind: TokenKind, bin: Bin) -> Option<E
 }
 
 /// The cumulative mean at positions spaced by ratios.
-fn cumulative_line(scored: &Scored, from: u32) -> Line {
+fn cumulative_line(scored: &Scored, from: u32, skip: u32) -> Line {
     let mut points: Vec<(f64, f64)> = Vec::new();
-    let all = cumulative(&scored.windows);
+    let all = cumulative(&scored.windows, skip);
     for (i, &(position, mean)) in all.iter().enumerate().filter(|(_, (position, _))| *position >= from) {
         let x = f64::from(position);
         let far = points.last().is_none_or(|&(last, _)| x >= last * 2f64.powf(1.0 / PER_DOUBLING));

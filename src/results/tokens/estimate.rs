@@ -92,12 +92,12 @@ fn place(token: &ScoredToken) -> (u64, u32, u32) {
     (token.text_position, token.position, token.id)
 }
 
-/// Returns, for each position, the mean over all positions up to it, with equal weight for every position: (position,
-/// nats).
-pub(crate) fn cumulative(windows: &[ScoredWindow]) -> Vec<(u32, f64)> {
+/// Returns, for each position from `skip` on, the mean over all positions from there up to it, with equal weight for every
+/// position: (position, nats).
+pub(crate) fn cumulative(windows: &[ScoredWindow], skip: u32) -> Vec<(u32, f64)> {
     let longest = windows.iter().flat_map(|window| &window.tokens).map(|token| token.position as usize).max();
     let mut sums = vec![(0.0, 0.0); longest.map_or(0, |longest| longest + 1)];
-    for token in windows.iter().flat_map(|window| &window.tokens) {
+    for token in windows.iter().flat_map(|window| &window.tokens).filter(|token| token.position >= skip) {
         let (sum, n) = &mut sums[token.position as usize];
         (*sum, *n) = (*sum + f64::from(token.nll_nats), *n + 1.0);
     }
@@ -172,7 +172,9 @@ mod tests {
     #[test]
     fn the_cumulative_mean_counts_every_position_once() {
         // Position 1 twice with the mean 2, position 2 once.
-        assert_eq!(cumulative(&[window(0, &[1.0, 5.0]), window(1, &[3.0])]), [(1, 2.0), (2, 3.5)]);
-        assert_eq!(cumulative(&[]), []);
+        let windows = [window(0, &[1.0, 5.0]), window(1, &[3.0])];
+        assert_eq!(cumulative(&windows, 0), [(1, 2.0), (2, 3.5)]);
+        assert_eq!(cumulative(&windows, 2), [(2, 5.0)]);
+        assert_eq!(cumulative(&[], 0), []);
     }
 }

@@ -6,6 +6,7 @@ use crate::results::metric::{Kind, Metric, ANSWER_LOG_PROB, ATTRIBUTION, EXACT};
 use crate::results::record::UNTREATED;
 use crate::results::table::{basis, numbers, words, Cell, Table, TableRows};
 use crate::results::{Difference, Estimate, Frame, HeadsCondition, Pick, PlainCondition, Setting, Verdict};
+use crate::stats::{test_ratio, Interval};
 
 /// Name of the table of differences between models.
 pub(super) const CONTRASTS: &str = "contrasts";
@@ -98,6 +99,24 @@ fn expected_changes(frame: &Frame, place: (Setting, &str), plain: &PlainConditio
         sums.iter_mut().zip(by_prompt).for_each(|(sum, attribution)| *sum -= attribution);
     }
     sums
+}
+
+/// Returns where the answer's log-probability in patched passes lies between the corrupted prompt, 0, and the clean one, 1: a ratio
+/// of means over prompts, with its interval.
+pub(crate) fn recovered(frame: &Frame, change: &Change) -> Option<(f64, Option<Interval>)> {
+    let corrupted = frame.purposes.corrupted.as_deref().filter(|corrupted| *corrupted != change.condition)?;
+    let baseline = pick((change.setting, &change.model), Some(corrupted), &ANSWER_LOG_PROB);
+    let [treated, clean] = [Some(change.condition.as_str()), None]
+        .map(|condition| frame.prompt_differences(baseline, Pick { condition, ..baseline }));
+    let whole: f64 = clean.iter().sum();
+    if treated.len() != clean.len() || whole == 0.0 {
+        return None; // a prompt failed under one of the conditions
+    }
+    let value = treated.iter().sum::<f64>() / whole;
+    // A ratio has an interval if every prompt has something to recover.
+    let is_whole = clean.iter().all(|difference| *difference > 0.0);
+    let test = test_ratio(&treated.into_iter().zip(clean).collect::<Vec<_>>()).filter(|_| is_whole);
+    Some((value, test.map(|test| test.interval)))
 }
 
 fn heads_out_of(frame: &Frame, setting: Setting, model: &str, heads: &HeadsCondition) -> Option<HeadsOut> {

@@ -6,7 +6,7 @@ pub(crate) mod differences;
 pub(crate) mod each_head;
 mod heads;
 mod maps;
-mod nll;
+pub(crate) mod nll;
 mod outliers;
 mod shots;
 mod summary;

@@ -48,7 +48,7 @@ pub(super) fn models(frame: &Frame) -> Option<Table> {
 }
 
 /// Tokens at the beginning of windows that count by position only.
-fn skip(frame: &Frame) -> u32 {
+pub(crate) fn skip(frame: &Frame) -> u32 {
     frame.config("skip").and_then(serde_json::Value::as_u64).map_or(0, |skip| u32::try_from(skip).unwrap_or(u32::MAX))
 }
 

@@ -171,13 +171,13 @@ fn causal(bins: usize, sign: f32) -> Bins {
     Bins { rows: bins, columns: bins, values: (0..bins * bins).map(value).collect(), sink: Vec::new() }
 }
 
-fn detailed_maps(page: Page) -> Figure {
+fn tokens() -> TokenAxis {
     let regions =
         [("bos", 0..1), ("filler", 1..4080), ("needle", 2040..2060), ("answer", 2052..2057), ("question", 4080..4096)];
-    let tokens = || {
-        let regions = regions.iter().map(|(name, run)| (name.to_string(), run.clone()));
-        TokenAxis::new(0..4096, regions, vec![])
-    };
+    TokenAxis::new(0..4096, regions.map(|(name, run)| (name.to_string(), run)), vec![])
+}
+
+fn detailed_maps(page: Page) -> Figure {
     let panel = |model: usize, sign: f32| MapPanel {
         title: MODELS[model].into(),
         detail: format!("A · layer 1 · mean of {} heads", 8 / (model + 1)),
@@ -191,7 +191,7 @@ fn detailed_maps(page: Page) -> Figure {
             top: None,
         }),
     };
-    let scale = ColourScale { label: "attention weight".into(), signed: true, log: false };
+    let scale = ColourScale { label: "attention weight".into(), signed: true };
     let drawn = MapPanels { scales: vec![scale], rows: vec![vec![panel(0, 1.0), panel(1, -1.0)]], size_px: 320 };
     maps(&drawn, &heading("Effective attention", page)).unwrap()
 }
@@ -199,10 +199,12 @@ fn detailed_maps(page: Page) -> Figure {
 fn map_grid(page: Page) -> Figure {
     let names = |n: usize| (0..n).map(|i| i.to_string()).collect();
     let drawn = SmallMaps {
-        scale: ColourScale { label: "attention weight".into(), signed: false, log: true },
+        scale: ColourScale { label: "attention weight".into(), signed: false },
         layers: names(2),
         heads: names(4),
-        maps: [1.0, 4.0].map(|scale| vec![causal(24, scale); 4]).into(),
+        maps: [1.0, 4.0].map(|scale| vec![causal(48, scale); 4]).into(),
+        queries: tokens(),
+        keys: tokens(),
         size_px: 120,
     };
     small_maps(&drawn, &heading("Every head", page)).unwrap()
