@@ -150,7 +150,7 @@ pub struct OutputArgs {
     /// Also write the report of the run, with its explorer if it has one, as one HTML page into this new file
     #[arg(long, value_name = "FILE.html")]
     pub report: Option<PathBuf>,
-    /// Print these tables: `all`, or names separated by commas, as in `depth,shape` [default: the main table and
+    /// Print these tables: `all`, or titles or names separated by commas, as in `depth,shape` [default: the main table and
     /// differences]
     #[arg(long, value_name = "NAMES", conflicts_with = "json")]
     pub tables: Option<Tables>,

@@ -9,9 +9,6 @@ use serde::Serialize;
 /// Heading of a first column of models.
 pub(crate) const MODEL: &str = "model";
 
-/// Heading of a column of verdicts.
-const VERDICT: &str = "verdict";
-
 /// Number of models that stand side by side at most.
 const MOST_SIDE_BY_SIDE: usize = 4;
 
@@ -162,8 +159,7 @@ impl Table {
     }
 
     /// The same numbers with the models side by side: a row for each metric and key, a part for each metric if there are
-    /// several keys. Verdicts are left out: the intervals say as much. `None` if the first column is not a model's, or the models are
-    /// too many or differ in their keys.
+    /// several keys. `None` if the first column is not a model's, or the models are too many or differ in their keys.
     pub(crate) fn by_model(&self) -> Option<Self> {
         let models = distinct(self.rows.iter().map(|row| &row[0].text));
         let (keys, results): (Vec<usize>, Vec<usize>) =
@@ -181,7 +177,7 @@ impl Table {
         columns.extend(keys.iter().map(|&at| self.columns[at].clone()));
         columns.extend(models.iter().map(numbers));
         let mut rows = Vec::new();
-        for at in results.into_iter().filter(|&at| self.columns[at].heading != VERDICT) {
+        for at in results {
             for (i, key) in first.iter().enumerate() {
                 let cells = by_model.iter().map(|rows| rows[i][at].clone());
                 let heading = Cell::words(&self.columns[at].heading);

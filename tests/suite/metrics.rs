@@ -89,8 +89,12 @@ fn shells_complete_the_metrics_of_the_catalogue_and_others_are_accepted() {
     let values: Vec<String> = metric.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect();
     assert_eq!(values.len(), metric::ALL.len() + 1);
     assert!(values.contains(&metric::SHARE_OUT.name.to_owned()) && values.contains(&"all".to_owned()));
-    let typed = ["difftool", "compare", "run", "--metric", "novelty,share_abs[answer]"];
+    let typed =
+        ["difftool", "compare", "run", "--metric", "novelty,share_abs[answer],noise in output,answer in output %"];
     let matches = command_line().try_get_matches_from(typed).unwrap();
     let metrics = matches.subcommand_matches("compare").unwrap().get_many::<MetricName>("metric").unwrap();
-    assert_eq!(metrics.map(|name| name.metric.as_str()).collect::<Vec<_>>(), ["novelty", "share_abs"]);
+    assert_eq!(
+        metrics.map(|name| name.metric.as_str()).collect::<Vec<_>>(),
+        ["novelty", "share_abs", "noise_out", "share_out"]
+    );
 }

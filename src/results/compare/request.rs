@@ -98,7 +98,10 @@ impl FromStr for MetricName {
 fn printed_as(heading: &str) -> Option<(&'static Metric, Option<&'static str>)> {
     let regions = [None].into_iter().chain(Region::ALL.map(|region| Some(region.name())));
     let mut named = regions.flat_map(|region| metric::ALL.iter().map(move |metric| (metric, region)));
-    named.find(|(metric, region)| Label::of(metric, *region).text == heading)
+    named.find(|(metric, region)| {
+        let label = Label::of(metric, *region);
+        [label.heading(), label.comparison_heading(), label.text].iter().any(|printed| printed == heading)
+    })
 }
 
 /// Parser of a metric's name. It accepts any, as files of other versions have other metrics; the names of the catalogue are its

@@ -1,6 +1,6 @@
 //! Tables as text for terminals.
 
-use super::super::table::{Cell, ColumnRole, Table, MODEL, TABLES};
+use super::super::table::{plural, Cell, ColumnRole, Table, MODEL, TABLES};
 use super::super::view::{main_differences, main_table, next, tables};
 use super::super::Frame;
 use super::layout::TextTable;
@@ -97,7 +97,7 @@ fn shortened(mut table: Table, most: usize) -> Table {
     let more = part.saturating_sub(most);
     if more > 0 {
         table.rows = table.rows.chunks(part).flat_map(|part| part[..most].to_vec()).collect();
-        table.note += &format!(" {more} more rows: --tables {}.", table.id);
+        table.note += &format!(" {}: --tables {}.", plural(more, "more row"), table.id);
     }
     table
 }
@@ -111,16 +111,17 @@ fn headed(shared: &str, table: &Table) -> String {
 }
 
 /// What all rows of a table share, and the rest of the table with short names of models: with the models side by side where that
-/// takes fewer lines.
+/// takes fewer lines, or where the last ones would be cut off.
 fn prepared(table: Table, names: &ShortNames) -> (String, Table) {
     let (shared, table) = hoisted(table.with_names(names));
     let rows = TextTable::new(&table);
-    let is_shorter = |by_model: &Table| {
+    let reads_better = |by_model: &Table| {
         let is_of_parts = by_model.columns[0].role == ColumnRole::Part;
         let lines = |table: &TextTable| table.to_string().lines().count();
-        (is_of_parts || !rows.fits()) && lines(&TextTable::new(by_model)) < lines(&rows)
+        let is_shorter = || lines(&TextTable::new(by_model)) < lines(&rows);
+        is_of_parts && table.rows.len() > MOST_MAIN_ROWS || (is_of_parts || !rows.fits()) && is_shorter()
     };
-    let by_model = table.by_model().filter(is_shorter);
+    let by_model = table.by_model().filter(reads_better);
     (shared, by_model.unwrap_or(table))
 }
 
@@ -191,7 +192,7 @@ none                                      100                                100
         assert!(one.starts_with("X: standard-model-of-a-long-name.\n\ncondition       accuracy %"), "{one}");
         let (_, by_model) = prepared(table(&rows), &names);
         let cut = shortened(by_model, 2);
-        assert_eq!((cut.rows.len(), cut.note.as_str()), (4, " 1 more rows: --tables x."), "of each part");
+        assert_eq!((cut.rows.len(), cut.note.as_str()), (4, " 1 more row: --tables x."), "of each part");
         rows[3][1] = Cell::words("keep(0.1)");
         assert_eq!(table(&rows).by_model(), None, "other conditions");
     }
