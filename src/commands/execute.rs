@@ -14,8 +14,8 @@ use crate::results::folder::{
 };
 use crate::results::print::{json, text, Tables};
 use crate::results::view::each_head::head_rows;
-use crate::results::{About, CommandName, Frame};
-use crate::run::{finished_records, RunPart, RunStart, Setup};
+use crate::results::{CommandName, Frame};
+use crate::run::{finished_frame, RunPart, RunStart, Setup};
 use crate::treatments::purposes;
 use anyhow::{bail, Context, Result};
 use clap::Args;
@@ -69,12 +69,11 @@ pub(super) fn execute(mut experiment: Experiment, output: OutputArgs, mut part: 
         check_page("--report", page)?;
     }
     let (plan, models) = experiment.plan()?;
-    if let Some((folder, records)) = finished_records(&plan, &mut part)? {
+    if let Some((folder, frame)) = finished_frame(&plan, &mut part)? {
         if !output.quiet {
             crate::say!("the run in {} is finished: nothing to resume", folder.display());
         }
         write_report(&output, &folder)?;
-        let frame = Frame::of(About::default(), &records)?;
         return if part.shard.is_some() { Ok(()) } else { check_fail_if(&experiment, &models.names, &frame) };
     }
     let flags = &experiment.flags;

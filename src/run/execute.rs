@@ -10,6 +10,7 @@ use crate::prompts::{GridPrompt, Sources};
 use crate::results::folder::{RunFolder, MANIFEST, RESULTS};
 use crate::results::manifest::{Manifest, ModelInfo};
 use crate::results::record::{self, Record, SCHEMA};
+use crate::results::{About, Frame};
 use anyhow::{bail, Context, Result};
 use rayon::prelude::*;
 use serde_json::json;
@@ -111,9 +112,8 @@ pub fn run(
     let cases = cases_of(setup.grid.prompts(), part.shard);
     let missed_depths = setup.check(&cases)?;
     let experiment = &setup.plan.experiment;
-    let keys = setup.keys(&cases, experiment);
     setup.references()?;
-    let (folder, mut store) = open(setup.plan.command.name(), &part, experiment, &keys)?;
+    let (folder, mut store) = open(setup.plan.command.name(), &part, experiment, setup.keys(&cases, experiment))?;
     let resumed = store.finished();
     let todo = &cases[resumed..];
     observer.run_begins(&RunPlan {
@@ -132,9 +132,10 @@ pub fn run(
         observer.record(record);
     };
     store.replay(measures, &mut |record| see(observer, record))?;
+    let mut keys = setup.keys(todo, experiment);
     let ran = setup.run(todo, measures, stop, &mut |case, finding| {
-        let (_, key) = &keys[store.finished()];
-        store.add(case, key.clone(), finding)?;
+        let (_, key) = keys.next().context("every case has a key")?;
+        store.add(case, key, finding)?;
         finding.records.iter().for_each(|record| see(observer, record));
         observer.case_finished();
         Ok(())
@@ -174,7 +175,11 @@ pub struct FinishedCase<'a> {
 impl Setup {
     /// Returns the number of each case with a hash of everything that its records depend on: the `experiment` as a file,
     /// weights, tokenizers, corpus, prompt, seed, schema of the records, this build, and the kind of processor.
-    pub(crate) fn keys(&self, cases: &[GridPrompt], experiment: &str) -> Vec<(u64, String)> {
+    pub(crate) fn keys<'a>(
+        &self,
+        cases: &'a [GridPrompt],
+        experiment: &str,
+    ) -> impl Iterator<Item = (u64, String)> + use<'a> {
         let mut models = Vec::new();
         for model in &self.models {
             let ModelInfo { weights_sha256, config_sha256, tokenizer_sha256, .. } = &model.info;
@@ -182,15 +187,13 @@ impl Setup {
             let read_as = json!([layout, bos, chat_template_sha256, answer_opening, model.eos_ids()]);
             models.push(json!([weights_sha256, config_sha256, tokenizer_sha256, read_as]));
         }
-        let Sources { haystack, text, needles } = &self.sources;
+        let Sources { haystack, text, needles, .. } = &self.sources;
         let sources = json!([haystack.sha256(), text.sha256(), needles.as_ref().map(|file| &file.sha256)]);
         let common = json!([SCHEMA, machine::key(), experiment, models, sources]);
-        let mut keys = Vec::new();
-        for case in cases {
+        cases.iter().map(move |case| {
             let own = json!([case.spec, case.index, case.sample, case.seed_index]);
-            keys.push((case.index, sha256(format!("{common}{own}").as_bytes())));
-        }
-        keys
+            (case.index, sha256(format!("{common}{own}").as_bytes()))
+        })
     }
 
     /// Runs cases and passes each of them to `done`, in order. Writes nothing. A case that fails gives a record with an
@@ -246,7 +249,12 @@ impl Setup {
 }
 
 /// Opens the run folder and its store.
-fn open(name: &str, part: &RunPart, experiment: &str, keys: &[(u64, String)]) -> Result<(RunFolder, Store)> {
+fn open(
+    name: &str,
+    part: &RunPart,
+    experiment: &str,
+    keys: impl Iterator<Item = (u64, String)>,
+) -> Result<(RunFolder, Store)> {
     let (mut folder, store);
     match &part.start {
         RunStart::New(out) => {
@@ -279,13 +287,13 @@ fn check_part(plan: &Plan, part: &RunPart) -> Result<()> {
     Ok(())
 }
 
-/// Returns folder and records of the run to be resumed if it is already finished; `None` if the run is new or unfinished. The folder
+/// Returns folder and numbers of the run to be resumed if it is already finished; `None` if the run is new or unfinished. The folder
 /// of an unfinished run is locked. A run is unfinished as long as one of its files is missing.
 ///
 /// # Errors
 /// A usage error if the folder holds another experiment or another shard; an error if prompts of the run failed, its files
 /// have changed, or another process is writing into the folder.
-pub fn finished_records(plan: &Plan, part: &mut RunPart) -> Result<Option<(PathBuf, Vec<Record>)>> {
+pub fn finished_frame(plan: &Plan, part: &mut RunPart) -> Result<Option<(PathBuf, Frame)>> {
     check_part(plan, part)?;
     let RunStart::Resume(folder) = &mut part.start else { return Ok(None) };
     check_experiment(folder.path(), &plan.experiment)?;
@@ -303,11 +311,12 @@ pub fn finished_records(plan: &Plan, part: &mut RunPart) -> Result<Option<(PathB
         folder.journal()?;
         return Ok(None);
     }
-    let records = record::read(&folder.join(RESULTS))?;
-    if let Some(error) = records.iter().find_map(|record| record.measure.error.as_deref()) {
+    let mut frame = Frame::new(About::default());
+    record::read_each(&folder.join(RESULTS), |record| frame.add(record))?;
+    if let Some(error) = frame.failures.iter().find_map(|record| record.measure.error.as_deref()) {
         bail!("prompts of the run in {} failed ({error}); start a new run", folder.path().display());
     }
-    Ok(Some((folder.path().to_owned(), records)))
+    Ok(Some((folder.path().to_owned(), frame.finish()?)))
 }
 
 fn check_shard(manifest: &Manifest, shard: Option<RunShard>, folder: &Path) -> Result<()> {

@@ -16,7 +16,7 @@ mod shard;
 mod store;
 
 pub use check::MissedDepth;
-pub use execute::{finished_records, run, FinishedCase, RunObserver, RunOutcome, RunPart, RunPlan, RunStart};
+pub use execute::{finished_frame, run, FinishedCase, RunObserver, RunOutcome, RunPart, RunPlan, RunStart};
 pub use maps::{page_budget, MapFlags, MapKind, MAP_PX, SMALL_PX};
 pub use plan::{MapsOfOnePrompt, Plan};
 pub use setup::Setup;

@@ -10,6 +10,7 @@ mod journal;
 use super::FinishedCase;
 use crate::bail_usage;
 use crate::base::files;
+use crate::base::hash::hex;
 use crate::measures::{Measure, PassKey};
 use crate::prompts::GridPrompt;
 use crate::results::folder::{RunFolder, CELLS, EXPERIMENT, RESULTS};
@@ -18,6 +19,7 @@ use anyhow::{ensure, Context, Result};
 use base64::engine::general_purpose::STANDARD;
 use base64::Engine as _;
 use journal::{JournalLine, StoredCases, HEADER};
+use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{Seek as _, SeekFrom, Write as _};
@@ -37,8 +39,10 @@ pub(super) struct Store {
     results_end: u64,
     /// Number of records.
     rows: u64,
-    /// SHA-256 of the prompts of each finished case, in order.
-    prompts: Vec<String>,
+    /// Number of finished cases.
+    finished: usize,
+    /// Over the SHA-256 of the prompts of each finished case, in order.
+    prompts: Sha256,
     /// Lines of finished cases that are not in the journal yet.
     pending: Vec<u8>,
     /// Time of the last sync, and its duration.
@@ -56,13 +60,13 @@ impl Store {
         files::sync(&path)?;
         folder.save_command()?;
         folder.create_journal()?;
-        let store = Self::open(folder, Vec::new(), 0, [0, 0])?;
+        let store = Self::open(folder, [0, 0])?;
         files::sync_folder_of(&path);
         Ok(store)
     }
 
     /// Opens the files of a run, and cuts off what follows these lengths of records and journal.
-    fn open(folder: &mut RunFolder, prompts: Vec<String>, rows: u64, [results_end, end]: [u64; 2]) -> Result<Self> {
+    fn open(folder: &mut RunFolder, [results_end, end]: [u64; 2]) -> Result<Self> {
         let (path, journal) = (folder.path().to_owned(), folder.journal()?);
         let results = match files::is_there(&path.join(RESULTS)) {
             true => files::open_to_change(&path.join(RESULTS))?,
@@ -75,8 +79,9 @@ impl Store {
             results,
             journal,
             results_end: results_end.max(record::header().len() as u64),
-            rows,
-            prompts,
+            rows: 0,
+            finished: 0,
+            prompts: Sha256::new(),
             pending: Vec::new(),
             synced: (Instant::now(), Duration::ZERO),
             put_aside: None,
@@ -89,25 +94,26 @@ impl Store {
     /// # Errors
     /// A usage error if the finished cases are not the first of `keys`; an error if a file cannot be read or written, or is
     /// being written by another process.
-    pub(super) fn resume(folder: &mut RunFolder, keys: &[(u64, String)]) -> Result<Self> {
+    pub(super) fn resume(folder: &mut RunFolder, mut keys: impl Iterator<Item = (u64, String)>) -> Result<Self> {
         // The lock comes first: another process may be writing the files that are read next.
         folder.journal()?;
         let mut cases = StoredCases::open(folder.path())?;
-        let (mut prompts, mut rows) = (Vec::new(), 0);
+        let (mut finished, mut rows, mut prompts) = (0, 0, Sha256::new());
         for JournalLine { case, key, prompts_sha256, rows: of_case, .. } in cases.by_ref().map(|case| case.line) {
-            match keys.get(prompts.len()) {
-                Some((next, expected)) if *next == case => check_key(folder.path(), case, &key, expected)?,
+            match keys.next() {
+                Some((next, expected)) if next == case => check_key(folder.path(), case, &key, &expected)?,
                 _ => bail_usage!(
                     "{}: prompt {case} is not the next one of this run; give the --shard that the run was started with",
                     folder.path().display()
                 ),
             }
-            prompts.push(prompts_sha256);
-            rows += of_case;
+            prompts.update(prompts_sha256);
+            finished += 1;
+            rows = of_case.saturating_add(rows); // of a file that anybody may have written
         }
         let put_aside = if cases.are_damaged() { Some(put_aside(folder.path())?) } else { None };
-        let ends = if prompts.is_empty() { [0, 0] } else { [cases.results_end, cases.journal_end] };
-        Ok(Self { put_aside, ..Self::open(folder, prompts, rows, ends)? })
+        let ends = if finished == 0 { [0, 0] } else { [cases.results_end, cases.journal_end] };
+        Ok(Self { finished, rows, prompts, put_aside, ..Self::open(folder, ends)? })
     }
 
     /// Merges shards into a new folder, which then is an unfinished run with all cases. `holders` are the numbers of the shards
@@ -138,7 +144,7 @@ impl Store {
     /// # Errors
     /// If a file cannot be read.
     pub(super) fn replay(&self, measures: &mut [&mut dyn Measure], see: &mut dyn FnMut(&Record)) -> Result<()> {
-        if self.prompts.is_empty() {
+        if self.finished == 0 {
             return Ok(());
         }
         record::read_each(&self.folder.join(RESULTS), see)?;
@@ -173,7 +179,8 @@ impl Store {
         self.rows += line.rows;
         line.results_end = self.results_end;
         self.pending.extend(line.to_bytes(results)?);
-        self.prompts.push(line.prompts_sha256);
+        self.finished += 1;
+        self.prompts.update(line.prompts_sha256);
         let (when, took) = self.synced;
         if when.elapsed() >= SYNC_INTERVAL * took {
             self.commit()?;
@@ -203,7 +210,7 @@ impl Store {
 
     /// Returns the number of finished cases.
     pub(super) fn finished(&self) -> usize {
-        self.prompts.len()
+        self.finished
     }
 
     /// Returns the number of records written.
@@ -213,7 +220,7 @@ impl Store {
 
     /// Returns the SHA-256 over the hashes of the prompts, in order.
     pub(super) fn prompts_sha256(&self) -> String {
-        crate::base::hash::sha256(self.prompts.concat().as_bytes())
+        hex(&self.prompts.clone().finalize())
     }
 }
 
@@ -265,7 +272,12 @@ fn check_key(folder: &Path, case: u64, key: &str, expected: &str) -> Result<()> 
 ///
 /// # Errors
 /// A usage error if a shard is of another experiment, shards overlap, or cases are missing; an error if one is damaged.
-pub(super) fn holders(shards: &[PathBuf], experiment: &str, keys: &[(u64, String)]) -> Result<Vec<usize>> {
+pub(super) fn holders(
+    shards: &[PathBuf],
+    experiment: &str,
+    keys: impl Iterator<Item = (u64, String)>,
+) -> Result<Vec<usize>> {
+    let keys: Vec<(u64, String)> = keys.collect();
     let key_of: HashMap<u64, &str> = keys.iter().map(|(case, key)| (*case, key.as_str())).collect();
     let mut holder_of: HashMap<u64, usize> = HashMap::new();
     for (shard, folder) in shards.iter().enumerate() {
@@ -335,7 +347,7 @@ mod tests {
 
     /// The number of cases that a resumed run does not measure again, and whether the files were put aside.
     fn resumed(home: &tempfile::TempDir, keys: &[(u64, String)]) -> Result<(usize, bool)> {
-        let store = Store::resume(&mut RunFolder::reopen(home.path())?, keys)?;
+        let store = Store::resume(&mut RunFolder::reopen(home.path())?, keys.iter().cloned())?;
         Ok((store.finished(), store.put_aside.is_some()))
     }
 
@@ -391,6 +403,37 @@ mod tests {
     }
 
     #[test]
+    fn a_journal_with_absurd_integers_and_the_right_hashes_ends_before_them() {
+        for absurd in [1 << 31, (1 << 32) - 1, 1 << 63, u64::MAX] {
+            for place in 0..3 {
+                let (home, keys) = run();
+                let line = |case: u64, results_end| JournalLine {
+                    case,
+                    key: keys[case as usize].1.clone(),
+                    rows: 1,
+                    results_end,
+                    ..JournalLine::default()
+                };
+                let header = record::header().len() as u64;
+                let mut second = line(1, header + 13);
+                match place {
+                    0 => second.case = absurd,
+                    1 => second.rows = absurd,
+                    _ => second.results_end = absurd,
+                }
+                let lines = [line(0, header + 6).to_bytes(b"first\n").unwrap(), second.to_bytes(b"second\n").unwrap()];
+                edit(&home, CELLS, |bytes| *bytes = [HEADER.as_bytes(), &lines.concat()].concat());
+                let found = resumed(&home, &keys);
+                match place {
+                    0 => assert!(found.unwrap_err().to_string().contains("is not the next one")),
+                    1 => assert_eq!(found.unwrap(), (2, false)),
+                    _ => assert_eq!(found.unwrap(), (1, true)),
+                }
+            }
+        }
+    }
+
+    #[test]
     fn a_journal_that_lost_every_cell_leaves_a_copy_of_the_records() {
         for length in [0, 5, HEADER.len()] {
             let (home, keys) = run();
@@ -406,7 +449,7 @@ mod tests {
     fn the_lock_is_held_until_the_last_part_of_a_run_is_dropped() {
         let (home, keys) = run();
         let mut folder = RunFolder::reopen(home.path()).unwrap();
-        drop(Store::resume(&mut folder, &keys).unwrap());
+        drop(Store::resume(&mut folder, keys.iter().cloned()).unwrap());
         let error = resumed(&home, &keys).unwrap_err().to_string();
         assert!(error.contains("another process is writing into"), "{error}");
         drop(folder);
