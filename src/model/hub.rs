@@ -16,6 +16,7 @@
 mod download;
 
 use crate::bail_usage;
+use crate::base::files;
 use crate::model::checkpoint::{shards, INDEX_FILE, TENSOR_FILE};
 use crate::model::kinds;
 use anyhow::{ensure, Context, Result};
@@ -78,7 +79,7 @@ impl Hub {
             cache: cache.context("there is no home folder: set HF_HOME to the folder for models")?,
             offline: ["1", "ON", "YES", "TRUE"].contains(&&*offline),
             token: var("HF_TOKEN").or_else(|| {
-                let saved = fs::read_to_string(folder?.join("token")).ok()?;
+                let saved = files::text(&folder?.join("token"), files::CONFIG_MAX).ok()?;
                 Some(saved.trim().to_owned())
             }),
         })
@@ -213,7 +214,7 @@ impl HubSpec {
         if is_commit(&self.revision) {
             return Some(self.revision.clone());
         }
-        let commit = fs::read_to_string(repo.join("refs").join(&self.revision)).ok()?;
+        let commit = files::text(&repo.join("refs").join(&self.revision), files::CONFIG_MAX).ok()?;
         Some(commit.trim().to_owned()).filter(|commit| is_commit(commit))
     }
 

@@ -193,6 +193,14 @@ fn a_model_is_downloaded_once_into_the_cache_of_the_python_library() {
     assert_eq!(offline.resolve(&format!("hf:org/name@{COMMIT}")).unwrap(), folder);
     fs::remove_file(folder.join("model.safetensors")).unwrap();
     refuses(&offline, "hf:org/name", 1, &["lacks model.safetensors", "HF_HUB_OFFLINE"]);
+    #[cfg(unix)]
+    {
+        // A pipe blocks whoever reads it.
+        let main = repo(&cache).join("refs/main");
+        fs::remove_file(&main).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(&main).status().unwrap().success());
+        refuses(&offline, "hf:org/name", 1, &["lacks model.safetensors", "HF_HUB_OFFLINE"]);
+    }
 }
 
 #[test]

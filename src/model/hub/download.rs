@@ -254,7 +254,7 @@ fn origin(url: &str) -> Result<String> {
 fn git_hash(path: &Path, bytes: u64) -> Result<String> {
     let mut hasher = Sha1::new();
     hasher.update(format!("blob {bytes}\0"));
-    io::copy(&mut File::open(path)?, &mut hasher).with_context(|| format!("cannot read {}", path.display()))?;
+    io::copy(&mut files::open(path)?, &mut hasher).with_context(|| format!("cannot read {}", path.display()))?;
     Ok(hex(hasher.finalize().as_slice()))
 }
 
