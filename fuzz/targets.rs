@@ -133,9 +133,9 @@ fn template(bytes: &[u8], folder: &Path) -> bool {
 fn experiment(bytes: &[u8], _folder: &Path) -> bool {
     let Ok(text) = std::str::from_utf8(bytes) else { return false };
     let Ok(experiment) = Experiment::parse(text, "fuzz.toml") else { return false };
-    // What is read is written as what reads the same.
-    let again = Experiment::parse(&experiment.to_toml().unwrap(), "again.toml").unwrap();
-    assert_eq!(again.to_toml().unwrap(), experiment.to_toml().unwrap());
+    // What is read is written as what reads the same. A number may be too large to be written.
+    let Ok(written) = experiment.to_toml() else { return false };
+    assert_eq!(Experiment::parse(&written, "again.toml").unwrap().to_toml().unwrap(), written);
     true
 }
 

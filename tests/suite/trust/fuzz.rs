@@ -1,4 +1,4 @@
-//! The fuzz targets on the stable toolchain: seeded changes of their corpus. `docs/trust.md` says how to run them for longer.
+//! The fuzz targets on the stable toolchain: their corpus with seeded changes, and with absurd integers. `docs/trust.md` says how to run them for longer.
 
 #[path = "../../../fuzz/targets.rs"]
 mod targets;
@@ -9,11 +9,14 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use targets::TARGETS;
 
-/// Inputs of each target; `DIFFTOOL_FUZZ_INPUTS` says otherwise.
+/// Seeded inputs of each target; `DIFFTOOL_FUZZ_INPUTS` says otherwise.
 const INPUTS: u64 = 1000;
 
 /// An input that takes longer would be a hang to somebody.
 const LONGEST: Duration = Duration::from_secs(20);
+
+/// Integers that no file should have.
+pub(super) const ABSURD: [u64; 5] = [0, 1 << 31, (1 << 32) - 1, 1 << 63, u64::MAX];
 
 /// What fields that are read with care are not.
 const VALUES: [&str; 20] = [
@@ -38,6 +41,29 @@ const VALUES: [&str; 20] = [
     "\u{feff}",
     "\u{0}",
 ];
+
+/// Copies of an input with each of its integers replaced by each absurd one: runs of digits, and in what is no text whatever
+/// may be an integer of 4 or of 8 bytes.
+fn with_absurd_integers(bytes: &[u8]) -> Vec<Vec<u8>> {
+    let mut places: Vec<(usize, usize)> = Vec::new(); // (start, length)
+    for digits in bytes.split(|byte| !byte.is_ascii_digit()).filter(|digits| !digits.is_empty()) {
+        places.push((digits.as_ptr().addr() - bytes.as_ptr().addr(), digits.len()));
+    }
+    let mut inputs = Vec::new();
+    for absurd in ABSURD {
+        for &(start, len) in &places {
+            inputs.push([&bytes[..start], absurd.to_string().as_bytes(), &bytes[start + len..]].concat());
+        }
+        let is_text = std::str::from_utf8(bytes).is_ok();
+        for (start, len) in (0..bytes.len()).flat_map(|start| [(start, 4), (start, 8)]).filter(|_| !is_text) {
+            let mut input = bytes.to_vec();
+            let end = (start + len).min(bytes.len());
+            input[start..end].copy_from_slice(&absurd.to_le_bytes()[..end - start]);
+            inputs.push(input);
+        }
+    }
+    inputs
+}
 
 /// An input with some changes: bytes, spans, and values of fields.
 fn changed(corpus: &[Vec<u8>], rng: &mut Rng) -> Vec<u8> {
@@ -83,14 +109,15 @@ fn fuzz(name: &str) {
     let inputs = std::env::var("DIFFTOOL_FUZZ_INPUTS").map_or(INPUTS, |inputs| inputs.parse().unwrap());
     let (corpus, folder) = (corpus(name), tempfile::tempdir().unwrap());
     assert!(corpus.iter().any(|bytes| target(bytes, folder.path())), "nothing of {name} is accepted");
-    let mut accepted = 0;
-    for seed in 0..inputs {
-        let bytes = changed(&corpus, &mut Rng::new(seed, name));
+    let seeded = (0..inputs).map(|seed| changed(&corpus, &mut Rng::new(seed, name)));
+    let (mut inputs, mut accepted) = (0, 0);
+    for bytes in corpus.iter().flat_map(|bytes| with_absurd_integers(bytes)).chain(seeded) {
+        inputs += 1;
         let started = Instant::now();
         let run = std::panic::catch_unwind(|| target(&bytes, folder.path()));
         let shown = String::from_utf8_lossy(&bytes);
-        accepted += u64::from(run.unwrap_or_else(|_| panic!("{name}, seed {seed}: {shown}")));
-        assert!(started.elapsed() < LONGEST, "{name}, seed {seed} takes long: {shown}");
+        accepted += u64::from(run.unwrap_or_else(|_| panic!("{name}, input {inputs}: {shown}")));
+        assert!(started.elapsed() < LONGEST, "{name}, input {inputs} takes long: {shown}");
     }
     println!("| `{name}` | {inputs} | {accepted} | {} | 0 |", inputs - accepted);
 }

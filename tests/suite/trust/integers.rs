@@ -1,13 +1,12 @@
 //! Integers that no file should have are refused, or change nothing without bound.
 
+use super::fuzz::ABSURD;
 use crate::common::{fixture, tiny_model};
 use difftool::model::{Checkpoint, ModelConfig};
 use serde_json::{json, Value};
 use std::fs;
 use std::time::Instant;
 use tempfile::TempDir;
-
-const ABSURD: [u64; 5] = [0, 1 << 31, (1 << 32) - 1, 1 << 63, u64::MAX];
 
 /// Copies of a value with each of its integers replaced by each absurd one, with where that is.
 fn changed(value: &Value) -> Vec<(String, Value)> {
