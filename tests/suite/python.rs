@@ -8,7 +8,7 @@ use tempfile::TempDir;
 /// The commands in the first block of the page, as they are run here: fewer prompts.
 const COMMANDS: [&str; 3] = [
     "ratio --ctx 256 --samples 2 --needles 1 --out runs/ratio -q",
-    "heatmap --ctx 256 --layer 1 --data map.npy --out runs/heatmap -q",
+    "heatmap --ctx 256 --grid --full --data maps.npz --model diff --out runs/heatmap -q",
     "explore --ctx 256 --out runs/explore -q",
 ];
 
@@ -21,9 +21,10 @@ fn blocks(page: &str, language: &str) -> String {
 #[test]
 fn the_page_about_python_runs_as_it_stands() {
     let python = std::env::var("PYTHON").unwrap_or_else(|_| "python3".to_owned());
-    let libraries = std::process::Command::new(&python).args(["-c", "import numpy, pandas, polars"]).output();
+    let libraries =
+        std::process::Command::new(&python).args(["-c", "import matplotlib, numpy, pandas, polars"]).output();
     if !libraries.is_ok_and(|output| output.status.success()) {
-        eprintln!("skipped: {python} with numpy, pandas and polars is not here (PYTHON names another)");
+        eprintln!("skipped: {python} with matplotlib, numpy, pandas and polars is not here (PYTHON names another)");
         return;
     }
     let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/python.md")).unwrap();
@@ -32,13 +33,13 @@ fn the_page_about_python_runs_as_it_stands() {
         Command::cargo_bin("difftool").unwrap().current_dir(&dir).args(command.split(' ')).assert().success();
     }
     fs::write(dir.path().join("page.py"), blocks(&page, "python")).unwrap();
-    let run = std::process::Command::new(&python).arg("page.py").current_dir(&dir).output().unwrap();
+    let run =
+        std::process::Command::new(&python).arg("page.py").env("MPLBACKEND", "Agg").current_dir(&dir).output().unwrap();
     let (out, error) = (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
     assert!(run.status.success(), "{error}");
     assert!(!error.contains("Warning"), "{error}");
-    // The last line: rows of a softmax sum to 1.
-    let sums = out.lines().last().unwrap().trim_matches(['[', ']']).split(", ").map(|x| x.parse::<f64>().unwrap());
-    assert!(sums.clone().count() > 1 && sums.clone().all(|sum| (sum - 1.0).abs() < 0.002), "{out}");
+    assert!(out.contains("1 - λ: True"), "{out}");
+    assert!(dir.path().join("maps.png").is_file());
 }
 
 #[test]
@@ -65,12 +66,11 @@ fn the_page_about_python_names_what_an_explorer_holds() {
     let model = &serde_json::from_str::<serde_json::Value>(json).unwrap()["models"][0];
     let named: Vec<&str> =
         page.split(r#"page["models"][0][""#).skip(1).map(|rest| rest.split('"').next().unwrap()).collect();
-    assert!(named.len() >= 3, "{named:?}");
+    assert!(!named.is_empty());
     for name in named {
         assert!(!model[name].is_null(), "{name}");
     }
-    for part in page.split(r#"[["#).nth(1).unwrap().split("]]").next().unwrap().split(", ") {
+    for part in page.split(r#".T[["#).nth(1).unwrap().split("]]").next().unwrap().split(", ") {
         assert!(model["numbers"]["0.0"][part.trim_matches('"')].is_number(), "{part}");
     }
-    assert!(explorer.contains(r#"id="blob-0-0">"#) && model["details"][0]["index"]["answers"][0][1].is_number());
 }
