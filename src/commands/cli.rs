@@ -175,14 +175,19 @@ fn with_defaults(mut command: clap::Command, defaults: &PromptDefaults) -> clap:
     command
 }
 
-/// Commands that take either needle prompts or `--text`.
-const OF_TEXT: [&str; 4] = ["ratio", "quantize", "heatmap", "explore"];
+/// Commands that take either needle prompts or a text.
+const OF_TEXT: [&str; 8] = ["needle", "ratio", "heads", "quantize", "ablate", "heatmap", "explore", "prompt"];
 
-/// Makes `--text` conflict with the flags of needle prompts.
+/// Makes `--text` conflict with the flags of needle prompts, and `--question`, whose text is as long as it is, with sizes.
 fn without_needles(command: clap::Command) -> clap::Command {
-    let mut taken = vec!["needles", "retrieve", "depth", "depths", "haystack", "distractors", "needles_file", "task"];
-    taken.retain(|flag| command.get_arguments().any(|arg| arg.get_id() == flag));
-    command.mut_arg("text", |arg| arg.conflicts_with_all(taken))
+    let of_needles = ["needles", "retrieve", "depth", "depths", "haystack", "distractors", "needles_file", "task"];
+    let there = |flag: &&str| command.get_arguments().any(|arg| arg.get_id() == *flag);
+    let [needles, sizes] = [&of_needles[..], &["ctx", "samples", "unanswerable"]]
+        .map(|flags| flags.iter().copied().filter(there).collect::<Vec<_>>());
+    let command = command.mut_arg("text", |arg| arg.conflicts_with_all(&needles));
+    command
+        .mut_arg("prompt", |arg| arg.conflicts_with_all(needles))
+        .mut_arg("question", |arg| arg.conflicts_with_all(sizes))
 }
 
 const COMPLETIONS: Examples = &[
@@ -254,9 +259,9 @@ mod tests {
                 help.split("Examples:").next().unwrap().split_whitespace().filter(|word| word.starts_with("--"));
             flags.map(str::to_owned).collect()
         };
-        let all =
-            ["--help", "--ctx", "--needles", "--samples", "--model", "--condition", "--out", "--report", "--tables"];
-        assert_eq!(shown("needle"), [&all[..], &["--json"]].concat());
+        let of_prompts = ["--help", "--ctx", "--needles", "--samples", "--text"];
+        let others = ["--model", "--condition", "--out", "--report", "--tables", "--json"];
+        assert_eq!(shown("needle"), [&of_prompts[..], &others].concat());
         assert!(shown("ablate").contains(&"--parts".to_owned()) && shown("compare").contains(&"--where".to_owned()));
     }
 

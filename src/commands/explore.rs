@@ -41,10 +41,6 @@ pub(super) const EXAMPLES: Examples = &[
 #[derive(Clone, Debug, Default, PartialEq, Args, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct ExploreFlags {
-    /// Explore the beginning of this UTF-8 text instead of a needle prompt
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[arg(long, value_name = "FILE", value_parser = FileName)]
-    pub text: Option<PathBuf>,
     /// Run of `ablate --parts each-head`: also colour each head by what the answer loses without it
     #[serde(skip_serializing_if = "Option::is_none")]
     #[arg(long, value_name = "RUN", value_parser = FileName)]
@@ -55,8 +51,7 @@ pub struct ExploreFlags {
 
 impl Measuring for ExploreFlags {
     fn fill(&mut self, models: &OpenedModels) -> Result<()> {
-        self.prompt.ctx = Some(models.one_ctx_tok(self.prompt.ctx, "explore measures one prompt")?);
-        Ok(())
+        self.prompt.fill(models, "explore measures one prompt")
     }
 
     fn plan(&self, _run: &RunFlags, _models: &OpenedModels) -> Result<Plan> {
@@ -64,7 +59,7 @@ impl Measuring for ExploreFlags {
             costs_of(run)?; // before anything is measured
         }
         Ok(Plan {
-            grid: self.prompt.grid(self.text.as_ref()),
+            grid: self.prompt.grid(),
             measures: vec![MeasureName::AnswerByHead, MeasureName::Shape, MeasureName::Roles],
             maps: Some(MapsOfOnePrompt::Explorer),
             ..Plan::default()

@@ -8,7 +8,6 @@ use super::session::{RunResults, Session};
 use super::shared::{Examples, OnePrompt, RunFlags};
 use crate::bail_usage;
 use crate::base::files::folder_of;
-use crate::base::values::FileName;
 use crate::measures::{MapMeasure, MeasureName};
 use crate::run::{MapFlags, MapsOfOnePrompt, Plan};
 use anyhow::{Context, Result};
@@ -16,7 +15,6 @@ use clap::Args;
 use draw::Picture;
 use matrices::{taken, write_matrices};
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
 
 pub(super) const EXAMPLES: Examples = &[
     ("Effective maps of the built-in models", "difftool heatmap"),
@@ -30,10 +28,6 @@ pub(super) const EXAMPLES: Examples = &[
 #[derive(Clone, Debug, Default, PartialEq, Args, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct HeatmapFlags {
-    /// Draw the beginning of this UTF-8 text instead of a needle prompt
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[arg(long, value_name = "FILE", value_parser = FileName)]
-    pub text: Option<PathBuf>,
     #[command(flatten)]
     pub maps: MapFlags,
     #[command(flatten)]
@@ -42,13 +36,12 @@ pub struct HeatmapFlags {
 
 impl Measuring for HeatmapFlags {
     fn fill(&mut self, models: &OpenedModels) -> Result<()> {
-        self.prompt.ctx = Some(models.one_ctx_tok(self.prompt.ctx, "heatmap measures one prompt")?);
-        Ok(())
+        self.prompt.fill(models, "heatmap measures one prompt")
     }
 
     fn plan(&self, _run: &RunFlags, _models: &OpenedModels) -> Result<Plan> {
         Ok(Plan {
-            grid: self.prompt.grid(self.text.as_ref()),
+            grid: self.prompt.grid(),
             measures: vec![MeasureName::AnswerByHead],
             maps: Some(MapsOfOnePrompt::Heatmap(self.maps.clone())),
             ..Plan::default()

@@ -104,7 +104,8 @@ impl OpenedModels {
     /// # Errors
     /// Usage errors for flags that do not go together.
     pub(super) fn fill(&self, prompts: &mut NeedlePrompts, defaults: &PromptDefaults) -> Result<()> {
-        if prompts.ctx.is_empty() {
+        // A text with a question is as long as it is.
+        if prompts.ctx.is_empty() && !prompts.own.is_asked() {
             prompts.ctx = vec![self.ctx_tok(defaults.ctx_tok)?];
         }
         prompts.fill(defaults)

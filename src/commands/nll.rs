@@ -9,7 +9,7 @@ use super::shared::{Examples, RunFlags};
 use crate::bail_usage;
 use crate::base::values::{FileName, TokenRange};
 use crate::measures::MeasureName;
-use crate::prompts::{BosChoice, Grid, SpecialTokens, TextWindows};
+use crate::prompts::{BosChoice, Grid, OwnText, SpecialTokens, TextWindows};
 use crate::run::Plan;
 use anyhow::Result;
 use clap::Args;
@@ -91,7 +91,7 @@ impl Measuring for NllFlags {
                 samples: self.samples.unwrap_or_default(),
                 stride: self.stride.and_then(TokenRange::single),
                 seed: self.seed,
-                text: self.text.clone(),
+                own: OwnText::of_file(self.text.as_ref()),
                 ids: self.ids.clone(),
             }),
             measures: vec![MeasureName::Nll],

@@ -6,7 +6,7 @@ use super::shared::{Examples, RunFlags};
 use crate::base::values::{FileName, TokenRange};
 use crate::figures::{lines, Line, LineAxes, LinePanel};
 use crate::measures::{MeasureName, OutlierMeasure, Outliers, PassKey};
-use crate::prompts::{Grid, TextWindows};
+use crate::prompts::{Grid, OwnText, TextWindows};
 use crate::run::Plan;
 use crate::stats::Tally;
 use anyhow::Result;
@@ -51,7 +51,7 @@ impl Measuring for OutliersFlags {
                 ctx_tok: self.ctx.and_then(TokenRange::single).into_iter().collect(),
                 samples: self.samples.unwrap_or_default(),
                 seed: self.seed,
-                text: self.text.clone(),
+                own: OwnText::of_file(self.text.as_ref()),
                 ..TextWindows::default()
             }),
             measures: vec![MeasureName::Outliers, MeasureName::SinkRate],

@@ -47,9 +47,11 @@ pub(super) fn run(args: &ShowPrompt) -> Result<()> {
     let mut prompts = args.prompts.clone();
     models.fill(&mut prompts, &DEFAULTS)?;
     let [model] = models.get()? else { unreachable!("one model has a name") };
+    let sources = Sources::read(&Grid::Needle(prompts.clone()))?;
+    prompts.check()?;
+    prompts.measure_own_text(&sources, [model.tokenizer()].into_iter())?;
     let grid = Grid::Needle(prompts);
     grid.check_count()?;
-    let sources = Sources::read(&grid)?;
     let source = PromptSource { sources, tokenizer: model.tokenizer()?, grid: &grid };
     match &args.jsonl {
         None => show(&source, args.index, args.query),

@@ -7,7 +7,6 @@ use super::shared::{grid, Examples, RunFlags};
 use crate::bail_usage;
 use crate::base::names::{distinct, joined, repeated};
 use crate::base::spec_file::flag_defaults;
-use crate::base::values::FileName;
 use crate::figures::{lines, Figure, LineAxes};
 use crate::kernels::quant::{Format, Quantised, Quantiser, Scope};
 use crate::measures::MeasureName;
@@ -21,7 +20,6 @@ use crate::treatments::{Condition, Treatment};
 use anyhow::Result;
 use clap::Args;
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
 
 pub(super) const DEFAULTS: PromptDefaults = PromptDefaults { ctx_tok: CTX_TOK, settings: &[(2, 2)], samples: 7 };
 
@@ -56,10 +54,6 @@ pub struct QuantizeFlags {
     /// Also quantise one layer at a time
     #[arg(long)]
     pub each_layer: bool,
-    /// Measure windows of this UTF-8 text instead of needle prompts
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[arg(long, value_name = "FILE", value_parser = FileName)]
-    pub text: Option<PathBuf>,
     #[command(flatten)]
     pub prompts: NeedlePrompts,
 }
@@ -89,7 +83,7 @@ impl Measuring for QuantizeFlags {
             }
         }
         Ok(Plan {
-            grid: grid(&self.prompts, self.text.as_ref()),
+            grid: grid(&self.prompts),
             measures: vec![MeasureName::Answer, MeasureName::Fidelity],
             conditions,
             ..Plan::default()

@@ -4,7 +4,6 @@ use super::drawing::draw_allocation;
 use super::measuring::{Measuring, OpenedModels, CTX_TOK};
 use super::session::{RunResults, Session};
 use super::shared::{grid, Examples, RunFlags};
-use crate::base::values::FileName;
 use crate::figures::{cells, CellGrid, CellScale};
 use crate::measures::MeasureName;
 use crate::prompts::{Grid, NeedlePrompts, PromptDefaults, Region};
@@ -16,7 +15,6 @@ use anyhow::Result;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 pub(super) const DEFAULTS: PromptDefaults = PromptDefaults { ctx_tok: CTX_TOK, settings: &[(1, 1)], samples: 15 };
 
@@ -28,10 +26,6 @@ pub(super) const EXAMPLES: Examples = &[
 #[derive(Clone, Debug, Default, PartialEq, Args, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct RatioFlags {
-    /// Measure windows of this UTF-8 text, at their last rows, instead of needle prompts
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[arg(long, value_name = "FILE", value_parser = FileName)]
-    pub text: Option<PathBuf>,
     #[command(flatten)]
     pub prompts: NeedlePrompts,
 }
@@ -43,7 +37,7 @@ impl Measuring for RatioFlags {
 
     fn plan(&self, _run: &RunFlags, _models: &OpenedModels) -> Result<Plan> {
         Ok(Plan {
-            grid: grid(&self.prompts, self.text.as_ref()),
+            grid: grid(&self.prompts),
             measures: vec![MeasureName::AnswerByHead, MeasureName::Shape],
             ..Plan::default()
         })

@@ -1,12 +1,13 @@
 //! Flags that several commands share.
 
+use super::measuring::OpenedModels;
 use super::MOST_THREADS;
 use crate::attention::LayersAndHeads;
 use crate::base::spec_file::{flag_defaults, is_default};
 use crate::base::values::{FileName, IndexRange, TokenRange};
 use crate::figures::Page;
 use crate::model::open::{self, LoadOptions};
-use crate::prompts::{Grid, NeedlePrompts, TextWindows};
+use crate::prompts::{Grid, NeedlePrompts, OwnText, TextWindows};
 use crate::results::compare::FailIf;
 use crate::results::folder::RunFolder;
 use crate::results::print::Tables;
@@ -23,18 +24,18 @@ use strum::IntoStaticStr;
 /// Examples of a command: (description, command line).
 pub(super) type Examples = &'static [(&'static str, &'static str)];
 
-/// Needle prompts, or as many windows of a text if there is one.
-pub(super) fn grid(prompts: &NeedlePrompts, text: Option<&PathBuf>) -> Grid {
-    match text {
-        None => Grid::Needle(prompts.clone()),
-        Some(text) => Grid::Text(TextWindows {
-            ctx_tok: prompts.ctx_tok(),
-            samples: prompts.samples(),
-            seed: prompts.seed,
-            text: Some(text.clone()),
-            ..TextWindows::default()
-        }),
+/// Needle prompts, or as many windows of a text if there is one without a question.
+pub(super) fn grid(prompts: &NeedlePrompts) -> Grid {
+    if !prompts.own.is_given() || prompts.own.is_asked() {
+        return Grid::Needle(prompts.clone());
     }
+    Grid::Text(TextWindows {
+        ctx_tok: prompts.ctx_tok(),
+        samples: prompts.samples(),
+        seed: prompts.seed,
+        own: prompts.own.clone(),
+        ..TextWindows::default()
+    })
 }
 
 /// The prompt of a command on one prompt.
@@ -58,6 +59,9 @@ pub struct OnePrompt {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[arg(long, value_name = "prose|noise|needles|FILE|DIR", value_parser = FileName)]
     pub haystack: Option<PathBuf>,
+    #[serde(skip_serializing_if = "is_default")]
+    #[command(flatten)]
+    pub own: OwnText,
 }
 
 impl Default for OnePrompt {
@@ -67,28 +71,27 @@ impl Default for OnePrompt {
 }
 
 impl OnePrompt {
-    /// One needle prompt, or the beginning of a text.
-    pub(super) fn grid(&self, text: Option<&PathBuf>) -> Grid {
-        let ctx_tok = self.ctx.and_then(TokenRange::single).unwrap_or(0);
-        match text {
-            Some(text) => Grid::Text(TextWindows {
-                ctx_tok: vec![ctx_tok],
-                samples: 1,
-                seed: self.seed,
-                text: Some(text.clone()),
-                ..TextWindows::default()
-            }),
-            None => Grid::Needle(NeedlePrompts {
-                ctx: vec![ctx_tok.into()],
-                needles: vec![self.needles],
-                retrieve: vec![1],
-                depths: vec![self.depth],
-                samples: Some(1),
-                seed: self.seed,
-                haystack: self.haystack.clone(),
-                ..NeedlePrompts::default()
-            }),
+    /// Fills in the length, which a text with a question has itself.
+    pub(super) fn fill(&mut self, models: &OpenedModels, why: &str) -> Result<()> {
+        if !self.own.is_asked() {
+            self.ctx = Some(models.one_ctx_tok(self.ctx, why)?);
         }
+        Ok(())
+    }
+
+    /// One needle prompt, or the beginning of a text.
+    pub(super) fn grid(&self) -> Grid {
+        grid(&NeedlePrompts {
+            ctx: self.ctx.into_iter().collect(),
+            needles: vec![self.needles],
+            retrieve: vec![1],
+            depths: vec![self.depth],
+            samples: Some(1),
+            seed: self.seed,
+            haystack: self.haystack.clone(),
+            own: self.own.clone(),
+            ..NeedlePrompts::default()
+        })
     }
 }
 

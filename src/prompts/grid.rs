@@ -6,8 +6,8 @@ use anyhow::Result;
 use serde::Serialize;
 
 use super::{
-    needle, shots, CitySet, Haystack, NeedlePrompts, NeedleSpec, NeedlesFile, Prompt, ShotsPrompts, ShotsSpec, Text,
-    TextWindows, TokenIds, Tokenizer, Windows,
+    needle, shots, CitySet, Haystack, NeedlePrompts, NeedleSpec, NeedlesFile, Prompt, Question, ShotsPrompts,
+    ShotsSpec, Text, TextWindows, TokenIds, Tokenizer, Windows,
 };
 use crate::bail_usage;
 use crate::base::rng::{prompt_seed, Purpose};
@@ -74,6 +74,8 @@ pub struct Sources {
     pub text: Text,
     /// Needles of a file.
     pub needles: Option<NeedlesFile>,
+    /// The question about a text of the user.
+    pub question: Option<Question>,
 }
 
 impl Sources {
@@ -82,16 +84,20 @@ impl Sources {
     /// # Errors
     /// If one cannot be read.
     pub fn read(grid: &Grid) -> Result<Self> {
-        let mut sources = Self { haystack: Haystack::named(None)?, text: Text::Prose, needles: None };
+        let mut sources = Self { haystack: Haystack::named(None)?, text: Text::Prose, needles: None, question: None };
         match grid {
+            Grid::Needle(NeedlePrompts { own, .. }) if own.is_asked() => {
+                sources.text = own.read()?.unwrap_or(Text::Prose);
+                sources.question = Some(Question::new(own, &sources.text)?);
+            }
             Grid::Needle(prompts) => {
                 let haystack_of_task = prompts.form().haystack.map(Path::new);
                 sources.haystack = Haystack::named(prompts.haystack.as_deref().or(haystack_of_task))?;
                 sources.needles = prompts.needles_file.as_deref().map(NeedlesFile::read).transpose()?;
             }
-            Grid::Text(TextWindows { text: Some(path), .. }) => sources.text = Text::from_path(path)?,
             Grid::Text(TextWindows { ids: Some(path), .. }) => sources.text = Text::Ids(TokenIds::read(path)?),
-            Grid::Text(_) | Grid::Shots(_) => {}
+            Grid::Text(TextWindows { own, .. }) => sources.text = own.read()?.unwrap_or(Text::Prose),
+            Grid::Shots(_) => {}
         }
         Ok(sources)
     }
@@ -239,8 +245,12 @@ impl GridPrompt {
         let seed = self.seed(base_seed);
         match &self.spec {
             PromptSpec::Needle(spec) => {
-                let Sources { haystack, needles, .. } = sources;
-                needle::build_of(spec, seed, needle::Texts { haystack, file: needles.as_ref(), tokenizer: tokenizer? })
+                let Sources { haystack, needles, question, .. } = sources;
+                let (file, tokenizer) = (needles.as_ref(), tokenizer?);
+                match question {
+                    Some(question) => question.prompt(spec.depth_pct, tokenizer),
+                    None => needle::build_of(spec, seed, needle::Texts { haystack, file, tokenizer }),
+                }
             }
             PromptSpec::Shots(spec) => shots::build(spec, seed, tokenizer?),
             PromptSpec::Text(windows) => sources.text.window(self.sample as usize, *windows, seed, tokenizer),

@@ -35,6 +35,7 @@ pub use needle::file::NeedlesFile;
 pub use needle::flags::{Distractors, NeedlePrompts, PromptDefaults};
 pub use needle::form::{NeedleForm, FILE, RULER};
 pub use needle::plan::DEPTH_TOLERANCE_PCT;
+pub use needle::question::{OwnText, Question};
 pub use needle::NeedleSpec;
 pub use segment::Sentence;
 pub use shots::{Order, ShotsPrompts, ShotsSpec};

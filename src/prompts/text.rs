@@ -41,11 +41,18 @@ impl Text {
         let Ok(text) = String::from_utf8(bytes) else {
             anyhow::bail!("the text {} is not UTF-8", path.display());
         };
-        let text = without_byte_order_mark(text);
+        Self::own(path.to_owned(), without_byte_order_mark(text))
+    }
+
+    /// The user's text, with a name for messages.
+    ///
+    /// # Errors
+    /// A usage error if it is empty.
+    pub fn own(path: PathBuf, text: String) -> Result<Self> {
         if text.trim().is_empty() {
             bail_usage!("the text {} has no tokens", path.display());
         }
-        Ok(Self::Own { path: path.to_owned(), text, tokens: TokenCache::default() })
+        Ok(Self::Own { path, text, tokens: TokenCache::default() })
     }
 
     /// SHA-256 of the user's text or ids, in hexadecimal. `None` for prose, which the haystack's hash covers.

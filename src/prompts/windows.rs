@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use serde::Serialize;
 
-use super::{Text, Tokenizer, Window};
+use super::{OwnText, Text, Tokenizer, Window};
 use crate::bail_usage;
 
 /// Windows of plain text.
@@ -21,9 +21,9 @@ pub struct TextWindows {
     pub stride: Option<usize>,
     /// Base seed.
     pub seed: u64,
-    /// File with the text, in place of the embedded prose.
+    /// The text, in place of the embedded prose.
     #[serde(skip)]
-    pub text: Option<PathBuf>,
+    pub own: OwnText,
     /// File with token ids, in place of a text.
     #[serde(skip)]
     pub ids: Option<PathBuf>,

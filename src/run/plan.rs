@@ -110,7 +110,8 @@ impl Plan {
             }
         }
         if let Some(MapsOfOnePrompt::Heatmap(heatmap)) = &self.maps {
-            heatmap.check(self.grid.ctx_tok()[0], &self.select)?;
+            // The length of a text with a question is not known yet.
+            heatmap.check(self.grid.ctx_tok().first().copied().unwrap_or(usize::MAX), &self.select)?;
         }
         Ok(())
     }

@@ -42,10 +42,16 @@ impl Setup {
         let conditions = plan.all_conditions()?;
         let sources = Sources::read(&plan.grid)?;
         let mut grid = plan.grid.clone();
-        if let Grid::Text(windows) = &mut grid {
-            // Measures per token also use the last, shorter window; in a mean over windows it would count too much.
-            let to_its_end = [MeasureName::Nll, MeasureName::Outliers].iter().any(|name| plan.measures.contains(name));
-            windows.limit(&sources.text, opened.iter().map(OpenedModel::tokenizer), to_its_end)?;
+        let tokenizers = opened.iter().map(OpenedModel::tokenizer);
+        match &mut grid {
+            Grid::Text(windows) => {
+                // Measures per token also use the last, shorter window; in a mean over windows it would count too much.
+                let to_its_end =
+                    [MeasureName::Nll, MeasureName::Outliers].iter().any(|name| plan.measures.contains(name));
+                windows.limit(&sources.text, tokenizers, to_its_end)?;
+            }
+            Grid::Needle(needles) => needles.measure_own_text(&sources, tokenizers)?,
+            Grid::Shots(_) => {}
         }
         grid.check_count()?;
         let longest = longest(&grid.prompts());

@@ -7,7 +7,7 @@ use candle_core::Tensor;
 use clap::Parser as _;
 use difftool::commands::Cli;
 use difftool::results::record::Record;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 /// A scratch folder with one tiny model of each variant.
@@ -119,6 +119,32 @@ fn ratio_of_a_text_needs_no_needles() {
     let records = scratch.records("run");
     assert!(records.iter().all(|r| r.identity.task == "text" && r.identity.rows.as_deref() == Some("last32")));
     assert!(records.iter().all(|r| r.identity.needles.is_none()));
+}
+
+#[test]
+fn a_text_with_a_question_is_measured_by_every_command_of_needles() {
+    let scratch = Scratch::new();
+    let text = format!("{} Old Mr Low saw 17 of them. {}", "A boat goes by. ".repeat(4), "Nobody waves. ".repeat(4));
+    scratch.write("text.txt", text);
+    for command in ["needle", "ratio", "heads", "quantize", "ablate", "heatmap", "explore"] {
+        let asked = ["--text", "text.txt", "--question", "How many?", "--answer", "17", "--out", command];
+        scratch.stdout(command, &[&asked[..], &["--model", "./diff"]].concat());
+        let records = scratch.records(command);
+        let prompt = &records[0].identity;
+        assert_eq!(
+            (prompt.task.as_str(), prompt.needles, prompt.retrieve),
+            ("question", Some(1), Some(1)),
+            "{command}"
+        );
+        assert!(prompt.ctx_tok < 256 && prompt.depth_req_pct.is_some_and(|depth| (30.0..70.0).contains(&depth)));
+        assert!(records.iter().any(|r| r.measure.metric == "answer_log_prob"), "{command}");
+        assert_eq!(records.iter().map(|r| r.identity.seed).collect::<BTreeSet<_>>().len(), 1, "{command}");
+    }
+    let twice = ["--text", "text.txt", "--question", "Who?", "--answer", "boat"];
+    refuses(&mut scratch.run("needle", &twice), 2, &["in 4 places", "line 1: …A boat goes by."]);
+    refuses(&mut scratch.run("needle", &["--prompt", "A boat goes by."]), 2, &["--question and --answer"]);
+    scratch.stdout("heatmap", &["--prompt", "A boat goes by.", "--out", "sentence"]);
+    assert!(scratch.records("sentence").iter().all(|r| r.identity.task == "text"));
 }
 
 #[test]

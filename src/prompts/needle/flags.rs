@@ -8,11 +8,12 @@ use anyhow::Result;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use super::form::{NeedleForm, CITIES, FILE};
+use super::form::{NeedleForm, CITIES, FILE, QUESTION};
+use super::question::OwnText;
 use super::NeedleSpec;
 use crate::bail_usage;
 use crate::base::names::repeated;
-use crate::base::spec_file::flag_defaults;
+use crate::base::spec_file::{flag_defaults, is_default};
 use crate::base::values::{serde_as_str, FileName, TokenRange};
 use crate::prompts::CitySet;
 
@@ -57,6 +58,9 @@ pub struct NeedlePrompts {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[arg(long, value_enum, conflicts_with_all = ["needles", "retrieve", "distractors", "needles_file"])]
     pub task: Option<&'static NeedleForm>,
+    #[serde(skip_serializing_if = "is_default")]
+    #[command(flatten)]
+    pub own: OwnText,
     /// `true` to ask every question besides about other keys, which the text does not have.
     #[serde(skip)]
     #[arg(skip)]
@@ -122,7 +126,8 @@ impl NeedlePrompts {
     /// # Errors
     /// Usage errors if numbers do not go together.
     pub fn fill(&mut self, defaults: &PromptDefaults) -> Result<()> {
-        self.samples.get_or_insert(defaults.samples);
+        self.samples.get_or_insert(if self.own.is_asked() { 1 } else { defaults.samples });
+        self.depths.retain(|_| !self.own.is_asked()); // the answer is where it is
         (self.needles, self.retrieve) = self.pairs(defaults.settings)?.into_iter().unzip();
         self.distractors.retain(|distractors| matches!(distractors, Distractors::Percent(_)));
         Ok(())
@@ -145,7 +150,7 @@ impl NeedlePrompts {
         Ok(match (&*self.needles, &*self.retrieve) {
             ([], []) => match self.task {
                 Some(task) => vec![task.setting],
-                None if self.needles_file.is_some() || !self.distractors.is_empty() => vec![(1, 1)],
+                None if self.needles_file.is_some() || !self.distractors.is_empty() || self.own.is_asked() => vec![(1, 1)],
                 None => default.to_vec(),
             },
             (needles, []) if self.needles_file.is_some() => needles.iter().map(|&n| (n, 1)).collect(),
@@ -197,6 +202,7 @@ impl NeedlePrompts {
         match (self.task, &self.needles_file) {
             (Some(task), _) => task,
             (None, Some(_)) => &FILE,
+            (None, None) if self.own.is_asked() => &QUESTION,
             (None, None) => &CITIES,
         }
     }
@@ -232,6 +238,7 @@ impl NeedlePrompts {
     }
 
     pub(crate) fn check(&self) -> Result<()> {
+        self.own.check()?;
         if !self.distractors.is_empty() && !self.form().has_cities() {
             bail_usage!("--distractors adds needles about cities; leave --task and --needles-file out");
         }

@@ -99,6 +99,9 @@ pub const FILE: NeedleForm = NeedleForm {
     ..CITIES
 };
 
+/// The question about a text of the user.
+pub const QUESTION: NeedleForm = NeedleForm { name: "question", ..FILE };
+
 /// `niah` of RULER's `constants.py`, in the singular for one answer, as `niah.py` changes it: a number of a word in prose.
 const NIAH: NeedleForm = NeedleForm {
     keys: KeyKind::Words,

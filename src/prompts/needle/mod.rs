@@ -15,13 +15,14 @@ pub(crate) mod flags;
 pub mod form;
 mod layout;
 pub(crate) mod plan;
+pub(crate) mod question;
 #[cfg(test)]
 pub(super) mod tests;
 
 use anyhow::{bail, Context, Result};
 use serde::Serialize;
 
-use super::{CitySet, Haystack, NeedleForm, NeedlesFile, Prompt, Tokenizer};
+use super::{CitySet, Haystack, NeedleForm, NeedlePrompts, NeedlesFile, Prompt, Tokenizer};
 use crate::bail_usage;
 use crate::base::rng::Rng;
 use fit::Builder;
@@ -110,7 +111,7 @@ impl NeedleSpec {
             bail_usage!("--needles-file: a prompt asks one question of the file, not {}", self.retrieve);
         }
         if self.form.is_of_file() && is_absent {
-            bail_usage!("--needles-file: every question of the file has an answer in its needle");
+            bail_usage!("--unanswerable: questions of --needles-file and --question have answers in the text");
         }
         if self.form.hops > 0 && is_absent {
             bail_usage!("--task {}: a question about a chain always has an answer", self.form.name);

@@ -1,0 +1,248 @@
+//! Texts of the user in place of made prompts: windows of them, or one whole text with a question that it answers.
+
+use std::ops::Range;
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::Args;
+use serde::{Deserialize, Serialize};
+use unicode_segmentation::UnicodeSegmentation;
+
+use super::facts::Fact;
+use super::filler::Filler;
+use super::form::QUESTION;
+use super::plan::NeedlePlan;
+use super::NeedlePrompts;
+use crate::bail_usage;
+use crate::base::rng::Rng;
+use crate::base::values::FileName;
+use crate::prompts::unwrap::unwrapped;
+use crate::prompts::{Prompt, Sentence, Sources, Text, Tokenizer};
+
+/// A text of the user.
+#[derive(Clone, Debug, Default, PartialEq, Args, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct OwnText {
+    /// UTF-8 text to measure instead of needle prompts: all of it with a question, otherwise windows or its beginning
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[arg(long, value_name = "FILE", value_parser = FileName)]
+    pub text: Option<PathBuf>,
+    /// Measure this text, as --text FILE does
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[arg(long, value_name = "TEXT", conflicts_with = "text")]
+    pub prompt: Option<String>,
+    /// Question that --text answers, put behind it
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[arg(long, value_name = "QUESTION", requires = "answer")]
+    pub question: Option<String>,
+    /// Answer to --question, which stands in one place of the text
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[arg(long, value_name = "ANSWER", requires = "question")]
+    pub answer: Option<String>,
+}
+
+impl OwnText {
+    /// A file, without a question.
+    pub fn of_file(text: Option<&PathBuf>) -> Self {
+        Self { text: text.cloned(), ..Self::default() }
+    }
+
+    pub fn is_given(&self) -> bool {
+        self.text.is_some() || self.prompt.is_some()
+    }
+
+    /// Returns `true` if a question makes the text a needle prompt.
+    pub fn is_asked(&self) -> bool {
+        self.question.is_some() || self.answer.is_some()
+    }
+
+    /// Reads the text; `None` if none is given.
+    ///
+    /// # Errors
+    /// If the file cannot be read, is not UTF-8, or is empty.
+    pub(crate) fn read(&self) -> Result<Option<Text>> {
+        match (&self.text, &self.prompt) {
+            (Some(path), _) => Text::from_path(path).map(Some),
+            (None, Some(text)) => Text::own("--prompt".into(), text.clone()).map(Some),
+            (None, None) => Ok(None),
+        }
+    }
+
+    /// Checks that text, question and answer go together.
+    pub(super) fn check(&self) -> Result<()> {
+        match (self.is_given(), &self.question, &self.answer) {
+            (true, None, None) => {
+                bail_usage!("--text: this command asks about it; give --question and --answer too")
+            }
+            (false, Some(_), _) | (false, _, Some(_)) => {
+                bail_usage!("--question: give the text that holds the answer too (--text FILE)")
+            }
+            (_, Some(_), None) | (_, None, Some(_)) => bail_usage!("--question and --answer: give both"),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A text with a question, and the answer at its place in the text.
+#[derive(Clone, Debug)]
+pub struct Question {
+    /// The text before the sentence that holds the answer, and the text behind it.
+    around: [String; 2],
+    /// That sentence. Its key is the question.
+    fact: Fact,
+}
+
+impl Question {
+    /// Finds the answer.
+    ///
+    /// # Errors
+    /// A usage error if it is in no place of the text or in several, with these.
+    pub(crate) fn new(own: &OwnText, text: &Text) -> Result<Self> {
+        let (Text::Own { text: whole, .. }, name) = (text, text.name()) else {
+            bail_usage!("--question: give the text that holds the answer too (--text FILE)")
+        };
+        let [question, answer] = [&own.question, &own.answer].map(|text| text.as_deref().unwrap_or_default().trim());
+        if question.is_empty() || answer.is_empty() {
+            bail_usage!("--question and --answer: neither may be empty");
+        }
+        let places: Vec<usize> = whole.match_indices(answer).map(|(at, _)| at).collect();
+        let at = match places[..] {
+            [at] => at,
+            [] => bail_usage!("--answer: {name} does not hold {answer:?}"),
+            _ => {
+                let shown: Vec<String> = places.iter().map(|&at| shown(whole, at..at + answer.len())).collect();
+                let n = places.len();
+                bail_usage!(
+                    "--answer: {name} holds {answer:?} in {n} places, and one is wanted ({}); give a longer answer, or take \
+                     the others out of the text",
+                    shown.join("; ")
+                );
+            }
+        };
+        let sentence = sentence_around(whole, at..at + answer.len());
+        Ok(Self {
+            around: [whole[..sentence.start].to_owned(), whole[sentence.end..].trim_end().to_owned()],
+            fact: Fact {
+                key: question.to_owned(),
+                value: answer.to_owned(),
+                before: whole[sentence.start..at].to_owned(),
+                behind: whole[at + answer.len()..sentence.end].to_owned(),
+            },
+        })
+    }
+
+    /// Builds the prompt: the text as it stands, the question and the answer.
+    ///
+    /// # Errors
+    /// If the tokenizer fails, or joins the answer behind the question with what is before it.
+    pub(crate) fn prompt(&self, depth_pct: f64, tokenizer: &Tokenizer) -> Result<Prompt> {
+        let plan = NeedlePlan::asking(&QUESTION, vec![self.fact.clone()], 0, depth_pct, Rng::new(0, "no draws"));
+        let filler =
+            self.around.clone().map(|text| Filler { sentence: Sentence { text, joined: true }, n_tok: 0, fact: None });
+        let layout = plan.lay_out(&filler, &[(1, 0)], "", tokenizer.chat());
+        let encoded = tokenizer.encode_prompt(&layout.text, &layout.markup)?;
+        layout.prompt(&plan, encoded, tokenizer)
+    }
+}
+
+impl NeedlePrompts {
+    /// Takes the length of the prompt and the depth of the answer from the text, if there is one with a question.
+    ///
+    /// # Errors
+    /// Those of the tokenizers and of [`Question::prompt`].
+    pub(crate) fn measure_own_text<'a>(
+        &mut self,
+        sources: &Sources,
+        tokenizers: impl Iterator<Item = Result<&'a Tokenizer>>,
+    ) -> Result<()> {
+        let Some(question) = &sources.question else { return Ok(()) };
+        let (mut ctx_tok, mut depths) = (0, Vec::new());
+        for tokenizer in tokenizers {
+            let prompt = question.prompt(0.0, tokenizer?)?;
+            ctx_tok = ctx_tok.max(prompt.ids.len());
+            depths.extend(prompt.queries.iter().map(|query| (10.0 * query.depth_real_pct).round() / 10.0));
+        }
+        depths.truncate(1);
+        (self.ctx, self.depths) = (vec![ctx_tok.into()], depths);
+        Ok(())
+    }
+}
+
+/// The line of a place in a text, with the words around it.
+fn shown(text: &str, at: Range<usize>) -> String {
+    const AROUND: usize = 20;
+    let line = 1 + text[..at.start].matches('\n').count();
+    let before: Vec<char> = text[..at.start].chars().rev().take(AROUND).collect();
+    let behind: String = text[at.end..].chars().take(AROUND).collect();
+    let words = format!("{}{}{behind}", String::from_iter(before.iter().rev()), &text[at]);
+    format!("line {line}: …{}…", words.split_whitespace().collect::<Vec<_>>().join(" "))
+}
+
+/// The sentences that a part of a text is in, without white space around them. Where the text is wrapped they go on in the
+/// next line: then only white space differs, and characters that are none are counted.
+fn sentence_around(text: &str, part: Range<usize>) -> Range<usize> {
+    let visible = |text: &str| text.chars().filter(|char| !char.is_whitespace()).count();
+    let first = visible(&text[..part.start]);
+    let last = first + visible(&text[part.clone()]) - 1;
+    let (mut start, mut end) = (0, 0);
+    for sentence in unwrapped(text).split_sentence_bounds() {
+        if end <= first {
+            start = end;
+        }
+        if end <= last {
+            end += visible(sentence);
+        }
+    }
+    let mut places = text.char_indices().filter(|(_, char)| !char.is_whitespace());
+    let begin = places.nth(start).map_or(part.start, |(at, _)| at);
+    let behind = text.char_indices().filter(|(_, char)| !char.is_whitespace()).nth(end - 1);
+    begin..behind.map_or(part.end, |(at, char)| at + char.len_utf8())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::error::exit_code;
+    use crate::prompts::Region;
+
+    const TEXT: &str = "The river is wide here. Old Mr Low counts boats, and\nhe saw 17 of them on Monday.\n\nNobody waves. A boat goes by.\n";
+
+    fn asked(text: &str, question: &str, answer: &str) -> Result<Question> {
+        let own = OwnText {
+            prompt: Some(text.into()),
+            question: Some(question.into()),
+            answer: Some(answer.into()),
+            ..OwnText::default()
+        };
+        Question::new(&own, &own.read()?.expect("a text is given"))
+    }
+
+    #[test]
+    fn a_text_is_measured_as_it_stands_with_its_answer_where_it_is() {
+        let prompt = asked(TEXT, "How many boats?", "17").unwrap().prompt(40.0, Tokenizer::embedded()).unwrap();
+        assert_eq!(prompt.text, format!("{}\nHow many boats?\n17", TEXT.trim_end()));
+        let of = |region: Region| -> String {
+            let tokens = prompt.regions(Some(0)).into_iter().zip(&prompt.offsets).filter(|(of, _)| *of == region);
+            tokens.map(|(_, &(start, end))| &prompt.text[start..end]).collect()
+        };
+        assert_eq!(of(Region::Answer).trim(), "17");
+        assert_eq!(of(Region::Needle).trim(), "Old Mr Low counts boats, and\nhe saw  of them on Monday.");
+        assert_eq!(of(Region::Filler), "The river is wide here.\n\nNobody waves. A boat goes by.");
+        assert_eq!(of(Region::Question).trim(), "How many boats?\n17");
+    }
+
+    #[test]
+    fn an_answer_in_no_place_or_in_several_is_an_error_that_lists_them() {
+        for (answer, wanted) in [
+            (
+                "boat",
+                "in 2 places, and one is wanted (line 1: …. Old Mr Low counts boats, and he saw 17 of…; line 4: …",
+            ),
+            ("18", "does not hold \"18\""),
+            (" ", "neither may be empty"),
+        ] {
+            let error = asked(TEXT, "How many boats?", answer).unwrap_err();
+            assert!(error.to_string().contains(wanted) && exit_code(&error) == 2, "{error}");
+        }
+    }
+}
