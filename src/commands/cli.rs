@@ -273,8 +273,8 @@ mod tests {
             let arg = command.get_arguments().find(|arg| arg.get_id() == flag).unwrap();
             arg.get_help().unwrap().to_string()
         };
-        assert!(help("needle", "samples").ends_with("[default: 4]"), "{}", help("needle", "samples"));
-        assert!(help("ablate", "ctx").contains("[default: 1k,") && help("ratio", "ctx").contains("[default: 4k,"));
+        assert!(help("needle", "samples").ends_with("[default: 8]"), "{}", help("needle", "samples"));
+        assert!(help("ablate", "ctx").contains("[default: 1k,") && help("needle", "ctx").contains("[default: 4k,"));
         assert!(help("quantize", "needles").ends_with("[default: 2]"));
         let built_in = crate::model::open::built_in_names().join(", ");
         for command in ["inspect", "needle", "nll"] {

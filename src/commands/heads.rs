@@ -1,6 +1,6 @@
 //! `difftool heads`: what is each head for?
 
-use super::measuring::{Measuring, OpenedModels, CTX_TOK};
+use super::measuring::{Measuring, OpenedModels};
 use super::session::{RunResults, Session};
 use super::shared::{Examples, RunFlags};
 use crate::figures::{cells, CellGrid, CellScale};
@@ -15,7 +15,7 @@ use anyhow::Result;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-pub(super) const DEFAULTS: PromptDefaults = PromptDefaults { ctx_tok: CTX_TOK, settings: &[(1, 1)], samples: 4 };
+pub(super) const DEFAULTS: PromptDefaults = PromptDefaults { ctx_tok: 1024, settings: &[(1, 1)], samples: 4 };
 
 pub(super) const EXAMPLES: Examples = &[
     ("Roles of the heads of the built-in models", "difftool heads --ctx 1k"),

@@ -22,12 +22,13 @@ use std::num::NonZeroUsize;
 
 pub(super) const DEFAULTS: PromptDefaults = PromptDefaults {
     ctx_tok: CTX_TOK,
-    settings: &[(1, 1), (2, 2), (4, 2), (6, 2)], // the paper's Table 2
-    samples: 4,
+    settings: &[(4, 2)],
+    samples: 8,
 };
 
 pub(super) const EXAMPLES: Examples = &[
-    ("The built-in models, as in the paper's Table 2", "difftool needle --ctx 4k"),
+    ("The built-in models at 4k tokens", "difftool needle --ctx 4k"),
+    ("The settings of the paper's Table 2", "difftool needle --ctx 4k --needles 1,2,4,6"),
     (
         "Other models, one needle, lengths up to 8k",
         "difftool needle --model ./a --model ./b --needles 1 --ctx 1k..8k:1k",

@@ -15,14 +15,14 @@ use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
 /// Least number of tokens that are pooled by default.
-const POOLED_TOK: usize = 100_000;
+const POOLED_TOK: usize = 50_000;
 
-pub(super) const EXAMPLES: Examples = &[("The largest logits and hidden states over 100k tokens", "difftool outliers")];
+pub(super) const EXAMPLES: Examples = &[("The largest logits and hidden states over 50k tokens", "difftool outliers")];
 
 #[derive(Clone, Debug, Default, PartialEq, Args, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct OutliersFlags {
-    /// Number of windows to pool over [default: as many as hold 100k tokens]
+    /// Number of windows to pool over [default: as many as hold 50k tokens]
     #[arg(long, value_name = "N")]
     pub samples: Option<usize>,
     /// UTF-8 text to measure from its beginning, instead of the embedded prose

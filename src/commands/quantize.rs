@@ -1,7 +1,7 @@
 //! `difftool quantize`: what survives when attention logits (the paper's Figure 8), or queries and keys, are cut to few bits?
 
 use super::drawing::metric_panel;
-use super::measuring::{Measuring, OpenedModels, CTX_TOK};
+use super::measuring::{Measuring, OpenedModels};
 use super::session::{RunResults, Session};
 use super::shared::{grid, Examples, RunFlags};
 use crate::bail_usage;
@@ -21,7 +21,7 @@ use anyhow::Result;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-pub(super) const DEFAULTS: PromptDefaults = PromptDefaults { ctx_tok: CTX_TOK, settings: &[(2, 2)], samples: 7 };
+pub(super) const DEFAULTS: PromptDefaults = PromptDefaults { ctx_tok: 1024, settings: &[(2, 2)], samples: 7 };
 
 pub(super) const EXAMPLES: Examples = &[
     ("Accuracy with 8, 6 and 4 bits", "difftool quantize --bits 8,6,4"),

@@ -1,7 +1,7 @@
 //! `difftool ratio`: attention to the answer against noise (the paper's Table 3 and Figure 1).
 
 use super::drawing::draw_allocation;
-use super::measuring::{Measuring, OpenedModels, CTX_TOK};
+use super::measuring::{Measuring, OpenedModels};
 use super::session::{RunResults, Session};
 use super::shared::{grid, Examples, RunFlags};
 use crate::figures::{cells, CellGrid, CellScale};
@@ -16,7 +16,7 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-pub(super) const DEFAULTS: PromptDefaults = PromptDefaults { ctx_tok: CTX_TOK, settings: &[(1, 1)], samples: 15 };
+pub(super) const DEFAULTS: PromptDefaults = PromptDefaults { ctx_tok: 1024, settings: &[(1, 1)], samples: 15 };
 
 pub(super) const EXAMPLES: Examples = &[
     ("Shares of attention and output at 4k tokens", "difftool ratio --ctx 4k"),
