@@ -20,11 +20,7 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 use std::num::NonZeroUsize;
 
-pub(super) const DEFAULTS: PromptDefaults = PromptDefaults {
-    ctx_tok: CTX_TOK,
-    settings: &[(4, 2)],
-    samples: 8,
-};
+pub(super) const DEFAULTS: PromptDefaults = PromptDefaults { ctx_tok: CTX_TOK, settings: &[(4, 2)], samples: 8 };
 
 pub(super) const EXAMPLES: Examples = &[
     ("The built-in models at 4k tokens", "difftool needle --ctx 4k"),

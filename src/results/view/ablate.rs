@@ -6,7 +6,7 @@ use crate::results::metric::{Kind, Metric, ANSWER_LOG_PROB, ATTRIBUTION, EXACT};
 use crate::results::record::UNTREATED;
 use crate::results::table::{basis, numbers, words, Cell, Table, TableRows};
 use crate::results::{Difference, Estimate, Frame, HeadsCondition, Pick, PlainCondition, Setting, Verdict};
-use crate::stats::{test_ratio, Interval};
+use crate::stats::{correlation_of_points, pearson, spearman, test_ratio, Correlation, Interval};
 
 /// Name of the table of differences between models.
 pub(super) const CONTRASTS: &str = "contrasts";
@@ -170,6 +170,53 @@ pub(super) fn conditions(frame: &Frame) -> Option<Table> {
             Cell::optional_words((!untreated).then(|| change.log_prob_nats.verdict().name()))
         })
         .table("conditions", "Costs of conditions", note)
+        .trimmed()
+}
+
+/// Resamples of the prompts for the interval of a correlation.
+const RESAMPLES: usize = 2000;
+
+/// The changes that attribution expects and those that are measured, of the conditions of one kind in one model and setting.
+struct Expectations<'a> {
+    place: (Setting, &'a str),
+    how: &'static str,
+    conditions: usize,
+    prompts: usize,
+    /// Pearson's and Spearman's correlation over conditions and prompts.
+    correlations: [(f64, Option<Interval>); 2],
+}
+
+fn expectations<'a>(frame: &Frame, place: (Setting, &'a str), how: &'static str) -> Option<Expectations<'a>> {
+    let (mut expected, mut measured) = (Vec::new(), Vec::new());
+    for plain in frame.purposes.plain.iter().filter(|plain| plain.name.starts_with(how)) {
+        let changes = expected_changes(frame, place, plain);
+        if !changes.is_empty() {
+            let baseline = pick(place, None, &ANSWER_LOG_PROB);
+            measured.push(frame.prompt_differences(baseline, Pick { condition: Some(&plain.name), ..baseline }));
+            expected.push(changes);
+        }
+    }
+    let seed = frame.about.seed;
+    let of = |r: Correlation| correlation_of_points(r, &expected, &measured, RESAMPLES, seed);
+    let correlations = [of(pearson)?, of(spearman)?];
+    Some(Expectations { place, how, conditions: expected.len(), prompts: expected[0].len(), correlations })
+}
+
+/// How well attribution to regions expects what it costs to remove them.
+pub(super) fn attribution(frame: &Frame) -> Option<Table> {
+    let kinds = places(frame).flat_map(|place| ["mask", "silence"].map(|how| (place, how)));
+    let rows: Vec<_> = kinds.filter_map(|(place, how)| expectations(frame, place, how)).collect();
+    let note = "Correlation of the change that attribution to the removed regions expects with the measured change, over conditions \
+                and prompts [95 % interval over prompts].";
+    place_columns(TableRows::of(&rows), words("model"), true, |row| (row.place.1.to_owned(), row.place.0))
+        .column(words("removal").key(), |row| Cell::words(row.how))
+        .column(basis("conditions"), |row| Cell::count(row.conditions))
+        .column(basis("prompts"), |row| Cell::count(row.prompts))
+        .column(numbers("correlation"), |row| Cell::value(Kind::Number, row.correlations[0].0, row.correlations[0].1))
+        .column(numbers("rank correlation").named("rank_correlation"), |row| {
+            Cell::value(Kind::Number, row.correlations[1].0, row.correlations[1].1)
+        })
+        .table("attribution", "Attribution and measured change", note)
         .trimmed()
 }
 

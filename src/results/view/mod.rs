@@ -22,7 +22,8 @@ use super::{within, Frame};
 
 /// Returns the tables of what conditions cost that an ablation has numbers for, the main one first.
 fn ablation(frame: &Frame) -> Vec<Table> {
-    let costs = [ablate::conditions(frame), ablate::heads_out(frame), each_head::strongest(frame)];
+    let costs =
+        [ablate::conditions(frame), ablate::attribution(frame), ablate::heads_out(frame), each_head::strongest(frame)];
     costs.into_iter().chain([each_head::predictors(frame), ablate::contrasts(frame)]).flatten().collect()
 }
 
