@@ -13,7 +13,7 @@ pub(crate) const MODEL: &str = "model";
 const MOST_SIDE_BY_SIDE: usize = 4;
 
 /// The tables of runs and trainings: their names, for `--tables` and JSON, and the titles that they are printed under.
-pub(crate) const TABLES: [(&str, &[&str]); 28] = [
+pub(crate) const TABLES: [(&str, &[&str]); 29] = [
     ("summary", &["Answers", "Attention", "Few bits", "Training"]),
     ("answers", &["Answers in full", "Prediction"]),
     ("attention", &["Where the attention goes"]),
@@ -25,6 +25,7 @@ pub(crate) const TABLES: [(&str, &[&str]); 28] = [
     ("differences", &["Differences"]),
     ("drawn", &["Maps of one prompt"]),
     ("each-head", &["Cost of each head", "Answer carried by each head"]),
+    ("expected", &["Attribution and measured change"]),
     ("fidelity", &["Changes by quantisation"]),
     ("heads", &["Strongest heads for the answer"]),
     ("heads-out", &["Heads taken out"]),

@@ -216,7 +216,7 @@ pub(super) fn attribution(frame: &Frame) -> Option<Table> {
         .column(numbers("rank correlation").named("rank_correlation"), |row| {
             Cell::value(Kind::Number, row.correlations[1].0, row.correlations[1].1)
         })
-        .table("attribution", "Attribution and measured change", note)
+        .table("expected", "Attribution and measured change", note)
         .trimmed()
 }
 
