@@ -33,8 +33,8 @@ enum TickLabels {
 
 /// Largest number of labelled decades on an axis.
 const MOST_DECADES: i32 = 7;
-/// Largest number of labelled powers of two on an axis, less one.
-const MOST_DOUBLINGS: i32 = 7;
+/// Largest number of labelled powers of two on an axis.
+const MOST_DOUBLINGS: i32 = 8;
 /// Room beyond the ends of an axis, as a fraction of it.
 const MARGIN: f64 = 0.05;
 const TICK_LENGTH: f64 = 7.0;
