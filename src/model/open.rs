@@ -520,9 +520,9 @@ mod tests {
     #[test]
     fn a_name_without_a_model_is_refused_with_a_name_that_may_have_one() {
         let error = |name: &str| open(name, LoadOptions::default()).err().unwrap().to_string();
-        assert!(error("nobody/nothing").ends_with("; write hf:nobody/nothing for the model of the Hub"));
+        assert!(error("nobody/nothing").contains("(did you mean `hf:nobody/nothing`, of the Hub?)"));
         for name in ["nothing", "./no/thing", "no/such/thing"] {
-            assert!(error(name).ends_with("or hf:org/name"), "{name}");
+            assert!(error(name).ends_with("those of the Hub hf:org/name"), "{name}");
         }
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("b.gguf"), "GGUF").unwrap();

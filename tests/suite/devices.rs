@@ -119,7 +119,7 @@ const MODELS: [&str; 6] = ["--model", "./transformer", "--model", "./diff", "--m
 fn values(records: &[Record]) -> BTreeMap<String, f64> {
     let steady = |record: &&Record| {
         let metric = &*record.measure.metric;
-        !["exact", "rank", "score", "token", "query", "induction", "position", "attribution"]
+        !["accuracy", "rank", "score", "token", "query", "induction", "position", "attribution"]
             .iter()
             .any(|word| metric.contains(word))
     };
