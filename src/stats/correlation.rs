@@ -51,11 +51,40 @@ pub fn correlation_interval(
 ) -> Option<Interval> {
     let (items, prompts) = size(x, y).filter(|(_, prompts)| prompts.len() > 1)?;
     let mut rng = Rng::new(seed, "correlation");
-    let mut resampled = Vec::new();
-    for _ in 0..resamples {
+    bootstrap(resamples, || {
         let [items, prompts] = [&items, &prompts].map(|all| all.iter().map(|_| *rng.pick(all)).collect::<Vec<_>>());
-        resampled.extend(correlation_of_drawn(correlation, [x, y], &items, &prompts));
-    }
+        correlation_of_drawn(correlation, [x, y], &items, &prompts)
+    })
+}
+
+/// Returns the correlation of all numbers of two measurements, with its 95 % bootstrap interval over prompts; no interval of a
+/// single prompt. `x[i][p]` and `y[i][p]` are item i measured on prompt p. Prompts are drawn with replacement, with all their
+/// items. `None` without a correlation, or if items were measured on different numbers of prompts.
+pub fn correlation_of_points(
+    correlation: Correlation,
+    x: &[Vec<f64>],
+    y: &[Vec<f64>],
+    resamples: usize,
+    seed: u64,
+) -> Option<(f64, Option<Interval>)> {
+    let all = size(x, y)?.1;
+    let coefficient = correlation(&points(x, &all), &points(y, &all))?;
+    let mut rng = Rng::new(seed, "correlation of points");
+    let interval = bootstrap(resamples, || {
+        let drawn: Vec<usize> = all.iter().map(|_| rng.below(all.len())).collect();
+        correlation(&points(x, &drawn), &points(y, &drawn))
+    });
+    Some((coefficient, interval.filter(|_| all.len() > 1)))
+}
+
+/// The numbers of every item on the drawn prompts.
+fn points(items: &[Vec<f64>], drawn: &[usize]) -> Vec<f64> {
+    items.iter().flat_map(|item| drawn.iter().map(|&p| item[p])).collect()
+}
+
+/// The middle 95 % of what drawn samples give; `None` if they give nothing.
+fn bootstrap(resamples: usize, mut draw: impl FnMut() -> Option<f64>) -> Option<Interval> {
+    let mut resampled: Vec<f64> = (0..resamples).filter_map(|_| draw()).collect();
     resampled.sort_by(f64::total_cmp);
     (!resampled.is_empty()).then(|| Interval::middle(&resampled))
 }
@@ -93,8 +122,11 @@ fn ranks(numbers: &[f64]) -> Vec<f64> {
     ranks
 }
 
-/// Default number of bootstrap resamples.
+/// Default number of bootstrap resamples of a ranking.
 pub const RESAMPLES: usize = 10_000;
+
+/// Default number of bootstrap resamples of a correlation.
+pub const CORRELATION_RESAMPLES: usize = 2000;
 
 /// Returns, for each item, the fraction of bootstrap resamples in which it is among the `k` items with the largest means.
 ///
@@ -120,34 +152,6 @@ pub fn rank_stability(items: &[Vec<f64>], k: usize, resamples: usize, seed: u64)
         counted.take(k).for_each(|i| among[i] += 1);
     }
     among.into_iter().map(|n| n as f64 / resamples as f64).collect()
-}
-
-/// Returns the correlation of all numbers of two measurements, with its 95 % bootstrap interval over prompts; no interval of a
-/// single prompt. `x[i][p]` and `y[i][p]` are item i measured on prompt p. Prompts are drawn with replacement, with all their
-/// items. `None` without a correlation, or if items were measured on different numbers of prompts.
-pub fn correlation_of_points(
-    correlation: Correlation,
-    x: &[Vec<f64>],
-    y: &[Vec<f64>],
-    resamples: usize,
-    seed: u64,
-) -> Option<(f64, Option<Interval>)> {
-    let all = size(x, y)?.1;
-    let coefficient = correlation(&points(x, &all), &points(y, &all))?;
-    let mut rng = Rng::new(seed, "correlation of points");
-    let mut resampled = Vec::new();
-    for _ in 0..resamples {
-        let drawn: Vec<usize> = all.iter().map(|_| rng.below(all.len())).collect();
-        resampled.extend(correlation(&points(x, &drawn), &points(y, &drawn)));
-    }
-    resampled.sort_by(f64::total_cmp);
-    let interval = (all.len() > 1 && !resampled.is_empty()).then(|| Interval::middle(&resampled));
-    Some((coefficient, interval))
-}
-
-/// The numbers of every item on the drawn prompts.
-fn points(items: &[Vec<f64>], drawn: &[usize]) -> Vec<f64> {
-    items.iter().flat_map(|item| drawn.iter().map(|&p| item[p])).collect()
 }
 
 #[cfg(test)]

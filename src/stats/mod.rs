@@ -2,7 +2,8 @@
 //! numbers.
 //!
 //! * Interval of a proportion (accuracy): [`wilson`]; of trials in groups: [`wilson_of_groups`].
-//! * Interval and test of a mean over prompts: [`test_mean`]; over groups of unequal size: [`test_ratio`]. Of differences of two models on the same prompts it is the mean difference.
+//! * Interval and test of a mean over prompts: [`test_mean`]; over groups of unequal size: [`test_ratio`]. Of differences of two
+//!   models on the same prompts it is the mean difference.
 //! * Interval and test of the difference of hits of two models on the same prompts: [`PairedHits`].
 //! * Interval and test of a mean over a few training seeds: [`student`].
 //! * Power of these tests: [`smallest_detectable`], and those of [`PairedHits`] and [`Replicated`].
@@ -30,7 +31,7 @@ mod tally;
 
 pub use correlation::{
     correlation_interval, correlation_of_means, correlation_of_points, pearson, rank_stability, spearman, Correlation,
-    RESAMPLES,
+    CORRELATION_RESAMPLES, RESAMPLES,
 };
 pub use histogram::Histogram;
 pub use interval::{holm, student, wilson, wilson_of_groups, Interval, LEVEL};

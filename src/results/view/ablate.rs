@@ -6,7 +6,9 @@ use crate::results::metric::{Kind, Metric, ANSWER_LOG_PROB, ATTRIBUTION, EXACT};
 use crate::results::record::UNTREATED;
 use crate::results::table::{basis, numbers, words, Cell, Table, TableRows};
 use crate::results::{Difference, Estimate, Frame, HeadsCondition, Pick, PlainCondition, Setting, Verdict};
-use crate::stats::{correlation_of_points, pearson, spearman, test_ratio, Correlation, Interval};
+use crate::stats::{
+    correlation_of_points, pearson, spearman, test_ratio, Correlation, Interval, CORRELATION_RESAMPLES,
+};
 
 /// Name of the table of differences between models.
 pub(super) const CONTRASTS: &str = "contrasts";
@@ -173,9 +175,6 @@ pub(super) fn conditions(frame: &Frame) -> Option<Table> {
         .trimmed()
 }
 
-/// Resamples of the prompts for the interval of a correlation.
-const RESAMPLES: usize = 2000;
-
 /// The changes that attribution expects and those that are measured, of the conditions of one kind in one model and setting.
 struct Expectations<'a> {
     place: (Setting, &'a str),
@@ -197,7 +196,7 @@ fn expectations<'a>(frame: &Frame, place: (Setting, &'a str), how: &'static str)
         }
     }
     let seed = frame.about.seed;
-    let of = |r: Correlation| correlation_of_points(r, &expected, &measured, RESAMPLES, seed);
+    let of = |r: Correlation| correlation_of_points(r, &expected, &measured, CORRELATION_RESAMPLES, seed);
     let correlations = [of(pearson)?, of(spearman)?];
     Some(Expectations { place, how, conditions: expected.len(), prompts: expected[0].len(), correlations })
 }

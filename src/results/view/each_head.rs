@@ -9,11 +9,9 @@ use crate::results::table::{basis, numbers, words, Cell, Table, TableRows};
 use crate::results::{Frame, HeadPlace, Pick, Verdict};
 use crate::stats::{
     correlation_interval, correlation_of_means, mean, pearson, simultaneous_interval, spearman, Correlation, Interval,
+    CORRELATION_RESAMPLES,
 };
 use serde::Serialize;
-
-/// Resamples of heads and prompts for the interval of a correlation.
-const RESAMPLES: usize = 2000;
 
 /// Number of heads that are listed of each model.
 const TOP: usize = 10;
@@ -152,7 +150,7 @@ pub(super) fn strongest(frame: &Frame) -> Option<Table> {
 struct HeadCorrelation {
     r: f64,
     interval: Option<Interval>,
-    /// The same without the head that costs most.
+    /// The correlation without the head that costs most.
     without_dearest: Option<f64>,
 }
 
@@ -165,14 +163,17 @@ impl HeadCorrelation {
         let [others, their_cost] = [cheap, lost].map(|heads| [&heads[..dearest], &heads[dearest + 1..]].concat());
         Some(Self {
             r,
-            interval: correlation_interval(correlation, cheap, lost, RESAMPLES, seed),
+            interval: correlation_interval(correlation, cheap, lost, CORRELATION_RESAMPLES, seed),
             without_dearest: correlation_of_means(correlation, &others, &their_cost),
         })
     }
 
-    fn cells(&self) -> [Cell; 2] {
-        [(Some(self.r), self.interval), (self.without_dearest, None)]
-            .map(|(r, interval)| Cell::value(Kind::Number, r, interval))
+    fn cell(&self) -> Cell {
+        Cell::value(Kind::Number, self.r, self.interval)
+    }
+
+    fn cell_without_dearest(&self) -> Cell {
+        Cell::value(Kind::Number, self.without_dearest, None)
     }
 }
 
@@ -214,10 +215,12 @@ pub(super) fn predictors(frame: &Frame) -> Option<Table> {
         .column(words("measured").key(), |(_, measured, ..)| Cell::words(measured))
         .column(basis("heads"), |(_, _, heads, ..)| Cell::count(heads))
         .column(basis("prompts"), |(.., prompts, _)| Cell::optional(*prompts))
-        .column(numbers("correlation"), |(.., (linear, _))| linear.cells()[0].clone())
-        .column(numbers("without dearest").named("without_dearest"), |(.., (linear, _))| linear.cells()[1].clone())
-        .column(numbers("rank correlation").named("rank_correlation"), |(.., (_, ranked))| ranked.cells()[0].clone())
-        .column(numbers("without dearest").named("rank_without_dearest"), |(.., (_, ranked))| ranked.cells()[1].clone())
+        .column(numbers("correlation"), |(.., (linear, _))| linear.cell())
+        .column(numbers("without dearest").named("without_dearest"), |(.., (linear, _))| linear.cell_without_dearest())
+        .column(numbers("rank correlation").named("rank_correlation"), |(.., (_, ranked))| ranked.cell())
+        .column(numbers("without dearest").named("rank_without_dearest"), |(.., (_, ranked))| {
+            ranked.cell_without_dearest()
+        })
         .table("predictors", title, note)
         .with_rows()
 }
