@@ -131,7 +131,7 @@ impl Difference {
         let prompts: Vec<(f64, f64)> = prompt_means(pairs, free).into_iter().map(|(_, means)| means).collect();
         let differences: Vec<f64> = prompts.iter().map(|(a, b)| b - a).collect();
         let difference = Self { n: prompts.len(), ..Self::of_means(&prompts, &differences, pairs.len())? };
-        if kind == Kind::Hit && pairs.iter().flat_map(|pair| [pair.a, pair.b]).all(|x| x == 0.0 || x == 1.0) {
+        if kind == Kind::Hit && are_hits(pairs) {
             return Some(difference.with_hits(pairs, free));
         }
         let test = test_mean(&differences);
@@ -274,6 +274,11 @@ impl Row {
     pub fn label(&self) -> Label {
         Label::named(&self.metric, self.region.as_deref(), self.unit.as_deref())
     }
+}
+
+/// Returns `true` if all numbers are hits (1) and misses (0).
+pub(crate) fn are_hits(pairs: &[Pair<'_>]) -> bool {
+    pairs.iter().flat_map(|pair| [pair.a, pair.b]).all(|x| x == 0.0 || x == 1.0)
 }
 
 /// Corrects the p-values of the rows of a table as one family: whoever reads the table looks at all of them.
@@ -525,8 +530,8 @@ mod tests {
     #[test]
     fn rates_differ_by_at_most_1_and_their_intervals_too() {
         // Means over draws: all prompts are won, one of them by little.
-        let mostly_won = |prompt| question(prompt, 0, (0.0, if prompt == 0 { 0.2 } else { 1.0 }));
-        let questions: Vec<Question> = (0..6).map(mostly_won).collect();
+        let mut questions = vec![question(0, 0, (0.0, 0.2))];
+        questions.extend((1..6).map(|prompt| question(prompt, 0, (0.0, 1.0))));
         let of = |kind| with_pairs(&questions, |pairs| Difference::of_prompts(pairs, &[], kind)).unwrap().hi.unwrap();
         assert!(of(Kind::Number) > 1.0, "{}", of(Kind::Number));
         assert_eq!([Kind::Hit, Kind::Rate].map(of), [1.0, 1.0]);

@@ -2,7 +2,7 @@
 
 use super::super::column::Column;
 use super::super::csv_table::{CsvTable, Separator};
-use super::super::difference::{correct, Difference, Row};
+use super::super::difference::{are_hits, correct, Difference, Row};
 use super::super::metric::Kind;
 use super::super::pair::pairs;
 use super::super::record::{Identity, Measurement, Record};
@@ -68,8 +68,7 @@ fn compare_column(
             "{baseline} and {other} have no {keys} in common that has a {column}: {a} is in one, {b} in the other"
         );
     }
-    let are_hits = joined.pairs.iter().flat_map(|pair| [pair.a, pair.b]).all(|x| x == 0.0 || x == 1.0);
-    let kind = if are_hits { Kind::Hit } else { Kind::Number };
+    let kind = if are_hits(&joined.pairs) { Kind::Hit } else { Kind::Number };
     let difference = Difference::of_prompts(&joined.pairs, &[Column::Model], kind)
         .with_context(|| format!("{column}: its numbers are too large to be averaged"))?;
     let (regardless_of, pairs) = (format!("every column but {keys}"), joined.pairs.len());
