@@ -71,7 +71,7 @@ impl Setup {
         let treatments: Vec<Option<ResolvedTreatment>> =
             (0..self.conditions.len()).map(|index| treated(index, false)).collect();
         let mut passes = PromptPasses::new(self, model_index, (case, prompt), &self.plan.select, measures);
-        passes.head_means = self.wants_head_means().then(|| reference.answer_means()).flatten();
+        passes.head_means = reference.answer_means().filter(|_| self.attributes_heads(model));
         let starts = passes.starts(&treatments, prefix.as_ref());
         let generates = measures.iter().any(|measure| measure.wants_generation());
         let shares = self.shares_prefixes() && (generates || starts.iter().any(|&(start, _)| start > 0));
@@ -119,9 +119,12 @@ impl Setup {
             && model.transformer.config.differentiates(tokens)
     }
 
-    /// Returns `true` if heads are attributed with their mean outputs: in runs about heads and their roles.
-    pub(super) fn wants_head_means(&self) -> bool {
-        [MeasureName::AnswerByHead, MeasureName::Roles].iter().all(|name| self.plan.measures.contains(name))
+    /// Returns `true` if heads are attributed with their mean outputs: in runs about heads and their roles, as far as answers are
+    /// differentiated at all.
+    pub(super) fn attributes_heads(&self, model: &Model) -> bool {
+        let of_heads = [MeasureName::AnswerByHead, MeasureName::Roles];
+        let shortest = self.grid.ctx_tok().into_iter().min().unwrap_or(0);
+        of_heads.iter().all(|name| self.plan.measures.contains(name)) && self.differentiates(model, shortest)
     }
 
     /// Returns the records of measures on one untreated pass, for these layers and heads. With the mean outputs of heads, they

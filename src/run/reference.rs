@@ -49,9 +49,10 @@ impl Setup {
         if let Some(references) = self.references.get() {
             return Ok(references);
         }
-        let needed = self.wants_head_means() || self.conditions.iter().any(|condition| condition.needs_reference());
+        let treated = self.conditions.iter().any(|condition| condition.needs_reference());
         let mut references = Vec::new();
-        for index in 0..self.models.len() {
+        for (index, model) in self.models.iter().enumerate() {
+            let needed = treated || self.attributes_heads(model);
             references.push(if needed { self.reference(index)? } else { Reference::default() });
         }
         for (model, reference) in self.models.iter().zip(&references) {
