@@ -97,7 +97,7 @@ impl ResolvedTreatment {
         }
     }
 
-    /// The same in the number type that the rounded numbers have.
+    /// Rounds queries and keys in the number type `F`.
     fn rounded_heads<'h, F: WithDType>(
         &self,
         quantiser: &Quantiser,

@@ -15,9 +15,11 @@ impl ShortNames {
     /// Finds the short names of models.
     pub fn of<'a>(models: impl IntoIterator<Item = &'a String>) -> Self {
         let models: Vec<&String> = models.into_iter().collect();
-        let stem =
-            |model: &'a String| model.strip_suffix(".gguf").filter(|stem| models.iter().all(|other| other != stem));
-        let parts: Vec<Vec<&str>> = models.iter().map(|model| parts_of(stem(model).unwrap_or(model))).collect();
+        let mut parts: Vec<Vec<&str>> = Vec::new();
+        for model in &models {
+            let stem = model.strip_suffix(".gguf").filter(|stem| models.iter().all(|other| other.as_str() != *stem));
+            parts.push(parts_of(stem.unwrap_or(model)));
+        }
         let mut pairs = Vec::new();
         for (model, own) in models.into_iter().zip(&parts) {
             let mut n = 1.min(own.len());

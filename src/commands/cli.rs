@@ -119,13 +119,9 @@ pub fn command_line() -> clap::Command {
     for name in OF_TEXT {
         cli = cli.mut_subcommand(name, without_needles);
     }
-    let measures = |command: &clap::Command| command.get_arguments().any(|arg| arg.get_id() == "condition");
-    let measuring: Vec<String> = cli
-        .get_subcommands()
-        .filter(|command| measures(command))
-        .map(|command| command.get_name().to_owned())
-        .collect();
-    for name in measuring {
+    let measuring =
+        cli.get_subcommands().filter(|command| command.get_arguments().any(|arg| arg.get_id() == "condition"));
+    for name in measuring.map(|command| command.get_name().to_owned()).collect::<Vec<_>>() {
         cli = cli.mut_subcommand(name, |command| {
             command.mut_args(
                 |arg| if EVERY_DAY.contains(&arg.get_id().as_str()) { arg } else { arg.hide_short_help(true) },
@@ -181,9 +177,9 @@ const OF_TEXT: [&str; 8] = ["needle", "ratio", "heads", "quantize", "ablate", "h
 /// Makes `--text` conflict with the flags of needle prompts, and `--question`, whose text is as long as it is, with sizes.
 fn without_needles(command: clap::Command) -> clap::Command {
     let of_needles = ["needles", "retrieve", "depth", "depths", "haystack", "distractors", "needles_file", "task"];
-    let there = |flag: &&str| command.get_arguments().any(|arg| arg.get_id() == *flag);
+    let flags: Vec<String> = command.get_arguments().map(|arg| arg.get_id().to_string()).collect();
     let [needles, sizes] = [&of_needles[..], &["ctx", "samples", "unanswerable"]]
-        .map(|flags| flags.iter().copied().filter(there).collect::<Vec<_>>());
+        .map(|names| names.iter().copied().filter(|name| flags.iter().any(|flag| flag == name)).collect::<Vec<_>>());
     let command = command.mut_arg("text", |arg| arg.conflicts_with_all(&needles));
     command
         .mut_arg("prompt", |arg| arg.conflicts_with_all(needles))

@@ -39,7 +39,7 @@ pub struct Compare {
     /// Format of the output
     #[arg(long, value_enum, default_value_t = TableFormat::Table)]
     pub format: TableFormat,
-    /// The same as --format json
+    /// Print the rows as JSON
     #[arg(long, conflicts_with_all = ["format", "tables"])]
     pub json: bool,
     /// Also draw the differences into a new PNG, SVG or PDF file

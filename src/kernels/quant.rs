@@ -53,7 +53,8 @@ pub enum Format {
     /// Floating-point numbers of 4 bits: 2 of the exponent, 1 of the mantissa, up to 6 (e2m1). 16 channels of a row share a
     /// scale, which is an `Fp8` times the scale that more numbers share (NVIDIA).
     Nvfp4,
-    /// The same numbers, of which 32 channels share a scale that is a power of two (OCP Microscaling Formats 1.0).
+    /// Floating-point numbers of 4 bits (e2m1). 32 channels of a row share a scale, which is a power of two (OCP Microscaling
+    /// Formats 1.0).
     Mxfp4,
     /// Integers of b bits, from -(2^(b-1) - 1) to 2^(b-1) - 1.
     #[serde(untagged)]

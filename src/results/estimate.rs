@@ -62,8 +62,8 @@ impl Estimate {
     }
 
     fn within(self, range: Option<(f64, f64)>) -> Self {
-        let within = |interval: Interval| range.map_or(interval, |(least, most)| interval.within(least, most));
-        Self { interval: self.interval.map(within), ..self }
+        let Some((least, most)) = range else { return self };
+        Self { interval: self.interval.map(|interval| interval.within(least, most)), ..self }
     }
 
     fn of_hits(prompts: &[Vec<f64>]) -> Option<Self> {

@@ -159,18 +159,20 @@ impl Table {
         self
     }
 
-    /// The same numbers with the models side by side: a row for each metric and key, a part for each metric if there are
-    /// several keys. `None` if the first column is not a model's, or the models are too many or differ in their keys.
+    /// Its numbers with the models side by side: a row for each metric and key, a part for each metric if there are several
+    /// keys. `None` if the first column is not a model's, or the models are too many or differ in their keys.
     pub(crate) fn by_model(&self) -> Option<Self> {
         let models = distinct(self.rows.iter().map(|row| &row[0].text));
         let (keys, results): (Vec<usize>, Vec<usize>) =
             (1..self.columns.len()).partition(|&at| self.columns[at].role != ColumnRole::Result);
         let keys_of = |row: &[Cell]| keys.iter().map(|&at| row[at].clone()).collect::<Vec<Cell>>();
-        let of_model = |model: &String| self.rows.iter().filter(|row| row[0].text == *model).collect();
-        let by_model: Vec<Vec<&Vec<Cell>>> = models.iter().map(of_model).collect();
+        let mut by_model: Vec<Vec<&Vec<Cell>>> = Vec::new();
+        for model in &models {
+            by_model.push(self.rows.iter().filter(|row| row[0].text == *model).collect());
+        }
         let first: Vec<Vec<Cell>> = by_model.first()?.iter().map(|row| keys_of(row)).collect();
-        let has_these_keys = |rows: &Vec<&Vec<Cell>>| rows.iter().map(|row| keys_of(row)).eq(first.iter().cloned());
-        if self.columns[0].name != MODEL || models.len() > MOST_SIDE_BY_SIDE || !by_model.iter().all(has_these_keys) {
+        let same_keys = by_model.iter().all(|rows| rows.iter().map(|row| keys_of(row)).eq(first.iter().cloned()));
+        if self.columns[0].name != MODEL || models.len() > MOST_SIDE_BY_SIDE || !same_keys {
             return None;
         }
         let role = if first.len() > 1 { ColumnRole::Part } else { ColumnRole::Key };

@@ -11,7 +11,7 @@ pub(crate) fn condition_words(name: &str) -> String {
 }
 
 impl Condition {
-    /// What is done, as in `other needles hidden`.
+    /// Its treatments in words, as in `other needles hidden`.
     pub(crate) fn words(&self) -> String {
         if self.only_corrupts() {
             return "the corrupted prompt".to_owned();

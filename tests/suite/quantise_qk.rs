@@ -68,14 +68,6 @@ fn rounded_head(by: &Quantiser, block: usize, mean: &[f64], exempt: &[usize], ro
     let mean = rotated(mean);
     let less: Vec<Vec<f64>> =
         rows.iter().map(|row| rotated(row).iter().zip(&mean).map(|(x, mean)| x - mean).collect()).collect();
-    let next =
-        |codes: &[f64], x: f64| codes.iter().copied().min_by(|a, b| (a - x).abs().total_cmp(&(b - x).abs())).unwrap();
-    let fp8 = self::codes(Format::Fp8);
-    let scale_of = |largest: f64, of_group: f64| match by.format {
-        Format::Nvfp4 => next(&fp8, largest / 6.0 / (of_group / 448.0)) * (of_group / 448.0),
-        Format::Mxfp4 => 2f64.powf(largest.log2().floor() - 2.0),
-        _ => of_group,
-    };
     let round = |row: usize| {
         let shared = (0..rows.len()).filter(|&other| group(other) == group(row) && !exempt.contains(&other));
         let scale = shared.flat_map(|other| &less[other]).fold(0.0_f64, |a, x| a.max(x.abs())) / largest_code;
@@ -85,12 +77,26 @@ fn rounded_head(by: &Quantiser, block: usize, mean: &[f64], exempt: &[usize], ro
         let channels = if by.format == Format::Mxfp4 { 32 } else { 16 };
         let mut rounded = Vec::new();
         for (block, mean) in less[row].chunks(channels).zip(mean.chunks(channels)) {
-            let scale = scale_of(block.iter().fold(0.0, |a: f64, x| a.max(x.abs())), scale);
+            let scale = block_scale(by.format, block.iter().fold(0.0, |a: f64, x| a.max(x.abs())), scale);
             rounded.extend(block.iter().zip(mean).map(|(x, mean)| next(&codes, x / scale) * scale + mean));
         }
         rounded
     };
     (0..rows.len()).map(round).collect()
+}
+
+/// The code next to a number.
+fn next(codes: &[f64], x: f64) -> f64 {
+    codes.iter().copied().min_by(|a, b| (a - x).abs().total_cmp(&(b - x).abs())).unwrap()
+}
+
+/// The scale of a block of channels, given its largest magnitude and the scale of its group.
+fn block_scale(format: Format, largest: f64, of_group: f64) -> f64 {
+    match format {
+        Format::Nvfp4 => next(&codes(Format::Fp8), largest / 6.0 / (of_group / 448.0)) * (of_group / 448.0),
+        Format::Mxfp4 => 2f64.powf(largest.log2().floor() - 2.0),
+        _ => of_group,
+    }
 }
 
 /// The heads with queries and keys rounded by plain loops, for one text, in `f64`.

@@ -76,10 +76,7 @@ fn conditions(
     setting: Setting,
     heading: FigureHeading<'_>,
 ) -> Result<Option<Figure>> {
-    let of_setting: Vec<&Change> = changes
-        .iter()
-        .filter(|change| change.setting == setting && !frame.purposes.patches(&change.condition))
-        .collect();
+    let of_setting = of_setting(frame, changes, setting, false);
     if of_setting.is_empty() {
         return Ok(None);
     }
@@ -97,11 +94,7 @@ fn conditions(
 
 /// Where the patched passes of every condition and model lie between the corrupted and the clean prompt.
 fn recovery(frame: &Frame, changes: &[Change], setting: Setting, heading: FigureHeading<'_>) -> Result<Option<Figure>> {
-    let of_setting: Vec<&Change> = changes
-        .iter()
-        .filter(|change| change.setting == setting && frame.purposes.patches(&change.condition))
-        .collect();
-    let rows = rows(frame, &of_setting, |change| {
+    let rows = rows(frame, &of_setting(frame, changes, setting, true), |change| {
         let (value, interval) = recovered(frame, change)?;
         Some(PointEstimate { value, interval: interval.map(|interval| (interval.lo, interval.hi)) })
     });
@@ -110,6 +103,12 @@ fn recovery(frame: &Frame, changes: &[Change], setting: Setting, heading: Figure
     }
     let panel = ForestPanel { title: Label::of(&ANSWER_LOG_PROB, None).text, unit: String::new(), rows };
     forest(&[panel], &heading, "share recovered").map(Some)
+}
+
+/// The changes of a setting that patch outputs, or those that do not.
+fn of_setting<'a>(frame: &Frame, changes: &'a [Change], setting: Setting, patching: bool) -> Vec<&'a Change> {
+    let of_setting = changes.iter().filter(|change| change.setting == setting);
+    of_setting.filter(|change| frame.purposes.patches(&change.condition) == patching).collect()
 }
 
 /// A row for each change that has an estimate; the models of one condition next to each other.

@@ -50,7 +50,7 @@ impl Picture<'_> {
         session.save(&figure, "heatmap", &self.pooling())
     }
 
-    /// What is shown of these models.
+    /// Title by the map that is drawn, with its formula where all of these models have two maps.
     fn title(&self, models: &[Model]) -> &'static str {
         let two = models.iter().filter(|model| model.transformer.config.wiring().maps() > 1).count();
         match self.spec.map {

@@ -227,8 +227,8 @@ mod tests {
     #[test]
     fn sixteen_channels_of_nvfp4_share_an_e4m3_scale_and_thirty_two_of_mxfp4_a_power_of_two() {
         let blocks = |blocks: &[(usize, &[f64])]| {
-            let of_block = |(width, numbers): &(usize, &[f64])| [*numbers, &vec![0.0; width - numbers.len()]].concat();
-            blocks.iter().flat_map(of_block).collect::<Vec<f64>>()
+            let padded = blocks.iter().map(|(width, numbers)| [*numbers, &vec![0.0; width - numbers.len()]].concat());
+            padded.flatten().collect::<Vec<f64>>()
         };
         // The group's scale is 1, as 2688 = 6 * 448. 2.7 / 6 is next to 14/32, whose largest multiple is 6 * 14/32.
         let nvfp4 = [(16, &[2688.0, -1300.0, 100.0][..]), (16, &[3.0, 0.6, -0.24]), (16, &[2.7, -0.44]), (8, &[1e-4])];

@@ -1,6 +1,6 @@
 //! Tables as text for terminals.
 
-use super::super::table::{plural, Cell, ColumnRole, Table, MODEL, TABLES};
+use super::super::table::{plural, ColumnRole, Table, MODEL, TABLES};
 use super::super::view::{main_differences, main_table, next, tables};
 use super::super::Frame;
 use super::layout::TextTable;
@@ -41,8 +41,7 @@ impl FromStr for Tables {
 
 /// Returns the name of a table, given it or a title that the table is printed under.
 fn table_name(typed: &str) -> Result<&'static str, String> {
-    let has_title = |titles: &[&str]| titles.iter().any(|title| title.eq_ignore_ascii_case(typed));
-    let by_title = TABLES.iter().find(|(_, titles)| has_title(titles));
+    let by_title = TABLES.iter().find(|(_, titles)| titles.iter().any(|title| title.eq_ignore_ascii_case(typed)));
     let found = by_title.or_else(|| TABLES.iter().find(|(name, _)| *name == typed));
     found.map(|(name, _)| *name).ok_or_else(|| {
         let known = TABLES.map(|(name, _)| name);
@@ -92,8 +91,10 @@ pub(crate) fn main_text(main: Option<Table>, beside: Vec<Table>, next: &str, nam
 
 /// Cuts a table, or each of its parts, to its first rows, and says how many more there are.
 fn shortened(mut table: Table, most: usize) -> Table {
-    let is_of_first_part = |row: &Vec<Cell>| table.columns[0].role != ColumnRole::Part || row[0] == table.rows[0][0];
-    let part = table.rows.iter().filter(|row| is_of_first_part(row)).count();
+    let part = match table.columns[0].role {
+        ColumnRole::Part => table.rows.iter().filter(|row| row[0] == table.rows[0][0]).count(),
+        _ => table.rows.len(),
+    };
     let more = part.saturating_sub(most);
     if more > 0 {
         table.rows = table.rows.chunks(part).flat_map(|part| part[..most].to_vec()).collect();
@@ -110,19 +111,24 @@ fn headed(shared: &str, table: &Table) -> String {
     format!("{heading}\n\n{}\n\n", TextTable::new(table))
 }
 
-/// What all rows of a table share, and the rest of the table with short names of models: with the models side by side where that
-/// takes fewer lines, or where the last ones would be cut off.
+/// Splits a table into the words that all its rows share and a table of the rest, with short names of models. Models stand side by
+/// side where that takes fewer lines, or where the last ones would be cut off.
 fn prepared(table: Table, names: &ShortNames) -> (String, Table) {
     let (shared, table) = hoisted(table.with_names(names));
-    let rows = TextTable::new(&table);
-    let reads_better = |by_model: &Table| {
-        let is_of_parts = by_model.columns[0].role == ColumnRole::Part;
-        let lines = |table: &TextTable| table.to_string().lines().count();
-        let is_shorter = || lines(&TextTable::new(by_model)) < lines(&rows);
-        is_of_parts && table.rows.len() > MOST_MAIN_ROWS || (is_of_parts || !rows.fits()) && is_shorter()
-    };
-    let by_model = table.by_model().filter(reads_better);
-    (shared, by_model.unwrap_or(table))
+    match table.by_model() {
+        Some(by_model) if reads_better(&by_model, &table) => (shared, by_model),
+        _ => (shared, table),
+    }
+}
+
+/// Returns `true` if a table with the models side by side reads better than the one with a row for each.
+fn reads_better(by_model: &Table, by_row: &Table) -> bool {
+    let is_of_parts = by_model.columns[0].role == ColumnRole::Part;
+    if is_of_parts && by_row.rows.len() > MOST_MAIN_ROWS {
+        return true;
+    }
+    let [columns, rows] = [by_model, by_row].map(TextTable::new);
+    (is_of_parts || !rows.fits()) && columns.to_string().lines().count() < rows.to_string().lines().count()
 }
 
 /// Takes the keys that all rows share out of a table: `4096 tokens, 40 prompts`. The first column stays, unless it is a model's
@@ -143,7 +149,7 @@ fn hoisted(mut table: Table) -> (String, Table) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::table::{numbers, words};
+    use super::super::super::table::{numbers, words, Cell};
     use super::*;
 
     #[test]
