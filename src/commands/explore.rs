@@ -13,7 +13,7 @@ use crate::measures::MeasureName;
 use crate::prompts::Region;
 use crate::report::SavedRun;
 use crate::results::folder::EXPLORER;
-use crate::results::metric::{Metric, ANSWER_LOG_PROB, EXACT, NOISE_OUT, SHARE_OUT};
+use crate::results::metric::{Metric, ACCURACY, ANSWER_LOG_PROB, NOISE_OUT, SHARE_OUT};
 use crate::results::view::each_head::costs;
 use crate::results::{Frame, Pick};
 use crate::run::{page_budget, MapsOfOnePrompt, Plan};
@@ -28,7 +28,7 @@ use std::path::{Path, PathBuf};
 type NumbersOfHeads = BTreeMap<(usize, usize), BTreeMap<String, f64>>;
 
 /// Metrics of the whole model that the page shows for each condition.
-const ANSWERS: [&Metric; 2] = [&EXACT, &ANSWER_LOG_PROB];
+const ANSWERS: [&Metric; 2] = [&ACCURACY, &ANSWER_LOG_PROB];
 
 pub(super) const EXAMPLES: Examples = &[
     ("The built-in models at 4k tokens", "difftool explore --ctx 4k"),

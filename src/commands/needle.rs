@@ -12,7 +12,7 @@ use crate::figures::{cells, CellGrid, CellScale, GridCell};
 use crate::measures::MeasureName;
 use crate::model::generate::MAX_NEW;
 use crate::prompts::{Grid, NeedlePrompts, PromptDefaults};
-use crate::results::metric::{Metric, EXACT, GENERATED_CONTAINS};
+use crate::results::metric::{Metric, ACCURACY, GENERATED_CONTAINS};
 use crate::results::{setting_name, Frame, Pick, Setting};
 use crate::run::Plan;
 use anyhow::Result;
@@ -77,10 +77,10 @@ impl Measuring for NeedleFlags {
     /// Draws the figures.
     fn draw(&self, session: &mut Session, results: &RunResults) -> Result<()> {
         let frame = &results.frame;
-        if !frame.has(EXACT.name) {
+        if !frame.has(ACCURACY.name) {
             return Ok(()); // nothing but failures
         }
-        draw_accuracy(session, frame, ("accuracy", "exact-match accuracy", "exact match (%)"), &EXACT)?;
+        draw_accuracy(session, frame, ("accuracy", "exact-match accuracy", "exact match (%)"), &ACCURACY)?;
         if frame.has(GENERATED_CONTAINS.name) {
             let names = ("generated", "generated texts that contain the answer", "answer in the text (%)");
             draw_accuracy(session, frame, names, &GENERATED_CONTAINS)?;

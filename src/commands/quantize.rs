@@ -12,7 +12,7 @@ use crate::kernels::quant::{Format, Quantised, Quantiser, Scope};
 use crate::measures::MeasureName;
 use crate::prompts::{NeedlePrompts, PromptDefaults};
 use crate::results::metric::{
-    Metric, ANSWER_LOG_PROB, ANSWER_REGION, ERROR_CANCELLED, EXACT, NLL, SHARE_OUT, TOTAL_VARIATION,
+    Metric, ACCURACY, ANSWER_LOG_PROB, ANSWER_REGION, ERROR_CANCELLED, NLL, SHARE_OUT, TOTAL_VARIATION,
 };
 use crate::results::{setting_name, Frame, Pick, Setting};
 use crate::run::Plan;
@@ -138,11 +138,11 @@ const POOLING: &str =
 
 /// The panels of a figure of logits: a metric and region each.
 const OF_LOGITS: [(&Metric, Option<&str>); 4] =
-    [(&EXACT, None), (&ANSWER_LOG_PROB, None), (&SHARE_OUT, Some(ANSWER_REGION)), (&NLL, None)];
+    [(&ACCURACY, None), (&ANSWER_LOG_PROB, None), (&SHARE_OUT, Some(ANSWER_REGION)), (&NLL, None)];
 
 /// The panels of a figure of queries and keys.
 const OF_QK: [(&Metric, Option<&str>); 5] =
-    [(&EXACT, None), (&ANSWER_LOG_PROB, None), (&NLL, None), (&TOTAL_VARIATION, None), (&ERROR_CANCELLED, None)];
+    [(&ACCURACY, None), (&ANSWER_LOG_PROB, None), (&NLL, None), (&TOTAL_VARIATION, None), (&ERROR_CANCELLED, None)];
 
 /// A place on the x axis: its label and the condition.
 type Category<'a> = (String, &'a Condition);

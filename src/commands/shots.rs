@@ -6,7 +6,7 @@ use super::shared::{Examples, RunFlags};
 use crate::figures::{lines, Line, LineAxes, LinePanel, PointEstimate};
 use crate::measures::MeasureName;
 use crate::prompts::{Grid, ShotsPrompts};
-use crate::results::metric::EXACT;
+use crate::results::metric::ACCURACY;
 use crate::results::view::robustness;
 use crate::results::{Case, Frame, Pick};
 use crate::run::Plan;
@@ -93,7 +93,7 @@ fn panels(frame: &Frame) -> Vec<LinePanel> {
 
 /// Returns the accuracy of a case in percent.
 fn accuracy(frame: &Frame, case: &Case, order: &str) -> Option<PointEstimate> {
-    let pick = Pick { cities: Some(order), ..case.pick(&EXACT, None) };
+    let pick = Pick { cities: Some(order), ..case.pick(&ACCURACY, None) };
     Some(PointEstimate::scaled(&frame.estimate(pick)?, 100.0))
 }
 

@@ -8,7 +8,7 @@ use crate::attention::{AttentionRow, ProbeResult, RowProbe};
 use crate::model::gradient::TermGradients;
 use crate::prompts::{Prompt, Region};
 use crate::results::metric::{
-    Metric, ANSWER_LOG_PROB, ATTRIBUTION, CANCELLED, EXACT, HEAD_ATTRIBUTION, LAMBDA, NOISE_ABS, NOISE_ATTRIBUTION,
+    Metric, ACCURACY, ANSWER_LOG_PROB, ATTRIBUTION, CANCELLED, HEAD_ATTRIBUTION, LAMBDA, NOISE_ABS, NOISE_ATTRIBUTION,
     NOISE_OUT, NOISE_OUT_NO_SINKS, NOISE_SIGNED, SHARE_ABS, SHARE_OUT, SHARE_SIGNED,
 };
 use crate::results::record::Measurement;
@@ -57,7 +57,7 @@ impl Measure for AnswerMeasure {
             let mut records = Vec::new();
             if let Some(query) = target.query {
                 let score = &pass.queries[query];
-                records.push(number(&EXACT, f64::from(u8::from(score.exact)), 1));
+                records.push(number(&ACCURACY, f64::from(u8::from(score.exact)), 1));
                 records.push(number(&ANSWER_LOG_PROB, score.log_prob_nats, 1));
             }
             if !heads.is_empty() {

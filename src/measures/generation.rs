@@ -7,7 +7,7 @@
 use super::{decoded, encoded, number, Measure, MeasureData, MeasureOutput, ObservedPass, PassKey};
 use crate::model::generate::{numbers, Generation, StopReason};
 use crate::prompts::{Prompt, Query};
-use crate::results::metric::{GENERATED_CONTAINS, GENERATED_EXACT, SAID_NUMBER, SAID_OTHER_NEEDLE};
+use crate::results::metric::{GENERATED_ACCURACY, GENERATED_CONTAINS, SAID_NUMBER, SAID_OTHER_NEEDLE};
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
@@ -31,7 +31,7 @@ impl Measure for GenerationMeasure {
         for (i, query) in pass.prompt.queries.iter().enumerate() {
             let mut hits = Vec::new();
             if query.is_answerable() {
-                hits.push((GENERATED_EXACT, generated.exact[i]));
+                hits.push((GENERATED_ACCURACY, generated.exact[i]));
                 hits.push((GENERATED_CONTAINS, generated.contains[i]));
             }
             if asks_for_numbers {

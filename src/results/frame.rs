@@ -457,7 +457,7 @@ fn paired([baseline, other]: &[Vec<Record>; 2]) -> Pairs<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::metric::{ANSWER_LOG_PROB, EXACT};
+    use crate::results::metric::{ACCURACY, ANSWER_LOG_PROB};
 
     fn record(seed: u64, query: usize, (depth_req_pct, placed): (f64, bool), exact: f64) -> Record {
         let identity = Identity {
@@ -472,7 +472,7 @@ mod tests {
             placed: Some(placed),
             ..Identity::default()
         };
-        let measure = Measurement { metric: EXACT.name.into(), value: Some(exact), ..Measurement::default() };
+        let measure = Measurement { metric: ACCURACY.name.into(), value: Some(exact), ..Measurement::default() };
         Record { identity: Arc::new(identity), measure }
     }
 
@@ -488,10 +488,10 @@ mod tests {
         let records: Vec<Record> =
             found.iter().map(|&(seed, query, depth, exact)| record(seed, query, depth, exact)).collect();
         let frame = Frame::of(About::default(), &records).unwrap();
-        let at = |depth| frame.estimate(Pick { depth_pct: Some(depth), ..Pick::of("m", &EXACT) }).unwrap();
+        let at = |depth| frame.estimate(Pick { depth_pct: Some(depth), ..Pick::of("m", &ACCURACY) }).unwrap();
         assert_eq!((at(25.0).value, at(25.0).trials, at(75.0).value, at(75.0).trials), (1.0, 1, 0.0, 1));
         assert!(frame.estimate(Pick::of("m", &ANSWER_LOG_PROB)).is_none(), "what was not measured has no estimate");
-        let all = frame.estimate(Pick::of("m", &EXACT)).unwrap();
+        let all = frame.estimate(Pick::of("m", &ACCURACY)).unwrap();
         assert_eq!((all.trials, all.prompts), (4, 2), "without a depth all questions count");
         assert_eq!(frame.depths_pct(), [25.0, 75.0]);
     }

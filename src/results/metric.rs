@@ -171,11 +171,11 @@ macro_rules! catalogue {
 }
 
 catalogue! {
-    EXACT = metric("accuracy", "accuracy",
+    ACCURACY = metric("accuracy", "accuracy",
         "Every token of the value has the largest logit, behind right answers to the questions before: 1 or 0. Of the first \
          question that is what greedy decoding would answer.")
         .from("paper, Table 2").hits().higher().headline();
-    GENERATED_EXACT = metric("generated_accuracy", "generated accuracy",
+    GENERATED_ACCURACY = metric("generated_accuracy", "generated accuracy",
         "The model's own continuation begins with the value: 1 or 0.")
         .from("greedy decoding").hits().higher().headline();
     ANSWER_LOG_PROB = metric("answer_log_prob", "answer log-prob",
@@ -465,12 +465,12 @@ mod tests {
         assert_eq!(heading(&nll_of_positions(1, 3), None), "NLL by position 1 3 (nats)");
         let novelty = Label::named("novelty_score", Some("filler"), Some("keys"));
         assert_eq!((novelty.heading(), novelty.difference_unit()), ("novelty score of filler (keys)".into(), "keys"));
-        assert_eq!(Label::of(&EXACT, None).difference_heading(), "accuracy points");
+        assert_eq!(Label::of(&ACCURACY, None).difference_heading(), "accuracy points");
     }
 
     #[test]
     fn the_headline_of_attention_is_the_answer() {
-        assert_eq!(headline_rank(EXACT.name, None, false), Some(0));
+        assert_eq!(headline_rank(ACCURACY.name, None, false), Some(0));
         assert!(headline_rank(SHARE_ABS.name, Some("answer"), false).is_some());
         assert_eq!(headline_rank(SHARE_ABS.name, Some("filler"), false), None);
         assert!(headline_rank(SHARE_ABS.name, Some("filler"), true).is_some());

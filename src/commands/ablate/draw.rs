@@ -6,7 +6,7 @@ use crate::figures::{
     cells, forest, lines, CellGrid, CellScale, Figure, FigureHeading, ForestPanel, ForestRow, Line, LineAxes,
     LinePanel, PointEstimate,
 };
-use crate::results::metric::{Label, Metric, ANSWER_LOG_PROB, EXACT};
+use crate::results::metric::{Label, Metric, ACCURACY, ANSWER_LOG_PROB};
 use crate::results::table::short;
 use crate::results::view::ablate::{condition_changes, heads_out_changes, recovered, Change, HeadsOut};
 use crate::results::view::each_head::costs;
@@ -82,7 +82,7 @@ fn conditions(
     }
     let quantities: [(&Metric, &str, ChangeOf); 2] = [
         (&ANSWER_LOG_PROB, "nats", |change| PointEstimate::scaled_difference(&change.log_prob_nats, 1.0)),
-        (&EXACT, "points", |change| PointEstimate::scaled_difference(&change.exact, 100.0)),
+        (&ACCURACY, "points", |change| PointEstimate::scaled_difference(&change.exact, 100.0)),
     ];
     let mut panels = Vec::new();
     for (metric, unit, change_of) in quantities {
@@ -148,7 +148,7 @@ fn heads(
     let models = distinct(of_setting.iter().map(|out| &out.best.model));
     let quantities: [(&Metric, &str, ChangeOf); 2] = [
         (&ANSWER_LOG_PROB, "change in nats", |change| PointEstimate::scaled_difference(&change.log_prob_nats, 1.0)),
-        (&EXACT, "change in points", |change| PointEstimate::scaled_difference(&change.exact, 100.0)),
+        (&ACCURACY, "change in points", |change| PointEstimate::scaled_difference(&change.exact, 100.0)),
     ];
     let mut panels = Vec::new();
     for (metric, y_label, quantity) in quantities {

@@ -3,7 +3,7 @@
 use crate::commands::drawing::metric_panel;
 use crate::commands::session::Session;
 use crate::figures::{lines, Line, LineAxes, LinePanel, PointEstimate};
-use crate::results::metric::{ANSWER_REGION, EXACT, GENERATED_CONTAINS, NOISE_OUT, SHARE_OUT};
+use crate::results::metric::{ACCURACY, ANSWER_REGION, GENERATED_CONTAINS, NOISE_OUT, SHARE_OUT};
 use crate::results::{Frame, Pick};
 use anyhow::Result;
 
@@ -20,7 +20,7 @@ pub(super) fn draw_by_length(session: &mut Session, frame: &Frame) -> Result<()>
         return Ok(());
     }
     let places: Vec<f64> = lengths.iter().map(|&length| length as f64).collect();
-    let mut quantities = vec![(&EXACT, None), (&SHARE_OUT, Some(ANSWER_REGION)), (&NOISE_OUT, None)];
+    let mut quantities = vec![(&ACCURACY, None), (&SHARE_OUT, Some(ANSWER_REGION)), (&NOISE_OUT, None)];
     if frame.has(GENERATED_CONTAINS.name) {
         quantities.insert(1, (&GENERATED_CONTAINS, None));
     }
@@ -44,7 +44,7 @@ pub(super) fn draw_models(session: &mut Session, frame: &Frame) -> Result<()> {
     let mut points = Vec::new();
     for model in &frame.models {
         let noise = percent(frame, Pick::of(model, &NOISE_OUT));
-        let accuracy = percent(frame, Pick::of(model, &EXACT));
+        let accuracy = percent(frame, Pick::of(model, &ACCURACY));
         let point = noise.zip(accuracy).map(|(noise, accuracy)| (noise.value, accuracy));
         points.push(Line::new(frame.short_name(model), point));
     }

@@ -180,7 +180,7 @@ impl FailIf {
 mod tests {
     use super::super::super::difference::Difference;
     use super::*;
-    use crate::results::metric::{EXACT, SHARE_ABS};
+    use crate::results::metric::{ACCURACY, SHARE_ABS};
 
     fn row(diff: f64, interval: Option<(f64, f64)>) -> Row {
         let (lo, hi) = (interval.map(|i| i.0), interval.map(|i| i.1));
@@ -240,7 +240,7 @@ mod tests {
 
     #[test]
     fn conditions_that_cannot_be_read_say_what_they_are_like() {
-        for bad in [EXACT.name, "accuracy < five", "accuracy = 1", "< 0", "accuracy < inf", "share_abs[answer < 0"] {
+        for bad in [ACCURACY.name, "accuracy < five", "accuracy = 1", "< 0", "accuracy < inf", "share_abs[answer < 0"] {
             assert!(bad.parse::<FailIf>().is_err(), "{bad}");
         }
     }

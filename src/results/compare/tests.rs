@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::base::rng::Rng;
-use crate::results::metric::{EXACT, NOISE_ABS, SHARE_ABS};
+use crate::results::metric::{ACCURACY, NOISE_ABS, SHARE_ABS};
 use crate::results::record::{self, Identity, Measurement, Record};
 use proptest::prelude::*;
 use std::path::{Path, PathBuf};
@@ -45,7 +45,7 @@ fn run(model: &str, prompts: u64) -> Vec<Record> {
     let mut rng = Rng::new(3, model);
     let mut records = Vec::new();
     for (seed, query) in (0..prompts).flat_map(|seed| [(seed, 0), (seed, 1)]) {
-        records.push(record(model, seed, query, EXACT.name, f64::from(u8::from(rng.unit() < 0.7))));
+        records.push(record(model, seed, query, ACCURACY.name, f64::from(u8::from(rng.unit() < 0.7))));
         records.push(record(model, seed, query, NOISE_ABS.name, rng.unit()));
     }
     records
@@ -108,7 +108,7 @@ fn the_rows_are_those_worked_out_by_hand() {
 fn by_depth_only_the_question_counts_whose_needle_was_put_there() {
     let folder = tempfile::tempdir().unwrap();
     let at = |seed, query, placed, value| {
-        let found = record("m", seed, query, EXACT.name, value);
+        let found = record("m", seed, query, ACCURACY.name, value);
         let identity = Identity { placed: Some(placed), ..(*found.identity).clone() };
         Record { identity: Arc::new(identity), ..found }
     };

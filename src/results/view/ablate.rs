@@ -2,7 +2,7 @@
 
 use super::cases::place_columns;
 use crate::results::difference::correct;
-use crate::results::metric::{Kind, Metric, ANSWER_LOG_PROB, ATTRIBUTION, EXACT};
+use crate::results::metric::{Kind, Metric, ACCURACY, ANSWER_LOG_PROB, ATTRIBUTION};
 use crate::results::record::UNTREATED;
 use crate::results::table::{basis, numbers, words, Cell, Table, TableRows};
 use crate::results::{Difference, Estimate, Frame, HeadsCondition, Pick, PlainCondition, Setting, Verdict};
@@ -76,7 +76,7 @@ fn pick<'a>((setting, model): (Setting, &'a str), condition: Option<&'a str>, me
 
 /// The mean change over conditions, from another one.
 fn change(frame: &Frame, place: (Setting, &str), from: Option<&str>, conditions: &[String]) -> Option<Change> {
-    let [exact, log_prob_nats] = [&EXACT, &ANSWER_LOG_PROB].map(|metric| {
+    let [exact, log_prob_nats] = [&ACCURACY, &ANSWER_LOG_PROB].map(|metric| {
         let baseline = pick(place, from, metric);
         let draws: Vec<_> = conditions.iter().map(|name| (baseline, pick(place, Some(name), metric))).collect();
         frame.difference_of_draws(&draws)
@@ -157,9 +157,9 @@ pub(super) fn conditions(frame: &Frame) -> Option<Table> {
             Cell::words(if *untreated { UNTREATED } else { &change.condition })
         })
         .column(basis("prompts"), |(change, _)| Cell::count(change.exact.n))
-        .column(numbers("accuracy %").named(EXACT.name), |(change, untreated)| {
+        .column(numbers("accuracy %").named(ACCURACY.name), |(change, untreated)| {
             let condition = (!untreated).then_some(change.condition.as_str());
-            let accuracy = frame.estimate(pick((change.setting, &change.model), condition, &EXACT));
+            let accuracy = frame.estimate(pick((change.setting, &change.model), condition, &ACCURACY));
             Cell { aside: String::new(), ..Cell::estimate(Kind::Hit, accuracy) }
         })
         .column(numbers("change, nats").named("answer_log_prob_change"), |(change, untreated)| {
@@ -263,7 +263,7 @@ pub(super) fn contrasts(frame: &Frame) -> Option<Table> {
         for (model, plain) in
             others.iter().flat_map(|model| frame.purposes.plain.iter().map(move |plain| (model, plain)))
         {
-            let [exact, log_prob] = [&EXACT, &ANSWER_LOG_PROB].map(|metric| {
+            let [exact, log_prob] = [&ACCURACY, &ANSWER_LOG_PROB].map(|metric| {
                 let [first, other] = [first, model].map(|model| {
                     let place = (setting, model.as_str());
                     (pick(place, plain.from.as_deref(), metric), pick(place, Some(&plain.name), metric))

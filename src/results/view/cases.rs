@@ -1,11 +1,11 @@
 //! Tables of metrics: a row for each model, setting and condition, a column for each metric, with 95 % intervals.
 
 use crate::results::metric::{
-    Kind, Metric, ANSWER_FLIPS, ANSWER_LOG_PROB, ANSWER_REGION, AR_HIT_SHARE, CANCELLED, ENTROPY, ERROR_CANCELLED,
-    EXACT, GENERATED_CONTAINS, GENERATED_EXACT, KL, LAMBDA, NLL, NLL_AR_HIT, NLL_OTHER, NOISE_ABS, NOISE_OUT,
-    NOISE_OUT_NO_SINKS, NOISE_SIGNED, OUTPUT_COSINE, ROW_ERROR, SAID_NUMBER, SAID_OTHER_NEEDLE, SHARE_ABS, SHARE_OUT,
-    SHARE_SIGNED, SINK_RATE, SINK_SHARE_DETECTED, SINK_SHARE_FIRST, TOKEN_KINDS, TOP_TOKEN_FLIPS, TOTAL_VARIATION,
-    VALUE_NORM_FIRST,
+    Kind, Metric, ACCURACY, ANSWER_FLIPS, ANSWER_LOG_PROB, ANSWER_REGION, AR_HIT_SHARE, CANCELLED, ENTROPY,
+    ERROR_CANCELLED, GENERATED_ACCURACY, GENERATED_CONTAINS, KL, LAMBDA, NLL, NLL_AR_HIT, NLL_OTHER, NOISE_ABS,
+    NOISE_OUT, NOISE_OUT_NO_SINKS, NOISE_SIGNED, OUTPUT_COSINE, ROW_ERROR, SAID_NUMBER, SAID_OTHER_NEEDLE, SHARE_ABS,
+    SHARE_OUT, SHARE_SIGNED, SINK_RATE, SINK_SHARE_DETECTED, SINK_SHARE_FIRST, TOKEN_KINDS, TOP_TOKEN_FLIPS,
+    TOTAL_VARIATION, VALUE_NORM_FIRST,
 };
 use crate::results::table::{basis, numbers, words, Cell, Table, TableColumn, TableRows};
 use crate::results::CommandName;
@@ -33,8 +33,8 @@ pub(super) const fn in_region<'a>(metric: &'static Metric, region: &'a str) -> Q
 const ANSWER: &str = ANSWER_REGION;
 
 const ANSWERS: &[Quantity<'static>] = &[
-    overall(&EXACT),
-    overall(&GENERATED_EXACT),
+    overall(&ACCURACY),
+    overall(&GENERATED_ACCURACY),
     overall(&GENERATED_CONTAINS),
     overall(&ANSWER_LOG_PROB),
     overall(&NLL),
@@ -77,7 +77,7 @@ const FIDELITY: &[Quantity<'static>] = &[
 ];
 
 const BY_DEPTH: &[Quantity<'static>] = &[
-    overall(&EXACT),
+    overall(&ACCURACY),
     overall(&ANSWER_LOG_PROB),
     in_region(&SHARE_OUT, ANSWER),
     overall(&NOISE_OUT),
@@ -240,7 +240,7 @@ pub(super) fn tables(frame: &Frame) -> Vec<Table> {
 pub(super) const INTERVALS: &str = "[95 % interval]";
 
 fn answers(frame: &Frame) -> Option<Table> {
-    let title = if frame.has(EXACT.name) { "Answers in full" } else { "Prediction" };
+    let title = if frame.has(ACCURACY.name) { "Answers in full" } else { "Prediction" };
     let note = format!("Hits in percent, otherwise means over prompts {INTERVALS}.");
     table(frame, ("answers", title, note), &[], ANSWERS)
 }
@@ -313,7 +313,7 @@ fn is_destroyed(frame: &Frame, case: &Case) -> bool {
         return false;
     }
     let untreated = Case { treated: ConditionKey::default(), ..case.clone() };
-    let [before, after] = [&untreated, case].map(|case| frame.estimate(case.pick(&EXACT, None)));
+    let [before, after] = [&untreated, case].map(|case| frame.estimate(case.pick(&ACCURACY, None)));
     match (before, after.and_then(|after| after.interval)) {
         (Some(before), Some(after)) => after.hi < 0.5 * before.value,
         _ => frame.mean(case.pick(&TOP_TOKEN_FLIPS, None)).is_some_and(|flips| flips > 0.5),

@@ -119,7 +119,7 @@ mod tests {
             ..Difference::default()
         };
         let row = Row {
-            metric: crate::results::metric::EXACT.name.into(),
+            metric: crate::results::metric::ACCURACY.name.into(),
             baseline: "transformer".into(),
             other: "diff".into(),
             group: [("needles".to_owned(), "4".to_owned())].into(),

@@ -2,7 +2,7 @@
 
 use super::heads::head_name;
 use crate::results::metric::{
-    Kind, Metric, ANSWER_LOG_PROB, ANSWER_REGION, EXACT, HEAD_ATTRIBUTION, RETRIEVAL_SCORE, SHARE_ABS, SHARE_OUT,
+    Kind, Metric, ACCURACY, ANSWER_LOG_PROB, ANSWER_REGION, HEAD_ATTRIBUTION, RETRIEVAL_SCORE, SHARE_ABS, SHARE_OUT,
     SINK_SHARE_FIRST,
 };
 use crate::results::table::{basis, numbers, words, Cell, Table, TableRows};
@@ -68,7 +68,7 @@ pub(crate) fn costs(frame: &Frame, model: &str) -> Vec<HeadCost> {
     let each = &frame.purposes.each;
     let mut costs = Vec::new();
     for (at, condition) in each {
-        let [changes, exact] = [&ANSWER_LOG_PROB, &EXACT].map(|metric| {
+        let [changes, exact] = [&ANSWER_LOG_PROB, &ACCURACY].map(|metric| {
             let baseline = Pick { condition: frame.purposes.baseline_of_each(), ..Pick::of(model, metric) };
             frame.prompt_differences(baseline, Pick { condition: Some(condition), ..baseline })
         });

@@ -1,7 +1,7 @@
 //! The table of many-shot prompts: accuracy by number of examples and their order, and the effect of their arrangement.
 
 use super::cases::case_columns;
-use crate::results::metric::{Kind, ANSWER_LOG_PROB, EXACT};
+use crate::results::metric::{Kind, ACCURACY, ANSWER_LOG_PROB};
 use crate::results::table::{basis, numbers, words, Cell, Table, TableRows};
 use crate::results::{Case, Estimate, Frame, Pick};
 use crate::stats::{Robustness, RESAMPLES};
@@ -26,7 +26,7 @@ pub(super) fn table(frame: &Frame) -> Option<Table> {
     case_columns(frame, TableRows::of(&rows), |row| row.case)
         .column(words("order").key(), |row| Cell::words(row.order))
         .column(basis("prompts"), |row| Cell::count(row.accuracy.prompts))
-        .column(numbers(EXACT.heading(None)).named(EXACT.name), |row| Cell::estimate(Kind::Hit, row.accuracy))
+        .column(numbers(ACCURACY.heading(None)).named(ACCURACY.name), |row| Cell::estimate(Kind::Hit, row.accuracy))
         .column(numbers(ANSWER_LOG_PROB.heading(None)).named(ANSWER_LOG_PROB.name), |row| {
             Cell::estimate(Kind::Number, row.log_prob)
         })
@@ -43,7 +43,7 @@ pub(super) fn table(frame: &Frame) -> Option<Table> {
 
 /// Returns the row of an order of examples; `None` if it was not measured in a case.
 fn row<'a>(frame: &Frame, case: &'a Case, order: &'a str) -> Option<OrderRow<'a>> {
-    let [accuracy, log_prob] = [&EXACT, &ANSWER_LOG_PROB]
+    let [accuracy, log_prob] = [&ACCURACY, &ANSWER_LOG_PROB]
         .map(|metric| frame.estimate(Pick { cities: Some(order), ..case.pick(metric, None) }));
     Some(OrderRow { case, order, accuracy: accuracy?, log_prob, robustness: robustness(frame, case, order) })
 }
@@ -54,6 +54,6 @@ fn points(x: f64) -> String {
 
 /// Returns the effect of the arrangement of the examples in a case.
 pub(crate) fn robustness(frame: &Frame, case: &Case, order: &str) -> Option<Robustness> {
-    let table = frame.arrangements(Pick { cities: Some(order), ..case.pick(&EXACT, None) });
+    let table = frame.arrangements(Pick { cities: Some(order), ..case.pick(&ACCURACY, None) });
     Robustness::new(&table, RESAMPLES / 5, frame.about.seed)
 }

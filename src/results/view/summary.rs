@@ -6,9 +6,9 @@ use super::differences::{differences, Detail};
 use super::{ablate, ablation, heads, maps, nll, outliers, shots};
 use crate::prompts::{FILE, RULER};
 use crate::results::metric::{
-    Metric, ANSWER_LOG_PROB, ANSWER_REGION, ATTRIBUTION, ENTROPY, ERROR_CANCELLED, EXACT, GENERATED_CONTAINS,
-    GENERATED_EXACT, NLL, NOISE_ABS, NOISE_ATTRIBUTION, NOISE_OUT, NOISE_OUT_NO_SINKS, SAID_NUMBER, SAID_OTHER_NEEDLE,
-    SHARE_OUT, SINK_SHARE_FIRST, TOP_TOKEN_FLIPS,
+    Metric, ACCURACY, ANSWER_LOG_PROB, ANSWER_REGION, ATTRIBUTION, ENTROPY, ERROR_CANCELLED, GENERATED_ACCURACY,
+    GENERATED_CONTAINS, NLL, NOISE_ABS, NOISE_ATTRIBUTION, NOISE_OUT, NOISE_OUT_NO_SINKS, SAID_NUMBER,
+    SAID_OTHER_NEEDLE, SHARE_OUT, SINK_SHARE_FIRST, TOP_TOKEN_FLIPS,
 };
 use crate::results::table::Table;
 use crate::results::CommandName;
@@ -18,8 +18,8 @@ use crate::results::{within, Frame, Row};
 type ComparedMetric = (&'static Metric, Option<&'static str>);
 
 const ANSWERS: &[Quantity<'static>] = &[
-    overall(&EXACT),
-    overall(&GENERATED_EXACT),
+    overall(&ACCURACY),
+    overall(&GENERATED_ACCURACY),
     overall(&SAID_NUMBER),
     overall(&SAID_OTHER_NEEDLE),
     in_region(&SHARE_OUT, ANSWER_REGION),
@@ -30,7 +30,7 @@ const ANSWERS: &[Quantity<'static>] = &[
 
 /// Answers to RULER's tasks, whose score is that of generated answers, and to questions of a file.
 const OTHER_ANSWERS: &[Quantity<'static>] = &[
-    overall(&EXACT),
+    overall(&ACCURACY),
     overall(&GENERATED_CONTAINS),
     in_region(&SHARE_OUT, ANSWER_REGION),
     overall(&NOISE_OUT),
@@ -57,7 +57,7 @@ const OF_TEXT: &[Quantity<'static>] = &[
     overall(&ENTROPY),
 ];
 
-const BITS: &[Quantity<'static>] = &[overall(&EXACT), overall(&TOP_TOKEN_FLIPS), overall(&ERROR_CANCELLED)];
+const BITS: &[Quantity<'static>] = &[overall(&ACCURACY), overall(&TOP_TOKEN_FLIPS), overall(&ERROR_CANCELLED)];
 
 /// Returns the table that answers the question of the run.
 pub(crate) fn main_table(frame: &Frame) -> Option<Table> {
@@ -87,16 +87,16 @@ fn has_no_cities(frame: &Frame) -> bool {
 /// Returns the metrics whose differences are shown by default.
 fn compared(frame: &Frame) -> &'static [ComparedMetric] {
     const ATTENTION: &[ComparedMetric] = &[(&SHARE_OUT, Some(ANSWER_REGION)), (&NOISE_OUT, None)];
-    const ANSWERS: &[ComparedMetric] = &[(&EXACT, None), (&NOISE_OUT, None)];
-    const GENERATED: &[ComparedMetric] = &[(&EXACT, None), (&GENERATED_EXACT, None)];
-    const RULER: &[ComparedMetric] = &[(&EXACT, None), (&GENERATED_CONTAINS, None)];
-    const BITS: &[ComparedMetric] = &[(&EXACT, None), (&ANSWER_LOG_PROB, None), (&NLL, None)];
+    const ANSWERS: &[ComparedMetric] = &[(&ACCURACY, None), (&NOISE_OUT, None)];
+    const GENERATED: &[ComparedMetric] = &[(&ACCURACY, None), (&GENERATED_ACCURACY, None)];
+    const RULER: &[ComparedMetric] = &[(&ACCURACY, None), (&GENERATED_CONTAINS, None)];
+    const BITS: &[ComparedMetric] = &[(&ACCURACY, None), (&ANSWER_LOG_PROB, None), (&NLL, None)];
     const OF_TEXT: &[ComparedMetric] = &[(&ENTROPY, None), (&SINK_SHARE_FIRST, None)];
     match frame.command() {
         Some(CommandName::Ratio) if frame.asks() => ATTENTION,
         Some(CommandName::Quantize) => BITS,
         _ if has_no_cities(frame) && frame.has(GENERATED_CONTAINS.name) => RULER,
-        _ if frame.has(GENERATED_EXACT.name) => GENERATED,
+        _ if frame.has(GENERATED_ACCURACY.name) => GENERATED,
         _ if frame.asks() => ANSWERS,
         _ => OF_TEXT,
     }
