@@ -114,6 +114,12 @@ pub fn create(path: &Path, bytes: &[u8]) -> io::Result<()> {
     })
 }
 
+/// Checks that files can be made in a folder, or in the nearest folder above it that exists.
+pub fn check_writable(folder: &Path) -> io::Result<()> {
+    let existing = folder.ancestors().find(|folder| folder.exists());
+    tempfile::tempfile_in(existing.unwrap_or(Path::new("."))).map(drop)
+}
+
 /// Returns the folder of a file: `.` for a bare name.
 pub fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))

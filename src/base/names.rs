@@ -121,9 +121,11 @@ impl Replicates {
     }
 }
 
-/// Returns `true` if `typed` is the name of this recipe or its end after a `/`.
-pub(crate) fn is_short_for(typed: &str, recipe: &str) -> bool {
-    recipe.strip_suffix(typed).is_some_and(|folder| folder.is_empty() || folder.ends_with('/'))
+/// Returns `true` if `typed` is the name of this model or the end of its path after a `/`, with or without `.gguf`.
+pub(crate) fn is_short_for(typed: &str, model: &str) -> bool {
+    let stem = model.strip_suffix(".gguf").unwrap_or(model);
+    let folders = [model, stem].into_iter().find_map(|name| name.strip_suffix(typed));
+    folders.is_some_and(|folders| folders.is_empty() || folders.ends_with('/'))
 }
 
 impl Default for Replicates {
@@ -214,6 +216,8 @@ mod tests {
             is_short_for("diff", "runs/a/diff")
                 && is_short_for("a/diff", "runs/a/diff")
                 && is_short_for("diff", "diff")
+                && is_short_for("m.Q4_1", "models/m.Q4_1.gguf")
+                && is_short_for("m.Q4_1.gguf", "models/m.Q4_1.gguf")
         );
         assert!(!is_short_for("iff", "runs/a/diff") && !is_short_for("diff", "runs/a/diff-v2"));
     }

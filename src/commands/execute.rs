@@ -79,7 +79,7 @@ pub(super) fn execute(mut experiment: Experiment, output: OutputArgs, mut part: 
     let flags = &experiment.flags;
     if let RunStart::New(out) = &part.start {
         flags.check_output()?;
-        out.as_deref().map_or(Ok(()), check_new)?;
+        check_new(out.as_deref())?;
     }
     start_threads(output.threads)?;
     let setup = Setup::load(plan, models.into_opened()?)?;

@@ -7,7 +7,7 @@ use super::measuring::{Measuring, OpenedModels};
 use super::session::{RunResults, Session};
 use super::shared::{Examples, OnePrompt, RunFlags};
 use crate::bail_usage;
-use crate::base::files::folder_of;
+use crate::base::files::{check_writable, folder_of};
 use crate::measures::{MapMeasure, MeasureName};
 use crate::run::{MapFlags, MapsOfOnePrompt, Plan};
 use anyhow::{Context, Result};
@@ -58,8 +58,7 @@ impl Measuring for HeatmapFlags {
             let shown = path.display();
             bail_usage!("--data {shown}: {} exists already; results are never overwritten", existing.display());
         }
-        tempfile::tempfile_in(folder).with_context(|| format!("--data {}: cannot write there", path.display()))?;
-        Ok(())
+        check_writable(folder).with_context(|| format!("--data {}: cannot write there", path.display()))
     }
 
     /// Draws the figures, and writes the matrices if they are asked for.

@@ -54,13 +54,13 @@ impl RunFolder {
     /// A usage error if `out` is a file or not empty; an error if the folder cannot be created.
     pub fn create(out: Option<&Path>, command: &str) -> Result<Self> {
         let started = SystemTime::now();
+        check_new(out)?;
         let path = match out {
             Some(path) => {
-                check_new(path)?;
                 fs::create_dir_all(path).with_context(|| format!("cannot create the run folder {}", path.display()))?;
                 path.to_path_buf()
             }
-            None => create_generated(Path::new("runs"), command, started)?,
+            None => create_generated(Path::new(RUNS), command, started)?,
         };
         Ok(Self { path, started, journal: None })
     }
@@ -140,20 +140,28 @@ impl RunFolder {
     }
 }
 
-/// Checks that the folder that the user names is new or empty.
+/// Folder of the runs without a name.
+const RUNS: &str = "runs";
+
+/// What to do where no folder with a generated name can be made.
+const NAME_ONE: &str = "cannot create a run folder here; name one (--out)";
+
+/// Checks that a run can be started: the folder `out` is new or empty, and can be written.
 ///
 /// # Errors
-/// A usage error if it is a file or holds files.
-pub(crate) fn check_new(path: &Path) -> Result<()> {
+/// A usage error if it is a file or holds files; an error if it cannot be written.
+pub(crate) fn check_new(out: Option<&Path>) -> Result<()> {
+    let Some(path) = out else { return files::check_writable(Path::new(RUNS)).context(NAME_ONE) };
     let shown = path.display();
+    let cannot_use = || format!("cannot use {shown} as the run folder");
     match fs::read_dir(path).map(|mut entries| entries.next().is_some()) {
         Ok(true) => bail_usage!("{shown} already holds files; results are never overwritten: name a new folder"),
-        Ok(false) => Ok(()),
-        Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
+        Ok(false) => files::check_writable(path).with_context(cannot_use),
+        Err(e) if e.kind() == ErrorKind::NotFound => files::check_writable(path).with_context(cannot_use),
         Err(e) if e.kind() == ErrorKind::NotADirectory => {
             bail_usage!("{shown} is a file, but the results need a folder: name a new one")
         }
-        Err(e) => Err(e).with_context(|| format!("cannot use {shown} as the run folder")),
+        Err(e) => Err(e).with_context(cannot_use),
     }
 }
 
@@ -161,8 +169,7 @@ pub(crate) fn check_new(path: &Path) -> Result<()> {
 fn create_generated(parent: &Path, command: &str, now: SystemTime) -> Result<PathBuf> {
     let [year, month, day, hour, minute, second] = utc(now);
     let name = format!("{command}-{year:04}{month:02}{day:02}-{hour:02}{minute:02}{second:02}");
-    let advice = "cannot create a run folder here; name one (--out)";
-    fs::create_dir_all(parent).context(advice)?;
+    fs::create_dir_all(parent).context(NAME_ONE)?;
     let suffixes = std::iter::once(String::new()).chain((2..).map(|i: u32| format!(".{i}")));
     for suffix in suffixes {
         let path = parent.join(format!("{name}{suffix}"));
@@ -170,7 +177,7 @@ fn create_generated(parent: &Path, command: &str, now: SystemTime) -> Result<Pat
         match fs::create_dir(&path) {
             Ok(()) => return Ok(path),
             Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
-            Err(e) => return Err(e).context(advice),
+            Err(e) => return Err(e).context(NAME_ONE),
         }
     }
     unreachable!("the suffixes do not end")
@@ -254,7 +261,7 @@ mod tests {
         fs::write(&file, "").unwrap();
         let error = RunFolder::create(Some(Path::new("/proc/difftool/run")), "needle").unwrap_err();
         assert_eq!(exit_code(&error), 1);
-        assert!(format!("{error:#}").starts_with("cannot create the run folder /proc/difftool/run: "), "{error:#}");
+        assert!(format!("{error:#}").starts_with("cannot use /proc/difftool/run as the run folder: "), "{error:#}");
         let error = create_generated(&file, "needle", moment(0)).unwrap_err();
         assert!(format!("{error:#}").starts_with("cannot create a run folder here; name one (--out): "), "{error:#}");
     }

@@ -113,6 +113,7 @@ pub fn compare(request: &Request) -> Result<Comparison> {
     if let Some(pattern) = &request.replicates {
         files.iter_mut().for_each(|records| take_as_replicates(records, pattern));
     }
+    let request = &request.with_full_names(&files);
     let (mut selected, mut counts, mut units) = (Vec::new(), Vec::new(), Units::default());
     for (input, records) in inputs.iter().zip(&files) {
         let (of_input, count) = request.select(input, records, &mut units)?;

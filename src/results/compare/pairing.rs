@@ -162,9 +162,9 @@ fn compared_values<'a>(
     }
     let listed: Vec<String> = values.iter().map(|&value| shown(value)).collect();
     if let Some(text) = baseline {
-        let recipe = listed.iter().position(|model| by == Column::Model && is_short_for(text.trim(), model));
         let wanted = by.parse(text).ok();
-        match recipe.or_else(|| values.iter().position(|&value| wanted == Some(value))) {
+        let short = || listed.iter().position(|model| by == Column::Model && is_short_for(text.trim(), model));
+        match values.iter().position(|&value| wanted == Some(value)).or_else(short) {
             Some(place) => values[..=place].rotate_right(1),
             None => bail_usage!("--baseline {text}: {by} is one of {}", listed.join(", ")),
         }

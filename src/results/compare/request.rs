@@ -135,6 +135,10 @@ impl Where {
     pub(crate) fn value(&self) -> Option<Value<'_>> {
         self.column.parse(&self.value).expect("it was read before")
     }
+
+    fn is_met_by(&self, record: &Record) -> bool {
+        self.value() == self.column.get(record)
+    }
 }
 
 impl FromStr for Where {
@@ -280,20 +284,24 @@ impl Request {
             (Column::Scope | Column::Bits, Some(Column::Condition)) => record.identity.condition.is_none(),
             _ => false,
         };
-        is_exempt || self.wheres.iter().any(|condition| condition.column == column && self.meets(condition, record))
+        is_exempt || self.wheres.iter().any(|condition| condition.column == column && condition.is_met_by(record))
     }
 
-    /// Returns `true` if a record meets a condition. Recipes may be named by their last folders.
-    fn meets(&self, condition: &Where, record: &Record) -> bool {
-        let (wanted, value) = (condition.value(), condition.column.get(record));
-        match (wanted, value) {
-            (Some(Value::Text(typed)), Some(Value::Text(recipe)))
-                if condition.column == Column::Model && self.replicates.is_some() =>
-            {
-                is_short_for(typed, recipe)
+    /// Returns the request with the full names of models for short ones. A full name means that model alone.
+    pub(super) fn with_full_names(&self, files: &[Vec<Record>]) -> Self {
+        let models: BTreeSet<&str> = files.iter().flatten().map(|record| record.identity.model.as_str()).collect();
+        let mut wheres = Vec::new();
+        for condition in &self.wheres {
+            let typed = condition.value.trim();
+            if condition.column != Column::Model || models.contains(typed) {
+                wheres.push(condition.clone());
+                continue;
             }
-            _ => wanted == value,
+            let named: Vec<&str> = models.iter().copied().filter(|model| is_short_for(typed, model)).collect();
+            let names = if named.is_empty() { vec![typed] } else { named };
+            wheres.extend(names.into_iter().map(|name| Where { value: name.to_owned(), ..condition.clone() }));
         }
+        Self { wheres, ..self.clone() }
     }
 
     /// Checks that what was asked for occurs in some record, selected or not.
@@ -304,7 +312,7 @@ impl Request {
         let records: Vec<&Record> = files.iter().flatten().filter(|record| record.measure.error.is_none()).collect();
         for condition in &self.wheres {
             let Where { column, text, .. } = condition;
-            if condition.value().is_some() && !records.iter().any(|record| self.meets(condition, record)) {
+            if condition.value().is_some() && !records.iter().any(|record| condition.is_met_by(record)) {
                 bail_usage!("--where {text}: no record has it; {column} is one of {}", listed(*column, &records));
             }
         }
@@ -398,6 +406,21 @@ mod tests {
     fn the_headline_of_attention_is_the_answer() {
         let selects = |region| request(&[], &[]).selects(&share(Identity::default(), (None, None), region)).unwrap();
         assert!(selects("answer") && !selects("filler"));
+    }
+
+    #[test]
+    fn a_model_may_be_named_by_the_end_of_its_path_and_a_full_name_means_it_alone() {
+        let models = ["diff", "runs/a/diff", "models/m.Q4_1.gguf"];
+        let records =
+            models.map(|model| share(Identity { model: model.into(), ..Identity::default() }, (None, None), "answer"));
+        let selected = |named: &str| {
+            let request = request(&[named], &[]).with_full_names(&[records.to_vec()]);
+            records.each_ref().map(|record| request.selects(record).unwrap())
+        };
+        assert_eq!(selected("model=diff"), [true, false, false]);
+        assert_eq!(selected("model=a/diff"), [false, true, false]);
+        assert_eq!(selected("model=m.Q4_1"), [false, false, true]);
+        assert_eq!(selected("model=m"), [false, false, false]);
     }
 
     #[test]
