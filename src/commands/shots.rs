@@ -15,7 +15,7 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 
 pub(super) const EXAMPLES: Examples = &[
-    ("Accuracy of the built-in models by number of examples", "difftool shots --shots 8,32,128"),
+    ("Accuracy of the built-in models by number of examples", "difftool shots"),
     (
         "Effect of the order of the examples on another model",
         "difftool shots --model ./llama --order random,by-class --arrangements 8",

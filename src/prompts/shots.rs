@@ -24,13 +24,13 @@ use crate::base::values::TokenRange;
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct ShotsPrompts {
     /// Numbers of examples
-    #[arg(long, value_delimiter = ',', default_value = "8,16,32,64,128", value_name = "N")]
+    #[arg(long, value_delimiter = ',', default_value = "8,32,128", value_name = "N")]
     pub shots: Vec<usize>,
     /// Number of words that are classified
-    #[arg(long, default_value_t = 16, value_name = "N")]
+    #[arg(long, default_value_t = 64, value_name = "N")]
     pub words: usize,
     /// Number of classes, each with its own label
-    #[arg(long, default_value_t = 4, value_name = "N")]
+    #[arg(long, default_value_t = 8, value_name = "N")]
     pub classes: usize,
     /// Orders of the examples
     #[arg(long, value_enum, value_delimiter = ',', default_value = "random,by-class")]
