@@ -14,7 +14,7 @@ use super::needle::{self, Texts};
 use super::{CitySet, Haystack, NeedleSpec, Tokenizer};
 use crate::bail_usage;
 use crate::base::rng::Rng;
-use crate::base::spec_file::{is_default, pair};
+use crate::base::spec_file::pair;
 
 /// The wordings of a fact, by their index in [`DocumentSpec::wordings`]: the texts before, between and behind the city
 /// and the value. The first is the needle of the evaluation.
@@ -33,8 +33,8 @@ pub(super) const WORDINGS: [[&str; 3]; 8] = [
 const EXAM_NEEDLES_MAX: usize = 8;
 const EXAM_QUESTIONS_MAX: usize = 3;
 
-/// Answer of documents to questions about a city that they do not name.
-const DECLINED: &str = "not in the text";
+/// Digits of a value, as in the evaluation.
+const DIGITS: usize = 5;
 
 /// Composition of training documents.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -54,13 +54,8 @@ pub struct DocumentSpec {
     pub wordings: Vec<f64>,
     /// Probability that a document begins with a needle prompt in the format of the evaluation.
     pub exam: f64,
-    /// Probability that such a prompt asks for cities that are not in the text, with the answer "not in the text".
-    #[serde(skip_serializing_if = "is_default")]
-    pub unanswerable: f64,
     /// Probability that a fact is about a made-up name rather than a training city.
     pub synthetic: f64,
-    /// Number of digits of a fact's value. Exams always use five.
-    pub digits: usize,
 }
 
 impl Default for DocumentSpec {
@@ -71,9 +66,7 @@ impl Default for DocumentSpec {
             prose: 0.5,
             wordings: vec![1.0],
             exam: 0.25,
-            unanswerable: 0.0,
             synthetic: 0.25,
-            digits: 5,
         }
     }
 }
@@ -82,12 +75,7 @@ impl DocumentSpec {
     /// Checks the numbers. Invalid ones are usage errors that name the field.
     pub fn check(&self) -> Result<()> {
         let [min, max] = self.facts;
-        for (name, value) in [
-            ("prose", self.prose),
-            ("exam", self.exam),
-            ("unanswerable", self.unanswerable),
-            ("synthetic", self.synthetic),
-        ] {
+        for (name, value) in [("prose", self.prose), ("exam", self.exam), ("synthetic", self.synthetic)] {
             if !(0.0..=1.0).contains(&value) {
                 bail_usage!("{name} = {value} is not between 0 and 1");
             }
@@ -101,14 +89,6 @@ impl DocumentSpec {
         let weights_ok = self.wordings.iter().all(|weight| weight.is_finite() && *weight >= 0.0);
         if !weights_ok || self.wordings.iter().sum::<f64>() <= 0.0 || self.wordings.len() > WORDINGS.len() {
             bail_usage!("wordings must be 1 to {} weights, not negative and not all 0", WORDINGS.len());
-        }
-        if !(1..=9).contains(&self.digits) {
-            bail_usage!("digits = {} is not between 1 and 9", self.digits);
-        }
-        // Values are drawn until one is new, which must not take long.
-        let values = 9 * 10usize.pow(self.digits as u32 - 1);
-        if 2 * max > values {
-            bail_usage!("{max} facts need more than {} digits to have different values", self.digits);
         }
         let cities = CitySet::Train.cities().len();
         if self.synthetic == 0.0 && max + EXAM_NEEDLES_MAX > cities {
@@ -125,12 +105,9 @@ pub struct Document {
     /// overlap in all but one.
     pub ids: Vec<u32>,
     /// For each token, its position (from 1) in a value that the document stated before and that can be recalled,
-    /// otherwise 0. [`DECLINES`] for the words that decline an unanswerable question.
+    /// otherwise 0.
     pub digit: Vec<u8>,
 }
-
-/// Entry in [`Document::digit`] for words that decline to answer.
-pub const DECLINES: u8 = u8::MAX;
 
 /// Creates the training document of a seed.
 ///
@@ -148,12 +125,7 @@ pub fn document(
     let mut writer = DocumentWriter::new(tokenizer);
     let mut facts = Vec::new();
     if rng.unit() < spec.exam {
-        // Draws only if the spec uses it, so that documents of other specs stay the same.
-        let cities = match spec.unanswerable > 0.0 && rng.unit() < spec.unanswerable {
-            true => CitySet::Absent,
-            false => CitySet::Train,
-        };
-        facts = writer.exam(ctx_tok, cities, seed, &mut rng, haystack)?;
+        facts = writer.exam(ctx_tok, seed, &mut rng, haystack)?;
     }
     // Facts of an exam count in addition, and can be restated later.
     let facts_max = facts.len() + spec.facts[0] + rng.below(spec.facts[1] - spec.facts[0] + 1);
@@ -215,7 +187,7 @@ impl CityFact {
             }
         };
         let value = loop {
-            let value = number(spec.digits, rng);
+            let value = number(DIGITS, rng);
             if others.iter().all(|fact| fact.value != value) {
                 break value;
             }
@@ -273,28 +245,21 @@ impl<'a> DocumentWriter<'a> {
         self.sentence(&sentence, if restated { value } else { 0..0 })
     }
 
-    /// Starts the document with a needle prompt of random size, which may ask for absent cities. Returns its facts.
-    fn exam(
-        &mut self,
-        ctx_tok: usize,
-        cities: CitySet,
-        seed: u64,
-        rng: &mut Rng,
-        haystack: &Haystack,
-    ) -> Result<Vec<CityFact>> {
+    /// Starts the document with a needle prompt of random size. Returns its facts.
+    fn exam(&mut self, ctx_tok: usize, seed: u64, rng: &mut Rng, haystack: &Haystack) -> Result<Vec<CityFact>> {
         // A needle takes about 17 tokens and a question 21, besides the instructions and a sentence of filler.
         let room = (ctx_tok.saturating_sub(80) / 24).max(1);
         let needles = 1 + rng.below(EXAM_NEEDLES_MAX.min(room));
         let retrieve = 1 + rng.below(EXAM_QUESTIONS_MAX.min(needles).min(room + 1 - needles));
         let depth_pct = 100.0 * rng.unit();
-        let spec = NeedleSpec { ctx_tok, needles, retrieve, depth_pct, cities, ..NeedleSpec::default() };
-        let streams = ["train exam", "train exam prose", "train absent"];
+        let spec = NeedleSpec { ctx_tok, needles, retrieve, depth_pct, ..NeedleSpec::default() };
+        let streams = ["train exam", "train exam prose"];
         let texts = Texts { haystack, file: None, tokenizer: self.tokenizer };
-        let prompt = needle::build_from(&spec, seed, streams, Some(DECLINED), texts)?;
+        let prompt = needle::build_from(&spec, seed, streams, texts)?;
         self.document.digit = vec![0; prompt.ids.len()];
         for query in &prompt.queries {
             for (i, token) in query.predicted.clone().enumerate() {
-                self.document.digit[token] = if query.is_answerable() { i as u8 + 1 } else { DECLINES };
+                self.document.digit[token] = i as u8 + 1;
             }
         }
         self.document.ids = prompt.ids;
@@ -342,28 +307,6 @@ mod tests {
                 assert!(document.ids[0] == 0 && document.ids[1..].iter().all(|&id| id > 2));
             }
         }
-    }
-
-    #[test]
-    fn exams_about_absent_cities_decline_to_answer() {
-        let spec = |unanswerable| DocumentSpec { exam: 1.0, unanswerable, ..DocumentSpec::default() };
-        let declined = |unanswerable| {
-            let declines = |seed: &u64| text(&made(&spec(unanswerable), 400, *seed)).contains(DECLINED);
-            (0..200).filter(declines).count()
-        };
-        assert_eq!((declined(0.0), declined(1.0)), (0, 200));
-        assert!((30..70).contains(&declined(0.25)), "{}", declined(0.25));
-        let document = made(&spec(1.0), 400, 3);
-        let exam = Tokenizer::embedded().encode(&text(&document)).unwrap();
-        let (end, _) = text(&document).match_indices(DECLINED).next().unwrap();
-        let before = exam.offsets.iter().take_while(|(_, stop)| *stop < end).count();
-        assert!(
-            document.digit[..before].iter().all(|&digit| digit == 0),
-            "nothing was stated before, so nothing is recalled"
-        );
-        let words = document.ids.iter().zip(&document.digit).filter(|(_, &digit)| digit == DECLINES);
-        let words = Tokenizer::embedded().decode(&words.map(|(&id, _)| id).collect::<Vec<_>>()).unwrap();
-        assert!(words.contains(DECLINED) && words.replace(DECLINED, "").trim().is_empty(), "{words:?}");
     }
 
     #[test]
@@ -477,7 +420,6 @@ mod tests {
         assert!((half - 0.5).abs() < 0.05, "{half} of the sentences are facts");
         assert_eq!(count(&DocumentSpec { prose: 1.0, ..base.clone() }, "magic"), 0);
         assert_eq!(count(&DocumentSpec { wordings: vec![0.0, 0.0, 0.0, 1.0], ..base.clone() }, "magic"), 0);
-        assert!(count(&DocumentSpec { digits: 3, ..base.clone() }, " number is: ") > 0);
         let seen = |spec: &DocumentSpec| -> (usize, usize) {
             let values =
                 |seed| text_values(&text(&made(spec, 1024, seed))).iter().map(|v| v.to_string()).collect::<Vec<_>>();
@@ -505,8 +447,6 @@ mod tests {
             (DocumentSpec { restate: -1.0, ..base() }, "restate = -1"),
             (DocumentSpec { wordings: vec![0.0], ..base() }, "wordings must be 1 to 8 weights"),
             (DocumentSpec { wordings: vec![1.0; 9], ..base() }, "wordings must be 1 to 8 weights"),
-            (DocumentSpec { digits: 0, ..base() }, "digits = 0 is not between 1 and 9"),
-            (DocumentSpec { digits: 1, ..base() }, "12 facts need more than 1 digits"),
             (
                 DocumentSpec { facts: [1, 500], synthetic: 0.0, ..base() },
                 "500 facts need more than the 240 training cities",

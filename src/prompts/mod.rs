@@ -26,7 +26,7 @@ mod windows;
 
 pub use chat::sandbox;
 pub use chat::{Around, ChatTemplate, Opening, TemplateArg, Wrapping};
-pub use document::{document, Document, DocumentSpec, DECLINES};
+pub use document::{document, Document, DocumentSpec};
 pub use grid::{Grid, GridPrompt, PromptSpec, Sources};
 pub use haystack::Haystack;
 pub use ids::TokenIds;

@@ -1,7 +1,7 @@
 //! Training batches: documents by global index, with a target and a loss weight for every position.
 
 use super::spec::{LossSpec, Stage};
-use crate::prompts::{document, Haystack, Tokenizer, DECLINES};
+use crate::prompts::{document, Haystack, Tokenizer};
 use anyhow::Result;
 
 /// The tokens of one step. `targets`, `weights` and `kinds` are flat over (B, T).
@@ -45,8 +45,6 @@ pub enum TargetKind {
     NewDigit,
     /// The n-th digit (1-based) of a value the context has stated before.
     Recall(u8),
-    /// A word of an answer that says that the context does not state the number.
-    Declined,
 }
 
 /// The source of a run's batches. The same seed gives every variant the same data in the same order.
@@ -78,7 +76,6 @@ impl DataSource {
                 let kind = match digit {
                     0 if self.digits.contains(&target) => TargetKind::NewDigit,
                     0 => TargetKind::Text,
-                    DECLINES => TargetKind::Declined,
                     position => TargetKind::Recall(position),
                 };
                 batch.weights.push(weight(kind, loss));
@@ -97,6 +94,5 @@ fn weight(kind: TargetKind, loss: &LossSpec) -> f32 {
         TargetKind::NewDigit => loss.new_digits as f32,
         TargetKind::Recall(1) => loss.first_digit as f32,
         TargetKind::Recall(_) => loss.other_digits as f32,
-        TargetKind::Declined => loss.declined as f32,
     }
 }

@@ -97,7 +97,7 @@ impl LogSums {
         self.grad_norm.0 += grad_norm;
         for (kind, score) in batch.kinds.iter().zip(scores) {
             match kind {
-                TargetKind::Text | TargetKind::Declined => {
+                TargetKind::Text => {
                     self.text.0 .0 += f64::from(score.nll_nats);
                     self.text.1 += 1;
                 }

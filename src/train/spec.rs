@@ -182,19 +182,12 @@ pub struct LossSpec {
     pub other_digits: f64,
     /// Weight of digits that cannot be known: of a value stated for the first time.
     pub new_digits: f64,
-    /// Weight of each word of an answer to a question that the context does not answer.
-    #[serde(skip_serializing_if = "is_one")]
-    pub declined: f64,
-}
-
-fn is_one(x: &f64) -> bool {
-    *x == 1.0
 }
 
 /// The values of the embedded models.
 impl Default for LossSpec {
     fn default() -> Self {
-        Self { first_digit: 10.0, other_digits: 3.0, new_digits: 0.1, declined: 1.0 }
+        Self { first_digit: 10.0, other_digits: 3.0, new_digits: 0.1 }
     }
 }
 

@@ -181,9 +181,6 @@ ffn = 172
 rope_theta = 10000.0
 max_ctx_tok = 128
 
-[loss]
-declined = 2.0
-
 [[variant]]
 name = "one"
 attention = "transformer"
@@ -192,7 +189,7 @@ attention = "transformer"
 ctx_tok = 128
 tokens = 4096
 step_tok = 4096
-data = { unanswerable = 0.5 }
+data = {}
 
 [[contrast]]
 name = "nothing"

@@ -145,18 +145,12 @@ pub fn build(spec: &NeedleSpec, seed: u64, tokenizer: &Tokenizer, haystack: &Hay
 /// [`TooShort`](crate::base::error::TooShort) if the context has no room for the needles. An error with the key and the
 /// seed if the tokenizer joins a value with its surroundings.
 pub fn build_of(spec: &NeedleSpec, seed: u64, texts: Texts<'_>) -> Result<Prompt> {
-    build_from(spec, seed, ["needle", "prose", "absent"], None, texts)
+    build_from(spec, seed, ["needle", "prose"], texts)
 }
 
-/// Like [`build_of`] with named streams of random numbers for needles, prose and absent keys, so that training and
-/// evaluation never share a prompt. `declined` is the answer about absent keys, instead of a value.
-pub(super) fn build_from(
-    spec: &NeedleSpec,
-    seed: u64,
-    streams: [&str; 3],
-    declined: Option<&str>,
-    texts: Texts<'_>,
-) -> Result<Prompt> {
+/// Like [`build_of`] with named streams of random numbers for needles and prose, so that training and evaluation never
+/// share a prompt.
+pub(super) fn build_from(spec: &NeedleSpec, seed: u64, streams: [&str; 2], texts: Texts<'_>) -> Result<Prompt> {
     spec.check()?;
     if texts.haystack.is_needles() && (spec.distractors_pct > 0.0 || spec.form.is_of_file()) {
         bail_usage!("--haystack needles: there is nothing but distractors; leave --distractors and --needles-file out");
@@ -168,7 +162,7 @@ pub(super) fn build_from(
         _ => NeedlePlan::draw(spec, rng),
     };
     if spec.cities == CitySet::Absent {
-        plan.ask_for_absent(spec, Rng::new(seed, streams[2]), declined);
+        plan.ask_for_absent(spec, Rng::new(seed, "absent"));
     }
     plan.example = example(spec, seed, texts)?;
     let reserved_tok = plan.reserved_tok(texts.tokenizer)?;

@@ -60,9 +60,8 @@ impl NeedlePlan {
         Self { form, facts, n_needles, per_key: 1, asked: vec![asked], about, example, lead, depth_pct, rng }
     }
 
-    /// Asks for keys that no needle names. The text stays that of the answerable prompt. `declined` is the answer,
-    /// instead of random values.
-    pub(super) fn ask_for_absent(&mut self, spec: &NeedleSpec, mut rng: Rng, declined: Option<&str>) {
+    /// Asks for keys that no needle names. The text stays that of the answerable prompt.
+    pub(super) fn ask_for_absent(&mut self, spec: &NeedleSpec, mut rng: Rng) {
         let form = self.form;
         let named: HashSet<&str> = self.facts.iter().map(|fact| fact.key.as_str()).collect();
         let others: Vec<&str> = spec.cities.cities().iter().copied().filter(|city| !named.contains(city)).collect();
@@ -73,11 +72,7 @@ impl NeedlePlan {
         let n_values = self.n_needles + spec.retrieve * form.values_per_key;
         let mut values = form.values.draw(n_values, &mut rng);
         values.retain(|value| !self.facts.iter().any(|fact| fact.value == *value));
-        let mut absent = facts_of_keys(form, &keys, &values);
-        if let Some(declined) = declined {
-            absent.iter_mut().for_each(|fact| fact.value = declined.to_owned());
-        }
-        self.facts.extend(absent);
+        self.facts.extend(facts_of_keys(form, &keys, &values));
         self.asked = (spec.needles..spec.needles + spec.retrieve).collect();
         self.about = keys;
     }
