@@ -256,7 +256,7 @@ reading = { bos = "auto" }
         for command in ["needle", "shots", "ratio", "heads", "explore", "quantize", "ablate", "outliers", "nll"]
             .map(|command| vec![command])
             .into_iter()
-            .chain([heatmap.to_vec(), vec!["needle", "--distractors", "1,3"], vec!["needle", "--task", "vt"]])
+            .chain([heatmap.to_vec(), vec!["needle", "--distractors", "1%,3%"], vec!["needle", "--task", "vt"]])
         {
             let cli = Cli::parse_from([&["difftool"], &command[..]].concat());
             let (plan, _) = typed(cli.command).plan().unwrap();

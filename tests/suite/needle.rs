@@ -208,7 +208,7 @@ fn a_task_of_ruler_runs_as_it_is_and_refuses_what_would_change_it() {
     assert!(records.iter().all(|record| record.identity.task == "niah_multivalue"));
     assert_eq!(records.iter().filter_map(|record| record.identity.query).max(), Some(3));
     refuses(&mut run(&["--task", "vt", "--ctx", "512"]), 2, &["512 tokens is too short", "it takes at least"]);
-    run(&["--task", "vt", "--distractors", "2"]).assert().code(2);
+    run(&["--task", "vt", "--distractors", "2%"]).assert().code(2);
     run(&["--task", "nonesuch"]).assert().code(2);
     let file = printed(&mut run(&["--task", "niah_single_1", "--ctx", "512", "--print-experiment"]));
     assert!(file.contains("task = \"niah_single_1\""), "{file}");
@@ -231,7 +231,7 @@ fn needles_of_a_file_are_measured_and_mistakes_in_it_named_with_their_line() {
     printed(&mut of_file(&args));
     fs::write(&file, format!("{good}\n\n{}", good.replace("\"Yuki\"", "\"Ann\""))).unwrap();
     refuses(&mut of_file(&args[..4]), 1, &["needles.jsonl: line 3", "\"Ann\" is not in the needle"]);
-    of_file(&["--needles-file", "needles.jsonl", "--distractors", "2"]).assert().code(2);
+    of_file(&["--needles-file", "needles.jsonl", "--distractors", "2%"]).assert().code(2);
 }
 
 #[test]

@@ -45,10 +45,10 @@ pub struct NeedlePrompts {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[arg(long, value_name = "prose|noise|needles|FILE|DIR", value_parser = FileName)]
     pub haystack: Option<PathBuf>,
-    /// Needles that are not asked for: a number, or a share of the context (5%); a list measures each value
+    /// Share of the context that further needles fill, which are not asked for (5%); a list measures each value
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[arg(long, value_delimiter = ',', value_name = "N|PCT%")]
-    pub distractors: Vec<Distractors>,
+    #[arg(long, value_delimiter = ',', value_name = "PCT%")]
+    pub distractors: Vec<ContextShare>,
     /// File of JSON objects, or a CSV: `needle`, `question`, `answer` (a part of the needle) and optionally `lead` (the
     /// beginning of the reply, which the answer follows) and `distractor`
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -83,45 +83,29 @@ pub struct PromptDefaults {
     pub samples: usize,
 }
 
-/// Needles that are not asked for.
+/// A share of the context, in percent: `5%`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Distractors {
-    /// So many.
-    Needles(usize),
-    /// As many as fill this share of the context, in percent.
-    Percent(f64),
-}
+pub struct ContextShare(f64);
 
-serde_as_str!(Distractors);
+serde_as_str!(ContextShare);
 
-impl FromStr for Distractors {
+impl FromStr for ContextShare {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let parsed = match text.strip_suffix('%') {
-            Some(share) => share.parse().ok().map(Self::Percent),
-            None => text.parse().ok().map(Self::Needles),
-        };
-        match parsed {
-            Some(Self::Percent(share)) if !(0.0..100.0).contains(&share) => {
-                Err(format!("{text}: a share of the context is at least 0% and below 100%"))
-            }
-            parsed => parsed.ok_or_else(|| format!("`{text}` is neither a number nor a share such as 5%")),
-        }
+        let share = text.strip_suffix('%').and_then(|share| share.parse().ok());
+        share.map(Self).ok_or_else(|| format!("`{text}` is not a share such as 5%; numbers of needles are for --needles"))
     }
 }
 
-impl fmt::Display for Distractors {
+impl fmt::Display for ContextShare {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Needles(n) => write!(f, "{n}"),
-            Self::Percent(share) => write!(f, "{share}%"),
-        }
+        write!(f, "{}%", self.0)
     }
 }
 
 impl NeedlePrompts {
-    /// Fills in the numbers of needles and of prompts that were not given. Numbers of distractors become numbers of needles.
+    /// Fills in the numbers of needles and of prompts that were not given.
     ///
     /// # Errors
     /// Usage errors if numbers do not go together.
@@ -129,24 +113,11 @@ impl NeedlePrompts {
         self.samples.get_or_insert(if self.own.is_asked() { 1 } else { defaults.samples });
         self.depths.retain(|_| !self.own.is_asked()); // the answer is where it is
         (self.needles, self.retrieve) = self.pairs(defaults.settings)?.into_iter().unzip();
-        self.distractors.retain(|distractors| matches!(distractors, Distractors::Percent(_)));
         Ok(())
     }
 
     /// The pairs (needles in the text, needles asked for) that the flags mean.
     fn pairs(&self, default: &[(usize, usize)]) -> Result<Vec<(usize, usize)>> {
-        let distractors = self.numbers_of_distractors()?;
-        if !distractors.is_empty() {
-            if !self.needles.is_empty() {
-                bail_usage!("--needles and a number of --distractors say the same: give one of them");
-            }
-            let retrieve = match self.retrieve[..] {
-                [] => 1,
-                [retrieve] => retrieve,
-                _ => bail_usage!("--retrieve: give one value, as --distractors is a number of needles"),
-            };
-            return Ok(distractors.into_iter().map(|n| (n.saturating_add(retrieve), retrieve)).collect());
-        }
         Ok(match (&*self.needles, &*self.retrieve) {
             ([], []) => match self.task {
                 Some(task) => vec![task.setting],
@@ -166,20 +137,6 @@ impl NeedlePrompts {
                 retrieve.len()
             ),
         })
-    }
-
-    /// The distractors that are given as numbers: all of them, or none.
-    fn numbers_of_distractors(&self) -> Result<Vec<usize>> {
-        let mut numbers = Vec::new();
-        for distractors in &self.distractors {
-            if let Distractors::Needles(n) = distractors {
-                numbers.push(*n);
-            }
-        }
-        if !numbers.is_empty() && numbers.len() < self.distractors.len() {
-            bail_usage!("--distractors: give numbers or shares, not both");
-        }
-        Ok(numbers)
     }
 
     /// Prompt lengths, in tokens.
@@ -209,16 +166,10 @@ impl NeedlePrompts {
 
     /// Shares of the context that distractors fill, in percent; 0 if none is given.
     pub fn shares(&self) -> Vec<f64> {
-        let mut shares = Vec::new();
-        for distractors in &self.distractors {
-            if let Distractors::Percent(share) = distractors {
-                shares.push(*share);
-            }
+        match self.distractors[..] {
+            [] => vec![0.0],
+            ref shares => shares.iter().map(|share| share.0).collect(),
         }
-        if shares.is_empty() {
-            shares.push(0.0);
-        }
-        shares
     }
 
     /// The spec of every prompt that has an answer, in order.
@@ -321,15 +272,12 @@ mod tests {
         assert_eq!(filled(&[], &[], &[]).unwrap(), [(1, 1), (4, 2)]);
         assert_eq!(filled(&[1, 4], &[], &[]).unwrap(), [(1, 1), (4, 2)]);
         assert_eq!(filled(&[4, 6], &[3], &[]).unwrap(), [(4, 3), (6, 3)]);
-        assert_eq!(filled(&[], &[2], &["1", "3"]).unwrap(), [(3, 2), (5, 2)]);
         assert_eq!(filled(&[], &[], &["1%", "3%"]).unwrap(), [(1, 1)]);
-        for (needles, retrieve, distractors, words) in [
-            (vec![], vec![2], vec![], "--retrieve needs --needles"),
-            (vec![1, 2, 3], vec![1, 2], vec![], "they go in pairs"),
-            (vec![2], vec![], vec!["1"], "say the same"),
-            (vec![], vec![], vec!["1", "5%"], "not both"),
+        for (needles, retrieve, words) in [
+            (vec![], vec![2], "--retrieve needs --needles"),
+            (vec![1, 2, 3], vec![1, 2], "they go in pairs"),
         ] {
-            let error = filled(&needles, &retrieve, &distractors).unwrap_err().to_string();
+            let error = filled(&needles, &retrieve, &[]).unwrap_err().to_string();
             assert!(error.contains(words), "{error}");
         }
     }
