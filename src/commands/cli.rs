@@ -14,7 +14,7 @@ use super::quantize::{self, QuantizeFlags};
 use super::ratio::{self, RatioFlags};
 use super::report::{self, ReportFlags};
 use super::run::{self, Merge, Run};
-use super::shared::{Examples, Measured, MeasuredOnce};
+use super::shared::{Examples, Measured};
 use super::shots::{self, ShotsFlags};
 use super::train::{self, Train};
 use crate::base::values::tokens_name;
@@ -52,10 +52,10 @@ pub enum Command {
     Heads(Measured<HeadsFlags>),
     /// Draw attention maps of one prompt: effective map, single maps or logits, by layer and head
     #[command(after_help = help(heatmap::EXAMPLES))]
-    Heatmap(MeasuredOnce<HeatmapFlags>),
+    Heatmap(Measured<HeatmapFlags>),
     /// Write an interactive HTML page of attention maps, from all layers and heads to single token pairs
     #[command(after_help = help(explore::EXAMPLES))]
-    Explore(MeasuredOnce<ExploreFlags>),
+    Explore(Measured<ExploreFlags>),
     /// Quantise attention logits, or queries and keys, to few bits, and measure the loss of quality
     #[command(after_help = help(quantize::EXAMPLES))]
     Quantize(Measured<QuantizeFlags>),
@@ -118,6 +118,12 @@ pub fn command_line() -> clap::Command {
     }
     for name in OF_TEXT {
         cli = cli.mut_subcommand(name, without_needles);
+    }
+    for name in ["heatmap", "explore"] {
+        // Their one prompt cannot be done in parts.
+        cli = cli.mut_subcommand(name, |command| {
+            command.mut_args(|arg| if ["resume", "shard"].contains(&arg.get_id().as_str()) { arg.hide(true) } else { arg })
+        });
     }
     let measuring =
         cli.get_subcommands().filter(|command| command.get_arguments().any(|arg| arg.get_id() == "condition"));

@@ -4,7 +4,7 @@ use super::experiment::Experiment;
 use super::measuring::Measuring;
 use super::report::{self, check_page};
 use super::session::{RunResults, Session};
-use super::shared::{Measured, MeasuredOnce, OutputArgs, PartArgs};
+use super::shared::{Measured, OutputArgs};
 use super::start_threads;
 use crate::bail_usage;
 use crate::base::error::{unless_broken_pipe, ExpectationFailed};
@@ -35,18 +35,6 @@ impl<S: Args> Measured<S> {
         }
         let part = part.of_run(&output)?;
         execute(experiment, output, part)
-    }
-}
-
-impl<S: Args> MeasuredOnce<S> {
-    /// Like [`Measured::execute`].
-    pub(super) fn execute(self, command: CommandName) -> Result<()>
-    where
-        S: Measuring + 'static,
-    {
-        let Self { flags, run, output, print_experiment } = self;
-        let part = PartArgs { print_experiment, ..PartArgs::default() };
-        Measured { flags, run, output, part }.execute(command)
     }
 }
 

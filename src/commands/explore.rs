@@ -7,22 +7,18 @@ use super::session::{RunResults, Session};
 use super::shared::{Examples, OnePrompt, RunFlags};
 use crate::base::files;
 use crate::base::terminal::escaped;
-use crate::base::values::FileName;
 use crate::explore::{ExploreMeasure, ExplorerModel, ExplorerPage};
 use crate::measures::MeasureName;
 use crate::prompts::Region;
-use crate::report::SavedRun;
 use crate::results::folder::EXPLORER;
 use crate::results::metric::{Metric, ACCURACY, ANSWER_LOG_PROB, NOISE_OUT, SHARE_OUT};
-use crate::results::view::each_head::costs;
 use crate::results::{Frame, Pick};
 use crate::run::{page_budget, MapsOfOnePrompt, Plan};
-use crate::{bail_usage, say};
-use anyhow::{ensure, Context, Result};
+use crate::say;
+use anyhow::{Context, Result};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 
 /// Numbers of every head by name, by layer and head.
 type NumbersOfHeads = BTreeMap<(usize, usize), BTreeMap<String, f64>>;
@@ -41,10 +37,6 @@ pub(super) const EXAMPLES: Examples = &[
 #[derive(Clone, Debug, Default, PartialEq, Args, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct ExploreFlags {
-    /// Run of `ablate --parts each-head`: also colour each head by what the answer loses without it
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[arg(long, value_name = "RUN", value_parser = FileName)]
-    pub costs: Option<PathBuf>,
     #[command(flatten)]
     pub prompt: OnePrompt,
 }
@@ -55,9 +47,6 @@ impl Measuring for ExploreFlags {
     }
 
     fn plan(&self, _run: &RunFlags, _models: &OpenedModels) -> Result<Plan> {
-        if let Some(run) = &self.costs {
-            costs_of(run)?; // before anything is measured
-        }
         Ok(Plan {
             grid: self.prompt.grid(),
             measures: vec![MeasureName::AnswerByHead, MeasureName::Shape, MeasureName::Roles],
@@ -74,62 +63,10 @@ impl Measuring for ExploreFlags {
         };
         let setup = &session.setup;
         let budget = page_budget(setup.grid.ctx_tok()[0]);
-        let page = explorer(session, maps, &results.frame, &self.costs_of_session(session)?, budget).html()?;
+        let page = explorer(session, maps, &results.frame, budget).html()?;
         write_page(session, &page, budget)?;
         figure::draw(session, maps, &results.frame)
     }
-}
-
-impl ExploreFlags {
-    /// Returns the costs of heads for the models of a session, by the hash of their weights; none without a run that has them.
-    ///
-    /// # Errors
-    /// If the run has only other models.
-    fn costs_of_session(&self, session: &Session) -> Result<Vec<CostsOfHeads>> {
-        let Some(folder) = &self.costs else { return Ok(Vec::new()) };
-        let costs = costs_of(folder)?;
-        let here: Vec<&String> = session.setup.models.iter().map(|model| &model.info.weights_sha256).collect();
-        ensure!(
-            costs.iter().any(|costs| here.contains(&&costs.weights_sha256)),
-            "--costs {}: none of its models has the weights of a model of this page",
-            folder.display()
-        );
-        Ok(costs)
-    }
-}
-
-/// Costs of the heads of a model in another run.
-struct CostsOfHeads {
-    weights_sha256: String,
-    /// Name of the costs in the page: `cost`, or `carried` where a run restores heads.
-    number: &'static str,
-    /// Log-probability that the answer loses without the head, or gains with it, in nats, by layer and head.
-    nats: BTreeMap<(usize, usize), f64>,
-}
-
-/// The costs of heads in a run of `ablate --parts each-head` or `patch-each-head`.
-///
-/// # Errors
-/// A usage error if the run has none.
-fn costs_of(folder: &Path) -> Result<Vec<CostsOfHeads>> {
-    let run = SavedRun::read(folder)?;
-    let frame = &run.frame;
-    let (number, sign) = if frame.purposes.restores { ("carried", 1.0) } else { ("cost", -1.0) };
-    let mut of_models = Vec::new();
-    for model in &run.manifest.models {
-        let nats: BTreeMap<_, _> =
-            costs(frame, &model.name).iter().map(|cost| (cost.at, sign * cost.change())).collect();
-        if !nats.is_empty() {
-            of_models.push(CostsOfHeads { weights_sha256: model.weights_sha256.clone(), number, nats });
-        }
-    }
-    if of_models.is_empty() {
-        bail_usage!(
-            "--costs {}: the run does not take out one head at a time, as `difftool ablate --parts each-head` does",
-            folder.display()
-        );
-    }
-    Ok(of_models)
 }
 
 /// Returns the numbers of every head by name, with the sum over noise regions as `noise_out`.
@@ -150,7 +87,6 @@ fn explorer<'a>(
     session: &'a Session,
     explorer: &'a ExploreMeasure,
     frame: &'a Frame,
-    costs: &[CostsOfHeads],
     budget: usize,
 ) -> ExplorerPage<'a> {
     let setup = &session.setup;
@@ -163,18 +99,9 @@ fn explorer<'a>(
             let mean = frame.mean(Pick { condition: condition.as_deref(), ..Pick::of(&model.name, metric) });
             answers.extend(mean.map(|value| (metric.name.to_owned(), value)));
         }
-        let mut numbers = numbers_of_heads(frame, &model.name, condition.as_deref());
-        let own = costs.iter().find(|costs| costs.weights_sha256 == model.info.weights_sha256);
-        if let Some(costs) = own.filter(|_| condition.is_none()) {
-            for (at, nats) in &costs.nats {
-                if let Some(numbers) = numbers.get_mut(at) {
-                    numbers.insert(costs.number.to_owned(), *nats);
-                }
-            }
-        }
         models.push(ExplorerModel {
             name: frame.short_names.name(&model.name),
-            numbers,
+            numbers: numbers_of_heads(frame, &model.name, condition.as_deref()),
             answers: answers.into_iter().collect(),
             condition,
             layout: &model.info.layout,

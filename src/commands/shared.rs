@@ -266,22 +266,8 @@ pub struct Measured<S: Args> {
     pub part: PartArgs,
 }
 
-/// As [`Measured`], for a command on one prompt, which cannot be done in parts.
-#[derive(Clone, Debug, Args)]
-pub struct MeasuredOnce<S: Args> {
-    #[command(flatten)]
-    pub flags: S,
-    #[command(flatten)]
-    pub run: RunFlags,
-    #[command(flatten)]
-    pub output: OutputArgs,
-    /// Print the experiment file of this command, for `difftool run`, without running it
-    #[arg(long)]
-    pub print_experiment: bool,
-}
-
 /// The part of an experiment that is run.
-#[derive(Clone, Debug, Default, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Parts of a run")]
 pub struct PartArgs {
     /// Continue the unfinished run in this folder, with the same other flags

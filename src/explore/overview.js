@@ -8,8 +8,6 @@ const NUMBERS = [
   ["share_abs sink", "|a| on the learned sink", "What the sink, which no token belongs to, takes of the attention.", true],
   ["share_signed answer", "signed sum on the answer", "Sum of the weights on the answer, of the sum of all weights.", true],
   ["share_abs answer", "|a| on the answer", "Sum of |weight| on the answer, of the sum of all |weights|.", true],
-  ["cost", "loss without the head (nats)", "What the log-probability of the answer loses without the head, in another run.", false],
-  ["carried", "gain with the head (nats)", "What the log-probability of the answer gains if the head's output is put into the prompt with another answer, in another run.", false],
   ["retrieval_score", "retrieval score", "How often the largest weight of an answering row is on the token to be copied.", true],
   ["query_score", "query score", "How often rows of the question have their largest weight in the needle.", true],
   ["previous_token", "previous-token score", "Share of |a| on the token before the query, on repeated random tokens.", true],

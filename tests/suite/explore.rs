@@ -178,29 +178,6 @@ fn what_a_sink_takes_of_a_row_is_what_its_tokens_leave() {
 }
 
 #[test]
-fn heads_have_the_costs_of_a_run_that_takes_out_each() {
-    let dir = scratch();
-    let prompts = "--ctx 256 --needles 1 --samples 2 --depths 50";
-    printed(&mut typed(&dir, &format!("ablate --parts each-head --model ./diff {prompts} --out each -q")));
-    printed(&mut typed(&dir, "explore --model ./diff --model ./transformer --ctx 256 --costs each --out explored -q"));
-    let contents = contents(&fs::read_to_string(dir.path().join("explored/explore.html")).unwrap());
-    let table = fs::read_to_string(dir.path().join("each/heads.csv")).unwrap();
-    let row: Vec<&str> = table.lines().nth(1).unwrap().split(',').collect();
-    let numbers = |model: usize| &contents["models"][model]["numbers"][format!("{}.{}", row[1], row[2])];
-    assert_eq!(numbers(0)["cost"].as_f64().unwrap(), -row[4].parse::<f64>().unwrap());
-    assert!(numbers(1)["cost"].is_null() && !numbers(1)["entropy"].is_null(), "another model has no costs there");
-
-    for (args, code, words) in [
-        ("--model ./diff --costs nowhere", 2, "there is no run folder nowhere"),
-        ("--model ./diff --costs explored", 2, "does not take out one head at a time"),
-        ("--model ./transformer --costs each", 1, "none of its models has the weights"),
-    ] {
-        let stderr = refusal(&dir, &format!("explore --ctx 256 -q {args}"), code);
-        assert!(stderr.contains(words), "{args}: {stderr}");
-    }
-}
-
-#[test]
 fn explore_refuses_what_it_cannot_do_and_overwrites_nothing() {
     let dir = scratch();
     fs::create_dir(dir.path().join("taken")).unwrap();
