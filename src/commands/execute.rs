@@ -73,7 +73,7 @@ pub(super) fn execute(mut experiment: Experiment, output: OutputArgs, mut part: 
     let setup = Setup::load(plan, models.into_opened()?)?;
     let (mut frame, mut measures) = (Frame::new(setup.about()), setup.measures()?);
     let mut session = Session::run(setup, output, part, &mut measures.list(), &mut |record| frame.add(record))?;
-    let mut frame = frame.finish()?;
+    let mut frame = frame.finish();
     if session.setup.plan.maps.is_some() && !session.run.is_complete() {
         return discard(&session);
     }

@@ -16,7 +16,6 @@ use super::shared::RunFlags;
 use super::shots::ShotsFlags;
 use crate::bail_usage;
 use crate::base::error::Usage;
-use crate::base::names::repeated;
 use crate::base::{files, spec_file};
 use crate::results::CommandName;
 use crate::run::{Plan, Setup};
@@ -111,9 +110,6 @@ impl Experiment {
         let models = OpenedModels::new(&mut self.run)?;
         self.flags.fill(&models)?;
         let mut plan = self.flags.plan(&self.run, &models)?;
-        if let Some(condition) = repeated(&self.run.condition) {
-            bail_usage!("the condition {condition} is named twice");
-        }
         let mut further = self.run.condition.clone();
         further.retain(|condition| !plan.conditions.contains(condition));
         plan.conditions.extend(further);

@@ -31,7 +31,7 @@ impl SavedRun {
     ///
     /// # Errors
     /// Usage errors if it is not a run folder; others if a file cannot be read, or is not the one that the manifest
-    /// describes: a report on changed results would name the wrong recipe; if a metric has several units.
+    /// describes: a report on changed results would name the wrong recipe.
     pub(crate) fn read(folder: &Path) -> Result<Self> {
         let shown = folder.display();
         if folder.is_file() {
@@ -62,7 +62,7 @@ impl SavedRun {
                 file => figures.push(ReportFigure::read(&path, file)?),
             }
         }
-        let mut frame = frame.finish()?;
+        let mut frame = frame.finish();
         frame.purposes = purposes(frame.treated.iter().filter_map(|treated| treated.condition.as_deref()));
         let experiment = folder.join(EXPERIMENT);
         Ok(Self {

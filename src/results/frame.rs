@@ -8,11 +8,10 @@ use super::manifest::ModelInfo;
 use super::metric::{kind_of, Kind, ANSWER_REGION, SHARE_OUT};
 use super::pair::{by_prompt, differences, pairs, prompt_means, Pair, Pairs};
 use super::pick::{cities_of, setting_of, Case, ConditionKey, HeadPlace, Pick, Purposes, Setting};
-use super::record::{Identity, Measurement, Record, Units};
+use super::record::{Identity, Measurement, Record};
 use super::tokens::Tokens;
 use crate::base::names::ShortNames;
 use crate::stats::mean;
-use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use std::collections::{BTreeMap, BTreeSet};
@@ -109,8 +108,6 @@ pub struct Frame {
     numbers: BTreeMap<QuantityKey, Numbers>,
     /// The identities of the numbers, in the order in which they first came.
     identities: Vec<Arc<Identity>>,
-    /// A record in another unit than those of its quantity before.
-    odd_unit: Option<Measurement>,
     /// Models, in the order they first appeared, as the lists below are.
     pub models: Vec<String>,
     /// Context, needles, asked.
@@ -172,10 +169,7 @@ impl Frame {
     }
 
     /// The frame of these records.
-    ///
-    /// # Errors
-    /// If a metric of the records has several units.
-    pub fn of(about: About, records: &[Record]) -> Result<Self> {
+    pub fn of(about: About, records: &[Record]) -> Self {
         let mut frame = Self::new(about);
         records.iter().for_each(|record| frame.add(record));
         frame.finish()
@@ -219,23 +213,13 @@ impl Frame {
         let Measurement { metric, region, layer, head, .. } = measure;
         let key = (metric.to_string(), region.as_deref().map(str::to_owned), *layer, *head);
         let numbers = self.numbers.entry(key).or_insert_with(|| Numbers::of(measure));
-        if numbers.measure.unit != measure.unit {
-            self.odd_unit.get_or_insert(measure.clone());
-        }
         numbers.identities.push(self.identities.len() as u32 - 1);
         numbers.values.push(number);
     }
 
     /// Prepares for lookup.
-    ///
-    /// # Errors
-    /// If a metric of the records has several units.
-    pub fn finish(mut self) -> Result<Self> {
-        let mut units = Units::default();
-        let measures = self.numbers.values().map(|numbers| &numbers.measure);
-        measures.chain(&self.odd_unit).try_for_each(|measure| units.note(measure))?;
-        self.short_names = ShortNames::of(&self.models);
-        Ok(self)
+    pub fn finish(self) -> Self {
+        Self { short_names: ShortNames::of(&self.models), ..self }
     }
 
     /// Notes what a record of a single prompt is about.
@@ -487,7 +471,7 @@ mod tests {
         ];
         let records: Vec<Record> =
             found.iter().map(|&(seed, query, depth, exact)| record(seed, query, depth, exact)).collect();
-        let frame = Frame::of(About::default(), &records).unwrap();
+        let frame = Frame::of(About::default(), &records);
         let at = |depth| frame.estimate(Pick { depth_pct: Some(depth), ..Pick::of("m", &ACCURACY) }).unwrap();
         assert_eq!((at(25.0).value, at(25.0).trials, at(75.0).value, at(75.0).trials), (1.0, 1, 0.0, 1));
         assert!(frame.estimate(Pick::of("m", &ANSWER_LOG_PROB)).is_none(), "what was not measured has no estimate");
@@ -521,7 +505,7 @@ mod tests {
             treated(0, Some("b"), -1.5),
             treated(1, Some("b"), -2.5),
         ];
-        let frame = Frame::of(About::default(), &records).unwrap();
+        let frame = Frame::of(About::default(), &records);
         let pick = |condition| Pick { condition, ..Pick::of("m", &ANSWER_LOG_PROB) };
         let best = frame.difference(pick(None), pick(Some("best"))).unwrap();
         assert_eq!((best.diff, best.n), (-3.5, 2));

@@ -316,7 +316,7 @@ pub fn finished_frame(plan: &Plan, part: &mut RunPart) -> Result<Option<(PathBuf
     if let Some(error) = frame.failures.iter().find_map(|record| record.measure.error.as_deref()) {
         bail!("prompts of the run in {} failed ({error}); start a new run", folder.path().display());
     }
-    Ok(Some((folder.path().to_owned(), frame.finish()?)))
+    Ok(Some((folder.path().to_owned(), frame.finish())))
 }
 
 fn check_shard(manifest: &Manifest, shard: Option<RunShard>, folder: &Path) -> Result<()> {

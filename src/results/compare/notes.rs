@@ -2,6 +2,7 @@
 
 use super::super::column::Column;
 use super::super::difference::Row;
+use super::super::table::plural;
 use super::pairing::Pairing;
 use super::request::Request;
 use crate::stats::{LEAST_PROMPTS, LEAST_SEEDS};
@@ -60,11 +61,8 @@ pub(super) fn note_rows(rows: &[Row], request: &Request, groups: &[Column], note
 
 /// Returns a note on the units of intervals, where models are replicates.
 fn seeds_note(least: usize, most: usize) -> String {
-    let count = match (least, most) {
-        (1, 1) => "1 training seed".to_owned(),
-        _ if least == most => format!("{most} training seeds"),
-        _ => format!("{least} to {most} training seeds"),
-    };
+    let seeds = plural(most, "training seed");
+    let count = if least == most { seeds } else { format!("{least} to {seeds}") };
     match (least < LEAST_SEEDS, most < LEAST_SEEDS) {
         (_, true) => format!(
             "{count}: differences of these models, which say nothing of other seeds; intervals take {LEAST_SEEDS}"

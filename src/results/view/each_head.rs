@@ -265,7 +265,7 @@ mod tests {
         }
         let each =
             [(0, 0), (0, 1), (1, 0), (1, 1)].map(|(layer, head)| ((layer, head), format!("ablate({layer}.{head})")));
-        let mut frame = Frame::of(About::default(), &records).unwrap();
+        let mut frame = Frame::of(About::default(), &records);
         frame.purposes = Purposes { each: each.into(), ..Purposes::default() };
         frame
     }
