@@ -504,7 +504,7 @@ impl OpenedModel {
             tokenizer_sha256: tokenizer.map(|tokenizer| tokenizer.sha256.clone()).unwrap_or_default(),
             bos: tokenizer.map(|tokenizer| tokenizer.bos().to_string()),
             chat_template_sha256: tokenizer.and_then(|t| Some(t.chat()?.template.sha256())),
-            answer_opening: tokenizer.and_then(|t| Some(t.chat()?.around.opening.as_ref()?.text.clone())),
+            answer_opening: tokenizer.and_then(|t| t.chat()?.around.opening.clone()),
             layout: config.layout(),
             logit_tap: config.logit_tap(),
             lambda: transformer.lambdas()?,

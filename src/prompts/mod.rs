@@ -25,7 +25,7 @@ mod unwrap;
 mod windows;
 
 pub use chat::sandbox;
-pub use chat::{Around, ChatTemplate, Opening, TemplateArg, Wrapping};
+pub use chat::{Around, ChatTemplate, TemplateArg, Wrapping};
 pub use document::{document, Document, DocumentSpec};
 pub use grid::{Grid, GridPrompt, PromptSpec, Sources};
 pub use haystack::Haystack;

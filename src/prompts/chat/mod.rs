@@ -18,7 +18,6 @@ use crate::base::hash::sha256;
 use crate::base::values::serde_as_str;
 use jinja::{TemplateError, TemplateJob};
 use serde_json::{json, Value};
-pub use thinking::Opening;
 pub use wrapping::Wrapping;
 
 /// Marker for the user's content. It has characters that a template could escape, trim, split or convert to another
@@ -95,8 +94,8 @@ pub struct Around {
     pub before: String,
     /// The text behind, up to where the assistant's answer begins.
     pub after: String,
-    /// The part of the text behind that comes between the generation prompt and the answer.
-    pub opening: Option<Opening>,
+    /// The part of the text behind that comes between the generation prompt and the answer; `None` for most templates.
+    pub opening: Option<String>,
 }
 
 impl ChatTemplate {
@@ -141,7 +140,7 @@ impl ChatTemplate {
     ///
     /// The generation prompt of some models opens a thinking block, or ends before the channel of the answer. An answer
     /// directly behind it would stand where the model thinks. The text that the template itself writes between the
-    /// generation prompt and an answer is therefore added, see [`Opening`].
+    /// generation prompt and an answer is therefore added.
     ///
     /// # Errors
     /// If the template is invalid, raises an exception, or does not write the content exactly once and unchanged.
@@ -155,7 +154,7 @@ impl ChatTemplate {
             bail!("{}: the template writes the content of a user message more than once", self.name);
         }
         let opening = thinking::opening(self, after)?;
-        let after = format!("{after}{}", opening.as_ref().map_or("", |opening| &opening.text));
+        let after = format!("{after}{}", opening.as_deref().unwrap_or_default());
         Ok(Around { before: before.to_owned(), after, opening })
     }
 

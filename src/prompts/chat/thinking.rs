@@ -24,28 +24,15 @@ const CHANNEL: &str = "<|channel|>";
 const ANSWER: &str = "ANSWER of the assistant.";
 const REASONING: &str = "REASONING of the assistant.";
 
-/// The text between a generation prompt and an answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Opening {
-    /// The block that the generation prompt leaves open, as in `<think>`; `None` where the answer goes to a channel.
-    pub block: Option<String>,
-    /// The text that is put behind the generation prompt.
-    pub text: String,
-}
-
 /// Returns the text that has to come between a generation prompt and an answer; `None` for most templates.
 ///
 /// # Errors
 /// If the template takes too long, or too much memory.
-pub(super) fn opening(template: &ChatTemplate, after: &str) -> Result<Option<Opening>> {
-    let open = BLOCKS.iter().find(|(open, _)| after.trim_end().ends_with(open));
-    if let Some((open, close)) = open {
-        let block = Some((*open).to_owned());
-        let text = closing(template, after, close)?.unwrap_or_else(|| usual_closing(after, close));
-        return Ok(Some(Opening { block, text }));
+pub(super) fn opening(template: &ChatTemplate, after: &str) -> Result<Option<String>> {
+    if let Some((_, close)) = BLOCKS.iter().find(|(open, _)| after.trim_end().ends_with(open)) {
+        return Ok(Some(closing(template, after, close)?.unwrap_or_else(|| usual_closing(after, close))));
     }
-    let between = before_answer(template, after)?.filter(|text| text.starts_with(CHANNEL));
-    Ok(between.map(|text| Opening { block: None, text }))
+    Ok(before_answer(template, after)?.filter(|text| text.starts_with(CHANNEL)))
 }
 
 /// Returns the text that the template writes between a generation prompt and an answer.
@@ -88,7 +75,7 @@ mod tests {
     use super::*;
     use std::fs;
 
-    fn opening_of(source: &str) -> Option<Opening> {
+    fn opening_of(source: &str) -> Option<String> {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("chat_template.jinja"), source).unwrap();
         ChatTemplate::read(folder.path()).unwrap().unwrap().text_around().unwrap().opening
@@ -116,12 +103,11 @@ mod tests {
             // None: as where thinking is off.
             ("{{ m.content }}", "\n</think>\n"),
         ] {
-            let opening = opening_of(&thinks(reply));
-            assert_eq!(opening, Some(Opening { block: Some("<think>".into()), text: closing.into() }), "{reply}");
+            assert_eq!(opening_of(&thinks(reply)).unwrap(), closing, "{reply}");
         }
         let bare = "{{ messages[0].content }}<think>";
-        assert_eq!(opening_of(bare).unwrap().text, "</think>\n\n");
-        assert_eq!(opening_of(&format!("{bare}{{{{ '\\n' }}}}")).unwrap().text, "\n</think>\n\n");
+        assert_eq!(opening_of(bare).unwrap(), "</think>\n\n");
+        assert_eq!(opening_of(&format!("{bare}{{{{ '\\n' }}}}")).unwrap(), "\n</think>\n\n");
     }
 
     #[test]
@@ -129,8 +115,7 @@ mod tests {
         let source = "{% for m in messages %}{% if m.role == 'user' %}{{ m.content }}{% else %}<|start|>assistant<|channel|>final\
                       <|message|>{{ m.content }}<|end|>{% endif %}{% endfor %}\
                       {% if add_generation_prompt %}<|start|>assistant{% endif %}";
-        let text = "<|channel|>final<|message|>".to_owned();
-        assert_eq!(opening_of(source), Some(Opening { block: None, text }));
+        assert_eq!(opening_of(source).unwrap(), "<|channel|>final<|message|>");
     }
 
     #[test]
