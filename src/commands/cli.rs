@@ -122,7 +122,8 @@ pub fn command_line() -> clap::Command {
     for name in ["heatmap", "explore"] {
         // Their one prompt cannot be done in parts.
         cli = cli.mut_subcommand(name, |command| {
-            command.mut_args(|arg| if ["resume", "shard"].contains(&arg.get_id().as_str()) { arg.hide(true) } else { arg })
+            command
+                .mut_args(|arg| if ["resume", "shard"].contains(&arg.get_id().as_str()) { arg.hide(true) } else { arg })
         });
     }
     let measuring =

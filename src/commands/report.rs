@@ -7,7 +7,7 @@ use crate::base::files::{folder_of, replace};
 use crate::base::html::is_page;
 use crate::report::{html, markdown, title, ComparedRuns, Report, SavedRun, Section};
 use crate::results::compare::{compare, Request};
-use crate::results::Column;
+use crate::results::{within, Column};
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use std::fs;
@@ -46,9 +46,6 @@ pub enum ReportFormat {
     /// Markdown tables
     Markdown,
 }
-
-/// Columns that runs are compared by: context and needles.
-const GROUPS: [Column; 3] = [Column::CtxTok, Column::Needles, Column::Retrieve];
 
 /// Reads the runs and writes the report.
 ///
@@ -107,7 +104,7 @@ fn compared(folders: &[PathBuf], runs: &[SavedRun]) -> Result<ComparedRuns> {
     let comparison = compare(&Request {
         inputs: folders.to_vec(),
         by,
-        group_by: by_model.into_iter().chain(GROUPS).collect(),
+        group_by: by_model.into_iter().chain(within::GROUPS).collect(),
         ..Request::default()
     })
     .context("--compare, as `difftool compare` without flags")?;

@@ -60,14 +60,7 @@ pub struct DocumentSpec {
 
 impl Default for DocumentSpec {
     fn default() -> Self {
-        Self {
-            facts: [4, 12],
-            restate: 2.0,
-            prose: 0.5,
-            wordings: vec![1.0],
-            exam: 0.25,
-            synthetic: 0.25,
-        }
+        Self { facts: [4, 12], restate: 2.0, prose: 0.5, wordings: vec![1.0], exam: 0.25, synthetic: 0.25 }
     }
 }
 

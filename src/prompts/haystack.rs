@@ -108,7 +108,7 @@ impl Haystack {
             Self::Embedded => {
                 let corpus = Corpus::embedded();
                 let mut prose = Prose { rng, queue: VecDeque::new(), seen: HashSet::new(), corpus };
-                Box::new(std::iter::from_fn(move || Some(Sentence { text: prose.next()?, joined: false })))
+                Box::new(std::iter::from_fn(move || Some(Sentence { text: prose.next(), joined: false })))
             }
             Self::Noise => Box::new(std::iter::repeat(Sentence { text: NOISE_SENTENCES.to_owned(), joined: false })),
             Self::Needles => Box::new(std::iter::empty()),
@@ -194,12 +194,11 @@ struct Prose {
 }
 
 impl Prose {
-    fn next(&mut self) -> Option<String> {
-        // There are five million different sentences, so paragraphs of only repeated ones are rare. The bound turns a
-        // broken corpus into an error instead of an endless loop.
-        for _ in 0..1000 {
+    /// The next sentence. There are five million different ones, so paragraphs of only repeated ones are rare.
+    fn next(&mut self) -> String {
+        loop {
             if let Some(sentence) = self.queue.pop_front() {
-                return Some(sentence);
+                return sentence;
             }
             for sentence in self.corpus.paragraph(&mut self.rng) {
                 if self.seen.insert(sentence.clone()) {
@@ -207,7 +206,6 @@ impl Prose {
                 }
             }
         }
-        None
     }
 }
 

@@ -95,17 +95,15 @@ impl Text {
     pub fn window(&self, index: usize, windows: Windows, seed: u64, tokenizer: Result<&Tokenizer>) -> Result<Prompt> {
         match self {
             Self::Prose => prose(windows.ctx_tok, seed, tokenizer?),
-            Self::Own { text, path, tokens } => {
+            Self::Own { text, tokens, .. } => {
                 let tokenizer = tokenizer?;
                 let encoded = tokens.get(text, tokenizer)?;
                 let length = Length { tokens: encoded.ids.len(), bos: bos(tokenizer) };
-                let cut = windows.span(index, length).with_context(|| no_window(path, index, windows, length))?;
-                Ok(prompt(text, &encoded, cut, tokenizer))
+                Ok(prompt(text, &encoded, windows.span(index, length).context(NO_WINDOW)?, tokenizer))
             }
             Self::Ids(ids) => {
                 let length = Length { tokens: ids.ids.len(), bos: 0 };
-                let (span, window) =
-                    windows.span(index, length).with_context(|| no_window(&ids.path, index, windows, length))?;
+                let (span, window) = windows.span(index, length).context(NO_WINDOW)?;
                 Ok(of_ids(ids.ids[span].to_vec(), window))
             }
         }
@@ -139,9 +137,8 @@ impl TokenCache {
     }
 }
 
-fn no_window(path: &Path, index: usize, windows: Windows, length: Length) -> String {
-    format!("{} has {} tokens, no window {index} of {}", path.display(), length.tokens, windows.ctx_tok)
-}
+/// The error of a window beyond the text, to which the windows of a run are limited.
+const NO_WINDOW: &str = "the text has no such window";
 
 /// Number of sentences without any token after which prose is abandoned: a tokenizer may have an empty vocabulary.
 pub(super) const TOKENLESS_MAX: usize = 100;

@@ -92,12 +92,12 @@ pub(super) fn recipe(run: &SavedRun) -> Vec<RecipeLine> {
     let mut facts = vec![fact("difftool", manifest.tool.to_string())];
     facts.extend(manifest.seeds.iter().map(|(of, seed)| fact(format!("seed of {of}"), seed.to_string())));
     let texts = [
-        ("prompts", &manifest.prompts_sha256),
-        ("haystack", &manifest.haystack_sha256),
-        ("text", &manifest.text_sha256),
-        ("needles", &manifest.needles_sha256),
+        ("prompts", Some(&manifest.prompts_sha256)),
+        ("haystack", Some(&manifest.haystack_sha256)),
+        ("text", manifest.text_sha256.as_ref()),
+        ("needles", manifest.needles_sha256.as_ref()),
     ];
-    facts.extend(texts.into_iter().filter_map(|(name, sha256)| Some(hash(name, sha256.as_deref()?))));
+    facts.extend(texts.into_iter().filter_map(|(name, sha256)| Some(hash(name, sha256?))));
     for model in &manifest.models {
         let parts = [
             ("weights", &model.weights_sha256),

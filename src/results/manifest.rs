@@ -24,14 +24,14 @@ pub struct Manifest {
     /// The models, in the order of the run.
     pub models: Vec<ModelInfo>,
     /// SHA-256 of the haystack text.
-    pub haystack_sha256: Option<String>,
+    pub haystack_sha256: String,
     /// SHA-256 of the user's text, if one was measured.
     pub text_sha256: Option<String>,
     /// SHA-256 of the file of needles, if there was one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub needles_sha256: Option<String>,
     /// SHA-256 over the token ids of all prompts, in the order of the run.
-    pub prompts_sha256: Option<String>,
+    pub prompts_sha256: String,
     /// Number type: `f32`, `bf16`, `f64`.
     pub dtype: String,
     /// Device: `cpu`, `cuda:0`.

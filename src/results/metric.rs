@@ -151,13 +151,6 @@ impl Metric {
     pub fn heading(&self, region: Option<&str>) -> String {
         Label::of(self, region).heading()
     }
-
-    /// Returns its name as Markdown, in bold if comparisons show it by default.
-    fn markdown_name(&self) -> String {
-        let bold = if self.headline == Headline::No { "" } else { "**" };
-        let by_region = if self.by_region { " by region" } else { "" };
-        format!("{bold}`{}`{bold}{by_region}", self.name)
-    }
 }
 
 /// Declares the metrics and the list of all of them, in the order in which tables and comparisons show them.
@@ -295,28 +288,6 @@ catalogue! {
         "Number of activations with |x| > 100 and at least 1000 times the layer's median.")
         .from("Sun et al. 2024").by_region().lower();
     CELL = metric("cell", "failed prompt", "No number: a prompt that failed, with the reason in the column error.");
-}
-
-/// Returns the catalogue as a Markdown table: the table of metrics in `docs/results.md`.
-pub fn markdown() -> String {
-    let head = "| metric | unit | in tables | better | meaning |\n|---|---|---|---|---|\n";
-    let mut table = head.to_owned();
-    for metric in ALL {
-        let better = match metric.better {
-            Better::Higher => "higher",
-            Better::Lower => "lower",
-            Better::Neither => "",
-        };
-        let heading = escaped(&metric.heading(metric.by_region.then_some("*region*")));
-        let (unit, meaning) = (metric.unit.unwrap_or("none"), escaped(metric.meaning));
-        let source = metric.source.map_or_else(String::new, |source| format!(" ({source})"));
-        table += &format!("| {} | {unit} | {heading} | {better} | {meaning}{source} |\n", metric.markdown_name());
-    }
-    table
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('<', "&lt;").replace('|', "\\|")
 }
 
 /// The name of the mean over positions `first` to `last` of a window.

@@ -163,8 +163,7 @@ impl OptimizerSpec {
 impl LossSpec {
     fn check(&self) -> Result<()> {
         let LossSpec { first_digit, other_digits, new_digits } = *self;
-        for (key, weight) in
-            [("first_digit", first_digit), ("other_digits", other_digits), ("new_digits", new_digits)]
+        for (key, weight) in [("first_digit", first_digit), ("other_digits", other_digits), ("new_digits", new_digits)]
         {
             if !(0.0..f64::INFINITY).contains(&weight) {
                 bail_usage!("loss: {key} {weight} is not a weight; give 0 or more");

@@ -90,7 +90,7 @@ impl Run {
         };
         Manifest {
             models: vec![info],
-            prompts_sha256: Some(format!("prompts {} from {}", self.prompts, self.seed)),
+            prompts_sha256: format!("prompts {} from {}", self.prompts, self.seed),
             seeds: [("prompts".to_owned(), self.seed)].into(),
             config: json!({
                 "grid": { "seed": self.seed, "samples": self.prompts },

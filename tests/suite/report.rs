@@ -70,7 +70,7 @@ impl Fixture {
             argv: ["/opt/bin/difftool", "needle", "--out", "runs/a b"].map(String::from).to_vec(),
             config: self.config.clone(),
             models: self.models.iter().enumerate().map(model).collect(),
-            prompts_sha256: Some("ab".repeat(32)),
+            prompts_sha256: "ab".repeat(32),
             device: "cpu".into(),
             dtype: "f32".into(),
             threads: 2,

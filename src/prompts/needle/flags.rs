@@ -94,7 +94,9 @@ impl FromStr for ContextShare {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let share = text.strip_suffix('%').and_then(|share| share.parse().ok());
-        share.map(Self).ok_or_else(|| format!("`{text}` is not a share such as 5%; numbers of needles are for --needles"))
+        share
+            .map(Self)
+            .ok_or_else(|| format!("`{text}` is not a share such as 5%; numbers of needles are for --needles"))
     }
 }
 
@@ -273,10 +275,9 @@ mod tests {
         assert_eq!(filled(&[1, 4], &[], &[]).unwrap(), [(1, 1), (4, 2)]);
         assert_eq!(filled(&[4, 6], &[3], &[]).unwrap(), [(4, 3), (6, 3)]);
         assert_eq!(filled(&[], &[], &["1%", "3%"]).unwrap(), [(1, 1)]);
-        for (needles, retrieve, words) in [
-            (vec![], vec![2], "--retrieve needs --needles"),
-            (vec![1, 2, 3], vec![1, 2], "they go in pairs"),
-        ] {
+        for (needles, retrieve, words) in
+            [(vec![], vec![2], "--retrieve needs --needles"), (vec![1, 2, 3], vec![1, 2], "they go in pairs")]
+        {
             let error = filled(&needles, &retrieve, &[]).unwrap_err().to_string();
             assert!(error.contains(words), "{error}");
         }

@@ -19,7 +19,7 @@ pub(crate) mod question;
 #[cfg(test)]
 pub(super) mod tests;
 
-use anyhow::{bail, Context, Result};
+use anyhow::{Context, Result};
 use serde::Serialize;
 
 use super::{CitySet, Haystack, NeedleForm, NeedlePrompts, NeedlesFile, Prompt, Tokenizer};
@@ -158,7 +158,6 @@ pub(super) fn build_from(spec: &NeedleSpec, seed: u64, streams: [&str; 2], texts
     let rng = Rng::new(seed, streams[0]);
     let mut plan = match texts.file {
         Some(file) if spec.form.is_of_file() => file.plan(spec, rng)?,
-        None if spec.form.is_of_file() => bail!("the needles of this prompt are from a file, which is missing"),
         _ => NeedlePlan::draw(spec, rng),
     };
     if spec.cities == CitySet::Absent {

@@ -27,16 +27,6 @@ impl fmt::Display for Mismatch {
     }
 }
 
-/// The relation of the prompts of two runs.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Prompts {
-    Same,
-    /// And why that is known.
-    Different(String),
-    /// And why nothing is known.
-    Unknown(&'static str),
-}
-
 /// Longer values are cut.
 const LONGEST: usize = 60;
 /// Digits of a hash that tell it apart.
@@ -85,34 +75,33 @@ pub(super) fn check_manifests(inputs: &[Input], request: &Request, notes: &mut V
     let mut checked = Checked { differences: Vec::new(), ignores_seeds: false };
     let Some((first, others)) = inputs.split_first() else { bail_usage!("nothing to compare: name runs or results") };
     for other in others {
-        let prompts = match (&first.manifest, &other.manifest) {
+        let (first_name, other_name) = (&first.name, &other.name);
+        let reason = match (&first.manifest, &other.manifest) {
             (Some(a), Some(b)) => {
                 if (&a.tool.version, &a.tool.source) != (&b.tool.version, &b.tool.source) {
                     notes.push(format!(
-                        "{} and {} were measured by two builds of difftool: what differs may be theirs",
-                        first.name, other.name
+                        "{first_name} and {other_name} were measured by two builds of difftool: what differs may be theirs"
                     ));
                 }
-                checked.differences.push((other.name.clone(), differences(a, b)));
-                prompts(a, b)
+                checked.differences.push((other_name.clone(), differences(a, b)));
+                different_prompts(a, b)
             }
-            _ => Prompts::Unknown("a manifest is missing"),
+            _ if request.allow_different_prompts => Some("nothing is known of them".to_owned()),
+            _ => {
+                notes.push(format!(
+                    "{first_name} and {other_name}: a manifest is missing, so prompts are taken as the same where settings \
+                     and seeds are"
+                ));
+                None
+            }
         };
-        match prompts {
-            Prompts::Same => {}
-            Prompts::Different(reason) if !request.allow_different_prompts => bail_usage!(
-                "{} and {} are of different prompts, which cannot be paired by seed: {reason}; \
-                 --allow-different-prompts pairs them by setting and sample",
-                first.name,
-                other.name
-            ),
-            Prompts::Different(_) => checked.ignores_seeds = true,
-            Prompts::Unknown(_) if request.allow_different_prompts => checked.ignores_seeds = true,
-            Prompts::Unknown(why) => notes.push(format!(
-                "{} and {}: {why}, so prompts are taken as the same where settings and seeds are",
-                first.name, other.name
-            )),
+        if let Some(reason) = reason.as_ref().filter(|_| !request.allow_different_prompts) {
+            bail_usage!(
+                "{first_name} and {other_name} are of different prompts, which cannot be paired by seed: {reason}; \
+                 --allow-different-prompts pairs them by setting and sample"
+            );
         }
+        checked.ignores_seeds |= reason.is_some();
     }
     Ok(checked)
 }
@@ -187,25 +176,22 @@ fn mixes_tokenizers(manifest: &Manifest) -> bool {
     manifest.models.windows(2).any(|two| two[0].tokenizer_sha256 != two[1].tokenizer_sha256)
 }
 
-/// Compares the prompts of two runs, to the token.
-fn prompts(a: &Manifest, b: &Manifest) -> Prompts {
-    let (Some(first), Some(other)) = (&a.prompts_sha256, &b.prompts_sha256) else {
-        return Prompts::Unknown("a manifest has no prompts_sha256");
-    };
-    if first == other {
-        return Prompts::Same;
+/// Compares the prompts of two runs, to the token. Returns why they are different, if they are.
+fn different_prompts(a: &Manifest, b: &Manifest) -> Option<String> {
+    if a.prompts_sha256 == b.prompts_sha256 {
+        return None;
     }
     let reasons: Vec<String> =
         differences(a, b).into_iter().filter(|d| makes_prompts(&d.what)).map(|d| d.to_string()).collect();
     // The hash is over the prompts of all models of a run, so those of one model and of two cannot be compared by it.
     if reasons.is_empty() && a.models.len() != b.models.len() {
-        return Prompts::Same;
+        return None;
     }
-    let hashes = format!("prompts_sha256 {} and {}", short_hash(first), short_hash(other));
-    if reasons.is_empty() {
-        return Prompts::Different(format!("{hashes}, though all settings agree: was one of the runs stopped early?"));
-    }
-    Prompts::Different(format!("{} ({hashes})", reasons.join("; ")))
+    let hashes = format!("prompts_sha256 {} and {}", short_hash(&a.prompts_sha256), short_hash(&b.prompts_sha256));
+    Some(match reasons.is_empty() {
+        true => format!("{hashes}, though all settings agree: was one of the runs stopped early?"),
+        false => format!("{} ({hashes})", reasons.join("; ")),
+    })
 }
 
 /// Returns `true` if something by its place in the manifest decides what prompts there are.
@@ -229,7 +215,7 @@ mod tests {
             |name: &&str| ModelInfo { name: (*name).into(), weights_sha256: "w".into(), ..ModelInfo::default() };
         Manifest {
             models: models.iter().map(model).collect(),
-            prompts_sha256: Some(hash.into()),
+            prompts_sha256: hash.into(),
             seeds: [("prompts".to_owned(), seed)].into(),
             config: json!({ "grid": { "seed": seed, "samples": 15 }, "conditions": ["none"] }),
             ..Manifest::default()
@@ -245,14 +231,14 @@ mod tests {
         let a = manifest(&["diff"], 0, "p");
         let b = Manifest { threads: 64, wall_s: 3.0, started_utc: "later".into(), ..a.clone() };
         assert_eq!(whats(&a, &b), Vec::<String>::new());
-        assert_eq!(prompts(&a, &b), Prompts::Same);
+        assert_eq!(different_prompts(&a, &b), None);
     }
 
     #[test]
     fn other_seeds_are_other_prompts_and_the_reason_says_so() {
         let (a, b) = (manifest(&["diff"], 0, "p"), manifest(&["diff"], 7, "q"));
         assert_eq!(whats(&a, &b), ["config.grid.seed", "prompts_sha256", "seeds.prompts"]);
-        let Prompts::Different(reason) = prompts(&a, &b) else { panic!("they differ") };
+        let reason = different_prompts(&a, &b).unwrap();
         assert!(reason.contains("seeds.prompts: 0 and 7") && reason.contains("p and q"), "{reason}");
     }
 
@@ -262,7 +248,7 @@ mod tests {
         b.config["conditions"] = json!(["none", "quantise(4, row)"]);
         b.models[0].weights_sha256 = "v".into();
         assert_eq!(whats(&a, &b), ["config.conditions", "models.diff.weights_sha256"]);
-        assert_eq!(prompts(&a, &b), Prompts::Same);
+        assert_eq!(different_prompts(&a, &b), None);
         let said = differences(&a, &b)[0].to_string();
         assert!(said.starts_with(r#"config.conditions: ["none"] and ["none","quan"#), "{said}");
     }
@@ -270,14 +256,14 @@ mod tests {
     #[test]
     fn runs_of_one_and_of_two_models_are_known_to_share_prompts_by_their_settings() {
         let (one, two) = (manifest(&["diff"], 0, "p"), manifest(&["diff", "transformer"], 0, "pp"));
-        assert_eq!(prompts(&one, &two), Prompts::Same);
-        assert!(matches!(prompts(&one, &manifest(&["diff", "transformer"], 7, "qq")), Prompts::Different(_)));
+        assert_eq!(different_prompts(&one, &two), None);
+        assert!(different_prompts(&one, &manifest(&["diff", "transformer"], 7, "qq")).is_some());
     }
 
     #[test]
     fn shards_are_of_different_prompts() {
         let shard = |n: &str, hash| Manifest { shard: Some(n.into()), ..manifest(&["diff"], 0, hash) };
-        let Prompts::Different(reason) = prompts(&shard("1/2", "p"), &shard("2/2", "q")) else { panic!("they differ") };
+        let reason = different_prompts(&shard("1/2", "p"), &shard("2/2", "q")).unwrap();
         assert!(reason.contains("shard: 1/2 and 2/2"), "{reason}");
     }
 
@@ -291,15 +277,7 @@ mod tests {
 
     #[test]
     fn a_run_that_was_stopped_is_suspected() {
-        let Prompts::Different(reason) = prompts(&manifest(&["diff"], 0, "p"), &manifest(&["diff"], 0, "q")) else {
-            panic!("they differ")
-        };
+        let reason = different_prompts(&manifest(&["diff"], 0, "p"), &manifest(&["diff"], 0, "q")).unwrap();
         assert!(reason.contains("stopped early"), "{reason}");
-    }
-
-    #[test]
-    fn nothing_is_known_without_hashes() {
-        let without = Manifest { prompts_sha256: None, ..manifest(&["diff"], 0, "") };
-        assert!(matches!(prompts(&without, &without), Prompts::Unknown(_)));
     }
 }

@@ -212,9 +212,7 @@ impl Request {
             bail_usage!("--by {by}: cases can be compared by {}", names(Column::can_be_compared));
         }
         match self.group_by.iter().find(|column| !column.can_group()) {
-            Some(Column::Placed) => bail_usage!("--group-by placed: group by depth_req_pct instead"),
-            Some(Column::DepthRealPct) => bail_usage!("--group-by depth_real_pct: group by depth_req_pct instead"),
-            Some(column) => bail_usage!("--group-by {column}: metrics and regions have rows of their own anyway"),
+            Some(column) => bail_usage!("--group-by {column}: there can be rows for each {}", names(Column::can_group)),
             None => Ok(()),
         }
     }
