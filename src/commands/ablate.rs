@@ -39,7 +39,7 @@ pub(super) const EXAMPLES: Examples = &[
 #[derive(Clone, Debug, PartialEq, Args, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct AblateFlags {
-    /// Parts to treat
+    /// What to treat
     #[arg(
         long = "parts",
         value_enum,
@@ -48,18 +48,18 @@ pub struct AblateFlags {
         value_name = "PARTS"
     )]
     pub parts: Vec<AblatePart>,
-    /// Ranking of the heads, on separate prompts [default: attribution; share_out where there is none]
+    /// Which heads are best, on prompts of their own [default: attribution; share_out where there is none]
     #[serde(skip_serializing_if = "Option::is_none")]
     #[arg(long, value_enum, value_name = "RANKING")]
     pub rank: Option<Ranking>,
-    /// Numbers of best heads to knock out [default: 1,2,4,8, up to the number of heads]
+    /// How many of the best heads to take out [default: 1,2,4,8, up to the number of heads]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[arg(long, value_delimiter = ',', value_name = "N")]
     pub knock_out: Vec<usize>,
-    /// Replace the output of knocked-out heads by zero instead of by its mean over reference prompts
+    /// Replace the output of these heads by zero instead of by its mean over reference prompts
     #[arg(long)]
     pub zero: bool,
-    /// Attention rows that are treated
+    /// Rows of attention that are treated
     #[arg(long, value_enum, default_value_t = RowSelection::Answer, value_name = "ROWS")]
     pub rows: RowSelection,
     #[command(flatten)]

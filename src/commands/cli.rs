@@ -50,22 +50,22 @@ pub enum Command {
     /// Roles of heads: retrieval, induction, previous token, sinks, and output from the answer
     #[command(after_help = help(heads::EXAMPLES))]
     Heads(Measured<HeadsFlags>),
-    /// Draw attention maps of one prompt: effective map, single maps or logits, by layer and head
+    /// Draw the attention maps of one prompt, by layer and head
     #[command(after_help = help(heatmap::EXAMPLES))]
     Heatmap(Measured<HeatmapFlags>),
-    /// Write an interactive HTML page of attention maps, from all layers and heads to single token pairs
+    /// Write an interactive HTML page of attention maps, from all heads to single pairs of tokens
     #[command(after_help = help(explore::EXAMPLES))]
     Explore(Measured<ExploreFlags>),
-    /// Quantise attention logits, or queries and keys, to few bits, and measure the loss of quality
+    /// Round attention logits, or queries and keys, to few bits, and measure what is lost
     #[command(after_help = help(quantize::EXAMPLES))]
     Quantize(Measured<QuantizeFlags>),
-    /// Mask noise or knock out heads on the same prompts, and measure the effect
+    /// Hide noise or take out heads on the same prompts, and measure what that costs
     #[command(after_help = help(ablate::EXAMPLES))]
     Ablate(Measured<AblateFlags>),
     /// The largest attention logits and hidden states, and massive activations
     #[command(after_help = help(outliers::EXAMPLES))]
     Outliers(Measured<OutliersFlags>),
-    /// Negative log-likelihood of a text, by position and for tokens that can be recalled from the context
+    /// Negative log-likelihood of a text, by position, and of tokens that can be recalled from the context
     #[command(after_help = help(nll::EXAMPLES))]
     Nll(Measured<NllFlags>),
     /// Run an experiment file
@@ -126,9 +126,9 @@ pub fn command_line() -> clap::Command {
                 .mut_args(|arg| if ["resume", "shard"].contains(&arg.get_id().as_str()) { arg.hide(true) } else { arg })
         });
     }
-    let measuring =
-        cli.get_subcommands().filter(|command| command.get_arguments().any(|arg| arg.get_id() == "condition"));
-    for name in measuring.map(|command| command.get_name().to_owned()).collect::<Vec<_>>() {
+    let reading_models =
+        cli.get_subcommands().filter(|command| command.get_arguments().any(|arg| arg.get_id() == "bos"));
+    for name in reading_models.map(|command| command.get_name().to_owned()).collect::<Vec<_>>() {
         cli = cli.mut_subcommand(name, |command| {
             command.mut_args(
                 |arg| if EVERY_DAY.contains(&arg.get_id().as_str()) { arg } else { arg.hide_short_help(true) },
@@ -138,8 +138,8 @@ pub fn command_line() -> clap::Command {
     cli
 }
 
-/// The flags of measuring commands in the help of `-h`; `--help` has all.
-const EVERY_DAY: [&str; 16] = [
+/// The flags in the help of `-h` of commands that read models; `--help` has all.
+const EVERY_DAY: [&str; 18] = [
     "model",
     "ctx",
     "needles",
@@ -156,6 +156,8 @@ const EVERY_DAY: [&str; 16] = [
     "layer",
     "head",
     "map",
+    "index",
+    "jsonl",
 ];
 
 /// Adds the defaults of a command to the help of its flags.

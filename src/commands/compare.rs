@@ -33,16 +33,16 @@ pub(super) const EXAMPLES: Examples = &[
 pub struct Compare {
     #[command(flatten)]
     pub request: Request,
-    /// Print all rows with means, power and tests, instead of the verdicts on the first ones
+    /// Print all rows, with means, tests and the smallest change that could be seen
     #[arg(long, value_parser = ["all"], value_name = "all")]
     pub tables: Option<String>,
     /// Format of the output
-    #[arg(long, value_enum, default_value_t = TableFormat::Table)]
+    #[arg(long, value_enum, default_value_t = TableFormat::Table, hide_short_help = true)]
     pub format: TableFormat,
     /// Print the rows as JSON
     #[arg(long, conflicts_with_all = ["format", "tables"])]
     pub json: bool,
-    /// Also draw the differences into a new PNG, SVG or PDF file
+    /// Also draw the differences into this new file
     #[arg(long, value_name = "FILE.png|svg|pdf")]
     pub plot: Option<PathBuf>,
     /// Exit with 3 if a difference meets this condition, as in 'accuracy < -0.05'; METRIC.lo and METRIC.hi are the ends of

@@ -32,6 +32,7 @@ pub(super) const EXAMPLES: Examples = &[
 
 #[derive(Clone, Debug, Default, PartialEq, Args, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+#[command(next_help_heading = "Text")]
 pub struct NllFlags {
     /// UTF-8 text to measure instead of the embedded prose: windows slide over it, and every token is scored once
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -44,15 +45,15 @@ pub struct NllFlags {
     /// Length of a window in tokens [default: 4k, or the shortest context of the models if that is less]
     #[arg(long, value_name = "TOKENS")]
     pub ctx: Option<TokenRange>,
-    /// Tokens from the start of one window to the next. Each window scores the tokens that the previous one did not,
-    /// with at least ctx - stride tokens of context after the first window [default: half of --ctx]
+    /// Tokens from the start of one window to the start of the next. Each window scores the tokens that the previous one did
+    /// not, with at least ctx - stride tokens of context from the second window on [default: half of --ctx]
     #[serde(skip_serializing_if = "Option::is_none")]
     #[arg(long, value_name = "TOKENS")]
     pub stride: Option<TokenRange>,
     /// Largest number of windows [default: 25 of the embedded prose; all of a text]
     #[arg(long, value_name = "N")]
     pub samples: Option<usize>,
-    /// Tokens at the beginning of every window that no mean includes, except means by position
+    /// Tokens at the beginning of every window that only means by position include
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub skip: usize,
     /// Base seed of the embedded prose

@@ -21,6 +21,7 @@ pub(super) const EXAMPLES: Examples = &[("The largest logits and hidden states o
 
 #[derive(Clone, Debug, Default, PartialEq, Args, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+#[command(next_help_heading = "Text")]
 pub struct OutliersFlags {
     /// Number of windows to pool over [default: as many as hold 50k tokens]
     #[arg(long, value_name = "N")]

@@ -42,10 +42,10 @@ pub struct QuantizeFlags {
     /// Numbers that share one scale [default: tensor for logits, block for queries and keys]
     #[arg(long, value_enum)]
     pub scope: Option<Scope>,
-    /// Exempt attention sinks: their logits, or their keys, stay exact and do not affect the scale
+    /// Leave attention sinks exact: their logits, or their keys, are not rounded and do not affect the scale
     #[arg(long)]
     pub exempt_sinks: bool,
-    /// Subtract the mean over the text from keys before rounding, and add it again afterwards (with --of qk)
+    /// Subtract the mean of the keys before rounding, and add it again afterwards (with --of qk)
     #[arg(long)]
     pub smooth: bool,
     /// Multiply queries and keys by a Hadamard matrix before they are rounded (with --of qk)

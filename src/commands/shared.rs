@@ -41,6 +41,7 @@ pub(super) fn grid(prompts: &NeedlePrompts) -> Grid {
 /// The prompt of a command on one prompt.
 #[derive(Clone, Debug, PartialEq, Args, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+#[command(next_help_heading = "Prompt")]
 pub struct OnePrompt {
     /// Prompt length in tokens [default: 4k, or the shortest context of the models if that is less]
     #[arg(long, value_name = "TOKENS")]
@@ -48,7 +49,7 @@ pub struct OnePrompt {
     /// Needles in the text
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub needles: usize,
-    /// Depth of the needle in the text, in percent
+    /// Depth in the text at which the needle stands, in percent
     #[arg(long, default_value_t = 50.0, value_name = "PCT")]
     pub depth: f64,
     /// Seed of the prompt
@@ -118,15 +119,15 @@ pub struct RunFlags {
     /// The models; the baseline first.
     #[arg(long, value_name = "NAME|PATH", help = models_help())]
     pub model: Vec<String>,
-    /// Layers to measure, counted from 0: a list, or ranges with both ends (0..3) [default: all]
+    /// Layers to measure, counted from 0: a list, or ranges that include both ends (0..3) [default: all]
     #[serde(skip_serializing_if = "Option::is_none")]
     #[arg(long, value_delimiter = ',', value_name = "L")]
     pub layers: Option<Vec<IndexRange>>,
-    /// Heads of each layer to measure, counted from 0: a list, or ranges with both ends (0..3) [default: all]
+    /// Heads of each layer to measure, likewise [default: all]
     #[serde(skip_serializing_if = "Option::is_none")]
     #[arg(long, value_delimiter = ',', value_name = "H")]
     pub heads: Option<Vec<IndexRange>>,
-    /// Additional pass under a condition, as in "mask(noise)" or "ablate(0.3+2.1)"; may be repeated
+    /// Measure the same prompts also under a treatment, as in "mask(noise)" or "ablate(0.3+2.1)"; may be repeated
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[arg(long, value_name = "CONDITION")]
     pub condition: Vec<Condition>,
@@ -144,17 +145,16 @@ pub struct RunFlags {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Output")]
 pub struct OutputArgs {
-    /// Number of threads; does not change results [default: all cores]
+    /// Threads; results are the same for any number [default: all cores]
     #[arg(long, value_name = "N", value_parser = threads)]
     pub threads: Option<NonZeroUsize>,
     /// Run folder, new or empty [default: runs/<command>-<UTC time>]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Also write the report of the run, with its explorer if it has one, as one HTML page into this new file
+    /// Also write tables, figures and explorer as one HTML page into this new file
     #[arg(long, value_name = "FILE.html")]
     pub report: Option<PathBuf>,
-    /// Print these tables: `all`, or titles or names separated by commas, as in `depth,shape` [default: the main table and
-    /// differences]
+    /// Tables to print: `all`, or names, as in `depth,shape` [default: the main table and differences]
     #[arg(long, value_name = "NAMES", conflicts_with = "json")]
     pub tables: Option<Tables>,
     /// Print all tables as JSON
@@ -172,7 +172,14 @@ pub struct OutputArgs {
 #[command(next_help_heading = "Figures")]
 pub struct FigureArgs {
     /// Formats of figures, as in `png,pdf`; reports show PNGs
-    #[arg(long = "figures", value_enum, value_delimiter = ',', default_value = "png", value_name = "FORMATS")]
+    #[arg(
+        long = "figures",
+        value_enum,
+        value_delimiter = ',',
+        default_value = "png",
+        value_name = "FORMATS",
+        hide_short_help = true
+    )]
     pub formats: Vec<FigureFormat>,
     #[command(flatten)]
     pub page: PageArgs,
@@ -183,10 +190,10 @@ pub struct FigureArgs {
 #[command(next_help_heading = "Figures")]
 pub struct PageArgs {
     /// Width of figures on paper, with PNGs at 300 dpi [default: the width that they need]
-    #[arg(long, value_name = "MM", value_parser = paper_width)]
+    #[arg(long, value_name = "MM", value_parser = paper_width, hide_short_help = true)]
     pub figure_width: Option<f64>,
     /// Draw figures without title and subtitle
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub no_title: bool,
 }
 

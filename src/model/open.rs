@@ -231,7 +231,7 @@ const STREAM: &str = "DIFFTOOL_STREAM_WEIGHTS";
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 #[command(next_help_heading = "Models")]
 pub struct LoadOptions {
-    /// Layout of the heads, instead of that of config.json
+    /// Layout of the heads, if config.json does not say the right one
     #[serde(skip_serializing_if = "Option::is_none")]
     #[arg(long, value_enum, value_name = "LAYOUT")]
     pub layout: Option<HeadLayout>,
@@ -249,11 +249,11 @@ pub struct LoadOptions {
     #[serde(skip_serializing_if = "is_default")]
     #[arg(long, value_enum, value_name = "text|parse", default_value = "text")]
     pub special_tokens: SpecialTokens,
-    /// Device: cpu; or cuda, cuda:1, … or metal in a build for it
+    /// Device: `cpu`; in a build for it also `cuda`, `cuda:1`, … or `metal`
     #[serde(skip_serializing_if = "is_default")]
     #[arg(long, value_name = "DEVICE", default_value_t = DeviceName::Cpu)]
     pub device: DeviceName,
-    /// Number type of the computation; on the CPU, bf16 is faster and less exact, and f64 is slow
+    /// Numbers to compute with; on the CPU, bf16 is faster and less exact, and f64 is slow
     #[serde(skip_serializing_if = "is_default")]
     #[arg(long, value_enum, value_name = "TYPE", default_value_t = Dtype::F32)]
     pub dtype: Dtype,

@@ -33,15 +33,6 @@ impl Kind {
     }
 }
 
-/// The direction that is better for the model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Better {
-    Higher,
-    Lower,
-    /// Neither: the number describes.
-    Neither,
-}
-
 /// A quantity of the records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Metric {
@@ -54,7 +45,6 @@ pub struct Metric {
     pub label: &'static str,
     /// Definition in one sentence.
     pub meaning: &'static str,
-    pub better: Better,
     /// The comparisons that show it by default; of a metric by region, for the region named.
     pub headline: Headline,
     /// `true` if it has a number for each region of the prompt, or each site of the model.
@@ -94,7 +84,6 @@ const fn metric(name: &'static str, label: &'static str, meaning: &'static str) 
         kind: Kind::Number,
         label,
         meaning,
-        better: Better::Neither,
         headline: Headline::No,
         by_region: false,
         source: None,
@@ -116,14 +105,6 @@ impl Metric {
 
     const fn share(self) -> Self {
         Self { kind: Kind::Share, unit: Some("fraction"), ..self }
-    }
-
-    const fn higher(self) -> Self {
-        Self { better: Better::Higher, ..self }
-    }
-
-    const fn lower(self) -> Self {
-        Self { better: Better::Lower, ..self }
     }
 
     const fn headline(self) -> Self {
@@ -165,84 +146,81 @@ macro_rules! catalogue {
 
 catalogue! {
     ACCURACY = metric("accuracy", "accuracy",
-        "Every token of the value has the largest logit, behind right answers to the questions before: 1 or 0. Of the first \
-         question that is what greedy decoding would answer.")
-        .from("paper, Table 2").hits().higher().headline();
+        "Every token of the value has the largest logit, given the right tokens before it: 1 or 0. For the first question this \
+         equals greedy decoding.")
+        .from("paper, Table 2").hits().headline();
     GENERATED_ACCURACY = metric("generated_accuracy", "generated accuracy",
-        "The model's own continuation begins with the value: 1 or 0.")
-        .from("greedy decoding").hits().higher().headline();
+        "The greedily decoded answer begins with the value: 1 or 0.")
+        .hits().headline();
     ANSWER_LOG_PROB = metric("answer_log_prob", "answer log-prob",
         "Log-probability of the value, summed over its tokens.")
-        .from("teacher forcing").unit("nats").higher().headline();
+        .unit("nats").headline();
     SHARE_OUT = metric("share_out", "{} in output",
-        "Part of what the heads of a layer write together into the residual stream that comes from the region, <u_R, u> \
-         / <u, u>, as a mean over layers weighted by <u, u> / (<x, x> + <u, u>), where x is the residual stream before; of \
-         one head, the same of its own write. It sums to 1 and may be negative.")
+        "Part of what all heads write into the residual stream that comes from the region, <u_R, u> / <u, u>: a mean over layers, \
+         weighted by the part of the stream that they make new. It sums to 1 and may be negative.")
         .share().by_region().headline_of(ANSWER_REGION);
     NOISE_OUT = metric("noise_out", "noise in output", "Sum of share_out over template, filler and distractors.")
-        .share().lower().headline();
+        .share().headline();
     NOISE_OUT_NO_SINKS = metric("noise_out_no_sinks", "noise in output, no sinks",
-        "noise_out less what comes from detected sinks in it.").share().lower().headline();
+        "noise_out less what comes from detected sinks in it.").share().headline();
     ATTRIBUTION = metric("attribution", "{} attribution",
-        "First-order estimate of what the log-probability of the answer loses without what the heads write from the region: \
-         the sum over rows that predict it of <dL/du, u_R>. It adds up over regions, heads and layers, and is negative where \
-         the region does harm.")
+        "First-order estimate of what L would lose without what the heads write from the region, the sum over rows that predict \
+         the answer of <dL/du, u_R>. It adds up over regions, heads and layers, and is negative where the region does harm.")
         .from("attribution patching, Nanda 2023").unit("nats").by_region().headline_of(ANSWER_REGION);
     NOISE_ATTRIBUTION = metric("noise_attribution", "noise attribution",
         "Sum of attribution over template, filler and distractors.")
-        .from("attribution patching, Nanda 2023").unit("nats").headline();
+        .unit("nats").headline();
     HEAD_ATTRIBUTION = metric("head_attribution", "head attribution",
-        "First-order estimate of what the log-probability of the answer loses if the head outputs its mean over reference prompts \
-         instead: the sum over rows that predict it of <dL/du, u - mean u>.")
-        .from("attribution patching, Nanda 2023").unit("nats");
+        "First-order estimate of what L would lose if the head wrote its mean over reference prompts instead, <dL/du, u - mean u>.")
+        .unit("nats");
     SHARE_SIGNED = metric("share_signed", "{} in a",
-        "Sum of the signed weights on the region over that of all, sum_R a / sum a. Heads with |sum a| < 0.1 sum \
-         |a| are left out.").from("paper, Table 3").share().by_region().headline_of(ANSWER_REGION);
+        "Sum of the signed weights on the region over the sum of all, sum_R a / sum a. Heads with |sum a| < 0.1 sum |a| are left \
+         out.").from("paper, Table 3").share().by_region().headline_of(ANSWER_REGION);
     NOISE_SIGNED = metric("noise_signed", "noise in a", "Sum of share_signed over template, filler and distractors.")
-        .from("paper, Table 3").share().lower().headline();
+        .from("paper, Table 3").share().headline();
     SHARE_ABS = metric("share_abs", "{} in |a|",
-        "Sum of the weights' magnitudes on the region over that of all, sum_R |a| / sum |a|.")
+        "Sum of the magnitudes of the weights on the region over the sum of all, sum_R |a| / sum |a|.")
         .rate().by_region().headline_of(ANSWER_REGION);
     NOISE_ABS = metric("noise_abs", "noise in |a|", "Sum of share_abs over template, filler and distractors.")
-        .rate().lower().headline();
+        .rate().headline();
     ENTROPY = metric("entropy", "entropy", "Entropy of |a| / sum |a|.").from("Shannon").unit("nats").headline();
     SINK_SHARE_DETECTED = metric("sink_share_detected", "sinks in |a|", "Share of |a| on all detected sinks.")
         .rate().headline();
     NLL = metric("nll", "NLL", "Mean negative log-likelihood of the scored tokens of prose.")
-        .from("teacher forcing").unit("nats").lower().headline();
+        .unit("nats").headline();
     NLL_AR_HIT = metric("nll_ar_hit", "NLL of AR hits",
         "Mean negative log-likelihood of AR hits: tokens that complete a bigram seen earlier in the window.")
-        .from("Arora et al. 2023").unit("nats").lower().headline();
+        .from("Arora et al. 2023").unit("nats").headline();
     NLL_OTHER = metric("nll_other", "NLL of others",
         "Mean negative log-likelihood of the scored tokens that are no AR hits.")
-        .from("Arora et al. 2023").unit("nats").lower().headline();
+        .from("Arora et al. 2023").unit("nats").headline();
     TOP_TOKEN_FLIPS = metric("top_token_flips", "top token flips",
-        "How often the most likely next token is another one under a condition.").rate().lower().headline();
+        "How often the most likely next token differs from the untreated pass.").rate().headline();
     ANSWER_FLIPS = metric("answer_flips", "answers changed",
-        "The answer is right in one of two passes, the untreated and the treated one, and wrong in the other: 1 or 0.")
-        .from("flips of Dutta et al. 2024").hits().lower().headline();
+        "The answer is right in only one of two passes, the untreated and the treated one: 1 or 0.")
+        .from("flips of Dutta et al. 2024").hits().headline();
     TOTAL_VARIATION = metric("total_variation", "total variation",
         "Half the sum of differences of |a| / sum |a| from the untreated pass.")
-        .rate().lower().headline();
+        .rate().headline();
     TOP_1_OVER_MEDIAN = metric("top_1_over_median", "top 1/median", "The largest magnitude over the median.")
-        .from("paper, Table 5").by_region().lower().headline();
-    KURTOSIS = metric("kurtosis", "kurtosis", "m4 / m2^2 of the numbers themselves; 3 for normal numbers.")
-        .from("Pearson").by_region().lower().headline();
+        .from("paper, Table 5").by_region().headline();
+    KURTOSIS = metric("kurtosis", "kurtosis", "The fourth central moment of the signed numbers over the square of the second, m4 / m2^2: 3 for normal numbers.")
+        .from("Pearson").by_region().headline();
 
     GENERATED_CONTAINS = metric("generated_contains", "generated contains",
-        "The model's own continuation contains the value as a whole number: 1 or 0.")
-        .from("greedy decoding").hits().higher();
-    SAID_NUMBER = metric("said_number", "says a number", "The model's own continuation holds a number: 1 or 0.")
-        .from("greedy decoding").hits();
+        "The decoded answer contains the value as a whole number: 1 or 0.")
+        .hits();
+    SAID_NUMBER = metric("said_number", "says a number", "The decoded answer holds a number: 1 or 0.")
+        .hits();
     SAID_OTHER_NEEDLE = metric("said_other_needle", "another needle's",
-        "The model's own continuation holds a value that the text gives to another key: 1 or 0.")
-        .from("greedy decoding").hits();
+        "The decoded answer holds a value that the text gives to another key: 1 or 0.")
+        .hits();
     CANCELLED = metric("cancelled", "{} cancelled",
         "Part of the attention that the subtraction removes, 1 - sum |a| / sum (A1 + lambda A2).").share().by_region();
     LAMBDA = metric("lambda", "lambda", "Mean weight of the second map.").from("paper, section 2.1").unit("fraction");
     SINK_RATE = metric("sink_rate", "sink rate",
-        "Share of heads whose first token has more than 0.3 of |a| on average over the first 64 rows: of texts, random tokens, \
-         and one token repeated.")
+        "Share of heads that give the first token more than 0.3 of |a| on average over the first 64 rows: of texts, of random \
+         tokens, and of one token repeated.")
         .from("Gu et al. 2025").rate().by_region();
     SINK_SHARE_FIRST = metric("sink_share_first", "first token in |a|", "Share of |a| on the first token.")
         .from("Gu et al. 2025").rate();
@@ -251,42 +229,42 @@ catalogue! {
     RETRIEVAL_SCORE = metric("retrieval_score", "retrieval",
         "How often, in rows that predict the answer, the largest |a| is on the needle's token to copy.")
         .from("Wu et al. 2024").rate();
-    QUERY_SCORE = metric("query_score", "query", "Mean share of |a| of the question's rows on the asked needle.")
+    QUERY_SCORE = metric("query_score", "query", "Mean share of |a| on the needle asked for, in the rows of the question.")
         .rate();
     PREVIOUS_TOKEN = metric("previous_token", "previous token",
-        "On random tokens twice: mean share of |a| on the token before.")
+        "On random tokens that come twice: mean share of |a| on the token before.")
         .from("Elhage et al. 2021").rate();
     DUPLICATE_TOKEN = metric("duplicate_token", "duplicate token",
-        "On random tokens twice: mean share of |a| on the same token before.")
+        "On random tokens that come twice: mean share of |a| on the same token before.")
         .from("Wang et al. 2023").rate();
     INDUCTION = metric("induction", "induction",
-        "On random tokens twice: mean share of |a| on the token after the same token.")
+        "On random tokens that come twice: mean share of |a| on the token after the same token.")
         .from("Olsson et al. 2022").rate();
     KL = metric("kl", "KL", "Kullback-Leibler divergence of |a| / sum |a| from the untreated pass.")
-        .unit("nats").lower();
+        .unit("nats");
     ROW_ERROR = metric("row_error", "row error",
-        "Norm of the change of rows a from the untreated pass over the norm of the untreated ones, |a' - a| / |a|.")
-        .share().lower();
+        "Change of a row from the untreated pass over the untreated row, as norms, |a' - a| / |a|.")
+        .share();
     ERROR_CANCELLED = metric("error_cancelled", "errors cancelled",
-        "Part of the changes e1 and e2 of the two maps, the second weighted with lambda, that their difference cancels, 1 - \
-         |e1 - e2|^2 / (|e1|^2 + |e2|^2): 0 for unrelated changes, negative where they add up.").share().higher();
+        "Part of the changes e1 of the first map and e2 of lambda times the second that their difference cancels, 1 - \
+         |e1 - e2|^2 / (|e1|^2 + |e2|^2): 0 for unrelated changes, negative where they add up.").share();
     OUTPUT_COSINE = metric("output_cosine", "output cosine",
-        "Cosine of a layer's attention output with that of the untreated pass, mean over rows and layers.").higher();
+        "Cosine between a layer's attention outputs in the treated and the untreated pass, mean over rows and layers.");
     AR_HIT_SHARE = metric("ar_hit_share", "AR hits",
         "Share of scored tokens that complete a bigram seen earlier in the window.").from("Arora et al. 2023").rate();
     NLL_POS = metric("nll_pos", "NLL by position",
-        "nll_pos_A_B: mean negative log-likelihood of tokens predicted from A to B tokens, none left out.")
-        .from("teacher forcing").unit("nats").lower();
-    TOP_K = metric("top", "top", "top_K: the K-th largest magnitude.").from("paper, Table 5").by_region().lower();
+        "nll_pos_A_B: mean negative log-likelihood of the tokens that follow A to B others, none left out.")
+        .unit("nats");
+    TOP_K = metric("top", "top", "top_K: the K-th largest magnitude.").from("paper, Table 5").by_region();
     MEDIAN = metric("median", "median", "The median magnitude, within 0.4 %.").from("paper, Table 5").by_region();
     SHARE_BEYOND_6_SIGMA = metric("share_beyond_6_sigma", "beyond 6 sigma",
         "Share of numbers more than six standard deviations from the mean.")
-        .from("Dettmers et al. 2022").by_region().lower();
+        .from("Dettmers et al. 2022").by_region();
     INF_NORM_MAX = metric("inf_norm_max", "inf-norm", "The largest |x| of any token in a layer's output.")
-        .from("Sun et al. 2024").by_region().lower();
+        .from("Sun et al. 2024").by_region();
     MASSIVE = metric("massive", "massive activations",
         "Number of activations with |x| > 100 and at least 1000 times the layer's median.")
-        .from("Sun et al. 2024").by_region().lower();
+        .from("Sun et al. 2024").by_region();
     CELL = metric("cell", "failed prompt", "No number: a prompt that failed, with the reason in the column error.");
 }
 

@@ -29,20 +29,20 @@ pub struct MapFlags {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[arg(long, value_name = "H")]
     pub head: Option<usize>,
-    /// Draw every layer and head as small multiples
+    /// Draw every layer and head as a small map
     #[serde(rename = "grid")]
     #[arg(long = "grid", conflicts_with_all = ["layer", "head"])]
     pub every_head: bool,
-    /// Query tokens to draw, as in 4000..4096 [default: all]
+    /// Queries (rows) to draw, as in 4000..4096 [default: all]
     #[serde(rename = "query")]
     #[arg(long = "query", value_name = "FROM..TO", default_value = "0..", hide_default_value = true)]
     pub queries: TokenSpan,
-    /// Key tokens to draw, as in 0..80 [default: all]
+    /// Keys (columns) to draw, as in 0..80 [default: all]
     #[serde(rename = "key")]
     #[arg(long = "key", value_name = "FROM..TO", default_value = "0..", hide_default_value = true)]
     pub keys: TokenSpan,
-    /// Also write the matrix of every map as .npy or .csv, with model, layer, head and map in the names of several files; or
-    /// all matrices into one .npz
+    /// Also write the matrices: each as a .npy or .csv file, whose name gets model, layer, head and map if there are several,
+    /// or all into one .npz
     #[serde(skip_serializing_if = "Option::is_none")]
     #[arg(long, value_name = "FILE")]
     pub data: Option<PathBuf>,

@@ -2,7 +2,7 @@
 
 use clap::CommandFactory;
 use difftool::commands::{command_line, Cli};
-use difftool::results::metric::{self, Better, Headline};
+use difftool::results::metric::{self, Headline};
 use difftool::results::MetricName;
 use std::collections::BTreeSet;
 use std::fs;
@@ -75,20 +75,15 @@ fn names_of_metrics_are_literals_in_the_catalogue_alone() {
 /// The table of metrics in `docs/results.md`. Those that comparisons show by default are in bold.
 fn table_of_metrics() -> String {
     let escaped = |text: &str| text.replace('<', "&lt;").replace('|', "\\|");
-    let mut table = "| metric | unit | in tables | better | meaning |\n|---|---|---|---|---|\n".to_owned();
+    let mut table = "| metric | in tables | meaning |\n|---|---|---|\n".to_owned();
     for metric in metric::ALL {
         let bold = if metric.headline == Headline::No { "" } else { "**" };
         let by_region = if metric.by_region { " by region" } else { "" };
         let name = format!("{bold}`{}`{bold}{by_region}", metric.name);
-        let better = match metric.better {
-            Better::Higher => "higher",
-            Better::Lower => "lower",
-            Better::Neither => "",
-        };
         let heading = escaped(&metric.heading(metric.by_region.then_some("*region*")));
-        let (unit, meaning) = (metric.unit.unwrap_or("none"), escaped(metric.meaning));
+        let meaning = escaped(metric.meaning);
         let source = metric.source.map_or_else(String::new, |source| format!(" ({source})"));
-        table += &format!("| {name} | {unit} | {heading} | {better} | {meaning}{source} |\n");
+        table += &format!("| {name} | {heading} | {meaning}{source} |\n");
     }
     table
 }
@@ -97,7 +92,7 @@ fn table_of_metrics() -> String {
 fn the_page_of_metrics_is_the_catalogue() {
     let page = fs::read_to_string(root().join("docs/results.md")).unwrap();
     let is_of_table = |line: &&str| line.starts_with('|');
-    let lines = page.lines().skip_while(|line| !line.starts_with("| metric | unit |")).take_while(is_of_table);
+    let lines = page.lines().skip_while(|line| !line.starts_with("| metric | in tables |")).take_while(is_of_table);
     let table: String = lines.map(|line| format!("{line}\n")).collect();
     let catalogue = table_of_metrics();
     assert!(table == catalogue, "the table of metrics in docs/results.md has to be this one:\n\n{catalogue}");

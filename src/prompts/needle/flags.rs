@@ -25,16 +25,16 @@ pub struct NeedlePrompts {
     /// Prompt lengths in tokens: a number, a list (1k,4k), or a range with a step (1k..4k:1k)
     #[arg(long, value_delimiter = ',', value_name = "TOKENS")]
     pub ctx: Vec<TokenRange>,
-    /// Needles in the text (the paper's N)
+    /// Needles in the text (N in tables)
     #[arg(long, value_delimiter = ',', value_name = "N")]
     pub needles: Vec<usize>,
-    /// Needles asked for (the paper's R): one value for each of --needles, or one for all
+    /// Needles asked for (R in tables): one value for each of --needles, or one for all
     #[arg(long, value_delimiter = ',', value_name = "R")]
     pub retrieve: Vec<usize>,
-    /// Depths of the needle in the text, in percent
+    /// Depths in the text at which the needle stands, in percent
     #[arg(long, value_delimiter = ',', default_value = "0,25,50,75,100", value_name = "PCT")]
     pub depths: Vec<f64>,
-    /// Number of prompts per depth, or of windows of text
+    /// Prompts for each depth, or windows of a text
     #[arg(long, value_name = "N")]
     pub samples: Option<usize>,
     /// Base seed of the prompts

@@ -159,13 +159,13 @@ pub static RULER: [&NeedleForm; 9] = [
     &NeedleForm { name: "niah_multikey_1", about: "One of four numbers in prose", setting: (4, 1), ..NIAH },
     &NeedleForm {
         name: "niah_multikey_2",
-        about: "A number among nothing but others",
+        about: "A number among nothing but other needles",
         haystack: Some("needles"),
         ..NIAH
     },
     &NeedleForm {
         name: "niah_multikey_3",
-        about: "A UUID of a UUID among nothing but others",
+        about: "The UUID of a UUID, among nothing but other needles",
         haystack: Some("needles"),
         keys: KeyKind::Uuid,
         values: ValueKind::Uuid,

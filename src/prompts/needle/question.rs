@@ -23,7 +23,7 @@ use crate::prompts::{Prompt, Sentence, Sources, Text, Tokenizer};
 #[derive(Clone, Debug, Default, PartialEq, Args, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct OwnText {
-    /// UTF-8 text to measure instead of needle prompts: all of it with a question, otherwise windows or its beginning
+    /// UTF-8 text to measure instead of needle prompts: all of it with --question, otherwise windows of --ctx tokens
     #[serde(skip_serializing_if = "Option::is_none")]
     #[arg(long, value_name = "FILE", value_parser = FileName)]
     pub text: Option<PathBuf>,
@@ -31,11 +31,11 @@ pub struct OwnText {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[arg(long, value_name = "TEXT", conflicts_with = "text")]
     pub prompt: Option<String>,
-    /// Question that --text answers, put behind it
+    /// Question to put behind the text, which holds the answer
     #[serde(skip_serializing_if = "Option::is_none")]
     #[arg(long, value_name = "QUESTION", requires = "answer")]
     pub question: Option<String>,
-    /// Answer to --question, which stands in one place of the text
+    /// Answer to --question, as it stands in one place of the text
     #[serde(skip_serializing_if = "Option::is_none")]
     #[arg(long, value_name = "ANSWER", requires = "question")]
     pub answer: Option<String>,

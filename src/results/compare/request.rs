@@ -21,37 +21,45 @@ pub struct Request {
     /// Run folders or results files; the others are compared with the first. A single one needs --by
     #[arg(required = true, value_name = "RUN|CSV")]
     pub inputs: Vec<PathBuf>,
-    /// Compare the values of this column (model, bits, scope, cities, ctx_tok, …) instead of the inputs
+    /// Compare the values of this column (model, condition, bits, cities, ctx_tok, …) instead of the inputs
     #[arg(long, value_name = "COLUMN")]
     pub by: Option<Column>,
     /// Value of the --by column that the others are compared with; `none` for a missing value [default: the first]
     #[arg(long, value_name = "VALUE")]
     pub baseline: Option<String>,
-    /// Metrics, with a region for only that region, as in `accuracy,share_abs[answer]`; `all` for every metric [default: the
-    /// headline metrics that were measured]
+    /// Metrics by their names in `results.csv`, as in `accuracy,share_abs[answer]`; `all` for every one [default: the main ones]
     #[arg(long, value_parser = MetricParser, value_delimiter = ',', value_name = "METRIC")]
+    #[arg(hide_possible_values = true, long_help = metrics_help())]
     pub metric: Vec<MetricName>,
-    /// Only records with this value (`none`: a missing one); may be repeated: columns must all match, values of one column
-    /// are alternatives
+    /// Only records with this value (`none`: without one); may be repeated: each column must have one of its values
     #[arg(long = "where", value_name = "COLUMN=VALUE")]
     pub wheres: Vec<Where>,
-    /// One row for each value of these columns; `layer` and `head` select the records of layers and heads
+    /// A row for each value of these columns; `layer` and `head` also select the records of layers and heads
     #[arg(long, value_delimiter = ',', value_name = "COLUMN")]
     pub group_by: Vec<Column>,
-    /// Treat models whose names differ only by the training seed as replicates and compare recipes seed by seed; `*` in
-    /// PATTERN stands for the digits of the seed. Intervals are over seeds and prompts, and need 3 seeds
+    /// Compare recipes, seed by seed: models whose names differ only by the training seed, which is `*` in PATTERN. Intervals
+    /// are over seeds and prompts, and need 3 seeds
     #[arg(long, value_name = "PATTERN", num_args = 0..=1, require_equals = true, default_missing_value = SEED_FOLDERS)]
     pub replicates: Option<Replicates>,
     /// Also compare runs with different prompts, paired by setting and `sample` instead of by seed
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub allow_different_prompts: bool,
-    /// Compare any CSV files with the first: rows of which these columns are the same are paired. With --value
+    /// Compare any CSV files: rows that agree in these columns are paired. With --value
     #[arg(long, value_delimiter = ',', value_name = "COLUMN", requires = "value")]
     #[arg(conflicts_with_all = ["by", "metric", "wheres", "group_by", "replicates", "allow_different_prompts"])]
     pub key: Vec<String>,
-    /// The columns of such files whose numbers are compared
+    /// Columns of these files whose numbers are compared
     #[arg(long, value_delimiter = ',', value_name = "COLUMN", requires = "key")]
     pub value: Vec<String>,
+}
+
+/// The help of `--metric`, with the metrics and their meanings.
+fn metrics_help() -> String {
+    let metrics: String = metric::ALL.iter().map(|metric| format!("\n- {}: {}", metric.name, metric.meaning)).collect();
+    format!(
+        "Metrics by their names in `results.csv`, with a region for only that region, as in `accuracy,share_abs[answer]`; `all` \
+         for every one [default: the main ones that were measured]\n{metrics}"
+    )
 }
 
 /// The name that stands for every metric.
