@@ -1,58 +1,39 @@
 //! Figures of several commands: shares of the regions in the output, and metrics over an axis.
 
 use super::session::Session;
-use crate::figures::{bars, Bar, BarPanel, BarPart, Bins, Line, LinePanel, PointEstimate};
+use crate::base::values::tokens_name;
+use crate::figures::{lines, region_name, Bins, Line, LineAxes, LinePanel, PointEstimate};
 use crate::measures::PooledMap;
 use crate::prompts::Region;
-use crate::results::metric::{Kind, Label, Metric, NOISE_OUT, SHARE_OUT};
-use crate::results::{setting_name, Frame, Pick, Setting};
+use crate::results::metric::{Kind, Label, Metric, SHARE_OUT};
+use crate::results::{setting_name, Frame, Pick};
 use anyhow::Result;
 
-/// Draws the share of each region in the output of the rows that predict the answer, by depth.
-pub(super) fn draw_allocation(session: &mut Session, frame: &Frame) -> Result<()> {
+/// Draws the share of each region in the output of the rows that predict the answer, with a panel for each setting.
+pub(super) fn draw_regions(session: &mut Session, frame: &Frame) -> Result<()> {
+    let mut regions = Region::ALL.to_vec();
+    regions.retain(|region| {
+        let share = |model| frame.estimate(Pick { region: Some(region.name()), ..Pick::of(model, &SHARE_OUT) });
+        frame.models.iter().any(|model| share(model).is_some_and(|share| share.value != 0.0))
+    });
+    let places: Vec<f64> = (0..regions.len()).map(|i| i as f64).collect();
+    let mut panels = Vec::new();
+    for &(ctx_tok, needles, retrieve) in &frame.settings {
+        let setting = Some((ctx_tok, needles, retrieve));
+        let panel = metric_panel(frame, (&SHARE_OUT, None), ("region of the prompt", &places), |pick, i| Pick {
+            region: Some(regions[i].name()),
+            setting,
+            ..pick
+        });
+        let title = format!("{} · {} tokens", setting_name(needles, retrieve), tokens_name(ctx_tok));
+        panels.push(LinePanel { title, y_label: "share of the output (%)".to_owned(), ..panel });
+    }
+    let labels: Vec<String> = regions.iter().map(|region| region_name(region.name()).to_owned()).collect();
     let rows = "rows that predict the answer";
     let subtitle = format!("{rows}, all heads of all layers · {}", session.setup.caption());
     let heading = session.heading("Shares of the regions in the output", &subtitle);
-    let panels = attention_panels(frame, session.setup.grid.ctx_tok().len() > 1);
-    let figure = bars(&panels, &heading, "depth of the needle (%)", "share of the output (%)")?;
-    session.save(&figure, "allocation", &format!("all heads of all layers, mean over the {rows}; share of the output"))
-}
-
-/// Stacked regions by depth and model, one panel for each setting; `with_ctx` names the length too.
-fn attention_panels(frame: &Frame, with_ctx: bool) -> Vec<BarPanel> {
-    let mut panels = Vec::new();
-    for &setting in &frame.settings {
-        let mut bars = Vec::new();
-        for depth in frame.depths_pct() {
-            for model in &frame.models {
-                bars.extend(bar(frame, setting, model, depth));
-            }
-        }
-        if !bars.is_empty() {
-            let (ctx, needles, retrieve) = setting;
-            let name = setting_name(needles, retrieve);
-            panels.push(BarPanel { title: if with_ctx { format!("{name} · {ctx} tokens") } else { name }, bars });
-        }
-    }
-    panels
-}
-
-/// The shares of the regions in the output of a model on the prompts of a setting and depth.
-fn bar(frame: &Frame, setting: Setting, model: &str, depth: f64) -> Option<Bar> {
-    let (setting, depth_pct) = (Some(setting), Some(depth));
-    let mut parts = Vec::new();
-    for region in Region::ALL {
-        let pick = Pick { region: Some(region.name()), setting, depth_pct, ..Pick::of(model, &SHARE_OUT) };
-        if let Some(share) = frame.estimate(pick) {
-            let mut share = PointEstimate::scaled(&share, 1.0);
-            // More whiskers could not be told apart.
-            share.interval = share.interval.filter(|_| region == Region::Answer);
-            parts.push(BarPart { region: region.name().to_owned(), share, is_noise: Region::NOISE.contains(&region) });
-        }
-    }
-    let noise = frame.estimate(Pick { setting, depth_pct, ..Pick::of(model, &NOISE_OUT) });
-    let noise = noise.map(|noise| PointEstimate::scaled(&noise, 1.0));
-    (!parts.is_empty()).then(|| Bar { group: format!("{depth:.0}"), model: frame.short_name(model), parts, noise })
+    let figure = lines(&panels, LineAxes::Categories(&labels), &heading)?;
+    session.save(&figure, "regions", &format!("all heads of all layers, mean over the {rows}; share of the output"))
 }
 
 /// The bins of a map to draw.

@@ -2,7 +2,7 @@
 
 mod overview;
 
-use super::drawing::draw_allocation;
+use super::drawing::draw_regions;
 use super::measuring::{Measuring, OpenedModels, CTX_TOK};
 use super::session::{RunResults, Session};
 use super::shared::{Examples, RunFlags};
@@ -85,7 +85,7 @@ impl Measuring for NeedleFlags {
             let names = ("generated", "generated texts that contain the answer", "answer in the text (%)");
             draw_accuracy(session, frame, names, &GENERATED_CONTAINS)?;
         }
-        draw_allocation(session, frame)?;
+        draw_regions(session, frame)?;
         overview::draw_by_length(session, frame)?;
         overview::draw_models(session, frame)
     }

@@ -1,6 +1,6 @@
 //! `difftool ratio`: attention to the answer against noise (the paper's Table 3 and Figure 1).
 
-use super::drawing::draw_allocation;
+use super::drawing::draw_regions;
 use super::measuring::{Measuring, OpenedModels};
 use super::session::{RunResults, Session};
 use super::shared::{grid, Examples, RunFlags};
@@ -54,7 +54,7 @@ impl Measuring for RatioFlags {
         let caption = session.setup.caption();
         // Text has no depths and no regions but its first token and itself: nothing to stack.
         if !is_text {
-            draw_allocation(session, frame)?;
+            draw_regions(session, frame)?;
         }
         let (what, regions): (_, &[Region]) = if is_text {
             ("the first token", &[Region::Bos, Region::First])

@@ -94,7 +94,7 @@ pub(super) fn region(name: &str) -> RGBColor {
 }
 
 /// Returns the name of a region in legends.
-pub(super) fn region_name(name: &str) -> &str {
+pub(crate) fn region_name(name: &str) -> &str {
     match name {
         "bos" => "BOS",
         "first" => "first token",

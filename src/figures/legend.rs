@@ -76,7 +76,6 @@ pub(super) enum LegendSymbol {
     MarkedLine(LineStyle),
     Marker(LineStyle),
     Square(RGBColor),
-    Nothing,
 }
 
 impl LegendSymbol {
@@ -86,7 +85,6 @@ impl LegendSymbol {
             Self::Line(_) | Self::MarkedLine(_) => 56.0,
             Self::Square(_) => 36.0,
             Self::Marker(_) => 24.0,
-            Self::Nothing => 0.0,
         }
     }
 }
@@ -141,7 +139,6 @@ impl Legend {
         for (name, symbol, x, row) in &self.entries {
             let (x, y) = (left + x, top + 12.0 + ROW * *row as f64);
             match symbol {
-                LegendSymbol::Nothing => {}
                 LegendSymbol::Square(colour) => {
                     figure.fill(Area { x, y: y - 12.0, width: 24.0, height: 24.0 }, *colour);
                 }

@@ -2,7 +2,6 @@
 //!
 //! * [`lines`]: numbers with intervals against numbers or categories (the paper's Figures 4 and 8), and distributions;
 //! * [`cells`]: grids of coloured cells with numbers: heads by layer, accuracy by depth and length;
-//! * [`bars`]: shares by region, as stacked bars (the paper's Figure 1);
 //! * [`forest`]: paired differences with their intervals;
 //! * [`maps`], [`small_maps`]: attention maps, a few in detail or those of every head.
 //!
@@ -11,7 +10,6 @@
 //! PDF. Figures depend only on their data: the same data give the same bytes as PNG and SVG.
 
 mod axis;
-mod bars;
 mod cells;
 mod colour;
 mod colour_scale;
@@ -29,8 +27,8 @@ mod small_maps;
 mod text;
 mod token_axis;
 
-pub use self::bars::{bars, Bar, BarPanel, BarPart};
 pub use self::cells::{cells, CellGrid, CellScale, GridCell};
+pub(crate) use self::colour::region_name;
 pub use self::colour_scale::ColourScale;
 pub use self::figure::{Figure, FigureHeading, Page};
 pub use self::forest::{forest, ForestPanel, ForestRow};

@@ -36,11 +36,6 @@ impl PanelGrid {
         Self { across, down, panel: (width, (largest.1 * width / largest.0).round()), below: BELOW }
     }
 
-    /// Arranges panels of a height one below the other in a width of `room`.
-    pub(super) fn column(panels: usize, height: f64, room: f64) -> Self {
-        Self { across: 1, down: panels, panel: (room - LEFT - RIGHT, height), below: BELOW }
-    }
-
     /// Makes room for labels of so many lines.
     pub(super) fn label_lines(self, lines: usize) -> Self {
         Self { below: BELOW + LABEL_LINE * lines.saturating_sub(1) as f64, ..self }

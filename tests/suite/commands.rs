@@ -67,7 +67,7 @@ fn ratio_tells_where_attention_goes_and_leaves_records_and_figures() {
     ] {
         assert!(stdout.contains(heading), "{heading} is missing: {stdout}");
     }
-    for file in ["allocation.png", "heads.png"] {
+    for file in ["regions.png", "heads.png"] {
         assert_drawn(&scratch.path("run").join(file), "ratio");
     }
     let records = scratch.records("run");

@@ -41,7 +41,7 @@ fn a_run_prints_a_table_and_leaves_results_manifest_and_figures() {
         stdout.contains("accuracy %") && stdout.contains("noise in output %") && stdout.lines().count() <= 40,
         "{stdout}"
     );
-    for file in ["accuracy.png", "allocation.png"] {
+    for file in ["accuracy.png", "regions.png"] {
         assert_drawn(&scratch.path("run").join(file), "needle");
     }
     let manifest = std::fs::read_to_string(scratch.path("run/manifest.json")).unwrap();

@@ -7,7 +7,6 @@ use std::f64::consts::TAU;
 pub(super) fn all(page: Page) -> Vec<(&'static str, Figure)> {
     vec![
         ("accuracy", accuracies(page)),
-        ("allocation", allocations(page)),
         ("bits", bits(page)),
         ("ccdf", outliers(page)),
         ("curves", training(page)),
@@ -52,27 +51,6 @@ fn accuracies(page: Page) -> Figure {
     };
     let heading = heading("Needle retrieval: exact-match accuracy", page);
     cells(&[vec![grid(0, [0, 1]), grid(1, [0, 2])]], &heading, &scale).unwrap()
-}
-
-fn allocations(page: Page) -> Figure {
-    let bar = |depth: usize, model: usize| {
-        let answer = 0.19 - 0.05 * model as f64 + 0.01 * depth as f64;
-        let shares = [("bos", 0.04), ("template", 0.01), ("filler", 0.52), ("distractor", 0.04), ("needle", 0.01)];
-        let part = |region: &str, value: f64, half: Option<f64>| BarPart {
-            region: region.into(),
-            share: PointEstimate { value, interval: half.map(|half| (value - half, value + half)) },
-            is_noise: ["template", "filler", "distractor"].contains(&region),
-        };
-        let mut parts: Vec<BarPart> = shares.iter().map(|&(region, share)| part(region, share, None)).collect();
-        parts.push(part("answer", answer, Some(0.03)));
-        parts.push(part("question", 0.38 - answer, None));
-        let noise = Some(estimate(0.57, 0.02));
-        Bar { group: (50 * depth).to_string(), model: MODELS[model].into(), parts, noise }
-    };
-    let panel =
-        BarPanel { title: "N=4 R=2".into(), bars: (0..3).flat_map(|depth| [bar(depth, 0), bar(depth, 1)]).collect() };
-    let heading = heading("Where the attention goes", page);
-    bars(&[panel], &heading, "depth of the needle (%)", "share of |attention| (%)").unwrap()
 }
 
 fn panel(title: &str, x_label: &str, y_label: &str, lines: Vec<Line>) -> LinePanel {
