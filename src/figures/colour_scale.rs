@@ -1,10 +1,9 @@
 //! Colour scales, shared by all panels that are compared, and their colour bars.
 
 use super::axis::Axis;
-use super::colour::{self, AXIS};
+use super::colour::{self, Rgb, AXIS};
 use super::figure::{Area, Figure};
 use super::text::{Anchor, TextFormat, AXIS_LABEL, TICK};
-use plotters::style::RGBColor;
 
 /// The kind of colour scale of some panels. Its ends are taken from the numbers.
 #[derive(Clone, Debug)]
@@ -79,12 +78,12 @@ impl FittedScale {
         Self { spacing: Spacing::Linear, top: end, fixed: true, cut: numbers.any(|number| number.abs() > end), ..self }
     }
 
-    pub(super) fn colour(&self, number: f64) -> RGBColor {
+    pub(super) fn colour(&self, number: f64) -> Rgb {
         self.colour_at(self.place(number))
     }
 
     /// Returns the colour at a position of the colour bar, from 0 at the bottom to 1 at the top.
-    pub(super) fn colour_at(&self, place: f64) -> RGBColor {
+    pub(super) fn colour_at(&self, place: f64) -> Rgb {
         if self.signed {
             colour::diverging(place)
         } else {
@@ -218,7 +217,7 @@ impl<'a> ColourBar<'a> {
     /// Draws the bar with its upper left corner at a point.
     pub(super) fn draw(&self, figure: &mut Figure, (x, y): (f64, f64)) {
         let area = Area { x, y, width: BAR_WIDTH, height: self.height };
-        let colours: Vec<RGBColor> = self.colours().rev().collect();
+        let colours: Vec<Rgb> = self.colours().rev().collect();
         figure.bitmap(area, (STEPS, 1), &colours);
         for (place, text) in &self.ticks {
             let y = area.bottom() - area.height * place;
@@ -234,7 +233,7 @@ impl<'a> ColourBar<'a> {
     /// Draws the bar with the largest number on the right, below panels: its upper left corner at a point.
     pub(super) fn draw_below(&self, figure: &mut Figure, (x, y): (f64, f64), width: f64) {
         let area = Area { x, y, width, height: BAR_WIDTH };
-        let colours: Vec<RGBColor> = self.colours().collect();
+        let colours: Vec<Rgb> = self.colours().collect();
         figure.bitmap(area, (1, STEPS), &colours);
         for (place, text) in self.fitted.ticks(WIDE_TICK_GAP / width) {
             let x = area.x + area.width * place;
@@ -244,7 +243,7 @@ impl<'a> ColourBar<'a> {
         figure.text((area.centre().0, area.bottom() + 60.0), self.label, AXIS_LABEL);
     }
 
-    fn colours(&self) -> impl DoubleEndedIterator<Item = RGBColor> + '_ {
+    fn colours(&self) -> impl DoubleEndedIterator<Item = Rgb> + '_ {
         (0..STEPS).map(|i| self.fitted.colour_at(i as f64 / (STEPS - 1) as f64))
     }
 

@@ -1,8 +1,7 @@
 //! Text in figures: formats, widths, line breaks, and the embedded font, DejaVu Sans, so that figures look the same on
 //! all machines and in all formats.
 
-use super::colour::{FAINT_INK, INK};
-use plotters::style::RGBColor;
+use super::colour::{Rgb, FAINT_INK, INK};
 use resvg::usvg::fontdb::Database;
 use std::sync::{Arc, LazyLock};
 use ttf_parser::{Face, GlyphId};
@@ -31,7 +30,7 @@ impl Anchor {
 pub(super) struct TextFormat {
     pub(super) em: f64,
     pub(super) bold: bool,
-    pub(super) colour: RGBColor,
+    pub(super) colour: Rgb,
     pub(super) anchor: Anchor,
 }
 
@@ -56,7 +55,7 @@ impl TextFormat {
         Self { bold: true, ..self }
     }
 
-    pub(super) const fn in_colour(self, colour: RGBColor) -> Self {
+    pub(super) const fn in_colour(self, colour: Rgb) -> Self {
         Self { colour, ..self }
     }
 
