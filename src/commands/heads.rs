@@ -6,7 +6,7 @@ use super::shared::{Examples, RunFlags};
 use crate::figures::{cells, CellGrid, CellScale};
 use crate::measures::MeasureName;
 use crate::prompts::{Grid, NeedlePrompts, PromptDefaults};
-use crate::results::metric::{Kind, Label};
+use crate::results::metric::Label;
 use crate::results::view::HEAD_ROLES;
 use crate::results::Pick;
 use crate::run::Plan;
@@ -47,7 +47,7 @@ impl Measuring for HeadsFlags {
         let frame = &results.frame;
         let caption = session.setup.caption();
         for role in &HEAD_ROLES {
-            let (is_share, factor) = (role.metric.kind != Kind::Number, role.metric.kind.factor());
+            let factor = role.metric.kind.factor();
             let mut grids = Vec::new();
             for model in &frame.models {
                 let heads = frame.heads(Pick { region: role.region, ..Pick::of(model, role.metric) });
@@ -61,7 +61,7 @@ impl Measuring for HeadsFlags {
             }
             let title = format!("Heads: {}", role.name);
             let label = Label::of(role.metric, role.region).heading();
-            let scale = CellScale::of_heads(&label, is_share.then_some(100.0));
+            let scale = CellScale::of_heads(&label);
             let figure = cells(&[grids], &session.heading(&title, &caption), &scale)?;
             session.save(&figure, &format!("heads-{}", role.name.replace(' ', "-")), "mean over prompts")?;
         }

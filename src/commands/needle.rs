@@ -99,7 +99,7 @@ fn draw_accuracy(
     metric: &Metric,
 ) -> Result<()> {
     let Some(grids) = accuracy_grids(frame, &session.setup.grid, metric) else { return Ok(()) };
-    let subtitle = format!("in %, with 95 % Wilson intervals and numbers of prompts n · {}", session.setup.caption());
+    let subtitle = format!("in %, with 95 % Wilson intervals · {}", session.setup.caption());
     let scale =
         CellScale { label, end: Some(100.0), decimals: 0, x_label: &grids.x_label, y_label: "depth of the needle (%)" };
     let title = format!("Needle retrieval: {title}");
@@ -173,10 +173,9 @@ fn accuracy_grids(frame: &Frame, grid: &Grid, metric: &Metric) -> Option<Accurac
     (!rows.is_empty()).then(|| AccuracyGrids { rows, x_label: x_label.to_owned() })
 }
 
-/// The accuracy on some prompts, with its interval and their number.
+/// The accuracy on some prompts, with its interval.
 fn accuracy_cell(frame: &Frame, pick: Pick<'_>) -> Option<GridCell> {
     let estimate = frame.estimate(pick)?;
     let (lo, hi) = estimate.interval.map_or((0.0, 1.0), |interval| (interval.lo, interval.hi));
-    let details = vec![format!("{:.0}–{:.0}", 100.0 * lo, 100.0 * hi), format!("n={}", estimate.trials)];
-    Some(GridCell { value: 100.0 * estimate.value, details })
+    Some(GridCell { value: 100.0 * estimate.value, detail: format!("{:.0}–{:.0}", 100.0 * lo, 100.0 * hi) })
 }

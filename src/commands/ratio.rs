@@ -64,7 +64,7 @@ impl Measuring for RatioFlags {
         let grids: Vec<CellGrid> = frame.models.iter().map(|model| head_shares(frame, model, regions)).collect();
         let title = format!("Share of {what} in the output, by layer and head");
         let subtitle = format!("{rows} · {caption}");
-        let scale = CellScale::of_heads("share of the output (%)", Some(100.0));
+        let scale = CellScale::of_heads("share of the output (%)");
         let figure = cells(&[grids], &session.heading(&title, &subtitle), &scale)?;
         session.save(&figure, "heads", &format!("mean over prompts and the {rows}; share of the output"))
     }

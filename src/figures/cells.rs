@@ -2,7 +2,7 @@
 
 use super::axis::{draw_x_label, CategoryLabels, LABEL_LINE};
 use super::colour::{self, FAINT_INK, MISSING};
-use super::colour_scale::{ColourBar, FittedScale, BAR_HEIGHT};
+use super::colour_scale::{draw_colour_bar, FittedScale, BAR_ROOM};
 use super::figure::{Area, Figure, FigureHeading};
 use super::text::{Anchor, TextFormat, AXIS_LABEL, TICK};
 use anyhow::Result;
@@ -28,8 +28,8 @@ pub struct CellGrid {
 pub struct GridCell {
     /// The number in the displayed unit, for example percent.
     pub value: f64,
-    /// Texts below the number if they fit, for example its interval and the number of prompts.
-    pub details: Vec<String>,
+    /// Text below the number if it fits, for example its interval; may be empty.
+    pub detail: String,
 }
 
 impl CellGrid {
@@ -40,7 +40,7 @@ impl CellGrid {
         let heads = numbers.keys().map(|at| at.1 + 1).max().unwrap_or(0);
         let mut cells = vec![vec![None; heads]; layers];
         for ((layer, head), number) in numbers {
-            cells[layer][head] = number.map(|value| GridCell { value, details: Vec::new() });
+            cells[layer][head] = number.map(|value| GridCell { value, detail: String::new() });
         }
         let [rows, columns] = [layers, heads].map(|n| (0..n).map(|i| i.to_string()).collect());
         Self { title: model, detail: String::new(), rows, columns, cells }
@@ -56,7 +56,7 @@ impl CellGrid {
 pub struct CellScale<'a> {
     /// Name and unit of the numbers, for example `share of |attention| (%)`.
     pub label: &'a str,
-    /// The number with the last colour; `None` to take it from the numbers.
+    /// The number with the last colour, which no number exceeds; `None` to take it from the numbers.
     pub end: Option<f64>,
     /// Most decimals of a number; it has fewer where they do not fit.
     pub decimals: usize,
@@ -68,37 +68,32 @@ pub struct CellScale<'a> {
 
 impl<'a> CellScale<'a> {
     /// The scale of grids of layers × heads.
-    pub fn of_heads(label: &'a str, end: Option<f64>) -> Self {
-        Self { label, end, decimals: 2, x_label: "head", y_label: "layer" }
+    pub fn of_heads(label: &'a str) -> Self {
+        Self { label, end: None, decimals: 2, x_label: "head", y_label: "layer" }
     }
 }
 
 const MARGIN: f64 = 44.0;
-/// Room for the colour bar right of the grids.
-const BAR_ROOM: f64 = 150.0;
-const BEFORE_BAR: f64 = 44.0;
 const BETWEEN: (f64, f64) = (56.0, 28.0);
 const TITLE_HEIGHT: f64 = 46.0;
 /// Least room for the title of a grid.
 const MIN_WIDTH: f64 = 340.0;
-/// Least height of a grid with details.
-const MIN_HEIGHT: f64 = 250.0;
 /// Labels of one line below a grid, and the label of the columns.
 const BELOW: f64 = 84.0;
 /// Room left of row labels for the label of the rows.
 const LEFT: f64 = 64.0;
 /// Least and largest width and height of a cell.
 const CELL: ((f64, f64), (f64, f64)) = ((12.0, 76.0), (12.0, 50.0));
-/// Least and largest width and least height of a cell with details.
-const DETAILED_CELL: ((f64, f64), f64) = ((64.0, 168.0), 70.0);
+/// The same of a cell with details.
+const DETAILED_CELL: ((f64, f64), (f64, f64)) = ((64.0, 168.0), (62.0, 62.0));
 /// Height of a cell over its width.
 const CELL_SHAPE: f64 = 0.7;
 /// Narrower cells have a smaller gap.
 const NARROW: f64 = 24.0;
 const NUMBER: TextFormat = TextFormat::new(19.0, Anchor::Middle);
-const DETAILED_NUMBER: TextFormat = TextFormat::new(23.0, Anchor::Middle).bold();
 const DETAIL: TextFormat = TextFormat::new(16.0, Anchor::Middle);
-const DETAIL_LINE: f64 = 19.0;
+/// Distance of a detail from the number above it.
+const DETAIL_LINE: f64 = 24.0;
 
 /// Draws rows of grids: at least one grid. Rows are labelled left of the first grid, and of those with other rows than
 /// the grid before. The colours are symmetric about zero if any number is negative.
@@ -106,27 +101,29 @@ const DETAIL_LINE: f64 = 19.0;
 /// # Errors
 /// If the figure would be too large.
 pub fn cells(rows: &[Vec<CellGrid>], heading: &FigureHeading, scale: &CellScale) -> Result<Figure> {
-    let style = CellStyle::new(rows, heading.page.room(), scale);
+    let room = heading.page.room();
+    let fitting = ((room - 2.0 * MARGIN - LEFT) / (MIN_WIDTH + BETWEEN.0)).max(1.0) as usize;
+    // On a page of given width, grids that do not fit begin another row.
+    let most = heading.page.width_mm.map_or(usize::MAX, |_| fitting);
+    let rows: Vec<&[CellGrid]> = rows.iter().flat_map(|row| row.chunks(most)).collect();
+    let style = CellStyle::new(&rows, room, scale);
     let heights: Vec<f64> = rows.iter().map(|row| style.row_height(row)).collect();
-    let across = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let (mut lefts, mut bar_x) = (Vec::new(), MARGIN);
+    let across = rows.iter().map(|row| row.len()).max().unwrap_or(0);
+    let (mut lefts, mut width) = (Vec::new(), MARGIN);
     for place in 0..across {
         let labels = rows.iter().filter(|row| has_labels(row, place)).map(|row| label_width(&row[place]));
         let widths = rows.iter().filter_map(|row| row.get(place)).map(|grid| style.width(grid).max(MIN_WIDTH));
-        bar_x += labels.fold(0.0, f64::max);
-        lefts.push(bar_x);
-        bar_x += widths.fold(0.0, f64::max) + BETWEEN.0;
+        width += labels.fold(0.0, f64::max);
+        lefts.push(width);
+        width += widths.fold(0.0, f64::max) + BETWEEN.0;
     }
-    bar_x += BEFORE_BAR - BETWEEN.0;
-    let grids_height = heights.iter().sum::<f64>();
-    let bar_height = (grids_height - TITLE_HEIGHT - BELOW - BETWEEN.1).clamp(BAR_HEIGHT.0, BAR_HEIGHT.1).round();
-    let bar = ColourBar::new(&style.fitted, scale.label, bar_height);
-    let body_height = grids_height.max(TITLE_HEIGHT + bar_height + MARGIN);
-    let width = bar_x + bar.width() + MARGIN / 2.0;
+    width += MARGIN - BETWEEN.0;
     let subtitle = heading.subtitle_with(&[style.fitted.note()]);
-    let (mut figure, top) = Figure::headed(&FigureHeading { subtitle: &subtitle, ..*heading }, width, body_height)?;
+    let heading = FigureHeading { subtitle: &subtitle, ..*heading };
+    let (mut figure, top) = Figure::headed(&heading, width, BAR_ROOM + heights.iter().sum::<f64>())?;
 
-    let mut y = top + TITLE_HEIGHT;
+    draw_colour_bar(&mut figure, &style.fitted, scale.label, (MARGIN, top), width - 2.0 * MARGIN);
+    let mut y = top + BAR_ROOM + TITLE_HEIGHT;
     for (row, height) in rows.iter().zip(heights) {
         for (place, (grid, &left)) in row.iter().zip(&lefts).enumerate() {
             style.draw(&mut figure, grid, (left, y), scale.x_label);
@@ -136,7 +133,6 @@ pub fn cells(rows: &[Vec<CellGrid>], heading: &FigureHeading, scale: &CellScale)
         }
         y += height;
     }
-    bar.draw(&mut figure, (bar_x, top + TITLE_HEIGHT));
     Ok(figure)
 }
 
@@ -155,40 +151,32 @@ struct CellStyle {
     /// Width and height of a cell, in whole pixels.
     cell: (f64, f64),
     fitted: FittedScale,
-    number: TextFormat,
     /// Decimals of the numbers in the cells; `None` for cells without numbers.
     decimals: Option<usize>,
 }
 
 impl CellStyle {
-    fn new(rows: &[Vec<CellGrid>], room: f64, scale: &CellScale) -> Self {
-        let grids = || rows.iter().flatten();
+    fn new(rows: &[&[CellGrid]], room: f64, scale: &CellScale) -> Self {
+        let grids = || rows.iter().copied().flatten();
         let numbers = || grids().flat_map(CellGrid::numbers).map(|cell| cell.value);
         let mut fitted = FittedScale::linear(numbers().any(|number| number < 0.0), numbers());
         if let Some(end) = scale.end {
-            fitted = fitted.ending_at(end, numbers());
+            fitted = fitted.ending_at(end);
         }
-        let has_details = grids().flat_map(CellGrid::numbers).any(|cell| !cell.details.is_empty());
+        let has_details = grids().flat_map(CellGrid::numbers).any(|cell| !cell.detail.is_empty());
         let mut room_of_cell = f64::INFINITY;
         for row in rows {
             let columns: usize = row.iter().map(|grid| grid.columns.len()).sum();
             let labels = (0..row.len()).filter(|&place| has_labels(row, place)).map(|place| label_width(&row[place]));
-            let beside = MARGIN + BAR_ROOM + labels.sum::<f64>() + BETWEEN.0 * row.len() as f64;
+            let beside = 2.0 * MARGIN + labels.sum::<f64>() + BETWEEN.0 * (row.len() - 1) as f64;
             room_of_cell = room_of_cell.min((room - beside) / columns as f64);
         }
         let columns = grids().map(|grid| grid.columns.len()).max().unwrap_or(1) as f64;
-        let rows = grids().map(|grid| grid.rows.len()).max().unwrap_or(1) as f64;
-        let (width, height, number) = if has_details {
-            let ((least, most), height) = DETAILED_CELL;
-            (room_of_cell.clamp(least, most).max(MIN_WIDTH / columns), height.max(MIN_HEIGHT / rows), DETAILED_NUMBER)
-        } else {
-            let (widths, heights) = CELL;
-            let width = room_of_cell.max(MIN_WIDTH / columns).clamp(widths.0, widths.1).floor();
-            (width, (CELL_SHAPE * width).clamp(heights.0, heights.1), NUMBER)
-        };
-        let (width, height) = (width.floor(), height.floor());
-        let decimals = decimals(numbers(), number, width, scale.decimals);
-        Self { cell: (width, height), fitted, number, decimals }
+        let (widths, heights) = if has_details { DETAILED_CELL } else { CELL };
+        let width = room_of_cell.max(MIN_WIDTH / columns).clamp(widths.0, widths.1).floor();
+        let height = (CELL_SHAPE * width).clamp(heights.0, heights.1).floor();
+        let decimals = decimals(numbers(), width, scale.decimals);
+        Self { cell: (width, height), fitted, decimals }
     }
 
     fn width(&self, grid: &CellGrid) -> f64 {
@@ -237,12 +225,12 @@ impl CellStyle {
         figure.text((x, top + self.height(grid) / 2.0), y_label, AXIS_LABEL.at(Anchor::Upward));
     }
 
-    /// Draws a cell: the number, and below it the details in one line if that fits, otherwise in a line each if they do.
+    /// Draws a cell: the number, and below it the detail if that fits.
     fn draw_cell(&self, figure: &mut Figure, cell: Option<&GridCell>, area: Area) {
-        let Some(GridCell { value, details }) = cell.filter(|cell| cell.value.is_finite()) else {
+        let Some(GridCell { value, detail }) = cell.filter(|cell| cell.value.is_finite()) else {
             figure.fill(area, MISSING);
             if self.decimals.is_some() {
-                figure.text(area.centre(), "–", self.number.in_colour(FAINT_INK));
+                figure.text(area.centre(), "–", NUMBER.in_colour(FAINT_INK));
             }
             return;
         };
@@ -251,28 +239,25 @@ impl CellStyle {
         figure.fill(area, ground);
         let Some(decimals) = self.decimals else { return };
         let (x, y) = area.centre();
-        let lines = [vec![details.join(" · ")], details.clone()]
-            .into_iter()
-            .find(|lines| lines.iter().all(|line| !line.is_empty() && DETAIL.width(line) <= area.width - 8.0));
-        let lines = lines.unwrap_or_default();
-        let top = y - DETAIL_LINE / 2.0 * lines.len() as f64;
-        figure.text((x, top), &printed(*value, decimals), self.number.in_colour(ink));
-        for (i, line) in lines.iter().enumerate() {
-            figure.text((x, top + 25.0 + DETAIL_LINE * i as f64), line, DETAIL.in_colour(ink));
+        let has_detail = !detail.is_empty() && DETAIL.width(detail) <= area.width - 8.0;
+        let top = if has_detail { y - DETAIL_LINE / 2.0 } else { y };
+        figure.text((x, top), &printed(*value, decimals), NUMBER.in_colour(ink));
+        if has_detail {
+            figure.text((x, top + DETAIL_LINE), detail, DETAIL.in_colour(ink));
         }
     }
 }
 
 /// Returns the number of decimals, at most `most`, with which all numbers fit into their cells; `None` if they do not
 /// fit at all.
-fn decimals(numbers: impl Iterator<Item = f64>, format: TextFormat, cell_width: f64, most: usize) -> Option<usize> {
+fn decimals(numbers: impl Iterator<Item = f64>, cell_width: f64, most: usize) -> Option<usize> {
     let numbers: Vec<f64> = numbers.collect();
     let largest = numbers.iter().fold(0.0_f64, |largest, number| largest.max(number.abs()));
     let fewest = if largest < 1.0 { most } else { 0 };
     let most = if largest < 10.0 { most } else { most.min(1) };
     (fewest..=most)
         .rev()
-        .find(|decimals| numbers.iter().all(|number| format.width(&printed(*number, *decimals)) <= cell_width - 12.0))
+        .find(|decimals| numbers.iter().all(|number| NUMBER.width(&printed(*number, *decimals)) <= cell_width - 12.0))
 }
 
 /// Formats a number with a minus sign, except for zero.
@@ -291,7 +276,7 @@ mod tests {
 
     #[test]
     fn numbers_are_printed_where_they_fit() {
-        let decimals = |numbers: &[f64], width: f64| decimals(numbers.iter().copied(), NUMBER, width, 2);
+        let decimals = |numbers: &[f64], width: f64| decimals(numbers.iter().copied(), width, 2);
         assert_eq!(decimals(&[12.34, 1.0], 76.0), Some(1));
         assert_eq!(decimals(&[12.34, 1.0], 40.0), Some(0));
         assert_eq!(decimals(&[0.123], 76.0), Some(2));
@@ -306,6 +291,6 @@ mod tests {
         let row = vec![CellGrid::of_heads("diff".into(), small), CellGrid::of_heads("big".into(), large)];
         assert_eq!((row[0].rows.len(), row[0].columns.len(), &row[0].cells[0][1]), (2, 3, &None));
         let shorter = row[..1].to_vec();
-        assert!(cells(&[row, shorter], &FigureHeading::default(), &CellScale::of_heads("%", Some(9.0))).is_ok());
+        assert!(cells(&[row, shorter], &FigureHeading::default(), &CellScale::of_heads("%")).is_ok());
     }
 }

@@ -3,7 +3,7 @@
 use super::axis::Axis;
 use super::colour::{self, Rgb, AXIS};
 use super::figure::{Area, Figure};
-use super::text::{Anchor, TextFormat, AXIS_LABEL, TICK};
+use super::text::{Anchor, AXIS_LABEL, TICK};
 
 /// The kind of colour scale of some panels. Its ends are taken from the numbers.
 #[derive(Clone, Debug)]
@@ -11,7 +11,8 @@ pub struct ColourScale {
     /// Name and unit of the numbers, for example `attention weight (max of each bin)`.
     pub label: String,
     /// `true` if the scale is from blue for negative numbers over white for zero to red for positive ones. Otherwise it
-    /// begins at zero, no number may be negative, and it is logarithmic if a linear one would leave the map black.
+    /// begins at zero, and no number may be negative. Both are logarithmic if a linear one would leave the map black or
+    /// white.
     pub signed: bool,
 }
 
@@ -19,7 +20,7 @@ pub struct ColourScale {
 const QUANTILE: f64 = 0.995;
 /// Largest ratio of the ends of a logarithmic scale.
 const LARGEST_RATIO: f64 = 1e3;
-/// A linear scale leaves a map black if this fraction of its numbers are in this first part of the scale. Of few numbers, as
+/// A linear scale leaves a map black, or white with signs, if this fraction of its numbers are in this first part of the scale. Of few numbers, as
 /// in a map with the texts of its tokens, each is seen.
 const BLACK: (f64, f64) = (0.75, 0.05);
 const MANY: usize = 3200;
@@ -27,7 +28,7 @@ const MANY: usize = 3200;
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Spacing {
     Linear,
-    /// Logarithmic from this number, which has the first colour, as do all smaller numbers.
+    /// Logarithmic from this magnitude, which has the first colour, or white with signs, as do all smaller ones.
     Log(f64),
 }
 
@@ -40,8 +41,6 @@ pub(super) struct FittedScale {
     top: f64,
     /// `true` if there are larger magnitudes, or, for a logarithmic scale, smaller ones.
     cut: bool,
-    /// `true` if `top` was given instead of fitted.
-    fixed: bool,
 }
 
 impl FittedScale {
@@ -53,7 +52,7 @@ impl FittedScale {
     fn linear_of(signed: bool, magnitudes: &[f64]) -> Self {
         let largest = largest(magnitudes);
         let top = robust_top(magnitudes, largest);
-        Self { signed, spacing: Spacing::Linear, top, cut: top < largest, fixed: false }
+        Self { signed, spacing: Spacing::Linear, top, cut: top < largest }
     }
 
     /// Fits a scale of maps to the finite numbers.
@@ -61,7 +60,7 @@ impl FittedScale {
         let mut magnitudes = magnitudes(numbers);
         let linear = Self::linear_of(signed, &magnitudes);
         let most = magnitudes.get((BLACK.0 * magnitudes.len() as f64) as usize);
-        if signed || magnitudes.len() < MANY || most.is_some_and(|most| *most > BLACK.1 * linear.top) {
+        if magnitudes.len() < MANY || most.is_some_and(|most| *most > BLACK.1 * linear.top) {
             return linear;
         }
         let largest = largest(&magnitudes);
@@ -70,12 +69,12 @@ impl FittedScale {
         let low = magnitudes.get(rank).copied().unwrap_or(largest).max(largest / LARGEST_RATIO);
         let lo = 10_f64.powf(low.log10().floor()).min(largest / 10.0);
         let cut = magnitudes.first().is_some_and(|smallest| *smallest < lo);
-        Self { signed, spacing: Spacing::Log(lo), top: largest, cut, fixed: false }
+        Self { signed, spacing: Spacing::Log(lo), top: largest, cut }
     }
 
-    /// A linear scale with the same signs whose last colour is that of `end`.
-    pub(super) fn ending_at(self, end: f64, mut numbers: impl Iterator<Item = f64>) -> Self {
-        Self { spacing: Spacing::Linear, top: end, fixed: true, cut: numbers.any(|number| number.abs() > end), ..self }
+    /// The same scale with its last colour at `end`, beyond all numbers.
+    pub(super) fn ending_at(self, end: f64) -> Self {
+        Self { top: end, cut: false, ..self }
     }
 
     pub(super) fn colour(&self, number: f64) -> Rgb {
@@ -132,7 +131,12 @@ impl FittedScale {
             }
             Spacing::Log(lo) => {
                 let axis = Axis::log(lo, self.top);
-                all.push((0.0, format!("{}{}", if self.cut { "≤ " } else { "" }, axis.number(lo))));
+                let prefix = match (self.signed, self.cut) {
+                    (true, _) => "±",
+                    (false, true) => "≤ ",
+                    (false, false) => "",
+                };
+                all.push((self.place(lo), format!("{prefix}{}", axis.number(lo))));
                 axis
             }
         };
@@ -147,7 +151,7 @@ impl FittedScale {
     /// Returns a note on the kind of scale for the subtitle; empty for an ordinary linear one.
     pub(super) fn note(&self) -> &'static str {
         match self.spacing {
-            Spacing::Linear if self.cut && !self.fixed => "colours end at the 99.5 % quantile",
+            Spacing::Linear if self.cut => "colours end at the 99.5 % quantile",
             Spacing::Linear => "",
             Spacing::Log(_) => "logarithmic colours",
         }
@@ -178,92 +182,28 @@ fn robust_top(magnitudes: &[f64], largest: f64) -> f64 {
     ((quantile / unit - 1e-9).ceil() * unit).min(largest)
 }
 
-/// Heights that a colour bar has beside its panels.
-pub(super) const BAR_HEIGHT: (f64, f64) = (260.0, 440.0);
+/// Room that a colour bar needs above panels.
+pub(super) const BAR_ROOM: f64 = 108.0;
+/// Largest width of a bar, and its height.
+const BAR: (f64, f64) = (480.0, 24.0);
+/// Distance from the top of the room to the colours, below the label.
+const BELOW_LABEL: f64 = 30.0;
 /// Number of colours of a bar.
 const STEPS: usize = 256;
-/// Width of the colours of a bar.
-const BAR_WIDTH: f64 = 26.0;
 /// Least distance between tick labels.
-const TICK_GAP: f64 = 26.0;
-const WIDE_TICK_GAP: f64 = 76.0;
-const LABEL: TextFormat = AXIS_LABEL.at(Anchor::Upward);
-/// Room that a bar below its panels needs.
-pub(super) const ROOM_BELOW: f64 = 112.0;
-/// By how much a label may be longer than the bar.
-const LABEL_EXCESS: f64 = 24.0;
-/// Distance between lines of the label.
-const LINE_STEP: f64 = 28.0;
+const TICK_GAP: f64 = 72.0;
 
-/// A bar with the colours of a scale, the largest number on top, and its label.
-pub(super) struct ColourBar<'a> {
-    fitted: &'a FittedScale,
-    pub(super) height: f64,
-    ticks: Vec<(f64, String)>,
-    label: &'a str,
-    lines: Vec<String>,
-}
-
-impl<'a> ColourBar<'a> {
-    pub(super) fn new(fitted: &'a FittedScale, label: &'a str, height: f64) -> Self {
-        Self { fitted, height, ticks: fitted.ticks(TICK_GAP / height), label, lines: even_lines(label, LABEL, height) }
-    }
-
-    /// Returns the width from the left edge of the colours to the right edge of the last line.
-    pub(super) fn width(&self) -> f64 {
-        BAR_WIDTH + self.label_distance() + LINE_STEP * (self.lines.len() as f64 - 0.5)
-    }
-
-    /// Draws the bar with its upper left corner at a point.
-    pub(super) fn draw(&self, figure: &mut Figure, (x, y): (f64, f64)) {
-        let area = Area { x, y, width: BAR_WIDTH, height: self.height };
-        let colours: Vec<Rgb> = self.colours().rev().collect();
-        figure.bitmap(area, (STEPS, 1), &colours);
-        for (place, text) in &self.ticks {
-            let y = area.bottom() - area.height * place;
-            figure.fill(Area { x: area.right(), y: y - 0.5, width: 7.0, height: 1.5 }, AXIS);
-            figure.text((area.right() + 14.0, y), text, TICK.at(Anchor::Left));
-        }
-        let first = area.right() + self.label_distance();
-        for (i, line) in self.lines.iter().enumerate() {
-            figure.text((first + LINE_STEP * i as f64, area.centre().1), line, LABEL);
-        }
-    }
-
-    /// Draws the bar with the largest number on the right, below panels: its upper left corner at a point.
-    pub(super) fn draw_below(&self, figure: &mut Figure, (x, y): (f64, f64), width: f64) {
-        let area = Area { x, y, width, height: BAR_WIDTH };
-        let colours: Vec<Rgb> = self.colours().collect();
-        figure.bitmap(area, (1, STEPS), &colours);
-        for (place, text) in self.fitted.ticks(WIDE_TICK_GAP / width) {
-            let x = area.x + area.width * place;
-            figure.fill(Area { x: x - 0.5, y: area.bottom(), width: 1.5, height: 7.0 }, AXIS);
-            figure.text((x, area.bottom() + 24.0), &text, TICK);
-        }
-        figure.text((area.centre().0, area.bottom() + 60.0), self.label, AXIS_LABEL);
-    }
-
-    fn colours(&self) -> impl DoubleEndedIterator<Item = Rgb> + '_ {
-        (0..STEPS).map(|i| self.fitted.colour_at(i as f64 / (STEPS - 1) as f64))
-    }
-
-    fn label_distance(&self) -> f64 {
-        let widest = self.ticks.iter().map(|(_, text)| TICK.width(text)).fold(0.0, f64::max);
-        (14.0 + widest + 32.0).round()
-    }
-}
-
-/// Wraps a label to the height of a bar, into lines of about equal length; none of an empty label.
-fn even_lines(text: &str, format: TextFormat, height: f64) -> Vec<String> {
-    if text.is_empty() {
-        return Vec::new();
-    }
-    let lines = format.wrap(text, height + LABEL_EXCESS);
-    let even = format.wrap(text, 1.2 * format.width(text) / lines.len() as f64);
-    if even.len() == lines.len() {
-        even
-    } else {
-        lines
+/// Draws a bar with the colours of a scale, the largest number on the right, above its ticks and below its label. It begins
+/// at a point and fills a width, if that is small.
+pub(super) fn draw_colour_bar(figure: &mut Figure, fitted: &FittedScale, label: &str, (x, y): (f64, f64), width: f64) {
+    let bar = Area { x, y: y + BELOW_LABEL, width: width.min(BAR.0), height: BAR.1 };
+    let colours: Vec<Rgb> = (0..STEPS).map(|i| fitted.colour_at(i as f64 / (STEPS - 1) as f64)).collect();
+    figure.text((x, y + 10.0), label, AXIS_LABEL.at(Anchor::Left));
+    figure.bitmap(bar, (1, STEPS), &colours);
+    for (place, text) in fitted.ticks(TICK_GAP / bar.width) {
+        let x = bar.x + bar.width * place;
+        figure.fill(Area { x: x - 0.5, y: bar.bottom(), width: 1.5, height: 7.0 }, AXIS);
+        figure.text((x, bar.bottom() + 22.0), &text, TICK);
     }
 }
 
@@ -301,7 +241,7 @@ mod tests {
 
     #[test]
     fn a_scale_may_end_at_a_given_number() {
-        let fitted = FittedScale::linear(false, [3.0, 40.0].into_iter()).ending_at(100.0, [3.0, 40.0].into_iter());
+        let fitted = FittedScale::linear(false, [3.0, 40.0].into_iter()).ending_at(100.0);
         assert_eq!(fitted.colour(50.0), colour::sequential(0.5));
         assert_eq!(texts(&fitted, 0.08), ["0", "20", "40", "60", "80", "100"]);
     }
@@ -330,8 +270,16 @@ mod tests {
             (["≤ 10⁻⁴", "10⁻³", "10⁻²", "10⁻¹"].map(String::from).to_vec(), "logarithmic colours")
         );
         assert_eq!(FittedScale::of_maps(false, map(1e-3)).spacing, Spacing::Linear, "much to see");
-        assert_eq!(FittedScale::of_maps(true, map(1e-5)).spacing, Spacing::Linear, "with signs");
         assert_eq!(FittedScale::of_maps(false, map(1e-5).take(500)).spacing, Spacing::Linear, "few tokens");
+    }
+
+    #[test]
+    fn a_logarithmic_scale_with_signs_is_white_up_to_its_smallest_number() {
+        let map = (0..100).flat_map(|i| [0.9, -0.3].into_iter().chain((1..50).map(move |j| -1e-5 * f64::from(i + j))));
+        let fitted = FittedScale::of_maps(true, map);
+        assert_eq!(texts(&fitted, 0.08), ["−10⁻¹", "−10⁻²", "−10⁻³", "±10⁻⁴", "10⁻³", "10⁻²", "10⁻¹"]);
+        assert_eq!((fitted.colour(1e-4), fitted.colour(-1e-5)), (colour::PAPER, colour::PAPER));
+        assert!((fitted.place(0.9) - 1.0).abs() < 1e-12 && (fitted.place(-0.9)).abs() < 1e-12, "{fitted:?}");
     }
 
     #[test]
@@ -342,14 +290,5 @@ mod tests {
                 assert!(fitted.place(0.5).is_finite() && !fitted.ticks(0.1).is_empty(), "{fitted:?}");
             }
         }
-    }
-
-    #[test]
-    fn a_label_of_two_lines_is_broken_in_the_middle() {
-        assert_eq!(even_lines("exact match (%)", LABEL, 350.0), ["exact match (%)"]);
-        assert_eq!(
-            even_lines("attention weight (max of each bin)", LABEL, 340.0),
-            ["attention weight", "(max of each bin)"]
-        );
     }
 }

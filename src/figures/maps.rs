@@ -1,6 +1,6 @@
 //! Attention maps, query × key: one panel for each model, layer or map, on shared colour scales.
 
-use super::colour_scale::{ColourBar, ColourScale, FittedScale, BAR_HEIGHT, ROOM_BELOW};
+use super::colour_scale::{draw_colour_bar, ColourScale, FittedScale, BAR_ROOM};
 use super::figure::{Figure, FigureHeading};
 use super::legend::Legend;
 use super::map_panel::{MapPanel, PanelSize};
@@ -46,9 +46,6 @@ const MARGIN: f64 = 44.0;
 /// Smallest size of a map on a narrow page.
 const SMALLEST: f64 = 160.0;
 const BETWEEN: (f64, f64) = (40.0, 36.0);
-/// Distance between the last column and the colour bars.
-const BEFORE_BARS: f64 = 40.0;
-const BETWEEN_BARS: f64 = 48.0;
 
 /// Draws attention maps: at least one.
 ///
@@ -59,39 +56,28 @@ pub fn maps(maps: &MapPanels, heading: &FigureHeading) -> Result<Figure> {
     let rows: Vec<Vec<&MapPanel>> = maps.rows.iter().map(|row| row.iter().collect()).collect();
     let layout = PanelLayout::new(rows, f64::from(maps.size_px), false);
     let used: Vec<usize> = (0..fitted.len()).filter(|&i| maps.panels().any(|panel| panel.scale == i)).collect();
-    let bar_height = layout.bar_height(used.len());
-    let bars: Vec<_> = used.iter().map(|&i| ColourBar::new(&fitted[i], &maps.scales[i].label, bar_height)).collect();
-    let beside = BEFORE_BARS + bars.iter().map(ColourBar::width).fold(0.0, f64::max) + MARGIN / 2.0;
-    // On a page that is too narrow, maps fill the width, and the bars are below them.
-    let is_narrow = heading.page.width_mm.is_some() && layout.width + beside > heading.page.room();
+    // On a page that is too narrow, maps fill the width.
+    let is_narrow = heading.page.width_mm.is_some() && layout.width + MARGIN > heading.page.room();
     let layout = if is_narrow { PanelLayout::filling(maps, heading.page.room() - MARGIN) } else { layout };
-    let (width, bars_bottom) = if is_narrow {
-        (layout.width + MARGIN, layout.height + used.len() as f64 * ROOM_BELOW)
-    } else {
-        (layout.width + beside, layout.tops[0] + used.len() as f64 * (bar_height + BETWEEN_BARS))
-    };
+    let width = layout.width + MARGIN;
     let legend = Legend::new(Legend::regions(&maps.regions()), width - 2.0 * MARGIN);
     let mut notes: Vec<&str> = used.iter().map(|&i| fitted[i].note()).collect();
     notes.dedup();
     let subtitle = heading.subtitle_with(&notes);
     let heading = FigureHeading { subtitle: &subtitle, ..*heading };
-    let (mut figure, top) = Figure::headed(&heading, width, legend.height() + layout.height.max(bars_bottom))?;
+    let (mut figure, top) =
+        Figure::headed(&heading, width, legend.height() + BAR_ROOM * used.len() as f64 + layout.height)?;
 
     legend.draw(&mut figure, (MARGIN, top));
-    let top = top + legend.height();
+    let mut top = top + legend.height();
+    for &i in &used {
+        draw_colour_bar(&mut figure, &fitted[i], &maps.scales[i].label, (MARGIN, top), width - 2.0 * MARGIN);
+        top += BAR_ROOM;
+    }
     for (row, (sizes, row_top)) in layout.rows.iter().zip(layout.sizes.iter().zip(&layout.tops)) {
         for (panel, (size, left)) in row.iter().zip(sizes.iter().zip(&layout.lefts)) {
             let range = profile_range(maps.panels().filter_map(|panel| panel.profile.as_ref()), panel.profile.as_ref());
             panel.draw(&mut figure, size, (*left, top + row_top), &fitted[panel.scale], range);
-        }
-    }
-    for (i, bar) in bars.iter().enumerate() {
-        if is_narrow {
-            let left = layout.lefts[0];
-            bar.draw_below(&mut figure, (left, top + layout.height + i as f64 * ROOM_BELOW), layout.width - left);
-        } else {
-            let y = top + layout.tops[0] + i as f64 * (bar_height + BETWEEN_BARS);
-            bar.draw(&mut figure, (layout.width + BEFORE_BARS, y));
         }
     }
     Ok(figure)
@@ -147,12 +133,6 @@ impl<'a> PanelLayout<'a> {
             y += above + row.iter().map(|size| size.map.1 + size.below).fold(0.0, f64::max) + BETWEEN.1;
         }
         Self { rows, sizes, lefts, tops, width: x - BETWEEN.0, height: y }
-    }
-
-    /// Returns the height of a colour bar, so that all bars fit beside the panels.
-    fn bar_height(&self, bars: usize) -> f64 {
-        let room = self.height - self.tops[0] - BETWEEN_BARS * bars as f64;
-        (room / bars as f64).clamp(BAR_HEIGHT.0, BAR_HEIGHT.1).round()
     }
 }
 

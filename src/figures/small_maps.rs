@@ -1,6 +1,6 @@
 //! Attention maps of every head as small multiples, layers × heads, on one colour scale.
 
-use super::colour_scale::{ColourBar, ColourScale, FittedScale, BAR_HEIGHT};
+use super::colour_scale::{draw_colour_bar, ColourScale, FittedScale, BAR_ROOM};
 use super::figure::{Area, Figure, FigureHeading};
 use super::legend::Legend;
 use super::map_panel::Bins;
@@ -28,14 +28,13 @@ pub struct SmallMaps {
 
 const MARGIN: f64 = 44.0;
 /// Approximate room left and right of the maps. Many maps shrink to make room for it, but not below [`SMALLEST`].
-const BESIDE: f64 = 300.0;
+const BESIDE: f64 = 170.0;
 const SMALLEST: f64 = 24.0;
 /// Gap between maps, at least in pixels, and as a fraction of their side.
 const GAP: (f64, f64) = (3.0, 0.06);
 /// Width of the sink column, as a fraction of the map's side and at least in pixels, and its distance from the map.
 const SINK: (f64, f64, f64) = (0.08, 4.0, 2.0);
 const LABEL: f64 = 36.0;
-const BEFORE_BAR: f64 = 44.0;
 const NAME: TextFormat = TextFormat { em: 19.0, ..TICK };
 
 /// Draws the maps of all heads, of which there is at least one.
@@ -49,18 +48,18 @@ pub fn small_maps(heads: &SmallMaps, heading: &FigureHeading) -> Result<Figure> 
     let (width, height) = layout.content(heads);
     let left = MARGIN + LABEL + widest(layers) + 12.0 + queries.band_thickness();
     let above = LABEL + NAME.em + 12.0;
-    let bar = ColourBar::new(&fitted, &scale.label, height.clamp(BAR_HEIGHT.0, BAR_HEIGHT.1).round());
-    let bar_x = left + width + BEFORE_BAR;
-    let figure_width = bar_x + bar.width() + MARGIN / 2.0;
+    let figure_width = left + width + MARGIN;
     let regions = distinct(keys.regions.iter().chain(&queries.regions).map(|(name, _)| name));
     let legend = Legend::new(Legend::regions(&regions), figure_width - 2.0 * MARGIN);
-    let body_height = legend.height() + above + height.max(bar.height) + MARGIN;
+    let body_height = legend.height() + BAR_ROOM + above + height + MARGIN;
     let subtitle = heading.subtitle_with(&[fitted.note()]);
     let heading = FigureHeading { subtitle: &subtitle, ..*heading };
     let (mut figure, top) = Figure::headed(&heading, figure_width, body_height)?;
 
     legend.draw(&mut figure, (MARGIN, top));
-    let corner = (left + layout.sink, top + legend.height() + above);
+    let top = top + legend.height();
+    draw_colour_bar(&mut figure, &fitted, &scale.label, (MARGIN, top), figure_width - 2.0 * MARGIN);
+    let corner = (left + layout.sink, top + BAR_ROOM + above);
     for (layer, row) in maps.iter().enumerate() {
         for (head, bins) in row.iter().enumerate() {
             let (x, y) = (corner.0 + layout.pitch.0 * head as f64, corner.1 + layout.pitch.1 * layer as f64);
@@ -75,7 +74,6 @@ pub fn small_maps(heads: &SmallMaps, heading: &FigureHeading) -> Result<Figure> 
         }
     }
     layout.draw_names(&mut figure, heads, corner);
-    bar.draw(&mut figure, (bar_x, corner.1));
     Ok(figure)
 }
 

@@ -64,7 +64,7 @@ fn each_head(session: &Session, results: &RunResults) -> Result<Option<Figure>> 
         return Ok(None);
     }
     let label = format!("change of {} (nats)", Label::of(&ANSWER_LOG_PROB, None).text);
-    let scale = CellScale::of_heads(&label, None);
+    let scale = CellScale::of_heads(&label);
     let title = if results.frame.purposes.restores { "Answer carried by each head" } else { "Cost of each head" };
     cells(&[grids], &session.heading(title, &session.setup.caption()), &scale).map(Some)
 }

@@ -33,7 +33,7 @@ impl Picture<'_> {
         if self.spec.every_head {
             return self.draw_grids(session);
         }
-        let scales = self.scales(session);
+        let scales = self.scales(&session.setup.models);
         let mut rows: Vec<Vec<MapPanel>> = Vec::new();
         for (&at, maps) in self.maps {
             let of_pass = maps.maps.iter().enumerate();
@@ -52,7 +52,7 @@ impl Picture<'_> {
 
     /// Title by the map that is drawn, with its formula where all of these models have two maps.
     fn title(&self, models: &[Model]) -> &'static str {
-        let two = models.iter().filter(|model| model.transformer.config.wiring().maps() > 1).count();
+        let two = two_maps(models);
         match self.spec.map {
             MapKind::Logits1 if two == 0 => "Scaled logits",
             _ if two == 0 => "Attention",
@@ -72,8 +72,8 @@ impl Picture<'_> {
     }
 
     /// One colour scale for everything that can be compared: softmax maps, signed mixtures, logits.
-    fn scales(&self, session: &Session) -> Vec<ColourScale> {
-        let signed = session.setup.has_second_map();
+    fn scales(&self, models: &[Model]) -> Vec<ColourScale> {
+        let signed = two_maps(models) > 0;
         let scale = |label: &str, signed| ColourScale { label: label.to_owned(), signed };
         match self.spec.map {
             MapKind::Effective => vec![scale("attention weight", signed)],
@@ -143,7 +143,6 @@ impl Picture<'_> {
 
     /// One figure per model and condition: every layer and head that was asked for.
     fn draw_grids(&self, session: &mut Session) -> Result<()> {
-        let scale = self.scales(session).remove(0);
         let mut drawn = 0;
         for (&at, maps) in self.maps {
             let mut layers: BTreeMap<usize, BTreeMap<usize, Bins>> = BTreeMap::new();
@@ -157,7 +156,7 @@ impl Picture<'_> {
             let maps = SmallMaps {
                 queries: axis(session, maps, &maps.queries, &[]),
                 keys: axis(session, maps, &maps.keys, &[]),
-                scale: scale.clone(),
+                scale: self.scales(model).remove(0),
                 heads: first.keys().map(ToString::to_string).collect(),
                 layers: layers.keys().map(ToString::to_string).collect(),
                 maps: layers.into_values().map(|heads| heads.into_values().collect()).collect(),
@@ -185,6 +184,11 @@ fn arranged(rows: Vec<Vec<MapPanel>>) -> Vec<Vec<MapPanel>> {
     let widths = [3, 2, 4].map(|across| all.len().min(across));
     let across = widths.into_iter().min_by_key(|&across| across * all.len().div_ceil(across)).unwrap_or(1);
     all.chunks(across).map(<[MapPanel]>::to_vec).collect()
+}
+
+/// The number of models with two maps per head.
+fn two_maps(models: &[Model]) -> usize {
+    models.iter().filter(|model| model.transformer.config.wiring().maps() > 1).count()
 }
 
 /// The tokens along a side of a map, with their regions; plain text has none.

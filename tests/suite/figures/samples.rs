@@ -31,7 +31,7 @@ fn accuracies(page: Page) -> Figure {
     let cell = |k: usize| {
         let accuracy = [100.0, 75.0, 50.0, 25.0, 0.0_f64][k % 5];
         let interval = format!("{:.0}–{:.0}", (accuracy - 20.0).max(0.0), (accuracy + 20.0).min(100.0));
-        GridCell { value: accuracy, details: vec![interval, "n=12".into()] }
+        GridCell { value: accuracy, detail: interval }
     };
     let grid = |model: usize, shifts: [usize; 2]| CellGrid {
         title: MODELS[model].into(),
@@ -130,7 +130,7 @@ fn heads(page: Page) -> Figure {
         });
         CellGrid::of_heads(MODELS[model].into(), numbers)
     };
-    let scale = CellScale::of_heads("share of |attention| (%)", Some(100.0));
+    let scale = CellScale::of_heads("share of |attention| (%)");
     cells(&[vec![grid(0, 8), grid(1, 4)]], &heading("Share of |attention| on the answer", page), &scale).unwrap()
 }
 
