@@ -99,7 +99,7 @@ fn by_model(session: &Session, results: &RunResults) -> Vec<(String, Outliers)> 
 
 /// The complementary cumulative distribution of a model's magnitudes.
 fn line(model: &str, tally: &Tally) -> Line {
-    // The smallest thousandth stretches over decades that nobody asks about.
-    let points = tally.histogram.ccdf().into_iter().filter(|&(_, share)| share > 0.0 && share < 0.999);
+    // The smallest tenth stretches over decades that nobody asks about.
+    let points = tally.histogram.ccdf().into_iter().filter(|&(_, share)| share > 0.0 && share < 0.9);
     Line::new(model.to_owned(), points)
 }

@@ -48,7 +48,7 @@ impl Measuring for ShotsFlags {
             return Ok(()); // nothing but failures
         }
         let subtitle = format!(
-            "bands: 95 % intervals over prompts; of best - worst, what chance alone gives · {}",
+            "bands: 95 % intervals over prompts; of the best arrangement less the worst, what chance alone gives · {}",
             session.setup.caption()
         );
         let heading = session.heading("Many-shot learning of a new classification", &subtitle);
@@ -65,7 +65,7 @@ fn panels(frame: &Frame) -> Vec<LinePanel> {
     let cases: Vec<Case> = frame.cases().into_iter().filter(|case| case.treated.condition.is_none()).collect();
     let mut panels = Vec::new();
     for order in &frame.cities {
-        let kinds: [(&str, NumberOf); 2] = [("accuracy (%)", accuracy), ("best - worst arrangement (points)", spread)];
+        let kinds: [(&str, NumberOf); 2] = [("accuracy (%)", accuracy), ("best − worst (points)", spread)];
         for (y_label, number) in kinds {
             let mut lines = Vec::new();
             for model in &frame.models {

@@ -1,6 +1,6 @@
 //! Axes: positions of numbers, and tick labels.
 
-use super::colour::{AXIS, GRID, PAPER};
+use super::colour::{AXIS, GRID};
 use super::figure::{Area, Figure};
 use super::text::{Anchor, AXIS_LABEL, TICK};
 use crate::base::values::tokens_name;
@@ -83,24 +83,13 @@ pub(super) fn draw_y_axis(figure: &mut Figure, area: Area, axis: &Axis) {
     }
 }
 
-/// Draws two strokes across a y axis without zero, at the end where zero would be. Called after the frame is drawn.
-pub(super) fn draw_break(figure: &mut Figure, area: Area, axis: &Axis) {
-    if axis.has_zero() {
-        return;
-    }
-    let y = if axis.lo > 0.0 { area.bottom() - 15.0 } else { area.y + 15.0 };
-    for (y, colour, thickness) in [(y + 1.0, PAPER, 7.0), (y - 3.0, AXIS, 1.5), (y + 5.0, AXIS, 1.5)] {
-        figure.line(&[(area.x - 9.0, y + 4.0), (area.x + 9.0, y - 4.0)], colour, thickness);
-    }
-}
-
 /// Labels of an axis of categories, each word in a line of its own.
 pub(super) struct CategoryLabels<'a> {
     labels: Vec<Vec<&'a str>>,
     /// Largest number of lines.
     pub(super) lines: usize,
-    /// Width of the widest word with the space around it.
-    pub(super) widest: f64,
+    /// Least distance of the middles of labels, so that no two of them meet.
+    pub(super) pitch: f64,
 }
 
 /// Least distance between labels of categories.
@@ -111,8 +100,10 @@ pub(super) const LABEL_LINE: f64 = 26.0;
 impl<'a> CategoryLabels<'a> {
     pub(super) fn new(labels: &'a [String]) -> Self {
         let labels: Vec<Vec<&str>> = labels.iter().map(|label| label.split(' ').collect()).collect();
-        let widest = labels.iter().flatten().map(|word| TICK.width(word)).fold(0.0, f64::max) + LABEL_GAP;
-        Self { lines: labels.iter().map(Vec::len).max().unwrap_or(1), labels, widest }
+        let width = |label: &Vec<&str>| label.iter().map(|word| TICK.width(word)).fold(0.0, f64::max);
+        let pitches = labels.windows(2).map(|pair| (width(&pair[0]) + width(&pair[1])) / 2.0 + LABEL_GAP);
+        let pitch = pitches.fold(0.0, f64::max);
+        Self { lines: labels.iter().map(Vec::len).max().unwrap_or(1), labels, pitch }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -123,7 +114,7 @@ impl<'a> CategoryLabels<'a> {
     pub(super) fn draw(&self, figure: &mut Figure, area: Area) {
         let slot = area.width / self.len() as f64;
         // The tolerance is for an area that is made for its labels.
-        let step = (self.widest / slot - 1e-6).ceil().max(1.0) as usize;
+        let step = (self.pitch / slot - 1e-6).ceil().max(1.0) as usize;
         for (i, words) in self.labels.iter().enumerate().step_by(step.next_power_of_two()) {
             let x = area.x + slot * (i as f64 + 0.5);
             for (line, word) in words.iter().enumerate() {
@@ -132,9 +123,6 @@ impl<'a> CategoryLabels<'a> {
         }
     }
 }
-
-/// Note in the subtitle if an axis is broken.
-pub(super) const BREAK_NOTE: &str = "broken axes leave out 0";
 
 impl Axis {
     /// Returns a linear axis with about five steps of 1, 2 or 5 × 10ⁿ; `wide` extends the ends to whole steps.
@@ -148,7 +136,9 @@ impl Axis {
         let rough = (hi - lo) / steps;
         let decade = 10_f64.powf(rough.log10().floor());
         let step = decade * [1.0, 2.0, 5.0].into_iter().find(|step| step * decade >= rough).unwrap_or(10.0);
-        let (lo, hi) = if wide { ((lo / step).floor() * step, (hi / step).ceil() * step) } else { (lo, hi) };
+        // An end that lies beyond a tick by less than a twentieth of a step adds none.
+        let whole = (((lo / step + 0.05).floor() * step), ((hi / step - 0.05).ceil() * step));
+        let (lo, hi) = if wide { whole } else { (lo, hi) };
         let whole = (lo / step - 1e-9).ceil() as i64..=(hi / step + 1e-9).floor() as i64;
         let labels = if lo.abs().max(hi.abs()) < 1e-3 { TickLabels::PowersOfTen } else { TickLabels::Decimal };
         Self { lo, hi, log: false, labels, ticks: whole.map(|i| i as f64 * step).collect() }
@@ -182,13 +172,6 @@ impl Axis {
         Self { lo, hi, log: true, labels: TickLabels::Tokens, ticks }
     }
 
-    /// Returns a logarithmic axis whose ends are 1, 2 or 5 × 10ⁿ. Both ends must be positive.
-    pub(super) fn log_between(lo: f64, hi: f64) -> Self {
-        let lo = round_down(lo);
-        // Reciprocals of 1, 2 and 5 × 10ⁿ have this form too.
-        Self::log(lo, (1.0 / round_down(1.0 / hi)).max(2.0 * lo))
-    }
-
     /// Returns an axis of `n` categories in equal steps, which are the numbers 0, 1, 2 … and have no ticks.
     pub(super) fn categories(n: usize) -> Self {
         Self { lo: -0.5, hi: n as f64 - 0.5, log: false, labels: TickLabels::Decimal, ticks: Vec::new() }
@@ -204,11 +187,6 @@ impl Axis {
             (self.lo - room, self.hi + room)
         };
         Self { lo, hi, ..self }
-    }
-
-    /// Returns `true` if zero is on the axis, or the axis is logarithmic.
-    pub(super) fn has_zero(&self) -> bool {
-        self.log || (self.lo <= 0.0 && self.hi >= 0.0)
     }
 
     /// Returns the position of `x`, from 0 at the beginning of the axis to 1 at its end.
@@ -234,12 +212,6 @@ impl Axis {
         };
         format!("{}{suffix}", decimal(tick / unit))
     }
-}
-
-/// Returns the largest of 1, 2 and 5 × 10ⁿ that is at most `x`.
-fn round_down(x: f64) -> f64 {
-    let decade = 10_f64.powf((x.log10() + 1e-9).floor());
-    decade * [5.0, 2.0, 1.0].into_iter().find(|step| step * decade <= x * (1.0 + 1e-9)).unwrap_or(1.0)
 }
 
 /// Formats a number with at most seven significant digits, which hides binary rounding.
@@ -299,9 +271,6 @@ mod tests {
     fn many_decades_have_few_numbers() {
         let axis = Axis::log(1e-12, 1.0);
         assert_eq!(numbers(&axis), ["10⁻¹²", "10⁻¹⁰", "10⁻⁸", "10⁻⁶", "10⁻⁴", "10⁻²", "10⁰"]);
-        let between = |lo: f64, hi: f64| numbers(&Axis::log_between(lo, hi));
-        assert_eq!(between(0.3, 61.0), ["0.2", "0.5", "1", "2", "5", "10", "20", "50", "100"]);
-        assert_eq!(between(5.0, 5.0), ["5", "10"]);
     }
 
     #[test]
@@ -309,7 +278,7 @@ mod tests {
         let labels = ["none", "4 smooth rotate"].map(String::from);
         let labels = CategoryLabels::new(&labels);
         assert_eq!((labels.len(), labels.lines), (2, 3));
-        assert_eq!(labels.widest, TICK.width("smooth") + LABEL_GAP);
+        assert_eq!(labels.pitch, (TICK.width("none") + TICK.width("smooth")) / 2.0 + LABEL_GAP);
     }
 
     #[test]

@@ -1,9 +1,7 @@
 //! Lines with intervals: one panel for each quantity, one line for each model (Figures 4 and 8 of the Differential
 //! Transformer paper).
 
-use super::axis::{
-    draw_axes, draw_break, draw_tick_below, draw_x_label, draw_y_label, extent, Axis, CategoryLabels, BREAK_NOTE,
-};
+use super::axis::{draw_axes, draw_tick_below, draw_x_label, draw_y_label, extent, Axis, CategoryLabels};
 use super::figure::{Area, Figure, FigureHeading};
 use super::legend::{Legend, LegendSymbol, LineStyle, LineStyles};
 use super::panel_grid::PanelGrid;
@@ -94,8 +92,7 @@ pub enum LineAxes<'a> {
     Linear,
     /// The x axis is of numbers of tokens and logarithmic.
     LogX,
-    /// Both are logarithmic, for complementary cumulative distributions. The x axis of each panel begins where its first
-    /// line falls to 0.9; points with a zero are left out.
+    /// Both are logarithmic, and each panel has its own. Points with a zero are left out.
     LogLog,
     /// Along x are categories with these labels, for example `none`, `16`, `8`; a point's x is its category's index.
     /// Values are drawn as markers and intervals as whiskers, those of the lines side by side.
@@ -111,15 +108,13 @@ const MARKER: f64 = 13.0;
 const WHISKER: f64 = 2.0;
 /// Largest number of points of a line that have markers: those that were measured, not a curve.
 const MARKED_POINTS: usize = 12;
-/// Largest number of points of a line that have whiskers instead of a band where x are numbers.
+/// Largest number of intervals of a line that are whiskers instead of a band where x are numbers.
 const WHISKERED_POINTS: usize = 2;
 /// Opacity of a band.
 const BAND_OPACITY: f64 = 0.2;
 /// Distance between neighbouring lines at a category, and largest distance between the first and the last, as fractions
 /// of the width of a category.
 const DODGE: (f64, f64) = (0.18, 0.6);
-/// A logarithmic x axis begins where the first line falls to this fraction.
-const ALMOST_ALL: f64 = 0.9;
 
 /// Draws the panels, as many side by side as fit.
 ///
@@ -139,7 +134,7 @@ pub fn lines(panels: &[LinePanel], axes: LineAxes<'_>, heading: &FigureHeading) 
     let mut scales = Vec::new();
     for panel in panels {
         scales.push(match axes {
-            LineAxes::LogLog => distribution_axes(panel)?,
+            LineAxes::LogLog => logarithmic_axes(panel)?,
             _ if is_marked => (x_axis.clone(), y_axis(panel)?.with_margin()),
             _ => (x_axis.clone(), y_axis(panel)?),
         });
@@ -154,11 +149,7 @@ pub fn lines(panels: &[LinePanel], axes: LineAxes<'_>, heading: &FigureHeading) 
         false => LegendSymbol::Line,
     };
     let has_whiskers = labels.is_some() && all.any(|line| line.visible().any(|(_, y)| y.interval.is_some()));
-    let is_broken = scales.iter().any(|(_, y_axis)| !y_axis.has_zero());
-    let subtitle = heading.subtitle_with(&[
-        if has_whiskers { "whiskers: 95 % intervals" } else { "" },
-        if is_broken { BREAK_NOTE } else { "" },
-    ]);
+    let subtitle = heading.subtitle_with(&[if has_whiskers { "whiskers: 95 % intervals" } else { "" }]);
     let legend = Legend::of_lines(&styles, symbol, grid.width());
     let (mut figure, top) = grid.figure(&FigureHeading { subtitle: &subtitle, ..*heading }, &legend)?;
     for (i, (panel, (x_axis, y_axis))) in panels.iter().zip(&scales).enumerate() {
@@ -172,8 +163,8 @@ pub fn lines(panels: &[LinePanel], axes: LineAxes<'_>, heading: &FigureHeading) 
 /// The size of a panel that has room for all labels, if it is not too wide, and the panels side by side.
 fn categories_panel(labels: &CategoryLabels<'_>) -> ((f64, f64), usize) {
     let ((width, height), across) = CATEGORIES_PANEL;
-    let wide = (labels.widest * labels.len() as f64).clamp(width, WIDEST);
-    ((wide, height), (across as f64 * width / wide).round() as usize)
+    let wide = (labels.pitch * labels.len() as f64).clamp(width, WIDEST);
+    ((wide, height), (across as f64 * width / wide) as usize)
 }
 
 impl LineAxes<'_> {
@@ -198,22 +189,13 @@ fn y_axis(panel: &LinePanel) -> Result<Axis> {
     Ok(Axis::linear(lo, hi, true))
 }
 
-/// Returns the x axis, from where the lines begin to fall, and the y axis with all fractions.
-fn distribution_axes(panel: &LinePanel) -> Result<(Axis, Axis)> {
-    let mut positive = Vec::new();
-    let mut first = f64::INFINITY;
-    for line in &panel.lines {
-        let points: Vec<_> = line.visible().filter(|(x, y)| *x > 0.0 && y.value > 0.0).collect();
-        if let Some((x, _)) = points.iter().take_while(|(_, y)| y.value > ALMOST_ALL).last() {
-            first = first.min(*x);
-        }
-        positive.extend(points);
-    }
-    let (smallest, largest) = extent(positive.iter().map(|(x, _)| *x))?;
-    let (least, _) = extent(positive.iter().map(|(_, y)| y.value))?;
-    // The tolerance keeps a power of ten.
-    let decade = 10_f64.powf((least.log10() + 1e-9).floor());
-    Ok((Axis::log_between(first.clamp(smallest, largest), largest), Axis::log(decade, 1.0)))
+/// Returns two logarithmic axes that hold all points.
+fn logarithmic_axes(panel: &LinePanel) -> Result<(Axis, Axis)> {
+    let points = panel.lines.iter().flat_map(Line::visible).map(|(x, y)| (x, y.value));
+    let positive: Vec<(f64, f64)> = points.filter(|(x, y)| *x > 0.0 && *y > 0.0).collect();
+    let (left, right) = extent(positive.iter().map(|(x, _)| *x))?;
+    let (bottom, top) = extent(positive.iter().map(|(_, y)| *y))?;
+    Ok((Axis::log(left, right), Axis::log(bottom, top)))
 }
 
 /// A panel, and where it is drawn.
@@ -241,7 +223,6 @@ impl PanelDrawing<'_> {
         let Self { panel, area, x_axis, y_axis, .. } = self;
         figure.panel_title((area.x, area.y - 28.0), &panel.title, "", area.width);
         draw_axes(figure, *area, x_axis, y_axis);
-        draw_break(figure, *area, y_axis);
         draw_y_label(figure, *area, &panel.y_label);
         if let Some(labels) = self.labels {
             labels.draw(figure, *area);
@@ -253,17 +234,18 @@ impl PanelDrawing<'_> {
             plotted.push((line, style, self.points(line, place)));
         }
         // Bands, then lines, then whiskers, then markers, so that none hides the other. Categories have no line.
-        for (_, style, points) in plotted.iter().filter(|_| self.labels.is_none()) {
+        let (whiskered, banded): (Vec<_>, Vec<_>) = plotted.iter().partition(|(_, _, points)| {
+            self.labels.is_some() || points.iter().filter_map(|point| point.interval).count() <= WHISKERED_POINTS
+        });
+        for (_, style, points) in banded {
             draw_band(figure, *style, points);
         }
         for (_, style, points) in plotted.iter().filter(|_| self.labels.is_none()) {
             style.draw(figure, &points.iter().map(|point| (point.x, point.y)).collect::<Vec<_>>());
         }
-        for (line, style, points) in &plotted {
-            let whiskered = self.labels.is_some() || line.points.len() <= WHISKERED_POINTS;
-            for (point, ends) in points.iter().filter_map(|point| Some((point, point.interval?))).filter(|_| whiskered)
-            {
-                figure.whisker(point.x, ends, style.colour, WHISKER);
+        for (_, style, points) in whiskered {
+            for (x, ends) in points.iter().filter_map(|point| Some((point.x, point.interval?))) {
+                figure.whisker(x, ends, style.colour, WHISKER);
             }
         }
         for (_, style, points) in plotted.iter().filter(|(line, ..)| self.labels.is_some() || line.is_marked()) {
@@ -353,11 +335,10 @@ mod tests {
     }
 
     #[test]
-    fn the_axis_of_a_distribution_begins_where_the_lines_begin_to_fall() {
-        let falling =
-            panel([(0.0, 1.0), (1e-6, 1.0), (0.3, 0.95), (0.7, 0.8), (20.0, 1e-6), (42.0, 1e-7), (50.0, 0.0)]);
-        let (x_axis, y_axis) = distribution_axes(&falling).unwrap();
-        assert_eq!((x_axis.lo, x_axis.hi, y_axis.lo), (0.2, 50.0, 1e-7));
+    fn logarithmic_axes_leave_out_zeros() {
+        let falling = panel([(0.0, 0.9), (0.5, 0.9), (20.0, 1e-6), (50.0, 0.0)]);
+        let (x_axis, y_axis) = logarithmic_axes(&falling).unwrap();
+        assert_eq!((x_axis.lo, x_axis.hi, y_axis.lo, y_axis.hi), (0.5, 20.0, 1e-6, 0.9));
     }
 
     #[test]
@@ -365,7 +346,7 @@ mod tests {
         let size = |n: usize| categories_panel(&CategoryLabels::new(&vec!["4 smooth rotate".to_owned(); n]));
         assert_eq!(size(2), CATEGORIES_PANEL);
         let ((width, _), across) = size(7);
-        assert!(width > CATEGORIES_PANEL.0 .0 && width < WIDEST && across == 2, "{width}, {across}");
+        assert!(width > CATEGORIES_PANEL.0 .0 && width < WIDEST && across == 1, "{width}, {across}");
         assert_eq!((size(40).0 .0, size(40).1), (WIDEST, 1));
     }
 }

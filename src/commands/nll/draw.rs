@@ -16,7 +16,10 @@ pub(in crate::commands) fn draw(session: &mut Session, results: &RunResults) -> 
     }
     let drawn_from = frame.tokens.drawn_from();
     let caption = session.setup.caption();
-    let subtitle = format!("{caption} · from position {from} on · 95 % intervals over {drawn_from}");
+    let to_first = frame.tokens.others().next().map_or_else(String::new, |(first, _)| {
+        format!(" · differences to {}, below 0: better", frame.short_names.shortened(&first.label()))
+    });
+    let subtitle = format!("{caption} · from position {from} on · 95 % intervals over {drawn_from}{to_first}");
     let title = "Does more context predict the next token better?";
     let figure = lines(&panels, LineAxes::LogX, &session.heading(title, &subtitle))?;
     let pooling =
@@ -49,17 +52,15 @@ fn panels(frame: &Frame, from: u32) -> Vec<LinePanel> {
         panel("by position".to_owned(), nll, scored.iter().map(|of| binned(of, from, |bin| of_bin(of, bin)))),
     ];
     if frame.tokens.others().next().is_some() {
-        let first = scored.first().map(Scored::label).unwrap_or_default();
         for kind in [TokenKind::All, TokenKind::ArHit] {
-            let title = format!("difference to {first}: {}", kind.name());
             let lines = scored.iter().map(|of| binned(of, from, |bin| difference(frame, of, kind, bin)));
-            panels.push(panel(title, "difference (nats), below 0: better", lines));
+            panels.push(panel(format!("{}, differences", kind.name()), "difference (nats)", lines));
         }
     }
     panels.retain(|panel| panel.lines.iter().any(|line| !line.points.is_empty()));
     for panel in &mut panels {
-        for name in panel.lines.iter_mut().map(|line| &mut line.name).chain([&mut panel.title]) {
-            *name = frame.short_names.shortened(name);
+        for line in &mut panel.lines {
+            line.name = frame.short_names.shortened(&line.name);
         }
     }
     panels
@@ -68,7 +69,7 @@ fn panels(frame: &Frame, from: u32) -> Vec<LinePanel> {
 fn panel(title: String, y_label: &str, lines: impl Iterator<Item = Line>) -> LinePanel {
     LinePanel {
         title,
-        x_label: "position in the window (tokens of context)".to_owned(),
+        x_label: "position (tokens of context)".to_owned(),
         y_label: y_label.to_owned(),
         y_range: None,
         lines: lines.collect(),
