@@ -8,7 +8,7 @@ use crate::base::error::{unless_broken_pipe, ExpectationFailed};
 use crate::base::files::folder_of;
 use crate::base::hash::sha256_file;
 use crate::base::names::{distinct, ShortNames};
-use crate::figures::{forest, FigureHeading, ForestPanel};
+use crate::figures::{compared_words, forest, FigureHeading, ForestPanel};
 use crate::results::compare::{compare, Comparison, FailIf, PairedSets, Request};
 use crate::results::table::plural;
 use crate::results::view::{difference_cell, group_value};
@@ -120,8 +120,8 @@ fn check_plot(path: &Path) -> Result<()> {
 fn draw(comparison: &Comparison, args: &Compare, path: &Path) -> Result<()> {
     let rows = in_short(&comparison.rows);
     let panels = ForestPanel::of_rows(&rows, &comparison.groups);
-    let baselines = distinct(rows.iter().map(|row| &row.baseline));
-    let others = distinct(rows.iter().map(|row| &row.other));
+    let baselines = distinct(rows.iter().map(|row| compared_words(&row.baseline)));
+    let others = distinct(rows.iter().map(|row| compared_words(&row.other)));
     let title = match others.as_slice() {
         [other] => format!("{other} − {}", baselines.join(", ")),
         _ => format!("Differences from {}", baselines.join(", ")),

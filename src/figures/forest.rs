@@ -9,6 +9,7 @@ use super::text::{Anchor, TextFormat, TICK};
 use crate::base::names::distinct;
 use crate::results::view::{difference_cell, group_value};
 use crate::results::{Column, Row};
+use crate::treatments::condition_words;
 use anyhow::{ensure, Result};
 
 /// Differences of one quantity, on one axis.
@@ -25,7 +26,7 @@ pub struct ForestPanel {
 /// One difference.
 #[derive(Clone, Debug)]
 pub struct ForestRow {
-    /// Label left of it, for example `ctx_tok=4096`.
+    /// Label left of it, for example `ctx_tok=4096`. It is drawn once for rows below each other that share it.
     pub label: String,
     /// Name of its series, for example `diff`, which has the same colour and marker in all panels.
     pub series: String,
@@ -41,21 +42,41 @@ impl ForestPanel {
         rows.chunk_by(|a, b| a.name() == b.name()).map(|rows| Self::of_metric(rows, groups)).collect()
     }
 
-    /// The panel of rows with the same metric and region.
+    /// The panel of rows with the same metric and region. Rows are named by what has more values, what is compared or the
+    /// groups, and coloured by the other; rows with one name are next to each other.
     fn of_metric(rows: &[Row], groups: &[Column]) -> Self {
         let mut groups = groups.to_vec();
         groups.retain(|column| rows.iter().any(|row| row.group.get(column.name()) != rows[0].group.get(column.name())));
         let label = rows[0].label();
-        let rows = rows.iter().map(|row| {
-            let values: Vec<String> = groups.iter().filter_map(|&column| group_value(row, column)).collect();
-            ForestRow {
-                label: if values.is_empty() { row.other.clone() } else { values.join(" · ") },
-                series: row.other.clone(),
+        let mut drawn = Vec::new();
+        for row in rows {
+            let values = groups.iter().filter_map(|&column| group_value(row, column));
+            let values: Vec<String> = values.map(|value| compared_words(&value)).collect();
+            let other = compared_words(&row.other);
+            drawn.push(ForestRow {
+                label: if values.is_empty() { other.clone() } else { values.join(" · ") },
+                series: other,
                 difference: PointEstimate::scaled_difference(&row.difference, label.kind.factor()),
                 text: difference_cell(row).line().replace('-', "−"),
-            }
-        });
-        Self { title: label.text.clone(), unit: label.difference_unit().to_owned(), rows: rows.collect() }
+            });
+        }
+        let labels = distinct(drawn.iter().map(|row| &row.label));
+        if distinct(drawn.iter().map(|row| &row.series)).len() > labels.len() {
+            drawn.iter_mut().for_each(|row| std::mem::swap(&mut row.label, &mut row.series));
+        }
+        let labels = distinct(drawn.iter().map(|row| &row.label));
+        drawn.sort_by_key(|row| labels.iter().position(|label| *label == row.label));
+        Self { title: label.text.clone(), unit: label.difference_unit().to_owned(), rows: drawn }
+    }
+}
+
+/// What is compared, or the value of a group, in words: `other needles hidden` of `mask(distractor)`, `512 tokens`.
+pub(crate) fn compared_words(name: &str) -> String {
+    match name.split_once('=') {
+        Some(("condition", "none")) => "the untreated passes".to_owned(),
+        Some(("condition", condition)) => condition_words(condition),
+        Some(("ctx_tok", tokens)) => format!("{tokens} tokens"),
+        _ => condition_words(name),
     }
 }
 
@@ -64,7 +85,7 @@ const RIGHT: f64 = 44.0;
 const PLOT_WIDTH: (f64, f64) = (240.0, 620.0);
 /// Distance between the plot and the texts beside it.
 const GAP: f64 = 22.0;
-const LABEL_MAX_WIDTH: f64 = 520.0;
+const LABEL_MAX_WIDTH: f64 = 640.0;
 const TEXT_MAX_WIDTH: f64 = 520.0;
 const TITLE_HEIGHT: f64 = 50.0;
 const ROW: f64 = 38.0;
@@ -90,9 +111,11 @@ pub fn forest(panels: &[ForestPanel], heading: &FigureHeading, x_label: &str) ->
     let label_width = rows.iter().map(|row| LABEL.width(&row.label)).fold(0.0, f64::max).min(LABEL_MAX_WIDTH);
     let text_width = rows.iter().map(|row| TEXT.width(&row.text)).fold(0.0, f64::max).min(TEXT_MAX_WIDTH);
     let x = LEFT + label_width + GAP;
-    let beside = x + GAP + text_width + RIGHT;
-    let plot_width = (heading.page.room() - beside).clamp(PLOT_WIDTH.0, PLOT_WIDTH.1);
-    let width = beside + plot_width;
+    let room = heading.page.room() - x - RIGHT - PLOT_WIDTH.0;
+    // A narrow page has no room for the numbers.
+    let text_room = if GAP + text_width <= room { GAP + text_width } else { 0.0 };
+    let plot_width = (PLOT_WIDTH.0 + room - text_room).clamp(PLOT_WIDTH.0, PLOT_WIDTH.1);
+    let width = x + plot_width + text_room + RIGHT;
     let series = LineStyles::new(distinct(rows.iter().map(|row| &row.series)));
     let are_named = rows.iter().all(|row| row.label == row.series);
     let in_legend = if are_named || series.names.len() == 1 { &LineStyles::new(Vec::new()) } else { &series };
@@ -103,7 +126,7 @@ pub fn forest(panels: &[ForestPanel], heading: &FigureHeading, x_label: &str) ->
     let mut y = top + legend.height();
     for panel in panels {
         let area = Area { x, y: y + TITLE_HEIGHT, width: plot_width, height: height(panel) };
-        draw_panel(&mut figure, panel, area, &series, x_label)?;
+        draw_panel(&mut figure, panel, area, &series, (x_label, text_room > 0.0))?;
         y = area.bottom() + BELOW;
     }
     Ok(figure)
@@ -122,10 +145,16 @@ fn x_axis(panel: &ForestPanel) -> Result<Axis> {
     let (lo, hi) = extent(numbers)?;
     // Only zeros: an axis about them.
     let (lo, hi) = if lo == hi { (-1.0, 1.0) } else { (lo, hi) };
-    Ok(Axis::linear(lo, hi, true))
+    Ok(Axis::linear(lo, hi, true).with_margin())
 }
 
-fn draw_panel(figure: &mut Figure, panel: &ForestPanel, area: Area, series: &LineStyles, x_label: &str) -> Result<()> {
+fn draw_panel(
+    figure: &mut Figure,
+    panel: &ForestPanel,
+    area: Area,
+    series: &LineStyles,
+    (x_label, has_texts): (&str, bool),
+) -> Result<()> {
     let axis = x_axis(panel)?;
     figure.panel_title((area.x, area.y - 26.0), &panel.title, &panel.unit, area.width);
     draw_axes(figure, area, &axis, &Axis::categories(panel.rows.len()));
@@ -134,8 +163,12 @@ fn draw_panel(figure: &mut Figure, panel: &ForestPanel, area: Area, series: &Lin
     for (i, row) in panel.rows.iter().enumerate() {
         let y = area.y + PADDING + ROW * (i as f64 + 0.5);
         let (_, LineStyle { colour, marker, .. }) = series.style(&row.series);
-        figure.text((area.x - GAP, y), &LABEL.fit(&row.label, LABEL_MAX_WIDTH), LABEL);
-        figure.text((area.right() + GAP, y), &TEXT.fit(&row.text, TEXT_MAX_WIDTH), TEXT);
+        if i == 0 || panel.rows[i - 1].label != row.label {
+            figure.text((area.x - GAP, y), &LABEL.fit(&row.label, LABEL_MAX_WIDTH), LABEL);
+        }
+        if has_texts {
+            figure.text((area.right() + GAP, y), &TEXT.fit(&row.text, TEXT_MAX_WIDTH), TEXT);
+        }
         let [x, low, high] = row.difference.extent().map(|number| area.x + area.width * axis.place(number));
         if row.difference.interval.is_some() {
             figure.line(&[(low, y), (high, y)], colour, WHISKER);
@@ -165,9 +198,28 @@ mod tests {
     #[test]
     fn the_axis_holds_zero_and_the_whiskers() {
         let axis = x_axis(&panel(&[(0.3, Some((0.12, 0.48)))])).unwrap();
-        assert_eq!((axis.lo, axis.hi), (0.0, 0.5));
+        assert!((-0.1..0.0).contains(&axis.lo) && (0.5..0.6).contains(&axis.hi), "{axis:?}");
         let axis = x_axis(&panel(&[(-0.3, None)])).unwrap();
-        assert!(axis.lo <= -0.3 && axis.hi == 0.0, "{axis:?}");
+        assert!(axis.lo < -0.3 && (0.0..0.1).contains(&axis.hi), "{axis:?}");
+    }
+
+    #[test]
+    fn rows_are_named_by_what_has_more_values_and_coloured_by_the_other() {
+        let named = |models: &[&str]| {
+            let mut rows = Vec::new();
+            for &model in models {
+                for condition in ["mask(noise)", "mask(distractor)", "silence(noise)"] {
+                    let group = [("model".to_owned(), model.to_owned())].into();
+                    let (other, metric) = (format!("condition={condition}"), "accuracy".to_owned());
+                    rows.push(Row { other, group, metric, ..Row::default() });
+                }
+            }
+            let panel = ForestPanel::of_rows(&rows, &[Column::Model]).remove(0);
+            panel.rows.into_iter().map(|row| format!("{}: {}", row.label, row.series)).collect::<Vec<_>>()
+        };
+        assert_eq!(named(&["a"])[..2], ["noise hidden: noise hidden", "other needles hidden: other needles hidden"]);
+        assert_eq!(named(&["a", "b"])[..2], ["noise hidden: a", "noise hidden: b"]);
+        assert_eq!(named(&["a", "b", "c"])[..2], ["a: noise hidden", "a: other needles hidden"]);
     }
 
     #[test]

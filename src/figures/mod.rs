@@ -31,6 +31,7 @@ pub use self::cells::{cells, CellGrid, CellScale, GridCell};
 pub(crate) use self::colour::region_name;
 pub use self::colour_scale::ColourScale;
 pub use self::figure::{Figure, FigureHeading, Page};
+pub(crate) use self::forest::compared_words;
 pub use self::forest::{forest, ForestPanel, ForestRow};
 pub use self::lines::{lines, Line, LineAxes, LinePanel, PointEstimate};
 pub use self::map_panel::{Bins, MapPanel};

@@ -33,8 +33,9 @@ pub(in crate::commands) fn draw(session: &mut Session, results: &RunResults) -> 
         let number = if i == 0 { String::new() } else { format!("-{}", i + 1) };
         let asked = if several { setting_name(setting.1, setting.2) + " · " } else { String::new() };
         let subtitle = format!("{asked}{}", session.setup.caption_of(&[setting.0]));
+        let paired = format!("paired differences, whiskers: 95 % intervals · {subtitle}");
         if let Some(figure) =
-            conditions(&results.frame, &changes, setting, session.heading("Cost of conditions", &subtitle))?
+            conditions(&results.frame, &changes, setting, session.heading("Cost of conditions", &paired))?
         {
             session.save(&figure, &format!("conditions{number}"), POOLING)?;
         }
@@ -115,11 +116,10 @@ fn of_setting<'a>(frame: &Frame, changes: &'a [Change], setting: Setting, patchi
 fn rows(frame: &Frame, changes: &[&Change], estimate: impl Fn(&Change) -> Option<PointEstimate>) -> Vec<ForestRow> {
     let mut rows = Vec::new();
     for name in distinct(changes.iter().map(|change| &change.condition)) {
-        let mut label = condition_words(&name);
         for change in changes.iter().filter(|change| change.condition == name) {
             let Some(difference) = estimate(change) else { continue };
             rows.push(ForestRow {
-                label: std::mem::take(&mut label),
+                label: condition_words(&name),
                 series: frame.short_name(&change.model),
                 text: short(Some(difference.value)).replace('-', "−"),
                 difference,
