@@ -28,11 +28,11 @@ pub struct Inspect {
     /// Prompt length for the memory estimate, in tokens [default: 4k, or the model's context if that is shorter]
     #[arg(long, value_name = "TOKENS")]
     pub ctx: Option<TokenRange>,
-    #[command(flatten)]
-    pub reading: LoadOptions,
     /// Print JSON instead of tables
     #[arg(long)]
     pub json: bool,
+    #[command(flatten)]
+    pub reading: LoadOptions,
 }
 
 /// Prints the architecture, lambda and memory of a model.

@@ -58,7 +58,8 @@ fn metrics_help() -> String {
     let metrics: String = metric::ALL.iter().map(|metric| format!("\n- {}: {}", metric.name, metric.meaning)).collect();
     format!(
         "Metrics by their names in `results.csv`, with a region for only that region, as in `accuracy,share_abs[answer]`; `all` \
-         for every one [default: the main ones that were measured]\n{metrics}"
+         for every one [default: the main ones that were measured]. Below, a are the weights of a row, u is what heads write, \
+         and L is the log-probability of the answer.\n{metrics}"
     )
 }
 
