@@ -163,7 +163,8 @@ pub fn lines(panels: &[LinePanel], axes: LineAxes<'_>, heading: &FigureHeading) 
 /// The size of a panel that has room for all labels, if it is not too wide, and the panels side by side.
 fn categories_panel(labels: &CategoryLabels<'_>) -> ((f64, f64), usize) {
     let ((width, height), across) = CATEGORIES_PANEL;
-    let wide = (labels.pitch * labels.len() as f64).clamp(width, WIDEST);
+    // The grid has panels of whole pixels.
+    let wide = (labels.pitch * labels.len() as f64).ceil().clamp(width, WIDEST);
     ((wide, height), (across as f64 * width / wide) as usize)
 }
 
@@ -347,6 +348,7 @@ mod tests {
         assert_eq!(size(2), CATEGORIES_PANEL);
         let ((width, _), across) = size(7);
         assert!(width > CATEGORIES_PANEL.0 .0 && width < WIDEST && across == 1, "{width}, {across}");
+        assert_eq!(width, width.floor(), "or the grid takes a part of the room for the labels away");
         assert_eq!((size(40).0 .0, size(40).1), (WIDEST, 1));
     }
 }
