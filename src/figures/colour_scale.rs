@@ -130,7 +130,8 @@ impl FittedScale {
                 axis
             }
             Spacing::Log(lo) => {
-                let axis = Axis::log(lo, self.top);
+                let mut axis = Axis::log(lo, self.top);
+                axis.ticks.retain(|tick| (tick.log10() - tick.log10().round()).abs() < 1e-9);
                 let prefix = match (self.signed, self.cut) {
                     (true, _) => "±",
                     (false, true) => "≤ ",
