@@ -23,7 +23,7 @@ use crate::prompts::{Prompt, Sentence, Sources, Text, Tokenizer};
 #[derive(Clone, Debug, Default, PartialEq, Args, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct OwnText {
-    /// UTF-8 text to measure instead of needle prompts: all of it with --question, otherwise windows of --ctx tokens
+    /// UTF-8 text to measure instead of needle prompts: all of it with a question, otherwise windows of the prompt length
     #[serde(skip_serializing_if = "Option::is_none")]
     #[arg(long, value_name = "FILE", value_parser = FileName)]
     pub text: Option<PathBuf>,
