@@ -1,103 +1,93 @@
 //! The colours of the figures. As far as possible they can be told apart by colour-blind readers and in grey print.
 
-use std::fmt;
+use plotters::style::RGBColor;
 
-/// A colour of sRGB.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Rgb(pub(super) u8, pub(super) u8, pub(super) u8);
-
-impl fmt::Display for Rgb {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "#{:02X}{:02X}{:02X}", self.0, self.1, self.2)
-    }
-}
-
-pub(super) const INK: Rgb = Rgb(0x1a, 0x1a, 0x1a);
-pub(super) const FAINT_INK: Rgb = Rgb(0x66, 0x66, 0x66);
-pub(super) const GRID: Rgb = Rgb(0xe4, 0xe4, 0xe4);
-pub(super) const AXIS: Rgb = Rgb(0x99, 0x99, 0x99);
-pub(super) const PAPER: Rgb = Rgb(0xff, 0xff, 0xff);
-pub(super) const MISSING: Rgb = Rgb(0xee, 0xee, 0xee);
+pub(super) const INK: RGBColor = RGBColor(0x1a, 0x1a, 0x1a);
+pub(super) const FAINT_INK: RGBColor = RGBColor(0x66, 0x66, 0x66);
+pub(super) const GRID: RGBColor = RGBColor(0xe4, 0xe4, 0xe4);
+pub(super) const AXIS: RGBColor = RGBColor(0x99, 0x99, 0x99);
+pub(super) const PAPER: RGBColor = RGBColor(0xff, 0xff, 0xff);
+pub(super) const MISSING: RGBColor = RGBColor(0xee, 0xee, 0xee);
 
 /// Masked parts of a map; darker than [`MISSING`], to stand out from white and pale colours.
-pub(super) const MASKED: Rgb = Rgb(0xd8, 0xd8, 0xd8);
+pub(super) const MASKED: RGBColor = RGBColor(0xd8, 0xd8, 0xd8);
 
 /// Colours of curves, in order: the strong colours of Okabe & Ito (2008).
-pub(super) const CURVES: [Rgb; 6] = [
-    Rgb(0x00, 0x72, 0xb2), // blue
-    Rgb(0xd5, 0x5e, 0x00), // vermilion
-    Rgb(0x00, 0x9e, 0x73), // bluish green
-    Rgb(0xcc, 0x79, 0xa7), // reddish purple
-    Rgb(0xe6, 0x9f, 0x00), // orange
-    Rgb(0x56, 0xb4, 0xe9), // sky blue
+pub(super) const CURVES: [RGBColor; 6] = [
+    RGBColor(0x00, 0x72, 0xb2), // blue
+    RGBColor(0xd5, 0x5e, 0x00), // vermilion
+    RGBColor(0x00, 0x9e, 0x73), // bluish green
+    RGBColor(0xcc, 0x79, 0xa7), // reddish purple
+    RGBColor(0xe6, 0x9f, 0x00), // orange
+    RGBColor(0x56, 0xb4, 0xe9), // sky blue
 ];
 
 /// Viridis (van der Walt & Smith, 2015) at tenths: equal steps of lightness, for all kinds of colour vision.
-const SEQUENTIAL: [Rgb; 11] = [
-    Rgb(0x44, 0x01, 0x54),
-    Rgb(0x48, 0x24, 0x75),
-    Rgb(0x41, 0x44, 0x87),
-    Rgb(0x35, 0x5f, 0x8d),
-    Rgb(0x2a, 0x78, 0x8e),
-    Rgb(0x21, 0x91, 0x8c),
-    Rgb(0x22, 0xa8, 0x84),
-    Rgb(0x44, 0xbf, 0x70),
-    Rgb(0x7a, 0xd1, 0x51),
-    Rgb(0xbd, 0xdf, 0x26),
-    Rgb(0xfd, 0xe7, 0x25),
+const SEQUENTIAL: [RGBColor; 11] = [
+    RGBColor(0x44, 0x01, 0x54),
+    RGBColor(0x48, 0x24, 0x75),
+    RGBColor(0x41, 0x44, 0x87),
+    RGBColor(0x35, 0x5f, 0x8d),
+    RGBColor(0x2a, 0x78, 0x8e),
+    RGBColor(0x21, 0x91, 0x8c),
+    RGBColor(0x22, 0xa8, 0x84),
+    RGBColor(0x44, 0xbf, 0x70),
+    RGBColor(0x7a, 0xd1, 0x51),
+    RGBColor(0xbd, 0xdf, 0x26),
+    RGBColor(0xfd, 0xe7, 0x25),
 ];
 
 /// Blue – white – red at sixths of either side, made in CIELAB with equal steps of lightness from 100 to 34 on both
 /// sides.
-const DIVERGING: [Rgb; 13] = [
-    Rgb(0x02, 0x50, 0x97),
-    Rgb(0x18, 0x6c, 0xbd),
-    Rgb(0x49, 0x88, 0xd5),
-    Rgb(0x75, 0xa5, 0xe7),
-    Rgb(0xa2, 0xc3, 0xf3),
-    Rgb(0xd0, 0xe1, 0xfa),
-    Rgb(0xff, 0xff, 0xff),
-    Rgb(0xff, 0xd7, 0xd1),
-    Rgb(0xfe, 0xac, 0xa1),
-    Rgb(0xf6, 0x81, 0x73),
-    Rgb(0xe1, 0x5b, 0x4d),
-    Rgb(0xc4, 0x36, 0x2d),
-    Rgb(0xa1, 0x0f, 0x12),
+const DIVERGING: [RGBColor; 13] = [
+    RGBColor(0x02, 0x50, 0x97),
+    RGBColor(0x18, 0x6c, 0xbd),
+    RGBColor(0x49, 0x88, 0xd5),
+    RGBColor(0x75, 0xa5, 0xe7),
+    RGBColor(0xa2, 0xc3, 0xf3),
+    RGBColor(0xd0, 0xe1, 0xfa),
+    RGBColor(0xff, 0xff, 0xff),
+    RGBColor(0xff, 0xd7, 0xd1),
+    RGBColor(0xfe, 0xac, 0xa1),
+    RGBColor(0xf6, 0x81, 0x73),
+    RGBColor(0xe1, 0x5b, 0x4d),
+    RGBColor(0xc4, 0x36, 0x2d),
+    RGBColor(0xa1, 0x0f, 0x12),
 ];
 
 /// Returns the colour of a magnitude, from dark at 0 to light at 1.
-pub(super) fn sequential(place: f64) -> Rgb {
+pub(super) fn sequential(place: f64) -> RGBColor {
     between(&SEQUENTIAL, place)
 }
 
 /// Returns the colour of a signed number, from blue at 0 over white at ½ to red at 1.
-pub(super) fn diverging(place: f64) -> Rgb {
+pub(super) fn diverging(place: f64) -> RGBColor {
     between(&DIVERGING, place)
 }
 
 /// Interpolates linearly between equally spaced stops over 0..=1; positions outside get the nearer end.
-fn between(stops: &[Rgb], place: f64) -> Rgb {
+fn between(stops: &[RGBColor], place: f64) -> RGBColor {
     let place = place.clamp(0.0, 1.0) * (stops.len() - 1) as f64;
     let below = (place as usize).min(stops.len() - 2);
     mix(stops[below], stops[below + 1], place - below as f64)
 }
 
 /// Returns the colour of the `i`-th curve.
-pub(super) fn curve(i: usize) -> Rgb {
+pub(super) fn curve(i: usize) -> RGBColor {
     CURVES[i % CURVES.len()]
 }
 
 /// Returns the colour of a region: strong for the answer, a tint of it for its needle, greys and ochre for noise.
-pub(super) fn region(name: &str) -> Rgb {
+pub(super) fn region(name: &str) -> RGBColor {
     match name.to_ascii_lowercase().as_str() {
         // A prompt has one of the two.
-        "bos" | "first" => Rgb(0x4a, 0x4a, 0x55),
-        "template" => Rgb(0xd6, 0xd6, 0xd6),
-        "filler" => Rgb(0xae, 0xae, 0xae),
-        "distractor" => Rgb(0xbf, 0x8a, 0x2b),
-        "needle" => Rgb(0x9c, 0xc9, 0xe6),
-        "answer" => Rgb(0x00, 0x72, 0xb2),
-        "question" => Rgb(0xe3, 0xc3, 0xd6),
+        "bos" | "first" => RGBColor(0x4a, 0x4a, 0x55),
+        "template" => RGBColor(0xd6, 0xd6, 0xd6),
+        "filler" => RGBColor(0xae, 0xae, 0xae),
+        "distractor" => RGBColor(0xbf, 0x8a, 0x2b),
+        "needle" => RGBColor(0x9c, 0xc9, 0xe6),
+        "answer" => RGBColor(0x00, 0x72, 0xb2),
+        "question" => RGBColor(0xe3, 0xc3, 0xd6),
         // An unknown region gets a colour that depends on its name.
         other => curve(other.bytes().map(usize::from).sum()),
     }
@@ -113,7 +103,7 @@ pub(crate) fn region_name(name: &str) -> &str {
 }
 
 /// Returns black or white, whichever has more contrast to `ground`.
-pub(super) fn text_on(ground: Rgb) -> Rgb {
+pub(super) fn text_on(ground: RGBColor) -> RGBColor {
     if luminance(ground) > 0.22 {
         INK
     } else {
@@ -122,7 +112,7 @@ pub(super) fn text_on(ground: Rgb) -> Rgb {
 }
 
 /// Returns the relative luminance, 0 for black to 1 for white (WCAG 2.1).
-fn luminance(Rgb(r, g, b): Rgb) -> f64 {
+fn luminance(RGBColor(r, g, b): RGBColor) -> f64 {
     let linear = |channel: u8| {
         let c = f64::from(channel) / 255.0;
         if c <= 0.040_45 {
@@ -134,9 +124,9 @@ fn luminance(Rgb(r, g, b): Rgb) -> f64 {
     0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b)
 }
 
-fn mix(a: Rgb, b: Rgb, share_of_b: f64) -> Rgb {
+fn mix(a: RGBColor, b: RGBColor, share_of_b: f64) -> RGBColor {
     let channel = |a: u8, b: u8| (f64::from(a) + share_of_b * (f64::from(b) - f64::from(a))).round() as u8;
-    Rgb(channel(a.0, b.0), channel(a.1, b.1), channel(a.2, b.2))
+    RGBColor(channel(a.0, b.0), channel(a.1, b.1), channel(a.2, b.2))
 }
 
 #[cfg(test)]
@@ -145,13 +135,13 @@ mod tests {
 
     const REGIONS: [&str; 7] = ["bos", "template", "filler", "distractor", "needle", "answer", "question"];
 
-    fn contrast(a: Rgb, b: Rgb) -> f64 {
+    fn contrast(a: RGBColor, b: RGBColor) -> f64 {
         let (a, b) = (luminance(a), luminance(b));
         (a.max(b) + 0.05) / (a.min(b) + 0.05)
     }
 
     /// Returns CIE L*, 0 for black to 100 for white.
-    fn lightness(colour: Rgb) -> f64 {
+    fn lightness(colour: RGBColor) -> f64 {
         let y = luminance(colour);
         116.0 * y.cbrt() - 16.0
     }

@@ -1,9 +1,10 @@
 //! Colour scales, shared by all panels that are compared, and their colour bars.
 
 use super::axis::Axis;
-use super::colour::{self, Rgb, AXIS};
+use super::colour::{self, AXIS};
 use super::figure::{Area, Figure};
 use super::text::{Anchor, AXIS_LABEL, TICK};
+use plotters::style::RGBColor;
 
 /// The kind of colour scale of some panels. Its ends are taken from the numbers.
 #[derive(Clone, Debug)]
@@ -77,12 +78,12 @@ impl FittedScale {
         Self { top: end, cut: false, ..self }
     }
 
-    pub(super) fn colour(&self, number: f64) -> Rgb {
+    pub(super) fn colour(&self, number: f64) -> RGBColor {
         self.colour_at(self.place(number))
     }
 
     /// Returns the colour at a position of the colour bar, from 0 at the bottom to 1 at the top.
-    pub(super) fn colour_at(&self, place: f64) -> Rgb {
+    pub(super) fn colour_at(&self, place: f64) -> RGBColor {
         if self.signed {
             colour::diverging(place)
         } else {
@@ -198,7 +199,7 @@ const TICK_GAP: f64 = 72.0;
 /// at a point and fills a width, if that is small.
 pub(super) fn draw_colour_bar(figure: &mut Figure, fitted: &FittedScale, label: &str, (x, y): (f64, f64), width: f64) {
     let bar = Area { x, y: y + BELOW_LABEL, width: width.min(BAR.0), height: BAR.1 };
-    let colours: Vec<Rgb> = (0..STEPS).map(|i| fitted.colour_at(i as f64 / (STEPS - 1) as f64)).collect();
+    let colours: Vec<RGBColor> = (0..STEPS).map(|i| fitted.colour_at(i as f64 / (STEPS - 1) as f64)).collect();
     figure.text((x, y + 10.0), label, AXIS_LABEL.at(Anchor::Left));
     figure.bitmap(bar, (1, STEPS), &colours);
     for (place, text) in fitted.ticks(TICK_GAP / bar.width) {

@@ -13,6 +13,7 @@ use anyhow::{bail, Context, Result};
 use base64::engine::general_purpose::STANDARD;
 use base64::Engine as _;
 use pdf_writer::{Content, Finish, Name, Pdf, Rect, Ref, TextStr};
+use plotters::style::RGBColor;
 use resvg::tiny_skia::{Pixmap, Transform};
 use resvg::usvg::{Options, Tree};
 use std::path::Path;
@@ -67,17 +68,18 @@ fn document(figure: &Figure, recipe: &[(String, String)]) -> String {
         format!("@font-face {{ font-family: \"DejaVu Sans\"; font-weight: {weight}; src: url(data:font/ttf;base64,{file}) }}\n")
     });
     let fonts = fonts.concat();
+    let RGBColor(r, g, b) = PAPER;
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" xmlns:xlink=\"http://www.w3.org/1999/xlink\" \
          width=\"{width_mm:.3}mm\" height=\"{height_mm:.3}mm\" viewBox=\"0 0 {across} {down}\">\n\
          <title>{title}</title>\n<metadata>\n{recipe}</metadata>\n<style>\n{fonts}</style>\n\
-         <rect width=\"{across}\" height=\"{down}\" fill=\"{PAPER}\"/>\n\
+         <rect width=\"{across}\" height=\"{down}\" fill=\"#{r:02X}{g:02X}{b:02X}\" stroke=\"none\"/>\n\
          <g stroke-linecap=\"round\" stroke-linejoin=\"round\">\n{elements}</g>\n</svg>\n"
     )
 }
 
 /// Text for XML, without the characters that XML cannot hold.
-pub(super) fn escaped(text: &str) -> String {
+fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for character in text.chars() {
         match character {
@@ -140,7 +142,6 @@ pub(super) fn rasterised(figure: &Figure) -> Result<(Vec<u8>, (u32, u32))> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::colour::Rgb;
     use super::super::figure::{Area, FigureHeading, Page};
     use super::super::text::{Anchor, TextFormat};
     use super::*;
@@ -150,7 +151,7 @@ mod tests {
         let heading = FigureHeading { title: "a < b & λ\u{7}", subtitle: "", page };
         let (mut figure, top) = Figure::headed(&heading, 100.0, 100.0).unwrap();
         figure.text((50.0, top), "a < b & λ\u{7}", TextFormat::new(20.0, Anchor::Hanging).bold());
-        figure.bitmap(Area { x: 1.0, y: 1.0, width: 4.0, height: 2.0 }, (1, 2), &[Rgb(9, 9, 9); 2]);
+        figure.bitmap(Area { x: 1.0, y: 1.0, width: 4.0, height: 2.0 }, (1, 2), &[RGBColor(9, 9, 9); 2]);
         figure
     }
 
@@ -166,7 +167,7 @@ mod tests {
     fn texts_stay_text_and_the_recipe_is_inside() {
         let svg = String::from_utf8(saved("figure.svg", &[("command", "difftool <x> & y")])).unwrap();
         assert!(svg.contains("command: difftool &lt;x&gt; &amp; y"), "{svg}");
-        assert!(svg.contains("text-anchor=\"end\"") && svg.contains(">a &lt; b &amp; λ?</text>"), "{svg}");
+        assert!(svg.contains("text-anchor=\"end\"") && svg.contains(">\na &lt; b &amp; λ?\n</text>"), "{svg}");
         assert!(svg.contains("<title>a &lt; b &amp; λ\u{fffd}</title>"), "{svg}");
         assert!(svg.contains("href=\"data:image/png;base64,iVBORw0KGgo") && svg.contains("width=\"50.800mm\""));
     }

@@ -1,20 +1,24 @@
 //! A figure in memory, its drawing operations, and its size on paper.
 //!
-//! Coordinates are in units with fractions, x to the right and y down; those of the SVG are tenths of a unit. Later
-//! elements are above earlier ones.
+//! Coordinates are in units with fractions, x to the right and y down. Vectors are drawn by plotters' SVG backend,
+//! whose integer coordinates are tenths of a unit. Later elements are above earlier ones.
 
-use super::colour::{Rgb, PAPER};
-use super::export::escaped;
+use super::colour::PAPER;
 use super::png::encode_png;
 use super::text::{Anchor, FontWeight, TextFormat, FAMILY, PANEL_DETAIL, PANEL_TITLE, SUBTITLE, TICK, TITLE};
 use anyhow::{ensure, Result};
 use base64::engine::general_purpose::STANDARD;
 use base64::Engine as _;
+use plotters::backend::{DrawingBackend, SVGBackend};
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+use plotters::style::{Color, FontDesc, FontFamily, FontStyle, FontTransform, RGBColor, ShapeStyle, TextStyle};
 
 /// SVG units per unit.
 pub(super) const FINE: f64 = 10.0;
 /// Largest area of a figure in square units, which are the pixels of a PNG.
 const MOST_PIXELS: u64 = 36_000_000;
+/// Factor by which the backend divides the font size, and distance from the top anchor to the baseline, in em.
+const BACKEND_FONT: (f64, f64) = (1.24, 0.76);
 
 /// A figure in memory, to be saved as PNG, SVG or PDF.
 #[derive(Clone)]
@@ -152,56 +156,53 @@ impl Figure {
         Ok((figure, top))
     }
 
-    pub(super) fn fill(&mut self, area: Area, colour: Rgb) {
-        let [x, y, right, bottom] = [area.x, area.y, area.right(), area.bottom()].map(fine);
-        let (width, height) = (right - x, bottom - y);
-        self.elements +=
-            &format!("<rect x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\" fill=\"{colour}\"/>\n");
+    pub(super) fn fill(&mut self, area: Area, colour: RGBColor) {
+        self.draw(|sheet| {
+            sheet.draw_rect(to_svg_units((area.x, area.y)), to_svg_units((area.right(), area.bottom())), &colour, true)
+        });
     }
 
     /// Draws the outline of a rectangle, inside its area.
-    pub(super) fn frame(&mut self, area: Area, colour: Rgb, thickness: f64) {
+    pub(super) fn frame(&mut self, area: Area, colour: RGBColor, thickness: f64) {
         let half = thickness / 2.0;
         let (left, top, right, bottom) = (area.x + half, area.y + half, area.right() - half, area.bottom() - half);
         self.line(&[(left, top), (right, top), (right, bottom), (left, bottom), (left, top)], colour, thickness);
     }
 
     /// Draws a line through points, with round corners.
-    pub(super) fn line(&mut self, points: &[(f64, f64)], colour: Rgb, thickness: f64) {
+    pub(super) fn line(&mut self, points: &[(f64, f64)], colour: RGBColor, thickness: f64) {
         if points.len() > 1 {
-            let (thickness, points) = (fine(thickness), svg_points(points));
-            self.elements += &format!(
-                "<polyline fill=\"none\" stroke=\"{colour}\" stroke-width=\"{thickness}\" points=\"{points}\"/>\n"
-            );
+            let stroke_width = (thickness * FINE).round() as u32;
+            let style = ShapeStyle { color: colour.to_rgba(), filled: false, stroke_width };
+            self.draw(|sheet| sheet.draw_path(points.iter().copied().map(to_svg_units), &style));
         }
     }
 
     /// Draws a dashed line. `dashes` are the lengths of a dash, of the gap after it, and so on.
-    pub(super) fn dashed_line(&mut self, points: &[(f64, f64)], colour: Rgb, thickness: f64, dashes: &[f64]) {
+    pub(super) fn dashed_line(&mut self, points: &[(f64, f64)], colour: RGBColor, thickness: f64, dashes: &[f64]) {
         if dashes.is_empty() {
             return self.line(points, colour, thickness);
         }
-        let lengths: Vec<String> = dashes.iter().map(|&length| fine(length).to_string()).collect();
+        let lengths: Vec<String> = dashes.iter().map(|length| format!("{}", (length * FINE).round())).collect();
         self.elements += &format!("<g stroke-linecap=\"butt\" stroke-dasharray=\"{}\">\n", lengths.join(" "));
         self.line(points, colour, thickness);
         self.elements += "</g>\n";
     }
 
     /// Draws a filled polygon.
-    pub(super) fn polygon(&mut self, corners: &[(f64, f64)], colour: Rgb) {
+    pub(super) fn polygon(&mut self, corners: &[(f64, f64)], colour: RGBColor) {
         self.tint(corners, colour, 1.0);
     }
 
     /// Draws a filled polygon with an opacity.
-    pub(super) fn tint(&mut self, corners: &[(f64, f64)], colour: Rgb, opacity: f64) {
+    pub(super) fn tint(&mut self, corners: &[(f64, f64)], colour: RGBColor, opacity: f64) {
         if corners.len() > 2 {
-            let points = svg_points(corners);
-            self.elements += &format!("<polygon fill=\"{colour}\" fill-opacity=\"{opacity}\" points=\"{points}\"/>\n");
+            self.draw(|sheet| sheet.fill_polygon(corners.iter().copied().map(to_svg_units), &colour.mix(opacity)));
         }
     }
 
     /// Draws the marker of the `i`-th curve, `size` wide, with a white rim. Markers differ in shape.
-    pub(super) fn marker(&mut self, (x, y): (f64, f64), i: usize, size: f64, colour: Rgb) {
+    pub(super) fn marker(&mut self, (x, y): (f64, f64), i: usize, size: f64, colour: RGBColor) {
         for (half, colour) in [(size / 2.0 + 1.5, PAPER), (size / 2.0, colour)] {
             // Angles from the top in fractions of a turn; radii that give the shapes about the same area.
             let (corners, turn, radius) = match i % 4 {
@@ -220,7 +221,7 @@ impl Figure {
     }
 
     /// Draws a vertical whisker with caps at `x`, from `low` to `high`.
-    pub(super) fn whisker(&mut self, x: f64, (low, high): (f64, f64), colour: Rgb, thickness: f64) {
+    pub(super) fn whisker(&mut self, x: f64, (low, high): (f64, f64), colour: RGBColor, thickness: f64) {
         self.line(&[(x, low), (x, high)], colour, thickness);
         for y in [low, high] {
             self.line(&[(x - 2.5 * thickness, y), (x + 2.5 * thickness, y)], colour, thickness);
@@ -228,7 +229,7 @@ impl Figure {
     }
 
     /// Draws a matrix of colours, row by row, over an area and without smoothing.
-    pub(super) fn bitmap(&mut self, area: Area, shape: (usize, usize), colours: &[Rgb]) {
+    pub(super) fn bitmap(&mut self, area: Area, shape: (usize, usize), colours: &[RGBColor]) {
         let file = STANDARD.encode(bitmap_png((area.width, area.height), shape, colours));
         // Whole pixels of a PNG, so that colours have sharp borders.
         let [x, y, width, height] = [area.x, area.y, area.width, area.height].map(|length| length.round() * FINE);
@@ -243,23 +244,24 @@ impl Figure {
         if text.is_empty() {
             return;
         }
-        let anchor = match format.anchor {
-            Anchor::Left => "start",
-            Anchor::Middle | Anchor::Upward => "middle",
-            Anchor::Right | Anchor::Hanging => "end",
+        let h_pos = match format.anchor {
+            Anchor::Left => HPos::Left,
+            Anchor::Middle | Anchor::Upward => HPos::Center,
+            Anchor::Right | Anchor::Hanging => HPos::Right,
         };
-        let below = format.half_capital();
-        let (x, y) = if format.anchor.is_upward() { (x + below, y) } else { (x, y + below) };
-        let [x, y, em] = [x, y, format.em].map(fine);
-        let turn =
-            if format.anchor.is_upward() { format!(" transform=\"rotate(-90 {x} {y})\"") } else { String::new() };
-        let weight = if format.bold { "bold" } else { "normal" };
-        let text = escaped(&FontWeight::new(format.bold).supported_text(text));
-        self.elements += &format!(
-            "<text x=\"{x}\" y=\"{y}\" text-anchor=\"{anchor}\" font-family=\"{FAMILY}\" font-size=\"{em}\" \
-             font-weight=\"{weight}\" fill=\"{}\"{turn}>{text}</text>\n",
-            format.colour
-        );
+        // Of the backend's vertical anchors, only the top does not depend on the viewer's font metrics.
+        let above = BACKEND_FONT.1 * format.em - format.half_capital();
+        let (place, turn) = if format.anchor.is_upward() {
+            ((x - above, y), FontTransform::Rotate270)
+        } else {
+            ((x, y - above), FontTransform::None)
+        };
+        let style = if format.bold { FontStyle::Bold } else { FontStyle::Normal };
+        let font = FontDesc::new(FontFamily::Name(FAMILY), BACKEND_FONT.0 * format.em * FINE, style).transform(turn);
+        let pos = Pos::new(h_pos, VPos::Top);
+        let style = TextStyle { font, color: format.colour.to_backend_color(), pos };
+        let text = FontWeight::new(format.bold).supported_text(text);
+        self.draw(|sheet| sheet.draw_text(&text, &style, to_svg_units(place)));
     }
 
     /// Draws the title of a panel in bold, and after it the detail in grey if both fit into `room`.
@@ -271,11 +273,19 @@ impl Figure {
             self.text((place.0 + width, place.1), detail, PANEL_DETAIL);
         }
     }
+
+    /// Draws with a plotters backend, and keeps the elements between `<svg …>` and `</svg>`.
+    fn draw<E: std::fmt::Debug>(&mut self, strokes: impl FnOnce(&mut SVGBackend<'_>) -> Result<(), E>) {
+        let mut document = String::new();
+        strokes(&mut SVGBackend::with_string(&mut document, (0, 0))).expect("memory does not fail");
+        let (_, elements) = document.split_once(">\n").expect("plotters begins with <svg …>");
+        self.elements += elements.strip_suffix("</svg>\n").expect("plotters closes what it opened");
+    }
 }
 
 /// A PNG of `colours`, row by row in a matrix of `shape` (rows, columns), to be drawn `size` wide and high. Every
 /// colour takes whole pixels, as many as fit, for viewers that smooth images when they enlarge them.
-fn bitmap_png(size: (f64, f64), shape: (usize, usize), colours: &[Rgb]) -> Vec<u8> {
+fn bitmap_png(size: (f64, f64), shape: (usize, usize), colours: &[RGBColor]) -> Vec<u8> {
     let (rows, columns) = shape;
     assert_eq!(colours.len(), rows * columns, "a colour for each place");
     let [across, down] =
@@ -283,28 +293,22 @@ fn bitmap_png(size: (f64, f64), shape: (usize, usize), colours: &[Rgb]) -> Vec<u
     let mut pixels = Vec::with_capacity(3 * colours.len() * down * across);
     for row in colours.chunks_exact(columns) {
         let line: Vec<u8> =
-            row.iter().flat_map(|&Rgb(r, g, b)| std::iter::repeat_n([r, g, b], across)).flatten().collect();
+            row.iter().flat_map(|&RGBColor(r, g, b)| std::iter::repeat_n([r, g, b], across)).flatten().collect();
         (0..down).for_each(|_| pixels.extend_from_slice(&line));
     }
     let size = ((columns * across) as u32, (rows * down) as u32);
     encode_png(size, &pixels, None, &[]).expect("writing to memory does not fail")
 }
 
-/// Converts a length to SVG units.
-fn fine(length: f64) -> i64 {
-    (length * FINE).round() as i64
-}
-
-fn svg_points(points: &[(f64, f64)]) -> String {
-    points.iter().map(|&(x, y)| format!("{},{} ", fine(x), fine(y))).collect()
+/// Converts a point to SVG units.
+fn to_svg_units((x, y): (f64, f64)) -> (i32, i32) {
+    ((x * FINE).round() as i32, (y * FINE).round() as i32)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const BLACK: Rgb = Rgb(0, 0, 0);
-    const RED: Rgb = Rgb(255, 0, 0);
+    use plotters::style::colors::{BLACK, RED};
 
     /// Returns the RGB pixels of a figure.
     fn pixels(figure: &Figure) -> Vec<[u8; 3]> {

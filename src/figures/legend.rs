@@ -1,9 +1,12 @@
 //! Styles of lines, the same in all panels of a figure, and legends, in rows above the panels.
+//!
+//! The legends of plotters are boxes inside a panel, and measure their names with another font than ours.
 
-use super::colour::{self, Rgb, CURVES};
+use super::colour::{self, CURVES};
 use super::figure::{Area, Figure};
 use super::text::{Anchor, TextFormat, TICK};
 use crate::base::names::{distinct, Replicates, ShortNames};
+use plotters::style::RGBColor;
 
 /// Width and dashes of lines, in order.
 const STROKES: [(f64, &[f64]); 5] =
@@ -12,7 +15,7 @@ const STROKES: [(f64, &[f64]); 5] =
 /// The style of one line.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct LineStyle {
-    pub(super) colour: Rgb,
+    pub(super) colour: RGBColor,
     /// Marker of its points.
     pub(super) marker: usize,
     thickness: f64,
@@ -72,7 +75,7 @@ pub(super) enum LegendSymbol {
     Line(LineStyle),
     MarkedLine(LineStyle),
     Marker(LineStyle),
-    Square(Rgb),
+    Square(RGBColor),
 }
 
 impl LegendSymbol {

@@ -1,10 +1,11 @@
 //! A curve over the keys of an attention map, drawn below it.
 
 use super::axis::{draw_y_axis, Axis};
-use super::colour::{self, Rgb, AXIS, INK, MASKED};
+use super::colour::{self, AXIS, INK, MASKED};
 use super::figure::{Area, Figure};
 use super::text::{Anchor, TextFormat, AXIS_LABEL, TICK};
 use super::token_axis::TokenAxis;
+use plotters::style::RGBColor;
 
 /// A curve over keys, for example the attention of the row that predicts the answer.
 #[derive(Clone, Debug)]
@@ -44,7 +45,7 @@ pub(super) fn draw_profile(figure: &mut Figure, profile: &Profile, keys: &TokenA
     let width = area.width / bins as f64;
     let zero = area.bottom() - area.height * axis.place(0.0);
     // (Left edge, top, colour) of each bin.
-    let mut steps: Vec<(usize, f64, Rgb)> = Vec::new();
+    let mut steps: Vec<(usize, f64, RGBColor)> = Vec::new();
     for (i, value) in profile.values.iter().enumerate().filter(|(_, value)| value.is_finite()) {
         let top = area.bottom() - area.height * axis.place(f64::from(*value).min(axis.hi));
         steps.push((i, top, region_of_bin(keys, i, bins)));
@@ -71,13 +72,13 @@ pub(super) fn draw_profile(figure: &mut Figure, profile: &Profile, keys: &TokenA
 }
 
 /// Returns the upper edge of neighbouring bins.
-fn outline(run: &[(usize, f64, Rgb)], left: f64, width: f64) -> Vec<(f64, f64)> {
+fn outline(run: &[(usize, f64, RGBColor)], left: f64, width: f64) -> Vec<(f64, f64)> {
     run.iter().flat_map(|&(i, top, _)| [i, i + 1].map(|edge| (left + width * edge as f64, top))).collect()
 }
 
 /// Returns the colour of the region in a bin with the fewest tokens in total, so that an answer is visible among filler
 /// and beside the rest of its needle.
-fn region_of_bin(keys: &TokenAxis, bin: usize, bins: usize) -> Rgb {
+fn region_of_bin(keys: &TokenAxis, bin: usize, bins: usize) -> RGBColor {
     let [start, end] = [bin, bin + 1].map(|bin| keys.range.start + bin * keys.range.len() / bins);
     let end = end.max(start + 1);
     let here = keys.regions.iter().filter(|(_, run)| run.start < end && run.end > start);

@@ -1,7 +1,8 @@
 //! Text in figures: formats, widths, line breaks, and the embedded font, DejaVu Sans, so that figures look the same on
 //! all machines and in all formats.
 
-use super::colour::{Rgb, FAINT_INK, INK};
+use super::colour::{FAINT_INK, INK};
+use plotters::style::RGBColor;
 use resvg::usvg::fontdb::Database;
 use std::sync::{Arc, LazyLock};
 use ttf_parser::{Face, GlyphId};
@@ -30,7 +31,7 @@ impl Anchor {
 pub(super) struct TextFormat {
     pub(super) em: f64,
     pub(super) bold: bool,
-    pub(super) colour: Rgb,
+    pub(super) colour: RGBColor,
     pub(super) anchor: Anchor,
 }
 
@@ -55,7 +56,7 @@ impl TextFormat {
         Self { bold: true, ..self }
     }
 
-    pub(super) const fn in_colour(self, colour: Rgb) -> Self {
+    pub(super) const fn in_colour(self, colour: RGBColor) -> Self {
         Self { colour, ..self }
     }
 

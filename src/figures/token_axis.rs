@@ -1,9 +1,10 @@
 //! The tokens along one side of an attention map: positions or texts, and bands of regions.
 
 use super::axis::Axis;
-use super::colour::{self, Rgb, AXIS};
+use super::colour::{self, AXIS};
 use super::figure::{Area, Figure};
 use super::text::{Anchor, TextFormat, AXIS_LABEL, TICK};
+use plotters::style::RGBColor;
 use std::cmp::Reverse;
 use std::ops::Range;
 
@@ -117,7 +118,7 @@ impl TokenAxis {
     }
 
     /// Returns ((start, length), colour) of each run along a side, the longest first so that short ones are not hidden.
-    fn runs(&self, side: f64) -> Vec<((f64, f64), Rgb)> {
+    fn runs(&self, side: f64) -> Vec<((f64, f64), RGBColor)> {
         let mut regions: Vec<_> = self.regions.iter().collect();
         regions.sort_by_key(|(_, run)| Reverse(run.len()));
         let pitch = side / self.range.len() as f64;
