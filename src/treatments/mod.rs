@@ -42,7 +42,7 @@ use crate::attention::{LayersAndHeads, Removal};
 use crate::base::names::joined;
 use crate::base::values::serde_as_str;
 use crate::kernels::quant::Quantiser;
-use crate::prompts::{Prompt, Region};
+use crate::prompts::Region;
 use crate::results::metric::{Metric, ANSWER_REGION, HEAD_ATTRIBUTION, RETRIEVAL_SCORE, SHARE_ABS, SHARE_OUT};
 use crate::results::record::UNTREATED;
 use clap::ValueEnum;
@@ -100,7 +100,7 @@ pub enum Replacement {
 pub enum PairedPrompt {
     /// The prompt itself.
     Clean,
-    /// The prompt [with another answer](Prompt::corrupted).
+    /// The prompt [with another answer](crate::prompts::Prompt::corrupted).
     Corrupted,
 }
 
@@ -267,18 +267,6 @@ impl Condition {
     /// Returns `true` if a quantiser exempts sinks.
     pub fn exempts_sinks(&self) -> bool {
         self.treatments.iter().any(|treatment| matches!(treatment, Treatment::Quantise(by) if by.exempt_sinks))
-    }
-
-    /// The first row of a prompt that may be treated; `usize::MAX` without treatments. Rankings of heads are not
-    /// known here: any head may be treated.
-    pub fn first_row(&self, prompt: &Prompt) -> usize {
-        let first_rows = self.treatments.iter().filter_map(|treatment| match treatment {
-            Treatment::Quantise(_) => Some(0),
-            Treatment::Remove { rows, .. } | Treatment::Replace { rows, .. } => {
-                rows.of(prompt).iter().map(|rows| rows.start).min()
-            }
-        });
-        first_rows.min().unwrap_or(usize::MAX)
     }
 
     /// Value of the `bits` column; `None` without quantisation.

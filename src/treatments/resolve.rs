@@ -450,13 +450,11 @@ mod tests {
             ("quantise-qk(4, token, layers=1); mask(noise)", 0),
         ] {
             let condition: Condition = name.parse().unwrap();
-            assert_eq!(condition.first_row(&prompt), first, "{name}");
             assert_eq!(resolved(name, &prompt, false).first_row(), first, "{name}");
             if condition.patched_rows().next().is_none() {
                 assert!(resolved(name, &prompt, true).first_row() <= first, "{name}");
             }
         }
-        assert_eq!(Condition::default().first_row(&prompt), usize::MAX);
         assert_eq!(ResolvedTreatment::default().first_row(), usize::MAX);
     }
 
