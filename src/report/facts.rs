@@ -93,7 +93,7 @@ pub(super) fn recipe(run: &SavedRun) -> Vec<RecipeLine> {
     facts.extend(manifest.seeds.iter().map(|(of, seed)| fact(format!("seed of {of}"), seed.to_string())));
     let texts = [
         ("prompts", Some(&manifest.prompts_sha256)),
-        ("haystack", Some(&manifest.haystack_sha256)),
+        ("haystack", manifest.haystack_sha256.as_ref()),
         ("text", manifest.text_sha256.as_ref()),
         ("needles", manifest.needles_sha256.as_ref()),
     ];

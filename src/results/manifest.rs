@@ -24,7 +24,7 @@ pub struct Manifest {
     /// The models, in the order of the run.
     pub models: Vec<ModelInfo>,
     /// SHA-256 of the haystack text.
-    pub haystack_sha256: String,
+    pub haystack_sha256: Option<String>,
     /// SHA-256 of the user's text, if one was measured.
     pub text_sha256: Option<String>,
     /// SHA-256 of the file of needles, if there was one.

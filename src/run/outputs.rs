@@ -67,7 +67,7 @@ impl RunOutcome {
             machine: Machine::here(),
             config: setup.config(),
             models: setup.models.iter().map(|model| model.info.clone()).collect(),
-            haystack_sha256: setup.sources.haystack.sha256(),
+            haystack_sha256: Some(setup.sources.haystack.sha256()),
             text_sha256: setup.sources.text.sha256(),
             needles_sha256: setup.sources.needles.as_ref().map(|file| file.sha256.clone()),
             prompts_sha256: self.prompts_sha256.clone(),

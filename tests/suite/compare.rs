@@ -533,7 +533,7 @@ fn mistakes_are_answered_with_what_there_is() {
         ("a a --metric share_abs[filler]", ["regions are", "answer"]),
         ("a a --where ctx_tok=99", ["--where ctx_tok=99", "512, 1024"]),
         ("a a --by seed", ["--by seed", "model"]),
-        ("a a --group-by metric", ["--group-by metric", "anyway"]),
+        ("a a --group-by metric", ["--group-by metric", "rows for each model"]),
         ("a --baseline diff --by model", ["--baseline diff", "transformer"]),
         ("a --by model", ["nothing to compare transformer with", "ctx_tok (512, 1024)"]),
         ("a a --metric accuracy --group-by layer", ["no records left", "--group-by"]),
