@@ -321,7 +321,7 @@ pub fn open(given: &str, options: LoadOptions) -> Result<OpenedModel> {
         _ => hint(&name, built_in.iter().copied()),
     };
     let built_in = built_in.join(", ");
-    bail_usage!("model {name}: there is no such file or folder{hint}; built-in models are {built_in}, those of the Hub hf:org/name")
+    bail_usage!("model {name}: there is no such file or folder{hint}; built-in models are {built_in}; names on the Hub begin with hf:, as in hf:org/name")
 }
 
 /// Returns `true` for a name of the form org/name.
@@ -522,7 +522,7 @@ mod tests {
         let error = |name: &str| open(name, LoadOptions::default()).err().unwrap().to_string();
         assert!(error("nobody/nothing").contains("(did you mean `hf:nobody/nothing`, of the Hub?)"));
         for name in ["nothing", "./no/thing", "no/such/thing"] {
-            assert!(error(name).ends_with("those of the Hub hf:org/name"), "{name}");
+            assert!(error(name).ends_with("as in hf:org/name"), "{name}");
         }
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("b.gguf"), "GGUF").unwrap();
