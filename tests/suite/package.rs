@@ -98,7 +98,7 @@ fn completions_are_installed_as_documented_and_a_second_time() {
     bash(&lines);
     bash(&lines);
     let completed = bash(
-        "source ~/.local/share/bash-completion/completions/difftool
+        "source ~/.difftool.bash
          COMP_WORDS=(difftool need) COMP_CWORD=1 && _difftool difftool need difftool && echo ${COMPREPLY[@]}",
     );
     assert_eq!(completed.trim(), "needle");
