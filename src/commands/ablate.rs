@@ -156,7 +156,7 @@ impl Smallest {
     /// Every layer and head of models that have the same.
     fn every_head(&self, part: &str) -> Result<impl Iterator<Item = (usize, usize)>> {
         let Some(heads) = self.heads_of_layer else {
-            bail_usage!("--parts {part}: the models differ in their layers or heads; run it for one at a time");
+            bail_usage!("--parts {part}: the models differ in their layers or heads; measure one at a time, as with --model diff");
         };
         Ok((0..self.layers).flat_map(move |layer| (0..heads).map(move |head| (layer, head))))
     }
