@@ -5,14 +5,14 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 python3 -m venv "$scratch/venv"
-pip=("$scratch/venv/bin/pip" --quiet --disable-pip-version-check)
+PATH=$scratch/venv/bin:$PATH
+pip=(pip --quiet --disable-pip-version-check)
 if ! "${pip[@]}" install 'maturin>=1.9.4,<2'; then
   echo "skipped: maturin, which builds the package, cannot be installed here"
   exit
 fi
 "${pip[@]}" install --no-build-isolation .
 cd "$scratch"
-PATH=$scratch/venv/bin:$PATH
 [[ $(command -v difftool) == "$scratch/venv/bin/difftool" ]]
 difftool needle --ctx 256 --samples 1 --model transformer --out run | grep transformer
 [[ -s run/results.csv ]]
