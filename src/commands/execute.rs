@@ -10,7 +10,7 @@ use crate::bail_usage;
 use crate::base::error::{unless_broken_pipe, ExpectationFailed};
 use crate::measures::GenerationMeasure;
 use crate::results::folder::{
-    check_new, CELLS, COMMAND, DRAWN, EXPERIMENT, GENERATIONS, HEADS, MANIFEST, MASSIVE, RANKINGS, RESULTS, TOKENS,
+    check_out, CELLS, COMMAND, DRAWN, EXPERIMENT, GENERATIONS, HEADS, MANIFEST, MASSIVE, RANKINGS, RESULTS, TOKENS,
 };
 use crate::results::print::{json, text, Tables};
 use crate::results::view::each_head::head_rows;
@@ -67,7 +67,7 @@ pub(super) fn execute(mut experiment: Experiment, output: OutputArgs, mut part: 
     let flags = &experiment.flags;
     if let RunStart::New(out) = &part.start {
         flags.check_output()?;
-        check_new(out.as_deref())?;
+        check_out(out.as_deref())?;
     }
     start_threads(output.threads)?;
     let setup = Setup::load(plan, models.into_opened()?)?;

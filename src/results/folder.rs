@@ -54,9 +54,9 @@ impl RunFolder {
     /// A usage error if `out` is a file or not empty; an error if the folder cannot be created.
     pub fn create(out: Option<&Path>, command: &str) -> Result<Self> {
         let started = SystemTime::now();
-        check_new(out)?;
         let path = match out {
             Some(path) => {
+                check_new(path)?;
                 fs::create_dir_all(path).with_context(|| format!("cannot create the run folder {}", path.display()))?;
                 path.to_path_buf()
             }
@@ -143,25 +143,33 @@ impl RunFolder {
 /// Folder of the runs without a name.
 const RUNS: &str = "runs";
 
-/// What to do where no folder with a generated name can be made.
+/// Error about the folder of a run without a name.
 const NAME_ONE: &str = "cannot create a run folder here; name one (--out)";
 
-/// Checks that a run can be started: the folder `out` is new or empty, and can be written.
+/// Checks, before anything is measured, that a run can have the folder `out`, or one with a generated name.
 ///
 /// # Errors
 /// A usage error if it is a file or holds files; an error if it cannot be written.
-pub(crate) fn check_new(out: Option<&Path>) -> Result<()> {
+pub(crate) fn check_out(out: Option<&Path>) -> Result<()> {
     let Some(path) = out else { return files::check_writable(Path::new(RUNS)).context(NAME_ONE) };
+    check_new(path)?;
+    files::check_writable(path).with_context(|| format!("cannot create the run folder {}", path.display()))
+}
+
+/// Checks that the folder that the user names is new or empty.
+///
+/// # Errors
+/// A usage error if it is a file or holds files.
+fn check_new(path: &Path) -> Result<()> {
     let shown = path.display();
-    let cannot_use = || format!("cannot use {shown} as the run folder");
     match fs::read_dir(path).map(|mut entries| entries.next().is_some()) {
         Ok(true) => bail_usage!("{shown} already holds files; results are never overwritten: name a new folder"),
-        Ok(false) => files::check_writable(path).with_context(cannot_use),
-        Err(e) if e.kind() == ErrorKind::NotFound => files::check_writable(path).with_context(cannot_use),
+        Ok(false) => Ok(()),
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
         Err(e) if e.kind() == ErrorKind::NotADirectory => {
             bail_usage!("{shown} is a file, but the results need a folder: name a new one")
         }
-        Err(e) => Err(e).with_context(cannot_use),
+        Err(e) => Err(e).with_context(|| format!("cannot use {shown} as the run folder")),
     }
 }
 
@@ -259,9 +267,11 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let file = home.path().join("file");
         fs::write(&file, "").unwrap();
-        let error = RunFolder::create(Some(Path::new("/proc/difftool/run")), "needle").unwrap_err();
-        assert_eq!(exit_code(&error), 1);
-        assert!(format!("{error:#}").starts_with("cannot use /proc/difftool/run as the run folder: "), "{error:#}");
+        let nowhere = Some(Path::new("/proc/difftool/run"));
+        for error in [RunFolder::create(nowhere, "needle").unwrap_err(), check_out(nowhere).unwrap_err()] {
+            assert_eq!(exit_code(&error), 1);
+            assert!(format!("{error:#}").starts_with("cannot create the run folder /proc/difftool/run: "), "{error:#}");
+        }
         let error = create_generated(&file, "needle", moment(0)).unwrap_err();
         assert!(format!("{error:#}").starts_with("cannot create a run folder here; name one (--out): "), "{error:#}");
     }
