@@ -70,7 +70,7 @@ impl ForestPanel {
     }
 }
 
-/// What is compared, or the value of a group, in words: `other needles hidden` of `mask(distractor)`, `512 tokens`.
+/// Words for what is compared, or for the value of a group: `512 tokens` for `ctx_tok=512`.
 pub(crate) fn compared_words(name: &str) -> String {
     match name.split_once('=') {
         Some(("condition", "none")) => "the untreated passes".to_owned(),
@@ -197,10 +197,12 @@ mod tests {
 
     #[test]
     fn the_axis_holds_zero_and_the_whiskers() {
+        // Between margins of the same size: from 0 to 0.5, and to 0.
         let axis = x_axis(&panel(&[(0.3, Some((0.12, 0.48)))])).unwrap();
-        assert!((-0.1..0.0).contains(&axis.lo) && (0.5..0.6).contains(&axis.hi), "{axis:?}");
+        let margin = axis.place(0.0);
+        assert!(margin > 0.0 && (axis.place(0.5) - (1.0 - margin)).abs() < 1e-12, "{axis:?}");
         let axis = x_axis(&panel(&[(-0.3, None)])).unwrap();
-        assert!(axis.lo < -0.3 && (0.0..0.1).contains(&axis.hi), "{axis:?}");
+        assert!(axis.place(-0.3) >= margin && (axis.place(0.0) - (1.0 - margin)).abs() < 1e-12, "{axis:?}");
     }
 
     #[test]

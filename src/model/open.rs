@@ -522,7 +522,7 @@ mod tests {
         let error = |name: &str| open(name, LoadOptions::default()).err().unwrap().to_string();
         assert!(error("nobody/nothing").contains("(did you mean `hf:nobody/nothing`, of the Hub?)"));
         for name in ["nothing", "./no/thing", "no/such/thing"] {
-            assert!(error(name).ends_with("as in hf:org/name"), "{name}");
+            assert!(error(name).ends_with("; names on the Hub begin with hf:, as in hf:org/name"), "{name}");
         }
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("b.gguf"), "GGUF").unwrap();
