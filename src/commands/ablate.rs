@@ -39,7 +39,7 @@ pub(super) const EXAMPLES: Examples = &[
 #[derive(Clone, Debug, PartialEq, Args, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct AblateFlags {
-    /// What to treat
+    /// Parts to treat
     #[arg(
         long = "parts",
         value_enum,

@@ -13,8 +13,9 @@ use anyhow::Result;
 pub(super) fn draw_regions(session: &mut Session, frame: &Frame) -> Result<()> {
     let mut regions = Region::ALL.to_vec();
     regions.retain(|region| {
-        let share = |model| frame.estimate(Pick { region: Some(region.name()), ..Pick::of(model, &SHARE_OUT) });
-        frame.models.iter().any(|model| share(model).is_some_and(|share| share.value != 0.0))
+        let picks =
+            frame.models.iter().map(|model| Pick { region: Some(region.name()), ..Pick::of(model, &SHARE_OUT) });
+        picks.filter_map(|pick| frame.mean(pick)).any(|share| share != 0.0)
     });
     let places: Vec<f64> = (0..regions.len()).map(|i| i as f64).collect();
     let mut panels = Vec::new();

@@ -52,7 +52,7 @@ impl Measuring for RatioFlags {
         }
         let rows = if is_text { "last 32 rows" } else { "rows that predict the answer" };
         let caption = session.setup.caption();
-        // Text has no depths and no regions but its first token and itself: nothing to stack.
+        // Text has no regions but its first token and itself.
         if !is_text {
             draw_regions(session, frame)?;
         }

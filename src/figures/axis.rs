@@ -1,7 +1,7 @@
 //! Axes: positions of numbers, and tick labels.
 //!
 //! The mesh of plotters would draw them, but it centres labels by the height of an x that a viewer's font has
-//! (`dy="0.5ex"`), measures them with another font than ours, and knows no broken axes nor labels of several lines.
+//! (`dy="0.5ex"`), measures them with another font than ours, and knows no labels of several lines.
 
 use super::colour::{AXIS, GRID};
 use super::figure::{Area, Figure};

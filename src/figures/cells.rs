@@ -84,7 +84,7 @@ const BELOW: f64 = 84.0;
 const LEFT: f64 = 64.0;
 /// Least and largest width and height of a cell.
 const CELL: ((f64, f64), (f64, f64)) = ((12.0, 76.0), (12.0, 50.0));
-/// The same of a cell with details.
+/// Least and largest width and height of a cell with details.
 const DETAILED_CELL: ((f64, f64), (f64, f64)) = ((64.0, 168.0), (62.0, 62.0));
 /// Height of a cell over its width.
 const CELL_SHAPE: f64 = 0.7;

@@ -21,8 +21,8 @@ pub struct ColourScale {
 const QUANTILE: f64 = 0.995;
 /// Largest ratio of the ends of a logarithmic scale.
 const LARGEST_RATIO: f64 = 1e3;
-/// A linear scale leaves a map black, or white with signs, if this fraction of its numbers are in this first part of the scale. Of few numbers, as
-/// in a map with the texts of its tokens, each is seen.
+/// A linear scale leaves a map black, or white with signs, if this fraction of its numbers are in this first part of the
+/// scale. Of few numbers, as in a map with the texts of its tokens, each is seen.
 const BLACK: (f64, f64) = (0.75, 0.05);
 const MANY: usize = 3200;
 
@@ -73,7 +73,7 @@ impl FittedScale {
         Self { signed, spacing: Spacing::Log(lo), top: largest, cut }
     }
 
-    /// The same scale with its last colour at `end`, beyond all numbers.
+    /// Gives the last colour to `end`, which no number exceeds.
     pub(super) fn ending_at(self, end: f64) -> Self {
         Self { top: end, cut: false, ..self }
     }

@@ -204,7 +204,8 @@ catalogue! {
         .rate().headline();
     TOP_1_OVER_MEDIAN = metric("top_1_over_median", "top 1/median", "The largest magnitude over the median.")
         .from("paper, Table 5").by_region().headline();
-    KURTOSIS = metric("kurtosis", "kurtosis", "The fourth central moment of the signed numbers over the square of the second, m4 / m2^2: 3 for normal numbers.")
+    KURTOSIS = metric("kurtosis", "kurtosis",
+        "The fourth central moment of the signed numbers over the square of the second, m4 / m2^2: 3 for normal numbers.")
         .from("Pearson").by_region().headline();
 
     GENERATED_CONTAINS = metric("generated_contains", "generated contains",

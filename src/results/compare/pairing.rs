@@ -163,8 +163,9 @@ fn compared_values<'a>(
     let listed: Vec<String> = values.iter().map(|&value| shown(value)).collect();
     if let Some(text) = baseline {
         let wanted = by.parse(text).ok();
-        let short = || listed.iter().position(|model| by == Column::Model && is_short_for(text.trim(), model));
-        match values.iter().position(|&value| wanted == Some(value)).or_else(short) {
+        let named = values.iter().position(|&value| wanted == Some(value));
+        match named.or_else(|| listed.iter().position(|model| by == Column::Model && is_short_for(text.trim(), model)))
+        {
             Some(place) => values[..=place].rotate_right(1),
             None => bail_usage!("--baseline {text}: {by} is one of {}", listed.join(", ")),
         }
