@@ -10,7 +10,6 @@ use crate::results::metric::Label;
 use crate::results::view::HEAD_ROLES;
 use crate::results::Pick;
 use crate::run::Plan;
-use crate::stats::mean;
 use anyhow::Result;
 use clap::Args;
 use serde::{Deserialize, Serialize};
@@ -52,7 +51,7 @@ impl Measuring for HeadsFlags {
             for model in &frame.models {
                 let heads = frame.heads(Pick { region: role.region, ..Pick::of(model, role.metric) });
                 if !heads.is_empty() {
-                    let means = heads.into_iter().map(|(at, values)| (at, mean(&values).map(|x| factor * x)));
+                    let means = heads.into_iter().map(|(at, values)| (at, values.mean().map(|x| factor * x)));
                     grids.push(CellGrid::of_heads(frame.short_name(model), means));
                 }
             }

@@ -10,7 +10,6 @@ use crate::prompts::{Grid, NeedlePrompts, PromptDefaults, Region};
 use crate::results::metric::SHARE_OUT;
 use crate::results::{Frame, HeadPlace, Pick};
 use crate::run::Plan;
-use crate::stats::mean;
 use anyhow::Result;
 use clap::Args;
 use serde::{Deserialize, Serialize};
@@ -75,7 +74,7 @@ fn head_shares(frame: &Frame, model: &str, regions: &[Region]) -> CellGrid {
     let mut sums: BTreeMap<HeadPlace, f64> = BTreeMap::new();
     for region in regions {
         for (at, values) in frame.heads(Pick { region: Some(region.name()), ..Pick::of(model, &SHARE_OUT) }) {
-            *sums.entry(at).or_default() += 100.0 * mean(&values).unwrap_or(f64::NAN);
+            *sums.entry(at).or_default() += 100.0 * values.mean().unwrap_or(f64::NAN);
         }
     }
     let shares = sums.into_iter().map(|(at, share)| (at, Some(share).filter(|share| share.is_finite())));

@@ -6,12 +6,11 @@ use super::difference::Difference;
 use super::estimate::Estimate;
 use super::manifest::ModelInfo;
 use super::metric::{kind_of, Kind, ANSWER_REGION, SHARE_OUT};
-use super::pair::{by_prompt, differences, pairs, prompt_means, Pair, Pairs};
+use super::pair::{differences, pairs, Pair, Pairs, PromptNumbers};
 use super::pick::{cities_of, setting_of, Case, ConditionKey, HeadPlace, Pick, Purposes, Setting};
 use super::record::{Identity, Measurement, Record};
 use super::tokens::Tokens;
 use crate::base::names::ShortNames;
-use crate::stats::mean;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use std::collections::{BTreeMap, BTreeSet};
@@ -314,12 +313,12 @@ impl Frame {
 
     /// Returns the mean over prompts of what is picked.
     pub fn mean(&self, pick: Pick<'_>) -> Option<f64> {
-        mean(&self.prompt_means(pick))
+        self.by_prompt(pick).mean()
     }
 
-    /// Returns the mean of each prompt of what is picked.
-    pub(crate) fn prompt_means(&self, pick: Pick<'_>) -> Vec<f64> {
-        prompt_means(&self.select(pick))
+    /// Returns what is picked, by prompt.
+    pub(crate) fn by_prompt(&self, pick: Pick<'_>) -> PromptNumbers {
+        by_prompt(&self.select(pick))
     }
 
     /// Selects two sides to be paired, whatever their models and conditions.
@@ -333,11 +332,9 @@ impl Frame {
     }
 
     /// Returns how one pick differs from another of the same metric, by prompt: the mean over the prompt's questions.
-    pub(crate) fn prompt_differences(&self, baseline: Pick<'_>, other: Pick<'_>) -> Vec<f64> {
+    pub(crate) fn differences_by_prompt(&self, baseline: Pick<'_>, other: Pick<'_>) -> PromptNumbers {
         let sides = self.sides(baseline, other);
-        let pairs = paired(&sides).pairs;
-        let prompts = by_prompt(pairs.iter().map(|pair| (pair.record, pair.b - pair.a)), SIDES);
-        prompts.iter().filter_map(|(_, differences)| mean(differences)).collect()
+        PromptNumbers::of(paired(&sides).pairs.iter().map(|pair| (pair.record, pair.b - pair.a)))
     }
 
     /// Returns the mean difference over draws, each given as (baseline, other): an interval is over draws and prompts.
@@ -354,24 +351,24 @@ impl Frame {
         Difference::of_prompts(&paired(&both).pairs, SIDES, Kind::Number)
     }
 
-    /// Returns the numbers of single heads, as means of each prompt, in the order of layers and heads.
-    pub(crate) fn heads(&self, pick: Pick<'_>) -> Vec<(HeadPlace, Vec<f64>)> {
+    /// Returns the numbers of single heads, in the order of layers and heads.
+    pub(crate) fn heads(&self, pick: Pick<'_>) -> Vec<(HeadPlace, PromptNumbers)> {
         let mut heads = Vec::new();
         for numbers in self.numbers.values() {
             let Measurement { layer: Some(layer), head: Some(head), metric, region, .. } = &numbers.measure else {
                 continue;
             };
             if (metric.as_ref(), region.as_deref()) == (pick.metric, pick.region) {
-                let means = prompt_means(&self.picked(numbers, pick));
-                heads.extend((!means.is_empty()).then_some(((*layer, *head), means)));
+                let of_head = by_prompt(&self.picked(numbers, pick));
+                heads.extend((!of_head.is_empty()).then_some(((*layer, *head), of_head)));
             }
         }
         heads
     }
 
-    /// Returns the numbers of one head, as means of each prompt; none if it has none.
-    pub(crate) fn head(&self, pick: Pick<'_>, at: HeadPlace) -> Vec<f64> {
-        prompt_means(&self.select_of(pick, Some(at)))
+    /// Returns the numbers of one head; none if it has none.
+    pub(crate) fn head(&self, pick: Pick<'_>, at: HeadPlace) -> PromptNumbers {
+        by_prompt(&self.select_of(pick, Some(at)))
     }
 
     /// Returns all numbers of every head in one pass over one prompt, by layer and head: `share_out answer`. Of several, the
@@ -432,6 +429,10 @@ impl Frame {
     pub fn prompts(&self) -> usize {
         self.asked().map(|id| id.seed).collect::<BTreeSet<_>>().len()
     }
+}
+
+fn by_prompt(records: &[Record]) -> PromptNumbers {
+    PromptNumbers::of(records.iter().filter_map(|record| Some((record, record.number()?))))
 }
 
 fn paired([baseline, other]: &[Vec<Record>; 2]) -> Pairs<'_> {

@@ -7,7 +7,7 @@ use super::column::{Column, Value, PROMPT_COLUMNS};
 use super::record::{Measurement, Record};
 use crate::stats::mean;
 use std::cmp::Ordering;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 /// The same measurement on both sides.
@@ -114,10 +114,59 @@ pub(crate) fn by_prompt<'a, T>(
     prompts
 }
 
-/// Returns the mean of each prompt.
-pub(crate) fn prompt_means(records: &[Record]) -> Vec<f64> {
-    let prompts = by_prompt(records.iter().map(|record| (record, value(record))), &[]);
-    prompts.iter().filter_map(|(_, values)| mean(values)).collect()
+/// Numbers of one kind by the seed of their prompt, each the mean over the prompt's questions.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct PromptNumbers(BTreeMap<u64, f64>);
+
+impl PromptNumbers {
+    /// Averages the numbers of each prompt; what has no seed is not of a prompt.
+    pub(crate) fn of<'a>(numbers: impl IntoIterator<Item = (&'a Record, f64)>) -> Self {
+        let mut prompts: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
+        for (record, number) in numbers {
+            if let Some(seed) = record.identity.seed {
+                prompts.entry(seed).or_default().push(number);
+            }
+        }
+        Self(prompts.into_iter().filter_map(|(seed, numbers)| Some((seed, mean(&numbers)?))).collect())
+    }
+
+    /// The numbers, in the order of the seeds.
+    pub(crate) fn values(&self) -> Vec<f64> {
+        self.0.values().copied().collect()
+    }
+
+    pub(crate) fn mean(&self) -> Option<f64> {
+        mean(&self.values())
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Subtracts other numbers, prompt by prompt; a number that is missing here counts as 0.
+    pub(crate) fn subtract(&mut self, other: &Self) {
+        for (&seed, number) in &other.0 {
+            *self.0.entry(seed).or_default() -= number;
+        }
+    }
+
+    /// The negated numbers.
+    pub(crate) fn negated(&self) -> Self {
+        Self(self.0.iter().map(|(&seed, number)| (seed, -number)).collect())
+    }
+}
+
+/// Returns the numbers of several lists on the prompts that all of them have, in one order of prompts. What is correlated or
+/// divided prompt by prompt goes through here.
+pub(crate) fn on_shared_prompts(lists: &[PromptNumbers]) -> Vec<Vec<f64>> {
+    let Some((first, others)) = lists.split_first() else { return Vec::new() };
+    let mut shared: Vec<u64> = first.0.keys().copied().collect();
+    shared.retain(|seed| others.iter().all(|list| list.0.contains_key(seed)));
+    lists.iter().map(|list| shared.iter().map(|seed| list.0[seed]).collect()).collect()
 }
 
 /// Returns what tells a record's prompt from others: the seed, where there is one. Whatever is made of one seed is made of the

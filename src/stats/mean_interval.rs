@@ -9,15 +9,12 @@
 //! both, and p is the larger one: the interval holds 0 if and only if p is at least 0.05. `cargo bench --bench coverage`
 //! compares it with the bootstrap.
 
-use super::interval::{student_quantile, POWER};
+use super::interval::{student_quantile, NO_WIDTH, POWER};
 use super::{mean, Interval, LEVEL};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
 /// Least number of prompts for an interval and a test. With fewer, the intervals of skewed numbers cover less than 90 %.
 pub const LEAST_PROMPTS: usize = 6;
-
-/// Width below which an interval is that of equal numbers, up to rounding.
-const NO_WIDTH: f64 = 1e-12;
 
 /// Moments of numbers that an interval can be based on.
 #[derive(Clone, Copy, Debug)]

@@ -42,3 +42,37 @@ pub use replicates::{Replicated, LEAST_SEEDS};
 pub use robustness::Robustness;
 pub use row_change::{Divergence, MixedRow, RowChange};
 pub use tally::{Tally, Top, TOP};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether each test of some numbers, which stand for prompts, seeds or groups, has an interval.
+    fn intervals(numbers: &[f64]) -> [bool; 6] {
+        let groups: Vec<(f64, f64)> = numbers.iter().map(|&x| (x, 1.0)).collect();
+        let replicated = Replicated::new(&[numbers.to_vec(), numbers.to_vec(), numbers.to_vec()]);
+        [
+            student(numbers).is_some(),
+            test_mean(numbers).is_some(),
+            simultaneous_interval(numbers, 4).is_some(),
+            smallest_detectable(numbers).is_some(),
+            test_ratio(&groups).is_some(),
+            replicated.is_some_and(|found| found.interval.is_some()),
+        ]
+    }
+
+    #[test]
+    fn numbers_that_agree_have_no_interval_and_no_numbers_make_a_test_panic() {
+        for alike in [0.0, -1.0, 0.1, 1e-300, f64::INFINITY, f64::NAN] {
+            assert_eq!(intervals(&[alike; 6]), [false; 6], "{alike}");
+        }
+        for few in [&[][..], &[1.0], &[1.0, 2.0]] {
+            assert_eq!(intervals(few)[..5], [false; 5], "{few:?}");
+        }
+        for large in [1e120, -1e120, f64::MAX] {
+            intervals(&[large; 6]);
+            intervals(&[large, 0.0, 0.0, 0.0, 0.0, 0.0]);
+            intervals(&[large, -large, large, -large, large, 0.0]);
+        }
+    }
+}

@@ -11,7 +11,7 @@
 //!
 //! Draws of random heads, as controls of a condition, are replicates too.
 
-use super::interval::{student_quantile, POWER};
+use super::interval::{student_quantile, NO_WIDTH, POWER};
 use super::{mean, Interval, LEVEL};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
@@ -49,7 +49,7 @@ impl Replicated {
         }
         let spread = VarianceComponents::new(table)?;
         let (error, freedom) = (spread.variance().sqrt(), spread.freedom());
-        if error > 1e-12 {
+        if error > NO_WIDTH {
             let t = student_quantile(0.5 + LEVEL / 2.0, freedom)?;
             found.interval = Some(Interval { lo: diff - t * error, hi: diff + t * error });
             found.p = Some(2.0 * StudentsT::new(0.0, 1.0, freedom).ok()?.cdf(-(diff / error).abs()));

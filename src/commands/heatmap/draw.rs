@@ -127,7 +127,7 @@ impl Picture<'_> {
     fn lambda(&self, model: &str, layer: usize, drawn: &LayersAndHeads) -> Option<f64> {
         let heads = self.frame.heads(Pick::of(model, &LAMBDA)).into_iter();
         let of_layer = heads.filter(|((of, head), _)| *of == layer && drawn.has(layer, *head));
-        mean(&of_layer.flat_map(|(_, values)| values).collect::<Vec<f64>>())
+        mean(&of_layer.flat_map(|(_, values)| values.values()).collect::<Vec<f64>>())
     }
 
     /// The model, and what is done to it.

@@ -3,6 +3,7 @@
 use super::cases::place_columns;
 use crate::results::difference::correct;
 use crate::results::metric::{Kind, Metric, ACCURACY, ANSWER_LOG_PROB, ATTRIBUTION};
+use crate::results::pair::{on_shared_prompts, PromptNumbers};
 use crate::results::record::UNTREATED;
 use crate::results::table::{basis, numbers, words, Cell, Table, TableRows};
 use crate::results::{Difference, Estimate, Frame, HeadsCondition, Pick, PlainCondition, Setting, Verdict};
@@ -49,7 +50,7 @@ pub(crate) fn condition_changes(frame: &Frame) -> Vec<Change> {
         for plain in &frame.purposes.plain {
             let conditions = std::slice::from_ref(&plain.name);
             let expected = expected_changes(frame, (setting, model), plain);
-            let expected_nats = Estimate::of_means(&expected, expected.len(), Kind::Number);
+            let expected_nats = Estimate::of_means(&expected.values(), expected.len(), Kind::Number);
             let change = change(frame, (setting, model), plain.from.as_deref(), conditions);
             changes.extend(change.map(|change| Change { expected_nats, ..change }));
         }
@@ -93,14 +94,12 @@ fn change(frame: &Frame, place: (Setting, &str), from: Option<&str>, conditions:
 }
 
 /// The change of the answer's log-probability, by prompt, that attribution to the removed regions expects; empty without it.
-fn expected_changes(frame: &Frame, place: (Setting, &str), plain: &PlainCondition) -> Vec<f64> {
-    let mut sums: Vec<f64> = Vec::new();
+fn expected_changes(frame: &Frame, place: (Setting, &str), plain: &PlainCondition) -> PromptNumbers {
+    let mut changes = PromptNumbers::default();
     for region in &plain.removed {
-        let by_prompt = frame.prompt_means(Pick { region: Some(region), ..pick(place, None, &ATTRIBUTION) });
-        sums.resize(by_prompt.len(), 0.0);
-        sums.iter_mut().zip(by_prompt).for_each(|(sum, attribution)| *sum -= attribution);
+        changes.subtract(&frame.by_prompt(Pick { region: Some(region), ..pick(place, None, &ATTRIBUTION) }));
     }
-    sums
+    changes
 }
 
 /// Returns where the answer's log-probability in patched passes lies between the corrupted prompt, 0, and the clean one, 1: a ratio
@@ -108,11 +107,15 @@ fn expected_changes(frame: &Frame, place: (Setting, &str), plain: &PlainConditio
 pub(crate) fn recovered(frame: &Frame, change: &Change) -> Option<(f64, Option<Interval>)> {
     let corrupted = frame.purposes.corrupted.as_deref().filter(|corrupted| *corrupted != change.condition)?;
     let baseline = pick((change.setting, &change.model), Some(corrupted), &ANSWER_LOG_PROB);
-    let [treated, clean] = [Some(change.condition.as_str()), None]
-        .map(|condition| frame.prompt_differences(baseline, Pick { condition, ..baseline }));
-    let whole: f64 = clean.iter().sum();
-    if treated.len() != clean.len() || whole == 0.0 {
+    let sides = [Some(change.condition.as_str()), None]
+        .map(|condition| frame.differences_by_prompt(baseline, Pick { condition, ..baseline }));
+    if sides[0].len() != sides[1].len() {
         return None; // a prompt failed under one of the conditions
+    }
+    let [treated, clean] = <[Vec<f64>; 2]>::try_from(on_shared_prompts(&sides)).ok()?;
+    let whole: f64 = clean.iter().sum();
+    if whole == 0.0 {
+        return None;
     }
     let value = treated.iter().sum::<f64>() / whole;
     // A ratio has an interval if every prompt has something to recover.
@@ -186,15 +189,18 @@ struct Expectations<'a> {
 }
 
 fn expectations<'a>(frame: &Frame, place: (Setting, &'a str), how: &'static str) -> Option<Expectations<'a>> {
-    let (mut expected, mut measured) = (Vec::new(), Vec::new());
+    let mut expected = Vec::new();
+    let mut measured = Vec::new();
     for plain in frame.purposes.plain.iter().filter(|plain| plain.name.starts_with(how)) {
         let changes = expected_changes(frame, place, plain);
         if !changes.is_empty() {
             let baseline = pick(place, None, &ANSWER_LOG_PROB);
-            measured.push(frame.prompt_differences(baseline, Pick { condition: Some(&plain.name), ..baseline }));
+            measured.push(frame.differences_by_prompt(baseline, Pick { condition: Some(&plain.name), ..baseline }));
             expected.push(changes);
         }
     }
+    let mut expected = on_shared_prompts(&[expected, measured].concat());
+    let measured = expected.split_off(expected.len() / 2);
     let seed = frame.about.seed;
     let of = |r: Correlation| correlation_of_points(r, &expected, &measured, CORRELATION_RESAMPLES, seed);
     let correlations = [of(pearson)?, of(spearman)?];

@@ -5,6 +5,7 @@ use crate::results::metric::{
     Kind, Metric, ACCURACY, ANSWER_LOG_PROB, ANSWER_REGION, HEAD_ATTRIBUTION, RETRIEVAL_SCORE, SHARE_ABS, SHARE_OUT,
     SINK_SHARE_FIRST,
 };
+use crate::results::pair::{on_shared_prompts, PromptNumbers};
 use crate::results::table::{basis, numbers, words, Cell, Table, TableRows};
 use crate::results::{Frame, HeadPlace, Pick, Verdict};
 use crate::stats::{
@@ -31,9 +32,9 @@ pub(crate) struct HeadCost {
     /// Layer and head.
     pub(crate) at: HeadPlace,
     /// Change of the answer's log-probability from the untreated passes over the same prompts, in nats, by prompt.
-    changes: Vec<f64>,
+    changes: PromptNumbers,
     /// Change of the accuracy, as a fraction, by prompt.
-    exact: Vec<f64>,
+    exact: PromptNumbers,
     /// Interval of the mean of `changes`: 95 % for the intervals of all heads together.
     pub(crate) interval: Option<Interval>,
 }
@@ -59,7 +60,7 @@ pub(crate) struct HeadRow {
 impl HeadCost {
     /// Mean change of the answer's log-probability, in nats.
     pub(crate) fn change(&self) -> f64 {
-        mean(&self.changes).unwrap_or(f64::NAN)
+        self.changes.mean().unwrap_or(f64::NAN)
     }
 }
 
@@ -70,10 +71,10 @@ pub(crate) fn costs(frame: &Frame, model: &str) -> Vec<HeadCost> {
     for (at, condition) in each {
         let [changes, exact] = [&ANSWER_LOG_PROB, &ACCURACY].map(|metric| {
             let baseline = Pick { condition: frame.purposes.baseline_of_each(), ..Pick::of(model, metric) };
-            frame.prompt_differences(baseline, Pick { condition: Some(condition), ..baseline })
+            frame.differences_by_prompt(baseline, Pick { condition: Some(condition), ..baseline })
         });
         if !changes.is_empty() {
-            let interval = simultaneous_interval(&changes, each.len());
+            let interval = simultaneous_interval(&changes.values(), each.len());
             costs.push(HeadCost { at: *at, changes, exact, interval });
         }
     }
@@ -86,7 +87,7 @@ pub(crate) fn head_rows(frame: &Frame) -> Vec<HeadRow> {
     for model in &frame.models {
         for cost in costs(frame, model) {
             let [head_attribution, share_out, share_abs, retrieval_score, sink_share_first] =
-                CHEAP.map(|(metric, region)| mean(&frame.head(Pick { region, ..Pick::of(model, metric) }, cost.at)));
+                CHEAP.map(|(metric, region)| frame.head(Pick { region, ..Pick::of(model, metric) }, cost.at).mean());
             rows.push(HeadRow {
                 model: model.clone(),
                 layer: cost.at.0,
@@ -95,7 +96,7 @@ pub(crate) fn head_rows(frame: &Frame) -> Vec<HeadRow> {
                 log_prob_change_nats: cost.change(),
                 lo: cost.interval.map(|interval| interval.lo),
                 hi: cost.interval.map(|interval| interval.hi),
-                accuracy_change: mean(&cost.exact),
+                accuracy_change: cost.exact.mean(),
                 head_attribution,
                 share_out,
                 share_abs,
@@ -135,7 +136,7 @@ pub(super) fn strongest(frame: &Frame) -> Option<Table> {
             Cell::value(Kind::Number, cost.change(), cost.interval)
         })
         .column(numbers("change, points").named("accuracy_change"), |(_, cost)| {
-            Cell::value(Kind::Hit, mean(&cost.exact), None)
+            Cell::value(Kind::Hit, cost.exact.mean(), None)
         })
         .column(words("verdict"), |(_, cost)| Cell::words(Verdict::of_interval(cost.interval).name()))
         .table(
@@ -180,15 +181,15 @@ impl HeadCorrelation {
 /// Correlation over heads of each cheap measurement with the cost.
 pub(super) fn predictors(frame: &Frame) -> Option<Table> {
     let restores = frame.purposes.restores;
-    let sign = if restores { 1.0 } else { -1.0 };
     let mut rows = Vec::new();
     for model in &frame.models {
         let costs = costs(frame, model);
-        let lost: Vec<Vec<f64>> =
-            costs.iter().map(|cost| cost.changes.iter().map(|change| sign * change).collect()).collect();
+        let lost: Vec<PromptNumbers> =
+            costs.iter().map(|cost| if restores { cost.changes.clone() } else { cost.changes.negated() }).collect();
         for (metric, region) in CHEAP {
-            let cheap: Vec<Vec<f64>> =
-                costs.iter().map(|cost| frame.head(Pick { region, ..Pick::of(model, metric) }, cost.at)).collect();
+            let measured = costs.iter().map(|cost| frame.head(Pick { region, ..Pick::of(model, metric) }, cost.at));
+            let mut cheap = on_shared_prompts(&measured.chain(lost.iter().cloned()).collect::<Vec<_>>());
+            let lost = cheap.split_off(costs.len());
             let [linear, ranked] = [pearson, spearman].map(|r| HeadCorrelation::of(r, &cheap, &lost, frame.about.seed));
             let prompts = costs.first().map(|cost| cost.changes.len());
             let both = linear.zip(ranked);
@@ -228,6 +229,7 @@ pub(super) fn predictors(frame: &Frame) -> Option<Table> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::rng::Rng;
     use crate::results::record::{Identity, Measurement, Record};
     use crate::results::{About, Purposes};
     use std::sync::Arc;
@@ -281,6 +283,34 @@ mod tests {
         assert_eq!((rows.len(), rows[1].head, rows[1].prompts), (4, 1, 8));
         assert!((rows[1].log_prob_change_nats + 1.035).abs() < 1e-9 && rows[1].hi.unwrap() < -1.0);
         assert!((rows[1].retrieval_score.unwrap() - 0.8965).abs() < 1e-9 && rows[1].share_out.is_none());
+    }
+
+    #[test]
+    fn correlations_are_of_the_same_prompts_whatever_the_order_of_the_records() {
+        let purposes = frame().purposes;
+        // Each head costs what it scores, but differently on each prompt.
+        let mut records = Vec::new();
+        for (place, (at, condition)) in (0_u64..).zip(&purposes.each) {
+            for prompt in 0..8 {
+                let cost = ((7 * place + 5 * prompt) % 11) as f64;
+                records.push(record(prompt, Some(condition.clone()), &ANSWER_LOG_PROB, None, -1.0 - cost));
+                records.push(record(prompt, None, &RETRIEVAL_SCORE, Some(*at), cost));
+            }
+        }
+        records.extend((0..8).map(|prompt| record(prompt, None, &ANSWER_LOG_PROB, None, -1.0)));
+        let cells = |records: &[Record]| {
+            let mut frame = Frame::of(About::default(), records);
+            frame.purposes = purposes.clone();
+            predictors(&frame).unwrap().rows
+        };
+        let found = cells(&records);
+        let interval = found[0][4].interval.unwrap();
+        assert!(interval.lo > 1.0 - 1e-9, "every resample of prompts agrees: {interval:?}");
+        let mut rng = Rng::new(0, "order of records");
+        for _ in 0..5 {
+            rng.shuffle(&mut records);
+            assert_eq!(cells(&records), found);
+        }
     }
 
     #[test]

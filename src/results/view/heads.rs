@@ -4,9 +4,10 @@ use crate::results::metric::{
     Kind, Metric, ANSWER_REGION, ATTRIBUTION, CANCELLED, DUPLICATE_TOKEN, HEAD_ATTRIBUTION, INDUCTION, PREVIOUS_TOKEN,
     QUERY_SCORE, RETRIEVAL_SCORE, SHARE_OUT, SINK_SHARE_FIRST, VALUE_NORM_FIRST,
 };
+use crate::results::pair::{on_shared_prompts, PromptNumbers};
 use crate::results::table::{basis, fixed, numbers, short, words, Cell, Table, TableColumn, TableRows};
 use crate::results::{CommandName, Estimate, Frame, HeadPlace, Pick};
-use crate::stats::{mean, rank_stability, RESAMPLES};
+use crate::stats::{rank_stability, RESAMPLES};
 
 /// Number of heads that are listed of each role.
 const TOP_OF_ROLE: usize = 3;
@@ -55,7 +56,7 @@ struct ScoredHead<'a> {
     at: HeadPlace,
     /// Mean over prompts.
     score: f64,
-    values: Vec<f64>,
+    values: PromptNumbers,
     /// Fraction of resamples of the prompts in which it is among the strongest, if that was counted.
     in_top: Option<f64>,
 }
@@ -64,7 +65,7 @@ struct ScoredHead<'a> {
 fn scored<'a>(frame: &Frame, model: &'a str, role: &'a HeadRole) -> Vec<ScoredHead<'a>> {
     let mut heads = Vec::new();
     for (at, values) in frame.heads(Pick { region: role.region, ..Pick::of(model, role.metric) }) {
-        if let Some(score) = mean(&values) {
+        if let Some(score) = values.mean() {
             heads.push(ScoredHead { role, model, at, score, values, in_top: None });
         }
     }
@@ -76,7 +77,7 @@ fn strongest<'a>(frame: &'a Frame, role: &'a HeadRole, top: usize) -> Vec<Scored
     let mut of_models = Vec::new();
     for model in &frame.models {
         let mut heads = scored(frame, model, role);
-        let values: Vec<Vec<f64>> = heads.iter().map(|head| head.values.clone()).collect();
+        let values = on_shared_prompts(&heads.iter().map(|head| head.values.clone()).collect::<Vec<_>>());
         for (head, in_top) in heads.iter_mut().zip(rank_stability(&values, top, RESAMPLES, frame.about.seed)) {
             head.in_top = Some(in_top);
         }
@@ -100,7 +101,7 @@ fn score_columns<'a>(rows: TableRows<'a, ScoredHead<'a>>, score: TableColumn) ->
 impl ScoredHead<'_> {
     fn score_cell(&self) -> Cell {
         let prompts = self.values.len();
-        let score = Estimate::of_means(&self.values, prompts, self.role.metric.kind);
+        let score = Estimate::of_means(&self.values.values(), prompts, self.role.metric.kind);
         let interval = score.and_then(|score| score.interval);
         Cell::value(self.role.metric.kind, score.map(|score| score.value), interval).of_several(prompts)
     }
@@ -174,7 +175,7 @@ fn sinks(frame: &Frame) -> Option<Table> {
     let sink = role("sink", &SINK_SHARE_FIRST, None);
     let mut heads = Vec::new();
     for head in strongest(frame, &sink, TOP_OF_ROLE) {
-        let norm = mean(&frame.head(Pick::of(head.model, &VALUE_NORM_FIRST), head.at));
+        let norm = frame.head(Pick::of(head.model, &VALUE_NORM_FIRST), head.at).mean();
         heads.push((head, norm));
     }
     let note = format!(

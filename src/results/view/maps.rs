@@ -68,7 +68,7 @@ fn mean_over(frame: &Frame, drawn: &Drawn<'_>, metric: &Metric, region: Option<&
     let mut numbers = Vec::new();
     for ((layer, head), values) in frame.heads(Pick { region, condition, ..Pick::of(drawn.model, metric) }) {
         if layer == drawn.layer && drawn.heads.contains(&head) {
-            numbers.extend(values);
+            numbers.extend(values.values());
         }
     }
     mean(&numbers)
