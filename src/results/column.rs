@@ -1,6 +1,6 @@
 //! The columns of a record that identify what was measured, and their values.
 
-use super::record::Record;
+use super::record::{Identity, Record};
 use crate::base::names::hint;
 use std::fmt;
 use std::str::FromStr;
@@ -108,7 +108,18 @@ impl Column {
 
     /// Returns a record's value in this column; `None` where it is missing.
     pub(crate) fn get(self, record: &Record) -> Option<Value<'_>> {
-        let (id, measure) = (&*record.identity, &record.measure);
+        let measure = &record.measure;
+        match self {
+            Layer => int(measure.layer),
+            Head => int(measure.head),
+            Metric => Some(Value::Text(&measure.metric)),
+            Region => measure.region.as_deref().map(Value::Text),
+            column => column.of_identity(&record.identity),
+        }
+    }
+
+    /// Returns the value of an identity in this column; `None` where it is missing, and in columns of measurements.
+    pub(crate) fn of_identity(self, id: &Identity) -> Option<Value<'_>> {
         match self {
             Model => Some(Value::Text(&id.model)),
             Replicate => id.replicate.map(Value::Int),
@@ -128,10 +139,7 @@ impl Column {
             Placed => id.placed.map(|placed| Value::Text(if placed { "true" } else { "false" })),
             Bits => id.bits.map(|n| Value::Int(n.into())),
             Scope => id.scope.as_deref().map(Value::Text),
-            Layer => int(measure.layer),
-            Head => int(measure.head),
-            Metric => Some(Value::Text(&measure.metric)),
-            Region => measure.region.as_deref().map(Value::Text),
+            Layer | Head | Metric | Region => None,
         }
     }
 

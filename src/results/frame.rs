@@ -8,6 +8,7 @@ use super::manifest::ModelInfo;
 use super::metric::{kind_of, Kind, ANSWER_REGION, SHARE_OUT};
 use super::pair::{differences, pairs, Pair, Pairs, PromptNumbers};
 use super::pick::{cities_of, setting_of, Case, ConditionKey, HeadPlace, Pick, Purposes, Setting};
+use super::query::{Number, NumberRecord};
 use super::record::{Identity, Measurement, Record};
 use super::tokens::Tokens;
 use crate::base::names::ShortNames;
@@ -293,6 +294,17 @@ impl Frame {
             }
         }
         records
+    }
+
+    /// Returns the records of a number of the whole model, in the order in which they were added.
+    pub(super) fn numbers_of<'a>(&'a self, number: Number<'_>) -> impl Iterator<Item = NumberRecord<'a>> {
+        let key = (number.metric.name.to_owned(), number.region.map(str::to_owned), None, None);
+        self.numbers.get(&key).into_iter().flat_map(|numbers| {
+            numbers.identities.iter().zip(&numbers.values).map(|(&at, &value)| {
+                let measure = Measurement { value: Some(value), ..numbers.measure.clone() };
+                (at as usize, &self.identities[at as usize], measure)
+            })
+        })
     }
 
     /// Returns the records that are picked, of the whole model or of a head, in the order in which they were added.
