@@ -7,7 +7,7 @@ use super::keys::PackedKeys;
 use super::packed_layer::{PackedLayer, PromptKeys, PromptRows};
 use super::probes::HeadProbes;
 use super::tile::{QueryTile, TILE};
-use super::{Heads, ResolvedTreatment, RowProbe};
+use super::{HeadPlace, Heads, ResolvedTreatment, RowProbe};
 use crate::kernels::{in_chunks, with_values, PANEL};
 use candle_core::{Result, Tensor};
 use rayon::prelude::*;
@@ -147,7 +147,7 @@ fn run_tasks<'a>(
     let tasks = (0..heads * batch * grid.count).into_par_iter().with_max_len(1).map(|task| {
         let (head, prompt, block) = (task % heads, task / heads % batch, grid.count - 1 - task / (heads * batch));
         let mut tile = tiles.lock().expect("no task has panicked").pop().unwrap_or_default();
-        let mut probes = HeadProbes::start(layer, head, &prompts[prompt].probes[head]);
+        let mut probes = HeadProbes::start(HeadPlace { layer, head }, &prompts[prompt].probes[head]);
         let block = grid.queries(block);
         let needed = needed.map(|needed| &needed[block.start - grid.first..block.end - grid.first]);
         let out = block_rows(&layers[prompt], head, block, &mut probes, needed, &mut tile);

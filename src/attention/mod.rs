@@ -50,7 +50,7 @@ pub use keys::Values;
 pub(crate) use last_rows::LastRows;
 pub(crate) use portable::kept_bytes;
 pub use prefix::{Continuations, Prefix};
-pub use probes::{AttentionRow, LayersAndHeads, ProbeResult, ResidualProbe, RowCollector, RowProbe};
+pub use probes::{AttentionRow, HeadPlace, LayersAndHeads, ProbeResult, ResidualProbe, RowCollector, RowProbe};
 pub use stream::{HeadOutputSums, Stream};
 pub(crate) use tile::TILE;
 pub use trace::Trace;

@@ -1,7 +1,7 @@
 //! One layer of the streaming kernel: packed keys and values, with logits computed in blocks of keys.
 
 use super::keys::PackedKeys;
-use super::{HeadScalars, Heads, LogitRule, Removal, ResolvedTreatment, Values, Wiring, TILE};
+use super::{HeadPlace, HeadScalars, Heads, LogitRule, Removal, ResolvedTreatment, Values, Wiring, TILE};
 use crate::kernels::quant::{absmax, quantise, Quantised, Quantiser, Scope};
 use crate::kernels::simd::{copy_scaled, soft_cap};
 use crate::kernels::{multiply_panel, Mat, MatMut, PANEL};
@@ -103,7 +103,7 @@ impl<'a> PackedLayer<'a> {
         for (query, row) in queries.clone().zip(rows.chunks_exact_mut(KEYS)) {
             let visible = self.visible(query, block);
             let first = block * KEYS + visible.start;
-            treated.remove(how, (self.layer, head), query, first, &mut row[visible], value);
+            treated.remove(how, HeadPlace { layer: self.layer, head }, query, first, &mut row[visible], value);
         }
     }
 

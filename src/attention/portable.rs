@@ -13,7 +13,7 @@ mod tests;
 use super::blocks::covering_range;
 use super::keys::packed_values;
 use super::probes::HeadProbes;
-use super::{Alibi, HeadScalars, Heads, ResolvedTreatment, RowProbe};
+use super::{Alibi, HeadPlace, HeadScalars, Heads, ResolvedTreatment, RowProbe};
 use crate::kernels::quant::{Quantised, Quantiser, Scope};
 use crate::kernels::{numbers, wide, wide_type, with_values, Panels};
 use candle_core::{DType, Device, Result, Shape, Tensor, D};
@@ -164,7 +164,8 @@ impl<'a> Portable<'a> {
         probes: &'p [Vec<(usize, &'p dyn RowProbe)>],
     ) -> Result<(Tensor, Vec<HeadProbes<'p>>)> {
         let heads = probes.iter().enumerate();
-        let mut watched: Vec<_> = heads.map(|(head, probes)| HeadProbes::start(self.layer, head, probes)).collect();
+        let mut watched: Vec<_> =
+            heads.map(|(head, probes)| HeadProbes::start(HeadPlace { layer: self.layer, head }, probes)).collect();
         let values = if watched.iter().all(HeadProbes::is_empty) { Vec::new() } else { self.packed_values()? };
         let mut parts = Vec::new();
         for queries in self.tiles() {

@@ -3,6 +3,7 @@
 use super::Values;
 use serde::{Deserialize, Serialize};
 use std::any::Any;
+use std::fmt;
 use std::ops::Range;
 
 /// One attention row of one output head, lent to probes.
@@ -60,8 +61,7 @@ impl dyn RowCollector {
 
 /// Result of one probe for one head of one layer.
 pub struct ProbeResult {
-    pub layer: usize,
-    pub head: usize,
+    pub at: HeadPlace,
     /// Index of the probe in the list given to [`Stream::new`].
     pub probe: usize,
     /// State of the probe after all rows.
@@ -72,6 +72,28 @@ pub struct ProbeResult {
 pub trait ResidualProbe {
     /// Processes a site: 0 is the embeddings, l + 1 the output of layer l. `values` is (T, E), row-major.
     fn observe(&mut self, site: usize, values: &[f32], width: usize);
+}
+
+/// Place of an output head. It is displayed as conditions name it: `2.0` is head 0 of layer 2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct HeadPlace {
+    /// 0-based layer.
+    pub layer: usize,
+    /// 0-based output head.
+    pub head: usize,
+}
+
+impl HeadPlace {
+    /// All heads of `layers` layers with `heads` heads each, in order.
+    pub fn all(layers: usize, heads: usize) -> impl Iterator<Item = Self> {
+        (0..layers).flat_map(move |layer| (0..heads).map(move |head| Self { layer, head }))
+    }
+}
+
+impl fmt::Display for HeadPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.layer, self.head)
+    }
 }
 
 /// The observed layers and heads; all by default.
@@ -87,26 +109,25 @@ pub struct LayersAndHeads {
 }
 
 impl LayersAndHeads {
-    /// Returns `true` if a head of a layer is selected.
-    pub fn has(&self, layer: usize, head: usize) -> bool {
-        self.layers.as_ref().is_none_or(|layers| layers.contains(&layer))
-            && self.heads.as_ref().is_none_or(|heads| heads.contains(&head))
+    /// Returns `true` if a head is selected.
+    pub fn has(&self, at: HeadPlace) -> bool {
+        self.layers.as_ref().is_none_or(|layers| layers.contains(&at.layer))
+            && self.heads.as_ref().is_none_or(|heads| heads.contains(&at.head))
     }
 }
 
 /// The probes of a head with their states.
 pub(super) struct HeadProbes<'a> {
-    layer: usize,
-    head: usize,
+    at: HeadPlace,
     /// Index, probe and state.
     probes: Vec<(usize, &'a dyn RowProbe, Box<dyn RowCollector>)>,
 }
 
 impl<'a> HeadProbes<'a> {
     /// Creates empty states for `probes`, which come with their indices.
-    pub(super) fn start(layer: usize, head: usize, probes: &'a [(usize, &'a dyn RowProbe)]) -> Self {
-        let probes = probes.iter().map(|&(index, probe)| (index, probe, probe.start(layer, head))).collect();
-        Self { layer, head, probes }
+    pub(super) fn start(at: HeadPlace, probes: &'a [(usize, &'a dyn RowProbe)]) -> Self {
+        let probes = probes.iter().map(|&(index, probe)| (index, probe, probe.start(at.layer, at.head))).collect();
+        Self { at, probes }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -115,20 +136,20 @@ impl<'a> HeadProbes<'a> {
 
     /// The queries whose rows a probe wants.
     pub(super) fn wanted(&self, queries: Range<usize>) -> Vec<usize> {
-        let (layer, head) = (self.layer, self.head);
+        let HeadPlace { layer, head } = self.at;
         queries.filter(|&query| self.probes.iter().any(|(_, probe, _)| probe.wants(layer, head, query))).collect()
     }
 
     /// Returns `true` if a probe that wants one of these rows reads its logits.
     pub(super) fn wants_logits(&self, wanted: &[usize]) -> bool {
         let mut probes = self.probes.iter().filter(|(_, probe, _)| probe.wants_logits());
-        probes.any(|(_, probe, _)| wanted.iter().any(|&query| probe.wants(self.layer, self.head, query)))
+        probes.any(|(_, probe, _)| wanted.iter().any(|&query| probe.wants(self.at.layer, self.at.head, query)))
     }
 
     /// Passes a row to the probes that want it.
     pub(super) fn observe(&mut self, row: &AttentionRow<'_>) {
         for (_, probe, collector) in &mut self.probes {
-            if probe.wants(self.layer, self.head, row.query) {
+            if probe.wants(self.at.layer, self.at.head, row.query) {
                 collector.observe(row);
             }
         }
@@ -140,10 +161,10 @@ impl<'a> HeadProbes<'a> {
     }
 
     pub(super) fn finish(self) -> impl Iterator<Item = ProbeResult> + 'a {
-        let Self { layer, head, probes } = self;
+        let Self { at, probes } = self;
         probes.into_iter().map(move |(probe, _, mut collector)| {
             collector.finish();
-            ProbeResult { layer, head, probe, collector }
+            ProbeResult { at, probe, collector }
         })
     }
 }

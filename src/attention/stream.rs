@@ -8,7 +8,8 @@ use super::keys::PackedKeys;
 use super::portable::Portable;
 use super::probes::HeadProbes;
 use super::{
-    treat, Attend, Heads, LayersAndHeads, Prefix, ProbeResult, ResidualProbe, ResolvedTreatment, RowProbe, Trace,
+    treat, Attend, HeadPlace, Heads, LayersAndHeads, Prefix, ProbeResult, ResidualProbe, ResolvedTreatment, RowProbe,
+    Trace,
 };
 use crate::kernels::{has_kernels, with_values};
 use candle_core::{Result, Tensor};
@@ -96,19 +97,18 @@ impl<'a> Stream<'a> {
         }
         let traced = self.trace.iter().flat_map(|trace| trace.rows().first());
         let end = traced.fold(end, |end, &row| end.min(row));
-        let all = (0..layers).flat_map(|layer| (0..heads).map(move |head| (layer, head)));
-        let selected: Vec<(usize, usize)> = all.filter(|&(layer, head)| self.selection.has(layer, head)).collect();
+        let mut selected: Vec<HeadPlace> = HeadPlace::all(layers, heads).collect();
+        selected.retain(|at| self.selection.has(*at));
         let mut rows = 0..end;
-        let observed = rows.find(|&row| {
-            self.probes.iter().any(|probe| selected.iter().any(|&(layer, head)| probe.wants(layer, head, row)))
-        });
+        let observed = rows
+            .find(|&row| self.probes.iter().any(|probe| selected.iter().any(|at| probe.wants(at.layer, at.head, row))));
         observed.unwrap_or(end)
     }
 
     /// Treatment and probes in a layer of `heads` heads.
     pub(super) fn of_layer(&self, layer: usize, heads: usize) -> BatchedPrompt<'a> {
         let mut probes: Vec<Vec<_>> = vec![Vec::new(); heads];
-        for head in (0..heads).filter(|&head| self.selection.has(layer, head)) {
+        for head in (0..heads).filter(|&head| self.selection.has(HeadPlace { layer, head })) {
             probes[head].extend(self.probes.iter().copied().enumerate());
         }
         BatchedPrompt { treated: self.treated, probes }

@@ -1,6 +1,6 @@
 //! Treatment of attention in one pass, resolved to positions, layers and heads.
 
-use super::{Heads, LayersAndHeads};
+use super::{HeadPlace, Heads, LayersAndHeads};
 use crate::kernels::quant::{HeadRows, Quantised, Quantiser};
 use crate::kernels::{numbers, numbers_as};
 use candle_core::{DType, Result, Tensor, WithDType};
@@ -45,8 +45,8 @@ pub struct OutputReplacement {
 pub struct ResolvedTreatment {
     /// At most one of logits, and one of queries and keys.
     pub quantisers: Vec<Quantiser>,
-    /// Attention sinks by (layer, output head), for quantisers that exempt them.
-    pub sinks: BTreeMap<(usize, usize), Vec<usize>>,
+    /// Attention sinks by head, for quantisers that exempt them.
+    pub sinks: BTreeMap<HeadPlace, Vec<usize>>,
     pub removed: Vec<KeyRemoval>,
     pub replaced: Vec<OutputReplacement>,
 }
@@ -59,7 +59,7 @@ impl ResolvedTreatment {
 
     /// The keys of a head that a quantiser exempts.
     pub(super) fn exempt(&self, quantiser: &Quantiser, layer: usize, head: usize) -> &[usize] {
-        match self.sinks.get(&(layer, head)) {
+        match self.sinks.get(&HeadPlace { layer, head }) {
             Some(sinks) if quantiser.exempt_sinks => sinks,
             _ => &[],
         }
@@ -124,17 +124,12 @@ impl ResolvedTreatment {
     }
 
     /// Keys removed from the row of `query`, as ranges of positions up to the query.
-    fn lost(
-        &self,
-        how: Removal,
-        (layer, head): (usize, usize),
-        query: usize,
-    ) -> impl Iterator<Item = Range<usize>> + '_ {
+    fn lost(&self, how: Removal, at: HeadPlace, query: usize) -> impl Iterator<Item = Range<usize>> + '_ {
         let end = if how == Removal::Mask { query } else { query + 1 };
         let of_row = self
             .removed
             .iter()
-            .filter(move |removed| removed.how == how && removed.rows.contains(&query) && removed.of.has(layer, head));
+            .filter(move |removed| removed.how == how && removed.rows.contains(&query) && removed.of.has(at));
         of_row.flat_map(|removed| &removed.keys).map(move |keys| keys.start..keys.end.min(end))
     }
 
@@ -142,7 +137,7 @@ impl ResolvedTreatment {
     pub(super) fn remove(
         &self,
         how: Removal,
-        at: (usize, usize),
+        at: HeadPlace,
         query: usize,
         first: usize,
         piece: &mut [f32],

@@ -5,11 +5,12 @@ mod draw;
 use super::measuring::{Measuring, OpenedModels};
 use super::session::{RunResults, Session};
 use super::shared::{Examples, RunFlags};
+use crate::attention::HeadPlace;
 use crate::bail_usage;
 use crate::base::error::Usage;
 use crate::base::spec_file::flag_defaults;
 use crate::measures::MeasureName;
-use crate::prompts::{Grid, NeedlePrompts, PromptDefaults};
+use crate::prompts::{Grid, NeedleCounts, NeedlePrompts, PromptDefaults};
 use crate::run::Plan;
 use crate::treatments::{Condition, PairedPrompt, Ranking, RowSelection};
 use anyhow::Result;
@@ -20,7 +21,8 @@ use std::collections::BTreeSet;
 use strum::VariantArray as _;
 
 /// A prompt of 1k tokens has noise enough, and dozens of passes over it take seconds.
-pub(super) const DEFAULTS: PromptDefaults = PromptDefaults { ctx_tok: 1024, settings: &[(1, 1)], samples: 8 };
+pub(super) const DEFAULTS: PromptDefaults =
+    PromptDefaults { ctx_tok: 1024, settings: &[NeedleCounts { needles: 1, asked: 1 }], samples: 8 };
 
 /// Heads that are knocked out if nobody says how many, as far as models have so many.
 const KNOCKED_OUT: [usize; 4] = [1, 2, 4, 8];
@@ -154,11 +156,11 @@ impl Smallest {
     }
 
     /// Every layer and head of models that have the same.
-    fn every_head(&self, part: &str) -> Result<impl Iterator<Item = (usize, usize)>> {
+    fn every_head(&self, part: &str) -> Result<impl Iterator<Item = HeadPlace>> {
         let Some(heads) = self.heads_of_layer else {
             bail_usage!("--parts {part}: the models differ in their layers or heads; measure one at a time, as with --model diff");
         };
-        Ok((0..self.layers).flat_map(move |layer| (0..heads).map(move |head| (layer, head))))
+        Ok(HeadPlace::all(self.layers, heads))
     }
 }
 
@@ -196,7 +198,7 @@ impl AblateFlags {
             }
             AblatePart::EachHead => {
                 let all = shape.every_head("each-head")?;
-                names.extend(all.map(|(layer, head)| format!("ablate({layer}.{head}{zero}{rows})")));
+                names.extend(all.map(|at| format!("ablate({at}{zero}{rows})")));
             }
             AblatePart::Patch => {
                 names.push(format!("patch(none{rows}, from=clean)"));
@@ -210,7 +212,7 @@ impl AblateFlags {
             AblatePart::PatchEachHead => {
                 names.push(format!("patch(none{rows}, from=clean)"));
                 let all = shape.every_head("patch-each-head")?;
-                names.extend(all.map(|(layer, head)| format!("patch({layer}.{head}{rows}, from=clean)")));
+                names.extend(all.map(|at| format!("patch({at}{rows}, from=clean)")));
             }
             AblatePart::EachLayer => {
                 names.extend((0..shape.layers).map(|layer| format!("ablate(all, layers={layer}{rows}{zero})")));

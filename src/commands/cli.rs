@@ -162,13 +162,13 @@ const EVERY_DAY: [&str; 18] = [
 
 /// Adds the defaults of a command to the help of its flags.
 fn with_defaults(mut command: clap::Command, defaults: &PromptDefaults) -> clap::Command {
-    let (needles, retrieve): (Vec<String>, Vec<String>) =
-        defaults.settings.iter().map(|(needles, retrieve)| (needles.to_string(), retrieve.to_string())).unzip();
+    let needles: Vec<String> = defaults.settings.iter().map(|counts| counts.needles.to_string()).collect();
+    let asked: Vec<String> = defaults.settings.iter().map(|counts| counts.asked.to_string()).collect();
     let ctx = tokens_name(defaults.ctx_tok);
     let filled_in = [
         ("ctx", format!("{ctx}, or the shortest context of the models if that is less")),
         ("needles", needles.join(",")),
-        ("retrieve", format!("{}; at most 2 with other --needles", retrieve.join(","))),
+        ("retrieve", format!("{}; at most 2 with other --needles", asked.join(","))),
         ("samples", defaults.samples.to_string()),
     ];
     for (flag, value) in filled_in {

@@ -6,7 +6,7 @@ use crate::figures::{lines, region_name, Bins, Line, LineAxes, LinePanel, PointE
 use crate::measures::PooledMap;
 use crate::prompts::Region;
 use crate::results::metric::{Kind, Label, Metric, SHARE_OUT};
-use crate::results::{setting_name, Frame, Pick};
+use crate::results::{Frame, Pick};
 use anyhow::Result;
 
 /// Draws the share of each region in the output of the rows that predict the answer, with a panel for each setting.
@@ -19,14 +19,13 @@ pub(super) fn draw_regions(session: &mut Session, frame: &Frame) -> Result<()> {
     });
     let places: Vec<f64> = (0..regions.len()).map(|i| i as f64).collect();
     let mut panels = Vec::new();
-    for &(ctx_tok, needles, retrieve) in &frame.settings {
-        let setting = Some((ctx_tok, needles, retrieve));
+    for setting in &frame.settings {
         let panel = metric_panel(frame, (&SHARE_OUT, None), ("region of the prompt", &places), |pick, i| Pick {
             region: Some(regions[i].name()),
-            setting,
+            setting: Some(*setting),
             ..pick
         });
-        let title = format!("{} · {} tokens", setting_name(needles, retrieve), tokens_name(ctx_tok));
+        let title = format!("{} · {} tokens", setting.name(), tokens_name(setting.ctx_tok));
         panels.push(LinePanel { title, y_label: "share of the output (%)".to_owned(), ..panel });
     }
     let labels: Vec<String> = regions.iter().map(|region| region_name(region.name()).to_owned()).collect();

@@ -5,6 +5,7 @@ mod figure;
 use super::measuring::{Measuring, OpenedModels};
 use super::session::{RunResults, Session};
 use super::shared::{Examples, OnePrompt, RunFlags};
+use crate::attention::HeadPlace;
 use crate::base::files;
 use crate::base::terminal::escaped;
 use crate::explore::{ExploreMeasure, ExplorerModel, ExplorerPage};
@@ -20,8 +21,8 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Numbers of every head by name, by layer and head.
-type NumbersOfHeads = BTreeMap<(usize, usize), BTreeMap<String, f64>>;
+/// Numbers of every head by name.
+type NumbersOfHeads = BTreeMap<HeadPlace, BTreeMap<String, f64>>;
 
 /// Metrics of the whole model that the page shows for each condition.
 const ANSWERS: [&Metric; 2] = [&ACCURACY, &ANSWER_LOG_PROB];

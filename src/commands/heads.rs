@@ -5,7 +5,7 @@ use super::session::{RunResults, Session};
 use super::shared::{Examples, RunFlags};
 use crate::figures::{cells, CellGrid, CellScale};
 use crate::measures::MeasureName;
-use crate::prompts::{Grid, NeedlePrompts, PromptDefaults};
+use crate::prompts::{Grid, NeedleCounts, NeedlePrompts, PromptDefaults};
 use crate::results::metric::Label;
 use crate::results::view::HEAD_ROLES;
 use crate::results::Pick;
@@ -14,7 +14,8 @@ use anyhow::Result;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-pub(super) const DEFAULTS: PromptDefaults = PromptDefaults { ctx_tok: 1024, settings: &[(1, 1)], samples: 4 };
+pub(super) const DEFAULTS: PromptDefaults =
+    PromptDefaults { ctx_tok: 1024, settings: &[NeedleCounts { needles: 1, asked: 1 }], samples: 4 };
 
 pub(super) const EXAMPLES: Examples = &[
     ("Roles of the heads of the built-in models", "difftool heads --ctx 1k"),

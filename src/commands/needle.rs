@@ -11,16 +11,17 @@ use crate::base::values::tokens_name;
 use crate::figures::{cells, CellGrid, CellScale, GridCell};
 use crate::measures::MeasureName;
 use crate::model::generate::MAX_NEW;
-use crate::prompts::{Grid, NeedlePrompts, PromptDefaults};
+use crate::prompts::{Grid, NeedleCounts, NeedlePrompts, PromptDefaults};
 use crate::results::metric::{Metric, ACCURACY, GENERATED_CONTAINS};
-use crate::results::{setting_name, Frame, Pick, Setting};
+use crate::results::{Frame, Pick, Setting};
 use crate::run::Plan;
 use anyhow::Result;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 use std::num::NonZeroUsize;
 
-pub(super) const DEFAULTS: PromptDefaults = PromptDefaults { ctx_tok: CTX_TOK, settings: &[(4, 2)], samples: 8 };
+pub(super) const DEFAULTS: PromptDefaults =
+    PromptDefaults { ctx_tok: CTX_TOK, settings: &[NeedleCounts { needles: 4, asked: 2 }], samples: 8 };
 
 pub(super) const EXAMPLES: Examples = &[
     ("The built-in models at 4k tokens", "difftool needle --ctx 4k"),
@@ -124,19 +125,21 @@ fn accuracy_grids(frame: &Frame, grid: &Grid, metric: &Metric) -> Option<Accurac
     let (form, shares, lengths) = (grid.form(), grid.shares(), grid.ctx_tok());
     let mut settings: Vec<(String, String, Setting)> = Vec::new(); // (name, task, setting without its length)
     for &share in &shares {
-        for (needles, retrieve) in grid.settings() {
+        for NeedleCounts { needles, asked } in grid.settings() {
+            let setting = Setting { ctx_tok: 0, needles, asked };
             let suffix = if shares.len() > 1 { format!(" {share}%") } else { String::new() };
-            settings.push((setting_name(needles, retrieve) + &suffix, form.task(share), (0, needles, retrieve)));
+            settings.push((setting.name() + &suffix, form.task(share), setting));
         }
     }
     // The columns of each row of grids, with what stands beside the titles of its grids.
     let mut columns_of_rows: Vec<(String, Vec<GridColumn<'_>>)> = Vec::new();
     if let [ctx_tok] = lengths[..] {
-        let columns = settings.iter().map(|(name, task, at)| (name.clone(), task.as_str(), (ctx_tok, at.1, at.2)));
+        let columns = settings.iter().map(|(name, task, at)| (name.clone(), task.as_str(), Setting { ctx_tok, ..*at }));
         columns_of_rows.push((format!("{} tokens", tokens_name(ctx_tok)), columns.collect()));
     } else {
         for (name, task, at) in &settings {
-            let columns = lengths.iter().map(|&ctx_tok| (tokens_name(ctx_tok), task.as_str(), (ctx_tok, at.1, at.2)));
+            let columns =
+                lengths.iter().map(|&ctx_tok| (tokens_name(ctx_tok), task.as_str(), Setting { ctx_tok, ..*at }));
             columns_of_rows.push((name.clone(), columns.collect()));
         }
     }

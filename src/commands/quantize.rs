@@ -10,18 +10,19 @@ use crate::base::spec_file::flag_defaults;
 use crate::figures::{lines, Figure, LineAxes};
 use crate::kernels::quant::{Format, Quantised, Quantiser, Scope};
 use crate::measures::MeasureName;
-use crate::prompts::{NeedlePrompts, PromptDefaults};
+use crate::prompts::{NeedleCounts, NeedlePrompts, PromptDefaults};
 use crate::results::metric::{
     Metric, ACCURACY, ANSWER_LOG_PROB, ANSWER_REGION, ERROR_CANCELLED, NLL, SHARE_OUT, TOTAL_VARIATION,
 };
-use crate::results::{setting_name, Frame, Pick, Setting};
+use crate::results::{Frame, Pick, Setting};
 use crate::run::Plan;
 use crate::treatments::{Condition, Treatment};
 use anyhow::Result;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-pub(super) const DEFAULTS: PromptDefaults = PromptDefaults { ctx_tok: 1024, settings: &[(2, 2)], samples: 7 };
+pub(super) const DEFAULTS: PromptDefaults =
+    PromptDefaults { ctx_tok: 1024, settings: &[NeedleCounts { needles: 2, asked: 2 }], samples: 7 };
 
 pub(super) const EXAMPLES: Examples = &[
     ("Accuracy with 8, 6 and 4 bits", "difftool quantize --bits 8,6,4"),
@@ -194,7 +195,6 @@ impl QuantizeFlags {
             (None, true) => ("What is left with few bits per query and key", "format of queries and keys"),
             (None, false) => ("What is left with few bits per attention logit", "bits per attention logit"),
         };
-        let (_, needles, retrieve) = setting;
         let conditions: Vec<Option<String>> = categories.iter().map(|(_, condition)| condition.column()).collect();
         let places: Vec<f64> = (0..categories.len()).map(|i| i as f64).collect();
         let mut panels = Vec::new();
@@ -216,10 +216,10 @@ impl QuantizeFlags {
         if let Some(format) = format {
             subtitle += &format!(" · format {format}");
         }
-        if needles > 0 {
-            subtitle += &format!(" · {}", setting_name(needles, retrieve));
+        if setting.needles > 0 {
+            subtitle += &format!(" · {}", setting.name());
         }
-        subtitle += &format!(" · {}", session.setup.caption_of(&[setting.0]));
+        subtitle += &format!(" · {}", session.setup.caption_of(&[setting.ctx_tok]));
         let labels: Vec<String> = categories.iter().map(|(label, _)| label.clone()).collect();
         lines(&panels, LineAxes::Categories(&labels), &session.heading(title, &subtitle))
     }

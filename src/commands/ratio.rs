@@ -4,18 +4,20 @@ use super::drawing::draw_regions;
 use super::measuring::{Measuring, OpenedModels};
 use super::session::{RunResults, Session};
 use super::shared::{grid, Examples, RunFlags};
+use crate::attention::HeadPlace;
 use crate::figures::{cells, CellGrid, CellScale};
 use crate::measures::MeasureName;
-use crate::prompts::{Grid, NeedlePrompts, PromptDefaults, Region};
+use crate::prompts::{Grid, NeedleCounts, NeedlePrompts, PromptDefaults, Region};
 use crate::results::metric::SHARE_OUT;
-use crate::results::{Frame, HeadPlace, Pick};
+use crate::results::{Frame, Pick};
 use crate::run::Plan;
 use anyhow::Result;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-pub(super) const DEFAULTS: PromptDefaults = PromptDefaults { ctx_tok: 1024, settings: &[(1, 1)], samples: 15 };
+pub(super) const DEFAULTS: PromptDefaults =
+    PromptDefaults { ctx_tok: 1024, settings: &[NeedleCounts { needles: 1, asked: 1 }], samples: 15 };
 
 pub(super) const EXAMPLES: Examples = &[
     ("Shares of attention and output at 4k tokens", "difftool ratio --ctx 4k"),

@@ -70,8 +70,9 @@ fn panels(frame: &Frame) -> Vec<LinePanel> {
             let mut lines = Vec::new();
             for model in &frame.models {
                 let of_model = cases.iter().filter(|case| case.model == *model);
-                let mut points: Vec<(f64, PointEstimate)> =
-                    of_model.filter_map(|case| Some((case.setting.1 as f64, number(frame, case, order)?))).collect();
+                let mut points: Vec<(f64, PointEstimate)> = of_model
+                    .filter_map(|case| Some((case.setting.needles as f64, number(frame, case, order)?)))
+                    .collect();
                 points.sort_by(|a, b| a.0.total_cmp(&b.0));
                 if !points.is_empty() {
                     lines.push(Line::new(frame.short_name(model), points));

@@ -1,6 +1,7 @@
 //! Stored data of a head, and the selection of the heads whose data are stored in detail.
 
 use super::codes::{encode, CodeType, RUN};
+use crate::attention::HeadPlace;
 use crate::measures::{PooledMap, Pooling, RowQuantity};
 use std::sync::Mutex;
 
@@ -110,8 +111,7 @@ pub(crate) struct TopHeads {
 
 /// A head among the best.
 pub(crate) struct Candidate {
-    /// Layer and head.
-    pub(crate) at: (usize, usize),
+    pub(crate) at: HeadPlace,
     pub(crate) score: f64,
     pub(crate) kept: HeadDetail,
 }
@@ -124,7 +124,7 @@ impl TopHeads {
 
     /// Enters a head, and drops the last if there are too many. Ties are broken by layer and head. NaN counts as the
     /// smallest score.
-    pub(crate) fn enter(&self, at: (usize, usize), score: f64, kept: HeadDetail) {
+    pub(crate) fn enter(&self, at: HeadPlace, score: f64, kept: HeadDetail) {
         let score = if score.is_nan() { f64::NEG_INFINITY } else { score };
         let mut leaders = self.leaders.lock().expect("no panic holds this lock");
         leaders.push(Candidate { at, score, kept });
@@ -146,9 +146,9 @@ mod tests {
     fn the_best_are_kept_in_order_and_ties_go_to_the_first() {
         let top = TopHeads::new(3);
         for (head, score) in [0.1, 0.5, f64::NAN, 0.5, 0.7, 0.2].into_iter().enumerate() {
-            top.enter((0, head), score, HeadDetail::default());
+            top.enter(HeadPlace { layer: 0, head }, score, HeadDetail::default());
         }
-        let kept: Vec<usize> = top.finish().into_iter().map(|candidate| candidate.at.1).collect();
+        let kept: Vec<usize> = top.finish().into_iter().map(|candidate| candidate.at.head).collect();
         assert_eq!(kept, [4, 1, 3]);
     }
 }

@@ -3,7 +3,7 @@
 use super::detail::{Candidate, HeadSketch};
 use super::probe::{Agreements, ExploreCollector, ExploreProbe, Resolution};
 use super::stored_pairs::StoredPairs;
-use crate::attention::RowProbe;
+use crate::attention::{HeadPlace, RowProbe};
 use crate::measures::{region_ranges, token_text, Measure, MeasureData, MeasureOutput, ObservedPass, PassKey};
 use crate::prompts::{Prompt, Region};
 use anyhow::Result;
@@ -19,7 +19,7 @@ pub(crate) struct ExploreMeasure {
     pub(crate) of_passes: BTreeMap<PassKey, ModelMaps>,
     agreements: Vec<Arc<Agreements>>,
     /// Detailed heads of the untreated pass of each model. Treated passes use the same.
-    chosen: Mutex<BTreeMap<usize, Vec<(usize, usize)>>>,
+    chosen: Mutex<BTreeMap<usize, Vec<HeadPlace>>>,
 }
 
 impl ExploreMeasure {
@@ -29,7 +29,7 @@ impl ExploreMeasure {
         Self { resolutions, of_passes: BTreeMap::new(), agreements, chosen: Mutex::default() }
     }
 
-    fn chosen(&self) -> MutexGuard<'_, BTreeMap<usize, Vec<(usize, usize)>>> {
+    fn chosen(&self) -> MutexGuard<'_, BTreeMap<usize, Vec<HeadPlace>>> {
         self.chosen.lock().expect("no panic holds this lock")
     }
 }
@@ -40,8 +40,8 @@ pub(crate) struct ModelMaps {
     pub(crate) prompt: PromptFacts,
     /// Selection of the stored pairs.
     pub(crate) keep: StoredPairs,
-    /// Data of every head, by layer and head.
-    pub(crate) sketches: BTreeMap<(usize, usize), HeadSketch>,
+    /// Data of every head.
+    pub(crate) sketches: BTreeMap<HeadPlace, HeadSketch>,
     /// The detailed heads, best first.
     pub(crate) details: Vec<Candidate>,
 }
@@ -117,7 +117,7 @@ impl Measure for ExploreMeasure {
         let mut details = Vec::new();
         for result in pass.probe_results {
             let (sketch, top) = result.collector.into_collector::<ExploreCollector>().into_parts();
-            sketches.insert((result.layer, result.head), sketch);
+            sketches.insert(result.at, sketch);
             details.extend(top.finish());
         }
         if pass.key.condition == 0 {

@@ -4,6 +4,7 @@ use super::detail::PooledQuantity;
 use super::measure::{ModelMaps, PromptFacts};
 use super::pack::{deflate, fitting_floor, pack_pairs, pack_pooled, HeadIndex, ROWS};
 use super::probe::{Resolution, FINEST};
+use crate::attention::HeadPlace;
 use crate::base::html::{self, PageCode};
 use crate::measures::{Pooling, RowQuantity};
 use anyhow::Result;
@@ -54,8 +55,8 @@ pub(crate) struct ExplorerModel<'a> {
     pub(crate) maps_per_head: usize,
     pub(crate) resolution: Resolution,
     pub(crate) maps: &'a ModelMaps,
-    /// Numbers of every head by name, by layer and head.
-    pub(crate) numbers: BTreeMap<(usize, usize), BTreeMap<String, f64>>,
+    /// Numbers of every head by name.
+    pub(crate) numbers: BTreeMap<HeadPlace, BTreeMap<String, f64>>,
     /// Scores of the answer by name.
     pub(crate) answers: BTreeMap<String, f64>,
 }
@@ -249,18 +250,18 @@ impl ExplorerModel<'_> {
     fn contents(&self, prompts: &[&PromptFacts], packed: &PackedModel) -> Value {
         let maps = self.maps;
         let mut heads = Vec::new();
-        for (&(layer, head), sketch) in &maps.sketches {
-            heads.push(json!({ "layer": layer, "head": head, "sinks": sketch.sinks }));
+        for (at, sketch) in &maps.sketches {
+            heads.push(json!({ "layer": at.layer, "head": at.head, "sinks": sketch.sinks }));
         }
         let mut details = Vec::new();
         for (candidate, packed) in maps.details.iter().zip(&packed.heads) {
-            let (layer, head) = candidate.at;
+            let HeadPlace { layer, head } = candidate.at;
             let window = candidate.kept.window;
             details.push(json!({ "layer": layer, "head": head, "window": window, "index": packed.index }));
         }
         let mut numbers = Map::new();
-        for ((layer, head), of_head) in &self.numbers {
-            numbers.insert(format!("{layer}.{head}"), json!(of_head));
+        for (at, of_head) in &self.numbers {
+            numbers.insert(at.to_string(), json!(of_head));
         }
         json!({
             "name": self.name,

@@ -3,7 +3,7 @@
 use super::codes::{triangle, CodeType};
 use super::detail::{HeadDetail, HeadSketch, PairCodes, PooledQuantity, TopHeads};
 use super::stored_pairs::StoredPairs;
-use crate::attention::{AttentionRow, LayersAndHeads, RowCollector, RowProbe};
+use crate::attention::{AttentionRow, HeadPlace, LayersAndHeads, RowCollector, RowProbe};
 use crate::measures::{
     Allocation, Contribution, Contributions, PooledMapCollector, PooledMapProbe, PooledMapSpec, Pooling, RowQuantity,
     SinkCollector, SinkProbe, TargetCollector, TargetProbe,
@@ -17,22 +17,21 @@ use std::sync::Arc;
 /// Exponent of the finest step of pairs. 2^-17 is an eighth of a weight in a uniform row of 16k keys.
 pub(super) const FINEST: i8 = -17;
 
-/// The [`Agreement`] of each head, by layer and head, which contributions of keys are made of. Empty for variants where it is
+/// The [`Agreement`] of each head, which contributions of keys are made of. Empty for variants where it is
 /// unknown before a layer ends.
 ///
 /// With weight a[t,s] and value v_s, key s contributes the part c = a[t,s] v_s to the mixture of row t. Its output is
 /// u_s, and that of the whole mixture u. The contribution of s is ⟨u_s, u⟩ / ⟨u, u⟩: signed, summing to 1 over the keys
 /// of a row, and over the keys of a region to the row's `share_out`. Unlike weights, it is small for keys whose value
 /// is small or cancelled by others.
-pub(crate) type Agreements = BTreeMap<(usize, usize), Agreement>;
+pub(crate) type Agreements = BTreeMap<HeadPlace, Agreement>;
 
 pub(crate) fn agreements(model: &Transformer) -> Result<Agreements> {
     let heads = model.config.wiring().heads();
-    let all = (0..model.config.layers.len()).flat_map(|layer| (0..heads).map(move |head| (layer, head)));
     let mut agreements = Agreements::new();
-    for (layer, head) in all {
-        if let Some(agreement) = model.agreement(layer, head)? {
-            agreements.insert((layer, head), agreement);
+    for at in HeadPlace::all(model.config.layers.len(), heads) {
+        if let Some(agreement) = model.agreement(at.layer, at.head)? {
+            agreements.insert(at, agreement);
         }
     }
     Ok(agreements)
@@ -51,7 +50,7 @@ struct ExplorePlan {
     answer: TargetProbe<Allocation>,
     given: TargetProbe<Contributions>,
     /// Detailed heads in this order; `None` for those with the best scores.
-    chosen: Option<Vec<(usize, usize)>>,
+    chosen: Option<Vec<HeadPlace>>,
     /// `true` if the prompt has questions. If not, heads are ranked by layer, last first.
     asks: bool,
     sinks: SinkProbe,
@@ -86,7 +85,7 @@ impl ExploreProbe {
         prompt: &Prompt,
         resolution: Resolution,
         agreements: Arc<Agreements>,
-        chosen: Option<Vec<(usize, usize)>>,
+        chosen: Option<Vec<HeadPlace>>,
     ) -> Self {
         let keep = StoredPairs::new(prompt);
         let mut pooled = Vec::new();
@@ -134,7 +133,7 @@ fn grid_spec(quantity: PooledQuantity, pooling: Pooling, keep: &StoredPairs, bin
 
 impl RowProbe for ExploreProbe {
     fn wants(&self, layer: usize, head: usize, _query: usize) -> bool {
-        self.plan.chosen.as_ref().is_none_or(|chosen| chosen.contains(&(layer, head)))
+        self.plan.chosen.as_ref().is_none_or(|chosen| chosen.contains(&HeadPlace { layer, head }))
     }
 
     fn wants_logits(&self) -> bool {
@@ -145,7 +144,7 @@ impl RowProbe for ExploreProbe {
         let plan = &self.plan;
         Box::new(ExploreCollector {
             plan: Arc::clone(plan),
-            at: (layer, head),
+            at: HeadPlace { layer, head },
             answer: plan.answer.start(layer, head),
             given: plan.given.start(layer, head),
             sinks: plan.sinks.start(layer, head),
@@ -160,7 +159,7 @@ impl RowProbe for ExploreProbe {
 /// State of one head.
 pub(super) struct ExploreCollector {
     plan: Arc<ExplorePlan>,
-    at: (usize, usize),
+    at: HeadPlace,
     answer: Box<dyn RowCollector>,
     given: Box<dyn RowCollector>,
     sinks: Box<dyn RowCollector>,
@@ -192,7 +191,7 @@ impl ExploreCollector {
             return -(chosen.iter().position(|at| *at == self.at).unwrap_or(chosen.len()) as f64);
         }
         if !self.plan.asks {
-            return self.at.0 as f64;
+            return self.at.layer as f64;
         }
         let shares: Vec<f64> = match self.plan.agreements.get(&self.at) {
             Some(agreement) => given.summaries.iter().map(|given| answer_share(&given.rows, agreement)).collect(),
@@ -227,11 +226,11 @@ impl ExploreCollector {
 
 impl RowCollector for ExploreCollector {
     fn observe(&mut self, row: &AttentionRow<'_>) {
-        if self.plan.answer.wants(self.at.0, self.at.1, row.query) {
+        if self.plan.answer.wants(self.at.layer, self.at.head, row.query) {
             self.answer.observe(row);
             self.given.observe(row);
         }
-        if self.plan.sinks.wants(self.at.0, self.at.1, row.query) {
+        if self.plan.sinks.wants(self.at.layer, self.at.head, row.query) {
             self.sinks.observe(row);
         }
         self.detail.lambdas.extend(row.mix.get(1).map(|mix| -mix));
@@ -342,7 +341,8 @@ mod tests {
 
     fn detail(rows: &[crate::measures::testing::TestRow], block: usize) -> (Vec<u8>, f64, HeadDetail) {
         let resolution = Resolution { maps: 2, heads: 1, bin_tok: 4, thumb_bins: 16 };
-        let agreements = Agreements::from([((0, 0), Agreement::new(GRAM.to_vec(), 3, Some(1e-5)))]);
+        let agreements =
+            Agreements::from([(HeadPlace { layer: 0, head: 0 }, Agreement::new(GRAM.to_vec(), 3, Some(1e-5)))]);
         let probe = ExploreProbe::new(&prompt(), resolution, Arc::new(agreements), None);
         let mut sink = watch::<ExploreCollector>(&probe, rows, block);
         sink.finish();

@@ -5,6 +5,7 @@ use super::colour::{self, FAINT_INK, MISSING};
 use super::colour_scale::{draw_colour_bar, FittedScale, BAR_ROOM};
 use super::figure::{Area, Figure, FigureHeading};
 use super::text::{Anchor, TextFormat, AXIS_LABEL, TICK};
+use crate::attention::HeadPlace;
 use anyhow::Result;
 use std::collections::BTreeMap;
 
@@ -33,14 +34,14 @@ pub struct GridCell {
 }
 
 impl CellGrid {
-    /// A grid of layers × heads from numbers by (layer, head), with gaps where there is none.
-    pub fn of_heads(model: String, numbers: impl IntoIterator<Item = ((usize, usize), Option<f64>)>) -> Self {
+    /// A grid of layers × heads from numbers of heads, with gaps where there is none.
+    pub fn of_heads(model: String, numbers: impl IntoIterator<Item = (HeadPlace, Option<f64>)>) -> Self {
         let numbers: BTreeMap<_, _> = numbers.into_iter().collect();
-        let layers = numbers.keys().map(|at| at.0 + 1).max().unwrap_or(0);
-        let heads = numbers.keys().map(|at| at.1 + 1).max().unwrap_or(0);
+        let layers = numbers.keys().map(|at| at.layer + 1).max().unwrap_or(0);
+        let heads = numbers.keys().map(|at| at.head + 1).max().unwrap_or(0);
         let mut cells = vec![vec![None; heads]; layers];
-        for ((layer, head), number) in numbers {
-            cells[layer][head] = number.map(|value| GridCell { value, detail: String::new() });
+        for (at, number) in numbers {
+            cells[at.layer][at.head] = number.map(|value| GridCell { value, detail: String::new() });
         }
         let [rows, columns] = [layers, heads].map(|n| (0..n).map(|i| i.to_string()).collect());
         Self { title: model, detail: String::new(), rows, columns, cells }
@@ -286,8 +287,9 @@ mod tests {
 
     #[test]
     fn grids_with_different_heads_and_gaps_can_be_drawn() {
-        let small = [((0, 0), Some(1.0)), ((0, 2), Some(f64::NAN)), ((1, 0), Some(-2.0))];
-        let large = (0..32).flat_map(|layer| (0..32).map(move |head| ((layer, head), Some(3.0))));
+        let small = [((0, 0), Some(1.0)), ((0, 2), Some(f64::NAN)), ((1, 0), Some(-2.0))]
+            .map(|((layer, head), number)| (HeadPlace { layer, head }, number));
+        let large = HeadPlace::all(32, 32).map(|at| (at, Some(3.0)));
         let row = vec![CellGrid::of_heads("diff".into(), small), CellGrid::of_heads("big".into(), large)];
         assert_eq!((row[0].rows.len(), row[0].columns.len(), &row[0].cells[0][1]), (2, 3, &None));
         let shorter = row[..1].to_vec();

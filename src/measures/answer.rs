@@ -4,7 +4,7 @@ use super::output::{mean_over_layers, sum_of_noise, Contributions, LayerOutput, 
 use super::sinks::{SinkCollector, SinkProbe};
 use super::target::{TargetCollector, TargetProbe, TargetSummary};
 use super::{number, of_head, of_region, rounded, Measure, MeasureOutput, ObservedPass};
-use crate::attention::{AttentionRow, ProbeResult, RowProbe};
+use crate::attention::{AttentionRow, HeadPlace, ProbeResult, RowProbe};
 use crate::model::gradient::TermGradients;
 use crate::prompts::{Prompt, Region};
 use crate::results::metric::{
@@ -76,7 +76,7 @@ impl Measure for AnswerMeasure {
 
 /// Probe results of one head.
 struct CollectedHead {
-    at: (usize, usize),
+    at: HeadPlace,
     allocations: Box<TargetCollector<Allocation>>,
     contributions: Box<TargetCollector<Contributions>>,
     /// The detected sinks; empty if they are not asked for.
@@ -90,7 +90,7 @@ fn collected_heads(probe_results: Vec<ProbeResult>) -> Vec<CollectedHead> {
     while let (Some(first), Some(second)) = (probe_results.next(), probe_results.next()) {
         let third = probe_results.next_if(|result| result.probe == 2);
         heads.push(CollectedHead {
-            at: (first.layer, first.head),
+            at: first.at,
             allocations: first.collector.into_collector(),
             contributions: second.collector.into_collector(),
             sinks: third.map_or_else(Vec::new, |third| third.collector.into_collector::<SinkCollector>().sinks()),
@@ -101,7 +101,7 @@ fn collected_heads(probe_results: Vec<ProbeResult>) -> Vec<CollectedHead> {
 
 /// Attention and output of one head in the rows of one target.
 struct MeasuredHead<'a> {
-    at: (usize, usize),
+    at: HeadPlace,
     allocation: &'a Allocation,
     written: RegionOutputs,
 }
@@ -118,13 +118,13 @@ fn measured_heads<'a>(
         return Ok((measured, layers));
     }
     let trace = pass.trace.context("a trace was asked for")?;
-    for heads in collected.chunk_by(|a, b| a.at.0 == b.at.0) {
-        let mut sums = LayerSums::new(pass.model, trace, heads[0].at.0);
+    for heads in collected.chunk_by(|a, b| a.at.layer == b.at.layer) {
+        let mut sums = LayerSums::new(pass.model, trace, heads[0].at.layer);
         for CollectedHead { at, allocations, contributions, sinks } in heads {
             let rows = &contributions.summaries[index].rows;
             let mean = pass.head_means.map(|means| mean_output(pass, means, *at));
-            let written = sums.add_head(at.1, rows, gradients, mean)?;
-            sums.add_sinks(at.1, rows, sinks)?;
+            let written = sums.add_head(at.head, rows, gradients, mean)?;
+            sums.add_sinks(at.head, rows, sinks)?;
             measured.push(MeasuredHead { at: *at, allocation: &allocations.summaries[index], written });
         }
         layers.push(sums.finish()?);
@@ -133,9 +133,10 @@ fn measured_heads<'a>(
 }
 
 /// Returns the mean output of a head: (value width).
-fn mean_output<'a>(pass: &ObservedPass<'_>, means: &'a [Vec<f32>], (layer, head): (usize, usize)) -> &'a [f32] {
-    let width = means[layer].len() / pass.model.config.wiring().heads();
-    &means[layer][head * width..][..width]
+fn mean_output<'a>(pass: &ObservedPass<'_>, means: &'a [Vec<f32>], at: HeadPlace) -> &'a [f32] {
+    let means = &means[at.layer];
+    let width = means.len() / pass.model.config.wiring().heads();
+    &means[at.head * width..][..width]
 }
 
 /// Adds the output of all heads by region: means over layers, weighted by what these write.

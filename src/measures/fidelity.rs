@@ -2,7 +2,7 @@
 
 use super::target::{TargetCollector, TargetProbe, TargetSummary};
 use super::{number, of_head, rounded, Measure, MeasureOutput, ObservedPass};
-use crate::attention::{AttentionRow, RowProbe, Trace};
+use crate::attention::{AttentionRow, HeadPlace, RowProbe, Trace};
 use crate::model::pass::Predictions;
 use crate::prompts::{Prompt, Region};
 use crate::results::metric::{
@@ -27,8 +27,8 @@ struct Baseline {
     trace: Trace,
 }
 
-/// Rows of each target, by layer and head.
-type HeadRows = BTreeMap<(usize, usize), Vec<Vec<KeptRow>>>;
+/// Rows of each target, by head.
+type HeadRows = BTreeMap<HeadPlace, Vec<Vec<KeptRow>>>;
 
 impl Measure for FidelityMeasure {
     fn row_probes(&self, _model: usize, prompt: &Prompt) -> Vec<Box<dyn RowProbe>> {
@@ -49,7 +49,7 @@ impl Measure for FidelityMeasure {
         let mut heads = HeadRows::new();
         for result in pass.probe_results {
             let rows = result.collector.into_collector::<TargetCollector<Vec<KeptRow>>>().summaries;
-            heads.insert((result.layer, result.head), rows);
+            heads.insert(result.at, rows);
         }
         // The prediction of token i is at i - 1.
         let prose: Vec<usize> = pass.prompt.scored_tokens().into_iter().map(|token| token - 1).collect();
@@ -117,7 +117,7 @@ impl TargetSummary for Vec<KeptRow> {
 
 /// Divergence of one head, as means over the rows of a target.
 struct HeadDivergence {
-    at: (usize, usize),
+    at: HeadPlace,
     divergence: Divergence,
     /// Changes of the rows and of the maps.
     change: RowChange,
@@ -125,7 +125,7 @@ struct HeadDivergence {
 
 impl HeadDivergence {
     /// Compares rows with those of the baseline; `None` if no pair of rows has weight.
-    fn new(at: (usize, usize), before: &[KeptRow], after: &[KeptRow]) -> Option<Self> {
+    fn new(at: HeadPlace, before: &[KeptRow], after: &[KeptRow]) -> Option<Self> {
         let (mut kl_nats, mut total_variations, mut change) = (Vec::new(), Vec::new(), RowChange::default());
         for (before, after) in before.iter().zip(after) {
             if let Some(divergence) = Divergence::of(&before.effective, &after.effective) {
@@ -156,7 +156,7 @@ fn add_changes(heads: &[HeadDivergence], records: &mut Vec<Measurement>) {
 }
 
 /// Adds the mean of the numbers of heads, and each of them.
-fn add_heads(metric: &Metric, heads: Vec<((usize, usize), f64)>, records: &mut Vec<Measurement>) {
+fn add_heads(metric: &Metric, heads: Vec<(HeadPlace, f64)>, records: &mut Vec<Measurement>) {
     let numbers: Vec<f64> = heads.iter().map(|(_, number)| *number).collect();
     records.extend(mean(&numbers).map(|mean| rounded(metric, mean, numbers.len())));
     for (at, number) in heads {
@@ -207,7 +207,9 @@ mod tests {
 
     #[test]
     fn heads_of_one_map_have_an_error_and_nothing_that_cancels() {
-        let diverged = |row: KeptRow, later: KeptRow| HeadDivergence::new((1, 2), &[row], &[later]).unwrap();
+        let diverged = |row: KeptRow, later: KeptRow| {
+            HeadDivergence::new(HeadPlace { layer: 1, head: 2 }, &[row], &[later]).unwrap()
+        };
         let two = |first: [f32; 2], second: [f32; 2]| KeptRow {
             effective: vec![first[0] - 0.5 * second[0], first[1] - 0.5 * second[1]],
             maps: Some(([first.to_vec(), second.to_vec()], -0.5)),

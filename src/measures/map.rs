@@ -2,7 +2,7 @@
 
 use super::pooled_map::{PooledMap, PooledMapCollector, PooledMapProbe, PooledMapSpec, Pooling, RowQuantity};
 use super::{region_ranges, token_text, Measure, MeasureData, MeasureOutput, ObservedPass, PassKey};
-use crate::attention::{LayersAndHeads, RowProbe};
+use crate::attention::{HeadPlace, LayersAndHeads, RowProbe};
 use crate::base::values::serde_as_str;
 use crate::prompts::{Prompt, Region, Tokenizer};
 use anyhow::{bail, Result};
@@ -34,11 +34,11 @@ pub(crate) struct MapMeasure {
 
 /// The maps of one model under one condition.
 pub(crate) struct Maps {
-    /// One map for each quantity that the model has and each (layer, head); without `by_head`, the mean over heads with
-    /// the first (layer, head). A standard model has only the mixture, which equals its one map.
-    pub(crate) maps: Vec<(RowQuantity, (usize, usize), PooledMap)>,
+    /// One map for each quantity that the model has and each head; without `by_head`, the mean over heads with the place
+    /// of the first. A standard model has only the mixture, which equals its one map.
+    pub(crate) maps: Vec<(RowQuantity, HeadPlace, PooledMap)>,
     /// The same for the target's rows, as one row of key bins.
-    pub(crate) profiles: Vec<(RowQuantity, (usize, usize), PooledMap)>,
+    pub(crate) profiles: Vec<(RowQuantity, HeadPlace, PooledMap)>,
     /// Regions of the prompt for its first question.
     pub(crate) regions: Vec<(Region, Range<usize>)>,
     /// Query tokens of the maps.
@@ -88,7 +88,7 @@ impl Measure for MapMeasure {
             let map = result.collector.into_collector::<PooledMapCollector>().map();
             // The second map of a standard model has only NaN.
             if map.values.iter().any(|value| !value.is_nan()) {
-                by_probe.entry(result.probe).or_default().push(((result.layer, result.head), map));
+                by_probe.entry(result.probe).or_default().push((result.at, map));
             }
         }
         let asked = &self.quantities;
@@ -118,8 +118,8 @@ impl Measure for MapMeasure {
     }
 }
 
-/// (Layer, head) and the pooled map of that head.
-type HeadMap = ((usize, usize), PooledMap);
+/// A head and its pooled map.
+type HeadMap = (HeadPlace, PooledMap);
 
 /// Returns the mean over heads, with the place of the first; nothing without heads.
 fn mean_over_heads(heads: &[HeadMap]) -> Vec<HeadMap> {

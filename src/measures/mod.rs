@@ -56,7 +56,7 @@ pub(crate) use sinks::{SinkCollector, SinkProbe};
 pub(crate) use target::region_ranges;
 pub use target::{TargetCollector, TargetProbe, TargetSummary};
 
-use crate::attention::{ProbeResult, RowProbe, Stream, Trace};
+use crate::attention::{HeadPlace, ProbeResult, RowProbe, Stream, Trace};
 use crate::model::generate::Generation;
 use crate::model::gradient::TermGradients;
 use crate::model::pass::{Predictions, QueryScore};
@@ -173,13 +173,13 @@ impl ObservedPass<'_> {
         &self,
         ids: Vec<u32>,
         probe: &dyn RowProbe,
-        heads: &BTreeSet<(usize, usize)>,
+        heads: &BTreeSet<HeadPlace>,
     ) -> Result<Vec<ProbeResult>> {
         let probes = [probe];
         let mut stream = Stream::new(&probes);
         self.model.hidden(&[ids], &mut stream)?;
         let mut probe_results = stream.probe_results;
-        probe_results.retain(|result| heads.contains(&(result.layer, result.head)));
+        probe_results.retain(|result| heads.contains(&result.at));
         Ok(probe_results)
     }
 }
@@ -239,9 +239,9 @@ fn of_region(region: Region, measurement: Measurement) -> Measurement {
     Measurement { region: Some(region.name().into()), ..measurement }
 }
 
-/// Returns a measurement as that of one head, given by layer and head.
-fn of_head((layer, head): (usize, usize), measurement: Measurement) -> Measurement {
-    Measurement { layer: Some(layer), head: Some(head), ..measurement }
+/// Returns a measurement as that of one head.
+fn of_head(at: HeadPlace, measurement: Measurement) -> Measurement {
+    Measurement { layer: Some(at.layer), head: Some(at.head), ..measurement }
 }
 
 /// Returns the text of a token, or `#id` without a tokenizer.

@@ -50,7 +50,7 @@ impl Measure for OutlierMeasure {
             match result.probe {
                 0 => {
                     let tally = result.collector.into_collector::<LogitCollector>().tally;
-                    outliers.logits.entry(result.layer).or_default().merge(&tally);
+                    outliers.logits.entry(result.at.layer).or_default().merge(&tally);
                 }
                 _ => sinks.extend(result.collector.into_collector::<SinkCollector>().sinks()),
             }

@@ -1,6 +1,6 @@
 //! Pooled attention maps: rows are added to bins one by one, so that the T x T map is never stored.
 
-use crate::attention::{AttentionRow, LayersAndHeads, RowCollector, RowProbe};
+use crate::attention::{AttentionRow, HeadPlace, LayersAndHeads, RowCollector, RowProbe};
 use crate::stats::simd::{add_segments, higher_peak, peak_segments};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -98,7 +98,7 @@ impl RowProbe for PooledMapProbe {
     fn wants(&self, layer: usize, head: usize, query: usize) -> bool {
         let spec = &self.plan.spec;
         let bins = self.plan.row_edges.len() > 1 && self.plan.column_edges.len() > 1;
-        bins && spec.queries.contains(&query) && spec.heads.has(layer, head)
+        bins && spec.queries.contains(&query) && spec.heads.has(HeadPlace { layer, head })
     }
 
     fn wants_logits(&self) -> bool {

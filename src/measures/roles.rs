@@ -13,7 +13,7 @@
 
 use super::target::{share, RowMean};
 use super::{of_head, rounded, Measure, MeasureOutput, ObservedPass};
-use crate::attention::{AttentionRow, ProbeResult, RowCollector, RowProbe};
+use crate::attention::{AttentionRow, HeadPlace, ProbeResult, RowCollector, RowProbe};
 use crate::base::rng::Rng;
 use crate::prompts::Prompt;
 use crate::results::metric::{Metric, DUPLICATE_TOKEN, INDUCTION, PREVIOUS_TOKEN, QUERY_SCORE, RETRIEVAL_SCORE};
@@ -41,7 +41,7 @@ impl Measure for RolesMeasure {
     fn conclude(&self, mut pass: ObservedPass<'_>, output: &mut MeasureOutput) -> Result<()> {
         let mut heads = BTreeSet::new();
         for result in std::mem::take(&mut pass.probe_results) {
-            let at = (result.layer, result.head);
+            let at = result.at;
             heads.insert(at);
             let collector = result.collector.into_collector::<RetrievalCollector>();
             for (query, scores) in collector.scores.iter().enumerate() {
@@ -51,7 +51,7 @@ impl Measure for RolesMeasure {
         // This pass is untreated, so it runs only for the baseline.
         if pass.key.condition == 0 {
             for result in repeats(&pass, &heads)? {
-                let at = (result.layer, result.head);
+                let at = result.at;
                 let scores = result.collector.into_collector::<RepeatCollector>().scores;
                 output.extend(None, "repeats", records(at, &ON_REPEATS, &scores));
             }
@@ -85,7 +85,7 @@ fn answerable_questions(prompt: &Prompt) -> Vec<QuestionSpans> {
 }
 
 /// Runs a pass over random tokens, repeated once, after the begin-of-sequence token if prompts have one.
-fn repeats(pass: &ObservedPass<'_>, heads: &BTreeSet<(usize, usize)>) -> Result<Vec<ProbeResult>> {
+fn repeats(pass: &ObservedPass<'_>, heads: &BTreeSet<HeadPlace>) -> Result<Vec<ProbeResult>> {
     let config = &pass.model.config;
     let first = usize::from(pass.prompt.has_bos);
     let period = PERIOD.min((config.max_ctx_tok - first) / 2);
@@ -96,7 +96,7 @@ fn repeats(pass: &ObservedPass<'_>, heads: &BTreeSet<(usize, usize)>) -> Result<
 }
 
 /// Returns the scores of a head that have rows.
-fn records<const N: usize>(at: (usize, usize), metrics: &[Metric; N], scores: &[RowMean; N]) -> Vec<Measurement> {
+fn records<const N: usize>(at: HeadPlace, metrics: &[Metric; N], scores: &[RowMean; N]) -> Vec<Measurement> {
     let mut records = Vec::new();
     for (metric, score) in metrics.iter().zip(scores) {
         records.extend(score.mean().map(|mean| of_head(at, rounded(metric, mean, score.rows))));

@@ -3,7 +3,7 @@
 use super::sinks::{add_longer, SinkCollector, SinkProbe};
 use super::target::{RowMean, TargetCollector, TargetProbe, TargetSummary};
 use super::{number, of_head, rounded, Measure, MeasureOutput, ObservedPass};
-use crate::attention::{AttentionRow, RowProbe};
+use crate::attention::{AttentionRow, HeadPlace, RowProbe};
 use crate::prompts::{Prompt, Region};
 use crate::results::metric::{ENTROPY, SINK_SHARE_DETECTED, SINK_SHARE_FIRST, VALUE_NORM_FIRST};
 use crate::results::record::Measurement;
@@ -25,7 +25,7 @@ impl Measure for ShapeMeasure {
         let mut collected = Vec::new();
         let mut probe_results = pass.probe_results.into_iter();
         while let (Some(first), Some(second)) = (probe_results.next(), probe_results.next()) {
-            let at = (first.layer, first.head);
+            let at = first.at;
             let targets = first.collector.into_collector::<TargetCollector<RowShapes>>().summaries;
             collected.push((at, targets, second.collector.into_collector::<SinkCollector>().sinks()));
         }
@@ -104,7 +104,7 @@ fn entropy_nats(weights: &[f32]) -> Option<f64> {
 
 /// Attention of one head in the rows of one target.
 struct HeadShape {
-    at: (usize, usize),
+    at: HeadPlace,
     entropy_nats: f64,
     /// Share of |a| of the first token.
     first: f64,
@@ -116,7 +116,7 @@ struct HeadShape {
 
 impl HeadShape {
     /// Returns `None` if no row has weight. `sinks` are the head's.
-    fn new(at: (usize, usize), rows: &RowShapes, sinks: &[usize]) -> Option<Self> {
+    fn new(at: HeadPlace, rows: &RowShapes, sinks: &[usize]) -> Option<Self> {
         let total: f64 = rows.magnitudes.iter().map(|&x| f64::from(x)).sum();
         let share = |key: usize| rows.magnitudes.get(key).map_or(0.0, |&x| f64::from(x) / total);
         Some(Self {

@@ -29,7 +29,7 @@ impl Measure for SinkRateMeasure {
 
     fn conclude(&self, mut pass: ObservedPass<'_>, output: &mut MeasureOutput) -> Result<()> {
         let of_text = std::mem::take(&mut pass.probe_results);
-        let heads: BTreeSet<_> = of_text.iter().map(|result| (result.layer, result.head)).collect();
+        let heads: BTreeSet<_> = of_text.iter().map(|result| result.at).collect();
         let mut rates = vec![sink_rate(TOKEN_KINDS[0], of_text)];
         // These passes are untreated, so they run only for the baseline.
         if pass.key.condition == 0 {
@@ -94,6 +94,7 @@ impl RowCollector for FirstTokenCollector {
 mod tests {
     use super::super::testing::{watch, TestRow};
     use super::*;
+    use crate::attention::HeadPlace;
 
     #[test]
     fn the_mean_is_over_all_rows_with_the_first_token_s_own() {
@@ -115,7 +116,7 @@ mod tests {
         let head = |share: f32| {
             let rows: Vec<TestRow> = (0..2).map(|_| TestRow::two(&[share, 1.0 - share], &[0.25, 0.75], 0.0)).collect();
             let collector = watch::<FirstTokenCollector>(&FirstTokenProbe { tokens: TOKENS }, &rows, 2);
-            ProbeResult { layer: 0, head: 0, probe: 0, collector }
+            ProbeResult { at: HeadPlace { layer: 0, head: 0 }, probe: 0, collector }
         };
         let rate = sink_rate("random", [0.125, 0.25, 0.5, 0.625].map(head).into()).unwrap();
         assert_eq!((rate.metric.as_ref(), rate.value, rate.n), (SINK_RATE.name, Some(0.5), Some(4)));

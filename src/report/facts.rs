@@ -62,7 +62,7 @@ pub(super) fn sentence(run: &SavedRun) -> String {
     let frame = &run.frame;
     let models: Vec<&str> = frame.models.iter().map(|model| frame.short_names.name(model)).collect();
     let others = frame.pooled.iter().chain(&frame.failures).map(|record| &record.identity);
-    let lengths = frame.settings.iter().map(|setting| setting.0).chain(others.clone().map(|id| id.ctx_tok));
+    let lengths = frame.settings.iter().map(|setting| setting.ctx_tok).chain(others.clone().map(|id| id.ctx_tok));
     let lengths: BTreeSet<usize> = lengths.filter(|&n| n > 0).collect();
     let lengths: Vec<String> = lengths.iter().map(ToString::to_string).collect();
     let prompts = Some(frame.prompts()).filter(|&n| n > 0);

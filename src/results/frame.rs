@@ -7,10 +7,11 @@ use super::estimate::Estimate;
 use super::manifest::ModelInfo;
 use super::metric::{kind_of, Kind, ANSWER_REGION, SHARE_OUT};
 use super::pair::{differences, pairs, Pair, Pairs, PromptNumbers};
-use super::pick::{cities_of, setting_of, Case, ConditionKey, HeadPlace, Pick, Purposes, Setting};
+use super::pick::{cities_of, Case, ConditionKey, Pick, Purposes, Setting};
 use super::query::{Number, NumberRecord};
 use super::record::{Identity, Measurement, Record};
 use super::tokens::Tokens;
+use crate::attention::HeadPlace;
 use crate::base::names::ShortNames;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
@@ -87,9 +88,9 @@ pub struct DrawnHead {
 }
 
 impl DrawnHead {
-    /// A head of a model by layer and head.
-    pub(crate) fn new(model: &str, (layer, head): (usize, usize)) -> Self {
-        Self { model: model.to_owned(), layer, head }
+    /// A head of a model.
+    pub(crate) fn new(model: &str, at: HeadPlace) -> Self {
+        Self { model: model.to_owned(), layer: at.layer, head: at.head }
     }
 }
 
@@ -110,7 +111,6 @@ pub struct Frame {
     identities: Vec<Arc<Identity>>,
     /// Models, in the order they first appeared, as the lists below are.
     pub models: Vec<String>,
-    /// Context, needles, asked.
     pub settings: Vec<Setting>,
     /// Conditions.
     pub treated: Vec<ConditionKey>,
@@ -192,7 +192,7 @@ impl Frame {
         }
         if measure.layer.is_none() {
             push_new(&mut self.models, &id.model);
-            push_new(&mut self.settings, &setting_of(id));
+            push_new(&mut self.settings, &Setting::of(id));
             if id.seed.is_some() {
                 self.note_prompt(record);
             }
@@ -260,7 +260,7 @@ impl Frame {
 
     /// Returns `true` if prompts ask for anything.
     pub fn asks(&self) -> bool {
-        self.settings.iter().any(|setting| setting.1 > 0)
+        self.settings.iter().any(|setting| setting.needles > 0)
     }
 
     /// Returns the configuration's value under a key.
@@ -309,7 +309,7 @@ impl Frame {
 
     /// Returns the records that are picked, of the whole model or of a head, in the order in which they were added.
     fn select_of(&self, pick: Pick<'_>, at: Option<HeadPlace>) -> Vec<Record> {
-        let key = (pick.metric.to_owned(), pick.region.map(str::to_owned), at.map(|at| at.0), at.map(|at| at.1));
+        let key = (pick.metric.to_owned(), pick.region.map(str::to_owned), at.map(|at| at.layer), at.map(|at| at.head));
         self.numbers.get(&key).map_or_else(Vec::new, |numbers| self.picked(numbers, pick))
     }
 
@@ -372,7 +372,8 @@ impl Frame {
             };
             if (metric.as_ref(), region.as_deref()) == (pick.metric, pick.region) {
                 let of_head = by_prompt(&self.picked(numbers, pick));
-                heads.extend((!of_head.is_empty()).then_some(((*layer, *head), of_head)));
+                let at = HeadPlace { layer: *layer, head: *head };
+                heads.extend((!of_head.is_empty()).then_some((at, of_head)));
             }
         }
         heads
@@ -383,8 +384,7 @@ impl Frame {
         by_prompt(&self.select_of(pick, Some(at)))
     }
 
-    /// Returns all numbers of every head in one pass over one prompt, by layer and head: `share_out answer`. Of several, the
-    /// first.
+    /// Returns all numbers of every head in one pass over one prompt: `share_out answer`. Of several, the first.
     pub(crate) fn numbers_of_heads(
         &self,
         model: &str,
@@ -398,7 +398,7 @@ impl Frame {
             };
             let first = self.picked(numbers, pick).first().and_then(Record::number);
             let region = region.as_ref().map_or(String::new(), |region| format!(" {region}"));
-            let of_head = heads.entry((*layer, *head)).or_default();
+            let of_head = heads.entry(HeadPlace { layer: *layer, head: *head }).or_default();
             of_head.extend(first.map(|first| (format!("{metric}{region}"), first)));
         }
         heads.retain(|_, numbers| !numbers.is_empty());

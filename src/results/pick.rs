@@ -3,21 +3,29 @@
 use super::column::millipct;
 use super::metric::Metric;
 use super::record::{Identity, UNTREATED};
+use crate::attention::HeadPlace;
 use crate::prompts::shots::order_of;
 
-/// Layer and head.
-pub type HeadPlace = (usize, usize);
-
-/// Context, needles in the text, needles asked for; no needles for plain text.
-pub type Setting = (usize, usize, usize);
-
-/// Returns the name of a setting: `N=4 R=2`.
-pub(crate) fn setting_name(needles: usize, retrieve: usize) -> String {
-    format!("N={needles} R={retrieve}")
+/// Sizes of prompts that are measured alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Setting {
+    /// Context, in tokens.
+    pub ctx_tok: usize,
+    /// Needles in the text; 0 for plain text.
+    pub needles: usize,
+    /// Needles asked for.
+    pub asked: usize,
 }
 
-pub(super) fn setting_of(id: &Identity) -> Setting {
-    (id.ctx_tok, id.needles.unwrap_or(0), id.retrieve.unwrap_or(0))
+impl Setting {
+    pub(super) fn of(id: &Identity) -> Self {
+        Self { ctx_tok: id.ctx_tok, needles: id.needles.unwrap_or(0), asked: id.retrieve.unwrap_or(0) }
+    }
+
+    /// Returns its name, without the context: `N=4 R=2`.
+    pub(crate) fn name(&self) -> String {
+        format!("N={} R={}", self.needles, self.asked)
+    }
 }
 
 /// Returns the set that a prompt's cities come from. Many-shot prompts, whose words are the same, have the order of their
@@ -107,7 +115,7 @@ pub struct Case {
 
 impl Case {
     pub(super) fn of(id: &Identity) -> Self {
-        Self { setting: setting_of(id), model: id.model.clone(), treated: ConditionKey::of(id) }
+        Self { setting: Setting::of(id), model: id.model.clone(), treated: ConditionKey::of(id) }
     }
 
     /// Picks the numbers of a metric in this case.
@@ -145,7 +153,7 @@ impl<'a> Pick<'a> {
         id.model == self.model
             && id.condition.as_deref() == self.condition
             && self.ctx_tok.is_none_or(|ctx_tok| id.ctx_tok == ctx_tok)
-            && self.setting.is_none_or(|setting| setting_of(id) == setting)
+            && self.setting.is_none_or(|setting| Setting::of(id) == setting)
             && self.cities.is_none_or(|cities| cities_of(id) == cities)
             && self.depth_pct.is_none_or(|depth_pct| {
                 id.depth_req_pct.map(millipct) == Some(millipct(depth_pct)) && id.placed != Some(false)

@@ -28,8 +28,8 @@ impl Frame {
     fn row(&self, pair: &CasePair, metric: &'static Metric, region: Option<&'static str>) -> Option<Row> {
         let (baseline, other) = pair;
         let difference = self.difference(baseline.pick(metric, region), other.pick(metric, region))?;
-        let (ctx_tok, needles, retrieve) = baseline.setting;
-        let group = [(GROUPS[0], ctx_tok), (GROUPS[1], needles), (GROUPS[2], retrieve)];
+        let Setting { ctx_tok, needles, asked } = baseline.setting;
+        let group = [(GROUPS[0], ctx_tok), (GROUPS[1], needles), (GROUPS[2], asked)];
         Some(Row {
             baseline: self.case_name(baseline),
             other: self.case_name(other),

@@ -1,7 +1,7 @@
 //! Maps of one prompt: those that `heatmap` draws and `explore` writes, whether they fit into memory, and their measures.
 
 use super::{MapsOfOnePrompt, Setup};
-use crate::attention::LayersAndHeads;
+use crate::attention::{HeadPlace, LayersAndHeads};
 use crate::bail_usage;
 use crate::explore::{agreements, ExploreMeasure, Resolution, StoredPairs};
 use crate::measures::{AnswerMeasure, MapMeasure, Measures, RowQuantity, TokenSpan};
@@ -247,10 +247,9 @@ impl Setup {
         if let Some(maps) = measures.of_type::<MapMeasure>().next() {
             for (model, selection) in self.models.iter().zip(&maps.heads) {
                 let config = &model.transformer.config;
-                for layer in 0..config.layers.len() {
-                    let heads = (0..config.wiring().heads()).filter(|&head| selection.has(layer, head));
-                    drawn.extend(heads.map(|head| DrawnHead::new(&model.name, (layer, head))));
-                }
+                let all = HeadPlace::all(config.layers.len(), config.wiring().heads());
+                let heads = all.filter(|at| selection.has(*at));
+                drawn.extend(heads.map(|at| DrawnHead::new(&model.name, at)));
             }
         }
         drawn

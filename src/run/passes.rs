@@ -2,7 +2,7 @@
 
 use super::patching::{Corrupted, PairedPasses};
 use super::Setup;
-use crate::attention::{LayersAndHeads, Prefix, ProbeResult, ResolvedTreatment, RowProbe, Stream};
+use crate::attention::{HeadPlace, LayersAndHeads, Prefix, ProbeResult, ResolvedTreatment, RowProbe, Stream};
 use crate::measures::{
     Measure, MeasureData, MeasureName, MeasureOutput, ObservedPass, PassKey, ResidualCollector, SinkCollector,
     SinkProbe,
@@ -497,13 +497,13 @@ impl CaseResult {
     }
 }
 
-/// Detects the attention sinks of every (layer, head) in an extra pass over the prompt.
-fn sinks(model: &Transformer, prompt: &Prompt) -> Result<BTreeMap<(usize, usize), Vec<usize>>> {
+/// Detects the attention sinks of every head in an extra pass over the prompt.
+fn sinks(model: &Transformer, prompt: &Prompt) -> Result<BTreeMap<HeadPlace, Vec<usize>>> {
     let probe = SinkProbe::new(prompt.ids.len());
     let passed = pass(model, prompt, Stream::new(&[&probe]), false)?;
     let found = passed.probe_results.into_iter().map(|result| {
         let collector = result.collector.into_collector::<SinkCollector>();
-        ((result.layer, result.head), collector.sinks())
+        (result.at, collector.sinks())
     });
     Ok(found.collect())
 }

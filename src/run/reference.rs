@@ -4,7 +4,7 @@
 //! then measured.
 
 use super::Setup;
-use crate::attention::{HeadOutputSums, LayersAndHeads, Stream};
+use crate::attention::{HeadOutputSums, HeadPlace, LayersAndHeads, Stream};
 use crate::bail_usage;
 use crate::base::rng::Rng;
 use crate::measures::{AnswerMeasure, Measure, RolesMeasure};
@@ -73,7 +73,7 @@ impl Setup {
         let mut ranked = Vec::new();
         for (model, reference) in self.models.iter().zip(self.references()?) {
             for (by, heads) in reference.rankings.iter().filter(|(by, _)| used.contains(by)) {
-                for (i, &((layer, head), score)) in heads.iter().enumerate() {
+                for (i, &(HeadPlace { layer, head }, score)) in heads.iter().enumerate() {
                     ranked.push(RankedHead { model: &model.name, ranking: by.name(), rank: i + 1, layer, head, score });
                 }
             }
@@ -145,7 +145,7 @@ impl Setup {
             for ranking in Ranking::VARIANTS {
                 let (metric, region) = ranking.metric();
                 if measure.metric == metric.name && measure.region.as_deref() == region {
-                    let (sum, n) = scores.entry(*ranking).or_default().entry((layer, head)).or_default();
+                    let (sum, n) = scores.entry(*ranking).or_default().entry(HeadPlace { layer, head }).or_default();
                     (*sum, *n) = (*sum + value, *n + 1);
                 }
             }
@@ -155,10 +155,10 @@ impl Setup {
 }
 
 /// Sum and count of the scores of each head, by ranking.
-type Scores = BTreeMap<Ranking, BTreeMap<(usize, usize), (f64, usize)>>;
+type Scores = BTreeMap<Ranking, BTreeMap<HeadPlace, (f64, usize)>>;
 
-/// Heads as (layer, head) with their mean scores, best first.
-type Ranked = Vec<((usize, usize), f64)>;
+/// Heads with their mean scores, best first.
+type Ranked = Vec<(HeadPlace, f64)>;
 
 /// Sorts heads from the largest mean to the smallest; equal heads keep their order.
 fn rankings(scores: &Scores) -> BTreeMap<Ranking, Ranked> {

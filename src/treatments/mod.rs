@@ -38,7 +38,7 @@ pub(crate) use purposes::purposes;
 pub use resolve::{PairedOutputs, PromptFindings, Reference, Resolver};
 pub(crate) use words::condition_words;
 
-use crate::attention::{LayersAndHeads, Removal};
+use crate::attention::{HeadPlace, LayersAndHeads, Removal};
 use crate::base::names::joined;
 use crate::base::values::serde_as_str;
 use crate::kernels::quant::Quantiser;
@@ -148,8 +148,8 @@ pub enum RowSelection {
 pub enum HeadSelection {
     /// All heads.
     All,
-    /// These, as (layer, head).
-    Named(Vec<(usize, usize)>),
+    /// These.
+    Named(Vec<HeadPlace>),
     /// The best heads of a ranking.
     Best {
         /// Number of heads.
@@ -349,7 +349,7 @@ impl fmt::Display for HeadSelection {
             Self::All => f.write_str("all"),
             Self::Named(heads) if heads.is_empty() => f.write_str(NO_HEADS),
             Self::Named(heads) => {
-                let names: Vec<String> = heads.iter().map(|(layer, head)| format!("{layer}.{head}")).collect();
+                let names: Vec<String> = heads.iter().map(ToString::to_string).collect();
                 f.write_str(&names.join("+"))
             }
             Self::Best { n, by } => write!(f, "best:{n}:{}", by.name()),

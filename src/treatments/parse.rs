@@ -4,7 +4,7 @@ use super::{
     Condition, HeadSelection, KeySelection, PairedPrompt, Ranking, Replacement, RowSelection, Treatment, NO_HEADS,
     UNTREATED,
 };
-use crate::attention::{LayersAndHeads, Removal};
+use crate::attention::{HeadPlace, LayersAndHeads, Removal};
 use crate::base::names::{hint, repeated};
 use crate::kernels::quant::{Quantised, Quantiser};
 use crate::prompts::Region;
@@ -248,13 +248,13 @@ impl FromStr for HeadSelection {
 }
 
 /// The head `layer.head`.
-fn named_head(name: &str) -> Result<(usize, usize), String> {
+fn named_head(name: &str) -> Result<HeadPlace, String> {
     let Some((layer, head)) = name.split_once('.') else {
         return Err(format!(
             "`{name}` is not a head, expected layer.head, all, best:NUMBER:RANKING or random:NUMBER:RANKING:DRAW"
         ));
     };
-    Ok((whole("layer", layer)?, whole("head", head)?))
+    Ok(HeadPlace { layer: whole("layer", layer)?, head: whole("head", head)? })
 }
 
 /// The variant of that name, which is a `what`.

@@ -1,8 +1,8 @@
 //! The purposes of conditions: which are compared with what.
 
 use super::{Condition, HeadSelection, KeySelection, PairedPrompt, Replacement, RowSelection, Treatment};
-use crate::attention::LayersAndHeads;
-use crate::results::{HeadPlace, HeadsCondition, PlainCondition, Purposes};
+use crate::attention::{HeadPlace, LayersAndHeads};
+use crate::results::{HeadsCondition, PlainCondition, Purposes};
 use std::collections::BTreeSet;
 
 /// Returns the purposes of conditions, given by their names. Names that are no conditions have none.
@@ -84,8 +84,8 @@ fn replaces_each_head(conditions: &[Condition]) -> Option<Replacement> {
     singles.iter().map(|(_, with)| *with).find(|with| {
         let heads: Vec<HeadPlace> = singles.iter().filter(|(_, of)| of == with).map(|(head, _)| *head).collect();
         let unique: BTreeSet<HeadPlace> = heads.iter().copied().collect();
-        let layers = unique.iter().map(|head| head.0 + 1).max().unwrap_or(0);
-        let width = unique.iter().map(|head| head.1 + 1).max().unwrap_or(0);
+        let layers = unique.iter().map(|at| at.layer + 1).max().unwrap_or(0);
+        let width = unique.iter().map(|at| at.head + 1).max().unwrap_or(0);
         heads.len() > 1 && heads.len() == unique.len() && heads.len() == layers * width
     })
 }
@@ -115,7 +115,7 @@ mod tests {
         let all = ["ablate(0.0)", "ablate(0.1)", "ablate(1.0)", "ablate(1.1)", "ablate(0.0+0.1)"];
         let read = purposes(&all);
         assert_eq!(plain(&read), ["ablate(0.0+0.1)"]);
-        assert_eq!(read.each[2], ((1, 0), "ablate(1.0)".to_owned()));
+        assert_eq!(read.each[2], (HeadPlace { layer: 1, head: 0 }, "ablate(1.0)".to_owned()));
         assert_eq!(purposes(&all[1..]).plain.len(), 4, "0.0 is missing");
         assert!(purposes(&["ablate(0.0)", "mask(noise)"]).each.is_empty());
     }

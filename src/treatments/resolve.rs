@@ -1,7 +1,7 @@
 //! Resolution of conditions to positions, layers and heads of one model and one prompt.
 
 use super::{Condition, HeadSelection, KeySelection, PairedPrompt, Ranking, Replacement, RowSelection, Treatment};
-use crate::attention::{KeyRemoval, LayersAndHeads, OutputReplacement, ResolvedTreatment};
+use crate::attention::{HeadPlace, KeyRemoval, LayersAndHeads, OutputReplacement, ResolvedTreatment};
 use crate::bail_usage;
 use crate::base::rng::Rng;
 use crate::prompts::{Prompt, Region};
@@ -9,16 +9,13 @@ use anyhow::Result;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-/// Layer and index of a head.
-type HeadId = (usize, usize);
-
 /// Measurements of a model's heads on reference prompts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reference {
     /// Mean outputs of heads over each selection of rows: by layer, (H, value width), row-major.
     pub written: BTreeMap<RowSelection, Vec<Vec<f32>>>,
     /// Heads from best to worst with their scores, by ranking.
-    pub rankings: BTreeMap<Ranking, Vec<(HeadId, f64)>>,
+    pub rankings: BTreeMap<Ranking, Vec<(HeadPlace, f64)>>,
 }
 
 /// Outputs of all heads in some rows of untreated passes over a prompt and the one with another answer: by layer, (rows, H,
@@ -29,7 +26,7 @@ pub type PairedOutputs = BTreeMap<(PairedPrompt, RowSelection), Vec<Vec<f32>>>;
 #[derive(Clone, Debug, Default)]
 pub struct PromptFindings {
     /// The attention sinks of every head, for quantisers that exempt them.
-    pub sinks: BTreeMap<HeadId, Vec<usize>>,
+    pub sinks: BTreeMap<HeadPlace, Vec<usize>>,
     /// Outputs of heads, for patches.
     pub outputs: PairedOutputs,
 }
@@ -96,12 +93,11 @@ impl Resolver<'_> {
         match heads {
             HeadSelection::All => {}
             HeadSelection::Named(list) => {
-                if let Some((layer, head)) = list.iter().find(|(layer, head)| *layer >= layers || *head >= of_each) {
+                if let Some(at) = list.iter().find(|at| at.layer >= layers || at.head >= of_each) {
                     bail_usage!(
-                        "the condition {condition}: there is no head {layer}.{head}; {} has heads 0.0 to {}.{}",
+                        "the condition {condition}: there is no head {at}; {} has heads 0.0 to {}",
                         self.model,
-                        layers - 1,
-                        of_each - 1
+                        HeadPlace { layer: layers - 1, head: of_each - 1 }
                     );
                 }
             }
@@ -155,7 +151,7 @@ impl Resolver<'_> {
                 Treatment::Replace { others, heads, of, rows, with } => {
                     let at: Vec<Range<usize>> =
                         region_views(prompt, *rows, generating).into_iter().map(|(rows, _)| rows).collect();
-                    for (layer, head) in self.replaced_heads(*others, heads, of, reference) {
+                    for HeadPlace { layer, head } in self.replaced_heads(*others, heads, of, reference) {
                         let output = match with {
                             Replacement::Zero => None,
                             Replacement::Mean => reference.written.get(rows).map(|layers| (&layers[layer], 1)),
@@ -186,31 +182,30 @@ impl Resolver<'_> {
         heads: &HeadSelection,
         of: &LayersAndHeads,
         reference: &Reference,
-    ) -> Vec<HeadId> {
-        let selected: BTreeSet<HeadId> = match heads {
+    ) -> Vec<HeadPlace> {
+        let selected: BTreeSet<HeadPlace> = match heads {
             HeadSelection::All => self.every_head().collect(),
             HeadSelection::Named(list) => list.iter().copied().collect(),
             HeadSelection::Best { n, by } => reference.best(*n, *by).collect(),
             HeadSelection::Random { n, by, draw } => self.random(&reference.best(*n, *by).collect(), *draw),
         };
-        self.every_head().filter(|id| of.has(id.0, id.1) && selected.contains(id) != others).collect()
+        self.every_head().filter(|at| of.has(*at) && selected.contains(at) != others).collect()
     }
 
-    fn every_head(&self) -> impl Iterator<Item = HeadId> + use<> {
-        let heads = self.heads;
-        (0..self.layers).flat_map(move |layer| (0..heads).map(move |head| (layer, head)))
+    fn every_head(&self) -> impl Iterator<Item = HeadPlace> + use<> {
+        HeadPlace::all(self.layers, self.heads)
     }
 
     /// Draws as many heads outside `best` as it has, from the same layers in the same numbers as far as these have others.
     /// `draw` is the seed.
-    fn random(&self, best: &BTreeSet<HeadId>, draw: u64) -> BTreeSet<HeadId> {
+    fn random(&self, best: &BTreeSet<HeadPlace>, draw: u64) -> BTreeSet<HeadPlace> {
         let mut rng = Rng::new(draw, "random heads");
-        let mut others: Vec<HeadId> = self.every_head().filter(|head| !best.contains(head)).collect();
+        let mut others: Vec<HeadPlace> = self.every_head().filter(|head| !best.contains(head)).collect();
         rng.shuffle(&mut others);
         let mut drawn = BTreeSet::new();
         for layer in 0..self.layers {
-            let wanted = best.iter().filter(|(of, _)| *of == layer).count();
-            drawn.extend(others.iter().filter(|(of, _)| *of == layer).take(wanted));
+            let wanted = best.iter().filter(|at| at.layer == layer).count();
+            drawn.extend(others.iter().filter(|at| at.layer == layer).take(wanted));
         }
         for head in others {
             if drawn.len() < best.len() {
@@ -227,7 +222,7 @@ impl Reference {
         self.written.get(&RowSelection::Answer).map(Vec::as_slice)
     }
 
-    fn best(&self, n: usize, by: Ranking) -> impl Iterator<Item = HeadId> + '_ {
+    fn best(&self, n: usize, by: Ranking) -> impl Iterator<Item = HeadPlace> + '_ {
         self.rankings.get(&by).into_iter().flatten().take(n).map(|(head, _)| *head)
     }
 }
@@ -340,7 +335,9 @@ mod tests {
     const RESOLVER: Resolver<'_> = Resolver { model: "m", layers: 2, heads: 4 };
 
     fn resolved(name: &str, prompt: &Prompt, generating: bool) -> ResolvedTreatment {
-        let ranked = [(1, 2), (0, 0), (1, 3), (0, 1), (0, 2), (0, 3), (1, 0), (1, 1)].map(|head| (head, 0.0)).to_vec();
+        let ranked = [(1, 2), (0, 0), (1, 3), (0, 1), (0, 2), (0, 3), (1, 0), (1, 1)]
+            .map(|(layer, head)| (HeadPlace { layer, head }, 0.0))
+            .to_vec();
         let reference = Reference {
             written: [(RowSelection::Answer, vec![(0..8).map(|i| i as f32).collect(), vec![9.0; 8]])].into(),
             rankings: [(Ranking::ShareAbs, ranked)].into(),
@@ -398,18 +395,19 @@ mod tests {
     #[test]
     fn heads_are_the_best_of_a_ranking_or_others_of_the_same_layers() {
         let prompt = prompt(1);
-        let heads = |name: &str| -> Vec<HeadId> {
-            resolved(name, &prompt, false).replaced.iter().map(|replaced| (replaced.layer, replaced.head)).collect()
+        let heads = |name: &str| -> Vec<String> {
+            let replaced = resolved(name, &prompt, false).replaced;
+            replaced.iter().map(|&OutputReplacement { layer, head, .. }| format!("{layer}.{head}")).collect()
         };
-        assert_eq!(heads("ablate(best:3:share_abs)"), [(0, 0), (1, 2), (1, 3)]);
-        assert_eq!(heads("keep(best:3:share_abs, layers=1)"), [(1, 0), (1, 1)]);
-        assert_eq!(heads("ablate(all, heads=2)"), [(0, 2), (1, 2)]);
-        let draws: Vec<Vec<HeadId>> =
+        assert_eq!(heads("ablate(best:3:share_abs)"), ["0.0", "1.2", "1.3"]);
+        assert_eq!(heads("keep(best:3:share_abs, layers=1)"), ["1.0", "1.1"]);
+        assert_eq!(heads("ablate(all, heads=2)"), ["0.2", "1.2"]);
+        let draws: Vec<Vec<String>> =
             (0..10).map(|draw| heads(&format!("ablate(random:3:share_abs:{draw})"))).collect();
-        let best: BTreeSet<HeadId> = heads("ablate(best:3:share_abs)").into_iter().collect();
+        let best: BTreeSet<String> = heads("ablate(best:3:share_abs)").into_iter().collect();
         assert!(draws.iter().all(|draw| draw.len() == 3 && draw.iter().all(|head| !best.contains(head))), "{draws:?}");
         // From the same layers: one of three heads, and the only two.
-        assert!(draws.iter().all(|draw| draw[0].0 == 0 && draw[1..] == [(1, 0), (1, 1)]), "{draws:?}");
+        assert!(draws.iter().all(|draw| draw[0].starts_with("0.") && draw[1..] == ["1.0", "1.1"]), "{draws:?}");
         assert!(draws.iter().collect::<BTreeSet<_>>().len() > 1, "{draws:?}");
     }
 

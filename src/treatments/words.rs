@@ -74,7 +74,7 @@ impl HeadSelection {
         match self {
             Self::All => "all heads".to_owned(),
             Self::Named(heads) => {
-                let names: Vec<String> = heads.iter().map(|(layer, head)| format!("{layer}.{head}")).collect();
+                let names: Vec<String> = heads.iter().map(ToString::to_string).collect();
                 format!("{} {}", if names.len() == 1 { "head" } else { "heads" }, names.join(", "))
             }
             Self::Best { n, by } => format!("the {n} best heads by {}", by.name()),

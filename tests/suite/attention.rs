@@ -5,7 +5,7 @@ use crate::common::{assert_close, attention_variants, normal, AttentionCase};
 use crate::dense::Dense;
 use candle_core::{DType, Tensor};
 use difftool::attention::{
-    Alibi, Attend, AttentionRow, Heads, KeyRemoval, LayersAndHeads, LogitRule, Removal, ResolvedTreatment,
+    Alibi, Attend, AttentionRow, HeadPlace, Heads, KeyRemoval, LayersAndHeads, LogitRule, Removal, ResolvedTreatment,
     RowCollector, RowProbe, Stream,
 };
 use difftool::kernels::quant::{Format, Quantised, Quantiser, Scope};
@@ -90,7 +90,7 @@ impl RowCollector for KeptRows {
     }
 }
 
-fn quantising(bits: u32, scope: Scope, exempt: &[((usize, usize), Vec<usize>)]) -> ResolvedTreatment {
+fn quantising(bits: u32, scope: Scope, exempt: &[(HeadPlace, Vec<usize>)]) -> ResolvedTreatment {
     let (of, format, exempt_sinks) = (Quantised::Logits, Format::Int(bits), !exempt.is_empty());
     let quantiser = Quantiser { of, format, scope, smooth: false, rotate: false, exempt_sinks, layers: None };
     let sinks = exempt.iter().cloned().collect();
@@ -259,7 +259,7 @@ fn rows_that_lose_keys_agree_with_the_dense_reference_for_every_variant() {
 #[test]
 fn masked_keys_do_not_count_for_the_scale_of_quantised_logits() {
     for scope in [Scope::Tensor, Scope::Head, Scope::Row] {
-        let mut treated = quantising(4, scope, &[((0, 0), vec![0, 5])]);
+        let mut treated = quantising(4, scope, &[(HeadPlace { layer: 0, head: 0 }, vec![0, 5])]);
         treated.removed = removals(37);
         for_each_variant(37, |label, heads| compare(&format!("{label}, {scope:?}"), heads, Some(&treated), 2e-4));
     }
@@ -319,7 +319,7 @@ fn losing_nothing_changes_no_bit() {
 #[test]
 fn exempt_keys_keep_their_logits_and_do_not_count_for_the_scale() {
     for scope in [Scope::Tensor, Scope::Head, Scope::Row] {
-        let exempt = [((0, 0), vec![0, 5]), ((0, 1), vec![2])];
+        let exempt = [(0, vec![0, 5]), (1, vec![2])].map(|(head, keys)| (HeadPlace { layer: 0, head }, keys));
         let quantise = quantising(4, scope, &exempt);
         for_each_variant(37, |label, heads| {
             compare(&format!("{label}, {scope:?}"), heads, Some(&quantise), 2e-4);
@@ -386,7 +386,7 @@ fn rows_without_a_sink_sum_to_one_minus_lambda() {
 
 #[test]
 fn output_and_rows_are_bit_identical_for_any_number_of_threads() {
-    let mut quantise = quantising(6, Scope::Tensor, &[((0, 0), vec![0])]);
+    let mut quantise = quantising(6, Scope::Tensor, &[(HeadPlace { layer: 0, head: 0 }, vec![0])]);
     quantise.removed = removals(700);
     for_each_variant(700, |label, heads| {
         let run = |heads: &Heads<'_>, threads: usize| {
@@ -439,7 +439,7 @@ impl RowProbe for KeepSome {
 #[test]
 fn watching_changes_neither_the_output_nor_what_others_see() {
     let t = 700; // more than one block of keys
-    let exempt = [((0, 1), vec![0, 600])];
+    let exempt = [(HeadPlace { layer: 0, head: 1 }, vec![0, 600])];
     let mut quantise = quantising(8, Scope::Row, &exempt);
     quantise.removed = removals(t);
     for_each_variant(t, |label, heads| {
@@ -470,9 +470,9 @@ fn only_the_selected_layers_and_heads_are_shown() {
         let shown = |layer: usize| {
             let mut stream = Stream::new(&[&KeepAll]).only(&selection);
             stream.attend(layer, heads).unwrap();
-            stream.probe_results.iter().map(|s| (s.layer, s.head)).collect::<Vec<_>>()
+            stream.probe_results.iter().map(|s| s.at).collect::<Vec<_>>()
         };
         assert_eq!(shown(0), [], "{label}");
-        assert_eq!(shown(1), [(1, 1)], "{label}");
+        assert_eq!(shown(1), [HeadPlace { layer: 1, head: 1 }], "{label}");
     });
 }

@@ -4,7 +4,7 @@
 use crate::common::{fixture, Scratch};
 use candle_core::{DType, Device, Result, Tensor, D};
 use candle_nn::ops::log_softmax;
-use difftool::attention::{Attend, Heads, RowProbe, Stream};
+use difftool::attention::{Attend, HeadPlace, Heads, RowProbe, Stream};
 use difftool::base::rng::Rng;
 use difftool::kernels::Products;
 use difftool::measures::{Contributions, LayerSums, TargetCollector, TargetProbe};
@@ -106,7 +106,7 @@ fn gradients_of_every_family_and_variant_agree_with_finite_differences_in_double
 /// Moves the output of one head in some rows towards another output.
 struct Moved<'a> {
     stream: Stream<'a>,
-    at: (usize, usize),
+    at: HeadPlace,
     rows: Range<usize>,
     towards: &'a [f32],
     by: f64,
@@ -121,8 +121,8 @@ impl Attend for Moved<'_> {
         let (shape, t, width) = (heads.shape().clone(), heads.dim(1)?, self.towards.len());
         let mut values = heads.flatten_all()?.to_vec1::<f64>()?; // T,H,width
         let row_width = values.len() / t;
-        for row in self.rows.clone().filter(|_| layer == self.at.0) {
-            let output = &mut values[row * row_width + self.at.1 * width..][..width];
+        for row in self.rows.clone().filter(|_| layer == self.at.layer) {
+            let output = &mut values[row * row_width + self.at.head * width..][..width];
             output.iter_mut().zip(self.towards).for_each(|(x, &mean)| *x += self.by * (f64::from(mean) - *x));
         }
         Tensor::from_vec(values, shape, heads.device())
@@ -149,13 +149,14 @@ fn the_attribution_of_a_head_is_what_moving_it_towards_its_mean_costs_in_double_
         kernels.hidden(std::slice::from_ref(&ids), &mut stream).unwrap();
         let (probe_results, trace) = (stream.probe_results, stream.trace.unwrap());
         for result in probe_results {
-            let at = (result.layer, result.head);
+            let at = result.at;
             let rows = &result.collector.into_collector::<TargetCollector<Contributions>>().summaries[0].rows;
-            let mut rng = Rng::new(result.head as u64, "mean output");
+            let mut rng = Rng::new(at.head as u64, "mean output");
             let width = double.config.wiring().value_slices() * double.config.head_dim;
             let mean: Vec<f32> = (0..width).map(|_| rng.normal() as f32).collect();
-            let written =
-                LayerSums::new(&kernels, &trace, at.0).add_head(at.1, rows, Some(&gradients), Some(&mean)).unwrap();
+            let written = LayerSums::new(&kernels, &trace, at.layer)
+                .add_head(at.head, rows, Some(&gradients), Some(&mean))
+                .unwrap();
             let by = |by: f64| {
                 let mut moved = Moved { stream: Stream::new(&[]), at, rows: answer.clone(), towards: &mean, by };
                 log_prob(&double, &ids, &answer, &mut moved)

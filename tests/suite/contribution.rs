@@ -100,8 +100,8 @@ pub(super) fn written_by_layer(
     while let (Some(first), Some(second)) = (probe_results.next(), probe_results.next()) {
         let answer = first.collector.into_collector::<TargetCollector<Allocation>>();
         let parts = second.collector.into_collector::<TargetCollector<Contributions>>();
-        let at = (first.layer, first.head);
-        let written = layers[at.0].add_head(at.1, &parts.summaries[0].rows, Some(&gradients), None).unwrap();
+        let written =
+            layers[first.at.layer].add_head(first.at.head, &parts.summaries[0].rows, Some(&gradients), None).unwrap();
         let cancelled = Region::ALL.map(|region| answer.summaries[0].cancelled(region));
         found.push((written, cancelled, answer));
     }

@@ -2,7 +2,7 @@
 #![allow(dead_code)] // the bench uses a part
 
 use candle_core::{DType, Device, Result, Tensor};
-use difftool::attention::{Attend, Heads, LogitRule, Removal, ResolvedTreatment, Stream};
+use difftool::attention::{Attend, HeadPlace, Heads, LogitRule, Removal, ResolvedTreatment, Stream};
 use difftool::kernels::quant::{Quantised, Quantiser, Scope};
 use std::collections::BTreeMap;
 
@@ -100,14 +100,15 @@ impl Dense {
         }
         let mut maps_of_heads = Vec::new();
         for (h, mut logits) in logits.into_iter().enumerate() {
-            for i in (0..t * t).filter(|i| self.is_masked((layer, h), i / t, i % t)) {
+            let at = HeadPlace { layer, head: h };
+            for i in (0..t * t).filter(|i| self.is_masked(at, i / t, i % t)) {
                 logits.iter_mut().for_each(|map| map[i] = f64::NEG_INFINITY);
             }
             let mut maps = Vec::new();
             for (j, logits) in logits.iter().enumerate() {
                 let mut map =
                     softmax_map(logits, t, &heads.rule, sinks.as_ref().map(|sinks| sinks[wiring.query[j][h]]));
-                for i in (0..t * t).filter(|i| self.loses(Removal::Silence, (layer, h), i / t, i % t)) {
+                for i in (0..t * t).filter(|i| self.loses(Removal::Silence, at, i / t, i % t)) {
                     map[i] = 0.0;
                 }
                 maps.push(map);
@@ -125,14 +126,13 @@ impl Dense {
         Ok(maps_of_heads)
     }
 
-    fn is_masked(&self, at: (usize, usize), query: usize, key: usize) -> bool {
+    fn is_masked(&self, at: HeadPlace, query: usize, key: usize) -> bool {
         query != key && self.loses(Removal::Mask, at, query, key)
     }
 
     /// Returns `true` if a key is removed from the row of a query.
-    fn loses(&self, how: Removal, (layer, head): (usize, usize), query: usize, key: usize) -> bool {
-        let mut of_head =
-            self.treated.removed.iter().filter(|removed| removed.how == how && removed.of.has(layer, head));
+    fn loses(&self, how: Removal, at: HeadPlace, query: usize, key: usize) -> bool {
+        let mut of_head = self.treated.removed.iter().filter(|removed| removed.how == how && removed.of.has(at));
         of_head.any(|removed| removed.rows.contains(&query) && removed.keys.iter().any(|keys| keys.contains(&key)))
     }
 
@@ -145,11 +145,12 @@ impl Dense {
         let mut counted: Vec<Vec<usize>> = Vec::new();
         let mut largest: BTreeMap<(usize, usize, usize), f64> = BTreeMap::new();
         for (h, maps) in logits.iter().enumerate() {
-            let sinks = self.treated.sinks.get(&(layer, h)).filter(|_| quantiser.exempt_sinks).unwrap_or(&none);
+            let at = HeadPlace { layer, head: h };
+            let sinks = self.treated.sinks.get(&at).filter(|_| quantiser.exempt_sinks).unwrap_or(&none);
             let is_counted = |i: &usize| {
                 let (query, key) = (i / t, i % t);
                 (rule.first_visible(query)..=query).contains(&key)
-                    && !self.is_masked((layer, h), query, key)
+                    && !self.is_masked(at, query, key)
                     && !sinks.contains(&key)
             };
             let indices: Vec<usize> = (0..t * t).filter(is_counted).collect();

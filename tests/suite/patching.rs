@@ -4,7 +4,7 @@
 use crate::common::Scratch;
 use crate::generate::cases;
 use crate::prefixes::records;
-use difftool::attention::{HeadOutputSums, OutputReplacement, ResolvedTreatment, Stream};
+use difftool::attention::{HeadOutputSums, HeadPlace, OutputReplacement, ResolvedTreatment, Stream};
 use difftool::results::metric::ANSWER_LOG_PROB;
 use difftool::results::record::Record;
 use std::collections::BTreeMap;
@@ -27,8 +27,8 @@ fn a_text_patched_with_its_own_outputs_is_the_same_to_the_last_bit() {
             let (middle, end) = (rows.start + 3, rows.end);
             OutputReplacement { layer, head, rows: vec![rows.start..middle, middle..end], output }
         };
-        let all = (0..model.config.layers.len()).flat_map(|layer| (0..heads).map(move |head| (layer, head)));
-        let replaced = all.map(|(layer, head)| replacement(layer, head)).collect();
+        let all = HeadPlace::all(model.config.layers.len(), heads);
+        let replaced = all.map(|at| replacement(at.layer, at.head)).collect();
         let treated = ResolvedTreatment { replaced, ..ResolvedTreatment::default() };
         let patched = model.hidden(std::slice::from_ref(ids), &mut Stream::new(&[]).treated(Some(&treated))).unwrap();
         let bits = |x: &candle_core::Tensor| x.flatten_all().unwrap().to_vec1::<f32>().unwrap();

@@ -4,7 +4,7 @@ use crate::attention::{cast, compare_with, for_each_variant, D};
 use crate::common::{assert_close, Scratch};
 use crate::dense::Dense;
 use candle_core::{DType, Device, Tensor};
-use difftool::attention::{Attend, Heads, ResolvedTreatment, Stream};
+use difftool::attention::{Attend, HeadPlace, Heads, ResolvedTreatment, Stream};
 use difftool::kernels::quant::{Format, Quantised, Quantiser, Scope};
 use difftool::results::record::Record;
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ const PLAIN: Quantiser = Quantiser {
     layers: None,
 };
 
-fn rounding(quantiser: &Quantiser, exempt: &[((usize, usize), Vec<usize>)]) -> ResolvedTreatment {
+fn rounding(quantiser: &Quantiser, exempt: &[(HeadPlace, Vec<usize>)]) -> ResolvedTreatment {
     let sinks = exempt.iter().cloned().collect();
     ResolvedTreatment { quantisers: vec![quantiser.clone()], sinks, ..ResolvedTreatment::default() }
 }
@@ -100,14 +100,14 @@ fn block_scale(format: Format, largest: f64, of_group: f64) -> f64 {
 }
 
 /// The heads with queries and keys rounded by plain loops, for one text, in `f64`.
-fn naive<'a>(heads: &Heads<'a>, by: &Quantiser, exempt: &BTreeMap<(usize, usize), Vec<usize>>) -> Heads<'a> {
+fn naive<'a>(heads: &Heads<'a>, by: &Quantiser, exempt: &BTreeMap<HeadPlace, Vec<usize>>) -> Heads<'a> {
     let of = |x: &Tensor, is_key: bool| {
         let rows = x.get(0).unwrap().transpose(0, 1).unwrap().to_dtype(DType::F64).unwrap().to_vec3::<f64>().unwrap();
         let of_head = |(head, rows): (usize, &Vec<Vec<f64>>)| {
             let mean = |i: usize| rows.iter().map(|row| row[i]).sum::<f64>() / rows.len() as f64;
             let mean: Vec<f64> = (0..D).map(|i| if is_key && by.smooth { mean(i) } else { 0.0 }).collect();
             let reads = |h: usize| heads.wiring.key.iter().any(|of_map| of_map[h] == head);
-            let exempt = exempt.iter().filter(|((_, h), _)| is_key && reads(*h)).flat_map(|(_, keys)| keys.clone());
+            let exempt = exempt.iter().filter(|(at, _)| is_key && reads(at.head)).flat_map(|(_, keys)| keys.clone());
             rounded_head(by, if is_key { 64 } else { 128 }, &mean, &exempt.collect::<Vec<_>>(), rows)
         };
         let rounded: Vec<Vec<Vec<f64>>> = rows.iter().enumerate().map(of_head).collect();
@@ -129,7 +129,8 @@ fn assert_nearly_all_close(label: &str, want: &Heads<'_>, got: &Heads<'_>, toler
 
 #[test]
 fn attention_reads_queries_and_keys_that_plain_loops_round_for_every_variant_format_and_scope() {
-    let exempt: BTreeMap<(usize, usize), Vec<usize>> = [((0, 0), vec![0, 5]), ((0, 1), vec![70])].into();
+    let exempt: BTreeMap<HeadPlace, Vec<usize>> =
+        [(0, vec![0, 5]), (1, vec![70])].map(|(head, keys)| (HeadPlace { layer: 0, head }, keys)).into();
     for scope in [Scope::Block, Scope::Token, Scope::Head] {
         for (format, smooth, rotate) in [
             (Format::Int(8), false, false),

@@ -5,7 +5,7 @@ use crate::common::{distance, fixture};
 use crate::dense::Dense;
 use candle_core::{DType, Device, Tensor};
 use difftool::attention::{
-    Attend, AttentionRow, Fused, LayersAndHeads, Pairing, RowCollector, RowProbe, Stream, Variant,
+    Attend, AttentionRow, Fused, HeadPlace, LayersAndHeads, Pairing, RowCollector, RowProbe, Stream, Variant,
 };
 use difftool::kernels::RopeStyle;
 use difftool::measures::{PooledMapCollector, PooledMapProbe, PooledMapSpec, Pooling, RowQuantity};
@@ -182,7 +182,7 @@ fn experts_in_one_tensor_are_the_same_model() {
 }
 
 /// The exact picture of a map, one bin per token, as `heatmap --data FILE --full` writes it.
-fn picture(model: &Transformer, ids: &[u32], quantity: RowQuantity) -> Vec<((usize, usize), Tensor)> {
+fn picture(model: &Transformer, ids: &[u32], quantity: RowQuantity) -> Vec<(HeadPlace, Tensor)> {
     let t = ids.len();
     let probe = PooledMapProbe::new(PooledMapSpec {
         heads: LayersAndHeads::default(),
@@ -199,7 +199,7 @@ fn picture(model: &Transformer, ids: &[u32], quantity: RowQuantity) -> Vec<((usi
     let grid = |s: difftool::attention::ProbeResult| {
         let grid = s.collector.into_collector::<PooledMapCollector>().map();
         let values: Vec<f32> = grid.values.iter().map(|&x| if x.is_nan() { 0.0 } else { x }).collect();
-        ((s.layer, s.head), Tensor::from_vec(values, (t, t), &Device::Cpu).unwrap())
+        (s.at, Tensor::from_vec(values, (t, t), &Device::Cpu).unwrap())
     };
     stream.probe_results.into_iter().map(grid).collect()
 }
@@ -215,12 +215,12 @@ fn pictured_maps_agree_with_transformers() {
                 folder.expected[&format!("attention.{layer}")].get(b).unwrap().get(head).unwrap()
             };
             for j in 0..wiring.maps() {
-                for ((layer, h), got) in picture(&model, ids, RowQuantity::Map(j)) {
+                for (HeadPlace { layer, head: h }, got) in picture(&model, ids, RowQuantity::Map(j)) {
                     let want = raw(layer, wiring.query[j][h]);
                     assert_close(&format!("{name}: layer {layer} head {h} map {j}"), &got, &want, TOLERANCE);
                 }
             }
-            for ((layer, h), got) in picture(&model, ids, RowQuantity::Effective) {
+            for (HeadPlace { layer, head: h }, got) in picture(&model, ids, RowQuantity::Effective) {
                 let mut want = raw(layer, wiring.query[0][h]);
                 if let Some(lambda) = lambdas.get(layer) {
                     want = (want - (raw(layer, wiring.query[1][h]) * *lambda).unwrap()).unwrap();

@@ -4,7 +4,9 @@ use crate::common::{assert_close, edit_tensor, fixture, Scratch};
 use crate::dense::Dense;
 use crate::generate::{cases, load, splits};
 use candle_core::{Device, Tensor};
-use difftool::attention::{Attend, KeyRemoval, LayersAndHeads, OutputReplacement, Removal, ResolvedTreatment, Stream};
+use difftool::attention::{
+    Attend, HeadPlace, KeyRemoval, LayersAndHeads, OutputReplacement, Removal, ResolvedTreatment, Stream,
+};
 use difftool::kernels::quant::{Format, Quantised, Quantiser, Scope};
 use difftool::model::generate::Decoder;
 use difftool::model::Transformer;
@@ -31,7 +33,8 @@ pub(crate) fn treatments(t: usize, width: usize) -> Vec<(&'static str, ResolvedT
     let replaced =
         |layer, head, output| OutputReplacement { layer, head, rows: vec![t / 4..t / 3, t / 2..usize::MAX], output };
     let replaced = vec![replaced(0, 1, vec![0.25; width]), replaced(1, 0, Vec::new())];
-    let sinks: BTreeMap<_, _> = [((0, 0), vec![0, 2]), ((1, 1), vec![t - 6])].into();
+    let sinks: BTreeMap<_, _> =
+        [(0, vec![0, 2]), (1, vec![t - 6])].map(|(i, keys)| (HeadPlace { layer: i, head: i }, keys)).into();
     let logits = Quantiser {
         of: Quantised::Logits,
         format: Format::Int(6),

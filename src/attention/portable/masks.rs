@@ -1,7 +1,7 @@
 //! Masks of a tile: which keys a query sees, and which a treatment removes.
 
 use super::Portable;
-use crate::attention::{KeyRemoval, Removal};
+use crate::attention::{HeadPlace, KeyRemoval, Removal};
 use crate::kernels::quant::Quantiser;
 use candle_core::{Result, Tensor};
 use std::ops::Range;
@@ -67,7 +67,8 @@ impl Portable<'_> {
         let mut kept = vec![1.0_f32; heads * queries.len() * keys.len()];
         for (row, kept) in kept.chunks_exact_mut(keys.len()).enumerate() {
             let (head, query) = (row / queries.len(), queries.start + row % queries.len());
-            treated.remove(how, (self.layer, head), query, keys.start, &mut kept[..query + 1 - keys.start], 0.0);
+            let at = HeadPlace { layer: self.layer, head };
+            treated.remove(how, at, query, keys.start, &mut kept[..query + 1 - keys.start], 0.0);
         }
         self.here(kept, (1, heads, queries.len(), keys.len())).map(Some)
     }

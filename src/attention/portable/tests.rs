@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::attention::{
-    Attend, AttentionRow, Fused, KeyRemoval, LayersAndHeads, LogitRule, Removal, RowCollector, Stream, Variant, Wiring,
+    Attend, AttentionRow, Fused, HeadPlace, KeyRemoval, LayersAndHeads, LogitRule, Removal, RowCollector, Stream,
+    Variant, Wiring,
 };
 use crate::base::rng::Rng;
 use crate::kernels::quant::Format;
@@ -93,7 +94,7 @@ fn treatments() -> Vec<(&'static str, Option<ResolvedTreatment>)> {
         removed(Removal::Mask, None, 50..usize::MAX, &[3..7, 44..usize::MAX]),
         removed(Removal::Silence, None, 0..T, &[1..4, 12..33]),
     ];
-    let quantised = |scope, exempt: &[((usize, usize), Vec<usize>)]| {
+    let quantised = |scope, exempt: &[(HeadPlace, Vec<usize>)]| {
         let quantiser = Quantiser {
             of: Quantised::Logits,
             format: Format::Int(6),
@@ -110,13 +111,14 @@ fn treatments() -> Vec<(&'static str, Option<ResolvedTreatment>)> {
             ..ResolvedTreatment::default()
         }
     };
+    let at = |layer, head| HeadPlace { layer, head };
     let lost = ResolvedTreatment { removed: removed.clone(), ..ResolvedTreatment::default() };
     vec![
         ("untreated", None),
         ("lost", Some(lost)),
-        ("quantised by row", Some(quantised(Scope::Row, &[((0, 1), vec![0, 40])]))),
+        ("quantised by row", Some(quantised(Scope::Row, &[(at(0, 1), vec![0, 40])]))),
         ("quantised by head", Some(quantised(Scope::Head, &[]))),
-        ("quantised by tensor", Some(quantised(Scope::Tensor, &[((0, 0), vec![2]), ((1, 1), vec![0])]))),
+        ("quantised by tensor", Some(quantised(Scope::Tensor, &[(at(0, 0), vec![2]), (at(1, 1), vec![0])]))),
     ]
 }
 
@@ -184,7 +186,7 @@ fn compare(label: &str, heads: &Heads<'_>, same: &Heads<'_>, treated: Option<&Re
     assert_eq!((got.dims(), got.dtype()), (want.dims(), heads.q.dtype()), "{label}");
     let mut other = 0;
     for (head, (watched, result)) in watched.into_iter().zip(stream.probe_results).enumerate() {
-        assert_eq!(result.head, head);
+        assert_eq!(result.at.head, head);
         let own = watched.finish().next().unwrap().collector;
         other += differing(&kept(own), &kept(result.collector), 1e-4);
     }

@@ -10,7 +10,7 @@ use crate::results::metric::{Label, Metric, ACCURACY, ANSWER_LOG_PROB};
 use crate::results::table::short;
 use crate::results::view::ablate::{condition_changes, heads_out_changes, recovered, Change, HeadsOut};
 use crate::results::view::each_head::costs;
-use crate::results::{setting_name, Frame, Setting};
+use crate::results::{Frame, Setting};
 use crate::treatments::condition_words;
 use anyhow::Result;
 use std::collections::BTreeSet;
@@ -31,8 +31,8 @@ pub(in crate::commands) fn draw(session: &mut Session, results: &RunResults) -> 
     let several = results.frame.settings.len() > 1;
     for (i, &setting) in results.frame.settings.iter().enumerate() {
         let number = if i == 0 { String::new() } else { format!("-{}", i + 1) };
-        let asked = if several { setting_name(setting.1, setting.2) + " · " } else { String::new() };
-        let subtitle = format!("{asked}{}", session.setup.caption_of(&[setting.0]));
+        let asked = if several { setting.name() + " · " } else { String::new() };
+        let subtitle = format!("{asked}{}", session.setup.caption_of(&[setting.ctx_tok]));
         let paired = format!("paired differences, whiskers: 95 % intervals · {subtitle}");
         if let Some(figure) =
             conditions(&results.frame, &changes, setting, session.heading("Cost of conditions", &paired))?

@@ -54,14 +54,13 @@ fn model_panels(
     let mut panels = Vec::new();
     for head in maps.details.iter().take(most) {
         let Some(bins) = head.kept.effective.as_ref().map(bins) else { continue };
-        let (layer, number) = head.at;
         let tokens = 0..bins.rows * measure.resolutions[key.model].bin_tok;
         let share = numbers.get(&head.at).filter(|_| asks).and_then(|numbers| numbers.get(&answer));
         let share = share.map_or(String::new(), |share| format!(" · answer {:.0} % of its output", 100.0 * share));
         let axis = TokenAxis::new(tokens, regions.clone(), Vec::new());
         panels.push(MapPanel {
             title: frame.short_name(model),
-            detail: format!("layer {layer} · head {number}{share}"),
+            detail: format!("layer {} · head {}{share}", head.at.layer, head.at.head),
             scale: 0,
             bins,
             queries: axis.clone(),

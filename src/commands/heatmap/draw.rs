@@ -1,6 +1,6 @@
 //! The pictures: maps side by side, or every layer and head of a model as small multiples.
 
-use crate::attention::LayersAndHeads;
+use crate::attention::{HeadPlace, LayersAndHeads};
 use crate::bail_usage;
 use crate::commands::drawing::bins;
 use crate::commands::session::Session;
@@ -89,7 +89,7 @@ impl Picture<'_> {
         session: &Session,
         at: PassKey,
         maps: &Maps,
-        (quantity, (layer, _), grid): &(RowQuantity, (usize, usize), PooledMap),
+        (quantity, HeadPlace { layer, .. }, grid): &(RowQuantity, HeadPlace, PooledMap),
         index: usize,
         scales: &[ColourScale],
     ) -> MapPanel {
@@ -126,7 +126,7 @@ impl Picture<'_> {
     /// Mean lambda over the drawn heads of a layer; nothing for standard attention.
     fn lambda(&self, model: &str, layer: usize, drawn: &LayersAndHeads) -> Option<f64> {
         let heads = self.frame.heads(Pick::of(model, &LAMBDA)).into_iter();
-        let of_layer = heads.filter(|((of, head), _)| *of == layer && drawn.has(layer, *head));
+        let of_layer = heads.filter(|(at, _)| at.layer == layer && drawn.has(*at));
         mean(&of_layer.flat_map(|(_, values)| values.values()).collect::<Vec<f64>>())
     }
 
@@ -146,7 +146,7 @@ impl Picture<'_> {
         let mut drawn = 0;
         for (&at, maps) in self.maps {
             let mut layers: BTreeMap<usize, BTreeMap<usize, Bins>> = BTreeMap::new();
-            for (_, (layer, head), grid) in &maps.maps {
+            for (_, HeadPlace { layer, head }, grid) in &maps.maps {
                 layers.entry(*layer).or_default().insert(*head, bins(grid));
             }
             let Some(first) = layers.values().next() else { continue };

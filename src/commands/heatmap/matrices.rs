@@ -1,5 +1,6 @@
 //! The numbers of the pictures as matrices.
 
+use crate::attention::HeadPlace;
 use crate::base::files::folder_of;
 use crate::measures::{MapMeasure, PassKey, PooledMap, RowQuantity};
 use crate::run::{MapFlags, Setup};
@@ -47,7 +48,7 @@ pub(super) fn write_matrices(path: &Path, measure: &MapMeasure, spec: &MapFlags,
     let maps: Vec<_> = measure.maps.iter().flat_map(|(at, maps)| maps.maps.iter().map(move |map| (at, map))).collect();
     let (stem, extension) = parts(path);
     let mut arrays: Vec<(String, Tensor)> = Vec::new(); // of the .npz
-    for (at, (quantity, (layer, head), map)) in &maps {
+    for (at, (quantity, HeadPlace { layer, head }, map)) in &maps {
         let head = spec.head.or(measure.by_head.then_some(*head));
         let place = format!("layer{layer}{}", head.map_or(String::new(), |head| format!("-head{head}")));
         let name = name_of_map(setup, at, &place, *quantity);

@@ -83,7 +83,7 @@ fn over_tokens(model: &Model) -> Result<BTreeMap<usize, Distribution>> {
     let mut layers: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
     for result in passed.probe_results {
         let collector = result.collector.into_collector::<LambdaCollector>();
-        layers.entry(result.layer).or_default().extend(collector.lambdas.iter().map(|&lambda| f64::from(lambda)));
+        layers.entry(result.at.layer).or_default().extend(collector.lambdas.iter().map(|&lambda| f64::from(lambda)));
     }
     layers.into_iter().map(|(layer, lambdas)| Ok((layer, Distribution::of(lambdas)?))).collect()
 }

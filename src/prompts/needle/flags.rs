@@ -8,7 +8,7 @@ use anyhow::Result;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use super::form::{NeedleForm, CITIES, FILE, QUESTION};
+use super::form::{NeedleCounts, NeedleForm, CITIES, FILE, QUESTION};
 use super::question::OwnText;
 use super::NeedleSpec;
 use crate::bail_usage;
@@ -77,8 +77,8 @@ impl Default for NeedlePrompts {
 pub struct PromptDefaults {
     /// Tokens of a prompt, unless a model's context is shorter.
     pub ctx_tok: usize,
-    /// Pairs (needles in the text, needles asked for).
-    pub settings: &'static [(usize, usize)],
+    /// Numbers of needles.
+    pub settings: &'static [NeedleCounts],
     /// Prompts per depth.
     pub samples: usize,
 }
@@ -114,31 +114,36 @@ impl NeedlePrompts {
     pub fn fill(&mut self, defaults: &PromptDefaults) -> Result<()> {
         self.samples.get_or_insert(if self.own.is_asked() { 1 } else { defaults.samples });
         self.depths.retain(|_| !self.own.is_asked()); // the answer is where it is
-        (self.needles, self.retrieve) = self.pairs(defaults.settings)?.into_iter().unzip();
+        let settings = self.pairs(defaults.settings)?;
+        self.needles = settings.iter().map(|counts| counts.needles).collect();
+        self.retrieve = settings.iter().map(|counts| counts.asked).collect();
         Ok(())
     }
 
-    /// The pairs (needles in the text, needles asked for) that the flags mean.
-    fn pairs(&self, default: &[(usize, usize)]) -> Result<Vec<(usize, usize)>> {
-        Ok(match (&*self.needles, &*self.retrieve) {
-            ([], []) => match self.task {
-                Some(task) => vec![task.setting],
-                None if self.needles_file.is_some() || !self.distractors.is_empty() || self.own.is_asked() => vec![(1, 1)],
-                None => default.to_vec(),
-            },
-            (needles, []) if self.needles_file.is_some() => needles.iter().map(|&n| (n, 1)).collect(),
-            (needles, []) => needles.iter().map(|&n| (n, n.min(2))).collect(),
-            ([], _) => bail_usage!("--retrieve needs --needles"),
-            (needles, &[retrieve]) => needles.iter().map(|&n| (n, retrieve)).collect(),
-            (needles, retrieve) if needles.len() == retrieve.len() => {
-                needles.iter().copied().zip(retrieve.iter().copied()).collect()
+    /// The numbers of needles that the flags mean.
+    fn pairs(&self, default: &[NeedleCounts]) -> Result<Vec<NeedleCounts>> {
+        let asked = match (&*self.needles, &*self.retrieve) {
+            ([], []) => {
+                return Ok(match self.task {
+                    Some(task) => vec![task.setting],
+                    None if self.needles_file.is_some() || !self.distractors.is_empty() || self.own.is_asked() => {
+                        vec![NeedleCounts { needles: 1, asked: 1 }]
+                    }
+                    None => default.to_vec(),
+                })
             }
+            (needles, []) if self.needles_file.is_some() => vec![1; needles.len()],
+            (needles, []) => needles.iter().map(|&n| n.min(2)).collect(),
+            ([], _) => bail_usage!("--retrieve needs --needles"),
+            (needles, &[asked]) => vec![asked; needles.len()],
+            (needles, asked) if needles.len() == asked.len() => asked.to_vec(),
             (needles, retrieve) => bail_usage!(
                 "--needles has {} values and --retrieve {}; they go in pairs: give as many of both, or one of --retrieve",
                 needles.len(),
                 retrieve.len()
             ),
-        })
+        };
+        Ok(counts(&self.needles, &asked))
     }
 
     /// Prompt lengths, in tokens.
@@ -151,9 +156,9 @@ impl NeedlePrompts {
         self.samples.unwrap_or(1)
     }
 
-    /// Pairs (needles in the text, needles asked for): the paper's N and R.
-    pub fn settings(&self) -> Vec<(usize, usize)> {
-        self.needles.iter().copied().zip(self.retrieve.iter().copied()).collect()
+    /// Numbers of needles.
+    pub fn settings(&self) -> Vec<NeedleCounts> {
+        counts(&self.needles, &self.retrieve)
     }
 
     /// Form of the needles.
@@ -179,7 +184,7 @@ impl NeedlePrompts {
         let (form, cities) = (self.form(), CitySet::Train);
         let mut specs = Vec::new();
         for distractors_pct in self.shares() {
-            for (needles, retrieve) in self.settings() {
+            for NeedleCounts { needles, asked: retrieve } in self.settings() {
                 for ctx_tok in self.ctx_tok() {
                     for &depth_pct in &self.depths {
                         specs.push(NeedleSpec { ctx_tok, needles, retrieve, depth_pct, cities, form, distractors_pct });
@@ -195,9 +200,10 @@ impl NeedlePrompts {
         if !self.distractors.is_empty() && !self.form().has_cities() {
             bail_usage!("--distractors adds needles about cities; leave --task and --needles-file out");
         }
-        if let Some(NeedleForm { name, setting: (needles, retrieve), .. }) = self.task {
-            if self.settings() != [(*needles, *retrieve)] || self.needles_file.is_some() {
-                bail_usage!("--task {name} has --needles {needles}, --retrieve {retrieve} and its own needles; leave these flags out");
+        if let Some(NeedleForm { name, setting, .. }) = self.task {
+            if self.settings() != [*setting] || self.needles_file.is_some() {
+                let NeedleCounts { needles, asked } = setting;
+                bail_usage!("--task {name} has --needles {needles}, --retrieve {asked} and its own needles; leave these flags out");
             }
         }
         if let Some(share) = repeated(&self.shares()) {
@@ -211,6 +217,11 @@ impl NeedlePrompts {
         }
         Ok(())
     }
+}
+
+/// Numbers of needles in the text, each with the number of those asked for.
+fn counts(needles: &[usize], asked: &[usize]) -> Vec<NeedleCounts> {
+    needles.iter().zip(asked).map(|(&needles, &asked)| NeedleCounts { needles, asked }).collect()
 }
 
 #[cfg(test)]
@@ -260,7 +271,9 @@ mod tests {
 
     #[test]
     fn filled_in_prompts_are_what_flags_mean() {
-        let defaults = PromptDefaults { ctx_tok: 4096, settings: &[(1, 1), (4, 2)], samples: 7 };
+        const ONE: NeedleCounts = NeedleCounts { needles: 1, asked: 1 };
+        const FOUR: NeedleCounts = NeedleCounts { needles: 4, asked: 2 };
+        let defaults = PromptDefaults { ctx_tok: 4096, settings: &[ONE, FOUR], samples: 7 };
         let filled = |needles: &[usize], retrieve: &[usize], distractors: &[&str]| {
             let mut prompts =
                 NeedlePrompts { retrieve: retrieve.to_vec(), samples: None, ..self::needles(needles, distractors) };
@@ -271,10 +284,10 @@ mod tests {
             assert_eq!(prompts.samples(), 7);
             anyhow::Ok(prompts.settings())
         };
-        assert_eq!(filled(&[], &[], &[]).unwrap(), [(1, 1), (4, 2)]);
-        assert_eq!(filled(&[1, 4], &[], &[]).unwrap(), [(1, 1), (4, 2)]);
-        assert_eq!(filled(&[4, 6], &[3], &[]).unwrap(), [(4, 3), (6, 3)]);
-        assert_eq!(filled(&[], &[], &["1%", "3%"]).unwrap(), [(1, 1)]);
+        assert_eq!(filled(&[], &[], &[]).unwrap(), [ONE, FOUR]);
+        assert_eq!(filled(&[1, 4], &[], &[]).unwrap(), [ONE, FOUR]);
+        assert_eq!(filled(&[4, 6], &[3], &[]).unwrap(), [4, 6].map(|needles| NeedleCounts { needles, asked: 3 }));
+        assert_eq!(filled(&[], &[], &["1%", "3%"]).unwrap(), [ONE]);
         for (needles, retrieve, words) in
             [(vec![], vec![2], "--retrieve needs --needles"), (vec![1, 2, 3], vec![1, 2], "they go in pairs")]
         {

@@ -11,6 +11,15 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::facts::{Fact, KeyKind, ValueKind};
 
+/// Numbers of the needles of a prompt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NeedleCounts {
+    /// Needles in the text (the paper's N).
+    pub needles: usize,
+    /// Needles asked for (the paper's R).
+    pub asked: usize,
+}
+
 /// A form of needles. Pairs of texts are for one answer and for several. Texts have places for `{noun}` (what the values
 /// are), `{key}`, `{value}`, `{previous}` (the key before in a chain), `{query}` (what is asked about) and `{n}` (the
 /// number of answers).
@@ -20,8 +29,8 @@ pub struct NeedleForm {
     pub name: &'static str,
     /// Line in the help of `--task`.
     about: &'static str,
-    /// Needles in the text and needles asked for, in a task of RULER.
-    pub setting: (usize, usize),
+    /// Numbers of needles in a task of RULER.
+    pub setting: NeedleCounts,
     /// Name of the haystack if it is not prose, in a task of RULER.
     pub haystack: Option<&'static str>,
     pub(super) keys: KeyKind,
@@ -67,7 +76,7 @@ pub(super) enum AnswerForm {
 pub const CITIES: NeedleForm = NeedleForm {
     name: "needle",
     about: "",
-    setting: (1, 1),
+    setting: NeedleCounts { needles: 1, asked: 1 },
     haystack: None,
     keys: KeyKind::Cities,
     values: ValueKind::Digits(5),
@@ -156,7 +165,12 @@ pub static RULER: [&NeedleForm; 9] = [
     &NeedleForm { name: "niah_single_1", about: "A number in noise", haystack: Some("noise"), ..NIAH },
     &NeedleForm { name: "niah_single_2", about: "A number in prose", ..NIAH },
     &NeedleForm { name: "niah_single_3", about: "A UUID in prose", values: ValueKind::Uuid, ..NIAH },
-    &NeedleForm { name: "niah_multikey_1", about: "One of four numbers in prose", setting: (4, 1), ..NIAH },
+    &NeedleForm {
+        name: "niah_multikey_1",
+        about: "One of four numbers in prose",
+        setting: NeedleCounts { needles: 4, asked: 1 },
+        ..NIAH
+    },
     &NeedleForm {
         name: "niah_multikey_2",
         about: "A number among nothing but other needles",
@@ -172,7 +186,12 @@ pub static RULER: [&NeedleForm; 9] = [
         ..NIAH
     },
     &NeedleForm { name: "niah_multivalue", about: "Four numbers of one key in prose", values_per_key: 4, ..NIAH },
-    &NeedleForm { name: "niah_multiquery", about: "The numbers of four keys in prose", setting: (4, 4), ..NIAH },
+    &NeedleForm {
+        name: "niah_multiquery",
+        about: "The numbers of four keys in prose",
+        setting: NeedleCounts { needles: 4, asked: 4 },
+        ..NIAH
+    },
     &VARIABLE_TRACKING,
 ];
 

@@ -1,6 +1,7 @@
 //! The whole way from files to rows.
 
 use super::*;
+use crate::attention::HeadPlace;
 use crate::base::rng::Rng;
 use crate::results::metric::{ACCURACY, NOISE_ABS, SHARE_ABS};
 use crate::results::record::{self, Identity, Measurement, Record};
@@ -127,9 +128,9 @@ fn whole_nights_are_compared_in_seconds() {
         let mut records = Vec::new();
         for seed in 0..200_u64 {
             let shared = record(model, seed, 0, SHARE_ABS.name, 0.0).identity;
-            for (layer, head) in (0..8).flat_map(|layer| (0..8).map(move |head| (layer, head))) {
-                let value = Some((seed + layer * head) as f64 / 1000.0);
-                let (layer, head) = (Some(layer as usize), Some(head as usize));
+            for HeadPlace { layer, head } in HeadPlace::all(8, 8) {
+                let value = Some((seed + (layer * head) as u64) as f64 / 1000.0);
+                let (layer, head) = (Some(layer), Some(head));
                 let region = Some("answer".into());
                 let measure =
                     Measurement { layer, head, metric: SHARE_ABS.name.into(), region, value, ..Measurement::default() };

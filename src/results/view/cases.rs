@@ -99,7 +99,7 @@ impl Quantity<'_> {
     fn applies(self, frame: &Frame, setting: Setting) -> bool {
         let is_of_answer = self.region == Some(ANSWER) || self.metric.name.starts_with("noise_");
         let is_of_tokens = [&NLL, &NLL_AR_HIT, &NLL_OTHER, &AR_HIT_SHARE].contains(&self.metric);
-        (!is_of_answer || setting.1 > 0) && (!is_of_tokens || frame.tokens.0.is_empty())
+        (!is_of_answer || setting.needles > 0) && (!is_of_tokens || frame.tokens.0.is_empty())
     }
 
     fn column(&self) -> TableColumn {
@@ -121,9 +121,9 @@ pub(super) fn place_columns<'a, T>(
     place: impl Fn(&T) -> (String, Setting),
 ) -> TableRows<'a, T> {
     rows.column(first.key(), |item| Cell::words(place(item).0))
-        .column(numbers("tokens").key(), |item| Cell::count(place(item).1 .0))
-        .column_if(asks, numbers("N").key(), |item| Cell::count(place(item).1 .1))
-        .column_if(asks, numbers("R").key(), |item| Cell::count(place(item).1 .2))
+        .column(numbers("tokens").key(), |item| Cell::count(place(item).1.ctx_tok))
+        .column_if(asks, numbers("N").key(), |item| Cell::count(place(item).1.needles))
+        .column_if(asks, numbers("R").key(), |item| Cell::count(place(item).1.asked))
 }
 
 /// Adds the columns that identify a case, as far as the cases of a run differ.

@@ -1,13 +1,13 @@
 //! The cost of each head, and which other measurement of heads predicts it.
 
-use super::heads::head_name;
+use crate::attention::HeadPlace;
 use crate::results::metric::{
     Kind, Metric, ACCURACY, ANSWER_LOG_PROB, ANSWER_REGION, HEAD_ATTRIBUTION, RETRIEVAL_SCORE, SHARE_ABS, SHARE_OUT,
     SINK_SHARE_FIRST,
 };
 use crate::results::pair::{on_shared_prompts, PromptNumbers};
 use crate::results::table::{basis, numbers, words, Cell, Table, TableRows};
-use crate::results::{Frame, HeadPlace, Pick, Verdict};
+use crate::results::{Frame, Pick, Verdict};
 use crate::stats::{
     correlation_interval, correlation_of_means, mean, pearson, simultaneous_interval, spearman, Correlation, Interval,
     CORRELATION_RESAMPLES,
@@ -29,7 +29,6 @@ const CHEAP: [(&Metric, Option<&str>); 5] = [
 /// The changes with another output of one head, over prompts.
 #[derive(Clone, Debug)]
 pub(crate) struct HeadCost {
-    /// Layer and head.
     pub(crate) at: HeadPlace,
     /// Change of the answer's log-probability from the untreated passes over the same prompts, in nats, by prompt.
     changes: PromptNumbers,
@@ -90,8 +89,8 @@ pub(crate) fn head_rows(frame: &Frame) -> Vec<HeadRow> {
                 CHEAP.map(|(metric, region)| frame.head(Pick { region, ..Pick::of(model, metric) }, cost.at).mean());
             rows.push(HeadRow {
                 model: model.clone(),
-                layer: cost.at.0,
-                head: cost.at.1,
+                layer: cost.at.layer,
+                head: cost.at.head,
                 prompts: cost.changes.len(),
                 log_prob_change_nats: cost.change(),
                 lo: cost.interval.map(|interval| interval.lo),
@@ -130,7 +129,7 @@ pub(super) fn strongest(frame: &Frame) -> Option<Table> {
     let heads = frame.purposes.each.len();
     TableRows::of(&rows)
         .column(words("model").key(), |(model, _)| Cell::words(*model))
-        .column(words("head").key(), |(_, cost)| Cell::words(head_name(cost.at)))
+        .column(words("head").key(), |(_, cost)| Cell::words(cost.at.to_string()))
         .column(basis("prompts"), |(_, cost)| Cell::count(cost.changes.len()))
         .column(numbers("change, nats").named("answer_log_prob_change"), |(_, cost)| {
             Cell::value(Kind::Number, cost.change(), cost.interval)
@@ -244,8 +243,8 @@ mod tests {
         };
         let measure = Measurement {
             metric: metric.name.into(),
-            layer: at.map(|at| at.0),
-            head: at.map(|at| at.1),
+            layer: at.map(|at| at.layer),
+            head: at.map(|at| at.head),
             value: Some(value),
             ..Measurement::default()
         };
@@ -258,17 +257,16 @@ mod tests {
         let mut records = Vec::new();
         for prompt in 0..8 {
             records.push(record(prompt, None, &ANSWER_LOG_PROB, None, -1.0));
-            for (layer, head) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
-                let cost = (2 * layer + head) as f64 + 0.01 * prompt as f64;
-                let condition = Some(format!("ablate({layer}.{head})"));
+            for at in HeadPlace::all(2, 2) {
+                let cost = (2 * at.layer + at.head) as f64 + 0.01 * prompt as f64;
+                let condition = Some(format!("ablate({at})"));
                 records.push(record(prompt, condition, &ANSWER_LOG_PROB, None, -1.0 - cost));
-                records.push(record(prompt, None, &RETRIEVAL_SCORE, Some((layer, head)), 1.0 - 0.1 * cost));
+                records.push(record(prompt, None, &RETRIEVAL_SCORE, Some(at), 1.0 - 0.1 * cost));
             }
         }
-        let each =
-            [(0, 0), (0, 1), (1, 0), (1, 1)].map(|(layer, head)| ((layer, head), format!("ablate({layer}.{head})")));
+        let each = HeadPlace::all(2, 2).map(|at| (at, format!("ablate({at})"))).collect();
         let mut frame = Frame::of(About::default(), &records);
-        frame.purposes = Purposes { each: each.into(), ..Purposes::default() };
+        frame.purposes = Purposes { each, ..Purposes::default() };
         frame
     }
 

@@ -1,12 +1,13 @@
 //! Purposes of heads: the strongest heads of each role, of the answer, and sinks.
 
+use crate::attention::HeadPlace;
 use crate::results::metric::{
     Kind, Metric, ANSWER_REGION, ATTRIBUTION, CANCELLED, DUPLICATE_TOKEN, HEAD_ATTRIBUTION, INDUCTION, PREVIOUS_TOKEN,
     QUERY_SCORE, RETRIEVAL_SCORE, SHARE_OUT, SINK_SHARE_FIRST, VALUE_NORM_FIRST,
 };
 use crate::results::pair::{on_shared_prompts, PromptNumbers};
 use crate::results::table::{basis, fixed, numbers, short, words, Cell, Table, TableColumn, TableRows};
-use crate::results::{CommandName, Estimate, Frame, HeadPlace, Pick};
+use crate::results::{CommandName, Estimate, Frame, Pick};
 use crate::stats::{rank_stability, RESAMPLES};
 
 /// Number of heads that are listed of each role.
@@ -43,11 +44,6 @@ pub(crate) const HEAD_ROLES: [HeadRole; 9] = [
     role("sink", &SINK_SHARE_FIRST, None),
     role("cancelling", &CANCELLED, None),
 ];
-
-/// Returns the name of a head, as conditions have it: `2.0` is head 0 of layer 2.
-pub(super) fn head_name((layer, head): HeadPlace) -> String {
-    format!("{layer}.{head}")
-}
 
 /// A head with its scores by the metric of a role.
 struct ScoredHead<'a> {
@@ -139,7 +135,7 @@ pub(super) fn by_role(frame: &Frame) -> Option<Table> {
 fn strongest_cell(frame: &Frame, model: &str, role: &HeadRole) -> Cell {
     let heads = scored(frame, model, role).into_iter();
     let Some(head) = heads.min_by(|a, b| b.score.total_cmp(&a.score)) else { return Cell::none() };
-    let text = format!("{} ({})", head_name(head.at), head.score_cell().text);
+    let text = format!("{} ({})", head.at, head.score_cell().text);
     Cell { exact: Some(head.score), ..Cell::words(text) }
 }
 
@@ -166,7 +162,7 @@ fn roles(frame: &Frame) -> Option<Table> {
     let table = TableRows::of(&heads)
         .column(words("role").key(), |head| Cell::words(head.role.name))
         .column(words("model").key(), |head| Cell::words(head.model))
-        .column(words("head").key(), |head| Cell::words(head_name(head.at)));
+        .column(words("head").key(), |head| Cell::words(head.at.to_string()));
     score_columns(table, numbers("score")).table("roles", "Heads of each role", note).details().trimmed()
 }
 
@@ -185,7 +181,7 @@ fn sinks(frame: &Frame) -> Option<Table> {
     );
     TableRows::of(&heads)
         .column(words("model").key(), |(head, _)| Cell::words(head.model))
-        .column(words("head").key(), |(head, _)| Cell::words(head_name(head.at)))
+        .column(words("head").key(), |(head, _)| Cell::words(head.at.to_string()))
         .column(numbers("on first token %").named(SINK_SHARE_FIRST.name), |(head, _)| {
             Cell::value(Kind::Share, head.score, None)
         })
@@ -225,8 +221,8 @@ fn answer_heads(frame: &Frame) -> Option<Table> {
     let heads = strongest(frame, &role, TOP);
     let table = TableRows::of(&heads)
         .column(words("model").key(), |head| Cell::words(head.model))
-        .column(numbers("layer").key(), |head| Cell::count(head.at.0))
-        .column(numbers("head").key(), |head| Cell::count(head.at.1));
+        .column(numbers("layer").key(), |head| Cell::count(head.at.layer))
+        .column(numbers("head").key(), |head| Cell::count(head.at.head));
     score_columns(table, numbers(heading).named(role.metric.name_of(role.region)))
         .table("heads", "Strongest heads for the answer", note)
         .details()

@@ -66,8 +66,8 @@ fn drawn(frame: &Frame, by_head: bool) -> Vec<Drawn<'_>> {
 fn mean_over(frame: &Frame, drawn: &Drawn<'_>, metric: &Metric, region: Option<&str>) -> Option<f64> {
     let condition = drawn.treated.condition.as_deref();
     let mut numbers = Vec::new();
-    for ((layer, head), values) in frame.heads(Pick { region, condition, ..Pick::of(drawn.model, metric) }) {
-        if layer == drawn.layer && drawn.heads.contains(&head) {
+    for (at, values) in frame.heads(Pick { region, condition, ..Pick::of(drawn.model, metric) }) {
+        if at.layer == drawn.layer && drawn.heads.contains(&at.head) {
             numbers.extend(values.values());
         }
     }

@@ -1,5 +1,6 @@
 //! One of each figure, of made-up data that has what real data have: ties, gaps, sinks, long names.
 
+use difftool::attention::HeadPlace;
 use difftool::figures::*;
 use std::f64::consts::TAU;
 
@@ -126,7 +127,7 @@ fn heads(page: Page) -> Figure {
         let numbers = (0..3 * heads).map(|i| {
             let (layer, head) = (i / heads, i % heads);
             let number = if layer == 1 { 12.5 * head as f64 } else { 0.4 };
-            ((layer, head), (layer + head != 3).then_some(number))
+            (HeadPlace { layer, head }, (layer + head != 3).then_some(number))
         });
         CellGrid::of_heads(MODELS[model].into(), numbers)
     };

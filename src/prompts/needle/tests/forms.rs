@@ -1,6 +1,6 @@
 //! Tests of prompts whose needles are not numbers of cities.
 
-use super::super::form::{FILE, RULER};
+use super::super::form::{NeedleCounts, FILE, RULER};
 use super::super::*;
 use crate::base::error::exit_code;
 use crate::prompts::{Haystack, NeedlesFile, Region};
@@ -21,7 +21,7 @@ fn form(task: &str) -> &'static NeedleForm {
 }
 
 fn task(form: &'static NeedleForm, ctx_tok: usize, seed: u64) -> Prompt {
-    let (needles, retrieve) = form.setting;
+    let NeedleCounts { needles, asked: retrieve } = form.setting;
     prompt(&NeedleSpec { ctx_tok, needles, retrieve, form, ..SPEC }, form.haystack, seed)
 }
 
@@ -145,7 +145,7 @@ fn the_tasks_of_ruler_have_their_texts_and_leave_room_for_the_answer() {
 #[test]
 fn a_context_that_is_too_short_for_a_task_is_refused_with_one_that_is_not() {
     for of in RULER {
-        let (needles, retrieve) = of.setting;
+        let NeedleCounts { needles, asked: retrieve } = of.setting;
         let spec = NeedleSpec { ctx_tok: 150, needles, retrieve, form: of, ..SPEC };
         let build = |ctx_tok| {
             let spec = NeedleSpec { ctx_tok, ..spec.clone() };
