@@ -16,6 +16,7 @@ use super::report::{self, ReportFlags};
 use super::run::{self, Merge, Run};
 use super::shared::{Examples, Measured};
 use super::shots::{self, ShotsFlags};
+use super::show::{self, Show};
 use super::train::{self, Train};
 use crate::base::values::tokens_name;
 use crate::prompts::PromptDefaults;
@@ -77,6 +78,9 @@ pub enum Command {
     /// Compare runs, or models or conditions of one run, paired by prompt
     #[command(after_help = help(compare::EXAMPLES))]
     Compare(Compare),
+    /// Print the tables of a finished run
+    #[command(after_help = help(show::EXAMPLES))]
+    Show(Show),
     /// Write a page with the results and figures of run folders
     #[command(after_help = help(report::EXAMPLES))]
     Report(ReportFlags),

@@ -3,6 +3,7 @@
 use super::experiment::Experiment;
 use super::measuring::Measuring;
 use super::report::{self, check_page};
+use super::screens::print_tables;
 use super::session::{RunResults, Session};
 use super::shared::{Measured, OutputArgs};
 use super::start_threads;
@@ -12,7 +13,6 @@ use crate::measures::GenerationMeasure;
 use crate::results::folder::{
     check_out, CELLS, COMMAND, DRAWN, EXPERIMENT, GENERATIONS, HEADS, MANIFEST, MASSIVE, RANKINGS, RESULTS, TOKENS,
 };
-use crate::results::print::{json, text, Tables};
 use crate::results::view::each_head::head_rows;
 use crate::results::{CommandName, Frame};
 use crate::run::{finished_frame, RunPart, RunStart, Setup};
@@ -95,7 +95,7 @@ pub(super) fn execute(mut experiment: Experiment, output: OutputArgs, mut part: 
     }
     if whole {
         // If the reader of stdout has gone, the run may still have failed.
-        unless_broken_pipe(print(&results.frame, &session.output))?;
+        unless_broken_pipe(print_tables(&results.frame, &session.output.tables))?;
     }
     if session.run.is_complete() {
         after_records = after_records.and(write_report(&session.output, session.run.folder.path()));
@@ -161,17 +161,6 @@ fn write_pooled(session: &mut Session, results: &RunResults) -> Result<()> {
     }
     if !frame.tokens.0.is_empty() {
         frame.tokens.write(&outputs.add_file(TOKENS, Some(frame.tokens.count() as u64)))?;
-    }
-    Ok(())
-}
-
-/// Prints the tables, or all of them as JSON.
-fn print(frame: &Frame, output: &OutputArgs) -> Result<()> {
-    let mut out = crate::base::terminal::stdout();
-    if output.json {
-        writeln!(out, "{:#}", json(frame))?;
-    } else {
-        write!(out, "{}", text(frame, output.tables.as_ref().unwrap_or(&Tables::Main)))?;
     }
     Ok(())
 }

@@ -7,7 +7,9 @@ use crate::figures::{cells, CellGrid, CellScale};
 use crate::measures::MeasureName;
 use crate::prompts::{Grid, NeedleCounts, NeedlePrompts, PromptDefaults};
 use crate::results::metric::Label;
-use crate::results::view::HEAD_ROLES;
+use crate::results::screen::{Screen, ScreenTable};
+use crate::results::view::{by_role, HEAD_ROLES};
+use crate::results::Frame;
 use crate::results::Pick;
 use crate::run::Plan;
 use anyhow::Result;
@@ -27,6 +29,18 @@ pub(super) const EXAMPLES: Examples = &[
 pub struct HeadsFlags {
     #[command(flatten)]
     pub prompts: NeedlePrompts,
+}
+
+/// What `difftool heads` prints.
+pub(super) fn screen(frame: &Frame) -> Screen {
+    let table =
+        by_role(frame).map(|table| ScreenTable::of_run("Strongest head of each role (its score)", frame, table));
+    let note = "Head 2.0 is head 0 of layer 2. Retrieval heads: those with a retrieval score above 0.1.";
+    Screen {
+        tables: table.into_iter().collect(),
+        notes: vec![note.to_owned()],
+        next: "difftool ablate --parts heads, what heads cost",
+    }
 }
 
 impl Measuring for HeadsFlags {

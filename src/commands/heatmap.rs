@@ -9,6 +9,9 @@ use super::shared::{Examples, OnePrompt, RunFlags};
 use crate::bail_usage;
 use crate::base::files::{check_writable, folder_of};
 use crate::measures::{MapMeasure, MeasureName};
+use crate::results::screen::{Screen, ScreenTable};
+use crate::results::view::drawn_maps;
+use crate::results::{CommandName, Frame};
 use crate::run::{MapFlags, MapsOfOnePrompt, Plan};
 use anyhow::{Context, Result};
 use clap::Args;
@@ -32,6 +35,21 @@ pub struct HeatmapFlags {
     pub maps: MapFlags,
     #[command(flatten)]
     pub prompt: OnePrompt,
+}
+
+/// What `difftool heatmap` and `difftool explore` print.
+pub(super) fn screen(frame: &Frame) -> Screen {
+    let rows = if frame.asks() { "the rows that predict the answer" } else { "the last 32 rows" };
+    let title = format!("Output of the heads by region in {rows}, %");
+    let next = match frame.command() {
+        Some(CommandName::Heatmap) => "difftool explore, a page of every head's map",
+        _ => "difftool heads, the role of each head",
+    };
+    Screen {
+        tables: drawn_maps(frame).map(|table| ScreenTable::of_run(&title, frame, table)).into_iter().collect(),
+        notes: Vec::new(),
+        next,
+    }
 }
 
 impl Measuring for HeatmapFlags {

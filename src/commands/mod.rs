@@ -20,9 +20,11 @@ mod quantize;
 mod ratio;
 mod report;
 mod run;
+mod screens;
 mod session;
 mod shared;
 mod shots;
+mod show;
 mod train;
 
 use crate::bail_usage;
@@ -57,6 +59,7 @@ pub fn run(cli: Cli) -> Result<()> {
         Command::Merge(flags) => run::merge(&flags),
         Command::Compare(flags) => compare::run(&flags),
         Command::Report(flags) => report::run(&flags),
+        Command::Show(flags) => show::run(&flags),
         Command::Inspect(flags) => inspect::run(&flags),
         Command::Prompt(flags) => prompt::run(&flags),
         Command::Train(flags) => train::run(&flags),

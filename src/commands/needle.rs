@@ -11,9 +11,13 @@ use crate::base::values::tokens_name;
 use crate::figures::{cells, CellGrid, CellScale, GridCell};
 use crate::measures::MeasureName;
 use crate::model::generate::MAX_NEW;
-use crate::prompts::{Grid, NeedleCounts, NeedlePrompts, PromptDefaults};
-use crate::results::metric::{Metric, ACCURACY, GENERATED_CONTAINS};
-use crate::results::{Frame, Pick, Setting};
+use crate::prompts::{Grid, NeedleCounts, NeedlePrompts, PromptDefaults, FILE, RULER};
+use crate::results::metric::{
+    Metric, ACCURACY, ANSWER_REGION, ATTRIBUTION, GENERATED_ACCURACY, GENERATED_CONTAINS, NOISE_ATTRIBUTION, NOISE_OUT,
+    SAID_NUMBER, SAID_OTHER_NEEDLE, SHARE_OUT,
+};
+use crate::results::screen::{note_on_changes, note_on_levels, Screen, SideBySide};
+use crate::results::{Frame, Number, Pick, Setting};
 use crate::run::Plan;
 use anyhow::Result;
 use clap::Args;
@@ -90,6 +94,40 @@ impl Measuring for NeedleFlags {
         overview::draw_by_length(session, frame)?;
         overview::draw_models(session, frame)
     }
+}
+
+/// The numbers that answer the question of needle prompts.
+const ANSWERS: [Number<'static>; 6] = [
+    ACCURACY.overall(),
+    GENERATED_ACCURACY.overall(),
+    SAID_NUMBER.overall(),
+    SAID_OTHER_NEEDLE.overall(),
+    SHARE_OUT.of(ANSWER_REGION),
+    NOISE_OUT.overall(),
+];
+
+/// Those of RULER's tasks, whose score is that of generated answers, and of questions of a file.
+const OTHER_ANSWERS: [Number<'static>; 4] =
+    [ACCURACY.overall(), GENERATED_CONTAINS.overall(), SHARE_OUT.of(ANSWER_REGION), NOISE_OUT.overall()];
+
+/// What `difftool needle` prints.
+pub(super) fn screen(frame: &Frame) -> Screen {
+    let is_other = |task: &String| RULER.iter().chain([&&FILE]).any(|form| form.name == task);
+    let numbers = match !frame.tasks.is_empty() && frame.tasks.iter().all(is_other) {
+        true => &OTHER_ANSWERS[..],
+        false => &ANSWERS,
+    };
+    Screen {
+        tables: SideBySide::of("answers", "Answers", numbers).table(frame).into_iter().collect(),
+        notes: note_on_changes(frame).into_iter().chain(note_on_attribution(frame)).collect(),
+        next: "difftool ablate, what noise costs",
+    }
+}
+
+/// What the answer gains from the answer's needle and loses by noise, as attribution estimates it.
+pub(super) fn note_on_attribution(frame: &Frame) -> Option<String> {
+    let numbers = [("answer", ATTRIBUTION.of(ANSWER_REGION)), ("noise", NOISE_ATTRIBUTION.overall())];
+    note_on_levels(frame, "Attribution in nats", &numbers)
 }
 
 /// Draws a metric of answers by depth and length: (file, title, label), metric.

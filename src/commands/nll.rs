@@ -10,6 +10,10 @@ use crate::bail_usage;
 use crate::base::values::{FileName, TokenRange};
 use crate::measures::MeasureName;
 use crate::prompts::{BosChoice, Grid, OwnText, SpecialTokens, TextWindows};
+use crate::results::metric::AR_MAX_COUNT;
+use crate::results::screen::{note_on_changes, Screen, ScreenTable};
+use crate::results::view::nll::side_by_side;
+use crate::results::Frame;
 use crate::run::Plan;
 use anyhow::Result;
 use clap::Args;
@@ -59,6 +63,19 @@ pub struct NllFlags {
     /// Base seed of the embedded prose
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
+}
+
+/// What `difftool nll` prints.
+pub(super) fn screen(frame: &Frame) -> Screen {
+    let table = side_by_side(frame).map(|table| ScreenTable::of_run("Prediction of text", frame, table));
+    let rare = format!(
+        "AR hits complete a bigram seen before in their window that is rare in prose ({AR_MAX_COUNT} in 200k tokens)."
+    );
+    Screen {
+        tables: table.into_iter().collect(),
+        notes: note_on_changes(frame).into_iter().chain([rare]).collect(),
+        next: "difftool needle, retrieval from the context",
+    }
 }
 
 impl Measuring for NllFlags {

@@ -7,6 +7,10 @@ use crate::base::values::{FileName, TokenRange};
 use crate::figures::{lines, Line, LineAxes, LinePanel};
 use crate::measures::{MeasureName, OutlierMeasure, Outliers, PassKey};
 use crate::prompts::{Grid, OwnText, TextWindows};
+use crate::results::metric::{SINK_RATE, TOKEN_KINDS};
+use crate::results::screen::{Screen, ScreenTable, SideBySide};
+use crate::results::view::outliers_side_by_side;
+use crate::results::{Frame, Number};
 use crate::run::Plan;
 use crate::stats::Tally;
 use anyhow::Result;
@@ -36,6 +40,20 @@ pub struct OutliersFlags {
     /// Base seed of the embedded prose
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
+}
+
+/// What `difftool outliers` prints.
+pub(super) fn screen(frame: &Frame) -> Screen {
+    const SINKS: [Number<'static>; 3] =
+        [SINK_RATE.of(TOKEN_KINDS[0]), SINK_RATE.of(TOKEN_KINDS[1]), SINK_RATE.of(TOKEN_KINDS[2])];
+    let outliers = outliers_side_by_side(frame).map(|table| ScreenTable::of_run("Outliers", frame, table));
+    let sinks = SideBySide { levels: true, ..SideBySide::of("sink-rate", "", &SINKS) }.table(frame);
+    let none = "No massive activations (|x| > 100 and at least 1000 times the layer's median).".to_owned();
+    Screen {
+        tables: outliers.into_iter().chain(sinks).collect(),
+        notes: frame.massive.is_empty().then_some(none).into_iter().collect(),
+        next: "difftool quantize, what few bits cost",
+    }
 }
 
 impl Measuring for OutliersFlags {

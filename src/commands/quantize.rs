@@ -12,8 +12,9 @@ use crate::kernels::quant::{Format, Quantised, Quantiser, Scope};
 use crate::measures::MeasureName;
 use crate::prompts::{NeedleCounts, NeedlePrompts, PromptDefaults};
 use crate::results::metric::{
-    Metric, ACCURACY, ANSWER_LOG_PROB, ANSWER_REGION, ERROR_CANCELLED, NLL, SHARE_OUT, TOTAL_VARIATION,
+    Metric, ACCURACY, ANSWER_LOG_PROB, ANSWER_REGION, ERROR_CANCELLED, NLL, SHARE_OUT, TOP_TOKEN_FLIPS, TOTAL_VARIATION,
 };
+use crate::results::screen::{note_on_condition, Screen, SideBySide};
 use crate::results::{Frame, Pick, Setting};
 use crate::run::Plan;
 use crate::treatments::{Condition, Treatment};
@@ -131,6 +132,26 @@ impl QuantizeFlags {
             conditions.push(Treatment::Quantise(quantiser).into());
         }
         Ok(conditions)
+    }
+}
+
+/// What `difftool quantize` prints: accuracy, changes of the next token, and the models at the fewest bits.
+pub(super) fn screen(frame: &Frame) -> Screen {
+    const UNTREATED: &str = "exact";
+    let main = if frame.asks() { &ACCURACY } else { &NLL };
+    let answers = [main.overall()];
+    let flips = [TOP_TOKEN_FLIPS.overall()];
+    let corner = "next token changed %";
+    let tables = [
+        SideBySide { untreated: UNTREATED, ..SideBySide::of("answers", "Few bits", &answers) },
+        SideBySide { corner, plain: true, levels: true, ..SideBySide::of("fidelity", "", &flips) },
+    ];
+    let fewest =
+        frame.treated.iter().filter(|condition| condition.bits.is_some()).min_by_key(|condition| condition.bits);
+    Screen {
+        tables: tables.iter().filter_map(|table| table.table(frame)).collect(),
+        notes: fewest.and_then(|fewest| note_on_condition(frame, fewest.name())).into_iter().collect(),
+        next: "difftool outliers, the logits that set the scale",
     }
 }
 

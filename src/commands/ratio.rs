@@ -2,14 +2,16 @@
 
 use super::drawing::draw_regions;
 use super::measuring::{Measuring, OpenedModels};
+use super::needle::note_on_attribution;
 use super::session::{RunResults, Session};
 use super::shared::{grid, Examples, RunFlags};
 use crate::attention::HeadPlace;
 use crate::figures::{cells, CellGrid, CellScale};
 use crate::measures::MeasureName;
 use crate::prompts::{Grid, NeedleCounts, NeedlePrompts, PromptDefaults, Region};
-use crate::results::metric::SHARE_OUT;
-use crate::results::{Frame, Pick};
+use crate::results::metric::{ANSWER_REGION, ENTROPY, NOISE_ABS, NOISE_OUT, SHARE_ABS, SHARE_OUT, SINK_SHARE_FIRST};
+use crate::results::screen::{note_on_changes, Screen, SideBySide};
+use crate::results::{Frame, Number, Pick};
 use crate::run::Plan;
 use anyhow::Result;
 use clap::Args;
@@ -68,6 +70,24 @@ impl Measuring for RatioFlags {
         let scale = CellScale::of_heads("share of the output (%)");
         let figure = cells(&[grids], &session.heading(&title, &subtitle), &scale)?;
         session.save(&figure, "heads", &format!("mean over prompts and the {rows}; share of the output"))
+    }
+}
+
+/// The numbers that answer the question, where prompts have an answer.
+const OF_PROMPTS: [Number<'static>; 4] =
+    [SHARE_OUT.of(ANSWER_REGION), NOISE_OUT.overall(), SHARE_ABS.of(ANSWER_REGION), NOISE_ABS.overall()];
+
+/// Those of plain text.
+const OF_TEXT: [Number<'static>; 5] =
+    [SHARE_OUT.of("bos"), SHARE_OUT.of("first"), SHARE_OUT.of("filler"), SINK_SHARE_FIRST.overall(), ENTROPY.overall()];
+
+/// What `difftool ratio` prints.
+pub(super) fn screen(frame: &Frame) -> Screen {
+    let numbers = if frame.asks() { &OF_PROMPTS[..] } else { &OF_TEXT };
+    Screen {
+        tables: SideBySide::of("attention", "Attention", numbers).table(frame).into_iter().collect(),
+        notes: note_on_changes(frame).into_iter().chain(note_on_attribution(frame)).collect(),
+        next: "difftool heads, the role of each head",
     }
 }
 

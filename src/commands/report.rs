@@ -1,6 +1,7 @@
 //! `difftool report`: run folders as a page.
 
 use super::compare::{in_short, talk};
+use super::screens::{screen, tables};
 use super::shared::Examples;
 use crate::bail_usage;
 use crate::base::files::{folder_of, replace};
@@ -64,7 +65,7 @@ pub(super) fn run(args: &ReportFlags) -> Result<()> {
         );
     }
     let compared = args.compare.then(|| compared(&args.runs, &runs)).transpose()?;
-    let sections: Vec<Section> = runs.into_iter().map(Section::new).collect::<Result<_>>()?;
+    let sections: Vec<Section> = runs.into_iter().map(section).collect::<Result<_>>()?;
     let report = Report { title: title(&sections), sections, compared };
     let page = match args.format {
         ReportFormat::Html => html(&report)?,
@@ -75,8 +76,15 @@ pub(super) fn run(args: &ReportFlags) -> Result<()> {
 
 /// Writes the report of one finished run.
 pub(super) fn write_run(folder: &Path, page: &Path, quiet: bool) -> Result<()> {
-    let sections = vec![Section::new(SavedRun::read(folder)?)?];
+    let sections = vec![section(SavedRun::read(folder)?)?];
     write_whole(page, &html(&Report { title: title(&sections), sections, compared: None })?, quiet)
+}
+
+/// The section of a run, with the tables that its command prints.
+fn section(run: SavedRun) -> Result<Section> {
+    let screen = screen(&run.frame);
+    let tables = tables(&run.frame);
+    Section::new(run, screen, tables)
 }
 
 /// Checks that a page can be written to a file.

@@ -89,7 +89,7 @@ fn dry_run(mut experiment: Experiment, output: &OutputArgs, shard: Option<RunSha
     let names: Vec<&str> = setup.models.iter().map(|model| model.name.as_str()).collect();
     let mut out = crate::base::terminal::stdout();
     let conditions = setup.conditions.len();
-    if output.json {
+    if output.tables.json {
         let plan = json!({ "prompts": cases, "models": names, "conditions": conditions, "memory_bytes": needed });
         writeln!(out, "{plan:#}")?;
         return Ok(());

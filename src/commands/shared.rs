@@ -1,6 +1,7 @@
 //! Flags that several commands share.
 
 use super::measuring::OpenedModels;
+use super::screens::TableArgs;
 use super::MOST_THREADS;
 use crate::attention::LayersAndHeads;
 use crate::base::spec_file::{flag_defaults, is_default};
@@ -10,7 +11,6 @@ use crate::model::open::{self, LoadOptions};
 use crate::prompts::{Grid, NeedlePrompts, OwnText, TextWindows};
 use crate::results::compare::FailIf;
 use crate::results::folder::RunFolder;
-use crate::results::print::Tables;
 use crate::run::{RunPart, RunShard, RunStart};
 use crate::treatments::Condition;
 use anyhow::Result;
@@ -154,12 +154,8 @@ pub struct OutputArgs {
     /// Also write tables, figures and explorer as one HTML page into this new file
     #[arg(long, value_name = "FILE.html")]
     pub report: Option<PathBuf>,
-    /// Tables to print: `all`, or names, as in `depth,shape` [default: the main table and differences]
-    #[arg(long, value_name = "NAMES", conflicts_with = "json")]
-    pub tables: Option<Tables>,
-    /// Print all tables as JSON
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub tables: TableArgs,
     /// Print only the result
     #[arg(short, long)]
     pub quiet: bool,

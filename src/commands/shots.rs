@@ -7,8 +7,9 @@ use crate::figures::{lines, Line, LineAxes, LinePanel, PointEstimate};
 use crate::measures::MeasureName;
 use crate::prompts::{Grid, ShotsPrompts};
 use crate::results::metric::ACCURACY;
+use crate::results::screen::{Screen, SideBySide};
 use crate::results::view::robustness;
-use crate::results::{Case, Frame, Pick};
+use crate::results::{Case, Column, Frame, Pick};
 use crate::run::Plan;
 use anyhow::Result;
 use clap::Args;
@@ -55,6 +56,35 @@ impl Measuring for ShotsFlags {
         let figure = lines(&panels, LineAxes::LogX, &heading)?;
         session.save(&figure, "shots", "mean over prompts and arrangements; 95 % Wilson intervals over prompts")
     }
+}
+
+/// What `difftool shots` prints: accuracy by number and order of the examples, and whether their arrangement matters.
+pub(super) fn screen(frame: &Frame) -> Screen {
+    let numbers = [ACCURACY.overall()];
+    let table = SideBySide { by: &[Column::Task], levels: true, ..SideBySide::of("shots", "Many shots", &numbers) };
+    Screen {
+        tables: table.table(frame).into_iter().collect(),
+        notes: arrangements(frame).into_iter().collect(),
+        next: "difftool compare RUN --by ctx_tok, or another model",
+    }
+}
+
+/// Says what the best arrangement of the same examples has more than the worst, beside what chance alone gives.
+fn arrangements(frame: &Frame) -> Option<String> {
+    let mut effects = Vec::new();
+    for case in frame.cases() {
+        effects.extend(frame.cities.iter().filter_map(|order| robustness(frame, &case, order)));
+    }
+    let points = |x: f64| format!("{:.0}", 100.0 * x);
+    let least = effects.iter().map(|effect| effect.best_less_worst).reduce(f64::min)?;
+    let most = effects.iter().map(|effect| effect.best_less_worst).reduce(f64::max)?;
+    let chance = effects.iter().map(|effect| effect.chance.hi).reduce(f64::max)?;
+    let beyond = effects.iter().filter(|effect| effect.best_less_worst > effect.chance.hi).count();
+    let verdict = match beyond {
+        0 => format!("no more than chance gives (up to {})", points(chance)),
+        beyond => format!("more than chance gives in {beyond} of {} rows and models", effects.len()),
+    };
+    Some(format!("Best less worst arrangement: {} to {} points, {verdict}.", points(least), points(most)))
 }
 
 /// Returns a number of a case with examples in some order, in percent.

@@ -4,12 +4,13 @@ mod draw;
 mod progress;
 
 use super::experiment::Experiment;
+use super::screens::TableArgs;
 use super::shared::{Examples, FigureArgs};
 use super::{start_threads, stop_on_signal, wrong_command_error};
 use crate::bail_usage;
 use crate::base::files;
 use crate::model::device::{self, DeviceName, Dtype};
-use crate::results::print::{json_of, write_table, Tables};
+use crate::results::print::{json_of, write_table};
 use crate::results::table::plural;
 use crate::train::{
     tables, train_runs, Study, TrainOutcome, TrainRun, TrainSpec, TrainingCurves, COURSE_FILE, SUMMARY_FILE,
@@ -47,13 +48,8 @@ pub struct Train {
     /// Summarise the runs in --out so far, or their course.csv, without training
     #[arg(long, conflicts_with_all = ["resume", "only"])]
     pub summary: bool,
-    /// Print these tables of the summary: `all`, or names separated by commas, as in `inside` [default: the main table and
-    /// differences]
-    #[arg(long, value_name = "NAMES", conflicts_with = "json")]
-    pub tables: Option<Tables>,
-    /// Print all tables of the summary as JSON
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub tables: TableArgs,
     /// Device: cpu; or cuda, cuda:1, … or metal in a build for it
     #[arg(long, value_name = "DEVICE", default_value_t = DeviceName::Cpu)]
     pub device: DeviceName,
@@ -138,9 +134,9 @@ fn summarise_runs(spec: &TrainSpec, args: &Train) -> Result<()> {
     let summary = tables::summary(&study);
     files::replace(&out.join(SUMMARY_FILE), |partial| write_table(&summary, &mut File::create(partial)?))?;
     let mut out = crate::base::terminal::stdout();
-    match args.json {
+    match args.tables.json {
         true => writeln!(out, "{:#}", json_of(&tables::tables(&study)))?,
-        false => write!(out, "{}", tables::text(&study, args.tables.as_ref().unwrap_or(&Tables::Main)))?,
+        false => write!(out, "{}", tables::text(&study, args.tables.tables.as_ref()))?,
     }
     Ok(())
 }

@@ -1,5 +1,9 @@
 //! Accuracy of answers, and attention and output by region of the rows that predict them.
 
+mod tables;
+
+pub(crate) use tables::{ANSWERS, ATTENTION, DEPTH, REGIONS};
+
 use super::output::{mean_over_layers, sum_of_noise, Contributions, LayerOutput, LayerSums, RegionOutputs};
 use super::sinks::{SinkCollector, SinkProbe};
 use super::target::{TargetCollector, TargetProbe, TargetSummary};
@@ -17,7 +21,7 @@ use crate::stats::simd::sum;
 use anyhow::{Context, Result};
 use std::ops::Range;
 
-const REGIONS: usize = Region::ALL.len();
+const REGION_COUNT: usize = Region::ALL.len();
 
 /// Smallest |Σ a| relative to Σ|a| for which shares of the signed sum are reported. At this limit, such a share has ten
 /// times the error of the mass.
@@ -155,7 +159,7 @@ fn add_output(layers: &[LayerOutput], sinks: bool, records: &mut Vec<Measurement
 
 /// Adds the attribution of all heads by region, if there are gradients.
 fn add_attribution(heads: &[MeasuredHead<'_>], records: &mut Vec<Measurement>) {
-    let mut sums = [0.0; REGIONS];
+    let mut sums = [0.0; REGION_COUNT];
     for head in heads {
         let Some(attribution) = head.written.attribution else { return };
         sums.iter_mut().zip(attribution).for_each(|(sum, x)| *sum += x);
@@ -241,11 +245,11 @@ fn add_head(head: &MeasuredHead<'_>, records: &mut Vec<Measurement>) {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Allocation {
     /// Sum of the weights.
-    signed: [f64; REGIONS],
+    signed: [f64; REGION_COUNT],
     /// Sum of their magnitudes.
-    magnitude: [f64; REGIONS],
+    magnitude: [f64; REGION_COUNT],
     /// Sum of the weights of the maps before subtraction: Σ_j |mix_j| A_j.
-    unmixed: [f64; REGIONS],
+    unmixed: [f64; REGION_COUNT],
     /// Sums of the weight of the sink, which is not a key and has no value; `None` without sinks.
     sink: Option<SinkSums>,
     /// Sum of lambda over rows; 0 for standard attention.
@@ -361,7 +365,7 @@ impl TargetSummary for Allocation {
     }
 
     fn merge(&mut self, later: Self) {
-        for i in 0..REGIONS {
+        for i in 0..REGION_COUNT {
             self.signed[i] += later.signed[i];
             self.magnitude[i] += later.magnitude[i];
             self.unmixed[i] += later.unmixed[i];

@@ -5,10 +5,12 @@ use super::{number, of_head, rounded, Measure, MeasureOutput, ObservedPass};
 use crate::attention::{AttentionRow, HeadPlace, RowProbe, Trace};
 use crate::model::pass::Predictions;
 use crate::prompts::{Prompt, Region};
+use crate::results::metric;
 use crate::results::metric::{
     Metric, ANSWER_FLIPS, ERROR_CANCELLED, KL, NLL, OUTPUT_COSINE, ROW_ERROR, TOP_TOKEN_FLIPS, TOTAL_VARIATION,
 };
 use crate::results::record::Measurement;
+use crate::results::run_table::{Content, RunTable};
 use crate::stats::{mean, Divergence, MixedRow, RowChange};
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
@@ -196,6 +198,24 @@ fn cosine(a: &[f32], b: &[f32]) -> f64 {
 fn dot(a: &[f32], b: &[f32]) -> f64 {
     a.iter().zip(b).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum()
 }
+
+pub(crate) const FIDELITY: RunTable = RunTable {
+    id: "fidelity",
+    title: "Changes by quantisation",
+    note: "Against the untreated pass over the same prompt [95 % interval].",
+    content: Content::Numbers {
+        numbers: &[
+            metric::ANSWER_FLIPS.overall(),
+            metric::TOP_TOKEN_FLIPS.overall(),
+            metric::KL.overall(),
+            metric::TOTAL_VARIATION.overall(),
+            metric::ROW_ERROR.overall(),
+            metric::ERROR_CANCELLED.overall(),
+            metric::OUTPUT_COSINE.overall(),
+        ],
+        by: &[],
+    },
+};
 
 #[cfg(test)]
 mod tests {

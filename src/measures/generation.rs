@@ -8,6 +8,9 @@ use super::{decoded, encoded, number, Measure, MeasureData, MeasureOutput, Obser
 use crate::model::generate::{numbers, Generation, StopReason};
 use crate::prompts::{Prompt, Query};
 use crate::results::metric::{GENERATED_ACCURACY, GENERATED_CONTAINS, SAID_NUMBER, SAID_OTHER_NEEDLE};
+use crate::results::run_table::{number_table, Content, RunTable};
+use crate::results::table::Table;
+use crate::results::{Column, Frame};
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
@@ -221,6 +224,20 @@ fn is_copied(prompt: &Prompt, query: &Query, number: Option<&str>) -> bool {
 /// Returns, for each value, `true` if it was said.
 fn contains(values_said: &[(Range<usize>, String)], values: &[&str]) -> Vec<bool> {
     values.iter().map(|value| values_said.iter().any(|(_, said)| said == value)).collect()
+}
+
+pub(crate) const UNANSWERABLE: RunTable = RunTable {
+    id: "unanswerable",
+    title: "Questions without an answer",
+    note: "Asked for names that the text does not hold (absent), beside the same texts asked for what they hold [95 % interval].",
+    content: Content::Made(unanswerable),
+};
+
+/// Answers to questions without an answer, beside those to the same texts with one.
+fn unanswerable(frame: &Frame) -> Option<Table> {
+    let asks_for_absent = frame.cities.iter().any(|cities| cities == "absent");
+    let numbers = [SAID_NUMBER.overall(), SAID_OTHER_NEEDLE.overall()];
+    asks_for_absent.then(|| number_table(frame, &numbers, &[Column::Cities]))?
 }
 
 #[cfg(test)]

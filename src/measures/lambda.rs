@@ -1,6 +1,8 @@
 //! Lambda of every row of a head, for variants whose lambda depends on the token.
 
 use crate::attention::{AttentionRow, RowCollector, RowProbe};
+use crate::results::metric::{ANSWER_REGION, CANCELLED, LAMBDA};
+use crate::results::run_table::{Content, RunTable};
 
 /// Observes the mix of all rows of differential heads.
 pub(crate) struct LambdaProbe;
@@ -30,6 +32,23 @@ impl RowCollector for LambdaCollector {
         self.lambdas.extend(later.into_collector::<Self>().lambdas);
     }
 }
+
+/// What the second map takes away.
+pub(crate) const CANCELLING: RunTable = RunTable {
+    id: "cancelled",
+    title: "What the subtraction cancels",
+    note: "Weight of the second map, and the part of the attention that it takes away [95 % interval].",
+    content: Content::Numbers {
+        numbers: &[
+            LAMBDA.overall(),
+            CANCELLED.overall(),
+            CANCELLED.of(ANSWER_REGION),
+            CANCELLED.of("filler"),
+            CANCELLED.of("bos"),
+        ],
+        by: &[],
+    },
+};
 
 #[cfg(test)]
 mod tests {

@@ -6,7 +6,9 @@ use super::{number, of_head, rounded, Measure, MeasureOutput, ObservedPass};
 use crate::attention::{AttentionRow, HeadPlace, RowProbe};
 use crate::prompts::{Prompt, Region};
 use crate::results::metric::{ENTROPY, SINK_SHARE_DETECTED, SINK_SHARE_FIRST, VALUE_NORM_FIRST};
+use crate::results::metric::{NOISE_OUT_NO_SINKS, SHARE_ABS};
 use crate::results::record::Measurement;
+use crate::results::run_table::{Content, RunTable};
 use crate::stats::mean;
 use crate::stats::simd::{add_magnitudes, sum_magnitudes};
 use anyhow::Result;
@@ -151,6 +153,23 @@ fn mean_records(heads: &[HeadShape]) -> Vec<Measurement> {
     records.extend(mean(&norms).map(|norm| number(&VALUE_NORM_FIRST, norm, norms.len())));
     records
 }
+
+pub(crate) const SHAPE: RunTable = RunTable {
+    id: "shape",
+    title: "Entropy and sinks",
+    note: "How spread out the rows are, and what sinks take [95 % interval].",
+    content: Content::Numbers {
+        numbers: &[
+            ENTROPY.overall(),
+            SINK_SHARE_FIRST.overall(),
+            SINK_SHARE_DETECTED.overall(),
+            SHARE_ABS.of("sink"),
+            VALUE_NORM_FIRST.overall(),
+            NOISE_OUT_NO_SINKS.overall(),
+        ],
+        by: &[],
+    },
+};
 
 #[cfg(test)]
 mod tests {

@@ -8,6 +8,7 @@ use crate::base::rng::Rng;
 use crate::prompts::Prompt;
 use crate::results::metric::{SINK_RATE, TOKEN_KINDS};
 use crate::results::record::Measurement;
+use crate::results::run_table::{Content, RunTable};
 use crate::stats::mean;
 use anyhow::Result;
 use std::collections::BTreeSet;
@@ -89,6 +90,17 @@ impl RowCollector for FirstTokenCollector {
         self.0.merge(later.into_collector::<Self>().0);
     }
 }
+
+pub(crate) const SINK_RATES: RunTable = RunTable {
+    id: "sink-rate",
+    title: "Sink rate",
+    note: "Share of heads whose first token has more than 0.3 of the attention over the first 64 rows [95 % interval]. Random and \
+           repeated tokens begin with no special token.",
+    content: Content::Numbers {
+        numbers: &[SINK_RATE.of(TOKEN_KINDS[0]), SINK_RATE.of(TOKEN_KINDS[1]), SINK_RATE.of(TOKEN_KINDS[2])],
+        by: &[],
+    },
+};
 
 #[cfg(test)]
 mod tests {

@@ -17,9 +17,11 @@ pub(crate) use markdown::markdown;
 
 use crate::base::names::distinct;
 use crate::explore::packed;
+use crate::results::metric::{Metric, ACCURACY, ANSWER_REGION, ENTROPY, NLL, NOISE_OUT, SHARE_OUT, SINK_SHARE_FIRST};
+use crate::results::screen::Screen;
 use crate::results::table::Table;
-use crate::results::view::{differences, main_rows, tables, Detail};
-use crate::results::{within, Column, Row};
+use crate::results::view::{differences, Detail};
+use crate::results::{within, Column, Frame, Row};
 use anyhow::Result;
 use figure::ReportFigure;
 
@@ -64,13 +66,13 @@ pub(crate) struct Section {
 }
 
 impl Section {
-    /// The section of a run.
+    /// The section of a run: the tables of its screen, and all others folded away.
     ///
     /// # Errors
     /// If the explorer of its maps cannot be packed.
-    pub(crate) fn new(run: SavedRun) -> Result<Self> {
+    pub(crate) fn new(run: SavedRun, screen: Screen, details: Vec<Table>) -> Result<Self> {
         let names = &run.frame.short_names;
-        let mut rows: Vec<Row> = main_rows(&run.frame);
+        let mut rows: Vec<Row> = run.frame.rows(Some(&compared(&run.frame)));
         for name in rows.iter_mut().flat_map(|row| [&mut row.baseline, &mut row.other]) {
             *name = names.shortened(name);
         }
@@ -78,7 +80,7 @@ impl Section {
             failures: facts::failures(&run.frame),
             explorer: run.explorer.as_deref().map(packed).transpose()?.flatten(),
             forest: ReportFigure::forest(&rows, &within::GROUPS),
-            results: tables(&run.frame).into_iter().map(|table| table.with_names(names)).collect(),
+            results: screen.into_tables().into_iter().chain(details).map(|table| table.with_names(names)).collect(),
             lambda: facts::lambda(&run),
             models: facts::models(&run),
             run,
@@ -101,6 +103,14 @@ impl Section {
         let lambda = self.lambda.iter().filter(move |_| !detail);
         let models = self.models.iter().filter(move |_| detail);
         self.results.iter().filter(move |table| table.detail == detail).chain(lambda).chain(models)
+    }
+}
+
+/// The metrics whose differences are drawn.
+fn compared(frame: &Frame) -> Vec<(&'static Metric, Option<&'static str>)> {
+    match frame.asks() {
+        true => vec![(&ACCURACY, None), (&SHARE_OUT, Some(ANSWER_REGION)), (&NOISE_OUT, None)],
+        false => vec![(&NLL, None), (&ENTROPY, None), (&SINK_SHARE_FIRST, None)],
     }
 }
 

@@ -38,17 +38,19 @@ impl Estimate {
     /// Estimates a mean from one number for each prompt.
     pub(crate) fn of_means(prompts: &[f64], trials: usize, kind: Kind) -> Option<Self> {
         let mean = Self::of_test(mean(prompts)?, test_mean(prompts), prompts.len(), trials);
-        Some(mean.within(kind.most().map(|most| (0.0, most))))
+        Some(kind.most().map_or(mean, |most| mean.within((0.0, most))))
     }
 
     /// Estimates a mean over training seeds, with Student's interval from three seeds on.
     pub(crate) fn of_seeds(numbers: &BTreeMap<u64, f64>, kind: Kind) -> Option<Self> {
-        Some(Self::over_seeds(numbers)?.within(kind.most().map(|most| (0.0, most))))
+        let mean = Self::over_seeds(numbers)?;
+        Some(kind.most().map_or(mean, |most| mean.within((0.0, most))))
     }
 
     /// Estimates a mean difference over training seeds.
     pub(crate) fn of_changes(changes: &BTreeMap<u64, f64>, kind: Kind) -> Option<Self> {
-        Some(Self::over_seeds(changes)?.within(kind.most().map(|most| (-most, most))))
+        let mean = Self::over_seeds(changes)?;
+        Some(kind.most().map_or(mean, |most| mean.within((-most, most))))
     }
 
     fn over_seeds(numbers: &BTreeMap<u64, f64>) -> Option<Self> {
@@ -61,8 +63,8 @@ impl Estimate {
         Self { value, interval: test.map(|test| test.interval), p: test.map(|test| test.p), prompts, trials }
     }
 
-    fn within(self, range: Option<(f64, f64)>) -> Self {
-        let Some((least, most)) = range else { return self };
+    /// The same with the part of its interval that is possible.
+    pub(crate) fn within(self, (least, most): (f64, f64)) -> Self {
         Self { interval: self.interval.map(|interval| interval.within(least, most)), ..self }
     }
 

@@ -5,7 +5,7 @@ use super::column::{millipct, Column};
 use super::difference::Difference;
 use super::estimate::Estimate;
 use super::manifest::ModelInfo;
-use super::metric::{kind_of, Kind, ANSWER_REGION, SHARE_OUT};
+use super::metric::{find, kind_of, Kind, ANSWER_REGION, SHARE_OUT};
 use super::pair::{differences, pairs, Pair, Pairs, PromptNumbers};
 use super::pick::{cities_of, Case, ConditionKey, Pick, Purposes, Setting};
 use super::query::{Number, NumberRecord};
@@ -13,6 +13,7 @@ use super::record::{Identity, Measurement, Record};
 use super::tokens::Tokens;
 use crate::attention::HeadPlace;
 use crate::base::names::ShortNames;
+use crate::prompts::shots::order_of;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use std::collections::{BTreeMap, BTreeSet};
@@ -241,6 +242,16 @@ impl Frame {
         self.short_names.name(model).to_owned()
     }
 
+    /// Returns `true` if prompts are many-shot prompts, whose tasks are the orders of their examples.
+    pub(crate) fn is_of_shots(&self) -> bool {
+        self.tasks.iter().any(|task| order_of(task).is_some())
+    }
+
+    /// Returns a condition in words.
+    pub(crate) fn condition_words(&self, name: &str) -> String {
+        name.to_owned()
+    }
+
     /// Returns `true` if there are passes under a condition.
     pub(crate) fn has_conditions(&self) -> bool {
         self.treated.iter().any(|treated| treated.condition.is_some())
@@ -320,7 +331,8 @@ impl Frame {
 
     /// Estimates what is picked, with its interval.
     pub(crate) fn estimate(&self, pick: Pick<'_>) -> Option<Estimate> {
-        Estimate::of(&self.select(pick), kind_of(pick.metric))
+        let estimate = Estimate::of(&self.select(pick), kind_of(pick.metric))?;
+        Some(find(pick.metric).map_or(estimate, |metric| estimate.within(metric.range())))
     }
 
     /// Returns the mean over prompts of what is picked.

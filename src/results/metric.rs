@@ -51,6 +51,15 @@ pub struct Metric {
     pub by_region: bool,
     /// Where its definition comes from, if from others.
     pub source: Option<&'static str>,
+    /// The sign that all its numbers have; none for those that may have either.
+    pub sign: Option<Sign>,
+}
+
+/// The sign of numbers, or 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sign {
+    Positive,
+    Negative,
 }
 
 /// The comparisons that show a metric by default.
@@ -87,6 +96,7 @@ const fn metric(name: &'static str, label: &'static str, meaning: &'static str) 
         headline: Headline::No,
         by_region: false,
         source: None,
+        sign: None,
     }
 }
 
@@ -117,6 +127,24 @@ impl Metric {
 
     const fn by_region(self) -> Self {
         Self { by_region: true, ..self }
+    }
+
+    const fn positive(self) -> Self {
+        Self { sign: Some(Sign::Positive), ..self }
+    }
+
+    const fn negative(self) -> Self {
+        Self { sign: Some(Sign::Negative), ..self }
+    }
+
+    /// Least and largest number that is possible.
+    pub(crate) fn range(&self) -> (f64, f64) {
+        match (self.sign, self.kind.most()) {
+            (_, Some(most)) => (0.0, most),
+            (Some(Sign::Positive), None) => (0.0, f64::INFINITY),
+            (Some(Sign::Negative), None) => (f64::NEG_INFINITY, 0.0),
+            (None, None) => (f64::NEG_INFINITY, f64::INFINITY),
+        }
     }
 
     const fn from(self, source: &'static str) -> Self {
@@ -154,7 +182,7 @@ catalogue! {
         .hits().headline();
     ANSWER_LOG_PROB = metric("answer_log_prob", "answer log-prob",
         "Log-probability of the value, summed over its tokens.")
-        .unit("nats").headline();
+        .unit("nats").negative().headline();
     SHARE_OUT = metric("share_out", "{} in output",
         "Part of what all heads write into the residual stream that comes from the region, <u_R, u> / <u, u>: a mean over layers, \
          weighted by the part of the stream that they make new. It sums to 1 and may be negative.")
@@ -183,17 +211,17 @@ catalogue! {
         .rate().by_region().headline_of(ANSWER_REGION);
     NOISE_ABS = metric("noise_abs", "noise in |a|", "Sum of share_abs over template, filler and distractors.")
         .rate().headline();
-    ENTROPY = metric("entropy", "entropy", "Entropy of |a| / sum |a|.").from("Shannon").unit("nats").headline();
+    ENTROPY = metric("entropy", "entropy", "Entropy of |a| / sum |a|.").from("Shannon").unit("nats").positive().headline();
     SINK_SHARE_DETECTED = metric("sink_share_detected", "sinks in |a|", "Share of |a| on all detected sinks.")
         .rate().headline();
     NLL = metric("nll", "NLL", "Mean negative log-likelihood of the scored tokens of prose.")
-        .unit("nats").headline();
+        .unit("nats").positive().headline();
     NLL_AR_HIT = metric("nll_ar_hit", "NLL of AR hits",
         "Mean negative log-likelihood of AR hits: tokens that complete a bigram seen earlier in the window.")
-        .from("Arora et al. 2023").unit("nats").headline();
+        .from("Arora et al. 2023").unit("nats").positive().headline();
     NLL_OTHER = metric("nll_other", "NLL of others",
         "Mean negative log-likelihood of the scored tokens that are no AR hits.")
-        .from("Arora et al. 2023").unit("nats").headline();
+        .from("Arora et al. 2023").unit("nats").positive().headline();
     TOP_TOKEN_FLIPS = metric("top_token_flips", "top token flips",
         "How often the most likely next token differs from the untreated pass.").rate().headline();
     ANSWER_FLIPS = metric("answer_flips", "answers changed",
@@ -242,7 +270,7 @@ catalogue! {
         "On random tokens that come twice: mean share of |a| on the token after the same token.")
         .from("Olsson et al. 2022").rate();
     KL = metric("kl", "KL", "Kullback-Leibler divergence of |a| / sum |a| from the untreated pass.")
-        .unit("nats");
+        .unit("nats").positive();
     ROW_ERROR = metric("row_error", "row error",
         "Change of a row from the untreated pass over the untreated row, as norms, |a' - a| / |a|.")
         .share();
@@ -255,7 +283,7 @@ catalogue! {
         "Share of scored tokens that complete a bigram seen earlier in the window.").from("Arora et al. 2023").rate();
     NLL_POS = metric("nll_pos", "NLL by position",
         "nll_pos_A_B: mean negative log-likelihood of the tokens that follow A to B others, none left out.")
-        .unit("nats");
+        .unit("nats").positive();
     TOP_K = metric("top", "top", "top_K: the K-th largest magnitude.").from("paper, Table 5").by_region();
     MEDIAN = metric("median", "median", "The median magnitude, within 0.4 %.").from("paper, Table 5").by_region();
     SHARE_BEYOND_6_SIGMA = metric("share_beyond_6_sigma", "beyond 6 sigma",

@@ -58,6 +58,13 @@ pub(crate) struct ResultRow<'a> {
     pub(crate) changes: Vec<Option<Difference>>,
 }
 
+impl ResultRow<'_> {
+    /// The largest number of prompts that a number of the row is of.
+    pub(crate) fn prompts(&self) -> Option<usize> {
+        self.numbers.iter().flatten().map(|estimate| estimate.prompts).max()
+    }
+}
+
 impl Frame {
     /// Answers a query. Rows stand in the order in which their values first come in the records.
     pub(crate) fn query<'a>(&'a self, query: &Query<'_>) -> Vec<ResultRow<'a>> {

@@ -12,39 +12,6 @@ pub(crate) const MODEL: &str = "model";
 /// Number of models that stand side by side at most.
 const MOST_SIDE_BY_SIDE: usize = 4;
 
-/// The tables of runs and trainings: their names, for `--tables` and JSON, and the titles that they are printed under.
-pub(crate) const TABLES: [(&str, &[&str]); 29] = [
-    ("summary", &["Answers", "Attention", "Few bits", "Training"]),
-    ("answers", &["Answers in full", "Prediction"]),
-    ("attention", &["Where the attention goes"]),
-    ("cancelled", &["What the subtraction cancels"]),
-    ("channels", &["Channels with massive activations"]),
-    ("conditions", &["Costs of conditions"]),
-    ("contrasts", &["Contrasts of models"]),
-    ("depth", &["By depth"]),
-    ("differences", &["Differences"]),
-    ("drawn", &["Maps of one prompt"]),
-    ("each-head", &["Cost of each head", "Answer carried by each head"]),
-    ("expected", &["Attribution and measured change"]),
-    ("fidelity", &["Changes by quantisation"]),
-    ("heads", &["Strongest heads for the answer"]),
-    ("heads-out", &["Heads taken out"]),
-    ("inside", &["Inside the layers"]),
-    ("nll", &["Prediction of text"]),
-    ("nll-differences", &["Differences of prediction"]),
-    ("nll-positions", &["By position in the window"]),
-    ("outliers", &["Outliers"]),
-    ("predictors", &["Prediction of the cost of heads", "Prediction of what heads carry"]),
-    ("regions", &["Regions"]),
-    ("roles", &["Heads of each role"]),
-    ("shape", &["Entropy and sinks"]),
-    ("shots", &["Many shots"]),
-    ("sink-rate", &["Sink rate"]),
-    ("sinks", &["Sinks"]),
-    ("strongest", &["Heads by role"]),
-    ("unanswerable", &["Questions without an answer"]),
-];
-
 /// A table: rows of cells below headings.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Table {
@@ -107,6 +74,8 @@ pub(crate) struct Cell {
     /// Its 95 % interval in full.
     #[serde(skip)]
     pub(crate) interval: Option<Interval>,
+    /// `true` if it is a change that is decided, marked with a star.
+    pub(crate) decided: bool,
 }
 
 impl Table {
@@ -238,6 +207,11 @@ impl<'a, T> TableRows<'a, T> {
         } else {
             self
         }
+    }
+
+    /// The table with a caption; its name and title are those of the [`RunTable`](super::run_table::RunTable) that it fills.
+    pub(crate) fn noted(self, note: impl Into<String>) -> Table {
+        self.table("", "", note)
     }
 
     /// Gives the table its id, title and caption.
@@ -375,9 +349,12 @@ impl Cell {
         Self::signed(kind, change.value, change.interval).of_several(change.prompts)
     }
 
+    /// A change; an interval that holds every possible one is none.
     fn signed(kind: Kind, x: f64, interval: Option<Interval>) -> Self {
+        let interval =
+            interval.filter(|interval| kind.most().is_none_or(|most| interval.hi - interval.lo < 2.0 * most));
         match kind {
-            Kind::Number => Self::number_in(x, interval, |x| short(Some(x))),
+            Kind::Number => Self::number_in(x, interval, signed),
             Kind::Hit | Kind::Rate | Kind::Share => {
                 let decimals = percent_decimals(interval);
                 Self::number_in(x, interval, |x| format!("{:+.*}", decimals, unsigned_zero(100.0 * x, decimals)))
@@ -387,7 +364,14 @@ impl Cell {
 
     /// All of it on one line: `97.5 [93.1, 99.2]`.
     pub(crate) fn line(&self) -> String {
-        format!("{} {}", self.text, self.aside).trim_end().to_owned()
+        format!("{}{}", self.text, self.behind())
+    }
+
+    /// What stands behind the number: the interval and the star.
+    pub(crate) fn behind(&self) -> String {
+        let star = if self.decided { "*" } else { "" };
+        let blank = if self.aside.is_empty() { "" } else { " " };
+        format!("{blank}{}{star}", self.aside)
     }
 }
 
@@ -406,6 +390,12 @@ pub fn short(x: Option<f64>) -> String {
         Some(x) if x.abs() < 100.0 => format!("{x:.1}"),
         Some(x) => format!("{x:.0}"),
     }
+}
+
+/// A change with three significant digits or so: `+0.012`, `-3.14`.
+fn signed(x: f64) -> String {
+    let sign = if x >= 0.0 { "+" } else { "" };
+    format!("{sign}{}", short(Some(x)))
 }
 
 /// `1 window`, `2 windows`.
@@ -446,7 +436,7 @@ mod tests {
         let difference = |diff, lo, hi| Difference { diff, lo: Some(lo), hi: Some(hi), ..Difference::default() };
         assert_eq!(line(Cell::difference(Kind::Share, &difference(-0.0312, -0.05, 0.0))), "-3 [-5, +0]");
         let number = difference(0.3, -0.1, 0.7);
-        assert_eq!(line(Cell::difference(Kind::Number, &number)), "0.300 [-0.100, 0.700]");
+        assert_eq!(line(Cell::difference(Kind::Number, &number)), "+0.300 [-0.100, +0.700]");
     }
 
     #[test]

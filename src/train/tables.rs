@@ -2,13 +2,14 @@
 
 use super::study::{BySeed, RunQuantity, Study, FIRST_DIGITS, INSIDE, ONE_NEEDLE, TIMES, TOKENS, TOKENS_UNTIL_LEARNED};
 use crate::base::names::ShortNames;
-use crate::results::print::{chosen_text, main_text, Tables};
-use crate::results::table::{basis, numbers, words, Cell, ColumnRole, Table, TableRows};
+use crate::results::print::{chosen_text, screen_text, Tables};
+use crate::results::screen::{Screen, ScreenTable};
+use crate::results::table::{basis, numbers, plural, words, Cell, ColumnRole, Table, TableRows};
 use crate::results::{Estimate, Verdict};
 use crate::stats::LEAST_SEEDS;
 
 /// The next step after a summary.
-const NEXT: &str = "Next: `difftool needle --model FOLDER` measures a trained model.";
+const NEXT: &str = "difftool needle --model FOLDER, a trained model";
 
 /// Longest name of a difference, in characters: one that a page of 80 has room for.
 const LONGEST_NAME: usize = 44;
@@ -16,13 +17,35 @@ const LONGEST_NAME: usize = 44;
 /// Columns of the summary that are shown by default.
 const MAIN_COLUMNS: [&str; 6] = ["variant", "seeds", "learned", "learned_tok", "first_digit", "one_needle"];
 
-/// Formats the tables of a study.
-pub(crate) fn text(study: &Study, wanted: &Tables) -> String {
+/// The tables of studies: names and titles.
+pub(crate) const TABLES: [(&str, &str); 3] =
+    [("summary", "Training"), ("differences", "Differences"), ("inside", "Inside the layers")];
+
+/// Formats the tables of a study that are asked for; its screen if none are.
+pub(crate) fn text(study: &Study, wanted: Option<&Tables>) -> String {
     let names = ShortNames::default();
     match wanted {
-        Tables::Main => main_text(Some(main_table(study)), differences(study).into_iter().collect(), NEXT, &names),
-        other => chosen_text(&tables(study), other, &names),
+        Some(wanted) => chosen_text(&tables(study), wanted, &names),
+        None => screen_text(screen(study), &names),
     }
+}
+
+/// What `difftool train` prints: the summary, and the differences that are decided.
+fn screen(study: &Study) -> Screen {
+    let main = main_table(study);
+    let mut notes = vec![main.note.clone()];
+    let mut tables = vec![ScreenTable { title: "Training".to_owned(), shared: Vec::new(), table: main }];
+    if let Some(mut differences) = differences(study) {
+        let all = differences.rows.len();
+        differences.rows.retain(|row| row.last().is_some_and(|verdict| verdict.text != Verdict::Undecided.name()));
+        let undecided = all - differences.rows.len();
+        notes.extend(
+            (undecided > 0)
+                .then(|| format!("Undecided: {undecided} of {} (--tables differences).", plural(all, "difference"))),
+        );
+        tables.extend(differences.with_rows().map(ScreenTable::below));
+    }
+    Screen { tables, notes, next: NEXT }
 }
 
 /// Returns every table of a study.

@@ -1,7 +1,7 @@
 //! Layout of tables for the terminal: aligned columns, no lines, no colours. A table that is wider than the page says once what
 //! all its rows share, and is broken into parts and blocks of columns.
 
-use super::super::table::{ColumnRole, Table, TableColumn};
+use super::super::table::{Cell, ColumnRole, Table, TableColumn};
 use crate::base::terminal::{self, escaped, wrapped};
 use comfy_table::{presets, CellAlignment, ContentArrangement};
 use std::fmt;
@@ -22,10 +22,17 @@ impl TextTable {
     pub(crate) fn new(table: &Table) -> Self {
         let mut columns = table.columns.clone();
         columns.iter_mut().for_each(|column| column.heading = escaped(&column.heading).into_owned());
-        let mut rows = Vec::new();
-        for row in &table.rows {
-            assert_eq!(row.len(), columns.len(), "cells of a row: {row:?}");
-            rows.push(row.iter().map(|cell| escaped(&cell.line()).into_owned()).collect());
+        let mut rows = vec![Vec::new(); table.rows.len()];
+        for (at, column) in columns.iter_mut().enumerate() {
+            let cells: Vec<&Cell> = table.rows.iter().map(|row| &row[at]).collect();
+            // Numbers stand below each other, whatever stands behind them.
+            let has_behind = column.number && cells.iter().any(|cell| !cell.behind().is_empty());
+            let width = if has_behind { cells.iter().map(|cell| cell.text.width()).max().unwrap_or(0) } else { 0 };
+            column.number &= !has_behind;
+            for (row, cell) in rows.iter_mut().zip(&cells) {
+                let padding = " ".repeat(width.saturating_sub(cell.text.width()));
+                row.push(escaped(&format!("{padding}{}", cell.line())).into_owned());
+            }
         }
         Self { columns, rows, page: terminal::columns() }
     }
@@ -157,8 +164,8 @@ mod tests {
         let rows: [&[&str]; 2] =
             [&["transformer", "1/1", "97.5 [93.1, 99.2]", "4.1"], &["diff", "6/2", "100.0 [96.4, 100.0]", "31.0"]];
         let expected = "\
-model        N/R           accuracy %  answer %
-transformer  1/1    97.5 [93.1, 99.2]       4.1
+model        N/R  accuracy %           answer %
+transformer  1/1   97.5 [93.1, 99.2]        4.1
 diff         6/2  100.0 [96.4, 100.0]      31.0";
         assert_eq!(laid_out(columns, &rows, 80), expected);
     }

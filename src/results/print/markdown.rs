@@ -54,7 +54,7 @@ mod tests {
 
     #[test]
     fn a_table_has_its_numbers_to_the_right_and_its_intervals_behind_them() {
-        let accuracy = Cell { text: "98".into(), aside: "[93, 99]".into(), exact: Some(0.975), interval: None };
+        let accuracy = Cell { text: "98".into(), aside: "[93, 99]".into(), exact: Some(0.975), ..Cell::default() };
         let columns = vec![words("model"), numbers("accuracy %")];
         let rows = vec![vec![Cell::words("diff"), accuracy]];
         let table = Table::new("summary", "Answers", "Notes.".into(), columns, rows);

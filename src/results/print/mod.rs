@@ -8,18 +8,11 @@ mod text;
 pub(crate) use csv::{write_rows, write_table};
 pub(crate) use layout::TextTable;
 pub(crate) use markdown::{escaped as escaped_markdown, markdown_table, markdown_with_caption};
-pub(crate) use text::{chosen_text, main_text};
-pub use text::{text, Tables};
+pub use text::Tables;
+pub(crate) use text::{chosen_text, screen_text};
 
 use super::table::{Cell, Table};
-use super::view::tables;
-use super::Frame;
 use serde_json::{json, Map, Value};
-
-/// All tables of a run, as [`json_of`] has them.
-pub fn json(frame: &Frame) -> Value {
-    json_of(&tables(frame))
-}
 
 /// Tables by their names: a list of rows each. Numbers are in the units of `results.csv`, those with an interval objects of
 /// `value`, `lo` and `hi`; a missing one is null.

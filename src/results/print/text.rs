@@ -1,60 +1,94 @@
 //! Tables as text for terminals.
 
-use super::super::table::{plural, ColumnRole, Table, MODEL, TABLES};
-use super::super::view::{main_differences, main_table, next, tables};
-use super::super::Frame;
+use super::super::screen::{Screen, ScreenTable};
+use super::super::table::{plural, ColumnRole, Table, MODEL};
 use super::layout::TextTable;
-use crate::base::names::{hint, ShortNames};
+use crate::base::names::ShortNames;
 use crate::base::terminal::wrapped;
-use std::str::FromStr;
 
-/// Rows of the default tables together: with captions and headings they take about 45 lines.
-const MOST_ROWS: usize = 36;
-/// Rows of the main table that are shown by default.
-const MOST_MAIN_ROWS: usize = 16;
+/// Rows of a table from which on models stand side by side.
+const MANY_ROWS: usize = 16;
 
 /// The tables to print.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Tables {
-    /// The main table and its differences.
-    #[default]
-    Main,
     /// All of them.
+    #[default]
     All,
     /// Those of these names, in this order.
     Named(Vec<String>),
 }
 
-impl FromStr for Tables {
-    type Err = String;
+/// Lines of a screen.
+const SCREEN_LINES: usize = 24;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        if text == "all" {
-            return Ok(Self::All);
+/// Formats a screen: its tables, cut so that all of it is on one screen, its notes, and what to look at next.
+pub(crate) fn screen_text(screen: Screen, names: &ShortNames) -> String {
+    let Screen { tables, notes, next } = screen;
+    let mut end = String::new();
+    for note in &notes {
+        end += &(wrapped(note, "") + "\n");
+    }
+    let next = if next.is_empty() { String::new() } else { format!("Next: {next}. ") };
+    end += &(wrapped(&format!("{next}More: --tables all."), "") + "\n");
+    let mut texts: Vec<ScreenText> = tables.into_iter().map(|table| ScreenText::new(table, names)).collect();
+    if texts.is_empty() {
+        return "The results hold no numbers.\n".to_owned();
+    }
+    loop {
+        let text = texts.iter().map(ScreenText::text).collect::<String>() + &end;
+        let longest = texts.iter_mut().max_by_key(|table| table.table.rows.len());
+        match longest.filter(|table| text.lines().count() > SCREEN_LINES && table.table.rows.len() > 1) {
+            Some(longest) => longest.cut(),
+            None => return text,
         }
-        text.split(',')
-            .map(|typed| table_name(typed.trim()).map(str::to_owned))
-            .collect::<Result<_, _>>()
-            .map(Self::Named)
     }
 }
 
-/// Returns the name of a table, given it or a title that the table is printed under.
-fn table_name(typed: &str) -> Result<&'static str, String> {
-    let by_title = TABLES.iter().find(|(_, titles)| titles.iter().any(|title| title.eq_ignore_ascii_case(typed)));
-    let found = by_title.or_else(|| TABLES.iter().find(|(name, _)| *name == typed));
-    found.map(|(name, _)| *name).ok_or_else(|| {
-        let known = TABLES.map(|(name, _)| name);
-        format!("there is no table `{typed}`{}; there are {}", hint(typed, known), known.join(", "))
-    })
+/// A table of a screen, to be printed.
+struct ScreenText {
+    title: String,
+    shared: Vec<String>,
+    table: Table,
+    /// Rows that were cut.
+    more: usize,
 }
 
-/// Formats the tables of a run.
-pub fn text(frame: &Frame, wanted: &Tables) -> String {
-    let names = &frame.short_names;
-    match wanted {
-        Tables::Main => main_text(main_table(frame), main_differences(frame), next(frame), names),
-        other => chosen_text(&tables(frame), other, names),
+impl ScreenText {
+    /// A table with short names of models, without intervals if it would be wider than the page with them.
+    fn new(ScreenTable { title, shared, table }: ScreenTable, names: &ShortNames) -> Self {
+        let (keys, mut table) = hoisted(table.with_names(names));
+        let shared = shared.into_iter().chain(Some(keys).filter(|keys| !keys.is_empty())).collect();
+        if !TextTable::new(&table).fits() {
+            table.rows.iter_mut().flatten().for_each(|cell| cell.aside = String::new());
+        }
+        Self { title, shared, table, more: 0 }
+    }
+
+    fn cut(&mut self) {
+        self.table.rows.pop();
+        self.more += 1;
+    }
+
+    fn text(&self) -> String {
+        let cells = || self.table.rows.iter().flatten();
+        let mut heading = self.title.clone();
+        if !self.shared.is_empty() {
+            heading += &format!(": {}", self.shared.join(", "));
+        }
+        if cells().any(|cell| cell.aside.starts_with('[')) {
+            heading += " [95 %]";
+        }
+        if cells().any(|cell| cell.decided) {
+            heading += "; *\u{a0}decided";
+        }
+        let more = match self.more {
+            0 => String::new(),
+            more => format!("{}: --tables {}\n", plural(more, "more row"), self.table.id),
+        };
+        let heading =
+            if self.title.is_empty() { String::new() } else { wrapped(&heading, "").replace('\u{a0}', " ") + "\n\n" };
+        format!("{heading}{}\n{more}\n", TextTable::new(&self.table))
     }
 }
 
@@ -78,31 +112,6 @@ pub(crate) fn chosen_text(tables: &[Table], wanted: &Tables, names: &ShortNames)
     text.trim_end().to_owned() + "\n"
 }
 
-/// Formats the main table, those beside it, and what to look at next.
-pub(crate) fn main_text(main: Option<Table>, beside: Vec<Table>, next: &str, names: &ShortNames) -> String {
-    let mut tables = main.into_iter().chain(beside).map(|table| prepared(table, names));
-    let Some((shared, main)) = tables.next() else { return "The results hold no numbers.\n".to_owned() };
-    let main = shortened(main, MOST_MAIN_ROWS);
-    let rows = MOST_ROWS.saturating_sub(main.rows.len()).max(MOST_ROWS / 3);
-    let mut text = headed(&shared, &main);
-    tables.for_each(|(shared, table)| text += &headed(&shared, &shortened(table, rows)));
-    text + &wrapped(&format!("{next} More: --tables all."), "") + "\n"
-}
-
-/// Cuts a table, or each of its parts, to its first rows, and says how many more there are.
-fn shortened(mut table: Table, most: usize) -> Table {
-    let part = match table.columns[0].role {
-        ColumnRole::Part => table.rows.iter().filter(|row| row[0] == table.rows[0][0]).count(),
-        _ => table.rows.len(),
-    };
-    let more = part.saturating_sub(most);
-    if more > 0 {
-        table.rows = table.rows.chunks(part).flat_map(|part| part[..most].to_vec()).collect();
-        table.note += &format!(" {}: --tables {}.", plural(more, "more row"), table.id);
-    }
-    table
-}
-
 /// A table under its heading, with what all its rows share.
 fn headed(shared: &str, table: &Table) -> String {
     let shared = if shared.is_empty() { String::new() } else { format!(": {shared}") };
@@ -124,7 +133,7 @@ fn prepared(table: Table, names: &ShortNames) -> (String, Table) {
 /// Returns `true` if a table with the models side by side reads better than the one with a row for each.
 fn reads_better(by_model: &Table, by_row: &Table) -> bool {
     let is_of_parts = by_model.columns[0].role == ColumnRole::Part;
-    if is_of_parts && by_row.rows.len() > MOST_MAIN_ROWS {
+    if is_of_parts && by_row.rows.len() > MANY_ROWS {
         return true;
     }
     let [columns, rows] = [by_model, by_row].map(TextTable::new);
@@ -153,17 +162,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tables_are_chosen_by_name() {
-        assert_eq!("all".parse(), Ok(Tables::All));
-        assert_eq!("depth, shape".parse(), Ok(Tables::Named(vec!["depth".into(), "shape".into()])));
-        assert_eq!(
-            "Costs of conditions,Answers".parse(),
-            Ok(Tables::Named(vec!["conditions".into(), "summary".into()]))
-        );
-        assert!("dephts".parse::<Tables>().unwrap_err().contains("`depth`") && "depth,,".parse::<Tables>().is_err());
-    }
-
-    #[test]
     fn keys_that_all_rows_share_are_said_once_above_the_table() {
         let columns = vec![words("model").key(), numbers("tokens").key(), numbers("N").key(), numbers("accuracy %")];
         let row = |model: &str, n: usize| vec![Cell::words(model), Cell::count(512), Cell::count(n), Cell::count(9)];
@@ -187,7 +185,7 @@ mod tests {
         }
         let names = ShortNames::of(&rows.iter().map(|row| row[0].text.clone()).collect::<Vec<_>>());
         let table = |rows: &[Vec<Cell>]| Table::new("x", "X", String::new(), columns.clone(), rows.to_vec());
-        let text = |rows: &[Vec<Cell>]| main_text(Some(table(rows)), Vec::new(), "", &names);
+        let text = |rows: &[Vec<Cell>]| chosen_text(&[table(rows)], &Tables::All, &names);
         let side_by_side = "\
 accuracy %
 condition       standard-model-of-a-long-name  differential-model-of-a-long-name
@@ -196,17 +194,49 @@ none                                      100                                100
         assert!(text(&rows).contains(side_by_side), "{}", text(&rows));
         let one = text(&rows[..3]);
         assert!(one.starts_with("X: standard-model-of-a-long-name.\n\ncondition       accuracy %"), "{one}");
-        let (_, by_model) = prepared(table(&rows), &names);
-        let cut = shortened(by_model, 2);
-        assert_eq!((cut.rows.len(), cut.note.as_str()), (4, " 1 more row: --tables x."), "of each part");
         rows[3][1] = Cell::words("keep(0.1)");
         assert_eq!(table(&rows).by_model(), None, "other conditions");
     }
 
     #[test]
-    fn long_tables_end_with_the_number_of_rows_that_are_left_out() {
-        let rows = (0..5).map(|i| vec![Cell::count(i)]).collect();
-        let table = shortened(Table::new("x", "X", "Note.".into(), vec![numbers("n")], rows), 3);
-        assert_eq!((table.rows.len(), table.note.as_str()), (3, "Note. 2 more rows: --tables x."));
+    fn a_screen_has_24_lines_and_says_how_many_rows_are_left_out() {
+        let rows = |n: usize| (0..n).map(|i| vec![Cell::words(format!("row {i}")), Cell::count(i)]).collect();
+        let table = |n: usize| Table::new("depth", "", String::new(), vec![words("").key(), numbers("diff")], rows(n));
+        let screen = |n: usize| Screen {
+            tables: vec![
+                ScreenTable { title: "Title".into(), shared: vec!["512 tokens".into()], table: table(n) },
+                ScreenTable::below(table(2)),
+            ],
+            notes: vec!["A note.".into()],
+            next: "difftool show, a table",
+        };
+        let text = screen_text(screen(40), &ShortNames::default());
+        assert_eq!(text.lines().count(), 24, "{text}");
+        assert!(text.starts_with("Title: 512 tokens\n\n       diff\nrow 0     0\n"), "{text}");
+        assert!(text.contains("28 more rows: --tables depth\n") && text.contains("row 1     1\n\nA note.\n"), "{text}");
+        assert!(text.ends_with("Next: difftool show, a table. More: --tables all.\n"), "{text}");
+        assert!(!screen_text(screen(3), &ShortNames::default()).contains("more"));
+        assert_eq!(screen_text(Screen::default(), &ShortNames::default()), "The results hold no numbers.\n");
+    }
+
+    #[test]
+    fn decided_changes_have_a_star_and_intervals_go_where_the_page_is_too_narrow() {
+        let cell = Cell { aside: "[-5.5, -1.5]".into(), decided: true, ..Cell::words("-3.5") };
+        let text = |models: usize| {
+            let mut columns = vec![words("accuracy %").key()];
+            columns.extend((0..models).map(|i| numbers(format!("model {i}"))));
+            let row = [vec![Cell::words("noise hidden")], vec![cell.clone(); models]].concat();
+            let table = Table::new("x", "", String::new(), columns, vec![row]);
+            let table = ScreenTable { title: "Answers".into(), shared: Vec::new(), table };
+            screen_text(Screen { tables: vec![table], ..Screen::default() }, &ShortNames::default())
+        };
+        let expected = "\
+Answers [95 %]; * decided
+
+accuracy %    model 0             model 1
+noise hidden  -3.5 [-5.5, -1.5]*  -3.5 [-5.5, -1.5]*
+";
+        assert!(text(2).starts_with(expected), "{}", text(2));
+        assert!(text(6).starts_with("Answers; * decided\n\naccuracy %    model 0"), "{}", text(6));
     }
 }

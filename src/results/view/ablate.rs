@@ -1,6 +1,6 @@
 //! Costs of noise and heads: conditions against the untreated passes, on the same prompts.
 
-use super::cases::place_columns;
+use super::place_columns;
 use crate::results::difference::correct;
 use crate::results::metric::{Kind, Metric, ACCURACY, ANSWER_LOG_PROB, ATTRIBUTION};
 use crate::results::pair::{on_shared_prompts, PromptNumbers};

@@ -1,7 +1,8 @@
 //! Paired differences as a table: the same for runs, comparisons and reports.
 
+use crate::results::run_table::{Content, RunTable};
 use crate::results::table::{basis, numbers, words, Cell, ColumnRole, Table, TableColumn, TableRows};
-use crate::results::{Column, Difference, Row, Test, Verdict};
+use crate::results::{within, Column, CommandName, Difference, Frame, Row, Test, Verdict};
 
 /// The columns of a table of differences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,6 +11,15 @@ pub(crate) enum Detail {
     Verdict,
     /// Also the means, the power and the test.
     Full,
+}
+
+pub(crate) const DIFFERENCES: RunTable =
+    RunTable { id: "differences", title: "Differences", note: "", content: Content::Made(of_run) };
+
+/// All differences of models and conditions of a run; those of an ablation have tables of their own.
+fn of_run(frame: &Frame) -> Option<Table> {
+    let is_of_conditions = frame.command() == Some(CommandName::Ablate);
+    (!is_of_conditions).then(|| differences(&frame.rows(None), &within::GROUPS, Detail::Full))?
 }
 
 /// Builds the table of rows, which have a column for each group.

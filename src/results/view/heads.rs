@@ -6,6 +6,7 @@ use crate::results::metric::{
     QUERY_SCORE, RETRIEVAL_SCORE, SHARE_OUT, SINK_SHARE_FIRST, VALUE_NORM_FIRST,
 };
 use crate::results::pair::{on_shared_prompts, PromptNumbers};
+use crate::results::run_table::{Content, RunTable};
 use crate::results::table::{basis, fixed, numbers, short, words, Cell, Table, TableColumn, TableRows};
 use crate::results::{CommandName, Estimate, Frame, Pick};
 use crate::stats::{rank_stability, RESAMPLES};
@@ -103,32 +104,42 @@ impl ScoredHead<'_> {
     }
 }
 
-/// Every table of heads that the run has numbers for.
-pub(super) fn tables(frame: &Frame) -> Vec<Table> {
-    let is_of_roles = frame.command() == Some(CommandName::Heads) || frame.has(RETRIEVAL_SCORE.name);
-    let of_roles = if is_of_roles { [roles(frame), sinks(frame)] } else { [None, None] };
-    [answer_heads(frame)].into_iter().chain(of_roles).flatten().collect()
+pub(crate) const STRONGEST: RunTable = RunTable {
+    id: "strongest",
+    title: "Heads by role",
+    note: "The strongest head of each role, and its score.",
+    content: Content::Made(by_role),
+};
+
+pub(crate) const ROLES: RunTable =
+    RunTable { id: "roles", title: "Heads of each role", note: "", content: Content::Made(roles) };
+
+pub(crate) const SINKS: RunTable = RunTable { id: "sinks", title: "Sinks", note: "", content: Content::Made(sinks) };
+
+pub(crate) const ANSWER_HEADS: RunTable =
+    RunTable { id: "heads", title: "Strongest heads for the answer", note: "", content: Content::Made(answer_heads) };
+
+/// Returns `true` if the roles of heads were measured.
+fn has_roles(frame: &Frame) -> bool {
+    frame.command() == Some(CommandName::Heads) || frame.has(RETRIEVAL_SCORE.name)
 }
 
 /// The strongest head of each role, a column for each model.
-pub(super) fn by_role(frame: &Frame) -> Option<Table> {
-    let mut columns = vec![words("role").key(), words("scored by").key()];
+pub(crate) fn by_role(frame: &Frame) -> Option<Table> {
+    let mut columns = vec![words("role").key()];
     columns.extend(frame.models.iter().map(words));
     let mut rows = Vec::new();
     for role in &HEAD_ROLES {
-        let mut row = vec![Cell::words(role.name), Cell::words(role.metric.heading(role.region))];
+        let unit = if role.metric.heading(role.region).ends_with('%') { " %" } else { "" };
+        let mut row = vec![Cell::words(format!("{}{unit}", role.name))];
         row.extend(frame.models.iter().map(|model| strongest_cell(frame, model, role)));
         rows.push(row);
     }
-    let mut row = vec![Cell::words("retrieval heads"), Cell::words("retrieval heads %")];
+    let mut row = vec![Cell::words("retrieval heads %")];
     row.extend(frame.models.iter().map(|model| Cell::value(Kind::Share, retrieval_heads(frame, model), None)));
     rows.push(row);
-    rows.retain(|row| row[2..].iter().any(|cell| !cell.is_none()));
-    let note =
-        "The strongest head of each role (score, mean over prompts). Head 2.0 is head 0 of layer 2. Retrieval heads: \
-                share of heads with a retrieval score above 0.1."
-            .to_owned();
-    Table::new("strongest", "Heads by role", note, columns, rows).with_rows()
+    rows.retain(|row| row[1..].iter().any(|cell| !cell.is_none()));
+    Table::plain(columns, rows).with_rows().filter(|_| has_roles(frame))
 }
 
 /// The strongest head of a role and its score: `2.0 (51.3)`.
@@ -146,7 +157,8 @@ const RETRIEVAL: f64 = 0.1;
 fn retrieval_heads(frame: &Frame, model: &str) -> Option<f64> {
     let retrieval = role("retrieval", &RETRIEVAL_SCORE, None);
     let heads = scored(frame, model, &retrieval);
-    let retrieving = heads.iter().filter(|head| head.score > RETRIEVAL).count();
+    // A mean of exactly this much may come out a little above it.
+    let retrieving = heads.iter().filter(|head| head.score > RETRIEVAL + 1e-9).count();
     (!heads.is_empty()).then(|| retrieving as f64 / heads.len() as f64)
 }
 
@@ -163,7 +175,7 @@ fn roles(frame: &Frame) -> Option<Table> {
         .column(words("role").key(), |head| Cell::words(head.role.name))
         .column(words("model").key(), |head| Cell::words(head.model))
         .column(words("head").key(), |head| Cell::words(head.at.to_string()));
-    score_columns(table, numbers("score")).table("roles", "Heads of each role", note).details().trimmed()
+    score_columns(table, numbers("score")).noted(note).trimmed().filter(|_| has_roles(frame))
 }
 
 /// The strongest sinks of each model, and the length of the value that they attend to.
@@ -189,9 +201,9 @@ fn sinks(frame: &Frame) -> Option<Table> {
             Cell::number(*norm, |x| short(Some(x)))
         })
         .column(words("kind"), |(head, norm)| Cell::optional_words(norm.map(|norm| kind_of_sink(head.score, norm))))
-        .table("sinks", "Sinks", note)
-        .details()
+        .noted(note)
         .trimmed()
+        .filter(|_| has_roles(frame))
 }
 
 /// Returns the kind of a sink; `value_norm` is the norm of the first token's value over the mean one.
@@ -223,10 +235,7 @@ fn answer_heads(frame: &Frame) -> Option<Table> {
         .column(words("model").key(), |head| Cell::words(head.model))
         .column(numbers("layer").key(), |head| Cell::count(head.at.layer))
         .column(numbers("head").key(), |head| Cell::count(head.at.head));
-    score_columns(table, numbers(heading).named(role.metric.name_of(role.region)))
-        .table("heads", "Strongest heads for the answer", note)
-        .details()
-        .trimmed()
+    score_columns(table, numbers(heading).named(role.metric.name_of(role.region))).noted(note).trimmed()
 }
 
 #[cfg(test)]
@@ -266,6 +275,6 @@ mod tests {
         let found = rows(sinks(&frame).unwrap());
         assert_eq!(found, [["m", "0.0", "90.0", "0.050", "null"], ["m", "0.1", "10.0", "0.050", "no sink"]]);
         assert_eq!(kind_of_sink(0.5, 0.5), "broadcasting");
-        assert_eq!(rows(by_role(&frame).unwrap())[0], ["induction", "induction %", "0.1 (80.0)"]);
+        assert_eq!(rows(by_role(&frame).unwrap())[0], ["induction %", "0.1 (80.0)"]);
     }
 }

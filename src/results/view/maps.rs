@@ -1,7 +1,9 @@
 //! The table of the maps of one prompt: the share of each region in the output of the drawn heads.
 
+use crate::attention::HeadPlace;
 use crate::prompts::Region;
 use crate::results::metric::{Kind, Metric, LAMBDA, SHARE_OUT};
+use crate::results::run_table::{Content, RunTable};
 use crate::results::table::{numbers, short, words, Cell, Table, TableRows};
 use crate::results::{CommandName, ConditionKey, DrawnHead, Frame, Pick};
 use crate::stats::mean;
@@ -14,16 +16,21 @@ struct Drawn<'a> {
     treated: &'a ConditionKey,
 }
 
+pub(crate) const DRAWN: RunTable =
+    RunTable { id: "drawn", title: "Maps of one prompt", note: "", content: Content::Made(table) };
+
 /// The table of a run over one prompt: heat maps by layer, explorers by head.
-pub(super) fn table(frame: &Frame) -> Option<Table> {
+pub(crate) fn table(frame: &Frame) -> Option<Table> {
     let by_head = frame.command() == Some(CommandName::Explore);
     let what = if by_head { "Heads that the page (explore.html) has token by token" } else { "Drawn heads" };
     let rows_name = if frame.asks() { "the rows that predict the answer" } else { "the last 32 rows" };
     let rows = drawn(frame, by_head);
     let mut table = TableRows::of(&rows)
         .column(words("model").key(), |drawn| Cell::words(drawn.model))
-        .column(numbers("layer").key(), |drawn| Cell::count(drawn.layer))
-        .column_if(by_head, numbers("head").key(), |drawn| Cell::optional(drawn.heads.first()))
+        .column_if(by_head, words("head").key(), |drawn| {
+            Cell::optional_words(drawn.heads.first().map(|&head| HeadPlace { layer: drawn.layer, head }.to_string()))
+        })
+        .column_if(!by_head, numbers("layer").key(), |drawn| Cell::count(drawn.layer))
         .column_if(!by_head, words("heads").key(), |drawn| match drawn.heads[..] {
             [head] => Cell::words(format!("only {head}")),
             _ => Cell::words(drawn.heads.len().to_string()),
@@ -41,7 +48,7 @@ pub(super) fn table(frame: &Frame) -> Option<Table> {
         });
     }
     let note = format!("{what}: share of each region in their output in {rows_name}, in %.");
-    table.table("drawn", "Maps of one prompt", note).trimmed()
+    table.noted(note).trimmed()
 }
 
 /// Returns the drawn heads, by layer in the order of the models, or one by one in the order of the list.

@@ -1,7 +1,6 @@
-//! Views: the tables of a run as data. A command prints them when its run ends, and a report shows the same ones from its folder.
+//! Tables of runs that are no means of records, each as a value.
 
 pub(crate) mod ablate;
-mod cases;
 pub(crate) mod differences;
 pub(crate) mod each_head;
 mod heads;
@@ -9,38 +8,50 @@ mod maps;
 pub(crate) mod nll;
 mod outliers;
 mod shots;
-mod summary;
 
-use crate::results::CommandName;
-pub(crate) use differences::{difference_cell, differences, group_value, Detail};
-pub(crate) use heads::HEAD_ROLES;
-pub(crate) use shots::robustness;
-pub(crate) use summary::{main_differences, main_rows, main_table, next};
+pub(crate) use differences::{difference_cell, differences, group_value, Detail, DIFFERENCES};
+pub(crate) use heads::{by_role, ANSWER_HEADS, HEAD_ROLES, ROLES, SINKS, STRONGEST};
+pub(crate) use maps::{table as drawn_maps, DRAWN};
+pub(crate) use outliers::{side_by_side as outliers_side_by_side, CHANNELS, OUTLIERS};
+pub(crate) use shots::{robustness, SHOTS};
 
-use super::table::Table;
-use super::{within, Frame};
+use super::run_table::{Content, RunTable};
+use super::table::{numbers, words, Cell, TableColumn, TableRows};
+use super::{Case, Frame, Setting};
 
-/// Returns the tables of what conditions cost that an ablation has numbers for, the main one first.
-fn ablation(frame: &Frame) -> Vec<Table> {
-    let costs =
-        [ablate::conditions(frame), ablate::attribution(frame), ablate::heads_out(frame), each_head::strongest(frame)];
-    costs.into_iter().chain([each_head::predictors(frame), ablate::contrasts(frame)]).flatten().collect()
+const fn made(id: &'static str, title: &'static str, fill: fn(&Frame) -> Option<super::table::Table>) -> RunTable {
+    RunTable { id, title, note: "", content: Content::Made(fill) }
 }
 
-/// Returns every table that a run has numbers for, the main one first.
-pub(crate) fn tables(frame: &Frame) -> Vec<Table> {
-    let mut tables: Vec<Table> = main_table(frame).into_iter().collect();
-    if frame.command() == Some(CommandName::Ablate) {
-        tables.extend(ablation(frame).into_iter().skip(1));
-    } else {
-        tables.extend(differences(&frame.rows(None), &within::GROUPS, Detail::Full));
-    }
-    tables.extend(cases::tables(frame));
-    tables.extend(nll::tables(frame));
-    tables.extend(outliers::tables(frame));
-    tables.extend(heads::tables(frame));
-    for table in tables.iter_mut().skip(1).filter(|table| table.id != "differences") {
-        table.detail = true;
-    }
-    tables
+pub(crate) const CONDITIONS: RunTable = made("conditions", "Costs of conditions", ablate::conditions);
+pub(crate) const EXPECTED: RunTable = made("expected", "Attribution and measured change", ablate::attribution);
+pub(crate) const HEADS_OUT: RunTable = made("heads-out", "Heads taken out", ablate::heads_out);
+pub(crate) const EACH_HEAD: RunTable = made("each-head", "Cost of each head", each_head::strongest);
+pub(crate) const PREDICTORS: RunTable = made("predictors", "Prediction of the cost of heads", each_head::predictors);
+pub(crate) const CONTRASTS: RunTable = made("contrasts", "Contrasts of models", ablate::contrasts);
+
+/// Adds the columns of a model and of a setting, which has needles where prompts ask for any.
+pub(super) fn place_columns<'a, T>(
+    rows: TableRows<'a, T>,
+    first: TableColumn,
+    asks: bool,
+    place: impl Fn(&T) -> (String, Setting),
+) -> TableRows<'a, T> {
+    rows.column(first.key(), |item| Cell::words(place(item).0))
+        .column(numbers("tokens").key(), |item| Cell::count(place(item).1.ctx_tok))
+        .column_if(asks, numbers("N").key(), |item| Cell::count(place(item).1.needles))
+        .column_if(asks, numbers("R").key(), |item| Cell::count(place(item).1.asked))
+}
+
+/// Adds the columns that identify a case, as far as the cases of a run differ.
+pub(super) fn case_columns<'a, T>(
+    frame: &Frame,
+    rows: TableRows<'a, T>,
+    case: impl Fn(&T) -> &Case,
+) -> TableRows<'a, T> {
+    place_columns(rows, words("model"), frame.asks(), |item| (case(item).model.clone(), case(item).setting)).column_if(
+        frame.has_conditions(),
+        words("condition").key(),
+        |item| Cell::words(case(item).treated.name()),
+    )
 }

@@ -1,17 +1,81 @@
 //! Tables of scored tokens: prediction of a text, by kind of token and by position in the window.
 
 use crate::results::metric::{AR_HIT_SHARE, AR_MAX_COUNT};
+use crate::results::run_table::{Content, RunTable};
 use crate::results::table::{fixed, numbers, words, Cell, Table, TableRows};
-use crate::results::CommandName;
 use crate::results::{bins, Estimate, Frame, Scored, TokenKind, Verdict};
 
-/// The tables beside the main one, if tokens were scored one by one.
-pub(super) fn tables(frame: &Frame) -> Vec<Table> {
-    let models = if frame.command() == Some(CommandName::Nll) { None } else { models(frame) };
-    [models, differences(frame), positions(frame)].into_iter().flatten().collect()
+pub(crate) const NLL: RunTable =
+    RunTable { id: "nll", title: "Prediction of text", note: "", content: Content::Made(models) };
+
+pub(crate) const NLL_DIFFERENCES: RunTable = RunTable {
+    id: "nll-differences",
+    title: "Differences of prediction",
+    note: "",
+    content: Content::Made(differences),
+};
+
+pub(crate) const NLL_POSITIONS: RunTable = RunTable {
+    id: "nll-positions",
+    title: "By position in the window",
+    note: "In nats, by the number of tokens that one is predicted from.",
+    content: Content::Made(positions),
+};
+
+/// The means with a column for each model: of the first its own, of the others their changes on the same tokens, if they cut the
+/// text into the same.
+pub(crate) fn side_by_side(frame: &Frame) -> Option<Table> {
+    let skip = skip(frame);
+    let scored = &frame.tokens.0;
+    let changed: Vec<&Scored> = frame.tokens.others().map(|(_, other)| other).collect();
+    let change = |of: &Scored, kind: TokenKind| {
+        let is_other = changed.iter().any(|other| std::ptr::eq(*other, of));
+        is_other.then(|| frame.tokens.to_first(of, |token| token.position >= skip && kind.holds(token))).flatten()
+    };
+    let changes: Vec<Option<Estimate>> =
+        TokenKind::EACH.iter().flat_map(|&kind| scored.iter().map(move |of| change(of, kind))).collect();
+    let decided = Verdict::of_table(&changes.iter().flatten().copied().collect::<Vec<_>>());
+    let mut decided = decided.into_iter();
+    let mut changes = changes.into_iter();
+    let mut columns = vec![words("nats a token").key()];
+    columns.extend(scored.iter().map(|of| numbers(of.label())));
+    let mut rows = Vec::new();
+    for (kind, label) in TokenKind::EACH.into_iter().zip(["NLL", "NLL of AR hits", "NLL of others"]) {
+        let mut row = vec![Cell::words(label)];
+        for of in scored {
+            let level = of.estimate(|token| token.position >= skip && kind.holds(token));
+            row.push(match changes.next().flatten() {
+                Some(change) => {
+                    let verdict = decided.next().unwrap_or(Verdict::Undecided);
+                    let cell = Cell::number_in(change.value, change.interval, |x| format!("{x:+.3}"));
+                    Cell { decided: verdict != Verdict::Undecided, ..cell }
+                }
+                // The interval over windows is beside those of the changes, which are what tells models apart.
+                None if !changed.is_empty() => Cell { aside: String::new(), ..nats(level) },
+                None => nats(level),
+            });
+        }
+        rows.push(row);
+    }
+    for (label, number) in [("perplexity", perplexity as fn(&Scored, u32) -> Option<f64>), ("bits/byte", bits_per_byte)]
+    {
+        let cells = scored.iter().map(|of| Cell::number(number(of, skip), |x| format!("{x:.3}")));
+        rows.push([Cell::words(label)].into_iter().chain(cells).collect());
+    }
+    Table::new("nll", "Prediction of text", String::new(), columns, rows).with_rows().filter(|_| !scored.is_empty())
 }
 
-pub(super) fn models(frame: &Frame) -> Option<Table> {
+fn perplexity(scored: &Scored, skip: u32) -> Option<f64> {
+    scored.estimate(|token| token.position >= skip).map(|mean| mean.value.exp())
+}
+
+fn bits_per_byte(scored: &Scored, skip: u32) -> Option<f64> {
+    let bytes: u64 = scored.tokens().filter(|token| token.position >= skip).map(|token| token.bytes).sum();
+    let nats = scored.estimate(|token| token.position >= skip).filter(|_| bytes > 0)?;
+    Some(nats.value * nats.trials as f64 / std::f64::consts::LN_2 / bytes as f64)
+}
+
+fn models(frame: &Frame) -> Option<Table> {
     let skip = skip(frame);
     let mean = |scored: &Scored, kind: TokenKind| scored.estimate(|token| token.position >= skip && kind.holds(token));
     let count = |scored: &Scored, kind: TokenKind| mean(scored, kind).map_or(0, |mean| mean.trials);
@@ -28,14 +92,9 @@ pub(super) fn models(frame: &Frame) -> Option<Table> {
         .column(numbers("windows").key(), |scored| Cell::count(scored.windows.len()))
         .column(numbers("tokens").key(), |scored| Cell::count(count(scored, TokenKind::All)))
         .column(numbers("NLL").named("nll_nats"), |scored| nats(mean(scored, TokenKind::All)))
-        .column(numbers("perplexity"), |scored| {
-            Cell::number(mean(scored, TokenKind::All).map(|mean| mean.value.exp()), |x| format!("{x:.3}"))
-        })
+        .column(numbers("perplexity"), |scored| Cell::number(perplexity(scored, skip), |x| format!("{x:.3}")))
         .column(numbers("bits/byte").named("bits_per_byte"), |scored| {
-            let bytes: u64 = scored.tokens().filter(|token| token.position >= skip).map(|token| token.bytes).sum();
-            let nats = mean(scored, TokenKind::All).filter(|_| bytes > 0);
-            let bits = nats.map(|nats| nats.value * nats.trials as f64 / std::f64::consts::LN_2);
-            Cell::number(bits.map(|bits| bits / bytes as f64), |x| format!("{x:.3}"))
+            Cell::number(bits_per_byte(scored, skip), |x| format!("{x:.3}"))
         })
         .column(numbers("AR hits %").named(AR_HIT_SHARE.name), |scored| {
             let (hits, all) = (count(scored, TokenKind::ArHit), count(scored, TokenKind::All));
@@ -43,7 +102,7 @@ pub(super) fn models(frame: &Frame) -> Option<Table> {
         })
         .column(numbers("NLL of AR hits").named("nll_ar_hit_nats"), |scored| nats(mean(scored, TokenKind::ArHit)))
         .column(numbers("NLL of others").named("nll_other_nats"), |scored| nats(mean(scored, TokenKind::Other)))
-        .table("nll", "Prediction of text", note)
+        .noted(note)
         .with_rows()
 }
 
@@ -61,7 +120,7 @@ fn rule(frame: &Frame) -> String {
     format!("AR hits complete a bigram seen earlier in their window that occurs at most {AR_MAX_COUNT} times {counted}")
 }
 
-pub(super) fn differences(frame: &Frame) -> Option<Table> {
+fn differences(frame: &Frame) -> Option<Table> {
     let skip = skip(frame);
     let mut differences = Vec::new();
     for (first, other) in frame.tokens.others() {
@@ -86,7 +145,7 @@ pub(super) fn differences(frame: &Frame) -> Option<Table> {
         .column(numbers("tokens"), |((.., change), _)| Cell::count(change.trials))
         .column(numbers("NLL").named("nll_nats"), |((.., change), _)| difference_nats(Some(*change)))
         .column(words("verdict"), |(_, verdict)| Cell::words(verdict.name()))
-        .table("nll-differences", "Differences of prediction", note)
+        .noted(note)
         .trimmed()
 }
 
@@ -105,13 +164,8 @@ fn positions(frame: &Frame) -> Option<Table> {
         .column(numbers("minus the first model").named("difference_nats"), |(scored, bin, _)| {
             difference_nats(frame.tokens.to_first(scored, |token| bin.holds(token.position)))
         })
-        .table(
-            "nll-positions",
-            "By position in the window",
-            "In nats, by the number of tokens that one is predicted from.",
-        )
+        .noted("")
         .with_rows()
-        .map(Table::details)
 }
 
 /// `0.838 [0.835, 0.841]`.

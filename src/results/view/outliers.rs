@@ -1,20 +1,23 @@
 //! Tables of outliers, which are pooled over prompts: over all layers, and channels with massive activations.
 
-use crate::results::metric::{self, Kind, Label, MASSIVE, OUTLIER_FEATURE};
+use crate::results::metric::{
+    self, kind_of, top_k, Kind, Label, Metric, KURTOSIS, MASSIVE, MEDIAN, OUTLIER_FEATURE, SHARE_BEYOND_6_SIGMA,
+    TOP_1_OVER_MEDIAN,
+};
 use crate::results::record::Record;
+use crate::results::run_table::{Content, RunTable};
 use crate::results::table::{numbers, short, words, Cell, Table, TableRows};
-use crate::results::CommandName;
 use crate::results::{ConditionKey, Frame, MassiveAt};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The tables beside the main one.
-pub(super) fn tables(frame: &Frame) -> Vec<Table> {
-    let all_layers = if frame.command() == Some(CommandName::Outliers) { None } else { all_layers(frame) };
-    [all_layers, channels(frame)].into_iter().flatten().collect()
-}
+pub(crate) const OUTLIERS: RunTable =
+    RunTable { id: "outliers", title: "Outliers", note: "", content: Content::Made(all_layers) };
+
+pub(crate) const CHANNELS: RunTable =
+    RunTable { id: "channels", title: "Channels with massive activations", note: "", content: Content::Made(channels) };
 
 /// The table over all layers, if the run pooled anything.
-pub(super) fn all_layers(frame: &Frame) -> Option<Table> {
+fn all_layers(frame: &Frame) -> Option<Table> {
     let mut note = "Magnitudes over all prompts: top-k exact, medians within 0.4 %.".to_owned();
     for model in &frame.about.models {
         note.extend(model.logit_tap.iter().map(|tap| format!(" Logits of {}: {tap}.", model.name)));
@@ -26,7 +29,7 @@ pub(super) fn all_layers(frame: &Frame) -> Option<Table> {
 }
 
 /// The table of channels that have massive activations, and whether these belong to single tokens.
-pub(super) fn channels(frame: &Frame) -> Option<Table> {
+fn channels(frame: &Frame) -> Option<Table> {
     let mut of_channels: BTreeMap<(&str, usize), Vec<&MassiveAt>> = BTreeMap::new();
     for at in &frame.massive {
         of_channels.entry((&at.model, at.channel)).or_default().push(at);
@@ -57,7 +60,7 @@ pub(super) fn channels(frame: &Frame) -> Option<Table> {
         })
         .column(numbers("large on %").named("large_share"), |(_, all)| Cell::value(Kind::Share, large_share(all), None))
         .column(numbers("largest"), |(_, all)| Cell::number(Some(largest(all).into()), |x| short(Some(x))))
-        .table("channels", "Channels with massive activations", note)
+        .noted(note)
         .trimmed()
 }
 
@@ -102,7 +105,45 @@ fn filled(frame: &Frame, note: String) -> Option<Table> {
             Cell::value(kind, record.and_then(|record| record.measure.value), None)
         });
     }
-    table.table("outliers", "Outliers", note).trimmed()
+    table.noted(note).trimmed()
+}
+
+/// Metrics of a screen, with their names there.
+const ON_SCREEN: [(&str, &Metric); 4] = [
+    ("median", &MEDIAN),
+    ("largest / median", &TOP_1_OVER_MEDIAN),
+    ("kurtosis", &KURTOSIS),
+    ("beyond 6 sigma", &SHARE_BEYOND_6_SIGMA),
+];
+
+/// The untreated numbers over all layers with a column for each model: a part for each place.
+pub(crate) fn side_by_side(frame: &Frame) -> Option<Table> {
+    let untreated: Vec<&Record> = frame.pooled.iter().filter(|record| is_untreated_whole(record)).collect();
+    let largest = top_k(1);
+    let mut columns = vec![words("").key()];
+    columns.extend(frame.models.iter().map(numbers));
+    let mut rows = Vec::new();
+    for (place, title) in [("logits", "attention logits, largest"), ("hidden", "hidden states, largest")] {
+        let metrics = ON_SCREEN.map(|(name, metric)| (format!("  {name}"), metric.name));
+        for (label, metric) in [(title.to_owned(), largest.as_str())].into_iter().chain(metrics) {
+            let cells = frame.models.iter().map(|model| {
+                let is_it = |record: &&&Record| {
+                    record.identity.model == *model
+                        && record.measure.region.as_deref() == Some(place)
+                        && record.measure.metric == metric
+                };
+                let record = untreated.iter().find(is_it);
+                Cell::value(kind_of(metric), record.and_then(|record| record.measure.value), None)
+            });
+            rows.push([Cell::words(label)].into_iter().chain(cells).collect::<Vec<Cell>>());
+        }
+    }
+    rows.retain(|row| row[1..].iter().any(|cell| !cell.is_none()));
+    Table::new("outliers", "Outliers", String::new(), columns, rows).with_rows()
+}
+
+fn is_untreated_whole(record: &Record) -> bool {
+    record.identity.condition.is_none() && record.measure.layer.is_none() && record.measure.head.is_none()
 }
 
 /// The columns that tell rows apart.

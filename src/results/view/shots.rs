@@ -1,7 +1,8 @@
 //! The table of many-shot prompts: accuracy by number of examples and their order, and the effect of their arrangement.
 
-use super::cases::case_columns;
+use super::case_columns;
 use crate::results::metric::{Kind, ACCURACY, ANSWER_LOG_PROB};
+use crate::results::run_table::{Content, RunTable};
 use crate::results::table::{basis, numbers, words, Cell, Table, TableRows};
 use crate::results::{Case, Estimate, Frame, Pick};
 use crate::stats::{Robustness, RESAMPLES};
@@ -16,13 +17,22 @@ struct OrderRow<'a> {
     robustness: Option<Robustness>,
 }
 
+pub(crate) const SHOTS: RunTable = RunTable {
+    id: "shots",
+    title: "Many shots",
+    note: "N examples and a question [95 % interval]. Best - worst: of the arrangements of the same examples; by chance: its mean \
+           and middle 95 % if the arrangement did not matter.",
+    content: Content::Made(table),
+};
+
 /// A row for each model, number of examples and order.
-pub(super) fn table(frame: &Frame) -> Option<Table> {
+fn table(frame: &Frame) -> Option<Table> {
+    if !frame.is_of_shots() {
+        return None;
+    }
     let cases = frame.cases();
     let places: Vec<_> = cases.iter().flat_map(|case| frame.cities.iter().map(move |order| (case, order))).collect();
     let rows: Vec<OrderRow<'_>> = places.par_iter().filter_map(|(case, order)| row(frame, case, order)).collect();
-    let note = "N examples and a question [95 % interval]. Best - worst: of the arrangements of the same examples; by chance: its \
-                mean and middle 95 % if the arrangement did not matter.";
     case_columns(frame, TableRows::of(&rows), |row| row.case)
         .column(words("order").key(), |row| Cell::words(row.order))
         .column(basis("prompts"), |row| Cell::count(row.accuracy.prompts))
@@ -37,7 +47,7 @@ pub(super) fn table(frame: &Frame) -> Option<Table> {
             row.robustness
                 .map_or_else(Cell::none, |effect| Cell::number_in(effect.by_chance, Some(effect.chance), points))
         })
-        .table("shots", "Many shots", note)
+        .noted("")
         .trimmed()
 }
 

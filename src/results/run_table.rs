@@ -1,0 +1,174 @@
+//! Tables of runs as values, declared beside the measure or in the command whose question they answer.
+
+use super::column::{Column, Value};
+use super::frame::Frame;
+use super::metric::{Metric, ANSWER_REGION, AR_HIT_SHARE, NLL, NLL_AR_HIT, NLL_OTHER};
+use super::pick::{ConditionKey, Setting};
+use super::query::{Number, Query, ResultRow};
+use super::record::UNTREATED;
+use super::table::{basis, numbers, words, Cell, Table, TableColumn, TableRows};
+
+/// A table of runs.
+pub(crate) struct RunTable {
+    /// Its name, for `--tables` and JSON.
+    pub(crate) id: &'static str,
+    /// The title that it is printed under.
+    pub(crate) title: &'static str,
+    /// Caption; empty where the content has one of its own.
+    pub(crate) note: &'static str,
+    pub(crate) content: Content,
+}
+
+/// The contents of a table.
+pub(crate) enum Content {
+    /// Means of numbers, a column each: a row for each model, setting and condition, and for the values of further columns.
+    Numbers { numbers: &'static [Number<'static>], by: &'static [Column] },
+    /// What is no mean of records; `None` if the run has nothing of it.
+    Made(fn(&Frame) -> Option<Table>),
+}
+
+impl RunTable {
+    /// Fills the table with the numbers of a run; `None` if the run has none of them.
+    pub(crate) fn filled(&self, frame: &Frame) -> Option<Table> {
+        let table = match &self.content {
+            Content::Made(make) => make(frame),
+            Content::Numbers { numbers, by } => number_table(frame, numbers, by),
+        }?;
+        let title = if table.title.is_empty() { self.title } else { table.title };
+        let note = if table.note.is_empty() { self.note.to_owned() } else { table.note };
+        Some(Table { id: self.id, title, note, ..table })
+    }
+}
+
+impl Number<'_> {
+    /// The heading of its column: `answer in output %`.
+    pub(crate) fn heading(&self) -> String {
+        self.metric.heading(self.region)
+    }
+
+    /// Returns `true` if it means anything in a setting: plain text has no answer, and so no noise. What is estimated from
+    /// scored tokens, where a run has them, is not from means of windows.
+    fn applies(&self, frame: &Frame, setting: Setting) -> bool {
+        const OF_TOKENS: [&Metric; 4] = [&NLL, &NLL_AR_HIT, &NLL_OTHER, &AR_HIT_SHARE];
+        let is_of_answer = self.region == Some(ANSWER_REGION) || self.metric.name.starts_with("noise_");
+        (!is_of_answer || setting.asked > 0) && (!OF_TOKENS.contains(&self.metric) || frame.tokens.0.is_empty())
+    }
+}
+
+/// The columns that make rows of a run's tables: model, setting and condition as far as runs have them, then others. Where a
+/// run has several tasks, each has rows of its own, unless there are others; the orders of many-shot prompts are no tasks.
+pub(super) fn row_columns(frame: &Frame, by: &[Column]) -> Vec<Column> {
+    let mut columns = vec![Column::Model, Column::CtxTok];
+    if frame.asks() {
+        columns.extend([Column::Needles, Column::Retrieve]);
+    }
+    if frame.has_conditions() {
+        columns.push(Column::Condition);
+    }
+    columns.extend(by);
+    if by.is_empty() && frame.tasks.len() > 1 && !frame.is_of_shots() {
+        columns.push(Column::Task);
+    }
+    columns
+}
+
+/// Answers a query with the rows in the order of tables: settings as they ran, models within, conditions within, then the values
+/// of other columns. Numbers that mean nothing in their setting are left out.
+pub(super) fn sorted_rows<'a>(frame: &'a Frame, query: &Query<'_>) -> Vec<ResultRow<'a>> {
+    let mut rows = frame.query(query);
+    rows.sort_by_cached_key(|row| place(frame, query.rows, row));
+    for row in &mut rows {
+        let setting = setting(query.rows, row);
+        for (estimate, number) in row.numbers.iter_mut().zip(query.numbers) {
+            let is_wanted = number.applies(frame, setting);
+            *estimate = estimate.filter(|_| is_wanted).map(|estimate| estimate.within(number.metric.range()));
+        }
+    }
+    rows.retain(|row| row.numbers.iter().any(Option::is_some));
+    rows
+}
+
+/// The place of a row among those of its table.
+fn place<'a>(frame: &Frame, columns: &[Column], row: &ResultRow<'a>) -> (Vec<usize>, Vec<Option<Value<'a>>>) {
+    let setting = setting(columns, row);
+    let mut run = vec![frame.settings.iter().position(|&known| known == setting).unwrap_or(usize::MAX), 0, 0];
+    let mut others = Vec::new();
+    for (column, &key) in columns.iter().zip(&row.keys) {
+        match (column, key) {
+            (Column::Model, Some(Value::Text(model))) => {
+                run[1] = frame.models.iter().position(|known| known == model).unwrap_or(usize::MAX);
+            }
+            (Column::Condition, key) => {
+                let is_it = |known: &ConditionKey| known.condition.as_deref().map(Value::Text) == key;
+                run[2] = frame.treated.iter().position(is_it).unwrap_or(usize::MAX);
+            }
+            (Column::CtxTok | Column::Needles | Column::Retrieve, _) => {}
+            (Column::Task, Some(Value::Text(task))) => {
+                run.push(frame.tasks.iter().position(|known| known == task).unwrap_or(usize::MAX));
+            }
+            (_, key) => others.push(key),
+        }
+    }
+    (run, others)
+}
+
+fn setting(columns: &[Column], row: &ResultRow<'_>) -> Setting {
+    let count = |of: Column| match columns.iter().zip(&row.keys).find(|(&column, _)| column == of) {
+        Some((_, Some(Value::Int(n)))) => *n as usize,
+        _ => 0,
+    };
+    Setting { ctx_tok: count(Column::CtxTok), needles: count(Column::Needles), asked: count(Column::Retrieve) }
+}
+
+/// A table of numbers without name and caption: keys, the number of prompts, and a column for each number.
+pub(crate) fn number_table(frame: &Frame, wanted: &[Number<'_>], by: &[Column]) -> Option<Table> {
+    let columns = row_columns(frame, by);
+    let rows = sorted_rows(frame, &Query { rows: &columns, numbers: wanted, ..Query::default() });
+    let mut table = TableRows::of(&rows);
+    for (at, &column) in columns.iter().enumerate() {
+        table = table.column(key_column(column), |row| key_cell(column, row.keys[at]));
+    }
+    table = table.column(basis("prompts"), |row| Cell::optional(row.prompts()));
+    for (at, number) in wanted.iter().enumerate() {
+        let head = numbers(number.heading()).named(number.metric.name_of(number.region));
+        table = table.column(head, |row| Cell::estimate(number.metric.kind, row.numbers[at]));
+    }
+    without_zeros(table.noted("")).trimmed()
+}
+
+/// The column of a key: its heading is short where there is a short one.
+fn key_column(column: Column) -> TableColumn {
+    let heading = match column {
+        Column::CtxTok => "tokens",
+        Column::Needles => "N",
+        Column::Retrieve => "R",
+        Column::DepthReqPct => "depth %",
+        _ => column.name(),
+    };
+    let name = match column {
+        Column::CtxTok | Column::Needles | Column::Retrieve => heading,
+        Column::DepthReqPct => "depth_pct",
+        _ => column.name(),
+    };
+    let head = if column.is_text() { words(heading) } else { numbers(heading) };
+    head.named(name).key()
+}
+
+fn key_cell(column: Column, key: Option<Value<'_>>) -> Cell {
+    match (column, key) {
+        (Column::Condition, None) => Cell::words(UNTREATED),
+        (_, None) => Cell::none(),
+        (_, Some(Value::Text(text))) => Cell::words(text),
+        (_, Some(value)) => Cell::count(value),
+    }
+}
+
+/// Empties columns of shares that are zero in every row: regions that the prompts do not have.
+fn without_zeros(mut table: Table) -> Table {
+    for i in (0..table.columns.len()).filter(|&i| table.columns[i].name.starts_with("share_")) {
+        if table.rows.iter().all(|row| row[i].exact == Some(0.0)) {
+            table.rows.iter_mut().for_each(|row| row[i] = Cell::none());
+        }
+    }
+    table
+}

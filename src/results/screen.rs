@@ -1,0 +1,325 @@
+//! Screens: what a command prints by default. Models are columns, a change stands in the cell of what it is a change of, and
+//! what all rows share is said once.
+
+use super::column::{Column, Value};
+use super::difference::{correct, Verdict};
+use super::frame::Frame;
+use super::metric::ACCURACY;
+use super::query::{Cut, Number, Query, ResultRow};
+use super::run_table::{row_columns, sorted_rows};
+use super::table::{numbers, plural, words, Cell, Table};
+use crate::prompts::shots::order_of;
+
+/// What a command prints by default.
+#[derive(Debug, Default)]
+pub(crate) struct Screen {
+    pub(crate) tables: Vec<ScreenTable>,
+    /// Sentences below the tables.
+    pub(crate) notes: Vec<String>,
+    /// What to look at next: `difftool ablate, the cost of noise`.
+    pub(crate) next: &'static str,
+}
+
+impl Screen {
+    /// Its tables, each with what was measured as its title.
+    pub(crate) fn into_tables(self) -> Vec<Table> {
+        let mut tables = Vec::new();
+        for ScreenTable { title, shared, table } in self.tables {
+            let note = if shared.is_empty() { title } else { format!("{title}: {}.", shared.join(", ")) };
+            tables.push(Table { note, ..table });
+        }
+        tables
+    }
+}
+
+/// A table of a screen.
+#[derive(Debug)]
+pub(crate) struct ScreenTable {
+    /// What was measured.
+    pub(crate) title: String,
+    /// What all its rows share: `4096 tokens`, `40 prompts a model`.
+    pub(crate) shared: Vec<String>,
+    pub(crate) table: Table,
+}
+
+impl ScreenTable {
+    /// A table that is no query, with the size of the run's prompts.
+    pub(crate) fn of_run(title: &str, frame: &Frame, table: Table) -> Self {
+        let mut shared = Vec::new();
+        if let [setting] = frame.settings[..] {
+            shared.push(plural(setting.ctx_tok, "token"));
+            shared.extend((setting.needles > 0).then(|| plural(setting.needles, "needle")));
+        }
+        let what = if frame.asks() { "prompt" } else { "window" };
+        shared.extend(Some(frame.prompts()).filter(|&n| n > 0).map(|n| plural(n, what)));
+        Self { title: title.to_owned(), shared, table }
+    }
+
+    /// A table below another, which has said what both share.
+    pub(crate) fn below(table: Table) -> Self {
+        Self { title: String::new(), shared: Vec::new(), table }
+    }
+}
+
+/// Numbers with a column for each model: levels of the first model, and of the others their changes from it on the same prompts;
+/// where there are conditions, levels of the untreated passes, and changes from them under each condition.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SideBySide<'a> {
+    pub(crate) id: &'static str,
+    pub(crate) title: &'a str,
+    pub(crate) numbers: &'a [Number<'static>],
+    /// What stands in the corner, if it is not the heading of the only number.
+    pub(crate) corner: &'a str,
+    /// Columns that make rows, besides setting and condition.
+    pub(crate) by: &'static [Column],
+    pub(crate) only: &'a [Cut<'a>],
+    /// The name of the untreated passes.
+    pub(crate) untreated: &'static str,
+    /// `true` if all cells are levels, and none is a change.
+    pub(crate) levels: bool,
+    /// `true` if they stand without intervals.
+    pub(crate) plain: bool,
+}
+
+impl SideBySide<'_> {
+    /// Numbers of all records, by setting and condition.
+    pub(crate) const fn of<'a>(id: &'static str, title: &'a str, numbers: &'a [Number<'static>]) -> SideBySide<'a> {
+        let untreated = "untreated";
+        SideBySide { id, title, numbers, corner: "", by: &[], only: &[], untreated, levels: false, plain: false }
+    }
+
+    /// Fills the table; `None` if the run has none of its numbers.
+    pub(crate) fn table(&self, frame: &Frame) -> Option<ScreenTable> {
+        let columns = row_columns(frame, self.by);
+        let wanted = self.numbers;
+        let first = frame.models.first()?;
+        let against = match frame.has_conditions() {
+            true => (Column::Condition, None),
+            false => (Column::Model, Some(Value::Text(first))),
+        };
+        let against = Some(against).filter(|_| !self.levels);
+        let query = Query { only: self.only, rows: &columns, numbers: wanted, against };
+        let mut rows = sorted_rows(frame, &query);
+        correct(rows.iter_mut().flat_map(|row| row.changes.iter_mut().flatten()));
+        let groups = Groups::of(&columns, &rows);
+        let measured: Vec<usize> =
+            (0..wanted.len()).filter(|&at| rows.iter().any(|row| row.numbers[at].is_some())).collect();
+        let corner = match measured[..] {
+            [only] if self.corner.is_empty() => wanted[only].heading(),
+            _ => self.corner.to_owned(),
+        };
+        let mut table_columns = vec![words(corner).key()];
+        table_columns.extend(frame.models.iter().map(numbers));
+        let mut table_rows = Vec::new();
+        for &at in &measured {
+            let heading = wanted[at].heading();
+            let is_part = measured.len() > 1 && groups.keys.len() > 1;
+            if is_part {
+                table_rows.push([vec![Cell::words(&heading)], vec![Cell::default(); frame.models.len()]].concat());
+            }
+            for key in &groups.keys {
+                let label = match (is_part, measured.len()) {
+                    (true, _) => format!("  {}", self.label(frame, &groups, key)),
+                    (false, 1) => self.label(frame, &groups, key),
+                    (false, _) => heading.clone(),
+                };
+                let cells = frame.models.iter().map(|model| {
+                    let row = groups.row(&rows, key, model);
+                    row.map_or_else(Cell::none, |row| self.cell(row, at))
+                });
+                table_rows.push([Cell::words(label)].into_iter().chain(cells).collect());
+            }
+        }
+        let table = Table::new(self.id, "", String::new(), table_columns, merged(table_rows)).with_rows()?;
+        Some(ScreenTable { title: self.title.to_owned(), shared: shared(&groups, &rows, frame), table })
+    }
+
+    /// A number of a row: its change, if the row is compared with another.
+    fn cell(&self, row: &ResultRow<'_>, at: usize) -> Cell {
+        let kind = self.numbers[at].metric.kind;
+        let cell = match &row.changes[at] {
+            Some(change) => Cell { decided: change.verdict() != Verdict::Undecided, ..Cell::difference(kind, change) },
+            None => Cell::estimate(kind, row.numbers[at]),
+        };
+        if self.plain {
+            return Cell { aside: String::new(), decided: false, ..cell };
+        }
+        cell
+    }
+
+    /// The words of a row: the values of the columns that differ between rows.
+    fn label(&self, frame: &Frame, groups: &Groups<'_>, key: &Key<'_>) -> String {
+        let mut parts = Vec::new();
+        for (at, &column) in groups.columns.iter().enumerate() {
+            if groups.varies(at) {
+                parts.push(match (column, key[at]) {
+                    (Column::Condition, None) => self.untreated.to_owned(),
+                    (Column::Condition, Some(Value::Text(name))) => frame.condition_words(name),
+                    (column, value) => value_words(frame, column, value),
+                });
+            }
+        }
+        parts.join(", ")
+    }
+}
+
+/// The values of the columns that make rows, without the model.
+type Key<'a> = Vec<Option<Value<'a>>>;
+
+/// The rows of a query without their models.
+struct Groups<'a> {
+    /// The columns of the keys.
+    columns: Vec<Column>,
+    /// Distinct keys, in the order of the rows.
+    keys: Vec<Key<'a>>,
+    /// The place of the model among the columns of the query.
+    model: usize,
+}
+
+impl<'a> Groups<'a> {
+    fn of(columns: &[Column], rows: &[ResultRow<'a>]) -> Self {
+        let model = columns.iter().position(|&column| column == Column::Model).unwrap_or(0);
+        let mut keys: Vec<Key<'a>> = Vec::new();
+        for row in rows {
+            let key = without(&row.keys, model);
+            if !keys.contains(&key) {
+                keys.push(key);
+            }
+        }
+        Self { columns: without(columns, model), keys, model }
+    }
+
+    /// The row of a key and a model.
+    fn row<'r>(&self, rows: &'r [ResultRow<'a>], key: &Key<'a>, model: &str) -> Option<&'r ResultRow<'a>> {
+        rows.iter()
+            .find(|row| row.keys[self.model] == Some(Value::Text(model)) && without(&row.keys, self.model) == *key)
+    }
+
+    fn varies(&self, at: usize) -> bool {
+        self.keys.iter().any(|key| key[at] != self.keys[0][at])
+    }
+}
+
+fn without<T: Clone>(list: &[T], place: usize) -> Vec<T> {
+    [&list[..place], &list[place + 1..]].concat()
+}
+
+/// What all rows share, and the number of prompts.
+fn shared(groups: &Groups<'_>, rows: &[ResultRow<'_>], frame: &Frame) -> Vec<String> {
+    let mut words = Vec::new();
+    let first = &groups.keys[0];
+    for (at, &column) in groups.columns.iter().enumerate().filter(|(at, _)| !groups.varies(*at)) {
+        let is_both =
+            column == Column::Retrieve && at > 0 && first[at] == first[at - 1] && first[at] == Some(Value::Int(2));
+        match column {
+            Column::Condition if first[at].is_none() => {}
+            Column::Retrieve if frame.is_of_shots() => {}
+            Column::Retrieve if first[at] == Some(Value::Int(1)) && first[at - 1] == Some(Value::Int(1)) => {}
+            Column::Retrieve if is_both => words.push("both asked for".to_owned()),
+            Column::Retrieve => words.push(value_words(frame, column, first[at]) + " for"),
+            column => words.push(value_words(frame, column, first[at])),
+        }
+    }
+    let what = if frame.asks() { "prompt" } else { "window" };
+    let prompts: Vec<usize> = rows.iter().filter_map(ResultRow::prompts).collect();
+    match (prompts.iter().min(), prompts.iter().max()) {
+        (Some(least), Some(most)) if least == most => words.push(plural(*most, what)),
+        (Some(least), Some(most)) => words.push(format!("{least} to {most} {what}s")),
+        _ => {}
+    }
+    words
+}
+
+/// A value of a column in words: `4096 tokens`, `2 asked`.
+fn value_words(frame: &Frame, column: Column, value: Option<Value<'_>>) -> String {
+    let Some(value) = value else { return format!("no {column}") };
+    let is_of_shots = frame.is_of_shots();
+    let count = |what: &str| if value == Value::Int(1) { format!("1 {what}") } else { format!("{value} {what}s") };
+    match column {
+        Column::CtxTok => count("token"),
+        Column::Needles if is_of_shots => count("example"),
+        Column::Needles => count("needle"),
+        Column::Retrieve => format!("{value} asked"),
+        Column::DepthReqPct => format!("depth {value} %"),
+        Column::Layer | Column::Head | Column::Query | Column::Sample | Column::Seed => format!("{column} {value}"),
+        Column::Bits => format!("{value} bits"),
+        Column::Task => {
+            let task = value.to_string();
+            order_of(&task).map_or(task.clone(), |order| order.replace('-', " "))
+        }
+        _ => value.to_string(),
+    }
+}
+
+/// Joins neighbouring rows of changes that show the same: `8, 6 bits`.
+fn merged(rows: Vec<Vec<Cell>>) -> Vec<Vec<Cell>> {
+    let mut merged: Vec<Vec<Cell>> = Vec::new();
+    for row in rows {
+        let before = merged.last_mut().filter(|before| shows_same(before, &row));
+        match before.and_then(|before| Some((joined_label(&before[0].text, &row[0].text)?, before))) {
+            Some((label, before)) => before[0] = Cell::words(label),
+            None => merged.push(row),
+        }
+    }
+    merged
+}
+
+fn shows_same(a: &[Cell], b: &[Cell]) -> bool {
+    let is_change = |cells: &[Cell]| cells[1..].iter().all(|cell| cell.text.starts_with(['+', '-']));
+    is_change(a) && is_change(b) && a[1..].iter().zip(&b[1..]).all(|(a, b)| a.line() == b.line())
+}
+
+/// One label for two that end alike: `8, 6 bits`; `None` for others.
+fn joined_label(a: &str, b: &str) -> Option<String> {
+    let (first, what) = a.rsplit_once(' ')?;
+    let (second, same) = b.rsplit_once(' ')?;
+    (what == same && !second.contains([' ', '('])).then(|| format!("{first}, {second} {what}"))
+}
+
+/// Returns numbers of each model in one sentence, without intervals: `Attribution in nats: answer 0.88, 0.63; noise -0.53, -0.31.`
+/// Only for runs with one setting.
+pub(crate) fn note_on_levels(frame: &Frame, what: &str, numbers: &[(&str, Number<'static>)]) -> Option<String> {
+    if frame.settings.len() > 1 {
+        return None;
+    }
+    let wanted: Vec<Number<'static>> = numbers.iter().map(|(_, number)| *number).collect();
+    let only = [(Column::Condition, None)];
+    let rows = frame.query(&Query { only: &only, rows: &[Column::Model], numbers: &wanted, against: None });
+    let mut parts = Vec::new();
+    for (at, (name, _)) in numbers.iter().enumerate() {
+        let levels = rows.iter().map(|row| row.numbers[at].map(|estimate| format!("{:.2}", estimate.value)));
+        parts.extend(levels.collect::<Option<Vec<_>>>().map(|levels| format!("{name} {}", levels.join(", "))));
+    }
+    (!parts.is_empty()).then(|| format!("{what}: {}.", parts.join("; ")))
+}
+
+/// Returns the sentence on what the columns of a run without conditions are; empty for a single model.
+pub(crate) fn note_on_changes(frame: &Frame) -> Option<String> {
+    let (first, others) = frame.models.split_first()?;
+    let names: Vec<String> = others.iter().map(|model| frame.short_name(model)).collect();
+    let is_of_models = !others.is_empty() && !frame.has_conditions();
+    is_of_models.then(|| format!("{}: change from {} on the same prompts.", names.join(", "), frame.short_name(first)))
+}
+
+/// Returns the differences of accuracy between the models under one condition, in a sentence: `At 4 bits, less transformer: diff
+/// +11 [-5, +28].`
+pub(crate) fn note_on_condition(frame: &Frame, condition: &str) -> Option<String> {
+    let first = frame.models.first()?;
+    let only = [(Column::Condition, Some(Value::Text(condition)))];
+    let query = Query {
+        only: &only,
+        rows: &[Column::Model],
+        numbers: &[ACCURACY.overall()],
+        against: Some((Column::Model, Some(Value::Text(first)))),
+    };
+    let mut rows = frame.query(&query);
+    correct(rows.iter_mut().flat_map(|row| row.changes.iter_mut().flatten()));
+    let mut parts = Vec::new();
+    for row in &rows {
+        let (Some(Value::Text(model)), Some(change)) = (row.keys[0], &row.changes[0]) else { continue };
+        let cell = Cell { decided: change.verdict() != Verdict::Undecided, ..Cell::difference(ACCURACY.kind, change) };
+        parts.push(format!("{} {}", frame.short_name(model), cell.line()));
+    }
+    let at = frame.condition_words(condition);
+    (!parts.is_empty()).then(|| format!("At {at}, less {}: {}.", frame.short_name(first), parts.join(", ")))
+}
