@@ -19,8 +19,8 @@ use common::{cpu_model, cpu_seconds, is_real, write};
 use dense::Dense;
 use difftool::attention::{Attend, AttentionRow, Heads, LogitRule, RowCollector, RowProbe, Stream, Variant, Wiring};
 use difftool::base::rng::Rng;
+use difftool::kernels::linear;
 use difftool::kernels::simd::{max, sum};
-use difftool::kernels::{linear, Products};
 use difftool::measures::{Contributions, TargetProbe};
 use difftool::prompts::{Region, TargetRows};
 use serde::Serialize;
@@ -143,7 +143,6 @@ fn random_heads<'a>(variant: &str, wiring: &'a Wiring, d: usize, t: usize) -> Re
         gate: None,
         wiring,
         rule: LogitRule::plain(d),
-        products: Products::F32,
     })
 }
 

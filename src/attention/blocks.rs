@@ -34,7 +34,7 @@ pub(super) fn mixture<'a>(
     let keys: Vec<PackedKeys> = with_values([&heads.k, &heads.v], |[k, v]| {
         let texts = k.par_chunks_exact(k.len() / batch).zip(v.par_chunks_exact(v.len() / batch));
         let packed = texts.map(|(k, v)| match shared {
-            None => PackedKeys::new(k, v, sizes, 0, heads.products),
+            None => PackedKeys::new(k, v, sizes, 0),
             Some((shared, tokens)) => {
                 // Own keys begin with a whole panel, which may begin with the last of the shared ones.
                 let mut own = shared.part(tokens / PANEL * PANEL..tokens, n);

@@ -72,7 +72,7 @@ impl<'a> Cached<'a> {
             _ => {
                 let skipped = first - start.min(first);
                 let (k, v) = (&k[skipped * key_heads * d..], &v[skipped * value_heads * d..]);
-                PackedKeys::new(k, v, (key_heads, value_heads, d), first, heads.products)
+                PackedKeys::new(k, v, (key_heads, value_heads, d), first)
             }
         })?;
         self.layers[layer].keys = Some(keys);

@@ -1,7 +1,7 @@
 //! Keys and values of consecutive tokens in one layer, packed for the kernel. Values are lent to probes with the row that
 //! weights them.
 
-use crate::kernels::{add_products, multiply_panel, Mat, MatMut, Packed, PairPanels, Panels, Products, PANEL};
+use crate::kernels::{add_products, multiply_panel, Mat, MatMut, Panels, PANEL};
 use rayon::prelude::*;
 use std::ops::Range;
 
@@ -21,36 +21,23 @@ pub(super) struct PackedKeys {
     /// Tokens that there is memory for.
     room: usize,
     /// K^T of every key head: (d, tokens).
-    k: Vec<Packed>,
+    k: Vec<Panels>,
     /// V of every value head: (tokens, d).
     pub(super) v: Vec<Panels>,
-    /// V for products of `bf16`; empty otherwise.
-    v_pairs: Vec<PairPanels>,
 }
 
 impl PackedKeys {
     /// Packs keys (tokens, key heads, d) and values (tokens, value heads, d) of tokens from position `first` on.
-    pub(super) fn new(
-        k: &[f32],
-        v: &[f32],
-        (k_heads, v_heads, d): (usize, usize, usize),
-        first: usize,
-        products: Products,
-    ) -> Self {
+    pub(super) fn new(k: &[f32], v: &[f32], (k_heads, v_heads, d): (usize, usize, usize), first: usize) -> Self {
         assert!(first.is_multiple_of(PANEL), "packed keys begin with a panel");
         let tokens = k.len() / (k_heads * d);
-        let paired_heads = if products == Products::Bf16 { 0..v_heads } else { 0..0 };
         Self {
             first,
             end: first + tokens,
             d,
             room: tokens,
-            k: (0..k_heads)
-                .into_par_iter()
-                .map(|head| Packed::new(of_head(k, head, k_heads, d).t(), products))
-                .collect(),
+            k: (0..k_heads).into_par_iter().map(|head| Panels::new(of_head(k, head, k_heads, d).t())).collect(),
             v: packed_values(v, v_heads, d),
-            v_pairs: paired_heads.into_par_iter().map(|head| PairPanels::new(of_head(v, head, v_heads, d))).collect(),
         }
     }
 
@@ -65,7 +52,6 @@ impl PackedKeys {
             room: tokens.len() + more,
             k: self.k.iter().map(|k| k.with_panels(panels.clone())).collect(),
             v: self.v.iter().map(|v| v.with_rows(rows.clone(), more)).collect(),
-            v_pairs: self.v_pairs.iter().map(|v| v.with_rows(rows.clone(), more)).collect(),
         }
     }
 
@@ -84,15 +70,12 @@ impl PackedKeys {
             for (packed, v) in self.v.iter_mut().zip(v.chunks_exact(d)) {
                 v.iter().enumerate().for_each(|(channel, &x)| packed.set(token, channel, x));
             }
-            for (packed, v) in self.v_pairs.iter_mut().zip(v.chunks_exact(d)) {
-                v.iter().enumerate().for_each(|(channel, &x)| packed.set(token, channel, x));
-            }
             self.end += 1;
         }
     }
 
     /// Keys of a head, and the index of the panel that begins with the key at `position`.
-    pub(super) fn panel(&self, head: usize, position: usize) -> (&Packed, usize) {
+    pub(super) fn panel(&self, head: usize, position: usize) -> (&Panels, usize) {
         (&self.k[head], (position - self.first) / PANEL)
     }
 
@@ -122,11 +105,6 @@ impl PackedKeys {
             }
         }
         v
-    }
-
-    /// Values of a head for products of `bf16`; `None` for others.
-    pub(super) fn pairs(&self, head: usize) -> Option<&PairPanels> {
-        self.v_pairs.get(head)
     }
 }
 

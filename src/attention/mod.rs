@@ -60,7 +60,7 @@ pub use variant::{
 };
 pub use wiring::Wiring;
 
-use crate::kernels::{numbers, Products};
+use crate::kernels::numbers;
 use candle_core::{Result, Tensor};
 use half::bf16;
 
@@ -154,8 +154,6 @@ pub struct Heads<'a> {
     pub wiring: &'a Wiring,
     /// Computation of logits.
     pub rule: LogitRule,
-    /// Operands of the measuring kernel's products: queries with keys, weights with values. Probes observe `f32`.
-    pub products: Products,
 }
 
 impl Heads<'_> {

@@ -185,7 +185,7 @@ impl<'a> PackedLayer<'a> {
             let out = MatMut::new(&mut out[row * KEYS + first - keys.start..], seeing.len(), PANEL, KEYS);
             let q = Mat::new(&q[row * self.d..], seeing.len(), self.d, self.d);
             let (k, panel) = self.keys_at(first).panel(self.wiring.key[j][head], first);
-            k.multiply(out, false, q, panel, 0..self.d);
+            multiply_panel(out, false, q, k.rows(panel, 0..self.d));
         }
         if let Some(cap) = self.rule.softcap {
             for (query, row) in queries.clone().zip(out.chunks_exact_mut(KEYS)) {
@@ -210,13 +210,10 @@ impl<'a> PackedLayer<'a> {
             for first in (0..queries.len()).step_by(GROUP) {
                 let rows = first..queries.len().min(first + GROUP);
                 // All keys that any of these rows sees. Weights of keys that a row does not see are zero.
-                let mut keys = self.visible(queries.start + rows.start, block).start
+                let keys = self.visible(queries.start + rows.start, block).start
                     ..self.visible(queries.start + rows.end - 1, block).end;
                 if keys.is_empty() {
                     continue;
-                }
-                if self.rows.keys.own.pairs(value_head).is_some() {
-                    keys.start -= keys.start % 2; // whole pairs; the added key has weight zero
                 }
                 // Earlier keys, then own keys: a sum of parts has the bits of the whole sum.
                 let border =
@@ -226,10 +223,7 @@ impl<'a> PackedLayer<'a> {
                     let weights = Mat::new(&weights[first * KEYS + keys.start..], rows.len(), keys.len(), KEYS);
                     let packed = self.keys_at(block * KEYS + keys.start);
                     let keys = block * KEYS + keys.start - packed.first..block * KEYS + keys.end - packed.first;
-                    match packed.pairs(value_head) {
-                        None => multiply_panel(out, true, weights, packed.v[value_head].rows(column % panels, keys)),
-                        Some(pairs) => pairs.multiply(out, true, weights, column % panels, keys),
-                    }
+                    multiply_panel(out, true, weights, packed.v[value_head].rows(column % panels, keys));
                 }
             }
         }

@@ -94,9 +94,6 @@ pub(super) fn run(args: &Train) -> Result<()> {
         return summarise_runs(&spec, args);
     }
     start_threads(None)?;
-    if (args.device, args.dtype) == (DeviceName::Cpu, Dtype::Bf16) {
-        bail_usage!("--dtype bf16: on the CPU, training has f32 and f64");
-    }
     let placement = device::placement(args.device, args.dtype)?;
     spec.check_memory(&runs, &placement)?;
     prepare(args)?;

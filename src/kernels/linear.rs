@@ -1,7 +1,7 @@
 //! `y = x @ w^T` as a differentiable op.
 
 use super::{has_kernels, in_chunks, multiply, multiply_panel, slice, with_values};
-use super::{Mat, MatMut, Packed, Panels, Products, PANEL};
+use super::{Mat, MatMut, Panels, PANEL};
 use candle_core::{CpuStorage, CustomOp2, Layout, Module as _, Result, Shape, Tensor};
 use pulp::Simd;
 use rayon::prelude::*;
@@ -12,25 +12,15 @@ const PACKED_ROWS: usize = 256;
 /// Inner size of a block: the part of w that is multiplied at once.
 const DEPTH: usize = 512;
 
-struct Linear {
-    products: Products,
-}
+struct Linear;
 
 /// `x @ w^T`: x (.., E), w (F, E) -> (.., F), as `torch.nn.Linear` without bias.
 ///
 /// # Errors
 /// If the inner sizes or the number types differ, or an argument is not contiguous.
 pub fn linear(x: &Tensor, w: &Tensor) -> Result<Tensor> {
-    linear_of(Products::F32, x, w)
-}
-
-/// [`linear`] with a choice of products, which only the kernel has.
-///
-/// # Errors
-/// As [`linear`].
-pub(crate) fn linear_of(products: Products, x: &Tensor, w: &Tensor) -> Result<Tensor> {
     if has_kernels(x) {
-        return x.apply_op2(w, Linear { products });
+        return x.apply_op2(w, Linear);
     }
     candle_nn::Linear::new(w.clone(), None).forward(x)
 }
@@ -53,13 +43,13 @@ impl CustomOp2 for Linear {
         let (x, w) = (slice(s1, l1, "linear")?, slice(s2, l2, "linear")?);
         let (f, e) = l2.shape().dims2()?;
         let dims = output_dims(l1.dims(), l2.shape())?;
-        let y = product(self.products, x, Mat::new(w, f, e, e).t(), e, f);
+        let y = product(x, Mat::new(w, f, e, e).t(), e, f);
         Ok((CpuStorage::F32(y), Shape::from(dims)))
     }
 
     fn bwd(&self, x: &Tensor, w: &Tensor, _: &Tensor, dy: &Tensor) -> Result<(Option<Tensor>, Option<Tensor>)> {
         let (f, e) = w.dims2()?;
-        let dx = with_values([w, dy], |[w, dy]| product(Products::F32, dy, Mat::new(w, f, e, e), f, e))?;
+        let dx = with_values([w, dy], |[w, dy]| product(dy, Mat::new(w, f, e, e), f, e))?;
         let dx = Tensor::from_vec(dx, x.shape(), x.device())?;
         if !w.track_op() {
             return Ok((Some(dx), None)); // w is a constant
@@ -70,14 +60,13 @@ impl CustomOp2 for Linear {
 }
 
 /// x @ w: x (rows, E), w (E, F).
-fn product(products: Products, x: &[f32], w: Mat<'_>, e: usize, f: usize) -> Vec<f32> {
+fn product(x: &[f32], w: Mat<'_>, e: usize, f: usize) -> Vec<f32> {
     // All kernels add in the same order, so that a row has the same numbers whether it is multiplied with few others
     // or many.
-    let rows = x.len() / e;
-    match products {
-        Products::F32 if rows == 1 && w.row_stride == 1 => one_row(x, w, e, f),
-        Products::F32 if rows < PACKED_ROWS => few_rows(x, w, e, f),
-        _ => packed(x, &Packed::new(w, products), e, f),
+    match x.len() / e {
+        1 if w.row_stride == 1 => one_row(x, w, e, f),
+        0..PACKED_ROWS => few_rows(x, w, e, f),
+        _ => packed(x, &Panels::new(w), e, f),
     }
 }
 
@@ -148,7 +137,7 @@ fn few_rows(x: &[f32], w: Mat<'_>, e: usize, f: usize) -> Vec<f32> {
 }
 
 /// [`product`] with w packed once for all tasks: a quarter faster than packing it for each.
-fn packed(x: &[f32], w: &Packed, e: usize, f: usize) -> Vec<f32> {
+fn packed(x: &[f32], w: &Panels, e: usize, f: usize) -> Vec<f32> {
     let of_task = rows_of_task(x.len() / e);
     in_chunks(x.len() / e * f, of_task * f, |task, y| {
         let rows = y.len() / f;
@@ -176,13 +165,13 @@ fn rows_of_task(rows: usize) -> usize {
 
 /// Computes one panel of columns of x @ w, x (rows, E), into rows of y that start `stride` apart. Blocks of [`DEPTH`]
 /// rows of w take 64 KiB, so that the block and the part of x stay in the second-level cache.
-fn multiply_in_depth(y: &mut [f32], stride: usize, x: &[f32], rows: usize, w: &Packed, panel: usize) {
+fn multiply_in_depth(y: &mut [f32], stride: usize, x: &[f32], rows: usize, w: &Panels, panel: usize) {
     let e = x.len() / rows;
     for start in (0..e).step_by(DEPTH) {
         let depth = start..(start + DEPTH).min(e);
         let columns = MatMut::new(&mut *y, rows, PANEL, stride);
         let x = Mat::new(&x[start..], rows, depth.len(), e);
-        w.multiply(columns, start > 0, x, panel, depth);
+        multiply_panel(columns, start > 0, x, w.rows(panel, depth));
     }
 }
 
@@ -210,7 +199,7 @@ mod tests {
         for (e, f) in [(9, PANEL), (9, PANEL + 1), (DEPTH, 3 * PANEL - 8), (2 * DEPTH + 5, PANEL + 1)] {
             let mut random = |n: usize| (0..n).map(|_| rng.normal() as f32).collect::<Vec<_>>();
             let (x, w) = (random(rows * e), random(f * e));
-            let y = product(Products::F32, &x, Mat::new(&w, f, e, e).t(), e, f);
+            let y = product(&x, Mat::new(&w, f, e, e).t(), e, f);
             for (i, y) in y.iter().enumerate() {
                 let (x, w) = (&x[i / f * e..][..e], &w[i % f * e..][..e]);
                 let products = || x.iter().zip(w).map(|(&x, &w)| f64::from(x) * f64::from(w));
@@ -226,9 +215,8 @@ mod tests {
         let mut rng = Rng::new(2, "linear");
         let mut random = |n: usize| (0..n).map(|_| rng.normal() as f32).collect::<Vec<_>>();
         let (x, w) = (random(rows * e), random(f * e));
-        let of = |rows: std::ops::Range<usize>| {
-            product(Products::F32, &x[rows.start * e..rows.end * e], Mat::new(&w, f, e, e).t(), e, f)
-        };
+        let of =
+            |rows: std::ops::Range<usize>| product(&x[rows.start * e..rows.end * e], Mat::new(&w, f, e, e).t(), e, f);
         let all = of(0..rows);
         for few in [0..1, 3..5, 7..40, 100..200, rows - 1..rows] {
             assert_eq!(of(few.clone()), all[few.start * f..few.end * f], "{few:?}");

@@ -23,40 +23,10 @@ const AT_ONCE: usize = 4;
 pub(crate) struct Line([f32; PANEL]);
 
 /// A matrix in panels of [`PANEL`] columns, each stored row after row; the last panel is padded with zeros.
-pub(crate) struct PanelsOf<L> {
-    pub(super) lines: Vec<L>,
-    /// Lines of a panel.
-    pub(super) rows: usize,
-}
-
-/// Panels of `f32`.
-pub(crate) type Panels = PanelsOf<Line>;
-
-impl<L: Copy + Default> PanelsOf<L> {
-    /// Copies a range of lines of every panel, followed by `more` lines of zeros.
-    pub(super) fn with_lines(&self, range: Range<usize>, more: usize) -> Self {
-        let rows = range.len() + more;
-        let mut lines = Vec::with_capacity(self.lines.len() / self.rows * rows);
-        for panel in self.lines.chunks_exact(self.rows) {
-            lines.extend_from_slice(&panel[range.clone()]);
-            lines.resize(lines.len() + more, L::default());
-        }
-        Self { lines, rows }
-    }
-
-    /// Copies a range of panels.
-    pub(super) fn with_panels(&self, panels: Range<usize>) -> Self {
-        Self { lines: self.lines[panels.start * self.rows..panels.end * self.rows].to_vec(), rows: self.rows }
-    }
-
-    /// A line, in a new panel of zeros if the panel is the one after the last.
-    pub(super) fn line_mut(&mut self, panel: usize, line: usize) -> &mut L {
-        let at = panel * self.rows + line;
-        if at >= self.lines.len() {
-            self.lines.resize((panel + 1) * self.rows, L::default());
-        }
-        &mut self.lines[at]
-    }
+pub(crate) struct Panels {
+    lines: Vec<Line>,
+    /// Rows of a panel.
+    rows: usize,
 }
 
 impl Panels {
@@ -86,13 +56,29 @@ impl Panels {
     }
 
     /// Copies a range of rows, followed by `more` rows of zeros.
-    pub(crate) fn with_rows(&self, rows: Range<usize>, more: usize) -> Self {
-        self.with_lines(rows, more)
+    pub(crate) fn with_rows(&self, range: Range<usize>, more: usize) -> Self {
+        let rows = range.len() + more;
+        let mut lines = Vec::with_capacity(self.lines.len() / self.rows * rows);
+        for panel in self.lines.chunks_exact(self.rows) {
+            lines.extend_from_slice(&panel[range.clone()]);
+            lines.resize(lines.len() + more, Line::default());
+        }
+        Self { lines, rows }
     }
 
-    /// Sets a number.
+    /// Copies a range of panels.
+    pub(crate) fn with_panels(&self, panels: Range<usize>) -> Self {
+        Self { lines: self.lines[panels.start * self.rows..panels.end * self.rows].to_vec(), rows: self.rows }
+    }
+
+    /// Sets a number, in a new panel of zeros if the column is behind the last panel.
     pub(crate) fn set(&mut self, row: usize, column: usize, x: f32) {
-        self.line_mut(column / PANEL, row).0[column % PANEL] = x;
+        let panel = column / PANEL;
+        let at = panel * self.rows + row;
+        if at >= self.lines.len() {
+            self.lines.resize((panel + 1) * self.rows, Line::default());
+        }
+        self.lines[at].0[column % PANEL] = x;
     }
 
     /// A range of rows of a panel.

@@ -2,7 +2,7 @@
 
 use crate::bail_usage;
 use crate::base::values::serde_as_str;
-use crate::kernels::{has_kernels_for, wide_type, Products};
+use crate::kernels::{has_kernels_for, wide_type};
 use anyhow::{Context, Result};
 use candle_core::{DType, Device, DeviceLocation, Tensor};
 use clap::ValueEnum;
@@ -16,23 +16,16 @@ use strum::IntoStaticStr;
 pub struct Placement {
     pub device: Device,
     pub dtype: DType,
-    /// Operands of the kernels' products in projections, MLPs and attention.
-    pub products: Products,
 }
 
 impl Default for Placement {
     /// `f32` on the CPU, which has kernels.
     fn default() -> Self {
-        Self::new(Device::Cpu, DType::F32)
+        Self { device: Device::Cpu, dtype: DType::F32 }
     }
 }
 
 impl Placement {
-    /// Creates a placement with `f32` products.
-    pub fn new(device: Device, dtype: DType) -> Self {
-        Self { device, dtype, products: Products::F32 }
-    }
-
     /// Returns `true` if the kernels compute; candle's own ops do otherwise.
     pub fn has_kernels(&self) -> bool {
         has_kernels_for(&self.device, self.dtype)
@@ -101,8 +94,7 @@ pub enum Dtype {
     /// 32 bits
     #[default]
     F32,
-    /// On the CPU, products of numbers with 8 significant bits, if the processor has instructions for it, and the rest in f32; on
-    /// other devices, weights and activations of 16 bits
+    /// 16 bits; not on the CPU
     Bf16,
     /// 64 bits, to rule out rounding
     F64,
@@ -112,19 +104,19 @@ impl Dtype {
     pub fn name(self) -> &'static str {
         self.into()
     }
+}
 
-    /// The number type of weights and activations on a device, and the operands of the kernels' products.
-    pub(crate) fn on(self, device: DeviceName) -> (DType, Products) {
-        match (self, device) {
-            (Self::Bf16, DeviceName::Cpu) => (DType::F32, Products::Bf16),
-            (Self::Bf16, _) => (DType::BF16, Products::F32),
-            (Self::F32, _) => (DType::F32, Products::F32),
-            (Self::F64, _) => (DType::F64, Products::F32),
+impl From<Dtype> for DType {
+    fn from(dtype: Dtype) -> Self {
+        match dtype {
+            Dtype::F32 => Self::F32,
+            Dtype::Bf16 => Self::BF16,
+            Dtype::F64 => Self::F64,
         }
     }
 }
 
-/// Checks that this program was built for a device, and that the device, or this processor, has the number type.
+/// Checks that this program was built for a device, and that the device has the number type.
 ///
 /// # Errors
 /// A usage error if not.
@@ -133,8 +125,8 @@ pub fn check(device: DeviceName, dtype: Dtype) -> Result<()> {
         DeviceName::Cuda(_) if !cfg!(feature = "cuda") => "cuda",
         DeviceName::Metal if !cfg!(feature = "metal") => "metal",
         DeviceName::Metal if dtype == Dtype::F64 => bail_usage!("--dtype f64: Metal has no such numbers"),
-        DeviceName::Cpu if dtype == Dtype::Bf16 && !Products::Bf16.are_fast() => {
-            bail_usage!("--dtype bf16: this processor does not have the instructions (AVX512-BF16); leave it out")
+        DeviceName::Cpu if dtype == Dtype::Bf16 => {
+            bail_usage!("--dtype bf16: the CPU computes in f32 and f64; leave --dtype out for f32")
         }
         _ => return Ok(()),
     };
@@ -156,8 +148,7 @@ pub fn placement(name: DeviceName, dtype: Dtype) -> Result<Placement> {
         DeviceName::Metal => Device::new_metal(0),
     };
     let device = device.with_context(|| format!("--device {name} cannot be used"))?;
-    let (dtype, products) = dtype.on(name);
-    Ok(Placement { device, dtype, products })
+    Ok(Placement { device, dtype: dtype.into() })
 }
 
 #[cfg(test)]
@@ -200,12 +191,12 @@ mod tests {
     }
 
     #[test]
-    fn kernels_of_the_cpu_compute_but_in_f64() {
-        for dtype in [Dtype::F32, Dtype::Bf16, Dtype::F64] {
-            let (number, products) = dtype.on(DeviceName::Cpu);
-            let placement = Placement { device: Device::Cpu, dtype: number, products };
-            assert_eq!(placement.has_kernels(), dtype != Dtype::F64);
+    fn the_cpu_has_kernels_for_f32_and_no_bf16() {
+        for (dtype, has_kernels) in [(Dtype::F32, true), (Dtype::F64, false)] {
+            assert_eq!(placement(DeviceName::Cpu, dtype).unwrap().has_kernels(), has_kernels);
         }
-        assert_eq!(Dtype::Bf16.on(DeviceName::Metal), (DType::BF16, Products::F32));
+        let error = check(DeviceName::Cpu, Dtype::Bf16).unwrap_err();
+        assert!(error.to_string().contains("f32 and f64"), "{error}");
+        assert_eq!(exit_code(&error), 2);
     }
 }

@@ -1,7 +1,7 @@
 //! Projections and norms.
 
 use super::{ModelConfig, NormKind, Weights};
-use crate::kernels::{layer_norm, linear_of, rms_norm, Products};
+use crate::kernels::{layer_norm, linear, rms_norm};
 use anyhow::{Context, Result};
 use candle_core::Tensor;
 
@@ -10,7 +10,6 @@ use candle_core::Tensor;
 pub(super) struct Projection {
     pub(super) weight: Tensor,
     pub(super) bias: Option<Tensor>,
-    pub(super) products: Products,
 }
 
 impl Projection {
@@ -22,12 +21,7 @@ impl Projection {
     pub(super) fn find(name: &str, weights: &mut Weights) -> Result<Option<Self>> {
         let Some(weight) = weights.find(&format!("{name}.weight"))? else { return Ok(None) };
         let bias = weights.find(&format!("{name}.bias"))?;
-        Ok(Some(Self { weight, bias, products: weights.placement().products }))
-    }
-
-    /// Computes in `f32`. Used for routers and gates, which decide what else is computed.
-    pub(super) fn in_f32(self) -> Self {
-        Self { products: Products::F32, ..self }
+        Ok(Some(Self { weight, bias }))
     }
 
     /// Multiplies weight and bias by `factor`.
@@ -36,12 +30,12 @@ impl Projection {
             return Ok(self);
         }
         let bias = self.bias.map(|bias| bias * factor).transpose()?;
-        Ok(Self { weight: (self.weight * factor)?, bias, ..self })
+        Ok(Self { weight: (self.weight * factor)?, bias })
     }
 
     /// (.., in) -> (.., out).
     pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let y = linear_of(self.products, x, &self.weight)?;
+        let y = linear(x, &self.weight)?;
         Ok(match &self.bias {
             None => y,
             Some(bias) => y.broadcast_add(&bias.to_dtype(y.dtype())?)?,

@@ -127,7 +127,7 @@ fn clamped_swiglu(gate: &Tensor, up: &Tensor, alpha: f64, limit: f64) -> Result<
 
 impl ExpertMixture {
     fn load(config: &ModelConfig, experts: Experts, prefix: &str, weights: &mut Weights) -> Result<Self> {
-        let router = Projection::load(&format!("{prefix}.gate"), weights)?.in_f32();
+        let router = Projection::load(&format!("{prefix}.gate"), weights)?;
         let choice_bias = weights.find(&format!("{prefix}.gate.e_score_correction_bias"))?;
         let choice_bias = choice_bias.map(|bias| numbers(&bias)).transpose()?;
         let mut mlps = Vec::with_capacity(experts.count);
@@ -136,7 +136,7 @@ impl ExpertMixture {
         }
         let mut shared = None;
         if experts.shared.is_some() {
-            let gate = Projection::find(&format!("{prefix}.shared_expert_gate"), weights)?.map(Projection::in_f32);
+            let gate = Projection::find(&format!("{prefix}.shared_expert_gate"), weights)?;
             shared = Some((Mlp::load(config, &format!("{prefix}.shared_expert"), weights)?, gate));
         }
         Ok(Self { config: experts, router, choice_bias, experts: mlps, shared })
@@ -225,7 +225,6 @@ fn in_best_groups(by: &[f64], choice: ExpertChoice) -> Vec<usize> {
 mod tests {
     use super::*;
     use crate::base::rng::Rng;
-    use crate::kernels::Products;
     use candle_core::Device;
 
     const CONFIG: Experts = Experts {
@@ -277,8 +276,7 @@ mod tests {
     }
 
     fn mixture(rng: &mut Rng, width: usize) -> ExpertMixture {
-        let mut linear =
-            |out, input| Projection { weight: random(&[out, input], rng), bias: None, products: Products::F32 };
+        let mut linear = |out, input| Projection { weight: random(&[out, input], rng), bias: None };
         let router = linear(CONFIG.count, width);
         let mut mlp = || Mlp {
             gate: Some(linear(CONFIG.ffn, width)),

@@ -15,6 +15,7 @@ use crate::prompts::{BosChoice, SpecialTokens, TemplateArg, Tokenizer, Tokenizer
 use crate::results::manifest::{ModelInfo, WeightsState};
 use crate::results::record::is_formula;
 use anyhow::{bail, Context, Result};
+use candle_core::DType;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -253,7 +254,7 @@ pub struct LoadOptions {
     #[serde(skip_serializing_if = "is_default")]
     #[arg(long, value_name = "DEVICE", default_value_t = DeviceName::Cpu)]
     pub device: DeviceName,
-    /// Numbers to compute with; on the CPU, bf16 is faster and less exact, and f64 is slow
+    /// Numbers to compute with; on the CPU, f64 is slow, and there is no bf16
     #[serde(skip_serializing_if = "is_default")]
     #[arg(long, value_enum, value_name = "TYPE", default_value_t = Dtype::F32)]
     pub dtype: Dtype,
@@ -262,7 +263,7 @@ pub struct LoadOptions {
 impl LoadOptions {
     /// Returns `true` if the kernels compute rather than candle's own ops.
     pub fn has_kernels(&self) -> bool {
-        self.device == DeviceName::Cpu && self.dtype != Dtype::F64
+        self.device == DeviceName::Cpu && self.dtype == Dtype::F32
     }
 
     fn tokenizer(&self) -> TokenizerOptions {
@@ -458,7 +459,7 @@ impl OpenedModel {
     /// Host memory that the weights take at once in this state, in bytes. Weights of another device pass through the host
     /// one layer at a time.
     pub fn weights_bytes(&self, state: WeightsState) -> u64 {
-        let (number, _) = self.options.dtype.on(self.options.device);
+        let number = DType::from(self.options.dtype);
         if state == WeightsState::Expanded && self.options.device == DeviceName::Cpu {
             self.config.parameters() as u64 * number.size_in_bytes() as u64
         } else {

@@ -110,7 +110,6 @@ impl Attention {
             gate: self.extras.gate(&x)?,
             wiring: &self.wiring,
             rule: self.layer.rule,
-            products: self.o.products,
         };
         drop(x); // frees memory before attention: the rows of a long text are large
         heads = attend.head_inputs(layer, heads)?;

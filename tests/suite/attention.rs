@@ -9,7 +9,6 @@ use difftool::attention::{
     RowCollector, RowProbe, Stream,
 };
 use difftool::kernels::quant::{Format, Quantised, Quantiser, Scope};
-use difftool::kernels::Products;
 
 pub(crate) const D: usize = 8;
 
@@ -44,7 +43,6 @@ pub(crate) fn for_each_variant(t: usize, check: impl Fn(&str, &Heads<'_>)) {
                 gate: None,
                 wiring: &wiring,
                 rule,
-                products: Products::F32,
             };
             check(&format!("{label}, {t} tokens, {rule:?}"), &heads);
         }
@@ -118,11 +116,11 @@ fn differ(got: &[f32], want: &[f64], tolerance: f64) -> usize {
 fn compare(label: &str, heads: &Heads<'_>, treated: Option<&ResolvedTreatment>, tolerance: f64) {
     let mut dense = Dense { treated: treated.cloned().unwrap_or_default(), ..Dense::default() };
     let want = dense.attend(0, heads).unwrap();
-    compare_with(label, heads, treated, [tolerance, 10.0 * tolerance], (&dense, &want));
+    compare_with(label, heads, treated, tolerance, (&dense, &want));
     // There is no kernel for f64, and no block of keys.
     if heads.q.dims()[1] < 300 {
         let wide = cast(heads, DType::F64);
-        compare_with(&format!("{label}, in f64"), &wide, treated, [tolerance, 10.0 * tolerance], (&dense, &want));
+        compare_with(&format!("{label}, in f64"), &wide, treated, tolerance, (&dense, &want));
     }
 }
 
@@ -132,17 +130,12 @@ pub(crate) fn cast<'a>(heads: &Heads<'a>, dtype: DType) -> Heads<'a> {
     Heads { q, k, v, lambda: heads.lambda.clone(), sink: heads.sink.clone(), gate: None, ..*heads }
 }
 
-/// The same heads with products of `bf16`.
-fn in_bf16<'a>(heads: &Heads<'a>) -> Heads<'a> {
-    Heads { products: Products::Bf16, ..cast(heads, DType::F32) }
-}
-
-/// With a tolerance for rows, and one for outputs.
+/// [`compare`] with what the dense reference gave.
 pub(crate) fn compare_with(
     label: &str,
     heads: &Heads<'_>,
     treated: Option<&ResolvedTreatment>,
-    [tolerance, of_outputs]: [f64; 2],
+    tolerance: f64,
     (dense, want): (&Dense, &Tensor),
 ) {
     let (out, rows) = stream(heads, treated);
@@ -177,7 +170,7 @@ pub(crate) fn compare_with(
             }
             let others = differ(&row.effective, &dense.effective[visible], tolerance);
             assert_eq!(others, 0, "{label}, head {h}, query {query}");
-            let close = out[query].iter().zip(&want[query]).all(|(got, want)| (got - want).abs() <= of_outputs);
+            let close = out[query].iter().zip(&want[query]).all(|(got, want)| (got - want).abs() <= 10.0 * tolerance);
             assert!(close, "{label}, head {h}, query {query}: {:?} instead of {:?}", out[query], want[query]);
         }
     }
@@ -188,26 +181,6 @@ pub(crate) fn compare_with(
 fn every_row_that_a_probe_sees_is_that_of_the_dense_reference() {
     for t in [1, 33, 289, 577] {
         for_each_variant(t, |label, heads| compare(label, heads, None, 1e-5));
-    }
-}
-
-#[test]
-fn products_of_bf16_give_the_rows_of_rounded_queries_and_keys_and_outputs_of_rounded_weights() {
-    for t in [1, 33, 577] {
-        for_each_variant(t, |label, heads| {
-            let rounded = |x: &Tensor| x.to_dtype(DType::BF16).unwrap().to_dtype(DType::F32).unwrap();
-            // What is rounded already does not change; a scale of 1 leaves it as it is.
-            let heads = Heads {
-                q: rounded(&(&heads.q * f64::from(heads.rule.scale)).unwrap()),
-                k: rounded(&heads.k),
-                v: rounded(&heads.v),
-                rule: LogitRule { scale: 1.0, ..heads.rule },
-                ..in_bf16(heads)
-            };
-            let mut dense = Dense::default();
-            let want = dense.attend(0, &heads).unwrap();
-            compare_with(label, &heads, None, [1e-5, 0.04], (&dense, &want));
-        });
     }
 }
 
@@ -389,22 +362,20 @@ fn output_and_rows_are_bit_identical_for_any_number_of_threads() {
     let mut quantise = quantising(6, Scope::Tensor, &[(HeadPlace { layer: 0, head: 0 }, vec![0])]);
     quantise.removed = removals(700);
     for_each_variant(700, |label, heads| {
-        let run = |heads: &Heads<'_>, threads: usize| {
+        let run = |threads: usize| {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
             let (out, rows) = pool.install(|| stream(heads, Some(&quantise)));
-            let out = out.to_dtype(DType::F32).unwrap().flatten_all().unwrap().to_vec1::<f32>().unwrap();
+            let out = out.flatten_all().unwrap().to_vec1::<f32>().unwrap();
             let rows: Vec<f32> = rows.into_iter().flatten().flat_map(|row| row.effective).collect();
             out.into_iter().chain(rows).map(f32::to_bits).collect::<Vec<_>>()
         };
-        for heads in [&cast(heads, DType::F32), &in_bf16(heads)] {
-            assert!(run(heads, 1) == run(heads, 3), "{label}, {:?}", heads.products);
-        }
+        assert!(run(1) == run(3), "{label}");
     });
 }
 
 #[test]
 fn rows_that_are_needed_do_not_change_when_the_others_are_left_out() {
-    let check = |label: &str, heads: &Heads<'_>| {
+    for_each_variant(300, |label, heads| {
         let needed: Vec<bool> = (0..300).map(|query| query == 7 || query > 290).collect();
         let whole = Stream::new(&[]).attend(3, heads).unwrap();
         let partial = Stream::new(&[]).with_needed_rows(3, needed.clone()).attend(3, heads).unwrap();
@@ -417,10 +388,6 @@ fn rows_that_are_needed_do_not_change_when_the_others_are_left_out() {
         assert!(
             partial.narrow(1, 64, 32).unwrap().abs().unwrap().max_all().unwrap().to_scalar::<f32>().unwrap() == 0.0
         );
-    };
-    for_each_variant(300, |label, heads| {
-        check(label, heads);
-        check(&format!("{label}, bf16"), &in_bf16(heads));
     });
 }
 

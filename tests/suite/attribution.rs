@@ -6,7 +6,6 @@ use candle_core::{DType, Device, Result, Tensor, D};
 use candle_nn::ops::log_softmax;
 use difftool::attention::{Attend, HeadPlace, Heads, RowProbe, Stream};
 use difftool::base::rng::Rng;
-use difftool::kernels::Products;
 use difftool::measures::{Contributions, LayerSums, TargetCollector, TargetProbe};
 use difftool::model::gradient::{LastPass, TermGradients};
 use difftool::model::{Checkpoint, ModelConfig, Placement, Transformer};
@@ -19,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 fn load(dir: &Path, dtype: DType) -> Transformer {
     let config = ModelConfig::read(&dir.join("config.json")).unwrap();
-    let placement = Placement { products: Products::F32, ..Placement::new(Device::Cpu, dtype) };
+    let placement = Placement { device: Device::Cpu, dtype };
     Transformer::expanded(&config, Checkpoint::open(dir).unwrap(), &placement).unwrap()
 }
 

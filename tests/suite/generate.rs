@@ -4,7 +4,6 @@ use crate::common::{self, assert_close, attention_variants, fixture, normal, tin
 use crate::dense::Dense;
 use candle_core::{DType, Device, Tensor};
 use difftool::attention::{Alibi, Attend, Cached, Heads, LogitRule, Stream};
-use difftool::kernels::Products;
 use difftool::model::generate::{generate, Decoder, StopConditions, StopReason};
 use difftool::model::open;
 use difftool::model::{Checkpoint, ModelConfig, Transformer};
@@ -151,7 +150,6 @@ fn every_layout_attends_from_its_memory_as_from_whole_maps() {
                     gate: None,
                     wiring: &wiring,
                     rule,
-                    products: Products::F32,
                 }
             };
             let want = Dense::default().attend(0, &heads(0, t)).unwrap();

@@ -4,7 +4,7 @@ use crate::common::{assert_close, attention_variants, normal, preset, AttentionC
 use crate::dense::Dense;
 use candle_core::{DType, Device, Result, Tensor, Var};
 use difftool::attention::{Attend, Fused, Heads, LogitRule, Stream};
-use difftool::kernels::{self, Products, RopeStyle, RopeTable};
+use difftool::kernels::{self, RopeStyle, RopeTable};
 use std::sync::Arc;
 
 /// Checks values and the gradient of every argument of `fused` against `composed`, under a random weighting of outputs.
@@ -222,7 +222,6 @@ fn fused_attention_agrees_with_whole_maps_for_every_variant_and_odd_lengths() {
                     gate: None,
                     wiring: &case.wiring,
                     rule: LogitRule::plain(8),
-                    products: Products::F32,
                 };
                 Fused.attend(0, &heads)
             };
@@ -246,7 +245,6 @@ fn streaming_and_dense_attention_agree_with_fused() {
                 gate: None,
                 wiring: &wiring,
                 rule: LogitRule::plain(8),
-                products: Products::F32,
             };
             let want = Fused.attend(0, &heads).unwrap();
             assert_close(&format!("stream, {label}, {t}"), &Stream::new(&[]).attend(0, &heads).unwrap(), &want, 2e-5);
@@ -269,17 +267,8 @@ fn training_attention_is_bit_identical_for_any_number_of_threads() {
             let lambda = Tensor::new(&[0.6f32], &Device::Cpu).unwrap();
             let [q, k, v] = [0, 1, 2].map(|i| vars[i].as_tensor().clone());
             let sink = Some(normal(&[8], 8));
-            let heads = Heads {
-                q,
-                k,
-                v,
-                lambda: Some(lambda),
-                sink,
-                gate: None,
-                wiring: &wiring,
-                rule: LogitRule::plain(8),
-                products: Products::F32,
-            };
+            let heads =
+                Heads { q, k, v, lambda: Some(lambda), sink, gate: None, wiring: &wiring, rule: LogitRule::plain(8) };
             let out = Fused.attend(0, &heads).unwrap();
             let grads = out.sqr().unwrap().sum_all().unwrap().backward().unwrap();
             let bits = |x: &Tensor| {

@@ -4,7 +4,7 @@ use crate::common::{normal, Scratch};
 use crate::dense::Dense;
 use candle_core::Tensor;
 use difftool::attention::{Attend, Heads, LogitRule, Wiring};
-use difftool::kernels::{rope, Products, RopeStyle, RopeTable};
+use difftool::kernels::{rope, RopeStyle, RopeTable};
 use std::sync::Arc;
 
 const TOKENS: usize = 64;
@@ -27,7 +27,7 @@ fn repeated(seed: u64, length: f64, rotary: bool) -> (Vec<f64>, f64) {
     let rotated = |x: Tensor| if rotary { rope(&x, &table, RopeStyle::Half, 0).unwrap() } else { x };
     let (q, k) = (rotated(q), rotated(k));
     let v = k.clone();
-    let heads = Heads { q, k, v, lambda: None, sink: None, gate: None, wiring: &wiring, rule, products: Products::F32 };
+    let heads = Heads { q, k, v, lambda: None, sink: None, gate: None, wiring: &wiring, rule };
     let mut dense = Dense::default();
     dense.attend(0, &heads).unwrap();
     (dense.kept.remove(0).remove(0).remove(0).maps.remove(0), largest)

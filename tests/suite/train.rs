@@ -185,7 +185,7 @@ fn a_step_in_candles_ops_has_the_loss_the_gradients_and_the_update_of_a_step_of_
         let batch = random_batch(config.vocab, 3, 33);
         let stepped = |dtype: DType| {
             let vars = variables(&config, 1).unwrap();
-            let model = copy_to_device(&config, &vars, &Placement::new(Device::Cpu, dtype)).unwrap();
+            let model = copy_to_device(&config, &vars, &Placement { device: Device::Cpu, dtype }).unwrap();
             let mut optimizer = AdamW::new(&vars, &spec().optimizer);
             let done = step(&model, &mut optimizer, &batch, 1e-3).unwrap();
             (done, vars)
@@ -217,7 +217,7 @@ fn a_run_in_candles_ops_learns_what_one_of_the_kernels_does_and_is_resumed_with_
     let short = SPEC.replace("tokens = 3072", "tokens = 1024").replace("tokens = 2048", "tokens = 1024");
     let spec = TrainSpec::parse(&short, "spec.toml").unwrap();
     let of = |dtype: DType, name: &str, resume: bool, steps: usize| {
-        let (stop, placement) = (AtomicBool::new(false), Placement::new(Device::Cpu, dtype));
+        let (stop, placement) = (AtomicBool::new(false), Placement { device: Device::Cpu, dtype });
         let progress = StopAfter::new(steps, &stop);
         train_runs(&spec, &spec.runs(), &home.path().join(name), resume, &placement, &stop, &progress)
     };

@@ -7,7 +7,6 @@ use crate::attention::{
 };
 use crate::base::rng::Rng;
 use crate::kernels::quant::Format;
-use crate::kernels::Products;
 use candle_core::Var;
 
 const D: usize = 8;
@@ -62,7 +61,6 @@ fn for_each_preset(rules: &[LogitRule], check: impl Fn(&str, &Heads<'_>)) {
                 gate: None,
                 wiring: &wiring,
                 rule,
-                products: Products::F32,
             };
             check(&format!("{name}, {rule:?}"), &heads);
         }
@@ -263,17 +261,7 @@ fn gradients_through_tiles_are_those_of_the_training_kernel_for_every_preset() {
         let vars = [Some(var(&q)), Some(var(&k)), Some(var(&v)), lambda.map(|l| var(&l)), sink.map(|n| var(&[n]))];
         let [q, k, v, lambda, sink] = vars.each_ref().map(|var| var.as_ref().map(|var| var.as_tensor().clone()));
         let [q, k, v] = [q, k, v].map(Option::unwrap);
-        let heads = Heads {
-            q,
-            k,
-            v,
-            lambda,
-            sink,
-            gate: None,
-            wiring: &wiring,
-            rule: LogitRule::plain(D),
-            products: Products::F32,
-        };
+        let heads = Heads { q, k, v, lambda, sink, gate: None, wiring: &wiring, rule: LogitRule::plain(D) };
         let [got, want] = [
             Portable::with_rows(&heads, None, None, 0, ROWS).unwrap().mixture().unwrap(),
             Fused.attend(0, &heads).unwrap(),
