@@ -224,9 +224,6 @@ fn seeds_of(name: &str) -> Option<Vec<String>> {
     (!seeds.is_empty()).then(|| seeds.into_iter().map(|(_, name)| name).collect())
 }
 
-/// Environment variable that, if set, leaves the weights in their files, for tests and benches.
-const STREAM: &str = "DIFFTOOL_STREAM_WEIGHTS";
-
 /// Choices that the files of a model leave open.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Args)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
@@ -449,10 +446,10 @@ impl OpenedModel {
     /// it. On other devices they always are.
     pub fn weights_state(&self) -> WeightsState {
         let half = available_bytes().map_or(u64::MAX, |available| available / 2);
-        let fits = self.weights_bytes(WeightsState::Expanded) <= half && std::env::var_os(STREAM).is_none();
-        match fits || self.options.device != DeviceName::Cpu {
-            true => WeightsState::Expanded,
-            false => WeightsState::Streamed,
+        if self.options.device != DeviceName::Cpu || self.weights_bytes(WeightsState::Expanded) <= half {
+            WeightsState::Expanded
+        } else {
+            WeightsState::Streamed
         }
     }
 

@@ -3,9 +3,10 @@
 use crate::common::{self, assert_drawn, edit_tensor, fails, printed, refuses};
 use assert_cmd::Command;
 use candle_core::npy::NpzTensors;
-use candle_core::Tensor;
+use candle_core::{DType, Tensor};
 use clap::Parser as _;
 use difftool::commands::Cli;
+use difftool::model::DecoderSizes;
 use difftool::results::record::Record;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -339,25 +340,41 @@ fn results_do_not_depend_on_the_number_of_threads() {
     }
 }
 
+/// `difftool` with a line of arguments under a limit of addresses in KiB (`ulimit -v`).
+#[cfg(target_os = "linux")]
+fn limited(scratch: &Scratch, limit: &str, args: &str) -> Command {
+    let program = assert_cmd::cargo::cargo_bin("difftool");
+    let script = format!("ulimit -v {limit}; exec '{}' {args}", program.display());
+    let mut command = Command::new("bash");
+    command.current_dir(scratch.path("")).args(["-c", &script]);
+    command
+}
+
 #[test]
+#[cfg(target_os = "linux")]
 fn results_do_not_depend_on_the_state_of_the_weights() {
-    let scratch = Scratch::new();
-    for (command, args) in [("heads", &SHORT[..]), ("ratio", &SHORT[..]), ("explore", &["--ctx", "128"])] {
-        let results = |state: &str| {
-            let mut run = scratch.difftool(command, &[args, &["--out", &format!("{command}-{state}"), "-q"]].concat());
-            if state == "streamed" {
-                run.env("DIFFTOOL_STREAM_WEIGHTS", "1");
-            }
-            run.assert().success();
-            let file = |name: &str| fs::read(scratch.path(&format!("{command}-{state}")).join(name)).unwrap();
-            let manifest: serde_json::Value = serde_json::from_slice(&file("manifest.json")).unwrap();
+    let scratch = Scratch(common::Scratch::new());
+    // 360 MB as f32: more than half of the limit, which leaves enough for the run.
+    let sizes = DecoderSizes { width: 512, layers: 26, ffn: 1536, head_dim: 128, ..common::tiny_sizes("diff") };
+    common::random_model(&scratch.path("diff"), "diff", sizes, DType::BF16);
+    let limits = [("expanded", "unlimited"), ("streamed", "600000")];
+    for (command, args) in [("heads", "--samples 1 --depths 50"), ("ratio", "--samples 1 --depths 50"), ("explore", "")]
+    {
+        let [expanded, streamed] = limits.map(|(state, limit)| {
+            let out = format!("{command}-{state}");
+            let args = format!("{command} --model ./diff --ctx 128 {args} --threads 1 --out {out} -q");
+            limited(&scratch, limit, &args).assert().success();
+            let manifest = scratch.read(&format!("{out}/manifest.json"));
+            let manifest: serde_json::Value = serde_json::from_str(&manifest).unwrap();
             assert_eq!(manifest["models"][0]["weights"], state, "{command}");
-            file("results.csv")
-        };
-        assert!(results("streamed") == results("expanded"), "{command}");
+            scratch.read(&format!("{out}/results.csv"))
+        });
+        assert!(streamed == expanded, "{command}");
     }
-    let told = scratch.difftool("inspect", &["./diff"]).env("DIFFTOOL_STREAM_WEIGHTS", "1").output().unwrap();
-    assert!(String::from_utf8(told.stdout).unwrap().contains("for the weights (streamed)"));
+    for (state, limit) in limits {
+        let told = printed(&mut limited(&scratch, limit, "inspect ./diff"));
+        assert!(told.contains(&format!("for the weights ({state})")), "{told}");
+    }
 }
 
 #[test]

@@ -69,25 +69,34 @@ pub(super) fn preset(name: &str) -> Variant {
 /// Width of the residual stream of [`tiny_model`].
 pub(super) const WIDTH: usize = 32;
 
-/// Writes a tiny random model in the Hugging Face format; `variant` is a preset.
-pub(super) fn tiny_model(dir: &Path, variant: &str) {
-    let kind = preset(variant);
-    let heads = kind.signal_heads.max(2);
-    let sizes = DecoderSizes {
+/// Sizes of [`tiny_model`]; `variant` is a preset.
+pub(super) fn tiny_sizes(variant: &str) -> DecoderSizes {
+    let variant = preset(variant);
+    let heads = variant.signal_heads.max(2);
+    DecoderSizes {
         vocab: Tokenizer::embedded().vocab_size(),
         width: WIDTH,
         layers: 2,
         ffn: 48,
         heads,
-        kv_heads: if kind.values == ValueWidth::Doubled { 2 * heads } else { heads },
+        kv_heads: if variant.values == ValueWidth::Doubled { 2 * heads } else { heads },
         head_dim: 8,
         max_ctx_tok: 1024,
-    };
-    let config = ModelConfig::llama(kind, sizes, 10_000.0, RopeStyle::Half);
+    }
+}
+
+/// Writes a tiny random model in the Hugging Face format; `variant` is a preset.
+pub(super) fn tiny_model(dir: &Path, variant: &str) {
+    random_model(dir, variant, tiny_sizes(variant), DType::F32);
+}
+
+/// Writes a random model of these sizes, with weights of a number type.
+pub(super) fn random_model(dir: &Path, variant: &str, sizes: DecoderSizes, weights: DType) {
+    let config = ModelConfig::llama(preset(variant), sizes, 10_000.0, RopeStyle::Half);
     std::fs::create_dir_all(dir).unwrap();
     std::fs::write(dir.join("config.json"), format!("{:#}", config.to_json())).unwrap();
     std::fs::write(dir.join("tokenizer.json"), &Tokenizer::embedded().json).unwrap();
-    Weights::init(&config, 1).unwrap().write(&dir.join("model.safetensors"), DType::F32, &[]).unwrap();
+    Weights::init(&config, 1).unwrap().write(&dir.join("model.safetensors"), weights, &[]).unwrap();
 }
 
 /// Changes one tensor of a model folder.
