@@ -47,7 +47,7 @@ pub struct NeedleFlags {
     /// Also generate answers greedily and score them (generations.jsonl)
     #[arg(long)]
     pub generate: bool,
-    /// Also ask for cities that are not in the text, and count invented and copied numbers (implies --generate)
+    /// Also ask for names that are not in the text, and count invented and copied numbers (implies --generate)
     #[arg(long)]
     pub unanswerable: bool,
     /// Largest number of generated tokens [default: 48]

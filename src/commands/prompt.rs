@@ -101,7 +101,7 @@ fn json_line(place: &GridPrompt, base_seed: u64, prompt: &Prompt) -> Value {
                 .map(|(region, tokens)| json!([region, tokens.start, tokens.end]))
                 .collect();
             json!({
-                "city": query.city, "answer": query.value,
+                "city": query.name, "answer": query.value,
                 "needle_tokens": [query.needle.start, query.needle.end],
                 "answer_tokens": [query.answer.start, query.answer.end],
                 "predicted_tokens": [query.predicted.start, query.predicted.end],
@@ -135,7 +135,7 @@ fn show(source: &PromptSource<'_>, index: usize, query: usize) -> Result<()> {
         prompts.len(),
         place.seed(source.grid.seed()),
         prompt.ids.len(),
-        asked.city,
+        asked.name,
         asked.value,
         asked.answer.start,
         asked.answer.end - 1,

@@ -62,8 +62,8 @@ pub(crate) struct PromptFacts {
 /// A question of the prompt.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub(crate) struct QuestionFacts {
-    /// The city asked about.
-    pub(crate) city: String,
+    /// The name asked about.
+    pub(crate) name: String,
     pub(crate) value: String,
     /// Its tokens in the needle.
     pub(crate) answer: Range<usize>,
@@ -76,7 +76,7 @@ impl PromptFacts {
         let regions = targets.first().map(|target| region_ranges(&target.regions)).unwrap_or_default();
         let texts = texts(prompt, |id| token_text(pass.tokenizer, id))?;
         let questions = prompt.queries.iter().map(|query| QuestionFacts {
-            city: query.city.clone(),
+            name: query.name.clone(),
             value: query.value.clone(),
             answer: query.answer.clone(),
         });

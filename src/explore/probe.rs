@@ -318,7 +318,7 @@ mod tests {
     /// 300 tokens, with the value at 100..103 and a question at the end.
     fn prompt() -> Prompt {
         let query = Query {
-            city: "Oslo".into(),
+            name: "Oslo".into(),
             value: "123".into(),
             needle: 95..104,
             answer: 100..103,
@@ -332,7 +332,7 @@ mod tests {
             ids: vec![0; 300],
             offsets: vec![(0, 0); 300],
             queries: vec![query],
-            needles: vec![Needle { city: "Oslo".into(), value: "123".into(), span: 95..104, answer: 100..103 }],
+            needles: vec![Needle { name: "Oslo".into(), value: "123".into(), span: 95..104, answer: 100..103 }],
             haystack: 10..280,
             has_bos: true,
             window: Window::default(),

@@ -80,7 +80,7 @@ pub(crate) struct Generated {
     depth_req_pct: Option<f64>,
     /// Set of the cities: `train` or `absent`.
     cities: Option<String>,
-    /// The cities asked for.
+    /// The names asked for.
     asked: Vec<String>,
     /// Their values.
     expected: Vec<String>,
@@ -94,7 +94,7 @@ pub(crate) struct Generated {
     contains: Vec<bool>,
     /// The i-th number of the answer; `None` if it has fewer.
     said: Vec<Option<String>>,
-    /// `true` if that number is the value of another city in the prompt.
+    /// `true` if that number is the value of another needle in the prompt.
     copied: Vec<bool>,
 }
 
@@ -122,7 +122,7 @@ impl Generated {
             retrieve: id.retrieve,
             depth_req_pct: id.depth_req_pct,
             cities: id.cities.as_deref().map(str::to_owned),
-            asked: queries.iter().map(|query| query.city.clone()).collect(),
+            asked: queries.iter().map(|query| query.name.clone()).collect(),
             expected: queries.iter().map(|query| query.value.clone()).collect(),
             text: generation.text.clone(),
             ids: generation.ids.clone(),
@@ -215,9 +215,9 @@ fn first_numbers(text: &str, n: usize) -> Vec<Option<String>> {
     (0..n).map(|i| said.get(i).map(|at| text[at.clone()].to_owned())).collect()
 }
 
-/// Returns `true` if a number is the value of another city in the prompt.
+/// Returns `true` if a number is the value of another needle in the prompt.
 fn is_copied(prompt: &Prompt, query: &Query, number: Option<&str>) -> bool {
-    let mut others = prompt.needles.iter().filter(|needle| needle.city != query.city && needle.value != query.value);
+    let mut others = prompt.needles.iter().filter(|needle| needle.name != query.name && needle.value != query.value);
     number.is_some_and(|number| others.any(|needle| needle.value == number))
 }
 
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_other_cities_count_as_copied() {
+    fn numbers_of_other_needles_count_as_copied() {
         let spec = NeedleSpec {
             ctx_tok: 400,
             needles: 3,

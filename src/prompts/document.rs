@@ -1,6 +1,6 @@
 //! Training documents: prose with facts that are stated, and restated for the model to recall.
 //!
-//! A fact assigns a number to a city. Most documents mix prose, new facts and restatements; some are whole needle
+//! A fact gives a number to a name. Most documents mix prose, new facts and restatements; some are whole needle
 //! prompts as in the evaluation ("exams"). They use only training cities and made-up names, and other streams of random
 //! numbers than the evaluation.
 
@@ -16,7 +16,7 @@ use crate::bail_usage;
 use crate::base::rng::Rng;
 use crate::base::spec_file::pair;
 
-/// The wordings of a fact, by their index in [`DocumentSpec::wordings`]: the texts before, between and behind the city
+/// The wordings of a fact, by their index in [`DocumentSpec::wordings`]: the texts before, between and behind the name
 /// and the value. The first is the needle of the evaluation.
 pub(super) const WORDINGS: [[&str; 3]; 8] = [
     ["The special magic ", " number is: ", "."],
@@ -140,7 +140,7 @@ pub fn document(
         }
         let index = if new { facts.len() } else { other_than(last, facts.len(), &mut rng) };
         if new {
-            facts.push(CityFact::draw(spec, &facts, &mut rng));
+            facts.push(WordedFact::draw(spec, &facts, &mut rng));
         }
         writer.fact(&facts[index], !new)?;
         last = Some(index);
@@ -162,21 +162,21 @@ fn other_than(last: Option<usize>, count: usize, rng: &mut Rng) -> usize {
     }
 }
 
-/// A city, its number, and its wording.
-struct CityFact {
-    city: String,
+/// A name, its number, and its wording.
+struct WordedFact {
+    name: String,
     value: String,
     wording: usize,
 }
 
-impl CityFact {
-    /// Draws a fact with another city and value than `others`.
-    fn draw(spec: &DocumentSpec, others: &[CityFact], rng: &mut Rng) -> Self {
-        let city = loop {
+impl WordedFact {
+    /// Draws a fact with another name and value than `others`.
+    fn draw(spec: &DocumentSpec, others: &[WordedFact], rng: &mut Rng) -> Self {
+        let name = loop {
             let synthetic = rng.unit() < spec.synthetic;
-            let city = if synthetic { made_up(rng) } else { (*rng.pick(CitySet::Train.cities())).to_owned() };
-            if others.iter().all(|fact| fact.city != city) {
-                break city;
+            let name = if synthetic { made_up(rng) } else { (*rng.pick(CitySet::Train.cities())).to_owned() };
+            if others.iter().all(|fact| fact.name != name) {
+                break name;
             }
         };
         let value = loop {
@@ -194,13 +194,13 @@ impl CityFact {
                 break;
             }
         }
-        Self { city, value, wording }
+        Self { name, value, wording }
     }
 
     /// The sentence, and the byte range of the value in it.
     fn sentence(&self) -> (String, Range<usize>) {
         let [before, between, behind] = WORDINGS[self.wording];
-        let stem = format!("{before}{}{between}", self.city);
+        let stem = format!("{before}{}{between}", self.name);
         let value = stem.len()..stem.len() + self.value.len();
         (format!("{stem}{}{behind}", self.value), value)
     }
@@ -218,7 +218,7 @@ impl<'a> DocumentWriter<'a> {
         Self { document: Document { digit: vec![0; ids.len()], ids }, tokenizer }
     }
 
-    /// Appends a sentence after a space. The first sentence has the space too, so that a city at the start of a
+    /// Appends a sentence after a space. The first sentence has the space too, so that a name at the start of a
     /// sentence always has the same tokens.
     fn sentence(&mut self, sentence: &str, recalled: Range<usize>) -> Result<()> {
         let encoded = self.tokenizer.encode(&format!(" {sentence}"))?;
@@ -233,13 +233,13 @@ impl<'a> DocumentWriter<'a> {
         Ok(())
     }
 
-    fn fact(&mut self, fact: &CityFact, restated: bool) -> Result<()> {
+    fn fact(&mut self, fact: &WordedFact, restated: bool) -> Result<()> {
         let (sentence, value) = fact.sentence();
         self.sentence(&sentence, if restated { value } else { 0..0 })
     }
 
     /// Starts the document with a needle prompt of random size. Returns its facts.
-    fn exam(&mut self, ctx_tok: usize, seed: u64, rng: &mut Rng, haystack: &Haystack) -> Result<Vec<CityFact>> {
+    fn exam(&mut self, ctx_tok: usize, seed: u64, rng: &mut Rng, haystack: &Haystack) -> Result<Vec<WordedFact>> {
         // A needle takes about 17 tokens and a question 21, besides the instructions and a sentence of filler.
         let room = (ctx_tok.saturating_sub(80) / 24).max(1);
         let needles = 1 + rng.below(EXAM_NEEDLES_MAX.min(room));
@@ -259,7 +259,7 @@ impl<'a> DocumentWriter<'a> {
         Ok(prompt
             .needles
             .into_iter()
-            .map(|needle| CityFact { city: needle.city, value: needle.value, wording: 0 })
+            .map(|needle| WordedFact { name: needle.name, value: needle.value, wording: 0 })
             .collect())
     }
 }
@@ -355,17 +355,17 @@ mod tests {
     }
 
     #[test]
-    fn pure_recall_has_only_keys_with_constant_values() {
+    fn pure_recall_has_only_names_with_constant_values() {
         for seed in 0..50 {
             let text = text(&made(&pure_recall(), 128, seed));
             let mut facts = std::collections::BTreeMap::new();
             let mut last = "";
             for fact in text.strip_prefix(' ').unwrap().split_inclusive(". ").filter(|fact| fact.ends_with(". ")) {
-                let (city, value) = fact.split_once(' ').unwrap();
+                let (name, value) = fact.split_once(' ').unwrap();
                 assert!(value.len() == 7 && value[..5].parse::<u32>().is_ok(), "{text}");
-                assert_eq!(*facts.entry(city).or_insert(value), value, "{text}");
-                assert_ne!(city, last, "{text}");
-                last = city;
+                assert_eq!(*facts.entry(name).or_insert(value), value, "{text}");
+                assert_ne!(name, last, "{text}");
+                last = name;
             }
             assert!(facts.len() >= 2, "{text}");
         }

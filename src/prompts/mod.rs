@@ -83,11 +83,12 @@ impl Region {
     }
 }
 
-/// A needle of a prompt: a sentence that assigns a value to a key, a number to a city by default. Ranges count tokens from the start of the prompt.
+/// A needle of a prompt: a sentence that gives a value to a name, by default a number to a city. Ranges count tokens
+/// from the start of the prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Needle {
-    /// The key.
-    pub city: String,
+    /// What the value is of.
+    pub name: String,
     /// The value; empty for a distractor of a file, which answers no question.
     pub value: String,
     /// The tokens of the whole sentence.
@@ -99,8 +100,8 @@ pub struct Needle {
 /// A question of a prompt, with the position of its answer. Ranges count tokens from the start of the prompt.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Query {
-    /// The key of the answer: the city asked about by default, a question of a file, a name in a chain.
-    pub city: String,
+    /// What is asked about, the name of the needle: by default a city; of a file, the question.
+    pub name: String,
     /// The expected answer.
     pub value: String,
     /// The tokens of the whole needle in the haystack, the last if there are several; empty if the text does not hold
@@ -242,7 +243,7 @@ impl Prompt {
     }
 
     /// The region of every token with respect to one query. Other needles are distractors, those with other values of the
-    /// same key too; without a query, all needles are.
+    /// same name too; without a query, all needles are.
     ///
     /// # Panics
     /// If there is no query of this index.
@@ -257,7 +258,7 @@ impl Prompt {
             for needle in &self.needles {
                 // One needle, or every example of the word; none if the text does not hold the answer. A corrupted
                 // prompt has another value in the place of the answer's needle.
-                if needle.city == query.city && (needle.value == query.value || needle.span == query.needle) {
+                if needle.name == query.name && (needle.value == query.value || needle.span == query.needle) {
                     regions[needle.span.clone()].fill(Region::Needle);
                     regions[needle.answer.clone()].fill(Region::Answer);
                 }

@@ -250,7 +250,7 @@ mod tests {
 
     /// Words and labels in the order of the text.
     fn examples(prompt: &Prompt) -> Vec<(&str, &str)> {
-        prompt.needles.iter().map(|needle| (needle.city.as_str(), needle.value.as_str())).collect()
+        prompt.needles.iter().map(|needle| (needle.name.as_str(), needle.value.as_str())).collect()
     }
 
     fn sorted(prompt: &Prompt) -> Vec<(&str, &str)> {
@@ -275,13 +275,13 @@ mod tests {
             let different: BTreeSet<&str> = labels.values().copied().collect();
             prop_assert!(different.len() <= spec.classes && (shots < words || different.len() == spec.classes));
             let query = &prompt.queries[0];
-            prop_assert_eq!(labels[query.city.as_str()], query.value.as_str());
+            prop_assert_eq!(labels[query.name.as_str()], query.value.as_str());
             let asked = Tokenizer::embedded().decode(&prompt.ids[query.predicted.clone()]).unwrap();
             prop_assert_eq!(asked, query.value.as_str());
             // All examples of the word count as its needle, all others as distractors.
             let regions = prompt.regions(Some(0));
             for needle in &prompt.needles {
-                let expected = if needle.city == query.city { Region::Answer } else { Region::Distractor };
+                let expected = if needle.name == query.name { Region::Answer } else { Region::Distractor };
                 prop_assert!(regions[needle.answer.clone()].iter().all(|&region| region == expected));
             }
         }
@@ -295,7 +295,7 @@ mod tests {
                 (0..3).map(|arrangement| prompt(&ShotsSpec { order, arrangement, ..SPEC }, 3)).collect();
             assert!(all
                 .iter()
-                .all(|one| sorted(one) == sorted(&whole) && one.queries[0].city == whole.queries[0].city));
+                .all(|one| sorted(one) == sorted(&whole) && one.queries[0].name == whole.queries[0].name));
             assert_ne!(examples(&all[0]), examples(&all[1]), "{order:?}");
         }
     }
@@ -304,7 +304,7 @@ mod tests {
     fn the_examples_of_more_shots_hold_those_of_fewer() {
         let (few, many) = (prompt(&ShotsSpec { shots: 5, ..SPEC }, 9), prompt(&SPEC, 9));
         assert!(examples(&few).iter().all(|example| examples(&many).contains(example)));
-        assert_eq!(few.queries[0].city, many.queries[0].city);
+        assert_eq!(few.queries[0].name, many.queries[0].name);
         assert_ne!(prompt(&SPEC, 10).queries[0].value, many.queries[0].value, "every prompt has its own mapping");
     }
 

@@ -306,7 +306,7 @@ fn region_views(prompt: &Prompt, rows: RowSelection, generating: bool) -> Vec<Re
 fn of_no_question(prompt: &Prompt) -> Vec<Region> {
     let mut regions = prompt.regions(None);
     for needle in &prompt.needles {
-        if prompt.queries.iter().any(|query| query.city == needle.city) {
+        if prompt.queries.iter().any(|query| query.name == needle.name) {
             regions[needle.span.clone()].fill(Region::Needle);
             regions[needle.answer.clone()].fill(Region::Answer);
         }

@@ -290,7 +290,7 @@ mod tests {
                 let question = text_of(&prompt, i, Region::Question);
                 let first = &prompt.queries[0];
                 prop_assert!(question.starts_with("\nWhat "), "{}", question);
-                let begin = format!("?{after}{}{}.", stem(&first.city), first.value);
+                let begin = format!("?{after}{}{}.", stem(&first.name), first.value);
                 prop_assert!(question.contains(&begin), "{question}");
                 let filler = text_of(&prompt, i, Region::Filler);
                 prop_assert!(!filler.contains(['<', '[']) && !filler.contains("magic"));

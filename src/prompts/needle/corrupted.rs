@@ -21,12 +21,14 @@ impl Prompt {
         for query in &self.queries {
             let needle = self.needles.iter().position(|needle| needle.answer == query.answer);
             let Some(needle) = needle.filter(|_| query.is_answerable()) else {
-                bail!("the text does not hold the answer about {}, so no other can be put in its place", query.city)
+                bail!("the text does not hold the answer about {}, so no other can be put in its place", query.name)
             };
-            let (city, value, answer) = (&query.city, &self.needles[needle].value, query.answer.clone());
-            let (ids, lengths) = value_tokens(city, value, tokenizer)?;
-            ensure!(ids == self.ids[answer.clone()], "{value} of {city} has other tokens by itself than in the prompt");
-            let (other_value, ids) = another_value(city, &lengths, &taken, &mut rng, tokenizer)?;
+            let name = &query.name;
+            let value = &self.needles[needle].value;
+            let answer = query.answer.clone();
+            let (ids, lengths) = value_tokens(name, value, tokenizer)?;
+            ensure!(ids == self.ids[answer.clone()], "{value} of {name} has other tokens by itself than in the prompt");
+            let (other_value, ids) = another_value(name, &lengths, &taken, &mut rng, tokenizer)?;
             other.ids[answer.clone()].copy_from_slice(&ids);
             let end = self.offsets[answer.end - 1].1;
             other.text.replace_range(end - value.len()..end, &other_value);
@@ -39,7 +41,7 @@ impl Prompt {
 
 /// A value that is not among those `taken`, whose tokens have these lengths in bytes, and its tokens.
 fn another_value(
-    city: &str,
+    name: &str,
     lengths: &[usize],
     taken: &[String],
     rng: &mut Rng,
@@ -50,17 +52,17 @@ fn another_value(
         if taken.contains(&value) {
             continue;
         }
-        let (ids, value_lengths) = value_tokens(city, &value, tokenizer)?;
+        let (ids, value_lengths) = value_tokens(name, &value, tokenizer)?;
         if value_lengths == lengths {
             return Ok((value, ids));
         }
     }
-    bail!("{}: none of {ATTEMPTS} other values of {city} has as many tokens of the same lengths", tokenizer.name)
+    bail!("{}: none of {ATTEMPTS} other values of {name} has as many tokens of the same lengths", tokenizer.name)
 }
 
 /// The tokens of a value in its sentence, and their lengths in bytes.
-fn value_tokens(city: &str, value: &str, tokenizer: &Tokenizer) -> Result<(Vec<u32>, Vec<usize>)> {
-    let fact = CITIES.fact(city, value);
+fn value_tokens(name: &str, value: &str, tokenizer: &Tokenizer) -> Result<(Vec<u32>, Vec<usize>)> {
+    let fact = CITIES.fact(name, value);
     let encoded = tokenizer.encode(&fact.sentence())?;
     let value_start = fact.before.len();
     let value_end = value_start + value.len();
@@ -93,8 +95,8 @@ mod tests {
         for query in &prompt.queries {
             let value = tokenizer.decode(&other.ids[query.answer.clone()]).unwrap();
             assert_ne!(value, query.value);
-            assert!(other.text.contains(&CITIES.fact(&query.city, &value).sentence()) && !prompt.text.contains(&value));
-            assert_eq!(other.needles.iter().find(|needle| needle.city == query.city).unwrap().value, value);
+            assert!(other.text.contains(&CITIES.fact(&query.name, &value).sentence()) && !prompt.text.contains(&value));
+            assert_eq!(other.needles.iter().find(|needle| needle.name == query.name).unwrap().value, value);
         }
         assert_eq!(tokenizer.encode(&other.text).unwrap().ids, other.ids[1..], "as the tokenizer cuts it");
     }

@@ -1,6 +1,6 @@
 //! Draws of facts that a prompt does not ask for.
 
-use super::facts::{CitySet, Fact, KeyKind};
+use super::facts::{CitySet, Fact, NameKind};
 use super::form::NeedleForm;
 use crate::base::rng::Rng;
 use std::collections::HashSet;
@@ -8,19 +8,19 @@ use std::collections::HashSet;
 /// Draws after which there are no new texts.
 const ATTEMPTS: usize = 1000;
 
-/// Draws further facts of a prompt, about other keys and with other values than those that it has.
+/// Draws further facts of a prompt, about other names and with other values than those that it has.
 pub(super) struct DistractorDraw {
     form: &'static NeedleForm,
     rng: Rng,
     used: HashSet<String>,
-    /// Cities that are left, if keys are cities.
+    /// Cities that are left, if names are cities.
     cities: Vec<&'static str>,
 }
 
 impl DistractorDraw {
     /// Distractors besides `facts`.
     pub(super) fn new(form: &'static NeedleForm, cities: CitySet, facts: &[Fact], mut rng: Rng) -> Self {
-        let used: HashSet<String> = facts.iter().flat_map(|fact| [fact.key.clone(), fact.value.clone()]).collect();
+        let used: HashSet<String> = facts.iter().flat_map(|fact| [fact.name.clone(), fact.value.clone()]).collect();
         let mut left: Vec<&str> = cities.cities().iter().copied().filter(|city| !used.contains(*city)).collect();
         rng.shuffle(&mut left);
         Self { form, rng, used, cities: left }
@@ -46,14 +46,14 @@ impl DistractorDraw {
 impl Iterator for DistractorDraw {
     type Item = Fact;
 
-    /// The next one; `None` if keys or values have run out.
+    /// The next one; `None` if names or values have run out.
     fn next(&mut self) -> Option<Fact> {
         let form = self.form;
-        let key = match form.keys {
-            KeyKind::Cities => self.cities.pop()?.to_owned(),
+        let name = match form.names {
+            NameKind::Cities => self.cities.pop()?.to_owned(),
             kind => self.new_text(|rng| kind.draw(&[], 1, rng))?,
         };
         let value = self.new_text(|rng| form.values.draw(1, rng))?;
-        Some(form.fact(&key, &value))
+        Some(form.fact(&name, &value))
     }
 }

@@ -1,4 +1,4 @@
-//! Facts: sentences that give an answer, with keys and values that are drawn at random.
+//! Facts: sentences that give an answer, with names and values that are drawn at random.
 
 use std::collections::HashSet;
 use std::sync::LazyLock;
@@ -11,8 +11,8 @@ use crate::prompts::haystack::lines;
 /// A sentence that gives an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fact {
-    /// The subject of the question.
-    pub(crate) key: String,
+    /// What the value is of, and the question about.
+    pub(crate) name: String,
     /// The answer, a part of the sentence; empty for a sentence that answers nothing.
     pub(crate) value: String,
     /// The sentence before the answer.
@@ -27,9 +27,9 @@ impl Fact {
     }
 }
 
-/// Kind of the keys of needles.
+/// Kind of the names of needles.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum KeyKind {
+pub(super) enum NameKind {
     Cities,
     /// An adjective and a noun: `quiet-harbor`.
     Words,
@@ -48,13 +48,13 @@ pub(crate) enum ValueKind {
     Uuid,
 }
 
-/// The set of cities that a prompt draws its keys from.
+/// The set of cities that a prompt draws its names from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CitySet {
     /// Cities that also occur in training documents.
     Train,
-    /// Cities that occur in no training document, so that the model has never seen the key.
+    /// Cities that occur in no training document, so that the model has never seen the name.
     HeldOut,
     /// Training cities, but those asked for are not in the text, so that the question has no answer.
     Absent,
@@ -133,8 +133,8 @@ fn distinct(n: usize, mut draw: impl FnMut() -> String) -> Vec<String> {
     drawn
 }
 
-impl KeyKind {
-    /// Draws `n` different keys. Of cities there must be as many.
+impl NameKind {
+    /// Draws `n` different names. Of cities there must be as many.
     pub(super) fn draw(self, cities: &[&str], n: usize, rng: &mut Rng) -> Vec<String> {
         match self {
             Self::Cities => rng.sample(cities, n).into_iter().map(str::to_owned).collect(),
@@ -209,16 +209,16 @@ mod tests {
     }
 
     #[test]
-    fn keys_and_values_have_the_form_of_their_kind() {
+    fn names_and_values_have_the_form_of_their_kind() {
         let mut rng = Rng::new(4, "kinds");
-        for uuid in KeyKind::Uuid.draw(&[], 500, &mut rng) {
+        for uuid in NameKind::Uuid.draw(&[], 500, &mut rng) {
             let groups: Vec<&str> = uuid.split('-').collect();
             assert_eq!(groups.iter().map(|group| group.len()).collect::<Vec<_>>(), [8, 4, 4, 4, 12], "{uuid}");
             assert!(groups.iter().all(|group| group.bytes().all(|byte| byte.is_ascii_hexdigit())), "{uuid}");
             assert!(groups[2].starts_with('4') && groups[3].starts_with(['8', '9', 'a', 'b']), "{uuid}");
         }
-        assert!(KeyKind::Words.draw(&[], 500, &mut rng).iter().all(|pair| pair.split('-').count() == 2));
-        assert!(KeyKind::Variables.draw(&[], 500, &mut rng).iter().all(|name| name.len() == 5));
+        assert!(NameKind::Words.draw(&[], 500, &mut rng).iter().all(|pair| pair.split('-').count() == 2));
+        assert!(NameKind::Variables.draw(&[], 500, &mut rng).iter().all(|name| name.len() == 5));
         assert!(ValueKind::Digits(7).draw(500, &mut rng).iter().all(|number| number.len() == 7));
     }
 }

@@ -72,7 +72,7 @@ impl NeedlesFile {
         let drawn = rng.sample(&self.needles, spec.needles);
         let mut needles: Vec<Fact> = drawn.iter().map(FileNeedle::fact).collect();
         needles.extend(drawn[0].distractor.iter().map(|text| Fact {
-            key: text.clone(),
+            name: text.clone(),
             value: String::new(),
             before: text.clone(),
             behind: String::new(),
@@ -148,7 +148,7 @@ impl FileNeedle {
     fn fact(&self) -> Fact {
         let (before, behind) = self.needle.split_once(&self.answer).expect("the needle holds its answer");
         Fact {
-            key: self.question.clone(),
+            name: self.question.clone(),
             value: self.answer.clone(),
             before: before.to_owned(),
             behind: behind.to_owned(),

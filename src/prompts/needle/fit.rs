@@ -122,8 +122,11 @@ impl Builder<'_> {
             filler.push(next);
         }
         let have_tok = total_tok - fixed_tok;
-        let hint =
-            if haystack.is_needles() { ": there are no more keys" } else { ": give a longer text, or a smaller --ctx" };
+        let hint = if haystack.is_needles() {
+            ": there are no more names"
+        } else {
+            ": give a longer text, or a smaller --ctx"
+        };
         bail_usage!(
             "{} has {have_tok} tokens; a context of {} needs {}{hint}",
             haystack.name(),

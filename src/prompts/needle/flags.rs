@@ -54,14 +54,14 @@ pub struct NeedlePrompts {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[arg(long, value_name = "FILE.jsonl", value_parser = FileName, conflicts_with = "distractors")]
     pub needles_file: Option<PathBuf>,
-    /// Task of RULER, with its texts, keys, values and haystack
+    /// Task of RULER, with its texts, names, values and haystack
     #[serde(skip_serializing_if = "Option::is_none")]
     #[arg(long, value_enum, conflicts_with_all = ["needles", "retrieve", "distractors", "needles_file"])]
     pub task: Option<&'static NeedleForm>,
     #[serde(skip_serializing_if = "is_default")]
     #[command(flatten)]
     pub own: OwnText,
-    /// `true` to ask every question besides about other keys, which the text does not have.
+    /// `true` to ask every question besides about other names, which the text does not have.
     #[serde(skip)]
     #[arg(skip)]
     pub unanswerable: bool,

@@ -1,4 +1,4 @@
-//! Forms of needles as data: their keys and values, and all texts of a prompt around them.
+//! Forms of needles as data: their names and values, and all texts of a prompt around them.
 //!
 //! Texts and settings of the tasks of RULER (Hsieh et al. 2024, "RULER: What's the Real Context Size of Your Long-Context
 //! Language Models?") are those of <https://github.com/NVIDIA/RULER>, files `scripts/synthetic.yaml` and
@@ -9,7 +9,7 @@ use clap::builder::PossibleValue;
 use clap::ValueEnum;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::facts::{Fact, KeyKind, ValueKind};
+use super::facts::{Fact, NameKind, ValueKind};
 
 /// Numbers of the needles of a prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub struct NeedleCounts {
 }
 
 /// A form of needles. Pairs of texts are for one answer and for several. Texts have places for `{noun}` (what the values
-/// are), `{key}`, `{value}`, `{previous}` (the key before in a chain), `{query}` (what is asked about) and `{n}` (the
+/// are), `{name}`, `{value}`, `{previous}` (the name before in a chain), `{query}` (what is asked about) and `{n}` (the
 /// number of answers).
 #[derive(Debug, PartialEq)]
 pub struct NeedleForm {
@@ -33,11 +33,11 @@ pub struct NeedleForm {
     pub setting: NeedleCounts,
     /// Name of the haystack if it is not prose, in a task of RULER.
     pub haystack: Option<&'static str>,
-    pub(super) keys: KeyKind,
+    pub(super) names: NameKind,
     pub(crate) values: ValueKind,
-    /// Needles of each key, each with another value.
-    pub(super) values_per_key: usize,
-    /// Links of a chain: needles that give the value of another key to theirs. 0 for needles without chains.
+    /// Needles of each name, each with another value.
+    pub(super) values_per_name: usize,
+    /// Links of a chain: needles that give the value of another name to theirs. 0 for needles without chains.
     pub(super) hops: usize,
     /// Instructions before the haystack.
     preamble: [&'static str; 2],
@@ -50,8 +50,8 @@ pub struct NeedleForm {
     /// A further needle of a chain.
     link: [&'static str; 2],
     question: [&'static str; 2],
-    /// Text between the last two keys of a question; others have a comma.
-    last_key: &'static str,
+    /// Text between the last two names of a question; others have a comma.
+    last_name: &'static str,
     /// Text between question and answers, which a chat template replaces.
     pub(super) lead: &'static str,
     /// Text before all answers.
@@ -78,17 +78,17 @@ pub const CITIES: NeedleForm = NeedleForm {
     about: "",
     setting: NeedleCounts { needles: 1, asked: 1 },
     haystack: None,
-    keys: KeyKind::Cities,
+    names: NameKind::Cities,
     values: ValueKind::Digits(5),
-    values_per_key: 1,
+    values_per_name: 1,
     hops: 0,
     preamble: ["There are special magic {noun}s hidden in the irrelevant text below. Find them and remember them."; 2],
     gap: "\n",
     has_lines: false,
-    needle: ["The special magic {key} {noun} is: ", "."],
+    needle: ["The special magic {name} {noun} is: ", "."],
     link: ["", ""],
     question: ["What is the special magic {query} {noun}?", "What are the special magic {query} {noun}s?"],
-    last_key: " and ",
+    last_name: " and ",
     lead: "\n",
     prefix: [""; 2],
     answers: AnswerForm::Sentences,
@@ -99,7 +99,7 @@ pub const CITIES: NeedleForm = NeedleForm {
 /// Needles, questions and answers of a file, in any language, with nothing in English around them.
 pub const FILE: NeedleForm = NeedleForm {
     name: "needle(file)",
-    keys: KeyKind::Questions,
+    names: NameKind::Questions,
     preamble: [""; 2],
     gap: "",
     needle: ["", ""],
@@ -113,7 +113,7 @@ pub const QUESTION: NeedleForm = NeedleForm { name: "question", ..FILE };
 
 /// `niah` of RULER's `constants.py`, in the singular for one answer, as `niah.py` changes it: a number of a word in prose.
 const NIAH: NeedleForm = NeedleForm {
-    keys: KeyKind::Words,
+    names: NameKind::Words,
     values: ValueKind::Digits(7),
     preamble: [
         "A special magic {noun} is hidden within the following text. Make sure to memorize it. I will quiz you about the \
@@ -122,12 +122,12 @@ const NIAH: NeedleForm = NeedleForm {
          the {noun}s afterwards.",
     ],
     has_lines: true,
-    needle: ["One of the special magic {noun}s for {key} is: ", "."],
+    needle: ["One of the special magic {noun}s for {name} is: ", "."],
     question: [
         "What is the special magic {noun} for {query} mentioned in the provided text?",
         "What are all the special magic {noun}s for {query} mentioned in the provided text?",
     ],
-    last_key: ", and ",
+    last_name: ", and ",
     lead: " ",
     prefix: [
         "The special magic {noun} for {query} mentioned in the provided text is",
@@ -143,7 +143,7 @@ const VARIABLE_TRACKING: NeedleForm = NeedleForm {
     name: "vt",
     about: "Variable tracking: five variables of one chain in noise",
     haystack: Some("noise"),
-    keys: KeyKind::Variables,
+    names: NameKind::Variables,
     values: ValueKind::Digits(5),
     hops: 4,
     preamble: ["Memorize and track the chain(s) of variable assignment hidden in the following text."; 2],
@@ -181,14 +181,14 @@ pub static RULER: [&NeedleForm; 9] = [
         name: "niah_multikey_3",
         about: "The UUID of a UUID, among nothing but other needles",
         haystack: Some("needles"),
-        keys: KeyKind::Uuid,
+        names: NameKind::Uuid,
         values: ValueKind::Uuid,
         ..NIAH
     },
-    &NeedleForm { name: "niah_multivalue", about: "Four numbers of one key in prose", values_per_key: 4, ..NIAH },
+    &NeedleForm { name: "niah_multivalue", about: "Four numbers of one name in prose", values_per_name: 4, ..NIAH },
     &NeedleForm {
         name: "niah_multiquery",
-        about: "The numbers of four keys in prose",
+        about: "The numbers of four names in prose",
         setting: NeedleCounts { needles: 4, asked: 4 },
         ..NIAH
     },
@@ -220,11 +220,11 @@ impl<'de> Deserialize<'de> for &'static NeedleForm {
 
 impl NeedleForm {
     pub fn has_cities(&self) -> bool {
-        self.keys == KeyKind::Cities
+        self.names == NameKind::Cities
     }
 
     pub(super) fn is_of_file(&self) -> bool {
-        self.keys == KeyKind::Questions
+        self.names == NameKind::Questions
     }
 
     /// Name of the task in records: `needle`, `needle(distractors=5%)`, `niah_single_1`.
@@ -235,9 +235,9 @@ impl NeedleForm {
         }
     }
 
-    /// Number of answers to a question about one key.
-    pub(super) fn answers_per_key(&self) -> usize {
-        self.values_per_key.max(self.hops + 1)
+    /// Number of answers to a question about one name.
+    pub(super) fn answers_per_name(&self) -> usize {
+        self.values_per_name.max(self.hops + 1)
     }
 
     fn noun(&self) -> &'static str {
@@ -247,20 +247,20 @@ impl NeedleForm {
         }
     }
 
-    /// The needle that gives a key its value. In a chain the key is the answer.
-    pub(crate) fn fact(&self, key: &str, value: &str) -> Fact {
-        self.sentence(self.needle, key, if self.hops > 0 { key } else { value }, value)
+    /// The needle that gives a name its value. In a chain the name is the answer.
+    pub(crate) fn fact(&self, name: &str, value: &str) -> Fact {
+        self.sentence(self.needle, name, if self.hops > 0 { name } else { value }, value)
     }
 
-    /// The needle that gives a key the value of another one.
-    pub(super) fn link(&self, key: &str, previous: &str) -> Fact {
-        self.sentence(self.link, key, key, previous)
+    /// The needle that gives a name the value of another one.
+    pub(super) fn link(&self, name: &str, previous: &str) -> Fact {
+        self.sentence(self.link, name, name, previous)
     }
 
-    fn sentence(&self, around: [&str; 2], key: &str, answer: &str, other: &str) -> Fact {
-        let places = [("noun", self.noun()), ("key", key), ("value", other), ("previous", other)];
+    fn sentence(&self, around: [&str; 2], name: &str, answer: &str, other: &str) -> Fact {
+        let places = [("noun", self.noun()), ("name", name), ("value", other), ("previous", other)];
         let [before, behind] = around.map(|text| filled(text, &places));
-        Fact { key: key.to_owned(), value: answer.to_owned(), before, behind }
+        Fact { name: name.to_owned(), value: answer.to_owned(), before, behind }
     }
 
     /// The instructions before the haystack.
@@ -280,7 +280,7 @@ impl NeedleForm {
 
     fn about_asked(&self, texts: [&str; 2], asked: &[String], answers: usize) -> String {
         let query = match asked {
-            [others @ .., last] if !others.is_empty() => format!("{}{}{last}", others.join(", "), self.last_key),
+            [others @ .., last] if !others.is_empty() => format!("{}{}{last}", others.join(", "), self.last_name),
             asked => asked.concat(),
         };
         let n = answers.to_string();

@@ -204,15 +204,15 @@ impl PromptLayout {
         let is_filler: Vec<bool> = parts.iter().map(|&part| self.is_filler(part)).collect();
         let mut queries = Vec::new();
         for (question, &i) in self.answers.iter().enumerate() {
-            let Fact { key, value, .. } = &plan.facts[i];
-            let predicted = spans.range(&[TextPart::Predicted(question)], value, key, false)?;
+            let Fact { name, value, .. } = &plan.facts[i];
+            let predicted = spans.range(&[TextPart::Predicted(question)], value, name, false)?;
             let place = self.place(i);
             // Without an answer in the text, the depth is that of the controlled needle.
             let at = place.or_else(|| self.place(self.controlled)).expect("every needle is laid out");
             let depth_real_pct = depth_pct(&is_filler, needles[at].span.start);
             let controlled = i == self.controlled || place.is_none();
             queries.push(Query {
-                city: key.clone(),
+                name: name.clone(),
                 value: value.clone(),
                 needle: place.map_or(0..0, |place| needles[place].span.clone()),
                 answer: place.map_or(0..0, |place| needles[place].answer.clone()),
@@ -260,23 +260,23 @@ impl<'a> Spans<'a> {
     /// The needle at a place of the text. With `is_lenient`, its tokens may hold more than its text.
     fn needle(&self, place: usize, fact: &Fact, is_lenient: bool) -> Result<Needle> {
         let (whole, inner) = (TextPart::Needle(place), TextPart::Value(place));
-        let span = self.range(&[whole, inner], fact.sentence().trim(), &fact.key, is_lenient)?;
+        let span = self.range(&[whole, inner], fact.sentence().trim(), &fact.name, is_lenient)?;
         let answer = match fact.value.as_str() {
             "" => span.start..span.start,
-            value => self.range(&[inner], value, &fact.key, is_lenient)?,
+            value => self.range(&[inner], value, &fact.name, is_lenient)?,
         };
-        Ok(Needle { city: fact.key.clone(), value: fact.value.clone(), span, answer })
+        Ok(Needle { name: fact.name.clone(), value: fact.value.clone(), span, answer })
     }
 
     /// The tokens of the `wanted` parts, which must decode to `expected`.
-    fn range(&self, wanted: &[TextPart], expected: &str, key: &str, is_lenient: bool) -> Result<Range<usize>> {
+    fn range(&self, wanted: &[TextPart], expected: &str, name: &str, is_lenient: bool) -> Result<Range<usize>> {
         let ranges = || wanted.iter().filter_map(|part| self.ranges.get(part));
         let start = ranges().map(|range| range.start).min().unwrap_or(0);
         let range = start..ranges().map(|range| range.end).max().unwrap_or(0);
         let decoded = self.tokenizer.decode(&self.ids[range.clone()])?;
         if range.is_empty() || !is_lenient && decoded.trim() != expected {
             bail!(
-                "{expected:?} of {key} cannot be separated from its surroundings: its tokens read {decoded:?}, so this \
+                "{expected:?} of {name} cannot be separated from its surroundings: its tokens read {decoded:?}, so this \
                  tokenizer has no boundary where it begins or ends"
             );
         }

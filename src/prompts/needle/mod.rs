@@ -34,15 +34,15 @@ use plan::NeedlePlan;
 pub struct NeedleSpec {
     /// Maximum length of the prompt in tokens. The filler ends within a sentence of it.
     pub ctx_tok: usize,
-    /// Number of keys in the haystack (the paper's N); of chains, in variable tracking.
+    /// Number of names in the haystack (the paper's N); of chains, in variable tracking.
     pub needles: usize,
-    /// Number of keys asked for (the paper's R).
+    /// Number of names asked for (the paper's R).
     pub retrieve: usize,
     /// Depth of the controlled needle, in percent of the filler's tokens: 0 before all filler, 100 after it.
     pub depth_pct: f64,
-    /// Set of the keys, where these are cities.
+    /// Set of the names, where these are cities.
     pub cities: CitySet,
-    /// Keys and values, and the text around them.
+    /// Names and values, and the text around them.
     pub form: &'static NeedleForm,
     /// Share of the context that further distractors fill, in percent.
     pub distractors_pct: f64,
@@ -69,7 +69,7 @@ impl NeedleSpec {
         self.form.task(self.distractors_pct)
     }
 
-    /// Returns `true` if records name the set of the keys: cities, or keys that are asked for but absent.
+    /// Returns `true` if records say which set the names are of: cities, or names that are asked for but absent.
     pub fn names_cities(&self) -> bool {
         self.form.has_cities() || self.cities == CitySet::Absent
     }
@@ -142,7 +142,7 @@ pub fn build(spec: &NeedleSpec, seed: u64, tokenizer: &Tokenizer, haystack: &Hay
 ///
 /// # Errors
 /// Usage errors if the spec is inconsistent or the haystack too short for the context.
-/// [`TooShort`](crate::base::error::TooShort) if the context has no room for the needles. An error with the key and the
+/// [`TooShort`](crate::base::error::TooShort) if the context has no room for the needles. An error with the name and the
 /// seed if the tokenizer joins a value with its surroundings.
 pub fn build_of(spec: &NeedleSpec, seed: u64, texts: Texts<'_>) -> Result<Prompt> {
     build_from(spec, seed, ["needle", "prose"], texts)

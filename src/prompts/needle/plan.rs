@@ -18,16 +18,16 @@ pub const DEPTH_TOLERANCE_PCT: f64 = 2.0;
 /// Draws of a needle prompt that do not depend on the filler.
 pub(crate) struct NeedlePlan {
     pub(super) form: &'static NeedleForm,
-    /// The needles, key by key; those of a chain in its order. The first is the controlled one. Facts about keys that are
-    /// not in the text follow.
+    /// The needles, name by name; those of a chain in its order. The first is the controlled one. Facts about names that
+    /// are not in the text follow.
     pub(super) facts: Vec<Fact>,
     /// Number of needles, the facts that are in the text.
     pub(super) n_needles: usize,
-    /// Needles of each key.
-    pub(super) per_key: usize,
-    /// Indices of the keys asked for, in the order of the question; absent keys follow the others.
+    /// Needles of each name.
+    pub(super) per_name: usize,
+    /// Indices of the names asked for, in the order of the question; absent names follow the others.
     asked: Vec<usize>,
-    /// The words of the question about each of them: the key; the value of a chain.
+    /// The words of the question about each of them: the name; the value of a chain.
     pub(super) about: Vec<String>,
     /// A worked example, before the prompt.
     pub(super) example: String,
@@ -42,44 +42,44 @@ impl NeedlePlan {
     /// Draws needles and questions of a spec.
     pub(super) fn draw(spec: &NeedleSpec, mut rng: Rng) -> Self {
         let form = spec.form;
-        let keys = form.keys.draw(spec.cities.cities(), spec.needles * (form.hops + 1), &mut rng);
-        let values = form.values.draw(spec.needles * form.values_per_key, &mut rng);
+        let names = form.names.draw(spec.cities.cities(), spec.needles * (form.hops + 1), &mut rng);
+        let values = form.values.draw(spec.needles * form.values_per_name, &mut rng);
         let mut asked: Vec<usize> = (0..spec.retrieve).collect();
         rng.shuffle(&mut asked);
-        let about = asked.iter().map(|&i| if form.hops > 0 { &values[i] } else { &keys[i] }).cloned().collect();
-        let facts = facts_of_keys(form, &keys, &values);
-        let (n_needles, per_key) = (facts.len(), form.answers_per_key());
+        let about = asked.iter().map(|&i| if form.hops > 0 { &values[i] } else { &names[i] }).cloned().collect();
+        let facts = facts_of_names(form, &names, &values);
+        let (n_needles, per_name) = (facts.len(), form.answers_per_name());
         let (example, lead, depth_pct) = (String::new(), None, spec.depth_pct);
-        Self { form, facts, n_needles, per_key, asked, about, example, lead, depth_pct, rng }
+        Self { form, facts, n_needles, per_name, asked, about, example, lead, depth_pct, rng }
     }
 
     /// Creates a plan of these needles, the first at a depth, with a question about one of them.
     pub(crate) fn asking(form: &'static NeedleForm, facts: Vec<Fact>, asked: usize, depth_pct: f64, rng: Rng) -> Self {
-        let (about, n_needles) = (vec![facts[asked].key.clone()], facts.len());
+        let (about, n_needles) = (vec![facts[asked].name.clone()], facts.len());
         let (example, lead) = (String::new(), None);
-        Self { form, facts, n_needles, per_key: 1, asked: vec![asked], about, example, lead, depth_pct, rng }
+        Self { form, facts, n_needles, per_name: 1, asked: vec![asked], about, example, lead, depth_pct, rng }
     }
 
-    /// Asks for keys that no needle names. The text stays that of the answerable prompt.
+    /// Asks for names that no needle has. The text stays that of the answerable prompt.
     pub(super) fn ask_for_absent(&mut self, spec: &NeedleSpec, mut rng: Rng) {
         let form = self.form;
-        let named: HashSet<&str> = self.facts.iter().map(|fact| fact.key.as_str()).collect();
+        let named: HashSet<&str> = self.facts.iter().map(|fact| fact.name.as_str()).collect();
         let others: Vec<&str> = spec.cities.cities().iter().copied().filter(|city| !named.contains(city)).collect();
-        let n_keys = if form.has_cities() { spec.retrieve } else { spec.needles + spec.retrieve };
-        let mut keys = form.keys.draw(&others, n_keys, &mut rng);
-        keys.retain(|key| !named.contains(key.as_str()));
-        keys.truncate(spec.retrieve);
-        let n_values = self.n_needles + spec.retrieve * form.values_per_key;
+        let n_names = if form.has_cities() { spec.retrieve } else { spec.needles + spec.retrieve };
+        let mut names = form.names.draw(&others, n_names, &mut rng);
+        names.retain(|name| !named.contains(name.as_str()));
+        names.truncate(spec.retrieve);
+        let n_values = self.n_needles + spec.retrieve * form.values_per_name;
         let mut values = form.values.draw(n_values, &mut rng);
         values.retain(|value| !self.facts.iter().any(|fact| fact.value == *value));
-        self.facts.extend(facts_of_keys(form, &keys, &values));
+        self.facts.extend(facts_of_names(form, &names, &values));
         self.asked = (spec.needles..spec.needles + spec.retrieve).collect();
-        self.about = keys;
+        self.about = names;
     }
 
     /// Number of answers.
     pub(super) fn n_answers(&self) -> usize {
-        self.asked.len() * self.per_key
+        self.asked.len() * self.per_name
     }
 
     /// Text between two sentences.
@@ -99,21 +99,21 @@ impl NeedlePlan {
         if self.form.answers_tok == 0 {
             return Ok(0);
         }
-        let answers = self.asked.iter().flat_map(|&key| self.facts_of_key(key));
+        let answers = self.asked.iter().flat_map(|&name| self.facts_of_name(name));
         let answers: String = answers.map(|i| format!(" {}", self.facts[i].value)).collect();
         Ok(self.form.answers_tok.saturating_sub(tokenizer.encode(&answers)?.ids.len()))
     }
 
-    /// Indices of the facts of a key.
-    fn facts_of_key(&self, key: usize) -> Range<usize> {
-        key * self.per_key..(key + 1) * self.per_key
+    /// Indices of the facts of a name.
+    fn facts_of_name(&self, name: usize) -> Range<usize> {
+        name * self.per_name..(name + 1) * self.per_name
     }
 
-    /// The answers, as indices of facts: of several needles of a key, in the order of the text.
+    /// The answers, as indices of facts: of several needles of a name, in the order of the text.
     pub(super) fn answers(&self, boundaries: &[(usize, u64)]) -> Vec<usize> {
         let mut answers = Vec::new();
-        for &key in &self.asked {
-            let mut facts: Vec<usize> = self.facts_of_key(key).collect();
+        for &name in &self.asked {
+            let mut facts: Vec<usize> = self.facts_of_name(name).collect();
             facts.sort_by_key(|&i| boundaries.get(i).copied());
             answers.extend(facts);
         }
@@ -176,23 +176,23 @@ impl NeedlePlan {
     pub(super) fn in_order(&self, boundaries: &[(usize, u64)]) -> (Vec<(usize, u64)>, usize) {
         let mut ordered = boundaries.to_vec();
         if self.form.hops > 0 {
-            ordered.chunks_mut(self.per_key).for_each(<[_]>::sort_unstable);
+            ordered.chunks_mut(self.per_name).for_each(<[_]>::sort_unstable);
         }
         let controlled = ordered.iter().position(|boundary| boundaries.first() == Some(boundary)).unwrap_or(0);
         (ordered, controlled)
     }
 }
 
-/// The needles of keys: each with its values, or the chains of as many values.
-fn facts_of_keys(form: &NeedleForm, keys: &[String], values: &[String]) -> Vec<Fact> {
+/// The needles of names: each with its values, or the chains of as many values.
+fn facts_of_names(form: &NeedleForm, names: &[String], values: &[String]) -> Vec<Fact> {
     let mut facts = Vec::new();
     if form.hops == 0 {
-        for (key, values) in keys.iter().zip(values.chunks(form.values_per_key)) {
-            facts.extend(values.iter().map(|value| form.fact(key, value)));
+        for (name, values) in names.iter().zip(values.chunks(form.values_per_name)) {
+            facts.extend(values.iter().map(|value| form.fact(name, value)));
         }
         return facts;
     }
-    for (chain, value) in keys.chunks(form.hops + 1).zip(values) {
+    for (chain, value) in names.chunks(form.hops + 1).zip(values) {
         facts.push(form.fact(&chain[0], value));
         facts.extend(chain.windows(2).map(|pair| form.link(&pair[1], &pair[0])));
     }

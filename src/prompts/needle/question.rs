@@ -88,7 +88,7 @@ impl OwnText {
 pub struct Question {
     /// The text before the sentence that holds the answer, and the text behind it.
     around: [String; 2],
-    /// That sentence. Its key is the question.
+    /// That sentence. Its name is the question.
     fact: Fact,
 }
 
@@ -123,7 +123,7 @@ impl Question {
         Ok(Self {
             around: [whole[..sentence.start].to_owned(), whole[sentence.end..].trim_end().to_owned()],
             fact: Fact {
-                key: question.to_owned(),
+                name: question.to_owned(),
                 value: answer.to_owned(),
                 before: whole[sentence.start..at].to_owned(),
                 behind: whole[at + answer.len()..sentence.end].to_owned(),

@@ -17,17 +17,17 @@ pub(in crate::prompts) const PREAMBLE: &str =
     "There are special magic numbers hidden in the irrelevant text below. Find them and remember them.";
 
 /// A needle up to its value, which is also the prefix of its answer.
-pub(in crate::prompts) fn stem(city: &str) -> String {
-    CITIES.fact(city, "").before
+pub(in crate::prompts) fn stem(name: &str) -> String {
+    CITIES.fact(name, "").before
 }
 
-pub(in crate::prompts) fn sentence(city: &str, value: &str) -> String {
-    CITIES.fact(city, value).sentence()
+pub(in crate::prompts) fn sentence(name: &str, value: &str) -> String {
+    CITIES.fact(name, value).sentence()
 }
 
-/// The question about cities, in the order given.
-pub(in crate::prompts) fn question(cities: &[&str]) -> String {
-    CITIES.question(&cities.iter().map(ToString::to_string).collect::<Vec<_>>(), cities.len())
+/// The question about names, in the order given.
+pub(in crate::prompts) fn question(names: &[&str]) -> String {
+    CITIES.question(&names.iter().map(ToString::to_string).collect::<Vec<_>>(), names.len())
 }
 
 const SPEC: NeedleSpec = NeedleSpec {
@@ -89,17 +89,17 @@ proptest! {
             prop_assert_eq!(regions.iter().filter(|&&region| region == Region::Bos).count(), 1);
             prop_assert_eq!(text(Region::Template), PREAMBLE);
             prop_assert_eq!(text(Region::Answer), query.value.as_str());
-            prop_assert_eq!(text(Region::Needle).trim().to_owned(), stem(&query.city) + ".");
-            let mut others: Vec<String> = prompt.needles.iter().filter(|needle| needle.city != query.city)
-                .map(|needle| sentence(&needle.city, &needle.value)).collect();
+            prop_assert_eq!(text(Region::Needle).trim().to_owned(), stem(&query.name) + ".");
+            let mut others: Vec<String> = prompt.needles.iter().filter(|needle| needle.name != query.name)
+                .map(|needle| sentence(&needle.name, &needle.value)).collect();
             prop_assert_eq!(text(Region::Distractor).trim().to_owned(), others.join(" "));
-            others.push(sentence(&query.city, &query.value));
+            others.push(sentence(&query.name, &query.value));
             let filler = text(Region::Filler);
             prop_assert!(!filler.contains("magic") && !filler.contains(|c: char| c.is_ascii_digit()));
-            let cities: Vec<&str> = prompt.queries.iter().map(|query| query.city.as_str()).collect();
-            let answer = |query: &Query| sentence(&query.city, &query.value);
+            let names: Vec<&str> = prompt.queries.iter().map(|query| query.name.as_str()).collect();
+            let answer = |query: &Query| sentence(&query.name, &query.value);
             let answers: Vec<String> = prompt.queries.iter().map(answer).collect();
-            prop_assert_eq!(text(Region::Question), format!("\n{}\n{}", question(&cities), answers.join(" ")));
+            prop_assert_eq!(text(Region::Question), format!("\n{}\n{}", question(&names), answers.join(" ")));
             prop_assert!(others.iter().all(|needle| prompt.text.contains(needle)));
         }
     }
@@ -113,7 +113,7 @@ proptest! {
             prop_assert_eq!(text(query.predicted.clone()), query.value.as_str());
             prop_assert_eq!(text(query.rows().start + 1..query.rows().end + 1), query.value.as_str());
             prop_assert_eq!(query.rows().len(), 5);
-            prop_assert!(text(0..query.predicted.start).ends_with(&stem(&query.city)));
+            prop_assert!(text(0..query.predicted.start).ends_with(&stem(&query.name)));
             prop_assert!(query.answer.end < query.predicted.start);
             prop_assert!(query.needle.start < query.answer.start && query.answer.end < query.needle.end);
         }
@@ -142,17 +142,17 @@ proptest! {
     }
 
     #[test]
-    fn cities_and_values_of_a_prompt_are_distinct_and_of_the_set(spec in specs(), seed: u64) {
+    fn names_and_values_of_a_prompt_are_distinct_and_of_the_set(spec in specs(), seed: u64) {
         let prompt = prompt(&spec, seed);
-        let mut cities: Vec<&str> = prompt.needles.iter().map(|needle| needle.city.as_str()).collect();
-        prop_assert!(cities.iter().all(|city| spec.cities.cities().contains(city)));
+        let mut names: Vec<&str> = prompt.needles.iter().map(|needle| needle.name.as_str()).collect();
+        prop_assert!(names.iter().all(|name| spec.cities.cities().contains(name)));
         let mut values: Vec<usize> = prompt.needles.iter().map(|needle| needle.value.parse().unwrap()).collect();
         prop_assert!(values.iter().all(|&value| (10_000..=99_999).contains(&value)));
-        cities.sort_unstable();
-        cities.dedup();
+        names.sort_unstable();
+        names.dedup();
         values.sort_unstable();
         values.dedup();
-        prop_assert_eq!((cities.len(), values.len()), (spec.needles, spec.needles));
+        prop_assert_eq!((names.len(), values.len()), (spec.needles, spec.needles));
     }
 }
 
@@ -170,12 +170,12 @@ fn a_seed_names_a_prompt_and_seeds_differ() {
 #[test]
 fn prompts_of_one_seed_share_their_needles_and_prose_at_all_depths() {
     let at = |depth_pct| prompt(&NeedleSpec { depth_pct, ..SPEC }, 3);
-    let key = |prompt: &Prompt| {
-        let mut needles: Vec<_> = prompt.needles.iter().map(|n| (n.city.clone(), n.value.clone())).collect();
+    let drawn = |prompt: &Prompt| {
+        let mut needles: Vec<_> = prompt.needles.iter().map(|n| (n.name.clone(), n.value.clone())).collect();
         needles.sort();
         (needles, text_of(prompt, &prompt.regions(Some(0)), Region::Filler).trim().to_owned())
     };
-    assert_eq!(key(&at(0.0)), key(&at(100.0)));
+    assert_eq!(drawn(&at(0.0)), drawn(&at(100.0)));
 }
 
 #[test]
@@ -220,15 +220,15 @@ fn an_unanswerable_prompt_has_the_text_of_its_twin_and_asks_for_what_is_not_in_i
     for seed in 0..20 {
         let spec = NeedleSpec { cities: CitySet::Train, ..SPEC };
         let (twin, absent) = (prompt(&spec, seed), prompt(&NeedleSpec { cities: CitySet::Absent, ..spec }, seed));
-        // The other city's name may change the filler by a sentence, and so the order of needles at one boundary.
+        // The other name may change the filler by a sentence, and so the order of needles at one boundary.
         let facts = |prompt: &Prompt| -> BTreeSet<(String, String)> {
-            prompt.needles.iter().map(|needle| (needle.city.clone(), needle.value.clone())).collect()
+            prompt.needles.iter().map(|needle| (needle.name.clone(), needle.value.clone())).collect()
         };
         assert_eq!(facts(&twin), facts(&absent));
         assert_eq!(absent.queries.len(), 2);
         for query in &absent.queries {
             assert!(!query.is_answerable() && query.controlled && query.depth_req_pct == 50.0);
-            assert!(absent.needles.iter().all(|needle| needle.city != query.city && needle.value != query.value));
+            assert!(absent.needles.iter().all(|needle| needle.name != query.name && needle.value != query.value));
             assert_eq!(query.predicted.len(), 5);
         }
         assert!(twin.queries.iter().all(Query::is_answerable));
@@ -270,7 +270,7 @@ fn a_token_that_holds_the_space_before_a_value_belongs_to_the_value() {
 }
 
 #[test]
-fn a_tokenizer_without_a_boundary_before_a_value_is_an_error_that_names_city_and_seed() {
+fn a_tokenizer_without_a_boundary_before_a_value_is_an_error_with_name_and_seed() {
     let mut merges = vec![[":", "\u{120}"]];
     merges.extend(DIGITS.map(|digit| [":\u{120}", digit]));
     let error = build(&SPEC, 77, &other_tokenizer(&merges, "<bos>"), &Haystack::Embedded).unwrap_err();

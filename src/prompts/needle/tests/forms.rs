@@ -55,12 +55,12 @@ fn assert_answers_stand_where_they_should(prompt: &Prompt) {
 }
 
 #[test]
-fn several_values_of_a_key_are_asked_for_in_the_order_of_the_text() {
+fn several_values_of_a_name_are_asked_for_in_the_order_of_the_text() {
     for seed in 0..10 {
         let queries = task(form("niah_multivalue"), 1024, seed).queries;
         assert!(queries
             .windows(2)
-            .all(|pair| pair[0].city == pair[1].city && pair[0].needle.end <= pair[1].needle.start));
+            .all(|pair| pair[0].name == pair[1].name && pair[0].needle.end <= pair[1].needle.start));
     }
 }
 
@@ -93,7 +93,7 @@ fn distractors_fill_their_share_of_the_context() {
     }
     let without = prompt(&SPEC, None, 2);
     let with = prompt(&NeedleSpec { distractors_pct: 5.0, ..SPEC }, None, 2);
-    let asked = |prompt: &Prompt| prompt.queries.iter().map(|query| query.city.clone()).collect::<Vec<_>>();
+    let asked = |prompt: &Prompt| prompt.queries.iter().map(|query| query.name.clone()).collect::<Vec<_>>();
     assert_eq!(asked(&without), asked(&with), "a sweep asks the same questions");
 }
 
@@ -110,7 +110,7 @@ fn a_haystack_of_needles_has_nothing_else_and_noise_is_the_same_again_and_again(
     assert!(noise.text.matches("Here we go. There and back again.").count() > 20);
     let cities = build(&NeedleSpec { ctx_tok: 8192, ..SPEC }, 1, Tokenizer::embedded(), &haystack(Some("needles")));
     let error = cities.unwrap_err();
-    assert!(error.to_string().contains("no more keys") && exit_code(&error) == 2, "{error}");
+    assert!(error.to_string().contains("no more names") && exit_code(&error) == 2, "{error}");
 }
 
 #[test]
@@ -128,9 +128,9 @@ fn the_tasks_of_ruler_have_their_texts_and_leave_room_for_the_answer() {
     assert!(single.contains("There and back again.\nOne of the special magic numbers for "), "{single}");
     assert!(single.contains(" mentioned in the provided text? The special magic number for "), "{single}");
     let several = task(form("niah_multiquery"), 1024, 5);
-    let keys: Vec<&str> = several.queries.iter().map(|query| query.city.as_str()).collect();
+    let names: Vec<&str> = several.queries.iter().map(|query| query.name.as_str()).collect();
     let asked =
-        format!("What are all the special magic numbers for {}, and {} mentioned", keys[..3].join(", "), keys[3]);
+        format!("What are all the special magic numbers for {}, and {} mentioned", names[..3].join(", "), names[3]);
     assert!(several.text.contains(&asked), "{}", several.text);
     let chain = task(form("vt"), 1024, 5).text;
     assert_eq!(
@@ -175,7 +175,7 @@ fn needles_of_a_file_stand_in_the_text_with_their_distractor_and_nothing_around_
         let prompt = build_of(&spec, seed, texts).unwrap();
         assert_answers_stand_where_they_should(&prompt);
         let query = &prompt.queries[0];
-        assert!(prompt.text.ends_with(&format!("\n{}\n{}", query.city, query.value)), "{}", prompt.text);
+        assert!(prompt.text.ends_with(&format!("\n{}\n{}", query.name, query.value)), "{}", prompt.text);
         assert_eq!(prompt.needles.len(), if query.value == "Yuki" { 3 } else { 2 });
         asked.insert(query.value.clone());
     }
