@@ -92,10 +92,12 @@ fn setup(model: &str, (layers, heads): (usize, usize), conditions: usize, whole_
 
 /// Runs the prompt under all conditions. Returns the records and the CPU seconds.
 fn run(setup: &Setup) -> Result<(Vec<Record>, f64)> {
-    let (cases, mut measures) = (setup.grid.prompts(), setup.measures()?);
-    setup.check(&cases)?;
-    let (mut records, start) = (Vec::new(), cpu_seconds());
-    setup.run(&cases, &mut measures.list(), &AtomicBool::new(false), &mut |_, found| {
+    let prompts = setup.grid.prompts();
+    let mut measures = setup.measures()?;
+    setup.check(&prompts)?;
+    let mut records = Vec::new();
+    let start = cpu_seconds();
+    setup.run(&prompts, &mut measures.list(), &AtomicBool::new(false), &mut |_, found| {
         records.extend_from_slice(found.records);
         Ok(())
     })?;

@@ -36,7 +36,7 @@ pub(super) fn draw_target(quiet: bool) -> ProgressDrawTarget {
 /// Returns a progress bar with the time left.
 fn progress_bar(plan: &RunPlan<'_>, quiet: bool) -> ProgressBar {
     let style = ProgressStyle::with_template("{bar:20} {pos}/{len} prompts{left}").expect("a valid template");
-    let bar = ProgressBar::with_draw_target(Some(plan.cases as u64), draw_target(quiet));
+    let bar = ProgressBar::with_draw_target(Some(plan.prompts as u64), draw_target(quiet));
     bar.set_style(style.with_key("left", write_left));
     bar.set_position(plan.resumed as u64);
     bar.reset_eta();
@@ -104,7 +104,7 @@ impl<'a> ProgressReporter<'a> {
         let resumed = if plan.resumed > 0 { format!(", {} of them done", plan.resumed) } else { String::new() };
         crate::say!(
             "{}{shard}{} on {}{resumed} -> {}",
-            plural(plan.cases, "prompt"),
+            plural(plan.prompts, "prompt"),
             self.conditions_in_words(),
             names.join(", "),
             plan.folder.display()
@@ -143,7 +143,7 @@ impl RunObserver for ProgressReporter<'_> {
         (self.see)(record);
     }
 
-    fn case_finished(&mut self) {
+    fn prompt_finished(&mut self) {
         self.bar.inc(1);
         if !self.quiet && !is_live() {
             self.print_if_due();

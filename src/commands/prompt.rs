@@ -7,7 +7,7 @@ use crate::bail_usage;
 use crate::base::{files, terminal};
 use crate::measures::region_ranges;
 use crate::model::open::LoadOptions;
-use crate::prompts::{Grid, GridPrompt, NeedlePrompts, Prompt, PromptSpec, Region, Sources, Tokenizer};
+use crate::prompts::{Grid, NeedlePrompts, PlannedPrompt, Prompt, PromptSpec, Region, Sources, Tokenizer};
 use anyhow::Result;
 use clap::Args;
 use serde_json::{json, Value};
@@ -68,13 +68,13 @@ struct PromptSource<'a> {
 }
 
 impl PromptSource<'_> {
-    fn prompt(&self, place: &GridPrompt) -> Result<Prompt> {
-        place.build(self.grid.seed(), &self.sources, Ok(self.tokenizer))
+    fn prompt(&self, planned: &PlannedPrompt) -> Result<Prompt> {
+        planned.build(self.grid.seed(), &self.sources, Ok(self.tokenizer))
     }
 
     fn write(&self, out: &mut dyn Write) -> Result<()> {
-        for place in self.grid.prompts() {
-            writeln!(out, "{}", json_line(&place, self.grid.seed(), &self.prompt(&place)?))?;
+        for planned in self.grid.prompts() {
+            writeln!(out, "{}", json_line(&planned, self.grid.seed(), &self.prompt(&planned)?))?;
         }
         Ok(())
     }
@@ -91,7 +91,7 @@ fn write_file(source: &PromptSource<'_>, path: &Path) -> Result<()> {
     })
 }
 
-fn json_line(place: &GridPrompt, base_seed: u64, prompt: &Prompt) -> Value {
+fn json_line(planned: &PlannedPrompt, base_seed: u64, prompt: &Prompt) -> Value {
     let targets = prompt.targets();
     let queries = targets.iter().filter_map(|target| Some((&prompt.queries[target.query?], target)));
     let queries: Vec<Value> = queries
@@ -110,9 +110,9 @@ fn json_line(place: &GridPrompt, base_seed: u64, prompt: &Prompt) -> Value {
             })
         })
         .collect();
-    let PromptSpec::Needle(spec) = &place.spec else { unreachable!("the grid is one of needles") };
+    let PromptSpec::Needle(spec) = &planned.spec else { unreachable!("the grid is one of needles") };
     json!({
-        "index": place.index, "seed": place.seed(base_seed), "ctx_tok": spec.ctx_tok, "needles": spec.needles,
+        "index": planned.index, "seed": planned.seed(base_seed), "ctx_tok": spec.ctx_tok, "needles": spec.needles,
         "retrieve": spec.retrieve, "cities": spec.names_cities().then_some(spec.cities), "task": spec.task(), "text": prompt.text, "ids": prompt.ids,
         "offsets": prompt.offsets, "queries": queries,
     })
@@ -120,10 +120,10 @@ fn json_line(place: &GridPrompt, base_seed: u64, prompt: &Prompt) -> Value {
 
 fn show(source: &PromptSource<'_>, index: usize, query: usize) -> Result<()> {
     let prompts = source.grid.prompts();
-    let Some(place) = prompts.get(index) else {
+    let Some(planned) = prompts.get(index) else {
         bail_usage!("--index {index}: the grid has prompts 0 to {}", prompts.len().saturating_sub(1));
     };
-    let prompt = source.prompt(place)?;
+    let prompt = source.prompt(planned)?;
     let Some(asked) = prompt.queries.get(query) else {
         bail_usage!("--query {query}: the prompt has questions 0 to {}", prompt.queries.len() - 1);
     };
@@ -133,7 +133,7 @@ fn show(source: &PromptSource<'_>, index: usize, query: usize) -> Result<()> {
         out,
         "prompt {index} of {}, seed {}: {} tokens; the answer for {} is {}, tokens {} to {}, at {:.1} % of the haystack",
         prompts.len(),
-        place.seed(source.grid.seed()),
+        planned.seed(source.grid.seed()),
         prompt.ids.len(),
         asked.name,
         asked.value,

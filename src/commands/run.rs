@@ -9,7 +9,7 @@ use crate::base::memory::{peak_rss_bytes, size_name};
 use crate::base::terminal::escaped;
 use crate::results::folder::EXPERIMENT;
 use crate::results::table::plural;
-use crate::run::{cases_of, RunPart, RunShard, RunStart};
+use crate::run::{prompts_of, RunPart, RunShard, RunStart};
 use crate::train::TrainSpec;
 use anyhow::Result;
 use clap::Args;
@@ -82,22 +82,23 @@ pub(super) fn merge(args: &Merge) -> Result<()> {
 fn dry_run(mut experiment: Experiment, output: &OutputArgs, shard: Option<RunShard>) -> Result<()> {
     start_threads(output.threads)?;
     let setup = experiment.setup()?;
-    let cases = cases_of(setup.grid.prompts(), shard);
+    let prompts = prompts_of(setup.grid.prompts(), shard);
     setup.measures()?;
-    setup.check(&cases)?;
-    let (needed, cases) = (setup.needed_bytes(&cases) + peak_rss_bytes().unwrap_or(0), cases.len());
+    setup.check(&prompts)?;
+    let needed = setup.needed_bytes(&prompts) + peak_rss_bytes().unwrap_or(0);
     let names: Vec<&str> = setup.models.iter().map(|model| model.name.as_str()).collect();
     let mut out = crate::base::terminal::stdout();
     let conditions = setup.conditions.len();
     if output.tables.json {
-        let plan = json!({ "prompts": cases, "models": names, "conditions": conditions, "memory_bytes": needed });
+        let plan =
+            json!({ "prompts": prompts.len(), "models": names, "conditions": conditions, "memory_bytes": needed });
         writeln!(out, "{plan:#}")?;
         return Ok(());
     }
     writeln!(
         out,
         "can run: {} on {} under {}, with up to {} of memory",
-        plural(cases, "prompt"),
+        plural(prompts.len(), "prompt"),
         escaped(&names.join(", ")),
         plural(conditions, "condition"),
         size_name(needed)

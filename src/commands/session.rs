@@ -81,7 +81,7 @@ impl Session {
             bail!(
                 "stopped after {} of {} prompts; {}",
                 run.finished,
-                run.cases,
+                run.prompts,
                 self.setup.plan.way_on(folder.path(), run.part.shard)
             );
         }

@@ -433,7 +433,7 @@ mod tests {
     #[test]
     fn mistakes_in_a_spec_are_usage_errors_that_name_the_field() {
         let base = DocumentSpec::default;
-        let cases = [
+        for (spec, expected) in [
             (DocumentSpec { prose: 1.5, ..base() }, "prose = 1.5 is not between 0 and 1"),
             (DocumentSpec { facts: [0, 3], ..base() }, "facts = [0, 3]"),
             (DocumentSpec { facts: [5, 3], ..base() }, "facts = [5, 3]"),
@@ -444,8 +444,7 @@ mod tests {
                 DocumentSpec { facts: [1, 500], synthetic: 0.0, ..base() },
                 "500 facts need more than the 240 training cities",
             ),
-        ];
-        for (spec, expected) in cases {
+        ] {
             let error = spec.check().unwrap_err();
             assert!(error.to_string().contains(expected) && exit_code(&error) == 2, "{error}");
         }

@@ -27,12 +27,12 @@ pub enum Grid {
     Shots(ShotsPrompts),
 }
 
-/// A prompt of a grid that is yet to be built.
+/// A prompt of a grid before it is built.
 #[derive(Clone, Debug)]
-pub struct GridPrompt {
+pub struct PlannedPrompt {
     /// Number within the grid.
     pub index: u64,
-    /// Number from which [`GridPrompt::seed`] is derived: the index, or that of a prompt with the same seed and another
+    /// Number from which [`PlannedPrompt::seed`] is derived: the index, or that of a prompt with the same seed and another
     /// spec.
     pub seed_index: u64,
     /// Index of the prompt whose text this one has, with another question.
@@ -105,12 +105,12 @@ impl Sources {
 
 impl Grid {
     /// All prompts, in the order of their index.
-    pub fn prompts(&self) -> Vec<GridPrompt> {
+    pub fn prompts(&self) -> Vec<PlannedPrompt> {
         match self {
             Self::Text(windows) => {
                 let mut prompts = Vec::new();
                 for window in windows.windows() {
-                    GridPrompt::push(&mut prompts, &PromptSpec::Text(window), windows.samples);
+                    PlannedPrompt::push(&mut prompts, &PromptSpec::Text(window), windows.samples);
                 }
                 prompts
             }
@@ -180,10 +180,10 @@ impl Grid {
 }
 
 /// All needle prompts, those without an answer last.
-fn needle_prompts(flags: &NeedlePrompts) -> Vec<GridPrompt> {
+fn needle_prompts(flags: &NeedlePrompts) -> Vec<PlannedPrompt> {
     let mut prompts = Vec::new();
     for spec in flags.specs() {
-        GridPrompt::push(&mut prompts, &PromptSpec::Needle(spec), flags.samples());
+        PlannedPrompt::push(&mut prompts, &PromptSpec::Needle(spec), flags.samples());
     }
     // Prompts that differ only in their distractors share a seed, and so their needles.
     let per_share = (prompts.len() / flags.shares().len()).max(1) as u64;
@@ -195,10 +195,10 @@ fn needle_prompts(flags: &NeedlePrompts) -> Vec<GridPrompt> {
 }
 
 /// Appends the prompts without an answer: each has the text and the seed of one with an answer, its twin.
-fn add_unanswerable(prompts: &mut Vec<GridPrompt>) {
+fn add_unanswerable(prompts: &mut Vec<PlannedPrompt>) {
     for twin in 0..prompts.len() {
         let index = prompts.len() as u64;
-        let mut prompt = GridPrompt { index, twin: Some(twin as u64), ..prompts[twin].clone() };
+        let mut prompt = PlannedPrompt { index, twin: Some(twin as u64), ..prompts[twin].clone() };
         if let PromptSpec::Needle(spec) = &mut prompt.spec {
             spec.cities = CitySet::Absent;
         }
@@ -208,7 +208,7 @@ fn add_unanswerable(prompts: &mut Vec<GridPrompt>) {
 
 /// All prompts of many shots. The arrangements of a prompt follow each other: its sample is prompt · arrangements +
 /// arrangement.
-fn shots_prompts(flags: &ShotsPrompts) -> Vec<GridPrompt> {
+fn shots_prompts(flags: &ShotsPrompts) -> Vec<PlannedPrompt> {
     let mut prompts = Vec::new();
     let arrangements = flags.arrangements as u64;
     for &shots in &flags.shots {
@@ -216,14 +216,14 @@ fn shots_prompts(flags: &ShotsPrompts) -> Vec<GridPrompt> {
             for sample in 0..flags.samples as u64 * arrangements {
                 let spec = PromptSpec::Shots(flags.spec(shots, order, sample % arrangements));
                 let index = prompts.len() as u64;
-                prompts.push(GridPrompt { index, seed_index: sample / arrangements, twin: None, sample, spec });
+                prompts.push(PlannedPrompt { index, seed_index: sample / arrangements, twin: None, sample, spec });
             }
         }
     }
     prompts
 }
 
-impl GridPrompt {
+impl PlannedPrompt {
     /// Appends prompts of one spec, each with a seed of its own.
     pub(super) fn push(prompts: &mut Vec<Self>, spec: &PromptSpec, samples: usize) {
         for sample in 0..samples as u64 {

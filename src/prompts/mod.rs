@@ -27,7 +27,7 @@ mod windows;
 pub use chat::sandbox;
 pub use chat::{Around, ChatTemplate, TemplateArg, Wrapping};
 pub use document::{document, Document, DocumentSpec};
-pub use grid::{Grid, GridPrompt, PromptSpec, Sources};
+pub use grid::{Grid, PlannedPrompt, PromptSpec, Sources};
 pub use haystack::Haystack;
 pub use ids::TokenIds;
 pub use needle::facts::CitySet;

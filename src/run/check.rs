@@ -7,7 +7,7 @@ use crate::base::memory::{check_fits, size_name};
 use crate::measures::MeasureName;
 use crate::model::open::Model;
 use crate::model::ModelConfig;
-use crate::prompts::{Grid, GridPrompt, Prompt, PromptSpec, Text, DEPTH_TOLERANCE_PCT};
+use crate::prompts::{Grid, PlannedPrompt, Prompt, PromptSpec, Text, DEPTH_TOLERANCE_PCT};
 use anyhow::Result;
 
 /// A requested depth that the needle of a prompt misses.
@@ -53,13 +53,13 @@ impl Plan {
 }
 
 impl Setup {
-    /// Checks that these cases can run: the prompts fit the context lengths, the models have what conditions name, and the passes
-    /// fit into memory. Returns the depths that the first prompt of each kind misses
-    /// by more than [`DEPTH_TOLERANCE_PCT`].
+    /// Checks that these prompts can run: they fit the context lengths, the models have what conditions name, and the
+    /// passes fit into memory. Returns the depths that the first prompt of each kind misses by more than
+    /// [`DEPTH_TOLERANCE_PCT`].
     ///
     /// # Errors
     /// A usage error with the numbers and what to change.
-    pub fn check(&self, cases: &[GridPrompt]) -> Result<Vec<MissedDepth>> {
+    pub fn check(&self, prompts: &[PlannedPrompt]) -> Result<Vec<MissedDepth>> {
         for model in &self.models {
             if let (Some(why), Some(_)) = (model.lacks_eos(), self.plan.max_new) {
                 bail_usage!("--generate: {why}: no token ends an answer; correct the file, or leave --generate out");
@@ -75,8 +75,8 @@ impl Setup {
         if self.grid.count() == Some(0) {
             bail_usage!("nothing to run: --samples is 0, or a list of the grid is empty");
         }
-        self.check_memory(cases)?;
-        self.check_prompts(cases)
+        self.check_memory(prompts)?;
+        self.check_prompts(prompts)
     }
 
     /// Checks that a model has the layers and heads that the conditions name, and that prompts to patch can be changed.
@@ -102,16 +102,16 @@ impl Setup {
     }
 
     /// Makes one prompt of each kind: whether a short prompt fits depends on the cities that its seed draws.
-    fn check_prompts(&self, cases: &[GridPrompt]) -> Result<Vec<MissedDepth>> {
+    fn check_prompts(&self, prompts: &[PlannedPrompt]) -> Result<Vec<MissedDepth>> {
         let mut missed_depths = Vec::new();
         // They run one of each kind after the other; by index, those of a kind follow each other.
-        let mut by_kind: Vec<&GridPrompt> = cases.iter().collect();
-        by_kind.sort_by_key(|case| case.index);
+        let mut by_kind: Vec<&PlannedPrompt> = prompts.iter().collect();
+        by_kind.sort_by_key(|prompt| prompt.index);
         for alike in by_kind.chunk_by(|a, b| a.spec == b.spec) {
-            let case = GridPrompt { seed_index: 0, ..alike[0].clone() };
+            let planned = PlannedPrompt { seed_index: 0, ..alike[0].clone() };
             for model in &self.models {
-                let prompt = case.build(self.grid.seed(), &self.sources, model.tokenizer())?;
-                missed_depths.extend(missed_depth(&prompt, case.spec.ctx_tok()));
+                let prompt = planned.build(self.grid.seed(), &self.sources, model.tokenizer())?;
+                missed_depths.extend(missed_depth(&prompt, planned.spec.ctx_tok()));
                 if self.patches() {
                     prompt.corrupted(0, model.tokenizer()?)?;
                 }
@@ -131,8 +131,8 @@ impl Setup {
     }
 
     /// Checks that the run fits into the memory that the weights leave.
-    fn check_memory(&self, cases: &[GridPrompt]) -> Result<()> {
-        let (ctx_tok, needed) = (longest(cases), self.needed_bytes(cases));
+    fn check_memory(&self, prompts: &[PlannedPrompt]) -> Result<()> {
+        let (ctx_tok, needed) = (longest(prompts), self.needed_bytes(prompts));
         check_fits(
             needed,
             || format!("--ctx {ctx_tok} needs up to {}", size_name(needed)),
@@ -140,11 +140,11 @@ impl Setup {
         )
     }
 
-    /// Returns a generous bound on the memory that the cases take besides the weights, in bytes: the passes over the longest
-    /// prompts that run at once, and what is kept until the end.
-    pub fn needed_bytes(&self, cases: &[GridPrompt]) -> u64 {
-        let ctx_tok = longest(cases);
-        let passes = self.parallel_prompts().min(cases.len());
+    /// Returns a generous bound on the memory that the prompts take besides the weights, in bytes: the passes over the
+    /// longest ones that run at once, and what is kept until the end.
+    pub fn needed_bytes(&self, prompts: &[PlannedPrompt]) -> u64 {
+        let ctx_tok = longest(prompts);
+        let passes = self.parallel_prompts().min(prompts.len());
         let measures = |name| self.plan.measures.contains(&name);
         let of_head = match measures(MeasureName::AnswerByHead) {
             true => RECORDS_OF_HEAD,
@@ -166,7 +166,7 @@ impl Setup {
             let heads_observed = if self.plan.only_score_treated { 1 } else { 1 + treated };
             records += (1 + treated) * RECORDS_OF_PASS + heads_observed * layers * heads * of_head;
         }
-        let kept = records * questions(cases) * RECORD_BYTES + DRAWING_BYTES;
+        let kept = records * questions(prompts) * RECORD_BYTES + DRAWING_BYTES;
         (passes as u64 * widest + kept).saturating_add(self.map_bytes(ctx_tok))
     }
 }
@@ -190,8 +190,8 @@ const RECORD_BYTES: u64 = 500;
 const TALLY_BYTES: u64 = 104 << 10;
 
 /// Questions of all prompts; a text counts as one.
-fn questions(cases: &[GridPrompt]) -> u64 {
-    let asked = cases.iter().map(|case| match &case.spec {
+fn questions(prompts: &[PlannedPrompt]) -> u64 {
+    let asked = prompts.iter().map(|prompt| match &prompt.spec {
         PromptSpec::Needle(spec) => spec.retrieve as u64,
         PromptSpec::Text(_) | PromptSpec::Shots(_) => 1,
     });
@@ -199,8 +199,8 @@ fn questions(cases: &[GridPrompt]) -> u64 {
 }
 
 /// Tokens of the longest prompt.
-pub(super) fn longest(cases: &[GridPrompt]) -> usize {
-    cases.iter().map(|case| case.spec.ctx_tok()).max().unwrap_or(0)
+pub(super) fn longest(prompts: &[PlannedPrompt]) -> usize {
+    prompts.iter().map(|prompt| prompt.spec.ctx_tok()).max().unwrap_or(0)
 }
 
 /// The depth of the controlled needle if it misses the requested depth by more than [`DEPTH_TOLERANCE_PCT`].

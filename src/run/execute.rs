@@ -1,12 +1,12 @@
-//! Runs an experiment: checks it, measures its cases, and writes every finished case to disk.
+//! Runs an experiment: checks it, measures its prompts, and writes what each of them gave to disk.
 
 use super::store::{check_experiment, holders, Store};
-use super::{cases_of, MissedDepth, Plan, RunShard, Setup};
+use super::{prompts_of, MissedDepth, Plan, RunShard, Setup};
 use crate::bail_usage;
 use crate::base::hash::{hex, sha256};
 use crate::base::machine;
 use crate::measures::{Measure, PassKey};
-use crate::prompts::{GridPrompt, Sources};
+use crate::prompts::{PlannedPrompt, Sources};
 use crate::results::folder::{RunFolder, MANIFEST, RESULTS};
 use crate::results::manifest::{Manifest, ModelInfo};
 use crate::results::record::{self, Record, SCHEMA};
@@ -41,9 +41,9 @@ pub struct RunPart {
 /// Size of a run that is about to begin.
 #[derive(Clone, Debug)]
 pub struct RunPlan<'a> {
-    /// Cases of this part, the finished ones included.
-    pub cases: usize,
-    /// Cases that were finished before.
+    /// Prompts of this part, the finished ones included.
+    pub prompts: usize,
+    /// Prompts that were finished before.
     pub resumed: usize,
     /// Copy of the damaged journal of a resumed run, which has a copy of the records beside it.
     pub put_aside: Option<&'a Path>,
@@ -55,14 +55,14 @@ pub struct RunPlan<'a> {
 
 /// An observer of a running experiment.
 pub trait RunObserver {
-    /// Called when all checks have passed and before the first case runs.
+    /// Called when all checks have passed and before the first prompt runs.
     fn run_begins(&mut self, _plan: &RunPlan<'_>) {}
 
     /// Called with every record, in order: those of a resumed run first, then each one that is written.
     fn record(&mut self, _record: &Record) {}
 
-    /// Called when all records of a case are on disk.
-    fn case_finished(&mut self) {}
+    /// Called when all records of a prompt are on disk.
+    fn prompt_finished(&mut self) {}
 }
 
 /// The end of a run, complete or stopped: its records are on disk, and other files can be added before the manifest is
@@ -72,11 +72,11 @@ pub struct RunOutcome {
     pub folder: RunFolder,
     /// What was run.
     pub part: RunPart,
-    /// Cases of this part.
-    pub cases: usize,
-    /// Cases on disk; fewer than `cases` if the run was stopped.
+    /// Prompts of this part.
+    pub prompts: usize,
+    /// Prompts on disk; fewer than `prompts` if the run was stopped.
     pub finished: usize,
-    /// Cases that were finished before this process.
+    /// Prompts that were finished before this process.
     pub(super) resumed: usize,
     pub(super) prompts_sha256: String,
     /// Names of the files, with the number of rows of those that have rows.
@@ -88,19 +88,19 @@ pub struct RunOutcome {
 }
 
 impl RunOutcome {
-    /// Returns `true` if every case has run, with or without an error.
+    /// Returns `true` if every prompt has run, with or without an error.
     pub fn is_complete(&self) -> bool {
-        self.finished == self.cases
+        self.finished == self.prompts
     }
 }
 
 /// Runs an experiment, or continues one. Every record goes to disk and to `observer`; setting `stop` ends the run after
-/// the cases in flight. The results of a run that was stopped, killed or cut into shards, and then continued or merged,
-/// have the same bytes as those of an uninterrupted run.
+/// the prompts in progress. The results of a run that was stopped, killed or cut into shards, and then continued or
+/// merged, have the same bytes as those of an uninterrupted run.
 ///
 /// # Errors
 /// Usage errors before anything runs, if the experiment cannot run or the folder holds another one; afterwards only
-/// errors of writing. A case that fails is a record, not an error.
+/// errors of writing. A prompt that fails is a record, not an error.
 pub fn run(
     setup: &Setup,
     part: RunPart,
@@ -109,15 +109,15 @@ pub fn run(
     stop: &AtomicBool,
 ) -> Result<RunOutcome> {
     check_part(&setup.plan, &part)?;
-    let cases = cases_of(setup.grid.prompts(), part.shard);
-    let missed_depths = setup.check(&cases)?;
+    let prompts = prompts_of(setup.grid.prompts(), part.shard);
+    let missed_depths = setup.check(&prompts)?;
     let experiment = &setup.plan.experiment;
     setup.references()?;
-    let (folder, mut store) = open(setup.plan.command.name(), &part, experiment, setup.keys(&cases, experiment))?;
+    let (folder, mut store) = open(setup.plan.command.name(), &part, experiment, setup.keys(&prompts, experiment))?;
     let resumed = store.finished();
-    let todo = &cases[resumed..];
+    let todo = &prompts[resumed..];
     observer.run_begins(&RunPlan {
-        cases: cases.len(),
+        prompts: prompts.len(),
         resumed,
         put_aside: store.put_aside.as_deref(),
         missed_depths: &missed_depths,
@@ -133,17 +133,17 @@ pub fn run(
     };
     store.replay(measures, &mut |record| see(observer, record))?;
     let mut keys = setup.keys(todo, experiment);
-    let ran = setup.run(todo, measures, stop, &mut |case, finding| {
-        let (_, key) = keys.next().context("every case has a key")?;
-        store.add(case, key, finding)?;
+    let ran = setup.run(todo, measures, stop, &mut |prompt, finding| {
+        let (_, key) = keys.next().context("every prompt has a key")?;
+        store.add(prompt, key, finding)?;
         finding.records.iter().for_each(|record| see(observer, record));
-        observer.case_finished();
+        observer.prompt_finished();
         Ok(())
     });
     // Also after an error: what was measured stays.
     let committed = store.commit();
     let mut written = ran.and(committed);
-    if written.is_ok() && store.finished() == cases.len() && part.shard.is_none() {
+    if written.is_ok() && store.finished() == prompts.len() && part.shard.is_none() {
         let pooled = setup.pooled(measures);
         pooled.iter().for_each(|record| see(observer, record));
         written = store.conclude(&pooled);
@@ -152,7 +152,7 @@ pub fn run(
     Ok(RunOutcome {
         folder,
         part,
-        cases: cases.len(),
+        prompts: prompts.len(),
         finished: store.finished(),
         resumed,
         prompts_sha256: store.prompts_sha256(),
@@ -162,22 +162,22 @@ pub fn run(
     })
 }
 
-/// A case that has run.
-pub struct FinishedCase<'a> {
+/// A prompt that has run.
+pub struct FinishedPrompt<'a> {
     /// Its records.
     pub records: &'a [Record],
-    /// SHA-256 over the token ids of its prompts, one for each model.
+    /// SHA-256 over its token ids, model by model.
     pub prompts_sha256: String,
-    /// Encoded data that its measures pool over all cases: (index of the measure, model and condition, bytes).
+    /// Encoded data that its measures pool over all prompts: (index of the measure, model and condition, bytes).
     pub pooled: &'a [(usize, PassKey, Vec<u8>)],
 }
 
 impl Setup {
-    /// Returns the number of each case with a hash of everything that its records depend on: the `experiment` as a file,
+    /// Returns the number of each prompt with a hash of everything that its records depend on: the `experiment` as a file,
     /// weights, tokenizers, corpus, prompt, seed, schema of the records, this build, and the kind of processor.
     pub(crate) fn keys<'a>(
         &self,
-        cases: &'a [GridPrompt],
+        prompts: &'a [PlannedPrompt],
         experiment: &str,
     ) -> impl Iterator<Item = (u64, String)> + use<'a> {
         let mut models = Vec::new();
@@ -190,54 +190,58 @@ impl Setup {
         let Sources { haystack, text, needles, .. } = &self.sources;
         let sources = json!([haystack.sha256(), text.sha256(), needles.as_ref().map(|file| &file.sha256)]);
         let common = json!([SCHEMA, machine::key(), experiment, models, sources]);
-        cases.iter().map(move |case| {
-            let own = json!([case.spec, case.index, case.sample, case.seed_index]);
-            (case.index, sha256(format!("{common}{own}").as_bytes()))
+        prompts.iter().map(move |prompt| {
+            let own = json!([prompt.spec, prompt.index, prompt.sample, prompt.seed_index]);
+            (prompt.index, sha256(format!("{common}{own}").as_bytes()))
         })
     }
 
-    /// Runs cases and passes each of them to `done`, in order. Writes nothing. A case that fails gives a record with an
-    /// error, and the other cases still run. Setting `stop` ends the run after the cases in flight. Returns the number
-    /// of cases that ran.
+    /// Runs prompts and passes what each of them gave to `done`, in order. Writes nothing. A prompt that fails gives a
+    /// record with an error, and the others still run. Setting `stop` ends the run after the prompts in progress. Returns
+    /// the number of prompts that ran.
     ///
     /// # Errors
     /// Only those of `done`.
     pub fn run(
         &self,
-        cases: &[GridPrompt],
+        prompts: &[PlannedPrompt],
         measures: &mut [&mut dyn Measure],
         stop: &AtomicBool,
-        done: &mut dyn FnMut(&GridPrompt, &FinishedCase<'_>) -> Result<()>,
+        done: &mut dyn FnMut(&PlannedPrompt, &FinishedPrompt<'_>) -> Result<()>,
     ) -> Result<usize> {
         let mut ran = 0;
         // A prompt and its twin share a pass. Prompts run in parallel, and a pass uses idle threads. None of this changes
         // any bit of the results.
-        let groups: Vec<&[GridPrompt]> = cases.chunk_by(|a, b| b.twin == Some(a.index)).collect();
+        let groups: Vec<&[PlannedPrompt]> = prompts.chunk_by(|a, b| b.twin == Some(a.index)).collect();
         for batch in groups.chunks(self.parallel_prompts()) {
             if stop.load(Ordering::Relaxed) {
                 break;
             }
             let results = {
                 let measures: Vec<&dyn Measure> = measures.iter().map(|measure| &**measure).collect();
-                batch.par_iter().with_max_len(1).flat_map_iter(|group| self.cases(group, &measures)).collect::<Vec<_>>()
+                batch
+                    .par_iter()
+                    .with_max_len(1)
+                    .flat_map_iter(|group| self.results(group, &measures))
+                    .collect::<Vec<_>>()
             };
-            for (case, result) in batch.iter().copied().flatten().zip(results) {
+            for (prompt, result) in batch.iter().copied().flatten().zip(results) {
                 ran += 1;
                 let mut hash = Sha256::new();
-                result.prompts.iter().flatten().for_each(|id| hash.update(id.to_le_bytes()));
+                result.ids.iter().flatten().for_each(|id| hash.update(id.to_le_bytes()));
                 let mut pooled = Vec::new();
                 for (measure, key, kept) in result.pooled {
                     pooled.extend(measures[measure].encode(&kept)?.map(|bytes| (measure, key, bytes)));
                     measures[measure].absorb(key, kept);
                 }
                 let prompts_sha256 = hex(&hash.finalize());
-                done(case, &FinishedCase { records: &result.records, prompts_sha256, pooled: &pooled })?;
+                done(prompt, &FinishedPrompt { records: &result.records, prompts_sha256, pooled: &pooled })?;
             }
         }
         Ok(ran)
     }
 
-    /// Returns the records of the measures that pool over all cases, after the last case.
+    /// Returns the records of the measures that pool over all prompts, after the last one.
     pub fn pooled(&self, measures: &mut [&mut dyn Measure]) -> Vec<Record> {
         let Some(first) = self.grid.prompts().into_iter().next() else { return Vec::new() };
         let mut records = Vec::new();

@@ -5,7 +5,7 @@ use crate::attention::{HeadPlace, LayersAndHeads};
 use crate::bail_usage;
 use crate::explore::{agreements, ExploreMeasure, Resolution, StoredPairs};
 use crate::measures::{AnswerMeasure, MapMeasure, Measures, RowQuantity, TokenSpan};
-use crate::prompts::GridPrompt;
+use crate::prompts::PlannedPrompt;
 use crate::results::metric::{ANSWER_REGION, SHARE_ABS};
 use crate::results::DrawnHead;
 use anyhow::Result;
@@ -258,16 +258,17 @@ impl Setup {
     /// Returns the layer of each model with the most attention to the answer; for a text, which has no answer, the last
     /// layer.
     fn layers_of_the_answer(&self) -> Result<Vec<usize>> {
-        let (cases, measure) = (self.grid.prompts(), AnswerMeasure { by_head: true, sinks: false });
-        self.check(&cases)?;
-        Ok((0..self.models.len()).map(|model| self.layer_of_the_answer(model, &cases[0], &measure)).collect())
+        let prompts = self.grid.prompts();
+        let measure = AnswerMeasure { by_head: true, sinks: false };
+        self.check(&prompts)?;
+        Ok((0..self.models.len()).map(|model| self.layer_of_the_answer(model, &prompts[0], &measure)).collect())
     }
 
-    fn layer_of_the_answer(&self, index: usize, case: &GridPrompt, measure: &AnswerMeasure) -> usize {
+    fn layer_of_the_answer(&self, index: usize, planned: &PlannedPrompt, measure: &AnswerMeasure) -> usize {
         let (model, select) = (&self.models[index], &self.plan.select);
-        let records = case
+        let records = planned
             .build(self.grid.seed(), &self.sources, model.tokenizer())
-            .and_then(|prompt| self.untreated_records(index, select, (case, &prompt), &[measure], None))
+            .and_then(|prompt| self.untreated_records(index, select, (planned, &prompt), &[measure], None))
             .unwrap_or_default(); // an error of this prompt occurs again in the run, which reports it
         let mut answer = vec![0.0; model.transformer.config.layers.len()];
         for m in records.iter().map(|record| &record.measure) {

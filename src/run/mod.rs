@@ -16,8 +16,8 @@ mod shard;
 mod store;
 
 pub use check::MissedDepth;
-pub use execute::{finished_frame, run, FinishedCase, RunObserver, RunOutcome, RunPart, RunPlan, RunStart};
+pub use execute::{finished_frame, run, FinishedPrompt, RunObserver, RunOutcome, RunPart, RunPlan, RunStart};
 pub use maps::{page_budget, MapFlags, MapKind, MAP_PX, SMALL_PX};
 pub use plan::{MapsOfOnePrompt, Plan};
 pub use setup::Setup;
-pub use shard::{cases_of, RunShard};
+pub use shard::{prompts_of, RunShard};

@@ -1,4 +1,4 @@
-//! The passes of one case: every model reads the prompt under every condition, observed by the measures.
+//! The passes over one prompt: every model reads it under every condition, observed by the measures.
 
 use super::patching::{Corrupted, PairedPasses};
 use super::Setup;
@@ -12,7 +12,7 @@ use crate::model::gradient::{LastPass, TermGradients};
 use crate::model::open::Model;
 use crate::model::pass::{continued_passes, first_observed_row, first_row, pass, PassResult};
 use crate::model::Transformer;
-use crate::prompts::{CitySet, Grid, GridPrompt, Prompt, PromptSpec};
+use crate::prompts::{CitySet, Grid, PlannedPrompt, Prompt, PromptSpec};
 use crate::results::metric::CELL;
 use crate::results::record::{Identity, Measurement, Record};
 use crate::treatments::{Condition, PairedPrompt, PromptFindings};
@@ -22,17 +22,17 @@ use std::ops::Range;
 use std::sync::Arc;
 
 impl Setup {
-    /// Runs all passes of cases whose prompts begin alike: every model under every condition.
-    pub(super) fn cases(&self, cases: &[GridPrompt], measures: &[&dyn Measure]) -> Vec<CaseResult> {
-        let mut results: Vec<CaseResult> = cases.iter().map(|_| CaseResult::default()).collect();
+    /// Runs all passes over prompts that begin alike: every model under every condition.
+    pub(super) fn results(&self, prompts: &[PlannedPrompt], measures: &[&dyn Measure]) -> Vec<PromptResult> {
+        let mut results: Vec<PromptResult> = prompts.iter().map(|_| PromptResult::default()).collect();
         for (model_index, model) in self.models.iter().enumerate() {
             let mut prefix = None;
-            for (case, result) in cases.iter().zip(&mut results) {
-                let done = case
+            for (planned, result) in prompts.iter().zip(&mut results) {
+                let done = planned
                     .build(self.grid.seed(), &self.sources, model.tokenizer())
-                    .and_then(|prompt| self.passes(case, model_index, &prompt, measures, &mut prefix, result));
+                    .and_then(|prompt| self.passes(planned, model_index, &prompt, measures, &mut prefix, result));
                 if let Err(error) = done {
-                    let identity = Arc::new(self.identity(case, model, &self.conditions[0]));
+                    let identity = Arc::new(self.identity(planned, model, &self.conditions[0]));
                     let error = Some(format!("{error:#}"));
                     let measure = Measurement { metric: CELL.name.into(), error, ..Measurement::default() };
                     result.records.push(Record { identity, measure });
@@ -47,19 +47,19 @@ impl Setup {
     /// values of an untreated pass over a prompt that begins alike, if there was one, and then those of this one.
     fn passes(
         &self,
-        case: &GridPrompt,
+        planned: &PlannedPrompt,
         model_index: usize,
         prompt: &Prompt,
         measures: &[&dyn Measure],
         prefix: &mut Option<Prefix>,
-        result: &mut CaseResult,
+        result: &mut PromptResult,
     ) -> Result<()> {
         let model = &self.models[model_index];
-        result.prompts.push(prompt.ids.clone());
+        result.ids.push(prompt.ids.clone());
         let exempting = self.conditions.iter().any(Condition::exempts_sinks);
         let sinks = if exempting { sinks(&model.transformer, prompt)? } else { BTreeMap::new() };
         let (resolver, reference) = (self.resolver(model), &self.references()?[model_index]);
-        let seed = case.seed(self.grid.seed());
+        let seed = planned.seed(self.grid.seed());
         let PairedPasses { outputs, corrupted, clean } = self.paired(model, prompt, seed)?;
         *prefix = prefix.take().or(clean);
         let findings = PromptFindings { sinks, outputs };
@@ -70,7 +70,7 @@ impl Setup {
         };
         let treatments: Vec<Option<ResolvedTreatment>> =
             (0..self.conditions.len()).map(|index| treated(index, false)).collect();
-        let mut passes = PromptPasses::new(self, model_index, (case, prompt), &self.plan.select, measures);
+        let mut passes = PromptPasses::new(self, model_index, (planned, prompt), &self.plan.select, measures);
         passes.head_means = reference.answer_means().filter(|_| self.attributes_heads(model));
         let starts = passes.starts(&treatments, prefix.as_ref());
         let generates = measures.iter().any(|measure| measure.wants_generation());
@@ -133,12 +133,12 @@ impl Setup {
         &self,
         model: usize,
         only: &LayersAndHeads,
-        (case, prompt): (&GridPrompt, &Prompt),
+        (planned, prompt): (&PlannedPrompt, &Prompt),
         measures: &[&dyn Measure],
         head_means: Option<&[Vec<f32>]>,
     ) -> Result<Vec<Record>> {
-        let mut result = CaseResult::default();
-        let mut passes = PromptPasses::new(self, model, (case, prompt), only, measures);
+        let mut result = PromptResult::default();
+        let mut passes = PromptPasses::new(self, model, (planned, prompt), only, measures);
         passes.head_means = head_means;
         let keeping = head_means.is_some() && self.differentiates(&self.models[model], prompt.ids.len());
         for mut observed in passes.observe(prompt, &[None], None, keeping)? {
@@ -171,7 +171,7 @@ impl Setup {
     }
 
     /// The columns of a prompt's records that do not depend on the model, the condition or the question.
-    fn prompt_identity(&self, prompt: &GridPrompt) -> Identity {
+    fn prompt_identity(&self, prompt: &PlannedPrompt) -> Identity {
         let seed = prompt.seed(self.grid.seed());
         let identity = Identity { sample: Some(prompt.sample), seed: Some(seed), ..Identity::default() };
         match &prompt.spec {
@@ -196,20 +196,20 @@ impl Setup {
         }
     }
 
-    fn identity(&self, case: &GridPrompt, model: &Model, condition: &Condition) -> Identity {
+    fn identity(&self, prompt: &PlannedPrompt, model: &Model, condition: &Condition) -> Identity {
         Identity {
             model: model.name.clone(),
             variant: model.info.variant.clone(),
             condition: condition.column().map(Into::into),
             bits: condition.bits(),
             scope: condition.scope().map(Into::into),
-            ..self.prompt_identity(case)
+            ..self.prompt_identity(prompt)
         }
     }
 
-    /// Makes the record of a measurement that was pooled over all prompts: the identity of the first case without the
-    /// fields in which cases differ.
-    pub(super) fn pooled_record(&self, first: &GridPrompt, (key, measure): (PassKey, Measurement)) -> Record {
+    /// Makes the record of a measurement that was pooled over all prompts: the identity of the first one without the
+    /// fields in which prompts differ.
+    pub(super) fn pooled_record(&self, first: &PlannedPrompt, (key, measure): (PassKey, Measurement)) -> Record {
         let (model, condition) = (&self.models[key.model], &self.conditions[key.condition]);
         let identity = Identity {
             sample: None,
@@ -253,7 +253,7 @@ fn most_at_once(tokens: usize, start: usize) -> usize {
 struct PromptPasses<'a> {
     setup: &'a Setup,
     model: usize,
-    case: &'a GridPrompt,
+    planned: &'a PlannedPrompt,
     prompt: &'a Prompt,
     /// The layers and heads that are measured.
     only: &'a LayersAndHeads,
@@ -268,12 +268,12 @@ impl<'a> PromptPasses<'a> {
     fn new(
         setup: &'a Setup,
         model: usize,
-        (case, prompt): (&'a GridPrompt, &'a Prompt),
+        (planned, prompt): (&'a PlannedPrompt, &'a Prompt),
         only: &'a LayersAndHeads,
         measures: &'a [&'a dyn Measure],
     ) -> Self {
         let baseline = measures.iter().map(|_| None).collect();
-        Self { setup, model, case, prompt, only, measures, head_means: None, baseline }
+        Self { setup, model, planned, prompt, only, measures, head_means: None, baseline }
     }
 
     fn transformer(&self) -> &'a Transformer {
@@ -395,17 +395,17 @@ impl<'a> PromptPasses<'a> {
         (condition, prompt): (usize, &Prompt),
         observed: PassObservations,
         generation: Option<&Generation>,
-        result: &mut CaseResult,
+        result: &mut PromptResult,
     ) -> Result<()> {
         let key = PassKey { model: self.model, condition };
         let (setup, model) = (self.setup, &self.setup.models[self.model]);
         let PassObservations { passed, probe_results, residual, gradients } = observed;
-        let identity = setup.identity(self.case, model, &setup.conditions[condition]);
+        let identity = setup.identity(self.planned, model, &setup.conditions[condition]);
         for (i, probe_results) in probe_results.into_iter().enumerate() {
             let mut output = MeasureOutput::default();
             let observed = ObservedPass {
                 key,
-                sample: self.case.sample,
+                sample: self.planned.sample,
                 identity: &identity,
                 model: &model.transformer,
                 prompt,
@@ -463,17 +463,17 @@ struct PassObservations {
     gradients: Vec<TermGradients>,
 }
 
-/// The records and pooled data of a case.
+/// The records and pooled data of a prompt.
 #[derive(Default)]
-pub(super) struct CaseResult {
+pub(super) struct PromptResult {
     pub(super) records: Vec<Record>,
-    /// Token ids of its prompts, one for each model.
-    pub(super) prompts: Vec<Vec<u32>>,
+    /// Its token ids, model by model.
+    pub(super) ids: Vec<Vec<u32>>,
     /// Data that measures pool: (index of the measure, model and condition, data).
     pub(super) pooled: Vec<(usize, PassKey, MeasureData)>,
 }
 
-impl CaseResult {
+impl PromptResult {
     /// Adds records of a prompt: (question, or `None` for the whole prompt; rows; measurement).
     fn add(&mut self, identity: &Identity, prompt: &Prompt, records: Vec<(Option<usize>, &'static str, Measurement)>) {
         for (query, rows, measure) in records {

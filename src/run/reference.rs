@@ -9,7 +9,7 @@ use crate::bail_usage;
 use crate::base::rng::Rng;
 use crate::measures::{AnswerMeasure, Measure, RolesMeasure};
 use crate::model::open::Model;
-use crate::prompts::{GridPrompt, Prompt, PromptSpec};
+use crate::prompts::{PlannedPrompt, Prompt, PromptSpec};
 use crate::treatments::{Ranking, Reference, Resolver, RowSelection};
 use anyhow::{Context, Result};
 use serde::Serialize;
@@ -103,25 +103,26 @@ impl Setup {
         let mut reference = Reference { written: means.finish(), rankings: BTreeMap::new() };
         if self.conditions.iter().any(|condition| condition.rankings().next().is_some()) {
             let mut scores = BTreeMap::new();
-            for (case, prompt) in prompts.iter().filter(|(case, _)| matches!(case.spec, PromptSpec::Needle(_))) {
-                self.score_heads(index, (case, prompt), reference.answer_means(), &mut scores)?;
+            for (planned, prompt) in prompts.iter().filter(|(planned, _)| matches!(planned.spec, PromptSpec::Needle(_)))
+            {
+                self.score_heads(index, (planned, prompt), reference.answer_means(), &mut scores)?;
             }
             reference.rankings = rankings(&scores);
         }
         Ok(reference)
     }
 
-    /// Builds the reference prompts, spread evenly over the cases of the grid.
-    fn reference_prompts(&self, model: &Model) -> Result<Vec<(GridPrompt, Prompt)>> {
-        let cases = self.grid.prompts();
-        let n = PROMPTS.min(cases.len());
+    /// Builds the reference prompts, spread evenly over those of the grid.
+    fn reference_prompts(&self, model: &Model) -> Result<Vec<(PlannedPrompt, Prompt)>> {
+        let grid = self.grid.prompts();
+        let n = PROMPTS.min(grid.len());
         // Half of the range, because an index is added to it.
         let seed = Rng::new(self.grid.seed(), "reference prompts").bits() >> 1;
         let mut prompts = Vec::new();
         for i in 0..n {
-            let case = cases[i * cases.len() / n].clone();
-            let prompt = case.build(seed, &self.sources, model.tokenizer()).context("a reference prompt")?;
-            prompts.push((case, prompt));
+            let planned = grid[i * grid.len() / n].clone();
+            let prompt = planned.build(seed, &self.sources, model.tokenizer()).context("a reference prompt")?;
+            prompts.push((planned, prompt));
         }
         Ok(prompts)
     }
@@ -130,7 +131,7 @@ impl Setup {
     fn score_heads(
         &self,
         model: usize,
-        of: (&GridPrompt, &Prompt),
+        of: (&PlannedPrompt, &Prompt),
         means: Option<&[Vec<f32>]>,
         scores: &mut Scores,
     ) -> Result<()> {

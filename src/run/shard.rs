@@ -1,10 +1,10 @@
 //! Shards: parts of one experiment that run separately, on any machine.
 
-use crate::prompts::GridPrompt;
+use crate::prompts::PlannedPrompt;
 use std::fmt;
 use std::str::FromStr;
 
-/// Part `index` of `count`: the cases whose number modulo `count` is `index - 1`.
+/// Part `index` of `count`: the prompts whose number modulo `count` is `index - 1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunShard {
     /// From 1 to `count`.
@@ -14,9 +14,9 @@ pub struct RunShard {
 }
 
 impl RunShard {
-    /// Returns `true` if a case belongs to this shard.
-    pub fn has(self, case: &GridPrompt) -> bool {
-        case.index % self.count == self.index - 1
+    /// Returns `true` if a prompt belongs to this shard.
+    pub fn has(self, prompt: &PlannedPrompt) -> bool {
+        prompt.index % self.count == self.index - 1
     }
 
     /// Reads the shard from the environment of an array job: `SLURM_ARRAY_TASK_ID` of `SLURM_ARRAY_TASK_COUNT`, counted
@@ -67,13 +67,12 @@ impl fmt::Display for RunShard {
     }
 }
 
-/// Returns the cases of a shard in the order in which they run; all cases for `None`. The first sample of every kind of
-/// prompt comes before the second of any, so that the beginning of a run says something about all of them.
-pub fn cases_of(cases: Vec<GridPrompt>, shard: Option<RunShard>) -> Vec<GridPrompt> {
-    let mut cases: Vec<GridPrompt> =
-        cases.into_iter().filter(|case| shard.is_none_or(|shard| shard.has(case))).collect();
-    cases.sort_by_key(|case| (case.sample, case.twin.unwrap_or(case.index), case.index));
-    cases
+/// Returns the prompts of a shard in the order in which they run; all prompts for `None`. The first sample of every kind
+/// comes before the second of any, so that the beginning of a run says something about all of them.
+pub fn prompts_of(mut prompts: Vec<PlannedPrompt>, shard: Option<RunShard>) -> Vec<PlannedPrompt> {
+    prompts.retain(|prompt| shard.is_none_or(|shard| shard.has(prompt)));
+    prompts.sort_by_key(|prompt| (prompt.sample, prompt.twin.unwrap_or(prompt.index), prompt.index));
+    prompts
 }
 
 #[cfg(test)]
@@ -96,12 +95,12 @@ mod tests {
 
     #[test]
     fn a_prompt_runs_after_its_twin() {
-        let case = |(index, twin, sample): (u64, Option<u64>, u64)| {
+        let prompt = |(index, twin, sample): (u64, Option<u64>, u64)| {
             let spec = PromptSpec::Text(Windows { ctx_tok: 16, stride: None });
-            GridPrompt { index, seed_index: twin.unwrap_or(index), twin, sample, spec }
+            PlannedPrompt { index, seed_index: twin.unwrap_or(index), twin, sample, spec }
         };
-        let cases = [(0, None, 0), (1, None, 1), (2, None, 0), (3, Some(0), 0), (4, Some(1), 1)].map(case);
-        let order: Vec<u64> = cases_of(cases.to_vec(), None).iter().map(|case| case.index).collect();
+        let prompts = [(0, None, 0), (1, None, 1), (2, None, 0), (3, Some(0), 0), (4, Some(1), 1)].map(prompt);
+        let order: Vec<u64> = prompts_of(prompts.to_vec(), None).iter().map(|prompt| prompt.index).collect();
         assert_eq!(order, [0, 3, 2, 1, 4]);
     }
 

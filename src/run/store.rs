@@ -1,24 +1,24 @@
-//! A run on disk: its records, and a journal of finished cases from which the run can be resumed.
+//! A run on disk: its records, and a journal of finished prompts from which the run can be resumed.
 //!
-//! For each case, the records are appended to `results.csv`, and then one line to the journal `cells.csv`: the key of the case,
-//! the length of the records, what its measures pool, and the hash of it all. Lines are written after the records are synced, in
-//! groups of cases, so that syncing takes less than 1 % of the time. Resuming reads the cases while line and records agree, and
-//! cuts off the rest.
+//! For each prompt, the records are appended to `results.csv`, and then one line to the journal `cells.csv`: its key, the
+//! length of the records, what its measures pool, and the hash of it all. Lines are written after the records are synced, in
+//! groups of prompts, so that syncing takes less than 1 % of the time. Resuming reads the prompts while line and records
+//! agree, and cuts off the rest.
 
 mod journal;
 
-use super::FinishedCase;
+use super::FinishedPrompt;
 use crate::bail_usage;
 use crate::base::files;
 use crate::base::hash::hex;
 use crate::measures::{Measure, PassKey};
-use crate::prompts::GridPrompt;
+use crate::prompts::PlannedPrompt;
 use crate::results::folder::{RunFolder, CELLS, EXPERIMENT, RESULTS};
 use crate::results::record::{self, Record};
 use anyhow::{ensure, Context, Result};
 use base64::engine::general_purpose::STANDARD;
 use base64::Engine as _;
-use journal::{JournalLine, StoredCases, HEADER};
+use journal::{JournalLine, StoredPrompts, HEADER};
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::fs::File;
@@ -35,15 +35,15 @@ pub(super) struct Store {
     folder: PathBuf,
     results: File,
     journal: Arc<File>,
-    /// Length of the records of the finished cases, in bytes.
+    /// Length of the records of the finished prompts, in bytes.
     results_end: u64,
     /// Number of records.
     rows: u64,
-    /// Number of finished cases.
+    /// Number of finished prompts.
     finished: usize,
-    /// Over the SHA-256 of the prompts of each finished case, in order.
+    /// Over the SHA-256 of the token ids of each finished prompt, in order.
     prompts: Sha256,
-    /// Lines of finished cases that are not in the journal yet.
+    /// Lines of finished prompts that are not in the journal yet.
     pending: Vec<u8>,
     /// Time of the last sync, and its duration.
     synced: (Instant, Duration),
@@ -88,36 +88,37 @@ impl Store {
         })
     }
 
-    /// Resumes the run in a folder: cuts off interrupted and damaged cases, the latter after the files are copied. `keys` are
-    /// the number and key of every case, in order.
+    /// Resumes the run in a folder: cuts off interrupted and damaged prompts, the latter after the files are copied. `keys`
+    /// are the number and key of every prompt, in order.
     ///
     /// # Errors
-    /// A usage error if the finished cases are not the first of `keys`; an error if a file cannot be read or written, or is
-    /// being written by another process.
+    /// A usage error if the finished prompts are not the first of `keys`; an error if a file cannot be read or written, or
+    /// is being written by another process.
     pub(super) fn resume(folder: &mut RunFolder, mut keys: impl Iterator<Item = (u64, String)>) -> Result<Self> {
         // The lock comes first: another process may be writing the files that are read next.
         folder.journal()?;
-        let mut cases = StoredCases::open(folder.path())?;
+        let mut stored = StoredPrompts::open(folder.path())?;
         let (mut finished, mut rows, mut prompts) = (0, 0, Sha256::new());
-        for JournalLine { case, key, prompts_sha256, rows: of_case, .. } in cases.by_ref().map(|case| case.line) {
+        for JournalLine { index, key, prompts_sha256, rows: of_prompt, .. } in stored.by_ref().map(|prompt| prompt.line)
+        {
             match keys.next() {
-                Some((next, expected)) if next == case => check_key(folder.path(), case, &key, &expected)?,
+                Some((next, expected)) if next == index => check_key(folder.path(), index, &key, &expected)?,
                 _ => bail_usage!(
-                    "{}: prompt {case} is not the next one of this run; give the --shard that the run was started with",
+                    "{}: prompt {index} is not the next one of this run; give the --shard that the run was started with",
                     folder.path().display()
                 ),
             }
             prompts.update(prompts_sha256);
             finished += 1;
-            rows = of_case.saturating_add(rows); // of a file that anybody may have written
+            rows = of_prompt.saturating_add(rows); // of a file that anybody may have written
         }
-        let put_aside = if cases.are_damaged() { Some(put_aside(folder.path())?) } else { None };
-        let ends = if finished == 0 { [0, 0] } else { [cases.results_end, cases.journal_end] };
+        let put_aside = if stored.are_damaged() { Some(put_aside(folder.path())?) } else { None };
+        let ends = if finished == 0 { [0, 0] } else { [stored.results_end, stored.journal_end] };
         Ok(Self { finished, rows, prompts, put_aside, ..Self::open(folder, ends)? })
     }
 
-    /// Merges shards into a new folder, which then is an unfinished run with all cases. `holders` are the numbers of the shards
-    /// that hold each case, in order.
+    /// Merges shards into a new folder, which then is an unfinished run with all prompts. `holders` are the numbers of the
+    /// shards that hold each prompt, in order.
     ///
     /// # Errors
     /// If a shard has changed, or a file cannot be read or written.
@@ -128,18 +129,18 @@ impl Store {
         holders: &[usize],
     ) -> Result<Self> {
         let mut store = Self::create(folder, experiment)?;
-        let mut cases = shards.iter().map(|shard| StoredCases::open(shard)).collect::<Result<Vec<_>>>()?;
+        let mut stored = shards.iter().map(|shard| StoredPrompts::open(shard)).collect::<Result<Vec<_>>>()?;
         for &shard in holders {
-            let case = cases[shard]
+            let prompt = stored[shard]
                 .next()
                 .with_context(|| format!("{} has changed while it was merged", shards[shard].display()))?;
-            store.write(case.line, &case.results)?;
+            store.write(prompt.line, &prompt.results)?;
         }
         store.commit()?;
         Ok(store)
     }
 
-    /// Passes the records of the finished cases to `see`, and their pooled data to the measures.
+    /// Passes the records of the finished prompts to `see`, and their pooled data to the measures.
     ///
     /// # Errors
     /// If a file cannot be read.
@@ -148,9 +149,9 @@ impl Store {
             return Ok(());
         }
         record::read_each(&self.folder.join(RESULTS), see)?;
-        for case in StoredCases::open(&self.folder)?.filter(|case| !case.line.pooled.is_empty()) {
+        for prompt in StoredPrompts::open(&self.folder)?.filter(|prompt| !prompt.line.pooled.is_empty()) {
             let damaged = || format!("{} cannot be read", self.folder.join(CELLS).display());
-            let pooled: Pooled = postcard::from_bytes(&STANDARD.decode(case.line.pooled).with_context(damaged)?)
+            let pooled: Pooled = postcard::from_bytes(&STANDARD.decode(prompt.line.pooled).with_context(damaged)?)
                 .with_context(damaged)?;
             for (measure, place, bytes) in pooled {
                 let measure = measures.get_mut(measure).with_context(damaged)?;
@@ -161,18 +162,18 @@ impl Store {
         Ok(())
     }
 
-    /// Appends a finished case, which is in the journal at the latest after the next [`Store::commit`].
-    pub(super) fn add(&mut self, case: &GridPrompt, key: String, finding: &FinishedCase<'_>) -> Result<()> {
+    /// Appends a finished prompt, which is in the journal at the latest after the next [`Store::commit`].
+    pub(super) fn add(&mut self, prompt: &PlannedPrompt, key: String, finding: &FinishedPrompt<'_>) -> Result<()> {
         let pooled = match finding.pooled {
             [] => String::new(),
             pooled => STANDARD.encode(postcard::to_stdvec(pooled).context("what was pooled cannot be written")?),
         };
         let (prompts_sha256, rows) = (finding.prompts_sha256.clone(), finding.records.len() as u64);
-        let line = JournalLine { case: case.index, key, prompts_sha256, rows, results_end: 0, pooled };
+        let line = JournalLine { index: prompt.index, key, prompts_sha256, rows, results_end: 0, pooled };
         self.write(line, &record::to_bytes(finding.records)?)
     }
 
-    /// Writes the records of a case and prepares its line, and commits if enough time has passed.
+    /// Writes the records of a prompt and prepares its line, and commits if enough time has passed.
     fn write(&mut self, mut line: JournalLine, results: &[u8]) -> Result<()> {
         self.results.write_all(results).with_context(|| cannot_write(&self.folder, RESULTS))?;
         self.results_end += results.len() as u64;
@@ -188,7 +189,7 @@ impl Store {
         Ok(())
     }
 
-    /// Syncs the records and then writes the new cases to the journal.
+    /// Syncs the records and then writes the new prompts to the journal.
     pub(super) fn commit(&mut self) -> Result<()> {
         let begun = Instant::now();
         if self.pending.is_empty() {
@@ -202,13 +203,13 @@ impl Store {
         Ok(())
     }
 
-    /// Appends the records that were pooled over all cases.
+    /// Appends the records that were pooled over all prompts.
     pub(super) fn conclude(&mut self, records: &[Record]) -> Result<()> {
         self.rows += records.len() as u64;
         self.results.write_all(&record::to_bytes(records)?).with_context(|| cannot_write(&self.folder, RESULTS))
     }
 
-    /// Returns the number of finished cases.
+    /// Returns the number of finished prompts.
     pub(super) fn finished(&self) -> usize {
         self.finished
     }
@@ -252,14 +253,14 @@ fn put_aside(folder: &Path) -> Result<PathBuf> {
     Ok(copy(CELLS, n))
 }
 
-/// Encoded data of one case: (index of the measure, model and condition, bytes).
+/// Encoded data of one prompt: (index of the measure, model and condition, bytes).
 pub(super) type Pooled = Vec<(usize, PassKey, Vec<u8>)>;
 
-/// Checks that a finished case was measured with everything that it would be measured with now.
-fn check_key(folder: &Path, case: u64, key: &str, expected: &str) -> Result<()> {
+/// Checks that a finished prompt was measured with everything that it would be measured with now.
+fn check_key(folder: &Path, index: u64, key: &str, expected: &str) -> Result<()> {
     if key != expected {
         bail_usage!(
-            "{}: prompt {case} was measured with other weights, another tokenizer, text or corpus, other settings, another build \
+            "{}: prompt {index} was measured with other weights, another tokenizer, text or corpus, other settings, another build \
              of difftool or another kind of processor; begin a new run",
             folder.display()
         );
@@ -267,36 +268,37 @@ fn check_key(folder: &Path, case: u64, key: &str, expected: &str) -> Result<()> 
     Ok(())
 }
 
-/// Checks that shards make up one experiment, and returns the number of the shard that holds each case. `keys` are the number
-/// and key of every case, in the order of one run.
+/// Checks that shards make up one experiment, and returns the number of the shard that holds each prompt. `keys` are the
+/// number and key of every prompt, in the order of one run.
 ///
 /// # Errors
-/// A usage error if a shard is of another experiment, shards overlap, or cases are missing; an error if one is damaged.
+/// A usage error if a shard is of another experiment, shards overlap, or prompts are missing; an error if one is damaged.
 pub(super) fn holders(
     shards: &[PathBuf],
     experiment: &str,
     keys: impl Iterator<Item = (u64, String)>,
 ) -> Result<Vec<usize>> {
     let keys: Vec<(u64, String)> = keys.collect();
-    let key_of: HashMap<u64, &str> = keys.iter().map(|(case, key)| (*case, key.as_str())).collect();
+    let key_of: HashMap<u64, &str> = keys.iter().map(|(index, key)| (*index, key.as_str())).collect();
     let mut holder_of: HashMap<u64, usize> = HashMap::new();
     for (shard, folder) in shards.iter().enumerate() {
         check_experiment(folder, experiment)?;
-        let mut cases = StoredCases::open(folder)?;
-        for case in &mut cases {
-            let JournalLine { case, key, .. } = case.line;
-            check_key(folder, case, &key, key_of.get(&case).copied().unwrap_or_default())?;
-            if let Some(other) = holder_of.insert(case, shard) {
-                bail_usage!("{} and {} both hold prompt {case}", shards[other].display(), folder.display());
+        let mut stored = StoredPrompts::open(folder)?;
+        for prompt in &mut stored {
+            let JournalLine { index, key, .. } = prompt.line;
+            check_key(folder, index, &key, key_of.get(&index).copied().unwrap_or_default())?;
+            if let Some(other) = holder_of.insert(index, shard) {
+                bail_usage!("{} and {} both hold prompt {index}", shards[other].display(), folder.display());
             }
         }
         ensure!(
-            !cases.are_damaged(),
+            !stored.are_damaged(),
             "{}: what it holds of its last prompts is not what was written; `difftool run --resume` measures them again",
             folder.display()
         );
     }
-    let missing: Vec<u64> = keys.iter().map(|(case, _)| *case).filter(|case| !holder_of.contains_key(case)).collect();
+    let missing: Vec<u64> =
+        keys.iter().map(|(index, _)| *index).filter(|index| !holder_of.contains_key(index)).collect();
     if let Some(first) = missing.iter().min() {
         bail_usage!(
             "{} of {} prompts are missing, the first is {first}; finish these shards, or name all of them",
@@ -304,7 +306,7 @@ pub(super) fn holders(
             keys.len()
         );
     }
-    Ok(keys.iter().map(|(case, _)| holder_of[case]).collect())
+    Ok(keys.iter().map(|(index, _)| holder_of[index]).collect())
 }
 
 /// Checks that `folder` holds a run of `experiment`.
@@ -332,20 +334,20 @@ mod tests {
     use proptest::prelude::*;
     use std::fs;
 
-    /// The folder of a run with three cases; the key of case i is `key i`.
+    /// The folder of a run with three prompts; the key of prompt i is `key i`.
     fn run() -> (tempfile::TempDir, Vec<(u64, String)>) {
         let home = tempfile::tempdir().unwrap();
         let mut store = Store::create(&mut RunFolder::create(Some(home.path()), "needle").unwrap(), "").unwrap();
         let keys: Vec<(u64, String)> = (0..3).map(|i| (i, format!("key {i}"))).collect();
-        for ((case, key), results) in keys.iter().cloned().zip(["first\n", "second\n", "third\n"]) {
-            let line = JournalLine { case, key, rows: 1, ..JournalLine::default() };
+        for ((index, key), results) in keys.iter().cloned().zip(["first\n", "second\n", "third\n"]) {
+            let line = JournalLine { index, key, rows: 1, ..JournalLine::default() };
             store.write(line, results.as_bytes()).unwrap();
         }
         store.commit().unwrap();
         (home, keys)
     }
 
-    /// The number of cases that a resumed run does not measure again, and whether the files were put aside.
+    /// The number of prompts that a resumed run does not measure again, and whether the files were put aside.
     fn resumed(home: &tempfile::TempDir, keys: &[(u64, String)]) -> Result<(usize, bool)> {
         let store = Store::resume(&mut RunFolder::reopen(home.path())?, keys.iter().cloned())?;
         Ok((store.finished(), store.put_aside.is_some()))
@@ -363,16 +365,16 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_the_last_finished_cell_is_cut_off() {
+    fn what_follows_the_last_finished_prompt_is_cut_off() {
         let (home, keys) = run();
         let whole = [CELLS, RESULTS].map(|file| read(&home, file));
-        edit(&home, RESULTS, |bytes| bytes.extend(b"half a ce"));
+        edit(&home, RESULTS, |bytes| bytes.extend(b"half a pr"));
         assert_eq!(resumed(&home, &keys).unwrap(), (3, false));
         assert!([CELLS, RESULTS].map(|file| read(&home, file)) == whole);
     }
 
     #[test]
-    fn cells_from_the_first_damaged_one_on_are_cut_off_and_the_files_put_aside() {
+    fn prompts_from_the_first_damaged_one_on_are_cut_off_and_the_files_put_aside() {
         for file in [CELLS, RESULTS] {
             for back in 1..6 {
                 let (home, keys) = run();
@@ -397,7 +399,7 @@ mod tests {
                 bytes.clone_from(&whole);
                 bytes[at] ^= 1;
             });
-            let intact = StoredCases::open(home.path()).unwrap().count();
+            let intact = StoredPrompts::open(home.path()).unwrap().count();
             assert_eq!(intact, whole[HEADER.len()..at].iter().filter(|&&byte| byte == b'\n').count(), "{at}");
         }
     }
@@ -407,9 +409,9 @@ mod tests {
         for absurd in [1 << 31, (1 << 32) - 1, 1 << 63, u64::MAX] {
             for place in 0..3 {
                 let (home, keys) = run();
-                let line = |case: u64, results_end| JournalLine {
-                    case,
-                    key: keys[case as usize].1.clone(),
+                let line = |index: u64, results_end| JournalLine {
+                    index,
+                    key: keys[index as usize].1.clone(),
                     rows: 1,
                     results_end,
                     ..JournalLine::default()
@@ -417,7 +419,7 @@ mod tests {
                 let header = record::header().len() as u64;
                 let mut second = line(1, header + 13);
                 match place {
-                    0 => second.case = absurd,
+                    0 => second.index = absurd,
                     1 => second.rows = absurd,
                     _ => second.results_end = absurd,
                 }
@@ -434,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn a_journal_that_lost_every_cell_leaves_a_copy_of_the_records() {
+    fn a_journal_that_lost_every_prompt_leaves_a_copy_of_the_records() {
         for length in [0, 5, HEADER.len()] {
             let (home, keys) = run();
             edit(&home, CELLS, |bytes| bytes.truncate(length));

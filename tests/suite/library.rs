@@ -59,12 +59,12 @@ impl Measure for Ledger {
     }
 }
 
-/// Notes what it is told, and stops the run after some cases.
+/// Notes what it is told, and stops the run after some prompts.
 #[derive(Default)]
 struct Notes {
     plan: Option<(usize, usize)>,
     records: Vec<Record>,
-    cases: usize,
+    prompts: usize,
     stop_after: Option<usize>,
     stop: AtomicBool,
 }
@@ -73,16 +73,16 @@ struct Watching<'a>(&'a mut Notes, &'a AtomicBool);
 
 impl RunObserver for Watching<'_> {
     fn run_begins(&mut self, plan: &RunPlan<'_>) {
-        self.0.plan = Some((plan.cases, plan.resumed));
+        self.0.plan = Some((plan.prompts, plan.resumed));
     }
 
     fn record(&mut self, record: &Record) {
         self.0.records.push(record.clone());
     }
 
-    fn case_finished(&mut self) {
-        self.0.cases += 1;
-        self.1.store(self.0.stop_after.is_some_and(|after| self.0.cases >= after), Ordering::Relaxed);
+    fn prompt_finished(&mut self) {
+        self.0.prompts += 1;
+        self.1.store(self.0.stop_after.is_some_and(|after| self.0.prompts >= after), Ordering::Relaxed);
     }
 }
 
@@ -117,14 +117,14 @@ proptest! {
         let mut first = Notes { stop_after: Some(after), ..Notes::default() };
         let start = RunStart::New(Some(parts.clone()));
         let stopped = measured(&setup, start, threads, &mut Ledger::default(), &mut first);
-        // Cases in flight are finished.
+        // Prompts in progress are finished.
         prop_assert_eq!(stopped.finished, 6.min(after.next_multiple_of(threads)));
         drop(stopped);
         let mut second = Notes::default();
         let start = RunStart::Resume(RunFolder::reopen(&parts).unwrap());
         prop_assert!(measured(&setup, start, 1, &mut Ledger::default(), &mut second).is_complete());
-        prop_assert_eq!((once.plan, second.plan), (Some((6, 0)), Some((6, first.cases))));
-        // Who looks on a run that goes on sees the records of the cases before, too.
+        prop_assert_eq!((once.plan, second.plan), (Some((6, 0)), Some((6, first.prompts))));
+        // Who looks on a run that goes on sees the records of the prompts before, too.
         prop_assert_eq!(&second.records, &once.records);
         prop_assert_eq!(second.records.last().map(|last| &*last.measure.metric), Some("ledger"));
         for file in ["results.csv", "cells.csv", "experiment.toml"] {
@@ -134,7 +134,7 @@ proptest! {
 }
 
 #[test]
-fn a_cell_that_fails_is_a_record_and_the_others_go_on() {
+fn a_prompt_that_fails_is_a_record_and_the_others_go_on() {
     let home = TempDir::new().unwrap();
     let setup = experiment(&home.path().join("model")).setup().unwrap();
     let mut ledger = Ledger { fails_on: Some(1), ..Ledger::default() };

@@ -9,10 +9,10 @@ use difftool::model::generate::{generate, StopConditions};
 use difftool::model::open::{self, LoadOptions};
 use difftool::model::pass::{continued_passes, first_observed_row, first_row, pass, PassResult};
 use difftool::model::Transformer;
-use difftool::prompts::GridPrompt;
+use difftool::prompts::PlannedPrompt;
 use difftool::prompts::{Prompt, Tokenizer};
 use difftool::results::record::Record;
-use difftool::run::{cases_of, FinishedCase, Plan, Setup};
+use difftool::run::{prompts_of, FinishedPrompt, Plan, Setup};
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
 
@@ -251,14 +251,15 @@ fn changed_records(text: &str, whole_passes: bool, change: impl Fn(&mut Plan)) -
     change(&mut plan);
     let mut setup = Setup::load(plan, models.into_opened().unwrap()).unwrap();
     setup.whole_passes = whole_passes;
-    let (cases, mut measures) = (cases_of(setup.grid.prompts(), None), setup.measures().unwrap());
-    setup.check(&cases).unwrap();
+    let prompts = prompts_of(setup.grid.prompts(), None);
+    let mut measures = setup.measures().unwrap();
+    setup.check(&prompts).unwrap();
     let mut records = Vec::new();
-    let mut keep = |_: &GridPrompt, found: &FinishedCase<'_>| {
+    let mut keep = |_: &PlannedPrompt, found: &FinishedPrompt<'_>| {
         records.extend_from_slice(found.records);
         Ok(())
     };
-    setup.run(&cases, &mut measures.list(), &AtomicBool::new(false), &mut keep).unwrap();
+    setup.run(&prompts, &mut measures.list(), &AtomicBool::new(false), &mut keep).unwrap();
     records.extend(setup.pooled(&mut measures.list()));
     assert_eq!(records.iter().find_map(|record| record.measure.error.as_deref()), None);
     records

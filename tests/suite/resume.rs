@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// Needle prompts: 2 settings x 2 depths x 2 samples = 8 cases.
+/// Needle prompts: 2 settings x 2 depths x 2 samples = 8 prompts.
 const NEEDLE: [&str; 9] = ["needle", "--ctx", "256", "--needles", "1,2", "--depths", "0,100", "--samples", "2"];
 /// 5 windows, of which something is pooled.
 const OUTLIERS: [&str; 5] = ["outliers", "--ctx", "100", "--samples", "5"];
@@ -79,7 +79,7 @@ impl Scratch {
 common::is_scratch!(Scratch);
 
 /// A finished run, as it was on disk when it was killed: the journal cut at `journal` of its bytes, the records somewhere
-/// between what it says and their end. Of a run without a finished case there are the records of at most one case.
+/// between what it says and their end. Of a run without a finished prompt there are the records of at most one.
 fn kill(finished: &Path, killed: &Path, journal: f64, records: f64) {
     fs::create_dir(killed).unwrap();
     fs::copy(finished.join("experiment.toml"), killed.join("experiment.toml")).unwrap();
@@ -144,8 +144,8 @@ fn a_run_that_is_killed_for_real_goes_on_where_it_was() {
         .args(["--model", "./transformer", "--model", "./diff", "-q", "--out", "killed", "--threads", "1"])
         .spawn()
         .unwrap();
-    let cases = scratch.path("killed/cells.csv");
-    while fs::read_to_string(&cases).map_or(0, |text| text.lines().count()) < 3 {
+    let journal = scratch.path("killed/cells.csv");
+    while fs::read_to_string(&journal).map_or(0, |text| text.lines().count()) < 3 {
         assert!(child.try_wait().unwrap().is_none(), "it ended before it could be killed");
         std::thread::yield_now();
     }

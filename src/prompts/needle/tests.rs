@@ -200,7 +200,7 @@ fn own_text_is_a_haystack_until_it_runs_out() {
 
 #[test]
 fn mistakes_in_a_spec_are_usage_errors_that_say_what_is_wrong() {
-    let cases = [
+    for (spec, expected) in [
         (NeedleSpec { retrieve: 5, ..SPEC }, "cannot retrieve 5 of 4 needles"),
         (NeedleSpec { needles: 0, retrieve: 0, ..SPEC }, "at least one needle"),
         (NeedleSpec { retrieve: 0, ..SPEC }, "at least one needle and one question"),
@@ -208,8 +208,7 @@ fn mistakes_in_a_spec_are_usage_errors_that_say_what_is_wrong() {
         (NeedleSpec { depth_pct: 101.0, ..SPEC }, "a depth of 101 percent: it is between 0 and 100"),
         (NeedleSpec { depth_pct: f64::NAN, ..SPEC }, "a depth of NaN"),
         (NeedleSpec { ctx_tok: 100, ..SPEC }, "100 tokens is too short (needles: 4, questions: 2): it takes at least"),
-    ];
-    for (spec, expected) in cases {
+    ] {
         let error = build(&spec, 0, Tokenizer::embedded(), &Haystack::Embedded).unwrap_err();
         assert!(error.to_string().contains(expected) && exit_code(&error) == 2, "{error}");
     }

@@ -1,4 +1,4 @@
-//! The journal of a run, and the cases that it describes.
+//! The journal of a run, and the prompts that it describes.
 
 use crate::base::files;
 use crate::results::folder::{CELLS, RESULTS};
@@ -12,14 +12,14 @@ use std::path::Path;
 /// The first line of the journal.
 pub(super) const HEADER: &str = "cell,key,prompts_sha256,rows,results_end,pooled,sha256\n";
 
-/// One line of the journal, a finished case, without its last column: the SHA-256 of its records and the line before it.
+/// One line of the journal, a finished prompt, without its last column: the SHA-256 of its records and the line before it.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct JournalLine {
-    /// Number of the case in the whole grid.
-    pub(super) case: u64,
+    /// Number of the prompt in the whole grid.
+    pub(super) index: u64,
     /// Hash of everything that its records depend on; see [`Setup::keys`](crate::run::Setup::keys).
     pub(super) key: String,
-    /// SHA-256 over the token ids of its prompts, one for each model.
+    /// SHA-256 over its token ids, model by model.
     pub(super) prompts_sha256: String,
     /// Number of its records.
     pub(super) rows: u64,
@@ -30,7 +30,7 @@ pub(super) struct JournalLine {
 }
 
 impl JournalLine {
-    /// Encodes the line of a case with these records.
+    /// Encodes the line of a prompt with these records.
     pub(super) fn to_bytes(&self, results: &[u8]) -> Result<Vec<u8>> {
         let mut csv = csv::WriterBuilder::new().has_headers(false).from_writer(Vec::new());
         csv.serialize(self)?;
@@ -46,23 +46,23 @@ fn sha256_of(results: &[u8], line: &[u8]) -> String {
     crate::base::hash::sha256(&[results, line].concat())
 }
 
-/// A finished case with its records.
-pub(super) struct StoredCase {
+/// A finished prompt with its records.
+pub(super) struct StoredPrompt {
     pub(super) line: JournalLine,
     pub(super) results: Vec<u8>,
 }
 
-/// The finished cases of a folder in order, up to the first whose line or records are not what was written.
-pub(super) struct StoredCases {
+/// The finished prompts of a folder in order, up to the first whose line or records are not what was written.
+pub(super) struct StoredPrompts {
     journal: Vec<u8>,
     results: Option<File>,
-    /// Length of the journal up to the last case that was read, in bytes.
+    /// Length of the journal up to the last prompt that was read, in bytes.
     pub(super) journal_end: u64,
-    /// Length of `results.csv` up to that case, in bytes.
+    /// Length of `results.csv` up to that prompt, in bytes.
     pub(super) results_end: u64,
 }
 
-impl StoredCases {
+impl StoredPrompts {
     /// Opens the files of a folder.
     ///
     /// # Errors
@@ -80,18 +80,18 @@ impl StoredCases {
         Ok(Self { journal, results, journal_end, results_end })
     }
 
-    /// Returns, after all cases were read, whether the journal goes on behind them, or there are records without any case.
+    /// Returns, after all prompts were read, whether the journal goes on behind them, or there are records without any.
     pub(super) fn are_damaged(&self) -> bool {
         let length = self.results.as_ref().and_then(|results| Some(results.metadata().ok()?.len()));
-        let has_cells = self.journal_end > HEADER.len() as u64;
-        self.journal_end < self.journal.len() as u64 || !has_cells && length > Some(self.results_end)
+        let has_prompts = self.journal_end > HEADER.len() as u64;
+        self.journal_end < self.journal.len() as u64 || !has_prompts && length > Some(self.results_end)
     }
 }
 
-impl Iterator for StoredCases {
-    type Item = StoredCase;
+impl Iterator for StoredPrompts {
+    type Item = StoredPrompt;
 
-    fn next(&mut self) -> Option<StoredCase> {
+    fn next(&mut self) -> Option<StoredPrompt> {
         if self.journal_end == 0 {
             return None;
         }
@@ -107,6 +107,6 @@ impl Iterator for StoredCases {
         }
         self.journal_end += bytes.len() as u64 + 1;
         self.results_end = line.results_end;
-        Some(StoredCase { line, results })
+        Some(StoredPrompt { line, results })
     }
 }
