@@ -85,7 +85,7 @@ impl Measuring for NeedleFlags {
         if !frame.has(ACCURACY.name) {
             return Ok(()); // nothing but failures
         }
-        draw_accuracy(session, frame, ("accuracy", "exact-match accuracy", "exact match (%)"), &ACCURACY)?;
+        draw_accuracy(session, frame, ("accuracy", "accuracy", "accuracy (%)"), &ACCURACY)?;
         if frame.has(GENERATED_CONTAINS.name) {
             let names = ("generated", "generated texts that contain the answer", "answer in the text (%)");
             draw_accuracy(session, frame, names, &GENERATED_CONTAINS)?;

@@ -105,7 +105,7 @@ function shareChanges(model, variant) {
 function changeWords(model, variant) {
   const [before, after] = [model.answers, variant.answers];
   const words = [];
-  if (after.exact !== undefined) words.push(`the answer is ${after.exact ? "found" : "missed"}${after.exact === before.exact ? ", as before" : `, and was ${before.exact ? "found" : "missed"} before`}`);
+  if (after.accuracy !== undefined) words.push(`the answer is ${after.accuracy ? "found" : "missed"}${after.accuracy === before.accuracy ? ", as before" : `, and was ${before.accuracy ? "found" : "missed"} before`}`);
   if (after.answer_log_prob !== undefined) words.push(`its log-probability goes from ${fromTo(before.answer_log_prob, after.answer_log_prob, 3, " nats")}`);
   const [most] = shareChanges(model, variant);
   if (most) words.push(`the answer's share of a head's output changes most in head ${most[0]}, from ${percent(most[1])} to ${percent(most[2])}`);
@@ -145,9 +145,9 @@ function answersTable() {
       const of = (model) => [model.answers.answer_log_prob, model.numbersOf(panel.head.name)["share_out answer"]];
       const [[logProb, share], [before, shareBefore]] = [of(variant), of(panel.model)];
       const isChange = variant !== panel.model;
-      const { exact } = variant.answers;
+      const { accuracy } = variant.answers;
       const cells = [
-        variant.condition === null ? "as it is" : visible(variant.condition), exact === undefined ? "–" : exact === 1 ? "found" : "missed",
+        variant.condition === null ? "as it is" : visible(variant.condition), accuracy === undefined ? "–" : accuracy === 1 ? "found" : "missed",
         logProb === undefined ? "–" : logProb.toFixed(3), isChange && logProb !== undefined ? signedFixed(logProb - before, 3) : "",
         panel.head.name, percent(share),
         isChange && share !== undefined ? `${signedFixed(100 * (share - shareBefore), 1)} points` : "",

@@ -16,7 +16,7 @@ pub struct LinePanel {
     pub title: String,
     /// Label of the x axis, for example `tokens seen`.
     pub x_label: String,
-    /// The quantity with its unit, for example `exact match (%)`.
+    /// The quantity with its unit, for example `accuracy (%)`.
     pub y_label: String,
     /// Ends of the y axis; `None` to take them from the points.
     pub y_range: Option<(f64, f64)>,

@@ -61,7 +61,7 @@ impl Measure for AnswerMeasure {
             let mut records = Vec::new();
             if let Some(query) = target.query {
                 let score = &pass.queries[query];
-                records.push(number(&ACCURACY, f64::from(u8::from(score.exact)), 1));
+                records.push(number(&ACCURACY, f64::from(u8::from(score.hit)), 1));
                 records.push(number(&ANSWER_LOG_PROB, score.log_prob_nats, 1));
             }
             if !heads.is_empty() {

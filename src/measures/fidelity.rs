@@ -25,7 +25,7 @@ struct Baseline {
     heads: HeadRows,
     predictions: Predictions,
     /// By question, `true` if it is answered right.
-    exact: Vec<bool>,
+    hits: Vec<bool>,
     trace: Trace,
 }
 
@@ -57,10 +57,10 @@ impl Measure for FidelityMeasure {
         let prose: Vec<usize> = pass.prompt.scored_tokens().into_iter().map(|token| token - 1).collect();
         let nll = prose.iter().map(|&i| f64::from(predictions.nll_nats[i])).sum::<f64>() / prose.len() as f64;
         output.push(None, "filler", number(&NLL, nll, prose.len()));
-        let exact: Vec<bool> = pass.queries.iter().map(|query| query.exact).collect();
+        let hits: Vec<bool> = pass.queries.iter().map(|query| query.hit).collect();
         let Some(baseline) = pass.baseline else {
             let (predictions, trace) = (predictions.clone(), trace.clone());
-            output.kept = Some(Box::new(Baseline { heads, predictions, exact, trace }));
+            output.kept = Some(Box::new(Baseline { heads, predictions, hits, trace }));
             return Ok(());
         };
         let baseline = baseline.downcast_ref::<Baseline>().expect("this measure keeps a baseline");
@@ -74,7 +74,7 @@ impl Measure for FidelityMeasure {
             }
             let mut records = Vec::new();
             if let Some(query) = target.query {
-                let flipped = exact[query] != baseline.exact[query];
+                let flipped = hits[query] != baseline.hits[query];
                 records.push(number(&ANSWER_FLIPS, f64::from(u8::from(flipped)), 1));
             }
             add_divergences(&diverged, &mut records);

@@ -16,7 +16,7 @@ use candle_core::Tensor;
 #[derive(Clone, Debug)]
 pub struct QueryScore {
     /// `true` if every token of the value has the largest logit.
-    pub exact: bool,
+    pub hit: bool,
     /// Log-probability of the value, in nats.
     pub log_prob_nats: f64,
     /// `true` if its first token has the largest logit.
@@ -139,7 +139,7 @@ fn answers(model: &Transformer, hidden: &Tensor, prompt: &Prompt, start: usize) 
         let log_prob_nats = -query_scores.iter().map(|s| f64::from(s.nll_nats)).sum::<f64>();
         ensure!(log_prob_nats.is_finite(), "the model's logits are not finite");
         queries.push(QueryScore {
-            exact: query_scores.iter().all(|s| s.hit),
+            hit: query_scores.iter().all(|s| s.hit),
             log_prob_nats,
             first_hit: query_scores[0].hit,
         });

@@ -41,7 +41,7 @@ pub struct CurveRow {
     pub context_rms_least: Option<f64>,
     /// Lambda, mean over layers and heads, and over tokens if it depends on them.
     pub lambda: Option<f64>,
-    /// Share of unseen prompts with one needle that are answered exactly, if evaluated at this time.
+    /// Accuracy on unseen prompts with one needle, if evaluated at this time.
     pub one_needle: Option<f64>,
     /// The same with two needles, both asked for.
     pub two_needles: Option<f64>,
@@ -135,8 +135,8 @@ fn read_folder((variant, seed): &(String, u64), dir: &Path) -> Result<Vec<CurveR
         // An evaluation belongs to the first log line at its time or after.
         let Some(line) = lines.iter_mut().find(|line| line.tokens >= eval.tokens) else { continue };
         match eval.needles {
-            1 => line.one_needle = Some(rounded(eval.exact)),
-            2 => line.two_needles = Some(rounded(eval.exact)),
+            1 => line.one_needle = Some(rounded(eval.accuracy)),
+            2 => line.two_needles = Some(rounded(eval.accuracy)),
             _ => {}
         }
     }

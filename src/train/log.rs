@@ -53,8 +53,9 @@ pub struct EvalLine {
     pub cities: String,
     /// Number of questions.
     pub n: usize,
-    /// Share of questions answered exactly.
-    pub exact: f64,
+    /// Share of questions answered right.
+    #[serde(rename = "exact")]
+    pub accuracy: f64,
     /// Share of questions with the right first digit.
     pub first_digit: f64,
     /// Mean log-probability of the answer, in nats.

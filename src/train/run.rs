@@ -147,7 +147,7 @@ impl Trainer<'_> {
                     retrieve,
                     cities: cities.name().to_owned(),
                     n: scores.len(),
-                    exact: scores.iter().filter(|score| score.exact).count() as f64 / n,
+                    accuracy: scores.iter().filter(|score| score.hit).count() as f64 / n,
                     first_digit: scores.iter().filter(|score| score.first_hit).count() as f64 / n,
                     log_prob_nats: scores.iter().map(|score| score.log_prob_nats).sum::<f64>() / n,
                 });

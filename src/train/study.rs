@@ -48,7 +48,7 @@ impl RunQuantity {
 /// Share of first digits that are predicted.
 pub const FIRST_DIGITS: RunQuantity = RunQuantity::rate("first digits", |lines| Some(lines.last()?.digit1_hit));
 
-/// Share of unseen prompts with one needle that are answered exactly, in the latest evaluation.
+/// Accuracy on unseen prompts with one needle, in the latest evaluation.
 pub const ONE_NEEDLE: RunQuantity =
     RunQuantity::rate("one needle", |lines| lines.iter().rev().find_map(|line| line.one_needle));
 

@@ -112,7 +112,8 @@ def treatments_are_a_switch_with_what_they_change(browser, tool, folder, shots):
         "ablate(best:2:share_out)", "--out", "treated", "-q")
     with open(folder / "treated" / "results.csv", newline="") as file:
         records = list(csv.DictReader(file))
-    found = {row["condition"]: float(row["value"]) for row in records if row["metric"] == "answer_log_prob"}
+    of = lambda metric: {row["condition"]: float(row["value"]) for row in records if row["metric"] == metric}
+    log_probs, hits = of("answer_log_prob"), of("accuracy")
     page = devtools.Page(browser)
     try:
         page.open(folder / "treated" / "explore.html")
@@ -121,7 +122,8 @@ def treatments_are_a_switch_with_what_they_change(browser, tool, folder, shots):
         rows = page.js("[...document.querySelectorAll('#changes > table tbody tr')].map((row) => [...row.cells].map((cell) => cell.textContent))")
         assert len(rows) == 3
         for row, condition in zip(rows, options):
-            assert abs(float(row[3]) - found[condition]) < 0.0006, f"{row}: {found[condition]}"
+            assert abs(float(row[3]) - log_probs[condition]) < 0.0006, f"{row}: {log_probs[condition]}"
+            assert row[2] == ("found" if hits[condition] == 1 else "missed"), f"{row}: {hits[condition]}"
         page.js("toAnswer()")
         page.until("rowsShown.length > 0", "the row is taken")
         page.js("read()")

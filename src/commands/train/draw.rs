@@ -16,13 +16,15 @@ type CurveValue = fn(&CurveRow) -> Option<f64>;
 
 /// Draws the curves of the runs that have begun.
 pub(super) fn curves(spec: &TrainSpec, curves: &TrainingCurves, out: &Path, figures: &FigureArgs) -> Result<()> {
-    let (nll, fraction, exact) = ("NLL (nats per token)", "predicted (fraction)", "exact match (fraction)");
+    let nll = "NLL (nats per token)";
+    let fraction = "predicted (fraction)";
+    let accuracy = "accuracy (fraction)";
     let share = Some((0.0, 1.0));
     let quantities: [(&str, &str, _, CurveValue); 7] = [
         ("prose and templates", nll, None, |row| Some(row.text_nats)),
         ("first digit of a stated number", fraction, share, |row| Some(row.digit1_hit)),
-        ("unseen prompts, one needle", exact, share, |row| row.one_needle),
-        ("unseen prompts, N=2 R=2", exact, share, |row| row.two_needles),
+        ("unseen prompts, one needle", accuracy, share, |row| row.one_needle),
+        ("unseen prompts, N=2 R=2", accuracy, share, |row| row.two_needles),
         ("context before the head norm", "root mean square", None, |row| row.context_rms),
         ("gradient of queries and keys", "norm", None, |row| row.grad_norm_qk),
         ("lambda", "mean over heads", None, |row| row.lambda),

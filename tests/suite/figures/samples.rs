@@ -44,13 +44,13 @@ fn accuracies(page: Page) -> Figure {
             .collect(),
     };
     let scale = CellScale {
-        label: "exact match (%)",
+        label: "accuracy (%)",
         end: Some(100.0),
         decimals: 0,
         x_label: "needles N, asked for R",
         y_label: "depth of the needle (%)",
     };
-    let heading = heading("Needle retrieval: exact-match accuracy", page);
+    let heading = heading("Needle retrieval: accuracy", page);
     cells(&[vec![grid(0, [0, 1]), grid(1, [0, 2])]], &heading, &scale).unwrap()
 }
 
@@ -67,7 +67,7 @@ fn bits(page: Page) -> Figure {
     let accuracy = vec![line(0, 88.0, 9.0, 8.0), line(1, 82.0, 5.0, 9.0)];
     let nll = vec![line(0, 0.84, -0.08, 0.02), line(1, 0.85, -0.07, 0.02)];
     let panels = [
-        LinePanel { y_range: Some((0.0, 100.0)), ..panel("needle accuracy", x_label, "exact match (%)", accuracy) },
+        LinePanel { y_range: Some((0.0, 100.0)), ..panel("needle accuracy", x_label, "accuracy (%)", accuracy) },
         panel("NLL of prose", x_label, "NLL (nats per token)", nll),
     ];
     let categories = ["none", "8", "6", "4"].map(String::from);
@@ -97,7 +97,7 @@ fn training(page: Page) -> Figure {
     let all_alike = ["transformer", "diff", "diff-v2"].map(falling).into();
     let panels = [
         panel("prose and templates", "tokens", "NLL (nats per token)", all_alike),
-        panel("unseen prompts", "tokens", "exact match (fraction)", apart),
+        panel("unseen prompts", "tokens", "accuracy (fraction)", apart),
     ];
     lines(&panels, LineAxes::Linear, &heading("Training", page)).unwrap()
 }
