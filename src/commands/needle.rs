@@ -160,7 +160,9 @@ type GridColumn<'a> = (String, &'a str, Setting);
 /// only one length.
 fn accuracy_grids(frame: &Frame, grid: &Grid, metric: &Metric) -> Option<AccuracyGrids> {
     let Grid::Needle(grid) = grid else { return None };
-    let (form, shares, lengths) = (grid.form(), grid.shares(), grid.ctx_tok());
+    let form = grid.form();
+    let shares = grid.shares();
+    let lengths = grid.ctx_tok();
     let mut settings: Vec<(String, String, Setting)> = Vec::new(); // (name, task, setting without its length)
     for &share in &shares {
         for NeedleCounts { needles, asked } in grid.settings() {

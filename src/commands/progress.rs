@@ -85,7 +85,8 @@ impl<'a> ProgressReporter<'a> {
         let (done, all) = (self.bar.position(), self.bar.length().unwrap_or(0));
         if self.said.elapsed() >= LINE_INTERVAL && done < all {
             self.said = Instant::now();
-            let (conditions, left) = (self.conditions_in_words(), HumanDuration(self.bar.eta()));
+            let conditions = self.conditions_in_words();
+            let left = HumanDuration(self.bar.eta());
             crate::say!("{done} of {all} prompts{conditions}, about {left} left");
         }
     }

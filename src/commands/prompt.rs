@@ -146,7 +146,8 @@ fn show(source: &PromptSource<'_>, index: usize, query: usize) -> Result<()> {
 
 /// Returns the text with every region except filler in brackets: `[answer|48213]`.
 fn marked(prompt: &Prompt, regions: &[Region]) -> String {
-    let (mut marked, mut start) = (String::new(), 0);
+    let mut marked = String::new();
+    let mut start = 0;
     for (region, tokens) in region_ranges(regions) {
         let end = prompt.offsets[tokens.end - 1].1;
         let text = terminal::escaped_lines(prompt.text.get(start..end).unwrap_or_default());

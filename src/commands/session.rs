@@ -75,7 +75,8 @@ impl Session {
 
     /// Prints where the results are. Fails if the run was stopped or prompts failed.
     pub(super) fn conclude(&self) -> Result<()> {
-        let (run, folder) = (&self.run, &self.run.folder);
+        let run = &self.run;
+        let folder = &self.run.folder;
         let path = folder.path().display();
         if !run.is_complete() {
             bail!(

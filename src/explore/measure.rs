@@ -107,7 +107,8 @@ fn texts(prompt: &Prompt, alone: impl Fn(u32) -> Result<String>) -> Result<Vec<S
 
 impl Measure for ExploreMeasure {
     fn row_probes(&self, model: usize, prompt: &Prompt) -> Vec<Box<dyn RowProbe>> {
-        let (agreements, chosen) = (Arc::clone(&self.agreements[model]), self.chosen().get(&model).cloned());
+        let agreements = Arc::clone(&self.agreements[model]);
+        let chosen = self.chosen().get(&model).cloned();
         vec![Box::new(ExploreProbe::new(prompt, self.resolutions[model], agreements, chosen))]
     }
 

@@ -117,7 +117,8 @@ fn measured_heads<'a>(
     index: usize,
     gradients: Option<&TermGradients>,
 ) -> Result<(Vec<MeasuredHead<'a>>, Vec<LayerOutput>)> {
-    let (mut measured, mut layers) = (Vec::new(), Vec::new());
+    let mut measured = Vec::new();
+    let mut layers = Vec::new();
     if collected.is_empty() {
         return Ok((measured, layers));
     }

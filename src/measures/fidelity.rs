@@ -59,8 +59,8 @@ impl Measure for FidelityMeasure {
         output.push(None, "filler", number(&NLL, nll, prose.len()));
         let hits: Vec<bool> = pass.queries.iter().map(|query| query.hit).collect();
         let Some(baseline) = pass.baseline else {
-            let (predictions, trace) = (predictions.clone(), trace.clone());
-            output.kept = Some(Box::new(Baseline { heads, predictions, hits, trace }));
+            let predictions = predictions.clone();
+            output.kept = Some(Box::new(Baseline { heads, predictions, hits, trace: trace.clone() }));
             return Ok(());
         };
         let baseline = baseline.downcast_ref::<Baseline>().expect("this measure keeps a baseline");
@@ -128,7 +128,9 @@ struct HeadDivergence {
 impl HeadDivergence {
     /// Compares rows with those of the baseline; `None` if no pair of rows has weight.
     fn new(at: HeadPlace, before: &[KeptRow], after: &[KeptRow]) -> Option<Self> {
-        let (mut kl_nats, mut total_variations, mut change) = (Vec::new(), Vec::new(), RowChange::default());
+        let mut kl_nats = Vec::new();
+        let mut total_variations = Vec::new();
+        let mut change = RowChange::default();
         for (before, after) in before.iter().zip(after) {
             if let Some(divergence) = Divergence::of(&before.effective, &after.effective) {
                 kl_nats.push(divergence.kl_nats);

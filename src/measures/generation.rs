@@ -100,7 +100,8 @@ pub(crate) struct Generated {
 
 impl Generated {
     fn new(pass: &ObservedPass<'_>, generation: &Generation) -> Self {
-        let (id, queries) = (pass.identity, &pass.prompt.queries);
+        let id = pass.identity;
+        let queries = &pass.prompt.queries;
         let values: Vec<&str> = queries.iter().map(|query| query.value.as_str()).collect();
         let sayable = Sayable::new(pass.prompt);
         let values_said = sayable.find(&generation.text);

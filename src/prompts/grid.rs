@@ -246,7 +246,8 @@ impl PlannedPrompt {
         match &self.spec {
             PromptSpec::Needle(spec) => {
                 let Sources { haystack, needles, question, .. } = sources;
-                let (file, tokenizer) = (needles.as_ref(), tokenizer?);
+                let file = needles.as_ref();
+                let tokenizer = tokenizer?;
                 match question {
                     Some(question) => question.prompt(spec.depth_pct, tokenizer),
                     None => needle::build_of(spec, seed, needle::Texts { haystack, file, tokenizer }),

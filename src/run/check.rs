@@ -132,7 +132,8 @@ impl Setup {
 
     /// Checks that the run fits into the memory that the weights leave.
     fn check_memory(&self, prompts: &[PlannedPrompt]) -> Result<()> {
-        let (ctx_tok, needed) = (longest(prompts), self.needed_bytes(prompts));
+        let ctx_tok = longest(prompts);
+        let needed = self.needed_bytes(prompts);
         check_fits(
             needed,
             || format!("--ctx {ctx_tok} needs up to {}", size_name(needed)),
@@ -152,7 +153,8 @@ impl Setup {
             false => 0,
         };
         let treated = self.conditions.len() as u64 - 1;
-        let (mut widest, mut records) = (0, 0);
+        let mut widest = 0;
+        let mut records = 0;
         for model in &self.models {
             // Keys and values for treated passes or gradients, of the corrupted prompt, and of the text that is generated.
             let shared = self.conditions.len() > 1 || self.differentiates(model, ctx_tok);

@@ -123,7 +123,8 @@ pub fn run(
         missed_depths: &missed_depths,
         folder: folder.path(),
     });
-    let (mut failures, mut first_error) = (0, None);
+    let mut failures = 0;
+    let mut first_error = None;
     let mut see = |observer: &mut dyn RunObserver, record: &Record| {
         if let Some(error) = &record.measure.error {
             failures += 1;

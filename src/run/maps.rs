@@ -265,7 +265,8 @@ impl Setup {
     }
 
     fn layer_of_the_answer(&self, index: usize, planned: &PlannedPrompt, measure: &AnswerMeasure) -> usize {
-        let (model, select) = (&self.models[index], &self.plan.select);
+        let model = &self.models[index];
+        let select = &self.plan.select;
         let records = planned
             .build(self.grid.seed(), &self.sources, model.tokenizer())
             .and_then(|prompt| self.untreated_records(index, select, (planned, &prompt), &[measure], None))
@@ -285,13 +286,15 @@ impl Setup {
 
     /// Memory of the maps of a prompt and of the page or the figure that is made of them, in bytes; 0 for other runs.
     pub(super) fn map_bytes(&self, ctx_tok: usize) -> u64 {
-        let (select, conditions) = (&self.plan.select, self.conditions.len());
+        let select = &self.plan.select;
+        let conditions = self.conditions.len();
         let Some(maps) = &self.plan.maps else { return 0 };
         // Products of lengths and numbers of heads may be beyond integers.
         let mut bytes =
             if *maps == MapsOfOnePrompt::Explorer { (PAGE_COPIES * page_budget(ctx_tok)) as f64 } else { 0.0 };
         for model in &self.models {
-            let (config, wiring) = (&model.transformer.config, model.transformer.config.wiring());
+            let config = &model.transformer.config;
+            let wiring = config.wiring();
             let heads = select.heads.as_ref().map_or(wiring.heads(), Vec::len);
             match maps {
                 MapsOfOnePrompt::Heatmap(spec) => {
@@ -330,7 +333,8 @@ impl Setup {
         let bin_tok = tokens.div_ceil(bins).next_power_of_two();
         let mut resolutions = Vec::new();
         for model in &self.models {
-            let (layers, wiring) = (model.transformer.config.layers.len(), model.transformer.config.wiring());
+            let layers = model.transformer.config.layers.len();
+            let wiring = model.transformer.config.wiring();
             let thumb_bins = ((THUMB_BINS / (layers * wiring.heads()) as f64).sqrt() as usize).clamp(16, 64);
             resolutions.push(Resolution { maps: wiring.maps(), heads: KEPT_HEADS, bin_tok, thumb_bins });
         }

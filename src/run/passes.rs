@@ -58,7 +58,8 @@ impl Setup {
         result.ids.push(prompt.ids.clone());
         let exempting = self.conditions.iter().any(Condition::exempts_sinks);
         let sinks = if exempting { sinks(&model.transformer, prompt)? } else { BTreeMap::new() };
-        let (resolver, reference) = (self.resolver(model), &self.references()?[model_index]);
+        let resolver = self.resolver(model);
+        let reference = &self.references()?[model_index];
         let seed = planned.seed(self.grid.seed());
         let PairedPasses { outputs, corrupted, clean } = self.paired(model, prompt, seed)?;
         *prefix = prefix.take().or(clean);
@@ -77,7 +78,8 @@ impl Setup {
         let shares = self.shares_prefixes() && (generates || starts.iter().any(|&(start, _)| start > 0));
         let differentiates = treatments[0].is_none() && self.differentiates(model, prompt.ids.len());
         for batch in batches(&starts, shares, |start| most_at_once(prompt.ids.len(), start)) {
-            let (of_batch, (start, read)) = (&treatments[batch.clone()], starts[batch.start]);
+            let of_batch = &treatments[batch.clone()];
+            let (start, read) = starts[batch.start];
             let (prompt, known) = match &corrupted {
                 Some(Corrupted { prompt, prefix }) if read == PairedPrompt::Corrupted => (prompt, prefix.as_ref()),
                 _ => (prompt, prefix.as_ref()),
@@ -210,7 +212,8 @@ impl Setup {
     /// Makes the record of a measurement that was pooled over all prompts: the identity of the first one without the
     /// fields in which prompts differ.
     pub(super) fn pooled_record(&self, first: &PlannedPrompt, (key, measure): (PassKey, Measurement)) -> Record {
-        let (model, condition) = (&self.models[key.model], &self.conditions[key.condition]);
+        let model = &self.models[key.model];
+        let condition = &self.conditions[key.condition];
         let identity = Identity {
             sample: None,
             seed: None,
@@ -335,7 +338,8 @@ impl<'a> PromptPasses<'a> {
     /// The first row that the measures need of a pass.
     fn first_observed_row(&self, treated: bool) -> usize {
         let observed = self.observes(treated);
-        let (probes, mut residual) = (self.row_probes(observed), self.residual_collector(observed));
+        let probes = self.row_probes(observed);
+        let mut residual = self.residual_collector(observed);
         let probes = probes.all();
         let stream = self.stream(&probes, None, &mut residual, observed);
         first_observed_row(self.transformer(), self.prompt, &stream, self.wants_predictions(observed))
@@ -344,7 +348,8 @@ impl<'a> PromptPasses<'a> {
     /// The first row and the prompt of the pass under each condition, if keys and values of `prefix` are known. The first
     /// pass is whole without one: the others share its rows.
     fn starts(&self, treatments: &[Option<ResolvedTreatment>], prefix: Option<&Prefix>) -> Vec<PassStart> {
-        let (ids, observed) = (&self.prompt.ids, [false, true].map(|treated| self.first_observed_row(treated)));
+        let ids = &self.prompt.ids;
+        let observed = [false, true].map(|treated| self.first_observed_row(treated));
         let common = prefix.map_or(ids.len(), |prefix| prefix.common_tokens(ids));
         let mut starts = Vec::new();
         for (index, treated) in treatments.iter().enumerate() {
@@ -398,7 +403,8 @@ impl<'a> PromptPasses<'a> {
         result: &mut PromptResult,
     ) -> Result<()> {
         let key = PassKey { model: self.model, condition };
-        let (setup, model) = (self.setup, &self.setup.models[self.model]);
+        let setup = self.setup;
+        let model = &self.setup.models[self.model];
         let PassObservations { passed, probe_results, residual, gradients } = observed;
         let identity = setup.identity(self.planned, model, &setup.conditions[condition]);
         for (i, probe_results) in probe_results.into_iter().enumerate() {

@@ -85,7 +85,8 @@ impl Setup {
         for condition in &self.conditions {
             if let Some(by) = condition.rankings().find(|by| !reference.rankings.contains_key(by)) {
                 let known: Vec<&str> = reference.rankings.keys().map(|ranking| ranking.name()).collect();
-                let (by, known) = (by.name(), known.join(", "));
+                let by = by.name();
+                let known = known.join(", ");
                 bail_usage!(
                     "the condition {condition}: heads of {} cannot be ranked by {by}, but by {known}",
                     model.name
@@ -136,10 +137,8 @@ impl Setup {
         scores: &mut Scores,
     ) -> Result<()> {
         // All heads, not only the measured ones, so that rankings are the same in every run.
-        let (all, measures) = (
-            LayersAndHeads::default(),
-            [&AnswerMeasure { by_head: true, sinks: false } as &dyn Measure, &RolesMeasure],
-        );
+        let all = LayersAndHeads::default();
+        let measures = [&AnswerMeasure { by_head: true, sinks: false } as &dyn Measure, &RolesMeasure];
         for record in self.untreated_records(model, &all, of, &measures, means)? {
             let measure = &record.measure;
             let (Some(layer), Some(head), Some(value)) = (measure.layer, measure.head, measure.value) else { continue };

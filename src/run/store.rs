@@ -67,7 +67,8 @@ impl Store {
 
     /// Opens the files of a run, and cuts off what follows these lengths of records and journal.
     fn open(folder: &mut RunFolder, [results_end, end]: [u64; 2]) -> Result<Self> {
-        let (path, journal) = (folder.path().to_owned(), folder.journal()?);
+        let path = folder.path().to_owned();
+        let journal = folder.journal()?;
         let results = match files::is_there(&path.join(RESULTS)) {
             true => files::open_to_change(&path.join(RESULTS))?,
             false => File::create_new(path.join(RESULTS)).with_context(|| cannot_write(&path, RESULTS))?,
@@ -98,7 +99,9 @@ impl Store {
         // The lock comes first: another process may be writing the files that are read next.
         folder.journal()?;
         let mut stored = StoredPrompts::open(folder.path())?;
-        let (mut finished, mut rows, mut prompts) = (0, 0, Sha256::new());
+        let mut finished = 0;
+        let mut rows = 0;
+        let mut prompts = Sha256::new();
         for JournalLine { index, key, prompts_sha256, rows: of_prompt, .. } in stored.by_ref().map(|prompt| prompt.line)
         {
             match keys.next() {
@@ -168,7 +171,8 @@ impl Store {
             [] => String::new(),
             pooled => STANDARD.encode(postcard::to_stdvec(pooled).context("what was pooled cannot be written")?),
         };
-        let (prompts_sha256, rows) = (finding.prompts_sha256.clone(), finding.records.len() as u64);
+        let prompts_sha256 = finding.prompts_sha256.clone();
+        let rows = finding.records.len() as u64;
         let line = JournalLine { index: prompt.index, key, prompts_sha256, rows, results_end: 0, pooled };
         self.write(line, &record::to_bytes(finding.records)?)
     }

@@ -145,7 +145,8 @@ fn read_folder((variant, seed): &(String, u64), dir: &Path) -> Result<Vec<CurveR
 
 /// Adds the measurements inside the layers at the same time.
 fn with_layers(line: CurveRow, layers: &[&LayerLine]) -> CurveRow {
-    let (mut rms, mut lambda) = (Vec::new(), Vec::new());
+    let mut rms = Vec::new();
+    let mut lambda = Vec::new();
     for layer in layers {
         match layer.quantity.as_str() {
             CONTEXT_RMS => rms.push(layer.value),

@@ -180,7 +180,8 @@ impl Trainer<'_> {
 impl RunState<'_> {
     /// Trains one step, and writes the logs, evaluations and checkpoints that are due after it.
     fn advance(&mut self, stage: &Stage) -> Result<()> {
-        let (spec, watch) = (self.run.spec, &self.run.spec.watch);
+        let spec = self.run.spec;
+        let watch = &self.run.spec.watch;
         let batch = self.data.batch(stage, &spec.loss, self.at.documents)?;
         let rate = spec.rate_at(self.at.tokens);
         let placement = self.run.placement;

@@ -89,7 +89,8 @@ impl Resolver<'_> {
     }
 
     fn check_heads(&self, condition: &Condition, heads: &HeadSelection, plain_text: bool) -> Result<()> {
-        let (layers, of_each) = (self.layers, self.heads);
+        let layers = self.layers;
+        let of_each = self.heads;
         match heads {
             HeadSelection::All => {}
             HeadSelection::Named(list) => {
@@ -272,7 +273,8 @@ impl RowSelection {
 /// The treated rows with their regions, ascending.
 fn region_views(prompt: &Prompt, rows: RowSelection, generating: bool) -> Vec<RegionView> {
     let targets = prompt.targets();
-    let (question, unanswered) = (prompt.haystack.end, prompt.tokens_before_answer().len());
+    let question = prompt.haystack.end;
+    let unanswered = prompt.tokens_before_answer().len();
     if generating {
         let start = match rows {
             RowSelection::Answer => unanswered.saturating_sub(1),
@@ -288,7 +290,8 @@ fn region_views(prompt: &Prompt, rows: RowSelection, generating: bool) -> Vec<Re
         RowSelection::Question => question,
         RowSelection::All => 0,
     };
-    let (between, mut all) = (of_no_question(prompt), Vec::new());
+    let between = of_no_question(prompt);
+    let mut all = Vec::new();
     for (rows, regions) in region_views {
         if next < rows.start {
             all.push((next..rows.start, between.clone()));

@@ -92,7 +92,8 @@ impl Wrapping {
     /// Replaces the special tokens in markup by aliases. Also returns the end of each alias, and by how many bytes the
     /// text has shrunk up to there.
     fn aliased(&self, text: &str, markup: &[Range<usize>]) -> (String, Vec<(usize, isize)>) {
-        let (mut aliased, mut shifts) = (String::with_capacity(text.len()), Vec::new());
+        let mut aliased = String::with_capacity(text.len());
+        let mut shifts = Vec::new();
         let mut at = 0;
         for range in markup {
             aliased.push_str(&text[at..range.start]);

@@ -123,7 +123,8 @@ pub(crate) fn number(digits: usize, rng: &mut Rng) -> String {
 
 /// Draws until `n` different texts are there.
 fn distinct(n: usize, mut draw: impl FnMut() -> String) -> Vec<String> {
-    let (mut seen, mut drawn) = (HashSet::new(), Vec::with_capacity(n));
+    let mut seen = HashSet::new();
+    let mut drawn = Vec::with_capacity(n);
     while drawn.len() < n {
         let text = draw();
         if seen.insert(text.clone()) {

@@ -34,11 +34,15 @@ impl Builder<'_> {
 
     /// Fills the context. `streams` are for prose and for distractors.
     pub(super) fn fitted(&self, streams: [Rng; 2]) -> Result<(PromptLayout, Encoded)> {
-        let (plan, haystack, tokenizer) = (self.plan, self.texts.haystack, self.texts.tokenizer);
-        let (room_tok, separator) = (self.room_tok(), plan.separator(haystack));
+        let plan = self.plan;
+        let haystack = self.texts.haystack;
+        let tokenizer = self.texts.tokenizer;
+        let room_tok = self.room_tok();
+        let separator = plan.separator(haystack);
         let mut filler = self.filler(streams)?;
         loop {
-            let (mut parts, mut boundaries) = (filler.clone(), plan.boundaries(&filler));
+            let mut parts = filler.clone();
+            let mut boundaries = plan.boundaries(&filler);
             if haystack.is_own() {
                 plan.cut_for_depth(&mut parts, &mut boundaries, tokenizer)?;
             }
@@ -62,7 +66,9 @@ impl Builder<'_> {
     }
 
     fn too_short(&self, least_tok: usize) -> anyhow::Error {
-        let (needles, answers, ctx_tok) = (self.plan.n_needles, self.plan.n_answers(), self.spec.ctx_tok);
+        let needles = self.plan.n_needles;
+        let answers = self.plan.n_answers();
+        let ctx_tok = self.spec.ctx_tok;
         let least_tok = least_tok + self.reserved_tok;
         TooShort(format!(
             "a context of {ctx_tok} tokens is too short (needles: {needles}, questions: {answers}): it takes at least {least_tok}"
@@ -72,8 +78,11 @@ impl Builder<'_> {
 
     /// Draws as many sentences as fit besides the needles and the questions.
     fn filler(&self, [prose, distractors]: [Rng; 2]) -> Result<Vec<Filler>> {
-        let (plan, haystack, tokenizer) = (self.plan, self.texts.haystack, self.texts.tokenizer);
-        let (room_tok, separator) = (self.room_tok(), plan.separator(haystack));
+        let plan = self.plan;
+        let haystack = self.texts.haystack;
+        let tokenizer = self.texts.tokenizer;
+        let room_tok = self.room_tok();
+        let separator = plan.separator(haystack);
         let bare = plan.lay_out(&[], &vec![(0, 0); plan.n_needles], separator, self.chat);
         let bare_tok = tokenizer.prompt_tok(&tokenizer.encode_prompt(&bare.text, &bare.markup)?);
         let mut facts = DistractorDraw::new(plan.form, self.spec.cities, &plan.facts, distractors);
@@ -99,7 +108,8 @@ impl Builder<'_> {
         fixed_tok: usize,
         room_tok: usize,
     ) -> Result<Vec<Filler>> {
-        let (haystack, tokenizer) = (self.texts.haystack, self.texts.tokenizer);
+        let haystack = self.texts.haystack;
+        let tokenizer = self.texts.tokenizer;
         let mut filler: Vec<Filler> = Vec::new();
         let mut total_tok = fixed_tok;
         for next in sentences {
@@ -139,7 +149,8 @@ impl Builder<'_> {
     fn distractors(&self, facts: &mut DistractorDraw, separator: &str) -> Result<Vec<Filler>> {
         let share = self.spec.distractors_pct;
         let wanted_tok = share / 100.0 * self.spec.ctx_tok as f64;
-        let (mut drawn, mut total_tok) = (Vec::new(), 0);
+        let mut drawn = Vec::new();
+        let mut total_tok = 0;
         if share == 0.0 {
             return Ok(drawn);
         }

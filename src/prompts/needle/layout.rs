@@ -117,7 +117,8 @@ impl NeedlePlan {
         let mut order: Vec<usize> = (0..boundaries.len()).collect();
         order.sort_by_key(|&i| boundaries[i]);
         let mut order = order.into_iter().peekable();
-        let (mut before, mut behind_prose) = (gap, false);
+        let mut before = gap;
+        let mut behind_prose = false;
         for count in 0..=filler.len() {
             while let Some(i) = order.next_if(|&i| boundaries[i].0 == count) {
                 layout.push_needle(before, &self.facts[i], Some(i));
@@ -189,8 +190,8 @@ impl PromptLayout {
         let end = parts.iter().position(|&part| part == TextPart::Question).unwrap_or(parts.len());
         // A chat template may have written the begin-of-sequence token.
         let has_bos = tokenizer.bos().id.is_some_and(|id| ids.first() == Some(&id));
-        let (text, haystack, window) = (self.text, start..end, Window::default());
-        Ok(Prompt { text, ids, offsets, queries, needles, haystack, has_bos, window })
+        let haystack = start..end;
+        Ok(Prompt { text: self.text, ids, offsets, queries, needles, haystack, has_bos, window: Window::default() })
     }
 
     /// The questions; `needles` are those of the text, in its order.

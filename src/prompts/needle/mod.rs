@@ -98,7 +98,8 @@ impl NeedleSpec {
         let is_absent = self.cities == CitySet::Absent;
         if self.form.has_cities() {
             let absent = if is_absent { self.retrieve } else { 0 };
-            let (needles, known) = (self.needles, self.cities.cities().len());
+            let needles = self.needles;
+            let known = self.cities.cities().len();
             if needles.saturating_add(absent) > known {
                 let besides = match absent {
                     0 => String::new(),
@@ -165,7 +166,8 @@ pub(super) fn build_from(spec: &NeedleSpec, seed: u64, streams: [&str; 2], texts
     }
     plan.example = example(spec, seed, texts)?;
     let reserved_tok = plan.reserved_tok(texts.tokenizer)?;
-    let (streams, chat) = ([streams[1], "distractors"].map(|label| Rng::new(seed, label)), texts.tokenizer.chat());
+    let streams = [streams[1], "distractors"].map(|label| Rng::new(seed, label));
+    let chat = texts.tokenizer.chat();
     let builder = Builder { plan: &plan, spec, texts, chat, reserved_tok };
     let (layout, encoded) = builder.fitted(streams)?;
     layout.prompt(&plan, encoded, texts.tokenizer).with_context(|| format!("prompt of seed {seed}"))

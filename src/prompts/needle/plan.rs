@@ -48,16 +48,19 @@ impl NeedlePlan {
         rng.shuffle(&mut asked);
         let about = asked.iter().map(|&i| if form.hops > 0 { &values[i] } else { &names[i] }).cloned().collect();
         let facts = facts_of_names(form, &names, &values);
-        let (n_needles, per_name) = (facts.len(), form.answers_per_name());
-        let (example, lead, depth_pct) = (String::new(), None, spec.depth_pct);
-        Self { form, facts, n_needles, per_name, asked, about, example, lead, depth_pct, rng }
+        let n_needles = facts.len();
+        let per_name = form.answers_per_name();
+        let example = String::new();
+        let depth_pct = spec.depth_pct;
+        Self { form, facts, n_needles, per_name, asked, about, example, lead: None, depth_pct, rng }
     }
 
     /// Creates a plan of these needles, the first at a depth, with a question about one of them.
     pub(crate) fn asking(form: &'static NeedleForm, facts: Vec<Fact>, asked: usize, depth_pct: f64, rng: Rng) -> Self {
-        let (about, n_needles) = (vec![facts[asked].name.clone()], facts.len());
-        let (example, lead) = (String::new(), None);
-        Self { form, facts, n_needles, per_name: 1, asked: vec![asked], about, example, lead, depth_pct, rng }
+        let about = vec![facts[asked].name.clone()];
+        let n_needles = facts.len();
+        let example = String::new();
+        Self { form, facts, n_needles, per_name: 1, asked: vec![asked], about, example, lead: None, depth_pct, rng }
     }
 
     /// Asks for names that no needle has. The text stays that of the answerable prompt.

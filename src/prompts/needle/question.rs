@@ -156,7 +156,8 @@ impl NeedlePrompts {
         tokenizers: impl Iterator<Item = Result<&'a Tokenizer>>,
     ) -> Result<()> {
         let Some(question) = &sources.question else { return Ok(()) };
-        let (mut ctx_tok, mut depths) = (0, Vec::new());
+        let mut ctx_tok = 0;
+        let mut depths = Vec::new();
         for tokenizer in tokenizers {
             let prompt = question.prompt(0.0, tokenizer?)?;
             ctx_tok = ctx_tok.max(prompt.ids.len());

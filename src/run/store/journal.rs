@@ -100,7 +100,8 @@ impl Iterator for StoredPrompts {
         let (hashed, sha256) = bytes.split_at(bytes.iter().rposition(|&byte| byte == b',')?);
         let mut csv = csv::ReaderBuilder::new().has_headers(false).from_reader(hashed);
         let line: JournalLine = csv.deserialize().next()?.ok()?;
-        let (mut results, length) = (Vec::new(), line.results_end.checked_sub(self.results_end)?);
+        let mut results = Vec::new();
+        let length = line.results_end.checked_sub(self.results_end)?;
         self.results.as_ref()?.take(length).read_to_end(&mut results).ok()?;
         if sha256_of(&results, hashed).as_bytes() != &sha256[1..] {
             return None;
