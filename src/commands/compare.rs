@@ -1,6 +1,7 @@
 //! `difftool compare`: what differs between runs, or within one, on the same prompts?
 
 mod print;
+mod screen;
 
 use super::shared::{recipe, Examples, PageArgs};
 use crate::bail_usage;

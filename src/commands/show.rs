@@ -1,10 +1,14 @@
 //! `difftool show`: the tables of a finished run, printed again.
 
-use super::screens::{print_tables, TableArgs};
+use super::screens::{print_tables, screen, tables, TableArgs};
 use super::shared::Examples;
+use crate::bail_usage;
 use crate::report::SavedRun;
+use crate::results::print::{latex_table, write_table, Tables};
+use crate::results::table::Table;
 use anyhow::Result;
 use clap::Args;
+use std::io::Write as _;
 use std::path::PathBuf;
 
 pub(super) const EXAMPLES: Examples = &[
@@ -20,6 +24,12 @@ pub struct Show {
     pub run: PathBuf,
     #[command(flatten)]
     pub tables: TableArgs,
+    /// Print tables as LaTeX (booktabs)
+    #[arg(long, conflicts_with = "json")]
+    pub latex: bool,
+    /// Print the table that --tables names as CSV, with all digits
+    #[arg(long, requires = "tables", conflicts_with_all = ["json", "latex"])]
+    pub csv: bool,
 }
 
 /// Prints the tables of a run folder.
@@ -27,5 +37,36 @@ pub struct Show {
 /// # Errors
 /// If it is none, or one of its files is not what the manifest describes.
 pub(super) fn run(args: &Show) -> Result<()> {
-    print_tables(&SavedRun::read(&args.run)?.frame, &args.tables)
+    let frame = SavedRun::read(&args.run)?.frame;
+    if !args.latex && !args.csv {
+        return print_tables(&frame, &args.tables);
+    }
+    let tables = match &args.tables.tables {
+        Some(Tables::Named(names)) => named(tables(&frame), names)?,
+        Some(Tables::All) => tables(&frame),
+        None => screen(&frame).into_tables(),
+    };
+    let mut out = crate::base::terminal::stdout();
+    if args.latex {
+        let texts: Vec<String> =
+            tables.into_iter().map(|table| latex_table(&table.with_names(&frame.short_names))).collect();
+        return Ok(out.write_all(texts.join("\n").as_bytes())?);
+    }
+    match tables.as_slice() {
+        [table] => write_table(table, &mut out),
+        several => bail_usage!("--csv: a file holds one table; --tables names {}", several.len()),
+    }
+}
+
+/// The tables of these names.
+///
+/// # Errors
+/// A usage error if the run does not have one.
+fn named(mut tables: Vec<Table>, names: &[String]) -> Result<Vec<Table>> {
+    let known: Vec<&str> = tables.iter().map(|table| table.id).collect();
+    if let Some(name) = names.iter().find(|name| !known.contains(&name.as_str())) {
+        bail_usage!("--tables {name}: the run has no such table; there are {}", known.join(", "));
+    }
+    tables.retain(|table| names.iter().any(|name| name == table.id));
+    Ok(tables)
 }

@@ -7,6 +7,7 @@ use super::legend::{Legend, LegendSymbol, LineStyle, LineStyles};
 use super::lines::PointEstimate;
 use super::text::{Anchor, TextFormat, TICK};
 use crate::base::names::distinct;
+use crate::results::screen::column_words;
 use crate::results::view::{difference_cell, group_value};
 use crate::results::{Column, Row};
 use crate::treatments::condition_words;
@@ -72,11 +73,12 @@ impl ForestPanel {
 
 /// Words for what is compared, or for the value of a group: `512 tokens` for `ctx_tok=512`.
 pub(crate) fn compared_words(name: &str) -> String {
-    match name.split_once('=') {
-        Some(("condition", "none")) => "the untreated passes".to_owned(),
-        Some(("condition", condition)) => condition_words(condition),
-        Some(("ctx_tok", tokens)) => format!("{tokens} tokens"),
-        _ => condition_words(name),
+    let column = name.split_once('=').and_then(|(column, value)| Some((column.parse::<Column>().ok()?, value)));
+    match column {
+        Some((Column::Condition, "none")) => "the untreated passes".to_owned(),
+        Some((Column::Condition, condition)) => condition_words(condition),
+        Some((column, value)) => column_words(column, value),
+        None => condition_words(name),
     }
 }
 

@@ -25,7 +25,10 @@ impl Screen {
     pub(crate) fn into_tables(self) -> Vec<Table> {
         let mut tables = Vec::new();
         for ScreenTable { title, shared, table } in self.tables {
-            let note = if shared.is_empty() { title } else { format!("{title}: {}.", shared.join(", ")) };
+            let note = match (title.is_empty(), shared.is_empty()) {
+                (true, _) | (_, true) => title,
+                _ => format!("{title}: {}.", shared.join(", ")),
+            };
             tables.push(Table { note, ..table });
         }
         tables
@@ -233,22 +236,30 @@ fn shared(groups: &Groups<'_>, rows: &[ResultRow<'_>], frame: &Frame) -> Vec<Str
 /// A value of a column in words: `4096 tokens`, `2 asked`.
 fn value_words(frame: &Frame, column: Column, value: Option<Value<'_>>) -> String {
     let Some(value) = value else { return format!("no {column}") };
-    let is_of_shots = frame.is_of_shots();
-    let count = |what: &str| if value == Value::Int(1) { format!("1 {what}") } else { format!("{value} {what}s") };
+    if column == Column::Needles && frame.is_of_shots() {
+        return plural_of(&value.to_string(), "example");
+    }
+    column_words(column, &value.to_string())
+}
+
+/// A value of a column in words, from its text: `4096 tokens`, `depth 25 %`.
+pub(crate) fn column_words(column: Column, value: &str) -> String {
     match column {
-        Column::CtxTok => count("token"),
-        Column::Needles if is_of_shots => count("example"),
-        Column::Needles => count("needle"),
+        Column::CtxTok => plural_of(value, "token"),
+        Column::Needles => plural_of(value, "needle"),
         Column::Retrieve => format!("{value} asked"),
         Column::DepthReqPct => format!("depth {value} %"),
         Column::Layer | Column::Head | Column::Query | Column::Sample | Column::Seed => format!("{column} {value}"),
+        Column::Bits if value == "none" => "exact".to_owned(),
         Column::Bits => format!("{value} bits"),
-        Column::Task => {
-            let task = value.to_string();
-            order_of(&task).map_or(task.clone(), |order| order.replace('-', " "))
-        }
-        _ => value.to_string(),
+        Column::Task => order_of(value).map_or_else(|| value.to_owned(), |order| order.replace('-', " ")),
+        _ if value == "none" => format!("no {column}"),
+        _ => value.to_owned(),
     }
+}
+
+fn plural_of(count: &str, what: &str) -> String {
+    format!("{count} {what}{}", if count == "1" { "" } else { "s" })
 }
 
 /// Joins neighbouring rows of changes that show the same: `8, 6 bits`.

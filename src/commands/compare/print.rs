@@ -1,8 +1,10 @@
 //! Rows as a table, CSV, JSON or Markdown.
 
+use super::screen::screen;
 use super::{in_short, Compare, TableFormat};
+use crate::base::names::ShortNames;
 use crate::results::compare::Comparison;
-use crate::results::print::{markdown_table, write_rows, TextTable};
+use crate::results::print::{markdown_table, screen_text, write_rows, TextTable};
 use crate::results::table::Table;
 use crate::results::view::{differences, Detail};
 use crate::stats::LEVEL;
@@ -10,15 +12,12 @@ use anyhow::Result;
 use serde_json::json;
 use std::io::Write;
 
-/// Rows that are printed by default.
-const MOST_ROWS: usize = 32;
-
 /// Prints the rows on stdout.
 pub(super) fn print(comparison: &Comparison, args: &Compare) -> Result<()> {
     let mut out = crate::base::terminal::stdout();
     let format = if args.json { TableFormat::Json } else { args.format };
     match format {
-        TableFormat::Table => writeln!(out, "{}", text_of(comparison, args))?,
+        TableFormat::Table => write!(out, "{}", text_of(comparison, args))?,
         TableFormat::Csv => write_rows(&comparison.rows, &comparison.groups, &mut out)?,
         TableFormat::Json => writeln!(out, "{:#}", json_of(comparison, args))?,
         TableFormat::Markdown => {
@@ -39,15 +38,20 @@ fn table(comparison: &Comparison, args: &Compare, detail: Detail) -> Option<Tabl
     Some(table)
 }
 
-/// The verdicts on the first rows, or all rows with means, power and test.
+/// The screen, or all rows with means, power and test.
 fn text_of(comparison: &Comparison, args: &Compare) -> String {
-    let detail = if args.tables.is_some() { Detail::Full } else { Detail::Verdict };
-    let Some(mut table) = table(comparison, args, detail) else { return "There is nothing to compare.".to_owned() };
-    let more = if args.tables.is_some() { 0 } else { table.rows.len().saturating_sub(MOST_ROWS) };
-    table.rows.truncate(table.rows.len() - more);
-    let rest = if more > 0 { format!("\n\n{more} more rows, means and tests: --tables all.") } else { String::new() };
-    format!("{}{rest}", TextTable::new(&table))
+    let table = || table(comparison, args, Detail::Full);
+    match &args.tables {
+        Some(_) => table().map_or_else(|| NOTHING.to_owned(), |table| TextTable::new(&table).to_string() + "\n"),
+        None => {
+            let pairs = if args.request.key.is_empty() { "prompt" } else { "pair" };
+            screen_text(screen(comparison, pairs), &ShortNames::default())
+        }
+    }
 }
+
+/// The text of a comparison without rows.
+const NOTHING: &str = "There is nothing to compare.\n";
 
 fn json_of(comparison: &Comparison, args: &Compare) -> serde_json::Value {
     let inputs: Vec<_> = comparison

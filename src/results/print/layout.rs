@@ -164,10 +164,27 @@ mod tests {
         let rows: [&[&str]; 2] =
             [&["transformer", "1/1", "97.5 [93.1, 99.2]", "4.1"], &["diff", "6/2", "100.0 [96.4, 100.0]", "31.0"]];
         let expected = "\
-model        N/R  accuracy %           answer %
-transformer  1/1   97.5 [93.1, 99.2]        4.1
+model        N/R           accuracy %  answer %
+transformer  1/1    97.5 [93.1, 99.2]       4.1
 diff         6/2  100.0 [96.4, 100.0]      31.0";
         assert_eq!(laid_out(columns, &rows, 80), expected);
+    }
+
+    #[test]
+    fn numbers_with_intervals_stand_below_each_other() {
+        let cell = |text: &str, aside: &str, decided| Cell { aside: aside.into(), decided, ..Cell::words(text) };
+        let rows = vec![
+            vec![Cell::words("exact"), cell("100", "[90, 100]", false)],
+            vec![Cell::words("4 bits"), cell("-87", "[-94, -71]", true)],
+            vec![Cell::words("6 bits"), cell("-1", "", false)],
+        ];
+        let table = Table::plain(vec![words("accuracy %"), numbers("diff")], rows);
+        let expected = "\
+accuracy %  diff
+exact       100 [90, 100]
+4 bits      -87 [-94, -71]*
+6 bits       -1";
+        assert_eq!(TextTable { page: 80, ..TextTable::new(&table) }.to_string(), expected);
     }
 
     #[test]

@@ -1,11 +1,13 @@
-//! Printers: tables as text for terminals, JSON, CSV and Markdown.
+//! Printers: tables as text for terminals, JSON, CSV, Markdown and LaTeX.
 
 mod csv;
+mod latex;
 mod layout;
 mod markdown;
 mod text;
 
 pub(crate) use csv::{write_rows, write_table};
+pub(crate) use latex::latex_table;
 pub(crate) use layout::TextTable;
 pub(crate) use markdown::{escaped as escaped_markdown, markdown_table, markdown_with_caption};
 pub use text::Tables;

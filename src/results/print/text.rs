@@ -212,8 +212,8 @@ none                                      100                                100
         };
         let text = screen_text(screen(40), &ShortNames::default());
         assert_eq!(text.lines().count(), 24, "{text}");
-        assert!(text.starts_with("Title: 512 tokens\n\n       diff\nrow 0     0\n"), "{text}");
-        assert!(text.contains("28 more rows: --tables depth\n") && text.contains("row 1     1\n\nA note.\n"), "{text}");
+        assert!(text.starts_with("Title: 512 tokens\n\n        diff\nrow 0      0\n"), "{text}");
+        assert!(text.contains("27 more rows: --tables depth\n") && text.contains("row 1     1\n\nA note.\n"), "{text}");
         assert!(text.ends_with("Next: difftool show, a table. More: --tables all.\n"), "{text}");
         assert!(!screen_text(screen(3), &ShortNames::default()).contains("more"));
         assert_eq!(screen_text(Screen::default(), &ShortNames::default()), "The results hold no numbers.\n");

@@ -266,7 +266,8 @@ mod tests {
                 records.push(record(seed, head, &VALUE_NORM_FIRST, 0.05));
             }
         }
-        let frame = Frame::of(About::default(), &records);
+        let config = serde_json::json!({ "command": "heads" });
+        let frame = Frame::of(About { config, ..About::default() }, &records);
         let line = |row: &Vec<Cell>| row.iter().map(Cell::line).collect::<Vec<_>>();
         let rows = |table: Table| table.rows.iter().map(line).collect::<Vec<_>>();
         let found = rows(roles(&frame).unwrap());
