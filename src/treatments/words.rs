@@ -1,8 +1,9 @@
-//! Conditions in words, for figures.
+//! Conditions in words, as labels of rows: at most 34 columns of most, `what noise writes silenced`.
 
 use super::{Condition, HeadSelection, KeySelection, PairedPrompt, Replacement, RowSelection, Treatment};
 use crate::attention::{LayersAndHeads, Removal};
 use crate::base::names::{distinct, joined};
+use crate::kernels::quant::{Format, Quantised, Quantiser, Scope};
 use crate::prompts::Region;
 
 /// Returns the name of a condition in words; what is no condition stays as it is.
@@ -13,8 +14,11 @@ pub(crate) fn condition_words(name: &str) -> String {
 impl Condition {
     /// Its treatments in words, as in `other needles hidden`.
     pub(crate) fn words(&self) -> String {
+        if self.is_untreated() {
+            return "untreated".to_owned();
+        }
         if self.only_corrupts() {
-            return "the corrupted prompt".to_owned();
+            return "corrupted prompt".to_owned();
         }
         self.treatments.iter().map(Treatment::words).collect::<Vec<_>>().join("; ")
     }
@@ -23,19 +27,25 @@ impl Condition {
 impl Treatment {
     fn words(&self) -> String {
         match self {
-            Self::Quantise(quantiser) => quantiser.to_string(),
+            Self::Quantise(quantiser) => quantiser_words(quantiser),
             Self::Remove { how, keys, of, rows } => {
-                let done = if *how == Removal::Mask { "hidden" } else { "silenced" };
-                format!("{} {done}{}", keys.words(), scope_words("in", of, *rows))
+                let keys = match how {
+                    Removal::Mask => keys.words() + " hidden",
+                    Removal::Silence => format!("what {} silenced", keys.writing_words()),
+                };
+                keys + &place_words("in", of) + rows.words()
             }
             Self::Replace { others, heads, of, rows, with } => {
-                let heads = heads.words() + &scope_words("of", of, *rows);
-                let heads = heads.replace("all heads of layer", "layer");
+                let heads = match (heads, &of.layers, &of.heads) {
+                    (HeadSelection::All, Some(layers), None) => numbered("layer", layers),
+                    _ => heads.words() + &place_words("of", of),
+                };
+                let heads = heads + rows.words();
                 match with {
-                    Replacement::Patch(PairedPrompt::Clean) => format!("{heads} from the clean prompt"),
-                    Replacement::Patch(PairedPrompt::Corrupted) => format!("{heads} from the corrupted prompt"),
+                    Replacement::Patch(PairedPrompt::Clean) => format!("{heads} from clean prompt"),
+                    Replacement::Patch(PairedPrompt::Corrupted) => format!("{heads} from corrupted prompt"),
                     Replacement::Zero if !others => format!("{heads} at zero"),
-                    Replacement::Mean if !others => format!("without {heads}"),
+                    Replacement::Mean if !others => format!("{heads} out"),
                     Replacement::Zero => format!("only {heads}, others at zero"),
                     Replacement::Mean => format!("only {heads}"),
                 }
@@ -44,29 +54,66 @@ impl Treatment {
     }
 }
 
+/// `4 bits in layer 3, one scale a row`, `4-bit queries and keys, rotated`: what is usual is not said.
+fn quantiser_words(quantiser: &Quantiser) -> String {
+    let (what, usual) = match (quantiser.of, quantiser.format) {
+        (Quantised::Logits, format) => (format!("{} bits", format.bits()), Scope::Tensor),
+        (Quantised::Qk, Format::Int(bits)) => (format!("{bits}-bit queries and keys"), Scope::Block),
+        (Quantised::Qk, format) => (format!("{format} of queries and keys"), Scope::Block),
+    };
+    let mut words = what;
+    if let Some(layers) = &quantiser.layers {
+        words += &format!(" in {}", numbered("layer", layers));
+    }
+    if quantiser.scope != usual {
+        words += &format!(", one scale a {}", quantiser.scope.name());
+    }
+    let rest = [(quantiser.smooth, "smoothed"), (quantiser.rotate, "rotated"), (quantiser.exempt_sinks, "sinks exact")];
+    for (given, word) in rest {
+        if given {
+            words += &format!(", {word}");
+        }
+    }
+    words
+}
+
 impl KeySelection {
     fn words(&self) -> String {
         match self {
             Self::Regions(regions) => regions_words(regions),
-            Self::Random(n) => format!("{n} random tokens"),
-            Self::RandomLike(regions) => format!("random tokens (as many as {})", regions_words(regions)),
+            Self::Random(n) => format!("{n} random keys"),
+            Self::RandomLike(regions) if regions == &Region::NOISE => "as many random keys".to_owned(),
+            Self::RandomLike(regions) => format!("random keys, as many as {},", regions_words(regions)),
         }
+    }
+
+    /// The same with a verb, `noise writes`.
+    fn writing_words(&self) -> String {
+        let are_several = match self {
+            Self::Regions(regions) => matches!(regions.as_slice(), [Region::Distractor]) || words_of(regions).len() > 1,
+            Self::Random(_) | Self::RandomLike(_) => true,
+        };
+        format!("{} {}", self.words(), if are_several { "write" } else { "writes" })
     }
 }
 
 fn regions_words(regions: &[Region]) -> String {
-    match regions {
-        noise if noise == Region::NOISE => return "noise".to_owned(),
-        [Region::First, noise @ ..] if noise == Region::NOISE => return "first token and noise".to_owned(),
-        _ => {}
-    }
-    let names = regions.iter().map(|region| match region {
+    words_of(regions).join(" and ")
+}
+
+/// The words for regions, of those that are called by one word together only that.
+fn words_of(regions: &[Region]) -> Vec<String> {
+    let is_noise = Region::NOISE.iter().all(|region| regions.contains(region));
+    let has_needle = [Region::Needle, Region::Answer].iter().all(|region| regions.contains(region));
+    distinct(regions.iter().map(|region| match region {
         // A prompt has one of the two.
         Region::Bos | Region::First => "first token",
+        Region::Template | Region::Filler | Region::Distractor if is_noise => "noise",
+        Region::Filler => "prose",
         Region::Distractor => "other needles",
+        Region::Needle | Region::Answer if has_needle => "answer's needle",
         other => other.name(),
-    });
-    distinct(names).join(" and ")
+    }))
 }
 
 impl HeadSelection {
@@ -77,26 +124,41 @@ impl HeadSelection {
                 let names: Vec<String> = heads.iter().map(ToString::to_string).collect();
                 format!("{} {}", if names.len() == 1 { "head" } else { "heads" }, names.join(", "))
             }
-            Self::Best { n, by } => format!("the {n} best heads by {}", by.name()),
-            Self::Random { n, by, draw } => format!("{n} random heads beside the best by {} ({draw})", by.name()),
+            Self::Best { n: 1, by } => format!("best head by {}", by.name()),
+            Self::Best { n, by } => format!("best {n} heads by {}", by.name()),
+            Self::Random { n, by, draw } => {
+                let heads = if *n == 1 { "head" } else { "heads" };
+                format!("{n} random {heads} ({}, draw {draw})", by.name())
+            }
         }
     }
 }
 
-/// The settings that differ from the defaults: ` of layers 0+2 in all rows`.
-fn scope_words(preposition: &str, of: &LayersAndHeads, rows: RowSelection) -> String {
+/// The layers and heads that are given: ` in layers 0+2`.
+fn place_words(preposition: &str, of: &LayersAndHeads) -> String {
     let mut words = String::new();
     for (name, numbers) in [("layer", &of.layers), ("head", &of.heads)] {
         if let Some(numbers) = numbers {
-            words += &format!(" {preposition} {name}{} {}", if numbers.len() == 1 { "" } else { "s" }, joined(numbers));
+            words += &format!(" {preposition} {}", numbered(name, numbers));
         }
     }
     words
-        + match rows {
-            RowSelection::Answer => "",
-            RowSelection::Question => " from the question on",
-            RowSelection::All => " in all rows",
+}
+
+/// `layer 3`, `layers 0+2`.
+fn numbered(name: &str, numbers: &[usize]) -> String {
+    format!("{name}{} {}", if numbers.len() == 1 { "" } else { "s" }, joined(numbers))
+}
+
+impl RowSelection {
+    /// Empty for the default.
+    fn words(self) -> &'static str {
+        match self {
+            Self::Answer => "",
+            Self::Question => " from the question on",
+            Self::All => " in all rows",
         }
+    }
 }
 
 #[cfg(test)]
@@ -106,18 +168,37 @@ mod tests {
     #[test]
     fn conditions_are_told_in_words() {
         for (name, words) in [
+            ("none", "untreated"),
+            ("mask(noise)", "noise hidden"),
+            ("mask(noise, layers=3)", "noise hidden in layer 3"),
+            ("mask(filler)", "prose hidden"),
             ("mask(distractor)", "other needles hidden"),
-            ("silence(bos+first)", "first token silenced"),
-            ("mask(needle+answer, rows=all)", "needle and answer hidden in all rows"),
-            ("mask(random:noise, layers=0+2)", "random tokens (as many as noise) hidden in layers 0+2"),
-            ("ablate(11.2)", "without head 11.2"),
-            ("keep(best:4:share_out, zero)", "only the 4 best heads by share_out, others at zero"),
-            ("patch(none, from=clean)", "the corrupted prompt"),
-            ("patch(all, layers=1, from=clean)", "layer 1 from the clean prompt"),
-            ("mask(noise); quantise(4, tensor)", "noise hidden; quantise(4, tensor)"),
+            ("mask(random:noise, layers=0+2)", "as many random keys hidden in layers 0+2"),
+            ("mask(random:20)", "20 random keys hidden"),
+            ("mask(random:needle+answer)", "random keys, as many as answer's needle, hidden"),
+            ("mask(needle+answer, rows=all)", "answer's needle hidden in all rows"),
+            ("mask(first+noise)", "first token and noise hidden"),
+            ("silence(noise)", "what noise writes silenced"),
+            ("silence(distractor)", "what other needles write silenced"),
+            ("silence(bos+first)", "what first token writes silenced"),
+            ("silence(filler+question)", "what prose and question write silenced"),
+            ("ablate(11.2)", "head 11.2 out"),
+            ("ablate(0.1+11.2, zero)", "heads 0.1, 11.2 at zero"),
+            ("ablate(all, layers=1)", "layer 1 out"),
+            ("ablate(best:1:retrieval)", "best head by retrieval out"),
+            ("ablate(random:4:share_out:2)", "4 random heads (share_out, draw 2) out"),
+            ("keep(best:4:share_out, zero)", "only best 4 heads by share_out, others at zero"),
+            ("patch(none, from=clean)", "corrupted prompt"),
+            ("patch(all, layers=1, from=clean)", "layer 1 from clean prompt"),
+            ("patch(all, heads=1, from=corrupted)", "all heads of head 1 from corrupted prompt"),
+            ("quantise(4, tensor)", "4 bits"),
+            ("quantise(4, row, exempt-sinks, layers=0+2)", "4 bits in layers 0+2, one scale a row, sinks exact"),
+            ("quantise-qk(4, block, smooth, rotate)", "4-bit queries and keys, smoothed, rotated"),
+            ("quantise-qk(nvfp4, token)", "nvfp4 of queries and keys, one scale a token"),
+            ("mask(noise); quantise(4, tensor)", "noise hidden; 4 bits"),
             ("no condition", "no condition"),
         ] {
-            assert_eq!(condition_words(name), words);
+            assert_eq!(condition_words(name), words, "{name}");
         }
     }
 }
