@@ -7,15 +7,24 @@ use candle_core::{DType, Result, Tensor, WithDType};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::ops::Range;
+use strum::IntoStaticStr;
 
 /// Way in which keys are removed from a row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 pub enum Removal {
     /// Logits become -inf in every map, so that each map is renormalised as if the keys did not exist. They do not count
     /// for scales of quantised logits. A row keeps its own key.
     Mask,
     /// Weights become 0 in every map after its softmax, and in the mixture, without renormalisation.
     Silence,
+}
+
+impl Removal {
+    /// Name in conditions.
+    pub fn name(self) -> &'static str {
+        self.into()
+    }
 }
 
 /// Removal of keys from some rows of some heads.

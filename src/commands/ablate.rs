@@ -5,14 +5,15 @@ mod draw;
 use super::measuring::{Measuring, OpenedModels};
 use super::session::{RunResults, Session};
 use super::shared::{Examples, RunFlags};
-use crate::attention::HeadPlace;
+use crate::attention::{HeadPlace, Removal};
 use crate::bail_usage;
-use crate::base::error::Usage;
 use crate::base::spec_file::flag_defaults;
 use crate::measures::MeasureName;
-use crate::prompts::{Grid, NeedleCounts, NeedlePrompts, PromptDefaults};
+use crate::prompts::{Grid, NeedleCounts, NeedlePrompts, PromptDefaults, Region};
 use crate::run::Plan;
-use crate::treatments::{Condition, PairedPrompt, Ranking, RowSelection};
+use crate::treatments::{
+    Condition, HeadSelection, KeySelection, PairedPrompt, Ranking, Replacement, RowSelection, Treatment,
+};
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
@@ -168,9 +169,8 @@ impl AblateFlags {
     /// The conditions of all parts that are asked for.
     fn conditions(&self, shape: &Smallest) -> Result<Vec<Condition>> {
         let mut conditions: Vec<Condition> = Vec::new();
-        for part in &self.parts {
-            for name in self.names_of(*part, shape)? {
-                let condition = name.parse().map_err(|error: String| Usage(format!("{name}: {error}")))?;
+        for &part in &self.parts {
+            for condition in self.treatments(part, shape)?.into_iter().map(Condition::from) {
                 if !conditions.contains(&condition) {
                     conditions.push(condition);
                 }
@@ -179,59 +179,79 @@ impl AblateFlags {
         Ok(conditions)
     }
 
-    /// The names of the conditions of a part.
-    fn names_of(&self, part: AblatePart, shape: &Smallest) -> Result<Vec<String>> {
-        let rows = format!(", rows={}", self.rows.name());
-        let zero = if self.zero { ", zero" } else { "" };
-        let mut names = Vec::new();
+    /// The treatments of a part, each a condition by itself.
+    fn treatments(&self, part: AblatePart, shape: &Smallest) -> Result<Vec<Treatment>> {
+        let patch = |heads, from| Treatment::replace(heads, self.rows, Replacement::Patch(from));
+        let corrupted = patch(HeadSelection::Named(Vec::new()), PairedPrompt::Clean);
+        let mut treatments = Vec::new();
         match part {
-            AblatePart::Noise => {
-                // Without noise; a control of as many keys; without the first token, which is no noise; without the answer,
-                // which must destroy; and its control.
-                let first = ["mask(noise", "silence(noise", "mask(random:noise", "silence(bos+first"];
-                for keys in first.into_iter().chain(["mask(needle+answer", "mask(random:needle+answer"]) {
-                    names.push(format!("{keys}{rows})"));
-                }
-            }
+            AblatePart::Noise => treatments.extend(self.removals()),
             AblatePart::Layers => {
-                names.extend((0..shape.layers).map(|layer| format!("mask(noise, layers={layer}{rows})")))
+                let noise = KeySelection::Regions(Region::NOISE.to_vec());
+                let noise = Treatment::remove(Removal::Mask, noise, self.rows);
+                treatments.extend((0..shape.layers).map(|layer| noise.clone().in_layer(layer)));
             }
+            AblatePart::Heads => treatments.extend(self.best_and_random(shape)?),
             AblatePart::EachHead => {
                 let all = shape.every_head("each-head")?;
-                names.extend(all.map(|at| format!("ablate({at}{zero}{rows})")));
+                treatments.extend(all.map(|at| self.without(HeadSelection::Named(vec![at]))));
+            }
+            AblatePart::EachLayer => {
+                treatments.extend((0..shape.layers).map(|layer| self.without(HeadSelection::All).in_layer(layer)));
             }
             AblatePart::Patch => {
-                names.push(format!("patch(none{rows}, from=clean)"));
-                for from in PairedPrompt::VARIANTS.iter().map(|prompt| prompt.name()) {
-                    names.push(format!("patch(all{rows}, from={from})"));
-                    names.extend(
-                        (0..shape.layers).map(|layer| format!("patch(all, layers={layer}{rows}, from={from})")),
-                    );
+                treatments.push(corrupted);
+                for &from in PairedPrompt::VARIANTS {
+                    let all = patch(HeadSelection::All, from);
+                    treatments.push(all.clone());
+                    treatments.extend((0..shape.layers).map(|layer| all.clone().in_layer(layer)));
                 }
             }
             AblatePart::PatchEachHead => {
-                names.push(format!("patch(none{rows}, from=clean)"));
+                treatments.push(corrupted);
                 let all = shape.every_head("patch-each-head")?;
-                names.extend(all.map(|at| format!("patch({at}{rows}, from=clean)")));
-            }
-            AblatePart::EachLayer => {
-                names.extend((0..shape.layers).map(|layer| format!("ablate(all, layers={layer}{rows}{zero})")));
-            }
-            AblatePart::Heads => {
-                for n in self.knocked_out(shape)? {
-                    let usual = if shape.attributed { Ranking::Attribution } else { Ranking::ShareOut };
-                    let by = self.rank.unwrap_or(usual).name();
-                    names.push(format!("ablate(best:{n}:{by}{zero}{rows})"));
-                    let draws = match (2 * n).cmp(&shape.heads) {
-                        Ordering::Less => DRAWS,
-                        Ordering::Equal => 1, // all other heads
-                        Ordering::Greater => 0,
-                    };
-                    names.extend((0..draws).map(|draw| format!("ablate(random:{n}:{by}:{draw}{zero}{rows})")));
-                }
+                treatments.extend(all.map(|at| patch(HeadSelection::Named(vec![at]), PairedPrompt::Clean)));
             }
         }
-        Ok(names)
+        Ok(treatments)
+    }
+
+    /// Removals of noise, and of as many random keys; of what the first token writes, which is no noise; of the answer's needle, which
+    /// must destroy, and of as many random keys.
+    fn removals(&self) -> [Treatment; 6] {
+        let noise = Region::NOISE.to_vec();
+        let needle = vec![Region::Needle, Region::Answer];
+        [
+            (Removal::Mask, KeySelection::Regions(noise.clone())),
+            (Removal::Silence, KeySelection::Regions(noise.clone())),
+            (Removal::Mask, KeySelection::RandomLike(noise)),
+            (Removal::Silence, KeySelection::Regions(vec![Region::Bos, Region::First])),
+            (Removal::Mask, KeySelection::Regions(needle.clone())),
+            (Removal::Mask, KeySelection::RandomLike(needle)),
+        ]
+        .map(|(how, keys)| Treatment::remove(how, keys, self.rows))
+    }
+
+    /// Takes out heads.
+    fn without(&self, heads: HeadSelection) -> Treatment {
+        Treatment::replace(heads, self.rows, if self.zero { Replacement::Zero } else { Replacement::Mean })
+    }
+
+    /// Takes out the best heads, in several numbers, and as many random ones each.
+    fn best_and_random(&self, shape: &Smallest) -> Result<Vec<Treatment>> {
+        let usual = if shape.attributed { Ranking::Attribution } else { Ranking::ShareOut };
+        let by = self.rank.unwrap_or(usual);
+        let mut treatments = Vec::new();
+        for n in self.knocked_out(shape)? {
+            treatments.push(self.without(HeadSelection::Best { n, by }));
+            let draws = match (2 * n).cmp(&shape.heads) {
+                Ordering::Less => DRAWS,
+                Ordering::Equal => 1, // all other heads
+                Ordering::Greater => 0,
+            };
+            treatments.extend((0..draws).map(|draw| self.without(HeadSelection::Random { n, by, draw })));
+        }
+        Ok(treatments)
     }
 
     fn knocked_out(&self, shape: &Smallest) -> Result<Vec<usize>> {

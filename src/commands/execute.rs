@@ -14,9 +14,9 @@ use crate::results::folder::{
     check_out, CELLS, COMMAND, DRAWN, EXPERIMENT, GENERATIONS, HEADS, MANIFEST, MASSIVE, RANKINGS, RESULTS, TOKENS,
 };
 use crate::results::view::each_head::head_rows;
-use crate::results::{CommandName, Frame};
+use crate::results::{CommandName, ConditionKey, Frame};
 use crate::run::{finished_frame, RunPart, RunStart, Setup};
-use crate::treatments::purposes;
+use crate::treatments::condition_facts;
 use anyhow::{bail, Context, Result};
 use clap::Args;
 use std::io::Write as _;
@@ -77,7 +77,7 @@ pub(super) fn execute(mut experiment: Experiment, output: OutputArgs, mut part: 
     if session.setup.plan.maps.is_some() && !session.run.is_complete() {
         return discard(&session);
     }
-    frame.purposes = purposes(frame.treated.iter().filter_map(|treated| treated.condition.as_deref()));
+    frame.conditions = condition_facts(frame.treated.iter().map(ConditionKey::name));
     (frame.tokens, frame.massive) = (session.setup.tokens(&measures), session.setup.massive(&measures));
     frame.drawn = session.setup.drawn_heads(&measures);
     let results = RunResults { frame, measures };

@@ -6,8 +6,8 @@ use crate::base::files;
 use crate::results::folder::{DRAWN, EXPERIMENT, EXPLORER, MANIFEST, MASSIVE, RESULTS, TOKENS};
 use crate::results::manifest::{Manifest, OutputFile};
 use crate::results::record;
-use crate::results::{About, Frame, Tokens};
-use crate::treatments::purposes;
+use crate::results::{About, ConditionKey, Frame, Tokens};
+use crate::treatments::condition_facts;
 use anyhow::{ensure, Result};
 use std::path::{Path, PathBuf};
 
@@ -63,7 +63,7 @@ impl SavedRun {
             }
         }
         let mut frame = frame.finish();
-        frame.purposes = purposes(frame.treated.iter().filter_map(|treated| treated.condition.as_deref()));
+        frame.conditions = condition_facts(frame.treated.iter().map(ConditionKey::name));
         let experiment = folder.join(EXPERIMENT);
         Ok(Self {
             experiment: experiment.is_file().then(|| files::text(&experiment, files::CONFIG_MAX)).transpose()?,

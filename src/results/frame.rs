@@ -2,12 +2,13 @@
 //! of a run asks it.
 
 use super::column::{millipct, Column};
+use super::conditions::Conditions;
 use super::difference::Difference;
 use super::estimate::Estimate;
 use super::manifest::ModelInfo;
 use super::metric::{find, kind_of, Kind, ANSWER_REGION, SHARE_OUT};
 use super::pair::{differences, pairs, Pair, Pairs, PromptNumbers};
-use super::pick::{cities_of, Case, ConditionKey, Pick, Purposes, Setting};
+use super::pick::{cities_of, Case, ConditionKey, Pick, Setting};
 use super::query::{Number, NumberRecord};
 use super::record::{Identity, Measurement, Record};
 use super::tokens::Tokens;
@@ -127,8 +128,8 @@ pub struct Frame {
     pub pooled: Vec<Record>,
     /// Records that say why there is no number.
     pub failures: Vec<Record>,
-    /// The purposes of its conditions.
-    pub purposes: Purposes,
+    /// What its conditions are for.
+    pub conditions: Conditions,
     /// Tokens that were scored one by one; empty if none were.
     pub tokens: Tokens,
     /// Massive activations, as `massive.csv` lists them.

@@ -11,6 +11,7 @@
 
 mod column;
 pub mod compare;
+mod conditions;
 mod csv_table;
 mod difference;
 mod estimate;
@@ -32,10 +33,11 @@ pub(crate) mod within;
 
 pub use column::Column;
 pub use compare::{Counts, MetricName, Where};
+pub use conditions::{ConditionFacts, Conditions, Purpose};
 pub use difference::{Difference, Row, Test, Verdict};
 pub(crate) use estimate::Estimate;
 pub use frame::{About, CommandName, DrawnHead, Frame, MassiveAt};
-pub use pick::{Case, ConditionKey, HeadsCondition, Pick, PlainCondition, Purposes, Setting};
+pub use pick::{Case, ConditionKey, Pick, Setting};
 pub(crate) use query::Number;
 pub(crate) use tokens::{bin_of, bins, cumulative, Bin};
 pub use tokens::{Scored, ScoredToken, ScoredWindow, TokenKind, Tokens};

@@ -1,9 +1,8 @@
-//! Which numbers of a run are wanted: of which model, setting and condition; and what its conditions are for.
+//! Which numbers of a run are wanted: of which model, setting and condition.
 
 use super::column::millipct;
 use super::metric::Metric;
 use super::record::{Identity, UNTREATED};
-use crate::attention::HeadPlace;
 use crate::prompts::shots::order_of;
 
 /// Sizes of prompts that are measured alike.
@@ -54,54 +53,6 @@ impl ConditionKey {
     /// Its name, `none` for the untreated passes.
     pub fn name(&self) -> &str {
         self.condition.as_deref().unwrap_or(UNTREATED)
-    }
-}
-
-/// The conditions of a run by their purpose.
-#[derive(Clone, Debug, Default)]
-pub struct Purposes {
-    /// Conditions with a change of their own.
-    pub plain: Vec<PlainCondition>,
-    /// Conditions without the best heads of a ranking, with their draws of random heads.
-    pub heads: Vec<HeadsCondition>,
-    /// Conditions that replace the output of one head each, if every head of every layer has one.
-    pub each: Vec<(HeadPlace, String)>,
-    /// `true` if those put outputs on the clean prompt into passes over the corrupted one.
-    pub restores: bool,
-    /// The untreated pass over the corrupted prompt.
-    pub corrupted: Option<String>,
-}
-
-/// A condition that is compared with the untreated pass over the same prompt.
-#[derive(Clone, Debug, PartialEq)]
-pub struct PlainCondition {
-    pub name: String,
-    /// The name of that pass; `None` if it is over the prompt itself.
-    pub from: Option<String>,
-    /// The regions that it removes from all heads in the rows that predict an answer; empty if it does anything else.
-    pub removed: Vec<&'static str>,
-    /// `true` if outputs of heads come from the other of two prompts.
-    pub patches: bool,
-}
-
-/// A condition without the best heads of a ranking, and the draws of others of the same layers.
-#[derive(Clone, Debug)]
-pub struct HeadsCondition {
-    pub n: usize,
-    pub by: &'static str,
-    pub best: String,
-    pub random: Vec<String>,
-}
-
-impl Purposes {
-    /// Returns `true` if a condition's passes are between the corrupted prompt and the clean one.
-    pub(crate) fn patches(&self, condition: &str) -> bool {
-        self.corrupted.is_some() && self.plain.iter().any(|plain| plain.patches && plain.name == condition)
-    }
-
-    /// The condition from which changes by single heads count; `None` for the untreated pass over the prompt itself.
-    pub(crate) fn baseline_of_each(&self) -> Option<&str> {
-        self.corrupted.as_deref().filter(|_| self.restores)
     }
 }
 

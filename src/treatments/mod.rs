@@ -30,11 +30,11 @@
 //! that answer no question, all needles asked for count as the answer's.
 
 mod parse;
-mod purposes;
+mod purpose;
 mod resolve;
 mod words;
 
-pub(crate) use purposes::purposes;
+pub(crate) use purpose::condition_facts;
 pub use resolve::{PairedOutputs, PromptFindings, Reference, Resolver};
 pub(crate) use words::condition_words;
 
@@ -80,6 +80,27 @@ pub enum Treatment {
         rows: RowSelection,
         with: Replacement,
     },
+}
+
+impl Treatment {
+    /// Removes keys from rows of all heads.
+    pub(crate) fn remove(how: Removal, keys: KeySelection, rows: RowSelection) -> Self {
+        Self::Remove { how, keys, of: LayersAndHeads::default(), rows }
+    }
+
+    /// Replaces the outputs of heads in rows.
+    pub(crate) fn replace(heads: HeadSelection, rows: RowSelection, with: Replacement) -> Self {
+        Self::Replace { others: false, heads, of: LayersAndHeads::default(), rows, with }
+    }
+
+    /// The same in one layer alone.
+    pub(crate) fn in_layer(mut self, layer: usize) -> Self {
+        let (Self::Quantise(Quantiser { layers, .. })
+        | Self::Remove { of: LayersAndHeads { layers, .. }, .. }
+        | Self::Replace { of: LayersAndHeads { layers, .. }, .. }) = &mut self;
+        *layers = Some(vec![layer]);
+        self
+    }
 }
 
 /// Replacement of the output of a head.
@@ -374,8 +395,7 @@ impl fmt::Display for Treatment {
         match self {
             Self::Quantise(quantiser) => quantiser.fmt(f),
             Self::Remove { how, keys, of, rows } => {
-                let kind = if *how == Removal::Mask { "mask" } else { "silence" };
-                write!(f, "{kind}({keys}{})", scope_name(of, *rows))
+                write!(f, "{}({keys}{})", how.name(), scope_name(of, *rows))
             }
             Self::Replace { others, heads, of, rows, with } => {
                 let kind = match (others, with) {

@@ -11,7 +11,6 @@ use crate::results::table::short;
 use crate::results::view::ablate::{condition_changes, heads_out_changes, recovered, Change, HeadsOut};
 use crate::results::view::each_head::costs;
 use crate::results::{Frame, Setting};
-use crate::treatments::condition_words;
 use anyhow::Result;
 use std::collections::BTreeSet;
 
@@ -66,7 +65,7 @@ fn each_head(session: &Session, results: &RunResults) -> Result<Option<Figure>> 
     }
     let label = format!("change of {} (nats)", Label::of(&ANSWER_LOG_PROB, None).text);
     let scale = CellScale::of_heads(&label);
-    let title = if results.frame.purposes.restores { "Answer carried by each head" } else { "Cost of each head" };
+    let title = if results.frame.conditions.restores() { "Answer carried by each head" } else { "Cost of each head" };
     cells(&[grids], &session.heading(title, &session.setup.caption()), &scale).map(Some)
 }
 
@@ -107,20 +106,20 @@ fn recovery(frame: &Frame, changes: &[Change], setting: Setting, heading: Figure
 }
 
 /// The changes of a setting that patch outputs, or those that do not.
-fn of_setting<'a>(frame: &Frame, changes: &'a [Change], setting: Setting, patching: bool) -> Vec<&'a Change> {
+fn of_setting<'a>(frame: &Frame, changes: &'a [Change<'a>], setting: Setting, patching: bool) -> Vec<&'a Change<'a>> {
     let of_setting = changes.iter().filter(|change| change.setting == setting);
-    of_setting.filter(|change| frame.purposes.patches(&change.condition) == patching).collect()
+    of_setting.filter(|change| frame.conditions.recovers(change.condition) == patching).collect()
 }
 
 /// A row for each change that has an estimate; the models of one condition next to each other.
 fn rows(frame: &Frame, changes: &[&Change], estimate: impl Fn(&Change) -> Option<PointEstimate>) -> Vec<ForestRow> {
     let mut rows = Vec::new();
-    for name in distinct(changes.iter().map(|change| &change.condition)) {
-        for change in changes.iter().filter(|change| change.condition == name) {
+    for name in distinct(changes.iter().map(|change| &change.condition.name)) {
+        for change in changes.iter().filter(|change| change.condition.name == name) {
             let Some(difference) = estimate(change) else { continue };
             rows.push(ForestRow {
-                label: condition_words(&name),
-                series: frame.short_name(&change.model),
+                label: change.condition.words.clone(),
+                series: frame.short_name(change.model),
                 text: short(Some(difference.value)).replace('-', "−"),
                 difference,
             });
@@ -145,7 +144,7 @@ fn heads(
     // Another ranking is another figure's; the tables have all.
     of_setting.retain(|out| out.by == first.by);
     let counts: BTreeSet<usize> = of_setting.iter().map(|out| out.n).collect();
-    let models = distinct(of_setting.iter().map(|out| &out.best.model));
+    let models = distinct(of_setting.iter().map(|out| out.best.model));
     let quantities: [(&Metric, &str, ChangeOf); 2] = [
         (&ANSWER_LOG_PROB, "change in nats", |change| PointEstimate::scaled_difference(&change.log_prob_nats, 1.0)),
         (&ACCURACY, "change in points", |change| PointEstimate::scaled_difference(&change.exact, 100.0)),

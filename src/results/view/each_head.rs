@@ -65,16 +65,16 @@ impl HeadCost {
 
 /// Returns the costs of all heads of a model, if the run took out each head by itself.
 pub(crate) fn costs(frame: &Frame, model: &str) -> Vec<HeadCost> {
-    let each = &frame.purposes.each;
+    let each = frame.conditions.each_head();
     let mut costs = Vec::new();
-    for (at, condition) in each {
+    for &(at, condition) in &each {
         let [changes, exact] = [&ANSWER_LOG_PROB, &ACCURACY].map(|metric| {
-            let baseline = Pick { condition: frame.purposes.baseline_of_each(), ..Pick::of(model, metric) };
-            frame.differences_by_prompt(baseline, Pick { condition: Some(condition), ..baseline })
+            let baseline = Pick { condition: condition.baseline.as_deref(), ..Pick::of(model, metric) };
+            frame.differences_by_prompt(baseline, Pick { condition: Some(&condition.name), ..baseline })
         });
         if !changes.is_empty() {
             let interval = simultaneous_interval(&changes.values(), each.len());
-            costs.push(HeadCost { at: *at, changes, exact, interval });
+            costs.push(HeadCost { at, changes, exact, interval });
         }
     }
     costs
@@ -115,7 +115,7 @@ pub(super) fn strongest(frame: &Frame) -> Option<Table> {
         costs.sort_by(|a, b| b.change().abs().total_cmp(&a.change().abs()));
         rows.extend(costs.into_iter().take(TOP).map(|cost| (model.as_str(), cost)));
     }
-    let (title, what) = match frame.purposes.restores {
+    let (title, what) = match frame.conditions.restores() {
         true => (
             "Answer carried by each head",
             "One head at a time, on the prompt with another answer, outputs what it does on the prompt itself: change of \
@@ -126,7 +126,7 @@ pub(super) fn strongest(frame: &Frame) -> Option<Table> {
             "One head at a time taken out: change of the answer's log-probability from the untreated passes",
         ),
     };
-    let heads = frame.purposes.each.len();
+    let heads = frame.conditions.each_head().len();
     TableRows::of(&rows)
         .column(words("model").key(), |(model, _)| Cell::words(*model))
         .column(words("head").key(), |(_, cost)| Cell::words(cost.at.to_string()))
@@ -179,7 +179,7 @@ impl HeadCorrelation {
 
 /// Correlation over heads of each cheap measurement with the cost.
 pub(super) fn predictors(frame: &Frame) -> Option<Table> {
-    let restores = frame.purposes.restores;
+    let restores = frame.conditions.restores();
     let mut rows = Vec::new();
     for model in &frame.models {
         let costs = costs(frame, model);
@@ -230,7 +230,7 @@ mod tests {
     use super::*;
     use crate::base::rng::Rng;
     use crate::results::record::{Identity, Measurement, Record};
-    use crate::results::{About, Purposes};
+    use crate::results::{About, ConditionFacts, Conditions, Purpose};
     use std::sync::Arc;
 
     fn record(seed: u64, condition: Option<String>, metric: &Metric, at: Option<HeadPlace>, value: f64) -> Record {
@@ -264,9 +264,12 @@ mod tests {
                 records.push(record(prompt, None, &RETRIEVAL_SCORE, Some(at), 1.0 - 0.1 * cost));
             }
         }
-        let each = HeadPlace::all(2, 2).map(|at| (at, format!("ablate({at})"))).collect();
+        let of_head = |at: HeadPlace| ConditionFacts {
+            purpose: Purpose::EachHead { at, restores: false },
+            ..ConditionFacts::unknown(&format!("ablate({at})"))
+        };
         let mut frame = Frame::of(About::default(), &records);
-        frame.purposes = Purposes { each, ..Purposes::default() };
+        frame.conditions = Conditions(HeadPlace::all(2, 2).map(of_head).collect());
         frame
     }
 
@@ -285,20 +288,20 @@ mod tests {
 
     #[test]
     fn correlations_are_of_the_same_prompts_whatever_the_order_of_the_records() {
-        let purposes = frame().purposes;
+        let conditions = frame().conditions;
         // Each head costs what it scores, but differently on each prompt.
         let mut records = Vec::new();
-        for (place, (at, condition)) in (0_u64..).zip(&purposes.each) {
+        for (place, (at, condition)) in (0_u64..).zip(conditions.each_head()) {
             for prompt in 0..8 {
                 let cost = ((7 * place + 5 * prompt) % 11) as f64;
-                records.push(record(prompt, Some(condition.clone()), &ANSWER_LOG_PROB, None, -1.0 - cost));
-                records.push(record(prompt, None, &RETRIEVAL_SCORE, Some(*at), cost));
+                records.push(record(prompt, Some(condition.name.clone()), &ANSWER_LOG_PROB, None, -1.0 - cost));
+                records.push(record(prompt, None, &RETRIEVAL_SCORE, Some(at), cost));
             }
         }
         records.extend((0..8).map(|prompt| record(prompt, None, &ANSWER_LOG_PROB, None, -1.0)));
         let cells = |records: &[Record]| {
             let mut frame = Frame::of(About::default(), records);
-            frame.purposes = purposes.clone();
+            frame.conditions = conditions.clone();
             predictors(&frame).unwrap().rows
         };
         let found = cells(&records);
