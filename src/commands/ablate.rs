@@ -21,9 +21,9 @@ use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use strum::VariantArray as _;
 
-/// A prompt of 1k tokens has noise enough, and dozens of passes over it take seconds.
+/// Other needles are what costs, and dozens of passes over a prompt of 1k tokens take seconds.
 pub(super) const DEFAULTS: PromptDefaults =
-    PromptDefaults { ctx_tok: 1024, settings: &[NeedleCounts { needles: 1, asked: 1 }], samples: 8 };
+    PromptDefaults { ctx_tok: 1024, settings: &[NeedleCounts { needles: 4, asked: 2 }], samples: 8 };
 
 /// Heads that are knocked out if nobody says how many, as far as models have so many.
 const KNOCKED_OUT: [usize; 4] = [1, 2, 4, 8];
@@ -79,7 +79,8 @@ impl Default for AblateFlags {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AblatePart {
-    /// Mask and silence noise, mask the answer's needle, mask as many random keys as a control, silence the first token
+    /// Mask noise, its other needles and its prose by themselves, the answer's needle, and as many random keys as a control;
+    /// silence noise and the first token
     Noise,
     /// Mask noise in one layer at a time
     Layers,
@@ -216,18 +217,20 @@ impl AblateFlags {
         Ok(treatments)
     }
 
-    /// Removals of noise, and of as many random keys; of what the first token writes, which is no noise; of the answer's needle, which
-    /// must destroy, and of as many random keys.
-    fn removals(&self) -> [Treatment; 6] {
+    /// Removals of noise, of its parts, and of as many random keys; of the answer's needle, which must destroy, and of as many random
+    /// keys; of what noise writes, and of what the first token writes, which is no noise.
+    fn removals(&self) -> [Treatment; 8] {
         let noise = Region::NOISE.to_vec();
         let needle = vec![Region::Needle, Region::Answer];
         [
             (Removal::Mask, KeySelection::Regions(noise.clone())),
-            (Removal::Silence, KeySelection::Regions(noise.clone())),
-            (Removal::Mask, KeySelection::RandomLike(noise)),
-            (Removal::Silence, KeySelection::Regions(vec![Region::Bos, Region::First])),
+            (Removal::Mask, KeySelection::Regions(vec![Region::Distractor])),
+            (Removal::Mask, KeySelection::Regions(vec![Region::Filler])),
+            (Removal::Mask, KeySelection::RandomLike(noise.clone())),
             (Removal::Mask, KeySelection::Regions(needle.clone())),
             (Removal::Mask, KeySelection::RandomLike(needle)),
+            (Removal::Silence, KeySelection::Regions(noise)),
+            (Removal::Silence, KeySelection::Regions(vec![Region::Bos, Region::First])),
         ]
         .map(|(how, keys)| Treatment::remove(how, keys, self.rows))
     }

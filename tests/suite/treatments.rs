@@ -294,7 +294,7 @@ fn every_part_of_ablate_prints_a_table_of_its_subject() {
     assert!(values.iter().map(|value| value.get_name()).eq(parts.iter().map(|(part, _)| *part)));
     for (part, titles) in parts {
         let out = format!("{part}-run");
-        let flags = ["ablate", "--model", "./transformer", "--ctx", "128", "--samples", "2", "--depths", "0,50,100"];
+        let flags = ["ablate", "--model", "./transformer", "--ctx", "192", "--samples", "2", "--depths", "0,50,100"];
         let text = scratch.stdout(&[&flags[..], &["--parts", part, "--out", &out, "-q"]].concat());
         let report = scratch.stdout(&["report", &out, "--format", "markdown"]);
         for title in titles {

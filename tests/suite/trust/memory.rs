@@ -52,7 +52,7 @@ fn a_run_takes_at_most_what_is_said_before_it() {
         "ratio --ctx 128 --samples 100 --depths 50",
         "heads --ctx 128 --samples 40 --depths 50 --condition mask(noise)",
         "quantize --ctx 128 --samples 20 --depths 50 --each-layer",
-        "ablate --ctx 128 --samples 4 --depths 50 --parts each-head",
+        "ablate --ctx 128 --needles 1 --samples 4 --depths 50 --parts each-head",
         "nll --ctx 128 --samples 100",
     ]
     .into_iter()
