@@ -1,6 +1,9 @@
 //! `difftool ablate`: what do noise and heads cost? The same prompts without some keys, and without some heads.
 
 mod draw;
+mod screen;
+
+pub(super) use screen::screen;
 
 use super::measuring::{Measuring, OpenedModels};
 use super::session::{RunResults, Session};

@@ -1,6 +1,6 @@
 //! What commands print: the screen of each, or tables in the format that is asked for.
 
-use super::{heads, heatmap, needle, nll, outliers, quantize, ratio, shots};
+use super::{ablate, heads, heatmap, needle, nll, outliers, quantize, ratio, shots};
 use crate::base::names::hint;
 use crate::measures::{ANSWERS, ATTENTION, CANCELLING, DEPTH, FIDELITY, REGIONS, SHAPE, SINK_RATES, UNANSWERABLE};
 use crate::results::print::{chosen_text, json_of, screen_text, Tables};
@@ -101,6 +101,7 @@ pub(super) fn print_tables(frame: &Frame, args: &TableArgs) -> Result<()> {
 /// The screen of a run, by the command that measured it.
 pub(super) fn screen(frame: &Frame) -> Screen {
     match frame.command() {
+        Some(CommandName::Ablate) => ablate::screen(frame),
         Some(CommandName::Ratio) => ratio::screen(frame),
         Some(CommandName::Quantize) => quantize::screen(frame),
         Some(CommandName::Shots) => shots::screen(frame),

@@ -250,7 +250,8 @@ impl Frame {
 
     /// Returns a condition in words.
     pub(crate) fn condition_words(&self, name: &str) -> String {
-        name.to_owned()
+        let known = self.conditions.0.iter().find(|condition| condition.name == name);
+        known.map_or(name, |condition| condition.words.as_str()).to_owned()
     }
 
     /// Returns `true` if there are passes under a condition.

@@ -41,7 +41,7 @@ pub(crate) struct HeadsOut<'a> {
     /// `None` without draws.
     pub(crate) random: Option<Change<'a>>,
     /// Log-probability without the best heads less that without random ones, in nats.
-    best_less_random: Option<Difference>,
+    pub(crate) best_less_random: Option<Difference>,
 }
 
 /// Returns the changes under conditions that are no rankings of heads, setting by setting and model by model.

@@ -1,0 +1,169 @@
+//! The screen of `difftool ablate`: what it costs to hide keys, to take out heads, and which heads are the dearest.
+
+use crate::base::names::distinct;
+use crate::results::difference::correct;
+use crate::results::metric::ACCURACY;
+use crate::results::screen::{Screen, ScreenTable};
+use crate::results::table::{fixed, numbers, unsigned_zero, words, Cell, Table, TableColumn};
+use crate::results::view::ablate::{condition_changes, heads_out_changes, Change, HeadsOut};
+use crate::results::view::each_head::costs;
+use crate::results::view::PREDICTORS;
+use crate::results::{Column, Difference, Frame, Purpose, Query, Verdict};
+
+/// Heads that are listed of each model.
+const DEAREST: usize = 8;
+
+/// What `difftool ablate` prints.
+pub(in crate::commands) fn screen(frame: &Frame) -> Screen {
+    let (of_layers, others): (Vec<Change<'_>>, Vec<Change<'_>>) =
+        condition_changes(frame).into_iter().partition(|change| is_of_one_layer(change));
+    let mut tables = Vec::new();
+    tables.extend(conditions(frame, others).map(|table| ScreenTable::of_run("What conditions change", frame, table)));
+    for table in [heads_out(frame), dearest(frame), predictors(frame)].into_iter().flatten() {
+        tables.push(match tables.is_empty() {
+            true => ScreenTable::of_run("Costs of heads", frame, table),
+            false => ScreenTable::below(table),
+        });
+    }
+    let mut notes = Vec::new();
+    if !tables.is_empty() {
+        notes.push("Nats: of the answer's log-probability. Points: of accuracy.".to_owned());
+    }
+    notes.extend(layers(&of_layers));
+    Screen { tables, notes, next: "difftool heads, the role of each head" }
+}
+
+/// Returns `true` if keys of one layer are hidden: of these the largest change is enough.
+fn is_of_one_layer(change: &Change<'_>) -> bool {
+    matches!(&change.condition.purpose, Purpose::Removed { layers: Some(layers), .. } if layers.len() == 1)
+}
+
+fn model_columns(frame: &Frame, corner: &str) -> Vec<TableColumn> {
+    [words(corner).key()].into_iter().chain(frame.models.iter().map(numbers)).collect()
+}
+
+/// `+0.9`, never `-0.0`.
+fn nats(change: &Difference) -> String {
+    format!("{:+.1}", unsigned_zero(change.diff, 1))
+}
+
+fn points(change: &Difference) -> String {
+    format!("{:+.0}", unsigned_zero(100.0 * change.diff, 0))
+}
+
+fn is_decided(change: &Difference) -> bool {
+    change.verdict() != Verdict::Undecided
+}
+
+/// The change of the log-probability and that of the accuracy under each condition, below the accuracy of the untreated passes.
+fn conditions(frame: &Frame, mut changes: Vec<Change<'_>>) -> Option<Table> {
+    correct(changes.iter_mut().map(|change| &mut change.log_prob_nats));
+    let labels = distinct(changes.iter().map(|change| label(frame, change)));
+    let mut rows = vec![untreated(frame)];
+    for wanted in labels {
+        let mut row = vec![Cell::words(&wanted)];
+        for model in &frame.models {
+            let change = changes.iter().find(|change| change.model == model && label(frame, change) == wanted);
+            row.push(change.map_or_else(Cell::none, |change| Cell {
+                aside: format!("{:>4}", points(&change.exact)),
+                decided: is_decided(&change.log_prob_nats),
+                ..Cell::words(nats(&change.log_prob_nats))
+            }));
+        }
+        rows.push(row);
+    }
+    let columns = model_columns(frame, "nats, points");
+    Some(Table::new("conditions", "", String::new(), columns, rows)).filter(|table| table.rows.len() > 1)
+}
+
+/// The condition in words, with the length where there are several settings.
+fn label(frame: &Frame, change: &Change<'_>) -> String {
+    match frame.settings.len() {
+        0 | 1 => change.condition.words.clone(),
+        _ => format!("{} ({}, {})", change.condition.words, change.setting.ctx_tok, change.setting.name()),
+    }
+}
+
+/// The accuracy of the untreated passes.
+fn untreated(frame: &Frame) -> Vec<Cell> {
+    let only = [(Column::Condition, None)];
+    let numbers = [ACCURACY.overall()];
+    let levels = frame.query(&Query { only: &only, rows: &[Column::Model], numbers: &numbers, ..Query::default() });
+    let mut row = vec![Cell::words("untreated")];
+    for model in &frame.models {
+        let level = levels.iter().find(|level| level.keys[0].is_some_and(|key| key.to_string() == *model));
+        let accuracy = level.and_then(|level| level.numbers[0]);
+        row.push(accuracy.map_or_else(Cell::none, |level| Cell {
+            aside: format!("({} %)", fixed(100.0 * level.value, 0)),
+            ..Cell::words("")
+        }));
+    }
+    row
+}
+
+/// Changes of the accuracy without the best heads, those without random ones in brackets; decided if the best cost more of the
+/// log-probability.
+fn heads_out(frame: &Frame) -> Option<Table> {
+    let mut changes = heads_out_changes(frame);
+    correct(changes.iter_mut().filter_map(|out| out.best_less_random.as_mut()));
+    let name = |out: &HeadsOut<'_>| format!("{} best by {}", out.n, out.by);
+    let mut rows = Vec::new();
+    for wanted in distinct(changes.iter().map(name)) {
+        let cells = frame.models.iter().map(|model| {
+            let out = changes.iter().find(|out| out.best.model == model && name(out) == wanted);
+            out.map_or_else(Cell::none, |out| Cell {
+                aside: out.random.as_ref().map_or(String::new(), |random| format!("({})", points(&random.exact))),
+                decided: out.best_less_random.as_ref().is_some_and(is_decided),
+                ..Cell::words(points(&out.best.exact))
+            })
+        });
+        rows.push([Cell::words(&wanted)].into_iter().chain(cells).collect());
+    }
+    let columns = model_columns(frame, "heads out, points (random heads)");
+    Table::new("heads-out", "", String::new(), columns, rows).with_rows()
+}
+
+/// The heads that change the log-probability most, with their changes in nats.
+fn dearest(frame: &Frame) -> Option<Table> {
+    let corner = if frame.conditions.restores() { "carries most, nats" } else { "dearest heads, nats" };
+    let mut rows = vec![Vec::new(); DEAREST];
+    for (place, row) in rows.iter_mut().enumerate() {
+        row.push(Cell::words(format!("{}.", place + 1)));
+    }
+    for model in &frame.models {
+        let mut costs = costs(frame, model);
+        costs.sort_by(|a, b| b.change().abs().total_cmp(&a.change().abs()));
+        let mut costs = costs.into_iter();
+        for row in &mut rows {
+            row.push(costs.next().map_or_else(Cell::none, |cost| {
+                let decided = cost.interval.is_some_and(|interval| interval.side() != 0);
+                Cell { aside: format!("({:+.2})", cost.change()), decided, ..Cell::words(cost.at.to_string()) }
+            }));
+        }
+    }
+    rows.retain(|row| row[1..].iter().any(|cell| !cell.is_none()));
+    Table::new("each-head", "", String::new(), model_columns(frame, corner), rows).with_rows()
+}
+
+/// How well other measurements of heads rank their costs.
+fn predictors(frame: &Frame) -> Option<Table> {
+    let table = PREDICTORS.filled(frame)?;
+    let place = |name: &str| table.columns.iter().position(|column| column.name == name);
+    let (measured, correlation) = place("measured").zip(place("rank_correlation"))?;
+    let mut rows = Vec::new();
+    for wanted in distinct(table.rows.iter().map(|row| &row[measured].text)) {
+        let cells = frame.models.iter().map(|model| {
+            let row = table.rows.iter().find(|row| row[0].text == *model && row[measured].text == wanted);
+            row.map_or_else(Cell::none, |row| row[correlation].clone())
+        });
+        rows.push([Cell::words(&wanted)].into_iter().chain(cells).collect());
+    }
+    Table::new("predictors", "", String::new(), model_columns(frame, "rank correlation with the cost"), rows)
+        .with_rows()
+}
+
+/// The largest change by hiding keys in one layer, in a sentence.
+fn layers(changes: &[Change<'_>]) -> Option<String> {
+    let largest = changes.iter().map(|change| change.log_prob_nats.diff.abs()).reduce(f64::max)?;
+    Some(format!("Noise hidden in one layer at a time: at most {largest:.2} nats (--tables conditions)."))
+}
