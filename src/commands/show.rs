@@ -5,11 +5,14 @@ use super::shared::Examples;
 use crate::bail_usage;
 use crate::report::SavedRun;
 use crate::results::print::{latex_table, write_table, Tables};
+use crate::results::record;
 use crate::results::table::Table;
+use crate::results::{About, ConditionKey, Frame};
+use crate::treatments::condition_facts;
 use anyhow::Result;
 use clap::Args;
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 pub(super) const EXAMPLES: Examples = &[
     ("What the run printed", "difftool show runs/readme"),
@@ -19,8 +22,8 @@ pub(super) const EXAMPLES: Examples = &[
 
 #[derive(Debug, Args)]
 pub struct Show {
-    /// Run folder
-    #[arg(value_name = "RUN")]
+    /// Run folder, or a results file
+    #[arg(value_name = "RUN|CSV")]
     pub run: PathBuf,
     #[command(flatten)]
     pub tables: TableArgs,
@@ -37,7 +40,7 @@ pub struct Show {
 /// # Errors
 /// If it is none, or one of its files is not what the manifest describes.
 pub(super) fn run(args: &Show) -> Result<()> {
-    let frame = SavedRun::read(&args.run)?.frame;
+    let frame = if args.run.is_file() { frame_of(&args.run)? } else { SavedRun::read(&args.run)?.frame };
     if !args.latex && !args.csv {
         return print_tables(&frame, &args.tables);
     }
@@ -56,6 +59,15 @@ pub(super) fn run(args: &Show) -> Result<()> {
         [table] => write_table(table, &mut out),
         several => bail_usage!("--csv: a file holds one table; --tables names {}", several.len()),
     }
+}
+
+/// The numbers of a results file without its run folder.
+fn frame_of(results: &Path) -> Result<Frame> {
+    let mut frame = Frame::new(About::default());
+    record::read_each(results, |record| frame.add(record))?;
+    let mut frame = frame.finish();
+    frame.conditions = condition_facts(frame.treated.iter().map(ConditionKey::name));
+    Ok(frame)
 }
 
 /// The tables of these names.
