@@ -61,7 +61,7 @@ fn quoted(word: &str) -> String {
 pub(super) fn sentence(run: &SavedRun) -> String {
     let frame = &run.frame;
     let models: Vec<&str> = frame.models.iter().map(|model| frame.short_names.name(model)).collect();
-    let others = frame.pooled.iter().chain(&frame.failures).map(|record| &record.identity);
+    let others = frame.pooled.iter().chain(&frame.records.failures).map(|record| &record.identity);
     let lengths = frame.settings.iter().map(|setting| setting.ctx_tok).chain(others.clone().map(|id| id.ctx_tok));
     let lengths: BTreeSet<usize> = lengths.filter(|&n| n > 0).collect();
     let lengths: Vec<String> = lengths.iter().map(ToString::to_string).collect();
@@ -175,7 +175,7 @@ pub(super) fn failures(frame: &Frame) -> Option<Table> {
     let mut columns = vec![words("model")];
     columns.extend(["tokens", "N", "R", "depth %", "seed"].map(numbers));
     columns.extend(["condition", "metric", "error"].map(words));
-    let rows = frame.failures.iter().take(FAILURES).map(|record| {
+    let rows = frame.records.failures.iter().take(FAILURES).map(|record| {
         let (id, measure) = (&record.identity, &record.measure);
         vec![
             Cell::words(&id.model),
@@ -189,8 +189,8 @@ pub(super) fn failures(frame: &Frame) -> Option<Table> {
             Cell::words(measure.error.as_deref().unwrap_or_default()),
         ]
     });
-    let mut note = format!("{} of the measurements failed.", frame.failures.len());
-    if frame.failures.len() > FAILURES {
+    let mut note = format!("{} of the measurements failed.", frame.records.failures.len());
+    if frame.records.failures.len() > FAILURES {
         note += &format!(" The first {FAILURES} are listed; results.csv has all.");
     }
     Table::new("failures", "Failures", note, columns, rows.collect()).trimmed()

@@ -1,6 +1,7 @@
 //! The columns of a record that identify what was measured, and their values.
 
-use super::record::{Identity, Record};
+use super::record::Identity;
+use super::records::{Quantity, RecordRef};
 use crate::base::names::hint;
 use std::fmt;
 use std::str::FromStr;
@@ -36,19 +37,21 @@ pub enum Column {
     DepthRealPct,
     /// A result as well.
     Placed,
+    /// No column of any file: the place of the file that a record was read from, among those that are compared.
+    Input,
 }
 
 use Column::{
-    Bits, Cities, Condition, CtxTok, DepthRealPct, DepthReqPct, Head, Layer, Metric, Model, Needles, Placed, Query,
-    Region, Replicate, Retrieve, Rows, Sample, Scope, Seed, Task, Variant,
+    Bits, Cities, Condition, CtxTok, DepthRealPct, DepthReqPct, Head, Input, Layer, Metric, Model, Needles, Placed,
+    Query, Region, Replicate, Retrieve, Rows, Sample, Scope, Seed, Task, Variant,
 };
 
 /// The number of columns that tell prompts and models apart: those up to the seed.
 pub(crate) const PROMPT_COLUMNS: usize = Seed as usize + 1;
 
 impl Column {
-    /// All columns, in order.
-    pub const ALL: &'static [Self] = Self::VARIANTS;
+    /// All columns but that of the input, in order.
+    pub const ALL: &'static [Self] = Self::VARIANTS.split_at(Input as usize).0;
 
     pub fn name(self) -> &'static str {
         self.into()
@@ -106,15 +109,28 @@ impl Column {
         matches!(self, Layer | Head | Metric | Region)
     }
 
+    /// Returns the columns in which the records of a pair may differ when this one is compared.
+    pub(crate) fn freed(self) -> Vec<Self> {
+        Self::ALL.iter().copied().filter(|&column| self.frees(column)).collect()
+    }
+
     /// Returns a record's value in this column; `None` where it is missing.
-    pub(crate) fn get(self, record: &Record) -> Option<Value<'_>> {
-        let measure = &record.measure;
+    pub(crate) fn get<'a>(self, record: &RecordRef<'a>) -> Option<Value<'a>> {
+        if self.is_of_measurement() {
+            self.of_quantity(record.quantity)
+        } else {
+            self.of_identity(record.identity)
+        }
+    }
+
+    /// Returns the value of a quantity in this column; `None` where it is missing, and in columns of identities.
+    pub(crate) fn of_quantity(self, quantity: &Quantity) -> Option<Value<'_>> {
         match self {
-            Layer => int(measure.layer),
-            Head => int(measure.head),
-            Metric => Some(Value::Text(&measure.metric)),
-            Region => measure.region.as_deref().map(Value::Text),
-            column => column.of_identity(&record.identity),
+            Layer => int(quantity.layer),
+            Head => int(quantity.head),
+            Metric => Some(Value::Text(&quantity.metric)),
+            Region => quantity.region.as_deref().map(Value::Text),
+            _ => None,
         }
     }
 
@@ -139,12 +155,13 @@ impl Column {
             Placed => id.placed.map(|placed| Value::Text(if placed { "true" } else { "false" })),
             Bits => id.bits.map(|n| Value::Int(n.into())),
             Scope => id.scope.as_deref().map(Value::Text),
+            Input => int(id.input),
             Layer | Head | Metric | Region => None,
         }
     }
 
     /// Returns a record's value in words, `none` where it is missing.
-    pub(crate) fn text(self, record: &Record) -> String {
+    pub(crate) fn text(self, record: &RecordRef<'_>) -> String {
         shown(self.get(record))
     }
 

@@ -7,9 +7,8 @@
 //! what is independent; so are draws of random heads and prompts.
 
 use super::column::{Column, Value};
-use super::metric::{Kind, Label};
+use super::metric::Kind;
 use super::pair::{by_prompt, Pair, PromptKey};
-use super::record::{metric_name, Measurement};
 use super::Estimate;
 use crate::stats::{holm, mean, smallest_detectable, test_mean, Interval, PairedHits, Replicated, LEVEL};
 use serde::Serialize;
@@ -128,11 +127,18 @@ impl Difference {
     /// The difference over prompts, with the test of hits and misses or that of other numbers; `None` of no pairs, and of
     /// numbers so large that their mean overflows. `free`: columns that do not tell prompts apart, as they are compared.
     pub(crate) fn of_prompts(pairs: &[Pair<'_>], free: &[Column], kind: Kind) -> Option<Self> {
-        let prompts: Vec<(f64, f64)> = prompt_means(pairs, free).into_iter().map(|(_, means)| means).collect();
-        let differences: Vec<f64> = prompts.iter().map(|(a, b)| b - a).collect();
-        let difference = Self { n: prompts.len(), ..Self::of_means(&prompts, &differences, pairs.len())? };
-        if kind == Kind::Hit && are_hits(pairs) {
-            return Some(difference.with_hits(pairs, free));
+        let prompts = by_prompt(pairs.iter().map(|pair| (pair.record, (pair.a, pair.b))), free);
+        Self::of_numbers(&prompts.into_iter().map(|(_, numbers)| numbers).collect::<Vec<_>>(), kind)
+    }
+
+    /// The same from the numbers of each prompt, each of the baseline and of the other.
+    pub(crate) fn of_numbers(prompts: &[Vec<(f64, f64)>], kind: Kind) -> Option<Self> {
+        let means: Vec<(f64, f64)> = prompts.iter().map(|numbers| mean_of_both(numbers)).collect();
+        let differences: Vec<f64> = means.iter().map(|(a, b)| b - a).collect();
+        let cases = prompts.iter().map(Vec::len).sum();
+        let difference = Self { n: prompts.len(), ..Self::of_means(&means, &differences, cases)? };
+        if kind == Kind::Hit && are_hits(prompts) {
+            return Some(difference.with_hits(prompts));
         }
         let test = test_mean(&differences);
         Some(Self {
@@ -144,12 +150,12 @@ impl Difference {
     }
 
     /// Adds interval, power and test of hits and misses.
-    fn with_hits(self, pairs: &[Pair<'_>], free: &[Column]) -> Self {
+    fn with_hits(self, prompts: &[Vec<(f64, f64)>]) -> Self {
         let mut outcomes = Vec::new();
-        for (_, pairs) in by_prompt(pairs.iter().map(|pair| (pair.record, pair)), free) {
-            let gained = pairs.iter().filter(|pair| pair.b > pair.a).count();
-            let lost = pairs.iter().filter(|pair| pair.b < pair.a).count();
-            outcomes.push((gained, lost, pairs.len()));
+        for numbers in prompts {
+            let gained = numbers.iter().filter(|(a, b)| b > a).count();
+            let lost = numbers.iter().filter(|(a, b)| b < a).count();
+            outcomes.push((gained, lost, numbers.len()));
         }
         let hits = PairedHits::new(&outcomes);
         Self {
@@ -241,44 +247,19 @@ fn on_shared_prompts(replicates: &[MeansByPrompt<'_>]) -> Vec<Vec<(f64, f64)>> {
 fn prompt_means<'a>(pairs: &[Pair<'a>], free: &[Column]) -> Vec<(PromptKey<'a>, (f64, f64))> {
     let mut prompts = Vec::new();
     for (prompt, values) in by_prompt(pairs.iter().map(|pair| (pair.record, (pair.a, pair.b))), free) {
-        let (a, b): (Vec<f64>, Vec<f64>) = values.into_iter().unzip();
-        prompts.push((prompt, (mean(&a).unwrap_or(f64::NAN), mean(&b).unwrap_or(f64::NAN))));
+        prompts.push((prompt, mean_of_both(&values)));
     }
     prompts
 }
 
-/// The difference of `other` from `baseline` in one metric of one group.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Row {
-    pub baseline: String,
-    pub other: String,
-    /// Columns and their values, in the order of the groups; a missing value is `none`.
-    pub group: BTreeMap<String, String>,
-    pub metric: String,
-    pub region: Option<String>,
-    pub level: Level,
-    /// Unit of the means and of the difference.
-    pub unit: Option<String>,
-    /// The difference, with its interval and test.
-    #[serde(flatten)]
-    pub difference: Difference,
-}
-
-impl Row {
-    /// Metric and region: `share_abs[answer]`.
-    pub fn name(&self) -> String {
-        metric_name(&self.metric, self.region.as_deref())
-    }
-
-    /// The metric as tables name it.
-    pub fn label(&self) -> Label {
-        Label::named(&self.metric, self.region.as_deref(), self.unit.as_deref())
-    }
+fn mean_of_both(numbers: &[(f64, f64)]) -> (f64, f64) {
+    let (a, b): (Vec<f64>, Vec<f64>) = numbers.iter().copied().unzip();
+    (mean(&a).unwrap_or(f64::NAN), mean(&b).unwrap_or(f64::NAN))
 }
 
 /// Returns `true` if all numbers are hits (1) and misses (0).
-pub(crate) fn are_hits(pairs: &[Pair<'_>]) -> bool {
-    pairs.iter().flat_map(|pair| [pair.a, pair.b]).all(|x| x == 0.0 || x == 1.0)
+pub(crate) fn are_hits(prompts: &[Vec<(f64, f64)>]) -> bool {
+    prompts.iter().flatten().flat_map(|&(a, b)| [a, b]).all(|x| x == 0.0 || x == 1.0)
 }
 
 /// Corrects the p-values of the rows of a table as one family: whoever reads the table looks at all of them.
@@ -296,38 +277,12 @@ fn corrected(p_values: &[Option<f64>]) -> Vec<Option<f64>> {
     p_values.iter().map(|p| p.and_then(|_| adjusted.next())).collect()
 }
 
-/// The level of numbers: the whole model, layers or heads.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, IntoStaticStr)]
-#[serde(rename_all = "lowercase")]
-#[strum(serialize_all = "lowercase")]
-pub enum Level {
-    /// Means over layers and heads, or quantities that know of neither.
-    #[default]
-    Model,
-    Layer,
-    Head,
-}
-
-impl Level {
-    pub fn name(self) -> &'static str {
-        self.into()
-    }
-
-    pub(super) fn of(measure: &Measurement) -> Self {
-        match (measure.layer, measure.head) {
-            (None, None) => Self::Model,
-            (_, None) => Self::Layer,
-            _ => Self::Head,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::record::{Identity, Measurement, Record};
+    use super::super::record::Identity;
+    use super::super::records::{Quantity, RecordRef};
     use super::*;
     use crate::base::rng::Rng;
-    use std::sync::Arc;
 
     /// A question of a prompt, and its values on both sides.
     type Question = (Identity, (f64, f64));
@@ -338,11 +293,12 @@ mod tests {
 
     /// Calls `test` with the pairs of some questions.
     fn with_pairs<T>(questions: &[Question], test: impl Fn(&[Pair<'_>]) -> T) -> T {
-        let record =
-            |(identity, _): &Question| Record { identity: Arc::new(identity.clone()), measure: Measurement::default() };
-        let records: Vec<Record> = questions.iter().map(record).collect();
-        let pairs: Vec<Pair<'_>> =
-            records.iter().zip(questions).map(|(record, &(_, (a, b)))| Pair { record, a, b }).collect();
+        let quantity = Quantity::default();
+        let mut pairs = Vec::new();
+        for (identity, (a, b)) in questions {
+            let record = RecordRef { identity, quantity: &quantity, value: *a, place: 0 };
+            pairs.push(Pair { record, a: *a, b: *b });
+        }
         test(&pairs)
     }
 

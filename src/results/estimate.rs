@@ -2,7 +2,7 @@
 
 use super::metric::Kind;
 use super::pair::by_prompt;
-use super::record::Record;
+use super::records::RecordRef;
 use crate::stats::{mean, student, test_mean, wilson_of_groups, Interval, MeanTest};
 use std::collections::BTreeMap;
 
@@ -25,8 +25,8 @@ pub(crate) struct Estimate {
 
 impl Estimate {
     /// Estimates a metric from its records; `None` of none.
-    pub(crate) fn of(records: &[Record], kind: Kind) -> Option<Self> {
-        let numbers = records.iter().filter_map(|record| Some((record, record.number()?)));
+    pub(crate) fn of(records: &[RecordRef<'_>], kind: Kind) -> Option<Self> {
+        let numbers = records.iter().map(|record| (*record, record.value));
         let prompts: Vec<Vec<f64>> = by_prompt(numbers, &[]).into_iter().map(|(_, values)| values).collect();
         // Hits that were averaged, over draws of heads for example, are no trials any more.
         if kind == Kind::Hit && prompts.iter().flatten().all(|&value| value == 0.0 || value == 1.0) {
@@ -87,7 +87,8 @@ impl Estimate {
 
 #[cfg(test)]
 mod tests {
-    use super::super::record::{Identity, Measurement};
+    use super::super::record::{Identity, Measurement, Record};
+    use super::super::records::Records;
     use super::*;
     use std::sync::Arc;
 
@@ -97,7 +98,7 @@ mod tests {
     }
 
     fn estimate(records: &[Record], kind: Kind) -> Option<Estimate> {
-        Estimate::of(records, kind)
+        Estimate::of(&Records::of(records).select(|_| true, |_| true), kind)
     }
 
     #[test]

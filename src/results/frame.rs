@@ -1,5 +1,4 @@
-//! A frame: the records of one run, sorted for lookup, and what its manifest says. Every table, figure, expectation and report
-//! of a run asks it.
+//! A frame: the records of one run, and what its manifest says. Every table, figure, expectation and report of a run asks it.
 
 use super::column::{millipct, Column};
 use super::conditions::Conditions;
@@ -7,10 +6,11 @@ use super::difference::Difference;
 use super::estimate::Estimate;
 use super::manifest::ModelInfo;
 use super::metric::{find, kind_of, Kind, ANSWER_REGION, SHARE_OUT};
-use super::pair::{differences, pairs, Pair, Pairs, PromptNumbers};
+use super::pair::{differences, pairs, Pair, PromptNumbers};
 use super::pick::{cities_of, Case, ConditionKey, Pick, Setting};
-use super::query::{Number, NumberRecord};
-use super::record::{Identity, Measurement, Record};
+use super::query::{Query, ResultRow};
+use super::record::{Identity, Record};
+use super::records::{RecordRef, Records};
 use super::tokens::Tokens;
 use crate::attention::HeadPlace;
 use crate::base::names::ShortNames;
@@ -18,7 +18,6 @@ use crate::prompts::shots::order_of;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use strum::{EnumString, IntoStaticStr};
 
 /// The parts of a manifest that tables need.
@@ -101,16 +100,15 @@ impl DrawnHead {
 const REGIONS_OF_HEADS: [&str; 3] = [ANSWER_REGION, "bos", "first"];
 
 /// The columns in which the two sides of a difference within a run may differ.
-const SIDES: &[Column] = &[Column::Model, Column::Variant, Column::Condition, Column::Bits, Column::Scope];
+pub(super) const SIDES: &[Column] = &[Column::Model, Column::Variant, Column::Condition, Column::Bits, Column::Scope];
 
-/// The numbers of a run, sorted for lookup.
+/// The records of a run.
 #[derive(Default)]
 pub struct Frame {
     /// The parts of its manifest that tables need.
     pub about: About,
-    numbers: BTreeMap<QuantityKey, Numbers>,
-    /// The identities of the numbers, in the order in which they first came.
-    identities: Vec<Arc<Identity>>,
+    /// The numbers that tables or figures ask for, and the failures.
+    pub records: Records,
     /// Models, in the order they first appeared, as the lists below are.
     pub models: Vec<String>,
     pub settings: Vec<Setting>,
@@ -126,8 +124,6 @@ pub struct Frame {
     pub short_names: ShortNames,
     /// Numbers that are pooled over prompts instead of measured on each.
     pub pooled: Vec<Record>,
-    /// Records that say why there is no number.
-    pub failures: Vec<Record>,
     /// What its conditions are for.
     pub conditions: Conditions,
     /// Tokens that were scored one by one; empty if none were.
@@ -136,26 +132,6 @@ pub struct Frame {
     pub massive: Vec<MassiveAt>,
     /// Heads that were drawn, or kept token by token, as `drawn.csv` lists them.
     pub drawn: Vec<DrawnHead>,
-}
-
-/// Metric, region, layer and head: what a number is of.
-type QuantityKey = (String, Option<String>, Option<usize>, Option<usize>);
-
-/// The numbers of one quantity, in the order in which they were added. A run has millions: they are kept as small as they are.
-struct Numbers {
-    /// What all their records share.
-    measure: Measurement,
-    /// The places of their identities.
-    identities: Vec<u32>,
-    values: Vec<f64>,
-}
-
-impl Numbers {
-    fn of(Measurement { layer, head, region, metric, unit, .. }: &Measurement) -> Self {
-        let (layer, head, region, metric, unit) = (*layer, *head, region.clone(), metric.clone(), unit.clone());
-        let measure = Measurement { layer, head, region, metric, unit, ..Measurement::default() };
-        Self { measure, identities: Vec::new(), values: Vec::new() }
-    }
 }
 
 fn push_new<T: PartialEq + Clone>(list: &mut Vec<T>, item: &T) {
@@ -179,9 +155,10 @@ impl Frame {
 
     /// Adds a record. Nothing can be looked up before [`Frame::finish`].
     pub fn add(&mut self, record: &Record) {
-        let (id, measure) = (&record.identity, &record.measure);
+        let Record { identity: id, measure } = record;
         if measure.error.is_some() {
-            self.failures.push(record.clone());
+            self.records.add(record);
+            return;
         }
         if measure.value.is_none() {
             return;
@@ -189,8 +166,8 @@ impl Frame {
         if id.seed.is_none() {
             self.pooled.push(record.clone());
         }
-        if let Some(number) = record.number().filter(|_| self.keeps(record)) {
-            self.keep(record, number);
+        if record.number().is_some() && self.keeps(record) {
+            self.records.add(record);
         }
         if measure.layer.is_none() {
             push_new(&mut self.models, &id.model);
@@ -206,17 +183,6 @@ impl Frame {
         let is_of_every_head = measure.region.as_deref().is_none_or(|region| REGIONS_OF_HEADS.contains(&region));
         let is_kept = self.is_of_maps() || (identity.condition.is_none() && is_of_every_head);
         measure.layer.is_none() || (measure.head.is_some() && identity.seed.is_some() && is_kept)
-    }
-
-    fn keep(&mut self, Record { identity, measure }: &Record, number: f64) {
-        if self.identities.last().is_none_or(|last| !Arc::ptr_eq(last, identity)) {
-            self.identities.push(identity.clone());
-        }
-        let Measurement { metric, region, layer, head, .. } = measure;
-        let key = (metric.to_string(), region.as_deref().map(str::to_owned), *layer, *head);
-        let numbers = self.numbers.entry(key).or_insert_with(|| Numbers::of(measure));
-        numbers.identities.push(self.identities.len() as u32 - 1);
-        numbers.values.push(number);
     }
 
     /// Prepares for lookup.
@@ -266,7 +232,7 @@ impl Frame {
 
     /// Depths that occur, in percent, from the top.
     pub fn depths_pct(&self) -> Vec<f64> {
-        let depths = self.identities.iter().filter_map(|id| id.depth_req_pct);
+        let depths = self.records.identities().filter_map(|id| id.depth_req_pct);
         let depths: BTreeSet<u64> = depths.map(millipct).collect();
         depths.into_iter().map(|depth| depth as f64 / 1000.0).collect()
     }
@@ -296,44 +262,14 @@ impl Frame {
         matches!(self.command(), Some(CommandName::Heatmap | CommandName::Explore))
     }
 
-    /// Returns the records of numbers that are picked.
-    fn picked(&self, numbers: &Numbers, pick: Pick<'_>) -> Vec<Record> {
-        let mut records = Vec::new();
-        for (&at, &value) in numbers.identities.iter().zip(&numbers.values) {
-            let identity = &self.identities[at as usize];
-            if pick.matches(identity) {
-                let measure = Measurement { value: Some(value), ..numbers.measure.clone() };
-                records.push(Record { identity: identity.clone(), measure });
-            }
-        }
-        records
-    }
-
-    /// Returns the records of a number of the whole model, in the order in which they were added.
-    pub(super) fn numbers_of<'a>(&'a self, number: Number<'_>) -> impl Iterator<Item = NumberRecord<'a>> {
-        let key = (number.metric.name.to_owned(), number.region.map(str::to_owned), None, None);
-        self.numbers.get(&key).into_iter().flat_map(|numbers| {
-            numbers.identities.iter().zip(&numbers.values).map(|(&at, &value)| {
-                let measure = Measurement { value: Some(value), ..numbers.measure.clone() };
-                (at as usize, &self.identities[at as usize], measure)
-            })
-        })
-    }
-
-    /// Returns the records that are picked, of the whole model or of a head, in the order in which they were added.
-    fn select_of(&self, pick: Pick<'_>, at: Option<HeadPlace>) -> Vec<Record> {
-        let key = (pick.metric.to_owned(), pick.region.map(str::to_owned), at.map(|at| at.layer), at.map(|at| at.head));
-        self.numbers.get(&key).map_or_else(Vec::new, |numbers| self.picked(numbers, pick))
-    }
-
-    /// Returns the records that are picked, which are means over heads and layers.
-    fn select(&self, pick: Pick<'_>) -> Vec<Record> {
-        self.select_of(pick, None)
+    /// Answers a query.
+    pub(crate) fn query(&self, query: &Query<'_>) -> Vec<ResultRow<'_>> {
+        self.records.query(query)
     }
 
     /// Estimates what is picked, with its interval.
     pub(crate) fn estimate(&self, pick: Pick<'_>) -> Option<Estimate> {
-        let estimate = Estimate::of(&self.select(pick), kind_of(pick.metric))?;
+        let estimate = Estimate::of(&self.records.picked(pick, None), kind_of(pick.metric))?;
         Some(find(pick.metric).map_or(estimate, |metric| estimate.within(metric.range())))
     }
 
@@ -344,58 +280,50 @@ impl Frame {
 
     /// Returns what is picked, by prompt.
     pub(crate) fn by_prompt(&self, pick: Pick<'_>) -> PromptNumbers {
-        by_prompt(&self.select(pick))
+        PromptNumbers::of(&self.records.picked(pick, None))
     }
 
-    /// Selects two sides to be paired, whatever their models and conditions.
-    fn sides(&self, baseline: Pick<'_>, other: Pick<'_>) -> [Vec<Record>; 2] {
-        [baseline, other].map(|pick| self.select(pick))
-    }
-
-    /// Returns how one pick differs from another of the same metric.
-    pub(crate) fn difference(&self, baseline: Pick<'_>, other: Pick<'_>) -> Option<Difference> {
-        Difference::of_prompts(&paired(&self.sides(baseline, other)).pairs, SIDES, kind_of(baseline.metric))
+    /// Pairs two picks of the same metric, whatever their models and conditions.
+    fn paired(&self, baseline: Pick<'_>, other: Pick<'_>) -> Vec<Pair<'_>> {
+        pairs(self.records.picked(baseline, None), self.records.picked(other, None), SIDES).pairs
     }
 
     /// Returns how one pick differs from another of the same metric, by prompt: the mean over the prompt's questions.
     pub(crate) fn differences_by_prompt(&self, baseline: Pick<'_>, other: Pick<'_>) -> PromptNumbers {
-        let sides = self.sides(baseline, other);
-        PromptNumbers::of(paired(&sides).pairs.iter().map(|pair| (pair.record, pair.b - pair.a)))
+        PromptNumbers::of(&differences(&self.paired(baseline, other)))
     }
 
     /// Returns the mean difference over draws, each given as (baseline, other): an interval is over draws and prompts.
     pub(crate) fn difference_of_draws(&self, draws: &[(Pick<'_>, Pick<'_>)]) -> Option<Difference> {
         let metric = draws.first()?.0.metric;
-        let sides: Vec<_> = draws.iter().map(|&(baseline, other)| self.sides(baseline, other)).collect();
-        let pairs: Vec<Vec<Pair<'_>>> = sides.iter().map(|sides| paired(sides).pairs).collect();
+        let pairs: Vec<Vec<Pair<'_>>> = draws.iter().map(|&(baseline, other)| self.paired(baseline, other)).collect();
         Difference::of_draws(&pairs, SIDES, kind_of(metric))
     }
 
     /// Returns a contrast: the second pair's difference less that of the first, prompt by prompt.
     pub(crate) fn contrast(&self, first: (Pick<'_>, Pick<'_>), second: (Pick<'_>, Pick<'_>)) -> Option<Difference> {
-        let both = [first, second].map(|(baseline, other)| differences(&paired(&self.sides(baseline, other)).pairs));
-        Difference::of_prompts(&paired(&both).pairs, SIDES, Kind::Number)
+        let [first, second] = [first, second].map(|(baseline, other)| differences(&self.paired(baseline, other)));
+        Difference::of_prompts(&pairs(first, second, SIDES).pairs, SIDES, Kind::Number)
     }
 
     /// Returns the numbers of single heads, in the order of layers and heads.
     pub(crate) fn heads(&self, pick: Pick<'_>) -> Vec<(HeadPlace, PromptNumbers)> {
-        let mut heads = Vec::new();
-        for numbers in self.numbers.values() {
-            let Measurement { layer: Some(layer), head: Some(head), metric, region, .. } = &numbers.measure else {
-                continue;
-            };
-            if (metric.as_ref(), region.as_deref()) == (pick.metric, pick.region) {
-                let of_head = by_prompt(&self.picked(numbers, pick));
-                let at = HeadPlace { layer: *layer, head: *head };
-                heads.extend((!of_head.is_empty()).then_some((at, of_head)));
+        let mut heads: BTreeMap<HeadPlace, Vec<RecordRef<'_>>> = BTreeMap::new();
+        for record in self.records.select(
+            |quantity| quantity.metric == pick.metric && quantity.region.as_deref() == pick.region,
+            |id| pick.matches(id),
+        ) {
+            if let Some(at) = record.quantity.at() {
+                heads.entry(at).or_default().push(record);
             }
         }
-        heads
+        let heads = heads.into_iter().map(|(at, records)| (at, PromptNumbers::of(&records)));
+        heads.filter(|(_, numbers)| !numbers.is_empty()).collect()
     }
 
     /// Returns the numbers of one head; none if it has none.
     pub(crate) fn head(&self, pick: Pick<'_>, at: HeadPlace) -> PromptNumbers {
-        by_prompt(&self.select_of(pick, Some(at)))
+        PromptNumbers::of(&self.records.picked(pick, Some(at)))
     }
 
     /// Returns all numbers of every head in one pass over one prompt: `share_out answer`. Of several, the first.
@@ -406,25 +334,20 @@ impl Frame {
     ) -> BTreeMap<HeadPlace, BTreeMap<String, f64>> {
         let pick = Pick { model, condition, ..Pick::default() };
         let mut heads: BTreeMap<HeadPlace, BTreeMap<String, f64>> = BTreeMap::new();
-        for numbers in self.numbers.values() {
-            let Measurement { layer: Some(layer), head: Some(head), metric, region, .. } = &numbers.measure else {
-                continue;
-            };
-            let first = self.picked(numbers, pick).first().and_then(Record::number);
-            let region = region.as_ref().map_or(String::new(), |region| format!(" {region}"));
-            let of_head = heads.entry(HeadPlace { layer: *layer, head: *head }).or_default();
-            of_head.extend(first.map(|first| (format!("{metric}{region}"), first)));
+        for RecordRef { quantity, value, .. } in self.records.select(|_| true, |id| pick.matches(id)) {
+            if let Some(at) = quantity.at() {
+                let region = quantity.region.as_ref().map_or(String::new(), |region| format!(" {region}"));
+                heads.entry(at).or_default().entry(format!("{}{region}", quantity.metric)).or_insert(value);
+            }
         }
-        heads.retain(|_, numbers| !numbers.is_empty());
         heads
     }
 
     /// Returns the numbers of each many-shot prompt, arrangement by arrangement. Prompts that lack one are left out.
     pub(crate) fn arrangements(&self, pick: Pick<'_>) -> Vec<Vec<f64>> {
         let mut prompts: BTreeMap<Option<u64>, BTreeMap<Option<u64>, f64>> = BTreeMap::new();
-        for record in self.select(pick) {
-            let Identity { seed, sample, .. } = *record.identity;
-            prompts.entry(seed).or_default().extend(record.number().map(|number| (sample, number)));
+        for RecordRef { identity, value, .. } in self.records.picked(pick, None) {
+            prompts.entry(identity.seed).or_default().insert(identity.sample, value);
         }
         let most = prompts.values().map(BTreeMap::len).max().unwrap_or(0);
         let whole = prompts.into_values().filter(|numbers| numbers.len() == most);
@@ -448,7 +371,7 @@ impl Frame {
 
     /// The identities of single prompts.
     fn asked(&self) -> impl Iterator<Item = &Identity> {
-        self.identities.iter().map(|id| &**id).filter(|id| id.seed.is_some())
+        self.records.identities().filter(|id| id.seed.is_some())
     }
 
     /// Number of prompts that any model was measured on.
@@ -457,18 +380,12 @@ impl Frame {
     }
 }
 
-fn by_prompt(records: &[Record]) -> PromptNumbers {
-    PromptNumbers::of(records.iter().filter_map(|record| Some((record, record.number()?))))
-}
-
-fn paired([baseline, other]: &[Vec<Record>; 2]) -> Pairs<'_> {
-    pairs(baseline.iter().collect(), other.iter().collect(), SIDES)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::results::metric::{ACCURACY, ANSWER_LOG_PROB};
+    use crate::results::record::Measurement;
+    use std::sync::Arc;
 
     fn record(seed: u64, query: usize, (depth_req_pct, placed): (f64, bool), exact: f64) -> Record {
         let identity = Identity {
@@ -534,7 +451,7 @@ mod tests {
         ];
         let frame = Frame::of(About::default(), &records);
         let pick = |condition| Pick { condition, ..Pick::of("m", &ANSWER_LOG_PROB) };
-        let best = frame.difference(pick(None), pick(Some("best"))).unwrap();
+        let best = frame.difference_of_draws(&[(pick(None), pick(Some("best")))]).unwrap();
         assert_eq!((best.diff, best.n), (-3.5, 2));
         let draws = [Some("a"), Some("b")].map(pick);
         assert_eq!(frame.difference_of_draws(&draws.map(|draw| (pick(None), draw))).unwrap().diff, -1.0);

@@ -1,9 +1,11 @@
 //! Results: from records to what people read, each step once.
 //!
-//! 1. **Select.** Of a run's [`Frame`] with a [`Pick`]; of several runs with a [request](compare) of metrics and columns.
+//! 1. **Select** from [`Records`], those of one run in its [`Frame`] or those of several: numbers and values of columns with a
+//!    [`Query`], one number with a [`Pick`], what `compare` is asked for with its [request](compare).
 //! 2. **Pair.** Records that differ only in [columns](Column) that are compared are joined: models, conditions, runs, training
 //!    seeds, and differences of differences. What is made of one seed is one prompt.
-//! 3. **Estimate.** [Means and proportions](estimate), and [differences](difference) with intervals and tests.
+//! 3. **Estimate.** [Means and proportions](estimate), and [differences](difference) with intervals and tests, for each
+//!    [row](rows).
 //! 4. **View.** [Tables](view) as data.
 //! 5. **Print.** [Tables](print) as text, Markdown, JSON and CSV.
 //!
@@ -24,6 +26,8 @@ mod pick;
 pub mod print;
 pub(crate) mod query;
 pub mod record;
+mod records;
+mod rows;
 pub(crate) mod run_table;
 pub(crate) mod screen;
 pub mod table;
@@ -34,10 +38,12 @@ pub(crate) mod within;
 pub use column::Column;
 pub use compare::{Counts, MetricName, Where};
 pub use conditions::{ConditionFacts, Conditions, Purpose};
-pub use difference::{Difference, Row, Test, Verdict};
+pub use difference::{Difference, Test, Verdict};
 pub(crate) use estimate::Estimate;
 pub use frame::{About, CommandName, DrawnHead, Frame, MassiveAt};
 pub use pick::{Case, ConditionKey, Pick, Setting};
 pub(crate) use query::{Number, Query};
+pub use records::Records;
+pub use rows::Row;
 pub(crate) use tokens::{bin_of, bins, cumulative, Bin};
 pub use tokens::{Scored, ScoredToken, ScoredWindow, TokenKind, Tokens};

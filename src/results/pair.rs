@@ -4,17 +4,16 @@
 //! and training seeds, and contrasts, which are differences of differences.
 
 use super::column::{Column, Value, PROMPT_COLUMNS};
-use super::record::{Measurement, Record};
+use super::records::RecordRef;
 use crate::stats::mean;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
 
 /// The same measurement on both sides.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pair<'a> {
     /// The record of the baseline; the other's is the same but in the columns that are compared.
-    pub(crate) record: &'a Record,
+    pub(crate) record: RecordRef<'a>,
     /// The value of the baseline.
     pub(crate) a: f64,
     /// The value of the other.
@@ -25,45 +24,69 @@ pub(crate) struct Pair<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct Pairs<'a> {
     pub(crate) pairs: Vec<Pair<'a>>,
-    pub(crate) only_baseline: Vec<&'a Record>,
-    pub(crate) only_other: Vec<&'a Record>,
+    pub(crate) only_baseline: Vec<RecordRef<'a>>,
+    pub(crate) only_other: Vec<RecordRef<'a>>,
     /// Number of pairs with different realised depths, which the same prompt has only with another tokenizer.
     pub(crate) moved: usize,
     /// The first two records of one side of the same measurement; the second of them is left out.
-    pub(crate) duplicate: Option<[&'a Record; 2]>,
+    pub(crate) duplicate: Option<[RecordRef<'a>; 2]>,
 }
 
 /// Joins two sides on every column that is not `free`.
-pub(crate) fn pairs<'a>(mut baseline: Vec<&'a Record>, mut other: Vec<&'a Record>, free: &[Column]) -> Pairs<'a> {
-    let columns = joined_columns(free);
+pub(crate) fn pairs<'a>(mut baseline: Vec<RecordRef<'a>>, mut other: Vec<RecordRef<'a>>, free: &[Column]) -> Pairs<'a> {
+    let mut columns = joined_columns(free);
+    if let Some(first) = baseline.first().or(other.first()).copied() {
+        // Of millions of records, most columns have one value.
+        columns.retain(|column| baseline.iter().chain(&other).any(|record| column.get(record) != column.get(&first)));
+    }
+    let order = |a: &RecordRef<'_>, b: &RecordRef<'_>| order(a, b, &columns);
     let mut joined = Pairs::default();
     for side in [&mut baseline, &mut other] {
-        side.sort_by(|a, b| order(a, b, &columns));
+        side.sort_by(order);
         side.dedup_by(|later, earlier| {
-            let is_same = order(earlier, later, &columns).is_eq();
+            let is_same = order(earlier, later).is_eq();
             if is_same {
                 joined.duplicate.get_or_insert([*earlier, *later]);
             }
             is_same
         });
     }
-    let (mut i, mut j) = (0, 0);
-    while let (Some(&a), Some(&b)) = (baseline.get(i), other.get(j)) {
-        let order = order(a, b, &columns);
-        match order {
-            Ordering::Less => joined.only_baseline.push(a),
-            Ordering::Greater => joined.only_other.push(b),
-            Ordering::Equal => {
-                joined.moved += usize::from(a.identity.depth_real_pct != b.identity.depth_real_pct);
-                joined.pairs.push(Pair { record: a, a: value(a), b: value(b) });
-            }
-        }
-        i += usize::from(order.is_le());
-        j += usize::from(order.is_ge());
+    let join = Join::of(&baseline, &other, order);
+    for (a, b) in join.both {
+        joined.moved += usize::from(a.identity.depth_real_pct != b.identity.depth_real_pct);
+        joined.pairs.push(Pair { record: *a, a: a.value, b: b.value });
     }
-    joined.only_baseline.extend(&baseline[i..]);
-    joined.only_other.extend(&other[j..]);
+    joined.only_baseline.extend(join.only_first);
+    joined.only_other.extend(join.only_second);
     joined
+}
+
+/// Two sorted lists, joined.
+pub(crate) struct Join<'l, T> {
+    pub(crate) both: Vec<(&'l T, &'l T)>,
+    pub(crate) only_first: Vec<&'l T>,
+    pub(crate) only_second: Vec<&'l T>,
+}
+
+impl<'l, T> Join<'l, T> {
+    /// Joins two lists without equals, each sorted by `order`.
+    pub(crate) fn of(first: &'l [T], second: &'l [T], order: impl Fn(&T, &T) -> Ordering) -> Self {
+        let mut join = Self { both: Vec::new(), only_first: Vec::new(), only_second: Vec::new() };
+        let (mut i, mut j) = (0, 0);
+        while let (Some(a), Some(b)) = (first.get(i), second.get(j)) {
+            let order = order(a, b);
+            match order {
+                Ordering::Less => join.only_first.push(a),
+                Ordering::Greater => join.only_second.push(b),
+                Ordering::Equal => join.both.push((a, b)),
+            }
+            i += usize::from(order.is_le());
+            j += usize::from(order.is_ge());
+        }
+        join.only_first.extend(&first[i..]);
+        join.only_second.extend(&second[j..]);
+        join
+    }
 }
 
 /// Returns the columns in which the records of a pair agree.
@@ -72,24 +95,15 @@ pub(crate) fn joined_columns(free: &[Column]) -> Vec<Column> {
 }
 
 /// Compares two records column by column.
-fn order(a: &Record, b: &Record, columns: &[Column]) -> Ordering {
-    let same_identity = Arc::ptr_eq(&a.identity, &b.identity);
+fn order(a: &RecordRef<'_>, b: &RecordRef<'_>, columns: &[Column]) -> Ordering {
+    let same_identity = std::ptr::eq(a.identity, b.identity);
     let differing = columns.iter().filter(|column| !same_identity || column.is_of_measurement());
     differing.map(|column| column.get(a).cmp(&column.get(b))).find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
 }
 
-fn value(record: &Record) -> f64 {
-    record.measure.value.unwrap_or(f64::NAN)
-}
-
 /// Returns the differences b - a of pairs as records, to be paired once more.
-pub(crate) fn differences(pairs: &[Pair<'_>]) -> Vec<Record> {
-    let mut records = Vec::new();
-    for Pair { record, a, b } in pairs {
-        let measure = Measurement { value: Some(b - a), ..record.measure.clone() };
-        records.push(Record { identity: record.identity.clone(), measure });
-    }
-    records
+pub(crate) fn differences<'a>(pairs: &[Pair<'a>]) -> Vec<RecordRef<'a>> {
+    pairs.iter().map(|pair| RecordRef { value: pair.b - pair.a, ..pair.record }).collect()
 }
 
 /// The columns that tell prompts and models apart; missing where they do not.
@@ -98,13 +112,13 @@ pub(crate) type PromptKey<'a> = [Option<Value<'a>>; PROMPT_COLUMNS];
 /// Returns the items of each prompt, in the order in which prompts first come. The questions of one prompt are not independent,
 /// nor is whatever else is made of one seed. `free`: columns that do not tell prompts apart.
 pub(crate) fn by_prompt<'a, T>(
-    items: impl IntoIterator<Item = (&'a Record, T)>,
+    items: impl IntoIterator<Item = (RecordRef<'a>, T)>,
     free: &[Column],
 ) -> Vec<(PromptKey<'a>, Vec<T>)> {
     let mut prompts: Vec<(PromptKey<'a>, Vec<T>)> = Vec::new();
     let mut places: HashMap<PromptKey<'a>, usize> = HashMap::new();
     for (record, item) in items {
-        let prompt = prompt_of(record, free);
+        let prompt = prompt_of(&record, free);
         let place = *places.entry(prompt).or_insert(prompts.len());
         if place == prompts.len() {
             prompts.push((prompt, Vec::new()));
@@ -120,11 +134,11 @@ pub(crate) struct PromptNumbers(BTreeMap<u64, f64>);
 
 impl PromptNumbers {
     /// Averages the numbers of each prompt; what has no seed is not of a prompt.
-    pub(crate) fn of<'a>(numbers: impl IntoIterator<Item = (&'a Record, f64)>) -> Self {
+    pub(crate) fn of(records: &[RecordRef<'_>]) -> Self {
         let mut prompts: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
-        for (record, number) in numbers {
+        for record in records {
             if let Some(seed) = record.identity.seed {
-                prompts.entry(seed).or_default().push(number);
+                prompts.entry(seed).or_default().push(record.value);
             }
         }
         Self(prompts.into_iter().filter_map(|(seed, numbers)| Some((seed, mean(&numbers)?))).collect())
@@ -172,7 +186,7 @@ pub(crate) fn on_shared_prompts(lists: &[PromptNumbers]) -> Vec<Vec<f64>> {
 /// Returns what tells a record's prompt from others: the seed, where there is one. Whatever is made of one seed is made of the
 /// same random numbers, and no more evidence than one prompt: many-shot prompts of one mapping, a text that is asked for what it
 /// holds and for what it does not.
-fn prompt_of<'a>(record: &'a Record, free: &[Column]) -> PromptKey<'a> {
+fn prompt_of<'a>(record: &RecordRef<'a>, free: &[Column]) -> PromptKey<'a> {
     let has_seed = record.identity.seed.is_some() && !free.contains(&Column::Seed);
     let mut prompt = [None; PROMPT_COLUMNS];
     for (value, column) in prompt.iter_mut().zip(Column::ALL) {

@@ -3,13 +3,12 @@
 use super::column::{Column, Value};
 use super::difference::Difference;
 use super::estimate::Estimate;
-use super::frame::Frame;
 use super::metric::Metric;
 use super::pair::pairs;
-use super::record::{Identity, Measurement, Record};
+use super::record::Identity;
+use super::records::{Quantity, RecordRef, Records};
 use rayon::prelude::*;
 use std::collections::HashMap;
-use std::sync::Arc;
 
 /// A number that is asked for: a metric, of one region or of none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,8 +37,7 @@ pub(crate) type Cut<'a> = (Column, Option<Value<'a>>);
 pub(crate) struct Query<'a> {
     /// Values that records have in these columns.
     pub(crate) only: &'a [Cut<'a>],
-    /// The columns whose values make a row, in the order of [`ResultRow::keys`]. Where [`Column::DepthReqPct`] is among them,
-    /// only questions count whose needle was put at that depth.
+    /// The columns whose values make a row, in the order of [`ResultRow::keys`]. What they [mention](Mentioned) counts.
     pub(crate) rows: &'a [Column],
     pub(crate) numbers: &'a [Number<'a>],
     /// Each row is compared with the row that is the same but for this column, in which it has this value; `None` for no
@@ -65,85 +63,106 @@ impl ResultRow<'_> {
     }
 }
 
-impl Frame {
+/// Columns that decide, by being mentioned anywhere, which records are meant.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mentioned {
+    layer: bool,
+    head: bool,
+    depth: bool,
+}
+
+impl Mentioned {
+    pub(crate) fn of(is_mentioned: impl Fn(Column) -> bool) -> Self {
+        let [layer, head, depth] = [Column::Layer, Column::Head, Column::DepthReqPct].map(is_mentioned);
+        Self { layer, head, depth }
+    }
+
+    /// Returns `true` for numbers of the whole model, or of layers or heads where these are mentioned.
+    pub(crate) fn has_level_of(self, quantity: &Quantity) -> bool {
+        match (self.layer, self.head) {
+            (false, false) => quantity.is_of_model(),
+            (true, false) => quantity.layer.is_some(),
+            (_, true) => quantity.at().is_some(),
+        }
+    }
+
+    /// Returns `true` unless depths are mentioned and the needle of the question was not put at the depth asked for. Of each
+    /// prompt, one needle was.
+    pub(crate) fn has_depth_of(self, identity: &Identity) -> bool {
+        !self.depth || identity.placed != Some(false)
+    }
+}
+
+/// Values of the columns that make rows.
+type Key<'a> = Vec<Option<Value<'a>>>;
+
+/// The records of a number by the values of the columns that make rows.
+type Groups<'a> = HashMap<Key<'a>, Vec<RecordRef<'a>>>;
+
+impl Records {
     /// Answers a query. Rows stand in the order in which their values first come in the records.
     pub(crate) fn query<'a>(&'a self, query: &Query<'_>) -> Vec<ResultRow<'a>> {
         let groups: Vec<Groups<'a>> = query.numbers.par_iter().map(|number| self.groups(query, *number)).collect();
-        let mut keys: Vec<(usize, &Vec<Option<Value<'a>>>)> = Vec::new();
-        for group in &groups {
-            for (key, records) in group {
-                match keys.iter_mut().find(|(_, known)| *known == key) {
-                    Some((first, _)) => *first = (*first).min(records.first),
-                    None => keys.push((records.first, key)),
-                }
-            }
+        let mut places: HashMap<&Key<'a>, u32> = HashMap::new();
+        for (key, records) in groups.iter().flatten() {
+            let place = places.entry(key).or_insert(u32::MAX);
+            *place = records[0].place.min(*place);
         }
-        keys.sort_by_key(|(first, _)| *first);
-        let row = |(_, key): &(usize, &Vec<Option<Value<'a>>>)| self.result_row(query, &groups, key);
-        keys.par_iter().map(row).collect()
+        let mut rows: Vec<(&Key<'a>, u32)> = places.into_iter().collect();
+        rows.sort_by_key(|(_, place)| *place);
+        rows.par_iter().map(|(key, _)| query.row(&groups, key)).collect()
     }
 
     /// The records of a number, by row.
-    fn groups<'a>(&'a self, query: &Query<'_>, number: Number<'_>) -> Groups<'a> {
-        let by_depth = query.rows.contains(&Column::DepthReqPct)
-            || query.only.iter().any(|(column, _)| *column == Column::DepthReqPct);
+    fn groups<'a>(&'a self, query: &Query<'_>, Number { metric, region }: Number<'_>) -> Groups<'a> {
+        let mentioned = Mentioned::of(|column| {
+            query.rows.contains(&column) || query.only.iter().any(|(mentioned, _)| *mentioned == column)
+        });
+        let records = self.select(
+            |quantity| {
+                (quantity.metric.as_ref(), quantity.region.as_deref()) == (metric.name, region)
+                    && mentioned.has_level_of(quantity)
+            },
+            |identity| mentioned.has_depth_of(identity),
+        );
         let mut groups: Groups<'a> = HashMap::new();
-        for (at, identity, measure) in self.numbers_of(number) {
-            let is_wanted = query.only.iter().all(|(column, value)| column.of_identity(identity) == *value);
-            if !is_wanted || (by_depth && identity.placed == Some(false)) {
-                continue;
+        for record in records {
+            if query.only.iter().all(|(column, value)| column.get(&record) == *value) {
+                let key = query.rows.iter().map(|column| column.get(&record)).collect();
+                groups.entry(key).or_default().push(record);
             }
-            let key = query.rows.iter().map(|column| column.of_identity(identity)).collect();
-            let group = groups.entry(key).or_insert_with(|| Group { first: at, records: Vec::new() });
-            group.first = group.first.min(at);
-            group.records.push(Record { identity: identity.clone(), measure });
         }
         groups
     }
+}
 
-    fn result_row<'a>(&'a self, query: &Query<'_>, groups: &[Groups<'a>], key: &[Option<Value<'a>>]) -> ResultRow<'a> {
-        let mut row = ResultRow { keys: key.to_vec(), numbers: Vec::new(), changes: Vec::new() };
-        for (number, groups) in query.numbers.iter().zip(groups) {
-            let records = groups.get(key).map_or(&[][..], |group| &group.records);
+impl Query<'_> {
+    fn row<'a>(&self, groups: &[Groups<'a>], key: &Key<'a>) -> ResultRow<'a> {
+        let mut row = ResultRow { keys: key.clone(), numbers: Vec::new(), changes: Vec::new() };
+        for (number, groups) in self.numbers.iter().zip(groups) {
+            let records = groups.get(key).map_or(&[][..], Vec::as_slice);
             row.numbers.push(Estimate::of(records, number.metric.kind));
-            let change = query.against.and_then(|against| {
-                let baseline = baseline_of(query.rows, groups, key, against)?;
-                let free: Vec<Column> = Column::ALL.iter().copied().filter(|&column| against.0.frees(column)).collect();
-                let joined = pairs(baseline.iter().collect(), records.iter().collect(), &free);
+            row.changes.push(self.baseline_of(groups, key).and_then(|(baseline, free)| {
+                let joined = pairs(baseline.to_vec(), records.to_vec(), &free);
                 Difference::of_prompts(&joined.pairs, &free, number.metric.kind)
-            });
-            row.changes.push(change);
+            }));
         }
         row
     }
-}
 
-/// The records of one row, and the place of the first of them among all records.
-struct Group {
-    first: usize,
-    records: Vec<Record>,
-}
-
-/// The records of a number by the values of the columns that make rows.
-type Groups<'a> = HashMap<Vec<Option<Value<'a>>>, Group>;
-
-/// The records of the row that a row is compared with; `None` if there is none, or it is that row.
-fn baseline_of<'g>(
-    columns: &[Column],
-    groups: &'g Groups<'_>,
-    key: &[Option<Value<'_>>],
-    (column, value): Cut<'_>,
-) -> Option<&'g [Record]> {
-    let place = columns.iter().position(|&of| of == column)?;
-    if key[place] == value {
-        return None;
+    /// The records of the row that a row is compared with, and the columns in which the two may differ; `None` if there is no
+    /// such row, or it is this one.
+    fn baseline_of<'g, 'a>(&self, groups: &'g Groups<'a>, key: &Key<'a>) -> Option<(&'g [RecordRef<'a>], Vec<Column>)> {
+        let (column, value) = self.against?;
+        let place = self.rows.iter().position(|&of| of == column)?;
+        if key[place] == value {
+            return None;
+        }
+        let rows = groups.iter().filter(|(other, _)| {
+            let mut columns = self.rows.iter().zip(*other).zip(key);
+            other[place] == value && columns.all(|((&of, other), own)| column.frees(of) || other == own)
+        });
+        let (_, baseline) = rows.min_by_key(|(_, records)| records[0].place)?;
+        Some((baseline, column.freed()))
     }
-    let is_baseline = |other: &Vec<Option<Value<'_>>>| {
-        other[place] == value
-            && columns.iter().zip(other).zip(key).all(|((&of, other), own)| column.frees(of) || other == own)
-    };
-    groups.iter().find(|(other, _)| is_baseline(other)).map(|(_, group)| group.records.as_slice())
 }
-
-/// A record of a number: the place of its identity among all, the identity, and the measurement with its value.
-pub(super) type NumberRecord<'a> = (usize, &'a Arc<Identity>, Measurement);

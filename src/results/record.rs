@@ -13,10 +13,9 @@ mod read;
 pub use read::read;
 pub(crate) use read::read_each;
 
-use anyhow::{ensure, Context, Result};
+use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -82,6 +81,9 @@ pub struct Identity {
     /// No column of the file: the training seed, once a comparison takes models as replicates, and `model` as their recipe.
     #[serde(skip)]
     pub replicate: Option<u64>,
+    /// No column either: the place of the file it was read from, among those that are compared.
+    #[serde(skip)]
+    pub input: Option<usize>,
 }
 
 /// A measured number, or the error that prevented it.
@@ -122,28 +124,6 @@ impl Record {
     /// Its number; `None` if it is missing or not finite.
     pub(crate) fn number(&self) -> Option<f64> {
         self.measure.value.filter(|value| value.is_finite())
-    }
-}
-
-/// The unit of each metric so far.
-#[derive(Default)]
-pub(crate) struct Units<'a>(BTreeMap<&'a str, Option<&'a str>>);
-
-impl<'a> Units<'a> {
-    /// Notes the unit of a measurement.
-    ///
-    /// # Errors
-    /// If its metric had another unit before: numbers in two units have no difference.
-    pub(crate) fn note(&mut self, measure: &'a Measurement) -> Result<()> {
-        let unit = measure.unit.as_deref();
-        let known = *self.0.entry(&measure.metric).or_insert(unit);
-        let [here, before] = [unit, known].map(|unit| unit.unwrap_or("no unit"));
-        ensure!(known == unit, "{} is in {here} here, but in {before} before", measure.metric);
-        Ok(())
-    }
-
-    pub(crate) fn get(&self, metric: &str) -> Option<&'a str> {
-        *self.0.get(metric)?
     }
 }
 

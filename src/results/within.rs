@@ -1,11 +1,13 @@
 //! Differences within a run: models and conditions on the same prompts.
 
 use super::column::Column;
-use super::difference::{correct, Row};
-use super::frame::Frame;
+use super::frame::{Frame, SIDES};
 use super::metric::{self, Headline, Metric};
-use super::pick::{Case, ConditionKey, Setting};
+use super::pick::{Case, ConditionKey, Pick, Setting};
+use super::records::Quantity;
+use super::rows::{Pairing, Row, Rows, Side};
 use rayon::prelude::*;
+use std::collections::BTreeMap;
 
 /// The columns that rows within a run have values of.
 pub(crate) const GROUPS: [Column; 3] = [Column::CtxTok, Column::Needles, Column::Retrieve];
@@ -14,34 +16,29 @@ pub(crate) const GROUPS: [Column; 3] = [Column::CtxTok, Column::Needles, Column:
 type CasePair = (Case, Case);
 
 impl Frame {
-    /// Returns a row for each pair of cases and metric that both have, by metric, in the order of the catalogue. Metrics are
-    /// given with their regions; `None` stands for the headline ones.
+    /// Returns a row for each metric and pair of cases that have it, in the order of the metrics. They are given with their
+    /// regions; `None` stands for the headline ones.
     pub(crate) fn rows(&self, metrics: Option<&[(&'static Metric, Option<&'static str>)]>) -> Vec<Row> {
-        let (wanted, pairs) = (metrics.map_or_else(headline_metrics, <[_]>::to_vec), self.case_pairs());
-        let all: Vec<_> = wanted.iter().flat_map(|metric| pairs.iter().map(move |pair| (metric, pair))).collect();
-        let mut rows: Vec<Row> =
-            all.par_iter().filter_map(|&(&(metric, region), pair)| self.row(pair, metric, region)).collect();
-        correct(rows.iter_mut().map(|row| &mut row.difference));
-        rows
+        let wanted = metrics.map_or_else(headline_metrics, <[_]>::to_vec);
+        let rank = |quantity: &Quantity| {
+            let is_it = |(metric, region): &(&Metric, Option<&str>)| {
+                metric.name == quantity.metric && *region == quantity.region.as_deref()
+            };
+            wanted.iter().position(is_it).filter(|_| quantity.is_of_model())
+        };
+        let pairs = self.case_pairs();
+        let side = |case: &Case| {
+            let (condition, setting) = (case.treated.condition.as_deref(), Some(case.setting));
+            let pick = Pick { model: &case.model, condition, setting, ..Pick::default() };
+            let records = self.records.select(|quantity| rank(quantity).is_some(), |id| pick.matches(id));
+            Side { name: self.case_name(case), records }
+        };
+        let pairings: Vec<Pairing<'_>> =
+            pairs.par_iter().map(|(a, b)| Pairing::of(side(a), side(b), SIDES.to_vec())).collect();
+        let rows = Rows { pairings: &pairings, groups: &[], of_seeds: false };
+        let rows = rows.make(|quantity| rank(quantity).unwrap_or(usize::MAX));
+        rows.into_iter().flatten().map(|(place, row)| Row { group: group(pairs[place].0.setting), ..row }).collect()
     }
-
-    fn row(&self, pair: &CasePair, metric: &'static Metric, region: Option<&'static str>) -> Option<Row> {
-        let (baseline, other) = pair;
-        let difference = self.difference(baseline.pick(metric, region), other.pick(metric, region))?;
-        let Setting { ctx_tok, needles, asked } = baseline.setting;
-        let group = [(GROUPS[0], ctx_tok), (GROUPS[1], needles), (GROUPS[2], asked)];
-        Some(Row {
-            baseline: self.case_name(baseline),
-            other: self.case_name(other),
-            group: group.into_iter().map(|(column, value)| (column.to_string(), value.to_string())).collect(),
-            metric: metric.name.to_owned(),
-            region: region.map(ToOwned::to_owned),
-            unit: metric.unit.map(ToOwned::to_owned),
-            difference,
-            ..Row::default()
-        })
-    }
-
     /// Returns the model, with its condition where conditions differ.
     pub(crate) fn case_name(&self, case: &Case) -> String {
         if self.treated.len() < 2 {
@@ -77,6 +74,12 @@ impl Frame {
         pairs.retain(|(baseline, other)| known.contains(baseline) && known.contains(other));
         pairs
     }
+}
+
+/// The columns and values that all pairs of a setting have.
+fn group(Setting { ctx_tok, needles, asked }: Setting) -> BTreeMap<String, String> {
+    let values = GROUPS.into_iter().zip([ctx_tok, needles, asked]);
+    values.map(|(column, value)| (column.to_string(), value.to_string())).collect()
 }
 
 fn case(setting: Setting, model: &str, treated: &ConditionKey) -> Case {

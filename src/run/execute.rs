@@ -318,7 +318,7 @@ pub fn finished_frame(plan: &Plan, part: &mut RunPart) -> Result<Option<(PathBuf
     }
     let mut frame = Frame::new(About::default());
     record::read_each(&folder.join(RESULTS), |record| frame.add(record))?;
-    if let Some(error) = frame.failures.iter().find_map(|record| record.measure.error.as_deref()) {
+    if let Some(error) = frame.records.failures.iter().find_map(|record| record.measure.error.as_deref()) {
         bail!("prompts of the run in {} failed ({error}); start a new run", folder.path().display());
     }
     Ok(Some((folder.path().to_owned(), frame.finish())))

@@ -1,6 +1,7 @@
 //! Conditions on results, for continuous integration: `accuracy < -0.05`.
 
-use super::super::difference::{Row, Verdict};
+use super::super::difference::Verdict;
+use super::super::rows::Row;
 use super::MetricName;
 use crate::bail_usage;
 use crate::base::names::hint;

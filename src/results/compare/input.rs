@@ -3,6 +3,7 @@
 use crate::bail_usage;
 use crate::results::folder::{MANIFEST, RESULTS};
 use crate::results::manifest::Manifest;
+use crate::results::records::{RecordRef, Records};
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 
@@ -54,6 +55,49 @@ impl Input {
             None => Ok(false),
         }
     }
+}
+
+/// Numbers of records of one input.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub records: usize,
+    /// Records of a failure, which were left out.
+    pub errors: usize,
+    /// Records without a number, which were left out.
+    pub missing: usize,
+    /// Records that are compared.
+    pub kept: usize,
+}
+
+/// Reads the records of inputs, and counts them.
+///
+/// # Errors
+/// If a file cannot be read, or is none of results.
+pub(super) fn read(inputs: Vec<Input>) -> Result<(Records, Vec<(Input, Counts)>)> {
+    let mut records = Records::default();
+    let mut counted = Vec::new();
+    for (place, input) in inputs.into_iter().enumerate() {
+        let (before, failed_before) = (records.len(), records.failures.len());
+        records.read(&input.results, place)?;
+        let errors = records.failures.len() - failed_before;
+        counted.push((input, Counts { records: records.len() - before, errors, ..Counts::default() }));
+    }
+    for record in records.iter().filter(|record| !record.value.is_finite()) {
+        counted[input_of(&record)].1.missing += 1;
+    }
+    Ok((records, counted))
+}
+
+/// The place of the input that a record is of.
+pub(super) fn input_of(record: &RecordRef<'_>) -> usize {
+    record.identity.input.unwrap_or(0)
+}
+
+/// Returns the input of a record, and its number in it, from 1.
+pub(super) fn place_of<'i>(record: &RecordRef<'_>, inputs: &'i [(Input, Counts)]) -> (&'i Input, usize) {
+    let input = input_of(record);
+    let before: usize = inputs[..input].iter().map(|(_, counts)| counts.records).sum();
+    (&inputs[input].0, record.place as usize + 1 - before)
 }
 
 #[cfg(test)]

@@ -23,32 +23,32 @@
 //!
 //! Nothing depends on the order of records but which value of a column is the baseline when none is named: the first.
 
+mod checks;
 mod fail_if;
+mod groups;
 mod input;
 mod manifests;
 mod notes;
-mod pairing;
 mod request;
-mod rows;
+mod sides;
 mod tables;
 
 pub use fail_if::FailIf;
-pub use input::Input;
+pub use input::{Counts, Input};
 pub use manifests::Mismatch;
-pub use request::{Counts, MetricName, Request, Where};
+pub use request::{MetricName, Request, Where};
 
-use super::column::{self, Column, Value};
-use super::difference::Row;
+use super::column::{self, Column};
 use super::pair::joined_columns;
-use super::record::{self, metric_name, Identity, Record, Units};
+use super::record::{metric_name, Identity};
+use super::records::RecordRef;
+use super::rows::{Pairing, Row, Rows};
 use crate::bail_usage;
-use crate::base::names::Replicates;
-use anyhow::{bail, Result};
+use anyhow::Result;
+use input::input_of;
 use manifests::check_manifests;
 use notes::{note_pairs, note_rows};
-use pairing::Pairing;
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::collections::BTreeMap;
 
 /// The result of a comparison.
 #[derive(Clone, Debug)]
@@ -109,121 +109,40 @@ pub fn compare(request: &Request) -> Result<Comparison> {
     let names: Vec<String> = inputs.iter().map(|input| input.name.clone()).collect();
     let mut notes = Vec::new();
     let checked = check_manifests(&inputs, request, &mut notes)?;
-    let mut files = inputs.iter().map(|input| record::read(&input.results)).collect::<Result<Vec<_>>>()?;
+    let (mut records, mut inputs) = input::read(inputs)?;
     if let Some(pattern) = &request.replicates {
-        files.iter_mut().for_each(|records| take_as_replicates(records, pattern));
+        // Their recipe stands for the model, beside the training seed.
+        records.replace(|identity| {
+            let (model, seed) = pattern.split(&identity.model)?;
+            Some(Identity { model, replicate: Some(seed), ..identity.clone() })
+        });
     }
-    let request = &request.with_full_names(&files);
-    let (mut selected, mut counts, mut units) = (Vec::new(), Vec::new(), Units::default());
-    for (input, records) in inputs.iter().zip(&files) {
-        let (of_input, count) = request.select(input, records, &mut units)?;
-        selected.push(of_input);
-        counts.push(count);
-    }
-    request.check_occurrence(&files)?;
-    check_none_is_empty(request, &names, &files, &selected)?;
-    let pairings = pairing::pairings(request, &names, &selected, checked.ignores_seeds)?;
-    pairings.iter().try_for_each(|pairing| check_pairing(pairing, &names, &files))?;
-    let groups = rows::groups(request, &pairings)?;
-    let rows = rows::rows(request, &pairings, &groups, &units)?;
+    let request = &request.with_full_names(&records);
+    let selected = request.select(&records);
+    selected.iter().for_each(|record| inputs[input_of(record)].1.kept += 1);
+    checks::check_records(request, &records, &selected, &inputs)?;
+    let pairings = sides::pairings(request, &names, &selected, checked.ignores_seeds)?;
+    pairings.iter().try_for_each(|pairing| checks::check_pairing(pairing, &inputs))?;
+    let groups = groups::groups(request, &pairings)?;
+    let rows = Rows { pairings: &pairings, groups: &groups, of_seeds: request.replicates.is_some() };
+    let rows = rows.make(|quantity| request.rank(quantity).unwrap_or(usize::MAX));
+    let rows = rows.into_iter().map(|row| Ok(row?.1)).collect::<Result<Vec<Row>>>()?;
     note_pairs(&pairings, request, &mut notes);
     note_rows(&rows, request, &groups, &mut notes);
     let pairings = pairings.iter().map(PairedSets::of).collect();
-    let inputs = inputs.into_iter().zip(counts).collect();
     Ok(Comparison { inputs, differences: checked.differences, pairings, groups, rows, notes })
 }
 
-/// Takes models as replicates: their recipe stands for the model, beside the training seed.
-fn take_as_replicates(records: &mut [Record], pattern: &Replicates) {
-    for records in records.chunk_by_mut(|a, b| Arc::ptr_eq(&a.identity, &b.identity)) {
-        let Some((model, seed)) = pattern.split(&records[0].identity.model) else { continue };
-        let identity = Identity { model, replicate: Some(seed), ..(*records[0].identity).clone() };
-        let shared = Arc::new(identity);
-        records.iter_mut().for_each(|record| record.identity = shared.clone());
-    }
-}
-
-/// Checks that there is something to compare of every input.
-fn check_none_is_empty(
-    request: &Request,
-    names: &[String],
-    files: &[Vec<Record>],
-    selected: &[Vec<&Record>],
-) -> Result<()> {
-    let Some((name, _)) = names.iter().zip(selected).find(|(_, records)| records.is_empty()) else { return Ok(()) };
-    let mut records = files.iter().flatten().filter(|record| record.measure.error.is_none());
-    if request.mentions(Column::Head) && records.all(|record| record.measure.head.is_none()) {
-        bail_usage!("{name}: no records of single heads, which `ratio` and `heads` write");
-    }
-    bail_usage!("{name}: no records left to compare; see --metric, --where and --group-by")
-}
-
-/// Checks a pairing.
-///
-/// # Errors
-/// If a side holds the same measurement twice, or nothing can be paired.
-fn check_pairing(pairing: &Pairing<'_>, names: &[String], files: &[Vec<Record>]) -> Result<()> {
-    if let Some(twice) = pairing.joined.duplicate {
-        return Err(duplicate(pairing, names, files, twice));
-    }
-    if pairing.joined.pairs.is_empty() {
-        nothing_in_common(pairing)?;
-    }
-    Ok(())
-}
-
 /// Returns a record in words, without the columns of `but`: `accuracy · model=diff ctx_tok=4096 seed=17`.
-fn described(record: &Record, but: &[Column]) -> String {
-    let region = record.measure.region.as_deref().filter(|_| !but.contains(&Column::Region));
-    let mut text = format!("{} ·", metric_name(&record.measure.metric, region));
+fn described(record: &RecordRef<'_>, but: &[Column]) -> String {
+    let region = record.quantity.region.as_deref().filter(|_| !but.contains(&Column::Region));
+    let mut text = format!("{} ·", metric_name(&record.quantity.metric, region));
     for column in joined_columns(but) {
         if let Some(value) = column.get(record).filter(|_| !matches!(column, Column::Metric | Column::Region)) {
             text += &format!(" {column}={value}");
         }
     }
     text
-}
-
-/// The same measurement twice on one side: an error with the places, and the column that would tell the two apart.
-fn duplicate(pairing: &Pairing<'_>, names: &[String], files: &[Vec<Record>], twice: [&Record; 2]) -> anyhow::Error {
-    let [first, second] = twice.map(|record| {
-        let places = names.iter().zip(files).flat_map(|(name, file)| (1..).zip(file).map(move |(at, r)| (name, at, r)));
-        let place = places.into_iter().find(|(.., other)| std::ptr::eq(*other, record));
-        place.map_or_else(String::new, |(name, number, _)| format!("record {number} of {name}"))
-    });
-    let [a, b] = twice;
-    let apart = Column::ALL.iter().find(|column| !column.is_finding() && column.get(a) != column.get(b));
-    let advice = match apart {
-        Some(column) => format!(
-            "they differ in {column} ({} and {}): keep one with --where {column}=…",
-            column.text(a),
-            column.text(b)
-        ),
-        None => "was one run appended to another, or a file given twice?".into(),
-    };
-    anyhow::anyhow!("the same case twice, {first} and {second}: {}; {advice}", described(a, &pairing.free))
-}
-
-/// Says why no record has another half.
-fn nothing_in_common(Pairing { baseline, other, free, joined }: &Pairing<'_>) -> Result<()> {
-    let (Some(a), Some(b)) = (joined.only_baseline.first(), joined.only_other.first()) else {
-        bail!("nothing to compare");
-    };
-    let apart = joined_columns(free).into_iter().find(|column| {
-        let values: BTreeSet<Option<Value<'_>>> = joined.only_other.iter().map(|record| column.get(record)).collect();
-        !joined.only_baseline.iter().any(|record| values.contains(&column.get(record)))
-    });
-    let reason = match apart {
-        Some(column) => {
-            let advice = match column {
-                Column::Seed => ": other prompts; --allow-different-prompts pairs them by case only",
-                _ => "",
-            };
-            format!("{column} is {} and {} there{advice}", column.text(a), column.text(b))
-        }
-        None => format!("for example {} and {}", described(a, free), described(b, free)),
-    };
-    bail_usage!("{baseline} and {other} have no case in common: {reason}")
 }
 
 impl PairedSets {
@@ -240,10 +159,10 @@ impl PairedSets {
 }
 
 impl Unpaired {
-    fn of(records: &[&Record], free: &[Column]) -> Self {
+    fn of(records: &[RecordRef<'_>], free: &[Column]) -> Self {
         let mut unpaired = Self::default();
         for record in records {
-            *unpaired.by_metric.entry(record.measure.metric.to_string()).or_insert(0) += 1;
+            *unpaired.by_metric.entry(record.quantity.metric.to_string()).or_insert(0) += 1;
             unpaired.cases.push(described(record, free));
         }
         unpaired

@@ -1,9 +1,8 @@
 //! Notes on a comparison for the reader, one sentence each.
 
 use super::super::column::Column;
-use super::super::difference::Row;
+use super::super::rows::{Pairing, Row};
 use super::super::table::plural;
-use super::pairing::Pairing;
 use super::request::Request;
 use crate::stats::{LEAST_PROMPTS, LEAST_SEEDS};
 use std::collections::BTreeSet;

@@ -2,12 +2,13 @@
 
 use super::super::column::{names, Column, Value};
 use super::super::metric::{self, headline_rank, Label, Metric};
-use super::super::record::{Measurement, Record, Units};
-use super::Input;
+use super::super::query::Mentioned;
+use super::super::record::Identity;
+use super::super::records::{Quantity, RecordRef, Records};
 use crate::bail_usage;
 use crate::base::names::{hint, is_short_for, Replicates, SEED_FOLDERS};
 use crate::prompts::Region;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::builder::{PossibleValue, TypedValueParser};
 use clap::{Arg, Args, Command};
 use std::collections::BTreeSet;
@@ -144,10 +145,6 @@ impl Where {
     pub(crate) fn value(&self) -> Option<Value<'_>> {
         self.column.parse(&self.value).expect("it was read before")
     }
-
-    fn is_met_by(&self, record: &Record) -> bool {
-        self.value() == self.column.get(record)
-    }
 }
 
 impl FromStr for Where {
@@ -162,18 +159,6 @@ impl FromStr for Where {
         column.parse(value)?;
         Ok(Self { column, text: text.to_owned(), value: value.to_owned() })
     }
-}
-
-/// Numbers of records of one input.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    pub records: usize,
-    /// Records of a failure, which were left out.
-    pub errors: usize,
-    /// Records without a number, which were left out.
-    pub missing: usize,
-    /// Records that are compared.
-    pub kept: usize,
 }
 
 /// Values listed in an error.
@@ -192,9 +177,9 @@ impl Request {
             || self.wheres.iter().any(|condition| condition.column == column)
     }
 
-    /// Returns the rank of a measurement among those selected, the headline ones unless metrics are named; `None` if it is not.
-    pub(super) fn rank(&self, measure: &Measurement) -> Option<usize> {
-        let (metric, region) = (&measure.metric, measure.region.as_deref());
+    /// Returns the rank of a quantity among those selected, the headline ones unless metrics are named; `None` if it is not.
+    pub(super) fn rank(&self, quantity: &Quantity) -> Option<usize> {
+        let (metric, region) = (&quantity.metric, quantity.region.as_deref());
         let headline = headline_rank(metric, region, self.compared() == Some(Column::Region));
         if self.metric.is_empty() {
             headline
@@ -226,77 +211,49 @@ impl Request {
         }
     }
 
-    /// Returns the records of an input that are compared.
-    ///
-    /// # Errors
-    /// If a metric has another unit than before; a usage error if a model is no replicate.
-    pub(super) fn select<'a>(
-        &self,
-        input: &Input,
-        records: &'a [Record],
-        units: &mut Units<'a>,
-    ) -> Result<(Vec<&'a Record>, Counts)> {
-        let (mut selected, mut counts) = (Vec::new(), Counts { records: records.len(), ..Counts::default() });
-        for (number, record) in (1..).zip(records) {
-            if record.measure.error.is_some() {
-                counts.errors += 1;
-                continue;
-            }
-            let place = || format!("{}, record {number}", input.results.display());
-            let is_selected = self.selects(record).with_context(place)?;
-            if record.number().is_none() {
-                counts.missing += 1;
-            } else if is_selected {
-                units.note(&record.measure).with_context(place)?;
-                selected.push(record);
-            }
-        }
-        if self.mentions(Column::DepthReqPct) {
-            // Only the question of each prompt whose needle was put at the depth asked for, and numbers of no question.
-            selected.retain(|record| record.identity.placed != Some(false));
-        }
-        counts.kept = selected.len();
-        Ok((selected, counts))
+    /// Selects the records that are compared.
+    pub(super) fn select<'a>(&self, records: &'a Records) -> Vec<RecordRef<'a>> {
+        let mentioned = self.mentioned();
+        records.select(
+            |quantity| self.wants_quantity(quantity),
+            |identity| self.wants_identity(identity) && mentioned.has_depth_of(identity),
+        )
     }
 
-    fn selects(&self, record: &Record) -> Result<bool> {
-        let (of_measurement, of_identity): (Vec<&Where>, Vec<&Where>) =
-            self.wheres.iter().partition(|condition| condition.column.is_of_measurement());
-        if !of_identity.iter().all(|condition| self.passes(condition.column, record)) {
-            return Ok(false);
-        }
-        if let Some(pattern) = self.replicates.as_ref().filter(|_| record.identity.replicate.is_none()) {
-            bail_usage!(
-                "the name of model {} has no training seed (`{pattern}`), so it is no replicate; say where it stands with \
-                 --replicates, or leave the model out with --where model=…",
-                record.identity.model
-            );
-        }
-        let (layer, head) = (record.measure.layer, record.measure.head);
-        let is_of_level = match (self.mentions(Column::Layer), self.mentions(Column::Head)) {
-            (false, false) => layer.is_none() && head.is_none(),
-            (true, false) => layer.is_some(),
-            (_, true) => layer.is_some() && head.is_some(),
-        };
-        Ok(is_of_level
-            && self.rank(&record.measure).is_some()
-            && of_measurement.iter().all(|condition| self.passes(condition.column, record)))
+    fn mentioned(&self) -> Mentioned {
+        Mentioned::of(|column| self.mentions(column))
     }
 
-    /// Returns `true` if a record meets one of the conditions on a column, or need not.
-    fn passes(&self, column: Column, record: &Record) -> bool {
-        // Untreated logits have no scope, and are what a comparison by bits or conditions compares with.
-        let is_exempt = match (column, self.compared()) {
-            (Column::Scope, Some(Column::Bits)) => record.identity.bits.is_none(),
-            (Column::Scope | Column::Bits, Some(Column::Condition)) => record.identity.condition.is_none(),
-            _ => false,
-        };
-        is_exempt || self.wheres.iter().any(|condition| condition.column == column && condition.is_met_by(record))
+    fn wants_quantity(&self, quantity: &Quantity) -> bool {
+        let mut columns = self.wheres.iter().map(|condition| condition.column).filter(|of| of.is_of_measurement());
+        self.mentioned().has_level_of(quantity)
+            && self.rank(quantity).is_some()
+            && columns.all(|column| self.passes(column, column.of_quantity(quantity)))
+    }
+
+    /// Returns `true` if the model and prompt of records meet the conditions.
+    pub(super) fn wants_identity(&self, identity: &Identity) -> bool {
+        let mut columns = self.wheres.iter().map(|condition| condition.column).filter(|of| !of.is_of_measurement());
+        columns.all(|column| {
+            // Untreated logits have no scope, and are what a comparison by bits or conditions compares with.
+            let is_exempt = match (column, self.compared()) {
+                (Column::Scope, Some(Column::Bits)) => identity.bits.is_none(),
+                (Column::Scope | Column::Bits, Some(Column::Condition)) => identity.condition.is_none(),
+                _ => false,
+            };
+            is_exempt || self.passes(column, column.of_identity(identity))
+        })
+    }
+
+    /// Returns `true` if a value meets one of the conditions on its column.
+    fn passes(&self, column: Column, value: Option<Value<'_>>) -> bool {
+        self.wheres.iter().any(|condition| condition.column == column && condition.value() == value)
     }
 
     /// Returns the request with the full names of models for short ones. A full name means that model alone.
-    pub(super) fn with_full_names(&self, files: &[Vec<Record>]) -> Self {
-        let models: BTreeSet<&str> = files.iter().flatten().map(|record| record.identity.model.as_str()).collect();
+    pub(super) fn with_full_names(&self, records: &Records) -> Self {
+        let failed = records.failures.iter().map(|record| &*record.identity);
+        let models: BTreeSet<&str> = records.identities().chain(failed).map(|id| id.model.as_str()).collect();
         let mut wheres = Vec::new();
         for condition in &self.wheres {
             let typed = condition.value.trim();
@@ -315,22 +272,21 @@ impl Request {
     ///
     /// # Errors
     /// A usage error with what does occur.
-    pub(super) fn check_occurrence(&self, files: &[Vec<Record>]) -> Result<()> {
-        let records: Vec<&Record> = files.iter().flatten().filter(|record| record.measure.error.is_none()).collect();
+    pub(super) fn check_occurrence(&self, records: &Records) -> Result<()> {
         for condition in &self.wheres {
             let Where { column, text, .. } = condition;
-            if condition.value().is_some() && !records.iter().any(|record| condition.is_met_by(record)) {
-                bail_usage!("--where {text}: no record has it; {column} is one of {}", listed(*column, &records));
+            if condition.value().is_some_and(|value| !records.values(*column).contains(&value)) {
+                bail_usage!("--where {text}: no record has it; {column} is one of {}", listed(*column, records));
             }
         }
         for MetricName { metric, region } in self.metric.iter().filter(|_| !self.wants_all()) {
-            if !records.iter().any(|record| record.measure.metric == *metric) {
-                let hint = hint(metric, records.iter().map(|record| record.measure.metric.as_ref()));
-                bail_usage!("--metric {metric}: not measured{hint}; there are {}", listed(Column::Metric, &records));
+            if !records.quantities().any(|quantity| quantity.metric == *metric) {
+                let hint = hint(metric, records.quantities().map(|quantity| quantity.metric.as_ref()));
+                bail_usage!("--metric {metric}: not measured{hint}; there are {}", listed(Column::Metric, records));
             }
             let Some(region) = region else { continue };
-            if !records.iter().any(|record| record.measure.region.as_deref() == Some(region)) {
-                bail_usage!("--metric {metric}[{region}]: regions are {}", listed(Column::Region, &records));
+            if !records.quantities().any(|quantity| quantity.region.as_deref() == Some(region)) {
+                bail_usage!("--metric {metric}[{region}]: regions are {}", listed(Column::Region, records));
             }
         }
         Ok(())
@@ -338,8 +294,8 @@ impl Request {
 }
 
 /// Lists the values of a column.
-fn listed(column: Column, records: &[&Record]) -> String {
-    let values: BTreeSet<Value<'_>> = records.iter().filter_map(|record| column.get(record)).collect();
+fn listed(column: Column, records: &Records) -> String {
+    let values = records.values(column);
     let mut shown: Vec<String> = values.iter().take(MOST_SHOWN).map(ToString::to_string).collect();
     if values.len() > MOST_SHOWN {
         shown.push(format!("… ({} in all)", values.len()));
@@ -352,7 +308,7 @@ fn listed(column: Column, records: &[&Record]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::record::Identity;
+    use super::super::super::record::{Measurement, Record};
     use super::*;
     use crate::results::metric::SHARE_ABS;
     use std::sync::Arc;
@@ -371,20 +327,25 @@ mod tests {
             head,
             metric: SHARE_ABS.name.into(),
             region: Some(region.into()),
+            value: Some(0.5),
             ..Measurement::default()
         };
         Record { identity: Arc::new(identity), measure }
     }
 
+    fn selects_record(request: &Request, record: Record) -> bool {
+        !request.select(&Records::of(&[record])).is_empty()
+    }
+
     fn selects(request: &Request, identity: Identity) -> bool {
-        request.selects(&share(identity, (None, None), "answer")).unwrap()
+        selects_record(request, share(identity, (None, None), "answer"))
     }
 
     #[test]
     fn layers_and_heads_are_left_out_unless_somebody_speaks_of_them() {
         let levels = [(None, None), (Some(2), None), (Some(2), Some(1))];
         let selected = |request: &Request| {
-            levels.map(|level| request.selects(&share(Identity::default(), level, "answer")).unwrap())
+            levels.map(|level| selects_record(request, share(Identity::default(), level, "answer")))
         };
         assert_eq!(selected(&request(&[], &[])), [true, false, false]);
         assert_eq!(selected(&request(&["layer=2"], &[])), [false, true, true]);
@@ -411,7 +372,7 @@ mod tests {
 
     #[test]
     fn the_headline_of_attention_is_the_answer() {
-        let selects = |region| request(&[], &[]).selects(&share(Identity::default(), (None, None), region)).unwrap();
+        let selects = |region| selects_record(&request(&[], &[]), share(Identity::default(), (None, None), region));
         assert!(selects("answer") && !selects("filler"));
     }
 
@@ -421,8 +382,8 @@ mod tests {
         let records =
             models.map(|model| share(Identity { model: model.into(), ..Identity::default() }, (None, None), "answer"));
         let selected = |named: &str| {
-            let request = request(&[named], &[]).with_full_names(&[records.to_vec()]);
-            records.each_ref().map(|record| request.selects(record).unwrap())
+            let request = request(&[named], &[]).with_full_names(&Records::of(&records));
+            records.clone().map(|record| selects_record(&request, record))
         };
         assert_eq!(selected("model=diff"), [true, false, false]);
         assert_eq!(selected("model=a/diff"), [false, true, false]);

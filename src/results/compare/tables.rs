@@ -1,24 +1,30 @@
 //! Tables of anybody, whose rows are paired by their keys.
 
-use super::super::column::Column;
 use super::super::csv_table::{CsvTable, Separator};
-use super::super::difference::{are_hits, correct, Difference, Row};
+use super::super::difference::{are_hits, correct, Difference};
 use super::super::metric::Kind;
-use super::super::pair::pairs;
-use super::super::record::{Identity, Measurement, Record};
+use super::super::pair::Join;
+use super::super::rows::Row;
 use super::notes::note_rows;
 use super::{Comparison, Counts, Input, PairedSets, Request, Unpaired};
 use crate::bail_usage;
-use anyhow::{bail, Context, Result};
-use std::collections::HashMap;
+use anyhow::{bail, ensure, Context, Result};
+use csv::StringRecord;
 use std::path::Path;
-use std::sync::Arc;
 
-/// A table whose numbers are records; their task is the key of their row.
+/// The rows of a table, sorted by their keys.
 struct KeyedTable {
     input: Input,
     counts: Counts,
-    records: Vec<Record>,
+    rows: Vec<KeyedRow>,
+}
+
+struct KeyedRow {
+    /// `id=q7`.
+    key: String,
+    line: u64,
+    /// The numbers of the columns that are compared; not a number where one is missing.
+    numbers: Box<[f64]>,
 }
 
 /// Compares the numbers of tables with those of the first, row by row of the same key.
@@ -29,9 +35,9 @@ struct KeyedTable {
 pub(super) fn compare_tables(request: &Request) -> Result<Comparison> {
     let tables = request.inputs.iter().map(|path| read(path, request)).collect::<Result<Vec<_>>>()?;
     let (mut rows, mut pairings, mut notes) = (Vec::new(), Vec::new(), Vec::new());
-    for column in &request.value {
+    for (place, column) in request.value.iter().enumerate() {
         for other in &tables[1..] {
-            let (pairing, difference) = compare_column(&tables[0], other, column, &request.key.join(", "))?;
+            let (pairing, difference) = compare_column([&tables[0], other], place, column, &request.key.join(", "))?;
             let (baseline, other) = (pairing.baseline.clone(), pairing.other.clone());
             rows.push(Row { baseline, other, metric: column.clone(), difference, ..Row::default() });
             pairings.push(pairing);
@@ -46,32 +52,35 @@ pub(super) fn compare_tables(request: &Request) -> Result<Comparison> {
     Ok(Comparison { inputs, differences: Vec::new(), pairings, groups: Vec::new(), rows, notes })
 }
 
-/// Pairs the numbers of one column.
+/// Pairs the numbers of one column, the one at `place` among those that are compared. Each key is a prompt of its own.
 fn compare_column(
-    first: &KeyedTable,
-    second: &KeyedTable,
+    tables: [&KeyedTable; 2],
+    place: usize,
     column: &str,
     keys: &str,
 ) -> Result<(PairedSets, Difference)> {
-    let [a, b] = [first, second]
-        .map(|table| table.records.iter().filter(|record| record.measure.metric == column).collect::<Vec<_>>());
-    let joined = pairs(a, b, &[Column::Model]);
-    let (baseline, other) = (first.input.name.clone(), second.input.name.clone());
-    let [only_baseline, only_other] = [&joined.only_baseline, &joined.only_other].map(|records| Unpaired {
-        by_metric: records.first().map(|_| (column.to_owned(), records.len())).into_iter().collect(),
-        cases: records.iter().map(|record| record.identity.task.clone()).collect(),
+    let sides = tables.map(|table| {
+        let numbers = table.rows.iter().map(|row| (row.key.as_str(), row.numbers[place]));
+        numbers.filter(|(_, number)| number.is_finite()).collect::<Vec<_>>()
     });
-    if joined.pairs.is_empty() {
+    let join = Join::of(&sides[0], &sides[1], |(a, _), (b, _)| a.cmp(b));
+    let [baseline, other] = tables.map(|table| table.input.name.clone());
+    let [only_baseline, only_other] = [&join.only_first, &join.only_second].map(|rows| Unpaired {
+        by_metric: rows.first().map(|_| (column.to_owned(), rows.len())).into_iter().collect(),
+        cases: rows.iter().map(|(key, _)| (*key).to_owned()).collect(),
+    });
+    if join.both.is_empty() {
         let [a, b] =
             [&only_baseline, &only_other].map(|unpaired| unpaired.cases.first().map_or("nothing", String::as_str));
         bail_usage!(
             "{baseline} and {other} have no {keys} in common that has a {column}: {a} is in one, {b} in the other"
         );
     }
-    let kind = if are_hits(&joined.pairs) { Kind::Hit } else { Kind::Number };
-    let difference = Difference::of_prompts(&joined.pairs, &[Column::Model], kind)
+    let pairs: Vec<Vec<(f64, f64)>> = join.both.iter().map(|((_, a), (_, b))| vec![(*a, *b)]).collect();
+    let kind = if are_hits(&pairs) { Kind::Hit } else { Kind::Number };
+    let difference = Difference::of_numbers(&pairs, kind)
         .with_context(|| format!("{column}: its numbers are too large to be averaged"))?;
-    let (regardless_of, pairs) = (format!("every column but {keys}"), joined.pairs.len());
+    let (regardless_of, pairs) = (format!("every column but {keys}"), pairs.len());
     Ok((PairedSets { baseline, other, regardless_of, pairs, only_baseline, only_other }, difference))
 }
 
@@ -79,35 +88,43 @@ fn compare_column(
 fn read(path: &Path, Request { key: keys, value: values, .. }: &Request) -> Result<KeyedTable> {
     let (file, table) = (path.display(), CsvTable::open(path)?);
     let (key_places, value_places) = (places(&table, keys, path)?, places(&table, values, path)?);
-    let (separator, name) = (table.separator, file.to_string());
-    let (mut records, mut missing, mut lines) = (Vec::new(), 0, HashMap::new());
+    let (separator, mut rows) = (table.separator, Vec::new());
     for row in table {
         let (line, row) = row?;
-        let mut key = Vec::new();
-        for (column, &at) in keys.iter().zip(&key_places) {
-            key.push(format!("{column}={}", row[at].trim()));
-            if row[at].trim().is_empty() {
-                bail!("{file}, line {line}: it has no {column}");
-            }
-        }
-        let key = key.join(" ");
-        if let Some(before) = lines.insert(key.clone(), line) {
-            bail!("{file}: {key} is in line {before} and again in line {line}; --key names one column, or more, that tell rows apart");
-        }
-        let identity = Arc::new(Identity { model: name.clone(), task: key, ..Identity::default() });
+        let key = key_of(&row, keys, &key_places).with_context(|| format!("{file}, line {line}"))?;
+        let mut numbers = Vec::new();
         for (column, &at) in values.iter().zip(&value_places) {
             let number = number(&row[at], separator)
                 .with_context(|| format!("{file}, line {line}, column `{column}`: `{}` is not a number", &row[at]))?;
-            let Some(value) = number else {
-                missing += 1;
-                continue;
-            };
-            let measure = Measurement { metric: column.clone().into(), value: Some(value), ..Measurement::default() };
-            records.push(Record { identity: identity.clone(), measure });
+            numbers.push(number.unwrap_or(f64::NAN));
         }
+        rows.push(KeyedRow { key, line, numbers: numbers.into() });
     }
-    let counts = Counts { records: records.len() + missing, missing, kept: records.len(), errors: 0 };
-    Ok(KeyedTable { input: Input { name, results: path.to_path_buf(), manifest: None }, counts, records })
+    rows.sort_by(|a, b| a.key.cmp(&b.key));
+    if let Some(twice) = rows.windows(2).find(|two| two[0].key == two[1].key) {
+        let [KeyedRow { key, line: before, .. }, KeyedRow { line, .. }] = twice else { unreachable!("windows of two") };
+        bail!("{file}: {key} is in line {before} and again in line {line}; --key names one column, or more, that tell rows apart");
+    }
+    let numbers = rows.iter().flat_map(|row| &row.numbers);
+    let missing = numbers.filter(|number| number.is_nan()).count();
+    let records = rows.len() * values.len();
+    let counts = Counts { records, missing, kept: records - missing, errors: 0 };
+    let input = Input { name: file.to_string(), results: path.to_path_buf(), manifest: None };
+    Ok(KeyedTable { input, counts, rows })
+}
+
+/// Returns the key of a row in words.
+///
+/// # Errors
+/// If a column has no value.
+fn key_of(row: &StringRecord, columns: &[String], places: &[usize]) -> Result<String> {
+    let mut key = Vec::new();
+    for (column, &at) in columns.iter().zip(places) {
+        let value = row[at].trim();
+        ensure!(!value.is_empty(), "it has no {column}");
+        key.push(format!("{column}={value}"));
+    }
+    Ok(key.join(" "))
 }
 
 /// Returns the places of columns.

@@ -3,10 +3,15 @@
 use super::*;
 use crate::attention::HeadPlace;
 use crate::base::rng::Rng;
-use crate::results::metric::{ACCURACY, NOISE_ABS, SHARE_ABS};
+use crate::results::column::{shown, Value};
+use crate::results::metric::{Metric, ACCURACY, ANSWER_LOG_PROB, ATTRIBUTION, NOISE_ABS, SHARE_ABS};
+
 use crate::results::record::{self, Identity, Measurement, Record};
+use crate::results::{About, Difference, Frame, Number, Query};
+use crate::stats::mean;
 use proptest::prelude::*;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// A record of one question.
 fn record(model: &str, seed: u64, query: usize, metric: &'static str, value: f64) -> Record {
@@ -103,6 +108,96 @@ fn the_rows_are_those_worked_out_by_hand() {
         assert!((found - expected).abs() < 1e-12, "{row:?}");
     }
     assert_eq!((row.difference.wins, row.difference.ties, row.difference.losses), (1, 0, 1));
+}
+
+/// The measurements of two models at two lengths under eight conditions, which the documents quote.
+const MEASURED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/experiments/results/real/attribution.csv");
+
+/// Metrics with their regions.
+const COMPARED: [(&Metric, Option<&str>); 3] =
+    [(&ACCURACY, None), (&ANSWER_LOG_PROB, None), (&ATTRIBUTION, Some("answer"))];
+
+fn uncorrected(difference: &Difference) -> Difference {
+    Difference { p_adjusted: None, ..difference.clone() }
+}
+
+/// The differences of a column's values from its first, as a comparison has them: by the other's value and the row.
+fn compared(by: Column, groups: &[Column]) -> BTreeMap<String, Difference> {
+    let metric = COMPARED.map(|(metric, region)| metric.name_of(region).parse().unwrap()).to_vec();
+    let request = Request { by: Some(by), group_by: groups.to_vec(), metric, ..request(&[MEASURED.into()]) };
+    let rows = compare(&request).unwrap().rows;
+    let named = |row: &Row| format!("{} {} {:?}", row.name(), row.other, row.group);
+    rows.iter().map(|row| (named(row), uncorrected(&row.difference))).collect()
+}
+
+/// The same, as tables have them.
+fn queried(by: Column, first: Option<Value<'_>>, groups: &[Column]) -> BTreeMap<String, Difference> {
+    let frame = Frame::of(About::default(), &record::read(Path::new(MEASURED)).unwrap());
+    let numbers = COMPARED.map(|(metric, region)| Number { metric, region });
+    let columns = [groups, &[by]].concat();
+    let query = Query { only: &[], rows: &columns, numbers: &numbers, against: Some((by, first)) };
+    let mut differences = BTreeMap::new();
+    for row in frame.query(&query) {
+        let keys: Vec<String> = row.keys.iter().map(|&value| shown(value)).collect();
+        let group: BTreeMap<_, _> = groups.iter().map(ToString::to_string).zip(keys.iter().cloned()).collect();
+        let other = &keys[groups.len()];
+        let other = if by == Column::Model { other.clone() } else { format!("{by}={other}") };
+        for ((metric, region), change) in COMPARED.iter().zip(row.changes) {
+            differences.extend(change.map(|change| (format!("{} {other} {group:?}", metric.name_of(*region)), change)));
+        }
+    }
+    differences
+}
+
+#[test]
+fn tables_and_comparisons_have_the_same_differences() {
+    let conditions = compared(Column::Condition, &[Column::Model, Column::CtxTok]);
+    assert_eq!(conditions, queried(Column::Condition, None, &[Column::Model, Column::CtxTok]));
+    // Two models, two lengths and two metrics; attribution is of untreated passes only.
+    assert!(conditions.len() > 50 && conditions.len() % 8 == 0, "{}", conditions.len());
+    let groups = [Column::Condition, Column::CtxTok];
+    let models = compared(Column::Model, &groups);
+    let first = Some(Value::Text("SmolLM2"));
+    assert_eq!(models, queried(Column::Model, first, &groups));
+    assert_eq!(models.len(), conditions.len() / 2 + 6);
+}
+
+#[test]
+fn the_differences_within_a_run_are_those_of_comparisons() {
+    let frame = Frame::of(About::default(), &record::read(Path::new(MEASURED)).unwrap());
+    let rows = frame.rows(Some(&COMPARED));
+    let mut compared: Vec<Difference> = Vec::new();
+    compared.extend(self::compared(Column::Condition, &[Column::Model, Column::CtxTok]).into_values());
+    compared.extend(self::compared(Column::Model, &[Column::Condition, Column::CtxTok]).into_values());
+    assert_eq!(rows.len(), compared.len());
+    for row in &rows {
+        assert!(compared.contains(&uncorrected(&row.difference)), "{row:?}");
+    }
+}
+
+#[test]
+fn estimates_are_those_worked_out_record_by_record() {
+    let records = record::read(Path::new(MEASURED)).unwrap();
+    let frame = Frame::of(About::default(), &records);
+    let columns = [Column::Model, Column::Condition];
+    let rows = [ACCURACY.overall(), ANSWER_LOG_PROB.overall()];
+    let rows = frame.query(&Query { only: &[], rows: &columns, numbers: &rows, against: None });
+    assert!(rows.len() > 8 && rows[0].keys == [Some(Value::Text("SmolLM2")), None]);
+    for row in rows {
+        for (metric, estimate) in [&ACCURACY, &ANSWER_LOG_PROB].into_iter().zip(&row.numbers) {
+            let mut prompts: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
+            for record in records.iter().filter(|record| record.measure.metric == metric.name) {
+                let keys = columns.map(|column| column.of_identity(&record.identity));
+                if keys == row.keys[..] {
+                    prompts.entry(record.identity.seed.unwrap()).or_default().push(record.measure.value.unwrap());
+                }
+            }
+            let means: Vec<f64> = prompts.values().map(|values| mean(values).unwrap()).collect();
+            let estimate = estimate.unwrap();
+            assert!((estimate.value - mean(&means).unwrap()).abs() < 1e-12, "{row:?}");
+            assert_eq!((estimate.prompts, estimate.trials), (prompts.len(), prompts.values().map(Vec::len).sum()));
+        }
+    }
 }
 
 #[test]

@@ -1,0 +1,241 @@
+//! The store of records: what a live run adds to, and what results files are read into. Whatever is asked of records selects
+//! from it.
+
+use super::column::{Column, Value};
+use super::pick::Pick;
+use super::record::{read_each, Identity, Measurement, Record};
+use crate::attention::HeadPlace;
+use anyhow::Result;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+
+/// What a measurement is of, in what unit: the records of many prompts share it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Quantity {
+    pub(crate) metric: Cow<'static, str>,
+    pub(crate) region: Option<Cow<'static, str>>,
+    /// `None` for the mean over layers.
+    pub(crate) layer: Option<usize>,
+    /// `None` for the mean over heads.
+    pub(crate) head: Option<usize>,
+    pub(crate) unit: Option<Cow<'static, str>>,
+}
+
+impl Quantity {
+    fn of(Measurement { layer, head, region, metric, unit, .. }: &Measurement) -> Self {
+        let (metric, region, unit) = (metric.clone(), region.clone(), unit.clone());
+        Self { metric, region, layer: *layer, head: *head, unit }
+    }
+
+    /// Returns `true` if it is of the whole model.
+    pub(crate) fn is_of_model(&self) -> bool {
+        self.layer.is_none() && self.head.is_none()
+    }
+
+    /// The head that it is of, if it is of one.
+    pub(crate) fn at(&self) -> Option<HeadPlace> {
+        let (layer, head) = self.layer.zip(self.head)?;
+        Some(HeadPlace { layer, head })
+    }
+}
+
+/// A record of the store.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RecordRef<'a> {
+    pub(crate) identity: &'a Identity,
+    pub(crate) quantity: &'a Quantity,
+    /// Not a number if it has none.
+    pub(crate) value: f64,
+    /// Its place among all records that were added, failures among them.
+    pub(crate) place: u32,
+}
+
+/// A number of a quantity. There are millions of them.
+#[derive(Clone, Copy, Debug)]
+struct Number {
+    value: f64,
+    /// The place of its identity.
+    identity: u32,
+    place: u32,
+}
+
+/// Records, by what they measure.
+#[derive(Debug, Default)]
+pub struct Records {
+    /// In the order in which they first came.
+    identities: Vec<Arc<Identity>>,
+    /// In the order in which they were added.
+    numbers: BTreeMap<Quantity, Vec<Number>>,
+    /// Records that say why there is no number.
+    pub failures: Vec<Record>,
+    /// Number of records that were added.
+    added: u32,
+}
+
+impl Records {
+    /// The store of these records.
+    pub fn of(records: &[Record]) -> Self {
+        let mut store = Self::default();
+        records.iter().for_each(|record| store.add(record));
+        store
+    }
+
+    /// Adds a record.
+    pub fn add(&mut self, record: &Record) {
+        let Record { identity, measure } = record;
+        self.added += 1;
+        if measure.error.is_some() {
+            self.failures.push(record.clone());
+            return;
+        }
+        if self.identities.last().is_none_or(|last| !Arc::ptr_eq(last, identity)) {
+            self.identities.push(identity.clone());
+        }
+        let number = Number {
+            value: measure.value.unwrap_or(f64::NAN),
+            identity: self.identities.len() as u32 - 1,
+            place: self.added - 1,
+        };
+        self.numbers.entry(Quantity::of(measure)).or_default().push(number);
+    }
+
+    /// Adds the records of a file, which is one of several [inputs](Column::Input).
+    ///
+    /// # Errors
+    /// As [`read`](super::record::read).
+    pub fn read(&mut self, path: &Path, input: usize) -> Result<()> {
+        let first = self.identities.len();
+        read_each(path, |record| self.add(record))?;
+        self.identities[first..].iter_mut().for_each(|identity| Arc::make_mut(identity).input = Some(input));
+        Ok(())
+    }
+
+    /// Replaces the identities for which there is another.
+    pub(crate) fn replace(&mut self, other: impl Fn(&Identity) -> Option<Identity>) {
+        for identity in &mut self.identities {
+            if let Some(other) = other(identity) {
+                *identity = Arc::new(other);
+            }
+        }
+    }
+
+    /// Number of records that were added.
+    pub(crate) fn len(&self) -> usize {
+        self.added as usize
+    }
+
+    /// The identities, in the order in which they first came.
+    pub(crate) fn identities(&self) -> impl Iterator<Item = &Identity> {
+        self.identities.iter().map(|identity| &**identity)
+    }
+
+    /// The quantities, by metric and region.
+    pub(crate) fn quantities(&self) -> impl Iterator<Item = &Quantity> {
+        self.numbers.keys()
+    }
+
+    /// The values of a column, in their order.
+    pub(crate) fn values(&self, column: Column) -> BTreeSet<Value<'_>> {
+        let of_identities = self.identities().filter_map(|identity| column.of_identity(identity));
+        of_identities.chain(self.quantities().filter_map(|quantity| column.of_quantity(quantity))).collect()
+    }
+
+    /// All records but failures, by quantity, in the order in which they were added.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = RecordRef<'_>> {
+        self.numbers.iter().flat_map(|(quantity, of)| of.iter().map(|number| self.record(quantity, number)))
+    }
+
+    /// Selects numbers by quantity, in the order in which they were added. Numbers that are not finite are left out, here and
+    /// below.
+    pub(crate) fn select(
+        &self,
+        of_quantity: impl Fn(&Quantity) -> bool,
+        of_identity: impl Fn(&Identity) -> bool,
+    ) -> Vec<RecordRef<'_>> {
+        let is_wanted: Vec<bool> = self.identities().map(of_identity).collect();
+        let mut selected = Vec::new();
+        for (quantity, numbers) in self.numbers.iter().filter(|(quantity, _)| of_quantity(quantity)) {
+            let wanted =
+                numbers.iter().filter(|number| number.value.is_finite() && is_wanted[number.identity as usize]);
+            selected.extend(wanted.map(|number| self.record(quantity, number)));
+        }
+        selected
+    }
+
+    /// Selects numbers of the whole model, or of one head, in the order in which they were added.
+    pub(crate) fn picked(&self, pick: Pick<'_>, at: Option<HeadPlace>) -> Vec<RecordRef<'_>> {
+        let (layer, head) = (at.map(|at| at.layer), at.map(|at| at.head));
+        let metric = pick.metric.to_owned().into();
+        let region = pick.region.map(|region| region.to_owned().into());
+        let first = Quantity { metric, region, layer, head, unit: None };
+        let of_quantity = self.numbers.range(&first..).take_while(|(quantity, _)| {
+            let Quantity { metric, region, layer, head, .. } = quantity;
+            (metric, region, layer, head) == (&first.metric, &first.region, &first.layer, &first.head)
+        });
+        let records =
+            of_quantity.flat_map(|(quantity, numbers)| numbers.iter().map(|number| self.record(quantity, number)));
+        records.filter(|record| record.value.is_finite() && pick.matches(record.identity)).collect()
+    }
+
+    fn record<'a>(&'a self, quantity: &'a Quantity, number: &Number) -> RecordRef<'a> {
+        let identity = &*self.identities[number.identity as usize];
+        RecordRef { identity, quantity, value: number.value, place: number.place }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::metric::{ACCURACY, LAMBDA, SHARE_ABS};
+
+    fn record(identity: &Arc<Identity>, quantity: Quantity, value: Option<f64>) -> Record {
+        let Quantity { metric, region, layer, head, unit } = quantity;
+        let measure = Measurement { layer, head, region, metric, value, unit, ..Measurement::default() };
+        Record { identity: identity.clone(), measure }
+    }
+
+    fn identities() -> [Arc<Identity>; 2] {
+        ["a", "b"].map(|model| Arc::new(Identity { model: model.into(), ..Identity::default() }))
+    }
+
+    #[test]
+    fn numbers_are_selected_by_what_they_are_of_in_the_order_in_which_they_came() {
+        let [a, b] = identities();
+        let accuracy = Quantity { metric: ACCURACY.name.into(), ..Quantity::default() };
+        let of_head = Quantity { layer: Some(1), head: Some(0), ..accuracy.clone() };
+        let failure = Measurement { error: Some("no room".into()), ..Measurement::default() };
+        let records = Records::of(&[
+            record(&b, accuracy.clone(), Some(1.0)),
+            Record { identity: b.clone(), measure: failure },
+            record(&b, of_head.clone(), Some(0.5)),
+            record(&a, accuracy.clone(), None),
+            record(&a, accuracy, Some(0.0)),
+            record(&b, Quantity { metric: LAMBDA.name.into(), ..Quantity::default() }, Some(f64::INFINITY)),
+        ]);
+        let selected = records.select(Quantity::is_of_model, |_| true);
+        let found: Vec<_> =
+            selected.iter().map(|record| (&*record.identity.model, record.value, record.place)).collect();
+        assert_eq!(found, [("b", 1.0, 0), ("a", 0.0, 4)]);
+        assert_eq!(records.select(|_| true, |identity| identity.model == "b").len(), 2);
+        let picked = |at| records.picked(Pick::of("b", &ACCURACY), at).iter().map(|record| record.value).sum::<f64>();
+        assert_eq!(
+            (picked(None), picked(of_head.at()), picked(Some(HeadPlace { layer: 0, head: 0 }))),
+            (1.0, 0.5, 0.0)
+        );
+        assert_eq!((records.len(), records.failures.len(), records.iter().count()), (6, 1, 5));
+        assert_eq!(records.values(Column::Model).len() + records.values(Column::Layer).len(), 3);
+    }
+
+    #[test]
+    fn a_metric_in_two_units_is_two_quantities_and_one_number() {
+        let [a, _] = identities();
+        let share = Quantity { metric: SHARE_ABS.name.into(), region: Some("answer".into()), ..Quantity::default() };
+        let in_unit = |unit: &'static str| Quantity { unit: Some(unit.into()), ..share.clone() };
+        let all = ["fraction", "percent"].map(|unit| record(&a, in_unit(unit), Some(0.5)));
+        let records = Records::of(&all);
+        let pick = Pick { region: Some("answer"), ..Pick::of("a", &SHARE_ABS) };
+        assert_eq!((records.quantities().count(), records.picked(pick, None).len()), (2, 2));
+    }
+}
