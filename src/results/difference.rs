@@ -8,7 +8,7 @@
 
 use super::column::{Column, Value};
 use super::metric::Kind;
-use super::pair::{by_prompt, Pair, PromptKey};
+use super::pair::{by_prompt, on_shared_keys, Pair, PromptKey};
 use super::Estimate;
 use crate::stats::{holm, mean, smallest_detectable, test_mean, Interval, PairedHits, Replicated, LEVEL};
 use serde::Serialize;
@@ -191,7 +191,7 @@ impl Difference {
 
     /// The difference over replicates and the prompts that all of them have, from the means of each prompt.
     fn of_replicates(replicates: &[MeansByPrompt<'_>], cases: usize, kind: Kind) -> Option<Self> {
-        let tables = on_shared_prompts(replicates);
+        let tables = on_shared_keys(&replicates.iter().collect::<Vec<_>>());
         let (mut differences, mut means) = (Vec::new(), Vec::new());
         for prompts in &tables {
             differences.push(prompts.iter().map(|(a, b)| b - a).collect::<Vec<f64>>());
@@ -234,14 +234,6 @@ impl Difference {
 
 /// The means of both sides of each prompt.
 type MeansByPrompt<'a> = BTreeMap<PromptKey<'a>, (f64, f64)>;
-
-/// Means of the prompts that all replicates have, replicates × prompts.
-fn on_shared_prompts(replicates: &[MeansByPrompt<'_>]) -> Vec<Vec<(f64, f64)>> {
-    let Some(first) = replicates.first() else { return Vec::new() };
-    let shared: Vec<&PromptKey<'_>> =
-        first.keys().filter(|prompt| replicates.iter().all(|prompts| prompts.contains_key(*prompt))).collect();
-    replicates.iter().map(|prompts| shared.iter().map(|prompt| prompts[*prompt]).collect()).collect()
-}
 
 /// The prompts of pairs, each with its means.
 fn prompt_means<'a>(pairs: &[Pair<'a>], free: &[Column]) -> Vec<(PromptKey<'a>, (f64, f64))> {

@@ -285,7 +285,7 @@ impl Frame {
 
     /// Pairs two picks of the same metric, whatever their models and conditions.
     fn paired(&self, baseline: Pick<'_>, other: Pick<'_>) -> Vec<Pair<'_>> {
-        pairs(self.records.picked(baseline, None), self.records.picked(other, None), SIDES).pairs
+        pairs([baseline, other].map(|pick| self.records.picked(pick, None)), SIDES).pairs
     }
 
     /// Returns how one pick differs from another of the same metric, by prompt: the mean over the prompt's questions.
@@ -302,8 +302,8 @@ impl Frame {
 
     /// Returns a contrast: the second pair's difference less that of the first, prompt by prompt.
     pub(crate) fn contrast(&self, first: (Pick<'_>, Pick<'_>), second: (Pick<'_>, Pick<'_>)) -> Option<Difference> {
-        let [first, second] = [first, second].map(|(baseline, other)| differences(&self.paired(baseline, other)));
-        Difference::of_prompts(&pairs(first, second, SIDES).pairs, SIDES, Kind::Number)
+        let both = [first, second].map(|(baseline, other)| differences(&self.paired(baseline, other)));
+        Difference::of_prompts(&pairs(both, SIDES).pairs, SIDES, Kind::Number)
     }
 
     /// Returns the numbers of single heads, in the order of layers and heads.

@@ -33,7 +33,7 @@ pub(crate) struct Pairs<'a> {
 }
 
 /// Joins two sides on every column that is not `free`.
-pub(crate) fn pairs<'a>(mut baseline: Vec<RecordRef<'a>>, mut other: Vec<RecordRef<'a>>, free: &[Column]) -> Pairs<'a> {
+pub(crate) fn pairs<'a>([mut baseline, mut other]: [Vec<RecordRef<'a>>; 2], free: &[Column]) -> Pairs<'a> {
     let mut columns = joined_columns(free);
     if let Some(first) = baseline.first().or(other.first()).copied() {
         // Of millions of records, most columns have one value.
@@ -177,10 +177,14 @@ impl PromptNumbers {
 /// Returns the numbers of several lists on the prompts that all of them have, in one order of prompts. What is correlated or
 /// divided prompt by prompt goes through here.
 pub(crate) fn on_shared_prompts(lists: &[PromptNumbers]) -> Vec<Vec<f64>> {
-    let Some((first, others)) = lists.split_first() else { return Vec::new() };
-    let mut shared: Vec<u64> = first.0.keys().copied().collect();
-    shared.retain(|seed| others.iter().all(|list| list.0.contains_key(seed)));
-    lists.iter().map(|list| shared.iter().map(|seed| list.0[seed]).collect()).collect()
+    on_shared_keys(&lists.iter().map(|list| &list.0).collect::<Vec<_>>())
+}
+
+/// Returns the values of several maps at the keys that all of them have, in their order.
+pub(crate) fn on_shared_keys<K: Ord, V: Copy>(maps: &[&BTreeMap<K, V>]) -> Vec<Vec<V>> {
+    let Some((first, others)) = maps.split_first() else { return Vec::new() };
+    let shared: Vec<&K> = first.keys().filter(|key| others.iter().all(|map| map.contains_key(key))).collect();
+    maps.iter().map(|map| shared.iter().map(|key| map[key]).collect()).collect()
 }
 
 /// Returns what tells a record's prompt from others: the seed, where there is one. Whatever is made of one seed is made of the

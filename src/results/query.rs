@@ -5,8 +5,7 @@ use super::difference::Difference;
 use super::estimate::Estimate;
 use super::metric::Metric;
 use super::pair::pairs;
-use super::record::Identity;
-use super::records::{Quantity, RecordRef, Records};
+use super::records::{RecordRef, Records};
 use rayon::prelude::*;
 use std::collections::HashMap;
 
@@ -37,7 +36,8 @@ pub(crate) type Cut<'a> = (Column, Option<Value<'a>>);
 pub(crate) struct Query<'a> {
     /// Values that records have in these columns.
     pub(crate) only: &'a [Cut<'a>],
-    /// The columns whose values make a row, in the order of [`ResultRow::keys`]. What they [mention](Mentioned) counts.
+    /// The columns whose values make a row, in the order of [`ResultRow::keys`]. Numbers of layers and heads are meant
+    /// where a column of theirs is mentioned, and by depth only questions whose needle was put there.
     pub(crate) rows: &'a [Column],
     pub(crate) numbers: &'a [Number<'a>],
     /// Each row is compared with the row that is the same but for this column, in which it has this value; `None` for no
@@ -63,36 +63,6 @@ impl ResultRow<'_> {
     }
 }
 
-/// Columns that decide, by being mentioned anywhere, which records are meant.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Mentioned {
-    layer: bool,
-    head: bool,
-    depth: bool,
-}
-
-impl Mentioned {
-    pub(crate) fn of(is_mentioned: impl Fn(Column) -> bool) -> Self {
-        let [layer, head, depth] = [Column::Layer, Column::Head, Column::DepthReqPct].map(is_mentioned);
-        Self { layer, head, depth }
-    }
-
-    /// Returns `true` for numbers of the whole model, or of layers or heads where these are mentioned.
-    pub(crate) fn has_level_of(self, quantity: &Quantity) -> bool {
-        match (self.layer, self.head) {
-            (false, false) => quantity.is_of_model(),
-            (true, false) => quantity.layer.is_some(),
-            (_, true) => quantity.at().is_some(),
-        }
-    }
-
-    /// Returns `true` unless depths are mentioned and the needle of the question was not put at the depth asked for. Of each
-    /// prompt, one needle was.
-    pub(crate) fn has_depth_of(self, identity: &Identity) -> bool {
-        !self.depth || identity.placed != Some(false)
-    }
-}
-
 /// Values of the columns that make rows.
 type Key<'a> = Vec<Option<Value<'a>>>;
 
@@ -115,15 +85,14 @@ impl Records {
 
     /// The records of a number, by row.
     fn groups<'a>(&'a self, query: &Query<'_>, Number { metric, region }: Number<'_>) -> Groups<'a> {
-        let mentioned = Mentioned::of(|column| {
-            query.rows.contains(&column) || query.only.iter().any(|(mentioned, _)| *mentioned == column)
-        });
+        let mentions =
+            |column| query.rows.contains(&column) || query.only.iter().any(|(mentioned, _)| *mentioned == column);
         let records = self.select(
             |quantity| {
-                (quantity.metric.as_ref(), quantity.region.as_deref()) == (metric.name, region)
-                    && mentioned.has_level_of(quantity)
+                let is_it = (quantity.metric.as_ref(), quantity.region.as_deref()) == (metric.name, region);
+                is_it && quantity.is_meant(mentions)
             },
-            |identity| mentioned.has_depth_of(identity),
+            |identity| identity.is_meant(mentions),
         );
         let mut groups: Groups<'a> = HashMap::new();
         for record in records {
@@ -143,7 +112,7 @@ impl Query<'_> {
             let records = groups.get(key).map_or(&[][..], Vec::as_slice);
             row.numbers.push(Estimate::of(records, number.metric.kind));
             row.changes.push(self.baseline_of(groups, key).and_then(|(baseline, free)| {
-                let joined = pairs(baseline.to_vec(), records.to_vec(), &free);
+                let joined = pairs([baseline.to_vec(), records.to_vec()], &free);
                 Difference::of_prompts(&joined.pairs, &free, number.metric.kind)
             }));
         }

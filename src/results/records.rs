@@ -34,10 +34,27 @@ impl Quantity {
         self.layer.is_none() && self.head.is_none()
     }
 
+    /// Returns `true` if it is meant where some columns are mentioned: those of layers and heads only where these are.
+    pub(crate) fn is_meant(&self, mentions: impl Fn(Column) -> bool) -> bool {
+        match (mentions(Column::Layer), mentions(Column::Head)) {
+            (false, false) => self.is_of_model(),
+            (true, false) => self.layer.is_some(),
+            (_, true) => self.at().is_some(),
+        }
+    }
+
     /// The head that it is of, if it is of one.
     pub(crate) fn at(&self) -> Option<HeadPlace> {
         let (layer, head) = self.layer.zip(self.head)?;
         Some(HeadPlace { layer, head })
+    }
+}
+
+impl Identity {
+    /// Returns `true` if it is meant where some columns are mentioned: by depth, only the question of each prompt counts whose
+    /// needle was put there.
+    pub(crate) fn is_meant(&self, mentions: impl Fn(Column) -> bool) -> bool {
+        !mentions(Column::DepthReqPct) || self.placed != Some(false)
     }
 }
 
@@ -76,7 +93,8 @@ pub struct Records {
 
 impl Records {
     /// The store of these records.
-    pub fn of(records: &[Record]) -> Self {
+    #[cfg(test)]
+    pub(crate) fn of(records: &[Record]) -> Self {
         let mut store = Self::default();
         records.iter().for_each(|record| store.add(record));
         store
@@ -101,29 +119,23 @@ impl Records {
         self.numbers.entry(Quantity::of(measure)).or_default().push(number);
     }
 
-    /// Adds the records of a file, which is one of several [inputs](Column::Input).
+    /// Adds the records of a file with changed identities.
     ///
     /// # Errors
     /// As [`read`](super::record::read).
-    pub fn read(&mut self, path: &Path, input: usize) -> Result<()> {
+    pub(crate) fn read(
+        &mut self,
+        path: &Path,
+        mut see: impl FnMut(&Record),
+        change: impl Fn(&mut Identity),
+    ) -> Result<()> {
         let first = self.identities.len();
-        read_each(path, |record| self.add(record))?;
-        self.identities[first..].iter_mut().for_each(|identity| Arc::make_mut(identity).input = Some(input));
+        read_each(path, |record| {
+            see(record);
+            self.add(record);
+        })?;
+        self.identities[first..].iter_mut().for_each(|identity| change(Arc::make_mut(identity)));
         Ok(())
-    }
-
-    /// Replaces the identities for which there is another.
-    pub(crate) fn replace(&mut self, other: impl Fn(&Identity) -> Option<Identity>) {
-        for identity in &mut self.identities {
-            if let Some(other) = other(identity) {
-                *identity = Arc::new(other);
-            }
-        }
-    }
-
-    /// Number of records that were added.
-    pub(crate) fn len(&self) -> usize {
-        self.added as usize
     }
 
     /// The identities, in the order in which they first came.
@@ -140,11 +152,6 @@ impl Records {
     pub(crate) fn values(&self, column: Column) -> BTreeSet<Value<'_>> {
         let of_identities = self.identities().filter_map(|identity| column.of_identity(identity));
         of_identities.chain(self.quantities().filter_map(|quantity| column.of_quantity(quantity))).collect()
-    }
-
-    /// All records but failures, by quantity, in the order in which they were added.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = RecordRef<'_>> {
-        self.numbers.iter().flat_map(|(quantity, of)| of.iter().map(|number| self.record(quantity, number)))
     }
 
     /// Selects numbers by quantity, in the order in which they were added. Numbers that are not finite are left out, here and
@@ -224,7 +231,7 @@ mod tests {
             (picked(None), picked(of_head.at()), picked(Some(HeadPlace { layer: 0, head: 0 }))),
             (1.0, 0.5, 0.0)
         );
-        assert_eq!((records.len(), records.failures.len(), records.iter().count()), (6, 1, 5));
+        assert_eq!((records.added, records.failures.len(), records.select(|_| true, |_| true).len()), (6, 1, 3));
         assert_eq!(records.values(Column::Model).len() + records.values(Column::Layer).len(), 3);
     }
 

@@ -67,12 +67,6 @@ impl Level {
     }
 }
 
-/// A set of records by its name.
-pub(crate) struct Side<'a> {
-    pub(crate) name: String,
-    pub(crate) records: Vec<RecordRef<'a>>,
-}
-
 /// Two sides, paired.
 pub(crate) struct Pairing<'a> {
     pub(crate) baseline: String,
@@ -83,23 +77,15 @@ pub(crate) struct Pairing<'a> {
 }
 
 impl<'a> Pairing<'a> {
-    pub(crate) fn of(baseline: Side<'a>, other: Side<'a>, free: Vec<Column>) -> Self {
-        let joined = pairs(baseline.records, other.records, &free);
-        Self { baseline: baseline.name, other: other.name, free, joined }
+    /// Pairs two sides by their names.
+    pub(crate) fn of([baseline, other]: [String; 2], sides: [Vec<RecordRef<'a>>; 2], free: Vec<Column>) -> Self {
+        let joined = pairs(sides, &free);
+        Self { baseline, other, free, joined }
     }
 
     /// Returns the value that both records of a pair have; `None` where it is missing, or what is compared.
     pub(crate) fn shared(&self, pair: &Pair<'a>, column: Column) -> Option<Value<'a>> {
         column.get(&pair.record).filter(|_| !self.free.contains(&column))
-    }
-
-    /// Returns the level of the numbers where layers or heads are compared.
-    fn level(&self) -> Level {
-        match (self.free.contains(&Column::Layer), self.free.contains(&Column::Head)) {
-            (_, true) => Level::Head,
-            (true, _) => Level::Layer,
-            _ => Level::Model,
-        }
     }
 }
 
@@ -138,7 +124,7 @@ impl<'r> Rows<'r> {
                     rank: rank(quantity),
                     metric: &quantity.metric,
                     region: quantity.region.as_deref().filter(|_| !pairing.free.contains(&Column::Region)),
-                    level: Level::of(quantity).max(pairing.level()),
+                    level: Level::of(quantity),
                     group: self.groups.iter().map(|&column| pairing.shared(pair, column)).collect(),
                     pairing: place,
                 };

@@ -5,7 +5,7 @@ use super::frame::{Frame, SIDES};
 use super::metric::{self, Headline, Metric};
 use super::pick::{Case, ConditionKey, Pick, Setting};
 use super::records::Quantity;
-use super::rows::{Pairing, Row, Rows, Side};
+use super::rows::{Pairing, Row, Rows};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 
@@ -26,15 +26,16 @@ impl Frame {
             };
             wanted.iter().position(is_it).filter(|_| quantity.is_of_model())
         };
-        let pairs = self.case_pairs();
-        let side = |case: &Case| {
+        let records = |case: &Case| {
             let (condition, setting) = (case.treated.condition.as_deref(), Some(case.setting));
             let pick = Pick { model: &case.model, condition, setting, ..Pick::default() };
-            let records = self.records.select(|quantity| rank(quantity).is_some(), |id| pick.matches(id));
-            Side { name: self.case_name(case), records }
+            self.records.select(|quantity| rank(quantity).is_some(), |id| pick.matches(id))
         };
-        let pairings: Vec<Pairing<'_>> =
-            pairs.par_iter().map(|(a, b)| Pairing::of(side(a), side(b), SIDES.to_vec())).collect();
+        let pairs = self.case_pairs();
+        let pairing = |(a, b): &CasePair| {
+            Pairing::of([a, b].map(|case| self.case_name(case)), [a, b].map(records), SIDES.to_vec())
+        };
+        let pairings: Vec<Pairing<'_>> = pairs.par_iter().map(pairing).collect();
         let rows = Rows { pairings: &pairings, groups: &[], of_seeds: false };
         let rows = rows.make(|quantity| rank(quantity).unwrap_or(usize::MAX));
         rows.into_iter().flatten().map(|(place, row)| Row { group: group(pairs[place].0.setting), ..row }).collect()

@@ -7,7 +7,6 @@ use super::super::rows::Pairing;
 use super::input::place_of;
 use super::{described, Counts, Input, Request};
 use crate::bail_usage;
-use crate::base::names::Replicates;
 use anyhow::{bail, Result};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,7 +22,14 @@ pub(super) fn check_records(
     inputs: &[(Input, Counts)],
 ) -> Result<()> {
     if let Some(pattern) = &request.replicates {
-        check_replicates(pattern, request, records, inputs)?;
+        let mut others = records.identities().filter(|identity| identity.replicate.is_none());
+        if let Some(other) = others.find(|identity| request.wants_identity(identity)) {
+            bail_usage!(
+                "the name of model {} has no training seed (`{pattern}`), so it is no replicate; say where it stands with \
+                 --replicates, or leave the model out with --where model=…",
+                other.model
+            );
+        }
     }
     check_units(selected, inputs)?;
     request.check_occurrence(records)?;
@@ -32,25 +38,6 @@ pub(super) fn check_records(
         bail_usage!("{}: no records of single heads, which `ratio` and `heads` write", input.name);
     }
     bail_usage!("{}: no records left to compare; see --metric, --where and --group-by", input.name)
-}
-
-/// Checks that all models that are compared are replicates.
-fn check_replicates(
-    pattern: &Replicates,
-    request: &Request,
-    records: &Records,
-    inputs: &[(Input, Counts)],
-) -> Result<()> {
-    let others = records.iter().filter(|record| record.identity.replicate.is_none());
-    let others = others.filter(|record| request.wants_identity(record.identity));
-    let Some(first) = others.min_by_key(|record| record.place) else { return Ok(()) };
-    let (input, number) = place_of(&first, inputs);
-    bail_usage!(
-        "{}, record {number}: the name of model {} has no training seed (`{pattern}`), so it is no replicate; say where it stands \
-         with --replicates, or leave the model out with --where model=…",
-        input.results.display(),
-        first.identity.model
-    )
 }
 
 /// Checks that each metric is in one unit: numbers in two have no difference.

@@ -1,8 +1,10 @@
 //! Inputs: run folders, or results files with the manifest beside them if there is one.
 
 use crate::bail_usage;
+use crate::base::names::Replicates;
 use crate::results::folder::{MANIFEST, RESULTS};
 use crate::results::manifest::Manifest;
+use crate::results::record::Record;
 use crate::results::records::{RecordRef, Records};
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
@@ -69,21 +71,28 @@ pub struct Counts {
     pub kept: usize,
 }
 
-/// Reads the records of inputs, and counts them.
+/// Reads the records of inputs, and counts them. Of replicates, the recipe stands for the model, beside the training seed.
 ///
 /// # Errors
 /// If a file cannot be read, or is none of results.
-pub(super) fn read(inputs: Vec<Input>) -> Result<(Records, Vec<(Input, Counts)>)> {
+pub(super) fn read(inputs: Vec<Input>, replicates: Option<&Replicates>) -> Result<(Records, Vec<(Input, Counts)>)> {
     let mut records = Records::default();
     let mut counted = Vec::new();
     for (place, input) in inputs.into_iter().enumerate() {
-        let (before, failed_before) = (records.len(), records.failures.len());
-        records.read(&input.results, place)?;
-        let errors = records.failures.len() - failed_before;
-        counted.push((input, Counts { records: records.len() - before, errors, ..Counts::default() }));
-    }
-    for record in records.iter().filter(|record| !record.value.is_finite()) {
-        counted[input_of(&record)].1.missing += 1;
+        let mut counts = Counts::default();
+        let count = |record: &Record| {
+            let is_error = record.measure.error.is_some();
+            counts.records += 1;
+            counts.errors += usize::from(is_error);
+            counts.missing += usize::from(!is_error && record.number().is_none());
+        };
+        records.read(&input.results, count, |identity| {
+            identity.input = Some(place);
+            if let Some((model, seed)) = replicates.and_then(|pattern| pattern.split(&identity.model)) {
+                (identity.model, identity.replicate) = (model, Some(seed));
+            }
+        })?;
+        counted.push((input, counts));
     }
     Ok((records, counted))
 }

@@ -40,7 +40,7 @@ pub use request::{MetricName, Request, Where};
 
 use super::column::{self, Column};
 use super::pair::joined_columns;
-use super::record::{metric_name, Identity};
+use super::record::metric_name;
 use super::records::RecordRef;
 use super::rows::{Pairing, Row, Rows};
 use crate::bail_usage;
@@ -106,22 +106,14 @@ pub fn compare(request: &Request) -> Result<Comparison> {
         }
     }
     let inputs = request.inputs.iter().map(|path| Input::open(path)).collect::<Result<Vec<_>>>()?;
-    let names: Vec<String> = inputs.iter().map(|input| input.name.clone()).collect();
     let mut notes = Vec::new();
     let checked = check_manifests(&inputs, request, &mut notes)?;
-    let (mut records, mut inputs) = input::read(inputs)?;
-    if let Some(pattern) = &request.replicates {
-        // Their recipe stands for the model, beside the training seed.
-        records.replace(|identity| {
-            let (model, seed) = pattern.split(&identity.model)?;
-            Some(Identity { model, replicate: Some(seed), ..identity.clone() })
-        });
-    }
+    let (records, mut inputs) = input::read(inputs, request.replicates.as_ref())?;
     let request = &request.with_full_names(&records);
     let selected = request.select(&records);
     selected.iter().for_each(|record| inputs[input_of(record)].1.kept += 1);
     checks::check_records(request, &records, &selected, &inputs)?;
-    let pairings = sides::pairings(request, &names, &selected, checked.ignores_seeds)?;
+    let pairings = sides::pairings(request, &inputs, &selected, checked.ignores_seeds)?;
     pairings.iter().try_for_each(|pairing| checks::check_pairing(pairing, &inputs))?;
     let groups = groups::groups(request, &pairings)?;
     let rows = Rows { pairings: &pairings, groups: &groups, of_seeds: request.replicates.is_some() };

@@ -2,7 +2,6 @@
 
 use super::super::column::{names, Column, Value};
 use super::super::metric::{self, headline_rank, Label, Metric};
-use super::super::query::Mentioned;
 use super::super::record::Identity;
 use super::super::records::{Quantity, RecordRef, Records};
 use crate::bail_usage;
@@ -213,20 +212,15 @@ impl Request {
 
     /// Selects the records that are compared.
     pub(super) fn select<'a>(&self, records: &'a Records) -> Vec<RecordRef<'a>> {
-        let mentioned = self.mentioned();
         records.select(
             |quantity| self.wants_quantity(quantity),
-            |identity| self.wants_identity(identity) && mentioned.has_depth_of(identity),
+            |identity| self.wants_identity(identity) && identity.is_meant(|column| self.mentions(column)),
         )
-    }
-
-    fn mentioned(&self) -> Mentioned {
-        Mentioned::of(|column| self.mentions(column))
     }
 
     fn wants_quantity(&self, quantity: &Quantity) -> bool {
         let mut columns = self.wheres.iter().map(|condition| condition.column).filter(|of| of.is_of_measurement());
-        self.mentioned().has_level_of(quantity)
+        quantity.is_meant(|column| self.mentions(column))
             && self.rank(quantity).is_some()
             && columns.all(|column| self.passes(column, column.of_quantity(quantity)))
     }

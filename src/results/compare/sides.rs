@@ -2,8 +2,8 @@
 
 use super::super::column::{shown, Column, Value};
 use super::super::records::RecordRef;
-use super::super::rows::{Pairing, Side};
-use super::request::Request;
+use super::super::rows::Pairing;
+use super::{Counts, Input, Request};
 use crate::bail_usage;
 use crate::base::names::{is_short_for, ShortNames};
 use anyhow::Result;
@@ -19,13 +19,13 @@ const MOST_SIDES: usize = 64;
 /// Usage errors if there are no two of them.
 pub(super) fn pairings<'a>(
     request: &Request,
-    inputs: &[String],
+    inputs: &[(Input, Counts)],
     selected: &[RecordRef<'a>],
     ignores_seeds: bool,
 ) -> Result<Vec<Pairing<'a>>> {
     let (by, values) = match (request.compared(), inputs) {
         (Some(by), _) => (by, compared_values(selected, by, request.baseline.as_deref())?),
-        (None, [name]) => {
+        (None, [(Input { name, .. }, _)]) => {
             bail_usage!("{name} is the only input: compare its parts with --by COLUMN: {}", varying(selected))
         }
         (None, _) if request.baseline.is_some() => {
@@ -42,15 +42,14 @@ pub(super) fn pairings<'a>(
     let names = names_of(by, &values);
     let mut pairings = Vec::new();
     for other in 1..sides.len() {
-        let ([baseline, name], mut free) = match by {
+        let (names, mut free) = match by {
             Column::Input => two_inputs(inputs, &sides, other)?,
             by => ([0, other].map(|side| names[side].clone()), freed(by, &sides[0], &sides[other])),
         };
         if ignores_seeds && !free.contains(&Column::Seed) {
             free.push(Column::Seed);
         }
-        let baseline = Side { name: baseline, records: sides[0].clone() };
-        pairings.push(Pairing::of(baseline, Side { name, records: sides[other].clone() }, free));
+        pairings.push(Pairing::of(names, [0, other].map(|side| sides[side].clone()), free));
     }
     Ok(pairings)
 }
@@ -160,16 +159,20 @@ fn in_order<'a>(selected: &[RecordRef<'a>], by: Column) -> Result<Vec<Option<Val
 
 /// Returns the names of the first input and of another, and the columns in which the records of a pair may differ: their models
 /// are compared with each other where each has only one, and inputs model by model otherwise.
-fn two_inputs(inputs: &[String], sides: &[Vec<RecordRef<'_>>], other: usize) -> Result<([String; 2], Vec<Column>)> {
+fn two_inputs(
+    inputs: &[(Input, Counts)],
+    sides: &[Vec<RecordRef<'_>>],
+    other: usize,
+) -> Result<([String; 2], Vec<Column>)> {
     let models: Vec<_> = sides.iter().map(|records| values(records, Column::Model)).collect();
     let (a, b) = (&models[0], &models[other]);
     let across = a.len() == 1 && b.len() == 1 && a != b;
     if !across && a.is_disjoint(b) {
         bail_usage!(
             "{} holds {} and {} holds {}: they have no model in common; choose one model with --where model=…",
-            inputs[0],
+            inputs[0].0.name,
             list(a),
-            inputs[other],
+            inputs[other].0.name,
             list(b)
         );
     }
@@ -179,7 +182,7 @@ fn two_inputs(inputs: &[String], sides: &[Vec<RecordRef<'_>>], other: usize) -> 
         let alone = models[input].len() == 1 && models.iter().filter(|set| **set == models[input]).count() == 1;
         match models[input].first() {
             Some(&model) if across && alone => short.name(&shown(model)).to_owned(),
-            _ => inputs[input].clone(),
+            _ => inputs[input].0.name.clone(),
         }
     });
     let [baseline, other] = [&sides[0], &sides[other]];
