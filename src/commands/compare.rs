@@ -64,13 +64,13 @@ pub enum TableFormat {
     Table,
     /// CSV with all digits
     Csv,
-    /// JSON with the rows, their pairing, and unpaired cases
+    /// JSON with the rows, their pairing, and unpaired records
     Json,
     /// Markdown table
     Markdown,
 }
 
-/// Cases without another half that are shown; `--format json` has all.
+/// Records without another half that are shown; `--format json` has all.
 const FIRST_FEW: usize = 3;
 
 /// Compares.
@@ -205,14 +205,14 @@ fn talk_of_pairing(pairing: &PairedSets) -> Vec<String> {
     let PairedSets { baseline, other, regardless_of, pairs, .. } = pairing;
     let pairs = plural(*pairs, "pair");
     let mut lines =
-        vec![format!("{other} is compared with {baseline}: {pairs} of cases, regardless of {regardless_of}")];
+        vec![format!("{other} is compared with {baseline}: {pairs} of records, regardless of {regardless_of}")];
     for (name, unpaired) in [(baseline, &pairing.only_baseline), (other, &pairing.only_other)] {
         let cases = &unpaired.cases;
         if cases.is_empty() {
             continue;
         }
         let metrics: Vec<String> = unpaired.by_metric.iter().map(|(metric, n)| format!("{n} {metric}")).collect();
-        lines.push(format!("  {} cases only in {name} ({})", cases.len(), metrics.join(", ")));
+        lines.push(format!("  {} records only in {name} ({})", cases.len(), metrics.join(", ")));
         lines.extend(cases.iter().take(FIRST_FEW).map(|case| format!("    {case}")));
         if cases.len() > FIRST_FEW {
             lines.push(format!("    … and {} more, all listed by --format json", cases.len() - FIRST_FEW));

@@ -40,7 +40,7 @@ pub struct Difference {
     pub n: usize,
     /// Number of training seeds, where models are replicates; `n` is then of the prompts that all seeds have.
     pub seeds: Option<usize>,
-    /// Number of pairs of cases: more than prompts, where a prompt has several questions.
+    /// Number of pairs: more than prompts, where a prompt has several questions.
     pub cases: usize,
     /// Mean of the baseline, over prompts.
     pub mean_baseline: f64,

@@ -16,7 +16,7 @@ pub(crate) const GROUPS: [Column; 3] = [Column::CtxTok, Column::Needles, Column:
 type CasePair = (Case, Case);
 
 impl Frame {
-    /// Returns a row for each metric and pair of cases that have it, in the order of the metrics. They are given with their
+    /// Returns a row for each metric and pair of sides that have it, in the order of the metrics. They are given with their
     /// regions; `None` stands for the headline ones.
     pub(crate) fn rows(&self, metrics: Option<&[(&'static Metric, Option<&'static str>)]>) -> Vec<Row> {
         let wanted = metrics.map_or_else(headline_metrics, <[_]>::to_vec);

@@ -153,7 +153,7 @@ pub(super) fn number(value: &Value) -> f64 {
 }
 
 #[test]
-fn the_same_run_twice_differs_by_nothing_in_every_case() {
+fn the_same_run_twice_differs_by_nothing() {
     let scratch = Scratch::new();
     scratch.run("a", &RUN);
     scratch.run("b", &RUN);
@@ -210,7 +210,7 @@ fn runs_of_other_prompts_are_refused_with_the_reason() {
     let reason = ["a and b are of different prompts", "seeds.prompts: 0 and 7", "--allow-different-prompts"];
     refuses_outright(&mut scratch.compare("a b"), 2, &reason);
     let stderr = scratch.stderr("a b --allow-different-prompts");
-    assert!(stderr.contains("different prompts: the pairing is by case only"), "{stderr}");
+    assert!(stderr.contains("different prompts: the pairing is by setting and sample only"), "{stderr}");
 }
 
 #[test]
@@ -222,7 +222,7 @@ fn files_without_manifests_are_refused_if_their_seeds_differ() {
     refuses_outright(
         &mut scratch.compare("a.csv b.csv"),
         2,
-        &["no case in common", "seed", "--allow-different-prompts"],
+        &["no measurement in common", "seed", "--allow-different-prompts"],
     );
     assert_eq!(scratch.json("a.csv b.csv --allow-different-prompts")["pairings"][0]["pairs"], 120);
     assert!(scratch.stderr("a.csv a.csv").contains("a.csv has no manifest.json"));
@@ -329,7 +329,7 @@ fn every_input_is_compared_with_the_first() {
 }
 
 #[test]
-fn cases_of_one_side_only_are_listed() {
+fn records_of_one_side_only_are_listed() {
     let scratch = Scratch::new();
     scratch.run("a", &RUN);
     let (run, mut records) = (Run { model: "diff", ..RUN }, Run { model: "diff", ..RUN }.records());
@@ -341,7 +341,7 @@ fn cases_of_one_side_only_are_listed() {
     assert!(cases.iter().all(|case| case.as_str().unwrap().contains("seed=5")), "{cases:?}");
     assert_eq!(json["pairings"][0]["only_other"]["cases"], json!([]));
     let stderr = scratch.stderr("a b");
-    assert!(stderr.contains("4 cases only in transformer (2 accuracy, 2 share_abs)"), "{stderr}");
+    assert!(stderr.contains("4 records only in transformer (2 accuracy, 2 share_abs)"), "{stderr}");
     assert!(stderr.contains("accuracy · task=needle ctx_tok=1024") && stderr.contains("and 1 more"), "{stderr}");
 }
 
@@ -359,7 +359,7 @@ fn failures_and_missing_numbers_are_left_out_and_counted() {
 }
 
 #[test]
-fn a_case_that_is_there_twice_is_an_error_that_says_where() {
+fn a_measurement_that_is_there_twice_is_an_error_that_says_where() {
     let scratch = Scratch::new();
     scratch.run("a", &RUN);
     let records = [RUN.records(), vec![RUN.records()[4].clone()]].concat();
@@ -367,13 +367,13 @@ fn a_case_that_is_there_twice_is_an_error_that_says_where() {
     refuses_outright(
         &mut scratch.compare("a b.csv"),
         1,
-        &["the same case twice", "record 5 of b.csv and record 241 of b.csv"],
+        &["the same measurement twice", "record 5 of b.csv and record 241 of b.csv"],
     );
     fs::copy(scratch.path("a/results.csv"), scratch.path("again.csv")).unwrap();
     refuses_outright(
         &mut scratch.compare("a again.csv --by ctx_tok"),
         1,
-        &["the same case twice", "a file given twice?"],
+        &["the same measurement twice", "a file given twice?"],
     );
     refuses_outright(&mut scratch.compare("a a --by ctx_tok"), 2, &["a is named twice"]);
     let scopes = ["row", "head"].map(|scope| Run { bits: Some(4), scope: Some(scope), ..RUN }.records()).concat();

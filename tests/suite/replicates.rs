@@ -44,7 +44,7 @@ fn recipes_are_compared_seed_by_seed_and_the_interval_is_over_seeds() {
         said.contains("intervals rest on 3 training seeds and their prompts; if some seeds learn and others do not"),
         "{said}"
     );
-    assert!(said.contains("120 cases only in diff") && said.contains("replicate=4"), "{said}");
+    assert!(said.contains("120 records only in diff") && said.contains("replicate=4"), "{said}");
     let table = scratch.stdout("run --replicates");
     assert!(table.contains("diff - transformer") && table.contains("seeds"), "{table}");
 }
@@ -114,6 +114,6 @@ fn what_is_no_replicate_is_named_with_what_to_do() {
     refuses_outright(
         &mut scratch.compare("run --replicates --by replicate"),
         2,
-        &["--by replicate: cases can be compared by"],
+        &["--by replicate: records can be compared by"],
     );
 }

@@ -88,7 +88,7 @@ fn duplicate(pairing: &Pairing<'_>, twice: [RecordRef<'_>; 2], inputs: &[(Input,
         ),
         None => "was one run appended to another, or a file given twice?".into(),
     };
-    bail!("the same case twice, {first} and {second}: {}; {advice}", described(a, &pairing.free))
+    bail!("the same measurement twice, {first} and {second}: {}; {advice}", described(a, &pairing.free))
 }
 
 /// Says why no record has another half.
@@ -103,12 +103,12 @@ fn nothing_in_common(Pairing { baseline, other, free, joined }: &Pairing<'_>) ->
     let reason = match apart {
         Some(column) => {
             let advice = match column {
-                Column::Seed => ": other prompts; --allow-different-prompts pairs them by case only",
+                Column::Seed => ": other prompts; --allow-different-prompts pairs them by setting and sample only",
                 _ => "",
             };
             format!("{column} is {} and {} there{advice}", column.text(a), column.text(b))
         }
         None => format!("for example {} and {}", described(a, free), described(b, free)),
     };
-    bail_usage!("{baseline} and {other} have no case in common: {reason}")
+    bail_usage!("{baseline} and {other} have no measurement in common: {reason}")
 }

@@ -38,7 +38,7 @@ impl Input {
         let beside = results.with_file_name(MANIFEST);
         let manifest = match results.ends_with(RESULTS) && beside.is_file() {
             true => Some(Manifest::read(&beside).with_context(|| {
-                format!("{shown}: its manifest cannot be checked; copy {RESULTS} elsewhere to compare by cases only")
+                format!("{shown}: its manifest cannot be checked; copy {RESULTS} elsewhere to compare records only")
             })?),
             false => None,
         };

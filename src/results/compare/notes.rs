@@ -18,9 +18,9 @@ pub(super) fn note_pairs(pairings: &[Pairing<'_>], request: &Request, notes: &mu
     if pairings.iter().any(|pairing| pairing.free.contains(&Column::Seed)) {
         notes.push(match request.by.filter(|by| by.makes_prompts()) {
             Some(by) => format!(
-                "prompts of another {by} are others: cases are paired by their sample, which takes nothing out of the noise"
+                "prompts of another {by} are others: records are paired by their sample, which takes nothing out of the noise"
             ),
-            None => "different prompts: the pairing is by case only, which takes nothing out of the noise".into(),
+            None => "different prompts: the pairing is by setting and sample only, which takes nothing out of the noise".into(),
         });
         return;
     }

@@ -202,7 +202,7 @@ impl Request {
             bail_usage!("replicate: models are no replicates unless --replicates says so");
         }
         if let Some(by) = self.by.filter(|by| !by.can_be_compared()) {
-            bail_usage!("--by {by}: cases can be compared by {}", names(Column::can_be_compared));
+            bail_usage!("--by {by}: records can be compared by {}", names(Column::can_be_compared));
         }
         match self.group_by.iter().find(|column| !column.can_group()) {
             Some(column) => bail_usage!("--group-by {column}: there can be rows for each {}", names(Column::can_group)),
