@@ -8,6 +8,7 @@ use crate::base::files::{folder_of, replace};
 use crate::base::html::is_page;
 use crate::report::{html, markdown, title, ComparedRuns, Report, SavedRun, Section};
 use crate::results::compare::{compare, Request};
+use crate::results::table::Table;
 use crate::results::{within, Column};
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
@@ -83,8 +84,8 @@ pub(super) fn write_run(folder: &Path, page: &Path, quiet: bool) -> Result<()> {
 /// The section of a run, with the tables that its command prints.
 fn section(run: SavedRun) -> Result<Section> {
     let screen = screen(&run.frame);
-    let tables = tables(&run.frame);
-    Section::new(run, screen, tables)
+    let details = tables(&run.frame).into_iter().map(Table::details).collect();
+    Section::new(run, screen, details)
 }
 
 /// Checks that a page can be written to a file.

@@ -20,16 +20,19 @@ pub(crate) struct Screen {
     pub(crate) next: &'static str,
 }
 
+/// Names of a screen's tables on pages, where others have theirs.
+const NAMES: [&str; 4] = ["screen", "screen-2", "screen-3", "screen-4"];
+
 impl Screen {
-    /// Its tables, each with what was measured as its title.
+    /// Its tables, for pages, each with what was measured as its caption.
     pub(crate) fn into_tables(self) -> Vec<Table> {
         let mut tables = Vec::new();
-        for ScreenTable { title, shared, table } in self.tables {
+        for (id, ScreenTable { title, shared, table }) in NAMES.into_iter().zip(self.tables) {
             let note = match (title.is_empty(), shared.is_empty()) {
                 (true, _) | (_, true) => title,
                 _ => format!("{title}: {}.", shared.join(", ")),
             };
-            tables.push(Table { note, ..table });
+            tables.push(Table { id, title: "In short", note, ..table });
         }
         tables
     }

@@ -7,7 +7,7 @@ use crate::results::{Column, Frame, Number};
 
 pub(crate) const ANSWERS: RunTable = RunTable {
     id: "answers",
-    title: "Answers",
+    title: "Answers in full",
     note: "Hits in percent, otherwise means over prompts [95 % interval].",
     content: Content::Numbers {
         numbers: &[

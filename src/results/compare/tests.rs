@@ -154,7 +154,7 @@ fn tables_and_comparisons_have_the_same_differences() {
     let conditions = compared(Column::Condition, &[Column::Model, Column::CtxTok]);
     assert_eq!(conditions, queried(Column::Condition, None, &[Column::Model, Column::CtxTok]));
     // Two models, two lengths and two metrics; attribution is of untreated passes only.
-    assert!(conditions.len() > 50 && conditions.len() % 8 == 0, "{}", conditions.len());
+    assert!(conditions.len() > 50 && conditions.len().is_multiple_of(8), "{}", conditions.len());
     let groups = [Column::Condition, Column::CtxTok];
     let models = compared(Column::Model, &groups);
     let first = Some(Value::Text("SmolLM2"));

@@ -23,7 +23,8 @@ fn line(cells: impl Iterator<Item = String>) -> String {
 }
 
 fn cell(cell: &Cell) -> String {
-    format!("{} {}", escaped(&cell.text), cell.aside).trim_end().to_owned()
+    let star = if cell.decided { "\\*" } else { "" };
+    format!("{} {}", escaped(&cell.text), cell.aside).trim_end().to_owned() + star
 }
 
 /// Escapes text: it stays on one line, without markup of its own, and never ends a comment.
