@@ -40,7 +40,11 @@ pub struct HeatmapFlags {
 /// What `difftool heatmap` and `difftool explore` print.
 pub(super) fn screen(frame: &Frame) -> Screen {
     let rows = if frame.asks() { "the rows that predict the answer" } else { "the last 32 rows" };
-    let title = format!("Output of the heads by region in {rows}, %");
+    let heads = match frame.command() {
+        Some(CommandName::Heatmap) => "Drawn heads",
+        _ => "Heads that explore.html has token by token",
+    };
+    let title = format!("{heads}, % of their output by region in {rows}");
     let next = match frame.command() {
         Some(CommandName::Heatmap) => "difftool explore, a page of every head's map",
         _ => "difftool heads, the role of each head",

@@ -10,9 +10,8 @@ use crate::bail_usage;
 use crate::base::values::{FileName, TokenRange};
 use crate::measures::MeasureName;
 use crate::prompts::{BosChoice, Grid, OwnText, SpecialTokens, TextWindows};
-use crate::results::metric::AR_MAX_COUNT;
 use crate::results::screen::{note_on_changes, Screen, ScreenTable};
-use crate::results::view::nll::side_by_side;
+use crate::results::view::nll::{ar_hits, side_by_side};
 use crate::results::Frame;
 use crate::run::Plan;
 use anyhow::Result;
@@ -68,12 +67,9 @@ pub struct NllFlags {
 /// What `difftool nll` prints.
 pub(super) fn screen(frame: &Frame) -> Screen {
     let table = side_by_side(frame).map(|table| ScreenTable::of_run("Prediction of text", frame, table));
-    let rare = format!(
-        "AR hits complete a bigram seen before in their window that is rare in prose ({AR_MAX_COUNT} in 200k tokens)."
-    );
     Screen {
         tables: table.into_iter().collect(),
-        notes: note_on_changes(frame).into_iter().chain([rare]).collect(),
+        notes: note_on_changes(frame).into_iter().chain([ar_hits(frame) + "."]).collect(),
         next: "difftool needle, retrieval from the context",
     }
 }

@@ -9,7 +9,7 @@ use crate::measures::{MeasureName, OutlierMeasure, Outliers, PassKey};
 use crate::prompts::{Grid, OwnText, TextWindows};
 use crate::results::metric::{SINK_RATE, TOKEN_KINDS};
 use crate::results::screen::{Screen, ScreenTable, SideBySide};
-use crate::results::view::outliers_side_by_side;
+use crate::results::view::{outliers_side_by_side, CHANNELS};
 use crate::results::{Frame, Number};
 use crate::run::Plan;
 use crate::stats::Tally;
@@ -50,7 +50,7 @@ pub(super) fn screen(frame: &Frame) -> Screen {
     let sinks = SideBySide { levels: true, ..SideBySide::of("sink-rate", "", &SINKS) }.table(frame);
     let none = "No massive activations (|x| > 100 and at least 1000 times the layer's median).".to_owned();
     Screen {
-        tables: outliers.into_iter().chain(sinks).collect(),
+        tables: outliers.into_iter().chain(CHANNELS.filled(frame).map(ScreenTable::below)).chain(sinks).collect(),
         notes: frame.massive.is_empty().then_some(none).into_iter().collect(),
         next: "difftool quantize, what few bits cost",
     }

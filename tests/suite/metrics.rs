@@ -29,9 +29,7 @@ const OTHER_NAMES: &[(&str, &str, &str)] = &[
     ("src/report/facts.rs", "lambda", "a table"),
     ("src/results/view/heads.rs", "induction", "a role of heads"),
     ("src/results/view/nll.rs", "nll", "a table"),
-    ("src/results/view/cases.rs", "cancelled", "a table"),
-    ("src/results/table.rs", "cancelled", "a table"),
-    ("src/results/table.rs", "nll", "a table"),
+    ("src/measures/lambda.rs", "cancelled", "a table"),
     ("src/results/view/differences.rs", "accuracy", "text of a table"),
 ];
 

@@ -125,7 +125,7 @@ fn a_figure_that_is_too_large_loses_neither_tables_nor_manifest() {
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{stderr}");
     assert!(stderr.contains("the results are complete, but not their figures"), "{stderr}");
-    assert!(String::from_utf8(output.stdout).unwrap().contains("more rows: --tables summary"), "the table is printed");
+    assert!(String::from_utf8(output.stdout).unwrap().contains("more rows: --tables answers"), "the table is printed");
     assert!(scratch.path("run/manifest.json").exists());
 }
 

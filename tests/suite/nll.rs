@@ -226,7 +226,7 @@ fn its_runs_can_be_compared_reported_and_made_from_files() {
     let quantised = [&BOTH[..], &["--ctx", "512", "--samples", "3", "--condition", "quantise(4, row)"]].concat();
     let stdout = scratch.stdout(&[&quantised[..], &["--out", "bits"]].concat());
     assert!(
-        stdout.contains("\ndiff quantise(4, row)") && stdout.contains("\ntransformer quantise(4, row) - transformer"),
+        stdout.contains("  diff quantise(4, row)") && stdout.contains("  transformer quantise(4, row)"),
         "{stdout}"
     );
     let file = scratch.read("run/experiment.toml");

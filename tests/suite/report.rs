@@ -243,8 +243,8 @@ fn tables_hold_the_numbers_of_the_records() {
     assert_eq!(
         rows(&markdown, "Where the attention goes"),
         [
-            "| transformer | 4096 | 1 | 1 | \\|a\\| | 10 | 25.0 [-] | 75.0 [-] |",
-            "| diff | 4096 | 1 | 1 | \\|a\\| | 10 | 40.0 [-] | 60.0 [-] |"
+            "| transformer | 4096 | 1 | 1 | 10 | 25.0 [-] | 75.0 [-] |",
+            "| diff | 4096 | 1 | 1 | 10 | 40.0 [-] | 60.0 [-] |"
         ]
     );
     // Two of ten are won, none lost: Tango's interval.

@@ -62,7 +62,7 @@ fn outliers_gives_the_sink_rate_of_texts_random_tokens_and_one_token_repeated() 
     let scratch = Scratch::new();
     let flags = ["outliers", "--ctx", "256", "--samples", "3", "-q", "--out", "run"];
     let text = scratch.stdout(&flags);
-    assert!(text.contains("Sink rate"), "{text}");
+    assert!(text.contains("sink rate of repeated %"), "{text}");
     let records = scratch.records("run");
     for kind in ["text", "random", "repeated"] {
         for model in ["transformer", "diff"] {

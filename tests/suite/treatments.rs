@@ -295,7 +295,8 @@ fn every_part_of_ablate_prints_a_table_of_its_subject() {
     for (part, titles) in parts {
         let out = format!("{part}-run");
         let flags = ["ablate", "--model", "./transformer", "--ctx", "192", "--samples", "2", "--depths", "0,50,100"];
-        let text = scratch.stdout(&[&flags[..], &["--parts", part, "--out", &out, "-q"]].concat());
+        scratch.stdout(&[&flags[..], &["--parts", part, "--out", &out, "-q"]].concat());
+        let text = scratch.stdout(&["show", &out, "--tables", "all"]);
         let report = scratch.stdout(&["report", &out, "--format", "markdown"]);
         for title in titles {
             assert!(text.contains(title), "{part}, {title}: {text}");

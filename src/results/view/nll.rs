@@ -82,7 +82,7 @@ fn models(frame: &Frame) -> Option<Table> {
     let mut note = format!(
         "Negative log-likelihood of the next token in nats [95 % interval over {}]. {}.",
         frame.tokens.drawn_from(),
-        rule(frame)
+        ar_hits(frame)
     );
     if skip > 0 {
         note += &format!(" Without the first {skip} tokens of every window (--skip).");
@@ -112,7 +112,7 @@ pub(crate) fn skip(frame: &Frame) -> u32 {
 }
 
 /// Definition of an AR hit.
-fn rule(frame: &Frame) -> String {
+pub(crate) fn ar_hits(frame: &Frame) -> String {
     let counted = match frame.config("own_text") {
         Some(_) => "in this text, or in 200k tokens of it",
         None => "in 200k tokens of reference prose",
