@@ -1,7 +1,5 @@
 //! The `difftool` program: parses the command line, runs the command, and prints its error.
 
-use clap::FromArgMatches as _;
-use difftool::commands::Cli;
 use std::io::{ErrorKind, Write as _};
 use std::process::ExitCode;
 
@@ -15,12 +13,11 @@ fn main() -> ExitCode {
     }
     // candle's own thread pool spins while it waits; our kernels use rayon's threads.
     std::env::set_var("CANDLE_NUM_THREADS", "1");
-    let typed = difftool::commands::command_line().try_get_matches();
-    let cli = match typed.and_then(|typed| Cli::from_arg_matches(&typed)) {
-        Ok(cli) => cli,
+    let typed = match difftool::commands::command_line().try_get_matches() {
+        Ok(typed) => typed,
         Err(error) => return explained(&error),
     };
-    match difftool::commands::run(cli) {
+    match difftool::commands::run(&typed) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if difftool::base::error::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {

@@ -3,29 +3,30 @@
 mod draw;
 mod screen;
 
-pub(super) use screen::screen;
-
-use super::measuring::{Measuring, OpenedModels};
+use super::command::{read, typed, Action, Command, Measuring};
+use super::measuring::{MeasuringFlags, OpenedModels};
 use super::session::{RunResults, Session};
-use super::shared::{Examples, RunFlags};
+use super::shared::{Measured, RunFlags};
 use crate::attention::{HeadPlace, Removal};
 use crate::bail_usage;
 use crate::base::spec_file::flag_defaults;
 use crate::measures::MeasureName;
 use crate::prompts::{Grid, NeedleCounts, NeedlePrompts, PromptDefaults, Region};
+use crate::results::view::{CONDITIONS, CONTRASTS, EACH_HEAD, EXPECTED, HEADS_OUT, PREDICTORS};
 use crate::run::Plan;
 use crate::treatments::{
     Condition, HeadSelection, KeySelection, PairedPrompt, Ranking, Replacement, RowSelection, Treatment,
 };
 use anyhow::Result;
 use clap::{Args, ValueEnum};
+use screen::screen;
 use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use strum::VariantArray as _;
 
 /// Other needles are what costs, and dozens of passes over a prompt of 1k tokens take seconds.
-pub(super) const DEFAULTS: PromptDefaults =
+const DEFAULTS: PromptDefaults =
     PromptDefaults { ctx_tok: 1024, settings: &[NeedleCounts { needles: 4, asked: 2 }], samples: 8 };
 
 /// Heads that are knocked out if nobody says how many, as far as models have so many.
@@ -34,17 +35,30 @@ const KNOCKED_OUT: [usize; 4] = [1, 2, 4, 8];
 /// Draws of random heads that the best heads are compared with; an interval over draws needs three.
 const DRAWS: u64 = 3;
 
-pub(super) const EXAMPLES: Examples = &[
-    ("Effect of noise and of the best heads", "difftool ablate"),
-    (
-        "Only noise at 4k tokens, with another condition",
-        "difftool ablate --ctx 4k --parts noise --condition 'silence(filler)'",
-    ),
-];
+pub(super) static ABLATE: Command = Command {
+    name: "ablate",
+    about: "Hide noise or take out heads on the same prompts, and measure what that costs",
+    examples: &[
+        ("Effect of noise and of the best heads", "difftool ablate"),
+        (
+            "Only noise at 4k tokens, with another condition",
+            "difftool ablate --ctx 4k --parts noise --condition 'silence(filler)'",
+        ),
+    ],
+    defaults: Some(&DEFAULTS),
+    flags: Measured::<AblateFlags>::augment_args,
+    action: Action::Measure(Measuring {
+        typed: typed::<AblateFlags>,
+        read: read::<AblateFlags>,
+        screen,
+        tables: &[&CONDITIONS, &EXPECTED, &HEADS_OUT, &EACH_HEAD, &PREDICTORS, &CONTRASTS],
+        next: "difftool heads, the role of each head",
+    }),
+};
 
 #[derive(Clone, Debug, PartialEq, Args, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
-pub struct AblateFlags {
+pub(super) struct AblateFlags {
     /// Parts to treat
     #[arg(
         long = "parts",
@@ -56,17 +70,17 @@ pub struct AblateFlags {
     pub parts: Vec<AblatePart>,
     /// Which heads are best, on prompts of their own [default: attribution; share_out where there is none]
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[arg(long, value_enum, value_name = "RANKING")]
+    #[arg(long, value_enum, value_name = "RANKING", hide_short_help = true)]
     pub rank: Option<Ranking>,
     /// How many of the best heads to take out [default: 1,2,4,8, up to the number of heads]
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[arg(long, value_delimiter = ',', value_name = "N")]
+    #[arg(long, value_delimiter = ',', value_name = "N", hide_short_help = true)]
     pub knock_out: Vec<usize>,
     /// Replace the output of these heads by zero instead of by its mean over reference prompts
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub zero: bool,
     /// Rows of attention that are treated
-    #[arg(long, value_enum, default_value_t = RowSelection::Answer, value_name = "ROWS")]
+    #[arg(long, value_enum, default_value_t = RowSelection::Answer, value_name = "ROWS", hide_short_help = true)]
     pub rows: RowSelection,
     #[command(flatten)]
     pub prompts: NeedlePrompts,
@@ -81,7 +95,7 @@ impl Default for AblateFlags {
 /// The parts of `difftool ablate`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum AblatePart {
+pub(super) enum AblatePart {
     /// Mask noise, its other needles and its prose by themselves, the answer's needle, and as many random keys as a control;
     /// silence noise and the first token
     Noise,
@@ -101,7 +115,7 @@ pub enum AblatePart {
     PatchEachHead,
 }
 
-impl Measuring for AblateFlags {
+impl MeasuringFlags for AblateFlags {
     fn fill(&mut self, models: &OpenedModels) -> Result<()> {
         models.fill(&mut self.prompts, &DEFAULTS)
     }

@@ -3,7 +3,8 @@
 mod print;
 mod screen;
 
-use super::shared::{recipe, Examples, PageArgs};
+use super::command::{Action, Command};
+use super::shared::{recipe, PageArgs};
 use crate::bail_usage;
 use crate::base::error::{unless_broken_pipe, ExpectationFailed};
 use crate::base::files::folder_of;
@@ -15,23 +16,30 @@ use crate::results::table::plural;
 use crate::results::view::{difference_cell, group_value};
 use crate::results::{Column, Row};
 use anyhow::{Context as _, Result};
-use clap::{Args, ValueEnum};
+use clap::{Args, FromArgMatches as _, ValueEnum};
 use print::print;
 use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-pub(super) const EXAMPLES: Examples = &[
-    ("Compare the models of one run", "difftool compare runs/readme --by model"),
-    (
-        "Compare two runs; fail if accuracy falls by more than 5 points",
-        "difftool compare runs/a runs/b --fail-if 'accuracy < -0.05'",
-    ),
-    ("Compare any two tables, paired by a column", "difftool compare a.csv b.csv --key id --value score"),
-];
+pub(super) static COMPARE: Command = Command {
+    name: "compare",
+    about: "Compare runs, or models or conditions of one run, paired by prompt",
+    examples: &[
+        ("Compare the models of one run", "difftool compare runs/readme --by model"),
+        (
+            "Compare two runs; fail if accuracy falls by more than 5 points",
+            "difftool compare runs/a runs/b --fail-if 'accuracy < -0.05'",
+        ),
+        ("Compare any two tables, paired by a column", "difftool compare a.csv b.csv --key id --value score"),
+    ],
+    defaults: None,
+    flags: Compare::augment_args,
+    action: Action::Other(|typed| run(&Compare::from_arg_matches(typed)?)),
+};
 
 #[derive(Debug, Args)]
-pub struct Compare {
+pub(super) struct Compare {
     #[command(flatten)]
     pub request: Request,
     /// Print all rows, with means, tests and the smallest change that could be seen
@@ -59,7 +67,7 @@ pub struct Compare {
 
 /// Output format of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum TableFormat {
+pub(super) enum TableFormat {
     /// Aligned text
     Table,
     /// CSV with all digits
@@ -77,7 +85,7 @@ const FIRST_FEW: usize = 3;
 ///
 /// # Errors
 /// As [`compare`]; [`ExpectationFailed`] if a condition of `--fail-if` holds.
-pub(super) fn run(args: &Compare) -> Result<()> {
+fn run(args: &Compare) -> Result<()> {
     args.plot.as_deref().map_or(Ok(()), check_plot)?;
     let request = &args.request;
     if let Some(baseline) = request.baseline.as_ref().filter(|_| request.by.is_none() && request.replicates.is_none()) {

@@ -1,11 +1,11 @@
 //! Executes an experiment: runs it, draws figures, writes the manifest, prints tables, and checks expectations.
 
+use super::command::{Command, Typed};
 use super::experiment::Experiment;
-use super::measuring::Measuring;
 use super::report::{self, check_page};
 use super::screens::print_tables;
 use super::session::{RunResults, Session};
-use super::shared::{Measured, OutputArgs};
+use super::shared::OutputArgs;
 use super::start_threads;
 use crate::bail_usage;
 use crate::base::error::{unless_broken_pipe, ExpectationFailed};
@@ -14,28 +14,22 @@ use crate::results::folder::{
     check_out, CELLS, COMMAND, DRAWN, EXPERIMENT, GENERATIONS, HEADS, MANIFEST, MASSIVE, RANKINGS, RESULTS, TOKENS,
 };
 use crate::results::view::each_head::head_rows;
-use crate::results::{CommandName, ConditionKey, Frame};
+use crate::results::{ConditionKey, Frame};
 use crate::run::{finished_frame, RunPart, RunStart, Setup};
 use crate::treatments::condition_facts;
 use anyhow::{bail, Context, Result};
-use clap::Args;
 use std::io::Write as _;
 use std::path::Path;
 
-impl<S: Args> Measured<S> {
-    /// Executes the experiment of these flags, or prints it with `--print-experiment`.
-    pub(super) fn execute(self, command: CommandName) -> Result<()>
-    where
-        S: Measuring + 'static,
-    {
-        let Self { flags, run, output, part } = self;
-        let experiment = Experiment::new(command, Box::new(flags), run);
-        if part.print_experiment {
-            return print_experiment(experiment);
-        }
-        let part = part.of_run(&output)?;
-        execute(experiment, output, part)
+/// Executes a command with what was typed, or prints it as an experiment file with `--print-experiment`.
+pub(super) fn execute_typed(command: &'static Command, typed: Typed) -> Result<()> {
+    let Typed { flags, run, output, part } = typed;
+    let experiment = Experiment::new(command, flags, run);
+    if part.print_experiment {
+        return print_experiment(experiment);
     }
+    let part = part.of_run(&output)?;
+    execute(experiment, output, part)
 }
 
 /// Prints an experiment as a file for `difftool run`, with what was not given filled in.

@@ -2,25 +2,18 @@
 //!
 //! The keys of an experiment file are the flags of its command, in the tables `[prompts]` and `[run]` or at its top.
 
-use super::ablate::AblateFlags;
-use super::explore::ExploreFlags;
-use super::heads::HeadsFlags;
-use super::heatmap::HeatmapFlags;
-use super::measuring::{Measuring, OpenedModels};
-use super::needle::NeedleFlags;
-use super::nll::NllFlags;
-use super::outliers::OutliersFlags;
-use super::quantize::QuantizeFlags;
-use super::ratio::RatioFlags;
+use super::command::{Command, Measuring};
+use super::measuring::{MeasuringFlags, OpenedModels};
 use super::shared::RunFlags;
-use super::shots::ShotsFlags;
+use super::COMMANDS;
 use crate::bail_usage;
 use crate::base::error::Usage;
 use crate::base::{files, spec_file};
-use crate::results::CommandName;
 use crate::run::{Plan, Setup};
 use anyhow::Result;
-use serde::Deserialize;
+use serde::de::Visitor;
+use serde::{Deserialize, Deserializer as _};
+use std::fmt;
 use std::path::Path;
 use toml::de::{DeTable, Error, ValueDeserializer};
 use toml::Spanned;
@@ -32,16 +25,16 @@ pub struct Experiment {
     pub question: String,
     /// How to read the answer, in words.
     pub analysis: String,
-    command: CommandName,
+    command: &'static Command,
     /// The command's own flags.
-    pub(super) flags: Box<dyn Measuring>,
+    pub(super) flags: Box<dyn MeasuringFlags>,
     /// The flags that all measuring commands share.
     pub run: RunFlags,
 }
 
 impl Experiment {
     /// The experiment of the flags, without words.
-    pub(super) fn new(command: CommandName, flags: Box<dyn Measuring>, run: RunFlags) -> Self {
+    pub(super) fn new(command: &'static Command, flags: Box<dyn MeasuringFlags>, run: RunFlags) -> Self {
         Self { question: String::new(), analysis: String::new(), command, flags, run }
     }
 
@@ -64,8 +57,8 @@ impl Experiment {
 
     fn from_table(mut file: Spanned<DeTable<'_>>) -> Result<Self, Error> {
         let (span, table) = (file.span(), file.get_mut());
-        let command = match table.remove("command") {
-            Some(command) => CommandName::deserialize(ValueDeserializer::from(command))?,
+        let (command, measuring) = match table.remove("command") {
+            Some(command) => ValueDeserializer::from(command).deserialize_str(CommandByName)?,
             None => return Err(serde::de::Error::missing_field("command")),
         };
         let mut words = [String::new(), String::new()];
@@ -80,7 +73,8 @@ impl Experiment {
         };
         let flags = Spanned::new(span, toml::de::DeValue::Table(std::mem::take(table)));
         let [question, analysis] = words;
-        Ok(Self { question, analysis, command, flags: flags_of(command, ValueDeserializer::from(flags))?, run })
+        let flags = (measuring.read)(ValueDeserializer::from(flags))?;
+        Ok(Self { question, analysis, command, flags, run })
     }
 
     /// The experiment as a file, which [`parse`](Self::parse) reads to the same value.
@@ -89,7 +83,7 @@ impl Experiment {
     /// A usage error if a number is larger than TOML has them.
     pub fn to_toml(&self) -> Result<String> {
         let mut table = toml::Table::new();
-        table.insert("command".to_owned(), self.command.name().into());
+        table.insert("command".to_owned(), self.command.name.into());
         for (key, words) in [("question", &self.question), ("analysis", &self.analysis)] {
             if !words.is_empty() {
                 table.insert(key.to_owned(), words.as_str().into());
@@ -114,7 +108,7 @@ impl Experiment {
         further.retain(|condition| !plan.conditions.contains(condition));
         plan.conditions.extend(further);
         let plan = Plan {
-            command: self.command,
+            command: self.command.name,
             experiment: self.to_toml()?,
             question: self.question.clone(),
             analysis: self.analysis.clone(),
@@ -157,33 +151,38 @@ impl Experiment {
     }
 }
 
-/// Reads the flags of a command.
-fn flags_of(command: CommandName, table: ValueDeserializer<'_>) -> Result<Box<dyn Measuring>, Error> {
-    Ok(match command {
-        CommandName::Needle => Box::new(NeedleFlags::deserialize(table)?),
-        CommandName::Shots => Box::new(ShotsFlags::deserialize(table)?),
-        CommandName::Ratio => Box::new(RatioFlags::deserialize(table)?),
-        CommandName::Heads => Box::new(HeadsFlags::deserialize(table)?),
-        CommandName::Heatmap => Box::new(HeatmapFlags::deserialize(table)?),
-        CommandName::Explore => Box::new(ExploreFlags::deserialize(table)?),
-        CommandName::Quantize => Box::new(QuantizeFlags::deserialize(table)?),
-        CommandName::Ablate => Box::new(AblateFlags::deserialize(table)?),
-        CommandName::Outliers => Box::new(OutliersFlags::deserialize(table)?),
-        CommandName::Nll => Box::new(NllFlags::deserialize(table)?),
-    })
+/// Finds a command that measures by its name.
+struct CommandByName;
+
+impl Visitor<'_> for CommandByName {
+    type Value = (&'static Command, &'static Measuring);
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the name of a command")
+    }
+
+    fn visit_str<E: serde::de::Error>(self, name: &str) -> Result<Self::Value, E> {
+        let mut known = COMMANDS.into_iter().filter_map(|command| Some((command, command.measuring()?)));
+        known.clone().find(|(command, _)| command.name == name).ok_or_else(|| {
+            let names: Vec<String> = known.by_ref().map(|(command, _)| format!("`{}`", command.name)).collect();
+            E::custom(format!("unknown command `{name}`, expected one of {}", names.join(", ")))
+        })
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::cli::{Cli, Command};
+    use crate::commands::command::Typed;
+    use crate::commands::quantize::QuantizeFlags;
+    use crate::commands::{command, command_line};
     use crate::kernels::quant::{Format, Quantised, Scope};
     use crate::model::device::Dtype;
     use crate::model::HeadLayout;
     use crate::prompts::{NeedleForm, Order};
     use crate::run::MapKind;
     use crate::treatments::{Ranking, RowSelection};
-    use clap::{Parser as _, ValueEnum};
+    use clap::ValueEnum;
     use proptest::prelude::*;
 
     const FILE: &str = r#"
@@ -227,23 +226,12 @@ reading = { bos = "auto" }
         assert_eq!(format!("{again:?}"), format!("{experiment:?}"));
     }
 
-    fn typed(command: Command) -> Experiment {
-        fn of(command: CommandName, flags: impl Measuring + 'static, run: RunFlags) -> Experiment {
-            Experiment::new(command, Box::new(flags), run)
-        }
-        match command {
-            Command::Needle(typed) => of(CommandName::Needle, typed.flags, typed.run),
-            Command::Shots(typed) => of(CommandName::Shots, typed.flags, typed.run),
-            Command::Ratio(typed) => of(CommandName::Ratio, typed.flags, typed.run),
-            Command::Heads(typed) => of(CommandName::Heads, typed.flags, typed.run),
-            Command::Heatmap(typed) => of(CommandName::Heatmap, typed.flags, typed.run),
-            Command::Explore(typed) => of(CommandName::Explore, typed.flags, typed.run),
-            Command::Quantize(typed) => of(CommandName::Quantize, typed.flags, typed.run),
-            Command::Ablate(typed) => of(CommandName::Ablate, typed.flags, typed.run),
-            Command::Outliers(typed) => of(CommandName::Outliers, typed.flags, typed.run),
-            Command::Nll(typed) => of(CommandName::Nll, typed.flags, typed.run),
-            other => panic!("{other:?} measures nothing"),
-        }
+    fn typed(words: &[&str]) -> Experiment {
+        let typed = command_line().get_matches_from([&["difftool"], words].concat());
+        let (name, flags) = typed.subcommand().unwrap();
+        let command = command(name).unwrap();
+        let Typed { flags, run, .. } = (command.measuring().unwrap().typed)(flags).unwrap();
+        Experiment::new(command, flags, run)
     }
 
     #[test]
@@ -254,8 +242,7 @@ reading = { bos = "auto" }
             .into_iter()
             .chain([heatmap.to_vec(), vec!["needle", "--distractors", "1%,3%"], vec!["needle", "--task", "vt"]])
         {
-            let cli = Cli::parse_from([&["difftool"], &command[..]].concat());
-            let (plan, _) = typed(cli.command).plan().unwrap();
+            let (plan, _) = typed(&command).plan().unwrap();
             let mut read = Experiment::parse(&plan.experiment, "x.toml").unwrap();
             let (again, _) = read.plan().unwrap();
             assert_eq!(plan.experiment, again.experiment);
@@ -285,7 +272,7 @@ reading = { bos = "auto" }
     #[test]
     fn mistakes_name_the_line_and_the_key() {
         for (from, to, expected) in [
-            ("\"quantize\"", "\"picture\"", "line 2: unknown variant `picture`, expected one of `needle`, `shots`"),
+            ("\"quantize\"", "\"picture\"", "line 2: unknown command `picture`, expected one of `needle`, `shots`"),
             ("command = \"quantize\"\n", "", "line 1: missing field `command`"),
             ("\"quantize\"", "3", "line 2: "),
             ("\"Does it?\"", "3", "line 3: invalid type: integer `3`, expected a string"),

@@ -2,9 +2,11 @@
 
 mod figure;
 
-use super::measuring::{Measuring, OpenedModels};
+use super::command::{read, typed, Action, Command, Measuring};
+use super::heatmap::drawn_screen;
+use super::measuring::{MeasuringFlags, OpenedModels};
 use super::session::{RunResults, Session};
-use super::shared::{Examples, OnePrompt, RunFlags};
+use super::shared::{without_parts, Measured, OnePrompt, RunFlags};
 use crate::attention::HeadPlace;
 use crate::base::files;
 use crate::base::terminal::escaped;
@@ -13,6 +15,8 @@ use crate::measures::MeasureName;
 use crate::prompts::Region;
 use crate::results::folder::EXPLORER;
 use crate::results::metric::{Metric, ACCURACY, ANSWER_LOG_PROB, NOISE_OUT, SHARE_OUT};
+use crate::results::screen::Screen;
+use crate::results::view::DRAWN_HEADS;
 use crate::results::{Frame, Pick};
 use crate::run::{page_budget, MapsOfOnePrompt, Plan};
 use crate::say;
@@ -27,22 +31,40 @@ type NumbersOfHeads = BTreeMap<HeadPlace, BTreeMap<String, f64>>;
 /// Metrics of the whole model that the page shows for each condition.
 const ANSWERS: [&Metric; 2] = [&ACCURACY, &ANSWER_LOG_PROB];
 
-pub(super) const EXAMPLES: Examples = &[
-    ("The built-in models at 4k tokens", "difftool explore --ctx 4k"),
-    (
-        "A model of yours, with its report in one page",
-        "difftool explore --model model.gguf --ctx 512 --report page.html",
-    ),
-];
+pub(super) static EXPLORE: Command = Command {
+    name: "explore",
+    about: "Write an interactive HTML page of attention maps, from all heads to single pairs of tokens",
+    examples: &[
+        ("The built-in models at 4k tokens", "difftool explore --ctx 4k"),
+        (
+            "A model of yours, with its report in one page",
+            "difftool explore --model model.gguf --ctx 512 --report page.html",
+        ),
+    ],
+    defaults: None,
+    flags: |command| without_parts(Measured::<ExploreFlags>::augment_args(command)),
+    action: Action::Measure(Measuring {
+        typed: typed::<ExploreFlags>,
+        read: read::<ExploreFlags>,
+        screen,
+        tables: &[&DRAWN_HEADS],
+        next: "difftool heads, the role of each head",
+    }),
+};
 
 #[derive(Clone, Debug, Default, PartialEq, Args, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
-pub struct ExploreFlags {
+pub(super) struct ExploreFlags {
     #[command(flatten)]
     pub prompt: OnePrompt,
 }
 
-impl Measuring for ExploreFlags {
+/// What `difftool explore` prints.
+fn screen(frame: &Frame) -> Screen {
+    drawn_screen("Heads that explore.html has token by token", frame, &DRAWN_HEADS)
+}
+
+impl MeasuringFlags for ExploreFlags {
     fn fill(&mut self, models: &OpenedModels) -> Result<()> {
         self.prompt.fill(models, "explore measures one prompt")
     }

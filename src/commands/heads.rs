@@ -1,14 +1,15 @@
 //! `difftool heads`: what is each head for?
 
-use super::measuring::{Measuring, OpenedModels};
+use super::command::{read, typed, Action, Command, Measuring};
+use super::measuring::{MeasuringFlags, OpenedModels};
 use super::session::{RunResults, Session};
-use super::shared::{Examples, RunFlags};
+use super::shared::{Measured, RunFlags};
 use crate::figures::{cells, CellGrid, CellScale};
 use crate::measures::MeasureName;
 use crate::prompts::{Grid, NeedleCounts, NeedlePrompts, PromptDefaults};
 use crate::results::metric::Label;
 use crate::results::screen::{Screen, ScreenTable};
-use crate::results::view::{by_role, HEAD_ROLES};
+use crate::results::view::{by_role, HEAD_ROLES, ROLES, SINKS, STRONGEST};
 use crate::results::Frame;
 use crate::results::Pick;
 use crate::run::Plan;
@@ -16,34 +17,43 @@ use anyhow::Result;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-pub(super) const DEFAULTS: PromptDefaults =
+const DEFAULTS: PromptDefaults =
     PromptDefaults { ctx_tok: 1024, settings: &[NeedleCounts { needles: 1, asked: 1 }], samples: 4 };
 
-pub(super) const EXAMPLES: Examples = &[
-    ("Roles of the heads of the built-in models", "difftool heads --ctx 1k"),
-    ("The same of another model, as JSON", "difftool heads --model ./llama --json"),
-];
+pub(super) static HEADS: Command = Command {
+    name: "heads",
+    about: "Roles of heads: retrieval, induction, previous token, sinks, and output from the answer",
+    examples: &[
+        ("Roles of the heads of the built-in models", "difftool heads --ctx 1k"),
+        ("The same of another model, as JSON", "difftool heads --model ./llama --json"),
+    ],
+    defaults: Some(&DEFAULTS),
+    flags: Measured::<HeadsFlags>::augment_args,
+    action: Action::Measure(Measuring {
+        typed: typed::<HeadsFlags>,
+        read: read::<HeadsFlags>,
+        screen,
+        tables: &[&STRONGEST, &ROLES, &SINKS],
+        next: "difftool ablate --parts heads, what heads cost",
+    }),
+};
 
 #[derive(Clone, Debug, Default, PartialEq, Args, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
-pub struct HeadsFlags {
+pub(super) struct HeadsFlags {
     #[command(flatten)]
     pub prompts: NeedlePrompts,
 }
 
 /// What `difftool heads` prints.
-pub(super) fn screen(frame: &Frame) -> Screen {
+fn screen(frame: &Frame) -> Screen {
     let table =
         by_role(frame).map(|table| ScreenTable::of_run("Strongest head of each role (its score)", frame, table));
     let note = "Head 2.0 is head 0 of layer 2. Retrieval heads: those with a retrieval score above 0.1.";
-    Screen {
-        tables: table.into_iter().collect(),
-        notes: vec![note.to_owned()],
-        next: "difftool ablate --parts heads, what heads cost",
-    }
+    Screen { tables: table.into_iter().collect(), notes: vec![note.to_owned()], ..Screen::default() }
 }
 
-impl Measuring for HeadsFlags {
+impl MeasuringFlags for HeadsFlags {
     fn fill(&mut self, models: &OpenedModels) -> Result<()> {
         models.fill(&mut self.prompts, &DEFAULTS)
     }

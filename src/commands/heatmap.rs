@@ -3,15 +3,17 @@
 mod draw;
 mod matrices;
 
-use super::measuring::{Measuring, OpenedModels};
+use super::command::{read, typed, Action, Command, Measuring};
+use super::measuring::{MeasuringFlags, OpenedModels};
 use super::session::{RunResults, Session};
-use super::shared::{Examples, OnePrompt, RunFlags};
+use super::shared::{without_parts, Measured, OnePrompt, RunFlags};
 use crate::bail_usage;
 use crate::base::files::{check_writable, folder_of};
 use crate::measures::{MapMeasure, MeasureName};
+use crate::results::run_table::RunTable;
 use crate::results::screen::{Screen, ScreenTable};
-use crate::results::view::drawn_maps;
-use crate::results::{CommandName, Frame};
+use crate::results::view::DRAWN_LAYERS;
+use crate::results::Frame;
 use crate::run::{MapFlags, MapsOfOnePrompt, Plan};
 use anyhow::{Context, Result};
 use clap::Args;
@@ -19,44 +21,51 @@ use draw::Picture;
 use matrices::{taken, write_matrices};
 use serde::{Deserialize, Serialize};
 
-pub(super) const EXAMPLES: Examples = &[
-    ("Effective maps of the built-in models", "difftool heatmap"),
-    ("Every layer and head of one model", "difftool heatmap --model diff --grid --map effective"),
-    (
-        "One head and a range of queries, with the matrix",
-        "difftool heatmap --layer 1 --head 3 --query 4000.. --data map.npy",
-    ),
-];
+pub(super) static HEATMAP: Command = Command {
+    name: "heatmap",
+    about: "Draw the attention maps of one prompt, by layer and head",
+    examples: &[
+        ("Effective maps of the built-in models", "difftool heatmap"),
+        ("Every layer and head of one model", "difftool heatmap --model diff --grid --map effective"),
+        (
+            "One head and a range of queries, with the matrix",
+            "difftool heatmap --layer 1 --head 3 --query 4000.. --data map.npy",
+        ),
+    ],
+    defaults: None,
+    flags: |command| without_parts(Measured::<HeatmapFlags>::augment_args(command)),
+    action: Action::Measure(Measuring {
+        typed: typed::<HeatmapFlags>,
+        read: read::<HeatmapFlags>,
+        screen,
+        tables: &[&DRAWN_LAYERS],
+        next: "difftool explore, a page of every head's map",
+    }),
+};
 
 #[derive(Clone, Debug, Default, PartialEq, Args, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
-pub struct HeatmapFlags {
+pub(super) struct HeatmapFlags {
     #[command(flatten)]
     pub maps: MapFlags,
     #[command(flatten)]
     pub prompt: OnePrompt,
 }
 
-/// What `difftool heatmap` and `difftool explore` print.
-pub(super) fn screen(frame: &Frame) -> Screen {
-    let rows = if frame.asks() { "the rows that predict the answer" } else { "the last 32 rows" };
-    let heads = match frame.command() {
-        Some(CommandName::Heatmap) => "Drawn heads",
-        _ => "Heads that explore.html has token by token",
-    };
-    let title = format!("{heads}, % of their output by region in {rows}");
-    let next = match frame.command() {
-        Some(CommandName::Heatmap) => "difftool explore, a page of every head's map",
-        _ => "difftool heads, the role of each head",
-    };
-    Screen {
-        tables: drawn_maps(frame).map(|table| ScreenTable::of_run(&title, frame, table)).into_iter().collect(),
-        notes: Vec::new(),
-        next,
-    }
+/// What `difftool heatmap` prints.
+fn screen(frame: &Frame) -> Screen {
+    drawn_screen("Drawn heads", frame, &DRAWN_LAYERS)
 }
 
-impl Measuring for HeatmapFlags {
+/// A screen of the heads that were drawn.
+pub(super) fn drawn_screen(heads: &str, frame: &Frame, drawn: &RunTable) -> Screen {
+    let rows = if frame.asks() { "the rows that predict the answer" } else { "the last 32 rows" };
+    let title = format!("{heads}, % of their output by region in {rows}");
+    let table = drawn.filled(frame).map(|table| ScreenTable::of_run(&title, frame, table));
+    Screen { tables: table.into_iter().collect(), ..Screen::default() }
+}
+
+impl MeasuringFlags for HeatmapFlags {
     fn fill(&mut self, models: &OpenedModels) -> Result<()> {
         self.prompt.fill(models, "heatmap measures one prompt")
     }

@@ -2,8 +2,9 @@
 
 mod lambda;
 
+use super::command::{Action, Command};
 use super::measuring::CTX_TOK;
-use super::shared::{model_help, Examples};
+use super::shared::model_help;
 use crate::bail_usage;
 use crate::base::terminal::{escaped, stdout};
 use crate::base::values::TokenRange;
@@ -13,15 +14,22 @@ use crate::results::manifest::WeightsState;
 use crate::results::print::TextTable;
 use crate::results::table::{numbers, words, Cell, Table};
 use anyhow::{bail, Result};
-use clap::Args;
+use clap::{Args, FromArgMatches as _};
 use lambda::LayerLambda;
 use serde_json::{json, Value};
 use std::io::Write;
 
-pub(super) const EXAMPLES: Examples = &[("A model folder", "difftool inspect ./llama --ctx 8k")];
+pub(super) static INSPECT: Command = Command {
+    name: "inspect",
+    about: "Show the architecture, lambda and memory of a model, and check its tensors",
+    examples: &[("A model folder", "difftool inspect ./llama --ctx 8k")],
+    defaults: None,
+    flags: Inspect::augment_args,
+    action: Action::Other(|typed| run(&Inspect::from_arg_matches(typed)?)),
+};
 
 #[derive(Debug, Args)]
-pub struct Inspect {
+pub(super) struct Inspect {
     /// The model.
     #[arg(value_name = "NAME|PATH", help = model_help())]
     pub model: String,
@@ -39,7 +47,7 @@ pub struct Inspect {
 ///
 /// # Errors
 /// If a file cannot be read, or tensors of the architecture are missing or do not fit.
-pub(super) fn run(args: &Inspect) -> Result<()> {
+fn run(args: &Inspect) -> Result<()> {
     let opened = open::open_to_inspect(&args.model, args.reading.clone())?;
     let ctx_tok = match args.ctx.map(TokenRange::single) {
         Some(Some(ctx_tok)) => ctx_tok,

@@ -24,7 +24,7 @@ impl<F: Serialize> Keys for F {
 }
 
 /// The flags of a measuring command: made into a plan before the run, and into figures after it.
-pub(super) trait Measuring: Keys + Debug {
+pub(super) trait MeasuringFlags: Keys + Debug {
     /// Fills in what was not given and depends on other flags, or on the models.
     ///
     /// # Errors

@@ -2,6 +2,7 @@
 
 mod ablate;
 mod cli;
+mod command;
 mod compare;
 mod drawing;
 mod execute;
@@ -29,10 +30,10 @@ mod train;
 
 use crate::bail_usage;
 use crate::base::error::Usage;
-use crate::results::CommandName;
 use anyhow::{Context, Error, Result};
-use cli::Command;
-pub use cli::{command_line, Cli};
+use clap::ArgMatches;
+pub use cli::command_line;
+use command::Command;
 pub use experiment::Experiment;
 use std::io::IsTerminal as _;
 use std::num::NonZeroUsize;
@@ -41,30 +42,39 @@ use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Runs a subcommand. See [`crate::base::error`] for exit codes.
-pub fn run(cli: Cli) -> Result<()> {
+/// All commands, in the order of the help.
+static COMMANDS: [&Command; 19] = [
+    &needle::NEEDLE,
+    &shots::SHOTS,
+    &ratio::RATIO,
+    &heads::HEADS,
+    &heatmap::HEATMAP,
+    &explore::EXPLORE,
+    &quantize::QUANTIZE,
+    &ablate::ABLATE,
+    &outliers::OUTLIERS,
+    &nll::NLL,
+    &run::RUN,
+    &run::MERGE,
+    &compare::COMPARE,
+    &show::SHOW,
+    &report::REPORT,
+    &inspect::INSPECT,
+    &prompt::PROMPT,
+    &train::TRAIN,
+    &cli::COMPLETIONS,
+];
+
+/// The command of a name.
+fn command(name: &str) -> Option<&'static Command> {
+    COMMANDS.into_iter().find(|command| command.name == name)
+}
+
+/// Runs the command that was typed. See [`crate::base::error`] for exit codes.
+pub fn run(typed: &ArgMatches) -> Result<()> {
     check_environment()?;
-    match cli.command {
-        Command::Needle(flags) => flags.execute(CommandName::Needle),
-        Command::Shots(flags) => flags.execute(CommandName::Shots),
-        Command::Ratio(flags) => flags.execute(CommandName::Ratio),
-        Command::Heads(flags) => flags.execute(CommandName::Heads),
-        Command::Quantize(flags) => flags.execute(CommandName::Quantize),
-        Command::Ablate(flags) => flags.execute(CommandName::Ablate),
-        Command::Outliers(flags) => flags.execute(CommandName::Outliers),
-        Command::Nll(flags) => flags.execute(CommandName::Nll),
-        Command::Heatmap(flags) => flags.execute(CommandName::Heatmap),
-        Command::Explore(flags) => flags.execute(CommandName::Explore),
-        Command::Run(flags) => run::run(&flags),
-        Command::Merge(flags) => run::merge(&flags),
-        Command::Compare(flags) => compare::run(&flags),
-        Command::Report(flags) => report::run(&flags),
-        Command::Show(flags) => show::run(&flags),
-        Command::Inspect(flags) => inspect::run(&flags),
-        Command::Prompt(flags) => prompt::run(&flags),
-        Command::Train(flags) => train::run(&flags),
-        Command::Completions(flags) => cli::completions(&flags),
-    }
+    let (name, flags) = typed.subcommand().expect("the parser requires a command");
+    command(name).expect("the parser knows no others").run(flags)
 }
 
 /// Returns the error of a file, or a usage error that names the command that the file is for.

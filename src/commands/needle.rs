@@ -2,10 +2,11 @@
 
 mod overview;
 
+use super::command::{read, typed, Action, Command, Measuring};
 use super::drawing::draw_regions;
-use super::measuring::{Measuring, OpenedModels, CTX_TOK};
+use super::measuring::{MeasuringFlags, OpenedModels, CTX_TOK};
 use super::session::{RunResults, Session};
-use super::shared::{Examples, RunFlags};
+use super::shared::{Measured, RunFlags};
 use crate::bail_usage;
 use crate::base::values::tokens_name;
 use crate::figures::{cells, CellGrid, CellScale, GridCell};
@@ -27,38 +28,51 @@ use std::num::NonZeroUsize;
 pub(super) const DEFAULTS: PromptDefaults =
     PromptDefaults { ctx_tok: CTX_TOK, settings: &[NeedleCounts { needles: 4, asked: 2 }], samples: 8 };
 
-pub(super) const EXAMPLES: Examples = &[
-    ("The built-in models at 4k tokens", "difftool needle --ctx 4k"),
-    ("The settings of the paper's Table 2", "difftool needle --ctx 4k --needles 1,2,4,6"),
-    (
-        "Other models, one needle, lengths up to 8k",
-        "difftool needle --model ./a --model ./b --needles 1 --ctx 1k..8k:1k",
-    ),
-    ("A quick run into a named folder", "difftool needle --ctx 1k --samples 2 --out runs/quick"),
-    ("Also questions without an answer in the text", "difftool needle --ctx 1k --unanswerable"),
-    ("Accuracy by the share of distractors", "difftool needle --ctx 2k --distractors 0%,1%,5%"),
-    ("A task of RULER, decoded too", "difftool needle --model ./llama --task niah_multivalue --ctx 4k --generate"),
-    ("Your own needles and questions", "difftool needle --model ./llama --needles-file mine.jsonl --ctx 1k"),
-];
+pub(super) static NEEDLE: Command = Command {
+    name: "needle",
+    about: "Needle-in-a-haystack prompts: accuracy, and attention by region of the prompt",
+    examples: &[
+        ("The built-in models at 4k tokens", "difftool needle --ctx 4k"),
+        ("The settings of the paper's Table 2", "difftool needle --ctx 4k --needles 1,2,4,6"),
+        (
+            "Other models, one needle, lengths up to 8k",
+            "difftool needle --model ./a --model ./b --needles 1 --ctx 1k..8k:1k",
+        ),
+        ("A quick run into a named folder", "difftool needle --ctx 1k --samples 2 --out runs/quick"),
+        ("Also questions without an answer in the text", "difftool needle --ctx 1k --unanswerable"),
+        ("Accuracy by the share of distractors", "difftool needle --ctx 2k --distractors 0%,1%,5%"),
+        ("A task of RULER, decoded too", "difftool needle --model ./llama --task niah_multivalue --ctx 4k --generate"),
+        ("Your own needles and questions", "difftool needle --model ./llama --needles-file mine.jsonl --ctx 1k"),
+    ],
+    defaults: Some(&DEFAULTS),
+    flags: Measured::<NeedleFlags>::augment_args,
+    action: Action::Measure(Measuring {
+        typed: typed::<NeedleFlags>,
+        read: read::<NeedleFlags>,
+        screen,
+        tables: &[],
+        next: "difftool ablate, what noise costs",
+    }),
+};
 
 #[derive(Clone, Debug, Default, PartialEq, Args, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
-pub struct NeedleFlags {
+pub(super) struct NeedleFlags {
     /// Also generate answers greedily and score them (generations.jsonl)
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub generate: bool,
     /// Also ask for names that are not in the text, and count invented and copied numbers (implies --generate)
-    #[arg(long)]
+    #[arg(long, conflicts_with = "question", hide_short_help = true)]
     pub unanswerable: bool,
     /// Largest number of generated tokens [default: 48]
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", hide_short_help = true)]
     pub max_new: Option<NonZeroUsize>,
     #[command(flatten)]
     pub prompts: NeedlePrompts,
 }
 
-impl Measuring for NeedleFlags {
+impl MeasuringFlags for NeedleFlags {
     fn fill(&mut self, models: &OpenedModels) -> Result<()> {
         self.prompts.unanswerable = self.unanswerable;
         models.fill(&mut self.prompts, &DEFAULTS)
@@ -111,7 +125,7 @@ const OTHER_ANSWERS: [Number<'static>; 4] =
     [ACCURACY.overall(), GENERATED_CONTAINS.overall(), SHARE_OUT.of(ANSWER_REGION), NOISE_OUT.overall()];
 
 /// What `difftool needle` prints.
-pub(super) fn screen(frame: &Frame) -> Screen {
+fn screen(frame: &Frame) -> Screen {
     let is_other = |task: &String| RULER.iter().chain([&&FILE]).any(|form| form.name == task);
     let numbers = match !frame.tasks.is_empty() && frame.tasks.iter().all(is_other) {
         true => &OTHER_ANSWERS[..],
@@ -120,7 +134,7 @@ pub(super) fn screen(frame: &Frame) -> Screen {
     Screen {
         tables: SideBySide::of("answers", "Answers", numbers).table(frame).into_iter().collect(),
         notes: note_on_changes(frame).into_iter().chain(note_on_attribution(frame)).collect(),
-        next: "difftool ablate, what noise costs",
+        ..Screen::default()
     }
 }
 

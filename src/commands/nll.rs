@@ -3,9 +3,10 @@
 
 mod draw;
 
-use super::measuring::{Measuring, OpenedModels};
+use super::command::{read, typed, Action, Command, Measuring};
+use super::measuring::{MeasuringFlags, OpenedModels};
 use super::session::{RunResults, Session};
-use super::shared::{Examples, RunFlags};
+use super::shared::{Measured, RunFlags};
 use crate::bail_usage;
 use crate::base::values::{FileName, TokenRange};
 use crate::measures::MeasureName;
@@ -28,22 +29,35 @@ const WINDOWS: usize = 25;
 /// More windows than any text has: all of them.
 const ALL_WINDOWS: usize = 1_000_000;
 
-pub(super) const EXAMPLES: Examples = &[
-    ("The embedded prose", "difftool nll"),
-    ("Your own text", "difftool nll --text book.txt --ctx 2k --model ./llama"),
-];
+pub(super) static NLL: Command = Command {
+    name: "nll",
+    about: "Negative log-likelihood of a text, by position, and of tokens that can be recalled from the context",
+    examples: &[
+        ("The embedded prose", "difftool nll"),
+        ("Your own text", "difftool nll --text book.txt --ctx 2k --model ./llama"),
+    ],
+    defaults: None,
+    flags: Measured::<NllFlags>::augment_args,
+    action: Action::Measure(Measuring {
+        typed: typed::<NllFlags>,
+        read: read::<NllFlags>,
+        screen,
+        tables: &[],
+        next: "difftool needle, retrieval from the context",
+    }),
+};
 
 #[derive(Clone, Debug, Default, PartialEq, Args, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 #[command(next_help_heading = "Text")]
-pub struct NllFlags {
+pub(super) struct NllFlags {
     /// UTF-8 text to measure instead of the embedded prose: windows slide over it, and every token is scored once
     #[serde(skip_serializing_if = "Option::is_none")]
     #[arg(long, value_name = "FILE", value_parser = FileName, conflicts_with = "ids")]
     pub text: Option<PathBuf>,
     /// Token ids to measure instead of the embedded prose, separated by white space; the model needs no tokenizer
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[arg(long, value_name = "FILE", value_parser = FileName)]
+    #[arg(long, value_name = "FILE", value_parser = FileName, hide_short_help = true)]
     pub ids: Option<PathBuf>,
     /// Length of a window in tokens [default: 4k, or the shortest context of the models if that is less]
     #[arg(long, value_name = "TOKENS")]
@@ -51,30 +65,30 @@ pub struct NllFlags {
     /// Tokens from the start of one window to the start of the next. Each window scores the tokens that the previous one did
     /// not, with at least ctx - stride tokens of context from the second window on [default: half of --ctx]
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[arg(long, value_name = "TOKENS")]
+    #[arg(long, value_name = "TOKENS", hide_short_help = true)]
     pub stride: Option<TokenRange>,
     /// Largest number of windows [default: 25 of the embedded prose; all of a text]
     #[arg(long, value_name = "N")]
     pub samples: Option<usize>,
     /// Tokens at the beginning of every window that only means by position include
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, hide_short_help = true)]
     pub skip: usize,
     /// Base seed of the embedded prose
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, hide_short_help = true)]
     pub seed: u64,
 }
 
 /// What `difftool nll` prints.
-pub(super) fn screen(frame: &Frame) -> Screen {
+fn screen(frame: &Frame) -> Screen {
     let table = side_by_side(frame).map(|table| ScreenTable::of_run("Prediction of text", frame, table));
     Screen {
         tables: table.into_iter().collect(),
         notes: note_on_changes(frame).into_iter().chain([ar_hits(frame) + "."]).collect(),
-        next: "difftool needle, retrieval from the context",
+        ..Screen::default()
     }
 }
 
-impl Measuring for NllFlags {
+impl MeasuringFlags for NllFlags {
     fn fill(&mut self, models: &OpenedModels) -> Result<()> {
         let ctx = models.one_ctx_tok(self.ctx, ONE_LENGTH)?;
         self.ctx = Some(ctx);

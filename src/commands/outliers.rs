@@ -1,8 +1,9 @@
 //! `difftool outliers`: the largest attention logits and hidden states (the paper's Table 5), and massive activations.
 
-use super::measuring::{Measuring, OpenedModels};
+use super::command::{read, typed, Action, Command, Measuring};
+use super::measuring::{MeasuringFlags, OpenedModels};
 use super::session::{RunResults, Session};
-use super::shared::{Examples, RunFlags};
+use super::shared::{Measured, RunFlags};
 use crate::base::values::{FileName, TokenRange};
 use crate::figures::{lines, Line, LineAxes, LinePanel};
 use crate::measures::{MeasureName, OutlierMeasure, Outliers, PassKey};
@@ -21,12 +22,25 @@ use std::path::PathBuf;
 /// Least number of tokens that are pooled by default.
 const POOLED_TOK: usize = 50_000;
 
-pub(super) const EXAMPLES: Examples = &[("The largest logits and hidden states over 50k tokens", "difftool outliers")];
+pub(super) static OUTLIERS: Command = Command {
+    name: "outliers",
+    about: "The largest attention logits and hidden states, and massive activations",
+    examples: &[("The largest logits and hidden states over 50k tokens", "difftool outliers")],
+    defaults: None,
+    flags: Measured::<OutliersFlags>::augment_args,
+    action: Action::Measure(Measuring {
+        typed: typed::<OutliersFlags>,
+        read: read::<OutliersFlags>,
+        screen,
+        tables: &[],
+        next: "difftool quantize, what few bits cost",
+    }),
+};
 
 #[derive(Clone, Debug, Default, PartialEq, Args, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 #[command(next_help_heading = "Text")]
-pub struct OutliersFlags {
+pub(super) struct OutliersFlags {
     /// Number of windows to pool over [default: as many as hold 50k tokens]
     #[arg(long, value_name = "N")]
     pub samples: Option<usize>,
@@ -38,12 +52,12 @@ pub struct OutliersFlags {
     #[arg(long, value_name = "TOKENS")]
     pub ctx: Option<TokenRange>,
     /// Base seed of the embedded prose
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, hide_short_help = true)]
     pub seed: u64,
 }
 
 /// What `difftool outliers` prints.
-pub(super) fn screen(frame: &Frame) -> Screen {
+fn screen(frame: &Frame) -> Screen {
     const SINKS: [Number<'static>; 3] =
         [SINK_RATE.of(TOKEN_KINDS[0]), SINK_RATE.of(TOKEN_KINDS[1]), SINK_RATE.of(TOKEN_KINDS[2])];
     let outliers = outliers_side_by_side(frame).map(|table| ScreenTable::of_run("Outliers", frame, table));
@@ -52,11 +66,11 @@ pub(super) fn screen(frame: &Frame) -> Screen {
     Screen {
         tables: outliers.into_iter().chain(CHANNELS.filled(frame).map(ScreenTable::below)).chain(sinks).collect(),
         notes: frame.massive.is_empty().then_some(none).into_iter().collect(),
-        next: "difftool quantize, what few bits cost",
+        ..Screen::default()
     }
 }
 
-impl Measuring for OutliersFlags {
+impl MeasuringFlags for OutliersFlags {
     fn fill(&mut self, models: &OpenedModels) -> Result<()> {
         let ctx = models.one_ctx_tok(self.ctx, "outliers pools windows of one length")?;
         self.ctx = Some(ctx);

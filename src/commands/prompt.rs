@@ -1,27 +1,34 @@
 //! `difftool prompt`: shows needle prompts with their regions, or writes them as JSON lines.
 
+use super::command::{Action, Command};
 use super::measuring::OpenedModels;
 use super::needle::DEFAULTS;
-use super::shared::Examples;
 use crate::bail_usage;
 use crate::base::{files, terminal};
 use crate::measures::region_ranges;
 use crate::model::open::LoadOptions;
 use crate::prompts::{Grid, NeedlePrompts, PlannedPrompt, Prompt, PromptSpec, Region, Sources, Tokenizer};
 use anyhow::Result;
-use clap::Args;
+use clap::{Args, FromArgMatches as _};
 use serde_json::{json, Value};
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-pub(super) const EXAMPLES: Examples = &[
-    ("A prompt with its regions", "difftool prompt --ctx 256"),
-    ("All prompts of a run, as JSON lines", "difftool prompt --ctx 1k --jsonl prompts.jsonl"),
-];
+pub(super) static PROMPT: Command = Command {
+    name: "prompt",
+    about: "Show a needle prompt with its regions, or write prompts as JSON lines",
+    examples: &[
+        ("A prompt with its regions", "difftool prompt --ctx 256"),
+        ("All prompts of a run, as JSON lines", "difftool prompt --ctx 1k --jsonl prompts.jsonl"),
+    ],
+    defaults: Some(&DEFAULTS),
+    flags: ShowPrompt::augment_args,
+    action: Action::Other(|typed| run(&ShowPrompt::from_arg_matches(typed)?)),
+};
 
 #[derive(Debug, Args)]
-pub struct ShowPrompt {
+pub(super) struct ShowPrompt {
     /// Prompts; the same as those of `difftool needle` with the same flags.
     #[command(flatten)]
     pub prompts: NeedlePrompts,
@@ -29,7 +36,7 @@ pub struct ShowPrompt {
     #[arg(long, default_value_t = 0, value_name = "I", conflicts_with = "jsonl")]
     pub index: usize,
     /// Question that the regions are for, counted from 0
-    #[arg(long, default_value_t = 0, value_name = "Q", conflicts_with = "jsonl")]
+    #[arg(long, default_value_t = 0, value_name = "Q", conflicts_with = "jsonl", hide_short_help = true)]
     pub query: usize,
     /// Write all prompts as JSON lines with text, token ids, offsets, regions and answers; `-` for stdout
     #[arg(long, value_name = "FILE|-")]
@@ -42,7 +49,7 @@ pub struct ShowPrompt {
 }
 
 /// Shows one prompt, or writes all prompts.
-pub(super) fn run(args: &ShowPrompt) -> Result<()> {
+fn run(args: &ShowPrompt) -> Result<()> {
     let models = OpenedModels::of(vec![args.model.clone()], &args.reading);
     let mut prompts = args.prompts.clone();
     models.fill(&mut prompts, &DEFAULTS)?;

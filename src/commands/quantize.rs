@@ -1,9 +1,10 @@
 //! `difftool quantize`: what survives when attention logits (the paper's Figure 8), or queries and keys, are cut to few bits?
 
+use super::command::{read, typed, Action, Command, Measuring};
 use super::drawing::metric_panel;
-use super::measuring::{Measuring, OpenedModels};
+use super::measuring::{MeasuringFlags, OpenedModels};
 use super::session::{RunResults, Session};
-use super::shared::{grid, Examples, RunFlags};
+use super::shared::{grid, Measured, RunFlags};
 use crate::bail_usage;
 use crate::base::names::{distinct, joined, repeated};
 use crate::base::spec_file::flag_defaults;
@@ -22,39 +23,52 @@ use anyhow::Result;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-pub(super) const DEFAULTS: PromptDefaults =
+const DEFAULTS: PromptDefaults =
     PromptDefaults { ctx_tok: 1024, settings: &[NeedleCounts { needles: 2, asked: 2 }], samples: 7 };
 
-pub(super) const EXAMPLES: Examples = &[
-    ("Accuracy with 8, 6 and 4 bits", "difftool quantize --bits 8,6,4"),
-    ("One scale for each row, sinks exempt", "difftool quantize --bits 4 --scope row --exempt-sinks"),
-    ("Queries and keys instead, keys less their mean", "difftool quantize --of qk --bits 8,4,fp8,nvfp4 --smooth"),
-    ("One layer at a time: which breaks first?", "difftool quantize --of qk --bits 4 --each-layer"),
-];
+pub(super) static QUANTIZE: Command = Command {
+    name: "quantize",
+    about: "Round attention logits, or queries and keys, to few bits, and measure what is lost",
+    examples: &[
+        ("Accuracy with 8, 6 and 4 bits", "difftool quantize --bits 8,6,4"),
+        ("One scale for each row, sinks exempt", "difftool quantize --bits 4 --scope row --exempt-sinks"),
+        ("Queries and keys instead, keys less their mean", "difftool quantize --of qk --bits 8,4,fp8,nvfp4 --smooth"),
+        ("One layer at a time: which breaks first?", "difftool quantize --of qk --bits 4 --each-layer"),
+    ],
+    defaults: Some(&DEFAULTS),
+    flags: Measured::<QuantizeFlags>::augment_args,
+    action: Action::Measure(Measuring {
+        typed: typed::<QuantizeFlags>,
+        read: read::<QuantizeFlags>,
+        screen,
+        tables: &[],
+        next: "difftool outliers, the logits that set the scale",
+    }),
+};
 
 #[derive(Clone, Debug, PartialEq, Args, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
-pub struct QuantizeFlags {
+pub(super) struct QuantizeFlags {
     /// Numbers to quantise
-    #[arg(long, value_enum, default_value_t = Quantised::Logits)]
+    #[arg(long, value_enum, default_value_t = Quantised::Logits, hide_short_help = true)]
     pub of: Quantised,
     /// Bits per number, 2 to 16; of queries and keys also fp8 (e4m3), nvfp4 and mxfp4
     #[arg(long, value_delimiter = ',', default_value = "16,8,6,4", value_name = "BITS")]
     pub bits: Vec<Format>,
     /// Numbers that share one scale [default: tensor for logits, block for queries and keys]
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, hide_short_help = true)]
     pub scope: Option<Scope>,
     /// Leave attention sinks exact: their logits, or their keys, are not rounded and do not affect the scale
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub exempt_sinks: bool,
     /// Subtract the mean of the keys before rounding, and add it again afterwards (with --of qk)
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub smooth: bool,
     /// Multiply queries and keys by a Hadamard matrix before they are rounded (with --of qk)
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub rotate: bool,
     /// Also quantise one layer at a time
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub each_layer: bool,
     #[command(flatten)]
     pub prompts: NeedlePrompts,
@@ -66,7 +80,7 @@ impl Default for QuantizeFlags {
     }
 }
 
-impl Measuring for QuantizeFlags {
+impl MeasuringFlags for QuantizeFlags {
     fn fill(&mut self, models: &OpenedModels) -> Result<()> {
         let usual = if self.of == Quantised::Qk { Scope::Block } else { Scope::Tensor };
         self.scope.get_or_insert(usual);
@@ -136,7 +150,7 @@ impl QuantizeFlags {
 }
 
 /// What `difftool quantize` prints: accuracy, changes of the next token, and the models at the fewest bits.
-pub(super) fn screen(frame: &Frame) -> Screen {
+fn screen(frame: &Frame) -> Screen {
     const UNTREATED: &str = "exact";
     let main = if frame.asks() { &ACCURACY } else { &NLL };
     let answers = [main.overall()];
@@ -151,7 +165,7 @@ pub(super) fn screen(frame: &Frame) -> Screen {
     Screen {
         tables: tables.iter().filter_map(|table| table.table(frame)).collect(),
         notes: fewest.and_then(|fewest| note_on_condition(frame, fewest.name())).into_iter().collect(),
-        next: "difftool outliers, the logits that set the scale",
+        ..Screen::default()
     }
 }
 

@@ -1,10 +1,11 @@
 //! `difftool ratio`: attention to the answer against noise (the paper's Table 3 and Figure 1).
 
+use super::command::{read, typed, Action, Command, Measuring};
 use super::drawing::draw_regions;
-use super::measuring::{Measuring, OpenedModels};
+use super::measuring::{MeasuringFlags, OpenedModels};
 use super::needle::note_on_attribution;
 use super::session::{RunResults, Session};
-use super::shared::{grid, Examples, RunFlags};
+use super::shared::{grid, Measured, RunFlags};
 use crate::attention::HeadPlace;
 use crate::figures::{cells, CellGrid, CellScale};
 use crate::measures::MeasureName;
@@ -18,22 +19,35 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-pub(super) const DEFAULTS: PromptDefaults =
+const DEFAULTS: PromptDefaults =
     PromptDefaults { ctx_tok: 1024, settings: &[NeedleCounts { needles: 1, asked: 1 }], samples: 15 };
 
-pub(super) const EXAMPLES: Examples = &[
-    ("Shares of attention and output at 4k tokens", "difftool ratio --ctx 4k"),
-    ("The same for plain text", "difftool ratio --text book.txt --ctx 2k --model ./llama"),
-];
+pub(super) static RATIO: Command = Command {
+    name: "ratio",
+    about: "Share of attention and output by region of the prompt, sinks, and entropy",
+    examples: &[
+        ("Shares of attention and output at 4k tokens", "difftool ratio --ctx 4k"),
+        ("The same for plain text", "difftool ratio --text book.txt --ctx 2k --model ./llama"),
+    ],
+    defaults: Some(&DEFAULTS),
+    flags: Measured::<RatioFlags>::augment_args,
+    action: Action::Measure(Measuring {
+        typed: typed::<RatioFlags>,
+        read: read::<RatioFlags>,
+        screen,
+        tables: &[],
+        next: "difftool heads, the role of each head",
+    }),
+};
 
 #[derive(Clone, Debug, Default, PartialEq, Args, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
-pub struct RatioFlags {
+pub(super) struct RatioFlags {
     #[command(flatten)]
     pub prompts: NeedlePrompts,
 }
 
-impl Measuring for RatioFlags {
+impl MeasuringFlags for RatioFlags {
     fn fill(&mut self, models: &OpenedModels) -> Result<()> {
         models.fill(&mut self.prompts, &DEFAULTS)
     }
@@ -82,12 +96,12 @@ const OF_TEXT: [Number<'static>; 5] =
     [SHARE_OUT.of("bos"), SHARE_OUT.of("first"), SHARE_OUT.of("filler"), SINK_SHARE_FIRST.overall(), ENTROPY.overall()];
 
 /// What `difftool ratio` prints.
-pub(super) fn screen(frame: &Frame) -> Screen {
+fn screen(frame: &Frame) -> Screen {
     let numbers = if frame.asks() { &OF_PROMPTS[..] } else { &OF_TEXT };
     Screen {
         tables: SideBySide::of("attention", "Attention", numbers).table(frame).into_iter().collect(),
         notes: note_on_changes(frame).into_iter().chain(note_on_attribution(frame)).collect(),
-        next: "difftool heads, the role of each head",
+        ..Screen::default()
     }
 }
 

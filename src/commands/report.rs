@@ -1,8 +1,8 @@
 //! `difftool report`: run folders as a page.
 
+use super::command::{Action, Command};
 use super::compare::{in_short, talk};
 use super::screens::{screen, tables};
-use super::shared::Examples;
 use crate::bail_usage;
 use crate::base::files::{folder_of, replace};
 use crate::base::html::is_page;
@@ -11,18 +11,25 @@ use crate::results::compare::{compare, Request};
 use crate::results::table::Table;
 use crate::results::{within, Column};
 use anyhow::{Context, Result};
-use clap::{Args, ValueEnum};
+use clap::{Args, FromArgMatches as _, ValueEnum};
 use std::fs;
 use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 
-pub(super) const EXAMPLES: Examples = &[
-    ("An HTML page", "difftool report runs/readme --out report.html"),
-    ("Tables for a text of yours", "difftool report runs/readme --format markdown"),
-];
+pub(super) static REPORT: Command = Command {
+    name: "report",
+    about: "Write a page with the results and figures of run folders",
+    examples: &[
+        ("An HTML page", "difftool report runs/readme --out report.html"),
+        ("Tables for a text of yours", "difftool report runs/readme --format markdown"),
+    ],
+    defaults: None,
+    flags: ReportFlags::augment_args,
+    action: Action::Other(|typed| run(&ReportFlags::from_arg_matches(typed)?)),
+};
 
 #[derive(Debug, Args)]
-pub struct ReportFlags {
+pub(super) struct ReportFlags {
     /// Run folders, in the order of the report
     #[arg(required = true, value_name = "DIR")]
     pub runs: Vec<PathBuf>,
@@ -42,7 +49,7 @@ pub struct ReportFlags {
 
 /// Output format of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum ReportFormat {
+pub(super) enum ReportFormat {
     /// One self-contained HTML page
     Html,
     /// Markdown tables
@@ -53,7 +60,7 @@ pub enum ReportFormat {
 ///
 /// # Errors
 /// Usage errors before anything is read; others if a run or the file cannot be read or written.
-pub(super) fn run(args: &ReportFlags) -> Result<()> {
+fn run(args: &ReportFlags) -> Result<()> {
     check(args)?;
     let runs = args.runs.iter().map(|folder| SavedRun::read(folder)).collect::<Result<Vec<_>>>()?;
     if let Some(other) = runs.iter().find(|run| run.manifest.tool != runs[0].manifest.tool).filter(|_| !args.quiet) {

@@ -1,8 +1,9 @@
 //! `difftool run` and `difftool merge`.
 
+use super::command::{Action, Command};
 use super::execute::{execute, print_experiment};
 use super::experiment::Experiment;
-use super::shared::{Examples, OutputArgs, PartArgs};
+use super::shared::{all_in_short_help, OutputArgs, PartArgs};
 use super::{start_threads, wrong_command_error};
 use crate::bail_usage;
 use crate::base::memory::{peak_rss_bytes, size_name};
@@ -12,22 +13,34 @@ use crate::results::table::plural;
 use crate::run::{prompts_of, RunPart, RunShard, RunStart};
 use crate::train::TrainSpec;
 use anyhow::Result;
-use clap::Args;
+use clap::{Args, FromArgMatches as _};
 use serde_json::json;
 use std::io::Write as _;
 use std::path::PathBuf;
 
-/// Examples in the help of `run`.
-pub(super) const RUN_EXAMPLES: Examples = &[
-    ("Write the experiment file of a command", "difftool needle --ctx 1k --print-experiment > exp.toml"),
-    ("Run one of eight shards", "difftool run exp.toml --shard 1/8 --out shards/1"),
-];
+pub(super) static RUN: Command = Command {
+    name: "run",
+    about: "Run an experiment file",
+    examples: &[
+        ("Write the experiment file of a command", "difftool needle --ctx 1k --print-experiment > exp.toml"),
+        ("Run one of eight shards", "difftool run exp.toml --shard 1/8 --out shards/1"),
+    ],
+    defaults: None,
+    flags: |command| all_in_short_help(Run::augment_args(command)),
+    action: Action::Other(|typed| run(&Run::from_arg_matches(typed)?)),
+};
 
-/// Examples in the help of `merge`.
-pub(super) const MERGE_EXAMPLES: Examples = &[("Merge shards", "difftool merge shards/0 shards/1 --out runs/whole")];
+pub(super) static MERGE: Command = Command {
+    name: "merge",
+    about: "Merge the shards of an experiment into one run",
+    examples: &[("Merge shards", "difftool merge shards/0 shards/1 --out runs/whole")],
+    defaults: None,
+    flags: |command| all_in_short_help(Merge::augment_args(command)),
+    action: Action::Other(|typed| merge(&Merge::from_arg_matches(typed)?)),
+};
 
 #[derive(Debug, Args)]
-pub struct Run {
+pub(super) struct Run {
     /// Experiment, a TOML file as printed by --print-experiment [default with --resume: that of the folder]
     #[arg(required_unless_present = "resume", value_name = "FILE")]
     pub file: Option<PathBuf>,
@@ -41,7 +54,7 @@ pub struct Run {
 }
 
 #[derive(Debug, Args)]
-pub struct Merge {
+pub(super) struct Merge {
     /// Run folders of all shards of one experiment, in any order
     #[arg(required = true, value_name = "DIR")]
     pub shards: Vec<PathBuf>,
@@ -50,7 +63,7 @@ pub struct Merge {
 }
 
 /// Runs an experiment file.
-pub(super) fn run(args: &Run) -> Result<()> {
+fn run(args: &Run) -> Result<()> {
     let experiment = match (&args.file, &args.part.resume) {
         (Some(file), _) => {
             Experiment::read(file).map_err(|error| wrong_command_error("train", file, TrainSpec::read, error))?
@@ -68,7 +81,7 @@ pub(super) fn run(args: &Run) -> Result<()> {
 }
 
 /// Merges shards.
-pub(super) fn merge(args: &Merge) -> Result<()> {
+fn merge(args: &Merge) -> Result<()> {
     let Some(first) = args.shards.first() else { bail_usage!("name the folders of the shards") };
     if let Some(other) = args.shards.iter().find(|shard| !shard.join(EXPERIMENT).is_file()) {
         bail_usage!("{}: it holds no shard; name the folders that runs with --shard wrote (--out)", other.display());

@@ -1,58 +1,27 @@
 //! What commands print: the screen of each, or tables in the format that is asked for.
 
-use super::{ablate, heads, heatmap, needle, nll, outliers, quantize, ratio, shots};
-use crate::base::names::hint;
-use crate::measures::{ANSWERS, ATTENTION, CANCELLING, DEPTH, FIDELITY, REGIONS, SHAPE, SINK_RATES, UNANSWERABLE};
+use super::ablate::ABLATE;
+use super::command::{Command, Measuring};
+use super::needle::NEEDLE;
+use super::{command, COMMANDS};
+use crate::base::names::{distinct, hint};
+use crate::measures::MeasureName;
 use crate::results::print::{chosen_text, json_of, screen_text, Tables};
 use crate::results::run_table::RunTable;
 use crate::results::screen::Screen;
 use crate::results::table::Table;
-use crate::results::view::nll::{NLL, NLL_DIFFERENCES, NLL_POSITIONS};
-use crate::results::view::{
-    ANSWER_HEADS, CHANNELS, CONDITIONS, CONTRASTS, DIFFERENCES, DRAWN, EACH_HEAD, EXPECTED, HEADS_OUT, OUTLIERS,
-    PREDICTORS, ROLES, SHOTS, SINKS, STRONGEST,
-};
-use crate::results::{CommandName, Frame};
+use crate::results::view::DIFFERENCES;
+use crate::results::Frame;
 use crate::train::tables::TABLES as TRAINING_TABLES;
 use anyhow::Result;
 use clap::Args;
 use std::io::Write as _;
-
-/// The tables of runs, in the order in which they are printed.
-const TABLES: [&RunTable; 27] = [
-    &SHOTS,
-    &CONDITIONS,
-    &EXPECTED,
-    &HEADS_OUT,
-    &EACH_HEAD,
-    &PREDICTORS,
-    &CONTRASTS,
-    &DIFFERENCES,
-    &ANSWERS,
-    &UNANSWERABLE,
-    &ATTENTION,
-    &REGIONS,
-    &FIDELITY,
-    &DEPTH,
-    &CANCELLING,
-    &SHAPE,
-    &SINK_RATES,
-    &NLL,
-    &NLL_DIFFERENCES,
-    &NLL_POSITIONS,
-    &OUTLIERS,
-    &CHANNELS,
-    &DRAWN,
-    &STRONGEST,
-    &ANSWER_HEADS,
-    &ROLES,
-    &SINKS,
-];
+use strum::VariantArray as _;
 
 /// Which tables are printed, and how.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Output")]
-pub struct TableArgs {
+pub(super) struct TableArgs {
     /// Tables to print: `all`, or names, as in `depth,shape` [default: one screen]
     #[arg(long, value_name = "NAMES", value_parser = wanted_tables, conflicts_with = "json")]
     pub tables: Option<Tables>,
@@ -73,18 +42,47 @@ fn wanted_tables(text: &str) -> Result<Tables, String> {
 }
 
 fn table_name(typed: &str) -> Result<&'static str, String> {
-    let of_runs = TABLES.iter().map(|table| (table.id, table.title));
-    let known: Vec<(&str, &str)> = of_runs.chain(TRAINING_TABLES).collect();
+    let known: Vec<(&str, &str)> = run_tables().map(|table| (table.id, table.title)).chain(TRAINING_TABLES).collect();
     let found = known.iter().find(|(id, title)| *id == typed || title.eq_ignore_ascii_case(typed));
     found.map(|(id, _)| *id).ok_or_else(|| {
-        let ids: Vec<&str> = known.iter().map(|(id, _)| *id).collect();
-        format!("there is no table `{typed}`{}; there are {}", hint(typed, ids.iter().copied()), ids.join(", "))
+        let ids = distinct(known.iter().map(|(id, _)| (*id).to_owned()));
+        format!(
+            "there is no table `{typed}`{}; there are {}",
+            hint(typed, ids.iter().map(String::as_str)),
+            ids.join(", ")
+        )
     })
 }
 
-/// Returns every table that a run has numbers for.
+/// All tables of runs.
+fn run_tables() -> impl Iterator<Item = &'static RunTable> {
+    let of_commands = COMMANDS.into_iter().filter_map(Command::measuring).flat_map(|measuring| measuring.tables);
+    of_commands.copied().chain([&DIFFERENCES]).chain(of_measures())
+}
+
+/// The tables of measures.
+fn of_measures() -> impl Iterator<Item = &'static RunTable> {
+    MeasureName::VARIANTS.iter().flat_map(|measure| measure.tables()).copied()
+}
+
+/// Returns every table that a run has numbers for: first those of its command. Of one that does not say its command, those of
+/// all are tried.
 pub(super) fn tables(frame: &Frame) -> Vec<Table> {
-    TABLES.iter().filter_map(|table| table.filled(frame)).collect()
+    let Some(command) = of_command(frame) else {
+        return run_tables().filter_map(|table| table.filled(frame)).collect();
+    };
+    let mut tables = command.tables.to_vec();
+    if frame.config_text("command") != ABLATE.name {
+        // Other runs may be under conditions too, which are few enough to list all of their differences.
+        tables.extend(ABLATE.measuring().into_iter().flat_map(|ablate| ablate.tables));
+        tables.push(&DIFFERENCES);
+    }
+    tables.into_iter().chain(of_measures()).filter_map(|table| table.filled(frame)).collect()
+}
+
+/// The command that measured a run, if its configuration says so.
+fn of_command(frame: &Frame) -> Option<&'static Measuring> {
+    command(frame.config_text("command")).and_then(Command::measuring)
 }
 
 /// Prints a screen, or the tables that are asked for.
@@ -98,19 +96,10 @@ pub(super) fn print_tables(frame: &Frame, args: &TableArgs) -> Result<()> {
     Ok(())
 }
 
-/// The screen of a run, by the command that measured it.
+/// The screen of a run: that of its command, or of `needle`.
 pub(super) fn screen(frame: &Frame) -> Screen {
-    match frame.command() {
-        Some(CommandName::Ablate) => ablate::screen(frame),
-        Some(CommandName::Ratio) => ratio::screen(frame),
-        Some(CommandName::Quantize) => quantize::screen(frame),
-        Some(CommandName::Shots) => shots::screen(frame),
-        Some(CommandName::Heads) => heads::screen(frame),
-        Some(CommandName::Outliers) => outliers::screen(frame),
-        Some(CommandName::Nll) => nll::screen(frame),
-        Some(CommandName::Heatmap | CommandName::Explore) => heatmap::screen(frame),
-        _ => needle::screen(frame),
-    }
+    let command = of_command(frame).or_else(|| NEEDLE.measuring()).expect("needle measures");
+    Screen { next: command.next, ..(command.screen)(frame) }
 }
 
 #[cfg(test)]
@@ -129,7 +118,8 @@ mod tests {
 
     #[test]
     fn every_table_has_a_name_of_its_own() {
-        let names: BTreeSet<&str> = TABLES.iter().map(|table| table.id).collect();
-        assert_eq!(names.len(), TABLES.len());
+        let names: BTreeSet<&str> = run_tables().map(|table| table.id).collect();
+        // The maps of one prompt are listed by layer, or by head.
+        assert_eq!(names.len() + 1, run_tables().count());
     }
 }

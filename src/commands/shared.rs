@@ -8,7 +8,7 @@ use crate::base::spec_file::{flag_defaults, is_default};
 use crate::base::values::{FileName, IndexRange, TokenRange};
 use crate::figures::Page;
 use crate::model::open::{self, LoadOptions};
-use crate::prompts::{Grid, NeedlePrompts, OwnText, TextWindows};
+use crate::prompts::{Grid, NeedlePrompts, OwnText, TextWindows, OWN_TEXT};
 use crate::results::compare::FailIf;
 use crate::results::folder::RunFolder;
 use crate::run::{RunPart, RunShard, RunStart};
@@ -20,9 +20,6 @@ use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use strum::IntoStaticStr;
-
-/// Examples of a command: (description, command line).
-pub(super) type Examples = &'static [(&'static str, &'static str)];
 
 /// Needle prompts, or as many windows of a text if there is one without a question.
 pub(super) fn grid(prompts: &NeedlePrompts) -> Grid {
@@ -42,23 +39,29 @@ pub(super) fn grid(prompts: &NeedlePrompts) -> Grid {
 #[derive(Clone, Debug, PartialEq, Args, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 #[command(next_help_heading = "Prompt")]
-pub struct OnePrompt {
+pub(super) struct OnePrompt {
     /// Prompt length in tokens [default: 4k, or the shortest context of the models if that is less]
-    #[arg(long, value_name = "TOKENS")]
+    #[arg(long, value_name = "TOKENS", conflicts_with = "question")]
     pub ctx: Option<TokenRange>,
     /// Needles in the text
-    #[arg(long, default_value_t = 1, value_name = "N")]
+    #[arg(long, default_value_t = 1, value_name = "N", conflicts_with_all = OWN_TEXT)]
     pub needles: usize,
     /// Depth in the text at which the needle stands, in percent
-    #[arg(long, default_value_t = 50.0, value_name = "PCT")]
+    #[arg(long, default_value_t = 50.0, value_name = "PCT", conflicts_with_all = OWN_TEXT, hide_short_help = true)]
     pub depth: f64,
     /// Seed of the prompt
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, hide_short_help = true)]
     pub seed: u64,
     /// Filler text instead of the embedded prose: a UTF-8 file or a folder of them; `noise`, a few sentences repeated;
     /// `needles`, only distractors
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[arg(long, value_name = "prose|noise|needles|FILE|DIR", value_parser = FileName)]
+    #[arg(
+        long,
+        value_name = "prose|noise|needles|FILE|DIR",
+        value_parser = FileName,
+        conflicts_with_all = OWN_TEXT,
+        hide_short_help = true,
+    )]
     pub haystack: Option<PathBuf>,
     #[serde(skip_serializing_if = "is_default")]
     #[command(flatten)]
@@ -121,11 +124,11 @@ pub struct RunFlags {
     pub model: Vec<String>,
     /// Layers to measure, counted from 0: a list, or ranges that include both ends (0..3) [default: all]
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[arg(long, value_delimiter = ',', value_name = "L")]
+    #[arg(long, value_delimiter = ',', value_name = "L", hide_short_help = true)]
     pub layers: Option<Vec<IndexRange>>,
     /// Heads of each layer to measure, likewise [default: all]
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[arg(long, value_delimiter = ',', value_name = "H")]
+    #[arg(long, value_delimiter = ',', value_name = "H", hide_short_help = true)]
     pub heads: Option<Vec<IndexRange>>,
     /// Measure the same prompts also under a treatment, as in "mask(noise)" or "ablate(0.3+2.1)"; may be repeated
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -134,7 +137,7 @@ pub struct RunFlags {
     /// Exit with 3 if a mean meets this condition, as in 'accuracy < 0.9', 'accuracy of diff < 0.9' or 'accuracy under mask(noise)
     /// < 0.9'; may be repeated
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[arg(long, value_name = "CONDITION", allow_hyphen_values = true)]
+    #[arg(long, value_name = "CONDITION", allow_hyphen_values = true, hide_short_help = true)]
     pub fail_if: Vec<FailIf>,
     #[serde(skip_serializing_if = "is_default")]
     #[command(flatten)]
@@ -144,9 +147,9 @@ pub struct RunFlags {
 /// Where results are written, and in which format.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Output")]
-pub struct OutputArgs {
+pub(super) struct OutputArgs {
     /// Threads; results are the same for any number [default: all cores]
-    #[arg(long, value_name = "N", value_parser = threads)]
+    #[arg(long, value_name = "N", value_parser = threads, hide_short_help = true)]
     pub threads: Option<NonZeroUsize>,
     /// Run folder, new or empty [default: runs/<command>-<UTC time>]
     #[arg(long, value_name = "DIR")]
@@ -157,7 +160,7 @@ pub struct OutputArgs {
     #[command(flatten)]
     pub tables: TableArgs,
     /// Print only the result
-    #[arg(short, long)]
+    #[arg(short, long, hide_short_help = true)]
     pub quiet: bool,
     #[command(flatten)]
     pub figures: FigureArgs,
@@ -166,7 +169,7 @@ pub struct OutputArgs {
 /// Formats and size of figures.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Figures")]
-pub struct FigureArgs {
+pub(super) struct FigureArgs {
     /// Formats of figures, as in `png,pdf`; reports show PNGs
     #[arg(
         long = "figures",
@@ -184,7 +187,7 @@ pub struct FigureArgs {
 /// Size of figures.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Figures")]
-pub struct PageArgs {
+pub(super) struct PageArgs {
     /// Width of figures on paper, with PNGs at 300 dpi [default: the width that they need]
     #[arg(long, value_name = "MM", value_parser = paper_width, hide_short_help = true)]
     pub figure_width: Option<f64>,
@@ -231,14 +234,14 @@ impl RunFlags {
 
 impl PageArgs {
     /// Returns the page size of figures.
-    pub fn page(&self) -> Page {
+    pub(super) fn page(&self) -> Page {
         Page { width_mm: self.figure_width, no_title: self.no_title }
     }
 }
 
 impl FigureArgs {
     /// Returns the file names of a figure, one for each format.
-    pub fn files(&self, name: &str) -> Vec<String> {
+    pub(super) fn files(&self, name: &str) -> Vec<String> {
         let extensions: BTreeSet<&str> = self.formats.iter().map(Into::into).collect();
         extensions.into_iter().map(|extension| format!("{name}.{extension}")).collect()
     }
@@ -258,7 +261,7 @@ pub enum FigureFormat {
 
 /// The flags of a measuring command: its own, and those that all share.
 #[derive(Clone, Debug, Args)]
-pub struct Measured<S: Args> {
+pub(super) struct Measured<S: Args> {
     #[command(flatten)]
     pub flags: S,
     #[command(flatten)]
@@ -272,16 +275,29 @@ pub struct Measured<S: Args> {
 /// The part of an experiment that is run.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Parts of a run")]
-pub struct PartArgs {
+pub(super) struct PartArgs {
     /// Continue the unfinished run in this folder, with the same other flags
-    #[arg(long, value_name = "DIR", conflicts_with = "out")]
+    #[arg(long, value_name = "DIR", conflicts_with = "out", hide_short_help = true)]
     pub resume: Option<PathBuf>,
     /// Run only shard I of N, for `difftool merge`; `auto` reads the variables of SLURM or Kubernetes
-    #[arg(long, value_name = "I/N|auto")]
+    #[arg(long, value_name = "I/N|auto", hide_short_help = true)]
     pub shard: Option<RunShard>,
     /// Print the experiment file of this command, for `difftool run`, without running it
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub print_experiment: bool,
+}
+
+/// Hides the flags for parts of a run: a single prompt cannot be done in parts.
+pub(super) fn without_parts(command: clap::Command) -> clap::Command {
+    command.mut_arg("resume", |arg| arg.hide(true)).mut_arg("shard", |arg| arg.hide(true))
+}
+
+/// Shows all flags but those of figures in the help of `-h` too.
+pub(super) fn all_in_short_help(command: clap::Command) -> clap::Command {
+    command.mut_args(|arg| {
+        let is_of_figures = arg.get_help_heading() == Some("Figures");
+        arg.hide_short_help(is_of_figures)
+    })
 }
 
 /// Returns the recipe of a figure: version, command, seeds and pooling.

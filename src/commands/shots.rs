@@ -1,13 +1,15 @@
 //! `difftool shots`: how many examples of a new classification does a model need, and does their order matter?
 
-use super::measuring::{Measuring, OpenedModels};
+use super::command::{read, typed, Action, Command, Measuring};
+use super::measuring::{MeasuringFlags, OpenedModels};
 use super::session::{RunResults, Session};
-use super::shared::{Examples, RunFlags};
+use super::shared::{Measured, RunFlags};
 use crate::figures::{lines, Line, LineAxes, LinePanel, PointEstimate};
 use crate::measures::MeasureName;
 use crate::prompts::{Grid, ShotsPrompts};
 use crate::results::metric::ACCURACY;
 use crate::results::screen::{Screen, SideBySide};
+use crate::results::view;
 use crate::results::view::robustness;
 use crate::results::{Case, Column, Frame, Pick};
 use crate::run::Plan;
@@ -15,22 +17,35 @@ use anyhow::Result;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-pub(super) const EXAMPLES: Examples = &[
-    ("Accuracy of the built-in models by number of examples", "difftool shots"),
-    (
-        "Effect of the order of the examples on another model",
-        "difftool shots --model ./llama --order random,by-class --arrangements 8",
-    ),
-];
+pub(super) static SHOTS: Command = Command {
+    name: "shots",
+    about: "Many-shot classification: accuracy by number and order of the examples",
+    examples: &[
+        ("Accuracy of the built-in models by number of examples", "difftool shots"),
+        (
+            "Effect of the order of the examples on another model",
+            "difftool shots --model ./llama --order random,by-class --arrangements 8",
+        ),
+    ],
+    defaults: None,
+    flags: Measured::<ShotsFlags>::augment_args,
+    action: Action::Measure(Measuring {
+        typed: typed::<ShotsFlags>,
+        read: read::<ShotsFlags>,
+        screen,
+        tables: &[&view::SHOTS],
+        next: "difftool compare RUN --by ctx_tok, or another model",
+    }),
+};
 
 #[derive(Clone, Debug, Default, PartialEq, Args, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
-pub struct ShotsFlags {
+pub(super) struct ShotsFlags {
     #[command(flatten)]
     pub prompts: ShotsPrompts,
 }
 
-impl Measuring for ShotsFlags {
+impl MeasuringFlags for ShotsFlags {
     fn fill(&mut self, models: &OpenedModels) -> Result<()> {
         self.prompts.ctx = Some(models.one_ctx_tok(self.prompts.ctx, "examples share one budget")?);
         Ok(())
@@ -59,13 +74,13 @@ impl Measuring for ShotsFlags {
 }
 
 /// What `difftool shots` prints: accuracy by number and order of the examples, and whether their arrangement matters.
-pub(super) fn screen(frame: &Frame) -> Screen {
+fn screen(frame: &Frame) -> Screen {
     let numbers = [ACCURACY.overall()];
     let table = SideBySide { by: &[Column::Task], levels: true, ..SideBySide::of("shots", "Many shots", &numbers) };
     Screen {
         tables: table.table(frame).into_iter().collect(),
         notes: arrangements(frame).into_iter().collect(),
-        next: "difftool compare RUN --by ctx_tok, or another model",
+        ..Screen::default()
     }
 }
 

@@ -1,7 +1,7 @@
 //! `difftool show`: the tables of a finished run, printed again.
 
+use super::command::{Action, Command};
 use super::screens::{print_tables, screen, tables, TableArgs};
-use super::shared::Examples;
 use crate::bail_usage;
 use crate::report::SavedRun;
 use crate::results::print::{latex_table, write_table, Tables};
@@ -10,18 +10,25 @@ use crate::results::table::Table;
 use crate::results::{About, ConditionKey, Frame};
 use crate::treatments::condition_facts;
 use anyhow::Result;
-use clap::Args;
+use clap::{Args, FromArgMatches as _};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-pub(super) const EXAMPLES: Examples = &[
-    ("What the run printed", "difftool show runs/readme"),
-    ("All of its tables", "difftool show runs/readme --tables all"),
-    ("One table for a paper", "difftool show runs/readme --tables answers --latex"),
-];
+pub(super) static SHOW: Command = Command {
+    name: "show",
+    about: "Print the tables of a finished run",
+    examples: &[
+        ("What the run printed", "difftool show runs/readme"),
+        ("All of its tables", "difftool show runs/readme --tables all"),
+        ("One table for a paper", "difftool show runs/readme --tables answers --latex"),
+    ],
+    defaults: None,
+    flags: Show::augment_args,
+    action: Action::Other(|typed| run(&Show::from_arg_matches(typed)?)),
+};
 
 #[derive(Debug, Args)]
-pub struct Show {
+pub(super) struct Show {
     /// Run folder, or a results file
     #[arg(value_name = "RUN|CSV")]
     pub run: PathBuf,
@@ -39,7 +46,7 @@ pub struct Show {
 ///
 /// # Errors
 /// If it is none, or one of its files is not what the manifest describes.
-pub(super) fn run(args: &Show) -> Result<()> {
+fn run(args: &Show) -> Result<()> {
     let frame = if args.run.is_file() { frame_of(&args.run)? } else { SavedRun::read(&args.run)?.frame };
     if !args.latex && !args.csv {
         return print_tables(&frame, &args.tables);

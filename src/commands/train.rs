@@ -3,9 +3,10 @@
 mod draw;
 mod progress;
 
+use super::command::{Action, Command};
 use super::experiment::Experiment;
 use super::screens::TableArgs;
-use super::shared::{Examples, FigureArgs};
+use super::shared::FigureArgs;
 use super::{start_threads, stop_on_signal, wrong_command_error};
 use crate::bail_usage;
 use crate::base::files;
@@ -16,20 +17,27 @@ use crate::train::{
     tables, train_runs, Study, TrainOutcome, TrainRun, TrainSpec, TrainingCurves, COURSE_FILE, SUMMARY_FILE,
 };
 use anyhow::{bail, Context, Result};
-use clap::Args;
+use clap::{Args, FromArgMatches as _};
 use progress::TrainReporter;
 use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-pub(super) const EXAMPLES: Examples = &[
-    ("Write an example spec", "difftool train --example > example.toml"),
-    ("Train the built-in models", "difftool train experiments/study-b-models.toml --out runs/study-b"),
-    ("Continue one seed of one variant", "difftool train example.toml --out runs/a --only diff/seed-2 --resume"),
-];
+pub(super) static TRAIN: Command = Command {
+    name: "train",
+    about: "Train the models of a spec on the same data",
+    examples: &[
+        ("Write an example spec", "difftool train --example > example.toml"),
+        ("Train the built-in models", "difftool train experiments/study-b-models.toml --out runs/study-b"),
+        ("Continue one seed of one variant", "difftool train example.toml --out runs/a --only diff/seed-2 --resume"),
+    ],
+    defaults: None,
+    flags: Train::augment_args,
+    action: Action::Other(|typed| run(&Train::from_arg_matches(typed)?)),
+};
 
 #[derive(Debug, Args)]
-pub struct Train {
+pub(super) struct Train {
     /// Training spec, a TOML file (see --example)
     #[arg(required_unless_present = "example")]
     spec: Option<PathBuf>,
@@ -65,12 +73,12 @@ pub struct Train {
 
 impl Train {
     /// Returns the spec, which is required without `--example`.
-    pub fn spec(&self) -> &Path {
+    pub(super) fn spec(&self) -> &Path {
         self.spec.as_deref().expect("the parser requires it")
     }
 
     /// Returns the output folder, which is required without `--example`.
-    pub fn out(&self) -> &Path {
+    pub(super) fn out(&self) -> &Path {
         self.out.as_deref().expect("the parser requires it")
     }
 }
@@ -82,7 +90,7 @@ const SPEC_FILE: &str = "spec.toml";
 const EXAMPLE: &str = include_str!("../../experiments/example.toml");
 
 /// Trains or summarises a spec.
-pub(super) fn run(args: &Train) -> Result<()> {
+fn run(args: &Train) -> Result<()> {
     if args.example {
         write!(crate::base::terminal::stdout(), "{EXAMPLE}")?;
         return Ok(());

@@ -1,14 +1,18 @@
 //! The measures by name, and those of one run.
 
-use super::answer::AnswerMeasure;
-use super::fidelity::FidelityMeasure;
-use super::generation::GenerationMeasure;
+use super::answer::{AnswerMeasure, ANSWERS, ATTENTION, DEPTH, REGIONS};
+use super::fidelity::{FidelityMeasure, FIDELITY};
+use super::generation::{GenerationMeasure, UNANSWERABLE};
+use super::lambda::CANCELLING;
 use super::nll::NllMeasure;
 use super::outliers::OutlierMeasure;
 use super::roles::RolesMeasure;
-use super::shape::ShapeMeasure;
-use super::sink_rate::SinkRateMeasure;
+use super::shape::{ShapeMeasure, SHAPE};
+use super::sink_rate::{SinkRateMeasure, SINK_RATES};
 use super::Measure;
+use crate::results::run_table::RunTable;
+use crate::results::view::nll::{NLL, NLL_DIFFERENCES, NLL_POSITIONS};
+use crate::results::view::{ANSWER_HEADS, CHANNELS, OUTLIERS};
 use serde::{Deserialize, Serialize};
 use std::any::Any;
 use strum::VariantArray;
@@ -38,6 +42,21 @@ pub enum MeasureName {
 }
 
 impl MeasureName {
+    /// The tables of its numbers.
+    pub(crate) fn tables(self) -> &'static [&'static RunTable] {
+        match self {
+            Self::Answer => &[&ANSWERS, &ATTENTION, &REGIONS, &DEPTH, &CANCELLING],
+            Self::AnswerByHead => &[&ANSWER_HEADS],
+            Self::Shape => &[&SHAPE],
+            Self::Roles => &[],
+            Self::Fidelity => &[&FIDELITY],
+            Self::SinkRate => &[&SINK_RATES],
+            Self::Outliers => &[&OUTLIERS, &CHANNELS],
+            Self::Nll => &[&NLL, &NLL_DIFFERENCES, &NLL_POSITIONS],
+            Self::Generation => &[&UNANSWERABLE],
+        }
+    }
+
     /// Creates the measure, to run beside the others of `names`; `None` if one of these includes it.
     fn measure(self, names: &[Self]) -> Option<Box<dyn Measure>> {
         let sinks = names.contains(&Self::Shape);

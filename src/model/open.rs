@@ -231,29 +231,29 @@ fn seeds_of(name: &str) -> Option<Vec<String>> {
 pub struct LoadOptions {
     /// Layout of the heads, if config.json does not say the right one
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[arg(long, value_enum, value_name = "LAYOUT")]
+    #[arg(long, value_enum, value_name = "LAYOUT", hide_short_help = true)]
     pub layout: Option<HeadLayout>,
     /// Put needle prompts into the model's chat template, with the answer at the beginning of the reply
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub chat_template: bool,
     /// A variable of the chat template, as in enable_thinking=false; may be repeated
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[arg(long = "template-arg", value_name = "KEY=VALUE", requires = "chat_template")]
+    #[arg(long = "template-arg", value_name = "KEY=VALUE", requires = "chat_template", hide_short_help = true)]
     pub template_args: Vec<TemplateArg>,
     /// Begin-of-sequence token of prompts
-    #[arg(long, value_enum, value_name = "auto|add|omit", default_value = "auto")]
+    #[arg(long, value_enum, value_name = "auto|add|omit", default_value = "auto", hide_short_help = true)]
     pub bos: BosChoice,
     /// Special tokens in texts, such as <eos> between documents
     #[serde(skip_serializing_if = "is_default")]
-    #[arg(long, value_enum, value_name = "text|parse", default_value = "text")]
+    #[arg(long, value_enum, value_name = "text|parse", default_value = "text", hide_short_help = true)]
     pub special_tokens: SpecialTokens,
     /// Device: `cpu`; in a build for it also `cuda`, `cuda:1`, … or `metal`
     #[serde(skip_serializing_if = "is_default")]
-    #[arg(long, value_name = "DEVICE", default_value_t = DeviceName::Cpu)]
+    #[arg(long, value_name = "DEVICE", default_value_t = DeviceName::Cpu, hide_short_help = true)]
     pub device: DeviceName,
     /// Numbers to compute with; on the CPU, f64 is slow, and there is no bf16
     #[serde(skip_serializing_if = "is_default")]
-    #[arg(long, value_enum, value_name = "TYPE", default_value_t = Dtype::F32)]
+    #[arg(long, value_enum, value_name = "TYPE", default_value_t = Dtype::F32, hide_short_help = true)]
     pub dtype: Dtype,
 }
 

@@ -35,7 +35,7 @@ pub use needle::file::NeedlesFile;
 pub use needle::flags::{ContextShare, NeedlePrompts, PromptDefaults};
 pub use needle::form::{NeedleCounts, NeedleForm, FILE, RULER};
 pub use needle::plan::DEPTH_TOLERANCE_PCT;
-pub use needle::question::{OwnText, Question};
+pub use needle::question::{OwnText, Question, OWN_TEXT};
 pub use needle::NeedleSpec;
 pub use segment::Sentence;
 pub use shots::{Order, ShotsPrompts, ShotsSpec};

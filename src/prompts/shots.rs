@@ -27,16 +27,16 @@ pub struct ShotsPrompts {
     #[arg(long, value_delimiter = ',', default_value = "8,32,128", value_name = "N")]
     pub shots: Vec<usize>,
     /// Number of words that are classified
-    #[arg(long, default_value_t = 64, value_name = "N")]
+    #[arg(long, default_value_t = 64, value_name = "N", hide_short_help = true)]
     pub words: usize,
     /// Number of classes, each with its own label
-    #[arg(long, default_value_t = 8, value_name = "N")]
+    #[arg(long, default_value_t = 8, value_name = "N", hide_short_help = true)]
     pub classes: usize,
     /// Orders of the examples
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "random,by-class")]
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "random,by-class", hide_short_help = true)]
     pub order: Vec<Order>,
     /// Arrangements of the examples for each prompt and order
-    #[arg(long, default_value_t = 4, value_name = "N")]
+    #[arg(long, default_value_t = 4, value_name = "N", hide_short_help = true)]
     pub arrangements: usize,
     /// Number of prompts, each with its own classification
     #[arg(long, default_value_t = 10, value_name = "N")]
@@ -45,7 +45,7 @@ pub struct ShotsPrompts {
     #[arg(long, value_name = "TOKENS")]
     pub ctx: Option<TokenRange>,
     /// Base seed of the prompts
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, hide_short_help = true)]
     pub seed: u64,
 }
 

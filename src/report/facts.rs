@@ -2,7 +2,6 @@
 
 use super::input::SavedRun;
 use crate::results::table::{numbers, plural, short, words, Cell, Table};
-use crate::results::CommandName;
 use crate::results::Frame;
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -37,7 +36,8 @@ pub(super) fn analysis(run: &SavedRun) -> Vec<&str> {
 /// The command that measured the run, or the subcommand that made it.
 pub(super) fn name(run: &SavedRun) -> String {
     let subcommand = run.manifest.argv.get(1).map(String::as_str).filter(|word| !word.starts_with('-'));
-    run.frame.command().map(CommandName::name).or(subcommand).unwrap_or("run").to_owned()
+    let command = Some(run.frame.config_text("command")).filter(|name| !name.is_empty());
+    command.or(subcommand).unwrap_or("run").to_owned()
 }
 
 /// The command that made the run, as a shell takes it; the program without its folder.

@@ -79,7 +79,8 @@ impl SavedRun {
 /// Returns models and settings of the run for its frame. Resampling uses the seed of the run, so tables are those it printed.
 fn about(manifest: &Manifest) -> About {
     let seed = manifest.seeds.get("bootstrap").copied().unwrap_or(0);
-    About { config: manifest.config.clone(), models: manifest.models.clone(), seed }
+    let of_maps = manifest.outputs.iter().any(|output| output.file == DRAWN);
+    About { config: manifest.config.clone(), models: manifest.models.clone(), seed, of_maps }
 }
 
 /// The path of an output that is what the manifest says it is.

@@ -18,7 +18,6 @@ use crate::prompts::shots::order_of;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use std::collections::{BTreeMap, BTreeSet};
-use strum::{EnumString, IntoStaticStr};
 
 /// The parts of a manifest that tables need.
 #[derive(Clone, Debug, Default)]
@@ -29,6 +28,8 @@ pub struct About {
     pub models: Vec<ModelInfo>,
     /// Seed of what tables draw: resamples of ranks, and permutations.
     pub seed: u64,
+    /// `true` if it is about the maps of one prompt, of which the numbers of every head are kept.
+    pub of_maps: bool,
 }
 
 /// A massive activation; a row of `massive.csv`.
@@ -53,29 +54,6 @@ pub struct MassiveAt {
     pub large_share: Option<f64>,
     /// `true` if the token is an attention sink of some head in some layer.
     pub sink: bool,
-}
-
-/// The commands that measure. Tables of a run answer the question of its command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, EnumString, IntoStaticStr)]
-#[serde(rename_all = "lowercase")]
-#[strum(serialize_all = "lowercase")]
-pub enum CommandName {
-    Needle,
-    Shots,
-    Ratio,
-    Heads,
-    Heatmap,
-    Explore,
-    Quantize,
-    Ablate,
-    Outliers,
-    Nll,
-}
-
-impl CommandName {
-    pub fn name(self) -> &'static str {
-        self.into()
-    }
 }
 
 /// A head that is drawn or stored token by token; a row of `drawn.csv`.
@@ -181,7 +159,7 @@ impl Frame {
     /// Returns `true` if tables or figures ask for a record's number: one of the whole model, or of a head.
     fn keeps(&self, Record { identity, measure }: &Record) -> bool {
         let is_of_every_head = measure.region.as_deref().is_none_or(|region| REGIONS_OF_HEADS.contains(&region));
-        let is_kept = self.is_of_maps() || (identity.condition.is_none() && is_of_every_head);
+        let is_kept = self.about.of_maps || (identity.condition.is_none() && is_of_every_head);
         measure.layer.is_none() || (measure.head.is_some() && identity.seed.is_some() && is_kept)
     }
 
@@ -250,16 +228,6 @@ impl Frame {
     /// Returns the configuration's text under a key; empty if there is none.
     pub fn config_text(&self, key: &str) -> &str {
         self.config(key).and_then(Json::as_str).unwrap_or_default()
-    }
-
-    /// The command that measured the run; `None` if no configuration says so.
-    pub fn command(&self) -> Option<CommandName> {
-        self.config_text("command").parse().ok()
-    }
-
-    /// Returns `true` if the run is about the maps of one prompt.
-    pub fn is_of_maps(&self) -> bool {
-        matches!(self.command(), Some(CommandName::Heatmap | CommandName::Explore))
     }
 
     /// Answers a query.

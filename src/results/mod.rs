@@ -40,7 +40,7 @@ pub use compare::{Counts, MetricName, Where};
 pub use conditions::{ConditionFacts, Conditions, Purpose};
 pub use difference::{Difference, Test, Verdict};
 pub(crate) use estimate::Estimate;
-pub use frame::{About, CommandName, DrawnHead, Frame, MassiveAt};
+pub use frame::{About, DrawnHead, Frame, MassiveAt};
 pub use pick::{Case, ConditionKey, Pick, Setting};
 pub(crate) use query::{Number, Query};
 pub use records::Records;

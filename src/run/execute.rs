@@ -113,7 +113,7 @@ pub fn run(
     let missed_depths = setup.check(&prompts)?;
     let experiment = &setup.plan.experiment;
     setup.references()?;
-    let (folder, mut store) = open(setup.plan.command.name(), &part, experiment, setup.keys(&prompts, experiment))?;
+    let (folder, mut store) = open(setup.plan.command, &part, experiment, setup.keys(&prompts, experiment))?;
     let resumed = store.finished();
     let todo = &prompts[resumed..];
     observer.run_begins(&RunPlan {
@@ -286,7 +286,7 @@ fn check_part(plan: &Plan, part: &RunPart) -> Result<()> {
     if plan.maps.is_some() && !is_whole {
         bail_usage!(
             "{} measures one prompt: it cannot be resumed, cut into shards or merged; start a new run",
-            plan.command.name()
+            plan.command
         );
     }
     Ok(())

@@ -31,23 +31,35 @@ pub struct MapFlags {
     pub head: Option<usize>,
     /// Draw every layer and head as a small map
     #[serde(rename = "grid")]
-    #[arg(long = "grid", conflicts_with_all = ["layer", "head"])]
+    #[arg(long = "grid", conflicts_with_all = ["layer", "head"], hide_short_help = true)]
     pub every_head: bool,
     /// Queries (rows) to draw, as in 4000..4096 [default: all]
     #[serde(rename = "query")]
-    #[arg(long = "query", value_name = "FROM..TO", default_value = "0..", hide_default_value = true)]
+    #[arg(
+        long = "query",
+        value_name = "FROM..TO",
+        default_value = "0..",
+        hide_default_value = true,
+        hide_short_help = true
+    )]
     pub queries: TokenSpan,
     /// Keys (columns) to draw, as in 0..80 [default: all]
     #[serde(rename = "key")]
-    #[arg(long = "key", value_name = "FROM..TO", default_value = "0..", hide_default_value = true)]
+    #[arg(
+        long = "key",
+        value_name = "FROM..TO",
+        default_value = "0..",
+        hide_default_value = true,
+        hide_short_help = true
+    )]
     pub keys: TokenSpan,
     /// Also write the matrices: each as a .npy or .csv file, whose name gets model, layer, head and map if there are several,
     /// or all into one .npz
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub data: Option<PathBuf>,
     /// Write --data token by token instead of pooled
-    #[arg(long, requires = "data")]
+    #[arg(long, requires = "data", hide_short_help = true)]
     pub full: bool,
 }
 

@@ -7,7 +7,6 @@ use crate::base::names::repeated;
 use crate::measures::MeasureName;
 use crate::model::open::LoadOptions;
 use crate::prompts::{Grid, NeedlePrompts};
-use crate::results::CommandName;
 use crate::treatments::Condition;
 use anyhow::Result;
 use std::path::Path;
@@ -15,8 +14,8 @@ use std::path::Path;
 /// The plan of a run: models × prompts × conditions, and the measures. Commands make it of their flags.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The command that makes the plan.
-    pub command: CommandName,
+    /// Name of the command that makes the plan.
+    pub command: &'static str,
     /// The experiment as a file, from which the command would make this plan again.
     pub experiment: String,
     /// The question, in words.
@@ -57,7 +56,7 @@ pub enum MapsOfOnePrompt {
 impl Default for Plan {
     fn default() -> Self {
         Self {
-            command: CommandName::Needle,
+            command: "needle",
             experiment: String::new(),
             question: String::new(),
             analysis: String::new(),

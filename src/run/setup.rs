@@ -111,7 +111,7 @@ impl Setup {
     /// Returns what a frame needs to know of the run besides its records.
     pub fn about(&self) -> About {
         let models = self.models.iter().map(|model| model.info.clone()).collect();
-        About { config: self.config(), models, seed: self.grid.seed() }
+        About { config: self.config(), models, seed: self.grid.seed(), of_maps: self.plan.maps.is_some() }
     }
 
     /// Returns the negative log-likelihoods token by token.

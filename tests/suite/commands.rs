@@ -4,8 +4,7 @@ use crate::common::{self, assert_drawn, edit_tensor, fails, printed, refuses};
 use assert_cmd::Command;
 use candle_core::npy::NpzTensors;
 use candle_core::{DType, Tensor};
-use clap::Parser as _;
-use difftool::commands::Cli;
+use difftool::commands::command_line;
 use difftool::model::DecoderSizes;
 use difftool::results::record::Record;
 use std::collections::{BTreeMap, BTreeSet};
@@ -425,7 +424,9 @@ fn a_report_of_a_run_has_the_tables_that_the_command_printed() {
         let titles: Vec<&str> = titles.filter(|title| report.contains(&format!("### {title}\n"))).collect();
         assert!(!titles.is_empty() && all.starts_with(titles[0]), "{command} {args:?}: {all}");
         for title in titles {
-            Cli::try_parse_from(["difftool", command, "--tables", title]).unwrap_or_else(|error| panic!("{error}"));
+            command_line()
+                .try_get_matches_from(["difftool", command, "--tables", title])
+                .unwrap_or_else(|error| panic!("{error}"));
         }
     }
 }

@@ -3,9 +3,8 @@
 
 use crate::common::Scratch;
 use assert_cmd::Command;
-use clap::Parser;
 use difftool::attention::Variant;
-use difftool::commands::Cli;
+use difftool::commands::command_line;
 use difftool::model::ModelConfig;
 use difftool::prompts::DocumentSpec;
 use difftool::results::metric;
@@ -59,7 +58,7 @@ fn every_command_of_the_pages_can_be_typed() {
     for (path, page) in pages() {
         for words in commands(&page) {
             let typed = std::iter::once("difftool".to_owned()).chain(words.iter().cloned());
-            if let Err(error) = Cli::try_parse_from(typed) {
+            if let Err(error) = command_line().try_get_matches_from(typed) {
                 assert!(!error.use_stderr(), "{}: difftool {}\n{error}", path.display(), words.join(" "));
             }
             count += 1;

@@ -1,7 +1,6 @@
 //! The catalogue of metrics: the only place of their names, the page of docs/ made from it, and completion.
 
-use clap::CommandFactory;
-use difftool::commands::{command_line, Cli};
+use difftool::commands::command_line;
 use difftool::results::metric::{self, Headline};
 use difftool::results::MetricName;
 use std::collections::BTreeSet;
@@ -98,7 +97,7 @@ fn the_page_of_metrics_is_the_catalogue() {
 
 #[test]
 fn shells_complete_the_metrics_of_the_catalogue_and_others_are_accepted() {
-    let cli = Cli::command();
+    let cli = command_line();
     let compare = cli.find_subcommand("compare").unwrap();
     let metric = compare.get_arguments().find(|arg| arg.get_id() == "metric").unwrap();
     let values: Vec<String> = metric.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect();

@@ -16,7 +16,7 @@ const SHOTS: &str =
 fn every_prompt_is_asked_with_each_number_of_examples_in_each_order_and_arrangement() {
     let folder = TempDir::new().unwrap();
     let shown = printed(&mut typed(&folder, &format!("{SHOTS} --out run")));
-    assert!(shown.contains("Many shots") && shown.contains("by-class"), "{shown}");
+    assert!(shown.contains("Many shots") && shown.contains("by class"), "{shown}");
     assert!(folder.path().join("run/shots.png").is_file());
     let records = read(&folder.path().join("run/results.csv")).unwrap();
     type Prompts = BTreeSet<(u64, u64)>;

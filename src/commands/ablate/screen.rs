@@ -14,7 +14,7 @@ use crate::results::{Column, Difference, Frame, Purpose, Query, Verdict};
 const DEAREST: usize = 8;
 
 /// What `difftool ablate` prints.
-pub(in crate::commands) fn screen(frame: &Frame) -> Screen {
+pub(super) fn screen(frame: &Frame) -> Screen {
     let (of_layers, others): (Vec<Change<'_>>, Vec<Change<'_>>) =
         condition_changes(frame).into_iter().partition(|change| is_of_one_layer(change));
     let mut tables = Vec::new();
@@ -30,7 +30,7 @@ pub(in crate::commands) fn screen(frame: &Frame) -> Screen {
         notes.push("Nats: of the answer's log-probability. Points: of accuracy.".to_owned());
     }
     notes.extend(layers(&of_layers));
-    Screen { tables, notes, next: "difftool heads, the role of each head" }
+    Screen { tables, notes, ..Screen::default() }
 }
 
 /// Returns `true` if keys of one layer are hidden: of these the largest change is enough.

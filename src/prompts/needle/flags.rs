@@ -9,7 +9,7 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use super::form::{NeedleCounts, NeedleForm, CITIES, FILE, QUESTION};
-use super::question::OwnText;
+use super::question::{OwnText, OWN_TEXT};
 use super::NeedleSpec;
 use crate::bail_usage;
 use crate::base::names::repeated;
@@ -23,40 +23,66 @@ use crate::prompts::CitySet;
 #[command(next_help_heading = "Prompts")]
 pub struct NeedlePrompts {
     /// Prompt lengths in tokens: a number, a list (1k,4k), or a range with a step (1k..4k:1k)
-    #[arg(long, value_delimiter = ',', value_name = "TOKENS")]
+    #[arg(long, value_delimiter = ',', value_name = "TOKENS", conflicts_with = "question")]
     pub ctx: Vec<TokenRange>,
     /// Needles in the text (N in tables)
-    #[arg(long, value_delimiter = ',', value_name = "N")]
+    #[arg(long, value_delimiter = ',', value_name = "N", conflicts_with_all = OWN_TEXT)]
     pub needles: Vec<usize>,
     /// Needles asked for (R in tables): one value for each of --needles, or one for all
-    #[arg(long, value_delimiter = ',', value_name = "R")]
+    #[arg(long, value_delimiter = ',', value_name = "R", conflicts_with_all = OWN_TEXT, hide_short_help = true)]
     pub retrieve: Vec<usize>,
     /// Depths in the text at which the needle stands, in percent
-    #[arg(long, value_delimiter = ',', default_value = "0,25,50,75,100", value_name = "PCT")]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "0,25,50,75,100",
+        value_name = "PCT",
+        conflicts_with_all = OWN_TEXT,
+        hide_short_help = true,
+    )]
     pub depths: Vec<f64>,
     /// Prompts for each depth, or windows of a text
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", conflicts_with = "question")]
     pub samples: Option<usize>,
     /// Base seed of the prompts
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, hide_short_help = true)]
     pub seed: u64,
     /// Filler text instead of the embedded prose: a UTF-8 file or a folder of them; `noise`, a few sentences repeated;
     /// `needles`, only distractors
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[arg(long, value_name = "prose|noise|needles|FILE|DIR", value_parser = FileName)]
+    #[arg(
+        long,
+        value_name = "prose|noise|needles|FILE|DIR",
+        value_parser = FileName,
+        conflicts_with_all = OWN_TEXT,
+        hide_short_help = true,
+    )]
     pub haystack: Option<PathBuf>,
     /// Share of the context that further needles fill, which are not asked for (5%); a list measures each value
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[arg(long, value_delimiter = ',', value_name = "PCT%")]
+    #[arg(long, value_delimiter = ',', value_name = "PCT%", conflicts_with_all = OWN_TEXT, hide_short_help = true)]
     pub distractors: Vec<ContextShare>,
     /// File of JSON objects, or a CSV: `needle`, `question`, `answer` (a part of the needle) and optionally `lead` (the
     /// beginning of the reply, which the answer follows) and `distractor`
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[arg(long, value_name = "FILE.jsonl", value_parser = FileName, conflicts_with = "distractors")]
+    #[arg(
+        long,
+        value_name = "FILE.jsonl",
+        value_parser = FileName,
+        conflicts_with = "distractors",
+        conflicts_with_all = OWN_TEXT,
+        hide_short_help = true,
+    )]
     pub needles_file: Option<PathBuf>,
     /// Task of RULER, with its texts, names, values and haystack
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[arg(long, value_enum, conflicts_with_all = ["needles", "retrieve", "distractors", "needles_file"])]
+    #[arg(
+        long,
+        value_enum,
+        conflicts_with_all = ["needles", "retrieve", "distractors", "needles_file"],
+        conflicts_with_all = OWN_TEXT,
+        hide_short_help = true,
+    )]
     pub task: Option<&'static NeedleForm>,
     #[serde(skip_serializing_if = "is_default")]
     #[command(flatten)]

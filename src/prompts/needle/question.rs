@@ -19,6 +19,9 @@ use crate::base::values::FileName;
 use crate::prompts::unwrap::unwrapped;
 use crate::prompts::{Prompt, Sentence, Sources, Text, Tokenizer};
 
+/// The flags of a text of the user, in which needles cannot be placed.
+pub const OWN_TEXT: [&str; 2] = ["text", "prompt"];
+
 /// A text of the user.
 #[derive(Clone, Debug, Default, PartialEq, Args, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
@@ -29,15 +32,15 @@ pub struct OwnText {
     pub text: Option<PathBuf>,
     /// Measure this text, as --text FILE does
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[arg(long, value_name = "TEXT", conflicts_with = "text")]
+    #[arg(long, value_name = "TEXT", conflicts_with = "text", hide_short_help = true)]
     pub prompt: Option<String>,
     /// Question to put behind the text, which holds the answer
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[arg(long, value_name = "QUESTION", requires = "answer")]
+    #[arg(long, value_name = "QUESTION", requires = "answer", hide_short_help = true)]
     pub question: Option<String>,
     /// Answer to --question, as it stands in one place of the text
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[arg(long, value_name = "ANSWER", requires = "question")]
+    #[arg(long, value_name = "ANSWER", requires = "question", hide_short_help = true)]
     pub answer: Option<String>,
 }
 

@@ -2,7 +2,7 @@
 
 use crate::results::run_table::{Content, RunTable};
 use crate::results::table::{basis, numbers, words, Cell, ColumnRole, Table, TableColumn, TableRows};
-use crate::results::{within, Column, CommandName, Difference, Frame, Row, Test, Verdict};
+use crate::results::{within, Column, Difference, Frame, Row, Test, Verdict};
 
 /// The columns of a table of differences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,10 +16,9 @@ pub(crate) enum Detail {
 pub(crate) const DIFFERENCES: RunTable =
     RunTable { id: "differences", title: "Differences", note: "", content: Content::Made(of_run) };
 
-/// All differences of models and conditions of a run; those of an ablation have tables of their own.
+/// All differences of models and conditions of a run.
 fn of_run(frame: &Frame) -> Option<Table> {
-    let is_of_conditions = frame.command() == Some(CommandName::Ablate);
-    (!is_of_conditions).then(|| differences(&frame.rows(None), &within::GROUPS, Detail::Full))?
+    differences(&frame.rows(None), &within::GROUPS, Detail::Full)
 }
 
 /// Builds the table of rows, which have a column for each group.

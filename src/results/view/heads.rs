@@ -8,7 +8,7 @@ use crate::results::metric::{
 use crate::results::pair::{on_shared_prompts, PromptNumbers};
 use crate::results::run_table::{Content, RunTable};
 use crate::results::table::{basis, fixed, numbers, short, words, Cell, Table, TableColumn, TableRows};
-use crate::results::{CommandName, Estimate, Frame, Pick};
+use crate::results::{Estimate, Frame, Pick};
 use crate::stats::{rank_stability, RESAMPLES};
 
 /// Number of heads that are listed of each role.
@@ -119,11 +119,6 @@ pub(crate) const SINKS: RunTable = RunTable { id: "sinks", title: "Sinks", note:
 pub(crate) const ANSWER_HEADS: RunTable =
     RunTable { id: "heads", title: "Strongest heads for the answer", note: "", content: Content::Made(answer_heads) };
 
-/// Returns `true` if the roles of heads were measured.
-fn has_roles(frame: &Frame) -> bool {
-    frame.command() == Some(CommandName::Heads) || frame.has(RETRIEVAL_SCORE.name)
-}
-
 /// The strongest head of each role, a column for each model.
 pub(crate) fn by_role(frame: &Frame) -> Option<Table> {
     let mut columns = vec![words("role").key()];
@@ -139,7 +134,7 @@ pub(crate) fn by_role(frame: &Frame) -> Option<Table> {
     row.extend(frame.models.iter().map(|model| Cell::value(Kind::Share, retrieval_heads(frame, model), None)));
     rows.push(row);
     rows.retain(|row| row[1..].iter().any(|cell| !cell.is_none()));
-    Table::plain(columns, rows).with_rows().filter(|_| has_roles(frame))
+    Table::plain(columns, rows).with_rows()
 }
 
 /// The strongest head of a role and its score: `2.0 (51.3)`.
@@ -175,7 +170,7 @@ fn roles(frame: &Frame) -> Option<Table> {
         .column(words("role").key(), |head| Cell::words(head.role.name))
         .column(words("model").key(), |head| Cell::words(head.model))
         .column(words("head").key(), |head| Cell::words(head.at.to_string()));
-    score_columns(table, numbers("score")).noted(note).trimmed().filter(|_| has_roles(frame))
+    score_columns(table, numbers("score")).noted(note).trimmed()
 }
 
 /// The strongest sinks of each model, and the length of the value that they attend to.
@@ -203,7 +198,6 @@ fn sinks(frame: &Frame) -> Option<Table> {
         .column(words("kind"), |(head, norm)| Cell::optional_words(norm.map(|norm| kind_of_sink(head.score, norm))))
         .noted(note)
         .trimmed()
-        .filter(|_| has_roles(frame))
 }
 
 /// Returns the kind of a sink; `value_norm` is the norm of the first token's value over the mean one.
@@ -266,8 +260,7 @@ mod tests {
                 records.push(record(seed, head, &VALUE_NORM_FIRST, 0.05));
             }
         }
-        let config = serde_json::json!({ "command": "heads" });
-        let frame = Frame::of(About { config, ..About::default() }, &records);
+        let frame = Frame::of(About::default(), &records);
         let line = |row: &Vec<Cell>| row.iter().map(Cell::line).collect::<Vec<_>>();
         let rows = |table: Table| table.rows.iter().map(line).collect::<Vec<_>>();
         let found = rows(roles(&frame).unwrap());

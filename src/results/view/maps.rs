@@ -5,7 +5,7 @@ use crate::prompts::Region;
 use crate::results::metric::{Kind, Metric, LAMBDA, SHARE_OUT};
 use crate::results::run_table::{Content, RunTable};
 use crate::results::table::{numbers, short, words, Cell, Table, TableRows};
-use crate::results::{CommandName, ConditionKey, DrawnHead, Frame, Pick};
+use crate::results::{ConditionKey, DrawnHead, Frame, Pick};
 use crate::stats::mean;
 
 /// The drawn heads of one layer, or a head alone, under a condition.
@@ -16,12 +16,17 @@ struct Drawn<'a> {
     treated: &'a ConditionKey,
 }
 
-pub(crate) const DRAWN: RunTable =
-    RunTable { id: "drawn", title: "Maps of one prompt", note: "", content: Content::Made(table) };
+/// Heads that were drawn, layer by layer.
+pub(crate) const DRAWN_LAYERS: RunTable = drawn_maps(|frame| table(frame, false));
 
-/// The table of a run over one prompt: heat maps by layer, explorers by head.
-pub(crate) fn table(frame: &Frame) -> Option<Table> {
-    let by_head = frame.command() == Some(CommandName::Explore);
+/// Heads that were drawn, one by one.
+pub(crate) const DRAWN_HEADS: RunTable = drawn_maps(|frame| table(frame, true));
+
+const fn drawn_maps(fill: fn(&Frame) -> Option<Table>) -> RunTable {
+    RunTable { id: "drawn", title: "Maps of one prompt", note: "", content: Content::Made(fill) }
+}
+
+fn table(frame: &Frame, by_head: bool) -> Option<Table> {
     let what = if by_head { "Heads that the page (explore.html) has token by token" } else { "Drawn heads" };
     let rows_name = if frame.asks() { "the rows that predict the answer" } else { "the last 32 rows" };
     let rows = drawn(frame, by_head);

@@ -11,7 +11,7 @@ mod shots;
 
 pub(crate) use differences::{difference_cell, differences, group_value, Detail, DIFFERENCES};
 pub(crate) use heads::{by_role, ANSWER_HEADS, HEAD_ROLES, ROLES, SINKS, STRONGEST};
-pub(crate) use maps::{table as drawn_maps, DRAWN};
+pub(crate) use maps::{DRAWN_HEADS, DRAWN_LAYERS};
 pub(crate) use outliers::{side_by_side as outliers_side_by_side, CHANNELS, OUTLIERS};
 pub(crate) use shots::{robustness, SHOTS};
 

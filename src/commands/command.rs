@@ -1,0 +1,134 @@
+//! A command as a value, which its file declares: all that the command line, experiment files and screens know of it.
+
+use super::execute::execute_typed;
+use super::measuring::MeasuringFlags;
+use super::shared::{Measured, OutputArgs, PartArgs, RunFlags};
+use crate::base::values::tokens_name;
+use crate::prompts::PromptDefaults;
+use crate::results::run_table::RunTable;
+use crate::results::screen::Screen;
+use crate::results::Frame;
+use anyhow::Result;
+use clap::{ArgMatches, Args, FromArgMatches as _};
+use serde::de::DeserializeOwned;
+use std::fmt;
+use toml::de::ValueDeserializer;
+
+/// Examples of a command: (description, command line).
+pub(super) type Examples = &'static [(&'static str, &'static str)];
+
+/// A command.
+pub(super) struct Command {
+    pub(super) name: &'static str,
+    /// The first line of its help.
+    pub(super) about: &'static str,
+    pub(super) examples: Examples,
+    /// Its needle prompts if flags say nothing else, for its help.
+    pub(super) defaults: Option<&'static PromptDefaults>,
+    /// Adds its flags to its command line.
+    pub(super) flags: fn(clap::Command) -> clap::Command,
+    pub(super) action: Action,
+}
+
+/// What a command does.
+pub(super) enum Action {
+    Measure(Measuring),
+    /// Whatever is to be done with what was typed.
+    Other(fn(&ArgMatches) -> Result<()>),
+}
+
+/// What is special about a command that measures.
+pub(super) struct Measuring {
+    /// Its flags as they were typed: [`typed`].
+    pub(super) typed: fn(&ArgMatches) -> Result<Typed, clap::Error>,
+    /// Its flags in an experiment file: [`read`].
+    pub(super) read: fn(ValueDeserializer<'_>) -> Result<Box<dyn MeasuringFlags>, toml::de::Error>,
+    /// What it prints.
+    pub(super) screen: fn(&Frame) -> Screen,
+    /// Tables that only its runs have, beside those of its measures.
+    pub(super) tables: &'static [&'static RunTable],
+    /// What to look at next.
+    pub(super) next: &'static str,
+}
+
+/// What was typed for a command that measures.
+pub(super) struct Typed {
+    pub(super) flags: Box<dyn MeasuringFlags>,
+    pub(super) run: RunFlags,
+    pub(super) output: OutputArgs,
+    pub(super) part: PartArgs,
+}
+
+/// Returns the flags of a command that measures as they were typed.
+///
+/// # Errors
+/// If the command line that was parsed does not have them.
+pub(super) fn typed<S: MeasuringFlags + Args + 'static>(typed: &ArgMatches) -> Result<Typed, clap::Error> {
+    let Measured { flags, run, output, part } = Measured::<S>::from_arg_matches(typed)?;
+    Ok(Typed { flags: Box::new(flags), run, output, part })
+}
+
+/// Reads the flags of a command that measures from an experiment file.
+///
+/// # Errors
+/// With the place in the file.
+pub(super) fn read<S: MeasuringFlags + DeserializeOwned + 'static>(
+    table: ValueDeserializer<'_>,
+) -> Result<Box<dyn MeasuringFlags>, toml::de::Error> {
+    Ok(Box::new(S::deserialize(table)?))
+}
+
+impl Command {
+    /// Its command line, with its help.
+    pub(super) fn command_line(&self) -> clap::Command {
+        let examples: String = self.examples.iter().map(|(what, line)| format!("  # {what}\n  {line}\n")).collect();
+        let command = (self.flags)(clap::Command::new(self.name));
+        let command = command.about(self.about).long_about(None).after_help(format!("Examples:\n{examples}"));
+        match self.defaults {
+            Some(defaults) => with_defaults(command, defaults),
+            None => command,
+        }
+    }
+
+    /// Runs it with what was typed.
+    pub(super) fn run(&'static self, typed: &ArgMatches) -> Result<()> {
+        match &self.action {
+            Action::Measure(measuring) => execute_typed(self, (measuring.typed)(typed)?),
+            Action::Other(run) => run(typed),
+        }
+    }
+
+    /// What is special about it if it measures.
+    pub(super) fn measuring(&self) -> Option<&Measuring> {
+        match &self.action {
+            Action::Measure(measuring) => Some(measuring),
+            Action::Other(_) => None,
+        }
+    }
+}
+
+impl fmt::Debug for Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+/// Adds the prompts that a command has by default to the help of its flags.
+fn with_defaults(mut command: clap::Command, defaults: &PromptDefaults) -> clap::Command {
+    let needles: Vec<String> = defaults.settings.iter().map(|counts| counts.needles.to_string()).collect();
+    let asked: Vec<String> = defaults.settings.iter().map(|counts| counts.asked.to_string()).collect();
+    let ctx = tokens_name(defaults.ctx_tok);
+    let filled_in = [
+        ("ctx", format!("{ctx}, or the shortest context of the models if that is less")),
+        ("needles", needles.join(",")),
+        ("retrieve", format!("{}; at most 2 with other --needles", asked.join(","))),
+        ("samples", defaults.samples.to_string()),
+    ];
+    for (flag, value) in filled_in {
+        command = command.mut_arg(flag, |arg| {
+            let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+            arg.help(format!("{help} [default: {value}]"))
+        });
+    }
+    command
+}
