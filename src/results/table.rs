@@ -2,15 +2,12 @@
 
 use super::metric::Kind;
 use super::{Difference, Estimate};
-use crate::base::names::{distinct, ShortNames};
+use crate::base::names::ShortNames;
 use crate::stats::Interval;
 use serde::Serialize;
 
 /// Heading of a first column of models.
 pub(crate) const MODEL: &str = "model";
-
-/// Number of models that stand side by side at most.
-const MOST_SIDE_BY_SIDE: usize = 4;
 
 /// A table: rows of cells below headings.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -126,37 +123,6 @@ impl Table {
             column.heading = names.shortened(&column.heading);
         }
         self
-    }
-
-    /// Its numbers with the models side by side: a row for each metric and key, a part for each metric if there are several
-    /// keys. `None` if the first column is not a model's, or the models are too many or differ in their keys.
-    pub(crate) fn by_model(&self) -> Option<Self> {
-        let models = distinct(self.rows.iter().map(|row| &row[0].text));
-        let (keys, results): (Vec<usize>, Vec<usize>) =
-            (1..self.columns.len()).partition(|&at| self.columns[at].role != ColumnRole::Result);
-        let keys_of = |row: &[Cell]| keys.iter().map(|&at| row[at].clone()).collect::<Vec<Cell>>();
-        let mut by_model: Vec<Vec<&Vec<Cell>>> = Vec::new();
-        for model in &models {
-            by_model.push(self.rows.iter().filter(|row| row[0].text == *model).collect());
-        }
-        let first: Vec<Vec<Cell>> = by_model.first()?.iter().map(|row| keys_of(row)).collect();
-        let same_keys = by_model.iter().all(|rows| rows.iter().map(|row| keys_of(row)).eq(first.iter().cloned()));
-        if self.columns[0].name != MODEL || models.len() > MOST_SIDE_BY_SIDE || !same_keys {
-            return None;
-        }
-        let role = if first.len() > 1 { ColumnRole::Part } else { ColumnRole::Key };
-        let mut columns = vec![words("").with(role)];
-        columns.extend(keys.iter().map(|&at| self.columns[at].clone()));
-        columns.extend(models.iter().map(numbers));
-        let mut rows = Vec::new();
-        for at in results {
-            for (i, key) in first.iter().enumerate() {
-                let cells = by_model.iter().map(|rows| rows[i][at].clone());
-                let heading = Cell::words(&self.columns[at].heading);
-                rows.push([heading].into_iter().chain(key.iter().cloned()).chain(cells).collect());
-            }
-        }
-        Some(Self { columns, rows, ..self.clone() })
     }
 
     /// Keeps the columns at places that pass a test.

@@ -6,9 +6,6 @@ use super::layout::TextTable;
 use crate::base::names::ShortNames;
 use crate::base::terminal::wrapped;
 
-/// Rows of a table from which on models stand side by side.
-const MANY_ROWS: usize = 16;
-
 /// The tables to print.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Tables {
@@ -103,7 +100,7 @@ pub(crate) fn chosen_text(tables: &[Table], wanted: &Tables, names: &ShortNames)
     for name in wanted {
         text += &match tables.iter().find(|table| table.id == name) {
             Some(table) => {
-                let (shared, table) = prepared(table.clone(), names);
+                let (shared, table) = hoisted(table.clone().with_names(names));
                 headed(&shared, &table)
             }
             None => wrapped(&format!("There is no table `{name}` here; there are {}.", all.join(", ")), "") + "\n\n",
@@ -118,26 +115,6 @@ fn headed(shared: &str, table: &Table) -> String {
     let note = if table.note.is_empty() { String::new() } else { format!(" {}", table.note) };
     let heading = wrapped(&format!("{}{shared}.{note}", table.title), "");
     format!("{heading}\n\n{}\n\n", TextTable::new(table))
-}
-
-/// Splits a table into the words that all its rows share and a table of the rest, with short names of models. Models stand side by
-/// side where that takes fewer lines, or where the last ones would be cut off.
-fn prepared(table: Table, names: &ShortNames) -> (String, Table) {
-    let (shared, table) = hoisted(table.with_names(names));
-    match table.by_model() {
-        Some(by_model) if reads_better(&by_model, &table) => (shared, by_model),
-        _ => (shared, table),
-    }
-}
-
-/// Returns `true` if a table with the models side by side reads better than the one with a row for each.
-fn reads_better(by_model: &Table, by_row: &Table) -> bool {
-    let is_of_parts = by_model.columns[0].role == ColumnRole::Part;
-    if is_of_parts && by_row.rows.len() > MANY_ROWS {
-        return true;
-    }
-    let [columns, rows] = [by_model, by_row].map(TextTable::new);
-    (is_of_parts || !rows.fits()) && columns.to_string().lines().count() < rows.to_string().lines().count()
 }
 
 /// Takes the keys that all rows share out of a table: `4096 tokens, 40 prompts`. The first column stays, unless it is a model's
@@ -172,30 +149,6 @@ mod tests {
             rest.columns.iter().map(|column| column.heading.as_str()).collect::<Vec<_>>(),
             ["model", "N", "accuracy %"]
         );
-    }
-
-    #[test]
-    fn models_that_are_compared_row_by_row_stand_side_by_side_where_that_is_shorter() {
-        let columns = vec![words("model").key(), words("condition").key(), numbers("accuracy %"), numbers("nats")];
-        let mut rows = Vec::new();
-        for model in ["/a/standard-model-of-a-long-name.gguf", "/a/differential-model-of-a-long-name.gguf"] {
-            for condition in ["none", "mask(noise)", "silence(noise)"] {
-                rows.push([model, condition, "100", "-1.25 [-2.5, -0.5]"].map(Cell::words).to_vec());
-            }
-        }
-        let names = ShortNames::of(&rows.iter().map(|row| row[0].text.clone()).collect::<Vec<_>>());
-        let table = |rows: &[Vec<Cell>]| Table::new("x", "X", String::new(), columns.clone(), rows.to_vec());
-        let text = |rows: &[Vec<Cell>]| chosen_text(&[table(rows)], &Tables::All, &names);
-        let side_by_side = "\
-accuracy %
-condition       standard-model-of-a-long-name  differential-model-of-a-long-name
-none                                      100                                100
-";
-        assert!(text(&rows).contains(side_by_side), "{}", text(&rows));
-        let one = text(&rows[..3]);
-        assert!(one.starts_with("X: standard-model-of-a-long-name.\n\ncondition       accuracy %"), "{one}");
-        rows[3][1] = Cell::words("keep(0.1)");
-        assert_eq!(table(&rows).by_model(), None, "other conditions");
     }
 
     #[test]
