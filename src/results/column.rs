@@ -116,11 +116,7 @@ impl Column {
 
     /// Returns a record's value in this column; `None` where it is missing.
     pub(crate) fn get<'a>(self, record: &RecordRef<'a>) -> Option<Value<'a>> {
-        if self.is_of_measurement() {
-            self.of_quantity(record.quantity)
-        } else {
-            self.of_identity(record.identity)
-        }
+        self.of_identity(record.identity).or_else(|| self.of_quantity(record.quantity))
     }
 
     /// Returns the value of a quantity in this column; `None` where it is missing, and in columns of identities.

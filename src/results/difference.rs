@@ -192,7 +192,8 @@ impl Difference {
     /// The difference over replicates and the prompts that all of them have, from the means of each prompt.
     fn of_replicates(replicates: &[MeansByPrompt<'_>], cases: usize, kind: Kind) -> Option<Self> {
         let tables = on_shared_keys(&replicates.iter().collect::<Vec<_>>());
-        let (mut differences, mut means) = (Vec::new(), Vec::new());
+        let mut differences = Vec::new();
+        let mut means = Vec::new();
         for prompts in &tables {
             differences.push(prompts.iter().map(|(a, b)| b - a).collect::<Vec<f64>>());
             let (a, b): (Vec<f64>, Vec<f64>) = prompts.iter().copied().unzip();
@@ -212,7 +213,9 @@ impl Difference {
     /// Means of pairs and their differences, without interval and test; `None` of no pairs, or if a mean is not finite.
     fn of_means(pairs: &[(f64, f64)], differences: &[f64], cases: usize) -> Option<Self> {
         let (a, b): (Vec<f64>, Vec<f64>) = pairs.iter().copied().unzip();
-        let (mean_baseline, mean_other, diff) = (mean(&a)?, mean(&b)?, mean(differences)?);
+        let mean_baseline = mean(&a)?;
+        let mean_other = mean(&b)?;
+        let diff = mean(differences)?;
         [mean_baseline, mean_other, diff].iter().all(|x| x.is_finite()).then(|| Self {
             cases,
             mean_baseline,

@@ -72,7 +72,8 @@ impl<'l, T> Join<'l, T> {
     /// Joins two lists without equals, each sorted by `order`.
     pub(crate) fn of(first: &'l [T], second: &'l [T], order: impl Fn(&T, &T) -> Ordering) -> Self {
         let mut join = Self { both: Vec::new(), only_first: Vec::new(), only_second: Vec::new() };
-        let (mut i, mut j) = (0, 0);
+        let mut i = 0;
+        let mut j = 0;
         while let (Some(a), Some(b)) = (first.get(i), second.get(j)) {
             let order = order(a, b);
             match order {

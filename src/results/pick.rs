@@ -46,7 +46,8 @@ pub struct ConditionKey {
 
 impl ConditionKey {
     pub(crate) fn of(id: &Identity) -> Self {
-        let (condition, scope) = (id.condition.as_deref(), id.scope.as_deref());
+        let condition = id.condition.as_deref();
+        let scope = id.scope.as_deref();
         Self { condition: condition.map(str::to_owned), bits: id.bits, scope: scope.map(str::to_owned) }
     }
 

@@ -25,8 +25,7 @@ pub(crate) struct Quantity {
 
 impl Quantity {
     fn of(Measurement { layer, head, region, metric, unit, .. }: &Measurement) -> Self {
-        let (metric, region, unit) = (metric.clone(), region.clone(), unit.clone());
-        Self { metric, region, layer: *layer, head: *head, unit }
+        Self { metric: metric.clone(), region: region.clone(), layer: *layer, head: *head, unit: unit.clone() }
     }
 
     /// Returns `true` if it is of the whole model.
@@ -173,10 +172,13 @@ impl Records {
 
     /// Selects numbers of the whole model, or of one head, in the order in which they were added.
     pub(crate) fn picked(&self, pick: Pick<'_>, at: Option<HeadPlace>) -> Vec<RecordRef<'_>> {
-        let (layer, head) = (at.map(|at| at.layer), at.map(|at| at.head));
-        let metric = pick.metric.to_owned().into();
-        let region = pick.region.map(|region| region.to_owned().into());
-        let first = Quantity { metric, region, layer, head, unit: None };
+        let first = Quantity {
+            metric: pick.metric.to_owned().into(),
+            region: pick.region.map(|region| region.to_owned().into()),
+            layer: at.map(|at| at.layer),
+            head: at.map(|at| at.head),
+            unit: None,
+        };
         let of_quantity = self.numbers.range(&first..).take_while(|(quantity, _)| {
             let Quantity { metric, region, layer, head, .. } = quantity;
             (metric, region, layer, head) == (&first.metric, &first.region, &first.layer, &first.head)

@@ -27,7 +27,8 @@ impl Frame {
             wanted.iter().position(is_it).filter(|_| quantity.is_of_model())
         };
         let records = |case: &Case| {
-            let (condition, setting) = (case.treated.condition.as_deref(), Some(case.setting));
+            let condition = case.treated.condition.as_deref();
+            let setting = Some(case.setting);
             let pick = Pick { model: &case.model, condition, setting, ..Pick::default() };
             self.records.select(|quantity| rank(quantity).is_some(), |id| pick.matches(id))
         };
@@ -51,7 +52,8 @@ impl Frame {
     /// Returns the pairs of cases that are compared: every condition with none, every model with the first under the same
     /// condition, and every model at 4 bits with the first at 6, as the paper claims they are equal.
     fn case_pairs(&self) -> Vec<CasePair> {
-        let (untreated, conditions) = (ConditionKey::default(), &self.treated);
+        let untreated = ConditionKey::default();
+        let conditions = &self.treated;
         let mut pairs = Vec::new();
         for &setting in &self.settings {
             for model in &self.models {

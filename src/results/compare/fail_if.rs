@@ -109,7 +109,8 @@ impl FailIf {
     /// The mean of a model that it is about, if it was measured.
     pub(crate) fn mean(&self, frame: &Frame, model: &str) -> Option<f64> {
         let MetricName { metric, region } = &self.metric;
-        let (region, condition) = (region.as_deref(), self.condition.as_deref());
+        let region = region.as_deref();
+        let condition = self.condition.as_deref();
         frame.mean(Pick { model, metric, region, condition, ..Pick::default() })
     }
 

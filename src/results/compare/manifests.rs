@@ -75,7 +75,8 @@ pub(super) fn check_manifests(inputs: &[Input], request: &Request, notes: &mut V
     let mut checked = Checked { differences: Vec::new(), ignores_seeds: false };
     let Some((first, others)) = inputs.split_first() else { bail_usage!("nothing to compare: name runs or results") };
     for other in others {
-        let (first_name, other_name) = (&first.name, &other.name);
+        let first_name = &first.name;
+        let other_name = &other.name;
         let reason = match (&first.manifest, &other.manifest) {
             (Some(a), Some(b)) => {
                 if (&a.tool.version, &a.tool.source) != (&b.tool.version, &b.tool.source) {
@@ -108,7 +109,8 @@ pub(super) fn check_manifests(inputs: &[Input], request: &Request, notes: &mut V
 
 /// Everything that differs and can matter for the results. Threads cannot, and times and paths do not.
 fn differences(a: &Manifest, b: &Manifest) -> Vec<Mismatch> {
-    let (first, other) = (facts(a), facts(b));
+    let first = facts(a);
+    let other = facts(b);
     let mut differences = Vec::new();
     for what in first.keys().chain(other.keys()).collect::<BTreeSet<_>>() {
         let sides = [first.get(what), other.get(what)];

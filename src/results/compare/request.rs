@@ -178,7 +178,8 @@ impl Request {
 
     /// Returns the rank of a quantity among those selected, the headline ones unless metrics are named; `None` if it is not.
     pub(super) fn rank(&self, quantity: &Quantity) -> Option<usize> {
-        let (metric, region) = (&quantity.metric, quantity.region.as_deref());
+        let Quantity { metric, region, .. } = quantity;
+        let region = region.as_deref();
         let headline = headline_rank(metric, region, self.compared() == Some(Column::Region));
         if self.metric.is_empty() {
             headline

@@ -165,7 +165,8 @@ fn two_inputs(
     other: usize,
 ) -> Result<([String; 2], Vec<Column>)> {
     let models: Vec<_> = sides.iter().map(|records| values(records, Column::Model)).collect();
-    let (a, b) = (&models[0], &models[other]);
+    let a = &models[0];
+    let b = &models[other];
     let across = a.len() == 1 && b.len() == 1 && a != b;
     if !across && a.is_disjoint(b) {
         bail_usage!(

@@ -34,12 +34,19 @@ struct KeyedRow {
 /// should be a number is none.
 pub(super) fn compare_tables(request: &Request) -> Result<Comparison> {
     let tables = request.inputs.iter().map(|path| read(path, request)).collect::<Result<Vec<_>>>()?;
-    let (mut rows, mut pairings, mut notes) = (Vec::new(), Vec::new(), Vec::new());
+    let mut rows = Vec::new();
+    let mut pairings = Vec::new();
+    let mut notes = Vec::new();
     for (place, column) in request.value.iter().enumerate() {
         for other in &tables[1..] {
             let (pairing, difference) = compare_column([&tables[0], other], place, column, &request.key.join(", "))?;
-            let (baseline, other) = (pairing.baseline.clone(), pairing.other.clone());
-            rows.push(Row { baseline, other, metric: column.clone(), difference, ..Row::default() });
+            rows.push(Row {
+                baseline: pairing.baseline.clone(),
+                other: pairing.other.clone(),
+                metric: column.clone(),
+                difference,
+                ..Row::default()
+            });
             pairings.push(pairing);
         }
     }
@@ -80,15 +87,19 @@ fn compare_column(
     let kind = if are_hits(&pairs) { Kind::Hit } else { Kind::Number };
     let difference = Difference::of_numbers(&pairs, kind)
         .with_context(|| format!("{column}: its numbers are too large to be averaged"))?;
-    let (regardless_of, pairs) = (format!("every column but {keys}"), pairs.len());
-    Ok((PairedSets { baseline, other, regardless_of, pairs, only_baseline, only_other }, difference))
+    let regardless_of = format!("every column but {keys}");
+    let pairing = PairedSets { baseline, other, regardless_of, pairs: pairs.len(), only_baseline, only_other };
+    Ok((pairing, difference))
 }
 
 /// Reads the keys and the numbers of a table.
 fn read(path: &Path, Request { key: keys, value: values, .. }: &Request) -> Result<KeyedTable> {
-    let (file, table) = (path.display(), CsvTable::open(path)?);
-    let (key_places, value_places) = (places(&table, keys, path)?, places(&table, values, path)?);
-    let (separator, mut rows) = (table.separator, Vec::new());
+    let file = path.display();
+    let table = CsvTable::open(path)?;
+    let key_places = places(&table, keys, path)?;
+    let value_places = places(&table, values, path)?;
+    let separator = table.separator;
+    let mut rows = Vec::new();
     for row in table {
         let (line, row) = row?;
         let key = key_of(&row, keys, &key_places).with_context(|| format!("{file}, line {line}"))?;

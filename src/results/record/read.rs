@@ -23,7 +23,9 @@ pub fn read(path: &Path) -> Result<Vec<Record>> {
 /// # Errors
 /// As [`read`].
 pub(crate) fn read_each(path: &Path, mut see: impl FnMut(&Record)) -> Result<()> {
-    let (file, table, names) = (path.display(), CsvTable::open(path)?, columns());
+    let file = path.display();
+    let table = CsvTable::open(path)?;
+    let names = columns();
     let Some(schema) = table.place(&names[0]) else {
         bail!(
             "{file} is not a results file: it has no column `schema`, but {}; the columns of results are {}. Other tables are \
@@ -32,7 +34,8 @@ pub(crate) fn read_each(path: &Path, mut see: impl FnMut(&Record)) -> Result<()>
             names.join(", ")
         );
     };
-    let (separator, mut columns) = (table.separator, Vec::new());
+    let separator = table.separator;
+    let mut columns = Vec::new();
     for name in &names {
         columns.push((name, Content::of(name), table.place(name)));
     }
