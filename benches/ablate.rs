@@ -12,7 +12,7 @@ use common::{cpu_model, cpu_seconds, is_real, number, random_model, spread, writ
 use difftool::commands::Experiment;
 use difftool::model::DecoderSizes;
 use difftool::results::record::Record;
-use difftool::run::Setup;
+use difftool::run::{measure_prompts, Setup};
 use serde::Serialize;
 use std::sync::atomic::AtomicBool;
 
@@ -97,7 +97,7 @@ fn run(setup: &Setup) -> Result<(Vec<Record>, f64)> {
     setup.check(&prompts)?;
     let mut records = Vec::new();
     let start = cpu_seconds();
-    setup.run(&prompts, &mut measures.list(), &AtomicBool::new(false), &mut |_, found| {
+    measure_prompts(setup, &prompts, &mut measures.list(), &AtomicBool::new(false), &mut |_, found| {
         records.extend_from_slice(found.records);
         Ok(())
     })?;

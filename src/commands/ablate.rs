@@ -4,8 +4,8 @@ mod draw;
 mod screen;
 
 use super::command::{read, typed, Action, Command, Measuring};
-use super::measuring::{MeasuringFlags, OpenedModels};
-use super::session::{RunResults, Session};
+use super::measuring::MeasuringFlags;
+use super::models::OpenedModels;
 use super::shared::{Measured, RunFlags};
 use crate::attention::{HeadPlace, Removal};
 use crate::bail_usage;
@@ -13,7 +13,7 @@ use crate::base::spec_file::flag_defaults;
 use crate::measures::MeasureName;
 use crate::prompts::{Grid, NeedleCounts, NeedlePrompts, PromptDefaults, Region};
 use crate::results::view::{CONDITIONS, CONTRASTS, EACH_HEAD, EXPECTED, HEADS_OUT, PREDICTORS};
-use crate::run::Plan;
+use crate::run::{Plan, Run};
 use crate::treatments::{
     Condition, HeadSelection, KeySelection, PairedPrompt, Ranking, Replacement, RowSelection, Treatment,
 };
@@ -141,8 +141,8 @@ impl MeasuringFlags for AblateFlags {
         Ok(plan)
     }
 
-    fn draw(&self, session: &mut Session, results: &RunResults) -> Result<()> {
-        draw::draw(session, results)
+    fn draw(&self, run: &Run) -> Result<()> {
+        draw::draw(run)
     }
 }
 

@@ -4,13 +4,13 @@ mod print;
 mod screen;
 
 use super::command::{Action, Command};
-use super::shared::{recipe, PageArgs};
+use super::shared::PageArgs;
 use crate::bail_usage;
 use crate::base::error::{unless_broken_pipe, ExpectationFailed};
 use crate::base::files::folder_of;
 use crate::base::hash::sha256_file;
 use crate::base::names::{distinct, ShortNames};
-use crate::figures::{compared_words, forest, FigureHeading, ForestPanel};
+use crate::figures::{compared_words, forest, recipe, FigureHeading, ForestPanel};
 use crate::results::compare::{compare, Comparison, FailIf, PairedSets, Request};
 use crate::results::table::plural;
 use crate::results::view::{difference_cell, group_value};

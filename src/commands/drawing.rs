@@ -1,16 +1,16 @@
 //! Figures of several commands: shares of the regions in the output, and metrics over an axis.
 
-use super::session::Session;
 use crate::base::values::tokens_name;
 use crate::figures::{lines, region_name, Bins, Line, LineAxes, LinePanel, PointEstimate};
 use crate::measures::PooledMap;
 use crate::prompts::Region;
 use crate::results::metric::{Kind, Label, Metric, SHARE_OUT};
 use crate::results::{Frame, Pick};
+use crate::run::Run;
 use anyhow::Result;
 
 /// Draws the share of each region in the output of the rows that predict the answer, with a panel for each setting.
-pub(super) fn draw_regions(session: &mut Session, frame: &Frame) -> Result<()> {
+pub(super) fn draw_regions(run: &Run, frame: &Frame) -> Result<()> {
     let mut regions = Region::ALL.to_vec();
     regions.retain(|region| {
         let picks =
@@ -30,10 +30,10 @@ pub(super) fn draw_regions(session: &mut Session, frame: &Frame) -> Result<()> {
     }
     let labels: Vec<String> = regions.iter().map(|region| region_name(region.name()).to_owned()).collect();
     let rows = "rows that predict the answer";
-    let subtitle = format!("{rows}, all heads of all layers · {}", session.setup.caption());
-    let heading = session.heading("Shares of the regions in the output", &subtitle);
+    let subtitle = format!("{rows}, all heads of all layers · {}", run.setup.caption());
+    let heading = run.heading("Shares of the regions in the output", &subtitle);
     let figure = lines(&panels, LineAxes::Categories(&labels), &heading)?;
-    session.save(&figure, "regions", &format!("all heads of all layers, mean over the {rows}; share of the output"))
+    run.save_figure(&figure, "regions", &format!("all heads of all layers, mean over the {rows}; share of the output"))
 }
 
 /// The bins of a map to draw.

@@ -1,25 +1,31 @@
-//! Executes an experiment: runs it, draws figures, writes the manifest, prints tables, and checks expectations.
+//! Executes an experiment: prepare, measure, print, draw, finish.
 
 use super::command::{Command, Typed};
 use super::experiment::Experiment;
+use super::measuring::MeasuringFlags;
+use super::progress::ProgressReporter;
 use super::report::{self, check_page};
 use super::screens::print_tables;
-use super::session::{RunResults, Session};
 use super::shared::OutputArgs;
-use super::start_threads;
+use super::{start_threads, stop_on_signal};
 use crate::bail_usage;
 use crate::base::error::{unless_broken_pipe, ExpectationFailed};
-use crate::measures::GenerationMeasure;
-use crate::results::folder::{
-    check_out, CELLS, COMMAND, DRAWN, EXPERIMENT, GENERATIONS, HEADS, MANIFEST, MASSIVE, RANKINGS, RESULTS, TOKENS,
-};
-use crate::results::view::each_head::head_rows;
-use crate::results::{ConditionKey, Frame};
-use crate::run::{finished_frame, RunPart, RunStart, Setup};
-use crate::treatments::condition_facts;
+use crate::results::folder::{check_out, CELLS, COMMAND, EXPERIMENT, MANIFEST, RESULTS};
+use crate::results::table::plural;
+use crate::results::Frame;
+use crate::run::{finished_frame, Run, RunPart, RunStart, Setup};
 use anyhow::{bail, Context, Result};
 use std::io::Write as _;
 use std::path::Path;
+
+/// The command that opens a folder in a window.
+const OPENER: &str = if cfg!(windows) {
+    "explorer"
+} else if cfg!(target_os = "macos") {
+    "open"
+} else {
+    "xdg-open"
+};
 
 /// Executes a command with what was typed, or prints it as an experiment file with `--print-experiment`.
 pub(super) fn execute_typed(command: &'static Command, typed: Typed) -> Result<()> {
@@ -29,7 +35,7 @@ pub(super) fn execute_typed(command: &'static Command, typed: Typed) -> Result<(
         return print_experiment(experiment);
     }
     let part = part.of_run(&output)?;
-    execute(experiment, output, part)
+    execute(experiment, &output, part)
 }
 
 /// Prints an experiment as a file for `difftool run`, with what was not given filled in.
@@ -43,7 +49,17 @@ pub(super) fn print_experiment(mut experiment: Experiment) -> Result<()> {
 ///
 /// # Errors
 /// Usage errors before anything runs; afterwards errors of writing, an error if prompts failed, and [`ExpectationFailed`].
-pub(super) fn execute(mut experiment: Experiment, output: OutputArgs, mut part: RunPart) -> Result<()> {
+pub(super) fn execute(mut experiment: Experiment, output: &OutputArgs, part: RunPart) -> Result<()> {
+    let Some(mut run) = prepare(&mut experiment, output, part)? else { return Ok(()) };
+    measure(&mut run)?;
+    // The records are on disk: an error from here on does not keep the other files from being written.
+    let printed = print(&run, output);
+    let drawn = draw(&run, &*experiment.flags);
+    finish(&run, &experiment, output, printed.and(drawn))
+}
+
+/// Checks everything, loads models and texts, and opens the run folder; `None` if the run to be resumed is finished.
+fn prepare(experiment: &mut Experiment, output: &OutputArgs, mut part: RunPart) -> Result<Option<Run>> {
     if let Some(page) = &output.report {
         if part.shard.is_some() {
             bail_usage!("--report: a shard has no report; give --report to `difftool merge`");
@@ -55,63 +71,100 @@ pub(super) fn execute(mut experiment: Experiment, output: OutputArgs, mut part: 
         if !output.quiet {
             crate::say!("the run in {} is finished: nothing to resume", folder.display());
         }
-        write_report(&output, &folder)?;
-        return if part.shard.is_some() { Ok(()) } else { check_fail_if(&experiment, &models.names, &frame) };
+        write_report(output, &folder)?;
+        if part.shard.is_none() {
+            check_fail_if(experiment, &models.names, &frame)?;
+        }
+        return Ok(None);
     }
-    let flags = &experiment.flags;
     if let RunStart::New(out) = &part.start {
-        flags.check_output()?;
+        experiment.flags.check_output()?;
         check_out(out.as_deref())?;
     }
     start_threads(output.threads)?;
     let setup = Setup::load(plan, models.into_opened()?)?;
-    let (mut frame, mut measures) = (Frame::new(setup.about()), setup.measures()?);
-    let mut session = Session::run(setup, output, part, &mut measures.list(), &mut |record| frame.add(record))?;
-    let mut frame = frame.finish();
-    if session.setup.plan.maps.is_some() && !session.run.is_complete() {
-        return discard(&session);
+    let measures = setup.measures()?;
+    Run::prepare(setup, measures, part, output.style()).map(Some)
+}
+
+/// Measures what is left, with progress on stderr, until the end or a signal.
+fn measure(run: &mut Run) -> Result<()> {
+    let stop = stop_on_signal("the prompts in progress")?;
+    let mut progress = ProgressReporter::begin(run);
+    let measured = run.measure(&stop, &mut || progress.prompt_finished());
+    progress.finish();
+    measured?;
+    if run.setup.plan.maps.is_some() && !run.is_complete() {
+        return discard(run);
     }
-    frame.conditions = condition_facts(frame.treated.iter().map(ConditionKey::name));
-    (frame.tokens, frame.massive) = (session.setup.tokens(&measures), session.setup.massive(&measures));
-    frame.drawn = session.setup.drawn_heads(&measures);
-    let results = RunResults { frame, measures };
-    let whole = session.run.part.shard.is_none();
-    // The records are complete: an error from here on does not keep the other files from being written.
-    let mut after_records = Ok(());
-    if session.run.is_complete() {
-        if whole {
-            let others = write_pooled(&mut session, &results);
-            after_records = others.and(flags.draw(&mut session, &results));
-        }
-        let way_on = session.setup.plan.way_on(session.run.folder.path(), session.run.part.shard);
-        after_records = after_records.map_err(|error| without_figures(error, &session, &way_on));
-        session.run.write_manifest(&session.setup).context(way_on)?;
+    Ok(())
+}
+
+/// Removes the files of a stopped run on one prompt, which cannot be resumed.
+fn discard(run: &Run) -> Result<()> {
+    let folder = run.folder.path();
+    for file in [RESULTS, CELLS, EXPERIMENT, COMMAND] {
+        let _ = std::fs::remove_file(folder.join(file));
     }
-    if whole {
+    let _ = std::fs::remove_dir(folder);
+    bail!("stopped before the map was complete; its files in {} are removed", folder.display())
+}
+
+/// Prints the screen of the run, or the tables that are asked for; nothing of a shard.
+fn print(run: &Run, output: &OutputArgs) -> Result<()> {
+    match run.part.shard {
+        Some(_) => Ok(()),
         // If the reader of stdout has gone, the run may still have failed.
-        unless_broken_pipe(print_tables(&results.frame, &session.output.tables))?;
+        None => unless_broken_pipe(print_tables(&run.frame, &output.tables)),
     }
-    if session.run.is_complete() {
-        after_records = after_records.and(write_report(&session.output, session.run.folder.path()));
+}
+
+/// Writes the figures and the tables that have files of their own, if the run is complete.
+fn draw(run: &Run, flags: &dyn MeasuringFlags) -> Result<()> {
+    if !run.is_complete() || run.part.shard.is_some() {
+        return Ok(());
     }
-    session.conclude()?;
-    if whole {
-        check_fail_if(&experiment, &results.frame.models, &results.frame)?;
-    }
-    after_records
+    run.save_tables().and(flags.draw(run)).map_err(|error| without_figures(error, run))
 }
 
 /// Says of an error that only figures and tables are incomplete, and how to make them again if a file could not be written.
-fn without_figures(error: anyhow::Error, session: &Session, way_on: &str) -> anyhow::Error {
+fn without_figures(error: anyhow::Error, run: &Run) -> anyhow::Error {
     let incomplete = "the results are complete, but not their figures and tables";
     if !error.chain().any(|cause| cause.is::<std::io::Error>()) {
         return error.context(incomplete);
     }
-    let manifest = session.run.folder.join(MANIFEST);
-    error.context(match session.setup.plan.maps {
+    let way_on = run.way_on();
+    let manifest = run.folder.join(MANIFEST);
+    error.context(match run.setup.plan.maps {
         Some(_) => format!("{incomplete}; when they can be written, {way_on}"),
         None => format!("{incomplete}; when they can be written, remove {} and {way_on}", manifest.display()),
     })
+}
+
+/// Writes the manifest, which marks the run as finished, and the report, says where the results are, and checks what is
+/// expected of them. Returns the error of printing or drawing if there is no other.
+fn finish(run: &Run, experiment: &Experiment, output: &OutputArgs, so_far: Result<()>) -> Result<()> {
+    if !run.is_complete() {
+        bail!("stopped after {} of {} prompts; {}", run.finished(), run.prompts(), run.way_on());
+    }
+    run.write_manifest().with_context(|| run.way_on())?;
+    let reported = write_report(output, run.folder.path());
+    let failures = &run.frame.records.failures;
+    if let Some(first) = failures.first() {
+        bail!(
+            "{} failed ({}); see the error column of {}",
+            plural(failures.len(), "prompt"),
+            first.measure.error.as_deref().unwrap_or("no reason given"),
+            run.folder.join(RESULTS).display()
+        );
+    }
+    if !output.quiet {
+        say_where(run);
+    }
+    if run.part.shard.is_none() {
+        check_fail_if(experiment, &run.frame.models, &run.frame)?;
+    }
+    so_far.and(reported)
 }
 
 /// Writes the report of a finished run, if it is asked for.
@@ -123,40 +176,19 @@ fn write_report(output: &OutputArgs, folder: &Path) -> Result<()> {
     })
 }
 
-/// Removes the files of a stopped run on one prompt, which cannot be resumed.
-fn discard(session: &Session) -> Result<()> {
-    let folder = session.run.folder.path();
-    for file in [RESULTS, CELLS, EXPERIMENT, COMMAND] {
-        let _ = std::fs::remove_file(folder.join(file));
+/// Says where the results are.
+fn say_where(run: &Run) {
+    let path = run.folder.path().display();
+    let seconds = run.folder.elapsed_s();
+    if let Some(shard) = run.part.shard {
+        crate::say!("shard {shard} is in {path} ({seconds:.0} s); `difftool merge` needs all of them");
+        return;
     }
-    let _ = std::fs::remove_dir(folder);
-    bail!("stopped before the map was complete; its files in {} are removed", folder.display())
-}
-
-/// Writes the pooled data that have their own files.
-fn write_pooled(session: &mut Session, results: &RunResults) -> Result<()> {
-    let (frame, outputs) = (&results.frame, &mut session.run);
-    if let Some(generation) = results.measures.of_type::<GenerationMeasure>().next() {
-        outputs.save_lines(GENERATIONS, &generation.pooled)?;
+    crate::say!("results, manifest and figures in {path} ({seconds:.0} s)");
+    let figures = run.figures();
+    if !figures.is_empty() {
+        crate::say!("figures: {}; to see them: {OPENER} {path}", figures.join(", "));
     }
-    if !frame.massive.is_empty() {
-        outputs.save_table(MASSIVE, &frame.massive)?;
-    }
-    if !frame.drawn.is_empty() {
-        outputs.save_table(DRAWN, &frame.drawn)?;
-    }
-    let ranked = session.setup.ranked_heads()?;
-    if !ranked.is_empty() {
-        outputs.save_table(RANKINGS, &ranked)?;
-    }
-    let costs = head_rows(frame);
-    if !costs.is_empty() {
-        outputs.save_table(HEADS, &costs)?;
-    }
-    if !frame.tokens.0.is_empty() {
-        frame.tokens.write(&outputs.add_file(TOKENS, Some(frame.tokens.count() as u64)))?;
-    }
-    Ok(())
 }
 
 /// Fails if a mean of a model meets a condition of `--fail-if`, or was not measured.

@@ -3,12 +3,14 @@
 //! The keys of an experiment file are the flags of its command, in the tables `[prompts]` and `[run]` or at its top.
 
 use super::command::{Command, Measuring};
-use super::measuring::{MeasuringFlags, OpenedModels};
+use super::measuring::MeasuringFlags;
+use super::models::OpenedModels;
 use super::shared::RunFlags;
 use super::COMMANDS;
 use crate::bail_usage;
 use crate::base::error::Usage;
 use crate::base::{files, spec_file};
+use crate::model::open;
 use crate::run::{Plan, Setup};
 use anyhow::Result;
 use serde::de::Visitor;
@@ -101,7 +103,8 @@ impl Experiment {
     /// # Errors
     /// Usage errors for flags that do not go together; models that cannot be read.
     pub fn plan(&mut self) -> Result<(Plan, OpenedModels)> {
-        let models = OpenedModels::new(&mut self.run)?;
+        self.run.model = open::resolve(&self.run.model)?;
+        let models = OpenedModels::of(self.run.model.clone(), &self.run.reading);
         self.flags.fill(&models)?;
         let mut plan = self.flags.plan(&self.run, &models)?;
         let mut further = self.run.condition.clone();

@@ -4,8 +4,8 @@ mod figure;
 
 use super::command::{read, typed, Action, Command, Measuring};
 use super::heatmap::drawn_screen;
-use super::measuring::{MeasuringFlags, OpenedModels};
-use super::session::{RunResults, Session};
+use super::measuring::MeasuringFlags;
+use super::models::OpenedModels;
 use super::shared::{without_parts, Measured, OnePrompt, RunFlags};
 use crate::attention::HeadPlace;
 use crate::base::files;
@@ -18,7 +18,7 @@ use crate::results::metric::{Metric, ACCURACY, ANSWER_LOG_PROB, NOISE_OUT, SHARE
 use crate::results::screen::Screen;
 use crate::results::view::DRAWN_HEADS;
 use crate::results::{Frame, Pick};
-use crate::run::{page_budget, MapsOfOnePrompt, Plan};
+use crate::run::{page_budget, MapsOfOnePrompt, Plan, Run};
 use crate::say;
 use anyhow::{Context, Result};
 use clap::Args;
@@ -79,16 +79,15 @@ impl MeasuringFlags for ExploreFlags {
     }
 
     /// Writes the page and draws the figure.
-    fn draw(&self, session: &mut Session, results: &RunResults) -> Result<()> {
-        let Some(maps) = results.measures.of_type::<ExploreMeasure>().find(|measure| !measure.of_passes.is_empty())
-        else {
+    fn draw(&self, run: &Run) -> Result<()> {
+        let Some(maps) = run.measures.of_type::<ExploreMeasure>().find(|measure| !measure.of_passes.is_empty()) else {
             return Ok(()); // all passes failed
         };
-        let setup = &session.setup;
+        let setup = &run.setup;
         let budget = page_budget(setup.grid.ctx_tok()[0]);
-        let page = explorer(session, maps, &results.frame, budget).html()?;
-        write_page(session, &page, budget)?;
-        figure::draw(session, maps, &results.frame)
+        let page = explorer(run, maps, &run.frame, budget).html()?;
+        write_page(run, &page, budget)?;
+        figure::draw(run, maps, &run.frame)
     }
 }
 
@@ -106,13 +105,8 @@ fn numbers_of_heads(frame: &Frame, model: &str, condition: Option<&str>) -> Numb
     heads
 }
 
-fn explorer<'a>(
-    session: &'a Session,
-    explorer: &'a ExploreMeasure,
-    frame: &'a Frame,
-    budget: usize,
-) -> ExplorerPage<'a> {
-    let setup = &session.setup;
+fn explorer<'a>(run: &'a Run, explorer: &'a ExploreMeasure, frame: &'a Frame, budget: usize) -> ExplorerPage<'a> {
+    let setup = &run.setup;
     let mut models = Vec::new();
     for (key, maps) in &explorer.of_passes {
         let model = &setup.models[key.model];
@@ -138,16 +132,16 @@ fn explorer<'a>(
         // A mark of the writing direction in a name would reverse the heading.
         title: escaped(&format!("Attention of {}", names.join(", "))).into_owned(),
         caption: setup.caption(),
-        recipe: session.recipe("as chosen in the page"),
+        recipe: run.recipe("as chosen in the page"),
         models,
         budget,
     }
 }
 
-fn write_page(session: &mut Session, page: &str, budget: usize) -> Result<()> {
-    let path = session.run.add_file(EXPLORER, None);
+fn write_page(run: &Run, page: &str, budget: usize) -> Result<()> {
+    let path = run.add_file(EXPLORER, None);
     files::create(&path, page.as_bytes()).with_context(|| format!("cannot write {}", path.display()))?;
-    if !session.output.quiet {
+    if !run.style.quiet {
         let mb = |bytes: usize| bytes as f64 / 1e6;
         say!("{} ({:.1} MB): open it in a browser", path.display(), mb(page.len()));
         if page.len() > budget {

@@ -1,8 +1,8 @@
 //! `difftool heads`: what is each head for?
 
 use super::command::{read, typed, Action, Command, Measuring};
-use super::measuring::{MeasuringFlags, OpenedModels};
-use super::session::{RunResults, Session};
+use super::measuring::MeasuringFlags;
+use super::models::OpenedModels;
 use super::shared::{Measured, RunFlags};
 use crate::figures::{cells, CellGrid, CellScale};
 use crate::measures::MeasureName;
@@ -12,7 +12,7 @@ use crate::results::screen::{Screen, ScreenTable};
 use crate::results::view::{by_role, HEAD_ROLES, ROLES, SINKS, STRONGEST};
 use crate::results::Frame;
 use crate::results::Pick;
-use crate::run::Plan;
+use crate::run::{Plan, Run};
 use anyhow::Result;
 use clap::Args;
 use serde::{Deserialize, Serialize};
@@ -67,9 +67,9 @@ impl MeasuringFlags for HeadsFlags {
     }
 
     /// Draws a figure for each role that has numbers.
-    fn draw(&self, session: &mut Session, results: &RunResults) -> Result<()> {
-        let frame = &results.frame;
-        let caption = session.setup.caption();
+    fn draw(&self, run: &Run) -> Result<()> {
+        let frame = &run.frame;
+        let caption = run.setup.caption();
         for role in &HEAD_ROLES {
             let factor = role.metric.kind.factor();
             let mut grids = Vec::new();
@@ -86,8 +86,8 @@ impl MeasuringFlags for HeadsFlags {
             let title = format!("Heads: {}", role.name);
             let label = Label::of(role.metric, role.region).heading();
             let scale = CellScale::of_heads(&label);
-            let figure = cells(&[grids], &session.heading(&title, &caption), &scale)?;
-            session.save(&figure, &format!("heads-{}", role.name.replace(' ', "-")), "mean over prompts")?;
+            let figure = cells(&[grids], &run.heading(&title, &caption), &scale)?;
+            run.save_figure(&figure, &format!("heads-{}", role.name.replace(' ', "-")), "mean over prompts")?;
         }
         Ok(())
     }

@@ -4,8 +4,8 @@ mod draw;
 mod matrices;
 
 use super::command::{read, typed, Action, Command, Measuring};
-use super::measuring::{MeasuringFlags, OpenedModels};
-use super::session::{RunResults, Session};
+use super::measuring::MeasuringFlags;
+use super::models::OpenedModels;
 use super::shared::{without_parts, Measured, OnePrompt, RunFlags};
 use crate::bail_usage;
 use crate::base::files::{check_writable, folder_of};
@@ -14,7 +14,7 @@ use crate::results::run_table::RunTable;
 use crate::results::screen::{Screen, ScreenTable};
 use crate::results::view::DRAWN_LAYERS;
 use crate::results::Frame;
-use crate::run::{MapFlags, MapsOfOnePrompt, Plan};
+use crate::run::{MapFlags, MapsOfOnePrompt, Plan, Run};
 use anyhow::{Context, Result};
 use clap::Args;
 use draw::Picture;
@@ -93,15 +93,15 @@ impl MeasuringFlags for HeatmapFlags {
     }
 
     /// Draws the figures, and writes the matrices if they are asked for.
-    fn draw(&self, session: &mut Session, results: &RunResults) -> Result<()> {
-        let Some(measure) = results.measures.of_type::<MapMeasure>().find(|measure| !measure.maps.is_empty()) else {
+    fn draw(&self, run: &Run) -> Result<()> {
+        let Some(measure) = run.measures.of_type::<MapMeasure>().find(|measure| !measure.maps.is_empty()) else {
             return Ok(()); // nothing but failures
         };
         let spec = &self.maps;
-        Picture { spec, drawn: &measure.heads, frame: &results.frame, maps: &measure.maps }.draw(session)?;
+        Picture { spec, drawn: &measure.heads, frame: &run.frame, maps: &measure.maps }.draw(run)?;
         if let Some(path) = &spec.data {
-            let whole = results.measures.of_type::<MapMeasure>().find(|measure| measure.bins.is_none());
-            write_matrices(path, whole.unwrap_or(measure), spec, &session.setup)?;
+            let whole = run.measures.of_type::<MapMeasure>().find(|measure| measure.bins.is_none());
+            write_matrices(path, whole.unwrap_or(measure), spec, &run.setup)?;
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 mod lambda;
 
 use super::command::{Action, Command};
-use super::measuring::CTX_TOK;
+use super::models::CTX_TOK;
 use super::shared::model_help;
 use crate::bail_usage;
 use crate::base::terminal::{escaped, stdout};

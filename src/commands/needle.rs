@@ -4,8 +4,8 @@ mod overview;
 
 use super::command::{read, typed, Action, Command, Measuring};
 use super::drawing::draw_regions;
-use super::measuring::{MeasuringFlags, OpenedModels, CTX_TOK};
-use super::session::{RunResults, Session};
+use super::measuring::MeasuringFlags;
+use super::models::{OpenedModels, CTX_TOK};
 use super::shared::{Measured, RunFlags};
 use crate::bail_usage;
 use crate::base::values::tokens_name;
@@ -19,7 +19,7 @@ use crate::results::metric::{
 };
 use crate::results::screen::{note_on_changes, note_on_levels, Screen, SideBySide};
 use crate::results::{Frame, Number, Pick, Setting};
-use crate::run::Plan;
+use crate::run::{Plan, Run};
 use anyhow::Result;
 use clap::Args;
 use serde::{Deserialize, Serialize};
@@ -94,19 +94,19 @@ impl MeasuringFlags for NeedleFlags {
     }
 
     /// Draws the figures.
-    fn draw(&self, session: &mut Session, results: &RunResults) -> Result<()> {
-        let frame = &results.frame;
+    fn draw(&self, run: &Run) -> Result<()> {
+        let frame = &run.frame;
         if !frame.has(ACCURACY.name) {
             return Ok(()); // nothing but failures
         }
-        draw_accuracy(session, frame, ("accuracy", "accuracy", "accuracy (%)"), &ACCURACY)?;
+        draw_accuracy(run, frame, ("accuracy", "accuracy", "accuracy (%)"), &ACCURACY)?;
         if frame.has(GENERATED_CONTAINS.name) {
             let names = ("generated", "generated texts that contain the answer", "answer in the text (%)");
-            draw_accuracy(session, frame, names, &GENERATED_CONTAINS)?;
+            draw_accuracy(run, frame, names, &GENERATED_CONTAINS)?;
         }
-        draw_regions(session, frame)?;
-        overview::draw_by_length(session, frame)?;
-        overview::draw_models(session, frame)
+        draw_regions(run, frame)?;
+        overview::draw_by_length(run, frame)?;
+        overview::draw_models(run, frame)
     }
 }
 
@@ -145,20 +145,15 @@ pub(super) fn note_on_attribution(frame: &Frame) -> Option<String> {
 }
 
 /// Draws a metric of answers by depth and length: (file, title, label), metric.
-fn draw_accuracy(
-    session: &mut Session,
-    frame: &Frame,
-    (file, title, label): (&str, &str, &str),
-    metric: &Metric,
-) -> Result<()> {
-    let Some(grids) = accuracy_grids(frame, &session.setup.grid, metric) else { return Ok(()) };
-    let subtitle = format!("in %, with 95 % Wilson intervals · {}", session.setup.caption());
+fn draw_accuracy(run: &Run, frame: &Frame, (file, title, label): (&str, &str, &str), metric: &Metric) -> Result<()> {
+    let Some(grids) = accuracy_grids(frame, &run.setup.grid, metric) else { return Ok(()) };
+    let subtitle = format!("in %, with 95 % Wilson intervals · {}", run.setup.caption());
     let scale =
         CellScale { label, end: Some(100.0), decimals: 0, x_label: &grids.x_label, y_label: "depth of the needle (%)" };
     let title = format!("Needle retrieval: {title}");
-    let heading = session.heading(&title, &subtitle);
+    let heading = run.heading(&title, &subtitle);
     let figure = cells(&grids.rows, &heading, &scale)?;
-    session.save(&figure, file, "mean over prompts")
+    run.save_figure(&figure, file, "mean over prompts")
 }
 
 /// Rows of grids of accuracy, and the label of their columns.

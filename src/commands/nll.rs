@@ -4,8 +4,8 @@
 mod draw;
 
 use super::command::{read, typed, Action, Command, Measuring};
-use super::measuring::{MeasuringFlags, OpenedModels};
-use super::session::{RunResults, Session};
+use super::measuring::MeasuringFlags;
+use super::models::OpenedModels;
 use super::shared::{Measured, RunFlags};
 use crate::bail_usage;
 use crate::base::values::{FileName, TokenRange};
@@ -14,7 +14,7 @@ use crate::prompts::{BosChoice, Grid, OwnText, SpecialTokens, TextWindows};
 use crate::results::screen::{note_on_changes, Screen, ScreenTable};
 use crate::results::view::nll::{ar_hits, side_by_side};
 use crate::results::Frame;
-use crate::run::Plan;
+use crate::run::{Plan, Run};
 use anyhow::Result;
 use clap::Args;
 use serde::{Deserialize, Serialize};
@@ -128,7 +128,7 @@ impl MeasuringFlags for NllFlags {
         })
     }
 
-    fn draw(&self, session: &mut Session, results: &RunResults) -> Result<()> {
-        draw::draw(session, results)
+    fn draw(&self, run: &Run) -> Result<()> {
+        draw::draw(run)
     }
 }

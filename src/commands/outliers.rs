@@ -1,8 +1,8 @@
 //! `difftool outliers`: the largest attention logits and hidden states (the paper's Table 5), and massive activations.
 
 use super::command::{read, typed, Action, Command, Measuring};
-use super::measuring::{MeasuringFlags, OpenedModels};
-use super::session::{RunResults, Session};
+use super::measuring::MeasuringFlags;
+use super::models::OpenedModels;
 use super::shared::{Measured, RunFlags};
 use crate::base::values::{FileName, TokenRange};
 use crate::figures::{lines, Line, LineAxes, LinePanel};
@@ -12,7 +12,7 @@ use crate::results::metric::{SINK_RATE, TOKEN_KINDS};
 use crate::results::screen::{Screen, ScreenTable, SideBySide};
 use crate::results::view::{outliers_side_by_side, CHANNELS};
 use crate::results::{Frame, Number};
-use crate::run::Plan;
+use crate::run::{Plan, Run};
 use crate::stats::Tally;
 use anyhow::Result;
 use clap::Args;
@@ -93,8 +93,8 @@ impl MeasuringFlags for OutliersFlags {
     }
 
     /// Draws the figure.
-    fn draw(&self, session: &mut Session, results: &RunResults) -> Result<()> {
-        let models = by_model(session, results);
+    fn draw(&self, run: &Run) -> Result<()> {
+        let models = by_model(run);
         if models.iter().all(|(_, outliers)| outliers.tokens == 0) {
             return Ok(()); // nothing but failures
         }
@@ -111,18 +111,18 @@ impl MeasuringFlags for OutliersFlags {
             y_range: None,
             lines,
         });
-        let caption = session.setup.caption();
+        let caption = run.setup.caption();
         let subtitle = format!("all maps over visible keys; the output of every layer · {caption}");
-        let heading = session.heading("How large logits and hidden states get", &subtitle);
+        let heading = run.heading("How large logits and hidden states get", &subtitle);
         let figure = lines(&panels, LineAxes::LogLog, &heading)?;
-        session.save(&figure, "ccdf", "all layers, heads and maps; log-binned histogram, 128 bins per doubling")
+        run.save_figure(&figure, "ccdf", "all layers, heads and maps; log-binned histogram, 128 bins per doubling")
     }
 }
 
 /// The pooled numbers of each model.
-fn by_model(session: &Session, results: &RunResults) -> Vec<(String, Outliers)> {
-    let Some(measure) = results.measures.of_type::<OutlierMeasure>().next() else { return Vec::new() };
-    let names = session.setup.models.iter().map(|model| results.frame.short_name(&model.name));
+fn by_model(run: &Run) -> Vec<(String, Outliers)> {
+    let Some(measure) = run.measures.of_type::<OutlierMeasure>().next() else { return Vec::new() };
+    let names = run.setup.models.iter().map(|model| run.frame.short_name(&model.name));
     names
         .enumerate()
         .filter_map(|(model, name)| Some((name, measure.pooled.get(&PassKey { model, condition: 0 })?.clone())))

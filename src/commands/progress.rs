@@ -1,8 +1,7 @@
 //! Progress of a run on stderr: a bar on a terminal, occasional lines elsewhere.
 
-use crate::results::record::Record;
 use crate::results::table::plural;
-use crate::run::{MissedDepth, RunObserver, RunPlan, RunShard, Setup};
+use crate::run::{MissedDepth, Run};
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -34,11 +33,11 @@ pub(super) fn draw_target(quiet: bool) -> ProgressDrawTarget {
 }
 
 /// Returns a progress bar with the time left.
-fn progress_bar(plan: &RunPlan<'_>, quiet: bool) -> ProgressBar {
+fn progress_bar(run: &Run) -> ProgressBar {
     let style = ProgressStyle::with_template("{bar:20} {pos}/{len} prompts{left}").expect("a valid template");
-    let bar = ProgressBar::with_draw_target(Some(plan.prompts as u64), draw_target(quiet));
+    let bar = ProgressBar::with_draw_target(Some(run.prompts() as u64), draw_target(run.style.quiet));
     bar.set_style(style.with_key("left", write_left));
-    bar.set_position(plan.resumed as u64);
+    bar.set_position(run.resumed as u64);
     bar.reset_eta();
     bar
 }
@@ -60,20 +59,76 @@ fn say_missed_depths(missed: &[MissedDepth]) {
     }
 }
 
-/// Prints the progress of a run to stderr.
-pub(super) struct ProgressReporter<'a> {
-    setup: &'a Setup,
-    shard: Option<RunShard>,
-    quiet: bool,
-    bar: ProgressBar,
-    /// Time of the last line.
-    said: Instant,
-    see: &'a mut dyn FnMut(&Record),
+/// Says what is measured, and into which folder.
+fn announce(run: &Run) {
+    let setup = &run.setup;
+    let names: Vec<&str> = setup.models.iter().map(|m| m.name.as_str()).collect();
+    let shard = run.part.shard.map_or(String::new(), |shard| format!(" (shard {shard})"));
+    let resumed = if run.resumed > 0 { format!(", {} of them done", run.resumed) } else { String::new() };
+    crate::say!(
+        "{}{shard}{} on {}{resumed} -> {}",
+        plural(run.prompts(), "prompt"),
+        conditions_in_words(run),
+        names.join(", "),
+        run.folder.path().display()
+    );
+    say_missed_depths(&run.missed_depths);
+    if let Some(copy) = run.put_aside() {
+        crate::say!(
+            "what follows {} is damaged and measured again; {} and results.csv beside it keep what was there",
+            plural(run.resumed, "finished prompt"),
+            copy.display()
+        );
+    }
+    for info in setup.models.iter().map(|model| &model.info).filter(|info| info.path.is_some()) {
+        if let Some(bos) = &info.bos {
+            let chat = if info.chat_template_sha256.is_some() { ", in its chat template" } else { "" };
+            crate::say!("{}: {}; prompts begin with {bos}{chat}", info.name, info.layout);
+        }
+        if let Some(opening) = &info.answer_opening {
+            let name = &info.name;
+            crate::say!("{name}: its chat template leaves the answer open (a thinking block or a channel); answers follow {opening:?}");
+        }
+    }
 }
 
-impl<'a> ProgressReporter<'a> {
-    pub(super) fn new(setup: &'a Setup, shard: Option<RunShard>, quiet: bool, see: &'a mut dyn FnMut(&Record)) -> Self {
-        Self { setup, shard, quiet, bar: ProgressBar::hidden(), said: Instant::now(), see }
+/// Returns ` under 41 conditions`; nothing if there are only untreated passes.
+fn conditions_in_words(run: &Run) -> String {
+    match run.setup.conditions.len() {
+        1 => String::new(),
+        conditions => format!(" under {conditions} conditions"),
+    }
+}
+
+/// Prints the progress of a run to stderr.
+pub(super) struct ProgressReporter {
+    quiet: bool,
+    bar: ProgressBar,
+    /// ` under 41 conditions`.
+    conditions: String,
+    /// Time of the last line.
+    said: Instant,
+}
+
+impl ProgressReporter {
+    /// Announces a run that is prepared.
+    pub(super) fn begin(run: &Run) -> Self {
+        if !run.style.quiet {
+            announce(run);
+        }
+        Self {
+            quiet: run.style.quiet,
+            bar: progress_bar(run),
+            conditions: conditions_in_words(run),
+            said: Instant::now(),
+        }
+    }
+
+    pub(super) fn prompt_finished(&mut self) {
+        self.bar.inc(1);
+        if !self.quiet && !is_live() {
+            self.print_if_due();
+        }
     }
 
     pub(super) fn finish(&self) {
@@ -85,69 +140,8 @@ impl<'a> ProgressReporter<'a> {
         let (done, all) = (self.bar.position(), self.bar.length().unwrap_or(0));
         if self.said.elapsed() >= LINE_INTERVAL && done < all {
             self.said = Instant::now();
-            let conditions = self.conditions_in_words();
             let left = HumanDuration(self.bar.eta());
-            crate::say!("{done} of {all} prompts{conditions}, about {left} left");
-        }
-    }
-
-    /// Returns ` under 41 conditions`; nothing if there are only untreated passes.
-    fn conditions_in_words(&self) -> String {
-        match self.setup.conditions.len() {
-            1 => String::new(),
-            conditions => format!(" under {conditions} conditions"),
-        }
-    }
-
-    fn announce(&self, plan: &RunPlan<'_>) {
-        let names: Vec<&str> = self.setup.models.iter().map(|m| m.name.as_str()).collect();
-        let shard = self.shard.map_or(String::new(), |shard| format!(" (shard {shard})"));
-        let resumed = if plan.resumed > 0 { format!(", {} of them done", plan.resumed) } else { String::new() };
-        crate::say!(
-            "{}{shard}{} on {}{resumed} -> {}",
-            plural(plan.prompts, "prompt"),
-            self.conditions_in_words(),
-            names.join(", "),
-            plan.folder.display()
-        );
-        say_missed_depths(plan.missed_depths);
-        if let Some(copy) = plan.put_aside {
-            crate::say!(
-                "what follows {} is damaged and measured again; {} and results.csv beside it keep what was there",
-                plural(plan.resumed, "finished prompt"),
-                copy.display()
-            );
-        }
-        for info in self.setup.models.iter().map(|model| &model.info).filter(|info| info.path.is_some()) {
-            if let Some(bos) = &info.bos {
-                let chat = if info.chat_template_sha256.is_some() { ", in its chat template" } else { "" };
-                crate::say!("{}: {}; prompts begin with {bos}{chat}", info.name, info.layout);
-            }
-            if let Some(opening) = &info.answer_opening {
-                let name = &info.name;
-                crate::say!("{name}: its chat template leaves the answer open (a thinking block or a channel); answers follow {opening:?}");
-            }
-        }
-    }
-}
-
-impl RunObserver for ProgressReporter<'_> {
-    fn run_begins(&mut self, plan: &RunPlan<'_>) {
-        if !self.quiet {
-            self.announce(plan);
-        }
-        self.bar = progress_bar(plan, self.quiet);
-        self.said = Instant::now();
-    }
-
-    fn record(&mut self, record: &Record) {
-        (self.see)(record);
-    }
-
-    fn prompt_finished(&mut self) {
-        self.bar.inc(1);
-        if !self.quiet && !is_live() {
-            self.print_if_due();
+            crate::say!("{done} of {all} prompts{}, about {left} left", self.conditions);
         }
     }
 }

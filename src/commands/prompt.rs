@@ -1,7 +1,7 @@
 //! `difftool prompt`: shows needle prompts with their regions, or writes them as JSON lines.
 
 use super::command::{Action, Command};
-use super::measuring::OpenedModels;
+use super::models::OpenedModels;
 use super::needle::DEFAULTS;
 use crate::bail_usage;
 use crate::base::{files, terminal};

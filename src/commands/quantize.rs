@@ -2,8 +2,8 @@
 
 use super::command::{read, typed, Action, Command, Measuring};
 use super::drawing::metric_panel;
-use super::measuring::{MeasuringFlags, OpenedModels};
-use super::session::{RunResults, Session};
+use super::measuring::MeasuringFlags;
+use super::models::OpenedModels;
 use super::shared::{grid, Measured, RunFlags};
 use crate::bail_usage;
 use crate::base::names::{distinct, joined, repeated};
@@ -17,7 +17,7 @@ use crate::results::metric::{
 };
 use crate::results::screen::{note_on_condition, Screen, SideBySide};
 use crate::results::{Frame, Pick, Setting};
-use crate::run::Plan;
+use crate::run::{Plan, Run};
 use crate::treatments::{Condition, Treatment};
 use anyhow::Result;
 use clap::Args;
@@ -107,19 +107,19 @@ impl MeasuringFlags for QuantizeFlags {
     }
 
     /// Draws a figure for each setting, and one by layer for each format that one layer at a time has.
-    fn draw(&self, session: &mut Session, results: &RunResults) -> Result<()> {
-        let conditions = session.setup.conditions.clone();
+    fn draw(&self, run: &Run) -> Result<()> {
+        let conditions = run.setup.conditions.clone();
         let quantisers = conditions.iter().filter_map(Condition::quantiser);
         let of_some_layers = quantisers.filter(|quantiser| quantiser.layers.is_some());
         let formats = distinct(of_some_layers.map(|quantiser| quantiser.format.to_string()));
-        for (i, &setting) in results.frame.settings.iter().enumerate() {
+        for (i, &setting) in run.frame.settings.iter().enumerate() {
             let ending = if i == 0 { String::new() } else { format!("-{}", i + 1) };
-            let figure = self.figure(session, &results.frame, setting, &by_format(&conditions), None)?;
-            session.save(&figure, &format!("bits{ending}"), POOLING)?;
+            let figure = self.figure(run, &run.frame, setting, &by_format(&conditions), None)?;
+            run.save_figure(&figure, &format!("bits{ending}"), POOLING)?;
             for format in &formats {
                 let by_layer = by_layer(&conditions, format);
-                let figure = self.figure(session, &results.frame, setting, &by_layer, Some(format))?;
-                session.save(&figure, &format!("layers-{format}{ending}"), POOLING)?;
+                let figure = self.figure(run, &run.frame, setting, &by_layer, Some(format))?;
+                run.save_figure(&figure, &format!("layers-{format}{ending}"), POOLING)?;
             }
         }
         Ok(())
@@ -218,7 +218,7 @@ impl QuantizeFlags {
     /// Draws metrics over conditions; with a format, over the layers that are quantised to it.
     fn figure(
         &self,
-        session: &Session,
+        run: &Run,
         frame: &Frame,
         setting: Setting,
         categories: &[Category<'_>],
@@ -254,8 +254,8 @@ impl QuantizeFlags {
         if setting.needles > 0 {
             subtitle += &format!(" · {}", setting.name());
         }
-        subtitle += &format!(" · {}", session.setup.caption_of(&[setting.ctx_tok]));
+        subtitle += &format!(" · {}", run.setup.caption_of(&[setting.ctx_tok]));
         let labels: Vec<String> = categories.iter().map(|(label, _)| label.clone()).collect();
-        lines(&panels, LineAxes::Categories(&labels), &session.heading(title, &subtitle))
+        lines(&panels, LineAxes::Categories(&labels), &run.heading(title, &subtitle))
     }
 }

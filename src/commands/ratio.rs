@@ -2,9 +2,9 @@
 
 use super::command::{read, typed, Action, Command, Measuring};
 use super::drawing::draw_regions;
-use super::measuring::{MeasuringFlags, OpenedModels};
+use super::measuring::MeasuringFlags;
+use super::models::OpenedModels;
 use super::needle::note_on_attribution;
-use super::session::{RunResults, Session};
 use super::shared::{grid, Measured, RunFlags};
 use crate::attention::HeadPlace;
 use crate::figures::{cells, CellGrid, CellScale};
@@ -13,7 +13,7 @@ use crate::prompts::{Grid, NeedleCounts, NeedlePrompts, PromptDefaults, Region};
 use crate::results::metric::{ANSWER_REGION, ENTROPY, NOISE_ABS, NOISE_OUT, SHARE_ABS, SHARE_OUT, SINK_SHARE_FIRST};
 use crate::results::screen::{note_on_changes, Screen, SideBySide};
 use crate::results::{Frame, Number, Pick};
-use crate::run::Plan;
+use crate::run::{Plan, Run};
 use anyhow::Result;
 use clap::Args;
 use serde::{Deserialize, Serialize};
@@ -61,17 +61,17 @@ impl MeasuringFlags for RatioFlags {
     }
 
     /// Draws the figures.
-    fn draw(&self, session: &mut Session, results: &RunResults) -> Result<()> {
-        let frame = &results.frame;
-        let is_text = matches!(session.setup.grid, Grid::Text(_));
+    fn draw(&self, run: &Run) -> Result<()> {
+        let frame = &run.frame;
+        let is_text = matches!(run.setup.grid, Grid::Text(_));
         if frame.models.is_empty() {
             return Ok(()); // nothing but failures
         }
         let rows = if is_text { "last 32 rows" } else { "rows that predict the answer" };
-        let caption = session.setup.caption();
+        let caption = run.setup.caption();
         // Text has no regions but its first token and itself.
         if !is_text {
-            draw_regions(session, frame)?;
+            draw_regions(run, frame)?;
         }
         let (what, regions): (_, &[Region]) = if is_text {
             ("the first token", &[Region::Bos, Region::First])
@@ -82,8 +82,8 @@ impl MeasuringFlags for RatioFlags {
         let title = format!("Share of {what} in the output, by layer and head");
         let subtitle = format!("{rows} · {caption}");
         let scale = CellScale::of_heads("share of the output (%)");
-        let figure = cells(&[grids], &session.heading(&title, &subtitle), &scale)?;
-        session.save(&figure, "heads", &format!("mean over prompts and the {rows}; share of the output"))
+        let figure = cells(&[grids], &run.heading(&title, &subtitle), &scale)?;
+        run.save_figure(&figure, "heads", &format!("mean over prompts and the {rows}; share of the output"))
     }
 }
 

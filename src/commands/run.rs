@@ -76,7 +76,7 @@ fn run(args: &Run) -> Result<()> {
     } else if args.dry_run {
         dry_run(experiment, &args.output, args.part.shard)
     } else {
-        execute(experiment, args.output.clone(), args.part.of_run(&args.output)?)
+        execute(experiment, &args.output, args.part.of_run(&args.output)?)
     }
 }
 
@@ -88,7 +88,7 @@ fn merge(args: &Merge) -> Result<()> {
     }
     let experiment = Experiment::read(&first.join(EXPERIMENT))?;
     let start = RunStart::Merge(args.shards.clone(), args.output.out.clone());
-    execute(experiment, args.output.clone(), RunPart { start, shard: None })
+    execute(experiment, &args.output, RunPart { start, shard: None })
 }
 
 /// Loads and checks an experiment, without running it.

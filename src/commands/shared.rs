@@ -1,6 +1,6 @@
 //! Flags that several commands share.
 
-use super::measuring::OpenedModels;
+use super::models::OpenedModels;
 use super::screens::TableArgs;
 use super::MOST_THREADS;
 use crate::attention::LayersAndHeads;
@@ -11,7 +11,7 @@ use crate::model::open::{self, LoadOptions};
 use crate::prompts::{Grid, NeedlePrompts, OwnText, TextWindows, OWN_TEXT};
 use crate::results::compare::FailIf;
 use crate::results::folder::RunFolder;
-use crate::run::{RunPart, RunShard, RunStart};
+use crate::run::{OutputStyle, RunPart, RunShard, RunStart};
 use crate::treatments::Condition;
 use anyhow::Result;
 use clap::{Args, ValueEnum};
@@ -240,10 +240,22 @@ impl PageArgs {
 }
 
 impl FigureArgs {
+    /// Returns the extensions of the files of a figure, one for each format.
+    fn extensions(&self) -> Vec<&'static str> {
+        let extensions: BTreeSet<&'static str> = self.formats.iter().map(Into::into).collect();
+        extensions.into_iter().collect()
+    }
+
     /// Returns the file names of a figure, one for each format.
     pub(super) fn files(&self, name: &str) -> Vec<String> {
-        let extensions: BTreeSet<&str> = self.formats.iter().map(Into::into).collect();
-        extensions.into_iter().map(|extension| format!("{name}.{extension}")).collect()
+        self.extensions().iter().map(|extension| format!("{name}.{extension}")).collect()
+    }
+}
+
+impl OutputArgs {
+    /// How a run shows what came out.
+    pub(super) fn style(&self) -> OutputStyle {
+        OutputStyle { quiet: self.quiet, page: self.figures.page.page(), figures: self.figures.extensions() }
     }
 }
 
@@ -298,14 +310,4 @@ pub(super) fn all_in_short_help(command: clap::Command) -> clap::Command {
         let is_of_figures = arg.get_help_heading() == Some("Figures");
         arg.hide_short_help(is_of_figures)
     })
-}
-
-/// Returns the recipe of a figure: version, command, seeds and pooling.
-pub(super) fn recipe(command: &[String], seed: impl std::fmt::Display, pooling: &str) -> Vec<(String, String)> {
-    vec![
-        ("Software".to_owned(), format!("difftool {}", env!("CARGO_PKG_VERSION"))),
-        ("command".to_owned(), command.join(" ")),
-        ("seed".to_owned(), seed.to_string()),
-        ("pooling".to_owned(), pooling.to_owned()),
-    ]
 }

@@ -1,8 +1,8 @@
 //! `difftool shots`: how many examples of a new classification does a model need, and does their order matter?
 
 use super::command::{read, typed, Action, Command, Measuring};
-use super::measuring::{MeasuringFlags, OpenedModels};
-use super::session::{RunResults, Session};
+use super::measuring::MeasuringFlags;
+use super::models::OpenedModels;
 use super::shared::{Measured, RunFlags};
 use crate::figures::{lines, Line, LineAxes, LinePanel, PointEstimate};
 use crate::measures::MeasureName;
@@ -12,7 +12,7 @@ use crate::results::screen::{Screen, SideBySide};
 use crate::results::view;
 use crate::results::view::robustness;
 use crate::results::{Case, Column, Frame, Pick};
-use crate::run::Plan;
+use crate::run::{Plan, Run};
 use anyhow::Result;
 use clap::Args;
 use serde::{Deserialize, Serialize};
@@ -57,19 +57,19 @@ impl MeasuringFlags for ShotsFlags {
     }
 
     /// Draws accuracy, and the best arrangement less the worst, by number of examples.
-    fn draw(&self, session: &mut Session, results: &RunResults) -> Result<()> {
-        let frame = &results.frame;
+    fn draw(&self, run: &Run) -> Result<()> {
+        let frame = &run.frame;
         let panels = panels(frame);
         if panels.is_empty() {
             return Ok(()); // nothing but failures
         }
         let subtitle = format!(
             "bands: 95 % intervals over prompts; of the best arrangement less the worst, what chance alone gives · {}",
-            session.setup.caption()
+            run.setup.caption()
         );
-        let heading = session.heading("Many-shot learning of a new classification", &subtitle);
+        let heading = run.heading("Many-shot learning of a new classification", &subtitle);
         let figure = lines(&panels, LineAxes::LogX, &heading)?;
-        session.save(&figure, "shots", "mean over prompts and arrangements; 95 % Wilson intervals over prompts")
+        run.save_figure(&figure, "shots", "mean over prompts and arrangements; 95 % Wilson intervals over prompts")
     }
 }
 

@@ -140,6 +140,16 @@ pub(super) fn rasterised(figure: &Figure) -> Result<(Vec<u8>, (u32, u32))> {
     Ok((rgb, (across, down)))
 }
 
+/// Returns the recipe of a figure: version, command, seeds and pooling.
+pub(crate) fn recipe(command: &[String], seed: impl std::fmt::Display, pooling: &str) -> Vec<(String, String)> {
+    vec![
+        ("Software".to_owned(), format!("difftool {}", env!("CARGO_PKG_VERSION"))),
+        ("command".to_owned(), command.join(" ")),
+        ("seed".to_owned(), seed.to_string()),
+        ("pooling".to_owned(), pooling.to_owned()),
+    ]
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::figure::{Area, FigureHeading, Page};

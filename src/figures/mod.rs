@@ -30,6 +30,7 @@ mod token_axis;
 pub use self::cells::{cells, CellGrid, CellScale, GridCell};
 pub(crate) use self::colour::region_name;
 pub use self::colour_scale::ColourScale;
+pub(crate) use self::export::recipe;
 pub use self::figure::{Figure, FigureHeading, Page};
 pub(crate) use self::forest::compared_words;
 pub use self::forest::{forest, ForestPanel, ForestRow};

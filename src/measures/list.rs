@@ -87,7 +87,7 @@ impl Measures {
     }
 
     /// Adds a measure behind the others.
-    pub(crate) fn push(&mut self, measure: impl Measure) {
+    pub fn push(&mut self, measure: impl Measure) {
         self.0.push(Box::new(measure));
     }
 

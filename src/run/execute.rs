@@ -1,20 +1,22 @@
-//! Runs an experiment: checks it, measures its prompts, and writes what each of them gave to disk.
+//! One run of an experiment: prepared, then measured, with every prompt on disk before the next begins.
 
 use super::store::{check_experiment, holders, Store};
-use super::{prompts_of, MissedDepth, Plan, RunShard, Setup};
+use super::{prompts_of, MissedDepth, OutputStyle, Plan, RunShard, Setup};
 use crate::bail_usage;
 use crate::base::hash::{hex, sha256};
 use crate::base::machine;
-use crate::measures::{Measure, PassKey};
+use crate::measures::{Measure, Measures, PassKey};
 use crate::prompts::{PlannedPrompt, Sources};
 use crate::results::folder::{RunFolder, MANIFEST, RESULTS};
 use crate::results::manifest::{Manifest, ModelInfo};
 use crate::results::record::{self, Record, SCHEMA};
-use crate::results::{About, Frame};
+use crate::results::{About, ConditionKey, Frame};
+use crate::treatments::condition_facts;
 use anyhow::{bail, Context, Result};
 use rayon::prelude::*;
 use serde_json::json;
 use sha2::{Digest, Sha256};
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -38,129 +40,124 @@ pub struct RunPart {
     pub shard: Option<RunShard>,
 }
 
-/// Size of a run that is about to begin.
-#[derive(Clone, Debug)]
-pub struct RunPlan<'a> {
-    /// Prompts of this part, the finished ones included.
-    pub prompts: usize,
-    /// Prompts that were finished before.
-    pub resumed: usize,
-    /// Copy of the damaged journal of a resumed run, which has a copy of the records beside it.
-    pub put_aside: Option<&'a Path>,
-    /// Depths that the first prompts miss.
-    pub missed_depths: &'a [MissedDepth],
-    /// The run folder.
-    pub folder: &'a Path,
-}
-
-/// An observer of a running experiment.
-pub trait RunObserver {
-    /// Called when all checks have passed and before the first prompt runs.
-    fn run_begins(&mut self, _plan: &RunPlan<'_>) {}
-
-    /// Called with every record, in order: those of a resumed run first, then each one that is written.
-    fn record(&mut self, _record: &Record) {}
-
-    /// Called when all records of a prompt are on disk.
-    fn prompt_finished(&mut self) {}
-}
-
-/// The end of a run, complete or stopped: its records are on disk, and other files can be added before the manifest is
-/// written.
-pub struct RunOutcome {
+/// A run of an experiment: what is measured, what came out, and the folder that holds it. The results of a run that was
+/// stopped, killed or cut into shards, and then continued or merged, have the same bytes as those of an uninterrupted run.
+pub struct Run {
+    /// Models, texts, prompts and conditions.
+    pub setup: Setup,
+    /// The measures, with what they pooled.
+    pub measures: Measures,
+    /// The part of the experiment.
+    pub part: RunPart,
     /// The run folder.
     pub folder: RunFolder,
-    /// What was run.
-    pub part: RunPart,
-    /// Prompts of this part.
-    pub prompts: usize,
-    /// Prompts on disk; fewer than `prompts` if the run was stopped.
-    pub finished: usize,
+    /// How figures look, and what is said.
+    pub style: OutputStyle,
+    /// The records, for tables and figures. Nothing can be looked up before [`Run::measure`] has returned.
+    pub frame: Frame,
+    /// Depths that the first prompts miss.
+    pub missed_depths: Vec<MissedDepth>,
     /// Prompts that were finished before this process.
-    pub(super) resumed: usize,
-    pub(super) prompts_sha256: String,
-    /// Names of the files, with the number of rows of those that have rows.
-    pub(super) files: Vec<(String, Option<u64>)>,
-    /// Number of records with an error instead of a value.
-    pub failures: usize,
-    /// The first of these errors.
-    pub first_error: Option<String>,
+    pub resumed: usize,
+    pub(super) prompts: Vec<PlannedPrompt>,
+    pub(super) store: Store,
+    /// Names of the files besides the records, with the number of rows of those that have rows.
+    pub(super) files: RefCell<Vec<(String, Option<u64>)>>,
 }
 
-impl RunOutcome {
+impl Run {
+    /// Checks an experiment, and opens its folder: a new one, or that of the run to be continued.
+    ///
+    /// # Errors
+    /// Usage errors if the experiment cannot run or the folder holds another one.
+    pub fn prepare(setup: Setup, measures: Measures, part: RunPart, style: OutputStyle) -> Result<Self> {
+        check_part(&setup.plan, &part)?;
+        let prompts = prompts_of(setup.grid.prompts(), part.shard);
+        let missed_depths = setup.check(&prompts)?;
+        setup.references()?;
+        let (folder, store) = open(&setup.plan, &part, keys(&setup, &prompts))?;
+        Ok(Self {
+            frame: Frame::new(setup.about()),
+            resumed: store.finished(),
+            files: RefCell::default(),
+            setup,
+            measures,
+            part,
+            folder,
+            style,
+            missed_depths,
+            prompts,
+            store,
+        })
+    }
+
+    /// Measures the prompts that are left. Every record goes to disk; `prompt_finished` is called when all records of a prompt
+    /// are there. Setting `stop` ends the run after the prompts in progress.
+    ///
+    /// # Errors
+    /// Only errors of writing. A prompt that fails is a record, not an error.
+    pub fn measure(&mut self, stop: &AtomicBool, prompt_finished: &mut dyn FnMut()) -> Result<()> {
+        let Self { setup, measures, frame, store, .. } = self;
+        store.replay(&mut measures.list(), &mut |record| frame.add(record))?;
+        let todo = &self.prompts[self.resumed..];
+        let ran = {
+            let mut keys = keys(setup, todo);
+            measure_prompts(setup, todo, &mut measures.list(), stop, &mut |prompt, finding| {
+                let (_, key) = keys.next().context("every prompt has a key")?;
+                store.add(prompt, key, finding)?;
+                finding.records.iter().for_each(|record| frame.add(record));
+                prompt_finished();
+                Ok(())
+            })
+        };
+        // Also after an error: what was measured stays.
+        let committed = store.commit();
+        let mut written = ran.and(committed);
+        if written.is_ok() && store.finished() == self.prompts.len() && self.part.shard.is_none() {
+            let pooled = pooled_records(setup, &mut measures.list());
+            pooled.iter().for_each(|record| frame.add(record));
+            written = store.conclude(&pooled);
+        }
+        written.with_context(|| format!("stopped; {}", self.way_on()))?;
+        self.frame = self.whole_frame();
+        Ok(())
+    }
+
+    /// The records, with what measures pooled beside them.
+    fn whole_frame(&mut self) -> Frame {
+        let Self { setup, measures, frame, .. } = self;
+        let mut frame = std::mem::take(frame).finish();
+        frame.conditions = condition_facts(frame.treated.iter().map(ConditionKey::name));
+        frame.tokens = setup.tokens(measures);
+        frame.massive = setup.massive(measures);
+        frame.drawn = setup.drawn_heads(measures);
+        frame
+    }
+
+    /// Prompts of this part, the finished ones included.
+    pub fn prompts(&self) -> usize {
+        self.prompts.len()
+    }
+
+    /// Prompts on disk; fewer than [`Run::prompts`] if the run was stopped.
+    pub fn finished(&self) -> usize {
+        self.store.finished()
+    }
+
     /// Returns `true` if every prompt has run, with or without an error.
     pub fn is_complete(&self) -> bool {
-        self.finished == self.prompts
+        self.finished() == self.prompts()
     }
-}
 
-/// Runs an experiment, or continues one. Every record goes to disk and to `observer`; setting `stop` ends the run after
-/// the prompts in progress. The results of a run that was stopped, killed or cut into shards, and then continued or
-/// merged, have the same bytes as those of an uninterrupted run.
-///
-/// # Errors
-/// Usage errors before anything runs, if the experiment cannot run or the folder holds another one; afterwards only
-/// errors of writing. A prompt that fails is a record, not an error.
-pub fn run(
-    setup: &Setup,
-    part: RunPart,
-    measures: &mut [&mut dyn Measure],
-    observer: &mut dyn RunObserver,
-    stop: &AtomicBool,
-) -> Result<RunOutcome> {
-    check_part(&setup.plan, &part)?;
-    let prompts = prompts_of(setup.grid.prompts(), part.shard);
-    let missed_depths = setup.check(&prompts)?;
-    let experiment = &setup.plan.experiment;
-    setup.references()?;
-    let (folder, mut store) = open(setup.plan.command, &part, experiment, setup.keys(&prompts, experiment))?;
-    let resumed = store.finished();
-    let todo = &prompts[resumed..];
-    observer.run_begins(&RunPlan {
-        prompts: prompts.len(),
-        resumed,
-        put_aside: store.put_aside.as_deref(),
-        missed_depths: &missed_depths,
-        folder: folder.path(),
-    });
-    let mut failures = 0;
-    let mut first_error = None;
-    let mut see = |observer: &mut dyn RunObserver, record: &Record| {
-        if let Some(error) = &record.measure.error {
-            failures += 1;
-            first_error.get_or_insert_with(|| error.clone());
-        }
-        observer.record(record);
-    };
-    store.replay(measures, &mut |record| see(observer, record))?;
-    let mut keys = setup.keys(todo, experiment);
-    let ran = setup.run(todo, measures, stop, &mut |prompt, finding| {
-        let (_, key) = keys.next().context("every prompt has a key")?;
-        store.add(prompt, key, finding)?;
-        finding.records.iter().for_each(|record| see(observer, record));
-        observer.prompt_finished();
-        Ok(())
-    });
-    // Also after an error: what was measured stays.
-    let committed = store.commit();
-    let mut written = ran.and(committed);
-    if written.is_ok() && store.finished() == prompts.len() && part.shard.is_none() {
-        let pooled = setup.pooled(measures);
-        pooled.iter().for_each(|record| see(observer, record));
-        written = store.conclude(&pooled);
+    /// Copy of the damaged journal of a resumed run, which has a copy of the records beside it.
+    pub fn put_aside(&self) -> Option<&Path> {
+        self.store.put_aside.as_deref()
     }
-    written.with_context(|| format!("stopped; {}", setup.plan.way_on(folder.path(), part.shard)))?;
-    Ok(RunOutcome {
-        folder,
-        part,
-        prompts: prompts.len(),
-        finished: store.finished(),
-        resumed,
-        prompts_sha256: store.prompts_sha256(),
-        files: vec![(RESULTS.to_owned(), Some(store.rows()))],
-        failures,
-        first_error,
-    })
+
+    /// Says how the run goes on if it was interrupted.
+    pub fn way_on(&self) -> String {
+        self.setup.plan.way_on(self.folder.path(), self.part.shard)
+    }
 }
 
 /// A prompt that has run.
@@ -173,93 +170,78 @@ pub struct FinishedPrompt<'a> {
     pub pooled: &'a [(usize, PassKey, Vec<u8>)],
 }
 
-impl Setup {
-    /// Returns the number of each prompt with a hash of everything that its records depend on: the `experiment` as a file,
-    /// weights, tokenizers, corpus, prompt, seed, schema of the records, this build, and the kind of processor.
-    pub(crate) fn keys<'a>(
-        &self,
-        prompts: &'a [PlannedPrompt],
-        experiment: &str,
-    ) -> impl Iterator<Item = (u64, String)> + use<'a> {
-        let mut models = Vec::new();
-        for model in &self.models {
-            let ModelInfo { weights_sha256, config_sha256, tokenizer_sha256, .. } = &model.info;
-            let ModelInfo { layout, bos, chat_template_sha256, answer_opening, .. } = &model.info;
-            let read_as = json!([layout, bos, chat_template_sha256, answer_opening, model.eos_ids()]);
-            models.push(json!([weights_sha256, config_sha256, tokenizer_sha256, read_as]));
+/// Runs prompts and passes what each of them gave to `done`, in order. Writes nothing. A prompt that fails gives a
+/// record with an error, and the others still run. Setting `stop` ends the run after the prompts in progress. Returns
+/// the number of prompts that ran.
+///
+/// # Errors
+/// Only those of `done`.
+pub fn measure_prompts(
+    setup: &Setup,
+    prompts: &[PlannedPrompt],
+    measures: &mut [&mut dyn Measure],
+    stop: &AtomicBool,
+    done: &mut dyn FnMut(&PlannedPrompt, &FinishedPrompt<'_>) -> Result<()>,
+) -> Result<usize> {
+    let mut ran = 0;
+    // A prompt and its twin share a pass. Prompts run in parallel, and a pass uses idle threads. None of this changes
+    // any bit of the results.
+    let groups: Vec<&[PlannedPrompt]> = prompts.chunk_by(|a, b| b.twin == Some(a.index)).collect();
+    for batch in groups.chunks(setup.parallel_prompts()) {
+        if stop.load(Ordering::Relaxed) {
+            break;
         }
-        let Sources { haystack, text, needles, .. } = &self.sources;
-        let sources = json!([haystack.sha256(), text.sha256(), needles.as_ref().map(|file| &file.sha256)]);
-        let common = json!([SCHEMA, machine::key(), experiment, models, sources]);
-        prompts.iter().map(move |prompt| {
-            let own = json!([prompt.spec, prompt.index, prompt.sample, prompt.seed_index]);
-            (prompt.index, sha256(format!("{common}{own}").as_bytes()))
-        })
-    }
-
-    /// Runs prompts and passes what each of them gave to `done`, in order. Writes nothing. A prompt that fails gives a
-    /// record with an error, and the others still run. Setting `stop` ends the run after the prompts in progress. Returns
-    /// the number of prompts that ran.
-    ///
-    /// # Errors
-    /// Only those of `done`.
-    pub fn run(
-        &self,
-        prompts: &[PlannedPrompt],
-        measures: &mut [&mut dyn Measure],
-        stop: &AtomicBool,
-        done: &mut dyn FnMut(&PlannedPrompt, &FinishedPrompt<'_>) -> Result<()>,
-    ) -> Result<usize> {
-        let mut ran = 0;
-        // A prompt and its twin share a pass. Prompts run in parallel, and a pass uses idle threads. None of this changes
-        // any bit of the results.
-        let groups: Vec<&[PlannedPrompt]> = prompts.chunk_by(|a, b| b.twin == Some(a.index)).collect();
-        for batch in groups.chunks(self.parallel_prompts()) {
-            if stop.load(Ordering::Relaxed) {
-                break;
+        let results = {
+            let measures: Vec<&dyn Measure> = measures.iter().map(|measure| &**measure).collect();
+            batch.par_iter().with_max_len(1).flat_map_iter(|group| setup.results(group, &measures)).collect::<Vec<_>>()
+        };
+        for (prompt, result) in batch.iter().copied().flatten().zip(results) {
+            ran += 1;
+            let mut hash = Sha256::new();
+            result.ids.iter().flatten().for_each(|id| hash.update(id.to_le_bytes()));
+            let mut pooled = Vec::new();
+            for (measure, key, kept) in result.pooled {
+                pooled.extend(measures[measure].encode(&kept)?.map(|bytes| (measure, key, bytes)));
+                measures[measure].absorb(key, kept);
             }
-            let results = {
-                let measures: Vec<&dyn Measure> = measures.iter().map(|measure| &**measure).collect();
-                batch
-                    .par_iter()
-                    .with_max_len(1)
-                    .flat_map_iter(|group| self.results(group, &measures))
-                    .collect::<Vec<_>>()
-            };
-            for (prompt, result) in batch.iter().copied().flatten().zip(results) {
-                ran += 1;
-                let mut hash = Sha256::new();
-                result.ids.iter().flatten().for_each(|id| hash.update(id.to_le_bytes()));
-                let mut pooled = Vec::new();
-                for (measure, key, kept) in result.pooled {
-                    pooled.extend(measures[measure].encode(&kept)?.map(|bytes| (measure, key, bytes)));
-                    measures[measure].absorb(key, kept);
-                }
-                let prompts_sha256 = hex(&hash.finalize());
-                done(prompt, &FinishedPrompt { records: &result.records, prompts_sha256, pooled: &pooled })?;
-            }
+            let prompts_sha256 = hex(&hash.finalize());
+            done(prompt, &FinishedPrompt { records: &result.records, prompts_sha256, pooled: &pooled })?;
         }
-        Ok(ran)
     }
+    Ok(ran)
+}
 
-    /// Returns the records of the measures that pool over all prompts, after the last one.
-    pub fn pooled(&self, measures: &mut [&mut dyn Measure]) -> Vec<Record> {
-        let Some(first) = self.grid.prompts().into_iter().next() else { return Vec::new() };
-        let mut records = Vec::new();
-        for measure in measures {
-            records.extend(measure.finish().into_iter().map(|found| self.pooled_record(&first, found)));
-        }
-        records
+/// Returns the records of the measures that pool over all prompts, after the last one.
+pub fn pooled_records(setup: &Setup, measures: &mut [&mut dyn Measure]) -> Vec<Record> {
+    let Some(first) = setup.grid.prompts().into_iter().next() else { return Vec::new() };
+    let mut records = Vec::new();
+    for measure in measures {
+        records.extend(measure.finish().into_iter().map(|found| setup.pooled_record(&first, found)));
     }
+    records
+}
+/// Returns the number of each prompt with a hash of everything that its records depend on: the experiment as a file, weights,
+/// tokenizers, corpus, prompt, seed, schema of the records, this build, and the kind of processor.
+fn keys<'a>(setup: &Setup, prompts: &'a [PlannedPrompt]) -> impl Iterator<Item = (u64, String)> + use<'a> {
+    let mut models = Vec::new();
+    for model in &setup.models {
+        let ModelInfo { weights_sha256, config_sha256, tokenizer_sha256, .. } = &model.info;
+        let ModelInfo { layout, bos, chat_template_sha256, answer_opening, .. } = &model.info;
+        let read_as = json!([layout, bos, chat_template_sha256, answer_opening, model.eos_ids()]);
+        models.push(json!([weights_sha256, config_sha256, tokenizer_sha256, read_as]));
+    }
+    let Sources { haystack, text, needles, .. } = &setup.sources;
+    let sources = json!([haystack.sha256(), text.sha256(), needles.as_ref().map(|file| &file.sha256)]);
+    let common = json!([SCHEMA, machine::key(), setup.plan.experiment, models, sources]);
+    prompts.iter().map(move |prompt| {
+        let own = json!([prompt.spec, prompt.index, prompt.sample, prompt.seed_index]);
+        (prompt.index, sha256(format!("{common}{own}").as_bytes()))
+    })
 }
 
 /// Opens the run folder and its store.
-fn open(
-    name: &str,
-    part: &RunPart,
-    experiment: &str,
-    keys: impl Iterator<Item = (u64, String)>,
-) -> Result<(RunFolder, Store)> {
+fn open(plan: &Plan, part: &RunPart, keys: impl Iterator<Item = (u64, String)>) -> Result<(RunFolder, Store)> {
+    let Plan { command: name, experiment, .. } = plan;
     let (mut folder, store);
     match &part.start {
         RunStart::New(out) => {

@@ -16,8 +16,9 @@ mod shard;
 mod store;
 
 pub use check::MissedDepth;
-pub use execute::{finished_frame, run, FinishedPrompt, RunObserver, RunOutcome, RunPart, RunPlan, RunStart};
+pub use execute::{finished_frame, measure_prompts, pooled_records, FinishedPrompt, Run, RunPart, RunStart};
 pub use maps::{page_budget, MapFlags, MapKind, MAP_PX, SMALL_PX};
+pub use outputs::OutputStyle;
 pub use plan::{MapsOfOnePrompt, Plan};
 pub use setup::Setup;
 pub use shard::{prompts_of, RunShard};

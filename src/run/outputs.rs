@@ -1,43 +1,109 @@
-//! The files of a run folder besides the records: files derived from them, and the manifest that lists all of them.
+//! The files of a run folder besides the records: figures and tables made of them, and the manifest that lists all of them.
 
-use super::{RunOutcome, RunStart, Setup};
+use super::{Run, RunStart};
 use crate::base::files::{self, replace, replace_csv};
 use crate::base::machine::Machine;
 use crate::base::memory::peak_rss_bytes;
-use crate::results::folder::MANIFEST;
+use crate::figures::{recipe, Figure, FigureHeading, Page};
+use crate::measures::GenerationMeasure;
+use crate::results::folder::{DRAWN, GENERATIONS, HEADS, MANIFEST, MASSIVE, RANKINGS, RESULTS, TOKENS};
 use crate::results::manifest::{Manifest, OutputFile};
+use crate::results::view::each_head::head_rows;
 use anyhow::Result;
 use serde::Serialize;
 use std::path::PathBuf;
 
-impl RunOutcome {
+/// How a run shows what came out.
+#[derive(Clone, Debug, Default)]
+pub struct OutputStyle {
+    /// Says nothing of what it writes.
+    pub quiet: bool,
+    /// The page of figures.
+    pub page: Page,
+    /// The formats of figures, as extensions of their files.
+    pub figures: Vec<&'static str>,
+}
+
+impl Run {
     /// Adds a file to the list and returns its path; the caller writes it. The manifest lists it if it is there in the end.
-    pub fn add_file(&mut self, file: &str, rows: Option<u64>) -> PathBuf {
+    pub fn add_file(&self, file: &str, rows: Option<u64>) -> PathBuf {
         let path = self.folder.join(file);
         if self.is_resumed() {
             let _ = std::fs::remove_file(&path); // the run may have been killed while it wrote its figures
         }
-        self.files.push((file.to_owned(), rows));
+        self.files.borrow_mut().push((file.to_owned(), rows));
         path
     }
 
     /// Names of the figures and pages that were added.
-    pub fn figures(&self) -> Vec<&str> {
-        let files = self.files.iter().map(|(file, _)| file.as_str());
-        files.filter(|file| [".png", ".svg", ".pdf", ".html"].iter().any(|end| file.ends_with(end))).collect()
+    pub fn figures(&self) -> Vec<String> {
+        let mut figures: Vec<String> = self.files.borrow().iter().map(|(file, _)| file.clone()).collect();
+        figures.retain(|file| [".png", ".svg", ".pdf", ".html"].iter().any(|end| file.ends_with(end)));
+        figures
     }
 
     fn is_resumed(&self) -> bool {
         matches!(self.part.start, RunStart::Resume(_))
     }
 
-    /// Writes rows as a CSV file with the fields of `T` as columns.
-    pub fn save_table<T: Serialize>(&mut self, file: &str, rows: &[T]) -> Result<()> {
+    /// The heading of a figure.
+    pub fn heading<'a>(&self, title: &'a str, subtitle: &'a str) -> FigureHeading<'a> {
+        FigureHeading { title, subtitle, page: self.style.page }
+    }
+
+    /// Saves a figure with its recipe in every format; `name` has no extension.
+    ///
+    /// # Errors
+    /// If a file cannot be written.
+    pub fn save_figure(&self, figure: &Figure, name: &str, pooling: &str) -> Result<()> {
+        let mut recipe = self.recipe(pooling);
+        recipe.insert(0, ("Title".to_owned(), figure.title().to_owned()));
+        for extension in &self.style.figures {
+            figure.save(&self.add_file(&format!("{name}.{extension}"), None), &recipe)?;
+        }
+        Ok(())
+    }
+
+    /// What it takes to make a figure again: version, command, seed, pooling and models.
+    pub fn recipe(&self, pooling: &str) -> Vec<(String, String)> {
+        let mut recipe = recipe(&self.folder.command(), self.setup.grid.seed(), pooling);
+        let mut models = Vec::new();
+        for model in &self.setup.models {
+            models.push(format!("{} sha256 {}", model.name, model.info.weights_sha256));
+        }
+        recipe.push(("models".to_owned(), models.join("\n")));
+        recipe
+    }
+
+    /// Writes what was pooled over prompts, or is derived from the records, and has a file of its own.
+    ///
+    /// # Errors
+    /// If a file cannot be written.
+    pub fn save_tables(&self) -> Result<()> {
+        let frame = &self.frame;
+        if let Some(generation) = self.measures.of_type::<GenerationMeasure>().next() {
+            self.save_lines(GENERATIONS, &generation.pooled)?;
+        }
+        self.save_table(MASSIVE, &frame.massive)?;
+        self.save_table(DRAWN, &frame.drawn)?;
+        self.save_table(RANKINGS, &self.setup.ranked_heads()?)?;
+        self.save_table(HEADS, &head_rows(frame))?;
+        if !frame.tokens.0.is_empty() {
+            frame.tokens.write(&self.add_file(TOKENS, Some(frame.tokens.count() as u64)))?;
+        }
+        Ok(())
+    }
+
+    /// Writes rows, if there are any, as a CSV file with the fields of `T` as columns.
+    fn save_table<T: Serialize>(&self, file: &str, rows: &[T]) -> Result<()> {
+        if rows.is_empty() {
+            return Ok(());
+        }
         replace_csv(&self.add_file(file, Some(rows.len() as u64)), rows)
     }
 
     /// Writes rows as JSON lines.
-    pub fn save_lines<T: Serialize>(&mut self, file: &str, rows: &[T]) -> Result<()> {
+    fn save_lines<T: Serialize>(&self, file: &str, rows: &[T]) -> Result<()> {
         let path = self.add_file(file, Some(rows.len() as u64));
         let mut lines = Vec::new();
         for row in rows {
@@ -52,9 +118,10 @@ impl RunOutcome {
     ///
     /// # Errors
     /// If a file cannot be read, or the manifest cannot be written.
-    pub fn write_manifest(&self, setup: &Setup) -> Result<()> {
+    pub fn write_manifest(&self) -> Result<()> {
+        let setup = &self.setup;
         let mut outputs = Vec::new();
-        for (file, rows) in &self.files {
+        for (file, rows) in [(RESULTS.to_owned(), Some(self.store.rows()))].iter().chain(&*self.files.borrow()) {
             let path = self.folder.join(file);
             if path.is_file() {
                 files::sync(&path)?;
@@ -70,7 +137,7 @@ impl RunOutcome {
             haystack_sha256: Some(setup.sources.haystack.sha256()),
             text_sha256: setup.sources.text.sha256(),
             needles_sha256: setup.sources.needles.as_ref().map(|file| file.sha256.clone()),
-            prompts_sha256: self.prompts_sha256.clone(),
+            prompts_sha256: self.store.prompts_sha256(),
             dtype: reading.dtype.name().into(),
             device: reading.device.to_string(),
             shard: self.part.shard.map(|shard| shard.to_string()),

@@ -3,11 +3,12 @@
 use crate::common::tiny_model;
 use difftool::attention::RowProbe;
 use difftool::commands::Experiment;
-use difftool::measures::{Measure, MeasureData, MeasureOutput, ObservedPass, PassKey};
+use difftool::measures::{Measure, MeasureData, MeasureOutput, Measures, ObservedPass, PassKey};
 use difftool::prompts::Prompt;
 use difftool::results::folder::RunFolder;
 use difftool::results::record::{self, Record};
-use difftool::run::{run, RunObserver, RunOutcome, RunPart, RunPlan, RunStart, Setup};
+use difftool::results::Pick;
+use difftool::run::{OutputStyle, Run, RunPart, RunStart, Setup};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::fs;
@@ -59,33 +60,6 @@ impl Measure for Ledger {
     }
 }
 
-/// Notes what it is told, and stops the run after some prompts.
-#[derive(Default)]
-struct Notes {
-    plan: Option<(usize, usize)>,
-    records: Vec<Record>,
-    prompts: usize,
-    stop_after: Option<usize>,
-    stop: AtomicBool,
-}
-
-struct Watching<'a>(&'a mut Notes, &'a AtomicBool);
-
-impl RunObserver for Watching<'_> {
-    fn run_begins(&mut self, plan: &RunPlan<'_>) {
-        self.0.plan = Some((plan.prompts, plan.resumed));
-    }
-
-    fn record(&mut self, record: &Record) {
-        self.0.records.push(record.clone());
-    }
-
-    fn prompt_finished(&mut self) {
-        self.0.prompts += 1;
-        self.1.store(self.0.stop_after.is_some_and(|after| self.0.prompts >= after), Ordering::Relaxed);
-    }
-}
-
 fn experiment(folder: &Path) -> Experiment {
     tiny_model(folder, "diff");
     let text = format!(
@@ -96,11 +70,31 @@ fn experiment(folder: &Path) -> Experiment {
     Experiment::parse(&text, "test").unwrap()
 }
 
-fn measured(setup: &Setup, start: RunStart, threads: usize, ledger: &mut Ledger, notes: &mut Notes) -> RunOutcome {
-    let stop = std::mem::take(&mut notes.stop);
+/// Runs with these threads, and stops after this number of prompts.
+fn measured(setup: &Setup, start: RunStart, threads: usize, ledger: Ledger, stop_after: Option<usize>) -> Run {
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+    let mut measures = Measures::default();
+    measures.push(ledger);
     let part = RunPart { start, shard: None };
-    pool.install(|| run(setup, part, &mut [ledger], &mut Watching(notes, &stop), &stop)).unwrap()
+    let stop = AtomicBool::new(false);
+    let mut prompts = 0;
+    pool.install(|| {
+        let mut run = Run::prepare(setup.clone(), measures, part, OutputStyle::default()).unwrap();
+        run.measure(&stop, &mut || {
+            prompts += 1;
+            stop.store(stop_after.is_some_and(|after| prompts >= after), Ordering::Relaxed);
+        })
+        .unwrap();
+        assert_eq!(run.resumed + prompts, run.finished());
+        run
+    })
+}
+
+/// The mean over prompts that tables of a run see, and the numbers that are pooled over them.
+fn numbers(run: &Run) -> (Option<f64>, Vec<Record>) {
+    let model = run.setup.models[0].name.as_str();
+    let tokens = run.frame.mean(Pick { model, metric: "tokens", ..Pick::default() });
+    (tokens, run.frame.pooled.clone())
 }
 
 proptest! {
@@ -111,22 +105,22 @@ proptest! {
         let home = TempDir::new().unwrap();
         let setup = experiment(&home.path().join("model")).setup().unwrap();
         let (whole, parts) = (home.path().join("whole"), home.path().join("parts"));
-        let mut once = Notes::default();
         let start = RunStart::New(Some(whole.clone()));
-        prop_assert!(measured(&setup, start, 2, &mut Ledger::default(), &mut once).is_complete());
-        let mut first = Notes { stop_after: Some(after), ..Notes::default() };
+        let once = measured(&setup, start, 2, Ledger::default(), None);
+        prop_assert!(once.is_complete());
         let start = RunStart::New(Some(parts.clone()));
-        let stopped = measured(&setup, start, threads, &mut Ledger::default(), &mut first);
+        let stopped = measured(&setup, start, threads, Ledger::default(), Some(after));
         // Prompts in progress are finished.
-        prop_assert_eq!(stopped.finished, 6.min(after.next_multiple_of(threads)));
+        let finished = 6.min(after.next_multiple_of(threads));
+        prop_assert_eq!(stopped.finished(), finished);
         drop(stopped);
-        let mut second = Notes::default();
         let start = RunStart::Resume(RunFolder::reopen(&parts).unwrap());
-        prop_assert!(measured(&setup, start, 1, &mut Ledger::default(), &mut second).is_complete());
-        prop_assert_eq!((once.plan, second.plan), (Some((6, 0)), Some((6, first.prompts))));
-        // Who looks on a run that goes on sees the records of the prompts before, too.
-        prop_assert_eq!(&second.records, &once.records);
-        prop_assert_eq!(second.records.last().map(|last| &*last.measure.metric), Some("ledger"));
+        let second = measured(&setup, start, 1, Ledger::default(), None);
+        prop_assert!(second.is_complete());
+        prop_assert_eq!((once.prompts(), once.resumed, second.prompts(), second.resumed), (6, 0, 6, finished));
+        // A run that goes on has the records of the prompts before, too.
+        prop_assert_eq!(numbers(&second), numbers(&once));
+        prop_assert_eq!(second.frame.pooled.last().map(|last| &*last.measure.metric), Some("ledger"));
         for file in ["results.csv", "cells.csv", "experiment.toml"] {
             prop_assert_eq!(fs::read(whole.join(file)).unwrap(), fs::read(parts.join(file)).unwrap(), "{}", file);
         }
@@ -137,13 +131,13 @@ proptest! {
 fn a_prompt_that_fails_is_a_record_and_the_others_go_on() {
     let home = TempDir::new().unwrap();
     let setup = experiment(&home.path().join("model")).setup().unwrap();
-    let mut ledger = Ledger { fails_on: Some(1), ..Ledger::default() };
-    let mut notes = Notes::default();
-    let done = measured(&setup, RunStart::New(Some(home.path().join("run"))), 2, &mut ledger, &mut notes);
+    let ledger = Ledger { fails_on: Some(1), ..Ledger::default() };
+    let done = measured(&setup, RunStart::New(Some(home.path().join("run"))), 2, ledger, None);
     assert!(done.is_complete());
-    assert_eq!((done.failures, done.first_error.as_deref()), (2, Some("sample 1 is not liked")));
+    let failures = &done.frame.records.failures;
+    assert_eq!((failures.len(), failures[0].measure.error.as_deref()), (2, Some("sample 1 is not liked")));
     let written = record::read(&home.path().join("run/results.csv")).unwrap();
-    assert_eq!(written, notes.records);
+    assert_eq!(failures, &written.iter().filter(|record| record.measure.error.is_some()).cloned().collect::<Vec<_>>());
     let tokens = written.iter().filter(|record| record.measure.metric == "tokens");
     assert_eq!(tokens.map(|record| record.identity.sample.unwrap()).collect::<Vec<_>>(), [0, 0, 2, 2]);
 }

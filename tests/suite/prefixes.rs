@@ -12,7 +12,7 @@ use difftool::model::Transformer;
 use difftool::prompts::PlannedPrompt;
 use difftool::prompts::{Prompt, Tokenizer};
 use difftool::results::record::Record;
-use difftool::run::{prompts_of, FinishedPrompt, Plan, Setup};
+use difftool::run::{measure_prompts, pooled_records, prompts_of, FinishedPrompt, Plan, Setup};
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
 
@@ -259,8 +259,8 @@ fn changed_records(text: &str, whole_passes: bool, change: impl Fn(&mut Plan)) -
         records.extend_from_slice(found.records);
         Ok(())
     };
-    setup.run(&prompts, &mut measures.list(), &AtomicBool::new(false), &mut keep).unwrap();
-    records.extend(setup.pooled(&mut measures.list()));
+    measure_prompts(&setup, &prompts, &mut measures.list(), &AtomicBool::new(false), &mut keep).unwrap();
+    records.extend(pooled_records(&setup, &mut measures.list()));
     assert_eq!(records.iter().find_map(|record| record.measure.error.as_deref()), None);
     records
 }

@@ -1,7 +1,6 @@
 //! The figures of `difftool ablate`: what conditions change, and what is left with fewer heads.
 
 use crate::base::names::distinct;
-use crate::commands::session::{RunResults, Session};
 use crate::figures::{
     cells, forest, lines, CellGrid, CellScale, Figure, FigureHeading, ForestPanel, ForestRow, Line, LineAxes,
     LinePanel, PointEstimate,
@@ -11,6 +10,7 @@ use crate::results::table::short;
 use crate::results::view::ablate::{condition_changes, heads_out_changes, recovered, Change, HeadsOut};
 use crate::results::view::each_head::costs;
 use crate::results::{Frame, Setting};
+use crate::run::Run;
 use anyhow::Result;
 use std::collections::BTreeSet;
 
@@ -22,42 +22,40 @@ const RECOVERY_POOLING: &str =
 const EACH_POOLING: &str = "mean over prompts, paired with the untreated passes";
 
 /// Draws a figure of the conditions and one of the heads, as far as there are any.
-pub(in crate::commands) fn draw(session: &mut Session, results: &RunResults) -> Result<()> {
-    let (changes, heads_out) = (condition_changes(&results.frame), heads_out_changes(&results.frame));
-    if let Some(figure) = each_head(session, results)? {
-        session.save(&figure, "each-head", EACH_POOLING)?;
+pub(in crate::commands) fn draw(run: &Run) -> Result<()> {
+    let (changes, heads_out) = (condition_changes(&run.frame), heads_out_changes(&run.frame));
+    if let Some(figure) = each_head(run)? {
+        run.save_figure(&figure, "each-head", EACH_POOLING)?;
     }
-    let several = results.frame.settings.len() > 1;
-    for (i, &setting) in results.frame.settings.iter().enumerate() {
+    let several = run.frame.settings.len() > 1;
+    for (i, &setting) in run.frame.settings.iter().enumerate() {
         let number = if i == 0 { String::new() } else { format!("-{}", i + 1) };
         let asked = if several { setting.name() + " · " } else { String::new() };
-        let subtitle = format!("{asked}{}", session.setup.caption_of(&[setting.ctx_tok]));
+        let subtitle = format!("{asked}{}", run.setup.caption_of(&[setting.ctx_tok]));
         let paired = format!("paired differences, whiskers: 95 % intervals · {subtitle}");
-        if let Some(figure) =
-            conditions(&results.frame, &changes, setting, session.heading("Cost of conditions", &paired))?
-        {
-            session.save(&figure, &format!("conditions{number}"), POOLING)?;
+        if let Some(figure) = conditions(&run.frame, &changes, setting, run.heading("Cost of conditions", &paired))? {
+            run.save_figure(&figure, &format!("conditions{number}"), POOLING)?;
         }
         let subtitle_of_patches = format!("0 as in the corrupted prompt, 1 as in the clean one · {subtitle}");
-        let heading = session.heading("Share of the answer's log-probability that is recovered", &subtitle_of_patches);
-        if let Some(figure) = recovery(&results.frame, &changes, setting, heading)? {
-            session.save(&figure, &format!("recovery{number}"), RECOVERY_POOLING)?;
+        let heading = run.heading("Share of the answer's log-probability that is recovered", &subtitle_of_patches);
+        if let Some(figure) = recovery(&run.frame, &changes, setting, heading)? {
+            run.save_figure(&figure, &format!("recovery{number}"), RECOVERY_POOLING)?;
         }
-        if let Some(figure) = heads(&results.frame, &heads_out, setting, session, &subtitle)? {
-            session.save(&figure, &format!("heads-out{number}"), POOLING)?;
+        if let Some(figure) = heads(&run.frame, &heads_out, setting, run, &subtitle)? {
+            run.save_figure(&figure, &format!("heads-out{number}"), POOLING)?;
         }
     }
     Ok(())
 }
 
 /// The cost of each head as a map of layers and heads.
-fn each_head(session: &Session, results: &RunResults) -> Result<Option<Figure>> {
+fn each_head(run: &Run) -> Result<Option<Figure>> {
     let mut grids = Vec::new();
-    for model in &results.frame.models {
-        let costs = costs(&results.frame, model);
+    for model in &run.frame.models {
+        let costs = costs(&run.frame, model);
         if !costs.is_empty() {
             let changes = costs.iter().map(|cost| (cost.at, Some(cost.change())));
-            grids.push(CellGrid::of_heads(results.frame.short_name(model), changes));
+            grids.push(CellGrid::of_heads(run.frame.short_name(model), changes));
         }
     }
     if grids.is_empty() {
@@ -65,8 +63,8 @@ fn each_head(session: &Session, results: &RunResults) -> Result<Option<Figure>> 
     }
     let label = format!("change of {} (nats)", Label::of(&ANSWER_LOG_PROB, None).text);
     let scale = CellScale::of_heads(&label);
-    let title = if results.frame.conditions.restores() { "Answer carried by each head" } else { "Cost of each head" };
-    cells(&[grids], &session.heading(title, &session.setup.caption()), &scale).map(Some)
+    let title = if run.frame.conditions.restores() { "Answer carried by each head" } else { "Cost of each head" };
+    cells(&[grids], &run.heading(title, &run.setup.caption()), &scale).map(Some)
 }
 
 /// Differences of every condition and model that patches nothing, those of one condition next to each other.
@@ -132,13 +130,7 @@ fn rows(frame: &Frame, changes: &[&Change], estimate: impl Fn(&Change) -> Option
 type ChangeOf = fn(&Change) -> PointEstimate;
 
 /// Accuracy and log-probability by the number of heads that are out.
-fn heads(
-    frame: &Frame,
-    heads_out: &[HeadsOut],
-    setting: Setting,
-    session: &Session,
-    subtitle: &str,
-) -> Result<Option<Figure>> {
+fn heads(frame: &Frame, heads_out: &[HeadsOut], setting: Setting, run: &Run, subtitle: &str) -> Result<Option<Figure>> {
     let mut of_setting: Vec<&HeadsOut> = heads_out.iter().filter(|out| out.best.setting == setting).collect();
     let Some(&first) = of_setting.first() else { return Ok(None) };
     // Another ranking is another figure's; the tables have all.
@@ -173,5 +165,5 @@ fn heads(
     }
     let labels: Vec<String> = counts.iter().map(ToString::to_string).collect();
     let title = format!("Without the best heads by {}, and without others of the same layers", first.by);
-    lines(&panels, LineAxes::Categories(&labels), &session.heading(&title, subtitle)).map(Some)
+    lines(&panels, LineAxes::Categories(&labels), &run.heading(&title, subtitle)).map(Some)
 }

@@ -1,13 +1,13 @@
 //! `maps.png`: the effective maps of the heads that the page shows first.
 
 use crate::commands::drawing::bins;
-use crate::commands::session::Session;
 use crate::explore::{ExploreMeasure, ModelMaps};
 use crate::figures::{maps, ColourScale, MapPanel, MapPanels, TokenAxis};
 use crate::measures::PassKey;
 use crate::prompts::Region;
 use crate::results::metric::SHARE_OUT;
 use crate::results::Frame;
+use crate::run::Run;
 use anyhow::Result;
 
 /// Maps of a single model; several models have one each.
@@ -18,34 +18,33 @@ const SIZE_PX: u32 = 560;
 const POOLING: &str = "largest magnitude of each bin";
 
 /// Draws the first heads of each model as they are, without treatment.
-pub(super) fn draw(session: &mut Session, measure: &ExploreMeasure, frame: &Frame) -> Result<()> {
+pub(super) fn draw(run: &Run, measure: &ExploreMeasure, frame: &Frame) -> Result<()> {
     let untreated: Vec<(&PassKey, &ModelMaps)> =
         measure.of_passes.iter().filter(|(key, _)| key.condition == 0).collect();
     let each = if untreated.len() == 1 { OF_ONE_MODEL } else { 1 };
     let panels: Vec<MapPanel> =
-        untreated.iter().flat_map(|(key, maps)| model_panels(session, measure, frame, (key, maps), each)).collect();
+        untreated.iter().flat_map(|(key, maps)| model_panels(run, measure, frame, (key, maps), each)).collect();
     if panels.is_empty() {
         return Ok(()); // no head is kept
     }
     let asks = untreated.iter().any(|(_, maps)| !maps.prompt.questions.is_empty());
     let title = if asks { "Heads with the most output from the answer" } else { "Heads of the last layer" };
-    let signed = session.setup.has_second_map();
-    let subtitle =
-        format!("{}{POOLING} · {}", if signed { "effective attention, " } else { "" }, session.setup.caption());
+    let signed = run.setup.has_second_map();
+    let subtitle = format!("{}{POOLING} · {}", if signed { "effective attention, " } else { "" }, run.setup.caption());
     let scales = vec![ColourScale { label: "attention weight".to_owned(), signed }];
     let rows = panels.chunks(ACROSS).map(<[MapPanel]>::to_vec).collect();
-    let figure = maps(&MapPanels { scales, rows, size_px: SIZE_PX }, &session.heading(title, &subtitle))?;
-    session.save(&figure, "maps", POOLING)
+    let figure = maps(&MapPanels { scales, rows, size_px: SIZE_PX }, &run.heading(title, &subtitle))?;
+    run.save_figure(&figure, "maps", POOLING)
 }
 
 fn model_panels(
-    session: &Session,
+    run: &Run,
     measure: &ExploreMeasure,
     frame: &Frame,
     (key, maps): (&PassKey, &ModelMaps),
     most: usize,
 ) -> Vec<MapPanel> {
-    let model = &session.setup.models[key.model].name;
+    let model = &run.setup.models[key.model].name;
     let numbers = frame.numbers_of_heads(model, None);
     let answer = format!("{} {}", SHARE_OUT.name, Region::Answer.name());
     let asks = !maps.prompt.questions.is_empty();

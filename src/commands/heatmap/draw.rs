@@ -3,7 +3,6 @@
 use crate::attention::{HeadPlace, LayersAndHeads};
 use crate::bail_usage;
 use crate::commands::drawing::bins;
-use crate::commands::session::Session;
 use crate::figures::{maps, small_maps, Bins, ColourScale, MapPanel, MapPanels, Profile, SmallMaps, TokenAxis};
 use crate::measures::{Maps, PassKey, PooledMap, RowQuantity};
 use crate::model::open::Model;
@@ -11,6 +10,7 @@ use crate::prompts::Grid;
 use crate::results::metric::LAMBDA;
 use crate::results::table::short;
 use crate::results::{Frame, Pick};
+use crate::run::Run;
 use crate::run::{MapFlags, MapKind, MAP_PX, SMALL_PX};
 use crate::stats::mean;
 use anyhow::Result;
@@ -29,25 +29,25 @@ pub(super) struct Picture<'a> {
 }
 
 impl Picture<'_> {
-    pub(super) fn draw(&self, session: &mut Session) -> Result<()> {
+    pub(super) fn draw(&self, run: &Run) -> Result<()> {
         if self.spec.every_head {
-            return self.draw_grids(session);
+            return self.draw_grids(run);
         }
-        let scales = self.scales(&session.setup.models);
+        let scales = self.scales(&run.setup.models);
         let mut rows: Vec<Vec<MapPanel>> = Vec::new();
         for (&at, maps) in self.maps {
             let of_pass = maps.maps.iter().enumerate();
-            let panels = of_pass.map(|(i, grid)| self.panel(session, at, maps, grid, i, &scales)).collect();
+            let panels = of_pass.map(|(i, grid)| self.panel(run, at, maps, grid, i, &scales)).collect();
             rows.push(panels);
         }
         rows.retain(|row| !row.is_empty());
         if rows.is_empty() {
             bail_usage!("{NOTHING}");
         }
-        let subtitle = format!("{} · {}", self.pooling(), session.setup.caption());
+        let subtitle = format!("{} · {}", self.pooling(), run.setup.caption());
         let drawn = MapPanels { scales, rows: arranged(rows), size_px: MAP_PX };
-        let figure = maps(&drawn, &session.heading(self.title(&session.setup.models), &subtitle))?;
-        session.save(&figure, "heatmap", &self.pooling())
+        let figure = maps(&drawn, &run.heading(self.title(&run.setup.models), &subtitle))?;
+        run.save_figure(&figure, "heatmap", &self.pooling())
     }
 
     /// Title by the map that is drawn, with its formula where all of these models have two maps.
@@ -86,15 +86,15 @@ impl Picture<'_> {
 
     fn panel(
         &self,
-        session: &Session,
+        run: &Run,
         at: PassKey,
         maps: &Maps,
         (quantity, HeadPlace { layer, .. }, grid): &(RowQuantity, HeadPlace, PooledMap),
         index: usize,
         scales: &[ColourScale],
     ) -> MapPanel {
-        let name = &session.setup.models[at.model].name;
-        let config = &session.setup.models[at.model].transformer.config;
+        let name = &run.setup.models[at.model].name;
+        let config = &run.setup.models[at.model].transformer.config;
         let heads = match self.spec.head {
             Some(head) => format!("head {head}"),
             None => format!("mean of {} heads", self.drawn_heads(at.model, config.wiring().heads())),
@@ -102,19 +102,19 @@ impl Picture<'_> {
         let lambda = self.lambda(name, *layer, &self.drawn[at.model]);
         let lambda = lambda.map_or(String::new(), |lambda| format!(" · λ {}", short(Some(lambda))));
         let map = quantity_name(*quantity, config.wiring().maps());
-        let is_text = matches!(session.setup.grid, Grid::Text(_));
+        let is_text = matches!(run.setup.grid, Grid::Text(_));
         let profile = maps.profiles.get(index).map(|(_, _, grid)| Profile {
             label: if is_text { "last 32 rows".to_owned() } else { "rows that predict the answer".to_owned() },
             values: grid.values.iter().map(|&x| if x.is_nan() { 0.0 } else { x }).collect(),
             top: profile_top(&grid.values),
         });
         MapPanel {
-            title: self.titled(session, at),
+            title: self.titled(run, at),
             detail: format!("{map} · layer {layer} · {heads}{lambda}"),
             scale: if *quantity == RowQuantity::Effective && config.wiring().maps() > 1 { scales.len() - 1 } else { 0 },
             bins: bins(grid),
-            queries: axis(session, maps, &maps.queries, &maps.query_texts),
-            keys: axis(session, maps, &maps.keys, &maps.key_texts),
+            queries: axis(run, maps, &maps.queries, &maps.query_texts),
+            keys: axis(run, maps, &maps.keys, &maps.key_texts),
             profile,
         }
     }
@@ -131,8 +131,8 @@ impl Picture<'_> {
     }
 
     /// The model, and what is done to it.
-    fn titled(&self, session: &Session, at: PassKey) -> String {
-        let (model, condition) = (&session.setup.models[at.model], &session.setup.conditions[at.condition]);
+    fn titled(&self, run: &Run, at: PassKey) -> String {
+        let (model, condition) = (&run.setup.models[at.model], &run.setup.conditions[at.condition]);
         let name = self.frame.short_names.name(&model.name);
         if condition.is_untreated() {
             name.to_owned()
@@ -142,7 +142,7 @@ impl Picture<'_> {
     }
 
     /// One figure per model and condition: every layer and head that was asked for.
-    fn draw_grids(&self, session: &mut Session) -> Result<()> {
+    fn draw_grids(&self, run: &Run) -> Result<()> {
         let mut drawn = 0;
         for (&at, maps) in self.maps {
             let mut layers: BTreeMap<usize, BTreeMap<usize, Bins>> = BTreeMap::new();
@@ -150,12 +150,12 @@ impl Picture<'_> {
                 layers.entry(*layer).or_default().insert(*head, bins(grid));
             }
             let Some(first) = layers.values().next() else { continue };
-            let model = std::slice::from_ref(&session.setup.models[at.model]);
-            let title = format!("{}: {}", self.title(model), self.titled(session, at));
-            let subtitle = format!("every layer and head · {} · {}", self.pooling(), session.setup.caption());
+            let model = std::slice::from_ref(&run.setup.models[at.model]);
+            let title = format!("{}: {}", self.title(model), self.titled(run, at));
+            let subtitle = format!("every layer and head · {} · {}", self.pooling(), run.setup.caption());
             let maps = SmallMaps {
-                queries: axis(session, maps, &maps.queries, &[]),
-                keys: axis(session, maps, &maps.keys, &[]),
+                queries: axis(run, maps, &maps.queries, &[]),
+                keys: axis(run, maps, &maps.keys, &[]),
                 scale: self.scales(model).remove(0),
                 heads: first.keys().map(ToString::to_string).collect(),
                 layers: layers.keys().map(ToString::to_string).collect(),
@@ -163,8 +163,8 @@ impl Picture<'_> {
                 size_px: SMALL_PX,
             };
             drawn += 1;
-            let figure = small_maps(&maps, &session.heading(&title, &subtitle))?;
-            session.save(&figure, &format!("heatmap-{drawn}"), &self.pooling())?;
+            let figure = small_maps(&maps, &run.heading(&title, &subtitle))?;
+            run.save_figure(&figure, &format!("heatmap-{drawn}"), &self.pooling())?;
         }
         if drawn == 0 {
             bail_usage!("{NOTHING}");
@@ -192,8 +192,8 @@ fn two_maps(models: &[Model]) -> usize {
 }
 
 /// The tokens along a side of a map, with their regions; plain text has none.
-fn axis(session: &Session, maps: &Maps, range: &Range<usize>, texts: &[String]) -> TokenAxis {
-    let regions = maps.regions.iter().filter(|_| !matches!(session.setup.grid, Grid::Text(_)));
+fn axis(run: &Run, maps: &Maps, range: &Range<usize>, texts: &[String]) -> TokenAxis {
+    let regions = maps.regions.iter().filter(|_| !matches!(run.setup.grid, Grid::Text(_)));
     let regions = regions.map(|(region, run)| (region.name().to_owned(), run.clone()));
     TokenAxis::new(range.clone(), regions, texts.to_vec())
 }

@@ -1,10 +1,10 @@
 //! Figures over all prompts of a run: what changes with the length, and how accuracy and noise go together over models.
 
 use crate::commands::drawing::metric_panel;
-use crate::commands::session::Session;
 use crate::figures::{lines, Line, LineAxes, LinePanel, PointEstimate};
 use crate::results::metric::{ACCURACY, ANSWER_REGION, GENERATED_CONTAINS, NOISE_OUT, SHARE_OUT};
 use crate::results::{Frame, Pick};
+use crate::run::Run;
 use anyhow::Result;
 
 /// Fewest models whose points are worth a figure.
@@ -14,8 +14,8 @@ const MIN_MODELS: usize = 4;
 const OVER: &str = "mean over prompts of all settings and depths";
 
 /// Draws accuracy and shares by the length of the prompt, if there are several lengths.
-pub(super) fn draw_by_length(session: &mut Session, frame: &Frame) -> Result<()> {
-    let lengths = session.setup.grid.ctx_tok().to_vec();
+pub(super) fn draw_by_length(run: &Run, frame: &Frame) -> Result<()> {
+    let lengths = run.setup.grid.ctx_tok().to_vec();
     if lengths.len() < 2 {
         return Ok(());
     }
@@ -31,13 +31,13 @@ pub(super) fn draw_by_length(session: &mut Session, frame: &Frame) -> Result<()>
             ..pick
         }));
     }
-    let subtitle = format!("bands: 95 % intervals over prompts · {}", session.setup.caption());
-    let figure = lines(&panels, LineAxes::LogX, &session.heading("Length of the prompt", &subtitle))?;
-    session.save(&figure, "length", OVER)
+    let subtitle = format!("bands: 95 % intervals over prompts · {}", run.setup.caption());
+    let figure = lines(&panels, LineAxes::LogX, &run.heading("Length of the prompt", &subtitle))?;
+    run.save_figure(&figure, "length", OVER)
 }
 
 /// Draws accuracy against noise with a point for each model, if there are enough of them.
-pub(super) fn draw_models(session: &mut Session, frame: &Frame) -> Result<()> {
+pub(super) fn draw_models(run: &Run, frame: &Frame) -> Result<()> {
     if frame.models.len() < MIN_MODELS {
         return Ok(());
     }
@@ -55,10 +55,10 @@ pub(super) fn draw_models(session: &mut Session, frame: &Frame) -> Result<()> {
         y_range: Some((0.0, 100.0)),
         lines: points,
     };
-    let subtitle = format!("a point for each model; lines: 95 % intervals over prompts · {}", session.setup.caption());
-    let heading = session.heading("Accuracy against noise in the output", &subtitle);
+    let subtitle = format!("a point for each model; lines: 95 % intervals over prompts · {}", run.setup.caption());
+    let heading = run.heading("Accuracy against noise in the output", &subtitle);
     let figure = lines(&[panel], LineAxes::Linear, &heading)?;
-    session.save(&figure, "models", OVER)
+    run.save_figure(&figure, "models", OVER)
 }
 
 /// A mean in percent.

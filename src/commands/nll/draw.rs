@@ -1,30 +1,30 @@
 //! The figure: the NLL by position, and what models differ by.
 
-use crate::commands::session::{RunResults, Session};
 use crate::figures::{lines, Line, LineAxes, LinePanel, PointEstimate};
 use crate::results::view::nll::skip;
 use crate::results::{bin_of, bins, cumulative, Bin, Estimate, Frame, Scored, TokenKind};
+use crate::run::Run;
 use anyhow::Result;
 
 /// Draws the figure.
-pub(in crate::commands) fn draw(session: &mut Session, results: &RunResults) -> Result<()> {
-    let frame = &results.frame;
+pub(in crate::commands) fn draw(run: &Run) -> Result<()> {
+    let frame = &run.frame;
     let from = first_drawn(frame);
     let panels = panels(frame, from);
     if panels.is_empty() {
         return Ok(()); // nothing but failures
     }
     let drawn_from = frame.tokens.drawn_from();
-    let caption = session.setup.caption();
+    let caption = run.setup.caption();
     let to_first = frame.tokens.others().next().map_or_else(String::new, |(first, _)| {
         format!(" · differences to {}, below 0: better", frame.short_names.shortened(&first.label()))
     });
     let subtitle = format!("{caption} · from position {from} on · 95 % intervals over {drawn_from}{to_first}");
     let title = "Does more context predict the next token better?";
-    let figure = lines(&panels, LineAxes::LogX, &session.heading(title, &subtitle))?;
+    let figure = lines(&panels, LineAxes::LogX, &run.heading(title, &subtitle))?;
     let pooling =
         "cumulative: mean over positions of the mean over windows; by position: mean over tokens in powers of two";
-    session.save(&figure, "nll", pooling)
+    run.save_figure(&figure, "nll", pooling)
 }
 
 /// The figure begins at the longest position over this: the first tokens of a text are beyond all others.

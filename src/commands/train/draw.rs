@@ -57,7 +57,7 @@ pub(super) fn curves(spec: &TrainSpec, curves: &TrainingCurves, out: &Path, figu
     let subtitle = format!("contexts of {} tokens in turn · {}", stages.join(", "), in_words(&seeds));
     let heading = FigureHeading { title: "Training", subtitle: &subtitle, page: figures.page.page() };
     let figure = lines(&panels, LineAxes::Linear, &heading)?;
-    let recipe = crate::commands::shared::recipe(
+    let recipe = crate::figures::recipe(
         &crate::base::terminal::arguments(),
         seeds.join(", "),
         "of several seeds mean and range",
