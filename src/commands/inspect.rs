@@ -9,7 +9,7 @@ use crate::bail_usage;
 use crate::base::terminal::{escaped, stdout};
 use crate::base::values::TokenRange;
 use crate::model::open::{self, LoadOptions, OpenedModel};
-use crate::model::Audit;
+use crate::model::{Audit, Checkpoint, ModelConfig};
 use crate::results::manifest::WeightsState;
 use crate::results::print::TextTable;
 use crate::results::table::{numbers, words, Cell, Table};
@@ -60,14 +60,17 @@ fn run(args: &Inspect) -> Result<()> {
     if !has_weights {
         audit.missing.clear();
     }
-    let (table, mut json) = (facts(&opened, ctx_tok), as_json(&opened, &audit, ctx_tok));
+    let name = opened.name.clone();
+    let mut facts = architecture(&opened.config);
+    facts.extend([tokenizer(&opened), weights(&opened.checkpoint, &audit), memory(&opened, ctx_tok)]);
     let lambda = if has_weights && audit.is_clean() { lambda::by_layer(opened)? } else { Vec::new() };
     let mut out = stdout();
     if args.json {
+        let mut json = as_json(&name, facts);
         json["lambda"] = serde_json::to_value(&lambda)?;
         writeln!(out, "{json:#}")?;
     } else {
-        writeln!(out, "{table}")?;
+        writeln!(out, "{}", table(&name, &facts))?;
         if !lambda.is_empty() {
             writeln!(out, "\n{}", lambdas(&lambda))?;
         }
@@ -92,109 +95,126 @@ fn run(args: &Inspect) -> Result<()> {
     Ok(())
 }
 
-fn as_json(opened: &OpenedModel, audit: &Audit, ctx_tok: usize) -> Value {
-    let (config, state) = (&opened.config, opened.weights_state());
-    let tokenizer = opened.tokenizer().ok().map(|tokenizer| {
-        json!({ "vocab": tokenizer.vocab_size(), "bos": tokenizer.bos(), "chat": tokenizer.chat().is_some() })
-    });
-    json!({
-        "name": opened.name,
-        "model_type": config.model_type,
-        "variant": config.variant.name(),
-        "layout": config.layout(),
-        "logit_tap": config.logit_tap(),
-        "parameters": config.parameters(),
-        "layers": config.layers.len(),
-        "heads": config.heads,
-        "maps": config.wiring().maps(),
-        "key_heads": config.key_heads(),
-        "value_heads": config.kv_heads,
-        "head_dim": config.head_dim,
-        "latent": config.latent_ranks(),
-        "width": config.width,
-        "mlp": config.mlp(),
-        "block": config.block(),
-        "biases": config.biases(),
-        "positions": config.positions(),
-        "sees": config.windows(),
-        "max_ctx_tok": config.max_ctx_tok,
-        "vocab": config.vocab,
-        "tied": config.tied,
-        "tokenizer": tokenizer,
-        "weights": {
-            "dtype": opened.checkpoint.dtypes(),
-            "bytes": opened.checkpoint.len_bytes(),
-            "missing": audit.missing,
-            "misfits": audit.misfits,
-            "unused": audit.unused,
-        },
-        "memory": {
-            "ctx_tok": ctx_tok,
-            "weights_bytes": opened.weights_bytes(state),
-            "weights": state,
-            "pass_bytes": config.pass_bytes(ctx_tok),
-        },
-    })
+/// What is said of a model, in words and as values.
+struct Fact {
+    /// The row of the table.
+    name: &'static str,
+    /// `None` for what the model does not have; the table leaves it out.
+    words: Option<String>,
+    /// The same in the JSON, by key.
+    values: Value,
 }
 
-fn facts(opened: &OpenedModel, ctx_tok: usize) -> TextTable {
-    let config = &opened.config;
-    let mut rows = Vec::new();
-    let mut row = |name: &str, value: String| rows.push(vec![Cell::words(name), Cell::words(value)]);
-    row("family", config.model_type.clone());
-    row("attention", config.layout());
-    if let Some(tap) = config.logit_tap() {
-        row("logits", tap);
+impl Fact {
+    fn new(name: &'static str, words: String, values: Value) -> Self {
+        Self { name, words: Some(words), values }
     }
-    row("parameters", thousands(config.parameters()));
-    row("layers", config.layers.len().to_string());
-    let maps = config.wiring().maps();
-    let maps = if maps == 1 { String::new() } else { format!(" of {maps} maps") };
-    let (heads, key_heads, value_heads) = (config.heads, config.key_heads(), config.kv_heads);
-    row("heads", format!("{heads}{maps}, {key_heads} key heads, {value_heads} value heads, {} wide", config.head_dim));
-    if let Some(latent) = config.latent_ranks() {
-        row("latent", latent);
+
+    /// A fact that the JSON gives in the words of the table.
+    fn text(name: &'static str, key: &str, words: Option<String>) -> Self {
+        Self { name, values: json!({ key: words }), words }
     }
-    row("width", format!("{}, MLP {}", config.width, config.mlp()));
-    row("blocks", config.block());
-    row("biases", config.biases());
-    row("positions", config.positions().join("; "));
-    row("a query sees", config.windows());
-    row("context", format!("{} tokens", config.max_ctx_tok));
-    row("vocabulary", format!("{}{}", config.vocab, if config.tied { ", output head tied" } else { "" }));
-    row("tokenizer", tokenizer(opened));
-    row(
-        "weights",
-        match opened.checkpoint.is_none() {
-            true => "none: this is the configuration of a supported family, and cannot be measured".to_owned(),
-            false => format!("{}, {} on disk", opened.checkpoint.dtypes(), mib(opened.checkpoint.len_bytes())),
-        },
-    );
-    let state = opened.weights_state();
-    row(
-        "memory",
-        format!(
-            "{} for the weights ({}), up to {} for a pass over {ctx_tok} tokens{}",
-            mib(opened.weights_bytes(state)),
-            match state {
-                WeightsState::Expanded => "expanded",
-                WeightsState::Streamed => "streamed",
-            },
-            mib(config.pass_bytes(ctx_tok)),
-            if ctx_tok > config.max_ctx_tok { ", more than its context" } else { "" }
-        ),
-    );
-    TextTable::new(&Table::plain(vec![words("model"), words(&opened.name)], rows))
 }
 
-fn tokenizer(opened: &OpenedModel) -> String {
-    match opened.tokenizer() {
-        Err(_) => "none: only token ids can be measured".to_owned(),
-        Ok(tokenizer) => {
-            let chat = if tokenizer.chat().is_some() { ", in its chat template" } else { "" };
-            format!("{} tokens; prompts begin with {}{chat}", tokenizer.vocab_size(), tokenizer.bos())
+fn as_json(name: &str, facts: Vec<Fact>) -> Value {
+    let mut all = json!({ "name": name });
+    for fact in facts {
+        if let (Value::Object(all), Value::Object(values)) = (&mut all, fact.values) {
+            all.extend(values);
         }
     }
+    all
+}
+
+fn table(name: &str, facts: &[Fact]) -> TextTable {
+    let rows = facts.iter().filter_map(|fact| Some(vec![Cell::words(fact.name), Cell::words(fact.words.as_ref()?)]));
+    TextTable::new(&Table::plain(vec![words("model"), words(name)], rows.collect()))
+}
+
+fn architecture(config: &ModelConfig) -> Vec<Fact> {
+    let parameters = config.parameters();
+    let layers = config.layers.len();
+    let positions = config.positions();
+    let width = config.width;
+    let mlp = config.mlp();
+    let vocabulary = format!("{}{}", config.vocab, if config.tied { ", output head tied" } else { "" });
+    vec![
+        Fact::text("family", "model_type", Some(config.model_type.clone())),
+        Fact::new("attention", config.layout(), json!({ "layout": config.layout(), "variant": config.variant.name() })),
+        Fact::text("logits", "logit_tap", config.logit_tap()),
+        Fact::new("parameters", thousands(parameters), json!({ "parameters": parameters })),
+        Fact::new("layers", layers.to_string(), json!({ "layers": layers })),
+        heads(config),
+        Fact::text("latent", "latent", config.latent_ranks()),
+        Fact::new("width", format!("{width}, MLP {mlp}"), json!({ "width": width, "mlp": mlp })),
+        Fact::text("blocks", "block", Some(config.block())),
+        Fact::text("biases", "biases", Some(config.biases())),
+        Fact::new("positions", positions.join("; "), json!({ "positions": positions })),
+        Fact::text("a query sees", "sees", Some(config.windows())),
+        Fact::new("context", format!("{} tokens", config.max_ctx_tok), json!({ "max_ctx_tok": config.max_ctx_tok })),
+        Fact::new("vocabulary", vocabulary, json!({ "vocab": config.vocab, "tied": config.tied })),
+    ]
+}
+
+fn heads(config: &ModelConfig) -> Fact {
+    let heads = config.heads;
+    let maps = config.wiring().maps();
+    let key_heads = config.key_heads();
+    let value_heads = config.kv_heads;
+    let head_dim = config.head_dim;
+    let of_maps = if maps == 1 { String::new() } else { format!(" of {maps} maps") };
+    Fact::new(
+        "heads",
+        format!("{heads}{of_maps}, {key_heads} key heads, {value_heads} value heads, {head_dim} wide"),
+        json!({ "heads": heads, "maps": maps, "key_heads": key_heads, "value_heads": value_heads, "head_dim": head_dim }),
+    )
+}
+
+fn tokenizer(opened: &OpenedModel) -> Fact {
+    let Ok(tokenizer) = opened.tokenizer() else {
+        let words = "none: only token ids can be measured".to_owned();
+        return Fact::new("tokenizer", words, json!({ "tokenizer": null }));
+    };
+    let vocab = tokenizer.vocab_size();
+    let bos = tokenizer.bos();
+    let chat = tokenizer.chat().is_some();
+    let in_template = if chat { ", in its chat template" } else { "" };
+    Fact::new(
+        "tokenizer",
+        format!("{vocab} tokens; prompts begin with {bos}{in_template}"),
+        json!({ "tokenizer": { "vocab": vocab, "bos": bos, "chat": chat } }),
+    )
+}
+
+fn weights(checkpoint: &Checkpoint, audit: &Audit) -> Fact {
+    let Audit { missing, misfits, unused } = audit;
+    let dtype = checkpoint.dtypes();
+    let bytes = checkpoint.len_bytes();
+    let words = match checkpoint.is_none() {
+        true => "none: this is the configuration of a supported family, and cannot be measured".to_owned(),
+        false => format!("{dtype}, {} on disk", mib(bytes)),
+    };
+    let values = json!({ "dtype": dtype, "bytes": bytes, "missing": missing, "misfits": misfits, "unused": unused });
+    Fact::new("weights", words, json!({ "weights": values }))
+}
+
+fn memory(opened: &OpenedModel, ctx_tok: usize) -> Fact {
+    let state = opened.weights_state();
+    let weights_bytes = opened.weights_bytes(state);
+    let pass_bytes = opened.config.pass_bytes(ctx_tok);
+    let held = match state {
+        WeightsState::Expanded => "expanded",
+        WeightsState::Streamed => "streamed",
+    };
+    let beyond = if ctx_tok > opened.config.max_ctx_tok { ", more than its context" } else { "" };
+    let words = format!(
+        "{} for the weights ({held}), up to {} for a pass over {ctx_tok} tokens{beyond}",
+        mib(weights_bytes),
+        mib(pass_bytes)
+    );
+    let values =
+        json!({ "ctx_tok": ctx_tok, "weights_bytes": weights_bytes, "weights": state, "pass_bytes": pass_bytes });
+    Fact::new("memory", words, json!({ "memory": values }))
 }
 
 /// Returns a table of lambda by layer: one number, or the distribution over tokens.
