@@ -33,12 +33,39 @@ const SCRIPT: &str = concat!(
 /// Style and script of the page.
 pub(crate) const CODE: PageCode = PageCode { style: STYLE, script: SCRIPT };
 
-/// Returns a page as a report holds it: deflated, as base64, which is about as long as the page. It is written anew from the
-/// data of the page, so that a report holds nothing else of a page that somebody made. `None` for what is not a page of this
-/// build, whose script is that of [`CODE`].
+/// Opens an element with data. The script of the page has no type.
+const DATA: &str = "\n<script type=\"";
+
+/// Returns a page as a report holds it: deflated, as base64, which is about as long as the page. `None` for what is not a page of
+/// this build: besides its title and its data, a report takes nothing from a file that somebody may have changed.
 pub(crate) fn packed(page: &str) -> Result<Option<String>> {
-    let Some(data) = PageData::read(page).filter(|_| page.contains(SCRIPT)) else { return Ok(None) };
-    Ok(Some(STANDARD.encode(deflate(data.html()?.as_bytes())?)))
+    let own = PageData::default().html()?;
+    if without_data(page).is_none() || without_data(page) != without_data(&own) {
+        return Ok(None);
+    }
+    Ok(Some(STANDARD.encode(deflate(page.as_bytes())?)))
+}
+
+/// A page without its title and its data, which is the same for every page of a build; `None` if they are not plain text, and
+/// could hold elements of their own.
+fn without_data(page: &str) -> Option<String> {
+    let (head, rest) = page.split_once("<title>")?;
+    let (title, body) = rest.split_once("</title>")?;
+    let (before, after) = body.split_once(&format!("<bdi>{title}</bdi>"))?;
+    let mut elements = after.split(DATA);
+    let mut frame = [head, before, elements.next()?].concat();
+    for element in elements {
+        let (opening, rest) = element.split_once('>')?;
+        let (text, rest) = rest.split_once("</script>")?;
+        let (kind, id) = opening.strip_suffix('"')?.split_once("\" id=\"")?;
+        let is_base64 = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte));
+        let is_data = (kind == "text/plain" && is_base64) || (kind == "application/json" && !text.contains('<'));
+        if !is_data || !id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
+            return None;
+        }
+        frame += rest;
+    }
+    (!title.contains('<')).then_some(frame)
 }
 
 /// Share of the budget for style, script and the numbers of heads, in bytes.
@@ -90,35 +117,6 @@ struct PageData {
 }
 
 impl PageData {
-    /// Reads the data of a page; `None` if they are not encoded like those of [`PageData::html`].
-    fn read(page: &str) -> Option<Self> {
-        let mut data = Self::default();
-        for element in page.split("<script type=\"").skip(1) {
-            let (kind, rest) = element.split_once("\" id=\"")?;
-            let (id, rest) = rest.split_once("\">")?;
-            let (text, _) = rest.split_once("</script>")?;
-            if !id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
-                return None;
-            }
-            let is_first = id.starts_with("thumbs-") || id.starts_with("first-");
-            match kind {
-                "application/json" => {
-                    let json: Value = serde_json::from_str(text).ok()?;
-                    if id == "contents" {
-                        data.title = json["title"].as_str()?.to_owned();
-                        data.contents = script_json(&json.to_string());
-                    } else {
-                        data.texts.push((id.to_owned(), script_json(&json.to_string())));
-                    }
-                }
-                "text/plain" if is_first => data.first.push(named(id.to_owned(), &STANDARD.decode(text).ok()?)),
-                "text/plain" => data.later.push(named(id.to_owned(), &STANDARD.decode(text).ok()?)),
-                _ => return None,
-            }
-        }
-        (!data.contents.is_empty()).then_some(data)
-    }
-
     fn html(self) -> Result<String> {
         let values = context! {
             head => html::head(&self.title, &CODE, None),
