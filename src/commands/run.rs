@@ -98,7 +98,7 @@ fn dry_run(mut experiment: Experiment, output: &OutputArgs, shard: Option<RunSha
     let prompts = prompts_of(setup.grid.prompts(), shard);
     setup.measures()?;
     setup.check(&prompts)?;
-    let needed = setup.needed_bytes(&prompts) + peak_rss_bytes().unwrap_or(0);
+    let needed = setup.pass_bytes(&prompts) + peak_rss_bytes().unwrap_or(0);
     let names: Vec<&str> = setup.models.iter().map(|model| model.name.as_str()).collect();
     let mut out = crate::base::terminal::stdout();
     let conditions = setup.conditions.len();
@@ -110,7 +110,7 @@ fn dry_run(mut experiment: Experiment, output: &OutputArgs, shard: Option<RunSha
     }
     writeln!(
         out,
-        "can run: {} on {} under {}, with up to {} of memory",
+        "can run: {} on {} under {}; weights and passes take up to {} of memory",
         plural(prompts.len(), "prompt"),
         escaped(&names.join(", ")),
         plural(conditions, "condition"),

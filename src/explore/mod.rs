@@ -6,7 +6,7 @@
 //! |---|---|---|
 //! | all | a small map of the mixture, attention sinks | (T / bin)^2 / 2 |
 //! | detailed: those with the largest share of the answer in their output | maps of all quantities, pooled by magnitude and by mean | (T / bin)^2 / 2 each |
-//! | detailed | softmax maps, pair by pair | [`StoredPairs::pairs_of`] each |
+//! | detailed | softmax maps, pair by pair | one for each stored pair |
 //!
 //! Pairs are complete for prompts of up to [`COMPLETE_TOK`](stored_pairs::COMPLETE_TOK) tokens. For longer ones, those near the diagonal, in the
 //! question's rows and on needles are stored: about 320 bytes per query. The detailed heads are known only after the
@@ -29,4 +29,3 @@ mod stored_pairs;
 pub(crate) use measure::{ExploreMeasure, ModelMaps};
 pub(crate) use page::{packed, ExplorerModel, ExplorerPage, CODE};
 pub(crate) use probe::{agreements, Resolution};
-pub(crate) use stored_pairs::StoredPairs;

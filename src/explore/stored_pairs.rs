@@ -64,15 +64,6 @@ impl StoredPairs {
     pub(crate) fn answers(&self, query: usize) -> bool {
         self.answer_rows.iter().any(|rows| rows.contains(&query))
     }
-
-    /// Approximate number of stored pairs for a prompt of `tokens` tokens, with a few needles and a question of 64
-    /// tokens.
-    pub(crate) fn pairs_of(tokens: usize) -> u64 {
-        if tokens <= COMPLETE_TOK {
-            return (tokens * (tokens + RUN) / 2) as u64;
-        }
-        (tokens * (BAND_TOK + 3 * RUN) + 64 * tokens) as u64
-    }
 }
 
 #[cfg(test)]
@@ -92,19 +83,6 @@ mod tests {
         assert_eq!(keep.runs(400, 0), [0, 4, 5, 6]);
         assert_eq!(keep.runs(950, 0).len(), 15);
         assert!(keep.answers(964) && !keep.answers(965));
-    }
-
-    #[test]
-    fn the_estimated_number_of_pairs_is_close() {
-        for tokens in [3000, 20_000] {
-            let complete = tokens <= COMPLETE_TOK;
-            let (rows_from, columns) = (tokens - 64, vec![0, 77]);
-            let (band, answer_rows) = (BAND_TOK, Vec::new());
-            let keep = StoredPairs { tokens, complete, band, rows_from, columns, answer_rows, contributions_from: 0 };
-            let kept: usize = (0..tokens).map(|query| keep.runs(query, 0).len() * RUN).sum();
-            let ratio = kept as f64 / StoredPairs::pairs_of(tokens) as f64;
-            assert!((0.8..1.1).contains(&ratio), "{tokens}: {ratio}");
-        }
     }
 
     #[test]

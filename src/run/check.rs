@@ -2,12 +2,12 @@
 //! memory.
 
 use super::{MapsOfOnePrompt, Plan, Setup};
+use crate::attention::LayersAndHeads;
 use crate::bail_usage;
 use crate::base::memory::{check_fits, size_name};
-use crate::measures::MeasureName;
 use crate::model::open::Model;
 use crate::model::ModelConfig;
-use crate::prompts::{Grid, PlannedPrompt, Prompt, PromptSpec, Text, DEPTH_TOLERANCE_PCT};
+use crate::prompts::{Grid, PlannedPrompt, Prompt, Text, DEPTH_TOLERANCE_PCT};
 use anyhow::Result;
 
 /// A requested depth that the needle of a prompt misses.
@@ -130,75 +130,59 @@ impl Setup {
         }
     }
 
-    /// Checks that the run fits into the memory that the weights leave.
+    /// Checks that the passes fit into the memory that the weights leave.
     fn check_memory(&self, prompts: &[PlannedPrompt]) -> Result<()> {
         let ctx_tok = longest(prompts);
-        let needed = self.needed_bytes(prompts);
+        let needed = self.pass_bytes(prompts);
         check_fits(
             needed,
             || format!("--ctx {ctx_tok} needs up to {}", size_name(needed)),
-            "lower --ctx, --samples or --threads; choose --layers and --heads; or leave --full out",
+            "lower --ctx or --threads, or leave --full out",
         )
     }
 
-    /// Returns a generous bound on the memory that the prompts take besides the weights, in bytes: the passes over the
-    /// longest ones that run at once, and what is kept until the end.
-    pub fn needed_bytes(&self, prompts: &[PlannedPrompt]) -> u64 {
+    /// Returns a bound on the memory that passes over the longest prompts take besides the weights, in bytes: those that run at
+    /// once, the keys and values that each keeps for others, and what is written token by token. What does not grow with the
+    /// square of the length is not part of it: records, and maps and figures of usual size.
+    pub fn pass_bytes(&self, prompts: &[PlannedPrompt]) -> u64 {
         let ctx_tok = longest(prompts);
-        let passes = self.parallel_prompts().min(prompts.len());
-        let measures = |name| self.plan.measures.contains(&name);
-        let of_head = match measures(MeasureName::AnswerByHead) {
-            true => RECORDS_OF_HEAD,
-            false if measures(MeasureName::Fidelity) => FIDELITY_OF_HEAD,
-            false => 0,
-        };
-        let treated = self.conditions.len() as u64 - 1;
         let mut widest = 0;
-        let mut records = 0;
+        let mut maps = 0;
         for model in &self.models {
+            let config = &model.transformer.config;
             // Keys and values for treated passes or gradients, of the corrupted prompt, and of the text that is generated.
             let shared = self.conditions.len() > 1 || self.differentiates(model, ctx_tok);
-            let prefixes = [shared, self.patches(), self.plan.max_new.is_some()];
-            let prefixes = prefixes.into_iter().filter(|&kept| kept).count() as u64;
-            let config = &model.transformer.config;
-            let (layers, heads) = (config.layers.len() as u64, config.wiring().heads() as u64);
-            let tallies = if measures(MeasureName::Outliers) { layers * (heads + 4) } else { 0 };
-            let pass = config.pass_bytes(ctx_tok) + prefixes * config.prefix_bytes(ctx_tok) + tallies * TALLY_BYTES;
+            let kept = [shared, self.patches(), self.plan.max_new.is_some()].into_iter().filter(|&kept| kept).count();
+            let pass = config.pass_bytes(ctx_tok) + kept as u64 * config.prefix_bytes(ctx_tok);
             widest = widest.max(model.transformer.expanded_bytes() + pass);
-            let heads_observed = if self.plan.only_score_treated { 1 } else { 1 + treated };
-            records += (1 + treated) * RECORDS_OF_PASS + heads_observed * layers * heads * of_head;
+            maps += self.full_map_bytes(config, ctx_tok);
         }
-        let kept = records * questions(prompts) * RECORD_BYTES + DRAWING_BYTES;
-        (passes as u64 * widest + kept).saturating_add(self.map_bytes(ctx_tok))
+        let passes = self.parallel_prompts().min(prompts.len()) as u64;
+        (passes * widest).saturating_add(maps).saturating_add(DRAWING_BYTES)
+    }
+
+    /// Memory of the matrices that `heatmap --full` writes token by token, in bytes; 0 for other runs.
+    fn full_map_bytes(&self, config: &ModelConfig, ctx_tok: usize) -> u64 {
+        let Some(MapsOfOnePrompt::Heatmap(spec)) = self.plan.maps.as_ref() else { return 0 };
+        let LayersAndHeads { layers, heads } = &self.plan.select;
+        let layers = if spec.every_head { layers.as_ref().map_or(config.layers.len(), Vec::len) } else { 1 };
+        let heads = if spec.head.is_some() { 1 } else { heads.as_ref().map_or(config.wiring().heads(), Vec::len) };
+        let matrices = layers * heads * spec.map.quantities().len() * self.conditions.len();
+        let [queries, keys] = [spec.queries, spec.keys].map(|span| span.within(ctx_tok).len() as f64);
+        // A product of lengths may be beyond integers.
+        if spec.full {
+            (queries * keys * matrices as f64) as u64 * FULL_BIN_BYTES
+        } else {
+            0
+        }
     }
 }
-
-/// Most records of a question in one pass that are not of single heads.
-const RECORDS_OF_PASS: u64 = 72;
-
-/// Most records of a question and head in one pass, with the measures of single heads.
-const RECORDS_OF_HEAD: u64 = 26;
-
-/// As [`RECORDS_OF_HEAD`], of fidelity alone.
-const FIDELITY_OF_HEAD: u64 = 4;
 
 /// Memory of fonts, and of a figure of usual size while it is drawn.
 const DRAWING_BYTES: u64 = 64 << 20;
 
-/// Memory of a record, with its text and its place in tables.
-const RECORD_BYTES: u64 = 500;
-
-/// Memory of the histogram of a head or a layer.
-const TALLY_BYTES: u64 = 104 << 10;
-
-/// Questions of all prompts; a text counts as one.
-fn questions(prompts: &[PlannedPrompt]) -> u64 {
-    let asked = prompts.iter().map(|prompt| match &prompt.spec {
-        PromptSpec::Needle(spec) => spec.retrieve as u64,
-        PromptSpec::Text(_) | PromptSpec::Shots(_) => 1,
-    });
-    asked.sum()
-}
+/// Bytes of an element of a matrix that is written token by token: as it is collected, and as it is written.
+const FULL_BIN_BYTES: u64 = 8;
 
 /// Tokens of the longest prompt.
 pub(super) fn longest(prompts: &[PlannedPrompt]) -> usize {

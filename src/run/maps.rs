@@ -1,9 +1,9 @@
-//! Maps of one prompt: those that `heatmap` draws and `explore` writes, whether they fit into memory, and their measures.
+//! Maps of one prompt: those that `heatmap` draws and `explore` writes, and their measures.
 
 use super::{MapsOfOnePrompt, Setup};
 use crate::attention::{HeadPlace, LayersAndHeads};
 use crate::bail_usage;
-use crate::explore::{agreements, ExploreMeasure, Resolution, StoredPairs};
+use crate::explore::{agreements, ExploreMeasure, Resolution};
 use crate::measures::{AnswerMeasure, MapMeasure, Measures, RowQuantity, TokenSpan};
 use crate::prompts::PlannedPrompt;
 use crate::results::metric::{ANSWER_REGION, SHARE_ABS};
@@ -116,18 +116,6 @@ const SHORT_TOK: usize = 8192;
 const SMALL_MB: usize = 15;
 /// Approximate size limit of the page of a long prompt.
 const LARGE_MB: usize = 40;
-
-/// Bytes of a bin of a map: while it is pooled, as a value, as it is drawn, and as it is written.
-const MAP_BIN_BYTES: f64 = 24.0;
-
-/// Bytes of a pixel of a figure, as a drawing and as the files of it.
-const FIGURE_PIXEL_BYTES: f64 = 16.0;
-
-/// Bytes of a bin of an explorer's map, pooled by magnitude and by mean.
-const POOLED_BIN_BYTES: f64 = 12.0;
-
-/// Copies of a page while it is made: its parts, the whole, and what a report holds.
-const PAGE_COPIES: usize = 4;
 
 /// Bins along a side of an explorer's maps, for short prompts.
 const FEW_BINS: usize = 256;
@@ -294,48 +282,6 @@ impl Setup {
             .filter(|layer| select.layers.as_ref().is_none_or(|layers| layers.contains(layer)))
             .max_by(|&a, &b| answer[a].total_cmp(&answer[b]))
             .unwrap_or(0)
-    }
-
-    /// Memory of the maps of a prompt and of the page or the figure that is made of them, in bytes; 0 for other runs.
-    pub(super) fn map_bytes(&self, ctx_tok: usize) -> u64 {
-        let select = &self.plan.select;
-        let conditions = self.conditions.len();
-        let Some(maps) = &self.plan.maps else { return 0 };
-        // Products of lengths and numbers of heads may be beyond integers.
-        let mut bytes =
-            if *maps == MapsOfOnePrompt::Explorer { (PAGE_COPIES * page_budget(ctx_tok)) as f64 } else { 0.0 };
-        for model in &self.models {
-            let config = &model.transformer.config;
-            let wiring = config.wiring();
-            let heads = select.heads.as_ref().map_or(wiring.heads(), Vec::len);
-            match maps {
-                MapsOfOnePrompt::Heatmap(spec) => {
-                    let layers = select.layers.as_ref().map_or(config.layers.len(), Vec::len);
-                    let quantities = spec.map.quantities().len();
-                    let (pooled, drawn, px) = match (spec.every_head, spec.head) {
-                        (true, _) => (layers * heads, layers * heads, SMALL_PX),
-                        (false, Some(_)) => (quantities, quantities, MAP_PX),
-                        (false, None) => (heads * quantities, quantities, MAP_PX),
-                    };
-                    let most = if spec.full { ctx_tok } else { spec.bins() };
-                    let [rows, columns] =
-                        [spec.queries, spec.keys].map(|span| span.within(ctx_tok).len().min(most) as f64);
-                    let pixels = f64::from(px * px) * (drawn * conditions) as f64;
-                    bytes +=
-                        rows * columns * (pooled * conditions) as f64 * MAP_BIN_BYTES + pixels * FIGURE_PIXEL_BYTES;
-                }
-                MapsOfOnePrompt::Explorer => {
-                    // Three copies of the pairs of the heads of one layer while they pass, and the heads that are kept.
-                    let kept = KEPT_HEADS * conditions;
-                    let pairs = StoredPairs::pairs_of(ctx_tok) as f64;
-                    let bins = ctx_tok.min(if ctx_tok > SHORT_TOK { MANY_BINS } else { FEW_BINS });
-                    let quantities = 1 + 3 * wiring.maps(); // with contributions
-                    bytes += ((3 * heads + kept) * wiring.maps()) as f64 * pairs;
-                    bytes += ((heads + kept) * quantities * bins * bins) as f64 * POOLED_BIN_BYTES;
-                }
-            }
-        }
-        bytes as u64
     }
 
     /// Returns the resolution of each model's maps in an explorer.

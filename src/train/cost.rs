@@ -1,7 +1,7 @@
-//! Memory of training, bounded before it begins.
+//! Memory that training needs, compared with what is free before it begins.
 
-use super::step::{cut, maps_bytes};
-use super::{Stage, TrainRun, TrainSpec, WorkerPool};
+use super::step::cut;
+use super::{TrainRun, TrainSpec, WorkerPool};
 use crate::base::memory::{check_fits, size_name};
 use crate::model::{ModelConfig, Placement};
 use crate::prompts::Tokenizer;
@@ -23,44 +23,22 @@ impl TrainSpec {
         let needed = bytes.max().unwrap_or(0) * workers.active() as u64;
         check_fits(
             needed,
-            || format!("model: training takes up to {} of memory", size_name(needed)),
+            || format!("model: training needs {} of memory", size_name(needed)),
             "lower width, layers, ffn or step_tok, or train fewer variants at once",
         )
     }
 
-    /// Bound on the host memory of one run with this many threads, in bytes.
+    /// Host memory that one run with this many threads needs, in bytes: the copies of its parameters, and for each part of a
+    /// step that runs at once a pass over it and its gradients.
     fn run_bytes(&self, config: &ModelConfig, placement: &Placement, threads: usize) -> u64 {
-        let stages = self.stages.iter().map(|stage| stage.bytes(config, placement, threads));
-        COPIES * parameter_bytes(config) + stages.max().unwrap_or(0)
+        let parameters = 4 * config.parameters() as u64;
+        let mut largest = 0;
+        for stage in &self.stages {
+            let (part_tok, at_once) = cut(config, placement, stage.ctx_tok);
+            let part_tok = stage.ctx_tok.max(part_tok.min(stage.step_tok));
+            let parts = stage.step_tok.div_ceil(part_tok).min(at_once.min(threads)) as u64;
+            largest = largest.max(parts * (config.pass_bytes(part_tok) + parameters));
+        }
+        COPIES * parameters + largest
     }
-}
-
-impl Stage {
-    /// Memory of the parts of a step that run at once, in bytes. Every part has its own activations and gradients.
-    fn bytes(&self, config: &ModelConfig, placement: &Placement, threads: usize) -> u64 {
-        let (part_tok, at_once) = cut(config, placement, self.ctx_tok);
-        let part_tok = self.ctx_tok.max(part_tok.min(self.step_tok));
-        let parts = self.step_tok.div_ceil(part_tok).min(at_once.min(threads)) as u64;
-        let maps = maps_bytes(config, placement, self.ctx_tok) * (part_tok / self.ctx_tok) as u64;
-        let graph = match (placement.has_kernels(), placement.device.is_cpu()) {
-            (true, _) => 2 * activation_bytes(config, part_tok),
-            (false, true) => 2 * activation_bytes(config, part_tok) + maps,
-            (false, false) => 0, // in device memory
-        };
-        parts * (graph + parameter_bytes(config))
-    }
-}
-
-fn parameter_bytes(config: &ModelConfig) -> u64 {
-    4 * config.parameters() as u64
-}
-
-/// Memory of the activations of a forward pass over `tokens` tokens that the backward pass needs, in bytes: residual
-/// streams and norms; q, k, v before and after RoPE; mixtures of the heads; gate, up and their product; logits.
-fn activation_bytes(config: &ModelConfig, tokens: usize) -> u64 {
-    let wiring = config.wiring();
-    let projections = (config.query_heads() + config.key_heads() + config.kv_heads) * config.head_dim;
-    let heads = wiring.maps() * wiring.heads() * wiring.value_slices() * config.head_dim;
-    let layer = 6 * config.width + 2 * projections + heads + config.attention_width() + 3 * config.ffn;
-    4 * (tokens * (layer * config.layers.len() + 3 * config.vocab)) as u64
 }

@@ -69,7 +69,7 @@ pub(super) fn cut(config: &ModelConfig, placement: &Placement, ctx_tok: usize) -
 }
 
 /// Memory of the attention maps of all layers that candle's ops keep for the backward pass of a sequence, in bytes.
-pub(super) fn maps_bytes(config: &ModelConfig, placement: &Placement, ctx_tok: usize) -> u64 {
+fn maps_bytes(config: &ModelConfig, placement: &Placement, ctx_tok: usize) -> u64 {
     let (wiring, bytes) = (config.wiring(), wide_type(placement.dtype).size_in_bytes());
     config.layers.len() as u64 * kept_bytes(wiring.heads(), wiring.maps(), ctx_tok, bytes)
 }
