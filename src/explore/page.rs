@@ -39,21 +39,22 @@ const DATA: &str = "\n<script type=\"";
 /// Returns a page as a report holds it: deflated, as base64, which is about as long as the page. `None` for what is not a page of
 /// this build: besides its title and its data, a report takes nothing from a file that somebody may have changed.
 pub(crate) fn packed(page: &str) -> Result<Option<String>> {
-    let own = PageData::default().html()?;
-    if without_data(page).is_none() || without_data(page) != without_data(&own) {
+    let own = PageData { texts: vec![ElementText::default()], ..PageData::default() }.html()?;
+    let frame = without_data(page);
+    if frame.is_none() || frame != without_data(&own) {
         return Ok(None);
     }
     Ok(Some(STANDARD.encode(deflate(page.as_bytes())?)))
 }
 
-/// A page without its title and its data, which is the same for every page of a build; `None` if they are not plain text, and
-/// could hold elements of their own.
-fn without_data(page: &str) -> Option<String> {
+/// The pieces of a page around its title and its data, which are the same for every page of a build; `None` if title or data are
+/// not plain text, and could hold elements of their own.
+fn without_data(page: &str) -> Option<Vec<&str>> {
     let (head, rest) = page.split_once("<title>")?;
     let (title, body) = rest.split_once("</title>")?;
     let (before, after) = body.split_once(&format!("<bdi>{title}</bdi>"))?;
     let mut elements = after.split(DATA);
-    let mut frame = [head, before, elements.next()?].concat();
+    let mut frame = vec![head, before, elements.next()?];
     for element in elements {
         let (opening, rest) = element.split_once('>')?;
         let (text, rest) = rest.split_once("</script>")?;
@@ -63,7 +64,7 @@ fn without_data(page: &str) -> Option<String> {
         if !is_data || !id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
             return None;
         }
-        frame += rest;
+        frame.extend((!rest.is_empty()).then_some(rest)); // between data, there is nothing
     }
     (!title.contains('<')).then_some(frame)
 }
@@ -291,6 +292,29 @@ mod tests {
     #[test]
     fn style_and_script_cannot_end_their_elements_and_fetch_nothing() {
         html::assert_harmless(&[STYLE, SCRIPT]);
+    }
+
+    #[test]
+    fn a_report_holds_a_page_as_it_is_and_no_page_whose_parts_are_others_or_elsewhere() {
+        let blob = |id: &str| named(id.to_owned(), b"bytes");
+        let texts = vec![("texts-0".to_owned(), "[]".to_owned())];
+        let first = vec![blob("first-0")];
+        let later = vec![blob("blob-0-0")];
+        let page =
+            PageData { title: "a <b>".to_owned(), contents: "{}".to_owned(), first, texts, later }.html().unwrap();
+        assert!(packed(&page).unwrap().is_some());
+        let title = "<title>a &lt;b&gt;</title>";
+        for (place, forged) in [
+            ("\"texts-0\">[]", "\"texts-0\"><!--"),
+            ("id=\"blob-0-0\"", "id=\"blob-0-0\" src=\"x\""),
+            ("<main>", "<main><p>"),
+            ("<main>", "<main>\n<script type=\"text/plain\" id=\"x\">AAAA</script>"),
+            ("default-src", &format!("{title}default-src")),
+        ] {
+            assert!(page.contains(place) && page.contains(title), "{place}");
+            let moved = page.replacen(place, forged, 1);
+            assert_eq!(packed(&moved).unwrap(), None, "{forged}");
+        }
     }
 
     #[test]
