@@ -28,6 +28,12 @@ pub(super) fn student_quantile(level: f64, freedom: f64) -> Option<f64> {
     Some(z + (z.powi(3) + z) / (4.0 * freedom))
 }
 
+/// Returns the two-sided p-value of a value of Student's distribution; `None` for no number, as the quotient of two infinities.
+pub(super) fn two_sided_p(t: f64, freedom: f64) -> Option<f64> {
+    let distribution = StudentsT::new(0.0, 1.0, freedom).ok()?;
+    (!t.is_nan()).then(|| (2.0 * distribution.cdf(-t.abs())).min(1.0))
+}
+
 /// A closed interval, in the unit of its quantity.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Interval {
@@ -72,11 +78,10 @@ pub fn student(replicates: &[f64]) -> Option<MeanTest> {
     let variance = replicates.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / (n - 1) as f64;
     let (error, freedom) = ((variance / n as f64).sqrt(), (n - 1) as f64);
     let half = student_quantile(0.5 + LEVEL / 2.0, freedom)? * error;
-    if half.is_nan() || half <= NO_WIDTH {
+    if half <= NO_WIDTH {
         return None; // without an error there is no t
     }
-    let p = 2.0 * StudentsT::new(0.0, 1.0, freedom).ok()?.cdf(-(mean / error).abs());
-    Some(MeanTest { interval: Interval { lo: mean - half, hi: mean + half }, p })
+    Some(MeanTest { interval: Interval { lo: mean - half, hi: mean + half }, p: two_sided_p(mean / error, freedom)? })
 }
 
 /// Returns the Wilson (1927) score interval of a proportion after `hits` in `n` trials:

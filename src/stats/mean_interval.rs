@@ -9,9 +9,8 @@
 //! both, and p is the larger one: the interval holds 0 if and only if p is at least 0.05. `cargo bench --bench coverage`
 //! compares it with the bootstrap.
 
-use super::interval::{student_quantile, NO_WIDTH, POWER};
+use super::interval::{student_quantile, two_sided_p, NO_WIDTH, POWER};
 use super::{mean, Interval, LEVEL};
-use statrs::distribution::{ContinuousCDF, StudentsT};
 
 /// Least number of prompts for an interval and a test. With fewer, the intervals of skewed numbers cover less than 90 %.
 pub const LEAST_PROMPTS: usize = 6;
@@ -55,8 +54,7 @@ impl Sample {
     fn p(&self) -> Option<f64> {
         let (t, g) = (self.mean / self.standard_error(), self.skewness / self.n.sqrt());
         let corrected = t + g * t * t / 3.0 + g * g * t.powi(3) / 27.0 + g / 6.0;
-        let distribution = StudentsT::new(0.0, 1.0, self.n - 1.0).ok()?;
-        Some((2.0 * distribution.cdf(-t.abs().min(corrected.abs()))).min(1.0))
+        two_sided_p(t.abs().min(corrected.abs()), self.n - 1.0)
     }
 }
 

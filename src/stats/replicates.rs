@@ -11,9 +11,8 @@
 //!
 //! Draws of random heads, as controls of a condition, are replicates too.
 
-use super::interval::{student_quantile, NO_WIDTH, POWER};
+use super::interval::{student_quantile, two_sided_p, NO_WIDTH, POWER};
 use super::{mean, Interval, LEVEL};
-use statrs::distribution::{ContinuousCDF, StudentsT};
 
 /// Least number of seeds for an interval.
 pub const LEAST_SEEDS: usize = 3;
@@ -49,10 +48,11 @@ impl Replicated {
         }
         let spread = VarianceComponents::new(table)?;
         let (error, freedom) = (spread.variance().sqrt(), spread.freedom());
-        if error > NO_WIDTH {
+        let p = (error > NO_WIDTH).then(|| two_sided_p(diff / error, freedom)).flatten();
+        if p.is_some() {
             let t = student_quantile(0.5 + LEVEL / 2.0, freedom)?;
+            found.p = p;
             found.interval = Some(Interval { lo: diff - t * error, hi: diff + t * error });
-            found.p = Some(2.0 * StudentsT::new(0.0, 1.0, freedom).ok()?.cdf(-(diff / error).abs()));
             found.detectable = Some((t + student_quantile(POWER, freedom)?) * error);
         }
         Some(found)
