@@ -12,7 +12,7 @@ use common::{cpu_model, cpu_seconds, is_real, number, random_model, spread, writ
 use difftool::commands::Experiment;
 use difftool::model::DecoderSizes;
 use difftool::results::record::Record;
-use difftool::run::{measure_prompts, Setup};
+use difftool::run::{check, measure_prompts, Setup};
 use serde::Serialize;
 use std::sync::atomic::AtomicBool;
 
@@ -94,7 +94,7 @@ fn setup(model: &str, (layers, heads): (usize, usize), conditions: usize, whole_
 fn run(setup: &Setup) -> Result<(Vec<Record>, f64)> {
     let prompts = setup.grid.prompts();
     let mut measures = setup.measures()?;
-    setup.check(&prompts)?;
+    check(setup, &prompts)?;
     let mut records = Vec::new();
     let start = cpu_seconds();
     measure_prompts(setup, &prompts, &mut measures.list(), &AtomicBool::new(false), &mut |_, found| {

@@ -302,7 +302,8 @@ pub(crate) fn note_on_levels(frame: &Frame, what: &str, numbers: &[(&str, Number
     let mut parts = Vec::new();
     for (at, (name, _)) in numbers.iter().enumerate() {
         let levels = rows.iter().map(|row| row.numbers[at].map(|estimate| format!("{:.2}", estimate.value)));
-        parts.extend(levels.collect::<Option<Vec<_>>>().map(|levels| format!("{name} {}", levels.join(", "))));
+        let levels = levels.collect::<Option<Vec<_>>>().filter(|levels| !levels.is_empty());
+        parts.extend(levels.map(|levels| format!("{name} {}", levels.join(", "))));
     }
     (!parts.is_empty()).then(|| format!("{what}: {}.", parts.join("; ")))
 }

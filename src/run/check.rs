@@ -1,6 +1,8 @@
 //! What is checked before a run begins: that its prompts can be made, that the models have what it names, and that it fits into
 //! memory.
 
+use super::execute::parallel_prompts;
+use super::reference::resolver;
 use super::{MapsOfOnePrompt, Plan, Setup};
 use crate::attention::LayersAndHeads;
 use crate::bail_usage;
@@ -52,129 +54,117 @@ impl Plan {
     }
 }
 
-impl Setup {
-    /// Checks that these prompts can run: they fit the context lengths, the models have what conditions name, and the
-    /// passes fit into memory. Returns the depths that the first prompt of each kind misses by more than
-    /// [`DEPTH_TOLERANCE_PCT`].
-    ///
-    /// # Errors
-    /// A usage error with the numbers and what to change.
-    pub fn check(&self, prompts: &[PlannedPrompt]) -> Result<Vec<MissedDepth>> {
-        for model in &self.models {
-            if let (Some(why), Some(_)) = (model.lacks_eos(), self.plan.max_new) {
-                bail_usage!("--generate: {why}: no token ends an answer; correct the file, or leave --generate out");
-            }
-            self.check_conditions(model)?;
-            if matches!(self.grid, Grid::Text(_)) && model.info.chat_template_sha256.is_some() {
-                bail_usage!("--chat-template: it is for needle prompts, and plain text is not put into it");
-            }
-            if let Text::Ids(ids) = &self.sources.text {
-                ids.check(&model.name, model.transformer.config.vocab)?;
-            }
+/// Checks that these prompts can run: they fit the context lengths, the models have what conditions name, and the
+/// passes fit into memory. Returns the depths that the first prompt of each kind misses by more than
+/// [`DEPTH_TOLERANCE_PCT`].
+///
+/// # Errors
+/// A usage error with the numbers and what to change.
+pub fn check(setup: &Setup, prompts: &[PlannedPrompt]) -> Result<Vec<MissedDepth>> {
+    for model in &setup.models {
+        if let (Some(why), Some(_)) = (model.lacks_eos(), setup.plan.max_new) {
+            bail_usage!("--generate: {why}: no token ends an answer; correct the file, or leave --generate out");
         }
-        if self.grid.count() == Some(0) {
-            bail_usage!("nothing to run: --samples is 0, or a list of the grid is empty");
+        check_conditions(setup, model)?;
+        if matches!(setup.grid, Grid::Text(_)) && model.info.chat_template_sha256.is_some() {
+            bail_usage!("--chat-template: it is for needle prompts, and plain text is not put into it");
         }
-        self.check_memory(prompts)?;
-        self.check_prompts(prompts)
+        if let Text::Ids(ids) = &setup.sources.text {
+            ids.check(&model.name, model.transformer.config.vocab)?;
+        }
     }
-
-    /// Checks that a model has the layers and heads that the conditions name, and that prompts to patch can be changed.
-    fn check_conditions(&self, model: &Model) -> Result<()> {
-        if let Some(patch) = self.conditions.iter().find(|condition| condition.patched_rows().next().is_some()) {
-            let why = match &self.grid {
-                Grid::Needle(needles) if needles.unanswerable => "a question without an answer has none to change",
-                Grid::Needle(needles) if !needles.form().has_cities() => {
-                    "only needles that give cities numbers of five digits can be changed"
-                }
-                Grid::Needle(_) if self.plan.max_new.is_some() => {
-                    "generated tokens have no counterpart in the other prompt"
-                }
-                Grid::Needle(_) => "",
-                Grid::Text(_) | Grid::Shots(_) => "only the answers of needle prompts can be changed",
-            };
-            if !why.is_empty() {
-                bail_usage!("the condition {patch}: {why}");
-            }
-        }
-        let is_text = matches!(self.grid, Grid::Text(_));
-        self.conditions.iter().try_for_each(|condition| self.resolver(model).check(condition, is_text))
+    if setup.grid.count() == Some(0) {
+        bail_usage!("nothing to run: --samples is 0, or a list of the grid is empty");
     }
+    check_memory(setup, prompts)?;
+    check_prompts(setup, prompts)
+}
 
-    /// Makes one prompt of each kind: whether a short prompt fits depends on the cities that its seed draws.
-    fn check_prompts(&self, prompts: &[PlannedPrompt]) -> Result<Vec<MissedDepth>> {
-        let mut missed_depths = Vec::new();
-        // They run one of each kind after the other; by index, those of a kind follow each other.
-        let mut by_kind: Vec<&PlannedPrompt> = prompts.iter().collect();
-        by_kind.sort_by_key(|prompt| prompt.index);
-        for alike in by_kind.chunk_by(|a, b| a.spec == b.spec) {
-            let planned = PlannedPrompt { seed_index: 0, ..alike[0].clone() };
-            for model in &self.models {
-                let prompt = planned.build(self.grid.seed(), &self.sources, model.tokenizer())?;
-                missed_depths.extend(missed_depth(&prompt, planned.spec.ctx_tok()));
-                if self.patches() {
-                    prompt.corrupted(0, model.tokenizer()?)?;
-                }
+/// Checks that a model has the layers and heads that the conditions name, and that prompts to patch can be changed.
+fn check_conditions(setup: &Setup, model: &Model) -> Result<()> {
+    if let Some(patch) = setup.conditions.iter().find(|condition| condition.patched_rows().next().is_some()) {
+        let why = match &setup.grid {
+            Grid::Needle(needles) if needles.unanswerable => "a question without an answer has none to change",
+            Grid::Needle(needles) if !needles.form().has_cities() => {
+                "only needles that give cities numbers of five digits can be changed"
+            }
+            Grid::Needle(_) if setup.plan.max_new.is_some() => {
+                "generated tokens have no counterpart in the other prompt"
+            }
+            Grid::Needle(_) => "",
+            Grid::Text(_) | Grid::Shots(_) => "only the answers of needle prompts can be changed",
+        };
+        if !why.is_empty() {
+            bail_usage!("the condition {patch}: {why}");
+        }
+    }
+    let is_text = matches!(setup.grid, Grid::Text(_));
+    setup.conditions.iter().try_for_each(|condition| resolver(model).check(condition, is_text))
+}
+
+/// Makes one prompt of each kind: whether a short prompt fits depends on the cities that its seed draws.
+fn check_prompts(setup: &Setup, prompts: &[PlannedPrompt]) -> Result<Vec<MissedDepth>> {
+    let mut missed_depths = Vec::new();
+    // They run one of each kind after the other; by index, those of a kind follow each other.
+    let mut by_kind: Vec<&PlannedPrompt> = prompts.iter().collect();
+    by_kind.sort_by_key(|prompt| prompt.index);
+    for alike in by_kind.chunk_by(|a, b| a.spec == b.spec) {
+        let planned = PlannedPrompt { seed_index: 0, ..alike[0].clone() };
+        for model in &setup.models {
+            let prompt = planned.build(setup.grid.seed(), &setup.sources, model.tokenizer())?;
+            missed_depths.extend(missed_depth(&prompt, planned.spec.ctx_tok()));
+            if setup.patches() {
+                prompt.corrupted(0, model.tokenizer()?)?;
             }
         }
-        Ok(missed_depths)
     }
+    Ok(missed_depths)
+}
 
-    /// Number of prompts that run in parallel: only one if weights are streamed or candle's ops compute.
-    pub(super) fn parallel_prompts(&self) -> usize {
-        let streamed = self.models.iter().any(|model| model.transformer.is_streamed());
-        if streamed || !self.plan.reading.has_kernels() {
-            1
-        } else {
-            rayon::current_num_threads()
-        }
+/// Checks that the passes fit into the memory that the weights leave.
+fn check_memory(setup: &Setup, prompts: &[PlannedPrompt]) -> Result<()> {
+    let ctx_tok = longest(prompts);
+    let needed = pass_bytes(setup, prompts);
+    check_fits(
+        needed,
+        || format!("--ctx {ctx_tok} needs up to {}", size_name(needed)),
+        "lower --ctx or --threads, or leave --full out",
+    )
+}
+
+/// Returns a bound on the memory that passes over the longest prompts take besides the weights, in bytes: those that run at
+/// once, the keys and values that each keeps for others, and what is written token by token. What does not grow with the
+/// square of the length is not part of it: records, and maps and figures of usual size.
+pub fn pass_bytes(setup: &Setup, prompts: &[PlannedPrompt]) -> u64 {
+    let ctx_tok = longest(prompts);
+    let mut widest = 0;
+    let mut maps = 0;
+    for model in &setup.models {
+        let config = &model.transformer.config;
+        // Keys and values for treated passes or gradients, of the corrupted prompt, and of the text that is generated.
+        let shared = setup.conditions.len() > 1 || setup.differentiates(model, ctx_tok);
+        let kept = [shared, setup.patches(), setup.plan.max_new.is_some()].into_iter().filter(|&kept| kept).count();
+        let pass = config.pass_bytes(ctx_tok) + kept as u64 * config.prefix_bytes(ctx_tok);
+        widest = widest.max(model.transformer.expanded_bytes() + pass);
+        maps += full_map_bytes(setup, config, ctx_tok);
     }
+    let passes = parallel_prompts(setup).min(prompts.len()) as u64;
+    (passes * widest).saturating_add(maps).saturating_add(DRAWING_BYTES)
+}
 
-    /// Checks that the passes fit into the memory that the weights leave.
-    fn check_memory(&self, prompts: &[PlannedPrompt]) -> Result<()> {
-        let ctx_tok = longest(prompts);
-        let needed = self.pass_bytes(prompts);
-        check_fits(
-            needed,
-            || format!("--ctx {ctx_tok} needs up to {}", size_name(needed)),
-            "lower --ctx or --threads, or leave --full out",
-        )
-    }
-
-    /// Returns a bound on the memory that passes over the longest prompts take besides the weights, in bytes: those that run at
-    /// once, the keys and values that each keeps for others, and what is written token by token. What does not grow with the
-    /// square of the length is not part of it: records, and maps and figures of usual size.
-    pub fn pass_bytes(&self, prompts: &[PlannedPrompt]) -> u64 {
-        let ctx_tok = longest(prompts);
-        let mut widest = 0;
-        let mut maps = 0;
-        for model in &self.models {
-            let config = &model.transformer.config;
-            // Keys and values for treated passes or gradients, of the corrupted prompt, and of the text that is generated.
-            let shared = self.conditions.len() > 1 || self.differentiates(model, ctx_tok);
-            let kept = [shared, self.patches(), self.plan.max_new.is_some()].into_iter().filter(|&kept| kept).count();
-            let pass = config.pass_bytes(ctx_tok) + kept as u64 * config.prefix_bytes(ctx_tok);
-            widest = widest.max(model.transformer.expanded_bytes() + pass);
-            maps += self.full_map_bytes(config, ctx_tok);
-        }
-        let passes = self.parallel_prompts().min(prompts.len()) as u64;
-        (passes * widest).saturating_add(maps).saturating_add(DRAWING_BYTES)
-    }
-
-    /// Memory of the matrices that `heatmap --full` writes token by token, in bytes; 0 for other runs.
-    fn full_map_bytes(&self, config: &ModelConfig, ctx_tok: usize) -> u64 {
-        let Some(MapsOfOnePrompt::Heatmap(spec)) = self.plan.maps.as_ref() else { return 0 };
-        let LayersAndHeads { layers, heads } = &self.plan.select;
-        let layers = if spec.every_head { layers.as_ref().map_or(config.layers.len(), Vec::len) } else { 1 };
-        let heads = if spec.head.is_some() { 1 } else { heads.as_ref().map_or(config.wiring().heads(), Vec::len) };
-        let matrices = layers * heads * spec.map.quantities().len() * self.conditions.len();
-        let [queries, keys] = [spec.queries, spec.keys].map(|span| span.within(ctx_tok).len() as f64);
-        // A product of lengths may be beyond integers.
-        if spec.full {
-            (queries * keys * matrices as f64) as u64 * FULL_BIN_BYTES
-        } else {
-            0
-        }
+/// Memory of the matrices that `heatmap --full` writes token by token, in bytes; 0 for other runs.
+fn full_map_bytes(setup: &Setup, config: &ModelConfig, ctx_tok: usize) -> u64 {
+    let Some(MapsOfOnePrompt::Heatmap(spec)) = setup.plan.maps.as_ref() else { return 0 };
+    let LayersAndHeads { layers, heads } = &setup.plan.select;
+    let layers = if spec.every_head { layers.as_ref().map_or(config.layers.len(), Vec::len) } else { 1 };
+    let heads = if spec.head.is_some() { 1 } else { heads.as_ref().map_or(config.wiring().heads(), Vec::len) };
+    let matrices = layers * heads * spec.map.quantities().len() * setup.conditions.len();
+    let [queries, keys] = [spec.queries, spec.keys].map(|span| span.within(ctx_tok).len() as f64);
+    // A product of lengths may be beyond integers.
+    if spec.full {
+        (queries * keys * matrices as f64) as u64 * FULL_BIN_BYTES
+    } else {
+        0
     }
 }
 

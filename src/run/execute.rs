@@ -1,7 +1,10 @@
 //! One run of an experiment: prepared, then measured, with every prompt on disk before the next begins.
 
+use super::identity::pooled_record;
+use super::maps::drawn_heads;
+use super::passes::results;
 use super::store::{check_experiment, holders, Store};
-use super::{prompts_of, MissedDepth, OutputStyle, Plan, RunShard, Setup};
+use super::{check, prompts_of, MissedDepth, OutputStyle, Plan, RunShard, Setup};
 use crate::bail_usage;
 use crate::base::hash::{hex, sha256};
 use crate::base::machine;
@@ -73,7 +76,7 @@ impl Run {
     pub fn prepare(setup: Setup, measures: Measures, part: RunPart, style: OutputStyle) -> Result<Self> {
         check_part(&setup.plan, &part)?;
         let prompts = prompts_of(setup.grid.prompts(), part.shard);
-        let missed_depths = setup.check(&prompts)?;
+        let missed_depths = check(&setup, &prompts)?;
         setup.references()?;
         let (folder, store) = open(&setup.plan, &part, keys(&setup, &prompts))?;
         Ok(Self {
@@ -130,7 +133,7 @@ impl Run {
         frame.conditions = condition_facts(frame.treated.iter().map(ConditionKey::name));
         frame.tokens = setup.tokens(measures);
         frame.massive = setup.massive(measures);
-        frame.drawn = setup.drawn_heads(measures);
+        frame.drawn = drawn_heads(setup, measures);
         frame
     }
 
@@ -187,13 +190,13 @@ pub fn measure_prompts(
     // A prompt and its twin share a pass. Prompts run in parallel, and a pass uses idle threads. None of this changes
     // any bit of the results.
     let groups: Vec<&[PlannedPrompt]> = prompts.chunk_by(|a, b| b.twin == Some(a.index)).collect();
-    for batch in groups.chunks(setup.parallel_prompts()) {
+    for batch in groups.chunks(parallel_prompts(setup)) {
         if stop.load(Ordering::Relaxed) {
             break;
         }
         let results = {
             let measures: Vec<&dyn Measure> = measures.iter().map(|measure| &**measure).collect();
-            batch.par_iter().with_max_len(1).flat_map_iter(|group| setup.results(group, &measures)).collect::<Vec<_>>()
+            batch.par_iter().with_max_len(1).flat_map_iter(|group| results(setup, group, &measures)).collect::<Vec<_>>()
         };
         for (prompt, result) in batch.iter().copied().flatten().zip(results) {
             ran += 1;
@@ -211,12 +214,22 @@ pub fn measure_prompts(
     Ok(ran)
 }
 
+/// Number of prompts that run in parallel: only one if weights are streamed or candle's ops compute.
+pub(super) fn parallel_prompts(setup: &Setup) -> usize {
+    let streamed = setup.models.iter().any(|model| model.transformer.is_streamed());
+    if streamed || !setup.plan.reading.has_kernels() {
+        1
+    } else {
+        rayon::current_num_threads()
+    }
+}
+
 /// Returns the records of the measures that pool over all prompts, after the last one.
 pub fn pooled_records(setup: &Setup, measures: &mut [&mut dyn Measure]) -> Vec<Record> {
     let Some(first) = setup.grid.prompts().into_iter().next() else { return Vec::new() };
     let mut records = Vec::new();
     for measure in measures {
-        records.extend(measure.finish().into_iter().map(|found| setup.pooled_record(&first, found)));
+        records.extend(measure.finish().into_iter().map(|found| pooled_record(setup, &first, found)));
     }
     records
 }

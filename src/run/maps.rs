@@ -1,6 +1,7 @@
 //! Maps of one prompt: those that `heatmap` draws and `explore` writes, and their measures.
 
-use super::{MapsOfOnePrompt, Setup};
+use super::passes::untreated_records;
+use super::{check, MapsOfOnePrompt, Setup};
 use crate::attention::{HeadPlace, LayersAndHeads};
 use crate::bail_usage;
 use crate::explore::{agreements, ExploreMeasure, Resolution};
@@ -190,112 +191,109 @@ pub fn page_budget(ctx_tok: usize) -> usize {
     (if ctx_tok > SHORT_TOK { LARGE_MB } else { SMALL_MB }) * 1_000_000
 }
 
-impl Setup {
-    /// Adds the measures of attention maps to `measures`.
-    ///
-    /// # Errors
-    /// A usage error for layers, heads and maps that the models do not have, and for maps that do not fit.
-    pub(super) fn add_maps(&self, measures: &mut Measures) -> Result<()> {
-        match &self.plan.maps {
-            Some(MapsOfOnePrompt::Heatmap(spec)) => {
-                let heads = self.drawn(spec)?;
-                measures.push(spec.measure(Some(spec.bins()), heads.clone()));
-                if spec.full {
-                    measures.push(spec.measure(None, heads));
-                }
-            }
-            Some(MapsOfOnePrompt::Explorer) => {
-                let agreements =
-                    self.models.iter().map(|model| agreements(&model.transformer)).collect::<Result<_>>()?;
-                measures.push(ExploreMeasure::new(self.resolutions(), agreements));
-            }
-            None => {}
-        }
-        Ok(())
-    }
-
-    /// Returns the heads of each model whose maps are drawn: those of the given layer and head, all of them, or those
-    /// of the layer with the most attention to the answer, which takes an extra pass over the prompt.
-    ///
-    /// # Errors
-    /// A usage error for layers, heads and maps that the models do not have.
-    fn drawn(&self, spec: &MapFlags) -> Result<Vec<LayersAndHeads>> {
-        if matches!(spec.map, MapKind::A2 | MapKind::Logits2) && !self.has_second_map() {
-            bail_usage!("none of these models has a second map: give another --map");
-        }
-        let asked = &self.plan.select;
-        if spec.every_head {
-            return Ok(vec![asked.clone(); self.models.len()]);
-        }
-        let layers = match spec.layer {
-            Some(layer) => vec![layer; self.models.len()],
-            None => self.layers_of_the_answer()?,
-        };
-        let heads = spec.head.map(|head| vec![head]).or(asked.heads.clone());
-        Ok(layers.into_iter().map(|layer| LayersAndHeads { layers: Some(vec![layer]), heads: heads.clone() }).collect())
-    }
-
-    /// Returns the heads that were drawn or stored token by token; those of an explorer with the best first.
-    pub fn drawn_heads(&self, measures: &Measures) -> Vec<DrawnHead> {
-        let mut drawn = Vec::new();
-        for explorer in measures.of_type::<ExploreMeasure>() {
-            for (key, maps) in explorer.of_passes.iter().filter(|(key, _)| key.condition == 0) {
-                let model = &self.models[key.model].name;
-                drawn.extend(maps.details.iter().map(|head| DrawnHead::new(model, head.at)));
+/// Adds the measures of attention maps to `measures`.
+///
+/// # Errors
+/// A usage error for layers, heads and maps that the models do not have, and for maps that do not fit.
+pub(super) fn add_maps(setup: &Setup, measures: &mut Measures) -> Result<()> {
+    match &setup.plan.maps {
+        Some(MapsOfOnePrompt::Heatmap(spec)) => {
+            let heads = drawn(setup, spec)?;
+            measures.push(spec.measure(Some(spec.bins()), heads.clone()));
+            if spec.full {
+                measures.push(spec.measure(None, heads));
             }
         }
-        if let Some(maps) = measures.of_type::<MapMeasure>().next() {
-            for (model, selection) in self.models.iter().zip(&maps.heads) {
-                let config = &model.transformer.config;
-                let all = HeadPlace::all(config.layers.len(), config.wiring().heads());
-                let heads = all.filter(|at| selection.has(*at));
-                drawn.extend(heads.map(|at| DrawnHead::new(&model.name, at)));
-            }
+        Some(MapsOfOnePrompt::Explorer) => {
+            let agreements = setup.models.iter().map(|model| agreements(&model.transformer)).collect::<Result<_>>()?;
+            measures.push(ExploreMeasure::new(resolutions(setup), agreements));
         }
-        drawn
+        None => {}
     }
+    Ok(())
+}
 
-    /// Returns the layer of each model with the most attention to the answer; for a text, which has no answer, the last
-    /// layer.
-    fn layers_of_the_answer(&self) -> Result<Vec<usize>> {
-        let prompts = self.grid.prompts();
-        let measure = AnswerMeasure { by_head: true, sinks: false };
-        self.check(&prompts)?;
-        Ok((0..self.models.len()).map(|model| self.layer_of_the_answer(model, &prompts[0], &measure)).collect())
+/// Returns the heads of each model whose maps are drawn: those of the given layer and head, all of them, or those
+/// of the layer with the most attention to the answer, which takes an extra pass over the prompt.
+///
+/// # Errors
+/// A usage error for layers, heads and maps that the models do not have.
+fn drawn(setup: &Setup, spec: &MapFlags) -> Result<Vec<LayersAndHeads>> {
+    if matches!(spec.map, MapKind::A2 | MapKind::Logits2) && !setup.has_second_map() {
+        bail_usage!("none of these models has a second map: give another --map");
     }
+    let asked = &setup.plan.select;
+    if spec.every_head {
+        return Ok(vec![asked.clone(); setup.models.len()]);
+    }
+    let layers = match spec.layer {
+        Some(layer) => vec![layer; setup.models.len()],
+        None => layers_of_the_answer(setup)?,
+    };
+    let heads = spec.head.map(|head| vec![head]).or(asked.heads.clone());
+    Ok(layers.into_iter().map(|layer| LayersAndHeads { layers: Some(vec![layer]), heads: heads.clone() }).collect())
+}
 
-    fn layer_of_the_answer(&self, index: usize, planned: &PlannedPrompt, measure: &AnswerMeasure) -> usize {
-        let model = &self.models[index];
-        let select = &self.plan.select;
-        let records = planned
-            .build(self.grid.seed(), &self.sources, model.tokenizer())
-            .and_then(|prompt| self.untreated_records(index, select, (planned, &prompt), &[measure], None))
-            .unwrap_or_default(); // an error of this prompt occurs again in the run, which reports it
-        let mut answer = vec![0.0; model.transformer.config.layers.len()];
-        for m in records.iter().map(|record| &record.measure) {
-            let is_answer = m.metric == SHARE_ABS.name && m.region.as_deref() == Some(ANSWER_REGION);
-            if let (true, Some(layer), Some(_), Some(share)) = (is_answer, m.layer, m.head, m.value) {
-                answer[layer] += share;
-            }
+/// Returns the heads that were drawn or stored token by token; those of an explorer with the best first.
+pub(super) fn drawn_heads(setup: &Setup, measures: &Measures) -> Vec<DrawnHead> {
+    let mut drawn = Vec::new();
+    for explorer in measures.of_type::<ExploreMeasure>() {
+        for (key, maps) in explorer.of_passes.iter().filter(|(key, _)| key.condition == 0) {
+            let model = &setup.models[key.model].name;
+            drawn.extend(maps.details.iter().map(|head| DrawnHead::new(model, head.at)));
         }
-        (0..answer.len())
-            .filter(|layer| select.layers.as_ref().is_none_or(|layers| layers.contains(layer)))
-            .max_by(|&a, &b| answer[a].total_cmp(&answer[b]))
-            .unwrap_or(0)
     }
-
-    /// Returns the resolution of each model's maps in an explorer.
-    fn resolutions(&self) -> Vec<Resolution> {
-        let tokens = self.grid.ctx_tok()[0];
-        let bins = if tokens > SHORT_TOK { MANY_BINS } else { FEW_BINS };
-        let bin_tok = tokens.div_ceil(bins).next_power_of_two();
-        let mut resolutions = Vec::new();
-        for model in &self.models {
-            let layers = model.transformer.config.layers.len();
-            let wiring = model.transformer.config.wiring();
-            let thumb_bins = ((THUMB_BINS / (layers * wiring.heads()) as f64).sqrt() as usize).clamp(16, 64);
-            resolutions.push(Resolution { maps: wiring.maps(), heads: KEPT_HEADS, bin_tok, thumb_bins });
+    if let Some(maps) = measures.of_type::<MapMeasure>().next() {
+        for (model, selection) in setup.models.iter().zip(&maps.heads) {
+            let config = &model.transformer.config;
+            let all = HeadPlace::all(config.layers.len(), config.wiring().heads());
+            let heads = all.filter(|at| selection.has(*at));
+            drawn.extend(heads.map(|at| DrawnHead::new(&model.name, at)));
         }
-        resolutions
     }
+    drawn
+}
+
+/// Returns the layer of each model with the most attention to the answer; for a text, which has no answer, the last
+/// layer.
+fn layers_of_the_answer(setup: &Setup) -> Result<Vec<usize>> {
+    let prompts = setup.grid.prompts();
+    let measure = AnswerMeasure { by_head: true, sinks: false };
+    check(setup, &prompts)?;
+    Ok((0..setup.models.len()).map(|model| layer_of_the_answer(setup, model, &prompts[0], &measure)).collect())
+}
+
+fn layer_of_the_answer(setup: &Setup, index: usize, planned: &PlannedPrompt, measure: &AnswerMeasure) -> usize {
+    let model = &setup.models[index];
+    let select = &setup.plan.select;
+    let records = planned
+        .build(setup.grid.seed(), &setup.sources, model.tokenizer())
+        .and_then(|prompt| untreated_records(setup, index, select, (planned, &prompt), &[measure], None))
+        .unwrap_or_default(); // an error of this prompt occurs again in the run, which reports it
+    let mut answer = vec![0.0; model.transformer.config.layers.len()];
+    for m in records.iter().map(|record| &record.measure) {
+        let is_answer = m.metric == SHARE_ABS.name && m.region.as_deref() == Some(ANSWER_REGION);
+        if let (true, Some(layer), Some(_), Some(share)) = (is_answer, m.layer, m.head, m.value) {
+            answer[layer] += share;
+        }
+    }
+    (0..answer.len())
+        .filter(|layer| select.layers.as_ref().is_none_or(|layers| layers.contains(layer)))
+        .max_by(|&a, &b| answer[a].total_cmp(&answer[b]))
+        .unwrap_or(0)
+}
+
+/// Returns the resolution of each model's maps in an explorer.
+fn resolutions(setup: &Setup) -> Vec<Resolution> {
+    let tokens = setup.grid.ctx_tok()[0];
+    let bins = if tokens > SHORT_TOK { MANY_BINS } else { FEW_BINS };
+    let bin_tok = tokens.div_ceil(bins).next_power_of_two();
+    let mut resolutions = Vec::new();
+    for model in &setup.models {
+        let layers = model.transformer.config.layers.len();
+        let wiring = model.transformer.config.wiring();
+        let thumb_bins = ((THUMB_BINS / (layers * wiring.heads()) as f64).sqrt() as usize).clamp(16, 64);
+        resolutions.push(Resolution { maps: wiring.maps(), heads: KEPT_HEADS, bin_tok, thumb_bins });
+    }
+    resolutions
 }

@@ -5,6 +5,7 @@
 
 mod check;
 mod execute;
+mod identity;
 mod maps;
 mod outputs;
 mod passes;
@@ -15,7 +16,7 @@ mod setup;
 mod shard;
 mod store;
 
-pub use check::MissedDepth;
+pub use check::{check, pass_bytes, MissedDepth};
 pub use execute::{finished_frame, measure_prompts, pooled_records, FinishedPrompt, Run, RunPart, RunStart};
 pub use maps::{page_budget, MapFlags, MapKind, MAP_PX, SMALL_PX};
 pub use outputs::OutputStyle;

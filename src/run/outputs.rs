@@ -1,5 +1,6 @@
 //! The files of a run folder besides the records: figures and tables made of them, and the manifest that lists all of them.
 
+use super::reference::ranked_heads;
 use super::{Run, RunStart};
 use crate::base::files::{self, replace, replace_csv};
 use crate::base::machine::Machine;
@@ -86,7 +87,7 @@ impl Run {
         }
         self.save_table(MASSIVE, &frame.massive)?;
         self.save_table(DRAWN, &frame.drawn)?;
-        self.save_table(RANKINGS, &self.setup.ranked_heads()?)?;
+        self.save_table(RANKINGS, &ranked_heads(&self.setup)?)?;
         self.save_table(HEADS, &head_rows(frame))?;
         if !frame.tokens.0.is_empty() {
             frame.tokens.write(&self.add_file(TOKENS, Some(frame.tokens.count() as u64)))?;

@@ -1,18 +1,19 @@
 //! The passes over one prompt: every model reads it under every condition, observed by the measures.
 
-use super::patching::{Corrupted, PairedPasses};
+use super::identity::identity;
+use super::patching::{paired, Corrupted, PairedPasses};
+use super::reference::resolver;
 use super::Setup;
 use crate::attention::{HeadPlace, LayersAndHeads, Prefix, ProbeResult, ResolvedTreatment, RowProbe, Stream};
 use crate::measures::{
-    Measure, MeasureData, MeasureName, MeasureOutput, ObservedPass, PassKey, ResidualCollector, SinkCollector,
-    SinkProbe,
+    Measure, MeasureData, MeasureOutput, ObservedPass, PassKey, ResidualCollector, SinkCollector, SinkProbe,
 };
 use crate::model::generate::{generate, Generation, StopConditions};
 use crate::model::gradient::{LastPass, TermGradients};
 use crate::model::open::Model;
 use crate::model::pass::{continued_passes, first_observed_row, first_row, pass, PassResult};
 use crate::model::Transformer;
-use crate::prompts::{CitySet, Grid, PlannedPrompt, Prompt, PromptSpec};
+use crate::prompts::{PlannedPrompt, Prompt};
 use crate::results::metric::CELL;
 use crate::results::record::{Identity, Measurement, Record};
 use crate::treatments::{Condition, PairedPrompt, PromptFindings};
@@ -21,209 +22,131 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-impl Setup {
-    /// Runs all passes over prompts that begin alike: every model under every condition.
-    pub(super) fn results(&self, prompts: &[PlannedPrompt], measures: &[&dyn Measure]) -> Vec<PromptResult> {
-        let mut results: Vec<PromptResult> = prompts.iter().map(|_| PromptResult::default()).collect();
-        for (model_index, model) in self.models.iter().enumerate() {
-            let mut prefix = None;
-            for (planned, result) in prompts.iter().zip(&mut results) {
-                let done = planned
-                    .build(self.grid.seed(), &self.sources, model.tokenizer())
-                    .and_then(|prompt| self.passes(planned, model_index, &prompt, measures, &mut prefix, result));
-                if let Err(error) = done {
-                    let identity = Arc::new(self.identity(planned, model, &self.conditions[0]));
-                    let error = Some(format!("{error:#}"));
-                    let measure = Measurement { metric: CELL.name.into(), error, ..Measurement::default() };
-                    result.records.push(Record { identity, measure });
-                }
+/// Runs all passes over prompts that begin alike: every model under every condition.
+pub(super) fn results(setup: &Setup, prompts: &[PlannedPrompt], measures: &[&dyn Measure]) -> Vec<PromptResult> {
+    let mut results: Vec<PromptResult> = prompts.iter().map(|_| PromptResult::default()).collect();
+    for (model_index, model) in setup.models.iter().enumerate() {
+        let mut prefix = None;
+        for (planned, result) in prompts.iter().zip(&mut results) {
+            let done = planned
+                .build(setup.grid.seed(), &setup.sources, model.tokenizer())
+                .and_then(|prompt| passes(setup, planned, model_index, &prompt, measures, &mut prefix, result));
+            if let Err(error) = done {
+                let identity = Arc::new(identity(setup, planned, model, &setup.conditions[0]));
+                let error = Some(format!("{error:#}"));
+                let measure = Measurement { metric: CELL.name.into(), error, ..Measurement::default() };
+                result.records.push(Record { identity, measure });
             }
         }
-        results
     }
+    results
+}
 
-    /// Runs the passes over the prompt, one for each condition. The untreated pass comes first; the others start at the
-    /// first row that differs from it, and those that start at the same row run together. `prefix` has the keys and
-    /// values of an untreated pass over a prompt that begins alike, if there was one, and then those of this one.
-    fn passes(
-        &self,
-        planned: &PlannedPrompt,
-        model_index: usize,
-        prompt: &Prompt,
-        measures: &[&dyn Measure],
-        prefix: &mut Option<Prefix>,
-        result: &mut PromptResult,
-    ) -> Result<()> {
-        let model = &self.models[model_index];
-        result.ids.push(prompt.ids.clone());
-        let exempting = self.conditions.iter().any(Condition::exempts_sinks);
-        let sinks = if exempting { sinks(&model.transformer, prompt)? } else { BTreeMap::new() };
-        let resolver = self.resolver(model);
-        let reference = &self.references()?[model_index];
-        let seed = planned.seed(self.grid.seed());
-        let PairedPasses { outputs, corrupted, clean } = self.paired(model, prompt, seed)?;
-        *prefix = prefix.take().or(clean);
-        let findings = PromptFindings { sinks, outputs };
-        let treated = |condition: usize, generating: bool| {
-            let condition = &self.conditions[condition];
-            (!condition.is_untreated())
-                .then(|| resolver.resolve(condition, reference, &findings, (prompt, seed, generating)))
+/// Runs the passes over the prompt, one for each condition. The untreated pass comes first; the others start at the
+/// first row that differs from it, and those that start at the same row run together. `prefix` has the keys and
+/// values of an untreated pass over a prompt that begins alike, if there was one, and then those of this one.
+fn passes(
+    setup: &Setup,
+    planned: &PlannedPrompt,
+    model_index: usize,
+    prompt: &Prompt,
+    measures: &[&dyn Measure],
+    prefix: &mut Option<Prefix>,
+    result: &mut PromptResult,
+) -> Result<()> {
+    let model = &setup.models[model_index];
+    result.ids.push(prompt.ids.clone());
+    let exempting = setup.conditions.iter().any(Condition::exempts_sinks);
+    let sinks = if exempting { sinks(&model.transformer, prompt)? } else { BTreeMap::new() };
+    let resolver = resolver(model);
+    let reference = &setup.references()?[model_index];
+    let seed = planned.seed(setup.grid.seed());
+    let PairedPasses { outputs, corrupted, clean } = paired(setup, model, prompt, seed)?;
+    *prefix = prefix.take().or(clean);
+    let findings = PromptFindings { sinks, outputs };
+    let treated = |condition: usize, generating: bool| {
+        let condition = &setup.conditions[condition];
+        (!condition.is_untreated())
+            .then(|| resolver.resolve(condition, reference, &findings, (prompt, seed, generating)))
+    };
+    let treatments: Vec<Option<ResolvedTreatment>> =
+        (0..setup.conditions.len()).map(|index| treated(index, false)).collect();
+    let mut passes = PromptPasses::new(setup, model_index, (planned, prompt), &setup.plan.select, measures);
+    passes.head_means = reference.answer_means().filter(|_| setup.attributes_heads(model));
+    let starts = passes.starts(&treatments, prefix.as_ref());
+    let generates = measures.iter().any(|measure| measure.wants_generation());
+    let shares = setup.shares_prefixes() && (generates || starts.iter().any(|&(start, _)| start > 0));
+    let differentiates = treatments[0].is_none() && setup.differentiates(model, prompt.ids.len());
+    for batch in batches(&starts, shares, |start| most_at_once(prompt.ids.len(), start)) {
+        let of_batch = &treatments[batch.clone()];
+        let (start, read) = starts[batch.start];
+        let (prompt, known) = match &corrupted {
+            Some(Corrupted { prompt, prefix }) if read == PairedPrompt::Corrupted => (prompt, prefix.as_ref()),
+            _ => (prompt, prefix.as_ref()),
         };
-        let treatments: Vec<Option<ResolvedTreatment>> =
-            (0..self.conditions.len()).map(|index| treated(index, false)).collect();
-        let mut passes = PromptPasses::new(self, model_index, (planned, prompt), &self.plan.select, measures);
-        passes.head_means = reference.answer_means().filter(|_| self.attributes_heads(model));
-        let starts = passes.starts(&treatments, prefix.as_ref());
-        let generates = measures.iter().any(|measure| measure.wants_generation());
-        let shares = self.shares_prefixes() && (generates || starts.iter().any(|&(start, _)| start > 0));
-        let differentiates = treatments[0].is_none() && self.differentiates(model, prompt.ids.len());
-        for batch in batches(&starts, shares, |start| most_at_once(prompt.ids.len(), start)) {
-            let of_batch = &treatments[batch.clone()];
-            let (start, read) = starts[batch.start];
-            let (prompt, known) = match &corrupted {
-                Some(Corrupted { prompt, prefix }) if read == PairedPrompt::Corrupted => (prompt, prefix.as_ref()),
-                _ => (prompt, prefix.as_ref()),
+        let differentiated = differentiates && batch.start == 0;
+        let shared = known.filter(|_| start > 0).map(|known| (known, start));
+        let keeping = differentiated || (shares && batch.start == 0 && shared.is_none());
+        let observed = passes.observe(prompt, of_batch, shared, keeping)?;
+        for (index, mut observed) in batch.zip(observed) {
+            let kept = observed.passed.prefix.take();
+            if let Some(kept) = kept.as_ref().filter(|_| differentiated) {
+                observed.gradients = passes.gradients(kept)?;
+            }
+            if shares {
+                *prefix = kept.or(prefix.take());
+            }
+            let generation = match generates {
+                true => generation(setup, model, prompt, treated(index, true).as_ref(), prefix.as_ref())?,
+                false => None,
             };
-            let differentiated = differentiates && batch.start == 0;
-            let shared = known.filter(|_| start > 0).map(|known| (known, start));
-            let keeping = differentiated || (shares && batch.start == 0 && shared.is_none());
-            let observed = passes.observe(prompt, of_batch, shared, keeping)?;
-            for (index, mut observed) in batch.zip(observed) {
-                let kept = observed.passed.prefix.take();
-                if let Some(kept) = kept.as_ref().filter(|_| differentiated) {
-                    observed.gradients = passes.gradients(kept)?;
-                }
-                if shares {
-                    *prefix = kept.or(prefix.take());
-                }
-                let generation = match generates {
-                    true => self.generation(model, prompt, treated(index, true).as_ref(), prefix.as_ref())?,
-                    false => None,
-                };
-                passes.conclude((index, prompt), observed, generation.as_ref(), result)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Returns `true` if passes over texts that begin alike share keys and values.
-    pub(super) fn shares_prefixes(&self) -> bool {
-        self.plan.reading.has_kernels() && !self.whole_passes
-    }
-
-    /// Returns `true` if gradients of answers are computed in the untreated pass over a prompt. Plain text has no answers, and
-    /// only the kernels keep the keys and values that this takes.
-    pub(super) fn differentiates(&self, model: &Model, tokens: usize) -> bool {
-        let measured = [MeasureName::Answer, MeasureName::AnswerByHead];
-        self.plan.measures.iter().any(|name| measured.contains(name))
-            && !matches!(self.grid, Grid::Text(_))
-            && self.plan.reading.has_kernels()
-            && model.transformer.config.differentiates(tokens)
-    }
-
-    /// Returns `true` if heads are attributed with their mean outputs: in runs about heads and their roles, as far as answers are
-    /// differentiated at all.
-    pub(super) fn attributes_heads(&self, model: &Model) -> bool {
-        let of_heads = [MeasureName::AnswerByHead, MeasureName::Roles];
-        let shortest = self.grid.ctx_tok().into_iter().min().unwrap_or(0);
-        of_heads.iter().all(|name| self.plan.measures.contains(name)) && self.differentiates(model, shortest)
-    }
-
-    /// Returns the records of measures on one untreated pass, for these layers and heads. With the mean outputs of heads, they
-    /// are attributed.
-    pub(super) fn untreated_records(
-        &self,
-        model: usize,
-        only: &LayersAndHeads,
-        (planned, prompt): (&PlannedPrompt, &Prompt),
-        measures: &[&dyn Measure],
-        head_means: Option<&[Vec<f32>]>,
-    ) -> Result<Vec<Record>> {
-        let mut result = PromptResult::default();
-        let mut passes = PromptPasses::new(self, model, (planned, prompt), only, measures);
-        passes.head_means = head_means;
-        let keeping = head_means.is_some() && self.differentiates(&self.models[model], prompt.ids.len());
-        for mut observed in passes.observe(prompt, &[None], None, keeping)? {
-            if let Some(kept) = observed.passed.prefix.take() {
-                observed.gradients = passes.gradients(&kept)?;
-            }
-            passes.conclude((0, prompt), observed, None, &mut result)?;
-        }
-        Ok(result.records)
-    }
-
-    /// Generates text from where the first answer of the prompt begins. `None` if the experiment does not generate.
-    fn generation(
-        &self,
-        model: &Model,
-        prompt: &Prompt,
-        treated: Option<&ResolvedTreatment>,
-        prefix: Option<&Prefix>,
-    ) -> Result<Option<Generation>> {
-        let Some(max_new) = self.plan.max_new else { return Ok(None) };
-        let until = StopConditions {
-            max_new,
-            eos: model.eos_ids(),
-            // A line may end before other values than numbers are complete.
-            numbers: if prompt.asks_for_numbers() { prompt.queries.len() } else { 0 },
-            digits: prompt.queries.iter().map(|query| query.value.len()).min().unwrap_or(0),
-        };
-        let before = prompt.tokens_before_answer();
-        generate(&model.transformer, model.tokenizer()?, before, &until, treated, prefix).map(Some)
-    }
-
-    /// The columns of a prompt's records that do not depend on the model, the condition or the question.
-    fn prompt_identity(&self, prompt: &PlannedPrompt) -> Identity {
-        let seed = prompt.seed(self.grid.seed());
-        let identity = Identity { sample: Some(prompt.sample), seed: Some(seed), ..Identity::default() };
-        match &prompt.spec {
-            PromptSpec::Text(windows) => Identity { task: "text".into(), ctx_tok: windows.ctx_tok, ..identity },
-            PromptSpec::Shots(spec) => Identity {
-                task: spec.task(),
-                ctx_tok: spec.ctx_tok,
-                needles: Some(spec.shots),
-                retrieve: Some(1),
-                cities: Some(CitySet::Train.name().into()),
-                ..identity
-            },
-            PromptSpec::Needle(spec) => Identity {
-                task: spec.task(),
-                ctx_tok: spec.ctx_tok,
-                needles: Some(spec.needles),
-                retrieve: Some(spec.retrieve),
-                depth_req_pct: Some(spec.depth_pct),
-                cities: spec.names_cities().then(|| spec.cities.name().into()),
-                ..identity
-            },
+            passes.conclude((index, prompt), observed, generation.as_ref(), result)?;
         }
     }
+    Ok(())
+}
 
-    fn identity(&self, prompt: &PlannedPrompt, model: &Model, condition: &Condition) -> Identity {
-        Identity {
-            model: model.name.clone(),
-            variant: model.info.variant.clone(),
-            condition: condition.column().map(Into::into),
-            bits: condition.bits(),
-            scope: condition.scope().map(Into::into),
-            ..self.prompt_identity(prompt)
+/// Returns the records of measures on one untreated pass, for these layers and heads. With the mean outputs of heads, they
+/// are attributed.
+pub(super) fn untreated_records(
+    setup: &Setup,
+    model: usize,
+    only: &LayersAndHeads,
+    (planned, prompt): (&PlannedPrompt, &Prompt),
+    measures: &[&dyn Measure],
+    head_means: Option<&[Vec<f32>]>,
+) -> Result<Vec<Record>> {
+    let mut result = PromptResult::default();
+    let mut passes = PromptPasses::new(setup, model, (planned, prompt), only, measures);
+    passes.head_means = head_means;
+    let keeping = head_means.is_some() && setup.differentiates(&setup.models[model], prompt.ids.len());
+    for mut observed in passes.observe(prompt, &[None], None, keeping)? {
+        if let Some(kept) = observed.passed.prefix.take() {
+            observed.gradients = passes.gradients(&kept)?;
         }
+        passes.conclude((0, prompt), observed, None, &mut result)?;
     }
+    Ok(result.records)
+}
 
-    /// Makes the record of a measurement that was pooled over all prompts: the identity of the first one without the
-    /// fields in which prompts differ.
-    pub(super) fn pooled_record(&self, first: &PlannedPrompt, (key, measure): (PassKey, Measurement)) -> Record {
-        let model = &self.models[key.model];
-        let condition = &self.conditions[key.condition];
-        let identity = Identity {
-            sample: None,
-            seed: None,
-            depth_req_pct: None,
-            cities: None,
-            rows: Some("all".into()),
-            ..self.identity(first, model, condition)
-        };
-        Record { identity: Arc::new(identity), measure }
-    }
+/// Generates text from where the first answer of the prompt begins. `None` if the experiment does not generate.
+fn generation(
+    setup: &Setup,
+    model: &Model,
+    prompt: &Prompt,
+    treated: Option<&ResolvedTreatment>,
+    prefix: Option<&Prefix>,
+) -> Result<Option<Generation>> {
+    let Some(max_new) = setup.plan.max_new else { return Ok(None) };
+    let until = StopConditions {
+        max_new,
+        eos: model.eos_ids(),
+        // A line may end before other values than numbers are complete.
+        numbers: if prompt.asks_for_numbers() { prompt.queries.len() } else { 0 },
+        digits: prompt.queries.iter().map(|query| query.value.len()).min().unwrap_or(0),
+    };
+    let before = prompt.tokens_before_answer();
+    generate(&model.transformer, model.tokenizer()?, before, &until, treated, prefix).map(Some)
 }
 
 /// The first row that a pass computes, and the prompt that it reads.
@@ -406,7 +329,7 @@ impl<'a> PromptPasses<'a> {
         let setup = self.setup;
         let model = &self.setup.models[self.model];
         let PassObservations { passed, probe_results, residual, gradients } = observed;
-        let identity = setup.identity(self.planned, model, &setup.conditions[condition]);
+        let identity = identity(setup, self.planned, model, &setup.conditions[condition]);
         for (i, probe_results) in probe_results.into_iter().enumerate() {
             let mut output = MeasureOutput::default();
             let observed = ObservedPass {

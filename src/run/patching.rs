@@ -6,7 +6,6 @@ use crate::model::open::Model;
 use crate::prompts::Prompt;
 use crate::treatments::{PairedOutputs, PairedPrompt, RowSelection};
 use anyhow::Result;
-use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// The passes in which outputs of heads are recorded.
@@ -27,40 +26,27 @@ pub(super) struct Corrupted {
     pub(super) prefix: Option<Prefix>,
 }
 
-impl Setup {
-    /// Returns `true` if conditions take outputs of heads from another prompt.
-    pub(super) fn patches(&self) -> bool {
-        !self.patched_rows().is_empty()
+/// Runs an untreated pass over the prompt, if conditions take outputs from it, and one over the corrupted prompt. None if
+/// no condition patches.
+pub(super) fn paired(setup: &Setup, model: &Model, prompt: &Prompt, seed: u64) -> Result<PairedPasses> {
+    let wanted = setup.patched_rows();
+    if wanted.is_empty() {
+        return Ok(PairedPasses::default());
     }
-
-    /// The rows in which conditions take outputs of heads, by the prompt that they are taken from.
-    pub(super) fn patched_rows(&self) -> BTreeSet<(PairedPrompt, RowSelection)> {
-        self.conditions.iter().flat_map(|condition| condition.patched_rows()).collect()
-    }
-
-    /// Runs an untreated pass over the prompt, if conditions take outputs from it, and one over the corrupted prompt. None if
-    /// no condition patches.
-    pub(super) fn paired(&self, model: &Model, prompt: &Prompt, seed: u64) -> Result<PairedPasses> {
-        let wanted = self.patched_rows();
-        if wanted.is_empty() {
-            return Ok(PairedPasses::default());
+    let mut outputs = PairedOutputs::new();
+    let mut pass = |prompt: &Prompt, kind: PairedPrompt| -> Result<Option<Prefix>> {
+        let rows: Vec<RowSelection> = wanted.iter().filter(|(from, _)| *from == kind).map(|(_, rows)| *rows).collect();
+        if rows.is_empty() && !setup.shares_prefixes() {
+            return Ok(None);
         }
-        let mut outputs = PairedOutputs::new();
-        let mut pass = |prompt: &Prompt, kind: PairedPrompt| -> Result<Option<Prefix>> {
-            let rows: Vec<RowSelection> =
-                wanted.iter().filter(|(from, _)| *from == kind).map(|(_, rows)| *rows).collect();
-            if rows.is_empty() && !self.shares_prefixes() {
-                return Ok(None);
-            }
-            let (layers, prefix) = recorded(model, prompt, &rows, self.shares_prefixes())?;
-            outputs.extend(rows.iter().map(|&rows| (kind, rows)).zip(layers));
-            Ok(prefix)
-        };
-        let corrupted = prompt.corrupted(seed, model.tokenizer()?)?;
-        let clean = pass(prompt, PairedPrompt::Clean)?;
-        let prefix = pass(&corrupted, PairedPrompt::Corrupted)?;
-        Ok(PairedPasses { outputs, corrupted: Some(Corrupted { prompt: corrupted, prefix }), clean })
-    }
+        let (layers, prefix) = recorded(model, prompt, &rows, setup.shares_prefixes())?;
+        outputs.extend(rows.iter().map(|&rows| (kind, rows)).zip(layers));
+        Ok(prefix)
+    };
+    let corrupted = prompt.corrupted(seed, model.tokenizer()?)?;
+    let clean = pass(prompt, PairedPrompt::Clean)?;
+    let prefix = pass(&corrupted, PairedPrompt::Corrupted)?;
+    Ok(PairedPasses { outputs, corrupted: Some(Corrupted { prompt: corrupted, prefix }), clean })
 }
 
 /// Outputs of all heads in some rows, by layer (rows, H, value width).

@@ -3,6 +3,7 @@
 //! They are prompts of the grid's kinds with other seeds, so that heads are not chosen on the prompts on which they are
 //! then measured.
 
+use super::passes::untreated_records;
 use super::Setup;
 use crate::attention::{HeadOutputSums, HeadPlace, LayersAndHeads, Stream};
 use crate::bail_usage;
@@ -19,7 +20,7 @@ use strum::VariantArray as _;
 
 /// A head of a ranking; a row of `rankings.csv`.
 #[derive(Debug, Serialize)]
-pub struct RankedHead<'a> {
+pub(super) struct RankedHead<'a> {
     model: &'a str,
     ranking: &'static str,
     /// Rank; the best head has 1.
@@ -33,125 +34,116 @@ pub struct RankedHead<'a> {
 /// Largest number of reference prompts.
 const PROMPTS: usize = 10;
 
-impl Setup {
-    /// Returns the resolver of a model's conditions.
-    pub(super) fn resolver<'a>(&self, model: &'a Model) -> Resolver<'a> {
-        let config = &model.transformer.config;
-        Resolver { model: &model.name, layers: config.layers.len(), heads: config.wiring().heads() }
-    }
+/// Returns the resolver of a model's conditions.
+pub(super) fn resolver(model: &Model) -> Resolver<'_> {
+    let config = &model.transformer.config;
+    Resolver { model: &model.name, layers: config.layers.len(), heads: config.wiring().heads() }
+}
 
-    /// Returns the mean outputs and rankings of every model's heads on the reference prompts, computed once; empty if
-    /// no condition needs them.
-    ///
-    /// # Errors
-    /// If a prompt cannot be built or its pass fails; a usage error for rankings that a model does not have.
-    pub fn references(&self) -> Result<&[Reference]> {
-        if let Some(references) = self.references.get() {
-            return Ok(references);
-        }
-        let treated = self.conditions.iter().any(|condition| condition.needs_reference());
-        let mut references = Vec::new();
-        for (index, model) in self.models.iter().enumerate() {
-            let needed = treated || self.attributes_heads(model);
-            references.push(if needed { self.reference(index)? } else { Reference::default() });
-        }
-        for (model, reference) in self.models.iter().zip(&references) {
-            self.check_rankings(model, reference)?;
-        }
-        Ok(self.references.get_or_init(|| references))
+/// Returns the mean outputs and rankings of every model's heads on the reference prompts; empty if no condition needs
+/// them.
+///
+/// # Errors
+/// If a prompt cannot be built or its pass fails; a usage error for rankings that a model does not have.
+pub(super) fn references(setup: &Setup) -> Result<Vec<Reference>> {
+    let treated = setup.conditions.iter().any(|condition| condition.needs_reference());
+    let mut references = Vec::new();
+    for (index, model) in setup.models.iter().enumerate() {
+        let needed = treated || setup.attributes_heads(model);
+        references.push(if needed { reference(setup, index)? } else { Reference::default() });
     }
+    for (model, reference) in setup.models.iter().zip(&references) {
+        check_rankings(setup, model, reference)?;
+    }
+    Ok(references)
+}
 
-    /// Returns all heads of every model, best first, for each ranking that a condition names.
-    ///
-    /// # Errors
-    /// Those of [`Setup::references`].
-    pub fn ranked_heads(&self) -> Result<Vec<RankedHead<'_>>> {
-        let used: BTreeSet<_> = self.conditions.iter().flat_map(|condition| condition.rankings()).collect();
-        if used.is_empty() {
-            return Ok(Vec::new());
-        }
-        let mut ranked = Vec::new();
-        for (model, reference) in self.models.iter().zip(self.references()?) {
-            for (by, heads) in reference.rankings.iter().filter(|(by, _)| used.contains(by)) {
-                for (i, &(HeadPlace { layer, head }, score)) in heads.iter().enumerate() {
-                    ranked.push(RankedHead { model: &model.name, ranking: by.name(), rank: i + 1, layer, head, score });
-                }
+/// Returns all heads of every model, best first, for each ranking that a condition names.
+///
+/// # Errors
+/// Those of [`Setup::references`].
+pub(super) fn ranked_heads(setup: &Setup) -> Result<Vec<RankedHead<'_>>> {
+    let used: BTreeSet<_> = setup.conditions.iter().flat_map(|condition| condition.rankings()).collect();
+    if used.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut ranked = Vec::new();
+    for (model, reference) in setup.models.iter().zip(setup.references()?) {
+        for (by, heads) in reference.rankings.iter().filter(|(by, _)| used.contains(by)) {
+            for (i, &(HeadPlace { layer, head }, score)) in heads.iter().enumerate() {
+                ranked.push(RankedHead { model: &model.name, ranking: by.name(), rank: i + 1, layer, head, score });
             }
         }
-        Ok(ranked)
     }
+    Ok(ranked)
+}
 
-    fn check_rankings(&self, model: &Model, reference: &Reference) -> Result<()> {
-        for condition in &self.conditions {
-            if let Some(by) = condition.rankings().find(|by| !reference.rankings.contains_key(by)) {
-                let known: Vec<&str> = reference.rankings.keys().map(|ranking| ranking.name()).collect();
-                let by = by.name();
-                let known = known.join(", ");
-                bail_usage!(
-                    "the condition {condition}: heads of {} cannot be ranked by {by}, but by {known}",
-                    model.name
-                );
+fn check_rankings(setup: &Setup, model: &Model, reference: &Reference) -> Result<()> {
+    for condition in &setup.conditions {
+        if let Some(by) = condition.rankings().find(|by| !reference.rankings.contains_key(by)) {
+            let known: Vec<&str> = reference.rankings.keys().map(|ranking| ranking.name()).collect();
+            let by = by.name();
+            let known = known.join(", ");
+            bail_usage!("the condition {condition}: heads of {} cannot be ranked by {by}, but by {known}", model.name);
+        }
+    }
+    Ok(())
+}
+
+fn reference(setup: &Setup, index: usize) -> Result<Reference> {
+    let model = &setup.models[index];
+    let prompts = reference_prompts(setup, model)?;
+    let mut means = WrittenMeans::default();
+    prompts.iter().try_for_each(|(_, prompt)| means.add(model, prompt))?;
+    let mut reference = Reference { written: means.finish(), rankings: BTreeMap::new() };
+    if setup.conditions.iter().any(|condition| condition.rankings().next().is_some()) {
+        let mut scores = BTreeMap::new();
+        for (planned, prompt) in prompts.iter().filter(|(planned, _)| matches!(planned.spec, PromptSpec::Needle(_))) {
+            score_heads(setup, index, (planned, prompt), reference.answer_means(), &mut scores)?;
+        }
+        reference.rankings = rankings(&scores);
+    }
+    Ok(reference)
+}
+
+/// Builds the reference prompts, spread evenly over those of the grid.
+fn reference_prompts(setup: &Setup, model: &Model) -> Result<Vec<(PlannedPrompt, Prompt)>> {
+    let grid = setup.grid.prompts();
+    let n = PROMPTS.min(grid.len());
+    // Half of the range, because an index is added to it.
+    let seed = Rng::new(setup.grid.seed(), "reference prompts").bits() >> 1;
+    let mut prompts = Vec::new();
+    for i in 0..n {
+        let planned = grid[i * grid.len() / n].clone();
+        let prompt = planned.build(seed, &setup.sources, model.tokenizer()).context("a reference prompt")?;
+        prompts.push((planned, prompt));
+    }
+    Ok(prompts)
+}
+
+/// Adds the scores of each head on one prompt, for every ranking.
+fn score_heads(
+    setup: &Setup,
+    model: usize,
+    of: (&PlannedPrompt, &Prompt),
+    means: Option<&[Vec<f32>]>,
+    scores: &mut Scores,
+) -> Result<()> {
+    // All heads, not only the measured ones, so that rankings are the same in every run.
+    let all = LayersAndHeads::default();
+    let measures = [&AnswerMeasure { by_head: true, sinks: false } as &dyn Measure, &RolesMeasure];
+    for record in untreated_records(setup, model, &all, of, &measures, means)? {
+        let measure = &record.measure;
+        let (Some(layer), Some(head), Some(value)) = (measure.layer, measure.head, measure.value) else { continue };
+        for ranking in Ranking::VARIANTS {
+            let (metric, region) = ranking.metric();
+            if measure.metric == metric.name && measure.region.as_deref() == region {
+                let (sum, n) = scores.entry(*ranking).or_default().entry(HeadPlace { layer, head }).or_default();
+                (*sum, *n) = (*sum + value, *n + 1);
             }
         }
-        Ok(())
     }
-
-    fn reference(&self, index: usize) -> Result<Reference> {
-        let model = &self.models[index];
-        let prompts = self.reference_prompts(model)?;
-        let mut means = WrittenMeans::default();
-        prompts.iter().try_for_each(|(_, prompt)| means.add(model, prompt))?;
-        let mut reference = Reference { written: means.finish(), rankings: BTreeMap::new() };
-        if self.conditions.iter().any(|condition| condition.rankings().next().is_some()) {
-            let mut scores = BTreeMap::new();
-            for (planned, prompt) in prompts.iter().filter(|(planned, _)| matches!(planned.spec, PromptSpec::Needle(_)))
-            {
-                self.score_heads(index, (planned, prompt), reference.answer_means(), &mut scores)?;
-            }
-            reference.rankings = rankings(&scores);
-        }
-        Ok(reference)
-    }
-
-    /// Builds the reference prompts, spread evenly over those of the grid.
-    fn reference_prompts(&self, model: &Model) -> Result<Vec<(PlannedPrompt, Prompt)>> {
-        let grid = self.grid.prompts();
-        let n = PROMPTS.min(grid.len());
-        // Half of the range, because an index is added to it.
-        let seed = Rng::new(self.grid.seed(), "reference prompts").bits() >> 1;
-        let mut prompts = Vec::new();
-        for i in 0..n {
-            let planned = grid[i * grid.len() / n].clone();
-            let prompt = planned.build(seed, &self.sources, model.tokenizer()).context("a reference prompt")?;
-            prompts.push((planned, prompt));
-        }
-        Ok(prompts)
-    }
-
-    /// Adds the scores of each head on one prompt, for every ranking.
-    fn score_heads(
-        &self,
-        model: usize,
-        of: (&PlannedPrompt, &Prompt),
-        means: Option<&[Vec<f32>]>,
-        scores: &mut Scores,
-    ) -> Result<()> {
-        // All heads, not only the measured ones, so that rankings are the same in every run.
-        let all = LayersAndHeads::default();
-        let measures = [&AnswerMeasure { by_head: true, sinks: false } as &dyn Measure, &RolesMeasure];
-        for record in self.untreated_records(model, &all, of, &measures, means)? {
-            let measure = &record.measure;
-            let (Some(layer), Some(head), Some(value)) = (measure.layer, measure.head, measure.value) else { continue };
-            for ranking in Ranking::VARIANTS {
-                let (metric, region) = ranking.metric();
-                if measure.metric == metric.name && measure.region.as_deref() == region {
-                    let (sum, n) = scores.entry(*ranking).or_default().entry(HeadPlace { layer, head }).or_default();
-                    (*sum, *n) = (*sum + value, *n + 1);
-                }
-            }
-        }
-        Ok(())
-    }
+    Ok(())
 }
 
 /// Sum and count of the scores of each head, by ranking.

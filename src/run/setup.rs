@@ -1,6 +1,8 @@
 //! A run with everything loaded that it needs: models, texts, prompts and conditions.
 
 use super::check::longest;
+use super::maps::add_maps;
+use super::reference::references;
 use super::Plan;
 use crate::measures::{MeasureName, Measures, NllMeasure, OutlierMeasure};
 use crate::model::open::{Model, OpenedModel};
@@ -8,9 +10,10 @@ use crate::prompts::{Grid, Sources, Text};
 use crate::results::record::no_formula;
 use crate::results::table::plural;
 use crate::results::{About, MassiveAt, Scored, Tokens};
-use crate::treatments::{Condition, Reference};
+use crate::treatments::{Condition, PairedPrompt, Reference, RowSelection};
 use anyhow::Result;
 use serde_json::{json, Value};
+use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
 /// A plan with its models and texts loaded.
@@ -71,13 +74,59 @@ impl Setup {
             nll.exclude_frequent(&self.sources.text, self.models.iter().map(|model| model.tokenizer()))?;
             nll.skip = u32::try_from(self.plan.skip).unwrap_or(u32::MAX);
         }
-        self.add_maps(&mut measures)?;
+        add_maps(self, &mut measures)?;
         Ok(measures)
     }
 
     /// Returns `true` if any model has a second attention map.
     pub fn has_second_map(&self) -> bool {
         self.models.iter().any(|model| model.transformer.config.wiring().maps() > 1)
+    }
+
+    /// Returns `true` if passes over texts that begin alike share keys and values.
+    pub(super) fn shares_prefixes(&self) -> bool {
+        self.plan.reading.has_kernels() && !self.whole_passes
+    }
+
+    /// Returns `true` if gradients of answers are computed in the untreated pass over a prompt. Plain text has no answers, and
+    /// only the kernels keep the keys and values that this takes.
+    pub(super) fn differentiates(&self, model: &Model, tokens: usize) -> bool {
+        let measured = [MeasureName::Answer, MeasureName::AnswerByHead];
+        self.plan.measures.iter().any(|name| measured.contains(name))
+            && !matches!(self.grid, Grid::Text(_))
+            && self.plan.reading.has_kernels()
+            && model.transformer.config.differentiates(tokens)
+    }
+
+    /// Returns `true` if heads are attributed with their mean outputs: in runs about heads and their roles, as far as answers are
+    /// differentiated at all.
+    pub(super) fn attributes_heads(&self, model: &Model) -> bool {
+        let of_heads = [MeasureName::AnswerByHead, MeasureName::Roles];
+        let shortest = self.grid.ctx_tok().into_iter().min().unwrap_or(0);
+        of_heads.iter().all(|name| self.plan.measures.contains(name)) && self.differentiates(model, shortest)
+    }
+
+    /// Returns `true` if conditions take outputs of heads from another prompt.
+    pub(super) fn patches(&self) -> bool {
+        !self.patched_rows().is_empty()
+    }
+
+    /// The rows in which conditions take outputs of heads, by the prompt that they are taken from.
+    pub(super) fn patched_rows(&self) -> BTreeSet<(PairedPrompt, RowSelection)> {
+        self.conditions.iter().flat_map(|condition| condition.patched_rows()).collect()
+    }
+
+    /// Returns the mean outputs and rankings of every model's heads on the reference prompts, computed once; empty if no
+    /// condition needs them.
+    ///
+    /// # Errors
+    /// If a prompt cannot be built or its pass fails; a usage error for rankings that a model does not have.
+    pub fn references(&self) -> Result<&[Reference]> {
+        if let Some(references) = self.references.get() {
+            return Ok(references);
+        }
+        let references = references(self)?;
+        Ok(self.references.get_or_init(|| references))
     }
 
     /// Returns the subtitle of figures, such as `4096 tokens · 15 prompts per depth · seed 0`.

@@ -253,7 +253,7 @@ fn changed_records(text: &str, whole_passes: bool, change: impl Fn(&mut Plan)) -
     setup.whole_passes = whole_passes;
     let prompts = prompts_of(setup.grid.prompts(), None);
     let mut measures = setup.measures().unwrap();
-    setup.check(&prompts).unwrap();
+    difftool::run::check(&setup, &prompts).unwrap();
     let mut records = Vec::new();
     let mut keep = |_: &PlannedPrompt, found: &FinishedPrompt<'_>| {
         records.extend_from_slice(found.records);
