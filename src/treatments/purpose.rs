@@ -165,6 +165,7 @@ fn replaces_each_head(conditions: &[&Condition]) -> Option<Replacement> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Ranking;
     use super::*;
     use crate::attention::Removal;
     use crate::prompts::Region;
@@ -197,7 +198,7 @@ mod tests {
             ("mask(noise); mask(bos)", Purpose::Other),
             ("mask(random:noise, layers=2)", control("mask(noise, layers=2)")),
             ("mask(random:20)", Purpose::Other),
-            ("ablate(best:2:share_abs, zero)", Purpose::HeadsOut { n: 2, by: "share_abs" }),
+            ("ablate(best:2:share_abs, zero)", Purpose::HeadsOut { n: 2, by: Ranking::ShareAbs.name() }),
             ("ablate(random:2:share_abs:1, zero)", control("ablate(best:2:share_abs, zero)")),
             ("keep(best:2:share_abs)", Purpose::Other),
             ("patch(none, rows=question, from=clean)", Purpose::Corrupted),

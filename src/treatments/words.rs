@@ -83,7 +83,7 @@ impl KeySelection {
             Self::Regions(regions) => regions_words(regions),
             Self::Random(n) => format!("{n} random keys"),
             Self::RandomLike(regions) if regions == &Region::NOISE => "as many random keys".to_owned(),
-            Self::RandomLike(regions) => format!("random keys, as many as {},", regions_words(regions)),
+            Self::RandomLike(regions) => format!("random keys (as {})", regions_words(regions)),
         }
     }
 
@@ -175,7 +175,7 @@ mod tests {
             ("mask(distractor)", "other needles hidden"),
             ("mask(random:noise, layers=0+2)", "as many random keys hidden in layers 0+2"),
             ("mask(random:20)", "20 random keys hidden"),
-            ("mask(random:needle+answer)", "random keys, as many as answer's needle, hidden"),
+            ("mask(random:needle+answer)", "random keys (as answer's needle) hidden"),
             ("mask(needle+answer, rows=all)", "answer's needle hidden in all rows"),
             ("mask(first+noise)", "first token and noise hidden"),
             ("silence(noise)", "what noise writes silenced"),

@@ -20,6 +20,7 @@ const OTHER_NAMES: &[(&str, &str, &str)] = &[
     ("src/commands/inspect.rs", "lambda", "a column of a table of weights"),
     ("src/commands/inspect.rs", "median", "a column of a table of weights"),
     ("src/commands/needle.rs", "accuracy", "a figure's file"),
+    ("src/commands/nll.rs", "nll", "a command"),
     ("src/commands/nll/draw.rs", "nll", "a figure's file"),
     ("src/commands/train/draw.rs", "lambda", "a panel of training curves"),
     ("src/figures/forest.rs", "accuracy", "a panel's title"),

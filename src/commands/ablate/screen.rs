@@ -27,7 +27,7 @@ pub(super) fn screen(frame: &Frame) -> Screen {
     }
     let mut notes = Vec::new();
     if !tables.is_empty() {
-        notes.push("Nats: of the answer's log-probability. Points: of accuracy.".to_owned());
+        notes.push("Nats: of the answer's log-probability, which stars are of. Points: of accuracy.".to_owned());
     }
     notes.extend(layers(&of_layers));
     Screen { tables, notes, ..Screen::default() }

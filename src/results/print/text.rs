@@ -57,7 +57,8 @@ impl ScreenText {
         let (keys, mut table) = hoisted(table.with_names(names));
         let shared = shared.into_iter().chain(Some(keys).filter(|keys| !keys.is_empty())).collect();
         if !TextTable::new(&table).fits() {
-            table.rows.iter_mut().flatten().for_each(|cell| cell.aside = String::new());
+            let intervals = table.rows.iter_mut().flatten().filter(|cell| cell.aside.starts_with('['));
+            intervals.for_each(|cell| cell.aside = String::new());
         }
         Self { title, shared, table, more: 0 }
     }

@@ -108,13 +108,8 @@ fn filled(frame: &Frame, note: String) -> Option<Table> {
     table.noted(note).trimmed()
 }
 
-/// Metrics of a screen, with their names there.
-const ON_SCREEN: [(&str, &Metric); 4] = [
-    ("median", &MEDIAN),
-    ("largest / median", &TOP_1_OVER_MEDIAN),
-    ("kurtosis", &KURTOSIS),
-    ("beyond 6 sigma", &SHARE_BEYOND_6_SIGMA),
-];
+/// Metrics of a screen, besides the largest magnitude.
+const ON_SCREEN: [&Metric; 4] = [&MEDIAN, &TOP_1_OVER_MEDIAN, &KURTOSIS, &SHARE_BEYOND_6_SIGMA];
 
 /// The untreated numbers over all layers with a column for each model: a part for each place.
 pub(crate) fn side_by_side(frame: &Frame) -> Option<Table> {
@@ -123,8 +118,8 @@ pub(crate) fn side_by_side(frame: &Frame) -> Option<Table> {
     let mut columns = vec![words("").key()];
     columns.extend(frame.models.iter().map(numbers));
     let mut rows = Vec::new();
-    for (place, title) in [("logits", "attention logits, largest"), ("hidden", "hidden states, largest")] {
-        let metrics = ON_SCREEN.map(|(name, metric)| (format!("  {name}"), metric.name));
+    for (place, title) in [("logits", "attention logits, top 1"), ("hidden", "hidden states, top 1")] {
+        let metrics = ON_SCREEN.map(|metric| (format!("  {}", metric.label), metric.name));
         for (label, metric) in [(title.to_owned(), largest.as_str())].into_iter().chain(metrics) {
             let cells = frame.models.iter().map(|model| {
                 let is_it = |record: &&&Record| {
