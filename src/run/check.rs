@@ -149,7 +149,7 @@ pub fn pass_bytes(setup: &Setup, prompts: &[PlannedPrompt]) -> u64 {
         maps += full_map_bytes(setup, config, ctx_tok);
     }
     let passes = parallel_prompts(setup).min(prompts.len()) as u64;
-    (passes * widest).saturating_add(maps).saturating_add(DRAWING_BYTES)
+    (passes * widest).saturating_add(maps).saturating_add(USUAL_BYTES)
 }
 
 /// Memory of the matrices that `heatmap --full` writes token by token, in bytes; 0 for other runs.
@@ -168,8 +168,8 @@ fn full_map_bytes(setup: &Setup, config: &ModelConfig, ctx_tok: usize) -> u64 {
     }
 }
 
-/// Memory of fonts, and of a figure of usual size while it is drawn.
-const DRAWING_BYTES: u64 = 64 << 20;
+/// Memory of the records of a usual run, of fonts, and of a figure of usual size while it is drawn.
+const USUAL_BYTES: u64 = 96 << 20;
 
 /// Bytes of an element of a matrix that is written token by token: as it is collected, and as it is written.
 const FULL_BIN_BYTES: u64 = 8;

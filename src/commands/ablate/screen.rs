@@ -8,7 +8,7 @@ use crate::results::table::{fixed, numbers, unsigned_zero, words, Cell, Table, T
 use crate::results::view::ablate::{condition_changes, heads_out_changes, Change, HeadsOut};
 use crate::results::view::each_head::costs;
 use crate::results::view::PREDICTORS;
-use crate::results::{Column, Difference, Frame, Purpose, Query, Verdict};
+use crate::results::{Column, ConditionFacts, Difference, Frame, Purpose, Query, Setting, Verdict};
 
 /// Heads that are listed of each model.
 const DEAREST: usize = 8;
@@ -58,29 +58,51 @@ fn is_decided(change: &Difference) -> bool {
 /// The change of the log-probability and that of the accuracy under each condition, below the accuracy of the untreated passes.
 fn conditions(frame: &Frame, mut changes: Vec<Change<'_>>) -> Option<Table> {
     correct(changes.iter_mut().map(|change| &mut change.log_prob_nats));
-    let labels = distinct(changes.iter().map(|change| label(frame, change)));
     let mut rows = vec![untreated(frame)];
-    for wanted in labels {
-        let mut row = vec![Cell::words(&wanted)];
-        for model in &frame.models {
-            let change = changes.iter().find(|change| change.model == model && label(frame, change) == wanted);
-            row.push(change.map_or_else(Cell::none, |change| Cell {
-                aside: format!("{:>4}", points(&change.exact)),
-                decided: is_decided(&change.log_prob_nats),
-                ..Cell::words(nats(&change.log_prob_nats))
-            }));
+    for &setting in &frame.settings {
+        let of_setting: Vec<&Change<'_>> = changes.iter().filter(|change| change.setting == setting).collect();
+        for condition in with_controls(frame, &of_setting) {
+            let mut row = vec![Cell::words(label(frame, setting, condition))];
+            for model in &frame.models {
+                let change = of_setting.iter().find(|change| change.model == model && change.condition == condition);
+                row.push(change.map_or_else(Cell::none, |change| Cell {
+                    aside: format!("{:>4}", points(&change.exact)),
+                    decided: is_decided(&change.log_prob_nats),
+                    ..Cell::words(nats(&change.log_prob_nats))
+                }));
+            }
+            rows.push(row);
         }
-        rows.push(row);
     }
     let columns = model_columns(frame, "nats, points");
     Some(Table::new("conditions", "", String::new(), columns, rows)).filter(|table| table.rows.len() > 1)
 }
 
-/// The condition in words, with the length where there are several settings.
-fn label(frame: &Frame, change: &Change<'_>) -> String {
+/// The conditions of some changes, each followed by its controls.
+fn with_controls<'a>(frame: &'a Frame, changes: &[&Change<'a>]) -> Vec<&'a ConditionFacts> {
+    let is_there = |condition: &&ConditionFacts| changes.iter().any(|change| change.condition == *condition);
+    let all: Vec<&ConditionFacts> = frame.conditions.0.iter().filter(is_there).collect();
+    let has_above = |condition: &ConditionFacts| match &condition.purpose {
+        Purpose::Control { of } => all.iter().any(|other| other.name == *of),
+        _ => false,
+    };
+    let mut ordered = Vec::new();
+    for condition in all.iter().copied().filter(|condition| !has_above(condition)) {
+        ordered.push(condition);
+        ordered.extend(frame.conditions.controls_of(&condition.name).into_iter().filter(is_there));
+    }
+    ordered
+}
+
+/// The condition in words, with the length where there are several settings; a control stands below what it is the control of.
+fn label(frame: &Frame, setting: Setting, condition: &ConditionFacts) -> String {
+    let words = match &condition.purpose {
+        Purpose::Control { of } if frame.conditions.0.iter().any(|other| other.name == *of) => "  as many random keys",
+        _ => &condition.words,
+    };
     match frame.settings.len() {
-        0 | 1 => change.condition.words.clone(),
-        _ => format!("{} ({}, {})", change.condition.words, change.setting.ctx_tok, change.setting.name()),
+        0 | 1 => words.to_owned(),
+        _ => format!("{words} ({}, {})", setting.ctx_tok, setting.name()),
     }
 }
 
@@ -94,7 +116,7 @@ fn untreated(frame: &Frame) -> Vec<Cell> {
         let level = levels.iter().find(|level| level.keys[0].is_some_and(|key| key.to_string() == *model));
         let accuracy = level.and_then(|level| level.numbers[0]);
         row.push(accuracy.map_or_else(Cell::none, |level| Cell {
-            aside: format!("({} %)", fixed(100.0 * level.value, 0)),
+            aside: format!("{:>3} %", fixed(100.0 * level.value, 0)),
             ..Cell::words("")
         }));
     }
