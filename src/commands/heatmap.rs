@@ -12,6 +12,7 @@ use crate::base::files::{check_writable, folder_of};
 use crate::measures::{MapMeasure, MeasureName};
 use crate::results::run_table::RunTable;
 use crate::results::screen::{Screen, ScreenTable};
+use crate::results::table::plural;
 use crate::results::view::DRAWN_LAYERS;
 use crate::results::Frame;
 use crate::run::{MapFlags, MapsOfOnePrompt, Plan, Run};
@@ -20,6 +21,7 @@ use clap::Args;
 use draw::Picture;
 use matrices::{taken, write_matrices};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 pub(super) static HEATMAP: Command = Command {
     name: "heatmap",
@@ -57,12 +59,26 @@ fn screen(frame: &Frame) -> Screen {
     drawn_screen("Drawn heads", frame, &DRAWN_LAYERS)
 }
 
-/// A screen of the heads that were drawn.
+/// Rows of a screen of drawn heads.
+const MOST_ROWS: usize = 15;
+
+/// A screen of the heads that were drawn: of each model as many, from the first on.
 pub(super) fn drawn_screen(heads: &str, frame: &Frame, drawn: &RunTable) -> Screen {
     let rows = if frame.asks() { "the rows that predict the answer" } else { "the last 32 rows" };
     let title = format!("{heads}, % of their output by region in {rows}");
-    let table = drawn.filled(frame).map(|table| ScreenTable::of_run(&title, frame, table));
-    Screen { tables: table.into_iter().collect(), ..Screen::default() }
+    let Some(mut table) = drawn.filled(frame) else { return Screen::default() };
+    let all = table.rows.len();
+    let each = MOST_ROWS / frame.models.len().max(1);
+    let mut shown: BTreeMap<String, usize> = BTreeMap::new();
+    table.rows.retain(|row| {
+        let of_model = shown.entry(row[0].text.clone()).or_default();
+        *of_model += 1;
+        *of_model <= each.max(1)
+    });
+    let more = all - table.rows.len();
+    let note = (more > 0).then(|| format!("{}: --tables drawn.", plural(more, "more row")));
+    let tables = vec![ScreenTable::of_run(&title, frame, table)];
+    Screen { tables, notes: note.into_iter().collect(), ..Screen::default() }
 }
 
 impl MeasuringFlags for HeatmapFlags {

@@ -17,8 +17,8 @@ use crate::results::metric::{
     Metric, ACCURACY, ANSWER_REGION, ATTRIBUTION, GENERATED_ACCURACY, GENERATED_CONTAINS, NOISE_ATTRIBUTION, NOISE_OUT,
     SAID_NUMBER, SAID_OTHER_NEEDLE, SHARE_OUT,
 };
-use crate::results::screen::{note_on_changes, note_on_levels, Screen, SideBySide};
-use crate::results::{Frame, Number, Pick, Setting};
+use crate::results::screen::{note_on_changes, note_on_levels, Screen, ScreenTable, SideBySide};
+use crate::results::{Column, Cut, Frame, Number, Pick, Setting, Value};
 use crate::run::{Plan, Run};
 use anyhow::Result;
 use clap::Args;
@@ -111,14 +111,8 @@ impl MeasuringFlags for NeedleFlags {
 }
 
 /// The numbers that answer the question of needle prompts.
-const ANSWERS: [Number<'static>; 6] = [
-    ACCURACY.overall(),
-    GENERATED_ACCURACY.overall(),
-    SAID_NUMBER.overall(),
-    SAID_OTHER_NEEDLE.overall(),
-    SHARE_OUT.of(ANSWER_REGION),
-    NOISE_OUT.overall(),
-];
+const ANSWERS: [Number<'static>; 4] =
+    [ACCURACY.overall(), GENERATED_ACCURACY.overall(), SHARE_OUT.of(ANSWER_REGION), NOISE_OUT.overall()];
 
 /// Those of RULER's tasks, whose score is that of generated answers, and of questions of a file.
 const OTHER_ANSWERS: [Number<'static>; 4] =
@@ -131,11 +125,21 @@ fn screen(frame: &Frame) -> Screen {
         true => &OTHER_ANSWERS[..],
         false => &ANSWERS,
     };
+    let answers = SideBySide::of("answers", "Answers", numbers).table(frame);
     Screen {
-        tables: SideBySide::of("answers", "Answers", numbers).table(frame).into_iter().collect(),
+        tables: answers.into_iter().chain(absent(frame)).collect(),
         notes: note_on_changes(frame).into_iter().chain(note_on_attribution(frame)).collect(),
         ..Screen::default()
     }
+}
+
+/// What models answer where the text holds no answer.
+fn absent(frame: &Frame) -> Option<ScreenTable> {
+    const ABSENT: [Cut<'static>; 1] = [(Column::Cities, Some(Value::Text("absent")))];
+    let numbers = [SAID_NUMBER.overall(), SAID_OTHER_NEEDLE.overall()];
+    let title = "Asked for names that the text does not hold";
+    let table = SideBySide { only: &ABSENT, ..SideBySide::of("unanswerable", title, &numbers) };
+    frame.cities.iter().any(|cities| cities == "absent").then(|| table.table(frame))?
 }
 
 /// What the answer gains from the answer's needle and loses by noise, as attribution estimates it.

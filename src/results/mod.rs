@@ -36,13 +36,14 @@ pub(crate) mod view;
 pub(crate) mod within;
 
 pub use column::Column;
+pub(crate) use column::Value;
 pub use compare::{Counts, MetricName, Where};
 pub use conditions::{ConditionFacts, Conditions, Purpose};
 pub use difference::{Difference, Test, Verdict};
 pub(crate) use estimate::Estimate;
 pub use frame::{About, DrawnHead, Frame, MassiveAt};
 pub use pick::{Case, ConditionKey, Pick, Setting};
-pub(crate) use query::{Number, Query};
+pub(crate) use query::{Cut, Number, Query};
 pub use records::Records;
 pub use rows::Row;
 pub(crate) use tokens::{bin_of, bins, cumulative, Bin};

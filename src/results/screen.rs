@@ -165,6 +165,9 @@ impl SideBySide<'_> {
                 });
             }
         }
+        if let (true, Some(name)) = (parts.is_empty(), groups.condition(key)) {
+            return frame.condition_words(name);
+        }
         parts.join(", ")
     }
 }
@@ -199,6 +202,15 @@ impl<'a> Groups<'a> {
     fn row<'r>(&self, rows: &'r [ResultRow<'a>], key: &Key<'a>, model: &str) -> Option<&'r ResultRow<'a>> {
         rows.iter()
             .find(|row| row.keys[self.model] == Some(Value::Text(model)) && without(&row.keys, self.model) == *key)
+    }
+
+    /// The condition of a key; `None` for the untreated passes.
+    fn condition<'k>(&self, key: &'k Key<'a>) -> Option<&'k str> {
+        let at = self.columns.iter().position(|&column| column == Column::Condition)?;
+        match &key[at] {
+            Some(Value::Text(name)) => Some(name),
+            _ => None,
+        }
     }
 
     fn varies(&self, at: usize) -> bool {

@@ -234,7 +234,7 @@ common::is_scratch!(Scratch);
 fn what_a_model_says_is_scored_and_kept() {
     let scratch = Scratch::new();
     let stdout = scratch.generate("transformer", &["--needles", "2", "--out", "run"]);
-    assert!(stdout.contains("generated accuracy %") && stdout.contains("says a number %"), "{stdout}");
+    assert!(stdout.contains("generated accuracy %"), "{stdout}");
     let lines = scratch.lines("run");
     assert_eq!(lines.len(), 2);
     let records = difftool::results::record::read(&scratch.path("run/results.csv")).unwrap();
