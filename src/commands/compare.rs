@@ -78,9 +78,6 @@ pub(super) enum TableFormat {
     Markdown,
 }
 
-/// Records without another half that are shown; `--format json` has all.
-const FIRST_FEW: usize = 3;
-
 /// Compares.
 ///
 /// # Errors
@@ -204,26 +201,22 @@ pub(super) fn talk(comparison: &Comparison) -> String {
         };
         lines.push(format!("{}: {} of {} records compared{left_out}", input.name, counts.kept, counts.records));
     }
-    comparison.pairings.iter().for_each(|pairing| lines.extend(talk_of_pairing(pairing)));
+    let of_pairings = distinct(comparison.pairings.iter().flat_map(talk_of_pairing));
+    lines.extend(of_pairings);
     lines.extend(comparison.notes.iter().map(|note| format!("note: {note}")));
     lines.join("\n") + "\n"
 }
 
+/// What was paired, and how many records have no partner.
 fn talk_of_pairing(pairing: &PairedSets) -> Vec<String> {
-    let PairedSets { baseline, other, regardless_of, pairs, .. } = pairing;
-    let pairs = plural(*pairs, "pair");
-    let mut lines =
-        vec![format!("{other} is compared with {baseline}: {pairs} of records, regardless of {regardless_of}")];
+    let PairedSets { baseline, other, pairs, .. } = pairing;
+    let mut lines = vec![format!("{other} is compared with {baseline}: {} of records", plural(*pairs, "pair"))];
     for (name, unpaired) in [(baseline, &pairing.only_baseline), (other, &pairing.only_other)] {
-        let cases = &unpaired.cases;
-        if cases.is_empty() {
-            continue;
-        }
-        let metrics: Vec<String> = unpaired.by_metric.iter().map(|(metric, n)| format!("{n} {metric}")).collect();
-        lines.push(format!("  {} records only in {name} ({})", cases.len(), metrics.join(", ")));
-        lines.extend(cases.iter().take(FIRST_FEW).map(|case| format!("    {case}")));
-        if cases.len() > FIRST_FEW {
-            lines.push(format!("    … and {} more, all listed by --format json", cases.len() - FIRST_FEW));
+        let count = unpaired.cases.len();
+        if count > 0 {
+            let metrics: Vec<String> = unpaired.by_metric.iter().map(|(metric, n)| format!("{n} {metric}")).collect();
+            let records = plural(count, "record");
+            lines.push(format!("{records} of {name} without a partner ({}); --json lists them", metrics.join(", ")));
         }
     }
     lines

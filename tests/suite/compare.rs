@@ -329,7 +329,7 @@ fn every_input_is_compared_with_the_first() {
 }
 
 #[test]
-fn records_of_one_side_only_are_listed() {
+fn records_of_one_side_only_are_counted_and_listed_in_json() {
     let scratch = Scratch::new();
     scratch.run("a", &RUN);
     let (run, mut records) = (Run { model: "diff", ..RUN }, Run { model: "diff", ..RUN }.records());
@@ -339,10 +339,14 @@ fn records_of_one_side_only_are_listed() {
     let cases = json["pairings"][0]["only_baseline"]["cases"].as_array().unwrap();
     assert_eq!((cases.len(), row(&json, "accuracy")["n"].as_u64()), (4, Some(29)));
     assert!(cases.iter().all(|case| case.as_str().unwrap().contains("seed=5")), "{cases:?}");
+    assert!(
+        cases.iter().any(|case| case.as_str().unwrap().starts_with("accuracy · task=needle ctx_tok=1024")),
+        "{cases:?}"
+    );
     assert_eq!(json["pairings"][0]["only_other"]["cases"], json!([]));
     let stderr = scratch.stderr("a b");
-    assert!(stderr.contains("4 records only in transformer (2 accuracy, 2 share_abs)"), "{stderr}");
-    assert!(stderr.contains("accuracy · task=needle ctx_tok=1024") && stderr.contains("and 1 more"), "{stderr}");
+    assert!(stderr.contains("4 records of transformer without a partner (2 accuracy, 2 share_abs)"), "{stderr}");
+    assert!(stderr.contains("; --json lists them"), "{stderr}");
 }
 
 #[test]

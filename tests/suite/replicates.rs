@@ -44,7 +44,8 @@ fn recipes_are_compared_seed_by_seed_and_the_interval_is_over_seeds() {
         said.contains("intervals rest on 3 training seeds and their prompts; if some seeds learn and others do not"),
         "{said}"
     );
-    assert!(said.contains("120 records only in diff") && said.contains("replicate=4"), "{said}");
+    assert!(said.contains("120 records of diff without a partner"), "{said}");
+    assert!(json["pairings"][0]["only_other"]["cases"][0].as_str().unwrap().contains("replicate=4"), "{json}");
     let table = scratch.stdout("run --replicates");
     assert!(table.starts_with("Change from transformer: 3 training seeds, 30 prompts"), "{table}");
 }
