@@ -124,6 +124,11 @@ impl Difference {
         Verdict::of(self.diff, self.p_adjusted)
     }
 
+    /// Returns `true` if the verdict is not open.
+    pub(crate) fn is_decided(&self) -> bool {
+        self.verdict() != Verdict::Undecided
+    }
+
     /// The difference over prompts, with the test of hits and misses or that of other numbers; `None` of no pairs, and of
     /// numbers so large that their mean overflows. `free`: columns that do not tell prompts apart, as they are compared.
     pub(crate) fn of_prompts(pairs: &[Pair<'_>], free: &[Column], kind: Kind) -> Option<Self> {
@@ -469,7 +474,7 @@ mod tests {
                 rows.extend(compared(&prompts.collect::<Vec<_>>(), hits));
             }
             correct(&mut rows);
-            decided += u32::from(rows.iter().any(|row| row.verdict() != Verdict::Undecided));
+            decided += u32::from(rows.iter().any(|row| row.is_decided()));
             decided_row_by_row += u32::from(rows.iter().any(|row| Verdict::of(row.diff, row.p) != Verdict::Undecided));
         }
         assert!(

@@ -2,7 +2,7 @@
 //! what all rows share is said once.
 
 use super::column::{Column, Value};
-use super::difference::{correct, Verdict};
+use super::difference::correct;
 use super::frame::Frame;
 use super::metric::ACCURACY;
 use super::query::{Cut, Number, Query, ResultRow};
@@ -144,7 +144,7 @@ impl SideBySide<'_> {
     fn cell(&self, row: &ResultRow<'_>, at: usize) -> Cell {
         let kind = self.numbers[at].metric.kind;
         let cell = match &row.changes[at] {
-            Some(change) => Cell { decided: change.verdict() != Verdict::Undecided, ..Cell::difference(kind, change) },
+            Some(change) => Cell { decided: change.is_decided(), ..Cell::difference(kind, change) },
             None => Cell::estimate(kind, row.numbers[at]),
         };
         if self.plain {
@@ -252,7 +252,7 @@ fn shared(groups: &Groups<'_>, rows: &[ResultRow<'_>], frame: &Frame) -> Vec<Str
 fn value_words(frame: &Frame, column: Column, value: Option<Value<'_>>) -> String {
     let Some(value) = value else { return format!("no {column}") };
     if column == Column::Needles && frame.is_of_shots() {
-        return plural_of(&value.to_string(), "example");
+        return plural(value, "example");
     }
     column_words(column, &value.to_string())
 }
@@ -260,8 +260,8 @@ fn value_words(frame: &Frame, column: Column, value: Option<Value<'_>>) -> Strin
 /// A value of a column in words, from its text: `4096 tokens`, `depth 25 %`.
 pub(crate) fn column_words(column: Column, value: &str) -> String {
     match column {
-        Column::CtxTok => plural_of(value, "token"),
-        Column::Needles => plural_of(value, "needle"),
+        Column::CtxTok => plural(value, "token"),
+        Column::Needles => plural(value, "needle"),
         Column::Retrieve => format!("{value} asked"),
         Column::DepthReqPct => format!("depth {value} %"),
         Column::Layer | Column::Head | Column::Query | Column::Sample | Column::Seed => format!("{column} {value}"),
@@ -271,10 +271,6 @@ pub(crate) fn column_words(column: Column, value: &str) -> String {
         _ if value == "none" => format!("no {column}"),
         _ => value.to_owned(),
     }
-}
-
-fn plural_of(count: &str, what: &str) -> String {
-    format!("{count} {what}{}", if count == "1" { "" } else { "s" })
 }
 
 /// Joins neighbouring rows of changes that show the same: `8, 6 bits`.
@@ -344,7 +340,7 @@ pub(crate) fn note_on_condition(frame: &Frame, condition: &str) -> Option<String
     let mut parts = Vec::new();
     for row in &rows {
         let (Some(Value::Text(model)), Some(change)) = (row.keys[0], &row.changes[0]) else { continue };
-        let cell = Cell { decided: change.verdict() != Verdict::Undecided, ..Cell::difference(ACCURACY.kind, change) };
+        let cell = Cell { decided: change.is_decided(), ..Cell::difference(ACCURACY.kind, change) };
         parts.push(format!("{} {}", frame.short_name(model), cell.line()));
     }
     let at = frame.condition_words(condition);

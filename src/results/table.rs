@@ -365,8 +365,9 @@ fn signed(x: f64) -> String {
 }
 
 /// `1 window`, `2 windows`.
-pub(crate) fn plural(n: usize, what: &str) -> String {
-    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+pub(crate) fn plural(n: impl ToString, what: &str) -> String {
+    let n = n.to_string();
+    format!("{n} {what}{}", if n == "1" { "" } else { "s" })
 }
 
 /// Formats a number with so many decimals; zero has no sign.

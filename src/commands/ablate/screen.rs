@@ -8,7 +8,7 @@ use crate::results::table::{fixed, numbers, unsigned_zero, words, Cell, Table, T
 use crate::results::view::ablate::{condition_changes, heads_out_changes, Change, HeadsOut};
 use crate::results::view::each_head::costs;
 use crate::results::view::PREDICTORS;
-use crate::results::{Column, ConditionFacts, Difference, Frame, Purpose, Query, Setting, Verdict};
+use crate::results::{Column, ConditionFacts, Difference, Frame, Purpose, Query, Setting};
 
 /// Heads that are listed of each model.
 const DEAREST: usize = 8;
@@ -51,10 +51,6 @@ fn points(change: &Difference) -> String {
     format!("{:+.0}", unsigned_zero(100.0 * change.diff, 0))
 }
 
-fn is_decided(change: &Difference) -> bool {
-    change.verdict() != Verdict::Undecided
-}
-
 /// The change of the log-probability and that of the accuracy under each condition, below the accuracy of the untreated passes.
 fn conditions(frame: &Frame, mut changes: Vec<Change<'_>>) -> Option<Table> {
     correct(changes.iter_mut().map(|change| &mut change.log_prob_nats));
@@ -67,7 +63,7 @@ fn conditions(frame: &Frame, mut changes: Vec<Change<'_>>) -> Option<Table> {
                 let change = of_setting.iter().find(|change| change.model == model && change.condition == condition);
                 row.push(change.map_or_else(Cell::none, |change| Cell {
                     aside: format!("{:>4}", points(&change.exact)),
-                    decided: is_decided(&change.log_prob_nats),
+                    decided: change.log_prob_nats.is_decided(),
                     ..Cell::words(nats(&change.log_prob_nats))
                 }));
             }
@@ -135,7 +131,7 @@ fn heads_out(frame: &Frame) -> Option<Table> {
             let out = changes.iter().find(|out| out.best.model == model && name(out) == wanted);
             out.map_or_else(Cell::none, |out| Cell {
                 aside: out.random.as_ref().map_or(String::new(), |random| format!("({})", points(&random.exact))),
-                decided: out.best_less_random.as_ref().is_some_and(is_decided),
+                decided: out.best_less_random.as_ref().is_some_and(Difference::is_decided),
                 ..Cell::words(points(&out.best.exact))
             })
         });

@@ -7,7 +7,7 @@ use crate::results::compare::Comparison;
 use crate::results::screen::{Screen, ScreenTable};
 use crate::results::table::{numbers, plural, words, Cell, Table};
 use crate::results::view::{difference_cell, group_value};
-use crate::results::{Column, Row, Verdict};
+use crate::results::{Column, Row};
 
 /// The changes of each metric that has a decided one, or is the first. Where a metric has several rows, only the first metric's.
 pub(super) fn screen(comparison: &Comparison, pairs: &str) -> Screen {
@@ -38,7 +38,7 @@ fn of_metric(row: &Row, metric: &str) -> bool {
 }
 
 fn decided(row: &Row) -> bool {
-    row.difference.verdict() != Verdict::Undecided
+    row.difference.is_decided()
 }
 
 /// Models in the order in which they ran, as far as a manifest says.

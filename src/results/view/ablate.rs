@@ -12,9 +12,6 @@ use crate::stats::{
     correlation_of_points, pearson, spearman, test_ratio, Correlation, Interval, CORRELATION_RESAMPLES,
 };
 
-/// Name of the table of differences between models.
-pub(super) const CONTRASTS: &str = "contrasts";
-
 /// The change under a condition, or under several of one kind, in one model and setting.
 #[derive(Clone, Debug)]
 pub(crate) struct Change<'a> {
@@ -182,7 +179,7 @@ pub(super) fn conditions(frame: &Frame) -> Option<Table> {
         .column(words("verdict"), |(change, untreated)| {
             Cell::optional_words((!untreated).then(|| change.log_prob_nats.verdict().name()))
         })
-        .table("conditions", "Costs of conditions", note)
+        .noted(note)
         .trimmed()
 }
 
@@ -230,7 +227,7 @@ pub(super) fn attribution(frame: &Frame) -> Option<Table> {
         .column(numbers("rank correlation").named("rank_correlation"), |row| {
             Cell::value(Kind::Number, row.correlations[1].0, row.correlations[1].1)
         })
-        .table("expected", "Attribution and measured change", note)
+        .noted(note)
         .trimmed()
 }
 
@@ -266,7 +263,7 @@ pub(super) fn heads_out(frame: &Frame) -> Option<Table> {
         .column(words("verdict"), |out| {
             Cell::optional_words(out.best_less_random.as_ref().map(|less| less.verdict().name()))
         })
-        .table("heads-out", "Heads taken out", note)
+        .noted(note)
         .trimmed()
 }
 
@@ -305,6 +302,6 @@ pub(super) fn contrasts(frame: &Frame) -> Option<Table> {
             Cell::difference(Kind::Number, log_prob)
         })
         .column(words("verdict"), |(.., [_, log_prob])| Cell::words(log_prob.verdict().name()))
-        .table(CONTRASTS, "Contrasts of models", note)
+        .noted(note)
         .trimmed()
 }
