@@ -1,6 +1,7 @@
 //! `difftool ablate`: what do noise and heads cost? The same prompts without some keys, and without some heads.
 
-mod draw;
+mod changes;
+mod each_head;
 mod screen;
 
 use super::command::{read, typed, Action, Command, Measuring};
@@ -10,15 +11,18 @@ use super::shared::{Measured, RunFlags};
 use crate::attention::{HeadPlace, Removal};
 use crate::bail_usage;
 use crate::base::spec_file::flag_defaults;
+use crate::figures::{Over, Panel, RunFigure, View};
 use crate::measures::MeasureName;
 use crate::prompts::{Grid, NeedleCounts, NeedlePrompts, PromptDefaults, Region};
-use crate::results::view::{CONDITIONS, CONTRASTS, EACH_HEAD, EXPECTED, HEADS_OUT, PREDICTORS};
+use crate::results::folder::HEADS;
 use crate::run::{Plan, Run};
 use crate::treatments::{
     Condition, HeadSelection, KeySelection, PairedPrompt, Ranking, Replacement, RowSelection, Treatment,
 };
 use anyhow::Result;
+use changes::{CONDITIONS, CONTRASTS, EXPECTED, HEADS_OUT};
 use clap::{Args, ValueEnum};
+use each_head::{head_rows, EACH_HEAD, EVERY_COST, PREDICTORS};
 use screen::screen;
 use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
@@ -52,9 +56,61 @@ pub(super) static ABLATE: Command = Command {
         read: read::<AblateFlags>,
         screen,
         tables: &[&CONDITIONS, &EXPECTED, &HEADS_OUT, &EACH_HEAD, &PREDICTORS, &CONTRASTS],
+        figures: &FIGURES,
         next: "difftool heads, the role of each head",
     }),
 };
+
+const FIGURES: [RunFigure; 4] = [
+    RunFigure {
+        file: "each-head",
+        title: "Each head by itself: change of the answer's log-probability",
+        subtitle: "",
+        pooling: "mean over prompts, paired with the untreated passes",
+        table: &EVERY_COST,
+        view: View::Heads { value: "answer_log_prob_change" },
+    },
+    RunFigure {
+        file: "conditions",
+        title: "Cost of conditions",
+        subtitle: "paired differences, whiskers: 95 % intervals",
+        pooling: "mean over prompts, paired with the untreated passes, 95 % intervals",
+        table: &CONDITIONS,
+        view: View::Forest {
+            panels: &[
+                Panel::titled("log-probability of the answer", &["answer_log_prob_change"]),
+                Panel::titled("accuracy", &["accuracy_change"]),
+            ],
+            x_label: "difference from the untreated passes",
+        },
+    },
+    RunFigure {
+        file: "recovery",
+        title: "Share of the answer's log-probability that is recovered",
+        subtitle: "0 as in the corrupted prompt, 1 as in the clean one",
+        pooling:
+            "ratio of means over prompts: (treated - corrupted) / (clean - corrupted), 95 % intervals of the ratio",
+        table: &CONDITIONS,
+        view: View::Forest {
+            panels: &[Panel::titled("log-probability of the answer", &["recovered"])],
+            x_label: "share recovered",
+        },
+    },
+    RunFigure {
+        file: "heads-out",
+        title: "Without the best heads, and without others of the same layers",
+        subtitle: "",
+        pooling: "mean over prompts, paired with the untreated passes, 95 % intervals",
+        table: &HEADS_OUT,
+        view: View::Lines {
+            over: Over::Names { key: "n", label: "heads out" },
+            panels: &[
+                Panel::titled("log-probability of the answer", &["best_log_prob_change", "random_log_prob_change"]),
+                Panel::titled("accuracy", &["best_accuracy_change", "random_accuracy_change"]),
+            ],
+        },
+    },
+];
 
 #[derive(Clone, Debug, PartialEq, Args, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
@@ -142,7 +198,7 @@ impl MeasuringFlags for AblateFlags {
     }
 
     fn draw(&self, run: &Run) -> Result<()> {
-        draw::draw(run)
+        run.save_table(HEADS, &head_rows(&run.frame))
     }
 }
 

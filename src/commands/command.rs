@@ -4,6 +4,7 @@ use super::execute::execute_typed;
 use super::measuring::MeasuringFlags;
 use super::shared::{Measured, OutputArgs, PartArgs, RunFlags};
 use crate::base::values::tokens_name;
+use crate::figures::RunFigure;
 use crate::prompts::PromptDefaults;
 use crate::results::run_table::RunTable;
 use crate::results::screen::Screen;
@@ -47,6 +48,8 @@ pub(super) struct Measuring {
     pub(super) screen: fn(&Frame) -> Screen,
     /// Tables that only its runs have, beside those of its measures.
     pub(super) tables: &'static [&'static RunTable],
+    /// Its figures; others are drawn by its flags.
+    pub(super) figures: &'static [RunFigure],
     /// What to look at next.
     pub(super) next: &'static str,
 }

@@ -2,7 +2,6 @@
 
 use super::command::{Command, Typed};
 use super::experiment::Experiment;
-use super::measuring::MeasuringFlags;
 use super::progress::ProgressReporter;
 use super::report::{self, check_page};
 use super::screens::print_tables;
@@ -10,6 +9,7 @@ use super::shared::OutputArgs;
 use super::{start_threads, stop_on_signal};
 use crate::bail_usage;
 use crate::base::error::{unless_broken_pipe, ExpectationFailed};
+use crate::figures::RunFigure;
 use crate::results::folder::{check_out, CELLS, COMMAND, EXPERIMENT, MANIFEST, RESULTS};
 use crate::results::table::plural;
 use crate::results::Frame;
@@ -54,7 +54,7 @@ pub(super) fn execute(mut experiment: Experiment, output: &OutputArgs, part: Run
     measure(&mut run)?;
     // The records are on disk: an error from here on does not keep the other files from being written.
     let printed = print(&run, output);
-    let drawn = draw(&run, &*experiment.flags);
+    let drawn = draw(&run, &experiment);
     finish(&run, &experiment, output, printed.and(drawn))
 }
 
@@ -120,11 +120,25 @@ fn print(run: &Run, output: &OutputArgs) -> Result<()> {
 }
 
 /// Writes the figures and the tables that have files of their own, if the run is complete.
-fn draw(run: &Run, flags: &dyn MeasuringFlags) -> Result<()> {
+fn draw(run: &Run, experiment: &Experiment) -> Result<()> {
     if !run.is_complete() || run.part.shard.is_some() {
         return Ok(());
     }
-    run.save_tables().and(flags.draw(run)).map_err(|error| without_figures(error, run))
+    let figures = experiment.command.measuring().map_or(&[][..], |measuring| measuring.figures);
+    let drawn = run.save_tables().and(draw_figures(run, figures)).and(experiment.flags.draw(run));
+    drawn.map_err(|error| without_figures(error, run))
+}
+
+/// Draws those figures that the run has numbers for.
+fn draw_figures(run: &Run, figures: &[RunFigure]) -> Result<()> {
+    for figure in figures {
+        let caption = run.setup.caption();
+        let subtitle = if figure.subtitle.is_empty() { caption } else { format!("{} · {caption}", figure.subtitle) };
+        if let Some(drawn) = figure.draw(&run.frame, &run.heading(figure.title, &subtitle))? {
+            run.save_figure(&drawn, figure.file, figure.pooling)?;
+        }
+    }
+    Ok(())
 }
 
 /// Says of an error that only figures and tables are incomplete, and how to make them again if a file could not be written.

@@ -27,7 +27,7 @@ pub struct Experiment {
     pub question: String,
     /// How to read the answer, in words.
     pub analysis: String,
-    command: &'static Command,
+    pub(super) command: &'static Command,
     /// The command's own flags.
     pub(super) flags: Box<dyn MeasuringFlags>,
     /// The flags that all measuring commands share.

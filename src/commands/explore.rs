@@ -4,6 +4,7 @@ mod figure;
 
 use super::command::{read, typed, Action, Command, Measuring};
 use super::heatmap::drawn_screen;
+use super::heatmap::DRAWN_HEADS;
 use super::measuring::MeasuringFlags;
 use super::models::OpenedModels;
 use super::shared::{without_parts, Measured, OnePrompt, RunFlags};
@@ -16,8 +17,7 @@ use crate::prompts::Region;
 use crate::results::folder::EXPLORER;
 use crate::results::metric::{Metric, ACCURACY, ANSWER_LOG_PROB, NOISE_OUT, SHARE_OUT};
 use crate::results::screen::Screen;
-use crate::results::view::DRAWN_HEADS;
-use crate::results::{Frame, Pick};
+use crate::results::{of_model, under, Frame};
 use crate::run::{page_budget, MapsOfOnePrompt, Plan, Run};
 use crate::say;
 use anyhow::{Context, Result};
@@ -48,6 +48,7 @@ pub(super) static EXPLORE: Command = Command {
         read: read::<ExploreFlags>,
         screen,
         tables: &[&DRAWN_HEADS],
+        figures: &[],
         next: "difftool heads, the role of each head",
     }),
 };
@@ -113,7 +114,8 @@ fn explorer<'a>(run: &'a Run, explorer: &'a ExploreMeasure, frame: &'a Frame, bu
         let condition = setup.conditions[key.condition].column();
         let mut answers = Vec::new();
         for metric in ANSWERS {
-            let mean = frame.mean(Pick { condition: condition.as_deref(), ..Pick::of(&model.name, metric) });
+            let only = [of_model(&model.name), under(condition.as_deref())];
+            let mean = frame.by_prompt(metric.overall(), &only).mean();
             answers.extend(mean.map(|value| (metric.name.to_owned(), value)));
         }
         models.push(ExplorerModel {

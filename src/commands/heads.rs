@@ -4,15 +4,13 @@ use super::command::{read, typed, Action, Command, Measuring};
 use super::measuring::MeasuringFlags;
 use super::models::OpenedModels;
 use super::shared::{Measured, RunFlags};
-use crate::figures::{cells, CellGrid, CellScale};
+use crate::figures::{RunFigure, View};
 use crate::measures::MeasureName;
+use crate::measures::{by_role, EVERY_HEAD, ROLES, SINKS, STRONGEST};
 use crate::prompts::{Grid, NeedleCounts, NeedlePrompts, PromptDefaults};
-use crate::results::metric::Label;
 use crate::results::screen::{Screen, ScreenTable};
-use crate::results::view::{by_role, HEAD_ROLES, ROLES, SINKS, STRONGEST};
 use crate::results::Frame;
-use crate::results::Pick;
-use crate::run::{Plan, Run};
+use crate::run::Plan;
 use anyhow::Result;
 use clap::Args;
 use serde::{Deserialize, Serialize};
@@ -34,6 +32,7 @@ pub(super) static HEADS: Command = Command {
         read: read::<HeadsFlags>,
         screen,
         tables: &[&STRONGEST, &ROLES, &SINKS],
+        figures: &FIGURES,
         next: "difftool ablate --parts heads, what heads cost",
     }),
 };
@@ -65,30 +64,22 @@ impl MeasuringFlags for HeadsFlags {
             ..Plan::default()
         })
     }
+}
 
-    /// Draws a figure for each role that has numbers.
-    fn draw(&self, run: &Run) -> Result<()> {
-        let frame = &run.frame;
-        let caption = run.setup.caption();
-        for role in &HEAD_ROLES {
-            let factor = role.metric.kind.factor();
-            let mut grids = Vec::new();
-            for model in &frame.models {
-                let heads = frame.heads(Pick { region: role.region, ..Pick::of(model, role.metric) });
-                if !heads.is_empty() {
-                    let means = heads.into_iter().map(|(at, values)| (at, values.mean().map(|x| factor * x)));
-                    grids.push(CellGrid::of_heads(frame.short_name(model), means));
-                }
-            }
-            if grids.is_empty() {
-                continue;
-            }
-            let title = format!("Heads: {}", role.name);
-            let label = Label::of(role.metric, role.region).heading();
-            let scale = CellScale::of_heads(&label);
-            let figure = cells(&[grids], &run.heading(&title, &caption), &scale)?;
-            run.save_figure(&figure, &format!("heads-{}", role.name.replace(' ', "-")), "mean over prompts")?;
-        }
-        Ok(())
-    }
+/// A figure for each role.
+const FIGURES: [RunFigure; 9] = [
+    of_role("heads-answer-nats", "Heads: answer nats", "answer nats"),
+    of_role("heads-answer-out", "Heads: answer out", "answer out"),
+    of_role("heads-retrieval", "Heads: retrieval", "retrieval"),
+    of_role("heads-query", "Heads: query", "query"),
+    of_role("heads-previous-token", "Heads: previous token", "previous token"),
+    of_role("heads-induction", "Heads: induction", "induction"),
+    of_role("heads-duplicate-token", "Heads: duplicate token", "duplicate token"),
+    of_role("heads-sink", "Heads: sink", "sink"),
+    of_role("heads-cancelling", "Heads: cancelling", "cancelling"),
+];
+
+const fn of_role(file: &'static str, title: &'static str, role: &'static str) -> RunFigure {
+    let view = View::Heads { value: role };
+    RunFigure { file, title, subtitle: "", pooling: "mean over prompts", table: &EVERY_HEAD, view }
 }

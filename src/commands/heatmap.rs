@@ -1,6 +1,7 @@
 //! `difftool heatmap`: pictures of attention maps.
 
 mod draw;
+mod drawn;
 mod matrices;
 
 use super::command::{read, typed, Action, Command, Measuring};
@@ -9,16 +10,17 @@ use super::models::OpenedModels;
 use super::shared::{without_parts, Measured, OnePrompt, RunFlags};
 use crate::bail_usage;
 use crate::base::files::{check_writable, folder_of};
-use crate::measures::{MapMeasure, MeasureName};
+use crate::figures::Bins;
+use crate::measures::{MapMeasure, MeasureName, PooledMap};
 use crate::results::run_table::RunTable;
 use crate::results::screen::{Screen, ScreenTable};
 use crate::results::table::plural;
-use crate::results::view::DRAWN_LAYERS;
 use crate::results::Frame;
 use crate::run::{MapFlags, MapsOfOnePrompt, Plan, Run};
 use anyhow::{Context, Result};
 use clap::Args;
 use draw::Picture;
+pub(super) use drawn::{DRAWN_HEADS, DRAWN_LAYERS};
 use matrices::{taken, write_matrices};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -41,6 +43,7 @@ pub(super) static HEATMAP: Command = Command {
         read: read::<HeatmapFlags>,
         screen,
         tables: &[&DRAWN_LAYERS],
+        figures: &[],
         next: "difftool explore, a page of every head's map",
     }),
 };
@@ -121,4 +124,9 @@ impl MeasuringFlags for HeatmapFlags {
         }
         Ok(())
     }
+}
+
+/// The bins of a map to draw.
+pub(super) fn bins(map: &PooledMap) -> Bins {
+    Bins { rows: map.rows, columns: map.columns, values: map.values.clone(), sink: map.sinks.clone() }
 }

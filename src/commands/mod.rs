@@ -4,7 +4,6 @@ mod ablate;
 mod cli;
 mod command;
 mod compare;
-mod drawing;
 mod execute;
 mod experiment;
 mod explore;

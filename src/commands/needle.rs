@@ -1,25 +1,23 @@
 //! `difftool needle`: does the model find the needle, and where did its attention go?
 
-mod overview;
-
 use super::command::{read, typed, Action, Command, Measuring};
-use super::drawing::draw_regions;
 use super::measuring::MeasuringFlags;
 use super::models::{OpenedModels, CTX_TOK};
 use super::shared::{Measured, RunFlags};
 use crate::bail_usage;
-use crate::base::values::tokens_name;
-use crate::figures::{cells, CellGrid, CellScale, GridCell};
+use crate::figures::{region_name, Over, Panel, RunFigure, View};
 use crate::measures::MeasureName;
 use crate::model::generate::MAX_NEW;
 use crate::prompts::{Grid, NeedleCounts, NeedlePrompts, PromptDefaults, FILE, RULER};
 use crate::results::metric::{
-    Metric, ACCURACY, ANSWER_REGION, ATTRIBUTION, GENERATED_ACCURACY, GENERATED_CONTAINS, NOISE_ATTRIBUTION, NOISE_OUT,
+    ACCURACY, ANSWER_REGION, ATTRIBUTION, GENERATED_ACCURACY, GENERATED_CONTAINS, NOISE_ATTRIBUTION, NOISE_OUT,
     SAID_NUMBER, SAID_OTHER_NEEDLE, SHARE_OUT,
 };
+use crate::results::run_table::{number_table, RunTable};
 use crate::results::screen::{note_on_changes, note_on_levels, Screen, ScreenTable, SideBySide};
-use crate::results::{Column, Cut, Frame, Number, Pick, Setting, Value};
-use crate::run::{Plan, Run};
+use crate::results::table::{Cell, Table};
+use crate::results::{Column, Cut, Frame, Number, Value};
+use crate::run::Plan;
 use anyhow::Result;
 use clap::Args;
 use serde::{Deserialize, Serialize};
@@ -51,6 +49,7 @@ pub(super) static NEEDLE: Command = Command {
         read: read::<NeedleFlags>,
         screen,
         tables: &[],
+        figures: &FIGURES,
         next: "difftool ablate, what noise costs",
     }),
 };
@@ -92,22 +91,6 @@ impl MeasuringFlags for NeedleFlags {
         }
         Ok(plan)
     }
-
-    /// Draws the figures.
-    fn draw(&self, run: &Run) -> Result<()> {
-        let frame = &run.frame;
-        if !frame.has(ACCURACY.name) {
-            return Ok(()); // nothing but failures
-        }
-        draw_accuracy(run, frame, ("accuracy", "accuracy", "accuracy (%)"), &ACCURACY)?;
-        if frame.has(GENERATED_CONTAINS.name) {
-            let names = ("generated", "generated texts that contain the answer", "answer in the text (%)");
-            draw_accuracy(run, frame, names, &GENERATED_CONTAINS)?;
-        }
-        draw_regions(run, frame)?;
-        overview::draw_by_length(run, frame)?;
-        overview::draw_models(run, frame)
-    }
 }
 
 /// The numbers that answer the question of needle prompts.
@@ -148,90 +131,75 @@ pub(super) fn note_on_attribution(frame: &Frame) -> Option<String> {
     note_on_levels(frame, "Attribution in nats", &numbers)
 }
 
-/// Draws a metric of answers by depth and length: (file, title, label), metric.
-fn draw_accuracy(run: &Run, frame: &Frame, (file, title, label): (&str, &str, &str), metric: &Metric) -> Result<()> {
-    let Some(grids) = accuracy_grids(frame, &run.setup.grid, metric) else { return Ok(()) };
-    let subtitle = format!("in %, with 95 % Wilson intervals · {}", run.setup.caption());
-    let scale =
-        CellScale { label, end: Some(100.0), decimals: 0, x_label: &grids.x_label, y_label: "depth of the needle (%)" };
-    let title = format!("Needle retrieval: {title}");
-    let heading = run.heading(&title, &subtitle);
-    let figure = cells(&grids.rows, &heading, &scale)?;
-    run.save_figure(&figure, file, "mean over prompts")
-}
+const FIGURES: [RunFigure; 4] = [
+    RunFigure {
+        file: "accuracy",
+        title: "Needle retrieval: accuracy",
+        subtitle: "95 % Wilson intervals",
+        pooling: "mean over prompts",
+        table: &HITS_BY_DEPTH,
+        view: View::Grid { down: "depth_pct", value: ACCURACY.name },
+    },
+    RunFigure {
+        file: "generated",
+        title: "Needle retrieval: generated texts that contain the answer",
+        subtitle: "95 % Wilson intervals",
+        pooling: "mean over prompts",
+        table: &HITS_BY_DEPTH,
+        view: View::Grid { down: "depth_pct", value: GENERATED_CONTAINS.name },
+    },
+    REGIONS,
+    RunFigure {
+        file: "length",
+        title: "Length of the prompt",
+        subtitle: "bands: 95 % intervals over prompts",
+        pooling: "mean over prompts",
+        table: &OF_LENGTHS,
+        view: View::Lines {
+            over: Over::Numbers { key: "tokens", label: "tokens" },
+            panels: &[
+                Panel::of(&[ACCURACY.name]),
+                Panel::of(&[GENERATED_CONTAINS.name]),
+                Panel::of(&[SHARE_OUT.name]),
+                Panel::of(&[NOISE_OUT.name]),
+            ],
+        },
+    },
+];
 
-/// Rows of grids of accuracy, and the label of their columns.
-struct AccuracyGrids {
-    rows: Vec<Vec<CellGrid>>,
-    x_label: String,
-}
+const HITS_BY_DEPTH: RunTable =
+    RunTable::of_numbers(&[ACCURACY.overall(), GENERATED_CONTAINS.overall()], &[Column::DepthReqPct, Column::Task]);
 
-/// Label, task and setting of a column.
-type GridColumn<'a> = (String, &'a str, Setting);
+const OF_LENGTHS: RunTable = RunTable::of_numbers(
+    &[ACCURACY.overall(), GENERATED_CONTAINS.overall(), SHARE_OUT.of(ANSWER_REGION), NOISE_OUT.overall()],
+    &[],
+);
 
-/// Accuracy by depth and length, models side by side and settings one below the other; by depth and setting if there is
-/// only one length.
-fn accuracy_grids(frame: &Frame, grid: &Grid, metric: &Metric) -> Option<AccuracyGrids> {
-    let Grid::Needle(grid) = grid else { return None };
-    let form = grid.form();
-    let shares = grid.shares();
-    let lengths = grid.ctx_tok();
-    let mut settings: Vec<(String, String, Setting)> = Vec::new(); // (name, task, setting without its length)
-    for &share in &shares {
-        for NeedleCounts { needles, asked } in grid.settings() {
-            let setting = Setting { ctx_tok: 0, needles, asked };
-            let suffix = if shares.len() > 1 { format!(" {share}%") } else { String::new() };
-            settings.push((setting.name() + &suffix, form.task(share), setting));
-        }
-    }
-    // The columns of each row of grids, with what stands beside the titles of its grids.
-    let mut columns_of_rows: Vec<(String, Vec<GridColumn<'_>>)> = Vec::new();
-    if let [ctx_tok] = lengths[..] {
-        let columns = settings.iter().map(|(name, task, at)| (name.clone(), task.as_str(), Setting { ctx_tok, ..*at }));
-        columns_of_rows.push((format!("{} tokens", tokens_name(ctx_tok)), columns.collect()));
-    } else {
-        for (name, task, at) in &settings {
-            let columns =
-                lengths.iter().map(|&ctx_tok| (tokens_name(ctx_tok), task.as_str(), Setting { ctx_tok, ..*at }));
-            columns_of_rows.push((name.clone(), columns.collect()));
-        }
-    }
-    let depths = frame.depths_pct();
+/// The share of each region in the output of the rows that predict the answer.
+pub(super) const REGIONS: RunFigure = RunFigure {
+    file: "regions",
+    title: "Shares of the regions in the output",
+    subtitle: "rows that predict the answer, all heads of all layers",
+    pooling: "all heads of all layers, mean over the rows that predict the answer; share of the output",
+    table: &RunTable::made("", "", shares_of_regions),
+    view: View::Lines {
+        over: Over::Names { key: "region", label: "region of the prompt" },
+        panels: &[Panel::titled("share of the output", &[SHARE_OUT.name])],
+    },
+};
+
+/// A row for each region that prompts with an answer have.
+fn shares_of_regions(frame: &Frame) -> Option<Table> {
+    let table = number_table(frame, &[SHARE_OUT.overall()], &[Column::Region]).filter(|_| frame.asks())?;
+    let region = table.place(Column::Region.name())?;
     let mut rows = Vec::new();
-    for (detail, columns) in columns_of_rows {
-        let mut row = Vec::new();
-        for model in &frame.models {
-            let mut cells = Vec::new();
-            for &depth in &depths {
-                let depth_pct = Some(depth);
-                let of_depth = columns.iter().map(|&(_, task, setting)| {
-                    let (setting, task) = (Some(setting), Some(task));
-                    accuracy_cell(frame, Pick { setting, depth_pct, task, ..Pick::of(model, metric) })
-                });
-                cells.push(of_depth.collect());
-            }
-            row.push(CellGrid {
-                title: frame.short_name(model),
-                detail: detail.clone(),
-                rows: depths.iter().map(|depth| format!("{}", (depth * 10.0).round() / 10.0)).collect(),
-                columns: columns.iter().map(|(name, ..)| name.clone()).collect(),
-                cells,
-            });
+    for row in &table.rows {
+        let of_region = table.rows.iter().filter(|other| other[region] == row[region]);
+        if of_region.filter_map(|row| row.last()?.exact).any(|share| share != 0.0) {
+            let mut row = row.clone();
+            row[region] = Cell::words(region_name(&row[region].text));
+            rows.push(row);
         }
-        rows.push(row);
     }
-    let x_label = match (lengths.len(), shares.len() > 1) {
-        (1, true) => "needles N, asked for R, distractors",
-        (1, false) => "needles N, asked for R",
-        _ => "context length (tokens)",
-    };
-    rows.retain(|row| !row.is_empty());
-    (!rows.is_empty()).then(|| AccuracyGrids { rows, x_label: x_label.to_owned() })
-}
-
-/// The accuracy on some prompts, with its interval.
-fn accuracy_cell(frame: &Frame, pick: Pick<'_>) -> Option<GridCell> {
-    let estimate = frame.estimate(pick)?;
-    let (lo, hi) = estimate.interval.map_or((0.0, 1.0), |interval| (interval.lo, interval.hi));
-    Some(GridCell { value: 100.0 * estimate.value, detail: format!("{:.0}–{:.0}", 100.0 * lo, 100.0 * hi) })
+    Some(Table { rows, ..table })
 }

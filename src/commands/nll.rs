@@ -1,20 +1,20 @@
 //! `difftool nll`: how well text is predicted, by position in the window (the paper's Figure 4), and with or without the
 //! help of what was read before (its Table 6).
 
-mod draw;
-
 use super::command::{read, typed, Action, Command, Measuring};
 use super::measuring::MeasuringFlags;
 use super::models::OpenedModels;
 use super::shared::{Measured, RunFlags};
 use crate::bail_usage;
 use crate::base::values::{FileName, TokenRange};
+use crate::figures::{Over, Panel, RunFigure, View};
 use crate::measures::MeasureName;
+use crate::measures::{ar_hit_definition, nll_side_by_side, positions_drawn};
 use crate::prompts::{BosChoice, Grid, OwnText, SpecialTokens, TextWindows};
+use crate::results::run_table::RunTable;
 use crate::results::screen::{note_on_changes, Screen, ScreenTable};
-use crate::results::view::nll::{ar_hits, side_by_side};
 use crate::results::Frame;
-use crate::run::{Plan, Run};
+use crate::run::Plan;
 use anyhow::Result;
 use clap::Args;
 use serde::{Deserialize, Serialize};
@@ -43,6 +43,7 @@ pub(super) static NLL: Command = Command {
         read: read::<NllFlags>,
         screen,
         tables: &[],
+        figures: &FIGURES,
         next: "difftool needle, retrieval from the context",
     }),
 };
@@ -80,10 +81,10 @@ pub(super) struct NllFlags {
 
 /// What `difftool nll` prints.
 fn screen(frame: &Frame) -> Screen {
-    let table = side_by_side(frame).map(|table| ScreenTable::of_run("Prediction of text", frame, table));
+    let table = nll_side_by_side(frame).map(|table| ScreenTable::of_run("Prediction of text", frame, table));
     Screen {
         tables: table.into_iter().collect(),
-        notes: note_on_changes(frame).into_iter().chain([ar_hits(frame) + "."]).collect(),
+        notes: note_on_changes(frame).into_iter().chain([ar_hit_definition(frame) + "."]).collect(),
         ..Screen::default()
     }
 }
@@ -127,8 +128,16 @@ impl MeasuringFlags for NllFlags {
             ..Plan::default()
         })
     }
-
-    fn draw(&self, run: &Run) -> Result<()> {
-        draw::draw(run)
-    }
 }
+
+const FIGURES: [RunFigure; 1] = [RunFigure {
+    file: "nll",
+    title: "Does more context predict the next token better?",
+    subtitle: "bands: 95 % intervals; differences below 0 are better than the first model",
+    pooling: "mean over the tokens of a range of positions, in powers of two; cumulative: mean over positions",
+    table: &RunTable::made("", "", positions_drawn),
+    view: View::Lines {
+        over: Over::Numbers { key: "from", label: "position (tokens of context)" },
+        panels: &[Panel::of(&["cumulative_nats"]), Panel::of(&["nll_nats"]), Panel::of(&["difference_nats"])],
+    },
+}];

@@ -6,11 +6,11 @@ use super::models::OpenedModels;
 use super::shared::{Measured, RunFlags};
 use crate::base::values::{FileName, TokenRange};
 use crate::figures::{lines, Line, LineAxes, LinePanel};
+use crate::measures::{outliers_side_by_side, CHANNELS};
 use crate::measures::{MeasureName, OutlierMeasure, Outliers, PassKey};
 use crate::prompts::{Grid, OwnText, TextWindows};
 use crate::results::metric::{SINK_RATE, TOKEN_KINDS};
 use crate::results::screen::{Screen, ScreenTable, SideBySide};
-use crate::results::view::{outliers_side_by_side, CHANNELS};
 use crate::results::{Frame, Number};
 use crate::run::{Plan, Run};
 use crate::stats::Tally;
@@ -33,6 +33,7 @@ pub(super) static OUTLIERS: Command = Command {
         read: read::<OutliersFlags>,
         screen,
         tables: &[],
+        figures: &[],
         next: "difftool quantize, what few bits cost",
     }),
 };

@@ -1,23 +1,24 @@
 //! `difftool quantize`: what survives when attention logits (the paper's Figure 8), or queries and keys, are cut to few bits?
 
 use super::command::{read, typed, Action, Command, Measuring};
-use super::drawing::metric_panel;
 use super::measuring::MeasuringFlags;
 use super::models::OpenedModels;
 use super::shared::{grid, Measured, RunFlags};
 use crate::bail_usage;
 use crate::base::names::{distinct, joined, repeated};
 use crate::base::spec_file::flag_defaults;
-use crate::figures::{lines, Figure, LineAxes};
+use crate::figures::{Over, Panel, RunFigure, View};
 use crate::kernels::quant::{Format, Quantised, Quantiser, Scope};
 use crate::measures::MeasureName;
 use crate::prompts::{NeedleCounts, NeedlePrompts, PromptDefaults};
 use crate::results::metric::{
-    Metric, ACCURACY, ANSWER_LOG_PROB, ANSWER_REGION, ERROR_CANCELLED, NLL, SHARE_OUT, TOP_TOKEN_FLIPS, TOTAL_VARIATION,
+    ACCURACY, ANSWER_LOG_PROB, ANSWER_REGION, ERROR_CANCELLED, NLL, SHARE_OUT, TOP_TOKEN_FLIPS, TOTAL_VARIATION,
 };
+use crate::results::run_table::{number_table, RunTable};
 use crate::results::screen::{note_on_condition, Screen, SideBySide};
-use crate::results::{Frame, Pick, Setting};
-use crate::run::{Plan, Run};
+use crate::results::table::{words, Cell, Table};
+use crate::results::{Column, ConditionFacts, Frame, Number, Purpose};
+use crate::run::Plan;
 use crate::treatments::{Condition, Treatment};
 use anyhow::Result;
 use clap::Args;
@@ -42,6 +43,7 @@ pub(super) static QUANTIZE: Command = Command {
         read: read::<QuantizeFlags>,
         screen,
         tables: &[],
+        figures: &FIGURES,
         next: "difftool outliers, the logits that set the scale",
     }),
 };
@@ -105,25 +107,6 @@ impl MeasuringFlags for QuantizeFlags {
             ..Plan::default()
         })
     }
-
-    /// Draws a figure for each setting, and one by layer for each format that one layer at a time has.
-    fn draw(&self, run: &Run) -> Result<()> {
-        let conditions = run.setup.conditions.clone();
-        let quantisers = conditions.iter().filter_map(Condition::quantiser);
-        let of_some_layers = quantisers.filter(|quantiser| quantiser.layers.is_some());
-        let formats = distinct(of_some_layers.map(|quantiser| quantiser.format.to_string()));
-        for (i, &setting) in run.frame.settings.iter().enumerate() {
-            let ending = if i == 0 { String::new() } else { format!("-{}", i + 1) };
-            let figure = self.figure(run, &run.frame, setting, &by_format(&conditions), None)?;
-            run.save_figure(&figure, &format!("bits{ending}"), POOLING)?;
-            for format in &formats {
-                let by_layer = by_layer(&conditions, format);
-                let figure = self.figure(run, &run.frame, setting, &by_layer, Some(format))?;
-                run.save_figure(&figure, &format!("layers-{format}{ending}"), POOLING)?;
-            }
-        }
-        Ok(())
-    }
 }
 
 impl QuantizeFlags {
@@ -160,102 +143,101 @@ fn screen(frame: &Frame) -> Screen {
         SideBySide { untreated: UNTREATED, ..SideBySide::of("answers", "Few bits", &answers) },
         SideBySide { corner, plain: true, levels: true, ..SideBySide::of("fidelity", "", &flips) },
     ];
-    let fewest =
-        frame.treated.iter().filter(|condition| condition.bits.is_some()).min_by_key(|condition| condition.bits);
+    let bits = |condition: &ConditionFacts| match condition.purpose {
+        Purpose::Bits { bits, .. } => Some(bits),
+        _ => None,
+    };
+    let quantised = frame.conditions.0.iter().filter_map(|condition| Some((bits(condition)?, condition)));
+    let fewest = quantised.min_by_key(|(bits, _)| *bits);
     Screen {
         tables: tables.iter().filter_map(|table| table.table(frame)).collect(),
-        notes: fewest.and_then(|fewest| note_on_condition(frame, fewest.name())).into_iter().collect(),
+        notes: fewest.and_then(|(_, fewest)| note_on_condition(frame, &fewest.name)).into_iter().collect(),
         ..Screen::default()
     }
 }
 
+const FIGURES: [RunFigure; 2] = [
+    RunFigure {
+        file: "bits",
+        title: "What few bits leave",
+        subtitle: "",
+        pooling: POOLING,
+        table: &RunTable::made("", "", in_all_layers),
+        view: View::Lines { over: Over::Names { key: "condition", label: "" }, panels: &PANELS },
+    },
+    RunFigure {
+        file: "layers",
+        title: "One quantised layer at a time",
+        subtitle: "",
+        pooling: POOLING,
+        table: &RunTable::made("", "", in_single_layers),
+        view: View::Lines { over: Over::Names { key: "layer", label: "quantised layer" }, panels: &PANELS },
+    },
+];
+
 const POOLING: &str =
     "mean over prompts, 95 % intervals: Wilson for accuracy, Student's t corrected for skewness otherwise";
 
-/// The panels of a figure of logits: a metric and region each.
-const OF_LOGITS: [(&Metric, Option<&str>); 4] =
-    [(&ACCURACY, None), (&ANSWER_LOG_PROB, None), (&SHARE_OUT, Some(ANSWER_REGION)), (&NLL, None)];
+const PANELS: [Panel; 6] = [
+    Panel::of(&[ACCURACY.name]),
+    Panel::of(&[ANSWER_LOG_PROB.name]),
+    Panel::of(&[NLL.name]),
+    Panel::of(&[SHARE_OUT.name]),
+    Panel::of(&[TOTAL_VARIATION.name]),
+    Panel::of(&[ERROR_CANCELLED.name]),
+];
 
-/// The panels of a figure of queries and keys.
-const OF_QK: [(&Metric, Option<&str>); 5] =
-    [(&ACCURACY, None), (&ANSWER_LOG_PROB, None), (&NLL, None), (&TOTAL_VARIATION, None), (&ERROR_CANCELLED, None)];
+/// What is drawn. A text has no answer, and a model of one map no second one whose errors may cancel.
+const DRAWN: [Number<'static>; 6] = [
+    ACCURACY.overall(),
+    ANSWER_LOG_PROB.overall(),
+    NLL.overall(),
+    SHARE_OUT.of(ANSWER_REGION),
+    TOTAL_VARIATION.overall(),
+    ERROR_CANCELLED.overall(),
+];
 
-/// A place on the x axis: its label and the condition.
-type Category<'a> = (String, &'a Condition);
-
-/// The conditions that quantise all layers, by format, beside those that quantise nothing.
-fn by_format(conditions: &[Condition]) -> Vec<Category<'_>> {
-    let format = |condition: &Condition| Some(condition.quantiser()?.format.to_string());
-    let of_all = conditions.iter().filter(|condition| condition.quantiser().is_none_or(|by| by.layers.is_none()));
-    let of_all: Vec<&Condition> = of_all.collect();
-    let mut categories = Vec::new();
-    for condition in &of_all {
-        let alike = of_all.iter().filter(|other| format(other) == format(condition)).count();
-        // Conditions that differ in more than the format have their whole names.
-        let label = format(condition).filter(|_| alike == 1).unwrap_or_else(|| condition.to_string());
-        categories.push((label, *condition));
-    }
-    categories
+/// The conditions that treat all layers alike.
+fn in_all_layers(frame: &Frame) -> Option<Table> {
+    let mut table = number_table(frame, &DRAWN, &[])?;
+    let condition = table.place(Column::Condition.name())?;
+    table.rows.retain(|row| match frame.conditions.purpose(&row[condition].text) {
+        Some(Purpose::Bits { layers, .. }) => layers.is_none(),
+        _ => true,
+    });
+    Some(table)
 }
 
-/// The conditions with a format by the layer that is quantised, beside none and all.
-fn by_layer<'a>(conditions: &'a [Condition], format: &str) -> Vec<Category<'a>> {
-    let mut categories = Vec::new();
-    for condition in conditions {
-        match condition.quantiser() {
-            None if condition.is_untreated() => categories.push(("none".to_owned(), condition)),
-            Some(by) if by.format.to_string() == format => {
-                let layers = by.layers.as_ref().map_or_else(|| "all".to_owned(), |layers| joined(layers));
-                categories.push((layers, condition));
-            }
-            _ => {}
-        }
+/// `4 bits`, `nvfp4`.
+fn format_words(format: &str) -> String {
+    if format.bytes().all(|byte| byte.is_ascii_digit()) {
+        return format!("{format} bits");
     }
-    categories
+    format.to_owned()
 }
 
-impl QuantizeFlags {
-    /// Draws metrics over conditions; with a format, over the layers that are quantised to it.
-    fn figure(
-        &self,
-        run: &Run,
-        frame: &Frame,
-        setting: Setting,
-        categories: &[Category<'_>],
-        format: Option<&str>,
-    ) -> Result<Figure> {
-        let of_qk = self.of == Quantised::Qk;
-        let (title, x_label) = match (format, of_qk) {
-            (Some(_), _) => ("One quantised layer at a time", "quantised layer"),
-            (None, true) => ("What is left with few bits per query and key", "format of queries and keys"),
-            (None, false) => ("What is left with few bits per attention logit", "bits per attention logit"),
-        };
-        let conditions: Vec<Option<String>> = categories.iter().map(|(_, condition)| condition.column()).collect();
-        let places: Vec<f64> = (0..categories.len()).map(|i| i as f64).collect();
-        let mut panels = Vec::new();
-        for &quantity in if of_qk { OF_QK.as_slice() } else { &OF_LOGITS } {
-            panels.push(metric_panel(frame, quantity, (x_label, &places), |pick, i| Pick {
-                setting: Some(setting),
-                condition: conditions[i].as_deref(),
-                ..pick
-            }));
+/// The conditions that quantise one layer, by format and layer, beside those that quantise none and all of them.
+fn in_single_layers(frame: &Frame) -> Option<Table> {
+    let mut table = number_table(frame, &DRAWN, &[])?;
+    let condition = table.place(Column::Condition.name())?;
+    let formats = frame.conditions.0.iter().filter_map(|condition| match &condition.purpose {
+        Purpose::Bits { format, layers: Some(_), .. } => Some(format),
+        _ => None,
+    });
+    let mut rows = Vec::new();
+    for format in distinct(formats) {
+        for row in &table.rows {
+            let layer = match frame.conditions.purpose(&row[condition].text) {
+                Some(Purpose::Untreated) => "none".to_owned(),
+                Some(Purpose::Bits { format: its, layers: None, .. }) if *its == format => "all".to_owned(),
+                Some(Purpose::Bits { format: its, layers: Some(layers), .. }) if *its == format => joined(layers),
+                _ => continue,
+            };
+            let mut row = row.clone();
+            row.splice(condition..=condition, [format_words(&format), layer].map(Cell::words));
+            rows.push(row);
         }
-        // A text has no answer, and a model of one map no second one whose errors may cancel.
-        panels.retain(|panel| !panel.lines.is_empty());
-        let scale = self.scope.map_or_else(String::new, |scope| format!("one scale per {}", scope.name()));
-        let mut parts = vec![scale];
-        let refinements =
-            [(self.smooth, "keys less their mean"), (self.rotate, "rotated"), (self.exempt_sinks, "sinks exempt")];
-        parts.extend(refinements.into_iter().filter(|(given, _)| *given).map(|(_, words)| words.to_owned()));
-        let mut subtitle = parts.join(", ");
-        if let Some(format) = format {
-            subtitle += &format!(" · format {format}");
-        }
-        if setting.needles > 0 {
-            subtitle += &format!(" · {}", setting.name());
-        }
-        subtitle += &format!(" · {}", run.setup.caption_of(&[setting.ctx_tok]));
-        let labels: Vec<String> = categories.iter().map(|(label, _)| label.clone()).collect();
-        lines(&panels, LineAxes::Categories(&labels), &run.heading(title, &subtitle))
     }
+    table.columns.splice(condition..=condition, [words("format").key(), words("layer").key()]);
+    Table { rows, ..table }.with_rows()
 }

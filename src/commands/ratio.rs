@@ -1,23 +1,22 @@
 //! `difftool ratio`: attention to the answer against noise (the paper's Table 3 and Figure 1).
 
 use super::command::{read, typed, Action, Command, Measuring};
-use super::drawing::draw_regions;
 use super::measuring::MeasuringFlags;
 use super::models::OpenedModels;
-use super::needle::note_on_attribution;
+use super::needle::{note_on_attribution, REGIONS};
 use super::shared::{grid, Measured, RunFlags};
-use crate::attention::HeadPlace;
-use crate::figures::{cells, CellGrid, CellScale};
+use crate::figures::{RunFigure, View};
 use crate::measures::MeasureName;
-use crate::prompts::{Grid, NeedleCounts, NeedlePrompts, PromptDefaults, Region};
+use crate::prompts::{NeedleCounts, NeedlePrompts, PromptDefaults};
 use crate::results::metric::{ANSWER_REGION, ENTROPY, NOISE_ABS, NOISE_OUT, SHARE_ABS, SHARE_OUT, SINK_SHARE_FIRST};
+use crate::results::run_table::{number_table, RunTable};
 use crate::results::screen::{note_on_changes, Screen, SideBySide};
-use crate::results::{Frame, Number, Pick};
-use crate::run::{Plan, Run};
+use crate::results::table::Table;
+use crate::results::{Column, Frame, Number};
+use crate::run::Plan;
 use anyhow::Result;
 use clap::Args;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 
 const DEFAULTS: PromptDefaults =
     PromptDefaults { ctx_tok: 1024, settings: &[NeedleCounts { needles: 1, asked: 1 }], samples: 15 };
@@ -36,6 +35,7 @@ pub(super) static RATIO: Command = Command {
         read: read::<RatioFlags>,
         screen,
         tables: &[],
+        figures: &FIGURES,
         next: "difftool heads, the role of each head",
     }),
 };
@@ -59,32 +59,6 @@ impl MeasuringFlags for RatioFlags {
             ..Plan::default()
         })
     }
-
-    /// Draws the figures.
-    fn draw(&self, run: &Run) -> Result<()> {
-        let frame = &run.frame;
-        let is_text = matches!(run.setup.grid, Grid::Text(_));
-        if frame.models.is_empty() {
-            return Ok(()); // nothing but failures
-        }
-        let rows = if is_text { "last 32 rows" } else { "rows that predict the answer" };
-        let caption = run.setup.caption();
-        // Text has no regions but its first token and itself.
-        if !is_text {
-            draw_regions(run, frame)?;
-        }
-        let (what, regions): (_, &[Region]) = if is_text {
-            ("the first token", &[Region::Bos, Region::First])
-        } else {
-            ("the answer", &[Region::Answer])
-        };
-        let grids: Vec<CellGrid> = frame.models.iter().map(|model| head_shares(frame, model, regions)).collect();
-        let title = format!("Share of {what} in the output, by layer and head");
-        let subtitle = format!("{rows} · {caption}");
-        let scale = CellScale::of_heads("share of the output (%)");
-        let figure = cells(&[grids], &run.heading(&title, &subtitle), &scale)?;
-        run.save_figure(&figure, "heads", &format!("mean over prompts and the {rows}; share of the output"))
-    }
 }
 
 /// The numbers that answer the question, where prompts have an answer.
@@ -105,14 +79,24 @@ fn screen(frame: &Frame) -> Screen {
     }
 }
 
-/// The share of regions together in every head in percent: layers x heads.
-fn head_shares(frame: &Frame, model: &str, regions: &[Region]) -> CellGrid {
-    let mut sums: BTreeMap<HeadPlace, f64> = BTreeMap::new();
-    for region in regions {
-        for (at, values) in frame.heads(Pick { region: Some(region.name()), ..Pick::of(model, &SHARE_OUT) }) {
-            *sums.entry(at).or_default() += 100.0 * values.mean().unwrap_or(f64::NAN);
-        }
-    }
-    let shares = sums.into_iter().map(|(at, share)| (at, Some(share).filter(|share| share.is_finite())));
-    CellGrid::of_heads(frame.short_name(model), shares)
+const FIGURES: [RunFigure; 2] = [
+    REGIONS,
+    RunFigure {
+        file: "heads",
+        title: "Share in the output, by layer and head",
+        subtitle: "rows that predict the answer, of plain text the last 32",
+        pooling:
+            "mean over prompts and the rows that predict the answer, of plain text the last 32; share of the output",
+        table: &RunTable::made("", "", by_head),
+        view: View::Heads { value: SHARE_OUT.name },
+    },
+];
+
+/// The share of the answer in the output of every head; where nothing is asked for, that of the first token.
+fn by_head(frame: &Frame) -> Option<Table> {
+    let numbers = match frame.asks() {
+        true => &[SHARE_OUT.of(ANSWER_REGION)][..],
+        false => &[SHARE_OUT.of("bos"), SHARE_OUT.of("first")],
+    };
+    number_table(frame, numbers, &[Column::Layer, Column::Head])
 }

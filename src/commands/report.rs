@@ -8,8 +8,9 @@ use crate::base::files::{folder_of, replace};
 use crate::base::html::is_page;
 use crate::report::{html, markdown, title, ComparedRuns, Report, SavedRun, Section};
 use crate::results::compare::{compare, Request};
+use crate::results::differences::SETTING;
 use crate::results::table::Table;
-use crate::results::{within, Column};
+use crate::results::Column;
 use anyhow::{Context, Result};
 use clap::{Args, FromArgMatches as _, ValueEnum};
 use std::fs;
@@ -120,7 +121,7 @@ fn compared(folders: &[PathBuf], runs: &[SavedRun]) -> Result<ComparedRuns> {
     let comparison = compare(&Request {
         inputs: folders.to_vec(),
         by,
-        group_by: by_model.into_iter().chain(within::GROUPS).collect(),
+        group_by: by_model.into_iter().chain(SETTING).collect(),
         ..Request::default()
     })
     .context("--compare, as `difftool compare` without flags")?;

@@ -4,17 +4,20 @@ use super::command::{read, typed, Action, Command, Measuring};
 use super::measuring::MeasuringFlags;
 use super::models::OpenedModels;
 use super::shared::{Measured, RunFlags};
-use crate::figures::{lines, Line, LineAxes, LinePanel, PointEstimate};
+use crate::figures::{Over, Panel, RunFigure, View};
 use crate::measures::MeasureName;
+use crate::prompts::shots::order_of;
 use crate::prompts::{Grid, ShotsPrompts};
-use crate::results::metric::ACCURACY;
+use crate::results::metric::{ACCURACY, ANSWER_LOG_PROB};
+use crate::results::run_table::{number_table, row_columns, sorted_rows, Content, RunTable};
 use crate::results::screen::{Screen, SideBySide};
-use crate::results::view;
-use crate::results::view::robustness;
-use crate::results::{Case, Column, Frame, Pick};
-use crate::run::{Plan, Run};
+use crate::results::table::{numbers, words, Cell, Table};
+use crate::results::{Column, Cut, Frame, Number, Query};
+use crate::run::Plan;
+use crate::stats::{Interval, Robustness, RESAMPLES};
 use anyhow::Result;
 use clap::Args;
+use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 pub(super) static SHOTS: Command = Command {
@@ -33,7 +36,8 @@ pub(super) static SHOTS: Command = Command {
         typed: typed::<ShotsFlags>,
         read: read::<ShotsFlags>,
         screen,
-        tables: &[&view::SHOTS],
+        tables: &[&TABLE],
+        figures: &FIGURES,
         next: "difftool compare RUN --by ctx_tok, or another model",
     }),
 };
@@ -55,22 +59,6 @@ impl MeasuringFlags for ShotsFlags {
         let grid = Grid::Shots(self.prompts.clone());
         Ok(Plan { grid, measures: vec![MeasureName::Answer], ..Plan::default() })
     }
-
-    /// Draws accuracy, and the best arrangement less the worst, by number of examples.
-    fn draw(&self, run: &Run) -> Result<()> {
-        let frame = &run.frame;
-        let panels = panels(frame);
-        if panels.is_empty() {
-            return Ok(()); // nothing but failures
-        }
-        let subtitle = format!(
-            "bands: 95 % intervals over prompts; of the best arrangement less the worst, what chance alone gives · {}",
-            run.setup.caption()
-        );
-        let heading = run.heading("Many-shot learning of a new classification", &subtitle);
-        let figure = lines(&panels, LineAxes::LogX, &heading)?;
-        run.save_figure(&figure, "shots", "mean over prompts and arrangements; 95 % Wilson intervals over prompts")
-    }
 }
 
 /// What `difftool shots` prints: accuracy by number and order of the examples, and whether their arrangement matters.
@@ -79,73 +67,82 @@ fn screen(frame: &Frame) -> Screen {
     let table = SideBySide { by: &[Column::Task], levels: true, ..SideBySide::of("shots", "Many shots", &numbers) };
     Screen {
         tables: table.table(frame).into_iter().collect(),
-        notes: arrangements(frame).into_iter().collect(),
+        notes: TABLE.filled(frame).and_then(|table| note_on_arrangements(&table)).into_iter().collect(),
         ..Screen::default()
     }
 }
 
 /// Says what the best arrangement of the same examples has more than the worst, beside what chance alone gives.
-fn arrangements(frame: &Frame) -> Option<String> {
-    let mut effects = Vec::new();
-    for case in frame.cases() {
-        effects.extend(frame.cities.iter().filter_map(|order| robustness(frame, &case, order)));
-    }
+fn note_on_arrangements(table: &Table) -> Option<String> {
+    let effect = table.place(BEST_LESS_WORST)?;
+    let chance = table.place(BY_CHANCE)?;
+    let effects: Vec<f64> = table.rows.iter().filter_map(|row| row[effect].exact).collect();
+    let least = effects.iter().copied().reduce(f64::min)?;
+    let most = effects.iter().copied().reduce(f64::max)?;
+    let most_by_chance = table.rows.iter().filter_map(|row| Some(row[chance].interval?.hi)).reduce(f64::max)?;
+    let is_beyond =
+        |row: &&Vec<Cell>| row[effect].exact.zip(row[chance].interval).is_some_and(|(x, chance)| x > chance.hi);
     let points = |x: f64| format!("{:.0}", 100.0 * x);
-    let least = effects.iter().map(|effect| effect.best_less_worst).reduce(f64::min)?;
-    let most = effects.iter().map(|effect| effect.best_less_worst).reduce(f64::max)?;
-    let chance = effects.iter().map(|effect| effect.chance.hi).reduce(f64::max)?;
-    let beyond = effects.iter().filter(|effect| effect.best_less_worst > effect.chance.hi).count();
-    let verdict = match beyond {
-        0 => format!("no more than chance gives (up to {})", points(chance)),
+    let verdict = match table.rows.iter().filter(is_beyond).count() {
+        0 => format!("no more than chance gives (up to {})", points(most_by_chance)),
         beyond => format!("more than chance gives in {beyond} of {} rows and models", effects.len()),
     };
     Some(format!("Best less worst arrangement: {} to {} points, {verdict}.", points(least), points(most)))
 }
 
-/// Returns a number of a case with examples in some order, in percent.
-type NumberOf = fn(&Frame, &Case, &str) -> Option<PointEstimate>;
+const TABLE: RunTable = RunTable {
+    id: "shots",
+    title: "Many shots",
+    note: "N examples and a question [95 % interval]. Best - worst: of the arrangements of the same examples; by chance: its mean \
+           and middle 95 % if the arrangement did not matter.",
+    content: Content::Made(table),
+};
 
-/// For each order a panel of accuracy and one of best less worst, with a line for each model.
-fn panels(frame: &Frame) -> Vec<LinePanel> {
-    let cases: Vec<Case> = frame.cases().into_iter().filter(|case| case.treated.condition.is_none()).collect();
-    let mut panels = Vec::new();
-    for order in &frame.cities {
-        let kinds: [(&str, NumberOf); 2] = [("accuracy (%)", accuracy), ("best − worst (points)", spread)];
-        for (y_label, number) in kinds {
-            let mut lines = Vec::new();
-            for model in &frame.models {
-                let of_model = cases.iter().filter(|case| case.model == *model);
-                let mut points: Vec<(f64, PointEstimate)> = of_model
-                    .filter_map(|case| Some((case.setting.needles as f64, number(frame, case, order)?)))
-                    .collect();
-                points.sort_by(|a, b| a.0.total_cmp(&b.0));
-                if !points.is_empty() {
-                    lines.push(Line::new(frame.short_name(model), points));
-                }
-            }
-            if !lines.is_empty() {
-                panels.push(LinePanel {
-                    title: format!("order: {order}"),
-                    x_label: "examples in the prompt".to_owned(),
-                    y_label: y_label.to_owned(),
-                    y_range: Some((0.0, 100.0)),
-                    lines,
-                });
-            }
-        }
+const BEST_LESS_WORST: &str = "best_less_worst";
+const BY_CHANCE: &str = "best_less_worst_by_chance";
+
+/// A row for each model, number of examples and order: the answers, and the effect of the arrangement of the examples.
+fn table(frame: &Frame) -> Option<Table> {
+    const NUMBERS: [Number<'static>; 2] = [ACCURACY.overall(), ANSWER_LOG_PROB.overall()];
+    let mut table = number_table(frame, &NUMBERS, &[Column::Task]).filter(|_| frame.is_of_shots())?;
+    let columns = row_columns(frame, &[Column::Task]);
+    let rows = sorted_rows(frame, &Query { rows: &columns, numbers: &NUMBERS, ..Query::default() });
+    let effects = rows.par_iter().map(|row| {
+        let only: Vec<Cut<'_>> = columns.iter().copied().zip(row.keys.iter().copied()).collect();
+        Robustness::new(&frame.arrangements(ACCURACY.overall(), &only), RESAMPLES / 5, frame.about.seed)
+    });
+    let effects: Vec<Option<Robustness>> = effects.collect();
+    for (row, effect) in table.rows.iter_mut().zip(effects) {
+        row.push(in_points(effect.map(|effect| effect.best_less_worst), None));
+        row.push(in_points(effect.map(|effect| effect.by_chance), effect.map(|effect| effect.chance)));
     }
-    panels
+    table.columns.push(numbers("best - worst, points").named(BEST_LESS_WORST));
+    table.columns.push(numbers("by chance, points").named(BY_CHANCE));
+    let order = table.place(Column::Task.name())?;
+    table.columns[order] = words("order").key();
+    for row in &mut table.rows {
+        row[order] = Cell::optional_words(order_of(&row[order].text));
+    }
+    table.trimmed()
 }
 
-/// Returns the accuracy of a case in percent.
-fn accuracy(frame: &Frame, case: &Case, order: &str) -> Option<PointEstimate> {
-    let pick = Pick { cities: Some(order), ..case.pick(&ACCURACY, None) };
-    Some(PointEstimate::scaled(&frame.estimate(pick)?, 100.0))
+/// `+12 [+2, +22]`.
+fn in_points(x: Option<f64>, interval: Option<Interval>) -> Cell {
+    let points = |x: f64| format!("{:+.0}", 100.0 * x);
+    x.map_or_else(Cell::none, |x| Cell { percent: true, ..Cell::number_in(x, interval, points) })
 }
 
-/// Returns the accuracy of the best arrangement less that of the worst, in points, with what chance alone gives.
-fn spread(frame: &Frame, case: &Case, order: &str) -> Option<PointEstimate> {
-    let estimate = robustness(frame, case, order)?;
-    let interval = Some((100.0 * estimate.chance.lo, 100.0 * estimate.chance.hi));
-    Some(PointEstimate { value: 100.0 * estimate.best_less_worst, interval })
-}
+const FIGURES: [RunFigure; 1] = [RunFigure {
+    file: "shots",
+    title: "Many-shot learning of a new classification",
+    subtitle: "bands: 95 % intervals over prompts; of what chance alone gives, its middle 95 %",
+    pooling: "mean over prompts and arrangements; 95 % Wilson intervals over prompts",
+    table: &TABLE,
+    view: View::Lines {
+        over: Over::Numbers { key: "N", label: "examples in the prompt" },
+        panels: &[
+            Panel::of(&[ACCURACY.name]),
+            Panel::titled("best less worst arrangement", &[BEST_LESS_WORST, BY_CHANCE]),
+        ],
+    },
+}];

@@ -7,7 +7,7 @@ use crate::report::SavedRun;
 use crate::results::print::{latex_table, write_table, Tables};
 use crate::results::record;
 use crate::results::table::Table;
-use crate::results::{About, ConditionKey, Frame};
+use crate::results::{About, Frame};
 use crate::treatments::condition_facts;
 use anyhow::Result;
 use clap::{Args, FromArgMatches as _};
@@ -73,7 +73,7 @@ fn frame_of(results: &Path) -> Result<Frame> {
     let mut frame = Frame::new(About::default());
     record::read_each(results, |record| frame.add(record))?;
     let mut frame = frame.finish();
-    frame.conditions = condition_facts(frame.treated.iter().map(ConditionKey::name));
+    frame.conditions = condition_facts(frame.condition_names());
     Ok(frame)
 }
 

@@ -6,7 +6,8 @@ use super::figure::{Area, Figure, FigureHeading};
 use super::legend::{Legend, LegendSymbol, LineStyle, LineStyles};
 use super::panel_grid::PanelGrid;
 use crate::base::names::distinct;
-use crate::results::{Difference, Estimate};
+use crate::results::table::Cell;
+use crate::results::Difference;
 use anyhow::{ensure, Result};
 
 /// The lines of one quantity.
@@ -60,10 +61,11 @@ pub struct PointEstimate {
 }
 
 impl PointEstimate {
-    /// An estimate of a run, multiplied by a factor.
-    pub(crate) fn scaled(estimate: &Estimate, factor: f64) -> Self {
-        let interval = estimate.interval.map(|interval| (factor * interval.lo, factor * interval.hi));
-        Self { value: factor * estimate.value, interval }
+    /// The number of a cell with its interval, in the unit in which they are shown; `None` if it has none.
+    pub(crate) fn of_cell(cell: &Cell) -> Option<Self> {
+        let factor = if cell.percent { 100.0 } else { 1.0 };
+        let interval = cell.interval.map(|interval| (factor * interval.lo, factor * interval.hi));
+        Some(Self { value: factor * cell.exact?, interval })
     }
 
     /// A difference, multiplied by a factor.

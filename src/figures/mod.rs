@@ -3,6 +3,7 @@
 //! * [`lines`]: numbers with intervals against numbers or categories (the paper's Figures 4 and 8), and distributions;
 //! * [`cells`]: grids of coloured cells with numbers: heads by layer, accuracy by depth and length;
 //! * [`forest`]: paired differences with their intervals;
+//! * figures of runs are values: views of their tables (`view.rs`);
 //! * [`maps`], [`small_maps`]: attention maps, a few in detail or those of every head.
 //!
 //! Each of them returns a [`Figure`], drawn as SVG for a [`Page`]. It is saved with its recipe, the command and
@@ -26,6 +27,7 @@ mod profile;
 mod small_maps;
 mod text;
 mod token_axis;
+mod view;
 
 pub use self::cells::{cells, CellGrid, CellScale, GridCell};
 pub(crate) use self::colour::region_name;
@@ -42,3 +44,4 @@ pub(crate) use self::png::SavedFigure;
 pub use self::profile::Profile;
 pub use self::small_maps::{small_maps, SmallMaps};
 pub use self::token_axis::TokenAxis;
+pub(crate) use self::view::{Over, Panel, RunFigure, View};

@@ -4,15 +4,13 @@ use super::answer::{AnswerMeasure, ANSWERS, ATTENTION, DEPTH, REGIONS};
 use super::fidelity::{FidelityMeasure, FIDELITY};
 use super::generation::{GenerationMeasure, UNANSWERABLE};
 use super::lambda::CANCELLING;
-use super::nll::NllMeasure;
-use super::outliers::OutlierMeasure;
-use super::roles::RolesMeasure;
+use super::nll::{NllMeasure, NLL_DIFFERENCES, NLL_POSITIONS, PREDICTION};
+use super::outliers::{OutlierMeasure, CHANNELS, OUTLIERS};
+use super::roles::{RolesMeasure, ANSWER_HEADS};
 use super::shape::{ShapeMeasure, SHAPE};
 use super::sink_rate::{SinkRateMeasure, SINK_RATES};
 use super::Measure;
 use crate::results::run_table::RunTable;
-use crate::results::view::nll::{NLL, NLL_DIFFERENCES, NLL_POSITIONS};
-use crate::results::view::{ANSWER_HEADS, CHANNELS, OUTLIERS};
 use serde::{Deserialize, Serialize};
 use std::any::Any;
 use strum::VariantArray;
@@ -52,7 +50,7 @@ impl MeasureName {
             Self::Fidelity => &[&FIDELITY],
             Self::SinkRate => &[&SINK_RATES],
             Self::Outliers => &[&OUTLIERS, &CHANNELS],
-            Self::Nll => &[&NLL, &NLL_DIFFERENCES, &NLL_POSITIONS],
+            Self::Nll => &[&PREDICTION, &NLL_DIFFERENCES, &NLL_POSITIONS],
             Self::Generation => &[&UNANSWERABLE],
         }
     }

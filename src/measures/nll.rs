@@ -6,6 +6,10 @@
 //! are counted, in tokens of the model, in what is like the text that is measured: the whole of a user's text, or a fixed
 //! sample of the embedded prose.
 
+mod tables;
+
+pub(crate) use tables::{ar_hit_definition, positions_drawn, side_by_side, NLL_DIFFERENCES, NLL_POSITIONS, PREDICTION};
+
 use super::{decoded, encoded, number, Measure, MeasureData, MeasureOutput, ObservedPass, PassKey};
 use crate::base::rng::Rng;
 use crate::prompts::{Haystack, Text, Tokenizer};

@@ -1,5 +1,9 @@
 //! The largest logits and hidden states, pooled over all prompts, overall and by layer; and massive activations.
 
+mod tables;
+
+pub(crate) use tables::{side_by_side, CHANNELS, OUTLIERS};
+
 use super::sinks::{SinkCollector, SinkProbe};
 use super::{decoded, encoded, number, token_text, Measure, MeasureData, MeasureOutput, ObservedPass, PassKey};
 use crate::attention::{AttentionRow, ResidualProbe, RowCollector, RowProbe};

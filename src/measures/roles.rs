@@ -11,6 +11,10 @@
 //! Shares are of the weights' magnitudes, because a head norm does not depend on their sign. Repeated random tokens take one
 //! more pass for every prompt.
 
+mod tables;
+
+pub(crate) use tables::{by_role, ANSWER_HEADS, EVERY_HEAD, ROLES, SINKS, STRONGEST};
+
 use super::target::{share, RowMean};
 use super::{of_head, rounded, Measure, MeasureOutput, ObservedPass};
 use crate::attention::{AttentionRow, HeadPlace, ProbeResult, RowCollector, RowProbe};

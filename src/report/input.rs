@@ -6,7 +6,7 @@ use crate::base::files;
 use crate::results::folder::{DRAWN, EXPERIMENT, EXPLORER, MANIFEST, MASSIVE, RESULTS, TOKENS};
 use crate::results::manifest::{Manifest, OutputFile};
 use crate::results::record;
-use crate::results::{About, ConditionKey, Frame, Tokens};
+use crate::results::{About, Frame, Tokens};
 use crate::treatments::condition_facts;
 use anyhow::{ensure, Result};
 use std::path::{Path, PathBuf};
@@ -63,7 +63,7 @@ impl SavedRun {
             }
         }
         let mut frame = frame.finish();
-        frame.conditions = condition_facts(frame.treated.iter().map(ConditionKey::name));
+        frame.conditions = condition_facts(frame.condition_names());
         let experiment = folder.join(EXPERIMENT);
         Ok(Self {
             experiment: experiment.is_file().then(|| files::text(&experiment, files::CONFIG_MAX)).transpose()?,

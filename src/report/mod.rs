@@ -17,11 +17,11 @@ pub(crate) use markdown::markdown;
 
 use crate::base::names::distinct;
 use crate::explore::packed;
-use crate::results::metric::{Metric, ACCURACY, ANSWER_REGION, ENTROPY, NLL, NOISE_OUT, SHARE_OUT, SINK_SHARE_FIRST};
+use crate::results::differences::{differences, differences_of_run, Detail, SETTING};
+use crate::results::metric::{ACCURACY, ANSWER_REGION, ENTROPY, NLL, NOISE_OUT, SHARE_OUT, SINK_SHARE_FIRST};
 use crate::results::screen::Screen;
 use crate::results::table::Table;
-use crate::results::view::{differences, Detail};
-use crate::results::{within, Column, Frame, Row};
+use crate::results::{Column, Frame, Number, Row};
 use anyhow::Result;
 use figure::ReportFigure;
 
@@ -72,14 +72,14 @@ impl Section {
     /// If the explorer of its maps cannot be packed.
     pub(crate) fn new(run: SavedRun, screen: Screen, details: Vec<Table>) -> Result<Self> {
         let names = &run.frame.short_names;
-        let mut rows: Vec<Row> = run.frame.rows(Some(&compared(&run.frame)));
+        let mut rows: Vec<Row> = differences_of_run(&run.frame, &compared(&run.frame));
         for name in rows.iter_mut().flat_map(|row| [&mut row.baseline, &mut row.other]) {
             *name = names.shortened(name);
         }
         Ok(Self {
             failures: facts::failures(&run.frame),
             explorer: run.explorer.as_deref().map(packed).transpose()?.flatten(),
-            forest: ReportFigure::forest(&rows, &within::GROUPS),
+            forest: ReportFigure::forest(&rows, &SETTING),
             results: screen.into_tables().into_iter().chain(details).map(|table| table.with_names(names)).collect(),
             lambda: facts::lambda(&run),
             models: facts::models(&run),
@@ -107,10 +107,10 @@ impl Section {
 }
 
 /// The metrics whose differences are drawn.
-fn compared(frame: &Frame) -> Vec<(&'static Metric, Option<&'static str>)> {
+fn compared(frame: &Frame) -> [Number<'static>; 3] {
     match frame.asks() {
-        true => vec![(&ACCURACY, None), (&SHARE_OUT, Some(ANSWER_REGION)), (&NOISE_OUT, None)],
-        false => vec![(&NLL, None), (&ENTROPY, None), (&SINK_SHARE_FIRST, None)],
+        true => [ACCURACY.overall(), SHARE_OUT.of(ANSWER_REGION), NOISE_OUT.overall()],
+        false => [NLL.overall(), ENTROPY.overall(), SINK_SHARE_FIRST.overall()],
     }
 }
 

@@ -50,6 +50,8 @@ pub enum Purpose {
     /// Numbers are quantised.
     Bits {
         bits: u32,
+        /// The number format: `4`, `nvfp4`.
+        format: String,
         /// The layers; `None` for all.
         layers: Option<Vec<usize>>,
     },
@@ -69,6 +71,11 @@ impl ConditionFacts {
 pub struct Conditions(pub Vec<ConditionFacts>);
 
 impl Conditions {
+    /// What a condition is for; `None` if the run does not have it.
+    pub(crate) fn purpose(&self, name: &str) -> Option<&Purpose> {
+        self.0.iter().find(|condition| condition.name == name).map(|condition| &condition.purpose)
+    }
+
     /// The name of the untreated passes over the prompts with another answer, if there are any.
     pub(crate) fn corrupted(&self) -> Option<&str> {
         let corrupted = self.0.iter().find(|condition| condition.purpose == Purpose::Corrupted);
@@ -90,11 +97,6 @@ impl Conditions {
     /// another answer.
     pub(crate) fn restores(&self) -> bool {
         self.0.iter().any(|condition| matches!(condition.purpose, Purpose::EachHead { restores: true, .. }))
-    }
-
-    /// Returns `true` if passes under a condition lie between those over the prompts with another answer and the untreated ones.
-    pub(crate) fn recovers(&self, condition: &ConditionFacts) -> bool {
-        self.corrupted().is_some() && matches!(condition.purpose, Purpose::Patch | Purpose::Corrupted)
     }
 
     /// The controls of a condition.

@@ -1,16 +1,16 @@
 //! A frame: the records of one run, and what its manifest says. Every table, figure, expectation and report of a run asks it.
 
-use super::column::{millipct, Column};
+use super::column::{millipct, Column, Value};
 use super::conditions::Conditions;
 use super::difference::Difference;
 use super::estimate::Estimate;
 use super::manifest::ModelInfo;
-use super::metric::{find, kind_of, Kind, ANSWER_REGION, SHARE_OUT};
+use super::metric::{Kind, ANSWER_REGION, SHARE_OUT};
 use super::pair::{differences, pairs, Pair, PromptNumbers};
-use super::pick::{cities_of, Case, ConditionKey, Pick, Setting};
-use super::query::{Query, ResultRow};
-use super::record::{Identity, Record};
+use super::query::{Cut, Number, Query, ResultRow};
+use super::record::{Identity, Record, UNTREATED};
 use super::records::{RecordRef, Records};
+use super::setting::Setting;
 use super::tokens::Tokens;
 use crate::attention::HeadPlace;
 use crate::base::names::ShortNames;
@@ -80,6 +80,29 @@ const REGIONS_OF_HEADS: [&str; 3] = [ANSWER_REGION, "bos", "first"];
 /// The columns in which the two sides of a difference within a run may differ.
 pub(super) const SIDES: &[Column] = &[Column::Model, Column::Variant, Column::Condition, Column::Bits, Column::Scope];
 
+/// The two sides of a difference within a run: the values that their records have.
+#[derive(Clone, Debug)]
+pub(crate) struct Sides<'a> {
+    pub(crate) baseline: Vec<Cut<'a>>,
+    pub(crate) other: Vec<Cut<'a>>,
+}
+
+/// The model of records.
+pub(crate) const fn of_model(model: &str) -> Cut<'_> {
+    (Column::Model, Some(Value::Text(model)))
+}
+
+/// A head of a model without treatment.
+pub(crate) fn of_head(model: &str, at: HeadPlace) -> [Cut<'_>; 4] {
+    let place = |n: usize| Some(Value::Int(n as u64));
+    [of_model(model), under(None), (Column::Layer, place(at.layer)), (Column::Head, place(at.head))]
+}
+
+/// The condition of records; `None` for the untreated passes.
+pub(crate) fn under(condition: Option<&str>) -> Cut<'_> {
+    (Column::Condition, condition.map(Value::Text))
+}
+
 /// The records of a run.
 #[derive(Default)]
 pub struct Frame {
@@ -90,11 +113,11 @@ pub struct Frame {
     /// Models, in the order they first appeared, as the lists below are.
     pub models: Vec<String>,
     pub settings: Vec<Setting>,
-    /// Conditions.
-    pub treated: Vec<ConditionKey>,
+    /// Names of conditions, `None` for the untreated passes.
+    pub treated: Vec<Option<String>>,
     /// Regions of attention shares.
     pub regions: Vec<String>,
-    /// Sets of cities; of many-shot prompts, the orders of the examples.
+    /// Sets of names of needles.
     pub cities: Vec<String>,
     pub tasks: Vec<String>,
     metrics: Vec<String>,
@@ -170,12 +193,9 @@ impl Frame {
 
     /// Notes what a record of a single prompt is about.
     fn note_prompt(&mut self, Record { identity, measure }: &Record) {
-        push_new(&mut self.treated, &ConditionKey::of(identity));
+        push_new(&mut self.treated, &identity.condition.as_ref().map(ToString::to_string));
         push_new(&mut self.tasks, &identity.task);
-        let cities = cities_of(identity);
-        if !cities.is_empty() {
-            push_new(&mut self.cities, &cities.to_owned());
-        }
+        identity.cities.iter().for_each(|cities| push_new(&mut self.cities, &cities.to_string()));
         if measure.metric == SHARE_OUT.name {
             measure.region.iter().for_each(|region| push_new(&mut self.regions, &region.to_string()));
         }
@@ -192,6 +212,11 @@ impl Frame {
         self.tasks.iter().any(|task| order_of(task).is_some())
     }
 
+    /// Returns the names of its conditions, `none` for the untreated passes.
+    pub(crate) fn condition_names(&self) -> impl Iterator<Item = &str> {
+        self.treated.iter().map(|condition| condition.as_deref().unwrap_or(UNTREATED))
+    }
+
     /// Returns a condition in words.
     pub(crate) fn condition_words(&self, name: &str) -> String {
         let known = self.conditions.0.iter().find(|condition| condition.name == name);
@@ -200,7 +225,7 @@ impl Frame {
 
     /// Returns `true` if there are passes under a condition.
     pub(crate) fn has_conditions(&self) -> bool {
-        self.treated.iter().any(|treated| treated.condition.is_some())
+        self.treated.iter().any(Option::is_some)
     }
 
     /// Returns `true` if a metric was measured on single prompts.
@@ -235,63 +260,57 @@ impl Frame {
         self.records.query(query)
     }
 
-    /// Estimates what is picked, with its interval.
-    pub(crate) fn estimate(&self, pick: Pick<'_>) -> Option<Estimate> {
-        let estimate = Estimate::of(&self.records.picked(pick, None), kind_of(pick.metric))?;
-        Some(find(pick.metric).map_or(estimate, |metric| estimate.within(metric.range())))
+    /// Estimates a number where records have some values, with its interval.
+    pub(crate) fn estimate(&self, number: Number<'_>, only: &[Cut<'_>]) -> Option<Estimate> {
+        let estimate = Estimate::of(&self.records.of_number(number, only, &[]), number.metric.kind)?;
+        Some(estimate.within(number.metric.range()))
     }
 
-    /// Returns the mean over prompts of what is picked.
-    pub fn mean(&self, pick: Pick<'_>) -> Option<f64> {
-        self.by_prompt(pick).mean()
+    /// Returns the mean over prompts of a metric by its name, in a model under a condition, `None` for the untreated passes.
+    pub fn mean(&self, model: &str, condition: Option<&str>, metric: &str, region: Option<&str>) -> Option<f64> {
+        let records = self.records.select(
+            |quantity| quantity.is_of_model() && quantity.metric == metric && quantity.region.as_deref() == region,
+            |id| id.model == model && id.condition.as_deref() == condition,
+        );
+        PromptNumbers::of(&records).mean()
     }
 
-    /// Returns what is picked, by prompt.
-    pub(crate) fn by_prompt(&self, pick: Pick<'_>) -> PromptNumbers {
-        PromptNumbers::of(&self.records.picked(pick, None))
+    /// Returns a number by prompt, where records have some values.
+    pub(crate) fn by_prompt(&self, number: Number<'_>, only: &[Cut<'_>]) -> PromptNumbers {
+        PromptNumbers::of(&self.records.of_number(number, only, &[]))
     }
 
-    /// Pairs two picks of the same metric, whatever their models and conditions.
-    fn paired(&self, baseline: Pick<'_>, other: Pick<'_>) -> Vec<Pair<'_>> {
-        pairs([baseline, other].map(|pick| self.records.picked(pick, None)), SIDES).pairs
+    fn paired(&self, number: Number<'_>, sides: &Sides<'_>) -> Vec<Pair<'_>> {
+        let both = [&sides.baseline, &sides.other].map(|only| self.records.of_number(number, only, &[]));
+        pairs(both, SIDES).pairs
     }
 
-    /// Returns how one pick differs from another of the same metric, by prompt: the mean over the prompt's questions.
-    pub(crate) fn differences_by_prompt(&self, baseline: Pick<'_>, other: Pick<'_>) -> PromptNumbers {
-        PromptNumbers::of(&differences(&self.paired(baseline, other)))
+    /// Returns how the two sides differ in a number, by prompt: the mean over the prompt's questions.
+    pub(crate) fn differences_by_prompt(&self, number: Number<'_>, sides: &Sides<'_>) -> PromptNumbers {
+        PromptNumbers::of(&differences(&self.paired(number, sides)))
     }
 
-    /// Returns the mean difference over draws, each given as (baseline, other): an interval is over draws and prompts.
-    pub(crate) fn difference_of_draws(&self, draws: &[(Pick<'_>, Pick<'_>)]) -> Option<Difference> {
-        let metric = draws.first()?.0.metric;
-        let pairs: Vec<Vec<Pair<'_>>> = draws.iter().map(|&(baseline, other)| self.paired(baseline, other)).collect();
-        Difference::of_draws(&pairs, SIDES, kind_of(metric))
+    /// Returns the mean difference over draws: an interval is over draws and prompts.
+    pub(crate) fn difference_of_draws(&self, number: Number<'_>, draws: &[Sides<'_>]) -> Option<Difference> {
+        let pairs: Vec<Vec<Pair<'_>>> = draws.iter().map(|sides| self.paired(number, sides)).collect();
+        (!pairs.is_empty()).then(|| Difference::of_draws(&pairs, SIDES, number.metric.kind))?
     }
 
-    /// Returns a contrast: the second pair's difference less that of the first, prompt by prompt.
-    pub(crate) fn contrast(&self, first: (Pick<'_>, Pick<'_>), second: (Pick<'_>, Pick<'_>)) -> Option<Difference> {
-        let both = [first, second].map(|(baseline, other)| differences(&self.paired(baseline, other)));
+    /// Returns a contrast: the second difference less the first, prompt by prompt.
+    pub(crate) fn contrast(&self, number: Number<'_>, both: [&Sides<'_>; 2]) -> Option<Difference> {
+        let both = both.map(|sides| differences(&self.paired(number, sides)));
         Difference::of_prompts(&pairs(both, SIDES).pairs, SIDES, Kind::Number)
     }
 
-    /// Returns the numbers of single heads, in the order of layers and heads.
-    pub(crate) fn heads(&self, pick: Pick<'_>) -> Vec<(HeadPlace, PromptNumbers)> {
+    /// Returns a number of single heads, in the order of layers and heads.
+    pub(crate) fn heads(&self, number: Number<'_>, only: &[Cut<'_>]) -> Vec<(HeadPlace, PromptNumbers)> {
         let mut heads: BTreeMap<HeadPlace, Vec<RecordRef<'_>>> = BTreeMap::new();
-        for record in self.records.select(
-            |quantity| quantity.metric == pick.metric && quantity.region.as_deref() == pick.region,
-            |id| pick.matches(id),
-        ) {
+        for record in self.records.of_number(number, only, &[Column::Layer, Column::Head]) {
             if let Some(at) = record.quantity.at() {
                 heads.entry(at).or_default().push(record);
             }
         }
-        let heads = heads.into_iter().map(|(at, records)| (at, PromptNumbers::of(&records)));
-        heads.filter(|(_, numbers)| !numbers.is_empty()).collect()
-    }
-
-    /// Returns the numbers of one head; none if it has none.
-    pub(crate) fn head(&self, pick: Pick<'_>, at: HeadPlace) -> PromptNumbers {
-        PromptNumbers::of(&self.records.picked(pick, Some(at)))
+        heads.into_iter().map(|(at, records)| (at, PromptNumbers::of(&records))).collect()
     }
 
     /// Returns all numbers of every head in one pass over one prompt: `share_out answer`. Of several, the first.
@@ -300,9 +319,9 @@ impl Frame {
         model: &str,
         condition: Option<&str>,
     ) -> BTreeMap<HeadPlace, BTreeMap<String, f64>> {
-        let pick = Pick { model, condition, ..Pick::default() };
+        let is_it = |id: &Identity| id.model == model && id.condition.as_deref() == condition;
         let mut heads: BTreeMap<HeadPlace, BTreeMap<String, f64>> = BTreeMap::new();
-        for RecordRef { quantity, value, .. } in self.records.select(|_| true, |id| pick.matches(id)) {
+        for RecordRef { quantity, value, .. } in self.records.select(|_| true, is_it) {
             if let Some(at) = quantity.at() {
                 let region = quantity.region.as_ref().map_or(String::new(), |region| format!(" {region}"));
                 heads.entry(at).or_default().entry(format!("{}{region}", quantity.metric)).or_insert(value);
@@ -311,30 +330,15 @@ impl Frame {
         heads
     }
 
-    /// Returns the numbers of each many-shot prompt, arrangement by arrangement. Prompts that lack one are left out.
-    pub(crate) fn arrangements(&self, pick: Pick<'_>) -> Vec<Vec<f64>> {
+    /// Returns a number of each many-shot prompt, arrangement by arrangement. Prompts that lack one are left out.
+    pub(crate) fn arrangements(&self, number: Number<'_>, only: &[Cut<'_>]) -> Vec<Vec<f64>> {
         let mut prompts: BTreeMap<Option<u64>, BTreeMap<Option<u64>, f64>> = BTreeMap::new();
-        for RecordRef { identity, value, .. } in self.records.picked(pick, None) {
+        for RecordRef { identity, value, .. } in self.records.of_number(number, only, &[]) {
             prompts.entry(identity.seed).or_default().insert(identity.sample, value);
         }
         let most = prompts.values().map(BTreeMap::len).max().unwrap_or(0);
         let whole = prompts.into_values().filter(|numbers| numbers.len() == most);
         whole.map(|numbers| numbers.into_values().collect()).collect()
-    }
-
-    /// Returns what was measured on prompts: settings in order, models within, conditions within.
-    pub fn cases(&self) -> Vec<Case> {
-        let known: BTreeSet<Case> = self.asked().map(Case::of).collect();
-        let mut cases = Vec::new();
-        for &setting in &self.settings {
-            for model in &self.models {
-                for treated in &self.treated {
-                    let case = Case { setting, model: model.clone(), treated: treated.clone() };
-                    cases.extend(known.contains(&case).then_some(case));
-                }
-            }
-        }
-        cases
     }
 
     /// The identities of single prompts.
@@ -384,10 +388,13 @@ mod tests {
         let records: Vec<Record> =
             found.iter().map(|&(seed, query, depth, exact)| record(seed, query, depth, exact)).collect();
         let frame = Frame::of(About::default(), &records);
-        let at = |depth| frame.estimate(Pick { depth_pct: Some(depth), ..Pick::of("m", &ACCURACY) }).unwrap();
+        let at = |depth| {
+            let depth = (Column::DepthReqPct, Some(Value::Depth(millipct(depth))));
+            frame.estimate(ACCURACY.overall(), &[depth]).unwrap()
+        };
         assert_eq!((at(25.0).value, at(25.0).trials, at(75.0).value, at(75.0).trials), (1.0, 1, 0.0, 1));
-        assert!(frame.estimate(Pick::of("m", &ANSWER_LOG_PROB)).is_none(), "what was not measured has no estimate");
-        let all = frame.estimate(Pick::of("m", &ACCURACY)).unwrap();
+        assert!(frame.estimate(ANSWER_LOG_PROB.overall(), &[]).is_none(), "what was not measured has no estimate");
+        let all = frame.estimate(ACCURACY.overall(), &[of_model("m")]).unwrap();
         assert_eq!((all.trials, all.prompts), (4, 2), "without a depth all questions count");
         assert_eq!(frame.depths_pct(), [25.0, 75.0]);
     }
@@ -418,13 +425,16 @@ mod tests {
             treated(1, Some("b"), -2.5),
         ];
         let frame = Frame::of(About::default(), &records);
-        let pick = |condition| Pick { condition, ..Pick::of("m", &ANSWER_LOG_PROB) };
-        let best = frame.difference_of_draws(&[(pick(None), pick(Some("best")))]).unwrap();
+        let number = ANSWER_LOG_PROB.overall();
+        let sides = |baseline, other| Sides { baseline: vec![under(baseline)], other: vec![under(other)] };
+        let best = frame.difference_of_draws(number, &[sides(None, Some("best"))]).unwrap();
         assert_eq!((best.diff, best.n), (-3.5, 2));
-        let draws = [Some("a"), Some("b")].map(pick);
-        assert_eq!(frame.difference_of_draws(&draws.map(|draw| (pick(None), draw))).unwrap().diff, -1.0);
-        assert_eq!(frame.difference_of_draws(&draws.map(|draw| (draw, pick(Some("best"))))).unwrap().diff, -2.5);
-        let contrast = frame.contrast((pick(None), pick(Some("a"))), (pick(None), pick(Some("best")))).unwrap();
+        let draws = [Some("a"), Some("b")];
+        let from = |baseline| draws.map(|draw| sides(baseline, draw));
+        assert_eq!(frame.difference_of_draws(number, &from(None)).unwrap().diff, -1.0);
+        let to_best = draws.map(|draw| sides(draw, Some("best")));
+        assert_eq!(frame.difference_of_draws(number, &to_best).unwrap().diff, -2.5);
+        let contrast = frame.contrast(number, [&sides(None, Some("a")), &sides(None, Some("best"))]).unwrap();
         assert_eq!(contrast.diff, -3.0);
     }
 }

@@ -1,12 +1,12 @@
 //! Results: from records to what people read, each step once.
 //!
-//! 1. **Select** from [`Records`], those of one run in its [`Frame`] or those of several: numbers and values of columns with a
-//!    [`Query`], one number with a [`Pick`], what `compare` is asked for with its [request](compare).
+//! 1. **Select** from [`Records`], those of one run in its [`Frame`] or those of several: with a [`Query`], or by what `compare`
+//!    is asked for, its [request](compare).
 //! 2. **Pair.** Records that differ only in [columns](Column) that are compared are joined: models, conditions, runs, training
 //!    seeds, and differences of differences. What is made of one seed is one prompt.
 //! 3. **Estimate.** [Means and proportions](estimate), and [differences](difference) with intervals and tests, for each
 //!    [row](rows).
-//! 4. **View.** [Tables](view) as data.
+//! 4. **Tabulate.** [Tables](table) as data, those of runs as [values](run_table).
 //! 5. **Print.** [Tables](print) as text, Markdown, JSON and CSV.
 //!
 //! Names, units and headings of metrics are those of the [catalogue](crate::results::metric).
@@ -16,13 +16,13 @@ pub mod compare;
 mod conditions;
 mod csv_table;
 pub(crate) mod difference;
+pub(crate) mod differences;
 mod estimate;
 pub mod folder;
 mod frame;
 pub mod manifest;
 pub mod metric;
-mod pair;
-mod pick;
+pub(crate) mod pair;
 pub mod print;
 pub(crate) mod query;
 pub mod record;
@@ -30,10 +30,9 @@ mod records;
 mod rows;
 pub(crate) mod run_table;
 pub(crate) mod screen;
+mod setting;
 pub mod table;
 mod tokens;
-pub(crate) mod view;
-pub(crate) mod within;
 
 pub use column::Column;
 pub(crate) use column::Value;
@@ -41,10 +40,11 @@ pub use compare::{Counts, MetricName, Where};
 pub use conditions::{ConditionFacts, Conditions, Purpose};
 pub use difference::{Difference, Test, Verdict};
 pub(crate) use estimate::Estimate;
+pub(crate) use frame::{of_head, of_model, under, Sides};
 pub use frame::{About, DrawnHead, Frame, MassiveAt};
-pub use pick::{Case, ConditionKey, Pick, Setting};
 pub(crate) use query::{Cut, Number, Query};
 pub use records::Records;
 pub use rows::Row;
-pub(crate) use tokens::{bin_of, bins, cumulative, Bin};
+pub use setting::Setting;
+pub(crate) use tokens::{bins, cumulative, Bin};
 pub use tokens::{Scored, ScoredToken, ScoredWindow, TokenKind, Tokens};

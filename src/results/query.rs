@@ -37,7 +37,7 @@ pub(crate) struct Query<'a> {
     /// Values that records have in these columns.
     pub(crate) only: &'a [Cut<'a>],
     /// The columns whose values make a row, in the order of [`ResultRow::keys`]. Numbers of layers and heads are meant
-    /// where a column of theirs is mentioned, and by depth only questions whose needle was put there.
+    /// where a column of theirs is mentioned, by region all regions, and by depth only questions whose needle was put there.
     pub(crate) rows: &'a [Column],
     pub(crate) numbers: &'a [Number<'a>],
     /// Each row is compared with the row that is the same but for this column, in which it has this value; `None` for no
@@ -84,22 +84,11 @@ impl Records {
     }
 
     /// The records of a number, by row.
-    fn groups<'a>(&'a self, query: &Query<'_>, Number { metric, region }: Number<'_>) -> Groups<'a> {
-        let mentions =
-            |column| query.rows.contains(&column) || query.only.iter().any(|(mentioned, _)| *mentioned == column);
-        let records = self.select(
-            |quantity| {
-                let is_it = (quantity.metric.as_ref(), quantity.region.as_deref()) == (metric.name, region);
-                is_it && quantity.is_meant(mentions)
-            },
-            |identity| identity.is_meant(mentions),
-        );
+    fn groups<'a>(&'a self, query: &Query<'_>, number: Number<'_>) -> Groups<'a> {
         let mut groups: Groups<'a> = HashMap::new();
-        for record in records {
-            if query.only.iter().all(|(column, value)| column.get(&record) == *value) {
-                let key = query.rows.iter().map(|column| column.get(&record)).collect();
-                groups.entry(key).or_default().push(record);
-            }
+        for record in self.of_number(number, query.only, query.rows) {
+            let key = query.rows.iter().map(|column| column.get(&record)).collect();
+            groups.entry(key).or_default().push(record);
         }
         groups
     }

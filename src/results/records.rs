@@ -2,7 +2,7 @@
 //! from it.
 
 use super::column::{Column, Value};
-use super::pick::Pick;
+use super::query::{Cut, Number};
 use super::record::{read_each, Identity, Measurement, Record};
 use crate::attention::HeadPlace;
 use anyhow::Result;
@@ -70,7 +70,7 @@ pub(crate) struct RecordRef<'a> {
 
 /// A number of a quantity. There are millions of them.
 #[derive(Clone, Copy, Debug)]
-struct Number {
+struct Entry {
     value: f64,
     /// The place of its identity.
     identity: u32,
@@ -83,7 +83,7 @@ pub struct Records {
     /// In the order in which they first came.
     identities: Vec<Arc<Identity>>,
     /// In the order in which they were added.
-    numbers: BTreeMap<Quantity, Vec<Number>>,
+    numbers: BTreeMap<Quantity, Vec<Entry>>,
     /// Records that say why there is no number.
     pub failures: Vec<Record>,
     /// Number of records that were added.
@@ -110,12 +110,12 @@ impl Records {
         if self.identities.last().is_none_or(|last| !Arc::ptr_eq(last, identity)) {
             self.identities.push(identity.clone());
         }
-        let number = Number {
+        let entry = Entry {
             value: measure.value.unwrap_or(f64::NAN),
             identity: self.identities.len() as u32 - 1,
             place: self.added - 1,
         };
-        self.numbers.entry(Quantity::of(measure)).or_default().push(number);
+        self.numbers.entry(Quantity::of(measure)).or_default().push(entry);
     }
 
     /// Adds the records of a file with changed identities.
@@ -170,27 +170,32 @@ impl Records {
         selected
     }
 
-    /// Selects numbers of the whole model, or of one head, in the order in which they were added.
-    pub(crate) fn picked(&self, pick: Pick<'_>, at: Option<HeadPlace>) -> Vec<RecordRef<'_>> {
-        let first = Quantity {
-            metric: pick.metric.to_owned().into(),
-            region: pick.region.map(|region| region.to_owned().into()),
-            layer: at.map(|at| at.layer),
-            head: at.map(|at| at.head),
-            unit: None,
+    /// Selects a number where records have some values, in the order in which they were added. Of layers and heads it is where
+    /// these, or further columns, mention them, and of all regions where they mention the region.
+    pub(crate) fn of_number(&self, number: Number<'_>, only: &[Cut<'_>], further: &[Column]) -> Vec<RecordRef<'_>> {
+        let mentions = |column| further.contains(&column) || only.iter().any(|(mentioned, _)| *mentioned == column);
+        let is_of_region = |quantity: &Quantity| match mentions(Column::Region) {
+            true => quantity.region.is_some(),
+            false => quantity.region.as_deref() == number.region,
         };
-        let of_quantity = self.numbers.range(&first..).take_while(|(quantity, _)| {
-            let Quantity { metric, region, layer, head, .. } = quantity;
-            (metric, region, layer, head) == (&first.metric, &first.region, &first.layer, &first.head)
-        });
-        let records =
-            of_quantity.flat_map(|(quantity, numbers)| numbers.iter().map(|number| self.record(quantity, number)));
-        records.filter(|record| record.value.is_finite() && pick.matches(record.identity)).collect()
+        let first = Quantity { metric: number.metric.name.into(), ..Quantity::default() };
+        let of_metric = self.numbers.range(&first..).take_while(|(quantity, _)| quantity.metric == first.metric);
+        let meant = of_metric.filter(|(quantity, _)| is_of_region(quantity) && quantity.is_meant(mentions));
+        let mut selected = Vec::new();
+        for (quantity, numbers) in meant {
+            let records = numbers.iter().map(|number| self.record(quantity, number));
+            selected.extend(records.filter(|record| {
+                record.value.is_finite()
+                    && record.identity.is_meant(mentions)
+                    && only.iter().all(|(column, value)| column.get(record) == *value)
+            }));
+        }
+        selected
     }
 
-    fn record<'a>(&'a self, quantity: &'a Quantity, number: &Number) -> RecordRef<'a> {
-        let identity = &*self.identities[number.identity as usize];
-        RecordRef { identity, quantity, value: number.value, place: number.place }
+    fn record<'a>(&'a self, quantity: &'a Quantity, entry: &Entry) -> RecordRef<'a> {
+        let identity = &*self.identities[entry.identity as usize];
+        RecordRef { identity, quantity, value: entry.value, place: entry.place }
     }
 }
 
@@ -228,11 +233,12 @@ mod tests {
             selected.iter().map(|record| (&*record.identity.model, record.value, record.place)).collect();
         assert_eq!(found, [("b", 1.0, 0), ("a", 0.0, 4)]);
         assert_eq!(records.select(|_| true, |identity| identity.model == "b").len(), 2);
-        let picked = |at| records.picked(Pick::of("b", &ACCURACY), at).iter().map(|record| record.value).sum::<f64>();
-        assert_eq!(
-            (picked(None), picked(of_head.at()), picked(Some(HeadPlace { layer: 0, head: 0 }))),
-            (1.0, 0.5, 0.0)
-        );
+        let of_b = (Column::Model, Some(Value::Text("b")));
+        let head = |head| [of_b, (Column::Layer, Some(Value::Int(1))), (Column::Head, Some(Value::Int(head)))];
+        let sum = |only: &[Cut<'_>]| {
+            records.of_number(ACCURACY.overall(), only, &[]).iter().map(|record| record.value).sum::<f64>()
+        };
+        assert_eq!((sum(&[of_b]), sum(&head(0)), sum(&head(1))), (1.0, 0.5, 0.0));
         assert_eq!((records.added, records.failures.len(), records.select(|_| true, |_| true).len()), (6, 1, 3));
         assert_eq!(records.values(Column::Model).len() + records.values(Column::Layer).len(), 3);
     }
@@ -244,7 +250,7 @@ mod tests {
         let in_unit = |unit: &'static str| Quantity { unit: Some(unit.into()), ..share.clone() };
         let all = ["fraction", "percent"].map(|unit| record(&a, in_unit(unit), Some(0.5)));
         let records = Records::of(&all);
-        let pick = Pick { region: Some("answer"), ..Pick::of("a", &SHARE_ABS) };
-        assert_eq!((records.quantities().count(), records.picked(pick, None).len()), (2, 2));
+        let found = records.of_number(SHARE_ABS.of("answer"), &[(Column::Model, Some(Value::Text("a")))], &[]);
+        assert_eq!((records.quantities().count(), found.len()), (2, 2));
     }
 }

@@ -3,9 +3,9 @@
 use super::column::{Column, Value};
 use super::frame::Frame;
 use super::metric::{Metric, ANSWER_REGION, AR_HIT_SHARE, NLL, NLL_AR_HIT, NLL_OTHER};
-use super::pick::{ConditionKey, Setting};
 use super::query::{Number, Query, ResultRow};
 use super::record::UNTREATED;
+use super::setting::Setting;
 use super::table::{basis, numbers, words, Cell, Table, TableColumn, TableRows};
 
 /// A table of runs.
@@ -28,6 +28,16 @@ pub(crate) enum Content {
 }
 
 impl RunTable {
+    /// A table of means that has a row for each model, setting and condition, and for the values of further columns.
+    pub(crate) const fn of_numbers(numbers: &'static [Number<'static>], by: &'static [Column]) -> Self {
+        Self { id: "", title: "", note: "", content: Content::Numbers { numbers, by } }
+    }
+
+    /// A table that is no means of records.
+    pub(crate) const fn made(id: &'static str, title: &'static str, fill: fn(&Frame) -> Option<Table>) -> Self {
+        Self { id, title, note: "", content: Content::Made(fill) }
+    }
+
     /// Fills the table with the numbers of a run; `None` if the run has none of them.
     pub(crate) fn filled(&self, frame: &Frame) -> Option<Table> {
         let table = match &self.content {
@@ -57,7 +67,7 @@ impl Number<'_> {
 
 /// The columns that make rows of a run's tables: model, setting and condition as far as runs have them, then others. Where a
 /// run has several tasks, each has rows of its own, unless there are others; the orders of many-shot prompts are no tasks.
-pub(super) fn row_columns(frame: &Frame, by: &[Column]) -> Vec<Column> {
+pub(crate) fn row_columns(frame: &Frame, by: &[Column]) -> Vec<Column> {
     let mut columns = vec![Column::Model, Column::CtxTok];
     if frame.asks() {
         columns.extend([Column::Needles, Column::Retrieve]);
@@ -74,14 +84,16 @@ pub(super) fn row_columns(frame: &Frame, by: &[Column]) -> Vec<Column> {
 
 /// Answers a query with the rows in the order of tables: settings as they ran, models within, conditions within, then the values
 /// of other columns. Numbers that mean nothing in their setting are left out.
-pub(super) fn sorted_rows<'a>(frame: &'a Frame, query: &Query<'_>) -> Vec<ResultRow<'a>> {
+pub(crate) fn sorted_rows<'a>(frame: &'a Frame, query: &Query<'_>) -> Vec<ResultRow<'a>> {
     let mut rows = frame.query(query);
     rows.sort_by_cached_key(|row| place(frame, query.rows, row));
     for row in &mut rows {
         let setting = setting(query.rows, row);
-        for (estimate, number) in row.numbers.iter_mut().zip(query.numbers) {
+        for (place, number) in query.numbers.iter().enumerate() {
             let is_wanted = number.applies(frame, setting);
-            *estimate = estimate.filter(|_| is_wanted).map(|estimate| estimate.within(number.metric.range()));
+            let estimate = row.numbers[place].filter(|_| is_wanted);
+            row.numbers[place] = estimate.map(|estimate| estimate.within(number.metric.range()));
+            row.changes[place].take_if(|_| !is_wanted);
         }
     }
     rows.retain(|row| row.numbers.iter().any(Option::is_some));
@@ -96,23 +108,28 @@ fn place<'a>(frame: &Frame, columns: &[Column], row: &ResultRow<'a>) -> (Vec<usi
     for (column, &key) in columns.iter().zip(&row.keys) {
         match (column, key) {
             (Column::Model, Some(Value::Text(model))) => {
-                run[1] = frame.models.iter().position(|known| known == model).unwrap_or(usize::MAX);
+                run[1] = rank(&frame.models, model);
             }
             (Column::Condition, key) => {
-                let is_it = |known: &ConditionKey| known.condition.as_deref().map(Value::Text) == key;
+                let is_it = |known: &Option<String>| known.as_deref().map(Value::Text) == key;
                 run[2] = frame.treated.iter().position(is_it).unwrap_or(usize::MAX);
             }
             (Column::CtxTok | Column::Needles | Column::Retrieve, _) => {}
-            (Column::Task, Some(Value::Text(task))) => {
-                run.push(frame.tasks.iter().position(|known| known == task).unwrap_or(usize::MAX));
-            }
+            (Column::Task, Some(Value::Text(task))) => run.push(rank(&frame.tasks, task)),
+            (Column::Region, Some(Value::Text(region))) => run.push(rank(&frame.regions, region)),
             (_, key) => others.push(key),
         }
     }
     (run, others)
 }
 
-fn setting(columns: &[Column], row: &ResultRow<'_>) -> Setting {
+/// The place of a name in a list, behind all others if it is not there.
+fn rank(list: &[String], name: &str) -> usize {
+    list.iter().position(|known| known == name).unwrap_or(usize::MAX)
+}
+
+/// The setting of a row, which has its columns as keys.
+pub(super) fn setting(columns: &[Column], row: &ResultRow<'_>) -> Setting {
     let count = |of: Column| match columns.iter().zip(&row.keys).find(|(&column, _)| column == of) {
         Some((_, Some(Value::Int(n)))) => *n as usize,
         _ => 0,

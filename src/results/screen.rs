@@ -7,7 +7,7 @@ use super::frame::Frame;
 use super::metric::ACCURACY;
 use super::query::{Cut, Number, Query, ResultRow};
 use super::run_table::{row_columns, sorted_rows};
-use super::table::{numbers, plural, words, Cell, Table};
+use super::table::{numbers, plural, words, Cell, Table, TableColumn};
 use crate::prompts::shots::order_of;
 
 /// What a command prints by default.
@@ -67,6 +67,34 @@ impl ScreenTable {
     }
 }
 
+/// A table that grows row by row, with a column for each model.
+pub(crate) struct ModelRows<'a> {
+    models: &'a [String],
+    columns: Vec<TableColumn>,
+    rows: Vec<Vec<Cell>>,
+}
+
+impl<'a> ModelRows<'a> {
+    /// A table without rows; `corner` heads their labels.
+    pub(crate) fn new(corner: impl Into<String>, models: &'a [String]) -> Self {
+        let columns = [words(corner).key()].into_iter().chain(models.iter().map(numbers)).collect();
+        Self { models, columns, rows: Vec::new() }
+    }
+
+    /// Adds a row, given the cell of a model; one without numbers is left out.
+    pub(crate) fn row(&mut self, label: impl Into<String>, cell: impl FnMut(&'a String) -> Cell) {
+        let cells: Vec<Cell> = self.models.iter().map(cell).collect();
+        if cells.iter().any(|cell| !cell.is_none()) {
+            self.rows.push([Cell::words(label)].into_iter().chain(cells).collect());
+        }
+    }
+
+    /// The table; `None` without rows.
+    pub(crate) fn table(self, id: &'static str) -> Option<Table> {
+        Table::new(id, "", String::new(), self.columns, self.rows).with_rows()
+    }
+}
+
 /// Numbers with a column for each model: levels of the first model, and of the others their changes from it on the same prompts;
 /// where there are conditions, levels of the untreated passes, and changes from them under each condition.
 #[derive(Clone, Copy, Debug)]
@@ -114,14 +142,12 @@ impl SideBySide<'_> {
             [only] if self.corner.is_empty() => wanted[only].heading(),
             _ => self.corner.to_owned(),
         };
-        let mut table_columns = vec![words(corner).key()];
-        table_columns.extend(frame.models.iter().map(numbers));
-        let mut table_rows = Vec::new();
+        let mut table = ModelRows::new(corner, &frame.models);
         for &at in &measured {
             let heading = wanted[at].heading();
             let is_part = measured.len() > 1 && groups.keys.len() > 1;
             if is_part {
-                table_rows.push([vec![Cell::words(&heading)], vec![Cell::default(); frame.models.len()]].concat());
+                table.row(&heading, |_| Cell::default());
             }
             for key in &groups.keys {
                 let label = match (is_part, measured.len()) {
@@ -129,14 +155,14 @@ impl SideBySide<'_> {
                     (false, 1) => self.label(frame, &groups, key),
                     (false, _) => heading.clone(),
                 };
-                let cells = frame.models.iter().map(|model| {
+                table.row(label, |model| {
                     let row = groups.row(&rows, key, model);
                     row.map_or_else(Cell::none, |row| self.cell(row, at))
                 });
-                table_rows.push([Cell::words(label)].into_iter().chain(cells).collect());
             }
         }
-        let table = Table::new(self.id, "", String::new(), table_columns, merged(table_rows)).with_rows()?;
+        let table = table.table(self.id)?;
+        let table = Table { rows: merged(table.rows), ..table };
         Some(ScreenTable { title: self.title.to_owned(), shared: shared(&groups, &rows, frame), table })
     }
 

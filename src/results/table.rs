@@ -73,6 +73,9 @@ pub(crate) struct Cell {
     pub(crate) interval: Option<Interval>,
     /// `true` if it is a change that is decided, marked with a star.
     pub(crate) decided: bool,
+    /// `true` if it is a fraction, which is shown in percent.
+    #[serde(skip)]
+    pub(crate) percent: bool,
 }
 
 impl Table {
@@ -95,6 +98,11 @@ impl Table {
     /// The same, left out unless it is asked for.
     pub(crate) fn details(self) -> Self {
         Self { detail: true, ..self }
+    }
+
+    /// The place of the column with a name.
+    pub(crate) fn place(&self, name: &str) -> Option<usize> {
+        self.columns.iter().position(|column| column.name == name)
     }
 
     /// Returns a key of a row in words: `4096 tokens`.
@@ -277,7 +285,9 @@ impl Cell {
     pub(crate) fn estimate(kind: Kind, estimate: impl Into<Option<Estimate>>) -> Self {
         let Some(Estimate { value, interval, prompts, trials, .. }) = estimate.into() else { return Self::none() };
         let cell = match kind {
-            Kind::Hit if trials < 1000 => Self::number_in(value, interval, |x| fixed(100.0 * x, 0)),
+            Kind::Hit if trials < 1000 => {
+                Self { percent: true, ..Self::number_in(value, interval, |x| fixed(100.0 * x, 0)) }
+            }
             _ => Self::value(kind, value, interval),
         };
         cell.of_several(prompts)
@@ -298,7 +308,7 @@ impl Cell {
             Kind::Number => Self::number_in(x, interval, |x| short(Some(x))),
             Kind::Hit | Kind::Rate | Kind::Share => {
                 let decimals = percent_decimals(interval);
-                Self::number_in(x, interval, |x| fixed(100.0 * x, decimals))
+                Self { percent: true, ..Self::number_in(x, interval, |x| fixed(100.0 * x, decimals)) }
             }
         }
     }
@@ -323,7 +333,8 @@ impl Cell {
             Kind::Number => Self::number_in(x, interval, signed),
             Kind::Hit | Kind::Rate | Kind::Share => {
                 let decimals = percent_decimals(interval);
-                Self::number_in(x, interval, |x| format!("{:+.*}", decimals, unsigned_zero(100.0 * x, decimals)))
+                let points = |x: f64| format!("{:+.*}", decimals, unsigned_zero(100.0 * x, decimals));
+                Self { percent: true, ..Self::number_in(x, interval, points) }
             }
         }
     }

@@ -13,7 +13,7 @@ use crate::prompts::{PlannedPrompt, Sources};
 use crate::results::folder::{RunFolder, MANIFEST, RESULTS};
 use crate::results::manifest::{Manifest, ModelInfo};
 use crate::results::record::{self, Record, SCHEMA};
-use crate::results::{About, ConditionKey, Frame};
+use crate::results::{About, Frame};
 use crate::treatments::condition_facts;
 use anyhow::{bail, Context, Result};
 use rayon::prelude::*;
@@ -130,7 +130,7 @@ impl Run {
     fn whole_frame(&mut self) -> Frame {
         let Self { setup, measures, frame, .. } = self;
         let mut frame = std::mem::take(frame).finish();
-        frame.conditions = condition_facts(frame.treated.iter().map(ConditionKey::name));
+        frame.conditions = condition_facts(frame.condition_names());
         frame.tokens = setup.tokens(measures);
         frame.massive = setup.massive(measures);
         frame.drawn = drawn_heads(setup, measures);

@@ -7,9 +7,8 @@ use crate::base::machine::Machine;
 use crate::base::memory::peak_rss_bytes;
 use crate::figures::{recipe, Figure, FigureHeading, Page};
 use crate::measures::GenerationMeasure;
-use crate::results::folder::{DRAWN, GENERATIONS, HEADS, MANIFEST, MASSIVE, RANKINGS, RESULTS, TOKENS};
+use crate::results::folder::{DRAWN, GENERATIONS, MANIFEST, MASSIVE, RANKINGS, RESULTS, TOKENS};
 use crate::results::manifest::{Manifest, OutputFile};
-use crate::results::view::each_head::head_rows;
 use anyhow::Result;
 use serde::Serialize;
 use std::path::PathBuf;
@@ -88,7 +87,6 @@ impl Run {
         self.save_table(MASSIVE, &frame.massive)?;
         self.save_table(DRAWN, &frame.drawn)?;
         self.save_table(RANKINGS, &ranked_heads(&self.setup)?)?;
-        self.save_table(HEADS, &head_rows(frame))?;
         if !frame.tokens.0.is_empty() {
             frame.tokens.write(&self.add_file(TOKENS, Some(frame.tokens.count() as u64)))?;
         }
@@ -96,7 +94,7 @@ impl Run {
     }
 
     /// Writes rows, if there are any, as a CSV file with the fields of `T` as columns.
-    fn save_table<T: Serialize>(&self, file: &str, rows: &[T]) -> Result<()> {
+    pub(crate) fn save_table<T: Serialize>(&self, file: &str, rows: &[T]) -> Result<()> {
         if rows.is_empty() {
             return Ok(());
         }

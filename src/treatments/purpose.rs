@@ -63,7 +63,9 @@ impl Treatment {
         }
         match self {
             Self::Replace { with: Replacement::Patch(_), .. } => Purpose::Patch,
-            Self::Quantise(by) => Purpose::Bits { bits: by.format.bits(), layers: by.layers.clone() },
+            Self::Quantise(by) => {
+                Purpose::Bits { bits: by.format.bits(), format: by.format.to_string(), layers: by.layers.clone() }
+            }
             Self::Remove { how, keys: KeySelection::Regions(regions), of, rows } if of.heads.is_none() => {
                 Purpose::Removed {
                     how: *how,
@@ -204,7 +206,10 @@ mod tests {
             ("patch(none, rows=question, from=clean)", Purpose::Corrupted),
             ("patch(random:2:share_abs:1, from=clean)", Purpose::Patch),
             ("patch(all, from=corrupted); mask(noise)", Purpose::Patch),
-            ("quantise-qk(nvfp4, block, layers=1)", Purpose::Bits { bits: 4, layers: Some(vec![1]) }),
+            (
+                "quantise-qk(nvfp4, block, layers=1)",
+                Purpose::Bits { bits: 4, format: "nvfp4".into(), layers: Some(vec![1]) },
+            ),
         ] {
             assert_eq!(name.parse::<Condition>().unwrap().purpose(), purpose, "{name}");
         }

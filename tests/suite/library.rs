@@ -7,7 +7,6 @@ use difftool::measures::{Measure, MeasureData, MeasureOutput, Measures, Observed
 use difftool::prompts::Prompt;
 use difftool::results::folder::RunFolder;
 use difftool::results::record::{self, Record};
-use difftool::results::Pick;
 use difftool::run::{OutputStyle, Run, RunPart, RunStart, Setup};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -93,7 +92,7 @@ fn measured(setup: &Setup, start: RunStart, threads: usize, ledger: Ledger, stop
 /// The mean over prompts that tables of a run see, and the numbers that are pooled over them.
 fn numbers(run: &Run) -> (Option<f64>, Vec<Record>) {
     let model = run.setup.models[0].name.as_str();
-    let tokens = run.frame.mean(Pick { model, metric: "tokens", ..Pick::default() });
+    let tokens = run.frame.mean(model, None, "tokens", None);
     (tokens, run.frame.pooled.clone())
 }
 

@@ -1,14 +1,14 @@
 //! The screen of `difftool ablate`: what it costs to hide keys, to take out heads, and which heads are the dearest.
 
+use super::changes::{condition_changes, heads_out_changes, Change, HeadsOut};
+use super::each_head::{dearest_first, HeadCost, PREDICTORS};
 use crate::base::names::distinct;
 use crate::results::difference::correct;
 use crate::results::metric::ACCURACY;
-use crate::results::screen::{Screen, ScreenTable};
-use crate::results::table::{fixed, numbers, unsigned_zero, words, Cell, Table, TableColumn};
-use crate::results::view::ablate::{condition_changes, heads_out_changes, Change, HeadsOut};
-use crate::results::view::each_head::costs;
-use crate::results::view::PREDICTORS;
-use crate::results::{Column, ConditionFacts, Difference, Frame, Purpose, Query, Setting};
+use crate::results::screen::{ModelRows, Screen, ScreenTable};
+use crate::results::table::{fixed, unsigned_zero, Cell, Table};
+use crate::results::{of_model, under, ConditionFacts, Difference, Frame, Purpose, Setting};
+use std::collections::BTreeMap;
 
 /// Heads that are listed of each model.
 const DEAREST: usize = 8;
@@ -38,10 +38,6 @@ fn is_of_one_layer(change: &Change<'_>) -> bool {
     matches!(&change.condition.purpose, Purpose::Removed { layers: Some(layers), .. } if layers.len() == 1)
 }
 
-fn model_columns(frame: &Frame, corner: &str) -> Vec<TableColumn> {
-    [words(corner).key()].into_iter().chain(frame.models.iter().map(numbers)).collect()
-}
-
 /// `+0.9`, never `-0.0`.
 fn nats(change: &Difference) -> String {
     format!("{:+.1}", unsigned_zero(change.diff, 1))
@@ -54,24 +50,22 @@ fn points(change: &Difference) -> String {
 /// The change of the log-probability and that of the accuracy under each condition, below the accuracy of the untreated passes.
 fn conditions(frame: &Frame, mut changes: Vec<Change<'_>>) -> Option<Table> {
     correct(changes.iter_mut().map(|change| &mut change.log_prob_nats));
-    let mut rows = vec![untreated(frame)];
+    let mut table = ModelRows::new("nats, points", &frame.models);
+    add_untreated(&mut table, frame);
     for &setting in &frame.settings {
-        let of_setting: Vec<&Change<'_>> = changes.iter().filter(|change| change.setting == setting).collect();
+        let of_setting: Vec<&Change<'_>> = changes.iter().filter(|change| change.place.setting == setting).collect();
         for condition in with_controls(frame, &of_setting) {
-            let mut row = vec![Cell::words(label(frame, setting, condition))];
-            for model in &frame.models {
-                let change = of_setting.iter().find(|change| change.model == model && change.condition == condition);
-                row.push(change.map_or_else(Cell::none, |change| Cell {
+            table.row(label(frame, setting, condition), |model| {
+                let is_it = |change: &&&Change<'_>| change.place.model == model && change.condition == condition;
+                of_setting.iter().find(is_it).map_or_else(Cell::none, |change| Cell {
                     aside: format!("{:>4}", points(&change.exact)),
                     decided: change.log_prob_nats.is_decided(),
                     ..Cell::words(nats(&change.log_prob_nats))
-                }));
-            }
-            rows.push(row);
+                })
+            });
         }
     }
-    let columns = model_columns(frame, "nats, points");
-    Some(Table::new("conditions", "", String::new(), columns, rows)).filter(|table| table.rows.len() > 1)
+    table.table("conditions").filter(|_| !changes.is_empty())
 }
 
 /// The conditions of some changes, each followed by its controls.
@@ -103,20 +97,14 @@ fn label(frame: &Frame, setting: Setting, condition: &ConditionFacts) -> String 
 }
 
 /// The accuracy of the untreated passes.
-fn untreated(frame: &Frame) -> Vec<Cell> {
-    let only = [(Column::Condition, None)];
-    let numbers = [ACCURACY.overall()];
-    let levels = frame.query(&Query { only: &only, rows: &[Column::Model], numbers: &numbers, ..Query::default() });
-    let mut row = vec![Cell::words("untreated")];
-    for model in &frame.models {
-        let level = levels.iter().find(|level| level.keys[0].is_some_and(|key| key.to_string() == *model));
-        let accuracy = level.and_then(|level| level.numbers[0]);
-        row.push(accuracy.map_or_else(Cell::none, |level| Cell {
+fn add_untreated(table: &mut ModelRows<'_>, frame: &Frame) {
+    table.row("untreated", |model| {
+        let accuracy = frame.estimate(ACCURACY.overall(), &[of_model(model), under(None)]);
+        accuracy.map_or_else(Cell::none, |level| Cell {
             aside: format!("{:>3} %", fixed(100.0 * level.value, 0)),
             ..Cell::words("")
-        }));
-    }
-    row
+        })
+    });
 }
 
 /// Changes of the accuracy without the best heads, those without random ones in brackets; decided if the best cost more of the
@@ -125,59 +113,50 @@ fn heads_out(frame: &Frame) -> Option<Table> {
     let mut changes = heads_out_changes(frame);
     correct(changes.iter_mut().filter_map(|out| out.best_less_random.as_mut()));
     let name = |out: &HeadsOut<'_>| format!("{} best by {}", out.n, out.by);
-    let mut rows = Vec::new();
+    let mut table = ModelRows::new("heads out, points (random heads)", &frame.models);
     for wanted in distinct(changes.iter().map(name)) {
-        let cells = frame.models.iter().map(|model| {
-            let out = changes.iter().find(|out| out.best.model == model && name(out) == wanted);
+        table.row(&wanted, |model| {
+            let out = changes.iter().find(|out| out.best.place.model == model && name(out) == wanted);
             out.map_or_else(Cell::none, |out| Cell {
                 aside: out.random.as_ref().map_or(String::new(), |random| format!("({})", points(&random.exact))),
                 decided: out.best_less_random.as_ref().is_some_and(Difference::is_decided),
                 ..Cell::words(points(&out.best.exact))
             })
         });
-        rows.push([Cell::words(&wanted)].into_iter().chain(cells).collect());
     }
-    let columns = model_columns(frame, "heads out, points (random heads)");
-    Table::new("heads-out", "", String::new(), columns, rows).with_rows()
+    table.table("heads-out")
 }
 
 /// The heads that change the log-probability most, with their changes in nats.
 fn dearest(frame: &Frame) -> Option<Table> {
     let corner = if frame.conditions.restores() { "carries most, nats" } else { "dearest heads, nats" };
-    let mut rows = vec![Vec::new(); DEAREST];
-    for (place, row) in rows.iter_mut().enumerate() {
-        row.push(Cell::words(format!("{}.", place + 1)));
-    }
-    for model in &frame.models {
-        let mut costs = costs(frame, model);
-        costs.sort_by(|a, b| b.change().abs().total_cmp(&a.change().abs()));
-        let mut costs = costs.into_iter();
-        for row in &mut rows {
-            row.push(costs.next().map_or_else(Cell::none, |cost| {
+    let costs: BTreeMap<&String, Vec<HeadCost>> =
+        frame.models.iter().map(|model| (model, dearest_first(frame, model))).collect();
+    let mut table = ModelRows::new(corner, &frame.models);
+    for place in 0..DEAREST {
+        table.row(format!("{}.", place + 1), |model| {
+            costs[model].get(place).map_or_else(Cell::none, |cost| {
                 let decided = cost.interval.is_some_and(|interval| interval.side() != 0);
                 Cell { aside: format!("({:+.2})", cost.change()), decided, ..Cell::words(cost.at.to_string()) }
-            }));
-        }
+            })
+        });
     }
-    rows.retain(|row| row[1..].iter().any(|cell| !cell.is_none()));
-    Table::new("each-head", "", String::new(), model_columns(frame, corner), rows).with_rows()
+    table.table("each-head")
 }
 
 /// How well other measurements of heads rank their costs.
 fn predictors(frame: &Frame) -> Option<Table> {
     let table = PREDICTORS.filled(frame)?;
-    let place = |name: &str| table.columns.iter().position(|column| column.name == name);
-    let (measured, correlation) = place("measured").zip(place("rank_correlation"))?;
-    let mut rows = Vec::new();
+    let measured = table.place("measured")?;
+    let correlation = table.place("rank_correlation")?;
+    let mut ranked = ModelRows::new("rank correlation with the cost", &frame.models);
     for wanted in distinct(table.rows.iter().map(|row| &row[measured].text)) {
-        let cells = frame.models.iter().map(|model| {
+        ranked.row(&wanted, |model| {
             let row = table.rows.iter().find(|row| row[0].text == *model && row[measured].text == wanted);
             row.map_or_else(Cell::none, |row| row[correlation].clone())
         });
-        rows.push([Cell::words(&wanted)].into_iter().chain(cells).collect());
     }
-    Table::new("predictors", "", String::new(), model_columns(frame, "rank correlation with the cost"), rows)
-        .with_rows()
+    ranked.table("predictors")
 }
 
 /// The largest change by hiding keys in one layer, in a sentence.

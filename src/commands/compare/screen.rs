@@ -4,9 +4,9 @@ use super::in_short;
 use crate::base::names::{distinct, is_short_for};
 use crate::figures::compared_words;
 use crate::results::compare::Comparison;
+use crate::results::differences::{difference_cell, group_value};
 use crate::results::screen::{Screen, ScreenTable};
 use crate::results::table::{numbers, plural, words, Cell, Table};
-use crate::results::view::{difference_cell, group_value};
 use crate::results::{Column, Row};
 
 /// The changes of each metric that has a decided one, or is the first. Where a metric has several rows, only the first metric's.

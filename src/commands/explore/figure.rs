@@ -1,6 +1,6 @@
 //! `maps.png`: the effective maps of the heads that the page shows first.
 
-use crate::commands::drawing::bins;
+use crate::commands::heatmap::bins;
 use crate::explore::{ExploreMeasure, ModelMaps};
 use crate::figures::{maps, ColourScale, MapPanel, MapPanels, TokenAxis};
 use crate::measures::PassKey;

@@ -2,14 +2,14 @@
 
 use crate::attention::{HeadPlace, LayersAndHeads};
 use crate::bail_usage;
-use crate::commands::drawing::bins;
+use crate::commands::heatmap::bins;
 use crate::figures::{maps, small_maps, Bins, ColourScale, MapPanel, MapPanels, Profile, SmallMaps, TokenAxis};
 use crate::measures::{Maps, PassKey, PooledMap, RowQuantity};
 use crate::model::open::Model;
 use crate::prompts::Grid;
 use crate::results::metric::LAMBDA;
 use crate::results::table::short;
-use crate::results::{Frame, Pick};
+use crate::results::{of_model, under, Frame};
 use crate::run::Run;
 use crate::run::{MapFlags, MapKind, MAP_PX, SMALL_PX};
 use crate::stats::mean;
@@ -125,7 +125,7 @@ impl Picture<'_> {
 
     /// Mean lambda over the drawn heads of a layer; nothing for standard attention.
     fn lambda(&self, model: &str, layer: usize, drawn: &LayersAndHeads) -> Option<f64> {
-        let heads = self.frame.heads(Pick::of(model, &LAMBDA)).into_iter();
+        let heads = self.frame.heads(LAMBDA.overall(), &[of_model(model), under(None)]).into_iter();
         let of_layer = heads.filter(|(at, _)| at.layer == layer && drawn.has(*at));
         mean(&of_layer.flat_map(|(_, values)| values.values()).collect::<Vec<f64>>())
     }

@@ -6,7 +6,7 @@ use super::MetricName;
 use crate::bail_usage;
 use crate::base::names::hint;
 use crate::base::values::serde_as_str;
-use crate::results::{metric, Frame, Pick};
+use crate::results::{metric, Frame};
 use crate::stats::LEAST_PROMPTS;
 use anyhow::Result;
 use std::fmt;
@@ -109,9 +109,7 @@ impl FailIf {
     /// The mean of a model that it is about, if it was measured.
     pub(crate) fn mean(&self, frame: &Frame, model: &str) -> Option<f64> {
         let MetricName { metric, region } = &self.metric;
-        let region = region.as_deref();
-        let condition = self.condition.as_deref();
-        frame.mean(Pick { model, metric, region, condition, ..Pick::default() })
+        frame.mean(model, self.condition.as_deref(), metric, region.as_deref())
     }
 
     /// The rows of a comparison for which it holds.

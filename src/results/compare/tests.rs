@@ -4,7 +4,8 @@ use super::*;
 use crate::attention::HeadPlace;
 use crate::base::rng::Rng;
 use crate::results::column::{shown, Value};
-use crate::results::metric::{Metric, ACCURACY, ANSWER_LOG_PROB, ATTRIBUTION, NOISE_ABS, SHARE_ABS};
+use crate::results::differences::differences_of_run;
+use crate::results::metric::{ACCURACY, ANSWER_LOG_PROB, ATTRIBUTION, NOISE_ABS, SHARE_ABS};
 
 use crate::results::record::{self, Identity, Measurement, Record};
 use crate::results::{About, Difference, Frame, Number, Query};
@@ -114,8 +115,7 @@ fn the_rows_are_those_worked_out_by_hand() {
 const MEASURED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/experiments/results/real/attribution.csv");
 
 /// Metrics with their regions.
-const COMPARED: [(&Metric, Option<&str>); 3] =
-    [(&ACCURACY, None), (&ANSWER_LOG_PROB, None), (&ATTRIBUTION, Some("answer"))];
+const COMPARED: [Number<'static>; 3] = [ACCURACY.overall(), ANSWER_LOG_PROB.overall(), ATTRIBUTION.of("answer")];
 
 fn uncorrected(difference: &Difference) -> Difference {
     Difference { p_adjusted: None, ..difference.clone() }
@@ -123,7 +123,7 @@ fn uncorrected(difference: &Difference) -> Difference {
 
 /// The differences of a column's values from its first, as a comparison has them: by the other's value and the row.
 fn compared(by: Column, groups: &[Column]) -> BTreeMap<String, Difference> {
-    let metric = COMPARED.map(|(metric, region)| metric.name_of(region).parse().unwrap()).to_vec();
+    let metric = COMPARED.map(|number| number.metric.name_of(number.region).parse().unwrap()).to_vec();
     let request = Request { by: Some(by), group_by: groups.to_vec(), metric, ..request(&[MEASURED.into()]) };
     let rows = compare(&request).unwrap().rows;
     let named = |row: &Row| format!("{} {} {:?}", row.name(), row.other, row.group);
@@ -133,17 +133,17 @@ fn compared(by: Column, groups: &[Column]) -> BTreeMap<String, Difference> {
 /// The same, as tables have them.
 fn queried(by: Column, first: Option<Value<'_>>, groups: &[Column]) -> BTreeMap<String, Difference> {
     let frame = Frame::of(About::default(), &record::read(Path::new(MEASURED)).unwrap());
-    let numbers = COMPARED.map(|(metric, region)| Number { metric, region });
     let columns = [groups, &[by]].concat();
-    let query = Query { only: &[], rows: &columns, numbers: &numbers, against: Some((by, first)) };
+    let query = Query { only: &[], rows: &columns, numbers: &COMPARED, against: Some((by, first)) };
     let mut differences = BTreeMap::new();
     for row in frame.query(&query) {
         let keys: Vec<String> = row.keys.iter().map(|&value| shown(value)).collect();
         let group: BTreeMap<_, _> = groups.iter().map(ToString::to_string).zip(keys.iter().cloned()).collect();
         let other = &keys[groups.len()];
         let other = if by == Column::Model { other.clone() } else { format!("{by}={other}") };
-        for ((metric, region), change) in COMPARED.iter().zip(row.changes) {
-            differences.extend(change.map(|change| (format!("{} {other} {group:?}", metric.name_of(*region)), change)));
+        for (number, change) in COMPARED.iter().zip(row.changes) {
+            let name = number.metric.name_of(number.region);
+            differences.extend(change.map(|change| (format!("{name} {other} {group:?}"), change)));
         }
     }
     differences
@@ -165,7 +165,7 @@ fn tables_and_comparisons_have_the_same_differences() {
 #[test]
 fn the_differences_within_a_run_are_those_of_comparisons() {
     let frame = Frame::of(About::default(), &record::read(Path::new(MEASURED)).unwrap());
-    let rows = frame.rows(Some(&COMPARED));
+    let rows = differences_of_run(&frame, &COMPARED);
     let mut compared: Vec<Difference> = Vec::new();
     compared.extend(self::compared(Column::Condition, &[Column::Model, Column::CtxTok]).into_values());
     compared.extend(self::compared(Column::Model, &[Column::Condition, Column::CtxTok]).into_values());

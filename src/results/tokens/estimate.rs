@@ -25,15 +25,10 @@ impl Bin {
     pub(crate) fn holds(self, position: u32) -> bool {
         (self.first..=self.last).contains(&position)
     }
-
-    /// Returns the geometric mean of its ends.
-    pub(crate) fn centre(self) -> f64 {
-        (f64::from(self.first) * f64::from(self.last)).sqrt()
-    }
 }
 
 /// Returns the bin of a position: from a power of two to the last position before the next one. 0 has a bin of its own.
-pub(crate) fn bin_of(position: u32) -> Bin {
+fn bin_of(position: u32) -> Bin {
     match position.checked_ilog2() {
         None => Bin { first: 0, last: 0 },
         Some(power) => Bin { first: 1 << power, last: (1 << power) - 1 + (1 << power) },

@@ -2,7 +2,7 @@
 
 mod estimate;
 
-pub(crate) use estimate::{bin_of, bins, cumulative, Bin};
+pub(crate) use estimate::{bins, cumulative, Bin};
 
 use super::Estimate;
 use crate::base::files;

@@ -1,8 +1,13 @@
 //! Paired differences as a table: the same for runs, comparisons and reports.
 
-use crate::results::run_table::{Content, RunTable};
-use crate::results::table::{basis, numbers, words, Cell, ColumnRole, Table, TableColumn, TableRows};
-use crate::results::{within, Column, Difference, Frame, Row, Test, Verdict};
+use super::column::{shown, Column, Value};
+use super::difference::{correct, Difference, Test, Verdict};
+use super::frame::Frame;
+use super::metric::{self, Headline};
+use super::query::{Cut, Number, Query};
+use super::rows::Row;
+use super::run_table::{setting, sorted_rows, RunTable};
+use super::table::{basis, numbers, words, Cell, ColumnRole, Table, TableColumn, TableRows};
 
 /// The columns of a table of differences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,12 +18,77 @@ pub(crate) enum Detail {
     Full,
 }
 
-pub(crate) const DIFFERENCES: RunTable =
-    RunTable { id: "differences", title: "Differences", note: "", content: Content::Made(of_run) };
+pub(crate) const DIFFERENCES: RunTable = RunTable::made("differences", "Differences", of_run);
+
+/// The columns that differences within a run have values of.
+pub(crate) const SETTING: [Column; 3] = [Column::CtxTok, Column::Needles, Column::Retrieve];
 
 /// All differences of models and conditions of a run.
 fn of_run(frame: &Frame) -> Option<Table> {
-    differences(&frame.rows(None), &within::GROUPS, Detail::Full)
+    differences(&differences_of_run(frame, &headline_numbers()), &SETTING, Detail::Full)
+}
+
+/// The headline metrics, with the regions that they are headline for.
+fn headline_numbers() -> Vec<Number<'static>> {
+    let mut numbers = Vec::new();
+    for metric in metric::ALL {
+        match metric.headline {
+            Headline::No => {}
+            Headline::Yes => numbers.push(metric.overall()),
+            Headline::Of(region) => numbers.push(metric.of(region)),
+        }
+    }
+    numbers
+}
+
+/// Returns the differences of numbers within a run, number by number and setting by setting: of every condition from the
+/// untreated passes, and of every model from the first under the same condition.
+pub(crate) fn differences_of_run(frame: &Frame, numbers: &[Number<'_>]) -> Vec<Row> {
+    const KEYS: [Column; 5] = [Column::CtxTok, Column::Needles, Column::Retrieve, Column::Model, Column::Condition];
+    let Some(first) = frame.models.first() else { return Vec::new() };
+    let sides = [(Column::Condition, None), (Column::Model, Some(Value::Text(first)))];
+    let mut placed = Vec::new();
+    for against in sides {
+        for row in sorted_rows(frame, &Query { only: &[], rows: &KEYS, numbers, against: Some(against) }) {
+            let setting = setting(&KEYS, &row);
+            let setting = frame.settings.iter().position(|known| *known == setting);
+            for (place, change) in row.changes.iter().enumerate() {
+                let change = change.as_ref().map(|change| row_of(frame, numbers[place], against, &row.keys, change));
+                placed.extend(change.map(|row| ((place, setting), row)));
+            }
+        }
+    }
+    placed.sort_by_key(|(place, _)| *place);
+    let mut rows: Vec<Row> = placed.into_iter().map(|(_, row)| row).collect();
+    correct(rows.iter_mut().map(|row| &mut row.difference));
+    rows
+}
+
+/// A count; 0 of what a text does not have.
+fn count(key: Option<Value<'_>>) -> String {
+    key.map_or_else(|| "0".to_owned(), |count| count.to_string())
+}
+
+/// The difference of a row, whose keys are a setting, a model and a condition.
+fn row_of(frame: &Frame, number: Number<'_>, against: Cut<'_>, keys: &[Option<Value<'_>>], change: &Difference) -> Row {
+    let name = |model: Option<Value<'_>>, condition: Option<Value<'_>>| match frame.treated.len() {
+        0 | 1 => shown(model),
+        _ => format!("{} {}", shown(model), shown(condition)),
+    };
+    let (baseline_model, baseline_condition) = match against {
+        (Column::Model, first) => (first, keys[4]),
+        (_, untreated) => (keys[3], untreated),
+    };
+    Row {
+        baseline: name(baseline_model, baseline_condition),
+        other: name(keys[3], keys[4]),
+        group: SETTING.iter().zip(keys).map(|(column, key)| (column.to_string(), count(*key))).collect(),
+        metric: number.metric.name.to_owned(),
+        region: number.region.map(str::to_owned),
+        unit: number.metric.unit.map(str::to_owned),
+        difference: change.clone(),
+        ..Row::default()
+    }
 }
 
 /// Builds the table of rows, which have a column for each group.

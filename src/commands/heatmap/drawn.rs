@@ -2,10 +2,11 @@
 
 use crate::attention::HeadPlace;
 use crate::prompts::Region;
-use crate::results::metric::{Kind, Metric, LAMBDA, SHARE_OUT};
+use crate::results::metric::{Kind, LAMBDA, SHARE_OUT};
+use crate::results::record::UNTREATED;
 use crate::results::run_table::{Content, RunTable};
 use crate::results::table::{numbers, short, words, Cell, Table, TableRows};
-use crate::results::{ConditionKey, DrawnHead, Frame, Pick};
+use crate::results::{of_model, under, DrawnHead, Frame, Number};
 use crate::stats::mean;
 
 /// The drawn heads of one layer, or a head alone, under a condition.
@@ -13,7 +14,7 @@ struct Drawn<'a> {
     model: &'a str,
     layer: usize,
     heads: Vec<usize>,
-    treated: &'a ConditionKey,
+    condition: Option<&'a str>,
 }
 
 /// Heads that were drawn, layer by layer.
@@ -40,15 +41,17 @@ fn table(frame: &Frame, by_head: bool) -> Option<Table> {
             [head] => Cell::words(format!("only {head}")),
             _ => Cell::words(drawn.heads.len().to_string()),
         })
-        .column_if(frame.has_conditions(), words("condition").key(), |drawn| Cell::words(drawn.treated.name()))
+        .column_if(frame.has_conditions(), words("condition").key(), |drawn| {
+            Cell::words(drawn.condition.unwrap_or(UNTREATED))
+        })
         .column(numbers(LAMBDA.heading(None)), |drawn| {
-            Cell::number(mean_over(frame, drawn, &LAMBDA, None), |x| short(Some(x)))
+            Cell::number(mean_over(frame, drawn, LAMBDA.overall()), |x| short(Some(x)))
         });
     for region in Region::ALL {
         let column = numbers(region.name()).named(SHARE_OUT.name_of(Some(region.name())));
         table = table.column(column, |drawn| {
             // The prompt does not have a region whose share is zero.
-            let share = mean_over(frame, drawn, &SHARE_OUT, Some(region.name())).filter(|&share| share != 0.0);
+            let share = mean_over(frame, drawn, SHARE_OUT.of(region.name())).filter(|&share| share != 0.0);
             Cell::value(Kind::Share, share, None)
         });
     }
@@ -68,17 +71,16 @@ fn drawn(frame: &Frame, by_head: bool) -> Vec<Drawn<'_>> {
     }
     let mut rows = Vec::new();
     for (DrawnHead { model, layer, .. }, heads) in &drawn {
-        let treated = frame.treated.iter();
-        rows.extend(treated.map(|treated| Drawn { model, layer: *layer, heads: heads.clone(), treated }));
+        let conditions = frame.treated.iter().map(Option::as_deref);
+        rows.extend(conditions.map(|condition| Drawn { model, layer: *layer, heads: heads.clone(), condition }));
     }
     rows
 }
 
 /// Returns the mean of a metric over heads.
-fn mean_over(frame: &Frame, drawn: &Drawn<'_>, metric: &Metric, region: Option<&str>) -> Option<f64> {
-    let condition = drawn.treated.condition.as_deref();
+fn mean_over(frame: &Frame, drawn: &Drawn<'_>, number: Number<'_>) -> Option<f64> {
     let mut numbers = Vec::new();
-    for (at, values) in frame.heads(Pick { region, condition, ..Pick::of(drawn.model, metric) }) {
+    for (at, values) in frame.heads(number, &[of_model(drawn.model), under(drawn.condition)]) {
         if at.layer == drawn.layer && drawn.heads.contains(&at.head) {
             numbers.extend(values.values());
         }

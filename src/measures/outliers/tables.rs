@@ -4,10 +4,11 @@ use crate::results::metric::{
     self, kind_of, top_k, Kind, Label, Metric, KURTOSIS, MASSIVE, MEDIAN, OUTLIER_FEATURE, SHARE_BEYOND_6_SIGMA,
     TOP_1_OVER_MEDIAN,
 };
-use crate::results::record::Record;
+use crate::results::record::{Record, UNTREATED};
 use crate::results::run_table::{Content, RunTable};
+use crate::results::screen::ModelRows;
 use crate::results::table::{numbers, short, words, Cell, Table, TableRows};
-use crate::results::{ConditionKey, Frame, MassiveAt};
+use crate::results::{Frame, MassiveAt};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(crate) const OUTLIERS: RunTable =
@@ -94,7 +95,7 @@ fn filled(frame: &Frame, note: String) -> Option<Table> {
         .column(words("of").key(), |records| Cell::optional_words(records[0].measure.region.as_deref()))
         .column(numbers("numbers").key(), |records| Cell::optional(records[0].measure.n))
         .column_if(treated, words("condition").key(), |records| {
-            Cell::words(ConditionKey::of(&records[0].identity).name())
+            Cell::words(records[0].identity.condition.as_deref().unwrap_or(UNTREATED))
         });
     for metric in metrics {
         // The region has a column of its own.
@@ -115,13 +116,11 @@ const ON_SCREEN: [&Metric; 4] = [&MEDIAN, &TOP_1_OVER_MEDIAN, &KURTOSIS, &SHARE_
 pub(crate) fn side_by_side(frame: &Frame) -> Option<Table> {
     let untreated: Vec<&Record> = frame.pooled.iter().filter(|record| is_untreated_whole(record)).collect();
     let largest = top_k(1);
-    let mut columns = vec![words("").key()];
-    columns.extend(frame.models.iter().map(numbers));
-    let mut rows = Vec::new();
+    let mut table = ModelRows::new("", &frame.models);
     for (place, title) in [("logits", "attention logits, top 1"), ("hidden", "hidden states, top 1")] {
         let metrics = ON_SCREEN.map(|metric| (format!("  {}", metric.label), metric.name));
         for (label, metric) in [(title.to_owned(), largest.as_str())].into_iter().chain(metrics) {
-            let cells = frame.models.iter().map(|model| {
+            table.row(label, |model| {
                 let is_it = |record: &&&Record| {
                     record.identity.model == *model
                         && record.measure.region.as_deref() == Some(place)
@@ -130,11 +129,9 @@ pub(crate) fn side_by_side(frame: &Frame) -> Option<Table> {
                 let record = untreated.iter().find(is_it);
                 Cell::value(kind_of(metric), record.and_then(|record| record.measure.value), None)
             });
-            rows.push([Cell::words(label)].into_iter().chain(cells).collect::<Vec<Cell>>());
         }
     }
-    rows.retain(|row| row[1..].iter().any(|cell| !cell.is_none()));
-    Table::new("outliers", "Outliers", String::new(), columns, rows).with_rows()
+    table.table("outliers")
 }
 
 fn is_untreated_whole(record: &Record) -> bool {
@@ -142,7 +139,7 @@ fn is_untreated_whole(record: &Record) -> bool {
 }
 
 /// The columns that tell rows apart.
-fn place(record: &Record) -> (&str, usize, ConditionKey, Option<&str>) {
-    let (id, measure) = (&record.identity, &record.measure);
-    (&id.model, id.ctx_tok, ConditionKey::of(id), measure.region.as_deref())
+fn place(record: &Record) -> (&str, usize, Option<&str>, Option<&str>) {
+    let Record { identity, measure } = record;
+    (&identity.model, identity.ctx_tok, identity.condition.as_deref(), measure.region.as_deref())
 }

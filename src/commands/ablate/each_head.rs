@@ -2,12 +2,13 @@
 
 use crate::attention::HeadPlace;
 use crate::results::metric::{
-    Kind, Metric, ACCURACY, ANSWER_LOG_PROB, ANSWER_REGION, HEAD_ATTRIBUTION, RETRIEVAL_SCORE, SHARE_ABS, SHARE_OUT,
+    Kind, ACCURACY, ANSWER_LOG_PROB, ANSWER_REGION, HEAD_ATTRIBUTION, RETRIEVAL_SCORE, SHARE_ABS, SHARE_OUT,
     SINK_SHARE_FIRST,
 };
 use crate::results::pair::{on_shared_prompts, PromptNumbers};
+use crate::results::run_table::RunTable;
 use crate::results::table::{basis, numbers, words, Cell, Table, TableRows};
-use crate::results::{Frame, Pick, Verdict};
+use crate::results::{of_head, of_model, under, Frame, Number, Sides, Verdict};
 use crate::stats::{
     correlation_interval, correlation_of_means, mean, pearson, simultaneous_interval, spearman, Correlation, Interval,
     CORRELATION_RESAMPLES,
@@ -18,29 +19,33 @@ use serde::Serialize;
 const TOP: usize = 10;
 
 /// The measurements that are compared with the cost of heads.
-const CHEAP: [(&Metric, Option<&str>); 5] = [
-    (&HEAD_ATTRIBUTION, None),
-    (&SHARE_OUT, Some(ANSWER_REGION)),
-    (&SHARE_ABS, Some(ANSWER_REGION)),
-    (&RETRIEVAL_SCORE, None),
-    (&SINK_SHARE_FIRST, None),
+const CHEAP: [Number<'static>; 5] = [
+    HEAD_ATTRIBUTION.overall(),
+    SHARE_OUT.of(ANSWER_REGION),
+    SHARE_ABS.of(ANSWER_REGION),
+    RETRIEVAL_SCORE.overall(),
+    SINK_SHARE_FIRST.overall(),
 ];
+
+pub(super) const EACH_HEAD: RunTable = RunTable::made("each-head", "Cost of each head", strongest);
+pub(super) const EVERY_COST: RunTable = RunTable::made("", "", all);
+pub(super) const PREDICTORS: RunTable = RunTable::made("predictors", "Prediction of the cost of heads", predictors);
 
 /// The changes with another output of one head, over prompts.
 #[derive(Clone, Debug)]
-pub(crate) struct HeadCost {
-    pub(crate) at: HeadPlace,
+pub(super) struct HeadCost {
+    pub(super) at: HeadPlace,
     /// Change of the answer's log-probability from the untreated passes over the same prompts, in nats, by prompt.
     changes: PromptNumbers,
     /// Change of the accuracy, as a fraction, by prompt.
     exact: PromptNumbers,
     /// Interval of the mean of `changes`: 95 % for the intervals of all heads together.
-    pub(crate) interval: Option<Interval>,
+    pub(super) interval: Option<Interval>,
 }
 
 /// A head with its cost and what else was measured of it; a row of `heads.csv`.
 #[derive(Debug, Serialize)]
-pub(crate) struct HeadRow {
+pub(super) struct HeadRow {
     model: String,
     layer: usize,
     head: usize,
@@ -58,20 +63,22 @@ pub(crate) struct HeadRow {
 
 impl HeadCost {
     /// Mean change of the answer's log-probability, in nats.
-    pub(crate) fn change(&self) -> f64 {
+    pub(super) fn change(&self) -> f64 {
         self.changes.mean().unwrap_or(f64::NAN)
     }
 }
 
 /// Returns the costs of all heads of a model, if the run took out each head by itself.
-pub(crate) fn costs(frame: &Frame, model: &str) -> Vec<HeadCost> {
+fn costs(frame: &Frame, model: &str) -> Vec<HeadCost> {
     let each = frame.conditions.each_head();
     let mut costs = Vec::new();
     for &(at, condition) in &each {
-        let [changes, exact] = [&ANSWER_LOG_PROB, &ACCURACY].map(|metric| {
-            let baseline = Pick { condition: condition.baseline.as_deref(), ..Pick::of(model, metric) };
-            frame.differences_by_prompt(baseline, Pick { condition: Some(&condition.name), ..baseline })
-        });
+        let sides = Sides {
+            baseline: vec![of_model(model), under(condition.baseline.as_deref())],
+            other: vec![of_model(model), under(Some(&condition.name))],
+        };
+        let [changes, exact] =
+            [&ANSWER_LOG_PROB, &ACCURACY].map(|metric| frame.differences_by_prompt(metric.overall(), &sides));
         if !changes.is_empty() {
             let interval = simultaneous_interval(&changes.values(), each.len());
             costs.push(HeadCost { at, changes, exact, interval });
@@ -80,13 +87,20 @@ pub(crate) fn costs(frame: &Frame, model: &str) -> Vec<HeadCost> {
     costs
 }
 
+/// The same, the largest changes first.
+pub(super) fn dearest_first(frame: &Frame, model: &str) -> Vec<HeadCost> {
+    let mut costs = costs(frame, model);
+    costs.sort_by(|a, b| b.change().abs().total_cmp(&a.change().abs()));
+    costs
+}
+
 /// Returns the rows of `heads.csv`.
-pub(crate) fn head_rows(frame: &Frame) -> Vec<HeadRow> {
+pub(super) fn head_rows(frame: &Frame) -> Vec<HeadRow> {
     let mut rows = Vec::new();
     for model in &frame.models {
         for cost in costs(frame, model) {
             let [head_attribution, share_out, share_abs, retrieval_score, sink_share_first] =
-                CHEAP.map(|(metric, region)| frame.head(Pick { region, ..Pick::of(model, metric) }, cost.at).mean());
+                CHEAP.map(|number| frame.by_prompt(number, &of_head(model, cost.at)).mean());
             rows.push(HeadRow {
                 model: model.clone(),
                 layer: cost.at.layer,
@@ -108,12 +122,10 @@ pub(crate) fn head_rows(frame: &Frame) -> Vec<HeadRow> {
 }
 
 /// The heads without which the answer's log-probability changes most.
-pub(super) fn strongest(frame: &Frame) -> Option<Table> {
+fn strongest(frame: &Frame) -> Option<Table> {
     let mut rows: Vec<(&str, HeadCost)> = Vec::new();
     for model in &frame.models {
-        let mut costs = costs(frame, model);
-        costs.sort_by(|a, b| b.change().abs().total_cmp(&a.change().abs()));
-        rows.extend(costs.into_iter().take(TOP).map(|cost| (model.as_str(), cost)));
+        rows.extend(dearest_first(frame, model).into_iter().take(TOP).map(|cost| (model.as_str(), cost)));
     }
     let (title, what) = match frame.conditions.restores() {
         true => (
@@ -143,6 +155,23 @@ pub(super) fn strongest(frame: &Frame) -> Option<Table> {
             title,
             format!("{what} [interval, 95 % for all {heads} heads together], the largest first."),
         )
+        .with_rows()
+}
+
+/// Every head by itself: the change of the answer's log-probability.
+fn all(frame: &Frame) -> Option<Table> {
+    let mut rows: Vec<(&str, HeadCost)> = Vec::new();
+    for model in &frame.models {
+        rows.extend(costs(frame, model).into_iter().map(|cost| (model.as_str(), cost)));
+    }
+    TableRows::of(&rows)
+        .column(words("model").key(), |(model, _)| Cell::words(*model))
+        .column(numbers("layer").key(), |(_, cost)| Cell::count(cost.at.layer))
+        .column(numbers("head").key(), |(_, cost)| Cell::count(cost.at.head))
+        .column(numbers("change, nats").named("answer_log_prob_change"), |(_, cost)| {
+            Cell::value(Kind::Number, cost.change(), cost.interval)
+        })
+        .noted("")
         .with_rows()
 }
 
@@ -178,21 +207,21 @@ impl HeadCorrelation {
 }
 
 /// Correlation over heads of each cheap measurement with the cost.
-pub(super) fn predictors(frame: &Frame) -> Option<Table> {
+fn predictors(frame: &Frame) -> Option<Table> {
     let restores = frame.conditions.restores();
     let mut rows = Vec::new();
     for model in &frame.models {
         let costs = costs(frame, model);
         let lost: Vec<PromptNumbers> =
             costs.iter().map(|cost| if restores { cost.changes.clone() } else { cost.changes.negated() }).collect();
-        for (metric, region) in CHEAP {
-            let measured = costs.iter().map(|cost| frame.head(Pick { region, ..Pick::of(model, metric) }, cost.at));
+        for number in CHEAP {
+            let measured = costs.iter().map(|cost| frame.by_prompt(number, &of_head(model, cost.at)));
             let mut cheap = on_shared_prompts(&measured.chain(lost.iter().cloned()).collect::<Vec<_>>());
             let lost = cheap.split_off(costs.len());
             let [linear, ranked] = [pearson, spearman].map(|r| HeadCorrelation::of(r, &cheap, &lost, frame.about.seed));
             let prompts = costs.first().map(|cost| cost.changes.len());
             let both = linear.zip(ranked);
-            rows.extend(both.map(|both| (model, metric.heading(region), costs.len(), prompts, both)));
+            rows.extend(both.map(|both| (model, number.heading(), costs.len(), prompts, both)));
         }
     }
     let (title, with) = match restores {
@@ -229,6 +258,7 @@ pub(super) fn predictors(frame: &Frame) -> Option<Table> {
 mod tests {
     use super::*;
     use crate::base::rng::Rng;
+    use crate::results::metric::Metric;
     use crate::results::record::{Identity, Measurement, Record};
     use crate::results::{About, ConditionFacts, Conditions, Purpose};
     use std::sync::Arc;

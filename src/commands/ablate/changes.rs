@@ -1,51 +1,85 @@
 //! Costs of noise and heads: conditions against the untreated passes, on the same prompts.
 
-use super::place_columns;
 use crate::attention::Removal;
 use crate::results::difference::correct;
-use crate::results::metric::{Kind, Metric, ACCURACY, ANSWER_LOG_PROB, ATTRIBUTION};
+use crate::results::metric::{Kind, ACCURACY, ANSWER_LOG_PROB, ATTRIBUTION};
 use crate::results::pair::{on_shared_prompts, PromptNumbers};
 use crate::results::record::UNTREATED;
+use crate::results::run_table::RunTable;
 use crate::results::table::{basis, numbers, words, Cell, Table, TableRows};
-use crate::results::{ConditionFacts, Difference, Estimate, Frame, Pick, Purpose, Setting, Verdict};
+use crate::results::{
+    of_model, under, ConditionFacts, Cut, Difference, Estimate, Frame, Number, Purpose, Setting, Sides, Verdict,
+};
 use crate::stats::{
     correlation_of_points, pearson, spearman, test_ratio, Correlation, Interval, CORRELATION_RESAMPLES,
 };
 
+pub(super) const CONDITIONS: RunTable = RunTable::made("conditions", "Costs of conditions", conditions);
+pub(super) const EXPECTED: RunTable = RunTable::made("expected", "Attribution and measured change", attribution);
+pub(super) const HEADS_OUT: RunTable = RunTable::made("heads-out", "Heads taken out", heads_out);
+pub(super) const CONTRASTS: RunTable = RunTable::made("contrasts", "Contrasts of models", contrasts);
+
+const EXACT: Number<'static> = ACCURACY.overall();
+const LOG_PROB: Number<'static> = ANSWER_LOG_PROB.overall();
+
+/// A model in one setting.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Place<'a> {
+    pub(super) model: &'a str,
+    pub(super) setting: Setting,
+}
+
+impl<'a> Place<'a> {
+    /// All places of a run, setting by setting.
+    fn all(frame: &'a Frame) -> impl Iterator<Item = Self> {
+        let of_setting = |&setting| frame.models.iter().map(move |model| Self { model, setting });
+        frame.settings.iter().flat_map(of_setting)
+    }
+
+    /// What its records under a condition have; `None` for the untreated passes.
+    fn only(&self, condition: Option<&'a str>) -> Vec<Cut<'a>> {
+        [&self.setting.cuts()[..], &[of_model(self.model), under(condition)]].concat()
+    }
+
+    /// A condition against what it is compared with.
+    fn sides(&self, condition: &'a ConditionFacts) -> Sides<'a> {
+        Sides { baseline: self.only(condition.baseline.as_deref()), other: self.only(Some(&condition.name)) }
+    }
+}
+
 /// The change under a condition, or under several of one kind, in one model and setting.
 #[derive(Clone, Debug)]
-pub(crate) struct Change<'a> {
-    pub(crate) model: &'a str,
-    pub(crate) setting: Setting,
+pub(super) struct Change<'a> {
+    pub(super) place: Place<'a>,
     /// The condition; of draws of random heads, the first.
-    pub(crate) condition: &'a ConditionFacts,
+    pub(super) condition: &'a ConditionFacts,
     /// Number of conditions that are averaged: the draws of random heads.
-    pub(crate) draws: usize,
+    pub(super) draws: usize,
     /// Change of the accuracy, as a fraction.
-    pub(crate) exact: Difference,
+    pub(super) exact: Difference,
     /// Change of the answer's log-probability, in nats.
-    pub(crate) log_prob_nats: Difference,
+    pub(super) log_prob_nats: Difference,
     /// The change that attribution to the removed regions expects, in nats.
     expected_nats: Option<Estimate>,
 }
 
 /// A number of heads taken out: the best, and others of the same layers.
 #[derive(Clone, Debug)]
-pub(crate) struct HeadsOut<'a> {
-    pub(crate) n: usize,
-    pub(crate) by: &'static str,
-    pub(crate) best: Change<'a>,
+pub(super) struct HeadsOut<'a> {
+    pub(super) n: usize,
+    pub(super) by: &'static str,
+    pub(super) best: Change<'a>,
     /// `None` without draws.
-    pub(crate) random: Option<Change<'a>>,
+    pub(super) random: Option<Change<'a>>,
     /// Log-probability without the best heads less that without random ones, in nats.
-    pub(crate) best_less_random: Option<Difference>,
+    pub(super) best_less_random: Option<Difference>,
 }
 
 /// Returns the changes under conditions that are no rankings of heads, setting by setting and model by model.
-pub(crate) fn condition_changes(frame: &Frame) -> Vec<Change<'_>> {
+pub(super) fn condition_changes(frame: &Frame) -> Vec<Change<'_>> {
     let plain = frame.conditions.plain();
     let mut changes = Vec::new();
-    for place in places(frame) {
+    for place in Place::all(frame) {
         for condition in &plain {
             let expected = expected_changes(frame, place, condition);
             let expected_nats = Estimate::of_means(&expected.values(), expected.len(), Kind::Number);
@@ -57,49 +91,39 @@ pub(crate) fn condition_changes(frame: &Frame) -> Vec<Change<'_>> {
 }
 
 /// Returns the changes without the best heads of rankings, setting by setting and model by model.
-pub(crate) fn heads_out_changes(frame: &Frame) -> Vec<HeadsOut<'_>> {
+pub(super) fn heads_out_changes(frame: &Frame) -> Vec<HeadsOut<'_>> {
     let mut changes = Vec::new();
-    for place in places(frame) {
+    for place in Place::all(frame) {
         changes.extend(frame.conditions.0.iter().filter_map(|condition| heads_out_of(frame, place, condition)));
     }
     changes
 }
 
-fn places(frame: &Frame) -> impl Iterator<Item = (Setting, &str)> {
-    frame.settings.iter().flat_map(|&setting| frame.models.iter().map(move |model| (setting, model.as_str())))
-}
-
-fn pick<'a>((setting, model): (Setting, &'a str), condition: Option<&'a str>, metric: &'static Metric) -> Pick<'a> {
-    Pick { setting: Some(setting), condition, ..Pick::of(model, metric) }
-}
-
 /// The mean change over conditions of one kind from what the first is compared with.
-fn change<'a>(frame: &Frame, place: (Setting, &'a str), conditions: &[&'a ConditionFacts]) -> Option<Change<'a>> {
+fn change<'a>(frame: &Frame, place: Place<'a>, conditions: &[&'a ConditionFacts]) -> Option<Change<'a>> {
     let condition = *conditions.first()?;
-    let [exact, log_prob_nats] = [&ACCURACY, &ANSWER_LOG_PROB].map(|metric| {
-        let baseline = pick(place, condition.baseline.as_deref(), metric);
-        let draws: Vec<_> = conditions.iter().map(|draw| (baseline, pick(place, Some(&draw.name), metric))).collect();
-        frame.difference_of_draws(&draws)
-    });
+    let baseline = place.only(condition.baseline.as_deref());
+    let draws: Vec<Sides<'_>> = conditions
+        .iter()
+        .map(|draw| Sides { baseline: baseline.clone(), other: place.only(Some(&draw.name)) })
+        .collect();
     Some(Change {
-        model: place.1,
-        setting: place.0,
+        place,
         condition,
         draws: conditions.len(),
-        exact: exact?,
-        log_prob_nats: log_prob_nats?,
+        exact: frame.difference_of_draws(EXACT, &draws)?,
+        log_prob_nats: frame.difference_of_draws(LOG_PROB, &draws)?,
         expected_nats: None,
     })
 }
 
 /// The change of the answer's log-probability, by prompt, that attribution expects without the regions that a condition removes from
 /// the rows of the answer; empty without attribution, or if it does anything else.
-fn expected_changes(frame: &Frame, place: (Setting, &str), condition: &ConditionFacts) -> PromptNumbers {
+fn expected_changes(frame: &Frame, place: Place<'_>, condition: &ConditionFacts) -> PromptNumbers {
     let mut changes = PromptNumbers::default();
     if let Purpose::Removed { regions, layers: None, answer_rows: true, .. } = &condition.purpose {
         for region in regions {
-            let attribution = Pick { region: Some(region.name()), ..pick(place, None, &ATTRIBUTION) };
-            changes.subtract(&frame.by_prompt(attribution));
+            changes.subtract(&frame.by_prompt(ATTRIBUTION.of(region.name()), &place.only(None)));
         }
     }
     changes
@@ -107,11 +131,16 @@ fn expected_changes(frame: &Frame, place: (Setting, &str), condition: &Condition
 
 /// Returns where the answer's log-probability in patched passes lies between the corrupted prompt, 0, and the clean one, 1: a ratio
 /// of means over prompts, with its interval.
-pub(crate) fn recovered(frame: &Frame, change: &Change) -> Option<(f64, Option<Interval>)> {
+pub(super) fn recovered(frame: &Frame, change: &Change) -> Option<(f64, Option<Interval>)> {
     let corrupted = frame.conditions.corrupted().filter(|corrupted| *corrupted != change.condition.name)?;
-    let baseline = pick((change.setting, change.model), Some(corrupted), &ANSWER_LOG_PROB);
-    let sides = [Some(change.condition.name.as_str()), None]
-        .map(|condition| frame.differences_by_prompt(baseline, Pick { condition, ..baseline }));
+    if change.condition.purpose != Purpose::Patch {
+        return None;
+    }
+    let baseline = change.place.only(Some(corrupted));
+    let sides = [Some(change.condition.name.as_str()), None].map(|condition| {
+        let sides = Sides { baseline: baseline.clone(), other: change.place.only(condition) };
+        frame.differences_by_prompt(LOG_PROB, &sides)
+    });
     if sides[0].len() != sides[1].len() {
         return None; // a prompt failed under one of the conditions
     }
@@ -127,28 +156,29 @@ pub(crate) fn recovered(frame: &Frame, change: &Change) -> Option<(f64, Option<I
     Some((value, test.map(|test| test.interval)))
 }
 
-fn heads_out_of<'a>(frame: &'a Frame, place: (Setting, &'a str), best: &'a ConditionFacts) -> Option<HeadsOut<'a>> {
+fn heads_out_of<'a>(frame: &'a Frame, place: Place<'a>, best: &'a ConditionFacts) -> Option<HeadsOut<'a>> {
     let Purpose::HeadsOut { n, by } = best.purpose else { return None };
     let random = frame.conditions.controls_of(&best.name);
-    let best_pick = pick(place, Some(&best.name), &ANSWER_LOG_PROB);
-    let draws: Vec<_> =
-        random.iter().map(|draw| (pick(place, Some(&draw.name), &ANSWER_LOG_PROB), best_pick)).collect();
+    let draws: Vec<Sides<'_>> = random
+        .iter()
+        .map(|draw| Sides { baseline: place.only(Some(&draw.name)), other: place.only(Some(&best.name)) })
+        .collect();
     Some(HeadsOut {
         n,
         by,
         best: change(frame, place, &[best])?,
         random: change(frame, place, &random),
-        best_less_random: frame.difference_of_draws(&draws),
+        best_less_random: frame.difference_of_draws(LOG_PROB, &draws),
     })
 }
 
 /// The table of conditions: accuracy, and its change and that of the log-probability from the untreated passes.
-pub(super) fn conditions(frame: &Frame) -> Option<Table> {
+fn conditions(frame: &Frame) -> Option<Table> {
     let mut changes = condition_changes(frame);
     correct(changes.iter_mut().map(|change| &mut change.log_prob_nats));
     // Before those of a model and setting, the untreated passes over the same prompts.
     let mut rows: Vec<(&Change, bool)> = Vec::new();
-    for group in changes.chunk_by(|a, b| (a.model, a.setting) == (b.model, b.setting)) {
+    for group in changes.chunk_by(|a, b| a.place == b.place) {
         rows.push((&group[0], true));
         rows.extend(group.iter().map(|change| (change, false)));
     }
@@ -160,18 +190,25 @@ pub(super) fn conditions(frame: &Frame) -> Option<Table> {
     if let Some(corrupted) = frame.conditions.corrupted() {
         note += &format!(" With from=clean, they are passes over the prompt with another answer: {corrupted}.");
     }
-    place_columns(TableRows::of(&rows), words("model"), true, |(change, _)| (change.model.to_owned(), change.setting))
+    place_columns(&rows, |(change, _)| change.place)
         .column(words("condition").key(), |(change, untreated)| {
             Cell::words(if *untreated { UNTREATED } else { &change.condition.name })
         })
         .column(basis("prompts"), |(change, _)| Cell::count(change.exact.n))
         .column(numbers("accuracy %").named(ACCURACY.name), |(change, untreated)| {
             let condition = (!untreated).then_some(change.condition.name.as_str());
-            let accuracy = frame.estimate(pick((change.setting, change.model), condition, &ACCURACY));
+            let accuracy = frame.estimate(EXACT, &change.place.only(condition));
             Cell { aside: String::new(), ..Cell::estimate(Kind::Hit, accuracy) }
+        })
+        .column(numbers("change, points").named("accuracy_change"), |(change, untreated)| {
+            Cell::difference(Kind::Hit, (!untreated).then_some(&change.exact))
         })
         .column(numbers("change, nats").named("answer_log_prob_change"), |(change, untreated)| {
             Cell::difference(Kind::Number, (!untreated).then_some(&change.log_prob_nats))
+        })
+        .column(numbers("recovered"), |(change, untreated)| {
+            let recovered = recovered(frame, change).filter(|_| !untreated);
+            recovered.map_or_else(Cell::none, |(share, interval)| Cell::value(Kind::Number, share, interval))
         })
         .column(numbers("expected, nats").named("expected_log_prob_change"), |(change, untreated)| {
             Cell::estimate(Kind::Number, change.expected_nats.filter(|_| !untreated))
@@ -185,7 +222,7 @@ pub(super) fn conditions(frame: &Frame) -> Option<Table> {
 
 /// The changes that attribution expects and those that are measured, of the conditions of one kind in one model and setting.
 struct Expectations<'a> {
-    place: (Setting, &'a str),
+    place: Place<'a>,
     how: Removal,
     conditions: usize,
     prompts: usize,
@@ -193,15 +230,15 @@ struct Expectations<'a> {
     correlations: [(f64, Option<Interval>); 2],
 }
 
-fn expectations<'a>(frame: &Frame, place: (Setting, &'a str), how: Removal) -> Option<Expectations<'a>> {
+fn expectations<'a>(frame: &'a Frame, place: Place<'a>, how: Removal) -> Option<Expectations<'a>> {
     let mut expected = Vec::new();
     let mut measured = Vec::new();
     for condition in &frame.conditions.0 {
         let changes = expected_changes(frame, place, condition);
         let is_of_kind = matches!(condition.purpose, Purpose::Removed { how: its, .. } if its == how);
         if is_of_kind && !changes.is_empty() {
-            let baseline = pick(place, None, &ANSWER_LOG_PROB);
-            measured.push(frame.differences_by_prompt(baseline, Pick { condition: Some(&condition.name), ..baseline }));
+            let sides = Sides { baseline: place.only(None), other: place.only(Some(&condition.name)) };
+            measured.push(frame.differences_by_prompt(LOG_PROB, &sides));
             expected.push(changes);
         }
     }
@@ -214,12 +251,12 @@ fn expectations<'a>(frame: &Frame, place: (Setting, &'a str), how: Removal) -> O
 }
 
 /// How well attribution to regions expects what it costs to remove them.
-pub(super) fn attribution(frame: &Frame) -> Option<Table> {
-    let kinds = places(frame).flat_map(|place| [Removal::Mask, Removal::Silence].map(|how| (place, how)));
+fn attribution(frame: &Frame) -> Option<Table> {
+    let kinds = Place::all(frame).flat_map(|place| [Removal::Mask, Removal::Silence].map(|how| (place, how)));
     let rows: Vec<_> = kinds.filter_map(|(place, how)| expectations(frame, place, how)).collect();
     let note = "Correlation of the change that attribution to the removed regions expects with the measured change, over conditions \
                 and prompts [95 % interval over prompts].";
-    place_columns(TableRows::of(&rows), words("model"), true, |row| (row.place.1.to_owned(), row.place.0))
+    place_columns(&rows, |row| row.place)
         .column(words("removal").key(), |row| Cell::words(row.how.name()))
         .column(basis("conditions"), |row| Cell::count(row.conditions))
         .column(basis("prompts"), |row| Cell::count(row.prompts))
@@ -232,7 +269,7 @@ pub(super) fn attribution(frame: &Frame) -> Option<Table> {
 }
 
 /// The table of heads taken out: the best of a ranking beside random ones of the same layers.
-pub(super) fn heads_out(frame: &Frame) -> Option<Table> {
+fn heads_out(frame: &Frame) -> Option<Table> {
     let mut rows = heads_out_changes(frame);
     correct(rows.iter_mut().filter_map(|out| out.best_less_random.as_mut()));
     let note = format!(
@@ -240,7 +277,7 @@ pub(super) fn heads_out(frame: &Frame) -> Option<Table> {
          layers: changes from the untreated passes [95 % interval, of random heads over draws and prompts]. {}",
         Verdict::RULE
     );
-    place_columns(TableRows::of(&rows), words("model"), true, |out| (out.best.model.to_owned(), out.best.setting))
+    place_columns(&rows, |out| out.best.place)
         .column(numbers("heads out").named("n").key(), |out| Cell::count(out.n))
         .column(words("by").key(), |out| Cell::words(out.by))
         .column(basis("draws"), |out| Cell::optional(out.random.as_ref().map(|random| random.draws)))
@@ -267,41 +304,60 @@ pub(super) fn heads_out(frame: &Frame) -> Option<Table> {
         .trimmed()
 }
 
-/// The table of contrasts: the change in one model less the change in the first, prompt by prompt.
-pub(super) fn contrasts(frame: &Frame) -> Option<Table> {
-    let (first, others) = frame.models.split_first()?;
-    let plain = frame.conditions.plain();
-    let mut rows: Vec<(String, Setting, &str, [Difference; 2])> = Vec::new();
-    for &setting in &frame.settings {
-        for (model, condition) in others.iter().flat_map(|model| plain.iter().map(move |condition| (model, condition)))
-        {
-            let [exact, log_prob] = [&ACCURACY, &ANSWER_LOG_PROB].map(|metric| {
-                let [first, other] = [first, model].map(|model| {
-                    let place = (setting, model.as_str());
-                    let baseline = pick(place, condition.baseline.as_deref(), metric);
-                    (baseline, Pick { condition: Some(&condition.name), ..baseline })
-                });
-                frame.contrast(first, other)
-            });
-            let contrast = exact.zip(log_prob).map(<[_; 2]>::from);
-            let models = format!("{model} - {first}");
-            rows.extend(contrast.map(|contrast| (models, setting, condition.name.as_str(), contrast)));
-        }
+/// The change under a condition in one model less that in the first.
+struct Contrast<'a> {
+    place: Place<'a>,
+    condition: &'a ConditionFacts,
+    exact: Difference,
+    log_prob_nats: Difference,
+}
+
+impl<'a> Contrast<'a> {
+    fn of(frame: &Frame, first: &'a str, place: Place<'a>, condition: &'a ConditionFacts) -> Option<Self> {
+        let first = Place { model: first, ..place }.sides(condition);
+        let other = place.sides(condition);
+        Some(Self {
+            place,
+            condition,
+            exact: frame.contrast(EXACT, [&first, &other])?,
+            log_prob_nats: frame.contrast(LOG_PROB, [&first, &other])?,
+        })
     }
-    correct(rows.iter_mut().map(|(.., [_, log_prob])| log_prob));
+}
+
+/// The table of contrasts: the change in one model less the change in the first, prompt by prompt.
+fn contrasts(frame: &Frame) -> Option<Table> {
+    let first = frame.models.first()?;
+    let mut rows: Vec<Contrast<'_>> = Vec::new();
+    for place in Place::all(frame).filter(|place| place.model != first) {
+        let plain = frame.conditions.plain().into_iter();
+        rows.extend(plain.filter_map(|condition| Contrast::of(frame, first, place, condition)));
+    }
+    correct(rows.iter_mut().map(|contrast| &mut contrast.log_prob_nats));
     let note = format!(
         "The change under a condition in one model less that in the first, prompt by prompt [95 % interval]. {} It is on the \
          log-probability.",
         Verdict::RULE
     );
-    place_columns(TableRows::of(&rows), words("difference"), true, |(models, setting, ..)| (models.clone(), *setting))
-        .column(words("condition").key(), |(_, _, condition, _)| Cell::words(*condition))
-        .column(basis("prompts"), |(.., [exact, _])| Cell::count(exact.n))
-        .column(numbers("points").named("accuracy_change"), |(.., [exact, _])| Cell::difference(Kind::Hit, exact))
-        .column(numbers("nats").named("answer_log_prob_change"), |(.., [_, log_prob])| {
-            Cell::difference(Kind::Number, log_prob)
+    let mut table = place_columns(&rows, |contrast| contrast.place)
+        .column(words("condition").key(), |contrast| Cell::words(&contrast.condition.name))
+        .column(basis("prompts"), |contrast| Cell::count(contrast.exact.n))
+        .column(numbers("points").named("accuracy_change"), |contrast| Cell::difference(Kind::Hit, &contrast.exact))
+        .column(numbers("nats").named("answer_log_prob_change"), |contrast| {
+            Cell::difference(Kind::Number, &contrast.log_prob_nats)
         })
-        .column(words("verdict"), |(.., [_, log_prob])| Cell::words(log_prob.verdict().name()))
-        .noted(note)
-        .trimmed()
+        .column(words("verdict"), |contrast| Cell::words(contrast.log_prob_nats.verdict().name()))
+        .noted(note);
+    table.columns[0] = words("difference").key();
+    table.rows.iter_mut().for_each(|row| row[0].text += &format!(" - {first}"));
+    table.trimmed()
+}
+
+/// Begins a table with the columns of a model and a setting.
+fn place_columns<'a, T>(items: &'a [T], place: impl Fn(&T) -> Place<'_>) -> TableRows<'a, T> {
+    TableRows::of(items)
+        .column(words("model").key(), |item| Cell::words(place(item).model))
+        .column(numbers("tokens").key(), |item| Cell::count(place(item).setting.ctx_tok))
+        .column(numbers("N").key(), |item| Cell::count(place(item).setting.needles))
+        .column(numbers("R").key(), |item| Cell::count(place(item).setting.asked))
 }

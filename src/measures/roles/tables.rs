@@ -2,13 +2,14 @@
 
 use crate::attention::HeadPlace;
 use crate::results::metric::{
-    Kind, Metric, ANSWER_REGION, ATTRIBUTION, CANCELLED, DUPLICATE_TOKEN, HEAD_ATTRIBUTION, INDUCTION, PREVIOUS_TOKEN,
+    Kind, ANSWER_REGION, ATTRIBUTION, CANCELLED, DUPLICATE_TOKEN, HEAD_ATTRIBUTION, INDUCTION, PREVIOUS_TOKEN,
     QUERY_SCORE, RETRIEVAL_SCORE, SHARE_OUT, SINK_SHARE_FIRST, VALUE_NORM_FIRST,
 };
 use crate::results::pair::{on_shared_prompts, PromptNumbers};
-use crate::results::run_table::{Content, RunTable};
+use crate::results::run_table::{number_table, Content, RunTable};
+use crate::results::screen::ModelRows;
 use crate::results::table::{basis, fixed, numbers, short, words, Cell, Table, TableColumn, TableRows};
-use crate::results::{Estimate, Frame, Pick};
+use crate::results::{of_head, of_model, under, Column, Estimate, Frame, Number};
 use crate::stats::{rank_stability, RESAMPLES};
 
 /// Number of heads that are listed of each role.
@@ -21,29 +22,28 @@ const SINK_SHARE: f64 = 0.3;
 /// A sink whose value is shorter than this part of the mean gives nothing back.
 const NULL_VALUE: f64 = 0.25;
 
-/// A purpose of heads, and the metric that scores it.
-pub(crate) struct HeadRole {
-    /// Its name in tables and files.
-    pub(crate) name: &'static str,
-    pub(crate) metric: &'static Metric,
-    pub(crate) region: Option<&'static str>,
+/// A purpose of heads, and the number that scores it.
+struct HeadRole {
+    /// Its name in tables.
+    name: &'static str,
+    number: Number<'static>,
 }
 
-const fn role(name: &'static str, metric: &'static Metric, region: Option<&'static str>) -> HeadRole {
-    HeadRole { name, metric, region }
+const fn role(name: &'static str, number: Number<'static>) -> HeadRole {
+    HeadRole { name, number }
 }
 
 /// The roles of heads, in the order of tables.
-pub(crate) const HEAD_ROLES: [HeadRole; 9] = [
-    role("answer nats", &HEAD_ATTRIBUTION, None),
-    role("answer out", &SHARE_OUT, Some(ANSWER_REGION)),
-    role("retrieval", &RETRIEVAL_SCORE, None),
-    role("query", &QUERY_SCORE, None),
-    role("previous token", &PREVIOUS_TOKEN, None),
-    role("induction", &INDUCTION, None),
-    role("duplicate token", &DUPLICATE_TOKEN, None),
-    role("sink", &SINK_SHARE_FIRST, None),
-    role("cancelling", &CANCELLED, None),
+const HEAD_ROLES: [HeadRole; 9] = [
+    role("answer nats", HEAD_ATTRIBUTION.overall()),
+    role("answer out", SHARE_OUT.of(ANSWER_REGION)),
+    role("retrieval", RETRIEVAL_SCORE.overall()),
+    role("query", QUERY_SCORE.overall()),
+    role("previous token", PREVIOUS_TOKEN.overall()),
+    role("induction", INDUCTION.overall()),
+    role("duplicate token", DUPLICATE_TOKEN.overall()),
+    role("sink", SINK_SHARE_FIRST.overall()),
+    role("cancelling", CANCELLED.overall()),
 ];
 
 /// A head with its scores by the metric of a role.
@@ -61,7 +61,7 @@ struct ScoredHead<'a> {
 /// The heads of a model, in the order of layers and heads.
 fn scored<'a>(frame: &Frame, model: &'a str, role: &'a HeadRole) -> Vec<ScoredHead<'a>> {
     let mut heads = Vec::new();
-    for (at, values) in frame.heads(Pick { region: role.region, ..Pick::of(model, role.metric) }) {
+    for (at, values) in frame.heads(role.number, &[of_model(model), under(None)]) {
         if let Some(score) = values.mean() {
             heads.push(ScoredHead { role, model, at, score, values, in_top: None });
         }
@@ -98,9 +98,9 @@ fn score_columns<'a>(rows: TableRows<'a, ScoredHead<'a>>, score: TableColumn) ->
 impl ScoredHead<'_> {
     fn score_cell(&self) -> Cell {
         let prompts = self.values.len();
-        let score = Estimate::of_means(&self.values.values(), prompts, self.role.metric.kind);
+        let score = Estimate::of_means(&self.values.values(), prompts, self.role.number.metric.kind);
         let interval = score.and_then(|score| score.interval);
-        Cell::value(self.role.metric.kind, score.map(|score| score.value), interval).of_several(prompts)
+        Cell::value(self.role.number.metric.kind, score.map(|score| score.value), interval).of_several(prompts)
     }
 }
 
@@ -119,22 +119,31 @@ pub(crate) const SINKS: RunTable = RunTable { id: "sinks", title: "Sinks", note:
 pub(crate) const ANSWER_HEADS: RunTable =
     RunTable { id: "heads", title: "Strongest heads for the answer", note: "", content: Content::Made(answer_heads) };
 
+/// Every head with its score in each role, under the name of the role.
+pub(crate) const EVERY_HEAD: RunTable = RunTable::made("", "", every_head);
+
+fn every_head(frame: &Frame) -> Option<Table> {
+    let numbers = HEAD_ROLES.each_ref().map(|role| role.number);
+    let mut table = number_table(frame, &numbers, &[Column::Layer, Column::Head])?;
+    for role in &HEAD_ROLES {
+        let name = role.number.metric.name_of(role.number.region);
+        let scored = table.columns.iter_mut().find(|column| column.name == name);
+        scored.into_iter().for_each(|column| column.name = role.name.to_owned());
+    }
+    Some(table)
+}
+
 /// The strongest head of each role, a column for each model.
 pub(crate) fn by_role(frame: &Frame) -> Option<Table> {
-    let mut columns = vec![words("role").key()];
-    columns.extend(frame.models.iter().map(words));
-    let mut rows = Vec::new();
+    let mut table = ModelRows::new("role", &frame.models);
     for role in &HEAD_ROLES {
-        let unit = if role.metric.heading(role.region).ends_with('%') { " %" } else { "" };
-        let mut row = vec![Cell::words(format!("{}{unit}", role.name))];
-        row.extend(frame.models.iter().map(|model| strongest_cell(frame, model, role)));
-        rows.push(row);
+        let unit = if role.number.heading().ends_with('%') { " %" } else { "" };
+        table.row(format!("{}{unit}", role.name), |model| strongest_cell(frame, model, role));
     }
-    let mut row = vec![Cell::words("retrieval heads %")];
-    row.extend(frame.models.iter().map(|model| Cell::value(Kind::Share, retrieval_heads(frame, model), None)));
-    rows.push(row);
-    rows.retain(|row| row[1..].iter().any(|cell| !cell.is_none()));
-    Table::plain(columns, rows).with_rows()
+    table.row("retrieval heads %", |model| Cell::value(Kind::Share, retrieval_heads(frame, model), None));
+    let mut table = table.table("")?;
+    table.columns.iter_mut().for_each(|column| column.number = false);
+    Some(table)
 }
 
 /// The strongest head of a role and its score: `2.0 (51.3)`.
@@ -150,7 +159,7 @@ const RETRIEVAL: f64 = 0.1;
 
 /// The share of a model's heads that are retrieval heads; `None` if it has no scores.
 fn retrieval_heads(frame: &Frame, model: &str) -> Option<f64> {
-    let retrieval = role("retrieval", &RETRIEVAL_SCORE, None);
+    let retrieval = role("retrieval", RETRIEVAL_SCORE.overall());
     let heads = scored(frame, model, &retrieval);
     // A mean of exactly this much may come out a little above it.
     let retrieving = heads.iter().filter(|head| head.score > RETRIEVAL + 1e-9).count();
@@ -175,10 +184,10 @@ fn roles(frame: &Frame) -> Option<Table> {
 
 /// The strongest sinks of each model, and the length of the value that they attend to.
 fn sinks(frame: &Frame) -> Option<Table> {
-    let sink = role("sink", &SINK_SHARE_FIRST, None);
+    let sink = role("sink", SINK_SHARE_FIRST.overall());
     let mut heads = Vec::new();
     for head in strongest(frame, &sink, TOP_OF_ROLE) {
-        let norm = frame.head(Pick::of(head.model, &VALUE_NORM_FIRST), head.at).mean();
+        let norm = frame.by_prompt(VALUE_NORM_FIRST.overall(), &of_head(head.model, head.at)).mean();
         heads.push((head, norm));
     }
     let note = format!(
@@ -215,10 +224,10 @@ fn answer_heads(frame: &Frame) -> Option<Table> {
         return None;
     }
     // Attribution predicts best what it costs to take a head out. Not every model and run has it.
-    let readings = [(&HEAD_ATTRIBUTION, None), (&ATTRIBUTION, Some(ANSWER_REGION)), (&SHARE_OUT, Some(ANSWER_REGION))];
-    let mut roles = readings.into_iter().map(|(metric, region)| role("answer", metric, region));
+    let readings = [HEAD_ATTRIBUTION.overall(), ATTRIBUTION.of(ANSWER_REGION), SHARE_OUT.of(ANSWER_REGION)];
+    let mut roles = readings.into_iter().map(|number| role("answer", number));
     let role = roles.find(|role| frame.models.iter().all(|model| !scored(frame, model, role).is_empty()))?;
-    let heading = role.metric.heading(role.region);
+    let heading = role.number.heading();
     let note = format!(
         "The {TOP} heads of each model with the largest {} [95 % interval]; stable: share of resamples of the prompts in \
          which a head is among them.",
@@ -229,13 +238,13 @@ fn answer_heads(frame: &Frame) -> Option<Table> {
         .column(words("model").key(), |head| Cell::words(head.model))
         .column(numbers("layer").key(), |head| Cell::count(head.at.layer))
         .column(numbers("head").key(), |head| Cell::count(head.at.head));
-    score_columns(table, numbers(heading).named(role.metric.name_of(role.region))).noted(note).trimmed()
+    score_columns(table, numbers(heading).named(role.number.metric.name_of(role.number.region))).noted(note).trimmed()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::metric::ANSWER_LOG_PROB;
+    use crate::results::metric::{Metric, ANSWER_LOG_PROB};
     use crate::results::record::{Identity, Measurement, Record};
     use crate::results::About;
     use std::sync::Arc;

@@ -1,0 +1,411 @@
+//! Figures of runs as values: each is a view of a table, whose numbers it draws as lines, cells or a forest.
+
+use super::{cells, forest, lines, CellGrid, CellScale, Figure, FigureHeading, ForestPanel, ForestRow, GridCell};
+use super::{Line, LineAxes, LinePanel, PointEstimate};
+use crate::attention::HeadPlace;
+use crate::base::names::distinct;
+use crate::results::metric::{kind_of, Kind};
+use crate::results::run_table::RunTable;
+use crate::results::table::{Cell, Table, MODEL};
+use crate::results::Frame;
+use anyhow::Result;
+
+/// A figure of a run. Models are its series; keys of the table that differ between rows, and are not on an axis, make panels.
+pub(crate) struct RunFigure {
+    /// Name of its file, without an extension.
+    pub(crate) file: &'static str,
+    pub(crate) title: &'static str,
+    /// What to know besides the caption of the run; may be empty.
+    pub(crate) subtitle: &'static str,
+    /// The way in which its numbers are made, for its recipe.
+    pub(crate) pooling: &'static str,
+    pub(crate) table: &'static RunTable,
+    pub(crate) view: View,
+}
+
+/// How the numbers of a table are drawn. Columns are named as for programs, those of a metric without its region.
+#[derive(Clone, Copy)]
+pub(crate) enum View {
+    /// Points or lines over a key, a line for each model and column.
+    Lines { over: Over, panels: &'static [Panel] },
+    /// A grid for each model: a key from top to bottom, and the length of the prompts, or what else differs, from left to right.
+    Grid { down: &'static str, value: &'static str },
+    /// A grid for each model of its layers and heads.
+    Heads { value: &'static str },
+    /// Changes with their intervals, a row for each condition and model.
+    Forest { panels: &'static [Panel], x_label: &'static str },
+}
+
+/// The key on the x axis, and its label.
+#[derive(Clone, Copy)]
+pub(crate) enum Over {
+    /// Numbers, on a logarithmic axis. A figure needs two.
+    Numbers { key: &'static str, label: &'static str },
+    /// Names, side by side.
+    Names { key: &'static str, label: &'static str },
+}
+
+/// Columns that are drawn together.
+#[derive(Clone, Copy)]
+pub(crate) struct Panel {
+    /// Empty for the heading of the column.
+    pub(crate) title: &'static str,
+    pub(crate) columns: &'static [&'static str],
+}
+
+impl Panel {
+    /// The panel of one column.
+    pub(crate) const fn of(columns: &'static [&'static str]) -> Self {
+        Self { title: "", columns }
+    }
+
+    /// The panel of columns, which have a title together.
+    pub(crate) const fn titled(title: &'static str, columns: &'static [&'static str]) -> Self {
+        Self { title, columns }
+    }
+}
+
+impl RunFigure {
+    /// Draws the figure; `None` if the run has nothing of it.
+    ///
+    /// # Errors
+    /// If it would be too large.
+    pub(crate) fn draw(&self, frame: &Frame, heading: &FigureHeading<'_>) -> Result<Option<Figure>> {
+        let Some(table) = self.table.filled(frame) else { return Ok(None) };
+        let rows = DrawnRows { frame, table: &table };
+        match self.view {
+            View::Lines { over, panels } => rows.lines(over, panels, heading),
+            View::Grid { down, value } => rows.grid(down, value, heading),
+            View::Heads { value } => rows.heads(value, heading),
+            View::Forest { panels, x_label } => rows.forest(panels, x_label, heading),
+        }
+    }
+}
+
+/// The rows of a table, which are drawn.
+struct DrawnRows<'a> {
+    frame: &'a Frame,
+    table: &'a Table,
+}
+
+/// Rows that share the keys which make panels.
+struct Part<'a> {
+    /// The keys in words, as far as parts differ in them.
+    title: String,
+    rows: Vec<&'a [Cell]>,
+}
+
+/// A column of numbers.
+struct Numbers {
+    place: usize,
+    /// `accuracy` of `accuracy %`.
+    what: String,
+    /// `accuracy %`.
+    heading: String,
+    /// Ends of an axis, where all numbers are between two.
+    range: Option<(f64, f64)>,
+}
+
+impl<'a> DrawnRows<'a> {
+    fn place(&self, name: &str) -> Option<usize> {
+        let of_region = format!("{name}[");
+        self.table
+            .place(name)
+            .or_else(|| self.table.columns.iter().position(|column| column.name.starts_with(&of_region)))
+    }
+
+    /// The columns of a panel that the table has.
+    fn columns(&self, panel: Panel) -> Vec<Numbers> {
+        let mut columns = Vec::new();
+        for place in panel.columns.iter().filter_map(|name| self.place(name)) {
+            let column = &self.table.columns[place];
+            let what = column.heading.split([',', '(', '%']).next().unwrap_or_default().trim_end();
+            columns.push(Numbers {
+                place,
+                what: what.to_owned(),
+                heading: column.heading.clone(),
+                range: (kind_of(&column.name) == Kind::Hit).then_some((0.0, 100.0)),
+            });
+        }
+        columns
+    }
+
+    fn models(&self) -> Vec<String> {
+        let place = self.place(MODEL).unwrap_or(0);
+        distinct(self.table.rows.iter().map(|row| &row[place].text))
+    }
+
+    fn is_of(&self, row: &[Cell], model: &str) -> bool {
+        row[self.place(MODEL).unwrap_or(0)].text == model
+    }
+
+    /// A key of a row in words.
+    fn words(&self, place: usize, row: &[Cell]) -> String {
+        match self.table.columns[place].name.as_str() {
+            "condition" => self.frame.condition_words(&row[place].text),
+            _ => row[place].text.clone(),
+        }
+    }
+
+    /// The keys that differ between rows, besides the model and those at some places.
+    fn other_keys(&self, besides: &[usize]) -> Vec<usize> {
+        let mut keys = Vec::new();
+        for (place, column) in self.table.columns.iter().enumerate() {
+            let is_other = column.role.is_key() && column.name != MODEL && !besides.contains(&place);
+            if is_other && self.table.rows.iter().any(|row| row[place].text != self.table.rows[0][place].text) {
+                keys.push(place);
+            }
+        }
+        keys
+    }
+
+    /// Keys of a row in words: `4096 tokens, N=4`.
+    fn title(&self, keys: &[usize], row: &[Cell]) -> String {
+        let words: Vec<String> = keys.iter().map(|&key| self.table.key_words(key, row)).collect();
+        words.join(", ")
+    }
+
+    /// The rows by some of their keys, in the order of the table.
+    fn parts(&self, keys: &[usize]) -> Vec<Part<'a>> {
+        let mut parts: Vec<Part<'a>> = Vec::new();
+        for row in &self.table.rows {
+            let title = self.title(keys, row);
+            match parts.iter_mut().find(|part| part.title == title) {
+                Some(part) => part.rows.push(row),
+                None => parts.push(Part { title, rows: vec![row] }),
+            }
+        }
+        parts
+    }
+
+    fn lines(&self, over: Over, panels: &[Panel], heading: &FigureHeading<'_>) -> Result<Option<Figure>> {
+        let (Over::Numbers { key, label } | Over::Names { key, label }) = over;
+        let Some(x) = self.place(key) else { return Ok(None) };
+        let names = distinct(self.table.rows.iter().map(|row| self.words(x, row)));
+        let is_numbers = matches!(over, Over::Numbers { .. });
+        if is_numbers && names.len() < 2 {
+            return Ok(None);
+        }
+        let place_of = |row: &[Cell]| match is_numbers {
+            true => row[x].exact,
+            false => names.iter().position(|name| *name == self.words(x, row)).map(|place| place as f64),
+        };
+        let mut drawn = Vec::new();
+        for part in self.parts(&self.other_keys(&[x])) {
+            for panel in panels {
+                let columns = self.columns(*panel);
+                let lines = self.panel_lines(&part, &columns, place_of);
+                if let (Some(first), false) = (columns.first(), lines.is_empty()) {
+                    let title = if panel.title.is_empty() { &first.what } else { panel.title };
+                    drawn.push(LinePanel {
+                        title: joined(title, &part.title),
+                        x_label: label.to_owned(),
+                        y_label: y_label(panel, first),
+                        y_range: first.range,
+                        lines,
+                    });
+                }
+            }
+        }
+        let axes = if is_numbers { LineAxes::LogX } else { LineAxes::Categories(&names) };
+        (!drawn.is_empty()).then(|| lines(&drawn, axes, heading)).transpose()
+    }
+
+    /// A line for each model and column.
+    fn panel_lines(
+        &self,
+        part: &Part<'_>,
+        columns: &[Numbers],
+        place_of: impl Fn(&[Cell]) -> Option<f64>,
+    ) -> Vec<Line> {
+        let mut lines = Vec::new();
+        for model in &self.models() {
+            for column in columns {
+                let of_model = part.rows.iter().filter(|row| self.is_of(row, model));
+                let mut points: Vec<(f64, PointEstimate)> = of_model
+                    .filter_map(|row| Some((place_of(row)?, PointEstimate::of_cell(&row[column.place])?)))
+                    .collect();
+                points.sort_by(|a, b| a.0.total_cmp(&b.0));
+                let name = self.frame.short_names.shortened(model);
+                let name = if columns.len() > 1 { format!("{name}, {}", column.what) } else { name };
+                lines.extend((!points.is_empty()).then(|| Line::new(name, points)));
+            }
+        }
+        lines
+    }
+
+    fn grid(&self, down: &str, value: &str, heading: &FigureHeading<'_>) -> Result<Option<Figure>> {
+        let Some((down, value)) = self.place(down).zip(self.place(value)) else { return Ok(None) };
+        let others = self.other_keys(&[down]);
+        // From left to right the lengths, if there are several, or all that differs.
+        let is_length = |key: &usize| self.table.columns[*key].name == "tokens";
+        let has_lengths = others.iter().any(is_length);
+        let (across, apart): (Vec<usize>, Vec<usize>) = others.iter().partition(|key| !has_lengths || is_length(key));
+        let models = self.models();
+        let mut rows = Vec::new();
+        for part in self.parts(&apart) {
+            rows.push(models.iter().map(|model| self.grid_of(&part, model, down, &across, value)).collect());
+        }
+        let column = &self.table.columns[value];
+        let scale = CellScale {
+            label: &column.heading,
+            end: (kind_of(&column.name) == Kind::Hit).then_some(100.0),
+            decimals: 0,
+            x_label: "",
+            y_label: &self.table.columns[down].heading,
+        };
+        Ok(Some(cells(&rows, heading, &scale)?))
+    }
+
+    fn grid_of(&self, part: &Part<'_>, model: &str, down: usize, across: &[usize], value: usize) -> CellGrid {
+        let mut depths: Vec<&Cell> = part.rows.iter().map(|row| &row[down]).filter(|cell| !cell.is_none()).collect();
+        depths.sort_by(|a, b| a.exact.partial_cmp(&b.exact).unwrap_or(std::cmp::Ordering::Equal));
+        let depths = distinct(depths.into_iter().map(|cell| cell.text.clone()));
+        let columns = distinct(part.rows.iter().map(|row| self.title(across, row)));
+        let mut grid = vec![vec![None; columns.len()]; depths.len()];
+        for row in part.rows.iter().filter(|row| self.is_of(row, model)) {
+            let place = depths.iter().position(|depth| *depth == row[down].text);
+            let column = columns.iter().position(|column| *column == self.title(across, row));
+            if let (Some(place), Some(column), Some(point)) = (place, column, PointEstimate::of_cell(&row[value])) {
+                let detail = point.interval.map_or_else(String::new, |(lo, hi)| format!("{lo:.0}–{hi:.0}"));
+                grid[place][column] = Some(GridCell { value: point.value, detail });
+            }
+        }
+        let title = self.frame.short_name(model);
+        CellGrid { title, detail: part.title.clone(), rows: depths, columns, cells: grid }
+    }
+
+    fn heads(&self, value: &str, heading: &FigureHeading<'_>) -> Result<Option<Figure>> {
+        let places = self.place(value).zip(self.place("layer")).zip(self.place("head"));
+        let Some(((value, layer), head)) = places else { return Ok(None) };
+        let mut rows = Vec::new();
+        for part in self.parts(&self.other_keys(&[layer, head])) {
+            let mut grids = Vec::new();
+            for model in &self.models() {
+                let of_model = part.rows.iter().filter(|row| self.is_of(row, model));
+                let numbers = of_model.filter_map(|row| {
+                    let at = HeadPlace { layer: row[layer].exact? as usize, head: row[head].exact? as usize };
+                    Some((at, PointEstimate::of_cell(&row[value]).map(|point| point.value)))
+                });
+                let grid = CellGrid::of_heads(self.frame.short_name(model), numbers);
+                grids.push(CellGrid { detail: part.title.clone(), ..grid });
+            }
+            rows.push(grids);
+        }
+        Ok(Some(cells(&rows, heading, &CellScale::of_heads(&self.table.columns[value].heading))?))
+    }
+
+    fn forest(&self, panels: &[Panel], x_label: &str, heading: &FigureHeading<'_>) -> Result<Option<Figure>> {
+        let Some(condition) = self.place("condition") else { return Ok(None) };
+        let mut drawn = Vec::new();
+        for part in self.parts(&self.other_keys(&[condition])) {
+            for panel in panels {
+                for column in self.columns(*panel) {
+                    let rows = self.forest_rows(&part, condition, column.place);
+                    let unit = column.heading.split_once(", ").map_or("", |(_, unit)| unit).to_owned();
+                    let title = joined(panel.title, &part.title);
+                    drawn.extend((!rows.is_empty()).then_some(ForestPanel { title, unit, rows }));
+                }
+            }
+        }
+        (!drawn.is_empty()).then(|| forest(&drawn, heading, x_label)).transpose()
+    }
+
+    /// A row for each condition and model that has a change; the models of one condition next to each other.
+    fn forest_rows(&self, part: &Part<'_>, condition: usize, value: usize) -> Vec<ForestRow> {
+        let mut rows = Vec::new();
+        for label in distinct(part.rows.iter().map(|row| self.words(condition, row))) {
+            for row in part.rows.iter().filter(|row| self.words(condition, row) == label) {
+                let Some(difference) = PointEstimate::of_cell(&row[value]) else { continue };
+                rows.push(ForestRow {
+                    label: label.clone(),
+                    series: self.frame.short_name(&row[self.place(MODEL).unwrap_or(0)].text),
+                    difference,
+                    text: row[value].text.replace('-', "−"),
+                });
+            }
+        }
+        rows
+    }
+}
+
+/// A title with what tells it from others: `accuracy · 4096 tokens`.
+fn joined(title: &str, part: &str) -> String {
+    let mut words = vec![title, part];
+    words.retain(|word| !word.is_empty());
+    words.join(" · ")
+}
+
+/// The label of the y axis: the unit where the panel has a title, otherwise the heading of its column.
+fn y_label(panel: &Panel, first: &Numbers) -> String {
+    match first.heading.split_once(", ") {
+        _ if panel.title.is_empty() => first.heading.clone(),
+        Some((_, unit)) => unit.to_owned(),
+        None if first.heading.ends_with('%') => "%".to_owned(),
+        None => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::table::{numbers, words};
+    use crate::stats::Interval;
+
+    /// Two models at two lengths with one and two needles, whose accuracy is half of what is given.
+    fn table(accuracy: impl Fn(&str, usize, usize) -> f64) -> Table {
+        let columns = vec![
+            words(MODEL).key(),
+            numbers("tokens").key(),
+            numbers("N").key(),
+            numbers("prompts"),
+            numbers("accuracy %").named("accuracy"),
+        ];
+        let mut rows = Vec::new();
+        for (tokens, needles) in [(512, 1), (512, 2), (256, 1), (256, 2)] {
+            for model in ["a", "b"] {
+                let interval = Some(Interval { lo: 0.0, hi: 1.0 });
+                rows.push(vec![
+                    Cell::words(model),
+                    Cell::count(tokens),
+                    Cell::count(needles),
+                    Cell::count(7),
+                    Cell::value(Kind::Hit, 0.5 * accuracy(model, tokens, needles), interval),
+                ]);
+            }
+        }
+        Table::plain(columns, rows)
+    }
+
+    #[test]
+    fn keys_that_differ_and_are_on_no_axis_make_panels_and_models_are_lines() {
+        let table = table(|model, tokens, _| if model == "a" { tokens as f64 / 512.0 } else { 0.0 });
+        let frame = Frame::default();
+        let rows = DrawnRows { frame: &frame, table: &table };
+        let parts = rows.parts(&rows.other_keys(&[1]));
+        assert_eq!(parts.iter().map(|part| part.title.as_str()).collect::<Vec<_>>(), ["N=1", "N=2"]);
+        let columns = rows.columns(Panel::of(&["accuracy"]));
+        assert_eq!((columns[0].what.as_str(), columns[0].range), ("accuracy", Some((0.0, 100.0))));
+        let lines = rows.panel_lines(&parts[0], &columns, |row| row[1].exact);
+        let point = |value| PointEstimate { value, interval: Some((0.0, 100.0)) };
+        assert_eq!((lines.len(), lines[0].name.as_str()), (2, "a"));
+        assert_eq!(lines[0].points, [(256.0, point(25.0)), (512.0, point(50.0))], "from left to right, in percent");
+    }
+
+    #[test]
+    fn a_grid_has_a_cell_where_there_is_a_number() {
+        let table = table(|_, tokens, needles| (tokens / 512 + needles) as f64 / 4.0);
+        let frame = Frame::default();
+        let rows = DrawnRows { frame: &frame, table: &table };
+        let part = &rows.parts(&[])[0];
+        let grid = rows.grid_of(part, "b", 2, &[1], 4);
+        assert_eq!(
+            (grid.rows, grid.columns),
+            (vec!["1".into(), "2".into()], vec!["512 tokens".into(), "256 tokens".into()])
+        );
+        let values: Vec<Vec<f64>> =
+            grid.cells.iter().map(|row| row.iter().flatten().map(|cell| cell.value).collect()).collect();
+        assert_eq!(values, [[25.0, 12.5], [37.5, 25.0]]);
+        assert_eq!(grid.cells[0][0].as_ref().unwrap().detail, "0–100");
+    }
+}
