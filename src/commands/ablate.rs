@@ -15,6 +15,7 @@ use crate::figures::{Over, Panel, RunFigure, View};
 use crate::measures::MeasureName;
 use crate::prompts::{Grid, NeedleCounts, NeedlePrompts, PromptDefaults, Region};
 use crate::results::folder::HEADS;
+use crate::results::run_table::RunTable;
 use crate::run::{Plan, Run};
 use crate::treatments::{
     Condition, HeadSelection, KeySelection, PairedPrompt, Ranking, Replacement, RowSelection, Treatment,
@@ -55,11 +56,15 @@ pub(super) static ABLATE: Command = Command {
         typed: typed::<AblateFlags>,
         read: read::<AblateFlags>,
         screen,
-        tables: &[&CONDITIONS, &EXPECTED, &HEADS_OUT, &EACH_HEAD, &PREDICTORS, &CONTRASTS],
+        tables: &[],
         figures: &FIGURES,
         next: "difftool heads, the role of each head",
     }),
 };
+
+/// The tables of runs under conditions, whatever their command.
+pub(super) static OF_CONDITIONS: [&RunTable; 6] =
+    [&CONDITIONS, &EXPECTED, &HEADS_OUT, &EACH_HEAD, &PREDICTORS, &CONTRASTS];
 
 const FIGURES: [RunFigure; 4] = [
     RunFigure {

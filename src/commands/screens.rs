@@ -1,8 +1,7 @@
 //! What commands print: the screen of each, or tables in the format that is asked for.
 
-use super::ablate::ABLATE;
+use super::ablate::OF_CONDITIONS;
 use super::command::{Command, Measuring};
-use super::needle::NEEDLE;
 use super::{command, COMMANDS};
 use crate::base::names::{distinct, hint};
 use crate::measures::MeasureName;
@@ -57,12 +56,13 @@ fn table_name(typed: &str) -> Result<&'static str, String> {
 /// All tables of runs.
 fn run_tables() -> impl Iterator<Item = &'static RunTable> {
     let of_commands = COMMANDS.into_iter().filter_map(Command::measuring).flat_map(|measuring| measuring.tables);
-    of_commands.copied().chain([&DIFFERENCES]).chain(of_measures())
+    of_commands.copied().chain(of_all_runs())
 }
 
-/// The tables of measures.
-fn of_measures() -> impl Iterator<Item = &'static RunTable> {
-    MeasureName::VARIANTS.iter().flat_map(|measure| measure.tables()).copied()
+/// The tables of conditions, of differences, and of measures.
+fn of_all_runs() -> impl Iterator<Item = &'static RunTable> {
+    let of_measures = MeasureName::VARIANTS.iter().flat_map(|measure| measure.tables());
+    OF_CONDITIONS.iter().chain(&[&DIFFERENCES]).chain(of_measures).copied()
 }
 
 /// Returns every table that a run has numbers for: first those of its command. Of one that does not say its command, those of
@@ -71,13 +71,7 @@ pub(super) fn tables(frame: &Frame) -> Vec<Table> {
     let Some(command) = of_command(frame) else {
         return run_tables().filter_map(|table| table.filled(frame)).collect();
     };
-    let mut tables = command.tables.to_vec();
-    if frame.config_text("command") != ABLATE.name {
-        // Other runs may be under conditions too, which are few enough to list all of their differences.
-        tables.extend(ABLATE.measuring().into_iter().flat_map(|ablate| ablate.tables));
-        tables.push(&DIFFERENCES);
-    }
-    tables.into_iter().chain(of_measures()).filter_map(|table| table.filled(frame)).collect()
+    command.tables.iter().copied().chain(of_all_runs()).filter_map(|table| table.filled(frame)).collect()
 }
 
 /// The command that measured a run, if its configuration says so.
@@ -96,9 +90,10 @@ pub(super) fn print_tables(frame: &Frame, args: &TableArgs) -> Result<()> {
     Ok(())
 }
 
-/// The screen of a run: that of its command, or of `needle`.
+/// The screen of a run: that of its command, or of the first command that measures.
 pub(super) fn screen(frame: &Frame) -> Screen {
-    let command = of_command(frame).or_else(|| NEEDLE.measuring()).expect("needle measures");
+    let first = || COMMANDS.into_iter().find_map(Command::measuring);
+    let command = of_command(frame).or_else(first).expect("commands measure");
     Screen { next: command.next, ..(command.screen)(frame) }
 }
 

@@ -72,10 +72,12 @@ impl Section {
     /// If the explorer of its maps cannot be packed.
     pub(crate) fn new(run: SavedRun, screen: Screen, details: Vec<Table>) -> Result<Self> {
         let names = &run.frame.short_names;
-        let mut rows: Vec<Row> = differences_of_run(&run.frame, &compared(&run.frame));
-        for name in rows.iter_mut().flat_map(|row| [&mut row.baseline, &mut row.other]) {
-            *name = names.shortened(name);
-        }
+        let rows = differences_of_run(&run.frame, &compared(&run.frame), |model, condition| {
+            match run.frame.has_conditions() {
+                true => format!("{}, {}", names.name(model), run.frame.condition_words(condition)),
+                false => names.name(model).to_owned(),
+            }
+        });
         Ok(Self {
             failures: facts::failures(&run.frame),
             explorer: run.explorer.as_deref().map(packed).transpose()?.flatten(),

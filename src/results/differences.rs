@@ -4,7 +4,8 @@ use super::column::{shown, Column, Value};
 use super::difference::{correct, Difference, Test, Verdict};
 use super::frame::Frame;
 use super::metric::{self, Headline};
-use super::query::{Cut, Number, Query};
+use super::query::{Number, Query};
+use super::record::UNTREATED;
 use super::rows::Row;
 use super::run_table::{setting, sorted_rows, RunTable};
 use super::table::{basis, numbers, words, Cell, ColumnRole, Table, TableColumn, TableRows};
@@ -23,9 +24,19 @@ pub(crate) const DIFFERENCES: RunTable = RunTable::made("differences", "Differen
 /// The columns that differences within a run have values of.
 pub(crate) const SETTING: [Column; 3] = [Column::CtxTok, Column::Needles, Column::Retrieve];
 
+/// Of runs with more conditions, their costs are in other tables.
+const MOST_CONDITIONS: usize = 12;
+
 /// All differences of models and conditions of a run.
 fn of_run(frame: &Frame) -> Option<Table> {
-    differences(&differences_of_run(frame, &headline_numbers()), &SETTING, Detail::Full)
+    if frame.treated.len() > MOST_CONDITIONS {
+        return None;
+    }
+    let rows = differences_of_run(frame, &headline_numbers(), |model, condition| match frame.has_conditions() {
+        true => format!("{model} {condition}"),
+        false => model.to_owned(),
+    });
+    differences(&rows, &SETTING, Detail::Full)
 }
 
 /// The headline metrics, with the regions that they are headline for.
@@ -42,18 +53,28 @@ fn headline_numbers() -> Vec<Number<'static>> {
 }
 
 /// Returns the differences of numbers within a run, number by number and setting by setting: of every condition from the
-/// untreated passes, and of every model from the first under the same condition.
-pub(crate) fn differences_of_run(frame: &Frame, numbers: &[Number<'_>]) -> Vec<Row> {
+/// untreated passes, and of every model from the first under the same condition. `name` names a model under a condition.
+pub(crate) fn differences_of_run(
+    frame: &Frame,
+    numbers: &[Number<'_>],
+    name: impl Fn(&str, &str) -> String,
+) -> Vec<Row> {
     const KEYS: [Column; 5] = [Column::CtxTok, Column::Needles, Column::Retrieve, Column::Model, Column::Condition];
     let Some(first) = frame.models.first() else { return Vec::new() };
-    let sides = [(Column::Condition, None), (Column::Model, Some(Value::Text(first)))];
     let mut placed = Vec::new();
-    for against in sides {
+    for against in [(Column::Condition, None), (Column::Model, Some(Value::Text(first)))] {
         for row in sorted_rows(frame, &Query { only: &[], rows: &KEYS, numbers, against: Some(against) }) {
             let setting = setting(&KEYS, &row);
             let setting = frame.settings.iter().position(|known| *known == setting);
+            let model = shown(row.keys[3]);
+            let condition = shown(row.keys[4]);
+            let baseline = match against.0 {
+                Column::Model => name(first, &condition),
+                _ => name(&model, UNTREATED),
+            };
             for (place, change) in row.changes.iter().enumerate() {
-                let change = change.as_ref().map(|change| row_of(frame, numbers[place], against, &row.keys, change));
+                let names = [baseline.clone(), name(&model, &condition)];
+                let change = change.as_ref().map(|change| row_of(numbers[place], names, &row.keys, change));
                 placed.extend(change.map(|row| ((place, setting), row)));
             }
         }
@@ -64,24 +85,12 @@ pub(crate) fn differences_of_run(frame: &Frame, numbers: &[Number<'_>]) -> Vec<R
     rows
 }
 
-/// A count; 0 of what a text does not have.
-fn count(key: Option<Value<'_>>) -> String {
-    key.map_or_else(|| "0".to_owned(), |count| count.to_string())
-}
-
-/// The difference of a row, whose keys are a setting, a model and a condition.
-fn row_of(frame: &Frame, number: Number<'_>, against: Cut<'_>, keys: &[Option<Value<'_>>], change: &Difference) -> Row {
-    let name = |model: Option<Value<'_>>, condition: Option<Value<'_>>| match frame.treated.len() {
-        0 | 1 => shown(model),
-        _ => format!("{} {}", shown(model), shown(condition)),
-    };
-    let (baseline_model, baseline_condition) = match against {
-        (Column::Model, first) => (first, keys[4]),
-        (_, untreated) => (keys[3], untreated),
-    };
+/// The row of a difference, whose keys begin with the setting.
+fn row_of(number: Number<'_>, names: [String; 2], keys: &[Option<Value<'_>>], change: &Difference) -> Row {
+    let [baseline, other] = names;
     Row {
-        baseline: name(baseline_model, baseline_condition),
-        other: name(keys[3], keys[4]),
+        baseline,
+        other,
         group: SETTING.iter().zip(keys).map(|(column, key)| (column.to_string(), count(*key))).collect(),
         metric: number.metric.name.to_owned(),
         region: number.region.map(str::to_owned),
@@ -89,6 +98,11 @@ fn row_of(frame: &Frame, number: Number<'_>, against: Cut<'_>, keys: &[Option<Va
         difference: change.clone(),
         ..Row::default()
     }
+}
+
+/// A count; 0 of what a text does not have.
+fn count(key: Option<Value<'_>>) -> String {
+    key.map_or_else(|| "0".to_owned(), |count| count.to_string())
 }
 
 /// Builds the table of rows, which have a column for each group.

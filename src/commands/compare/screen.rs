@@ -5,8 +5,8 @@ use crate::base::names::{distinct, is_short_for};
 use crate::figures::compared_words;
 use crate::results::compare::Comparison;
 use crate::results::differences::{difference_cell, group_value};
-use crate::results::screen::{Screen, ScreenTable};
-use crate::results::table::{numbers, plural, words, Cell, Table};
+use crate::results::screen::{ModelRows, Screen, ScreenTable};
+use crate::results::table::{plural, Cell, Table};
 use crate::results::{Column, Row};
 
 /// The changes of each metric that has a decided one, or is the first. Where a metric has several rows, only the first metric's.
@@ -123,21 +123,19 @@ impl Layout {
 
     /// The changes of some metrics: a row each, or a part each if there are further rows.
     fn table(&self, rows: &[Row], metrics: &[String]) -> Option<Table> {
-        let mut columns = vec![words(if let [only] = metrics { only.as_str() } else { "" }).key()];
-        columns.extend(self.columns().iter().map(numbers));
-        let mut table_rows = Vec::new();
+        let corner = if let [only] = metrics { only.as_str() } else { "" };
+        let mut table = ModelRows::new(corner, self.columns());
         for metric in metrics {
             let of_metric: Vec<&Row> = rows.iter().filter(|row| of_metric(row, metric)).collect();
             let labels = distinct(of_metric.iter().map(|row| self.label(row)));
             for label in labels {
                 let words = if label.is_empty() { metric } else { &label };
-                let cells = self.columns().iter().map(|column| {
+                table.row(words, |column| {
                     let row = of_metric.iter().find(|row| self.label(row) == label && self.column(row) == *column);
                     row.map_or_else(Cell::none, |row| Cell { decided: decided(row), ..difference_cell(row) })
                 });
-                table_rows.push([Cell::words(words)].into_iter().chain(cells).collect());
             }
         }
-        Table::new("all", "", String::new(), columns, table_rows).with_rows()
+        table.table("all")
     }
 }

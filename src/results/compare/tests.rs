@@ -165,7 +165,7 @@ fn tables_and_comparisons_have_the_same_differences() {
 #[test]
 fn the_differences_within_a_run_are_those_of_comparisons() {
     let frame = Frame::of(About::default(), &record::read(Path::new(MEASURED)).unwrap());
-    let rows = differences_of_run(&frame, &COMPARED);
+    let rows = differences_of_run(&frame, &COMPARED, |model, condition| format!("{model} {condition}"));
     let mut compared: Vec<Difference> = Vec::new();
     compared.extend(self::compared(Column::Condition, &[Column::Model, Column::CtxTok]).into_values());
     compared.extend(self::compared(Column::Model, &[Column::Condition, Column::CtxTok]).into_values());
