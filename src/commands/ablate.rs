@@ -223,7 +223,8 @@ impl Smallest {
         let mut all = Self { layers: usize::MAX, heads: usize::MAX, attributed, heads_of_layer: None };
         let mut shapes = BTreeSet::new();
         for model in models.get()? {
-            let (layers, heads) = (model.config.layers.len(), model.config.wiring().heads());
+            let layers = model.config.layers.len();
+            let heads = model.config.wiring().heads();
             all.layers = all.layers.min(layers);
             all.heads = all.heads.min(layers * heads);
             all.attributed &= model.config.differentiates(tokens);

@@ -157,7 +157,8 @@ fn failures(conditions: &[FailIf], comparison: &Comparison) -> Result<Vec<String
     let rows = in_short(&comparison.rows);
     for condition in conditions {
         for row in condition.met(&rows).context("--fail-if")? {
-            let (name, of) = (row.name(), subject(row, &comparison.groups));
+            let name = row.name();
+            let of = subject(row, &comparison.groups);
             failures.push(format!("'{condition}' holds for {name} of {of}: {}", difference_cell(row).line()));
         }
     }

@@ -185,7 +185,8 @@ fn finish(run: &Run, experiment: &Experiment, output: &OutputArgs, so_far: Resul
 fn write_report(output: &OutputArgs, folder: &Path) -> Result<()> {
     let Some(page) = &output.report else { return Ok(()) };
     report::write_run(folder, page, output.quiet).with_context(|| {
-        let (folder, page) = (folder.display(), page.display());
+        let folder = folder.display();
+        let page = page.display();
         format!("the results are complete; `difftool report {folder} -o {page}` makes their report again")
     })
 }

@@ -58,7 +58,8 @@ impl Experiment {
     }
 
     fn from_table(mut file: Spanned<DeTable<'_>>) -> Result<Self, Error> {
-        let (span, table) = (file.span(), file.get_mut());
+        let span = file.span();
+        let table = file.get_mut();
         let (command, measuring) = match table.remove("command") {
             Some(command) => ValueDeserializer::from(command).deserialize_str(CommandByName)?,
             None => return Err(serde::de::Error::missing_field("command")),

@@ -88,7 +88,7 @@ impl MeasuringFlags for ExploreFlags {
         let budget = page_budget(setup.grid.ctx_tok()[0]);
         let page = explorer(run, maps, &run.frame, budget).html()?;
         write_page(run, &page, budget)?;
-        figure::draw(run, maps, &run.frame)
+        figure::draw(run, maps)
     }
 }
 

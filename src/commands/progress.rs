@@ -137,7 +137,8 @@ impl ProgressReporter {
 
     /// Prints a progress line if the last one is half a minute old.
     fn print_if_due(&mut self) {
-        let (done, all) = (self.bar.position(), self.bar.length().unwrap_or(0));
+        let done = self.bar.position();
+        let all = self.bar.length().unwrap_or(0);
         if self.said.elapsed() >= LINE_INTERVAL && done < all {
             self.said = Instant::now();
             let left = HumanDuration(self.bar.eta());

@@ -121,7 +121,8 @@ impl QuantizeFlags {
         let mut conditions = Vec::new();
         for &format in &self.bits {
             let &Self { of, exempt_sinks, smooth, rotate, .. } = self;
-            let (scope, layers) = (self.scope.unwrap_or(Scope::Tensor), layer.map(|layer| vec![layer]));
+            let scope = self.scope.unwrap_or(Scope::Tensor);
+            let layers = layer.map(|layer| vec![layer]);
             let quantiser = Quantiser { of, format, scope, smooth, rotate, exempt_sinks, layers };
             if let Err(mistake) = quantiser.check() {
                 bail_usage!("--{mistake}");

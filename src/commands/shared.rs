@@ -107,7 +107,8 @@ pub(super) fn model_help() -> String {
 
 /// Returns the help of a flag for several models.
 pub(super) fn models_help() -> String {
-    let (built_in, default) = (open::built_in_names().join(", "), open::BY_DEFAULT.join(", "));
+    let built_in = open::built_in_names().join(", ");
+    let default = open::BY_DEFAULT.join(", ");
     format!(
         "Built-in model ({built_in}), `all` of them, GGUF file, Hugging Face folder, or hf:org/name of the Hub; may be \
          repeated [default: {default}]"

@@ -153,7 +153,8 @@ impl Axis {
         let hi = if hi > lo { hi } else { 10.0 * lo };
         let between: &[f64] = if hi / lo < 1e3 { &[1.0, 2.0, 5.0] } else { &[1.0] };
         // The tolerance keeps ends that are powers of ten.
-        let (first, last) = ((lo.log10() + 1e-9).floor() as i32, (hi.log10() - 1e-9).ceil() as i32);
+        let first = (lo.log10() + 1e-9).floor() as i32;
+        let last = (hi.log10() - 1e-9).ceil() as i32;
         let step = (last - first + MOST_DECADES - 1) / MOST_DECADES;
         let decades = (first..=last).filter(|decade| decade % step == 0);
         let all = decades.flat_map(|decade| between.iter().map(move |step| step * 10_f64.powi(decade)));
@@ -166,7 +167,8 @@ impl Axis {
     /// [`Axis::log`] if it has fewer than two of them. Both ends must be positive.
     pub(super) fn log_tokens(lo: f64, hi: f64) -> Self {
         // The last of 1024 positions is 1023.
-        let (first, last) = (lo.log2().ceil() as i32, (1.005 * hi).log2().floor() as i32);
+        let first = lo.log2().ceil() as i32;
+        let last = (1.005 * hi).log2().floor() as i32;
         if last <= first {
             return Self::log(lo, hi);
         }

@@ -110,7 +110,8 @@ pub fn cells(rows: &[Vec<CellGrid>], heading: &FigureHeading, scale: &CellScale)
     let style = CellStyle::new(&rows, room, scale);
     let heights: Vec<f64> = rows.iter().map(|row| style.row_height(row)).collect();
     let across = rows.iter().map(|row| row.len()).max().unwrap_or(0);
-    let (mut lefts, mut width) = (Vec::new(), MARGIN);
+    let mut lefts = Vec::new();
+    let mut width = MARGIN;
     for place in 0..across {
         let labels = rows.iter().filter(|row| has_labels(row, place)).map(|row| label_width(&row[place]));
         let widths = rows.iter().filter_map(|row| row.get(place)).map(|grid| style.width(grid).max(MIN_WIDTH));
@@ -205,7 +206,8 @@ impl CellStyle {
         let seam = if width < NARROW { 1.0 } else { 2.0 };
         for (i, row) in grid.cells.iter().enumerate() {
             for (j, cell) in row.iter().enumerate() {
-                let (x, y) = (left + width * j as f64, top + height * i as f64);
+                let x = left + width * j as f64;
+                let y = top + height * i as f64;
                 self.draw_cell(figure, cell.as_ref(), Area { x, y, width: width - seam, height: height - seam });
             }
         }

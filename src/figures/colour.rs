@@ -136,7 +136,8 @@ mod tests {
     const REGIONS: [&str; 7] = ["bos", "template", "filler", "distractor", "needle", "answer", "question"];
 
     fn contrast(a: RGBColor, b: RGBColor) -> f64 {
-        let (a, b) = (luminance(a), luminance(b));
+        let a = luminance(a);
+        let b = luminance(b);
         (a.max(b) + 0.05) / (a.min(b) + 0.05)
     }
 
@@ -160,7 +161,8 @@ mod tests {
         let mut before = 101.0;
         for i in 0..=24 {
             let x = f64::from(i) / 48.0;
-            let (blue, red) = (lightness(diverging(0.5 - x)), lightness(diverging(0.5 + x)));
+            let blue = lightness(diverging(0.5 - x));
+            let red = lightness(diverging(0.5 + x));
             assert!((blue - red).abs() < 1.5 && red < before, "at {x}: {blue} and {red}");
             before = red;
         }

@@ -58,7 +58,9 @@ impl Figure {
 /// The SVG.
 fn document(figure: &Figure, recipe: &[(String, String)]) -> String {
     let Figure { width, height, page, elements, .. } = figure;
-    let (width_mm, across, down) = (page.mm(*width), width * FINE, height * FINE);
+    let width_mm = page.mm(*width);
+    let across = width * FINE;
+    let down = height * FINE;
     let height_mm = width_mm * height / width;
     let title = escaped(&figure.title);
     let recipe = recipe.iter().map(|(keyword, text)| format!("{}: {}\n", escaped(keyword), escaped(text)));
@@ -134,7 +136,8 @@ pub(super) fn rasterised(figure: &Figure) -> Result<(Vec<u8>, (u32, u32))> {
     let across = figure.page.pixels(figure.width);
     let down = (f64::from(across) * figure.height / figure.width).round() as u32;
     let mut pixels = Pixmap::new(across, down).context("a figure without pixels")?;
-    let (x, y) = (across as f32 / tree.size().width(), down as f32 / tree.size().height());
+    let x = across as f32 / tree.size().width();
+    let y = down as f32 / tree.size().height();
     resvg::render(&tree, Transform::from_scale(x, y), &mut pixels.as_mut());
     let rgb = pixels.data().chunks_exact(4).flat_map(|rgba| [rgba[0], rgba[1], rgba[2]]).collect();
     Ok((rgb, (across, down)))

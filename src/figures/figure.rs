@@ -119,7 +119,8 @@ const SUBTITLE_STEP: f64 = 30.0;
 impl Figure {
     /// Creates an empty figure.
     pub(super) fn new(width: f64, height: f64, page: &Page) -> Self {
-        let (width, height) = (width.round(), height.round());
+        let width = width.round();
+        let height = height.round();
         Self { title: String::new(), width, height, page: *page, elements: String::new() }
     }
 
@@ -132,7 +133,8 @@ impl Figure {
         let width = width.max(title_width.ceil().min(page.room()));
         let width = if page.width_mm.is_some() { width.max(page.room()) } else { width };
         let room = width - 2.0 * HEADING_X;
-        let (titles, subtitles) = (TITLE.wrap(title, room), SUBTITLE.wrap(subtitle, room));
+        let titles = TITLE.wrap(title, room);
+        let subtitles = SUBTITLE.wrap(subtitle, room);
         let below_title = TITLE_STEP * (titles.len() - 1) as f64;
         let heading_height = HEADING_HEIGHT + below_title + SUBTITLE_STEP * (subtitles.len() - 1) as f64;
         let top = if page.no_title { TOP } else { heading_height };
@@ -165,7 +167,10 @@ impl Figure {
     /// Draws the outline of a rectangle, inside its area.
     pub(super) fn frame(&mut self, area: Area, colour: RGBColor, thickness: f64) {
         let half = thickness / 2.0;
-        let (left, top, right, bottom) = (area.x + half, area.y + half, area.right() - half, area.bottom() - half);
+        let left = area.x + half;
+        let top = area.y + half;
+        let right = area.right() - half;
+        let bottom = area.bottom() - half;
         self.line(&[(left, top), (right, top), (right, bottom), (left, bottom), (left, top)], colour, thickness);
     }
 
@@ -338,7 +343,9 @@ mod tests {
     fn a_bitmap_keeps_its_colours_and_their_borders() {
         let mut figure = sheet(6.0, 4.0);
         figure.bitmap(Area { x: 1.0, y: 1.0, width: 4.0, height: 2.0 }, (1, 2), &[RED, BLACK]);
-        let (white, red, black) = ([255; 3], [255, 0, 0], [0; 3]);
+        let white = [255; 3];
+        let red = [255, 0, 0];
+        let black = [0; 3];
         assert_eq!(pixels(&figure)[6..12], [white, red, red, black, black, white]);
         assert_eq!(pixels(&figure)[18..24], [white; 6]);
     }
@@ -372,7 +379,8 @@ mod tests {
             let ends = |place: fn(&usize) -> usize| {
                 (dark.iter().map(place).min().unwrap(), dark.iter().map(place).max().unwrap())
             };
-            let (across, down) = (ends(|i| i % 500), ends(|i| i / 500));
+            let across = ends(|i| i % 500);
+            let down = ends(|i| i / 500);
             let (along, over) = if anchor == Anchor::Middle { (across, down) } else { (down, across) };
             for (first, last) in [along, over] {
                 assert!((first + last).abs_diff(499) <= 3, "{anchor:?}: {first}..{last}");

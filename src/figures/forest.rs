@@ -128,7 +128,7 @@ pub fn forest(panels: &[ForestPanel], heading: &FigureHeading, x_label: &str) ->
     let mut y = top + legend.height();
     for panel in panels {
         let area = Area { x, y: y + TITLE_HEIGHT, width: plot_width, height: height(panel) };
-        draw_panel(&mut figure, panel, area, &series, (x_label, text_room > 0.0))?;
+        draw_panel(&mut figure, panel, area, &series, x_label, text_room > 0.0)?;
         y = area.bottom() + BELOW;
     }
     Ok(figure)
@@ -155,7 +155,8 @@ fn draw_panel(
     panel: &ForestPanel,
     area: Area,
     series: &LineStyles,
-    (x_label, has_texts): (&str, bool),
+    x_label: &str,
+    has_texts: bool,
 ) -> Result<()> {
     let axis = x_axis(panel)?;
     figure.panel_title((area.x, area.y - 26.0), &panel.title, &panel.unit, area.width);
@@ -214,7 +215,8 @@ mod tests {
             for &model in models {
                 for condition in ["mask(noise)", "mask(distractor)", "silence(noise)"] {
                     let group = [("model".to_owned(), model.to_owned())].into();
-                    let (other, metric) = (format!("condition={condition}"), "accuracy".to_owned());
+                    let other = format!("condition={condition}");
+                    let metric = "accuracy".to_owned();
                     rows.push(Row { other, group, metric, ..Row::default() });
                 }
             }

@@ -105,7 +105,8 @@ impl Legend {
     /// Arranges names in rows that are no wider than `room`.
     pub(super) fn new(names: impl IntoIterator<Item = (String, LegendSymbol)>, room: f64) -> Self {
         let mut entries = Vec::new();
-        let (mut x, mut row) = (0.0, 0);
+        let mut x = 0.0;
+        let mut row = 0;
         for (name, symbol) in names {
             let name = NAME.fit(&name, room - symbol.width());
             let width = symbol.width() + NAME.width(&name);
@@ -137,7 +138,8 @@ impl Legend {
 
     pub(super) fn draw(&self, figure: &mut Figure, (left, top): (f64, f64)) {
         for (name, symbol, x, row) in &self.entries {
-            let (x, y) = (left + x, top + 12.0 + ROW * *row as f64);
+            let x = left + x;
+            let y = top + 12.0 + ROW * *row as f64;
             match symbol {
                 LegendSymbol::Square(colour) => {
                     figure.fill(Area { x, y: y - 12.0, width: 24.0, height: 24.0 }, *colour);

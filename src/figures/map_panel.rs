@@ -46,7 +46,8 @@ impl Bins {
     /// Draws the map over an area, and left of it its sink, as wide and as far as `sink` says.
     pub(super) fn draw(&self, figure: &mut Figure, area: Area, fitted: &FittedScale, sink: (f64, f64)) {
         let left = Area { x: area.x - sink.0 - sink.1, width: sink.0, ..area };
-        let (shape, sink_shape) = ((self.rows, self.columns), (self.sink.len(), 1));
+        let shape = (self.rows, self.columns);
+        let sink_shape = (self.sink.len(), 1);
         for (area, shape, values) in [(area, shape, &self.values), (left, sink_shape, &self.sink)] {
             let colours = values.iter().map(|&x| if x.is_finite() { fitted.colour(x.into()) } else { MASKED });
             let colours: Vec<_> = colours.collect();
@@ -98,7 +99,8 @@ impl PanelSize {
             (across, side(bins.rows, wanted.1.max(queries.texts_length())), across.max(TITLE_MIN_WIDTH))
         };
         let detail = if panel.detail.is_empty() { Vec::new() } else { DETAIL.wrap(&panel.detail, width) };
-        let (mut left, mut below) = (queries.room_left(down, 0.0), keys.room_below(across));
+        let mut left = queries.room_left(down, 0.0);
+        let mut below = keys.room_below(across);
         if profile.is_some() {
             left = queries.room_left(down, TICK.width("0.0000"));
             below += PROFILE_GAP + PROFILE_HEIGHT + keys.band_thickness();

@@ -118,14 +118,16 @@ impl<'a> PanelLayout<'a> {
             sizes.push(row.iter().map(|panel| PanelSize::new(panel, size, fill)).collect());
         }
         let across = sizes.iter().map(Vec::len).max().unwrap_or(0);
-        let (mut lefts, mut x) = (Vec::new(), MARGIN - BETWEEN.0 / 2.0);
+        let mut lefts = Vec::new();
+        let mut x = MARGIN - BETWEEN.0 / 2.0;
         for place in 0..across {
             let column: Vec<&PanelSize> = sizes.iter().filter_map(|row| row.get(place)).collect();
             x += column.iter().map(|size| size.left).fold(0.0, f64::max);
             lefts.push(x);
             x += column.iter().map(|size| size.width).fold(0.0, f64::max) + BETWEEN.0;
         }
-        let (mut tops, mut y) = (Vec::new(), 0.0);
+        let mut tops = Vec::new();
+        let mut y = 0.0;
         for row in &mut sizes {
             let above = row.iter().map(|size| size.above).fold(0.0, f64::max);
             row.iter_mut().for_each(|size| size.above = above);

@@ -27,7 +27,8 @@ const CUT: TextFormat = TextFormat { em: 18.0, ..TICK }.at(Anchor::Left);
 
 /// The range of the axis of a profile: zero and the values of all profiles with the same label.
 pub(super) fn profile_range<'a>(profiles: impl Iterator<Item = &'a Profile>, own: Option<&Profile>) -> (f64, f64) {
-    let (mut lo, mut hi) = (0.0_f64, 0.0_f64);
+    let mut lo = 0.0_f64;
+    let mut hi = 0.0_f64;
     for profile in profiles.filter(|other| own.is_some_and(|own| other.label == own.label)) {
         let top = f64::from(profile.top.filter(|top| *top > 0.0).unwrap_or(f32::MAX));
         for value in profile.values.iter().map(|&value| f64::from(value)).filter(|value| value.is_finite()) {
@@ -53,7 +54,8 @@ pub(super) fn draw_profile(figure: &mut Figure, profile: &Profile, keys: &TokenA
     // One shape for each run of a colour, because single bars would have seams.
     for run in steps.chunk_by(|a, b| a.0 + 1 == b.0 && a.2 == b.2) {
         let outline = outline(run, area.x, width);
-        let (first, last) = (outline[0].0, outline[outline.len() - 1].0);
+        let first = outline[0].0;
+        let last = outline[outline.len() - 1].0;
         figure.polygon(&[vec![(first, zero)], outline, vec![(last, zero)]].concat(), run[0].2);
     }
     if width >= OUTLINED_WIDTH {

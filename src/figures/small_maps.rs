@@ -62,7 +62,8 @@ pub fn small_maps(heads: &SmallMaps, heading: &FigureHeading) -> Result<Figure> 
     let corner = (left + layout.sink, top + BAR_ROOM + above);
     for (layer, row) in maps.iter().enumerate() {
         for (head, bins) in row.iter().enumerate() {
-            let (x, y) = (corner.0 + layout.pitch.0 * head as f64, corner.1 + layout.pitch.1 * layer as f64);
+            let x = corner.0 + layout.pitch.0 * head as f64;
+            let y = corner.1 + layout.pitch.1 * layer as f64;
             let area = Area { x, y, width: layout.map.0, height: layout.map.1 };
             bins.draw(&mut figure, area, &fitted, (layout.sink - SINK.2, SINK.2));
             if head == 0 {
@@ -162,7 +163,8 @@ mod tests {
         with.maps.iter_mut().flatten().for_each(|map| map.sink = vec![0.9; 32]);
         assert_eq!((Layout::new(&plain, 1500.0).sink, Layout::new(&with, 1500.0).sink), (0.0, 12.0));
         let drawn = |heads: &SmallMaps| small_maps(heads, &FigureHeading::default()).unwrap();
-        let (plain, with) = (drawn(&plain), drawn(&with));
+        let plain = drawn(&plain);
+        let with = drawn(&with);
         let images = |figure: &Figure| figure.elements.matches("<image").count();
         assert_eq!(images(&with), images(&plain) + 6);
         assert!(with.elements.contains("what its sink takes") && !plain.elements.contains("what its sink takes"));

@@ -142,7 +142,8 @@ impl TokenAxis {
             let texts = self.texts.iter().map(|text| format.fit(&visible(text), TEXT_MAX_WIDTH));
             return texts.enumerate().map(|(i, text)| ((i as f64 + 0.5) / tokens, text)).collect();
         }
-        let (first, last) = (self.range.start as f64, self.range.end as f64 - 1.0);
+        let first = self.range.start as f64;
+        let last = self.range.end as f64 - 1.0;
         let axis = Axis::stepped(first, last, false, (side / 90.0).clamp(2.0, 5.0));
         // 32764 instead of 32.764k, but 30k.
         let is_short = axis.ticks.iter().all(|tick| tick % 1000.0 == 0.0);

@@ -176,7 +176,8 @@ pub(super) fn failures(frame: &Frame) -> Option<Table> {
     columns.extend(["tokens", "N", "R", "depth %", "seed"].map(numbers));
     columns.extend(["condition", "metric", "error"].map(words));
     let rows = frame.records.failures.iter().take(FAILURES).map(|record| {
-        let (id, measure) = (&record.identity, &record.measure);
+        let id = &record.identity;
+        let measure = &record.measure;
         vec![
             Cell::words(&id.model),
             Cell::count(id.ctx_tok),

@@ -46,7 +46,9 @@ impl SavedRun {
             );
         }
         let manifest = Manifest::read(&folder.join(MANIFEST))?;
-        let (mut frame, mut figures, mut explorer) = (Frame::new(about(&manifest)), Vec::new(), None);
+        let mut frame = Frame::new(about(&manifest));
+        let mut figures = Vec::new();
+        let mut explorer = None;
         for output in &manifest.outputs {
             let is_figure = output.file.to_lowercase().ends_with(".png");
             if !is_figure && ![RESULTS, TOKENS, MASSIVE, DRAWN, EXPLORER].contains(&output.file.as_str()) {

@@ -47,7 +47,8 @@ impl CsvTable {
     /// If it cannot be read, or is no text.
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let shown = path.display();
-        let (mut file, mut first) = (BufReader::new(files::open(path)?), Vec::new());
+        let mut file = BufReader::new(files::open(path)?);
+        let mut first = Vec::new();
         let read = file.by_ref().take(LONGEST_HEADER).read_until(b'\n', &mut first);
         read.with_context(|| format!("cannot read {shown}"))?;
         ensure!(

@@ -408,7 +408,8 @@ mod tests {
                 Difference::of_draws(&draws, &[], Kind::Number).unwrap()
             })
         };
-        let (three, one) = (of(&[-1.0, -2.0, -3.0]), of(&[-2.0]));
+        let three = of(&[-1.0, -2.0, -3.0]);
+        let one = of(&[-2.0]);
         assert!((three.diff - one.diff).abs() < 1e-12 && three.n == 20 && three.cases == 60 && three.seeds.is_none());
         // Student's t of two degrees of freedom is 4.302653, the standard error of draws 1 / √3.
         let half = three.hi.unwrap() - three.diff;
@@ -424,7 +425,8 @@ mod tests {
         let mut experiment = || {
             let mut pairs = Vec::new();
             for prompt in 0..100 {
-                let (difficulty, luck) = (3.0 * rng.normal(), rng.normal());
+                let difficulty = 3.0 * rng.normal();
+                let luck = rng.normal();
                 for query in 0..2 {
                     let a = difficulty + 0.3 * rng.normal();
                     let seen_as = if as_one { prompt } else { 2 * prompt + query };
@@ -464,7 +466,8 @@ mod tests {
     #[test]
     fn of_twelve_rows_without_an_effect_hardly_any_table_has_a_decided_verdict() {
         let mut rng = Rng::new(12, "no effect");
-        let (mut decided, mut decided_row_by_row) = (0, 0);
+        let mut decided = 0;
+        let mut decided_row_by_row = 0;
         for _ in 0..4000 {
             let mut rows = Vec::new();
             for row in 0..12 {

@@ -38,19 +38,19 @@ impl Estimate {
     /// Estimates a mean from one number for each prompt.
     pub(crate) fn of_means(prompts: &[f64], trials: usize, kind: Kind) -> Option<Self> {
         let mean = Self::of_test(mean(prompts)?, test_mean(prompts), prompts.len(), trials);
-        Some(kind.most().map_or(mean, |most| mean.within((0.0, most))))
+        Some(kind.most().map_or(mean, |most| mean.within(Interval { lo: 0.0, hi: most })))
     }
 
     /// Estimates a mean over training seeds, with Student's interval from three seeds on.
     pub(crate) fn of_seeds(numbers: &BTreeMap<u64, f64>, kind: Kind) -> Option<Self> {
         let mean = Self::over_seeds(numbers)?;
-        Some(kind.most().map_or(mean, |most| mean.within((0.0, most))))
+        Some(kind.most().map_or(mean, |most| mean.within(Interval { lo: 0.0, hi: most })))
     }
 
     /// Estimates a mean difference over training seeds.
     pub(crate) fn of_changes(changes: &BTreeMap<u64, f64>, kind: Kind) -> Option<Self> {
         let mean = Self::over_seeds(changes)?;
-        Some(kind.most().map_or(mean, |most| mean.within((-most, most))))
+        Some(kind.most().map_or(mean, |most| mean.within(Interval { lo: -most, hi: most })))
     }
 
     fn over_seeds(numbers: &BTreeMap<u64, f64>) -> Option<Self> {
@@ -64,8 +64,8 @@ impl Estimate {
     }
 
     /// The same with the part of its interval that is possible.
-    pub(crate) fn within(self, (least, most): (f64, f64)) -> Self {
-        Self { interval: self.interval.map(|interval| interval.within(least, most)), ..self }
+    pub(crate) fn within(self, range: Interval) -> Self {
+        Self { interval: self.interval.map(|interval| interval.within(range.lo, range.hi)), ..self }
     }
 
     fn of_hits(prompts: &[Vec<f64>]) -> Option<Self> {

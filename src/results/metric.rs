@@ -3,6 +3,7 @@
 //! Measures name their records from it; tables, figures, alternative texts, default choices, completions of `--metric` and
 //! the page of metrics in `docs/results.md` are made from it. A metric's name stands as a literal nowhere else.
 
+use crate::stats::Interval;
 use std::fmt;
 
 /// The way in which the numbers of a metric are read and shown.
@@ -138,12 +139,12 @@ impl Metric {
     }
 
     /// Least and largest number that is possible.
-    pub(crate) fn range(&self) -> (f64, f64) {
+    pub(crate) fn range(&self) -> Interval {
         match (self.sign, self.kind.most()) {
-            (_, Some(most)) => (0.0, most),
-            (Some(Sign::Positive), None) => (0.0, f64::INFINITY),
-            (Some(Sign::Negative), None) => (f64::NEG_INFINITY, 0.0),
-            (None, None) => (f64::NEG_INFINITY, f64::INFINITY),
+            (_, Some(most)) => Interval { lo: 0.0, hi: most },
+            (Some(Sign::Positive), None) => Interval { lo: 0.0, hi: f64::INFINITY },
+            (Some(Sign::Negative), None) => Interval { lo: f64::NEG_INFINITY, hi: 0.0 },
+            (None, None) => Interval { lo: f64::NEG_INFINITY, hi: f64::INFINITY },
         }
     }
 

@@ -108,7 +108,8 @@ impl Table {
     /// Returns a key of a row in words: `4096 tokens`.
     pub(crate) fn key_words(&self, at: usize, row: &[Cell]) -> String {
         let column = &self.columns[at];
-        let (heading, text) = (column.heading.trim_end_matches(" %"), &row[at].text);
+        let heading = column.heading.trim_end_matches(" %");
+        let text = &row[at].text;
         match heading {
             "prompts" | "heads" | "seeds" if text == "1" => format!("1 {}", heading.trim_end_matches('s')),
             "tokens" | "windows" | "prompts" | "seeds" | "cases" | "draws" => format!("{text} {heading}"),

@@ -31,7 +31,8 @@ impl Plan {
         if ctx_tok > limit {
             bail_usage!("--ctx {ctx_tok}: {name} was trained for at most {limit} tokens");
         }
-        let (layers, heads) = (config.layers.len(), config.wiring().heads());
+        let layers = config.layers.len();
+        let heads = config.wiring().heads();
         let (layer, head) = match &self.maps {
             Some(MapsOfOnePrompt::Heatmap(heatmap)) => (heatmap.layer, heatmap.head),
             _ => (None, None),
@@ -182,7 +183,8 @@ pub(super) fn longest(prompts: &[PlannedPrompt]) -> usize {
 /// The depth of the controlled needle if it misses the requested depth by more than [`DEPTH_TOLERANCE_PCT`].
 fn missed_depth(prompt: &Prompt, ctx_tok: usize) -> Option<MissedDepth> {
     let query = prompt.queries.iter().find(|query| query.controlled)?;
-    let (asked_pct, real_pct) = (query.depth_req_pct, query.depth_real_pct);
+    let asked_pct = query.depth_req_pct;
+    let real_pct = query.depth_real_pct;
     let is_off = (asked_pct - real_pct).abs() > DEPTH_TOLERANCE_PCT;
     is_off.then_some(MissedDepth { ctx_tok, asked_pct, real_pct })
 }

@@ -229,7 +229,8 @@ pub fn pooled_records(setup: &Setup, measures: &mut [&mut dyn Measure]) -> Vec<R
     let Some(first) = setup.grid.prompts().into_iter().next() else { return Vec::new() };
     let mut records = Vec::new();
     for measure in measures {
-        records.extend(measure.finish().into_iter().map(|found| pooled_record(setup, &first, found)));
+        let found = measure.finish().into_iter();
+        records.extend(found.map(|(key, measurement)| pooled_record(setup, &first, key, measurement)));
     }
     records
 }

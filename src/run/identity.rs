@@ -48,7 +48,7 @@ pub(super) fn identity(setup: &Setup, prompt: &PlannedPrompt, model: &Model, con
 
 /// Makes the record of a measurement that was pooled over all prompts: the identity of the first one without the
 /// fields in which prompts differ.
-pub(super) fn pooled_record(setup: &Setup, first: &PlannedPrompt, (key, measure): (PassKey, Measurement)) -> Record {
+pub(super) fn pooled_record(setup: &Setup, first: &PlannedPrompt, key: PassKey, measure: Measurement) -> Record {
     let model = &setup.models[key.model];
     let condition = &setup.conditions[key.condition];
     let identity = Identity {

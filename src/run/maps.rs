@@ -268,7 +268,7 @@ fn layer_of_the_answer(setup: &Setup, index: usize, planned: &PlannedPrompt, mea
     let select = &setup.plan.select;
     let records = planned
         .build(setup.grid.seed(), &setup.sources, model.tokenizer())
-        .and_then(|prompt| untreated_records(setup, index, select, (planned, &prompt), &[measure], None))
+        .and_then(|prompt| untreated_records(setup, index, select, planned, &prompt, &[measure], None))
         .unwrap_or_default(); // an error of this prompt occurs again in the run, which reports it
     let mut answer = vec![0.0; model.transformer.config.layers.len()];
     for m in records.iter().map(|record| &record.measure) {

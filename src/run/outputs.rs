@@ -127,7 +127,8 @@ impl Run {
                 outputs.push(OutputFile::describe(self.folder.path(), file, *rows)?);
             }
         }
-        let (seed, reading) = (setup.grid.seed(), &setup.plan.reading);
+        let seed = setup.grid.seed();
+        let reading = &setup.plan.reading;
         let manifest = Manifest {
             argv: self.folder.command(),
             machine: Machine::here(),

@@ -71,7 +71,7 @@ fn passes(
     };
     let treatments: Vec<Option<ResolvedTreatment>> =
         (0..setup.conditions.len()).map(|index| treated(index, false)).collect();
-    let mut passes = PromptPasses::new(setup, model_index, (planned, prompt), &setup.plan.select, measures);
+    let mut passes = PromptPasses::new(setup, model_index, planned, prompt, &setup.plan.select, measures);
     passes.head_means = reference.answer_means().filter(|_| setup.attributes_heads(model));
     let starts = passes.starts(&treatments, prefix.as_ref());
     let generates = measures.iter().any(|measure| measure.wants_generation());
@@ -100,7 +100,7 @@ fn passes(
                 true => generation(setup, model, prompt, treated(index, true).as_ref(), prefix.as_ref())?,
                 false => None,
             };
-            passes.conclude((index, prompt), observed, generation.as_ref(), result)?;
+            passes.conclude(index, observed, generation.as_ref(), result)?;
         }
     }
     Ok(())
@@ -112,19 +112,20 @@ pub(super) fn untreated_records(
     setup: &Setup,
     model: usize,
     only: &LayersAndHeads,
-    (planned, prompt): (&PlannedPrompt, &Prompt),
+    planned: &PlannedPrompt,
+    prompt: &Prompt,
     measures: &[&dyn Measure],
     head_means: Option<&[Vec<f32>]>,
 ) -> Result<Vec<Record>> {
     let mut result = PromptResult::default();
-    let mut passes = PromptPasses::new(setup, model, (planned, prompt), only, measures);
+    let mut passes = PromptPasses::new(setup, model, planned, prompt, only, measures);
     passes.head_means = head_means;
     let keeping = head_means.is_some() && setup.differentiates(&setup.models[model], prompt.ids.len());
     for mut observed in passes.observe(prompt, &[None], None, keeping)? {
         if let Some(kept) = observed.passed.prefix.take() {
             observed.gradients = passes.gradients(&kept)?;
         }
-        passes.conclude((0, prompt), observed, None, &mut result)?;
+        passes.conclude(0, observed, None, &mut result)?;
     }
     Ok(result.records)
 }
@@ -194,7 +195,8 @@ impl<'a> PromptPasses<'a> {
     fn new(
         setup: &'a Setup,
         model: usize,
-        (planned, prompt): (&'a PlannedPrompt, &'a Prompt),
+        planned: &'a PlannedPrompt,
+        prompt: &'a Prompt,
         only: &'a LayersAndHeads,
         measures: &'a [&'a dyn Measure],
     ) -> Self {
@@ -320,7 +322,7 @@ impl<'a> PromptPasses<'a> {
     /// the others.
     fn conclude(
         &mut self,
-        (condition, prompt): (usize, &Prompt),
+        condition: usize,
         observed: PassObservations,
         generation: Option<&Generation>,
         result: &mut PromptResult,
@@ -337,7 +339,7 @@ impl<'a> PromptPasses<'a> {
                 sample: self.planned.sample,
                 identity: &identity,
                 model: &model.transformer,
-                prompt,
+                prompt: self.prompt,
                 tokenizer: model.tokenizer().ok(),
                 queries: &passed.queries,
                 predictions: passed.predictions.as_ref(),
@@ -350,7 +352,7 @@ impl<'a> PromptPasses<'a> {
                 baseline: self.baseline[i].as_ref(),
             };
             self.measures[i].conclude(observed, &mut output)?;
-            result.add(&identity, prompt, output.records);
+            result.add(&identity, self.prompt, output.records);
             result.pooled.extend(output.pooled.map(|pooled| (i, key, pooled)));
             if condition == 0 {
                 self.baseline[i] = output.kept;

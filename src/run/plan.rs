@@ -90,7 +90,8 @@ impl Plan {
 
     /// Says how a run in a folder that was interrupted goes on.
     pub fn way_on(&self, folder: &Path, shard: Option<RunShard>) -> String {
-        let (folder, shard) = (folder.display(), shard.map_or_else(String::new, |shard| format!(" --shard {shard}")));
+        let folder = folder.display();
+        let shard = shard.map_or_else(String::new, |shard| format!(" --shard {shard}"));
         match self.maps {
             Some(_) => format!("remove {folder} and give the command again"),
             None => format!("`difftool run --resume {folder}{shard}` continues it"),

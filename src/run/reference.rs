@@ -99,7 +99,7 @@ fn reference(setup: &Setup, index: usize) -> Result<Reference> {
     if setup.conditions.iter().any(|condition| condition.rankings().next().is_some()) {
         let mut scores = BTreeMap::new();
         for (planned, prompt) in prompts.iter().filter(|(planned, _)| matches!(planned.spec, PromptSpec::Needle(_))) {
-            score_heads(setup, index, (planned, prompt), reference.answer_means(), &mut scores)?;
+            score_heads(setup, index, planned, prompt, reference.answer_means(), &mut scores)?;
         }
         reference.rankings = rankings(&scores);
     }
@@ -125,14 +125,15 @@ fn reference_prompts(setup: &Setup, model: &Model) -> Result<Vec<(PlannedPrompt,
 fn score_heads(
     setup: &Setup,
     model: usize,
-    of: (&PlannedPrompt, &Prompt),
+    planned: &PlannedPrompt,
+    prompt: &Prompt,
     means: Option<&[Vec<f32>]>,
     scores: &mut Scores,
 ) -> Result<()> {
     // All heads, not only the measured ones, so that rankings are the same in every run.
     let all = LayersAndHeads::default();
     let measures = [&AnswerMeasure { by_head: true, sinks: false } as &dyn Measure, &RolesMeasure];
-    for record in untreated_records(setup, model, &all, of, &measures, means)? {
+    for record in untreated_records(setup, model, &all, planned, prompt, &measures, means)? {
         let measure = &record.measure;
         let (Some(layer), Some(head), Some(value)) = (measure.layer, measure.head, measure.value) else { continue };
         for ranking in Ranking::VARIANTS {

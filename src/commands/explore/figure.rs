@@ -6,7 +6,6 @@ use crate::figures::{maps, ColourScale, MapPanel, MapPanels, TokenAxis};
 use crate::measures::PassKey;
 use crate::prompts::Region;
 use crate::results::metric::SHARE_OUT;
-use crate::results::Frame;
 use crate::run::Run;
 use anyhow::Result;
 
@@ -18,12 +17,12 @@ const SIZE_PX: u32 = 560;
 const POOLING: &str = "largest magnitude of each bin";
 
 /// Draws the first heads of each model as they are, without treatment.
-pub(super) fn draw(run: &Run, measure: &ExploreMeasure, frame: &Frame) -> Result<()> {
+pub(super) fn draw(run: &Run, measure: &ExploreMeasure) -> Result<()> {
     let untreated: Vec<(&PassKey, &ModelMaps)> =
         measure.of_passes.iter().filter(|(key, _)| key.condition == 0).collect();
     let each = if untreated.len() == 1 { OF_ONE_MODEL } else { 1 };
     let panels: Vec<MapPanel> =
-        untreated.iter().flat_map(|(key, maps)| model_panels(run, measure, frame, (key, maps), each)).collect();
+        untreated.iter().flat_map(|(key, maps)| model_panels(run, measure, key, maps, each)).collect();
     if panels.is_empty() {
         return Ok(()); // no head is kept
     }
@@ -37,14 +36,9 @@ pub(super) fn draw(run: &Run, measure: &ExploreMeasure, frame: &Frame) -> Result
     run.save_figure(&figure, "maps", POOLING)
 }
 
-fn model_panels(
-    run: &Run,
-    measure: &ExploreMeasure,
-    frame: &Frame,
-    (key, maps): (&PassKey, &ModelMaps),
-    most: usize,
-) -> Vec<MapPanel> {
+fn model_panels(run: &Run, measure: &ExploreMeasure, key: &PassKey, maps: &ModelMaps, most: usize) -> Vec<MapPanel> {
     let model = &run.setup.models[key.model].name;
+    let frame = &run.frame;
     let numbers = frame.numbers_of_heads(model, None);
     let answer = format!("{} {}", SHARE_OUT.name, Region::Answer.name());
     let asks = !maps.prompt.questions.is_empty();

@@ -132,7 +132,8 @@ impl Picture<'_> {
 
     /// The model, and what is done to it.
     fn titled(&self, run: &Run, at: PassKey) -> String {
-        let (model, condition) = (&run.setup.models[at.model], &run.setup.conditions[at.condition]);
+        let model = &run.setup.models[at.model];
+        let condition = &run.setup.conditions[at.condition];
         let name = self.frame.short_names.name(&model.name);
         if condition.is_untreated() {
             name.to_owned()

@@ -61,7 +61,8 @@ pub(super) fn by_layer(opened: OpenedModel) -> Result<Vec<LayerLambda>> {
 
 /// Lambda of every layer, from its own tensors only.
 fn learned(opened: &OpenedModel) -> Result<Vec<f64>> {
-    let (config, checkpoint) = (&opened.config, &opened.checkpoint);
+    let config = &opened.config;
+    let checkpoint = &opened.checkpoint;
     let shapes: BTreeMap<String, Vec<usize>> = config.tensors().into_iter().collect();
     let mut lambdas = Vec::new();
     for layer in 0..config.layers.len() {

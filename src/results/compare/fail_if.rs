@@ -183,7 +183,8 @@ mod tests {
     use crate::results::metric::{ACCURACY, SHARE_ABS};
 
     fn row(diff: f64, interval: Option<(f64, f64)>) -> Row {
-        let (lo, hi) = (interval.map(|i| i.0), interval.map(|i| i.1));
+        let lo = interval.map(|i| i.0);
+        let hi = interval.map(|i| i.1);
         let difference = Difference { diff, lo, hi, ..Difference::default() };
         Row { metric: SHARE_ABS.name.into(), region: Some("answer".into()), difference, ..Row::default() }
     }

@@ -238,7 +238,8 @@ mod tests {
 
     #[test]
     fn other_seeds_are_other_prompts_and_the_reason_says_so() {
-        let (a, b) = (manifest(&["diff"], 0, "p"), manifest(&["diff"], 7, "q"));
+        let a = manifest(&["diff"], 0, "p");
+        let b = manifest(&["diff"], 7, "q");
         assert_eq!(whats(&a, &b), ["config.grid.seed", "prompts_sha256", "seeds.prompts"]);
         let reason = different_prompts(&a, &b).unwrap();
         assert!(reason.contains("seeds.prompts: 0 and 7") && reason.contains("p and q"), "{reason}");
@@ -246,7 +247,8 @@ mod tests {
 
     #[test]
     fn conditions_and_weights_may_differ_on_the_same_prompts() {
-        let (a, mut b) = (manifest(&["diff"], 0, "p"), manifest(&["diff"], 0, "p"));
+        let a = manifest(&["diff"], 0, "p");
+        let mut b = manifest(&["diff"], 0, "p");
         b.config["conditions"] = json!(["none", "quantise(4, row)"]);
         b.models[0].weights_sha256 = "v".into();
         assert_eq!(whats(&a, &b), ["config.conditions", "models.diff.weights_sha256"]);
@@ -257,7 +259,8 @@ mod tests {
 
     #[test]
     fn runs_of_one_and_of_two_models_are_known_to_share_prompts_by_their_settings() {
-        let (one, two) = (manifest(&["diff"], 0, "p"), manifest(&["diff", "transformer"], 0, "pp"));
+        let one = manifest(&["diff"], 0, "p");
+        let two = manifest(&["diff", "transformer"], 0, "pp");
         assert_eq!(different_prompts(&one, &two), None);
         assert!(different_prompts(&one, &manifest(&["diff", "transformer"], 7, "qq")).is_some());
     }
@@ -271,7 +274,8 @@ mod tests {
 
     #[test]
     fn what_is_asked_and_expected_of_a_run_does_not_make_it_another() {
-        let (a, mut b) = (manifest(&["diff"], 0, "p"), manifest(&["diff"], 0, "p"));
+        let a = manifest(&["diff"], 0, "p");
+        let mut b = manifest(&["diff"], 0, "p");
         b.config["question"] = json!("Why?");
         b.config["fail_if"] = json!(["accuracy < 0.9"]);
         assert_eq!(whats(&a, &b), Vec::<String>::new());

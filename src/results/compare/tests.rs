@@ -64,9 +64,11 @@ proptest! {
     fn the_order_of_records_changes_nothing(seed: u64, left_out in 0_usize..40) {
         let folder = tempfile::tempdir().unwrap();
         let mut rng = Rng::new(seed, "shuffle");
-        let (a, mut b) = (run("transformer", 10), run("diff", 10));
+        let a = run("transformer", 10);
+        let mut b = run("diff", 10);
         b.remove(left_out);
-        let (mut shuffled_a, mut shuffled_b) = (a.clone(), b.clone());
+        let mut shuffled_a = a.clone();
+        let mut shuffled_b = b.clone();
         rng.shuffle(&mut shuffled_a);
         rng.shuffle(&mut shuffled_b);
         let in_order = [write(folder.path(), "a", &a), write(folder.path(), "b", &b)];
@@ -225,7 +227,8 @@ fn whole_nights_are_compared_in_seconds() {
             let shared = record(model, seed, 0, SHARE_ABS.name, 0.0).identity;
             for HeadPlace { layer, head } in HeadPlace::all(8, 8) {
                 let value = Some((seed + (layer * head) as u64) as f64 / 1000.0);
-                let (layer, head) = (Some(layer), Some(head));
+                let layer = Some(layer);
+                let head = Some(head);
                 let region = Some("answer".into());
                 let measure =
                     Measurement { layer, head, metric: SHARE_ABS.name.into(), region, value, ..Measurement::default() };

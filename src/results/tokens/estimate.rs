@@ -96,7 +96,9 @@ pub(crate) fn cumulative(windows: &[ScoredWindow], skip: u32) -> Vec<(u32, f64)>
         let (sum, n) = &mut sums[token.position as usize];
         (*sum, *n) = (*sum + f64::from(token.nll_nats), *n + 1.0);
     }
-    let (mut total, mut positions, mut means) = (0.0, 0.0, Vec::new());
+    let mut total = 0.0;
+    let mut positions = 0.0;
+    let mut means = Vec::new();
     for (position, &(sum, n)) in sums.iter().enumerate().filter(|(_, &(_, n))| n > 0.0) {
         total += sum / n;
         positions += 1.0;
@@ -155,7 +157,8 @@ mod tests {
 
     #[test]
     fn differences_are_those_of_the_same_tokens() {
-        let (a, b) = ([window(0, &[1.0, 2.0, 3.0])], [window(0, &[2.0, 2.0, 5.0])]);
+        let a = [window(0, &[1.0, 2.0, 3.0])];
+        let b = [window(0, &[2.0, 2.0, 5.0])];
         assert!(comparable(&a, &b));
         let found = mean_difference(&groups(&a), &groups(&b), |_| true).unwrap();
         assert_eq!((found.value, found.trials), (1.0, 3));
