@@ -41,7 +41,8 @@ fn wanted_tables(text: &str) -> Result<Tables, String> {
 }
 
 fn table_name(typed: &str) -> Result<&'static str, String> {
-    let known: Vec<(&str, &str)> = run_tables().map(|table| (table.id, table.title)).chain(TRAINING_TABLES).collect();
+    let of_training = TRAINING_TABLES.iter().map(|table| (table.id, table.title));
+    let known: Vec<(&str, &str)> = run_tables().map(|table| (table.id, table.title)).chain(of_training).collect();
     let found = known.iter().find(|(id, title)| *id == typed || title.eq_ignore_ascii_case(typed));
     found.map(|(id, _)| *id).ok_or_else(|| {
         let ids = distinct(known.iter().map(|(id, _)| (*id).to_owned()));

@@ -13,9 +13,8 @@ use crate::base::files;
 use crate::model::device::{self, DeviceName, Dtype};
 use crate::results::print::{json_of, write_table};
 use crate::results::table::plural;
-use crate::train::{
-    tables, train_runs, Study, TrainOutcome, TrainRun, TrainSpec, TrainingCurves, COURSE_FILE, SUMMARY_FILE,
-};
+use crate::results::Column;
+use crate::train::{tables, train_runs, Study, TrainOutcome, TrainRun, TrainSpec, COURSE_FILE, SUMMARY_FILE};
 use anyhow::{bail, Context, Result};
 use clap::{Args, FromArgMatches as _};
 use progress::TrainReporter;
@@ -129,15 +128,15 @@ fn run(args: &Train) -> Result<()> {
 /// Writes, draws and prints the curves and the summary of all runs so far.
 fn summarise_runs(spec: &TrainSpec, args: &Train) -> Result<()> {
     let out = args.out();
-    let curves = TrainingCurves::read(spec, out)?;
-    if curves.is_empty() {
+    let study = Study::read(spec, out)?;
+    if study.records.values(Column::Model).is_empty() {
         bail_usage!("--out {}: it has no log of a run of {}", out.display(), args.spec().display());
     }
-    let study = Study { spec: spec.clone(), curves };
-    files::replace_csv(&out.join(COURSE_FILE), study.curves.lines())?;
-    draw::curves(&study.spec, &study.curves, out, &args.figures)?;
-    let summary = tables::summary(&study);
-    files::replace(&out.join(SUMMARY_FILE), |partial| write_table(&summary, &mut File::create(partial)?))?;
+    study.write_course(&out.join(COURSE_FILE))?;
+    draw::curves(&study, out, &args.figures)?;
+    if let Some(summary) = tables::SUMMARY.filled(&study) {
+        files::replace(&out.join(SUMMARY_FILE), |partial| write_table(&summary, &mut File::create(partial)?))?;
+    }
     let mut out = crate::base::terminal::stdout();
     match args.tables.json {
         true => writeln!(out, "{:#}", json_of(&tables::tables(&study)))?,

@@ -39,18 +39,20 @@ pub enum Column {
     Placed,
     /// No column of any file: the place of the file that a record was read from, among those that are compared.
     Input,
+    /// No column of results: the tokens that a model had been trained on, of records of training.
+    Tokens,
 }
 
 use Column::{
     Bits, Cities, Condition, CtxTok, DepthRealPct, DepthReqPct, Head, Input, Layer, Metric, Model, Needles, Placed,
-    Query, Region, Replicate, Retrieve, Rows, Sample, Scope, Seed, Task, Variant,
+    Query, Region, Replicate, Retrieve, Rows, Sample, Scope, Seed, Task, Tokens, Variant,
 };
 
 /// The number of columns that tell prompts and models apart: those up to the seed.
 pub(crate) const PROMPT_COLUMNS: usize = Seed as usize + 1;
 
 impl Column {
-    /// All columns but that of the input, in order.
+    /// All columns of results, in order.
     pub const ALL: &'static [Self] = Self::VARIANTS.split_at(Input as usize).0;
 
     pub fn name(self) -> &'static str {
@@ -152,6 +154,7 @@ impl Column {
             Bits => id.bits.map(|n| Value::Int(n.into())),
             Scope => id.scope.as_deref().map(Value::Text),
             Input => int(id.input),
+            Tokens => int(id.tokens),
             Layer | Head | Metric | Region => None,
         }
     }

@@ -1,4 +1,5 @@
-//! The catalogue of metrics: every quantity that records hold, with its unit, its kind, its label and its meaning.
+//! The catalogue of metrics: every quantity that results hold, with its unit, its kind, its label and its meaning. Those of
+//! training logs are in [`crate::train`], where they are logged.
 //!
 //! Measures name their records from it; tables, figures, alternative texts, default choices, completions of `--metric` and
 //! the page of metrics in `docs/results.md` are made from it. A metric's name stands as a literal nowhere else.
@@ -87,7 +88,8 @@ pub const AR_MAX_COUNT: usize = 50;
 /// "LLM.int8()"). The massive activations of other channels belong to single tokens (Sun et al. 2024).
 pub const OUTLIER_FEATURE: f64 = 0.06;
 
-const fn metric(name: &'static str, label: &'static str, meaning: &'static str) -> Metric {
+/// A pure number; what else it is follows.
+pub(crate) const fn metric(name: &'static str, label: &'static str, meaning: &'static str) -> Metric {
     Metric {
         name,
         unit: None,
@@ -102,7 +104,7 @@ const fn metric(name: &'static str, label: &'static str, meaning: &'static str) 
 }
 
 impl Metric {
-    const fn unit(self, unit: &'static str) -> Self {
+    pub(crate) const fn unit(self, unit: &'static str) -> Self {
         Self { unit: Some(unit), ..self }
     }
 
@@ -110,7 +112,7 @@ impl Metric {
         Self { kind: Kind::Hit, unit: Some("fraction"), ..self }
     }
 
-    const fn rate(self) -> Self {
+    pub(crate) const fn rate(self) -> Self {
         Self { kind: Kind::Rate, unit: Some("fraction"), ..self }
     }
 
@@ -163,15 +165,17 @@ impl Metric {
     }
 }
 
-/// Declares the metrics and the list of all of them, in the order in which tables and comparisons show them.
+/// Declares metrics and the list of all of them: of runs, in the order in which tables and comparisons show them.
 macro_rules! catalogue {
     ($($constant:ident = $metric:expr;)*) => {
         $(#[allow(missing_docs)] pub const $constant: Metric = $metric;)*
 
-        /// All metrics, in the order in which tables and comparisons show them.
+        /// All metrics of this catalogue, in its order.
         pub const ALL: &[Metric] = &[$($constant),*];
     };
 }
+
+pub(crate) use catalogue;
 
 catalogue! {
     ACCURACY = metric("accuracy", "accuracy",
@@ -351,7 +355,7 @@ pub struct Label {
 impl Label {
     /// The label of a metric of the catalogue.
     pub fn of(metric: &Metric, region: Option<&str>) -> Self {
-        Self::named(metric.name, region, metric.unit)
+        Self::numbered(metric, "", region)
     }
 
     /// The label of a metric by the name and unit of its records.
@@ -361,9 +365,14 @@ impl Label {
             let unit = unit.unwrap_or_default().to_owned();
             return Self { text: format!("{}{of}", name.replace('_', " ")), kind: Kind::Number, unit };
         };
+        Self::numbered(metric, &name[metric.name.len()..], region)
+    }
+
+    /// The label of a metric with the numbers that its name ends in.
+    fn numbered(metric: &Metric, numbers: &str, region: Option<&str>) -> Self {
         let of_site = if metric.label.contains("{}") { None } else { region };
         let mut text = metric.label.replace("{}", region.unwrap_or("all")).trim().to_owned();
-        text += &name[metric.name.len()..].replace('_', " ");
+        text += &numbers.replace('_', " ");
         text += &of_site.map_or_else(String::new, |region| format!(" of {region}"));
         let unit = match metric.kind {
             Kind::Hit | Kind::Rate | Kind::Share => "%",
@@ -428,7 +437,7 @@ mod tests {
 
     #[test]
     fn every_metric_has_a_meaning_in_sentences() {
-        for metric in ALL {
+        for metric in ALL.iter().chain(crate::train::metrics::ALL) {
             assert!(metric.meaning.ends_with('.'), "{}", metric.name);
             assert!(metric.by_region || !metric.label.contains("{}"), "{}", metric.name);
         }

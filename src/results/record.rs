@@ -84,6 +84,9 @@ pub struct Identity {
     /// No column either: the place of the file it was read from, among those that are compared.
     #[serde(skip)]
     pub input: Option<usize>,
+    /// No column either: the tokens that the model had been trained on, of records of training.
+    #[serde(skip)]
+    pub tokens: Option<usize>,
 }
 
 /// A measured number, or the error that prevented it.

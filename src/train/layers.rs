@@ -3,10 +3,10 @@
 
 use super::adamw::Gradients;
 use super::data::Batch;
+use super::metrics::{CONTEXT_RMS, GRAD_NORM, LAMBDA};
 use super::step::detached;
 use crate::attention::{Attend, Fused, Heads};
 use crate::model::{ModelConfig, Transformer};
-use crate::results::metric::LAMBDA;
 use anyhow::Result;
 use candle_core::{Tensor, Var};
 use serde::{Deserialize, Serialize};
@@ -31,12 +31,6 @@ pub struct LayerLine {
     pub value: f64,
 }
 
-/// Name of the root mean square of a head's mixture.
-pub(super) const CONTEXT_RMS: &str = "context_rms";
-
-/// Name of the norm of a gradient.
-pub(super) const GRAD_NORM: &str = "grad_norm";
-
 /// Tokens of the batch that are passed through the model again.
 const ROWS_TOK: usize = 1024;
 
@@ -57,7 +51,7 @@ pub(super) fn layer_lines(
     for (layer, (rms, lambda)) in contexts.layers.iter().enumerate() {
         let line = LayerLine { tokens, layer: Some(layer), ..LayerLine::default() };
         for (head, &value) in rms.iter().enumerate() {
-            lines.push(LayerLine { quantity: CONTEXT_RMS.to_owned(), head: Some(head), value, ..line.clone() });
+            lines.push(LayerLine { quantity: CONTEXT_RMS.name.to_owned(), head: Some(head), value, ..line.clone() });
         }
         for (head, &value) in lambda.iter().enumerate() {
             // One lambda is that of the layer.
@@ -68,7 +62,7 @@ pub(super) fn layer_lines(
     for (name, gradient) in vars.keys().zip(gradients) {
         let (layer, tensor) = split(name);
         let heads = by_head(config, tensor, gradient);
-        let (quantity, tensor) = (GRAD_NORM.to_owned(), Some(tensor.to_owned()));
+        let (quantity, tensor) = (GRAD_NORM.name.to_owned(), Some(tensor.to_owned()));
         let whole = LayerLine { tokens, layer, quantity, tensor, head: None, value: norm(gradient.iter()) };
         lines.push(whole.clone());
         for (head, value) in heads.into_iter().enumerate() {
@@ -182,7 +176,7 @@ mod tests {
             assert_eq!(heads.len(), 2 * if tensor == "o_proj" { 3 } else { 6 }, "{tensor}");
             assert!((squares(&heads) / squares(&all) - 1.0).abs() < 1e-9, "{tensor}");
         }
-        assert_eq!((of(CONTEXT_RMS, true).len(), of(LAMBDA.name, false).len()), (6, 2));
+        assert_eq!((of(CONTEXT_RMS.name, true).len(), of(LAMBDA.name, false).len()), (6, 2));
         assert!(lines.iter().all(|line| line.value.is_finite() && line.value > 0.0));
     }
 }

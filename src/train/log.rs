@@ -148,8 +148,11 @@ fn mean(sum: f64, n: usize) -> f64 {
     sum / n.max(1) as f64
 }
 
-/// Reads all lines of a log.
+/// Reads all lines of a log; none of one that is not there.
 pub(super) fn read<L: for<'de> Deserialize<'de>>(path: &Path) -> Result<Vec<L>> {
+    if !path.exists() {
+        return Ok(Vec::new());
+    }
     files::csv_lines(path)?.collect()
 }
 

@@ -8,10 +8,11 @@ mod adamw;
 mod check;
 mod checkpoint;
 mod cost;
-mod curves;
+mod course;
 mod data;
 mod layers;
 mod log;
+pub mod metrics;
 mod run;
 mod spec;
 mod step;
@@ -19,15 +20,12 @@ mod study;
 pub(crate) mod tables;
 
 pub use adamw::{AdamW, Gradients};
-pub use curves::{CurveRow, TrainingCurves};
 pub use data::{Batch, BatchPart, DataSource, TargetKind};
 pub use layers::LayerLine;
 pub use log::{EvalLine, LogLine};
 pub use spec::*;
 pub use step::{copy_to_device, step, tensors, variables, Stepped};
-pub use study::{
-    BySeed, RunQuantity, Study, END, FIRST_DIGITS, INSIDE, LEARNED, ONE_NEEDLE, TIMES, TOKENS, TOKENS_UNTIL_LEARNED,
-};
+pub(crate) use study::{CurvePoint, Study};
 
 use crate::base::files;
 use crate::model::Placement;
@@ -43,7 +41,7 @@ use std::sync::Mutex;
 pub const LOG_FILE: &str = "log.csv";
 /// The needle evaluations of a run: [`EvalLine`]s.
 pub const EVAL_FILE: &str = "eval.csv";
-/// The training curves of all runs of a spec: [`CurveRow`]s.
+/// The training curves of all runs of a spec: a line for every line of a log.
 pub const COURSE_FILE: &str = "course.csv";
 /// The summary of a spec: a row for each variant.
 pub const SUMMARY_FILE: &str = "summary.csv";

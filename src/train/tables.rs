@@ -1,7 +1,10 @@
 //! Tables of a training study: means and differences over training seeds.
 
-use super::study::{BySeed, RunQuantity, Study, FIRST_DIGITS, INSIDE, ONE_NEEDLE, TIMES, TOKENS, TOKENS_UNTIL_LEARNED};
+use super::metrics::{CONTEXT_RMS, CONTEXT_RMS_LEAST, FIRST_DIGITS, GRAD_NORM_QK, LAMBDA, ONE_NEEDLE};
+use super::spec::Contrast;
+use super::study::{Study, END};
 use crate::base::names::ShortNames;
+use crate::results::metric::Label;
 use crate::results::print::{chosen_text, screen_text, Tables};
 use crate::results::screen::{Screen, ScreenTable};
 use crate::results::table::{basis, numbers, plural, words, Cell, ColumnRole, Table, TableRows};
@@ -17,9 +20,32 @@ const LONGEST_NAME: usize = 44;
 /// Columns of the summary that are shown by default.
 const MAIN_COLUMNS: [&str; 6] = ["variant", "seeds", "learned", "learned_tok", "first_digit", "one_needle"];
 
-/// The tables of studies: names and titles.
-pub(crate) const TABLES: [(&str, &str); 3] =
-    [("summary", "Training"), ("differences", "Differences"), ("inside", "Inside the layers")];
+/// Times at which runs are compared, as fractions of their tokens.
+const TIMES: [f64; 3] = [0.15, 0.5, END];
+
+/// A table of studies.
+pub(crate) struct StudyTable {
+    /// Its name, for `--tables` and JSON.
+    pub(crate) id: &'static str,
+    pub(crate) title: &'static str,
+    /// Fills it; `None` if the study has nothing of it.
+    fill: fn(&Study) -> Option<Table>,
+}
+
+/// A row for each variant that has finished runs: the columns of `summary.csv`.
+pub(crate) const SUMMARY: StudyTable =
+    StudyTable { id: "summary", title: "Training", fill: |study| Some(summary(study)) };
+const DIFFERENCES: StudyTable = StudyTable { id: "differences", title: "Differences", fill: differences };
+const INSIDE: StudyTable = StudyTable { id: "inside", title: "Inside the layers", fill: inside };
+
+/// The tables of studies.
+pub(crate) const TABLES: [StudyTable; 3] = [SUMMARY, DIFFERENCES, INSIDE];
+
+impl StudyTable {
+    pub(crate) fn filled(&self, study: &Study) -> Option<Table> {
+        Some(Table { id: self.id, title: self.title, ..(self.fill)(study)? })
+    }
+}
 
 /// Formats the tables of a study that are asked for; its screen if none are.
 pub(crate) fn text(study: &Study, wanted: Option<&Tables>) -> String {
@@ -32,37 +58,33 @@ pub(crate) fn text(study: &Study, wanted: Option<&Tables>) -> String {
 
 /// What `difftool train` prints: the summary, and the differences that are decided.
 fn screen(study: &Study) -> Screen {
-    let main = main_table(study);
-    let mut notes = vec![main.note.clone()];
-    let mut tables = vec![ScreenTable { title: "Training".to_owned(), shared: Vec::new(), table: main }];
-    if let Some(mut differences) = differences(study) {
+    let mut screen = Screen { next: NEXT, ..Screen::default() };
+    if let Some(mut main) = SUMMARY.filled(study) {
+        let is_main: Vec<bool> = main.columns.iter().map(|column| MAIN_COLUMNS.contains(&&*column.name)).collect();
+        main.keep_columns(|at| is_main[at]);
+        screen.notes.push(main.note.clone());
+        screen.tables.push(ScreenTable { title: SUMMARY.title.to_owned(), shared: Vec::new(), table: main });
+    }
+    if let Some(mut differences) = DIFFERENCES.filled(study) {
         let all = differences.rows.len();
         differences.rows.retain(|row| row.last().is_some_and(|verdict| verdict.text != Verdict::Undecided.name()));
         let undecided = all - differences.rows.len();
-        notes.extend(
-            (undecided > 0)
-                .then(|| format!("Undecided: {undecided} of {} (--tables differences).", plural(all, "difference"))),
-        );
-        tables.extend(differences.with_rows().map(ScreenTable::below));
+        if undecided > 0 {
+            let all = plural(all, "difference");
+            screen.notes.push(format!("Undecided: {undecided} of {all} (--tables differences)."));
+        }
+        screen.tables.extend(differences.with_rows().map(ScreenTable::below));
     }
-    Screen { tables, notes, next: NEXT }
+    screen
 }
 
 /// Returns every table of a study.
 pub(crate) fn tables(study: &Study) -> Vec<Table> {
-    [Some(summary(study)), differences(study), inside(study)].into_iter().flatten().collect()
+    TABLES.iter().filter_map(|table| table.filled(study)).collect()
 }
 
-/// Returns the table that answers the question of a study.
-fn main_table(study: &Study) -> Table {
-    let whole = summary(study);
-    let mut table = whole.clone();
-    table.keep_columns(|at| MAIN_COLUMNS.contains(&whole.columns[at].name.as_str()));
-    table
-}
-
-/// Returns a row for each variant that has finished runs: the columns of `summary.csv`.
-pub(crate) fn summary(study: &Study) -> Table {
+/// Returns a row for each variant that has finished runs.
+fn summary(study: &Study) -> Table {
     let variants = &study.spec.variants;
     let columns = vec![
         words("variant").key(),
@@ -71,71 +93,59 @@ pub(crate) fn summary(study: &Study) -> Table {
         numbers("tokens").named("learned_tok"),
         numbers("earlier"),
         numbers("later"),
-        numbers(FIRST_DIGITS.label().heading()).named("first_digit").with_interval(),
+        numbers(FIRST_DIGITS.heading(None)).named("first_digit").with_interval(),
         numbers(format!("less {}", variants[0].name)).named("difference").with_interval(),
-        numbers(ONE_NEEDLE.label().heading()).named("one_needle"),
+        numbers(ONE_NEEDLE.heading(None)).named("one_needle"),
     ];
     let rows: Vec<_> = (0..variants.len()).filter_map(|variant| summary_row(study, variant)).collect();
-    let finished: usize = (0..variants.len()).map(|variant| study.at_end(variant, &TOKENS).len()).sum();
+    let finished: usize = (0..variants.len()).map(|variant| study.points_at(variant, END, &FIRST_DIGITS).len()).sum();
     let mut note = format!("{finished} of {} runs are finished. ", study.spec.runs().len());
     note += "Learned: seeds that reach 0.9 of first digits at the last context, after so many tokens (median).";
     if rows.iter().any(|row| row[1].exact.is_some_and(|seeds| seeds < LEAST_SEEDS as f64)) {
         note += " Fewer than three seeds have no interval.";
     }
-    Table::new("summary", "Training", note, columns, rows)
+    Table { note, ..Table::plain(columns, rows) }
 }
 
 /// Returns the row of a variant; `None` without finished runs.
 fn summary_row(study: &Study, variant: usize) -> Option<Vec<Cell>> {
-    let first_digits = study.at_end(variant, &FIRST_DIGITS);
-    let mut times: Vec<f64> = study.at_end(variant, &TOKENS_UNTIL_LEARNED).into_values().collect();
+    let first_digits = study.mean_at(variant, END, &FIRST_DIGITS)?;
+    let one_needle = study.mean_at(variant, END, &ONE_NEEDLE).map(|mean| mean.value);
+    let mut times: Vec<f64> = study.learned_after(variant).into_values().collect();
     times.sort_by(f64::total_cmp);
     let median = times.get(times.len() / 2).filter(|time| time.is_finite());
-    // Never is later than any time. The difference of two seeds that never learn is NaN: neither.
-    let delays = less_first(study, variant, &TOKENS_UNTIL_LEARNED);
-    let change = Estimate::of_changes(&less_first(study, variant, &FIRST_DIGITS), FIRST_DIGITS.kind);
-    let one_needle = Estimate::of_seeds(&study.at_end(variant, &ONE_NEEDLE), ONE_NEEDLE.kind);
+    let to_first = to_first(study, variant);
+    let delays = to_first.iter().flat_map(|to_first| study.contrast(to_first, |variant| study.learned_after(variant)));
+    let delays: Vec<f64> = delays.map(|(_, delay)| delay).collect();
     Some(vec![
-        Cell::words(study.spec.variants[variant].name.clone()),
-        Cell::count(first_digits.len()),
+        Cell::words(&study.spec.variants[variant].name),
+        Cell::count(first_digits.prompts),
         Cell::count(times.iter().filter(|time| time.is_finite()).count()),
         Cell::optional(median.map(|&tokens| tokens as usize)),
-        Cell::count(delays.values().filter(|&&delay| delay < 0.0).count()),
-        Cell::count(delays.values().filter(|&&delay| delay > 0.0).count()),
-        Cell::estimate(FIRST_DIGITS.kind, Estimate::of_seeds(&first_digits, FIRST_DIGITS.kind)?),
-        Cell::change(FIRST_DIGITS.kind, change),
-        Cell::value(ONE_NEEDLE.kind, one_needle.map(|mean| mean.value), None),
+        // Never is later than any time. The difference of two seeds that never learn is NaN: neither.
+        Cell::count(delays.iter().filter(|&&delay| delay < 0.0).count()),
+        Cell::count(delays.iter().filter(|&&delay| delay > 0.0).count()),
+        Cell::estimate(FIRST_DIGITS.kind, first_digits),
+        Cell::change(FIRST_DIGITS.kind, to_first.and_then(|to_first| study.change(&to_first, &FIRST_DIGITS))),
+        Cell::value(ONE_NEEDLE.kind, one_needle, None),
     ])
 }
 
-/// Returns a variant's numbers less those of the first, of which there are none for the first itself.
-fn less_first(study: &Study, variant: usize, quantity: &RunQuantity) -> BySeed {
-    match variant {
-        0 => BySeed::new(),
-        _ => differences_by_seed(&study.at_end(0, quantity), &study.at_end(variant, quantity)),
-    }
-}
-
-/// Returns other less baseline, of the seeds that both have.
-fn differences_by_seed(baseline: &BySeed, other: &BySeed) -> BySeed {
-    baseline.iter().filter_map(|(seed, a)| Some((*seed, other.get(seed)? - a))).collect()
+/// The contrast of a variant with the first; `None` of the first itself.
+fn to_first(study: &Study, variant: usize) -> Option<Contrast> {
+    let [less, of] = [0, variant].map(|variant| study.spec.variants[variant].name.clone());
+    (variant > 0).then(|| Contrast { name: format!("{of} - {less}"), of: vec![of], less: vec![less] })
 }
 
 /// Returns the differences at the end: the contrasts of the spec, and every variant less the first. Those that are
 /// decided come first.
 fn differences(study: &Study) -> Option<Table> {
-    let variants = &study.spec.variants;
+    let mut contrasts = study.spec.contrasts.clone();
+    contrasts.extend((0..study.spec.variants.len()).filter_map(|variant| to_first(study, variant)));
     let mut changes = Vec::new();
-    for quantity in &[FIRST_DIGITS, ONE_NEEDLE] {
-        let contrasts =
-            study.spec.contrasts.iter().map(|contrast| (contrast.name.clone(), study.contrast(contrast, quantity)));
-        let to_first = (1..variants.len()).map(|variant| {
-            let name = format!("{} - {}", variants[variant].name, variants[0].name);
-            (name, [0, variant].map(|variant| study.at_end(variant, quantity)))
-        });
-        for (name, [baseline, other]) in contrasts.chain(to_first) {
-            let change = Estimate::of_changes(&differences_by_seed(&baseline, &other), quantity.kind);
-            changes.extend(change.map(|change| (shortened(&name), quantity, change)));
+    for metric in [&FIRST_DIGITS, &ONE_NEEDLE] {
+        for contrast in &contrasts {
+            changes.extend(study.change(contrast, metric).map(|change| (shortened(&contrast.name), metric, change)));
         }
     }
     let estimates: Vec<Estimate> = changes.iter().map(|(.., change)| *change).collect();
@@ -144,41 +154,33 @@ fn differences(study: &Study) -> Option<Table> {
     let note = format!("At the end of training, seed by seed [95 %]. Decided ones first. {}", Verdict::RULE);
     TableRows::of(&rows)
         .column(words("difference").key(), |((name, ..), _)| Cell::words(name))
-        .column(words("metric").with(ColumnRole::Part), |((_, quantity, _), _)| {
-            Cell::words(quantity.label().difference_heading())
+        .column(words("metric").with(ColumnRole::Part), |((_, metric, _), _)| {
+            Cell::words(Label::of(metric, None).difference_heading())
         })
         .column(basis("seeds"), |((.., change), _)| Cell::count(change.prompts))
-        .column(numbers("change [95 %]").named("diff"), |((_, quantity, change), _)| {
-            Cell::change(quantity.kind, *change)
-        })
+        .column(numbers("change [95 %]").named("diff"), |((_, metric, change), _)| Cell::change(metric.kind, *change))
         .column(words("verdict"), |(_, verdict)| Cell::words(verdict.name()))
-        .table("differences", "Differences", note)
+        .noted(note)
         .trimmed()
 }
 
-/// Returns the measurements inside the layers at several times.
+/// Returns first digits and the measurements inside the layers at several times.
 fn inside(study: &Study) -> Option<Table> {
+    let metrics = [&FIRST_DIGITS, &CONTEXT_RMS, &CONTEXT_RMS_LEAST, &LAMBDA, &GRAD_NORM_QK];
     let mut columns = vec![words("variant").key(), numbers("tokens").key(), basis("seeds")];
-    columns.extend([FIRST_DIGITS].iter().chain(&INSIDE).map(|quantity| numbers(quantity.label().heading())));
+    columns.extend(metrics.map(|metric| numbers(metric.heading(None))));
     let mut rows = Vec::new();
     for (index, variant) in study.spec.variants.iter().enumerate() {
         for time in TIMES {
-            let tokens = study.at(index, time, &TOKENS);
-            let Some(&at) = tokens.values().next() else { continue };
-            let mut row = vec![Cell::words(variant.name.clone()), Cell::count(at as usize)];
-            row.push(Cell::count(tokens.len()));
-            let quantities = [FIRST_DIGITS].into_iter().chain(INSIDE);
-            row.extend(quantities.map(|quantity| mean_cell(&quantity, &study.at(index, time, &quantity))));
+            let points = study.points_at(index, time, &FIRST_DIGITS);
+            let Some(first) = points.values().next() else { continue };
+            let mut row = vec![Cell::words(&variant.name), Cell::count(first.tokens), Cell::count(points.len())];
+            row.extend(metrics.map(|metric| Cell::estimate(metric.kind, study.mean_at(index, time, metric))));
             rows.push(row);
         }
     }
     let note = "Means over the seeds that have got there [95 %].".to_owned();
-    Some(Table::new("inside", "Inside the layers", note, columns, rows).trimmed()?.details())
-}
-
-/// The mean over seeds with its interval; a dash without seeds.
-fn mean_cell(quantity: &RunQuantity, numbers: &BySeed) -> Cell {
-    Cell::estimate(quantity.kind, Estimate::of_seeds(numbers, quantity.kind))
+    Some(Table { note, ..Table::plain(columns, rows) }.trimmed()?.details())
 }
 
 /// Cuts a name to [`LONGEST_NAME`].
@@ -192,7 +194,9 @@ fn shortened(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::train::{Contrast, CurveRow, TrainRun, TrainSpec, TrainingCurves};
+    use crate::results::Records;
+    use crate::train::course::{identity, record};
+    use crate::train::TrainSpec;
 
     /// A study of two variants and three seeds. Each run has a line at a tenth of its tokens and one at the end,
     /// with these first digits; those of the second variant are `gain` higher.
@@ -202,21 +206,18 @@ mod tests {
         let [less, of] = [0, 1].map(|variant| vec![spec.variants[variant].name.clone()]);
         spec.contrasts = vec![Contrast { name: "a question of the spec with a name that is long".into(), of, less }];
         let end = spec.total_tokens();
-        let mut runs = Vec::new();
+        let mut records = Records::default();
         for (variant, seed) in [0, 1].into_iter().flat_map(|variant| (1..=3).map(move |seed| (variant, seed))) {
-            let line = |&(tokens, digit1_hit): &(usize, f64)| CurveRow {
-                tokens,
-                ctx_tok: 256,
-                digit1_hit,
-                context_rms: Some(0.5),
-                ..CurveRow::default()
-            };
             // The differences of seeds are 0.01 apart.
             let digits = 0.4 + 0.1 * seed as f64 + variant as f64 * (gain + 0.01 * seed as f64);
-            let name = format!("{variant}/seed-{seed}");
-            runs.push((TrainRun { name, variant, seed }, [(end / 10, 0.1), (end, digits)].iter().map(line).collect()));
+            let name = &spec.variants[variant].name;
+            for (tokens, digits) in [(end / 10, 0.1), (end, digits)] {
+                let line = identity(name, seed, tokens, 256);
+                records.add(&record(&line, &FIRST_DIGITS, digits));
+                records.add(&record(&line, &CONTEXT_RMS, 0.5));
+            }
         }
-        Study { spec, curves: TrainingCurves::of_runs(runs) }
+        Study { spec, records }
     }
 
     fn lines(table: &Table) -> Vec<Vec<String>> {
@@ -232,7 +233,8 @@ mod tests {
         assert_eq!(found[0], ["transformer", "3", "0", "-", "0", "0", "60 [35, 85]", "-", "-"]);
         // Seed 3 is above 0.9 of first digits. Seeds differ by much, their differences hardly.
         assert_eq!(found[1], ["diff", "3", "1", "-", "1", "0", "82 [55, 100]", "+22 [+20, +24]", "-"]);
-        let main: Vec<String> = main_table(&study).columns.into_iter().map(|column| column.heading).collect();
+        let main = &screen(&study).tables[0].table.columns;
+        let main: Vec<&str> = main.iter().map(|column| column.heading.as_str()).collect();
         assert_eq!(main, ["variant", "seeds", "learned", "tokens", "first digits %", "one needle %"]);
     }
 

@@ -4,40 +4,32 @@
 use crate::base::files;
 use crate::commands::shared::FigureArgs;
 use crate::figures::{lines, FigureHeading, Line, LineAxes, LinePanel, PointEstimate};
-use crate::train::{CurveRow, TrainSpec, TrainingCurves};
+use crate::results::metric::Metric;
+use crate::results::{Column, Value};
+use crate::train::metrics::{CONTEXT_RMS, FIRST_DIGITS, GRAD_NORM_QK, LAMBDA, ONE_NEEDLE, TEXT_NLL, TWO_NEEDLES};
+use crate::train::{CurvePoint, Study};
 use anyhow::{Context, Result};
 use std::path::Path;
 
-/// Points (tokens, number) of one run.
-type Points = Vec<(f64, f64)>;
-
-/// Returns a number that is drawn, if the row has it.
-type CurveValue = fn(&CurveRow) -> Option<f64>;
+/// The panels: a metric, the title, and the label of the y axis.
+const PANELS: [(&Metric, &str, &str); 7] = [
+    (&TEXT_NLL, "prose and templates", "NLL (nats per token)"),
+    (&FIRST_DIGITS, "first digit of a stated number", "predicted (fraction)"),
+    (&ONE_NEEDLE, "unseen prompts, one needle", "accuracy (fraction)"),
+    (&TWO_NEEDLES, "unseen prompts, N=2 R=2", "accuracy (fraction)"),
+    (&CONTEXT_RMS, "context before the head norm", "root mean square"),
+    (&GRAD_NORM_QK, "gradient of queries and keys", "norm"),
+    (&LAMBDA, "lambda", "mean over heads"),
+];
 
 /// Draws the curves of the runs that have begun.
-pub(super) fn curves(spec: &TrainSpec, curves: &TrainingCurves, out: &Path, figures: &FigureArgs) -> Result<()> {
-    let nll = "NLL (nats per token)";
-    let fraction = "predicted (fraction)";
-    let accuracy = "accuracy (fraction)";
-    let share = Some((0.0, 1.0));
-    let quantities: [(&str, &str, _, CurveValue); 7] = [
-        ("prose and templates", nll, None, |row| Some(row.text_nats)),
-        ("first digit of a stated number", fraction, share, |row| Some(row.digit1_hit)),
-        ("unseen prompts, one needle", accuracy, share, |row| row.one_needle),
-        ("unseen prompts, N=2 R=2", accuracy, share, |row| row.two_needles),
-        ("context before the head norm", "root mean square", None, |row| row.context_rms),
-        ("gradient of queries and keys", "norm", None, |row| row.grad_norm_qk),
-        ("lambda", "mean over heads", None, |row| row.lambda),
-    ];
+pub(super) fn curves(study: &Study, out: &Path, figures: &FigureArgs) -> Result<()> {
+    let spec = &study.spec;
     let mut panels = Vec::new();
-    for (title, y_label, y_range, quantity) in quantities {
+    for (metric, title, y_label) in PANELS {
         let mut lines = Vec::new();
         for (i, variant) in spec.variants.iter().enumerate() {
-            let mut runs: Vec<Points> = Vec::new();
-            for (_, rows) in curves.of(i) {
-                runs.push(rows.iter().filter_map(|row| Some((row.tokens as f64, quantity(row)?))).collect());
-            }
-            runs.retain(|run| !run.is_empty());
+            let runs: Vec<_> = study.curves(i, metric).into_values().collect();
             if !runs.is_empty() {
                 lines.push(line(&variant.name, runs));
             }
@@ -47,13 +39,13 @@ pub(super) fn curves(spec: &TrainSpec, curves: &TrainingCurves, out: &Path, figu
                 title: title.to_owned(),
                 x_label: "tokens".to_owned(),
                 y_label: y_label.to_owned(),
-                y_range,
+                y_range: metric.kind.most().map(|most| (0.0, most)),
                 lines,
             });
         }
     }
     let stages: Vec<String> = spec.stages.iter().map(|stage| stage.ctx_tok.to_string()).collect();
-    let seeds = seeds(spec, curves);
+    let seeds = seeds(study);
     let subtitle = format!("contexts of {} tokens in turn · {}", stages.join(", "), in_words(&seeds));
     let heading = FigureHeading { title: "Training", subtitle: &subtitle, page: figures.page.page() };
     let figure = lines(&panels, LineAxes::Linear, &heading)?;
@@ -72,9 +64,9 @@ pub(super) fn curves(spec: &TrainSpec, curves: &TrainingCurves, out: &Path, figu
 }
 
 /// Returns the seeds of the runs that have begun.
-fn seeds(spec: &TrainSpec, curves: &TrainingCurves) -> Vec<String> {
-    let begun = spec.seeds().iter().filter(|seed| curves.lines().any(|line| line.seed == **seed));
-    begun.map(u64::to_string).collect()
+fn seeds(study: &Study) -> Vec<String> {
+    let begun = study.records.values(Column::Replicate);
+    study.spec.seeds().iter().filter(|&&seed| begun.contains(&Value::Int(seed))).map(u64::to_string).collect()
 }
 
 /// Formats seeds as `seeds 1, 2: mean and range`.
@@ -87,15 +79,16 @@ fn in_words(seeds: &[String]) -> String {
 
 /// Returns the mean of the runs that have got furthest, with a band from the lowest to the highest; for one run, its
 /// points.
-fn line(name: &str, mut runs: Vec<Points>) -> Line {
+fn line(name: &str, mut runs: Vec<Vec<CurvePoint>>) -> Line {
     let longest = runs.iter().map(Vec::len).max().unwrap_or(0);
     runs.retain(|points| points.len() == longest);
     let mut points = Vec::new();
     for i in 0..longest {
-        let values = runs.iter().map(|points| points[i].1);
-        let interval = (values.clone().fold(f64::INFINITY, f64::min), values.clone().fold(f64::NEG_INFINITY, f64::max));
-        let value = values.sum::<f64>() / runs.len() as f64;
-        points.push((runs[0][i].0, PointEstimate { value, interval: (runs.len() > 1).then_some(interval) }));
+        let values = runs.iter().map(|points| points[i].value);
+        let range = (values.clone().fold(f64::INFINITY, f64::min), values.clone().fold(f64::NEG_INFINITY, f64::max));
+        let interval = (runs.len() > 1).then_some(range);
+        let mean = PointEstimate { value: values.sum::<f64>() / runs.len() as f64, interval };
+        points.push((runs[0][i].tokens as f64, mean));
     }
     Line::new(name.to_owned(), points)
 }
@@ -107,11 +100,15 @@ mod tests {
     #[test]
     fn a_line_of_several_seeds_is_their_mean_in_their_range() {
         let estimate = |value: f64, lo: f64, hi: f64| PointEstimate { value, interval: Some((lo, hi)) };
-        let one = line("a", vec![vec![(1.0, 0.2), (2.0, 0.4)]]);
+        let run = |values: &[f64]| -> Vec<CurvePoint> {
+            let points = values.iter().zip(1..);
+            points.map(|(&value, tokens)| CurvePoint { tokens, ctx_tok: 128, value }).collect()
+        };
+        let one = line("a", vec![run(&[0.2, 0.4])]);
         assert_eq!(one.points, [(1.0, 0.2.into()), (2.0, 0.4.into())]);
-        let two = line("a", vec![vec![(1.0, 0.25), (2.0, 0.5)], vec![(1.0, 0.75), (2.0, 1.0)]]);
+        let two = line("a", vec![run(&[0.25, 0.5]), run(&[0.75, 1.0])]);
         assert_eq!(two.points, [(1.0, estimate(0.5, 0.25, 0.75)), (2.0, estimate(0.75, 0.5, 1.0))]);
-        let begun = line("a", vec![vec![(1.0, 0.2), (2.0, 0.4)], vec![(1.0, 0.9)]]);
+        let begun = line("a", vec![run(&[0.2, 0.4]), run(&[0.9])]);
         assert_eq!(begun.points, [(1.0, 0.2.into()), (2.0, 0.4.into())], "a shorter run would make a jump in the mean");
     }
 }
