@@ -3,7 +3,7 @@
 use super::ablate::OF_CONDITIONS;
 use super::command::{Command, Measuring};
 use super::{command, COMMANDS};
-use crate::base::names::{distinct, hint};
+use crate::base::names::{distinct, hint, ShortNames};
 use crate::measures::MeasureName;
 use crate::results::differences::DIFFERENCES;
 use crate::results::print::{chosen_text, json_of, screen_text, Tables};
@@ -27,6 +27,24 @@ pub(super) struct TableArgs {
     /// Print all tables as JSON
     #[arg(long)]
     pub json: bool,
+}
+
+impl TableArgs {
+    /// Prints the screen, or the tables that are asked for.
+    pub(super) fn print(
+        &self,
+        screen: impl FnOnce() -> Screen,
+        tables: impl FnOnce() -> Vec<Table>,
+        names: &ShortNames,
+    ) -> Result<()> {
+        let mut out = crate::base::terminal::stdout();
+        match &self.tables {
+            _ if self.json => writeln!(out, "{:#}", json_of(&tables()))?,
+            Some(wanted) => write!(out, "{}", chosen_text(&tables(), wanted, names))?,
+            None => write!(out, "{}", screen_text(screen(), names))?,
+        }
+        Ok(())
+    }
 }
 
 /// Parses names of tables, or the titles that they are printed under.
@@ -80,15 +98,9 @@ fn of_command(frame: &Frame) -> Option<&'static Measuring> {
     command(frame.config_text("command")).and_then(Command::measuring)
 }
 
-/// Prints a screen, or the tables that are asked for.
+/// Prints the screen of a run, or the tables that are asked for.
 pub(super) fn print_tables(frame: &Frame, args: &TableArgs) -> Result<()> {
-    let mut out = crate::base::terminal::stdout();
-    match &args.tables {
-        _ if args.json => writeln!(out, "{:#}", json_of(&tables(frame)))?,
-        Some(wanted) => write!(out, "{}", chosen_text(&tables(frame), wanted, &frame.short_names))?,
-        None => write!(out, "{}", screen_text(screen(frame), &frame.short_names))?,
-    }
-    Ok(())
+    args.print(|| screen(frame), || tables(frame), &frame.short_names)
 }
 
 /// The screen of a run: that of its command, or of the first command that measures.

@@ -10,8 +10,9 @@ use super::shared::FigureArgs;
 use super::{start_threads, stop_on_signal, wrong_command_error};
 use crate::bail_usage;
 use crate::base::files;
+use crate::base::names::ShortNames;
 use crate::model::device::{self, DeviceName, Dtype};
-use crate::results::print::{json_of, write_table};
+use crate::results::print::write_table;
 use crate::results::table::plural;
 use crate::results::Column;
 use crate::train::{tables, train_runs, Study, TrainOutcome, TrainRun, TrainSpec, COURSE_FILE, SUMMARY_FILE};
@@ -137,12 +138,7 @@ fn summarise_runs(spec: &TrainSpec, args: &Train) -> Result<()> {
     if let Some(summary) = tables::SUMMARY.filled(&study) {
         files::replace(&out.join(SUMMARY_FILE), |partial| write_table(&summary, &mut File::create(partial)?))?;
     }
-    let mut out = crate::base::terminal::stdout();
-    match args.tables.json {
-        true => writeln!(out, "{:#}", json_of(&tables::tables(&study)))?,
-        false => write!(out, "{}", tables::text(&study, args.tables.tables.as_ref()))?,
-    }
-    Ok(())
+    args.tables.print(|| tables::screen(&study), || tables::tables(&study), &ShortNames::default())
 }
 
 /// Returns the runs of `--only`, or all runs.

@@ -65,22 +65,11 @@ pub enum TrainOutcome {
     Stopped,
 }
 
-/// Trains every run of `spec` into its folder below `out`. With `resume`, continues from the checkpoints there.
+/// Trains these runs of `spec` into their folders below `out`, on the device of `placement`. With `resume`, continues from the
+/// checkpoints there. Without the kernels of the CPU, one run trains at a time.
 ///
 /// # Errors
 /// The first error of any run; the other runs stop with a checkpoint.
-pub fn train(
-    spec: &TrainSpec,
-    out: &Path,
-    resume: bool,
-    stop: &AtomicBool,
-    progress: &dyn Progress,
-) -> Result<TrainOutcome> {
-    train_runs(spec, &spec.runs(), out, resume, &Placement::default(), stop, progress)
-}
-
-/// As [`train`], for some of the runs and on the device of `placement`. Without the kernels of the CPU, one run trains
-/// at a time.
 pub fn train_runs(
     spec: &TrainSpec,
     runs: &[TrainRun],

@@ -116,19 +116,6 @@ pub struct TrainRun {
 }
 
 impl VariantSpec {
-    /// A variant with the sizes and initial weights of `[model]`.
-    pub fn new(name: &str, attention: impl Into<VariantName>) -> Self {
-        Self {
-            name: name.to_owned(),
-            attention: attention.into(),
-            ffn: None,
-            heads: None,
-            head_dim: None,
-            embedding_deviation: None,
-            zero_output: false,
-        }
-    }
-
     /// Options of its initial weights.
     pub fn init(&self) -> Init {
         let usual = Init::default();

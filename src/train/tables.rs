@@ -3,9 +3,7 @@
 use super::metrics::{CONTEXT_RMS, CONTEXT_RMS_LEAST, FIRST_DIGITS, GRAD_NORM_QK, LAMBDA, ONE_NEEDLE};
 use super::spec::Contrast;
 use super::study::{Study, END};
-use crate::base::names::ShortNames;
 use crate::results::metric::Label;
-use crate::results::print::{chosen_text, screen_text, Tables};
 use crate::results::screen::{Screen, ScreenTable};
 use crate::results::table::{basis, numbers, plural, words, Cell, ColumnRole, Table, TableRows};
 use crate::results::{Estimate, Verdict};
@@ -47,17 +45,8 @@ impl StudyTable {
     }
 }
 
-/// Formats the tables of a study that are asked for; its screen if none are.
-pub(crate) fn text(study: &Study, wanted: Option<&Tables>) -> String {
-    let names = ShortNames::default();
-    match wanted {
-        Some(wanted) => chosen_text(&tables(study), wanted, &names),
-        None => screen_text(screen(study), &names),
-    }
-}
-
 /// What `difftool train` prints: the summary, and the differences that are decided.
-fn screen(study: &Study) -> Screen {
+pub(crate) fn screen(study: &Study) -> Screen {
     let mut screen = Screen { next: NEXT, ..Screen::default() };
     if let Some(mut main) = SUMMARY.filled(study) {
         let is_main: Vec<bool> = main.columns.iter().map(|column| MAIN_COLUMNS.contains(&&*column.name)).collect();

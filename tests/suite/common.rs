@@ -6,10 +6,10 @@ use candle_core::{DType, Device, Tensor};
 use difftool::attention::{ValueWidth, Variant, Wiring};
 use difftool::base::rng::Rng;
 use difftool::kernels::RopeStyle;
-use difftool::model::{DecoderSizes, ModelConfig, Weights};
+use difftool::model::{DecoderSizes, ModelConfig, Placement, Weights};
 use difftool::prompts::Tokenizer;
 use difftool::results::record::{self, Record};
-use difftool::train::Progress;
+use difftool::train::{train_runs, Progress, TrainOutcome, TrainSpec};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tempfile::TempDir;
@@ -170,6 +170,17 @@ impl Progress for StopAfter<'_> {
             self.stop.store(true, Ordering::Relaxed);
         }
     }
+}
+
+/// Trains every run of a spec on the CPU.
+pub(super) fn train(
+    spec: &TrainSpec,
+    out: &Path,
+    resume: bool,
+    stop: &AtomicBool,
+    progress: &dyn Progress,
+) -> anyhow::Result<TrainOutcome> {
+    train_runs(spec, &spec.runs(), out, resume, &Placement::default(), stop, progress)
 }
 
 /// A command that heeds signals even where these tests run behind `nohup` or in the background of a script: a program

@@ -1,6 +1,6 @@
 //! Several seeds of a spec: where they go, that they can be stopped and trained one by one, and what variants share.
 
-use crate::common::{Scratch, StopAfter};
+use crate::common::{train, Scratch, StopAfter};
 use difftool::attention::VariantName;
 use difftool::model::{ModelConfig, Placement, Weights, TENSOR_FILE};
 use difftool::prompts::Tokenizer;

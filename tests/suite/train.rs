@@ -1,6 +1,6 @@
 //! The trainer: gradients reach everything, a run can be stopped anywhere, and a wrong spec is refused on one line.
 
-use crate::common::{assert_close, preset, StopAfter};
+use crate::common::{assert_close, preset, train, StopAfter};
 use candle_core::{DType, Device, Tensor, Var};
 use difftool::attention::{Fused, LambdaStart, Pairing, ValueWidth, Variant};
 use difftool::base::error::exit_code;
@@ -417,7 +417,8 @@ fn variants_of_one_kind_end_with_the_same_bytes() {
 #[test]
 fn variants_start_from_the_same_values_of_the_tensors_they_share() {
     let mut spec = spec();
-    spec.variants.push(VariantSpec { ffn: Some(38), ..VariantSpec::new("diff-v2", "diff-v2") });
+    let second = spec.variants[1].clone();
+    spec.variants.push(VariantSpec { name: "diff-v2".into(), attention: "diff-v2".into(), ffn: Some(38), ..second });
     let configs = spec.configs(1024).unwrap();
     let [standard, v1, v2] = [0, 1, 2].map(|i| variables(&configs[i], 3).unwrap());
     for (name, var) in &standard {

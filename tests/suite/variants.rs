@@ -1,14 +1,14 @@
 //! Every attention variant that has a name: against its formula in plain candle ops, and from a spec to a model that is read
 //! back.
 
-use crate::common::{assert_close, normal, preset};
+use crate::common::{assert_close, normal, preset, train};
 use crate::dense::Dense;
 use candle_core::{DType, Device, Result, Tensor, D};
 use candle_nn::ops::{sigmoid, softmax};
 use difftool::attention::*;
 use difftool::kernels::RopeStyle;
 use difftool::model::{Attention, Checkpoint, DecoderSizes, ModelConfig, RotaryPositions, Transformer, Weights};
-use difftool::train::{train, LogLine, Progress, TrainOutcome, TrainSpec};
+use difftool::train::{LogLine, Progress, TrainOutcome, TrainSpec};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::path::Path;
