@@ -26,7 +26,8 @@ impl TokenIds {
     pub fn read(path: &Path) -> Result<Self> {
         let shown = path.display();
         let bytes = files::input(path, files::TEXT_MAX).context("the token ids")?;
-        let (mut ids, mut largest) = (Vec::new(), (0, 0));
+        let mut ids = Vec::new();
+        let mut largest = (0, 0);
         let text = without_byte_order_mark(String::from_utf8_lossy(&bytes).into_owned());
         for (line, text) in text.lines().enumerate() {
             for word in text.split_whitespace() {

@@ -302,7 +302,8 @@ mod tests {
 
     #[test]
     fn the_examples_of_more_shots_hold_those_of_fewer() {
-        let (few, many) = (prompt(&ShotsSpec { shots: 5, ..SPEC }, 9), prompt(&SPEC, 9));
+        let few = prompt(&ShotsSpec { shots: 5, ..SPEC }, 9);
+        let many = prompt(&SPEC, 9);
         assert!(examples(&few).iter().all(|example| examples(&many).contains(example)));
         assert_eq!(few.queries[0].name, many.queries[0].name);
         assert_ne!(prompt(&SPEC, 10).queries[0].value, many.queries[0].value, "every prompt has its own mapping");

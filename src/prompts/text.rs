@@ -155,7 +155,8 @@ fn prose(ctx_tok: usize, seed: u64, tokenizer: &Tokenizer) -> Result<Prompt> {
     let windows = Windows { ctx_tok, stride: None };
     let room = windows.text_tokens(bos(tokenizer));
     let mut text = String::new();
-    let (mut n_tok, mut sentences) = (0, 0);
+    let mut n_tok = 0;
+    let mut sentences = 0;
     for Sentence { text: sentence, .. } in Haystack::Embedded.sentences(Rng::new(seed, "text prose")) {
         let separator = if text.is_empty() { "" } else { " " };
         text.push_str(separator);
@@ -234,7 +235,8 @@ mod tests {
 
     #[test]
     fn a_text_is_cut_into_tokens_once_and_not_for_every_window() {
-        let (tokens, tokenizer) = (TokenCache::default(), Tokenizer::embedded());
+        let tokens = TokenCache::default();
+        let tokenizer = Tokenizer::embedded();
         let [first, again] = [(); 2].map(|()| tokens.get(RIVER, tokenizer).unwrap());
         assert!(Arc::ptr_eq(&first, &again));
         let copy = tokens.clone(); // as every clone of the text has it
@@ -263,7 +265,8 @@ mod tests {
 
     #[test]
     fn the_first_sliding_window_equals_the_single_window() {
-        let (text, tokenizer) = (own(RIVER), Tokenizer::embedded());
+        let text = own(RIVER);
+        let tokenizer = Tokenizer::embedded();
         let first = |stride| text.window(0, windows(8, stride), 0, Ok(tokenizer)).unwrap();
         assert_eq!(first(Some(3)), first(None));
     }

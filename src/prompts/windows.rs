@@ -61,7 +61,8 @@ impl Windows {
 
     /// Token range and position of a window, or `None` after the last.
     pub(super) fn span(self, index: usize, length: Length) -> Option<(Range<usize>, Window)> {
-        let (room, step) = (self.text_tokens(length.bos), self.step(length.bos));
+        let room = self.text_tokens(length.bos);
+        let step = self.step(length.bos);
         let start = index.checked_mul(step).filter(|_| index < self.count(length))?;
         let overlap = if index == 0 { 0 } else { room - step };
         Some((start..(start + room).min(length.tokens), Window { start, overlap }))
@@ -148,7 +149,8 @@ mod tests {
             tokens in 2..300usize, ctx_tok in 2..100usize, stride in 1..100usize, bos in 0..2usize
         ) {
             prop_assume!(stride < ctx_tok);
-            let (cut, length) = (Windows { ctx_tok, stride: Some(stride) }, Length { tokens, bos });
+            let cut = Windows { ctx_tok, stride: Some(stride) };
+            let length = Length { tokens, bos };
             let mut scored = Vec::new();
             for index in 0..cut.count(length) {
                 let (span, window) = cut.span(index, length).unwrap();

@@ -69,7 +69,8 @@ fn render_in_process(program: &PathBuf, job: &TemplateJob) -> Result<Result<Stri
         .stderr(Stdio::null())
         .spawn()
         .context("cannot start the process that renders chat templates")?;
-    let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
+    let stdin = child.stdin.take();
+    let stdout = child.stdout.take();
     if let Some(mut stdin) = stdin {
         // If the process ended before reading everything, its exit status tells why.
         let _ = stdin.write_all(&serde_json::to_vec(job)?);

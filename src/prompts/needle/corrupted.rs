@@ -66,7 +66,8 @@ fn value_tokens(name: &str, value: &str, tokenizer: &Tokenizer) -> Result<(Vec<u
     let encoded = tokenizer.encode(&fact.sentence())?;
     let value_start = fact.before.len();
     let value_end = value_start + value.len();
-    let (mut ids, mut lengths) = (Vec::new(), Vec::new());
+    let mut ids = Vec::new();
+    let mut lengths = Vec::new();
     for (id, (start, end)) in encoded.ids.into_iter().zip(encoded.offsets) {
         if end > value_start && start < value_end {
             ids.push(id);

@@ -88,7 +88,8 @@ impl CitySet {
 pub(crate) fn made_up(rng: &mut Rng) -> String {
     let cities = CitySet::Train.cities();
     loop {
-        let (head, tail) = (*rng.pick(cities), *rng.pick(cities));
+        let head = *rng.pick(cities);
+        let tail = *rng.pick(cities);
         let head = &head[..2 + rng.below(3.min(head.len() - 2))];
         let tail = &tail[tail.len() - (2 + rng.below(4.min(tail.len() - 3)))..];
         let name = format!("{head}{tail}");
@@ -110,8 +111,13 @@ fn word_lists() -> &'static [Vec<&'static str>; 2] {
 
 /// A random UUID: version 4 of RFC 9562.
 fn uuid(rng: &mut Rng) -> String {
-    let (high, low) = (rng.bits() & !0xf000 | 0x4000, rng.bits() >> 2 | 1 << 63);
-    let (a, b, c, d, e) = (high >> 32, high >> 16 & 0xffff, high & 0xffff, low >> 48, low & 0xffff_ffff_ffff);
+    let high = rng.bits() & !0xf000 | 0x4000;
+    let low = rng.bits() >> 2 | 1 << 63;
+    let a = high >> 32;
+    let b = high >> 16 & 0xffff;
+    let c = high & 0xffff;
+    let d = low >> 48;
+    let e = low & 0xffff_ffff_ffff;
     format!("{a:08x}-{b:04x}-{c:04x}-{d:04x}-{e:012x}")
 }
 
@@ -166,7 +172,8 @@ mod tests {
 
     #[test]
     fn cities_are_many_plain_and_in_one_set_only() {
-        let (train, held_out) = (CitySet::Train.cities(), CitySet::HeldOut.cities());
+        let train = CitySet::Train.cities();
+        let held_out = CitySet::HeldOut.cities();
         assert!(train.len() + held_out.len() >= 260 && held_out.len() >= 48, "{} + {}", train.len(), held_out.len());
         let all: Vec<&str> = train.iter().chain(held_out).copied().collect();
         for (i, city) in all.iter().enumerate() {

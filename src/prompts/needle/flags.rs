@@ -207,7 +207,8 @@ impl NeedlePrompts {
 
     /// The spec of every prompt that has an answer, in order.
     pub(crate) fn specs(&self) -> Vec<NeedleSpec> {
-        let (form, cities) = (self.form(), CitySet::Train);
+        let form = self.form();
+        let cities = CitySet::Train;
         let mut specs = Vec::new();
         for distractors_pct in self.shares() {
             for NeedleCounts { needles, asked: retrieve } in self.settings() {

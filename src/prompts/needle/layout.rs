@@ -122,7 +122,8 @@ impl NeedlePlan {
         for count in 0..=filler.len() {
             while let Some(i) = order.next_if(|&i| boundaries[i].0 == count) {
                 layout.push_needle(before, &self.facts[i], Some(i));
-                (before, behind_prose) = (separator, false);
+                before = separator;
+                behind_prose = false;
             }
             let Some(Filler { sentence, fact, .. }) = filler.get(count) else { break };
             match fact {
@@ -132,7 +133,8 @@ impl NeedlePlan {
                     layout.push(TextPart::Filler, &sentence.text);
                 }
             }
-            (before, behind_prose) = (separator, fact.is_none());
+            before = separator;
+            behind_prose = fact.is_none();
         }
     }
 
@@ -260,7 +262,8 @@ impl<'a> Spans<'a> {
 
     /// The needle at a place of the text. With `is_lenient`, its tokens may hold more than its text.
     fn needle(&self, place: usize, fact: &Fact, is_lenient: bool) -> Result<Needle> {
-        let (whole, inner) = (TextPart::Needle(place), TextPart::Value(place));
+        let whole = TextPart::Needle(place);
+        let inner = TextPart::Value(place);
         let span = self.range(&[whole, inner], fact.sentence().trim(), &fact.name, is_lenient)?;
         let answer = match fact.value.as_str() {
             "" => span.start..span.start,
@@ -306,7 +309,8 @@ mod tests {
         layout.push(TextPart::Filler, " A cat.");
         let text = layout.text.clone();
         let at = |needle: &str| text.find(needle).unwrap();
-        let (value, prose) = (at("12"), at(" A"));
+        let value = at("12");
+        let prose = at(" A");
         // Tokens: "Find", ".\n", "The", " ", trimmed space, " 1", "2", ".", " A".
         let offsets = [
             (0, 4),

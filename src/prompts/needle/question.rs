@@ -101,9 +101,10 @@ impl Question {
     /// # Errors
     /// A usage error if it is in no place of the text or in several, with these.
     pub(crate) fn new(own: &OwnText, text: &Text) -> Result<Self> {
-        let (Text::Own { text: whole, .. }, name) = (text, text.name()) else {
+        let Text::Own { text: whole, .. } = text else {
             bail_usage!("--question: give the text that holds the answer too (--text FILE)")
         };
+        let name = text.name();
         let [question, answer] = [&own.question, &own.answer].map(|text| text.as_deref().unwrap_or_default().trim());
         if question.is_empty() || answer.is_empty() {
             bail_usage!("--question and --answer: neither may be empty");
@@ -167,7 +168,8 @@ impl NeedlePrompts {
             depths.extend(prompt.queries.iter().map(|query| (10.0 * query.depth_real_pct).round() / 10.0));
         }
         depths.truncate(1);
-        (self.ctx, self.depths) = (vec![ctx_tok.into()], depths);
+        self.ctx = vec![ctx_tok.into()];
+        self.depths = depths;
         Ok(())
     }
 }
@@ -188,7 +190,8 @@ fn sentence_around(text: &str, part: Range<usize>) -> Range<usize> {
     let visible = |text: &str| text.chars().filter(|char| !char.is_whitespace()).count();
     let first = visible(&text[..part.start]);
     let last = first + visible(&text[part.clone()]) - 1;
-    let (mut start, mut end) = (0, 0);
+    let mut start = 0;
+    let mut end = 0;
     for sentence in unwrapped(text).split_sentence_bounds() {
         if end <= first {
             start = end;

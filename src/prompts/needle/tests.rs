@@ -218,7 +218,8 @@ fn mistakes_in_a_spec_are_usage_errors_that_say_what_is_wrong() {
 fn an_unanswerable_prompt_has_the_text_of_its_twin_and_asks_for_what_is_not_in_it() {
     for seed in 0..20 {
         let spec = NeedleSpec { cities: CitySet::Train, ..SPEC };
-        let (twin, absent) = (prompt(&spec, seed), prompt(&NeedleSpec { cities: CitySet::Absent, ..spec }, seed));
+        let twin = prompt(&spec, seed);
+        let absent = prompt(&NeedleSpec { cities: CitySet::Absent, ..spec }, seed);
         // The other name may change the filler by a sentence, and so the order of needles at one boundary.
         let facts = |prompt: &Prompt| -> BTreeSet<(String, String)> {
             prompt.needles.iter().map(|needle| (needle.name.clone(), needle.value.clone())).collect()

@@ -114,7 +114,8 @@ impl Tokenizer {
     /// The tokenizer that comes with the tool.
     pub fn embedded() -> &'static Tokenizer {
         static TOKENIZER: LazyLock<Tokenizer> = LazyLock::new(|| {
-            let (name, options) = ("the embedded tokenizer".to_owned(), TokenizerOptions::default());
+            let name = "the embedded tokenizer".to_owned();
+            let options = TokenizerOptions::default();
             Tokenizer::new(name, EMBEDDED.to_owned(), Path::new(""), &TokenizerConfig::default(), &options)
                 .expect("the embedded tokenizer is tested")
         });
@@ -184,7 +185,8 @@ impl Tokenizer {
             added.into_values().filter(|token| token.special).map(|token| token.content).collect();
         let special_begins: BTreeSet<char> = special.iter().filter_map(|token| token.chars().next()).collect();
         let special_begins = special_begins.into_iter().collect();
-        let (sha256, noted) = (sha256(json.as_bytes()), AtomicBool::new(false));
+        let sha256 = sha256(json.as_bytes());
+        let noted = AtomicBool::new(false);
         Ok(Self { inner, name, json, sha256, text_bos, chat, special, special_begins, noted, model_vocab: usize::MAX })
     }
 
