@@ -80,7 +80,8 @@ fn rows<'a>(
         });
         Ok(run_tasks(&layers.collect::<Result<Vec<_>>>()?, grid, needed, prompts))
     })??;
-    let (heads_of, width) = (heads.wiring.heads(), heads.wiring.value_slices() * d);
+    let heads_of = heads.wiring.heads();
+    let width = heads.wiring.value_slices() * d;
     let out = rows_of_tasks(&outs, grid, batch, (heads_of, width));
     let out = Tensor::from_vec(out, (batch, n, heads_of, width), heads.q.device())?;
     Ok((out, by_prompt(learned, batch, heads_of)))
@@ -141,11 +142,15 @@ fn run_tasks<'a>(
     needed: Option<&[bool]>,
     prompts: &'a [BatchedPrompt<'a>],
 ) -> TaskResults<'a> {
-    let (batch, heads, layer) = (layers.len(), layers[0].wiring.heads(), layers[0].layer);
+    let batch = layers.len();
+    let heads = layers[0].wiring.heads();
+    let layer = layers[0].layer;
     // Buffers of finished tasks, reused by later ones.
     let tiles = Mutex::new(Vec::new());
     let tasks = (0..heads * batch * grid.count).into_par_iter().with_max_len(1).map(|task| {
-        let (head, prompt, block) = (task % heads, task / heads % batch, grid.count - 1 - task / (heads * batch));
+        let head = task % heads;
+        let prompt = task / heads % batch;
+        let block = grid.count - 1 - task / (heads * batch);
         let mut tile = tiles.lock().expect("no task has panicked").pop().unwrap_or_default();
         let mut probes = HeadProbes::start(HeadPlace { layer, head }, &prompts[prompt].probes[head]);
         let block = grid.queries(block);

@@ -71,7 +71,8 @@ impl<'a> Cached<'a> {
             }
             _ => {
                 let skipped = first - start.min(first);
-                let (k, v) = (&k[skipped * key_heads * d..], &v[skipped * value_heads * d..]);
+                let k = &k[skipped * key_heads * d..];
+                let v = &v[skipped * value_heads * d..];
                 PackedKeys::new(k, v, (key_heads, value_heads, d), first)
             }
         })?;

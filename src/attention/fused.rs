@@ -35,7 +35,9 @@ impl Attend for Fused {
         let LogitRule { scale, softcap: None, window: None, alibi: None } = heads.rule else {
             candle_core::bail!("soft-capped, windowed or biased attention cannot be trained");
         };
-        let (wiring, scalars, kept) = (heads.wiring.clone(), heads.scalars()?, Arc::new(OnceLock::new()));
+        let wiring = heads.wiring.clone();
+        let scalars = heads.scalars()?;
+        let kept = Arc::new(OnceLock::new());
         let mixture = Mixture { wiring: wiring.clone(), scalars: scalars.clone(), scale, kept: kept.clone() };
         let mut out = heads.q.apply_op3(&heads.k, &heads.v, mixture)?;
         if let Some(sink) = &heads.sink {
@@ -91,7 +93,9 @@ struct Sizes {
 
 impl Sizes {
     fn of(q: &Shape, k: &Shape, v: &Shape, wiring: &Wiring) -> Result<Self> {
-        let ((batch, t, q_heads, d), (_, _, k_heads, _), (_, _, v_heads, _)) = (q.dims4()?, k.dims4()?, v.dims4()?);
+        let (batch, t, q_heads, d) = q.dims4()?;
+        let (_, _, k_heads, _) = k.dims4()?;
+        let (_, _, v_heads, _) = v.dims4()?;
         if k.dims() != [batch, t, k_heads, d] || v.dims() != [batch, t, v_heads, d] {
             candle_core::bail!("attention: q {q:?}, k {k:?} and v {v:?} do not fit");
         }
@@ -171,7 +175,8 @@ struct Share<'a> {
 
 /// The sum of all shares, in their order: (B, T, heads, d).
 fn join(size: &Sizes, heads: usize, shares: &[Share<'_>]) -> Vec<f32> {
-    let (row, d) = (heads * size.d, size.d);
+    let row = heads * size.d;
+    let d = size.d;
     let mut joined = vec![0.0; size.batch * size.t * row];
     joined.par_chunks_mut(size.t * row).enumerate().for_each(|(entry, joined)| {
         joined.par_chunks_mut(ROWS_PER_TASK * row).enumerate().for_each(|(chunk, rows)| {
@@ -186,10 +191,12 @@ fn join(size: &Sizes, heads: usize, shares: &[Share<'_>]) -> Vec<f32> {
 
 /// The outputs of a map, from those of every task and map (T, padded value width): (B, T, H, value width).
 fn join_outputs(size: &Sizes, outs: &[Vec<Vec<f32>>], map: usize) -> Vec<f32> {
-    let (padded, mut shares) = (size.padded(), Vec::new());
+    let padded = size.padded();
+    let mut shares = Vec::new();
     for (task, of_maps) in outs.iter().enumerate() {
         for slice in 0..size.slices {
-            let (entry, head) = (task / size.heads, task % size.heads * size.slices + slice);
+            let entry = task / size.heads;
+            let head = task % size.heads * size.slices + slice;
             shares.push(Share { entry, head, values: &of_maps[map][slice * padded..], stride: size.slices * padded });
         }
     }
@@ -243,7 +250,9 @@ impl CustomOp3 for Mixture {
         s3: &CpuStorage,
         l3: &Layout,
     ) -> Result<(CpuStorage, Shape)> {
-        let (q, k, v) = (slice(s1, l1, "attention")?, slice(s2, l2, "attention")?, slice(s3, l3, "attention")?);
+        let q = slice(s1, l1, "attention")?;
+        let k = slice(s2, l2, "attention")?;
+        let v = slice(s3, l3, "attention")?;
         let size = Sizes::of(l1.shape(), l2.shape(), l3.shape(), &self.wiring)?;
         let forward = Forward::new(self, size, q, k, v);
         let (outs, log_sums): (Vec<Vec<Vec<f32>>>, Vec<_>) =
@@ -336,7 +345,8 @@ impl CustomOp2 for OfSink {
         })?;
         let mut gradient = vec![0.0_f64; sink.elem_count()];
         for (task, log_sums) in kept.log_sums.iter().enumerate() {
-            let (entry, head) = (task / heads, task % heads);
+            let entry = task / heads;
+            let head = task % heads;
             for (j, log_sums) in log_sums.iter().enumerate() {
                 let query_head = self.wiring.query[j][head];
                 let logit = self.scalars.sink(query_head).unwrap_or(f32::NEG_INFINITY);

@@ -221,13 +221,16 @@ mod tests {
 
     #[test]
     fn a_weighted_sum_uses_the_slices_of_the_head() {
-        let (t, d) = (1100, 40); // more keys than one part, more channels than one panel
+        let t = 1100; // more keys than one part
+        let d = 40; // more channels than one panel
         let mut rng = Rng::new(1, "values");
         let mut random = |n: usize| (0..n).map(|_| rng.normal() as f32).collect::<Vec<_>>();
-        let (v, weights) = ([random(t * d), random(t * d), random(t * d)], random(t));
+        let v = [random(t * d), random(t * d), random(t * d)];
+        let weights = random(t);
         let heads: Vec<Panels> = v.iter().map(|v| Panels::new(Mat::new(v, t, d, d))).collect();
         let values = Values::new(&heads, &[2, 0], d);
-        let (first, keys) = (7, 1050);
+        let first = 7;
+        let keys = 1050;
         let mut got = vec![1.0; 2 * d];
         values.weigh(first, &weights[..keys], &mut got);
         for (channel, got) in got.iter().enumerate() {

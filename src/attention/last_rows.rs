@@ -24,7 +24,8 @@ impl<'a> LastRows<'a> {
 
     /// Keys and values of the tokens before `start` in a layer.
     fn before(&self, layer: usize, wiring: &Wiring, d: usize) -> Result<KeyPart> {
-        let (packed, n) = (&self.prefix.layers[layer], wiring.heads());
+        let packed = &self.prefix.layers[layer];
+        let n = wiring.heads();
         let mut k = Vec::new();
         for of_map in &wiring.key {
             let keys = packed.transposed_keys(of_map, self.start);

@@ -289,12 +289,15 @@ impl<'a> PackedLayer<'a> {
 
     /// One step for each map and head, from a sweep over all logits.
     fn shared_steps(&self, quantiser: &Quantiser) -> [Vec<f32>; 2] {
-        let (heads, end) = (self.wiring.heads(), self.rows.keys.own.end);
+        let heads = self.wiring.heads();
+        let end = self.rows.keys.own.end;
         let tiles = (end - self.first).div_ceil(TILE);
         let tasks = (0..heads * tiles).into_par_iter().with_max_len(1).map(|task| {
-            let (head, first) = (task % heads, self.first + task / heads * TILE);
+            let head = task % heads;
+            let first = self.first + task / heads * TILE;
             let queries = first..(first + TILE).min(end);
-            let (mut q, mut room) = (Vec::new(), vec![0.0; queries.len() * KEYS]);
+            let mut q = Vec::new();
+            let mut room = vec![0.0; queries.len() * KEYS];
             let mut largest = [0.0_f32; 2];
             for (j, largest) in largest.iter_mut().enumerate().take(self.wiring.maps()) {
                 self.scaled_queries((j, head), &queries, &mut q);

@@ -115,7 +115,8 @@ impl<'a> Portable<'a> {
         let wiring = heads.wiring;
         let (b, t, _, d) = heads.q.dims4()?;
         let n = wiring.heads();
-        let (mut q, mut sinks) = (Vec::new(), Vec::new());
+        let mut q = Vec::new();
+        let mut sinks = Vec::new();
         for query_heads in &wiring.query {
             let of_map = by_head(&heads.q, query_heads, (b, t, n, d))?;
             if let Some(sink) = &heads.sink {
@@ -191,7 +192,8 @@ impl<'a> Portable<'a> {
     fn parts(&self, keys: &Range<usize>) -> impl Iterator<Item = (&KeyPart, Range<usize>)> {
         let keys = keys.clone();
         self.keys.iter().filter_map(move |part| {
-            let (start, end) = (keys.start.max(part.tokens.start), keys.end.min(part.tokens.end));
+            let start = keys.start.max(part.tokens.start);
+            let end = keys.end.min(part.tokens.end);
             (start < end).then(|| (part, start - part.tokens.start..end - part.tokens.start))
         })
     }
@@ -209,7 +211,8 @@ impl<'a> Portable<'a> {
     }
 
     fn tiles(&self) -> impl Iterator<Item = Range<usize>> {
-        let (end, rows) = (self.start + self.q[0].dims()[2], self.rows);
+        let end = self.start + self.q[0].dims()[2];
+        let rows = self.rows;
         (self.start..end).step_by(rows).map(move |start| start..(start + rows).min(end))
     }
 
@@ -247,7 +250,8 @@ impl<'a> Portable<'a> {
 
     /// Bias of the logits by distance: (1, H, queries, keys). `None` without ALiBi.
     fn bias(&self, j: usize, queries: &Range<usize>, keys: &Range<usize>) -> Result<Option<Tensor>> {
-        let (of_map, all) = (&self.heads.wiring.query[j], self.heads.q.dim(2)?);
+        let of_map = &self.heads.wiring.query[j];
+        let all = self.heads.q.dim(2)?;
         let biases = of_map.iter().map(|&head| self.heads.rule.bias(head, all)).collect::<Option<Vec<_>>>();
         let Some(biases) = biases else { return Ok(None) };
         if self.heads.rule.alibi == Some(Alibi::Rounded) {
@@ -316,7 +320,8 @@ impl<'a> Portable<'a> {
             }
             _ => maps[0].weights.clone(),
         }; // B,H,queries,keys
-        let (mut sum, mut done) = (None, 0);
+        let mut sum = None;
+        let mut done = 0;
         for (part, keys) in self.parts(&masks.keys) {
             let weights = mixed.narrow(3, done, keys.len())?.contiguous()?; // B,H,queries,keys of the part
             let v = part.v.narrow(2, keys.start, keys.len())?; // B,H,keys of the part,value width

@@ -91,7 +91,8 @@ impl QueryTile {
         kept: bool,
         keep_logits: bool,
     ) {
-        let (rows, maps) = (queries.len(), packed.wiring.maps());
+        let rows = queries.len();
+        let maps = packed.wiring.maps();
         // Two maps share one product with the values, which requires both sums.
         let kept = kept || maps > 1;
         self.blocks = packed.blocks(&queries);
@@ -125,7 +126,9 @@ impl QueryTile {
         slot: usize,
         keep_logits: bool,
     ) {
-        let (queries, rows, width) = (&self.queries, self.queries.len(), packed.padded_width());
+        let queries = &self.queries;
+        let rows = self.queries.len();
+        let width = packed.padded_width();
         let only = self.maps.len() == 1;
         let map = &mut self.maps[j];
         let weights = &mut map.weights[slot * rows * KEYS..][..rows * KEYS];
@@ -152,7 +155,8 @@ impl QueryTile {
         query: usize,
         observe: &mut dyn FnMut(&AttentionRow<'_>),
     ) {
-        let (i, rows) = (query - self.queries.start, self.queries.len());
+        let i = query - self.queries.start;
+        let rows = self.queries.len();
         // Slot of the block, range in its weights, and first key in the row.
         let pieces = self.blocks.clone().enumerate().map(|(slot, block)| {
             let length = KEYS.min((query + 1).saturating_sub(block * KEYS));
@@ -190,9 +194,16 @@ impl QueryTile {
         for (j, map) in self.maps.iter().enumerate() {
             sinks.extend(packed.sink(j, head).map(|sink| (sink - map.largest[i]).exp() / map.sums[i]));
         }
-        let (mix, first_visible, values) = (&mix[..maps.len()], packed.first_visible(query), packed.values(head));
-        let (logits, maps, sinks) = (&logits[..], &maps[..], &sinks[..]);
-        observe(&AttentionRow { query, first_visible, logits, maps, mix, sinks, effective, values });
+        observe(&AttentionRow {
+            query,
+            first_visible: packed.first_visible(query),
+            logits: &logits,
+            maps: &maps,
+            mix: &mix[..maps.len()],
+            sinks: &sinks,
+            effective,
+            values: packed.values(head),
+        });
     }
 
     /// Computes out = (sum_j mix_j map_j) V: (queries, value width). Overwrites the first of two maps.

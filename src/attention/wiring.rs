@@ -99,7 +99,8 @@ impl Variant {
     /// # Errors
     /// If one does not fit; the message has its name in `config.json`.
     pub fn check_heads(&self, heads: usize, value_heads: usize) -> Result<()> {
-        let (groups, queries) = (self.groups(value_heads), self.query_heads(heads));
+        let groups = self.groups(value_heads);
+        let queries = self.query_heads(heads);
         if self.values == ValueWidth::Doubled {
             ensure!(
                 value_heads.is_multiple_of(2),

@@ -79,12 +79,16 @@ impl<'a> Backward<'a> {
 
     /// The gradients of q, k and v, in their shapes.
     pub(super) fn gradients(&self) -> [Vec<f32>; 3] {
-        let (size, wiring) = (&self.size, &self.op.wiring);
+        let size = &self.size;
+        let wiring = &self.op.wiring;
         let parts: Vec<Parts> =
             size.tasks().map_init(BackwardBuffers::default, |buffers, task| self.head(buffers, task)).collect();
-        let (mut q, mut k, mut v) = (Vec::new(), Vec::new(), Vec::new());
+        let mut q = Vec::new();
+        let mut k = Vec::new();
+        let mut v = Vec::new();
         for (task, parts) in parts.iter().enumerate() {
-            let (entry, h) = (task / size.heads, task % size.heads);
+            let entry = task / size.heads;
+            let h = task % size.heads;
             for j in 0..wiring.maps() {
                 q.push(Share { entry, head: wiring.query[j][h], values: &parts.q[j], stride: size.padded() });
                 k.push(Share { entry, head: wiring.key[j][h], values: &parts.k[j], stride: size.d });
@@ -97,7 +101,8 @@ impl<'a> Backward<'a> {
     }
 
     fn head(&self, buffers: &mut BackwardBuffers, (entry, head): (usize, usize)) -> Parts {
-        let (size, maps) = (&self.size, self.op.wiring.maps());
+        let size = &self.size;
+        let maps = self.op.wiring.maps();
         let mut parts = Parts {
             q: vec![vec![0.0; size.t * size.padded()]; maps],
             k: vec![vec![0.0; size.t * size.d]; maps],
@@ -115,9 +120,11 @@ impl<'a> Backward<'a> {
     }
 
     fn map(&self, entry: usize, head: usize, j: usize) -> BackwardMap {
-        let (size, op) = (&self.size, self.op);
+        let size = &self.size;
+        let op = self.op;
         let q = size.scaled(self.q, size.q_heads, entry, op.wiring.query[j][head], op.scale);
-        let (mut dots, mut mix) = (Vec::with_capacity(size.t), Vec::with_capacity(size.t));
+        let mut dots = Vec::with_capacity(size.t);
+        let mut mix = Vec::with_capacity(size.t);
         for row in entry * size.t..(entry + 1) * size.t {
             let at = row * size.heads + head;
             let lambda = op.scalars.lambda(row, head);
@@ -142,8 +149,11 @@ impl<'a> Backward<'a> {
         keys: &Range<usize>,
         parts: &mut Parts,
     ) {
-        let (size, wiring, d) = (&self.size, &self.op.wiring, self.size.d);
-        let (n, m) = (tile.len(), keys.len());
+        let size = &self.size;
+        let wiring = &self.op.wiring;
+        let d = size.d;
+        let n = tile.len();
+        let m = keys.len();
         let dout = |piece: usize| size.rows(self.dout, size.out_slices(), entry, head * size.slices + piece, tile);
         for (piece, value) in wiring.value[head].iter().enumerate() {
             let dp = Target { data: &mut buffers.dp, rows: n, stride: KEYS };
@@ -187,8 +197,12 @@ fn logit_gradients_simd<'a, S: pulp::Simd>(
         buffers.ds.chunks_exact_mut(KEYS).zip(buffers.mixed.chunks_exact_mut(KEYS)).zip(buffers.dp.chunks_exact(KEYS));
     for (i, ((ds, mixed), dp)) in blocks.take(rows.mix.len()).enumerate() {
         let visible = (first_end + i).saturating_sub(first_key).min(columns);
-        let (log_sum, dot, mix) = (rows.log_sums[i], rows.dots[i], rows.mix[i]);
-        let (ds, mixed, dp) = (&mut ds[..columns], &mut mixed[..columns], &dp[..columns]);
+        let log_sum = rows.log_sums[i];
+        let dot = rows.dots[i];
+        let mix = rows.mix[i];
+        let ds = &mut ds[..columns];
+        let mixed = &mut mixed[..columns];
+        let dp = &dp[..columns];
         for ((ds, mixed), dp) in ds[..visible].iter_mut().zip(&mut mixed[..visible]).zip(&dp[..visible]) {
             let p = mix * exp(*ds - log_sum);
             *mixed = if add { *mixed + p } else { p };

@@ -41,11 +41,14 @@ impl<'a> Forward<'a> {
         buffers: &mut ForwardBuffers,
         (entry, head): (usize, usize),
     ) -> (Vec<Vec<f32>>, Vec<Vec<f32>>) {
-        let (size, width) = (&self.size, self.size.slices * self.size.padded());
-        let (mut outs, mut log_sums) = (Vec::new(), Vec::new());
+        let size = &self.size;
+        let width = size.slices * size.padded();
+        let mut outs = Vec::new();
+        let mut log_sums = Vec::new();
         for (j, query_heads) in self.op.wiring.query.iter().enumerate() {
             buffers.q = size.scaled(self.q, size.q_heads, entry, query_heads[head], self.op.scale);
-            let (mut out, mut log_sums_of_map) = (vec![0.0; size.t * width], vec![0.0; size.t]);
+            let mut out = vec![0.0; size.t * width];
+            let mut log_sums_of_map = vec![0.0; size.t];
             for tile in size.tiles() {
                 let rows = &mut out[tile.start * width..tile.end * width];
                 self.tile(buffers, (entry, head, j), &tile, rows, &mut log_sums_of_map[tile.clone()]);
@@ -71,7 +74,9 @@ impl<'a> Forward<'a> {
         out: &mut [f32],
         log_sums: &mut [f32],
     ) {
-        let (size, wiring, n) = (&self.size, &self.op.wiring, tile.len());
+        let size = &self.size;
+        let wiring = &self.op.wiring;
+        let n = tile.len();
         let width = size.slices * size.padded();
         let queries = Mat::new(&buffers.q[tile.start * size.d..], n, size.d, size.d);
         start_rows(&mut buffers.largest, &mut buffers.sums, n, self.op.scalars.sink(wiring.query[j][head]));

@@ -66,7 +66,8 @@ impl Portable<'_> {
         let heads = if of_layer.any(|removed| removed.of.heads.is_some()) { self.heads.wiring.heads() } else { 1 };
         let mut kept = vec![1.0_f32; heads * queries.len() * keys.len()];
         for (row, kept) in kept.chunks_exact_mut(keys.len()).enumerate() {
-            let (head, query) = (row / queries.len(), queries.start + row % queries.len());
+            let head = row / queries.len();
+            let query = queries.start + row % queries.len();
             let at = HeadPlace { layer: self.layer, head };
             treated.remove(how, at, query, keys.start, &mut kept[..query + 1 - keys.start], 0.0);
         }

@@ -28,7 +28,8 @@ impl Portable<'_> {
         values: &[Panels],
         watched: &mut [HeadProbes<'_>],
     ) -> Result<()> {
-        let (first, n) = (tile.queries.start, tile.queries.len());
+        let first = tile.queries.start;
+        let n = tile.queries.len();
         let mut rows = Vec::new();
         // Where the copied rows of each head begin.
         let mut starts = Vec::new();

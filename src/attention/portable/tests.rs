@@ -34,7 +34,8 @@ fn shapes(variant: &Variant, batch: usize) -> Shapes {
     use crate::attention::{Lambda, Sink, ValueWidth};
     let heads = 6;
     let value_heads = if variant.values == ValueWidth::Doubled { 4 } else { 2 };
-    let [queries, keys] = [variant.query_heads(heads), variant.key_heads(heads, value_heads)];
+    let queries = variant.query_heads(heads);
+    let keys = variant.key_heads(heads, value_heads);
     let lambda = match variant.lambda {
         Lambda::None => None,
         Lambda::Vectors | Lambda::VectorsAndInit | Lambda::Layer | Lambda::Fixed => Some(vec![1]),
@@ -262,10 +263,8 @@ fn gradients_through_tiles_are_those_of_the_training_kernel_for_every_preset() {
         let [q, k, v, lambda, sink] = vars.each_ref().map(|var| var.as_ref().map(|var| var.as_tensor().clone()));
         let [q, k, v] = [q, k, v].map(Option::unwrap);
         let heads = Heads { q, k, v, lambda, sink, gate: None, wiring: &wiring, rule: LogitRule::plain(D) };
-        let [got, want] = [
-            Portable::with_rows(&heads, None, None, 0, ROWS).unwrap().mixture().unwrap(),
-            Fused.attend(0, &heads).unwrap(),
-        ];
+        let got = Portable::with_rows(&heads, None, None, 0, ROWS).unwrap().mixture().unwrap();
+        let want = Fused.attend(0, &heads).unwrap();
         assert!(distance(&got, &want) < 2e-5, "{name}");
         let weight = normal(want.dims(), 99);
         let [got, want] = [got, want].map(|y| (y * &weight).unwrap().sum_all().unwrap().backward().unwrap());
