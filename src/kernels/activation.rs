@@ -170,7 +170,8 @@ impl CustomOp2 for SwiGlu {
         if l1.shape() != l2.shape() {
             bail!("swiglu: gate {:?} and up {:?} differ", l1.shape(), l2.shape());
         }
-        let (gate, up) = (slice(s1, l1, "swiglu")?, slice(s2, l2, "swiglu")?);
+        let gate = slice(s1, l1, "swiglu")?;
+        let up = slice(s2, l2, "swiglu")?;
         let y = in_chunks(gate.len(), NUMBERS_PER_TASK, |chunk, y| {
             let of_chunk = chunk * NUMBERS_PER_TASK..chunk * NUMBERS_PER_TASK + y.len();
             swiglu_forward(&gate[of_chunk.clone()], &up[of_chunk], y);
@@ -212,7 +213,8 @@ fn swiglu_backward_simd<'a, S: pulp::Simd>(
 }
 
 fn swiglu_gradients(gate: &[f32], up: &[f32], dy: &[f32]) -> (Vec<f32>, Vec<f32>) {
-    let (mut dgate, mut dup) = (vec![0.0; gate.len()], vec![0.0; gate.len()]);
+    let mut dgate = vec![0.0; gate.len()];
+    let mut dup = vec![0.0; gate.len()];
     dgate
         .par_chunks_mut(NUMBERS_PER_TASK)
         .zip(dup.par_chunks_mut(NUMBERS_PER_TASK))

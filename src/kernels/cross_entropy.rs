@@ -50,7 +50,9 @@ pub fn cross_entropy(logits: &Tensor, targets: Vec<u32>, weights: Vec<f32>) -> R
 
 /// [`cross_entropy`] in candle's ops.
 fn in_candle(logits: &Tensor, targets: Vec<u32>, weights: &[f32]) -> Result<(Tensor, TokenScores)> {
-    let (n, device, dtype) = (targets.len(), logits.device(), logits.dtype());
+    let n = targets.len();
+    let device = logits.device();
+    let dtype = logits.dtype();
     let targets = Tensor::from_vec(targets, (n, 1), device)?;
     let nll = log_softmax(logits, 1)?.gather(&targets, 1)?.squeeze(1)?.neg()?; // N
     let of_targets = logits.contiguous()?.gather(&targets, 1)?; // N,1

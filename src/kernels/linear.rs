@@ -40,7 +40,8 @@ impl CustomOp2 for Linear {
     }
 
     fn cpu_fwd(&self, s1: &CpuStorage, l1: &Layout, s2: &CpuStorage, l2: &Layout) -> Result<(CpuStorage, Shape)> {
-        let (x, w) = (slice(s1, l1, "linear")?, slice(s2, l2, "linear")?);
+        let x = slice(s1, l1, "linear")?;
+        let w = slice(s2, l2, "linear")?;
         let (f, e) = l2.shape().dims2()?;
         let dims = output_dims(l1.dims(), l2.shape())?;
         let y = product(x, Mat::new(w, f, e, e).t(), e, f);
@@ -181,7 +182,8 @@ fn weight_gradient(x: &[f32], dy: &[f32], f: usize, e: usize) -> Vec<f32> {
     let rows = x.len() / e;
     let mut dw = vec![0.0; f * e];
     dw.par_chunks_mut(OUT_ROWS * e).enumerate().for_each(|(chunk, dw)| {
-        let (start, n) = (chunk * OUT_ROWS, dw.len() / e);
+        let start = chunk * OUT_ROWS;
+        let n = dw.len() / e;
         multiply(MatMut::new(dw, n, e, e), true, Mat::new(&dy[start..], rows, n, f).t(), Mat::new(x, rows, e, e));
     });
     dw
@@ -198,12 +200,15 @@ mod tests {
         let mut rng = Rng::new(1, "linear");
         for (e, f) in [(9, PANEL), (9, PANEL + 1), (DEPTH, 3 * PANEL - 8), (2 * DEPTH + 5, PANEL + 1)] {
             let mut random = |n: usize| (0..n).map(|_| rng.normal() as f32).collect::<Vec<_>>();
-            let (x, w) = (random(rows * e), random(f * e));
+            let x = random(rows * e);
+            let w = random(f * e);
             let y = product(&x, Mat::new(&w, f, e, e).t(), e, f);
             for (i, y) in y.iter().enumerate() {
-                let (x, w) = (&x[i / f * e..][..e], &w[i % f * e..][..e]);
+                let x = &x[i / f * e..][..e];
+                let w = &w[i % f * e..][..e];
                 let products = || x.iter().zip(w).map(|(&x, &w)| f64::from(x) * f64::from(w));
-                let (want, size): (f64, f64) = (products().sum(), products().map(f64::abs).sum());
+                let want: f64 = products().sum();
+                let size: f64 = products().map(f64::abs).sum();
                 assert!((f64::from(*y) - want).abs() < 1e-6 * size, "{e}, {f}, {i}: {y} instead of {want}");
             }
         }
@@ -211,10 +216,13 @@ mod tests {
 
     #[test]
     fn a_row_has_the_same_numbers_with_few_others_and_with_many() {
-        let (rows, e, f) = (PACKED_ROWS + 5, DEPTH + 7, 2 * PANEL + 3);
+        let rows = PACKED_ROWS + 5;
+        let e = DEPTH + 7;
+        let f = 2 * PANEL + 3;
         let mut rng = Rng::new(2, "linear");
         let mut random = |n: usize| (0..n).map(|_| rng.normal() as f32).collect::<Vec<_>>();
-        let (x, w) = (random(rows * e), random(f * e));
+        let x = random(rows * e);
+        let w = random(f * e);
         let of =
             |rows: std::ops::Range<usize>| product(&x[rows.start * e..rows.end * e], Mat::new(&w, f, e, e).t(), e, f);
         let all = of(0..rows);

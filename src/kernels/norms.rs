@@ -28,7 +28,8 @@ impl CustomOp2 for RmsNorm {
     }
 
     fn cpu_fwd(&self, s1: &CpuStorage, l1: &Layout, s2: &CpuStorage, l2: &Layout) -> Result<(CpuStorage, Shape)> {
-        let (x, gain) = (slice(s1, l1, "rms-norm")?, slice(s2, l2, "rms-norm")?);
+        let x = slice(s1, l1, "rms-norm")?;
+        let gain = slice(s2, l2, "rms-norm")?;
         let e = gain.len();
         if l1.shape().dims().last() != Some(&e) {
             candle_core::bail!("rms-norm: x {:?} does not fit gain of {e}", l1.shape());
@@ -146,7 +147,8 @@ impl CustomOp3 for LayerNorm {
         l3: &Layout,
     ) -> Result<(CpuStorage, Shape)> {
         let x = slice(s1, l1, "layer-norm")?;
-        let (gain, bias) = (slice(s2, l2, "layer-norm")?, slice(s3, l3, "layer-norm")?);
+        let gain = slice(s2, l2, "layer-norm")?;
+        let bias = slice(s3, l3, "layer-norm")?;
         let e = gain.len();
         if l1.shape().dims().last() != Some(&e) || bias.len() != e {
             candle_core::bail!("layer-norm: x {:?} does not fit gain of {e} and bias of {}", l1.shape(), bias.len());

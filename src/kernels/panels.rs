@@ -32,7 +32,8 @@ pub(crate) struct Panels {
 impl Panels {
     /// Packs a matrix.
     pub(crate) fn new(matrix: Mat<'_>) -> Self {
-        let (rows, cols) = (matrix.rows, matrix.cols);
+        let rows = matrix.rows;
+        let cols = matrix.cols;
         let lines = in_chunks(rows * cols.div_ceil(PANEL), rows, |panel, lines: &mut [Line]| {
             let first = panel * PANEL;
             let width = PANEL.min(cols - first);
@@ -107,7 +108,8 @@ pub fn multiply_panel_simd<'a, S: Simd>(simd: S, dst: MatMut<'a>, add: bool, a: 
     assert!((dst.rows, dst.cols, a.cols, a.col_stride) == (a.rows, PANEL, panel.len(), 1), "panel product's shapes");
     let mut row = 0;
     while row < a.rows {
-        let (dst_rows, a_rows) = (&mut dst.data[row * dst.row_stride..], &a.data[row * a.row_stride..]);
+        let dst_rows = &mut dst.data[row * dst.row_stride..];
+        let a_rows = &a.data[row * a.row_stride..];
         let strides = (dst.row_stride, a.row_stride);
         // As many rows as there are registers for sums.
         row += match a.rows - row {
@@ -160,7 +162,8 @@ fn multiply_rows<S: Simd, const M: usize>(
         }
         for i in 0..M {
             let dst = S::as_mut_simd_f32s(&mut dst[i * dst_stride..][..PANEL]).0;
-            (dst[at], dst[at + 1]) = (sums[i][0], sums[i][1]);
+            dst[at] = sums[i][0];
+            dst[at + 1] = sums[i][1];
         }
     }
     M
@@ -205,13 +208,16 @@ mod tests {
         ) {
             let mut rng = crate::base::rng::Rng::new(seed, "panels");
             let mut random = |n: usize| (0..n).map(|_| rng.normal() as f32).collect::<Vec<_>>();
-            let (a, b, before) = (random(rows * inner), random(inner * cols), random(rows * cols));
+            let a = random(rows * inner);
+            let b = random(inner * cols);
+            let before = random(rows * cols);
             let b = if transposed { Mat::new(&b, cols, inner, inner).t() } else { Mat::new(&b, inner, cols, cols) };
             let panels = Panels::new(b);
             let width = cols.next_multiple_of(PANEL);
             let mut dst = vec![0.0; rows * width];
             dst.chunks_mut(width).zip(before.chunks(cols)).for_each(|(dst, row)| dst[..cols].copy_from_slice(row));
-            let (mut by_row, mut by_depth) = (dst.clone(), dst.clone());
+            let mut by_row = dst.clone();
+            let mut by_depth = dst.clone();
             for panel in 0..width / PANEL {
                 let lines = panels.rows(panel, 0..inner);
                 let of_panel = MatMut::new(&mut dst[panel * PANEL..], rows, PANEL, width);

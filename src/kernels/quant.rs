@@ -87,7 +87,8 @@ impl Quantiser {
     /// # Errors
     /// If one does not fit; the message begins with its name.
     pub fn check(&self) -> Result<(), String> {
-        let (format, scope) = (self.format, self.scope.name());
+        let format = self.format;
+        let scope = self.scope.name();
         let (of_logits, number) = match self.of {
             Quantised::Logits => (true, "a logit"),
             Quantised::Qk => (false, "a query or key"),
@@ -271,7 +272,9 @@ mod tests {
     use proptest::prelude::*;
 
     fn integers(bits: u32) -> Quantiser {
-        let (of, format, scope) = (Quantised::Logits, Format::Int(bits), Scope::Row);
+        let of = Quantised::Logits;
+        let format = Format::Int(bits);
+        let scope = Scope::Row;
         Quantiser { of, format, scope, smooth: false, rotate: false, exempt_sinks: false, layers: None }
     }
 

@@ -92,7 +92,8 @@ impl Rope {
             let values = &values[self.start * pairs..(self.start + t) * pairs];
             Tensor::from_slice(values, (t, pairs), x.device())?.to_dtype(x.dtype())
         };
-        let (cos, sin) = (rows(&self.table.cos)?, rows(&self.table.sin)?); // T,pairs
+        let cos = rows(&self.table.cos)?; // T,pairs
+        let sin = rows(&self.table.sin)?; // T,pairs
         let rotate = match self.style {
             RopeStyle::Half => rope_slow,
             RopeStyle::Interleaved => rope_i_slow,
@@ -107,13 +108,17 @@ impl Rope {
 
     /// Rotation by the angles of the table, or by the opposite ones if `direction` is -1: x of `dims` (B, T, heads, d).
     fn rotate(&self, x: &[f32], dims: &[usize], direction: f32) -> Vec<f32> {
-        let (t, heads, d) = (dims[1], dims[2], dims[3]);
-        let (pairs, width) = (self.table.pairs, heads * d);
+        let t = dims[1];
+        let heads = dims[2];
+        let d = dims[3];
+        let pairs = self.table.pairs;
+        let width = heads * d;
         in_chunks(x.len(), ROWS_PER_TASK * width, |task, y| {
             let rows = x[task * ROWS_PER_TASK * width..].chunks(width);
             for (i, (y, x)) in y.chunks_mut(width).zip(rows).enumerate() {
                 let at = (self.start + (task * ROWS_PER_TASK + i) % t) * pairs;
-                let (cos, sin) = (&self.table.cos[at..at + pairs], &self.table.sin[at..at + pairs]);
+                let cos = &self.table.cos[at..at + pairs];
+                let sin = &self.table.sin[at..at + pairs];
                 match self.style {
                     RopeStyle::Half => rotate_halves(x, d, cos, sin, direction, y),
                     RopeStyle::Interleaved => rotate_neighbours(x, d, cos, sin, direction, y),
@@ -138,8 +143,12 @@ fn rotate_halves_simd<'a, S: pulp::Simd>(
     let pairs = cos.len();
     for (y, x) in y.chunks_exact_mut(d).zip(x.chunks_exact(d)) {
         y[2 * pairs..].copy_from_slice(&x[2 * pairs..]);
-        let ((x1, x2), (y1, y2)) = (x.split_at(pairs), y.split_at_mut(pairs));
-        let (x1, x2, y1, y2) = (&x1[..pairs], &x2[..pairs], &mut y1[..pairs], &mut y2[..pairs]);
+        let (x1, x2) = x.split_at(pairs);
+        let (y1, y2) = y.split_at_mut(pairs);
+        let x1 = &x1[..pairs];
+        let x2 = &x2[..pairs];
+        let y1 = &mut y1[..pairs];
+        let y2 = &mut y2[..pairs];
         for i in 0..pairs {
             let s = sin[i] * direction;
             y1[i] = x1[i] * cos[i] - x2[i] * s;
@@ -153,7 +162,9 @@ fn rotate_neighbours(x: &[f32], d: usize, cos: &[f32], sin: &[f32], direction: f
     for (y, x) in y.chunks_exact_mut(d).zip(x.chunks_exact(d)) {
         y[2 * pairs..].copy_from_slice(&x[2 * pairs..]);
         for i in 0..pairs {
-            let (a, b, s) = (x[2 * i], x[2 * i + 1], sin[i] * direction);
+            let a = x[2 * i];
+            let b = x[2 * i + 1];
+            let s = sin[i] * direction;
             y[2 * i] = a * cos[i] - b * s;
             y[2 * i + 1] = b * cos[i] + a * s;
         }

@@ -58,7 +58,8 @@ pub fn sigmoid(x: f32) -> f32 {
 /// 1 - 2 / (exp(2|x|) + 1), which would cancel near 0.
 #[inline(always)]
 pub fn tanh(x: f32) -> f32 {
-    let (magnitude, square) = (x.abs(), x * x);
+    let magnitude = x.abs();
+    let square = x * x;
     let mut p = -5.704_988_7e-3_f32;
     for c in [2.063_908_8e-2, -5.373_971_6e-2, 1.333_144_2e-1, -3.333_328e-1] {
         p = p.mul_add(square, c);
@@ -129,7 +130,8 @@ pub fn max(x: &[f32]) -> f32 {
 pub fn dot(x: &[f32], y: &[f32]) -> f32 {
     assert_eq!(x.len(), y.len());
     let mut lanes = [0.0f32; LANES];
-    let ((x, x_tail), (y, y_tail)) = (x.as_chunks::<LANES>(), y.as_chunks::<LANES>());
+    let (x, x_tail) = x.as_chunks::<LANES>();
+    let (y, y_tail) = y.as_chunks::<LANES>();
     for (x, y) in x.iter().zip(y) {
         for i in 0..LANES {
             lanes[i] = x[i].mul_add(y[i], lanes[i]);
@@ -196,7 +198,8 @@ pub fn softmax_block_simd<'a, S: Simd>(
 #[inline(always)]
 fn softmax_row<S: Simd>(simd: S, row: &mut [f32], Range { start, end }: Range<usize>, largest: &mut f32) -> f32 {
     // Whole chunks, with -inf for keys that are not visible: its exponential is 0.
-    let (first, last) = (start / LANES * LANES, end.next_multiple_of(LANES));
+    let first = start / LANES * LANES;
+    let last = end.next_multiple_of(LANES);
     row[..first].fill(0.0);
     row[last.max(first)..].fill(0.0);
     if start == end {
@@ -273,7 +276,8 @@ mod tests {
     fn exp_agrees_with_the_standard_library() {
         for i in -8_700..=8_800 {
             let x = i as f32 / 100.0;
-            let (got, want) = (exp(x), f64::from(x).exp());
+            let got = exp(x);
+            let want = f64::from(x).exp();
             assert!((f64::from(got) / want - 1.0).abs() < 4e-7, "exp({x}) = {got}, want {want}");
         }
         assert_eq!(exp(-1e9), 0.0);
@@ -285,7 +289,8 @@ mod tests {
     fn tanh_agrees_with_the_standard_library() {
         for i in -12_000..=12_000 {
             let x = i as f32 / 1000.0;
-            let (got, want) = (f64::from(tanh(x)), f64::from(x).tanh());
+            let got = f64::from(tanh(x));
+            let want = f64::from(x).tanh();
             assert!((got - want).abs() <= 2e-7 * want.abs(), "tanh({x}) = {got}, want {want}");
         }
         assert_eq!([tanh(1e9), tanh(f32::NEG_INFINITY), tanh(1e-20)], [1.0, -1.0, 1e-20]);

@@ -130,7 +130,8 @@ impl Quantiser {
                 &mean,
                 rows.filter(|(position, _)| !of.exempt.contains(position)).map(|(_, row)| row).collect(),
             );
-            (first, rest) = (first + length, later);
+            first += length;
+            rest = later;
         }
     }
 
@@ -252,7 +253,8 @@ mod tests {
     fn blocks_are_counted_from_the_first_token() {
         let by = quantiser(Format::Int(8), Scope::Block);
         let rows: Vec<f32> = (0..300).map(|i| (i as f32 * 0.7).sin() * (1.0 + i as f32)).collect();
-        let (mut whole, mut parts) = (rows.clone(), rows.clone());
+        let mut whole = rows.clone();
+        let mut parts = rows.clone();
         by.queries(&HeadRows { first: 0, d: 1, mean: &[], exempt: &[] }, &mut whole);
         let (before, after) = parts.split_at_mut(128);
         by.queries(&HeadRows { first: 0, d: 1, mean: &[], exempt: &[] }, before);
@@ -274,7 +276,8 @@ mod tests {
 
     #[test]
     fn a_mean_is_taken_off_before_the_rounding_and_added_again() {
-        let (mut rows, mean) = ([107.0_f32, 96.6], [100.0]);
+        let mut rows = [107.0_f32, 96.6];
+        let mean = [100.0];
         let of = HeadRows { first: 0, d: 1, mean: &mean, exempt: &[] };
         quantiser(Format::Int(4), Scope::Head).keys(&of, &mut rows);
         assert_eq!(rows, [107.0, 97.0]);
@@ -295,7 +298,8 @@ mod tests {
             rows in prop::collection::vec(-9.0_f32..9.0, 24), width in prop::sample::select(vec![4, 6, 8, 12])
         ) {
             let product = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f32>();
-            let (mut a, mut b) = (rows[..width].to_vec(), rows[12..12 + width].to_vec());
+            let mut a = rows[..width].to_vec();
+            let mut b = rows[12..12 + width].to_vec();
             let before = product(&a, &b);
             hadamard(&mut a);
             hadamard(&mut b);
