@@ -447,7 +447,8 @@ mod tests {
 
     #[test]
     fn one_map_cancels_nothing_and_small_sums_are_detected() {
-        let (mut one, mut two) = (collector(), collector());
+        let mut one = collector();
+        let mut two = collector();
         TestRow::one(&[0.1, 0.2, 0.3, 0.15, 0.25]).show(one.as_mut());
         assert_eq!(one.summaries[0].cancelled_everywhere(), 0.0);
         TestRow::two(&[0.5, 0.5, 0.0, 0.0, 0.0], &[0.0, 0.0, 0.5, 0.25, 0.25], 0.98).show(two.as_mut());
@@ -475,7 +476,9 @@ mod tests {
     #[test]
     fn merging_blocks_equals_observing_all_rows() {
         let rows: [&[f32]; 2] = [&[0.1, 0.2, 0.3, 0.2, 0.2], &[0.3, -0.1, 0.1, 0.4, 0.2, 0.1]];
-        let (mut whole, mut first, mut second) = (collector(), collector(), collector());
+        let mut whole = collector();
+        let mut first = collector();
+        let mut second = collector();
         observe(&mut whole, 4, rows[0], 0.0);
         observe(&mut whole, 5, rows[1], 0.0);
         observe(&mut first, 4, rows[0], 0.0);

@@ -77,7 +77,8 @@ impl Measure for MapMeasure {
 
     fn conclude(&self, pass: ObservedPass<'_>, output: &mut MeasureOutput) -> Result<()> {
         let n_tok = pass.prompt.ids.len();
-        let (queries, keys) = (self.queries.within(n_tok), self.keys.within(n_tok));
+        let queries = self.queries.within(n_tok);
+        let keys = self.keys.within(n_tok);
         for (field, range) in [("--query", &queries), ("--key", &keys)] {
             if range.is_empty() {
                 bail!("{field}: the prompt has tokens 0 to {}, none of them in that range", n_tok - 1);
@@ -98,7 +99,8 @@ impl Measure for MapMeasure {
             // A standard model's only map equals its mixture: keep one of them.
             by_probe.retain(|probe, _| asked[probe / 2] != RowQuantity::Map(0));
         }
-        let (mut maps, mut profiles) = (Vec::new(), Vec::new());
+        let mut maps = Vec::new();
+        let mut profiles = Vec::new();
         for (probe, heads) in by_probe {
             let list = if probe % 2 == 0 { &mut maps } else { &mut profiles };
             let heads = if self.by_head { heads } else { mean_over_heads(&heads) };

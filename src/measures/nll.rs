@@ -88,7 +88,8 @@ impl Measure for NllMeasure {
 
 /// Returns the scored tokens of a pass.
 fn scored_window(pass: &ObservedPass<'_>, frequent: &Bigrams) -> Result<ScoredWindow> {
-    let (prompt, predictions) = (pass.prompt, pass.predictions.context("predictions were asked for")?);
+    let prompt = pass.prompt;
+    let predictions = pass.predictions.context("predictions were asked for")?;
     let hits = ar_hits(&prompt.ids, frequent);
     let mut window = ScoredWindow { sample: pass.sample, ..ScoredWindow::default() };
     for i in prompt.scored_tokens() {

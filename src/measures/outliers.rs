@@ -203,7 +203,8 @@ fn tally_records(quantity: &'static str, layer: Option<usize>, tally: &Tally) ->
         records.extend(value.map(|value| number(metric, value, n)));
     }
     for record in &mut records {
-        (record.layer, record.region) = (layer, Some(quantity.into()));
+        record.layer = layer;
+        record.region = Some(quantity.into());
     }
     records
 }
@@ -387,9 +388,9 @@ mod tests {
     proptest! {
         #[test]
         fn merging_blocks_equals_observing_all_rows(tokens in 1_usize..60, block in 1_usize..60, seed: u64) {
-            let (rows, probe) = (random_rows(tokens, seed), LogitProbe);
-            let whole = watch::<LogitCollector>(&probe, &rows, tokens).tally;
-            let merged = watch::<LogitCollector>(&probe, &rows, block).tally;
+            let rows = random_rows(tokens, seed);
+            let whole = watch::<LogitCollector>(&LogitProbe, &rows, tokens).tally;
+            let merged = watch::<LogitCollector>(&LogitProbe, &rows, block).tally;
             prop_assert_eq!(&whole.top, &merged.top);
             prop_assert_eq!(&whole.histogram, &merged.histogram);
             prop_assert_eq!(whole.moments.n(), (tokens * (tokens + 1)) as u64);

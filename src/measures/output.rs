@@ -180,8 +180,10 @@ impl<'a> LayerSums<'a> {
         gradients: Option<&TermGradients>,
         mean: Option<&[f32]>,
     ) -> Result<RegionOutputs> {
-        let (mut inner, mut whole) = ([0.0; REGIONS], 0.0);
-        let (mut attribution, mut of_mean) = ([0.0; REGIONS], 0.0);
+        let mut inner = [0.0; REGIONS];
+        let mut whole = 0.0;
+        let mut attribution = [0.0; REGIONS];
+        let mut of_mean = 0.0;
         for row in rows {
             let output = self.model.head_output(self.layer, head, row.query, self.trace)?;
             let written = output.write(&row.parts)?; // regions,E
@@ -228,19 +230,21 @@ impl<'a> LayerSums<'a> {
     /// # Errors
     /// If a row was not traced.
     pub fn finish(mut self) -> Result<LayerOutput> {
-        let (model, trace, layer) = (self.model, self.trace, self.layer);
-        let (mut inner, mut sinks, mut square, mut residual) = ([0.0; REGIONS], 0.0, 0.0, 0.0);
+        let mut inner = [0.0; REGIONS];
+        let mut sinks = 0.0;
+        let mut square = 0.0;
+        let mut residual = 0.0;
         for (&row, written) in &mut self.written {
-            model.norm_after_attention(layer, row, trace, written)?;
+            self.model.norm_after_attention(self.layer, row, self.trace, written)?;
             let parts: Vec<&[f64]> = written.chunks_exact(written.len() / REGIONS).collect();
             let whole = sum(&parts); // E
             inner.iter_mut().zip(&parts).for_each(|(inner, part)| *inner += dot(part, &whole));
             if let Some(part) = self.sinks.get_mut(&row) {
-                model.norm_after_attention(layer, row, trace, part)?;
+                self.model.norm_after_attention(self.layer, row, self.trace, part)?;
                 sinks += dot(part, &whole);
             }
             square += dot(&whole, &whole);
-            residual += trace.residual_square(layer, row).context("the row was not traced")?;
+            residual += self.trace.residual_square(self.layer, row).context("the row was not traced")?;
         }
         Ok(LayerOutput {
             share_out: inner.map(|inner| inner / square),

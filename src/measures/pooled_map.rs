@@ -83,7 +83,8 @@ struct PooledMapPlan {
 impl PooledMapProbe {
     /// Creates a probe for a part of the map. An empty range gives a map without bins.
     pub fn new(spec: PooledMapSpec) -> Self {
-        let (row_edges, column_edges) = (edges(&spec.queries, spec.rows), edges(&spec.keys, spec.columns));
+        let row_edges = edges(&spec.queries, spec.rows);
+        let column_edges = edges(&spec.keys, spec.columns);
         Self { plan: Arc::new(PooledMapPlan { spec, row_edges, column_edges }) }
     }
 }
@@ -184,8 +185,10 @@ impl BinRow {
 impl PooledMapCollector {
     /// Returns the map of the rows observed so far.
     pub fn map(&self) -> PooledMap {
-        let (row_edges, column_edges) = (self.plan.row_edges.clone(), self.plan.column_edges.clone());
-        let (rows, columns) = (row_edges.len() - 1, column_edges.len() - 1);
+        let row_edges = self.plan.row_edges.clone();
+        let column_edges = self.plan.column_edges.clone();
+        let rows = row_edges.len() - 1;
+        let columns = column_edges.len() - 1;
         let mut values = vec![f32::NAN; rows * columns];
         for (&i, row) in &self.rows {
             for (column, keys) in column_edges.windows(2).enumerate() {
@@ -245,8 +248,10 @@ impl PooledMap {
     /// Pools `by` x `by` bins into one, by the largest magnitude as in [`Pooling::Max`].
     pub(crate) fn coarser(&self, by: usize) -> Self {
         let by = by.max(1);
-        let (row_edges, column_edges) = (every(by, &self.row_edges), every(by, &self.column_edges));
-        let (rows, columns) = (row_edges.len() - 1, column_edges.len() - 1);
+        let row_edges = every(by, &self.row_edges);
+        let column_edges = every(by, &self.column_edges);
+        let rows = row_edges.len() - 1;
+        let columns = column_edges.len() - 1;
         let mut values = vec![f32::NAN; rows * columns];
         for (i, &value) in self.values.iter().enumerate() {
             let bin = i / self.columns / by * columns + i % self.columns / by;
@@ -260,7 +265,8 @@ impl PooledMap {
     /// out. For [`Pooling::Mean`] it equals the pooled mean map. For [`Pooling::Max`] it is the mean of the peaks of each
     /// head, which may be at different keys, not the peak of the mean map.
     pub(super) fn mean(maps: &[&Self]) -> Option<Self> {
-        let (first, n) = (maps.first()?, maps.len() as f64);
+        let first = maps.first()?;
+        let n = maps.len() as f64;
         let mut values = vec![(0.0, 0_u32); first.values.len()];
         let mut sinks = vec![0.0; first.sinks.len()];
         for map in maps {
@@ -296,7 +302,8 @@ mod tests {
     const POOLINGS: [Pooling; 2] = [Pooling::Max, Pooling::Mean];
 
     fn spec(quantity: RowQuantity, pooling: Pooling, tokens: usize, bins: usize) -> PooledMapSpec {
-        let (queries, keys) = (0..tokens, 0..tokens);
+        let queries = 0..tokens;
+        let keys = 0..tokens;
         PooledMapSpec { heads: LayersAndHeads::default(), quantity, pooling, queries, keys, rows: bins, columns: bins }
     }
 
@@ -410,7 +417,8 @@ mod tests {
     fn keys_before_a_window_are_in_no_bin() {
         let probe = PooledMapProbe::new(spec(RowQuantity::Logits(0), Pooling::Max, 4, 4));
         let mut collector = probe.start(0, 0);
-        let (logits, map): (&[f32], &[f32]) = (&[9.0, 9.0, 1.0, 2.0], &[0.0, 0.0, 0.3, 0.7]);
+        let logits: &[f32] = &[9.0, 9.0, 1.0, 2.0];
+        let map: &[f32] = &[0.0, 0.0, 0.3, 0.7];
         let values = Values::new(&[], &[], 0);
         let row = AttentionRow {
             query: 3,
@@ -472,7 +480,8 @@ mod tests {
             let rows = random_rows(tokens, seed);
             for pooling in POOLINGS {
                 let spec = spec(RowQuantity::Effective, pooling, tokens, bins);
-                let (whole, merged) = (pooled(spec.clone(), &rows, tokens), pooled(spec, &rows, block));
+                let whole = pooled(spec.clone(), &rows, tokens);
+                let merged = pooled(spec, &rows, block);
                 for (a, b) in whole.values.iter().zip(&merged.values) {
                     prop_assert!((a - b).abs() < 1e-6 || (a.is_nan() && b.is_nan()), "{a} {b}");
                 }
@@ -484,7 +493,8 @@ mod tests {
             let rows = random_rows(tokens, seed);
             let map = pooled(spec(RowQuantity::Map(0), Pooling::Mean, tokens, bins), &rows, 7);
             let pairs = |bin: usize| {
-                let (row, keys) = (bin / map.columns, &map.column_edges[bin % map.columns..]);
+                let row = bin / map.columns;
+                let keys = &map.column_edges[bin % map.columns..];
                 let queries = map.row_edges[row]..map.row_edges[row + 1];
                 queries.map(|query| keys[1].min(query + 1).saturating_sub(keys[0])).sum::<usize>()
             };

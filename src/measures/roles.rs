@@ -82,8 +82,11 @@ fn answerable_questions(prompt: &Prompt) -> Vec<QuestionSpans> {
     let question = prompt.haystack.end..first.rows().start;
     let mut questions = Vec::new();
     for query in prompt.queries.iter().filter(|query| query.is_answerable()) {
-        let (needle, question) = (query.needle.clone(), question.clone());
-        questions.push(QuestionSpans { needle, question, answer: query.rows() });
+        questions.push(QuestionSpans {
+            needle: query.needle.clone(),
+            question: question.clone(),
+            answer: query.rows(),
+        });
     }
     questions
 }
@@ -269,7 +272,8 @@ mod tests {
             let merged = watch::<RepeatCollector>(&probe, &rows, block).scores;
             for (a, b) in whole.iter().zip(&merged) {
                 prop_assert_eq!(a.rows, b.rows);
-                let (a, b) = (a.mean().unwrap(), b.mean().unwrap());
+                let a = a.mean().unwrap();
+                let b = b.mean().unwrap();
                 prop_assert!((a - b).abs() < 1e-9 && (0.0..=1.0 + 1e-6).contains(&a));
             }
         }

@@ -73,7 +73,8 @@ impl TargetSummary for RowShapes {
     fn merge(&mut self, later: Self) {
         self.entropy_nats.merge(later.entropy_nats);
         if later.magnitudes.len() > self.magnitudes.len() {
-            (self.first_norm, self.norm_sum) = (later.first_norm, later.norm_sum);
+            self.first_norm = later.first_norm;
+            self.norm_sum = later.norm_sum;
         }
         add_longer(&mut self.magnitudes, &later.magnitudes);
     }
@@ -237,10 +238,13 @@ mod tests {
 
         #[test]
         fn merging_blocks_equals_observing_all_rows(tokens in 2_usize..40, block in 1_usize..40, seed: u64) {
-            let (rows, probe) = (random_rows(tokens, seed), probe(&[0..tokens, 1..2]));
-            let (whole, merged) = (shapes(&probe, &rows, tokens), shapes(&probe, &rows, block));
+            let rows = random_rows(tokens, seed);
+            let probe = probe(&[0..tokens, 1..2]);
+            let whole = shapes(&probe, &rows, tokens);
+            let merged = shapes(&probe, &rows, block);
             for (a, b) in whole.iter().zip(&merged) {
-                let (entropy_a, entropy_b) = (a.entropy_nats, b.entropy_nats);
+                let entropy_a = a.entropy_nats;
+                let entropy_b = b.entropy_nats;
                 prop_assert_eq!(entropy_a.rows, entropy_b.rows);
                 prop_assert!((entropy_a.mean().unwrap_or(0.0) - entropy_b.mean().unwrap_or(0.0)).abs() < 1e-11);
                 prop_assert_eq!((a.first_norm, a.norm_sum), (b.first_norm, b.norm_sum));

@@ -159,7 +159,8 @@ mod tests {
         #[test]
         fn merging_blocks_equals_observing_all_rows(tokens in 1_usize..80, block in 1_usize..80, seed: u64) {
             let rows = random_rows(tokens, seed);
-            let (whole, merged) = (received(&rows, tokens), received(&rows, block));
+            let whole = received(&rows, tokens);
+            let merged = received(&rows, block);
             prop_assert_eq!(&whole.sampled, &merged.sampled);
             prop_assert_eq!(whole.received.len(), merged.received.len());
             for (a, b) in whole.received.iter().zip(&merged.received) {

@@ -54,8 +54,10 @@ impl TestRow {
         let maps: Vec<&[f32]> = self.maps.iter().map(Vec::as_slice).collect();
         let effective = self.effective();
         let query = effective.len() - 1;
-        let (mix, effective) = (self.mix.as_slice(), effective.as_slice());
-        let (keys, width) = (self.values.len(), self.values[0].len());
+        let mix = self.mix.as_slice();
+        let effective = effective.as_slice();
+        let keys = self.values.len();
+        let width = self.values[0].len();
         let packed = [Panels::new(Mat::new(&self.values.concat(), keys, width, width))];
         let values = Values::new(&packed, &[0], width);
         collector.observe(&AttentionRow {
@@ -93,7 +95,8 @@ pub(crate) fn random_rows(tokens: usize, seed: u64) -> Vec<TestRow> {
     let mut rng = Rng::new(seed, "rows");
     let mut rows = Vec::new();
     for keys in 1..=tokens {
-        let (first, second) = (random_map(&mut rng, keys), random_map(&mut rng, keys));
+        let first = random_map(&mut rng, keys);
+        let second = random_map(&mut rng, keys);
         rows.push(TestRow::two(&first, &second, 0.2 + 0.6 * random_map(&mut rng, 2)[0]));
     }
     let values: Vec<Vec<f32>> = (0..tokens).map(|_| (0..3).map(|_| rng.normal() as f32).collect()).collect();
