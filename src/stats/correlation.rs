@@ -12,7 +12,8 @@ pub type Correlation = fn(&[f64], &[f64]) -> Option<f64>;
 /// If there are not as many numbers of both.
 pub fn pearson(x: &[f64], y: &[f64]) -> Option<f64> {
     assert_eq!(x.len(), y.len(), "two numbers for each item");
-    let (mean_x, mean_y) = (mean(x)?, mean(y)?);
+    let mean_x = mean(x)?;
+    let mean_y = mean(y)?;
     let spread = (co_moment(x, mean_x, x, mean_x) * co_moment(y, mean_y, y, mean_y)).sqrt();
     (spread > 0.0).then(|| co_moment(x, mean_x, y, mean_y) / spread)
 }
@@ -195,10 +196,13 @@ mod tests {
     #[test]
     fn the_interval_covers_the_correlation_of_all_items_and_one_over_prompts_alone_would_not() {
         // 40 of many items whose numbers correlate by 0.6, on 10 prompts with noise of their own.
-        let (mut covered, mut covered_by_prompts, truth) = (0, 0, 0.6);
+        let mut covered = 0;
+        let mut covered_by_prompts = 0;
+        let truth = 0.6;
         for seed in 0..300 {
             let mut rng = Rng::new(seed, "items");
-            let (mut x, mut y) = (Vec::new(), Vec::new());
+            let mut x = Vec::new();
+            let mut y = Vec::new();
             for _ in 0..40 {
                 let a = rng.normal();
                 let b = truth * a + (1.0 - truth * truth).sqrt() * rng.normal();
@@ -222,7 +226,8 @@ mod tests {
 
     #[test]
     fn items_of_different_prompts_have_no_correlation_and_one_prompt_no_interval() {
-        let (x, y) = ([vec![1.0], vec![2.0]], [vec![3.0], vec![4.0]]);
+        let x = [vec![1.0], vec![2.0]];
+        let y = [vec![3.0], vec![4.0]];
         assert_eq!(correlation_of_means(spearman, &[vec![1.0], vec![2.0, 3.0]], &y), None);
         assert_eq!(correlation_of_means(spearman, &x, &y), Some(1.0));
         assert_eq!(correlation_interval(spearman, &x, &y, 9, 0), None);

@@ -89,7 +89,8 @@ impl Histogram {
         }
         let rank = q * (n - 1) as f64;
         let below = rank.floor() as u64;
-        let (low, high) = (self.ranked(below), self.ranked((below + 1).min(n - 1)));
+        let low = self.ranked(below);
+        let high = self.ranked((below + 1).min(n - 1));
         Some(low + (rank - below as f64) * (high - low))
     }
 
@@ -106,7 +107,8 @@ impl Histogram {
         if n == 0 || centre.is_nan() || distance.is_nan() || distance < 0.0 {
             return None;
         }
-        let (high, low) = (centre + distance, centre - distance);
+        let high = centre + distance;
+        let low = centre - distance;
         let above = if high >= 0.0 { self.tail(0, high) } else { n as f64 - self.tail(1, -high) };
         let below = if low <= 0.0 { self.tail(1, -low) } else { n as f64 - self.tail(0, low) };
         Some((above + below) / n as f64)
@@ -153,7 +155,8 @@ impl Histogram {
     /// Estimates how many numbers of one sign have a magnitude above `limit` >= 0.
     fn tail(&self, negative: usize, limit: f64) -> f64 {
         let in_bins = (FIRST_BIN..BEYOND).map(|slot| {
-            let (low, high) = (lower_edge(slot), lower_edge(slot + 1));
+            let low = lower_edge(slot);
+            let high = lower_edge(slot + 1);
             self.count(negative, slot) as f64 * ((high - limit) / (high - low)).clamp(0.0, 1.0)
         });
         in_bins.sum::<f64>() + self.count(negative, BEYOND) as f64
@@ -261,7 +264,8 @@ mod tests {
         ) {
             let mut sorted: Vec<f64> = numbers.iter().map(|x| f64::from(x.abs())).collect();
             sorted.sort_by(f64::total_cmp);
-            let (found, exact) = (histogram(&numbers).quantile(q).unwrap(), quantile(&sorted, q));
+            let found = histogram(&numbers).quantile(q).unwrap();
+            let exact = quantile(&sorted, q);
             prop_assert!((found - exact).abs() <= exact / 256.0 + 2.0_f64.powi(-30), "{found} {exact}");
         }
 

@@ -76,7 +76,8 @@ pub fn student(replicates: &[f64]) -> Option<MeanTest> {
     }
     let mean = replicates.iter().sum::<f64>() / n as f64;
     let variance = replicates.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / (n - 1) as f64;
-    let (error, freedom) = ((variance / n as f64).sqrt(), (n - 1) as f64);
+    let error = (variance / n as f64).sqrt();
+    let freedom = (n - 1) as f64;
     let half = student_quantile(0.5 + LEVEL / 2.0, freedom)? * error;
     if half <= NO_WIDTH {
         return None; // without an error there is no t
@@ -111,7 +112,8 @@ pub fn wilson(hits: usize, n: usize) -> Interval {
 pub fn wilson_of_groups(groups: &[(usize, usize)]) -> Interval {
     assert!(groups.iter().all(|(hits, n)| hits <= n), "more hits than trials");
     let (hits, n) = groups.iter().fold((0, 0), |sum, group| (sum.0 + group.0, sum.1 + group.1));
-    let (k, trials) = (groups.len() as f64, n as f64);
+    let k = groups.len() as f64;
+    let trials = n as f64;
     if n == 0 || groups.len() == n {
         return wilson(hits, n);
     }

@@ -52,7 +52,8 @@ impl Sample {
 
     /// Returns the two-sided p-value of the hypothesis that the mean is 0.
     fn p(&self) -> Option<f64> {
-        let (t, g) = (self.mean / self.standard_error(), self.skewness / self.n.sqrt());
+        let t = self.mean / self.standard_error();
+        let g = self.skewness / self.n.sqrt();
         let corrected = t + g * t * t / 3.0 + g * g * t.powi(3) / 27.0 + g / 6.0;
         two_sided_p(t.abs().min(corrected.abs()), self.n - 1.0)
     }
@@ -60,7 +61,8 @@ impl Sample {
 
 /// Returns how many standard errors the interval of `n` numbers at a level reaches below and above their mean.
 fn reach(level: f64, n: f64, skewness: f64) -> Option<(f64, f64)> {
-    let (t, g) = (student_quantile(0.5 + level / 2.0, n - 1.0)?, skewness / n.sqrt());
+    let t = student_quantile(0.5 + level / 2.0, n - 1.0)?;
+    let g = skewness / n.sqrt();
     Some((without_skewness(t, g).max(t), (-without_skewness(-t, g)).max(t)))
 }
 
@@ -109,7 +111,8 @@ pub fn simultaneous_interval(numbers: &[f64], count: usize) -> Option<Interval> 
 pub fn test_ratio(groups: &[(f64, f64)]) -> Option<MeanTest> {
     let groups: Vec<(f64, f64)> = groups.iter().copied().filter(|&(_, members)| members > 0.0).collect();
     let (sum, members) = groups.iter().fold((0.0, 0.0), |total, group| (total.0 + group.0, total.1 + group.1));
-    let (ratio, mean_size) = (sum / members, members / groups.len() as f64);
+    let ratio = sum / members;
+    let mean_size = members / groups.len() as f64;
     let linear: Vec<f64> = groups.iter().map(|(sum, n)| ratio + (sum - ratio * n) / mean_size).collect();
     test_mean(&linear)
 }
@@ -172,7 +175,8 @@ mod tests {
     #[test]
     fn the_interval_reaches_further_on_the_side_of_the_tail() {
         let skewed = [0.0, 0.1, 0.2, 0.1, 0.3, 0.2, 0.1, 4.0];
-        let (found, mean) = (test_mean(&skewed).unwrap().interval, mean(&skewed).unwrap());
+        let found = test_mean(&skewed).unwrap().interval;
+        let mean = mean(&skewed).unwrap();
         assert!(found.hi - mean > 1.5 * (mean - found.lo), "{found:?}");
         let turned = test_mean(&skewed.map(|x| -x)).unwrap().interval;
         assert!((turned.lo + found.hi).abs() < 1e-12 && (turned.hi + found.lo).abs() < 1e-12);

@@ -43,7 +43,8 @@ impl Moments {
     pub fn push(&mut self, x: f64) {
         let n = (self.n + 1) as f64;
         let before = x - self.mean;
-        let (step, after) = (before / n, before * (1.0 - 1.0 / n));
+        let step = before / n;
+        let after = before * (1.0 - 1.0 / n);
         let both = before * after;
         self.fourths +=
             both * step * step * (n * n - 3.0 * n + 3.0) + 6.0 * step * step * self.squares - 4.0 * step * self.cubes;
@@ -62,7 +63,8 @@ impl Moments {
             *self = *other;
             return;
         }
-        let (a, b) = (self.n as f64, other.n as f64);
+        let a = self.n as f64;
+        let b = other.n as f64;
         let n = a + b;
         let step = (other.mean - self.mean) / n;
         let square = step * step;

@@ -63,10 +63,13 @@ impl PairedHits {
 
     /// Returns the score statistic of a true difference.
     fn statistic(&self, d: f64) -> f64 {
-        let (n, wins, losses) = (self.n, self.n * self.wins, self.n * self.losses);
+        let n = self.n;
+        let wins = self.n * self.wins;
+        let losses = self.n * self.losses;
         let off = wins - losses - n * d;
         // q is the larger root of 2 n q² + b q + c = 0.
-        let (b, c) = ((2.0 * n - wins + losses) * d - wins - losses, -losses * d * (1.0 - d));
+        let b = (2.0 * n - wins + losses) * d - wins - losses;
+        let c = -losses * d * (1.0 - d);
         let q = ((b * b - 8.0 * n * c).max(0.0).sqrt() - b) / (4.0 * n);
         let variance = n * (2.0 * q + d * (1.0 - d));
         match off.abs() < 1e-12 {
@@ -86,7 +89,8 @@ impl PairedHits {
         if self.statistic(bound).abs() <= z {
             return bound;
         }
-        let (mut inside, mut outside) = (self.difference(), bound);
+        let mut inside = self.difference();
+        let mut outside = bound;
         for _ in 0..STEPS {
             let middle = 0.5 * (inside + outside);
             match self.statistic(middle).abs() <= z {
@@ -108,7 +112,8 @@ impl PairedHits {
         if !self.detects(self.n, 1.0) {
             return None;
         }
-        let (mut too_small, mut enough) = (0.0, 1.0);
+        let mut too_small = 0.0;
+        let mut enough = 1.0;
         for _ in 0..STEPS {
             let middle = 0.5 * (too_small + enough);
             match self.detects(self.n, middle) {
@@ -186,7 +191,8 @@ mod tests {
                 let log = |count: usize, p: f64| if count == 0 { 0.0 } else { count as f64 * p.ln() };
                 log(wins, q + d) + log(losses, q) + log(n - wins - losses, 1.0 - 2.0 * q - d)
             };
-            let (least, most) = ((-d).max(0.0), (1.0 - d) / 2.0);
+            let least = (-d).max(0.0);
+            let most = (1.0 - d) / 2.0;
             let tried = (1..200_000).map(|i| least + (most - least) * f64::from(i) / 200_000.0);
             let q = tried.max_by(|a, b| log_likelihood(*a).total_cmp(&log_likelihood(*b))).unwrap();
             let expected = (wins as f64 - losses as f64 - n as f64 * d) / (n as f64 * (2.0 * q + d * (1.0 - d))).sqrt();
@@ -217,7 +223,8 @@ mod tests {
         let of = |prompts: &[(usize, usize, usize)]| PairedHits::new(prompts).unwrap();
         let one: Vec<_> = (0..20).map(|i| (usize::from(i < 8), usize::from(i == 19), 1)).collect();
         let alike: Vec<_> = one.iter().map(|(wins, losses, _)| (2 * wins, 2 * losses, 2)).collect();
-        let (one, alike) = (of(&one), of(&alike));
+        let one = of(&one);
+        let alike = of(&alike);
         assert!((one.interval().lo - alike.interval().lo).abs() < 1e-9 && (one.p() - alike.p()).abs() < 1e-9);
         assert!((of(&[(1, 0, 2); 20]).n - 40.0).abs() < 1e-9, "no variation between prompts");
         assert_eq!(of(&[(0, 0, 2); 20]).n, 20.0, "the design effect is not known");
@@ -251,7 +258,8 @@ mod tests {
                         x if x < 0.4 => (0, 1),
                         _ => (0, 0),
                     };
-                    let (first, second) = (outcome(), outcome());
+                    let first = outcome();
+                    let second = outcome();
                     let second = if rng.unit() < 0.5 { first } else { second };
                     (first.0 + second.0, first.1 + second.1, 2)
                 })
@@ -279,8 +287,10 @@ mod tests {
         fn swapping_the_models_turns_the_interval_round(prompts in prop::collection::vec((0_usize..2, 0_usize..2), 6..30)) {
             let swapped: Vec<_> = prompts.iter().map(|&(wins, losses)| (losses, wins, 2)).collect();
             let prompts: Vec<_> = prompts.iter().map(|&(wins, losses)| (wins, losses, 2)).collect();
-            let (there, back) = (PairedHits::new(&prompts).unwrap(), PairedHits::new(&swapped).unwrap());
-            let (a, b) = (there.interval(), back.interval());
+            let there = PairedHits::new(&prompts).unwrap();
+            let back = PairedHits::new(&swapped).unwrap();
+            let a = there.interval();
+            let b = back.interval();
             prop_assert!((a.lo + b.hi).abs() < 1e-9 && (a.hi + b.lo).abs() < 1e-9 && (there.p() - back.p()).abs() < 1e-12);
         }
     }

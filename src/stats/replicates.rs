@@ -47,7 +47,8 @@ impl Replicated {
             return Some(found);
         }
         let spread = VarianceComponents::new(table)?;
-        let (error, freedom) = (spread.variance().sqrt(), spread.freedom());
+        let error = spread.variance().sqrt();
+        let freedom = spread.freedom();
         let p = (error > NO_WIDTH).then(|| two_sided_p(diff / error, freedom)).flatten();
         if p.is_some() {
             let t = student_quantile(0.5 + LEVEL / 2.0, freedom)?;
@@ -93,7 +94,8 @@ impl VarianceComponent {
 
 impl VarianceComponents {
     fn new(table: &[Vec<f64>]) -> Option<Self> {
-        let (k, n) = (table.len(), table.first()?.len());
+        let k = table.len();
+        let n = table.first()?.len();
         let mut prompts = Vec::new();
         for prompt in 0..n {
             prompts.push(mean(&table.iter().map(|seed| seed[prompt]).collect::<Vec<_>>())?);
@@ -109,7 +111,8 @@ impl VarianceComponents {
             residuals.push(squares.sum::<f64>());
         }
         let residual: f64 = residuals.iter().sum();
-        let (k, n) = (k as f64, n as f64);
+        let k = k as f64;
+        let n = n as f64;
         Some(Self {
             seeds: VarianceComponent::new(n * squares_of_seeds, k - 1.0, k * n),
             prompts: VarianceComponent::new(k * squares_of_prompts, n - 1.0, k * n),
@@ -180,7 +183,8 @@ mod tests {
     #[test]
     fn resampling_seeds_and_prompts_has_the_variance_that_its_parts_add_up_to() {
         let mut rng = Rng::new(33, "replicates");
-        let (k, n) = (4_usize, 12_usize);
+        let k = 4_usize;
+        let n = 12_usize;
         let table = sample(&mut rng, (k, n), 0.7, 0.8);
         let means: Moments = (0..40_000)
             .map(|_| {
@@ -234,8 +238,10 @@ mod tests {
         ) {
             let turned: Vec<Vec<f64>> =
                 table.iter().rev().map(|of_seed: &Vec<f64>| of_seed.iter().rev().copied().collect()).collect();
-            let (one, other) = (Replicated::new(&table).unwrap(), Replicated::new(&turned).unwrap());
-            let (a, b) = (one.interval.unwrap(), other.interval.unwrap());
+            let one = Replicated::new(&table).unwrap();
+            let other = Replicated::new(&turned).unwrap();
+            let a = one.interval.unwrap();
+            let b = other.interval.unwrap();
             prop_assert!((one.p.unwrap() - 0.05).abs() < 1e-9 || (one.p.unwrap() < 0.05) != a.contains(0.0));
             prop_assert!((a.lo - b.lo).abs() < 1e-9 && (a.hi - b.hi).abs() < 1e-9);
             prop_assert!(a.contains(one.diff) && one.p.unwrap() <= 1.0);

@@ -77,7 +77,8 @@ mod tests {
             })
             .collect();
         let mean = |f: fn(&(f64, f64)) -> f64| mean(&spreads.iter().map(f).collect::<Vec<_>>()).unwrap();
-        let (found, by_chance) = (mean(|s| s.0), mean(|s| s.1));
+        let found = mean(|s| s.0);
+        let by_chance = mean(|s| s.1);
         assert!(found > 0.1 && (found - by_chance).abs() < 0.01, "{found} {by_chance}");
     }
 

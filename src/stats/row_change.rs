@@ -66,9 +66,11 @@ impl Divergence {
         if a.len() != b.len() || !usable {
             return None;
         }
-        let (mut kl, mut variation) = (0.0, 0.0);
+        let mut kl = 0.0;
+        let mut variation = 0.0;
         for (a, b) in a.iter().zip(b) {
-            let (p, q) = (f64::from(a.abs()) / total_a, f64::from(b.abs()) / total_b);
+            let p = f64::from(a.abs()) / total_a;
+            let q = f64::from(b.abs()) / total_b;
             variation += (p - q).abs();
             if p > 0.0 {
                 kl += p * (p / q.max(FLOOR)).ln();
@@ -88,11 +90,12 @@ mod tests {
         let maps = [[0.5, 0.25, 0.25], [0.25, 0.25, 0.5]];
         let add = |errors: [[f32; 3]; 2]| [0, 1].map(|j| [0, 1, 2].map(|i| maps[j][i] + errors[j][i]));
         let mixed = |maps: [[f32; 3]; 2]| [0, 1, 2].map(|i| maps[0][i] - lambda * maps[1][i]);
-        let (before, after) = (maps, add(errors));
+        let after = add(errors);
         let mut found = RowChange::default();
         let row = |maps: &[[f32; 3]; 2]| maps.to_owned();
-        let (b, a) = (row(&before), row(&after));
-        found.add((&mixed(before), Some(([&b[0], &b[1]], -lambda))), (&mixed(after), Some(([&a[0], &a[1]], -lambda))));
+        let b = row(&maps);
+        let a = row(&after);
+        found.add((&mixed(maps), Some(([&b[0], &b[1]], -lambda))), (&mixed(after), Some(([&a[0], &a[1]], -lambda))));
         found
     }
 

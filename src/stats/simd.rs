@@ -172,7 +172,8 @@ fn total(x: &[f32]) -> f64 {
 /// because one pass for both signs does not vectorise.
 #[inline(always)]
 fn peak_of(x: &[f32]) -> f32 {
-    let (high, low) = (most(x, 1.0), -most(x, -1.0));
+    let high = most(x, 1.0);
+    let low = -most(x, -1.0);
     if high < low {
         f32::NAN // only NaNs: both still have their initial values
     } else if high.abs() >= low.abs() {
@@ -255,7 +256,8 @@ mod tests {
             x in prop::collection::vec(-9.0_f32..9.0, 0..200), mut edges in prop::collection::vec(0_usize..220, 2..9)
         ) {
             edges.sort_unstable();
-            let (mut sums, mut peaks) = (vec![1.0; edges.len() - 1], vec![f32::NAN; edges.len() - 1]);
+            let mut sums = vec![1.0; edges.len() - 1];
+            let mut peaks = vec![f32::NAN; edges.len() - 1];
             add_segments(&x, &edges, -2.0, &mut sums);
             peak_segments(&x, &edges, 1.0, &mut peaks);
             for (i, edge) in edges.windows(2).enumerate() {

@@ -157,7 +157,8 @@ mod tests {
         ) {
             let mut tally = Tally::new(3);
             tally.add(&numbers);
-            let (mean, std) = (tally.moments.mean().unwrap(), tally.moments.std().unwrap());
+            let mean = tally.moments.mean().unwrap();
+            let std = tally.moments.std().unwrap();
             let beyond = |sigmas: f64, slack: f64| {
                 let far = |x: &&f32| (f64::from(**x) - mean).abs() > sigmas * std + slack;
                 numbers.iter().filter(far).count() as f64 / numbers.len() as f64
@@ -170,7 +171,9 @@ mod tests {
         #[test]
         fn merging_parts_equals_the_whole(numbers in prop::collection::vec(-9.0_f32..9.0, 2..600), cut in 0.0..1.0) {
             let cut = (cut * numbers.len() as f64) as usize;
-            let (mut whole, mut merged, mut second) = (Tally::new(5), Tally::new(5), Tally::new(5));
+            let mut whole = Tally::new(5);
+            let mut merged = Tally::new(5);
+            let mut second = Tally::new(5);
             whole.add(&numbers);
             merged.add(&numbers[..cut]);
             second.add(&numbers[cut..]);
@@ -211,7 +214,9 @@ mod tests {
         fn merging_tops_equals_the_whole(numbers in prop::collection::vec(-50_i8..50, 0..900), cut in 0.0..1.0) {
             let numbers: Vec<f32> = numbers.into_iter().map(f32::from).collect();
             let cut = (cut * numbers.len() as f64) as usize;
-            let (mut whole, mut first, mut second) = (Top::new(7), Top::new(7), Top::new(7));
+            let mut whole = Top::new(7);
+            let mut first = Top::new(7);
+            let mut second = Top::new(7);
             whole.push_all(&numbers);
             first.push_all(&numbers[..cut]);
             second.push_all(&numbers[cut..]);
