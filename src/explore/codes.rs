@@ -60,7 +60,8 @@ pub(crate) fn coarser(code: u8, by: u32) -> u8 {
 
 /// The part of a pooled map on and below the diagonal: exponents of the runs, then signed codes.
 pub(crate) fn triangle(grid: &PooledMap) -> Vec<u8> {
-    let (mut exponents, mut codes) = (Vec::new(), Vec::new());
+    let mut exponents = Vec::new();
+    let mut codes = Vec::new();
     for (row, values) in grid.values.chunks(grid.columns.max(1)).enumerate() {
         for run in values[..(row + 1).min(grid.columns)].chunks(RUN) {
             exponents.push(encode(run, CodeType::SignedByte, i8::MIN, |steps| codes.push(steps as u8)) as u8);

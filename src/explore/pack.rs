@@ -78,7 +78,8 @@ pub(super) struct RowOffsets {
 impl RowOffsets {
     /// Creates the positions for maps with this window.
     pub(super) fn new(keep: &StoredPairs, window: Option<usize>) -> Self {
-        let (mut runs, mut codes) = (vec![0], vec![0]);
+        let mut runs = vec![0];
+        let mut codes = vec![0];
         for query in 0..keep.tokens {
             let kept = keep.runs(query, window.map_or(0, |window| (query + 1).saturating_sub(window)));
             runs.push(runs[query] + kept.len());
@@ -93,8 +94,11 @@ impl RowOffsets {
     /// codes. Gaps of 255 or more take several bytes: 255 each until less is left.
     fn bytes(&self, pairs: &PairCodes<u8>, queries: Range<usize>, floor: i8) -> Vec<u8> {
         let codes = &pairs.codes[self.codes[queries.start]..self.codes[queries.end]];
-        let (mut exponents, mut gaps, mut kept) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut at, mut gap) = (0, 0);
+        let mut exponents = Vec::new();
+        let mut gaps = Vec::new();
+        let mut kept = Vec::new();
+        let mut at = 0;
+        let mut gap = 0;
         for query in queries {
             let runs = &pairs.exponents[self.runs[query]..self.runs[query + 1]];
             for (i, &exponent) in runs.iter().enumerate() {
@@ -126,7 +130,8 @@ fn row_parts(tokens: usize) -> Vec<Range<usize>> {
 
 /// Exponent of the finest step for which the pairs take about `budget` bytes.
 pub(super) fn fitting_floor(heads: &[(&HeadDetail, &StoredPairs)], budget: usize) -> Result<i8> {
-    let (mut too_fine, mut fits) = (FINEST - 1, COARSEST);
+    let mut too_fine = FINEST - 1;
+    let mut fits = COARSEST;
     while fits - too_fine > 1 {
         let floor = (too_fine + fits) / 2;
         if sampled_bytes(heads, floor)? > budget {
@@ -221,7 +226,8 @@ mod tests {
     /// Straightforward decoder: (query, key) and weight of every stored pair.
     fn decode(bytes: &[u8], keep: &StoredPairs, queries: Range<usize>) -> Vec<((usize, usize), f32)> {
         let count = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
-        let (runs, gaps) = (count(0), count(4));
+        let runs = count(0);
+        let gaps = count(4);
         let exponents = &bytes[8..8 + runs];
         let (gaps, codes) = bytes[8 + runs..].split_at(gaps);
         let mut all = Vec::new(); // of all pairs

@@ -214,7 +214,9 @@ impl ExplorerPage<'_> {
 
     fn frame(&self, packed: &[PackedModel], floor: i8) -> Result<String> {
         let prompts = self.prompts();
-        let (mut first, mut later, mut models) = (Vec::new(), Vec::new(), Vec::new());
+        let mut first = Vec::new();
+        let mut later = Vec::new();
+        let mut models = Vec::new();
         for (i, (model, packed)) in self.models.iter().zip(packed).enumerate() {
             if model.condition.is_none() {
                 first.push(named(format!("thumbs-{i}"), &packed.thumbs));
@@ -236,8 +238,8 @@ impl ExplorerPage<'_> {
             "prompts": prompts,
             "models": models,
         });
-        let (title, contents) = (self.title.clone(), script_json(&contents.to_string()));
-        PageData { title, contents, first, texts: self.texts()?, later }.html()
+        let contents = script_json(&contents.to_string());
+        PageData { title: self.title.clone(), contents, first, texts: self.texts()?, later }.html()
     }
 }
 

@@ -127,7 +127,8 @@ fn grid_spec(quantity: PooledQuantity, pooling: Pooling, keep: &StoredPairs, bin
         // Contributions are passed to the map in place of the weights.
         PooledQuantity::Contribution => RowQuantity::Effective,
     };
-    let (queries, keys) = (tokens.clone(), tokens);
+    let queries = tokens.clone();
+    let keys = tokens;
     PooledMapSpec { heads: LayersAndHeads::default(), quantity, pooling, queries, keys, rows: bins, columns: bins }
 }
 
@@ -296,7 +297,8 @@ fn contributions_of_keys(row: &AttentionRow<'_>, agreement: &Agreement, into: &m
 /// `share_out` of the answer in the rows of one question. Equals that of [`RegionOutputs`](crate::measures::RegionOutputs),
 /// except for variants with one norm over all heads, where the factor of each row counts as 1.
 fn answer_share(rows: &[Contribution], agreement: &Agreement) -> f64 {
-    let (mut part, mut whole) = (0.0, 0.0);
+    let mut part = 0.0;
+    let mut whole = 0.0;
     for row in rows {
         let (part_of_row, whole_of_row) = agreement.products(row.part(Region::Answer), &row.total());
         part += part_of_row;
@@ -401,14 +403,16 @@ mod tests {
         let mixture: Vec<f64> =
             (0..3).map(|c| (0..296).map(|key| f64::from(weights[key]) * value(key)[c]).sum()).collect();
         let whole = dot(&mixture, &with_gram(&mixture));
-        let (mut sum, mut code) = (0.0, 0);
+        let mut sum = 0.0;
+        let mut code = 0;
         for run in 0..=295 / RUN {
             let step = f32::from(detail.contributions[0].exponents[run]).exp2();
             for (key, &weight) in weights.iter().enumerate().take(296).skip(run * RUN).take(RUN) {
                 let want = f64::from(weight) * dot(&value(key), &with_gram(&mixture)) / whole;
                 let read = f64::from(f32::from(detail.contributions[0].codes[code]) * step);
                 assert!((read - want).abs() <= 0.51 * f64::from(step) + 1e-6, "key {key}: {read} and {want}");
-                (sum, code) = (sum + read, code + 1);
+                sum += read;
+                code += 1;
             }
         }
         assert!((sum - 1.0).abs() < 1e-2, "{sum}");

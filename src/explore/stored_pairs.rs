@@ -51,7 +51,8 @@ impl StoredPairs {
 
     /// The stored runs of a query, ascending, without those before `first_visible`.
     pub(crate) fn runs(&self, query: usize, first_visible: usize) -> Vec<usize> {
-        let (first, last) = (first_visible / RUN, query / RUN);
+        let first = first_visible / RUN;
+        let last = query / RUN;
         if self.complete || query >= self.rows_from {
             return (first..=last).collect();
         }
@@ -71,7 +72,8 @@ mod tests {
     use super::*;
 
     fn keep(complete: bool) -> StoredPairs {
-        let (columns, answer_rows) = (vec![0, 5], vec![960..965]);
+        let columns = vec![0, 5];
+        let answer_rows = vec![960..965];
         StoredPairs { tokens: 1000, complete, band: 128, rows_from: 950, columns, answer_rows, contributions_from: 0 }
     }
 
