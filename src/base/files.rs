@@ -155,7 +155,8 @@ pub fn replace_csv(path: &Path, lines: impl IntoIterator<Item = impl Serialize>)
 
 /// Reads the lines of a CSV file with the fields of `L` as columns, one at a time.
 pub fn csv_lines<L: DeserializeOwned>(path: &Path) -> Result<impl Iterator<Item = Result<L>>> {
-    let (lines, path) = (csv::Reader::from_reader(open(path)?).into_deserialize(), path.to_owned());
+    let lines = csv::Reader::from_reader(open(path)?).into_deserialize();
+    let path = path.to_owned();
     Ok(lines.map(move |line| line.with_context(|| format!("cannot read {}", path.display()))))
 }
 

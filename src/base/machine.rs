@@ -95,7 +95,8 @@ mod tests {
 
     #[test]
     fn the_key_has_the_build_and_the_processor_features() {
-        let (tool, machine) = (Tool::default(), Machine::here());
+        let tool = Tool::default();
+        let machine = Machine::here();
         assert!(tool.source.len() == 16 && tool.source.bytes().all(|byte| byte.is_ascii_hexdigit()), "{tool:?}");
         let key = key();
         assert!(key.contains(&tool.source) && key.contains(&machine.arch), "{key}");

@@ -41,7 +41,8 @@ impl ShortNames {
 
     /// Replaces full names by short ones within a text. Where several names begin, the longest is meant.
     pub fn shortened(&self, text: &str) -> String {
-        let (mut rest, mut short_text) = (text, String::new());
+        let mut rest = text;
+        let mut short_text = String::new();
         while let Some((at, length, short)) = self.first(rest) {
             short_text.push_str(&rest[..at]);
             short_text.push_str(short);

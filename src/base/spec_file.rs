@@ -28,7 +28,8 @@ pub(crate) fn one_line(error: &toml::de::Error) -> String {
     match line.split_once(", expected one of ") {
         Some((unknown, known)) if unknown.starts_with("unknown ") => {
             let names = |text: &str| text.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>();
-            let (typed, listed) = (names(unknown).concat(), names(known));
+            let typed = names(unknown).concat();
+            let listed = names(known);
             format!("{unknown}{}, expected one of {known}", hint(&typed, listed.iter().map(String::as_str)))
         }
         _ => line,

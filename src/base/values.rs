@@ -89,7 +89,9 @@ impl FromStr for TokenRange {
     fn from_str(text: &str) -> Result<Self, String> {
         let Some((first, rest)) = text.split_once("..") else { return tokens(text).map(Self::from) };
         let (last, step) = rest.split_once(':').ok_or("a range needs a step, as in 1k..4k:1k")?;
-        let (first, last, step) = (tokens(first)?, tokens(last)?, tokens(step)?);
+        let first = tokens(first)?;
+        let last = tokens(last)?;
+        let step = tokens(step)?;
         if last < first {
             return Err(format!("{last} is less than {first}"));
         }
