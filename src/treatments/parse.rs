@@ -144,7 +144,7 @@ fn in_order<T: Ord>(mut list: Vec<T>) -> Vec<T> {
 }
 
 fn quantise(of: Quantised, arguments: &mut Arguments<'_>) -> Result<Treatment, String> {
-    let (Some(format), Some(scope)) = (arguments.word(), arguments.word()) else {
+    let Some((format, scope)) = arguments.word().zip(arguments.word()) else {
         return Err(match of {
             Quantised::Logits => "expected bits, a scope and optionally exempt-sinks, as in quantise(4, tensor)".into(),
             Quantised::Qk => "expected bits, fp8, nvfp4 or mxfp4, and a scope, as in quantise-qk(4, block)".into(),
@@ -196,7 +196,8 @@ fn regions(text: &str) -> Result<Vec<Region>, String> {
             None if name == "noise" => regions.extend(Region::NOISE),
             None => {
                 let names = Region::ALL.map(Region::name);
-                let (hint, names) = (hint(name, names.into_iter().chain(["noise"])), names.join(", "));
+                let hint = hint(name, names.into_iter().chain(["noise"]));
+                let names = names.join(", ");
                 return Err(format!(
                     "`{name}` is not a region{hint}, expected {names}, noise, random:NUMBER or random:noise"
                 ));

@@ -436,7 +436,8 @@ mod tests {
     #[test]
     fn no_row_before_the_first_of_a_condition_is_treated() {
         let prompt = prompt(2);
-        let (question, answer) = (prompt.haystack.end, prompt.queries[0].rows().start);
+        let question = prompt.haystack.end;
+        let answer = prompt.queries[0].rows().start;
         for (name, first) in [
             ("mask(noise)", answer),
             ("silence(random:9, rows=question)", question),
