@@ -131,7 +131,7 @@ impl Checkpoint {
         let shape = [config.vocab, config.width];
         let [head, embedding] =
             [HEAD, EMBEDDING].map(|name| self.find(&file_tensor(config, name, &shape).name).map(|(_, tensor)| tensor));
-        let (Some(head), Some(embedding)) = (head, embedding) else { return Ok(false) };
+        let Some((head, embedding)) = head.zip(embedding) else { return Ok(false) };
         if head.shape != embedding.shape || !head.number.is_readable() || !embedding.number.is_readable() {
             return Ok(true);
         }
@@ -175,12 +175,15 @@ impl Checkpoint {
             if !used.insert(found) {
                 continue;
             }
-            let (origin, number) = (&tensor.file.origin, tensor.number);
+            let origin = &tensor.file.origin;
+            let number = tensor.number;
             if !tensor.has_shape(&place.shape) {
-                let (shape, expected) = (&tensor.shape, place.shape);
+                let shape = &tensor.shape;
+                let expected = place.shape;
                 audit.misfits.push(format!("{origin}: tensor {found} has shape {shape:?}, expected {expected:?}"));
             } else if !number.is_readable() {
-                let (name, readable) = (number.name, self.readable);
+                let name = number.name;
+                let readable = self.readable;
                 audit
                     .misfits
                     .push(format!("{origin}: tensor {found} holds {name}, which is not supported; {readable} are"));

@@ -386,16 +386,17 @@ impl ModelConfig {
     pub fn check(&self) -> Result<()> {
         self.variant.check()?;
         let most_heads = self.query_heads().max(self.key_heads()).max(self.kv_heads);
-        let (heads_wide, most) = (most_heads * self.head_dim, WIDEST_HEADS);
+        let heads_wide = most_heads * self.head_dim;
         ensure!(
-            heads_wide <= most,
-            "all heads of a layer (head_dim {}) together are {heads_wide} wide, expected at most {most}",
+            heads_wide <= WIDEST_HEADS,
+            "all heads of a layer (head_dim {}) together are {heads_wide} wide, expected at most {WIDEST_HEADS}",
             self.head_dim
         );
         self.variant.check_heads(self.heads, self.kv_heads)?;
         if let Positions::Rotary { embeddings, .. } = &self.positions {
             for rotary in embeddings {
-                let (channels, d) = (rotary.channels, self.head_dim);
+                let channels = rotary.channels;
+                let d = self.head_dim;
                 ensure!(
                     channels > 0 && channels <= d && channels.is_multiple_of(2),
                     "RoPE cannot rotate {channels} of {d} channels (head_dim): it rotates pairs of them"

@@ -94,7 +94,8 @@ impl ModelConfig {
             let ExpertChoice { groups, groups_per_token, .. } = experts.choice;
             mixture += &format!(", from {groups_per_token} of {groups} groups");
         }
-        let (layers, with) = (self.layers.len(), self.layers.iter().filter(|layer| layer.experts).count());
+        let layers = self.layers.len();
+        let with = self.layers.iter().filter(|layer| layer.experts).count();
         if with < layers {
             mixture += &format!(", in {with} of {layers} layers, in the others {} wide", self.ffn);
         }

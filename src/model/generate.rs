@@ -104,7 +104,8 @@ pub fn generate(
         decoder = decoder.after(prefix, start);
     }
     let mut next = most_likely(&decoder.read(&prompt[start..])?)?;
-    let (mut ids, mut text) = (Vec::new(), String::new());
+    let mut ids = Vec::new();
+    let mut text = String::new();
     let stop = loop {
         if until.eos.contains(&next) {
             break StopReason::Eos;

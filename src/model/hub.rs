@@ -141,12 +141,12 @@ impl HubSpec {
         let (path, revision) = path.split_once('@').unwrap_or((path, "main"));
         let (path, number) = path.split_once(':').map_or((path, None), |(path, number)| (path, Some(number)));
         let mut parts = path.splitn(3, '/');
-        let (Some(org), Some(name), file) = (parts.next(), parts.next(), parts.next()) else {
+        let repo = parts.next().zip(parts.next());
+        let file = parts.next();
+        let fits = file.is_none_or(|file| file.ends_with(".gguf") && number.is_none());
+        let Some((org, name)) = repo.filter(|_| fits) else {
             bail_usage!("{text}: a model on the Hub is {PREFIX}org/name or {PREFIX}org/name/file.gguf")
         };
-        if file.is_some_and(|file| !file.ends_with(".gguf") || number.is_some()) {
-            bail_usage!("{text}: a model on the Hub is {PREFIX}org/name or {PREFIX}org/name/file.gguf");
-        }
         // They become names of files.
         let paths = [Some(org), Some(name), file, number, Some(revision)];
         if let Some(part) = paths.into_iter().flatten().find(|path| !is_plain_path(path)) {

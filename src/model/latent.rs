@@ -48,7 +48,8 @@ impl LatentProjections {
     pub(super) fn forward(&self, x: &Tensor) -> Result<[Tensor; 3]> {
         let Latent { rank, rotated, value_dim, .. } = self.latent;
         let (b, t, _) = x.dims3()?;
-        let (d, plain) = (self.head_dim, self.head_dim - rotated);
+        let d = self.head_dim;
+        let plain = self.head_dim - rotated;
         let q = match &self.q_down {
             None => self.q.forward(x)?,
             Some((down, norm)) => self.q.forward(&norm.forward(&down.forward(x)?)?)?,

@@ -120,7 +120,8 @@ fn poly_norm(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tensor> {
 /// g sigmoid(alpha g) (u + 1) of the clamped gate and up projections (gpt-oss).
 fn clamped_swiglu(gate: &Tensor, up: &Tensor, alpha: f64, limit: f64) -> Result<Tensor> {
     let dtype = gate.dtype();
-    let (gate, up) = (wide(gate)?.minimum(limit)?, wide(up)?.clamp(-limit, limit)?);
+    let gate = wide(gate)?.minimum(limit)?;
+    let up = wide(up)?.clamp(-limit, limit)?;
     let glu = (&gate * sigmoid(&(&gate * alpha)?)?)?;
     Ok((glu * (up + 1.0)?)?.to_dtype(dtype)?)
 }
@@ -293,7 +294,8 @@ mod tests {
     fn computing_only_chosen_experts_equals_computing_all() {
         let mut rng = Rng::new(3, "experts");
         for (b, t) in [(1, 1), (2, 9)] {
-            let (mixture, x) = (mixture(&mut rng, 8), random(&[b, t, 8], &mut rng));
+            let mixture = mixture(&mut rng, 8);
+            let x = random(&[b, t, 8], &mut rng);
             let got = mixture.forward(&x).unwrap();
             let logits = mixture.router.forward(&x).unwrap(); // B,T,X
             let mut want = x.zeros_like().unwrap();

@@ -228,7 +228,8 @@ fn query_or_gate(config: &ModelConfig, rest: &str, shape: &[usize]) -> Option<Fi
         Gate::Channel => config.heads * config.head_dim,
     };
     let queries = config.heads * config.head_dim;
-    let (query_rows, gate_rows) = (queries / config.kv_heads, gate / config.kv_heads);
+    let query_rows = queries / config.kv_heads;
+    let gate_rows = gate / config.kv_heads;
     let (start, take) = match rest {
         "self_attn.q_proj.weight" => (0, query_rows),
         "self_attn.gate.weight" => (query_rows, gate_rows),

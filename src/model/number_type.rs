@@ -148,7 +148,9 @@ mod tests {
     fn a_block_of_mxfp4_is_a_power_of_two_and_numbers_of_four_bits() {
         let number = NumberType::of_id(39).unwrap();
         let mut block = [0x21u8; 17];
-        (block[0], block[1], block[16]) = (129, 0xf7, 0x0a);
+        block[0] = 129;
+        block[1] = 0xf7;
+        block[16] = 0x0a;
         let mut numbers = [0.0; 32];
         number.expand(&block, &mut numbers).unwrap();
         assert_eq!((numbers[0], numbers[1], numbers[15]), (24.0, 2.0, -4.0));

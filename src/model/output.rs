@@ -27,7 +27,8 @@ impl HeadOutput {
     /// # Panics
     /// If the parts have another width.
     pub fn write(&self, parts: &[f64]) -> Result<Vec<f32>> {
-        let (n, width) = (parts.len() / self.scale.len(), self.scale.len());
+        let n = parts.len() / self.scale.len();
+        let width = self.scale.len();
         assert_eq!(parts.len(), n * width, "width of a part");
         let scaled = parts.chunks_exact(width).flat_map(|part| part.iter().zip(&self.scale));
         let scaled: Vec<f32> = scaled.map(|(c, scale)| (c * scale) as f32).collect(); // n,width
@@ -183,7 +184,8 @@ impl Norm {
 
     /// Applies the norm without its bias to parts (n, E) of `whole` (E), with the factor of `whole`.
     fn apply_to_parts(&self, whole: &[f32], parts: &mut [f64]) -> Result<()> {
-        let (factor, gain) = (self.factor_of(whole), numbers(&self.gain)?);
+        let factor = self.factor_of(whole);
+        let gain = numbers(&self.gain)?;
         for part in parts.chunks_exact_mut(whole.len()) {
             let centre = if self.bias.is_some() { part.iter().sum::<f64>() / part.len() as f64 } else { 0.0 };
             part.iter_mut().zip(&gain).for_each(|(x, &gain)| *x = (*x - centre) * f64::from(gain) * factor);

@@ -125,9 +125,11 @@ impl Rotary {
                     n * rotations / (2.0 * self.theta.ln())
                 });
                 if truncate {
-                    (low, high) = (low.floor(), high.ceil());
+                    low = low.floor();
+                    high = high.ceil();
                 }
-                let (low, high) = (low.max(0.0), high.min(n - 1.0));
+                let low = low.max(0.0);
+                let high = high.min(n - 1.0);
                 let high = if low == high { high + 0.001 } else { high };
                 plain
                     .enumerate()
@@ -219,13 +221,15 @@ mod tests {
 
     #[test]
     fn a_context_beyond_the_original_one_has_the_long_frequencies() {
-        let (short, long) = (vec![1.0; 4], vec![1.0, 2.0, 4.0, 8.0]);
+        let short = vec![1.0; 4];
+        let long = vec![1.0, 2.0, 4.0, 8.0];
         let rotary = rotary(RopeScaling::LongRope { short, long, original_ctx_tok: 16, amplitude: 1.2 });
         let plain = Rotary { scaling: RopeScaling::None, ..rotary.clone() }.frequencies(1);
         assert_eq!(rotary.frequencies(16), plain);
         assert_eq!(rotary.frequencies(17)[3], plain[3] / 8.0);
         let table = GrowingTable::new(&rotary);
-        let (long, short) = (table.with_positions(17), table.with_positions(16));
+        let long = table.with_positions(17);
+        let short = table.with_positions(16);
         assert!(!Arc::ptr_eq(&long, &short) && Arc::ptr_eq(&short, &table.with_positions(9)));
     }
 

@@ -62,8 +62,8 @@ impl Attention {
             Positions::Learned { .. } | Positions::Biases => RopeStyle::Half,
         };
         let wiring = Arc::new(config.wiring());
-        let (layer, position_scale) = (config.layers[layer], config.position_scale);
-        Ok(Self { inputs, o, extras, wiring, layer, style, position_scale })
+        let layer = config.layers[layer];
+        Ok(Self { inputs, o, extras, wiring, layer, style, position_scale: config.position_scale })
     }
 
     /// Takes the output projection and the tensors that the variant applies before it.

@@ -62,7 +62,8 @@ impl StoredTensor {
     /// Values of consecutive ones of the `entries` of the first dimension, as `f32`. Files may put dimensions of 1 before it.
     pub(super) fn rows(&self, entries: usize, rows: Range<usize>) -> Result<Vec<f32>> {
         ensure!(rows.end <= entries, "has {entries} entries; entry {} does not exist", rows.end - 1);
-        let (each, number) = (self.len() / entries, self.number);
+        let each = self.len() / entries;
+        let number = self.number;
         ensure!(each.is_multiple_of(number.block_len), "cuts a block");
         self.file.numbers(self.at + number.bytes_of(rows.start * each) as u64, number, rows.len() * each)
     }
@@ -83,9 +84,10 @@ pub(super) fn safetensors(file: &Arc<FileBytes>) -> Result<StoredTensors> {
     ensure!(begin.checked_add(header.data_len() as u64) == Some(file.len), not_whole(file));
     let mut tensors = StoredTensors::new();
     for (name, info) in header.tensors() {
-        let (shape, number) = (info.shape.clone(), NumberType::of_dtype(info.dtype));
-        tensors
-            .insert(name, StoredTensor { shape, number, at: begin + info.data_offsets.0 as u64, file: file.clone() });
+        let shape = info.shape.clone();
+        let number = NumberType::of_dtype(info.dtype);
+        let at = begin + info.data_offsets.0 as u64;
+        tensors.insert(name, StoredTensor { shape, number, at, file: file.clone() });
     }
     Ok(tensors)
 }
@@ -189,7 +191,8 @@ impl FileBytes {
     /// # Errors
     /// If the file cannot be read, or a number is NaN or infinite.
     fn numbers(&self, at: u64, number: NumberType, len: usize) -> Result<Vec<f32>> {
-        let (failed, broken) = (OnceLock::new(), AtomicUsize::new(0));
+        let failed = OnceLock::new();
+        let broken = AtomicUsize::new(0);
         let task_len = (TASK_BYTES / number.block_bytes).max(1) * number.block_len;
         let numbers = in_chunks(len, task_len, |task, numbers: &mut [f32]| {
             match self.expand(at, number, task * task_len, numbers) {
@@ -237,9 +240,11 @@ mod tests {
     #[test]
     fn numbers_that_are_not_finite_are_counted_over_all_tasks() {
         let mut numbers = vec![1.0_f32; 50_000];
-        (numbers[3], numbers[49_999]) = (f32::NAN, f32::INFINITY);
+        numbers[3] = f32::NAN;
+        numbers[49_999] = f32::INFINITY;
         let bytes: Vec<u8> = numbers.iter().flat_map(|x| x.to_le_bytes()).collect();
-        let (bytes, number) = (FileBytes::built_in("test", bytes.leak()), NumberType::of_id(0).unwrap());
+        let bytes = FileBytes::built_in("test", bytes.leak());
+        let number = NumberType::of_id(0).unwrap();
         let error = bytes.numbers(0, number, 50_000).unwrap_err();
         assert_eq!(error.to_string(), "holds 2 numbers that are NaN or infinite");
     }

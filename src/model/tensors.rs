@@ -107,8 +107,12 @@ impl TensorList<'_> {
 
     fn add_attention(&mut self, layer: usize) {
         let config = self.config;
-        let (e, d, bias) = (config.width, config.head_dim, config.bias);
-        let (q, k, v) = (config.query_heads() * d, config.key_heads() * d, config.kv_heads * d);
+        let e = config.width;
+        let d = config.head_dim;
+        let bias = config.bias;
+        let q = config.query_heads() * d;
+        let k = config.key_heads() * d;
+        let v = config.kv_heads * d;
         self.add_linear("self_attn.q_proj", [q, e], bias.qkv);
         self.add_linear("self_attn.k_proj", [k, e], bias.qkv);
         self.add_linear("self_attn.v_proj", [v, e], bias.qkv);

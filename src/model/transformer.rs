@@ -163,7 +163,8 @@ impl Transformer {
 
     /// Input of the first layer: (B, T, E).
     fn embedded(&self, ids: &[Vec<u32>], start: usize) -> Result<Tensor> {
-        let (b, t) = (ids.len(), ids.first().map_or(0, Vec::len));
+        let b = ids.len();
+        let t = ids.first().map_or(0, Vec::len);
         ensure!(t > 0 && ids.iter().all(|row| row.len() == t), "the rows of a batch must have the same length");
         let limit = self.config.max_ctx_tok;
         ensure!(start + t <= limit, "{} tokens exceed the model's context of {limit}", start + t);

@@ -26,8 +26,8 @@ impl StoredWeights {
     /// Those of [`Checkpoint::check`].
     pub(super) fn new(checkpoint: Checkpoint, config: &ModelConfig, placement: &Placement) -> Result<Arc<Self>> {
         checkpoint.check(config)?;
-        let (config, placement, shapes) = (config.clone(), placement.clone(), config.tensors().into_iter().collect());
-        Ok(Arc::new(Self { checkpoint, config, shapes, placement }))
+        let shapes = config.tensors().into_iter().collect();
+        Ok(Arc::new(Self { checkpoint, config: config.clone(), shapes, placement: placement.clone() }))
     }
 
     /// The weights, to be placed.

@@ -23,8 +23,8 @@ pub struct Weights {
 impl Weights {
     /// Wraps tensors; `origin` (a path) names them in errors.
     pub fn new(tensors: impl IntoIterator<Item = (String, Tensor)>, origin: &str) -> Self {
-        let (tensors, origin) = (tensors.into_iter().collect(), origin.to_owned());
-        Self { tensors, stored: None, origin, placement: Placement::default() }
+        let tensors = tensors.into_iter().collect();
+        Self { tensors, stored: None, origin: origin.to_owned(), placement: Placement::default() }
     }
 
     /// Tensors of files. Each is read when it is taken.
@@ -82,7 +82,8 @@ impl Weights {
     /// Like [`Weights::take`], and checks the shape.
     pub fn take_shaped(&mut self, name: &str, shape: &[usize]) -> Result<Tensor> {
         let tensor = self.take(name)?;
-        let (origin, dims) = (&self.origin, tensor.dims());
+        let origin = &self.origin;
+        let dims = tensor.dims();
         ensure!(dims == shape, "{origin}: tensor {name} has shape {dims:?}, expected {shape:?}");
         Ok(tensor)
     }
@@ -160,7 +161,8 @@ impl Weights {
                 _ if shape.len() == 1 => TensorInit::Constant(1.0),
                 _ => TensorInit::Normal(0.02),
             };
-            let (count, mut rng) = (shape.iter().product(), Rng::new(seed, &name));
+            let count = shape.iter().product();
+            let mut rng = Rng::new(seed, &name);
             let values: Vec<f32> = match start {
                 TensorInit::Constant(number) => vec![number as f32; count],
                 TensorInit::Normal(deviation) => (0..count).map(|_| (rng.normal() * deviation) as f32).collect(),

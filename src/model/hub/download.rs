@@ -204,7 +204,9 @@ impl Download<'_> {
     /// to its scheme, host and port.
     fn get(&self, path: &str) -> Result<(Response<Body>, BTreeMap<&'static str, String>)> {
         let endpoint = self.hub.endpoint.trim_end_matches('/');
-        let (hub, mut url, mut said) = (origin(endpoint)?, format!("{endpoint}/{path}"), BTreeMap::new());
+        let hub = origin(endpoint)?;
+        let mut url = format!("{endpoint}/{path}");
+        let mut said = BTreeMap::new();
         for _ in 0..MOST_REDIRECTS {
             let is_hub = origin(&url)? == hub;
             // Compressed responses would have another length.
@@ -229,7 +231,8 @@ impl Download<'_> {
     }
 
     fn checked(&self, response: Response<Body>) -> Result<Response<Body>> {
-        let (text, endpoint) = (&self.spec.text, &self.hub.endpoint);
+        let text = &self.spec.text;
+        let endpoint = &self.hub.endpoint;
         match response.status().as_u16() {
             200 => Ok(response),
             404 => Err(Usage(format!("{text}: {endpoint} has no such model, revision or file")).into()),
