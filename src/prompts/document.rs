@@ -246,9 +246,8 @@ impl<'a> DocumentWriter<'a> {
         let retrieve = 1 + rng.below(EXAM_QUESTIONS_MAX.min(needles).min(room + 1 - needles));
         let depth_pct = 100.0 * rng.unit();
         let spec = NeedleSpec { ctx_tok, needles, retrieve, depth_pct, ..NeedleSpec::default() };
-        let streams = ["train exam", "train exam prose"];
         let texts = Texts { haystack, file: None, tokenizer: self.tokenizer };
-        let prompt = needle::build_from(&spec, seed, streams, texts)?;
+        let prompt = needle::build_from(&spec, seed, "train exam", "train exam prose", texts)?;
         self.document.digit = vec![0; prompt.ids.len()];
         for query in &prompt.queries {
             for (i, token) in query.predicted.clone().enumerate() {

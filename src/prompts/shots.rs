@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use strum::IntoStaticStr;
 
 use super::needle::form::CITIES;
-use super::needle::plan::NeedlePlan;
+use super::needle::plan::{Boundary, NeedlePlan};
 use super::{CitySet, Prompt, Tokenizer};
 use crate::bail_usage;
 use crate::base::names::repeated;
@@ -164,7 +164,7 @@ pub fn build(spec: &ShotsSpec, seed: u64, tokenizer: &Tokenizer) -> Result<Promp
     let last = examples.iter().rposition(|example| example.word == asked).expect("it was drawn");
     let needles = examples.iter().map(|example| CITIES.fact(example.word, &example.label)).collect();
     let plan = NeedlePlan::asking(&CITIES, needles, last, 0.0, Rng::new(0, "no filler"));
-    let boundaries: Vec<(usize, u64)> = (0..spec.shots as u64).map(|place| (0, place)).collect();
+    let boundaries: Vec<_> = (0..spec.shots as u64).map(|order| Boundary { sentences: 0, order }).collect();
     let layout = plan.lay_out(&[], &boundaries, " ", tokenizer.chat());
     let encoded = tokenizer.encode_prompt(&layout.text, &layout.markup)?;
     let n_tok = tokenizer.prompt_tok(&encoded);

@@ -99,7 +99,8 @@ impl Text {
                 let tokenizer = tokenizer?;
                 let encoded = tokens.get(text, tokenizer)?;
                 let length = Length { tokens: encoded.ids.len(), bos: bos(tokenizer) };
-                Ok(prompt(text, &encoded, windows.span(index, length).context(NO_WINDOW)?, tokenizer))
+                let (span, window) = windows.span(index, length).context(NO_WINDOW)?;
+                Ok(prompt(text, &encoded, span, window, tokenizer))
             }
             Self::Ids(ids) => {
                 let length = Length { tokens: ids.ids.len(), bos: 0 };
@@ -174,11 +175,11 @@ fn prose(ctx_tok: usize, seed: u64, tokenizer: &Tokenizer) -> Result<Prompt> {
     }
     let encoded = tokenizer.encode(&text)?;
     let end = room.min(encoded.ids.len());
-    Ok(prompt(&text, &encoded, (0..end, Window::default()), tokenizer))
+    Ok(prompt(&text, &encoded, 0..end, Window::default(), tokenizer))
 }
 
 /// Prompt of a token span, with the begin-of-sequence token before it.
-fn prompt(text: &str, encoded: &Encoded, (span, window): (Range<usize>, Window), tokenizer: &Tokenizer) -> Prompt {
+fn prompt(text: &str, encoded: &Encoded, span: Range<usize>, window: Window, tokenizer: &Tokenizer) -> Prompt {
     let bos = tokenizer.text_bos.id;
     // Offsets are within the text, but may be unordered or inside characters.
     let of_span = &encoded.offsets[span.clone()];

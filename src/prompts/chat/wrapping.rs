@@ -89,9 +89,8 @@ impl Wrapping {
         self.encode(&self.around.before, std::slice::from_ref(&(0..self.around.before.len())))
     }
 
-    /// Replaces the special tokens in markup by aliases. Also returns the end of each alias, and by how many bytes the
-    /// text has shrunk up to there.
-    fn aliased(&self, text: &str, markup: &[Range<usize>]) -> (String, Vec<(usize, isize)>) {
+    /// Replaces the special tokens in markup by aliases. Also returns the shift behind each.
+    fn aliased(&self, text: &str, markup: &[Range<usize>]) -> (String, Vec<Shift>) {
         let mut aliased = String::with_capacity(text.len());
         let mut shifts = Vec::new();
         let mut at = 0;
@@ -104,7 +103,7 @@ impl Wrapping {
                     Some(special) => {
                         aliased.push(special.alias);
                         at += special.text.len();
-                        shifts.push((aliased.len(), at as isize - aliased.len() as isize));
+                        shifts.push(Shift { from: aliased.len(), by: at as isize - aliased.len() as isize });
                     }
                     None => {
                         aliased.push(char);
@@ -118,11 +117,17 @@ impl Wrapping {
     }
 }
 
-/// The position in the text with special tokens of one in the text with aliases. Positions after an alias are shifted by
-/// the difference in length.
-fn unshifted(at: usize, shifts: &[(usize, isize)]) -> usize {
-    let passed = shifts.partition_point(|&(end, _)| end <= at);
-    at.saturating_add_signed(passed.checked_sub(1).map_or(0, |last| shifts[last].1))
+/// How far text lies behind its place in the text with aliases, from the end of an alias to the next.
+struct Shift {
+    /// The end in the text with aliases.
+    from: usize,
+    by: isize,
+}
+
+/// The position in the text with special tokens of one in the text with aliases.
+fn unshifted(at: usize, shifts: &[Shift]) -> usize {
+    let passed = shifts.partition_point(|shift| shift.from <= at);
+    at.saturating_add_signed(passed.checked_sub(1).map_or(0, |last| shifts[last].by))
 }
 
 #[cfg(test)]

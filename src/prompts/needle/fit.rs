@@ -5,7 +5,7 @@ use anyhow::{bail, Result};
 use super::distractors::DistractorDraw;
 use super::filler::{total_tok, Filler};
 use super::layout::PromptLayout;
-use super::plan::NeedlePlan;
+use super::plan::{Boundary, NeedlePlan};
 use super::{NeedleSpec, Texts};
 use crate::bail_usage;
 use crate::base::error::TooShort;
@@ -32,14 +32,14 @@ impl Builder<'_> {
         self.spec.ctx_tok.saturating_sub(self.reserved_tok)
     }
 
-    /// Fills the context. `streams` are for prose and for distractors.
-    pub(super) fn fitted(&self, streams: [Rng; 2]) -> Result<(PromptLayout, Encoded)> {
+    /// Fills the context, with random numbers for prose and for distractors.
+    pub(super) fn fitted(&self, prose: Rng, distractors: Rng) -> Result<(PromptLayout, Encoded)> {
         let plan = self.plan;
         let haystack = self.texts.haystack;
         let tokenizer = self.texts.tokenizer;
         let room_tok = self.room_tok();
         let separator = plan.separator(haystack);
-        let mut filler = self.filler(streams)?;
+        let mut filler = self.filler(prose, distractors)?;
         loop {
             let mut parts = filler.clone();
             let mut boundaries = plan.boundaries(&filler);
@@ -77,13 +77,13 @@ impl Builder<'_> {
     }
 
     /// Draws as many sentences as fit besides the needles and the questions.
-    fn filler(&self, [prose, distractors]: [Rng; 2]) -> Result<Vec<Filler>> {
+    fn filler(&self, prose: Rng, distractors: Rng) -> Result<Vec<Filler>> {
         let plan = self.plan;
         let haystack = self.texts.haystack;
         let tokenizer = self.texts.tokenizer;
         let room_tok = self.room_tok();
         let separator = plan.separator(haystack);
-        let bare = plan.lay_out(&[], &vec![(0, 0); plan.n_needles], separator, self.chat);
+        let bare = plan.lay_out(&[], &vec![Boundary::default(); plan.n_needles], separator, self.chat);
         let bare_tok = tokenizer.prompt_tok(&tokenizer.encode_prompt(&bare.text, &bare.markup)?);
         let mut facts = DistractorDraw::new(plan.form, self.spec.cities, &plan.facts, distractors);
         let further = self.distractors(&mut facts, separator)?;

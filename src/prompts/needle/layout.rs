@@ -8,7 +8,7 @@ use anyhow::{bail, Result};
 use super::facts::Fact;
 use super::filler::{Filler, SPACE};
 use super::form::AnswerForm;
-use super::plan::NeedlePlan;
+use super::plan::{Boundary, NeedlePlan};
 use crate::prompts::{Encoded, Needle, Prompt, Query, Tokenizer, Window, Wrapping};
 
 /// The text of a prompt while it is written: every byte belongs to a part, and parts become ranges of tokens.
@@ -86,7 +86,7 @@ impl NeedlePlan {
     pub(crate) fn lay_out(
         &self,
         filler: &[Filler],
-        boundaries: &[(usize, u64)],
+        boundaries: &[Boundary],
         separator: &str,
         chat: Option<&Wrapping>,
     ) -> PromptLayout {
@@ -100,7 +100,7 @@ impl NeedlePlan {
         layout.push(TextPart::Template, &self.example);
         layout.push(TextPart::Template, &preamble);
         let gap = if preamble.is_empty() { "" } else { self.form.gap };
-        self.lay_out_haystack(&mut layout, filler, &boundaries, [gap, separator]);
+        self.lay_out_haystack(&mut layout, filler, &boundaries, gap, separator);
         self.lay_out_question(&mut layout, &answers, chat);
         layout.answers = answers;
         layout
@@ -111,8 +111,9 @@ impl NeedlePlan {
         &self,
         layout: &mut PromptLayout,
         filler: &[Filler],
-        boundaries: &[(usize, u64)],
-        [gap, separator]: [&str; 2],
+        boundaries: &[Boundary],
+        gap: &str,
+        separator: &str,
     ) {
         let mut order: Vec<usize> = (0..boundaries.len()).collect();
         order.sort_by_key(|&i| boundaries[i]);
@@ -120,7 +121,7 @@ impl NeedlePlan {
         let mut before = gap;
         let mut behind_prose = false;
         for count in 0..=filler.len() {
-            while let Some(i) = order.next_if(|&i| boundaries[i].0 == count) {
+            while let Some(i) = order.next_if(|&i| boundaries[i].sentences == count) {
                 layout.push_needle(before, &self.facts[i], Some(i));
                 before = separator;
                 behind_prose = false;

@@ -146,17 +146,17 @@ pub fn build(spec: &NeedleSpec, seed: u64, tokenizer: &Tokenizer, haystack: &Hay
 /// [`TooShort`](crate::base::error::TooShort) if the context has no room for the needles. An error with the name and the
 /// seed if the tokenizer joins a value with its surroundings.
 pub fn build_of(spec: &NeedleSpec, seed: u64, texts: Texts<'_>) -> Result<Prompt> {
-    build_from(spec, seed, ["needle", "prose"], texts)
+    build_from(spec, seed, "needle", "prose", texts)
 }
 
 /// Like [`build_of`] with named streams of random numbers for needles and prose, so that training and evaluation never
 /// share a prompt.
-pub(super) fn build_from(spec: &NeedleSpec, seed: u64, streams: [&str; 2], texts: Texts<'_>) -> Result<Prompt> {
+pub(super) fn build_from(spec: &NeedleSpec, seed: u64, needles: &str, prose: &str, texts: Texts<'_>) -> Result<Prompt> {
     spec.check()?;
     if texts.haystack.is_needles() && (spec.distractors_pct > 0.0 || spec.form.is_of_file()) {
         bail_usage!("--haystack needles: there is nothing but distractors; leave --distractors and --needles-file out");
     }
-    let rng = Rng::new(seed, streams[0]);
+    let rng = Rng::new(seed, needles);
     let mut plan = match texts.file {
         Some(file) if spec.form.is_of_file() => file.plan(spec, rng)?,
         _ => NeedlePlan::draw(spec, rng),
@@ -166,10 +166,9 @@ pub(super) fn build_from(spec: &NeedleSpec, seed: u64, streams: [&str; 2], texts
     }
     plan.example = example(spec, seed, texts)?;
     let reserved_tok = plan.reserved_tok(texts.tokenizer)?;
-    let streams = [streams[1], "distractors"].map(|label| Rng::new(seed, label));
     let chat = texts.tokenizer.chat();
     let builder = Builder { plan: &plan, spec, texts, chat, reserved_tok };
-    let (layout, encoded) = builder.fitted(streams)?;
+    let (layout, encoded) = builder.fitted(Rng::new(seed, prose), Rng::new(seed, "distractors"))?;
     layout.prompt(&plan, encoded, texts.tokenizer).with_context(|| format!("prompt of seed {seed}"))
 }
 
@@ -181,7 +180,7 @@ fn example(spec: &NeedleSpec, seed: u64, texts: Texts<'_>) -> Result<String> {
     }
     let spec = NeedleSpec { ctx_tok, needles: 1, retrieve: 1, ..spec.clone() };
     let plan = NeedlePlan::draw(&spec, Rng::new(seed, "example"));
-    let streams = ["example prose", "example distractors"].map(|label| Rng::new(seed, label));
     let builder = Builder { plan: &plan, spec: &spec, texts, chat: None, reserved_tok: 0 };
-    Ok(builder.fitted(streams)?.0.text + "\n\n")
+    let (layout, _) = builder.fitted(Rng::new(seed, "example prose"), Rng::new(seed, "example distractors"))?;
+    Ok(layout.text + "\n\n")
 }

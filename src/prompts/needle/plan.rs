@@ -15,6 +15,15 @@ use crate::prompts::{Haystack, Tokenizer};
 /// Largest distance of a needle from the depth asked for that is not reported, in percent of the filler.
 pub const DEPTH_TOLERANCE_PCT: f64 = 2.0;
 
+/// The place of a needle between filler sentences. Needles are in this order in the text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Boundary {
+    /// Filler sentences before it.
+    pub(crate) sentences: usize,
+    /// Orders needles behind the same sentence.
+    pub(crate) order: u64,
+}
+
 /// Draws of a needle prompt that do not depend on the filler.
 pub(crate) struct NeedlePlan {
     pub(super) form: &'static NeedleForm,
@@ -113,7 +122,7 @@ impl NeedlePlan {
     }
 
     /// The answers, as indices of facts: of several needles of a name, in the order of the text.
-    pub(super) fn answers(&self, boundaries: &[(usize, u64)]) -> Vec<usize> {
+    pub(super) fn answers(&self, boundaries: &[Boundary]) -> Vec<usize> {
         let mut answers = Vec::new();
         for &name in &self.asked {
             let mut facts: Vec<usize> = self.facts_of_name(name).collect();
@@ -123,13 +132,13 @@ impl NeedlePlan {
         answers
     }
 
-    /// For each needle, the number of filler sentences before it and a number that orders needles at the same boundary.
-    pub(super) fn boundaries(&self, filler: &[Filler]) -> Vec<(usize, u64)> {
+    /// The place of each needle.
+    pub(super) fn boundaries(&self, filler: &[Filler]) -> Vec<Boundary> {
         let wanted_tok = self.wanted_tok(filler);
         let mut rng = self.rng.clone();
         let mut boundaries = Vec::with_capacity(self.n_needles);
         for _ in 0..self.n_needles {
-            boundaries.push((rng.below(filler.len() + 1), rng.bits()));
+            boundaries.push(Boundary { sentences: rng.below(filler.len() + 1), order: rng.bits() });
         }
         let mut before_tok = 0;
         let mut nearest = f64::INFINITY;
@@ -137,7 +146,7 @@ impl NeedlePlan {
             let distance = (before_tok as f64 - wanted_tok).abs();
             if distance < nearest {
                 nearest = distance;
-                boundaries[0].0 = count;
+                boundaries[0].sentences = count;
             }
             before_tok += filler.get(count).map_or(0, |filler| filler.n_tok);
         }
@@ -154,11 +163,11 @@ impl NeedlePlan {
     pub(super) fn cut_for_depth(
         &self,
         filler: &mut Vec<Filler>,
-        boundaries: &mut [(usize, u64)],
+        boundaries: &mut [Boundary],
         tokenizer: &Tokenizer,
     ) -> Result<()> {
         let wanted_tok = self.wanted_tok(filler);
-        let off_tok = (total_tok(&filler[..boundaries[0].0]) as f64 - wanted_tok).abs();
+        let off_tok = (total_tok(&filler[..boundaries[0].sentences]) as f64 - wanted_tok).abs();
         if 100.0 * off_tok <= DEPTH_TOLERANCE_PCT * total_tok(filler) as f64 {
             return Ok(());
         }
@@ -169,14 +178,16 @@ impl NeedlePlan {
         let Some(halves) = filler[i].halves(wanted_tok - before_tok, tokenizer)? else { return Ok(()) };
         if (before_tok + halves[0].n_tok as f64 - wanted_tok).abs() < off_tok {
             filler.splice(i..=i, halves);
-            boundaries[1..].iter_mut().filter(|(count, _)| *count > i).for_each(|(count, _)| *count += 1);
-            boundaries[0].0 = i + 1;
+            for other in boundaries[1..].iter_mut().filter(|other| other.sentences > i) {
+                other.sentences += 1;
+            }
+            boundaries[0].sentences = i + 1;
         }
         Ok(())
     }
 
     /// The boundaries with the needles of each chain in its order, and the needle at the depth asked for.
-    pub(super) fn in_order(&self, boundaries: &[(usize, u64)]) -> (Vec<(usize, u64)>, usize) {
+    pub(super) fn in_order(&self, boundaries: &[Boundary]) -> (Vec<Boundary>, usize) {
         let mut ordered = boundaries.to_vec();
         if self.form.hops > 0 {
             ordered.chunks_mut(self.per_name).for_each(<[_]>::sort_unstable);

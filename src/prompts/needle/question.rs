@@ -11,7 +11,7 @@ use unicode_segmentation::UnicodeSegmentation;
 use super::facts::Fact;
 use super::filler::Filler;
 use super::form::QUESTION;
-use super::plan::NeedlePlan;
+use super::plan::{Boundary, NeedlePlan};
 use super::NeedlePrompts;
 use crate::bail_usage;
 use crate::base::rng::Rng;
@@ -143,7 +143,7 @@ impl Question {
         let plan = NeedlePlan::asking(&QUESTION, vec![self.fact.clone()], 0, depth_pct, Rng::new(0, "no draws"));
         let filler =
             self.around.clone().map(|text| Filler { sentence: Sentence { text, joined: true }, n_tok: 0, fact: None });
-        let layout = plan.lay_out(&filler, &[(1, 0)], "", tokenizer.chat());
+        let layout = plan.lay_out(&filler, &[Boundary { sentences: 1, order: 0 }], "", tokenizer.chat());
         let encoded = tokenizer.encode_prompt(&layout.text, &layout.markup)?;
         layout.prompt(&plan, encoded, tokenizer)
     }
