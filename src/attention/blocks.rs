@@ -5,9 +5,9 @@
 
 use super::keys::PackedKeys;
 use super::packed_layer::{PackedLayer, PromptKeys, PromptRows};
-use super::probes::HeadProbes;
+use super::probes::{HeadProbes, IndexedProbe};
 use super::tile::{QueryTile, TILE};
-use super::{HeadPlace, Heads, ResolvedTreatment, RowProbe};
+use super::{HeadPlace, Heads, ResolvedTreatment};
 use crate::kernels::{in_chunks, with_values, PANEL};
 use candle_core::{Result, Tensor};
 use rayon::prelude::*;
@@ -21,30 +21,31 @@ const BLOCKS: usize = 16;
 
 /// Computes the mixture of a layer (B, T, H, value width) for B prompts with T queries each, the state of the probes of
 /// each prompt and head, and the keys of each prompt. Queries that are neither `needed` (T) nor observed give zeros. The
-/// first tokens of all prompts may be `shared`: packed with others after them, and their number.
+/// first tokens of all prompts may be `shared`.
 pub(super) fn mixture<'a>(
     heads: &Heads<'_>,
     layer: usize,
-    shared: Option<(&PackedKeys, usize)>,
+    shared: Option<SharedKeys<'_>>,
     needed: Option<&[bool]>,
     prompts: &'a [BatchedPrompt<'a>],
 ) -> Result<(Tensor, Vec<Vec<HeadProbes<'a>>>, Vec<PackedKeys>)> {
     let (batch, n, _, d) = heads.q.dims4()?;
-    let sizes = (heads.k.dim(2)?, heads.v.dim(2)?, d);
+    let k_heads = heads.k.dim(2)?;
+    let v_heads = heads.v.dim(2)?;
     let keys: Vec<PackedKeys> = with_values([&heads.k, &heads.v], |[k, v]| {
         let texts = k.par_chunks_exact(k.len() / batch).zip(v.par_chunks_exact(v.len() / batch));
         let packed = texts.map(|(k, v)| match shared {
-            None => PackedKeys::new(k, v, sizes, 0),
-            Some((shared, tokens)) => {
+            None => PackedKeys::new(k, v, k_heads, v_heads, d, 0),
+            Some(SharedKeys { packed, tokens }) => {
                 // Own keys begin with a whole panel, which may begin with the last of the shared ones.
-                let mut own = shared.part(tokens / PANEL * PANEL..tokens, n);
+                let mut own = packed.part(tokens / PANEL * PANEL..tokens, n);
                 own.append(k, v, 0);
                 own
             }
         });
         packed.collect()
     })?;
-    let earlier = shared.map(|(shared, _)| shared);
+    let earlier = shared.map(|shared| shared.packed);
     let of_prompts: Vec<PromptKeys<'_>> = keys.iter().map(|own| PromptKeys { earlier, own }).collect();
     let (out, learned) = rows(heads, layer, &of_prompts, needed, prompts)?;
     Ok((out, learned, keys))
@@ -82,16 +83,23 @@ fn rows<'a>(
     })??;
     let heads_of = heads.wiring.heads();
     let width = heads.wiring.value_slices() * d;
-    let out = rows_of_tasks(&outs, grid, batch, (heads_of, width));
+    let out = rows_of_tasks(&outs, grid, batch, heads_of, width);
     let out = Tensor::from_vec(out, (batch, n, heads_of, width), heads.q.device())?;
     Ok((out, by_prompt(learned, batch, heads_of)))
+}
+
+/// Keys and values of the first `tokens` tokens of all prompts, packed with others after them.
+#[derive(Clone, Copy)]
+pub(super) struct SharedKeys<'a> {
+    pub(super) packed: &'a PackedKeys,
+    pub(super) tokens: usize,
 }
 
 /// One prompt of a batch.
 pub(super) struct BatchedPrompt<'a> {
     pub(super) treated: Option<&'a ResolvedTreatment>,
-    /// The probes of each head, with their indices.
-    pub(super) probes: Vec<Vec<(usize, &'a dyn RowProbe)>>,
+    /// The probes of each head.
+    pub(super) probes: Vec<Vec<IndexedProbe<'a>>>,
 }
 
 /// Blocks of queries, counted from the first token of the prompt, so that a state of a probe covers the same rows
@@ -127,7 +135,7 @@ impl BlockGrid {
     }
 
     /// Index of the task of a block, prompt and head. Late blocks cost most, so they start first.
-    fn task(self, block: usize, prompt: usize, head: usize, (batch, heads): (usize, usize)) -> usize {
+    fn task(self, block: usize, prompt: usize, head: usize, batch: usize, heads: usize) -> usize {
         ((self.count - 1 - block) * batch + prompt) * heads + head
     }
 }
@@ -163,14 +171,14 @@ fn run_tasks<'a>(
 }
 
 /// Output rows of all heads: (B, T, H, value width).
-fn rows_of_tasks(outs: &[Vec<f32>], grid: BlockGrid, batch: usize, (heads, width): (usize, usize)) -> Vec<f32> {
+fn rows_of_tasks(outs: &[Vec<f32>], grid: BlockGrid, batch: usize, heads: usize, width: usize) -> Vec<f32> {
     let n = grid.end - grid.first;
     in_chunks(batch * n * heads * width, TILE * heads * width, |chunk, out| {
         for (i, out) in out.chunks_exact_mut(heads * width).enumerate() {
             let row = chunk * TILE + i;
             let (block, at) = grid.place(grid.first + row % n);
             for (head, out) in out.chunks_exact_mut(width).enumerate() {
-                let of_task = &outs[grid.task(block, row / n, head, (batch, heads))];
+                let of_task = &outs[grid.task(block, row / n, head, batch, heads)];
                 out.copy_from_slice(&of_task[at * width..][..width]);
             }
         }

@@ -5,7 +5,7 @@
 //! values that have left it. Keys and values are kept on the host as `f32`, and tokens attend there, wherever the weights are.
 
 use super::keys::PackedKeys;
-use super::{blocks, treat, Attend, Continuations, Heads, Prefix, ResolvedTreatment, Stream};
+use super::{blocks, treat, Attend, Continuations, Heads, NeededRows, Prefix, ResolvedTreatment, Stream};
 use crate::kernels::quant::Quantised;
 use crate::kernels::{with_values, PANEL};
 use candle_core::{Result, Tensor};
@@ -55,7 +55,8 @@ impl<'a> Cached<'a> {
         let needed = (0..t).map(|row| row + 1 == t).collect();
         let mixture = match self.prefix {
             Some((prefix, start)) => {
-                Continuations::new(prefix, start, (last, needed), vec![stream]).attend(layer, heads)
+                Continuations::new(prefix, start, NeededRows { layer: last, rows: needed }, vec![stream])
+                    .attend(layer, heads)
             }
             None => stream.with_needed_rows(last, needed).attend(layer, heads),
         }?;
@@ -73,7 +74,7 @@ impl<'a> Cached<'a> {
                 let skipped = first - start.min(first);
                 let k = &k[skipped * key_heads * d..];
                 let v = &v[skipped * value_heads * d..];
-                PackedKeys::new(k, v, (key_heads, value_heads, d), first)
+                PackedKeys::new(k, v, key_heads, value_heads, d, first)
             }
         })?;
         self.layers[layer].keys = Some(keys);

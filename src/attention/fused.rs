@@ -116,10 +116,10 @@ impl Sizes {
     fn tiles(&self) -> impl Iterator<Item = Range<usize>> {
         pieces(self.t, QUERIES)
     }
-    /// The parallel tasks: (batch entry, output head).
-    fn tasks(&self) -> impl IndexedParallelIterator<Item = (usize, usize)> {
+    /// The parallel tasks.
+    fn tasks(&self) -> impl IndexedParallelIterator<Item = Task> {
         let heads = self.heads;
-        (0..self.batch * heads).into_par_iter().map(move |task| (task / heads, task % heads))
+        (0..self.batch * heads).into_par_iter().map(move |task| Task { entry: task / heads, head: task % heads })
     }
     /// Some rows of one of the `heads` of x (B, T, heads, d): (rows, d).
     fn rows<'a>(&self, x: &'a [f32], heads: usize, entry: usize, head: usize, rows: &Range<usize>) -> Mat<'a> {
@@ -142,6 +142,13 @@ impl Sizes {
         });
         panels.collect()
     }
+}
+
+/// An output head of a batch entry.
+#[derive(Clone, Copy)]
+struct Task {
+    entry: usize,
+    head: usize,
 }
 
 /// Cuts 0..end into ranges of `length`, of which the last may be shorter.

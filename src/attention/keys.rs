@@ -28,7 +28,7 @@ pub(super) struct PackedKeys {
 
 impl PackedKeys {
     /// Packs keys (tokens, key heads, d) and values (tokens, value heads, d) of tokens from position `first` on.
-    pub(super) fn new(k: &[f32], v: &[f32], (k_heads, v_heads, d): (usize, usize, usize), first: usize) -> Self {
+    pub(super) fn new(k: &[f32], v: &[f32], k_heads: usize, v_heads: usize, d: usize, first: usize) -> Self {
         assert!(first.is_multiple_of(PANEL), "packed keys begin with a panel");
         let tokens = k.len() / (k_heads * d);
         Self {

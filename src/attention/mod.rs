@@ -51,7 +51,7 @@ pub(crate) use last_rows::LastRows;
 pub(crate) use portable::kept_bytes;
 pub use prefix::{Continuations, Prefix};
 pub use probes::{AttentionRow, HeadPlace, LayersAndHeads, ProbeResult, ResidualProbe, RowCollector, RowProbe};
-pub use stream::{HeadOutputSums, Stream};
+pub use stream::{HeadOutputSums, NeededRows, Stream};
 pub(crate) use tile::TILE;
 pub use trace::Trace;
 pub use treat::{KeyRemoval, OutputReplacement, Removal, ResolvedTreatment};

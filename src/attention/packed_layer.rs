@@ -155,7 +155,7 @@ impl<'a> PackedLayer<'a> {
     }
 
     /// Computes scale * Q_j of some queries of a head: (queries, d).
-    pub(super) fn scaled_queries(&self, (j, head): (usize, usize), queries: &Range<usize>, q: &mut Vec<f32>) {
+    pub(super) fn scaled_queries(&self, j: usize, head: usize, queries: &Range<usize>, q: &mut Vec<f32>) {
         let first = self.wiring.query[j][head] * self.d;
         q.resize(queries.len() * self.d, 0.0);
         for (query, row) in queries.clone().zip(q.chunks_exact_mut(self.d)) {
@@ -167,7 +167,8 @@ impl<'a> PackedLayer<'a> {
     /// that are not visible are undefined.
     pub(super) fn logits(
         &self,
-        (j, head): (usize, usize),
+        j: usize,
+        head: usize,
         q: &[f32],
         queries: &Range<usize>,
         block: usize,
@@ -232,7 +233,8 @@ impl<'a> PackedLayer<'a> {
     /// Quantises the visible part of a block of logits of map j. Row i uses `row_steps[i]` if steps are not shared.
     pub(super) fn quantise(
         &self,
-        (j, head): (usize, usize),
+        j: usize,
+        head: usize,
         queries: &Range<usize>,
         block: usize,
         row_steps: &[f32],
@@ -252,7 +254,8 @@ impl<'a> PackedLayer<'a> {
     /// The quantisation step of each row of map j, from one sweep over its logits. Empty if steps are shared.
     pub(super) fn row_steps(
         &self,
-        at: (usize, usize),
+        j: usize,
+        head: usize,
         q: &[f32],
         queries: &Range<usize>,
         room: &mut [f32],
@@ -260,7 +263,7 @@ impl<'a> PackedLayer<'a> {
         let Some(quantiser) = self.quantiser().filter(|quantiser| quantiser.scope == Scope::Row) else {
             return Vec::new();
         };
-        let largest = self.largest_of_rows(quantiser, at, q, queries, room);
+        let largest = self.largest_of_rows(quantiser, j, head, q, queries, room);
         largest.into_iter().map(|x| quantiser.step(x)).collect()
     }
 
@@ -268,14 +271,15 @@ impl<'a> PackedLayer<'a> {
     fn largest_of_rows(
         &self,
         quantiser: &Quantiser,
-        (j, head): (usize, usize),
+        j: usize,
+        head: usize,
         q: &[f32],
         queries: &Range<usize>,
         room: &mut [f32],
     ) -> Vec<f32> {
         let mut largest = vec![0.0_f32; queries.len()];
         for block in self.blocks(queries) {
-            self.logits((j, head), q, queries, block, room);
+            self.logits(j, head, q, queries, block, room);
             self.remove(Removal::Mask, head, queries, block, room, 0.0);
             for ((query, row), largest) in queries.clone().zip(room.chunks_exact_mut(KEYS)).zip(&mut largest) {
                 let visible = self.visible(query, block);
@@ -300,8 +304,8 @@ impl<'a> PackedLayer<'a> {
             let mut room = vec![0.0; queries.len() * KEYS];
             let mut largest = [0.0_f32; 2];
             for (j, largest) in largest.iter_mut().enumerate().take(self.wiring.maps()) {
-                self.scaled_queries((j, head), &queries, &mut q);
-                let of_rows = self.largest_of_rows(quantiser, (j, head), &q, &queries, &mut room);
+                self.scaled_queries(j, head, &queries, &mut q);
+                let of_rows = self.largest_of_rows(quantiser, j, head, &q, &queries, &mut room);
                 *largest = of_rows.into_iter().fold(0.0, f32::max);
             }
             (head, largest)

@@ -12,8 +12,8 @@ mod tests;
 
 use super::blocks::covering_range;
 use super::keys::packed_values;
-use super::probes::HeadProbes;
-use super::{Alibi, HeadPlace, HeadScalars, Heads, ResolvedTreatment, RowProbe};
+use super::probes::{HeadProbes, IndexedProbe};
+use super::{Alibi, HeadPlace, HeadScalars, Heads, ResolvedTreatment};
 use crate::kernels::quant::{Quantised, Quantiser, Scope};
 use crate::kernels::{numbers, wide, wide_type, with_values, Panels};
 use candle_core::{DType, Device, Result, Shape, Tensor, D};
@@ -162,7 +162,7 @@ impl<'a> Portable<'a> {
     pub(super) fn watched<'p>(
         &self,
         needed: Option<&[bool]>,
-        probes: &'p [Vec<(usize, &'p dyn RowProbe)>],
+        probes: &[Vec<IndexedProbe<'p>>],
     ) -> Result<(Tensor, Vec<HeadProbes<'p>>)> {
         let heads = probes.iter().enumerate();
         let mut watched: Vec<_> =
@@ -372,9 +372,9 @@ impl<'a> Portable<'a> {
 }
 
 /// The heads `of` x (B, T, heads, d), in `shape` (B, T, n, width), where the width may be several d: (B, n, T, width).
-fn by_head(x: &Tensor, of: &[usize], shape: (usize, usize, usize, usize)) -> Result<Tensor> {
+fn by_head(x: &Tensor, of: &[usize], shape: impl Into<Shape>) -> Result<Tensor> {
     let gathered = x.contiguous()?.index_select(&index(of, x.device())?, 2)?; // B,T,of,d
-    wide(&gathered.reshape(shape)?.transpose(1, 2)?.contiguous()?)
+    wide(&gathered.reshape(shape.into())?.transpose(1, 2)?.contiguous()?)
 }
 
 fn index(of: &[usize], device: &Device) -> Result<Tensor> {

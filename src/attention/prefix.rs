@@ -5,8 +5,9 @@
 //! rows have the bits that they have in a whole pass: the linear layers and the kernel compute a row in the same way
 //! whichever rows are computed with it.
 
+use super::blocks::{self, SharedKeys};
 use super::keys::PackedKeys;
-use super::{blocks, treat, Attend, Heads, Stream};
+use super::{treat, Attend, Heads, NeededRows, Stream};
 use crate::kernels::quant::{Quantised, Scope};
 use crate::kernels::{has_kernels, with_values};
 use candle_core::{Result, Tensor};
@@ -31,14 +32,13 @@ pub struct Continuations<'s, 'a> {
     start: usize,
     /// The streams, with what they have observed.
     pub streams: Vec<Stream<'a>>,
-    /// A layer, and for each row of the batch `true` if its output there is needed.
-    needed: (usize, Vec<bool>),
+    needed: NeededRows,
 }
 
 impl<'s, 'a> Continuations<'s, 'a> {
-    /// Creates passes that start at the row `start`. In the layer `needed.0`, only the rows `needed.1`, counted from
-    /// `start`, are computed, besides observed ones.
-    pub fn new(prefix: &'s Prefix, start: usize, needed: (usize, Vec<bool>), mut streams: Vec<Stream<'a>>) -> Self {
+    /// Creates passes that start at the row `start`. In the layer of `needed`, only these rows, counted from `start`, are
+    /// computed, besides observed ones.
+    pub fn new(prefix: &'s Prefix, start: usize, needed: NeededRows, mut streams: Vec<Stream<'a>>) -> Self {
         for stream in &mut streams {
             stream.trace = stream.trace.take().map(|trace| trace.from(start));
         }
@@ -62,7 +62,7 @@ impl Attend for Continuations<'_, '_> {
             candle_core::bail!("{} continuations in a batch of {:?}", self.streams.len(), heads.q.shape());
         }
         let prompts: Vec<_> = self.streams.iter().map(|stream| stream.of_layer(layer, heads.wiring.heads())).collect();
-        let shared = Some((&self.prefix.layers[layer], self.start));
+        let shared = Some(SharedKeys { packed: &self.prefix.layers[layer], tokens: self.start });
         let (out, watched, _) = blocks::mixture(heads, layer, shared, self.needed(layer), &prompts)?;
         if let [Stream { kept: Some(kept), .. }] = self.streams.as_mut_slice() {
             let mut whole = self.prefix.layers[layer].part(0..self.start, heads.q.dim(1)?);
@@ -77,7 +77,7 @@ impl Attend for Continuations<'_, '_> {
     }
 
     fn needed(&self, layer: usize) -> Option<&[bool]> {
-        Some(self.needed.1.as_slice()).filter(|_| self.needed.0 == layer)
+        self.needed.of(layer)
     }
 
     fn head_outputs(&mut self, layer: usize, heads: Tensor) -> Result<Tensor> {

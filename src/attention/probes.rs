@@ -116,17 +116,23 @@ impl LayersAndHeads {
     }
 }
 
+/// A probe and its index among those of the pass.
+#[derive(Clone, Copy)]
+pub(super) struct IndexedProbe<'a> {
+    pub(super) index: usize,
+    pub(super) probe: &'a dyn RowProbe,
+}
+
 /// The probes of a head with their states.
 pub(super) struct HeadProbes<'a> {
-    at: HeadPlace,
-    /// Index, probe and state.
-    probes: Vec<(usize, &'a dyn RowProbe, Box<dyn RowCollector>)>,
+    pub(super) at: HeadPlace,
+    probes: Vec<(IndexedProbe<'a>, Box<dyn RowCollector>)>,
 }
 
 impl<'a> HeadProbes<'a> {
-    /// Creates empty states for `probes`, which come with their indices.
-    pub(super) fn start(at: HeadPlace, probes: &'a [(usize, &'a dyn RowProbe)]) -> Self {
-        let probes = probes.iter().map(|&(index, probe)| (index, probe, probe.start(at.layer, at.head))).collect();
+    /// Creates empty states for `probes`.
+    pub(super) fn start(at: HeadPlace, probes: &[IndexedProbe<'a>]) -> Self {
+        let probes = probes.iter().map(|&indexed| (indexed, indexed.probe.start(at.layer, at.head))).collect();
         Self { at, probes }
     }
 
@@ -137,19 +143,19 @@ impl<'a> HeadProbes<'a> {
     /// The queries whose rows a probe wants.
     pub(super) fn wanted(&self, queries: Range<usize>) -> Vec<usize> {
         let HeadPlace { layer, head } = self.at;
-        queries.filter(|&query| self.probes.iter().any(|(_, probe, _)| probe.wants(layer, head, query))).collect()
+        queries.filter(|&query| self.probes.iter().any(|(of, _)| of.probe.wants(layer, head, query))).collect()
     }
 
     /// Returns `true` if a probe that wants one of these rows reads its logits.
     pub(super) fn wants_logits(&self, wanted: &[usize]) -> bool {
-        let mut probes = self.probes.iter().filter(|(_, probe, _)| probe.wants_logits());
-        probes.any(|(_, probe, _)| wanted.iter().any(|&query| probe.wants(self.at.layer, self.at.head, query)))
+        let mut probes = self.probes.iter().map(|(of, _)| of.probe).filter(|probe| probe.wants_logits());
+        probes.any(|probe| wanted.iter().any(|&query| probe.wants(self.at.layer, self.at.head, query)))
     }
 
     /// Passes a row to the probes that want it.
     pub(super) fn observe(&mut self, row: &AttentionRow<'_>) {
-        for (_, probe, collector) in &mut self.probes {
-            if probe.wants(self.at.layer, self.at.head, row.query) {
+        for (of, collector) in &mut self.probes {
+            if of.probe.wants(self.at.layer, self.at.head, row.query) {
                 collector.observe(row);
             }
         }
@@ -157,14 +163,14 @@ impl<'a> HeadProbes<'a> {
 
     /// Merges the states of the same probes for later queries.
     pub(super) fn merge(&mut self, later: Self) {
-        self.probes.iter_mut().zip(later.probes).for_each(|((.., collector), (.., later))| collector.merge(later));
+        self.probes.iter_mut().zip(later.probes).for_each(|((_, collector), (_, later))| collector.merge(later));
     }
 
     pub(super) fn finish(self) -> impl Iterator<Item = ProbeResult> + 'a {
         let Self { at, probes } = self;
-        probes.into_iter().map(move |(probe, _, mut collector)| {
+        probes.into_iter().map(move |(of, mut collector)| {
             collector.finish();
-            ProbeResult { at, probe, collector }
+            ProbeResult { at, probe: of.index, collector }
         })
     }
 }

@@ -6,7 +6,7 @@
 use super::blocks::{self, BatchedPrompt};
 use super::keys::PackedKeys;
 use super::portable::Portable;
-use super::probes::HeadProbes;
+use super::probes::{HeadProbes, IndexedProbe};
 use super::{
     treat, Attend, HeadPlace, Heads, LayersAndHeads, Prefix, ProbeResult, ResidualProbe, ResolvedTreatment, RowProbe,
     Trace,
@@ -21,14 +21,27 @@ pub struct Stream<'a> {
     residual: Option<&'a mut dyn ResidualProbe>,
     selection: LayersAndHeads,
     pub(super) treated: Option<&'a ResolvedTreatment>,
-    /// A layer, and for each query `true` if its output there is needed.
-    needed: Option<(usize, Vec<bool>)>,
+    needed: Option<NeededRows>,
     /// Intermediate values of some rows, if requested.
     pub trace: Option<Trace>,
     /// Results of the probes, in the order (layer, head, probe).
     pub probe_results: Vec<ProbeResult>,
     /// Keys and values of the layers, if they are kept.
     pub(super) kept: Option<Vec<PackedKeys>>,
+}
+
+/// The queries whose outputs are needed in one layer; in others, all are.
+pub struct NeededRows {
+    pub layer: usize,
+    /// One for each query.
+    pub rows: Vec<bool>,
+}
+
+impl NeededRows {
+    /// The needed rows of a layer; `None` for all.
+    pub(super) fn of(&self, layer: usize) -> Option<&[bool]> {
+        (self.layer == layer).then_some(&self.rows)
+    }
 }
 
 impl<'a> Stream<'a> {
@@ -81,8 +94,8 @@ impl<'a> Stream<'a> {
 
     /// Skips rows of `layer` that are not needed: its output is zero for queries that are neither needed nor observed,
     /// and its MLP for those that are not needed. In the last layer, only rows that predict something are needed.
-    pub fn with_needed_rows(self, layer: usize, needed: Vec<bool>) -> Self {
-        Self { needed: Some((layer, needed)), ..self }
+    pub fn with_needed_rows(self, layer: usize, rows: Vec<bool>) -> Self {
+        Self { needed: Some(NeededRows { layer, rows }), ..self }
     }
 
     /// Traces these rows, in ascending order: see [`Trace`].
@@ -91,7 +104,7 @@ impl<'a> Stream<'a> {
     }
 
     /// The first row that the stream observes, if it is before `end`; otherwise `end`.
-    pub(crate) fn first_observed_row(&self, (layers, heads): (usize, usize), end: usize) -> usize {
+    pub(crate) fn first_observed_row(&self, layers: usize, heads: usize, end: usize) -> usize {
         if self.residual.is_some() || self.kept.is_some() {
             return 0;
         }
@@ -109,7 +122,8 @@ impl<'a> Stream<'a> {
     pub(super) fn of_layer(&self, layer: usize, heads: usize) -> BatchedPrompt<'a> {
         let mut probes: Vec<Vec<_>> = vec![Vec::new(); heads];
         for head in (0..heads).filter(|&head| self.selection.has(HeadPlace { layer, head })) {
-            probes[head].extend(self.probes.iter().copied().enumerate());
+            let indexed = self.probes.iter().copied().enumerate();
+            probes[head].extend(indexed.map(|(index, probe)| IndexedProbe { index, probe }));
         }
         BatchedPrompt { treated: self.treated, probes }
     }
@@ -155,7 +169,7 @@ impl Attend for Stream<'_> {
     }
 
     fn needed(&self, layer: usize) -> Option<&[bool]> {
-        self.needed.as_ref().filter(|(of, _)| *of == layer).map(|(_, needed)| needed.as_slice())
+        self.needed.as_ref()?.of(layer)
     }
 
     fn head_outputs(&mut self, layer: usize, heads: Tensor) -> Result<Tensor> {

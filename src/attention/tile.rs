@@ -61,17 +61,17 @@ struct MapTile {
 impl MapTile {
     /// Starts rows without keys, with the sink if there is one: its exp(sink - sink) is the first summand. Reserves
     /// `slots` blocks.
-    fn start(&mut self, packed: &PackedLayer<'_>, at: (usize, usize), queries: &Range<usize>, slots: usize) {
+    fn start(&mut self, packed: &PackedLayer<'_>, j: usize, head: usize, queries: &Range<usize>, slots: usize) {
         let rows = queries.len();
         self.logits.clear();
         self.factors.clear();
-        start_rows(&mut self.largest, &mut self.sums, rows, packed.sink(at.0, at.1));
+        start_rows(&mut self.largest, &mut self.sums, rows, packed.sink(j, head));
         self.grown.resize(rows, 0.0);
         if self.weights.len() < slots * rows * KEYS {
             self.weights.resize(slots * rows * KEYS, 0.0);
         }
-        packed.scaled_queries(at, queries, &mut self.q);
-        self.row_steps = packed.row_steps(at, &self.q, queries, &mut self.weights);
+        packed.scaled_queries(j, head, queries, &mut self.q);
+        self.row_steps = packed.row_steps(j, head, &self.q, queries, &mut self.weights);
     }
 
     /// Factor that turns the exponentials of a block into probabilities in row i, once all blocks are done.
@@ -102,14 +102,14 @@ impl QueryTile {
         self.maps.resize_with(maps, MapTile::default);
         for (j, map) in self.maps.iter_mut().enumerate() {
             let slots = if kept { self.blocks.len() } else { 1 };
-            map.start(packed, (j, head), &self.queries, slots);
+            map.start(packed, j, head, &self.queries, slots);
         }
         for (slot, block) in self.blocks.clone().enumerate() {
             self.visible.clear();
             self.visible.extend(self.queries.clone().map(|query| packed.visible(query, block)));
             // One map after the other, because they may read the same keys.
             for j in 0..maps {
-                self.map_block(packed, (j, head), block, if kept { slot } else { 0 }, keep_logits);
+                self.map_block(packed, j, head, block, if kept { slot } else { 0 }, keep_logits);
             }
         }
         if kept {
@@ -121,7 +121,8 @@ impl QueryTile {
     fn map_block(
         &mut self,
         packed: &PackedLayer<'_>,
-        (j, head): (usize, usize),
+        j: usize,
+        head: usize,
         block: usize,
         slot: usize,
         keep_logits: bool,
@@ -132,8 +133,8 @@ impl QueryTile {
         let only = self.maps.len() == 1;
         let map = &mut self.maps[j];
         let weights = &mut map.weights[slot * rows * KEYS..][..rows * KEYS];
-        packed.logits((j, head), &map.q, queries, block, weights);
-        packed.quantise((j, head), queries, block, &map.row_steps, weights);
+        packed.logits(j, head, &map.q, queries, block, weights);
+        packed.quantise(j, head, queries, block, &map.row_steps, weights);
         packed.remove(Removal::Mask, head, queries, block, weights, f32::NEG_INFINITY);
         if keep_logits {
             map.logits.extend_from_slice(weights);

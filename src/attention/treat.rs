@@ -171,7 +171,7 @@ impl ResolvedTreatment {
     }
 
     /// [`replace`] in the rows (T, H, value width) of one prompt.
-    fn replace_rows(&self, layer: usize, start: usize, (heads, width): (usize, usize), rows: &mut [f32]) {
+    fn replace_rows(&self, layer: usize, start: usize, heads: usize, width: usize, rows: &mut [f32]) {
         let t = rows.len() / (heads * width);
         for replaced in self.replaced.iter().filter(|replaced| replaced.layer == layer) {
             let mut before: usize = 0; // rows in the ranges before
@@ -207,7 +207,7 @@ pub(super) fn replace(
     let (batch, t, heads, width) = written.dims4()?;
     let mut values = numbers(&written)?;
     for (rows, treated) in values.chunks_exact_mut(t * heads * width).zip(treated) {
-        treated.iter().for_each(|treated| treated.replace_rows(layer, start, (heads, width), rows));
+        treated.iter().for_each(|treated| treated.replace_rows(layer, start, heads, width, rows));
     }
     Tensor::from_vec(values, (batch, t, heads, width), written.device())?.to_dtype(written.dtype())
 }

@@ -149,7 +149,7 @@ impl Variant {
                 (ValueWidth::Doubled, false) => vec![group, groups + group],
             });
             let query = self.query_heads_of(h, heads);
-            let key = self.key_heads_of(query, group, h, (heads, value_heads));
+            let key = self.key_heads_of(query, group, h, heads, value_heads);
             for j in 0..self.maps {
                 wiring.query[j].push(query[j]);
                 wiring.key[j].push(key[j]);
@@ -170,13 +170,7 @@ impl Variant {
     }
 
     /// Key heads of the maps of output head `h` in a group, which reads the query heads `query`.
-    fn key_heads_of(
-        &self,
-        query: [usize; 2],
-        group: usize,
-        h: usize,
-        (heads, value_heads): (usize, usize),
-    ) -> [usize; 2] {
+    fn key_heads_of(&self, query: [usize; 2], group: usize, h: usize, heads: usize, value_heads: usize) -> [usize; 2] {
         let groups = self.groups(value_heads);
         match (self.keys, self.pairing) {
             (Keys::Shared, _) => [group, group],

@@ -4,7 +4,7 @@
 //! logit given the tokens before it, so one pass over the prompt with its answers in place is enough. Answers to further
 //! questions are scored behind the right answers to those before, which decoding may have missed.
 
-use crate::attention::{Continuations, Prefix, ProbeResult, ResolvedTreatment, Stream, Trace};
+use crate::attention::{Continuations, NeededRows, Prefix, ProbeResult, ResolvedTreatment, Stream, Trace};
 use crate::kernels::{cross_entropy, numbers, TokenScores};
 use crate::model::memory::LOGIT_POSITIONS;
 use crate::model::Transformer;
@@ -71,7 +71,7 @@ pub fn first_observed_row(model: &Transformer, prompt: &Prompt, stream: &Stream<
     let answers = prompt.queries.iter().map(|query| query.rows().start).min();
     // Without questions, the last row shows whether numbers are finite.
     let end = answers.unwrap_or(prompt.ids.len() - 1);
-    stream.first_observed_row((model.config.layers.len(), model.config.wiring().heads()), end)
+    stream.first_observed_row(model.config.layers.len(), model.config.wiring().heads(), end)
 }
 
 /// The row at which a pass starts that shares the first `common` tokens with an untreated pass, observes rows from
@@ -89,7 +89,8 @@ pub fn continued_passes(
     model: &Transformer,
     prompt: &Prompt,
     streams: Vec<Stream<'_>>,
-    (prefix, start): (&Prefix, usize),
+    prefix: &Prefix,
+    start: usize,
 ) -> Result<Vec<PassResult>> {
     ensure!(start <= prefix.common_tokens(&prompt.ids), "passes share only the tokens with which both begin");
     let mut needed = vec![false; prompt.ids.len()];
@@ -97,7 +98,7 @@ pub fn continued_passes(
         needed.iter_mut().zip(needed_rows(prompt, stream)).for_each(|(needed, more)| *needed |= more);
     }
     let ids = vec![prompt.ids[start..].to_vec(); streams.len()];
-    let needed = (model.last_layer(), needed.split_off(start));
+    let needed = NeededRows { layer: model.last_layer(), rows: needed.split_off(start) };
     let mut attend = Continuations::new(prefix, start, needed, streams);
     let hidden = model.hidden_from(&ids, start, &mut attend)?; // B,T - start,E
     let mut results = Vec::new();

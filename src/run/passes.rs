@@ -308,7 +308,7 @@ impl<'a> PromptPasses<'a> {
             streams.push(if keeping { stream.keeping() } else { stream });
         }
         let passed = match shared {
-            Some(shared) => continued_passes(self.transformer(), prompt, streams, shared)?,
+            Some((prefix, start)) => continued_passes(self.transformer(), prompt, streams, prefix, start)?,
             None => {
                 let wants = self.wants_predictions(observed);
                 let passed = streams.into_iter().map(|stream| pass(self.transformer(), prompt, stream, wants));

@@ -86,7 +86,7 @@ fn check(name: &str, model: &Transformer, ids: &[u32], treated: &[Option<Resolve
     let traced = vec![start, ids.len() - 1];
     let streams =
         || treated.iter().map(|treated| Stream::new(&probes).treated(treated.as_ref()).tracing(traced.clone()));
-    let continued = continued_passes(model, &prompt, streams().collect(), (&kept, start)).unwrap();
+    let continued = continued_passes(model, &prompt, streams().collect(), &kept, start).unwrap();
     for (i, (stream, continued)) in streams().zip(continued).enumerate() {
         let whole = pass(model, &prompt, stream, false).unwrap();
         let (a, b) = (whole.trace.as_ref().unwrap(), continued.trace.as_ref().unwrap());
@@ -215,13 +215,13 @@ fn another_text_is_refused() {
     let mut other = ids.clone();
     other[50] += 1;
     assert_eq!(kept.common_tokens(&other), 50);
-    let continued = |start| continued_passes(&model, &text(&other), vec![Stream::new(&[])], (&kept, start));
+    let continued = |start| continued_passes(&model, &text(&other), vec![Stream::new(&[])], &kept, start);
     assert!(continued(51).is_err());
     let probe = KeepFrom(50);
     let probes: [&dyn RowProbe; 1] = [&probe];
     let whole = pass(&model, &text(&other), Stream::new(&probes), false).unwrap();
     let streams = vec![Stream::new(&probes)];
-    let shared = continued_passes(&model, &text(&other), streams, (&kept, 50)).unwrap().remove(0);
+    let shared = continued_passes(&model, &text(&other), streams, &kept, 50).unwrap().remove(0);
     assert!(rows_of(whole) == rows_of(shared), "a text that begins alike");
 }
 

@@ -1,6 +1,6 @@
 //! The gradients of q, k and v, from maps that are recomputed block by block.
 
-use super::{all_row_dots, join, multiply_panels, pieces, Mixture, Share, Sizes, Target, KEYS, QUERIES};
+use super::{all_row_dots, join, multiply_panels, pieces, Mixture, Share, Sizes, Target, Task, KEYS, QUERIES};
 use crate::kernels::simd::exp;
 use crate::kernels::{multiply, Mat, MatMut, Panels};
 use rayon::prelude::*;
@@ -100,7 +100,7 @@ impl<'a> Backward<'a> {
         [join(size, size.q_heads, &q), join(size, size.k_heads, &k), join(size, size.v_heads, &v)]
     }
 
-    fn head(&self, buffers: &mut BackwardBuffers, (entry, head): (usize, usize)) -> Parts {
+    fn head(&self, buffers: &mut BackwardBuffers, task: Task) -> Parts {
         let size = &self.size;
         let maps = self.op.wiring.maps();
         let mut parts = Parts {
@@ -108,18 +108,18 @@ impl<'a> Backward<'a> {
             k: vec![vec![0.0; size.t * size.d]; maps],
             v: vec![0.0; size.t * size.width()],
         };
-        let maps: Vec<BackwardMap> = (0..maps).map(|j| self.map(entry, head, j)).collect();
+        let maps: Vec<BackwardMap> = (0..maps).map(|j| self.map(task, j)).collect();
         for block in pieces(size.t, KEYS) {
             for tile in size.tiles().filter(|tile| tile.end > block.start) {
                 let keys = block.start..block.end.min(tile.end);
-                self.block((entry, head), &maps, buffers, &tile, &keys, &mut parts);
+                self.block(task, &maps, buffers, &tile, &keys, &mut parts);
             }
         }
         parts.q.iter_mut().flatten().for_each(|dq| *dq *= self.op.scale);
         parts
     }
 
-    fn map(&self, entry: usize, head: usize, j: usize) -> BackwardMap {
+    fn map(&self, Task { entry, head }: Task, j: usize) -> BackwardMap {
         let size = &self.size;
         let op = self.op;
         let q = size.scaled(self.q, size.q_heads, entry, op.wiring.query[j][head], op.scale);
@@ -142,7 +142,7 @@ impl<'a> Backward<'a> {
     /// Adds the contribution of a block of queries and keys.
     fn block(
         &self,
-        (entry, head): (usize, usize),
+        Task { entry, head }: Task,
         maps: &[BackwardMap],
         buffers: &mut BackwardBuffers,
         tile: &Range<usize>,

@@ -1,6 +1,6 @@
 //! The mixture, with an online softmax over blocks of keys.
 
-use super::{multiply_panels, pieces, Mixture, Sizes, Target, KEYS, QUERIES};
+use super::{multiply_panels, pieces, Mixture, Sizes, Target, Task, KEYS, QUERIES};
 use crate::attention::tile::{scale_rows, start_rows};
 use crate::kernels::simd::softmax_block;
 use crate::kernels::{Mat, Panels};
@@ -36,11 +36,8 @@ impl<'a> Forward<'a> {
 
     /// The output of a head and, if there are two maps, the output of the second map alone, both (T, padded value
     /// width); and the log-sums of each map (T).
-    pub(super) fn head(
-        &self,
-        buffers: &mut ForwardBuffers,
-        (entry, head): (usize, usize),
-    ) -> (Vec<Vec<f32>>, Vec<Vec<f32>>) {
+    pub(super) fn head(&self, buffers: &mut ForwardBuffers, task: Task) -> (Vec<Vec<f32>>, Vec<Vec<f32>>) {
+        let Task { entry, head } = task;
         let size = &self.size;
         let width = size.slices * size.padded();
         let mut outs = Vec::new();
@@ -51,7 +48,7 @@ impl<'a> Forward<'a> {
             let mut log_sums_of_map = vec![0.0; size.t];
             for tile in size.tiles() {
                 let rows = &mut out[tile.start * width..tile.end * width];
-                self.tile(buffers, (entry, head, j), &tile, rows, &mut log_sums_of_map[tile.clone()]);
+                self.tile(buffers, task, j, &tile, rows, &mut log_sums_of_map[tile.clone()]);
             }
             outs.push(out);
             log_sums.push(log_sums_of_map);
@@ -69,7 +66,8 @@ impl<'a> Forward<'a> {
     fn tile(
         &self,
         buffers: &mut ForwardBuffers,
-        (entry, head, j): (usize, usize, usize),
+        Task { entry, head }: Task,
+        j: usize,
         tile: &Range<usize>,
         out: &mut [f32],
         log_sums: &mut [f32],

@@ -54,7 +54,7 @@ impl Portable<'_> {
         watched.par_iter_mut().zip(wanted).zip(starts).enumerate().for_each(|(head, ((watched, wanted), start))| {
             let values = Values::new(values, &self.heads.wiring.value[head], d);
             for (row, &query) in (start..).zip(wanted) {
-                self.show_row(tile, &copied, row, (head, query), values, watched);
+                self.show_row(tile, &copied, row, query, values, watched);
             }
         });
         Ok(())
@@ -66,7 +66,7 @@ impl Portable<'_> {
         tile: &Tile,
         copied: &[Copied],
         row: usize,
-        (head, query): (usize, usize),
+        query: usize,
         values: Values<'_>,
         watched: &mut HeadProbes<'_>,
     ) {
@@ -79,7 +79,7 @@ impl Portable<'_> {
         let maps: Vec<Vec<f32>> = copied.iter().map(|copied| whole(&copied.weights)).collect();
         let logits: Vec<Vec<f32>> = copied.iter().filter_map(|copied| copied.logits.as_deref().map(whole)).collect();
         let sinks: Vec<f32> = copied.iter().filter_map(|copied| Some(copied.sinks.as_ref()?[row])).collect();
-        let mix = self.scalars.mix(query, head);
+        let mix = self.scalars.mix(query, watched.at.head);
         let mut mixed = Vec::new();
         let effective: &[f32] = match maps.as_slice() {
             [first, second] => {

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::attention::{
-    Attend, AttentionRow, Fused, HeadPlace, KeyRemoval, LayersAndHeads, LogitRule, Removal, RowCollector, Stream,
-    Variant, Wiring,
+    Attend, AttentionRow, Fused, HeadPlace, KeyRemoval, LayersAndHeads, LogitRule, Removal, RowCollector, RowProbe,
+    Stream, Variant, Wiring,
 };
 use crate::base::rng::Rng;
 use crate::kernels::quant::Format;
@@ -179,7 +179,7 @@ fn compare(label: &str, heads: &Heads<'_>, same: &Heads<'_>, treated: Option<&Re
     let probes: [&dyn RowProbe; 1] = [&Keep];
     let mut stream = Stream::new(&probes).treated(treated);
     let want = stream.attend(0, same).unwrap();
-    let watching = vec![vec![(0, probes[0])]; heads.wiring.heads()];
+    let watching = vec![vec![IndexedProbe { index: 0, probe: probes[0] }]; heads.wiring.heads()];
     let portable = Portable::with_rows(heads, None, treated, 0, ROWS).unwrap();
     let (got, watched) = portable.watched(None, &watching).unwrap();
     assert_eq!((got.dims(), got.dtype()), (want.dims(), heads.q.dtype()), "{label}");
