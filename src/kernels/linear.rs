@@ -75,7 +75,7 @@ fn product(x: &[f32], w: Mat<'_>, e: usize, f: usize) -> Vec<f32> {
 fn one_row(x: &[f32], w: Mat<'_>, e: usize, f: usize) -> Vec<f32> {
     in_chunks(f, PANEL, |panel, y: &mut [f32]| {
         // Columns follow each other `col_stride` apart.
-        row_products(y, x, &w.data[panel * PANEL * w.col_stride..], (e, w.col_stride));
+        row_products(y, x, &w.data[panel * PANEL * w.col_stride..], e, w.col_stride);
     })
 }
 
@@ -89,7 +89,8 @@ pub fn row_products_simd<'a, S: Simd>(
     y: &'a mut [f32],
     x: &'a [f32],
     columns: &'a [f32],
-    (e, stride): (usize, usize),
+    e: usize,
+    stride: usize,
 ) {
     // Sums that are computed at once, because each waits for its last product.
     const AT_ONCE: usize = 8;

@@ -110,7 +110,7 @@ pub fn multiply_panel_simd<'a, S: Simd>(simd: S, dst: MatMut<'a>, add: bool, a: 
     while row < a.rows {
         let dst_rows = &mut dst.data[row * dst.row_stride..];
         let a_rows = &a.data[row * a.row_stride..];
-        let strides = (dst.row_stride, a.row_stride);
+        let strides = Strides { dst: dst.row_stride, a: a.row_stride };
         // As many rows as there are registers for sums.
         row += match a.rows - row {
             8.. if S::REGISTER_COUNT >= 32 => multiply_rows::<S, 8>(simd, dst_rows, add, a_rows, strides, panel),
@@ -122,6 +122,13 @@ pub fn multiply_panel_simd<'a, S: Simd>(simd: S, dst: MatMut<'a>, add: bool, a: 
     }
 }
 
+/// How far the rows of a product and of its left factor start apart.
+#[derive(Clone, Copy)]
+struct Strides {
+    dst: usize,
+    a: usize,
+}
+
 /// Computes the first M rows, with M x 2 registers of sums. Returns M.
 #[inline(always)]
 fn multiply_rows<S: Simd, const M: usize>(
@@ -129,20 +136,20 @@ fn multiply_rows<S: Simd, const M: usize>(
     dst: &mut [f32],
     add: bool,
     a: &[f32],
-    (dst_stride, a_stride): (usize, usize),
+    strides: Strides,
     panel: &[Line],
 ) -> usize {
     let (lines, last_lines) = panel.as_chunks::<AT_ONCE>();
     let mut rows: [&[[f32; AT_ONCE]]; M] = [&[]; M];
     let mut last: [&[f32]; M] = [&[]; M];
     for i in 0..M {
-        (rows[i], last[i]) = a[i * a_stride..][..panel.len()].as_chunks();
+        (rows[i], last[i]) = a[i * strides.a..][..panel.len()].as_chunks();
     }
     for at in (0..PANEL / S::F32_LANES).step_by(2) {
         let mut sums = [[simd.splat_f32s(0.0); 2]; M];
         if add {
             for i in 0..M {
-                let dst = S::as_simd_f32s(&dst[i * dst_stride..][..PANEL]).0;
+                let dst = S::as_simd_f32s(&dst[i * strides.dst..][..PANEL]).0;
                 sums[i] = [dst[at], dst[at + 1]];
             }
         }
@@ -161,7 +168,7 @@ fn multiply_rows<S: Simd, const M: usize>(
             }
         }
         for i in 0..M {
-            let dst = S::as_mut_simd_f32s(&mut dst[i * dst_stride..][..PANEL]).0;
+            let dst = S::as_mut_simd_f32s(&mut dst[i * strides.dst..][..PANEL]).0;
             dst[at] = sums[i][0];
             dst[at + 1] = sums[i][1];
         }
