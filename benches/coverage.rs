@@ -4,7 +4,7 @@
 //! The last column is what difftool prints, the one before it the percentile bootstrap.
 
 use difftool::base::rng::Rng;
-use difftool::stats::{mean, quantile, test_mean, wilson_of_groups, Interval, PairedHits, Replicated};
+use difftool::stats::{mean, quantile, test_mean, wilson_of_groups, Interval, PairedHits, PromptOutcomes, Replicated};
 use rayon::prelude::*;
 
 /// Resamples of each bootstrap.
@@ -114,8 +114,11 @@ fn paired_hits(samples: u64) -> Vec<String> {
             coverage(&format!("{name} {n}"), samples, |rng| {
                 let outcome = |x: f64| f64::from(x < wins) - f64::from(x >= wins && x < wins + losses);
                 let numbers: Vec<f64> = (0..n).map(|_| outcome(rng.unit())).collect();
-                let prompts: Vec<_> =
-                    numbers.iter().map(|&x| (usize::from(x > 0.0), usize::from(x < 0.0), 1)).collect();
+                let mut prompts = Vec::new();
+                for &x in &numbers {
+                    let wins = usize::from(x > 0.0);
+                    prompts.push(PromptOutcomes { wins, losses: usize::from(x < 0.0), questions: 1 });
+                }
                 let intervals = [bootstrap(&numbers, rng), PairedHits::new(&prompts).unwrap().interval()];
                 intervals.map(|interval| Some(interval.contains(wins - losses)))
             })

@@ -11,7 +11,7 @@ use crate::results::metric::{
 };
 use crate::results::record::Measurement;
 use crate::results::run_table::{Content, RunTable};
-use crate::stats::{mean, Divergence, MixedRow, RowChange};
+use crate::stats::{mean, Divergence, MixedRow, RowChange, TwoMaps};
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -30,11 +30,11 @@ struct Baseline {
 }
 
 /// Rows of each target, by head.
-type HeadRows = BTreeMap<HeadPlace, Vec<Vec<KeptRow>>>;
+type HeadRows = BTreeMap<HeadPlace, Vec<Vec<MixedRow>>>;
 
 impl Measure for FidelityMeasure {
     fn row_probes(&self, _model: usize, prompt: &Prompt) -> Vec<Box<dyn RowProbe>> {
-        vec![Box::new(TargetProbe::new(&prompt.answerable_targets(), Vec::<KeptRow>::new()))]
+        vec![Box::new(TargetProbe::new(&prompt.answerable_targets(), Vec::<MixedRow>::new()))]
     }
 
     fn wants_predictions(&self) -> bool {
@@ -50,7 +50,7 @@ impl Measure for FidelityMeasure {
         let trace = pass.trace.context("a trace was asked for")?;
         let mut heads = HeadRows::new();
         for result in pass.probe_results {
-            let rows = result.collector.into_collector::<TargetCollector<Vec<KeptRow>>>().summaries;
+            let rows = result.collector.into_collector::<TargetCollector<Vec<MixedRow>>>().summaries;
             heads.insert(result.at, rows);
         }
         // The prediction of token i is at i - 1.
@@ -87,29 +87,14 @@ impl Measure for FidelityMeasure {
     }
 }
 
-/// A row that was kept for comparison with another pass over the same prompt.
-#[derive(Clone)]
-struct KeptRow {
-    /// The mixture of the maps: (query + 1).
-    effective: Vec<f32>,
-    /// The rows of two maps, (query + 1) each, and the weight of the second; `None` of a single map.
-    maps: Option<([Vec<f32>; 2], f32)>,
-}
-
-impl KeptRow {
-    fn mixed(&self) -> MixedRow<'_> {
-        let maps = self.maps.as_ref().map(|([first, second], weight)| ([&first[..], &second[..]], *weight));
-        (&self.effective, maps)
-    }
-}
-
-impl TargetSummary for Vec<KeptRow> {
+/// The rows are kept for comparison with another pass over the same prompt.
+impl TargetSummary for Vec<MixedRow> {
     fn add(&mut self, row: &AttentionRow<'_>, _regions: &[(Region, Range<usize>)]) {
         let maps = match row.maps {
-            [first, second] => Some(([first.to_vec(), second.to_vec()], row.mix[1])),
+            [first, second] => Some(TwoMaps { first: first.to_vec(), second: second.to_vec(), weight: row.mix[1] }),
             _ => None,
         };
-        self.push(KeptRow { effective: row.effective.to_vec(), maps });
+        self.push(MixedRow { effective: row.effective.to_vec(), maps });
     }
 
     fn merge(&mut self, later: Self) {
@@ -127,7 +112,7 @@ struct HeadDivergence {
 
 impl HeadDivergence {
     /// Compares rows with those of the baseline; `None` if no pair of rows has weight.
-    fn new(at: HeadPlace, before: &[KeptRow], after: &[KeptRow]) -> Option<Self> {
+    fn new(at: HeadPlace, before: &[MixedRow], after: &[MixedRow]) -> Option<Self> {
         let mut kl_nats = Vec::new();
         let mut total_variations = Vec::new();
         let mut change = RowChange::default();
@@ -136,7 +121,7 @@ impl HeadDivergence {
                 kl_nats.push(divergence.kl_nats);
                 total_variations.push(divergence.total_variation);
             }
-            change.add(before.mixed(), after.mixed());
+            change.add(before, after);
         }
         let divergence = Divergence { kl_nats: mean(&kl_nats)?, total_variation: mean(&total_variations)? };
         Some(Self { at, divergence, change })
@@ -223,18 +208,18 @@ pub(crate) const FIDELITY: RunTable = RunTable {
 mod tests {
     use super::*;
 
-    fn kept(effective: &[f32]) -> KeptRow {
-        KeptRow { effective: effective.to_vec(), maps: None }
+    fn kept(effective: &[f32]) -> MixedRow {
+        MixedRow { effective: effective.to_vec(), maps: None }
     }
 
     #[test]
     fn heads_of_one_map_have_an_error_and_nothing_that_cancels() {
-        let diverged = |row: KeptRow, later: KeptRow| {
+        let diverged = |row: MixedRow, later: MixedRow| {
             HeadDivergence::new(HeadPlace { layer: 1, head: 2 }, &[row], &[later]).unwrap()
         };
-        let two = |first: [f32; 2], second: [f32; 2]| KeptRow {
+        let two = |first: [f32; 2], second: [f32; 2]| MixedRow {
             effective: vec![first[0] - 0.5 * second[0], first[1] - 0.5 * second[1]],
-            maps: Some(([first.to_vec(), second.to_vec()], -0.5)),
+            maps: Some(TwoMaps { first: first.to_vec(), second: second.to_vec(), weight: -0.5 }),
         };
         let names = |heads: &[HeadDivergence]| {
             let mut records = Vec::new();

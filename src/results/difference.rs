@@ -10,7 +10,9 @@ use super::column::{Column, Value};
 use super::metric::Kind;
 use super::pair::{by_prompt, on_shared_keys, Pair, PromptKey};
 use super::Estimate;
-use crate::stats::{holm, mean, smallest_detectable, test_mean, Interval, PairedHits, Replicated, LEVEL};
+use crate::stats::{
+    holm, mean, smallest_detectable, test_mean, Interval, PairedHits, PromptOutcomes, Replicated, LEVEL,
+};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use strum::IntoStaticStr;
@@ -158,9 +160,9 @@ impl Difference {
     fn with_hits(self, prompts: &[Vec<(f64, f64)>]) -> Self {
         let mut outcomes = Vec::new();
         for numbers in prompts {
-            let gained = numbers.iter().filter(|(a, b)| b > a).count();
-            let lost = numbers.iter().filter(|(a, b)| b < a).count();
-            outcomes.push((gained, lost, numbers.len()));
+            let wins = numbers.iter().filter(|(a, b)| b > a).count();
+            let losses = numbers.iter().filter(|(a, b)| b < a).count();
+            outcomes.push(PromptOutcomes { wins, losses, questions: numbers.len() });
         }
         let hits = PairedHits::new(&outcomes);
         Self {

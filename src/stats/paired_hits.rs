@@ -31,23 +31,38 @@ pub struct PairedHits {
     prompts: usize,
 }
 
+/// Outcomes of the questions of one prompt.
+#[derive(Clone, Copy, Debug)]
+pub struct PromptOutcomes {
+    /// Questions that only the other model answers.
+    pub wins: usize,
+    /// Questions that only the baseline answers.
+    pub losses: usize,
+    pub questions: usize,
+}
+
+impl PromptOutcomes {
+    fn is_possible(&self) -> bool {
+        self.questions > 0 && self.wins + self.losses <= self.questions
+    }
+}
+
 impl PairedHits {
-    /// Counts the outcomes of prompts, each given as (wins, losses, questions); all prompts have equal weight. `None` for
-    /// fewer than [`LEAST_PROMPTS`] prompts.
+    /// Counts the outcomes of prompts; all have equal weight. `None` for fewer than [`LEAST_PROMPTS`] prompts.
     ///
     /// # Panics
     /// If a prompt has no questions, or fewer than wins and losses.
-    pub fn new(prompts: &[(usize, usize, usize)]) -> Option<Self> {
-        assert!(prompts.iter().all(|&(wins, losses, n)| n > 0 && wins + losses <= n), "more outcomes than questions");
+    pub fn new(prompts: &[PromptOutcomes]) -> Option<Self> {
+        assert!(prompts.iter().all(PromptOutcomes::is_possible), "more outcomes than questions");
         if prompts.len() < LEAST_PROMPTS {
             return None;
         }
         let k = prompts.len() as f64;
-        let questions = prompts.iter().map(|&(.., n)| n as f64).sum::<f64>();
-        let wins = prompts.iter().map(|&(wins, _, n)| wins as f64 / n as f64).sum::<f64>() / k;
-        let losses = prompts.iter().map(|&(_, losses, n)| losses as f64 / n as f64).sum::<f64>() / k;
+        let questions = prompts.iter().map(|of| of.questions as f64).sum::<f64>();
+        let wins = prompts.iter().map(|of| of.wins as f64 / of.questions as f64).sum::<f64>() / k;
+        let losses = prompts.iter().map(|of| of.losses as f64 / of.questions as f64).sum::<f64>() / k;
         let difference = wins - losses;
-        let differences = prompts.iter().map(|&(wins, losses, n)| (wins as f64 - losses as f64) / n as f64);
+        let differences = prompts.iter().map(|of| (of.wins as f64 - of.losses as f64) / of.questions as f64);
         let squares: f64 = differences.map(|of_prompt| (of_prompt - difference).powi(2)).sum();
         let between = squares / (k - 1.0) / k;
         let independent = (wins + losses - difference * difference) / questions;
@@ -142,14 +157,20 @@ mod tests {
     use crate::base::rng::Rng;
     use proptest::prelude::*;
 
+    fn outcomes(wins: usize, losses: usize, questions: usize) -> PromptOutcomes {
+        PromptOutcomes { wins, losses, questions }
+    }
+
     /// Prompts of one question.
     fn single(wins: usize, losses: usize, n: usize) -> PairedHits {
-        let outcome = |i: usize| (usize::from(i < wins), usize::from((wins..wins + losses).contains(&i)), 1);
-        PairedHits::new(&(0..n).map(outcome).collect::<Vec<_>>()).unwrap()
+        let mut prompts = vec![outcomes(1, 0, 1); wins];
+        prompts.resize(wins + losses, outcomes(0, 1, 1));
+        prompts.resize(n, outcomes(0, 0, 1));
+        PairedHits::new(&prompts).unwrap()
     }
 
     /// Probability of each outcome, (wins, losses), of `n` pairs.
-    fn outcomes(n: usize, (p_win, p_loss): (f64, f64)) -> Vec<((usize, usize), f64)> {
+    fn chances(n: usize, p_win: f64, p_loss: f64) -> Vec<((usize, usize), f64)> {
         let log_factorial = |n: usize| (1..=n).map(|i| (i as f64).ln()).sum::<f64>();
         let power = |p: f64, n: usize| if n == 0 { 0.0 } else { n as f64 * p.ln() };
         let pairs = (0..=n).flat_map(|wins| (0..=n - wins).map(move |losses| (wins, losses)));
@@ -166,11 +187,9 @@ mod tests {
         for (p_win, p_loss) in [(0.0, 0.0), (0.0, 0.1), (0.1, 0.1), (0.1, 0.3), (0.25, 0.25), (0.0, 0.5), (0.05, 0.9)] {
             for n in [6, 10, 30] {
                 let of = |test: fn(&PairedHits, f64) -> bool| {
-                    let held = |((wins, losses), chance)| match test(&single(wins, losses, n), p_win - p_loss) {
-                        true => chance,
-                        false => 0.0,
-                    };
-                    outcomes(n, (p_win, p_loss)).into_iter().map(held).sum::<f64>()
+                    let mut held = chances(n, p_win, p_loss);
+                    held.retain(|((wins, losses), _)| test(&single(*wins, *losses, n), p_win - p_loss));
+                    held.into_iter().map(|(_, chance)| chance).sum::<f64>()
                 };
                 let covered = of(|found, truth| {
                     let Interval { lo, hi } = found.interval();
@@ -220,15 +239,16 @@ mod tests {
 
     #[test]
     fn questions_of_one_prompt_count_as_much_as_they_differ() {
-        let of = |prompts: &[(usize, usize, usize)]| PairedHits::new(prompts).unwrap();
-        let one: Vec<_> = (0..20).map(|i| (usize::from(i < 8), usize::from(i == 19), 1)).collect();
-        let alike: Vec<_> = one.iter().map(|(wins, losses, _)| (2 * wins, 2 * losses, 2)).collect();
-        let one = of(&one);
+        let of = |prompts: &[PromptOutcomes]| PairedHits::new(prompts).unwrap();
+        let one = single(8, 1, 20);
+        let mut alike = vec![outcomes(2, 0, 2); 8];
+        alike.resize(9, outcomes(0, 2, 2));
+        alike.resize(20, outcomes(0, 0, 2));
         let alike = of(&alike);
         assert!((one.interval().lo - alike.interval().lo).abs() < 1e-9 && (one.p() - alike.p()).abs() < 1e-9);
-        assert!((of(&[(1, 0, 2); 20]).n - 40.0).abs() < 1e-9, "no variation between prompts");
-        assert_eq!(of(&[(0, 0, 2); 20]).n, 20.0, "the design effect is not known");
-        assert_eq!(PairedHits::new(&[(1, 0, 1); 5]), None);
+        assert!((of(&[outcomes(1, 0, 2); 20]).n - 40.0).abs() < 1e-9, "no variation between prompts");
+        assert_eq!(of(&[outcomes(0, 0, 2); 20]).n, 20.0, "the design effect is not known");
+        assert_eq!(PairedHits::new(&[outcomes(1, 0, 1); 5]), None);
     }
 
     #[test]
@@ -237,10 +257,9 @@ mod tests {
             let found = single(wins, losses, n);
             let size = found.smallest_detectable().unwrap();
             let disagree = ((wins + losses) as f64 / n as f64).max(size);
-            let chances = outcomes(n, ((disagree + size) / 2.0, (disagree - size) / 2.0));
-            let rejects = |(wins, losses): (usize, usize)| single(wins, losses, n).p() < 0.05;
-            let power = chances.into_iter().map(|(outcome, chance)| if rejects(outcome) { chance } else { 0.0 });
-            let power = power.sum::<f64>();
+            let mut rejected = chances(n, (disagree + size) / 2.0, (disagree - size) / 2.0);
+            rejected.retain(|((wins, losses), _)| single(*wins, *losses, n).p() < 0.05);
+            let power = rejected.into_iter().map(|(_, chance)| chance).sum::<f64>();
             // Where all that disagree must be wins, the normal distribution errs on the safe side.
             assert!((0.72..0.97).contains(&power), "{wins} {losses} {n}: {size} {power}");
         }
@@ -250,7 +269,7 @@ mod tests {
     fn two_questions_of_a_prompt_that_share_its_luck_are_covered() {
         let mut rng = Rng::new(9, "paired hits");
         let mut holds = |_: &u32| {
-            let prompts: Vec<(usize, usize, usize)> = (0..30)
+            let prompts: Vec<_> = (0..30)
                 .map(|_| {
                     // Wins of 0.3 and losses of 0.1; both questions alike in every other prompt.
                     let mut outcome = || match rng.unit() {
@@ -261,7 +280,7 @@ mod tests {
                     let first = outcome();
                     let second = outcome();
                     let second = if rng.unit() < 0.5 { first } else { second };
-                    (first.0 + second.0, first.1 + second.1, 2)
+                    outcomes(first.0 + second.0, first.1 + second.1, 2)
                 })
                 .collect();
             let Interval { lo, hi } = PairedHits::new(&prompts).unwrap().interval();
@@ -276,7 +295,7 @@ mod tests {
         fn the_interval_holds_0_if_and_only_if_p_is_at_least_5_percent(
             prompts in prop::collection::vec((0_usize..3, 0_usize..3), 6..40)
         ) {
-            let prompts: Vec<_> = prompts.into_iter().map(|(wins, losses)| (wins, losses, 4)).collect();
+            let prompts: Vec<_> = prompts.into_iter().map(|(wins, losses)| outcomes(wins, losses, 4)).collect();
             let found = PairedHits::new(&prompts).unwrap();
             let Interval { lo, hi } = found.interval();
             prop_assert!((found.p() - 0.05).abs() < 1e-6 || (found.p() < 0.05) == (lo > 0.0 || hi < 0.0), "{found:?}");
@@ -285,8 +304,8 @@ mod tests {
 
         #[test]
         fn swapping_the_models_turns_the_interval_round(prompts in prop::collection::vec((0_usize..2, 0_usize..2), 6..30)) {
-            let swapped: Vec<_> = prompts.iter().map(|&(wins, losses)| (losses, wins, 2)).collect();
-            let prompts: Vec<_> = prompts.iter().map(|&(wins, losses)| (wins, losses, 2)).collect();
+            let swapped: Vec<_> = prompts.iter().map(|&(wins, losses)| outcomes(losses, wins, 2)).collect();
+            let prompts: Vec<_> = prompts.iter().map(|&(wins, losses)| outcomes(wins, losses, 2)).collect();
             let there = PairedHits::new(&prompts).unwrap();
             let back = PairedHits::new(&swapped).unwrap();
             let a = there.interval();

@@ -140,7 +140,7 @@ mod tests {
     use proptest::prelude::*;
 
     /// Draws a table of seeds × prompts with mean 0.3: the sum of an effect of each seed, one of each prompt, and noise.
-    fn sample(rng: &mut Rng, (seeds, prompts): (usize, usize), of_seed: f64, of_prompt: f64) -> Vec<Vec<f64>> {
+    fn sample(rng: &mut Rng, seeds: usize, prompts: usize, of_seed: f64, of_prompt: f64) -> Vec<Vec<f64>> {
         let difficulty: Vec<f64> = (0..prompts).map(|_| of_prompt * rng.normal()).collect();
         let mut of_one = |_| {
             let level = 0.3 + of_seed * rng.normal();
@@ -149,10 +149,14 @@ mod tests {
         (0..seeds).map(&mut of_one).collect()
     }
 
-    /// Returns the share of 2,000 samples whose interval contains the true difference.
-    fn coverage(rng: &mut Rng, size: (usize, usize), of_seed: f64, of_prompt: f64) -> f64 {
-        let mut interval = || Replicated::new(&sample(rng, size, of_seed, of_prompt)).unwrap().interval.unwrap();
-        (0..2000).filter(|_| interval().contains(0.3)).count() as f64 / 2000.0
+    /// Returns the share of 2,000 samples of 20 prompts whose interval contains the true difference.
+    fn coverage(rng: &mut Rng, seeds: usize, of_seed: f64, of_prompt: f64) -> f64 {
+        let mut covered = 0;
+        for _ in 0..2000 {
+            let interval = Replicated::new(&sample(rng, seeds, 20, of_seed, of_prompt)).unwrap().interval.unwrap();
+            covered += usize::from(interval.contains(0.3));
+        }
+        covered as f64 / 2000.0
     }
 
     #[test]
@@ -160,12 +164,12 @@ mod tests {
         let mut rng = Rng::new(31, "replicates");
         // Where most comes from the seeds, from the prompts, from both alike.
         for (seeds, of_seed, of_prompt) in [(3, 1.0, 0.3), (5, 1.0, 0.5), (8, 1.0, 0.0), (5, 0.1, 1.0), (5, 0.3, 1.0)] {
-            let found = coverage(&mut rng, (seeds, 20), of_seed, of_prompt);
+            let found = coverage(&mut rng, seeds, of_seed, of_prompt);
             // Three standard errors of 2,000 samples about 0.95.
             assert!((0.935..=0.965).contains(&found), "{seeds} seeds, {of_seed}, {of_prompt}: {found}");
         }
         // Without anything but noise the variance is never taken smaller than its larger part: a little too wide.
-        let found = coverage(&mut rng, (5, 20), 0.0, 0.0);
+        let found = coverage(&mut rng, 5, 0.0, 0.0);
         assert!((0.945..=0.995).contains(&found), "{found}");
     }
 
@@ -174,7 +178,7 @@ mod tests {
         // The interval of one seed, resampled over prompts, rarely covers other seeds: the reason for replicates.
         let mut rng = Rng::new(32, "replicates");
         let covers = (0..300).filter(|_| {
-            let one = sample(&mut rng, (1, 40), 1.0, 0.5).remove(0);
+            let one = sample(&mut rng, 1, 40, 1.0, 0.5).remove(0);
             crate::stats::test_mean(&one).unwrap().interval.contains(0.3)
         });
         assert!((covers.count() as f64) < 0.5 * 300.0);
@@ -185,7 +189,7 @@ mod tests {
         let mut rng = Rng::new(33, "replicates");
         let k = 4_usize;
         let n = 12_usize;
-        let table = sample(&mut rng, (k, n), 0.7, 0.8);
+        let table = sample(&mut rng, k, n, 0.7, 0.8);
         let means: Moments = (0..40_000)
             .map(|_| {
                 let prompts: Vec<usize> = (0..n).map(|_| rng.below(n)).collect();

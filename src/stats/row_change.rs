@@ -13,21 +13,36 @@ pub struct RowChange {
     second: f64,
 }
 
-/// A row and, of two maps, their rows and the weight of the second.
-pub type MixedRow<'a> = (&'a [f32], Option<([&'a [f32]; 2], f32)>);
+/// A row of a head over the keys that it sees.
+#[derive(Clone, Debug)]
+pub struct MixedRow {
+    /// The mixture of the maps.
+    pub effective: Vec<f32>,
+    /// `None` of a single map.
+    pub maps: Option<TwoMaps>,
+}
+
+/// The rows of two maps over the same keys.
+#[derive(Clone, Debug)]
+pub struct TwoMaps {
+    pub first: Vec<f32>,
+    pub second: Vec<f32>,
+    /// Weight of the second in the mixture; that of the first is 1.
+    pub weight: f32,
+}
 
 impl RowChange {
     /// Adds a row before and after, over the same keys.
-    pub fn add(&mut self, before: MixedRow<'_>, after: MixedRow<'_>) {
-        for (&before, &after) in before.0.iter().zip(after.0) {
+    pub fn add(&mut self, before: &MixedRow, after: &MixedRow) {
+        for (&before, &after) in before.effective.iter().zip(&after.effective) {
             self.before += f64::from(before).powi(2);
             self.change += (f64::from(after) - f64::from(before)).powi(2);
         }
-        let (Some((before, weight_before)), Some((after, weight_after))) = (before.1, after.1) else { return };
-        for i in 0..before[0].len() {
-            self.first += (f64::from(after[0][i]) - f64::from(before[0][i])).powi(2);
-            let weighted_after = f64::from(weight_after) * f64::from(after[1][i]);
-            let weighted_before = f64::from(weight_before) * f64::from(before[1][i]);
+        let Some((before, after)) = before.maps.as_ref().zip(after.maps.as_ref()) else { return };
+        for i in 0..before.first.len() {
+            self.first += (f64::from(after.first[i]) - f64::from(before.first[i])).powi(2);
+            let weighted_after = f64::from(after.weight) * f64::from(after.second[i]);
+            let weighted_before = f64::from(before.weight) * f64::from(before.second[i]);
             self.second += (weighted_after - weighted_before).powi(2);
         }
     }
@@ -88,14 +103,13 @@ mod tests {
     /// The change of a row of two maps with weight -`lambda` by these errors.
     fn changed(lambda: f32, errors: [[f32; 3]; 2]) -> RowChange {
         let maps = [[0.5, 0.25, 0.25], [0.25, 0.25, 0.5]];
-        let add = |errors: [[f32; 3]; 2]| [0, 1].map(|j| [0, 1, 2].map(|i| maps[j][i] + errors[j][i]));
-        let mixed = |maps: [[f32; 3]; 2]| [0, 1, 2].map(|i| maps[0][i] - lambda * maps[1][i]);
-        let after = add(errors);
+        let changed = [0, 1].map(|j| [0, 1, 2].map(|i| maps[j][i] + errors[j][i]));
+        let row = |[first, second]: [[f32; 3]; 2]| MixedRow {
+            effective: [0, 1, 2].map(|i| first[i] - lambda * second[i]).to_vec(),
+            maps: Some(TwoMaps { first: first.to_vec(), second: second.to_vec(), weight: -lambda }),
+        };
         let mut found = RowChange::default();
-        let row = |maps: &[[f32; 3]; 2]| maps.to_owned();
-        let b = row(&maps);
-        let a = row(&after);
-        found.add((&mixed(maps), Some(([&b[0], &b[1]], -lambda))), (&mixed(after), Some(([&a[0], &a[1]], -lambda))));
+        found.add(&row(maps), &row(changed));
         found
     }
 
@@ -122,7 +136,8 @@ mod tests {
     #[test]
     fn a_single_map_has_an_error_and_nothing_that_cancels() {
         let mut found = RowChange::default();
-        found.add((&[0.5, 0.5], None), (&[1.0, 0.0], None));
+        let row = |weights: [f32; 2]| MixedRow { effective: weights.to_vec(), maps: None };
+        found.add(&row([0.5, 0.5]), &row([1.0, 0.0]));
         assert_eq!((found.error(), found.cancelled()), (Some(1.0), None));
         assert_eq!(RowChange::default().error(), None);
     }
