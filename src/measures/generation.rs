@@ -107,7 +107,7 @@ impl Generated {
         let values_said = sayable.find(&generation.text);
         let said = match sayable {
             Sayable::Numbers => first_numbers(&generation.text, queries.len()),
-            Sayable::Values(_) => (0..queries.len()).map(|i| Some(values_said.get(i)?.1.clone())).collect(),
+            Sayable::Values(_) => (0..queries.len()).map(|i| Some(values_said.get(i)?.text.clone())).collect(),
         };
         let mut copied = Vec::new();
         for (query, said) in queries.iter().zip(&said) {
@@ -136,6 +136,13 @@ impl Generated {
     }
 }
 
+/// A value that a text says.
+struct Said {
+    /// Its place in the text.
+    at: Range<usize>,
+    text: String,
+}
+
 /// The values that a text may say.
 enum Sayable<'a> {
     /// Any number.
@@ -158,24 +165,27 @@ impl<'a> Sayable<'a> {
         Self::Values(values)
     }
 
-    /// Returns the values in a text, in order, with their places.
-    fn find(&self, text: &str) -> Vec<(Range<usize>, String)> {
+    /// Returns the values in a text, in order.
+    fn find(&self, text: &str) -> Vec<Said> {
         let values = match self {
-            Self::Numbers => return numbers(text).into_iter().map(|at| (at.clone(), text[at].to_owned())).collect(),
+            Self::Numbers => {
+                let said = numbers(text).into_iter().map(|at| Said { text: text[at.clone()].to_owned(), at });
+                return said.collect();
+            }
             Self::Values(values) => values,
         };
         let lower = text.to_ascii_lowercase();
-        let mut said: Vec<(Range<usize>, String)> = Vec::new();
+        let mut said: Vec<Said> = Vec::new();
         for value in values {
             for (start, _) in lower.match_indices(&value.to_ascii_lowercase()) {
                 let at = start..start + value.len();
-                let is_free = said.iter().all(|(other, _)| at.end <= other.start || other.end <= at.start);
+                let is_free = said.iter().all(|other| at.end <= other.at.start || other.at.end <= at.start);
                 if is_free && is_whole(text, &at) {
-                    said.push((at, (*value).to_owned()));
+                    said.push(Said { at, text: (*value).to_owned() });
                 }
             }
         }
-        said.sort_unstable_by_key(|(at, _)| at.start);
+        said.sort_unstable_by_key(|said| said.at.start);
         said
     }
 }
@@ -193,11 +203,11 @@ fn is_inside_word(text: &str, position: usize) -> bool {
 }
 
 /// Returns, for each value, `true` if it is the i-th one said in `text`. Only white space may come before the first one.
-fn exact(text: &str, values_said: &[(Range<usize>, String)], values: &[&str]) -> Vec<bool> {
+fn exact(text: &str, values_said: &[Said], values: &[&str]) -> Vec<bool> {
     let begin = text.len() - text.trim_start().len();
     let mut exact = Vec::new();
     for (i, value) in values.iter().enumerate() {
-        exact.push(values_said.get(i).is_some_and(|(at, said)| said == value && (i > 0 || at.start == begin)));
+        exact.push(values_said.get(i).is_some_and(|said| said.text == *value && (i > 0 || said.at.start == begin)));
     }
     exact
 }
@@ -223,8 +233,8 @@ fn is_copied(prompt: &Prompt, query: &Query, number: Option<&str>) -> bool {
 }
 
 /// Returns, for each value, `true` if it was said.
-fn contains(values_said: &[(Range<usize>, String)], values: &[&str]) -> Vec<bool> {
-    values.iter().map(|value| values_said.iter().any(|(_, said)| said == value)).collect()
+fn contains(values_said: &[Said], values: &[&str]) -> Vec<bool> {
+    values.iter().map(|value| values_said.iter().any(|said| said.text == *value)).collect()
 }
 
 pub(crate) const UNANSWERABLE: RunTable = RunTable {
@@ -257,7 +267,7 @@ mod tests {
     #[test]
     fn values_that_are_no_numbers_are_said_as_whole_words_in_any_case() {
         let sayable = Sayable::Values(vec!["quiet-harbor", "QXVBA", "北京", "harbor"]);
-        let said = |text: &str| -> Vec<String> { sayable.find(text).into_iter().map(|(_, value)| value).collect() };
+        let said = |text: &str| -> Vec<String> { sayable.find(text).into_iter().map(|said| said.text).collect() };
         assert_eq!(said(" qxvba, QXVBAS and Quiet-Harbor."), ["QXVBA", "quiet-harbor"]);
         assert_eq!(said("答案是北京。"), ["北京"]);
         assert_eq!(said("harbors"), [""; 0]);
