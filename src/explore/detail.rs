@@ -62,7 +62,7 @@ impl<T> Default for PairCodes<T> {
 }
 
 impl<T> PairCodes<T> {
-    pub(super) fn add(&mut self, row: &[f32], runs: &[usize], (code, floor): (CodeType, i8), to: fn(i16) -> T) {
+    pub(super) fn add(&mut self, row: &[f32], runs: &[usize], code: CodeType, floor: i8, to: fn(i16) -> T) {
         for &run in runs {
             let keys = run * RUN..((run + 1) * RUN).min(row.len());
             self.exponents.push(encode(&row[keys], code, floor, |steps| self.codes.push(to(steps))));

@@ -128,8 +128,15 @@ fn row_parts(tokens: usize) -> Vec<Range<usize>> {
     (0..tokens).step_by(ROWS).map(|start| start..(start + ROWS).min(tokens)).collect()
 }
 
+/// A detailed head, with which of its pairs are stored.
+#[derive(Clone, Copy)]
+pub(super) struct StoredHead<'a> {
+    pub(super) detail: &'a HeadDetail,
+    pub(super) keep: &'a StoredPairs,
+}
+
 /// Exponent of the finest step for which the pairs take about `budget` bytes.
-pub(super) fn fitting_floor(heads: &[(&HeadDetail, &StoredPairs)], budget: usize) -> Result<i8> {
+pub(super) fn fitting_floor(heads: &[StoredHead<'_>], budget: usize) -> Result<i8> {
     let mut too_fine = FINEST - 1;
     let mut fits = COARSEST;
     while fits - too_fine > 1 {
@@ -144,9 +151,9 @@ pub(super) fn fitting_floor(heads: &[(&HeadDetail, &StoredPairs)], budget: usize
 }
 
 /// Estimated size of the pairs, in bytes.
-fn sampled_bytes(heads: &[(&HeadDetail, &StoredPairs)], floor: i8) -> Result<usize> {
+fn sampled_bytes(heads: &[StoredHead<'_>], floor: i8) -> Result<usize> {
     let mut sampled = 0;
-    for (i, (detail, keep)) in heads.iter().enumerate() {
+    for (i, &StoredHead { detail, keep }) in heads.iter().enumerate() {
         let rows = RowOffsets::new(keep, detail.window);
         // Different chunks of each head, because later rows are longer.
         let parts: Vec<Range<usize>> = row_parts(keep.tokens).into_iter().skip(i % SAMPLED).step_by(SAMPLED).collect();
@@ -202,8 +209,7 @@ pub(super) fn pack_pooled(detail: &HeadDetail, blob: &mut Vec<u8>) -> Result<Hea
 
 /// Compresses the pairs of a head into its blob.
 pub(super) fn pack_pairs(
-    detail: &HeadDetail,
-    keep: &StoredPairs,
+    StoredHead { detail, keep }: StoredHead<'_>,
     floor: i8,
     blob: &mut Vec<u8>,
     index: &mut HeadIndex,
@@ -270,7 +276,7 @@ mod tests {
             };
             let mut pairs = PairCodes::default();
             for (query, row) in rows.iter().enumerate() {
-                pairs.add(row, &keep.runs(query, 0), (CodeType::Byte, FINEST), |steps| steps as u8);
+                pairs.add(row, &keep.runs(query, 0), CodeType::Byte, FINEST, |steps| steps as u8);
             }
             let layout = RowOffsets::new(&keep, None);
             for floor in [FINEST, -10, -7] {
@@ -307,13 +313,13 @@ mod tests {
         detail.maps.push(PairCodes::default());
         for query in 0..512 {
             let row: Vec<f32> = (0..=query).map(|_| (rng.normal() as f32 - 6.0).exp()).collect();
-            detail.maps[0].add(&row, &keep.runs(query, 0), (CodeType::Byte, FINEST), |steps| steps as u8);
+            detail.maps[0].add(&row, &keep.runs(query, 0), CodeType::Byte, FINEST, |steps| steps as u8);
         }
-        let floor = |budget| fitting_floor(&[(&detail, &keep)], budget).unwrap();
+        let floor = |budget| fitting_floor(&[StoredHead { detail: &detail, keep: &keep }], budget).unwrap();
         assert_eq!(floor(usize::MAX), FINEST);
         assert_eq!(floor(0), COARSEST);
         let some = floor(60_000);
         assert!(some > FINEST && some < COARSEST && floor(30_000) > some);
-        assert!(sampled_bytes(&[(&detail, &keep)], some).unwrap() <= 60_000);
+        assert!(sampled_bytes(&[StoredHead { detail: &detail, keep: &keep }], some).unwrap() <= 60_000);
     }
 }

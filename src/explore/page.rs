@@ -2,7 +2,7 @@
 
 use super::detail::PooledQuantity;
 use super::measure::{ModelMaps, PromptFacts};
-use super::pack::{deflate, fitting_floor, pack_pairs, pack_pooled, HeadIndex, ROWS};
+use super::pack::{deflate, fitting_floor, pack_pairs, pack_pooled, HeadIndex, StoredHead, ROWS};
 use super::probe::{Resolution, FINEST};
 use crate::attention::HeadPlace;
 use crate::base::html::{self, PageCode};
@@ -182,12 +182,13 @@ impl ExplorerPage<'_> {
         let words: usize = self.texts()?.iter().map(|(_, text)| text.len()).sum();
         // Base64 encodes three bytes as four.
         let left = (self.budget.saturating_sub(RESERVED + words) / 4 * 3).saturating_sub(pooled);
-        let all = self.models.iter().flat_map(|m| m.maps.details.iter().map(|head| (&head.kept, &m.maps.keep)));
-        let floor = fitting_floor(&all.collect::<Vec<_>>(), left)?;
-        for (model, packed) in self.models.iter().zip(&mut packed) {
-            for (head, packed) in model.maps.details.iter().zip(&mut packed.heads) {
-                pack_pairs(&head.kept, &model.maps.keep, floor, &mut packed.pairs, &mut packed.index)?;
-            }
+        let mut heads = Vec::new();
+        for ModelMaps { details, keep, .. } in self.models.iter().map(|model| model.maps) {
+            heads.extend(details.iter().map(|head| StoredHead { detail: &head.kept, keep }));
+        }
+        let floor = fitting_floor(&heads, left)?;
+        for (head, packed) in heads.into_iter().zip(packed.iter_mut().flat_map(|model| &mut model.heads)) {
+            pack_pairs(head, floor, &mut packed.pairs, &mut packed.index)?;
         }
         self.frame(&packed, floor)
     }

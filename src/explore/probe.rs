@@ -220,7 +220,7 @@ impl ExploreCollector {
         if agreement.is_some() && keep.answers(row.query) {
             let runs = keep.runs(row.query, row.first_visible);
             self.detail.contributions.resize_with(1, PairCodes::default);
-            self.detail.contributions[0].add(&self.row, &runs, (CodeType::Word, i8::MIN), |steps| steps);
+            self.detail.contributions[0].add(&self.row, &runs, CodeType::Word, i8::MIN, |steps| steps);
         }
     }
 }
@@ -247,14 +247,14 @@ impl RowCollector for ExploreCollector {
         if self.plan.chosen.is_none() {
             self.detail.maps.resize_with(row.maps.len(), PairCodes::default);
             for (pairs, map) in self.detail.maps.iter_mut().zip(row.maps) {
-                pairs.add(map, &runs, (CodeType::Byte, FINEST), |steps| steps as u8);
+                pairs.add(map, &runs, CodeType::Byte, FINEST, |steps| steps as u8);
             }
         }
         if keep.answers(row.query) {
             for (all, rows) in [(&mut self.detail.answers, row.maps), (&mut self.detail.logits, row.logits)] {
                 all.resize_with(rows.len(), PairCodes::default);
                 let pairs = all.iter_mut().zip(rows);
-                pairs.for_each(|(pairs, row)| pairs.add(row, &runs, (CodeType::Word, i8::MIN), |steps| steps));
+                pairs.for_each(|(pairs, row)| pairs.add(row, &runs, CodeType::Word, i8::MIN, |steps| steps));
             }
         }
     }
