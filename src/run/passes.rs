@@ -66,8 +66,7 @@ fn passes(
     let findings = PromptFindings { sinks, outputs };
     let treated = |condition: usize, generating: bool| {
         let condition = &setup.conditions[condition];
-        (!condition.is_untreated())
-            .then(|| resolver.resolve(condition, reference, &findings, (prompt, seed, generating)))
+        (!condition.is_untreated()).then(|| resolver.resolve(condition, reference, &findings, prompt, seed, generating))
     };
     let treatments: Vec<Option<ResolvedTreatment>> =
         (0..setup.conditions.len()).map(|index| treated(index, false)).collect();

@@ -134,7 +134,9 @@ impl Resolver<'_> {
         condition: &Condition,
         reference: &Reference,
         findings: &PromptFindings,
-        (prompt, seed, generating): (&Prompt, u64, bool),
+        prompt: &Prompt,
+        seed: u64,
+        generating: bool,
     ) -> ResolvedTreatment {
         let mut treated = ResolvedTreatment::default();
         for treatment in condition.treatments() {
@@ -350,7 +352,7 @@ mod tests {
         let outputs = [PairedPrompt::Clean, PairedPrompt::Corrupted]
             .map(|from| ((from, RowSelection::Answer), vec![layer(from as usize * 1000), layer(500)]));
         let findings = PromptFindings { outputs: outputs.into(), ..PromptFindings::default() };
-        RESOLVER.resolve(&name.parse().unwrap(), &reference, &findings, (prompt, 5, generating))
+        RESOLVER.resolve(&name.parse().unwrap(), &reference, &findings, prompt, 5, generating)
     }
 
     /// The keys removed from a row.
