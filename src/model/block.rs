@@ -33,8 +33,8 @@ impl DecoderBlock {
     pub(super) fn load(config: &ModelConfig, layer: usize, weights: &mut Weights) -> Result<Self> {
         let prefix = format!("{LAYERS}{layer}");
         Ok(Self {
-            attention_norms: Norms::load(config, &prefix, [NORM_BEFORE_ATTENTION, NORM_AFTER_ATTENTION], weights)?,
-            mlp_norms: Norms::load(config, &prefix, [config.norm_before_mlp(), NORM_AFTER_MLP], weights)?,
+            attention_norms: Norms::load(config, &prefix, NORM_BEFORE_ATTENTION, NORM_AFTER_ATTENTION, weights)?,
+            mlp_norms: Norms::load(config, &prefix, config.norm_before_mlp(), NORM_AFTER_MLP, weights)?,
             attention: Attention::load(config, layer, &format!("{prefix}.self_attn"), weights)?,
             mlp: FeedForward::load(config, layer, &format!("{prefix}.mlp"), weights)?,
             residual: config.residual,
@@ -116,7 +116,7 @@ impl OutputPath {
     pub(super) fn load(config: &ModelConfig, layer: usize, weights: &mut Weights) -> Result<Self> {
         let prefix = format!("{LAYERS}{layer}");
         let (o, extras) = Attention::load_output(config, layer, &format!("{prefix}.self_attn"), weights)?;
-        let norms = Norms::load(config, &prefix, [NORM_BEFORE_ATTENTION, NORM_AFTER_ATTENTION], weights)?;
+        let norms = Norms::load(config, &prefix, NORM_BEFORE_ATTENTION, NORM_AFTER_ATTENTION, weights)?;
         Ok(Self { o, extras, after: norms.after })
     }
 
@@ -137,7 +137,7 @@ struct Norms {
 
 impl Norms {
     /// Takes those of the two norms that the model has.
-    fn load(config: &ModelConfig, prefix: &str, [before, after]: [&str; 2], weights: &mut Weights) -> Result<Self> {
+    fn load(config: &ModelConfig, prefix: &str, before: &str, after: &str, weights: &mut Weights) -> Result<Self> {
         let before = Norm::find(config, &format!("{prefix}.{before}"), weights)?;
         let mut load_after = || Norm::find(config, &format!("{prefix}.{after}"), weights);
         Ok(match config.norm_place {

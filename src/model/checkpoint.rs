@@ -129,17 +129,15 @@ impl Checkpoint {
     /// transformers uses such a head, so the configuration must then be read with `tied: false`.
     pub fn has_untied_head(&self, config: &ModelConfig) -> Result<bool> {
         let shape = [config.vocab, config.width];
-        let [head, embedding] =
-            [HEAD, EMBEDDING].map(|name| self.find(&file_tensor(config, name, &shape).name).map(|(_, tensor)| tensor));
+        let [head, embedding] = [HEAD, EMBEDDING].map(|name| self.find(&file_tensor(config, name, &shape).name));
         let Some((head, embedding)) = head.zip(embedding) else { return Ok(false) };
-        if head.shape != embedding.shape || !head.number.is_readable() || !embedding.number.is_readable() {
+        let are_readable = head.tensor.number.is_readable() && embedding.tensor.number.is_readable();
+        if head.tensor.shape != embedding.tensor.shape || !are_readable {
             return Ok(true);
         }
         for start in (0..config.vocab).step_by(ROWS_AT_ONCE) {
             let rows = start..config.vocab.min(start + ROWS_AT_ONCE);
-            let [head, embedding] =
-                [(HEAD, head), (EMBEDDING, embedding)].map(|tensor| rows_of(tensor, config.vocab, rows.clone()));
-            if head? != embedding? {
+            if head.rows(config.vocab, rows.clone())? != embedding.rows(config.vocab, rows)? {
                 return Ok(true);
             }
         }
@@ -168,7 +166,7 @@ impl Checkpoint {
         let mut used = BTreeSet::new();
         for (name, shape) in config.tensors() {
             let (place, found) = self.locate(config, &name, &shape);
-            let Some((found, tensor)) = found else {
+            let Some(NamedTensor { name: found, tensor }) = found else {
                 audit.missing.push((place.name, place.shape));
                 continue;
             };
@@ -237,10 +235,10 @@ impl Checkpoint {
     /// Reads the model's tensor `name` of `shape` as `f32`.
     pub(crate) fn read(&self, config: &ModelConfig, name: &str, shape: &[usize]) -> Result<Tensor> {
         let (place, stored) = self.locate(config, name, shape);
-        let (theirs, tensor) = stored.with_context(|| format!("tensor {} is missing", place.name))?;
+        let NamedTensor { name, tensor } = stored.with_context(|| format!("tensor {} is missing", place.name))?;
         let values =
             values(tensor, &place, shape).and_then(|values| Ok(Tensor::from_vec(values, shape, &Device::Cpu)?));
-        values.with_context(|| format!("{}: tensor {theirs}", tensor.file.origin))
+        values.with_context(|| format!("{}: tensor {name}", tensor.file.origin))
     }
 
     /// Rows of the embedding or the output head, concatenated in the order of `ranges`.
@@ -254,7 +252,7 @@ impl Checkpoint {
         let found = found.with_context(|| format!("tensor {} is missing", place.name))?;
         let mut values = Vec::new();
         for range in ranges {
-            let rows = rows_of(found, config.vocab, range)?;
+            let rows = found.rows(config.vocab, range)?;
             if values.is_empty() {
                 values = rows; // one range, as in parts of the output head, is not copied
             } else {
@@ -269,12 +267,12 @@ impl Checkpoint {
     fn locate(&self, config: &ModelConfig, name: &str, shape: &[usize]) -> (FileTensor, Option<NamedTensor<'_>>) {
         let usual = file_tensor(config, name, shape);
         let found = self.find(&usual.name);
-        if found.is_some_and(|(_, tensor)| tensor.has_shape(&usual.shape)) {
+        if found.is_some_and(|found| found.tensor.has_shape(&usual.shape)) {
             return (usual, found);
         }
         if let Some(other) = other_file_tensor(config, name, shape) {
             let elsewhere = self.find(&other.name);
-            if elsewhere.is_some_and(|(_, tensor)| found.is_none() || tensor.has_shape(&other.shape)) {
+            if elsewhere.is_some_and(|there| found.is_none() || there.tensor.has_shape(&other.shape)) {
                 return (other, elsewhere);
             }
         }
@@ -285,7 +283,7 @@ impl Checkpoint {
     fn find(&self, name: &str) -> Option<NamedTensor<'_>> {
         let found = self.tensors.get_key_value(name);
         let (name, tensor) = found.or_else(|| self.tensors.get_key_value(other_name(name)?.as_str()))?;
-        Some((name, tensor))
+        Some(NamedTensor { name, tensor })
     }
 }
 
@@ -297,12 +295,19 @@ impl From<Gguf> for Checkpoint {
     }
 }
 
-/// A tensor of the files with its name.
-type NamedTensor<'a> = (&'a str, &'a StoredTensor);
+/// A tensor of the files with its name there.
+#[derive(Clone, Copy)]
+struct NamedTensor<'a> {
+    name: &'a str,
+    tensor: &'a StoredTensor,
+}
 
-/// Reads rows of a matrix.
-fn rows_of((name, tensor): NamedTensor<'_>, entries: usize, rows: Range<usize>) -> Result<Vec<f32>> {
-    tensor.rows(entries, rows).with_context(|| format!("{}: tensor {name}", tensor.file.origin))
+impl NamedTensor<'_> {
+    /// Reads rows of a matrix.
+    fn rows(self, entries: usize, rows: Range<usize>) -> Result<Vec<f32>> {
+        let Self { name, tensor } = self;
+        tensor.rows(entries, rows).with_context(|| format!("{}: tensor {name}", tensor.file.origin))
+    }
 }
 
 /// The numbers of our tensor of `shape` in its place. Rows that lie side by side are read without the others.

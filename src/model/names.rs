@@ -105,7 +105,7 @@ pub(super) fn file_tensor(config: &ModelConfig, name: &str, shape: &[usize]) -> 
     let joined = match config.names.joined {
         Joined::Nothing | Joined::AsInGguf => None,
         Joined::QueriesAndGate => query_or_gate(config, rest, shape),
-        Joined::HeadNorms => norm_of_all_heads(config, ["self_attn.q_norm", "self_attn.k_norm"], rest, shape),
+        Joined::HeadNorms => norm_of_all_heads(config, "self_attn.q_norm", "self_attn.k_norm", rest, shape),
         Joined::Experts => rest.strip_prefix("mlp.experts.").map(|of_expert| all_experts(config, of_expert, shape)),
     };
     of_layer(config, layer, joined.unwrap_or_else(|| within(config, config.names, rest, shape)))
@@ -144,7 +144,7 @@ fn in_gguf(config: &ModelConfig, rest: &str, shape: &[usize]) -> Option<FileTens
         let name = format!("ffn_{}_exps.{kind}", of.strip_suffix("_proj")?);
         return Some(FileTensor { slab: expert.parse().ok(), ..FileTensor::whole(name, &whole) });
     }
-    let norm = norm_of_all_heads(config, ["attn_q_norm", "attn_k_norm"], rest, shape);
+    let norm = norm_of_all_heads(config, "attn_q_norm", "attn_k_norm", rest, shape);
     Some(norm.unwrap_or_else(|| within(config, tensor_names("gguf-fused"), rest, shape)))
 }
 
@@ -207,7 +207,7 @@ fn in_fused(config: &ModelConfig, names: &TensorNames, rest: &str, shape: &[usiz
 
 /// Place of the norm of one head of q or k in a tensor that holds those of all, which the file calls `q` or `k`. `None` for
 /// other tensors.
-fn norm_of_all_heads(config: &ModelConfig, [q, k]: [&str; 2], rest: &str, shape: &[usize]) -> Option<FileTensor> {
+fn norm_of_all_heads(config: &ModelConfig, q: &str, k: &str, rest: &str, shape: &[usize]) -> Option<FileTensor> {
     let (norm, rest) = rest.split_once("_norm.")?;
     let (head, kind) = rest.split_once('.')?;
     let (name, heads) = match norm {

@@ -45,8 +45,16 @@ struct DirectProjections {
     q: Projection,
     k: Projection,
     v: Projection,
-    qk_norm: Option<(QkNorm, [Norm; 2])>,
+    q_norm: Option<HeadsNorm>,
+    k_norm: Option<HeadsNorm>,
     head_dim: usize,
+}
+
+/// Norm of queries or keys.
+#[derive(Clone)]
+struct HeadsNorm {
+    kind: QkNorm,
+    norm: Norm,
 }
 
 impl Attention {
@@ -151,41 +159,42 @@ impl Attention {
 impl DirectProjections {
     fn load(config: &ModelConfig, prefix: &str, weights: &mut Weights) -> Result<Self> {
         let [q, k, v] = ["q", "k", "v"].map(|x| Projection::load(&format!("{prefix}.{x}_proj"), weights));
-        let mut qk_norm = None;
-        if let Some(kind) = config.qk_norm {
-            let heads = [("q", config.query_heads()), ("k", config.key_heads())];
-            let [q, k] = heads.map(|(x, heads)| match kind {
-                QkNorm::EachHead => Norm::of_each_head(config, &format!("{prefix}.{x}_norm"), heads, weights),
-                QkNorm::Head | QkNorm::Projection => Norm::load(config, &format!("{prefix}.{x}_norm"), weights),
-            });
-            qk_norm = Some((kind, [q?, k?]));
-        }
-        Ok(Self { q: q?, k: k?, v: v?, qk_norm, head_dim: config.head_dim })
+        let q_norm = HeadsNorm::load(config, &format!("{prefix}.q_norm"), config.query_heads(), weights)?;
+        let k_norm = HeadsNorm::load(config, &format!("{prefix}.k_norm"), config.key_heads(), weights)?;
+        Ok(Self { q: q?, k: k?, v: v?, q_norm, k_norm, head_dim: config.head_dim })
     }
 
     /// Queries, keys and values: (B, T, E) -> (B, T, heads, d) each.
     fn forward(&self, x: &Tensor) -> Result<[Tensor; 3]> {
-        let [q_norm, k_norm] = match &self.qk_norm {
-            None => [None, None],
-            Some((kind, [q, k])) => [Some((*kind, q)), Some((*kind, k))],
-        };
-        let q = self.heads(self.q.forward(x)?, q_norm)?;
-        let k = self.heads(self.k.forward(x)?, k_norm)?;
+        let q = self.heads(self.q.forward(x)?, self.q_norm.as_ref())?;
+        let k = self.heads(self.k.forward(x)?, self.k_norm.as_ref())?;
         Ok([q, k, self.heads(self.v.forward(x)?, None)?])
     }
 
     /// Splits a projection into heads and norms them: (B, T, heads d) -> (B, T, heads, d).
-    fn heads(&self, x: Tensor, norm: Option<(QkNorm, &Norm)>) -> Result<Tensor> {
+    fn heads(&self, x: Tensor, norm: Option<&HeadsNorm>) -> Result<Tensor> {
         let (b, t, width) = x.dims3()?;
         let x = match norm {
-            Some((QkNorm::Projection, norm)) => norm.forward(&x)?,
+            Some(HeadsNorm { kind: QkNorm::Projection, norm }) => norm.forward(&x)?,
             _ => x,
         };
         let x = x.reshape((b, t, width / self.head_dim, self.head_dim))?; // B,T,heads,d
         match norm {
-            Some((QkNorm::Head, norm)) => norm.forward(&x),
-            Some((QkNorm::EachHead, norm)) => norm.forward_each_head(&x),
+            Some(HeadsNorm { kind: QkNorm::Head, norm }) => norm.forward(&x),
+            Some(HeadsNorm { kind: QkNorm::EachHead, norm }) => norm.forward_each_head(&x),
             _ => Ok(x),
         }
+    }
+}
+
+impl HeadsNorm {
+    /// Takes the norm called `name`, if the model has such norms.
+    fn load(config: &ModelConfig, name: &str, heads: usize, weights: &mut Weights) -> Result<Option<Self>> {
+        let Some(kind) = config.qk_norm else { return Ok(None) };
+        let norm = match kind {
+            QkNorm::EachHead => Norm::of_each_head(config, name, heads, weights)?,
+            QkNorm::Head | QkNorm::Projection => Norm::load(config, name, weights)?,
+        };
+        Ok(Some(Self { kind, norm }))
     }
 }
