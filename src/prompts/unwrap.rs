@@ -15,10 +15,8 @@ const MARKS: [&str; 7] = ["- ", "* ", "+ ", "\u{2022} ", "> ", "|", "#"];
 /// The text with the lines of each paragraph joined where it was wrapped. Other line ends stay, such as those of lists,
 /// headings and short lines. Empty lines separate paragraphs.
 pub(super) fn unwrapped(text: &str) -> String {
-    let text = match text.contains('\r') {
-        true => Cow::from(text.replace("\r\n", "\n").replace('\r', "\n")),
-        false => Cow::from(text),
-    };
+    let text =
+        if text.contains('\r') { Cow::from(text.replace("\r\n", "\n").replace('\r', "\n")) } else { Cow::from(text) };
     let lines: Vec<&str> = text.lines().collect();
     let paragraphs = || lines.split(|line| line.trim().is_empty());
     let ends: Vec<[&str; 2]> = paragraphs().flat_map(|lines| lines.windows(2)).map(|pair| [pair[0], pair[1]]).collect();
@@ -71,9 +69,10 @@ fn indent(line: &str) -> usize {
 /// What stands between the words at a line end: nothing in scripts without spaces.
 fn space(line: &str, next: &str) -> &'static str {
     let around = [line.trim_end().chars().next_back(), next.trim_start().chars().next()];
-    match around.iter().flatten().all(|&char| is_unspaced(char)) {
-        true => "",
-        false => " ",
+    if around.iter().flatten().all(|&char| is_unspaced(char)) {
+        ""
+    } else {
+        " "
     }
 }
 

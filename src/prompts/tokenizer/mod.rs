@@ -137,9 +137,10 @@ impl Tokenizer {
     pub fn open(folder: &Path, options: &TokenizerOptions) -> Result<Self> {
         let config = TokenizerConfig::read(folder)?;
         let path = folder.join(FILE);
-        let json = match files::is_there(&path) || !vocab_merges::is_in(folder) {
-            true => files::text(&path, files::TOKENIZER_MAX)?,
-            false => vocab_merges::tokenizer_json(folder, &config)?,
+        let json = if files::is_there(&path) || !vocab_merges::is_in(folder) {
+            files::text(&path, files::TOKENIZER_MAX)?
+        } else {
+            vocab_merges::tokenizer_json(folder, &config)?
         };
         Self::new(path.display().to_string(), json, folder, &config, options)
     }
@@ -171,14 +172,9 @@ impl Tokenizer {
         let text_bos = BosPolicy::of_text(&inner, config, options.bos).with_context(|| name.clone())?;
         config.add_special_tokens(&mut inner)?;
         let added = inner.get_added_tokens_decoder();
-        let json = match added.len() == n_added {
-            true => json,
-            false => inner.to_string(false).map_err(|error| anyhow!(error))?,
-        };
-        let chat = match options.chat {
-            true => Some(Chat::new(&inner, folder, config, options)?),
-            false => None,
-        };
+        let json =
+            if added.len() == n_added { json } else { inner.to_string(false).map_err(|error| anyhow!(error))? };
+        let chat = if options.chat { Some(Chat::new(&inner, folder, config, options)?) } else { None };
         // A chat template's part of a prompt is told from the rest by the tokenizer as it was before.
         inner.set_encode_special_tokens(options.special == SpecialTokens::Text);
         let special: Vec<String> =
