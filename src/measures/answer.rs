@@ -316,9 +316,10 @@ impl Allocation {
 
     /// Returns [`Allocation::share_signed`]; NaN if the sum is too small to divide by.
     fn share_signed_or_nan(&self, region: Region) -> f64 {
-        match self.sum_is_small() {
-            true => f64::NAN,
-            false => self.share_signed(region),
+        if self.sum_is_small() {
+            f64::NAN
+        } else {
+            self.share_signed(region)
         }
     }
 
