@@ -87,9 +87,10 @@ impl PairedHits {
         let c = -losses * d * (1.0 - d);
         let q = ((b * b - 8.0 * n * c).max(0.0).sqrt() - b) / (4.0 * n);
         let variance = n * (2.0 * q + d * (1.0 - d));
-        match off.abs() < 1e-12 {
-            true => 0.0,
-            false => off / variance.max(0.0).sqrt(),
+        if off.abs() < 1e-12 {
+            0.0
+        } else {
+            off / variance.max(0.0).sqrt()
         }
     }
 
@@ -108,9 +109,10 @@ impl PairedHits {
         let mut outside = bound;
         for _ in 0..STEPS {
             let middle = 0.5 * (inside + outside);
-            match self.statistic(middle).abs() <= z {
-                true => inside = middle,
-                false => outside = middle,
+            if self.statistic(middle).abs() <= z {
+                inside = middle;
+            } else {
+                outside = middle;
             }
         }
         inside
@@ -131,9 +133,10 @@ impl PairedHits {
         let mut enough = 1.0;
         for _ in 0..STEPS {
             let middle = 0.5 * (too_small + enough);
-            match self.detects(self.n, middle) {
-                true => enough = middle,
-                false => too_small = middle,
+            if self.detects(self.n, middle) {
+                enough = middle;
+            } else {
+                too_small = middle;
             }
         }
         Some(enough)
