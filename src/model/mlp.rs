@@ -187,9 +187,10 @@ impl ExpertMixture {
 fn route(logits: &[f32], choice_bias: Option<&[f32]>, config: Experts) -> Vec<(usize, f64)> {
     let Experts { per_token, normed, choice, scale, .. } = config;
     let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let scores: Vec<f64> = match choice.sigmoid {
-        true => logits.iter().map(|&x| 1.0 / (1.0 + (-f64::from(x)).exp())).collect(),
-        false => logits.iter().map(|&x| f64::from(x - largest).exp()).collect(),
+    let scores: Vec<f64> = if choice.sigmoid {
+        logits.iter().map(|&x| 1.0 / (1.0 + (-f64::from(x)).exp())).collect()
+    } else {
+        logits.iter().map(|&x| f64::from(x - largest).exp()).collect()
     };
     let mut by: Vec<f64> = logits.iter().map(|&x| x.into()).collect();
     if let Some(bias) = choice_bias {

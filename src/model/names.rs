@@ -194,13 +194,12 @@ fn in_fused(config: &ModelConfig, names: &TensorNames, rest: &str, shape: &[usiz
     };
     let mut whole = shape.to_vec();
     whole[0] = rows.iter().sum();
-    let rows = match names.by_group {
-        false => StoredRows::From { start: rows[..part].iter().sum() },
-        true => {
-            let group_rows = rows.iter().map(|rows| rows / config.kv_heads);
-            let start = group_rows.clone().take(part).sum();
-            StoredRows::Of { block: group_rows.sum(), start, take: rows[part] / config.kv_heads }
-        }
+    let rows = if names.by_group {
+        let group_rows = rows.iter().map(|rows| rows / config.kv_heads);
+        let start = group_rows.clone().take(part).sum();
+        StoredRows::Of { block: group_rows.sum(), start, take: rows[part] / config.kv_heads }
+    } else {
+        StoredRows::From { start: rows[..part].iter().sum() }
     };
     Some(FileTensor { rows, ..FileTensor::whole(format!("{name}.{kind}"), &whole) })
 }
@@ -254,9 +253,10 @@ fn all_experts(config: &ModelConfig, of_expert: &str, shape: &[usize]) -> FileTe
     let mut rows = StoredRows::All;
     if let Some(half) = half {
         whole[0] *= 2;
-        rows = match gpt_oss {
-            true => StoredRows::Of { block: 2, start: half, take: 1 },
-            false => StoredRows::From { start: half * shape[0] },
+        rows = if gpt_oss {
+            StoredRows::Of { block: 2, start: half, take: 1 }
+        } else {
+            StoredRows::From { start: half * shape[0] }
         };
     }
     let name = if kind == "bias" { format!("mlp.experts.{name}_bias") } else { format!("mlp.experts.{name}") };
