@@ -94,20 +94,24 @@ fn of_json(text: &str) -> Result<Vec<FileNeedle>> {
                 }
             }
             Some(value) => {
-                let lines_before = || text[..text.len() - rest.len()].matches('\n').count();
-                needles.push(FileNeedle::of_object(value).with_context(|| format!("line {}", lines_before() + 1))?);
+                needles.push(FileNeedle::of_object(value).with_context(|| format!("line {}", line_of(text, rest)))?);
             }
         }
     }
+}
+
+/// The line at which `rest`, the end of a text, begins.
+fn line_of(text: &str, rest: &str) -> usize {
+    text[..text.len() - rest.len()].matches('\n').count() + 1
 }
 
 /// The rows of a CSV.
 fn of_csv(text: &str) -> Result<Vec<FileNeedle>> {
     let mut rows = csv::Reader::from_reader(text.as_bytes());
     let headers = rows.headers()?.clone();
-    let has = |name: &str| headers.iter().any(|header| header == name);
+    let mut columns = ["needle", "question", "answer"].into_iter();
     ensure!(
-        text.trim().is_empty() || ["needle", "question", "answer"].into_iter().all(has),
+        text.trim().is_empty() || columns.all(|name| headers.iter().any(|header| header == name)),
         "expected JSON objects, or a CSV with the columns needle, question and answer and maybe lead and distractor"
     );
     let mut needles = Vec::new();
