@@ -125,12 +125,13 @@ mod tests {
 
     #[test]
     fn the_rate_is_the_share_of_heads_whose_first_token_has_more_than_the_threshold() {
-        let head = |share: f32| {
+        let mut heads = Vec::new();
+        for share in [0.125, 0.25, 0.5, 0.625] {
             let rows: Vec<TestRow> = (0..2).map(|_| TestRow::two(&[share, 1.0 - share], &[0.25, 0.75], 0.0)).collect();
             let collector = watch::<FirstTokenCollector>(&FirstTokenProbe { tokens: TOKENS }, &rows, 2);
-            ProbeResult { at: HeadPlace { layer: 0, head: 0 }, probe: 0, collector }
-        };
-        let rate = sink_rate("random", [0.125, 0.25, 0.5, 0.625].map(head).into()).unwrap();
+            heads.push(ProbeResult { at: HeadPlace { layer: 0, head: 0 }, probe: 0, collector });
+        }
+        let rate = sink_rate("random", heads).unwrap();
         assert_eq!((rate.metric.as_ref(), rate.value, rate.n), (SINK_RATE.name, Some(0.5), Some(4)));
         assert_eq!(rate.region.as_deref(), Some("random"));
     }

@@ -105,15 +105,16 @@ mod tests {
 
     /// Rows that give `sink` a share of `share` with negative weight, and the rest to themselves.
     fn rows_with_sink(tokens: usize, sink: usize, share: f32) -> Vec<TestRow> {
-        let row = |query: usize| {
+        let mut rows = Vec::new();
+        for query in 0..tokens {
             let mut weights = vec![0.0; query + 1];
             weights[query] = 0.5 * (1.0 - share);
             if query > sink {
                 weights[sink] = -0.5 * share;
             }
-            TestRow::one(&weights)
-        };
-        (0..tokens).map(row).collect()
+            rows.push(TestRow::one(&weights));
+        }
+        rows
     }
 
     fn received(rows: &[TestRow], block: usize) -> Box<SinkCollector> {
