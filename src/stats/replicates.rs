@@ -142,11 +142,12 @@ mod tests {
     /// Draws a table of seeds × prompts with mean 0.3: the sum of an effect of each seed, one of each prompt, and noise.
     fn sample(rng: &mut Rng, seeds: usize, prompts: usize, of_seed: f64, of_prompt: f64) -> Vec<Vec<f64>> {
         let difficulty: Vec<f64> = (0..prompts).map(|_| of_prompt * rng.normal()).collect();
-        let mut of_one = |_| {
+        let mut table = Vec::new();
+        for _ in 0..seeds {
             let level = 0.3 + of_seed * rng.normal();
-            difficulty.iter().map(|hard| level + hard + 0.5 * rng.normal()).collect()
-        };
-        (0..seeds).map(&mut of_one).collect()
+            table.push(difficulty.iter().map(|hard| level + hard + 0.5 * rng.normal()).collect());
+        }
+        table
     }
 
     /// Returns the share of 2,000 samples of 20 prompts whose interval contains the true difference.
