@@ -280,14 +280,16 @@ mod tests {
     fn mixture(rng: &mut Rng, width: usize) -> ExpertMixture {
         let mut linear = |out, input| Projection { weight: random(&[out, input], rng), bias: None };
         let router = linear(CONFIG.count, width);
-        let mut mlp = || Mlp {
-            gate: Some(linear(CONFIG.ffn, width)),
-            up: linear(CONFIG.ffn, width),
-            down: linear(width, CONFIG.ffn),
-            activation: Activation::ClampedSwiglu { alpha: 1.7, limit: 1.0 },
-            polynomial: None,
-        };
-        let experts = (0..CONFIG.count).map(|_| mlp()).collect();
+        let mut experts = Vec::new();
+        for _ in 0..CONFIG.count {
+            experts.push(Mlp {
+                gate: Some(linear(CONFIG.ffn, width)),
+                up: linear(CONFIG.ffn, width),
+                down: linear(width, CONFIG.ffn),
+                activation: Activation::ClampedSwiglu { alpha: 1.7, limit: 1.0 },
+                polynomial: None,
+            });
+        }
         ExpertMixture { config: CONFIG, router, choice_bias: None, experts, shared: None }
     }
 
