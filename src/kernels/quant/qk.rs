@@ -191,23 +191,26 @@ mod tests {
 
     /// All magnitudes of a format with so many bits of the exponent and the mantissa and an exponent bias, up to `largest`.
     fn magnitudes(exponents: i32, mantissa: i32, bias: i32, largest: f64) -> Vec<f64> {
-        let fractions = || 0..1 << mantissa;
-        let subnormal = |i: i32| f64::from(i) * 2f64.powi(1 - bias - mantissa);
-        let normal = |e: i32, i: i32| (1.0 + f64::from(i) / 2f64.powi(mantissa)) * 2f64.powi(e - bias);
-        let all =
-            fractions().map(subnormal).chain((1..1 << exponents).flat_map(|e| fractions().map(move |i| normal(e, i))));
-        all.filter(|&x| x <= largest).collect()
+        let fractions = 0..1 << mantissa;
+        // The subnormal ones, then those of each exponent.
+        let mut all: Vec<f64> = fractions.clone().map(|i| f64::from(i) * 2f64.powi(1 - bias - mantissa)).collect();
+        for e in 1..1 << exponents {
+            all.extend(fractions.clone().map(|i| (1.0 + f64::from(i) / 2f64.powi(mantissa)) * 2f64.powi(e - bias)));
+        }
+        all.retain(|&x| x <= largest);
+        all
     }
 
     /// The nearest of ascending magnitudes, of two equally near ones that of even index, with the sign of `x`.
     fn nearest(known: &[f64], x: f64) -> f64 {
         let distance = |i: usize| (known[i] - x.abs()).abs();
-        let better = |best: usize, i: usize| match distance(i).total_cmp(&distance(best)) {
-            std::cmp::Ordering::Less => i,
-            std::cmp::Ordering::Equal if i.is_multiple_of(2) => i,
-            _ => best,
-        };
-        known[(0..known.len()).fold(0, better)].copysign(x)
+        let mut best = 0;
+        for i in 1..known.len() {
+            if distance(i) < distance(best) || distance(i) == distance(best) && i.is_multiple_of(2) {
+                best = i;
+            }
+        }
+        known[best].copysign(x)
     }
 
     #[test]
