@@ -68,12 +68,14 @@ impl NeedlesFile {
         }
         let drawn = rng.sample(&self.needles, spec.needles);
         let mut needles: Vec<Fact> = drawn.iter().map(FileNeedle::fact).collect();
-        needles.extend(drawn[0].distractor.iter().map(|text| Fact {
-            name: text.clone(),
-            value: String::new(),
-            before: text.clone(),
-            behind: String::new(),
-        }));
+        if let Some(text) = &drawn[0].distractor {
+            needles.push(Fact {
+                name: text.clone(),
+                value: String::new(),
+                before: text.clone(),
+                behind: String::new(),
+            });
+        }
         let mut plan = NeedlePlan::asking(spec.form, needles, 0, spec.depth_pct, rng);
         plan.lead.clone_from(&drawn[0].lead);
         Ok(plan)
