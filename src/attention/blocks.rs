@@ -36,12 +36,7 @@ pub(super) fn mixture<'a>(
         let texts = k.par_chunks_exact(k.len() / batch).zip(v.par_chunks_exact(v.len() / batch));
         let packed = texts.map(|(k, v)| match shared {
             None => PackedKeys::new(k, v, k_heads, v_heads, d, 0),
-            Some(SharedKeys { packed, tokens }) => {
-                // Own keys begin with a whole panel, which may begin with the last of the shared ones.
-                let mut own = packed.part(tokens / PANEL * PANEL..tokens, n);
-                own.append(k, v, 0);
-                own
-            }
+            Some(shared) => shared.with_own(k, v, n),
         });
         packed.collect()
     })?;
@@ -93,6 +88,16 @@ fn rows<'a>(
 pub(super) struct SharedKeys<'a> {
     pub(super) packed: &'a PackedKeys,
     pub(super) tokens: usize,
+}
+
+impl SharedKeys<'_> {
+    /// The own keys and values of a prompt, those of its `n` tokens behind the shared ones.
+    fn with_own(self, k: &[f32], v: &[f32], n: usize) -> PackedKeys {
+        // They begin with a whole panel, which may begin with the last of the shared ones.
+        let mut own = self.packed.part(self.tokens / PANEL * PANEL..self.tokens, n);
+        own.append(k, v, 0);
+        own
+    }
 }
 
 /// One prompt of a batch.

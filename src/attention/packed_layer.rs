@@ -291,6 +291,19 @@ impl<'a> PackedLayer<'a> {
         largest
     }
 
+    /// The largest |logit| of each map of a head in a tile, without exempt and masked keys.
+    fn largest_of_tile(&self, quantiser: &Quantiser, head: usize, queries: &Range<usize>) -> [f32; 2] {
+        let mut q = Vec::new();
+        let mut room = vec![0.0; queries.len() * KEYS];
+        let mut largest = [0.0_f32; 2];
+        for (j, largest) in largest.iter_mut().enumerate().take(self.wiring.maps()) {
+            self.scaled_queries(j, head, queries, &mut q);
+            let of_rows = self.largest_of_rows(quantiser, j, head, &q, queries, &mut room);
+            *largest = of_rows.into_iter().fold(0.0, f32::max);
+        }
+        largest
+    }
+
     /// One step for each map and head, from a sweep over all logits.
     fn shared_steps(&self, quantiser: &Quantiser) -> [Vec<f32>; 2] {
         let heads = self.wiring.heads();
@@ -299,16 +312,7 @@ impl<'a> PackedLayer<'a> {
         let tasks = (0..heads * tiles).into_par_iter().with_max_len(1).map(|task| {
             let head = task % heads;
             let first = self.first + task / heads * TILE;
-            let queries = first..(first + TILE).min(end);
-            let mut q = Vec::new();
-            let mut room = vec![0.0; queries.len() * KEYS];
-            let mut largest = [0.0_f32; 2];
-            for (j, largest) in largest.iter_mut().enumerate().take(self.wiring.maps()) {
-                self.scaled_queries(j, head, &queries, &mut q);
-                let of_rows = self.largest_of_rows(quantiser, j, head, &q, &queries, &mut room);
-                *largest = of_rows.into_iter().fold(0.0, f32::max);
-            }
-            (head, largest)
+            (head, self.largest_of_tile(quantiser, head, &(first..(first + TILE).min(end))))
         });
         let mut largest = [vec![0.0_f32; heads], vec![0.0_f32; heads]];
         for (head, of_tile) in tasks.collect::<Vec<(usize, [f32; 2])>>() {

@@ -52,18 +52,19 @@ impl Portable<'_> {
     /// 0 where a row loses a key, otherwise 1: (1, 1 or H, queries, keys). Nothing if no row of the tile loses any.
     fn kept(&self, how: Removal, queries: &Range<usize>, keys: &Range<usize>) -> Result<Option<Tensor>> {
         let Some(treated) = self.treated else { return Ok(None) };
-        let of_layer = treated.removed.iter().filter(|removed| {
+        let mut of_tile = Vec::new();
+        for removed in treated.removed.iter().filter(|removed| removed.how == how) {
             let KeyRemoval { of, rows, .. } = removed;
-            removed.how == how
-                && of.layers.as_ref().is_none_or(|layers| layers.contains(&self.layer))
-                && rows.start < queries.end
-                && queries.start < rows.end
-        });
-        let mut of_layer = of_layer.peekable();
-        if of_layer.peek().is_none() {
+            let is_of_layer = of.layers.as_ref().is_none_or(|layers| layers.contains(&self.layer));
+            if is_of_layer && rows.start < queries.end && queries.start < rows.end {
+                of_tile.push(removed);
+            }
+        }
+        if of_tile.is_empty() {
             return Ok(None);
         }
-        let heads = if of_layer.any(|removed| removed.of.heads.is_some()) { self.heads.wiring.heads() } else { 1 };
+        let heads =
+            if of_tile.iter().any(|removed| removed.of.heads.is_some()) { self.heads.wiring.heads() } else { 1 };
         let mut kept = vec![1.0_f32; heads * queries.len() * keys.len()];
         for (row, kept) in kept.chunks_exact_mut(keys.len()).enumerate() {
             let head = row / queries.len();
