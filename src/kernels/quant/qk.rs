@@ -74,15 +74,14 @@ fn exponent(x: f64) -> i32 {
 }
 
 /// The largest of a magnitude and those of numbers.
-fn largest<F: WithDType>(largest: F, numbers: &[F]) -> F {
-    numbers.iter().fold(largest, |largest, &x| {
+fn largest<F: WithDType>(mut largest: F, numbers: &[F]) -> F {
+    for &x in numbers {
         let magnitude = if x < F::zero() { F::zero() - x } else { x };
         if magnitude > largest {
-            magnitude
-        } else {
-            largest
+            largest = magnitude;
         }
-    })
+    }
+    largest
 }
 
 /// The rows of one head: (tokens, d).
