@@ -191,14 +191,13 @@ mod tests {
         let k = 4_usize;
         let n = 12_usize;
         let table = sample(&mut rng, k, n, 0.7, 0.8);
-        let means: Moments = (0..40_000)
-            .map(|_| {
-                let prompts: Vec<usize> = (0..n).map(|_| rng.below(n)).collect();
-                let seeds: Vec<usize> = (0..k).map(|_| rng.below(k)).collect();
-                let drawn = seeds.iter().flat_map(|&s| prompts.iter().map(move |&p| (s, p)));
-                drawn.map(|(s, p)| table[s][p]).sum::<f64>() / (k * n) as f64
-            })
-            .collect();
+        let mut means = Moments::default();
+        for _ in 0..40_000 {
+            let prompts: Vec<usize> = (0..n).map(|_| rng.below(n)).collect();
+            let seeds: Vec<usize> = (0..k).map(|_| rng.below(k)).collect();
+            let drawn = seeds.iter().flat_map(|&s| prompts.iter().map(move |&p| (s, p)));
+            means.push(drawn.map(|(s, p)| table[s][p]).sum::<f64>() / (k * n) as f64);
+        }
         let VarianceComponents { seeds, prompts, residual } = VarianceComponents::new(&table).unwrap();
         let short = |n: usize| (n as f64 - 1.0) / n as f64;
         let expected =
