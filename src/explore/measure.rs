@@ -5,7 +5,7 @@ use super::probe::{Agreements, ExploreCollector, ExploreProbe, Resolution};
 use super::stored_pairs::StoredPairs;
 use crate::attention::{HeadPlace, RowProbe};
 use crate::measures::{region_ranges, token_text, Measure, MeasureData, MeasureOutput, ObservedPass, PassKey};
-use crate::prompts::{Prompt, Region};
+use crate::prompts::{Prompt, Query, Region};
 use anyhow::Result;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -75,15 +75,14 @@ impl PromptFacts {
         let targets = prompt.targets();
         let regions = targets.first().map(|target| region_ranges(&target.regions)).unwrap_or_default();
         let texts = texts(prompt, |id| token_text(pass.tokenizer, id))?;
-        let questions = prompt.queries.iter().map(|query| QuestionFacts {
-            name: query.name.clone(),
-            value: query.value.clone(),
-            answer: query.answer.clone(),
-        });
+        let mut questions = Vec::new();
+        for Query { name, value, answer, .. } in &prompt.queries {
+            questions.push(QuestionFacts { name: name.clone(), value: value.clone(), answer: answer.clone() });
+        }
         Ok(Self {
             texts,
             regions: regions.into_iter().map(|(r, keys): (Region, _)| (r.name(), keys.start, keys.end)).collect(),
-            questions: questions.collect(),
+            questions,
             rows: targets.into_iter().map(|target| target.rows).collect(),
         })
     }
