@@ -171,15 +171,18 @@ pub fn bytes(path: &Path, most: u64) -> Result<Vec<u8>> {
 
 /// As [`bytes`], for a file that the user names: a usage error if it does not exist or is a folder.
 pub fn input(path: &Path, most: u64) -> Result<Vec<u8>> {
-    bytes(path, most).map_err(|error| {
-        for cause in error.chain() {
-            let kind = cause.downcast_ref::<io::Error>().map(io::Error::kind);
-            if let Some(ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::IsADirectory) = kind {
-                return Usage(format!("{error:#}")).into();
-            }
+    bytes(path, most).map_err(usage_if_missing)
+}
+
+/// A usage error with the text of `error` if there was no such file.
+fn usage_if_missing(error: Error) -> Error {
+    for cause in error.chain() {
+        let kind = cause.downcast_ref::<io::Error>().map(io::Error::kind);
+        if let Some(ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::IsADirectory) = kind {
+            return Usage(format!("{error:#}")).into();
         }
-        error
-    })
+    }
+    error
 }
 
 /// Reads a UTF-8 file of at most `most` bytes.

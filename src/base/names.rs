@@ -112,13 +112,16 @@ pub struct Replicates {
 impl Replicates {
     /// Recipe and seed of a model, from the last match of the pattern, or `None`.
     pub(crate) fn split(&self, model: &str) -> Option<(String, u64)> {
-        model.rmatch_indices(&self.before).find_map(|(at, before)| {
-            let rest = &model[at + before.len()..];
-            let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
-            let (digits, rest) = rest.split_at(end);
-            let rest = rest.strip_prefix(self.after.as_str())?;
-            Some((format!("{}{rest}", &model[..at]), digits.parse().ok()?))
-        })
+        model.rmatch_indices(&self.before).find_map(|(at, _)| self.split_at(model, at))
+    }
+
+    /// Recipe and seed of a model, if the pattern matches from `at` on.
+    fn split_at(&self, model: &str, at: usize) -> Option<(String, u64)> {
+        let rest = &model[at + self.before.len()..];
+        let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        let (digits, rest) = rest.split_at(end);
+        let rest = rest.strip_prefix(self.after.as_str())?;
+        Some((format!("{}{rest}", &model[..at]), digits.parse().ok()?))
     }
 }
 
