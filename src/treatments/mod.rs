@@ -93,6 +93,13 @@ impl Treatment {
         Self::Replace { others: false, heads, of: LayersAndHeads::default(), rows, with }
     }
 
+    fn patches_no_head(&self) -> bool {
+        match self {
+            Self::Replace { with: Replacement::Patch(_), heads: HeadSelection::Named(heads), .. } => heads.is_empty(),
+            _ => false,
+        }
+    }
+
     /// The same in one layer alone.
     pub(crate) fn in_layer(mut self, layer: usize) -> Self {
         let (Self::Quantise(Quantiser { layers, .. })
@@ -302,10 +309,9 @@ impl Condition {
 
     /// The rankings of the selected heads.
     pub fn rankings(&self) -> impl Iterator<Item = Ranking> + '_ {
+        use HeadSelection::{Best, Random};
         self.treatments.iter().filter_map(|treatment| match treatment {
-            Treatment::Replace { heads: HeadSelection::Best { by, .. } | HeadSelection::Random { by, .. }, .. } => {
-                Some(*by)
-            }
+            Treatment::Replace { heads: Best { by, .. } | Random { by, .. }, .. } => Some(*by),
             _ => None,
         })
     }
@@ -328,13 +334,7 @@ impl Condition {
 
     /// Returns `true` if it is an untreated pass over the corrupted prompt: `patch(none, from=clean)`.
     pub fn only_corrupts(&self) -> bool {
-        self.prompt() == PairedPrompt::Corrupted
-            && self.treatments.iter().all(|treatment| match treatment {
-                Treatment::Replace { with: Replacement::Patch(_), heads: HeadSelection::Named(heads), .. } => {
-                    heads.is_empty()
-                }
-                _ => false,
-            })
+        self.prompt() == PairedPrompt::Corrupted && self.treatments.iter().all(Treatment::patches_no_head)
     }
 
     /// Returns `true` if it needs mean outputs or rankings of heads from reference prompts.

@@ -156,13 +156,16 @@ impl<'a> RunConditions<'a> {
 /// The replacement that conditions put in the place of each head of all layers once.
 fn replaces_each_head(conditions: &[&Condition]) -> Option<Replacement> {
     let singles: Vec<(HeadPlace, Replacement)> = conditions.iter().filter_map(|one| one.single_head()).collect();
-    singles.iter().map(|(_, with)| *with).find(|with| {
+    for (_, with) in &singles {
         let heads: Vec<HeadPlace> = singles.iter().filter(|(_, of)| of == with).map(|(head, _)| *head).collect();
         let unique: BTreeSet<HeadPlace> = heads.iter().copied().collect();
         let layers = unique.iter().map(|at| at.layer + 1).max().unwrap_or(0);
         let width = unique.iter().map(|at| at.head + 1).max().unwrap_or(0);
-        heads.len() > 1 && heads.len() == unique.len() && heads.len() == layers * width
-    })
+        if heads.len() > 1 && heads.len() == unique.len() && heads.len() == layers * width {
+            return Some(*with);
+        }
+    }
+    None
 }
 
 #[cfg(test)]

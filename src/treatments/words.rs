@@ -105,15 +105,19 @@ fn regions_words(regions: &[Region]) -> String {
 fn words_of(regions: &[Region]) -> Vec<String> {
     let is_noise = Region::NOISE.iter().all(|region| regions.contains(region));
     let has_needle = [Region::Needle, Region::Answer].iter().all(|region| regions.contains(region));
-    distinct(regions.iter().map(|region| match region {
-        // A prompt has one of the two.
-        Region::Bos | Region::First => "first token",
-        Region::Template | Region::Filler | Region::Distractor if is_noise => "noise",
-        Region::Filler => "prose",
-        Region::Distractor => "other needles",
-        Region::Needle | Region::Answer if has_needle => "answer's needle",
-        other => other.name(),
-    }))
+    let mut words = Vec::new();
+    for region in regions {
+        words.push(match region {
+            // A prompt has one of the two.
+            Region::Bos | Region::First => "first token",
+            Region::Template | Region::Filler | Region::Distractor if is_noise => "noise",
+            Region::Filler => "prose",
+            Region::Distractor => "other needles",
+            Region::Needle | Region::Answer if has_needle => "answer's needle",
+            other => other.name(),
+        });
+    }
+    distinct(words.into_iter())
 }
 
 impl HeadSelection {
