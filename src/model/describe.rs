@@ -22,11 +22,14 @@ impl ModelConfig {
     /// queries and keys.
     pub fn logit_tap(&self) -> Option<String> {
         let mut parts = Vec::new();
-        parts.extend(self.qk_norm.map(|norm| match norm {
-            QkNorm::Head => "queries and keys normed per head".to_owned(),
-            QkNorm::Projection => "queries and keys normed over all heads".to_owned(),
-            QkNorm::EachHead => "queries and keys normed per head, each with its own gains".to_owned(),
-        }));
+        if let Some(norm) = self.qk_norm {
+            let how = match norm {
+                QkNorm::Head => "per head",
+                QkNorm::Projection => "over all heads",
+                QkNorm::EachHead => "per head, each with its own gains",
+            };
+            parts.push(format!("queries and keys normed {how}"));
+        }
         if let Some(cap) = self.layers.iter().find_map(|layer| layer.rule.softcap) {
             parts.push(format!("after the soft cap at {cap}"));
         }
