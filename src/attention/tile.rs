@@ -148,14 +148,8 @@ impl QueryTile {
         }
     }
 
-    /// Lends one row of a kept tile to `observe`, normalised and mixed.
-    pub(super) fn show(
-        &mut self,
-        packed: &PackedLayer<'_>,
-        head: usize,
-        query: usize,
-        observe: &mut dyn FnMut(&AttentionRow<'_>),
-    ) {
+    /// Copies the row of a query out of the blocks of each map, normalised, and its logits.
+    fn gather(&mut self, query: usize) {
         let i = query - self.queries.start;
         let rows = self.queries.len();
         // Slot of the block, range in its weights, and first key in the row.
@@ -179,6 +173,18 @@ impl QueryTile {
                 }
             }
         }
+    }
+
+    /// Lends one row of a kept tile to `observe`, normalised and mixed.
+    pub(super) fn show(
+        &mut self,
+        packed: &PackedLayer<'_>,
+        head: usize,
+        query: usize,
+        observe: &mut dyn FnMut(&AttentionRow<'_>),
+    ) {
+        self.gather(query);
+        let i = query - self.queries.start;
         let mix = packed.mix(head, query);
         let effective: &[f32] = match self.maps.as_slice() {
             [first, second] => {
