@@ -117,7 +117,8 @@ fn models(frame: &Frame) -> Option<Table> {
             Cell::number(bits_per_byte(scored, skip), |x| format!("{x:.3}"))
         })
         .column(numbers("AR hits %").named(AR_HIT_SHARE.name), |scored| {
-            let (hits, all) = (count(scored, TokenKind::ArHit), count(scored, TokenKind::All));
+            let hits = count(scored, TokenKind::ArHit);
+            let all = count(scored, TokenKind::All);
             Cell::number((all > 0).then(|| hits as f64 / all as f64), |x| fixed(100.0 * x, 1))
         })
         .column(numbers("NLL of AR hits").named("nll_ar_hit_nats"), |scored| nats(mean(scored, TokenKind::ArHit, skip)))

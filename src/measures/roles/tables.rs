@@ -251,7 +251,8 @@ mod tests {
 
     fn record(seed: u64, head: usize, metric: &Metric, value: f64) -> Record {
         let identity = Arc::new(Identity { model: "m".into(), seed: Some(seed), ..Identity::default() });
-        let (layer, head) = (Some(0), Some(head));
+        let layer = Some(0);
+        let head = Some(head);
         let measure =
             Measurement { layer, head, metric: metric.name.into(), value: Some(value), ..Measurement::default() };
         Record { identity, measure }
