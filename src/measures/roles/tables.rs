@@ -211,10 +211,12 @@ fn sinks(frame: &Frame) -> Option<Table> {
 
 /// Returns the kind of a sink; `value_norm` is the norm of the first token's value over the mean one.
 fn kind_of_sink(share: f64, value_norm: f64) -> &'static str {
-    match share > SINK_SHARE {
-        false => "no sink",
-        true if value_norm < NULL_VALUE => "null",
-        true => "broadcasting",
+    if share > SINK_SHARE && value_norm < NULL_VALUE {
+        "null"
+    } else if share > SINK_SHARE {
+        "broadcasting"
+    } else {
+        "no sink"
     }
 }
 
