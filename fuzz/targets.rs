@@ -80,10 +80,7 @@ fn gguf(bytes: &[u8], folder: &Path) -> bool {
     if let Ok(Some(vocabulary)) = file.vocabulary() {
         let _ = vocabulary.tokenizer(&path, &TokenizerOptions::default());
     }
-    let Ok(json) = file.config_json() else { return false };
-    let Ok(config) = ModelConfig::from_json(&json, None).and_then(|config| file.conventions(config)) else {
-        return false;
-    };
+    let Ok(config) = file.config() else { return false };
     let Ok(mut weights) = Checkpoint::from(file).load(&config) else { return false };
     check_numbers(&path, &mut weights);
     true

@@ -122,35 +122,41 @@ struct EndTokens {
     outside: Option<String>,
 }
 
-/// Reads [`Model::eos_ids`] from the files of a model. `config` was read from `config_file`. Ids outside the vocabulary,
-/// which has `vocab` tokens, are said and left out: no text has them.
-fn end_tokens(path: Option<&Path>, (config_file, config): (&str, &Value), vocab: usize) -> Result<EndTokens> {
-    let (mut generation_file, mut generation) = (String::new(), Value::Null);
-    if let Some(path) = path.map(|path| path.join("generation_config.json")).filter(|path| files::is_there(path)) {
-        generation_file = path.display().to_string();
-        let text = files::bytes(&path, files::CONFIG_MAX)?;
-        generation = serde_json::from_slice(&text).with_context(|| format!("{generation_file}: not JSON"))?;
+impl EndTokens {
+    /// Keeps the ids within the vocabulary, which has `vocab` tokens. Others, which no text has, are said with `place`, the file
+    /// and its field.
+    fn within(vocab: usize, ids: &[u64], place: &str) -> Self {
+        let (inside, others): (Vec<u64>, Vec<u64>) = ids.iter().partition(|&&id| id < vocab as u64);
+        let outside = format!("{place} is outside the vocabulary, which has ids 0 to {}", vocab - 1);
+        Self { ids: inside.into_iter().map(|id| id as u32).collect(), outside: (!others.is_empty()).then_some(outside) }
     }
-    let text_config_file = format!("{config_file}, text_config");
-    for (file, config) in
-        [(&*generation_file, &generation), (config_file, config), (&text_config_file, &config["text_config"])]
-    {
-        let eos = &config["eos_token_id"];
-        if eos.is_null() {
-            continue;
+
+    /// Reads [`Model::eos_ids`] from the files of a folder or a built-in model. `config` was read from `config_file`.
+    fn read(path: Option<&Path>, (config_file, config): (&str, &Value), vocab: usize) -> Result<Self> {
+        let (mut generation_file, mut generation) = (String::new(), Value::Null);
+        if let Some(path) = path.map(|path| path.join("generation_config.json")).filter(|path| files::is_there(path)) {
+            generation_file = path.display().to_string();
+            let text = files::bytes(&path, files::CONFIG_MAX)?;
+            generation = serde_json::from_slice(&text).with_context(|| format!("{generation_file}: not JSON"))?;
         }
-        let mut ids = Vec::new();
-        for id in eos.as_array().map_or(std::slice::from_ref(eos), Vec::as_slice) {
-            let id = id.as_u64().and_then(|id| u32::try_from(id).ok());
-            ids.push(
-                id.with_context(|| format!("{file}: eos_token_id is {eos}, expected a token id or a list of them"))?,
-            );
+        let text_config_file = format!("{config_file}, text_config");
+        for (file, config) in
+            [(&*generation_file, &generation), (config_file, config), (&text_config_file, &config["text_config"])]
+        {
+            let eos = &config["eos_token_id"];
+            if eos.is_null() {
+                continue;
+            }
+            let mut ids = Vec::new();
+            for id in eos.as_array().map_or(std::slice::from_ref(eos), Vec::as_slice) {
+                ids.push(id.as_u64().with_context(|| {
+                    format!("{file}: eos_token_id is {eos}, expected a token id or a list of them")
+                })?);
+            }
+            return Ok(Self::within(vocab, &ids, &format!("{file}: eos_token_id {eos}")));
         }
-        let (ids, others): (Vec<u32>, Vec<u32>) = ids.into_iter().partition(|&id| (id as usize) < vocab);
-        let outside = format!("{file}: eos_token_id {eos} is outside the vocabulary, which has ids 0 to {}", vocab - 1);
-        return Ok(EndTokens { ids, outside: (!others.is_empty()).then_some(outside) });
+        Ok(Self::default())
     }
-    Ok(EndTokens::default())
 }
 
 /// Expands model names: `all` to the built-in models, no name to [`BY_DEFAULT`], and a folder with several seeds from
@@ -353,9 +359,9 @@ fn open_built_in(model: &BuiltIn, options: LoadOptions) -> Result<OpenedModel> {
     if options.special_tokens != SpecialTokens::Text {
         bail_usage!("--special-tokens: the built-in {name} knows none in texts; leave --special-tokens out");
     }
-    OpenedModel::new(name.to_owned(), None, model.config.as_bytes(), options, |config, _| {
+    OpenedModel::of_config_json(name.to_owned(), None, model.config.as_bytes(), options, |_| {
         let checkpoint = Checkpoint::built_in(model.weights, &format!("built-in {name}/{TENSOR_FILE}"))?;
-        Ok((config, checkpoint, TokenizerSource::BuiltIn))
+        Ok((checkpoint, TokenizerSource::BuiltIn))
     })
 }
 
@@ -366,33 +372,36 @@ fn open_folder(name: String, dir: PathBuf, options: LoadOptions, without_weights
         bail_usage!("model {name}: {}", kinds::of_folder(&dir));
     }
     let config = files::bytes(&config, files::CONFIG_MAX).with_context(|| format!("model {name}"))?;
-    OpenedModel::new(name, Some(dir.clone()), &config, options, |config, options| {
+    OpenedModel::of_config_json(name, Some(dir.clone()), &config, options, |options| {
         let checkpoint = if without_weights { Checkpoint::none() } else { Checkpoint::open(&dir)? };
         if let (false, Some(_)) = (without_weights, kinds::adapter(&dir)) {
             crate::say!("{}: adapter_config.json beside the model: the adapter is not applied", dir.display());
         }
         let missing = format!("cannot read {}", dir.join("tokenizer.json").display());
-        Ok((config, checkpoint, TokenizerSource::of_folder(&dir, options, missing)?))
+        Ok((checkpoint, TokenizerSource::of_folder(&dir, options, missing)?))
     })
 }
 
 /// A GGUF file, which has configuration, tokenizer and weights in one.
 fn open_gguf(name: String, path: PathBuf, options: LoadOptions) -> Result<OpenedModel> {
-    let file = Gguf::open(&path)?;
-    let mut config = file.config_json()?;
-    let vocabulary = match file.vocabulary().with_context(|| path.display().to_string())? {
-        None => TokenizerSource::Missing(format!("{} has no tokenizer", path.display())),
-        Some(vocabulary) => {
-            config["eos_token_id"] = vocabulary.end_ids().into();
-            match vocabulary.unsupported() {
-                Some(why) => TokenizerSource::Missing(why),
-                None => TokenizerSource::Own(Arc::new(vocabulary.tokenizer(&path, &options.tokenizer())?)),
-            }
-        }
+    if options.layout.is_some_and(|layout| layout != HeadLayout::Standard) {
+        bail_usage!("--layout: GGUF files have no differential heads");
+    }
+    let (file, shown) = (Gguf::open(&path)?, path.display().to_string());
+    let config = file.config()?;
+    let config_sha256 = file.config_sha256()?;
+    let vocabulary = file.vocabulary().with_context(|| shown.clone())?;
+    let ends = vocabulary.as_ref().map_or(Vec::new(), |vocabulary| vocabulary.end_ids());
+    let eos = EndTokens::within(config.vocab, &ends, &format!("{shown}: eos_token_id {ends:?}"));
+    let vocabulary = match vocabulary {
+        None => TokenizerSource::Missing(format!("{shown} has no tokenizer")),
+        Some(vocabulary) => match vocabulary.unsupported() {
+            Some(why) => TokenizerSource::Missing(why),
+            None => TokenizerSource::Own(Arc::new(vocabulary.tokenizer(&path, &options.tokenizer())?)),
+        },
     };
-    OpenedModel::new(name, Some(path), config.to_string().as_bytes(), options, |config, _| {
-        Ok((file.conventions(config)?, file.into(), vocabulary))
-    })
+    let checkpoint = file.into();
+    OpenedModel { name, path: Some(path), config, checkpoint, vocabulary, eos, config_sha256, options }.checked()
 }
 
 /// Opens a model and reads its weights: [`open`], then [`OpenedModel::load`].
@@ -401,40 +410,42 @@ pub fn load(name: &str, options: LoadOptions) -> Result<Model> {
 }
 
 impl OpenedModel {
-    /// Reads the configuration, and then, with `rest`, what it describes: `rest` gives it the conventions of the files, and
-    /// returns it with weights and tokenizer.
-    fn new(
+    /// Reads a `config.json`, and then, with `rest`, weights and tokenizer.
+    fn of_config_json(
         name: String,
         path: Option<PathBuf>,
-        config: &[u8],
+        json: &[u8],
         options: LoadOptions,
-        rest: impl FnOnce(ModelConfig, &LoadOptions) -> Result<(ModelConfig, Checkpoint, TokenizerSource)>,
+        rest: impl FnOnce(&LoadOptions) -> Result<(Checkpoint, TokenizerSource)>,
     ) -> Result<Self> {
-        let config_file = match &path {
+        let file = match &path {
             None => format!("built-in {name}/config.json"),
             Some(path) if path.is_dir() => path.join("config.json").display().to_string(),
             Some(path) => path.display().to_string(),
         };
-        let parsed = serde_json::from_slice(config).with_context(|| format!("{config_file}: not JSON"))?;
-        let config_sha256 = sha256(config);
-        let config = ModelConfig::from_json(&parsed, options.layout).with_context(|| config_file.clone())?;
-        let (mut config, checkpoint, mut vocabulary) = rest(config, &options)?;
+        let parsed = serde_json::from_slice(json).with_context(|| format!("{file}: not JSON"))?;
+        let mut config = ModelConfig::from_json(&parsed, options.layout).with_context(|| file.clone())?;
+        let (checkpoint, vocabulary) = rest(&options)?;
         // The configuration does not state which of two variants it is.
         if config.model_type == DIFF_MLX && options.layout.is_none() && checkpoint.lacks_extras(&config) {
-            let standard = ModelConfig::from_json(&parsed, Some(HeadLayout::Standard));
-            config = standard.with_context(|| config_file.clone())?;
+            config = ModelConfig::from_json(&parsed, Some(HeadLayout::Standard)).with_context(|| file.clone())?;
         }
-        if config.tied && checkpoint.has_untied_head(&config)? {
-            config.tied = false;
+        let eos = EndTokens::read(path.as_deref(), (&file, &parsed), config.vocab)?;
+        Self { name, path, config, checkpoint, vocabulary, eos, config_sha256: sha256(json), options }.checked()
+    }
+
+    /// Fits configuration and tokenizer to the weights, and says which tokens end no text.
+    fn checked(mut self) -> Result<Self> {
+        if self.config.tied && self.checkpoint.has_untied_head(&self.config)? {
+            self.config.tied = false;
         }
-        let eos = end_tokens(path.as_deref(), (&config_file, &parsed), config.vocab)?;
-        if let Some(outside) = &eos.outside {
+        if let Some(outside) = &self.eos.outside {
             crate::say!("{outside}: it ends no text");
         }
-        if let TokenizerSource::Own(tokenizer) = &mut vocabulary {
-            Arc::get_mut(tokenizer).context("a tokenizer that was just read")?.limit_to_model(config.vocab)?;
+        if let TokenizerSource::Own(tokenizer) = &mut self.vocabulary {
+            Arc::get_mut(tokenizer).context("a tokenizer that was just read")?.limit_to_model(self.config.vocab)?;
         }
-        Ok(Self { name, path, config, checkpoint, vocabulary, eos, config_sha256, options })
+        Ok(self)
     }
 
     /// The tokenizer that the model was trained with; see [`Model::tokenizer`].

@@ -84,7 +84,7 @@ pub struct ModelInfo {
     pub weights: WeightsState,
     /// SHA-256 of `model.safetensors`; for weights in several files, of their hashes.
     pub weights_sha256: String,
-    /// SHA-256 of `config.json`.
+    /// SHA-256 of `config.json`; of a GGUF file, that of the fields of its architecture.
     pub config_sha256: String,
     /// SHA-256 of `tokenizer.json`; empty without one.
     pub tokenizer_sha256: String,

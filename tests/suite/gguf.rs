@@ -324,6 +324,9 @@ fn the_tokenizer_is_made_of_the_metadata() {
     let inspect = command(&["inspect", &file]).assert().success();
     let said = String::from_utf8(inspect.get_output().stdout.clone()).unwrap();
     assert!(said.contains("interleaved RoPE") && said.contains("f32"), "{said}");
+    let differential = command(&["inspect", &file, "--layout", "diffllama"]).assert().code(2);
+    let said = String::from_utf8(differential.get_output().stderr.clone()).unwrap();
+    assert!(said.contains("--layout: GGUF files have no differential heads"), "{said}");
     std::fs::write(dir.path().join("prose.txt"), "The magic number of Lisbon is 48213. ".repeat(40)).unwrap();
     let nll = ["nll", "--model", &file, "--text", "prose.txt", "--ctx", "32", "--samples", "1", "-q"];
     command(&nll).assert().success();
@@ -355,6 +358,8 @@ fn what_a_gguf_file_has_that_is_not_supported_is_named() {
     refused(&set("llama.attention.head_count", Field::String("four".into())), "llama.attention.head_count");
     refused(&set("llama.attention.head_count", Field::U32(0)), "llama.attention.head_count is 0");
     refused(&set("llama.block_count", Field::U64(1 << 60)), "llama.block_count is");
+    refused(&set("llama.embedding_length", Field::U32(0)), "llama.embedding_length is 0");
+    refused(&set("llama.rope.freq_base", Field::F32(-1.0)), "llama.rope.freq_base is -1, expected more than 0");
     refused(&set("llama.rope.scaling.type", Field::String("longrope".into())), "rope_factors_short.weight is missing");
     refused(&set("llama.rope.scaling.type", Field::String("dynamic".into())), "llama.rope.scaling.type \"dynamic\"");
     refused(&|_| (), "blk.0.attn_norm.weight is missing");

@@ -39,7 +39,7 @@ pub(super) struct HeadMaps {
 }
 
 impl HeadLayout {
-    fn maps(self) -> HeadMaps {
+    pub(super) fn maps(self) -> HeadMaps {
         let preset = match self {
             Self::Standard => "transformer",
             Self::Diffllama => "diff",

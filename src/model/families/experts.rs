@@ -5,7 +5,7 @@ use super::super::config::{Activation, Biases, ExpertChoice, Experts, Latent, Mo
 use super::super::rotary::{RopeScaling, Rotary};
 use super::llama;
 use super::raw::Raw;
-use crate::attention::{LogitRule, Sink, Variant};
+use crate::attention::LogitRule;
 use crate::kernels::RopeStyle;
 use anyhow::{bail, ensure, Context, Result};
 use serde_json::Value;
@@ -20,7 +20,7 @@ pub(super) fn qwen2_moe(config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfi
     let config = llama::with_qwen_windows(config, raw, |layer, first_full| {
         layer.is_multiple_of(2) && (layer as f64) < first_full
     })?;
-    let bias = Biases { qkv: raw.flag("qkv_bias", true)?, ..Biases::default() };
+    let bias = Biases { qkv: raw.flag("qkv_bias", true)?, ..config.bias };
     Ok(ModelConfig { bias, ..with_qwen_experts(config, raw, Some(shared))? })
 }
 
@@ -51,23 +51,20 @@ pub(super) fn olmoe(config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
     Ok(with_experts(config, experts, |_| true))
 }
 
-/// Experts with biases, a clamped SwiGLU, sink logits, windows in every other layer.
-pub(super) fn gpt_oss(config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
+/// Experts with biases and a clamped SwiGLU, windows in every other layer.
+pub(super) fn gpt_oss(mut config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
     let scaling = raw.object("rope_parameters")?.or(raw.object("rope_scaling")?);
     ensure!(scaling.is_some(), "rope_parameters is missing, and so is rope_scaling");
     let sliding = raw.sliding(config.layers.len(), |layer| layer.is_multiple_of(2))?;
     let bias = raw.flag("attention_bias", true)?;
+    if let Activation::ClampedSwiglu { alpha, limit } = &mut config.activation {
+        *alpha = raw.positive_or("swiglu_alpha", *alpha)?;
+        *limit = raw.positive_or("swiglu_limit", *limit)?;
+    }
     // Normalising the softmax over all logits to the chosen ones equals the softmax over the chosen ones.
     let experts = Experts { normed: true, router_bias: true, ..experts(raw, config.ffn)? };
-    let config = ModelConfig {
-        variant: Variant { sink: Sink::Learned, ..config.variant },
-        activation: Activation::ClampedSwiglu {
-            alpha: raw.positive_or("swiglu_alpha", 1.702)?,
-            limit: raw.positive_or("swiglu_limit", 7.0)?,
-        },
-        bias: Biases { qkv: bias, out: bias, mlp: true, head: false },
-        ..with_experts(config, experts, |_| true)
-    };
+    let bias = Biases { qkv: bias, out: bias, ..config.bias };
+    let config = with_experts(ModelConfig { bias, ..config }, experts, |_| true);
     Ok(config.windowed(Some(raw.needed_window(128)?), |layer| sliding[layer]))
 }
 

@@ -10,7 +10,7 @@ pub(super) fn gemma(config: ModelConfig) -> ModelConfig {
         Activation::Gelu => Activation::GeluTanh,
         other => other,
     };
-    ModelConfig { activation, embed_scale: (config.width as f64).sqrt(), ..config }
+    ModelConfig { activation, ..config }
 }
 
 /// With soft caps, and windows in every other layer.
@@ -38,7 +38,6 @@ pub(super) fn gemma3(config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> 
 fn with_windows(mut config: ModelConfig, raw: &Raw<'_>, sliding: &[bool]) -> Result<ModelConfig> {
     let scalar = raw.positive_or("query_pre_attn_scalar", 256.0)?;
     config.layers.iter_mut().for_each(|layer| layer.rule.scale = (1.0 / scalar.sqrt()) as f32);
-    config.embed_scale = (config.width as f64).sqrt();
     Ok(config.windowed(raw.window(Some(4096))?, |layer| sliding[layer]))
 }
 

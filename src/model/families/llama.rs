@@ -1,7 +1,7 @@
 //! Families with RMSNorm and gated MLPs: Qwen, SmolLM 3, Phi 3, OLMo 3, Granite, GLM 4, Ministral 3, ERNIE 4.5, Seed-OSS,
 //! EXAONE 4.
 
-use super::super::config::{Biases, ModelConfig, PositionScale, Positions, QkNorm};
+use super::super::config::{Biases, ModelConfig, PositionScale, Positions};
 use super::super::rotary::RopeScaling;
 use super::raw::Raw;
 use crate::attention::{Gate, Variant};
@@ -14,7 +14,8 @@ const OLMO3_THETA: f64 = 500_000.0;
 
 pub(super) fn qwen3(config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
     let normed = raw.flag("use_qk_norm", true)?;
-    let config = ModelConfig { qk_norm: normed.then_some(QkNorm::Head), ..with_qwen_windows(config, raw, from_layer)? };
+    let qk_norm = config.qk_norm.filter(|_| normed);
+    let config = ModelConfig { qk_norm, ..with_qwen_windows(config, raw, from_layer)? };
     let by_head = raw.flag("headwise_attn_output_gate", false)?;
     let gate = match (by_head, raw.flag("elementwise_attn_output_gate", false)?) {
         (false, false) => return Ok(config),

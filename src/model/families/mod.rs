@@ -14,14 +14,16 @@ mod rope;
 
 pub(crate) use differential::HeadLayout;
 pub(super) use differential::DIFF_MLX;
+pub(super) use raw::plausible;
 pub(crate) use raw::{LARGEST_SIZE, MOST_LAYERS};
+pub(super) use rope::yarn_amplitude;
 
 use super::config::{
     Activation, Biases, DecoderSizes, ModelConfig, NormKind, NormPlace, Positions, QkNorm, ResidualLayout,
 };
 use super::rotary::Rotary;
 use super::tensor_names::{tensor_names, with_bases, FAMILIES_TOML};
-use crate::attention::Alibi;
+use crate::attention::{Alibi, Sink, Variant};
 use crate::bail_usage;
 use crate::base::values::MOST_TOKENS;
 use crate::kernels::RopeStyle;
@@ -56,6 +58,9 @@ struct Family {
     theta: f64,
     theta_key: String,
     interleaved: bool,
+    sink: Option<Sink>,
+    #[serde(default)]
+    scaled_embeddings: bool,
     bias: Option<Biases>,
     activation: Activation,
     activation_key: String,
@@ -184,13 +189,28 @@ impl ModelConfig {
             bail_usage!("--layout: a model of type {model_type} has no differential heads");
         }
         config.model_type = model_type.to_owned();
-        if let Positions::Rotary { embeddings, .. } = &config.positions {
+        config.checked()
+    }
+
+    /// A model of a family with these sizes and no other choices than those of `families.toml`.
+    ///
+    /// # Panics
+    /// If there is no such family.
+    pub(super) fn of_family(model_type: &str, sizes: DecoderSizes) -> Self {
+        let family = families().iter().find(|(name, _)| name == model_type);
+        let (_, family) = family.unwrap_or_else(|| panic!("families.toml has no family {model_type}"));
+        Self { model_type: model_type.to_owned(), ..family.config(&HeadLayout::Standard.maps(), sizes) }
+    }
+
+    /// Checks the fields against each other. The longest context is that of the scaling of rotary embeddings, if that is longer.
+    pub(super) fn checked(mut self) -> Result<Self> {
+        if let Positions::Rotary { embeddings, .. } = &self.positions {
             // What a scaling was made for counts, whether or not max_position_embeddings was changed with it.
             let scaled = embeddings.iter().filter_map(|rotary| rotary.scaling.ctx_tok());
-            config.max_ctx_tok = scaled.fold(config.max_ctx_tok, usize::max).min(MOST_TOKENS as usize);
+            self.max_ctx_tok = scaled.fold(self.max_ctx_tok, usize::max).min(MOST_TOKENS as usize);
         }
-        config.check()?;
-        Ok(config)
+        self.check()?;
+        Ok(self)
     }
 
     /// Checks that models of this `config.json` can be read as far as their family and their number types go.
@@ -226,7 +246,7 @@ impl ModelConfig {
     }
 
     /// Sets the window of the layers for which `slides` is true.
-    fn windowed(mut self, window: Option<usize>, slides: impl Fn(usize) -> bool) -> Self {
+    pub(super) fn windowed(mut self, window: Option<usize>, slides: impl Fn(usize) -> bool) -> Self {
         for (i, layer) in self.layers.iter_mut().enumerate() {
             layer.rule.window = window.filter(|_| slides(i));
         }
@@ -279,7 +299,6 @@ impl Family {
             None => self.llama_sizes(raw, &maps)?,
             Some(keys) => raw.plain_sizes(keys, self.ctx_tok)?,
         };
-        let style = if self.interleaved { RopeStyle::Interleaved } else { maps.style.unwrap_or(RopeStyle::Half) };
         let bias = match self.bias {
             Some(bias) => bias,
             None => {
@@ -288,32 +307,53 @@ impl Family {
             }
         };
         let mut config = ModelConfig {
-            names: tensor_names(&self.names),
             bias,
             activation: raw.activation(&self.activation_key, self.activation)?,
+            norm_eps: raw.positive_or(&self.norm_eps_key, self.norm_eps)?,
+            tied: raw.flag("tie_word_embeddings", self.tied)?,
+            ..self.config(&maps, sizes)
+        };
+        if let PositionKeys::Rotary = self.positions {
+            let share = self.rotated.map(|share| (share, self.rotated_key.as_str()));
+            let embeddings = vec![raw.rotary(sizes.head_dim, (&self.theta_key, self.theta), share)?];
+            config.positions = Positions::Rotary { style: self.style(&maps), embeddings };
+        }
+        Ok(if maps.style.is_none() { config.without_rotary() } else { config })
+    }
+
+    /// What the table says of a model of these sizes.
+    fn config(&self, maps: &HeadMaps, sizes: DecoderSizes) -> ModelConfig {
+        let variant = Variant { sink: self.sink.unwrap_or(maps.variant.sink), ..maps.variant };
+        let config = ModelConfig {
+            names: tensor_names(&self.names),
+            bias: self.bias.unwrap_or_default(),
+            activation: self.activation,
             gated: self.gated,
             norm: self.norm,
-            norm_eps: raw.positive_or(&self.norm_eps_key, self.norm_eps)?,
+            norm_eps: self.norm_eps,
             norm_place: self.norm_place,
             residual: self.residual,
             qk_norm: self.qk_norm,
-            tied: raw.flag("tie_word_embeddings", self.tied)?,
-            ..ModelConfig::llama(maps.variant, sizes, self.theta, style)
+            embed_scale: if self.scaled_embeddings { (sizes.width as f64).sqrt() } else { 1.0 },
+            tied: self.tied,
+            ..ModelConfig::llama(variant, sizes, self.theta, self.style(maps))
         };
         match self.positions {
-            PositionKeys::Own => {}
-            PositionKeys::Rotary => {
-                let share = self.rotated.map(|share| (share, self.rotated_key.as_str()));
-                let embeddings = vec![raw.rotary(sizes.head_dim, (&self.theta_key, self.theta), share)?];
-                config.positions = Positions::Rotary { style, embeddings };
-            }
+            PositionKeys::Rotary | PositionKeys::Own => config,
             PositionKeys::Learned => {
                 let positions = Positions::Learned { offset: self.offset };
-                config = ModelConfig { positions, ..config.without_rotary() };
+                ModelConfig { positions, ..config.without_rotary() }
             }
-            PositionKeys::Alibi => config = config.with_alibi(Alibi::Exact),
+            PositionKeys::Alibi => config.with_alibi(Alibi::Exact),
         }
-        Ok(if maps.style.is_none() { config.without_rotary() } else { config })
+    }
+
+    fn style(&self, maps: &HeadMaps) -> RopeStyle {
+        if self.interleaved {
+            RopeStyle::Interleaved
+        } else {
+            maps.style.unwrap_or(RopeStyle::Half)
+        }
     }
 
     fn llama_sizes(&self, raw: &Raw<'_>, maps: &HeadMaps) -> Result<DecoderSizes> {

@@ -10,6 +10,13 @@ pub(crate) const LARGEST_SIZE: u64 = 1 << 20;
 /// Largest accepted number of layers.
 pub(crate) const MOST_LAYERS: u64 = 10_000;
 
+/// Checks a size or number of things against the largest that is plausible.
+pub(crate) fn plausible(field: &str, n: u64, most: u64) -> Result<usize> {
+    ensure!(n > 0, "{field} is 0");
+    ensure!(n <= most, "{field} is {n}, expected at most {most}");
+    Ok(n as usize)
+}
+
 /// The fields of a configuration. A field that is null counts as missing, except in [`Raw::has`].
 pub(super) struct Raw<'a>(pub(super) &'a Map<String, Value>);
 
@@ -49,10 +56,8 @@ impl<'a> Raw<'a> {
     }
 
     fn whole(&self, field: &str, most: u64) -> Result<Option<usize>> {
-        let Some(n) = self.typed(field, "a whole number", Value::as_u64)? else { return Ok(None) };
-        ensure!(n > 0, "{field} is 0");
-        ensure!(n <= most, "{field} is {n}, expected at most {most}");
-        Ok(Some(n as usize))
+        let n = self.typed(field, "a whole number", Value::as_u64)?;
+        n.map(|n| plausible(field, n, most)).transpose()
     }
 
     /// A width or a number of heads.

@@ -168,7 +168,7 @@ impl RopeFields<'_> {
 }
 
 /// 0.1 scale ln factor + 1.
-fn yarn_amplitude(factor: f64, scale: f64) -> f64 {
+pub(in super::super) fn yarn_amplitude(factor: f64, scale: f64) -> f64 {
     if factor <= 1.0 {
         1.0
     } else {

@@ -1,18 +1,20 @@
-//! Translation of GGUF metadata to a `config.json`.
+//! The configuration of a GGUF file: what all models of a family share is in `families.toml`, the rest in the metadata.
 //!
 //! Architectures and defaults follow llama.cpp's `src/models/`. Three conventions differ from Hugging Face's: rows of q and k are
 //! permuted where llama.cpp uses interleaved RoPE, Gemma's norm weights include the 1 that is added to them, and Gemma's attention
 //! scale, which depends on the model size, is not in the file: llama.cpp's rule is repeated here.
 
 use super::header::FieldValue;
-use super::{Gguf, DIVISORS};
-use crate::kernels::RopeStyle;
-use crate::model::config::{Biases, ModelConfig, NormKind, NormPlace, Positions, ResidualLayout};
+use super::Gguf;
+use crate::base::hash::sha256;
+use crate::base::values::MOST_TOKENS;
+use crate::model::config::{
+    Biases, DecoderSizes, ExpertChoice, Experts, ModelConfig, NormKind, NormPlace, QkNorm, ResidualLayout,
+};
+use crate::model::families::{plausible, LARGEST_SIZE, MOST_LAYERS};
 use crate::model::tensor_names::tensor_names;
-use crate::model::MOST_LAYERS;
 use anyhow::{bail, ensure, Context, Result};
 use serde::Deserialize;
-use serde_json::{json, Value};
 use std::sync::OnceLock;
 
 /// The tables of `architectures.toml`, where the fields are explained.
@@ -26,15 +28,15 @@ struct Architectures {
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
-struct Architecture {
-    name: String,
+pub(super) struct Architecture {
+    pub(super) name: String,
     model_type: String,
-    interleaved: bool,
-    partial: bool,
-    layer_norm: bool,
+    pub(super) interleaved: bool,
+    pub(super) partial: bool,
     optional_biases: bool,
-    full_every: Option<u64>,
-    window: Option<u64>,
+    qk_norm: Option<QkNorm>,
+    full_every: Option<usize>,
+    window: Option<usize>,
     window_required: bool,
 }
 
@@ -48,54 +50,58 @@ impl Architectures {
 }
 
 impl Gguf {
-    /// The `config.json` of the same model.
+    /// The model that the file describes, with the file's tensor names and conventions.
     ///
     /// # Errors
     /// If the architecture is not supported, or a field is missing, unknown or has an unsupported value. Names the field.
-    pub fn config_json(&self) -> Result<Value> {
-        self.config().with_context(|| self.origin().to_owned())
+    pub fn config(&self) -> Result<ModelConfig> {
+        self.described().with_context(|| self.origin().to_owned())
     }
 
-    fn config(&self) -> Result<Value> {
-        let described = self.described()?;
-        let arch = described.name.as_str();
-        let mut config = self.sizes(described)?;
-        self.add_rope(&mut config, described.partial)?;
-        self.add_windows(&mut config, described)?;
-        self.add_experts(&mut config)?;
-        match arch {
-            "gemma2" | "gemma3" => self.add_gemma(&mut config)?,
-            "granite" => self.add_granite(&mut config)?,
-            "cohere2" => config["logit_scale"] = json!(self.needed_number("logit_scale")?),
-            "command-r" => {
-                config["logit_scale"] = json!(self.needed_number("logit_scale")?);
-                config["use_qk_norm"] = json!(self.has("blk.0.attn_q_norm.weight"));
+    fn described(&self) -> Result<ModelConfig> {
+        let arch = self.supported()?;
+        let family = ModelConfig::of_family(&arch.model_type, self.sizes()?);
+        let config = self.with_windows(self.with_conventions(family, arch)?, arch)?;
+        let mut config = self.with_experts(self.with_rotary(config, arch)?)?;
+        match arch.name.as_str() {
+            "llama" if config.experts.is_some() => {
+                ensure!(!is_windowed(&config), "experts with a sliding window are not supported");
+                config.model_type = "mixtral".to_owned();
             }
-            "falcon" => {
-                // All are groups of heads in parallel with the MLP, each with its norm or both with one.
-                config["new_decoder_architecture"] = json!(true);
-                config["num_kv_heads"] = config["num_key_value_heads"].clone();
-                config["num_ln_in_parallel_attn"] = json!(if self.has("blk.0.attn_norm_2.weight") { 2 } else { 1 });
-                config["ffn_hidden_size"] = config["intermediate_size"].clone();
+            "llama" if is_windowed(&config) => config.model_type = "mistral".to_owned(),
+            "olmo2" if is_windowed(&config) => config.model_type = "olmo3".to_owned(),
+            "gemma2" | "gemma3" => self.set_gemma(&mut config)?,
+            "granite" => self.set_granite(&mut config)?,
+            "command-r" | "cohere2" => config.logit_scale = self.needed(Self::positive, "logit_scale")?,
+            // All are groups of heads in parallel with the MLP, each with its norm or both with one.
+            "falcon" if self.has("blk.0.attn_norm_2.weight") => {
+                config.residual = ResidualLayout::Parallel;
+                config.names = tensor_names("gguf-falcon-40b");
             }
-            "gptneox" => {
-                config["use_parallel_residual"] = json!(self.needed_number("use_parallel_residual")? != 0.0);
+            "falcon" => config.residual = ResidualLayout::OneNorm,
+            "gptneox" if self.needed(Self::own_number, "use_parallel_residual")? != 0.0 => {
+                config.residual = ResidualLayout::Parallel;
             }
-            "stablelm" => {
-                // A parallel block has one norm for attention and MLP.
-                let parallel = !self.has("blk.0.ffn_norm.weight");
-                config["use_parallel_residual"] = json!(parallel);
-                config["qk_layernorm"] = json!(self.has("blk.0.attn_q_norm.weight"));
-            }
-            "phi2" => config["qk_layernorm"] = json!(self.has("blk.0.attn_q_norm.weight")),
+            // A parallel block has one norm for attention and MLP.
+            "stablelm" if !self.has("blk.0.ffn_norm.weight") => config.residual = ResidualLayout::OneNorm,
             _ => {}
         }
-        self.check_all_asked(arch)?;
-        Ok(config)
+        self.check_all_asked(&arch.name)?;
+        config.checked()
+    }
+
+    /// SHA-256 of the fields that describe the model. The files as a whole, tensors too, have another.
+    ///
+    /// # Errors
+    /// If the file does not name its architecture.
+    pub fn config_sha256(&self) -> Result<String> {
+        let prefix = format!("{}.", self.architecture()?);
+        let fields: Vec<_> = self.fields.iter().filter(|(name, _)| name.starts_with(&prefix)).collect();
+        Ok(sha256(format!("{fields:?}").as_bytes()))
     }
 
     /// The architecture of the file.
-    fn described(&self) -> Result<&'static Architecture> {
+    fn supported(&self) -> Result<&'static Architecture> {
         let (arch, all) = (self.architecture()?, &Architectures::get().architecture);
         match (self.text("general.type")?, arch) {
             (Some("adapter"), _) => bail!("an adapter, not a model: merge it into its base model (llama-export-lora)"),
@@ -110,185 +116,172 @@ impl Gguf {
         })
     }
 
-    fn sizes(&self, described: &Architecture) -> Result<Value> {
-        let (width, heads) = (self.needed("embedding_length")?, self.same_in_all_layers("attention.head_count")?);
-        let heads = heads.with_context(|| self.missing("attention.head_count"))?;
-        ensure!(heads > 0, "{} is 0", self.named("attention.head_count"));
-        let head_dim = self.own_whole("attention.key_length")?.unwrap_or(width / heads);
+    fn sizes(&self) -> Result<DecoderSizes> {
+        let width = self.needed(Self::size, "embedding_length")?;
+        let heads = self.needed(Self::size, "attention.head_count")?;
+        let head_dim = match self.size("attention.key_length")? {
+            Some(stated) => stated,
+            None => plausible(&self.named("attention.key_length"), (width / heads) as u64, LARGEST_SIZE)?,
+        };
         self.only("attention.value_length", head_dim as f64)?;
         self.only("attention.causal", true)?;
-        let layers = self.needed("block_count")?;
-        ensure!(layers <= MOST_LAYERS, "{} is {layers}, expected at most {MOST_LAYERS}", self.named("block_count"));
-        let ffn = self.same_in_all_layers("feed_forward_length")?;
-        let context = self.needed("context_length")?;
-        let kv_heads = self.same_in_all_layers("attention.head_count_kv")?.unwrap_or(heads);
-        let [rms, layer_norm] = ["attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"];
-        [rms, layer_norm].iter().for_each(|field| _ = self.field(&self.named(field))); // some files have both
-        let eps = self.needed_number(if described.layer_norm { layer_norm } else { rms })?;
-        let mut config = json!({
-            "model_type": described.model_type,
-            "vocab_size": self.vocabulary_size()?,
-            "hidden_size": width,
-            "num_hidden_layers": layers,
-            "num_attention_heads": heads,
-            "num_key_value_heads": kv_heads,
-            "head_dim": head_dim,
-            "max_position_embeddings": context,
-            "rms_norm_eps": eps,
-            "layer_norm_eps": eps,
-            "norm_epsilon": eps,
-            "layer_norm_epsilon": eps,
-            "intermediate_size": ffn.with_context(|| self.missing("feed_forward_length"))?,
-            "tie_word_embeddings": !self.has("output.weight"),
-        });
-        if described.model_type == "gpt2" {
-            let theirs = [
-                ("n_embd", "hidden_size"),
-                ("n_layer", "num_hidden_layers"),
-                ("n_head", "num_attention_heads"),
-                ("n_inner", "intermediate_size"),
-                ("n_positions", "max_position_embeddings"),
-            ];
-            theirs.into_iter().for_each(|(theirs, ours)| config[theirs] = config[ours].clone());
-        }
-        Ok(config)
+        let layers = self.needed(Self::own_whole, "block_count")?;
+        Ok(DecoderSizes {
+            vocab: self.vocabulary_size()?,
+            width,
+            layers: plausible(&self.named("block_count"), layers, MOST_LAYERS)?,
+            ffn: self.needed(Self::size, "feed_forward_length")?,
+            heads,
+            kv_heads: self.size("attention.head_count_kv")?.unwrap_or(heads),
+            head_dim,
+            max_ctx_tok: self.needed(Self::tokens, "context_length")?,
+        })
     }
 
-    /// Adds the sliding window and the layers that have it.
-    fn add_windows(&self, config: &mut Value, described: &Architecture) -> Result<()> {
-        let arch = described.name.as_str();
-        let field = self.named("attention.sliding_window");
-        let context = config["max_position_embeddings"].as_u64().unwrap_or_default();
-        let stated = self.whole(&field)?.filter(|&window| window > 0);
-        let Some(full_every) = described.full_every else {
-            ensure!(stated.is_none_or(|window| window >= context), "{field} is not supported");
-            return Ok(());
+    /// Number of rows of the embedding.
+    fn vocabulary_size(&self) -> Result<usize> {
+        let name = "token_embd.weight";
+        let embedding = self.tensors.get(name).with_context(|| format!("tensor {name} is missing"))?;
+        let rows = embedding.shape.iter().rev().nth(1).copied().unwrap_or_default();
+        plausible(&format!("number of rows of {name}"), rows as u64, MOST_TOKENS)
+    }
+
+    /// Applies the tensor names of GGUF files, what their tensors say of the model, and what their norms are.
+    fn with_conventions(&self, family: ModelConfig, arch: &Architecture) -> Result<ModelConfig> {
+        let mut epsilons = ["attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"];
+        if matches!(family.norm, NormKind::Layer | NormKind::LayerGain) {
+            epsilons.reverse();
+        }
+        self.field(&self.named(epsilons[1])); // some files have both
+        let by_tensors = Biases {
+            qkv: self.has("blk.0.attn_q.bias") || self.has("blk.0.attn_qkv.bias"),
+            out: self.has("blk.0.attn_output.bias"),
+            mlp: self.has("blk.0.ffn_up.bias"),
+            head: self.has("output.bias"),
         };
-        ensure!(stated.is_some() || !described.window_required, "{field} is missing");
-        let window = stated.or(described.window);
-        let layers = config["num_hidden_layers"].as_u64().unwrap_or_default();
-        let sliding = self.window_pattern(full_every, layers)?;
-        config["sliding_window"] = json!(window);
-        if full_every > 0 {
-            let layer_types = sliding.iter().map(|&sliding| layer_type(sliding && window.is_some()));
-            config["layer_types"] = layer_types.collect();
-        } else {
-            ensure!(
-                window.is_none() || !sliding.contains(&false),
-                "{field}_pattern: only a window in every layer is supported"
-            );
-        }
-        match (arch, window) {
-            ("llama", Some(_)) => config["model_type"] = json!("mistral"),
-            // The family requires a number; no layer uses it.
-            ("gemma3", None) => config["sliding_window"] = json!(1),
-            ("olmo2", Some(_)) => self.make_olmo3(config)?,
-            _ => {}
-        }
-        if arch != "gemma3" && (arch != "olmo2" || window.is_none()) {
-            self.only("rope.freq_base_swa", config["rope_theta"].as_f64().unwrap_or_default())?;
-        }
-        Ok(())
+        Ok(ModelConfig {
+            names: tensor_names(if family.norm_place == NormPlace::Before { "gguf" } else { "gguf-after" }),
+            norm: if family.norm == NormKind::RmsPlusOne { NormKind::Rms } else { family.norm },
+            norm_eps: self.needed(Self::positive, epsilons[0])?,
+            qk_norm: arch.qk_norm.filter(|_| self.has("blk.0.attn_q_norm.weight")).or(family.qk_norm),
+            bias: if arch.optional_biases { by_tensors } else { family.bias },
+            tied: !self.has("output.weight"),
+            ..family
+        })
     }
 
-    /// OLMo 2 with windows is OLMo 3, with another rotary embedding in their layers.
-    fn make_olmo3(&self, config: &mut Value) -> Result<()> {
-        config["model_type"] = json!("olmo3");
-        let (full, base) = (config["rope_scaling"].take(), config["rope_theta"].take());
-        let mut full = if full.is_null() { json!({"rope_type": "default"}) } else { full };
-        full["rope_theta"] = base.clone();
-        let base = self.own_number("rope.freq_base_swa")?.map_or(base, |base| json!(base));
-        let sliding = json!({"rope_type": "default", "rope_theta": base});
-        config["rope_parameters"] = json!({"full_attention": full, "sliding_attention": sliding});
-        config.as_object_mut().map(|config| config.remove("rope_theta"));
-        Ok(())
+    /// Sets the sliding window of the layers that have one.
+    fn with_windows(&self, config: ModelConfig, arch: &Architecture) -> Result<ModelConfig> {
+        let field = self.named("attention.sliding_window");
+        let stated = self.tokens("attention.sliding_window")?;
+        let Some(full_every) = arch.full_every else {
+            ensure!(stated.is_none_or(|window| window >= config.max_ctx_tok), "{field} is not supported");
+            return Ok(config);
+        };
+        ensure!(stated.is_some() || !arch.window_required, "{field} is missing");
+        let window = stated.or(arch.window);
+        let slides = self.window_pattern(full_every, config.layers.len())?;
+        ensure!(
+            full_every > 0 || window.is_none() || !slides.contains(&false),
+            "{field}_pattern: only a window in every layer is supported"
+        );
+        Ok(config.windowed(window, |layer| slides[layer]))
     }
 
     /// Returns for each layer whether it has a window: from the list in the file, or all but every `period`-th (0: all).
-    fn window_pattern(&self, period: u64, layers: u64) -> Result<Vec<bool>> {
+    fn window_pattern(&self, period: usize, layers: usize) -> Result<Vec<bool>> {
         let name = self.named("attention.sliding_window_pattern");
         if self.is_list(&name) {
-            let list: Vec<bool> = self.numbers(&name)?.into_iter().flatten().map(|&sliding| sliding != 0.0).collect();
-            ensure!(list.len() as u64 == layers, "{name} has {} entries for {layers} layers", list.len());
+            let list: Vec<bool> = self.numbers(&name)?.into_iter().flatten().map(|&slides| slides != 0.0).collect();
+            ensure!(list.len() == layers, "{name} has {} entries for {layers} layers", list.len());
             return Ok(list);
         }
-        let period = self.whole(&name)?.unwrap_or(period);
+        let period = self.whole(&name)?.map_or(period, |period| period as usize);
         Ok((0..layers).map(|layer| period == 0 || layer % period < period - 1).collect())
     }
 
-    fn add_experts(&self, config: &mut Value) -> Result<()> {
+    /// Puts a mixture of experts in the place of the MLP of every layer, in architectures and files that have one.
+    fn with_experts(&self, mut config: ModelConfig) -> Result<ModelConfig> {
         let arch = self.architecture()?;
-        if !matches!(arch, "llama" | "qwen2moe" | "qwen3moe" | "olmoe" | "gpt-oss") {
-            return Ok(());
-        }
-        let Some(count) = self.own_whole("expert_count")?.filter(|&count| count > 0) else {
-            ensure!(arch == "llama", "{} is missing", self.named("expert_count"));
-            return Ok(());
+        let normed = match arch {
+            "llama" | "qwen3moe" | "gpt-oss" => true,
+            "qwen2moe" | "olmoe" => false,
+            _ => return Ok(config),
         };
-        let used = self.needed("expert_used_count")?;
-        config["num_local_experts"] = json!(count);
-        config["num_experts"] = json!(count);
-        config["num_experts_per_tok"] = json!(used);
-        let ffn = config["intermediate_size"].as_u64().unwrap_or_default();
-        let expert_ffn = self.same_in_all_layers("expert_feed_forward_length")?;
-        match arch {
-            "llama" => {
-                ensure!(config["model_type"] == "llama", "experts with a sliding window are not supported");
-                config["model_type"] = json!("mixtral");
-                let field = self.named("expert_feed_forward_length");
-                ensure!(expert_ffn.is_none_or(|expert_ffn| expert_ffn == ffn), "{field} is not supported");
-            }
-            "gpt-oss" | "olmoe" => config["intermediate_size"] = json!(expert_ffn.unwrap_or(ffn)),
-            _ => {
-                config["moe_intermediate_size"] = json!(expert_ffn.unwrap_or(ffn / used.max(1)));
-                config["norm_topk_prob"] = json!(arch == "qwen3moe");
-            }
+        if arch == "llama" && self.own_whole("expert_count")?.unwrap_or(0) == 0 {
+            return Ok(config);
         }
+        let count = self.needed(Self::size, "expert_count")?;
+        let per_token = self.needed(Self::size, "expert_used_count")?;
+        let field = self.named("expert_feed_forward_length");
+        let usual = if arch.starts_with("qwen") { config.ffn / per_token } else { config.ffn };
+        let ffn = match self.size("expert_feed_forward_length")? {
+            Some(stated) => stated,
+            None => plausible(&field, usual as u64, LARGEST_SIZE)?,
+        };
+        ensure!(arch != "llama" || ffn == config.ffn, "{field} is not supported");
+        let mut shared = None;
         if arch == "qwen2moe" {
-            let shared = self.own_whole("expert_shared_feed_forward_length")?.unwrap_or(ffn);
-            config["shared_expert_intermediate_size"] = json!(shared);
+            shared = Some(self.size("expert_shared_feed_forward_length")?.unwrap_or(config.ffn));
         }
-        // Softmax: of all logits, or (gpt-oss) of those that are chosen, which comes to the same after norming.
+        self.check_expert_choice(arch, normed)?;
+        config.layers.iter_mut().for_each(|layer| layer.experts = true);
+        config.experts = Some(Experts {
+            count,
+            per_token,
+            ffn,
+            normed,
+            router_bias: arch == "gpt-oss",
+            shared,
+            shared_gate: shared.is_some(),
+            choice: ExpertChoice::SOFTMAX,
+            scale: 1.0,
+        });
+        Ok(config)
+    }
+
+    /// Fails unless experts are chosen and weighted by the softmax of their logits.
+    fn check_expert_choice(&self, arch: &str, normed: bool) -> Result<()> {
+        // Of all logits, or (gpt-oss) of those that are chosen, which comes to the same after norming.
         let function = self.own_whole("expert_gating_func")?.unwrap_or(0);
         ensure!(
             function <= 1 || (arch == "gpt-oss" && function == 3),
             "{} {function} is not supported; only softmax is",
             self.named("expert_gating_func")
         );
-        self.only("expert_weights_norm", matches!(arch, "llama" | "qwen3moe" | "gpt-oss"))?;
+        self.only("expert_weights_norm", normed)?;
         let scale = self.own_number("expert_weights_scale")?.unwrap_or(0.0);
         ensure!(scale == 0.0 || scale == 1.0, "{} {scale} is not supported", self.named("expert_weights_scale"));
         Ok(())
     }
 
-    fn add_gemma(&self, config: &mut Value) -> Result<()> {
+    /// Sets scale and soft caps of logits.
+    fn set_gemma(&self, config: &mut ModelConfig) -> Result<()> {
         let gemma2 = self.architecture()? == "gemma2";
-        let sizes = ["num_hidden_layers", "hidden_size", "num_attention_heads", "head_dim"];
-        let [layers, width, heads, head_dim] = sizes.map(|field| config[field].as_u64().unwrap_or_default());
         // The 27B models, by their number of layers, scale by the width over the heads.
-        let largest = layers == if gemma2 { 46 } else { 62 };
-        let scalar = if largest { width / heads } else { head_dim };
-        config["query_pre_attn_scalar"] = json!(scalar);
-        let last = self.own_number("final_logit_softcapping")?;
+        let largest = config.layers.len() == if gemma2 { 46 } else { 62 };
+        let scalar = if largest { config.width / config.heads } else { config.head_dim };
+        let mut softcap = None;
         if gemma2 {
-            config["attn_logit_softcapping"] = json!(self.own_number("attn_logit_softcapping")?.unwrap_or(50.0));
-            config["final_logit_softcapping"] = json!(last.unwrap_or(30.0));
+            softcap = Some(self.positive("attn_logit_softcapping")?.unwrap_or(50.0) as f32);
+            config.final_softcap = Some(self.positive("final_logit_softcapping")?.unwrap_or(30.0));
         } else {
-            config["final_logit_softcapping"] = json!(last.filter(|&cap| cap != 0.0));
-            config["rope_local_base_freq"] = json!(self.own_number("rope.freq_base_swa")?.unwrap_or(10_000.0));
+            config.final_softcap = self.factor("final_logit_softcapping")?;
+        }
+        for layer in &mut config.layers {
+            layer.rule.scale = (1.0 / (scalar as f64).sqrt()) as f32;
+            layer.rule.softcap = softcap;
         }
         Ok(())
     }
 
-    fn add_granite(&self, config: &mut Value) -> Result<()> {
-        let head_dim = config["head_dim"].as_f64().unwrap_or_default();
-        config["logits_scaling"] = json!(self.needed_number("logit_scale")?);
-        for (field, name, default) in [
-            ("residual_multiplier", "residual_scale", 1.0),
-            ("embedding_multiplier", "embedding_scale", 1.0),
-            ("attention_multiplier", "attention.scale", 1.0 / head_dim.sqrt()),
-        ] {
-            config[field] = json!(self.own_number(name)?.filter(|&factor| factor != 0.0).unwrap_or(default));
+    /// Sets the factors on embeddings, logits, block outputs and attention.
+    fn set_granite(&self, config: &mut ModelConfig) -> Result<()> {
+        config.logit_scale = 1.0 / self.needed(Self::positive, "logit_scale")?;
+        config.residual_scale = self.factor("residual_scale")?.unwrap_or(1.0);
+        config.embed_scale = self.factor("embedding_scale")?.unwrap_or(1.0);
+        if let Some(scale) = self.factor("attention.scale")? {
+            config.layers.iter_mut().for_each(|layer| layer.rule.scale = scale as f32);
         }
         // False means no RoPE.
         self.only("rope.scaling.finetuned", true)
@@ -306,20 +299,13 @@ impl Gguf {
         }
         Ok(())
     }
+}
 
-    /// Number of rows of the embedding.
-    fn vocabulary_size(&self) -> Result<usize> {
-        let embedding = self.tensors.get("token_embd.weight").context("tensor token_embd.weight is missing")?;
-        Ok(embedding.shape.iter().rev().nth(1).copied().unwrap_or_default())
-    }
-
-    /// Full name of a field of this architecture.
+/// Access to the fields of the architecture, whose names begin with its own.
+impl Gguf {
+    /// Full name of a field.
     pub(super) fn named(&self, field: &str) -> String {
         format!("{}.{field}", self.architecture().unwrap_or_default())
-    }
-
-    fn missing(&self, field: &str) -> String {
-        format!("{} is missing", self.named(field))
     }
 
     pub(super) fn own_whole(&self, field: &str) -> Result<Option<u64>> {
@@ -330,76 +316,56 @@ impl Gguf {
         self.number(&self.named(field))
     }
 
-    fn needed(&self, field: &str) -> Result<u64> {
-        self.own_whole(field)?.with_context(|| self.missing(field))
+    fn needed<T>(&self, read: fn(&Self, &str) -> Result<Option<T>>, field: &str) -> Result<T> {
+        read(self, field)?.with_context(|| format!("{} is missing", self.named(field)))
     }
 
-    fn needed_number(&self, field: &str) -> Result<f64> {
-        self.own_number(field)?.with_context(|| self.missing(field))
+    /// A width or a number of things: a number, or a list with the same number for every layer.
+    fn size(&self, field: &str) -> Result<Option<usize>> {
+        let name = self.named(field);
+        let number = if self.is_list(&name) {
+            let list = self.numbers(&name)?.map_or(&[][..], Vec::as_slice);
+            let first = list.first().with_context(|| format!("{name} is empty"))?;
+            ensure!(list.iter().all(|n| n == first), "{name} differs from layer to layer, which is not supported");
+            Some(*first as u64)
+        } else {
+            self.whole(&name)?
+        };
+        number.map(|n| plausible(&name, n, LARGEST_SIZE)).transpose()
+    }
+
+    /// A number of tokens; 0 counts as missing.
+    pub(super) fn tokens(&self, field: &str) -> Result<Option<usize>> {
+        let stated = self.own_whole(field)?.filter(|&n| n > 0);
+        stated.map(|n| plausible(&self.named(field), n, MOST_TOKENS)).transpose()
+    }
+
+    /// A number above 0.
+    pub(super) fn positive(&self, field: &str) -> Result<Option<f64>> {
+        let x = self.own_number(field)?;
+        let is_off = x.is_some_and(|x| x <= 0.0);
+        ensure!(!is_off, "{} is {}, expected more than 0", self.named(field), x.unwrap_or_default());
+        Ok(x)
+    }
+
+    /// A number above 0; 0 counts as missing.
+    pub(super) fn factor(&self, field: &str) -> Result<Option<f64>> {
+        match self.own_number(field)? {
+            Some(0.0) => Ok(None),
+            _ => self.positive(field),
+        }
     }
 
     /// Fails unless the field is missing or the supported number.
-    fn only(&self, field: &str, supported: impl Into<f64>) -> Result<()> {
-        let (number, supported) = (self.own_number(field)?, supported.into());
-        let said = number.unwrap_or(supported);
+    pub(super) fn only(&self, field: &str, supported: impl Into<f64>) -> Result<()> {
+        let supported = supported.into();
+        let said = self.own_number(field)?.unwrap_or(supported);
         ensure!(said == supported, "{} {said} is not supported; only {supported} is", self.named(field));
         Ok(())
     }
-
-    /// A number, or a list with the same number for every layer.
-    fn same_in_all_layers(&self, field: &str) -> Result<Option<u64>> {
-        let name = self.named(field);
-        if !self.is_list(&name) {
-            return self.whole(&name);
-        }
-        let list = self.numbers(&name)?.map_or(&[][..], Vec::as_slice);
-        let first = list.first().with_context(|| format!("{name} is empty"))?;
-        ensure!(list.iter().all(|n| n == first), "{name} differs from layer to layer, which is not supported");
-        Ok(Some(*first as u64))
-    }
-
-    /// Applies the file's tensor names and conventions to the configuration that [`Gguf::config_json`] resolved to.
-    ///
-    /// # Errors
-    /// If a tensor of rotary divisors has the wrong length.
-    pub fn conventions(&self, config: ModelConfig) -> Result<ModelConfig> {
-        let described = self.described()?;
-        let names = match (config.residual, config.norm_place) {
-            (ResidualLayout::Parallel, _) if described.name == "falcon" => "gguf-falcon-40b",
-            (_, NormPlace::Before) => "gguf",
-            _ => "gguf-after",
-        };
-        let mut config = ModelConfig { names: tensor_names(names), ..config };
-        if config.norm == NormKind::RmsPlusOne {
-            config.norm = NormKind::Rms;
-        }
-        if described.optional_biases {
-            config.bias = Biases {
-                qkv: self.has("blk.0.attn_q.bias") || self.has("blk.0.attn_qkv.bias"),
-                out: self.has("blk.0.attn_output.bias"),
-                mlp: self.has("blk.0.ffn_up.bias"),
-                head: self.has("output.bias"),
-            };
-        }
-        if let Positions::Rotary { style, embeddings } = &mut config.positions {
-            if described.interleaved {
-                *style = RopeStyle::Interleaved;
-            }
-            if let Some(channels) = self.own_whole("rope.dimension_count")? {
-                embeddings.iter_mut().for_each(|rotary| rotary.channels = channels as usize);
-            }
-            self.add_divisors(embeddings).with_context(|| self.origin().to_owned())?;
-        } else {
-            ensure!(!self.has(DIVISORS), "{}: {DIVISORS} in a model without RoPE", self.origin());
-        }
-        Ok(config)
-    }
 }
 
-fn layer_type(slides: bool) -> &'static str {
-    if slides {
-        "sliding_attention"
-    } else {
-        "full_attention"
-    }
+/// Returns `true` if a layer has a window.
+pub(super) fn is_windowed(config: &ModelConfig) -> bool {
+    config.layers.iter().any(|layer| layer.rule.window.is_some())
 }

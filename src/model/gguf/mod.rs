@@ -1,4 +1,4 @@
-//! GGUF files (llama.cpp): metadata, translated to a `config.json`, and tensors.
+//! GGUF files (llama.cpp): the configuration, from metadata and tensors, the tokenizer, and the weights.
 //!
 //! An absent field has llama.cpp's default. A field that is present and not understood is an error.
 

@@ -134,7 +134,7 @@ impl GgufVocabulary {
     }
 
     /// Ids of the tokens that end an answer.
-    pub fn end_ids(&self) -> Vec<usize> {
+    pub fn end_ids(&self) -> Vec<u64> {
         let harmony = ["<|return|>", "<|call|>"].iter().all(|name| self.tokens.iter().any(|token| token == name));
         let mut ids: Vec<usize> = self.eos_or_default().into_iter().chain(self.ends.iter().copied()).collect();
         for (id, (token, kind)) in self.tokens.iter().zip(&self.types).enumerate() {
@@ -146,7 +146,7 @@ impl GgufVocabulary {
         }
         ids.sort_unstable();
         ids.dedup();
-        ids
+        ids.into_iter().map(|id| id as u64).collect()
     }
 
     /// llama.cpp's default for the begin-of-sequence token, if it is a control token.
