@@ -1,7 +1,7 @@
 //! Families with a mixture of experts: Mixtral, Qwen 2 and 3 MoE, OLMoE, gpt-oss, and DeepSeek V2 and V3 with latent attention
 //! and experts that are chosen by groups.
 
-use super::super::config::{Activation, Biases, ExpertChoice, Experts, Latent, ModelConfig, Positions};
+use super::super::config::{Activation, ExpertChoice, Experts, Latent, ModelConfig, Positions};
 use super::super::rotary::{RopeScaling, Rotary};
 use super::llama;
 use super::raw::Raw;
@@ -20,8 +20,7 @@ pub(super) fn qwen2_moe(config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfi
     let config = llama::with_qwen_windows(config, raw, |layer, first_full| {
         layer.is_multiple_of(2) && (layer as f64) < first_full
     })?;
-    let bias = Biases { qkv: raw.flag("qkv_bias", true)?, ..config.bias };
-    Ok(ModelConfig { bias, ..with_qwen_experts(config, raw, Some(shared))? })
+    with_qwen_experts(config, raw, Some(shared))
 }
 
 pub(super) fn qwen3_moe(config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
@@ -56,15 +55,13 @@ pub(super) fn gpt_oss(mut config: ModelConfig, raw: &Raw<'_>) -> Result<ModelCon
     let scaling = raw.object("rope_parameters")?.or(raw.object("rope_scaling")?);
     ensure!(scaling.is_some(), "rope_parameters is missing, and so is rope_scaling");
     let sliding = raw.sliding(config.layers.len(), |layer| layer.is_multiple_of(2))?;
-    let bias = raw.flag("attention_bias", true)?;
     if let Activation::ClampedSwiglu { alpha, limit } = &mut config.activation {
         *alpha = raw.positive_or("swiglu_alpha", *alpha)?;
         *limit = raw.positive_or("swiglu_limit", *limit)?;
     }
     // Normalising the softmax over all logits to the chosen ones equals the softmax over the chosen ones.
     let experts = Experts { normed: true, router_bias: true, ..experts(raw, config.ffn)? };
-    let bias = Biases { qkv: bias, out: bias, ..config.bias };
-    let config = with_experts(ModelConfig { bias, ..config }, experts, |_| true);
+    let config = with_experts(config, experts, |_| true);
     Ok(config.windowed(Some(raw.needed_window(128)?), |layer| sliding[layer]))
 }
 
@@ -123,12 +120,10 @@ fn with_latent(config: ModelConfig, raw: &Raw<'_>, style: RopeStyle) -> Result<M
     let rotary = raw.rotary(latent.rotated, ("rope_theta", 10_000.0), None)?;
     let rule = LogitRule::plain(head_dim);
     let rule = LogitRule { scale: (f64::from(rule.scale) * latent_scale(raw, &rotary)?) as f32, ..rule };
-    let bias = raw.flag("attention_bias", false)?;
     let mut config = ModelConfig {
         head_dim,
         latent: Some(latent),
         positions: Positions::Rotary { style, embeddings: vec![rotary] },
-        bias: Biases { qkv: bias, out: bias, ..Biases::default() },
         ..config
     };
     config.layers.iter_mut().for_each(|layer| layer.rule = rule);

@@ -1,6 +1,6 @@
 //! Families with LayerNorm: GPT-2, GPT-Neo, GPT-J, GPT-NeoX, OPT, Falcon, MPT, Phi, StableLM, StarCoder 2, Cohere.
 
-use super::super::config::{Biases, ModelConfig, NormPlace, Positions, QkNorm, ResidualLayout};
+use super::super::config::{ModelConfig, NormPlace, Positions, ResidualLayout};
 use super::super::rotary::{RopeScaling, Rotary};
 use super::raw::Raw;
 use crate::attention::Alibi;
@@ -101,8 +101,6 @@ pub(super) fn falcon(mut config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConf
     if config.residual == ResidualLayout::Parallel {
         config.names = tensor_names("falcon-40b");
     }
-    let bias = raw.flag("bias", false)?;
-    config.bias = Biases { qkv: bias, out: bias, mlp: bias, head: false };
     Ok(if raw.flag("alibi", false)? { config.with_alibi(Alibi::Rounded) } else { config })
 }
 
@@ -127,30 +125,17 @@ fn with_attn_config(mut config: ModelConfig, attention: &Raw<'_>) -> Result<Mode
     Ok(config)
 }
 
-pub(super) fn phi(config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
-    let qk_norm = raw.flag("qk_layernorm", false)?.then_some(QkNorm::Head);
-    Ok(ModelConfig { qk_norm, ..config })
-}
-
 pub(super) fn stablelm(config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
     let parallel = raw.flag("use_parallel_residual", false)?;
-    Ok(ModelConfig {
-        residual: if parallel { ResidualLayout::OneNorm } else { ResidualLayout::Serial },
-        qk_norm: raw.flag("qk_layernorm", false)?.then_some(QkNorm::EachHead),
-        bias: Biases { qkv: raw.flag("use_qkv_bias", false)?, ..Biases::default() },
-        ..config
-    })
+    Ok(ModelConfig { residual: if parallel { ResidualLayout::OneNorm } else { ResidualLayout::Serial }, ..config })
 }
 
-pub(super) fn starcoder2(mut config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
-    let bias = raw.flag("use_bias", true)?;
-    config.bias = Biases { qkv: bias, out: bias, mlp: bias, head: false };
+pub(super) fn starcoder2(config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
     Ok(config.windowed(raw.window(None)?, |_| true))
 }
 
 pub(super) fn cohere(config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
-    let qk_norm = raw.flag("use_qk_norm", false)?.then_some(QkNorm::EachHead);
-    Ok(ModelConfig { qk_norm, logit_scale: raw.positive_or("logit_scale", 0.0625)?, ..config })
+    Ok(ModelConfig { logit_scale: raw.positive_or("logit_scale", 0.0625)?, ..config })
 }
 
 /// Layers with full attention have no positions.

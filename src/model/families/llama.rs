@@ -1,7 +1,7 @@
 //! Families with RMSNorm and gated MLPs: Qwen, SmolLM 3, Phi 3, OLMo 3, Granite, GLM 4, Ministral 3, ERNIE 4.5, Seed-OSS,
 //! EXAONE 4.
 
-use super::super::config::{Biases, ModelConfig, PositionScale, Positions};
+use super::super::config::{ModelConfig, PositionScale, Positions};
 use super::super::rotary::RopeScaling;
 use super::raw::Raw;
 use crate::attention::{Gate, Variant};
@@ -119,11 +119,6 @@ pub(super) fn olmo3(config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
     Ok(config.with_rotary_by_kind(embeddings, &sliding).windowed(Some(window), |layer| sliding[layer]))
 }
 
-pub(super) fn glm4(config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
-    let bias = Biases { qkv: raw.flag("attention_bias", true)?, ..Biases::default() };
-    Ok(ModelConfig { bias, ..config })
-}
-
 /// Factors on embeddings, logits, block outputs and attention.
 pub(super) fn granite(mut config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
     let scale = raw.positive_or("attention_multiplier", 1.0)? as f32;
@@ -158,16 +153,6 @@ pub(super) fn ministral3(config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConf
     let (beta, ctx_tok) = (rope.positive("llama_4_scaling_beta")?, rope.tokens("original_max_position_embeddings")?);
     let position_scale = PositionScale { beta: beta.context("llama_4_scaling_beta is missing")?, ctx_tok };
     mistral(ModelConfig { position_scale: Some(position_scale), ..config }, raw, None)
-}
-
-pub(super) fn ernie4_5(config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
-    let has_bias = raw.flag("use_bias", false)?;
-    Ok(ModelConfig { bias: Biases { qkv: has_bias, out: has_bias, mlp: has_bias, head: false }, ..config })
-}
-
-pub(super) fn seed_oss(config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
-    let (qkv, out) = (raw.flag("attention_bias", true)?, raw.flag("attention_out_bias", false)?);
-    Ok(ModelConfig { bias: Biases { qkv, out, ..config.bias }, ..config })
 }
 
 /// In models with windows, layers without one have no RoPE either.

@@ -61,7 +61,8 @@ struct Family {
     sink: Option<Sink>,
     #[serde(default)]
     scaled_embeddings: bool,
-    bias: Option<Biases>,
+    bias: Biases,
+    bias_keys: BiasKeys,
     activation: Activation,
     activation_key: String,
     gated: bool,
@@ -71,8 +72,19 @@ struct Family {
     norm_place: NormPlace,
     residual: ResidualLayout,
     qk_norm: Option<QkNorm>,
+    #[serde(default)]
+    qk_norm_key: String,
     tied: bool,
     names: String,
+}
+
+/// Keys that say whether a projection has a bias; empty where nothing does.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct BiasKeys {
+    qkv: String,
+    out: String,
+    mlp: String,
 }
 
 #[derive(Clone, Copy, Deserialize)]
@@ -123,7 +135,6 @@ fn finish(model_type: &str, config: ModelConfig, raw: &Raw<'_>) -> Result<ModelC
         "gemma" => Ok(gemma::gemma(config)),
         "gemma2" => gemma::gemma2(config, raw),
         "gemma3_text" => gemma::gemma3(config, raw),
-        "phi" => layer_norm::phi(config, raw),
         "phi3" => llama::phi3(config, raw),
         "olmo3" => llama::olmo3(config, raw),
         "olmoe" => experts::olmoe(config, raw),
@@ -132,12 +143,9 @@ fn finish(model_type: &str, config: ModelConfig, raw: &Raw<'_>) -> Result<ModelC
         "starcoder2" => layer_norm::starcoder2(config, raw),
         "granite" => llama::granite(config, raw),
         "granitemoehybrid" => llama::granite_hybrid(config, raw),
-        "ernie4_5" => llama::ernie4_5(config, raw),
-        "seed_oss" => llama::seed_oss(config, raw),
         "exaone4" => llama::exaone4(config, raw),
         "cohere" => layer_norm::cohere(config, raw),
         "cohere2" => layer_norm::cohere2(config, raw),
-        "glm4" => llama::glm4(config, raw),
         "deepseek_v2" => experts::deepseek_v2(config, raw),
         "deepseek_v3" => experts::deepseek_v3(config, raw),
         "llama-differential" => differential::axolotl(config, raw),
@@ -299,17 +307,18 @@ impl Family {
             None => self.llama_sizes(raw, &maps)?,
             Some(keys) => raw.plain_sizes(keys, self.ctx_tok)?,
         };
-        let bias = match self.bias {
-            Some(bias) => bias,
-            None => {
-                let (attention, mlp) = (raw.flag("attention_bias", false)?, raw.flag("mlp_bias", false)?);
-                Biases { qkv: attention, out: attention, mlp, head: false }
-            }
+        let bias = Biases {
+            qkv: raw.flag(&self.bias_keys.qkv, self.bias.qkv)?,
+            out: raw.flag(&self.bias_keys.out, self.bias.out)?,
+            mlp: raw.flag(&self.bias_keys.mlp, self.bias.mlp)?,
+            head: self.bias.head,
         };
+        let has_qk_norm = raw.flag(&self.qk_norm_key, self.qk_norm_key.is_empty())?;
         let mut config = ModelConfig {
             bias,
             activation: raw.activation(&self.activation_key, self.activation)?,
             norm_eps: raw.positive_or(&self.norm_eps_key, self.norm_eps)?,
+            qk_norm: self.qk_norm.filter(|_| has_qk_norm),
             tied: raw.flag("tie_word_embeddings", self.tied)?,
             ..self.config(&maps, sizes)
         };
@@ -326,7 +335,7 @@ impl Family {
         let variant = Variant { sink: self.sink.unwrap_or(maps.variant.sink), ..maps.variant };
         let config = ModelConfig {
             names: tensor_names(&self.names),
-            bias: self.bias.unwrap_or_default(),
+            bias: self.bias,
             activation: self.activation,
             gated: self.gated,
             norm: self.norm,

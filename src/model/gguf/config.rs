@@ -9,7 +9,7 @@ use super::Gguf;
 use crate::base::hash::sha256;
 use crate::base::values::MOST_TOKENS;
 use crate::model::config::{
-    Biases, DecoderSizes, ExpertChoice, Experts, ModelConfig, NormKind, NormPlace, QkNorm, ResidualLayout,
+    Biases, DecoderSizes, ExpertChoice, Experts, ModelConfig, NormKind, NormPlace, ResidualLayout,
 };
 use crate::model::families::{plausible, LARGEST_SIZE, MOST_LAYERS};
 use crate::model::tensor_names::tensor_names;
@@ -34,7 +34,6 @@ pub(super) struct Architecture {
     pub(super) interleaved: bool,
     pub(super) partial: bool,
     optional_biases: bool,
-    qk_norm: Option<QkNorm>,
     full_every: Option<usize>,
     window: Option<usize>,
     window_required: bool,
@@ -163,7 +162,7 @@ impl Gguf {
             names: tensor_names(if family.norm_place == NormPlace::Before { "gguf" } else { "gguf-after" }),
             norm: if family.norm == NormKind::RmsPlusOne { NormKind::Rms } else { family.norm },
             norm_eps: self.needed(Self::positive, epsilons[0])?,
-            qk_norm: arch.qk_norm.filter(|_| self.has("blk.0.attn_q_norm.weight")).or(family.qk_norm),
+            qk_norm: family.qk_norm.filter(|_| self.has("blk.0.attn_q_norm.weight")),
             bias: if arch.optional_biases { by_tensors } else { family.bias },
             tied: !self.has("output.weight"),
             ..family
