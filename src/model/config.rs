@@ -4,7 +4,7 @@
 //! builds it from a `config.json`, `names.rs` finds its tensors in files, and `transformer.rs` builds the network from it.
 
 use super::rotary::{RopeScaling, Rotary};
-use super::tensor_names::{tensor_names, TensorNames};
+use super::tensor_names::TensorNames;
 use crate::attention::{LayerSizes, LogitRule, Variant, Wiring};
 use crate::base::files;
 use crate::kernels::RopeStyle;
@@ -292,43 +292,9 @@ impl ModelConfig {
     /// Creates a decoder of Llama's architecture: RMSNorm before attention and SwiGLU, tied embeddings, no biases,
     /// rotary positions.
     pub fn llama(variant: Variant, sizes: DecoderSizes, theta: f64, style: RopeStyle) -> Self {
-        let DecoderSizes { vocab, width, layers, ffn, heads, kv_heads, head_dim, max_ctx_tok } = sizes;
-        let rotary = Rotary { theta, channels: head_dim, scaling: RopeScaling::None };
-        let config = Self {
-            model_type: String::new(),
-            names: tensor_names("llama"),
-            wrapped: false,
-            variant,
-            vocab,
-            width,
-            embed_width: width,
-            ffn,
-            heads,
-            kv_heads,
-            head_dim,
-            max_ctx_tok,
-            norm: NormKind::Rms,
-            norm_eps: 1e-5,
-            head_norm_eps: None,
-            norm_place: NormPlace::Before,
-            final_norm: true,
-            residual: ResidualLayout::Serial,
-            residual_scale: 1.0,
-            qk_norm: None,
-            latent: None,
-            activation: Activation::Silu,
-            gated: true,
-            experts: None,
-            bias: Biases::default(),
-            positions: Positions::Rotary { style, embeddings: vec![rotary] },
-            position_scale: None,
-            embed_norm: false,
-            embed_scale: 1.0,
-            logit_scale: 1.0,
-            final_softcap: None,
-            tied: true,
-            layers: vec![Layer { rule: LogitRule::plain(head_dim), rotary: Some(0), experts: false }; layers],
-        };
+        let rotary = Rotary { theta, channels: sizes.head_dim, scaling: RopeScaling::None };
+        let positions = Positions::Rotary { style, embeddings: vec![rotary] };
+        let config = Self { variant, positions, norm_eps: 1e-5, tied: true, ..Self::of_family("llama", sizes) };
         Self { model_type: config.own_model_type().to_owned(), ..config }
     }
 

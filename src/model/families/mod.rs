@@ -19,11 +19,11 @@ pub(crate) use raw::{LARGEST_SIZE, MOST_LAYERS};
 pub(super) use rope::yarn_amplitude;
 
 use super::config::{
-    Activation, Biases, DecoderSizes, ModelConfig, NormKind, NormPlace, Positions, QkNorm, ResidualLayout,
+    Activation, Biases, DecoderSizes, Layer, ModelConfig, NormKind, NormPlace, Positions, QkNorm, ResidualLayout,
 };
-use super::rotary::Rotary;
+use super::rotary::{RopeScaling, Rotary};
 use super::tensor_names::{tensor_names, with_bases, FAMILIES_TOML};
-use crate::attention::{Alibi, Sink, Variant};
+use crate::attention::{Alibi, LogitRule, Sink, Variant};
 use crate::bail_usage;
 use crate::base::values::MOST_TOKENS;
 use crate::kernels::RopeStyle;
@@ -43,7 +43,8 @@ struct Family {
     text_models: Vec<String>,
     #[serde(default)]
     text_sizes: Map<String, Value>,
-    keys: Option<[String; 5]>,
+    keys: [String; 5],
+    grouped: bool,
     ctx_tok: Option<usize>,
     head_dim: Option<usize>,
     kv_heads_required: bool,
@@ -303,10 +304,7 @@ impl Family {
         }
         raw.causal()?;
         let maps = HeadMaps::read(name, raw, layout)?;
-        let sizes = match &self.keys {
-            None => self.llama_sizes(raw, &maps)?,
-            Some(keys) => raw.plain_sizes(keys, self.ctx_tok)?,
-        };
+        let sizes = self.sizes(raw, &maps)?;
         let bias = Biases {
             qkv: raw.flag(&self.bias_keys.qkv, self.bias.qkv)?,
             out: raw.flag(&self.bias_keys.out, self.bias.out)?,
@@ -322,30 +320,52 @@ impl Family {
             tied: raw.flag("tie_word_embeddings", self.tied)?,
             ..self.config(&maps, sizes)
         };
-        if let PositionKeys::Rotary = self.positions {
+        if let (PositionKeys::Rotary, Positions::Rotary { embeddings, .. }) = (self.positions, &mut config.positions) {
             let share = self.rotated.map(|share| (share, self.rotated_key.as_str()));
-            let embeddings = vec![raw.rotary(sizes.head_dim, (&self.theta_key, self.theta), share)?];
-            config.positions = Positions::Rotary { style: self.style(&maps), embeddings };
+            *embeddings = vec![raw.rotary(sizes.head_dim, (&self.theta_key, self.theta), share)?];
         }
         Ok(if maps.style.is_none() { config.without_rotary() } else { config })
     }
 
     /// What the table says of a model of these sizes.
     fn config(&self, maps: &HeadMaps, sizes: DecoderSizes) -> ModelConfig {
-        let variant = Variant { sink: self.sink.unwrap_or(maps.variant.sink), ..maps.variant };
+        let DecoderSizes { vocab, width, layers, ffn, heads, kv_heads, head_dim, max_ctx_tok } = sizes;
+        let style = if self.interleaved { RopeStyle::Interleaved } else { maps.style.unwrap_or(RopeStyle::Half) };
+        let rotary = Rotary { theta: self.theta, channels: head_dim, scaling: RopeScaling::None };
         let config = ModelConfig {
+            model_type: String::new(),
             names: tensor_names(&self.names),
-            bias: self.bias,
-            activation: self.activation,
-            gated: self.gated,
+            wrapped: false,
+            variant: Variant { sink: self.sink.unwrap_or(maps.variant.sink), ..maps.variant },
+            vocab,
+            width,
+            embed_width: width,
+            ffn,
+            heads,
+            kv_heads,
+            head_dim,
+            max_ctx_tok,
             norm: self.norm,
             norm_eps: self.norm_eps,
+            head_norm_eps: None,
             norm_place: self.norm_place,
+            final_norm: true,
             residual: self.residual,
+            residual_scale: 1.0,
             qk_norm: self.qk_norm,
-            embed_scale: if self.scaled_embeddings { (sizes.width as f64).sqrt() } else { 1.0 },
+            latent: None,
+            activation: self.activation,
+            gated: self.gated,
+            experts: None,
+            bias: self.bias,
+            positions: Positions::Rotary { style, embeddings: vec![rotary] },
+            position_scale: None,
+            embed_norm: false,
+            embed_scale: if self.scaled_embeddings { (width as f64).sqrt() } else { 1.0 },
+            logit_scale: 1.0,
+            final_softcap: None,
             tied: self.tied,
-            ..ModelConfig::llama(variant, sizes, self.theta, self.style(maps))
+            layers: vec![Layer { rule: LogitRule::plain(head_dim), rotary: Some(0), experts: false }; layers],
         };
         match self.positions {
             PositionKeys::Rotary | PositionKeys::Own => config,
@@ -357,44 +377,51 @@ impl Family {
         }
     }
 
-    fn style(&self, maps: &HeadMaps) -> RopeStyle {
-        if self.interleaved {
-            RopeStyle::Interleaved
-        } else {
-            maps.style.unwrap_or(RopeStyle::Half)
+    fn sizes(&self, raw: &Raw<'_>, maps: &HeadMaps) -> Result<DecoderSizes> {
+        let mut fields = [""; 5];
+        for (field, keys) in fields.iter_mut().zip(&self.keys) {
+            *field = raw.first_of(keys)?;
         }
-    }
-
-    fn llama_sizes(&self, raw: &Raw<'_>, maps: &HeadMaps) -> Result<DecoderSizes> {
-        let counted = raw.size("num_attention_heads")?;
+        let [width_key, layers_key, heads_key, ffn_key, ctx_key] = fields;
+        let width = raw.size(width_key)?;
+        let counted = raw.size(heads_key)?;
         let mut heads = counted;
         if maps.raw_heads {
             let signal = maps.variant.signal_heads;
-            ensure!(
-                signal > 1 || counted.is_multiple_of(2),
-                "num_attention_heads {counted} is odd; DIFF V1 pairs them"
-            );
+            ensure!(signal > 1 || counted.is_multiple_of(2), "{heads_key} {counted} is odd; DIFF V1 pairs them");
             heads = counted / (signal + 1) * signal;
         }
-        let width = raw.size("hidden_size")?;
-        let stated = match (raw.optional_size("head_dim")?, self.head_dim) {
-            (None, Some(width)) => Some(raw.default("head_dim", width)?),
+        let mut head_dim = None;
+        let mut kv_heads = None;
+        let mut ffn = raw.optional_size(ffn_key)?;
+        if self.grouped {
+            head_dim = match (raw.optional_size("head_dim")?, self.head_dim) {
+                (None, Some(usual)) => Some(raw.default("head_dim", usual)?),
+                (stated, _) => stated,
+            };
+            kv_heads = raw.optional_size("num_key_value_heads")?;
+            ensure!(!self.kv_heads_required || raw.has("num_key_value_heads"), "num_key_value_heads is missing");
+        } else {
+            ffn = ffn.or(Some(4 * width));
+        }
+        let missing = if self.grouped { ", and head_dim is missing" } else { "" };
+        ensure!(
+            head_dim.is_some() || width.is_multiple_of(counted),
+            "{heads_key} {counted} does not divide {width_key} {width}{missing}"
+        );
+        let ctx_tok = match (raw.optional_tokens(ctx_key)?, self.ctx_tok) {
+            (None, Some(usual)) => Some(raw.default(ctx_key, usual)?),
             (stated, _) => stated,
         };
-        ensure!(
-            stated.is_some() || width.is_multiple_of(counted),
-            "head_dim is missing, and num_attention_heads {counted} does not divide hidden_size {width}"
-        );
-        ensure!(!self.kv_heads_required || raw.has("num_key_value_heads"), "num_key_value_heads is missing");
         Ok(DecoderSizes {
             vocab: raw.tokens("vocab_size")?,
             width,
-            layers: raw.layers("num_hidden_layers")?,
-            ffn: raw.size("intermediate_size")?,
+            layers: raw.layers(layers_key)?,
+            ffn: ffn.with_context(|| format!("{ffn_key} is missing"))?,
             heads,
-            kv_heads: raw.optional_size("num_key_value_heads")?.unwrap_or(counted),
-            head_dim: stated.unwrap_or(width / counted),
-            max_ctx_tok: raw.tokens("max_position_embeddings")?,
+            kv_heads: kv_heads.unwrap_or(counted),
+            head_dim: head_dim.unwrap_or(width / counted),
+            max_ctx_tok: ctx_tok.with_context(|| format!("{ctx_key} is missing"))?,
         })
     }
 }

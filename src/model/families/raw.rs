@@ -1,6 +1,6 @@
 //! Access to the fields of a `config.json`. Errors name the field; implausible numbers are refused.
 
-use super::super::config::{Activation, DecoderSizes};
+use super::super::config::Activation;
 use crate::base::values::MOST_TOKENS;
 use anyhow::{bail, ensure, Context, Result};
 use serde_json::{Map, Value};
@@ -17,17 +17,18 @@ pub(crate) fn plausible(field: &str, n: u64, most: u64) -> Result<usize> {
     Ok(n as usize)
 }
 
-/// The fields of a configuration. A field that is null counts as missing, except in [`Raw::has`].
+/// The fields of a configuration. A field that is null counts as missing, except in [`Raw::has`], and no field has the empty
+/// name, which stands for none in `families.toml`.
 pub(super) struct Raw<'a>(pub(super) &'a Map<String, Value>);
 
 impl<'a> Raw<'a> {
     pub(super) fn get(&self, field: &str) -> Option<&'a Value> {
-        self.0.get(field).filter(|value| !value.is_null())
+        self.0.get(field).filter(|value| !value.is_null() && !field.is_empty())
     }
 
     /// Returns `true` if the field exists, even if it is null.
     pub(super) fn has(&self, field: &str) -> bool {
-        self.0.contains_key(field)
+        self.0.contains_key(field) && !field.is_empty()
     }
 
     /// The first of several spellings of a field (`n_embed|hidden_size`) that the configuration has, or the last. Those that it
@@ -190,28 +191,6 @@ impl<'a> Raw<'a> {
             Some("gelu_new" | "gelu_pytorch_tanh" | "gelu_fast") => Activation::GeluTanh,
             Some("relu") => Activation::Relu,
             Some(other) => bail!("{field} \"{other}\" is not supported; silu, gelu, gelu_new and relu are"),
-        })
-    }
-
-    /// Sizes of families without grouped heads, whose heads share the width. The keys are those of width, layers, heads,
-    /// MLP (by default four times the width) and context.
-    pub(super) fn plain_sizes(&self, keys: &[String; 5], default_ctx: Option<usize>) -> Result<DecoderSizes> {
-        let [width_key, layers, heads_key, ffn, ctx] = keys.each_ref().map(|keys| self.first_of(keys));
-        let (width_key, layers, heads_key, ffn, ctx) = (width_key?, layers?, heads_key?, ffn?, ctx?);
-        let (width, heads) = (self.size(width_key)?, self.size(heads_key)?);
-        ensure!(width.is_multiple_of(heads), "{heads_key} {heads} does not divide {width_key} {width}");
-        Ok(DecoderSizes {
-            vocab: self.tokens("vocab_size")?,
-            width,
-            layers: self.layers(layers)?,
-            ffn: self.optional_size(ffn)?.unwrap_or(4 * width),
-            heads,
-            kv_heads: heads,
-            head_dim: width / heads,
-            max_ctx_tok: match default_ctx {
-                Some(default) => self.optional_tokens(ctx)?.map_or_else(|| self.default(ctx, default), Ok)?,
-                None => self.tokens(ctx)?,
-            },
         })
     }
 
