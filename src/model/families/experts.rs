@@ -12,7 +12,7 @@ use serde_json::Value;
 
 pub(super) fn mixtral(config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
     let experts = Experts { normed: true, ..experts(raw, config.ffn)? };
-    Ok(with_experts(config, experts, |_| true).windowed(raw.window(None)?, |_| true))
+    Ok(with_experts(config, experts, |_| true))
 }
 
 pub(super) fn qwen2_moe(config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
@@ -50,19 +50,17 @@ pub(super) fn olmoe(config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
     Ok(with_experts(config, experts, |_| true))
 }
 
-/// Experts with biases and a clamped SwiGLU, windows in every other layer.
+/// Experts with biases and a clamped SwiGLU.
 pub(super) fn gpt_oss(mut config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
     let scaling = raw.object("rope_parameters")?.or(raw.object("rope_scaling")?);
     ensure!(scaling.is_some(), "rope_parameters is missing, and so is rope_scaling");
-    let sliding = raw.sliding(config.layers.len(), |layer| layer.is_multiple_of(2))?;
     if let Activation::ClampedSwiglu { alpha, limit } = &mut config.activation {
         *alpha = raw.positive_or("swiglu_alpha", *alpha)?;
         *limit = raw.positive_or("swiglu_limit", *limit)?;
     }
     // Normalising the softmax over all logits to the chosen ones equals the softmax over the chosen ones.
     let experts = Experts { normed: true, router_bias: true, ..experts(raw, config.ffn)? };
-    let config = with_experts(config, experts, |_| true);
-    Ok(config.windowed(Some(raw.needed_window(128)?), |layer| sliding[layer]))
+    Ok(with_experts(config, experts, |_| true))
 }
 
 /// Scores of experts are the softmax, of all or of those in the groups with the largest one.

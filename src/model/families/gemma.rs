@@ -1,4 +1,4 @@
-//! Gemma 1, 2 and 3: scaled embeddings, from Gemma 2 on windows.
+//! Gemma 1, 2 and 3: scaled embeddings, from Gemma 2 on windows in some layers.
 
 use super::super::config::{Activation, ModelConfig};
 use super::raw::Raw;
@@ -13,10 +13,9 @@ pub(super) fn gemma(config: ModelConfig) -> ModelConfig {
     ModelConfig { activation, ..config }
 }
 
-/// With soft caps, and windows in every other layer.
+/// With soft caps.
 pub(super) fn gemma2(config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
-    let sliding = raw.sliding(config.layers.len(), |layer| layer % 2 == 0)?;
-    let mut config = with_windows(config, raw, &sliding)?;
+    let mut config = scaled(config, raw)?;
     let softcap = cap(raw, "attn_logit_softcapping", 50.0)?.map(|cap| cap as f32);
     config.layers.iter_mut().for_each(|layer| layer.rule.softcap = softcap);
     config.final_softcap = cap(raw, "final_logit_softcapping", 30.0)?;
@@ -25,20 +24,18 @@ pub(super) fn gemma2(config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> 
 
 /// With two rotary embeddings.
 pub(super) fn gemma3(config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
-    let pattern = raw.size_or("sliding_window_pattern", 6)?;
-    let sliding = raw.sliding(config.layers.len(), |layer| !(layer + 1).is_multiple_of(pattern))?;
-    let mut config = with_windows(config, raw, &sliding)?;
+    let mut config = scaled(config, raw)?;
     config.final_softcap = raw.positive("final_logit_softcapping")?;
     let theta = raw.positive_or("rope_theta", 1_000_000.0)?;
     let local = raw.positive_or("rope_local_base_freq", 10_000.0)?;
     let embeddings = raw.rotary_by_kind(config.head_dim, theta, local)?;
-    Ok(config.with_rotary_by_kind(embeddings, &sliding))
+    Ok(config.with_rotary_by_kind(embeddings))
 }
 
-fn with_windows(mut config: ModelConfig, raw: &Raw<'_>, sliding: &[bool]) -> Result<ModelConfig> {
+fn scaled(mut config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
     let scalar = raw.positive_or("query_pre_attn_scalar", 256.0)?;
     config.layers.iter_mut().for_each(|layer| layer.rule.scale = (1.0 / scalar.sqrt()) as f32);
-    Ok(config.windowed(raw.window(Some(4096))?, |layer| sliding[layer]))
+    Ok(config)
 }
 
 /// A soft cap, which null turns off.

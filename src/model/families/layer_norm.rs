@@ -130,23 +130,14 @@ pub(super) fn stablelm(config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig
     Ok(ModelConfig { residual: if parallel { ResidualLayout::OneNorm } else { ResidualLayout::Serial }, ..config })
 }
 
-pub(super) fn starcoder2(config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
-    Ok(config.windowed(raw.window(None)?, |_| true))
-}
-
 pub(super) fn cohere(config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
     Ok(ModelConfig { logit_scale: raw.positive_or("logit_scale", 0.0625)?, ..config })
 }
 
 /// Layers with full attention have no positions.
 pub(super) fn cohere2(mut config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
-    let pattern = raw.size_or("sliding_window_pattern", 4)?;
-    let sliding = raw.sliding(config.layers.len(), |layer| !(layer + 1).is_multiple_of(pattern))?;
-    let window = raw.needed_window(4096)?;
     config.check_head_dim(raw)?;
     config.logit_scale = raw.positive_or("logit_scale", 0.0625)?;
-    for (layer, &sliding) in config.layers.iter_mut().zip(&sliding) {
-        layer.rotary = layer.rotary.filter(|_| sliding);
-    }
-    Ok(config.windowed(Some(window), |layer| sliding[layer]))
+    config.layers.iter_mut().for_each(|layer| layer.rotary = layer.rotary.filter(|_| layer.rule.window.is_some()));
+    Ok(config)
 }

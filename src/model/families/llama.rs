@@ -52,17 +52,6 @@ pub(super) fn from_layer(layer: usize, first: f64) -> bool {
     layer as f64 >= first
 }
 
-/// The window is that of every layer, whatever `layer_types` says.
-pub(super) fn mistral(config: ModelConfig, raw: &Raw<'_>, default: Option<usize>) -> Result<ModelConfig> {
-    let window = raw.window(default)?;
-    let sliding = raw.sliding(config.layers.len(), |_| true)?;
-    ensure!(
-        window.is_none_or(|window| window >= config.max_ctx_tok) || !sliding.contains(&false),
-        "layer_types has full_attention, but this model_type has the window of sliding_window in every layer"
-    );
-    Ok(config.windowed(window, |_| true))
-}
-
 /// Some layers have no RoPE.
 pub(super) fn smollm3(mut config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
     let layers = config.layers.len();
@@ -93,7 +82,7 @@ fn yes_or_no(value: &Value) -> Result<bool> {
     }
 }
 
-pub(super) fn phi3(config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
+pub(super) fn phi3(config: ModelConfig) -> Result<ModelConfig> {
     if let Positions::Rotary { embeddings, .. } = &config.positions {
         // transformers reads any other type as longrope.
         ensure!(
@@ -101,12 +90,11 @@ pub(super) fn phi3(config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
             "rope_scaling of phi3 is not supported, except for longrope"
         );
     }
-    Ok(config.windowed(raw.optional_tokens("sliding_window")?, |_| true))
+    Ok(config)
 }
 
-/// Three of four layers have a window, the others YaRN.
+/// Layers without a window have YaRN.
 pub(super) fn olmo3(config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
-    let sliding = raw.sliding(config.layers.len(), |layer| !(layer + 1).is_multiple_of(4))?;
     let theta = raw.positive("rope_theta")?;
     let embeddings = raw.rotary_by_kind(config.head_dim, theta.unwrap_or(OLMO3_THETA), OLMO3_THETA)?;
     // transformers 5 applies a base outside of rope_parameters to full-attention layers only, earlier versions to all.
@@ -115,8 +103,7 @@ pub(super) fn olmo3(config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
         "rope_theta {} is not supported by this model_type outside of rope_parameters",
         theta.unwrap_or_default()
     );
-    let window = raw.needed_window(4096)?;
-    Ok(config.with_rotary_by_kind(embeddings, &sliding).windowed(Some(window), |layer| sliding[layer]))
+    Ok(config.with_rotary_by_kind(embeddings))
 }
 
 /// Factors on embeddings, logits, block outputs and attention.
@@ -152,7 +139,7 @@ pub(super) fn ministral3(config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConf
     let rope = Raw(raw.object("rope_parameters")?.context("rope_parameters is missing")?);
     let (beta, ctx_tok) = (rope.positive("llama_4_scaling_beta")?, rope.tokens("original_max_position_embeddings")?);
     let position_scale = PositionScale { beta: beta.context("llama_4_scaling_beta is missing")?, ctx_tok };
-    mistral(ModelConfig { position_scale: Some(position_scale), ..config }, raw, None)
+    Ok(ModelConfig { position_scale: Some(position_scale), ..config })
 }
 
 /// In models with windows, layers without one have no RoPE either.

@@ -54,6 +54,7 @@ struct Family {
     absent: Vec<String>,
     positions: PositionKeys,
     offset: usize,
+    windows: Option<Windows>,
     rotated: Option<f64>,
     rotated_key: String,
     theta: f64,
@@ -77,6 +78,19 @@ struct Family {
     qk_norm_key: String,
     tied: bool,
     names: String,
+}
+
+/// Layers with a sliding window.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct Windows {
+    /// One of so many layers, the last of them, has full attention; 0 if none has.
+    pub(super) full_every: usize,
+    /// Key of this number, if there is one.
+    #[serde(default)]
+    key: String,
+    /// The window of files that do not state one, in tokens.
+    tokens: Option<usize>,
 }
 
 /// Keys that say whether a projection has a bias; empty where nothing does.
@@ -117,7 +131,6 @@ fn parsed(text: &str) -> Result<Vec<(String, Family)>> {
 /// Applies to a model of a family what `families.toml` cannot say.
 fn finish(model_type: &str, config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
     match model_type {
-        "mistral" => llama::mistral(config, raw, Some(4096)),
         "ministral3" => llama::ministral3(config, raw),
         "mixtral" => experts::mixtral(config, raw),
         "qwen2" => llama::with_qwen_windows(config, raw, llama::from_layer),
@@ -136,12 +149,11 @@ fn finish(model_type: &str, config: ModelConfig, raw: &Raw<'_>) -> Result<ModelC
         "gemma" => Ok(gemma::gemma(config)),
         "gemma2" => gemma::gemma2(config, raw),
         "gemma3_text" => gemma::gemma3(config, raw),
-        "phi3" => llama::phi3(config, raw),
+        "phi3" => llama::phi3(config),
         "olmo3" => llama::olmo3(config, raw),
         "olmoe" => experts::olmoe(config, raw),
         "smollm3" => llama::smollm3(config, raw),
         "stablelm" => layer_norm::stablelm(config, raw),
-        "starcoder2" => layer_norm::starcoder2(config, raw),
         "granite" => llama::granite(config, raw),
         "granitemoehybrid" => llama::granite_hybrid(config, raw),
         "exaone4" => llama::exaone4(config, raw),
@@ -164,14 +176,39 @@ fn family_of<'a>(raw: &Raw<'a>) -> Result<(&'a str, Option<&'static (String, Fam
         Some(named) => format!("model_type is missing; architectures are {named}"),
         None => "model_type is missing: this is no configuration of a model of transformers".to_owned(),
     })?;
-    let all = families();
-    let family = all.iter().find(|(name, family)| name == model_type || family.also.as_deref() == Some(model_type));
+    let family = family(model_type);
     if family.is_none() {
-        let known: Vec<&str> = all.iter().map(|(name, _)| name.as_str()).collect();
+        let known: Vec<&str> = families().iter().map(|(name, _)| name.as_str()).collect();
         let (last, others) = known.split_last().context("no families")?;
         bail!("model_type \"{model_type}\" is not supported; {} and {last} are", others.join(", "));
     }
     Ok((model_type, family))
+}
+
+fn family(model_type: &str) -> Option<&'static (String, Family)> {
+    families().iter().find(|(name, family)| name == model_type || family.also.as_deref() == Some(model_type))
+}
+
+/// The windows of a family, if its layers have any.
+pub(super) fn windows(model_type: &str) -> Option<&'static Windows> {
+    family(model_type)?.1.windows.as_ref()
+}
+
+impl Windows {
+    fn read(&self, config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
+        let window = raw.window(self.tokens)?;
+        let every = raw.size_or(&self.key, self.full_every)?;
+        let slides = raw.sliding(config.layers.len(), |layer| every == 0 || !(layer + 1).is_multiple_of(every))?;
+        if self.full_every > 0 {
+            ensure!(window.is_some(), "sliding_window is null; this model_type needs a window");
+            return Ok(config.windowed(window, |layer| slides[layer]));
+        }
+        ensure!(
+            window.is_none_or(|window| window >= config.max_ctx_tok) || !slides.contains(&false),
+            "layer_types has full_attention, but this model_type has the window of sliding_window in every layer"
+        );
+        Ok(config.windowed(window, |_| true))
+    }
 }
 
 impl ModelConfig {
@@ -206,8 +243,7 @@ impl ModelConfig {
     /// # Panics
     /// If there is no such family.
     pub(super) fn of_family(model_type: &str, sizes: DecoderSizes) -> Self {
-        let family = families().iter().find(|(name, _)| name == model_type);
-        let (_, family) = family.unwrap_or_else(|| panic!("families.toml has no family {model_type}"));
+        let (_, family) = family(model_type).unwrap_or_else(|| panic!("families.toml has no family {model_type}"));
         Self { model_type: model_type.to_owned(), ..family.config(&HeadLayout::Standard.maps(), sizes) }
     }
 
@@ -262,11 +298,11 @@ impl ModelConfig {
         self
     }
 
-    /// Sets the rotary embeddings of layers with full attention and of those that slide.
-    fn with_rotary_by_kind(mut self, embeddings: [Rotary; 2], sliding: &[bool]) -> Self {
+    /// Sets the rotary embeddings of layers with full attention and of those with a window.
+    fn with_rotary_by_kind(mut self, embeddings: [Rotary; 2]) -> Self {
         self.positions = Positions::Rotary { style: RopeStyle::Half, embeddings: embeddings.into() };
-        for (layer, &sliding) in self.layers.iter_mut().zip(sliding) {
-            layer.rotary = Some(usize::from(sliding));
+        for layer in &mut self.layers {
+            layer.rotary = Some(usize::from(layer.rule.window.is_some()));
         }
         self
     }
@@ -323,6 +359,9 @@ impl Family {
         if let (PositionKeys::Rotary, Positions::Rotary { embeddings, .. }) = (self.positions, &mut config.positions) {
             let share = self.rotated.map(|share| (share, self.rotated_key.as_str()));
             *embeddings = vec![raw.rotary(sizes.head_dim, (&self.theta_key, self.theta), share)?];
+        }
+        if let Some(windows) = &self.windows {
+            config = windows.read(config, raw)?;
         }
         Ok(if maps.style.is_none() { config.without_rotary() } else { config })
     }

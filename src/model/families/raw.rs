@@ -210,11 +210,6 @@ impl<'a> Raw<'a> {
         Ok(sliding)
     }
 
-    /// The window of a family that requires one.
-    pub(super) fn needed_window(&self, default: usize) -> Result<usize> {
-        self.window(Some(default))?.context("sliding_window is null; this model_type needs a window")
-    }
-
     /// The window, `default` if the field is missing, `None` if it is null.
     pub(super) fn window(&self, default: Option<usize>) -> Result<Option<usize>> {
         if self.has("sliding_window") {

@@ -11,7 +11,7 @@ use crate::base::values::MOST_TOKENS;
 use crate::model::config::{
     Biases, DecoderSizes, ExpertChoice, Experts, ModelConfig, NormKind, NormPlace, ResidualLayout,
 };
-use crate::model::families::{plausible, LARGEST_SIZE, MOST_LAYERS};
+use crate::model::families::{plausible, windows, LARGEST_SIZE, MOST_LAYERS};
 use crate::model::tensor_names::tensor_names;
 use anyhow::{bail, ensure, Context, Result};
 use serde::Deserialize;
@@ -34,7 +34,6 @@ pub(super) struct Architecture {
     pub(super) interleaved: bool,
     pub(super) partial: bool,
     optional_biases: bool,
-    full_every: Option<usize>,
     window: Option<usize>,
     window_required: bool,
 }
@@ -59,26 +58,20 @@ impl Gguf {
 
     fn described(&self) -> Result<ModelConfig> {
         let arch = self.supported()?;
-        let family = ModelConfig::of_family(&arch.model_type, self.sizes()?);
+        let family = ModelConfig::of_family(self.model_type(arch)?, self.sizes()?);
         let config = self.with_windows(self.with_conventions(family, arch)?, arch)?;
         let mut config = self.with_experts(self.with_rotary(config, arch)?)?;
-        match arch.name.as_str() {
-            "llama" if config.experts.is_some() => {
-                ensure!(!is_windowed(&config), "experts with a sliding window are not supported");
-                config.model_type = "mixtral".to_owned();
-            }
-            "llama" if is_windowed(&config) => config.model_type = "mistral".to_owned(),
-            "olmo2" if is_windowed(&config) => config.model_type = "olmo3".to_owned(),
-            "gemma2" | "gemma3" => self.set_gemma(&mut config)?,
+        match config.model_type.as_str() {
+            "gemma2" | "gemma3_text" => self.set_gemma(&mut config)?,
             "granite" => self.set_granite(&mut config)?,
-            "command-r" | "cohere2" => config.logit_scale = self.needed(Self::positive, "logit_scale")?,
+            "cohere" | "cohere2" => config.logit_scale = self.needed(Self::positive, "logit_scale")?,
             // All are groups of heads in parallel with the MLP, each with its norm or both with one.
             "falcon" if self.has("blk.0.attn_norm_2.weight") => {
                 config.residual = ResidualLayout::Parallel;
                 config.names = tensor_names("gguf-falcon-40b");
             }
             "falcon" => config.residual = ResidualLayout::OneNorm,
-            "gptneox" if self.needed(Self::own_number, "use_parallel_residual")? != 0.0 => {
+            "gpt_neox" if self.needed(Self::own_number, "use_parallel_residual")? != 0.0 => {
                 config.residual = ResidualLayout::Parallel;
             }
             // A parallel block has one norm for attention and MLP.
@@ -112,6 +105,20 @@ impl Gguf {
         all.iter().find(|known| known.name == arch).with_context(|| {
             let known: Vec<&str> = all.iter().map(|known| known.name.as_str()).collect();
             format!("general.architecture \"{arch}\" is not supported; {} are", known.join(", "))
+        })
+    }
+
+    /// The family, by the architecture or what it is with windows or experts.
+    fn model_type<'a>(&self, arch: &'a Architecture) -> Result<&'a str> {
+        let windowed = self.tokens("attention.sliding_window")?.is_some();
+        let is_llama = arch.name == "llama";
+        let has_experts = is_llama && self.own_whole("expert_count")?.is_some_and(|count| count > 0);
+        ensure!(!(windowed && has_experts), "experts with a sliding window are not supported");
+        Ok(match arch.name.as_str() {
+            "llama" if windowed => "mistral",
+            "llama" if has_experts => "mixtral",
+            "olmo2" if windowed => "olmo3",
+            _ => &arch.model_type,
         })
     }
 
@@ -173,15 +180,15 @@ impl Gguf {
     fn with_windows(&self, config: ModelConfig, arch: &Architecture) -> Result<ModelConfig> {
         let field = self.named("attention.sliding_window");
         let stated = self.tokens("attention.sliding_window")?;
-        let Some(full_every) = arch.full_every else {
+        let Some(windows) = windows(&config.model_type) else {
             ensure!(stated.is_none_or(|window| window >= config.max_ctx_tok), "{field} is not supported");
             return Ok(config);
         };
         ensure!(stated.is_some() || !arch.window_required, "{field} is missing");
         let window = stated.or(arch.window);
-        let slides = self.window_pattern(full_every, config.layers.len())?;
+        let slides = self.window_pattern(windows.full_every, config.layers.len())?;
         ensure!(
-            full_every > 0 || window.is_none() || !slides.contains(&false),
+            windows.full_every > 0 || window.is_none() || !slides.contains(&false),
             "{field}_pattern: only a window in every layer is supported"
         );
         Ok(config.windowed(window, |layer| slides[layer]))
@@ -201,36 +208,33 @@ impl Gguf {
 
     /// Puts a mixture of experts in the place of the MLP of every layer, in architectures and files that have one.
     fn with_experts(&self, mut config: ModelConfig) -> Result<ModelConfig> {
-        let arch = self.architecture()?;
-        let normed = match arch {
-            "llama" | "qwen3moe" | "gpt-oss" => true,
-            "qwen2moe" | "olmoe" => false,
+        let family = config.model_type.as_str();
+        let normed = match family {
+            "mixtral" | "qwen3_moe" | "gpt_oss" => true,
+            "qwen2_moe" | "olmoe" => false,
             _ => return Ok(config),
         };
-        if arch == "llama" && self.own_whole("expert_count")?.unwrap_or(0) == 0 {
-            return Ok(config);
-        }
         let count = self.needed(Self::size, "expert_count")?;
         let per_token = self.needed(Self::size, "expert_used_count")?;
         let field = self.named("expert_feed_forward_length");
-        let usual = if arch.starts_with("qwen") { config.ffn / per_token } else { config.ffn };
+        let usual = if family.starts_with("qwen") { config.ffn / per_token } else { config.ffn };
         let ffn = match self.size("expert_feed_forward_length")? {
             Some(stated) => stated,
             None => plausible(&field, usual as u64, LARGEST_SIZE)?,
         };
-        ensure!(arch != "llama" || ffn == config.ffn, "{field} is not supported");
+        ensure!(family != "mixtral" || ffn == config.ffn, "{field} is not supported");
         let mut shared = None;
-        if arch == "qwen2moe" {
+        if family == "qwen2_moe" {
             shared = Some(self.size("expert_shared_feed_forward_length")?.unwrap_or(config.ffn));
         }
-        self.check_expert_choice(arch, normed)?;
+        self.check_expert_choice(family, normed)?;
         config.layers.iter_mut().for_each(|layer| layer.experts = true);
         config.experts = Some(Experts {
             count,
             per_token,
             ffn,
             normed,
-            router_bias: arch == "gpt-oss",
+            router_bias: family == "gpt_oss",
             shared,
             shared_gate: shared.is_some(),
             choice: ExpertChoice::SOFTMAX,
@@ -240,11 +244,11 @@ impl Gguf {
     }
 
     /// Fails unless experts are chosen and weighted by the softmax of their logits.
-    fn check_expert_choice(&self, arch: &str, normed: bool) -> Result<()> {
+    fn check_expert_choice(&self, family: &str, normed: bool) -> Result<()> {
         // Of all logits, or (gpt-oss) of those that are chosen, which comes to the same after norming.
         let function = self.own_whole("expert_gating_func")?.unwrap_or(0);
         ensure!(
-            function <= 1 || (arch == "gpt-oss" && function == 3),
+            function <= 1 || (family == "gpt_oss" && function == 3),
             "{} {function} is not supported; only softmax is",
             self.named("expert_gating_func")
         );
@@ -256,7 +260,7 @@ impl Gguf {
 
     /// Sets scale and soft caps of logits.
     fn set_gemma(&self, config: &mut ModelConfig) -> Result<()> {
-        let gemma2 = self.architecture()? == "gemma2";
+        let gemma2 = config.model_type == "gemma2";
         // The 27B models, by their number of layers, scale by the width over the heads.
         let largest = config.layers.len() == if gemma2 { 46 } else { 62 };
         let scalar = if largest { config.width / config.heads } else { config.head_dim };
@@ -362,9 +366,4 @@ impl Gguf {
         ensure!(said == supported, "{} {said} is not supported; only {supported} is", self.named(field));
         Ok(())
     }
-}
-
-/// Returns `true` if a layer has a window.
-pub(super) fn is_windowed(config: &ModelConfig) -> bool {
-    config.layers.iter().any(|layer| layer.rule.window.is_some())
 }

@@ -1,6 +1,6 @@
 //! Rotary embeddings, from all fields and tensors that llama.cpp reads.
 
-use super::config::{is_windowed, Architecture};
+use super::config::Architecture;
 use super::{Gguf, DIVISORS, LONG_DIVISORS, SHORT_DIVISORS};
 use crate::kernels::RopeStyle;
 use crate::model::config::{ModelConfig, Positions};
@@ -18,9 +18,9 @@ impl Gguf {
             return Ok(config);
         }
         // Layers with a window may have an embedding of their own, which is not scaled.
-        let local = match arch.name.as_str() {
-            "gemma3" => Some(10_000.0),
-            "olmo2" if is_windowed(&config) => Some(rotary.theta),
+        let local = match config.model_type.as_str() {
+            "gemma3_text" => Some(10_000.0),
+            "olmo3" => Some(rotary.theta),
             _ => None,
         };
         let mut embeddings = vec![rotary];
@@ -32,7 +32,7 @@ impl Gguf {
         }
         for (i, layer) in config.layers.iter_mut().enumerate() {
             let slides = layer.rule.window.is_some();
-            layer.rotary = match arch.name.as_str() {
+            layer.rotary = match config.model_type.as_str() {
                 "smollm3" if (i + 1).is_multiple_of(4) => None,
                 "cohere2" if !slides => None,
                 _ => Some(usize::from(slides && local.is_some())),
