@@ -133,29 +133,23 @@ impl EndTokens {
 
     /// Reads [`Model::eos_ids`] from the files of a folder or a built-in model. `config` was read from `config_file`.
     fn read(path: Option<&Path>, (config_file, config): (&str, &Value), vocab: usize) -> Result<Self> {
-        let (mut generation_file, mut generation) = (String::new(), Value::Null);
+        let mut sources = Vec::new();
         if let Some(path) = path.map(|path| path.join("generation_config.json")).filter(|path| files::is_there(path)) {
-            generation_file = path.display().to_string();
-            let text = files::bytes(&path, files::CONFIG_MAX)?;
-            generation = serde_json::from_slice(&text).with_context(|| format!("{generation_file}: not JSON"))?;
+            let file = path.display().to_string();
+            let json = serde_json::from_slice(&files::bytes(&path, files::CONFIG_MAX)?);
+            sources.push((file.clone(), json.with_context(|| format!("{file}: not JSON"))?));
         }
-        let text_config_file = format!("{config_file}, text_config");
-        for (file, config) in
-            [(&*generation_file, &generation), (config_file, config), (&text_config_file, &config["text_config"])]
-        {
-            let eos = &config["eos_token_id"];
-            if eos.is_null() {
-                continue;
-            }
-            let mut ids = Vec::new();
-            for id in eos.as_array().map_or(std::slice::from_ref(eos), Vec::as_slice) {
-                ids.push(id.as_u64().with_context(|| {
-                    format!("{file}: eos_token_id is {eos}, expected a token id or a list of them")
-                })?);
-            }
-            return Ok(Self::within(vocab, &ids, &format!("{file}: eos_token_id {eos}")));
-        }
-        Ok(Self::default())
+        sources.push((config_file.to_owned(), config.clone()));
+        sources.push((format!("{config_file}, text_config"), config["text_config"].clone()));
+        let Some((file, json)) = sources.iter().find(|(_, json)| !json["eos_token_id"].is_null()) else {
+            return Ok(Self::default());
+        };
+        let eos = &json["eos_token_id"];
+        let ids = eos.as_array().map_or(std::slice::from_ref(eos), Vec::as_slice).iter().map(Value::as_u64);
+        let ids: Option<Vec<u64>> = ids.collect();
+        let ids =
+            ids.with_context(|| format!("{file}: eos_token_id is {eos}, expected a token id or a list of them"))?;
+        Ok(Self::within(vocab, &ids, &format!("{file}: eos_token_id {eos}")))
     }
 }
 

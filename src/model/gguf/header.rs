@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufReader, Read, Take};
 use std::sync::Arc;
+use strum::EnumTryAs;
 
 /// Default alignment of tensors, in bytes, and a largest one.
 const ALIGNMENT: u64 = 32;
@@ -22,7 +23,7 @@ const LIST: u32 = 9;
 const MOST_ELEMENTS: u64 = 1 << 48;
 
 /// The value of a field. Numbers of all types are `f64`, and `true` is 1.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, EnumTryAs)]
 pub(super) enum FieldValue {
     Number(f64),
     Text(String),

@@ -8,7 +8,7 @@ mod rope;
 mod tokenizer;
 
 use super::stored_tensor::{FileBytes, StoredTensors};
-use anyhow::{bail, ensure, Context, Result};
+use anyhow::{ensure, Context, Result};
 use header::{read_header, FieldValue};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -73,11 +73,7 @@ impl Gguf {
 
     /// A finite number.
     fn number(&self, name: &str) -> Result<Option<f64>> {
-        match self.field(name) {
-            None => Ok(None),
-            Some(FieldValue::Number(x)) if x.is_finite() => Ok(Some(*x)),
-            Some(_) => bail!("{name} is no number"),
-        }
+        self.typed(name, "number", |value| value.try_as_number_ref().copied().filter(|x| x.is_finite()))
     }
 
     fn flag(&self, name: &str) -> Result<Option<bool>> {
@@ -85,29 +81,23 @@ impl Gguf {
     }
 
     fn text(&self, name: &str) -> Result<Option<&str>> {
-        match self.field(name) {
-            None => Ok(None),
-            Some(FieldValue::Text(text)) => Ok(Some(text)),
-            Some(_) => bail!("{name} is no text"),
-        }
+        self.typed(name, "text", |value| value.try_as_text_ref().map(String::as_str))
     }
 
     /// A list of strings.
     fn texts(&self, name: &str) -> Result<Option<&Vec<String>>> {
-        match self.field(name) {
-            None => Ok(None),
-            Some(FieldValue::Texts(list)) => Ok(Some(list)),
-            Some(_) => bail!("{name} is no list of texts"),
-        }
+        self.typed(name, "list of texts", FieldValue::try_as_texts_ref)
     }
 
     /// A list of numbers.
     fn numbers(&self, name: &str) -> Result<Option<&Vec<f64>>> {
-        match self.field(name) {
-            None => Ok(None),
-            Some(FieldValue::Numbers(list)) => Ok(Some(list)),
-            Some(_) => bail!("{name} is no list of numbers"),
-        }
+        self.typed(name, "list of numbers", FieldValue::try_as_numbers_ref)
+    }
+
+    /// A field that `read` returns `None` for is an error that says what it is not.
+    fn typed<'a, T>(&'a self, name: &str, kind: &str, read: impl Fn(&'a FieldValue) -> Option<T>) -> Result<Option<T>> {
+        let Some(value) = self.field(name) else { return Ok(None) };
+        read(value).map(Some).with_context(|| format!("{name} is no {kind}"))
     }
 
     /// Returns `true` if the field is present and a list.
