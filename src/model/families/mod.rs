@@ -38,6 +38,9 @@ use std::sync::OnceLock;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct Family {
+    /// Name of the table.
+    #[serde(skip)]
+    model_type: String,
     also: Option<String>,
     #[serde(default)]
     text_models: Vec<String>,
@@ -111,19 +114,20 @@ enum PositionKeys {
     Own,
 }
 
-/// The families of `families.toml` with their `model_type`, in the order of the file.
+/// The families of `families.toml`, in the order of the file.
 ///
 /// # Panics
 /// If the embedded file is invalid, which a test rules out.
-fn families() -> &'static [(String, Family)] {
-    static FAMILIES: OnceLock<Vec<(String, Family)>> = OnceLock::new();
+fn families() -> &'static [Family] {
+    static FAMILIES: OnceLock<Vec<Family>> = OnceLock::new();
     FAMILIES.get_or_init(|| parsed(FAMILIES_TOML).expect("families.toml is tested"))
 }
 
-fn parsed(text: &str) -> Result<Vec<(String, Family)>> {
+fn parsed(text: &str) -> Result<Vec<Family>> {
     let mut families = Vec::new();
-    for (model_type, family) in with_bases(&text.parse()?, "family")? {
-        families.push((model_type.clone(), family.try_into().context(model_type)?));
+    for (model_type, table) in with_bases(&text.parse()?, "family")? {
+        let family: Family = table.try_into().with_context(|| model_type.clone())?;
+        families.push(Family { model_type, ..family });
     }
     Ok(families)
 }
@@ -168,7 +172,7 @@ fn finish(model_type: &str, config: ModelConfig, raw: &Raw<'_>) -> Result<ModelC
 }
 
 /// The `model_type` and its family; `None` for diff-mlx.
-fn family_of<'a>(raw: &Raw<'a>) -> Result<(&'a str, Option<&'static (String, Family)>)> {
+fn family_of<'a>(raw: &Raw<'a>) -> Result<(&'a str, Option<&'static Family>)> {
     if is_diff_mlx(raw) {
         return Ok((DIFF_MLX, None));
     }
@@ -178,20 +182,20 @@ fn family_of<'a>(raw: &Raw<'a>) -> Result<(&'a str, Option<&'static (String, Fam
     })?;
     let family = family(model_type);
     if family.is_none() {
-        let known: Vec<&str> = families().iter().map(|(name, _)| name.as_str()).collect();
+        let known: Vec<&str> = families().iter().map(|family| family.model_type.as_str()).collect();
         let (last, others) = known.split_last().context("no families")?;
         bail!("model_type \"{model_type}\" is not supported; {} and {last} are", others.join(", "));
     }
     Ok((model_type, family))
 }
 
-fn family(model_type: &str) -> Option<&'static (String, Family)> {
-    families().iter().find(|(name, family)| name == model_type || family.also.as_deref() == Some(model_type))
+fn family(model_type: &str) -> Option<&'static Family> {
+    families().iter().find(|family| family.model_type == model_type || family.also.as_deref() == Some(model_type))
 }
 
 /// The windows of a family, if its layers have any.
 pub(super) fn windows(model_type: &str) -> Option<&'static Windows> {
-    family(model_type)?.1.windows.as_ref()
+    family(model_type)?.windows.as_ref()
 }
 
 impl Windows {
@@ -199,15 +203,13 @@ impl Windows {
         let window = raw.window(self.tokens)?;
         let every = raw.size_or(&self.key, self.full_every)?;
         let slides = raw.sliding(config.layers.len(), |layer| every == 0 || !(layer + 1).is_multiple_of(every))?;
-        if self.full_every > 0 {
-            ensure!(window.is_some(), "sliding_window is null; this model_type needs a window");
-            return Ok(config.windowed(window, |layer| slides[layer]));
-        }
+        let all = self.full_every == 0;
+        ensure!(all || window.is_some(), "sliding_window is null; this model_type needs a window");
         ensure!(
-            window.is_none_or(|window| window >= config.max_ctx_tok) || !slides.contains(&false),
+            !all || window.is_none_or(|window| window >= config.max_ctx_tok) || !slides.contains(&false),
             "layer_types has full_attention, but this model_type has the window of sliding_window in every layer"
         );
-        Ok(config.windowed(window, |_| true))
+        Ok(config.windowed(window, |layer| all || slides[layer]))
     }
 }
 
@@ -221,12 +223,12 @@ impl ModelConfig {
         let (model_type, family) = family_of(&raw)?;
         let mut config = match family {
             None => Self::of_diff_mlx(&raw, layout)?,
-            Some((_, Family { text_models, text_sizes, .. })) if !text_models.is_empty() => {
+            Some(Family { text_models, text_sizes, .. }) if !text_models.is_empty() => {
                 Self::of_text_part(&raw, text_models, text_sizes, layout)?
             }
-            Some((name, family)) => {
+            Some(family) => {
                 raw.unquantised()?;
-                finish(name, family.read(name, &raw, layout)?, &raw)?
+                finish(&family.model_type, family.read(&raw, layout)?, &raw)?
             }
         };
         let differential = layout.is_some_and(|layout| layout != HeadLayout::Standard);
@@ -243,7 +245,7 @@ impl ModelConfig {
     /// # Panics
     /// If there is no such family.
     pub(super) fn of_family(model_type: &str, sizes: DecoderSizes) -> Self {
-        let (_, family) = family(model_type).unwrap_or_else(|| panic!("families.toml has no family {model_type}"));
+        let family = family(model_type).unwrap_or_else(|| panic!("families.toml has no family {model_type}"));
         Self { model_type: model_type.to_owned(), ..family.config(&HeadLayout::Standard.maps(), sizes) }
     }
 
@@ -331,7 +333,7 @@ impl ModelConfig {
 }
 
 impl Family {
-    fn read(&self, name: &str, raw: &Raw<'_>, layout: Option<HeadLayout>) -> Result<ModelConfig> {
+    fn read(&self, raw: &Raw<'_>, layout: Option<HeadLayout>) -> Result<ModelConfig> {
         for (field, supported) in &self.only {
             raw.only(field, supported.clone())?;
         }
@@ -339,7 +341,7 @@ impl Family {
             raw.only(field, Value::Null)?;
         }
         raw.causal()?;
-        let maps = HeadMaps::read(name, raw, layout)?;
+        let maps = HeadMaps::read(&self.model_type, raw, layout)?;
         let sizes = self.sizes(raw, &maps)?;
         let bias = Biases {
             qkv: raw.flag(&self.bias_keys.qkv, self.bias.qkv)?,
