@@ -15,6 +15,7 @@ use crate::figures::{Over, Panel, RunFigure, View};
 use crate::measures::MeasureName;
 use crate::prompts::{Grid, NeedleCounts, NeedlePrompts, PromptDefaults, Region};
 use crate::results::folder::HEADS;
+use crate::results::metric::ACCURACY;
 use crate::results::run_table::RunTable;
 use crate::run::{Plan, Run};
 use crate::treatments::{
@@ -84,7 +85,7 @@ const FIGURES: [RunFigure; 4] = [
         view: View::Forest {
             panels: &[
                 Panel::titled("log-probability of the answer", &["answer_log_prob_change"]),
-                Panel::titled("accuracy", &["accuracy_change"]),
+                Panel::titled(ACCURACY.label, &["accuracy_change"]),
             ],
             x_label: "difference from the untreated passes",
         },
@@ -111,7 +112,7 @@ const FIGURES: [RunFigure; 4] = [
             over: Over::Names { key: "n", label: "heads out" },
             panels: &[
                 Panel::titled("log-probability of the answer", &["best_log_prob_change", "random_log_prob_change"]),
-                Panel::titled("accuracy", &["best_accuracy_change", "random_accuracy_change"]),
+                Panel::titled(ACCURACY.label, &["best_accuracy_change", "random_accuracy_change"]),
             ],
         },
     },

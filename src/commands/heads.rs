@@ -8,6 +8,7 @@ use crate::figures::{RunFigure, View};
 use crate::measures::MeasureName;
 use crate::measures::{by_role, EVERY_HEAD, ROLES, SINKS, STRONGEST};
 use crate::prompts::{Grid, NeedleCounts, NeedlePrompts, PromptDefaults};
+use crate::results::metric::INDUCTION;
 use crate::results::screen::{Screen, ScreenTable};
 use crate::results::Frame;
 use crate::run::Plan;
@@ -73,7 +74,7 @@ const FIGURES: [RunFigure; 9] = [
     of_role("heads-retrieval", "Heads: retrieval", "retrieval"),
     of_role("heads-query", "Heads: query", "query"),
     of_role("heads-previous-token", "Heads: previous token", "previous token"),
-    of_role("heads-induction", "Heads: induction", "induction"),
+    of_role("heads-induction", "Heads: induction", INDUCTION.name),
     of_role("heads-duplicate-token", "Heads: duplicate token", "duplicate token"),
     of_role("heads-sink", "Heads: sink", "sink"),
     of_role("heads-cancelling", "Heads: cancelling", "cancelling"),

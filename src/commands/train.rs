@@ -107,14 +107,16 @@ fn run(args: &Train) -> Result<()> {
     prepare(args)?;
     let stop = stop_on_signal("this step")?;
     if !args.quiet {
-        let (runs, tokens) = (plural(runs.len(), "run"), spec.total_tokens());
+        let runs = plural(runs.len(), "run");
+        let tokens = spec.total_tokens();
         crate::say!("{runs}: {tokens} tokens each -> {}", args.out().display());
     }
     let reporter = TrainReporter::new(&spec, &runs, args.quiet);
     let outcome = train_runs(&spec, &runs, args.out(), args.resume, &placement, &stop, &reporter);
     reporter.finish();
     let only = if args.only.is_empty() { String::new() } else { format!(" --only {}", args.only.join(",")) };
-    let (file, out) = (args.spec().display(), args.out().display());
+    let file = args.spec().display();
+    let out = args.out().display();
     let way_on = format!("stopped; `difftool train {file} --out {out}{only} --resume` continues");
     match outcome.with_context(|| way_on.clone())? {
         TrainOutcome::Finished => {

@@ -349,6 +349,7 @@ fn y_label(panel: &Panel, first: &Numbers) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::results::metric::ACCURACY;
     use crate::results::table::{numbers, words};
     use crate::stats::Interval;
 
@@ -359,7 +360,7 @@ mod tests {
             numbers("tokens").key(),
             numbers("N").key(),
             numbers("prompts"),
-            numbers("accuracy %").named("accuracy"),
+            numbers("accuracy %").named(ACCURACY.name),
         ];
         let mut rows = Vec::new();
         for (tokens, needles) in [(512, 1), (512, 2), (256, 1), (256, 2)] {
@@ -384,8 +385,8 @@ mod tests {
         let rows = DrawnRows { frame: &frame, table: &table };
         let parts = rows.parts(&rows.other_keys(&[1]));
         assert_eq!(parts.iter().map(|part| part.title.as_str()).collect::<Vec<_>>(), ["N=1", "N=2"]);
-        let columns = rows.columns(Panel::of(&["accuracy"]));
-        assert_eq!((columns[0].what.as_str(), columns[0].range), ("accuracy", Some((0.0, 100.0))));
+        let columns = rows.columns(Panel::of(&[ACCURACY.name]));
+        assert_eq!((columns[0].what.as_str(), columns[0].range), (ACCURACY.label, Some((0.0, 100.0))));
         let lines = rows.panel_lines(&parts[0], &columns, |row| row[1].exact);
         let point = |value| PointEstimate { value, interval: Some((0.0, 100.0)) };
         assert_eq!((lines.len(), lines[0].name.as_str()), (2, "a"));

@@ -213,7 +213,8 @@ fn seeds_of(name: &str) -> Option<Vec<String>> {
     if is_built_in(name) || Path::new(name).join("config.json").exists() {
         return None;
     }
-    let (recipe, folders) = (name, Replicates::default());
+    let recipe = name;
+    let folders = Replicates::default();
     let mut seeds: Vec<(u64, String)> = Vec::new();
     for entry in Path::new(name).read_dir().ok()?.filter_map(Result::ok) {
         let name = format!("{recipe}/{}", entry.file_name().into_string().unwrap_or_default());
@@ -264,7 +265,8 @@ impl LoadOptions {
     }
 
     fn tokenizer(&self) -> TokenizerOptions {
-        let (template_args, special) = (self.template_args.clone(), self.special_tokens);
+        let template_args = self.template_args.clone();
+        let special = self.special_tokens;
         TokenizerOptions { chat: self.chat_template, template_args, bos: self.bos, special }
     }
 }
@@ -381,7 +383,8 @@ fn open_gguf(name: String, path: PathBuf, options: LoadOptions) -> Result<Opened
     if options.layout.is_some_and(|layout| layout != HeadLayout::Standard) {
         bail_usage!("--layout: GGUF files have no differential heads");
     }
-    let (file, shown) = (Gguf::open(&path)?, path.display().to_string());
+    let file = Gguf::open(&path)?;
+    let shown = path.display().to_string();
     let config = file.config()?;
     let config_sha256 = file.config_sha256()?;
     let vocabulary = file.vocabulary().with_context(|| shown.clone())?;
@@ -487,7 +490,8 @@ impl OpenedModel {
             || format!("model {name}: {what} {} as {}", size_name(needed), options.dtype.name()),
             "free some memory, or use a smaller model",
         )?;
-        let (weights_dtype, weights_sha256) = (checkpoint.dtypes(), checkpoint.sha256()?);
+        let weights_dtype = checkpoint.dtypes();
+        let weights_sha256 = checkpoint.sha256()?;
         let placement = device::placement(options.device, options.dtype)?;
         let transformer = match state {
             WeightsState::Expanded => Transformer::expanded(&config, checkpoint, &placement)?,

@@ -66,7 +66,8 @@ impl AdamW {
         ensure!(norm.is_finite(), "the gradient norm is {norm}; lower optimizer.rate");
         let clip = if norm > self.spec.clip { self.spec.clip / norm } else { 1.0 } as f32;
         self.step += 1;
-        let (b1, b2) = (self.spec.beta1 as f32, self.spec.beta2 as f32);
+        let b1 = self.spec.beta1 as f32;
+        let b2 = self.spec.beta2 as f32;
         let first_bias = 1.0 - self.spec.beta1.powi(self.step as i32);
         let second_bias = 1.0 - self.spec.beta2.powi(self.step as i32);
         for (slot, gradient) in self.slots.values_mut().zip(gradients) {

@@ -71,7 +71,8 @@ impl DataSource {
             // Documents are numbered over the whole run; each seed has its own sequence of them.
             let seed = (self.seed << 32) + first_document + row;
             let document = document(&stage.data, stage.ctx_tok, seed, Tokenizer::embedded(), &self.haystack)?;
-            let (inputs, targets) = (&document.ids[..stage.ctx_tok], &document.ids[1..]);
+            let inputs = &document.ids[..stage.ctx_tok];
+            let targets = &document.ids[1..];
             for (&target, &digit) in targets.iter().zip(&document.digit[1..]) {
                 let kind = match digit {
                     0 if self.digits.contains(&target) => TargetKind::NewDigit,

@@ -62,7 +62,8 @@ pub(super) fn layer_lines(
     for (name, gradient) in vars.keys().zip(gradients) {
         let (layer, tensor) = split(name);
         let heads = by_head(config, tensor, gradient);
-        let (quantity, tensor) = (GRAD_NORM.name.to_owned(), Some(tensor.to_owned()));
+        let quantity = GRAD_NORM.name.to_owned();
+        let tensor = Some(tensor.to_owned());
         let whole = LayerLine { tokens, layer, quantity, tensor, head: None, value: norm(gradient.iter()) };
         lines.push(whole.clone());
         for (head, value) in heads.into_iter().enumerate() {
@@ -172,7 +173,8 @@ mod tests {
                 list.retain(|line| line.tensor.as_ref() == Some(&name));
                 list
             };
-            let (heads, all) = (of_tensor(of("grad_norm", true)), of_tensor(of("grad_norm", false)));
+            let heads = of_tensor(of("grad_norm", true));
+            let all = of_tensor(of("grad_norm", false));
             assert_eq!(heads.len(), 2 * if tensor == "o_proj" { 3 } else { 6 }, "{tensor}");
             assert!((squares(&heads) / squares(&all) - 1.0).abs() < 1e-9, "{tensor}");
         }

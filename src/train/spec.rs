@@ -261,7 +261,8 @@ impl TrainSpec {
         let configs: Vec<ModelConfig> =
             self.variants.iter().map(|variant| self.config(variant, vocab)).collect::<Result<_>>()?;
         let counts: Vec<usize> = configs.iter().map(ModelConfig::parameters).collect();
-        let (least, most) = (counts.iter().min().copied().unwrap_or(0), counts.iter().max().copied().unwrap_or(0));
+        let least = counts.iter().min().copied().unwrap_or(0);
+        let most = counts.iter().max().copied().unwrap_or(0);
         if most as f64 > least as f64 * 1.01 {
             let list: Vec<String> = self.variants.iter().zip(&counts).map(|(v, n)| format!("{} {n}", v.name)).collect();
             bail_usage!(
@@ -274,7 +275,8 @@ impl TrainSpec {
 
     /// The configuration of one variant, unchecked.
     pub(super) fn config(&self, spec: &VariantSpec, vocab: usize) -> Result<ModelConfig> {
-        let (m, variant) = (&self.model, spec.attention.resolve()?);
+        let m = &self.model;
+        let variant = spec.attention.resolve()?;
         let raw = spec.heads.unwrap_or(m.heads);
         let heads = variant.output_heads(raw);
         let shared = m.kv_heads.filter(|_| spec.heads.is_none());

@@ -70,7 +70,8 @@ pub(super) fn cut(config: &ModelConfig, placement: &Placement, ctx_tok: usize) -
 
 /// Memory of the attention maps of all layers that candle's ops keep for the backward pass of a sequence, in bytes.
 fn maps_bytes(config: &ModelConfig, placement: &Placement, ctx_tok: usize) -> u64 {
-    let (wiring, bytes) = (config.wiring(), wide_type(placement.dtype).size_in_bytes());
+    let wiring = config.wiring();
+    let bytes = wide_type(placement.dtype).size_in_bytes();
     config.layers.len() as u64 * kept_bytes(wiring.heads(), wiring.maps(), ctx_tok, bytes)
 }
 
@@ -92,7 +93,9 @@ pub struct Stepped {
 /// If shapes do not fit or a parameter receives no gradient.
 pub fn step(model: &Transformer, optimizer: &mut AdamW, batch: &Batch, rate: f64) -> Result<Stepped> {
     let total = sum(&batch.weights);
-    let (mut value, mut scores, mut gradients) = (0.0, Vec::with_capacity(batch.targets.len()), Gradients::new());
+    let mut value = 0.0;
+    let mut scores = Vec::with_capacity(batch.targets.len());
+    let mut gradients = Gradients::new();
     let (part_tok, at_once) = cut(&model.config, &model.placement, batch.inputs.first().map_or(0, Vec::len));
     let parts: Vec<BatchPart> = batch.parts(part_tok).collect();
     // Gradients are added in the order of the parts, so that the sum does not depend on the number of threads.

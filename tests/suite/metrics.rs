@@ -21,16 +21,14 @@ const OTHER_NAMES: &[(&str, &str, &str)] = &[
     ("src/commands/inspect.rs", "median", "a column of a table of weights"),
     ("src/commands/needle.rs", "accuracy", "a figure's file"),
     ("src/commands/nll.rs", "nll", "a command"),
-    ("src/commands/nll/draw.rs", "nll", "a figure's file"),
     ("src/commands/train/draw.rs", "lambda", "a panel of training curves"),
     ("src/figures/forest.rs", "accuracy", "a panel's title"),
     ("src/model/families/tests.rs", "lambda", "a key of config.json"),
     ("src/model/names.rs", "lambda", "a tensor of checkpoints"),
     ("src/report/facts.rs", "lambda", "a table"),
-    ("src/results/view/heads.rs", "induction", "a role of heads"),
-    ("src/results/view/nll.rs", "nll", "a table"),
+    ("src/measures/nll/tables.rs", "nll", "a table"),
     ("src/measures/lambda.rs", "cancelled", "a table"),
-    ("src/results/view/differences.rs", "accuracy", "text of a table"),
+    ("src/results/differences.rs", "accuracy", "text of a table"),
 ];
 
 /// All Rust files of a folder.

@@ -60,7 +60,9 @@ impl Progress for TrainReporter<'_> {
 
     fn step(&self, run: usize, tokens: usize, message: &str) {
         let mut state = self.advance(run, tokens);
-        let (name, runs, percent) = (&self.runs[run].name, self.runs.len(), 100 * tokens as u64 / self.tokens_each);
+        let name = &self.runs[run].name;
+        let runs = self.runs.len();
+        let percent = 100 * tokens as u64 / self.tokens_each;
         let finished = state.tokens.iter().filter(|&&tokens| tokens >= self.tokens_each).count();
         self.bar.set_message(format!("{name}: {message}; {finished} of {runs} runs"));
         // A run has no message before its first log line.

@@ -40,7 +40,7 @@ const HEAD_ROLES: [HeadRole; 9] = [
     role("retrieval", RETRIEVAL_SCORE.overall()),
     role("query", QUERY_SCORE.overall()),
     role("previous token", PREVIOUS_TOKEN.overall()),
-    role("induction", INDUCTION.overall()),
+    role(INDUCTION.name, INDUCTION.overall()),
     role("duplicate token", DUPLICATE_TOKEN.overall()),
     role("sink", SINK_SHARE_FIRST.overall()),
     role("cancelling", CANCELLED.overall()),
@@ -276,7 +276,7 @@ mod tests {
         let line = |row: &Vec<Cell>| row.iter().map(Cell::line).collect::<Vec<_>>();
         let rows = |table: Table| table.rows.iter().map(line).collect::<Vec<_>>();
         let found = rows(roles(&frame).unwrap());
-        assert_eq!(found[0], ["induction", "m", "0.1", "4", "80.0 [-]", "100"]);
+        assert_eq!(found[0], [INDUCTION.name, "m", "0.1", "4", "80.0 [-]", "100"]);
         assert_eq!(found.len(), 4, "roles that were not measured have no rows");
         let found = rows(sinks(&frame).unwrap());
         assert_eq!(found, [["m", "0.0", "90.0", "0.050", "null"], ["m", "0.1", "10.0", "0.050", "no sink"]]);

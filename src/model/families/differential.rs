@@ -143,7 +143,9 @@ impl ModelConfig {
             bail_usage!("--layout: models of {DIFF_MLX} are microsoft-v1 or standard");
         }
         raw.only("tie_embeddings", true)?;
-        let (width, heads, head_dim) = (raw.size("dim")?, raw.size("n_heads_vanilla")?, raw.size("qk_head_dim")?);
+        let width = raw.size("dim")?;
+        let heads = raw.size("n_heads_vanilla")?;
+        let head_dim = raw.size("qk_head_dim")?;
         ensure!(
             heads * head_dim == width,
             "dim is {width}, expected n_heads_vanilla {heads} times qk_head_dim {head_dim}"

@@ -80,7 +80,8 @@ pub(super) fn deepseek_v2(config: ModelConfig, raw: &Raw<'_>) -> Result<ModelCon
 
 /// Scores of experts are sigmoids, with a bias for the choice, of experts in the best groups.
 pub(super) fn deepseek_v3(config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
-    let (groups, groups_per_token) = (raw.size_or("n_group", 8)?, raw.size_or("topk_group", 4)?);
+    let groups = raw.size_or("n_group", 8)?;
+    let groups_per_token = raw.size_or("topk_group", 4)?;
     let experts = Experts {
         normed: raw.flag("norm_topk_prob", true)?,
         choice: ExpertChoice { sigmoid: true, groups, groups_per_token },

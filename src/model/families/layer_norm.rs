@@ -82,7 +82,8 @@ pub(super) fn opt(mut config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig>
 /// 7B (one key head, one norm for attention and MLP), 40B and 180B (groups of key heads, two norms), 2 11B (groups, one norm),
 /// RW (ALiBi in bfloat16), and older ones with a serial block.
 pub(super) fn falcon(mut config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
-    let (grouped, parallel) = (raw.flag("new_decoder_architecture", false)?, raw.flag("parallel_attn", true)?);
+    let grouped = raw.flag("new_decoder_architecture", false)?;
+    let parallel = raw.flag("parallel_attn", true)?;
     config.kv_heads = match (grouped, raw.flag("multi_query", true)?) {
         (true, _) => raw.optional_size("num_kv_heads")?.unwrap_or(config.heads),
         (false, true) => 1,

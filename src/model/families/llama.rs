@@ -137,7 +137,8 @@ pub(super) fn granite_hybrid(config: ModelConfig, raw: &Raw<'_>) -> Result<Model
 /// Queries are scaled by their position, as in Llama 4.
 pub(super) fn ministral3(config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
     let rope = Raw(raw.object("rope_parameters")?.context("rope_parameters is missing")?);
-    let (beta, ctx_tok) = (rope.positive("llama_4_scaling_beta")?, rope.tokens("original_max_position_embeddings")?);
+    let beta = rope.positive("llama_4_scaling_beta")?;
+    let ctx_tok = rope.tokens("original_max_position_embeddings")?;
     let position_scale = PositionScale { beta: beta.context("llama_4_scaling_beta is missing")?, ctx_tok };
     Ok(ModelConfig { position_scale: Some(position_scale), ..config })
 }

@@ -37,7 +37,8 @@ impl Raw<'_> {
     pub(super) fn rotary_by_kind(&self, width: usize, full_theta: f64, sliding_theta: f64) -> Result<[Rotary; 2]> {
         let empty = Map::new();
         let scaling = self.object("rope_scaling")?;
-        let (mut full, mut sliding) = (None, None);
+        let mut full = None;
+        let mut sliding = None;
         if let Some(nested) = self.object("rope_parameters")?.map(Raw) {
             full = Some(nested.object("full_attention")?.context("rope_parameters has no full_attention")?);
             sliding = Some(nested.object("sliding_attention")?.context("rope_parameters has no sliding_attention")?);
@@ -66,7 +67,8 @@ impl RopeFields<'_> {
         let scaling = self.scaling(config).with_context(|| self.field.to_owned())?;
         if let RopeScaling::LongRope { short, long, .. } = &scaling {
             for (field, by) in [("short_factor", short), ("long_factor", long)] {
-                let (n, pairs) = (by.len(), channels / 2);
+                let n = by.len();
+                let pairs = channels / 2;
                 ensure!(n == pairs, "{}: {field} has {n} numbers for {pairs} frequencies", self.field);
             }
         }
@@ -91,7 +93,8 @@ impl RopeFields<'_> {
                 factor => Ok(RopeScaling::Linear { factor }),
             },
             "llama3" => {
-                let (low, high) = (raw.positive("low_freq_factor")?, raw.positive("high_freq_factor")?);
+                let low = raw.positive("low_freq_factor")?;
+                let high = raw.positive("high_freq_factor")?;
                 let (low, high) = low.zip(high).context("low_freq_factor or high_freq_factor is missing")?;
                 ensure!(high > low, "high_freq_factor {high} is not above low_freq_factor {low}");
                 let factor = self.factor()?;
@@ -148,7 +151,8 @@ impl RopeFields<'_> {
 
     fn yarn(&self, factor: f64, original_ctx_tok: usize) -> Result<RopeScaling> {
         let raw = &self.raw;
-        let (scale, all) = (raw.number("mscale")?, raw.number("mscale_all_dim")?);
+        let scale = raw.number("mscale")?;
+        let all = raw.number("mscale_all_dim")?;
         let amplitude = match (raw.positive("attention_factor")?, scale, all) {
             (Some(amplitude), ..) => amplitude,
             (None, Some(scale), Some(all)) if scale != 0.0 && all != 0.0 => {

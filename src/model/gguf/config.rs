@@ -94,7 +94,8 @@ impl Gguf {
 
     /// The architecture of the file.
     fn supported(&self) -> Result<&'static Architecture> {
-        let (arch, all) = (self.architecture()?, &Architectures::get().architecture);
+        let arch = self.architecture()?;
+        let all = &Architectures::get().architecture;
         match (self.text("general.type")?, arch) {
             (Some("adapter"), _) => bail!("an adapter, not a model: merge it into its base model (llama-export-lora)"),
             (Some("mmproj"), _) | (_, "clip") => {

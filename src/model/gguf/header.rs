@@ -37,8 +37,10 @@ pub(super) fn read_header(file: &Arc<FileBytes>) -> Result<(BTreeMap<String, Fie
     ensure!(reader.take::<4>().is_ok_and(|magic| magic == *GGUF), "not a GGUF file");
     let version = reader.u32()?;
     ensure!(matches!(version, 2 | 3), "GGUF version {version} is not supported; 2 and 3 are");
-    let (tensor_count, field_count) = (reader.u64()?, reader.u64()?);
-    let (mut fields, mut tensors) = (BTreeMap::new(), StoredTensors::new());
+    let tensor_count = reader.u64()?;
+    let field_count = reader.u64()?;
+    let mut fields = BTreeMap::new();
+    let mut tensors = StoredTensors::new();
     for _ in 0..field_count {
         let name = reader.text()?;
         let kind = reader.u32()?;
@@ -112,7 +114,8 @@ impl Reader<'_> {
     }
 
     fn text(&mut self) -> Result<String> {
-        let (len, mut bytes) = (self.u64()?, Vec::new());
+        let len = self.u64()?;
+        let mut bytes = Vec::new();
         self.input.by_ref().take(len).read_to_end(&mut bytes)?;
         ensure!(bytes.len() as u64 == len, "not complete: its header is cut off");
         self.at += len;
@@ -143,7 +146,8 @@ impl Reader<'_> {
                 FieldValue::Number(self.number(kind)?)
             });
         }
-        let (kind, len) = (self.u32()?, self.u64()?);
+        let kind = self.u32()?;
+        let len = self.u64()?;
         Ok(if kind == TEXT {
             FieldValue::Texts((0..len).map(|_| self.text()).collect::<Result<_>>()?)
         } else {
@@ -156,7 +160,8 @@ impl Reader<'_> {
         let dimensions = self.u32()?;
         ensure!(dimensions <= 4, "{dimensions} dimensions; at most 4 are supported");
         let mut shape = (0..dimensions).map(|_| self.u64()).collect::<Result<Vec<_>>>()?;
-        let (id, at) = (self.u32()?, self.u64()?);
+        let id = self.u32()?;
+        let at = self.u64()?;
         let number = NumberType::of_id(id).with_context(|| format!("number type {id} is not known"))?;
         let row = shape.first().copied().unwrap_or(1);
         ensure!(row.is_multiple_of(number.block_len as u64), "rows of {row} numbers are not blocks of {}", number.name);

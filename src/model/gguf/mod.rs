@@ -36,7 +36,9 @@ impl Gguf {
     /// # Errors
     /// If a file is missing, incomplete or not a GGUF file. Names the field or tensor.
     pub fn open(path: &Path) -> Result<Self> {
-        let (mut files, mut headers, mut tensors) = (Vec::new(), Vec::new(), StoredTensors::new());
+        let mut files = Vec::new();
+        let mut headers = Vec::new();
+        let mut tensors = StoredTensors::new();
         for path in parts_of(path) {
             let file = Arc::new(FileBytes::open(&path)?);
             let (fields, in_file) = read_header(&file).with_context(|| path.display().to_string())?;

@@ -80,7 +80,8 @@ impl Gguf {
         let scores = self.numbers("tokenizer.ggml.scores")?.into_iter().flatten();
         let pre = self.text("tokenizer.ggml.pre")?.filter(|pre| !pre.is_empty());
         let name = self.text("general.name")?.unwrap_or_default().to_lowercase();
-        let (turn, message) = (self.token_id("eot_token_id")?, self.token_id("eom_token_id")?);
+        let turn = self.token_id("eot_token_id")?;
+        let message = self.token_id("eom_token_id")?;
         Ok(Some(GgufVocabulary {
             model: model.to_owned(),
             pre: pre.unwrap_or("default").to_owned(),
