@@ -6,6 +6,7 @@ pub mod hash;
 pub(crate) mod html;
 pub mod machine;
 pub mod memory;
+pub mod model_files;
 pub mod names;
 pub mod rng;
 pub(crate) mod spec_file;

@@ -7,8 +7,10 @@ use super::names::{
 };
 use super::stored_tensor::{safetensors, FileBytes, StoredTensor, StoredTensors};
 use super::{kinds, Gguf, ModelConfig, Weights};
+use crate::bail_usage;
 use crate::base::files;
 use crate::base::hash::sha256;
+use crate::base::model_files::{is_part, weight_candidates, INDEX_FILE, TENSOR_FILE};
 use anyhow::{bail, Context, Result};
 use candle_core::{Device, Tensor};
 use serde_json::Value;
@@ -17,17 +19,8 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-/// File name of the weights in a model folder.
-pub const TENSOR_FILE: &str = "model.safetensors";
-
-/// File name of the index of sharded weights.
-pub(super) const INDEX_FILE: &str = "model.safetensors.index.json";
-
 /// Rows of two matrices that are compared at once.
 const ROWS_AT_ONCE: usize = 4096;
-
-/// File name of the weights of diff-mlx.
-const DIFF_MLX_FILE: &str = "latest.safetensors";
 
 /// Weights on disk, or built into the binary.
 pub struct Checkpoint {
@@ -56,30 +49,33 @@ impl Audit {
 }
 
 impl Checkpoint {
-    /// Opens `model.safetensors`, or the files listed in `model.safetensors.index.json`.
+    /// Opens `model.safetensors`, the files listed in `model.safetensors.index.json`, or the only weights of another name.
     ///
     /// # Errors
-    /// If a file is missing or incomplete, or the index names files in other folders.
+    /// If a file is missing or incomplete, or the index names files in other folders. A usage error if several files may be meant.
     pub fn open(dir: &Path) -> Result<Self> {
-        let [single, index, diff_mlx] = Self::FILES.map(|name| dir.join(name));
-        let paths = if files::is_there(&single) {
-            vec![single]
-        } else if files::is_there(&index) {
-            shards(&index)?.iter().map(|file| dir.join(file)).collect()
-        } else if files::is_there(&diff_mlx) {
-            vec![diff_mlx]
-        } else {
-            bail!("{}: has neither {TENSOR_FILE} nor {INDEX_FILE}; {}", dir.display(), kinds::other_weights(dir))
-        };
-        Self::of_safetensors(paths.iter().map(|path| FileBytes::open(path)).collect::<Result<_>>()?)
+        let names = weight_files(dir)?;
+        if names.is_empty() {
+            bail!("{}: has neither {TENSOR_FILE} nor {INDEX_FILE}; {}", dir.display(), kinds::other_weights(dir));
+        }
+        Self::of_safetensors(names.iter().map(|name| FileBytes::open(&dir.join(name))).collect::<Result<_>>()?)
     }
 
-    /// Files that hold or name the weights of a folder, the first of which counts.
-    const FILES: [&str; 3] = [TENSOR_FILE, INDEX_FILE, DIFF_MLX_FILE];
+    /// Opens one file with all weights.
+    ///
+    /// # Errors
+    /// If it cannot be read. A usage error if it is one of several files.
+    pub fn open_file(path: &Path) -> Result<Self> {
+        if path.file_name().is_some_and(|name| is_part(&name.to_string_lossy())) {
+            bail_usage!("{}: one of several files with the weights; name their folder", path.display());
+        }
+        Self::of_safetensors(vec![FileBytes::open(path)?])
+    }
 
     /// Returns `true` if a folder has weights, or names some.
     pub fn is_in(dir: &Path) -> bool {
-        Self::FILES.iter().any(|name| files::is_there(&dir.join(name)))
+        let is_there = |name: &str| files::is_there(&dir.join(name));
+        is_there(TENSOR_FILE) || is_there(INDEX_FILE) || !weight_candidates(&kinds::names_in(dir)).is_empty()
     }
 
     /// No weights, for a look at a configuration.
@@ -340,6 +336,30 @@ fn transpose(values: &[f32], rows: usize, columns: usize) -> Vec<f32> {
         row.iter().enumerate().for_each(|(c, &x)| transposed[c * rows + r] = x);
     }
     transposed
+}
+
+/// Names of the files in a folder that hold its weights; none if it has no weights.
+///
+/// # Errors
+/// If the index cannot be read. A usage error if several files may be meant.
+pub(super) fn weight_files(dir: &Path) -> Result<Vec<String>> {
+    if files::is_there(&dir.join(TENSOR_FILE)) {
+        return Ok(vec![TENSOR_FILE.to_owned()]);
+    }
+    let index = dir.join(INDEX_FILE);
+    if files::is_there(&index) {
+        return Ok(Vec::from_iter(shards(&index)?));
+    }
+    let others = weight_candidates(&kinds::names_in(dir));
+    if others.len() > 1 {
+        let paths: Vec<String> = others.iter().map(|name| dir.join(name).display().to_string()).collect();
+        bail_usage!(
+            "{}: which of its files has the weights? Name it as the model: {}",
+            dir.display(),
+            paths.join(", ")
+        );
+    }
+    Ok(others)
 }
 
 /// The files of an index. They lie beside it.

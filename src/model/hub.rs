@@ -17,7 +17,8 @@ mod download;
 
 use crate::bail_usage;
 use crate::base::files;
-use crate::model::checkpoint::{shards, INDEX_FILE, TENSOR_FILE};
+use crate::base::model_files::{INDEX_FILE, TENSOR_FILE};
+use crate::model::checkpoint::shards;
 use crate::model::kinds;
 use anyhow::{ensure, Context, Result};
 use std::fs;

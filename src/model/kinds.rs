@@ -1,6 +1,7 @@
 //! Files and folders of sorts that people have and that are not read: what each is, and what to do.
 
 use crate::base::files;
+use crate::base::model_files::{is_part, ADAPTER_CONFIG, CONFIG};
 use std::fs::{self, File};
 use std::io::Read as _;
 use std::path::Path;
@@ -94,7 +95,7 @@ pub(super) fn of_folder(folder: &Path) -> String {
     if let Some((_, what)) = SIGNS.iter().find(|(sign, _)| names.iter().any(|name| name == sign)) {
         return format!("the folder is {what}");
     }
-    let mut inner: Vec<&String> = names.iter().filter(|name| folder.join(name).join("config.json").is_file()).collect();
+    let mut inner: Vec<&String> = names.iter().filter(|name| folder.join(name).join(CONFIG).is_file()).collect();
     inner.sort_by_key(|name| (name.len(), *name));
     if let Some(last) = inner.last() {
         return format!("the folder has no config.json; there is a model in {}", folder.join(last).display());
@@ -108,8 +109,7 @@ pub(super) fn other_weights(folder: &Path) -> String {
     if let Some(adapter) = adapter(folder) {
         return adapter;
     }
-    let mut parts = names.iter().filter(|name| name.ends_with(".safetensors") && !name.starts_with("adapter_"));
-    if let Some(part) = parts.next() {
+    if let Some(part) = names.iter().find(|name| is_part(name)) {
         return format!("{part} is there; weights in several files need the index");
     }
     let weights = [".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".onnx", ".npz", ".gguf", ".bin.index.json"];
@@ -122,7 +122,7 @@ pub(super) fn other_weights(folder: &Path) -> String {
 
 /// What to do with the folder of an adapter (LoRA and others, as PEFT saves them).
 pub(super) fn adapter(folder: &Path) -> Option<String> {
-    let text = files::bytes(&folder.join("adapter_config.json"), files::CONFIG_MAX).ok()?;
+    let text = files::bytes(&folder.join(ADAPTER_CONFIG), files::CONFIG_MAX).ok()?;
     let config: serde_json::Value = serde_json::from_slice(&text).unwrap_or_default();
     let kind = config["peft_type"].as_str().unwrap_or("PEFT");
     let base = config["base_model_name_or_path"].as_str().unwrap_or("its base model");
@@ -138,7 +138,8 @@ fn cached_repository(folder: &Path) -> Option<String> {
     Some(last.strip_prefix("models--")?.replacen("--", "/", 1))
 }
 
-fn names_in(folder: &Path) -> Vec<String> {
+/// The names in a folder, in order; none if it cannot be read.
+pub(super) fn names_in(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
     let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
     names.sort_unstable();

@@ -29,7 +29,8 @@ mod transformer;
 mod weight_storage;
 mod weights;
 
-pub use checkpoint::{Audit, Checkpoint, TENSOR_FILE};
+pub use crate::base::model_files::TENSOR_FILE;
+pub use checkpoint::{Audit, Checkpoint};
 pub use config::{Activation, DecoderSizes, ModelConfig, NormKind, NormPlace, Positions};
 pub use device::Placement;
 pub(crate) use families::{HeadLayout, LARGEST_SIZE, MOST_LAYERS};

@@ -1,16 +1,18 @@
-//! Models by name: built-in, a folder in the Hugging Face format, a GGUF file, or a model of the Hugging Face Hub.
+//! Models by name: built-in, a folder in the Hugging Face format or a file of weights in one, a GGUF file, or a model of the
+//! Hugging Face Hub.
 
 use crate::bail_usage;
 use crate::base::files;
 use crate::base::hash::sha256;
 use crate::base::memory::{available_bytes, check_fits, size_name};
+use crate::base::model_files::{ADAPTER_CONFIG, CONFIG, GENERATION_CONFIG, TENSOR_FILE, TOKENIZER};
 use crate::base::names::{hint, repeated, Replicates};
 use crate::base::spec_file::is_default;
 use crate::model::device::{self, DeviceName, Dtype};
 use crate::model::families::DIFF_MLX;
 use crate::model::hub;
 use crate::model::kinds;
-use crate::model::{Checkpoint, Gguf, HeadLayout, ModelConfig, Transformer, TENSOR_FILE};
+use crate::model::{Checkpoint, Gguf, HeadLayout, ModelConfig, Transformer};
 use crate::prompts::{BosChoice, SpecialTokens, TemplateArg, Tokenizer, TokenizerOptions};
 use crate::results::manifest::{ModelInfo, WeightsState};
 use crate::results::record::is_formula;
@@ -54,7 +56,7 @@ pub fn built_in_names() -> Vec<&'static str> {
 /// A model ready to measure. Cheap to clone.
 #[derive(Clone)]
 pub struct Model {
-    /// Name in the results: that of a built-in model, or the folder or GGUF file as given.
+    /// Name in the results: that of a built-in model, or the folder or file as given.
     pub name: String,
     /// The network.
     pub transformer: Transformer,
@@ -132,9 +134,9 @@ impl EndTokens {
     }
 
     /// Reads [`Model::eos_ids`] from the files of a folder or a built-in model. `config` was read from `config_file`.
-    fn read(path: Option<&Path>, (config_file, config): (&str, &Value), vocab: usize) -> Result<Self> {
+    fn read(folder: Option<&Path>, (config_file, config): (&str, &Value), vocab: usize) -> Result<Self> {
         let mut sources = Vec::new();
-        if let Some(path) = path.map(|path| path.join("generation_config.json")).filter(|path| files::is_there(path)) {
+        if let Some(path) = folder.map(|folder| folder.join(GENERATION_CONFIG)).filter(|path| files::is_there(path)) {
             let file = path.display().to_string();
             let json = serde_json::from_slice(&files::bytes(&path, files::CONFIG_MAX)?);
             sources.push((file.clone(), json.with_context(|| format!("{file}: not JSON"))?));
@@ -210,7 +212,7 @@ fn plain(name: &str) -> String {
 
 /// The models `FOLDER/seed-N` in the order of seeds, or `None` if the name is that of a model.
 fn seeds_of(name: &str) -> Option<Vec<String>> {
-    if is_built_in(name) || Path::new(name).join("config.json").exists() {
+    if is_built_in(name) || Path::new(name).join(CONFIG).exists() {
         return None;
     }
     let recipe = name;
@@ -218,7 +220,7 @@ fn seeds_of(name: &str) -> Option<Vec<String>> {
     let mut seeds: Vec<(u64, String)> = Vec::new();
     for entry in Path::new(name).read_dir().ok()?.filter_map(Result::ok) {
         let name = format!("{recipe}/{}", entry.file_name().into_string().unwrap_or_default());
-        let seed = folders.split(&name).filter(|(of, _)| of == recipe && entry.path().join("config.json").exists());
+        let seed = folders.split(&name).filter(|(of, _)| of == recipe && entry.path().join(CONFIG).exists());
         seeds.extend(seed.map(|(_, seed)| (seed, name)));
     }
     seeds.sort_by(Ord::cmp);
@@ -273,9 +275,9 @@ impl LoadOptions {
 
 /// A model with open files whose weights have not been read.
 pub struct OpenedModel {
-    /// Name: that of a built-in model, or the folder or GGUF file as given.
+    /// Name: that of a built-in model, or the folder or file as given.
     pub name: String,
-    /// Its folder or GGUF file; `None` for a built-in model.
+    /// Its folder or file; `None` for a built-in model.
     pub path: Option<PathBuf>,
     /// Description from `config.json` or the metadata of the GGUF file.
     pub config: ModelConfig,
@@ -288,7 +290,7 @@ pub struct OpenedModel {
 }
 
 /// Opens a built-in model, a GGUF file, or a folder with `config.json`, weights in safetensors and, unless only token ids
-/// are measured, `tokenizer.json`.
+/// are measured, `tokenizer.json`. Of several files of weights in a folder, one is named itself.
 ///
 /// # Errors
 /// If there is no such model, or a file is missing, incomplete or not supported.
@@ -305,7 +307,7 @@ pub fn open(given: &str, options: LoadOptions) -> Result<OpenedModel> {
         bail_usage!("model {name}: spreadsheets would read this name as a formula; write ./{name}");
     }
     let path = if hub::is_spec(&name) { hub::resolve(&name)? } else { PathBuf::from(&name) };
-    if path.is_dir() {
+    if path.is_dir() || is_weights(&path) && config_of(&path).is_file() {
         return open_folder(name, path, options, false);
     }
     if kinds::is_gguf(&path) {
@@ -338,7 +340,7 @@ pub fn open_to_inspect(name: &str, options: LoadOptions) -> Result<OpenedModel> 
     if path.is_file() && path.extension().is_some_and(|extension| extension == "json") {
         return open_folder(plain(name), path.to_owned(), options, true);
     }
-    if path.join("config.json").is_file() && !Checkpoint::is_in(path) && !is_built_in(name) {
+    if path.join(CONFIG).is_file() && !Checkpoint::is_in(path) && !is_built_in(name) {
         return open_folder(plain(name), path.to_owned(), options, true);
     }
     open(name, options)
@@ -361,20 +363,44 @@ fn open_built_in(model: &BuiltIn, options: LoadOptions) -> Result<OpenedModel> {
     })
 }
 
-/// A folder in the format of transformers, or, without its weights, also a `config.json` by itself.
-fn open_folder(name: String, dir: PathBuf, options: LoadOptions, without_weights: bool) -> Result<OpenedModel> {
-    let config = if dir.is_dir() { dir.join("config.json") } else { dir.clone() };
+/// Returns `true` if a file has weights in safetensors, by its name.
+fn is_weights(path: &Path) -> bool {
+    path.is_file() && path.extension().is_some_and(|extension| extension == "safetensors")
+}
+
+/// The folder that has the other files of a model: of a file with weights the one that it is in.
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|_| is_weights(path)).unwrap_or(path)
+}
+
+/// The configuration of a folder or of a file with weights; another file is one itself.
+fn config_of(path: &Path) -> PathBuf {
+    if path.is_file() && !is_weights(path) {
+        path.to_owned()
+    } else {
+        folder_of(path).join(CONFIG)
+    }
+}
+
+/// A folder in the format of transformers, a file with weights in one, or, without weights, also a `config.json` by itself.
+fn open_folder(name: String, path: PathBuf, options: LoadOptions, without_weights: bool) -> Result<OpenedModel> {
+    let config = config_of(&path);
     if !files::is_there(&config) {
-        bail_usage!("model {name}: {}", kinds::of_folder(&dir));
+        bail_usage!("model {name}: {}", kinds::of_folder(&path));
     }
     let config = files::bytes(&config, files::CONFIG_MAX).with_context(|| format!("model {name}"))?;
-    OpenedModel::of_config_json(name, Some(dir.clone()), &config, options, |options| {
-        let checkpoint = if without_weights { Checkpoint::none() } else { Checkpoint::open(&dir)? };
-        if let (false, Some(_)) = (without_weights, kinds::adapter(&dir)) {
-            crate::say!("{}: adapter_config.json beside the model: the adapter is not applied", dir.display());
+    OpenedModel::of_config_json(name, Some(path.clone()), &config, options, |options| {
+        let folder = folder_of(&path);
+        let checkpoint = match &path {
+            _ if without_weights => Checkpoint::none(),
+            file if is_weights(file) => Checkpoint::open_file(file)?,
+            folder => Checkpoint::open(folder)?,
+        };
+        if let (false, Some(_)) = (without_weights, kinds::adapter(folder)) {
+            crate::say!("{}: {ADAPTER_CONFIG} beside the model: the adapter is not applied", folder.display());
         }
-        let missing = format!("cannot read {}", dir.join("tokenizer.json").display());
-        Ok((checkpoint, TokenizerSource::of_folder(&dir, options, missing)?))
+        let missing = format!("cannot read {}", folder.join(TOKENIZER).display());
+        Ok((checkpoint, TokenizerSource::of_folder(folder, options, missing)?))
     })
 }
 
@@ -417,8 +443,7 @@ impl OpenedModel {
     ) -> Result<Self> {
         let file = match &path {
             None => format!("built-in {name}/config.json"),
-            Some(path) if path.is_dir() => path.join("config.json").display().to_string(),
-            Some(path) => path.display().to_string(),
+            Some(path) => config_of(path).display().to_string(),
         };
         let parsed = serde_json::from_slice(json).with_context(|| format!("{file}: not JSON"))?;
         let mut config = ModelConfig::from_json(&parsed, options.layout).with_context(|| file.clone())?;
@@ -427,7 +452,7 @@ impl OpenedModel {
         if config.model_type == DIFF_MLX && options.layout.is_none() && checkpoint.lacks_extras(&config) {
             config = ModelConfig::from_json(&parsed, Some(HeadLayout::Standard)).with_context(|| file.clone())?;
         }
-        let eos = EndTokens::read(path.as_deref(), (&file, &parsed), config.vocab)?;
+        let eos = EndTokens::read(path.as_deref().map(folder_of), (&file, &parsed), config.vocab)?;
         Self { name, path, config, checkpoint, vocabulary, eos, config_sha256: sha256(json), options }.checked()
     }
 

@@ -90,6 +90,16 @@ pub(super) fn tiny_model(dir: &Path, variant: &str) {
     random_model(dir, variant, tiny_sizes(variant), DType::F32);
 }
 
+/// The embedded tokenizer in two files: their names and texts.
+pub(super) fn vocab_and_merges() -> [(&'static str, String); 2] {
+    let json: serde_json::Value = serde_json::from_str(&Tokenizer::embedded().json).unwrap();
+    let mut merges = "#version: 0.2\n".to_owned();
+    for pair in json["model"]["merges"].as_array().unwrap() {
+        merges += &format!("{} {}\n", pair[0].as_str().unwrap(), pair[1].as_str().unwrap());
+    }
+    [("vocab.json", json["model"]["vocab"].to_string()), ("merges.txt", merges)]
+}
+
 /// Writes a random model of these sizes, with weights of a number type.
 pub(super) fn random_model(dir: &Path, variant: &str, sizes: DecoderSizes, weights: DType) {
     let config = ModelConfig::llama(preset(variant), sizes, 10_000.0, RopeStyle::Half);

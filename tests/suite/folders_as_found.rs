@@ -1,6 +1,6 @@
 //! Folders that are a little other than usual, as public bug reports describe them.
 
-use crate::common::{fixture, tiny_model};
+use crate::common::{fixture, tiny_model, vocab_and_merges};
 use crate::trust::{edit_json, Bench, NEEDLE};
 use difftool::attention::Stream;
 use difftool::model::open::{self, LoadOptions};
@@ -103,12 +103,10 @@ fn a_configuration_alone_says_whether_its_family_is_supported() {
 #[test]
 fn a_tokenizer_in_two_files_is_read() {
     let bench = Bench::new();
-    let json: Value = serde_json::from_str(&bench.read("m/tokenizer.json")).unwrap();
     fs::remove_file(bench.path("m/tokenizer.json")).unwrap();
-    bench.write("m/vocab.json", json["model"]["vocab"].to_string());
-    let merges = json["model"]["merges"].as_array().unwrap().iter();
-    let merges = merges.map(|pair| format!("{} {}\n", pair[0].as_str().unwrap(), pair[1].as_str().unwrap()));
-    bench.write("m/merges.txt", format!("#version: 0.2\n{}", merges.collect::<String>()));
+    for (file, text) in vocab_and_merges() {
+        bench.write(&format!("m/{file}"), text);
+    }
     let config = json!({"tokenizer_class": "GPT2Tokenizer", "add_bos_token": true, "bos_token": "<bos>"});
     bench.write("m/tokenizer_config.json", config.to_string());
     bench.run(&format!("{NEEDLE} --model m --out out -q")).succeeded();
@@ -150,6 +148,35 @@ fn a_folder_has_one_name_however_it_is_written() {
     bench.run("inspect ./diff/").succeeded();
     bench.run("nll --ids ids.txt --ctx 16 --model ./diff/ --out own -q").succeeded();
     assert_eq!(models("own"), "./diff", "the built-in model is another");
+}
+
+#[test]
+fn weights_of_another_name_are_found_or_named() {
+    let bench = Bench::new();
+    bench.write("ids.txt", "5 6 7 8 9 10 11 5 6 7 8 9 10 11 99 100 101 102");
+    let nll = |model: &str, out: &str| bench.run(&format!("nll --ids ids.txt --ctx 16 --model {model} --out {out} -q"));
+    let sha256 = |out: &str| {
+        let manifest: Value = serde_json::from_str(&bench.read(&format!("{out}/manifest.json"))).unwrap();
+        manifest["models"][0]["weights_sha256"].clone()
+    };
+    nll("m", "usual").succeeded();
+    fs::rename(bench.path("m/model.safetensors"), bench.path("m/step-9.safetensors")).unwrap();
+    nll("m", "found").succeeded();
+    nll("m/step-9.safetensors", "named").succeeded();
+    assert!(sha256("usual") == sha256("found") && sha256("usual") == sha256("named"));
+    assert!(bench.run("inspect m/step-9.safetensors").succeeded().stdout.contains("prompts begin with <bos>"));
+    let mut beside = bench.command("inspect step-9.safetensors");
+    beside.current_dir(bench.path("m")).assert().success();
+
+    tiny_model(&bench.path("other"), "diff");
+    fs::rename(bench.path("other/model.safetensors"), bench.path("m/ema.safetensors")).unwrap();
+    nll("m", "no").refused(2, &["which of its files has the weights", "m/ema.safetensors, m/step-9.safetensors"]);
+    bench.run("inspect m").refused(2, &["m/ema.safetensors, m/step-9.safetensors"]);
+    nll("m/step-9.safetensors", "still").succeeded();
+    nll("m/ema.safetensors", "misfit").refused(1, &["m/ema.safetensors: tensor"]);
+    fs::rename(bench.path("m/ema.safetensors"), bench.path("m/model-00001-of-00002.safetensors")).unwrap();
+    nll("m", "part").succeeded();
+    nll("m/model-00001-of-00002.safetensors", "no").refused(2, &["one of several files", "name their folder"]);
 }
 
 #[test]

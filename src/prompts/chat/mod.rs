@@ -15,6 +15,7 @@ use super::tokenizer::config::TokenizerConfig;
 use crate::bail_usage;
 use crate::base::files;
 use crate::base::hash::sha256;
+use crate::base::model_files::CHAT_TEMPLATE;
 use crate::base::values::serde_as_str;
 use jinja::{TemplateError, TemplateJob};
 use serde_json::{json, Value};
@@ -29,9 +30,6 @@ const TEMPLATE_MAX: u64 = 1 << 20;
 
 /// Variables that a user cannot set.
 const OWN_VARIABLES: [&str; 4] = ["messages", "tools", "documents", "add_generation_prompt"];
-
-/// File that holds only the template.
-const TEMPLATE_FILE: &str = "chat_template.jinja";
 
 /// A chat template, with the special tokens it may write.
 #[derive(Clone, Debug)]
@@ -110,7 +108,7 @@ impl ChatTemplate {
 
     pub(super) fn read_with(folder: &Path, config: &TokenizerConfig) -> Result<Option<Self>> {
         let tokens = config.tokens.clone().into_iter().collect();
-        let path = folder.join(TEMPLATE_FILE);
+        let path = folder.join(CHAT_TEMPLATE);
         if files::is_there(&path) {
             let source = files::text(&path, TEMPLATE_MAX)?;
             return Ok(Some(Self { name: path.display().to_string(), path, source, tokens, args: Vec::new() }));

@@ -9,6 +9,7 @@ use tokenizers::AddedToken;
 
 use crate::base::error::guarded;
 use crate::base::files;
+use crate::base::model_files::{ADDED_TOKENS, SPECIAL_TOKENS_MAP, TOKENIZER_CONFIG};
 
 /// The special tokens with names, in the order in which `transformers` adds them.
 const NAMED: [&str; 7] = ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
@@ -43,13 +44,13 @@ pub(crate) struct TokenizerConfig {
 impl TokenizerConfig {
     /// Reads the files of a folder, if they exist.
     pub(crate) fn read(folder: &Path) -> Result<Self> {
-        let path = folder.join("tokenizer_config.json");
+        let path = folder.join(TOKENIZER_CONFIG);
         let config = object(&path)?;
         // Tokens missing in the first file may be in the others, written by older versions.
-        let tokens = object(&folder.join("special_tokens_map.json"))?.unwrap_or_default();
+        let tokens = object(&folder.join(SPECIAL_TOKENS_MAP))?.unwrap_or_default();
         let special = special_tokens(&[config.as_ref().unwrap_or(&Map::new()), &tokens]);
         let mut config = Self { special, ..Self::of(path, config, tokens)? };
-        let added = folder.join("added_tokens.json");
+        let added = folder.join(ADDED_TOKENS);
         if config.added.is_empty() {
             for (content, id) in object(&added)?.unwrap_or_default() {
                 let id = id.as_u64().and_then(|id| u32::try_from(id).ok());

@@ -25,11 +25,9 @@ use crate::bail_usage;
 use crate::base::error::guarded;
 use crate::base::files;
 use crate::base::hash::sha256;
+use crate::base::model_files::TOKENIZER;
 use bos::{BosChoice, BosPolicy};
 use config::TokenizerConfig;
-
-/// The usual file.
-const FILE: &str = "tokenizer.json";
 
 const EMBEDDED: &str = include_str!("../../../assets/tokenizer.json");
 
@@ -124,7 +122,7 @@ impl Tokenizer {
 
     /// Returns `true` if a folder has one.
     pub fn is_in(folder: &Path) -> bool {
-        files::is_there(&folder.join(FILE)) || vocab_merges::is_in(folder)
+        files::is_there(&folder.join(TOKENIZER)) || vocab_merges::is_in(folder)
     }
 
     /// The tokenizer of a model's folder, with its chat template if that is wanted: a `tokenizer.json` in the format of
@@ -136,7 +134,7 @@ impl Tokenizer {
     /// there is no chat template.
     pub fn open(folder: &Path, options: &TokenizerOptions) -> Result<Self> {
         let config = TokenizerConfig::read(folder)?;
-        let path = folder.join(FILE);
+        let path = folder.join(TOKENIZER);
         let json = if files::is_there(&path) || !vocab_merges::is_in(folder) {
             files::text(&path, files::TOKENIZER_MAX)?
         } else {

@@ -2,17 +2,14 @@
 
 use super::config::TokenizerConfig;
 use crate::base::files;
+use crate::base::model_files::{MERGES, TOKENIZER_PARTS, VOCAB};
 use anyhow::{bail, Context, Result};
 use serde_json::{json, Map, Value};
 use std::path::Path;
 
-/// The two files.
-const VOCAB: &str = "vocab.json";
-const MERGES: &str = "merges.txt";
-
 /// Returns `true` if a folder has both files.
 pub(super) fn is_in(folder: &Path) -> bool {
-    files::is_there(&folder.join(VOCAB)) && files::is_there(&folder.join(MERGES))
+    TOKENIZER_PARTS.iter().all(|file| files::is_there(&folder.join(file)))
 }
 
 /// Converts the two files of a `GPT2Tokenizer`, without its added tokens; other classes are an error.
