@@ -102,7 +102,7 @@ impl OnePrompt {
 /// Returns the help of a flag for one model.
 pub(super) fn model_help() -> String {
     let built_in = open::built_in_names().join(", ");
-    format!("Built-in model ({built_in}), GGUF file, Hugging Face folder, or hf:org/name of the Hub")
+    format!("Built-in model ({built_in}), GGUF file, Hugging Face folder, or hf:org/name[/folder] of the Hub")
 }
 
 /// Returns the help of a flag for several models.
@@ -110,7 +110,7 @@ pub(super) fn models_help() -> String {
     let built_in = open::built_in_names().join(", ");
     let default = open::BY_DEFAULT.join(", ");
     format!(
-        "Built-in model ({built_in}), `all` of them, GGUF file, Hugging Face folder, or hf:org/name of the Hub; may be \
+        "Built-in model ({built_in}), `all` of them, GGUF file, Hugging Face folder, or hf:org/name[/folder] of the Hub; may be \
          repeated [default: {default}]"
     )
 }

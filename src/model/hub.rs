@@ -1,5 +1,6 @@
-//! Models of the Hugging Face Hub: `hf:org/name`, or of several GGUF files `hf:org/name:Q4_K_M` or `hf:org/name/file.gguf`, each
-//! with `@revision`.
+//! Models of the Hugging Face Hub: `hf:org/name`, one in a folder of a repository `hf:org/name/folder`, of several files of weights
+//! `hf:org/name/file.safetensors`, of several GGUF files `hf:org/name:Q4_K_M` or `hf:org/name/file.gguf`, each with `@revision`
+//! behind the repository or at the end.
 //!
 //! They are kept in the cache of the Python library `huggingface_hub`, in its layout, so that neither downloads a model
 //! again:
@@ -17,9 +18,9 @@ mod download;
 
 use crate::bail_usage;
 use crate::base::files;
-use crate::base::model_files::{INDEX_FILE, TENSOR_FILE};
-use crate::model::checkpoint::shards;
-use crate::model::kinds;
+use crate::base::model_files::{CONFIG, INDEX_FILE, OPTIONAL, SAFETENSORS, TENSOR_FILE, TOKENIZER, TOKENIZER_PARTS};
+use crate::model::checkpoint::weight_files;
+use crate::model::{kinds, Checkpoint};
 use anyhow::{ensure, Context, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -27,19 +28,12 @@ use std::path::{Path, PathBuf};
 /// Prefix of model names on the Hub.
 const PREFIX: &str = "hf:";
 
-/// Files that every model needs besides its weights.
-const REQUIRED: [&str; 2] = ["config.json", "tokenizer.json"];
-
-/// Files that are downloaded if they exist.
-const OPTIONAL: [&str; 4] =
-    ["tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja", "generation_config.json"];
-
 /// Returns `true` if a model name is one of the Hub.
 pub fn is_spec(model: &str) -> bool {
     model.starts_with(PREFIX)
 }
 
-/// Returns the local folder of a model, or its GGUF file, after downloading what the cache lacks. Uses `HF_HOME`,
+/// Returns the local folder of a model, or the file that is named, after downloading what the cache lacks. Uses `HF_HOME`,
 /// `HF_HUB_CACHE`, `HF_ENDPOINT`, `HF_HUB_OFFLINE` and `HF_TOKEN`.
 ///
 /// # Errors
@@ -89,16 +83,16 @@ impl Hub {
     /// Like [`resolve`], with these settings.
     pub fn resolve(&self, spec: &str) -> Result<PathBuf> {
         let spec = HubSpec::parse(spec)?;
-        let repo = self.cache.join(spec.folder());
+        let repo = self.cache.join(spec.cache_folder());
         let revision = spec.cached_commit(&repo).unwrap_or_else(|| spec.revision.clone());
-        let snapshot = repo.join("snapshots").join(&revision);
-        if let Some(file) = spec.cached_gguf(&snapshot)? {
-            return Ok(snapshot.join(file));
+        let cached = Cached::of(&spec, &repo, &revision);
+        if let Some(file) = cached.gguf()? {
+            return Ok(cached.folder.join(file));
         }
-        if let Some(adapter) = kinds::adapter(&snapshot).filter(|_| !snapshot.join("config.json").is_file()) {
+        if let Some(adapter) = kinds::adapter(&cached.folder).filter(|_| !cached.has(CONFIG)) {
             bail_usage!("{}: {adapter}", spec.text);
         }
-        let missing = spec.missing(&snapshot)?;
+        let missing = cached.missing()?;
         ensure!(
             missing.is_empty() || !self.offline,
             "{}: the cache {} lacks {}, and HF_HUB_OFFLINE forbids downloads: unset it, or copy the model there",
@@ -109,11 +103,11 @@ impl Hub {
         if !missing.is_empty() {
             return self.download(&spec, &repo, &revision);
         }
-        if !self.offline && !spec.knows_optional(&repo, &revision) {
+        if !self.offline && !cached.knows_optional() {
             // Python may have left out files that say how prompts begin. Without the Hub, the cache has to do.
             let _ = self.download(&spec, &repo, &revision);
         }
-        Ok(snapshot)
+        Ok(cached.path())
     }
 
     #[cfg(not(feature = "hub"))]
@@ -128,7 +122,9 @@ struct HubSpec {
     text: String,
     /// `org/name`.
     repo: String,
-    /// A GGUF file, instead of the folder.
+    /// The folder of the model in the repository; `None` for the repository itself.
+    folder: Option<String>,
+    /// A file of weights in the folder: of several in safetensors, or in GGUF.
     file: Option<String>,
     /// The number type in the name of a GGUF file.
     number: Option<String>,
@@ -138,28 +134,55 @@ struct HubSpec {
 
 impl HubSpec {
     fn parse(text: &str) -> Result<Self> {
-        let path = text.strip_prefix(PREFIX).unwrap_or(text);
-        let (path, revision) = path.split_once('@').unwrap_or((path, "main"));
-        let (path, number) = path.split_once(':').map_or((path, None), |(path, number)| (path, Some(number)));
-        let mut parts = path.splitn(3, '/');
+        let name = text.strip_prefix(PREFIX).unwrap_or(text);
+        let (name, rest) = name.split_once('@').unwrap_or((name, "main"));
+        let (name, number) = name.split_once(':').map_or((name, None), |(name, number)| (name, Some(number)));
+        let mut parts = name.splitn(3, '/');
         let repo = parts.next().zip(parts.next());
-        let file = parts.next();
-        let fits = file.is_none_or(|file| file.ends_with(".gguf") && number.is_none());
-        let Some((org, name)) = repo.filter(|_| fits) else {
-            bail_usage!("{text}: a model on the Hub is {PREFIX}org/name or {PREFIX}org/name/file.gguf")
+        let (revision, path) = match parts.next() {
+            Some(path) => (rest, Some(path)),
+            None => split_revision(rest),
         };
+        let Some((org, name)) = repo.filter(|_| path.is_none() || number.is_none()) else {
+            bail_usage!(
+                "{text}: a model on the Hub is {PREFIX}org/name, {PREFIX}org/name/folder, {PREFIX}org/name/file.gguf or \
+                 {PREFIX}org/name:Q4_K_M, each with @revision behind the name"
+            )
+        };
+        let revision = revision.replace("%2F", "/");
         // They become names of files.
-        let paths = [Some(org), Some(name), file, number, Some(revision)];
+        let paths = [Some(org), Some(name), path, number, Some(&*revision)];
         if let Some(part) = paths.into_iter().flatten().find(|path| !is_plain_path(path)) {
             bail_usage!("{text}: {part:?} is no name on the Hub");
         }
-        let [file, number] = [file, number].map(|part| part.map(str::to_owned));
-        Ok(Self { text: text.to_owned(), repo: format!("{org}/{name}"), file, number, revision: revision.to_owned() })
+        let is_file = |path: &str| [".gguf", SAFETENSORS].iter().any(|end| path.ends_with(end));
+        let (folder, file) = match path.map(|path| (path, path.rsplit_once('/'))) {
+            Some((path, Some((folder, file)))) if is_file(path) => (Some(folder), Some(file)),
+            Some((path, _)) if is_file(path) => (None, Some(path)),
+            _ => (path, None),
+        };
+        let [folder, file, number] = [folder, file, number].map(|part| part.map(str::to_owned));
+        Ok(Self { text: text.to_owned(), repo: format!("{org}/{name}"), folder, file, number, revision })
     }
 
     /// Returns `true` if it names a GGUF file.
     fn is_gguf(&self) -> bool {
-        self.file.is_some() || self.number.is_some()
+        self.number.is_some() || self.file.as_ref().is_some_and(|file| file.ends_with(".gguf"))
+    }
+
+    /// The path in the repository of a file in the folder of the model.
+    fn path_of(&self, file: &str) -> String {
+        self.folder.as_ref().map_or_else(|| file.to_owned(), |folder| format!("{folder}/{file}"))
+    }
+
+    /// The names as models of files or folders in the folder, to choose from.
+    fn names_of<'a>(&self, paths: impl IntoIterator<Item = &'a String>) -> String {
+        let revision = match &*self.revision {
+            "main" => String::new(),
+            revision => format!("@{}", revision.replace('/', "%2F")),
+        };
+        let name = |path| format!("{PREFIX}{}{revision}/{}", self.repo, self.path_of(path));
+        paths.into_iter().map(|path| name(path)).collect::<Vec<_>>().join(", ")
     }
 
     /// The GGUF file that is meant, of several in the model: the only one, or that with the number type in its name.
@@ -173,8 +196,7 @@ impl HubSpec {
             [one] => Ok((*one).clone()),
             _ => {
                 models.sort_unstable();
-                let named: Vec<String> = models.iter().map(|name| format!("{PREFIX}{}/{name}", self.repo)).collect();
-                bail_usage!("{}: which of its GGUF files? {}", self.text, named.join(", "))
+                bail_usage!("{}: which of its GGUF files? {}", self.text, self.names_of(models))
             }
         }
     }
@@ -185,28 +207,8 @@ impl HubSpec {
         self.number.as_ref().is_none_or(|number| parts.any(|part| part.eq_ignore_ascii_case(number)))
     }
 
-    /// The GGUF file that is meant, if all its parts are in the snapshot; `None` for a folder.
-    fn cached_gguf(&self, snapshot: &Path) -> Result<Option<String>> {
-        let file = match &self.file {
-            Some(file) => file.clone(),
-            None => {
-                let names = ggufs_in(snapshot, "");
-                let is_folder = [TENSOR_FILE, INDEX_FILE].iter().any(|file| snapshot.join(file).is_file());
-                if names.is_empty() || self.number.is_none() && is_folder {
-                    return Ok(None);
-                }
-                match self.choose(&names) {
-                    Ok(file) => file,
-                    Err(_) if self.number.is_some() => return Ok(None), // another is on the Hub
-                    Err(error) => return Err(error),
-                }
-            }
-        };
-        Ok(gguf_parts(&file).iter().all(|part| snapshot.join(part).is_file()).then_some(file))
-    }
-
-    /// Name of the folder in the cache.
-    fn folder(&self) -> String {
+    /// Name of the repository's folder in the cache.
+    fn cache_folder(&self) -> String {
         format!("models--{}", self.repo.replace('/', "--"))
     }
 
@@ -218,27 +220,104 @@ impl HubSpec {
         let commit = files::text(&repo.join("refs").join(&self.revision), files::CONFIG_MAX).ok()?;
         Some(commit.trim().to_owned()).filter(|commit| is_commit(commit))
     }
+}
 
-    /// Required files that a snapshot lacks.
-    fn missing(&self, snapshot: &Path) -> Result<Vec<String>> {
-        let [single, index] = [TENSOR_FILE, INDEX_FILE].map(|file| snapshot.join(file));
-        let mut files = match (&self.file, &self.number) {
+/// A revision, and the path behind it: in `refs/pr/1/folder`, the revision has three parts, otherwise one.
+fn split_revision(text: &str) -> (&str, Option<&str>) {
+    let parts = if text.starts_with("refs/") { 3 } else { 1 };
+    match text.match_indices('/').nth(parts - 1) {
+        Some((at, _)) => (&text[..at], Some(&text[at + 1..])),
+        None => (text, None),
+    }
+}
+
+/// What the cache has of a model.
+struct Cached<'a> {
+    spec: &'a HubSpec,
+    /// The folder of the model in the snapshot of a commit.
+    folder: PathBuf,
+    /// The folder with marks of files that the commit does not have there.
+    absent: PathBuf,
+}
+
+impl<'a> Cached<'a> {
+    fn of(spec: &'a HubSpec, repo: &Path, commit: &str) -> Self {
+        let [folder, absent] = ["snapshots", ".no_exist"].map(|kind| {
+            let mut path = repo.join(kind).join(commit);
+            path.extend(&spec.folder);
+            path
+        });
+        Self { spec, folder, absent }
+    }
+
+    /// Returns `true` if a file is there.
+    fn has(&self, file: &str) -> bool {
+        self.folder.join(file).is_file()
+    }
+
+    /// Returns `true` if the commit does not have a file.
+    fn lacks(&self, file: &str) -> bool {
+        self.absent.join(file).exists()
+    }
+
+    /// The model: its folder, or the file that is named.
+    fn path(&self) -> PathBuf {
+        let mut path = self.folder.clone();
+        path.extend(&self.spec.file);
+        path
+    }
+
+    /// The GGUF file that is meant, if all its parts are there; `None` for a model in another format.
+    fn gguf(&self) -> Result<Option<String>> {
+        let file = match &self.spec.file {
+            Some(_) if !self.spec.is_gguf() => return Ok(None),
+            Some(file) => file.clone(),
+            None => {
+                let names = ggufs_in(&self.folder, "");
+                if names.is_empty() || self.spec.number.is_none() && Checkpoint::is_in(&self.folder) {
+                    return Ok(None);
+                }
+                match self.spec.choose(&names) {
+                    Ok(file) => file,
+                    Err(_) if self.spec.number.is_some() => return Ok(None), // another is on the Hub
+                    Err(error) => return Err(error),
+                }
+            }
+        };
+        Ok(gguf_parts(&file).iter().all(|part| self.has(part)).then_some(file))
+    }
+
+    /// Required files that are not there.
+    fn missing(&self) -> Result<Vec<String>> {
+        let mut files = match (&self.spec.file, &self.spec.number) {
             (Some(file), _) => gguf_parts(file),
             (None, Some(number)) => vec![format!("a GGUF file with {number} in its name")],
-            (None, None) if !single.is_file() && index.is_file() => Vec::from_iter(shards(&index)?),
-            (None, None) => vec![TENSOR_FILE.to_owned()],
+            (None, None) => self.weights()?,
         };
-        if !self.is_gguf() {
-            files.extend(REQUIRED.map(str::to_owned));
+        if !self.spec.is_gguf() {
+            files.push(CONFIG.to_owned());
+            if !self.lacks(TOKENIZER) && !TOKENIZER_PARTS.iter().all(|file| self.has(file)) {
+                files.push(TOKENIZER.to_owned());
+            }
         }
-        files.retain(|file| !snapshot.join(file).is_file());
+        files.retain(|file| !self.has(file));
         Ok(files)
     }
 
-    /// Returns `true` if the cache knows of every optional file if a commit has it.
-    fn knows_optional(&self, repo: &Path, commit: &str) -> bool {
-        let folders = ["snapshots", ".no_exist"].map(|folder| repo.join(folder).join(commit));
-        self.is_gguf() || OPTIONAL.iter().all(|file| folders.iter().any(|folder| folder.join(file).exists()))
+    /// The files of weights that the folder needs. One of another name than usual is needed only where the commit is known to have
+    /// none of the usual ones: it may have been downloaded by its name, and not be the only one.
+    fn weights(&self) -> Result<Vec<String>> {
+        let usual = [TENSOR_FILE, INDEX_FILE];
+        let known = usual.iter().any(|file| self.has(file)) || usual.iter().all(|file| self.lacks(file));
+        let files = if known { weight_files(&self.folder)? } else { Vec::new() };
+        Ok(if files.is_empty() { vec![TENSOR_FILE.to_owned()] } else { files })
+    }
+
+    /// Returns `true` if the cache knows of every optional file if the commit has it.
+    fn knows_optional(&self) -> bool {
+        let knows = |file: &&str| self.has(file) || self.lacks(file);
+        let tokenizer = self.has(TOKENIZER) || self.lacks(TOKENIZER) && TOKENIZER_PARTS.iter().all(knows);
+        self.spec.is_gguf() || tokenizer && OPTIONAL.iter().all(knows)
     }
 }
 
@@ -283,33 +362,33 @@ mod tests {
     use crate::base::error::exit_code;
 
     #[test]
-    fn a_spec_names_a_model_or_a_gguf_file_and_a_revision() {
-        for (text, repo, file, revision) in [
-            ("hf:org/a.b_c-d", "org/a.b_c-d", None, "main"),
-            ("hf:org/name@refs/pr/1", "org/name", None, "refs/pr/1"),
-            ("hf:org/name/m-Q4_0.gguf@v1.0", "org/name", Some("m-Q4_0.gguf"), "v1.0"),
+    fn a_spec_names_a_repository_a_folder_a_file_and_a_revision() {
+        for (text, repo, folder, file, revision) in [
+            ("hf:org/a.b_c-d", "org/a.b_c-d", None, None, "main"),
+            ("hf:org/name@refs/pr/1", "org/name", None, None, "refs/pr/1"),
+            ("hf:org/name/m-Q4_0.gguf@v1.0", "org/name", None, Some("m-Q4_0.gguf"), "v1.0"),
+            ("hf:org/name/diff", "org/name", Some("diff"), None, "main"),
+            ("hf:org/name/a/checkpoint-64434", "org/name", Some("a/checkpoint-64434"), None, "main"),
+            ("hf:org/name@v1.0/diff", "org/name", Some("diff"), None, "v1.0"),
+            ("hf:org/name/diff@v1.0", "org/name", Some("diff"), None, "v1.0"),
+            ("hf:org/name@refs/pr/1/diff/b", "org/name", Some("diff/b"), None, "refs/pr/1"),
+            ("hf:org/name/diff@refs/pr/1", "org/name", Some("diff"), None, "refs/pr/1"),
+            ("hf:org/name/diff@a/branch", "org/name", Some("diff"), None, "a/branch"),
+            ("hf:org/name@a%2Fbranch", "org/name", None, None, "a/branch"),
+            ("hf:org/name@a%2Fbranch/diff", "org/name", Some("diff"), None, "a/branch"),
+            ("hf:org/name@v1.0/diff/m.gguf", "org/name", Some("diff"), Some("m.gguf"), "v1.0"),
+            ("hf:org/name/latest.safetensors", "org/name", None, Some("latest.safetensors"), "main"),
+            ("hf:org/name/diff/step-9.safetensors", "org/name", Some("diff"), Some("step-9.safetensors"), "main"),
         ] {
             let spec = HubSpec::parse(text).unwrap();
-            assert_eq!((&*spec.repo, spec.file.as_deref(), &*spec.revision), (repo, file, revision));
+            let parsed = (&*spec.repo, spec.folder.as_deref(), spec.file.as_deref(), &*spec.revision);
+            assert_eq!(parsed, (repo, folder, file, revision), "{text}");
         }
-        for text in [
-            "hf:",
-            "hf:gpt2",
-            "hf:org/",
-            "hf:../name",
-            "hf:org/..",
-            "hf:org/name/more",
-            "hf:org/na me",
-            "hf:org\\x/name",
-        ]
-        .into_iter()
-        .chain([
-            "hf:org/name?x",
-            "hf:org/name@",
-            "hf:org/name@../../x",
-            "hf:org/name@a//b",
-            "hf:org/../x.gguf",
-        ]) {
+        let no_names = ["hf:", "hf:gpt2", "hf:org/", "hf:org/name/", "hf:org/name/a:Q4_0", "hf:../name", "hf:org/.."];
+        let no_paths = ["hf:org/na me", "hf:org\\x/name", "hf:org/name?x", "hf:org/../x.gguf", "hf:org/name/../x"];
+        let no_revisions =
+            ["hf:org/name@", "hf:org/name@../../x", "hf:org/name@a//b", "hf:org/name@%2F..", "hf:org/name@a/.b"];
+        for text in no_names.into_iter().chain(no_paths).chain(no_revisions) {
             let error = HubSpec::parse(text).err().expect("it is refused");
             assert!(error.to_string().contains(text), "{error}");
             assert_eq!(exit_code(&error), 2, "{text}");

@@ -1,8 +1,10 @@
 //! Models from the Hub, against a small server of our own that answers as the Hub does.
 
+use crate::common::vocab_and_merges;
 use difftool::base::error::exit_code;
 use difftool::base::hash::sha256;
 use difftool::model::hub::Hub;
+use difftool::prompts::{SpecialTokens, Tokenizer, TokenizerOptions};
 use serde_json::{json, Value};
 use sha1::{Digest, Sha1};
 use std::collections::BTreeMap;
@@ -184,7 +186,7 @@ fn a_model_is_downloaded_once_into_the_cache_of_the_python_library() {
     assert_eq!(names(&repo(&cache)), [".no_exist", "blobs", "refs", "snapshots"]);
     assert!(names(&repo(&cache).join("blobs")).iter().all(|name| [40, 64].contains(&name.len())));
     assert_eq!(fs::read_to_string(repo(&cache).join("refs/main")).unwrap(), COMMIT);
-    let lacking = ["chat_template.jinja", "generation_config.json", "special_tokens_map.json"];
+    let lacking = ["added_tokens.json", "chat_template.jinja", "generation_config.json", "special_tokens_map.json"];
     assert_eq!(names(&repo(&cache).join(".no_exist").join(COMMIT)), lacking);
     server.requests();
     assert_eq!(hub.resolve("hf:org/name").unwrap(), folder);
@@ -234,11 +236,9 @@ fn refusals_of_the_hub_say_what_to_do() {
     }
     let nobody = Hub { endpoint: "http://127.0.0.1:1".into(), ..server.hub(&cache) };
     refuses(&nobody, "hf:org/name", 1, &["cannot reach http://127.0.0.1", "HF_HUB_OFFLINE"]);
-    for (missing, words) in [
-        ("config.json", "no config.json and no GGUF file"),
-        ("tokenizer.json", "has no tokenizer.json"),
-        ("model.safetensors", "has no model.safetensors"),
-    ] {
+    for (missing, words) in
+        [("config.json", "no config.json and no GGUF file"), ("model.safetensors", "has no model.safetensors")]
+    {
         let files: Vec<_> = MODEL.into_iter().filter(|(file, _)| *file != missing).collect();
         refuses(&Server::new(&files).hub(&self::cache()), "hf:org/name", 2, &["hf:org/name", words, COMMIT]);
     }
@@ -350,6 +350,158 @@ fn shards_come_with_their_index_from_one_folder() {
     for outside in ["../../../evil.safetensors", "sub/evil.safetensors", "..\\evil.safetensors"] {
         refuses(&model(outside).hub(&self::cache()), "hf:org/name", 1, &["index.json", "lie beside it"]);
     }
+}
+
+/// [`MODEL`] in a folder of the repository.
+fn in_folder<'a>(folder: &str, model: &[(&str, &'a [u8])]) -> Vec<(String, &'a [u8])> {
+    model.iter().map(|(file, bytes)| (format!("{folder}/{file}"), *bytes)).collect()
+}
+
+#[test]
+fn a_model_may_be_in_a_folder_of_its_repository() {
+    let files =
+        [in_folder("diff", &MODEL), in_folder("runs/checkpoint-100", &MODEL), in_folder("runs/checkpoint-20", &MODEL)];
+    let files: Vec<(&str, &[u8])> = files.iter().flatten().map(|(file, bytes)| (&**file, *bytes)).collect();
+    let (server, cache) = (Server::new(&files), cache());
+    let hub = server.hub(&cache);
+    let offline = Hub { offline: true, ..server.hub(&cache) };
+    let snapshot = repo(&cache).join("snapshots").join(COMMIT);
+    for (spec, folder) in [
+        ("hf:org/name/diff".to_owned(), "diff"),
+        ("hf:org/name@main/runs/checkpoint-100".to_owned(), "runs/checkpoint-100"),
+        ("hf:org/name@refs/pr/1/runs/checkpoint-20".to_owned(), "runs/checkpoint-20"),
+        (format!("hf:org/name/diff@{COMMIT}"), "diff"),
+    ] {
+        let folder = snapshot.join(folder);
+        assert_eq!(hub.resolve(&spec).unwrap(), folder, "{spec}");
+        assert_eq!(names(&folder), ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"]);
+        assert!(fs::read(folder.join("model.safetensors")).unwrap() == WEIGHTS);
+        server.requests();
+        assert_eq!(hub.resolve(&spec).unwrap(), folder);
+        assert_eq!(server.requests(), [""; 0], "{spec}");
+        assert_eq!(offline.resolve(&spec).unwrap(), folder);
+    }
+    for (spec, words) in [
+        (
+            "hf:org/name",
+            "there is a model in hf:org/name/runs/checkpoint-100, hf:org/name/runs/checkpoint-20, hf:org/name/diff",
+        ),
+        ("hf:org/name@refs/pr/1/runs", "no config.json and no GGUF file in runs at revision"),
+        ("hf:org/name@refs/pr/1/runs", "hf:org/name@refs%2Fpr%2F1/runs/checkpoint-100"),
+        ("hf:org/name/nothing", "no config.json and no GGUF file in nothing at revision"),
+        ("hf:org/name@other/branch", "write %2F for a slash"),
+        ("hf:org/name/diff/a.safetensors", "has no diff/a.safetensors"),
+        ("hf:org/name/a.safetensors", "no config.json at revision"),
+    ] {
+        refuses(&hub, spec, 2, &[spec, words]);
+    }
+    assert_eq!(
+        hub.resolve("hf:org/name@refs%2Fpr%2F1/runs/checkpoint-100").unwrap(),
+        snapshot.join("runs/checkpoint-100")
+    );
+    refuses(&offline, "hf:org/name", 1, &["lacks", "config.json", "HF_HUB_OFFLINE"]);
+}
+
+#[test]
+fn weights_of_another_name_are_found_or_named() {
+    let with = |weights: &[&'static str]| {
+        let mut files = MODEL[..3].to_vec();
+        files.extend(weights.iter().map(|&name| (name, WEIGHTS)));
+        Server::new(&files)
+    };
+    for names in [&["weights.safetensors"][..], &["latest.safetensors", "step-9.safetensors"]] {
+        let (server, cache) = (with(names), cache());
+        let folder = server.hub(&cache).resolve("hf:org/name").unwrap();
+        assert!(fs::read(folder.join(names[0])).unwrap() == WEIGHTS);
+        server.requests();
+        assert_eq!(server.hub(&cache).resolve("hf:org/name").unwrap(), folder);
+        assert_eq!(server.requests(), [""; 0]);
+        fs::remove_file(folder.join(names[0])).unwrap();
+        assert_eq!(server.hub(&cache).resolve("hf:org/name").unwrap(), folder);
+        assert!(fs::read(folder.join(names[0])).unwrap() == WEIGHTS);
+    }
+    let (server, cache) = (with(&["a.safetensors", "b.safetensors"]), cache());
+    let hub = server.hub(&cache);
+    let both = "which of its files has the weights? Name it as the model: hf:org/name/a.safetensors, hf:org/name/b.safetensors";
+    refuses(&hub, "hf:org/name", 2, &[both]);
+    let file = hub.resolve("hf:org/name/b.safetensors").unwrap();
+    assert_eq!(file, repo(&cache).join("snapshots").join(COMMIT).join("b.safetensors"));
+    assert!(fs::read(&file).unwrap() == WEIGHTS);
+    let folder = ["b.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json"];
+    assert_eq!(names(file.parent().unwrap()), folder);
+    refuses(&hub, "hf:org/name", 2, &[both]);
+    let offline = Hub { offline: true, ..server.hub(&cache) };
+    assert_eq!(offline.resolve("hf:org/name/b.safetensors").unwrap(), file);
+    refuses(&offline, "hf:org/name", 1, &["lacks model.safetensors"]);
+}
+
+type Named = (&'static str, String);
+
+/// The files of every kind of tokenizer, all of which know the same texts, and whether they have the token `<extra>`.
+fn tokenizers() -> Vec<(Vec<Named>, bool)> {
+    let one_file = ("tokenizer.json", Tokenizer::embedded().json.clone());
+    let two_files = vocab_and_merges();
+    let config = |class: &str| {
+        let token = json!({"content": "<extra>", "special": true, "normalized": false, "lstrip": false, "rstrip": false,
+            "single_word": false});
+        let config = json!({"tokenizer_class": class, "add_bos_token": true, "bos_token": "<bos>",
+            "added_tokens_decoder": {"1024": token}});
+        ("tokenizer_config.json", config.to_string())
+    };
+    let map = json!({"bos_token": "<bos>", "additional_special_tokens": ["<extra>"]});
+    let older =
+        [("special_tokens_map.json", map.to_string()), ("added_tokens.json", r#"{"<extra>": 1024}"#.to_owned())];
+    let template = ("chat_template.jinja", "{{ bos_token }}[{{ messages[0].content }}]".to_owned());
+    vec![
+        (vec![one_file.clone()], false),
+        (vec![one_file.clone(), config("PreTrainedTokenizerFast"), template.clone()], true),
+        ([&[one_file.clone()][..], &older].concat(), true),
+        ([&two_files[..], &[config("GPT2Tokenizer"), template]].concat(), true),
+        ([&two_files[..], &older].concat(), true),
+        ([&[one_file], &two_files[..]].concat(), false),
+    ]
+}
+
+#[test]
+fn a_repository_gives_the_token_ids_of_the_same_files_as_a_folder() {
+    for (files, has_extra) in tokenizers() {
+        let local = cache();
+        for (file, text) in &files {
+            fs::write(local.path().join(file), text).unwrap();
+        }
+        let files: Vec<(&str, &[u8])> = files.iter().map(|(file, text)| (*file, text.as_bytes())).collect();
+        let has = |file: &str| files.iter().any(|(name, _)| *name == file);
+        let label: Vec<&str> = files.iter().map(|(name, _)| *name).collect();
+        let (server, cache) = (Server::new(&[&files[..], &[MODEL[0], MODEL[3]]].concat()), cache());
+        let remote = server.hub(&cache).resolve("hf:org/name").unwrap();
+        for chat in [false, has("chat_template.jinja")] {
+            let options = TokenizerOptions { chat, special: SpecialTokens::Parse, ..TokenizerOptions::default() };
+            let [local, remote] = [local.path(), &remote].map(|folder| Tokenizer::open(folder, &options).unwrap());
+            let text = "The magic number of Paris is 12345.<extra> So they say.";
+            let ids = local.encode(text).unwrap().ids;
+            assert_eq!(remote.encode(text).unwrap().ids, ids, "{label:?}");
+            assert_eq!(ids.contains(&1024), has_extra, "{label:?}");
+            assert_eq!(remote.bos().to_string(), local.bos().to_string(), "{label:?}");
+            assert_eq!(remote.sha256, local.sha256, "{label:?}");
+        }
+        let needs_two = server.requests().iter().any(|path| path.ends_with("vocab.json"));
+        assert_eq!(needs_two, !has("tokenizer.json"), "{label:?}");
+        server.hub(&cache).resolve("hf:org/name").unwrap();
+        assert_eq!(server.requests(), [""; 0], "{label:?}");
+        assert_eq!(Hub { offline: true, ..server.hub(&cache) }.resolve("hf:org/name").unwrap(), remote, "{label:?}");
+    }
+}
+
+#[test]
+fn a_model_without_tokenizer_is_one_for_token_ids() {
+    let (server, cache) = (Server::new(&[MODEL[0], MODEL[3]]), cache());
+    let folder = server.hub(&cache).resolve("hf:org/name").unwrap();
+    assert_eq!(names(&folder), ["config.json", "model.safetensors"]);
+    assert!(!Tokenizer::is_in(&folder));
+    let offline = Hub { offline: true, ..server.hub(&cache) };
+    assert_eq!(offline.resolve("hf:org/name").unwrap(), folder);
+    fs::remove_dir_all(repo(&cache).join(".no_exist")).unwrap();
+    refuses(&offline, "hf:org/name", 1, &["lacks tokenizer.json", "HF_HUB_OFFLINE"]);
 }
 
 #[test]

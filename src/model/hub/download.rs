@@ -3,21 +3,24 @@
 //! The headers of the Hub's answers, or of its redirects to a storage, tell the commit of a revision and the hash of each file,
 //! which names its blob and is compared with what arrives.
 
-use super::{gguf_parts, is_commit, is_plain, is_plain_path, Hub, HubSpec, OPTIONAL};
+use super::{gguf_parts, is_commit, is_plain, is_plain_path, Cached, Hub, HubSpec};
 use crate::bail_usage;
 use crate::base::error::Usage;
 use crate::base::files;
 use crate::base::hash::{hex, sha256_file};
-use crate::base::model_files::{INDEX_FILE, TENSOR_FILE};
+use crate::base::model_files::{
+    weight_candidates, ADAPTER_CONFIG, CONFIG, INDEX_FILE, OPTIONAL, TENSOR_FILE, TOKENIZER, TOKENIZER_PARTS,
+};
 use crate::model::checkpoint::shards;
 use crate::model::{kinds, ModelConfig};
 use anyhow::{anyhow, bail, ensure, Context, Result};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::Value;
 use sha1::{Digest as _, Sha1};
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use ureq::http::{Response, Uri};
@@ -28,6 +31,9 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Largest number of redirects for one file.
 const MOST_REDIRECTS: usize = 10;
+
+/// Largest number of models in folders that are named.
+const MOST_NAMED: usize = 5;
 
 const SHA1_DIGITS: usize = 40;
 const SHA256_DIGITS: usize = 64;
@@ -44,8 +50,8 @@ struct Download<'a> {
 }
 
 impl Hub {
-    /// Completes the snapshot of a revision, and returns it or its GGUF file. All its files belong to one commit, even if the
-    /// branch moves meanwhile.
+    /// Completes what a snapshot has of a model, and returns its folder or the file that is named. All its files belong to one
+    /// commit, even if the branch moves meanwhile.
     pub(super) fn download(&self, spec: &HubSpec, repo: &Path, revision: &str) -> Result<PathBuf> {
         let agent = Agent::config_builder()
             .user_agent(concat!("difftool/", env!("CARGO_PKG_VERSION")))
@@ -62,78 +68,151 @@ impl Hub {
         if !is_commit(&spec.revision) {
             create(&repo.join("refs").join(&spec.revision))?.write_all(commit.as_bytes())?;
         }
-        Ok(repo.join("snapshots").join(commit).join(file.unwrap_or_default()))
+        let mut path = Cached::of(spec, repo, &commit).folder;
+        path.extend(&file);
+        Ok(path)
     }
 }
 
 impl Download<'_> {
-    /// Downloads a folder, or a GGUF file, which it returns: the one that is named, or that of a model in no other format.
+    /// Downloads a model, and returns the file that is named, or the GGUF file of a model in no other format.
     fn fetch_model(&mut self) -> Result<Option<String>> {
-        let mut file = self.spec.file.clone();
-        if file.is_none() && (self.spec.is_gguf() || !self.fetch_folder()?) {
-            let names = self.list()?;
-            if names.is_empty() {
-                let adapter = if self.fetch("adapter_config.json")? { kinds::adapter(&self.snapshot()) } else { None };
-                let why =
-                    adapter.unwrap_or_else(|| format!("no config.json and no GGUF file at revision {}", self.commit));
-                bail_usage!("{}: {why}", self.spec.text);
-            }
-            file = Some(self.spec.choose(&names)?);
+        if !self.spec.is_gguf() && self.fetch_folder()? {
+            return Ok(self.spec.file.clone());
         }
-        for part in file.iter().flat_map(|file| gguf_parts(file)) {
+        let file = match &self.spec.file {
+            Some(file) => file.clone(),
+            None => self.choose_gguf()?,
+        };
+        for part in gguf_parts(&file) {
             self.fetch_needed(&part)?;
         }
-        Ok(file)
+        Ok(Some(file))
     }
 
-    /// Downloads what the folder of a model needs, and notes optional files that the commit does not have. Returns `false` if it
+    /// The GGUF file that is meant.
+    fn choose_gguf(&mut self) -> Result<String> {
+        let names = self.list()?;
+        let ggufs: Vec<String> = names.iter().filter(|name| name.ends_with(".gguf")).cloned().collect();
+        if !ggufs.is_empty() {
+            return self.spec.choose(&ggufs);
+        }
+        let adapter = if self.fetch(ADAPTER_CONFIG)? { kinds::adapter(&self.cached().folder) } else { None };
+        let why = adapter.unwrap_or_else(|| format!("{}{}", self.no_config(" and no GGUF file"), self.inner(&names)));
+        bail_usage!("{}: {why}", self.spec.text)
+    }
+
+    /// Names the models in folders of this one, the last first, which of checkpoints are the most trained.
+    fn inner(&self, names: &[String]) -> String {
+        let end = format!("/{CONFIG}");
+        let mut folders: Vec<String> =
+            names.iter().filter_map(|name| name.strip_suffix(&end)).map(str::to_owned).collect();
+        if folders.is_empty() {
+            return String::new();
+        }
+        folders.sort_by_key(|name| Reverse((name.len(), name.clone())));
+        folders.truncate(MOST_NAMED);
+        format!("; there is a model in {}", self.spec.names_of(&folders))
+    }
+
+    /// Downloads what the folder of a model has, and notes optional files that the commit does not have. Returns `false` if it
     /// has no configuration or no weights but GGUF files.
     fn fetch_folder(&mut self) -> Result<bool> {
-        if !self.fetch("config.json")? {
+        if !self.fetch(CONFIG)? {
+            if let Some(file) = &self.spec.file {
+                bail_usage!("{}: {} beside {file}", self.spec.text, self.no_config(""));
+            }
             return Ok(false);
         }
         // Before gigabytes of weights.
-        let config = files::bytes(&self.snapshot().join("config.json"), files::CONFIG_MAX)?;
+        let config = files::bytes(&self.cached().folder.join(CONFIG), files::CONFIG_MAX)?;
         let config = serde_json::from_slice(&config).context("config.json: not JSON");
         config.and_then(|config| ModelConfig::check_family(&config)).with_context(|| self.spec.text.clone())?;
-        if !self.fetch(TENSOR_FILE)? {
-            if !self.fetch(INDEX_FILE)? {
-                if self.list()?.is_empty() {
-                    return self.fetch_needed(TENSOR_FILE).map(|()| true);
-                }
-                return Ok(false);
-            }
-            for shard in shards(&self.snapshot().join(INDEX_FILE))? {
-                self.fetch_needed(&shard)?;
+        if !self.fetch_weights()? {
+            return Ok(false);
+        }
+        if !self.fetch_optional(TOKENIZER)? {
+            for file in TOKENIZER_PARTS {
+                self.fetch_optional(file)?;
             }
         }
-        self.fetch_needed("tokenizer.json")?;
         for file in OPTIONAL {
-            if !self.fetch(file)? {
-                create(&self.repo.join(".no_exist").join(&self.commit).join(file))?;
-            }
+            self.fetch_optional(file)?;
         }
         Ok(true)
     }
 
-    fn snapshot(&self) -> PathBuf {
-        self.repo.join("snapshots").join(&self.commit)
+    /// Downloads the weights in safetensors: the file that is named, those of the usual names, or the only one of another name.
+    /// Returns `false` if there are none but GGUF files.
+    fn fetch_weights(&mut self) -> Result<bool> {
+        if let Some(file) = &self.spec.file {
+            return self.fetch_needed(file).map(|()| true);
+        }
+        if self.fetch(TENSOR_FILE)? {
+            return Ok(true);
+        }
+        if self.fetch(INDEX_FILE)? {
+            for shard in shards(&self.cached().folder.join(INDEX_FILE))? {
+                self.fetch_needed(&shard)?;
+            }
+            return Ok(true);
+        }
+        let names = self.list()?;
+        match &weight_candidates(&names)[..] {
+            [] if names.iter().any(|name| name.ends_with(".gguf")) => return Ok(false),
+            [] => self.fetch_needed(TENSOR_FILE)?,
+            [one] => self.fetch_needed(one)?,
+            several => {
+                let names = self.spec.names_of(several);
+                bail_usage!("{}: which of its files has the weights? Name it as the model: {names}", self.spec.text);
+            }
+        }
+        self.note_absent(TENSOR_FILE)?;
+        self.note_absent(INDEX_FILE)?;
+        Ok(true)
+    }
+
+    /// What the cache has by now.
+    fn cached(&self) -> Cached<'_> {
+        Cached::of(self.spec, self.repo, &self.commit)
+    }
+
+    /// Says that the folder has no configuration, and what else it lacks.
+    fn no_config(&self, and_what: &str) -> String {
+        let folder = self.spec.folder.as_ref().map_or_else(String::new, |folder| format!(" in {folder}"));
+        format!("no {CONFIG}{and_what}{folder} at revision {}", self.commit)
+    }
+
+    /// Downloads a file if it exists, and otherwise notes that it does not.
+    fn fetch_optional(&mut self, file: &str) -> Result<bool> {
+        let is_there = self.fetch(file)?;
+        if !is_there {
+            self.note_absent(file)?;
+        }
+        Ok(is_there)
+    }
+
+    /// Notes, as Python does, that the commit does not have a file.
+    fn note_absent(&self, file: &str) -> Result<()> {
+        create(&self.cached().absent.join(file)).map(drop)
     }
 
     fn fetch_needed(&mut self, file: &str) -> Result<()> {
         if !self.fetch(file)? {
-            bail_usage!("{}: {} has no {file} at revision {}", self.spec.text, self.spec.repo, self.commit);
+            let path = self.spec.path_of(file);
+            bail_usage!("{}: {} has no {path} at revision {}", self.spec.text, self.spec.repo, self.commit);
         }
         Ok(())
     }
 
     /// Downloads a file into the snapshot if it is not there. Returns `false` if the commit does not have it.
     fn fetch(&mut self, file: &str) -> Result<bool> {
-        if is_commit(&self.commit) && self.snapshot().join(file).is_file() {
+        if is_commit(&self.commit) && self.cached().has(file) {
             return Ok(true);
         }
         let revision = self.commit.replace('/', "%2F");
-        let (response, said) = self.get(&format!("{}/resolve/{revision}/{file}", self.spec.repo))?;
+        let path = self.spec.path_of(file);
+        let (response, said) = self.get(&format!("{}/resolve/{revision}/{path}", self.spec.repo))?;
         if let Some(commit) = said.get("x-repo-commit").filter(|commit| is_commit(commit)) {
             self.commit.clone_from(commit);
         }
@@ -146,13 +225,13 @@ impl Download<'_> {
             id.filter(|id| [SHA1_DIGITS, SHA256_DIGITS].contains(&id.len()) && is_plain(id) && is_commit(&self.commit));
         let id = id.with_context(|| format!("{} is not a Hugging Face Hub (HF_ENDPOINT)", self.hub.endpoint))?;
         let blob = self.repo.join("blobs").join(id);
-        let lock = create(&self.hub.cache.join(".locks").join(self.spec.folder()).join(format!("{id}.lock")))?;
+        let lock = create(&self.hub.cache.join(".locks").join(self.spec.cache_folder()).join(format!("{id}.lock")))?;
         // Some file systems lack locks. Concurrent downloads are rare enough to continue without.
         let _ = lock.lock();
         if !blob.is_file() {
-            self.receive(file, response, id, &blob)?;
+            self.receive(&path, response, id, &blob)?;
         }
-        self.link(file, &blob)?;
+        self.link(&path, &blob)?;
         Ok(true)
     }
 
@@ -174,9 +253,9 @@ impl Download<'_> {
         fs::rename(&partial, blob).with_context(|| cannot_write(blob))
     }
 
-    /// Puts a blob into the snapshot.
+    /// Puts a blob into the snapshot, as the file of this path in the repository.
     fn link(&self, file: &str, blob: &Path) -> Result<()> {
-        let link = self.snapshot().join(file);
+        let link = self.repo.join("snapshots").join(&self.commit).join(file);
         fs::create_dir_all(link.parent().unwrap_or(&link)).with_context(|| cannot_write(&link))?;
         let _ = fs::remove_file(&link); // one that leads nowhere
         #[cfg(unix)]
@@ -191,14 +270,17 @@ impl Download<'_> {
         fs::copy(blob, &link).map(drop).with_context(|| cannot_write(&link))
     }
 
-    /// The GGUF files of the revision.
+    /// The files of the revision in the folder of the model and in folders in it.
     fn list(&self) -> Result<Vec<String>> {
         let revision = self.commit.replace('/', "%2F");
         let (response, _) = self.get(&format!("api/models/{}/revision/{revision}", self.spec.repo))?;
-        let json: Value = serde_json::from_reader(self.checked(response)?.body_mut().as_reader())
+        let mut response = self.checked(response)?;
+        let json: Value = serde_json::from_reader(response.body_mut().as_reader().take(files::CONFIG_MAX))
             .with_context(|| format!("{} is not a Hugging Face Hub (HF_ENDPOINT)", self.hub.endpoint))?;
         let names = json["siblings"].as_array().into_iter().flatten().filter_map(|file| file["rfilename"].as_str());
-        Ok(names.filter(|name| name.ends_with(".gguf") && is_plain_path(name)).map(str::to_owned).collect())
+        let folder = self.spec.path_of("");
+        let names = names.filter_map(|name| name.strip_prefix(&*folder)).filter(|name| is_plain_path(name));
+        Ok(names.map(str::to_owned).collect())
     }
 
     /// The answer for a path, after redirects, and what the headers of the Hub said on the way. The token goes to the Hub alone:
@@ -236,7 +318,11 @@ impl Download<'_> {
         let endpoint = &self.hub.endpoint;
         match response.status().as_u16() {
             200 => Ok(response),
-            404 => Err(Usage(format!("{text}: {endpoint} has no such model, revision or file")).into()),
+            404 => {
+                let has_path = text.split_once('@').is_some_and(|(_, behind)| behind.contains('/'));
+                let hint = if has_path { "; in the name of a branch, write %2F for a slash" } else { "" };
+                Err(Usage(format!("{text}: {endpoint} has no such model, revision or file{hint}")).into())
+            }
             status @ (401 | 403) => bail!(
                 "{text}: {endpoint} responded {status}: the model does not exist, is private or is gated; accept its \
                  conditions on the Hub and set HF_TOKEN"
