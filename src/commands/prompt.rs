@@ -42,7 +42,7 @@ pub(super) struct ShowPrompt {
     #[arg(long, value_name = "FILE|-")]
     pub jsonl: Option<PathBuf>,
     /// Model whose tokenizer is used
-    #[arg(long, default_value = "transformer", value_name = "NAME|PATH")]
+    #[arg(long, default_value = "built-in:transformer", value_name = "NAME|PATH")]
     pub model: String,
     #[command(flatten)]
     pub reading: LoadOptions,

@@ -42,8 +42,11 @@ macro_rules! built_in {
 }
 
 /// Of each variant of `difftool train experiments/study-b-models.toml` the seed that answers best; see `assets/models/README.md`.
-const BUILT_IN: [BuiltIn; 4] =
+static BUILT_IN: [BuiltIn; 4] =
     [built_in!("transformer"), built_in!("diff"), built_in!("diff-v2"), built_in!("diff-no-norm")];
+
+/// Prefix of the name of a built-in model, for where a folder has the same name.
+const BUILT_IN_PREFIX: &str = "built-in:";
 
 /// Models measured by default: the standard transformer, and DIFF V1 and V2 as published.
 pub const BY_DEFAULT: [&str; 3] = ["transformer", "diff", "diff-v2"];
@@ -51,6 +54,25 @@ pub const BY_DEFAULT: [&str; 3] = ["transformer", "diff", "diff-v2"];
 /// Names of the built-in models.
 pub fn built_in_names() -> Vec<&'static str> {
     BUILT_IN.iter().map(|model| model.name).collect()
+}
+
+/// The built-in model of a name.
+fn built_in(name: &str) -> Option<&'static BuiltIn> {
+    let name = name.strip_prefix(BUILT_IN_PREFIX).unwrap_or(name);
+    BUILT_IN.iter().find(|model| model.name == name)
+}
+
+fn is_built_in(name: &str) -> bool {
+    built_in(name).is_some()
+}
+
+/// The name of a built-in model in results: with the prefix only where the current folder has a model of this name.
+fn built_in_name(name: &str) -> String {
+    if is_model(name) {
+        format!("{BUILT_IN_PREFIX}{name}")
+    } else {
+        name.to_owned()
+    }
 }
 
 /// A model ready to measure. Cheap to clone.
@@ -159,17 +181,17 @@ impl EndTokens {
 /// `difftool train` to the model of each seed. One folder has one name, however it is written.
 ///
 /// # Errors
-/// A usage error if a model is named twice.
+/// A usage error if a model is named twice, or a name is that of a built-in model and of a folder.
 pub fn resolve(names: &[String]) -> Result<Vec<String>> {
     if names.is_empty() {
-        return Ok(BY_DEFAULT.map(str::to_owned).to_vec());
+        return Ok(BY_DEFAULT.map(built_in_name).to_vec());
     }
     let mut wanted = Vec::new();
     for name in names {
         match name.as_str() {
-            "all" => wanted.extend(built_in_names().into_iter().map(str::to_owned)),
+            "all" => wanted.extend(built_in_names().into_iter().map(built_in_name)),
             name => {
-                let name = plain(name);
+                let name = plain(name)?;
                 wanted.extend(seeds_of(&name).unwrap_or_else(|| vec![name]));
             }
         }
@@ -184,35 +206,41 @@ pub fn resolve(names: &[String]) -> Result<Vec<String>> {
     Ok(wanted)
 }
 
-fn is_built_in(name: &str) -> bool {
-    BUILT_IN.iter().any(|model| model.name == name)
-}
-
-/// A path without what makes no difference: `./a`, `a/` and `a` are one. It keeps `./` where the rest would mean something
-/// else.
-fn plain(name: &str) -> String {
-    if is_built_in(name) {
-        return name.to_owned();
+/// A name without what makes no difference: `./a`, `a/` and `a` are one. It keeps `./` where the rest would mean something else,
+/// and `built-in:` where the rest is a folder.
+///
+/// # Errors
+/// A usage error if the name is that of a built-in model and of a folder.
+fn plain(name: &str) -> Result<String> {
+    if let Some(model) = built_in(name) {
+        let own = built_in_name(model.name);
+        if name == model.name && name != own {
+            bail_usage!(
+                "model {name}: a built-in model and a folder have this name; write ./{name} for the folder, or {own}"
+            );
+        }
+        return Ok(own);
     }
     if hub::is_spec(name) {
-        return name.trim_end_matches('/').to_owned();
+        return Ok(name.trim_end_matches('/').to_owned());
     }
     let parts = Path::new(name).components().filter(|part| *part != Component::CurDir);
     let path = parts.collect::<PathBuf>().into_os_string().into_string().unwrap_or_default();
     if path.is_empty() {
-        return name.to_owned();
+        return Ok(name.to_owned());
     }
     let is_other = is_built_in(&path) || path == "all" || hub::is_spec(&path) || is_formula(&path);
-    if is_other && path != name {
-        format!("./{path}")
-    } else {
-        path
-    }
+    Ok(if is_other && path != name { format!("./{path}") } else { path })
+}
+
+/// Returns `true` if a folder has a model, or the models of several seeds.
+fn is_model(name: &str) -> bool {
+    Path::new(name).join(CONFIG).exists() || seeds_of(name).is_some()
 }
 
 /// The models `FOLDER/seed-N` in the order of seeds, or `None` if the name is that of a model.
 fn seeds_of(name: &str) -> Option<Vec<String>> {
-    if is_built_in(name) || Path::new(name).join(CONFIG).exists() {
+    if Path::new(name).join(CONFIG).exists() {
         return None;
     }
     let recipe = name;
@@ -295,13 +323,13 @@ pub struct OpenedModel {
 /// # Errors
 /// If there is no such model, or a file is missing, incomplete or not supported.
 pub fn open(given: &str, options: LoadOptions) -> Result<OpenedModel> {
-    let name = plain(given);
+    let name = plain(given)?;
     device::check(options.device, options.dtype)?;
     if !options.template_args.is_empty() && !options.chat_template {
         bail_usage!("--template-arg sets a variable of the chat template; add --chat-template");
     }
-    if let Some(built_in) = BUILT_IN.iter().find(|model| model.name == name) {
-        return open_built_in(built_in, options);
+    if let Some(model) = built_in(&name) {
+        return open_built_in(name, model, options);
     }
     if is_formula(&name) {
         bail_usage!("model {name}: spreadsheets would read this name as a formula; write ./{name}");
@@ -338,16 +366,15 @@ fn is_hub_name(name: &str) -> bool {
 pub fn open_to_inspect(name: &str, options: LoadOptions) -> Result<OpenedModel> {
     let path = Path::new(name);
     if path.is_file() && path.extension().is_some_and(|extension| extension == "json") {
-        return open_folder(plain(name), path.to_owned(), options, true);
+        return open_folder(plain(name)?, path.to_owned(), options, true);
     }
     if path.join(CONFIG).is_file() && !Checkpoint::is_in(path) && !is_built_in(name) {
-        return open_folder(plain(name), path.to_owned(), options, true);
+        return open_folder(plain(name)?, path.to_owned(), options, true);
     }
     open(name, options)
 }
 
-fn open_built_in(model: &BuiltIn, options: LoadOptions) -> Result<OpenedModel> {
-    let name = model.name;
+fn open_built_in(name: String, model: &BuiltIn, options: LoadOptions) -> Result<OpenedModel> {
     if options.chat_template {
         bail_usage!("--chat-template: the built-in {name} has no chat template");
     }
@@ -357,8 +384,8 @@ fn open_built_in(model: &BuiltIn, options: LoadOptions) -> Result<OpenedModel> {
     if options.special_tokens != SpecialTokens::Text {
         bail_usage!("--special-tokens: the built-in {name} knows none in texts; leave --special-tokens out");
     }
-    OpenedModel::of_config_json(name.to_owned(), None, model.config.as_bytes(), options, |_| {
-        let checkpoint = Checkpoint::built_in(model.weights, &format!("built-in {name}/{TENSOR_FILE}"))?;
+    OpenedModel::of_config_json(name, None, model.config.as_bytes(), options, |_| {
+        let checkpoint = Checkpoint::built_in(model.weights, &format!("built-in {}/{TENSOR_FILE}", model.name))?;
         Ok((checkpoint, TokenizerSource::BuiltIn))
     })
 }

@@ -151,6 +151,38 @@ fn a_folder_has_one_name_however_it_is_written() {
 }
 
 #[test]
+fn a_folder_with_the_name_of_a_built_in_model_is_not_passed_over() {
+    let bench = Bench::new();
+    let models = |out: &str| {
+        let manifest: Value = serde_json::from_str(&bench.read(&format!("{out}/manifest.json"))).unwrap();
+        let models = manifest["models"].as_array().unwrap().iter();
+        models.map(|model| model["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    for (i, (folder, own)) in [("diff", "./diff"), ("diff-v2/seed-3", "diff-v2/seed-3")].into_iter().enumerate() {
+        let name = folder.split('/').next().unwrap();
+        let built_in = format!("built-in:{name}");
+        bench.run(&format!("{NEEDLE} --model {built_in} --out alone{i} -q")).succeeded();
+        assert_eq!(models(&format!("alone{i}")), [name], "nothing else has this name");
+        tiny_model(&bench.path(folder), "diff");
+        let refused = bench.run(&format!("{NEEDLE} --model m --model {name} --out no -q"));
+        refused.refused(2, &[&format!("model {name}: "), &format!("./{name} for the folder"), &built_in]);
+        bench.run(&format!("{NEEDLE} --model {built_in} --model ./{folder} --out both{i} -q")).succeeded();
+        assert_eq!(models(&format!("both{i}")), [&*built_in, own]);
+    }
+    bench.run("inspect diff").refused(2, &["./diff for the folder", "built-in:diff"]);
+    assert!(bench.run("inspect built-in:diff").succeeded().stdout.contains("DIFF V1"));
+    bench.run(&format!("{NEEDLE} --out default -q")).succeeded();
+    assert_eq!(models("default"), ["transformer", "built-in:diff", "built-in:diff-v2"]);
+    let experiment = bench.run(&format!("{NEEDLE} --model all --print-experiment"));
+    bench.write("again.toml", &experiment.succeeded().stdout);
+    bench.run("run again.toml --out again -q").succeeded();
+    assert_eq!(models("again"), ["transformer", "built-in:diff", "built-in:diff-v2", "diff-no-norm"]);
+    bench
+        .run(&format!("{NEEDLE} --model built-in:dif --out no -q"))
+        .refused(2, &["built-in models are transformer, diff"]);
+}
+
+#[test]
 fn weights_of_another_name_are_found_or_named() {
     let bench = Bench::new();
     bench.write("ids.txt", "5 6 7 8 9 10 11 5 6 7 8 9 10 11 99 100 101 102");

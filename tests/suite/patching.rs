@@ -119,7 +119,7 @@ fn patches_in_f64_have_the_numbers_of_the_kernels() {
 #[test]
 fn prompts_without_an_answer_to_change_are_refused() {
     let scratch = Scratch::with(&["diff"]);
-    let patch = ["--model", "diff", "--condition", "patch(0.1, from=clean)", "-q", "--ctx", "256"];
+    let patch = ["--model", "./diff", "--condition", "patch(0.1, from=clean)", "-q", "--ctx", "256"];
     for (command, flags, words) in [
         ("nll", &[][..], "only the answers of needle prompts can be changed"),
         ("needle", &["--unanswerable"], "a question without an answer"),
