@@ -6,6 +6,7 @@ use super::generation::{GenerationMeasure, UNANSWERABLE};
 use super::lambda::CANCELLING;
 use super::nll::{NllMeasure, NLL_DIFFERENCES, NLL_POSITIONS, PREDICTION};
 use super::outliers::{OutlierMeasure, CHANNELS, OUTLIERS};
+use super::premise::{PremiseMeasure, PREMISE};
 use super::roles::{RolesMeasure, ANSWER_HEADS};
 use super::shape::{ShapeMeasure, SHAPE};
 use super::sink_rate::{SinkRateMeasure, SINK_RATES};
@@ -27,6 +28,8 @@ pub enum MeasureName {
     Shape,
     /// Roles of heads: retrieval, query, previous-token, duplicate-token and induction scores.
     Roles,
+    /// Agreement of both maps of differential heads by region, beside what it is by chance.
+    Premise,
     /// Divergence of attention rows and predictions from the baseline.
     Fidelity,
     /// Share of heads with an attention sink on the first token, of texts, random tokens and one token repeated.
@@ -47,6 +50,7 @@ impl MeasureName {
             Self::AnswerByHead => &[&ANSWER_HEADS],
             Self::Shape => &[&SHAPE],
             Self::Roles => &[],
+            Self::Premise => &[&PREMISE],
             Self::Fidelity => &[&FIDELITY],
             Self::SinkRate => &[&SINK_RATES],
             Self::Outliers => &[&OUTLIERS, &CHANNELS],
@@ -64,6 +68,7 @@ impl MeasureName {
             Self::AnswerByHead => Box::new(AnswerMeasure { by_head: true, sinks }),
             Self::Shape => Box::new(ShapeMeasure),
             Self::Roles => Box::new(RolesMeasure),
+            Self::Premise => Box::new(PremiseMeasure),
             Self::Fidelity => Box::new(FidelityMeasure),
             Self::SinkRate => Box::new(SinkRateMeasure),
             Self::Outliers => Box::new(OutlierMeasure::default()),

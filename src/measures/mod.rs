@@ -18,6 +18,7 @@
 //! | `generation` | answers in generated text | none |
 //! | `map` | maps of one prompt, from the bins of `pooled_map` | a range |
 //! | `lambda` | weight of the second map; a probe only | all |
+//! | `premise` | agreement of both maps by region, and by chance | those that predict an answer |
 //!
 //! `target` has the probe of the rows that predict an answer, with a summary of each answer's; `list` names the measures.
 
@@ -31,6 +32,7 @@ mod nll;
 mod outliers;
 mod output;
 mod pooled_map;
+mod premise;
 mod roles;
 mod shape;
 mod sink_rate;
@@ -51,6 +53,7 @@ pub use outliers::ResidualCollector;
 pub(crate) use outliers::{side_by_side as outliers_side_by_side, OutlierMeasure, Outliers, CHANNELS};
 pub use output::{mean_over_layers, Contribution, Contributions, LayerOutput, LayerSums, RegionOutputs};
 pub use pooled_map::{PooledMap, PooledMapCollector, PooledMapProbe, PooledMapSpec, Pooling, RowQuantity};
+pub use premise::Agreement;
 pub(crate) use roles::{by_role, RolesMeasure, EVERY_HEAD, ROLES, SINKS, STRONGEST};
 pub(crate) use sinks::{SinkCollector, SinkProbe};
 pub(crate) use target::region_ranges;

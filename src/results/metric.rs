@@ -76,6 +76,8 @@ pub enum Headline {
 
 /// Names of parts of the prompt, or sites of the model, that metrics are about.
 pub const ANSWER_REGION: &str = "answer";
+/// Template, filler and distractors together.
+pub const NOISE_REGION: &str = "noise";
 
 /// Kinds of tokens, which are regions of the records: the beginning of the text, random tokens, and one random token again
 /// and again.
@@ -251,6 +253,16 @@ catalogue! {
         .hits();
     CANCELLED = metric("cancelled", "{} cancelled",
         "Part of the attention that the subtraction removes, 1 - sum |a| / sum (A1 + lambda A2).").share().by_region();
+    CANCELLED_CHANCE = metric("cancelled_chance", "{} cancelled by chance",
+        "Mean of cancelled over all permutations of A2's keys within the region: in a row of n keys, sum_ij min(A1_i, lambda A2_j) / n \
+         stands for sum_i min(A1_i, lambda A2_i). It is exact; nothing is drawn.").share().by_region();
+    MAP_COSINE = metric("map_cosine", "map cosine",
+        "Cosine of both maps over the keys of the region that a row sees, <A1, A2> / (|A1| |A2|): a mean over the rows that predict \
+         the answer. Rows with fewer than two such keys, or without weight on them in a map, are left out.")
+        .positive().by_region();
+    MAP_COSINE_CHANCE = metric("map_cosine_chance", "map cosine by chance",
+        "Mean of map_cosine over all permutations of A2's keys within the region, sum A1 sum A2 / (n |A1| |A2|) for n keys. It is \
+         exact; nothing is drawn.").positive().by_region();
     LAMBDA = metric("lambda", "lambda", "Mean weight of the second map.").from("paper, section 2.1").unit("fraction");
     SINK_RATE = metric("sink_rate", "sink rate",
         "Share of heads that give the first token more than 0.3 of |a| on average over the first 64 rows: of texts, of random \

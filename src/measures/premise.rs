@@ -1,0 +1,347 @@
+//! The premise of differential attention, that both maps agree on noise: how far they do, beside what they would by chance.
+//!
+//! By chance is the mean over all permutations of the second map's keys within a region, which has a closed form: nothing is
+//! drawn, so it has no noise of its own. Without it an agreement misleads, because two lists of positive weights always agree
+//! a little, and the more the more even they are.
+
+use super::target::{RowMean, TargetCollector, TargetProbe, TargetSummary};
+use super::{of_head, rounded, Measure, MeasureOutput, ObservedPass};
+use crate::attention::{AttentionRow, HeadPlace, RowProbe};
+use crate::prompts::{Prompt, Region};
+use crate::results::metric::{Metric, CANCELLED, CANCELLED_CHANCE, MAP_COSINE, MAP_COSINE_CHANCE, NOISE_REGION};
+use crate::results::record::Measurement;
+use crate::results::run_table::{number_table, RunTable};
+use crate::results::table::Table;
+use crate::results::{Column, Frame};
+use crate::stats::mean;
+use anyhow::Result;
+use std::ops::Range;
+
+/// Number of sets of keys: every region, in the order of [`Region::ALL`], and all regions of noise together.
+const KEY_SETS: usize = Region::ALL.len() + 1;
+
+/// The place of noise among them.
+const NOISE: usize = Region::ALL.len();
+
+const METRICS: [&Metric; 4] = [&MAP_COSINE, &MAP_COSINE_CHANCE, &CANCELLED, &CANCELLED_CHANCE];
+
+/// The numbers of [`METRICS`]. Each is missing where it is not defined.
+type Numbers = [Option<f64>; METRICS.len()];
+
+/// Agreement of both maps, of all heads and by head.
+pub(super) struct PremiseMeasure;
+
+impl Measure for PremiseMeasure {
+    fn row_probes(&self, _model: usize, prompt: &Prompt) -> Vec<Box<dyn RowProbe>> {
+        vec![Box::new(TargetProbe::new(&prompt.answerable_targets(), Agreement::default()))]
+    }
+
+    fn conclude(&self, pass: ObservedPass<'_>, output: &mut MeasureOutput) -> Result<()> {
+        let mut heads = Vec::new();
+        for result in pass.probe_results {
+            heads.push((result.at, result.collector.into_collector::<TargetCollector<Agreement>>().summaries));
+        }
+        for (index, target) in pass.prompt.answerable_targets().iter().enumerate() {
+            // Plain text has no answer, and so no noise.
+            let sets = if target.query.is_some() { KEY_SETS } else { NOISE };
+            let mut records = Vec::new();
+            for set in 0..sets {
+                let mut of_heads = Vec::new();
+                for (at, targets) in &heads {
+                    of_heads.push(OfHead { at: *at, numbers: targets[index].0[set].numbers() });
+                }
+                add_set(set, &of_heads, &mut records);
+            }
+            output.extend(target.query, pass.prompt.rows_name(), records);
+        }
+        Ok(())
+    }
+}
+
+/// The numbers of one head on a set of keys.
+struct OfHead {
+    at: HeadPlace,
+    numbers: Numbers,
+}
+
+/// Adds the numbers of a set of keys: means over the heads that have them, and those of each head. `cancelled` of a region, of
+/// all heads, is a record of [`super::answer`].
+fn add_set(set: usize, heads: &[OfHead], records: &mut Vec<Measurement>) {
+    let region = Region::ALL.get(set).map_or(NOISE_REGION, |region| region.name());
+    let of_set = |measurement| Measurement { region: Some(region.into()), ..measurement };
+    for (i, metric) in METRICS.into_iter().enumerate() {
+        let values: Vec<f64> = heads.iter().filter_map(|head| head.numbers[i]).collect();
+        if *metric != CANCELLED || set == NOISE {
+            records.extend(mean(&values).map(|mean| of_set(rounded(metric, mean, values.len()))));
+        }
+        for head in heads {
+            records.extend(head.numbers[i].map(|x| of_head(head.at, of_set(rounded(metric, x, 1)))));
+        }
+    }
+}
+
+/// Returns `true` if a set of keys has those of a region.
+fn has_region(set: usize, region: Region) -> bool {
+    set == region as usize || (set == NOISE && Region::NOISE.contains(&region))
+}
+
+/// Agreement of both maps in the rows of one target of one head, by set of keys. Without numbers for standard attention.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Agreement([SetAgreement; KEY_SETS]);
+
+impl Agreement {
+    /// Returns the cosine of both maps on the keys of a region, `None` for noise; the cosine by chance; the part that is
+    /// cancelled; and that by chance. Each is missing where it is not defined.
+    pub fn on(&self, region: Option<Region>) -> Numbers {
+        self.0[region.map_or(NOISE, |region| region as usize)].numbers()
+    }
+}
+
+impl TargetSummary for Agreement {
+    fn add(&mut self, row: &AttentionRow<'_>, regions: &[(Region, Range<usize>)]) {
+        let &[first, second] = row.maps else { return };
+        for (set, sums) in self.0.iter_mut().enumerate() {
+            let mut keys = KeyWeights::default();
+            for (_, range) in regions.iter().filter(|(region, _)| has_region(set, *region)) {
+                for key in range.start.max(row.first_visible)..range.end.min(first.len()) {
+                    keys.first.push(f64::from(first[key]));
+                    keys.second.push(f64::from(second[key]));
+                }
+            }
+            sums.add(&keys, -f64::from(row.mix[1]));
+        }
+    }
+
+    fn merge(&mut self, later: Self) {
+        self.0.iter_mut().zip(later.0).for_each(|(mine, theirs)| mine.merge(theirs));
+    }
+}
+
+/// Agreement of both maps on a set of keys, over rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct SetAgreement {
+    cosine: RowMean,
+    cosine_chance: RowMean,
+    /// Sum of what the subtraction takes from both maps, 2 Σ min(A1, lambda A2).
+    cancelled: f64,
+    /// The same by chance.
+    cancelled_chance: f64,
+    /// Sum of the weights, Σ (A1 + lambda A2).
+    total: f64,
+}
+
+impl SetAgreement {
+    /// Adds a row with this lambda. A negative one adds the second map, so that nothing is cancelled.
+    fn add(&mut self, keys: &KeyWeights, lambda: f64) {
+        let cosine = keys.cosine();
+        self.cosine.add(cosine.map(|cosine| cosine.found));
+        self.cosine_chance.add(cosine.map(|cosine| cosine.chance));
+        let common = keys.common(lambda.max(0.0));
+        self.cancelled += 2.0 * common.found;
+        self.cancelled_chance += 2.0 * common.chance;
+        self.total += keys.first.iter().sum::<f64>() + lambda.abs() * keys.second.iter().sum::<f64>();
+    }
+
+    fn merge(&mut self, later: Self) {
+        self.cosine.merge(later.cosine);
+        self.cosine_chance.merge(later.cosine_chance);
+        self.cancelled += later.cancelled;
+        self.cancelled_chance += later.cancelled_chance;
+        self.total += later.total;
+    }
+
+    fn numbers(&self) -> Numbers {
+        let of_total = |part: f64| (self.total > 0.0).then(|| part / self.total);
+        [self.cosine.mean(), self.cosine_chance.mean(), of_total(self.cancelled), of_total(self.cancelled_chance)]
+    }
+}
+
+/// The weights of both maps on a set of keys in one row, which are not negative.
+#[derive(Debug, Default)]
+struct KeyWeights {
+    first: Vec<f64>,
+    second: Vec<f64>,
+}
+
+/// A number of both maps, and its mean over all permutations of the second map's keys.
+#[derive(Clone, Copy, Debug)]
+struct WithChance {
+    found: f64,
+    chance: f64,
+}
+
+impl KeyWeights {
+    /// Cosine of the two lists. `None` with fewer than two keys, where it is always 1, and without weight in a map.
+    fn cosine(&self) -> Option<WithChance> {
+        let Self { first, second } = self;
+        let norms = (dot(first, first) * dot(second, second)).sqrt();
+        let sums = first.iter().sum::<f64>() * second.iter().sum::<f64>();
+        let n = first.len();
+        (n > 1 && norms > 0.0)
+            .then(|| WithChance { found: dot(first, second) / norms, chance: sums / (n as f64 * norms) })
+    }
+
+    /// The weight that the first list shares with `lambda` times the second, Σ min(x_i, y_i). By chance it is
+    /// Σ_i Σ_j min(x_i, y_j) / n, for which one list is sorted and summed up.
+    fn common(&self, lambda: f64) -> WithChance {
+        let mut second: Vec<f64> = self.second.iter().map(|weight| lambda * weight).collect();
+        let found = self.first.iter().zip(&second).map(|(x, y)| x.min(*y)).sum();
+        second.sort_unstable_by(f64::total_cmp);
+        // The sums of the 0, 1, … smallest.
+        let mut smallest = vec![0.0];
+        for y in &second {
+            smallest.push(smallest[smallest.len() - 1] + y);
+        }
+        let mut sum = 0.0;
+        for &x in &self.first {
+            let smaller = second.partition_point(|&y| y < x);
+            sum += smallest[smaller] + x * (second.len() - smaller) as f64;
+        }
+        WithChance { found, chance: sum / second.len().max(1) as f64 }
+    }
+}
+
+fn dot(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| a * b).sum()
+}
+
+/// The agreement of both maps by region.
+pub(crate) const PREMISE: RunTable = RunTable {
+    note: "By chance: the mean over all permutations of the second map's keys within the region. Noise: the template, filler and \
+           distractor keys together [95 % interval].",
+    ..RunTable::made("premise", "Agreement of the two maps", premise)
+};
+
+/// A row for each model and region with a cosine.
+fn premise(frame: &Frame) -> Option<Table> {
+    let numbers = METRICS.map(Metric::overall);
+    let mut table = number_table(frame, &numbers, &[Column::Region])?;
+    let cosine = table.place(MAP_COSINE.name)?;
+    table.rows.retain(|row| !row[cosine].is_none());
+    for (metric, heading) in METRICS.iter().zip(["cosine", "by chance", "cancelled %", "by chance %"]) {
+        let column = table.columns.iter_mut().find(|column| column.name == metric.name);
+        column.into_iter().for_each(|column| heading.clone_into(&mut column.heading));
+    }
+    table.with_rows()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{random_rows, watch, TestRow};
+    use super::*;
+    use crate::prompts::TargetRows;
+    use proptest::prelude::*;
+
+    /// Calls `check` with every permutation of a list.
+    fn for_each_permutation(list: &mut [f64], from: usize, check: &mut impl FnMut(&[f64])) {
+        if from == list.len() {
+            return check(list);
+        }
+        for at in from..list.len() {
+            list.swap(from, at);
+            for_each_permutation(list, from + 1, check);
+            list.swap(from, at);
+        }
+    }
+
+    /// The means of cosine and common weight over all permutations of the second list.
+    fn by_brute_force(keys: &KeyWeights, lambda: f64) -> [f64; 2] {
+        let mut sums = [0.0; 2];
+        let mut count = 0.0;
+        for_each_permutation(&mut keys.second.clone(), 0, &mut |second| {
+            let permuted = KeyWeights { first: keys.first.clone(), second: second.to_vec() };
+            sums[0] += permuted.cosine().map_or(0.0, |cosine| cosine.found);
+            sums[1] += permuted.common(lambda).found;
+            count += 1.0;
+        });
+        sums.map(|sum| sum / count)
+    }
+
+    proptest! {
+        #[test]
+        fn chance_is_the_mean_over_all_permutations(
+            weights in proptest::collection::vec((0.0..1.0_f64, 0.0..1.0_f64), 2..7),
+            equal: bool,
+            lambda in 0.0..1.5_f64,
+        ) {
+            let first: Vec<f64> = weights.iter().map(|(x, _)| *x).collect();
+            // Weights that differ, or few that come again and again, some of them 0.
+            let second = weights.iter().map(|(x, y)| if equal { (4.0 * x).floor() } else { *y }).collect();
+            let keys = KeyWeights { first, second };
+            let [cosine, common] = by_brute_force(&keys, lambda);
+            prop_assert!((keys.common(lambda).chance - common).abs() < 1e-12);
+            prop_assert!((keys.cosine().map_or(0.0, |cosine| cosine.chance) - cosine).abs() < 1e-12);
+        }
+
+        #[test]
+        fn agreement_does_not_depend_on_blocks(tokens in 4_usize..40, block in 1_usize..40, seed: u64) {
+            let rows = random_rows(tokens, seed);
+            let regions = (0..tokens).map(|key| Region::ALL[key % Region::ALL.len()]).collect();
+            let probe = TargetProbe::new(&[TargetRows { query: None, rows: 2..tokens, regions }], Agreement::default());
+            let whole = watch::<TargetCollector<Agreement>>(&probe, &rows, tokens);
+            let merged = watch::<TargetCollector<Agreement>>(&probe, &rows, block);
+            for region in Region::ALL.map(Some).into_iter().chain([None]) {
+                let [whole, merged] = [&whole, &merged].map(|collector| collector.summaries[0].on(region));
+                for (a, b) in whole.into_iter().zip(merged) {
+                    prop_assert_eq!(a.is_some(), b.is_some());
+                    prop_assert!(a.is_none_or(|a| (-1e-9..=1.0 + 1e-9).contains(&a) && (a - b.unwrap()).abs() < 1e-12));
+                }
+            }
+        }
+    }
+
+    /// The agreement of rows with the regions bos, filler, distractor, answer, filler, answer.
+    fn agreement(rows: &[TestRow]) -> Agreement {
+        use Region::*;
+        let regions = vec![Bos, Filler, Distractor, Answer, Filler, Answer];
+        let probe = TargetProbe::new(&[TargetRows { query: None, rows: 4..6, regions }], Agreement::default());
+        let mut collector = probe.start(0, 0);
+        rows.iter().for_each(|row| row.show(collector.as_mut()));
+        collector.into_collector::<TargetCollector<Agreement>>().summaries.remove(0)
+    }
+
+    #[track_caller]
+    fn assert_numbers(found: Numbers, want: Numbers) {
+        for (found, want) in found.into_iter().zip(want) {
+            assert_eq!(found.is_some(), want.is_some(), "{found:?} {want:?}");
+            assert!(found.is_none_or(|found| (found - want.unwrap()).abs() < 1e-6), "{found:?} {want:?}");
+        }
+    }
+
+    #[test]
+    fn maps_agree_by_region_and_less_by_chance() {
+        let whole = TestRow::two(&[0.1, 0.3, 0.0, 0.5, 0.1, 0.0], &[0.2, 0.1, 0.1, 0.0, 0.2, 0.4], 0.5);
+        let found = agreement(std::slice::from_ref(&whole));
+        // Filler: (0.3, 0.1) and (0.1, 0.2), of which half is subtracted: minima 0.05 and 0.1, or 0.1 and 0.05.
+        let norms = (0.1_f64 * 0.05).sqrt();
+        let [cosine, chance] = [0.05 / norms, 0.4 * 0.3 / (2.0 * norms)].map(Some);
+        assert_numbers(found.on(Some(Region::Filler)), [cosine, chance, Some(0.3 / 0.55), Some(0.3 / 0.55)]);
+        // Answer: (0.5, 0) and (0, 0.4), which share nothing, and 0.2 if they are exchanged.
+        assert_numbers(found.on(Some(Region::Answer)), [0.0, 0.5, 0.0, 0.2 / 0.7].map(Some));
+        // One key has no cosine, and weights that are the same in every order.
+        assert_numbers(found.on(Some(Region::Bos)), [None, None, Some(1.0), Some(1.0)]);
+        assert_numbers(found.on(Some(Region::Question)), [None; 4]);
+        // Noise: (0.3, 0, 0.1) and (0.1, 0.1, 0.2).
+        let norms = (0.1_f64 * 0.06).sqrt();
+        let [cosine, chance] = [0.05 / norms, 0.4 * 0.4 / (3.0 * norms)].map(Some);
+        let by_chance = 2.0 * (0.2 + 0.2) / 3.0 / 0.6;
+        assert_numbers(found.on(None), [cosine, chance, Some(0.3 / 0.6), Some(by_chance)]);
+    }
+
+    #[test]
+    fn rows_without_weight_have_no_cosine_and_one_map_has_no_numbers() {
+        let none = TestRow::two(&[0.5, 0.0, 0.0, 0.5, 0.0], &[0.0, 0.5, 0.0, 0.0, 0.5], 0.5);
+        let some = TestRow::two(&[0.0, 0.5, 0.0, 0.0, 0.5, 0.0], &[0.0, 0.5, 0.0, 0.0, 0.5, 0.0], 1.0);
+        let found = agreement(&[none, some]).on(Some(Region::Filler));
+        // The first row gives the totals 0.5, of which nothing is shared.
+        assert_numbers(found, [1.0, 1.0, 2.0 / 2.5, 2.0 / 2.5].map(Some));
+        assert_eq!(agreement(&[TestRow::one(&[0.2; 5])]), Agreement::default());
+    }
+
+    #[test]
+    fn a_map_that_is_added_cancels_nothing() {
+        let maps = [0.0, 0.5, 0.0, 0.0, 0.5, 0.0];
+        let found = agreement(&[TestRow::two(&maps, &maps, -0.5)]).on(None);
+        assert_numbers(found, [1.0, 2.0 / 3.0, 0.0, 0.0].map(Some));
+    }
+}
