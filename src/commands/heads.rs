@@ -8,8 +8,8 @@ use crate::figures::{RunFigure, View};
 use crate::measures::MeasureName;
 use crate::measures::{by_role, EVERY_HEAD, ROLES, SINKS, STRONGEST};
 use crate::prompts::{Grid, NeedleCounts, NeedlePrompts, PromptDefaults};
-use crate::results::metric::INDUCTION;
-use crate::results::screen::{Screen, ScreenTable};
+use crate::results::metric::{ANSWER_REGION, INDUCTION, MAP_COSINE, MAP_COSINE_CHANCE, NOISE_REGION};
+use crate::results::screen::{note_on_levels, Screen, ScreenTable};
 use crate::results::Frame;
 use crate::run::Plan;
 use anyhow::Result;
@@ -50,7 +50,21 @@ fn screen(frame: &Frame) -> Screen {
     let table =
         by_role(frame).map(|table| ScreenTable::of_run("Strongest head of each role (its score)", frame, table));
     let note = "Head 2.0 is head 0 of layer 2. Retrieval heads: those with a retrieval score above 0.1.";
-    Screen { tables: table.into_iter().collect(), notes: vec![note.to_owned()], ..Screen::default() }
+    let notes = [note.to_owned()].into_iter().chain(note_on_agreement(frame)).collect();
+    Screen { tables: table.into_iter().collect(), notes, ..Screen::default() }
+}
+
+/// How far the two maps of differential models agree, in one sentence.
+fn note_on_agreement(frame: &Frame) -> Option<String> {
+    let is_differential = |model: &&String| frame.mean(model, None, MAP_COSINE.name, Some(NOISE_REGION)).is_some();
+    let names: Vec<String> = frame.models.iter().filter(is_differential).map(|model| frame.short_name(model)).collect();
+    let numbers = [
+        ("noise", MAP_COSINE.of(NOISE_REGION)),
+        ("by chance", MAP_COSINE_CHANCE.of(NOISE_REGION)),
+        ("answer", MAP_COSINE.of(ANSWER_REGION)),
+        ("by chance", MAP_COSINE_CHANCE.of(ANSWER_REGION)),
+    ];
+    note_on_levels(frame, &format!("Cosine of both maps of {}", names.join(", ")), &numbers)
 }
 
 impl MeasuringFlags for HeadsFlags {
@@ -61,7 +75,7 @@ impl MeasuringFlags for HeadsFlags {
     fn plan(&self, _run: &RunFlags, _models: &OpenedModels) -> Result<Plan> {
         Ok(Plan {
             grid: Grid::Needle(self.prompts.clone()),
-            measures: vec![MeasureName::AnswerByHead, MeasureName::Shape, MeasureName::Roles],
+            measures: vec![MeasureName::AnswerByHead, MeasureName::Shape, MeasureName::Roles, MeasureName::Premise],
             ..Plan::default()
         })
     }
