@@ -29,6 +29,7 @@ mod nll;
 mod package;
 mod patching;
 mod prefixes;
+mod premise;
 mod python;
 mod quantise_qk;
 mod real_models;
