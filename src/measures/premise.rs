@@ -218,7 +218,8 @@ fn premise(frame: &Frame) -> Option<Table> {
     let mut table = number_table(frame, &numbers, &[Column::Region])?;
     let cosine = table.place(MAP_COSINE.name)?;
     table.rows.retain(|row| !row[cosine].is_none());
-    for (metric, heading) in METRICS.iter().zip(["cosine", "by chance", "cancelled %", "by chance %"]) {
+    for (metric, heading) in METRICS.iter().zip(["cosine", "cosine by chance", "cancelled %", "cancelled by chance %"])
+    {
         let column = table.columns.iter_mut().find(|column| column.name == metric.name);
         column.into_iter().for_each(|column| heading.clone_into(&mut column.heading));
     }
