@@ -99,7 +99,7 @@ fn passes(
                 true => generation(setup, model, prompt, treated(index, true).as_ref(), prefix.as_ref())?,
                 false => None,
             };
-            passes.conclude(index, observed, generation.as_ref(), result)?;
+            passes.conclude(index, prompt, observed, generation.as_ref(), result)?;
         }
     }
     Ok(())
@@ -124,7 +124,7 @@ pub(super) fn untreated_records(
         if let Some(kept) = observed.passed.prefix.take() {
             observed.gradients = passes.gradients(&kept)?;
         }
-        passes.conclude(0, observed, None, &mut result)?;
+        passes.conclude(0, prompt, observed, None, &mut result)?;
     }
     Ok(result.records)
 }
@@ -317,11 +317,12 @@ impl<'a> PromptPasses<'a> {
         Ok(passed.into_iter().zip(residual).map(|(passed, residual)| probes.by_measure(passed, residual)).collect())
     }
 
-    /// Concludes the measures of a pass. The data that measures keep from the first condition become the baseline of
+    /// Concludes the measures of a pass over a prompt, itself or the corrupted one. The data that measures keep from the first condition become the baseline of
     /// the others.
     fn conclude(
         &mut self,
         condition: usize,
+        prompt: &Prompt,
         observed: PassObservations,
         generation: Option<&Generation>,
         result: &mut PromptResult,
@@ -338,7 +339,7 @@ impl<'a> PromptPasses<'a> {
                 sample: self.planned.sample,
                 identity: &identity,
                 model: &model.transformer,
-                prompt: self.prompt,
+                prompt,
                 tokenizer: model.tokenizer().ok(),
                 queries: &passed.queries,
                 predictions: passed.predictions.as_ref(),
@@ -351,7 +352,7 @@ impl<'a> PromptPasses<'a> {
                 baseline: self.baseline[i].as_ref(),
             };
             self.measures[i].conclude(observed, &mut output)?;
-            result.add(&identity, self.prompt, output.records);
+            result.add(&identity, prompt, output.records);
             result.pooled.extend(output.pooled.map(|pooled| (i, key, pooled)));
             if condition == 0 {
                 self.baseline[i] = output.kept;
