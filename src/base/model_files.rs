@@ -49,7 +49,7 @@ pub const OPTIONAL: [&str; 5] = [TOKENIZER_CONFIG, SPECIAL_TOKENS_MAP, ADDED_TOK
 /// A tokenizer in two files, which is read where there is no [`TOKENIZER`].
 pub const TOKENIZER_PARTS: [&str; 2] = [VOCAB, MERGES];
 
-/// Of the names in a folder those of files that may be its weights, where it has neither [`TENSOR_FILE`] nor [`INDEX_FILE`]: a
+/// The files that may be the weights of a folder with these names, without [`TENSOR_FILE`] and [`INDEX_FILE`]: a
 /// `latest.safetensors`, or else every file that is neither a [part](is_part) nor an adapter.
 pub fn weight_candidates<'a>(names: impl IntoIterator<Item = &'a String>) -> Vec<String> {
     let mut found: Vec<String> = names.into_iter().filter(|name| name.ends_with(SAFETENSORS)).cloned().collect();

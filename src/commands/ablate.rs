@@ -74,7 +74,7 @@ const FIGURES: [RunFigure; 4] = [
         subtitle: "",
         pooling: "mean over prompts, paired with the untreated passes",
         table: &EVERY_COST,
-        view: View::Heads { value: "answer_log_prob_change" },
+        view: View::Heads,
     },
     RunFigure {
         file: "conditions",

@@ -208,7 +208,7 @@ pub(super) fn talk(comparison: &Comparison) -> String {
     lines.join("\n") + "\n"
 }
 
-/// What was paired, and how many records have no partner.
+/// The number of pairs, and of records without a partner.
 fn talk_of_pairing(pairing: &PairedSets) -> Vec<String> {
     let PairedSets { baseline, other, pairs, .. } = pairing;
     let mut lines = vec![format!("{other} is compared with {baseline}: {} of records", plural(*pairs, "pair"))];

@@ -131,11 +131,12 @@ fn draw(run: &Run, experiment: &Experiment) -> Result<()> {
 
 /// Draws those figures that the run has numbers for.
 fn draw_figures(run: &Run, figures: &[RunFigure]) -> Result<()> {
+    let caption = run.setup.caption();
     for figure in figures {
-        let caption = run.setup.caption();
-        let subtitle = if figure.subtitle.is_empty() { caption } else { format!("{} · {caption}", figure.subtitle) };
-        if let Some(drawn) = figure.draw(&run.frame, &run.heading(figure.title, &subtitle))? {
-            run.save_figure(&drawn, figure.file, figure.pooling)?;
+        let subtitle =
+            if figure.subtitle.is_empty() { caption.clone() } else { format!("{} · {caption}", figure.subtitle) };
+        for drawn in figure.draw(&run.frame, &subtitle, run.style.page)? {
+            run.save_figure(&drawn.figure, &drawn.file, figure.pooling)?;
         }
     }
     Ok(())

@@ -8,7 +8,7 @@ use crate::figures::{RunFigure, View};
 use crate::measures::MeasureName;
 use crate::measures::{by_role, EVERY_HEAD, ROLES, SINKS, STRONGEST};
 use crate::prompts::{Grid, NeedleCounts, NeedlePrompts, PromptDefaults};
-use crate::results::metric::{ANSWER_REGION, INDUCTION, MAP_COSINE, MAP_COSINE_CHANCE, NOISE_REGION};
+use crate::results::metric::{ANSWER_REGION, MAP_COSINE, MAP_COSINE_CHANCE, NOISE_REGION};
 use crate::results::screen::{note_on_levels, Screen, ScreenTable};
 use crate::results::Frame;
 use crate::run::Plan;
@@ -56,8 +56,11 @@ fn screen(frame: &Frame) -> Screen {
 
 /// How far the two maps of differential models agree, in one sentence.
 fn note_on_agreement(frame: &Frame) -> Option<String> {
-    let is_differential = |model: &&String| frame.mean(model, None, MAP_COSINE.name, Some(NOISE_REGION)).is_some();
-    let names: Vec<String> = frame.models.iter().filter(is_differential).map(|model| frame.short_name(model)).collect();
+    let mut names = Vec::new();
+    for model in &frame.models {
+        let is_differential = frame.mean(model, None, MAP_COSINE.name, Some(NOISE_REGION)).is_some();
+        names.extend(is_differential.then(|| frame.short_name(model)));
+    }
     let numbers = [
         ("noise", MAP_COSINE.of(NOISE_REGION)),
         ("by chance", MAP_COSINE_CHANCE.of(NOISE_REGION)),
@@ -81,20 +84,11 @@ impl MeasuringFlags for HeadsFlags {
     }
 }
 
-/// A figure for each role.
-const FIGURES: [RunFigure; 9] = [
-    of_role("heads-answer-nats", "Heads: answer nats", "answer nats"),
-    of_role("heads-answer-out", "Heads: answer out", "answer out"),
-    of_role("heads-retrieval", "Heads: retrieval", "retrieval"),
-    of_role("heads-query", "Heads: query", "query"),
-    of_role("heads-previous-token", "Heads: previous token", "previous token"),
-    of_role("heads-induction", "Heads: induction", INDUCTION.name),
-    of_role("heads-duplicate-token", "Heads: duplicate token", "duplicate token"),
-    of_role("heads-sink", "Heads: sink", "sink"),
-    of_role("heads-cancelling", "Heads: cancelling", "cancelling"),
-];
-
-const fn of_role(file: &'static str, title: &'static str, role: &'static str) -> RunFigure {
-    let view = View::Heads { value: role };
-    RunFigure { file, title, subtitle: "", pooling: "mean over prompts", table: &EVERY_HEAD, view }
-}
+const FIGURES: [RunFigure; 1] = [RunFigure {
+    file: "heads",
+    title: "Heads",
+    subtitle: "",
+    pooling: "mean over prompts",
+    table: &EVERY_HEAD,
+    view: View::Heads,
+}];

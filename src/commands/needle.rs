@@ -116,7 +116,7 @@ fn screen(frame: &Frame) -> Screen {
     }
 }
 
-/// What models answer where the text holds no answer.
+/// The answers to questions without an answer in the text.
 fn absent(frame: &Frame) -> Option<ScreenTable> {
     const ABSENT: [Cut<'static>; 1] = [(Column::Cities, Some(Value::Text("absent")))];
     let numbers = [SAID_NUMBER.overall(), SAID_OTHER_NEEDLE.overall()];

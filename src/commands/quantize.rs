@@ -144,16 +144,20 @@ fn screen(frame: &Frame) -> Screen {
         SideBySide { untreated: UNTREATED, ..SideBySide::of("answers", "Few bits", &answers) },
         SideBySide { corner, plain: true, levels: true, ..SideBySide::of("fidelity", "", &flips) },
     ];
-    let bits = |condition: &ConditionFacts| match condition.purpose {
-        Purpose::Bits { bits, .. } => Some(bits),
-        _ => None,
-    };
-    let quantised = frame.conditions.0.iter().filter_map(|condition| Some((bits(condition)?, condition)));
-    let fewest = quantised.min_by_key(|(bits, _)| *bits);
+    let quantised = frame.conditions.0.iter().filter(|condition| bits(condition).is_some());
+    let fewest = quantised.min_by_key(|condition| bits(condition));
     Screen {
         tables: tables.iter().filter_map(|table| table.table(frame)).collect(),
-        notes: fewest.and_then(|(_, fewest)| note_on_condition(frame, &fewest.name)).into_iter().collect(),
+        notes: fewest.and_then(|fewest| note_on_condition(frame, &fewest.name)).into_iter().collect(),
         ..Screen::default()
+    }
+}
+
+/// The bits of a condition that quantises numbers.
+fn bits(condition: &ConditionFacts) -> Option<u32> {
+    match condition.purpose {
+        Purpose::Bits { bits, .. } => Some(bits),
+        _ => None,
     }
 }
 
@@ -188,7 +192,7 @@ const PANELS: [Panel; 6] = [
     Panel::of(&[ERROR_CANCELLED.name]),
 ];
 
-/// What is drawn. A text has no answer, and a model of one map no second one whose errors may cancel.
+/// The numbers of the panels. A text has no answer, and a model of one map no second one whose errors may cancel.
 const DRAWN: [Number<'static>; 6] = [
     ACCURACY.overall(),
     ANSWER_LOG_PROB.overall(),
@@ -202,11 +206,16 @@ const DRAWN: [Number<'static>; 6] = [
 fn in_all_layers(frame: &Frame) -> Option<Table> {
     let mut table = number_table(frame, &DRAWN, &[])?;
     let condition = table.place(Column::Condition.name())?;
-    table.rows.retain(|row| match frame.conditions.purpose(&row[condition].text) {
+    table.rows.retain(|row| match purpose(frame, &row[condition]) {
         Some(Purpose::Bits { layers, .. }) => layers.is_none(),
         _ => true,
     });
     Some(table)
+}
+
+/// The purpose of the condition in a cell.
+fn purpose<'a>(frame: &'a Frame, condition: &Cell) -> Option<&'a Purpose> {
+    frame.conditions.get(&condition.text).map(|condition| &condition.purpose)
 }
 
 /// `4 bits`, `nvfp4`.
@@ -219,16 +228,19 @@ fn format_words(format: &str) -> String {
 
 /// The conditions that quantise one layer, by format and layer, beside those that quantise none and all of them.
 fn in_single_layers(frame: &Frame) -> Option<Table> {
-    let mut table = number_table(frame, &DRAWN, &[])?;
-    let condition = table.place(Column::Condition.name())?;
-    let formats = frame.conditions.0.iter().filter_map(|condition| match &condition.purpose {
+    let formats = distinct(frame.conditions.0.iter().filter_map(|condition| match &condition.purpose {
         Purpose::Bits { format, layers: Some(_), .. } => Some(format),
         _ => None,
-    });
+    }));
+    if formats.is_empty() {
+        return None;
+    }
+    let mut table = number_table(frame, &DRAWN, &[])?;
+    let condition = table.place(Column::Condition.name())?;
     let mut rows = Vec::new();
-    for format in distinct(formats) {
+    for format in formats {
         for row in &table.rows {
-            let layer = match frame.conditions.purpose(&row[condition].text) {
+            let layer = match purpose(frame, &row[condition]) {
                 Some(Purpose::Untreated) => "none".to_owned(),
                 Some(Purpose::Bits { format: its, layers: None, .. }) if *its == format => "all".to_owned(),
                 Some(Purpose::Bits { format: its, layers: Some(layers), .. }) if *its == format => joined(layers),

@@ -88,7 +88,7 @@ const FIGURES: [RunFigure; 2] = [
         pooling:
             "mean over prompts and the rows that predict the answer, of plain text the last 32; share of the output",
         table: &RunTable::made("", "", by_head),
-        view: View::Heads { value: SHARE_OUT.name },
+        view: View::Heads,
     },
 ];
 

@@ -105,8 +105,8 @@ pub(super) fn print_tables(frame: &Frame, args: &TableArgs) -> Result<()> {
 
 /// The screen of a run: that of its command, or of the first command that measures.
 pub(super) fn screen(frame: &Frame) -> Screen {
-    let first = || COMMANDS.into_iter().find_map(Command::measuring);
-    let command = of_command(frame).or_else(first).expect("commands measure");
+    let command = of_command(frame).or_else(|| COMMANDS.into_iter().find_map(Command::measuring));
+    let command = command.expect("commands measure");
     Screen { next: command.next, ..(command.screen)(frame) }
 }
 

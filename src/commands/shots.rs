@@ -9,7 +9,7 @@ use crate::measures::MeasureName;
 use crate::prompts::shots::order_of;
 use crate::prompts::{Grid, ShotsPrompts};
 use crate::results::metric::{ACCURACY, ANSWER_LOG_PROB};
-use crate::results::run_table::{number_table, row_columns, sorted_rows, Content, RunTable};
+use crate::results::run_table::{row_columns, sorted_rows, table_of_rows, Content, RunTable};
 use crate::results::screen::{Screen, SideBySide};
 use crate::results::table::{numbers, words, Cell, Table};
 use crate::results::{Column, Cut, Frame, Number, Query};
@@ -80,10 +80,9 @@ fn note_on_arrangements(table: &Table) -> Option<String> {
     let least = effects.iter().copied().reduce(f64::min)?;
     let most = effects.iter().copied().reduce(f64::max)?;
     let most_by_chance = table.rows.iter().filter_map(|row| Some(row[chance].interval?.hi)).reduce(f64::max)?;
-    let is_beyond =
-        |row: &&Vec<Cell>| row[effect].exact.zip(row[chance].interval).is_some_and(|(x, chance)| x > chance.hi);
+    let beyond = table.rows.iter().filter_map(|row| Some(row[effect].exact? > row[chance].interval?.hi));
     let points = |x: f64| format!("{:.0}", 100.0 * x);
-    let verdict = match table.rows.iter().filter(is_beyond).count() {
+    let verdict = match beyond.filter(|is_beyond| *is_beyond).count() {
         0 => format!("no more than chance gives (up to {})", points(most_by_chance)),
         beyond => format!("more than chance gives in {beyond} of {} rows and models", effects.len()),
     };
@@ -104,9 +103,12 @@ const BY_CHANCE: &str = "best_less_worst_by_chance";
 /// A row for each model, number of examples and order: the answers, and the effect of the arrangement of the examples.
 fn table(frame: &Frame) -> Option<Table> {
     const NUMBERS: [Number<'static>; 2] = [ACCURACY.overall(), ANSWER_LOG_PROB.overall()];
-    let mut table = number_table(frame, &NUMBERS, &[Column::Task]).filter(|_| frame.is_of_shots())?;
+    if !frame.is_of_shots() {
+        return None;
+    }
     let columns = row_columns(frame, &[Column::Task]);
     let rows = sorted_rows(frame, &Query { rows: &columns, numbers: &NUMBERS, ..Query::default() });
+    let mut table = table_of_rows(&columns, &rows, &NUMBERS)?;
     let effects = rows.par_iter().map(|row| {
         let only: Vec<Cut<'_>> = columns.iter().copied().zip(row.keys.iter().copied()).collect();
         Robustness::new(&frame.arrangements(ACCURACY.overall(), &only), RESAMPLES / 5, frame.about.seed)
@@ -128,8 +130,10 @@ fn table(frame: &Frame) -> Option<Table> {
 
 /// `+12 [+2, +22]`.
 fn in_points(x: Option<f64>, interval: Option<Interval>) -> Cell {
-    let points = |x: f64| format!("{:+.0}", 100.0 * x);
-    x.map_or_else(Cell::none, |x| Cell { percent: true, ..Cell::number_in(x, interval, points) })
+    x.map_or_else(Cell::none, |x| Cell {
+        percent: true,
+        ..Cell::number_in(x, interval, |x| format!("{:+.0}", 100.0 * x))
+    })
 }
 
 const FIGURES: [RunFigure; 1] = [RunFigure {

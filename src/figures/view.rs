@@ -1,13 +1,15 @@
 //! Figures of runs as values: each is a view of a table, whose numbers it draws as lines, cells or a forest.
 
-use super::{cells, forest, lines, CellGrid, CellScale, Figure, FigureHeading, ForestPanel, ForestRow, GridCell};
-use super::{Line, LineAxes, LinePanel, PointEstimate};
+use super::{
+    cells, forest, lines, CellGrid, CellScale, Figure, FigureHeading, ForestPanel, ForestRow, GridCell, Line, LineAxes,
+    LinePanel, Page, PointEstimate,
+};
 use crate::attention::HeadPlace;
 use crate::base::names::distinct;
 use crate::results::metric::{kind_of, Kind};
 use crate::results::run_table::RunTable;
-use crate::results::table::{Cell, Table, MODEL};
-use crate::results::Frame;
+use crate::results::table::{Cell, ColumnRole, Table, MODEL};
+use crate::results::{Column, Frame};
 use anyhow::Result;
 
 /// A figure of a run. Models are its series; keys of the table that differ between rows, and are not on an axis, make panels.
@@ -15,7 +17,7 @@ pub(crate) struct RunFigure {
     /// Name of its file, without an extension.
     pub(crate) file: &'static str,
     pub(crate) title: &'static str,
-    /// What to know besides the caption of the run; may be empty.
+    /// The part of the subtitle before the caption of the run; may be empty.
     pub(crate) subtitle: &'static str,
     /// The way in which its numbers are made, for its recipe.
     pub(crate) pooling: &'static str,
@@ -30,8 +32,8 @@ pub(crate) enum View {
     Lines { over: Over, panels: &'static [Panel] },
     /// A grid for each model: a key from top to bottom, and the length of the prompts, or what else differs, from left to right.
     Grid { down: &'static str, value: &'static str },
-    /// A grid for each model of its layers and heads.
-    Heads { value: &'static str },
+    /// A grid for each model of its layers and heads: a figure for each score of heads, named after it if there are several.
+    Heads,
     /// Changes with their intervals, a row for each condition and model.
     Forest { panels: &'static [Panel], x_label: &'static str },
 }
@@ -66,26 +68,36 @@ impl Panel {
 }
 
 impl RunFigure {
-    /// Draws the figure; `None` if the run has nothing of it.
+    /// Draws the figure; nothing if the run has nothing of it.
     ///
     /// # Errors
     /// If it would be too large.
-    pub(crate) fn draw(&self, frame: &Frame, heading: &FigureHeading<'_>) -> Result<Option<Figure>> {
-        let Some(table) = self.table.filled(frame) else { return Ok(None) };
-        let rows = DrawnRows { frame, table: &table };
-        match self.view {
-            View::Lines { over, panels } => rows.lines(over, panels, heading),
-            View::Grid { down, value } => rows.grid(down, value, heading),
-            View::Heads { value } => rows.heads(value, heading),
-            View::Forest { panels, x_label } => rows.forest(panels, x_label, heading),
-        }
+    pub(crate) fn draw(&self, frame: &Frame, subtitle: &str, page: Page) -> Result<Vec<DrawnFigure>> {
+        let Some(table) = self.table.filled(frame) else { return Ok(Vec::new()) };
+        let rows = DrawnRows::of(frame, &table);
+        let heading = FigureHeading { title: self.title, subtitle, page };
+        let figure = match self.view {
+            View::Lines { over, panels } => rows.lines(over, panels, &heading)?,
+            View::Grid { down, value } => rows.grid(down, value, &heading)?,
+            View::Forest { panels, x_label } => rows.forest(panels, x_label, &heading)?,
+            View::Heads => return rows.heads(self.file, &heading),
+        };
+        Ok(figure.into_iter().map(|figure| DrawnFigure { file: self.file.to_owned(), figure }).collect())
     }
+}
+
+/// A figure, and the name of its file without an extension.
+pub(crate) struct DrawnFigure {
+    pub(crate) file: String,
+    pub(crate) figure: Figure,
 }
 
 /// The rows of a table, which are drawn.
 struct DrawnRows<'a> {
     frame: &'a Frame,
     table: &'a Table,
+    /// The place of the column of models.
+    model: usize,
 }
 
 /// Rows that share the keys which make panels.
@@ -107,6 +119,10 @@ struct Numbers {
 }
 
 impl<'a> DrawnRows<'a> {
+    fn of(frame: &'a Frame, table: &'a Table) -> Self {
+        Self { frame, table, model: table.place(MODEL).unwrap_or(0) }
+    }
+
     fn place(&self, name: &str) -> Option<usize> {
         let of_region = format!("{name}[");
         self.table
@@ -116,33 +132,33 @@ impl<'a> DrawnRows<'a> {
 
     /// The columns of a panel that the table has.
     fn columns(&self, panel: Panel) -> Vec<Numbers> {
-        let mut columns = Vec::new();
-        for place in panel.columns.iter().filter_map(|name| self.place(name)) {
-            let column = &self.table.columns[place];
-            let what = column.heading.split([',', '(', '%']).next().unwrap_or_default().trim_end();
-            columns.push(Numbers {
-                place,
-                what: what.to_owned(),
-                heading: column.heading.clone(),
-                range: (kind_of(&column.name) == Kind::Hit).then_some((0.0, 100.0)),
-            });
+        panel.columns.iter().filter_map(|name| self.place(name)).map(|place| self.numbers(place)).collect()
+    }
+
+    fn numbers(&self, place: usize) -> Numbers {
+        let column = &self.table.columns[place];
+        let what = column.heading.split([',', '(', '%']).next().unwrap_or_default().trim_end();
+        Numbers {
+            place,
+            what: what.to_owned(),
+            heading: column.heading.clone(),
+            range: (kind_of(&column.name) == Kind::Hit).then_some((0.0, 100.0)),
         }
-        columns
     }
 
     fn models(&self) -> Vec<String> {
-        let place = self.place(MODEL).unwrap_or(0);
-        distinct(self.table.rows.iter().map(|row| &row[place].text))
+        distinct(self.table.rows.iter().map(|row| &row[self.model].text))
     }
 
-    fn is_of(&self, row: &[Cell], model: &str) -> bool {
-        row[self.place(MODEL).unwrap_or(0)].text == model
+    /// The rows of a model in a part.
+    fn of_model<'r>(&'r self, part: &'r Part<'a>, model: &'r str) -> impl Iterator<Item = &'a [Cell]> + 'r {
+        part.rows.iter().copied().filter(move |row| row[self.model].text == model)
     }
 
     /// A key of a row in words.
     fn words(&self, place: usize, row: &[Cell]) -> String {
         match self.table.columns[place].name.as_str() {
-            "condition" => self.frame.condition_words(&row[place].text),
+            name if name == Column::Condition.name() => self.frame.condition_words(&row[place].text),
             _ => row[place].text.clone(),
         }
     }
@@ -151,7 +167,7 @@ impl<'a> DrawnRows<'a> {
     fn other_keys(&self, besides: &[usize]) -> Vec<usize> {
         let mut keys = Vec::new();
         for (place, column) in self.table.columns.iter().enumerate() {
-            let is_other = column.role.is_key() && column.name != MODEL && !besides.contains(&place);
+            let is_other = column.role.is_key() && place != self.model && !besides.contains(&place);
             if is_other && self.table.rows.iter().any(|row| row[place].text != self.table.rows[0][place].text) {
                 keys.push(place);
             }
@@ -221,8 +237,8 @@ impl<'a> DrawnRows<'a> {
         let mut lines = Vec::new();
         for model in &self.models() {
             for column in columns {
-                let of_model = part.rows.iter().filter(|row| self.is_of(row, model));
-                let mut points: Vec<(f64, PointEstimate)> = of_model
+                let mut points: Vec<(f64, PointEstimate)> = self
+                    .of_model(part, model)
                     .filter_map(|row| Some((place_of(row)?, PointEstimate::of_cell(&row[column.place])?)))
                     .collect();
                 points.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -246,10 +262,10 @@ impl<'a> DrawnRows<'a> {
         for part in self.parts(&apart) {
             rows.push(models.iter().map(|model| self.grid_of(&part, model, down, &across, value)).collect());
         }
-        let column = &self.table.columns[value];
+        let numbers = self.numbers(value);
         let scale = CellScale {
-            label: &column.heading,
-            end: (kind_of(&column.name) == Kind::Hit).then_some(100.0),
+            label: &numbers.heading,
+            end: numbers.range.map(|(_, end)| end),
             decimals: 0,
             x_label: "",
             y_label: &self.table.columns[down].heading,
@@ -263,7 +279,7 @@ impl<'a> DrawnRows<'a> {
         let depths = distinct(depths.into_iter().map(|cell| cell.text.clone()));
         let columns = distinct(part.rows.iter().map(|row| self.title(across, row)));
         let mut grid = vec![vec![None; columns.len()]; depths.len()];
-        for row in part.rows.iter().filter(|row| self.is_of(row, model)) {
+        for row in self.of_model(part, model) {
             let place = depths.iter().position(|depth| *depth == row[down].text);
             let column = columns.iter().position(|column| *column == self.title(across, row));
             if let (Some(place), Some(column), Some(point)) = (place, column, PointEstimate::of_cell(&row[value])) {
@@ -275,28 +291,48 @@ impl<'a> DrawnRows<'a> {
         CellGrid { title, detail: part.title.clone(), rows: depths, columns, cells: grid }
     }
 
-    fn heads(&self, value: &str, heading: &FigureHeading<'_>) -> Result<Option<Figure>> {
-        let places = self.place(value).zip(self.place("layer")).zip(self.place("head"));
-        let Some(((value, layer), head)) = places else { return Ok(None) };
+    /// A figure for each score of heads.
+    fn heads(&self, file: &str, heading: &FigureHeading<'_>) -> Result<Vec<DrawnFigure>> {
+        let layer_and_head = self.place(Column::Layer.name()).zip(self.place(Column::Head.name()));
+        let Some((layer, head)) = layer_and_head else { return Ok(Vec::new()) };
+        let columns = self.table.columns.iter().enumerate();
+        let scores: Vec<_> = columns.filter(|(_, column)| column.role == ColumnRole::Result).collect();
+        let mut figures = Vec::new();
+        for &(place, column) in &scores {
+            let rows = self.grids_of_heads(layer, head, place);
+            let is_one = scores.len() == 1;
+            let title = if is_one { heading.title.to_owned() } else { format!("{}: {}", heading.title, column.name) };
+            let heading = FigureHeading { title: &title, ..*heading };
+            let figure = cells(&rows, &heading, &CellScale::of_heads(&column.heading))?;
+            let file = if is_one { file.to_owned() } else { format!("{file}-{}", column.name.replace(' ', "-")) };
+            figures.push(DrawnFigure { file, figure });
+        }
+        Ok(figures)
+    }
+
+    /// A row of grids for each part: a score of the heads of each model.
+    fn grids_of_heads(&self, layer: usize, head: usize, score: usize) -> Vec<Vec<CellGrid>> {
         let mut rows = Vec::new();
         for part in self.parts(&self.other_keys(&[layer, head])) {
             let mut grids = Vec::new();
             for model in &self.models() {
-                let of_model = part.rows.iter().filter(|row| self.is_of(row, model));
-                let numbers = of_model.filter_map(|row| {
+                let numbers = self.of_model(&part, model).filter_map(|row| {
                     let at = HeadPlace { layer: row[layer].exact? as usize, head: row[head].exact? as usize };
-                    Some((at, PointEstimate::of_cell(&row[value]).map(|point| point.value)))
+                    Some((at, PointEstimate::of_cell(&row[score]).map(|point| point.value)))
                 });
-                let grid = CellGrid::of_heads(self.frame.short_name(model), numbers);
-                grids.push(CellGrid { detail: part.title.clone(), ..grid });
+                let numbers: Vec<_> = numbers.collect();
+                if numbers.iter().any(|(_, number)| number.is_some()) {
+                    let grid = CellGrid::of_heads(self.frame.short_name(model), numbers);
+                    grids.push(CellGrid { detail: part.title.clone(), ..grid });
+                }
             }
             rows.push(grids);
         }
-        Ok(Some(cells(&rows, heading, &CellScale::of_heads(&self.table.columns[value].heading))?))
+        rows
     }
 
     fn forest(&self, panels: &[Panel], x_label: &str, heading: &FigureHeading<'_>) -> Result<Option<Figure>> {
-        let Some(condition) = self.place("condition") else { return Ok(None) };
+        let Some(condition) = self.place(Column::Condition.name()) else { return Ok(None) };
         let mut drawn = Vec::new();
         for part in self.parts(&self.other_keys(&[condition])) {
             for panel in panels {
@@ -319,7 +355,7 @@ impl<'a> DrawnRows<'a> {
                 let Some(difference) = PointEstimate::of_cell(&row[value]) else { continue };
                 rows.push(ForestRow {
                     label: label.clone(),
-                    series: self.frame.short_name(&row[self.place(MODEL).unwrap_or(0)].text),
+                    series: self.frame.short_name(&row[self.model].text),
                     difference,
                     text: row[value].text.replace('-', "−"),
                 });
@@ -382,7 +418,7 @@ mod tests {
     fn keys_that_differ_and_are_on_no_axis_make_panels_and_models_are_lines() {
         let table = table(|model, tokens, _| if model == "a" { tokens as f64 / 512.0 } else { 0.0 });
         let frame = Frame::default();
-        let rows = DrawnRows { frame: &frame, table: &table };
+        let rows = DrawnRows::of(&frame, &table);
         let parts = rows.parts(&rows.other_keys(&[1]));
         assert_eq!(parts.iter().map(|part| part.title.as_str()).collect::<Vec<_>>(), ["N=1", "N=2"]);
         let columns = rows.columns(Panel::of(&[ACCURACY.name]));
@@ -397,7 +433,7 @@ mod tests {
     fn a_grid_has_a_cell_where_there_is_a_number() {
         let table = table(|_, tokens, needles| (tokens / 512 + needles) as f64 / 4.0);
         let frame = Frame::default();
-        let rows = DrawnRows { frame: &frame, table: &table };
+        let rows = DrawnRows::of(&frame, &table);
         let part = &rows.parts(&[])[0];
         let grid = rows.grid_of(part, "b", 2, &[1], 4);
         assert_eq!(
@@ -408,5 +444,31 @@ mod tests {
             grid.cells.iter().map(|row| row.iter().flatten().map(|cell| cell.value).collect()).collect();
         assert_eq!(values, [[25.0, 12.5], [37.5, 25.0]]);
         assert_eq!(grid.cells[0][0].as_ref().unwrap().detail, "0–100");
+    }
+
+    #[test]
+    fn every_score_of_heads_is_a_figure_without_the_models_that_lack_it() {
+        let columns = vec![
+            words(MODEL).key(),
+            numbers("layer").key(),
+            numbers("head").key(),
+            numbers("retrieval %").named("of needles"),
+            numbers("sink %"),
+        ];
+        let row = |model: &str, sink: Cell| {
+            let score = Cell::value(Kind::Share, 0.5, None);
+            vec![Cell::words(model), Cell::count(0), Cell::count(1), score, sink]
+        };
+        let table = Table::plain(columns, vec![row("a", Cell::none()), row("b", Cell::count(1))]);
+        let frame = Frame::default();
+        let rows = DrawnRows::of(&frame, &table);
+        let figures =
+            rows.heads("heads", &FigureHeading { title: "Heads", subtitle: "", page: Page::default() }).unwrap();
+        let files: Vec<&str> = figures.iter().map(|drawn| drawn.file.as_str()).collect();
+        assert_eq!(files, ["heads-of-needles", "heads-sink-%"]);
+        assert_eq!(figures[0].figure.title(), "Heads: of needles");
+        let models =
+            |score| rows.grids_of_heads(1, 2, score)[0].iter().map(|grid| grid.title.clone()).collect::<Vec<_>>();
+        assert_eq!([models(3), models(4)], [vec!["a".to_owned(), "b".into()], vec!["b".into()]]);
     }
 }

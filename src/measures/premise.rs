@@ -122,9 +122,9 @@ impl TargetSummary for Agreement {
 struct SetAgreement {
     cosine: RowMean,
     cosine_chance: RowMean,
-    /// Sum of what the subtraction takes from both maps, 2 Σ min(A1, lambda A2).
+    /// Sum of the weight that the subtraction takes from both maps, 2 Σ min(A1, lambda A2).
     cancelled: f64,
-    /// The same by chance.
+    /// Its mean over all permutations of the second map's keys.
     cancelled_chance: f64,
     /// Sum of the weights, Σ (A1 + lambda A2).
     total: f64,

@@ -181,8 +181,8 @@ impl HubSpec {
             "main" => String::new(),
             revision => format!("@{}", revision.replace('/', "%2F")),
         };
-        let name = |path| format!("{PREFIX}{}{revision}/{}", self.repo, self.path_of(path));
-        paths.into_iter().map(|path| name(path)).collect::<Vec<_>>().join(", ")
+        let names = paths.into_iter().map(|path| format!("{PREFIX}{}{revision}/{}", self.repo, self.path_of(path)));
+        names.collect::<Vec<_>>().join(", ")
     }
 
     /// The GGUF file that is meant, of several in the model: the only one, or that with the number type in its name.
@@ -231,7 +231,7 @@ fn split_revision(text: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// What the cache has of a model.
+/// The files of a model in the cache.
 struct Cached<'a> {
     spec: &'a HubSpec,
     /// The folder of the model in the snapshot of a commit.

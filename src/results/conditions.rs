@@ -71,9 +71,9 @@ impl ConditionFacts {
 pub struct Conditions(pub Vec<ConditionFacts>);
 
 impl Conditions {
-    /// What a condition is for; `None` if the run does not have it.
-    pub(crate) fn purpose(&self, name: &str) -> Option<&Purpose> {
-        self.0.iter().find(|condition| condition.name == name).map(|condition| &condition.purpose)
+    /// The condition of a name, if the run has it.
+    pub(crate) fn get(&self, name: &str) -> Option<&ConditionFacts> {
+        self.0.iter().find(|condition| condition.name == name)
     }
 
     /// The name of the untreated passes over the prompts with another answer, if there are any.
@@ -123,6 +123,6 @@ impl Conditions {
     }
 
     fn has_heads_out(&self, name: &str) -> bool {
-        self.0.iter().any(|known| known.name == name && matches!(known.purpose, Purpose::HeadsOut { .. }))
+        self.get(name).is_some_and(|known| matches!(known.purpose, Purpose::HeadsOut { .. }))
     }
 }

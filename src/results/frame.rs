@@ -219,8 +219,7 @@ impl Frame {
 
     /// Returns a condition in words.
     pub(crate) fn condition_words(&self, name: &str) -> String {
-        let known = self.conditions.0.iter().find(|condition| condition.name == name);
-        known.map_or(name, |condition| condition.words.as_str()).to_owned()
+        self.conditions.get(name).map_or(name, |condition| &condition.words).to_owned()
     }
 
     /// Returns `true` if there are passes under a condition.
@@ -319,9 +318,9 @@ impl Frame {
         model: &str,
         condition: Option<&str>,
     ) -> BTreeMap<HeadPlace, BTreeMap<String, f64>> {
-        let is_it = |id: &Identity| id.model == model && id.condition.as_deref() == condition;
         let mut heads: BTreeMap<HeadPlace, BTreeMap<String, f64>> = BTreeMap::new();
-        for RecordRef { quantity, value, .. } in self.records.select(|_| true, is_it) {
+        let records = self.records.select(|_| true, |id| id.model == model && id.condition.as_deref() == condition);
+        for RecordRef { quantity, value, .. } in records {
             if let Some(at) = quantity.at() {
                 let region = quantity.region.as_ref().map_or(String::new(), |region| format!(" {region}"));
                 heads.entry(at).or_default().entry(format!("{}{region}", quantity.metric)).or_insert(value);

@@ -174,21 +174,27 @@ impl Records {
     /// these, or further columns, mention them, and of all regions where they mention the region.
     pub(crate) fn of_number(&self, number: Number<'_>, only: &[Cut<'_>], further: &[Column]) -> Vec<RecordRef<'_>> {
         let mentions = |column| further.contains(&column) || only.iter().any(|(mentioned, _)| *mentioned == column);
-        let is_of_region = |quantity: &Quantity| match mentions(Column::Region) {
-            true => quantity.region.is_some(),
-            false => quantity.region.as_deref() == number.region,
-        };
+        let (of_quantity, of_identity): (Vec<Cut<'_>>, Vec<Cut<'_>>) =
+            only.iter().partition(|(column, _)| column.is_of_measurement());
         let first = Quantity { metric: number.metric.name.into(), ..Quantity::default() };
-        let of_metric = self.numbers.range(&first..).take_while(|(quantity, _)| quantity.metric == first.metric);
-        let meant = of_metric.filter(|(quantity, _)| is_of_region(quantity) && quantity.is_meant(mentions));
         let mut selected = Vec::new();
-        for (quantity, numbers) in meant {
-            let records = numbers.iter().map(|number| self.record(quantity, number));
-            selected.extend(records.filter(|record| {
-                record.value.is_finite()
-                    && record.identity.is_meant(mentions)
-                    && only.iter().all(|(column, value)| column.get(record) == *value)
-            }));
+        for (quantity, numbers) in self.numbers.range(&first..) {
+            if quantity.metric != first.metric {
+                break;
+            }
+            let is_of_region = match mentions(Column::Region) {
+                true => quantity.region.is_some(),
+                false => quantity.region.as_deref() == number.region,
+            };
+            let has_values = of_quantity.iter().all(|(column, value)| column.of_quantity(quantity) == *value);
+            if is_of_region && has_values && quantity.is_meant(mentions) {
+                let records = numbers.iter().map(|number| self.record(quantity, number));
+                selected.extend(records.filter(|record| {
+                    record.value.is_finite()
+                        && record.identity.is_meant(mentions)
+                        && of_identity.iter().all(|(column, value)| column.of_identity(record.identity) == *value)
+                }));
+            }
         }
         selected
     }

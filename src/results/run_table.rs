@@ -111,8 +111,8 @@ fn place<'a>(frame: &Frame, columns: &[Column], row: &ResultRow<'a>) -> (Vec<usi
                 run[1] = rank(&frame.models, model);
             }
             (Column::Condition, key) => {
-                let is_it = |known: &Option<String>| known.as_deref().map(Value::Text) == key;
-                run[2] = frame.treated.iter().position(is_it).unwrap_or(usize::MAX);
+                let known = frame.treated.iter().position(|known| known.as_deref().map(Value::Text) == key);
+                run[2] = known.unwrap_or(usize::MAX);
             }
             (Column::CtxTok | Column::Needles | Column::Retrieve, _) => {}
             (Column::Task, Some(Value::Text(task))) => run.push(rank(&frame.tasks, task)),
@@ -141,7 +141,12 @@ pub(super) fn setting(columns: &[Column], row: &ResultRow<'_>) -> Setting {
 pub(crate) fn number_table(frame: &Frame, wanted: &[Number<'_>], by: &[Column]) -> Option<Table> {
     let columns = row_columns(frame, by);
     let rows = sorted_rows(frame, &Query { rows: &columns, numbers: wanted, ..Query::default() });
-    let mut table = TableRows::of(&rows);
+    table_of_rows(&columns, &rows, wanted)
+}
+
+/// The same of rows that a query has answered with.
+pub(crate) fn table_of_rows(columns: &[Column], rows: &[ResultRow<'_>], wanted: &[Number<'_>]) -> Option<Table> {
+    let mut table = TableRows::of(rows);
     for (at, &column) in columns.iter().enumerate() {
         table = table.column(key_column(column), |row| key_cell(column, row.keys[at]));
     }

@@ -334,8 +334,10 @@ impl Cell {
             Kind::Number => Self::number_in(x, interval, signed),
             Kind::Hit | Kind::Rate | Kind::Share => {
                 let decimals = percent_decimals(interval);
-                let points = |x: f64| format!("{:+.*}", decimals, unsigned_zero(100.0 * x, decimals));
-                Self { percent: true, ..Self::number_in(x, interval, points) }
+                Self {
+                    percent: true,
+                    ..Self::number_in(x, interval, |x| format!("{:+.*}", decimals, unsigned_zero(100.0 * x, decimals)))
+                }
             }
         }
     }

@@ -317,8 +317,8 @@ impl<'a> PromptPasses<'a> {
         Ok(passed.into_iter().zip(residual).map(|(passed, residual)| probes.by_measure(passed, residual)).collect())
     }
 
-    /// Concludes the measures of a pass over a prompt, itself or the corrupted one. The data that measures keep from the first condition become the baseline of
-    /// the others.
+    /// Concludes the measures of a pass over a prompt, itself or the corrupted one. The data that measures keep from the first
+    /// condition become the baseline of the others.
     fn conclude(
         &mut self,
         condition: usize,

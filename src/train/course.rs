@@ -81,7 +81,7 @@ fn header() -> Vec<&'static str> {
     KEYS.into_iter().chain(ALL.iter().map(|metric| metric.name)).collect()
 }
 
-/// What the records of a line of a run's log share: the variant, the seed, the tokens trained on, and the context length of the
+/// The identity of the records of a line of a run's log: the variant, the seed, the tokens trained on, and the context length of the
 /// stage.
 pub(super) fn identity(variant: &str, seed: u64, tokens: usize, ctx_tok: usize) -> Arc<Identity> {
     Arc::new(Identity {

@@ -31,12 +31,15 @@ pub(super) struct Place<'a> {
 
 impl<'a> Place<'a> {
     /// All places of a run, setting by setting.
-    fn all(frame: &'a Frame) -> impl Iterator<Item = Self> {
-        let of_setting = |&setting| frame.models.iter().map(move |model| Self { model, setting });
-        frame.settings.iter().flat_map(of_setting)
+    fn all(frame: &'a Frame) -> Vec<Self> {
+        let mut places = Vec::new();
+        for &setting in &frame.settings {
+            places.extend(frame.models.iter().map(|model| Self { model, setting }));
+        }
+        places
     }
 
-    /// What its records under a condition have; `None` for the untreated passes.
+    /// The values that its records under a condition have; `None` for the untreated passes.
     fn only(&self, condition: Option<&'a str>) -> Vec<Cut<'a>> {
         [&self.setting.cuts()[..], &[of_model(self.model), under(condition)]].concat()
     }
@@ -252,7 +255,8 @@ fn expectations<'a>(frame: &'a Frame, place: Place<'a>, how: Removal) -> Option<
 
 /// How well attribution to regions expects what it costs to remove them.
 fn attribution(frame: &Frame) -> Option<Table> {
-    let kinds = Place::all(frame).flat_map(|place| [Removal::Mask, Removal::Silence].map(|how| (place, how)));
+    let kinds =
+        Place::all(frame).into_iter().flat_map(|place| [Removal::Mask, Removal::Silence].map(|how| (place, how)));
     let rows: Vec<_> = kinds.filter_map(|(place, how)| expectations(frame, place, how)).collect();
     let note = "Correlation of the change that attribution to the removed regions expects with the measured change, over conditions \
                 and prompts [95 % interval over prompts].";
@@ -329,7 +333,7 @@ impl<'a> Contrast<'a> {
 fn contrasts(frame: &Frame) -> Option<Table> {
     let first = frame.models.first()?;
     let mut rows: Vec<Contrast<'_>> = Vec::new();
-    for place in Place::all(frame).filter(|place| place.model != first) {
+    for place in Place::all(frame).into_iter().filter(|place| place.model != first) {
         let plain = frame.conditions.plain().into_iter();
         rows.extend(plain.filter_map(|condition| Contrast::of(frame, first, place, condition)));
     }

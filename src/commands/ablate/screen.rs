@@ -56,8 +56,9 @@ fn conditions(frame: &Frame, mut changes: Vec<Change<'_>>) -> Option<Table> {
         let of_setting: Vec<&Change<'_>> = changes.iter().filter(|change| change.place.setting == setting).collect();
         for condition in with_controls(frame, &of_setting) {
             table.row(label(frame, setting, condition), |model| {
-                let is_it = |change: &&&Change<'_>| change.place.model == model && change.condition == condition;
-                of_setting.iter().find(is_it).map_or_else(Cell::none, |change| Cell {
+                let change =
+                    of_setting.iter().find(|change| change.place.model == model && change.condition == condition);
+                change.map_or_else(Cell::none, |change| Cell {
                     aside: format!("{:>4}", points(&change.exact)),
                     decided: change.log_prob_nats.is_decided(),
                     ..Cell::words(nats(&change.log_prob_nats))
@@ -87,7 +88,7 @@ fn with_controls<'a>(frame: &'a Frame, changes: &[&Change<'a>]) -> Vec<&'a Condi
 /// The condition in words, with the length where there are several settings; a control stands below what it is the control of.
 fn label(frame: &Frame, setting: Setting, condition: &ConditionFacts) -> String {
     let words = match &condition.purpose {
-        Purpose::Control { of } if frame.conditions.0.iter().any(|other| other.name == *of) => "  as many random keys",
+        Purpose::Control { of } if frame.conditions.get(of).is_some() => "  as many random keys",
         _ => &condition.words,
     };
     match frame.settings.len() {

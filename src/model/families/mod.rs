@@ -368,7 +368,7 @@ impl Family {
         Ok(if maps.style.is_none() { config.without_rotary() } else { config })
     }
 
-    /// What the table says of a model of these sizes.
+    /// The configuration of a model of these sizes, as far as the family has one.
     fn config(&self, maps: &HeadMaps, sizes: DecoderSizes) -> ModelConfig {
         let DecoderSizes { vocab, width, layers, ffn, heads, kv_heads, head_dim, max_ctx_tok } = sizes;
         let style = if self.interleaved { RopeStyle::Interleaved } else { maps.style.unwrap_or(RopeStyle::Half) };

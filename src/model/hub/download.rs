@@ -172,7 +172,7 @@ impl Download<'_> {
         Ok(true)
     }
 
-    /// What the cache has by now.
+    /// The files in the cache by now.
     fn cached(&self) -> Cached<'_> {
         Cached::of(self.spec, self.repo, &self.commit)
     }
