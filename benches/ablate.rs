@@ -85,7 +85,7 @@ fn setup(model: &str, (layers, heads): (usize, usize), conditions: usize, whole_
          ctx = [\"{CTX_TOK}\"]\ndepths = [50.0]\nsamples = 1",
         conditions.join(", ")
     );
-    let mut setup = Experiment::parse(&text, "bench")?.setup()?;
+    let mut setup = Experiment::parse(&text, "bench")?.setups()?.each.remove(0);
     setup.whole_passes = whole_passes;
     Ok(setup)
 }

@@ -44,13 +44,18 @@ macro_rules! bail_usage {
 /// Returns the exit code for an error: 2 for [`Usage`] or [`TooShort`] anywhere in its chain, 3 for
 /// [`ExpectationFailed`], 1 otherwise.
 pub fn exit_code(error: &anyhow::Error) -> u8 {
-    if error.chain().any(|cause| cause.is::<Usage>() || cause.is::<TooShort>()) {
+    if is_usage(error) {
         2
     } else if error.chain().any(|cause| cause.is::<ExpectationFailed>()) {
         3
     } else {
         1
     }
+}
+
+/// Returns `true` if a request is in error, rather than what came of it.
+pub fn is_usage(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| cause.is::<Usage>() || cause.is::<TooShort>())
 }
 
 /// Ignores a broken pipe, so that the caller continues although the reader of stdout has gone.

@@ -1,5 +1,6 @@
 //! Names of models for people: short ones that tell models apart, recipe and training seed. And lists of names.
 
+use super::values::serde_as_str;
 use std::cmp::Reverse;
 use std::fmt;
 use std::str::FromStr;
@@ -152,6 +153,8 @@ impl FromStr for Replicates {
         }
     }
 }
+
+serde_as_str!(Replicates);
 
 impl fmt::Display for Replicates {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

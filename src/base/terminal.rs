@@ -110,6 +110,14 @@ impl Write for Stdout {
     }
 }
 
+/// A word as a POSIX shell takes it.
+pub(crate) fn quoted(word: &str) -> String {
+    if !word.is_empty() && word.chars().all(|c| c.is_alphanumeric() || "-_./,:=@%+".contains(c)) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

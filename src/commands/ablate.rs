@@ -182,7 +182,7 @@ impl MeasuringFlags for AblateFlags {
         models.fill(&mut self.prompts, &DEFAULTS)
     }
 
-    fn plan(&self, run: &RunFlags, models: &OpenedModels) -> Result<Plan> {
+    fn plans(&self, run: &RunFlags, models: &OpenedModels) -> Result<Vec<Plan>> {
         let longest = self.prompts.ctx_tok().into_iter().max().unwrap_or(0);
         let conditions = self.conditions(&Smallest::of(models, run, longest)?)?;
         if conditions.is_empty() && run.condition.is_empty() {
@@ -200,7 +200,7 @@ impl MeasuringFlags for AblateFlags {
             plan.measures = vec![MeasureName::AnswerByHead, MeasureName::Roles, MeasureName::Shape];
             plan.only_score_treated = true;
         }
-        Ok(plan)
+        Ok(vec![plan])
     }
 
     fn draw(&self, run: &Run) -> Result<()> {

@@ -9,7 +9,7 @@ use crate::prompts::PromptDefaults;
 use crate::results::run_table::RunTable;
 use crate::results::screen::Screen;
 use crate::results::Frame;
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use clap::{ArgMatches, Args, FromArgMatches as _};
 use serde::de::DeserializeOwned;
 use std::fmt;
@@ -99,6 +99,16 @@ impl Command {
             Action::Measure(measuring) => execute_typed(self, (measuring.typed)(typed)?),
             Action::Other(run) => run(typed),
         }
+    }
+
+    /// The flags of words that follow the program's name, of a command that measures.
+    ///
+    /// # Errors
+    /// If they are not those of the command.
+    pub(super) fn typed(&self, words: &[String]) -> Result<Typed> {
+        let measuring = self.measuring().with_context(|| format!("{} measures nothing", self.name))?;
+        let typed = self.command_line().try_get_matches_from(words)?;
+        Ok((measuring.typed)(&typed)?)
     }
 
     /// What is special about it if it measures.

@@ -13,7 +13,7 @@ use crate::figures::RunFigure;
 use crate::results::folder::{check_out, CELLS, COMMAND, EXPERIMENT, MANIFEST, RESULTS};
 use crate::results::table::plural;
 use crate::results::Frame;
-use crate::run::{finished_frame, Run, RunPart, RunStart, Setup};
+use crate::run::{finished_frame, Run, RunPart, RunStart, Series, Setups};
 use anyhow::{bail, Context, Result};
 use std::io::Write as _;
 use std::path::Path;
@@ -40,8 +40,8 @@ pub(super) fn execute_typed(command: &'static Command, typed: Typed) -> Result<(
 
 /// Prints an experiment as a file for `difftool run`, with what was not given filled in.
 pub(super) fn print_experiment(mut experiment: Experiment) -> Result<()> {
-    let (plan, _) = experiment.plan()?;
-    write!(crate::base::terminal::stdout(), "{}", plan.experiment)?;
+    let (plans, _) = experiment.plans()?;
+    write!(crate::base::terminal::stdout(), "{}", plans[0].experiment)?;
     Ok(())
 }
 
@@ -66,8 +66,8 @@ fn prepare(experiment: &mut Experiment, output: &OutputArgs, mut part: RunPart) 
         }
         check_page("--report", page)?;
     }
-    let (plan, models) = experiment.plan()?;
-    if let Some((folder, frame)) = finished_frame(&plan, &mut part)? {
+    let (plans, models) = experiment.plans()?;
+    if let Some((folder, frame)) = finished_frame(&plans[0], &mut part)? {
         if !output.quiet {
             crate::say!("the run in {} is finished: nothing to resume", folder.display());
         }
@@ -82,9 +82,13 @@ fn prepare(experiment: &mut Experiment, output: &OutputArgs, mut part: RunPart) 
         check_out(out.as_deref())?;
     }
     start_threads(output.threads)?;
-    let setup = Setup::load(plan, models.into_opened()?)?;
-    let measures = setup.measures()?;
-    Run::prepare(setup, measures, part, output.style()).map(Some)
+    let Setups { each, left_out } = Setups::load(plans, models.into_opened()?)?;
+    let mut series = Vec::new();
+    for setup in each {
+        let measures = setup.measures()?;
+        series.push(Series::new(setup, measures));
+    }
+    Run::prepare(series, left_out, part, output.style()).map(Some)
 }
 
 /// Measures what is left, with progress on stderr, until the end or a signal.
@@ -94,7 +98,7 @@ fn measure(run: &mut Run) -> Result<()> {
     let measured = run.measure(&stop, &mut || progress.prompt_finished());
     progress.finish();
     measured?;
-    if run.setup.plan.maps.is_some() && !run.is_complete() {
+    if run.setup().plan.maps.is_some() && !run.is_complete() {
         return discard(run);
     }
     Ok(())
@@ -131,7 +135,7 @@ fn draw(run: &Run, experiment: &Experiment) -> Result<()> {
 
 /// Draws those figures that the run has numbers for.
 fn draw_figures(run: &Run, figures: &[RunFigure]) -> Result<()> {
-    let caption = run.setup.caption();
+    let caption = run.caption();
     for figure in figures {
         let subtitle =
             if figure.subtitle.is_empty() { caption.clone() } else { format!("{} · {caption}", figure.subtitle) };
@@ -150,7 +154,7 @@ fn without_figures(error: anyhow::Error, run: &Run) -> anyhow::Error {
     }
     let way_on = run.way_on();
     let manifest = run.folder.join(MANIFEST);
-    error.context(match run.setup.plan.maps {
+    error.context(match run.setup().plan.maps {
         Some(_) => format!("{incomplete}; when they can be written, {way_on}"),
         None => format!("{incomplete}; when they can be written, remove {} and {way_on}", manifest.display()),
     })

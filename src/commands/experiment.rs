@@ -11,7 +11,7 @@ use crate::bail_usage;
 use crate::base::error::Usage;
 use crate::base::{files, spec_file};
 use crate::model::open;
-use crate::run::{Plan, Setup};
+use crate::run::{Plan, Setups};
 use anyhow::Result;
 use serde::de::Visitor;
 use serde::{Deserialize, Deserializer as _};
@@ -99,19 +99,30 @@ impl Experiment {
         Ok(toml::to_string(&table)?)
     }
 
-    /// Fills in what was not given, and makes the plan of the run. Returns the models, which are open.
+    /// Fills in what was not given, and makes the plans of the run. Returns the models, which are open.
     ///
     /// # Errors
     /// Usage errors for flags that do not go together; models that cannot be read.
-    pub fn plan(&mut self) -> Result<(Plan, OpenedModels)> {
-        self.run.model = open::resolve(&self.run.model)?;
+    pub fn plans(&mut self) -> Result<(Vec<Plan>, OpenedModels)> {
+        self.run.model = open::resolve(&self.flags.models(&self.run.model)?)?;
         let models = OpenedModels::of(self.run.model.clone(), &self.run.reading);
         self.flags.fill(&models)?;
-        let mut plan = self.flags.plan(&self.run, &models)?;
+        let mut plans = Vec::new();
+        for plan in self.flags.plans(&self.run, &models)? {
+            let plan = self.completed(plan)?;
+            plan.check()?;
+            self.check_fail_if(&plan, &models.names)?;
+            plans.push(plan);
+        }
+        Ok((plans, models))
+    }
+
+    /// Adds what all series of the run share.
+    fn completed(&self, mut plan: Plan) -> Result<Plan> {
         let mut further = self.run.condition.clone();
         further.retain(|condition| !plan.conditions.contains(condition));
         plan.conditions.extend(further);
-        let plan = Plan {
+        Ok(Plan {
             command: self.command.name,
             experiment: self.to_toml()?,
             question: self.question.clone(),
@@ -120,19 +131,16 @@ impl Experiment {
             select: self.run.layers_and_heads(),
             reading: self.run.reading.clone(),
             ..plan
-        };
-        plan.check()?;
-        self.check_fail_if(&plan, &models.names)?;
-        Ok((plan, models))
+        })
     }
 
     /// Loads everything that the run needs.
     ///
     /// # Errors
-    /// Those of [`Experiment::plan`] and [`Setup::load`].
-    pub fn setup(&mut self) -> Result<Setup> {
-        let (plan, models) = self.plan()?;
-        Setup::load(plan, models.into_opened()?)
+    /// Those of [`Experiment::plans`] and [`Setups::load`].
+    pub fn setups(&mut self) -> Result<Setups> {
+        let (plans, models) = self.plans()?;
+        Setups::load(plans, models.into_opened()?)
     }
 
     /// Checks that what is expected is about models and conditions of the run.
@@ -215,7 +223,7 @@ reading = { bos = "auto" }
         let text = FILE.replacen(from, to, 1);
         assert_ne!(text, FILE, "nothing to replace");
         match Experiment::parse(&text, "x.toml") {
-            Ok(mut experiment) => experiment.plan().err().unwrap().to_string(),
+            Ok(mut experiment) => experiment.setups().err().unwrap().to_string(),
             Err(error) => error.to_string(),
         }
     }
@@ -246,11 +254,11 @@ reading = { bos = "auto" }
             .into_iter()
             .chain([heatmap.to_vec(), vec!["needle", "--distractors", "1%,3%"], vec!["needle", "--task", "vt"]])
         {
-            let (plan, _) = typed(&command).plan().unwrap();
-            let mut read = Experiment::parse(&plan.experiment, "x.toml").unwrap();
-            let (again, _) = read.plan().unwrap();
-            assert_eq!(plan.experiment, again.experiment);
-            assert_eq!(format!("{plan:?}"), format!("{again:?}"), "{command:?}");
+            let (plans, _) = typed(&command).plans().unwrap();
+            let mut read = Experiment::parse(&plans[0].experiment, "x.toml").unwrap();
+            let (again, _) = read.plans().unwrap();
+            assert_eq!(plans[0].experiment, again[0].experiment);
+            assert_eq!(format!("{plans:?}"), format!("{again:?}"), "{command:?}");
         }
     }
 
@@ -276,7 +284,7 @@ reading = { bos = "auto" }
     #[test]
     fn mistakes_name_the_line_and_the_key() {
         for (from, to, expected) in [
-            ("\"quantize\"", "\"picture\"", "line 2: unknown command `picture`, expected one of `needle`, `shots`"),
+            ("\"quantize\"", "\"picture\"", "line 2: unknown command `picture`, expected one of `claims`, `needle`"),
             ("command = \"quantize\"\n", "", "line 1: missing field `command`"),
             ("\"quantize\"", "3", "line 2: "),
             ("\"Does it?\"", "3", "line 3: invalid type: integer `3`, expected a string"),

@@ -70,21 +70,23 @@ impl MeasuringFlags for ExploreFlags {
         self.prompt.fill(models, "explore measures one prompt")
     }
 
-    fn plan(&self, _run: &RunFlags, _models: &OpenedModels) -> Result<Plan> {
-        Ok(Plan {
+    fn plans(&self, _run: &RunFlags, _models: &OpenedModels) -> Result<Vec<Plan>> {
+        Ok(vec![Plan {
             grid: self.prompt.grid(),
             measures: vec![MeasureName::AnswerByHead, MeasureName::Shape, MeasureName::Roles],
             maps: Some(MapsOfOnePrompt::Explorer),
             ..Plan::default()
-        })
+        }])
     }
 
     /// Writes the page and draws the figure.
     fn draw(&self, run: &Run) -> Result<()> {
-        let Some(maps) = run.measures.of_type::<ExploreMeasure>().find(|measure| !measure.of_passes.is_empty()) else {
+        let Some(maps) =
+            run.series[0].measures.of_type::<ExploreMeasure>().find(|measure| !measure.of_passes.is_empty())
+        else {
             return Ok(()); // all passes failed
         };
-        let setup = &run.setup;
+        let setup = run.setup();
         let budget = page_budget(setup.grid.ctx_tok()[0]);
         let page = explorer(run, maps, &run.frame, budget).html()?;
         write_page(run, &page, budget)?;
@@ -107,7 +109,7 @@ fn numbers_of_heads(frame: &Frame, model: &str, condition: Option<&str>) -> Numb
 }
 
 fn explorer<'a>(run: &'a Run, explorer: &'a ExploreMeasure, frame: &'a Frame, budget: usize) -> ExplorerPage<'a> {
-    let setup = &run.setup;
+    let setup = run.setup();
     let mut models = Vec::new();
     for (key, maps) in &explorer.of_passes {
         let model = &setup.models[key.model];

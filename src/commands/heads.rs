@@ -75,12 +75,12 @@ impl MeasuringFlags for HeadsFlags {
         models.fill(&mut self.prompts, &DEFAULTS)
     }
 
-    fn plan(&self, _run: &RunFlags, _models: &OpenedModels) -> Result<Plan> {
-        Ok(Plan {
+    fn plans(&self, _run: &RunFlags, _models: &OpenedModels) -> Result<Vec<Plan>> {
+        Ok(vec![Plan {
             grid: Grid::Needle(self.prompts.clone()),
             measures: vec![MeasureName::AnswerByHead, MeasureName::Shape, MeasureName::Roles, MeasureName::Premise],
             ..Plan::default()
-        })
+        }])
     }
 }
 

@@ -89,13 +89,13 @@ impl MeasuringFlags for HeatmapFlags {
         self.prompt.fill(models, "heatmap measures one prompt")
     }
 
-    fn plan(&self, _run: &RunFlags, _models: &OpenedModels) -> Result<Plan> {
-        Ok(Plan {
+    fn plans(&self, _run: &RunFlags, _models: &OpenedModels) -> Result<Vec<Plan>> {
+        Ok(vec![Plan {
             grid: self.prompt.grid(),
             measures: vec![MeasureName::AnswerByHead],
             maps: Some(MapsOfOnePrompt::Heatmap(self.maps.clone())),
             ..Plan::default()
-        })
+        }])
     }
 
     fn check_output(&self) -> Result<()> {
@@ -113,14 +113,15 @@ impl MeasuringFlags for HeatmapFlags {
 
     /// Draws the figures, and writes the matrices if they are asked for.
     fn draw(&self, run: &Run) -> Result<()> {
-        let Some(measure) = run.measures.of_type::<MapMeasure>().find(|measure| !measure.maps.is_empty()) else {
+        let Some(measure) = run.series[0].measures.of_type::<MapMeasure>().find(|measure| !measure.maps.is_empty())
+        else {
             return Ok(()); // nothing but failures
         };
         let spec = &self.maps;
         Picture { spec, drawn: &measure.heads, frame: &run.frame, maps: &measure.maps }.draw(run)?;
         if let Some(path) = &spec.data {
-            let whole = run.measures.of_type::<MapMeasure>().find(|measure| measure.bins.is_none());
-            write_matrices(path, whole.unwrap_or(measure), spec, &run.setup)?;
+            let whole = run.series[0].measures.of_type::<MapMeasure>().find(|measure| measure.bins.is_none());
+            write_matrices(path, whole.unwrap_or(measure), spec, run.setup())?;
         }
         Ok(())
     }

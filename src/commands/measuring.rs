@@ -20,17 +20,25 @@ impl<F: Serialize> Keys for F {
 
 /// The flags of a measuring command: made into a plan before the run, and into figures after it.
 pub(super) trait MeasuringFlags: Keys + Debug {
+    /// The models of the run, given those of `--model`.
+    ///
+    /// # Errors
+    /// Usage errors for models that do not go together.
+    fn models(&self, named: &[String]) -> Result<Vec<String>> {
+        Ok(named.to_vec())
+    }
+
     /// Fills in what was not given and depends on other flags, or on the models.
     ///
     /// # Errors
     /// Usage errors for flags that do not go together; models that cannot be read.
     fn fill(&mut self, models: &OpenedModels) -> Result<()>;
 
-    /// Makes the plan of the run.
+    /// Makes the plans of the run: one, or one for each of its series.
     ///
     /// # Errors
     /// Usage errors for flags that do not go together; models that cannot be read.
-    fn plan(&self, run: &RunFlags, models: &OpenedModels) -> Result<Plan>;
+    fn plans(&self, run: &RunFlags, models: &OpenedModels) -> Result<Vec<Plan>>;
 
     /// Checks that files which are written besides the run can be, before anything is measured.
     ///

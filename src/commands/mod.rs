@@ -1,6 +1,7 @@
 //! The subcommands, one file each: from options to the library to output. Only this module and `main` print.
 
 mod ablate;
+mod claims;
 mod cli;
 mod command;
 mod compare;
@@ -42,7 +43,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// All commands, in the order of the help.
-static COMMANDS: [&Command; 19] = [
+static COMMANDS: [&Command; 20] = [
+    &claims::CLAIMS_COMMAND,
     &needle::NEEDLE,
     &shots::SHOTS,
     &ratio::RATIO,

@@ -77,7 +77,7 @@ impl MeasuringFlags for NeedleFlags {
         models.fill(&mut self.prompts, &DEFAULTS)
     }
 
-    fn plan(&self, _run: &RunFlags, _models: &OpenedModels) -> Result<Plan> {
+    fn plans(&self, _run: &RunFlags, _models: &OpenedModels) -> Result<Vec<Plan>> {
         let generates = self.generate || self.unanswerable;
         if let Some(max_new) = self.max_new.filter(|_| !generates) {
             bail_usage!("--max-new {max_new}: models generate only with --generate or --unanswerable; add one of them");
@@ -89,7 +89,7 @@ impl MeasuringFlags for NeedleFlags {
             plan.max_new = Some(self.max_new.or(of_task).unwrap_or(MAX_NEW).get());
             plan.measures.push(MeasureName::Generation);
         }
-        Ok(plan)
+        Ok(vec![plan])
     }
 }
 

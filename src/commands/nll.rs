@@ -101,7 +101,7 @@ impl MeasuringFlags for NllFlags {
         Ok(())
     }
 
-    fn plan(&self, run: &RunFlags, _models: &OpenedModels) -> Result<Plan> {
+    fn plans(&self, run: &RunFlags, _models: &OpenedModels) -> Result<Vec<Plan>> {
         if self.text.is_some() && self.ids.is_some() {
             bail_usage!("--text and --ids exclude each other: leave one of them out");
         }
@@ -114,7 +114,7 @@ impl MeasuringFlags for NllFlags {
         if self.stride.is_some_and(|stride| stride.single().is_none()) {
             bail_usage!("--stride: {ONE_LENGTH}; give it one number");
         }
-        Ok(Plan {
+        Ok(vec![Plan {
             grid: Grid::Text(TextWindows {
                 ctx_tok: self.ctx.and_then(TokenRange::single).into_iter().collect(),
                 samples: self.samples.unwrap_or_default(),
@@ -126,7 +126,7 @@ impl MeasuringFlags for NllFlags {
             measures: vec![MeasureName::Nll],
             skip: self.skip,
             ..Plan::default()
-        })
+        }])
     }
 }
 

@@ -79,8 +79,8 @@ impl MeasuringFlags for OutliersFlags {
         Ok(())
     }
 
-    fn plan(&self, _run: &RunFlags, _models: &OpenedModels) -> Result<Plan> {
-        Ok(Plan {
+    fn plans(&self, _run: &RunFlags, _models: &OpenedModels) -> Result<Vec<Plan>> {
+        Ok(vec![Plan {
             grid: Grid::Text(TextWindows {
                 ctx_tok: self.ctx.and_then(TokenRange::single).into_iter().collect(),
                 samples: self.samples.unwrap_or_default(),
@@ -90,40 +90,45 @@ impl MeasuringFlags for OutliersFlags {
             }),
             measures: vec![MeasureName::Outliers, MeasureName::SinkRate],
             ..Plan::default()
-        })
+        }])
     }
 
-    /// Draws the figure.
     fn draw(&self, run: &Run) -> Result<()> {
-        let models = by_model(run);
-        if models.iter().all(|(_, outliers)| outliers.tokens == 0) {
-            return Ok(()); // nothing but failures
-        }
-        let logits = models.iter().map(|(model, outliers)| line(model, &outliers.all_logits()));
-        let hidden = models.iter().map(|(model, outliers)| line(model, &outliers.all_hidden()));
-        let panels = [
-            ("attention logits", "|logit|", logits.collect()),
-            ("hidden states", "|activation|", hidden.collect::<Vec<Line>>()),
-        ];
-        let panels = panels.map(|(title, x_label, lines)| LinePanel {
-            title: title.to_owned(),
-            x_label: x_label.to_owned(),
-            y_label: "fraction above".to_owned(),
-            y_range: None,
-            lines,
-        });
-        let caption = run.setup.caption();
-        let subtitle = format!("all maps over visible keys; the output of every layer · {caption}");
-        let heading = run.heading("How large logits and hidden states get", &subtitle);
-        let figure = lines(&panels, LineAxes::LogLog, &heading)?;
-        run.save_figure(&figure, "ccdf", "all layers, heads and maps; log-binned histogram, 128 bins per doubling")
+        draw(run)
     }
+}
+
+/// Draws how many logits and hidden states are above each magnitude, if a series of the run has pooled them.
+pub(super) fn draw(run: &Run) -> Result<()> {
+    let models = by_model(run);
+    if models.iter().all(|(_, outliers)| outliers.tokens == 0) {
+        return Ok(()); // nothing but failures
+    }
+    let logits = models.iter().map(|(model, outliers)| line(model, &outliers.all_logits()));
+    let hidden = models.iter().map(|(model, outliers)| line(model, &outliers.all_hidden()));
+    let panels = [
+        ("attention logits", "|logit|", logits.collect()),
+        ("hidden states", "|activation|", hidden.collect::<Vec<Line>>()),
+    ];
+    let panels = panels.map(|(title, x_label, lines)| LinePanel {
+        title: title.to_owned(),
+        x_label: x_label.to_owned(),
+        y_label: "fraction above".to_owned(),
+        y_range: None,
+        lines,
+    });
+    let caption = run.caption();
+    let subtitle = format!("all maps over visible keys; the output of every layer · {caption}");
+    let heading = run.heading("How large logits and hidden states get", &subtitle);
+    let figure = lines(&panels, LineAxes::LogLog, &heading)?;
+    run.save_figure(&figure, "ccdf", "all layers, heads and maps; log-binned histogram, 128 bins per doubling")
 }
 
 /// The pooled numbers of each model.
 fn by_model(run: &Run) -> Vec<(String, Outliers)> {
-    let Some(measure) = run.measures.of_type::<OutlierMeasure>().next() else { return Vec::new() };
-    let names = run.setup.models.iter().map(|model| run.frame.short_name(&model.name));
+    let mut measures = run.series.iter().flat_map(|series| series.measures.of_type::<OutlierMeasure>());
+    let Some(measure) = measures.next() else { return Vec::new() };
+    let names = run.setup().models.iter().map(|model| run.frame.short_name(&model.name));
     names
         .enumerate()
         .filter_map(|(model, name)| Some((name, measure.pooled.get(&PassKey { model, condition: 0 })?.clone())))

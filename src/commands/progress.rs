@@ -1,7 +1,7 @@
 //! Progress of a run on stderr: a bar on a terminal, occasional lines elsewhere.
 
 use crate::results::table::plural;
-use crate::run::{MissedDepth, Run};
+use crate::run::{MissedDepth, Run, Series};
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -43,7 +43,7 @@ fn progress_bar(run: &Run) -> ProgressBar {
 }
 
 /// Says which depths the needles have instead of those that are asked for, in a line for each length of prompts.
-fn say_missed_depths(missed: &[MissedDepth]) {
+fn say_missed_depths<'a>(missed: impl Iterator<Item = &'a MissedDepth>) {
     let mut by_length: BTreeMap<usize, Vec<&MissedDepth>> = BTreeMap::new();
     for depth in missed {
         by_length.entry(depth.ctx_tok).or_default().push(depth);
@@ -61,7 +61,7 @@ fn say_missed_depths(missed: &[MissedDepth]) {
 
 /// Says what is measured, and into which folder.
 fn announce(run: &Run) {
-    let setup = &run.setup;
+    let setup = run.setup();
     let names: Vec<&str> = setup.models.iter().map(|m| m.name.as_str()).collect();
     let shard = run.part.shard.map_or(String::new(), |shard| format!(" (shard {shard})"));
     let resumed = if run.resumed > 0 { format!(", {} of them done", run.resumed) } else { String::new() };
@@ -72,7 +72,7 @@ fn announce(run: &Run) {
         names.join(", "),
         run.folder.path().display()
     );
-    say_missed_depths(&run.missed_depths);
+    say_missed_depths(run.missed_depths());
     if let Some(copy) = run.put_aside() {
         crate::say!(
             "what follows {} is damaged and measured again; {} and results.csv beside it keep what was there",
@@ -92,11 +92,11 @@ fn announce(run: &Run) {
     }
 }
 
-/// Returns ` under 41 conditions`; nothing if there are only untreated passes.
+/// Returns ` under 41 conditions`; nothing if there are only untreated passes, or several series.
 fn conditions_in_words(run: &Run) -> String {
-    match run.setup.conditions.len() {
-        1 => String::new(),
-        conditions => format!(" under {conditions} conditions"),
+    match run.series.as_slice() {
+        [Series { setup, .. }] if setup.conditions.len() > 1 => format!(" under {} conditions", setup.conditions.len()),
+        _ => String::new(),
     }
 }
 

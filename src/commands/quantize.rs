@@ -89,7 +89,7 @@ impl MeasuringFlags for QuantizeFlags {
         models.fill(&mut self.prompts, &DEFAULTS)
     }
 
-    fn plan(&self, run: &RunFlags, models: &OpenedModels) -> Result<Plan> {
+    fn plans(&self, run: &RunFlags, models: &OpenedModels) -> Result<Vec<Plan>> {
         if self.bits.is_empty() && run.condition.is_empty() {
             bail_usage!("--bits is empty; give at least one format");
         }
@@ -100,12 +100,12 @@ impl MeasuringFlags for QuantizeFlags {
                 conditions.extend(self.conditions(Some(layer))?);
             }
         }
-        Ok(Plan {
+        Ok(vec![Plan {
             grid: grid(&self.prompts),
             measures: vec![MeasureName::Answer, MeasureName::Fidelity],
             conditions,
             ..Plan::default()
-        })
+        }])
     }
 }
 

@@ -52,12 +52,12 @@ impl MeasuringFlags for RatioFlags {
         models.fill(&mut self.prompts, &DEFAULTS)
     }
 
-    fn plan(&self, _run: &RunFlags, _models: &OpenedModels) -> Result<Plan> {
-        Ok(Plan {
+    fn plans(&self, _run: &RunFlags, _models: &OpenedModels) -> Result<Vec<Plan>> {
+        Ok(vec![Plan {
             grid: grid(&self.prompts),
             measures: vec![MeasureName::AnswerByHead, MeasureName::Shape],
             ..Plan::default()
-        })
+        }])
     }
 }
 

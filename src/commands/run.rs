@@ -10,7 +10,7 @@ use crate::base::memory::{peak_rss_bytes, size_name};
 use crate::base::terminal::escaped;
 use crate::results::folder::EXPERIMENT;
 use crate::results::table::plural;
-use crate::run::{check, pass_bytes, prompts_of, RunPart, RunShard, RunStart};
+use crate::run::{check, pass_bytes, prompts_of, RunPart, RunShard, RunStart, Setups};
 use crate::train::TrainSpec;
 use anyhow::Result;
 use clap::{Args, FromArgMatches as _};
@@ -94,24 +94,30 @@ fn merge(args: &Merge) -> Result<()> {
 /// Loads and checks an experiment, without running it.
 fn dry_run(mut experiment: Experiment, output: &OutputArgs, shard: Option<RunShard>) -> Result<()> {
     start_threads(output.threads)?;
-    let setup = experiment.setup()?;
-    let prompts = prompts_of(setup.grid.prompts(), shard);
-    setup.measures()?;
-    check(&setup, &prompts)?;
-    let needed = pass_bytes(&setup, &prompts) + peak_rss_bytes().unwrap_or(0);
+    let Setups { each, .. } = experiment.setups()?;
+    let setup = &each[0];
+    let mut prompts = 0;
+    let mut needed = 0;
+    for setup in &each {
+        let of_series = prompts_of(setup.grid.prompts(), shard);
+        setup.measures()?;
+        check(setup, &of_series)?;
+        prompts += of_series.len();
+        needed = pass_bytes(setup, &of_series).max(needed);
+    }
+    needed += peak_rss_bytes().unwrap_or(0);
     let names: Vec<&str> = setup.models.iter().map(|model| model.name.as_str()).collect();
     let mut out = crate::base::terminal::stdout();
-    let conditions = setup.conditions.len();
+    let conditions = each.iter().map(|setup| setup.conditions.len()).max().unwrap_or(1);
     if output.tables.json {
-        let plan =
-            json!({ "prompts": prompts.len(), "models": names, "conditions": conditions, "memory_bytes": needed });
+        let plan = json!({ "prompts": prompts, "models": names, "conditions": conditions, "memory_bytes": needed });
         writeln!(out, "{plan:#}")?;
         return Ok(());
     }
     writeln!(
         out,
         "can run: {} on {} under {}; weights and passes take up to {} of memory",
-        plural(prompts.len(), "prompt"),
+        plural(prompts, "prompt"),
         escaped(&names.join(", ")),
         plural(conditions, "condition"),
         size_name(needed)

@@ -2,11 +2,13 @@
 
 use super::ablate::OF_CONDITIONS;
 use super::command::{Command, Measuring};
+use super::needle::NEEDLE;
 use super::{command, COMMANDS};
+use crate::bail_usage;
 use crate::base::names::{distinct, hint, ShortNames};
 use crate::measures::MeasureName;
 use crate::results::differences::DIFFERENCES;
-use crate::results::print::{chosen_text, json_of, screen_text, Tables};
+use crate::results::print::{chosen_text, json_of, latex_table, screen_text, Tables};
 use crate::results::run_table::RunTable;
 use crate::results::screen::Screen;
 use crate::results::table::Table;
@@ -27,6 +29,9 @@ pub(super) struct TableArgs {
     /// Print all tables as JSON
     #[arg(long)]
     pub json: bool,
+    /// Print the tables as LaTeX (booktabs)
+    #[arg(long, conflicts_with = "json", hide_short_help = true)]
+    pub latex: bool,
 }
 
 impl TableArgs {
@@ -40,11 +45,31 @@ impl TableArgs {
         let mut out = crate::base::terminal::stdout();
         match &self.tables {
             _ if self.json => writeln!(out, "{:#}", json_of(&tables()))?,
+            _ if self.latex => {
+                let of_screen = || screen().into_tables();
+                let chosen = self.tables.as_ref().map_or_else(|| Ok(of_screen()), |wanted| chosen(tables(), wanted))?;
+                let texts = chosen.into_iter().map(|table| latex_table(&table.with_names(names)));
+                out.write_all(texts.collect::<Vec<_>>().join("\n").as_bytes())?;
+            }
             Some(wanted) => write!(out, "{}", chosen_text(&tables(), wanted, names))?,
             None => write!(out, "{}", screen_text(screen(), names))?,
         }
         Ok(())
     }
+}
+
+/// The tables that are wanted.
+///
+/// # Errors
+/// A usage error if one is not there.
+pub(super) fn chosen(mut tables: Vec<Table>, wanted: &Tables) -> Result<Vec<Table>> {
+    let Tables::Named(names) = wanted else { return Ok(tables) };
+    let known: Vec<&str> = tables.iter().map(|table| table.id).collect();
+    if let Some(name) = names.iter().find(|name| !known.contains(&name.as_str())) {
+        bail_usage!("--tables {name}: the run has no such table; there are {}", known.join(", "));
+    }
+    tables.retain(|table| names.iter().any(|name| name == table.id));
+    Ok(tables)
 }
 
 /// Parses names of tables, or the titles that they are printed under.
@@ -103,10 +128,9 @@ pub(super) fn print_tables(frame: &Frame, args: &TableArgs) -> Result<()> {
     args.print(|| screen(frame), || tables(frame), &frame.short_names)
 }
 
-/// The screen of a run: that of its command, or of the first command that measures.
+/// The screen of a run: that of its command, or of `needle` if it does not say its command.
 pub(super) fn screen(frame: &Frame) -> Screen {
-    let command = of_command(frame).or_else(|| COMMANDS.into_iter().find_map(Command::measuring));
-    let command = command.expect("commands measure");
+    let command = of_command(frame).or_else(|| NEEDLE.measuring()).expect("needle measures");
     Screen { next: command.next, ..(command.screen)(frame) }
 }
 

@@ -55,9 +55,9 @@ impl MeasuringFlags for ShotsFlags {
         Ok(())
     }
 
-    fn plan(&self, _run: &RunFlags, _models: &OpenedModels) -> Result<Plan> {
+    fn plans(&self, _run: &RunFlags, _models: &OpenedModels) -> Result<Vec<Plan>> {
         let grid = Grid::Shots(self.prompts.clone());
-        Ok(Plan { grid, measures: vec![MeasureName::Answer], ..Plan::default() })
+        Ok(vec![Plan { grid, measures: vec![MeasureName::Answer], ..Plan::default() }])
     }
 }
 

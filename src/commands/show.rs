@@ -1,17 +1,15 @@
 //! `difftool show`: the tables of a finished run, printed again.
 
 use super::command::{Action, Command};
-use super::screens::{print_tables, screen, tables, TableArgs};
+use super::screens::{chosen, print_tables, tables, TableArgs};
 use crate::bail_usage;
 use crate::report::SavedRun;
-use crate::results::print::{latex_table, write_table, Tables};
+use crate::results::print::write_table;
 use crate::results::record;
-use crate::results::table::Table;
 use crate::results::{About, Frame};
 use crate::treatments::condition_facts;
 use anyhow::Result;
 use clap::{Args, FromArgMatches as _};
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 pub(super) static SHOW: Command = Command {
@@ -34,9 +32,6 @@ pub(super) struct Show {
     pub run: PathBuf,
     #[command(flatten)]
     pub tables: TableArgs,
-    /// Print tables as LaTeX (booktabs)
-    #[arg(long, conflicts_with = "json")]
-    pub latex: bool,
     /// Print the table that --tables names as CSV, with all digits
     #[arg(long, requires = "tables", conflicts_with_all = ["json", "latex"])]
     pub csv: bool,
@@ -48,22 +43,11 @@ pub(super) struct Show {
 /// If it is none, or one of its files is not what the manifest describes.
 fn run(args: &Show) -> Result<()> {
     let frame = if args.run.is_file() { frame_of(&args.run)? } else { SavedRun::read(&args.run)?.frame };
-    if !args.latex && !args.csv {
+    let Some(wanted) = args.tables.tables.as_ref().filter(|_| args.csv) else {
         return print_tables(&frame, &args.tables);
-    }
-    let tables = match &args.tables.tables {
-        Some(Tables::Named(names)) => named(tables(&frame), names)?,
-        Some(Tables::All) => tables(&frame),
-        None => screen(&frame).into_tables(),
     };
-    let mut out = crate::base::terminal::stdout();
-    if args.latex {
-        let texts: Vec<String> =
-            tables.into_iter().map(|table| latex_table(&table.with_names(&frame.short_names))).collect();
-        return Ok(out.write_all(texts.join("\n").as_bytes())?);
-    }
-    match tables.as_slice() {
-        [table] => write_table(table, &mut out),
+    match chosen(tables(&frame), wanted)?.as_slice() {
+        [table] => write_table(table, &mut crate::base::terminal::stdout()),
         several => bail_usage!("--csv: a file holds one table; --tables names {}", several.len()),
     }
 }
@@ -75,17 +59,4 @@ fn frame_of(results: &Path) -> Result<Frame> {
     let mut frame = frame.finish();
     frame.conditions = condition_facts(frame.condition_names());
     Ok(frame)
-}
-
-/// The tables of these names.
-///
-/// # Errors
-/// A usage error if the run does not have one.
-fn named(mut tables: Vec<Table>, names: &[String]) -> Result<Vec<Table>> {
-    let known: Vec<&str> = tables.iter().map(|table| table.id).collect();
-    if let Some(name) = names.iter().find(|name| !known.contains(&name.as_str())) {
-        bail_usage!("--tables {name}: the run has no such table; there are {}", known.join(", "));
-    }
-    tables.retain(|table| names.iter().any(|name| name == table.id));
-    Ok(tables)
 }

@@ -13,7 +13,7 @@ pub(crate) use tables::{ar_hit_definition, positions_drawn, side_by_side, NLL_DI
 use super::{decoded, encoded, number, Measure, MeasureData, MeasureOutput, ObservedPass, PassKey};
 use crate::base::rng::Rng;
 use crate::prompts::{Haystack, Text, Tokenizer};
-use crate::results::metric::{nll_of_positions, AR_HIT_SHARE, AR_MAX_COUNT, NLL, NLL_AR_HIT, NLL_OTHER};
+use crate::results::metric::{nll_of_positions, AR_HIT_SHARE, AR_MAX_COUNT, NLL, NLL_AR_HIT, NLL_LATE, NLL_OTHER};
 use crate::results::record::Measurement;
 use crate::results::{bins, ScoredToken, ScoredWindow};
 use crate::stats::mean;
@@ -68,6 +68,7 @@ impl Measure for NllMeasure {
         let none = Arc::default();
         let window = scored_window(&pass, self.frequent.get(pass.key.model).unwrap_or(&none))?;
         output.extend(None, "scored", window_records(&window, self.skip));
+        output.extend(None, "scored", late_record(&window, pass.prompt.ids.len()).into_iter().collect());
         output.pooled = Some(Box::new(window));
         Ok(())
     }
@@ -124,6 +125,12 @@ fn window_records(window: &ScoredWindow, skip: u32) -> Vec<Measurement> {
         records.push(number(&AR_HIT_SHARE, hits.len() as f64 / n as f64, n));
     }
     records
+}
+
+/// Returns the record of the second half of a window of `ctx_tok` tokens.
+fn late_record(window: &ScoredWindow, ctx_tok: usize) -> Option<Measurement> {
+    let late: Vec<&ScoredToken> = window.tokens.iter().filter(|token| token.position as usize >= ctx_tok / 2).collect();
+    mean_nll(NLL_LATE.name.into(), &late)
 }
 
 fn mean_nll(metric: Cow<'static, str>, tokens: &[&ScoredToken]) -> Option<Measurement> {

@@ -9,7 +9,7 @@ use super::{decoded, encoded, number, token_text, Measure, MeasureData, MeasureO
 use crate::attention::{AttentionRow, ResidualProbe, RowCollector, RowProbe};
 use crate::prompts::Prompt;
 use crate::results::metric::{
-    top_k, Metric, INF_NORM_MAX, KURTOSIS, MASSIVE, MEDIAN, SHARE_BEYOND_6_SIGMA, TOP_1_OVER_MEDIAN, TOP_K,
+    top_k, Metric, INF_NORM_MAX, KURTOSIS, LARGEST, MASSIVE, MEDIAN, SHARE_BEYOND_6_SIGMA, TOP_1_OVER_MEDIAN, TOP_K,
 };
 use crate::results::record::Measurement;
 use crate::results::MassiveAt;
@@ -81,6 +81,7 @@ impl Measure for OutlierMeasure {
             outliers.large.extend(hidden.large.iter().map(|(&channel, &tokens)| ((layer, channel), tokens)));
             outliers.hidden.insert(layer, hidden.tally.clone());
         }
+        output.extend(None, "all", largest_records(&outliers));
         output.pooled = Some(Box::new(outliers));
         Ok(())
     }
@@ -176,6 +177,17 @@ impl Outliers {
         }
         records
     }
+}
+
+/// Returns the records of a window: its largest logit and its largest hidden state.
+fn largest_records(outliers: &Outliers) -> Vec<Measurement> {
+    let mut records = Vec::new();
+    for (region, tally) in [("logits", outliers.all_logits()), ("hidden", outliers.all_hidden())] {
+        let n = tally.histogram.n() as usize;
+        let largest = tally.top.magnitude(1).map(|value| number(&LARGEST, f64::from(value), n));
+        records.extend(largest.map(|record| Measurement { region: Some(region.into()), ..record }));
+    }
+    records
 }
 
 fn merged(layers: &BTreeMap<usize, Tally>) -> Tally {

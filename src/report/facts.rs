@@ -1,6 +1,7 @@
 //! Facts of a run: command, models, prompts and machine, everything in a section but the results.
 
 use super::input::SavedRun;
+use crate::base::terminal::quoted;
 use crate::results::table::{numbers, plural, short, words, Cell, Table};
 use crate::results::Frame;
 use serde::Serialize;
@@ -49,14 +50,6 @@ pub(super) fn command(run: &SavedRun) -> String {
     words.map(quoted).collect::<Vec<_>>().join(" ")
 }
 
-/// A word as a POSIX shell takes it.
-fn quoted(word: &str) -> String {
-    if !word.is_empty() && word.chars().all(|c| c.is_alphanumeric() || "-_./,:=@%+".contains(c)) {
-        return word.to_owned();
-    }
-    format!("'{}'", word.replace('\'', r"'\''"))
-}
-
 /// Returns one sentence on models and prompts, from the records.
 pub(super) fn sentence(run: &SavedRun) -> String {
     let frame = &run.frame;
@@ -66,10 +59,18 @@ pub(super) fn sentence(run: &SavedRun) -> String {
     let lengths: BTreeSet<usize> = lengths.filter(|&n| n > 0).collect();
     let lengths: Vec<String> = lengths.iter().map(ToString::to_string).collect();
     let prompts = Some(frame.prompts()).filter(|&n| n > 0);
-    let mut tasks = frame.tasks.iter().chain(others.map(|id| &id.task));
-    let is_text = tasks.any(|task| task == "text");
-    let (what, of) = if is_text { ("window", " of text") } else { ("prompt", "") };
-    let count = prompts.map_or_else(|| format!("{what}s"), |n| plural(n, what));
+    let is_text: BTreeSet<bool> =
+        frame.tasks.iter().chain(others.map(|id| &id.task)).map(|task| task == "text").collect();
+    let is_mixed = is_text.len() > 1;
+    let (what, of) = match is_text.contains(&true) {
+        _ if is_mixed => ("prompt", " and windows of text"),
+        true => ("window", " of text"),
+        false => ("prompt", ""),
+    };
+    let count = match prompts {
+        Some(n) if !is_mixed => plural(n, what),
+        _ => format!("{what}s"),
+    };
     let tokens = if lengths.is_empty() { String::new() } else { format!(" of {} tokens", list(&lengths)) };
     let shard = run.manifest.shard.as_ref();
     let shard = shard.map_or_else(String::new, |shard| format!("; only shard {shard} of the experiment"));

@@ -6,6 +6,7 @@ use super::{ComparedRuns, Report, Section};
 use crate::base::html::{self, PageCode};
 use crate::base::terminal::escaped_lines;
 use crate::explore;
+use crate::results::screen::Chapter;
 use crate::results::table::Table;
 use anyhow::Result;
 use minijinja::context;
@@ -61,8 +62,9 @@ impl Section {
             experiment => &run.experiment,
             explorer => explorer.map(|text| context! { text, megabytes => format!("{:.1}", text.len() as f64 / 1e6) }),
             failures => values_of(self.failures.iter()),
-            main_figure => self.figures(run.figures.iter().take(1)),
-            figures => self.figures(run.figures.iter().skip(1)),
+            main_figure => self.figures(self.other_figures().take(1)),
+            figures => self.figures(self.other_figures().skip(1)),
+            chapters => self.chapters.iter().map(|chapter| self.chapter(chapter)).collect::<Vec<_>>(),
             forest => self.figures(self.forest.iter()),
             folder => run.folder.display().to_string(),
             has_results => !self.results.is_empty(),
@@ -72,6 +74,11 @@ impl Section {
             sentence => facts::sentence(run),
             tables => values_of(self.tables(false)),
         }
+    }
+
+    fn chapter(&self, chapter: &Chapter) -> Value {
+        let figures = self.figures(self.figure_of(chapter).into_iter());
+        context! { figures, ..Value::from(Serde(chapter)) }
     }
 
     fn figures<'a>(&self, figures: impl Iterator<Item = &'a ReportFigure>) -> Vec<Value> {

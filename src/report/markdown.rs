@@ -28,6 +28,13 @@ pub(crate) fn markdown(report: &Report) -> String {
             let _ = write!(text, "\n{}\n", escaped(paragraph));
         }
         let _ = write!(text, "\n{}", command(&facts::command(run)));
+        for chapter in &section.chapters {
+            let _ = write!(text, "\n### {}\n", escaped(&chapter.title));
+            for paragraph in &chapter.paragraphs {
+                let _ = write!(text, "\n{}\n", escaped(paragraph));
+            }
+            let _ = write!(text, "\n{}", command(&chapter.command));
+        }
         for table in section.all_tables() {
             let _ = write!(text, "\n### {}\n\n{}", table.title, markdown_with_caption(table));
         }

@@ -19,7 +19,7 @@ use crate::base::names::distinct;
 use crate::explore::packed;
 use crate::results::differences::{differences, differences_of_run, Detail, SETTING};
 use crate::results::metric::{ACCURACY, ANSWER_REGION, ENTROPY, NLL, NOISE_OUT, SHARE_OUT, SINK_SHARE_FIRST};
-use crate::results::screen::Screen;
+use crate::results::screen::{Chapter, Screen};
 use crate::results::table::Table;
 use crate::results::{Column, Frame, Number, Row};
 use anyhow::Result;
@@ -61,6 +61,8 @@ pub(crate) struct Section {
     failures: Option<Table>,
     /// Tables of results.
     results: Vec<Table>,
+    /// What is said of parts of the run, each with its figure.
+    chapters: Vec<Chapter>,
     lambda: Option<Table>,
     models: Option<Table>,
 }
@@ -81,7 +83,8 @@ impl Section {
         Ok(Self {
             failures: facts::failures(&run.frame),
             explorer: run.explorer.as_deref().map(packed).transpose()?.flatten(),
-            forest: ReportFigure::forest(&rows, &SETTING),
+            forest: ReportFigure::forest(&rows, &SETTING).filter(|_| screen.chapters.is_empty()),
+            chapters: screen.chapters.clone(),
             results: screen.into_tables().into_iter().chain(details).map(|table| table.with_names(names)).collect(),
             lambda: facts::lambda(&run),
             models: facts::models(&run),
@@ -95,6 +98,20 @@ impl Section {
         frame.models.iter().map(|model| frame.short_name(model)).collect()
     }
 
+    /// The figure of a chapter.
+    fn figure_of(&self, chapter: &Chapter) -> Option<&ReportFigure> {
+        let file = format!("{}.png", chapter.figure);
+        self.run.figures.iter().find(|figure| figure.file == file)
+    }
+
+    /// The figures that are no chapter's.
+    fn other_figures(&self) -> impl Iterator<Item = &ReportFigure> {
+        let is_of_chapter = |figure: &&ReportFigure| {
+            self.chapters.iter().any(|chapter| figure.file == format!("{}.png", chapter.figure))
+        };
+        self.run.figures.iter().filter(move |figure| !is_of_chapter(figure))
+    }
+
     /// All tables, in the order in which they stand.
     fn all_tables(&self) -> impl Iterator<Item = &Table> {
         self.failures.iter().chain(self.tables(false)).chain(self.tables(true))
@@ -102,7 +119,7 @@ impl Section {
 
     /// The tables that are shown, or those that are folded away.
     fn tables(&self, detail: bool) -> impl Iterator<Item = &Table> {
-        let lambda = self.lambda.iter().filter(move |_| !detail);
+        let lambda = self.lambda.iter().filter(move |_| detail != self.chapters.is_empty());
         let models = self.models.iter().filter(move |_| detail);
         self.results.iter().filter(move |table| table.detail == detail).chain(lambda).chain(models)
     }

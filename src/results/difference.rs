@@ -8,7 +8,8 @@
 
 use super::column::{Column, Value};
 use super::metric::Kind;
-use super::pair::{by_prompt, on_shared_keys, Pair, PromptKey};
+use super::pair::{by_prompt, on_shared_keys, pairs, Pair, PromptKey};
+use super::records::RecordRef;
 use super::Estimate;
 use crate::stats::{
     holm, mean, smallest_detectable, test_mean, Interval, PairedHits, PromptOutcomes, Replicated, LEVEL,
@@ -129,6 +130,17 @@ impl Difference {
     /// Returns `true` if the verdict is not open.
     pub(crate) fn is_decided(&self) -> bool {
         self.verdict() != Verdict::Undecided
+    }
+
+    /// The difference of two sides of records: over training seeds and prompts where models are replicates, otherwise over prompts.
+    /// `free`: columns that do not tell prompts apart, as they are compared.
+    pub(crate) fn of_sides(sides: [Vec<RecordRef<'_>>; 2], free: &[Column], kind: Kind) -> Option<Self> {
+        let has_seeds = sides.iter().flatten().any(|record| record.identity.replicate.is_some());
+        let pairs = pairs(sides, free).pairs;
+        match has_seeds {
+            true => Self::of_seeds(&pairs, free, kind),
+            false => Self::of_prompts(&pairs, free, kind),
+        }
     }
 
     /// The difference over prompts, with the test of hits and misses or that of other numbers; `None` of no pairs, and of

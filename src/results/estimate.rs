@@ -4,7 +4,7 @@ use super::metric::Kind;
 use super::pair::by_prompt;
 use super::records::RecordRef;
 use crate::stats::{mean, student, test_mean, wilson_of_groups, Interval, MeanTest};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A mean over prompts, each the mean of its questions, or a proportion of hits.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -24,8 +24,12 @@ pub(crate) struct Estimate {
 }
 
 impl Estimate {
-    /// Estimates a metric from its records; `None` of none.
+    /// Estimates a metric from its records, over training seeds where models are replicates; `None` of none.
     pub(crate) fn of(records: &[RecordRef<'_>], kind: Kind) -> Option<Self> {
+        let seeds: BTreeSet<u64> = records.iter().filter_map(|record| record.identity.replicate).collect();
+        if seeds.len() > 1 {
+            return Self::of_replicates(records, seeds, kind);
+        }
         let numbers = records.iter().map(|record| (*record, record.value));
         let prompts: Vec<Vec<f64>> = by_prompt(numbers, &[]).into_iter().map(|(_, values)| values).collect();
         // Hits that were averaged, over draws of heads for example, are no trials any more.
@@ -33,6 +37,17 @@ impl Estimate {
             return Self::of_hits(&prompts);
         }
         Self::of_means(&prompts.iter().filter_map(|values| mean(values)).collect::<Vec<_>>(), records.len(), kind)
+    }
+
+    /// Estimates a metric over training seeds, each the mean over its prompts.
+    fn of_replicates(records: &[RecordRef<'_>], seeds: BTreeSet<u64>, kind: Kind) -> Option<Self> {
+        let mut means = BTreeMap::new();
+        for seed in seeds {
+            let of_seed: Vec<RecordRef<'_>> =
+                records.iter().copied().filter(|record| record.identity.replicate == Some(seed)).collect();
+            means.extend(Self::of(&of_seed, kind).map(|estimate| (seed, estimate.value)));
+        }
+        Self::of_seeds(&means, kind)
     }
 
     /// Estimates a mean from one number for each prompt.

@@ -13,11 +13,12 @@ use super::records::{RecordRef, Records};
 use super::setting::Setting;
 use super::tokens::Tokens;
 use crate::attention::HeadPlace;
-use crate::base::names::ShortNames;
+use crate::base::names::{Replicates, ShortNames};
 use crate::prompts::shots::order_of;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// The parts of a manifest that tables need.
 #[derive(Clone, Debug, Default)]
@@ -78,7 +79,7 @@ impl DrawnHead {
 const REGIONS_OF_HEADS: [&str; 3] = [ANSWER_REGION, "bos", "first"];
 
 /// The columns in which the two sides of a difference within a run may differ.
-pub(super) const SIDES: &[Column] = &[Column::Model, Column::Variant, Column::Condition, Column::Bits, Column::Scope];
+pub(crate) const SIDES: &[Column] = &[Column::Model, Column::Variant, Column::Condition, Column::Bits, Column::Scope];
 
 /// The two sides of a difference within a run: the values that their records have.
 #[derive(Clone, Debug)]
@@ -121,6 +122,8 @@ pub struct Frame {
     pub cities: Vec<String>,
     pub tasks: Vec<String>,
     metrics: Vec<String>,
+    /// The pattern of training seeds, where models are replicates: their recipes then stand for them.
+    replicates: Option<Replicates>,
     /// Of the models.
     pub short_names: ShortNames,
     /// Numbers that are pooled over prompts instead of measured on each.
@@ -135,6 +138,21 @@ pub struct Frame {
     pub drawn: Vec<DrawnHead>,
 }
 
+/// The key of the pattern of training seeds in what a command has in the configuration for itself.
+pub(crate) const REPLICATES: &str = "replicates";
+
+/// What a command has in the configuration for itself.
+fn own<'a>(about: &'a About, key: &str) -> Option<&'a Json> {
+    about.config.get("own")?.get(key).filter(|value| !value.is_null())
+}
+
+/// The record of a replicate as one of its recipe; `None` if its model is none.
+fn of_recipe(record: &Record, replicates: &Replicates) -> Option<Record> {
+    let (model, seed) = replicates.split(&record.identity.model)?;
+    let identity = Identity { model, replicate: Some(seed), ..(*record.identity).clone() };
+    Some(Record { identity: Arc::new(identity), measure: record.measure.clone() })
+}
+
 fn push_new<T: PartialEq + Clone>(list: &mut Vec<T>, item: &T) {
     if !list.contains(item) {
         list.push(item.clone());
@@ -144,7 +162,8 @@ fn push_new<T: PartialEq + Clone>(list: &mut Vec<T>, item: &T) {
 impl Frame {
     /// A frame without records, to which they are added one by one.
     pub fn new(about: About) -> Self {
-        Self { about, ..Self::default() }
+        let replicates = own(&about, REPLICATES).and_then(|pattern| pattern.as_str()?.parse().ok());
+        Self { about, replicates, ..Self::default() }
     }
 
     /// The frame of these records.
@@ -156,6 +175,8 @@ impl Frame {
 
     /// Adds a record. Nothing can be looked up before [`Frame::finish`].
     pub fn add(&mut self, record: &Record) {
+        let of_recipe = self.replicates.as_ref().and_then(|replicates| of_recipe(record, replicates));
+        let record = of_recipe.as_ref().unwrap_or(record);
         let Record { identity: id, measure } = record;
         if measure.error.is_some() {
             self.records.add(record);
@@ -247,6 +268,18 @@ impl Frame {
     /// Returns the configuration's value under a key.
     pub fn config(&self, key: &str) -> Option<&Json> {
         self.about.config.get(key).filter(|value| !value.is_null())
+    }
+
+    /// Returns what the command of the run has in the configuration for itself under a key.
+    pub(crate) fn own(&self, key: &str) -> Option<&Json> {
+        own(&self.about, key)
+    }
+
+    /// Returns why a series was left out, if it was.
+    pub(crate) fn left_out(&self, series: &str) -> Option<String> {
+        let left_out = self.config("left_out")?.as_array()?;
+        let found = left_out.iter().find(|left_out| left_out["series"] == series)?;
+        found["why"].as_str().map(str::to_owned)
     }
 
     /// Returns the configuration's text under a key; empty if there is none.

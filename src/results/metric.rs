@@ -223,6 +223,9 @@ catalogue! {
         .rate().headline();
     NLL = metric("nll", "NLL", "Mean negative log-likelihood of the scored tokens of prose.")
         .unit("nats").positive().headline();
+    NLL_LATE = metric("nll_late", "NLL late in the window",
+        "Mean negative log-likelihood of the scored tokens in the second half of a window.")
+        .from("paper, Figure 4").unit("nats").positive();
     NLL_AR_HIT = metric("nll_ar_hit", "NLL of AR hits",
         "Mean negative log-likelihood of AR hits: tokens that complete a bigram seen earlier in the window.")
         .from("Arora et al. 2023").unit("nats").positive().headline();
@@ -239,6 +242,9 @@ catalogue! {
         .rate().headline();
     TOP_1_OVER_MEDIAN = metric("top_1_over_median", "top 1/median", "The largest magnitude over the median.")
         .from("paper, Table 5").by_region().headline();
+    LARGEST = metric("largest_of_window", "largest of a window, {}",
+        "The largest magnitude of a window: of the logits of all maps, of the hidden states at the output of every layer.")
+        .from("paper, Table 5").by_region().positive();
     KURTOSIS = metric("kurtosis", "kurtosis",
         "The fourth central moment of the signed numbers over the square of the second, m4 / m2^2: 3 for normal numbers.")
         .from("Pearson").by_region().headline();

@@ -4,7 +4,6 @@ use super::column::{Column, Value};
 use super::difference::Difference;
 use super::estimate::Estimate;
 use super::metric::Metric;
-use super::pair::pairs;
 use super::records::{RecordRef, Records};
 use rayon::prelude::*;
 use std::collections::HashMap;
@@ -101,8 +100,7 @@ impl Query<'_> {
             let records = groups.get(key).map_or(&[][..], Vec::as_slice);
             row.numbers.push(Estimate::of(records, number.metric.kind));
             row.changes.push(self.baseline_of(groups, key).and_then(|(baseline, free)| {
-                let joined = pairs([baseline.to_vec(), records.to_vec()], &free);
-                Difference::of_prompts(&joined.pairs, &free, number.metric.kind)
+                Difference::of_sides([baseline.to_vec(), records.to_vec()], &free, number.metric.kind)
             }));
         }
         row

@@ -3,7 +3,7 @@
 use super::column::{Column, Value};
 use super::frame::Frame;
 use super::metric::{Metric, ANSWER_REGION, AR_HIT_SHARE, NLL, NLL_AR_HIT, NLL_OTHER};
-use super::query::{Number, Query, ResultRow};
+use super::query::{Cut, Number, Query, ResultRow};
 use super::record::UNTREATED;
 use super::setting::Setting;
 use super::table::{basis, numbers, words, Cell, Table, TableColumn, TableRows};
@@ -139,8 +139,13 @@ pub(super) fn setting(columns: &[Column], row: &ResultRow<'_>) -> Setting {
 
 /// A table of numbers without name and caption: keys, the number of prompts, and a column for each number.
 pub(crate) fn number_table(frame: &Frame, wanted: &[Number<'_>], by: &[Column]) -> Option<Table> {
+    number_table_of(frame, &[], wanted, by)
+}
+
+/// The same of records with some values.
+pub(crate) fn number_table_of(frame: &Frame, only: &[Cut<'_>], wanted: &[Number<'_>], by: &[Column]) -> Option<Table> {
     let columns = row_columns(frame, by);
-    let rows = sorted_rows(frame, &Query { rows: &columns, numbers: wanted, ..Query::default() });
+    let rows = sorted_rows(frame, &Query { only, rows: &columns, numbers: wanted, ..Query::default() });
     table_of_rows(&columns, &rows, wanted)
 }
 

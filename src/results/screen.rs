@@ -9,6 +9,7 @@ use super::query::{Cut, Number, Query, ResultRow};
 use super::run_table::{row_columns, sorted_rows};
 use super::table::{numbers, plural, words, Cell, Table, TableColumn};
 use crate::prompts::shots::order_of;
+use serde::Serialize;
 
 /// What a command prints by default.
 #[derive(Debug, Default)]
@@ -18,6 +19,19 @@ pub(crate) struct Screen {
     pub(crate) notes: Vec<String>,
     /// What to look at next: `difftool ablate, the cost of noise`.
     pub(crate) next: &'static str,
+    /// What pages say of each part of it.
+    pub(crate) chapters: Vec<Chapter>,
+}
+
+/// What a page says of a part of a run.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Chapter {
+    pub(crate) title: String,
+    pub(crate) paragraphs: Vec<String>,
+    /// The command line that measures it by itself.
+    pub(crate) command: String,
+    /// The name of the file of its figure, without an extension.
+    pub(crate) figure: &'static str,
 }
 
 /// Names of a screen's tables on pages, where others have theirs.

@@ -1,8 +1,8 @@
 //! What is checked before a run begins: that its prompts can be made, that the models have what it names, and that it fits into
 //! memory.
 
-use super::execute::parallel_prompts;
 use super::reference::resolver;
+use super::series::parallel_prompts;
 use super::{MapsOfOnePrompt, Plan, Setup};
 use crate::attention::LayersAndHeads;
 use crate::bail_usage;

@@ -1,27 +1,26 @@
 //! One run of an experiment: prepared, then measured, with every prompt on disk before the next begins.
 
-use super::identity::pooled_record;
 use super::maps::drawn_heads;
-use super::passes::results;
+use super::series::{measure_prompts, pooled_records, Series};
+use super::setup::{keep_possible, nothing_possible, LeftOut};
 use super::store::{check_experiment, holders, Store};
-use super::{check, prompts_of, MissedDepth, OutputStyle, Plan, RunShard, Setup};
+use super::{MissedDepth, OutputStyle, Plan, RunShard, Setup};
 use crate::bail_usage;
-use crate::base::hash::{hex, sha256};
+use crate::base::hash::sha256;
 use crate::base::machine;
-use crate::measures::{Measure, Measures, PassKey};
+use crate::measures::Measure;
 use crate::prompts::{PlannedPrompt, Sources};
 use crate::results::folder::{RunFolder, MANIFEST, RESULTS};
 use crate::results::manifest::{Manifest, ModelInfo};
-use crate::results::record::{self, Record, SCHEMA};
+use crate::results::record::{self, SCHEMA};
 use crate::results::{About, Frame};
 use crate::treatments::condition_facts;
 use anyhow::{bail, Context, Result};
-use rayon::prelude::*;
-use serde_json::json;
-use sha2::{Digest, Sha256};
+use serde_json::{json, Value};
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 /// Where a run starts from.
 #[derive(Clone, Debug)]
@@ -46,10 +45,10 @@ pub struct RunPart {
 /// A run of an experiment: what is measured, what came out, and the folder that holds it. The results of a run that was
 /// stopped, killed or cut into shards, and then continued or merged, have the same bytes as those of an uninterrupted run.
 pub struct Run {
-    /// Models, texts, prompts and conditions.
-    pub setup: Setup,
-    /// The measures, with what they pooled.
-    pub measures: Measures,
+    /// Its series, one after the other.
+    pub series: Vec<Series>,
+    /// The series that cannot be measured.
+    pub left_out: Vec<LeftOut>,
     /// The part of the experiment.
     pub part: RunPart,
     /// The run folder.
@@ -58,38 +57,42 @@ pub struct Run {
     pub style: OutputStyle,
     /// The records, for tables and figures. Nothing can be looked up before [`Run::measure`] has returned.
     pub frame: Frame,
-    /// Depths that the first prompts miss.
-    pub missed_depths: Vec<MissedDepth>,
     /// Prompts that were finished before this process.
     pub resumed: usize,
-    pub(super) prompts: Vec<PlannedPrompt>,
     pub(super) store: Store,
     /// Names of the files besides the records, with the number of rows of those that have rows.
     pub(super) files: RefCell<Vec<(String, Option<u64>)>>,
 }
 
 impl Run {
-    /// Checks an experiment, and opens its folder: a new one, or that of the run to be continued.
+    /// Checks an experiment, and opens its folder: a new one, or that of the run to be continued. Of several series, those are left
+    /// out that cannot be measured.
     ///
     /// # Errors
     /// Usage errors if the experiment cannot run or the folder holds another one.
-    pub fn prepare(setup: Setup, measures: Measures, part: RunPart, style: OutputStyle) -> Result<Self> {
-        check_part(&setup.plan, &part)?;
-        let prompts = prompts_of(setup.grid.prompts(), part.shard);
-        let missed_depths = check(&setup, &prompts)?;
-        setup.references()?;
-        let (folder, store) = open(&setup.plan, &part, keys(&setup, &prompts))?;
+    pub fn prepare(series: Vec<Series>, mut left_out: Vec<LeftOut>, part: RunPart, style: OutputStyle) -> Result<Self> {
+        let is_only = series.len() + left_out.len() == 1;
+        let mut possible = Vec::new();
+        let mut first = 0;
+        for mut series in series {
+            let prepared = series.prepare(first, part.shard);
+            if let Some(prompts) = keep_possible(series.setup.plan.series, is_only, prepared, &mut left_out)? {
+                first += prompts;
+                possible.push(series);
+            }
+        }
+        let Some(any) = possible.first() else { return Err(nothing_possible(&left_out)) };
+        check_part(&any.setup.plan, &part)?;
+        let (folder, store) = open(&any.setup.plan, &part, keys(&possible))?;
         Ok(Self {
-            frame: Frame::new(setup.about()),
+            frame: Frame::new(about(&possible, &left_out)),
             resumed: store.finished(),
             files: RefCell::default(),
-            setup,
-            measures,
+            series: possible,
+            left_out,
             part,
             folder,
             style,
-            missed_depths,
-            prompts,
             store,
         })
     }
@@ -100,46 +103,96 @@ impl Run {
     /// # Errors
     /// Only errors of writing. A prompt that fails is a record, not an error.
     pub fn measure(&mut self, stop: &AtomicBool, prompt_finished: &mut dyn FnMut()) -> Result<()> {
-        let Self { setup, measures, frame, store, .. } = self;
-        store.replay(&mut measures.list(), &mut |record| frame.add(record))?;
-        let todo = &self.prompts[self.resumed..];
-        let ran = {
-            let mut keys = keys(setup, todo);
-            measure_prompts(setup, todo, &mut measures.list(), stop, &mut |prompt, finding| {
-                let (_, key) = keys.next().context("every prompt has a key")?;
-                store.add(prompt, key, finding)?;
-                finding.records.iter().for_each(|record| frame.add(record));
-                prompt_finished();
-                Ok(())
-            })
-        };
+        self.replay()?;
+        let measured = self.measure_series(stop, prompt_finished);
         // Also after an error: what was measured stays.
-        let committed = store.commit();
-        let mut written = ran.and(committed);
-        if written.is_ok() && store.finished() == self.prompts.len() && self.part.shard.is_none() {
-            let pooled = pooled_records(setup, &mut measures.list());
-            pooled.iter().for_each(|record| frame.add(record));
-            written = store.conclude(&pooled);
-        }
+        let committed = self.store.commit();
+        let written = measured.and(committed).and_then(|()| self.conclude());
         written.with_context(|| format!("stopped; {}", self.way_on()))?;
         self.frame = self.whole_frame();
         Ok(())
     }
 
+    /// Reads what is on disk.
+    fn replay(&mut self) -> Result<()> {
+        let Self { series, frame, store, .. } = self;
+        let mut measures: Vec<&mut dyn Measure> = series.iter_mut().flat_map(|series| series.measures.list()).collect();
+        store.replay(&mut measures, &mut |record| frame.add(record))
+    }
+
+    fn measure_series(&mut self, stop: &AtomicBool, prompt_finished: &mut dyn FnMut()) -> Result<()> {
+        let Self { series, frame, store, .. } = self;
+        let mut done = store.finished();
+        let mut measures_before = 0;
+        for Series { setup, measures, prompts, .. } in series {
+            let todo = &prompts[done.min(prompts.len())..];
+            done = done.saturating_sub(prompts.len());
+            let mut keys = keys_of(setup, todo);
+            let mut measures = measures.list();
+            measure_prompts(setup, todo, &mut measures, stop, &mut |prompt, mut finding| {
+                let (_, key) = keys.next().context("every prompt has a key")?;
+                // In the journal, measures are numbered over all series.
+                finding.pooled.iter_mut().for_each(|(measure, ..)| *measure += measures_before);
+                store.add(prompt, key, &finding)?;
+                finding.records.iter().for_each(|record| frame.add(record));
+                prompt_finished();
+                Ok(())
+            })?;
+            measures_before += measures.len();
+        }
+        Ok(())
+    }
+
+    /// Adds the records that measures pooled, if every prompt of the run is finished.
+    fn conclude(&mut self) -> Result<()> {
+        if !self.is_complete() || self.part.shard.is_some() {
+            return Ok(());
+        }
+        let mut pooled = Vec::new();
+        for Series { setup, measures, .. } in &mut self.series {
+            pooled.extend(pooled_records(setup, &mut measures.list()));
+        }
+        pooled.iter().for_each(|record| self.frame.add(record));
+        self.store.conclude(&pooled)
+    }
+
     /// The records, with what measures pooled beside them.
     fn whole_frame(&mut self) -> Frame {
-        let Self { setup, measures, frame, .. } = self;
-        let mut frame = std::mem::take(frame).finish();
+        let mut frame = std::mem::take(&mut self.frame).finish();
         frame.conditions = condition_facts(frame.condition_names());
-        frame.tokens = setup.tokens(measures);
-        frame.massive = setup.massive(measures);
-        frame.drawn = drawn_heads(setup, measures);
+        for Series { setup, measures, .. } in &self.series {
+            frame.tokens.0.extend(setup.tokens(measures).0);
+            frame.massive.extend(setup.massive(measures));
+            frame.drawn.extend(drawn_heads(setup, measures));
+        }
         frame
+    }
+
+    /// The setup of the first series, whose models and plan are those of all.
+    pub fn setup(&self) -> &Setup {
+        &self.series[0].setup
+    }
+
+    /// Returns the subtitle of figures: of several series only what they share.
+    pub fn caption(&self) -> String {
+        match self.series.as_slice() {
+            [series] => series.setup.caption(),
+            several => {
+                let lengths: BTreeSet<usize> = several.iter().flat_map(|series| series.setup.grid.ctx_tok()).collect();
+                let lengths: Vec<String> = lengths.iter().map(ToString::to_string).collect();
+                format!("{} tokens · seed {}", lengths.join(", "), self.setup().grid.seed())
+            }
+        }
+    }
+
+    /// Depths that the first prompts miss.
+    pub fn missed_depths(&self) -> impl Iterator<Item = &MissedDepth> {
+        self.series.iter().flat_map(|series| &series.missed_depths)
     }
 
     /// Prompts of this part, the finished ones included.
     pub fn prompts(&self) -> usize {
-        self.prompts.len()
+        self.series.iter().map(|series| series.prompts.len()).sum()
     }
 
     /// Prompts on disk; fewer than [`Run::prompts`] if the run was stopped.
@@ -159,84 +212,18 @@ impl Run {
 
     /// Says how the run goes on if it was interrupted.
     pub fn way_on(&self) -> String {
-        self.setup.plan.way_on(self.folder.path(), self.part.shard)
+        self.setup().plan.way_on(self.folder.path(), self.part.shard)
     }
 }
 
-/// A prompt that has run.
-pub struct FinishedPrompt<'a> {
-    /// Its records.
-    pub records: &'a [Record],
-    /// SHA-256 over its token ids, model by model.
-    pub prompts_sha256: String,
-    /// Encoded data that its measures pool over all prompts: (index of the measure, model and condition, bytes).
-    pub pooled: &'a [(usize, PassKey, Vec<u8>)],
+/// Returns the keys of the prompts of all series, in the order in which they run.
+fn keys(series: &[Series]) -> impl Iterator<Item = (u64, String)> + use<'_> {
+    series.iter().flat_map(|series| keys_of(&series.setup, &series.prompts))
 }
 
-/// Runs prompts and passes what each of them gave to `done`, in order. Writes nothing. A prompt that fails gives a
-/// record with an error, and the others still run. Setting `stop` ends the run after the prompts in progress. Returns
-/// the number of prompts that ran.
-///
-/// # Errors
-/// Only those of `done`.
-pub fn measure_prompts(
-    setup: &Setup,
-    prompts: &[PlannedPrompt],
-    measures: &mut [&mut dyn Measure],
-    stop: &AtomicBool,
-    done: &mut dyn FnMut(&PlannedPrompt, &FinishedPrompt<'_>) -> Result<()>,
-) -> Result<usize> {
-    let mut ran = 0;
-    // A prompt and its twin share a pass. Prompts run in parallel, and a pass uses idle threads. None of this changes
-    // any bit of the results.
-    let groups: Vec<&[PlannedPrompt]> = prompts.chunk_by(|a, b| b.twin == Some(a.index)).collect();
-    for batch in groups.chunks(parallel_prompts(setup)) {
-        if stop.load(Ordering::Relaxed) {
-            break;
-        }
-        let results = {
-            let measures: Vec<&dyn Measure> = measures.iter().map(|measure| &**measure).collect();
-            batch.par_iter().with_max_len(1).flat_map_iter(|group| results(setup, group, &measures)).collect::<Vec<_>>()
-        };
-        for (prompt, result) in batch.iter().copied().flatten().zip(results) {
-            ran += 1;
-            let mut hash = Sha256::new();
-            result.ids.iter().flatten().for_each(|id| hash.update(id.to_le_bytes()));
-            let mut pooled = Vec::new();
-            for (measure, key, kept) in result.pooled {
-                pooled.extend(measures[measure].encode(&kept)?.map(|bytes| (measure, key, bytes)));
-                measures[measure].absorb(key, kept);
-            }
-            let prompts_sha256 = hex(&hash.finalize());
-            done(prompt, &FinishedPrompt { records: &result.records, prompts_sha256, pooled: &pooled })?;
-        }
-    }
-    Ok(ran)
-}
-
-/// Number of prompts that run in parallel: only one if weights are streamed or candle's ops compute.
-pub(super) fn parallel_prompts(setup: &Setup) -> usize {
-    let streamed = setup.models.iter().any(|model| model.transformer.is_streamed());
-    if streamed || !setup.plan.reading.has_kernels() {
-        1
-    } else {
-        rayon::current_num_threads()
-    }
-}
-
-/// Returns the records of the measures that pool over all prompts, after the last one.
-pub fn pooled_records(setup: &Setup, measures: &mut [&mut dyn Measure]) -> Vec<Record> {
-    let Some(first) = setup.grid.prompts().into_iter().next() else { return Vec::new() };
-    let mut records = Vec::new();
-    for measure in measures {
-        let found = measure.finish().into_iter();
-        records.extend(found.map(|(key, measurement)| pooled_record(setup, &first, key, measurement)));
-    }
-    records
-}
 /// Returns the number of each prompt with a hash of everything that its records depend on: the experiment as a file, weights,
 /// tokenizers, corpus, prompt, seed, schema of the records, this build, and the kind of processor.
-fn keys<'a>(setup: &Setup, prompts: &'a [PlannedPrompt]) -> impl Iterator<Item = (u64, String)> + use<'a> {
+fn keys_of<'a>(setup: &Setup, prompts: &'a [PlannedPrompt]) -> impl Iterator<Item = (u64, String)> + use<'a> {
     let mut models = Vec::new();
     for model in &setup.models {
         let ModelInfo { weights_sha256, config_sha256, tokenizer_sha256, .. } = &model.info;
@@ -250,6 +237,35 @@ fn keys<'a>(setup: &Setup, prompts: &'a [PlannedPrompt]) -> impl Iterator<Item =
     prompts.iter().map(move |prompt| {
         let own = json!([prompt.spec, prompt.index, prompt.sample, prompt.seed_index]);
         (prompt.index, sha256(format!("{common}{own}").as_bytes()))
+    })
+}
+
+/// What tables need to know of the run besides its records.
+fn about(series: &[Series], left_out: &[LeftOut]) -> About {
+    let setup = &series[0].setup;
+    About {
+        config: config(series, left_out),
+        models: setup.models.iter().map(|model| model.info.clone()).collect(),
+        seed: setup.grid.seed(),
+        of_maps: setup.plan.maps.is_some(),
+    }
+}
+
+/// The settings of the run with defaults filled in, for the manifest. Of several series, each has its own.
+pub(super) fn config(series: &[Series], left_out: &[LeftOut]) -> Value {
+    let first = &series[0].setup;
+    if first.plan.series.is_empty() {
+        return first.config();
+    }
+    let Plan { command, question, analysis, own, .. } = &first.plan;
+    let configs: Vec<Value> = series.iter().map(|series| series.setup.config()).collect();
+    json!({
+        "command": command,
+        "question": question,
+        "analysis": analysis,
+        "own": own,
+        "series": configs,
+        "left_out": left_out,
     })
 }
 

@@ -1,4 +1,4 @@
-//! Runs: a grid of prompts, passed through every model under every condition and observed by measures.
+//! Runs: prompts, passed through every model under every condition and observed by measures, in one series or several.
 //!
 //! The commands make a [`Plan`] of their flags. Prompts are numbered over the whole grid, and the seed of a prompt is a
 //! hash of the base seed and that number, so a prompt does not depend on which ones ran before it.
@@ -12,14 +12,16 @@ mod passes;
 mod patching;
 mod plan;
 mod reference;
+mod series;
 mod setup;
 mod shard;
 mod store;
 
 pub use check::{check, pass_bytes, MissedDepth};
-pub use execute::{finished_frame, measure_prompts, pooled_records, FinishedPrompt, Run, RunPart, RunStart};
+pub use execute::{finished_frame, Run, RunPart, RunStart};
 pub use maps::{page_budget, MapFlags, MapKind, MAP_PX, SMALL_PX};
 pub use outputs::OutputStyle;
 pub use plan::{MapsOfOnePrompt, Plan};
-pub use setup::Setup;
+pub use series::{measure_prompts, pooled_records, FinishedPrompt, Series};
+pub use setup::{LeftOut, Setup, Setups};
 pub use shard::{prompts_of, RunShard};

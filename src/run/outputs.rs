@@ -1,12 +1,13 @@
 //! The files of a run folder besides the records: figures and tables made of them, and the manifest that lists all of them.
 
+use super::execute::config;
 use super::reference::ranked_heads;
 use super::{Run, RunStart};
 use crate::base::files::{self, replace, replace_csv};
 use crate::base::machine::Machine;
 use crate::base::memory::peak_rss_bytes;
 use crate::figures::{recipe, Figure, FigureHeading, Page};
-use crate::measures::GenerationMeasure;
+use crate::measures::{GenerationMeasure, MeasureName};
 use crate::results::folder::{DRAWN, GENERATIONS, MANIFEST, MASSIVE, RANKINGS, RESULTS, TOKENS};
 use crate::results::manifest::{Manifest, OutputFile};
 use anyhow::Result;
@@ -66,9 +67,9 @@ impl Run {
 
     /// What it takes to make a figure again: version, command, seed, pooling and models.
     pub fn recipe(&self, pooling: &str) -> Vec<(String, String)> {
-        let mut recipe = recipe(&self.folder.command(), self.setup.grid.seed(), pooling);
+        let mut recipe = recipe(&self.folder.command(), self.setup().grid.seed(), pooling);
         let mut models = Vec::new();
-        for model in &self.setup.models {
+        for model in &self.setup().models {
             models.push(format!("{} sha256 {}", model.name, model.info.weights_sha256));
         }
         recipe.push(("models".to_owned(), models.join("\n")));
@@ -81,12 +82,18 @@ impl Run {
     /// If a file cannot be written.
     pub fn save_tables(&self) -> Result<()> {
         let frame = &self.frame;
-        if let Some(generation) = self.measures.of_type::<GenerationMeasure>().next() {
-            self.save_lines(GENERATIONS, &generation.pooled)?;
+        let measures = self.series.iter().flat_map(|series| series.measures.of_type::<GenerationMeasure>());
+        let generated: Vec<_> = measures.flat_map(|generation| &generation.pooled).collect();
+        if self.series.iter().any(|series| series.setup.plan.measures.contains(&MeasureName::Generation)) {
+            self.save_lines(GENERATIONS, &generated)?;
         }
         self.save_table(MASSIVE, &frame.massive)?;
         self.save_table(DRAWN, &frame.drawn)?;
-        self.save_table(RANKINGS, &ranked_heads(&self.setup)?)?;
+        let mut ranked = Vec::new();
+        for series in &self.series {
+            ranked.extend(ranked_heads(&series.setup)?);
+        }
+        self.save_table(RANKINGS, &ranked)?;
         if !frame.tokens.0.is_empty() {
             frame.tokens.write(&self.add_file(TOKENS, Some(frame.tokens.count() as u64)))?;
         }
@@ -118,7 +125,7 @@ impl Run {
     /// # Errors
     /// If a file cannot be read, or the manifest cannot be written.
     pub fn write_manifest(&self) -> Result<()> {
-        let setup = &self.setup;
+        let setup = self.setup();
         let mut outputs = Vec::new();
         for (file, rows) in [(RESULTS.to_owned(), Some(self.store.rows()))].iter().chain(&*self.files.borrow()) {
             let path = self.folder.join(file);
@@ -132,7 +139,7 @@ impl Run {
         let manifest = Manifest {
             argv: self.folder.command(),
             machine: Machine::here(),
-            config: setup.config(),
+            config: config(&self.series, &self.left_out),
             models: setup.models.iter().map(|model| model.info.clone()).collect(),
             haystack_sha256: Some(setup.sources.haystack.sha256()),
             text_sha256: setup.sources.text.sha256(),

@@ -11,17 +11,21 @@ use crate::treatments::Condition;
 use anyhow::Result;
 use std::path::Path;
 
-/// The plan of a run: models × prompts × conditions, and the measures. Commands make it of their flags.
+/// The plan of a series of a run: models × prompts × conditions, and the measures. Commands make it of their flags.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Name of the command that makes the plan.
     pub command: &'static str,
+    /// Name of the series among those of its run; empty of the only one.
+    pub series: &'static str,
     /// The experiment as a file, from which the command would make this plan again.
     pub experiment: String,
     /// The question, in words.
     pub question: String,
     /// How to read the answer, in words.
     pub analysis: String,
+    /// Settings that the tables of the command need of the manifest; the same in all series.
+    pub own: serde_json::Value,
     /// Conditions on the results that fail the command, for the manifest.
     pub fail_if: Vec<String>,
     /// Options for loading the models.
@@ -57,9 +61,11 @@ impl Default for Plan {
     fn default() -> Self {
         Self {
             command: "needle",
+            series: "",
             experiment: String::new(),
             question: String::new(),
             analysis: String::new(),
+            own: serde_json::Value::Null,
             fail_if: Vec::new(),
             reading: LoadOptions::default(),
             grid: Grid::Needle(NeedlePrompts::default()),

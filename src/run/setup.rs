@@ -4,14 +4,17 @@ use super::check::longest;
 use super::maps::add_maps;
 use super::reference::references;
 use super::Plan;
+use crate::base::error::{is_usage, Usage};
+use crate::base::names::distinct;
 use crate::measures::{MeasureName, Measures, NllMeasure, OutlierMeasure};
 use crate::model::open::{Model, OpenedModel};
 use crate::prompts::{Grid, Sources, Text};
 use crate::results::record::no_formula;
 use crate::results::table::plural;
-use crate::results::{About, MassiveAt, Scored, Tokens};
+use crate::results::{MassiveAt, Scored, Tokens};
 use crate::treatments::{Condition, PairedPrompt, Reference, RowSelection};
 use anyhow::Result;
+use serde::{Deserialize, Serialize};
 use serde_json::{json, Value};
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
@@ -35,12 +38,81 @@ pub struct Setup {
     pub(super) references: OnceLock<Vec<Reference>>,
 }
 
-impl Setup {
-    /// Loads the models and the texts of a plan.
+/// The setups of all series of a run.
+pub struct Setups {
+    pub each: Vec<Setup>,
+    /// The series that cannot be measured.
+    pub left_out: Vec<LeftOut>,
+}
+
+/// A series that cannot be measured.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeftOut {
+    /// Name of the series.
+    pub series: String,
+    /// The reason.
+    pub why: String,
+}
+
+impl Setups {
+    /// Loads the models and the texts of plans. Of several, those are left out that the models do not allow.
     ///
     /// # Errors
-    /// If a file cannot be read; a usage error if the plan cannot be, before weights are read.
-    pub fn load(plan: Plan, opened: Vec<OpenedModel>) -> Result<Self> {
+    /// If a file cannot be read; a usage error if the only plan cannot be measured, before weights are read.
+    pub fn load(plans: Vec<Plan>, opened: Vec<OpenedModel>) -> Result<Self> {
+        let is_only = plans.len() == 1;
+        let mut left_out = Vec::new();
+        let mut possible = Vec::new();
+        for plan in plans {
+            let series = plan.series;
+            let texts = Texts::of(plan, &opened);
+            possible.extend(keep_possible(series, is_only, texts, &mut left_out)?);
+        }
+        if possible.is_empty() {
+            return Err(nothing_possible(&left_out));
+        }
+        let models = opened.into_iter().map(OpenedModel::load).collect::<Result<Vec<_>>>()?;
+        let each = possible.into_iter().map(|texts| texts.with(models.clone())).collect();
+        Ok(Self { each, left_out })
+    }
+}
+
+/// Notes that a series cannot be measured, if another may be: its usage error becomes the reason.
+///
+/// # Errors
+/// Those of the only series, and errors that are not of usage.
+pub(super) fn keep_possible<T>(
+    series: &str,
+    is_only: bool,
+    made: Result<T>,
+    left_out: &mut Vec<LeftOut>,
+) -> Result<Option<T>> {
+    match made {
+        Err(error) if !is_only && is_usage(&error) => {
+            left_out.push(LeftOut { series: series.to_owned(), why: format!("{error:#}") });
+            Ok(None)
+        }
+        made => made.map(Some),
+    }
+}
+
+/// The error of a run that has nothing to measure.
+pub(super) fn nothing_possible(left_out: &[LeftOut]) -> anyhow::Error {
+    let reasons = distinct(left_out.iter().map(|series| series.why.clone()));
+    Usage(format!("nothing can be measured: {}", reasons.join("; "))).into()
+}
+
+/// A plan with its texts, before weights are read.
+struct Texts {
+    plan: Plan,
+    grid: Grid,
+    sources: Sources,
+    conditions: Vec<Condition>,
+}
+
+impl Texts {
+    /// Reads the texts of a plan, and checks that the models allow it.
+    fn of(plan: Plan, opened: &[OpenedModel]) -> Result<Self> {
         plan.check()?;
         let conditions = plan.all_conditions()?;
         let sources = Sources::read(&plan.grid)?;
@@ -59,10 +131,16 @@ impl Setup {
         grid.check_count()?;
         let longest = longest(&grid.prompts());
         opened.iter().try_for_each(|model| plan.check_model(&model.name, &model.config, longest))?;
-        let models = opened.into_iter().map(OpenedModel::load).collect::<Result<Vec<_>>>()?;
-        Ok(Self { conditions, models, grid, sources, plan, whole_passes: false, references: OnceLock::new() })
+        Ok(Self { plan, grid, sources, conditions })
     }
 
+    fn with(self, models: Vec<Model>) -> Setup {
+        let Self { plan, grid, sources, conditions } = self;
+        Setup { conditions, models, grid, sources, plan, whole_passes: false, references: OnceLock::new() }
+    }
+}
+
+impl Setup {
     /// Creates the measures of the plan.
     ///
     /// # Errors
@@ -155,12 +233,6 @@ impl Setup {
             }
         };
         format!("{} tokens · {what} · seed {}", tokens.join(", "), self.grid.seed())
-    }
-
-    /// Returns what a frame needs to know of the run besides its records.
-    pub fn about(&self) -> About {
-        let models = self.models.iter().map(|model| model.info.clone()).collect();
-        About { config: self.config(), models, seed: self.grid.seed(), of_maps: self.plan.maps.is_some() }
     }
 
     /// Returns the negative log-likelihoods token by token.

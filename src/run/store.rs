@@ -167,7 +167,7 @@ impl Store {
 
     /// Appends a finished prompt, which is in the journal at the latest after the next [`Store::commit`].
     pub(super) fn add(&mut self, prompt: &PlannedPrompt, key: String, finding: &FinishedPrompt<'_>) -> Result<()> {
-        let pooled = match finding.pooled {
+        let pooled = match finding.pooled.as_slice() {
             [] => String::new(),
             pooled => STANDARD.encode(postcard::to_stdvec(pooled).context("what was pooled cannot be written")?),
         };

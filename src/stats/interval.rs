@@ -66,6 +66,14 @@ impl Interval {
     }
 }
 
+/// Returns the two-sided p-value of a value other than the estimate, from the estimate and its 95 % interval, as if the estimate
+/// were normal (Altman and Bland 2011, "How to obtain the P value from a confidence interval").
+pub fn p_of_interval(estimate: f64, interval: Interval, value: f64) -> f64 {
+    let normal = Normal::standard();
+    let error = (interval.hi - interval.lo) / (2.0 * normal.inverse_cdf(0.5 + LEVEL / 2.0));
+    2.0 * normal.cdf(-((estimate - value) / error).abs())
+}
+
 /// Student's (1908) test of the mean of a few replicates, with the interval m ± t s / √n with n − 1 degrees of freedom. It
 /// supposes normal numbers: of three replicates, of which some learn and some do not, the interval covers far less. `None`
 /// for fewer than three, or if all are equal.

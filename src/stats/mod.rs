@@ -6,6 +6,7 @@
 //!   models on the same prompts it is the mean difference.
 //! * Interval and test of the difference of hits of two models on the same prompts: [`PairedHits`].
 //! * Interval and test of a mean over a few training seeds: [`student`].
+//! * Test of another value than 0, from an interval: [`p_of_interval`].
 //! * Power of these tests: [`smallest_detectable`], and those of [`PairedHits`] and [`Replicated`].
 //! * Difference of two recipes with several training seeds each on the same prompts: [`Replicated`].
 //! * Best less worst of several arrangements of the same prompts: [`Robustness`].
@@ -34,7 +35,7 @@ pub use correlation::{
     CORRELATION_RESAMPLES, RESAMPLES,
 };
 pub use histogram::Histogram;
-pub use interval::{holm, student, wilson, wilson_of_groups, Interval, LEVEL};
+pub use interval::{holm, p_of_interval, student, wilson, wilson_of_groups, Interval, LEVEL};
 pub use mean_interval::{simultaneous_interval, smallest_detectable, test_mean, test_ratio, MeanTest, LEAST_PROMPTS};
 pub use moments::{mean, quantile, Moments};
 pub use paired_hits::{PairedHits, PromptOutcomes};

@@ -90,6 +90,15 @@ pub(super) fn tiny_model(dir: &Path, variant: &str) {
     random_model(dir, variant, tiny_sizes(variant), DType::F32);
 }
 
+/// Writes a tiny model that differs from those of other seeds in its embeddings.
+pub(super) fn tiny_model_of_seed(dir: &Path, variant: &str, seed: u64) {
+    tiny_model(dir, variant);
+    edit_tensor(dir, "model.embed_tokens.weight", |values| {
+        let mut rng = Rng::new(seed, "embeddings");
+        values.iter_mut().for_each(|value| *value += 0.3 * rng.normal() as f32);
+    });
+}
+
 /// The embedded tokenizer in two files: their names and texts.
 pub(super) fn vocab_and_merges() -> [(&'static str, String); 2] {
     let json: serde_json::Value = serde_json::from_str(&Tokenizer::embedded().json).unwrap();

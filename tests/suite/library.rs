@@ -7,7 +7,7 @@ use difftool::measures::{Measure, MeasureData, MeasureOutput, Measures, Observed
 use difftool::prompts::Prompt;
 use difftool::results::folder::RunFolder;
 use difftool::results::record::{self, Record};
-use difftool::run::{OutputStyle, Run, RunPart, RunStart, Setup};
+use difftool::run::{OutputStyle, Run, RunPart, RunStart, Series, Setup};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::fs;
@@ -78,7 +78,8 @@ fn measured(setup: &Setup, start: RunStart, threads: usize, ledger: Ledger, stop
     let stop = AtomicBool::new(false);
     let mut prompts = 0;
     pool.install(|| {
-        let mut run = Run::prepare(setup.clone(), measures, part, OutputStyle::default()).unwrap();
+        let mut run =
+            Run::prepare(vec![Series::new(setup.clone(), measures)], vec![], part, OutputStyle::default()).unwrap();
         run.measure(&stop, &mut || {
             prompts += 1;
             stop.store(stop_after.is_some_and(|after| prompts >= after), Ordering::Relaxed);
@@ -91,7 +92,7 @@ fn measured(setup: &Setup, start: RunStart, threads: usize, ledger: Ledger, stop
 
 /// The mean over prompts that tables of a run see, and the numbers that are pooled over them.
 fn numbers(run: &Run) -> (Option<f64>, Vec<Record>) {
-    let model = run.setup.models[0].name.as_str();
+    let model = run.setup().models[0].name.as_str();
     let tokens = run.frame.mean(model, None, "tokens", None);
     (tokens, run.frame.pooled.clone())
 }
@@ -102,7 +103,7 @@ proptest! {
     #[test]
     fn a_run_stopped_anywhere_and_continued_leaves_the_bytes_of_one_run(after in 1..6usize, threads in 1..4usize) {
         let home = TempDir::new().unwrap();
-        let setup = experiment(&home.path().join("model")).setup().unwrap();
+        let setup = experiment(&home.path().join("model")).setups().unwrap().each.remove(0);
         let (whole, parts) = (home.path().join("whole"), home.path().join("parts"));
         let start = RunStart::New(Some(whole.clone()));
         let once = measured(&setup, start, 2, Ledger::default(), None);
@@ -129,7 +130,7 @@ proptest! {
 #[test]
 fn a_prompt_that_fails_is_a_record_and_the_others_go_on() {
     let home = TempDir::new().unwrap();
-    let setup = experiment(&home.path().join("model")).setup().unwrap();
+    let setup = experiment(&home.path().join("model")).setups().unwrap().each.remove(0);
     let ledger = Ledger { fails_on: Some(1), ..Ledger::default() };
     let done = measured(&setup, RunStart::New(Some(home.path().join("run"))), 2, ledger, None);
     assert!(done.is_complete());

@@ -3,6 +3,7 @@
 mod as_given;
 mod attention;
 mod attribution;
+mod claims;
 mod commands;
 mod common;
 mod compare;

@@ -12,7 +12,7 @@ use difftool::model::Transformer;
 use difftool::prompts::PlannedPrompt;
 use difftool::prompts::{Prompt, Tokenizer};
 use difftool::results::record::Record;
-use difftool::run::{measure_prompts, pooled_records, prompts_of, FinishedPrompt, Plan, Setup};
+use difftool::run::{measure_prompts, pooled_records, prompts_of, FinishedPrompt, Plan, Setups};
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
 
@@ -247,15 +247,15 @@ pub(crate) fn records(text: &str, whole_passes: bool) -> Vec<Record> {
 
 /// The records of an experiment whose plan is changed.
 fn changed_records(text: &str, whole_passes: bool, change: impl Fn(&mut Plan)) -> Vec<Record> {
-    let (mut plan, models) = Experiment::parse(text, "test").unwrap().plan().unwrap();
-    change(&mut plan);
-    let mut setup = Setup::load(plan, models.into_opened().unwrap()).unwrap();
+    let (mut plans, models) = Experiment::parse(text, "test").unwrap().plans().unwrap();
+    change(&mut plans[0]);
+    let mut setup = Setups::load(plans, models.into_opened().unwrap()).unwrap().each.remove(0);
     setup.whole_passes = whole_passes;
     let prompts = prompts_of(setup.grid.prompts(), None);
     let mut measures = setup.measures().unwrap();
     difftool::run::check(&setup, &prompts).unwrap();
     let mut records = Vec::new();
-    let mut keep = |_: &PlannedPrompt, found: &FinishedPrompt<'_>| {
+    let mut keep = |_: &PlannedPrompt, found: FinishedPrompt<'_>| {
         records.extend_from_slice(found.records);
         Ok(())
     };

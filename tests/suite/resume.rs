@@ -18,8 +18,10 @@ const NLL: [&str; 7] = ["nll", "--text", "text.txt", "--ctx", "100", "--stride",
 /// 4 needle prompts, of which generated text is pooled.
 const GENERATE: [&str; 10] =
     ["needle", "--ctx", "256", "--needles", "2", "--depths", "0,100", "--samples=2", "--generate", "--max-new=5"];
-/// One that pools nothing, and three that do.
-const PRESETS: [&[&str]; 4] = [&NEEDLE, &OUTLIERS, &NLL, &GENERATE];
+/// 15 prompts of three series, two of which pool something.
+const CLAIMS: [&str; 7] = ["claims", "--only", "F3,T5,P", "--ctx", "256", "--samples", "1"];
+/// One that pools nothing, three that do, and one of several series.
+const PRESETS: [&[&str]; 5] = [&NEEDLE, &OUTLIERS, &NLL, &GENERATE, &CLAIMS];
 
 /// A scratch folder with two tiny models.
 struct Scratch(common::Scratch);

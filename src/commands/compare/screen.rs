@@ -30,7 +30,7 @@ pub(super) fn screen(comparison: &Comparison, pairs: &str) -> Screen {
     }
     let table = layout.table(&rows, &shown);
     let table = table.map(|table| ScreenTable { title: layout.title(), shared: layout.shared(&rows, pairs), table });
-    Screen { tables: table.into_iter().collect(), notes, next: "" }
+    Screen { tables: table.into_iter().collect(), notes, ..Screen::default() }
 }
 
 fn of_metric(row: &Row, metric: &str) -> bool {

@@ -28,8 +28,9 @@ pub(super) fn draw(run: &Run, measure: &ExploreMeasure) -> Result<()> {
     }
     let asks = untreated.iter().any(|(_, maps)| !maps.prompt.questions.is_empty());
     let title = if asks { "Heads with the most output from the answer" } else { "Heads of the last layer" };
-    let signed = run.setup.has_second_map();
-    let subtitle = format!("{}{POOLING} · {}", if signed { "effective attention, " } else { "" }, run.setup.caption());
+    let signed = run.setup().has_second_map();
+    let subtitle =
+        format!("{}{POOLING} · {}", if signed { "effective attention, " } else { "" }, run.setup().caption());
     let scales = vec![ColourScale { label: "attention weight".to_owned(), signed }];
     let rows = panels.chunks(ACROSS).map(<[MapPanel]>::to_vec).collect();
     let figure = maps(&MapPanels { scales, rows, size_px: SIZE_PX }, &run.heading(title, &subtitle))?;
@@ -37,7 +38,7 @@ pub(super) fn draw(run: &Run, measure: &ExploreMeasure) -> Result<()> {
 }
 
 fn model_panels(run: &Run, measure: &ExploreMeasure, key: &PassKey, maps: &ModelMaps, most: usize) -> Vec<MapPanel> {
-    let model = &run.setup.models[key.model].name;
+    let model = &run.setup().models[key.model].name;
     let frame = &run.frame;
     let numbers = frame.numbers_of_heads(model, None);
     let answer = format!("{} {}", SHARE_OUT.name, Region::Answer.name());

@@ -33,7 +33,7 @@ impl Picture<'_> {
         if self.spec.every_head {
             return self.draw_grids(run);
         }
-        let scales = self.scales(&run.setup.models);
+        let scales = self.scales(&run.setup().models);
         let mut rows: Vec<Vec<MapPanel>> = Vec::new();
         for (&at, maps) in self.maps {
             let of_pass = maps.maps.iter().enumerate();
@@ -44,9 +44,9 @@ impl Picture<'_> {
         if rows.is_empty() {
             bail_usage!("{NOTHING}");
         }
-        let subtitle = format!("{} · {}", self.pooling(), run.setup.caption());
+        let subtitle = format!("{} · {}", self.pooling(), run.setup().caption());
         let drawn = MapPanels { scales, rows: arranged(rows), size_px: MAP_PX };
-        let figure = maps(&drawn, &run.heading(self.title(&run.setup.models), &subtitle))?;
+        let figure = maps(&drawn, &run.heading(self.title(&run.setup().models), &subtitle))?;
         run.save_figure(&figure, "heatmap", &self.pooling())
     }
 
@@ -93,8 +93,8 @@ impl Picture<'_> {
         index: usize,
         scales: &[ColourScale],
     ) -> MapPanel {
-        let name = &run.setup.models[at.model].name;
-        let config = &run.setup.models[at.model].transformer.config;
+        let name = &run.setup().models[at.model].name;
+        let config = &run.setup().models[at.model].transformer.config;
         let heads = match self.spec.head {
             Some(head) => format!("head {head}"),
             None => format!("mean of {} heads", self.drawn_heads(at.model, config.wiring().heads())),
@@ -102,7 +102,7 @@ impl Picture<'_> {
         let lambda = self.lambda(name, *layer, &self.drawn[at.model]);
         let lambda = lambda.map_or(String::new(), |lambda| format!(" · λ {}", short(Some(lambda))));
         let map = quantity_name(*quantity, config.wiring().maps());
-        let is_text = matches!(run.setup.grid, Grid::Text(_));
+        let is_text = matches!(run.setup().grid, Grid::Text(_));
         let profile = maps.profiles.get(index).map(|(_, _, grid)| Profile {
             label: if is_text { "last 32 rows".to_owned() } else { "rows that predict the answer".to_owned() },
             values: grid.values.iter().map(|&x| if x.is_nan() { 0.0 } else { x }).collect(),
@@ -132,8 +132,8 @@ impl Picture<'_> {
 
     /// The model, and what is done to it.
     fn titled(&self, run: &Run, at: PassKey) -> String {
-        let model = &run.setup.models[at.model];
-        let condition = &run.setup.conditions[at.condition];
+        let model = &run.setup().models[at.model];
+        let condition = &run.setup().conditions[at.condition];
         let name = self.frame.short_names.name(&model.name);
         if condition.is_untreated() {
             name.to_owned()
@@ -151,9 +151,9 @@ impl Picture<'_> {
                 layers.entry(*layer).or_default().insert(*head, bins(grid));
             }
             let Some(first) = layers.values().next() else { continue };
-            let model = std::slice::from_ref(&run.setup.models[at.model]);
+            let model = std::slice::from_ref(&run.setup().models[at.model]);
             let title = format!("{}: {}", self.title(model), self.titled(run, at));
-            let subtitle = format!("every layer and head · {} · {}", self.pooling(), run.setup.caption());
+            let subtitle = format!("every layer and head · {} · {}", self.pooling(), run.setup().caption());
             let maps = SmallMaps {
                 queries: axis(run, maps, &maps.queries, &[]),
                 keys: axis(run, maps, &maps.keys, &[]),
@@ -194,7 +194,7 @@ fn two_maps(models: &[Model]) -> usize {
 
 /// The tokens along a side of a map, with their regions; plain text has none.
 fn axis(run: &Run, maps: &Maps, range: &Range<usize>, texts: &[String]) -> TokenAxis {
-    let regions = maps.regions.iter().filter(|_| !matches!(run.setup.grid, Grid::Text(_)));
+    let regions = maps.regions.iter().filter(|_| !matches!(run.setup().grid, Grid::Text(_)));
     let regions = regions.map(|(region, run)| (region.name().to_owned(), run.clone()));
     TokenAxis::new(range.clone(), regions, texts.to_vec())
 }

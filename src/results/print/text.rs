@@ -21,7 +21,7 @@ const SCREEN_LINES: usize = 24;
 
 /// Formats a screen: its tables, cut so that all of it is on one screen, its notes, and what to look at next.
 pub(crate) fn screen_text(screen: Screen, names: &ShortNames) -> String {
-    let Screen { tables, notes, next } = screen;
+    let Screen { tables, notes, next, .. } = screen;
     let mut end = String::new();
     for note in &notes {
         end += &(wrapped(note, "") + "\n");
@@ -163,6 +163,7 @@ mod tests {
             ],
             notes: vec!["A note.".into()],
             next: "difftool show, a table",
+            ..Screen::default()
         };
         let text = screen_text(screen(40), &ShortNames::default());
         assert_eq!(text.lines().count(), 24, "{text}");

@@ -1,0 +1,181 @@
+//! `difftool claims`: does a differential model do what the paper says, compared with a standard one?
+
+mod figures;
+mod judge;
+mod list;
+mod series;
+mod tables;
+
+use super::command::{read, typed, Action, Command, Measuring};
+use super::measuring::MeasuringFlags;
+use super::models::OpenedModels;
+use super::outliers;
+use super::shared::{Measured, RunFlags};
+use crate::bail_usage;
+use crate::base::names::{distinct, Replicates, SEED_FOLDERS};
+use crate::base::spec_file::flag_defaults;
+use crate::base::values::TokenRange;
+use crate::model::open;
+use crate::run::{Plan, Run};
+use anyhow::Result;
+use clap::Args;
+use figures::FIGURES;
+use list::{Claim, CLAIMS};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use tables::{screen, CLAIMS_TABLE, READINGS};
+
+/// Usual length of prompts and windows, in tokens.
+const CTX_TOK: usize = 1024;
+
+pub(super) static CLAIMS_COMMAND: Command = Command {
+    name: "claims",
+    about: "Every claim of the Differential Transformer paper, on a differential model and a standard one",
+    examples: &[
+        ("The built-in models", "difftool claims"),
+        ("A pair of your own", "difftool claims --model ./diff-1b --baseline ./llama-1b"),
+        (
+            "Checkpoints in folders of the Hub",
+            "difftool claims --model hf:org/name/diff --baseline hf:org/name/vanilla",
+        ),
+        ("Some claims, on longer prompts", "difftool claims --only T2,F8 --ctx 4k"),
+        (
+            "Pairs trained from several seeds by `difftool train`",
+            "difftool claims --model runs/a/diff --baseline runs/a/transformer --replicates",
+        ),
+    ],
+    defaults: None,
+    flags: Measured::<ClaimsFlags>::augment_args,
+    action: Action::Measure(Measuring {
+        typed: typed::<ClaimsFlags>,
+        read: read::<ClaimsFlags>,
+        screen,
+        tables: &[&CLAIMS_TABLE, &READINGS],
+        figures: &FIGURES,
+        next: "--report page.html, each claim with its figure",
+    }),
+};
+
+#[derive(Clone, Debug, PartialEq, Args, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+#[command(next_help_heading = "Claims")]
+pub(super) struct ClaimsFlags {
+    /// The standard model that --model is compared with, or its folder of seeds [default: the first --model]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[arg(long, value_name = "NAME|PATH")]
+    pub baseline: Option<String>,
+    /// Claims by their tables and figures, as in `T2,F8`; P is the premise [default: all]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[arg(long, value_delimiter = ',', value_name = "CLAIMS", value_parser = claim_name)]
+    pub only: Vec<String>,
+    /// Length of prompts and windows in tokens [default: 1k, or the shortest context of the models if that is less]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[arg(long, value_name = "TOKENS")]
+    pub ctx: Option<TokenRange>,
+    /// Prompts at each of five depths; other measurements grow with it
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    pub samples: usize,
+    /// Base seed of the prompts
+    #[arg(long, default_value_t = 0, hide_short_help = true)]
+    pub seed: u64,
+    /// Compare recipes, seed by seed: models whose names differ only by the training seed, which is `*` in PATTERN. Intervals
+    /// are over seeds and prompts, and need 3 seeds
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[arg(long, value_name = "PATTERN", num_args = 0..=1, require_equals = true, default_missing_value = SEED_FOLDERS)]
+    pub replicates: Option<Replicates>,
+}
+
+impl Default for ClaimsFlags {
+    fn default() -> Self {
+        flag_defaults()
+    }
+}
+
+/// Parses the name of a claim.
+fn claim_name(typed: &str) -> Result<String, String> {
+    let known = distinct(CLAIMS.iter().map(|claim| claim.id));
+    match known.iter().find(|id| id.eq_ignore_ascii_case(typed)) {
+        Some(id) => Ok(id.clone()),
+        None => Err(format!("there is no claim `{typed}`; there are {}", known.join(", "))),
+    }
+}
+
+impl ClaimsFlags {
+    /// Length of prompts and windows, once it is filled in.
+    fn ctx_tok(&self) -> usize {
+        self.ctx.and_then(TokenRange::single).unwrap_or(CTX_TOK)
+    }
+
+    /// The claims that are asked for.
+    fn claims(&self) -> Vec<&'static Claim> {
+        CLAIMS.iter().filter(|claim| self.only.is_empty() || self.only.iter().any(|id| id == claim.id)).collect()
+    }
+
+    /// Checks that there are models to compare.
+    fn check_models(&self, models: &[String]) -> Result<()> {
+        let Some(pattern) = &self.replicates else {
+            if models.len() < 2 {
+                bail_usage!("claims compares a model with a standard one: name both, with --model and --baseline");
+            }
+            return Ok(());
+        };
+        let mut recipes = Vec::new();
+        for model in models {
+            match pattern.split(model) {
+                Some((recipe, _)) => recipes.push(recipe),
+                None => bail_usage!("--replicates: the name of model {model} has no training seed (`{pattern}`)"),
+            }
+        }
+        if distinct(recipes.into_iter()).len() < 2 {
+            bail_usage!("--replicates: all models are of one recipe; name the standard one with --baseline");
+        }
+        Ok(())
+    }
+}
+
+impl MeasuringFlags for ClaimsFlags {
+    /// The standard model first.
+    fn models(&self, named: &[String]) -> Result<Vec<String>> {
+        let Some(baseline) = &self.baseline else { return Ok(named.to_vec()) };
+        if named.is_empty() {
+            bail_usage!("--baseline {baseline}: name the model that is compared with it (--model)");
+        }
+        let baselines = open::resolve(std::slice::from_ref(baseline))?;
+        if baselines.len() > 1 && self.replicates.is_none() {
+            bail_usage!("--baseline {baseline} has {} seeds: add --replicates", baselines.len());
+        }
+        let mut models = baselines.clone();
+        models.extend(open::resolve(named)?.into_iter().filter(|model| !baselines.contains(model)));
+        Ok(models)
+    }
+
+    fn fill(&mut self, models: &OpenedModels) -> Result<()> {
+        let ctx = match self.ctx {
+            None => models.ctx_tok(CTX_TOK)?,
+            Some(ctx) if ctx.single().is_some() => ctx,
+            Some(_) => bail_usage!("--ctx: all claims are measured at one length; give one"),
+        };
+        self.ctx = Some(ctx);
+        Ok(())
+    }
+
+    fn plans(&self, run: &RunFlags, models: &OpenedModels) -> Result<Vec<Plan>> {
+        if !run.condition.is_empty() {
+            bail_usage!("--condition: claims are about models without treatment; use the command of a claim");
+        }
+        if !run.fail_if.is_empty() {
+            bail_usage!(
+                "--fail-if: claims measures the same numbers of several kinds of prompts; use the command of a claim"
+            );
+        }
+        self.check_models(&models.names)?;
+        let own = json!({ "flags": self, "replicates": self.replicates });
+        let plans = series::plans(&self.claims(), self, run, models)?;
+        Ok(plans.into_iter().map(|plan| Plan { own: own.clone(), ..plan }).collect())
+    }
+
+    /// Draws the distributions of logits and hidden states.
+    fn draw(&self, run: &Run) -> Result<()> {
+        outliers::draw(run)
+    }
+}

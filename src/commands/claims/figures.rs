@@ -1,0 +1,133 @@
+//! The figures of claims: what each is about, by what it may depend on.
+
+use crate::figures::{Over, Panel, RunFigure, View};
+use crate::measures::positions_drawn;
+use crate::results::metric::{
+    ACCURACY, ANSWER_REGION, MAP_COSINE, MAP_COSINE_CHANCE, NOISE_ABS, NOISE_OUT, SAID_NUMBER, SHARE_ABS, SHARE_OUT,
+};
+use crate::results::run_table::{number_table_of, RunTable};
+use crate::results::table::Table;
+use crate::results::{Column, Cut, Frame, Value};
+
+const TASK: Cut<'static> = (Column::Task, Some(Value::Text("needle")));
+
+const fn needles(n: u64) -> Cut<'static> {
+    (Column::Needles, Some(Value::Int(n)))
+}
+
+const POOLING: &str = "mean over prompts";
+
+pub(super) const FIGURES: [RunFigure; 8] = [
+    RunFigure {
+        file: "answers",
+        title: "Answers of six needles, two asked for",
+        subtitle: "95 % Wilson intervals",
+        pooling: POOLING,
+        table: &RunTable::made("", "", answers),
+        view: View::Grid { down: "depth_pct", value: ACCURACY.name },
+    },
+    RunFigure {
+        file: "attention",
+        title: "Attention to the answer and to noise",
+        subtitle: "rows that predict the answer, all heads of all layers",
+        pooling: POOLING,
+        table: &RunTable::made("", "", attention),
+        view: View::Lines {
+            over: Over::Names { key: "depth_pct", label: "depth of the answer, %" },
+            panels: &[
+                Panel::of(&[SHARE_OUT.name]),
+                Panel::of(&[NOISE_OUT.name]),
+                Panel::of(&[SHARE_ABS.name]),
+                Panel::of(&[NOISE_ABS.name]),
+            ],
+        },
+    },
+    RunFigure {
+        file: "depths",
+        title: "Answers of eight needles, one asked for",
+        subtitle: "95 % Wilson intervals",
+        pooling: POOLING,
+        table: &RunTable::made("", "", depths),
+        view: View::Grid { down: "depth_pct", value: ACCURACY.name },
+    },
+    RunFigure {
+        file: "text",
+        title: "Loss by the number of tokens before",
+        subtitle: "bands: 95 % intervals; differences below 0 are better than the first model",
+        pooling: "mean over the tokens of a range of positions, in powers of two; cumulative: mean over positions",
+        table: &RunTable::made("", "", positions_drawn),
+        view: View::Lines {
+            over: Over::Numbers { key: "from", label: "position (tokens of context)" },
+            panels: &[Panel::of(&["cumulative_nats"]), Panel::of(&["nll_nats"]), Panel::of(&["difference_nats"])],
+        },
+    },
+    RunFigure {
+        file: "bits",
+        title: "Answers with logits in few bits",
+        subtitle: "",
+        pooling: POOLING,
+        table: &RunTable::made("", "", bits),
+        view: View::Lines { over: Over::Names { key: "condition", label: "" }, panels: &[Panel::of(&[ACCURACY.name])] },
+    },
+    RunFigure {
+        file: "examples",
+        title: "Answers by the number of examples",
+        subtitle: "",
+        pooling: "mean over prompts and arrangements",
+        table: &RunTable::made("", "", examples),
+        view: View::Lines {
+            over: Over::Numbers { key: "N", label: "examples in the prompt" },
+            panels: &[Panel::of(&[ACCURACY.name])],
+        },
+    },
+    RunFigure {
+        file: "invented",
+        title: "Questions to which a number is said",
+        subtitle: "train: the name is in the text; absent: it is not",
+        pooling: POOLING,
+        table: &RunTable::made("", "", invented),
+        view: View::Lines { over: Over::Names { key: "cities", label: "" }, panels: &[Panel::of(&[SAID_NUMBER.name])] },
+    },
+    RunFigure {
+        file: "maps",
+        title: "Agreement of both maps, by region",
+        subtitle: "cosine over the keys of a region; by chance: with the keys of the second map permuted",
+        pooling: "mean over prompts, rows that predict the answer, and all heads",
+        table: &RunTable::made("", "", maps),
+        view: View::Lines {
+            over: Over::Names { key: "region", label: "region of the prompt" },
+            panels: &[Panel::titled("cosine of both maps", &[MAP_COSINE.name, MAP_COSINE_CHANCE.name])],
+        },
+    },
+];
+
+fn answers(frame: &Frame) -> Option<Table> {
+    number_table_of(frame, &[TASK, needles(6)], &[ACCURACY.overall()], &[Column::DepthReqPct])
+}
+
+fn depths(frame: &Frame) -> Option<Table> {
+    number_table_of(frame, &[TASK, needles(8)], &[ACCURACY.overall()], &[Column::DepthReqPct])
+}
+
+fn attention(frame: &Frame) -> Option<Table> {
+    let numbers = [SHARE_OUT.of(ANSWER_REGION), NOISE_OUT.overall(), SHARE_ABS.of(ANSWER_REGION), NOISE_ABS.overall()];
+    number_table_of(frame, &[TASK, needles(1)], &numbers, &[Column::DepthReqPct])
+}
+
+fn bits(frame: &Frame) -> Option<Table> {
+    number_table_of(frame, &[TASK, needles(2)], &[ACCURACY.overall()], &[])
+}
+
+fn examples(frame: &Frame) -> Option<Table> {
+    let task = (Column::Task, Some(Value::Text("shots random")));
+    number_table_of(frame, &[task], &[ACCURACY.overall()], &[])
+}
+
+fn invented(frame: &Frame) -> Option<Table> {
+    number_table_of(frame, &[TASK], &[SAID_NUMBER.overall()], &[Column::Cities])
+}
+
+fn maps(frame: &Frame) -> Option<Table> {
+    let numbers = [MAP_COSINE.overall(), MAP_COSINE_CHANCE.overall()];
+    number_table_of(frame, &[TASK, needles(1)], &numbers, &[Column::Region])
+}

@@ -1,0 +1,218 @@
+//! What records say of claims: the numbers of both sides, how they differ, and the verdict.
+
+use super::list::{Against, Better, Claim, Over};
+use super::ClaimsFlags;
+use crate::prompts::shots::order_of;
+use crate::results::difference::correct;
+use crate::results::metric::Kind;
+use crate::results::{of_model, Column, Cut, Difference, Estimate, Frame, Number, RecordRef, SIDES};
+use crate::stats::p_of_interval;
+use serde::Deserialize as _;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The verdict on a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ClaimVerdict {
+    Supported,
+    Contradicted,
+    Undecided,
+    NotMeasurable,
+}
+
+impl ClaimVerdict {
+    pub(super) const EACH: [Self; 4] = [Self::Supported, Self::Contradicted, Self::Undecided, Self::NotMeasurable];
+
+    /// As columns of tables say it.
+    pub(super) fn words(self) -> &'static str {
+        match self {
+            Self::Supported => "supported",
+            Self::Contradicted => "contradicted",
+            Self::Undecided => "undecided",
+            Self::NotMeasurable => "not measurable",
+        }
+    }
+
+    /// The same in a word of few letters, where several models stand side by side.
+    pub(super) fn short(self) -> &'static str {
+        match self {
+            Self::Supported => "yes",
+            Self::Contradicted => "no",
+            Self::Undecided => "open",
+            Self::NotMeasurable => "-",
+        }
+    }
+}
+
+/// What was found of a claim in a model.
+#[derive(Debug)]
+pub(super) struct Finding {
+    pub(super) claim: &'static Claim,
+    /// The number of what the model is compared with.
+    pub(super) baseline: Option<Estimate>,
+    pub(super) other: Option<Estimate>,
+    pub(super) change: Option<Difference>,
+    /// Why it is not measurable.
+    pub(super) why: String,
+}
+
+impl Finding {
+    pub(super) fn kind(&self) -> Kind {
+        self.claim.number.metric.kind
+    }
+
+    pub(super) fn verdict(&self) -> ClaimVerdict {
+        let Some(change) = &self.change else { return ClaimVerdict::NotMeasurable };
+        let holds = match self.claim.better {
+            Better::Higher => change.diff > 0.0,
+            Better::Lower => change.diff < 0.0,
+            Better::NoLowerThan(margin) => change.diff > -margin,
+        };
+        match (change.is_decided(), holds) {
+            (false, _) => ClaimVerdict::Undecided,
+            (true, true) => ClaimVerdict::Supported,
+            (true, false) => ClaimVerdict::Contradicted,
+        }
+    }
+}
+
+/// The flags of the run, with what was filled in.
+pub(super) fn flags(frame: &Frame) -> ClaimsFlags {
+    frame.own("flags").and_then(|flags| ClaimsFlags::deserialize(flags).ok()).unwrap_or_default()
+}
+
+/// The claims that a run is about.
+pub(super) fn asked(frame: &Frame) -> impl Iterator<Item = &'static Claim> + use<> {
+    flags(frame).claims().into_iter()
+}
+
+/// What the records say of the claims, in a model less the first one; corrected for all of them.
+pub(super) fn findings(frame: &Frame, model: &str) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = asked(frame).map(|claim| finding(frame, claim, model)).collect();
+    correct(findings.iter_mut().filter_map(|finding| finding.change.as_mut()));
+    findings
+}
+
+fn finding(frame: &Frame, claim: &'static Claim, model: &str) -> Finding {
+    let standard = frame.models.first().map_or("", String::as_str);
+    let baseline = match claim.against {
+        Against::Standard => Side { number: claim.number, model: standard, under: claim.under[1] },
+        Against::Own(number) => Side { number, model, under: claim.under[1] },
+    };
+    let other = Side { number: claim.number, model, under: claim.under[0] };
+    let [baseline, other] = [baseline, other].map(|side| side.records(frame, claim));
+    let why = reason(frame, claim, &baseline, &other);
+    let (sides, change) = match claim.over {
+        Over::EachDepth => least_gain(claim, baseline, other),
+        _ => {
+            let change = difference(claim, &baseline, &other);
+            ([baseline, other], change)
+        }
+    };
+    let [baseline, other] = sides.map(|records| Estimate::of(&records, claim.number.metric.kind));
+    let change = change.map(|change| against_margin(claim, change));
+    Finding { claim, baseline, other, change, why }
+}
+
+/// Why a claim is not measurable, if it is not.
+fn reason(frame: &Frame, claim: &Claim, baseline: &[RecordRef<'_>], other: &[RecordRef<'_>]) -> String {
+    if let Some(why) = frame.left_out(claim.series) {
+        return why;
+    }
+    match (baseline.is_empty(), other.is_empty(), claim.against) {
+        (false, false, _) => String::new(),
+        (_, true, Against::Own(_)) => "the model has one attention map".to_owned(),
+        _ => "it was not measured".to_owned(),
+    }
+}
+
+/// One side of a claim.
+struct Side<'a> {
+    number: Number<'static>,
+    model: &'a str,
+    under: Cut<'static>,
+}
+
+impl Side<'_> {
+    fn records<'a>(&self, frame: &'a Frame, claim: &Claim) -> Vec<RecordRef<'a>> {
+        let only: Vec<Cut<'_>> = claim.only.iter().copied().chain([of_model(self.model), self.under]).collect();
+        let mentioned = if claim.over == Over::EachDepth { &[Column::DepthReqPct][..] } else { &[] };
+        let records = frame.records.of_number(self.number, &only, mentioned);
+        match claim.over {
+            Over::Prompts | Over::EachDepth => records,
+            Over::MostExamples => of_most_examples(frame, records),
+            Over::OrderOfExamples => changed_by_order(of_most_examples(frame, records)),
+        }
+    }
+}
+
+/// The records of the many-shot prompts with the most examples.
+fn of_most_examples<'a>(frame: &Frame, mut records: Vec<RecordRef<'a>>) -> Vec<RecordRef<'a>> {
+    let is_of_shots = |record: &RecordRef<'_>| order_of(&record.identity.task).is_some();
+    records.retain(is_of_shots);
+    let most = frame.records.identities().filter(|id| order_of(&id.task).is_some()).map(|id| id.needles).max();
+    records.retain(|record| Some(record.identity.needles) == most);
+    records
+}
+
+/// A number for each many-shot prompt instead of one for each of its arrangements: 1 if some are right and others wrong, otherwise 0.
+pub(super) fn changed_by_order(records: Vec<RecordRef<'_>>) -> Vec<RecordRef<'_>> {
+    let mut prompts: BTreeMap<(&str, Option<u64>, Option<u64>), Vec<RecordRef<'_>>> = BTreeMap::new();
+    for record in records {
+        let identity = record.identity;
+        prompts.entry((&identity.model, identity.replicate, identity.seed)).or_default().push(record);
+    }
+    let mut changed = Vec::new();
+    for arrangements in prompts.into_values() {
+        let is_same = arrangements.iter().all(|record| record.value == arrangements[0].value);
+        changed
+            .extend(arrangements.first().map(|record| RecordRef { value: if is_same { 0.0 } else { 1.0 }, ..*record }));
+    }
+    changed
+}
+
+fn difference(claim: &Claim, baseline: &[RecordRef<'_>], other: &[RecordRef<'_>]) -> Option<Difference> {
+    let mut free = SIDES.to_vec();
+    if claim.against != Against::Standard {
+        free.push(Column::Metric);
+    }
+    Difference::of_sides([baseline.to_vec(), other.to_vec()], &free, claim.number.metric.kind)
+}
+
+/// The depth with the least gain: the records of both sides there, and their difference. Its p-value is that of a gain at every
+/// depth, the largest of all depths; or, if one loses, that of a loss at some depth, corrected for the number of depths (Bonferroni).
+fn least_gain<'a>(
+    claim: &Claim,
+    baseline: Vec<RecordRef<'a>>,
+    other: Vec<RecordRef<'a>>,
+) -> ([Vec<RecordRef<'a>>; 2], Option<Difference>) {
+    let depths: BTreeSet<_> = other.iter().filter_map(|record| Column::DepthReqPct.get(record)).collect();
+    let mut of_depths = Vec::new();
+    for &depth in &depths {
+        let at_depth = |records: &[RecordRef<'a>]| -> Vec<RecordRef<'a>> {
+            records.iter().copied().filter(|record| Column::DepthReqPct.get(record) == Some(depth)).collect()
+        };
+        let sides = [at_depth(&baseline), at_depth(&other)];
+        let change = difference(claim, &sides[0], &sides[1]);
+        of_depths.extend(change.map(|change| (sides, change)));
+    }
+    let largest_p = of_depths.iter().map(|(_, change)| change.p.unwrap_or(1.0)).fold(0.0, f64::max);
+    let Some((sides, change)) = of_depths.into_iter().min_by(|a, b| a.1.diff.total_cmp(&b.1.diff)) else {
+        return ([baseline, other], None);
+    };
+    let p = match change.diff >= 0.0 {
+        true => Some(largest_p),
+        false => change.p.map(|p| (p * depths.len() as f64).min(1.0)),
+    };
+    (sides, Some(Difference { p, ..change }))
+}
+
+/// The same with the p-value of a loss of the margin, where a claim has one.
+fn against_margin(claim: &Claim, change: Difference) -> Difference {
+    match claim.better {
+        Better::NoLowerThan(margin) => {
+            let p = change.interval().map(|interval| p_of_interval(change.diff, interval, -margin));
+            Difference { p, ..change }
+        }
+        Better::Higher | Better::Lower => change,
+    }
+}

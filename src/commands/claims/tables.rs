@@ -1,0 +1,260 @@
+//! What `difftool claims` prints: the claims with a column for each model, all numbers of each, and a chapter of a page for each.
+
+use super::judge::{asked, findings, flags, ClaimVerdict, Finding};
+use super::list::{Against, Claim, Over};
+use super::series::alone;
+use crate::results::manifest::ModelInfo;
+use crate::results::metric::Kind;
+use crate::results::run_table::RunTable;
+use crate::results::screen::{Chapter, Screen, ScreenTable};
+use crate::results::table::{basis, fixed, numbers, plural, words, Cell, Table, TableRows};
+use crate::results::Frame;
+use std::collections::BTreeSet;
+
+/// What `difftool claims` prints.
+pub(super) fn screen(frame: &Frame) -> Screen {
+    let Some((standard, others)) = frame.models.split_first() else { return Screen::default() };
+    let names: Vec<String> = others.iter().map(|model| frame.short_name(model)).collect();
+    let title = format!("The paper's claims, {} against {}", names.join(", "), frame.short_name(standard));
+    let of_models: Vec<Vec<Finding>> = others.iter().map(|model| findings(frame, model)).collect();
+    let table = match of_models.as_slice() {
+        [findings] => of_one(standard, &others[0], findings),
+        _ => of_several(standard, others, &of_models),
+    };
+    let mut notes = of_models.iter().zip(&names).map(|(findings, name)| in_short(findings, name)).collect::<Vec<_>>();
+    notes.extend(note_on_pair(frame));
+    Screen {
+        tables: vec![ScreenTable { title, shared: shared(frame), table }],
+        notes,
+        chapters: chapters(frame),
+        ..Screen::default()
+    }
+}
+
+/// What all claims share: lengths, and training seeds.
+fn shared(frame: &Frame) -> Vec<String> {
+    let lengths: BTreeSet<usize> = frame.settings.iter().map(|setting| setting.ctx_tok).collect();
+    let seeds: BTreeSet<u64> = frame.records.identities().filter_map(|identity| identity.replicate).collect();
+    let lengths = lengths.into_iter().map(|length| plural(length, "token"));
+    lengths.chain((!seeds.is_empty()).then(|| plural(seeds.len(), "seed"))).collect()
+}
+
+/// `T2  more answers of 6 needles`; the second of two numbers of a claim has no name of its own.
+fn label(claim: &Claim) -> String {
+    let id = if claim.label.starts_with(' ') { "" } else { claim.id };
+    format!("{id:<3} {}", claim.label)
+}
+
+fn paper(claim: &Claim) -> Cell {
+    Cell::words(claim.paper_words)
+}
+
+/// The level of the standard model, without its interval; none where the model is compared with itself.
+fn level(finding: &Finding) -> Cell {
+    if finding.claim.against != Against::Standard {
+        return Cell::none();
+    }
+    Cell { aside: String::new(), ..Cell::estimate(finding.kind(), finding.baseline) }
+}
+
+/// The same where several models stand side by side: the depth with the least gain is another in each.
+fn shared_level(finding: &Finding) -> Cell {
+    match finding.claim.over {
+        Over::EachDepth => Cell::none(),
+        _ => level(finding),
+    }
+}
+
+/// The change, marked where it is decided.
+fn change(finding: &Finding) -> Cell {
+    Cell::difference(finding.kind(), &finding.change)
+}
+
+/// A table of one model: levels of both, the change with its interval, and the verdict.
+fn of_one(standard: &str, model: &str, findings: &[Finding]) -> Table {
+    let other = |finding: &Finding| Cell { aside: String::new(), ..Cell::estimate(finding.kind(), finding.other) };
+    TableRows::of(findings)
+        .column(words("claim").key(), |finding| Cell::words(label(finding.claim)))
+        .column(words("paper"), |finding| paper(finding.claim))
+        .column(numbers(standard), level)
+        .column(numbers(model), other)
+        .column(numbers("change"), change)
+        .column(words("verdict"), |finding| Cell::words(finding.verdict().words()))
+        .table("claims", "", "")
+}
+
+/// Most models beside which there is room for the paper's numbers.
+const WITH_PAPER: usize = 2;
+
+/// A table of several models: levels of the standard one, and the change of each with its verdict.
+fn of_several(standard: &str, models: &[String], of_models: &[Vec<Finding>]) -> Table {
+    let Some(first) = of_models.first() else { return TableRows::<Finding>::of(&[]).noted("") };
+    let places: Vec<usize> = (0..first.len()).collect();
+    let mut table = TableRows::of(&places)
+        .column(words("claim").key(), |&at| Cell::words(label(first[at].claim)))
+        .column_if(models.len() <= WITH_PAPER, words("paper"), |&at| paper(first[at].claim))
+        .column(numbers(standard), |&at| shared_level(&first[at]));
+    for (model, findings) in models.iter().zip(of_models) {
+        table = table
+            .column(numbers(model), |&at| Cell { aside: String::new(), ..change(&findings[at]) })
+            .column(words(""), |&at| Cell::words(findings[at].verdict().short()));
+    }
+    table.table("claims", "", "")
+}
+
+/// The numbers of verdicts on a model, and why claims are not measurable.
+fn in_short(findings: &[Finding], name: &str) -> String {
+    let mut counts = Vec::new();
+    for verdict in ClaimVerdict::EACH {
+        let count = findings.iter().filter(|finding| finding.verdict() == verdict).count();
+        if count > 0 {
+            counts.push(format!("{count} {}", verdict.words()));
+        }
+    }
+    let mut text = format!("{name}: {}.", counts.join(", "));
+    let mut reasons: Vec<(&str, &str)> = Vec::new();
+    for finding in findings.iter().filter(|finding| finding.change.is_none()) {
+        if !reasons.contains(&(finding.claim.id, &finding.why)) {
+            reasons.push((finding.claim.id, &finding.why));
+        }
+    }
+    for (id, why) in reasons {
+        text += &format!(" {id}: {why}.");
+    }
+    text
+}
+
+/// Largest difference of sizes of a pair, as a fraction of the standard model's.
+const SIZES: f64 = 0.1;
+
+/// What makes models no pair, as far as it can be seen, and what cannot.
+fn note_on_pair(frame: &Frame) -> Option<String> {
+    let (standard, others) = frame.about.models.split_first()?;
+    let name = |model: &ModelInfo| frame.short_name(&model.name);
+    let mut notes = Vec::new();
+    for other in others {
+        let ratio = other.parameters as f64 / standard.parameters as f64;
+        if (ratio - 1.0).abs() > SIZES {
+            notes.push(format!("{} has {} times the parameters of {}.", name(other), fixed(ratio, 2), name(standard)));
+        }
+        if other.tokenizer_sha256 != standard.tokenizer_sha256 {
+            notes.push(format!("{} and {} have different tokenizers.", name(other), name(standard)));
+        }
+    }
+    if !notes.is_empty() {
+        notes.insert(0, "No pair:".to_owned());
+    }
+    if frame.about.models.iter().any(|model| model.path.is_some()) {
+        notes.push("What they were trained on is not known here.".to_owned());
+    }
+    (!notes.is_empty()).then(|| notes.join(" "))
+}
+
+pub(super) const CLAIMS_TABLE: RunTable = RunTable::made("claims", "Claims", all_numbers);
+
+/// Returns `true` if the run is one of `difftool claims`; others have some of its numbers.
+fn is_of_claims(frame: &Frame) -> bool {
+    frame.own("flags").is_some()
+}
+
+/// A finding and the model that it is about.
+struct OfModel<'a> {
+    model: &'a str,
+    finding: Finding,
+}
+
+fn of_all_models(frame: &Frame) -> Vec<OfModel<'_>> {
+    let mut all = Vec::new();
+    for model in frame.models.iter().skip(1) {
+        all.extend(findings(frame, model).into_iter().map(|finding| OfModel { model, finding }));
+    }
+    all
+}
+
+/// All numbers of all claims.
+fn all_numbers(frame: &Frame) -> Option<Table> {
+    if !is_of_claims(frame) {
+        return None;
+    }
+    let all = of_all_models(frame);
+    let paper_number = |of: &OfModel<'_>, at: usize| {
+        let x = of.finding.claim.paper.map(|numbers| numbers[at]);
+        Cell::value(if of.finding.claim.paper_words.contains('%') { Kind::Share } else { Kind::Number }, x, None)
+    };
+    TableRows::of(&all)
+        .column(words("id").key(), |of| Cell::words(of.finding.claim.id))
+        .column(words("claim").key(), |of| Cell::words(of.finding.claim.label.trim_start()))
+        .column(words("model").key(), |of| Cell::words(of.model))
+        .column(numbers("paper, standard").named("paper_standard"), |of| paper_number(of, 0))
+        .column(numbers("paper, diff").named("paper_differential"), |of| paper_number(of, 1))
+        .column(words("metric"), |of| {
+            let number = of.finding.claim.number;
+            Cell::words(number.metric.name_of(number.region))
+        })
+        .column(basis("prompts").named("n"), |of| Cell::optional(of.finding.change.as_ref().map(|change| change.n)))
+        .column(numbers("baseline").with_interval(), |of| Cell::estimate(of.finding.kind(), of.finding.baseline))
+        .column(numbers("other").with_interval(), |of| Cell::estimate(of.finding.kind(), of.finding.other))
+        .column(numbers("change").with_interval(), |of| change(&of.finding))
+        .column(numbers("p"), |of| p_value(of.finding.change.as_ref().and_then(|change| change.p)))
+        .column(numbers("p (holm)").named("p_adjusted"), |of| {
+            p_value(of.finding.change.as_ref().and_then(|change| change.p_adjusted))
+        })
+        .column(words("verdict"), |of| Cell::words(of.finding.verdict().words()))
+        .column(words("why not"), |of| Cell::optional_words(Some(&of.finding.why).filter(|why| !why.is_empty())))
+        .noted("Changes from the first model on the same prompts [95 %]. Verdict: p < 0.05, corrected for all claims of a model (Holm).")
+        .with_rows()
+}
+
+fn p_value(p: Option<f64>) -> Cell {
+    Cell::number(p, |p| format!("{p:.3}"))
+}
+
+pub(super) const READINGS: RunTable =
+    RunTable::made("readings", "What the claims say, and how they are read", readings);
+
+/// The words of all claims, and the command that measures each by itself.
+fn readings(frame: &Frame) -> Option<Table> {
+    let claims: Vec<&Claim> = asked(frame).filter(|_| is_of_claims(frame)).collect();
+    TableRows::of(&claims)
+        .column(words("claim").key(), |claim| Cell::words(label(claim)))
+        .column(words("says"), |claim| Cell::words(claim.says))
+        .column(words("reading"), |claim| Cell::words(claim.reading))
+        .column(words("not said").named("unsaid"), |claim| Cell::words(claim.unsaid))
+        .column(words("by itself").named("command"), |claim| Cell::words(command(frame, claim)))
+        .noted("")
+        .with_rows()
+}
+
+/// The command line that measures a claim by itself.
+fn command(frame: &Frame, claim: &Claim) -> String {
+    let models: Vec<String> = frame.about.models.iter().map(|model| model.name.clone()).collect();
+    alone(claim, &flags(frame), &models)
+}
+
+/// A chapter of a page for each claim.
+fn chapters(frame: &Frame) -> Vec<Chapter> {
+    let all = of_all_models(frame);
+    let mut chapters = Vec::new();
+    for claim in asked(frame) {
+        let mut paragraphs = vec![claim.says.to_owned(), format!("Here: {}", claim.reading)];
+        let of_claim = all.iter().filter(|of| std::ptr::eq(of.finding.claim, claim));
+        paragraphs.extend(of_claim.map(|of| sentence(frame, of)));
+        paragraphs.push(format!("The verdict does not say: {}", claim.unsaid));
+        let figure = if claim.figure.is_empty() { claim.series } else { claim.figure };
+        let title = format!("{}: {}", claim.id, claim.label.trim_start());
+        chapters.push(Chapter { title, paragraphs, command: command(frame, claim), figure });
+    }
+    chapters
+}
+
+/// What was found of a claim in a model: `diff: supported, 34 -> 59, change +25 [+10, +38].`
+fn sentence(frame: &Frame, of: &OfModel<'_>) -> String {
+    let OfModel { model, finding } = of;
+    let name = frame.short_name(model);
+    let verdict = finding.verdict().words();
+    if finding.change.is_none() {
+        return format!("{name}: {verdict}, {}.", finding.why);
+    }
+    let levels = [finding.baseline, finding.other].map(|level| Cell::estimate(finding.kind(), level).text);
+    format!("{name}: {verdict}; from {} to {}, change {}.", levels[0], levels[1], change(finding).line())
+}

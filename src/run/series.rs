@@ -1,0 +1,122 @@
+//! The series of a run: prompts that are measured under the same conditions by the same measures. Most commands have one.
+
+use super::identity::pooled_record;
+use super::passes::results;
+use super::{check, prompts_of, MissedDepth, RunShard, Setup};
+use crate::base::hash::hex;
+use crate::measures::{Measure, Measures, PassKey};
+use crate::prompts::PlannedPrompt;
+use crate::results::record::Record;
+use anyhow::Result;
+use rayon::prelude::*;
+use sha2::{Digest, Sha256};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A series of prompts with what measures them.
+pub struct Series {
+    /// Models, texts, prompts and conditions.
+    pub setup: Setup,
+    /// The measures, with what they pooled.
+    pub measures: Measures,
+    /// Depths that the first prompts miss.
+    pub missed_depths: Vec<MissedDepth>,
+    /// The prompts of the run's shard, numbered over all series of the run.
+    pub(super) prompts: Vec<PlannedPrompt>,
+}
+
+impl Series {
+    /// A series of a setup, whose prompts are not made yet.
+    pub fn new(setup: Setup, measures: Measures) -> Self {
+        Self { setup, measures, missed_depths: Vec::new(), prompts: Vec::new() }
+    }
+
+    /// Makes the prompts of a shard, of which the first is number `first` of the run, and checks that they can run. Returns the
+    /// number of all prompts of the series.
+    ///
+    /// # Errors
+    /// Usage errors if they cannot.
+    pub(super) fn prepare(&mut self, first: u64, shard: Option<RunShard>) -> Result<u64> {
+        let mut prompts = self.setup.grid.prompts();
+        let all = prompts.len() as u64;
+        for prompt in &mut prompts {
+            prompt.index += first;
+            prompt.twin = prompt.twin.map(|twin| twin + first);
+        }
+        self.prompts = prompts_of(prompts, shard);
+        self.missed_depths = check(&self.setup, &self.prompts)?;
+        self.setup.references()?;
+        Ok(all)
+    }
+}
+
+/// A prompt that has run.
+pub struct FinishedPrompt<'a> {
+    /// Its records.
+    pub records: &'a [Record],
+    /// SHA-256 over its token ids, model by model.
+    pub prompts_sha256: String,
+    /// Encoded data that its measures pool over all prompts: (index of the measure, model and condition, bytes).
+    pub pooled: Vec<(usize, PassKey, Vec<u8>)>,
+}
+
+/// Runs prompts and passes what each of them gave to `done`, in order. Writes nothing. A prompt that fails gives a
+/// record with an error, and the others still run. Setting `stop` ends the run after the prompts in progress. Returns
+/// the number of prompts that ran.
+///
+/// # Errors
+/// Only those of `done`.
+pub fn measure_prompts(
+    setup: &Setup,
+    prompts: &[PlannedPrompt],
+    measures: &mut [&mut dyn Measure],
+    stop: &AtomicBool,
+    done: &mut dyn FnMut(&PlannedPrompt, FinishedPrompt<'_>) -> Result<()>,
+) -> Result<usize> {
+    let mut ran = 0;
+    // A prompt and its twin share a pass. Prompts run in parallel, and a pass uses idle threads. None of this changes
+    // any bit of the results.
+    let groups: Vec<&[PlannedPrompt]> = prompts.chunk_by(|a, b| b.twin == Some(a.index)).collect();
+    for batch in groups.chunks(parallel_prompts(setup)) {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let results = {
+            let measures: Vec<&dyn Measure> = measures.iter().map(|measure| &**measure).collect();
+            batch.par_iter().with_max_len(1).flat_map_iter(|group| results(setup, group, &measures)).collect::<Vec<_>>()
+        };
+        for (prompt, result) in batch.iter().copied().flatten().zip(results) {
+            ran += 1;
+            let mut hash = Sha256::new();
+            result.ids.iter().flatten().for_each(|id| hash.update(id.to_le_bytes()));
+            let mut pooled = Vec::new();
+            for (measure, key, kept) in result.pooled {
+                pooled.extend(measures[measure].encode(&kept)?.map(|bytes| (measure, key, bytes)));
+                measures[measure].absorb(key, kept);
+            }
+            let prompts_sha256 = hex(&hash.finalize());
+            done(prompt, FinishedPrompt { records: &result.records, prompts_sha256, pooled })?;
+        }
+    }
+    Ok(ran)
+}
+
+/// Number of prompts that run in parallel: only one if weights are streamed or candle's ops compute.
+pub(super) fn parallel_prompts(setup: &Setup) -> usize {
+    let streamed = setup.models.iter().any(|model| model.transformer.is_streamed());
+    if streamed || !setup.plan.reading.has_kernels() {
+        1
+    } else {
+        rayon::current_num_threads()
+    }
+}
+
+/// Returns the records of the measures that pool over all prompts, after the last one.
+pub fn pooled_records(setup: &Setup, measures: &mut [&mut dyn Measure]) -> Vec<Record> {
+    let Some(first) = setup.grid.prompts().into_iter().next() else { return Vec::new() };
+    let mut records = Vec::new();
+    for measure in measures {
+        let found = measure.finish().into_iter();
+        records.extend(found.map(|(key, measurement)| pooled_record(setup, &first, key, measurement)));
+    }
+    records
+}

@@ -1,0 +1,140 @@
+//! `difftool claims` from outside.
+
+use crate::common::{tiny_model_of_seed, Scratch};
+use difftool::results::record::Record;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+const PAIR: [&str; 5] = ["claims", "--model", "./diff", "--baseline", "./transformer"];
+
+/// The claims of tiny models.
+fn claims(scratch: &Scratch, flags: &[&str]) -> String {
+    scratch.stdout(&[&PAIR[..], &["-q", "--ctx", "512", "--samples", "1"], flags].concat())
+}
+
+/// The rows of a table in JSON.
+fn rows(json: &str, id: &str) -> Vec<Value> {
+    let tables: Value = serde_json::from_str(json).unwrap();
+    tables[id].as_array().unwrap().clone()
+}
+
+/// Records by all that identifies them.
+fn by_identity(records: Vec<Record>) -> BTreeMap<String, Option<f64>> {
+    let mut found = BTreeMap::new();
+    for Record { identity, measure } in records {
+        let key = (&identity, &measure.metric, &measure.region, measure.layer, measure.head);
+        assert!(found.insert(format!("{key:?}"), measure.value).is_none(), "{key:?} twice");
+    }
+    found
+}
+
+#[test]
+fn the_numbers_of_a_claim_are_those_of_the_command_that_measures_it_by_itself() {
+    let scratch = Scratch::with(&["transformer", "diff"]);
+    let json = claims(&scratch, &["--json", "--out", "all"]);
+    let all = by_identity(scratch.records("all"));
+    let mut lines: Vec<String> =
+        rows(&json, "readings").iter().map(|row| row["command"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(lines.len(), 16);
+    lines.sort();
+    lines.dedup();
+    assert_eq!(lines.len(), 8, "{lines:?}");
+    let mut alone = 0;
+    for (i, line) in lines.iter().enumerate() {
+        let words: Vec<&str> = line.split(' ').skip(1).collect();
+        let run = format!("alone-{i}");
+        scratch.stdout(&[&words[..], &["-q", "--out", &run]].concat());
+        for (identity, value) in by_identity(scratch.records(&run)) {
+            assert_eq!(all.get(&identity), Some(&value), "{line}: {identity}");
+            alone += 1;
+        }
+    }
+    assert_eq!(alone, all.len());
+}
+
+#[test]
+fn the_screen_of_one_model_or_two_is_one_screen_with_a_verdict_on_every_claim() {
+    let scratch = Scratch::with_models();
+    for (models, verdict) in [(&["./diff"][..], "undecided"), (&["./diff", "./diff-v2"], "open")] {
+        let models = models.iter().flat_map(|model| ["--model", model]);
+        let flags: Vec<&str> = ["claims", "-q", "--baseline", "./transformer", "--ctx", "512", "--samples", "1"]
+            .into_iter()
+            .chain(models)
+            .collect();
+        let screen = scratch.stdout(&flags);
+        let claims = ["T2 ", "T3 ", "F5 ", "F4 ", "F8 ", "T5 ", "F6 ", "F7 ", "T4 ", "F3 ", "P "];
+        for claim in claims {
+            assert!(screen.lines().any(|line| line.starts_with(claim)), "{claim}: {screen}");
+        }
+        assert!(screen.contains(verdict), "{screen}");
+        assert!(screen.lines().count() <= 24 && screen.lines().all(|line| line.chars().count() <= 80), "{screen}");
+    }
+}
+
+#[test]
+fn a_claim_that_cannot_be_measured_says_why() {
+    let scratch = Scratch::with(&["transformer"]);
+    tiny_model_of_seed(&scratch.path("other"), "transformer", 2);
+    let pair = ["claims", "-q", "--model", "./other", "--baseline", "./transformer", "--samples", "1"];
+    let screen = scratch.stdout(&[&pair[..], &["--only", "P,F3", "--ctx", "128"]].concat());
+    assert!(screen.contains("P: the model has one attention map."), "{screen}");
+    assert!(screen.contains("not known"), "what they were trained on: {screen}");
+    // Six needles do not fit, windows of text do.
+    let screen = scratch.stdout(&[&pair[..], &["--only", "T2,F3", "--ctx", "64"]].concat());
+    assert!(screen.contains("T2") && screen.contains("not measurable") && screen.contains("tokens"), "{screen}");
+    scratch.refuses(&[&pair[..], &["--only", "T2", "--ctx", "64"]].concat(), &["64 tokens is too short", "needles: 6"]);
+}
+
+#[test]
+fn claims_that_cannot_be_compared_are_refused() {
+    let scratch = Scratch::with(&["transformer", "diff"]);
+    for (flags, words) in [
+        (&["--model", "./diff"][..], &["--baseline"][..]),
+        (&["--baseline", "./diff"], &["--model"]),
+        (&["--model", "./diff", "--baseline", "./transformer", "--only", "T9"], &["T9", "T2, T3, F5"]),
+        (&["--model", "./diff", "--baseline", "./transformer", "--ctx", "1k,2k"], &["--ctx"]),
+        (&["--model", "./diff", "--baseline", "./transformer", "--samples", "0"], &["--samples"]),
+        (&["--model", "./diff", "--baseline", "./transformer", "--condition", "mask(noise)"], &["--condition"]),
+        (&["--model", "./diff", "--baseline", "./transformer", "--fail-if", "accuracy < 1"], &["--fail-if"]),
+        (&["--model", "./diff", "--baseline", "./transformer", "--replicates"], &["has no training seed"]),
+    ] {
+        scratch.refuses(&[&["claims", "--out", "run"][..], flags].concat(), words);
+        assert!(!scratch.path("run").exists(), "{flags:?}");
+    }
+}
+
+#[test]
+fn intervals_over_training_seeds_need_three_of_them() {
+    let scratch = Scratch::new();
+    for seed in 1..=3 {
+        for variant in ["transformer", "diff"] {
+            let folder = scratch.path(variant).join(format!("seed-{seed}"));
+            std::fs::create_dir_all(folder.parent().unwrap()).unwrap();
+            tiny_model_of_seed(&folder, variant, seed);
+        }
+    }
+    let flags = ["-q", "--only", "F3,T5", "--ctx", "64", "--samples", "2", "--replicates", "--json"];
+    let json = scratch.stdout(&[&PAIR[..], &flags].concat());
+    for row in rows(&json, "claims") {
+        assert_eq!(row["model"], "./diff");
+        assert!(row["p"].is_number() && row["change"]["lo"].is_number(), "{row}");
+    }
+    let pair = ["claims", "--model", "./diff/seed-1", "--baseline", "./transformer"];
+    scratch.refuses(&pair, &["3 seeds", "--replicates"]);
+}
+
+#[test]
+fn the_page_of_claims_has_a_chapter_with_a_figure_and_a_command_for_each() {
+    let scratch = Scratch::with(&["transformer", "diff"]);
+    claims(&scratch, &["--report", "page.html", "--out", "run", "--only", "T2,T5,P"]);
+    let page = scratch.read("page.html");
+    for words in ["T2: more of 6 needles", "T5: smaller logits", "P: maps agree on noise", "The verdict does not say"] {
+        assert!(page.contains(words), "{words}");
+    }
+    assert!(page.contains("difftool needle --needles 6 --retrieve 2 --ctx 512 --samples 1 --model"));
+    for figure in ["answers.png", "ccdf.png", "maps.png"] {
+        assert!(page.contains(figure), "{figure}");
+    }
+    let latex = scratch.stdout(&["show", "run", "--latex"]);
+    assert!(latex.contains("\\toprule") && latex.contains("more of 6 needles"), "{latex}");
+}
