@@ -100,16 +100,15 @@ impl Section {
 
     /// The figure of a chapter.
     fn figure_of(&self, chapter: &Chapter) -> Option<&ReportFigure> {
-        let file = format!("{}.png", chapter.figure);
+        let file = format!("{}.png", chapter.figure?);
         self.run.figures.iter().find(|figure| figure.file == file)
     }
 
     /// The figures that are no chapter's.
     fn other_figures(&self) -> impl Iterator<Item = &ReportFigure> {
-        let is_of_chapter = |figure: &&ReportFigure| {
-            self.chapters.iter().any(|chapter| figure.file == format!("{}.png", chapter.figure))
-        };
-        self.run.figures.iter().filter(move |figure| !is_of_chapter(figure))
+        let of_chapters = self.chapters.iter().filter_map(|chapter| self.figure_of(chapter));
+        let of_chapters: Vec<&str> = of_chapters.map(|figure| figure.file.as_str()).collect();
+        self.run.figures.iter().filter(move |figure| !of_chapters.contains(&figure.file.as_str()))
     }
 
     /// All tables, in the order in which they stand.

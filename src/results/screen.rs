@@ -30,8 +30,8 @@ pub(crate) struct Chapter {
     pub(crate) paragraphs: Vec<String>,
     /// The command line that measures it by itself.
     pub(crate) command: String,
-    /// The name of the file of its figure, without an extension.
-    pub(crate) figure: &'static str,
+    /// The name of the file of its figure, without an extension, if it has one of its own.
+    pub(crate) figure: Option<&'static str>,
 }
 
 /// Names of a screen's tables on pages, where others have theirs.

@@ -116,7 +116,7 @@ fn intervals_over_training_seeds_need_three_of_them() {
     let flags = ["-q", "--only", "F3,T5", "--ctx", "64", "--samples", "2", "--replicates", "--json"];
     let json = scratch.stdout(&[&PAIR[..], &flags].concat());
     for row in rows(&json, "claims") {
-        assert_eq!(row["model"], "./diff");
+        assert_eq!(row["model"], "diff");
         assert!(row["p"].is_number() && row["change"]["lo"].is_number(), "{row}");
     }
     let pair = ["claims", "--model", "./diff/seed-1", "--baseline", "./transformer"];

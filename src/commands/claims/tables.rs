@@ -231,23 +231,30 @@ fn command(frame: &Frame, claim: &Claim) -> String {
     alone(claim, &flags(frame), &models)
 }
 
-/// A chapter of a page for each claim.
+/// A chapter of a page for each claim, with each figure once.
 fn chapters(frame: &Frame) -> Vec<Chapter> {
     let all = of_all_models(frame);
-    let mut chapters = Vec::new();
+    let mut chapters: Vec<Chapter> = Vec::new();
+    let mut label = "";
     for claim in asked(frame) {
+        let title = match claim.label.strip_prefix("  ") {
+            Some(reading) => format!("{}: {label}, {reading}", claim.id),
+            None => format!("{}: {}", claim.id, claim.label),
+        };
+        label = if claim.label.starts_with(' ') { label } else { claim.label };
         let mut paragraphs = vec![claim.says.to_owned(), format!("Here: {}", claim.reading)];
         let of_claim = all.iter().filter(|of| std::ptr::eq(of.finding.claim, claim));
         paragraphs.extend(of_claim.map(|of| sentence(frame, of)));
         paragraphs.push(format!("The verdict does not say: {}", claim.unsaid));
         let figure = if claim.figure.is_empty() { claim.series } else { claim.figure };
-        let title = format!("{}: {}", claim.id, claim.label.trim_start());
+        let is_drawn = chapters.iter().any(|chapter| chapter.figure == Some(figure));
+        let figure = Some(figure).filter(|_| !is_drawn);
         chapters.push(Chapter { title, paragraphs, command: command(frame, claim), figure });
     }
     chapters
 }
 
-/// What was found of a claim in a model: `diff: supported, 34 -> 59, change +25 [+10, +38].`
+/// What was found of a claim in a model: `diff: supported; accuracy % from 34 to 59, change +25 [+10, +38].`
 fn sentence(frame: &Frame, of: &OfModel<'_>) -> String {
     let OfModel { model, finding } = of;
     let name = frame.short_name(model);
@@ -256,5 +263,6 @@ fn sentence(frame: &Frame, of: &OfModel<'_>) -> String {
         return format!("{name}: {verdict}, {}.", finding.why);
     }
     let levels = [finding.baseline, finding.other].map(|level| Cell::estimate(finding.kind(), level).text);
-    format!("{name}: {verdict}; from {} to {}, change {}.", levels[0], levels[1], change(finding).line())
+    let what = finding.claim.number.heading();
+    format!("{name}: {verdict}; {what} from {} to {}, change {}.", levels[0], levels[1], change(finding).line())
 }
