@@ -55,7 +55,7 @@ fn the_numbers_of_a_claim_are_those_of_the_command_that_measures_it_by_itself() 
 #[test]
 fn the_screen_of_one_model_or_two_is_one_screen_with_a_verdict_on_every_claim() {
     let scratch = Scratch::with_models();
-    for (models, verdict) in [(&["./diff"][..], "undecided"), (&["./diff", "./diff-v2"], "open")] {
+    for models in [&["./diff"][..], &["./diff", "./diff-v2"]] {
         let models = models.iter().flat_map(|model| ["--model", model]);
         let flags: Vec<&str> = ["claims", "-q", "--baseline", "./transformer", "--ctx", "512", "--samples", "1"]
             .into_iter()
@@ -66,7 +66,7 @@ fn the_screen_of_one_model_or_two_is_one_screen_with_a_verdict_on_every_claim() 
         for claim in claims {
             assert!(screen.lines().any(|line| line.starts_with(claim)), "{claim}: {screen}");
         }
-        assert!(screen.contains(verdict), "{screen}");
+        assert!(screen.contains("open (undecided)"), "{screen}");
         assert!(screen.lines().count() <= 24 && screen.lines().all(|line| line.chars().count() <= 80), "{screen}");
     }
 }

@@ -32,7 +32,7 @@ impl ClaimVerdict {
         }
     }
 
-    /// The same in a word of few letters, where several models stand side by side.
+    /// The same in a word of few letters, beside a change.
     pub(super) fn short(self) -> &'static str {
         match self {
             Self::Supported => "yes",

@@ -17,10 +17,7 @@ pub(super) fn screen(frame: &Frame) -> Screen {
     let names: Vec<String> = others.iter().map(|model| frame.short_name(model)).collect();
     let title = format!("The paper's claims, {} against {}", names.join(", "), frame.short_name(standard));
     let of_models: Vec<Vec<Finding>> = others.iter().map(|model| findings(frame, model)).collect();
-    let table = match of_models.as_slice() {
-        [findings] => of_one(standard, &others[0], findings),
-        _ => of_several(standard, others, &of_models),
-    };
+    let table = side_by_side(standard, others, &of_models);
     let mut notes = of_models.iter().zip(&names).map(|(findings, name)| in_short(findings, name)).collect::<Vec<_>>();
     notes.extend(note_on_pair(frame));
     Screen {
@@ -42,11 +39,7 @@ fn shared(frame: &Frame) -> Vec<String> {
 /// `T2  more answers of 6 needles`; the second of two numbers of a claim has no name of its own.
 fn label(claim: &Claim) -> String {
     let id = if claim.label.starts_with(' ') { "" } else { claim.id };
-    format!("{id:<3} {}", claim.label)
-}
-
-fn paper(claim: &Claim) -> Cell {
-    Cell::words(claim.paper_words)
+    format!("{id:<2} {}", claim.label)
 }
 
 /// The level of the standard model, without its interval; none where the model is compared with itself.
@@ -65,38 +58,25 @@ fn shared_level(finding: &Finding) -> Cell {
     }
 }
 
-/// The change, marked where it is decided.
+/// The change with its interval.
 fn change(finding: &Finding) -> Cell {
     Cell::difference(finding.kind(), &finding.change)
-}
-
-/// A table of one model: levels of both, the change with its interval, and the verdict.
-fn of_one(standard: &str, model: &str, findings: &[Finding]) -> Table {
-    let other = |finding: &Finding| Cell { aside: String::new(), ..Cell::estimate(finding.kind(), finding.other) };
-    TableRows::of(findings)
-        .column(words("claim").key(), |finding| Cell::words(label(finding.claim)))
-        .column(words("paper"), |finding| paper(finding.claim))
-        .column(numbers(standard), level)
-        .column(numbers(model), other)
-        .column(numbers("change"), change)
-        .column(words("verdict"), |finding| Cell::words(finding.verdict().words()))
-        .table("claims", "", "")
 }
 
 /// Most models beside which there is room for the paper's numbers.
 const WITH_PAPER: usize = 2;
 
-/// A table of several models: levels of the standard one, and the change of each with its verdict.
-fn of_several(standard: &str, models: &[String], of_models: &[Vec<Finding>]) -> Table {
-    let Some(first) = of_models.first() else { return TableRows::<Finding>::of(&[]).noted("") };
-    let places: Vec<usize> = (0..first.len()).collect();
+/// The claims with a column for each model: levels of the standard one, and the change of each with its verdict.
+fn side_by_side(standard: &str, models: &[String], of_models: &[Vec<Finding>]) -> Table {
+    let places: Vec<usize> = (0..of_models.first().map_or(0, Vec::len)).collect();
+    let level = if models.len() > 1 { shared_level } else { level };
     let mut table = TableRows::of(&places)
-        .column(words("claim").key(), |&at| Cell::words(label(first[at].claim)))
-        .column_if(models.len() <= WITH_PAPER, words("paper"), |&at| paper(first[at].claim))
-        .column(numbers(standard), |&at| shared_level(&first[at]));
+        .column(words("claim").key(), |&at| Cell::words(label(of_models[0][at].claim)))
+        .column_if(models.len() <= WITH_PAPER, words("paper"), |&at| Cell::words(of_models[0][at].claim.paper_words))
+        .column(numbers(standard), |&at| level(&of_models[0][at]));
     for (model, findings) in models.iter().zip(of_models) {
         table = table
-            .column(numbers(model), |&at| Cell { aside: String::new(), ..change(&findings[at]) })
+            .column(numbers(model), |&at| change(&findings[at]))
             .column(words(""), |&at| Cell::words(findings[at].verdict().short()));
     }
     table.table("claims", "", "")
@@ -107,8 +87,10 @@ fn in_short(findings: &[Finding], name: &str) -> String {
     let mut counts = Vec::new();
     for verdict in ClaimVerdict::EACH {
         let count = findings.iter().filter(|finding| finding.verdict() == verdict).count();
-        if count > 0 {
-            counts.push(format!("{count} {}", verdict.words()));
+        match verdict {
+            _ if count == 0 => {}
+            ClaimVerdict::NotMeasurable => counts.push(format!("{count} {}", verdict.words())),
+            _ => counts.push(format!("{count} {} ({})", verdict.short(), verdict.words())),
         }
     }
     let mut text = format!("{name}: {}.", counts.join(", "));
