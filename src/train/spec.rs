@@ -97,6 +97,9 @@ pub struct VariantSpec {
     pub heads: Option<usize>,
     /// Head width, if it is another one.
     pub head_dim: Option<usize>,
+    /// `true` if the queries and keys of each head have an RMSNorm with a gain.
+    #[serde(default)]
+    pub qk_norm: bool,
     /// Standard deviation of the initial embeddings. Default: 0.02.
     pub embedding_deviation: Option<f64>,
     /// `true` if the output projection of attention starts at 0.
@@ -290,7 +293,8 @@ impl TrainSpec {
             head_dim: spec.head_dim.unwrap_or(m.head_dim),
             max_ctx_tok: m.max_ctx_tok,
         };
-        Ok(ModelConfig::llama(variant, sizes, m.rope_theta, RopeStyle::Half))
+        let config = ModelConfig::llama(variant, sizes, m.rope_theta, RopeStyle::Half);
+        Ok(if spec.qk_norm { config.with_qk_norm() } else { config })
     }
 
     /// The learning rate of the step after `tokens`: linear warm-up, then a cosine from the peak of the cycle to
