@@ -360,19 +360,19 @@ mod tests {
         let example = include_str!("../../experiments/example.toml");
         let line_of = |text: &str| example[..example.find(text).unwrap()].matches('\n').count() + 1;
         for (from, to, at, expected) in [
-            ("layers = 2\n", "", "[model]", "missing field `layers` in `model`"),
-            ("name = \"transformer\"\n", "", "[[variant]]", "missing field `name` in `variant`"),
-            ("step_tok = 4096\n", "", "[[stage]]", "missing field `step_tok` in `stage`"),
+            ("layers = 4", "", "[model]", "missing field `layers` in `model`"),
+            ("name = \"standard\"\n", "", "[[variant]]", "missing field `name` in `variant`"),
+            ("ctx_tok = 128\n", "", "[[stage]]", "missing field `ctx_tok` in `stage`"),
             (
-                "layers = 2",
-                "layer = 2",
-                "layers = 2",
+                "layers = 4",
+                "layer = 4",
+                "layers = 4",
                 "unknown field `layer` (did you mean `layers`?), expected one of `width`",
             ),
             (
-                "layers = 2",
+                "layers = 4",
                 "layers = 2.5",
-                "layers = 2",
+                "layers = 4",
                 "invalid type: floating point `2.5`, expected usize in `model.layers`",
             ),
             ("facts = [2, 5]", "facts = [2, 5, 9]", "data = ", "invalid length 3, expected a list of 2 numbers"),
