@@ -122,10 +122,32 @@ fn run(args: &Train) -> Result<()> {
         TrainOutcome::Finished => {
             summarise_runs(&spec, args)?;
             crate::say!("models, logs, course.csv, summary.csv and curves in {out}");
+            claims_command(&spec, args.out())?.into_iter().for_each(|command| crate::say!("{command}"));
         }
         TrainOutcome::Stopped => bail!("{way_on}"),
     }
     Ok(())
+}
+
+/// Returns the command that tests the paper's claims on the first differential variant, with the first standard one as its
+/// baseline; `None` if either has no model.
+fn claims_command(spec: &TrainSpec, out: &Path) -> Result<Option<String>> {
+    let runs = spec.runs();
+    let mut standard = None;
+    let mut differential = None;
+    for (index, variant) in spec.variants.iter().enumerate() {
+        let mut folders = runs.iter().filter(|run| run.variant == index).map(|run| out.join(&run.name));
+        if folders.any(|folder| folder.join("config.json").exists()) {
+            let is_standard = variant.attention.resolve()?.maps == 1;
+            let pair = if is_standard { &mut standard } else { &mut differential };
+            pair.get_or_insert(out.join(&variant.name));
+        }
+    }
+    // The folder of a variant stands for the models of all its seeds.
+    let seeds = if spec.seeds.is_some() { " --replicates" } else { "" };
+    Ok(differential.zip(standard).map(|(model, baseline)| {
+        format!("difftool claims --model {} --baseline {}{seeds}", model.display(), baseline.display())
+    }))
 }
 
 /// Writes, draws and prints the curves and the summary of all runs so far.

@@ -298,6 +298,12 @@ impl ModelConfig {
         Self { model_type: config.own_model_type().to_owned(), ..config }
     }
 
+    /// The same decoder of Llama's architecture with an RMSNorm of each head's queries and keys.
+    pub fn with_qk_norm(self) -> Self {
+        let config = Self { qk_norm: Some(QkNorm::Head), ..self };
+        Self { model_type: config.own_model_type().to_owned(), ..config }
+    }
+
     /// Number of projected query heads: maps x output heads.
     pub fn query_heads(&self) -> usize {
         self.variant.query_heads(self.heads)

@@ -97,6 +97,9 @@ pub struct VariantSpec {
     pub heads: Option<usize>,
     /// Head width, if it is another one.
     pub head_dim: Option<usize>,
+    /// `true` if the queries and keys of each head have an RMSNorm with a gain.
+    #[serde(default)]
+    pub qk_norm: bool,
     /// Standard deviation of the initial embeddings. Default: 0.02.
     pub embedding_deviation: Option<f64>,
     /// `true` if the output projection of attention starts at 0.
@@ -290,7 +293,8 @@ impl TrainSpec {
             head_dim: spec.head_dim.unwrap_or(m.head_dim),
             max_ctx_tok: m.max_ctx_tok,
         };
-        Ok(ModelConfig::llama(variant, sizes, m.rope_theta, RopeStyle::Half))
+        let config = ModelConfig::llama(variant, sizes, m.rope_theta, RopeStyle::Half);
+        Ok(if spec.qk_norm { config.with_qk_norm() } else { config })
     }
 
     /// The learning rate of the step after `tokens`: linear warm-up, then a cosine from the peak of the cycle to
@@ -356,19 +360,19 @@ mod tests {
         let example = include_str!("../../experiments/example.toml");
         let line_of = |text: &str| example[..example.find(text).unwrap()].matches('\n').count() + 1;
         for (from, to, at, expected) in [
-            ("layers = 2\n", "", "[model]", "missing field `layers` in `model`"),
-            ("name = \"transformer\"\n", "", "[[variant]]", "missing field `name` in `variant`"),
-            ("step_tok = 4096\n", "", "[[stage]]", "missing field `step_tok` in `stage`"),
+            ("layers = 4", "", "[model]", "missing field `layers` in `model`"),
+            ("name = \"standard\"\n", "", "[[variant]]", "missing field `name` in `variant`"),
+            ("ctx_tok = 128\n", "", "[[stage]]", "missing field `ctx_tok` in `stage`"),
             (
-                "layers = 2",
-                "layer = 2",
-                "layers = 2",
+                "layers = 4",
+                "layer = 4",
+                "layers = 4",
                 "unknown field `layer` (did you mean `layers`?), expected one of `width`",
             ),
             (
-                "layers = 2",
+                "layers = 4",
                 "layers = 2.5",
-                "layers = 2",
+                "layers = 4",
                 "invalid type: floating point `2.5`, expected usize in `model.layers`",
             ),
             ("facts = [2, 5]", "facts = [2, 5, 9]", "data = ", "invalid length 3, expected a list of 2 numbers"),

@@ -2,7 +2,7 @@
 
 use difftool::commands::Experiment;
 use difftool::prompts::Tokenizer;
-use difftool::train::TrainSpec;
+use difftool::train::{LossSpec, OptimizerSpec, TrainSpec};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -44,21 +44,75 @@ fn every_file_is_a_spec_or_an_experiment_and_says_how_it_is_run() {
     assert!(studies > 0);
 }
 
+fn difftool(arguments: &[&str]) -> std::process::Output {
+    assert_cmd::Command::cargo_bin("difftool").unwrap().args(arguments).output().unwrap()
+}
+
+/// The example that `train` prints.
+fn example() -> TrainSpec {
+    let printed = difftool(&["train", "--example"]);
+    TrainSpec::parse(&String::from_utf8(printed.stdout).unwrap(), "the example").unwrap()
+}
+
+/// A spec with one step in each stage, of one sequence.
+fn shortened(spec: TrainSpec) -> TrainSpec {
+    let mut spec = spec;
+    spec.watch.eval_samples = 1;
+    for stage in &mut spec.stages {
+        (stage.step_tok, stage.tokens) = (stage.ctx_tok, stage.ctx_tok);
+    }
+    spec
+}
+
+/// Trains a spec with these further arguments; returns the folder and the last line.
+fn trained(spec: &TrainSpec, folder: &Path, more: &[&str]) -> (String, String) {
+    let file = folder.join("spec.toml");
+    fs::write(&file, toml::to_string(spec).unwrap()).unwrap();
+    let out = folder.join("out").to_str().unwrap().to_owned();
+    let trained = difftool(&[&["train", file.to_str().unwrap(), "--out", &out], more].concat());
+    let said = String::from_utf8(trained.stderr).unwrap();
+    assert!(trained.status.success(), "{said}");
+    (out, said.lines().last().unwrap().to_owned())
+}
+
 #[test]
-fn the_example_that_train_prints_is_a_spec_and_what_it_leaves_out_is_that_of_the_embedded_models() {
+fn the_example_is_a_standard_and_a_differential_model_of_which_the_last_line_asks_the_claims() {
     let folder = tempfile::tempdir().unwrap();
-    let difftool = || assert_cmd::Command::cargo_bin("difftool").unwrap();
-    let example = difftool().args(["train", "--example"]).assert().success().get_output().stdout.clone();
-    let path = folder.path().join("example.toml");
-    std::fs::write(&path, example).unwrap();
-    let spec = TrainSpec::read(&path).unwrap();
-    assert!(spec.variants.len() == 2 && spec.total_tokens() < 1_000_000);
-    let embedded =
-        TrainSpec::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments/study-b-models.toml")).unwrap();
-    let shared = |spec: &TrainSpec| serde_json::to_string(&(&spec.optimizer, &spec.loss)).unwrap();
-    assert_eq!(shared(&spec), shared(&embedded));
-    let without_out = difftool().arg("train").arg(&path).assert().code(2).get_output().stderr.clone();
-    assert!(String::from_utf8(without_out).unwrap().contains("--out <DIR>"));
+    let spec = shortened(example());
+    let (out, last) = trained(&spec, folder.path(), &["--only", "diff"]);
+    assert!(last.contains("summary.csv"), "one model is no pair: {last}");
+    let (_, last) = trained(&spec, folder.path(), &["--resume"]);
+    assert_eq!(last, format!("difftool claims --model {out}/diff --baseline {out}/standard"));
+    let configs = ["standard", "diff"].map(|name| fs::read_to_string(format!("{out}/{name}/config.json")).unwrap());
+    assert!(configs[0].contains("LlamaForCausalLM") && configs[1].contains("DiffLlamaForCausalLM"));
+}
+
+#[test]
+fn the_example_can_be_trained_with_several_seeds_and_resumed() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut spec = shortened(TrainSpec { seed: None, seeds: Some(vec![1, 2, 3]), ..example() });
+    spec.stages.truncate(1);
+    for more in [&[][..], &["--resume"]] {
+        let (out, last) = trained(&spec, folder.path(), more);
+        assert_eq!(last, format!("difftool claims --model {out}/diff --baseline {out}/standard --replicates"));
+        assert!(Path::new(&out).join("summary.csv").exists());
+    }
+}
+
+#[test]
+fn what_a_training_spec_leaves_out_is_that_of_the_embedded_models() {
+    let spec = files().into_iter().find(|(path, _)| path.ends_with("study-b-models.toml")).unwrap();
+    let embedded = TrainSpec::parse(&spec.1, "study b").unwrap();
+    let usual = (OptimizerSpec::default(), LossSpec::default());
+    let json = |settings: &(OptimizerSpec, LossSpec)| serde_json::to_string(settings).unwrap();
+    assert_eq!(json(&usual), json(&(embedded.optimizer, embedded.loss)));
+}
+
+#[test]
+fn train_without_a_folder_is_refused() {
+    let refused = difftool(&["train", "spec.toml"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(String::from_utf8(refused.stderr).unwrap().contains("--out <DIR>"));
 }
 
 #[test]

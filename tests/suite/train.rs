@@ -104,7 +104,7 @@ fn config(variant: Variant, heads: usize, kv_heads: usize) -> ModelConfig {
     ModelConfig::llama(variant, sizes, 10_000.0, rope_style)
 }
 
-/// Every variant with as many key heads as query heads, and with fewer.
+/// Every variant with as many key heads as query heads, and with fewer; and norms of queries and keys.
 fn variants() -> Vec<ModelConfig> {
     let of = |(name, &variant): (&String, &Variant)| {
         let heads = if name.ends_with("-grouped") { 6 } else { variant.output_heads(4) };
@@ -116,7 +116,9 @@ fn variants() -> Vec<ModelConfig> {
             config(variant, fewer, if doubled { 2 } else { fewer / 2 }),
         ]
     };
-    Variant::presets().iter().flat_map(of).collect()
+    let normed =
+        ["transformer", "diff"].map(|name| config(preset(name), preset(name).output_heads(4), 2).with_qk_norm());
+    Variant::presets().iter().flat_map(of).chain(normed).collect()
 }
 
 /// Whether a parameter is known to receive no gradient: lambda vectors that start at 0, each the gradient of another.
@@ -311,6 +313,26 @@ fn training_lowers_the_loss_and_leaves_logs_and_loadable_models() {
         assert!(eval.iter().any(|line| line.tokens == 5120 && line.cities == "heldout"));
         assert!(eval.iter().all(|line| line.n == line.retrieve && line.log_prob_nats < 0.0));
         assert_reloads(&dir, config);
+    }
+}
+
+#[test]
+fn a_variant_with_normed_queries_and_keys_has_their_gains_and_reloads() {
+    let out = tempfile::tempdir().unwrap();
+    let mut spec = spec();
+    spec.variants.iter_mut().for_each(|variant| variant.qk_norm = true);
+    spec.stages.truncate(1);
+    finish(&spec, out.path());
+    for (variant, config) in spec.variants.iter().zip(spec.configs(Tokenizer::embedded().vocab_size()).unwrap()) {
+        let dir = out.path().join(&variant.name);
+        assert_eq!(config.model_type, "difftool");
+        assert_reloads(&dir, &config);
+        let mut saved = Weights::read(&dir.join(TENSOR_FILE)).unwrap();
+        for name in ["q_norm", "k_norm"] {
+            let gains = saved.take(&format!("model.layers.1.self_attn.{name}.weight")).unwrap();
+            let gains = values(&gains.to_dtype(DType::F32).unwrap());
+            assert!(gains.len() == 8 && gains.iter().any(|&gain| gain != 1.0), "{}: {gains:?}", variant.name);
+        }
     }
 }
 

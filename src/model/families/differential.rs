@@ -191,7 +191,7 @@ impl ModelConfig {
     /// that, or `difftool`.
     pub(in super::super) fn own_model_type(&self) -> &'static str {
         let half = matches!(self.positions, Positions::Rotary { style: RopeStyle::Half, .. });
-        if half && self.layers.iter().all(|layer| layer.rotary == Some(0)) {
+        if half && self.qk_norm.is_none() && self.layers.iter().all(|layer| layer.rotary == Some(0)) {
             for (preset, model_type) in [("transformer", "llama"), ("diff", "diffllama")] {
                 if Variant::preset(preset).is_ok_and(|preset| self.variant.computes_the_same_as(&preset)) {
                     return model_type;
@@ -245,6 +245,7 @@ impl ModelConfig {
             let rotated = self.layers.iter().any(|layer| layer.rotary.is_some());
             config["rope_style"] = if rotated { json!(style) } else { json!("none") };
             config["attention"] = json!(self.variant);
+            config["use_qk_norm"] = json!(self.qk_norm.is_some());
         }
         config
     }

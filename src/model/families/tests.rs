@@ -37,6 +37,10 @@ fn a_saved_configuration_reads_back_unchanged_with_its_model_type() {
                 _ => "difftool",
             };
             assert_eq!(json["model_type"], model_type, "{name}");
+            let normed = config.with_qk_norm();
+            let got = read(&normed.to_json()).unwrap();
+            assert_eq!(ModelConfig { variant, ..got }, normed, "{name}");
+            assert_eq!(normed.model_type, "difftool", "{name}");
         }
     }
 }
