@@ -130,7 +130,10 @@ impl MeasuringFlags for NllFlags {
     }
 }
 
-const FIGURES: [RunFigure; 1] = [RunFigure {
+const FIGURES: [RunFigure; 1] = [POSITIONS];
+
+/// The loss by the number of tokens before.
+pub(super) const POSITIONS: RunFigure = RunFigure {
     file: "nll",
     title: "Does more context predict the next token better?",
     subtitle: "bands: 95 % intervals; differences below 0 are better than the first model",
@@ -140,4 +143,4 @@ const FIGURES: [RunFigure; 1] = [RunFigure {
         over: Over::Numbers { key: "from", label: "position (tokens of context)" },
         panels: &[Panel::of(&["cumulative_nats"]), Panel::of(&["nll_nats"]), Panel::of(&["difference_nats"])],
     },
-}];
+};

@@ -11,6 +11,7 @@ use super::{start_threads, stop_on_signal, wrong_command_error};
 use crate::bail_usage;
 use crate::base::files;
 use crate::base::names::ShortNames;
+use crate::base::terminal::quoted;
 use crate::model::device::{self, DeviceName, Dtype};
 use crate::results::print::write_table;
 use crate::results::table::plural;
@@ -146,7 +147,8 @@ fn claims_command(spec: &TrainSpec, out: &Path) -> Result<Option<String>> {
     // The folder of a variant stands for the models of all its seeds.
     let seeds = if spec.seeds.is_some() { " --replicates" } else { "" };
     Ok(differential.zip(standard).map(|(model, baseline)| {
-        format!("difftool claims --model {} --baseline {}{seeds}", model.display(), baseline.display())
+        let [model, baseline] = [model, baseline].map(|folder| quoted(&folder.display().to_string()));
+        format!("difftool claims --model {model} --baseline {baseline}{seeds}")
     }))
 }
 

@@ -1,19 +1,14 @@
 //! The figures of claims: what each is about, by what it may depend on.
 
+use super::super::nll::POSITIONS;
+use super::list::{needles, TASK};
 use crate::figures::{Over, Panel, RunFigure, View};
-use crate::measures::positions_drawn;
 use crate::results::metric::{
     ACCURACY, ANSWER_REGION, MAP_COSINE, MAP_COSINE_CHANCE, NOISE_ABS, NOISE_OUT, SAID_NUMBER, SHARE_ABS, SHARE_OUT,
 };
 use crate::results::run_table::{number_table_of, RunTable};
 use crate::results::table::Table;
-use crate::results::{Column, Cut, Frame, Value};
-
-const TASK: Cut<'static> = (Column::Task, Some(Value::Text("needle")));
-
-const fn needles(n: u64) -> Cut<'static> {
-    (Column::Needles, Some(Value::Int(n)))
-}
+use crate::results::{Column, Frame, Value};
 
 const POOLING: &str = "mean over prompts";
 
@@ -50,17 +45,7 @@ pub(super) const FIGURES: [RunFigure; 8] = [
         table: &RunTable::made("", "", depths),
         view: View::Grid { down: "depth_pct", value: ACCURACY.name },
     },
-    RunFigure {
-        file: "text",
-        title: "Loss by the number of tokens before",
-        subtitle: "bands: 95 % intervals; differences below 0 are better than the first model",
-        pooling: "mean over the tokens of a range of positions, in powers of two; cumulative: mean over positions",
-        table: &RunTable::made("", "", positions_drawn),
-        view: View::Lines {
-            over: Over::Numbers { key: "from", label: "position (tokens of context)" },
-            panels: &[Panel::of(&["cumulative_nats"]), Panel::of(&["nll_nats"]), Panel::of(&["difference_nats"])],
-        },
-    },
+    RunFigure { file: "text", ..POSITIONS },
     RunFigure {
         file: "bits",
         title: "Answers with logits in few bits",

@@ -72,9 +72,9 @@ pub(super) enum Better {
 const MARGIN: f64 = 0.05;
 
 const UNTREATED: Cut<'static> = (Column::Condition, None);
-const TASK: Cut<'static> = (Column::Task, Some(Value::Text("needle")));
+pub(super) const TASK: Cut<'static> = (Column::Task, Some(Value::Text("needle")));
 
-const fn needles(n: u64) -> Cut<'static> {
+pub(super) const fn needles(n: u64) -> Cut<'static> {
     (Column::Needles, Some(Value::Int(n)))
 }
 
