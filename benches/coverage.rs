@@ -1,10 +1,13 @@
 //! Coverage of 95 % intervals, by number of prompts and shape of what is measured: `cargo bench --bench coverage` prints
-//! the tables of docs/results.md. `-- SAMPLES` says how many samples each number is from.
+//! the tables of docs/results.md. `-- SAMPLES` says how many samples each number is from; `-- verdicts` prints the last table alone.
 //!
-//! The last column is what difftool prints, the one before it the percentile bootstrap.
+//! The last column is what difftool prints, the one before it the percentile bootstrap. The last table is of verdicts: how many
+//! tables without an effect have a decided row, and how many rows with one are decided.
 
 use difftool::base::rng::Rng;
-use difftool::stats::{mean, quantile, test_mean, wilson_of_groups, Interval, PairedHits, PromptOutcomes, Replicated};
+use difftool::stats::{
+    holm, mean, quantile, test_mean, wilson_of_groups, Interval, PairedHits, PromptOutcomes, Replicated,
+};
 use rayon::prelude::*;
 
 /// Resamples of each bootstrap.
@@ -13,8 +16,16 @@ const RESAMPLES: usize = 999;
 const PROMPTS: [usize; 4] = [6, 10, 30, 100];
 
 fn main() {
-    let asked = std::env::args().skip(1).find_map(|text| text.parse().ok());
-    let samples: u64 = asked.unwrap_or(4000);
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let samples: u64 = arguments.iter().find_map(|text| text.parse().ok()).unwrap_or(4000);
+    if !arguments.iter().any(|text| text == "verdicts") {
+        intervals(samples);
+    }
+    verdicts(samples);
+}
+
+/// Coverage of intervals.
+fn intervals(samples: u64) {
     println!("Share of {samples} samples whose 95 % interval holds the true mean, in %.\n");
     let rows = [means(samples), paired_hits(samples), accuracy(samples)].concat();
     println!("What is printed, and in brackets the percentile bootstrap:\n");
@@ -22,6 +33,7 @@ fn main() {
     rows.iter().for_each(|row| println!("| {row} |"));
     println!();
     seeds(samples);
+    println!();
 }
 
 /// Returns the shares of samples, in percent, for which each of several intervals holds the truth; one that is missing does
@@ -177,4 +189,92 @@ fn seeds(samples: u64) {
         });
         println!("| {name} | {} |", shares.join(" | "));
     }
+}
+
+/// Rows of a table of verdicts, and how many of them have an effect where one is to be found.
+const ROWS: usize = 12;
+const ROWS_WITH_EFFECT: usize = 3;
+/// Size of that effect, in standard errors of the mean.
+const EFFECT: f64 = 4.0;
+/// Patterns of signs that are drawn where there are more.
+const PATTERNS: usize = 999;
+
+/// Verdicts of tables of independent rows over the same prompts, in %: what is printed, and in brackets those by flipped signs.
+fn verdicts(samples: u64) {
+    let shapes: [Shape; 4] = [
+        ("normal", 0.0, |rng| rng.normal()),
+        ("two long tails", 0.0, |rng| (1.5 * rng.normal()).exp() - (1.5 * rng.normal()).exp()),
+        ("lognormal", 0.0, |rng| rng.normal().exp() - 0.5_f64.exp()),
+        ("long tail (lognormal, 1.5)", 0.0, |rng| (1.5 * rng.normal()).exp() - 1.125_f64.exp()),
+    ];
+    let wanted = [("tables without an effect that have a decided row", 0.0), ("decided rows with an effect", EFFECT)];
+    for (title, effect) in wanted {
+        print_head(&[title, "6 prompts", "10", "30"]);
+        for shape in shapes {
+            let cells = [6, 10, 30].map(|n| {
+                let [printed, flipped] = decided(shape, n, effect, samples);
+                format!("{printed:.0} ({flipped:.0})")
+            });
+            println!("| {} | {} |", shape.0, cells.join(" | "));
+        }
+        println!();
+    }
+}
+
+/// The share of tables with a decided row if there is no effect, otherwise of the rows with one that are decided, in %, by each
+/// kind of verdict.
+fn decided((name, _, draw): Shape, n: usize, effect: f64, samples: u64) -> [f64; 2] {
+    let mut rng = Rng::new(0, name);
+    let variance = (0..100_000).map(|_| draw(&mut rng).powi(2)).sum::<f64>() / 100_000.0;
+    let shift = effect * (variance / n as f64).sqrt();
+    let share_of = |p_values: Vec<f64>| {
+        let decided = p_values[..if effect == 0.0 { ROWS } else { ROWS_WITH_EFFECT }].iter().filter(|&&p| p < 0.05);
+        match effect == 0.0 {
+            true => decided.count().min(1) as f64,
+            false => decided.count() as f64 / ROWS_WITH_EFFECT as f64,
+        }
+    };
+    let shares = (0..samples).into_par_iter().map(|seed| {
+        let mut rng = Rng::new(seed, &format!("{name} {n}"));
+        let mut table: Vec<Vec<f64>> = (0..ROWS).map(|_| (0..n).map(|_| draw(&mut rng)).collect()).collect();
+        table[..ROWS_WITH_EFFECT].iter_mut().flatten().for_each(|x| *x += shift);
+        let p_values: Vec<f64> = table.iter().map(|row| test_mean(row).map_or(1.0, |test| test.p)).collect();
+        [share_of(holm(&p_values)), share_of(by_signs(&table, &mut rng))]
+    });
+    let shares: Vec<[f64; 2]> = shares.collect();
+    [0, 1].map(|kind| 100.0 * shares.iter().map(|of_kinds| of_kinds[kind]).sum::<f64>() / samples as f64)
+}
+
+/// The p-value of each row of (rows, prompts), corrected for all: the largest |t| of the rows that are no clearer, with the signs of
+/// prompts flipped in all rows alike (Westfall and Young, 1993). Exact of symmetrical numbers.
+fn by_signs(table: &[Vec<f64>], rng: &mut Rng) -> Vec<f64> {
+    let n = table[0].len();
+    // Squares stay as they are, so this has the order of |t|.
+    let size = |row: &[f64], signs: &[f64]| {
+        let sum: f64 = row.iter().zip(signs).map(|(x, sign)| x * sign).sum();
+        sum.abs() / row.iter().map(|x| x * x).sum::<f64>().sqrt()
+    };
+    let unflipped: Vec<f64> = table.iter().map(|row| size(row, &vec![1.0; n])).collect();
+    let mut unclear_first: Vec<usize> = (0..table.len()).collect();
+    unclear_first.sort_by(|&a, &b| unflipped[a].total_cmp(&unflipped[b]));
+    // The sign of the last prompt can stay.
+    let all = 1 << (n - 1);
+    let patterns = PATTERNS.min(all - 1);
+    let mut as_large = vec![1; table.len()];
+    for pattern in 1..=patterns {
+        let bits = if patterns == PATTERNS { rng.below(all) } else { pattern };
+        let signs: Vec<f64> = (0..n).map(|prompt| if bits >> prompt & 1 == 1 { -1.0 } else { 1.0 }).collect();
+        let mut largest = 0.0_f64;
+        for &row in &unclear_first {
+            largest = largest.max(size(&table[row], &signs));
+            as_large[row] += usize::from(largest > unflipped[row] * (1.0 - 1e-12));
+        }
+    }
+    let mut p_values = vec![0.0; table.len()];
+    let mut clearer = 0.0_f64;
+    for &row in unclear_first.iter().rev() {
+        clearer = clearer.max(as_large[row] as f64 / (patterns + 1) as f64);
+        p_values[row] = clearer;
+    }
+    p_values
 }

@@ -22,7 +22,7 @@ use crate::treatments::{
     Condition, HeadSelection, KeySelection, PairedPrompt, Ranking, Replacement, RowSelection, Treatment,
 };
 use anyhow::Result;
-use changes::{CONDITIONS, CONTRASTS, EXPECTED, HEADS_OUT};
+use changes::{CONDITIONS, CONTRASTS, HEADS_OUT};
 use clap::{Args, ValueEnum};
 use each_head::{head_rows, EACH_HEAD, EVERY_COST, PREDICTORS};
 use screen::screen;
@@ -64,8 +64,7 @@ pub(super) static ABLATE: Command = Command {
 };
 
 /// The tables of runs under conditions, whatever their command.
-pub(super) static OF_CONDITIONS: [&RunTable; 6] =
-    [&CONDITIONS, &EXPECTED, &HEADS_OUT, &EACH_HEAD, &PREDICTORS, &CONTRASTS];
+pub(super) static OF_CONDITIONS: [&RunTable; 5] = [&CONDITIONS, &HEADS_OUT, &EACH_HEAD, &PREDICTORS, &CONTRASTS];
 
 const FIGURES: [RunFigure; 4] = [
     RunFigure {

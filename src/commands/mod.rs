@@ -10,6 +10,7 @@ mod experiment;
 mod explore;
 mod heads;
 mod heatmap;
+mod hidden;
 mod inspect;
 mod measuring;
 mod models;

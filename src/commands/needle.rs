@@ -1,6 +1,7 @@
 //! `difftool needle`: does the model find the needle, and where did its attention go?
 
 use super::command::{read, typed, Action, Command, Measuring};
+use super::hidden::{hidden, note_on_hidden};
 use super::measuring::MeasuringFlags;
 use super::models::{OpenedModels, CTX_TOK};
 use super::shared::{Measured, RunFlags};
@@ -10,11 +11,11 @@ use crate::measures::MeasureName;
 use crate::model::generate::MAX_NEW;
 use crate::prompts::{Grid, NeedleCounts, NeedlePrompts, PromptDefaults, FILE, RULER};
 use crate::results::metric::{
-    ACCURACY, ANSWER_REGION, ATTRIBUTION, GENERATED_ACCURACY, GENERATED_CONTAINS, NOISE_ATTRIBUTION, NOISE_OUT,
-    SAID_NUMBER, SAID_OTHER_NEEDLE, SHARE_OUT,
+    ACCURACY, ANSWER_REGION, GENERATED_ACCURACY, GENERATED_CONTAINS, NOISE_OUT, SAID_NUMBER, SAID_OTHER_NEEDLE,
+    SHARE_OUT,
 };
 use crate::results::run_table::{number_table, RunTable};
-use crate::results::screen::{note_on_changes, note_on_levels, Screen, ScreenTable, SideBySide};
+use crate::results::screen::{note_on_changes, Screen, ScreenTable, SideBySide};
 use crate::results::table::{Cell, Table};
 use crate::results::{Column, Cut, Frame, Number, Value};
 use crate::run::Plan;
@@ -82,8 +83,12 @@ impl MeasuringFlags for NeedleFlags {
         if let Some(max_new) = self.max_new.filter(|_| !generates) {
             bail_usage!("--max-new {max_new}: models generate only with --generate or --unanswerable; add one of them");
         }
-        let mut plan =
-            Plan { grid: Grid::Needle(self.prompts.clone()), measures: vec![MeasureName::Answer], ..Plan::default() };
+        let mut plan = Plan {
+            grid: Grid::Needle(self.prompts.clone()),
+            measures: vec![MeasureName::Answer],
+            hides: true,
+            ..Plan::default()
+        };
         if generates {
             let of_task = self.prompts.task.and_then(|task| NonZeroUsize::new(task.answers_tok));
             plan.max_new = Some(self.max_new.or(of_task).unwrap_or(MAX_NEW).get());
@@ -110,8 +115,8 @@ fn screen(frame: &Frame) -> Screen {
     };
     let answers = SideBySide::of("answers", "Answers", numbers).table(frame);
     Screen {
-        tables: answers.into_iter().chain(absent(frame)).collect(),
-        notes: note_on_changes(frame).into_iter().chain(note_on_attribution(frame)).collect(),
+        tables: answers.into_iter().chain(hidden(frame)).chain(absent(frame)).collect(),
+        notes: note_on_changes(frame).into_iter().chain(note_on_hidden(frame)).collect(),
         ..Screen::default()
     }
 }
@@ -123,12 +128,6 @@ fn absent(frame: &Frame) -> Option<ScreenTable> {
     let title = "Asked for names that the text does not hold";
     let table = SideBySide { only: &ABSENT, ..SideBySide::of("unanswerable", title, &numbers) };
     frame.cities.iter().any(|cities| cities == "absent").then(|| table.table(frame))?
-}
-
-/// What the answer gains from the answer's needle and loses by noise, as attribution estimates it.
-pub(super) fn note_on_attribution(frame: &Frame) -> Option<String> {
-    let numbers = [("answer", ATTRIBUTION.of(ANSWER_REGION)), ("noise", NOISE_ATTRIBUTION.overall())];
-    note_on_levels(frame, "Attribution in nats", &numbers)
 }
 
 const FIGURES: [RunFigure; 4] = [

@@ -1,9 +1,10 @@
 //! `difftool ratio`: attention to the answer against noise (the paper's Table 3 and Figure 1).
 
 use super::command::{read, typed, Action, Command, Measuring};
+use super::hidden::{hidden, note_on_hidden};
 use super::measuring::MeasuringFlags;
 use super::models::OpenedModels;
-use super::needle::{note_on_attribution, REGIONS};
+use super::needle::REGIONS;
 use super::shared::{grid, Measured, RunFlags};
 use crate::figures::{RunFigure, View};
 use crate::measures::MeasureName;
@@ -56,6 +57,7 @@ impl MeasuringFlags for RatioFlags {
         Ok(vec![Plan {
             grid: grid(&self.prompts),
             measures: vec![MeasureName::AnswerByHead, MeasureName::Shape],
+            hides: true,
             ..Plan::default()
         }])
     }
@@ -72,9 +74,10 @@ const OF_TEXT: [Number<'static>; 5] =
 /// What `difftool ratio` prints.
 fn screen(frame: &Frame) -> Screen {
     let numbers = if frame.asks() { &OF_PROMPTS[..] } else { &OF_TEXT };
+    let attention = SideBySide::of("attention", "Attention", numbers).table(frame);
     Screen {
-        tables: SideBySide::of("attention", "Attention", numbers).table(frame).into_iter().collect(),
-        notes: note_on_changes(frame).into_iter().chain(note_on_attribution(frame)).collect(),
+        tables: attention.into_iter().chain(hidden(frame)).collect(),
+        notes: note_on_changes(frame).into_iter().chain(note_on_hidden(frame)).collect(),
         ..Screen::default()
     }
 }

@@ -2,18 +2,19 @@
 
 mod tables;
 
-pub(crate) use tables::{ANSWERS, ATTENTION, DEPTH, REGIONS};
+pub(crate) use tables::{ANSWERS, ATTENTION, DEPTH, HIDDEN, REGIONS};
 
-use super::output::{mean_over_layers, sum_of_noise, Contributions, LayerOutput, LayerSums, RegionOutputs};
+use super::output::{mean_over_layers, sum_of_noise, Attributed, Contributions, LayerOutput, LayerSums, RegionOutputs};
 use super::sinks::{SinkCollector, SinkProbe};
 use super::target::{TargetCollector, TargetProbe, TargetSummary};
-use super::{number, of_head, of_region, rounded, Measure, MeasureOutput, ObservedPass};
+use super::{number, of_head, of_region, rounded, HiddenScores, Measure, MeasureOutput, ObservedPass};
 use crate::attention::{AttentionRow, HeadPlace, ProbeResult, RowProbe};
 use crate::model::gradient::TermGradients;
+use crate::model::pass::QueryScore;
 use crate::prompts::{Prompt, Region};
 use crate::results::metric::{
-    Metric, ACCURACY, ANSWER_LOG_PROB, ATTRIBUTION, CANCELLED, HEAD_ATTRIBUTION, LAMBDA, NOISE_ABS, NOISE_ATTRIBUTION,
-    NOISE_OUT, NOISE_OUT_NO_SINKS, NOISE_SIGNED, SHARE_ABS, SHARE_OUT, SHARE_SIGNED,
+    Metric, ACCURACY, ANSWER_LOG_PROB, CANCELLED, HEAD_ATTRIBUTION, HIDDEN_ACCURACY, HIDDEN_LOG_PROB, LAMBDA,
+    NOISE_ABS, NOISE_OUT, NOISE_OUT_NO_SINKS, NOISE_SIGNED, SHARE_ABS, SHARE_OUT, SHARE_SIGNED,
 };
 use crate::results::record::Measurement;
 use crate::stats::mean;
@@ -63,10 +64,10 @@ impl Measure for AnswerMeasure {
                 let score = &pass.queries[query];
                 records.push(number(&ACCURACY, f64::from(u8::from(score.hit)), 1));
                 records.push(number(&ANSWER_LOG_PROB, score.log_prob_nats, 1));
+                add_hidden(query, score, pass.hidden, &mut records);
             }
             if !heads.is_empty() {
                 add_output(&layers, self.sinks, &mut records);
-                add_attribution(&heads, &mut records);
                 add_means(&heads, &mut records);
             }
             if self.by_head {
@@ -75,6 +76,19 @@ impl Measure for AnswerMeasure {
             output.extend(target.query, pass.prompt.rows_name(), records);
         }
         Ok(())
+    }
+}
+
+/// Adds what hiding regions changes in the score of a question.
+fn add_hidden(query: usize, seen: &QueryScore, hidden: &[HiddenScores], records: &mut Vec<Measurement>) {
+    for HiddenScores { region, queries } in hidden {
+        let QueryScore { hit, log_prob_nats, .. } = queries[query];
+        let hits = f64::from(u8::from(hit)) - f64::from(u8::from(seen.hit));
+        for measurement in
+            [number(&HIDDEN_LOG_PROB, log_prob_nats - seen.log_prob_nats, 1), number(&HIDDEN_ACCURACY, hits, 1)]
+        {
+            records.push(Measurement { region: Some(region.clone().into()), ..measurement });
+        }
     }
 }
 
@@ -128,7 +142,8 @@ fn measured_heads<'a>(
         for CollectedHead { at, allocations, contributions, sinks } in heads {
             let rows = &contributions.summaries[index].rows;
             let mean = pass.head_means.map(|means| mean_output(pass, means, *at));
-            let written = sums.add_head(at.head, rows, gradients, mean)?;
+            let attributed = gradients.zip(mean).map(|(gradients, mean)| Attributed { gradients, mean });
+            let written = sums.add_head(at.head, rows, attributed)?;
             sums.add_sinks(at.head, rows, sinks)?;
             measured.push(MeasuredHead { at: *at, allocation: &allocations.summaries[index], written });
         }
@@ -156,19 +171,6 @@ fn add_output(layers: &[LayerOutput], sinks: bool, records: &mut Vec<Measurement
         let share = mean_over_layers(layers, |layer| layer.noise_out() - layer.noise_sinks);
         records.push(rounded(&NOISE_OUT_NO_SINKS, share, n));
     }
-}
-
-/// Adds the attribution of all heads by region, if there are gradients.
-fn add_attribution(heads: &[MeasuredHead<'_>], records: &mut Vec<Measurement>) {
-    let mut sums = [0.0; REGION_COUNT];
-    for head in heads {
-        let Some(attribution) = head.written.attribution else { return };
-        sums.iter_mut().zip(attribution).for_each(|(sum, x)| *sum += x);
-    }
-    for region in Region::ALL {
-        records.push(of_region(region, rounded(&ATTRIBUTION, sums[region as usize], 1)));
-    }
-    records.push(rounded(&NOISE_ATTRIBUTION, sum_of_noise(&sums), 1));
 }
 
 /// A share of a region in the attention of a head; NaN if it has none.
@@ -225,10 +227,6 @@ fn add_head(head: &MeasuredHead<'_>, records: &mut Vec<Measurement>) {
     measurements.push(of_region(Region::Answer, rounded(&SHARE_ABS, allocation.share_abs(Region::Answer), 1)));
     if let Some([share, ..]) = allocation.sink_shares() {
         measurements.push(of_sink(rounded(&SHARE_ABS, share, 1)));
-    }
-    if let Some(attribution) = &written.attribution {
-        measurements.push(of_region(Region::Answer, rounded(&ATTRIBUTION, attribution[Region::Answer as usize], 1)));
-        measurements.push(rounded(&NOISE_ATTRIBUTION, sum_of_noise(attribution), 1));
     }
     if let Some(attribution) = written.head_attribution {
         measurements.push(rounded(&HEAD_ATTRIBUTION, attribution, 1));

@@ -1,6 +1,6 @@
 //! The measures by name, and those of one run.
 
-use super::answer::{AnswerMeasure, ANSWERS, ATTENTION, DEPTH, REGIONS};
+use super::answer::{AnswerMeasure, ANSWERS, ATTENTION, DEPTH, HIDDEN, REGIONS};
 use super::fidelity::{FidelityMeasure, FIDELITY};
 use super::generation::{GenerationMeasure, UNANSWERABLE};
 use super::lambda::CANCELLING;
@@ -46,7 +46,7 @@ impl MeasureName {
     /// The tables of its numbers.
     pub(crate) fn tables(self) -> &'static [&'static RunTable] {
         match self {
-            Self::Answer => &[&ANSWERS, &ATTENTION, &REGIONS, &DEPTH, &CANCELLING],
+            Self::Answer => &[&ANSWERS, &HIDDEN, &ATTENTION, &REGIONS, &DEPTH, &CANCELLING],
             Self::AnswerByHead => &[&ANSWER_HEADS],
             Self::Shape => &[&SHAPE],
             Self::Roles => &[],

@@ -51,7 +51,7 @@ pub(crate) use map::{MapMeasure, Maps};
 pub(crate) use nll::{ar_hit_definition, positions_drawn, side_by_side as nll_side_by_side, NllMeasure};
 pub use outliers::ResidualCollector;
 pub(crate) use outliers::{side_by_side as outliers_side_by_side, OutlierMeasure, Outliers, CHANNELS};
-pub use output::{mean_over_layers, Contribution, Contributions, LayerOutput, LayerSums, RegionOutputs};
+pub use output::{mean_over_layers, Attributed, Contribution, Contributions, LayerOutput, LayerSums, RegionOutputs};
 pub use pooled_map::{PooledMap, PooledMapCollector, PooledMapProbe, PooledMapSpec, Pooling, RowQuantity};
 pub use premise::Agreement;
 pub(crate) use roles::{by_role, RolesMeasure, EVERY_HEAD, ROLES, SINKS, STRONGEST};
@@ -156,6 +156,8 @@ pub struct ObservedPass<'a> {
     pub generation: Option<&'a Generation>,
     /// The trace of the target rows, if a measure wants it.
     pub trace: Option<&'a Trace>,
+    /// What the answers score if their rows do not see a region; empty where it is not measured, as in treated passes.
+    pub hidden: &'a [HiddenScores],
     /// Gradients of the log-probability of each answer; empty where they are not computed, as in treated passes.
     pub gradients: &'a [TermGradients],
     /// Mean outputs of heads over reference prompts in the rows that predict an answer, by layer: (H, value width). `None` if
@@ -168,6 +170,13 @@ pub struct ObservedPass<'a> {
     pub residual: Option<&'a ResidualCollector>,
     /// The data that it kept from the baseline pass over this prompt; `None` in the baseline pass itself.
     pub baseline: Option<&'a MeasureData>,
+}
+
+/// Scores of the prompt's questions in a pass in which the rows that predict an answer do not see a region.
+pub struct HiddenScores {
+    /// Name of the region, or of several.
+    pub region: String,
+    pub queries: Vec<QueryScore>,
 }
 
 impl ObservedPass<'_> {

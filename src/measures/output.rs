@@ -10,11 +10,9 @@
 //! * share_out\[R\] = Σ_t ⟨u_R, u⟩ / Σ_t ⟨u, u⟩ over the rows t of one answer: signed, sums to 1, the same for a row and
 //!   its negative. It is the projection of a part on the whole (the alignment of Mickus et al. 2022 and Kobayashi et al.
 //!   2020, for a partition);
-//! * attribution\[R\] = Σ_t ⟨∂L/∂u, u_R⟩ with L the log-probability of the answer in nats: the first-order estimate of what L
-//!   loses without u_R (attribution patching: Nanda 2023; Syed et al. 2023; Kramár et al. 2024). It adds up over regions,
-//!   heads and layers;
-//! * head_attribution = Σ_t ⟨∂L/∂u, u - ū⟩, where ū is written if the head outputs its mean over reference prompts: the
-//!   estimate of what L loses in such a pass.
+//! * head_attribution = Σ_t ⟨∂L/∂u, u - ū⟩, with L the log-probability of the answer in nats, where ū is written if the head
+//!   outputs its mean over reference prompts: the first-order estimate of what L loses in such a pass (attribution patching:
+//!   Nanda 2023; Syed et al. 2023; Kramár et al. 2024).
 //!
 //! With u_{R,h} the output of head h that comes from region R, a layer adds u = Σ_h Σ_R u_{R,h} to the residual stream x in
 //! a row. Where a family has a norm after attention, u_{R,h} has gone through it with the factor of the row. Over the rows t
@@ -125,13 +123,6 @@ impl Contribution {
         &self.parts[region as usize * width..][..width]
     }
 
-    /// Adds the products of each region's part with a direction (value width) to sums.
-    fn add_along(&self, direction: &[f64], sums: &mut [f64; REGIONS]) {
-        for region in Region::ALL {
-            sums[region as usize] += dot(self.part(region), direction);
-        }
-    }
-
     /// Returns o, the sum over regions: (value width).
     pub(crate) fn total(&self) -> Vec<f64> {
         let width = self.parts.len() / REGIONS;
@@ -144,11 +135,18 @@ impl Contribution {
 pub struct RegionOutputs {
     /// ⟨u_R, u⟩ / ⟨u, u⟩; NaN if the head's output is 0.
     pub share_out: [f64; REGIONS],
-    /// First-order estimate of what the log-probability of the answer loses without the part, in nats; `None` without
-    /// gradients.
-    pub attribution: Option<[f64; REGIONS]>,
-    /// First-order estimate of what it loses with the mean output of the head, in nats; `None` without gradients or mean.
+    /// First-order estimate of what the log-probability of the answer loses with the mean output of the head, in nats; `None`
+    /// without gradients.
     pub head_attribution: Option<f64>,
+}
+
+/// What a head is attributed with.
+#[derive(Clone, Copy)]
+pub struct Attributed<'a> {
+    /// Of the answer's log-probability.
+    pub gradients: &'a TermGradients,
+    /// Mean output of the head, after its norm and gate: (value width).
+    pub mean: &'a [f32],
 }
 
 /// Output of the heads of one layer in the rows of one answer, as it is added up.
@@ -168,8 +166,7 @@ impl<'a> LayerSums<'a> {
         Self { model, trace, layer, written: BTreeMap::new(), sinks: BTreeMap::new() }
     }
 
-    /// Computes the output of a head from its rows, and adds it. `gradients` are those of the answer's log-probability; `mean`
-    /// is the mean output of the head, after its norm and gate: (value width).
+    /// Computes the output of a head from its rows, and adds it.
     ///
     /// # Errors
     /// If a row was not traced.
@@ -177,13 +174,11 @@ impl<'a> LayerSums<'a> {
         &mut self,
         head: usize,
         rows: &[Contribution],
-        gradients: Option<&TermGradients>,
-        mean: Option<&[f32]>,
+        attributed: Option<Attributed<'_>>,
     ) -> Result<RegionOutputs> {
         let mut inner = [0.0; REGIONS];
         let mut whole = 0.0;
-        let mut attribution = [0.0; REGIONS];
-        let mut of_mean = 0.0;
+        let mut attribution = 0.0;
         for row in rows {
             let output = self.model.head_output(self.layer, head, row.query, self.trace)?;
             let written = output.write(&row.parts)?; // regions,E
@@ -192,19 +187,16 @@ impl<'a> LayerSums<'a> {
             let total = sum(&parts); // E
             inner.iter_mut().zip(&parts).for_each(|(inner, part)| *inner += dot(part, &total));
             whole += total.iter().map(|x| x * x).sum::<f64>();
-            if let Some(gradients) = gradients {
+            if let Some(Attributed { gradients, mean }) = attributed {
                 let gradient = gradients.of(self.layer, row.query); // E
                 let gradient = self.model.before_norm(self.layer, row.query, self.trace, gradient)?; // E
                 let gradient = output.pull_back(&gradient)?; // value width
-                row.add_along(&output.before_scale(&gradient), &mut attribution);
-                of_mean += mean.map_or(0.0, |mean| dot(mean, &gradient));
+                attribution += dot(&row.total(), &output.before_scale(&gradient)) - dot(mean, &gradient);
             }
         }
-        let less_mean = attribution.iter().sum::<f64>() - of_mean;
         Ok(RegionOutputs {
             share_out: inner.map(|inner| inner / whole),
-            attribution: gradients.map(|_| attribution),
-            head_attribution: gradients.and(mean).map(|_| less_mean),
+            head_attribution: attributed.map(|_| attribution),
         })
     }
 

@@ -3,7 +3,7 @@
 //! Reading is strict: the files must hold every tensor of the model, in the expected shape, and no others.
 
 use super::names::{
-    file_tensor, is_not_a_weight, other_file_tensor, other_name, FileTensor, StoredRows, EMBEDDING, HEAD,
+    file_tensor, is_in_pairs, is_not_a_weight, other_file_tensor, other_name, FileTensor, StoredRows, EMBEDDING, HEAD,
 };
 use super::stored_tensor::{safetensors, FileBytes, StoredTensor, StoredTensors};
 use super::{kinds, Gguf, ModelConfig, Weights};
@@ -231,10 +231,14 @@ impl Checkpoint {
     /// Reads the model's tensor `name` of `shape` as `f32`.
     pub(crate) fn read(&self, config: &ModelConfig, name: &str, shape: &[usize]) -> Result<Tensor> {
         let (place, stored) = self.locate(config, name, shape);
-        let NamedTensor { name, tensor } = stored.with_context(|| format!("tensor {} is missing", place.name))?;
-        let values =
-            values(tensor, &place, shape).and_then(|values| Ok(Tensor::from_vec(values, shape, &Device::Cpu)?));
-        values.with_context(|| format!("{}: tensor {name}", tensor.file.origin))
+        let NamedTensor { name: stored, tensor } =
+            stored.with_context(|| format!("tensor {} is missing", place.name))?;
+        let mut values =
+            values(tensor, &place, shape).with_context(|| format!("{}: tensor {stored}", tensor.file.origin))?;
+        if is_in_pairs(config, name) {
+            values = halves(&values, shape, config.head_dim);
+        }
+        Ok(Tensor::from_vec(values, shape, &Device::Cpu)?)
     }
 
     /// Rows of the embedding or the output head, concatenated in the order of `ranges`.
@@ -327,6 +331,18 @@ fn pick(values: Vec<f32>, place: &FileTensor, shape: &[usize]) -> Vec<f32> {
             values.chunks_exact(block * row).flat_map(|b| &b[start * row..(start + take) * row]).copied().collect()
         }
     }
+}
+
+/// Puts rows (2i, 2i + 1) of each head of width `d` at (i, i + d/2).
+fn halves(values: &[f32], shape: &[usize], d: usize) -> Vec<f32> {
+    let row: usize = shape[1..].iter().product();
+    let mut halves = Vec::with_capacity(values.len());
+    for head in values.chunks_exact(d * row) {
+        for half in 0..2 {
+            head.chunks_exact(row).skip(half).step_by(2).for_each(|values| halves.extend_from_slice(values));
+        }
+    }
+    halves
 }
 
 /// (rows, columns) -> (columns, rows).

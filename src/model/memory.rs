@@ -39,10 +39,14 @@ impl ModelConfig {
         4 * ((attention + tiles) * ctx_tok + mlp + logits + packed) as u64
     }
 
-    /// Returns `true` if gradients of answers of this many tokens are computed: the choice of experts is not differentiated, and
-    /// the kept keys and values take at most 4 GiB.
+    /// Returns `true` if gradients of answers of this many tokens are computed: the choice of experts is not differentiated.
     pub fn differentiates(&self, tokens: usize) -> bool {
-        self.experts.is_none() && self.prefix_bytes(tokens) <= 4 << 30
+        self.experts.is_none() && self.keeps_prefix(tokens)
+    }
+
+    /// Returns `true` if keys and values of so many tokens are kept for what nobody has asked for: they take at most 4 GiB.
+    pub fn keeps_prefix(&self, tokens: usize) -> bool {
+        self.prefix_bytes(tokens) <= 4 << 30
     }
 
     /// Memory of the keys and values of all layers, which are kept for passes over texts that begin alike and for

@@ -126,6 +126,12 @@ pub(super) fn other_file_tensor(config: &ModelConfig, name: &str, shape: &[usize
     Some(of_layer(config, layer, other?))
 }
 
+/// Returns `true` of queries and keys whose rows [stand in pairs](TensorNames::pairs_of_qk).
+pub(super) fn is_in_pairs(config: &ModelConfig, name: &str) -> bool {
+    let module = in_layer(name).map(|(_, rest)| split_last(rest).0);
+    config.names.pairs_of_qk && matches!(module, Some("self_attn.q_proj" | "self_attn.k_proj"))
+}
+
 /// Where transformers 5 has it in memory, and in files that it saves so (`save_original_format=False`): all experts of a layer in
 /// one tensor, and Mixtral under the names of the others. Nothing for tensors that it keeps as they are.
 fn in_memory(config: &ModelConfig, rest: &str, shape: &[usize]) -> Option<FileTensor> {

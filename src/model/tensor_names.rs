@@ -24,6 +24,8 @@ pub struct TensorNames {
     pub(super) transposed: bool,
     pub(super) joined: Joined,
     #[serde(default)]
+    pub(super) pairs_of_qk: bool,
+    #[serde(default)]
     pub(super) ignored: Vec<String>,
     #[serde(default)]
     pub(super) more_layers: bool,

@@ -84,8 +84,8 @@ impl Verdict {
     /// The rule of [`Verdict::of`], as captions of tables say it.
     pub(crate) const RULE: &str = "Verdict: p < 0.05, corrected for all rows (Holm).";
 
-    /// The verdict on a difference by its p-value, corrected for the rows of its table: of rows without an effect, at most one
-    /// table in twenty has a decided one.
+    /// The verdict on a difference by its p-value, corrected for the rows of its table. `cargo bench --bench coverage` measures how
+    /// many tables without an effect have a decided row.
     pub(crate) fn of(difference: f64, p_adjusted: Option<f64>) -> Self {
         match p_adjusted.is_some_and(|p| p < 1.0 - LEVEL) {
             true if difference > 0.0 => Self::Higher,

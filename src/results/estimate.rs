@@ -3,7 +3,7 @@
 use super::metric::Kind;
 use super::pair::by_prompt;
 use super::records::RecordRef;
-use crate::stats::{mean, student, test_mean, wilson_of_groups, Interval, MeanTest};
+use crate::stats::{mean, student, test_mean, wilson_of_groups, Interval, MeanTest, PairedHits, PromptOutcomes};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A mean over prompts, each the mean of its questions, or a proportion of hits.
@@ -11,9 +11,9 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(crate) struct Estimate {
     /// The mean, or hits over trials.
     pub(crate) value: f64,
-    /// Its 95 % interval: Wilson's for hits, in which questions of one prompt count as much as they differ; otherwise Student's
-    /// over prompts, corrected for skewness, or Student's over training seeds. `None` of fewer than six prompts or three
-    /// seeds, and where all are equal.
+    /// Its 95 % interval: Wilson's for hits and Tango's for their changes, in which questions of one prompt count as much as they
+    /// differ; otherwise Student's over prompts, corrected for skewness, or Student's over training seeds. `None` of fewer than
+    /// six prompts or three seeds, and where all are equal.
     pub(crate) interval: Option<Interval>,
     /// Two-sided p-value of a mean of 0, as differences may have; missing of hits, and without an interval.
     pub(crate) p: Option<f64>,
@@ -36,7 +36,23 @@ impl Estimate {
         if kind == Kind::Hit && prompts.iter().flatten().all(|&value| value == 0.0 || value == 1.0) {
             return Self::of_hits(&prompts);
         }
-        Self::of_means(&prompts.iter().filter_map(|values| mean(values)).collect::<Vec<_>>(), records.len(), kind)
+        let means: Vec<f64> = prompts.iter().filter_map(|values| mean(values)).collect();
+        let estimate = Self::of_means(&means, records.len(), kind)?;
+        if kind == Kind::HitChange && prompts.iter().flatten().all(|value| [-1.0, 0.0, 1.0].contains(value)) {
+            return Some(estimate.with_outcomes(&prompts));
+        }
+        Some(estimate)
+    }
+
+    /// The same with interval and test of hits that are won and lost.
+    fn with_outcomes(self, prompts: &[Vec<f64>]) -> Self {
+        let mut outcomes = Vec::new();
+        for changes in prompts {
+            let count = |change: f64| changes.iter().filter(|&&other| other == change).count();
+            outcomes.push(PromptOutcomes { wins: count(1.0), losses: count(-1.0), questions: changes.len() });
+        }
+        let hits = PairedHits::new(&outcomes);
+        Self { interval: hits.map(|hits| hits.interval()), p: hits.map(|hits| hits.p()), ..self }
     }
 
     /// Estimates a metric over training seeds, each the mean over its prompts.
@@ -135,6 +151,20 @@ mod tests {
         assert_eq!((hits.value, hits.trials), (0.5, 2));
         assert!(hits.interval.is_some_and(|interval| interval.lo > 0.0 && interval.hi < 1.0));
         assert_eq!(estimate(&[], Kind::Hit), None);
+    }
+
+    #[test]
+    fn changes_of_hits_have_tangos_interval() {
+        // One in three of 30 prompts is won and one lost.
+        let mut records: Vec<Record> =
+            (0..29).map(|seed| record(seed, 0, f64::from(u8::from(seed % 3 == 0)))).collect();
+        records.push(record(29, 0, -1.0));
+        let found = estimate(&records, Kind::HitChange).unwrap();
+        let interval = found.interval.unwrap();
+        assert!((found.value - 0.3).abs() < 1e-12 && found.p.unwrap() < 0.01, "{found:?}");
+        assert!(interval.lo > 0.05 && interval.hi < 0.55, "{found:?}");
+        assert_eq!(estimate(&records, Kind::Number).unwrap().value, found.value);
+        assert_ne!(estimate(&records, Kind::Number).unwrap().interval, found.interval);
     }
 
     #[test]

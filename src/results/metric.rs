@@ -12,6 +12,8 @@ use std::fmt;
 pub enum Kind {
     /// Hits (1) and misses (0), shown in percent with Wilson intervals.
     Hit,
+    /// A hit that is won (1) or lost (-1), or neither (0), shown in percentage points with Tango's intervals.
+    HitChange,
     /// A fraction between 0 and 1, shown in percent.
     Rate,
     /// A fraction, shown in percent, that may be negative or above 1.
@@ -24,7 +26,7 @@ impl Kind {
     /// Factor from the numbers of a run to those of tables and figures: 100 for percent.
     pub(crate) fn factor(self) -> f64 {
         match self {
-            Self::Hit | Self::Rate | Self::Share => 100.0,
+            Self::Hit | Self::HitChange | Self::Rate | Self::Share => 100.0,
             Self::Number => 1.0,
         }
     }
@@ -114,6 +116,10 @@ impl Metric {
         Self { kind: Kind::Hit, unit: Some("fraction"), ..self }
     }
 
+    const fn hit_changes(self) -> Self {
+        Self { kind: Kind::HitChange, unit: Some("fraction"), ..self }
+    }
+
     pub(crate) const fn rate(self) -> Self {
         Self { kind: Kind::Rate, unit: Some("fraction"), ..self }
     }
@@ -190,6 +196,12 @@ catalogue! {
     ANSWER_LOG_PROB = metric("answer_log_prob", "answer log-prob",
         "Log-probability of the value, summed over its tokens.")
         .unit("nats").negative().headline();
+    HIDDEN_LOG_PROB = metric("hidden_log_prob", "{} hidden",
+        "Change of L if the rows that predict the answer do not see the region, as under the condition mask(region): positive where \
+         the region does harm.")
+        .unit("nats").by_region().headline_of(NOISE_REGION);
+    HIDDEN_ACCURACY = metric("hidden_accuracy", "{} hidden, accuracy", "Change of accuracy by the same: 1, 0 or -1.")
+        .hit_changes().by_region();
     SHARE_OUT = metric("share_out", "{} in output",
         "Part of what all heads write into the residual stream that comes from the region, <u_R, u> / <u, u>: a mean over layers, \
          weighted by the part of the stream that they make new. It sums to 1 and may be negative.")
@@ -198,16 +210,9 @@ catalogue! {
         .share().headline();
     NOISE_OUT_NO_SINKS = metric("noise_out_no_sinks", "noise in output, no sinks",
         "noise_out less what comes from detected sinks in it.").share().headline();
-    ATTRIBUTION = metric("attribution", "{} attribution",
-        "First-order estimate of what L would lose without what the heads write from the region, the sum over rows that predict \
-         the answer of <dL/du, u_R>. It adds up over regions, heads and layers, and is negative where the region does harm.")
-        .from("attribution patching, Nanda 2023").unit("nats").by_region().headline_of(ANSWER_REGION);
-    NOISE_ATTRIBUTION = metric("noise_attribution", "noise attribution",
-        "Sum of attribution over template, filler and distractors.")
-        .unit("nats").headline();
     HEAD_ATTRIBUTION = metric("head_attribution", "head attribution",
         "First-order estimate of what L would lose if the head wrote its mean over reference prompts instead, <dL/du, u - mean u>.")
-        .unit("nats");
+        .from("attribution patching, Nanda 2023").unit("nats");
     SHARE_SIGNED = metric("share_signed", "{} in a",
         "Sum of the signed weights on the region over the sum of all, sum_R a / sum a. Heads with |sum a| < 0.1 sum |a| are left \
          out.").from("paper, Table 3").share().by_region().headline_of(ANSWER_REGION);
@@ -394,6 +399,7 @@ impl Label {
         text += &of_site.map_or_else(String::new, |region| format!(" of {region}"));
         let unit = match metric.kind {
             Kind::Hit | Kind::Rate | Kind::Share => "%",
+            Kind::HitChange => "points",
             Kind::Number => metric.unit.filter(|unit| *unit != "fraction").unwrap_or_default(),
         };
         Self { text, kind: metric.kind, unit: unit.to_owned() }

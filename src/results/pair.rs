@@ -162,13 +162,6 @@ impl PromptNumbers {
         self.0.is_empty()
     }
 
-    /// Subtracts other numbers, prompt by prompt; a number that is missing here counts as 0.
-    pub(crate) fn subtract(&mut self, other: &Self) {
-        for (&seed, number) in &other.0 {
-            *self.0.entry(seed).or_default() -= number;
-        }
-    }
-
     /// The negated numbers.
     pub(crate) fn negated(&self) -> Self {
         Self(self.0.iter().map(|(&seed, number)| (seed, -number)).collect())

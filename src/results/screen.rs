@@ -338,7 +338,7 @@ fn joined_label(a: &str, b: &str) -> Option<String> {
     (what == same && !second.contains([' ', '('])).then(|| format!("{first}, {second} {what}"))
 }
 
-/// Returns numbers of each model in one sentence, without intervals: `Attribution in nats: answer 0.88, 0.63; noise -0.53, -0.31.`
+/// Returns numbers of each model in one sentence, without intervals: `Cosine of both maps of diff: noise 0.15; by chance 0.10.`
 /// Only for runs with one setting.
 pub(crate) fn note_on_levels(frame: &Frame, what: &str, numbers: &[(&str, Number<'static>)]) -> Option<String> {
     if frame.settings.len() > 1 {

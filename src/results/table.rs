@@ -307,6 +307,7 @@ impl Cell {
         let Some(x) = x.into() else { return Self::none() };
         match kind {
             Kind::Number => Self::number_in(x, interval, |x| short(Some(x))),
+            Kind::HitChange => Self::signed(kind, x, interval),
             Kind::Hit | Kind::Rate | Kind::Share => {
                 let decimals = percent_decimals(interval);
                 Self { percent: true, ..Self::number_in(x, interval, |x| fixed(100.0 * x, decimals)) }
@@ -332,7 +333,7 @@ impl Cell {
             interval.filter(|interval| kind.most().is_none_or(|most| interval.hi - interval.lo < 2.0 * most));
         match kind {
             Kind::Number => Self::number_in(x, interval, signed),
-            Kind::Hit | Kind::Rate | Kind::Share => {
+            Kind::Hit | Kind::HitChange | Kind::Rate | Kind::Share => {
                 let decimals = percent_decimals(interval);
                 Self {
                     percent: true,

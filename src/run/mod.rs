@@ -5,6 +5,7 @@
 
 mod check;
 mod execute;
+mod hidden;
 mod identity;
 mod maps;
 mod outputs;

@@ -1,12 +1,14 @@
 //! The passes over one prompt: every model reads it under every condition, observed by the measures.
 
+use super::hidden::hidden_scores;
 use super::identity::identity;
 use super::patching::{paired, Corrupted, PairedPasses};
 use super::reference::resolver;
 use super::Setup;
 use crate::attention::{HeadPlace, LayersAndHeads, Prefix, ProbeResult, ResolvedTreatment, RowProbe, Stream};
 use crate::measures::{
-    Measure, MeasureData, MeasureOutput, ObservedPass, PassKey, ResidualCollector, SinkCollector, SinkProbe,
+    HiddenScores, Measure, MeasureData, MeasureOutput, ObservedPass, PassKey, ResidualCollector, SinkCollector,
+    SinkProbe,
 };
 use crate::model::generate::{generate, Generation, StopConditions};
 use crate::model::gradient::{LastPass, TermGradients};
@@ -75,7 +77,9 @@ fn passes(
     let starts = passes.starts(&treatments, prefix.as_ref());
     let generates = measures.iter().any(|measure| measure.wants_generation());
     let shares = setup.shares_prefixes() && (generates || starts.iter().any(|&(start, _)| start > 0));
-    let differentiates = treatments[0].is_none() && setup.differentiates(model, prompt.ids.len());
+    let hides = treatments[0].is_none() && setup.hides(model, prompt.ids.len());
+    let differentiates =
+        treatments[0].is_none() && passes.head_means.is_some() && setup.differentiates(model, prompt.ids.len());
     for batch in batches(&starts, shares, |start| most_at_once(prompt.ids.len(), start)) {
         let of_batch = &treatments[batch.clone()];
         let (start, read) = starts[batch.start];
@@ -85,12 +89,16 @@ fn passes(
         };
         let differentiated = differentiates && batch.start == 0;
         let shared = known.filter(|_| start > 0).map(|known| (known, start));
-        let keeping = differentiated || (shares && batch.start == 0 && shared.is_none());
+        let hidden = hides && batch.start == 0;
+        let keeping = differentiated || hidden || (shares && batch.start == 0 && shared.is_none());
         let observed = passes.observe(prompt, of_batch, shared, keeping)?;
         for (index, mut observed) in batch.zip(observed) {
             let kept = observed.passed.prefix.take();
             if let Some(kept) = kept.as_ref().filter(|_| differentiated) {
                 observed.gradients = passes.gradients(kept)?;
+            }
+            if hidden {
+                observed.hidden = hidden_scores(model, prompt, kept.as_ref().filter(|_| setup.shares_prefixes()))?;
             }
             if shares {
                 *prefix = kept.or(prefix.take());
@@ -171,7 +179,7 @@ const ROWS_AT_ONCE: usize = 512;
 
 /// Number of passes from the row `start` over prompts of `tokens` tokens that run together. Together they have no more rows
 /// than a whole pass.
-fn most_at_once(tokens: usize, start: usize) -> usize {
+pub(super) fn most_at_once(tokens: usize, start: usize) -> usize {
     (ROWS_AT_ONCE.min(tokens) / (tokens - start)).max(1)
 }
 
@@ -330,7 +338,7 @@ impl<'a> PromptPasses<'a> {
         let key = PassKey { model: self.model, condition };
         let setup = self.setup;
         let model = &self.setup.models[self.model];
-        let PassObservations { passed, probe_results, residual, gradients } = observed;
+        let PassObservations { passed, probe_results, residual, hidden, gradients } = observed;
         let identity = identity(setup, self.planned, model, &setup.conditions[condition]);
         for (i, probe_results) in probe_results.into_iter().enumerate() {
             let mut output = MeasureOutput::default();
@@ -345,6 +353,7 @@ impl<'a> PromptPasses<'a> {
                 predictions: passed.predictions.as_ref(),
                 generation,
                 trace: passed.trace.as_ref(),
+                hidden: &hidden,
                 gradients: &gradients,
                 head_means: self.head_means,
                 probe_results,
@@ -381,7 +390,7 @@ impl MeasureProbes {
             let (measure, own) = owners[result.probe];
             probe_results[measure].push(ProbeResult { probe: own, ..result });
         }
-        PassObservations { passed, probe_results, residual, gradients: Vec::new() }
+        PassObservations { passed, probe_results, residual, hidden: Vec::new(), gradients: Vec::new() }
     }
 }
 
@@ -390,6 +399,8 @@ struct PassObservations {
     passed: PassResult,
     probe_results: Vec<Vec<ProbeResult>>,
     residual: Option<ResidualCollector>,
+    /// Scores with regions hidden; empty unless they are measured.
+    hidden: Vec<HiddenScores>,
     /// Gradients of the log-probability of each answer; empty if no measure wants them.
     gradients: Vec<TermGradients>,
 }

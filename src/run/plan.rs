@@ -38,6 +38,8 @@ pub struct Plan {
     pub measures: Vec<MeasureName>,
     /// Treated passes over every prompt, besides the untreated one.
     pub conditions: Vec<Condition>,
+    /// Scores answers of untreated passes also with noise, and with its parts, hidden from their rows.
+    pub hides: bool,
     /// Scores treated passes without measuring them: measures observe untreated passes alone.
     pub only_score_treated: bool,
     /// Largest number of tokens of a generated answer; `None` without generation.
@@ -72,6 +74,7 @@ impl Default for Plan {
             select: LayersAndHeads::default(),
             measures: Vec::new(),
             conditions: Vec::new(),
+            hides: false,
             only_score_treated: false,
             max_new: None,
             skip: 0,

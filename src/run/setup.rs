@@ -166,6 +166,16 @@ impl Setup {
         self.plan.reading.has_kernels() && !self.whole_passes
     }
 
+    /// Returns `true` if regions are hidden in passes of their own, beside the untreated one over a prompt. Only the kernels keep the
+    /// keys and values that this takes.
+    pub(super) fn hides(&self, model: &Model, tokens: usize) -> bool {
+        let config = &model.transformer.config;
+        self.plan.hides
+            && !matches!(self.grid, Grid::Text(_))
+            && self.plan.reading.has_kernels()
+            && config.keeps_prefix(tokens)
+    }
+
     /// Returns `true` if gradients of answers are computed in the untreated pass over a prompt. Plain text has no answers, and
     /// only the kernels keep the keys and values that this takes.
     pub(super) fn differentiates(&self, model: &Model, tokens: usize) -> bool {

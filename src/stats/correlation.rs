@@ -58,31 +58,6 @@ pub fn correlation_interval(
     })
 }
 
-/// Returns the correlation of all numbers of two measurements, with its 95 % bootstrap interval over prompts; no interval of a
-/// single prompt. `x[i][p]` and `y[i][p]` are item i measured on prompt p. Prompts are drawn with replacement, with all their
-/// items. `None` without a correlation, or if items were measured on different numbers of prompts.
-pub fn correlation_of_points(
-    correlation: Correlation,
-    x: &[Vec<f64>],
-    y: &[Vec<f64>],
-    resamples: usize,
-    seed: u64,
-) -> Option<(f64, Option<Interval>)> {
-    let all = size(x, y)?.1;
-    let coefficient = correlation(&points(x, &all), &points(y, &all))?;
-    let mut rng = Rng::new(seed, "correlation of points");
-    let interval = bootstrap(resamples, || {
-        let drawn: Vec<usize> = all.iter().map(|_| rng.below(all.len())).collect();
-        correlation(&points(x, &drawn), &points(y, &drawn))
-    });
-    Some((coefficient, interval.filter(|_| all.len() > 1)))
-}
-
-/// The numbers of every item on the drawn prompts.
-fn points(items: &[Vec<f64>], drawn: &[usize]) -> Vec<f64> {
-    items.iter().flat_map(|item| drawn.iter().map(|&p| item[p])).collect()
-}
-
 /// The middle 95 % of what drawn samples give; `None` if they give nothing.
 fn bootstrap(resamples: usize, mut draw: impl FnMut() -> Option<f64>) -> Option<Interval> {
     let mut resampled: Vec<f64> = (0..resamples).filter_map(|_| draw()).collect();
@@ -247,19 +222,5 @@ mod tests {
         assert!((0.3..0.9).contains(&found[0]) && found[2] == 0.0, "{found:?}");
         assert!((found.iter().sum::<f64>() - 1.0).abs() < 1e-9);
         assert_eq!(found, rank_stability(&items, 1, 2000, 7));
-    }
-
-    #[test]
-    fn points_correlate_by_prompts_and_items_together() {
-        // Both items agree in their means and contradict each other prompt by prompt.
-        let x = [vec![0.0, 1.0, 2.0], vec![10.0, 11.0, 12.0]];
-        let y = [vec![2.0, 1.0, 0.0], vec![12.0, 11.0, 10.0]];
-        let (r, interval) = correlation_of_points(spearman, &x, &y, 300, 0).unwrap();
-        assert!(r > 0.5 && r < 1.0 && interval.unwrap().contains(r), "{r} {interval:?}");
-        assert_eq!(correlation_of_points(spearman, &x[..1], &y[..1], 9, 0).unwrap().0, -1.0);
-        assert_eq!(
-            correlation_of_points(spearman, &[vec![1.0], vec![2.0]], &[vec![1.0], vec![2.0]], 9, 0),
-            Some((1.0, None))
-        );
     }
 }

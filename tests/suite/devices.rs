@@ -107,11 +107,12 @@ fn decoding_and_streamed_weights_give_the_logits_of_a_whole_pass_in_any_number_t
 const MODELS: [&str; 6] = ["--model", "./transformer", "--model", "./diff", "--model", "./diff-v2"];
 
 /// The values of a run by what they are of. Those that a rounding may turn into another number altogether are left out: ranks,
-/// hits, and the place of something that is largest. Attribution is computed with the kernels alone.
+/// hits, and the place of something that is largest. Attribution and hidden regions are measured
+/// with the kernels alone.
 fn values(records: &[Record]) -> BTreeMap<String, f64> {
     let steady = |record: &&Record| {
         let metric = &*record.measure.metric;
-        !["accuracy", "rank", "score", "token", "query", "induction", "position", "attribution"]
+        !["accuracy", "rank", "score", "token", "query", "induction", "position", "attribution", "hidden"]
             .iter()
             .any(|word| metric.contains(word))
     };

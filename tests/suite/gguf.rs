@@ -5,8 +5,9 @@ use assert_cmd::Command;
 use candle_core::quantized::gguf_file::{self, Value as Field};
 use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{DType, Device, Tensor};
-use difftool::attention::Stream;
+use difftool::attention::{ResolvedTreatment, Stream};
 use difftool::base::rng::Rng;
+use difftool::kernels::quant::{Format, Quantised, Quantiser, Scope};
 use difftool::model::open::{self, Model};
 use difftool::model::{ModelConfig, Transformer, Weights};
 use difftool::prompts::{Tokenizer, TokenizerOptions};
@@ -99,9 +100,8 @@ fn their_name(name: &str, gemma: bool) -> String {
 }
 
 /// Rows of each head from halves to pairs, as the converter permutes q and k of Llama.
-fn permuted(tensor: &Tensor) -> Tensor {
+fn permuted(tensor: &Tensor, d: usize) -> Tensor {
     let (rows, columns) = tensor.dims2().unwrap();
-    let d = WIDTH / HEADS;
     let halves = tensor.reshape((rows / d, 2, d / 2, columns)).unwrap(); // heads,2,d/2,in
     halves.transpose(1, 2).unwrap().contiguous().unwrap().reshape((rows, columns)).unwrap()
 }
@@ -172,7 +172,9 @@ pub(crate) fn write_both(
     let gemma = arch.starts_with("gemma");
     let theirs = ours.iter().map(|(name, tensor)| {
         let tensor = match name {
-            name if arch == "llama" && (name.contains("q_proj") || name.contains("k_proj")) => permuted(tensor),
+            name if arch == "llama" && (name.contains("q_proj") || name.contains("k_proj")) => {
+                permuted(tensor, config.head_dim)
+            }
             name if gemma && name.contains("norm") => (tensor + 1.0).unwrap(),
             _ => tensor.clone(),
         };
@@ -184,8 +186,12 @@ pub(crate) fn write_both(
 }
 
 pub(crate) fn logits(model: &Transformer) -> Tensor {
+    logits_of(model, Stream::new(&[]))
+}
+
+fn logits_of(model: &Transformer, mut attend: Stream<'_>) -> Tensor {
     let ids: Vec<u32> = (0..40).map(|i| (i * 97 + 5) % VOCAB as u32).collect();
-    let hidden = model.hidden(&[ids], &mut Stream::new(&[])).unwrap();
+    let hidden = model.hidden(&[ids], &mut attend).unwrap();
     model.logits(&hidden).unwrap()
 }
 
@@ -217,6 +223,31 @@ fn quantised_matrices_are_dequantised() {
         let dir = TempDir::new().unwrap();
         // What is permuted row by row is quantised alike: blocks lie within rows.
         assert_same(&format!("{dtype:?}"), &write_both(dir.path(), "llama", dtype, |_| ()));
+    }
+}
+
+#[test]
+fn blocks_of_channels_are_those_of_the_folder() {
+    let dir = TempDir::new().unwrap();
+    // Four blocks of 16 channels, or two of 32.
+    let (folder, file) = write_both(dir.path(), "llama", GgmlDType::F32, |json| json["head_dim"] = json!(64));
+    let models = [folder, file].map(|name| load(&name).transformer);
+    for (format, smooth, rotate) in [
+        (Format::Nvfp4, false, false),
+        (Format::Mxfp4, false, false),
+        (Format::Nvfp4, true, false),
+        (Format::Mxfp4, false, true),
+        (Format::Int(4), true, true),
+    ] {
+        let of = Quantised::Qk;
+        let scope = Scope::Block;
+        let quantiser = Quantiser { of, format, scope, smooth, rotate, exempt_sinks: false, layers: None };
+        let label = quantiser.to_string();
+        let treated = ResolvedTreatment { quantisers: vec![quantiser], ..ResolvedTreatment::default() };
+        let rounded = |model| logits_of(model, Stream::new(&[]).treated(Some(&treated)));
+        let [folder, file] = [&models[0], &models[1]].map(rounded);
+        assert!(distance(&folder, &logits(&models[0])) > 1e-2, "{label}: it is rounded");
+        assert_close(&label, &file, &folder, TOLERANCE);
     }
 }
 
@@ -323,7 +354,7 @@ fn the_tokenizer_is_made_of_the_metadata() {
     };
     let inspect = command(&["inspect", &file]).assert().success();
     let said = String::from_utf8(inspect.get_output().stdout.clone()).unwrap();
-    assert!(said.contains("interleaved RoPE") && said.contains("f32"), "{said}");
+    assert!(said.contains("half-rotation RoPE") && said.contains("f32"), "{said}");
     let differential = command(&["inspect", &file, "--layout", "diffllama"]).assert().code(2);
     let said = String::from_utf8(differential.get_output().stderr.clone()).unwrap();
     assert!(said.contains("--layout: GGUF files have no differential heads"), "{said}");

@@ -236,6 +236,43 @@ fn conditions_that_cannot_be_are_usage_errors_that_name_what_can() {
 }
 
 #[test]
+fn what_hiding_a_region_changes_is_what_its_condition_changes_to_the_bit() {
+    let scratch = Scratch::new();
+    let hidden = ["noise", "distractor", "filler"];
+    let conditions = hidden.map(|region| format!("mask({region})"));
+    let flags = ["needle", "--ctx", "300", "--samples", "2", "--depths", "0,60", "--out", "run"];
+    let text = scratch.stdout(&flags);
+    assert!(text.contains("hidden: nats, points") && text.contains("other needles"), "{text}");
+    let alone = scratch.records("run");
+    let treated: Vec<&str> = conditions.iter().flat_map(|condition| ["--condition", condition]).collect();
+    scratch.stdout(&[&flags[..8], &["treated", "-q"], &treated[..]].concat());
+    let records = scratch.records("treated");
+    let numbers = |records: &[Record], metric: &str, condition: Option<&str>, region: Option<&str>| -> Vec<f64> {
+        let of = |record: &&Record| {
+            let (id, measure) = (&record.identity, &record.measure);
+            &*measure.metric == metric && id.condition.as_deref() == condition && measure.region.as_deref() == region
+        };
+        records.iter().filter(of).map(|record| record.measure.value.unwrap()).collect()
+    };
+    for (region, condition) in hidden.iter().zip(&conditions) {
+        for (hidden, of) in [("hidden_log_prob", "answer_log_prob"), ("hidden_accuracy", "accuracy")] {
+            let found = numbers(&records, hidden, None, Some(region));
+            assert_eq!(found, numbers(&alone, hidden, None, Some(region)));
+            let under = numbers(&records, of, Some(condition), None);
+            let changes = under.iter().zip(numbers(&records, of, None, None)).map(|(hidden, seen)| hidden - seen);
+            assert_eq!(found, changes.collect::<Vec<f64>>(), "{of}, {region}");
+            assert_eq!(found.len(), 3 * 4 * 2, "three models, four prompts, two questions");
+        }
+    }
+    // A prompt without other needles has none to hide.
+    let one = ["needle", "--model", "diff", "--ctx", "256", "--needles", "1", "--samples", "1", "--out", "one", "-q"];
+    scratch.stdout(&one);
+    let one = scratch.records("one");
+    let count = |region| numbers(&one, "hidden_log_prob", None, Some(region)).len();
+    assert_eq!(hidden.map(count), [5, 0, 5]);
+}
+
+#[test]
 fn ablate_says_what_noise_and_heads_cost_with_figures_numbers_and_words() {
     let scratch = Scratch::new();
     let flags = ["--ctx", "256", "--samples", "6", "--depths", "0,100", "--knock-out", "2", "-q"];

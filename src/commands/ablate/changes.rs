@@ -1,21 +1,17 @@
 //! Costs of noise and heads: conditions against the untreated passes, on the same prompts.
 
-use crate::attention::Removal;
 use crate::results::difference::correct;
-use crate::results::metric::{Kind, ACCURACY, ANSWER_LOG_PROB, ATTRIBUTION};
-use crate::results::pair::{on_shared_prompts, PromptNumbers};
+use crate::results::metric::{Kind, ACCURACY, ANSWER_LOG_PROB};
+use crate::results::pair::on_shared_prompts;
 use crate::results::record::UNTREATED;
 use crate::results::run_table::RunTable;
 use crate::results::table::{basis, numbers, words, Cell, Table, TableRows};
 use crate::results::{
-    of_model, under, ConditionFacts, Cut, Difference, Estimate, Frame, Number, Purpose, Setting, Sides, Verdict,
+    of_model, under, ConditionFacts, Cut, Difference, Frame, Number, Purpose, Setting, Sides, Verdict,
 };
-use crate::stats::{
-    correlation_of_points, pearson, spearman, test_ratio, Correlation, Interval, CORRELATION_RESAMPLES,
-};
+use crate::stats::{test_ratio, Interval};
 
 pub(super) const CONDITIONS: RunTable = RunTable::made("conditions", "Costs of conditions", conditions);
-pub(super) const EXPECTED: RunTable = RunTable::made("expected", "Attribution and measured change", attribution);
 pub(super) const HEADS_OUT: RunTable = RunTable::made("heads-out", "Heads taken out", heads_out);
 pub(super) const CONTRASTS: RunTable = RunTable::made("contrasts", "Contrasts of models", contrasts);
 
@@ -62,8 +58,6 @@ pub(super) struct Change<'a> {
     pub(super) exact: Difference,
     /// Change of the answer's log-probability, in nats.
     pub(super) log_prob_nats: Difference,
-    /// The change that attribution to the removed regions expects, in nats.
-    expected_nats: Option<Estimate>,
 }
 
 /// A number of heads taken out: the best, and others of the same layers.
@@ -84,10 +78,7 @@ pub(super) fn condition_changes(frame: &Frame) -> Vec<Change<'_>> {
     let mut changes = Vec::new();
     for place in Place::all(frame) {
         for condition in &plain {
-            let expected = expected_changes(frame, place, condition);
-            let expected_nats = Estimate::of_means(&expected.values(), expected.len(), Kind::Number);
-            let change = change(frame, place, std::slice::from_ref(condition));
-            changes.extend(change.map(|change| Change { expected_nats, ..change }));
+            changes.extend(change(frame, place, std::slice::from_ref(condition)));
         }
     }
     changes
@@ -116,20 +107,7 @@ fn change<'a>(frame: &Frame, place: Place<'a>, conditions: &[&'a ConditionFacts]
         draws: conditions.len(),
         exact: frame.difference_of_draws(EXACT, &draws)?,
         log_prob_nats: frame.difference_of_draws(LOG_PROB, &draws)?,
-        expected_nats: None,
     })
-}
-
-/// The change of the answer's log-probability, by prompt, that attribution expects without the regions that a condition removes from
-/// the rows of the answer; empty without attribution, or if it does anything else.
-fn expected_changes(frame: &Frame, place: Place<'_>, condition: &ConditionFacts) -> PromptNumbers {
-    let mut changes = PromptNumbers::default();
-    if let Purpose::Removed { regions, layers: None, answer_rows: true, .. } = &condition.purpose {
-        for region in regions {
-            changes.subtract(&frame.by_prompt(ATTRIBUTION.of(region.name()), &place.only(None)));
-        }
-    }
-    changes
 }
 
 /// Returns where the answer's log-probability in patched passes lies between the corrupted prompt, 0, and the clean one, 1: a ratio
@@ -187,7 +165,7 @@ fn conditions(frame: &Frame) -> Option<Table> {
     }
     let mut note =
         "The same prompts under each condition: accuracy, and change of the answer's log-probability from the \
-                untreated passes, beside the change that attribution to the removed regions expects [95 % interval]. "
+                untreated passes [95 % interval]. "
             .to_owned()
             + Verdict::RULE;
     if let Some(corrupted) = frame.conditions.corrupted() {
@@ -213,60 +191,8 @@ fn conditions(frame: &Frame) -> Option<Table> {
             let recovered = recovered(frame, change).filter(|_| !untreated);
             recovered.map_or_else(Cell::none, |(share, interval)| Cell::value(Kind::Number, share, interval))
         })
-        .column(numbers("expected, nats").named("expected_log_prob_change"), |(change, untreated)| {
-            Cell::estimate(Kind::Number, change.expected_nats.filter(|_| !untreated))
-        })
         .column(words("verdict"), |(change, untreated)| {
             Cell::optional_words((!untreated).then(|| change.log_prob_nats.verdict().name()))
-        })
-        .noted(note)
-        .trimmed()
-}
-
-/// The changes that attribution expects and those that are measured, of the conditions of one kind in one model and setting.
-struct Expectations<'a> {
-    place: Place<'a>,
-    how: Removal,
-    conditions: usize,
-    prompts: usize,
-    /// Pearson's and Spearman's correlation over conditions and prompts.
-    correlations: [(f64, Option<Interval>); 2],
-}
-
-fn expectations<'a>(frame: &'a Frame, place: Place<'a>, how: Removal) -> Option<Expectations<'a>> {
-    let mut expected = Vec::new();
-    let mut measured = Vec::new();
-    for condition in &frame.conditions.0 {
-        let changes = expected_changes(frame, place, condition);
-        let is_of_kind = matches!(condition.purpose, Purpose::Removed { how: its, .. } if its == how);
-        if is_of_kind && !changes.is_empty() {
-            let sides = Sides { baseline: place.only(None), other: place.only(Some(&condition.name)) };
-            measured.push(frame.differences_by_prompt(LOG_PROB, &sides));
-            expected.push(changes);
-        }
-    }
-    let mut expected = on_shared_prompts(&[expected, measured].concat());
-    let measured = expected.split_off(expected.len() / 2);
-    let seed = frame.about.seed;
-    let of = |r: Correlation| correlation_of_points(r, &expected, &measured, CORRELATION_RESAMPLES, seed);
-    let correlations = [of(pearson)?, of(spearman)?];
-    Some(Expectations { place, how, conditions: expected.len(), prompts: expected[0].len(), correlations })
-}
-
-/// How well attribution to regions expects what it costs to remove them.
-fn attribution(frame: &Frame) -> Option<Table> {
-    let kinds =
-        Place::all(frame).into_iter().flat_map(|place| [Removal::Mask, Removal::Silence].map(|how| (place, how)));
-    let rows: Vec<_> = kinds.filter_map(|(place, how)| expectations(frame, place, how)).collect();
-    let note = "Correlation of the change that attribution to the removed regions expects with the measured change, over conditions \
-                and prompts [95 % interval over prompts].";
-    place_columns(&rows, |row| row.place)
-        .column(words("removal").key(), |row| Cell::words(row.how.name()))
-        .column(basis("conditions"), |row| Cell::count(row.conditions))
-        .column(basis("prompts"), |row| Cell::count(row.prompts))
-        .column(numbers("correlation"), |row| Cell::value(Kind::Number, row.correlations[0].0, row.correlations[0].1))
-        .column(numbers("rank correlation").named("rank_correlation"), |row| {
-            Cell::value(Kind::Number, row.correlations[1].0, row.correlations[1].1)
         })
         .noted(note)
         .trimmed()

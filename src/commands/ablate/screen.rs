@@ -1,12 +1,13 @@
 //! The screen of `difftool ablate`: what it costs to hide keys, to take out heads, and which heads are the dearest.
 
+use super::super::hidden::{nats, points};
 use super::changes::{condition_changes, heads_out_changes, Change, HeadsOut};
 use super::each_head::{dearest_first, HeadCost, PREDICTORS};
 use crate::base::names::distinct;
 use crate::results::difference::correct;
 use crate::results::metric::ACCURACY;
 use crate::results::screen::{ModelRows, Screen, ScreenTable};
-use crate::results::table::{fixed, unsigned_zero, Cell, Table};
+use crate::results::table::{fixed, Cell, Table};
 use crate::results::{of_model, under, ConditionFacts, Difference, Frame, Purpose, Setting};
 use std::collections::BTreeMap;
 
@@ -38,15 +39,6 @@ fn is_of_one_layer(change: &Change<'_>) -> bool {
     matches!(&change.condition.purpose, Purpose::Removed { layers: Some(layers), .. } if layers.len() == 1)
 }
 
-/// `+0.9`, never `-0.0`.
-fn nats(change: &Difference) -> String {
-    format!("{:+.1}", unsigned_zero(change.diff, 1))
-}
-
-fn points(change: &Difference) -> String {
-    format!("{:+.0}", unsigned_zero(100.0 * change.diff, 0))
-}
-
 /// The change of the log-probability and that of the accuracy under each condition, below the accuracy of the untreated passes.
 fn conditions(frame: &Frame, mut changes: Vec<Change<'_>>) -> Option<Table> {
     correct(changes.iter_mut().map(|change| &mut change.log_prob_nats));
@@ -59,9 +51,9 @@ fn conditions(frame: &Frame, mut changes: Vec<Change<'_>>) -> Option<Table> {
                 let change =
                     of_setting.iter().find(|change| change.place.model == model && change.condition == condition);
                 change.map_or_else(Cell::none, |change| Cell {
-                    aside: format!("{:>4}", points(&change.exact)),
+                    aside: format!("{:>4}", points(change.exact.diff)),
                     decided: change.log_prob_nats.is_decided(),
-                    ..Cell::words(nats(&change.log_prob_nats))
+                    ..Cell::words(nats(change.log_prob_nats.diff))
                 })
             });
         }
@@ -119,9 +111,9 @@ fn heads_out(frame: &Frame) -> Option<Table> {
         table.row(&wanted, |model| {
             let out = changes.iter().find(|out| out.best.place.model == model && name(out) == wanted);
             out.map_or_else(Cell::none, |out| Cell {
-                aside: out.random.as_ref().map_or(String::new(), |random| format!("({})", points(&random.exact))),
+                aside: out.random.as_ref().map_or(String::new(), |random| format!("({})", points(random.exact.diff))),
                 decided: out.best_less_random.as_ref().is_some_and(Difference::is_decided),
-                ..Cell::words(points(&out.best.exact))
+                ..Cell::words(points(out.best.exact.diff))
             })
         });
     }

@@ -36,10 +36,18 @@ pub(crate) const ATTENTION: RunTable = RunTable {
             metric::NOISE_SIGNED.overall(),
             metric::SHARE_ABS.of(ANSWER_REGION),
             metric::NOISE_ABS.overall(),
-            metric::ATTRIBUTION.of(ANSWER_REGION),
-            metric::NOISE_ATTRIBUTION.overall(),
         ],
         by: &[],
+    },
+};
+
+pub(crate) const HIDDEN: RunTable = RunTable {
+    id: "hidden",
+    title: "What hiding a region changes",
+    note: "Log-probability and accuracy of answers whose rows do not see the region, less those of the untreated passes [95 % interval].",
+    content: Content::Numbers {
+        numbers: &[metric::HIDDEN_LOG_PROB.overall(), metric::HIDDEN_ACCURACY.overall()],
+        by: &[Column::Region],
     },
 };
 

@@ -2,8 +2,8 @@
 
 use crate::attention::HeadPlace;
 use crate::results::metric::{
-    Kind, ANSWER_REGION, ATTRIBUTION, CANCELLED, DUPLICATE_TOKEN, HEAD_ATTRIBUTION, INDUCTION, PREVIOUS_TOKEN,
-    QUERY_SCORE, RETRIEVAL_SCORE, SHARE_OUT, SINK_SHARE_FIRST, VALUE_NORM_FIRST,
+    Kind, ANSWER_REGION, CANCELLED, DUPLICATE_TOKEN, HEAD_ATTRIBUTION, INDUCTION, PREVIOUS_TOKEN, QUERY_SCORE,
+    RETRIEVAL_SCORE, SHARE_OUT, SINK_SHARE_FIRST, VALUE_NORM_FIRST,
 };
 use crate::results::pair::{on_shared_prompts, PromptNumbers};
 use crate::results::run_table::{number_table, Content, RunTable};
@@ -226,7 +226,7 @@ fn answer_heads(frame: &Frame) -> Option<Table> {
         return None;
     }
     // Attribution predicts best what it costs to take a head out. Not every model and run has it.
-    let readings = [HEAD_ATTRIBUTION.overall(), ATTRIBUTION.of(ANSWER_REGION), SHARE_OUT.of(ANSWER_REGION)];
+    let readings = [HEAD_ATTRIBUTION.overall(), SHARE_OUT.of(ANSWER_REGION)];
     let mut roles = readings.into_iter().map(|number| role("answer", number));
     let role = roles.find(|role| frame.models.iter().all(|model| !scored(frame, model, role).is_empty()))?;
     let heading = role.number.heading();

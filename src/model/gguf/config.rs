@@ -1,8 +1,8 @@
 //! The configuration of a GGUF file: what all models of a family share is in `families.toml`, the rest in the metadata.
 //!
-//! Architectures and defaults follow llama.cpp's `src/models/`. Three conventions differ from Hugging Face's: rows of q and k are
-//! permuted where llama.cpp uses interleaved RoPE, Gemma's norm weights include the 1 that is added to them, and Gemma's attention
-//! scale, which depends on the model size, is not in the file: llama.cpp's rule is repeated here.
+//! Architectures and defaults follow llama.cpp's `src/models/`. Three conventions differ from Hugging Face's: rows of q and k of
+//! Llama and its kin are permuted, which is undone when they are read; Gemma's norm weights include the 1 that is added to them;
+//! and Gemma's attention scale, which depends on the model size, is not in the file: llama.cpp's rule is repeated here.
 
 use super::header::FieldValue;
 use super::Gguf;
@@ -32,6 +32,7 @@ pub(super) struct Architecture {
     pub(super) name: String,
     model_type: String,
     pub(super) interleaved: bool,
+    pairs_of_qk: bool,
     pub(super) partial: bool,
     optional_biases: bool,
     window: Option<usize>,
@@ -166,8 +167,13 @@ impl Gguf {
             mlp: self.has("blk.0.ffn_up.bias"),
             head: self.has("output.bias"),
         };
+        let names = match family.norm_place {
+            NormPlace::Before if arch.pairs_of_qk => "gguf-pairs",
+            NormPlace::Before => "gguf",
+            _ => "gguf-after",
+        };
         Ok(ModelConfig {
-            names: tensor_names(if family.norm_place == NormPlace::Before { "gguf" } else { "gguf-after" }),
+            names: tensor_names(names),
             norm: if family.norm == NormKind::RmsPlusOne { NormKind::Rms } else { family.norm },
             norm_eps: self.needed(Self::positive, epsilons[0])?,
             qk_norm: family.qk_norm.filter(|_| self.has("blk.0.attn_q_norm.weight")),

@@ -5,7 +5,7 @@ use crate::attention::HeadPlace;
 use crate::base::rng::Rng;
 use crate::results::column::{shown, Value};
 use crate::results::differences::differences_of_run;
-use crate::results::metric::{ACCURACY, ANSWER_LOG_PROB, ATTRIBUTION, NOISE_ABS, SHARE_ABS};
+use crate::results::metric::{metric, Metric, ACCURACY, ANSWER_LOG_PROB, NOISE_ABS, SHARE_ABS};
 
 use crate::results::record::{self, Identity, Measurement, Record};
 use crate::results::{About, Difference, Frame, Number, Query};
@@ -116,8 +116,10 @@ fn the_rows_are_those_worked_out_by_hand() {
 /// The measurements of two models at two lengths under eight conditions, which the documents quote.
 const MEASURED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/experiments/results/real/attribution.csv");
 
-/// Metrics with their regions.
-const COMPARED: [Number<'static>; 3] = [ACCURACY.overall(), ANSWER_LOG_PROB.overall(), ATTRIBUTION.of("answer")];
+/// A metric of older versions, which those measurements have of untreated passes only.
+const OLDER: Metric = metric("noise_attribution", "noise attribution", "");
+
+const COMPARED: [Number<'static>; 3] = [ACCURACY.overall(), ANSWER_LOG_PROB.overall(), OLDER.overall()];
 
 fn uncorrected(difference: &Difference) -> Difference {
     Difference { p_adjusted: None, ..difference.clone() }
@@ -155,7 +157,7 @@ fn queried(by: Column, first: Option<Value<'_>>, groups: &[Column]) -> BTreeMap<
 fn tables_and_comparisons_have_the_same_differences() {
     let conditions = compared(Column::Condition, &[Column::Model, Column::CtxTok]);
     assert_eq!(conditions, queried(Column::Condition, None, &[Column::Model, Column::CtxTok]));
-    // Two models, two lengths and two metrics; attribution is of untreated passes only.
+    // Two models, two lengths and two metrics; the third is of untreated passes only.
     assert!(conditions.len() > 50 && conditions.len().is_multiple_of(8), "{}", conditions.len());
     let groups = [Column::Condition, Column::CtxTok];
     let models = compared(Column::Model, &groups);

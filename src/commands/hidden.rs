@@ -1,0 +1,82 @@
+//! What hiding regions costs, as screens show it.
+
+use crate::results::metric::{HIDDEN_ACCURACY, HIDDEN_LOG_PROB, NOISE_REGION};
+use crate::results::screen::{ModelRows, ScreenTable};
+use crate::results::table::{unsigned_zero, Cell};
+use crate::results::{of_model, under, Estimate, Frame, Setting, Verdict};
+
+/// The regions, and what rows call them: the parts of noise stand below it.
+const ROWS: [(&str, &str); 3] = [(NOISE_REGION, "noise"), ("distractor", "  other needles"), ("filler", "  prose")];
+
+/// The sentence on the table, where there is one.
+pub(super) fn note_on_hidden(frame: &Frame) -> Option<String> {
+    let note =
+        "Hidden from the rows of the answer: change of its log-probability, which stars are of, and of accuracy.";
+    frame.has(HIDDEN_LOG_PROB.name).then(|| note.to_owned())
+}
+
+/// `+0.9`, never `-0.0`.
+pub(super) fn nats(change: f64) -> String {
+    format!("{:+.1}", unsigned_zero(change, 1))
+}
+
+/// A change of the accuracy: `+8`.
+pub(super) fn points(change: f64) -> String {
+    format!("{:+.0}", unsigned_zero(100.0 * change, 0))
+}
+
+/// What hiding a region from the rows of the answer changes in a model.
+struct Change<'a> {
+    label: String,
+    model: &'a str,
+    log_prob_nats: Estimate,
+    accuracy: Option<Estimate>,
+}
+
+/// The changes, a row for each region; of several settings, only those without noise.
+pub(super) fn hidden(frame: &Frame) -> Option<ScreenTable> {
+    let changes = changes(frame);
+    let verdicts = Verdict::of_table(&changes.iter().map(|change| change.log_prob_nats).collect::<Vec<_>>());
+    let mut rows: Vec<&str> = changes.iter().map(|change| change.label.as_str()).collect();
+    rows.dedup();
+    let mut table = ModelRows::new("hidden: nats, points", &frame.models);
+    for row in rows {
+        table.row(row, |model| {
+            let at = changes.iter().position(|change| change.label == row && change.model == model);
+            at.map_or_else(Cell::none, |at| changes[at].cell(verdicts[at]))
+        });
+    }
+    table.table("hidden").map(ScreenTable::below)
+}
+
+fn changes(frame: &Frame) -> Vec<Change<'_>> {
+    let is_several = frame.settings.len() > 1;
+    let mut changes = Vec::new();
+    for &setting in &frame.settings {
+        for &(region, words) in if is_several { &ROWS[..1] } else { &ROWS } {
+            let label = if is_several { in_setting(words, setting) } else { words.to_owned() };
+            for model in &frame.models {
+                let only = [&setting.cuts()[..], &[of_model(model), under(None)]].concat();
+                let Some(log_prob_nats) = frame.estimate(HIDDEN_LOG_PROB.of(region), &only) else { continue };
+                let accuracy = frame.estimate(HIDDEN_ACCURACY.of(region), &only);
+                changes.push(Change { label: label.clone(), model, log_prob_nats, accuracy });
+            }
+        }
+    }
+    changes
+}
+
+fn in_setting(words: &str, setting: Setting) -> String {
+    format!("{words} ({}, {})", setting.ctx_tok, setting.name())
+}
+
+impl Change<'_> {
+    /// `+0.9   +8`.
+    fn cell(&self, verdict: Verdict) -> Cell {
+        Cell {
+            aside: self.accuracy.map_or(String::new(), |change| format!("{:>4}", points(change.value))),
+            decided: verdict != Verdict::Undecided,
+            ..Cell::words(nats(self.log_prob_nats.value))
+        }
+    }
+}
