@@ -1,14 +1,15 @@
 //! What `difftool claims` prints: the claims with a column for each model, all numbers of each, and a chapter of a page for each.
 
+use super::super::hidden::nats;
 use super::judge::{asked, findings, flags, ClaimVerdict, Finding};
-use super::list::{Against, Claim, Over};
+use super::list::{needles, Against, Claim, Over, TASK};
 use super::series::alone;
 use crate::results::manifest::ModelInfo;
-use crate::results::metric::Kind;
+use crate::results::metric::{Kind, HIDDEN_LOG_PROB, NOISE_REGION};
 use crate::results::run_table::RunTable;
 use crate::results::screen::{Chapter, Screen, ScreenTable};
 use crate::results::table::{basis, fixed, numbers, plural, words, Cell, Table, TableRows};
-use crate::results::Frame;
+use crate::results::{of_model, under, Frame};
 use std::collections::BTreeSet;
 
 /// What `difftool claims` prints.
@@ -19,6 +20,7 @@ pub(super) fn screen(frame: &Frame) -> Screen {
     let of_models: Vec<Vec<Finding>> = others.iter().map(|model| findings(frame, model)).collect();
     let table = side_by_side(standard, others, &of_models);
     let mut notes = of_models.iter().zip(&names).map(|(findings, name)| in_short(findings, name)).collect::<Vec<_>>();
+    notes.extend(note_on_noise(frame));
     notes.extend(note_on_pair(frame));
     Screen {
         tables: vec![ScreenTable { title, shared: shared(frame), table }],
@@ -104,6 +106,17 @@ fn in_short(findings: &[Finding], name: &str) -> String {
         text += &format!(" {id}: {why}.");
     }
     text
+}
+
+/// What noise costs each model, where answers of six needles are measured.
+fn note_on_noise(frame: &Frame) -> Option<String> {
+    let mut costs = Vec::new();
+    for model in &frame.models {
+        let only = [TASK, needles(6), of_model(model), under(None)];
+        let cost = frame.estimate(HIDDEN_LOG_PROB.of(NOISE_REGION), &only)?;
+        costs.push(format!("{} {}", frame.short_name(model), nats(cost.value)));
+    }
+    (!costs.is_empty()).then(|| format!("Noise hidden, nats of an answer: {}.", costs.join(", ")))
 }
 
 /// Largest difference of sizes of a pair, as a fraction of the standard model's.
