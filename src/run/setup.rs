@@ -176,8 +176,8 @@ impl Setup {
             && config.keeps_prefix(tokens)
     }
 
-    /// Returns `true` if gradients of answers are computed in the untreated pass over a prompt. Plain text has no answers, and
-    /// only the kernels keep the keys and values that this takes.
+    /// Returns `true` if gradients of answers can be computed in the untreated pass over a prompt, for heads to be attributed. Plain
+    /// text has no answers, and only the kernels keep the keys and values that this takes.
     pub(super) fn differentiates(&self, model: &Model, tokens: usize) -> bool {
         let measured = [MeasureName::Answer, MeasureName::AnswerByHead];
         self.plan.measures.iter().any(|name| measured.contains(name))
