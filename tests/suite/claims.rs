@@ -66,7 +66,7 @@ fn the_screen_of_one_model_or_two_is_one_screen_with_a_verdict_on_every_claim() 
         for claim in claims {
             assert!(screen.lines().any(|line| line.starts_with(claim)), "{claim}: {screen}");
         }
-        assert!(screen.contains("open (undecided)"), "{screen}");
+        assert!(screen.contains("Yes (supported), no (contradicted), open: diff 0, 0, 16"), "{screen}");
         assert!(screen.lines().count() <= 24 && screen.lines().all(|line| line.chars().count() <= 80), "{screen}");
     }
 }
@@ -77,7 +77,7 @@ fn a_claim_that_cannot_be_measured_says_why() {
     tiny_model_of_seed(&scratch.path("other"), "transformer", 2);
     let pair = ["claims", "-q", "--model", "./other", "--baseline", "./transformer", "--samples", "1"];
     let screen = scratch.stdout(&[&pair[..], &["--only", "P,F3", "--ctx", "128"]].concat());
-    assert!(screen.contains("P: the model has one attention map."), "{screen}");
+    assert!(screen.contains("P: not measurable, the model has one attention map."), "{screen}");
     assert!(screen.contains("not known"), "what they were trained on: {screen}");
     // Six needles do not fit, windows of text do.
     let screen = scratch.stdout(&[&pair[..], &["--only", "T2,F3", "--ctx", "64"]].concat());

@@ -20,7 +20,8 @@ pub(super) enum ClaimVerdict {
 }
 
 impl ClaimVerdict {
-    pub(super) const EACH: [Self; 4] = [Self::Supported, Self::Contradicted, Self::Undecided, Self::NotMeasurable];
+    /// Those of what can be measured.
+    pub(super) const DECIDED_OR_OPEN: [Self; 3] = [Self::Supported, Self::Contradicted, Self::Undecided];
 
     /// As columns of tables say it.
     pub(super) fn words(self) -> &'static str {

@@ -4,6 +4,7 @@ use super::super::hidden::nats;
 use super::judge::{asked, findings, flags, ClaimVerdict, Finding};
 use super::list::{needles, Against, Claim, Over, TASK};
 use super::series::alone;
+use crate::base::names::distinct;
 use crate::results::manifest::ModelInfo;
 use crate::results::metric::{Kind, HIDDEN_LOG_PROB, NOISE_REGION};
 use crate::results::run_table::RunTable;
@@ -19,7 +20,7 @@ pub(super) fn screen(frame: &Frame) -> Screen {
     let title = format!("The paper's claims, {} against {}", names.join(", "), frame.short_name(standard));
     let of_models: Vec<Vec<Finding>> = others.iter().map(|model| findings(frame, model)).collect();
     let table = side_by_side(standard, others, &of_models);
-    let mut notes = of_models.iter().zip(&names).map(|(findings, name)| in_short(findings, name)).collect::<Vec<_>>();
+    let mut notes = in_short(&names, &of_models);
     notes.extend(note_on_noise(frame));
     notes.extend(note_on_pair(frame));
     Screen {
@@ -84,28 +85,21 @@ fn side_by_side(standard: &str, models: &[String], of_models: &[Vec<Finding>]) -
     table.table("claims", "", "")
 }
 
-/// The numbers of verdicts on a model, and why claims are not measurable.
-fn in_short(findings: &[Finding], name: &str) -> String {
+/// The numbers of verdicts on each model, and why claims are not measurable.
+fn in_short(names: &[String], of_models: &[Vec<Finding>]) -> Vec<String> {
     let mut counts = Vec::new();
-    for verdict in ClaimVerdict::EACH {
-        let count = findings.iter().filter(|finding| finding.verdict() == verdict).count();
-        match verdict {
-            _ if count == 0 => {}
-            ClaimVerdict::NotMeasurable => counts.push(format!("{count} {}", verdict.words())),
-            _ => counts.push(format!("{count} {} ({})", verdict.short(), verdict.words())),
+    let mut reasons = Vec::new();
+    for (name, findings) in names.iter().zip(of_models) {
+        let count = |verdict| findings.iter().filter(|finding| finding.verdict() == verdict).count();
+        let of_model = ClaimVerdict::DECIDED_OR_OPEN.map(|verdict| count(verdict).to_string());
+        counts.push(format!("{name} {}", of_model.join(", ")));
+        for finding in findings.iter().filter(|finding| finding.change.is_none()) {
+            reasons.push(format!("{name}, {}: not measurable, {}.", finding.claim.id, finding.why));
         }
     }
-    let mut text = format!("{name}: {}.", counts.join(", "));
-    let mut reasons: Vec<(&str, &str)> = Vec::new();
-    for finding in findings.iter().filter(|finding| finding.change.is_none()) {
-        if !reasons.contains(&(finding.claim.id, &finding.why)) {
-            reasons.push((finding.claim.id, &finding.why));
-        }
-    }
-    for (id, why) in reasons {
-        text += &format!(" {id}: {why}.");
-    }
-    text
+    let mut notes = vec![format!("Yes (supported), no (contradicted), open: {}.", counts.join("; "))];
+    notes.extend(distinct(reasons.into_iter()));
+    notes
 }
 
 /// What noise costs each model, where answers of six needles are measured.
