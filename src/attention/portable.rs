@@ -278,7 +278,8 @@ impl<'a> Portable<'a> {
     fn map(&self, j: usize, tile: &Tile) -> Result<SoftmaxMap> {
         let logits = self.masked_logits(j, tile)?; // B,H,queries,keys
         let (mut weights, sink) = self.softmax(j, &logits)?;
-        if let Some(silenced) = &tile.masks.silenced {
+        let of_second = tile.masks.silenced_second.as_ref().filter(|_| j == 1);
+        for silenced in tile.masks.silenced.iter().chain(of_second) {
             weights = weights.broadcast_mul(silenced)?;
         }
         Ok(SoftmaxMap { logits, weights, sink })

@@ -140,7 +140,9 @@ impl QueryTile {
             map.logits.extend_from_slice(weights);
         }
         softmax_block(weights, KEYS, &self.visible, &mut map.largest, &mut map.sums, &mut map.grown);
-        packed.remove(Removal::Silence, head, queries, block, weights, 0.0);
+        for &removal in Removal::of_weights(j) {
+            packed.remove(removal, head, queries, block, weights, 0.0);
+        }
         map.factors.extend_from_slice(&map.largest);
         if only {
             scale_rows(&mut self.out, width, &map.grown);

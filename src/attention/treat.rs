@@ -7,23 +7,26 @@ use candle_core::{DType, Result, Tensor, WithDType};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::ops::Range;
-use strum::IntoStaticStr;
 
 /// Way in which keys are removed from a row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
-#[strum(serialize_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Removal {
     /// Logits become -inf in every map, so that each map is renormalised as if the keys did not exist. They do not count
     /// for scales of quantised logits. A row keeps its own key.
     Mask,
     /// Weights become 0 in every map after its softmax, and in the mixture, without renormalisation.
     Silence,
+    /// The same in the second map alone: what is not subtracted stays in the mixture as the first map has it.
+    SilenceSecond,
 }
 
 impl Removal {
-    /// Name in conditions.
-    pub fn name(self) -> &'static str {
-        self.into()
+    /// The removals after the softmax of map `j`.
+    pub(super) fn of_weights(j: usize) -> &'static [Self] {
+        match j {
+            1 => &[Self::Silence, Self::SilenceSecond],
+            _ => &[Self::Silence],
+        }
     }
 }
 

@@ -249,10 +249,11 @@ reading = { bos = "auto" }
     #[test]
     fn the_plan_of_every_command_is_that_of_its_file() {
         let heatmap = ["heatmap", "--map", "all", "--key", "5..80", "--condition", "silence(noise)"];
-        for command in ["needle", "shots", "ratio", "heads", "explore", "quantize", "ablate", "outliers", "nll"]
-            .map(|command| vec![command])
-            .into_iter()
-            .chain([heatmap.to_vec(), vec!["needle", "--distractors", "1%,3%"], vec!["needle", "--task", "vt"]])
+        for command in
+            ["claims", "needle", "shots", "ratio", "heads", "explore", "quantize", "ablate", "outliers", "nll"]
+                .map(|command| vec![command])
+                .into_iter()
+                .chain([heatmap.to_vec(), vec!["needle", "--distractors", "1%,3%"], vec!["needle", "--task", "vt"]])
         {
             let (plans, _) = typed(&command).plans().unwrap();
             let mut read = Experiment::parse(&plans[0].experiment, "x.toml").unwrap();

@@ -37,7 +37,8 @@ const PROMPTS: usize = 10;
 /// Returns the resolver of a model's conditions.
 pub(super) fn resolver(model: &Model) -> Resolver<'_> {
     let config = &model.transformer.config;
-    Resolver { model: &model.name, layers: config.layers.len(), heads: config.wiring().heads() }
+    let wiring = config.wiring();
+    Resolver { model: &model.name, layers: config.layers.len(), heads: wiring.heads(), maps: wiring.maps() }
 }
 
 /// Returns the mean outputs and rankings of every model's heads on the reference prompts; empty if no condition needs

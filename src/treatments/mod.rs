@@ -10,6 +10,7 @@
 //!                                                         queries and keys; SCOPE block, token or head
 //!            mask(KEYS [, layers=0+2] [, heads=1] [, rows=ROWS])      logits -inf in every map, rows renormalised
 //!            silence(KEYS [, layers=…] [, heads=…] [, rows=ROWS])     weights 0 after the softmax, not renormalised
+//!            silence(KEYS, map=2 [, …])                                the same in the second map: they are not subtracted
 //!            ablate(HEADS [, layers=…] [, heads=…] [, rows=ROWS] [, zero])   outputs of these heads replaced by means
 //!            keep(HEADS [, …])                                               outputs of all other heads replaced
 //!            patch(HEADS [, layers=…] [, heads=…] [, rows=ROWS], from=PROMPT)     outputs of these heads taken from a pass
@@ -395,7 +396,12 @@ impl fmt::Display for Treatment {
         match self {
             Self::Quantise(quantiser) => quantiser.fmt(f),
             Self::Remove { how, keys, of, rows } => {
-                write!(f, "{}({keys}{})", how.name(), scope_name(of, *rows))
+                let (kind, map) = match how {
+                    Removal::Mask => ("mask", ""),
+                    Removal::Silence => ("silence", ""),
+                    Removal::SilenceSecond => ("silence", ", map=2"),
+                };
+                write!(f, "{kind}({keys}{map}{})", scope_name(of, *rows))
             }
             Self::Replace { others, heads, of, rows, with } => {
                 let kind = match (others, with) {

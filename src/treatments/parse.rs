@@ -48,7 +48,7 @@ impl FromStr for Treatment {
             "quantise" => quantise(Quantised::Logits, &mut arguments),
             "quantise-qk" => quantise(Quantised::Qk, &mut arguments),
             "mask" => remove(Removal::Mask, &mut arguments),
-            "silence" => remove(Removal::Silence, &mut arguments),
+            "silence" => silence(&mut arguments),
             "ablate" => replace(false, &mut arguments),
             "keep" => replace(true, &mut arguments),
             "patch" => patch(&mut arguments),
@@ -167,6 +167,15 @@ fn remove(how: Removal, arguments: &mut Arguments<'_>) -> Result<Treatment, Stri
     let keys = arguments.word().ok_or("expected regions of keys, as in mask(noise)")?.parse()?;
     let (of, rows) = arguments.scope()?;
     Ok(Treatment::Remove { how, keys, of, rows })
+}
+
+fn silence(arguments: &mut Arguments<'_>) -> Result<Treatment, String> {
+    let how = match arguments.setting("map") {
+        None => Removal::Silence,
+        Some("2") => Removal::SilenceSecond,
+        Some(map) => return Err(format!("map={map}: only the second map can be silenced by itself, map=2")),
+    };
+    remove(how, arguments)
 }
 
 fn replace(others: bool, arguments: &mut Arguments<'_>) -> Result<Treatment, String> {
@@ -291,6 +300,8 @@ mod tests {
             "mask(random:20, rows=question)",
             "mask(first+noise)",
             "silence(bos+first)",
+            "silence(noise, map=2)",
+            "silence(question, map=2, layers=1, rows=all)",
             "mask(random:needle+answer)",
             "ablate(0.3+2.1)",
             "ablate(all, layers=1, zero)",
@@ -342,6 +353,8 @@ mod tests {
             ("quantise(nvfp4, row)", "for queries and keys; logits have 2 to 16 bits"),
             ("quantise(4, row); quantise(8, row)", "twice"),
             ("mask()", "expected regions"),
+            ("silence(noise, map=1)", "only the second map"),
+            ("mask(noise, map=2)", "there is no setting `map`"),
             (
                 "mask(nois)",
                 "expected bos, first, template, filler, distractor, needle, answer, question, noise, random",

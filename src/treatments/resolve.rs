@@ -1,7 +1,7 @@
 //! Resolution of conditions to positions, layers and heads of one model and one prompt.
 
 use super::{Condition, HeadSelection, KeySelection, PairedPrompt, Ranking, Replacement, RowSelection, Treatment};
-use crate::attention::{HeadPlace, KeyRemoval, LayersAndHeads, OutputReplacement, ResolvedTreatment};
+use crate::attention::{HeadPlace, KeyRemoval, LayersAndHeads, OutputReplacement, Removal, ResolvedTreatment};
 use crate::bail_usage;
 use crate::base::rng::Rng;
 use crate::prompts::{Prompt, Region};
@@ -40,6 +40,8 @@ pub struct Resolver<'a> {
     pub layers: usize,
     /// Number of output heads in each layer.
     pub heads: usize,
+    /// Number of maps of each head.
+    pub maps: usize,
 }
 
 /// Rows with the regions that apply to them.
@@ -54,6 +56,12 @@ impl Resolver<'_> {
         for treatment in condition.treatments() {
             let (layers, heads, rows) = match treatment {
                 Treatment::Quantise(quantiser) => (quantiser.layers.as_deref(), None, RowSelection::All),
+                Treatment::Remove { how: Removal::SilenceSecond, .. } if self.maps < 2 => {
+                    bail_usage!(
+                        "the condition {condition}: heads of {} have one map, which subtracts nothing",
+                        self.model
+                    );
+                }
                 Treatment::Remove { of, rows, keys, .. } => {
                     let regions = match keys {
                         KeySelection::Regions(regions) | KeySelection::RandomLike(regions) => regions.as_slice(),
@@ -322,7 +330,6 @@ fn of_no_question(prompt: &Prompt) -> Vec<Region> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attention::Removal;
     use crate::prompts::{needle, CitySet, Haystack, NeedleSpec, Tokenizer};
 
     fn prompt(retrieve: usize) -> Prompt {
@@ -337,7 +344,7 @@ mod tests {
         needle::build(&spec, 5, Tokenizer::embedded(), &Haystack::Embedded).unwrap()
     }
 
-    const RESOLVER: Resolver<'_> = Resolver { model: "m", layers: 2, heads: 4 };
+    const RESOLVER: Resolver<'_> = Resolver { model: "m", layers: 2, heads: 4, maps: 2 };
 
     fn resolved(name: &str, prompt: &Prompt, generating: bool) -> ResolvedTreatment {
         let ranked = [(1, 2), (0, 0), (1, 3), (0, 1), (0, 2), (0, 3), (1, 0), (1, 1)]

@@ -32,6 +32,7 @@ impl Treatment {
                 let keys = match how {
                     Removal::Mask => keys.words() + " hidden",
                     Removal::Silence => format!("what {} silenced", keys.writing_words()),
+                    Removal::SilenceSecond => keys.words() + " not subtracted",
                 };
                 keys + &place_words("in", of) + rows.words()
             }
@@ -184,6 +185,7 @@ mod tests {
             ("mask(first+noise)", "first token and noise hidden"),
             ("silence(noise)", "what noise writes silenced"),
             ("silence(distractor)", "what other needles write silenced"),
+            ("silence(noise, map=2)", "noise not subtracted"),
             ("silence(bos+first)", "what first token writes silenced"),
             ("silence(filler+question)", "what prose and question write silenced"),
             ("ablate(11.2)", "head 11.2 out"),

@@ -108,7 +108,11 @@ impl Dense {
             for (j, logits) in logits.iter().enumerate() {
                 let mut map =
                     softmax_map(logits, t, &heads.rule, sinks.as_ref().map(|sinks| sinks[wiring.query[j][h]]));
-                for i in (0..t * t).filter(|i| self.loses(Removal::Silence, at, i / t, i % t)) {
+                let is_silenced = |i: &usize| {
+                    let loses = |how| self.loses(how, at, i / t, i % t);
+                    loses(Removal::Silence) || (j == 1 && loses(Removal::SilenceSecond))
+                };
+                for i in (0..t * t).filter(is_silenced) {
                     map[i] = 0.0;
                 }
                 maps.push(map);

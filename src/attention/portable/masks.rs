@@ -15,8 +15,10 @@ pub(super) struct Masks {
     /// 1 where a logit is quantised and counts for the scale, otherwise 0: (1, 1 or H, queries, keys). Nothing without
     /// a quantiser.
     pub(super) counted: Option<Tensor>,
-    /// 0 where a weight is silenced, otherwise 1: (1, 1 or H, queries, keys).
+    /// 0 where a weight of every map is silenced, otherwise 1: (1, 1 or H, queries, keys).
     pub(super) silenced: Option<Tensor>,
+    /// The same of the second map alone.
+    pub(super) silenced_second: Option<Tensor>,
 }
 
 impl Portable<'_> {
@@ -33,7 +35,8 @@ impl Portable<'_> {
             Some(quantiser) => Some(seen.broadcast_mul(&self.not_exempt(quantiser, &keys)?)?),
         };
         let silenced = self.kept(Removal::Silence, queries, &keys)?;
-        Ok(Masks { keys, hidden: seen.log()?, counted, silenced })
+        let silenced_second = self.kept(Removal::SilenceSecond, queries, &keys)?;
+        Ok(Masks { keys, hidden: seen.log()?, counted, silenced, silenced_second })
     }
 
     /// 1 where a query sees a key: (1, 1, queries, keys).

@@ -92,6 +92,7 @@ fn treatments() -> Vec<(&'static str, Option<ResolvedTreatment>)> {
         removed(Removal::Mask, Some(vec![1]), 20..40, &[0..3, 15..30]),
         removed(Removal::Mask, None, 50..usize::MAX, &[3..7, 44..usize::MAX]),
         removed(Removal::Silence, None, 0..T, &[1..4, 12..33]),
+        removed(Removal::SilenceSecond, None, 30..T, &[5..9]),
     ];
     let quantised = |scope, exempt: &[(HeadPlace, Vec<usize>)]| {
         let quantiser = Quantiser {

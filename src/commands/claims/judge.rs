@@ -5,10 +5,11 @@ use super::ClaimsFlags;
 use crate::prompts::shots::order_of;
 use crate::results::difference::correct;
 use crate::results::metric::Kind;
+use crate::results::pair::by_prompt;
 use crate::results::{of_model, Column, Cut, Difference, Estimate, Frame, Number, RecordRef, SIDES};
 use crate::stats::p_of_interval;
 use serde::Deserialize as _;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// The verdict on a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,17 +157,12 @@ fn of_most_examples<'a>(frame: &Frame, mut records: Vec<RecordRef<'a>>) -> Vec<R
 }
 
 /// A number for each many-shot prompt instead of one for each of its arrangements: 1 if some are right and others wrong, otherwise 0.
-pub(super) fn changed_by_order(records: Vec<RecordRef<'_>>) -> Vec<RecordRef<'_>> {
-    let mut prompts: BTreeMap<(&str, Option<u64>, Option<u64>), Vec<RecordRef<'_>>> = BTreeMap::new();
-    for record in records {
-        let identity = record.identity;
-        prompts.entry((&identity.model, identity.replicate, identity.seed)).or_default().push(record);
-    }
+fn changed_by_order(records: Vec<RecordRef<'_>>) -> Vec<RecordRef<'_>> {
     let mut changed = Vec::new();
-    for arrangements in prompts.into_values() {
+    for (_, arrangements) in by_prompt(records.into_iter().map(|record| (record, record)), &[]) {
         let is_same = arrangements.iter().all(|record| record.value == arrangements[0].value);
-        changed
-            .extend(arrangements.first().map(|record| RecordRef { value: if is_same { 0.0 } else { 1.0 }, ..*record }));
+        let value = if is_same { 0.0 } else { 1.0 };
+        changed.extend(arrangements.first().map(|record| RecordRef { value, ..*record }));
     }
     changed
 }
