@@ -351,6 +351,7 @@ fn ablate_refuses_what_models_do_not_have() {
         (&["--knock-out", "0"], &["--knock-out 0"]),
         (&["--condition", "mask(words)"], &["`words` is not a region", "filler"]),
         (&["--condition", "ablate(0.9)"], &["there is no head 0.9"]),
+        (&["--condition", "silence(noise, map=2)"], &["heads of transformer have one map"]),
         (&["--parts", "tails"], &["tails", "noise, layers, heads"]),
     ] {
         scratch.refuses(&[&["ablate", "--ctx", "256", "--out", "run"], flags].concat(), words);
