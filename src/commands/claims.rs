@@ -45,7 +45,7 @@ pub(super) static CLAIMS_COMMAND: Command = Command {
         ),
     ],
     defaults: None,
-    flags: Measured::<ClaimsFlags>::augment_args,
+    flags: |command| without_treatment(Measured::<ClaimsFlags>::augment_args(command)),
     action: Action::Measure(Measuring {
         typed: typed::<ClaimsFlags>,
         read: read::<ClaimsFlags>,
@@ -89,6 +89,11 @@ impl Default for ClaimsFlags {
     fn default() -> Self {
         flag_defaults()
     }
+}
+
+/// Hides the flags that claims refuse: they are about models without treatment, and have verdicts of their own.
+fn without_treatment(command: clap::Command) -> clap::Command {
+    command.mut_arg("condition", |arg| arg.hide(true)).mut_arg("fail_if", |arg| arg.hide(true))
 }
 
 /// Parses the name of a claim.

@@ -168,6 +168,14 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
+    fn the_ends_of_an_interval_have_a_p_value_of_one_in_twenty() {
+        let interval = Interval { lo: -1.0, hi: 3.0 };
+        for (value, p) in [(-1.0, 0.05), (3.0, 0.05), (1.0, 1.0), (0.0, 0.327)] {
+            assert!((p_of_interval(1.0, interval, value) - p).abs() < 1e-3, "{value}");
+        }
+    }
+
+    #[test]
     fn questions_of_one_prompt_count_as_much_as_they_differ() {
         let close = |a: Interval, b: Interval| assert!((a.lo - b.lo).abs() < 1e-12 && (a.hi - b.hi).abs() < 1e-12);
         let single: Vec<(usize, usize)> = (0..20).map(|i| (usize::from(i < 13), 1)).collect();

@@ -213,3 +213,68 @@ fn against_margin(claim: &Claim, change: Difference) -> Difference {
         Better::Higher | Better::Lower => change,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::list::CLAIMS;
+    use super::*;
+    use crate::results::metric::ACCURACY;
+    use crate::results::record::{Identity, Measurement, Record};
+    use crate::results::About;
+    use std::sync::Arc;
+
+    /// Sixteen prompts at each depth, all of which one of the models answers: the differential one where it gains.
+    fn verdict(gains: &[bool]) -> ClaimVerdict {
+        let mut records = Vec::new();
+        for (depth, gains) in gains.iter().enumerate() {
+            for (model, hits) in [("standard", !gains), ("diff", *gains)] {
+                for seed in 0..16 {
+                    let identity = Identity {
+                        model: model.into(),
+                        task: "needle".into(),
+                        needles: Some(8),
+                        depth_req_pct: Some(25.0 * depth as f64),
+                        seed: Some(100 * depth as u64 + seed),
+                        placed: Some(true),
+                        query: Some(0),
+                        ..Identity::default()
+                    };
+                    let value = Some(f64::from(u8::from(hits)));
+                    let measure = Measurement { metric: ACCURACY.name.into(), value, ..Measurement::default() };
+                    records.push(Record { identity: Arc::new(identity), measure });
+                }
+            }
+        }
+        let claim = CLAIMS.iter().find(|claim| claim.id == "F5").unwrap();
+        let mut finding = finding(&Frame::of(About::default(), &records), claim, "diff");
+        correct(finding.change.as_mut());
+        finding.verdict()
+    }
+
+    #[test]
+    fn more_at_every_depth_needs_all_of_them_and_one_that_loses_contradicts_it() {
+        assert_eq!(verdict(&[true; 5]), ClaimVerdict::Supported);
+        assert_eq!(verdict(&[true, true, false, true, true]), ClaimVerdict::Contradicted);
+        assert_eq!(verdict(&[]), ClaimVerdict::NotMeasurable);
+    }
+
+    #[test]
+    fn a_margin_is_tested_instead_of_zero() {
+        let claim = CLAIMS.iter().find(|claim| matches!(claim.better, Better::NoLowerThan(_))).unwrap();
+        let change = |diff: f64| Difference {
+            diff,
+            lo: Some(diff - 0.03),
+            hi: Some(diff + 0.03),
+            p: Some(1.0),
+            ..Difference::default()
+        };
+        for (diff, verdict) in
+            [(-0.01, ClaimVerdict::Supported), (-0.04, ClaimVerdict::Undecided), (-0.2, ClaimVerdict::Contradicted)]
+        {
+            let mut change = against_margin(claim, change(diff));
+            correct([&mut change]);
+            let found = Finding { claim, baseline: None, other: None, change: Some(change), why: String::new() };
+            assert_eq!(found.verdict(), verdict, "{diff}");
+        }
+    }
+}
