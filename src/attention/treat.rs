@@ -16,7 +16,7 @@ pub enum Removal {
     Mask,
     /// Weights become 0 in every map after its softmax, and in the mixture, without renormalisation.
     Silence,
-    /// The same in the second map alone: what is not subtracted stays in the mixture as the first map has it.
+    /// Weights of the second map become 0 after its softmax, without renormalisation: the first map is not reduced there.
     SilenceSecond,
 }
 

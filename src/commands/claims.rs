@@ -22,7 +22,6 @@ use clap::Args;
 use figures::FIGURES;
 use list::{Claim, CLAIMS};
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 use tables::{screen, CLAIMS_TABLE, READINGS};
 
 /// Usual length of prompts and windows, in tokens.
@@ -174,7 +173,7 @@ impl MeasuringFlags for ClaimsFlags {
             );
         }
         self.check_models(&models.names)?;
-        let own = json!({ "flags": self, "replicates": self.replicates });
+        let own = serde_json::to_value(self)?;
         let plans = series::plans(&self.claims(), self, run, models)?;
         Ok(plans.into_iter().map(|plan| Plan { own: own.clone(), ..plan }).collect())
     }

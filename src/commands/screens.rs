@@ -46,8 +46,10 @@ impl TableArgs {
         match &self.tables {
             _ if self.json => writeln!(out, "{:#}", json_of(&tables()))?,
             _ if self.latex => {
-                let of_screen = || screen().into_tables();
-                let chosen = self.tables.as_ref().map_or_else(|| Ok(of_screen()), |wanted| chosen(tables(), wanted))?;
+                let chosen = match &self.tables {
+                    Some(wanted) => chosen(tables(), wanted)?,
+                    None => screen().into_tables(),
+                };
                 let texts = chosen.into_iter().map(|table| latex_table(&table.with_names(names)));
                 out.write_all(texts.collect::<Vec<_>>().join("\n").as_bytes())?;
             }

@@ -182,9 +182,10 @@ impl Outliers {
 /// Returns the records of a window: its largest logit and its largest hidden state.
 fn largest_records(outliers: &Outliers) -> Vec<Measurement> {
     let mut records = Vec::new();
-    for (region, tally) in [("logits", outliers.all_logits()), ("hidden", outliers.all_hidden())] {
-        let n = tally.histogram.n() as usize;
-        let largest = tally.top.magnitude(1).map(|value| number(&LARGEST, f64::from(value), n));
+    for (region, layers) in [("logits", &outliers.logits), ("hidden", &outliers.hidden)] {
+        let n = layers.values().map(|tally| tally.histogram.n() as usize).sum();
+        let largest = layers.values().filter_map(|tally| tally.top.magnitude(1)).reduce(f32::max);
+        let largest = largest.map(|value| number(&LARGEST, f64::from(value), n));
         records.extend(largest.map(|record| Measurement { region: Some(region.into()), ..record }));
     }
     records

@@ -59,17 +59,16 @@ pub(super) fn sentence(run: &SavedRun) -> String {
     let lengths: BTreeSet<usize> = lengths.filter(|&n| n > 0).collect();
     let lengths: Vec<String> = lengths.iter().map(ToString::to_string).collect();
     let prompts = Some(frame.prompts()).filter(|&n| n > 0);
-    let is_text: BTreeSet<bool> =
-        frame.tasks.iter().chain(others.map(|id| &id.task)).map(|task| task == "text").collect();
-    let is_mixed = is_text.len() > 1;
-    let (what, of) = match is_text.contains(&true) {
-        _ if is_mixed => ("prompt", " and windows of text"),
-        true => ("window", " of text"),
-        false => ("prompt", ""),
+    let tasks: BTreeSet<&str> = frame.tasks.iter().chain(others.map(|id| &id.task)).map(String::as_str).collect();
+    let (what, of) = match (tasks.contains("text"), tasks.len() > 1) {
+        (true, true) => ("prompts", " and windows of text"),
+        (true, false) => ("window", " of text"),
+        (false, _) => ("prompt", ""),
     };
     let count = match prompts {
-        Some(n) if !is_mixed => plural(n, what),
-        _ => format!("{what}s"),
+        _ if what == "prompts" => what.to_owned(),
+        Some(n) => plural(n, what),
+        None => format!("{what}s"),
     };
     let tokens = if lengths.is_empty() { String::new() } else { format!(" of {} tokens", list(&lengths)) };
     let shard = run.manifest.shard.as_ref();

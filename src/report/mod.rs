@@ -118,7 +118,8 @@ impl Section {
 
     /// The tables that are shown, or those that are folded away.
     fn tables(&self, detail: bool) -> impl Iterator<Item = &Table> {
-        let lambda = self.lambda.iter().filter(move |_| detail != self.chapters.is_empty());
+        let is_lambda_detail = !self.chapters.is_empty();
+        let lambda = self.lambda.iter().filter(move |_| detail == is_lambda_detail);
         let models = self.models.iter().filter(move |_| detail);
         self.results.iter().filter(move |table| table.detail == detail).chain(lambda).chain(models)
     }

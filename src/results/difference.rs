@@ -172,9 +172,8 @@ impl Difference {
     fn with_hits(self, prompts: &[Vec<(f64, f64)>]) -> Self {
         let mut outcomes = Vec::new();
         for numbers in prompts {
-            let wins = numbers.iter().filter(|(a, b)| b > a).count();
-            let losses = numbers.iter().filter(|(a, b)| b < a).count();
-            outcomes.push(PromptOutcomes { wins, losses, questions: numbers.len() });
+            let changes: Vec<f64> = numbers.iter().map(|(a, b)| b - a).collect();
+            outcomes.push(PromptOutcomes::of_changes(&changes));
         }
         let hits = PairedHits::new(&outcomes);
         Self {

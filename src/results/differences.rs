@@ -184,7 +184,7 @@ pub(crate) fn group_value(row: &Row, column: Column) -> Option<String> {
 }
 
 /// Formats a p-value with three decimals.
-fn p_value(p: f64) -> String {
+pub(crate) fn p_value(p: f64) -> String {
     if p < 0.001 {
         "<0.001".to_owned()
     } else {

@@ -46,11 +46,7 @@ impl Estimate {
 
     /// The same with interval and test of hits that are won and lost.
     fn with_outcomes(self, prompts: &[Vec<f64>]) -> Self {
-        let mut outcomes = Vec::new();
-        for changes in prompts {
-            let count = |change: f64| changes.iter().filter(|&&other| other == change).count();
-            outcomes.push(PromptOutcomes { wins: count(1.0), losses: count(-1.0), questions: changes.len() });
-        }
+        let outcomes: Vec<PromptOutcomes> = prompts.iter().map(|changes| PromptOutcomes::of_changes(changes)).collect();
         let hits = PairedHits::new(&outcomes);
         Self { interval: hits.map(|hits| hits.interval()), p: hits.map(|hits| hits.p()), ..self }
     }

@@ -138,12 +138,11 @@ pub struct Frame {
     pub drawn: Vec<DrawnHead>,
 }
 
-/// The key of the pattern of training seeds in what a command has in the configuration for itself.
-pub(crate) const REPLICATES: &str = "replicates";
-
-/// What a command has in the configuration for itself.
-fn own<'a>(about: &'a About, key: &str) -> Option<&'a Json> {
-    about.config.get("own")?.get(key).filter(|value| !value.is_null())
+impl About {
+    /// The flags of the command, where its tables need them.
+    pub(crate) fn own(&self) -> Option<&Json> {
+        self.config.get("own").filter(|flags| !flags.is_null())
+    }
 }
 
 /// The record of a replicate as one of its recipe; `None` if its model is none.
@@ -162,7 +161,7 @@ fn push_new<T: PartialEq + Clone>(list: &mut Vec<T>, item: &T) {
 impl Frame {
     /// A frame without records, to which they are added one by one.
     pub fn new(about: About) -> Self {
-        let replicates = own(&about, REPLICATES).and_then(|pattern| pattern.as_str()?.parse().ok());
+        let replicates = about.own().and_then(|flags| flags["replicates"].as_str()?.parse().ok());
         Self { about, replicates, ..Self::default() }
     }
 
@@ -268,11 +267,6 @@ impl Frame {
     /// Returns the configuration's value under a key.
     pub fn config(&self, key: &str) -> Option<&Json> {
         self.about.config.get(key).filter(|value| !value.is_null())
-    }
-
-    /// Returns what the command of the run has in the configuration for itself under a key.
-    pub(crate) fn own(&self, key: &str) -> Option<&Json> {
-        own(&self.about, key)
     }
 
     /// Returns why a series was left out, if it was.

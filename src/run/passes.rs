@@ -77,9 +77,10 @@ fn passes(
     let starts = passes.starts(&treatments, prefix.as_ref());
     let generates = measures.iter().any(|measure| measure.wants_generation());
     let shares = setup.shares_prefixes() && (generates || starts.iter().any(|&(start, _)| start > 0));
-    let hides = treatments[0].is_none() && setup.hides(model, prompt.ids.len());
-    let differentiates =
-        treatments[0].is_none() && passes.head_means.is_some() && setup.differentiates(model, prompt.ids.len());
+    if treatments[0].is_none() {
+        passes.hides = setup.hides(model, prompt.ids.len());
+        passes.differentiates = passes.head_means.is_some() && setup.differentiates(model, prompt.ids.len());
+    }
     for batch in batches(&starts, shares, |start| most_at_once(prompt.ids.len(), start)) {
         let of_batch = &treatments[batch.clone()];
         let (start, read) = starts[batch.start];
@@ -87,18 +88,14 @@ fn passes(
             Some(Corrupted { prompt, prefix }) if read == PairedPrompt::Corrupted => (prompt, prefix.as_ref()),
             _ => (prompt, prefix.as_ref()),
         };
-        let differentiated = differentiates && batch.start == 0;
         let shared = known.filter(|_| start > 0).map(|known| (known, start));
-        let hidden = hides && batch.start == 0;
-        let keeping = differentiated || hidden || (shares && batch.start == 0 && shared.is_none());
+        let derives = batch.start == 0;
+        let keeping = derives && (passes.differentiates || passes.hides || (shares && shared.is_none()));
         let observed = passes.observe(prompt, of_batch, shared, keeping)?;
         for (index, mut observed) in batch.zip(observed) {
             let kept = observed.passed.prefix.take();
-            if let Some(kept) = kept.as_ref().filter(|_| differentiated) {
-                observed.gradients = passes.gradients(kept)?;
-            }
-            if hidden {
-                observed.hidden = hidden_scores(model, prompt, kept.as_ref().filter(|_| setup.shares_prefixes()))?;
+            if derives {
+                passes.derive(&mut observed, kept.as_ref())?;
             }
             if shares {
                 *prefix = kept.or(prefix.take());
@@ -194,6 +191,10 @@ struct PromptPasses<'a> {
     measures: &'a [&'a dyn Measure],
     /// Mean outputs of heads, if they are attributed.
     head_means: Option<&'a [Vec<f32>]>,
+    /// `true` if gradients of answers are computed in the first pass.
+    differentiates: bool,
+    /// `true` if answers of the first pass are also scored with regions hidden.
+    hides: bool,
     /// Data of each measure from the first condition, for the others.
     baseline: Vec<Option<MeasureData>>,
 }
@@ -208,7 +209,18 @@ impl<'a> PromptPasses<'a> {
         measures: &'a [&'a dyn Measure],
     ) -> Self {
         let baseline = measures.iter().map(|_| None).collect();
-        Self { setup, model, planned, prompt, only, measures, head_means: None, baseline }
+        Self {
+            setup,
+            model,
+            planned,
+            prompt,
+            only,
+            measures,
+            head_means: None,
+            differentiates: false,
+            hides: false,
+            baseline,
+        }
     }
 
     fn transformer(&self) -> &'a Transformer {
@@ -231,6 +243,18 @@ impl<'a> PromptPasses<'a> {
         };
         let last = LastPass::new(self.transformer(), &self.prompt.ids, prefix, first)?;
         last.gradients(&self.prompt.queries.iter().map(|query| query.rows()).collect::<Vec<_>>())
+    }
+
+    /// Adds the gradients of the first pass and its scores with regions hidden, from the keys and values that it kept.
+    fn derive(&self, observed: &mut PassObservations, kept: Option<&Prefix>) -> Result<()> {
+        if let Some(kept) = kept.filter(|_| self.differentiates) {
+            observed.gradients = self.gradients(kept)?;
+        }
+        if self.hides {
+            let shared = kept.filter(|_| self.setup.shares_prefixes());
+            observed.hidden = hidden_scores(&self.setup.models[self.model], self.prompt, shared)?;
+        }
+        Ok(())
     }
 
     /// The probes of each measure for the next passes; none if nothing is observed. A measure may choose them by what it

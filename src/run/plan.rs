@@ -24,7 +24,7 @@ pub struct Plan {
     pub question: String,
     /// How to read the answer, in words.
     pub analysis: String,
-    /// Settings that the tables of the command need of the manifest; the same in all series.
+    /// Flags of the command that its tables need of the manifest; the same in all series.
     pub own: serde_json::Value,
     /// Conditions on the results that fail the command, for the manifest.
     pub fail_if: Vec<String>,

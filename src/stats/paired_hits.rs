@@ -42,6 +42,13 @@ pub struct PromptOutcomes {
 }
 
 impl PromptOutcomes {
+    /// The outcomes of questions by their changes: above 0 if won, below if lost.
+    pub fn of_changes(changes: &[f64]) -> Self {
+        let wins = changes.iter().filter(|&&change| change > 0.0).count();
+        let losses = changes.iter().filter(|&&change| change < 0.0).count();
+        Self { wins, losses, questions: changes.len() }
+    }
+
     fn is_possible(&self) -> bool {
         self.questions > 0 && self.wins + self.losses <= self.questions
     }

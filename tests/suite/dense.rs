@@ -108,12 +108,11 @@ impl Dense {
             for (j, logits) in logits.iter().enumerate() {
                 let mut map =
                     softmax_map(logits, t, &heads.rule, sinks.as_ref().map(|sinks| sinks[wiring.query[j][h]]));
-                let is_silenced = |i: &usize| {
-                    let loses = |how| self.loses(how, at, i / t, i % t);
-                    loses(Removal::Silence) || (j == 1 && loses(Removal::SilenceSecond))
-                };
-                for i in (0..t * t).filter(is_silenced) {
-                    map[i] = 0.0;
+                for (i, weight) in map.iter_mut().enumerate() {
+                    let second = j == 1 && self.loses(Removal::SilenceSecond, at, i / t, i % t);
+                    if second || self.loses(Removal::Silence, at, i / t, i % t) {
+                        *weight = 0.0;
+                    }
                 }
                 maps.push(map);
             }

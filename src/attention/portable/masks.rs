@@ -17,7 +17,7 @@ pub(super) struct Masks {
     pub(super) counted: Option<Tensor>,
     /// 0 where a weight of every map is silenced, otherwise 1: (1, 1 or H, queries, keys).
     pub(super) silenced: Option<Tensor>,
-    /// The same of the second map alone.
+    /// 0 where a weight of the second map is silenced, otherwise 1: (1, 1 or H, queries, keys).
     pub(super) silenced_second: Option<Tensor>,
 }
 

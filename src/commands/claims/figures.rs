@@ -1,26 +1,19 @@
 //! The figures of claims: what each is about, by what it may depend on.
 
 use super::super::nll::POSITIONS;
-use super::list::{needles, TASK};
+use super::list::{needles, SHOTS, TASK};
 use crate::figures::{Over, Panel, RunFigure, View};
 use crate::results::metric::{
     ACCURACY, ANSWER_REGION, MAP_COSINE, MAP_COSINE_CHANCE, NOISE_ABS, NOISE_OUT, SAID_NUMBER, SHARE_ABS, SHARE_OUT,
 };
 use crate::results::run_table::{number_table_of, RunTable};
 use crate::results::table::Table;
-use crate::results::{Column, Frame, Value};
+use crate::results::{Column, Frame};
 
 const POOLING: &str = "mean over prompts";
 
 pub(super) const FIGURES: [RunFigure; 8] = [
-    RunFigure {
-        file: "answers",
-        title: "Answers of six needles, two asked for",
-        subtitle: "95 % Wilson intervals",
-        pooling: POOLING,
-        table: &RunTable::made("", "", answers),
-        view: View::Grid { down: "depth_pct", value: ACCURACY.name },
-    },
+    answers_by_depth("answers", "Answers of six needles, two asked for", &RunTable::made("", "", of_six)),
     RunFigure {
         file: "attention",
         title: "Attention to the answer and to noise",
@@ -37,14 +30,7 @@ pub(super) const FIGURES: [RunFigure; 8] = [
             ],
         },
     },
-    RunFigure {
-        file: "depths",
-        title: "Answers of eight needles, one asked for",
-        subtitle: "95 % Wilson intervals",
-        pooling: POOLING,
-        table: &RunTable::made("", "", depths),
-        view: View::Grid { down: "depth_pct", value: ACCURACY.name },
-    },
+    answers_by_depth("depths", "Answers of eight needles, one asked for", &RunTable::made("", "", of_eight)),
     RunFigure { file: "text", ..POSITIONS },
     RunFigure {
         file: "bits",
@@ -86,12 +72,22 @@ pub(super) const FIGURES: [RunFigure; 8] = [
     },
 ];
 
-fn answers(frame: &Frame) -> Option<Table> {
-    number_table_of(frame, &[TASK, needles(6)], &[ACCURACY.overall()], &[Column::DepthReqPct])
+/// The accuracy of needle prompts by depth.
+const fn answers_by_depth(file: &'static str, title: &'static str, table: &'static RunTable) -> RunFigure {
+    let view = View::Grid { down: "depth_pct", value: ACCURACY.name };
+    RunFigure { file, title, subtitle: "95 % Wilson intervals", pooling: POOLING, table, view }
 }
 
-fn depths(frame: &Frame) -> Option<Table> {
-    number_table_of(frame, &[TASK, needles(8)], &[ACCURACY.overall()], &[Column::DepthReqPct])
+fn of_six(frame: &Frame) -> Option<Table> {
+    hits_by_depth(frame, 6)
+}
+
+fn of_eight(frame: &Frame) -> Option<Table> {
+    hits_by_depth(frame, 8)
+}
+
+fn hits_by_depth(frame: &Frame, n: u64) -> Option<Table> {
+    number_table_of(frame, &[TASK, needles(n)], &[ACCURACY.overall()], &[Column::DepthReqPct])
 }
 
 fn attention(frame: &Frame) -> Option<Table> {
@@ -104,8 +100,7 @@ fn bits(frame: &Frame) -> Option<Table> {
 }
 
 fn examples(frame: &Frame) -> Option<Table> {
-    let task = (Column::Task, Some(Value::Text("shots random")));
-    number_table_of(frame, &[task], &[ACCURACY.overall()], &[])
+    number_table_of(frame, &[SHOTS], &[ACCURACY.overall()], &[])
 }
 
 fn invented(frame: &Frame) -> Option<Table> {

@@ -1,8 +1,7 @@
-//! What records say of claims: the numbers of both sides, how they differ, and the verdict.
+//! Verdicts on claims, from the numbers of both models and their difference.
 
 use super::list::{Against, Better, Claim, Over};
 use super::ClaimsFlags;
-use crate::prompts::shots::order_of;
 use crate::results::difference::correct;
 use crate::results::metric::Kind;
 use crate::results::pair::by_prompt;
@@ -34,7 +33,7 @@ impl ClaimVerdict {
         }
     }
 
-    /// The same in a word of few letters, beside a change.
+    /// A word of few letters, beside a change.
     pub(super) fn short(self) -> &'static str {
         match self {
             Self::Supported => "yes",
@@ -45,10 +44,11 @@ impl ClaimVerdict {
     }
 }
 
-/// What was found of a claim in a model.
+/// The numbers of a claim in a model.
 #[derive(Debug)]
-pub(super) struct Finding {
+pub(super) struct Finding<'a> {
     pub(super) claim: &'static Claim,
+    pub(super) model: &'a str,
     /// The number of what the model is compared with.
     pub(super) baseline: Option<Estimate>,
     pub(super) other: Option<Estimate>,
@@ -57,7 +57,7 @@ pub(super) struct Finding {
     pub(super) why: String,
 }
 
-impl Finding {
+impl Finding<'_> {
     pub(super) fn kind(&self) -> Kind {
         self.claim.number.metric.kind
     }
@@ -79,22 +79,22 @@ impl Finding {
 
 /// The flags of the run, with what was filled in.
 pub(super) fn flags(frame: &Frame) -> ClaimsFlags {
-    frame.own("flags").and_then(|flags| ClaimsFlags::deserialize(flags).ok()).unwrap_or_default()
+    frame.about.own().and_then(|flags| ClaimsFlags::deserialize(flags).ok()).unwrap_or_default()
 }
 
-/// The claims that a run is about.
-pub(super) fn asked(frame: &Frame) -> impl Iterator<Item = &'static Claim> + use<> {
-    flags(frame).claims().into_iter()
+/// The findings of each model but the first, model by model; the p-values of a model are corrected for all of its claims.
+pub(super) fn findings(frame: &Frame) -> Vec<Vec<Finding<'_>>> {
+    let claims = flags(frame).claims();
+    let mut of_models = Vec::new();
+    for model in frame.models.iter().skip(1) {
+        let mut findings: Vec<Finding<'_>> = claims.iter().map(|claim| finding(frame, claim, model)).collect();
+        correct(findings.iter_mut().filter_map(|finding| finding.change.as_mut()));
+        of_models.push(findings);
+    }
+    of_models
 }
 
-/// What the records say of the claims, in a model less the first one; corrected for all of them.
-pub(super) fn findings(frame: &Frame, model: &str) -> Vec<Finding> {
-    let mut findings: Vec<Finding> = asked(frame).map(|claim| finding(frame, claim, model)).collect();
-    correct(findings.iter_mut().filter_map(|finding| finding.change.as_mut()));
-    findings
-}
-
-fn finding(frame: &Frame, claim: &'static Claim, model: &str) -> Finding {
+fn finding<'a>(frame: &Frame, claim: &'static Claim, model: &'a str) -> Finding<'a> {
     let standard = frame.models.first().map_or("", String::as_str);
     let baseline = match claim.against {
         Against::Standard => Side { number: claim.number, model: standard, under: claim.under[1] },
@@ -112,7 +112,7 @@ fn finding(frame: &Frame, claim: &'static Claim, model: &str) -> Finding {
     };
     let [baseline, other] = sides.map(|records| Estimate::of(&records, claim.number.metric.kind));
     let change = change.map(|change| against_margin(claim, change));
-    Finding { claim, baseline, other, change, why }
+    Finding { claim, model, baseline, other, change, why }
 }
 
 /// Why a claim is not measurable, if it is not.
@@ -141,17 +141,15 @@ impl Side<'_> {
         let records = frame.records.of_number(self.number, &only, mentioned);
         match claim.over {
             Over::Prompts | Over::EachDepth => records,
-            Over::MostExamples => of_most_examples(frame, records),
-            Over::OrderOfExamples => changed_by_order(of_most_examples(frame, records)),
+            Over::MostExamples => of_most_examples(records),
+            Over::OrderOfExamples => changed_by_order(of_most_examples(records)),
         }
     }
 }
 
 /// The records of the many-shot prompts with the most examples.
-fn of_most_examples<'a>(frame: &Frame, mut records: Vec<RecordRef<'a>>) -> Vec<RecordRef<'a>> {
-    let is_of_shots = |record: &RecordRef<'_>| order_of(&record.identity.task).is_some();
-    records.retain(is_of_shots);
-    let most = frame.records.identities().filter(|id| order_of(&id.task).is_some()).map(|id| id.needles).max();
+fn of_most_examples(mut records: Vec<RecordRef<'_>>) -> Vec<RecordRef<'_>> {
+    let most = records.iter().map(|record| record.identity.needles).max();
     records.retain(|record| Some(record.identity.needles) == most);
     records
 }
@@ -203,7 +201,7 @@ fn least_gain<'a>(
     (sides, Some(Difference { p, ..change }))
 }
 
-/// The same with the p-value of a loss of the margin, where a claim has one.
+/// Tests a change against the margin of its claim instead of 0, where the claim has one.
 fn against_margin(claim: &Claim, change: Difference) -> Difference {
     match claim.better {
         Better::NoLowerThan(margin) => {
@@ -246,7 +244,8 @@ mod tests {
             }
         }
         let claim = CLAIMS.iter().find(|claim| claim.id == "F5").unwrap();
-        let mut finding = finding(&Frame::of(About::default(), &records), claim, "diff");
+        let frame = Frame::of(About::default(), &records);
+        let mut finding = finding(&frame, claim, "diff");
         correct(finding.change.as_mut());
         finding.verdict()
     }
@@ -261,19 +260,14 @@ mod tests {
     #[test]
     fn a_margin_is_tested_instead_of_zero() {
         let claim = CLAIMS.iter().find(|claim| matches!(claim.better, Better::NoLowerThan(_))).unwrap();
-        let change = |diff: f64| Difference {
-            diff,
-            lo: Some(diff - 0.03),
-            hi: Some(diff + 0.03),
-            p: Some(1.0),
-            ..Difference::default()
-        };
         for (diff, verdict) in
             [(-0.01, ClaimVerdict::Supported), (-0.04, ClaimVerdict::Undecided), (-0.2, ClaimVerdict::Contradicted)]
         {
-            let mut change = against_margin(claim, change(diff));
+            let [lo, hi] = [diff - 0.03, diff + 0.03].map(Some);
+            let mut change = against_margin(claim, Difference { diff, lo, hi, p: Some(1.0), ..Difference::default() });
             correct([&mut change]);
-            let found = Finding { claim, baseline: None, other: None, change: Some(change), why: String::new() };
+            let found =
+                Finding { claim, model: "", baseline: None, other: None, change: Some(change), why: String::new() };
             assert_eq!(found.verdict(), verdict, "{diff}");
         }
     }

@@ -11,13 +11,15 @@ use crate::results::{Column, Cut, Number, Value};
 pub(super) struct Claim {
     /// Where the paper makes it: `T2` for Table 2, `F5` for Figure 5, `P` for its premise.
     pub(super) id: &'static str,
-    /// What is claimed of the differential model, in few words.
+    /// The claim in few words; of a second reading, only that.
     pub(super) label: &'static str,
+    /// `true` if it is the claim before in another reading.
+    pub(super) is_second: bool,
     /// The claim in a sentence, and where it stands.
     pub(super) says: &'static str,
     /// The paper's own numbers: of the Transformer, and of the Differential Transformer.
     pub(super) paper: Option<[f64; 2]>,
-    /// The same in words, with the unit; what the paper gives instead, if it has no two numbers.
+    /// Both numbers with their unit, for tables; what the paper gives instead, if it has no two numbers.
     pub(super) paper_words: &'static str,
     /// How it is measured here; of what the paper leaves open, the reading that is used.
     pub(super) reading: &'static str,
@@ -55,7 +57,7 @@ pub(super) enum Over {
     EachDepth,
     /// The prompts with the most examples.
     MostExamples,
-    /// The same: whether an answer is right in some arrangements of the examples, and wrong in others.
+    /// Those prompts: whether an answer is right in some arrangements of the examples, and wrong in others.
     OrderOfExamples,
 }
 
@@ -74,6 +76,8 @@ const MARGIN: f64 = 0.05;
 const UNTREATED: Cut<'static> = (Column::Condition, None);
 pub(super) const TASK: Cut<'static> = (Column::Task, Some(Value::Text("needle")));
 
+pub(super) const SHOTS: Cut<'static> = (Column::Task, Some(Value::Text("shots random")));
+
 pub(super) const fn needles(n: u64) -> Cut<'static> {
     (Column::Needles, Some(Value::Int(n)))
 }
@@ -86,6 +90,7 @@ const fn bits(n: u64) -> Cut<'static> {
 const COMMON: Claim = Claim {
     id: "",
     label: "",
+    is_second: false,
     says: "",
     paper: None,
     paper_words: "",
@@ -106,6 +111,21 @@ const SHARES: &str =
     "Segments as in the paper's Figure 1: noise is all context but the answer's needle; the first token and the \
                       question are none. Mean over all heads of all layers, in the rows that predict the answer.";
 
+/// What claims about attention share.
+const ATTENTION: Claim = Claim { id: "T3", unsaid: SHARES, series: "attention", only: &[TASK, needles(1)], ..COMMON };
+
+/// What claims about few bits share.
+const FEW_BITS: Claim = Claim { id: "F8", series: "bits", only: &[TASK, needles(2)], ..COMMON };
+
+/// What claims about the largest numbers share.
+const OUTLIERS: Claim = Claim { id: "T5", series: "outliers", figure: "ccdf", better: Better::Lower, ..COMMON };
+
+/// What claims about examples share.
+const EXAMPLES: Claim = Claim { series: "examples", only: &[SHOTS], ..COMMON };
+
+/// What claims about the loss on text share.
+const LOSS: Claim = Claim { series: "text", better: Better::Lower, ..COMMON };
+
 /// All claims, in the order of tables.
 pub(super) static CLAIMS: [Claim; 16] = [
     Claim {
@@ -121,56 +141,42 @@ pub(super) static CLAIMS: [Claim; 16] = [
         ..COMMON
     },
     Claim {
-        id: "T3",
         label: "more on the answer",
         says: "More attention goes to the answer (Table 3, answer at 50 % depth).",
         paper: Some([0.03, 0.31]),
         paper_words: "3 → 31 %",
         reading: "The share of the answer in what heads write. The paper does not say how signed weights are normalised.",
-        unsaid: SHARES,
-        series: "attention",
         number: SHARE_OUT.of(ANSWER_REGION),
-        only: &[TASK, needles(1)],
-        ..COMMON
+        ..ATTENTION
     },
     Claim {
-        id: "T3",
-        label: "  by |a|",
+        label: "by |a|",
+        is_second: true,
         says: "The same by the magnitudes of the weights.",
         paper_words: "",
         reading: "The share of the answer in the sum of |a|, which also counts what cancels.",
-        unsaid: SHARES,
-        series: "attention",
         number: SHARE_ABS.of(ANSWER_REGION),
-        only: &[TASK, needles(1)],
-        ..COMMON
+        ..ATTENTION
     },
     Claim {
-        id: "T3",
         label: "less on noise",
         says: "Less attention goes to noise (Table 3, answer at 50 % depth).",
         paper: Some([0.52, 0.02]),
         paper_words: "52 → 2 %",
         reading: "The share of noise in what heads write.",
-        unsaid: SHARES,
-        series: "attention",
         number: NOISE_OUT.overall(),
-        only: &[TASK, needles(1)],
         better: Better::Lower,
-        ..COMMON
+        ..ATTENTION
     },
     Claim {
-        id: "T3",
-        label: "  by |a|",
+        label: "by |a|",
+        is_second: true,
         says: "The same by the magnitudes of the weights.",
         paper_words: "",
         reading: "The share of noise in the sum of |a|, which also counts what cancels.",
-        unsaid: SHARES,
-        series: "attention",
         number: NOISE_ABS.overall(),
-        only: &[TASK, needles(1)],
         better: Better::Lower,
-        ..COMMON
+        ..ATTENTION
     },
     Claim {
         id: "F5",
@@ -192,65 +198,49 @@ pub(super) static CLAIMS: [Claim; 16] = [
         paper_words: "lower",
         reading: "Mean over the tokens in the second half of a window, in nats.",
         unsaid: "Whether the gain grows with the context: compare it with F3.",
-        series: "text",
         number: NLL_LATE.overall(),
-        better: Better::Lower,
-        ..COMMON
+        ..LOSS
     },
     Claim {
-        id: "F8",
         label: "more at 4 bits",
         says: "With attention logits cut to 4 bits it keeps more accuracy (Figure 8, HellaSwag).",
         paper: Some([0.34, 0.59]),
         paper_words: "34 → 59 %",
         reading: "Accuracy of needles. All logits of a map share one scale, the largest magnitude; the paper does not say which share it.",
         unsaid: "One scale for each row changes the outcome: --scope row.",
-        series: "bits",
-        only: &[TASK, needles(2)],
         under: [bits(4), bits(4)],
-        ..COMMON
+        ..FEW_BITS
     },
     Claim {
-        id: "F8",
         label: "4 bits as its 6",
         says: "At 4 bits it is as good as the Transformer at 6 bits (Figure 8).",
         paper: Some([0.59, 0.59]),
         paper_words: "59, 59 %",
         reading: "Supported if it loses less than 5 points of the standard model's accuracy at 6 bits.",
         unsaid: "The margin of 5 points is this program's.",
-        series: "bits",
-        only: &[TASK, needles(2)],
         under: [bits(4), bits(6)],
         better: Better::NoLowerThan(MARGIN),
-        ..COMMON
+        ..FEW_BITS
     },
     Claim {
-        id: "T5",
         label: "smaller logits",
         says: "The largest attention logits are smaller (Table 5, the largest of 0.4M tokens).",
         paper: Some([318.0, 38.8]),
         paper_words: "318 → 38.8",
         reading: "The largest |logit| of all maps in a window, mean over windows: a maximum over all of them has no interval.",
         unsaid: "Windows have fewer tokens than the paper's pool, so their largest are smaller than its.",
-        series: "outliers",
-        figure: "ccdf",
         number: LARGEST.of("logits"),
-        better: Better::Lower,
-        ..COMMON
+        ..OUTLIERS
     },
     Claim {
-        id: "T5",
         label: "smaller hidden",
         says: "The largest hidden states are smaller (Table 5).",
         paper: Some([3608.6, 1688.2]),
         paper_words: "3609 → 1688",
         reading: "The largest |activation| at the output of a layer in a window, mean over windows.",
         unsaid: "The paper's median hidden state is twice as large; the largest over the median is in `difftool outliers`.",
-        series: "outliers",
-        figure: "ccdf",
         number: LARGEST.of("hidden"),
-        better: Better::Lower,
-        ..COMMON
+        ..OUTLIERS
     },
     Claim {
         id: "F6",
@@ -259,9 +249,8 @@ pub(super) static CLAIMS: [Claim; 16] = [
         paper_words: "+5 to +22",
         reading: "Accuracy with the most examples, each a word with the label of its class, all of them new in every prompt.",
         unsaid: "Classes of real texts: here, words are all that there is to know.",
-        series: "examples",
         over: Over::MostExamples,
-        ..COMMON
+        ..EXAMPLES
     },
     Claim {
         id: "F7",
@@ -272,10 +261,9 @@ pub(super) static CLAIMS: [Claim; 16] = [
         reading: "Share of prompts that are answered right in some of four arrangements of their examples, and wrong in others. The \
                   best less the worst of a few orders has no interval.",
         unsaid: "A model that is always right, or always wrong, does not depend on the order.",
-        series: "examples",
         over: Over::OrderOfExamples,
         better: Better::Lower,
-        ..COMMON
+        ..EXAMPLES
     },
     Claim {
         id: "T4",
@@ -299,10 +287,8 @@ pub(super) static CLAIMS: [Claim; 16] = [
         paper_words: "3.09 → 3.06",
         reading: "Mean negative log-likelihood of the embedded prose, in nats a token.",
         unsaid: "Nothing of how the models were trained: only the same data, tokens and seeds make it a comparison of architectures.",
-        series: "text",
         number: NLL.overall(),
-        better: Better::Lower,
-        ..COMMON
+        ..LOSS
     },
     Claim {
         id: "P",
@@ -311,11 +297,9 @@ pub(super) static CLAIMS: [Claim; 16] = [
         paper_words: "",
         reading: "Cosine of both maps over the keys of noise, beside what it is when the keys of the second map are permuted.",
         unsaid: "Whether what cancels would have done harm.",
-        series: "attention",
         figure: "maps",
         number: MAP_COSINE.of(NOISE_REGION),
-        only: &[TASK, needles(1)],
         against: Against::Own(MAP_COSINE_CHANCE.of(NOISE_REGION)),
-        ..COMMON
+        ..ATTENTION
     },
 ];

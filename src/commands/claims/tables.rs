@@ -1,10 +1,12 @@
-//! What `difftool claims` prints: the claims with a column for each model, all numbers of each, and a chapter of a page for each.
+//! Tables of `difftool claims`: its screen, all numbers of each claim, their readings, and chapters of pages.
 
 use super::super::hidden::nats;
-use super::judge::{asked, findings, flags, ClaimVerdict, Finding};
+use super::judge::{findings, flags, ClaimVerdict, Finding};
 use super::list::{needles, Against, Claim, Over, TASK};
 use super::series::alone;
+use super::CLAIMS_COMMAND;
 use crate::base::names::distinct;
+use crate::results::differences::p_value;
 use crate::results::manifest::ModelInfo;
 use crate::results::metric::{Kind, HIDDEN_LOG_PROB, NOISE_REGION};
 use crate::results::run_table::RunTable;
@@ -18,7 +20,7 @@ pub(super) fn screen(frame: &Frame) -> Screen {
     let Some((standard, others)) = frame.models.split_first() else { return Screen::default() };
     let names: Vec<String> = others.iter().map(|model| frame.short_name(model)).collect();
     let title = format!("The paper's claims, {} against {}", names.join(", "), frame.short_name(standard));
-    let of_models: Vec<Vec<Finding>> = others.iter().map(|model| findings(frame, model)).collect();
+    let of_models = findings(frame);
     let table = side_by_side(standard, others, &of_models);
     let mut notes = in_short(&names, &of_models);
     notes.extend(note_on_noise(frame));
@@ -26,7 +28,7 @@ pub(super) fn screen(frame: &Frame) -> Screen {
     Screen {
         tables: vec![ScreenTable { title, shared: shared(frame), table }],
         notes,
-        chapters: chapters(frame),
+        chapters: chapters(frame, &of_models),
         ..Screen::default()
     }
 }
@@ -39,22 +41,24 @@ fn shared(frame: &Frame) -> Vec<String> {
     lengths.chain((!seeds.is_empty()).then(|| plural(seeds.len(), "seed"))).collect()
 }
 
-/// `T2  more answers of 6 needles`; the second of two numbers of a claim has no name of its own.
+/// `T2 more of 6 needles`, and below it `     by |a|` for a second reading.
 fn label(claim: &Claim) -> String {
-    let id = if claim.label.starts_with(' ') { "" } else { claim.id };
-    format!("{id:<2} {}", claim.label)
+    match claim.is_second {
+        true => format!("     {}", claim.label),
+        false => format!("{:<2} {}", claim.id, claim.label),
+    }
 }
 
 /// The level of the standard model, without its interval; none where the model is compared with itself.
-fn level(finding: &Finding) -> Cell {
+fn level(finding: &Finding<'_>) -> Cell {
     if finding.claim.against != Against::Standard {
         return Cell::none();
     }
     Cell { aside: String::new(), ..Cell::estimate(finding.kind(), finding.baseline) }
 }
 
-/// The same where several models stand side by side: the depth with the least gain is another in each.
-fn shared_level(finding: &Finding) -> Cell {
+/// The level beside several models, which do not share the depth with the least gain.
+fn shared_level(finding: &Finding<'_>) -> Cell {
     match finding.claim.over {
         Over::EachDepth => Cell::none(),
         _ => level(finding),
@@ -62,7 +66,7 @@ fn shared_level(finding: &Finding) -> Cell {
 }
 
 /// The change with its interval.
-fn change(finding: &Finding) -> Cell {
+fn change(finding: &Finding<'_>) -> Cell {
     Cell::difference(finding.kind(), &finding.change)
 }
 
@@ -70,7 +74,7 @@ fn change(finding: &Finding) -> Cell {
 const WITH_PAPER: usize = 2;
 
 /// The claims with a column for each model: levels of the standard one, and the change of each with its verdict.
-fn side_by_side(standard: &str, models: &[String], of_models: &[Vec<Finding>]) -> Table {
+fn side_by_side(standard: &str, models: &[String], of_models: &[Vec<Finding<'_>>]) -> Table {
     let places: Vec<usize> = (0..of_models.first().map_or(0, Vec::len)).collect();
     let level = if models.len() > 1 { shared_level } else { level };
     let mut table = TableRows::of(&places)
@@ -86,12 +90,12 @@ fn side_by_side(standard: &str, models: &[String], of_models: &[Vec<Finding>]) -
 }
 
 /// The numbers of verdicts on each model, and why claims are not measurable.
-fn in_short(names: &[String], of_models: &[Vec<Finding>]) -> Vec<String> {
+fn in_short(names: &[String], of_models: &[Vec<Finding<'_>>]) -> Vec<String> {
     let mut counts = Vec::new();
     let mut reasons = Vec::new();
     for (name, findings) in names.iter().zip(of_models) {
-        let count = |verdict| findings.iter().filter(|finding| finding.verdict() == verdict).count();
-        let of_model = ClaimVerdict::DECIDED_OR_OPEN.map(|verdict| count(verdict).to_string());
+        let of_model = ClaimVerdict::DECIDED_OR_OPEN
+            .map(|verdict| findings.iter().filter(|finding| finding.verdict() == verdict).count().to_string());
         counts.push(format!("{name} {}", of_model.join(", ")));
         for finding in findings.iter().filter(|finding| finding.change.is_none()) {
             reasons.push(format!("{name}, {}: not measurable, {}.", finding.claim.id, finding.why));
@@ -143,21 +147,7 @@ pub(super) const CLAIMS_TABLE: RunTable = RunTable::made("claims", "Claims", all
 
 /// Returns `true` if the run is one of `difftool claims`; others have some of its numbers.
 fn is_of_claims(frame: &Frame) -> bool {
-    frame.own("flags").is_some()
-}
-
-/// A finding and the model that it is about.
-struct OfModel<'a> {
-    model: &'a str,
-    finding: Finding,
-}
-
-fn of_all_models(frame: &Frame) -> Vec<OfModel<'_>> {
-    let mut all = Vec::new();
-    for model in frame.models.iter().skip(1) {
-        all.extend(findings(frame, model).into_iter().map(|finding| OfModel { model, finding }));
-    }
-    all
+    frame.config_text("command") == CLAIMS_COMMAND.name
 }
 
 /// All numbers of all claims.
@@ -165,37 +155,36 @@ fn all_numbers(frame: &Frame) -> Option<Table> {
     if !is_of_claims(frame) {
         return None;
     }
-    let all = of_all_models(frame);
-    let paper_number = |of: &OfModel<'_>, at: usize| {
-        let x = of.finding.claim.paper.map(|numbers| numbers[at]);
-        Cell::value(if of.finding.claim.paper_words.contains('%') { Kind::Share } else { Kind::Number }, x, None)
-    };
+    let all: Vec<Finding<'_>> = findings(frame).into_iter().flatten().collect();
     TableRows::of(&all)
-        .column(words("id").key(), |of| Cell::words(of.finding.claim.id))
-        .column(words("claim").key(), |of| Cell::words(of.finding.claim.label.trim_start()))
-        .column(words("model").key(), |of| Cell::words(of.model))
-        .column(numbers("paper, standard").named("paper_standard"), |of| paper_number(of, 0))
-        .column(numbers("paper, diff").named("paper_differential"), |of| paper_number(of, 1))
-        .column(words("metric"), |of| {
-            let number = of.finding.claim.number;
+        .column(words("id").key(), |finding| Cell::words(finding.claim.id))
+        .column(words("claim").key(), |finding| Cell::words(finding.claim.label))
+        .column(words("model").key(), |finding| Cell::words(finding.model))
+        .column(numbers("paper, standard").named("paper_standard"), |finding| paper_number(finding, 0))
+        .column(numbers("paper, diff").named("paper_differential"), |finding| paper_number(finding, 1))
+        .column(words("metric"), |finding| {
+            let number = finding.claim.number;
             Cell::words(number.metric.name_of(number.region))
         })
-        .column(basis("prompts").named("n"), |of| Cell::optional(of.finding.change.as_ref().map(|change| change.n)))
-        .column(numbers("baseline").with_interval(), |of| Cell::estimate(of.finding.kind(), of.finding.baseline))
-        .column(numbers("other").with_interval(), |of| Cell::estimate(of.finding.kind(), of.finding.other))
-        .column(numbers("change").with_interval(), |of| change(&of.finding))
-        .column(numbers("p"), |of| p_value(of.finding.change.as_ref().and_then(|change| change.p)))
-        .column(numbers("p (holm)").named("p_adjusted"), |of| {
-            p_value(of.finding.change.as_ref().and_then(|change| change.p_adjusted))
+        .column(basis("prompts").named("n"), |finding| Cell::optional(finding.change.as_ref().map(|change| change.n)))
+        .column(numbers("baseline").with_interval(), |finding| Cell::estimate(finding.kind(), finding.baseline))
+        .column(numbers("other").with_interval(), |finding| Cell::estimate(finding.kind(), finding.other))
+        .column(numbers("change").with_interval(), |finding| change(finding))
+        .column(numbers("p"), |finding| Cell::number(finding.change.as_ref().and_then(|change| change.p), p_value))
+        .column(numbers("p (holm)").named("p_adjusted"), |finding| {
+            Cell::number(finding.change.as_ref().and_then(|change| change.p_adjusted), p_value)
         })
-        .column(words("verdict"), |of| Cell::words(of.finding.verdict().words()))
-        .column(words("why not"), |of| Cell::optional_words(Some(&of.finding.why).filter(|why| !why.is_empty())))
+        .column(words("verdict"), |finding| Cell::words(finding.verdict().words()))
+        .column(words("why not"), |finding| Cell::optional_words(Some(&finding.why).filter(|why| !why.is_empty())))
         .noted("Changes from the first model on the same prompts [95 %]. Verdict: p < 0.05, corrected for all claims of a model (Holm).")
         .with_rows()
 }
 
-fn p_value(p: Option<f64>) -> Cell {
-    Cell::number(p, |p| format!("{p:.3}"))
+/// A number of the paper, in percent where it is one.
+fn paper_number(finding: &Finding<'_>, at: usize) -> Cell {
+    let claim = finding.claim;
+    let kind = if claim.paper_words.contains('%') { Kind::Share } else { Kind::Number };
+    Cell::value(kind, claim.paper.map(|numbers| numbers[at]), None)
 }
 
 pub(super) const READINGS: RunTable =
@@ -203,7 +192,7 @@ pub(super) const READINGS: RunTable =
 
 /// The words of all claims, and the command that measures each by itself.
 fn readings(frame: &Frame) -> Option<Table> {
-    let claims: Vec<&Claim> = asked(frame).filter(|_| is_of_claims(frame)).collect();
+    let claims = if is_of_claims(frame) { flags(frame).claims() } else { Vec::new() };
     TableRows::of(&claims)
         .column(words("claim").key(), |claim| Cell::words(label(claim)))
         .column(words("says"), |claim| Cell::words(claim.says))
@@ -221,32 +210,30 @@ fn command(frame: &Frame, claim: &Claim) -> String {
 }
 
 /// A chapter of a page for each claim, with each figure once.
-fn chapters(frame: &Frame) -> Vec<Chapter> {
-    let all = of_all_models(frame);
+fn chapters(frame: &Frame, of_models: &[Vec<Finding<'_>>]) -> Vec<Chapter> {
     let mut chapters: Vec<Chapter> = Vec::new();
     let mut label = "";
-    for claim in asked(frame) {
-        let title = match claim.label.strip_prefix("  ") {
-            Some(reading) => format!("{}: {label}, {reading}", claim.id),
-            None => format!("{}: {}", claim.id, claim.label),
-        };
-        label = if claim.label.starts_with(' ') { label } else { claim.label };
+    for (at, claim) in flags(frame).claims().into_iter().enumerate() {
+        label = if claim.is_second { label } else { claim.label };
+        let reading = if claim.is_second { format!(", {}", claim.label) } else { String::new() };
         let mut paragraphs = vec![claim.says.to_owned(), format!("Here: {}", claim.reading)];
-        let of_claim = all.iter().filter(|of| std::ptr::eq(of.finding.claim, claim));
-        paragraphs.extend(of_claim.map(|of| sentence(frame, of)));
+        paragraphs.extend(of_models.iter().map(|findings| sentence(frame, &findings[at])));
         paragraphs.push(format!("The verdict does not say: {}", claim.unsaid));
         let figure = if claim.figure.is_empty() { claim.series } else { claim.figure };
         let is_drawn = chapters.iter().any(|chapter| chapter.figure == Some(figure));
-        let figure = Some(figure).filter(|_| !is_drawn);
-        chapters.push(Chapter { title, paragraphs, command: command(frame, claim), figure });
+        chapters.push(Chapter {
+            title: format!("{}: {label}{reading}", claim.id),
+            paragraphs,
+            command: command(frame, claim),
+            figure: Some(figure).filter(|_| !is_drawn),
+        });
     }
     chapters
 }
 
-/// What was found of a claim in a model: `diff: supported; accuracy % from 34 to 59, change +25 [+10, +38].`
-fn sentence(frame: &Frame, of: &OfModel<'_>) -> String {
-    let OfModel { model, finding } = of;
-    let name = frame.short_name(model);
+/// A finding in a sentence: `diff: supported; accuracy % from 34 to 59, change +25 [+10, +38].`
+fn sentence(frame: &Frame, finding: &Finding<'_>) -> String {
+    let name = frame.short_name(finding.model);
     let verdict = finding.verdict().words();
     if finding.change.is_none() {
         return format!("{name}: {verdict}, {}.", finding.why);
