@@ -13,13 +13,21 @@ pub(crate) struct LastRows<'a> {
     before: Option<(usize, KeyPart)>,
     /// The residual stream at each site: (1, T - start, E).
     pub(crate) residuals: Vec<Tensor>,
-    /// Zeros that are added to the term of the attention, to differentiate with respect to it: (1, T - start, E).
-    pub(crate) term: Option<Var>,
+    /// Of the layer that was computed last.
+    pub(crate) written: Option<Written>,
+}
+
+/// What the heads of a layer write, to differentiate with respect to it.
+pub(crate) struct Written {
+    /// The outputs, as constants: (1, T - start, H, value width).
+    pub(crate) outputs: Tensor,
+    /// Zeros that are added to them, whose gradient is that of the outputs.
+    pub(crate) change: Var,
 }
 
 impl<'a> LastRows<'a> {
     pub(crate) fn new(prefix: &'a Prefix, start: usize) -> Self {
-        Self { prefix, start, before: None, residuals: Vec::new(), term: None }
+        Self { prefix, start, before: None, residuals: Vec::new(), written: None }
     }
 
     /// Keys and values of the tokens before `start` in a layer.
@@ -50,11 +58,11 @@ impl Attend for LastRows<'_> {
         Portable::behind(before, heads, layer)?.mixture()
     }
 
-    fn attention_term(&mut self, _layer: usize, term: Tensor) -> Result<Tensor> {
-        match &self.term {
-            Some(zeros) => term + zeros.as_tensor(),
-            None => Ok(term),
-        }
+    fn head_outputs(&mut self, _layer: usize, outputs: Tensor) -> Result<Tensor> {
+        let change = Var::zeros(outputs.shape(), outputs.dtype(), outputs.device())?;
+        let changed = (&outputs + change.as_tensor())?;
+        self.written = Some(Written { outputs: outputs.detach(), change });
+        Ok(changed)
     }
 
     fn residual(&mut self, _site: usize, x: &Tensor) -> Result<()> {

@@ -47,7 +47,7 @@ pub(crate) use extras::TensorInit;
 pub use extras::{Extras, LayerSizes};
 pub use fused::Fused;
 pub use keys::Values;
-pub(crate) use last_rows::LastRows;
+pub(crate) use last_rows::{LastRows, Written};
 pub(crate) use portable::kept_bytes;
 pub use prefix::{Continuations, Prefix};
 pub use probes::{AttentionRow, HeadPlace, LayersAndHeads, ProbeResult, ResidualProbe, RowCollector, RowProbe};
@@ -222,12 +222,6 @@ pub trait Attend {
     /// Receives the attention output of a layer (B, T, E), before any norm after it.
     fn attention_output(&mut self, _layer: usize, _x: &Tensor) -> Result<()> {
         Ok(())
-    }
-
-    /// Receives the term that a layer's attention adds to the residual stream (B, T, E), after any norm. Returns the tensor to
-    /// add.
-    fn attention_term(&mut self, _layer: usize, term: Tensor) -> Result<Tensor> {
-        Ok(term)
     }
 
     /// Receives the residual stream (B, T, E): site 0 is the embeddings, site l + 1 the output of layer l.

@@ -294,7 +294,7 @@ fn contributions_of_keys(row: &AttentionRow<'_>, agreement: &Agreement, into: &m
     row.values.along(0, row.effective, &agreement.shares_of(&mixture), into);
 }
 
-/// `share_out` of the answer in the rows of one question. Equals that of [`RegionOutputs`](crate::measures::RegionOutputs),
+/// `share_out` of the answer in the rows of one question. Equals that of [`LayerSums::add_head`](crate::measures::LayerSums::add_head),
 /// except for variants with one norm over all heads, where the factor of each row counts as 1.
 fn answer_share(rows: &[Contribution], agreement: &Agreement) -> f64 {
     let mut part = 0.0;

@@ -4,12 +4,12 @@ mod tables;
 
 pub(crate) use tables::{ANSWERS, ATTENTION, DEPTH, HIDDEN, REGIONS};
 
-use super::output::{mean_over_layers, sum_of_noise, Attributed, Contributions, LayerOutput, LayerSums, RegionOutputs};
+use super::output::{mean_over_layers, sum_of_noise, Contributions, LayerOutput, LayerSums};
 use super::sinks::{SinkCollector, SinkProbe};
 use super::target::{TargetCollector, TargetProbe, TargetSummary};
 use super::{number, of_head, of_region, rounded, HiddenScores, Measure, MeasureOutput, ObservedPass};
 use crate::attention::{AttentionRow, HeadPlace, ProbeResult, RowProbe};
-use crate::model::gradient::TermGradients;
+use crate::model::gradient::HeadAttributions;
 use crate::model::pass::QueryScore;
 use crate::prompts::{Prompt, Region};
 use crate::results::metric::{
@@ -57,8 +57,7 @@ impl Measure for AnswerMeasure {
     fn conclude(&self, mut pass: ObservedPass<'_>, output: &mut MeasureOutput) -> Result<()> {
         let collected = collected_heads(std::mem::take(&mut pass.probe_results));
         for (index, target) in pass.prompt.answerable_targets().iter().enumerate() {
-            let gradients = target.query.and_then(|query| pass.gradients.get(query));
-            let (heads, layers) = measured_heads(&pass, &collected, index, gradients)?;
+            let (heads, layers) = measured_heads(&pass, &collected, index)?;
             let mut records = Vec::new();
             if let Some(query) = target.query {
                 let score = &pass.queries[query];
@@ -71,7 +70,8 @@ impl Measure for AnswerMeasure {
                 add_means(&heads, &mut records);
             }
             if self.by_head {
-                heads.iter().for_each(|head| add_head(head, &mut records));
+                let attributions = target.query.and_then(|query| pass.attributions.get(query));
+                heads.iter().for_each(|head| add_head(head, attributions, &mut records));
             }
             output.extend(target.query, pass.prompt.rows_name(), records);
         }
@@ -121,7 +121,8 @@ fn collected_heads(probe_results: Vec<ProbeResult>) -> Vec<CollectedHead> {
 struct MeasuredHead<'a> {
     at: HeadPlace,
     allocation: &'a Allocation,
-    written: RegionOutputs,
+    /// Share of each region in what it writes, in the order of [`Region::ALL`].
+    share_out: [f64; REGION_COUNT],
 }
 
 /// Computes attention and output of every head, and the output of every layer, for the target with this index.
@@ -129,7 +130,6 @@ fn measured_heads<'a>(
     pass: &ObservedPass<'_>,
     collected: &'a [CollectedHead],
     index: usize,
-    gradients: Option<&TermGradients>,
 ) -> Result<(Vec<MeasuredHead<'a>>, Vec<LayerOutput>)> {
     let mut measured = Vec::new();
     let mut layers = Vec::new();
@@ -141,22 +141,13 @@ fn measured_heads<'a>(
         let mut sums = LayerSums::new(pass.model, trace, heads[0].at.layer);
         for CollectedHead { at, allocations, contributions, sinks } in heads {
             let rows = &contributions.summaries[index].rows;
-            let mean = pass.head_means.map(|means| mean_output(pass, means, *at));
-            let attributed = gradients.zip(mean).map(|(gradients, mean)| Attributed { gradients, mean });
-            let written = sums.add_head(at.head, rows, attributed)?;
+            let share_out = sums.add_head(at.head, rows)?;
             sums.add_sinks(at.head, rows, sinks)?;
-            measured.push(MeasuredHead { at: *at, allocation: &allocations.summaries[index], written });
+            measured.push(MeasuredHead { at: *at, allocation: &allocations.summaries[index], share_out });
         }
         layers.push(sums.finish()?);
     }
     Ok((measured, layers))
-}
-
-/// Returns the mean output of a head: (value width).
-fn mean_output<'a>(pass: &ObservedPass<'_>, means: &'a [Vec<f32>], at: HeadPlace) -> &'a [f32] {
-    let means = &means[at.layer];
-    let width = means.len() / pass.model.config.wiring().heads();
-    &means[at.head * width..][..width]
 }
 
 /// Adds the output of all heads by region: means over layers, weighted by what these write.
@@ -218,18 +209,18 @@ fn of_sink(measurement: Measurement) -> Measurement {
 }
 
 /// Adds the measurements of one head.
-fn add_head(head: &MeasuredHead<'_>, records: &mut Vec<Measurement>) {
-    let MeasuredHead { at, allocation, written } = head;
+fn add_head(head: &MeasuredHead<'_>, attributions: Option<&HeadAttributions>, records: &mut Vec<Measurement>) {
+    let MeasuredHead { at, allocation, share_out } = head;
     let mut measurements = Vec::new();
     for region in Region::ALL {
-        measurements.push(of_region(region, rounded(&SHARE_OUT, written.share_out[region as usize], 1)));
+        measurements.push(of_region(region, rounded(&SHARE_OUT, share_out[region as usize], 1)));
     }
     measurements.push(of_region(Region::Answer, rounded(&SHARE_ABS, allocation.share_abs(Region::Answer), 1)));
     if let Some([share, ..]) = allocation.sink_shares() {
         measurements.push(of_sink(rounded(&SHARE_ABS, share, 1)));
     }
-    if let Some(attribution) = written.head_attribution {
-        measurements.push(rounded(&HEAD_ATTRIBUTION, attribution, 1));
+    if let Some(attributions) = attributions {
+        measurements.push(rounded(&HEAD_ATTRIBUTION, attributions[at.layer][at.head], 1));
     }
     if allocation.differential {
         let share = allocation.share_signed_or_nan(Region::Answer);

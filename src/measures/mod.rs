@@ -51,7 +51,7 @@ pub(crate) use map::{MapMeasure, Maps};
 pub(crate) use nll::{ar_hit_definition, positions_drawn, side_by_side as nll_side_by_side, NllMeasure};
 pub use outliers::ResidualCollector;
 pub(crate) use outliers::{side_by_side as outliers_side_by_side, OutlierMeasure, Outliers, CHANNELS};
-pub use output::{mean_over_layers, Attributed, Contribution, Contributions, LayerOutput, LayerSums, RegionOutputs};
+pub use output::{mean_over_layers, Contribution, Contributions, LayerOutput, LayerSums};
 pub use pooled_map::{PooledMap, PooledMapCollector, PooledMapProbe, PooledMapSpec, Pooling, RowQuantity};
 pub use premise::Agreement;
 pub(crate) use roles::{by_role, RolesMeasure, EVERY_HEAD, ROLES, SINKS, STRONGEST};
@@ -61,7 +61,7 @@ pub use target::{TargetCollector, TargetProbe, TargetSummary};
 
 use crate::attention::{HeadPlace, ProbeResult, RowProbe, Stream, Trace};
 use crate::model::generate::Generation;
-use crate::model::gradient::TermGradients;
+use crate::model::gradient::HeadAttributions;
 use crate::model::pass::{Predictions, QueryScore};
 use crate::model::Transformer;
 use crate::prompts::{Prompt, Region, Tokenizer};
@@ -158,11 +158,8 @@ pub struct ObservedPass<'a> {
     pub trace: Option<&'a Trace>,
     /// What the answers score if their rows do not see a region; empty where it is not measured, as in treated passes.
     pub hidden: &'a [HiddenScores],
-    /// Gradients of the log-probability of each answer; empty where they are not computed, as in treated passes.
-    pub gradients: &'a [TermGradients],
-    /// Mean outputs of heads over reference prompts in the rows that predict an answer, by layer: (H, value width). `None` if
-    /// they are not computed.
-    pub head_means: Option<&'a [Vec<f32>]>,
+    /// What each answer loses without a head, to first order; empty where heads are not attributed, as in treated passes.
+    pub attributions: &'a [HeadAttributions],
     /// Results of its row probes, in (layer, head, probe) order; [`ProbeResult::probe`] is the index among the
     /// measure's own probes.
     pub probe_results: Vec<ProbeResult>,

@@ -9,10 +9,7 @@
 //!
 //! * share_out\[R\] = Σ_t ⟨u_R, u⟩ / Σ_t ⟨u, u⟩ over the rows t of one answer: signed, sums to 1, the same for a row and
 //!   its negative. It is the projection of a part on the whole (the alignment of Mickus et al. 2022 and Kobayashi et al.
-//!   2020, for a partition);
-//! * head_attribution = Σ_t ⟨∂L/∂u, u - ū⟩, with L the log-probability of the answer in nats, where ū is written if the head
-//!   outputs its mean over reference prompts: the first-order estimate of what L loses in such a pass (attribution patching:
-//!   Nanda 2023; Syed et al. 2023; Kramár et al. 2024).
+//!   2020, for a partition).
 //!
 //! With u_{R,h} the output of head h that comes from region R, a layer adds u = Σ_h Σ_R u_{R,h} to the residual stream x in
 //! a row. Where a family has a norm after attention, u_{R,h} has gone through it with the factor of the row. Over the rows t
@@ -32,7 +29,6 @@
 
 use super::target::TargetSummary;
 use crate::attention::{AttentionRow, Trace};
-use crate::model::gradient::TermGradients;
 use crate::model::Transformer;
 use crate::prompts::Region;
 use crate::stats::simd::sum_magnitudes;
@@ -124,29 +120,10 @@ impl Contribution {
     }
 
     /// Returns o, the sum over regions: (value width).
-    pub(crate) fn total(&self) -> Vec<f64> {
+    pub fn total(&self) -> Vec<f64> {
         let width = self.parts.len() / REGIONS;
         (0..width).map(|channel| self.parts.iter().skip(channel).step_by(width).sum()).collect()
     }
-}
-
-/// Output of one head in the rows of one answer, by region in the order of [`Region::ALL`].
-#[derive(Clone, Debug, PartialEq)]
-pub struct RegionOutputs {
-    /// ⟨u_R, u⟩ / ⟨u, u⟩; NaN if the head's output is 0.
-    pub share_out: [f64; REGIONS],
-    /// First-order estimate of what the log-probability of the answer loses with the mean output of the head, in nats; `None`
-    /// without gradients.
-    pub head_attribution: Option<f64>,
-}
-
-/// What a head is attributed with.
-#[derive(Clone, Copy)]
-pub struct Attributed<'a> {
-    /// Of the answer's log-probability.
-    pub gradients: &'a TermGradients,
-    /// Mean output of the head, after its norm and gate: (value width).
-    pub mean: &'a [f32],
 }
 
 /// Output of the heads of one layer in the rows of one answer, as it is added up.
@@ -166,19 +143,14 @@ impl<'a> LayerSums<'a> {
         Self { model, trace, layer, written: BTreeMap::new(), sinks: BTreeMap::new() }
     }
 
-    /// Computes the output of a head from its rows, and adds it.
+    /// Computes the output of a head from its rows, and adds it. Returns ⟨u_R, u⟩ / ⟨u, u⟩ in the order of [`Region::ALL`]; NaN if the
+    /// head's output is 0.
     ///
     /// # Errors
     /// If a row was not traced.
-    pub fn add_head(
-        &mut self,
-        head: usize,
-        rows: &[Contribution],
-        attributed: Option<Attributed<'_>>,
-    ) -> Result<RegionOutputs> {
+    pub fn add_head(&mut self, head: usize, rows: &[Contribution]) -> Result<[f64; REGIONS]> {
         let mut inner = [0.0; REGIONS];
         let mut whole = 0.0;
-        let mut attribution = 0.0;
         for row in rows {
             let output = self.model.head_output(self.layer, head, row.query, self.trace)?;
             let written = output.write(&row.parts)?; // regions,E
@@ -187,17 +159,8 @@ impl<'a> LayerSums<'a> {
             let total = sum(&parts); // E
             inner.iter_mut().zip(&parts).for_each(|(inner, part)| *inner += dot(part, &total));
             whole += total.iter().map(|x| x * x).sum::<f64>();
-            if let Some(Attributed { gradients, mean }) = attributed {
-                let gradient = gradients.of(self.layer, row.query); // E
-                let gradient = self.model.before_norm(self.layer, row.query, self.trace, gradient)?; // E
-                let gradient = output.pull_back(&gradient)?; // value width
-                attribution += dot(&row.total(), &output.before_scale(&gradient)) - dot(mean, &gradient);
-            }
         }
-        Ok(RegionOutputs {
-            share_out: inner.map(|inner| inner / whole),
-            head_attribution: attributed.map(|_| attribution),
-        })
+        Ok(inner.map(|inner| inner / whole))
     }
 
     /// Adds what comes from `sinks`, the detected sinks of a head, as far as they are strong keys of noise.

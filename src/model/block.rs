@@ -53,11 +53,9 @@ impl DecoderBlock {
         if let (ResidualLayout::OneNorm, Some(norm)) = (self.residual, &self.attention_norms.before) {
             let normed = norm.forward(x)?;
             let attended = self.attended(normed.clone(), layer, at, attend)?;
-            let attended = attend.attention_term(layer, attended)?;
             return Ok(((attended + self.mlp_of_needed_rows(attend.needed(layer), &normed)?)? + x)?);
         }
         let attended = self.attention_norms.around(x, |x| self.attended(x, layer, at, attend))?;
-        let attended = attend.attention_term(layer, attended)?;
         if self.residual != ResidualLayout::Serial {
             return Ok(((attended + self.mlp_of_needed_rows(attend.needed(layer), x)?)? + x)?);
         }

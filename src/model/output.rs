@@ -40,24 +40,6 @@ impl HeadOutput {
         })?;
         Ok(output)
     }
-
-    /// The vector z (value width) with z · o = direction · u for every output o = g ∘ c · factor of the head, where
-    /// `direction` is (E).
-    pub fn pull_back(&self, direction: &[f32]) -> Result<Vec<f64>> {
-        let (e, columns) = self.weight.dims2()?;
-        let width = self.scale.len();
-        let mut pulled = vec![0.0; width];
-        with_values([&self.weight], |[weight]| {
-            let weight = Mat::new(&weight[self.first..], e, width, columns);
-            multiply(MatMut::new(&mut pulled, 1, width, width), false, Mat::new(direction, 1, e, e), weight);
-        })?;
-        Ok(pulled.into_iter().map(f64::from).collect())
-    }
-
-    /// The vector z' (value width) with z' · c = z · o for every part c.
-    pub fn before_scale(&self, z: &[f64]) -> Vec<f64> {
-        z.iter().zip(&self.scale).map(|(z, scale)| z * scale).collect()
-    }
 }
 
 /// Shares of the parts of a mixture in a head's output, computable before the layer has run. With G = W_O,h diag(gain),
@@ -133,17 +115,6 @@ impl Transformer {
         norm.apply_to_parts(attended, parts)
     }
 
-    /// The direction (E) whose product with a part of the attention output of a traced row is that of `direction` with the
-    /// part's term in the residual stream, behind the norm after attention if there is one.
-    ///
-    /// # Errors
-    /// If the row was not traced.
-    pub fn before_norm(&self, layer: usize, row: usize, trace: &Trace, direction: &[f32]) -> Result<Vec<f32>> {
-        let Some(norm) = &self.blocks.output_path(layer)?.after else { return Ok(direction.to_vec()) };
-        let attended = trace.attention_output_of(layer, row).context("the row was not traced")?; // E
-        norm.pull_back(attended, direction)
-    }
-
     /// The [`Agreement`] of a head, or `None` if the variant has a gate, whose factors differ between rows.
     pub fn agreement(&self, layer: usize, head: usize) -> Result<Option<Agreement>> {
         if self.config.variant.gate != Gate::None {
@@ -191,19 +162,5 @@ impl Norm {
             part.iter_mut().zip(&gain).for_each(|(x, &gain)| *x = (*x - centre) * f64::from(gain) * factor);
         }
         Ok(())
-    }
-
-    /// The direction y (E) with y · part = direction · norm(part), where the norm uses the mean and factor of `whole`.
-    fn pull_back(&self, whole: &[f32], direction: &[f32]) -> Result<Vec<f32>> {
-        let factor = self.factor_of(whole);
-        let gain = numbers(&self.gain)?;
-        let mut pulled: Vec<f32> =
-            direction.iter().zip(gain).map(|(x, g)| (f64::from(x * g) * factor) as f32).collect();
-        if self.bias.is_some() {
-            // Centring is symmetric: it applies to the direction as it does to the part.
-            let centre = mean(&pulled) as f32;
-            pulled.iter_mut().for_each(|x| *x -= centre);
-        }
-        Ok(pulled)
     }
 }

@@ -143,9 +143,8 @@ pub fn pass_bytes(setup: &Setup, prompts: &[PlannedPrompt]) -> u64 {
     for model in &setup.models {
         let config = &model.transformer.config;
         // Keys and values for treated passes or gradients, of the corrupted prompt, and of the text that is generated.
-        let shared = setup.conditions.len() > 1
-            || setup.hides(model, ctx_tok)
-            || setup.attributes_heads(model) && setup.differentiates(model, ctx_tok);
+        let shared =
+            setup.conditions.len() > 1 || setup.hides(model, ctx_tok) || setup.attributes_heads(model, ctx_tok);
         let kept = [shared, setup.patches(), setup.plan.max_new.is_some()].into_iter().filter(|&kept| kept).count();
         let pass = config.pass_bytes(ctx_tok) + kept as u64 * config.prefix_bytes(ctx_tok);
         widest = widest.max(model.transformer.expanded_bytes() + pass);

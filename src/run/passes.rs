@@ -11,7 +11,7 @@ use crate::measures::{
     SinkProbe,
 };
 use crate::model::generate::{generate, Generation, StopConditions};
-use crate::model::gradient::{LastPass, TermGradients};
+use crate::model::gradient::{HeadAttributions, LastPass};
 use crate::model::open::Model;
 use crate::model::pass::{continued_passes, first_observed_row, first_row, pass, PassResult};
 use crate::model::Transformer;
@@ -73,13 +73,12 @@ fn passes(
     let treatments: Vec<Option<ResolvedTreatment>> =
         (0..setup.conditions.len()).map(|index| treated(index, false)).collect();
     let mut passes = PromptPasses::new(setup, model_index, planned, prompt, &setup.plan.select, measures);
-    passes.head_means = reference.answer_means().filter(|_| setup.attributes_heads(model));
     let starts = passes.starts(&treatments, prefix.as_ref());
     let generates = measures.iter().any(|measure| measure.wants_generation());
     let shares = setup.shares_prefixes() && (generates || starts.iter().any(|&(start, _)| start > 0));
     if treatments[0].is_none() {
         passes.hides = setup.hides(model, prompt.ids.len());
-        passes.differentiates = passes.head_means.is_some() && setup.differentiates(model, prompt.ids.len());
+        passes.head_means = reference.answer_means().filter(|_| setup.attributes_heads(model, prompt.ids.len()));
     }
     for batch in batches(&starts, shares, |start| most_at_once(prompt.ids.len(), start)) {
         let of_batch = &treatments[batch.clone()];
@@ -90,7 +89,7 @@ fn passes(
         };
         let shared = known.filter(|_| start > 0).map(|known| (known, start));
         let derives = batch.start == 0;
-        let keeping = derives && (passes.differentiates || passes.hides || (shares && shared.is_none()));
+        let keeping = derives && (passes.head_means.is_some() || passes.hides || (shares && shared.is_none()));
         let observed = passes.observe(prompt, of_batch, shared, keeping)?;
         for (index, mut observed) in batch.zip(observed) {
             let kept = observed.passed.prefix.take();
@@ -123,12 +122,11 @@ pub(super) fn untreated_records(
 ) -> Result<Vec<Record>> {
     let mut result = PromptResult::default();
     let mut passes = PromptPasses::new(setup, model, planned, prompt, only, measures);
-    passes.head_means = head_means;
-    let keeping = head_means.is_some() && setup.differentiates(&setup.models[model], prompt.ids.len());
+    passes.head_means = head_means.filter(|_| setup.differentiates(&setup.models[model], prompt.ids.len()));
+    let keeping = passes.head_means.is_some();
     for mut observed in passes.observe(prompt, &[None], None, keeping)? {
-        if let Some(kept) = observed.passed.prefix.take() {
-            observed.gradients = passes.gradients(&kept)?;
-        }
+        let kept = observed.passed.prefix.take();
+        passes.derive(&mut observed, kept.as_ref())?;
         passes.conclude(0, prompt, observed, None, &mut result)?;
     }
     Ok(result.records)
@@ -189,10 +187,8 @@ struct PromptPasses<'a> {
     /// The layers and heads that are measured.
     only: &'a LayersAndHeads,
     measures: &'a [&'a dyn Measure],
-    /// Mean outputs of heads, if they are attributed.
+    /// Mean outputs of heads, by layer (H, value width), if heads are attributed with them in the first pass.
     head_means: Option<&'a [Vec<f32>]>,
-    /// `true` if gradients of answers are computed in the first pass.
-    differentiates: bool,
     /// `true` if answers of the first pass are also scored with regions hidden.
     hides: bool,
     /// Data of each measure from the first condition, for the others.
@@ -209,18 +205,7 @@ impl<'a> PromptPasses<'a> {
         measures: &'a [&'a dyn Measure],
     ) -> Self {
         let baseline = measures.iter().map(|_| None).collect();
-        Self {
-            setup,
-            model,
-            planned,
-            prompt,
-            only,
-            measures,
-            head_means: None,
-            differentiates: false,
-            hides: false,
-            baseline,
-        }
+        Self { setup, model, planned, prompt, only, measures, head_means: None, hides: false, baseline }
     }
 
     fn transformer(&self) -> &'a Transformer {
@@ -236,19 +221,17 @@ impl<'a> PromptPasses<'a> {
         observed && self.measures.iter().any(|measure| measure.wants_predictions())
     }
 
-    /// The gradients of the log-probability of each answer of the prompt, from the keys and values of an untreated pass.
-    fn gradients(&self, prefix: &Prefix) -> Result<Vec<TermGradients>> {
-        let Some(first) = self.prompt.queries.iter().map(|query| query.rows().start).min() else {
-            return Ok(Vec::new());
-        };
-        let last = LastPass::new(self.transformer(), &self.prompt.ids, prefix, first)?;
-        last.gradients(&self.prompt.queries.iter().map(|query| query.rows()).collect::<Vec<_>>())
+    /// Attributes the log-probability of each answer of the prompt to heads, from the keys and values of an untreated pass.
+    fn attributions(&self, means: &[Vec<f32>], prefix: &Prefix) -> Result<Vec<HeadAttributions>> {
+        let answers: Vec<Range<usize>> = self.prompt.queries.iter().map(|query| query.rows()).collect();
+        let Some(first) = answers.iter().map(|rows| rows.start).min() else { return Ok(Vec::new()) };
+        LastPass::new(self.transformer(), &self.prompt.ids, prefix, first)?.attributions(&answers, means)
     }
 
-    /// Adds the gradients of the first pass and its scores with regions hidden, from the keys and values that it kept.
+    /// Adds to the first pass what it loses without heads and its scores with regions hidden, from the keys and values that it kept.
     fn derive(&self, observed: &mut PassObservations, kept: Option<&Prefix>) -> Result<()> {
-        if let Some(kept) = kept.filter(|_| self.differentiates) {
-            observed.gradients = self.gradients(kept)?;
+        if let Some((means, kept)) = self.head_means.zip(kept) {
+            observed.attributions = self.attributions(means, kept)?;
         }
         if self.hides {
             let shared = kept.filter(|_| self.setup.shares_prefixes());
@@ -362,7 +345,7 @@ impl<'a> PromptPasses<'a> {
         let key = PassKey { model: self.model, condition };
         let setup = self.setup;
         let model = &self.setup.models[self.model];
-        let PassObservations { passed, probe_results, residual, hidden, gradients } = observed;
+        let PassObservations { passed, probe_results, residual, hidden, attributions } = observed;
         let identity = identity(setup, self.planned, model, &setup.conditions[condition]);
         for (i, probe_results) in probe_results.into_iter().enumerate() {
             let mut output = MeasureOutput::default();
@@ -378,8 +361,7 @@ impl<'a> PromptPasses<'a> {
                 generation,
                 trace: passed.trace.as_ref(),
                 hidden: &hidden,
-                gradients: &gradients,
-                head_means: self.head_means,
+                attributions: &attributions,
                 probe_results,
                 residual: residual.as_ref(),
                 baseline: self.baseline[i].as_ref(),
@@ -414,7 +396,7 @@ impl MeasureProbes {
             let (measure, own) = owners[result.probe];
             probe_results[measure].push(ProbeResult { probe: own, ..result });
         }
-        PassObservations { passed, probe_results, residual, hidden: Vec::new(), gradients: Vec::new() }
+        PassObservations { passed, probe_results, residual, hidden: Vec::new(), attributions: Vec::new() }
     }
 }
 
@@ -425,8 +407,8 @@ struct PassObservations {
     residual: Option<ResidualCollector>,
     /// Scores with regions hidden; empty unless they are measured.
     hidden: Vec<HiddenScores>,
-    /// Gradients of the log-probability of each answer; empty if no measure wants them.
-    gradients: Vec<TermGradients>,
+    /// What each answer loses without a head; empty if heads are not attributed.
+    attributions: Vec<HeadAttributions>,
 }
 
 /// The records and pooled data of a prompt.

@@ -188,10 +188,9 @@ impl Setup {
 
     /// Returns `true` if heads are attributed with their mean outputs: in runs about heads and their roles, as far as answers are
     /// differentiated at all.
-    pub(super) fn attributes_heads(&self, model: &Model) -> bool {
+    pub(super) fn attributes_heads(&self, model: &Model, tokens: usize) -> bool {
         let of_heads = [MeasureName::AnswerByHead, MeasureName::Roles];
-        let shortest = self.grid.ctx_tok().into_iter().min().unwrap_or(0);
-        of_heads.iter().all(|name| self.plan.measures.contains(name)) && self.differentiates(model, shortest)
+        of_heads.iter().all(|name| self.plan.measures.contains(name)) && self.differentiates(model, tokens)
     }
 
     /// Returns `true` if conditions take outputs of heads from another prompt.

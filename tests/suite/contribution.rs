@@ -4,16 +4,14 @@
 use crate::common::{edit_tensor, fixture, tiny_model};
 use candle_core::{Device, Tensor};
 use difftool::attention::{
-    Attend, Factor, HeadNorm, Heads, LambdaInit, LayersAndHeads, ProbeResult, ResidualProbe, RowProbe, Stream, Trace,
-    Variant,
+    Attend, Factor, HeadNorm, HeadPlace, Heads, LambdaInit, LayersAndHeads, ProbeResult, ResidualProbe, RowProbe,
+    Stream, Trace, Variant,
 };
 use difftool::base::hash::sha256;
 use difftool::base::rng::Rng;
 use difftool::measures::{
-    mean_over_layers, Allocation, Attributed, Contributions, LayerOutput, LayerSums, RegionOutputs, TargetCollector,
-    TargetProbe,
+    mean_over_layers, Allocation, Contributions, LayerOutput, LayerSums, TargetCollector, TargetProbe,
 };
-use difftool::model::gradient::TermGradients;
 use difftool::model::{Checkpoint, ModelConfig, NormKind, NormPlace, Transformer, Weights};
 use difftool::prompts::{Region, TargetRows};
 use proptest::prelude::*;
@@ -71,15 +69,8 @@ fn pass(model: &Transformer, ids: &[u32], target: &TargetRows) -> Pass {
     Pass { probe_results, trace, ends }
 }
 
-/// Random gradients, the same in all layers and rows.
-fn same_gradients(model: &Transformer, target: &TargetRows) -> TermGradients {
-    let (mut rng, width) = (Rng::new(1, "gradients"), model.config.width);
-    let gradient: Vec<f32> = (0..width).map(|_| rng.normal() as f32).collect();
-    TermGradients::new(target.rows.start, width, vec![gradient.repeat(target.rows.len()); model.config.layers.len()])
-}
-
-/// What was written by a head and how much was cancelled.
-pub(super) type OfHead = (RegionOutputs, [f64; REGIONS], Box<TargetCollector<Allocation>>);
+/// Shares of regions in what a head wrote, and how much was cancelled.
+pub(super) type OfHead = ([f64; REGIONS], [f64; REGIONS], Box<TargetCollector<Allocation>>);
 
 /// What was written by each head and how much was cancelled, in (layer, head) order.
 fn written(model: &Transformer, ids: &[u32], target: &TargetRows) -> Vec<OfHead> {
@@ -93,7 +84,6 @@ pub(super) fn written_by_layer(
     target: &TargetRows,
 ) -> (Vec<OfHead>, Vec<LayerOutput>) {
     let pass = pass(model, ids, target);
-    let gradients = same_gradients(model, target);
     let mut probe_results = pass.probe_results.into_iter();
     let mut found = Vec::new();
     let mut layers: Vec<LayerSums> =
@@ -101,10 +91,8 @@ pub(super) fn written_by_layer(
     while let (Some(first), Some(second)) = (probe_results.next(), probe_results.next()) {
         let answer = first.collector.into_collector::<TargetCollector<Allocation>>();
         let parts = second.collector.into_collector::<TargetCollector<Contributions>>();
-        let mean = vec![0.0; model.config.wiring().value_slices() * model.config.head_dim];
-        let attributed = Some(Attributed { gradients: &gradients, mean: &mean });
         let rows = &parts.summaries[0].rows;
-        let written = layers[first.at.layer].add_head(first.at.head, rows, attributed).unwrap();
+        let written = layers[first.at.layer].add_head(first.at.head, rows).unwrap();
         let cancelled = Region::ALL.map(|region| answer.summaries[0].cancelled(region));
         found.push((written, cancelled, answer));
     }
@@ -165,7 +153,7 @@ fn contributions_agree_with_transformers() {
                 let of_head = expected.tensors[name].get(i / heads).unwrap().get(i % heads).unwrap();
                 of_head.flatten_all().unwrap().to_vec1::<f64>().unwrap()
             };
-            for (metric, got) in [("share_out", &written.share_out), ("cancelled", cancelled)] {
+            for (metric, got) in [("share_out", written), ("cancelled", cancelled)] {
                 for (region, (got, want)) in got.iter().zip(want(metric)).enumerate() {
                     if got.is_nan() && want.is_nan() {
                         continue; // a region without keys
@@ -379,7 +367,7 @@ fn attention_only(dir: &Path) -> (ModelConfig, Weights) {
 }
 
 #[test]
-fn attributions_of_heads_and_layers_with_a_mean_of_0_sum_to_what_attention_added_to_the_residual_stream() {
+fn what_heads_write_sums_to_what_attention_added_to_the_residual_stream() {
     let scratch = tempfile::tempdir().unwrap();
     let tiny = Variant::presets().keys().map(|variant| {
         let dir = scratch.path().join(variant);
@@ -398,15 +386,28 @@ fn attributions_of_heads_and_layers_with_a_mean_of_0_sum_to_what_attention_added
         placed.push(config.norm_place);
         let model = Transformer::load(&config, weights).unwrap();
         let (ids, target) = random_prompt(config.vocab, 24, 19..23, 3);
-        let found = written(&model, &ids, &target);
-        let got: f64 = found.iter().map(|(written, ..)| written.head_attribution.unwrap()).sum();
-        let (ends, gradients) = (pass(&model, &ids, &target).ends, same_gradients(&model, &target));
+        let Pass { probe_results, trace, ends } = pass(&model, &ids, &target);
+        let mut written = vec![vec![0.0; config.width]; config.layers.len() * target.rows.len()];
+        for result in probe_results.into_iter().filter(|result| result.probe == 1) {
+            let HeadPlace { layer, head } = result.at;
+            let parts = result.collector.into_collector::<TargetCollector<Contributions>>();
+            for (i, row) in parts.summaries[0].rows.iter().enumerate() {
+                let output = model.head_output(layer, head, target.rows.start + i, &trace).unwrap();
+                let sum = &mut written[layer * target.rows.len() + i];
+                sum.iter_mut().zip(output.write(&row.total()).unwrap()).for_each(|(sum, x)| *sum += f64::from(x));
+            }
+        }
+        let mut got = vec![0.0; target.rows.len() * config.width];
+        for (i, written) in written.iter_mut().enumerate() {
+            let (layer, row) = (i / target.rows.len(), i % target.rows.len());
+            model.norm_after_attention(layer, target.rows.start + row, &trace, written).unwrap();
+            got[row * config.width..].iter_mut().zip(written).for_each(|(got, x)| *got += *x);
+        }
         let rows = target.rows.start * config.width..target.rows.end * config.width;
-        let added = ends.last[rows.clone()].iter().zip(&ends.first[rows]).map(|(last, first)| last - first);
-        let gradient = gradients.of(0, target.rows.start).iter().cycle();
-        let want: f64 = added.zip(gradient).map(|(added, gradient)| f64::from(added * gradient)).sum();
-        assert!((got - want).abs() < 1e-5 * want.abs().max(1.0), "{}: {got} instead of {want}", dir.display());
-        assert!(want.abs() > 1e-4, "{}: {want} shows nothing", dir.display());
+        let added = ends.last[rows.clone()].iter().zip(&ends.first[rows]).map(|(last, first)| f64::from(last - first));
+        let want: Vec<f64> = added.collect();
+        assert_close_to(&got, &want, 1e-5, &dir.display().to_string());
+        assert!(want.iter().any(|x| x.abs() > 1e-3), "{}: it shows nothing", dir.display());
     }
     assert!(placed.contains(&NormPlace::After) && placed.contains(&NormPlace::Before));
 }
@@ -434,7 +435,7 @@ fn attention_spread_evenly_over_equal_tokens_writes_as_many_shares_as_there_are_
             let keys = |row: usize| target.regions[..=row].iter().filter(|&&of| of == region).count() as f64;
             let even = target.rows.clone().map(|row| keys(row) / (row + 1) as f64).sum::<f64>() / 5.0;
             assert!((answer.summaries[0].share_abs(region) - even).abs() < 1e-6);
-            let share = written.share_out[region as usize];
+            let share = written[region as usize];
             assert!((share - even).abs() < 1e-5, "{share} where {even} is even");
         }
     }
@@ -464,7 +465,7 @@ fn heads_that_cancel_each_other_write_nothing_together() {
     let model = Transformer::load(&config, weights).unwrap();
     let (ids, target) = random_prompt(config.vocab, 24, 19..23, 7);
     let (heads, layers) = written_by_layer(&model, &ids, &target);
-    assert!(heads.iter().all(|(head, ..)| head.share_out.iter().all(|x| x.is_finite())), "each head writes");
+    assert!(heads.iter().all(|(head, ..)| head.iter().all(|x| x.is_finite())), "each head writes");
     assert!(layers.iter().all(|layer| layer.weight < 1e-9), "{layers:?}");
 }
 
@@ -531,11 +532,10 @@ proptest! {
             prop_assert!((Region::ALL.map(share).iter().sum::<f64>() - 1.0).abs() < 1e-6);
         }
         for ((a, cancelled, _), (b, also_cancelled, _)) in one.0.iter().zip(&other.0) {
-            prop_assert!((a.share_out.iter().sum::<f64>() - 1.0).abs() < 1e-6, "{a:?}");
+            prop_assert!((a.iter().sum::<f64>() - 1.0).abs() < 1e-6, "{a:?}");
             for i in 0..REGIONS {
                 let pairs = [
-                    (a.share_out[i], b.share_out[i]),
-                    (a.head_attribution.unwrap(), b.head_attribution.unwrap()),
+                    (a[i], b[i]),
                     (cancelled[i], also_cancelled[i]),
                 ];
                 for (x, y) in pairs {
