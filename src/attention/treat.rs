@@ -173,6 +173,15 @@ impl ResolvedTreatment {
         removed.chain(replaced).chain(quantised).min().unwrap_or(usize::MAX)
     }
 
+    /// The first layer whose attention may differ from that of an untreated pass. `usize::MAX` if that of no layer does.
+    pub fn first_layer(&self) -> usize {
+        let first = |layers: &Option<Vec<usize>>| layers.as_ref().map_or(Some(0), |all| all.iter().min().copied());
+        let removed = self.removed.iter().filter_map(|removed| first(&removed.of.layers));
+        let quantised = self.quantisers.iter().filter_map(|quantiser| first(&quantiser.layers));
+        let replaced = self.replaced.iter().map(|replaced| replaced.layer);
+        removed.chain(quantised).chain(replaced).min().unwrap_or(usize::MAX)
+    }
+
     /// [`replace`] in the rows (T, H, value width) of one prompt.
     fn replace_rows(&self, layer: usize, start: usize, heads: usize, width: usize, rows: &mut [f32]) {
         let t = rows.len() / (heads * width);

@@ -4,7 +4,9 @@
 //! logit given the tokens before it, so one pass over the prompt with its answers in place is enough. Answers to further
 //! questions are scored behind the right answers to those before, which decoding may have missed.
 
-use crate::attention::{Continuations, NeededRows, Prefix, ProbeResult, ResolvedTreatment, Stream, Trace};
+use crate::attention::{
+    Continuations, NeededRows, Prefix, ProbeResult, ResidualProbe, ResolvedTreatment, Stream, Trace,
+};
 use crate::kernels::{cross_entropy, numbers, TokenScores};
 use crate::model::memory::LOGIT_POSITIONS;
 use crate::model::Transformer;
@@ -80,35 +82,80 @@ pub fn first_row(observed: usize, common: usize, treated: Option<&ResolvedTreatm
     observed.min(common).min(treated.map_or(usize::MAX, ResolvedTreatment::first_row))
 }
 
-/// Like one [`pass`] for each of `streams`, without `all_tokens`, as one batch that starts at `start`, which is not after
-/// the [`first_row`] of any of them. Results have the same bits.
+/// Where passes over the same tokens start that share what an untreated pass has computed.
+#[derive(Clone, Copy)]
+pub struct SharedStart<'a> {
+    /// Its keys and values.
+    pub prefix: &'a Prefix,
+    /// The first row that is computed.
+    pub row: usize,
+    /// The first layer that is computed.
+    pub layer: usize,
+    /// Its [`residuals`] in the rows from `row` on, unless all layers are computed.
+    pub residuals: &'a [Tensor],
+}
+
+impl<'a> SharedStart<'a> {
+    /// The start at a row, of all layers.
+    pub fn at(prefix: &'a Prefix, row: usize) -> Self {
+        Self { prefix, row, layer: 0, residuals: &[] }
+    }
+}
+
+/// Like one [`pass`] for each of `streams`, without `all_tokens`, as one batch that starts at a row that is not after the
+/// [`first_row`] of any of them. If nothing is observed, it may also start at a layer before which none is treated. Results have the
+/// same bits.
 ///
 /// # Errors
-/// As for [`pass`]; if the prompt begins with other tokens than the `prefix`, or the model has no kernels.
+/// As for [`pass`]; if the prompt begins with other tokens than the prefix, or the model has no kernels.
 pub fn continued_passes(
     model: &Transformer,
     prompt: &Prompt,
     streams: Vec<Stream<'_>>,
-    prefix: &Prefix,
-    start: usize,
+    start: SharedStart<'_>,
 ) -> Result<Vec<PassResult>> {
-    ensure!(start <= prefix.common_tokens(&prompt.ids), "passes share only the tokens with which both begin");
+    let SharedStart { prefix, row, layer, residuals } = start;
+    ensure!(row <= prefix.common_tokens(&prompt.ids), "passes share only the tokens with which both begin");
     let mut needed = vec![false; prompt.ids.len()];
     for stream in &streams {
         needed.iter_mut().zip(needed_rows(prompt, stream)).for_each(|(needed, more)| *needed |= more);
     }
-    let ids = vec![prompt.ids[start..].to_vec(); streams.len()];
-    let needed = NeededRows { layer: model.last_layer(), rows: needed.split_off(start) };
-    let mut attend = Continuations::new(prefix, start, needed, streams);
-    let hidden = model.hidden_from(&ids, start, &mut attend)?; // B,T - start,E
+    let count = streams.len();
+    let needed = NeededRows { layer: model.last_layer(), rows: needed.split_off(row) };
+    let mut attend = Continuations::new(prefix, row, needed, streams);
+    let hidden = match layer {
+        0 => model.hidden_from(&vec![prompt.ids[row..].to_vec(); count], row, &mut attend)?, // B,T - row,E
+        _ => model.hidden_behind(residuals[layer].repeat((count, 1, 1))?, layer, row, &mut attend)?, // B,T - row,E
+    };
     let mut results = Vec::new();
     for (i, mut stream) in attend.streams.into_iter().enumerate() {
-        let queries = answers(model, &hidden.get(i)?, prompt, start)?;
+        let queries = answers(model, &hidden.get(i)?, prompt, row)?;
         let prefix = stream.take_prefix(&prompt.ids);
         let Stream { probe_results, trace, .. } = stream;
         results.push(PassResult { queries, predictions: None, probe_results, trace, prefix });
     }
     Ok(results)
+}
+
+/// The residual stream of an untreated pass before each layer and after the last, in the rows from `row` on: (1, T - row, E).
+/// `prefix` has the keys and values before them.
+pub fn residuals(model: &Transformer, prompt: &Prompt, prefix: &Prefix, row: usize) -> Result<Vec<Tensor>> {
+    let mut sites = Sites::default();
+    let stream = Stream::new(&[]).with_residual(&mut sites);
+    continued_passes(model, prompt, vec![stream], SharedStart::at(prefix, row))?;
+    let shape = (1, prompt.ids.len() - row, model.config.width);
+    let sites = sites.0.into_iter().map(|values| Tensor::from_vec(values, shape, &model.placement.device));
+    Ok(sites.collect::<candle_core::Result<_>>()?)
+}
+
+/// The residual stream at each site.
+#[derive(Default)]
+struct Sites(Vec<Vec<f32>>);
+
+impl ResidualProbe for Sites {
+    fn observe(&mut self, _site: usize, values: &[f32], _width: usize) {
+        self.0.push(values.to_vec());
+    }
 }
 
 /// Returns for each row whether its output in the last layer is needed.

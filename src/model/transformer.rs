@@ -135,11 +135,15 @@ impl Transformer {
     /// Like [`Transformer::hidden`], for tokens that start at position `start`. `attend` provides the keys and values
     /// before them.
     pub fn hidden_from(&self, ids: &[Vec<u32>], start: usize, attend: &mut dyn Attend) -> Result<Tensor> {
-        let end = start + ids.first().map_or(0, Vec::len);
-        let mut x = self.embedded(ids, start)?; // B,T,E
-        attend.residual(0, &x)?;
-        let tables = self.rotary_tables(end);
-        for layer in 0..self.config.layers.len() {
+        let x = self.embedded(ids, start)?; // B,T,E
+        self.hidden_behind(x, 0, start, attend)
+    }
+
+    /// Like [`Transformer::hidden_from`], from the residual stream (B, T, E) before the layer `first` on.
+    pub fn hidden_behind(&self, mut x: Tensor, first: usize, start: usize, attend: &mut dyn Attend) -> Result<Tensor> {
+        attend.residual(first, &x)?;
+        let tables = self.rotary_tables(start + x.dim(1)?);
+        for layer in first..self.config.layers.len() {
             let block = self.blocks.block(layer)?;
             x = block.forward(&x, layer, &RotaryPositions { tables: &tables, start }, attend)?;
             attend.residual(layer + 1, &x)?;

@@ -5,7 +5,7 @@ use super::reference::resolver;
 use crate::attention::{Prefix, Removal, Stream};
 use crate::measures::HiddenScores;
 use crate::model::open::Model;
-use crate::model::pass::{continued_passes, first_observed_row, pass};
+use crate::model::pass::{continued_passes, first_observed_row, pass, SharedStart};
 use crate::prompts::{Prompt, Region};
 use crate::treatments::{KeySelection, PromptFindings, Reference, RowSelection, Treatment};
 use anyhow::Result;
@@ -41,7 +41,7 @@ pub(super) fn hidden_scores(model: &Model, prompt: &Prompt, prefix: Option<&Pref
         let start = first_observed_row(transformer, prompt, &Stream::new(&[]), false);
         for batch in treated.chunks(most_at_once(prompt.ids.len(), start)) {
             let streams = batch.iter().map(|treated| Stream::new(&[]).treated(Some(treated))).collect();
-            passed.extend(continued_passes(transformer, prompt, streams, prefix, start)?);
+            passed.extend(continued_passes(transformer, prompt, streams, SharedStart::at(prefix, start))?);
         }
     } else {
         for treated in &treated {

@@ -13,13 +13,14 @@ use crate::measures::{
 use crate::model::generate::{generate, Generation, StopConditions};
 use crate::model::gradient::{HeadAttributions, LastPass};
 use crate::model::open::Model;
-use crate::model::pass::{continued_passes, first_observed_row, first_row, pass, PassResult};
+use crate::model::pass::{continued_passes, first_observed_row, first_row, pass, residuals, PassResult, SharedStart};
 use crate::model::Transformer;
 use crate::prompts::{PlannedPrompt, Prompt};
 use crate::results::metric::CELL;
 use crate::results::record::{Identity, Measurement, Record};
 use crate::treatments::{Condition, PairedPrompt, PromptFindings};
 use anyhow::Result;
+use candle_core::Tensor;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -75,19 +76,23 @@ fn passes(
     let mut passes = PromptPasses::new(setup, model_index, planned, prompt, &setup.plan.select, measures);
     let starts = passes.starts(&treatments, prefix.as_ref());
     let generates = measures.iter().any(|measure| measure.wants_generation());
-    let shares = setup.shares_prefixes() && (generates || starts.iter().any(|&(start, _)| start > 0));
+    let shares = setup.shares_prefixes() && (generates || starts.iter().any(|start| start.row > 0));
     if treatments[0].is_none() {
         passes.hides = setup.hides(model, prompt.ids.len());
         passes.head_means = reference.answer_means().filter(|_| setup.attributes_heads(model, prompt.ids.len()));
     }
-    for batch in batches(&starts, shares, |start| most_at_once(prompt.ids.len(), start)) {
+    let mut last = LastResiduals::default();
+    for batch in batches(&starts, shares, |row| most_at_once(prompt.ids.len(), row)) {
         let of_batch = &treatments[batch.clone()];
-        let (start, read) = starts[batch.start];
+        let start = starts[batch.start];
         let (prompt, known) = match &corrupted {
-            Some(Corrupted { prompt, prefix }) if read == PairedPrompt::Corrupted => (prompt, prefix.as_ref()),
+            Some(Corrupted { prompt, prefix }) if start.prompt == PairedPrompt::Corrupted => (prompt, prefix.as_ref()),
             _ => (prompt, prefix.as_ref()),
         };
-        let shared = known.filter(|_| start > 0).map(|known| (known, start));
+        let shared = match known.filter(|_| start.row > 0) {
+            Some(known) => Some(last.start(&model.transformer, prompt, known, start)?),
+            None => None,
+        };
         let derives = batch.start == 0;
         let keeping = derives && (passes.head_means.is_some() || passes.hides || (shares && shared.is_none()));
         let observed = passes.observe(prompt, of_batch, shared, keeping)?;
@@ -107,6 +112,34 @@ fn passes(
         }
     }
     Ok(())
+}
+
+/// The residual stream of the last untreated rows that were needed, from which passes start that change nothing before a layer.
+#[derive(Default)]
+struct LastResiduals {
+    /// The rows and the prompt; any layer.
+    of: Option<PassStart>,
+    /// Before each layer and after the last: (1, rows, E).
+    sites: Vec<Tensor>,
+}
+
+impl LastResiduals {
+    /// Where a pass starts with the keys and values of `prefix`. The residual stream is computed unless it is known, or the pass has
+    /// all layers.
+    fn start<'s>(
+        &'s mut self,
+        model: &Transformer,
+        prompt: &Prompt,
+        prefix: &'s Prefix,
+        start: PassStart,
+    ) -> Result<SharedStart<'s>> {
+        let rows = PassStart { layer: 0, ..start };
+        if start.layer > 0 && self.of != Some(rows) {
+            self.sites = residuals(model, prompt, prefix, start.row)?;
+            self.of = Some(rows);
+        }
+        Ok(SharedStart { prefix, row: start.row, layer: start.layer, residuals: &self.sites })
+    }
 }
 
 /// Returns the records of measures on one untreated pass, for these layers and heads. With the mean outputs of heads, they
@@ -152,17 +185,27 @@ fn generation(
     generate(&model.transformer, model.tokenizer()?, before, &until, treated, prefix).map(Some)
 }
 
-/// The first row that a pass computes, and the prompt that it reads.
-type PassStart = (usize, PairedPrompt);
+/// Where a pass starts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct PassStart {
+    /// The prompt that it reads.
+    prompt: PairedPrompt,
+    /// The first row that it computes.
+    row: usize,
+    /// The first layer that it computes.
+    layer: usize,
+}
 
-/// Conditions, by index, whose passes run together, in order: the first alone, then those that start at the same row > 0 of
-/// the same prompt, at most `most(row)` of them.
+/// Conditions, by index, whose passes run together, in order: the first alone, then those with the same start at a row > 0, at most
+/// `most(row)` of them.
 fn batches(starts: &[PassStart], shares: bool, most: impl Fn(usize) -> usize) -> Vec<Range<usize>> {
     let mut batches: Vec<Range<usize>> = Vec::new();
     for (i, start) in starts.iter().enumerate() {
-        match batches.last_mut().filter(|last| shares && last.start > 0 && start.0 > 0 && starts[last.start] == *start)
+        match batches
+            .last_mut()
+            .filter(|last| shares && last.start > 0 && start.row > 0 && starts[last.start] == *start)
         {
-            Some(last) if last.len() < most(start.0) => last.end = i + 1,
+            Some(last) if last.len() < most(start.row) => last.end = i + 1,
             _ => batches.push(i..i + 1),
         }
     }
@@ -284,19 +327,25 @@ impl<'a> PromptPasses<'a> {
         first_observed_row(self.transformer(), self.prompt, &stream, self.wants_predictions(observed))
     }
 
-    /// The first row and the prompt of the pass under each condition, if keys and values of `prefix` are known. The first
-    /// pass is whole without one: the others share its rows.
+    /// Where the pass under each condition starts, if keys and values of `prefix` are known. The first pass is whole without one: the
+    /// others share its rows. If treated passes are not observed, they start at the first layer that they change.
     fn starts(&self, treatments: &[Option<ResolvedTreatment>], prefix: Option<&Prefix>) -> Vec<PassStart> {
         let ids = &self.prompt.ids;
         let observed = [false, true].map(|treated| self.first_observed_row(treated));
         let common = prefix.map_or(ids.len(), |prefix| prefix.common_tokens(ids));
         let mut starts = Vec::new();
         for (index, treated) in treatments.iter().enumerate() {
-            let start = match (index, prefix) {
+            let row = match (index, prefix) {
                 (0, None) => 0,
                 _ => first_row(observed[usize::from(index > 0)], common, treated.as_ref()),
             };
-            starts.push((start, self.setup.conditions[index].prompt()));
+            let layer = match treated {
+                Some(treated) if row > 0 && !self.observes(true) => {
+                    treated.first_layer().min(self.transformer().last_layer())
+                }
+                _ => 0,
+            };
+            starts.push(PassStart { prompt: self.setup.conditions[index].prompt(), row, layer });
         }
         starts
     }
@@ -307,7 +356,7 @@ impl<'a> PromptPasses<'a> {
         &self,
         prompt: &Prompt,
         treated: &[Option<ResolvedTreatment>],
-        shared: Option<(&Prefix, usize)>,
+        shared: Option<SharedStart<'_>>,
         keeping: bool,
     ) -> Result<Vec<PassObservations>> {
         // All of a batch are treated, or none is.
@@ -322,7 +371,7 @@ impl<'a> PromptPasses<'a> {
             streams.push(if keeping { stream.keeping() } else { stream });
         }
         let passed = match shared {
-            Some((prefix, start)) => continued_passes(self.transformer(), prompt, streams, prefix, start)?,
+            Some(start) => continued_passes(self.transformer(), prompt, streams, start)?,
             None => {
                 let wants = self.wants_predictions(observed);
                 let passed = streams.into_iter().map(|stream| pass(self.transformer(), prompt, stream, wants));
@@ -462,10 +511,11 @@ mod tests {
 
     #[test]
     fn passes_that_start_at_the_same_row_run_together_after_the_first() {
-        let starts = [90, 90, 90, 90, 0, 0, 80, 90].map(|start| (start, PairedPrompt::Clean));
+        let starts = [90, 90, 90, 90, 0, 0, 80, 90].map(|row| PassStart { prompt: PairedPrompt::Clean, row, layer: 0 });
         assert_eq!(batches(&starts, true, |_| 2), [0..1, 1..3, 3..4, 4..5, 5..6, 6..7, 7..8]);
         let mut others = starts;
-        others[2].1 = PairedPrompt::Corrupted;
+        others[2].prompt = PairedPrompt::Corrupted;
+        others[3].layer = 5;
         assert_eq!(batches(&others[..4], true, |_| 9), [0..1, 1..2, 2..3, 3..4]);
         assert_eq!(batches(&starts[..4], true, |start| start), [0..1, 1..4]);
         assert_eq!(batches(&starts[..3], false, |_| 9), [0..1, 1..2, 2..3]);

@@ -443,27 +443,31 @@ mod tests {
     }
 
     #[test]
-    fn no_row_before_the_first_of_a_condition_is_treated() {
+    fn no_row_and_no_layer_before_the_first_of_a_condition_is_treated() {
         let prompt = prompt(2);
         let question = prompt.haystack.end;
         let answer = prompt.queries[0].rows().start;
-        for (name, first) in [
-            ("mask(noise)", answer),
-            ("silence(random:9, rows=question)", question),
-            ("mask(noise, layers=1, heads=0, rows=all)", 0),
-            ("ablate(0.1)", answer),
-            ("patch(0.1, from=clean)", answer),
-            ("ablate(best:2:share_abs, rows=question, zero)", question),
-            ("keep(0.1, rows=all)", 0),
-            ("mask(noise); keep(0.1, rows=question)", question),
-            ("quantise(4, row)", 0),
-            ("quantise(4, tensor); mask(noise)", 0),
-            ("quantise-qk(4, token, layers=1); mask(noise)", 0),
+        for (name, row, layer) in [
+            ("mask(noise)", answer, 0),
+            ("mask(noise, layers=1)", answer, 1),
+            ("silence(random:9, rows=question)", question, 0),
+            ("mask(noise, layers=1, heads=0, rows=all)", 0, 1),
+            ("ablate(0.1)", answer, 0),
+            ("ablate(1.1)", answer, 1),
+            ("patch(0.1, from=clean)", answer, 0),
+            ("patch(none, from=clean)", usize::MAX, usize::MAX),
+            ("ablate(best:1:share_abs, rows=question, zero)", question, 1),
+            ("keep(0.1, rows=all)", 0, 0),
+            ("mask(noise, layers=1); keep(0.1, rows=question, layers=1)", question, 1),
+            ("quantise(4, row)", 0, 0),
+            ("quantise(4, tensor); mask(noise, layers=1)", 0, 0),
+            ("quantise-qk(4, token, layers=1); mask(noise, layers=1)", 0, 1),
         ] {
             let condition: Condition = name.parse().unwrap();
-            assert_eq!(resolved(name, &prompt, false).first_row(), first, "{name}");
+            let treated = resolved(name, &prompt, false);
+            assert_eq!((treated.first_row(), treated.first_layer()), (row, layer), "{name}");
             if condition.patched_rows().next().is_none() {
-                assert!(resolved(name, &prompt, true).first_row() <= first, "{name}");
+                assert!(resolved(name, &prompt, true).first_row() <= row, "{name}");
             }
         }
         assert_eq!(ResolvedTreatment::default().first_row(), usize::MAX);

@@ -7,7 +7,7 @@ use difftool::commands::Experiment;
 use difftool::measures::MeasureName;
 use difftool::model::generate::{generate, StopConditions};
 use difftool::model::open::{self, LoadOptions};
-use difftool::model::pass::{continued_passes, first_observed_row, first_row, pass, PassResult};
+use difftool::model::pass::{continued_passes, first_observed_row, first_row, pass, PassResult, SharedStart};
 use difftool::model::Transformer;
 use difftool::prompts::PlannedPrompt;
 use difftool::prompts::{Prompt, Tokenizer};
@@ -86,7 +86,7 @@ fn check(name: &str, model: &Transformer, ids: &[u32], treated: &[Option<Resolve
     let traced = vec![start, ids.len() - 1];
     let streams =
         || treated.iter().map(|treated| Stream::new(&probes).treated(treated.as_ref()).tracing(traced.clone()));
-    let continued = continued_passes(model, &prompt, streams().collect(), &kept, start).unwrap();
+    let continued = continued_passes(model, &prompt, streams().collect(), SharedStart::at(&kept, start)).unwrap();
     for (i, (stream, continued)) in streams().zip(continued).enumerate() {
         let whole = pass(model, &prompt, stream, false).unwrap();
         let (a, b) = (whole.trace.as_ref().unwrap(), continued.trace.as_ref().unwrap());
@@ -171,7 +171,7 @@ impl ResidualProbe for KeepResidual {
 }
 
 #[test]
-fn a_treatment_changes_no_row_before_its_first_and_changes_that_one() {
+fn a_treatment_changes_no_row_and_no_layer_before_its_first_and_changes_something() {
     for (name, model, texts) in cases() {
         let ids = &texts[0];
         let stream = |treated: Option<&ResolvedTreatment>| {
@@ -187,6 +187,8 @@ fn a_treatment_changes_no_row_before_its_first_and_changes_that_one() {
                 let shared = first * before.len() / ids.len();
                 assert_eq!(before[..shared], after[..shared], "{name}, {what}: rows before {first}");
             }
+            let layer = treated.first_layer();
+            assert_eq!(untreated[..=layer], sites[..=layer], "{name}, {what}: layers before {layer}");
             assert_ne!(untreated, sites, "{name}, {what}");
         }
     }
@@ -215,13 +217,14 @@ fn another_text_is_refused() {
     let mut other = ids.clone();
     other[50] += 1;
     assert_eq!(kept.common_tokens(&other), 50);
-    let continued = |start| continued_passes(&model, &text(&other), vec![Stream::new(&[])], &kept, start);
+    let continued =
+        |start| continued_passes(&model, &text(&other), vec![Stream::new(&[])], SharedStart::at(&kept, start));
     assert!(continued(51).is_err());
     let probe = KeepFrom(50);
     let probes: [&dyn RowProbe; 1] = [&probe];
     let whole = pass(&model, &text(&other), Stream::new(&probes), false).unwrap();
     let streams = vec![Stream::new(&probes)];
-    let shared = continued_passes(&model, &text(&other), streams, &kept, 50).unwrap().remove(0);
+    let shared = continued_passes(&model, &text(&other), streams, SharedStart::at(&kept, 50)).unwrap().remove(0);
     assert!(rows_of(whole) == rows_of(shared), "a text that begins alike");
 }
 
@@ -274,6 +277,8 @@ fn experiments_have_the_same_records_with_and_without_shared_prefixes() {
     let generating = [MeasureName::AnswerByHead, MeasureName::Roles, MeasureName::Generation];
     for (command, measures) in [
         ("ablate\"\nparts = []#", &[][..]),
+        // Treated passes are only scored, and start at the first layer that they change.
+        ("ablate\"\nparts = [\"each-head\", \"each-layer\", \"patch\", \"patch-each-head\"]#", &[]),
         ("ratio\"", &[]),
         ("heads\"", &[]),
         ("needle\"", &pooled),
