@@ -32,17 +32,19 @@ pub fn spearman(x: &[f64], y: &[f64]) -> Option<f64> {
     pearson(&ranks(x), &ranks(y))
 }
 
-/// Returns the correlation of the items' means over prompts. `x[i][p]` and `y[i][p]` are item i measured on prompt p. `None`
+/// Returns the correlation of the items' means of x over one half of the prompts with those of y over the other half, as the mean of
+/// both ways round: what x tells of y on other prompts. That of y with itself is its split-half reliability, which is as much as any
+/// measurement can tell. `x[i][p]` and `y[i][p]` are item i measured on prompt p; every second prompt is of the second half. `None`
 /// without a correlation, or if items were measured on different numbers of prompts.
-pub fn correlation_of_means(correlation: Correlation, x: &[Vec<f64>], y: &[Vec<f64>]) -> Option<f64> {
-    let (items, prompts) = size(x, y)?;
-    correlation_of_drawn(correlation, [x, y], &items, &prompts)
+pub fn correlation_on_other_prompts(correlation: Correlation, x: &[Vec<f64>], y: &[Vec<f64>]) -> Option<f64> {
+    let Table { items, halves } = Table::of(x, y)?;
+    correlation_of_drawn(correlation, [x, y], &items, &halves)
 }
 
-/// Returns the 95 % interval of [`correlation_of_means`] for other items and other prompts: the middle of the correlations of
-/// items and prompts that are both drawn with replacement, each independently of the other, the same ones for both
+/// Returns the 95 % interval of [`correlation_on_other_prompts`] for other items and other prompts: the middle of the correlations of
+/// items and prompts of each half that are drawn with replacement, each independently of the others, the same ones for both
 /// measurements (Owen 2007, "The pigeonhole bootstrap"). So it is wide where a single item decides the correlation. `None`
-/// as for the correlation, and of a single prompt.
+/// as for the correlation, and of fewer than four prompts.
 pub fn correlation_interval(
     correlation: Correlation,
     x: &[Vec<f64>],
@@ -50,11 +52,13 @@ pub fn correlation_interval(
     resamples: usize,
     seed: u64,
 ) -> Option<Interval> {
-    let (items, prompts) = size(x, y).filter(|(_, prompts)| prompts.len() > 1)?;
+    let Table { items, halves } = Table::of(x, y).filter(|table| table.halves[1].len() > 1)?;
     let mut rng = Rng::new(seed, "correlation");
+    let mut drawn = |all: &Vec<usize>| all.iter().map(|_| *rng.pick(all)).collect::<Vec<_>>();
     bootstrap(resamples, || {
-        let [items, prompts] = [&items, &prompts].map(|all| all.iter().map(|_| *rng.pick(all)).collect::<Vec<_>>());
-        correlation_of_drawn(correlation, [x, y], &items, &prompts)
+        let items = drawn(&items);
+        let halves = [drawn(&halves[0]), drawn(&halves[1])];
+        correlation_of_drawn(correlation, [x, y], &items, &halves)
     })
 }
 
@@ -65,23 +69,36 @@ fn bootstrap(resamples: usize, mut draw: impl FnMut() -> Option<f64>) -> Option<
     (!resampled.is_empty()).then(|| Interval::middle(&resampled))
 }
 
-/// The indices of items and of prompts; `None` without any, or if items were measured on different numbers of prompts.
-fn size(x: &[Vec<f64>], y: &[Vec<f64>]) -> Option<(Vec<usize>, Vec<usize>)> {
-    let prompts = x.first()?.len();
-    let is_table = prompts > 0 && x.len() == y.len() && x.iter().chain(y).all(|item| item.len() == prompts);
-    is_table.then(|| ((0..x.len()).collect(), (0..prompts).collect()))
+/// Items, and both halves of the prompts on which all of them were measured, as indices.
+struct Table {
+    items: Vec<usize>,
+    halves: [Vec<usize>; 2],
 }
 
-/// The correlation of the drawn items' sums over the drawn prompts.
+impl Table {
+    /// `None` without any, or if items were measured on different numbers of prompts.
+    fn of(x: &[Vec<f64>], y: &[Vec<f64>]) -> Option<Self> {
+        let prompts = x.first()?.len();
+        let is_table = prompts > 1 && x.len() == y.len() && x.iter().chain(y).all(|item| item.len() == prompts);
+        let halves = [0, 1].map(|first| (first..prompts).step_by(2).collect());
+        is_table.then(|| Self { items: (0..x.len()).collect(), halves })
+    }
+}
+
+/// The correlation of the drawn items' sums of x over the drawn prompts of one half with those of y over the other.
 fn correlation_of_drawn(
     correlation: Correlation,
     measured: [&[Vec<f64>]; 2],
     items: &[usize],
-    prompts: &[usize],
+    halves: &[Vec<usize>; 2],
 ) -> Option<f64> {
-    let [x, y] = measured
-        .map(|measured| items.iter().map(|&i| prompts.iter().map(|&p| measured[i][p]).sum()).collect::<Vec<f64>>());
-    correlation(&x, &y)
+    let [x, y] = measured.map(|measured| [0, 1].map(|half| sums(measured, items, &halves[half])));
+    Some((correlation(&x[0], &y[1])? + correlation(&x[1], &y[0])?) / 2.0)
+}
+
+/// The sums of items over prompts.
+fn sums(measured: &[Vec<f64>], items: &[usize], prompts: &[usize]) -> Vec<f64> {
+    items.iter().map(|&item| prompts.iter().map(|&prompt| measured[item][prompt]).sum()).collect()
 }
 
 /// Ranks from 1 on; equal numbers share the mean of their ranks.
@@ -162,8 +179,8 @@ mod tests {
         let alone = |i: usize, other: f64| vec![if i == 0 { 50.0 } else { other }; 6];
         let x: Vec<Vec<f64>> = (0..40).map(|i| alone(i, [0.0, 1.0][i % 2])).collect();
         let y: Vec<Vec<f64>> = (0..40).map(|i| alone(i, [0.0, 0.0, 1.0, 1.0][i % 4])).collect();
-        assert!(correlation_of_means(pearson, &x, &y).unwrap() > 0.99);
-        assert!(correlation_of_means(pearson, &x[1..], &y[1..]).unwrap().abs() < 0.1);
+        assert!(correlation_on_other_prompts(pearson, &x, &y).unwrap() > 0.99);
+        assert!(correlation_on_other_prompts(pearson, &x[1..], &y[1..]).unwrap().abs() < 0.1);
         let interval = correlation_interval(pearson, &x, &y, 500, 0).unwrap();
         assert!(interval.contains(0.0) && interval.contains(0.99), "{interval:?}");
     }
@@ -189,8 +206,8 @@ mod tests {
             let items: Vec<usize> = (0..40).collect();
             let mut of_prompts: Vec<f64> = (0..300)
                 .filter_map(|_| {
-                    let prompts: Vec<usize> = (0..10).map(|_| rng.below(10)).collect();
-                    correlation_of_drawn(pearson, [&x, &y], &items, &prompts)
+                    let halves = [0, 1].map(|half| (0..5).map(|_| 2 * rng.below(5) + half).collect());
+                    correlation_of_drawn(pearson, [&x, &y], &items, &halves)
                 })
                 .collect();
             of_prompts.sort_by(f64::total_cmp);
@@ -200,11 +217,22 @@ mod tests {
     }
 
     #[test]
-    fn items_of_different_prompts_have_no_correlation_and_one_prompt_no_interval() {
-        let x = [vec![1.0], vec![2.0]];
-        let y = [vec![3.0], vec![4.0]];
-        assert_eq!(correlation_of_means(spearman, &[vec![1.0], vec![2.0, 3.0]], &y), None);
-        assert_eq!(correlation_of_means(spearman, &x, &y), Some(1.0));
+    fn noise_that_both_share_on_a_prompt_is_no_correlation() {
+        // Items that differ in nothing but the noise of each prompt, which both measurements have.
+        let mut rng = Rng::new(3, "noise");
+        let x: Vec<Vec<f64>> = (0..300).map(|_| (0..10).map(|_| rng.normal()).collect()).collect();
+        let found = correlation_on_other_prompts(pearson, &x, &x).unwrap();
+        assert!(found.abs() < 0.15, "{found}");
+        let means: Vec<f64> = x.iter().filter_map(|item| mean(item)).collect();
+        assert!((pearson(&means, &means).unwrap() - 1.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn items_of_different_prompts_have_no_correlation_and_three_prompts_no_interval() {
+        let x = [vec![1.0; 3], vec![2.0; 3]];
+        let y = [vec![3.0; 3], vec![4.0; 3]];
+        assert_eq!(correlation_on_other_prompts(spearman, &[vec![1.0], vec![2.0, 3.0]], &y), None);
+        assert_eq!(correlation_on_other_prompts(spearman, &x, &y), Some(1.0));
         assert_eq!(correlation_interval(spearman, &x, &y, 9, 0), None);
     }
 

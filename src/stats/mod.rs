@@ -12,7 +12,7 @@
 //! * Best less worst of several arrangements of the same prompts: [`Robustness`].
 //! * Correction of many tests: [`holm`] for the family-wise error rate.
 //! * Changes of attention rows: [`Divergence`], and of the two maps of a head, [`RowChange`].
-//! * Correlation over items: [`correlation_of_means`], with an interval over items and prompts: [`correlation_interval`].
+//! * Correlation over items on other prompts: [`correlation_on_other_prompts`], with an interval over items and prompts: [`correlation_interval`].
 //! * Summaries of streams: [`Moments`], [`Histogram`] and [`Top`], together a [`Tally`]; all of them can be merged.
 //!
 //! All functions are pure; those that draw random numbers take the seed as an argument.
@@ -30,8 +30,8 @@ pub(crate) mod simd;
 mod tally;
 
 pub use correlation::{
-    correlation_interval, correlation_of_means, pearson, rank_stability, spearman, Correlation, CORRELATION_RESAMPLES,
-    RESAMPLES,
+    correlation_interval, correlation_on_other_prompts, pearson, rank_stability, spearman, Correlation,
+    CORRELATION_RESAMPLES, RESAMPLES,
 };
 pub use histogram::Histogram;
 pub use interval::{holm, p_of_interval, student, wilson, wilson_of_groups, Interval, LEVEL};

@@ -10,8 +10,8 @@ use crate::results::run_table::RunTable;
 use crate::results::table::{basis, numbers, words, Cell, Table, TableRows};
 use crate::results::{of_head, of_model, under, Frame, Number, Sides, Verdict};
 use crate::stats::{
-    correlation_interval, correlation_of_means, mean, pearson, simultaneous_interval, spearman, Correlation, Interval,
-    CORRELATION_RESAMPLES,
+    correlation_interval, correlation_on_other_prompts, pearson, simultaneous_interval, spearman, Correlation,
+    Interval, CORRELATION_RESAMPLES,
 };
 use serde::Serialize;
 
@@ -175,38 +175,55 @@ fn all(frame: &Frame) -> Option<Table> {
         .with_rows()
 }
 
-/// A correlation over heads of a cheap measurement with the cost.
+/// A correlation over heads of a measurement with the cost on other prompts.
 struct HeadCorrelation {
     r: f64,
     interval: Option<Interval>,
-    /// The correlation without the head that costs most.
-    without_dearest: Option<f64>,
 }
 
 impl HeadCorrelation {
     /// The correlation of what was measured of each head with what it costs, both head by head and prompt by prompt.
-    fn of(correlation: Correlation, cheap: &[Vec<f64>], lost: &[Vec<f64>], seed: u64) -> Option<Self> {
-        let r = correlation_of_means(correlation, cheap, lost)?;
-        let costs: Vec<f64> = lost.iter().filter_map(|of_head| mean(of_head)).collect();
-        let dearest = (0..costs.len()).max_by(|&a, &b| costs[a].total_cmp(&costs[b]))?;
-        let [others, their_cost] = [cheap, lost].map(|heads| [&heads[..dearest], &heads[dearest + 1..]].concat());
+    fn of(correlation: Correlation, measured: &[Vec<f64>], lost: &[Vec<f64>], seed: u64) -> Option<Self> {
         Some(Self {
-            r,
-            interval: correlation_interval(correlation, cheap, lost, CORRELATION_RESAMPLES, seed),
-            without_dearest: correlation_of_means(correlation, &others, &their_cost),
+            r: correlation_on_other_prompts(correlation, measured, lost)?,
+            interval: correlation_interval(correlation, measured, lost, CORRELATION_RESAMPLES, seed),
         })
     }
 
     fn cell(&self) -> Cell {
         Cell::value(Kind::Number, self.r, self.interval)
     }
+}
 
-    fn cell_without_dearest(&self) -> Cell {
-        Cell::value(Kind::Number, self.without_dearest, None)
+/// What a model's heads were measured to have, and its correlations with what they cost.
+struct Predictor<'a> {
+    model: &'a str,
+    measured: String,
+    heads: usize,
+    prompts: usize,
+    linear: HeadCorrelation,
+    ranked: HeadCorrelation,
+}
+
+impl<'a> Predictor<'a> {
+    /// `None` if nothing was measured of some head, or nothing correlates.
+    fn of(
+        frame: &Frame,
+        model: &'a str,
+        measured: String,
+        numbers: Vec<PromptNumbers>,
+        lost: &[PromptNumbers],
+    ) -> Option<Self> {
+        let mut numbers = on_shared_prompts(&numbers.iter().chain(lost).cloned().collect::<Vec<_>>());
+        let lost = numbers.split_off(lost.len());
+        let correlation = |r| HeadCorrelation::of(r, &numbers, &lost, frame.about.seed);
+        let linear = correlation(pearson)?;
+        let ranked = correlation(spearman)?;
+        Some(Self { model, measured, heads: lost.len(), prompts: lost.first()?.len(), linear, ranked })
     }
 }
 
-/// Correlation over heads of each cheap measurement with the cost.
+/// Correlation over heads of each cheap measurement with the cost on other prompts, and that of the cost itself.
 fn predictors(frame: &Frame) -> Option<Table> {
     let restores = frame.conditions.restores();
     let mut rows = Vec::new();
@@ -215,41 +232,26 @@ fn predictors(frame: &Frame) -> Option<Table> {
         let lost: Vec<PromptNumbers> =
             costs.iter().map(|cost| if restores { cost.changes.clone() } else { cost.changes.negated() }).collect();
         for number in CHEAP {
-            let measured = costs.iter().map(|cost| frame.by_prompt(number, &of_head(model, cost.at)));
-            let mut cheap = on_shared_prompts(&measured.chain(lost.iter().cloned()).collect::<Vec<_>>());
-            let lost = cheap.split_off(costs.len());
-            let [linear, ranked] = [pearson, spearman].map(|r| HeadCorrelation::of(r, &cheap, &lost, frame.about.seed));
-            let prompts = costs.first().map(|cost| cost.changes.len());
-            let both = linear.zip(ranked);
-            rows.extend(both.map(|both| (model, number.heading(), costs.len(), prompts, both)));
+            let measured = costs.iter().map(|cost| frame.by_prompt(number, &of_head(model, cost.at))).collect();
+            rows.extend(Predictor::of(frame, model, number.heading(), measured, &lost));
         }
+        let itself = if restores { "what it carries" } else { "its cost" };
+        rows.extend(Predictor::of(frame, model, itself.to_owned(), lost.clone(), &lost));
     }
     let (title, with) = match restores {
-        true => (
-            "Prediction of what heads carry",
-            "carries: Pearson's and Spearman's correlation over heads with the log-probability that it restores",
-        ),
-        false => (
-            "Prediction of the cost of heads",
-            "costs: Pearson's correlation over heads with the loss of log-probability without it, which the heads that cost most \
-             decide, and Spearman's, in which all heads count alike",
-        ),
+        true => ("Prediction of what heads carry", "carries: the log-probability that it restores"),
+        false => ("Prediction of the cost of heads", "costs: the loss of log-probability without it"),
     };
     let note = format!(
-        "How well other measurements of heads, of the untreated passes, predict what a head {with} [95 % interval over heads and \
-         prompts]. Dearest: the head that costs most."
+        "How well other measurements of heads, of the untreated passes, predict on one half of the prompts what a head {with} on the          other half: Pearson's correlation over heads, which the heads that cost most decide, and Spearman's, in which all heads count          alike, the mean of both ways round [95 % interval over heads and prompts]. Itself: the same number on the other half;          nothing can predict it better."
     );
     TableRows::of(&rows)
-        .column(words("model").key(), |(model, ..)| Cell::words(*model))
-        .column(words("measured").key(), |(_, measured, ..)| Cell::words(measured))
-        .column(basis("heads"), |(_, _, heads, ..)| Cell::count(heads))
-        .column(basis("prompts"), |(.., prompts, _)| Cell::optional(*prompts))
-        .column(numbers("correlation"), |(.., (linear, _))| linear.cell())
-        .column(numbers("without dearest").named("without_dearest"), |(.., (linear, _))| linear.cell_without_dearest())
-        .column(numbers("rank correlation").named("rank_correlation"), |(.., (_, ranked))| ranked.cell())
-        .column(numbers("without dearest").named("rank_without_dearest"), |(.., (_, ranked))| {
-            ranked.cell_without_dearest()
-        })
+        .column(words("model").key(), |row| Cell::words(row.model))
+        .column(words("measured").key(), |row| Cell::words(&row.measured))
+        .column(basis("heads"), |row| Cell::count(row.heads))
+        .column(basis("prompts"), |row| Cell::count(row.prompts))
+        .column(numbers("correlation"), |row| row.linear.cell())
+        .column(numbers("rank correlation").named("rank_correlation"), |row| row.ranked.cell())
         .table("predictors", title, note)
         .with_rows()
 }
@@ -319,13 +321,14 @@ mod tests {
     #[test]
     fn correlations_are_of_the_same_prompts_whatever_the_order_of_the_records() {
         let conditions = frame().conditions;
-        // Each head costs what it scores, but differently on each prompt.
+        // Each head costs on every second prompt what it scores on the others.
+        let cost = |place: u64, prompt: u64| ((7 * place + 5 * (prompt % 2)) % 11) as f64;
         let mut records = Vec::new();
         for (place, (at, condition)) in (0_u64..).zip(conditions.each_head()) {
             for prompt in 0..8 {
-                let cost = ((7 * place + 5 * prompt) % 11) as f64;
-                records.push(record(prompt, Some(condition.name.clone()), &ANSWER_LOG_PROB, None, -1.0 - cost));
-                records.push(record(prompt, None, &RETRIEVAL_SCORE, Some(at), cost));
+                let log_prob = -1.0 - cost(place, prompt);
+                records.push(record(prompt, Some(condition.name.clone()), &ANSWER_LOG_PROB, None, log_prob));
+                records.push(record(prompt, None, &RETRIEVAL_SCORE, Some(at), cost(place, prompt + 1)));
             }
         }
         records.extend((0..8).map(|prompt| record(prompt, None, &ANSWER_LOG_PROB, None, -1.0)));
@@ -345,12 +348,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_more_where_heads_cost_less_predicts_the_cost_backwards() {
+    fn what_is_more_where_heads_cost_less_predicts_the_cost_backwards_and_the_cost_predicts_itself() {
         let table = predictors(&frame()).unwrap();
-        assert_eq!(table.rows.len(), 1, "only of what was measured");
-        assert!((table.rows[0][4].exact.unwrap() + 1.0).abs() < 1e-9);
-        assert_eq!(table.rows[0][6].exact, Some(-1.0));
-        let without = [5, 7].map(|column| table.rows[0][column].exact.unwrap());
-        assert!(without.iter().all(|r| (r + 1.0).abs() < 1e-9), "{without:?}");
+        let measured: Vec<&str> = table.rows.iter().map(|row| row[1].text.as_str()).collect();
+        assert_eq!(measured, ["retrieval %", "its cost"], "only what was measured");
+        for (row, want) in table.rows.iter().zip([-1.0, 1.0]) {
+            assert!([4, 5].iter().all(|&column| (row[column].exact.unwrap() - want).abs() < 1e-9), "{row:?}");
+        }
     }
 }

@@ -142,7 +142,7 @@ fn predictors(frame: &Frame) -> Option<Table> {
     let table = PREDICTORS.filled(frame)?;
     let measured = table.place("measured")?;
     let correlation = table.place("rank_correlation")?;
-    let mut ranked = ModelRows::new("rank correlation with the cost", &frame.models);
+    let mut ranked = ModelRows::new("rank correlation with the cost on other prompts", &frame.models);
     for wanted in distinct(table.rows.iter().map(|row| &row[measured].text)) {
         ranked.row(&wanted, |model| {
             let row = table.rows.iter().find(|row| row[0].text == *model && row[measured].text == wanted);
