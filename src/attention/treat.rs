@@ -41,6 +41,13 @@ pub struct KeyRemoval {
     pub keys: Vec<Range<usize>>,
 }
 
+impl KeyRemoval {
+    /// The first row that may lose a key, as no row sees the keys behind it; `None` without keys.
+    fn first_row(&self) -> Option<usize> {
+        Some(self.rows.start.max(self.keys.first()?.start))
+    }
+}
+
 #[derive(Clone, Debug, PartialEq)]
 pub struct OutputReplacement {
     pub layer: usize,
@@ -166,7 +173,7 @@ impl ResolvedTreatment {
     /// The first row that may differ from that of an untreated pass, in any layer: keys and values of the tokens before
     /// it are the same. `usize::MAX` if no row does.
     pub fn first_row(&self) -> usize {
-        let removed = self.removed.iter().map(|removed| removed.rows.start);
+        let removed = self.removed.iter().filter_map(KeyRemoval::first_row);
         let replaced = self.replaced.iter().flat_map(|replaced| &replaced.rows).map(|rows| rows.start);
         // Quantised logits, queries and keys are those of all rows.
         let quantised = (!self.quantisers.is_empty()).then_some(0);

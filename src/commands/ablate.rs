@@ -2,6 +2,7 @@
 
 mod changes;
 mod each_head;
+mod flow;
 mod screen;
 
 use super::command::{read, typed, Action, Command, Measuring};
@@ -25,6 +26,7 @@ use anyhow::Result;
 use changes::{CONDITIONS, CONTRASTS, HEADS_OUT};
 use clap::{Args, ValueEnum};
 use each_head::{head_rows, EACH_HEAD, EVERY_COST, PREDICTORS};
+use flow::{silenced_cells, FLOW};
 use screen::screen;
 use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
@@ -64,7 +66,7 @@ pub(super) static ABLATE: Command = Command {
 };
 
 /// The tables of runs under conditions, whatever their command.
-pub(super) static OF_CONDITIONS: [&RunTable; 5] = [&CONDITIONS, &HEADS_OUT, &EACH_HEAD, &PREDICTORS, &CONTRASTS];
+pub(super) static OF_CONDITIONS: [&RunTable; 6] = [&FLOW, &CONDITIONS, &HEADS_OUT, &EACH_HEAD, &PREDICTORS, &CONTRASTS];
 
 const FIGURES: [RunFigure; 4] = [
     RunFigure {
@@ -168,6 +170,8 @@ pub(super) enum AblatePart {
     EachHead,
     /// Take out all heads of one layer at a time
     EachLayer,
+    /// Silence the keys of one region in the rows of one region: where the answer travels from the needle to the prediction
+    Flow,
     /// Activation patching: on the prompt with another answer, all heads, or those of one layer at a time, output what
     /// they do on the prompt itself, and the reverse
     Patch,
@@ -194,7 +198,10 @@ impl MeasuringFlags for AblateFlags {
             conditions,
             ..Plan::default()
         };
-        if [AblatePart::EachHead, AblatePart::PatchEachHead].iter().any(|part| self.parts.contains(part)) {
+        if [AblatePart::EachHead, AblatePart::PatchEachHead, AblatePart::Flow]
+            .iter()
+            .any(|part| self.parts.contains(part))
+        {
             // Of hundreds of passes only the answers count; attention is that of the untreated ones.
             plan.measures = vec![MeasureName::AnswerByHead, MeasureName::Roles, MeasureName::Shape];
             plan.only_score_treated = true;
@@ -279,6 +286,7 @@ impl AblateFlags {
             AblatePart::EachLayer => {
                 treatments.extend((0..shape.layers).map(|layer| self.without(HeadSelection::All).in_layer(layer)));
             }
+            AblatePart::Flow => treatments.extend(silenced_cells()),
             AblatePart::Patch => {
                 treatments.push(corrupted);
                 for &from in PairedPrompt::VARIANTS {

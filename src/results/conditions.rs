@@ -29,8 +29,8 @@ pub enum Purpose {
         regions: Vec<Region>,
         /// The layers; `None` for all.
         layers: Option<Vec<usize>>,
-        /// `true` if only the rows that predict an answer are treated.
-        answer_rows: bool,
+        /// The name of the selection of rows: `answer`, those that predict an answer.
+        rows: &'static str,
     },
     /// The control of another condition, of the run or not: as many keys, or heads, drawn at random.
     Control {

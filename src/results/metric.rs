@@ -211,7 +211,7 @@ catalogue! {
     NOISE_OUT_NO_SINKS = metric("noise_out_no_sinks", "noise in output, no sinks",
         "noise_out less what comes from detected sinks in it.").share().headline();
     HEAD_ATTRIBUTION = metric("head_attribution", "head attribution",
-        "First-order estimate of what L would lose if the head wrote its mean over reference prompts instead, <dL/du, u - mean u>.")
+        "First-order estimate of what L would lose if the head wrote its mean over reference prompts instead, <dL/do, o - mean o>.")
         .from("attribution patching, Nanda 2023").unit("nats");
     SHARE_SIGNED = metric("share_signed", "{} in a",
         "Sum of the signed weights on the region over the sum of all, sum_R a / sum a. Heads with |sum a| < 0.1 sum |a| are left \

@@ -22,7 +22,9 @@
 //!            itself, the clean one (noising); clean: the other way round (denoising)
 //! heads      all | none (of patch) | LAYER.HEAD+LAYER.HEAD+… | best:N:RANKING | random:N:RANKING:DRAW (as many
 //!            others, as many per layer as the best N as far as layers have others; no draw comes twice)
-//! rows       answer (those that predict an answer; the default) | question (all from the question on) | all
+//! rows       answer (those that predict an answer; the default) | question (all from the question on) | all; of the answer's
+//!            needle: needle (without its value) | value; context (all others before the question) | asking (from the question
+//!            on, those that predict no answer)
 //! ```
 //!
 //! `none` is the untreated pass, the baseline of all others. Its value in the column is missing.
@@ -170,6 +172,14 @@ pub enum RowSelection {
     Question,
     /// All rows
     All,
+    /// Rows of the answer's needle but its value
+    Needle,
+    /// Rows of the value in the answer's needle
+    Value,
+    /// All other rows before the question
+    Context,
+    /// Rows from the beginning of the question on that predict no answer
+    Asking,
 }
 
 /// Selection of heads.

@@ -67,12 +67,7 @@ impl Treatment {
                 Purpose::Bits { bits: by.format.bits(), format: by.format.to_string(), layers: by.layers.clone() }
             }
             Self::Remove { how, keys: KeySelection::Regions(regions), of, rows } if of.heads.is_none() => {
-                Purpose::Removed {
-                    how: *how,
-                    regions: regions.clone(),
-                    layers: of.layers.clone(),
-                    answer_rows: *rows == RowSelection::Answer,
-                }
+                Purpose::Removed { how: *how, regions: regions.clone(), layers: of.layers.clone(), rows: rows.name() }
             }
             Self::Replace { others: false, heads: HeadSelection::Best { n, by }, of, .. }
                 if *of == LayersAndHeads::default() =>
@@ -189,16 +184,16 @@ mod tests {
 
     #[test]
     fn a_condition_knows_what_it_is_for() {
-        let removed = |how, regions: &[Region], layers: Option<usize>, answer_rows| Purpose::Removed {
+        let removed = |how, regions: &[Region], layers: Option<usize>, rows| Purpose::Removed {
             how,
             regions: regions.to_vec(),
             layers: layers.map(|layer| vec![layer]),
-            answer_rows,
+            rows,
         };
         for (name, purpose) in [
             ("none", Purpose::Untreated),
-            ("mask(noise)", removed(Removal::Mask, &Region::NOISE, None, true)),
-            ("silence(bos, layers=2, rows=all)", removed(Removal::Silence, &[Region::Bos], Some(2), false)),
+            ("mask(noise)", removed(Removal::Mask, &Region::NOISE, None, "answer")),
+            ("silence(bos, layers=2, rows=all)", removed(Removal::Silence, &[Region::Bos], Some(2), "all")),
             ("mask(noise, heads=1)", Purpose::Other),
             ("mask(noise); mask(bos)", Purpose::Other),
             ("mask(random:noise, layers=2)", control("mask(noise, layers=2)")),

@@ -78,7 +78,7 @@ impl Resolver<'_> {
                     (of.layers.as_deref(), of.heads.as_deref(), *rows)
                 }
             };
-            if plain_text && rows == RowSelection::Question {
+            if plain_text && !matches!(rows, RowSelection::Answer | RowSelection::All) {
                 bail_usage!(
                     "the condition {condition}: plain text has no question; use rows answer (the last 32) or all"
                 );
@@ -280,39 +280,46 @@ impl RowSelection {
     }
 }
 
-/// The treated rows with their regions, ascending.
+/// The treated rows with their regions, ascending. If generating, all rows from the one that predicts the first answer on count as
+/// those of an answer, and the prompt has no end.
 fn region_views(prompt: &Prompt, rows: RowSelection, generating: bool) -> Vec<RegionView> {
-    let targets = prompt.targets();
-    let question = prompt.haystack.end;
-    let unanswered = prompt.tokens_before_answer().len();
+    let mut answers: Vec<RegionView> = Vec::new();
     if generating {
-        let start = match rows {
-            RowSelection::Answer => unanswered.saturating_sub(1),
-            RowSelection::Question => question,
-            RowSelection::All => 0,
+        answers.push((prompt.tokens_before_answer().len().saturating_sub(1)..usize::MAX, of_no_question(prompt)));
+    } else {
+        answers.extend(prompt.targets().into_iter().map(|target| (target.rows, target.regions)));
+        answers.sort_by_key(|(rows, _)| rows.start);
+    }
+    let others = rows_of_no_answer(prompt, rows, &answers);
+    if !matches!(rows, RowSelection::Answer | RowSelection::Question | RowSelection::All) {
+        answers.clear();
+    }
+    let regions = of_no_question(prompt);
+    answers.extend(others.into_iter().map(|rows| (rows, regions.clone())));
+    answers.sort_by_key(|(rows, _)| rows.start);
+    answers
+}
+
+/// The rows of a selection that predict no answer, ascending.
+fn rows_of_no_answer(prompt: &Prompt, rows: RowSelection, answers: &[RegionView]) -> Vec<Range<usize>> {
+    let question = prompt.haystack.end;
+    let regions = of_no_question(prompt);
+    let is_of_needle = |row: usize| matches!(regions[row], Region::Needle | Region::Answer);
+    let mut selected = Vec::new();
+    for row in (0..prompt.ids.len()).filter(|row| !answers.iter().any(|(answer, _)| answer.contains(row))) {
+        let is_selected = match rows {
+            RowSelection::Answer => false,
+            RowSelection::Question | RowSelection::Asking => row >= question,
+            RowSelection::All => true,
+            RowSelection::Needle => regions[row] == Region::Needle,
+            RowSelection::Value => regions[row] == Region::Answer,
+            RowSelection::Context => row < question && !is_of_needle(row),
         };
-        return vec![(start..usize::MAX, of_no_question(prompt))];
-    }
-    let mut region_views: Vec<RegionView> = targets.into_iter().map(|target| (target.rows, target.regions)).collect();
-    region_views.sort_by_key(|(rows, _)| rows.start);
-    let mut next = match rows {
-        RowSelection::Answer => return region_views,
-        RowSelection::Question => question,
-        RowSelection::All => 0,
-    };
-    let between = of_no_question(prompt);
-    let mut all = Vec::new();
-    for (rows, regions) in region_views {
-        if next < rows.start {
-            all.push((next..rows.start, between.clone()));
+        if is_selected {
+            selected.push(row);
         }
-        next = rows.end;
-        all.push((rows, regions));
     }
-    if next < prompt.ids.len() {
-        all.push((next..prompt.ids.len(), between));
-    }
-    all
+    ranges(&selected)
 }
 
 /// Regions for rows that answer no question: every needle asked for counts as the answer's.
@@ -451,7 +458,7 @@ mod tests {
             ("mask(noise)", answer, 0),
             ("mask(noise, layers=1)", answer, 1),
             ("silence(random:9, rows=question)", question, 0),
-            ("mask(noise, layers=1, heads=0, rows=all)", 0, 1),
+            ("mask(noise, layers=1, heads=0, rows=all)", 1, 1), // behind the first token
             ("ablate(0.1)", answer, 0),
             ("ablate(1.1)", answer, 1),
             ("patch(0.1, from=clean)", answer, 0),
@@ -471,6 +478,29 @@ mod tests {
             }
         }
         assert_eq!(ResolvedTreatment::default().first_row(), usize::MAX);
+    }
+
+    #[test]
+    fn every_row_is_of_the_needle_its_value_the_context_the_question_or_an_answer() {
+        for retrieve in [1, 2, 3] {
+            let prompt = prompt(retrieve);
+            let mut rows: Vec<usize> = Vec::new();
+            for selection in ["needle", "value", "context", "asking", "answer"] {
+                let treated = resolved(&format!("ablate(0.1, rows={selection}, zero)"), &prompt, false);
+                let of_selection: Vec<usize> = treated.replaced[0].rows.iter().cloned().flatten().collect();
+                assert!(of_selection.is_sorted() && of_selection.len() >= retrieve, "{selection}");
+                rows.extend(of_selection);
+            }
+            rows.sort_unstable();
+            assert_eq!(rows, (0..prompt.ids.len()).collect::<Vec<_>>());
+        }
+        // The value is read where it stands, and only there.
+        let prompt = prompt(1);
+        let treated = resolved("silence(needle, rows=value)", &prompt, false);
+        let value = prompt.queries[0].answer.clone();
+        assert_eq!(treated.removed[0].rows, value);
+        assert!(lost(&treated, value.start).iter().all(|key| prompt.queries[0].needle.contains(key)));
+        assert_eq!(treated.first_row(), value.start);
     }
 
     #[test]

@@ -79,7 +79,8 @@ fn quantiser_words(quantiser: &Quantiser) -> String {
 }
 
 impl KeySelection {
-    fn words(&self) -> String {
+    /// The keys in words, as in `other needles`.
+    pub(crate) fn words(&self) -> String {
         match self {
             Self::Regions(regions) => regions_words(regions),
             Self::Random(n) => format!("{n} random keys"),
@@ -162,6 +163,10 @@ impl RowSelection {
             Self::Answer => "",
             Self::Question => " from the question on",
             Self::All => " in all rows",
+            Self::Needle => " in rows of the needle",
+            Self::Value => " in rows of its value",
+            Self::Context => " in rows of the context",
+            Self::Asking => " in rows of the question",
         }
     }
 }

@@ -322,6 +322,7 @@ fn every_part_of_ablate_prints_a_table_of_its_subject() {
         ("heads", &["Heads taken out"]),
         ("each-head", &["Cost of each head", "Prediction of the cost of heads"]),
         ("each-layer", &["Costs of conditions"]),
+        ("flow", &["Where the answer travels", "Costs of conditions"]),
         ("patch", &["Costs of conditions"]),
         ("patch-each-head", &["Answer carried by each head", "Prediction of what heads carry"]),
     ];

@@ -284,7 +284,7 @@ fn contrasts(frame: &Frame) -> Option<Table> {
 }
 
 /// Begins a table with the columns of a model and a setting.
-fn place_columns<'a, T>(items: &'a [T], place: impl Fn(&T) -> Place<'_>) -> TableRows<'a, T> {
+pub(super) fn place_columns<'a, T>(items: &'a [T], place: impl Fn(&T) -> Place<'_>) -> TableRows<'a, T> {
     TableRows::of(items)
         .column(words("model").key(), |item| Cell::words(place(item).model))
         .column(numbers("tokens").key(), |item| Cell::count(place(item).setting.ctx_tok))

@@ -243,7 +243,10 @@ fn predictors(frame: &Frame) -> Option<Table> {
         false => ("Prediction of the cost of heads", "costs: the loss of log-probability without it"),
     };
     let note = format!(
-        "How well other measurements of heads, of the untreated passes, predict on one half of the prompts what a head {with} on the          other half: Pearson's correlation over heads, which the heads that cost most decide, and Spearman's, in which all heads count          alike, the mean of both ways round [95 % interval over heads and prompts]. Itself: the same number on the other half;          nothing can predict it better."
+        "How well other measurements of heads, of the untreated passes, predict on one half of the prompts what a head {with} on the \
+         other half: Pearson's correlation over heads, which the heads that cost most decide, and Spearman's, in which all heads count \
+         alike, the mean of both ways round [95 % interval over heads and prompts]. The last row is that number itself on the other \
+         half, which nothing can predict better."
     );
     TableRows::of(&rows)
         .column(words("model").key(), |row| Cell::words(row.model))

@@ -3,6 +3,7 @@
 use super::super::hidden::{nats, points};
 use super::changes::{condition_changes, heads_out_changes, Change, HeadsOut};
 use super::each_head::{dearest_first, HeadCost, PREDICTORS};
+use super::flow::{is_in_flow, FLOW};
 use crate::base::names::distinct;
 use crate::results::difference::correct;
 use crate::results::metric::ACCURACY;
@@ -16,10 +17,15 @@ const DEAREST: usize = 8;
 
 /// What `difftool ablate` prints.
 pub(super) fn screen(frame: &Frame) -> Screen {
-    let (of_layers, others): (Vec<Change<'_>>, Vec<Change<'_>>) =
-        condition_changes(frame).into_iter().partition(|change| is_of_one_layer(change));
+    let mut changes = condition_changes(frame);
+    changes.retain(|change| !is_in_flow(frame, change.condition));
+    let (of_layers, others): (Vec<Change<'_>>, Vec<Change<'_>>) = changes.into_iter().partition(is_of_one_layer);
     let mut tables = Vec::new();
     tables.extend(conditions(frame, others).map(|table| ScreenTable::of_run("What conditions change", frame, table)));
+    if let Some(table) = flow(frame) {
+        let title = "Where the answer travels: nats by rows and silenced keys".to_owned();
+        tables.push(ScreenTable { title, ..ScreenTable::below(table) });
+    }
     for table in [heads_out(frame), dearest(frame), predictors(frame)].into_iter().flatten() {
         tables.push(match tables.is_empty() {
             true => ScreenTable::of_run("Costs of heads", frame, table),
@@ -87,6 +93,13 @@ fn label(frame: &Frame, setting: Setting, condition: &ConditionFacts) -> String 
         0 | 1 => words.to_owned(),
         _ => format!("{words} ({}, {})", setting.ctx_tok, setting.name()),
     }
+}
+
+/// The table of rows and keys, without intervals.
+fn flow(frame: &Frame) -> Option<Table> {
+    let mut table = FLOW.filled(frame)?;
+    table.rows.iter_mut().flatten().for_each(|cell| cell.aside.clear());
+    Some(Table { note: String::new(), ..table })
 }
 
 /// The accuracy of the untreated passes.
