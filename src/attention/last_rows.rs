@@ -13,6 +13,8 @@ pub(crate) struct LastRows<'a> {
     before: Option<(usize, KeyPart)>,
     /// The residual stream at each site: (1, T - start, E).
     pub(crate) residuals: Vec<Tensor>,
+    /// `true` to keep what heads write. Then candle keeps the operations of all layers that follow.
+    pub(crate) keeps_written: bool,
     /// Of the layer that was computed last.
     pub(crate) written: Option<Written>,
 }
@@ -27,7 +29,7 @@ pub(crate) struct Written {
 
 impl<'a> LastRows<'a> {
     pub(crate) fn new(prefix: &'a Prefix, start: usize) -> Self {
-        Self { prefix, start, before: None, residuals: Vec::new(), written: None }
+        Self { prefix, start, before: None, residuals: Vec::new(), keeps_written: false, written: None }
     }
 
     /// Keys and values of the tokens before `start` in a layer.
@@ -59,6 +61,9 @@ impl Attend for LastRows<'_> {
     }
 
     fn head_outputs(&mut self, _layer: usize, outputs: Tensor) -> Result<Tensor> {
+        if !self.keeps_written {
+            return Ok(outputs);
+        }
         let change = Var::zeros(outputs.shape(), outputs.dtype(), outputs.device())?;
         let changed = (&outputs + change.as_tensor())?;
         self.written = Some(Written { outputs: outputs.detach(), change });

@@ -410,8 +410,8 @@ fn rows_of_tile(heads: usize, t: usize, bytes: usize) -> usize {
     (TILE_BYTES / (bytes * heads * t).max(1)).clamp(1, t.max(1))
 }
 
-/// Memory that the maps of a layer take until the backward pass, for one sequence of `t` tokens with numbers of `bytes`
+/// Memory that the maps of a layer take until the backward pass, for `pairs` pairs of queries and keys with numbers of `bytes`
 /// bytes.
-pub(crate) fn kept_bytes(heads: usize, maps: usize, t: usize, bytes: usize) -> u64 {
-    (KEPT[usize::from(maps > 1)] * bytes * heads * t * t) as u64
+pub(crate) fn kept_bytes(heads: usize, maps: usize, pairs: usize, bytes: usize) -> u64 {
+    (KEPT[usize::from(maps > 1)] * bytes * heads * pairs) as u64
 }

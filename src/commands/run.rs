@@ -10,7 +10,7 @@ use crate::base::memory::{peak_rss_bytes, size_name};
 use crate::base::terminal::escaped;
 use crate::results::folder::EXPERIMENT;
 use crate::results::table::plural;
-use crate::run::{check, pass_bytes, prompts_of, RunPart, RunShard, RunStart, Setups};
+use crate::run::{check, prompts_of, RunPart, RunShard, RunStart, Setups};
 use crate::train::TrainSpec;
 use anyhow::Result;
 use clap::{Args, FromArgMatches as _};
@@ -101,9 +101,8 @@ fn dry_run(mut experiment: Experiment, output: &OutputArgs, shard: Option<RunSha
     for setup in &each {
         let of_series = prompts_of(setup.grid.prompts(), shard);
         setup.measures()?;
-        check(setup, &of_series)?;
+        needed = check(setup, &of_series)?.pass_bytes.max(needed);
         prompts += of_series.len();
-        needed = pass_bytes(setup, &of_series).max(needed);
     }
     needed += peak_rss_bytes().unwrap_or(0);
     let names: Vec<&str> = setup.models.iter().map(|model| model.name.as_str()).collect();

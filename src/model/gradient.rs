@@ -56,6 +56,7 @@ impl<'a> LastPass<'a> {
             let block = model.blocks.block(layer)?;
             let mean = Tensor::from_slice(&means[layer], (model.config.wiring().heads(), ()), x.device())?; // H,value width
             let mut rows = LastRows::new(self.prefix, start);
+            rows.keeps_written = true;
             for (of_stream, attributions) in of_streams.iter_mut().zip(&mut attributions) {
                 let n = of_stream.dim(1)?; // rows up to the last of the answer
                 let x = Var::from_tensor(&x.narrow(1, 0, n)?.contiguous()?)?; // 1,n,E

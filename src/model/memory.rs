@@ -2,7 +2,7 @@
 
 use super::names::LAYERS;
 use super::ModelConfig;
-use crate::attention::TILE;
+use crate::attention::{kept_bytes, TILE};
 use candle_core::DType;
 
 /// Rows that an MLP processes at once, at most.
@@ -53,6 +53,23 @@ impl ModelConfig {
     /// decoding, in bytes.
     pub fn prefix_bytes(&self, ctx_tok: usize) -> u64 {
         4 * (self.layers.len() * self.key_value_width() * ctx_tok) as u64
+    }
+
+    /// Returns a generous bound on the memory that attribution takes besides the keys and values, in bytes, if `rows` rows of a prompt
+    /// are differentiated: in one layer, the maps of these rows, the hidden layer and their gradients, and the residual stream at
+    /// every site.
+    pub fn gradient_bytes(&self, tokens: usize, rows: usize) -> u64 {
+        let wiring = self.wiring();
+        let maps = kept_bytes(wiring.heads(), wiring.maps(), rows * tokens, 4);
+        let row = 8 * self.widest_ffn() + self.width * (self.layers.len() + 24);
+        let logits = 6 * self.vocab * rows.min(LOGIT_POSITIONS);
+        // As they are kept and as gradients, each also before its parts are joined.
+        4 * maps + 4 * (row * rows + logits) as u64
+    }
+
+    /// Numbers that all heads of all layers write in one row.
+    pub(crate) fn written_numbers(&self) -> u64 {
+        (self.layers.len() * self.attention_width()) as u64
     }
 
     /// Memory of the weights that a pass expands at once, in bytes: the largest layer, or a part of the output head, as

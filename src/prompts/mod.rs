@@ -176,6 +176,13 @@ pub struct TargetRows {
 const TEXT_ROWS: usize = 32;
 
 impl Prompt {
+    /// The rows from the first that predicts a token of an answer to the last; empty without questions.
+    pub fn answer_rows(&self) -> Range<usize> {
+        let rows = self.queries.iter().map(Query::rows);
+        let start = rows.clone().map(|rows| rows.start).min().unwrap_or(0);
+        start..rows.map(|rows| rows.end).max().unwrap_or(0)
+    }
+
     /// The measured rows: those that predict each answer, or the last 32 rows of plain text.
     pub fn targets(&self) -> Vec<TargetRows> {
         if self.queries.is_empty() {

@@ -9,7 +9,7 @@ use crate::bail_usage;
 use crate::base::memory::{check_fits, size_name};
 use crate::model::open::Model;
 use crate::model::ModelConfig;
-use crate::prompts::{Grid, PlannedPrompt, Prompt, Text, DEPTH_TOLERANCE_PCT};
+use crate::prompts::{Grid, PlannedPrompt, Prompt, Region, Text, DEPTH_TOLERANCE_PCT};
 use anyhow::Result;
 
 /// A requested depth that the needle of a prompt misses.
@@ -55,13 +55,21 @@ impl Plan {
     }
 }
 
+/// What was found of prompts before they run.
+#[derive(Debug, Default)]
+pub struct Checked {
+    /// The depths that the first prompt of each kind misses by more than [`DEPTH_TOLERANCE_PCT`].
+    pub missed_depths: Vec<MissedDepth>,
+    /// A bound on the memory that their passes take besides the weights, in bytes.
+    pub pass_bytes: u64,
+}
+
 /// Checks that these prompts can run: they fit the context lengths, the models have what conditions name, and the
-/// passes fit into memory. Returns the depths that the first prompt of each kind misses by more than
-/// [`DEPTH_TOLERANCE_PCT`].
+/// passes fit into memory.
 ///
 /// # Errors
 /// A usage error with the numbers and what to change.
-pub fn check(setup: &Setup, prompts: &[PlannedPrompt]) -> Result<Vec<MissedDepth>> {
+pub fn check(setup: &Setup, prompts: &[PlannedPrompt]) -> Result<Checked> {
     for model in &setup.models {
         if let (Some(why), Some(_)) = (model.lacks_eos(), setup.plan.max_new) {
             bail_usage!("--generate: {why}: no token ends an answer; correct the file, or leave --generate out");
@@ -77,8 +85,21 @@ pub fn check(setup: &Setup, prompts: &[PlannedPrompt]) -> Result<Vec<MissedDepth
     if setup.grid.count() == Some(0) {
         bail_usage!("nothing to run: --samples is 0, or a list of the grid is empty");
     }
-    check_memory(setup, prompts)?;
-    check_prompts(setup, prompts)
+    let first = FirstPrompts::of(setup, prompts)?;
+    let pass_bytes = pass_bytes(setup, prompts, first.answer_rows);
+    check_fits(
+        pass_bytes,
+        || {
+            let ctx_tok = longest(prompts);
+            format!(
+                "--ctx {ctx_tok}, with answers in {} rows, needs up to {}",
+                first.answer_rows,
+                size_name(pass_bytes)
+            )
+        },
+        "lower --ctx or --threads, shorten answers, or leave --full out",
+    )?;
+    Ok(Checked { missed_depths: first.missed_depths, pass_bytes })
 }
 
 /// Checks that a model has the layers and heads that the conditions name, and that prompts to patch can be changed.
@@ -103,50 +124,56 @@ fn check_conditions(setup: &Setup, model: &Model) -> Result<()> {
     setup.conditions.iter().try_for_each(|condition| resolver(model).check(condition, is_text))
 }
 
-/// Makes one prompt of each kind: whether a short prompt fits depends on the cities that its seed draws.
-fn check_prompts(setup: &Setup, prompts: &[PlannedPrompt]) -> Result<Vec<MissedDepth>> {
-    let mut missed_depths = Vec::new();
-    // They run one of each kind after the other; by index, those of a kind follow each other.
-    let mut by_kind: Vec<&PlannedPrompt> = prompts.iter().collect();
-    by_kind.sort_by_key(|prompt| prompt.index);
-    for alike in by_kind.chunk_by(|a, b| a.spec == b.spec) {
-        let planned = PlannedPrompt { seed_index: 0, ..alike[0].clone() };
-        for model in &setup.models {
-            let prompt = planned.build(setup.grid.seed(), &setup.sources, model.tokenizer())?;
-            missed_depths.extend(missed_depth(&prompt, planned.spec.ctx_tok()));
-            if setup.patches() {
-                prompt.corrupted(0, model.tokenizer()?)?;
-            }
-        }
-    }
-    Ok(missed_depths)
+/// The first prompt of each kind, made for every model: whether a short prompt fits depends on the cities that its seed draws.
+#[derive(Default)]
+struct FirstPrompts {
+    missed_depths: Vec<MissedDepth>,
+    /// Rows from the first to the last that predict answers, in the prompt that has most.
+    answer_rows: usize,
 }
 
-/// Checks that the passes fit into the memory that the weights leave.
-fn check_memory(setup: &Setup, prompts: &[PlannedPrompt]) -> Result<()> {
-    let ctx_tok = longest(prompts);
-    let needed = pass_bytes(setup, prompts);
-    check_fits(
-        needed,
-        || format!("--ctx {ctx_tok} needs up to {}", size_name(needed)),
-        "lower --ctx or --threads, or leave --full out",
-    )
+impl FirstPrompts {
+    fn of(setup: &Setup, prompts: &[PlannedPrompt]) -> Result<Self> {
+        let mut first = Self::default();
+        // They run one of each kind after the other; by index, those of a kind follow each other.
+        let mut by_kind: Vec<&PlannedPrompt> = prompts.iter().collect();
+        by_kind.sort_by_key(|prompt| prompt.index);
+        for alike in by_kind.chunk_by(|a, b| a.spec == b.spec) {
+            let planned = PlannedPrompt { seed_index: 0, ..alike[0].clone() };
+            for model in &setup.models {
+                let prompt = planned.build(setup.grid.seed(), &setup.sources, model.tokenizer())?;
+                first.missed_depths.extend(missed_depth(&prompt, planned.spec.ctx_tok()));
+                first.answer_rows = first.answer_rows.max(prompt.answer_rows().len());
+                if setup.patches() {
+                    prompt.corrupted(0, model.tokenizer()?)?;
+                }
+            }
+        }
+        Ok(first)
+    }
 }
 
 /// Returns a bound on the memory that passes over the longest prompts take besides the weights, in bytes: those that run at
-/// once, the keys and values that each keeps for others, and what is written token by token. What does not grow with the
-/// square of the length is not part of it: records, and maps and figures of usual size.
-pub fn pass_bytes(setup: &Setup, prompts: &[PlannedPrompt]) -> u64 {
+/// once, the keys and values that each keeps for others, what heads write in the rows of answers and its gradients, and what is
+/// written token by token. What does not grow with the length of prompts and answers is not part of it: records, and maps and figures
+/// of usual size.
+fn pass_bytes(setup: &Setup, prompts: &[PlannedPrompt], answer_rows: usize) -> u64 {
     let ctx_tok = longest(prompts);
     let mut widest = 0;
     let mut maps = 0;
     for model in &setup.models {
         let config = &model.transformer.config;
+        let attributes = setup.attributes_heads(model, ctx_tok);
         // Keys and values for treated passes or gradients, of the corrupted prompt, and of the text that is generated.
-        let shared =
-            setup.conditions.len() > 1 || setup.hides(model, ctx_tok) || setup.attributes_heads(model, ctx_tok);
+        let shared = setup.conditions.len() > 1 || setup.hides(model, ctx_tok) || attributes;
         let kept = [shared, setup.patches(), setup.plan.max_new.is_some()].into_iter().filter(|&kept| kept).count();
-        let pass = config.pass_bytes(ctx_tok) + kept as u64 * config.prefix_bytes(ctx_tok);
+        let mut pass = config.pass_bytes(ctx_tok) + kept as u64 * config.prefix_bytes(ctx_tok);
+        if setup.measures_answers() {
+            pass += (Region::ALL.len() * answer_rows * size_of::<f64>()) as u64 * config.written_numbers();
+        }
+        if attributes {
+            pass += config.gradient_bytes(ctx_tok, answer_rows);
+        }
         widest = widest.max(model.transformer.expanded_bytes() + pass);
         maps += full_map_bytes(setup, config, ctx_tok);
     }

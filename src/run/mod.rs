@@ -18,7 +18,7 @@ mod setup;
 mod shard;
 mod store;
 
-pub use check::{check, pass_bytes, MissedDepth};
+pub use check::{check, Checked, MissedDepth};
 pub use execute::{finished_frame, Run, RunPart, RunStart};
 pub use maps::{page_budget, MapFlags, MapKind, MAP_PX, SMALL_PX};
 pub use outputs::OutputStyle;

@@ -43,7 +43,7 @@ impl Series {
             prompt.twin = prompt.twin.map(|twin| twin + first);
         }
         self.prompts = prompts_of(prompts, shard);
-        self.missed_depths = check(&self.setup, &self.prompts)?;
+        self.missed_depths = check(&self.setup, &self.prompts)?.missed_depths;
         self.setup.references()?;
         Ok(all)
     }

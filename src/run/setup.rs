@@ -176,11 +176,16 @@ impl Setup {
             && config.keeps_prefix(tokens)
     }
 
+    /// Returns `true` if it is measured what heads write in the rows of answers.
+    pub(super) fn measures_answers(&self) -> bool {
+        let measured = [MeasureName::Answer, MeasureName::AnswerByHead];
+        self.plan.measures.iter().any(|name| measured.contains(name))
+    }
+
     /// Returns `true` if gradients of answers can be computed in the untreated pass over a prompt, for heads to be attributed. Plain
     /// text has no answers, and only the kernels keep the keys and values that this takes.
     pub(super) fn differentiates(&self, model: &Model, tokens: usize) -> bool {
-        let measured = [MeasureName::Answer, MeasureName::AnswerByHead];
-        self.plan.measures.iter().any(|name| measured.contains(name))
+        self.measures_answers()
             && !matches!(self.grid, Grid::Text(_))
             && self.plan.reading.has_kernels()
             && model.transformer.config.differentiates(tokens)

@@ -72,7 +72,7 @@ pub(super) fn cut(config: &ModelConfig, placement: &Placement, ctx_tok: usize) -
 fn maps_bytes(config: &ModelConfig, placement: &Placement, ctx_tok: usize) -> u64 {
     let wiring = config.wiring();
     let bytes = wide_type(placement.dtype).size_in_bytes();
-    config.layers.len() as u64 * kept_bytes(wiring.heads(), wiring.maps(), ctx_tok, bytes)
+    config.layers.len() as u64 * kept_bytes(wiring.heads(), wiring.maps(), ctx_tok * ctx_tok, bytes)
 }
 
 /// Results of a step.
