@@ -16,3 +16,4 @@ cd "$scratch"
 [[ $(command -v difftool) == "$scratch/venv/bin/difftool" ]]
 difftool needle --ctx 256 --samples 1 --model transformer --out run | grep transformer
 [[ -s run/results.csv ]]
+python -c 'import difftool; print(difftool.run("needle", ctx=256, samples=1, model="transformer").tables["answers"])' | grep accuracy

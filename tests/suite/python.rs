@@ -1,16 +1,10 @@
-//! The page about Python does what it says, where Python with pandas, polars and numpy is present.
+//! The module and the page about it do what they say, where Python with pandas, numpy and matplotlib is present.
 
 use assert_cmd::Command;
 use std::fs;
 use std::path::Path;
+use std::process::Output;
 use tempfile::TempDir;
-
-/// The commands in the first block of the page, as they are run here: fewer prompts.
-const COMMANDS: [&str; 3] = [
-    "ratio --ctx 256 --samples 2 --needles 1 --out runs/ratio -q",
-    "heatmap --ctx 256 --grid --full --data maps.npz --model diff --out runs/heatmap -q",
-    "explore --ctx 256 --out runs/explore -q",
-];
 
 /// The code of all blocks of one language.
 fn blocks(page: &str, language: &str) -> String {
@@ -18,49 +12,71 @@ fn blocks(page: &str, language: &str) -> String {
     page.split(&fence).skip(1).map(|rest| rest.split("```").next().unwrap_or_default()).collect()
 }
 
+/// Runs Python code with the module of this repository and the binary; `None` where Python lacks one of `libraries`.
+fn python(code: &str, libraries: &str, dir: &TempDir) -> Option<Output> {
+    let python = std::env::var("PYTHON").unwrap_or_else(|_| "python3".to_owned());
+    let there = std::process::Command::new(&python).args(["-c", &format!("import {libraries}")]).output();
+    if !there.is_ok_and(|output| output.status.success()) {
+        eprintln!("skipped: {python} with {libraries} is not here (PYTHON names another)");
+        return None;
+    }
+    let binary = assert_cmd::cargo::cargo_bin("difftool");
+    let path = std::env::var("PATH").unwrap_or_default();
+    fs::write(dir.path().join("page.py"), code).unwrap();
+    let mut command = std::process::Command::new(&python);
+    command.arg("page.py").current_dir(dir).env("MPLBACKEND", "Agg").env("PYTHONDONTWRITEBYTECODE", "1");
+    command.env("PYTHONPATH", Path::new(env!("CARGO_MANIFEST_DIR")).join("python"));
+    command.env("PATH", format!("{}:{path}", binary.parent().unwrap().display()));
+    Some(command.output().unwrap())
+}
+
 #[test]
 fn the_page_about_python_runs_as_it_stands() {
-    let python = std::env::var("PYTHON").unwrap_or_else(|_| "python3".to_owned());
-    let libraries =
-        std::process::Command::new(&python).args(["-c", "import matplotlib, numpy, pandas, polars"]).output();
-    if !libraries.is_ok_and(|output| output.status.success()) {
-        eprintln!("skipped: {python} with matplotlib, numpy, pandas and polars is not here (PYTHON names another)");
-        return;
-    }
     let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/python.md")).unwrap();
+    // Fewer tokens and prompts.
+    let code = blocks(&page, "python").replace("ctx=\"1k\"", "ctx=256").replace("ctx=512", "ctx=256");
     let dir = TempDir::new().unwrap();
-    for command in COMMANDS {
-        Command::cargo_bin("difftool").unwrap().current_dir(&dir).args(command.split(' ')).assert().success();
-    }
-    fs::write(dir.path().join("page.py"), blocks(&page, "python")).unwrap();
-    let run =
-        std::process::Command::new(&python).arg("page.py").env("MPLBACKEND", "Agg").current_dir(&dir).output().unwrap();
-    let (out, error) = (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
-    assert!(run.status.success(), "{error}");
-    assert!(!error.contains("Warning"), "{error}");
-    assert!(out.contains("1 - λ: True"), "{out}");
+    let Some(run) = python(&code, "matplotlib, numpy, pandas", &dir) else { return };
+    let out = String::from_utf8_lossy(&run.stdout);
+    let error = String::from_utf8_lossy(&run.stderr);
+    assert!(run.status.success() && !error.contains("Warning"), "{error}");
+    assert!(out.contains("1 - λ: True") && out.contains("accuracy_lo"), "{out}");
     assert!(dir.path().join("maps.png").is_file());
 }
 
 #[test]
-fn the_page_about_python_names_the_commands_that_are_tested() {
-    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/python.md")).unwrap();
-    let said: Vec<String> = blocks(&page, "sh").lines().map(str::to_owned).collect();
-    assert_eq!(said.len(), COMMANDS.len());
-    for (said, run) in said.iter().zip(COMMANDS) {
-        let name = run.split(' ').next().unwrap();
-        assert!(
-            said.starts_with(&format!("difftool {name} ")) && said.ends_with(&format!("--out runs/{name}")),
-            "{said}"
-        );
-    }
+fn the_module_returns_numbers_without_libraries_and_raises_what_difftool_says() {
+    let code = r#"
+import difftool, importlib.util
+difftool.find_spec = lambda name: None
+run = difftool.run("needle", ctx=256, samples=1, model=["transformer", "diff"], out="kept", needles=2)
+assert "accuracy" in repr(run) and "accuracy" in run.figures and run._repr_html_() is None
+assert {row["metric"] for row in run.results} >= {"accuracy", "share_out"}, run.results[0]
+assert [row["model"] for row in difftool.Run("kept").tables["answers"]] == ["transformer", "diff"]
+assert run.tables["answers"][0]["accuracy_lo"] <= run.tables["answers"][0]["accuracy"]
+assert difftool.run("heatmap", ctx=256, model="diff")._repr_png_()[1:4] == b"PNG"
+assert difftool.run("explore", ctx=256, model="diff")._repr_html_().startswith("<iframe")
+try:
+    difftool.run("needle", model="nope")
+except difftool.Error as error:
+    assert "nope" in str(error)
+    print("done")
+"#;
+    let dir = TempDir::new().unwrap();
+    let Some(run) = python(code, "json", &dir) else { return };
+    assert_eq!(String::from_utf8_lossy(&run.stdout), "done\n", "{}", String::from_utf8_lossy(&run.stderr));
 }
 
 #[test]
 fn the_page_about_python_names_what_an_explorer_holds() {
     let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/python.md")).unwrap();
     let dir = TempDir::new().unwrap();
-    Command::cargo_bin("difftool").unwrap().current_dir(&dir).args(COMMANDS[2].split(' ')).assert().success();
+    Command::cargo_bin("difftool")
+        .unwrap()
+        .current_dir(&dir)
+        .args("explore --ctx 256 --out runs/explore -q".split(' '))
+        .assert()
+        .success();
     let explorer = fs::read_to_string(dir.path().join("runs/explore/explore.html")).unwrap();
     let json = explorer.split(r#"id="contents">"#).nth(1).unwrap().split("</script>").next().unwrap();
     let model = &serde_json::from_str::<serde_json::Value>(json).unwrap()["models"][0];

@@ -6,8 +6,8 @@ use crate::prompts::Region;
 use crate::results::difference::correct;
 use crate::results::metric::Kind;
 use crate::results::run_table::RunTable;
-use crate::results::table::{numbers, words, Cell, Table};
-use crate::results::{ConditionFacts, Frame, Purpose};
+use crate::results::table::{numbers, words, Cell, ColumnRole, Table};
+use crate::results::{ConditionFacts, Difference, Frame, Purpose};
 use crate::treatments::{KeySelection, RowSelection, Treatment};
 
 pub(super) const FLOW: RunTable = RunTable::made("flow", "Where the answer travels", flow);
@@ -81,8 +81,11 @@ fn flow(frame: &Frame) -> Option<Table> {
         let keys = KeySelection::Regions(regions.to_vec());
         table = table.column(numbers(keys.words()).named(keys.to_string()), |row| {
             let change = row.changes.iter().find(|change| cell(change.condition).is_some_and(|(_, of)| of == regions));
-            Cell::difference(Kind::Number, change.map(|change| &change.log_prob_nats))
+            let change = change.map(|change| &change.log_prob_nats);
+            Cell { decided: change.is_some_and(Difference::is_decided), ..Cell::difference(Kind::Number, change) }
         });
     }
-    table.noted(CAPTION).with_rows()
+    let mut table = table.noted(CAPTION);
+    table.columns[0].role = ColumnRole::Part; // each model has rows of its own, which are read together
+    table.with_rows()
 }

@@ -1,0 +1,100 @@
+"""difftool in Python: `difftool.run("needle", ctx="1k", model=["diff"])` measures, and returns the numbers as data frames."""
+
+import csv
+import html
+import json
+import shutil
+import subprocess
+import sysconfig
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+
+
+class Error(RuntimeError):
+    """What difftool says where it ends with an error."""
+
+
+def run(command, out=None, **flags):
+    """Runs a command that measures. `flags` are its flags, with `_` for `-`: a list repeats one, True is one without a value.
+
+    The folder `out` keeps the run. Without it, the files are gone when the result is.
+    """
+    kept = None if out else tempfile.TemporaryDirectory(prefix="difftool-")
+    folder = Path(out or Path(kept.name) / "run")
+    if command == "heatmap" and kept:
+        flags.setdefault("data", Path(kept.name) / "maps.npz")
+    arguments = [command, "--out", folder]
+    for name, given in flags.items():
+        for value in given if isinstance(given, (list, tuple)) else [given]:
+            if value is not None and value is not False:
+                arguments += ["--" + name.replace("_", "-")] + ([] if value is True else [value])
+    return Run(folder, _call(*arguments), flags.get("data"), kept)
+
+
+class Run:
+    """A finished run; `Run("runs/needle")` reads one of the command line."""
+
+    def __init__(self, folder, screen="", data=None, kept=None):
+        self.folder, self.screen, self._data, self._kept = Path(folder), screen, data, kept
+
+    def __repr__(self):
+        return self.screen or f"Run({str(self.folder)!r})"
+
+    @property
+    def results(self):
+        """`results.csv`: one number in each row."""
+        with open(self.folder / "results.csv", newline="", encoding="utf-8") as file:
+            return _frame([{name: _number(text) for name, text in row.items()} for row in csv.DictReader(file)])
+
+    @property
+    def tables(self):
+        """All tables of the run, by name. The ends of intervals have columns of their own."""
+        tables = json.loads(_call("show", self.folder, "--json"))
+        return {name: _frame([_flat(row) for row in rows]) for name, rows in tables.items()}
+
+    @property
+    def maps(self):
+        """The matrices of `heatmap`, by name: NumPy arrays."""
+        return __import__("numpy").load(self._data)
+
+    @property
+    def figures(self):
+        """The PNG files of the run, by name."""
+        return {path.stem: path for path in sorted(self.folder.glob("*.png"))}
+
+    def _repr_png_(self):
+        maps = [path.read_bytes() for name, path in self.figures.items() if name.startswith("heatmap")]
+        return maps[0] if maps else None
+
+    def _repr_html_(self):
+        pages = [html.escape(page.read_text(encoding="utf-8")) for page in self.folder.glob("explore.html")]
+        return f'<iframe srcdoc="{pages[0]}" width="100%" height="800"></iframe>' if pages else None
+
+
+def _call(*arguments):
+    binary = shutil.which("difftool", path=sysconfig.get_path("scripts")) or "difftool"
+    done = subprocess.run([binary, *map(str, arguments)], capture_output=True, encoding="utf-8")
+    if done.returncode:
+        raise Error(done.stderr.strip())
+    return done.stdout
+
+
+def _frame(rows):
+    """A data frame of pandas or polars, whichever is there; the rows without them."""
+    library = next((name for name in ("pandas", "polars") if find_spec(name)), None)
+    return __import__(library).DataFrame(rows) if library else rows
+
+
+def _flat(row):
+    ends = {f"{name}_{end}": x[end] for name, x in row.items() if isinstance(x, dict) for end in ("lo", "hi")}
+    return {**{name: x["value"] if isinstance(x, dict) else x for name, x in row.items()}, **ends}
+
+
+def _number(text):
+    for read in (int, float):
+        try:
+            return read(text)
+        except ValueError:
+            continue
+    return text or None
