@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the package into a fresh Python environment, and measures with the binary from there.
+# Installs the package into a fresh Python environment, and measures with the binary, the archive and the module from there.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 scratch=$(mktemp -d)
@@ -11,7 +11,9 @@ if ! "${pip[@]}" install 'maturin>=1.9.4,<2'; then
   echo "skipped: maturin, which builds the package, cannot be installed here"
   exit
 fi
-"${pip[@]}" install --no-build-isolation .
+"${pip[@]}" wheel --no-build-isolation --no-deps --wheel-dir "$scratch/dist" .
+"${pip[@]}" install "$scratch"/dist/*.whl
+tests/archive.sh "$scratch"/dist/*.whl "$scratch/archives/difftool"
 cd "$scratch"
 [[ $(command -v difftool) == "$scratch/venv/bin/difftool" ]]
 difftool needle --ctx 256 --samples 1 --model transformer --out run | grep transformer

@@ -79,7 +79,7 @@ class Panel {
 
   /** The tiles of the whole map, once they are there. */
   async firstTiles() {
-    const at = Math.max(baseLevel(this.head), Math.floor(Math.log2(1 / this.zoom) + 0.01));
+    const at = Math.max(baseLevel(this.head), this.level);
     await pooledAt(this.head, state.quantity, state.pooling, at);
     const tiles = () => new Promise((done) => tileValues(this.head, state.quantity, state.pooling, at, 0, 0, done) && done());
     await tiles();
@@ -102,6 +102,8 @@ class Panel {
 
   get size() { return { width: this.canvas.clientWidth, height: this.canvas.clientHeight }; }
   get zoom() { return state.view.zoom / this.ratio; }
+  /** The level of the smallest bins that are at least a pixel wide: narrower ones would be dropped where they are drawn. */
+  get level() { return Math.max(0, Math.ceil(Math.log2(1 / this.zoom) - 1e-9)); }
   get origin() { return { query: state.view.query * this.ratio, key: state.view.key * this.ratio }; }
 
   /** The tokens under a point of the canvas. */
@@ -141,7 +143,7 @@ class Panel {
   /** The pooled bins, and on them what token pairs tell. */
   drawTiles(context, width, height) {
     const base = baseLevel(this.head);
-    const wanted = Math.max(0, Math.floor(Math.log2(1 / this.zoom) + 0.01));
+    const wanted = this.level;
     const pairs = wanted < base && hasPairs(this.head, state.quantity, state.pooling, wanted);
     // Bins reach beyond the diagonal and the last token.
     const { query, key } = this.origin;

@@ -194,6 +194,31 @@ def the_picture_has_the_colour_of_the_number(page):
     assert same[0] == same[1], f"the cell is {same[0]}, its number {same[2]} has {same[1]}"
 
 
+def the_overview_of_a_narrow_window_has_the_largest_weights(page):
+    """The centres of the bins with the largest magnitudes against the scale: bins narrower than a pixel would be missing."""
+    page.resize(800, 900)
+    page.js("document.getElementById('fit').click()")
+    page.js("new Promise((done) => setTimeout(done, 800))")
+    wrong = page.js("""(async () => {
+        const panel = panels[0], ratio = window.devicePixelRatio || 1, at = panel.level, o = panel.origin, wrong = [];
+        const tiles = () => new Promise((done) => { const values = tileValues(panel.head, 'effective', 'max', at, 0, 0, () => tiles().then(done)); if (values) done(values); });
+        const values = await tiles(), bins = [...values.keys()].filter((bin) => !Number.isNaN(values[bin]));
+        bins.sort((a, b) => Math.abs(values[b]) - Math.abs(values[a]));
+        if (2 ** at * panel.zoom < 1) wrong.push(`bins of ${2 ** at * panel.zoom} pixels`);
+        for (const bin of bins.slice(0, 200)) {
+            const [row, column] = [Math.floor(bin / TILE), bin % TILE], side = 2 ** at * panel.zoom;
+            const x = AXIS.left + (column + 0.5) * side - o.key * panel.zoom, y = AXIS.top + (row + 0.5) * side - o.query * panel.zoom;
+            const pixel = panel.canvas.getContext('2d').getImageData(x * ratio, y * ratio, 1, 1).data;
+            const is = `rgb(${pixel[0]}, ${pixel[1]}, ${pixel[2]})`, want = state.scale.css(values[bin]);
+            if (row !== column && is !== want) wrong.push(`${row}, ${column}: ${is} for ${values[bin]}, ${want}`);
+        }
+        return wrong;
+    })()""")
+    # The cross and the line of its row cover a few.
+    assert len(wrong) <= 20, f"{len(wrong)} of 200: {wrong[:5]}"
+    page.resize(1280, 900)
+
+
 def heads_are_one_tab_stop_with_arrows_among_them(page):
     stop = "document.querySelectorAll('#overview button[tabindex=\"0\"]')"
     assert page.js(f"{stop}.length === models.length"), "each model has one tab stop"
@@ -391,8 +416,7 @@ def long_prompts_say_what_is_pooled(browser, tool, folder):
     page = devtools.Page(browser)
     try:
         page.open(folder / "explore-long" / "explore.html")
-        kept = page.js("[...models[0].kept][0]")
-        layer, head = kept.split(".")
+        layer, head = page.js("models[0].best.name").split(".")
         run(tool, folder, "heatmap", "--model", "./long", "--ctx", 5000, "--layer", layer, "--head", head, "--query", "2990..3000",
             "--key", "2930..2990", "--full", "--data", "long.csv", "--out", "long-map", "-q")
         for (query, key), x in list(data(folder, "long.csv").items())[::97]:
@@ -434,6 +458,7 @@ def main():
             print(f"  {checked} numbers are those that heatmap wrote")
             checked = contributions_of_a_row_sum_to_one_and_those_of_a_region_to_its_share(page, folder)
             print(f"  {checked} regions contribute what results.csv has as share_out")
+            the_overview_of_a_narrow_window_has_the_largest_weights(page)
             the_picture_has_the_colour_of_the_number(page)
             keys_alone_are_enough(page)
             heads_are_one_tab_stop_with_arrows_among_them(page)
