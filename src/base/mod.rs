@@ -1,5 +1,6 @@
 //! Used by all other modules: errors, files, names, random numbers, the terminal and the machine.
 
+pub(crate) mod csv_table;
 pub mod error;
 pub mod files;
 pub mod hash;

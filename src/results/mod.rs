@@ -14,7 +14,6 @@
 mod column;
 pub mod compare;
 mod conditions;
-mod csv_table;
 pub(crate) mod difference;
 pub(crate) mod differences;
 mod estimate;

@@ -1,6 +1,5 @@
 //! Tables of anybody, whose rows are paired by their keys.
 
-use super::super::csv_table::{CsvTable, Separator};
 use super::super::difference::{are_hits, correct, Difference};
 use super::super::metric::Kind;
 use super::super::pair::Join;
@@ -8,6 +7,7 @@ use super::super::rows::Row;
 use super::notes::note_rows;
 use super::{Comparison, Counts, Input, PairedSets, Request, Unpaired};
 use crate::bail_usage;
+use crate::base::csv_table::{CsvTable, Separator};
 use anyhow::{bail, ensure, Context, Result};
 use csv::StringRecord;
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! Reads results files, also those that a spreadsheet or a data frame has written again.
 
 use super::{columns, Identity, Measurement, Record, SCHEMA};
-use crate::results::csv_table::{CsvTable, Separator};
+use crate::base::csv_table::{CsvTable, Separator};
 use anyhow::{anyhow, bail, Context, Result};
 use csv::StringRecord;
 use std::borrow::Cow;

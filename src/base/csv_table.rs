@@ -1,6 +1,6 @@
 //! CSV files of any program: commas, semicolons, tabs or bars between fields, decimal points or commas, a byte order mark.
 
-use crate::base::files;
+use super::files;
 use anyhow::{anyhow, ensure, Context, Result};
 use csv::{ErrorKind, Position, StringRecord};
 use std::borrow::Cow;
