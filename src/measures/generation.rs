@@ -2,11 +2,11 @@
 //!
 //! Numbers are whole runs of digits. Published scores often count a value as said if its digits occur anywhere in the
 //! output, so that 51234 says 123. Of values that are no numbers, an answer says those of the prompt's needles that
-//! occur in it as whole words, whatever their case.
+//! occur in it as whole words of their language, whatever their case; in scripts without spaces, those that it contains.
 
 use super::{decoded, encoded, number, Measure, MeasureData, MeasureOutput, ObservedPass, PassKey};
 use crate::model::generate::{numbers, Generation, StopReason};
-use crate::prompts::{Prompt, Query};
+use crate::prompts::{folded, is_inside_word, Prompt, Query};
 use crate::results::metric::{GENERATED_ACCURACY, GENERATED_CONTAINS, SAID_NUMBER, SAID_OTHER_NEEDLE};
 use crate::results::run_table::{number_table, Content, RunTable};
 use crate::results::table::Table;
@@ -104,7 +104,8 @@ impl Generated {
         let queries = &pass.prompt.queries;
         let values: Vec<&str> = queries.iter().map(|query| query.value.as_str()).collect();
         let sayable = Sayable::new(pass.prompt);
-        let values_said = sayable.find(&generation.text);
+        let text = folded(&generation.text);
+        let values_said = sayable.find(&text);
         let said = match sayable {
             Sayable::Numbers => first_numbers(&generation.text, queries.len()),
             Sayable::Values(_) => (0..queries.len()).map(|i| Some(values_said.get(i)?.text.clone())).collect(),
@@ -130,7 +131,7 @@ impl Generated {
             stop: generation.stop,
             said,
             copied,
-            exact: exact(&generation.text, &values_said, &values),
+            exact: exact(&text, &values_said, &values),
             contains: contains(&values_said, &values),
         }
     }
@@ -165,7 +166,7 @@ impl<'a> Sayable<'a> {
         Self::Values(values)
     }
 
-    /// Returns the values in a text, in order.
+    /// Returns the values in a [`folded`] text, in order.
     fn find(&self, text: &str) -> Vec<Said> {
         let values = match self {
             Self::Numbers => {
@@ -174,13 +175,13 @@ impl<'a> Sayable<'a> {
             }
             Self::Values(values) => values,
         };
-        let lower = text.to_ascii_lowercase();
         let mut said: Vec<Said> = Vec::new();
         for value in values {
-            for (start, _) in lower.match_indices(&value.to_ascii_lowercase()) {
-                let at = start..start + value.len();
+            let folded = folded(value);
+            for (start, _) in text.match_indices(&folded) {
+                let at = start..start + folded.len();
                 let is_free = said.iter().all(|other| at.end <= other.at.start || other.at.end <= at.start);
-                if is_free && is_whole(text, &at) {
+                if is_free && !is_inside_word(text, at.start) && !is_inside_word(text, at.end) {
                     said.push(Said { at, text: (*value).to_owned() });
                 }
             }
@@ -188,18 +189,6 @@ impl<'a> Sayable<'a> {
         said.sort_unstable_by_key(|said| said.at.start);
         said
     }
-}
-
-/// Returns `true` if no letter or digit continues the word or number at either end of a range. Scripts without spaces
-/// between words have no such ends.
-fn is_whole(text: &str, at: &Range<usize>) -> bool {
-    !is_inside_word(text, at.start) && !is_inside_word(text, at.end)
-}
-
-/// Returns `true` if letters or digits stand on both sides of a position.
-fn is_inside_word(text: &str, position: usize) -> bool {
-    let (before, behind) = text.split_at(position);
-    before.ends_with(|c: char| c.is_ascii_alphanumeric()) && behind.starts_with(|c: char| c.is_ascii_alphanumeric())
 }
 
 /// Returns, for each value, `true` if it is the i-th one said in `text`. Only white space may come before the first one.
@@ -266,13 +255,41 @@ mod tests {
 
     #[test]
     fn values_that_are_no_numbers_are_said_as_whole_words_in_any_case() {
-        let sayable = Sayable::Values(vec!["quiet-harbor", "QXVBA", "北京", "harbor"]);
-        let said = |text: &str| -> Vec<String> { sayable.find(text).into_iter().map(|said| said.text).collect() };
+        let sayable = Sayable::Values(vec!["quiet-harbor", "QXVBA", "harbor"]);
+        let said =
+            |text: &str| -> Vec<String> { sayable.find(&folded(text)).into_iter().map(|said| said.text).collect() };
         assert_eq!(said(" qxvba, QXVBAS and Quiet-Harbor."), ["QXVBA", "quiet-harbor"]);
-        assert_eq!(said("答案是北京。"), ["北京"]);
         assert_eq!(said("harbors"), [""; 0]);
-        let said = sayable.find(" Quiet-harbor, QXVBA");
-        assert_eq!(super::exact(" Quiet-harbor, QXVBA", &said, &["quiet-harbor", "QXVBA"]), [true, true]);
+        let text = folded(" Quiet-harbor, QXVBA");
+        assert_eq!(super::exact(&text, &sayable.find(&text), &["quiet-harbor", "QXVBA"]), [true, true]);
+    }
+
+    #[test]
+    fn values_are_said_as_their_language_writes_words() {
+        for (value, text, exact, contains) in [
+            ("Fuß", " Fußball", false, false),
+            ("Fuß", " Der FUSS.", false, true),
+            ("Straße", " STRASSE", true, true),
+            ("Москва", " МОСКВА.", true, true),
+            ("Москва", " Москвадан", false, false),
+            ("Οδυσσεύς", " ΟΔΥΣΣΕΎΣ", true, true),
+            ("Łódź", " łódź, nie Kraków", true, true),
+            ("Jürgen", " Ju\u{308}rgen", true, true),
+            ("Jose", " José", false, false),
+            ("İzmir", " İZMİR'de", true, true),
+            ("Ann", " It's Ann's.", false, true),
+            ("북경", " 북경 입니다", true, true),
+            ("北京", "答案是北京。", false, true),
+            ("東京", "東京です", true, true),
+            ("สายรุ้ง", "รหัสคือสายรุ้งครับ", false, true),
+            ("दिल्ली", " दिल्ली।", true, true),
+            ("بيت", " بيتك", false, false),
+        ] {
+            let text = folded(text);
+            let said = Sayable::Values(vec![value]).find(&text);
+            let found = (super::exact(&text, &said, &[value]), super::contains(&said, &[value]));
+            assert_eq!(found, (vec![exact], vec![contains]), "{value} in {text}");
+        }
     }
 
     #[test]

@@ -38,6 +38,7 @@ pub use needle::plan::DEPTH_TOLERANCE_PCT;
 pub use needle::question::{OwnText, Question, OWN_TEXT};
 pub use needle::NeedleSpec;
 pub use segment::Sentence;
+pub(crate) use segment::{folded, is_inside_word};
 pub use shots::{Order, ShotsPrompts, ShotsSpec};
 pub use text::Text;
 pub use tokenizer::bos::{BosChoice, BosPolicy, BosSource};

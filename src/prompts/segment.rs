@@ -1,8 +1,13 @@
-//! Sentences and words of any language, by the rules of Unicode (UAX #29).
+//! Sentences and words of any language, by the rules of Unicode (UAX #29); sentences do not end behind the abbreviations of
+//! CLDR (`assets/cldr`).
 //!
 //! Scripts without spaces have sentences too (`。`, `।`), and most of them words; where a script has neither spaces nor
 //! words that the rules know (Thai), a word is a letter with its marks.
 
+use std::collections::{HashMap, HashSet};
+use std::sync::LazyLock;
+
+use tokenizers::NormalizedString;
 use unicode_segmentation::UnicodeSegmentation;
 
 /// Words of a sentence, at most; a longer one is cut, since filler is put together from sentences.
@@ -49,11 +54,73 @@ fn has_letters(part: &str) -> bool {
     part.contains(char::is_alphanumeric)
 }
 
+/// Abbreviations of all languages without their last period, with a small first letter and with a capital.
+static ABBREVIATIONS: LazyLock<HashSet<String>> = LazyLock::new(|| {
+    let lines = include_str!("../../assets/cldr/suppressions.txt").lines().filter(|line| !line.starts_with('#'));
+    let mut stems = HashSet::new();
+    // Of several words, each is one: `v. Chr.`
+    for stem in lines.flat_map(|line| line.split([',', ' '])).filter_map(|word| word.strip_suffix('.')) {
+        let mut letters = stem.chars();
+        stems.extend(letters.next().map(|first| first.to_uppercase().chain(letters).collect()));
+        stems.insert(stem.to_owned());
+    }
+    stems
+});
+
+/// The abbreviations of a text, without their last period. `out.` is one in Portuguese, and the end of a sentence in a text
+/// that has `out` without the period too: a word counts that has it more often than not, and a single letter always.
+fn abbreviations(text: &str) -> HashSet<&str> {
+    let mut with_period: HashMap<&str, isize> = HashMap::new();
+    for word in text.split_whitespace().map(|word| word.trim_start_matches(|c: char| !c.is_alphanumeric())) {
+        let stem = word.trim_end_matches(|c: char| !c.is_alphanumeric());
+        if ABBREVIATIONS.contains(stem) {
+            let is_letter = stem.chars().nth(1).is_none();
+            let has_period = word[stem.len()..].starts_with('.');
+            *with_period.entry(stem).or_default() += if has_period || is_letter { 1 } else { -1 };
+        }
+    }
+    with_period.into_iter().filter(|&(_, count)| count > 0).map(|(stem, _)| stem).collect()
+}
+
+/// Cuts text into sentences, with the white space behind each.
+pub(super) fn sentence_bounds(text: &str) -> Vec<&str> {
+    let abbreviations = abbreviations(text);
+    let mut sentences = Vec::new();
+    let mut start = 0;
+    let mut end = 0;
+    for part in text.split_sentence_bounds() {
+        end += part.len();
+        if !ends_in_one_of(&abbreviations, part) || end == text.len() {
+            sentences.push(&text[start..end]);
+            start = end;
+        }
+    }
+    sentences
+}
+
+/// Returns `true` if an abbreviation ends a part of a text, and no line ends behind it.
+fn ends_in_one_of(abbreviations: &HashSet<&str>, part: &str) -> bool {
+    let words = part.trim_end();
+    let last = words.split_whitespace().next_back().and_then(|word| word.strip_suffix('.'));
+    let stem = last.map(|word| word.trim_start_matches(|c: char| !c.is_alphanumeric()));
+    stem.is_some_and(|stem| abbreviations.contains(stem)) && !part[words.len()..].contains(['\n', '\r'])
+}
+
+/// Returns `true` if a word or a number goes on at a position of a text. In scripts without spaces none does that the rules
+/// know, and a grapheme is never cut.
+pub(crate) fn is_inside_word(text: &str, position: usize) -> bool {
+    let (before, behind) = text.split_at(position);
+    let Some(left) = before.graphemes(true).next_back() else { return false };
+    let Some(right) = behind.graphemes(true).next() else { return false };
+    // Of the two alone, so that neither an apostrophe nor a decimal point joins what is beyond it.
+    format!("{left}{right}").split_word_bound_indices().all(|(at, _)| at != left.len())
+}
+
 /// Cuts text into sentences, which end at line ends too, and these after [`WORDS_MAX`] words, where possible at a space.
 pub(super) fn sentences(text: &str) -> Vec<Sentence> {
     let mut sentences = Vec::new();
     let mut joined = false;
-    for part in text.split_sentence_bounds() {
+    for part in sentence_bounds(text) {
         let words: Vec<&str> = part.split_whitespace().collect();
         let joins = joined && !part.starts_with(char::is_whitespace);
         joined = !part.ends_with(char::is_whitespace);
@@ -77,6 +144,15 @@ pub(super) fn parts(mut sentence: Sentence) -> Vec<Sentence> {
     parts
 }
 
+/// A text in which the same letters of either case, composed or not, are the same.
+pub(crate) fn folded(text: &str) -> String {
+    let mut folded = NormalizedString::from(text);
+    // Capitals first: that of `ß` is `SS`, and that of `ς` and `σ` is `Σ`.
+    folded.nfd().uppercase().lowercase();
+    // Turkish has an `i` with a dot and one without in either case.
+    folded.get().replace("i\u{307}", "i")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -88,12 +164,59 @@ mod tests {
     #[test]
     fn sentences_end_where_their_language_ends_them() {
         assert_eq!(
-            texts("Mr. Low has 5.5 cats.  \"Does he?\" Yes!\nNo"),
-            ["Mr.", "Low has 5.5 cats.", "\"Does he?\"", "Yes!", "No"]
+            texts("Low has 5.5 cats.  \"Does he?\" Yes!\nNo"),
+            ["Low has 5.5 cats.", "\"Does he?\"", "Yes!", "No"]
         );
         assert_eq!(texts("河很宽。你看见船了吗？看见了！"), ["河很宽。", "你看见船了吗？", "看见了！"]);
         assert_eq!(texts("नदी चौड़ी है। नाव जा रही है।"), ["नदी चौड़ी है।", "नाव जा रही है।"]);
         assert_eq!(texts("هل ترى القارب؟ نعم."), ["هل ترى القارب؟", "نعم."]);
+    }
+
+    #[test]
+    fn sentences_do_not_end_behind_abbreviations() {
+        for (language, text, wanted) in [
+            ("en", "(Mr. Low met Dr. Jones on Main St. in May.) The U.S. President, as Fig. 2 says, likes Gen. Lee vs. J. R. Lee. Yes.", 3),
+            ("de", "Prof. Dr. Weiß kommt, d. h. am Mo. um 9. Er bringt ca. 3 kg Obst, z. B. Äpfel, ggf. Birnen. Gut.", 3),
+            ("es", "El Sr. López y la Sra. Ruiz viven en la Avda. Mayor. Vds. vienen.", 2),
+            ("fr", "M. Blanc et le Prof. Noir arrivent en janv. 1912. Bien, dit M. Gris.", 2),
+            ("it", "Il dott. Rossi e il Sig. Verdi abitano qui. Cfr. Bianchi, pag. 7. Sì.", 3),
+            ("pt", "O Dr. Silva e a Dra. Costa moram na Av. Central. Sim.", 2),
+            ("ru", "На ул. Ленина живёт проф. Иванов. В янв. 1912 года он уехал. Да.", 3),
+            ("none, a line end", "Mr.\nLow", 2),
+            ("none, a word in Portuguese", "He took it out and went out. They were out of bread. They went on foot and on and on. All is well. That is all. So all went home.", 6),
+        ] {
+            assert_eq!(texts(text).len(), wanted, "{language}: {:?}", texts(text));
+        }
+    }
+
+    #[test]
+    fn a_word_goes_on_where_letters_digits_and_marks_of_its_script_do() {
+        for (text, wanted) in [
+            ("Fuß|ball", true),
+            ("Fuß|,", false),
+            ("Fuß| ", false),
+            ("МОСК|ВА", true),
+            ("4|7", true),
+            ("a|7", true),
+            ("$|17", false),
+            ("Ann|'s", false),
+            ("O'|Neill", false),
+            ("4|,7", false),
+            ("Jose|\u{301}", true),
+            ("Jose\u{301}|s", true),
+            ("北|京", false),
+            ("ひら|がな", false),
+            ("カタ|カナ", true),
+            ("ไทย|ไทย", false),
+            ("서울|은", true),
+            ("नदी|याँ", true),
+            ("بيت|ك", true),
+            ("|a", false),
+            ("a|", false),
+        ] {
+            let position = text.find('|').unwrap();
+            assert_eq!(is_inside_word(&text.replace('|', ""), position), wanted, "{text}");
+        }
     }
 
     #[test]
