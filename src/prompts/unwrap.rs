@@ -66,8 +66,8 @@ fn indent(line: &str) -> usize {
     line.len() - line.trim_start().len()
 }
 
-/// What stands between the words at a line end: nothing in scripts without spaces.
-fn space(line: &str, next: &str) -> &'static str {
+/// What stands between two words, such as those at a line end: nothing in scripts without spaces.
+pub(super) fn space(line: &str, next: &str) -> &'static str {
     let around = [line.trim_end().chars().next_back(), next.trim_start().chars().next()];
     if around.iter().flatten().all(|&char| is_unspaced(char)) {
         ""

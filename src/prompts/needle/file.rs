@@ -7,9 +7,11 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::facts::Fact;
+use super::place::{led, place};
 use super::plan::NeedlePlan;
 use super::NeedleSpec;
 use crate::bail_usage;
+use crate::base::csv_table::CsvTable;
 use crate::base::files;
 use crate::base::rng::Rng;
 use crate::prompts::text::without_byte_order_mark;
@@ -24,9 +26,20 @@ pub struct NeedlesFile {
 }
 
 /// A needle of the file.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug)]
 struct FileNeedle {
+    /// Its sentence. Its name is the question.
+    fact: Fact,
+    /// The beginning of the reply, with what separates it from the answer.
+    lead: Option<String>,
+    /// A sentence in the haystack that resembles the needle and does not answer the question.
+    distractor: Option<String>,
+}
+
+/// The texts of a needle.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Texts {
     /// The sentence in the haystack.
     needle: String,
     /// The question about it.
@@ -36,7 +49,6 @@ struct FileNeedle {
     /// The beginning of the reply, which the answer follows.
     #[serde(default)]
     lead: Option<String>,
-    /// A sentence in the haystack that resembles the needle and does not answer the question.
     #[serde(default)]
     distractor: Option<String>,
 }
@@ -46,13 +58,13 @@ impl NeedlesFile {
     ///
     /// # Errors
     /// With file and line, for what is no JSON object or CSV row of `needle`, `question`, `answer` and maybe `lead` and
-    /// `distractor`, all texts, or whose answer is not in its needle.
+    /// `distractor`, all texts, or whose answer is not in one place of its needle.
     pub fn read(path: &Path) -> Result<Self> {
         let bytes = files::input(path, files::TEXT_MAX).context("the needles")?;
         let sha256 = crate::base::hash::sha256(&bytes);
         let Ok(text) = String::from_utf8(bytes) else { bail!("the needles {} are not UTF-8 text", path.display()) };
         let text = without_byte_order_mark(text);
-        let needles = if text.trim_start().starts_with(['{', '[']) { of_json(&text) } else { of_csv(&text) };
+        let needles = if text.trim_start().starts_with(['{', '[']) { of_json(&text) } else { of_csv(path) };
         let needles = needles.with_context(|| format!("the needles {}", path.display()))?;
         ensure!(!needles.is_empty(), "the needles {}: the file has none", path.display());
         Ok(Self { path: path.to_owned(), sha256, needles })
@@ -67,7 +79,7 @@ impl NeedlesFile {
             bail_usage!("{} has {} needles, not {}", self.path.display(), self.needles.len(), spec.needles);
         }
         let drawn = rng.sample(&self.needles, spec.needles);
-        let mut needles: Vec<Fact> = drawn.iter().map(FileNeedle::fact).collect();
+        let mut needles: Vec<Fact> = drawn.iter().map(|needle| needle.fact.clone()).collect();
         if let Some(text) = &drawn[0].distractor {
             needles.push(Fact {
                 name: text.clone(),
@@ -107,20 +119,22 @@ fn line_of(text: &str, rest: &str) -> usize {
     text[..text.len() - rest.len()].matches('\n').count() + 1
 }
 
-/// The rows of a CSV.
-fn of_csv(text: &str) -> Result<Vec<FileNeedle>> {
-    let mut rows = csv::Reader::from_reader(text.as_bytes());
-    let headers = rows.headers()?.clone();
-    let mut columns = ["needle", "question", "answer"].into_iter();
+/// The rows of a CSV. Of a row, what is empty is not there.
+fn of_csv(path: &Path) -> Result<Vec<FileNeedle>> {
+    let table = CsvTable::open(path)?;
     ensure!(
-        text.trim().is_empty() || columns.all(|name| headers.iter().any(|header| header == name)),
-        "expected JSON objects, or a CSV with the columns needle, question and answer and maybe lead and distractor"
+        ["needle", "question", "answer"].iter().all(|name| table.place(name).is_some()),
+        "expected JSON objects, or a CSV with the columns needle, question and answer and maybe lead and distractor; its \
+         columns are {}",
+        table.names()
     );
+    let header = table.header.clone();
     let mut needles = Vec::new();
-    for row in rows.deserialize::<FileNeedle>() {
-        let row = row?;
-        let said = row.answer.clone();
-        needles.push(row.checked().with_context(|| format!("the row with the answer {said:?}"))?);
+    for row in table {
+        let (line, row) = row?;
+        let fields = header.iter().zip(&row).filter(|(name, field)| !name.is_empty() && !field.is_empty());
+        let fields = fields.map(|(name, field)| (name.trim().to_owned(), field.into())).collect();
+        needles.push(FileNeedle::of_object(Value::Object(fields)).with_context(|| format!("line {line}"))?);
     }
     Ok(needles)
 }
@@ -128,33 +142,22 @@ fn of_csv(text: &str) -> Result<Vec<FileNeedle>> {
 impl FileNeedle {
     fn of_object(value: Value) -> Result<Self> {
         ensure!(value.is_object(), "expected an object with `needle`, `question` and `answer`, not {value}");
-        serde_json::from_value::<Self>(value)?.checked()
+        Self::new(serde_json::from_value(value)?)
     }
 
-    /// Makes runs of white space one space, and checks that no text is empty and the needle holds the answer.
-    fn checked(mut self) -> Result<Self> {
-        let texts = [&mut self.needle, &mut self.question, &mut self.answer];
-        let texts = texts.into_iter().chain(&mut self.lead).chain(&mut self.distractor);
-        for text in texts {
-            *text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-            ensure!(!text.is_empty(), "a text is empty; leave `lead` and `distractor` out where there is none");
+    /// Makes runs of white space one space, and finds the answer in the needle. Spaces that do not break stay as they are.
+    fn new(mut texts: Texts) -> Result<Self> {
+        let of_all = [&mut texts.needle, &mut texts.question, &mut texts.answer];
+        for text in of_all.into_iter().chain(&mut texts.lead).chain(&mut texts.distractor) {
+            *text = text.split_ascii_whitespace().collect::<Vec<_>>().join(" ");
+            ensure!(!text.trim().is_empty(), "a text is empty; leave `lead` and `distractor` out where there is none");
         }
-        ensure!(
-            self.needle.contains(&self.answer),
-            "the answer {:?} is not in the needle {:?}",
-            self.answer,
-            self.needle
-        );
-        Ok(self)
-    }
-
-    fn fact(&self) -> Fact {
-        let (before, behind) = self.needle.split_once(&self.answer).expect("the needle holds its answer");
-        Fact {
-            name: self.question.clone(),
-            value: self.answer.clone(),
-            before: before.to_owned(),
-            behind: behind.to_owned(),
-        }
+        let Texts { needle, question, answer, lead, distractor } = texts;
+        let at = place(&format!("the needle {needle:?}"), &needle, answer.trim())?;
+        let before = needle[..at.start].to_owned();
+        let behind = needle[at.end..].to_owned();
+        let value = needle[at].to_owned();
+        let lead = lead.map(|lead| led(&lead, &before, &value));
+        Ok(Self { fact: Fact { name: question, value, before, behind }, lead, distractor })
     }
 }

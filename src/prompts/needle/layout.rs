@@ -119,23 +119,26 @@ impl NeedlePlan {
         order.sort_by_key(|&i| boundaries[i]);
         let mut order = order.into_iter().peekable();
         let mut before = gap;
-        let mut behind_prose = false;
         for count in 0..=filler.len() {
+            // The sentence that a needle stands before, or else behind.
+            let place = filler.get(count).or(filler.last());
             while let Some(i) = order.next_if(|&i| boundaries[i].sentences == count) {
-                layout.push_needle(before, &self.facts[i], Some(i));
+                let fact = &self.facts[i];
+                let joins = place.is_some_and(|filler| filler.sentence.joined) && ends_unspaced(&fact.sentence());
+                layout.push_needle(if joins { "" } else { before }, fact, Some(i));
                 before = separator;
-                behind_prose = false;
             }
             let Some(Filler { sentence, fact, .. }) = filler.get(count) else { break };
             match fact {
                 Some(fact) => layout.push_needle(before, fact, None),
                 None => {
-                    layout.push(TextPart::Filler, if sentence.joined && behind_prose { "" } else { before });
+                    let behind_prose = layout.ends.last().is_some_and(|&(_, part)| part == TextPart::Filler);
+                    let joins = sentence.joined && (behind_prose || ends_unspaced(&layout.text));
+                    layout.push(TextPart::Filler, if joins { "" } else { before });
                     layout.push(TextPart::Filler, &sentence.text);
                 }
             }
             before = separator;
-            behind_prose = fact.is_none();
         }
     }
 
@@ -150,7 +153,7 @@ impl NeedlePlan {
         }
         layout.push(TextPart::Question, &format!("{lead}{}", form.prefix(&self.about, answers.len())));
         if let Some(lead) = &self.lead {
-            layout.push(TextPart::Question, &format!("{lead}{SPACE}"));
+            layout.push(TextPart::Question, lead);
         }
         for (i, fact) in answers.iter().map(|&answer| &self.facts[answer]).enumerate() {
             let is_first = i == 0;
@@ -279,7 +282,7 @@ impl<'a> Spans<'a> {
         let start = ranges().map(|range| range.start).min().unwrap_or(0);
         let range = start..ranges().map(|range| range.end).max().unwrap_or(0);
         let decoded = self.tokenizer.decode(&self.ids[range.clone()])?;
-        if range.is_empty() || !is_lenient && decoded.trim() != expected {
+        if range.is_empty() || !is_lenient && !self.reads(&decoded, expected)? {
             bail!(
                 "{expected:?} of {name} cannot be separated from its surroundings: its tokens read {decoded:?}, so this \
                  tokenizer has no boundary where it begins or ends"
@@ -287,6 +290,20 @@ impl<'a> Spans<'a> {
         }
         Ok(range)
     }
+
+    /// Returns `true` if decoded tokens are a text, or what the tokenizer makes of it, such as composed letters.
+    fn reads(&self, decoded: &str, expected: &str) -> Result<bool> {
+        if decoded.trim() == expected {
+            return Ok(true);
+        }
+        let own = self.tokenizer.decode(&self.tokenizer.encode(expected)?.ids)?;
+        Ok(!own.trim().is_empty() && decoded.trim() == own.trim())
+    }
+}
+
+/// Returns `true` if a text ends as sentences do that no space follows.
+fn ends_unspaced(text: &str) -> bool {
+    text.ends_with(['。', '！', '？', '｡', '」', '』'])
 }
 
 /// Filler tokens before a position, in percent of all filler tokens.

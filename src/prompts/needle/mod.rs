@@ -14,6 +14,7 @@ mod fit;
 pub(crate) mod flags;
 pub mod form;
 mod layout;
+mod place;
 pub(crate) mod plan;
 pub(crate) mod question;
 #[cfg(test)]

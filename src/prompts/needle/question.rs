@@ -6,16 +6,17 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::Args;
 use serde::{Deserialize, Serialize};
-use unicode_segmentation::UnicodeSegmentation;
 
 use super::facts::Fact;
 use super::filler::Filler;
 use super::form::QUESTION;
+use super::place::place;
 use super::plan::{Boundary, NeedlePlan};
 use super::NeedlePrompts;
 use crate::bail_usage;
 use crate::base::rng::Rng;
 use crate::base::values::FileName;
+use crate::prompts::segment::sentence_bounds;
 use crate::prompts::unwrap::unwrapped;
 use crate::prompts::{Prompt, Sentence, Sources, Text, Tokenizer};
 
@@ -109,28 +110,15 @@ impl Question {
         if question.is_empty() || answer.is_empty() {
             bail_usage!("--question and --answer: neither may be empty");
         }
-        let places: Vec<usize> = whole.match_indices(answer).map(|(at, _)| at).collect();
-        let at = match places[..] {
-            [at] => at,
-            [] => bail_usage!("--answer: {name} does not hold {answer:?}"),
-            _ => {
-                let shown: Vec<String> = places.iter().map(|&at| shown(whole, at..at + answer.len())).collect();
-                let n = places.len();
-                bail_usage!(
-                    "--answer: {name} holds {answer:?} in {n} places, and one is wanted ({}); give a longer answer, or take \
-                     the others out of the text",
-                    shown.join("; ")
-                );
-            }
-        };
-        let sentence = sentence_around(whole, at..at + answer.len());
+        let at = place(&format!("--answer: {name}"), whole, answer)?;
+        let sentence = sentence_around(whole, at.clone());
         Ok(Self {
             around: [whole[..sentence.start].to_owned(), whole[sentence.end..].trim_end().to_owned()],
             fact: Fact {
                 name: question.to_owned(),
-                value: answer.to_owned(),
-                before: whole[sentence.start..at].to_owned(),
-                behind: whole[at + answer.len()..sentence.end].to_owned(),
+                value: whole[at.clone()].to_owned(),
+                before: whole[sentence.start..at.start].to_owned(),
+                behind: whole[at.end..sentence.end].to_owned(),
             },
         })
     }
@@ -174,16 +162,6 @@ impl NeedlePrompts {
     }
 }
 
-/// The line of a place in a text, with the words around it.
-fn shown(text: &str, at: Range<usize>) -> String {
-    const AROUND: usize = 20;
-    let line = 1 + text[..at.start].matches('\n').count();
-    let before: Vec<char> = text[..at.start].chars().rev().take(AROUND).collect();
-    let behind: String = text[at.end..].chars().take(AROUND).collect();
-    let words = format!("{}{}{behind}", String::from_iter(before.iter().rev()), &text[at]);
-    format!("line {line}: …{}…", words.split_whitespace().collect::<Vec<_>>().join(" "))
-}
-
 /// The sentences that a part of a text is in, without white space around them. Where the text is wrapped they go on in the
 /// next line: then only white space differs, and characters that are none are counted.
 fn sentence_around(text: &str, part: Range<usize>) -> Range<usize> {
@@ -192,7 +170,7 @@ fn sentence_around(text: &str, part: Range<usize>) -> Range<usize> {
     let last = first + visible(&text[part.clone()]) - 1;
     let mut start = 0;
     let mut end = 0;
-    for sentence in unwrapped(text).split_sentence_bounds() {
+    for sentence in sentence_bounds(&unwrapped(text)) {
         if end <= first {
             start = end;
         }
@@ -212,7 +190,7 @@ mod tests {
     use crate::base::error::exit_code;
     use crate::prompts::Region;
 
-    const TEXT: &str = "The river is wide here. Old Mr Low counts boats, and\nhe saw 17 of them on Monday.\n\nNobody waves. A boat goes by.\n";
+    const TEXT: &str = "The river is wide here. Old Mr Low counts boats, and\nhe saw 17 of them on Monday.\n\nNobody waves. No boats go by.\n";
 
     fn asked(text: &str, question: &str, answer: &str) -> Result<Question> {
         let own = OwnText {
@@ -234,7 +212,7 @@ mod tests {
         };
         assert_eq!(of(Region::Answer).trim(), "17");
         assert_eq!(of(Region::Needle).trim(), "Old Mr Low counts boats, and\nhe saw  of them on Monday.");
-        assert_eq!(of(Region::Filler), "The river is wide here.\n\nNobody waves. A boat goes by.");
+        assert_eq!(of(Region::Filler), "The river is wide here.\n\nNobody waves. No boats go by.");
         assert_eq!(of(Region::Question).trim(), "How many boats?\n17");
     }
 
@@ -242,8 +220,8 @@ mod tests {
     fn an_answer_in_no_place_or_in_several_is_an_error_that_lists_them() {
         for (answer, wanted) in [
             (
-                "boat",
-                "in 2 places, and one is wanted (line 1: …. Old Mr Low counts boats, and he saw 17 of…; line 4: …",
+                "boats",
+                "in 2 places, and one is wanted (line 1: …. Old Mr Low counts boats, and he saw 17 of t…; line 4: …",
             ),
             ("18", "does not hold \"18\""),
             (" ", "neither may be empty"),
