@@ -26,7 +26,8 @@ pub enum BosSource {
     Template,
     /// The tokenizer's post-processor, which puts it before every text.
     PostProcessor,
-    /// `add_bos_token` of `tokenizer_config.json`; no token if the field is missing.
+    /// `add_bos_token` of `tokenizer_config.json` or a GGUF file, which counts without a `tokenizer.json` alone; no token if the
+    /// field is missing.
     Config,
     /// A usual name in the vocabulary, without a `tokenizer_config.json`.
     Name,
@@ -207,10 +208,30 @@ mod tests {
             ("{}", "none (config)"),
             (r#"{"bos_token": "<bos>"}"#, "none (config)"),
             (r#"{"bos_token": "<bos>", "add_bos_token": false}"#, "none (config)"),
-            (r#"{"bos_token": "<bos>", "add_bos_token": true}"#, "<bos> (config)"),
-            (r#"{"bos_token": {"content": "<eos>"}, "add_bos_token": true}"#, "<eos> (config)"),
+            // transformers 5.24 leaves the flag out where there is a tokenizer.json.
+            (r#"{"bos_token": "<bos>", "add_bos_token": true}"#, "none (config)"),
+            (r#"{"add_bos_token": true}"#, "none (config)"),
         ] {
             assert_eq!(policy(config, BosChoice::Auto).unwrap(), expected, "{config}");
+        }
+    }
+
+    /// The policy of a file that is tokenizer and configuration in one.
+    fn policy_of_parts(config: &str) -> Result<String> {
+        let json = Tokenizer::embedded().json.clone();
+        let config = serde_json::from_str(config).unwrap();
+        let tokenizer = Tokenizer::from_parts("a.gguf".as_ref(), json, config, &TokenizerOptions::default())?;
+        Ok(tokenizer.bos().to_string())
+    }
+
+    #[test]
+    fn without_a_tokenizer_json_the_configuration_says_how_texts_begin() {
+        for (config, expected) in [
+            (r#"{"bos_token": "<bos>", "add_bos_token": true}"#, "<bos> (config)"),
+            (r#"{"bos_token": {"content": "<eos>"}, "add_bos_token": true}"#, "<eos> (config)"),
+            (r#"{"bos_token": "<bos>", "add_bos_token": false}"#, "none (config)"),
+        ] {
+            assert_eq!(policy_of_parts(config).unwrap(), expected, "{config}");
         }
     }
 
@@ -228,8 +249,8 @@ mod tests {
             (r#"{"add_bos_token": true}"#, "no bos_token"),
             (r#"{"add_bos_token": true, "bos_token": "<begin>"}"#, "\"<begin>\" is not in the vocabulary"),
         ] {
-            let error = format!("{:#}", policy(config, BosChoice::Auto).unwrap_err());
-            assert!(error.contains("tokenizer_config.json: ") && error.contains(words), "{error}");
+            let error = format!("{:#}", policy_of_parts(config).unwrap_err());
+            assert!(error.contains("a.gguf: ") && error.contains(words), "{error}");
         }
     }
 

@@ -23,7 +23,7 @@ pub(crate) struct TokenizerConfig {
     /// Path of `tokenizer_config.json`, also if it does not exist.
     pub(crate) path: PathBuf,
     pub(crate) exists: bool,
-    /// `true` if every text begins with `bos_token`.
+    /// `true` if every text begins with `bos_token`. Where there is a `tokenizer.json`, it decides instead.
     pub(crate) add_bos_token: Option<bool>,
     /// Special tokens by name: `bos_token`, `eos_token` and so on.
     pub(crate) tokens: BTreeMap<String, String>,

@@ -133,14 +133,23 @@ impl Tokenizer {
     /// If a file cannot be read or is not what it has to be. Those of [`ChatTemplate::text_around`]; a usage error if
     /// there is no chat template.
     pub fn open(folder: &Path, options: &TokenizerOptions) -> Result<Self> {
-        let config = TokenizerConfig::read(folder)?;
+        let mut config = TokenizerConfig::read(folder)?;
         let path = folder.join(TOKENIZER);
-        let json = if files::is_there(&path) || !vocab_merges::is_in(folder) {
-            files::text(&path, files::TOKENIZER_MAX)?
-        } else {
-            vocab_merges::tokenizer_json(folder, &config)?
-        };
-        Self::new(path.display().to_string(), json, folder, &config, options)
+        let name = path.display().to_string();
+        if !files::is_there(&path) && vocab_merges::is_in(folder) {
+            return Self::new(name, vocab_merges::tokenizer_json(folder, &config)?, folder, &config, options);
+        }
+        // As in transformers 5.24: `tokenizer.json` alone says how texts begin.
+        let asks_for_bos = config.add_bos_token.take() == Some(true);
+        let tokenizer = Self::new(name, files::text(&path, files::TOKENIZER_MAX)?, folder, &config, options)?;
+        if asks_for_bos && tokenizer.text_bos.id.is_none() && options.bos == BosChoice::Auto {
+            crate::say!(
+                "{}: add_bos_token is true, but tokenizer.json begins no text with a token, and transformers 5.24 follows it: \
+                 texts begin without (--bos add begins them with it)",
+                config.path.display()
+            );
+        }
+        Ok(tokenizer)
     }
 
     /// From what a `tokenizer.json` and a `tokenizer_config.json` would hold, where one file has it all; `path` is that file.
