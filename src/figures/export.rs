@@ -1,13 +1,13 @@
 //! One drawing in three formats, each with its recipe: an SVG, which resvg turns into pixels and svg2pdf into a page.
 //!
 //! Text stays text in SVG and PDF. All three take its glyphs from the embedded font: the PDF has a subset of it, the
-//! SVG the whole of it (it is small) for browsers; an editor that does not read embedded fonts takes the family by
-//! name.
+//! SVG the letters of Latin and Greek for browsers, and those of other scripts where they are needed; an editor that does not
+//! read embedded fonts takes the family by name.
 
 use super::colour::PAPER;
 use super::figure::{Figure, FINE};
 use super::png::encode_png;
-use super::text::{FontWeight, FONTS};
+use super::text::{drawable, further_letters, FontWeight, FONTS};
 use crate::base::files;
 use anyhow::{bail, Context, Result};
 use base64::engine::general_purpose::STANDARD;
@@ -65,11 +65,11 @@ fn document(figure: &Figure, recipe: &[(String, String)]) -> String {
     let title = escaped(&figure.title);
     let recipe = recipe.iter().map(|(keyword, text)| format!("{}: {}\n", escaped(keyword), escaped(text)));
     let recipe: String = recipe.collect();
-    let fonts = [(false, "normal"), (true, "bold")].map(|(bold, weight)| {
-        let file = STANDARD.encode(FontWeight::new(bold).file);
-        format!("@font-face {{ font-family: \"DejaVu Sans\"; font-weight: {weight}; src: url(data:font/ttf;base64,{file}) }}\n")
-    });
-    let fonts = fonts.concat();
+    let mut fonts = font_face("DejaVu Sans", "normal", FontWeight::new(false).file);
+    fonts += &font_face("DejaVu Sans", "bold", FontWeight::new(true).file);
+    if let Some(file) = further_letters(elements) {
+        fonts += &font_face("DejaVu Sans More", "normal", file);
+    }
     let RGBColor(r, g, b) = PAPER;
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" xmlns:xlink=\"http://www.w3.org/1999/xlink\" \
@@ -77,6 +77,14 @@ fn document(figure: &Figure, recipe: &[(String, String)]) -> String {
          <title>{title}</title>\n<metadata>\n{recipe}</metadata>\n<style>\n{fonts}</style>\n\
          <rect width=\"{across}\" height=\"{down}\" fill=\"#{r:02X}{g:02X}{b:02X}\" stroke=\"none\"/>\n\
          <g stroke-linecap=\"round\" stroke-linejoin=\"round\">\n{elements}</g>\n</svg>\n"
+    )
+}
+
+/// A rule that embeds a font.
+fn font_face(family: &str, weight: &str, file: &[u8]) -> String {
+    let file = STANDARD.encode(file);
+    format!(
+        "@font-face {{ font-family: \"{family}\"; font-weight: {weight}; src: url(data:font/ttf;base64,{file}) }}\n"
     )
 }
 
@@ -99,7 +107,7 @@ fn escaped(text: &str) -> String {
 /// The SVG as resvg and svg2pdf read it.
 fn tree(figure: &Figure) -> Result<Tree> {
     let options = Options { dpi: CSS_DPI as f32, fontdb: FONTS.clone(), ..Options::default() };
-    Tree::from_str(&document(figure, &[]), &options).context("the figure is no SVG: this is a bug")
+    Tree::from_str(&drawable(&document(figure, &[])), &options).context("the figure is no SVG: this is a bug")
 }
 
 /// Returns a PDF with one page. `drawing` is the figure's SVG; the recipe is the subject of the document.
@@ -183,6 +191,27 @@ mod tests {
         assert!(svg.contains("text-anchor=\"end\"") && svg.contains(">\na &lt; b &amp; λ?\n</text>"), "{svg}");
         assert!(svg.contains("<title>a &lt; b &amp; λ\u{fffd}</title>"), "{svg}");
         assert!(svg.contains("href=\"data:image/png;base64,iVBORw0KGgo") && svg.contains("width=\"50.800mm\""));
+    }
+
+    #[test]
+    fn letters_beyond_latin_stay_text_and_are_drawn() {
+        let pixels = |text: &str, bold: bool| {
+            let heading = FigureHeading { title: "", subtitle: "", page: Page::default() };
+            let (mut figure, top) = Figure::headed(&heading, 100.0, 100.0).unwrap();
+            let format = TextFormat::new(20.0, Anchor::Left);
+            figure.text((10.0, top + 20.0), text, if bold { format.bold() } else { format });
+            assert!(document(&figure, &[]).contains(text));
+            rasterised(&figure).unwrap().0
+        };
+        for bold in [false, true] {
+            for letter in ["ż", "Ж", "ש", "ب", "ა"] {
+                assert!(
+                    pixels(letter, bold) != pixels("?", bold) && pixels(letter, bold) != pixels(" ", bold),
+                    "{letter}"
+                );
+            }
+            assert!(pixels("中", bold) == pixels("?", bold));
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 use super::colour::PAPER;
 use super::png::encode_png;
-use super::text::{Anchor, FontWeight, TextFormat, FAMILY, PANEL_DETAIL, PANEL_TITLE, SUBTITLE, TICK, TITLE};
+use super::text::{Anchor, TextFormat, FAMILY, PANEL_DETAIL, PANEL_TITLE, SUBTITLE, TICK, TITLE};
 use anyhow::{ensure, Result};
 use base64::engine::general_purpose::STANDARD;
 use base64::Engine as _;
@@ -265,7 +265,8 @@ impl Figure {
         let font = FontDesc::new(FontFamily::Name(FAMILY), BACKEND_FONT.0 * format.em * FINE, style).transform(turn);
         let pos = Pos::new(h_pos, VPos::Top);
         let style = TextStyle { font, color: format.colour.to_backend_color(), pos };
-        let text = FontWeight::new(format.bold).supported_text(text);
+        // XML cannot hold them.
+        let text = text.replace(|sign: char| sign.is_control() || matches!(sign, '\u{fffe}' | '\u{ffff}'), "?");
         self.draw(|sheet| sheet.draw_text(&text, &style, to_svg_units(place)));
     }
 

@@ -4,8 +4,10 @@
 use super::colour::{FAINT_INK, INK};
 use plotters::style::RGBColor;
 use resvg::usvg::fontdb::Database;
-use std::sync::{Arc, LazyLock};
-use ttf_parser::{Face, GlyphId};
+use std::collections::BTreeSet;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use ttf_parser::Face;
+use unicode_width::UnicodeWidthChar as _;
 
 /// The point of a text that is placed at given coordinates. Vertically it is always the middle of the capitals.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -107,7 +109,7 @@ impl TextFormat {
 }
 
 /// Font family of the figures, followed by families of similar width for editors that ignore embedded fonts.
-pub(super) const FAMILY: &str = "DejaVu Sans, Bitstream Vera Sans, Verdana, sans-serif";
+pub(super) const FAMILY: &str = "DejaVu Sans, DejaVu Sans More, Bitstream Vera Sans, Verdana, sans-serif";
 /// Height of a capital letter in em, for centring.
 pub(super) const CAPITAL_EM: f64 = 0.729;
 
@@ -120,11 +122,13 @@ pub(super) struct FontWeight {
 
 static REGULAR: LazyLock<FontWeight> = LazyLock::new(|| load(include_bytes!("../../assets/fonts/DejaVuSans.ttf")));
 static BOLD: LazyLock<FontWeight> = LazyLock::new(|| load(include_bytes!("../../assets/fonts/DejaVuSans-Bold.ttf")));
+/// Letters that the two lack, which are not bold.
+static MORE: LazyLock<FontWeight> = LazyLock::new(|| load(include_bytes!("../../assets/fonts/DejaVuSans-more.ttf")));
 
-/// Font database with both weights and no system fonts.
+/// Font database with both weights and no system fonts. What they lack is looked for in the file behind them.
 pub(super) static FONTS: LazyLock<Arc<Database>> = LazyLock::new(|| {
     let mut database = Database::new();
-    [&REGULAR, &BOLD].into_iter().for_each(|weight| database.load_font_data(weight.file.to_vec()));
+    [&REGULAR, &BOLD, &MORE].into_iter().for_each(|weight| database.load_font_data(weight.file.to_vec()));
     Arc::new(database)
 });
 
@@ -146,23 +150,56 @@ impl FontWeight {
         let mut units = 0;
         let mut previous = None;
         for character in text.chars() {
-            let glyph = self.face.glyph_index(character).or(self.face.glyph_index('?')).unwrap_or(GlyphId(0));
-            let kerned = previous.map_or(0, |previous| self.kerning(previous, glyph));
-            units += i64::from(kerned) + i64::from(self.face.glyph_hor_advance(glyph).unwrap_or(0));
-            previous = Some(glyph);
+            let glyph = self.face.glyph_index(character);
+            units += i64::from(self.advance(character).unwrap_or_else(|| other_advance(character)));
+            if let (Some(left), Some(right)) = (previous, glyph) {
+                let tables = self.face.tables().kern.into_iter().flat_map(|kern| kern.subtables);
+                let kerned =
+                    tables.filter(|table| table.horizontal).find_map(|table| table.glyphs_kerning(left, right));
+                units += i64::from(kerned.unwrap_or(0));
+            }
+            previous = glyph;
         }
         units as f64 / f64::from(self.face.units_per_em())
     }
 
-    fn kerning(&self, left: GlyphId, right: GlyphId) -> i16 {
-        let tables = self.face.tables().kern.into_iter().flat_map(|kern| kern.subtables);
-        tables.filter(|table| table.horizontal).find_map(|table| table.glyphs_kerning(left, right)).unwrap_or(0)
+    /// Returns the width of a character in units of the font; `None` for one that it lacks.
+    fn advance(&self, character: char) -> Option<u16> {
+        self.face.glyph_hor_advance(self.face.glyph_index(character)?)
     }
+}
 
-    /// Replaces characters that the font lacks by question marks, so that no other font is used.
-    pub(super) fn supported_text(&self, text: &str) -> String {
-        text.chars().map(|sign| if self.face.glyph_index(sign).is_some() { sign } else { '?' }).collect()
+/// The width of a character that both weights lack: that of the other letters, or about that of a viewer's font.
+fn other_advance(character: char) -> u16 {
+    let em = MORE.face.units_per_em();
+    let of_other = if character.width() == Some(2) { em } else { REGULAR.advance('?').unwrap_or(em) };
+    MORE.advance(character).unwrap_or(of_other)
+}
+
+/// The file with letters that both weights lack, if a text has one of them.
+pub(super) fn further_letters(text: &str) -> Option<&'static [u8]> {
+    text.contains(|sign| REGULAR.advance(sign).is_none() && MORE.advance(sign).is_some()).then_some(MORE.file)
+}
+
+/// The text with question marks for the characters that the font lacks, which are named once.
+pub(super) fn drawable(text: &str) -> String {
+    static NAMED: Mutex<BTreeSet<char>> = Mutex::new(BTreeSet::new());
+    const SHOWN: usize = 20;
+    let is_there = |sign: char| sign.is_ascii() || [&REGULAR, &MORE].iter().any(|font| font.advance(sign).is_some());
+    let mut lacking: BTreeSet<char> = text.chars().filter(|&sign| !is_there(sign)).collect();
+    let drawn = text.chars().map(|sign| if lacking.contains(&sign) { '?' } else { sign }).collect();
+    let mut named = NAMED.lock().unwrap_or_else(PoisonError::into_inner);
+    lacking.retain(|&sign| named.insert(sign));
+    if !lacking.is_empty() {
+        let shown: Vec<String> = lacking.iter().take(SHOWN).map(char::to_string).collect();
+        let more = if lacking.len() > SHOWN { ", …" } else { "" };
+        crate::say!(
+            "figures: the font lacks {} characters ({}{more}): they are ? in PNG and PDF; SVG files leave them to the viewer's fonts",
+            lacking.len(),
+            shown.join(", ")
+        );
     }
+    drawn
 }
 
 #[cfg(test)]
@@ -190,15 +227,31 @@ mod tests {
         let signs =
             "0123456789 AaZz äöüßéñ λσΣαβ + − × · – — ¶ ↑ … ≥ ≤ ≈ ≠ ± % | → ↓ ∞ √ ⁰ ¹ ² ³ ⁴ ⁵ ⁶ ⁷ ⁸ ⁹ ⁻ ₀ ₁ ½ °";
         for bold in [false, true] {
-            assert_eq!(FontWeight::new(bold).supported_text(signs), signs);
+            assert!(signs.chars().all(|sign| FontWeight::new(bold).advance(sign).is_some()), "{bold}");
         }
     }
 
     #[test]
-    fn a_character_that_the_fonts_lack_becomes_a_question_mark() {
+    fn letters_of_many_languages_are_drawn_and_what_is_lacking_is_a_question_mark() {
+        for word in [
+            "żółty łabędź",
+            "příliš žluťoučký",
+            "őrült",
+            "ţară",
+            "İğdır ışık",
+            "Москва",
+            "Ελλάδα",
+            "שלום",
+            "مرحبا",
+            "Հայ",
+            "ქართული",
+        ] {
+            assert_eq!(drawable(word), word);
+        }
+        assert_eq!(drawable("a 中\n नदी"), "a ?\n ???");
         let font = FontWeight::new(false);
-        assert_eq!(font.supported_text("a中\u{7}"), "a??");
-        assert_eq!(font.width_em("中"), font.width_em("?"));
+        assert_eq!(font.width_em("中"), 1.0);
+        assert_eq!(font.width_em("ż"), font.width_em("z"));
     }
 
     #[test]
