@@ -204,6 +204,9 @@ fn say_where(run: &Run) {
         crate::say!("shard {shard} is in {path} ({seconds:.0} s); `difftool merge` needs all of them");
         return;
     }
+    if let Some(words) = run.other_words() {
+        crate::say!("{words}");
+    }
     crate::say!("results, manifest and figures in {path} ({seconds:.0} s)");
     let figures = run.figures();
     if !figures.is_empty() {

@@ -9,7 +9,7 @@ use crate::bail_usage;
 use crate::figures::{region_name, Over, Panel, RunFigure, View};
 use crate::measures::MeasureName;
 use crate::model::generate::MAX_NEW;
-use crate::prompts::{Grid, NeedleCounts, NeedlePrompts, PromptDefaults, FILE, RULER};
+use crate::prompts::{Grid, NeedleCounts, NeedlePrompts, PromptDefaults, FILE, QUESTION, RULER};
 use crate::results::metric::{
     ACCURACY, ANSWER_REGION, GENERATED_ACCURACY, GENERATED_CONTAINS, NOISE_OUT, SAID_NUMBER, SAID_OTHER_NEEDLE,
     SHARE_OUT,
@@ -102,13 +102,13 @@ impl MeasuringFlags for NeedleFlags {
 const ANSWERS: [Number<'static>; 4] =
     [ACCURACY.overall(), GENERATED_ACCURACY.overall(), SHARE_OUT.of(ANSWER_REGION), NOISE_OUT.overall()];
 
-/// Those of RULER's tasks, whose score is that of generated answers, and of questions of a file.
+/// Those of RULER's tasks, whose score is that of generated answers, and of questions of the user.
 const OTHER_ANSWERS: [Number<'static>; 4] =
     [ACCURACY.overall(), GENERATED_CONTAINS.overall(), SHARE_OUT.of(ANSWER_REGION), NOISE_OUT.overall()];
 
 /// What `difftool needle` prints.
 fn screen(frame: &Frame) -> Screen {
-    let is_other = |task: &String| RULER.iter().chain([&&FILE]).any(|form| form.name == task);
+    let is_other = |task: &String| RULER.iter().chain([&&FILE, &&QUESTION]).any(|form| form.name == task);
     let numbers = match !frame.tasks.is_empty() && frame.tasks.iter().all(is_other) {
         true => &OTHER_ANSWERS[..],
         false => &ANSWERS,

@@ -62,6 +62,15 @@ impl Measure for GenerationMeasure {
     }
 }
 
+impl GenerationMeasure {
+    /// Returns the first words that a model generated without treatment, for each of its prompts.
+    pub(crate) fn first_words<'a>(&'a self, model: &'a str) -> impl Iterator<Item = String> + 'a {
+        const WORDS: usize = 12;
+        let untreated = self.pooled.iter().filter(move |said| said.model == model && said.condition.is_none());
+        untreated.map(|said| said.text.split_whitespace().take(WORDS).collect::<Vec<_>>().join(" "))
+    }
+}
+
 /// The text that one model generated for one prompt; a line of `generations.jsonl`. Lists have one entry for each
 /// number asked for, in the order of the question.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -101,6 +101,12 @@ impl Sources {
         }
         Ok(sources)
     }
+
+    /// `true` for questions of the user, to which a reply may begin in any words.
+    pub(crate) fn ask_without_lead(&self) -> bool {
+        self.needles.as_ref().is_some_and(|needles| !needles.has_leads())
+            || self.question.as_ref().is_some_and(|question| question.lead.is_none())
+    }
 }
 
 impl Grid {

@@ -33,7 +33,7 @@ pub use ids::TokenIds;
 pub use needle::facts::CitySet;
 pub use needle::file::NeedlesFile;
 pub use needle::flags::{ContextShare, NeedlePrompts, PromptDefaults};
-pub use needle::form::{NeedleCounts, NeedleForm, FILE, RULER};
+pub use needle::form::{NeedleCounts, NeedleForm, FILE, QUESTION, RULER};
 pub use needle::plan::DEPTH_TOLERANCE_PCT;
 pub use needle::question::{OwnText, Question, OWN_TEXT};
 pub use needle::NeedleSpec;

@@ -10,6 +10,7 @@ use crate::figures::{recipe, Figure, FigureHeading, Page};
 use crate::measures::{GenerationMeasure, MeasureName};
 use crate::results::folder::{DRAWN, GENERATIONS, MANIFEST, MASSIVE, RANKINGS, RESULTS, TOKENS};
 use crate::results::manifest::{Manifest, OutputFile};
+use crate::results::metric::ACCURACY;
 use anyhow::Result;
 use serde::Serialize;
 use std::path::PathBuf;
@@ -41,6 +42,26 @@ impl Run {
         let mut figures: Vec<String> = self.files.borrow().iter().map(|(file, _)| file.clone()).collect();
         figures.retain(|file| [".png", ".svg", ".pdf", ".html"].iter().any(|end| file.ends_with(end)));
         figures
+    }
+
+    /// Says of each model that began no reply with the answer to a question of the user how it did begin, of up to three prompts;
+    /// `None` where there is nothing to say.
+    pub fn other_words(&self) -> Option<String> {
+        let mut models = Vec::new();
+        for model in self.frame.models.iter().filter(|_| self.setup().sources.ask_without_lead()) {
+            if self.frame.mean(model, None, ACCURACY.name, None) != Some(0.0) {
+                continue;
+            }
+            let measures = self.series.iter().flat_map(|series| series.measures.of_type::<GenerationMeasure>());
+            let said: Vec<String> = measures.flat_map(|generation| generation.first_words(model)).take(3).collect();
+            let how = match said.is_empty() {
+                true => " (`difftool needle --generate` shows how)".to_owned(),
+                false => format!(", but says “{}”", said.join("”, “")),
+            };
+            models.push(format!("{} begins no reply with the answer{how}", self.frame.short_names.name(model)));
+        }
+        const HELP: &str = "with `lead` in the needles file, or --lead beside --question, a reply begins in your words";
+        (!models.is_empty()).then(|| format!("{}; {HELP}", models.join("; ")))
     }
 
     fn is_resumed(&self) -> bool {

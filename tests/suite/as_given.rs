@@ -214,6 +214,10 @@ fn answers_of_a_file_have_a_map_of_what_is_generated_and_no_cities() {
     let run = bench.run("needle --ctx 200,300 --samples 1 --depths 0,100 --needles-file n.json --generate --max-new 3 --model m --out out");
     let printed = run.succeeded().stdout.clone() + &run.stderr;
     assert!(printed.contains("contains") && !printed.contains("city"), "{printed}");
+    assert!(
+        printed.contains("m begins no reply with the answer, but says “") && printed.contains("`lead`"),
+        "{printed}"
+    );
     assert!(bench.path("out/generated.png").exists() && bench.path("out/accuracy.png").exists());
 }
 

@@ -70,6 +70,11 @@ impl NeedlesFile {
         Ok(Self { path: path.to_owned(), sha256, needles })
     }
 
+    /// `true` if every reply begins with a lead.
+    pub(crate) fn has_leads(&self) -> bool {
+        self.needles.iter().all(|needle| needle.lead.is_some())
+    }
+
     /// The plan of a prompt: some lines drawn at random, the first of them asked for.
     ///
     /// # Errors

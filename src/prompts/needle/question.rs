@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::facts::Fact;
 use super::filler::Filler;
 use super::form::QUESTION;
-use super::place::place;
+use super::place::{led, place};
 use super::plan::{Boundary, NeedlePlan};
 use super::NeedlePrompts;
 use crate::bail_usage;
@@ -43,6 +43,10 @@ pub struct OwnText {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[arg(long, value_name = "ANSWER", requires = "question", hide_short_help = true)]
     pub answer: Option<String>,
+    /// Beginning of the reply to --question, which the answer follows
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[arg(long, value_name = "WORDS", requires = "question", hide_short_help = true)]
+    pub lead: Option<String>,
 }
 
 impl OwnText {
@@ -57,7 +61,7 @@ impl OwnText {
 
     /// Returns `true` if a question makes the text a needle prompt.
     pub fn is_asked(&self) -> bool {
-        self.question.is_some() || self.answer.is_some()
+        self.question.is_some() || self.answer.is_some() || self.lead.is_some()
     }
 
     /// Reads the text; `None` if none is given.
@@ -74,6 +78,9 @@ impl OwnText {
 
     /// Checks that text, question and answer go together.
     pub(super) fn check(&self) -> Result<()> {
+        if self.lead.is_some() && self.question.is_none() {
+            bail_usage!("--lead: it begins the reply to a question; give --question and --answer too");
+        }
         match (self.is_given(), &self.question, &self.answer) {
             (true, None, None) => {
                 bail_usage!("--text: this command asks about it; give --question and --answer too")
@@ -94,6 +101,8 @@ pub struct Question {
     around: [String; 2],
     /// That sentence. Its name is the question.
     fact: Fact,
+    /// The beginning of the reply, with what separates it from the answer.
+    pub(crate) lead: Option<String>,
 }
 
 impl Question {
@@ -112,12 +121,15 @@ impl Question {
         }
         let at = place(&format!("--answer: {name}"), whole, answer)?;
         let sentence = sentence_around(whole, at.clone());
+        let before = whole[sentence.start..at.start].to_owned();
+        let lead = own.lead.as_deref().map(str::trim).filter(|lead| !lead.is_empty());
         Ok(Self {
+            lead: lead.map(|lead| led(lead, &before, answer)),
             around: [whole[..sentence.start].to_owned(), whole[sentence.end..].trim_end().to_owned()],
             fact: Fact {
                 name: question.to_owned(),
                 value: whole[at.clone()].to_owned(),
-                before: whole[sentence.start..at.start].to_owned(),
+                before,
                 behind: whole[at.end..sentence.end].to_owned(),
             },
         })
@@ -128,7 +140,8 @@ impl Question {
     /// # Errors
     /// If the tokenizer fails, or joins the answer behind the question with what is before it.
     pub(crate) fn prompt(&self, depth_pct: f64, tokenizer: &Tokenizer) -> Result<Prompt> {
-        let plan = NeedlePlan::asking(&QUESTION, vec![self.fact.clone()], 0, depth_pct, Rng::new(0, "no draws"));
+        let mut plan = NeedlePlan::asking(&QUESTION, vec![self.fact.clone()], 0, depth_pct, Rng::new(0, "no draws"));
+        plan.lead.clone_from(&self.lead);
         let filler =
             self.around.clone().map(|text| Filler { sentence: Sentence { text, joined: true }, n_tok: 0, fact: None });
         let layout = plan.lay_out(&filler, &[Boundary { sentences: 1, order: 0 }], "", tokenizer.chat());
@@ -193,7 +206,12 @@ mod tests {
     const TEXT: &str = "The river is wide here. Old Mr Low counts boats, and\nhe saw 17 of them on Monday.\n\nNobody waves. No boats go by.\n";
 
     fn asked(text: &str, question: &str, answer: &str) -> Result<Question> {
+        led_by(None, text, question, answer)
+    }
+
+    fn led_by(lead: Option<&str>, text: &str, question: &str, answer: &str) -> Result<Question> {
         let own = OwnText {
+            lead: lead.map(str::to_owned),
             prompt: Some(text.into()),
             question: Some(question.into()),
             answer: Some(answer.into()),
@@ -214,6 +232,18 @@ mod tests {
         assert_eq!(of(Region::Needle).trim(), "Old Mr Low counts boats, and\nhe saw  of them on Monday.");
         assert_eq!(of(Region::Filler), "The river is wide here.\n\nNobody waves. No boats go by.");
         assert_eq!(of(Region::Question).trim(), "How many boats?\n17");
+    }
+
+    #[test]
+    fn the_answer_follows_the_lead_as_it_stands_in_the_text() {
+        for (text, answer, lead, wanted) in [
+            (TEXT, "17", "He saw", "\nHe saw 17"),
+            ("Das Passwort lautet „Regenbogen“.", "Regenbogen", "Es lautet „", "\nEs lautet „Regenbogen"),
+        ] {
+            let question = led_by(Some(lead), text, "Was?", answer).unwrap();
+            let prompt = question.prompt(40.0, Tokenizer::embedded()).unwrap();
+            assert!(prompt.text.ends_with(wanted), "{}", prompt.text);
+        }
     }
 
     #[test]
