@@ -154,6 +154,12 @@ fn needles_files() -> Vec<(&'static str, String, Option<&'static str>)> {
     };
     let csv = "needle,question,answer,lead,distractor\n";
     let row = format!("{NEEDLE_TEXT},{QUESTION},{ANSWER},In Oslo it is best to,\n");
+    let spreadsheet = |separator: &str, line_end: &str| {
+        let rows =
+            [["needle", " question", "answer ", "lead"], [NEEDLE_TEXT, QUESTION, ANSWER, "In Oslo it is best to"]];
+        let rows = rows.map(|row| row.join(separator) + line_end);
+        format!("\u{feff}{}", rows.concat())
+    };
     vec![
         ("a line", object.to_string(), None),
         ("blank lines", format!("\u{feff}\n{object}\r\n\r\n{object}\n\n"), None),
@@ -168,13 +174,18 @@ fn needles_files() -> Vec<(&'static str, String, Option<&'static str>)> {
         ("another key", object.to_string().replace("lead", "opening"), Some("line 1: unknown field `opening`")),
         ("a number", object.to_string().replace(&format!("\"{ANSWER}\""), "7"), Some("line 1: invalid type: integer `7`")),
         ("an empty lead", object.to_string().replace("In Oslo it is best to", " "), Some("line 1: a text is empty")),
-        ("another answer", object.to_string().replace("eat a s", "drink a s").replacen("drink a s", "eat a s", 1), Some("is not in the needle")),
+        ("another answer", object.to_string().replace("eat a s", "drink a s").replacen("drink a s", "eat a s", 1), Some("does not hold \"eat a s")),
         ("half an object", object.to_string()[..40].to_owned(), Some("EOF while parsing")),
         ("nothing", " \n".to_owned(), Some("the file has none")),
         ("other columns", "text,reply\na,b\n".to_owned(), Some("a CSV with the columns needle, question and answer")),
         ("prose", "There is a park in Oslo.".to_owned(), Some("expected JSON objects, or a CSV")),
-        ("a short row", format!("{csv}{NEEDLE_TEXT},{QUESTION}\n"), Some("CSV error")),
-        ("an answer that is not there", format!("{csv}A park.,{QUESTION},Oslo,,\n"), Some("\"Oslo\" is not in the needle")),
+        ("a short row", format!("{csv}{NEEDLE_TEXT},{QUESTION}\n"), Some("line 2: 2 fields where the header has 5")),
+        ("an answer that is not there", format!("{csv}A park.,{QUESTION},Oslo,,\n"), Some("line 2: the needle \"A park.\" does not hold \"Oslo\"")),
+        ("an answer in two places", json!({"needle": "A park, a boat, a park.", "question": QUESTION, "answer": "park"}).to_string(), Some("in 2 places")),
+        ("semicolons", spreadsheet(";", "\n"), None),
+        ("semicolons and carriage returns", spreadsheet(";", "\r\n"), None),
+        ("tabs", spreadsheet("\t", "\r\n"), None),
+        ("bars", spreadsheet("|", "\n"), None),
     ]
 }
 

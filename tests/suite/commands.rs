@@ -141,7 +141,7 @@ fn a_text_with_a_question_is_measured_by_every_command_of_needles() {
         assert_eq!(records.iter().map(|r| r.identity.seed).collect::<BTreeSet<_>>().len(), 1, "{command}");
     }
     let twice = ["--text", "text.txt", "--question", "Who?", "--answer", "boat"];
-    refuses(&mut scratch.run("needle", &twice), 2, &["in 4 places", "line 1: …A boat goes by."]);
+    refuses(&mut scratch.run("needle", &twice), 2, &["in 4 places", "(…A boat goes by."]);
     refuses(&mut scratch.run("needle", &["--prompt", "A boat goes by."]), 2, &["--question and --answer"]);
     scratch.stdout("heatmap", &["--prompt", "A boat goes by.", "--out", "sentence"]);
     assert!(scratch.records("sentence").iter().all(|r| r.identity.task == "text"));

@@ -21,6 +21,7 @@ mod gguf_strict;
 mod gradients;
 #[cfg(feature = "hub")]
 mod hub;
+mod languages;
 mod layouts;
 mod library;
 mod manners;

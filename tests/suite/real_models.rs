@@ -17,7 +17,7 @@ use std::path::PathBuf;
 const TOLERANCE: f64 = 2e-4;
 
 /// A file that is not part of the repository; nothing, and a line that says so, if it is not there.
-fn real(file: &str) -> Option<PathBuf> {
+pub(crate) fn real(file: &str) -> Option<PathBuf> {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("target/real-models").join(file);
     if !path.exists() {
         eprintln!("not tested: {} is not there; tests/real_models.sh gets it", path.display());

@@ -64,7 +64,11 @@ impl NeedlesFile {
         let sha256 = crate::base::hash::sha256(&bytes);
         let Ok(text) = String::from_utf8(bytes) else { bail!("the needles {} are not UTF-8 text", path.display()) };
         let text = without_byte_order_mark(text);
-        let needles = if text.trim_start().starts_with(['{', '[']) { of_json(&text) } else { of_csv(path) };
+        let needles = match text.trim_start().chars().next() {
+            None => Ok(Vec::new()),
+            Some('{' | '[') => of_json(&text),
+            Some(_) => of_csv(path),
+        };
         let needles = needles.with_context(|| format!("the needles {}", path.display()))?;
         ensure!(!needles.is_empty(), "the needles {}: the file has none", path.display());
         Ok(Self { path: path.to_owned(), sha256, needles })
