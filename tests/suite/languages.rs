@@ -68,6 +68,41 @@ fn lead_and_answer_have_the_tokens_of_the_needle_in_every_language() {
     check(Tokenizer::embedded());
 }
 
+#[test]
+fn a_needle_stands_between_sentences_as_they_stand_between_each_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    for (language, sentences, needle, question, answer, wanted) in [
+        (
+            "Chinese",
+            "河很宽。船很小。天很高。",
+            "密码是彩虹，五月前有效。",
+            "密码是什么？",
+            "彩虹",
+            "。密码是彩虹，五月前有效。",
+        ),
+        ("English", "A boat goes by. Nobody waves. ", "Tom is here.", "Who is here?", "Tom", ". Tom is here. "),
+        (
+            "an English needle in Chinese",
+            "河很宽。船很小。天很高。",
+            "Tom is here.",
+            "Who is here?",
+            "Tom",
+            "。 Tom is here. ",
+        ),
+    ] {
+        std::fs::write(path("haystack.txt"), sentences.repeat(200)).unwrap();
+        let entry = json!({"needle": needle, "question": question, "answer": answer});
+        std::fs::write(path("needles.json"), entry.to_string()).unwrap();
+        let haystack = Haystack::from_path(&path("haystack.txt")).unwrap();
+        let file = NeedlesFile::read(&path("needles.json")).unwrap();
+        let texts = Texts { haystack: &haystack, file: Some(&file), tokenizer: Tokenizer::embedded() };
+        let spec = NeedleSpec { ctx_tok: 400, form: &FILE, ..NeedleSpec::default() };
+        let prompt = build_of(&spec, 1, texts).unwrap();
+        assert!(prompt.text.contains(wanted), "{language}: {}", prompt.text);
+    }
+}
+
 fn check_real(file: &str) {
     let Some(path) = real(file) else { return };
     let vocabulary = Gguf::open(&path).unwrap().vocabulary().unwrap().unwrap();
