@@ -56,7 +56,7 @@ impl SavedRun {
             }
             let path = checked(folder, output)?;
             match output.file.as_str() {
-                RESULTS => record::read_each(&path, |record| frame.add(record))?,
+                RESULTS => _ = record::read_each(&path, |record| frame.add(record))?,
                 TOKENS => frame.tokens = Tokens::read(&path)?,
                 MASSIVE => frame.massive = files::csv_lines(&path)?.collect::<Result<_>>()?,
                 DRAWN => frame.drawn = files::csv_lines(&path)?.collect::<Result<_>>()?,

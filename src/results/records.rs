@@ -118,7 +118,7 @@ impl Records {
         self.numbers.entry(Quantity::of(measure)).or_default().push(entry);
     }
 
-    /// Adds the records of a file with changed identities.
+    /// Adds the records of a file with changed identities. Returns `true` if its seeds have lost digits.
     ///
     /// # Errors
     /// As [`read`](super::record::read).
@@ -127,14 +127,14 @@ impl Records {
         path: &Path,
         mut see: impl FnMut(&Record),
         change: impl Fn(&mut Identity),
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let first = self.identities.len();
-        read_each(path, |record| {
+        let are_seeds_cut = read_each(path, |record| {
             see(record);
             self.add(record);
         })?;
         self.identities[first..].iter_mut().for_each(|identity| change(Arc::make_mut(identity)));
-        Ok(())
+        Ok(are_seeds_cut)
     }
 
     /// The identities, in the order in which they first came.

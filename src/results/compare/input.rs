@@ -71,11 +71,15 @@ pub struct Counts {
     pub kept: usize,
 }
 
-/// Reads the records of inputs, and counts them. Of replicates, the recipe stands for the model, beside the training seed.
+/// Reads the records of inputs, counts them, and notes whose seeds have lost digits. Of replicates, the recipe stands for the model, beside the training seed.
 ///
 /// # Errors
 /// If a file cannot be read, or is none of results.
-pub(super) fn read(inputs: Vec<Input>, replicates: Option<&Replicates>) -> Result<(Records, Vec<(Input, Counts)>)> {
+pub(super) fn read(
+    inputs: Vec<Input>,
+    replicates: Option<&Replicates>,
+    notes: &mut Vec<String>,
+) -> Result<(Records, Vec<(Input, Counts)>)> {
     let mut records = Records::default();
     let mut counted = Vec::new();
     for (place, input) in inputs.into_iter().enumerate() {
@@ -86,12 +90,18 @@ pub(super) fn read(inputs: Vec<Input>, replicates: Option<&Replicates>) -> Resul
             counts.errors += usize::from(is_error);
             counts.missing += usize::from(!is_error && record.number().is_none());
         };
-        records.read(&input.results, count, |identity| {
+        let are_seeds_cut = records.read(&input.results, count, |identity| {
             identity.input = Some(place);
             if let Some((model, seed)) = replicates.and_then(|pattern| pattern.split(&identity.model)) {
                 (identity.model, identity.replicate) = (model, Some(seed));
             }
         })?;
+        if are_seeds_cut {
+            notes.push(format!(
+                "{}: seeds have lost digits, as a spreadsheet cuts them; prompts are told apart by those that are left",
+                input.name
+            ));
+        }
         counted.push((input, counts));
     }
     Ok((records, counted))

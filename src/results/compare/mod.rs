@@ -108,7 +108,7 @@ pub fn compare(request: &Request) -> Result<Comparison> {
     let inputs = request.inputs.iter().map(|path| Input::open(path)).collect::<Result<Vec<_>>>()?;
     let mut notes = Vec::new();
     let checked = check_manifests(&inputs, request, &mut notes)?;
-    let (records, mut inputs) = input::read(inputs, request.replicates.as_ref())?;
+    let (records, mut inputs) = input::read(inputs, request.replicates.as_ref(), &mut notes)?;
     let request = &request.with_full_names(&records);
     let selected = request.select(&records);
     selected.iter().for_each(|record| inputs[input_of(record)].1.kept += 1);

@@ -7,7 +7,7 @@ use super::super::rows::Row;
 use super::notes::note_rows;
 use super::{Comparison, Counts, Input, PairedSets, Request, Unpaired};
 use crate::bail_usage;
-use crate::base::csv_table::{CsvTable, Separator};
+use crate::base::csv_table::{CsvTable, DecimalSign};
 use anyhow::{bail, ensure, Context, Result};
 use csv::StringRecord;
 use std::path::Path;
@@ -98,14 +98,14 @@ fn read(path: &Path, Request { key: keys, value: values, .. }: &Request) -> Resu
     let table = CsvTable::open(path)?;
     let key_places = places(&table, keys, path)?;
     let value_places = places(&table, values, path)?;
-    let separator = table.separator;
+    let sign = table.decimal_sign(&value_places)?;
     let mut rows = Vec::new();
     for row in table {
         let (line, row) = row?;
         let key = key_of(&row, keys, &key_places).with_context(|| format!("{file}, line {line}"))?;
         let mut numbers = Vec::new();
         for (column, &at) in values.iter().zip(&value_places) {
-            let number = number(&row[at], separator)
+            let number = number(&row[at], sign)
                 .with_context(|| format!("{file}, line {line}, column `{column}`: `{}` is not a number", &row[at]))?;
             numbers.push(number.unwrap_or(f64::NAN));
         }
@@ -157,11 +157,11 @@ fn places(table: &CsvTable, columns: &[String], path: &Path) -> Result<Vec<usize
 }
 
 /// Reads a number, or a hit or miss; `Some(None)` for a missing one, `None` for anything else.
-fn number(field: &str, separator: Separator) -> Option<Option<f64>> {
+fn number(field: &str, sign: DecimalSign) -> Option<Option<f64>> {
     match field.trim().to_ascii_lowercase().as_str() {
         "" | "na" | "nan" | "<na>" | "null" | "none" => Some(None),
         "true" => Some(Some(1.0)),
         "false" => Some(Some(0.0)),
-        other => separator.with_point(other).parse().ok().filter(|number: &f64| number.is_finite()).map(Some),
+        other => sign.with_point(other).parse().ok().filter(|number: &f64| number.is_finite()).map(Some),
     }
 }

@@ -1,7 +1,7 @@
 //! Reads results files, also those that a spreadsheet or a data frame has written again.
 
 use super::{columns, Identity, Measurement, Record, SCHEMA};
-use crate::base::csv_table::{CsvTable, Separator};
+use crate::base::csv_table::{CsvTable, DecimalSign};
 use anyhow::{anyhow, bail, Context, Result};
 use csv::StringRecord;
 use std::borrow::Cow;
@@ -18,11 +18,12 @@ pub fn read(path: &Path) -> Result<Vec<Record>> {
     Ok(records)
 }
 
-/// Passes the records of a CSV file on, one at a time.
+/// Passes the records of a CSV file on, one at a time. Returns `true` if seeds have lost their last digits, as those of a file that a
+/// spreadsheet wrote.
 ///
 /// # Errors
 /// As [`read`].
-pub(crate) fn read_each(path: &Path, mut see: impl FnMut(&Record)) -> Result<()> {
+pub(crate) fn read_each(path: &Path, mut see: impl FnMut(&Record)) -> Result<bool> {
     let file = path.display();
     let table = CsvTable::open(path)?;
     let names = columns();
@@ -34,11 +35,14 @@ pub(crate) fn read_each(path: &Path, mut see: impl FnMut(&Record)) -> Result<()>
             names.join(", ")
         );
     };
-    let separator = table.separator;
     let mut columns = Vec::new();
     for name in &names {
         columns.push((name, Content::of(name), table.place(name)));
     }
+    let numbers = columns.iter().filter(|(_, content, _)| matches!(content, Content::Whole | Content::Real));
+    let sign = table.decimal_sign(&numbers.filter_map(|(.., place)| *place).collect::<Vec<_>>())?;
+    let seed = table.place("seed");
+    let mut are_seeds_cut = false;
     let mut last = Arc::new(Identity::default());
     for row in table {
         let (line, row) = row?;
@@ -46,7 +50,8 @@ pub(crate) fn read_each(path: &Path, mut see: impl FnMut(&Record)) -> Result<()>
         let mut fields = StringRecord::new();
         for (name, content, place) in &columns {
             let field = &row[place.with_context(|| format!("{file} has no column `{name}`"))?];
-            let written = content.as_written(field, separator);
+            are_seeds_cut |= *place == seed && is_cut(field);
+            let written = content.as_written(field, sign);
             let written = written
                 .with_context(|| format!("{file}, line {line}, column `{name}`: `{field}` is not {}", content.noun()));
             fields.push_field(&written?);
@@ -59,7 +64,7 @@ pub(crate) fn read_each(path: &Path, mut see: impl FnMut(&Record)) -> Result<()>
         }
         see(&Record { identity: last.clone(), measure });
     }
-    Ok(())
+    Ok(are_seeds_cut)
 }
 
 /// Describes the error of a field that is empty, or beyond what its column can hold.
@@ -110,14 +115,14 @@ impl Content {
         match self {
             Self::Text | Self::OptionalText => "a text",
             Self::Flag => "true or false",
-            Self::Whole => "a whole number with all its digits (let the program that wrote it read the column as text)",
+            Self::Whole => "a whole number",
             Self::Real => "a number",
         }
     }
 
     /// Returns a field as runs write it, whether Python, R or a spreadsheet wrote it: `True`, `1.0`, `NA`, `0,5`. `None` if it is
     /// nothing of that kind.
-    fn as_written(self, field: &str, separator: Separator) -> Option<Cow<'_, str>> {
+    fn as_written(self, field: &str, sign: DecimalSign) -> Option<Cow<'_, str>> {
         let field = if matches!(self, Self::Text | Self::OptionalText) { field } else { field.trim() };
         match (self, field) {
             (Self::Text, _) | (Self::Real, "NaN") | (_, "") => Some(field.into()),
@@ -130,18 +135,21 @@ impl Content {
                 _ => None,
             },
             (Self::Whole, _) if field.bytes().all(|byte| byte.is_ascii_digit()) => Some(field.into()),
-            (Self::Whole, _) => whole(&separator.with_point(field)).map(Cow::from),
-            (Self::Real, _) => Some(separator.with_point(field)).filter(|number| number.parse::<f64>().is_ok()),
+            (Self::Whole, _) => whole(&sign.with_point(field)).map(Cow::from),
+            (Self::Real, _) => Some(sign.with_point(field)).filter(|number| number.parse::<f64>().is_ok()),
         }
     }
 }
 
-/// Returns a whole number that was written as a floating-point one; `None` if its last digits are cut, as R and spreadsheets cut
-/// those of seeds: `2.93837E+15`.
+/// Returns a whole number that was written as a floating-point one.
 fn whole(text: &str) -> Option<String> {
     let number: f64 = text.parse().ok()?;
-    let (digits, exponent) = text.split_once(['e', 'E']).unwrap_or((text, ""));
-    let digits = digits.bytes().filter(u8::is_ascii_digit).count();
-    let is_cut = number >= 1e9 && !exponent.is_empty() && digits <= number.log10() as usize;
-    (number >= 0.0 && number.fract() == 0.0 && !is_cut).then(|| format!("{number:.0}"))
+    (number >= 0.0 && number.fract() == 0.0).then(|| format!("{number:.0}"))
+}
+
+/// Returns `true` if the last digits of a large whole number are cut, as R and spreadsheets cut those of seeds: `2.93837E+15`.
+fn is_cut(text: &str) -> bool {
+    let Some((mantissa, exponent)) = text.trim().split_once(['e', 'E']) else { return false };
+    let digits = mantissa.bytes().filter(u8::is_ascii_digit).count();
+    exponent.parse::<usize>().is_ok_and(|exponent| exponent >= digits.max(9))
 }
