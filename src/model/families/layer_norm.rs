@@ -46,6 +46,11 @@ fn local_layers(raw: &Raw<'_>, layers: usize) -> Result<Vec<bool>> {
         }
     }
     ensure!(local.len() == layers, "attention_types has {} entries for {layers} layers", local.len());
+    // transformers saves both.
+    if let Some(listed) = raw.list("attention_layers")? {
+        let same = listed.iter().eq(local.iter().map(|&is_local| if is_local { "local" } else { "global" }));
+        ensure!(same, "attention_layers is not what attention_types gives");
+    }
     Ok(local)
 }
 
@@ -84,11 +89,17 @@ pub(super) fn opt(mut config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig>
 pub(super) fn falcon(mut config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
     let grouped = raw.flag("new_decoder_architecture", false)?;
     let parallel = raw.flag("parallel_attn", true)?;
-    config.kv_heads = match (grouped, raw.flag("multi_query", true)?) {
-        (true, _) => raw.optional_size("num_kv_heads")?.unwrap_or(config.heads),
-        (false, true) => 1,
-        (false, false) => config.heads,
+    let is_multi_query = !grouped && raw.flag("multi_query", true)?;
+    config.kv_heads = match is_multi_query {
+        true => 1,
+        false => raw.optional_size("num_kv_heads")?.unwrap_or(config.heads),
     };
+    ensure!(
+        grouped || is_multi_query || config.kv_heads == config.heads,
+        "num_kv_heads is {}, but without new_decoder_architecture each of the {} heads has its own",
+        config.kv_heads,
+        config.heads
+    );
     let norms = raw.optional_size("num_ln_in_parallel_attn")?;
     config.residual = match (grouped, parallel, norms) {
         (true, true, None | Some(2)) => ResidualLayout::Parallel,

@@ -122,7 +122,7 @@ pub(super) fn granite(mut config: ModelConfig, raw: &Raw<'_>) -> Result<ModelCon
 pub(super) fn granite_hybrid(config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConfig> {
     raw.only("num_local_experts", 0)?;
     ensure!(raw.has("num_local_experts"), "num_local_experts is missing; only 0 is supported");
-    let kinds = raw.first_of("layer_types|layers_block_type")?;
+    let kinds = raw.first_of("layers_block_type|layer_types")?;
     let layers = raw.per_layer(kinds, config.layers.len())?;
     for kind in layers.with_context(|| format!("{kinds} is missing; state-space layers are not supported"))? {
         ensure!(

@@ -37,11 +37,13 @@ impl Raw<'_> {
     pub(super) fn rotary_by_kind(&self, width: usize, full_theta: f64, sliding_theta: f64) -> Result<[Rotary; 2]> {
         let empty = Map::new();
         let scaling = self.object("rope_scaling")?;
+        Raw(scaling.unwrap_or(&empty)).without_objects("rope_scaling", &[])?;
         let mut full = None;
         let mut sliding = None;
         if let Some(nested) = self.object("rope_parameters")?.map(Raw) {
             full = Some(nested.object("full_attention")?.context("rope_parameters has no full_attention")?);
             sliding = Some(nested.object("sliding_attention")?.context("rope_parameters has no sliding_attention")?);
+            nested.without_objects("rope_parameters", &["full_attention", "sliding_attention"])?;
         }
         let of_full = full.or(scaling).unwrap_or(&empty);
         let resolved = RopeFields { field: "rope_parameters.full_attention", raw: Raw(of_full) }
@@ -52,6 +54,13 @@ impl Raw<'_> {
         }
         let sliding = RopeFields { field: "rope_parameters.sliding_attention", raw: Raw(sliding.unwrap_or(&empty)) };
         Ok([resolved, sliding.resolve(width, sliding_theta, self)?])
+    }
+
+    /// Checks that no field of `place` but the known ones holds an object, which would describe the embedding of some layers.
+    fn without_objects(&self, place: &str, known: &[&str]) -> Result<()> {
+        let unknown = self.0.iter().find(|(name, value)| value.is_object() && !known.contains(&name.as_str()));
+        let Some((name, _)) = unknown else { return Ok(()) };
+        bail!("{place} has `{name}`, an embedding for some of the layers, which is not supported in this model_type")
     }
 }
 
@@ -64,6 +73,7 @@ struct RopeFields<'a> {
 impl RopeFields<'_> {
     /// Resolves the embedding of `channels` channels. `config` holds the context length.
     fn resolve(&self, channels: usize, theta: f64, config: &Raw<'_>) -> Result<Rotary> {
+        self.raw.without_objects(self.field, &[])?;
         let scaling = self.scaling(config).with_context(|| self.field.to_owned())?;
         if let RopeScaling::LongRope { short, long, .. } = &scaling {
             for (field, by) in [("short_factor", short), ("long_factor", long)] {

@@ -102,7 +102,7 @@ fn wrong(mutation: &Mutation, ours: &Result<f64>, untouched: f64, fields: &BTree
 fn a_configuration_that_is_changed_in_one_field_means_what_it_means_to_transformers_or_is_refused() {
     let rows = csv::Reader::from_path(fixture("mutations.csv")).unwrap().into_deserialize::<Mutation>();
     let mutations: Vec<Mutation> = rows.map(Result::unwrap).collect();
-    assert!(mutations.len() > 1000, "{}", mutations.len());
+    assert!(mutations.len() > 5000, "{}", mutations.len());
     let names: BTreeSet<&str> = mutations.iter().map(|mutation| &*mutation.folder).collect();
     let folders: BTreeMap<&str, Folder> = names.into_iter().map(|name| (name, Folder::open(name))).collect();
     let untouched: BTreeMap<&str, f64> =
@@ -127,4 +127,38 @@ fn a_configuration_that_is_changed_in_one_field_means_what_it_means_to_transform
         agreed.len()
     );
     assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// Folders whose families have an embedding for each kind of layer, and such as read none.
+const BY_KIND: [&str; 3] = ["gemma3", "gemma3_text", "olmo3"];
+const WITHOUT: [&str; 7] = ["bloom", "gpt2", "gpt2_inverse_layer", "gpt_neo", "gptj", "mpt", "opt"];
+
+#[test]
+fn rotary_embeddings_by_kind_of_layer_are_read_or_refused_in_every_family() {
+    let one = serde_json::json!({"rope_type": "default", "rope_theta": 500.0});
+    let mut tried = 0;
+    let mut wrong = Vec::new();
+    for entry in std::fs::read_dir(fixture("transformers")).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        let Ok(text) = std::fs::read(fixture(&format!("transformers/{name}/config.json"))) else { continue };
+        let config: Value = serde_json::from_slice(&text).unwrap();
+        for field in ["rope_parameters", "rope_scaling"] {
+            for kinds in [["full_attention", "sliding_attention"], ["full_attention", "other"]] {
+                let mut changed = config.clone();
+                let own = if config["text_config"].is_object() { &mut changed["text_config"] } else { &mut changed };
+                own.as_object_mut().unwrap().retain(|key, _| !["rope_parameters", "rope_scaling"].contains(&&**key));
+                own[field] = kinds.iter().map(|kind| ((*kind).to_owned(), one.clone())).collect();
+                tried += 1;
+                let is_known = BY_KIND.contains(&&*name) && field == "rope_parameters" && !kinds.contains(&"other");
+                let is_right = match ModelConfig::from_json(&changed, None) {
+                    Ok(_) => is_known || WITHOUT.contains(&&*name),
+                    Err(error) => !is_known && format!("{error:#}").contains(field),
+                };
+                if !is_right {
+                    wrong.push(format!("{name}: {field} {kinds:?}"));
+                }
+            }
+        }
+    }
+    assert!(tried > 200 && wrong.is_empty(), "{} of {tried} are wrong:\n{}", wrong.len(), wrong.join("\n"));
 }
