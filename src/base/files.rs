@@ -3,10 +3,11 @@
 //! Inputs may come from anybody: a device, which may never end, and a pipe, which may block, are errors, and nothing is
 //! written through a link.
 
-use crate::base::error::Usage;
+use crate::base::error::{is_usage, Usage};
 use anyhow::{ensure, Context, Error, Result};
 use serde::de::DeserializeOwned;
 use serde::Serialize;
+use serde_json::Value;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -89,7 +90,11 @@ pub fn replace(path: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<(
     let created = File::create_new(partial).map_err(Error::from);
     let written = created.and_then(|_| write(partial)).and_then(|()| Ok(take_place(partial, path)?));
     let written = written.inspect_err(|_| _ = std::fs::remove_file(partial));
-    written.with_context(|| format!("cannot write {}", path.display()))
+    // A mistake of the user is no fault of the file.
+    written.map_err(|error| match is_usage(&error) {
+        true => error,
+        false => error.context(format!("cannot write {}", path.display())),
+    })
 }
 
 fn take_place(partial: &Path, path: &Path) -> std::io::Result<()> {
@@ -147,7 +152,8 @@ pub fn replace_csv(path: &Path, lines: impl IntoIterator<Item = impl Serialize>)
     replace(path, |partial| {
         let mut csv = csv::Writer::from_path(partial)?;
         for line in lines {
-            csv.serialize(line)?;
+            // As an error of writing, if it is one: what to do about a full disk depends on that.
+            csv.serialize(line).map_err(io::Error::from)?;
         }
         Ok(csv.flush()?)
     })
@@ -185,6 +191,35 @@ fn usage_if_missing(error: Error) -> Error {
     error
 }
 
+/// Reads JSON. The numbers that Python writes and JSON does not have, `NaN`, `Infinity` and `-Infinity`, become texts, which are no
+/// numbers to whoever reads the field.
+///
+/// # Errors
+/// If it is not JSON otherwise.
+pub fn json(bytes: &[u8]) -> serde_json::Result<Value> {
+    serde_json::from_slice(bytes)
+        .or_else(|error| serde_json::from_slice(&with_quoted_numbers(bytes)).map_err(|_| error))
+}
+
+fn with_quoted_numbers(mut json: &[u8]) -> Vec<u8> {
+    let mut quoted = Vec::new();
+    let mut in_text = false;
+    while let Some(&byte) = json.first() {
+        let number =
+            [&b"NaN"[..], b"Infinity", b"-Infinity"].into_iter().find(|number| !in_text && json.starts_with(number));
+        let taken = match number {
+            Some(number) => number.len(),
+            None if in_text && byte == b'\\' => 2.min(json.len()),
+            None => 1,
+        };
+        let quote: &[u8] = if number.is_some() { b"\"" } else { b"" };
+        [quote, &json[..taken], quote].into_iter().for_each(|bytes| quoted.extend_from_slice(bytes));
+        in_text ^= byte == b'"';
+        json = &json[taken..];
+    }
+    quoted
+}
+
 /// Reads a UTF-8 file of at most `most` bytes.
 pub fn text(path: &Path, most: u64) -> Result<String> {
     utf8(path, bytes(path, most)?)
@@ -214,6 +249,20 @@ mod tests {
         assert!(error.contains("x.json: longer than 3 bytes"), "{error}");
         std::fs::write(&path, [0xff]).unwrap();
         assert!(format!("{:#}", text(&path, 9).unwrap_err()).contains("x.json: not UTF-8"));
+    }
+
+    #[test]
+    fn json_may_have_the_numbers_of_python() {
+        for (text, expected) in [
+            (r#"{"a": Infinity, "b": [-Infinity, NaN]}"#, r#"{"a": "Infinity", "b": ["-Infinity", "NaN"]}"#),
+            (r#"{"Infinity": "NaN \" NaN \\", "b": NaN}"#, r#"{"Infinity": "NaN \" NaN \\", "b": "NaN"}"#),
+            (r#"{"a": 1.5}"#, r#"{"a": 1.5}"#),
+        ] {
+            assert_eq!(json(text.as_bytes()).unwrap(), serde_json::from_str::<Value>(expected).unwrap(), "{text}");
+        }
+        for text in [r#"{"a": NaNa}"#, r#"{"a": --Infinity}"#, r#"{"a": infinity}"#, r#"{"a": NaN"#, r#"{"a": "\"#] {
+            assert!(json(text.as_bytes()).is_err(), "{text}");
+        }
     }
 
     #[test]

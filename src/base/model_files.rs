@@ -62,8 +62,25 @@ pub fn weight_candidates<'a>(names: impl IntoIterator<Item = &'a String>) -> Vec
 
 /// Returns `true` if a file is one of several with the weights, as `model-00001-of-00002.safetensors` is.
 pub fn is_part(name: &str) -> bool {
-    let of = name.strip_suffix(SAFETENSORS).and_then(|stem| stem.rsplit_once("-of-"));
-    of.is_some_and(|(_, parts)| parts.parse().is_ok_and(|parts: u32| parts > 1))
+    parts_of(name).is_some()
+}
+
+/// The number of parts that a file is one of.
+fn parts_of(name: &str) -> Option<usize> {
+    let (_, parts) = name.strip_suffix(SAFETENSORS)?.rsplit_once("-of-")?;
+    parts.parse().ok().filter(|&parts| parts > 1)
+}
+
+/// The weights in several files without an [`INDEX_FILE`], in their order; none where a part is missing, or there are parts of
+/// different numbers.
+pub fn weight_parts<'a>(names: impl IntoIterator<Item = &'a String>) -> Vec<String> {
+    let mut parts: Vec<String> =
+        names.into_iter().filter(|name| !name.contains('/') && is_part(name)).cloned().collect();
+    parts.sort();
+    if parts.iter().any(|name| parts_of(name) != Some(parts.len())) {
+        parts.clear();
+    }
+    parts
 }
 
 #[cfg(test)]
@@ -82,6 +99,22 @@ mod tests {
             (&["one-of-us.safetensors"], &["one-of-us.safetensors"]),
         ] {
             assert_eq!(of(names), expected, "{names:?}");
+        }
+    }
+
+    #[test]
+    fn parts_are_weights_if_all_are_there() {
+        for (names, are_whole) in [
+            (&["m-00001-of-00002.safetensors", "m-00002-of-00002.safetensors"][..], true),
+            (&["m-1-of-3.safetensors", "m-2-of-3.safetensors", "m-3-of-3.safetensors"], true),
+            (&["m-00002-of-00002.safetensors"], false),
+            (&["m-00001-of-00003.safetensors", "m-00003-of-00003.safetensors"], false),
+            (&["m-1-of-2.safetensors", "m-2-of-2.safetensors", "m-1-of-3.safetensors"], false),
+            (&["x/m-1-of-2.safetensors", "m-2-of-2.safetensors"], false),
+            (&["model.safetensors"], false),
+        ] {
+            let owned: Vec<String> = names.iter().rev().map(|&name| name.to_owned()).collect();
+            assert_eq!(weight_parts(&owned), if are_whole { names } else { &[] }, "{names:?}");
         }
     }
 }

@@ -10,7 +10,7 @@ use super::{kinds, Gguf, ModelConfig, Weights};
 use crate::bail_usage;
 use crate::base::files;
 use crate::base::hash::sha256;
-use crate::base::model_files::{is_part, weight_candidates, INDEX_FILE, TENSOR_FILE};
+use crate::base::model_files::{is_part, weight_candidates, weight_parts, INDEX_FILE, TENSOR_FILE};
 use anyhow::{bail, Context, Result};
 use candle_core::{Device, Tensor};
 use serde_json::Value;
@@ -49,7 +49,8 @@ impl Audit {
 }
 
 impl Checkpoint {
-    /// Opens `model.safetensors`, the files listed in `model.safetensors.index.json`, or the only weights of another name.
+    /// Opens `model.safetensors`, the files listed in `model.safetensors.index.json`, or the only weights of another name or in
+    /// several parts.
     ///
     /// # Errors
     /// If a file is missing or incomplete, or the index names files in other folders. A usage error if several files may be meant.
@@ -75,7 +76,9 @@ impl Checkpoint {
     /// Returns `true` if a folder has weights, or names some.
     pub fn is_in(dir: &Path) -> bool {
         let is_there = |name: &str| files::is_there(&dir.join(name));
-        is_there(TENSOR_FILE) || is_there(INDEX_FILE) || !weight_candidates(&kinds::names_in(dir)).is_empty()
+        let names = kinds::names_in(dir);
+        let is_part = names.iter().any(|name| is_part(name));
+        is_there(TENSOR_FILE) || is_there(INDEX_FILE) || is_part || !weight_candidates(&names).is_empty()
     }
 
     /// No weights, for a look at a configuration.
@@ -366,7 +369,11 @@ pub(super) fn weight_files(dir: &Path) -> Result<Vec<String>> {
     if files::is_there(&index) {
         return Ok(Vec::from_iter(shards(&index)?));
     }
-    let others = weight_candidates(&kinds::names_in(dir));
+    let names = kinds::names_in(dir);
+    let others = weight_candidates(&names);
+    if others.is_empty() {
+        return Ok(weight_parts(&names));
+    }
     if others.len() > 1 {
         let paths: Vec<String> = others.iter().map(|name| dir.join(name).display().to_string()).collect();
         bail_usage!(

@@ -10,7 +10,6 @@ use crate::base::files;
 use crate::kernels::RopeStyle;
 use anyhow::{ensure, Context, Result};
 use serde::Deserialize;
-use serde_json::Value;
 use std::path::Path;
 
 /// Largest plausible width of all heads of a layer, or of shared experts. Products of checked sizes do not overflow.
@@ -346,8 +345,8 @@ impl ModelConfig {
     /// # Errors
     /// If the file cannot be read, or a field is missing, contradictory or not supported. The error names the field.
     pub fn read(path: &Path) -> Result<Self> {
-        let text = files::text(path, files::CONFIG_MAX)?;
-        let value: Value = serde_json::from_str(&text).with_context(|| format!("{}: not JSON", path.display()))?;
+        let bytes = files::bytes(path, files::CONFIG_MAX)?;
+        let value = files::json(&bytes).with_context(|| format!("{}: not JSON", path.display()))?;
         Self::from_json(&value, None).with_context(|| path.display().to_string())
     }
 

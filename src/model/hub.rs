@@ -33,8 +33,8 @@ pub fn is_spec(model: &str) -> bool {
     model.starts_with(PREFIX)
 }
 
-/// Returns the local folder of a model, or the file that is named, after downloading what the cache lacks. Uses `HF_HOME`,
-/// `HF_HUB_CACHE`, `HF_ENDPOINT`, `HF_HUB_OFFLINE` and `HF_TOKEN`.
+/// Returns the local folder of a model, or the file that is named, after downloading what the cache lacks, by the
+/// [variables](Hub::from_vars) of the Python library.
 ///
 /// # Errors
 /// If the name is malformed, a required file is missing, access is refused, the download is interrupted, or the cache
@@ -55,28 +55,54 @@ pub struct Hub {
     pub token: Option<String>,
 }
 
+/// Values of variables that are true.
+const TRUE: [&str; 4] = ["1", "ON", "YES", "TRUE"];
+
+/// Returns a path with `~` at its beginning, `$NAME` and `${NAME}` replaced, where they stand for something: no shell does so in the
+/// files in which services and images set variables.
+fn expanded(path: &str, var: impl Fn(&str) -> Option<String>, home: Option<&Path>) -> PathBuf {
+    let mut parts = path.split('$');
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (name, rest) = match part.strip_prefix('{').and_then(|part| part.split_once('}')) {
+            Some((name, rest)) => (name, rest),
+            None => part.split_at(part.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(part.len())),
+        };
+        match var(name) {
+            Some(value) => text += &(value + rest),
+            None => text += &format!("${part}"),
+        }
+    }
+    let below = text.strip_prefix('~').filter(|rest| rest.is_empty() || rest.starts_with('/'));
+    match below.zip(home) {
+        Some((below, home)) => home.join(below.trim_start_matches('/')),
+        None => text.into(),
+    }
+}
+
 impl Hub {
-    /// Creates it from environment variables and the home folder, by the rules of the Python library.
+    /// Creates it from environment variables and the home folder, by the rules of the Python library, its older names included.
     ///
     /// # Errors
     /// If nothing determines the cache.
     pub fn from_vars(var: impl Fn(&str) -> Option<String>, home: Option<PathBuf>) -> Result<Self> {
         let var = |name: &str| var(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty());
-        let mut folder = var("HF_HOME").map(PathBuf::from);
-        if folder.is_none() {
-            let cache = var("XDG_CACHE_HOME").map(PathBuf::from).or_else(|| Some(home?.join(".cache")));
-            folder = cache.map(|cache| cache.join("huggingface"));
-        }
-        let cache = var("HF_HUB_CACHE").map(PathBuf::from).or_else(|| Some(folder.as_ref()?.join("hub")));
-        let offline = var("HF_HUB_OFFLINE").unwrap_or_default().to_uppercase();
+        let first = |names: [&str; 2]| names.into_iter().find_map(&var);
+        let folder = |names: [&str; 2]| first(names).map(|path| expanded(&path, &var, home.as_deref()));
+        let is_true = |names| first(names).is_some_and(|value| TRUE.contains(&&*value.to_uppercase()));
+        let caches = || folder(["XDG_CACHE_HOME"; 2]).or_else(|| Some(home.as_ref()?.join(".cache")));
+        let hf_home = folder(["HF_HOME"; 2]).or_else(|| Some(caches()?.join("huggingface")));
+        let cache = folder(["HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"]).or_else(|| Some(hf_home.as_ref()?.join("hub")));
+        let saved_token = || {
+            let path = folder(["HF_TOKEN_PATH"; 2]).or_else(|| Some(hf_home.as_ref()?.join("token")))?;
+            Some(files::text(&path, files::CONFIG_MAX).ok()?.trim().to_owned())
+        };
+        let token = first(["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"]).or_else(saved_token);
         Ok(Self {
             endpoint: var("HF_ENDPOINT").unwrap_or_else(|| "https://huggingface.co".to_owned()),
             cache: cache.context("there is no home folder: set HF_HOME to the folder for models")?,
-            offline: ["1", "ON", "YES", "TRUE"].contains(&&*offline),
-            token: var("HF_TOKEN").or_else(|| {
-                let saved = files::text(&folder?.join("token"), files::CONFIG_MAX).ok()?;
-                Some(saved.trim().to_owned())
-            }),
+            offline: is_true(["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"]),
+            token: token.filter(|_| !is_true(["HF_HUB_DISABLE_IMPLICIT_TOKEN"; 2])),
         })
     }
 

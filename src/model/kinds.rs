@@ -110,7 +110,7 @@ pub(super) fn other_weights(folder: &Path) -> String {
         return adapter;
     }
     if let Some(part) = names.iter().find(|name| is_part(name)) {
-        return format!("{part} is there; weights in several files need the index");
+        return format!("{part} is there, but not every other part of these weights; download or copy them too");
     }
     let weights = [".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".onnx", ".npz", ".gguf", ".bin.index.json"];
     match names.iter().find(|name| weights.iter().any(|end| name.ends_with(end)) && *name != "training_args.bin") {
@@ -123,7 +123,7 @@ pub(super) fn other_weights(folder: &Path) -> String {
 /// What to do with the folder of an adapter (LoRA and others, as PEFT saves them).
 pub(super) fn adapter(folder: &Path) -> Option<String> {
     let text = files::bytes(&folder.join(ADAPTER_CONFIG), files::CONFIG_MAX).ok()?;
-    let config: serde_json::Value = serde_json::from_slice(&text).unwrap_or_default();
+    let config = files::json(&text).unwrap_or_default();
     let kind = config["peft_type"].as_str().unwrap_or("PEFT");
     let base = config["base_model_name_or_path"].as_str().unwrap_or("its base model");
     Some(format!(

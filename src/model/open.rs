@@ -114,7 +114,7 @@ impl EndTokens {
         let mut sources = Vec::new();
         if let Some(path) = folder.map(|folder| folder.join(GENERATION_CONFIG)).filter(|path| files::is_there(path)) {
             let file = path.display().to_string();
-            let json = serde_json::from_slice(&files::bytes(&path, files::CONFIG_MAX)?);
+            let json = files::json(&files::bytes(&path, files::CONFIG_MAX)?);
             sources.push((file.clone(), json.with_context(|| format!("{file}: not JSON"))?));
         }
         sources.push((config_file.to_owned(), config.clone()));
@@ -343,7 +343,7 @@ impl OpenedModel {
             None => format!("built-in {name}/config.json"),
             Some(path) => config_of(path).display().to_string(),
         };
-        let parsed = serde_json::from_slice(json).with_context(|| format!("{file}: not JSON"))?;
+        let parsed = files::json(json).with_context(|| format!("{file}: not JSON"))?;
         let mut config = ModelConfig::from_json(&parsed, options.layout).with_context(|| file.clone())?;
         let (checkpoint, vocabulary) = rest(&options)?;
         // The configuration does not state which of two variants it is.

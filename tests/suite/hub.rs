@@ -549,6 +549,32 @@ fn the_environment_says_where_the_hub_and_the_cache_are() {
     assert_eq!(cache(&[("XDG_CACHE_HOME", "/x")]), Path::new("/x/huggingface/hub"));
     assert_eq!(cache(&[("HF_HOME", "/h"), ("XDG_CACHE_HOME", "/x")]), Path::new("/h/hub"));
     assert_eq!(cache(&[("HF_HOME", "/h"), ("HF_HUB_CACHE", "/c")]), Path::new("/c"));
+    assert_eq!(cache(&[("HF_HOME", "/h"), ("HUGGINGFACE_HUB_CACHE", "/old")]), Path::new("/old"));
+    assert_eq!(cache(&[("HF_HUB_CACHE", "/new"), ("HUGGINGFACE_HUB_CACHE", "/old")]), Path::new("/new"));
+    for (path, expected) in [
+        ("~", "/home/me/hub"),
+        ("~/c", "/home/me/c/hub"),
+        ("~you/c", "~you/c/hub"),
+        ("/a/~/c", "/a/~/c/hub"),
+        ("$BASE/c", "/base/c/hub"),
+        ("${BASE}c$BASE", "/basec/base/hub"),
+        ("$BASES/c/${NONE}", "$BASES/c/${NONE}/hub"),
+        ("/a$", "/a$/hub"),
+        ("/a${", "/a${/hub"),
+    ] {
+        assert_eq!(hub(&[("HF_HOME", path), ("BASE", "/base")]).cache, Path::new(expected), "{path}");
+    }
+    for (names, offline) in [
+        (&[("TRANSFORMERS_OFFLINE", "1")][..], true),
+        (&[("HF_HUB_OFFLINE", "0"), ("TRANSFORMERS_OFFLINE", "1")], false),
+        (&[("HF_HUB_OFFLINE", ""), ("TRANSFORMERS_OFFLINE", "yes")], true),
+    ] {
+        assert_eq!(hub(names).offline, offline, "{names:?}");
+    }
+    let saved = format!("{own}/token");
+    assert_eq!(hub(&[("HUGGING_FACE_HUB_TOKEN", "old")]).token.as_deref(), Some("old"));
+    assert_eq!(hub(&[("HF_TOKEN_PATH", &saved)]).token.as_deref(), Some("from a file"));
+    assert_eq!(hub(&[("HF_TOKEN", "t"), ("HF_HUB_DISABLE_IMPLICIT_TOKEN", "1")]).token, None);
     assert!(hub(&[]).endpoint.starts_with("https://") && !hub(&[]).offline && hub(&[]).token.is_none());
     let all = hub(&[("HF_ENDPOINT", "http://mirror"), ("HF_HUB_OFFLINE", "true"), ("HF_TOKEN", " t\n")]);
     assert_eq!((all.endpoint.as_str(), all.offline, all.token.as_deref()), ("http://mirror", true, Some("t")));

@@ -9,7 +9,8 @@ use crate::base::error::Usage;
 use crate::base::files;
 use crate::base::hash::{hex, sha256_file};
 use crate::base::model_files::{
-    weight_candidates, ADAPTER_CONFIG, CONFIG, INDEX_FILE, OPTIONAL, TENSOR_FILE, TOKENIZER, TOKENIZER_PARTS,
+    weight_candidates, weight_parts, ADAPTER_CONFIG, CONFIG, INDEX_FILE, OPTIONAL, TENSOR_FILE, TOKENIZER,
+    TOKENIZER_PARTS,
 };
 use crate::model::checkpoint::shards;
 use crate::model::{kinds, ModelConfig};
@@ -126,7 +127,7 @@ impl Download<'_> {
         }
         // Before gigabytes of weights.
         let config = files::bytes(&self.cached().folder.join(CONFIG), files::CONFIG_MAX)?;
-        let config = serde_json::from_slice(&config).context("config.json: not JSON");
+        let config = files::json(&config).context("config.json: not JSON");
         config.and_then(|config| ModelConfig::check_family(&config)).with_context(|| self.spec.text.clone())?;
         if !self.fetch_weights()? {
             return Ok(false);
@@ -160,7 +161,10 @@ impl Download<'_> {
         let names = self.list()?;
         match &weight_candidates(&names)[..] {
             [] if names.iter().any(|name| name.ends_with(".gguf")) => return Ok(false),
-            [] => self.fetch_needed(TENSOR_FILE)?,
+            [] => match &weight_parts(&names)[..] {
+                [] => self.fetch_needed(TENSOR_FILE)?,
+                parts => parts.iter().try_for_each(|part| self.fetch_needed(part))?,
+            },
             [one] => self.fetch_needed(one)?,
             several => {
                 let names = self.spec.names_of(several);

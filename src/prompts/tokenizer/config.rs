@@ -184,7 +184,10 @@ pub(crate) fn object(path: &Path) -> Result<Option<Map<String, Value>>> {
         return Ok(None);
     }
     let bytes = files::bytes(path, files::CONFIG_MAX)?;
-    serde_json::from_slice(&bytes).map(Some).with_context(|| format!("{} is not a JSON object", path.display()))
+    files::json(&bytes)
+        .and_then(serde_json::from_value)
+        .map(Some)
+        .with_context(|| format!("{} is not a JSON object", path.display()))
 }
 
 #[cfg(test)]
