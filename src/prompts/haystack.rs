@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-use anyhow::{bail, Context, Result};
+use anyhow::{bail, ensure, Context, Result};
 use sha2::{Digest, Sha256};
 
 use super::segment::{self, Sentence};
@@ -150,7 +150,7 @@ impl Haystack {
     }
 }
 
-/// The files of a haystack path, sorted by name, without hidden ones.
+/// The files of a haystack path and of all folders in it, sorted by their paths, without hidden ones.
 fn text_files(path: &Path) -> Result<Vec<PathBuf>> {
     if !path.exists() {
         bail_usage!("cannot read the haystack {}: No such file or folder", path.display());
@@ -158,20 +158,32 @@ fn text_files(path: &Path) -> Result<Vec<PathBuf>> {
     if !path.is_dir() {
         return Ok(vec![path.to_owned()]);
     }
-    let cannot_read = || format!("cannot read the haystack {}", path.display());
     let mut files = Vec::new();
-    for entry in std::fs::read_dir(path).with_context(cannot_read)? {
-        let entry = entry.with_context(cannot_read)?;
-        // What is neither a file nor a folder, such as a link to nothing, is an error when it is read.
-        if !entry.path().is_dir() && !entry.file_name().to_string_lossy().starts_with('.') {
-            files.push(entry.path());
-        }
-    }
+    add_files(path, &mut files).with_context(|| format!("cannot read the haystack {}", path.display()))?;
     if files.is_empty() {
         bail!("the haystack {} holds no file", path.display());
     }
     files.sort();
     Ok(files)
+}
+
+fn add_files(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        let path = entry.path();
+        if entry.file_name().to_string_lossy().starts_with('.') {
+            continue;
+        }
+        if entry.file_type()?.is_dir() {
+            add_files(&path, files)?;
+            continue;
+        }
+        // It may lead round in a circle.
+        ensure!(!path.is_dir(), "{} is a link to a folder; name the folder itself", path.display());
+        // What is neither a file nor a folder, such as a link to nothing, is an error when it is read.
+        files.push(path);
+    }
+    Ok(())
 }
 
 /// The lines of an asset, without blank lines and comments.
@@ -352,6 +364,19 @@ mod tests {
         assert!(text.contains(&drawn.join(" ")), "{drawn:?}");
         assert!((0..20).any(|seed| from(seed).next() != Some(drawn[0].clone())));
         assert_ne!(haystack.sha256(), Haystack::Embedded.sha256());
+    }
+
+    #[test]
+    fn folders_in_a_haystack_are_read_with_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let names = ["a.txt", "b/c.txt", "b/d/e.txt", ".git/f.txt", "b/.hidden", "g.txt"];
+        for name in names {
+            let path = folder.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, name).unwrap();
+        }
+        let found = text_files(folder.path()).unwrap();
+        assert_eq!(found, ["a.txt", "b/c.txt", "b/d/e.txt", "g.txt"].map(|name| folder.path().join(name)));
     }
 
     #[test]
