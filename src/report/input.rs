@@ -66,9 +66,8 @@ impl SavedRun {
         }
         let mut frame = frame.finish();
         frame.conditions = condition_facts(frame.condition_names());
-        let experiment = folder.join(EXPERIMENT);
         Ok(Self {
-            experiment: experiment.is_file().then(|| files::text(&experiment, files::CONFIG_MAX)).transpose()?,
+            experiment: experiment_of(folder)?,
             folder: folder.to_owned(),
             manifest,
             frame,
@@ -76,6 +75,13 @@ impl SavedRun {
             figures,
         })
     }
+}
+
+/// The experiment as a file, if there is one. The manifest has no hash of it, so a link could show any file of the reader.
+fn experiment_of(folder: &Path) -> Result<Option<String>> {
+    let path = folder.join(EXPERIMENT);
+    ensure!(!path.is_symlink(), "{} is a link, which may lead out of the run folder", path.display());
+    path.is_file().then(|| files::text(&path, files::CONFIG_MAX)).transpose()
 }
 
 /// Returns models and settings of the run for its frame. Resampling uses the seed of the run, so tables are those it printed.
