@@ -1,13 +1,13 @@
 //! The numbers of the pictures as matrices.
 
 use crate::attention::HeadPlace;
-use crate::base::files::folder_of;
+use crate::base::files::{folder_of, is_there, replace};
 use crate::measures::{MapMeasure, PassKey, PooledMap, RowQuantity};
 use crate::run::{MapFlags, Setup};
-use anyhow::{ensure, Context, Result};
+use anyhow::{ensure, Result};
 use candle_core::npy::NpzTensors;
 use candle_core::{Device, Tensor};
-use std::fs::File;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// Returns the name of one of several maps: `diff-layer2-head0-a1`.
@@ -48,10 +48,12 @@ pub(super) fn write_matrices(path: &Path, measure: &MapMeasure, spec: &MapFlags,
     let maps: Vec<_> = measure.maps.iter().flat_map(|(at, maps)| maps.maps.iter().map(move |map| (at, map))).collect();
     let (stem, extension) = parts(path);
     let mut arrays: Vec<(String, Tensor)> = Vec::new(); // of the .npz
+    let mut names = BTreeSet::new();
     for (at, (quantity, HeadPlace { layer, head }, map)) in &maps {
         let head = spec.head.or(measure.by_head.then_some(*head));
         let place = format!("layer{layer}{}", head.map_or(String::new(), |head| format!("-head{head}")));
         let name = name_of_map(setup, at, &place, *quantity);
+        let name = (1..).map(|n| numbered(&name, n)).find(|name| names.insert(name.clone())).unwrap_or(name);
         let file = |name: &str| path.with_file_name(format!("{name}.{extension}"));
         let own = if maps.len() == 1 { stem.clone() } else { format!("{stem}-{name}") };
         // A weight that is masked is 0; a masked logit is no number.
@@ -59,7 +61,7 @@ pub(super) fn write_matrices(path: &Path, measure: &MapMeasure, spec: &MapFlags,
         let fill = |x: &f32| if x.is_nan() && spec.full && !is_logit { 0.0 } else { *x };
         let values: Vec<f32> = map.values.iter().map(fill).collect();
         if extension == "csv" {
-            write_csv(&file(&own), map, &values).with_context(|| format!("cannot write {}", file(&own).display()))?;
+            write_new(&file(&own), |partial| write_csv(partial, map, &values))?;
             continue;
         }
         let mut tensors = vec![("", Tensor::from_vec(values, (map.rows, map.columns), &Device::Cpu)?)];
@@ -72,32 +74,37 @@ pub(super) fn write_matrices(path: &Path, measure: &MapMeasure, spec: &MapFlags,
                 arrays.push((format!("{name}{ending}"), tensor));
                 continue;
             }
-            let path = file(&format!("{own}{ending}"));
-            let written = create(&path).and_then(|()| Ok(tensor.write_npy(&path)?));
-            written.with_context(|| format!("cannot write {}", path.display()))?;
+            write_new(&file(&format!("{own}{ending}")), |partial| Ok(tensor.write_npy(partial)?))?;
         }
     }
     if extension == "npz" {
-        let written = create(path).and_then(|()| {
-            Tensor::write_npz(&arrays, path)?;
+        write_new(path, |partial| {
+            Tensor::write_npz(&arrays, partial)?;
             // The library ignores that the end of the file cannot be written.
-            ensure!(NpzTensors::new(path)?.names().len() == arrays.len(), "the file is not complete");
+            ensure!(NpzTensors::new(partial)?.names().len() == arrays.len(), "the file is not complete");
             Ok(())
-        });
-        written.with_context(|| format!("cannot write {}", path.display()))?;
+        })?;
     }
     Ok(())
 }
 
-/// Creates a file exclusively: whatever has come to be there meanwhile is somebody's.
-fn create(path: &Path) -> Result<()> {
-    File::create_new(path)?;
-    Ok(())
+/// The name of the n-th map whose model and condition are the same but for letters that names of files cannot have.
+fn numbered(name: &str, n: usize) -> String {
+    if n == 1 {
+        return name.to_owned();
+    }
+    format!("{name}-{n}")
+}
+
+/// Writes a file whole or not at all. Whatever has come to be there meanwhile is somebody's.
+fn write_new(path: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+    ensure!(!is_there(path), "cannot write {}: it exists", path.display());
+    replace(path, write)
 }
 
 /// A matrix with the first key of every column above it and the first query of every row before it.
 fn write_csv(path: &Path, grid: &PooledMap, values: &[f32]) -> Result<()> {
-    let mut csv = csv::Writer::from_writer(File::create_new(path)?);
+    let mut csv = csv::Writer::from_path(path)?;
     let keys = grid.column_edges[..grid.columns].iter().map(ToString::to_string);
     let sink = (!grid.sinks.is_empty()).then(|| "sink".to_owned());
     csv.write_record(std::iter::once("query".to_owned()).chain(keys).chain(sink))?;
