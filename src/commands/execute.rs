@@ -8,15 +8,15 @@ use super::screens::print_tables;
 use super::shared::OutputArgs;
 use super::{start_threads, stop_on_signal};
 use crate::bail_usage;
-use crate::base::error::{unless_broken_pipe, ExpectationFailed};
+use crate::base::error::{is_usage, unless_broken_pipe, ExpectationFailed};
 use crate::figures::RunFigure;
-use crate::results::folder::{check_out, CELLS, COMMAND, EXPERIMENT, MANIFEST, RESULTS};
+use crate::results::folder::{check_out, CELLS, COMMAND, EXPERIMENT, RESULTS};
 use crate::results::table::plural;
 use crate::results::Frame;
 use crate::run::{finished_frame, Run, RunPart, RunStart, Series, Setups};
 use anyhow::{bail, Context, Result};
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The command that opens a folder in a window.
 const OPENER: &str = if cfg!(windows) {
@@ -66,7 +66,7 @@ fn prepare(experiment: &mut Experiment, output: &OutputArgs, mut part: RunPart) 
         }
         check_page("--report", page)?;
     }
-    let (plans, models) = experiment.plans()?;
+    let (plans, models) = experiment.plans().map_err(|error| with_file(error, &part))?;
     if let Some((folder, frame)) = finished_frame(&plans[0], &mut part)? {
         if !output.quiet {
             crate::say!("the run in {} is finished: nothing to resume", folder.display());
@@ -82,13 +82,31 @@ fn prepare(experiment: &mut Experiment, output: &OutputArgs, mut part: RunPart) 
         check_out(out.as_deref())?;
     }
     start_threads(output.threads)?;
-    let Setups { each, left_out } = Setups::load(plans, models.into_opened()?)?;
+    let opened = models.into_opened()?;
+    let Setups { each, left_out } = Setups::load(plans, opened).map_err(|error| with_file(error, &part))?;
     let mut series = Vec::new();
     for setup in each {
         let measures = setup.measures()?;
         series.push(Series::new(setup, measures));
     }
     Run::prepare(series, left_out, part, output.style()).map(Some)
+}
+
+/// Says of a usage error of a run that is resumed or merged where its flags come from: their paths are those of the folder in which
+/// it began.
+fn with_file(error: anyhow::Error, part: &RunPart) -> anyhow::Error {
+    let folder = match &part.start {
+        RunStart::Resume(folder) => Some(folder.path()),
+        RunStart::Merge(shards, _) => shards.first().map(PathBuf::as_path),
+        RunStart::New(_) => None,
+    };
+    match folder.filter(|_| is_usage(&error)) {
+        Some(folder) => {
+            let file = folder.join(EXPERIMENT);
+            error.context(format!("{}, whose paths are from the folder in which the run began", file.display()))
+        }
+        None => error,
+    }
 }
 
 /// Measures what is left, with progress on stderr, until the end or a signal.
@@ -152,12 +170,7 @@ fn without_figures(error: anyhow::Error, run: &Run) -> anyhow::Error {
     if !error.chain().any(|cause| cause.is::<std::io::Error>()) {
         return error.context(incomplete);
     }
-    let way_on = run.way_on();
-    let manifest = run.folder.join(MANIFEST);
-    error.context(match run.setup().plan.maps {
-        Some(_) => format!("{incomplete}; when they can be written, {way_on}"),
-        None => format!("{incomplete}; when they can be written, remove {} and {way_on}", manifest.display()),
-    })
+    error.context(format!("{incomplete}; when they can be written, {}", run.way_on()))
 }
 
 /// Writes the manifest, which marks the run as finished, and the report, says where the results are, and checks what is
@@ -214,7 +227,10 @@ fn say_where(run: &Run) {
     }
 }
 
-/// Fails if a mean of a model meets a condition of `--fail-if`, or was not measured.
+/// Fails if a mean of a model meets a condition of `--fail-if`.
+///
+/// # Errors
+/// [`ExpectationFailed`] with those that hold; a usage error if a model has no such number.
 fn check_fail_if(experiment: &Experiment, models: &[String], frame: &Frame) -> Result<()> {
     let mut failures = Vec::new();
     for fail_if in &experiment.run.fail_if {
@@ -224,7 +240,7 @@ fn check_fail_if(experiment: &Experiment, models: &[String], frame: &Frame) -> R
                     failures.push(format!("'{fail_if}' holds for {model}: {mean:.4}"));
                 }
                 Some(_) => {}
-                None => failures.push(format!("'{fail_if}': {model} has no such number")),
+                None => bail_usage!("--fail-if '{fail_if}': {model} has no such number"),
             }
         }
     }

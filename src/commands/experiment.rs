@@ -11,6 +11,7 @@ use crate::bail_usage;
 use crate::base::error::Usage;
 use crate::base::{files, spec_file};
 use crate::model::open;
+use crate::results::metric::Metric;
 use crate::run::{Plan, Setups};
 use anyhow::Result;
 use serde::de::Visitor;
@@ -114,6 +115,9 @@ impl Experiment {
             self.check_fail_if(&plan, &models.names)?;
             plans.push(plan);
         }
+        let measured = plans.iter().flat_map(|plan| &plan.measures).flat_map(|measure| measure.metrics());
+        let measured: Vec<&Metric> = measured.collect();
+        self.run.fail_if.iter().try_for_each(|fail_if| fail_if.check_of_run(&measured))?;
         Ok((plans, models))
     }
 
@@ -157,7 +161,6 @@ impl Experiment {
                     bail_usage!("--fail-if '{fail_if}': {wanted} is not among the conditions {}", names.join(", "));
                 }
             }
-            fail_if.check_of_run()?;
         }
         Ok(())
     }

@@ -139,6 +139,8 @@ pub(super) fn screen(frame: &Frame) -> Screen {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::results::manifest::ModelInfo;
+    use crate::results::About;
     use std::collections::BTreeSet;
 
     #[test]
@@ -148,6 +150,22 @@ mod tests {
         assert_eq!(wanted_tables("depth, shape"), named(&["depth", "shape"]));
         assert_eq!(wanted_tables("Costs of conditions,answers"), named(&["conditions", "answers"]));
         assert!(wanted_tables("dephts").unwrap_err().contains("`depth`") && wanted_tables("depth,,").is_err());
+    }
+
+    #[test]
+    fn a_run_without_records_has_a_screen_and_tables_in_every_command() {
+        let commands = COMMANDS.into_iter().filter(|command| command.measuring().is_some());
+        for command in commands {
+            for names in [&[][..], &["transformer"], &["transformer", "diff"]] {
+                let model = |name: &&str| ModelInfo { name: (*name).to_owned(), ..ModelInfo::default() };
+                let config = serde_json::json!({ "command": command.name });
+                let about = About { config, models: names.iter().map(model).collect(), ..About::default() };
+                let frame = Frame::new(about).finish();
+                let names = &frame.short_names;
+                let text = screen_text(screen(&frame), names) + &chosen_text(&tables(&frame), &Tables::All, names);
+                assert!(!text.contains("NaN"), "{}: {text}", command.name);
+            }
+        }
     }
 
     #[test]

@@ -11,6 +11,15 @@ use super::roles::{RolesMeasure, ANSWER_HEADS};
 use super::shape::{ShapeMeasure, SHAPE};
 use super::sink_rate::{SinkRateMeasure, SINK_RATES};
 use super::Measure;
+use crate::results::metric::{
+    Metric, ACCURACY, ANSWER_FLIPS, ANSWER_LOG_PROB, AR_HIT_SHARE, CANCELLED, CANCELLED_CHANCE, DUPLICATE_TOKEN,
+    ENTROPY, ERROR_CANCELLED, GENERATED_ACCURACY, GENERATED_CONTAINS, HEAD_ATTRIBUTION, HIDDEN_ACCURACY,
+    HIDDEN_LOG_PROB, INDUCTION, INF_NORM_MAX, KL, KURTOSIS, LAMBDA, LARGEST, MAP_COSINE, MAP_COSINE_CHANCE, MASSIVE,
+    MEDIAN, NLL, NLL_AR_HIT, NLL_LATE, NLL_OTHER, NLL_POS, NOISE_ABS, NOISE_OUT, NOISE_OUT_NO_SINKS, NOISE_SIGNED,
+    OUTPUT_COSINE, PREVIOUS_TOKEN, QUERY_SCORE, RETRIEVAL_SCORE, ROW_ERROR, SAID_NUMBER, SAID_OTHER_NEEDLE, SHARE_ABS,
+    SHARE_BEYOND_6_SIGMA, SHARE_OUT, SHARE_SIGNED, SINK_RATE, SINK_SHARE_DETECTED, SINK_SHARE_FIRST, TOP_1_OVER_MEDIAN,
+    TOP_K, TOP_TOKEN_FLIPS, TOTAL_VARIATION, VALUE_NORM_FIRST,
+};
 use crate::results::run_table::RunTable;
 use serde::{Deserialize, Serialize};
 use std::any::Any;
@@ -56,6 +65,40 @@ impl MeasureName {
             Self::Outliers => &[&OUTLIERS, &CHANNELS],
             Self::Nll => &[&PREDICTION, &NLL_DIFFERENCES, &NLL_POSITIONS],
             Self::Generation => &[&UNANSWERABLE],
+        }
+    }
+
+    /// The metrics that it may have numbers of.
+    pub(crate) fn metrics(self) -> &'static [Metric] {
+        match self {
+            Self::Answer | Self::AnswerByHead => &[
+                ACCURACY,
+                ANSWER_LOG_PROB,
+                HIDDEN_LOG_PROB,
+                HIDDEN_ACCURACY,
+                SHARE_OUT,
+                SHARE_ABS,
+                SHARE_SIGNED,
+                NOISE_OUT,
+                NOISE_OUT_NO_SINKS,
+                NOISE_ABS,
+                NOISE_SIGNED,
+                HEAD_ATTRIBUTION,
+                LAMBDA,
+                CANCELLED,
+            ],
+            Self::Shape => &[ENTROPY, SINK_SHARE_DETECTED, SINK_SHARE_FIRST, VALUE_NORM_FIRST],
+            Self::Roles => &[RETRIEVAL_SCORE, QUERY_SCORE, PREVIOUS_TOKEN, DUPLICATE_TOKEN, INDUCTION],
+            Self::Premise => &[MAP_COSINE, MAP_COSINE_CHANCE, CANCELLED, CANCELLED_CHANCE],
+            Self::Fidelity => {
+                &[TOTAL_VARIATION, KL, ROW_ERROR, ERROR_CANCELLED, OUTPUT_COSINE, TOP_TOKEN_FLIPS, ANSWER_FLIPS, NLL]
+            }
+            Self::SinkRate => &[SINK_RATE],
+            Self::Outliers => {
+                &[TOP_1_OVER_MEDIAN, LARGEST, KURTOSIS, TOP_K, MEDIAN, SHARE_BEYOND_6_SIGMA, INF_NORM_MAX, MASSIVE]
+            }
+            Self::Nll => &[NLL, NLL_LATE, NLL_AR_HIT, NLL_OTHER, NLL_POS, AR_HIT_SHARE],
+            Self::Generation => &[GENERATED_ACCURACY, GENERATED_CONTAINS, SAID_NUMBER, SAID_OTHER_NEEDLE],
         }
     }
 

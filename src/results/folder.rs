@@ -162,7 +162,12 @@ pub(crate) fn check_out(out: Option<&Path>) -> Result<()> {
 /// A usage error if it is a file or holds files.
 fn check_new(path: &Path) -> Result<()> {
     let shown = path.display();
+    let is_unfinished = path.join(EXPERIMENT).is_file() && path.join(CELLS).is_file() && !path.join(MANIFEST).exists();
     match fs::read_dir(path).map(|mut entries| entries.next().is_some()) {
+        Ok(true) if is_unfinished => bail_usage!(
+            "{shown} holds a run that is not finished: `difftool run --resume {shown}` continues it (a shard with its --shard); \
+             for a new run name a new folder"
+        ),
         Ok(true) => bail_usage!("{shown} already holds files; results are never overwritten: name a new folder"),
         Ok(false) => Ok(()),
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
@@ -261,6 +266,18 @@ mod tests {
             assert_eq!(exit_code(&error), 2);
         }
         assert_eq!(fs::read_to_string(&file).unwrap(), "precious");
+    }
+
+    #[test]
+    fn an_unfinished_run_is_refused_with_the_command_that_goes_on() {
+        let home = tempfile::tempdir().unwrap();
+        for file in [EXPERIMENT, CELLS] {
+            fs::write(home.path().join(file), "").unwrap();
+        }
+        let refused = check_out(Some(home.path())).unwrap_err().to_string();
+        assert!(refused.contains(&format!("`difftool run --resume {}`", home.path().display())), "{refused}");
+        fs::write(home.path().join(MANIFEST), "").unwrap();
+        assert!(check_out(Some(home.path())).unwrap_err().to_string().contains("already holds files"));
     }
 
     #[test]

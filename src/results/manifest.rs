@@ -116,7 +116,7 @@ pub struct OutputFile {
     pub bytes: u64,
     /// Number of rows, if it has rows.
     pub rows: Option<u64>,
-    /// SHA-256 of its bytes.
+    /// SHA-256 of its bytes; empty for a file that could not be written.
     pub sha256: String,
 }
 

@@ -27,7 +27,7 @@ pub struct OutputStyle {
 }
 
 impl Run {
-    /// Adds a file to the list and returns its path; the caller writes it. The manifest lists it if it is there in the end.
+    /// Adds a file to the list and returns its path; the caller writes it.
     pub fn add_file(&self, file: &str, rows: Option<u64>) -> PathBuf {
         let path = self.folder.join(file);
         if self.is_resumed() {
@@ -140,8 +140,8 @@ impl Run {
         replace(&path, |partial| Ok(std::fs::write(partial, lines)?))
     }
 
-    /// Writes the manifest. It marks the run as finished, so it must be written after all other files. Files that could
-    /// not be written are not listed; the error about them is the caller's to report.
+    /// Writes the manifest. It marks the run as finished, so it must be written after all other files. Files that could not be
+    /// written are listed without a hash, so that a resumed run makes them again.
     ///
     /// # Errors
     /// If a file cannot be read, or the manifest cannot be written.
@@ -150,10 +150,13 @@ impl Run {
         let mut outputs = Vec::new();
         for (file, rows) in [(RESULTS.to_owned(), Some(self.store.rows()))].iter().chain(&*self.files.borrow()) {
             let path = self.folder.join(file);
-            if path.is_file() {
-                files::sync(&path)?;
-                outputs.push(OutputFile::describe(self.folder.path(), file, *rows)?);
-            }
+            outputs.push(match path.is_file() {
+                true => {
+                    files::sync(&path)?;
+                    OutputFile::describe(self.folder.path(), file, *rows)?
+                }
+                false => OutputFile { file: file.clone(), ..OutputFile::default() },
+            });
         }
         let seed = setup.grid.seed();
         let reading = &setup.plan.reading;

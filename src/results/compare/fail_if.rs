@@ -4,9 +4,10 @@ use super::super::difference::Verdict;
 use super::super::rows::Row;
 use super::MetricName;
 use crate::bail_usage;
-use crate::base::names::hint;
+use crate::base::names::{distinct, hint};
 use crate::base::values::serde_as_str;
-use crate::results::{metric, Frame};
+use crate::results::metric::{self, Metric};
+use crate::results::Frame;
 use crate::stats::LEAST_PROMPTS;
 use anyhow::Result;
 use std::fmt;
@@ -90,18 +91,22 @@ impl fmt::Display for FailIf {
 serde_as_str!(FailIf);
 
 impl FailIf {
-    /// Checks that it is about a mean of a metric, as runs have them.
+    /// Checks that it is about a mean of a metric, as runs have them, and that the run measures it.
     ///
     /// # Errors
-    /// A usage error if it is about a difference, or no metric has its name.
-    pub fn check_of_run(&self) -> Result<()> {
+    /// A usage error if it is about a difference, no metric has its name, or it is none of those that are measured.
+    pub fn check_of_run(&self, measured: &[&Metric]) -> Result<()> {
         if self.number != RowNumber::Diff {
             bail_usage!("--fail-if '{self}': a run has means only; .lo, .hi, .baseline and .other are for `compare`");
         }
         let metric = &self.metric.metric;
-        if metric::find(metric).is_none() {
+        let Some(found) = metric::find(metric) else {
             let hint = hint(metric, metric::ALL.iter().map(|metric| metric.name));
             bail_usage!("--fail-if '{self}': there is no metric {metric}{hint}; docs/results.md lists them");
+        };
+        if !measured.contains(&found) {
+            let names = distinct(measured.iter().map(|metric| metric.name.to_owned()));
+            bail_usage!("--fail-if '{self}': {metric} is not measured here; there are {}", names.join(", "));
         }
         Ok(())
     }
@@ -222,9 +227,9 @@ mod tests {
             (fail_if.model.as_deref(), fail_if.condition.as_deref()),
             (Some("diff"), Some("quantise(8, tensor)"))
         );
-        assert!(fail_if.holds_for(0.4) && !fail_if.holds_for(0.5) && fail_if.check_of_run().is_ok());
+        assert!(fail_if.holds_for(0.4) && !fail_if.holds_for(0.5) && fail_if.check_of_run(&[&SHARE_ABS]).is_ok());
         assert!(fail_if.met(&[row(0.0, None)]).is_err(), "a comparison");
-        assert!("accuracy.lo < 0.5".parse::<FailIf>().unwrap().check_of_run().is_err());
+        assert!("accuracy.lo < 0.5".parse::<FailIf>().unwrap().check_of_run(&[&ACCURACY]).is_err());
     }
 
     #[test]
