@@ -17,6 +17,7 @@ use crate::run::{finished_frame, Run, RunPart, RunStart, Series, Setups};
 use anyhow::{bail, Context, Result};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 
 /// The command that opens a folder in a window.
 const OPENER: &str = if cfg!(windows) {
@@ -49,25 +50,28 @@ pub(super) fn print_experiment(mut experiment: Experiment) -> Result<()> {
 ///
 /// # Errors
 /// Usage errors before anything runs; afterwards errors of writing, an error if prompts failed, and [`ExpectationFailed`].
-pub(super) fn execute(mut experiment: Experiment, output: &OutputArgs, part: RunPart) -> Result<()> {
-    let Some(mut run) = prepare(&mut experiment, output, part)? else { return Ok(()) };
-    measure(&mut run)?;
+pub(super) fn execute(mut experiment: Experiment, output: &OutputArgs, mut part: RunPart) -> Result<()> {
+    let Some(setups) = load(&mut experiment, output, &mut part)? else { return Ok(()) };
+    // From here on there is a run that can be continued.
+    let stop = stop_on_signal("the prompts in progress")?;
+    let mut run = prepare(setups, output, part)?;
+    measure(&mut run, &stop)?;
     // The records are on disk: an error from here on does not keep the other files from being written.
     let printed = print(&run, output);
     let drawn = draw(&run, &experiment);
     finish(&run, &experiment, output, printed.and(drawn))
 }
 
-/// Checks everything, loads models and texts, and opens the run folder; `None` if the run to be resumed is finished.
-fn prepare(experiment: &mut Experiment, output: &OutputArgs, mut part: RunPart) -> Result<Option<Run>> {
+/// Checks flags and files, and loads models and texts; `None` if the run to be resumed is finished.
+fn load(experiment: &mut Experiment, output: &OutputArgs, part: &mut RunPart) -> Result<Option<Setups>> {
     if let Some(page) = &output.report {
         if part.shard.is_some() {
             bail_usage!("--report: a shard has no report; give --report to `difftool merge`");
         }
         check_page("--report", page)?;
     }
-    let (plans, models) = experiment.plans().map_err(|error| with_file(error, &part))?;
-    if let Some((folder, frame)) = finished_frame(&plans[0], &mut part)? {
+    let (plans, models) = experiment.plans().map_err(|error| with_file(error, part))?;
+    if let Some((folder, frame)) = finished_frame(&plans[0], part)? {
         if !output.quiet {
             crate::say!("the run in {} is finished: nothing to resume", folder.display());
         }
@@ -83,13 +87,17 @@ fn prepare(experiment: &mut Experiment, output: &OutputArgs, mut part: RunPart) 
     }
     start_threads(output.threads)?;
     let opened = models.into_opened()?;
-    let Setups { each, left_out } = Setups::load(plans, opened).map_err(|error| with_file(error, &part))?;
+    Setups::load(plans, opened).map(Some).map_err(|error| with_file(error, part))
+}
+
+/// Checks the prompts, and opens the run folder.
+fn prepare(Setups { each, left_out }: Setups, output: &OutputArgs, part: RunPart) -> Result<Run> {
     let mut series = Vec::new();
     for setup in each {
         let measures = setup.measures()?;
         series.push(Series::new(setup, measures));
     }
-    Run::prepare(series, left_out, part, output.style()).map(Some)
+    Run::prepare(series, left_out, part, output.style())
 }
 
 /// Says of a usage error of a run that is resumed or merged where its flags come from: their paths are those of the folder in which
@@ -110,10 +118,9 @@ fn with_file(error: anyhow::Error, part: &RunPart) -> anyhow::Error {
 }
 
 /// Measures what is left, with progress on stderr, until the end or a signal.
-fn measure(run: &mut Run) -> Result<()> {
-    let stop = stop_on_signal("the prompts in progress")?;
+fn measure(run: &mut Run, stop: &AtomicBool) -> Result<()> {
     let mut progress = ProgressReporter::begin(run);
-    let measured = run.measure(&stop, &mut || progress.prompt_finished());
+    let measured = run.measure(stop, &mut || progress.prompt_finished());
     progress.finish();
     measured?;
     if run.setup().plan.maps.is_some() && !run.is_complete() {

@@ -66,14 +66,7 @@ impl SavedRun {
         }
         let mut frame = frame.finish();
         frame.conditions = condition_facts(frame.condition_names());
-        Ok(Self {
-            experiment: experiment_of(folder)?,
-            folder: folder.to_owned(),
-            manifest,
-            frame,
-            explorer,
-            figures,
-        })
+        Ok(Self { experiment: experiment_of(folder)?, folder: folder.to_owned(), manifest, frame, explorer, figures })
     }
 }
 
