@@ -34,7 +34,7 @@ fn separator_of(header: &[u8]) -> u8 {
 
 /// Returns `true` if the comma of a number may separate thousands: `1,200`.
 fn may_group(number: &str) -> bool {
-    let number = number.trim_start_matches(['+', '-']);
+    let number = number.trim_start_matches(['+', '-']).trim_end_matches(['%', ' ']);
     number.split_once(',').is_some_and(|(before, behind)| {
         let is_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
         matches!(before.len(), 1..=3)

@@ -54,6 +54,7 @@ fn completions(args: &Completions) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
     #[test]
     fn every_command_has_examples_that_can_be_typed() {
@@ -103,7 +104,10 @@ mod tests {
         };
         let of_prompts = ["--help", "--ctx", "--needles", "--samples", "--text"];
         let others = ["--model", "--condition", "--out", "--report", "--tables", "--json"];
-        assert_eq!(shown("needle"), [&of_prompts[..], &others].concat());
+        let in_examples = ["--distractors", "--generate", "--needles-file", "--task", "--unanswerable"];
+        let expected: BTreeSet<String> =
+            [&of_prompts[..], &others, &in_examples].concat().into_iter().map(str::to_owned).collect();
+        assert_eq!(shown("needle").into_iter().collect::<BTreeSet<_>>(), expected);
         assert!(shown("ablate").contains(&"--parts".to_owned()) && shown("compare").contains(&"--where".to_owned()));
     }
 

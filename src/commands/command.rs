@@ -86,6 +86,7 @@ impl Command {
     pub(super) fn command_line(&self) -> clap::Command {
         let examples: String = self.examples.iter().map(|(what, line)| format!("  # {what}\n  {line}\n")).collect();
         let command = (self.flags)(clap::Command::new(self.name));
+        let command = command.mut_args(|arg| eased(arg, &examples));
         let command = command.about(self.about).long_about(None).after_help(format!("Examples:\n{examples}"));
         match self.defaults {
             Some(defaults) => with_defaults(command, defaults),
@@ -124,6 +125,18 @@ impl fmt::Debug for Command {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name)
     }
+}
+
+/// Shows a flag in the help of `-h` if the examples have it, and takes what begins with a minus for its value: the error is then about
+/// the number. `--context` is `--ctx`.
+fn eased(arg: clap::Arg, examples: &str) -> clap::Arg {
+    let is_shown = |long: &str| examples.split_whitespace().any(|word| word.strip_prefix("--") == Some(long));
+    let arg = if arg.get_long().is_some_and(is_shown) { arg.hide_short_help(false) } else { arg };
+    let arg = if arg.get_action().takes_values() { arg.allow_negative_numbers(true) } else { arg };
+    if arg.get_long() == Some("ctx") {
+        return arg.alias("context");
+    }
+    arg
 }
 
 /// Adds the prompts that a command has by default to the help of its flags.

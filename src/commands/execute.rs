@@ -86,8 +86,8 @@ fn load(experiment: &mut Experiment, output: &OutputArgs, part: &mut RunPart) ->
         check_out(out.as_deref())?;
     }
     start_threads(output.threads)?;
-    let opened = models.into_opened()?;
-    Setups::load(plans, opened).map(Some).map_err(|error| with_file(error, part))
+    let setups = models.into_opened().and_then(|opened| Setups::load(plans, opened));
+    setups.map(Some).map_err(|error| with_file(error, part))
 }
 
 /// Checks the prompts, and opens the run folder.
@@ -191,8 +191,9 @@ fn finish(run: &Run, experiment: &Experiment, output: &OutputArgs, so_far: Resul
     let failures = &run.frame.records.failures;
     if let Some(first) = failures.first() {
         bail!(
-            "{} failed ({}); see the error column of {}",
+            "{} failed ({}: {}); see the error column of {}",
             plural(failures.len(), "prompt"),
+            first.identity.model,
             first.measure.error.as_deref().unwrap_or("no reason given"),
             run.folder.join(RESULTS).display()
         );

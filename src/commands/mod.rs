@@ -85,7 +85,11 @@ fn wrong_command_error<T>(command: &str, file: &Path, read: fn(&Path) -> Result<
     if file.is_file() && read(file).is_ok() {
         return Usage(format!("{0} is for `difftool {command} {0}`", file.display())).into();
     }
-    error
+    match file.extension().is_some_and(|extension| extension == "csv") {
+        true => error
+            .context(format!("{} is no experiment, which is TOML; `difftool compare` reads tables", file.display())),
+        false => error,
+    }
 }
 
 /// Largest number of threads.

@@ -23,7 +23,7 @@ use strum::VariantArray as _;
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Output")]
 pub(super) struct TableArgs {
-    /// Tables to print: `all`, or names, as in `depth,shape` [default: one screen]
+    /// Tables to print: `all`, or names of some of these, separated by commas [default: one screen]
     #[arg(long, value_name = "NAMES", value_parser = wanted_tables, conflicts_with = "json")]
     pub tables: Option<Tables>,
     /// Print all tables as JSON

@@ -224,6 +224,7 @@ pub fn open(given: &str, options: LoadOptions) -> Result<OpenedModel> {
     let hint = match name.as_str() {
         _ if is_hub_name(given) => format!(" (did you mean `hf:{name}`, of the Hub?)"),
         "gpt2" | "gpt2-medium" | "gpt2-large" | "gpt2-xl" => format!(" (did you mean `hf:openai-community/{name}`?)"),
+        _ if name.contains(',') => " (of several models, each has a --model of its own)".to_owned(),
         _ => hint(&name, built_in.iter().copied()),
     };
     let built_in = built_in.join(", ");

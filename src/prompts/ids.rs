@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 
-/// Token ids separated by white space in a file. Nothing is added to them, not even a begin-of-sequence token.
+/// Token ids in a file, separated by white space or as a JSON list. Nothing is added to them, not even a begin-of-sequence token.
 #[derive(Clone, Debug)]
 pub struct TokenIds {
     /// The file.
@@ -29,8 +29,10 @@ impl TokenIds {
         let mut ids = Vec::new();
         let mut largest = (0, 0);
         let text = without_byte_order_mark(String::from_utf8_lossy(&bytes).into_owned());
+        let is_list = text.trim_start().starts_with('[') && text.trim_end().ends_with(']');
         for (line, text) in text.lines().enumerate() {
-            for word in text.split_whitespace() {
+            let words = text.split(|c: char| c.is_whitespace() || is_list && "[,]".contains(c));
+            for word in words.filter(|word| !word.is_empty()) {
                 let Ok(id) = word.parse::<u32>() else {
                     bail_usage!("{shown}, line {}: `{word}` is not a token id, a whole number such as 17", line + 1);
                 };
@@ -80,8 +82,10 @@ mod tests {
     }
 
     #[test]
-    fn ids_are_separated_by_any_white_space() {
-        assert_eq!(read("1 5\t7\r\n\n 0\n").unwrap().ids, [1, 5, 7, 0]);
+    fn ids_are_separated_by_any_white_space_or_a_json_list() {
+        for text in ["1 5\t7\r\n\n 0\n", "[1, 5, 7, 0]", " [1,5,\n7,0]\n", "[[1, 5], [7, 0]]"] {
+            assert_eq!(read(text).unwrap().ids, [1, 5, 7, 0], "{text}");
+        }
     }
 
     #[test]
@@ -94,6 +98,9 @@ mod tests {
             ("", "ids.txt, line 1: no token id"),
             (" \n \n", "no token id"),
             ("1,2", "`1,2`"),
+            ("[1, 2", "`[1,`"),
+            ("[1,\n2.5]", "line 2: `2.5`"),
+            ("[]", "no token id"),
         ] {
             let error = read(text).unwrap_err();
             assert!(error.to_string().contains(words), "{error}");

@@ -500,8 +500,9 @@ fn a_model_without_tokenizer_is_one_for_token_ids() {
     assert!(!Tokenizer::is_in(&folder));
     let offline = Hub { offline: true, ..server.hub(&cache) };
     assert_eq!(offline.resolve("hf:org/name").unwrap(), folder);
+    // As a cache without a tokenizer is that other programs filled.
     fs::remove_dir_all(repo(&cache).join(".no_exist")).unwrap();
-    refuses(&offline, "hf:org/name", 1, &["lacks tokenizer.json", "HF_HUB_OFFLINE"]);
+    assert_eq!(offline.resolve("hf:org/name").unwrap(), folder);
 }
 
 #[test]

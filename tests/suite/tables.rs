@@ -197,6 +197,10 @@ fn any_two_tables_are_compared_row_by_row_of_a_key() {
     let json = scores(&scratch, "id,fold,score\n1,1,0.75\n1,2,NA\n2,1,0.75\n", "--key id,fold --value score");
     assert_eq!((&row(&json, "score")["n"], &json["inputs"][1]["missing"]), (&json!(2), &json!(1)));
     assert_eq!(json["pairings"][0]["only_baseline"]["cases"], json!(["id=1 fold=2"]));
+    // Ids that a data frame made floating-point numbers, and percent.
+    let json = scores(&scratch, "id,fold,score\n1.0,1,75%\n1.0,2.0,75 %\n2.0,1,NA\n", "--key id,fold --value score");
+    assert_eq!((&row(&json, "score")["n"], &row(&json, "score")["mean_other"]), (&json!(2), &json!(0.75)));
+    scores(&scratch, "id,fold,score\n1,1,0.75\n1,2,NA\n2,1,0.75\n", "--key id,fold --value score");
     let holds = scratch.compare("a.csv b.csv --key id,fold --value score --fail-if score>0.2").output().unwrap();
     assert_eq!(holds.status.code(), Some(3));
 }

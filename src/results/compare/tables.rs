@@ -133,6 +133,9 @@ fn key_of(row: &StringRecord, columns: &[String], places: &[usize]) -> Result<St
     for (column, &at) in columns.iter().zip(places) {
         let value = row[at].trim();
         ensure!(!value.is_empty(), "it has no {column}");
+        // Data frames write whole numbers so where one is missing.
+        let whole = value.strip_suffix(".0").filter(|whole| whole.parse::<u64>().is_ok());
+        let value = whole.unwrap_or(value);
         key.push(format!("{column}={value}"));
     }
     Ok(key.join(" "))
@@ -156,12 +159,16 @@ fn places(table: &CsvTable, columns: &[String], path: &Path) -> Result<Vec<usize
     Ok(places)
 }
 
-/// Reads a number, or a hit or miss; `Some(None)` for a missing one, `None` for anything else.
+/// Reads a number, also in percent, or a hit or miss; `Some(None)` for a missing one, `None` for anything else.
 fn number(field: &str, sign: DecimalSign) -> Option<Option<f64>> {
     match field.trim().to_ascii_lowercase().as_str() {
         "" | "na" | "nan" | "<na>" | "null" | "none" => Some(None),
         "true" => Some(Some(1.0)),
         "false" => Some(Some(0.0)),
-        other => sign.with_point(other).parse().ok().filter(|number: &f64| number.is_finite()).map(Some),
+        other => {
+            let percent = other.strip_suffix('%').map(str::trim_end);
+            let number: f64 = sign.with_point(percent.unwrap_or(other)).parse().ok()?;
+            number.is_finite().then_some(Some(if percent.is_some() { number / 100.0 } else { number }))
+        }
     }
 }
