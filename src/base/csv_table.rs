@@ -59,12 +59,15 @@ impl<R: Read> Read for CountQuotes<R> {
     }
 }
 
+/// A file of which the first line was read ahead.
+type CountedFile = CountQuotes<Chain<Cursor<Vec<u8>>, BufReader<File>>>;
+
 /// The rows of a file, each with its line.
 pub(crate) struct CsvTable {
     path: PathBuf,
     separator: u8,
     pub(crate) header: StringRecord,
-    rows: csv::StringRecordsIntoIter<CountQuotes<Chain<Cursor<Vec<u8>>, BufReader<File>>>>,
+    rows: csv::StringRecordsIntoIter<CountedFile>,
     /// 1 if lines end in CRLF: the reader counts its LF to the row behind it, which so begins one line too early.
     crlf: u64,
 }

@@ -88,7 +88,7 @@ impl Hub {
     pub fn from_vars(var: impl Fn(&str) -> Option<String>, home: Option<PathBuf>) -> Result<Self> {
         let var = |name: &str| var(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty());
         let first = |names: [&str; 2]| names.into_iter().find_map(&var);
-        let folder = |names: [&str; 2]| first(names).map(|path| expanded(&path, &var, home.as_deref()));
+        let folder = |names: [&str; 2]| first(names).map(|path| expanded(&path, var, home.as_deref()));
         let is_true = |names| first(names).is_some_and(|value| TRUE.contains(&&*value.to_uppercase()));
         let caches = || folder(["XDG_CACHE_HOME"; 2]).or_else(|| Some(home.as_ref()?.join(".cache")));
         let hf_home = folder(["HF_HOME"; 2]).or_else(|| Some(caches()?.join("huggingface")));
