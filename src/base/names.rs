@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::fmt;
 use std::str::FromStr;
 
-/// Short names of models: the last parts of their paths that tell them apart, files without `.gguf`.
+/// Short names of models: the fewest parts of their paths, next to each other, that tell them apart; files without `.gguf`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ShortNames {
     /// Full and short name of each model whose names differ.
@@ -23,11 +23,8 @@ impl ShortNames {
         }
         let mut pairs = Vec::new();
         for (model, own) in models.into_iter().zip(&parts) {
-            let mut n = 1.min(own.len());
-            while n < own.len() && parts.iter().any(|other| other != own && other.ends_with(&own[own.len() - n..])) {
-                n += 1;
-            }
-            let short = own[own.len() - n..].join("/");
+            let others: Vec<&Vec<&str>> = parts.iter().filter(|other| *other != own).collect();
+            let short = telling(own, &others).join("/");
             if *model != short && !short.is_empty() {
                 pairs.push((model.clone(), short));
             }
@@ -87,6 +84,29 @@ pub(crate) fn repeated<T: PartialEq>(list: &[T]) -> Option<&T> {
     (1..list.len()).find(|&i| list[..i].contains(&list[i])).map(|i| &list[i])
 }
 
+/// The fewest parts of a path, next to each other, that no other path has so; of several the last ones.
+fn telling<'a>(own: &'a [&'a str], others: &[&Vec<&str>]) -> &'a [&'a str] {
+    let runs = (1..=own.len()).flat_map(|n| own.windows(n).rev());
+    let tells = |run: &&[&str]| !says_little(run) && !others.iter().any(|other| has_run(other, run));
+    runs.clone().find(tells).unwrap_or(own)
+}
+
+fn has_run(parts: &[&str], run: &[&str]) -> bool {
+    !run.is_empty() && parts.windows(run.len()).any(|parts| parts == run)
+}
+
+/// What the last folder of a checkpoint is called, before a number.
+const CHECKPOINTS: [&str; 6] = ["checkpoint", "epoch", "global_step", "iter", "seed", "step"];
+
+/// Returns `true` for parts that are no name of a model: `checkpoint-8000`, `.` and `..`.
+fn says_little(run: &[&str]) -> bool {
+    let is_checkpoint = |part: &str| {
+        let word = part.trim_end_matches(|c: char| c.is_ascii_digit()).trim_end_matches(['-', '_']);
+        word != part && CHECKPOINTS.contains(&word)
+    };
+    run.iter().all(|part| matches!(*part, "." | "..") || is_checkpoint(part))
+}
+
 /// Splits a path into its parts. A snapshot in a Hugging Face cache, `models--ORG--NAME/snapshots/HASH`, has the parts of its
 /// name on the Hub.
 fn parts_of(path: &str) -> Vec<&str> {
@@ -126,11 +146,10 @@ impl Replicates {
     }
 }
 
-/// Returns `true` if `typed` is the name of this model or the end of its path after a `/`, with or without `.gguf`.
+/// Returns `true` if `typed` is the name of this model or some parts of its path next to each other, with or without `.gguf`.
 pub(crate) fn is_short_for(typed: &str, model: &str) -> bool {
     let stem = model.strip_suffix(".gguf").unwrap_or(model);
-    let folders = [model, stem].into_iter().find_map(|name| name.strip_suffix(typed));
-    folders.is_some_and(|folders| folders.is_empty() || folders.ends_with('/'))
+    typed == model || [model, stem].iter().any(|name| has_run(&parts_of(name), &parts_of(typed)))
 }
 
 impl Default for Replicates {
@@ -174,16 +193,42 @@ mod tests {
     }
 
     #[test]
-    fn the_last_parts_that_tell_models_apart_are_their_names() {
-        assert_eq!(short(&["/home/me/models/a/diff"]), ["diff"]);
-        assert_eq!(short(&["runs/a/diff", "runs/a/diff-v2"]), ["diff", "diff-v2"]);
-        assert_eq!(short(&["runs/a/diff", "runs/b/diff", "transformer"]), ["a/diff", "b/diff", "transformer"]);
-        assert_eq!(short(&["diff", "x/diff"]), ["diff", "x/diff"]);
-        assert_eq!(short(&["/a/m.Q4_1.gguf", "/b/other.gguf"]), ["m.Q4_1", "other"]);
-        assert_eq!(short(&["a/m.gguf", "b/m.gguf", "b/m"]), ["a/m", "m.gguf", "b/m"]);
+    fn the_fewest_parts_that_tell_models_apart_are_their_names() {
         let hub = "/root/.cache/hub/models--org--Model-1B/snapshots/0123456789abcdef";
-        assert_eq!(short(&[hub]), ["Model-1B"]);
-        assert!(short(&[]).is_empty());
+        let other_hub = "/root/.cache/hub/models--other--Model-1B/snapshots/fedcba9876543210";
+        let cases: [(&[&str], &[&str]); 19] = [
+            (&[], &[]),
+            (&["transformer"], &["transformer"]),
+            (&["/home/me/models/a/diff"], &["diff"]),
+            (&["runs/diff-300M/checkpoint-8000"], &["diff-300M"]),
+            (&["a/diff/seed-3/"], &["diff"]),
+            (&["checkpoint-8000"], &["checkpoint-8000"]),
+            (&["runs/a/diff", "runs/a/diff-v2"], &["diff", "diff-v2"]),
+            (&["runs/a/diff", "runs/b/diff", "transformer"], &["a", "b", "transformer"]),
+            (&["runs/a/diff", "runs/a/base", "runs/b/diff"], &["a/diff", "base", "b"]),
+            (&["diff", "x/diff"], &["diff", "x"]),
+            (&["diff", "x/diff", "x/base"], &["diff", "x/diff", "base"]),
+            (&["runs/d/checkpoint-8", "runs/b/checkpoint-8"], &["d", "b"]),
+            (&["runs/d/checkpoint-8", "runs/d/checkpoint-9"], &["d/checkpoint-8", "d/checkpoint-9"]),
+            (&["a/diff/seed-1", "a/diff/seed-2", "a/base/seed-1"], &["diff/seed-1", "diff/seed-2", "base"]),
+            (&["./m", "../m"], &["./m", "../m"]),
+            (&["/a/m.Q4_1.gguf", "/b/other.gguf"], &["m.Q4_1", "other"]),
+            (&["a/m.gguf", "b/m.gguf", "b/m"], &["a", "m.gguf", "b/m"]),
+            (&[hub], &["Model-1B"]),
+            (&[hub, other_hub], &["org", "other"]),
+        ];
+        for (names, expected) in cases {
+            assert_eq!(short(names), expected, "{names:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_two_models_have_one_name(names in proptest::collection::btree_set("[abm]{1,2}(/[abm]{1,2}){0,3}", 1..6)) {
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            let short = short(&names);
+            prop_assert_eq!(short.iter().collect::<std::collections::BTreeSet<_>>().len(), names.len(), "{:?}", short);
+        }
     }
 
     #[test]
@@ -225,8 +270,10 @@ mod tests {
                 && is_short_for("diff", "diff")
                 && is_short_for("m.Q4_1", "models/m.Q4_1.gguf")
                 && is_short_for("m.Q4_1.gguf", "models/m.Q4_1.gguf")
+                && is_short_for("diff-300M", "runs/diff-300M/checkpoint-8000")
         );
         assert!(!is_short_for("iff", "runs/a/diff") && !is_short_for("diff", "runs/a/diff-v2"));
+        assert!(!is_short_for("", "runs/a/diff") && !is_short_for("runs/diff", "runs/a/diff"));
     }
 
     proptest! {
