@@ -4,16 +4,24 @@
 use super::super::table::{Cell, ColumnRole, Table, TableColumn};
 use crate::base::terminal::{self, escaped, wrapped};
 use comfy_table::{presets, CellAlignment, ContentArrangement};
+use std::borrow::Cow;
 use std::fmt;
+use textwrap::core::Word;
+use textwrap::{Options, WordSeparator, WordSplitter};
 use unicode_width::UnicodeWidthStr;
 
 /// Blanks between columns.
 const GAP: usize = 2;
 
+/// Least width of a heading that is broken into lines.
+const NARROWEST: usize = 11;
+
 /// A table laid out, printed with `{}`; the last line ends without a newline.
 pub(crate) struct TextTable {
     columns: Vec<TableColumn>,
     rows: Vec<Vec<String>>,
+    /// `true` if headings that are wider than their columns are broken into lines: those with long names of models.
+    narrow: bool,
     page: usize,
 }
 
@@ -34,7 +42,19 @@ impl TextTable {
                 row.push(escaped(&format!("{padding}{}", cell.line())).into_owned());
             }
         }
-        Self { columns, rows, page: terminal::columns() }
+        let mut table = Self { columns, rows, narrow: false, page: terminal::columns() };
+        table.narrow = !table.fits();
+        table
+    }
+
+    /// The lines of a heading: one, unless the table is wider than the page.
+    fn heading(&self, column: usize) -> Vec<Cow<'_, str>> {
+        let heading = &self.columns[column].heading;
+        if !self.narrow {
+            return vec![heading.into()];
+        }
+        let cells = self.rows.iter().map(|row| row[column].width()).max().unwrap_or(0);
+        broken(heading, cells.max(NARROWEST))
     }
 
     /// Returns `true` if the table is no wider than the page.
@@ -48,7 +68,8 @@ impl TextTable {
         let mut width = 0;
         for &column in columns {
             let cells = rows.iter().map(|row| row[column].width());
-            width += cells.fold(self.columns[column].heading.width(), usize::max) + GAP;
+            let heading = self.heading(column).into_iter().map(|line| line.width());
+            width += cells.chain(heading).max().unwrap_or(0) + GAP;
         }
         width.saturating_sub(GAP)
     }
@@ -95,7 +116,9 @@ impl TextTable {
     fn block(&self, columns: &[usize], rows: &[&Vec<String>]) -> String {
         let mut block = comfy_table::Table::new();
         block.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-        block.set_header(columns.iter().map(|&column| &self.columns[column].heading));
+        let headings: Vec<Vec<Cow<'_, str>>> = columns.iter().map(|&column| self.heading(column)).collect();
+        let lines = headings.iter().map(Vec::len).max().unwrap_or(1);
+        block.set_header(headings.iter().map(|heading| "\n".repeat(lines - heading.len()) + &heading.join("\n")));
         for (cells, &column) in block.column_iter_mut().zip(columns) {
             let number = self.columns[column].number;
             cells.set_cell_alignment(if number { CellAlignment::Right } else { CellAlignment::Left });
@@ -111,6 +134,13 @@ impl TextTable {
     fn headed(&self, column: usize, value: &str) -> String {
         format!("{} {value}", self.columns[column].heading).trim_start().to_owned()
     }
+}
+
+/// Breaks a heading into lines of at most `width` characters: after blanks and the marks within names, or anywhere.
+fn broken(heading: &str, width: usize) -> Vec<Cow<'_, str>> {
+    let separator = WordSeparator::Custom(|text| Box::new(text.split_inclusive([' ', '-', '_', '/']).map(Word::from)));
+    let options = Options::new(width).word_separator(separator).word_splitter(WordSplitter::NoHyphenation);
+    textwrap::wrap(heading, options)
 }
 
 impl fmt::Display for TextTable {
@@ -155,7 +185,32 @@ mod tests {
 
     fn laid_out(columns: Vec<TableColumn>, rows: &[&[&str]], page: usize) -> String {
         let rows = rows.iter().map(|row| row.iter().map(|text| Cell::words(*text)).collect()).collect();
-        TextTable { page, ..TextTable::new(&Table::plain(columns, rows)) }.to_string()
+        laid_out_table(&Table::plain(columns, rows), page).to_string()
+    }
+
+    fn laid_out_table(table: &Table, page: usize) -> TextTable {
+        let mut table = TextTable { page, narrow: false, ..TextTable::new(table) };
+        table.narrow = !table.fits();
+        table
+    }
+
+    #[test]
+    fn long_names_are_broken_into_lines_before_a_table_is_broken_into_blocks() {
+        let columns = ["claim", "Meta-Llama-3.1-8B-Instruct", "org_of_mine/diff-8B"];
+        let columns =
+            [vec![words(columns[0]).key()], columns[1..].iter().map(|name| numbers(*name)).collect()].concat();
+        let whole = "\
+claim  Meta-Llama-3.1-8B-Instruct  org_of_mine/diff-8B
+T2                            100                +10.5";
+        let broken = [
+            "       Meta-Llama-     org_of_",
+            "           3.1-8B-  mine/diff-",
+            "claim     Instruct          8B",
+            "T2             100       +10.5",
+        ];
+        let rows: [&[&str]; 1] = [&["T2", "100", "+10.5"]];
+        assert_eq!(laid_out(columns.clone(), &rows, 54), whole);
+        assert_eq!(laid_out(columns, &rows, 53), broken.join("\n"));
     }
 
     #[test]
