@@ -121,7 +121,7 @@ impl MeasuringFlags for HeatmapFlags {
         Picture { spec, drawn: &measure.heads, frame: &run.frame, maps: &measure.maps }.draw(run)?;
         if let Some(path) = &spec.data {
             let whole = run.series[0].measures.of_type::<MapMeasure>().find(|measure| measure.bins.is_none());
-            write_matrices(path, whole.unwrap_or(measure), spec, run.setup())?;
+            write_matrices(path, whole.unwrap_or(measure), spec, run)?;
         }
         Ok(())
     }

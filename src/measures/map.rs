@@ -4,15 +4,12 @@ use super::pooled_map::{PooledMap, PooledMapCollector, PooledMapProbe, PooledMap
 use super::{region_ranges, token_text, Measure, MeasureData, MeasureOutput, ObservedPass, PassKey};
 use crate::attention::{HeadPlace, LayersAndHeads, RowProbe};
 use crate::base::values::serde_as_str;
-use crate::prompts::{Prompt, Region, Tokenizer};
+use crate::prompts::{Prompt, Region};
 use anyhow::{bail, Result};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
-
-/// Longest axis with token texts, in tokens.
-const TEXTS: usize = 80;
 
 /// Attention maps of chosen heads of each model.
 pub(crate) struct MapMeasure {
@@ -45,10 +42,8 @@ pub(crate) struct Maps {
     pub(crate) queries: Range<usize>,
     /// Key tokens of the maps.
     pub(crate) keys: Range<usize>,
-    /// Texts of the query tokens; empty if there are more than 80.
-    pub(crate) query_texts: Vec<String>,
-    /// Texts of the key tokens; empty if there are more than 80.
-    pub(crate) key_texts: Vec<String>,
+    /// Texts of all tokens of the prompt.
+    pub(crate) tokens: Vec<String>,
 }
 
 impl Measure for MapMeasure {
@@ -108,9 +103,8 @@ impl Measure for MapMeasure {
         }
         let target = pass.prompt.targets().into_iter().next();
         let regions = target.map(|target| region_ranges(&target.regions)).unwrap_or_default();
-        let query_texts = texts(&pass.prompt.ids[queries.clone()], pass.tokenizer)?;
-        let key_texts = texts(&pass.prompt.ids[keys.clone()], pass.tokenizer)?;
-        output.pooled = Some(Box::new(Maps { maps, profiles, regions, queries, keys, query_texts, key_texts }));
+        let tokens = pass.prompt.ids.iter().map(|&id| token_text(pass.tokenizer, id)).collect::<Result<_>>()?;
+        output.pooled = Some(Box::new(Maps { maps, profiles, regions, queries, keys, tokens }));
         Ok(())
     }
 
@@ -127,14 +121,6 @@ type HeadMap = (HeadPlace, PooledMap);
 fn mean_over_heads(heads: &[HeadMap]) -> Vec<HeadMap> {
     let maps: Vec<&PooledMap> = heads.iter().map(|(_, map)| map).collect();
     PooledMap::mean(&maps).map(|mean| (heads[0].0, mean)).into_iter().collect()
-}
-
-/// Returns the texts of tokens; none if there are too many to draw.
-fn texts(ids: &[u32], tokenizer: Option<&Tokenizer>) -> Result<Vec<String>> {
-    if ids.len() > TEXTS {
-        return Ok(Vec::new());
-    }
-    ids.iter().map(|&id| token_text(tokenizer, id)).collect()
 }
 
 /// A range of token positions: `4000..4096` without its end, or `4000..` up to the end of the text. The default is all

@@ -297,13 +297,16 @@ fn a_grid_writes_the_matrix_of_every_head_as_one_head_by_itself() {
         heatmap(&["--grid", "--data", file, "--out", &file.replace("all.", "grid-")]);
     }
     let packed = NpzTensors::new(scratch.path("all.npz")).unwrap();
-    assert_eq!(packed.names().len(), 4);
+    assert_eq!(packed.names().len(), 5, "of four heads, and the tokens");
+    let tokens = packed.get("diff-tokens").unwrap().unwrap().to_vec2::<u8>().unwrap();
+    let text: Vec<u8> = tokens.into_iter().flatten().filter(|&byte| byte != 0).collect();
+    assert!(String::from_utf8(text).unwrap().contains("What is the magic number"), "the whole prompt");
     for (layer, head) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
         let one = format!("one-{layer}-{head}.npy");
         heatmap(&["--layer", &layer.to_string(), "--head", &head.to_string(), "--data", &one, "--out", &one[..7]]);
         let numbers = |tensor: Tensor| tensor.to_vec2::<f32>().unwrap();
         let one = numbers(Tensor::read_npy(scratch.path(&one)).unwrap());
-        let name = format!("._diff-layer{layer}-head{head}-effective");
+        let name = format!("diff-layer{layer}-head{head}-effective");
         assert_eq!(numbers(packed.get(&name).unwrap().unwrap()), one);
         assert_eq!(numbers(Tensor::read_npy(scratch.path(&format!("all-{name}.npy"))).unwrap()), one);
         assert_eq!(scratch.read(&format!("all-{name}.csv")).lines().count(), one.len() + 1);

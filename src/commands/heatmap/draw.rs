@@ -113,8 +113,8 @@ impl Picture<'_> {
             detail: format!("{map} · layer {layer} · {heads}{lambda}"),
             scale: if *quantity == RowQuantity::Effective && config.wiring().maps() > 1 { scales.len() - 1 } else { 0 },
             bins: bins(grid),
-            queries: axis(run, maps, &maps.queries, &maps.query_texts),
-            keys: axis(run, maps, &maps.keys, &maps.key_texts),
+            queries: axis(run, maps, &maps.queries),
+            keys: axis(run, maps, &maps.keys),
             profile,
         }
     }
@@ -155,8 +155,8 @@ impl Picture<'_> {
             let title = format!("{}: {}", self.title(model), self.titled(run, at));
             let subtitle = format!("every layer and head · {} · {}", self.pooling(), run.setup().caption());
             let maps = SmallMaps {
-                queries: axis(run, maps, &maps.queries, &[]),
-                keys: axis(run, maps, &maps.keys, &[]),
+                queries: axis(run, maps, &maps.queries),
+                keys: axis(run, maps, &maps.keys),
                 scale: self.scales(model).remove(0),
                 heads: first.keys().map(ToString::to_string).collect(),
                 layers: layers.keys().map(ToString::to_string).collect(),
@@ -193,10 +193,10 @@ fn two_maps(models: &[Model]) -> usize {
 }
 
 /// The tokens along a side of a map, with their regions; plain text has none.
-fn axis(run: &Run, maps: &Maps, range: &Range<usize>, texts: &[String]) -> TokenAxis {
+fn axis(run: &Run, maps: &Maps, range: &Range<usize>) -> TokenAxis {
     let regions = maps.regions.iter().filter(|_| !matches!(run.setup().grid, Grid::Text(_)));
     let regions = regions.map(|(region, run)| (region.name().to_owned(), run.clone()));
-    TokenAxis::new(range.clone(), regions, texts.to_vec())
+    TokenAxis::new(range.clone(), regions, maps.tokens[range.clone()].to_vec())
 }
 
 fn quantity_name(quantity: RowQuantity, maps: usize) -> &'static str {

@@ -3,19 +3,23 @@
 use crate::attention::HeadPlace;
 use crate::base::files::{folder_of, is_there, replace};
 use crate::measures::{MapMeasure, PassKey, PooledMap, RowQuantity};
-use crate::run::{MapFlags, Setup};
+use crate::run::{MapFlags, Run};
 use anyhow::{ensure, Result};
 use candle_core::npy::NpzTensors;
 use candle_core::{Device, Tensor};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+/// Returns the name of a pass in the names of its maps: its model's short name and its condition.
+fn name_of_pass(run: &Run, at: &PassKey) -> String {
+    let condition = run.setup().conditions[at.condition].column().map_or(String::new(), |name| format!("-{name}"));
+    let model = run.frame.short_name(&run.setup().models[at.model].name);
+    // A short name may be of several folders, and a condition has brackets.
+    format!("{model}{condition}").replace(|c: char| !c.is_alphanumeric() && !"._-".contains(c), "_")
+}
+
 /// Returns the name of one of several maps: `diff-layer2-head0-a1`.
-fn name_of_map(setup: &Setup, at: &PassKey, place: &str, quantity: RowQuantity) -> String {
-    // A model may be named by its path, and a condition has brackets.
-    let condition = setup.conditions[at.condition].column().map_or(String::new(), |name| format!("-{name}"));
-    let pass = format!("{}{condition}", setup.models[at.model].name)
-        .replace(|c: char| !c.is_alphanumeric() && !"._-".contains(c), "_");
+fn name_of_map(pass: &str, place: &str, quantity: RowQuantity) -> String {
     let map = match quantity {
         RowQuantity::Effective => "effective".to_owned(),
         RowQuantity::Map(map) => format!("a{}", map + 1),
@@ -42,9 +46,9 @@ pub(super) fn taken(path: &Path) -> Option<PathBuf> {
     None
 }
 
-/// Writes one file for each map, named after it if there are several, or all maps into an `.npz`. What a sink takes of each row
-/// is the last column of a CSV file, and otherwise an array of its own.
-pub(super) fn write_matrices(path: &Path, measure: &MapMeasure, spec: &MapFlags, setup: &Setup) -> Result<()> {
+/// Writes one file for each map, named after it if there are several, or all maps into an `.npz`, with the tokens of the
+/// prompt. What a sink takes of each row is the last column of a CSV file, and otherwise an array of its own.
+pub(super) fn write_matrices(path: &Path, measure: &MapMeasure, spec: &MapFlags, run: &Run) -> Result<()> {
     let maps: Vec<_> = measure.maps.iter().flat_map(|(at, maps)| maps.maps.iter().map(move |map| (at, map))).collect();
     let (stem, extension) = parts(path);
     let mut arrays: Vec<(String, Tensor)> = Vec::new(); // of the .npz
@@ -52,8 +56,7 @@ pub(super) fn write_matrices(path: &Path, measure: &MapMeasure, spec: &MapFlags,
     for (at, (quantity, HeadPlace { layer, head }, map)) in &maps {
         let head = spec.head.or(measure.by_head.then_some(*head));
         let place = format!("layer{layer}{}", head.map_or(String::new(), |head| format!("-head{head}")));
-        let name = name_of_map(setup, at, &place, *quantity);
-        let name = (1..).map(|n| numbered(&name, n)).find(|name| names.insert(name.clone())).unwrap_or(name);
+        let name = unlike(&mut names, &name_of_map(&name_of_pass(run, at), &place, *quantity));
         let file = |name: &str| path.with_file_name(format!("{name}.{extension}"));
         let own = if maps.len() == 1 { stem.clone() } else { format!("{stem}-{name}") };
         // A weight that is masked is 0; a masked logit is no number.
@@ -78,6 +81,10 @@ pub(super) fn write_matrices(path: &Path, measure: &MapMeasure, spec: &MapFlags,
         }
     }
     if extension == "npz" {
+        for (at, maps) in &measure.maps {
+            let name = unlike(&mut names, &format!("{}-tokens", name_of_pass(run, at)));
+            arrays.push((name, texts(&maps.tokens)?));
+        }
         write_new(path, |partial| {
             Tensor::write_npz(&arrays, partial)?;
             // The library ignores that the end of the file cannot be written.
@@ -88,12 +95,27 @@ pub(super) fn write_matrices(path: &Path, measure: &MapMeasure, spec: &MapFlags,
     Ok(())
 }
 
-/// The name of the n-th map whose model and condition are the same but for letters that names of files cannot have.
-fn numbered(name: &str, n: usize) -> String {
-    if n == 1 {
-        return name.to_owned();
+/// Texts in UTF-8, a row of bytes each, filled with zeros: NumPy's arrays of text have a type that tensors lack.
+fn texts(tokens: &[String]) -> Result<Tensor> {
+    let longest = tokens.iter().map(String::len).max().unwrap_or(0);
+    let mut bytes = Vec::with_capacity(tokens.len() * longest);
+    for token in tokens {
+        bytes.extend_from_slice(token.as_bytes());
+        bytes.resize(bytes.len() + longest - token.len(), 0);
     }
-    format!("{name}-{n}")
+    Ok(Tensor::from_vec(bytes, (tokens.len(), longest), &Device::Cpu)?)
+}
+
+/// A name that is not among `names`, to which it is added: models and conditions may be the same but for letters that names of files
+/// cannot have.
+fn unlike(names: &mut BTreeSet<String>, name: &str) -> String {
+    let mut other = name.to_owned();
+    let mut n = 1;
+    while !names.insert(other.clone()) {
+        n += 1;
+        other = format!("{name}-{n}");
+    }
+    other
 }
 
 /// Writes a file whole or not at all. Whatever has come to be there meanwhile is somebody's.
