@@ -164,8 +164,8 @@ fn draw_figures(run: &Run, figures: &[RunFigure]) -> Result<()> {
     for figure in figures {
         let subtitle =
             if figure.subtitle.is_empty() { caption.clone() } else { format!("{} · {caption}", figure.subtitle) };
-        for drawn in figure.draw(&run.frame, &subtitle, run.style.page)? {
-            run.save_figure(&drawn.figure, &drawn.file, figure.pooling)?;
+        if let Some(drawn) = figure.draw(&run.frame, &subtitle, run.style.page)? {
+            run.save_figure(&drawn, figure.file, figure.pooling)?;
         }
     }
     Ok(())

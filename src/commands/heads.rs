@@ -86,7 +86,7 @@ impl MeasuringFlags for HeadsFlags {
 
 const FIGURES: [RunFigure; 1] = [RunFigure {
     file: "heads",
-    title: "Heads",
+    title: "Scores of heads",
     subtitle: "",
     pooling: "mean over prompts",
     table: &EVERY_HEAD,

@@ -20,6 +20,7 @@ use crate::run::{MapFlags, MapsOfOnePrompt, Plan, Run};
 use anyhow::{Context, Result};
 use clap::Args;
 use draw::Picture;
+use drawn::rows_in_words;
 pub(super) use drawn::{DRAWN_HEADS, DRAWN_LAYERS};
 use matrices::{taken, write_matrices};
 use serde::{Deserialize, Serialize};
@@ -67,8 +68,7 @@ const MOST_ROWS: usize = 15;
 
 /// A screen of the heads that were drawn: of each model as many, from the first on.
 pub(super) fn drawn_screen(heads: &str, frame: &Frame, drawn: &RunTable) -> Screen {
-    let rows = if frame.asks() { "the rows that predict the answer" } else { "the last 32 rows" };
-    let title = format!("{heads}, % of their output by region in {rows}");
+    let title = format!("{heads}, % of their output by region in {}", rows_in_words(frame));
     let Some(mut table) = drawn.filled(frame) else { return Screen::default() };
     let all = table.rows.len();
     let each = MOST_ROWS / frame.models.len().max(1);

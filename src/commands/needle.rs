@@ -130,13 +130,13 @@ fn absent(frame: &Frame) -> Option<ScreenTable> {
     frame.cities.iter().any(|cities| cities == "absent").then(|| table.table(frame))?
 }
 
-const FIGURES: [RunFigure; 4] = [
+const FIGURES: [RunFigure; 5] = [
     RunFigure {
         file: "accuracy",
         title: "Needle retrieval: accuracy",
         subtitle: "95 % Wilson intervals",
         pooling: "mean over prompts",
-        table: &HITS_BY_DEPTH,
+        table: &BY_DEPTH,
         view: View::Grid { down: "depth_pct", value: ACCURACY.name },
     },
     RunFigure {
@@ -144,8 +144,16 @@ const FIGURES: [RunFigure; 4] = [
         title: "Needle retrieval: generated texts that contain the answer",
         subtitle: "95 % Wilson intervals",
         pooling: "mean over prompts",
-        table: &HITS_BY_DEPTH,
+        table: &BY_DEPTH,
         view: View::Grid { down: "depth_pct", value: GENERATED_CONTAINS.name },
+    },
+    RunFigure {
+        file: "noise",
+        title: "Needle retrieval: noise in the output",
+        subtitle: "rows that predict the answer, all heads of all layers",
+        pooling: "mean over prompts",
+        table: &BY_DEPTH,
+        view: View::Grid { down: "depth_pct", value: NOISE_OUT.name },
     },
     REGIONS,
     RunFigure {
@@ -166,8 +174,10 @@ const FIGURES: [RunFigure; 4] = [
     },
 ];
 
-const HITS_BY_DEPTH: RunTable =
-    RunTable::of_numbers(&[ACCURACY.overall(), GENERATED_CONTAINS.overall()], &[Column::DepthReqPct, Column::Task]);
+const BY_DEPTH: RunTable = RunTable::of_numbers(
+    &[ACCURACY.overall(), GENERATED_CONTAINS.overall(), NOISE_OUT.overall()],
+    &[Column::DepthReqPct, Column::Task],
+);
 
 const OF_LENGTHS: RunTable = RunTable::of_numbers(
     &[ACCURACY.overall(), GENERATED_CONTAINS.overall(), SHARE_OUT.of(ANSWER_REGION), NOISE_OUT.overall()],
@@ -187,18 +197,13 @@ pub(super) const REGIONS: RunFigure = RunFigure {
     },
 };
 
-/// A row for each region that prompts with an answer have.
+/// A row for each region that prompts with an answer have: a share of a region that they lack is zero.
 fn shares_of_regions(frame: &Frame) -> Option<Table> {
-    let table = number_table(frame, &[SHARE_OUT.overall()], &[Column::Region]).filter(|_| frame.asks())?;
+    let mut table = number_table(frame, &[SHARE_OUT.overall()], &[Column::Region]).filter(|_| frame.asks())?;
     let region = table.place(Column::Region.name())?;
-    let mut rows = Vec::new();
-    for row in &table.rows {
-        let of_region = table.rows.iter().filter(|other| other[region] == row[region]);
-        if of_region.filter_map(|row| row.last()?.exact).any(|share| share != 0.0) {
-            let mut row = row.clone();
-            row[region] = Cell::words(region_name(&row[region].text));
-            rows.push(row);
-        }
+    table.rows.retain(|row| row.last().and_then(|cell| cell.exact).is_some_and(|share| share != 0.0));
+    for row in &mut table.rows {
+        row[region] = Cell::words(region_name(&row[region].text));
     }
-    Some(Table { rows, ..table })
+    Some(table)
 }

@@ -115,6 +115,7 @@ pub(super) fn draw(run: &Run) -> Result<()> {
         x_label: x_label.to_owned(),
         y_label: "fraction above".to_owned(),
         y_range: None,
+        marks: Vec::new(),
         lines,
     });
     let caption = run.caption();

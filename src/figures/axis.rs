@@ -38,6 +38,8 @@ const MOST_DOUBLINGS: i32 = 8;
 /// Room beyond the ends of an axis, as a fraction of it.
 const MARGIN: f64 = 0.05;
 const TICK_LENGTH: f64 = 7.0;
+/// Least distance between numbers along an x axis.
+const NUMBER_GAP: f64 = 8.0;
 
 /// Returns the smallest and the largest of some numbers.
 ///
@@ -48,14 +50,20 @@ pub(super) fn extent(numbers: impl IntoIterator<Item = f64>) -> Result<(f64, f64
     ends.context("no points to draw")
 }
 
-/// Draws the frame of a panel, with grid lines and tick labels along both axes.
+/// Draws the frame of a panel, with grid lines along both axes, and the numbers at them that do not meet another.
 pub(super) fn draw_axes(figure: &mut Figure, area: Area, x_axis: &Axis, y_axis: &Axis) {
     draw_y_axis(figure, area, y_axis);
-    for &tick in &x_axis.ticks {
+    let mut free = f64::NEG_INFINITY;
+    for tick in x_axis.sorted_ticks() {
         let x = area.x + area.width * x_axis.place(tick);
         figure.fill(Area { x: x - 0.75, width: 1.5, ..area }, GRID);
         draw_tick_below(figure, area, x);
-        figure.text((x, area.bottom() + 24.0), &x_axis.number(tick), TICK);
+        let number = x_axis.number(tick);
+        let half = TICK.width(&number) / 2.0;
+        if x - half >= free {
+            figure.text((x, area.bottom() + BELOW_TICK.0), &number, TICK);
+            free = x + half + NUMBER_GAP;
+        }
     }
     figure.frame(area, AXIS, 1.5);
 }
@@ -65,33 +73,48 @@ pub(super) fn draw_tick_below(figure: &mut Figure, area: Area, x: f64) {
     figure.fill(Area { x: x - 0.75, width: 1.5, y: area.bottom(), height: TICK_LENGTH }, AXIS);
 }
 
-/// Draws the label of an x axis, below tick labels of so many lines.
-pub(super) fn draw_x_label(figure: &mut Figure, area: Area, label: &str, lines: usize) {
-    let y = area.bottom() + 60.0 + LABEL_LINE * (lines - 1) as f64;
-    figure.text((area.centre().0, y), label, AXIS_LABEL);
+/// Room below tick labels of one line for the label of an x axis of one line.
+pub(super) const BELOW: f64 = 86.0;
+/// How far the label of an x axis may be wider than its panel.
+const LABEL_OVERHANG: f64 = 50.0;
+
+fn x_label_lines(label: &str, width: f64) -> Vec<String> {
+    AXIS_LABEL.wrap(label, width + LABEL_OVERHANG)
 }
 
-/// Draws the label of a y axis, left of its tick labels.
-pub(super) fn draw_y_label(figure: &mut Figure, area: Area, label: &str) {
-    figure.text((area.x - 98.0, area.centre().1), label, AXIS_LABEL.at(Anchor::Upward));
+/// Returns the room that the label of an x axis needs below a panel, beyond that of one line; negative without a label.
+pub(super) fn x_label_room(label: &str, width: f64) -> f64 {
+    let lines = x_label_lines(label, width).iter().filter(|line| !line.is_empty()).count();
+    LABEL_LINE * (lines as f64 - 1.0)
 }
 
-/// Draws the horizontal grid lines of a panel and the tick labels left of it.
-pub(super) fn draw_y_axis(figure: &mut Figure, area: Area, axis: &Axis) {
-    for &tick in &axis.ticks {
-        let y = area.bottom() - area.height * axis.place(tick);
-        figure.fill(Area { y: y - 0.75, height: 1.5, ..area }, GRID);
-        figure.fill(Area { x: area.x - TICK_LENGTH, width: TICK_LENGTH, y: y - 0.75, height: 1.5 }, AXIS);
-        figure.text((area.x - 14.0, y), &axis.number(tick), TICK.at(Anchor::Right));
+/// Draws the label of an x axis, below tick labels that need `room` beyond that of one line.
+pub(super) fn draw_x_label(figure: &mut Figure, area: Area, label: &str, room: f64) {
+    for (i, line) in x_label_lines(label, area.width).iter().enumerate() {
+        figure.text((area.centre().0, area.bottom() + 60.0 + room + LABEL_LINE * i as f64), line, AXIS_LABEL);
     }
 }
 
-/// Labels of an axis of categories, each word in a line of its own.
+/// Draws the horizontal grid lines of a panel, and left of it the numbers that do not meet another.
+pub(super) fn draw_y_axis(figure: &mut Figure, area: Area, axis: &Axis) {
+    let mut free = f64::INFINITY;
+    for tick in axis.sorted_ticks() {
+        let y = area.bottom() - area.height * axis.place(tick);
+        figure.fill(Area { y: y - 0.75, height: 1.5, ..area }, GRID);
+        figure.fill(Area { x: area.x - TICK_LENGTH, width: TICK_LENGTH, y: y - 0.75, height: 1.5 }, AXIS);
+        if y <= free {
+            figure.text((area.x - 14.0, y), &axis.number(tick), TICK.at(Anchor::Right));
+            free = y - TICK.em;
+        }
+    }
+}
+
+/// Labels of an axis of categories: each word in a line of its own, or slanted where that has no room. Of numbers, which
+/// follow each other, some have none instead.
 pub(super) struct CategoryLabels<'a> {
-    labels: Vec<Vec<&'a str>>,
-    /// Largest number of lines.
-    pub(super) lines: usize,
-    /// Least distance of the middles of labels, so that no two of them meet.
+    labels: &'a [String],
+    are_numbers: bool,
+    /// Least distance of the middles of labels that are not slanted, so that no two of them meet.
     pub(super) pitch: f64,
 }
 
@@ -99,29 +122,59 @@ pub(super) struct CategoryLabels<'a> {
 const LABEL_GAP: f64 = 16.0;
 /// Distance of the lines of such a label.
 pub(super) const LABEL_LINE: f64 = 26.0;
+/// Distance of the first line from the panel, and of the end of a slanted label.
+const BELOW_TICK: (f64, f64) = (24.0, 16.0);
+/// Slant of labels in degrees, and of those that would stand out too far on the left.
+const SLANTS: [f64; 2] = [45.0, 90.0];
+/// How far a slanted label may stand out on the left.
+const OVERHANG: f64 = 80.0;
 
 impl<'a> CategoryLabels<'a> {
     pub(super) fn new(labels: &'a [String]) -> Self {
-        let labels: Vec<Vec<&str>> = labels.iter().map(|label| label.split(' ').collect()).collect();
-        let width = |label: &Vec<&str>| label.iter().map(|word| TICK.width(word)).fold(0.0, f64::max);
-        let pitches = labels.windows(2).map(|pair| (width(&pair[0]) + width(&pair[1])) / 2.0 + LABEL_GAP);
-        let pitch = pitches.fold(0.0, f64::max);
-        Self { lines: labels.iter().map(Vec::len).max().unwrap_or(1), labels, pitch }
+        let widths: Vec<f64> = labels.iter().map(|label| TICK.widest_word(label)).collect();
+        let pitches = widths.windows(2).map(|pair| (pair[0] + pair[1]) / 2.0 + LABEL_GAP);
+        let are_numbers = labels.iter().all(|label| label.parse::<f64>().is_ok());
+        Self { labels, are_numbers, pitch: pitches.fold(0.0, f64::max) }
     }
 
     pub(super) fn len(&self) -> usize {
         self.labels.len()
     }
 
-    /// Draws the labels below an area; every second, fourth … if not all of them fit.
+    /// Returns the slant of the labels below a panel of this width, in degrees; `None` for labels that are not slanted.
+    fn slant(&self, width: f64) -> Option<f64> {
+        // The tolerance is for a panel that is made for its labels.
+        let is_slanted = !self.are_numbers && self.pitch > width / self.len() as f64 + 1e-6;
+        let overhang = |degrees: f64| self.widest() * degrees.to_radians().cos();
+        is_slanted.then(|| SLANTS.into_iter().find(|degrees| overhang(*degrees) <= OVERHANG).unwrap_or(SLANTS[1]))
+    }
+
+    fn widest(&self) -> f64 {
+        self.labels.iter().map(|label| TICK.width(label)).fold(0.0, f64::max)
+    }
+
+    /// Returns the room that the labels need below a panel of this width, beyond that of one line.
+    pub(super) fn room(&self, width: f64) -> f64 {
+        let lines = self.labels.iter().map(|label| label.split(' ').count()).max().unwrap_or(1);
+        match self.slant(width) {
+            Some(slant) => (self.widest() * slant.to_radians().sin() - BELOW_TICK.1).max(0.0),
+            None => LABEL_LINE * (lines - 1) as f64,
+        }
+    }
+
+    /// Draws the labels below an area.
     pub(super) fn draw(&self, figure: &mut Figure, area: Area) {
         let slot = area.width / self.len() as f64;
-        // The tolerance is for an area that is made for its labels.
-        let step = (self.pitch / slot - 1e-6).ceil().max(1.0) as usize;
-        for (i, words) in self.labels.iter().enumerate().step_by(step.next_power_of_two()) {
+        let slant = self.slant(area.width);
+        let step = if self.are_numbers { (self.pitch / slot - 1e-6).ceil().max(1.0) as usize } else { 1 };
+        for (i, label) in self.labels.iter().enumerate().step_by(step.next_power_of_two()) {
             let x = area.x + slot * (i as f64 + 0.5);
-            for (line, word) in words.iter().enumerate() {
-                figure.text((x, area.bottom() + 24.0 + LABEL_LINE * line as f64), word, TICK);
+            if let Some(slant) = slant {
+                figure.turned_text((x, area.bottom() + BELOW_TICK.1), label, TICK.at(Anchor::Right), slant);
+                continue;
+            }
+            for (line, word) in label.split(' ').enumerate() {
+                figure.text((x, area.bottom() + BELOW_TICK.0 + LABEL_LINE * line as f64), word, TICK);
             }
         }
     }
@@ -194,6 +247,13 @@ impl Axis {
         Self { lo, hi, ..self }
     }
 
+    /// Returns the ticks in ascending order.
+    fn sorted_ticks(&self) -> Vec<f64> {
+        let mut ticks = self.ticks.clone();
+        ticks.sort_by(f64::total_cmp);
+        ticks
+    }
+
     /// Returns the position of `x`, from 0 at the beginning of the axis to 1 at its end.
     pub(super) fn place(&self, x: f64) -> f64 {
         let [x, lo, hi] = [x, self.lo, self.hi].map(|x| if self.log { x.ln() } else { x });
@@ -246,6 +306,7 @@ fn superscript(sign: char) -> char {
 
 #[cfg(test)]
 mod tests {
+    use super::super::figure::Page;
     use super::*;
 
     fn numbers(axis: &Axis) -> Vec<String> {
@@ -279,11 +340,28 @@ mod tests {
     }
 
     #[test]
-    fn labels_have_a_line_for_each_word() {
+    fn labels_have_a_line_for_each_word_and_are_slanted_where_they_meet() {
         let labels = ["none", "4 smooth rotate"].map(String::from);
         let labels = CategoryLabels::new(&labels);
-        assert_eq!((labels.len(), labels.lines), (2, 3));
+        assert_eq!((labels.len(), labels.room(400.0)), (2, 2.0 * LABEL_LINE));
         assert_eq!(labels.pitch, (TICK.width("none") + TICK.width("smooth")) / 2.0 + LABEL_GAP);
+        assert_eq!((labels.slant(2.0 * labels.pitch), labels.slant(100.0)), (None, Some(90.0)), "it is long");
+        let names = ["BOS", "filler", "question"].map(String::from);
+        assert_eq!(CategoryLabels::new(&names).slant(100.0), Some(45.0));
+    }
+
+    #[test]
+    fn every_category_has_its_label_and_some_numbers_do() {
+        let drawn = |labels: Vec<String>, width: f64| {
+            let mut figure = Figure::new(800.0, 400.0, &Page::default());
+            let area = Area { x: 200.0, y: 0.0, width, height: 100.0 };
+            CategoryLabels::new(&labels).draw(&mut figure, area);
+            labels.iter().filter(|label| figure.elements.contains(&format!("\n{label}\n"))).count()
+        };
+        let regions = ["BOS", "template", "filler", "distractor", "needle", "answer", "question"].map(String::from);
+        assert_eq!([500.0, 200.0, 20.0].map(|width| drawn(regions.to_vec(), width)), [7; 3]);
+        let layers = || (0..32).map(|layer| layer.to_string()).collect();
+        assert_eq!([1500.0, 700.0, 350.0].map(|width| drawn(layers(), width)), [32, 16, 8]);
     }
 
     #[test]

@@ -105,14 +105,19 @@ impl FittedScale {
         }
     }
 
-    /// Returns the ticks of a colour bar as (position, label), at least the fraction `gap` of the bar apart.
-    pub(super) fn ticks(&self, gap: f64) -> Vec<(f64, String)> {
-        let mut kept: Vec<(f64, String)> = Vec::new();
+    /// Returns the ticks of a colour bar of this width whose labels do not meet, from the left.
+    pub(super) fn ticks(&self, width: f64) -> Vec<BarTick> {
+        let mut kept: Vec<BarTick> = Vec::new();
         for (place, text) in self.candidates() {
-            if kept.iter().all(|(other, _)| (place - other).abs() >= gap) {
-                kept.push((place, text));
+            let half = TICK.width(&text) / 2.0;
+            // Labels of the ends stand within the bar.
+            let middle = (width * place).min(width - half).max(half);
+            let gap = |other: &BarTick| (middle - other.middle).abs() - half - TICK.width(&other.text) / 2.0;
+            if kept.iter().all(|other| gap(other) >= TICK_GAP) {
+                kept.push(BarTick { x: width * place, middle, text });
             }
         }
+        kept.sort_by(|a, b| a.x.total_cmp(&b.x));
         kept
     }
 
@@ -160,6 +165,13 @@ impl FittedScale {
     }
 }
 
+/// A tick of a colour bar, and the middle of its label, from the left.
+pub(super) struct BarTick {
+    x: f64,
+    middle: f64,
+    pub(super) text: String,
+}
+
 /// Returns the finite magnitudes, sorted.
 fn magnitudes(numbers: impl Iterator<Item = f64>) -> Vec<f64> {
     let mut magnitudes: Vec<f64> = numbers.filter(|x| x.is_finite()).map(f64::abs).collect();
@@ -193,7 +205,7 @@ const BELOW_LABEL: f64 = 30.0;
 /// Number of colours of a bar.
 const STEPS: usize = 256;
 /// Least distance between tick labels.
-const TICK_GAP: f64 = 72.0;
+const TICK_GAP: f64 = 16.0;
 
 /// Draws a bar with the colours of a scale, the largest number on the right, above its ticks and below its label. It begins
 /// at a point and fills a width, if that is small.
@@ -202,10 +214,9 @@ pub(super) fn draw_colour_bar(figure: &mut Figure, fitted: &FittedScale, label: 
     let colours: Vec<RGBColor> = (0..STEPS).map(|i| fitted.colour_at(i as f64 / (STEPS - 1) as f64)).collect();
     figure.text((x, y + 10.0), label, AXIS_LABEL.at(Anchor::Left));
     figure.bitmap(bar, (1, STEPS), &colours);
-    for (place, text) in fitted.ticks(TICK_GAP / bar.width) {
-        let x = bar.x + bar.width * place;
-        figure.fill(Area { x: x - 0.5, y: bar.bottom(), width: 1.5, height: 7.0 }, AXIS);
-        figure.text((x, bar.bottom() + 22.0), &text, TICK);
+    for BarTick { x, middle, text } in fitted.ticks(bar.width) {
+        figure.fill(Area { x: bar.x + x - 0.5, y: bar.bottom(), width: 1.5, height: 7.0 }, AXIS);
+        figure.text((bar.x + middle, bar.bottom() + 22.0), &text, TICK);
     }
 }
 
@@ -213,10 +224,11 @@ pub(super) fn draw_colour_bar(figure: &mut Figure, fitted: &FittedScale, label: 
 mod tests {
     use super::*;
 
-    fn texts(fitted: &FittedScale, gap: f64) -> Vec<String> {
-        let mut ticks = fitted.ticks(gap);
-        ticks.sort_by(|a, b| a.0.total_cmp(&b.0));
-        ticks.into_iter().map(|(_, text)| text).collect()
+    fn texts(fitted: &FittedScale, width: f64) -> Vec<String> {
+        let ticks = fitted.ticks(width);
+        let half = |tick: &BarTick| TICK.width(&tick.text) / 2.0;
+        assert!(ticks.iter().all(|tick| tick.middle >= half(tick) && tick.middle + half(tick) <= width + 1e-9));
+        ticks.into_iter().map(|tick| tick.text).collect()
     }
 
     /// Returns numbers up to 0.01, and one of 0.9.
@@ -229,7 +241,7 @@ mod tests {
         let fitted = FittedScale::of_maps(false, with_sink().into_iter());
         assert!((fitted.top - 0.01).abs() < 1e-9 && fitted.cut, "{fitted:?}");
         assert_eq!(fitted.colour(0.9), colour::sequential(1.0));
-        assert_eq!(texts(&fitted, 0.08), ["0", "0.002", "0.004", "0.006", "0.008", "≥ 0.01"]);
+        assert_eq!(texts(&fitted, 900.0), ["0", "0.002", "0.004", "0.006", "0.008", "≥ 0.01"]);
         assert!(fitted.note().contains("99.5 %"), "{}", fitted.note());
         assert_eq!(FittedScale::linear(false, with_sink().into_iter()), fitted);
     }
@@ -238,14 +250,14 @@ mod tests {
     fn numbers_without_outliers_have_the_whole_scale() {
         let fitted = FittedScale::of_maps(false, (0..=10).map(|i| f64::from(i) / 10.0));
         assert_eq!((fitted.top, fitted.cut, fitted.note()), (1.0, false, ""));
-        assert_eq!(texts(&fitted, 0.08), ["0", "0.2", "0.4", "0.6", "0.8", "1"]);
+        assert_eq!(texts(&fitted, 900.0), ["0", "0.2", "0.4", "0.6", "0.8", "1"]);
     }
 
     #[test]
     fn a_scale_may_end_at_a_given_number() {
         let fitted = FittedScale::linear(false, [3.0, 40.0].into_iter()).ending_at(100.0);
         assert_eq!(fitted.colour(50.0), colour::sequential(0.5));
-        assert_eq!(texts(&fitted, 0.08), ["0", "20", "40", "60", "80", "100"]);
+        assert_eq!(texts(&fitted, 900.0), ["0", "20", "40", "60", "80", "100"]);
     }
 
     #[test]
@@ -255,7 +267,7 @@ mod tests {
         for x in [1e-5, 0.004, 0.5] {
             assert!((fitted.place(x) + fitted.place(-x) - 1.0).abs() < 1e-12);
         }
-        let texts = texts(&fitted, 0.08);
+        let texts = texts(&fitted, 900.0);
         assert!(texts.contains(&"0".into()) && texts[0].contains('−'), "{texts:?}");
     }
 
@@ -268,7 +280,7 @@ mod tests {
         let fitted = FittedScale::of_maps(false, map(1e-5));
         assert!((fitted.place(0.9) - 1.0).abs() < 1e-12 && fitted.place(1e-3) > 0.2, "{fitted:?}");
         assert_eq!(
-            (texts(&fitted, 0.08), fitted.note()),
+            (texts(&fitted, 900.0), fitted.note()),
             (["≤ 10⁻⁴", "10⁻³", "10⁻²", "10⁻¹"].map(String::from).to_vec(), "logarithmic colours")
         );
         assert_eq!(FittedScale::of_maps(false, map(1e-3)).spacing, Spacing::Linear, "much to see");
@@ -279,7 +291,7 @@ mod tests {
     fn a_logarithmic_scale_with_signs_is_white_up_to_its_smallest_number() {
         let map = (0..100).flat_map(|i| [0.9, -0.3].into_iter().chain((1..50).map(move |j| -1e-5 * f64::from(i + j))));
         let fitted = FittedScale::of_maps(true, map);
-        assert_eq!(texts(&fitted, 0.08), ["−10⁻¹", "−10⁻²", "−10⁻³", "±10⁻⁴", "10⁻³", "10⁻²", "10⁻¹"]);
+        assert_eq!(texts(&fitted, 900.0), ["−10⁻¹", "−10⁻²", "−10⁻³", "±10⁻⁴", "10⁻³", "10⁻²", "10⁻¹"]);
         assert_eq!((fitted.colour(1e-4), fitted.colour(-1e-5)), (colour::PAPER, colour::PAPER));
         assert!((fitted.place(0.9) - 1.0).abs() < 1e-12 && (fitted.place(-0.9)).abs() < 1e-12, "{fitted:?}");
     }
@@ -289,7 +301,7 @@ mod tests {
         for numbers in [vec![], vec![f64::NAN, f64::INFINITY], vec![0.0; MANY]] {
             for signed in [false, true] {
                 let fitted = FittedScale::of_maps(signed, numbers.iter().copied());
-                assert!(fitted.place(0.5).is_finite() && !fitted.ticks(0.1).is_empty(), "{fitted:?}");
+                assert!(fitted.place(0.5).is_finite() && !fitted.ticks(480.0).is_empty(), "{fitted:?}");
             }
         }
     }

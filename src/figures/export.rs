@@ -47,7 +47,7 @@ impl Figure {
     /// If a keyword of the recipe is not one of PNG, or the picture is too large.
     pub fn png(&self, recipe: &[(String, String)]) -> Result<Vec<u8>> {
         let (pixels, size) = rasterised(self)?;
-        encode_png(size, &pixels, Some(self.page.mm(self.width)), recipe)
+        encode_png(size, &pixels, Some(self.page.mm(self.width, self.height)), recipe)
     }
 
     pub fn title(&self) -> &str {
@@ -58,7 +58,7 @@ impl Figure {
 /// The SVG.
 fn document(figure: &Figure, recipe: &[(String, String)]) -> String {
     let Figure { width, height, page, elements, .. } = figure;
-    let width_mm = page.mm(*width);
+    let width_mm = page.mm(*width, *height);
     let across = width * FINE;
     let down = height * FINE;
     let height_mm = width_mm * height / width;
@@ -112,7 +112,7 @@ fn tree(figure: &Figure) -> Result<Tree> {
 
 /// Returns a PDF with one page. `drawing` is the figure's SVG; the recipe is the subject of the document.
 fn pdf(figure: &Figure, drawing: &Tree, recipe: &[(String, String)]) -> Result<Vec<u8>> {
-    let width_mm = figure.page.mm(figure.width);
+    let width_mm = figure.page.mm(figure.width, figure.height);
     let [width, height] =
         [width_mm, width_mm * figure.height / figure.width].map(|mm| (mm / MM_PER_INCH * POINTS_PER_INCH) as f32);
     let (drawing, root) = svg2pdf::to_chunk(drawing, svg2pdf::ConversionOptions::default())
@@ -141,7 +141,7 @@ fn pdf(figure: &Figure, drawing: &Tree, recipe: &[(String, String)]) -> Result<V
 /// 8-bit RGB pixels, row by row, and their number across and down.
 pub(super) fn rasterised(figure: &Figure) -> Result<(Vec<u8>, (u32, u32))> {
     let tree = tree(figure)?;
-    let across = figure.page.pixels(figure.width);
+    let across = figure.page.pixels(figure.width, figure.height);
     let down = (f64::from(across) * figure.height / figure.width).round() as u32;
     let mut pixels = Pixmap::new(across, down).context("a figure without pixels")?;
     let x = across as f32 / tree.size().width();

@@ -5,7 +5,7 @@
 
 use super::colour::PAPER;
 use super::png::encode_png;
-use super::text::{Anchor, TextFormat, FAMILY, PANEL_DETAIL, PANEL_TITLE, SUBTITLE, TICK, TITLE};
+use super::text::{Anchor, TextFormat, FAMILY, SUBTITLE, TICK, TITLE};
 use anyhow::{ensure, Result};
 use base64::engine::general_purpose::STANDARD;
 use base64::Engine as _;
@@ -44,15 +44,17 @@ pub struct FigureHeading<'a> {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Page {
     /// Width of the figure in millimetres; `None` for the width that it needs. A figure that needs more than the given
-    /// width is scaled down with its text.
+    /// width, or than the height of a page, is scaled down with its text.
     pub width_mm: Option<f64>,
     /// `true` for a figure without title and subtitle, whose caption says what they would.
     pub no_title: bool,
 }
 
 const MM_PER_INCH: f64 = 25.4;
-/// Millimetres of a unit: axis numbers have 9 points.
-const UNIT_MM: f64 = 9.0 / 72.0 * MM_PER_INCH / TICK.em;
+/// Millimetres of a unit: axis numbers have 7 points.
+const UNIT_MM: f64 = 7.0 / 72.0 * MM_PER_INCH / TICK.em;
+/// Largest height in millimetres of a figure with a given width: A4 without margins and caption.
+const PAGE_MM: f64 = 240.0;
 /// Width in units if no width is given.
 const WIDTH: f64 = 1600.0;
 /// Resolution of a PNG with a given width; without one, a pixel is a unit.
@@ -64,14 +66,19 @@ impl Page {
         self.width_mm.map_or(WIDTH, |mm| mm / UNIT_MM)
     }
 
-    /// Returns the width in millimetres of a figure that is `width` units wide.
-    pub(super) fn mm(&self, width: f64) -> f64 {
-        self.width_mm.unwrap_or(width * UNIT_MM)
+    /// Returns the available height in units.
+    fn height(&self) -> f64 {
+        self.width_mm.map_or(f64::INFINITY, |_| PAGE_MM / UNIT_MM)
     }
 
-    /// Returns the width in pixels of a figure that is `width` units wide.
-    pub(super) fn pixels(&self, width: f64) -> u32 {
-        self.width_mm.map_or(width, |mm| mm / MM_PER_INCH * PRINT_DPI).round() as u32
+    /// Returns the width in millimetres of a figure of `width` × `height` units.
+    pub(super) fn mm(&self, width: f64, height: f64) -> f64 {
+        self.width_mm.map_or(width * UNIT_MM, |mm| mm.min(PAGE_MM * width / height))
+    }
+
+    /// Returns the width in pixels of a figure of `width` × `height` units.
+    pub(super) fn pixels(&self, width: f64, height: f64) -> u32 {
+        self.width_mm.map_or(width, |_| self.mm(width, height) / MM_PER_INCH * PRINT_DPI).round() as u32
     }
 }
 
@@ -103,10 +110,43 @@ impl FigureHeading<'_> {
         let parts = [self.subtitle].into_iter().chain(notes.iter().copied());
         parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" · ")
     }
+
+    /// Returns the width of a figure whose body needs `body`: enough for the title, up to the page width; as wide as a page
+    /// of given width.
+    fn width(&self, body: f64) -> f64 {
+        let title = if self.page.no_title { 0.0 } else { TITLE.width(self.title) + 2.0 * MARGIN };
+        let width = body.max(title.ceil().min(self.page.room()));
+        self.page.width_mm.map_or(width, |_| width.max(self.page.room()))
+    }
+
+    /// Breaks title and subtitle into lines for a figure of this width.
+    fn lines(&self, width: f64) -> HeadingLines {
+        let room = width - 2.0 * MARGIN;
+        let title = TITLE.wrap(self.title, room);
+        let subtitle = SUBTITLE.wrap(self.subtitle, room);
+        let below_title = TITLE_STEP * (title.len() - 1) as f64;
+        let height = HEADING_HEIGHT + below_title + SUBTITLE_STEP * (subtitle.len() - 1) as f64;
+        HeadingLines { title, subtitle, below_title, height: if self.page.no_title { TOP } else { height } }
+    }
+
+    /// Returns the largest height on the page of a body that needs this width.
+    pub(super) fn room_below(&self, body_width: f64) -> f64 {
+        self.page.height() - self.lines(self.width(body_width)).height
+    }
 }
 
-/// Left edge of the heading.
-const HEADING_X: f64 = 44.0;
+/// The lines of a heading.
+struct HeadingLines {
+    title: Vec<String>,
+    subtitle: Vec<String>,
+    /// Height of the lines of the title but the first.
+    below_title: f64,
+    /// Height of the heading.
+    height: f64,
+}
+
+/// Room left and right of what is drawn.
+pub(super) const MARGIN: f64 = 28.0;
 /// Height of a heading whose title and subtitle have one line each.
 const HEADING_HEIGHT: f64 = 118.0;
 /// Room above a figure without heading.
@@ -127,33 +167,24 @@ impl Figure {
     /// Creates a figure with its heading and room for a body of at least `width` × `body_height` units. Also returns
     /// the y coordinate at which the body begins.
     pub(super) fn headed(heading: &FigureHeading, width: f64, body_height: f64) -> Result<(Self, f64)> {
-        let FigureHeading { title, subtitle, page } = heading;
-        // Wide enough for the title, up to the page width; as wide as a page of given width.
-        let title_width = if page.no_title { 0.0 } else { TITLE.width(title) + 2.0 * HEADING_X };
-        let width = width.max(title_width.ceil().min(page.room()));
-        let width = if page.width_mm.is_some() { width.max(page.room()) } else { width };
-        let room = width - 2.0 * HEADING_X;
-        let titles = TITLE.wrap(title, room);
-        let subtitles = SUBTITLE.wrap(subtitle, room);
-        let below_title = TITLE_STEP * (titles.len() - 1) as f64;
-        let heading_height = HEADING_HEIGHT + below_title + SUBTITLE_STEP * (subtitles.len() - 1) as f64;
-        let top = if page.no_title { TOP } else { heading_height };
+        let width = heading.width(width);
+        let HeadingLines { title, subtitle, below_title, height: top } = heading.lines(width);
         let height = top + body_height;
         ensure!(
             width * height <= MOST_PIXELS as f64,
             "a figure of {width:.0} × {height:.0} pixels is larger than {} million: draw less, or smaller panels",
             MOST_PIXELS / 1_000_000
         );
-        let mut figure = Self::new(width, height, page);
-        figure.title = (*title).to_owned();
-        if page.no_title {
+        let mut figure = Self::new(width, height, &heading.page);
+        figure.title = heading.title.to_owned();
+        if heading.page.no_title {
             return Ok((figure, top));
         }
-        for (i, line) in titles.iter().enumerate() {
-            figure.text((HEADING_X, 44.0 + TITLE_STEP * i as f64), line, TITLE);
+        for (i, line) in title.iter().enumerate() {
+            figure.text((MARGIN, 44.0 + TITLE_STEP * i as f64), line, TITLE);
         }
-        for (i, line) in subtitles.iter().enumerate() {
-            figure.text((HEADING_X, 84.0 + below_title + SUBTITLE_STEP * i as f64), line, SUBTITLE);
+        for (i, line) in subtitle.iter().enumerate() {
+            figure.text((MARGIN, 84.0 + below_title + SUBTITLE_STEP * i as f64), line, SUBTITLE);
         }
         Ok((figure, top))
     }
@@ -270,14 +301,12 @@ impl Figure {
         self.draw(|sheet| sheet.draw_text(&text, &style, to_svg_units(place)));
     }
 
-    /// Draws the title of a panel in bold, and after it the detail in grey if both fit into `room`.
-    pub(super) fn panel_title(&mut self, place: (f64, f64), title: &str, detail: &str, room: f64) {
-        let title = PANEL_TITLE.fit(title, room);
-        let width = PANEL_TITLE.width(&title) + 14.0;
-        self.text(place, &title, PANEL_TITLE);
-        if width + PANEL_DETAIL.width(detail) <= room {
-            self.text((place.0 + width, place.1), detail, PANEL_DETAIL);
-        }
+    /// Draws one line of text, turned about its point by so many degrees against the clock.
+    pub(super) fn turned_text(&mut self, (x, y): (f64, f64), text: &str, format: TextFormat, degrees: f64) {
+        let (column, row) = to_svg_units((x, y));
+        self.elements += &format!("<g transform=\"rotate({} {column} {row})\">\n", -degrees);
+        self.text((x, y), text, format);
+        self.elements += "</g>\n";
     }
 
     /// Draws with a plotters backend, and keeps the elements between `<svg …>` and `</svg>`.
@@ -409,8 +438,9 @@ mod tests {
     #[test]
     fn a_page_has_its_width_whatever_a_figure_needs() {
         let column = Page { width_mm: Some(85.0), ..Page::default() };
-        assert!((column.room() - 85.0 / (9.0 * 25.4 / 72.0) * 21.0).abs() < 1e-9);
-        assert_eq!((column.pixels(column.room()), column.mm(5000.0)), (1004, 85.0));
-        assert_eq!((Page::default().room(), Page::default().pixels(700.0)), (1600.0, 700));
+        assert!((column.room() - 85.0 / (7.0 * 25.4 / 72.0) * 21.0).abs() < 1e-9);
+        assert_eq!((column.pixels(column.room(), 700.0), column.mm(5000.0, 700.0)), (1004, 85.0));
+        assert_eq!((column.mm(500.0, 2000.0), column.mm(400.0, 2000.0)), (60.0, 48.0), "no taller than a page");
+        assert_eq!((Page::default().room(), Page::default().pixels(700.0, 9000.0)), (1600.0, 700));
     }
 }

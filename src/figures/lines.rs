@@ -1,10 +1,13 @@
 //! Lines with intervals: one panel for each quantity, one line for each model (Figures 4 and 8 of the Differential
 //! Transformer paper).
 
-use super::axis::{draw_axes, draw_tick_below, draw_x_label, draw_y_label, extent, Axis, CategoryLabels};
-use super::figure::{Area, Figure, FigureHeading};
+use super::axis::{draw_axes, draw_tick_below, draw_x_label, extent, x_label_room, Axis, CategoryLabels};
+use super::colour::{AXIS, FAINT_INK};
+use super::figure::{Area, Figure, FigureHeading, MARGIN};
 use super::legend::{Legend, LegendSymbol, LineStyle, LineStyles};
-use super::panel_grid::PanelGrid;
+use super::panel_grid::{PanelGrid, PanelShape};
+use super::panel_title::PanelTitle;
+use super::text::{Anchor, TextFormat, TICK};
 use crate::base::names::distinct;
 use crate::results::table::Cell;
 use crate::results::Difference;
@@ -17,10 +20,12 @@ pub struct LinePanel {
     pub title: String,
     /// Label of the x axis, for example `tokens seen`.
     pub x_label: String,
-    /// The quantity with its unit, for example `accuracy (%)`.
+    /// What its numbers are, for example `accuracy (%)`, drawn after the title.
     pub y_label: String,
     /// Ends of the y axis; `None` to take them from the points.
     pub y_range: Option<(f64, f64)>,
+    /// Places along x with their names, where something begins that changes the lines.
+    pub marks: Vec<(f64, String)>,
     /// A name has the same colour and marker in all panels.
     pub lines: Vec<Line>,
 }
@@ -101,11 +106,14 @@ pub enum LineAxes<'a> {
     Categories(&'a [String]),
 }
 
-/// Largest size of a panel and panels side by side: of numbers, and of categories.
-const PANEL: ((f64, f64), usize) = ((616.0, 400.0), 2);
-const CATEGORIES_PANEL: ((f64, f64), usize) = ((420.0, 330.0), 3);
+/// Panels of numbers, and of categories.
+const PANEL: PanelShape = PanelShape { most_across: 2, narrowest: 220.0, largest: (616.0, 400.0) };
+const CATEGORIES_PANEL: PanelShape = PanelShape { most_across: 3, narrowest: 220.0, largest: (420.0, 330.0) };
+/// Least width of a marker among those of the other lines at a category.
+const MARKER_SLOT: f64 = 16.0;
 /// Largest width of a panel whose labels need more room.
 const WIDEST: f64 = 1100.0;
+const MARK: TextFormat = TextFormat { em: 18.0, ..TICK.at(Anchor::Left).in_colour(FAINT_INK) };
 const MARKER: f64 = 13.0;
 const WHISKER: f64 = 2.0;
 /// Largest number of points of a line that have markers: those that were measured, not a curve.
@@ -141,9 +149,12 @@ pub fn lines(panels: &[LinePanel], axes: LineAxes<'_>, heading: &FigureHeading) 
             _ => (x_axis.clone(), y_axis(panel)?),
         });
     }
-    let (size, across) = labels.as_ref().map_or(PANEL, categories_panel);
-    let label_lines = labels.as_ref().map_or(1, |labels| labels.lines);
-    let grid = PanelGrid::new(panels.len(), across, size, heading.page.room()).label_lines(label_lines);
+    let shape = labels.as_ref().map_or(PANEL, |labels| categories_panel(labels, styles.names.len()));
+    let grid = PanelGrid::new(panels.len(), shape, heading.page.room());
+    let width = grid.panel.0;
+    let label_room = labels.as_ref().map_or(0.0, |labels| labels.room(width));
+    let x_label_rooms = panels.iter().map(|panel| x_label_room(&panel.x_label, width));
+    let below = label_room + x_label_rooms.fold(f64::NEG_INFINITY, f64::max);
 
     let symbol: fn(LineStyle) -> LegendSymbol = match is_marked {
         _ if labels.is_some() || all.clone().all(|line| line.points.len() <= 1) => LegendSymbol::Marker,
@@ -152,22 +163,29 @@ pub fn lines(panels: &[LinePanel], axes: LineAxes<'_>, heading: &FigureHeading) 
     };
     let has_whiskers = labels.is_some() && all.any(|line| line.visible().any(|(_, y)| y.interval.is_some()));
     let subtitle = heading.subtitle_with(&[if has_whiskers { "whiskers: 95 % intervals" } else { "" }]);
-    let legend = Legend::of_lines(&styles, symbol, grid.width());
-    let (mut figure, top) = grid.figure(&FigureHeading { subtitle: &subtitle, ..*heading }, &legend)?;
+    let heading = FigureHeading { subtitle: &subtitle, ..*heading };
+    let legend_room = heading.page.width_mm.map_or(grid.width(), |_| heading.page.room()) - 2.0 * MARGIN;
+    let legend = Legend::of_lines(&styles, symbol, legend_room);
+    let titles: Vec<_> = panels.iter().map(|panel| PanelTitle::new(&panel.title, &panel.y_label, width)).collect();
+    let room = heading.room_below(grid.width()) - legend.height();
+    let grid = grid.between(&titles, below, room);
+    let (mut figure, top) = grid.figure(&heading, &legend)?;
     for (i, (panel, (x_axis, y_axis))) in panels.iter().zip(&scales).enumerate() {
         let area = grid.area(i, top);
+        titles[i].draw(&mut figure, (area.x, area.y));
         PanelDrawing { panel, area, x_axis, y_axis, labels: labels.as_ref(), styles: &styles }.draw(&mut figure);
-        draw_x_label(&mut figure, area, &panel.x_label, label_lines);
+        draw_x_label(&mut figure, area, &panel.x_label, label_room);
     }
     Ok(figure)
 }
 
-/// The size of a panel that has room for all labels, if it is not too wide, and the panels side by side.
-fn categories_panel(labels: &CategoryLabels<'_>) -> ((f64, f64), usize) {
-    let ((width, height), across) = CATEGORIES_PANEL;
+/// A panel that has room for all labels, if it is not too wide, and on a narrow page for the markers of so many lines.
+fn categories_panel(labels: &CategoryLabels<'_>, lines: usize) -> PanelShape {
+    let PanelShape { most_across, narrowest, largest: (width, height) } = CATEGORIES_PANEL;
     // The grid has panels of whole pixels.
     let wide = (labels.pitch * labels.len() as f64).ceil().clamp(width, WIDEST);
-    ((wide, height), (across as f64 * width / wide) as usize)
+    let narrowest = narrowest.max(MARKER_SLOT * (lines * labels.len()) as f64);
+    PanelShape { most_across: (most_across as f64 * width / wide) as usize, narrowest, largest: (wide, height) }
 }
 
 impl LineAxes<'_> {
@@ -224,9 +242,12 @@ struct PlottedPoint {
 impl PanelDrawing<'_> {
     fn draw(&self, figure: &mut Figure) {
         let Self { panel, area, x_axis, y_axis, .. } = self;
-        figure.panel_title((area.x, area.y - 28.0), &panel.title, "", area.width);
         draw_axes(figure, *area, x_axis, y_axis);
-        draw_y_label(figure, *area, &panel.y_label);
+        for (x, name) in &panel.marks {
+            let x = self.x(*x);
+            figure.dashed_line(&[(x, area.y), (x, area.bottom())], AXIS, 2.0, &[8.0, 6.0]);
+            figure.text((x + 6.0, area.y + 14.0), name, MARK);
+        }
         if let Some(labels) = self.labels {
             labels.draw(figure, *area);
             (0..labels.len()).for_each(|i| draw_tick_below(figure, *area, self.x(i as f64)));
@@ -300,6 +321,7 @@ mod tests {
             x_label: "tokens".into(),
             y_label: "nats".into(),
             y_range: None,
+            marks: Vec::new(),
             lines: vec![Line::new("diff".into(), points)],
         }
     }
@@ -346,11 +368,12 @@ mod tests {
 
     #[test]
     fn panels_of_categories_have_room_for_their_labels() {
-        let size = |n: usize| categories_panel(&CategoryLabels::new(&vec!["4 smooth rotate".to_owned(); n]));
-        assert_eq!(size(2), CATEGORIES_PANEL);
-        let ((width, _), across) = size(7);
-        assert!(width > CATEGORIES_PANEL.0 .0 && width < WIDEST && across == 1, "{width}, {across}");
+        let shape = |n: usize| categories_panel(&CategoryLabels::new(&vec!["4 smooth rotate".to_owned(); n]), 2);
+        assert_eq!(shape(2), CATEGORIES_PANEL);
+        let PanelShape { most_across, largest: (width, _), .. } = shape(7);
+        assert!(width > CATEGORIES_PANEL.largest.0 && width < WIDEST && most_across == 1, "{width}, {most_across}");
         assert_eq!(width, width.floor(), "or the grid takes a part of the room for the labels away");
-        assert_eq!((size(40).0 .0, size(40).1), (WIDEST, 1));
+        assert_eq!((shape(40).largest.0, shape(40).most_across), (WIDEST, 1));
+        assert_eq!(shape(20).narrowest, 40.0 * MARKER_SLOT, "for two lines");
     }
 }

@@ -3,8 +3,9 @@
 use super::colour::MASKED;
 use super::colour_scale::FittedScale;
 use super::figure::{Area, Figure};
-use super::profile::{draw_profile, Profile, PROFILE_GAP};
-use super::text::{TextFormat, PANEL_DETAIL, PANEL_TITLE, TICK};
+use super::panel_title::PanelTitle;
+use super::profile::{draw_profile, draw_profile_axis, Profile, PROFILE_GAP};
+use super::text::{TextFormat, TICK};
 use super::token_axis::TokenAxis;
 
 /// One attention map.
@@ -14,8 +15,6 @@ pub struct MapPanel {
     pub title: String,
     /// Detail below the title, for example `layer 2 · mean of 8 heads · λ 0.41 · A1 − λA2`.
     pub detail: String,
-    /// Index into [`MapPanels::scales`](super::MapPanels::scales).
-    pub scale: usize,
     /// The map, rows along `queries` and columns along `keys`.
     pub bins: Bins,
     /// The tokens of the rows, from the top.
@@ -60,11 +59,10 @@ impl Bins {
 
 /// Least ratio of the shorter to the longer side of a map.
 const FLATTEST: f64 = 0.25;
-const TITLE_HEIGHT: f64 = 46.0;
 /// Least width of the title if the page has no width.
 const TITLE_MIN_WIDTH: f64 = 300.0;
-const DETAIL: TextFormat = TextFormat { em: 20.0, ..PANEL_DETAIL };
-const DETAIL_STEP: f64 = 27.0;
+/// How far the title may be wider than a map on a page with a width.
+const TITLE_OVERHANG: f64 = 36.0;
 /// Width of the sink column, and its distance from the map.
 const SINK: (f64, f64) = (14.0, 8.0);
 const SINK_NAME: TextFormat = TextFormat { em: 17.0, ..TICK };
@@ -78,17 +76,17 @@ pub(super) struct PanelSize {
     pub(super) width: f64,
     /// Room left of the map.
     pub(super) left: f64,
-    /// Room above the map.
-    pub(super) above: f64,
     /// Room below the map.
     pub(super) below: f64,
-    detail: Vec<String>,
+    pub(super) title: PanelTitle,
+    /// `true` if the queries and the numbers of the profile are labelled, and not left of a map before it.
+    labelled: bool,
 }
 
 impl PanelSize {
     /// Returns the size of a panel whose map has about `size` units along its longer side; exactly as many if it is to
-    /// `fill` a page.
-    pub(super) fn new(panel: &MapPanel, size: f64, fill: bool) -> Self {
+    /// `fill` a page. `before` is the panel left of it.
+    pub(super) fn new(panel: &MapPanel, before: Option<&MapPanel>, size: f64, fill: bool) -> Self {
         let MapPanel { bins, queries, keys, profile, .. } = panel;
         let ratio = keys.range.len() as f64 / queries.range.len() as f64;
         let wanted = (size * ratio.clamp(FLATTEST, 1.0), size * (1.0 / ratio).clamp(FLATTEST, 1.0));
@@ -98,15 +96,18 @@ impl PanelSize {
             let across = side(bins.columns, wanted.0.max(keys.texts_length()));
             (across, side(bins.rows, wanted.1.max(queries.texts_length())), across.max(TITLE_MIN_WIDTH))
         };
-        let detail = if panel.detail.is_empty() { Vec::new() } else { DETAIL.wrap(&panel.detail, width) };
-        let mut left = queries.room_left(down, 0.0);
+        let labelled =
+            before.is_none_or(|before| before.queries != *queries || before.profile_label() != panel.profile_label());
         let mut below = keys.room_below(across);
+        let mut left = queries.band_thickness();
+        if labelled {
+            left = queries.room_left(down, if profile.is_some() { TICK.width("0.0000") } else { 0.0 });
+        }
         if profile.is_some() {
-            left = queries.room_left(down, TICK.width("0.0000"));
             below += PROFILE_GAP + PROFILE_HEIGHT + keys.band_thickness();
         }
-        let above = TITLE_HEIGHT + DETAIL_STEP * detail.len() as f64;
-        Self { map: (across, down), width, left: left + sink_room(bins), above, below, detail }
+        let title = PanelTitle::new(&panel.title, &panel.detail, width + TITLE_OVERHANG);
+        Self { map: (across, down), width, left: left + sink_room(bins), below, title, labelled }
     }
 }
 
@@ -127,6 +128,10 @@ fn sink_room(bins: &Bins) -> f64 {
 }
 
 impl MapPanel {
+    fn profile_label(&self) -> Option<&str> {
+        self.profile.as_ref().map(|profile| profile.label.as_str())
+    }
+
     /// Draws a panel whose map has its upper left corner at `corner`. `profile_range` is the range of the profile's
     /// axis.
     pub(super) fn draw(
@@ -138,22 +143,26 @@ impl MapPanel {
         profile_range: (f64, f64),
     ) {
         let map = Area { x: corner.0, y: corner.1, width: size.map.0, height: size.map.1 };
-        let title_y = map.y - size.above + 18.0;
-        figure.text((map.x, title_y), &PANEL_TITLE.fit(&self.title, size.width), PANEL_TITLE);
-        for (i, line) in size.detail.iter().enumerate() {
-            figure.text((map.x, title_y + 30.0 + DETAIL_STEP * i as f64), line, DETAIL);
-        }
+        size.title.draw(figure, corner);
         self.bins.draw(figure, map, fitted, SINK);
         let before = map.x - sink_room(&self.bins);
         if !self.bins.sink.is_empty() {
             figure.text((before + SINK.0 / 2.0, map.bottom() + 14.0), "sink", SINK_NAME);
         }
-        self.queries.draw_left(figure, Area { x: before, ..map });
+        let edge = Area { x: before, ..map };
+        if size.labelled {
+            self.queries.draw_left(figure, edge);
+        } else {
+            self.queries.draw_band_left(figure, edge);
+        }
 
         let mut below = Area { y: map.bottom(), ..map };
         below.y += self.keys.draw_band_below(figure, below);
         if let Some(profile) = &self.profile {
             let area = Area { y: below.y + PROFILE_GAP, height: PROFILE_HEIGHT, ..map };
+            if size.labelled {
+                draw_profile_axis(figure, profile, area, profile_range);
+            }
             draw_profile(figure, profile, &self.keys, area, profile_range);
             below.y = area.bottom();
             below.y += self.keys.draw_band_below(figure, below);

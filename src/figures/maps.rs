@@ -1,9 +1,10 @@
-//! Attention maps, query × key: one panel for each model, layer or map, on shared colour scales.
+//! Attention maps, query × key: one panel for each model, layer or map, on one colour scale.
 
 use super::colour_scale::{draw_colour_bar, ColourScale, FittedScale, BAR_ROOM};
-use super::figure::{Figure, FigureHeading};
+use super::figure::{Figure, FigureHeading, MARGIN};
 use super::legend::Legend;
 use super::map_panel::{MapPanel, PanelSize};
+use super::panel_title::PanelTitle;
 use super::profile::profile_range;
 use crate::base::names::distinct;
 use anyhow::Result;
@@ -12,8 +13,7 @@ use std::ops::Range;
 /// A figure of attention maps.
 #[derive(Clone, Debug)]
 pub struct MapPanels {
-    /// The colour scales, shared by the panels that refer to them.
-    pub scales: Vec<ColourScale>,
+    pub scale: ColourScale,
     /// Rows of panels, from the top; rows may differ in length.
     pub rows: Vec<Vec<MapPanel>>,
     /// Approximate pixels of the longer side of a map, because bins are whole pixels and token texts need room.
@@ -25,12 +25,8 @@ impl MapPanels {
         self.rows.iter().flatten()
     }
 
-    fn fit_scales(&self) -> Vec<FittedScale> {
-        let fitted = self.scales.iter().enumerate().map(|(i, scale)| {
-            let panels = self.panels().filter(|panel| panel.scale == i);
-            FittedScale::of_maps(scale.signed, panels.flat_map(|panel| panel.bins.numbers()))
-        });
-        fitted.collect()
+    fn fitted(&self) -> FittedScale {
+        FittedScale::of_maps(self.scale.signed, self.panels().flat_map(|panel| panel.bins.numbers()))
     }
 
     /// Returns the regions that any panel shows, in the order of their first tokens.
@@ -40,44 +36,47 @@ impl MapPanels {
         runs.sort_by_key(|(_, run)| run.start);
         distinct(runs.into_iter().map(|(name, _)| name))
     }
+
+    fn legend(&self, width: f64) -> Legend {
+        Legend::new(Legend::regions(&self.regions()), width - 2.0 * MARGIN)
+    }
 }
 
-const MARGIN: f64 = 44.0;
-/// Smallest size of a map on a narrow page.
-const SMALLEST: f64 = 160.0;
-const BETWEEN: (f64, f64) = (40.0, 36.0);
+/// Smallest size of a map on a narrow page, and on one that is full.
+const SMALLEST: (f64, f64) = (120.0, 60.0);
+const BETWEEN: (f64, f64) = (30.0, 20.0);
 
-/// Draws attention maps: at least one.
+/// Draws attention maps: at least one. What stands left of a map is drawn once for maps side by side that share it.
 ///
 /// # Errors
 /// If the figure would be too large.
 pub fn maps(maps: &MapPanels, heading: &FigureHeading) -> Result<Figure> {
-    let fitted = maps.fit_scales();
-    let rows: Vec<Vec<&MapPanel>> = maps.rows.iter().map(|row| row.iter().collect()).collect();
-    let layout = PanelLayout::new(rows, f64::from(maps.size_px), false);
-    let used: Vec<usize> = (0..fitted.len()).filter(|&i| maps.panels().any(|panel| panel.scale == i)).collect();
-    // On a page that is too narrow, maps fill the width.
-    let is_narrow = heading.page.width_mm.is_some() && layout.width + MARGIN > heading.page.room();
-    let layout = if is_narrow { PanelLayout::filling(maps, heading.page.room() - MARGIN) } else { layout };
-    let width = layout.width + MARGIN;
-    let legend = Legend::new(Legend::regions(&maps.regions()), width - 2.0 * MARGIN);
-    let mut notes: Vec<&str> = used.iter().map(|&i| fitted[i].note()).collect();
-    notes.dedup();
-    let subtitle = heading.subtitle_with(&notes);
+    let fitted = maps.fitted();
+    let subtitle = heading.subtitle_with(&[fitted.note()]);
     let heading = FigureHeading { subtitle: &subtitle, ..*heading };
-    let (mut figure, top) =
-        Figure::headed(&heading, width, legend.height() + BAR_ROOM * used.len() as f64 + layout.height)?;
-
-    legend.draw(&mut figure, (MARGIN, top));
-    let mut top = top + legend.height();
-    for &i in &used {
-        draw_colour_bar(&mut figure, &fitted[i], &maps.scales[i].label, (MARGIN, top), width - 2.0 * MARGIN);
-        top += BAR_ROOM;
+    let rows: Vec<&[MapPanel]> = maps.rows.iter().map(Vec::as_slice).collect();
+    let mut layout = PanelLayout::new(rows, maps.size_px.into(), false);
+    let mut legend = maps.legend(layout.width);
+    if heading.page.width_mm.is_some() {
+        let room = heading.page.room();
+        legend = maps.legend(room);
+        let height = heading.room_below(room) - legend.height() - BAR_ROOM;
+        // On a page that is too small, maps fill it.
+        if layout.width > room || layout.height > height {
+            layout = PanelLayout::filling(maps, room, height);
+        }
     }
+    let body = legend.height() + BAR_ROOM + layout.height;
+    let (mut figure, top) = Figure::headed(&heading, layout.width, body)?;
+    legend.draw(&mut figure, (MARGIN, top));
+    let bar = (MARGIN, top + legend.height());
+    let bar_room = figure.width - 2.0 * MARGIN;
+    draw_colour_bar(&mut figure, &fitted, &maps.scale.label, bar, bar_room);
+    let top = bar.1 + BAR_ROOM;
     for (row, (sizes, row_top)) in layout.rows.iter().zip(layout.sizes.iter().zip(&layout.tops)) {
         for (panel, (size, left)) in row.iter().zip(sizes.iter().zip(&layout.lefts)) {
             let range = profile_range(maps.panels().filter_map(|panel| panel.profile.as_ref()), panel.profile.as_ref());
-            panel.draw(&mut figure, size, (*left, top + row_top), &fitted[panel.scale], range);
+            panel.draw(&mut figure, size, (*left, top + row_top), &fitted, range);
         }
     }
     Ok(figure)
@@ -85,7 +84,7 @@ pub fn maps(maps: &MapPanels, heading: &FigureHeading) -> Result<Figure> {
 
 /// Positions of panels: maps of a column have the same left edge; maps and titles of a row have the same top edge.
 struct PanelLayout<'a> {
-    rows: Vec<Vec<&'a MapPanel>>,
+    rows: Vec<&'a [MapPanel]>,
     sizes: Vec<Vec<PanelSize>>,
     /// Left edge of the maps of each column.
     lefts: Vec<f64>,
@@ -96,30 +95,42 @@ struct PanelLayout<'a> {
 }
 
 impl<'a> PanelLayout<'a> {
-    /// Arranges maps in a width of `room`: as large as fit, and fewer side by side if they would be too small.
-    fn filling(maps: &'a MapPanels, room: f64) -> Self {
-        let panels: Vec<&MapPanel> = maps.panels().collect();
-        let mut across = maps.rows.iter().map(Vec::len).max().unwrap_or(1);
-        loop {
-            let rows = || panels.chunks(across).map(<[_]>::to_vec).collect();
-            let spare = room - Self::new(rows(), SMALLEST, true).width;
-            if spare >= 0.0 || across == 1 {
-                let size = SMALLEST + spare.max(0.0) / across as f64;
-                return Self::new(rows(), size.min(maps.size_px.into()), true);
+    /// Arranges maps in a width of `room` and a height: as many side by side as are large enough to be seen with the texts of
+    /// their tokens; if none are, as large as may be.
+    fn filling(maps: &'a MapPanels, room: f64, height: f64) -> Self {
+        let texts = maps.panels().map(|panel| panel.keys.least_texts_length()).fold(0.0, f64::max);
+        let most = maps.rows.iter().map(Vec::len).max().unwrap_or(1);
+        let arranged = |across: usize, size: f64| {
+            Self::new(maps.rows.iter().flat_map(|row| row.chunks(across)).collect(), size, true)
+        };
+        let mut best = (0, 0.0);
+        for across in (1..=most).rev() {
+            let spare = room - arranged(across, SMALLEST.0).width;
+            let mut size = (SMALLEST.0 + spare / across as f64).min(maps.size_px.into());
+            while size > SMALLEST.1 && arranged(across, size).height > height {
+                size -= 5.0;
             }
-            across -= 1;
+            if size > best.1 {
+                best = (across, size);
+            }
+            if size >= SMALLEST.0.max(texts) {
+                break;
+            }
         }
+        arranged(best.0, best.1.max(SMALLEST.1))
     }
 
     /// Arranges maps whose longer side has about `size` units; exactly as many if they are to `fill` a page.
-    fn new(rows: Vec<Vec<&'a MapPanel>>, size: f64, fill: bool) -> Self {
+    fn new(rows: Vec<&'a [MapPanel]>, size: f64, fill: bool) -> Self {
         let mut sizes: Vec<Vec<PanelSize>> = Vec::new();
         for row in &rows {
-            sizes.push(row.iter().map(|panel| PanelSize::new(panel, size, fill)).collect());
+            let of_row = row.iter().enumerate();
+            let before = |place: usize| place.checked_sub(1).map(|before| &row[before]);
+            sizes.push(of_row.map(|(place, panel)| PanelSize::new(panel, before(place), size, fill)).collect());
         }
         let across = sizes.iter().map(Vec::len).max().unwrap_or(0);
         let mut lefts = Vec::new();
-        let mut x = MARGIN - BETWEEN.0 / 2.0;
+        let mut x = MARGIN;
         for place in 0..across {
             let column: Vec<&PanelSize> = sizes.iter().filter_map(|row| row.get(place)).collect();
             x += column.iter().map(|size| size.left).fold(0.0, f64::max);
@@ -128,13 +139,12 @@ impl<'a> PanelLayout<'a> {
         }
         let mut tops = Vec::new();
         let mut y = 0.0;
-        for row in &mut sizes {
-            let above = row.iter().map(|size| size.above).fold(0.0, f64::max);
-            row.iter_mut().for_each(|size| size.above = above);
+        for row in &sizes {
+            let above = PanelTitle::highest(row.iter().map(|size| &size.title));
             tops.push(y + above);
             y += above + row.iter().map(|size| size.map.1 + size.below).fold(0.0, f64::max) + BETWEEN.1;
         }
-        Self { rows, sizes, lefts, tops, width: x - BETWEEN.0, height: y }
+        Self { rows, sizes, lefts, tops, width: x - BETWEEN.0 + MARGIN, height: y }
     }
 }
 
@@ -156,7 +166,6 @@ mod tests {
         MapPanel {
             title: "diff".into(),
             detail: "layer 2".into(),
-            scale: 0,
             bins: Bins { rows: 2, columns: 2, values, sink: Vec::new() },
             queries: tokens(4),
             keys: tokens(6),
@@ -165,17 +174,16 @@ mod tests {
     }
 
     fn rows_of(rows: Vec<Vec<MapPanel>>) -> MapPanels {
-        let scale = |signed: bool| ColourScale { label: "weight".into(), signed };
-        MapPanels { scales: vec![scale(false), scale(true)], rows, size_px: 100 }
+        MapPanels { scale: ColourScale { label: "weight".into(), signed: false }, rows, size_px: 100 }
     }
 
     #[test]
     fn panels_of_one_scale_have_the_same_colour_for_the_same_number() {
         let both = rows_of(vec![vec![panel(0.25)], vec![panel(0.5)]]);
         assert!(maps(&both, &FigureHeading::default()).is_ok());
-        let together = &both.fit_scales()[0];
-        assert_ne!(*together, rows_of(vec![vec![panel(0.25)]]).fit_scales()[0]);
-        assert_eq!(*together, rows_of(vec![vec![panel(0.5)]]).fit_scales()[0]);
+        let together = both.fitted();
+        assert_ne!(together, rows_of(vec![vec![panel(0.25)]]).fitted());
+        assert_eq!(together, rows_of(vec![vec![panel(0.5)]]).fitted());
     }
 
     #[test]
@@ -188,13 +196,16 @@ mod tests {
     #[test]
     fn maps_fill_a_narrow_page_and_as_many_are_side_by_side_as_can_be_seen() {
         let maps = MapPanels { size_px: 560, ..rows_of(vec![vec![panel(0.5), panel(0.5), panel(0.5)]]) };
-        let shape = |room: f64| {
-            let layout = PanelLayout::filling(&maps, room);
-            (layout.rows.iter().map(Vec::len).collect::<Vec<_>>(), layout.width.round())
+        let shape = |room: f64, height: f64| {
+            let layout = PanelLayout::filling(&maps, room, height);
+            assert!(layout.height <= height, "{}", layout.height);
+            (layout.rows.iter().map(|row| row.len()).collect::<Vec<_>>(), layout.width.round())
         };
-        assert_eq!(shape(1200.0), (vec![3], 1200.0));
-        assert_eq!(shape(800.0), (vec![2, 1], 800.0));
-        assert_eq!(shape(500.0), (vec![1, 1, 1], 500.0));
+        assert_eq!(shape(1200.0, 9000.0), (vec![3], 1200.0));
+        assert_eq!(shape(714.0, 9000.0), (vec![3], 714.0));
+        assert_eq!(shape(500.0, 9000.0).0, [2, 1]);
+        assert_eq!(shape(330.0, 9000.0), (vec![1, 1, 1], 330.0));
+        assert!(shape(330.0, 1300.0).1 < 330.0, "a page is not exceeded");
     }
 
     #[test]

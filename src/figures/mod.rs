@@ -22,6 +22,7 @@ mod lines;
 mod map_panel;
 mod maps;
 mod panel_grid;
+mod panel_title;
 mod png;
 mod profile;
 mod small_maps;
@@ -29,7 +30,7 @@ mod text;
 mod token_axis;
 mod view;
 
-pub use self::cells::{cells, CellGrid, CellScale, GridCell};
+pub use self::cells::{cells, CellGrid, CellRow, CellScale, GridCell};
 pub(crate) use self::colour::region_name;
 pub use self::colour_scale::ColourScale;
 pub(crate) use self::export::recipe;

@@ -40,8 +40,7 @@ pub(super) fn profile_range<'a>(profiles: impl Iterator<Item = &'a Profile>, own
 
 /// Draws a profile as steps, filled with the colours of the regions.
 pub(super) fn draw_profile(figure: &mut Figure, profile: &Profile, keys: &TokenAxis, area: Area, range: (f64, f64)) {
-    let axis = Axis::stepped(range.0, range.1, false, 3.0);
-    draw_y_axis(figure, area, &axis);
+    let axis = axis(range);
     let bins = profile.values.len();
     let width = area.width / bins as f64;
     let zero = area.bottom() - area.height * axis.place(0.0);
@@ -65,12 +64,21 @@ pub(super) fn draw_profile(figure: &mut Figure, profile: &Profile, keys: &TokenA
     }
     figure.fill(Area { y: zero - 0.75, height: 1.5, ..area }, AXIS);
     note_cut(figure, profile, area, axis.hi);
+}
 
+/// Draws the numbers and the label of the axis of a profile.
+pub(super) fn draw_profile_axis(figure: &mut Figure, profile: &Profile, area: Area, range: (f64, f64)) {
+    let axis = axis(range);
+    draw_y_axis(figure, area, &axis);
     let x = area.x - 34.0 - axis.ticks.iter().map(|&tick| TICK.width(&axis.number(tick))).fold(0.0, f64::max);
-    let lines = LABEL.wrap(&profile.label, area.height + 2.0 * PROFILE_GAP);
+    let lines = LABEL.wrap(&profile.label, area.height + PROFILE_GAP);
     for (i, line) in lines.iter().rev().enumerate() {
         figure.text((x - 24.0 * i as f64, area.centre().1), line, LABEL);
     }
+}
+
+fn axis(range: (f64, f64)) -> Axis {
+    Axis::stepped(range.0, range.1, false, 3.0)
 }
 
 /// Returns the upper edge of neighbouring bins.

@@ -1,7 +1,7 @@
 //! Attention maps of every head as small multiples, layers × heads, on one colour scale.
 
 use super::colour_scale::{draw_colour_bar, ColourScale, FittedScale, BAR_ROOM};
-use super::figure::{Area, Figure, FigureHeading};
+use super::figure::{Area, Figure, FigureHeading, MARGIN};
 use super::legend::Legend;
 use super::map_panel::Bins;
 use super::text::{Anchor, TextFormat, AXIS_LABEL, TICK};
@@ -26,10 +26,11 @@ pub struct SmallMaps {
     pub size_px: u32,
 }
 
-const MARGIN: f64 = 44.0;
 /// Approximate room left and right of the maps. Many maps shrink to make room for it, but not below [`SMALLEST`].
 const BESIDE: f64 = 170.0;
 const SMALLEST: f64 = 24.0;
+/// Room of a legend in some rows.
+const LEGENDS: f64 = 120.0;
 /// Gap between maps, at least in pixels, and as a fraction of their side.
 const GAP: (f64, f64) = (3.0, 0.06);
 /// Width of the sink column, as a fraction of the map's side and at least in pixels, and its distance from the map.
@@ -44,21 +45,23 @@ const NAME: TextFormat = TextFormat { em: 19.0, ..TICK };
 pub fn small_maps(heads: &SmallMaps, heading: &FigureHeading) -> Result<Figure> {
     let SmallMaps { scale, layers, maps, queries, keys, .. } = heads;
     let fitted = FittedScale::of_maps(scale.signed, maps.iter().flatten().flat_map(Bins::numbers));
-    let layout = Layout::new(heads, heading.page.room() - BESIDE);
-    let (width, height) = layout.content(heads);
-    let left = MARGIN + LABEL + widest(layers) + 12.0 + queries.band_thickness();
-    let above = LABEL + NAME.em + 12.0;
-    let figure_width = left + width + MARGIN;
-    let regions = distinct(keys.regions.iter().chain(&queries.regions).map(|(name, _)| name));
-    let legend = Legend::new(Legend::regions(&regions), figure_width - 2.0 * MARGIN);
-    let body_height = legend.height() + BAR_ROOM + above + height + MARGIN;
     let subtitle = heading.subtitle_with(&[fitted.note()]);
     let heading = FigureHeading { subtitle: &subtitle, ..*heading };
+    let above = LABEL + NAME.em + 12.0;
+    let rest = heading.room_below(0.0) - BAR_ROOM - above - MARGIN - LEGENDS;
+    let layout = Layout::new(heads, heading.page.room() - BESIDE, rest);
+    let (width, height) = layout.content(heads);
+    let left = MARGIN + LABEL + widest(layers) + 12.0 + queries.band_thickness();
+    let figure_width = left + width + MARGIN;
+    let regions = distinct(keys.regions.iter().chain(&queries.regions).map(|(name, _)| name));
+    let legend_room = heading.page.width_mm.map_or(figure_width, |_| heading.page.room()) - 2.0 * MARGIN;
+    let legend = Legend::new(Legend::regions(&regions), legend_room);
+    let body_height = legend.height() + BAR_ROOM + above + height + MARGIN;
     let (mut figure, top) = Figure::headed(&heading, figure_width, body_height)?;
 
     legend.draw(&mut figure, (MARGIN, top));
     let top = top + legend.height();
-    draw_colour_bar(&mut figure, &fitted, &scale.label, (MARGIN, top), figure_width - 2.0 * MARGIN);
+    draw_colour_bar(&mut figure, &fitted, &scale.label, (MARGIN, top), legend_room);
     let corner = (left + layout.sink, top + BAR_ROOM + above);
     for (layer, row) in maps.iter().enumerate() {
         for (head, bins) in row.iter().enumerate() {
@@ -89,10 +92,12 @@ struct Layout {
 }
 
 impl Layout {
-    fn new(heads: &SmallMaps, width: f64) -> Self {
+    /// Maps as large as fit into a width and a height, and as can be seen.
+    fn new(heads: &SmallMaps, width: f64, height: f64) -> Self {
         let has_sinks = heads.maps.iter().flatten().any(|bins| !bins.sink.is_empty());
         let beside = if has_sinks { GAP.0 + SINK.1 + SINK.2 } else { GAP.0 };
-        let room = (width / heads.heads.len() as f64 - beside).min(heads.size_px.into()).max(SMALLEST);
+        let high = (height / heads.layers.len() as f64 - GAP.0) / (1.0 + GAP.1);
+        let room = (width / heads.heads.len() as f64 - beside).min(high).min(heads.size_px.into()).max(SMALLEST);
         let Bins { rows, columns, .. } = heads.maps[0][0];
         let [across, down] = [columns, rows].map(|bins| bins as f64 * (room / bins as f64).floor().max(1.0));
         let sink = if has_sinks { (SINK.0 * across).round().max(SINK.1) + SINK.2 } else { 0.0 };
@@ -148,8 +153,9 @@ mod tests {
 
     #[test]
     fn many_heads_make_small_maps() {
-        let size =
-            |layers: usize, of_layer: usize, bins: usize| Layout::new(&heads(layers, of_layer, bins), 1500.0).map;
+        let size = |layers: usize, of_layer: usize, bins: usize| {
+            Layout::new(&heads(layers, of_layer, bins), 1500.0, f64::INFINITY).map
+        };
         assert_eq!(size(4, 4, 32), (128.0, 128.0));
         assert_eq!(size(32, 32, 16), (32.0, 32.0));
         assert_eq!(size(2, 64, 8), (24.0, 24.0));
@@ -161,7 +167,7 @@ mod tests {
         let plain = heads(2, 3, 32);
         let mut with = plain.clone();
         with.maps.iter_mut().flatten().for_each(|map| map.sink = vec![0.9; 32]);
-        assert_eq!((Layout::new(&plain, 1500.0).sink, Layout::new(&with, 1500.0).sink), (0.0, 12.0));
+        assert_eq!((Layout::new(&plain, 1500.0, 9e9).sink, Layout::new(&with, 1500.0, 9e9).sink), (0.0, 12.0));
         let drawn = |heads: &SmallMaps| small_maps(heads, &FigureHeading::default()).unwrap();
         let plain = drawn(&plain);
         let with = drawn(&with);

@@ -42,12 +42,15 @@ pub(super) const TITLE: TextFormat = TextFormat::new(32.0, Anchor::Left).bold();
 pub(super) const SUBTITLE: TextFormat = TextFormat::new(22.0, Anchor::Left).in_colour(FAINT_INK);
 /// Titles of panels.
 pub(super) const PANEL_TITLE: TextFormat = TextFormat::new(25.0, Anchor::Left).bold();
-/// The detail after the title of a panel.
-pub(super) const PANEL_DETAIL: TextFormat = TextFormat::new(23.0, Anchor::Left).in_colour(FAINT_INK);
+/// The detail of a panel, after or below its title.
+pub(super) const PANEL_DETAIL: TextFormat = TextFormat::new(21.0, Anchor::Left).in_colour(FAINT_INK);
 /// Labels of axes.
 pub(super) const AXIS_LABEL: TextFormat = TextFormat::new(22.0, Anchor::Middle);
 /// Tick labels.
 pub(super) const TICK: TextFormat = TextFormat::new(21.0, Anchor::Middle);
+
+/// Marks after which a line may end, those that are tried first before the others.
+const MARKS: [&[char]; 3] = [&['·'], &[' '], &['-', '_', '/']];
 
 impl TextFormat {
     pub(super) const fn new(em: f64, anchor: Anchor) -> Self {
@@ -76,25 +79,37 @@ impl TextFormat {
         self.em * CAPITAL_EM / 2.0
     }
 
-    /// Breaks a text into lines that fit into `width`: after a `·` if that is enough, otherwise at any space. Returns
-    /// at least one line. A word that is too long loses its beginning.
+    /// Breaks a text into lines that fit into `width`: after a `·` if that is enough, otherwise at spaces, then at the marks
+    /// within names, then anywhere. Returns at least one line.
     pub(super) fn wrap(&self, text: &str, width: f64) -> Vec<String> {
-        let parts = text.split_inclusive(" · ").map(|part| part.trim_end_matches(' '));
-        let words = parts.flat_map(|part| {
-            let whole = self.width(part) <= width;
-            part.split(move |character| character == ' ' && !whole)
-        });
         let mut lines = vec![String::new()];
-        for word in words {
+        for piece in self.pieces(text, width, &MARKS) {
             let last = lines.last_mut().expect("there is a first line");
-            let longer = if last.is_empty() { word.to_string() } else { format!("{last} {word}") };
-            if last.is_empty() || self.width(&longer) <= width {
-                *last = longer;
+            if last.is_empty() || self.width((last.to_owned() + piece).trim()) <= width {
+                last.push_str(piece);
             } else {
-                lines.push(word.to_string());
+                lines.push(piece.to_owned());
             }
         }
-        lines.iter().map(|line| self.fit(line, width)).collect()
+        lines.iter().map(|line| line.trim().to_owned()).collect()
+    }
+
+    /// The pieces of a text between which a line may end: as few as fit into `width`.
+    fn pieces<'t>(&self, text: &'t str, width: f64, marks: &[&[char]]) -> Vec<&'t str> {
+        if self.width(text.trim()) <= width {
+            return vec![text];
+        }
+        match marks.split_first() {
+            Some((&marks, finer)) => {
+                text.split_inclusive(marks).flat_map(|piece| self.pieces(piece, width, finer)).collect()
+            }
+            None => text.char_indices().map(|(at, letter)| &text[at..at + letter.len_utf8()]).collect(),
+        }
+    }
+
+    /// Returns the width of the widest word of a text.
+    pub(super) fn widest_word(&self, text: &str) -> f64 {
+        text.split(' ').map(|word| self.width(word)).fold(0.0, f64::max)
     }
 
     /// Returns the text, or an ellipsis and as much of its end as fits into `width`, because the end of a path is more
@@ -220,6 +235,17 @@ mod tests {
         assert!(lines.len() > 1 && lines.iter().all(|line| SUBTITLE.width(line) <= 150.0), "{lines:?}");
         assert_eq!(SUBTITLE.wrap("layer 2 · A1 − A2", 140.0), ["layer 2 ·", "A1 − A2"]);
         assert_eq!(SUBTITLE.wrap("", 150.0), [""]);
+    }
+
+    #[test]
+    fn a_long_name_is_broken_at_its_marks_and_loses_nothing() {
+        for name in ["runs/diff-300M/checkpoint-8000", "0123456789abcdef0123456789abcdef", "αβγδεζηθικλμνξοπρστυφχψω"]
+        {
+            let lines = SUBTITLE.wrap(name, 150.0);
+            assert_eq!(lines.concat(), name);
+            assert!(lines.len() > 1 && lines.iter().all(|line| SUBTITLE.width(line) <= 150.0), "{lines:?}");
+        }
+        assert_eq!(SUBTITLE.wrap("diff-300M/checkpoint-8000", 150.0), ["diff-300M/", "checkpoint-", "8000"]);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 use std::ops::Range;
 
 /// The tokens along one side of a map.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct TokenAxis {
     /// Positions in the prompt.
     pub(super) range: Range<usize>,
@@ -22,6 +22,8 @@ pub struct TokenAxis {
 const MOST_TEXTS: usize = 80;
 /// Least distance between token texts along an axis, in pixels.
 const TEXT_PITCH: f64 = 17.0;
+/// The same where a page has no more room.
+const LEAST_PITCH: f64 = 11.0;
 const TEXT_MAX_WIDTH: f64 = 130.0;
 /// Thickness of a band of regions, and its distance from the map.
 const BAND: (f64, f64) = (10.0, 4.0);
@@ -61,13 +63,19 @@ impl TokenAxis {
         }
     }
 
-    /// Returns the pixels that the texts of all tokens need along an axis.
+    /// Returns the pixels that the texts of all tokens need along an axis; 0 without texts.
     pub(super) fn texts_length(&self) -> f64 {
-        if self.has_texts() {
-            TEXT_PITCH * self.texts.len() as f64
-        } else {
-            0.0
-        }
+        TEXT_PITCH * self.texts_drawn() as f64
+    }
+
+    /// The same where a page has no more room.
+    pub(super) fn least_texts_length(&self) -> f64 {
+        LEAST_PITCH * self.texts_drawn() as f64
+    }
+
+    /// Returns the number of texts, if they are few enough to be drawn.
+    fn texts_drawn(&self) -> usize {
+        Some(self.texts.len()).filter(|n| *n <= MOST_TEXTS).unwrap_or(0)
     }
 
     /// Draws the tokens and their regions left of a map.
@@ -76,13 +84,13 @@ impl TokenAxis {
         let format = self.label_format(map.height).at(Anchor::Right);
         for (place, text) in self.labels(map.height) {
             let y = map.y + map.height * place;
-            if !self.has_texts() {
+            if !self.has_texts(map.height) {
                 figure.fill(Area { x: x - 7.0, y: y - 0.75, width: 7.0, height: 1.5 }, AXIS);
             }
             figure.text((x - 12.0, y), &text, format);
         }
         let x = x - 14.0 - self.label_width(map.height) - 18.0;
-        figure.text((x, map.centre().1), "query token", AXIS_LABEL.at(Anchor::Upward));
+        figure.text((x, map.centre().1), name("query", map.height), AXIS_LABEL.at(Anchor::Upward));
     }
 
     /// Draws the regions along the left edge of a map. Returns the thickness of the band with its distance.
@@ -106,7 +114,7 @@ impl TokenAxis {
         let format = self.label_format(below.width);
         for (place, text) in self.labels(below.width) {
             let x = below.x + below.width * place;
-            if self.has_texts() {
+            if self.has_texts(below.width) {
                 figure.text((x, below.y + 8.0), &text, format.at(Anchor::Hanging));
             } else {
                 figure.fill(Area { x: x - 0.75, y: below.y, width: 1.5, height: 7.0 }, AXIS);
@@ -114,7 +122,7 @@ impl TokenAxis {
             }
         }
         let y = below.y + 32.0 + self.labels_height(below.width);
-        figure.text((below.centre().0, y), "key token", AXIS_LABEL);
+        figure.text((below.centre().0, y), name("key", below.width), AXIS_LABEL);
     }
 
     /// Returns ((start, length), colour) of each run along a side, the longest first so that short ones are not hidden.
@@ -130,14 +138,15 @@ impl TokenAxis {
         runs.collect()
     }
 
-    fn has_texts(&self) -> bool {
-        !self.texts.is_empty() && self.texts.len() <= MOST_TEXTS
+    /// Returns `true` if the tokens have texts along a side of this length.
+    fn has_texts(&self, side: f64) -> bool {
+        self.texts_drawn() > 0 && side >= self.least_texts_length()
     }
 
     /// Returns the labels of the axis as (position from 0 to 1, text).
     fn labels(&self, side: f64) -> Vec<(f64, String)> {
         let tokens = self.range.len() as f64;
-        if self.has_texts() {
+        if self.has_texts(side) {
             let format = self.label_format(side);
             let texts = self.texts.iter().map(|text| format.fit(&visible(text), TEXT_MAX_WIDTH));
             return texts.enumerate().map(|(i, text)| ((i as f64 + 0.5) / tokens, text)).collect();
@@ -162,7 +171,7 @@ impl TokenAxis {
 
     /// Returns the height of labels below a side.
     fn labels_height(&self, side: f64) -> f64 {
-        if self.has_texts() {
+        if self.has_texts(side) {
             self.label_width(side)
         } else {
             NUMBERS_HEIGHT
@@ -170,11 +179,21 @@ impl TokenAxis {
     }
 
     fn label_format(&self, side: f64) -> TextFormat {
-        if self.has_texts() {
+        if self.has_texts(side) {
             TextFormat { em: (0.9 * side / self.texts.len() as f64).min(19.0), ..TICK }
         } else {
             TICK
         }
+    }
+}
+
+/// The name of a side: `query token`, or a short side's first word.
+fn name(which: &'static str, side: f64) -> &'static str {
+    let long = if which == "query" { "query token" } else { "key token" };
+    if AXIS_LABEL.width(long) <= side {
+        long
+    } else {
+        which
     }
 }
 

@@ -1,14 +1,14 @@
 //! Figures of runs as values: each is a view of a table, whose numbers it draws as lines, cells or a forest.
 
 use super::{
-    cells, forest, lines, CellGrid, CellScale, Figure, FigureHeading, ForestPanel, ForestRow, GridCell, Line, LineAxes,
-    LinePanel, Page, PointEstimate,
+    cells, forest, lines, CellGrid, CellRow, CellScale, Figure, FigureHeading, ForestPanel, ForestRow, GridCell, Line,
+    LineAxes, LinePanel, Page, PointEstimate,
 };
 use crate::attention::HeadPlace;
 use crate::base::names::distinct;
 use crate::results::metric::{kind_of, Kind};
 use crate::results::run_table::RunTable;
-use crate::results::table::{Cell, ColumnRole, Table, MODEL};
+use crate::results::table::{short, Cell, ColumnRole, Table, MODEL};
 use crate::results::{Column, Frame};
 use anyhow::Result;
 
@@ -32,7 +32,7 @@ pub(crate) enum View {
     Lines { over: Over, panels: &'static [Panel] },
     /// A grid for each model: a key from top to bottom, and the length of the prompts, or what else differs, from left to right.
     Grid { down: &'static str, value: &'static str },
-    /// A grid for each model of its layers and heads: a figure for each score of heads, named after it if there are several.
+    /// A grid for each model of its layers and heads, and for each score of heads.
     Heads,
     /// Changes with their intervals, a row for each condition and model.
     Forest { panels: &'static [Panel], x_label: &'static str },
@@ -72,24 +72,18 @@ impl RunFigure {
     ///
     /// # Errors
     /// If it would be too large.
-    pub(crate) fn draw(&self, frame: &Frame, subtitle: &str, page: Page) -> Result<Vec<DrawnFigure>> {
-        let Some(table) = self.table.filled(frame) else { return Ok(Vec::new()) };
+    pub(crate) fn draw(&self, frame: &Frame, subtitle: &str, page: Page) -> Result<Option<Figure>> {
+        let Some(table) = self.table.filled(frame) else { return Ok(None) };
         let rows = DrawnRows::of(frame, &table);
         let heading = FigureHeading { title: self.title, subtitle, page };
         let figure = match self.view {
             View::Lines { over, panels } => rows.lines(over, panels, &heading)?,
             View::Grid { down, value } => rows.grid(down, value, &heading)?,
             View::Forest { panels, x_label } => rows.forest(panels, x_label, &heading)?,
-            View::Heads => return rows.heads(self.file, &heading),
+            View::Heads => rows.heads(&heading)?,
         };
-        Ok(figure.into_iter().map(|figure| DrawnFigure { file: self.file.to_owned(), figure }).collect())
+        Ok(figure)
     }
-}
-
-/// A figure, and the name of its file without an extension.
-pub(crate) struct DrawnFigure {
-    pub(crate) file: String,
-    pub(crate) figure: Figure,
 }
 
 /// The rows of a table, which are drawn.
@@ -216,8 +210,9 @@ impl<'a> DrawnRows<'a> {
                     drawn.push(LinePanel {
                         title: joined(title, &part.title),
                         x_label: label.to_owned(),
-                        y_label: y_label(panel, first),
+                        y_label: unit_of(&first.heading).to_owned(),
                         y_range: first.range,
+                        marks: Vec::new(),
                         lines,
                     });
                 }
@@ -260,13 +255,14 @@ impl<'a> DrawnRows<'a> {
         let models = self.models();
         let mut rows = Vec::new();
         for part in self.parts(&apart) {
-            rows.push(models.iter().map(|model| self.grid_of(&part, model, down, &across, value)).collect());
+            let grids = models.iter().map(|model| self.grid_of(&part, model, down, &across, value)).collect();
+            rows.push(CellRow { heading: part.title, grids });
         }
         let numbers = self.numbers(value);
         let scale = CellScale {
             label: &numbers.heading,
             end: numbers.range.map(|(_, end)| end),
-            decimals: 0,
+            decimals: if numbers.range.is_some() { 0 } else { 1 },
             x_label: "",
             y_label: &self.table.columns[down].heading,
         };
@@ -283,35 +279,41 @@ impl<'a> DrawnRows<'a> {
             let place = depths.iter().position(|depth| *depth == row[down].text);
             let column = columns.iter().position(|column| *column == self.title(across, row));
             if let (Some(place), Some(column), Some(point)) = (place, column, PointEstimate::of_cell(&row[value])) {
-                let detail = point.interval.map_or_else(String::new, |(lo, hi)| format!("{lo:.0}–{hi:.0}"));
+                let interval = point.interval.filter(|_| self.numbers(value).range.is_some());
+                let detail = interval.map_or_else(String::new, |(lo, hi)| format!("{lo:.0}–{hi:.0}"));
                 grid[place][column] = Some(GridCell { value: point.value, detail });
             }
         }
-        let title = self.frame.short_name(model);
-        CellGrid { title, detail: part.title.clone(), rows: depths, columns, cells: grid }
+        CellGrid { title: self.frame.short_name(model), rows: depths, columns, cells: grid, end: None }
     }
 
-    /// A figure for each score of heads.
-    fn heads(&self, file: &str, heading: &FigureHeading<'_>) -> Result<Vec<DrawnFigure>> {
+    /// All scores of heads. Several of them have colours of their own, as they have different units.
+    fn heads(&self, heading: &FigureHeading<'_>) -> Result<Option<Figure>> {
         let layer_and_head = self.place(Column::Layer.name()).zip(self.place(Column::Head.name()));
-        let Some((layer, head)) = layer_and_head else { return Ok(Vec::new()) };
+        let Some((layer, head)) = layer_and_head else { return Ok(None) };
         let columns = self.table.columns.iter().enumerate();
         let scores: Vec<_> = columns.filter(|(_, column)| column.role == ColumnRole::Result).collect();
-        let mut figures = Vec::new();
+        let mut rows = Vec::new();
         for &(place, column) in &scores {
-            let rows = self.grids_of_heads(layer, head, place);
-            let is_one = scores.len() == 1;
-            let title = if is_one { heading.title.to_owned() } else { format!("{}: {}", heading.title, column.name) };
-            let heading = FigureHeading { title: &title, ..*heading };
-            let figure = cells(&rows, &heading, &CellScale::of_heads(&column.heading))?;
-            let file = if is_one { file.to_owned() } else { format!("{file}-{}", column.name.replace(' ', "-")) };
-            figures.push(DrawnFigure { file, figure });
+            for mut row in self.grids_of_heads(layer, head, place) {
+                if scores.len() > 1 {
+                    let largest = row.grids.iter().map(CellGrid::largest).fold(0.0, f64::max);
+                    let score = format!("{}, largest {}", column.heading, short(Some(largest)));
+                    row.heading = joined(&score, &row.heading);
+                    row.grids.iter_mut().for_each(|grid| grid.end = Some(largest).filter(|largest| *largest > 0.0));
+                }
+                rows.push(row);
+            }
         }
-        Ok(figures)
+        let label = match scores.as_slice() {
+            [(_, column)] => &column.heading,
+            _ => "number, of the largest of its score",
+        };
+        (!rows.is_empty()).then(|| cells(&side_by_side(rows), heading, &CellScale::of_heads(label))).transpose()
     }
 
-    /// A row of grids for each part: a score of the heads of each model.
-    fn grids_of_heads(&self, layer: usize, head: usize, score: usize) -> Vec<Vec<CellGrid>> {
+    /// A row of grids for each part: a score of the heads of each model that has it.
+    fn grids_of_heads(&self, layer: usize, head: usize, score: usize) -> Vec<CellRow> {
         let mut rows = Vec::new();
         for part in self.parts(&self.other_keys(&[layer, head])) {
             let mut grids = Vec::new();
@@ -322,11 +324,12 @@ impl<'a> DrawnRows<'a> {
                 });
                 let numbers: Vec<_> = numbers.collect();
                 if numbers.iter().any(|(_, number)| number.is_some()) {
-                    let grid = CellGrid::of_heads(self.frame.short_name(model), numbers);
-                    grids.push(CellGrid { detail: part.title.clone(), ..grid });
+                    grids.push(CellGrid::of_heads(self.frame.short_name(model), numbers));
                 }
             }
-            rows.push(grids);
+            if !grids.is_empty() {
+                rows.push(CellRow { heading: part.title, grids });
+            }
         }
         rows
     }
@@ -338,7 +341,7 @@ impl<'a> DrawnRows<'a> {
             for panel in panels {
                 for column in self.columns(*panel) {
                     let rows = self.forest_rows(&part, condition, column.place);
-                    let unit = column.heading.split_once(", ").map_or("", |(_, unit)| unit).to_owned();
+                    let unit = unit_of(&column.heading).to_owned();
                     let title = joined(panel.title, &part.title);
                     drawn.extend((!rows.is_empty()).then_some(ForestPanel { title, unit, rows }));
                 }
@@ -365,6 +368,20 @@ impl<'a> DrawnRows<'a> {
     }
 }
 
+/// Rows of one model, beside each other with their headings as titles; those of several as they are.
+fn side_by_side(rows: Vec<CellRow>) -> Vec<CellRow> {
+    let first = &rows[0].grids[0].title;
+    if rows.len() == 1 || rows.iter().flat_map(|row| &row.grids).any(|grid| grid.title != *first) {
+        return rows;
+    }
+    let model = first.clone();
+    let mut grids = Vec::new();
+    for CellRow { heading, grids: of_score } in rows {
+        grids.extend(of_score.into_iter().map(|grid| CellGrid { title: heading.clone(), ..grid }));
+    }
+    vec![CellRow { heading: model, grids }]
+}
+
 /// A title with what tells it from others: `accuracy · 4096 tokens`.
 fn joined(title: &str, part: &str) -> String {
     let mut words = vec![title, part];
@@ -372,14 +389,11 @@ fn joined(title: &str, part: &str) -> String {
     words.join(" · ")
 }
 
-/// The label of the y axis: the unit where the panel has a title, otherwise the heading of its column.
-fn y_label(panel: &Panel, first: &Numbers) -> String {
-    match first.heading.split_once(", ") {
-        _ if panel.title.is_empty() => first.heading.clone(),
-        Some((_, unit)) => unit.to_owned(),
-        None if first.heading.ends_with('%') => "%".to_owned(),
-        None => String::new(),
-    }
+/// The unit in a heading: `nats` of `NLL, nats` and of `NLL (nats)`; empty for pure numbers.
+fn unit_of(heading: &str) -> &str {
+    let in_brackets = || heading.strip_suffix(')').and_then(|heading| heading.rsplit_once(" ("));
+    let behind = || heading.rsplit_once(' ').filter(|(_, unit)| matches!(*unit, "%" | "points"));
+    heading.split_once(", ").or_else(in_brackets).or_else(behind).map_or("", |(_, unit)| unit)
 }
 
 #[cfg(test)]
@@ -447,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn every_score_of_heads_is_a_figure_without_the_models_that_lack_it() {
+    fn every_score_of_heads_is_a_row_of_grids_without_the_models_that_lack_it() {
         let columns = vec![
             words(MODEL).key(),
             numbers("layer").key(),
@@ -462,13 +476,36 @@ mod tests {
         let table = Table::plain(columns, vec![row("a", Cell::none()), row("b", Cell::count(1))]);
         let frame = Frame::default();
         let rows = DrawnRows::of(&frame, &table);
-        let figures =
-            rows.heads("heads", &FigureHeading { title: "Heads", subtitle: "", page: Page::default() }).unwrap();
-        let files: Vec<&str> = figures.iter().map(|drawn| drawn.file.as_str()).collect();
-        assert_eq!(files, ["heads-of-needles", "heads-sink-%"]);
-        assert_eq!(figures[0].figure.title(), "Heads: of needles");
+        let heading = FigureHeading { title: "Heads", subtitle: "", page: Page::default() };
+        assert!(rows.heads(&heading).unwrap().is_some());
         let models =
-            |score| rows.grids_of_heads(1, 2, score)[0].iter().map(|grid| grid.title.clone()).collect::<Vec<_>>();
+            |score| rows.grids_of_heads(1, 2, score)[0].grids.iter().map(|grid| grid.title.clone()).collect::<Vec<_>>();
         assert_eq!([models(3), models(4)], [vec!["a".to_owned(), "b".into()], vec!["b".into()]]);
+    }
+
+    #[test]
+    fn the_scores_of_one_model_are_beside_each_other() {
+        let grid = |title: &str| CellGrid::of_heads(title.into(), []);
+        let rows = |models: [&str; 2]| {
+            let row = |model| CellRow { heading: format!("of {model}"), grids: vec![grid(model)] };
+            side_by_side(models.map(row).into()).iter().map(|row| row.grids.len()).collect::<Vec<_>>()
+        };
+        assert_eq!((rows(["a", "a"]), rows(["a", "b"])), (vec![2], vec![1, 1]));
+    }
+
+    #[test]
+    fn units_are_told_from_what_they_are_of() {
+        let cases = [
+            ("accuracy %", "%"),
+            ("NLL (nats)", "nats"),
+            ("cumulative NLL, nats", "nats"),
+            ("answer in |a| %", "%"),
+            ("accuracy points", "points"),
+            ("map cosine", ""),
+            ("lambda", ""),
+        ];
+        for (heading, unit) in cases {
+            assert_eq!(unit_of(heading), unit, "{heading}");
+        }
     }
 }

@@ -55,6 +55,7 @@ pub use output::{mean_over_layers, Contribution, Contributions, LayerOutput, Lay
 pub use pooled_map::{PooledMap, PooledMapCollector, PooledMapProbe, PooledMapSpec, Pooling, RowQuantity};
 pub use premise::Agreement;
 pub(crate) use roles::{by_role, RolesMeasure, EVERY_HEAD, ROLES, SINKS, STRONGEST};
+pub(crate) use shape::ShapeMeasure;
 pub(crate) use sinks::{SinkCollector, SinkProbe};
 pub(crate) use target::region_ranges;
 pub use target::{TargetCollector, TargetProbe, TargetSummary};

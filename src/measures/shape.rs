@@ -15,7 +15,7 @@ use anyhow::Result;
 use std::ops::Range;
 
 /// Entropy of the rows, and sinks.
-pub(super) struct ShapeMeasure;
+pub(crate) struct ShapeMeasure;
 
 impl Measure for ShapeMeasure {
     fn row_probes(&self, _model: usize, prompt: &Prompt) -> Vec<Box<dyn RowProbe>> {

@@ -173,8 +173,10 @@ pub struct TargetRows {
     pub regions: Vec<Region>,
 }
 
-/// Number of measured rows of plain text: the last ones, which see the most keys.
-const TEXT_ROWS: usize = 32;
+/// Number of measured rows of plain text of so many tokens: the last ones, which see the most keys.
+pub(crate) fn text_rows(tokens: usize) -> usize {
+    tokens.min(32)
+}
 
 impl Prompt {
     /// The rows from the first that predicts a token of an answer to the last; empty without questions.
@@ -187,7 +189,8 @@ impl Prompt {
     /// The measured rows: those that predict each answer, or the last 32 rows of plain text.
     pub fn targets(&self) -> Vec<TargetRows> {
         if self.queries.is_empty() {
-            let rows = self.ids.len().saturating_sub(TEXT_ROWS)..self.ids.len();
+            let n_tok = self.ids.len();
+            let rows = n_tok - text_rows(n_tok)..n_tok;
             return vec![TargetRows { query: None, rows, regions: self.regions(None) }];
         }
         let mut targets = Vec::new();

@@ -5,9 +5,9 @@ use super::{check, MapsOfOnePrompt, Setup};
 use crate::attention::{HeadPlace, LayersAndHeads};
 use crate::bail_usage;
 use crate::explore::{agreements, ExploreMeasure, Resolution};
-use crate::measures::{AnswerMeasure, MapMeasure, Measures, RowQuantity, TokenSpan};
-use crate::prompts::PlannedPrompt;
-use crate::results::metric::{ANSWER_REGION, SHARE_ABS};
+use crate::measures::{AnswerMeasure, MapMeasure, Measure, Measures, RowQuantity, ShapeMeasure, TokenSpan};
+use crate::prompts::{Grid, PlannedPrompt};
+use crate::results::metric::{ANSWER_REGION, SHARE_ABS, SINK_SHARE_FIRST};
 use crate::results::DrawnHead;
 use anyhow::Result;
 use clap::{Args, ValueEnum};
@@ -22,7 +22,7 @@ pub struct MapFlags {
     /// Kind of map
     #[arg(long, value_enum, default_value_t = MapKind::Effective)]
     pub map: MapKind,
-    /// Layer, counted from 0 [default: the layer with the most attention to the answer; the last one with --text]
+    /// Layer, counted from 0 [default: the layer with the most attention to the answer; in a text, with the least to the first token]
     #[serde(skip_serializing_if = "Option::is_none")]
     #[arg(long, value_name = "L")]
     pub layer: Option<usize>,
@@ -214,7 +214,7 @@ pub(super) fn add_maps(setup: &Setup, measures: &mut Measures) -> Result<()> {
 }
 
 /// Returns the heads of each model whose maps are drawn: those of the given layer and head, all of them, or those
-/// of the layer with the most attention to the answer, which takes an extra pass over the prompt.
+/// of the layer that has most to see, which takes an extra pass over the prompt.
 ///
 /// # Errors
 /// A usage error for layers, heads and maps that the models do not have.
@@ -228,7 +228,7 @@ fn drawn(setup: &Setup, spec: &MapFlags) -> Result<Vec<LayersAndHeads>> {
     }
     let layers = match spec.layer {
         Some(layer) => vec![layer; setup.models.len()],
-        None => layers_of_the_answer(setup)?,
+        None => layers_to_draw(setup)?,
     };
     let heads = spec.head.map(|head| vec![head]).or(asked.heads.clone());
     Ok(layers.into_iter().map(|layer| LayersAndHeads { layers: Some(vec![layer]), heads: heads.clone() }).collect())
@@ -254,32 +254,35 @@ pub(super) fn drawn_heads(setup: &Setup, measures: &Measures) -> Vec<DrawnHead> 
     drawn
 }
 
-/// Returns the layer of each model with the most attention to the answer; for a text, which has no answer, the last
-/// layer.
-fn layers_of_the_answer(setup: &Setup) -> Result<Vec<usize>> {
+/// Returns the layer of each model with the most attention to the answer; in a text, which has no answer, with the least to
+/// the first token.
+fn layers_to_draw(setup: &Setup) -> Result<Vec<usize>> {
     let prompts = setup.grid.prompts();
-    let measure = AnswerMeasure { by_head: true, sinks: false };
     check(setup, &prompts)?;
-    Ok((0..setup.models.len()).map(|model| layer_of_the_answer(setup, model, &prompts[0], &measure)).collect())
+    Ok((0..setup.models.len()).map(|model| layer_to_draw(setup, model, &prompts[0])).collect())
 }
 
-fn layer_of_the_answer(setup: &Setup, index: usize, planned: &PlannedPrompt, measure: &AnswerMeasure) -> usize {
+fn layer_to_draw(setup: &Setup, index: usize, planned: &PlannedPrompt) -> usize {
     let model = &setup.models[index];
     let select = &setup.plan.select;
+    let is_text = matches!(setup.grid, Grid::Text(_));
+    let (metric, region, sign) =
+        if is_text { (SINK_SHARE_FIRST.name, None, -1.0) } else { (SHARE_ABS.name, Some(ANSWER_REGION), 1.0) };
+    let measure: &dyn Measure = if is_text { &ShapeMeasure } else { &AnswerMeasure { by_head: true, sinks: false } };
     let records = planned
         .build(setup.grid.seed(), &setup.sources, model.tokenizer())
         .and_then(|prompt| untreated_records(setup, index, select, planned, &prompt, &[measure], None))
         .unwrap_or_default(); // an error of this prompt occurs again in the run, which reports it
-    let mut answer = vec![0.0; model.transformer.config.layers.len()];
+    let mut seen = vec![0.0; model.transformer.config.layers.len()];
     for m in records.iter().map(|record| &record.measure) {
-        let is_answer = m.metric == SHARE_ABS.name && m.region.as_deref() == Some(ANSWER_REGION);
-        if let (true, Some(layer), Some(_), Some(share)) = (is_answer, m.layer, m.head, m.value) {
-            answer[layer] += share;
+        let is_asked = m.metric == metric && m.region.as_deref() == region;
+        if let (true, Some(layer), Some(_), Some(share)) = (is_asked, m.layer, m.head, m.value) {
+            seen[layer] += sign * share;
         }
     }
-    (0..answer.len())
+    (0..seen.len())
         .filter(|layer| select.layers.as_ref().is_none_or(|layers| layers.contains(layer)))
-        .max_by(|&a, &b| answer[a].total_cmp(&answer[b]))
+        .max_by(|&a, &b| seen[a].total_cmp(&seen[b]))
         .unwrap_or(0)
 }
 

@@ -107,7 +107,7 @@ fn heads_tells_what_each_head_is_for() {
             assert!(scores.iter().all(|score| (0.0..=1.0).contains(score)), "{model}, {metric}: {scores:?}");
         }
     }
-    assert_drawn(&scratch.path("run/heads-induction.png"), "heads");
+    assert_drawn(&scratch.path("run/heads.png"), "heads");
 }
 
 #[test]

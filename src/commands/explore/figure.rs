@@ -31,9 +31,9 @@ pub(super) fn draw(run: &Run, measure: &ExploreMeasure) -> Result<()> {
     let signed = run.setup().has_second_map();
     let subtitle =
         format!("{}{POOLING} · {}", if signed { "effective attention, " } else { "" }, run.setup().caption());
-    let scales = vec![ColourScale { label: "attention weight".to_owned(), signed }];
+    let scale = ColourScale { label: "attention weight".to_owned(), signed };
     let rows = panels.chunks(ACROSS).map(<[MapPanel]>::to_vec).collect();
-    let figure = maps(&MapPanels { scales, rows, size_px: SIZE_PX }, &run.heading(title, &subtitle))?;
+    let figure = maps(&MapPanels { scale, rows, size_px: SIZE_PX }, &run.heading(title, &subtitle))?;
     run.save_figure(&figure, "maps", POOLING)
 }
 
@@ -55,7 +55,6 @@ fn model_panels(run: &Run, measure: &ExploreMeasure, key: &PassKey, maps: &Model
         panels.push(MapPanel {
             title: frame.short_name(model),
             detail: format!("layer {} · head {}{share}", head.at.layer, head.at.head),
-            scale: 0,
             bins,
             queries: axis.clone(),
             keys: axis,

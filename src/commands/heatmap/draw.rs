@@ -6,7 +6,7 @@ use crate::commands::heatmap::bins;
 use crate::figures::{maps, small_maps, Bins, ColourScale, MapPanel, MapPanels, Profile, SmallMaps, TokenAxis};
 use crate::measures::{Maps, PassKey, PooledMap, RowQuantity};
 use crate::model::open::Model;
-use crate::prompts::Grid;
+use crate::prompts::{text_rows, Grid};
 use crate::results::metric::LAMBDA;
 use crate::results::table::short;
 use crate::results::{of_model, under, Frame};
@@ -33,19 +33,21 @@ impl Picture<'_> {
         if self.spec.every_head {
             return self.draw_grids(run);
         }
-        let scales = self.scales(&run.setup().models);
+        let turns = self.spec.map == MapKind::Effective && self.signs_differ();
         let mut rows: Vec<Vec<MapPanel>> = Vec::new();
         for (&at, maps) in self.maps {
-            let of_pass = maps.maps.iter().enumerate();
-            let panels = of_pass.map(|(i, grid)| self.panel(run, at, maps, grid, i, &scales)).collect();
+            let panels = (0..maps.maps.len()).map(|index| self.panel(run, at, maps, index, turns)).collect();
             rows.push(panels);
         }
         rows.retain(|row| !row.is_empty());
         if rows.is_empty() {
             bail_usage!("{NOTHING}");
         }
-        let subtitle = format!("{} · {}", self.pooling(), run.setup().caption());
-        let drawn = MapPanels { scales, rows: arranged(rows), size_px: MAP_PX };
+        let shared = shared_details(&mut rows);
+        let note = if turns { " · signs turned where the sum is below 0" } else { "" };
+        let subtitle = format!("{}{shared}{note} · {}", self.pooling(), run.setup().caption());
+        let scale = self.scale(&run.setup().models);
+        let drawn = MapPanels { scale, rows: arranged(rows), size_px: MAP_PX };
         let figure = maps(&drawn, &run.heading(self.title(&run.setup().models), &subtitle))?;
         run.save_figure(&figure, "heatmap", &self.pooling())
     }
@@ -71,48 +73,53 @@ impl Picture<'_> {
         format!("{}largest magnitude of each bin", if one_head { "" } else { "mean over heads of the " })
     }
 
-    /// One colour scale for everything that can be compared: softmax maps, signed mixtures, logits.
-    fn scales(&self, models: &[Model]) -> Vec<ColourScale> {
+    /// One colour scale for all maps.
+    fn scale(&self, models: &[Model]) -> ColourScale {
         let signed = two_maps(models) > 0;
-        let scale = |label: &str, signed| ColourScale { label: label.to_owned(), signed };
-        match self.spec.map {
-            MapKind::Effective => vec![scale("attention weight", signed)],
-            MapKind::A1 | MapKind::A2 => vec![scale("attention weight", false)],
-            MapKind::Logits1 | MapKind::Logits2 => vec![scale("logit", true)],
-            MapKind::All if !signed => vec![scale("attention weight", false)],
-            MapKind::All => vec![scale("attention weight", false), scale("A1 − λA2", true)],
-        }
+        let (label, signed) = match self.spec.map {
+            MapKind::Effective | MapKind::All => ("attention weight", signed),
+            MapKind::A1 | MapKind::A2 => ("attention weight", false),
+            MapKind::Logits1 | MapKind::Logits2 => ("logit", true),
+        };
+        ColourScale { label: label.to_owned(), signed }
     }
 
-    fn panel(
-        &self,
-        run: &Run,
-        at: PassKey,
-        maps: &Maps,
-        (quantity, HeadPlace { layer, .. }, grid): &(RowQuantity, HeadPlace, PooledMap),
-        index: usize,
-        scales: &[ColourScale],
-    ) -> MapPanel {
+    /// Returns `true` if some maps are positive in sum, and others negative: what follows the attention of a head with λ
+    /// above 1 takes either.
+    fn signs_differ(&self) -> bool {
+        let maps = || self.maps.values().flat_map(|maps| &maps.maps);
+        maps().any(|(_, _, map)| sum(map) < 0.0) && maps().any(|(_, _, map)| sum(map) > 0.0)
+    }
+
+    /// The panel of one of the maps of a pass. `turns` turns the signs of one that is negative in sum.
+    fn panel(&self, run: &Run, at: PassKey, maps: &Maps, index: usize, turns: bool) -> MapPanel {
+        let (quantity, HeadPlace { layer, .. }, grid) = &maps.maps[index];
         let name = &run.setup().models[at.model].name;
         let config = &run.setup().models[at.model].transformer.config;
         let heads = match self.spec.head {
             Some(head) => format!("head {head}"),
-            None => format!("mean of {} heads", self.drawn_heads(at.model, config.wiring().heads())),
+            None => format!("{} heads", self.drawn_heads(at.model, config.wiring().heads())),
         };
         let lambda = self.lambda(name, *layer, &self.drawn[at.model]);
         let lambda = lambda.map_or(String::new(), |lambda| format!(" · λ {}", short(Some(lambda))));
-        let map = quantity_name(*quantity, config.wiring().maps());
-        let is_text = matches!(run.setup().grid, Grid::Text(_));
+        let is_turned = turns && sum(grid) < 0.0;
+        let sign = if is_turned { -1.0 } else { 1.0 };
+        let map = if is_turned { "λA2 − A1" } else { quantity_name(*quantity, config.wiring().maps()) };
+        let of_rows = match run.setup().grid {
+            Grid::Text(_) => format!("the last {} rows", text_rows(maps.tokens.len())),
+            _ => "the answer's rows".to_owned(),
+        };
         let profile = maps.profiles.get(index).map(|(_, _, grid)| Profile {
-            label: if is_text { "last 32 rows".to_owned() } else { "rows that predict the answer".to_owned() },
-            values: grid.values.iter().map(|&x| if x.is_nan() { 0.0 } else { x }).collect(),
+            label: format!("largest of {of_rows}"),
+            values: grid.values.iter().map(|&x| if x.is_nan() { 0.0 } else { sign * x }).collect(),
             top: profile_top(&grid.values),
         });
+        let mut bins = bins(grid);
+        bins.values.iter_mut().chain(&mut bins.sink).for_each(|value| *value *= sign);
         MapPanel {
             title: self.titled(run, at),
             detail: format!("{map} · layer {layer} · {heads}{lambda}"),
-            scale: if *quantity == RowQuantity::Effective && config.wiring().maps() > 1 { scales.len() - 1 } else { 0 },
-            bins: bins(grid),
+            bins,
             queries: axis(run, maps, &maps.queries),
             keys: axis(run, maps, &maps.keys),
             profile,
@@ -157,7 +164,7 @@ impl Picture<'_> {
             let maps = SmallMaps {
                 queries: axis(run, maps, &maps.queries),
                 keys: axis(run, maps, &maps.keys),
-                scale: self.scales(model).remove(0),
+                scale: self.scale(model),
                 heads: first.keys().map(ToString::to_string).collect(),
                 layers: layers.keys().map(ToString::to_string).collect(),
                 maps: layers.into_values().map(|heads| heads.into_values().collect()).collect(),
@@ -174,11 +181,30 @@ impl Picture<'_> {
     }
 }
 
-/// The rows of several models as they are, if they have the same number of maps; otherwise all maps side by side in as
-/// few rows as leave no place empty, if that can be.
+/// The sum of what is visible of a map.
+fn sum(map: &PooledMap) -> f32 {
+    map.values.iter().filter(|value| value.is_finite()).sum()
+}
+
+/// Takes out of the details of several panels what all of them say, to go on with a subtitle.
+fn shared_details(rows: &mut [Vec<MapPanel>]) -> String {
+    let first = rows[0][0].detail.clone();
+    if rows.len() == 1 && rows[0].len() == 1 {
+        return String::new();
+    }
+    let says = |panel: &MapPanel, part: &str| panel.detail.split(" · ").any(|other| other == part);
+    let shared: Vec<&str> =
+        first.split(" · ").filter(|part| rows.iter().flatten().all(|panel| says(panel, part))).collect();
+    for panel in rows.iter_mut().flatten() {
+        let own: Vec<&str> = panel.detail.split(" · ").filter(|part| !shared.contains(part)).collect();
+        panel.detail = own.join(" · ");
+    }
+    shared.iter().map(|part| format!(" · {part}")).collect()
+}
+
+/// A row for each model with several maps; models with one each are beside each other.
 fn arranged(rows: Vec<Vec<MapPanel>>) -> Vec<Vec<MapPanel>> {
-    let maps = rows[0].len();
-    if maps > 1 && rows.iter().all(|row| row.len() == maps) {
+    if rows.iter().any(|row| row.len() > 1) {
         return rows;
     }
     let all = rows.concat();

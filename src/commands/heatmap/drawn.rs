@@ -1,7 +1,7 @@
 //! The table of the maps of one prompt: the share of each region in the output of the drawn heads.
 
 use crate::attention::HeadPlace;
-use crate::prompts::Region;
+use crate::prompts::{text_rows, Region};
 use crate::results::metric::{Kind, LAMBDA, SHARE_OUT};
 use crate::results::record::UNTREATED;
 use crate::results::run_table::{Content, RunTable};
@@ -29,7 +29,6 @@ const fn drawn_maps(fill: fn(&Frame) -> Option<Table>) -> RunTable {
 
 fn table(frame: &Frame, by_head: bool) -> Option<Table> {
     let what = if by_head { "Heads that the page (explore.html) has token by token" } else { "Drawn heads" };
-    let rows_name = if frame.asks() { "the rows that predict the answer" } else { "the last 32 rows" };
     let rows = drawn(frame, by_head);
     let mut table = TableRows::of(&rows)
         .column(words("model").key(), |drawn| Cell::words(drawn.model))
@@ -55,8 +54,16 @@ fn table(frame: &Frame, by_head: bool) -> Option<Table> {
             Cell::value(Kind::Share, share, None)
         });
     }
-    let note = format!("{what}: share of each region in their output in {rows_name}, in %.");
+    let note = format!("{what}: share of each region in their output in {}, in %.", rows_in_words(frame));
     table.noted(note).trimmed()
+}
+
+/// The rows in which shares are measured.
+pub(super) fn rows_in_words(frame: &Frame) -> String {
+    match frame.settings.first().filter(|_| !frame.asks()) {
+        Some(setting) => format!("the last {} rows", text_rows(setting.ctx_tok)),
+        None => "the rows that predict the answer".to_owned(),
+    }
 }
 
 /// Returns the drawn heads, by layer in the order of the models, or one by one in the order of the list.

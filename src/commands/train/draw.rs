@@ -2,12 +2,13 @@
 //! over seeds.
 
 use crate::base::files;
+use crate::base::values::tokens_name;
 use crate::commands::shared::FigureArgs;
 use crate::figures::{lines, FigureHeading, Line, LineAxes, LinePanel, PointEstimate};
 use crate::results::metric::Metric;
 use crate::results::{Column, Value};
 use crate::train::metrics::{CONTEXT_RMS, FIRST_DIGITS, GRAD_NORM_QK, LAMBDA, ONE_NEEDLE, TEXT_NLL, TWO_NEEDLES};
-use crate::train::{CurvePoint, Study};
+use crate::train::{CurvePoint, Stage, Study};
 use anyhow::{Context, Result};
 use std::path::Path;
 
@@ -40,13 +41,13 @@ pub(super) fn curves(study: &Study, out: &Path, figures: &FigureArgs) -> Result<
                 x_label: "tokens".to_owned(),
                 y_label: y_label.to_owned(),
                 y_range: metric.kind.most().map(|most| (0.0, most)),
+                marks: contexts(&spec.stages),
                 lines,
             });
         }
     }
-    let stages: Vec<String> = spec.stages.iter().map(|stage| stage.ctx_tok.to_string()).collect();
     let seeds = seeds(study);
-    let subtitle = format!("contexts of {} tokens in turn · {}", stages.join(", "), in_words(&seeds));
+    let subtitle = format!("ctx: length of the texts from here on · {}", in_words(&seeds));
     let heading = FigureHeading { title: "Training", subtitle: &subtitle, page: figures.page.page() };
     let figure = lines(&panels, LineAxes::Linear, &heading)?;
     let recipe = crate::figures::recipe(
@@ -61,6 +62,20 @@ pub(super) fn curves(study: &Study, out: &Path, figures: &FigureArgs) -> Result<
         figure.save(&path, &recipe)?;
     }
     Ok(())
+}
+
+/// Where stages begin whose contexts are others than before, in tokens, and these contexts.
+fn contexts(stages: &[Stage]) -> Vec<(f64, String)> {
+    let mut begins = 0;
+    let mut contexts: Vec<(f64, String)> = Vec::new();
+    for stage in stages {
+        let name = format!("ctx {}", tokens_name(stage.ctx_tok));
+        if contexts.last().is_none_or(|(_, before)| *before != name) {
+            contexts.push((begins as f64, name));
+        }
+        begins += stage.tokens;
+    }
+    contexts
 }
 
 /// Returns the seeds of the runs that have begun.
@@ -96,6 +111,15 @@ fn line(name: &str, mut runs: Vec<Vec<CurvePoint>>) -> Line {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::prompts::DocumentSpec;
+
+    #[test]
+    fn contexts_are_marked_where_they_change() {
+        let data = DocumentSpec::default;
+        let stage = |ctx_tok, tokens| Stage { ctx_tok, tokens, step_tok: ctx_tok, cycle_rate: None, data: data() };
+        let marks = contexts(&[stage(512, 10), stage(512, 20), stage(4096, 30)]);
+        assert_eq!(marks, [(0.0, "ctx 512".into()), (30.0, "ctx 4k".into())]);
+    }
 
     #[test]
     fn a_line_of_several_seeds_is_their_mean_in_their_range() {

@@ -36,12 +36,12 @@ fn accuracies(page: Page) -> Figure {
     };
     let grid = |model: usize, shifts: [usize; 2]| CellGrid {
         title: MODELS[model].into(),
-        detail: "4k tokens".into(),
         rows: ["0", "50", "100"].map(String::from).into(),
         columns: ["N=1 R=1", "N=4 R=2"].map(String::from).into(),
         cells: (0..3)
             .map(|depth| shifts.map(|shift| (depth + shift != 4).then(|| cell(depth + shift))).into())
             .collect(),
+        end: None,
     };
     let scale = CellScale {
         label: "accuracy (%)",
@@ -51,11 +51,13 @@ fn accuracies(page: Page) -> Figure {
         y_label: "depth of the needle (%)",
     };
     let heading = heading("Needle retrieval: accuracy", page);
-    cells(&[vec![grid(0, [0, 1]), grid(1, [0, 2])]], &heading, &scale).unwrap()
+    let grids = vec![grid(0, [0, 1]), grid(1, [0, 2])];
+    cells(&[CellRow { heading: "4k tokens".into(), grids }], &heading, &scale).unwrap()
 }
 
 fn panel(title: &str, x_label: &str, y_label: &str, lines: Vec<Line>) -> LinePanel {
-    LinePanel { title: title.into(), x_label: x_label.into(), y_label: y_label.into(), y_range: None, lines }
+    let marks = Vec::new();
+    LinePanel { title: title.into(), x_label: x_label.into(), y_label: y_label.into(), y_range: None, marks, lines }
 }
 
 fn bits(page: Page) -> Figure {
@@ -95,8 +97,9 @@ fn training(page: Page) -> Figure {
         Line::new("diff-v2".into(), [(4e6, estimate(0.8, 0.05)), (9e6, estimate(0.85, 0.05))]),
     ];
     let all_alike = ["transformer", "diff", "diff-v2"].map(falling).into();
+    let marks = vec![(0.0, "ctx 512".into()), (1e7, "ctx 4k".into())];
     let panels = [
-        panel("prose and templates", "tokens", "NLL (nats per token)", all_alike),
+        LinePanel { marks, ..panel("prose and templates", "tokens", "NLL (nats per token)", all_alike) },
         panel("unseen prompts", "tokens", "accuracy (fraction)", apart),
     ];
     lines(&panels, LineAxes::Linear, &heading("Training", page)).unwrap()
@@ -132,7 +135,8 @@ fn heads(page: Page) -> Figure {
         CellGrid::of_heads(MODELS[model].into(), numbers)
     };
     let scale = CellScale::of_heads("share of |attention| (%)");
-    cells(&[vec![grid(0, 8), grid(1, 4)]], &heading("Share of |attention| on the answer", page), &scale).unwrap()
+    let row = CellRow { heading: String::new(), grids: vec![grid(0, 8), grid(1, 4)] };
+    cells(&[row], &heading("Share of |attention| on the answer", page), &scale).unwrap()
 }
 
 /// A causal map with a sink, a diagonal and a needle; `sign` of the rest.
@@ -160,7 +164,6 @@ fn detailed_maps(page: Page) -> Figure {
     let panel = |model: usize, sign: f32| MapPanel {
         title: MODELS[model].into(),
         detail: format!("A · layer 1 · mean of {} heads", 8 / (model + 1)),
-        scale: 0,
         bins: causal(64, sign),
         queries: tokens(),
         keys: tokens(),
@@ -171,7 +174,7 @@ fn detailed_maps(page: Page) -> Figure {
         }),
     };
     let scale = ColourScale { label: "attention weight".into(), signed: true };
-    let drawn = MapPanels { scales: vec![scale], rows: vec![vec![panel(0, 1.0), panel(1, -1.0)]], size_px: 320 };
+    let drawn = MapPanels { scale, rows: vec![vec![panel(0, 1.0), panel(1, -1.0)]], size_px: 320 };
     maps(&drawn, &heading("Effective attention", page)).unwrap()
 }
 
