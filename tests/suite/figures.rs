@@ -83,10 +83,10 @@ fn the_three_formats_say_the_same() {
             "{keyword}"
         );
     }
-    // Texts are texts, the font is inside, and the sizes agree: 9 points are 21 pixels.
+    // Texts are texts, the font is inside, and the sizes agree: 7 points are 21 pixels.
     assert!(svg.contains("ctx_tok=4096\n</text>") && svg.contains("@font-face"));
     assert!(pdf.contains("DejaVuSans") && pdf.contains("/ToUnicode"));
     let pixels = f64::from(Picture::of(&std::fs::read(&png).unwrap()).width as u32);
     let mm: f64 = svg.split_once("width=\"").unwrap().1.split_once("mm\"").unwrap().0.parse().unwrap();
-    assert!((mm / pixels - 9.0 / 72.0 * 25.4 / 21.0).abs() < 1e-3, "{mm} mm of {pixels} pixels");
+    assert!((mm / pixels - 7.0 / 72.0 * 25.4 / 21.0).abs() < 1e-3, "{mm} mm of {pixels} pixels");
 }
