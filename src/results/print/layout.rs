@@ -42,12 +42,17 @@ impl TextTable {
                 row.push(escaped(&format!("{padding}{}", cell.line())).into_owned());
             }
         }
-        let mut table = Self { columns, rows, narrow: false, page: terminal::columns() };
-        table.narrow = !table.fits();
-        table
+        Self { columns, rows, narrow: false, page: terminal::columns() }.narrowed()
     }
 
-    /// The lines of a heading: one, unless the table is wider than the page.
+    /// Breaks headings into lines if the table fits the page with them only.
+    fn narrowed(mut self) -> Self {
+        self.narrow = !self.fits();
+        self.narrow &= self.fits();
+        self
+    }
+
+    /// The lines of a heading.
     fn heading(&self, column: usize) -> Vec<Cow<'_, str>> {
         let heading = &self.columns[column].heading;
         if !self.narrow {
@@ -185,13 +190,8 @@ mod tests {
 
     fn laid_out(columns: Vec<TableColumn>, rows: &[&[&str]], page: usize) -> String {
         let rows = rows.iter().map(|row| row.iter().map(|text| Cell::words(*text)).collect()).collect();
-        laid_out_table(&Table::plain(columns, rows), page).to_string()
-    }
-
-    fn laid_out_table(table: &Table, page: usize) -> TextTable {
-        let mut table = TextTable { page, narrow: false, ..TextTable::new(table) };
-        table.narrow = !table.fits();
-        table
+        let table = Table::plain(columns, rows);
+        TextTable { page, narrow: false, ..TextTable::new(&table) }.narrowed().to_string()
     }
 
     #[test]
@@ -210,7 +210,8 @@ T2                            100                +10.5";
         ];
         let rows: [&[&str]; 1] = [&["T2", "100", "+10.5"]];
         assert_eq!(laid_out(columns.clone(), &rows, 54), whole);
-        assert_eq!(laid_out(columns, &rows, 53), broken.join("\n"));
+        assert_eq!(laid_out(columns.clone(), &rows, 53), broken.join("\n"));
+        assert!(laid_out(columns, &rows, 28).contains("org_of_mine/diff-8B\n"), "where blocks are needed, whole");
     }
 
     #[test]
