@@ -22,6 +22,7 @@ use crate::run::Plan;
 use anyhow::Result;
 use clap::Args;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
 
 pub(super) const DEFAULTS: PromptDefaults =
@@ -197,13 +198,19 @@ pub(super) const REGIONS: RunFigure = RunFigure {
     },
 };
 
-/// A row for each region that prompts with an answer have: a share of a region that they lack is zero.
+/// A row for each region that prompts with an answer have. The share of a region that a prompt lacks is zero, and no number.
 fn shares_of_regions(frame: &Frame) -> Option<Table> {
     let mut table = number_table(frame, &[SHARE_OUT.overall()], &[Column::Region]).filter(|_| frame.asks())?;
     let region = table.place(Column::Region.name())?;
-    table.rows.retain(|row| row.last().and_then(|cell| cell.exact).is_some_and(|share| share != 0.0));
     for row in &mut table.rows {
         row[region] = Cell::words(region_name(&row[region].text));
+        if let Some(share) = row.last_mut().filter(|share| share.exact == Some(0.0)) {
+            *share = Cell::none();
+        }
     }
+    let has_number = |row: &Vec<Cell>| row.last().is_some_and(|share| !share.is_none());
+    let there: BTreeSet<String> =
+        table.rows.iter().filter(|row| has_number(row)).map(|row| row[region].text.clone()).collect();
+    table.rows.retain(|row| there.contains(&row[region].text));
     Some(table)
 }

@@ -119,7 +119,7 @@ pub(super) struct CategoryLabels<'a> {
 }
 
 /// Least distance between labels of categories.
-const LABEL_GAP: f64 = 16.0;
+const LABEL_GAP: f64 = 8.0;
 /// Distance of the lines of such a label.
 pub(super) const LABEL_LINE: f64 = 26.0;
 /// Distance of the first line from the panel, and of the end of a slanted label.

@@ -149,7 +149,11 @@ pub fn lines(panels: &[LinePanel], axes: LineAxes<'_>, heading: &FigureHeading) 
             _ => (x_axis.clone(), y_axis(panel)?),
         });
     }
-    let shape = labels.as_ref().map_or(PANEL, |labels| categories_panel(labels, styles.names.len()));
+    let mut shape = labels.as_ref().map_or(PANEL, |labels| categories_panel(labels, styles.names.len()));
+    if labels.is_some() && heading.page.width_mm.is_some() {
+        // Labels may be slanted.
+        shape.most_across = CATEGORIES_PANEL.most_across;
+    }
     let grid = PanelGrid::new(panels.len(), shape, heading.page.room());
     let width = grid.panel.0;
     let label_room = labels.as_ref().map_or(0.0, |labels| labels.room(width));
