@@ -228,7 +228,7 @@ fn needles_of_a_file_are_measured_and_mistakes_in_it_named_with_their_line() {
     };
     printed(&mut of_file(&args));
     fs::write(&file, format!("{good}\n\n{}", good.replace("\"Yuki\"", "\"Ann\""))).unwrap();
-    refuses(&mut of_file(&args[..4]), 1, &["needles.jsonl: line 3", "\"Ann\" is not in the needle"]);
+    refuses(&mut of_file(&args[..4]), 1, &["needles.jsonl: line 3", "does not hold \"Ann\""]);
     of_file(&["--needles-file", "needles.jsonl", "--distractors", "2%"]).assert().code(2);
 }
 

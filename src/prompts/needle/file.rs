@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{bail, ensure, Context, Result};
+use anyhow::{anyhow, bail, ensure, Context, Result};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -162,7 +162,7 @@ impl FileNeedle {
             ensure!(!text.trim().is_empty(), "a text is empty; leave `lead` and `distractor` out where there is none");
         }
         let Texts { needle, question, answer, lead, distractor } = texts;
-        let at = place(&format!("the needle {needle:?}"), &needle, answer.trim())?;
+        let at = place(&needle, answer.trim()).map_err(|how| anyhow!("the needle {needle:?} {how}"))?;
         let before = needle[..at.start].to_owned();
         let behind = needle[at.end..].to_owned();
         let value = needle[at].to_owned();

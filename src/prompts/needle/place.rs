@@ -2,30 +2,25 @@
 
 use std::ops::Range;
 
-use anyhow::Result;
 use tokenizers::tokenizer::normalizer::Range as TextRange;
 use tokenizers::NormalizedString;
 
-use crate::bail_usage;
 use crate::prompts::segment::is_inside_word;
 use crate::prompts::unwrap::space;
 
-/// Finds the one place of an answer in a text of this name.
-///
-/// # Errors
-/// A usage error if it is in no place of the text or in several, with these.
-pub(super) fn place(name: &str, text: &str, answer: &str) -> Result<Range<usize>> {
+/// Finds the one place of an answer in a text; otherwise says how the text holds it, with the places if there are several.
+pub(super) fn place(text: &str, answer: &str) -> Result<Range<usize>, String> {
     let mut places = places(text, answer);
     match places.len() {
-        0 => bail_usage!("{name} does not hold {answer:?}"),
+        0 => Err(format!("does not hold {answer:?}")),
         1 => Ok(places.remove(0)),
         n => {
             let shown: Vec<String> = places.into_iter().map(|at| shown(text, at)).collect();
-            bail_usage!(
-                "{name} holds {answer:?} in {n} places, and one is wanted ({}); give a longer answer, or take the others out \
-                 of the text",
+            Err(format!(
+                "holds {answer:?} in {n} places, and one is wanted ({}); give a longer answer, or take the others out of the \
+                 text",
                 shown.join("; ")
-            )
+            ))
         }
     }
 }

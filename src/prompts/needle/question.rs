@@ -119,7 +119,10 @@ impl Question {
         if question.is_empty() || answer.is_empty() {
             bail_usage!("--question and --answer: neither may be empty");
         }
-        let at = place(&format!("--answer: {name}"), whole, answer)?;
+        let at = match place(whole, answer) {
+            Ok(at) => at,
+            Err(how) => bail_usage!("--answer: {name} {how}"),
+        };
         let sentence = sentence_around(whole, at.clone());
         let before = whole[sentence.start..at.start].to_owned();
         let lead = own.lead.as_deref().map(str::trim).filter(|lead| !lead.is_empty());
