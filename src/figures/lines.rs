@@ -374,7 +374,7 @@ mod tests {
     fn panels_of_categories_have_room_for_their_labels() {
         let shape = |n: usize| categories_panel(&CategoryLabels::new(&vec!["4 smooth rotate".to_owned(); n]), 2);
         assert_eq!(shape(2), CATEGORIES_PANEL);
-        let PanelShape { most_across, largest: (width, _), .. } = shape(7);
+        let PanelShape { most_across, largest: (width, _), .. } = shape(9);
         assert!(width > CATEGORIES_PANEL.largest.0 && width < WIDEST && most_across == 1, "{width}, {most_across}");
         assert_eq!(width, width.floor(), "or the grid takes a part of the room for the labels away");
         assert_eq!((shape(40).largest.0, shape(40).most_across), (WIDEST, 1));
