@@ -100,7 +100,7 @@ mod tests {
             let help = command_line().find_subcommand_mut(command).unwrap().render_help().to_string();
             let flags =
                 help.split("Examples:").next().unwrap().split_whitespace().filter(|word| word.starts_with("--"));
-            flags.map(str::to_owned).collect()
+            flags.map(|flag| flag.trim_end_matches(')').to_owned()).collect()
         };
         let of_prompts = ["--help", "--ctx", "--needles", "--samples", "--text"];
         let others = ["--model", "--condition", "--out", "--report", "--tables", "--json"];

@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn panels_are_lower_where_a_page_is_full() {
-        let titles = [PanelTitle::new("accuracy", "%", 400.0)];
+        let titles = [PanelTitle::new("share", "%", 400.0)];
         let height = |page: f64| {
             let grid = grid(6, 2, (616.0, 400.0), 1600.0).between(&titles, 0.0, page);
             (grid.panel.1, (grid.row_height() * grid.down as f64).round())

@@ -502,7 +502,6 @@ mod tests {
             ("answer in |a| %", "%"),
             ("accuracy points", "points"),
             ("map cosine", ""),
-            ("lambda", ""),
         ];
         for (heading, unit) in cases {
             assert_eq!(unit_of(heading), unit, "{heading}");

@@ -85,20 +85,9 @@ pub fn check(setup: &Setup, prompts: &[PlannedPrompt]) -> Result<Checked> {
     if setup.grid.count() == Some(0) {
         bail_usage!("nothing to run: --samples is 0, or a list of the grid is empty");
     }
+    check_memory(setup, prompts, 0)?; // before a prompt is made that does not fit
     let first = FirstPrompts::of(setup, prompts)?;
-    let pass_bytes = pass_bytes(setup, prompts, first.answer_rows);
-    check_fits(
-        pass_bytes,
-        || {
-            let ctx_tok = longest(prompts);
-            format!(
-                "--ctx {ctx_tok}, with answers in {} rows, needs up to {}",
-                first.answer_rows,
-                size_name(pass_bytes)
-            )
-        },
-        "lower --ctx or --threads, shorten answers, or leave --full out",
-    )?;
+    let pass_bytes = check_memory(setup, prompts, first.answer_rows)?;
     Ok(Checked { missed_depths: first.missed_depths, pass_bytes })
 }
 
@@ -122,6 +111,18 @@ fn check_conditions(setup: &Setup, model: &Model) -> Result<()> {
     }
     let is_text = matches!(setup.grid, Grid::Text(_));
     setup.conditions.iter().try_for_each(|condition| resolver(model).check(condition, is_text))
+}
+
+/// Checks that the passes fit into the memory that the weights leave, with answers in so many rows. Returns the bound on it, in bytes.
+fn check_memory(setup: &Setup, prompts: &[PlannedPrompt], answer_rows: usize) -> Result<u64> {
+    let needed = pass_bytes(setup, prompts, answer_rows);
+    let longest = longest(prompts);
+    check_fits(
+        needed,
+        || format!("--ctx {longest} needs up to {} for answers in {answer_rows} rows", size_name(needed)),
+        "lower --ctx or --threads, shorten answers, or leave --full out",
+    )?;
+    Ok(needed)
 }
 
 /// The first prompt of each kind, made for every model: whether a short prompt fits depends on the cities that its seed draws.

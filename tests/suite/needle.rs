@@ -117,7 +117,7 @@ fn results_do_not_depend_on_the_number_of_threads_or_the_run() {
 #[test]
 fn a_figure_that_is_too_large_loses_neither_tables_nor_manifest() {
     let scratch = Scratch::new();
-    let lengths: Vec<String> = (0..80).map(|i| (256 + i).to_string()).collect();
+    let lengths: Vec<String> = (0..240).map(|i| (256 + i).to_string()).collect();
     let mut command = scratch.needle(&["--ctx", &lengths.join(","), "--depths", "50", "--out", "run"]);
     let output = command.output().unwrap();
     let stderr = String::from_utf8(output.stderr).unwrap();
@@ -155,7 +155,7 @@ fn the_manifest_describes_the_files_beside_it() {
     scratch.needle(&["--out", "run"]).assert().success();
     let manifest = difftool::results::manifest::Manifest::read(&scratch.path("run/manifest.json")).unwrap();
     assert_eq!(manifest.models[0].variant, "transformer");
-    assert_eq!(manifest.outputs.len(), 3);
+    assert_eq!(manifest.outputs.len(), 4);
     for output in manifest.outputs {
         let found = difftool::base::hash::sha256_file(&scratch.path("run").join(&output.file)).unwrap();
         assert_eq!(found, output.sha256, "{}", output.file);

@@ -131,7 +131,7 @@ fn a_configuration_that_is_changed_in_one_field_means_what_it_means_to_transform
 
 /// Folders whose families have an embedding for each kind of layer, and such as read none.
 const BY_KIND: [&str; 3] = ["gemma3", "gemma3_text", "olmo3"];
-const WITHOUT: [&str; 7] = ["bloom", "gpt2", "gpt2_inverse_layer", "gpt_neo", "gptj", "mpt", "opt"];
+const WITHOUT: [&str; 8] = ["bloom", "gpt2", "gpt2_inverse_layer", "gpt_neo", "gptj", "mpt", "opt", "opt_post_norm"];
 
 #[test]
 fn rotary_embeddings_by_kind_of_layer_are_read_or_refused_in_every_family() {
