@@ -20,7 +20,7 @@ use std::path::PathBuf;
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct MapFlags {
     /// Kind of map
-    #[arg(long, value_enum, default_value_t = MapKind::Effective)]
+    #[arg(long, value_enum, ignore_case = true, default_value_t = MapKind::Effective)]
     pub map: MapKind,
     /// Layer, counted from 0 [default: the layer with the most attention to the answer; in a text, with the least to the first token]
     #[serde(skip_serializing_if = "Option::is_none")]
