@@ -314,6 +314,38 @@ fn ablate_says_what_noise_and_heads_cost_with_figures_numbers_and_words() {
 }
 
 #[test]
+fn a_cell_of_flow_is_what_its_condition_costs() {
+    let scratch = Scratch::with(&["transformer"]);
+    let flags = ["ablate", "--parts", "flow", "--model", "./transformer", "--ctx", "192", "--samples", "2"];
+    scratch.stdout(&[&flags[..], &["--out", "run", "-q"]].concat());
+    let json: serde_json::Value = serde_json::from_str(&scratch.stdout(&["show", "run", "--json"])).unwrap();
+    let rows = json["flow"].as_array().unwrap();
+    assert_eq!(
+        rows.iter().map(|row| &row["rows"]).collect::<Vec<_>>(),
+        ["needle", "value", "context", "asking", "answer"]
+    );
+    let mut cells = 0;
+    for row in rows {
+        for keys in ["bos+first", "filler", "distractor", "needle", "answer", "question"] {
+            let scope = if row["rows"] == "answer" {
+                String::new()
+            } else {
+                format!(", rows={}", row["rows"].as_str().unwrap())
+            };
+            let name = format!("silence({keys}{scope})");
+            let condition = json["conditions"].as_array().unwrap().iter().find(|of| of["condition"] == *name);
+            assert_eq!(
+                row[keys],
+                condition.map_or(serde_json::Value::Null, |of| of["answer_log_prob_change"].clone()),
+                "{name}"
+            );
+            cells += usize::from(condition.is_some());
+        }
+    }
+    assert_eq!(cells, 20);
+}
+
+#[test]
 fn every_part_of_ablate_prints_a_table_of_its_subject() {
     let scratch = Scratch::with(&["transformer"]);
     let parts = [

@@ -98,7 +98,12 @@ fn label(frame: &Frame, setting: Setting, condition: &ConditionFacts) -> String 
 /// The table of rows and keys, without intervals.
 fn flow(frame: &Frame) -> Option<Table> {
     let mut table = FLOW.filled(frame)?;
-    table.rows.iter_mut().flatten().for_each(|cell| cell.aside.clear());
+    for row in &mut table.rows {
+        for (cell, _) in row.iter_mut().zip(&table.columns).filter(|(_, column)| !column.role.is_key()) {
+            cell.text = cell.exact.map_or_else(|| cell.text.clone(), nats);
+            cell.aside.clear();
+        }
+    }
     Some(Table { note: String::new(), ..table })
 }
 
