@@ -18,6 +18,7 @@ use anyhow::{bail, Context, Result};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
 
 /// The command that opens a folder in a window.
 const OPENER: &str = if cfg!(windows) {
@@ -51,6 +52,7 @@ pub(super) fn print_experiment(mut experiment: Experiment) -> Result<()> {
 /// # Errors
 /// Usage errors before anything runs; afterwards errors of writing, an error if prompts failed, and [`ExpectationFailed`].
 pub(super) fn execute(mut experiment: Experiment, output: &OutputArgs, mut part: RunPart) -> Result<()> {
+    let started = Instant::now();
     let Some(setups) = load(&mut experiment, output, &mut part)? else { return Ok(()) };
     // From here on there is a run that can be continued.
     let stop = stop_on_signal("the prompts in progress")?;
@@ -59,7 +61,7 @@ pub(super) fn execute(mut experiment: Experiment, output: &OutputArgs, mut part:
     // The records are on disk: an error from here on does not keep the other files from being written.
     let printed = print(&run, output);
     let drawn = draw(&run, &experiment);
-    finish(&run, &experiment, output, printed.and(drawn))
+    finish(&run, &experiment, output, started, printed.and(drawn))
 }
 
 /// Checks flags and files, and loads models and texts; `None` if the run to be resumed is finished.
@@ -182,7 +184,7 @@ fn without_figures(error: anyhow::Error, run: &Run) -> anyhow::Error {
 
 /// Writes the manifest, which marks the run as finished, and the report, says where the results are, and checks what is
 /// expected of them. Returns the error of printing or drawing if there is no other.
-fn finish(run: &Run, experiment: &Experiment, output: &OutputArgs, so_far: Result<()>) -> Result<()> {
+fn finish(run: &Run, experiment: &Experiment, output: &OutputArgs, started: Instant, so_far: Result<()>) -> Result<()> {
     if !run.is_complete() {
         bail!("stopped after {} of {} prompts; {}", run.finished(), run.prompts(), run.way_on());
     }
@@ -199,7 +201,7 @@ fn finish(run: &Run, experiment: &Experiment, output: &OutputArgs, so_far: Resul
         );
     }
     if !output.quiet {
-        say_where(run);
+        say_where(run, started.elapsed());
     }
     if run.part.shard.is_none() {
         check_fail_if(experiment, &run.frame.models, &run.frame)?;
@@ -217,10 +219,10 @@ fn write_report(output: &OutputArgs, folder: &Path) -> Result<()> {
     })
 }
 
-/// Says where the results are.
-fn say_where(run: &Run) {
+/// Says where the results are, and how long the command took, with loading its models.
+fn say_where(run: &Run, elapsed: Duration) {
     let path = run.folder.path().display();
-    let seconds = run.folder.elapsed_s();
+    let seconds = elapsed.as_secs_f64();
     if let Some(shard) = run.part.shard {
         crate::say!("shard {shard} is in {path} ({seconds:.0} s); `difftool merge` needs all of them");
         return;
