@@ -19,7 +19,7 @@ mod rope;
 pub mod simd;
 
 pub use activation::{gelu, gelu_tanh, relu, sigmoid, silu, swiglu};
-pub use cross_entropy::{cross_entropy, TokenScores};
+pub use cross_entropy::{cross_entropy, TokenScore, TokenScores};
 pub use linear::linear;
 pub(crate) use matrix::{multiply, Mat, MatMut};
 pub use norms::{layer_norm, rms_norm};

@@ -7,7 +7,7 @@
 use crate::attention::{
     Continuations, NeededRows, Prefix, ProbeResult, ResidualProbe, ResolvedTreatment, Stream, Trace,
 };
-use crate::kernels::{cross_entropy, numbers, TokenScores};
+use crate::kernels::{cross_entropy, numbers, TokenScore, TokenScores};
 use crate::model::memory::LOGIT_POSITIONS;
 use crate::model::Transformer;
 use crate::prompts::Prompt;
@@ -57,9 +57,9 @@ pub fn pass(model: &Transformer, prompt: &Prompt, mut stream: Stream<'_>, all_to
         let needed = needed_rows(prompt, &stream);
         stream = stream.with_needed_rows(model.last_layer(), needed);
     }
-    let hidden = model.hidden(std::slice::from_ref(&prompt.ids), &mut stream)?.get(0)?; // T,E
-    let predictions = all_tokens.then(|| predictions(model, &hidden, &prompt.ids)).transpose()?;
-    let queries = answers(model, &hidden, prompt, 0)?;
+    let hidden = model.hidden(std::slice::from_ref(&prompt.ids), &mut stream)?; // 1,T,E
+    let predictions = all_tokens.then(|| predictions(model, &hidden.get(0)?, &prompt.ids)).transpose()?;
+    let queries = answers(model, &hidden, prompt, 0)?.remove(0);
     let prefix = stream.take_prefix(&prompt.ids);
     Ok(PassResult { queries, predictions, probe_results: stream.probe_results, trace: stream.trace, prefix })
 }
@@ -128,8 +128,7 @@ pub fn continued_passes(
         _ => model.hidden_behind(residuals[layer].repeat((count, 1, 1))?, layer, row, &mut attend)?, // B,T - row,E
     };
     let mut results = Vec::new();
-    for (i, mut stream) in attend.streams.into_iter().enumerate() {
-        let queries = answers(model, &hidden.get(i)?, prompt, row)?;
+    for (mut stream, queries) in attend.streams.into_iter().zip(answers(model, &hidden, prompt, row)?) {
         let prefix = stream.take_prefix(&prompt.ids);
         let Stream { probe_results, trace, .. } = stream;
         results.push(PassResult { queries, predictions: None, probe_results, trace, prefix });
@@ -166,20 +165,35 @@ fn needed_rows(prompt: &Prompt, stream: &Stream<'_>) -> Vec<bool> {
     needed
 }
 
-/// Scores the queries from hidden states (T - start, E) of the rows from `start` on.
-fn answers(model: &Transformer, hidden: &Tensor, prompt: &Prompt, start: usize) -> Result<Vec<QueryScore>> {
+/// Scores the queries of each pass of a batch from hidden states (B, T - start, E) of the rows from `start` on.
+fn answers(model: &Transformer, hidden: &Tensor, prompt: &Prompt, start: usize) -> Result<Vec<Vec<QueryScore>>> {
+    let passes = hidden.dim(0)?;
     if prompt.queries.is_empty() {
         // Without logits, NaN would go unnoticed.
         ensure!(numbers(&hidden.sum_all()?)?[0].is_finite(), "the model's hidden states are not finite");
-        return Ok(Vec::new());
+        return Ok(vec![Vec::new(); passes]);
     }
-    let rows: Vec<u32> = prompt.queries.iter().flat_map(|q| q.rows()).map(|row| row as u32).collect();
+    let rows: Vec<u32> = prompt.queries.iter().flat_map(|query| query.rows()).map(|row| row as u32).collect();
     let targets: Vec<u32> = rows.iter().map(|&row| prompt.ids[row as usize + 1]).collect();
-    let n = rows.len();
-    let rows = rows.into_iter().map(|row| row - start as u32).collect::<Vec<_>>();
-    let picked = hidden.index_select(&Tensor::from_vec(rows, n, hidden.device())?, 0)?; // rows,E
-    let logits = model.logits(&picked)?; // rows,W
-    let (_, scores) = cross_entropy(&logits, targets, vec![1.0; n])?;
+    let rows: Vec<u32> = rows.into_iter().map(|row| row - start as u32).collect();
+    let picked = hidden.index_select(&Tensor::new(rows, hidden.device())?, 1)?.flatten(0, 1)?; // B rows,E
+    let scores = scores(model, &picked, &targets.repeat(passes))?;
+    scores.chunks_exact(targets.len()).map(|of_pass| of_queries(prompt, of_pass)).collect()
+}
+
+/// Scores of tokens (n) from hidden states (n, E), [`LOGIT_POSITIONS`] at a time.
+fn scores(model: &Transformer, hidden: &Tensor, targets: &[u32]) -> Result<TokenScores> {
+    let mut scores = TokenScores::new();
+    for (i, targets) in targets.chunks(LOGIT_POSITIONS).enumerate() {
+        let n = targets.len();
+        let logits = model.logits(&hidden.narrow(0, i * LOGIT_POSITIONS, n)?)?; // n,W
+        scores.extend(cross_entropy(&logits, targets.to_vec(), vec![1.0; n])?.1);
+    }
+    Ok(scores)
+}
+
+/// Sums the scores of the tokens that answer each query.
+fn of_queries(prompt: &Prompt, scores: &[TokenScore]) -> Result<Vec<QueryScore>> {
     let mut first = 0;
     let mut queries = Vec::with_capacity(prompt.queries.len());
     for query in &prompt.queries {
