@@ -40,7 +40,7 @@ fn the_page_about_python_runs_as_it_stands() {
     let out = String::from_utf8_lossy(&run.stdout);
     let error = String::from_utf8_lossy(&run.stderr);
     assert!(run.status.success() && !error.contains("Warning"), "{error}");
-    assert!(out.contains("1 - λ: True") && out.contains("accuracy_lo"), "{out}");
+    assert!(out.contains("1 - λ: True") && out.contains("N  R  accuracy"), "{out}");
     assert!(dir.path().join("maps.png").is_file());
 }
 
