@@ -198,14 +198,13 @@ impl MeasuringFlags for AblateFlags {
             conditions,
             ..Plan::default()
         };
-        if [AblatePart::EachHead, AblatePart::PatchEachHead, AblatePart::Flow]
-            .iter()
-            .any(|part| self.parts.contains(part))
-        {
-            // Of hundreds of passes only the answers count; attention is that of the untreated ones.
+        let has = |part| self.parts.contains(&part);
+        let of_each_head = has(AblatePart::EachHead) || has(AblatePart::PatchEachHead);
+        if of_each_head {
             plan.measures = vec![MeasureName::AnswerByHead, MeasureName::Roles, MeasureName::Shape];
-            plan.only_score_treated = true;
         }
+        // Of dozens of passes only the answers count; attention is that of the untreated ones.
+        plan.only_score_treated = of_each_head || has(AblatePart::Flow);
         Ok(vec![plan])
     }
 
