@@ -15,11 +15,11 @@ pub(crate) struct LastRows<'a> {
     pub(crate) residuals: Vec<Tensor>,
     /// `true` to keep what heads write. Then candle keeps the operations of all layers that follow.
     pub(crate) keeps_written: bool,
-    /// Of the layer that was computed last.
+    /// Outputs of the heads of the layer computed last.
     pub(crate) written: Option<Written>,
 }
 
-/// What the heads of a layer write, to differentiate with respect to it.
+/// Outputs of the heads of a layer, with their gradient.
 pub(crate) struct Written {
     /// The outputs, as constants: (1, T - start, H, value width).
     pub(crate) outputs: Tensor,

@@ -146,7 +146,7 @@ impl CsvTable {
     }
 }
 
-/// What to do about numbers that can be read in two ways.
+/// Advice on numbers with two readings.
 const ADVICE: &str = "write every number with a decimal point, and nothing between thousands";
 
 impl Iterator for CsvTable {

@@ -95,7 +95,7 @@ fn has_run(parts: &[&str], run: &[&str]) -> bool {
     !run.is_empty() && parts.windows(run.len()).any(|parts| parts == run)
 }
 
-/// What the last folder of a checkpoint is called, before a number.
+/// Names of the folders of checkpoints, before their number.
 const CHECKPOINTS: [&str; 6] = ["checkpoint", "epoch", "global_step", "iter", "seed", "step"];
 
 /// Returns `true` for parts that are no name of a model: `checkpoint-8000`, `.` and `..`.

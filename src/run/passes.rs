@@ -59,8 +59,7 @@ fn passes(
 ) -> Result<()> {
     let model = &setup.models[model_index];
     result.ids.push(prompt.ids.clone());
-    let exempting = setup.conditions.iter().any(Condition::exempts_sinks);
-    let sinks = if exempting { sinks(&model.transformer, prompt)? } else { BTreeMap::new() };
+    let sinks = exempt_sinks(setup, &model.transformer, prompt)?;
     let resolver = resolver(model);
     let reference = &setup.references()?[model_index];
     let seed = planned.seed(setup.grid.seed());
@@ -89,10 +88,7 @@ fn passes(
             Some(Corrupted { prompt, prefix }) if start.prompt == PairedPrompt::Corrupted => (prompt, prefix.as_ref()),
             _ => (prompt, prefix.as_ref()),
         };
-        let shared = match known.filter(|_| start.row > 0) {
-            Some(known) => Some(last.start(&model.transformer, prompt, known, start)?),
-            None => None,
-        };
+        let shared = last.start(&model.transformer, prompt, known, start)?;
         let derives = batch.start == 0;
         let keeping = derives && (passes.head_means.is_some() || passes.hides || (shares && shared.is_none()));
         let observed = passes.observe(prompt, of_batch, shared, keeping)?;
@@ -124,21 +120,22 @@ struct LastResiduals {
 }
 
 impl LastResiduals {
-    /// Where a pass starts with the keys and values of `prefix`. The residual stream is computed unless it is known, or the pass has
-    /// all layers.
+    /// Where a pass starts with the keys and values of `prefix`; `None` if it is whole. The residual stream is computed unless it is
+    /// known, or the pass has all layers.
     fn start<'s>(
         &'s mut self,
         model: &Transformer,
         prompt: &Prompt,
-        prefix: &'s Prefix,
+        prefix: Option<&'s Prefix>,
         start: PassStart,
-    ) -> Result<SharedStart<'s>> {
+    ) -> Result<Option<SharedStart<'s>>> {
+        let Some(prefix) = prefix.filter(|_| start.row > 0) else { return Ok(None) };
         let rows = PassStart { layer: 0, ..start };
         if start.layer > 0 && self.of != Some(rows) {
             self.sites = residuals(model, prompt, prefix, start.row)?;
             self.of = Some(rows);
         }
-        Ok(SharedStart { prefix, row: start.row, layer: start.layer, residuals: &self.sites })
+        Ok(Some(SharedStart { prefix, row: start.row, layer: start.layer, residuals: &self.sites }))
     }
 }
 
@@ -494,8 +491,11 @@ impl PromptResult {
     }
 }
 
-/// Detects the attention sinks of every head in an extra pass over the prompt.
-fn sinks(model: &Transformer, prompt: &Prompt) -> Result<BTreeMap<HeadPlace, Vec<usize>>> {
+/// Detects the attention sinks of every head in an extra pass over the prompt, if a condition exempts them.
+fn exempt_sinks(setup: &Setup, model: &Transformer, prompt: &Prompt) -> Result<BTreeMap<HeadPlace, Vec<usize>>> {
+    if !setup.conditions.iter().any(Condition::exempts_sinks) {
+        return Ok(BTreeMap::new());
+    }
     let probe = SinkProbe::new(prompt.ids.len());
     let passed = pass(model, prompt, Stream::new(&[&probe]), false)?;
     let found = passed.probe_results.into_iter().map(|result| {

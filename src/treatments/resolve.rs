@@ -290,21 +290,27 @@ fn region_views(prompt: &Prompt, rows: RowSelection, generating: bool) -> Vec<Re
         answers.extend(prompt.targets().into_iter().map(|target| (target.rows, target.regions)));
         answers.sort_by_key(|(rows, _)| rows.start);
     }
-    let others = rows_of_no_answer(prompt, rows, &answers);
-    if !matches!(rows, RowSelection::Answer | RowSelection::Question | RowSelection::All) {
-        answers.clear();
+    if rows == RowSelection::Answer {
+        return answers;
     }
     let regions = of_no_question(prompt);
+    let others = rows_of_no_answer(prompt, rows, &answers, &regions);
+    if !matches!(rows, RowSelection::Question | RowSelection::All) {
+        answers.clear();
+    }
     answers.extend(others.into_iter().map(|rows| (rows, regions.clone())));
     answers.sort_by_key(|(rows, _)| rows.start);
     answers
 }
 
-/// The rows of a selection that predict no answer, ascending.
-fn rows_of_no_answer(prompt: &Prompt, rows: RowSelection, answers: &[RegionView]) -> Vec<Range<usize>> {
+/// The rows of a selection that predict no answer, ascending, of a prompt with these regions.
+fn rows_of_no_answer(
+    prompt: &Prompt,
+    rows: RowSelection,
+    answers: &[RegionView],
+    regions: &[Region],
+) -> Vec<Range<usize>> {
     let question = prompt.haystack.end;
-    let regions = of_no_question(prompt);
-    let is_of_needle = |row: usize| matches!(regions[row], Region::Needle | Region::Answer);
     let mut selected = Vec::new();
     for row in (0..prompt.ids.len()).filter(|row| !answers.iter().any(|(answer, _)| answer.contains(row))) {
         let is_selected = match rows {
@@ -313,7 +319,7 @@ fn rows_of_no_answer(prompt: &Prompt, rows: RowSelection, answers: &[RegionView]
             RowSelection::All => true,
             RowSelection::Needle => regions[row] == Region::Needle,
             RowSelection::Value => regions[row] == Region::Answer,
-            RowSelection::Context => row < question && !is_of_needle(row),
+            RowSelection::Context => row < question && !matches!(regions[row], Region::Needle | Region::Answer),
         };
         if is_selected {
             selected.push(row);

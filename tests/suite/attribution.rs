@@ -86,7 +86,8 @@ fn attributions_of_every_family_and_variant_are_what_moving_heads_towards_means_
     let folders = folders();
     assert!(folders.len() >= 40, "{}", folders.len());
     folders.par_iter().for_each(|dir| {
-        let (kernels, double) = (load(dir, DType::F32), load(dir, DType::F64));
+        let kernels = load(dir, DType::F32);
+        let double = load(dir, DType::F64);
         let config = &kernels.config;
         let ids: Vec<u32> = (0..60).map(|i: u32| (i * i * 7 + 3 * i) % config.vocab as u32).collect();
         let answers = [48..50, 53..57];
@@ -135,7 +136,8 @@ fn attributions_agree_with_pytorch() {
     let answers = reference.answers.map(|[start, end]| start..end);
     for (name, ReferenceFolder { ids, answers: want }) in reference.folders {
         let dir = fixture("transformers").join(&name);
-        let (kernels, double) = (load(&dir, DType::F32), load(&dir, DType::F64));
+        let kernels = load(&dir, DType::F32);
+        let double = load(&dir, DType::F64);
         let mean: Vec<f32> = (0..output_width(&kernels.config)).map(|channel| (channel as f32).cos()).collect();
         let found = attributions(&kernels, &ids, &answers, &vec![mean; kernels.config.layers.len()]);
         for ((answer, found), want) in answers.iter().zip(found).zip(want) {

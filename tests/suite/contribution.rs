@@ -399,7 +399,8 @@ fn what_heads_write_sums_to_what_attention_added_to_the_residual_stream() {
         }
         let mut got = vec![0.0; target.rows.len() * config.width];
         for (i, written) in written.iter_mut().enumerate() {
-            let (layer, row) = (i / target.rows.len(), i % target.rows.len());
+            let layer = i / target.rows.len();
+            let row = i % target.rows.len();
             model.norm_after_attention(layer, target.rows.start + row, &trace, written).unwrap();
             got[row * config.width..].iter_mut().zip(written).for_each(|(got, x)| *got += *x);
         }

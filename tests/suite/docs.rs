@@ -302,7 +302,8 @@ fn the_first_command_of_the_readme_prints_what_its_page_shows() {
     let output = Command::cargo_bin("difftool").unwrap().args(words).current_dir(scratch.path()).output().unwrap();
     assert!(output.status.success());
     let page = fs::read_to_string(root().join("docs/questions.md")).unwrap();
-    let (stdout, shown) = (String::from_utf8(output.stdout).unwrap(), printed(&page, command));
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    let shown = printed(&page, command);
     // The page may show some of the tables.
     let blocks: Vec<&str> = shown.trim().split("\n\n").collect();
     assert!(blocks.len() >= 2, "{shown}");

@@ -195,7 +195,7 @@ impl HeadCorrelation {
     }
 }
 
-/// What a model's heads were measured to have, and its correlations with what they cost.
+/// A measurement of a model's heads, and its correlations with their cost on other prompts.
 struct Predictor<'a> {
     model: &'a str,
     measured: String,

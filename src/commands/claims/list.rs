@@ -111,19 +111,19 @@ const SHARES: &str =
     "Segments as in the paper's Figure 1: noise is all context but the answer's needle; the first token and the \
                       question are none. Mean over all heads of all layers, in the rows that predict the answer.";
 
-/// What claims about attention share.
+/// Fields that the claims about attention share.
 const ATTENTION: Claim = Claim { id: "T3", unsaid: SHARES, series: "attention", only: &[TASK, needles(1)], ..COMMON };
 
-/// What claims about few bits share.
+/// Fields that the claims about few bits share.
 const FEW_BITS: Claim = Claim { id: "F8", series: "bits", only: &[TASK, needles(2)], ..COMMON };
 
-/// What claims about the largest numbers share.
+/// Fields that the claims about the largest numbers share.
 const OUTLIERS: Claim = Claim { id: "T5", series: "outliers", figure: "ccdf", better: Better::Lower, ..COMMON };
 
-/// What claims about examples share.
+/// Fields that the claims about examples share.
 const EXAMPLES: Claim = Claim { series: "examples", only: &[SHOTS], ..COMMON };
 
-/// What claims about the loss on text share.
+/// Fields that the claims about the loss on text share.
 const LOSS: Claim = Claim { series: "text", better: Better::Lower, ..COMMON };
 
 /// All claims, in the order of tables.
