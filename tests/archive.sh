@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes an archive of a wheel's binary with completions and pages, unpacks it and measures with it:
+# Makes an archive of a wheel's binary with completions and manual pages, unpacks it and measures with it:
 #
 #     tests/archive.sh WHEEL archives/NAME        writes archives/NAME.tar.gz
 set -euo pipefail
@@ -14,6 +14,7 @@ chmod +x "$scratch/$name"/difftool* # zipfile drops modes
 for shell in bash fish zsh powershell; do
   "$scratch/$name/difftool" completions "$shell" > "$scratch/$name/completions/difftool.$shell"
 done
+"$scratch/$name/difftool" man "$scratch/$name/man"
 tar -czf "$archive.tar.gz" -C "$scratch" "$name"
 
 mkdir "$scratch/unpacked"

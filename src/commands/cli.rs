@@ -1,10 +1,12 @@
-//! The command line of all commands; `difftool completions`.
+//! The command line of all commands; `difftool completions` and `difftool man`, which are made of it.
 
 use super::command::{Action, Command};
 use super::COMMANDS;
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use clap::{Args, FromArgMatches as _};
+use std::fs;
 use std::io::Write as _;
+use std::path::PathBuf;
 
 const ABOUT: &str =
     "A research toolkit for attention noise: measures standard and differential transformers on the same prompts";
@@ -49,6 +51,30 @@ fn completions(args: &Completions) -> Result<()> {
     let mut script = Vec::new(); // the generator would panic on a closed pipe
     clap_complete::generate(args.shell, &mut command_line(), "difftool", &mut script);
     Ok(crate::base::terminal::stdout().write_all(&script)?)
+}
+
+pub(super) static MAN: Command = Command {
+    name: "man",
+    about: "Write manual pages, one for each command",
+    examples: &[("Read them with `man difftool` and `man difftool-needle`", "difftool man ~/.local/share/man/man1")],
+    defaults: None,
+    flags: ManualPages::augment_args,
+    action: Action::Other(|typed| write_manual_pages(&ManualPages::from_arg_matches(typed)?)),
+};
+
+#[derive(Debug, Args)]
+struct ManualPages {
+    /// Folder of the pages; those of another version there are replaced
+    folder: PathBuf,
+}
+
+/// Writes the manual pages of difftool and of its commands.
+fn write_manual_pages(args: &ManualPages) -> Result<()> {
+    let folder = &args.folder;
+    // A page leaves out the help of flags that `-h` leaves out.
+    let whole = command_line().mut_subcommands(|command| command.mut_args(|arg| arg.hide_short_help(false)));
+    let written = fs::create_dir_all(folder).and_then(|()| clap_mangen::generate_to(whole, folder));
+    written.with_context(|| format!("cannot write manual pages to {}", folder.display()))
 }
 
 #[cfg(test)]

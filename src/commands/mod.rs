@@ -44,7 +44,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// All commands, in the order of the help.
-static COMMANDS: [&Command; 20] = [
+static COMMANDS: [&Command; 21] = [
     &claims::CLAIMS_COMMAND,
     &needle::NEEDLE,
     &shots::SHOTS,
@@ -65,6 +65,7 @@ static COMMANDS: [&Command; 20] = [
     &prompt::PROMPT,
     &train::TRAIN,
     &cli::COMPLETIONS,
+    &cli::MAN,
 ];
 
 /// The command of a name.

@@ -84,9 +84,9 @@ fn shell_lines(page: &str, heading: &str) -> String {
 
 #[test]
 #[cfg(unix)]
-fn completions_are_installed_as_documented_and_a_second_time() {
+fn completions_and_manual_pages_are_installed_as_documented_and_a_second_time() {
     let page = fs::read_to_string(root().join("docs/experiments.md")).unwrap();
-    let lines = shell_lines(&page, "## Completions");
+    let lines = shell_lines(&page, "## Completions and manual pages");
     let home = TempDir::new().unwrap();
     let path = format!("{}:{}", cargo_bin("difftool").parent().unwrap().display(), std::env::var("PATH").unwrap());
     let bash = |script: &str| {
@@ -102,4 +102,10 @@ fn completions_are_installed_as_documented_and_a_second_time() {
          COMP_WORDS=(difftool need) COMP_CWORD=1 && _difftool difftool need difftool && echo ${COMPREPLY[@]}",
     );
     assert_eq!(completed.trim(), "needle");
+    let page = fs::read_to_string(home.path().join(".local/share/man/man1/difftool-needle.1")).unwrap();
+    for part in
+        ["difftool\\-needle \\- Needle", "\\-\\-ctx", "Needles asked for (R in tables)", "difftool needle \\-\\-ctx 4k"]
+    {
+        assert!(page.contains(part), "no {part} in\n{page}");
+    }
 }
