@@ -1,7 +1,7 @@
 //! What a region costs: the scores of answers whose rows do not see it.
 
-use super::passes::most_at_once;
 use super::reference::resolver;
+use super::starts::most_at_once;
 use crate::attention::{Prefix, Removal, Stream};
 use crate::measures::HiddenScores;
 use crate::model::open::Model;

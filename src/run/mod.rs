@@ -16,6 +16,7 @@ mod reference;
 mod series;
 mod setup;
 mod shard;
+mod starts;
 mod store;
 
 pub use check::{check, Checked, MissedDepth};

@@ -4,6 +4,7 @@ use super::hidden::hidden_scores;
 use super::identity::identity;
 use super::patching::{paired, Corrupted, PairedPasses};
 use super::reference::resolver;
+use super::starts::{batches, most_at_once, LastResiduals, PassStart};
 use super::Setup;
 use crate::attention::{HeadPlace, LayersAndHeads, Prefix, ProbeResult, ResolvedTreatment, RowProbe, Stream};
 use crate::measures::{
@@ -13,14 +14,13 @@ use crate::measures::{
 use crate::model::generate::{generate, Generation, StopConditions};
 use crate::model::gradient::{HeadAttributions, LastPass};
 use crate::model::open::Model;
-use crate::model::pass::{continued_passes, first_observed_row, first_row, pass, residuals, PassResult, SharedStart};
+use crate::model::pass::{continued_passes, first_observed_row, first_row, pass, PassResult, SharedStart};
 use crate::model::Transformer;
 use crate::prompts::{PlannedPrompt, Prompt};
 use crate::results::metric::CELL;
 use crate::results::record::{Identity, Measurement, Record};
 use crate::treatments::{Condition, PairedPrompt, PromptFindings};
 use anyhow::Result;
-use candle_core::Tensor;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -110,35 +110,6 @@ fn passes(
     Ok(())
 }
 
-/// The residual stream of the last untreated rows that were needed, from which passes start that change nothing before a layer.
-#[derive(Default)]
-struct LastResiduals {
-    /// The rows and the prompt; any layer.
-    of: Option<PassStart>,
-    /// Before each layer and after the last: (1, rows, E).
-    sites: Vec<Tensor>,
-}
-
-impl LastResiduals {
-    /// Where a pass starts with the keys and values of `prefix`; `None` if it is whole. The residual stream is computed unless it is
-    /// known, or the pass has all layers.
-    fn start<'s>(
-        &'s mut self,
-        model: &Transformer,
-        prompt: &Prompt,
-        prefix: Option<&'s Prefix>,
-        start: PassStart,
-    ) -> Result<Option<SharedStart<'s>>> {
-        let Some(prefix) = prefix.filter(|_| start.row > 0) else { return Ok(None) };
-        let rows = PassStart { layer: 0, ..start };
-        if start.layer > 0 && self.of != Some(rows) {
-            self.sites = residuals(model, prompt, prefix, start.row)?;
-            self.of = Some(rows);
-        }
-        Ok(Some(SharedStart { prefix, row: start.row, layer: start.layer, residuals: &self.sites }))
-    }
-}
-
 /// Returns the records of measures on one untreated pass, for these layers and heads. With the mean outputs of heads, they
 /// are attributed.
 pub(super) fn untreated_records(
@@ -180,42 +151,6 @@ fn generation(
     };
     let before = prompt.tokens_before_answer();
     generate(&model.transformer, model.tokenizer()?, before, &until, treated, prefix).map(Some)
-}
-
-/// Where a pass starts.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct PassStart {
-    /// The prompt that it reads.
-    prompt: PairedPrompt,
-    /// The first row that it computes.
-    row: usize,
-    /// The first layer that it computes.
-    layer: usize,
-}
-
-/// Conditions, by index, whose passes run together, in order: the first alone, then those with the same start at a row > 0, at most
-/// `most(row)` of them.
-fn batches(starts: &[PassStart], shares: bool, most: impl Fn(usize) -> usize) -> Vec<Range<usize>> {
-    let mut batches: Vec<Range<usize>> = Vec::new();
-    for (i, start) in starts.iter().enumerate() {
-        match batches
-            .last_mut()
-            .filter(|last| shares && last.start > 0 && start.row > 0 && starts[last.start] == *start)
-        {
-            Some(last) if last.len() < most(start.row) => last.end = i + 1,
-            _ => batches.push(i..i + 1),
-        }
-    }
-    batches
-}
-
-/// Rows of passes that run together, at most, unless one has more: linear layers are then as fast as they get.
-const ROWS_AT_ONCE: usize = 512;
-
-/// Number of passes from the row `start` over prompts of `tokens` tokens that run together. Together they have no more rows
-/// than a whole pass.
-pub(super) fn most_at_once(tokens: usize, start: usize) -> usize {
-    (ROWS_AT_ONCE.min(tokens) / (tokens - start)).max(1)
 }
 
 /// The passes of one model over one prompt, observed by measures.
@@ -503,21 +438,4 @@ fn exempt_sinks(setup: &Setup, model: &Transformer, prompt: &Prompt) -> Result<B
         (result.at, collector.sinks())
     });
     Ok(found.collect())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn passes_that_start_at_the_same_row_run_together_after_the_first() {
-        let starts = [90, 90, 90, 90, 0, 0, 80, 90].map(|row| PassStart { prompt: PairedPrompt::Clean, row, layer: 0 });
-        assert_eq!(batches(&starts, true, |_| 2), [0..1, 1..3, 3..4, 4..5, 5..6, 6..7, 7..8]);
-        let mut others = starts;
-        others[2].prompt = PairedPrompt::Corrupted;
-        others[3].layer = 5;
-        assert_eq!(batches(&others[..4], true, |_| 9), [0..1, 1..2, 2..3, 3..4]);
-        assert_eq!(batches(&starts[..4], true, |start| start), [0..1, 1..4]);
-        assert_eq!(batches(&starts[..3], false, |_| 9), [0..1, 1..2, 2..3]);
-    }
 }

@@ -33,6 +33,7 @@
 //! that answer no question, all needles asked for count as the answer's.
 
 mod parse;
+mod positions;
 mod purpose;
 mod resolve;
 mod words;
