@@ -26,7 +26,7 @@ use anyhow::Result;
 use changes::{CONDITIONS, CONTRASTS, HEADS_OUT};
 use clap::{Args, ValueEnum};
 use each_head::{head_rows, EACH_HEAD, EVERY_COST, PREDICTORS};
-use flow::{silenced_cells, FLOW};
+use flow::{conditions_beside_flow, silenced_cells, FLOW};
 use screen::screen;
 use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
@@ -68,7 +68,19 @@ pub(super) static ABLATE: Command = Command {
 /// The tables of runs under conditions, whatever their command.
 pub(super) static OF_CONDITIONS: [&RunTable; 6] = [&FLOW, &CONDITIONS, &HEADS_OUT, &EACH_HEAD, &PREDICTORS, &CONTRASTS];
 
-const FIGURES: [RunFigure; 4] = [
+const FIGURES: [RunFigure; 5] = [
+    RunFigure {
+        file: "flow",
+        title: "Where the answer travels",
+        subtitle: "keys of a column silenced in rows of a kind",
+        pooling: "mean over prompts, paired with the untreated passes",
+        table: &FLOW,
+        view: View::Columns {
+            down: "rows",
+            across: "keys silenced",
+            scale: "change of the answer's log-probability, nats",
+        },
+    },
     RunFigure {
         file: "each-head",
         title: "Each head by itself: change of the answer's log-probability",
@@ -82,7 +94,7 @@ const FIGURES: [RunFigure; 4] = [
         title: "Cost of conditions",
         subtitle: "paired differences, whiskers: 95 % intervals",
         pooling: "mean over prompts, paired with the untreated passes, 95 % intervals",
-        table: &CONDITIONS,
+        table: &RunTable::made("", "", conditions_beside_flow),
         view: View::Forest {
             panels: &[
                 Panel::titled("log-probability of the answer", &["answer_log_prob_change"]),

@@ -102,6 +102,8 @@ const DETAILED_CELL: ((f64, f64), f64) = ((62.0, 168.0), 62.0);
 /// Height of a cell over its width, and its least height, of one with a number, and of one with a number and a detail.
 const CELL_SHAPE: f64 = 0.7;
 const LEAST_HEIGHT: (f64, f64, f64) = (3.0, 22.0, 46.0);
+/// Distance of the labels of rows, at least.
+const LABEL_LINE: f64 = TICK.em + 4.0;
 /// Narrower cells have a smaller gap.
 const NARROW: f64 = 24.0;
 const NUMBER: TextFormat = TextFormat::new(19.0, Anchor::Middle);
@@ -254,7 +256,10 @@ impl<'a> CellStyle<'a> {
         let beside: f64 = layout.rows.iter().map(|row| row.above + row.below).sum();
         let down: usize = layout.rows.iter().map(|row| most_rows(row.grids)).sum();
         let height = (heading.room_below(layout.width) - BAR_ROOM - beside) / down as f64;
-        let height = height.min(CELL_SHAPE * width).clamp(LEAST_HEIGHT.0, highest).floor();
+        // Numbers can be left out of labels, but names cannot.
+        let has_names = grids().flat_map(|grid| &grid.rows).any(|label| label.parse::<f64>().is_err());
+        let lowest = if has_names { LABEL_LINE } else { LEAST_HEIGHT.0 };
+        let height = height.min(CELL_SHAPE * width).clamp(lowest, highest).floor();
         let height = if has_details { height.max(highest.min(LEAST_HEIGHT.2)) } else { height };
         Self { layout, cell: (width, height), fitted, decimals: scale.decimals }
     }
@@ -311,7 +316,7 @@ impl<'a> CellStyle<'a> {
     /// Draws the labels of rows, as many as fit.
     fn draw_row_labels(&self, figure: &mut Figure, grid: &CellGrid, (left, top): (f64, f64), y_label: &str) {
         let height = self.cell.1;
-        let step = ((TICK.em + 4.0) / height).ceil().max(1.0) as usize;
+        let step = (LABEL_LINE / height).ceil().max(1.0) as usize;
         for (i, row) in grid.rows.iter().enumerate().step_by(step.next_power_of_two()) {
             figure.text((left - 12.0, top + height * (i as f64 + 0.5)), row, TICK.at(Anchor::Right));
         }

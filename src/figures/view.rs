@@ -32,6 +32,8 @@ pub(crate) enum View {
     Lines { over: Over, panels: &'static [Panel] },
     /// A grid for each model: a key from top to bottom, and the length of the prompts, or what else differs, from left to right.
     Grid { down: &'static str, value: &'static str },
+    /// A grid for each model: a key from top to bottom, and all columns of numbers, which have one unit, from left to right.
+    Columns { down: &'static str, across: &'static str, scale: &'static str },
     /// A grid for each model of its layers and heads, and for each score of heads.
     Heads,
     /// Changes with their intervals, a row for each condition and model.
@@ -79,6 +81,7 @@ impl RunFigure {
         let figure = match self.view {
             View::Lines { over, panels } => rows.lines(over, panels, &heading)?,
             View::Grid { down, value } => rows.grid(down, value, &heading)?,
+            View::Columns { down, across, scale } => rows.columns_grid(down, across, scale, &heading)?,
             View::Forest { panels, x_label } => rows.forest(panels, x_label, &heading)?,
             View::Heads => rows.heads(&heading)?,
         };
@@ -287,6 +290,43 @@ impl<'a> DrawnRows<'a> {
         CellGrid { title: self.frame.short_name(model), rows: depths, columns, cells: grid, end: None }
     }
 
+    fn columns_grid(
+        &self,
+        down: &str,
+        across: &str,
+        scale: &str,
+        heading: &FigureHeading<'_>,
+    ) -> Result<Option<Figure>> {
+        let Some(down) = self.place(down) else { return Ok(None) };
+        let models = self.models();
+        let mut rows = Vec::new();
+        for part in self.parts(&self.other_keys(&[down])) {
+            let grids = models.iter().map(|model| self.columns_of(&part, model, down)).collect();
+            rows.push(CellRow { heading: part.title, grids });
+        }
+        let y_label = &self.table.columns[down].heading;
+        let scale = CellScale { label: scale, end: None, decimals: 1, x_label: across, y_label };
+        (!rows.is_empty()).then(|| cells(&rows, heading, &scale)).transpose()
+    }
+
+    /// The numbers of a model in all columns that are no keys.
+    fn columns_of(&self, part: &Part<'_>, model: &str, down: usize) -> CellGrid {
+        let columns = self.table.columns.iter().enumerate();
+        let columns: Vec<_> = columns.filter(|(_, column)| column.role == ColumnRole::Result).collect();
+        let mut grid = CellGrid {
+            title: self.frame.short_name(model),
+            rows: Vec::new(),
+            columns: columns.iter().map(|(_, column)| column.heading.clone()).collect(),
+            cells: Vec::new(),
+            end: None,
+        };
+        for row in self.of_model(part, model) {
+            grid.rows.push(row[down].text.clone());
+            grid.cells.push(columns.iter().map(|(place, _)| GridCell::of(&row[*place])).collect());
+        }
+        grid
+    }
+
     /// All scores of heads. Several of them have colours of their own, as they have different units.
     fn heads(&self, heading: &FigureHeading<'_>) -> Result<Option<Figure>> {
         let layer_and_head = self.place(Column::Layer.name()).zip(self.place(Column::Head.name()));
@@ -365,6 +405,13 @@ impl<'a> DrawnRows<'a> {
             }
         }
         rows
+    }
+}
+
+impl GridCell {
+    /// The number of a cell of a table, if it has one.
+    fn of(cell: &Cell) -> Option<Self> {
+        PointEstimate::of_cell(cell).map(|point| Self { value: point.value, detail: String::new() })
     }
 }
 
@@ -458,6 +505,34 @@ mod tests {
             grid.cells.iter().map(|row| row.iter().flatten().map(|cell| cell.value).collect()).collect();
         assert_eq!(values, [[25.0, 12.5], [37.5, 25.0]]);
         assert_eq!(grid.cells[0][0].as_ref().unwrap().detail, "0–100");
+    }
+
+    #[test]
+    fn a_grid_of_columns_has_the_numbers_of_each_row() {
+        let columns = vec![words(MODEL).key(), words("rows").key(), numbers("prose"), numbers("needle")];
+        let row = |model: &str, rows: &str, numbers: [Option<f64>; 2]| {
+            let [prose, needle] = numbers.map(|n| n.map_or_else(Cell::none, |n| Cell::value(Kind::Number, n, None)));
+            vec![Cell::words(model), Cell::words(rows), prose, needle]
+        };
+        let rows = vec![
+            row("a", "value", [Some(0.5), Some(-15.0)]),
+            row("a", "answer", [None, Some(2.0)]),
+            row("b", "value", [Some(1.0), None]),
+        ];
+        let table = Table::plain(columns, rows);
+        let frame = Frame::default();
+        let rows = DrawnRows::of(&frame, &table);
+        let grid = rows.columns_of(&rows.parts(&[])[0], "a", 1);
+        assert_eq!(
+            (grid.rows, grid.columns),
+            (vec!["value".into(), "answer".into()], vec!["prose".into(), "needle".into()])
+        );
+        let values: Vec<Vec<Option<f64>>> = grid
+            .cells
+            .iter()
+            .map(|row| row.iter().map(|cell| cell.as_ref().map(|cell| cell.value)).collect())
+            .collect();
+        assert_eq!(values, [[Some(0.5), Some(-15.0)], [None, Some(2.0)]]);
     }
 
     #[test]

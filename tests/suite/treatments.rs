@@ -1,6 +1,6 @@
 //! Treated passes of whole models: decoding against whole passes, both against the dense reference, and from outside.
 
-use crate::common::{assert_close, edit_tensor, fixture, Scratch};
+use crate::common::{assert_close, assert_drawn, edit_tensor, fixture, Scratch};
 use crate::dense::Dense;
 use crate::generate::{cases, load, splits};
 use candle_core::{Device, Tensor};
@@ -343,6 +343,8 @@ fn a_cell_of_flow_is_what_its_condition_costs() {
         }
     }
     assert_eq!(cells, 20);
+    assert_drawn(&scratch.path("run/flow.png"), "--parts flow");
+    assert!(!scratch.path("run/conditions.png").exists(), "all conditions are in the grid");
 }
 
 #[test]

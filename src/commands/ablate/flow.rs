@@ -1,13 +1,13 @@
 //! Where the answer travels: what it costs to silence the keys of one region in the rows of one region.
 
-use super::changes::{condition_changes, place_columns, Change, Place};
+use super::changes::{condition_changes, place_columns, Change, Place, CONDITIONS};
 use crate::attention::Removal;
 use crate::prompts::Region;
 use crate::results::difference::correct;
 use crate::results::metric::Kind;
 use crate::results::run_table::RunTable;
 use crate::results::table::{numbers, words, Cell, ColumnRole, Table};
-use crate::results::{ConditionFacts, Difference, Frame, Purpose};
+use crate::results::{Column, ConditionFacts, Difference, Frame, Purpose};
 use crate::treatments::{KeySelection, RowSelection, Treatment};
 
 pub(super) const FLOW: RunTable = RunTable::made("flow", "Where the answer travels", flow);
@@ -50,6 +50,16 @@ fn cell(condition: &ConditionFacts) -> Option<(&'static str, &[Region])> {
 pub(super) fn is_in_flow(frame: &Frame, condition: &ConditionFacts) -> bool {
     let Some((rows, _)) = cell(condition) else { return false };
     frame.conditions.0.iter().filter_map(cell).any(|(others, _)| others != rows)
+}
+
+/// The table of conditions without those that the table of the flow has, for a figure beside that of the flow.
+pub(super) fn conditions_beside_flow(frame: &Frame) -> Option<Table> {
+    let mut table = CONDITIONS.filled(frame)?;
+    let condition = table.place(Column::Condition.name())?;
+    let in_flow = frame.conditions.0.iter().filter(|condition| is_in_flow(frame, condition));
+    let names: Vec<&str> = in_flow.map(|condition| condition.name.as_str()).collect();
+    table.rows.retain(|row| !names.contains(&row[condition].text.as_str()));
+    table.with_rows()
 }
 
 /// A row of the table: the changes of a model in a setting, by rows that lose keys.
