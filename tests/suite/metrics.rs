@@ -1,7 +1,9 @@
 //! The catalogue of metrics: the only place of their names, the page of docs/ made from it, and completion.
 
+use crate::common::{fails, Scratch};
 use difftool::commands::command_line;
 use difftool::results::metric::{self, Headline};
+use difftool::results::record;
 use difftool::results::MetricName;
 use std::collections::BTreeSet;
 use std::fs;
@@ -110,4 +112,32 @@ fn shells_complete_the_metrics_of_the_catalogue_and_others_are_accepted() {
         metrics.map(|name| name.metric.as_str()).collect::<Vec<_>>(),
         ["novelty", "share_abs", "noise_out", "share_out"]
     );
+}
+
+#[test]
+fn a_command_knows_before_its_run_every_metric_that_it_records() {
+    let scratch = Scratch::with(&["transformer", "diff"]);
+    let common = ["--model", "./transformer", "--model", "./diff", "--samples", "1", "-q"];
+    let cases: [(&str, &[&str]); 8] = [
+        ("needle", &["--ctx", "160", "--unanswerable"]),
+        ("ratio", &["--ctx", "160"]),
+        ("heads", &["--ctx", "160"]),
+        ("quantize", &["--ctx", "160"]),
+        ("ablate", &["--ctx", "160", "--parts", "noise,heads"]),
+        ("outliers", &["--ctx", "160"]),
+        ("nll", &["--ctx", "256"]),
+        ("shots", &["--ctx", "512", "--shots", "4,8"]),
+    ];
+    for (command, flags) in cases {
+        let typed = [&[command], &common[..], flags].concat();
+        scratch.stdout(&[&typed[..], &["--out", command]].concat());
+        let records = record::read(&scratch.path(command).join("results.csv")).unwrap();
+        let recorded: BTreeSet<&str> = records.iter().map(|record| &*record.measure.metric).collect();
+        let conditions: Vec<String> = recorded.iter().map(|metric| format!("--fail-if={metric} < -1e9")).collect();
+        let conditions: Vec<&str> = conditions.iter().map(String::as_str).collect();
+        assert!(!conditions.is_empty(), "{command}");
+        scratch.stdout(&[&typed[..], &conditions, &["--print-experiment"]].concat());
+    }
+    let of_another = ["needle", "--model", "./diff", "--fail-if", "nll_pos < 0", "--print-experiment"];
+    fails(&mut scratch.command(&of_another), 2, &["nll_pos"]);
 }
