@@ -206,7 +206,7 @@ pub(super) static CLAIMS: [Claim; 16] = [
         says: "With attention logits cut to 4 bits it keeps more accuracy (Figure 8, HellaSwag).",
         paper: Some([0.34, 0.59]),
         paper_words: "34 → 59 %",
-        reading: "Accuracy of needles. All logits of a map share one scale, the largest magnitude; the paper does not say which share it.",
+        reading: "Accuracy of needles. All logits of a layer share one scale, the largest magnitude; the paper does not say which share it.",
         unsaid: "One scale for each row changes the outcome: --scope row.",
         under: [bits(4), bits(4)],
         ..FEW_BITS
