@@ -255,7 +255,7 @@ catalogue! {
         .from("Pearson").by_region().headline();
 
     GENERATED_CONTAINS = metric("generated_contains", "generated contains",
-        "The decoded answer contains the value as a whole number: 1 or 0.")
+        "The decoded answer contains the value as a whole number or word: 1 or 0.")
         .hits();
     SAID_NUMBER = metric("said_number", "says a number", "The decoded answer holds a number: 1 or 0.")
         .hits();
@@ -266,14 +266,13 @@ catalogue! {
         "Part of the attention that the subtraction removes, 1 - sum |a| / sum (A1 + lambda A2).").share().by_region();
     CANCELLED_CHANCE = metric("cancelled_chance", "{} cancelled by chance",
         "Mean of cancelled over all permutations of A2's keys within the region: in a row of n keys, sum_ij min(A1_i, lambda A2_j) / n \
-         stands for sum_i min(A1_i, lambda A2_i). It is exact; nothing is drawn.").share().by_region();
+         stands for sum_i min(A1_i, lambda A2_i).").share().by_region();
     MAP_COSINE = metric("map_cosine", "map cosine",
         "Cosine of both maps over the keys of the region that a row sees, <A1, A2> / (|A1| |A2|): a mean over the rows that predict \
          the answer. Rows with fewer than two such keys, or without weight on them in a map, are left out.")
         .positive().by_region();
     MAP_COSINE_CHANCE = metric("map_cosine_chance", "map cosine by chance",
-        "Mean of map_cosine over all permutations of A2's keys within the region, sum A1 sum A2 / (n |A1| |A2|) for n keys. It is \
-         exact; nothing is drawn.").positive().by_region();
+        "Mean of map_cosine over all permutations of A2's keys within the region, sum A1 sum A2 / (n |A1| |A2|) for n keys.").positive().by_region();
     LAMBDA = metric("lambda", "lambda", "Mean weight of the second map.").from("paper, section 2.1").unit("fraction");
     SINK_RATE = metric("sink_rate", "sink rate",
         "Share of heads that give the first token more than 0.3 of |a| on average over the first 64 rows: of texts, of random \
