@@ -1,4 +1,4 @@
-//! The fuzz targets on the stable toolchain: their corpus with seeded changes, and with absurd integers. `docs/trust.md` says how to run them for longer.
+//! The fuzz targets on the stable toolchain: their corpus with seeded changes, and with absurd integers.
 
 #[path = "../../../fuzz/targets.rs"]
 mod targets;
