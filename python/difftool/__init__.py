@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sysconfig
 import tempfile
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -18,12 +19,13 @@ class Error(RuntimeError):
 def run(command, out=None, **flags):
     """Runs a command that measures. `flags` are its flags, with `_` for `-`: a list repeats one, True is one without a value.
 
-    The folder `out` keeps the run. Without it, the files are gone when the result is.
+    The folder `out` keeps the run, and `out`.npz the matrices of `heatmap`. Without it, the files are gone when the result is.
     """
     kept = None if out else tempfile.TemporaryDirectory(prefix="difftool-")
     folder = Path(out or Path(kept.name) / "run")
-    if command == "heatmap" and kept:
-        flags.setdefault("data", Path(kept.name) / "maps.npz")
+    if command == "heatmap":
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        flags.setdefault("data", f"{folder}.npz")
     arguments = [command, "--out", folder]
     for name, given in flags.items():
         for value in given if isinstance(given, (list, tuple)) else [given]:
@@ -36,7 +38,7 @@ class Run:
     """A finished run; `Run("runs/needle")` reads one of the command line."""
 
     def __init__(self, folder, screen="", data=None, kept=None):
-        self.folder, self.screen, self._data, self._kept = Path(folder), screen, data, kept
+        self.folder, self.screen, self._kept, self._data = Path(folder), screen, kept, data or f"{folder}.npz"
 
     def __repr__(self):
         return self.screen or f"Run({str(self.folder)!r})"
@@ -93,8 +95,6 @@ def _flat(row):
 
 def _number(text):
     for read in (int, float):
-        try:
+        with suppress(ValueError):
             return read(text)
-        except ValueError:
-            continue
     return text or None

@@ -67,14 +67,22 @@ impl MeasuringFlags for RatioFlags {
 const OF_PROMPTS: [Number<'static>; 4] =
     [SHARE_OUT.of(ANSWER_REGION), NOISE_OUT.overall(), SHARE_ABS.of(ANSWER_REGION), NOISE_ABS.overall()];
 
-/// Those of plain text.
-const OF_TEXT: [Number<'static>; 5] =
-    [SHARE_OUT.of("bos"), SHARE_OUT.of("first"), SHARE_OUT.of("filler"), SINK_SHARE_FIRST.overall(), ENTROPY.overall()];
+/// Those of plain text, besides the share of the first token.
+const OF_TEXT: [Number<'static>; 3] = [SHARE_OUT.of("filler"), SINK_SHARE_FIRST.overall(), ENTROPY.overall()];
+
+/// The shares of the first token: that which begins sequences, or another; models may differ in that.
+fn of_first_token(frame: &Frame) -> Vec<Number<'static>> {
+    let shares = ["bos", "first"].map(|region| SHARE_OUT.of(region));
+    shares.into_iter().filter(|share| frame.by_prompt(*share, &[]).mean() != Some(0.0)).collect()
+}
 
 /// What `difftool ratio` prints.
 fn screen(frame: &Frame) -> Screen {
-    let numbers = if frame.asks() { &OF_PROMPTS[..] } else { &OF_TEXT };
-    let attention = SideBySide::of("attention", "Attention", numbers).table(frame);
+    let numbers = match frame.asks() {
+        true => OF_PROMPTS.to_vec(),
+        false => [&of_first_token(frame)[..], &OF_TEXT].concat(),
+    };
+    let attention = SideBySide::of("attention", "Attention", &numbers).table(frame);
     Screen {
         tables: attention.into_iter().chain(hidden(frame)).collect(),
         notes: note_on_changes(frame).into_iter().chain(note_on_hidden(frame)).collect(),
@@ -98,8 +106,8 @@ const FIGURES: [RunFigure; 2] = [
 /// The share of the answer in the output of every head; where nothing is asked for, that of the first token.
 fn by_head(frame: &Frame) -> Option<Table> {
     let numbers = match frame.asks() {
-        true => &[SHARE_OUT.of(ANSWER_REGION)][..],
-        false => &[SHARE_OUT.of("bos"), SHARE_OUT.of("first")],
+        true => vec![SHARE_OUT.of(ANSWER_REGION)],
+        false => of_first_token(frame),
     };
-    number_table(frame, numbers, &[Column::Layer, Column::Head])
+    number_table(frame, &numbers, &[Column::Layer, Column::Head])
 }

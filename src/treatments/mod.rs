@@ -15,7 +15,7 @@
 //!            keep(HEADS [, …])                                               outputs of all other heads replaced
 //!            patch(HEADS [, layers=…] [, heads=…] [, rows=ROWS], from=PROMPT)     outputs of these heads taken from a pass
 //!                over the other of two prompts that differ in the answer alone
-//! keys       regions joined by "+": bos template filler distractor needle answer question; noise for
+//! keys       regions joined by "+": bos first template filler distractor needle answer question; noise for
 //!            template+filler+distractor; random:20 for 20 keys of the context drawn by the prompt's seed, random:noise
 //!            for as many as noise has
 //! prompt     corrupted: the outputs of these heads on a prompt with another answer, put into the pass over the prompt

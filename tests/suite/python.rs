@@ -47,7 +47,7 @@ fn the_page_about_python_runs_as_it_stands() {
 #[test]
 fn the_module_returns_numbers_without_libraries_and_raises_what_difftool_says() {
     let code = r#"
-import difftool, importlib.util
+import difftool, os
 difftool.find_spec = lambda name: None
 run = difftool.run("needle", ctx=256, samples=1, model=["transformer", "diff"], out="kept", needles=2)
 assert "accuracy" in repr(run) and "accuracy" in run.figures and run._repr_html_() is None
@@ -55,6 +55,8 @@ assert {row["metric"] for row in run.results} >= {"accuracy", "share_out"}, run.
 assert [row["model"] for row in difftool.Run("kept").tables["answers"]] == ["transformer", "diff"]
 assert run.tables["answers"][0]["accuracy_lo"] <= run.tables["answers"][0]["accuracy"]
 assert difftool.run("heatmap", ctx=256, model="diff")._repr_png_()[1:4] == b"PNG"
+difftool.run("heatmap", ctx=256, model="diff", out="runs/map")
+assert os.path.getsize("runs/map.npz") > 1000 and difftool.Run("runs/map")._data == "runs/map.npz"
 assert difftool.run("explore", ctx=256, model="diff")._repr_html_().startswith("<iframe")
 try:
     difftool.run("needle", model="nope")

@@ -20,13 +20,16 @@ pub(super) fn screen(frame: &Frame) -> Screen {
     let mut changes = condition_changes(frame);
     changes.retain(|change| !is_in_flow(frame, change.condition));
     let (of_layers, others): (Vec<Change<'_>>, Vec<Change<'_>>) = changes.into_iter().partition(is_of_one_layer);
+    let heads_out = heads_out(frame);
+    let has_points = heads_out.is_some();
     let mut tables = Vec::new();
     tables.extend(conditions(frame, others).map(|table| ScreenTable::of_run("What conditions change", frame, table)));
+    let has_both = !tables.is_empty();
     if let Some(table) = flow(frame) {
         let title = "Where the answer travels: nats by rows and silenced keys".to_owned();
         tables.push(ScreenTable { title, ..ScreenTable::below(table) });
     }
-    for table in [heads_out(frame), dearest(frame), predictors(frame)].into_iter().flatten() {
+    for table in [heads_out, dearest(frame), predictors(frame)].into_iter().flatten() {
         tables.push(match tables.is_empty() {
             true => ScreenTable::of_run("Costs of heads", frame, table),
             false => ScreenTable::below(table),
@@ -34,7 +37,12 @@ pub(super) fn screen(frame: &Frame) -> Screen {
     }
     let mut notes = Vec::new();
     if !tables.is_empty() {
-        notes.push("Nats: of the answer's log-probability, which stars are of. Points: of accuracy.".to_owned());
+        let units = match (has_both, has_points) {
+            (true, _) => "Nats: of the answer's log-probability, which stars are of. Points: of accuracy.",
+            (false, true) => "Points: of accuracy. Stars are of the answer's log-probability.",
+            (false, false) => "Nats: of the answer's log-probability.",
+        };
+        notes.push(units.to_owned());
     }
     notes.extend(layers(&of_layers));
     Screen { tables, notes, ..Screen::default() }
