@@ -90,7 +90,8 @@ fn passes(
         };
         let shared = last.start(&model.transformer, prompt, known, start)?;
         let derives = batch.start == 0;
-        let keeping = derives && (passes.head_means.is_some() || passes.hides || (shares && shared.is_none()));
+        let hides = passes.hides && setup.shares_prefixes();
+        let keeping = derives && (passes.head_means.is_some() || hides || (shares && shared.is_none()));
         let observed = passes.observe(prompt, of_batch, shared, keeping)?;
         for (index, mut observed) in batch.zip(observed) {
             let kept = observed.passed.prefix.take();

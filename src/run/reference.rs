@@ -84,9 +84,16 @@ fn check_rankings(setup: &Setup, model: &Model, reference: &Reference) -> Result
     for condition in &setup.conditions {
         if let Some(by) = condition.rankings().find(|by| !reference.rankings.contains_key(by)) {
             let known: Vec<&str> = reference.rankings.keys().map(|ranking| ranking.name()).collect();
+            let only = match by {
+                Ranking::Attribution if !setup.plan.reading.has_kernels() => {
+                    "; attribution is measured on the CPU in f32: leave --device and --dtype out"
+                }
+                _ => "",
+            };
             let by = by.name();
             let known = known.join(", ");
-            bail_usage!("the condition {condition}: heads of {} cannot be ranked by {by}, but by {known}", model.name);
+            let name = &model.name;
+            bail_usage!("the condition {condition}: heads of {name} cannot be ranked by {by}, but by {known}{only}");
         }
     }
     Ok(())

@@ -166,14 +166,11 @@ impl Setup {
         self.plan.reading.has_kernels() && !self.whole_passes
     }
 
-    /// Returns `true` if regions are hidden in passes of their own, beside the untreated one over a prompt. Only the kernels keep the
-    /// keys and values that this takes.
+    /// Returns `true` if regions are hidden in passes of their own, beside the untreated one over a prompt.
     pub(super) fn hides(&self, model: &Model, tokens: usize) -> bool {
-        let config = &model.transformer.config;
         self.plan.hides
             && !matches!(self.grid, Grid::Text(_))
-            && self.plan.reading.has_kernels()
-            && config.keeps_prefix(tokens)
+            && (!self.shares_prefixes() || model.transformer.config.keeps_prefix(tokens))
     }
 
     /// Returns `true` if it is measured what heads write in the rows of answers.

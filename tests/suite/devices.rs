@@ -107,12 +107,11 @@ fn decoding_and_streamed_weights_give_the_logits_of_a_whole_pass_in_any_number_t
 const MODELS: [&str; 6] = ["--model", "./transformer", "--model", "./diff", "--model", "./diff-v2"];
 
 /// The values of a run by what they are of. Those that a rounding may turn into another number altogether are left out: ranks,
-/// hits, and the place of something that is largest. Attribution and hidden regions are measured
-/// with the kernels alone.
+/// hits, and the place of something that is largest. Attribution is measured with the kernels alone.
 fn values(records: &[Record]) -> BTreeMap<String, f64> {
     let steady = |record: &&Record| {
         let metric = &*record.measure.metric;
-        !["accuracy", "rank", "score", "token", "query", "induction", "position", "attribution", "hidden"]
+        !["accuracy", "rank", "score", "token", "query", "induction", "position", "attribution"]
             .iter()
             .any(|word| metric.contains(word))
     };
@@ -176,6 +175,23 @@ fn every_measure_and_treatment_of_the_built_in_models_agrees_in_double_precision
         all += of;
     }
     assert!(all > 5000, "{all} values");
+}
+
+#[test]
+fn parts_of_ablate_agree_in_double_precision_and_heads_are_not_ranked_by_what_it_has_not() {
+    let scratch = Scratch::with_models();
+    let ablate = ["ablate", "-q", "--model", "./diff", "--ctx", "256", "--depths", "50", "--samples", "1"];
+    for (i, parts) in ["each-head", "each-layer,patch", "heads", "flow"].into_iter().enumerate() {
+        let runs = ["f32", "f64"].map(|dtype| format!("{i}-{dtype}"));
+        for (dtype, run) in ["f32", "f64"].iter().zip(&runs) {
+            let flags = ["--parts", parts, "--rank", "share_out", "--dtype", dtype, "--out", run];
+            scratch.stdout(&[&ablate[..], &flags].concat());
+        }
+        let (far, of) = apart(&scratch, [&runs[0], &runs[1]], 2e-3);
+        assert!(of > 10 && far == 0, "{parts}: {far} of {of} values differ");
+    }
+    let ranked = ["--parts", "heads", "--rank", "attribution", "--dtype", "f64", "--out", "ranked"];
+    scratch.refuses(&[&ablate[..], &ranked].concat(), &["ranked by attribution", "leave --device and --dtype out"]);
 }
 
 #[test]
