@@ -25,6 +25,9 @@ const NOISE: usize = Region::ALL.len();
 
 const METRICS: [&Metric; 4] = [&MAP_COSINE, &MAP_COSINE_CHANCE, &CANCELLED, &CANCELLED_CHANCE];
 
+/// The least weight beside which all weights that matter to it are normal numbers of 32 bits.
+const LEAST_WEIGHT: f64 = (f32::MIN_POSITIVE / f32::EPSILON) as f64;
+
 /// The numbers of [`METRICS`]. Each is missing where it is not defined.
 type Numbers = [Option<f64>; METRICS.len()];
 
@@ -171,13 +174,15 @@ struct WithChance {
 }
 
 impl KeyWeights {
-    /// Cosine of the two lists. `None` with fewer than two keys, where it is always 1, and without weight in a map.
+    /// Cosine of the two lists. `None` with fewer than two keys, where it is always 1, and without weight in a map: below
+    /// [`LEAST_WEIGHT`] the angle depends on which of the smaller weights a device rounds to 0.
     fn cosine(&self) -> Option<WithChance> {
         let Self { first, second } = self;
+        let has_weight = |list: &[f64]| list.iter().any(|&weight| weight >= LEAST_WEIGHT);
         let norms = (dot(first, first) * dot(second, second)).sqrt();
         let sums = first.iter().sum::<f64>() * second.iter().sum::<f64>();
         let n = first.len();
-        (n > 1 && norms > 0.0)
+        (n > 1 && has_weight(first) && has_weight(second))
             .then(|| WithChance { found: dot(first, second) / norms, chance: sums / (n as f64 * norms) })
     }
 
@@ -337,6 +342,9 @@ mod tests {
         // The first row gives the totals 0.5, of which nothing is shared.
         assert_numbers(found, [1.0, 1.0, 2.0 / 2.5, 2.0 / 2.5].map(Some));
         assert_eq!(agreement(&[TestRow::one(&[0.2; 5])]), Agreement::default());
+        // A smaller weight may be 0 on one device and not on another.
+        let tiny = TestRow::two(&[1.0, 3e-38, 0.0, 0.0, 1e-38, 0.0], &[0.5, 0.25, 0.0, 0.0, 0.25, 0.0], 1.0);
+        assert_eq!(agreement(&[tiny]).on(Some(Region::Filler))[..2], [None, None]);
     }
 
     #[test]
