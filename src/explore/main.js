@@ -147,7 +147,7 @@ function fill() {
   for (const [quantity, name] of quantitiesOf()) byId("quantity").add(new Option(name, quantity));
   for (const [name, value] of contents.recipe) byId("recipe").append(make("dt", visible(name)), make("dd", visible(value)));
   const legend = Object.keys(REGIONS).filter((name) => models.some((model) => model.prompt.regions.some(([region]) => region === name)));
-  byId("legend").append(...legend.map((name) => make("span", name, `mark ${name}`)), make("span", " tint and underline: weight in the row; dashed: negative", "muted"));
+  byId("legend").append(...legend.map((name) => make("span", name, `mark ${name}`)), make("span", " tint and underline: weight in the row; dashed: negative; frame: the query; blue frame: found", "muted"));
 }
 
 /** What is seen first: all heads with their numbers, and a map of each model. Only what it shows is decoded. */
@@ -182,6 +182,7 @@ async function start() {
   await firstView();
   await readTexts();
   performance.mark("texts");
+  listenToSearch();
   drawLambda();
   for (const panel of panels) await headChanged(panel);
   state.row = state.cross.query;

@@ -106,6 +106,9 @@ class Panel {
   get level() { return Math.max(0, Math.ceil(Math.log2(1 / this.zoom) - 1e-9)); }
   get origin() { return { query: state.view.query * this.ratio, key: state.view.key * this.ratio }; }
 
+  /** Its token where a token of the first model is, which may lie between two of those. */
+  at(token) { return Math.min(Math.floor(token * this.ratio + 1e-6), this.model.tokens - 1); }
+
   /** The tokens under a point of the canvas. */
   tokensAt(x, y) {
     const { query, key } = this.origin;
@@ -206,7 +209,7 @@ class Panel {
       context.strokeRect(x - 2, y - 2, side + 4, side + 4);
     }
     if (state.row !== null) {
-      const rowY = AXIS.top + (Math.floor(state.row * this.ratio) - q0 + 0.5) * this.zoom;
+      const rowY = AXIS.top + (this.at(state.row) - q0 + 0.5) * this.zoom;
       context.setLineDash([6, 4]);
       context.strokeStyle = this.ink;
       context.lineWidth = 1;
@@ -218,11 +221,7 @@ class Panel {
     }
   }
 
-  get cross() {
-    const last = this.model.tokens - 1;
-    const of = (token) => Math.min(Math.floor(token * this.ratio), last);
-    return { query: of(state.cross.query), key: of(state.cross.key) };
-  }
+  get cross() { return { query: this.at(state.cross.query), key: this.at(state.cross.key) }; }
 
   /** Regions along both axes; token numbers, or tokens where there is room. */
   drawAxes(context, width, height) {

@@ -25,6 +25,7 @@ const SCRIPT: &str = concat!(
     include_str!("map.js"),
     include_str!("view.js"),
     include_str!("row.js"),
+    include_str!("find.js"),
     include_str!("treatment.js"),
     include_str!("overview.js"),
     include_str!("main.js"),
