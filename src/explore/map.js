@@ -156,25 +156,33 @@ class Panel {
     context.beginPath();
     for (const [k, q] of [[0, 0], [pairs ? 0 : 1, 0], [last, last - (pairs ? 0 : 1)], [last, last], [0, last]]) context.lineTo(...point(k, q));
     context.clip();
-    this.drawLevel(context, width, height, Math.max(base, wanted));
+    const pooled = Math.max(base, wanted);
+    if (!this.drawLevel(context, width, height, pooled, tileValues)) {
+      // Until all are there: under them those of other levels that are, the coarsest first.
+      for (let at = Math.ceil(Math.log2(last)); at >= base; at--) this.drawLevel(context, width, height, at, tileThere);
+      this.drawLevel(context, width, height, pooled, tileThere);
+    }
     context.restore();
-    if (pairs) this.drawLevel(context, width, height, wanted);
+    if (pairs) this.drawLevel(context, width, height, wanted, tileValues);
   }
 
-  drawLevel(context, width, height, at) {
+  /** Draws what there is of the tiles of a level; whether that is all in view. */
+  drawLevel(context, width, height, at, valuesOf) {
     const side = TILE * 2 ** at; // in tokens
     const { query, key } = this.origin;
     const last = Math.floor((this.model.tokens - 1) / side);
     const range = (from, pixels) => [Math.max(0, Math.floor(from / side)), Math.min(last, Math.floor((from + pixels / this.zoom) / side))];
     const [firstX, lastX] = range(key, width - AXIS.left);
     const [firstY, lastY] = range(query, height - AXIS.top);
+    let isWhole = true;
     for (let y = firstY; y <= lastY; y++) {
       for (let x = firstX; x <= Math.min(lastX, y); x++) {
-        const picture = tilePicture(this.head, state.quantity, state.pooling, at, x, y, state.scale, redraw);
-        if (!picture) continue;
-        context.drawImage(picture, AXIS.left + (x * side - key) * this.zoom, AXIS.top + (y * side - query) * this.zoom, side * this.zoom, side * this.zoom);
+        const values = valuesOf(this.head, state.quantity, state.pooling, at, x, y, redraw);
+        if (!values) isWhole = false;
+        else context.drawImage(tilePicture(values, state.scale), AXIS.left + (x * side - key) * this.zoom, AXIS.top + (y * side - query) * this.zoom, side * this.zoom, side * this.zoom);
       }
     }
+    return isWhole;
   }
 
   /** Numbers in the cells, where there is room for them: what is told without colours. */

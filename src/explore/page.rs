@@ -276,7 +276,7 @@ impl ExplorerModel<'_> {
             "prompt": prompts.iter().position(|&prompt| *prompt == maps.prompt),
             "keep": maps.keep,
             "bin_tok": self.resolution.bin_tok,
-            "thumb_bins": self.resolution.thumb_bins,
+            "thumb_tok": self.resolution.thumb_tok,
             "heads": heads,
             "details": details,
         })
