@@ -72,12 +72,24 @@ function hasPairs(head, quantity, pooling, at) {
   return head.hasRows && !isPooledOnly(quantity) && at < PAIR_LEVELS && (at === 0 || pooling === "max");
 }
 
+/** The first bin of a row that any of its queries sees. */
+const firstColumn = (head, row, tok) => (head.window === null ? 0 : Math.max(0, Math.floor((row * tok + 1 - head.window) / tok)));
+
+/** The numbers of a pooled map that were worked out and are seen. */
+function seenBins(head, quantity, { tok, bins, values }) {
+  const seen = [];
+  for (let row = firstRow(head, quantity, tok); row < bins; row++) {
+    const start = (row * (row + 1)) / 2;
+    for (const x of values.subarray(start + firstColumn(head, row, tok), start + row + 1)) seen.push(x);
+  }
+  return seen;
+}
+
 /** The numbers of a tile from a pooled map. */
 function pooledTile(grid, head, quantity, x, y) {
   const values = new Float32Array(TILE * TILE).fill(NaN);
   for (let row = Math.max(y * TILE, firstRow(head, quantity, grid.tok)); row < Math.min((y + 1) * TILE, grid.bins); row++) {
-    for (let column = x * TILE; column < Math.min((x + 1) * TILE, row + 1); column++) {
-      if (head.window !== null && !visiblePairs(row, column, grid.tok, head.model.tokens, head.window)) continue;
+    for (let column = Math.max(x * TILE, firstColumn(head, row, grid.tok)); column < Math.min((x + 1) * TILE, row + 1); column++) {
       values[(row - y * TILE) * TILE + column - x * TILE] = grid.values[(row * (row + 1)) / 2 + column];
     }
   }
