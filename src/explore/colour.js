@@ -54,8 +54,9 @@ const OCTAVES = 7;
  * whether that leaves a map white, having next to nothing beyond its first colours. The same rule as in colour_scale.rs. */
 function fitted(arrays) {
   const sizes = new Float32Array(arrays.reduce((sum, { length }) => sum + length, 0));
-  let place = 0;
-  for (const numbers of arrays) for (const x of numbers) sizes[place++] = Math.abs(x);
+  let end = 0;
+  for (const numbers of arrays) sizes.set(numbers, (end += numbers.length) - numbers.length);
+  sizes.forEach((x, i) => (sizes[i] = Math.abs(x)));
   sizes.sort();
   const most = sizes.at(-1) || 1;
   const quantile = sizes[Math.ceil(0.995 * sizes.length) - 1];

@@ -154,10 +154,11 @@ async function firstView() {
   const question = models[0].prompt.questions[0];
   state.cross = { query: row ? row.start : models[0].tokens - 1, key: question ? question.answer.start : 0 };
   for (const panel of panels) panel.describe(panel.model.best);
-  drawThumbs();
   showButtons();
   // Nothing of this waits for a later turn of the browser, which would read on in the file first.
   await refit();
+  state.firstFit = state.fit;
+  drawThumbs();
   await Promise.all(panels.map((panel) => panel.firstTiles()));
   panels.forEach((panel) => panel.draw());
   performance.mark("drawn");

@@ -16,6 +16,7 @@ const state = {
   log: null, // whether the box is ticked; nothing until somebody touches it
   top: null, // how far the slider is moved; nothing until somebody does
   fit: fitted([]), // of the maps that are shown
+  firstFit: fitted([]), // of those that were seen first
   isFitted: true, // the whole map is shown, and stays so when the window changes
   view: { query: 0, key: 0, zoom: 1 }, // upper left corner in tokens of the first model, pixels per token
   cross: { query: 0, key: 0 }, // in tokens of the first model

@@ -86,11 +86,11 @@ function showButtons() {
   }
 }
 
-/** The small pictures, all on one scale. */
+/** The small pictures, all on one scale, which is logarithmic if that of the maps that were seen first is. */
 function drawThumbs() {
   const thumbs = models.flatMap((model) => model.all).map((head) => [head, head.thumb()]);
-  const fit = fitted(thumbs.map(([head, thumb]) => seenBins(head, "effective", thumb)));
-  const scale = new Scale(endOf(fit), models.some((model) => model.maps > 1), isLog(fit), state.palette);
+  const most = thumbs.reduce((most, [, { values }]) => values.reduce((most, x) => Math.max(most, Math.abs(x)), most), 1e-9);
+  const scale = new Scale(most / 4, models.some((model) => model.maps > 1), isLog(state.firstFit), state.palette);
   for (const [head, thumb] of thumbs) drawThumb(head, thumb, scale);
 }
 

@@ -77,8 +77,10 @@ const firstColumn = (head, row, tok) => (head.window === null ? 0 : Math.max(0, 
 
 /** The numbers of a pooled map that were worked out and are seen. */
 function seenBins(head, quantity, { tok, bins, values }) {
+  const first = firstRow(head, quantity, tok);
+  if (head.window === null) return values.subarray((first * (first + 1)) / 2);
   const seen = [];
-  for (let row = firstRow(head, quantity, tok); row < bins; row++) {
+  for (let row = first; row < bins; row++) {
     const start = (row * (row + 1)) / 2;
     for (const x of values.subarray(start + firstColumn(head, row, tok), start + row + 1)) seen.push(x);
   }
