@@ -48,7 +48,7 @@ impl TableArgs {
             _ if self.latex => {
                 let chosen = match &self.tables {
                     Some(wanted) => chosen(tables(), wanted)?,
-                    None => screen().into_tables(),
+                    None => screen().into_tables(&tables()),
                 };
                 let texts = chosen.into_iter().map(|table| latex_table(&table.with_names(names)));
                 out.write_all(texts.collect::<Vec<_>>().join("\n").as_bytes())?;

@@ -50,6 +50,26 @@ readTheme();
 /** How many factors of two a logarithmic scale shows: about as many as the 127 steps of pooled maps, below which they are 0. */
 const OCTAVES = 7;
 
+/** The largest magnitude of some numbers, where a linear scale of them ends (a few sinks do not take all its colours), and
+ * whether that leaves a map white, having next to nothing beyond its first colours. The same rule as in colour_scale.rs. */
+function fitted(arrays) {
+  const sizes = new Float32Array(arrays.reduce((sum, { length }) => sum + length, 0));
+  let end = 0;
+  for (const numbers of arrays) sizes.set(numbers, (end += numbers.length) - numbers.length);
+  sizes.forEach((x, i) => (sizes[i] = Math.abs(x)));
+  sizes.sort();
+  const most = sizes.at(-1) || 1;
+  const quantile = sizes[Math.ceil(0.995 * sizes.length) - 1];
+  const top = quantile > 0 && most > 2 * quantile ? quantile : most;
+  return { most, top, isWhite: sizes.length >= 3200 && sizes[Math.floor(0.75 * sizes.length)] <= 0.05 * top };
+}
+
+/** Whether colours of numbers so fitted are logarithmic: where a linear scale shows next to nothing, or as the box says. */
+const isLog = ({ isWhite }) => state.log ?? isWhite;
+
+/** Where they end: a logarithmic scale, which has room below, at a quarter of the largest. */
+const endOf = (fit) => (isLog(fit) ? fit.most / 4 : fit.top);
+
 /** From numbers to colours: up to `top` in size, with signs or without. */
 class Scale {
   constructor(top, isSigned, log, palette, isDifference = false) {

@@ -125,15 +125,18 @@ class Cache {
   constructor(most) { this.most = most; this.map = new Map(); }
   /** What is there, or nothing; if it is not, it is made and `ready` is called when it is. */
   get(key, make, ready) {
-    const found = this.map.get(key);
-    if (found) {
-      this.map.delete(key); // to the end of the queue
-      this.map.set(key, found);
-      return found.value;
+    const value = this.there(key);
+    if (value === undefined) {
+      this.ask(key, make).then(ready, trouble);
+      return undefined;
     }
-    this.ask(key, make).then(ready, trouble);
-    return undefined;
+    const entry = this.map.get(key);
+    this.map.delete(key); // to the end of the queue
+    this.map.set(key, entry);
+    return value;
   }
+  /** What is there, without asking for it. */
+  there(key) { return this.map.get(key)?.value; }
   /** The promise of it. */
   ask(key, make) {
     let entry = this.map.get(key);
@@ -191,21 +194,16 @@ class Head {
     return found ? found[2] : null;
   }
 
-  /** The small picture of its effective map: those of a model stand one after the other, and are of one size. */
+  /** The small picture of its effective map, a pooled map: those of a model stand one after the other, and are of one size. */
   thumb() {
     const all = plain(`thumbs-${this.model.index}`);
     const each = all.length / this.model.all.length;
-    return triangle(all.subarray(this.index * each, (this.index + 1) * each));
+    return { tok: this.model.thumb_tok, ...triangle(all.subarray(this.index * each, (this.index + 1) * each)) };
   }
 
   /** A pooled map and the tokens of its bins. */
   async pooled(quantity, pooling) {
-    const { tokens } = this.model.keep;
-    if (!this.detail) {
-      const bins = Math.ceil(tokens / this.model.bin_tok);
-      const tok = this.model.bin_tok * Math.ceil(bins / this.model.thumb_bins);
-      return { tok, ...this.thumb() };
-    }
+    if (!this.detail) return this.thumb();
     const bytes = this.isFirst && quantity === "effective" && pooling === "max" ? plain(`first-${this.model.index}`) : await inflate(this.blob, this.grid(quantity, pooling));
     return { tok: this.model.bin_tok, ...triangle(bytes) };
   }

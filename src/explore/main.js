@@ -1,42 +1,31 @@
 // Puts the page together and listens to its controls.
 
-/** The largest number of the maps that are shown, which ends the colour scale unless the slider is moved. */
-async function largest() {
-  let most = 0;
+/** Fits the colours to the maps that are shown. */
+async function refit() {
+  const seen = [];
   for (const { head } of panels) {
-    if (!head.has(state.quantity)) continue;
-    const grid = await pooledAt(head, state.quantity, state.pooling, baseLevel(head));
-    most = grid.values.reduce((most, x) => Math.max(most, Math.abs(x)), most);
+    if (head.has(state.quantity)) seen.push(seenBins(head, state.quantity, await pooledAt(head, state.quantity, state.pooling, baseLevel(head))));
   }
-  return most || 1;
+  state.fit = fitted(seen);
+  await rescale();
 }
 
-/** One scale for all panels. */
+/** One scale for all panels: as it fits, but for what was set by hand. */
 async function rescale() {
-  const most = await largest();
-  const position = state.top === null ? (state.quantity.startsWith("logits") ? 100 : 80) : state.top;
+  const { most } = state.fit;
+  const log = isLog(state.fit);
+  byId("log").checked = log;
+  const position = state.top ?? 100 + 10 * Math.log2(endOf(state.fit) / most);
   byId("top").value = position;
   const top = most * 2 ** ((position - 100) / 10);
   const isDifference = panels.some(({ head }) => head.isDifference);
   const isSigned = isDifference || isPooledOnly(state.quantity) || (["effective", "la2"].includes(state.quantity) && models.some((model) => model.maps > 1));
-  state.scale = new Scale(top, isSigned, state.log, state.palette, isDifference);
+  state.scale = new Scale(top, isSigned, log, state.palette, isDifference);
   byId("top-value").textContent = short(top);
   byId("top").setAttribute("aria-valuetext", short(top));
   state.scale.draw(byId("scale"));
   await scaleWords();
   redraw();
-}
-
-/** Whether a linear scale shows next to nothing: fewer than three bins in a hundred have more than a tenth of its length. */
-async function isSparse() {
-  const top = (await largest()) * 2 ** -2;
-  let [shown, all] = [0, 0];
-  for (const { head } of panels) {
-    const { values } = await pooledAt(head, state.quantity, state.pooling, baseLevel(head));
-    for (const x of values) if (Math.abs(x) > 0.1 * top) shown += 1;
-    all += values.length;
-  }
-  return shown < 0.03 * all;
 }
 
 /** Draws what has colours of the theme again. */
@@ -54,13 +43,13 @@ async function headChanged(panel) {
   models.forEach((model, i) => model.all.forEach((head) => head.button && head.button.setAttribute("aria-pressed", String(panels[i].head.name === head.name))));
   tabStop(panel.model, panel.model.names.get(panel.head.name));
   drawChanges();
-  await rescale();
+  await refit();
   await read();
   if (state.row !== null) await showRow();
 }
 
 async function mapChanged() {
-  await rescale();
+  await refit();
   await read();
   if (state.row !== null) await showRow();
 }
@@ -147,7 +136,7 @@ function fill() {
   for (const [quantity, name] of quantitiesOf()) byId("quantity").add(new Option(name, quantity));
   for (const [name, value] of contents.recipe) byId("recipe").append(make("dt", visible(name)), make("dd", visible(value)));
   const legend = Object.keys(REGIONS).filter((name) => models.some((model) => model.prompt.regions.some(([region]) => region === name)));
-  byId("legend").append(...legend.map((name) => make("span", name, `mark ${name}`)), make("span", " tint and underline: weight in the row; dashed: negative", "muted"));
+  byId("legend").append(...legend.map((name) => make("span", name, `mark ${name}`)), make("span", " tint and underline: weight in the row; dashed: negative; frame: the query; blue frame: found", "muted"));
 }
 
 /** What is seen first: all heads with their numbers, and a map of each model. Only what it shows is decoded. */
@@ -165,12 +154,11 @@ async function firstView() {
   const question = models[0].prompt.questions[0];
   state.cross = { query: row ? row.start : models[0].tokens - 1, key: question ? question.answer.start : 0 };
   for (const panel of panels) panel.describe(panel.model.best);
-  state.log = await isSparse();
-  byId("log").checked = state.log;
-  drawThumbs();
   showButtons();
   // Nothing of this waits for a later turn of the browser, which would read on in the file first.
-  await rescale();
+  await refit();
+  state.firstFit = state.fit;
+  drawThumbs();
   await Promise.all(panels.map((panel) => panel.firstTiles()));
   panels.forEach((panel) => panel.draw());
   performance.mark("drawn");
@@ -182,6 +170,7 @@ async function start() {
   await firstView();
   await readTexts();
   performance.mark("texts");
+  listenToSearch();
   drawLambda();
   for (const panel of panels) await headChanged(panel);
   state.row = state.cross.query;

@@ -13,8 +13,10 @@ const state = {
   palette: "colour",
   treatment: "", // the condition of the pass that is shown
   isDifference: false, // its difference to the pass as it is is shown
-  log: false,
+  log: null, // whether the box is ticked; nothing until somebody touches it
   top: null, // how far the slider is moved; nothing until somebody does
+  fit: fitted([]), // of the maps that are shown
+  firstFit: fitted([]), // of those that were seen first
   isFitted: true, // the whole map is shown, and stays so when the window changes
   view: { query: 0, key: 0, zoom: 1 }, // upper left corner in tokens of the first model, pixels per token
   cross: { query: 0, key: 0 }, // in tokens of the first model
@@ -106,6 +108,9 @@ class Panel {
   get level() { return Math.max(0, Math.ceil(Math.log2(1 / this.zoom) - 1e-9)); }
   get origin() { return { query: state.view.query * this.ratio, key: state.view.key * this.ratio }; }
 
+  /** Its token where a token of the first model is, which may lie between two of those. */
+  at(token) { return Math.min(Math.floor(token * this.ratio + 1e-6), this.model.tokens - 1); }
+
   /** The tokens under a point of the canvas. */
   tokensAt(x, y) {
     const { query, key } = this.origin;
@@ -153,25 +158,33 @@ class Panel {
     context.beginPath();
     for (const [k, q] of [[0, 0], [pairs ? 0 : 1, 0], [last, last - (pairs ? 0 : 1)], [last, last], [0, last]]) context.lineTo(...point(k, q));
     context.clip();
-    this.drawLevel(context, width, height, Math.max(base, wanted));
+    const pooled = Math.max(base, wanted);
+    if (!this.drawLevel(context, width, height, pooled, tileValues)) {
+      // Until all are there: under them those of other levels that are, the coarsest first.
+      for (let at = Math.ceil(Math.log2(last)); at >= base; at--) this.drawLevel(context, width, height, at, tileThere);
+      this.drawLevel(context, width, height, pooled, tileThere);
+    }
     context.restore();
-    if (pairs) this.drawLevel(context, width, height, wanted);
+    if (pairs) this.drawLevel(context, width, height, wanted, tileValues);
   }
 
-  drawLevel(context, width, height, at) {
+  /** Draws what there is of the tiles of a level; whether that is all in view. */
+  drawLevel(context, width, height, at, valuesOf) {
     const side = TILE * 2 ** at; // in tokens
     const { query, key } = this.origin;
     const last = Math.floor((this.model.tokens - 1) / side);
     const range = (from, pixels) => [Math.max(0, Math.floor(from / side)), Math.min(last, Math.floor((from + pixels / this.zoom) / side))];
     const [firstX, lastX] = range(key, width - AXIS.left);
     const [firstY, lastY] = range(query, height - AXIS.top);
+    let isWhole = true;
     for (let y = firstY; y <= lastY; y++) {
       for (let x = firstX; x <= Math.min(lastX, y); x++) {
-        const picture = tilePicture(this.head, state.quantity, state.pooling, at, x, y, state.scale, redraw);
-        if (!picture) continue;
-        context.drawImage(picture, AXIS.left + (x * side - key) * this.zoom, AXIS.top + (y * side - query) * this.zoom, side * this.zoom, side * this.zoom);
+        const values = valuesOf(this.head, state.quantity, state.pooling, at, x, y, redraw);
+        if (!values) isWhole = false;
+        else context.drawImage(tilePicture(values, state.scale), AXIS.left + (x * side - key) * this.zoom, AXIS.top + (y * side - query) * this.zoom, side * this.zoom, side * this.zoom);
       }
     }
+    return isWhole;
   }
 
   /** Numbers in the cells, where there is room for them: what is told without colours. */
@@ -206,7 +219,7 @@ class Panel {
       context.strokeRect(x - 2, y - 2, side + 4, side + 4);
     }
     if (state.row !== null) {
-      const rowY = AXIS.top + (Math.floor(state.row * this.ratio) - q0 + 0.5) * this.zoom;
+      const rowY = AXIS.top + (this.at(state.row) - q0 + 0.5) * this.zoom;
       context.setLineDash([6, 4]);
       context.strokeStyle = this.ink;
       context.lineWidth = 1;
@@ -218,11 +231,7 @@ class Panel {
     }
   }
 
-  get cross() {
-    const last = this.model.tokens - 1;
-    const of = (token) => Math.min(Math.floor(token * this.ratio), last);
-    return { query: of(state.cross.query), key: of(state.cross.key) };
-  }
+  get cross() { return { query: this.at(state.cross.query), key: this.at(state.cross.key) }; }
 
   /** Regions along both axes; token numbers, or tokens where there is room. */
   drawAxes(context, width, height) {

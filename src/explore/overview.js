@@ -86,11 +86,11 @@ function showButtons() {
   }
 }
 
-/** The small pictures, all on one scale, which ends where that of the maps begins. */
+/** The small pictures, all on one scale, which is logarithmic if that of the maps that were seen first is. */
 function drawThumbs() {
   const thumbs = models.flatMap((model) => model.all).map((head) => [head, head.thumb()]);
-  const top = thumbs.reduce((most, [, { values }]) => values.reduce((most, x) => Math.max(most, Math.abs(x)), most), 1e-9);
-  const scale = new Scale(top * 2 ** -2, models.some((model) => model.maps > 1), state.log, state.palette);
+  const most = thumbs.reduce((most, [, { values }]) => values.reduce((most, x) => Math.max(most, Math.abs(x)), most), 1e-9);
+  const scale = new Scale(most / 4, models.some((model) => model.maps > 1), isLog(state.firstFit), state.palette);
   for (const [head, thumb] of thumbs) drawThumb(head, thumb, scale);
 }
 
@@ -136,7 +136,8 @@ function colourOverview() {
   const id = byId("number").value;
   const [, name, what, isShare] = numberNames().find(([known]) => known === id) || ["", "", "", false];
   const change = state.isDifference ? ` Shown is what ${state.treatment} changes${isShare ? ", in percentage points" : ""}.` : "";
-  byId("number-note").textContent = `${what}${change} Heads with a frame are stored token by token.`;
+  const of = models.some(({ prompt }) => prompt.questions.length) ? "those with the most output from the answer" : "those of the last layers";
+  byId("number-note").textContent = `${what}${change} Heads with a frame are stored token by token: ${of}.`;
   const all = models.flatMap((model) => model.all.map((head) => numbersNow(head)[id]).filter((x) => x !== undefined));
   const top = Math.max(...all.map(Math.abs), 1e-9);
   const scale = new Scale(top, state.isDifference || all.some((x) => x < 0), false, state.palette, state.isDifference);

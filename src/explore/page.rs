@@ -25,6 +25,7 @@ const SCRIPT: &str = concat!(
     include_str!("map.js"),
     include_str!("view.js"),
     include_str!("row.js"),
+    include_str!("find.js"),
     include_str!("treatment.js"),
     include_str!("overview.js"),
     include_str!("main.js"),
@@ -275,7 +276,7 @@ impl ExplorerModel<'_> {
             "prompt": prompts.iter().position(|&prompt| *prompt == maps.prompt),
             "keep": maps.keep,
             "bin_tok": self.resolution.bin_tok,
-            "thumb_bins": self.resolution.thumb_bins,
+            "thumb_tok": self.resolution.thumb_tok,
             "heads": heads,
             "details": details,
         })

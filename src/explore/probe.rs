@@ -54,7 +54,8 @@ struct ExplorePlan {
     /// `true` if the prompt has questions. If not, heads are ranked by layer, last first.
     asks: bool,
     sinks: SinkProbe,
-    thumb_bins: usize,
+    /// Bins of pooled maps in a bin of the small map, along a side.
+    thumb_factor: usize,
     top: Arc<TopHeads>,
 }
 
@@ -67,8 +68,8 @@ pub(crate) struct Resolution {
     pub(crate) heads: usize,
     /// Tokens per bin of pooled maps, a power of two.
     pub(crate) bin_tok: usize,
-    /// Number of bins of the small map of every head.
-    pub(crate) thumb_bins: usize,
+    /// Tokens per bin of the small map of every head, a power of two of at least `bin_tok`.
+    pub(crate) thumb_tok: usize,
 }
 
 /// The pooled quantities of heads with `maps` maps.
@@ -104,7 +105,7 @@ impl ExploreProbe {
             chosen,
             asks: !prompt.queries.is_empty(),
             sinks: SinkProbe::new(keep.tokens),
-            thumb_bins: resolution.thumb_bins,
+            thumb_factor: resolution.thumb_tok / resolution.bin_tok,
             top: Arc::new(TopHeads::new(resolution.heads)),
             keep,
         };
@@ -278,7 +279,7 @@ impl RowCollector for ExploreCollector {
             let map = pooled.into_collector::<PooledMapCollector>().map();
             detail.pooled.push((quantity, pooling, triangle(&map)));
             if (quantity, pooling) == (PooledQuantity::Of(RowQuantity::Effective), Pooling::Max) {
-                thumb = triangle(&map.coarser(map.rows.div_ceil(self.plan.thumb_bins)));
+                thumb = triangle(&map.coarser(self.plan.thumb_factor));
                 detail.effective = Some(map);
             }
         }
@@ -342,7 +343,7 @@ mod tests {
     }
 
     fn detail(rows: &[crate::measures::testing::TestRow], block: usize) -> (Vec<u8>, f64, HeadDetail) {
-        let resolution = Resolution { maps: 2, heads: 1, bin_tok: 4, thumb_bins: 16 };
+        let resolution = Resolution { maps: 2, heads: 1, bin_tok: 4, thumb_tok: 32 };
         let agreements =
             Agreements::from([(HeadPlace { layer: 0, head: 0 }, Agreement::new(GRAM.to_vec(), 3, Some(1e-5)))]);
         let probe = ExploreProbe::new(&prompt(), resolution, Arc::new(agreements), None);

@@ -177,7 +177,7 @@ let rowsShown = [];
 let nextKey = 0;
 async function showRow() {
   const taken = state.row;
-  const rows = await Promise.all(panels.map((panel) => wholeRow(panel, Math.min(Math.floor(taken * panel.ratio), panel.model.tokens - 1))));
+  const rows = await Promise.all(panels.map((panel) => wholeRow(panel, panel.at(taken))));
   if (taken !== state.row) return;
   rowsShown = rows;
   nextKey = 0;
@@ -196,7 +196,7 @@ async function sinkWords(taken) {
     const head = panel.head.treated || panel.head;
     await head.load();
     if (!head.taken || !head.taken.length) continue;
-    const query = Math.min(Math.floor(taken * panel.ratio), panel.model.tokens - 1);
+    const query = panel.at(taken);
     const shares = head.taken.map((of, map) => `${percent(of[query])} of ${head.taken.length > 1 ? `A${"₁₂"[map]}` : "the row"}`);
     words.push(` In head ${head.name} of ${visible(panel.model.name)} ${shares.join(" and ")} goes to the sink, which no token belongs to: the weights of the tokens sum to the rest.`);
   }
@@ -306,6 +306,7 @@ function layText(model) {
   }
   byId("text").replaceChildren(...blocks);
   byId("text").classList.toggle("long", blocks.length > 4);
+  showFound();
 }
 
 function fillBlock(block) {
@@ -322,6 +323,7 @@ function fillBlock(block) {
     fragment.append(span);
   }
   block.append(fragment);
+  markBlock(block);
   colourBlock(block);
 }
 

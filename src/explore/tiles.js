@@ -57,11 +57,7 @@ async function pooledAt(head, quantity, pooling, at) {
 }
 
 /** The level of the bins that were kept of a head. */
-function baseLevel(head) {
-  const { bin_tok, thumb_bins, tokens } = head.model;
-  if (head.detail) return level(bin_tok);
-  return Math.ceil(Math.log2(bin_tok * Math.ceil(Math.ceil(tokens / bin_tok) / thumb_bins)));
-}
+const baseLevel = ({ detail, model }) => level(detail ? model.bin_tok : model.thumb_tok);
 
 /** Whether only bins are kept of a kind of map, but for the rows that predict an answer. */
 const isPooledOnly = (quantity) => quantity === "contribution" || quantity.startsWith("logits");
@@ -76,13 +72,26 @@ function hasPairs(head, quantity, pooling, at) {
   return head.hasRows && !isPooledOnly(quantity) && at < PAIR_LEVELS && (at === 0 || pooling === "max");
 }
 
-/** The numbers of a tile from pooled bins. */
-async function pooledTile(head, quantity, pooling, at, x, y) {
-  const grid = await pooledAt(head, quantity, pooling, at);
+/** The first bin of a row that any of its queries sees. */
+const firstColumn = (head, row, tok) => (head.window === null ? 0 : Math.max(0, Math.floor((row * tok + 1 - head.window) / tok)));
+
+/** The numbers of a pooled map that were worked out and are seen. */
+function seenBins(head, quantity, { tok, bins, values }) {
+  const first = firstRow(head, quantity, tok);
+  if (head.window === null) return values.subarray((first * (first + 1)) / 2);
+  const seen = [];
+  for (let row = first; row < bins; row++) {
+    const start = (row * (row + 1)) / 2;
+    for (const x of values.subarray(start + firstColumn(head, row, tok), start + row + 1)) seen.push(x);
+  }
+  return seen;
+}
+
+/** The numbers of a tile from a pooled map. */
+function pooledTile(grid, head, quantity, x, y) {
   const values = new Float32Array(TILE * TILE).fill(NaN);
   for (let row = Math.max(y * TILE, firstRow(head, quantity, grid.tok)); row < Math.min((y + 1) * TILE, grid.bins); row++) {
-    for (let column = x * TILE; column < Math.min((x + 1) * TILE, row + 1); column++) {
-      if (head.window !== null && !visiblePairs(row, column, grid.tok, head.model.tokens, head.window)) continue;
+    for (let column = Math.max(x * TILE, firstColumn(head, row, grid.tok)); column < Math.min((x + 1) * TILE, row + 1); column++) {
       values[(row - y * TILE) * TILE + column - x * TILE] = grid.values[(row * (row + 1)) / 2 + column];
     }
   }
@@ -133,26 +142,30 @@ async function pairTile(head, quantity, at, x, y) {
 
 /** The rows around a query, without waiting if they are there: a promise for each row would take longer than the row. */
 function rowsAt(head, map, query) {
-  const there = parts.map.get(`${head.id} ${map} ${Math.floor(query / contents.rows_per_part)}`);
-  return there && there.value ? there.value : head.askRows(map, query);
+  return parts.there(`${head.id} ${map} ${Math.floor(query / contents.rows_per_part)}`) || head.askRows(map, query);
 }
 
 /** The numbers of a tile, or nothing until they are there. */
 function tileValues(head, quantity, pooling, at, x, y, ready) {
   const isPairs = at < baseLevel(head) && hasPairs(head, quantity, pooling, at);
-  const make = () => (isPairs ? pairTile(head, quantity, at, x, y) : pooledTile(head, quantity, pooling, at, x, y));
+  const make = async () => (isPairs ? pairTile(head, quantity, at, x, y) : pooledTile(await pooledAt(head, quantity, pooling, at), head, quantity, x, y));
   return tiles.get(`${head.id} ${quantity} ${isPairs ? "pairs" : pooling} ${at} ${x} ${y}`, make, ready);
 }
 
-const pictures = new Cache(160);
+/** The numbers of a tile of pooled bins if they are there, as those of a head's small picture always are. */
+function tileThere(head, quantity, pooling, at, x, y) {
+  const { condition, thumb_tok } = head.model;
+  const isSmall = condition === null && at === level(thumb_tok) && quantity === "effective" && pooling === "max";
+  return tiles.there(`${head.id} ${quantity} ${pooling} ${at} ${x} ${y}`) || (isSmall ? pooledTile(head.thumb(), head, quantity, x, y) : undefined);
+}
 
-/** A tile as a canvas, or nothing until its numbers are there. */
-function tilePicture(head, quantity, pooling, at, x, y, scale, ready) {
-  const values = tileValues(head, quantity, pooling, at, x, y, ready);
-  if (!values) return undefined;
-  const key = `${head.id} ${quantity} ${pooling} ${at} ${x} ${y} ${scale.key}`;
-  const there = pictures.map.get(key);
-  if (there && there.value) return there.value;
+/** The picture of each tile on the scale it was drawn with last. */
+const pictures = new WeakMap();
+
+/** The numbers of a tile as a canvas. */
+function tilePicture(values, scale) {
+  const there = pictures.get(values);
+  if (there && there.key === scale.key) return there.canvas;
   const canvas = document.createElement("canvas");
   canvas.width = canvas.height = TILE;
   const context = canvas.getContext("2d");
@@ -163,7 +176,6 @@ function tilePicture(head, quantity, pooling, at, x, y, scale, ready) {
     if (!Number.isNaN(values[i])) pixels[i] = colours[scale.place(values[i])];
   }
   context.putImageData(image, 0, 0);
-  pictures.map.set(key, { value: canvas });
-  if (pictures.map.size > pictures.most) pictures.map.delete(pictures.map.keys().next().value);
+  pictures.set(values, { key: scale.key, canvas });
   return canvas;
 }

@@ -49,7 +49,7 @@ function moveCross(query, key, follow) {
   const last = models[0].tokens - 1;
   const to = Math.min(Math.max(query, 0), last);
   state.cross = { query: to, key: Math.min(Math.max(key, 0), to) };
-  if (follow) {
+  if (follow && !state.isFitted) {
     const { width, height } = panels[0].size;
     const view = state.view;
     const move = (from, at, pixels) => {

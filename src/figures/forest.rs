@@ -50,11 +50,15 @@ impl ForestPanel {
         let mut groups = groups.to_vec();
         groups.retain(|column| rows.iter().any(|row| row.group.get(column.name()) != rows[0].group.get(column.name())));
         let label = rows[0].label();
+        let has_one_baseline = rows.iter().all(|row| row.baseline == rows[0].baseline);
         let mut drawn = Vec::new();
         for row in rows {
             let values = groups.iter().filter_map(|&column| group_value(row, column));
             let values: Vec<String> = values.map(|value| compared_words(&value)).collect();
-            let other = compared_words(&row.other);
+            let mut other = compared_words(&row.other);
+            if !has_one_baseline {
+                other += &format!(" less {}", compared_words(&row.baseline));
+            }
             drawn.push(ForestRow {
                 label: if values.is_empty() { other.clone() } else { values.join(" · ") },
                 series: other,
@@ -113,11 +117,13 @@ const TEXT: TextFormat = TICK.at(Anchor::Left).in_colour(FAINT_INK);
 pub fn forest(panels: &[ForestPanel], heading: &FigureHeading, x_label: &str) -> Result<Figure> {
     let rows: Vec<&ForestRow> = panels.iter().flat_map(|panel| &panel.rows).collect();
     ensure!(!rows.is_empty(), "no differences to draw");
-    let series = LineStyles::new(distinct(rows.iter().map(|row| &row.series)));
+    // Where their names tell rows apart, colours would tell nothing.
+    let are_named = rows.iter().all(|row| row.label == row.series);
+    let names = if are_named { vec![String::new()] } else { distinct(rows.iter().map(|row| &row.series)) };
+    let series = LineStyles::new(names);
     let mut layout = ForestLayout::new(panels, &heading.page);
     let width = layout.width();
-    let are_named = rows.iter().all(|row| row.label == row.series);
-    let in_legend = if are_named || series.names.len() == 1 { &LineStyles::new(Vec::new()) } else { &series };
+    let in_legend = if series.names.len() == 1 { &LineStyles::new(Vec::new()) } else { &series };
     let legend = Legend::of_lines(in_legend, LegendSymbol::Marker, width.max(heading.page.room()) - 2.0 * MARGIN);
     let titles: Vec<PanelTitle> =
         panels.iter().map(|panel| PanelTitle::new(&panel.title, &panel.unit, layout.pitch() - BETWEEN)).collect();
@@ -291,6 +297,21 @@ mod tests {
         assert_eq!(named(&["a"])[..2], ["noise hidden: noise hidden", "other needles hidden: other needles hidden"]);
         assert_eq!(named(&["a", "b"])[..2], ["noise hidden: a", "noise hidden: b"]);
         assert_eq!(named(&["a", "b", "c"])[..2], ["a: noise hidden", "a: other needles hidden"]);
+    }
+
+    #[test]
+    fn rows_of_several_baselines_are_named_by_both_sides_and_so_have_one_colour() {
+        let row = |other: &str, baseline: &str| Row {
+            other: other.to_owned(),
+            baseline: baseline.to_owned(),
+            metric: "accuracy".to_owned(),
+            ..Row::default()
+        };
+        let rows = [row("diff, 4 bits", "diff, exact"), row("diff, 4 bits", "transformer, 4 bits")];
+        let panel = ForestPanel::of_rows(&rows, &[]).remove(0);
+        let names: Vec<&str> = panel.rows.iter().map(|row| row.label.as_str()).collect();
+        assert_eq!(names, ["diff, 4 bits less diff, exact", "diff, 4 bits less transformer, 4 bits"]);
+        assert!(panel.rows.iter().all(|row| row.series == row.label));
     }
 
     #[test]

@@ -150,7 +150,8 @@ pub(super) fn models(run: &SavedRun) -> Option<Table> {
         vec![name, variant, Cell::count(model.parameters), layout, path]
     });
     let columns = vec![words("model"), words("variant"), numbers("parameters"), words("layout"), words("folder")];
-    Table::new("models", "Models", String::new(), columns, rows.collect()).details().trimmed()
+    let note = "What was measured: of each model its weights' number, its attention, and where it is from.".to_owned();
+    Table::new("models", "Models", note, columns, rows.collect()).details().trimmed()
 }
 
 /// λ of each differential model, a row for each layer.

@@ -17,7 +17,7 @@ pub(crate) use markdown::markdown;
 
 use crate::base::names::distinct;
 use crate::explore::packed;
-use crate::results::differences::{differences, differences_of_run, Detail, SETTING};
+use crate::results::differences::{differences, differences_of_run, Detail, MOST_CONDITIONS, SETTING};
 use crate::results::metric::{ACCURACY, ANSWER_REGION, ENTROPY, NLL, NOISE_OUT, SHARE_OUT, SINK_SHARE_FIRST};
 use crate::results::screen::{Chapter, Screen};
 use crate::results::table::Table;
@@ -72,20 +72,17 @@ impl Section {
     ///
     /// # Errors
     /// If the explorer of its maps cannot be packed.
-    pub(crate) fn new(run: SavedRun, screen: Screen, details: Vec<Table>) -> Result<Self> {
+    pub(crate) fn new(run: SavedRun, mut screen: Screen, details: Vec<Table>) -> Result<Self> {
+        let chapters = std::mem::take(&mut screen.chapters);
+        let of_screen = screen.into_tables(&details);
         let names = &run.frame.short_names;
-        let rows = differences_of_run(&run.frame, &compared(&run.frame), |model, condition| {
-            match run.frame.has_conditions() {
-                true => format!("{}, {}", names.name(model), run.frame.condition_words(condition)),
-                false => names.name(model).to_owned(),
-            }
-        });
+        let has_forest = chapters.is_empty() && run.frame.treated.len() <= MOST_CONDITIONS;
         Ok(Self {
             failures: facts::failures(&run.frame),
             explorer: run.explorer.as_deref().map(packed).transpose()?.flatten(),
-            forest: ReportFigure::forest(&rows, &SETTING).filter(|_| screen.chapters.is_empty()),
-            chapters: screen.chapters.clone(),
-            results: screen.into_tables().into_iter().chain(details).map(|table| table.with_names(names)).collect(),
+            forest: has_forest.then(|| forest(&run.frame)).flatten(),
+            chapters,
+            results: of_screen.into_iter().chain(details).map(|table| table.with_names(names)).collect(),
             lambda: facts::lambda(&run),
             models: facts::models(&run),
             run,
@@ -123,6 +120,16 @@ impl Section {
         let models = self.models.iter().filter(move |_| detail);
         self.results.iter().filter(move |table| table.detail == detail).chain(lambda).chain(models)
     }
+}
+
+/// The forest plot of the differences of models and conditions.
+fn forest(frame: &Frame) -> Option<ReportFigure> {
+    let names = &frame.short_names;
+    let rows = differences_of_run(frame, &compared(frame), |model, condition| match frame.has_conditions() {
+        true => format!("{}, {}", names.name(model), frame.condition_words(condition)),
+        false => names.name(model).to_owned(),
+    });
+    ReportFigure::forest(&rows, &SETTING)
 }
 
 /// The metrics whose differences are drawn.

@@ -38,15 +38,17 @@ pub(crate) struct Chapter {
 const NAMES: [&str; 4] = ["screen", "screen-2", "screen-3", "screen-4"];
 
 impl Screen {
-    /// Its tables, for pages, each with what was measured as its caption.
-    pub(crate) fn into_tables(self) -> Vec<Table> {
+    /// Its tables, for pages: the first with what was measured and the notes as its caption, those below it with what is said
+    /// of the table of the same name among `all`.
+    pub(crate) fn into_tables(self, all: &[Table]) -> Vec<Table> {
         let mut tables = Vec::new();
-        for (id, ScreenTable { title, shared, table }) in NAMES.into_iter().zip(self.tables) {
-            let note = match (title.is_empty(), shared.is_empty()) {
-                (true, _) | (_, true) => title,
-                _ => format!("{title}: {}.", shared.join(", ")),
-            };
-            tables.push(Table { id, title: "In short", note, ..table });
+        let mut notes = self.notes;
+        for (id, screen) in NAMES.into_iter().zip(self.tables) {
+            let known = all.iter().find(|table| table.id == screen.table.id).filter(|_| screen.title.is_empty());
+            let heading = known.map_or_else(|| screen.heading(), |known| known.what().to_owned() + screen.marks());
+            let sentences: Vec<String> = [heading + "."].into_iter().chain(std::mem::take(&mut notes)).collect();
+            let title = known.map_or("In short", |known| known.title);
+            tables.push(Table { id, title, note: sentences.join(" ").replace('\u{a0}', " "), ..screen.table });
         }
         tables
     }
@@ -75,6 +77,26 @@ impl ScreenTable {
         Self { title: title.to_owned(), shared, table }
     }
 
+    /// What was measured, what all rows share, and what marks mean: `Answers: 512 tokens [95 %]; * decided`; empty below another.
+    pub(crate) fn heading(&self) -> String {
+        if self.title.is_empty() {
+            return String::new();
+        }
+        let shared = if self.shared.is_empty() { String::new() } else { format!(": {}", self.shared.join(", ")) };
+        self.title.clone() + &shared + self.marks()
+    }
+
+    /// What brackets and stars in its cells mean.
+    fn marks(&self) -> &'static str {
+        let has = |mark: fn(&Cell) -> bool| self.table.rows.iter().flatten().any(mark);
+        match (has(|cell| cell.aside.starts_with('[')), has(|cell| cell.decided)) {
+            (true, true) => " [95 %]; *\u{a0}decided",
+            (true, false) => " [95 %]",
+            (false, true) => "; *\u{a0}decided",
+            (false, false) => "",
+        }
+    }
+
     /// A table below another, which has said what both share.
     pub(crate) fn below(table: Table) -> Self {
         Self { title: String::new(), shared: Vec::new(), table }
@@ -91,7 +113,7 @@ pub(crate) struct ModelRows<'a> {
 impl<'a> ModelRows<'a> {
     /// A table without rows; `corner` heads their labels.
     pub(crate) fn new(corner: impl Into<String>, models: &'a [String]) -> Self {
-        let columns = [words(corner).key()].into_iter().chain(models.iter().map(numbers)).collect();
+        let columns = [words(corner).named("measured").key()].into_iter().chain(models.iter().map(numbers)).collect();
         Self { models, columns, rows: Vec::new() }
     }
 
@@ -152,8 +174,10 @@ impl SideBySide<'_> {
         let groups = Groups::of(&columns, &rows);
         let measured: Vec<usize> =
             (0..wanted.len()).filter(|&at| rows.iter().any(|row| row.numbers[at].is_some())).collect();
+        // A row that no key tells from others is named after its number.
+        let is_named = groups.keys.len() > 1 || !self.label(frame, &groups, groups.keys.first()?).is_empty();
         let corner = match measured[..] {
-            [only] if self.corner.is_empty() => wanted[only].heading(),
+            [only] if self.corner.is_empty() && is_named => wanted[only].heading(),
             _ => self.corner.to_owned(),
         };
         let mut table = ModelRows::new(corner, &frame.models);
@@ -166,8 +190,8 @@ impl SideBySide<'_> {
             for key in &groups.keys {
                 let label = match (is_part, measured.len()) {
                     (true, _) => format!("  {}", self.label(frame, &groups, key)),
-                    (false, 1) => self.label(frame, &groups, key),
-                    (false, _) => heading.clone(),
+                    (false, 1) if is_named => self.label(frame, &groups, key),
+                    _ => heading.clone(),
                 };
                 table.row(label, |model| {
                     let row = groups.row(&rows, key, model);

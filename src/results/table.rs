@@ -6,6 +6,9 @@ use crate::base::names::ShortNames;
 use crate::stats::Interval;
 use serde::Serialize;
 
+/// Words of captions for what stands in brackets.
+const INTERVAL: &str = " [95 % interval";
+
 /// Heading of a first column of models.
 pub(crate) const MODEL: &str = "model";
 
@@ -98,6 +101,12 @@ impl Table {
     /// The same, left out unless it is asked for.
     pub(crate) fn details(self) -> Self {
         Self { detail: true, ..self }
+    }
+
+    /// What its caption says first, up to what it says of intervals.
+    pub(crate) fn what(&self) -> &str {
+        let before = self.note.split(INTERVAL).next().unwrap_or_default();
+        before.split(". ").next().unwrap_or_default().trim_end_matches('.')
     }
 
     /// The place of the column with a name.

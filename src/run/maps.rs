@@ -296,7 +296,8 @@ fn resolutions(setup: &Setup) -> Vec<Resolution> {
         let layers = model.transformer.config.layers.len();
         let wiring = model.transformer.config.wiring();
         let thumb_bins = ((THUMB_BINS / (layers * wiring.heads()) as f64).sqrt() as usize).clamp(16, 64);
-        resolutions.push(Resolution { maps: wiring.maps(), heads: KEPT_HEADS, bin_tok, thumb_bins });
+        let thumb_tok = tokens.div_ceil(thumb_bins).next_power_of_two().max(bin_tok);
+        resolutions.push(Resolution { maps: wiring.maps(), heads: KEPT_HEADS, bin_tok, thumb_tok });
     }
     resolutions
 }

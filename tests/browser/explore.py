@@ -8,8 +8,11 @@ so. Nothing else: the browser is driven by devtools.py, without network.
 """
 
 import csv
+import json
+import math
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -219,6 +222,106 @@ def the_overview_of_a_narrow_window_has_the_largest_weights(page):
     page.resize(1280, 900)
 
 
+def coarser_bins_are_seen_until_tiles_are_there(page):
+    """Another head, of which nothing is decoded, drawn once: its small picture. Closer, drawn once: its pooled bins."""
+    page.js("fit()")
+    wrong = page.js("""(async () => {
+        const panel = panels[0], before = panel.head, wrong = [];
+        const check = (what, { tok, bins, values }) => {
+            panel.draw();
+            const { query, key } = panel.origin, { width, height } = panel.size, ratio = window.devicePixelRatio || 1, context = panel.canvas.getContext('2d');
+            let [checked, missed] = [0, 0];
+            for (let row = 1; row < bins; row++) for (let column = 0; column < row; column++) {
+                const x = AXIS.left + ((column + 0.5) * tok - key) * panel.zoom, y = AXIS.top + ((row + 0.5) * tok - query) * panel.zoom;
+                if (x < AXIS.left || y < AXIS.top || x >= width || y >= height) continue;
+                const pixel = context.getImageData(x * ratio, y * ratio, 1, 1).data;
+                checked += 1;
+                missed += `rgb(${pixel[0]}, ${pixel[1]}, ${pixel[2]})` !== state.scale.css(values[(row * (row + 1)) / 2 + column]);
+            }
+            // The cross and the line of its row cover a few.
+            if (checked < 20 || missed > 0.05 * checked) wrong.push(`${what}: ${missed} of ${checked}`);
+        };
+        tiles.map.clear();
+        grids.map.clear();
+        panel.describe(panel.model.names.get([...panel.model.kept].find((name) => name !== before.name)));
+        check('small picture', panel.head.thumb());
+        const base = baseLevel(panel.head), pooled = await pooledAt(panel.head, 'effective', 'max', base);
+        await new Promise((done) => tileValues(panel.head, 'effective', 'max', base, 0, 0, done) && done());
+        Object.assign(state, { view: { query: 600, key: 200, zoom: 2 }, isFitted: false });
+        check('pooled bins', pooled);
+        state.view = { query: 0, key: 0, zoom: 0.9 / pooled.tok };
+        if (panel.level <= base) wrong.push('no coarser level');
+        panel.draw();
+        const { data } = panel.canvas.getContext('2d').getImageData(AXIS.left, AXIS.top, 150, 230);
+        const masked = getComputedStyle(document.body).getPropertyValue('--masked').match(/[0-9a-f]{2}/g).map((x) => parseInt(x, 16));
+        let grey = 0;
+        for (let y = 160; y < 220; y++) grey += masked.every((x, i) => data[4 * (150 * y + 100) + i] === x);
+        if (grey > 0) wrong.push(`${grey} grey pixels`);
+        panel.describe(before);
+        fit();
+        return wrong;
+    })()""")
+    assert wrong == [], wrong
+
+
+def words_are_found_in_the_text(page):
+    """From `/` to the places, against the text of the prompt as Python searches it."""
+    texts = page.js("models[0].prompt.texts")
+    text = "".join(texts)
+    ends = [sum(map(len, texts[:i + 1])) for i in range(len(texts))]
+    token_of = lambda at: next(i for i, end in enumerate(ends) if end > at)
+    places_of = lambda words: [(token_of(found.start()), token_of(found.start() + len(words) - 1) + 1)
+                               for found in re.finditer(f"(?={re.escape(words)})", text, re.IGNORECASE)]
+    page.js("activate(panels[0]); document.activeElement.blur()")
+    page.press("/", text="/")
+    assert page.js("document.activeElement.id") == "find", "a slash leads to the field"
+    said = "document.getElementById('found').textContent"
+    search = lambda words: page.js(f"(() => {{ const field = document.getElementById('find'); field.value = {json.dumps(words)}; field.dispatchEvent(new Event('input')); }})()")
+    value = page.js("models[0].prompt.questions[0].value")
+    start, end = page.js("(({ start, end }) => [start, end])(models[0].prompt.questions[0].answer)")
+    assert end - start > 1, "the value is of several tokens"
+    for words in [value, page.js("models[0].prompt.questions[0].name").upper(), "the"]:
+        places = list(dict(places_of(words)).items())
+        assert places, words
+        search(words)
+        assert page.js(said) == f"{len(places)} in the prompt", page.js(said)
+        page.js("moveCross(900, 10, false)")
+        for shift, at in [(False, 0), (True, len(places) - 1), (False, 0)] + [(False, i % len(places)) for i in range(1, min(4, len(places) + 1))]:
+            page.press("Enter", text="\r", shift=shift)
+            query, key = page.js("[state.cross.query, state.cross.key]")
+            assert page.js(said) == f"{at + 1} of {len(places)}" and key == places[at][0], f"{words}: {page.js(said)}, key {key}, {places[at]}"
+            assert query >= key and (query == key or page.js("panels[0].cross.query") == query), f"{query}, {key}"
+            marked = page.js("[...document.querySelectorAll('.token.here')].map((span) => Number(span.dataset.token))")
+            assert marked == list(range(*places[at])), f"{words}: marked {marked}, {places[at]}"
+        found = set(page.js("[...document.querySelectorAll('.token.found')].map((span) => Number(span.dataset.token))"))
+        there = set(page.js("[...document.querySelectorAll('.token')].map((span) => Number(span.dataset.token))"))
+        assert found == there & {token for place in places for token in range(*place)}, words
+    assert (start, end) in places_of(value), "the answer is one of its places"
+    # The query stays where it sees the key, and goes to the key's own row where it does not; the view follows.
+    search(value)
+    page.js("goTo(1000, 10, 20)")
+    page.press("Enter", text="\r")
+    first = places_of(value)[0][0]
+    assert page.js("[state.cross.query, state.cross.key]") == [1000, first]
+    in_view = "(({ origin, zoom, size, cross }) => cross.key >= origin.key && (cross.key - origin.key) * zoom < size.width - AXIS.left)(panels[0])"
+    assert page.js(in_view), "the view follows"
+    search("")
+    page.js("moveCross(5, 3, false)")
+    search(value)
+    page.press("Enter", text="\r")
+    assert page.js("[state.cross.query, state.cross.key]") == [first, first]
+    search("no such words")
+    assert page.js(said) == "not in the prompt" and page.js("document.querySelectorAll('.token.found').length") == 0
+    page.press("Enter", text="\r")
+    assert page.js(said) == "not in the prompt"
+    search("")
+    assert page.js(said) == ""
+    # Of another tokenizer, a token is found again where the first model's view has it.
+    lost = page.js("""[0.7, 0.93, 1.1, 1.37].flatMap((ratio) => Array.from({ length: 5000 }, (_, key) => key)
+        .filter((key) => Panel.prototype.at.call({ ratio, model: { tokens: 5000 } }, key / ratio) !== key))""")
+    assert lost == [], lost[:5]
+
+
 def heads_are_one_tab_stop_with_arrows_among_them(page):
     stop = "document.querySelectorAll('#overview button[tabindex=\"0\"]')"
     assert page.js(f"{stop}.length === models.length"), "each model has one tab stop"
@@ -356,9 +459,7 @@ def one_model_has_its_heads_beside_the_maps(browser, tool, folder, shots):
         assert boxes[0]["right"] < boxes[1]["left"] and boxes[0]["top"] < 700, boxes
         shown = page.js("(() => { const box = (e) => e.getBoundingClientRect(); const head = box(panels[0].head.button), scroll = box(panels[0].head.button.closest('.scroll')); return head.top >= scroll.top && head.bottom <= scroll.bottom; })()")
         assert shown, "the head that is shown is in view among all heads"
-        # Next to nothing of a map is seen on a linear scale: it is logarithmic.
-        sparse = "(async () => { const old = panels[0].head.pooled; grids.map.clear(); panels[0].head.pooled = async () => ({ tok: models[0].bin_tok, bins: 64, values: new Float32Array(2080).map((_, i) => i === 5 ? 1 : 1e-4) }); const is = await isSparse(); panels[0].head.pooled = old; grids.map.clear(); return is; })()"
-        assert page.js(sparse) is True and page.js("state.log") == page.js("isSparse()")
+        colours_are_logarithmic_where_others_show_next_to_nothing(page)
         page.resize(400, 800, mobile=True)
         page.js("new Promise((done) => setTimeout(done, 500))")
         assert page.js("panels[0].canvas.getBoundingClientRect().top") < 700, "the map comes first on a telephone"
@@ -368,6 +469,37 @@ def one_model_has_its_heads_beside_the_maps(browser, tool, folder, shots):
         assert page.troubles == [], page.troubles
     finally:
         page.close()
+
+
+def is_white(numbers):
+    """Whether a linear scale leaves a map white, as colour_scale.rs has it."""
+    sizes = sorted(map(abs, numbers))
+    quantile = sizes[math.ceil(0.995 * len(sizes)) - 1]
+    top = sizes[-1] if quantile == 0 or sizes[-1] <= 2 * quantile else quantile
+    return len(sizes) >= 3200 and sizes[int(0.75 * len(sizes))] <= 0.05 * top
+
+
+def colours_are_logarithmic_where_others_show_next_to_nothing(page):
+    """Of each head and kind of map that is opened, until somebody touches the box."""
+    seen = set()
+    for head in page.js("[...models[0].kept].slice(0, 4)"):
+        for quantity in ["effective", "contribution", "logits1"]:
+            numbers, is_log, is_ticked = page.js(f"""(async () => {{
+                panels[0].describe(models[0].names.get('{head}'));
+                state.quantity = '{quantity}';
+                await mapChanged();
+                return [[...(await pooledAt(panels[0].head, '{quantity}', 'max', baseLevel(panels[0].head))).values], state.scale.log, document.getElementById('log').checked]; }})()""")
+            first = page.js("firstRow(panels[0].head, state.quantity, models[0].bin_tok)")
+            assert is_log == is_ticked == is_white(numbers[first * (first + 1) // 2:]), f"{head} {quantity}: {is_log}, {is_ticked}"
+            seen.add(is_log)
+    assert seen == {True, False}, f"of these maps all are {seen}"
+    page.js("state.quantity = 'effective'; mapChanged()")
+    was = page.js("state.scale.log")
+    page.js("document.getElementById('log').click()")
+    page.until(f"state.scale.log === {json.dumps(not was)}", "the box is touched")
+    page.js("state.quantity = 'contribution'; mapChanged()")
+    assert page.js("state.scale.log") is not was, "what was set by hand stays"
+    page.js("state.quantity = 'effective'; state.log = null; mapChanged()")
 
 
 def hostile_names_and_tokens_are_text(browser, tool, folder, shots):
@@ -428,6 +560,9 @@ def long_prompts_say_what_is_pooled(browser, tool, folder):
         go(page, 3000, 1000)
         assert "largest of 32 × 32" in page.js("document.getElementById('reading').textContent")
         assert "elsewhere bins of 32 × 32" in page.js("document.getElementById('kept').textContent")
+        # The bins of small pictures fill the map, whatever the number of tokens.
+        small = page.js("(() => { const head = models[0].all.find(({ detail }) => !detail), { tok, bins } = head.thumb(); return [2 ** baseLevel(head), tok, bins, head.model.tokens]; })()")
+        assert small[0] == small[1] and small[2] == -(-small[3] // small[1]), small
         assert page.troubles == [], page.troubles
     finally:
         page.close()
@@ -461,6 +596,8 @@ def main():
             the_overview_of_a_narrow_window_has_the_largest_weights(page)
             the_picture_has_the_colour_of_the_number(page)
             keys_alone_are_enough(page)
+            coarser_bins_are_seen_until_tiles_are_there(page)
+            words_are_found_in_the_text(page)
             heads_are_one_tab_stop_with_arrows_among_them(page)
             a_pointer_moves_zooms_and_takes_rows(page)
             it_is_fast_enough(page)

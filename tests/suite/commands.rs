@@ -413,6 +413,11 @@ fn a_report_of_a_run_has_the_tables_that_the_command_printed() {
         ("heatmap", &["--ctx", "128", "--condition", "mask(noise)"]),
         ("explore", &["--ctx", "128"]),
         ("shots", &["--shots", "16", "--samples", "1"]),
+        ("ablate", &["--ctx", "256", "--samples", "1", "--depths", "0,50"]),
+        ("ablate", &["--ctx", "256", "--samples", "1", "--depths", "0,50", "--parts", "each-head,flow"]),
+        ("quantize", &["--ctx", "256", "--samples", "1", "--bits", "4"]),
+        ("needle", &["--ctx", "128", "--needles", "1", "--samples", "1", "--unanswerable", "--max-new", "4"]),
+        ("claims", &["--ctx", "256", "--samples", "1", "--only", "T2,F4,P"]),
     ]
     .into_iter()
     .enumerate()
@@ -430,6 +435,32 @@ fn a_report_of_a_run_has_the_tables_that_the_command_printed() {
             command_line()
                 .try_get_matches_from(["difftool", command, "--tables", title])
                 .unwrap_or_else(|error| panic!("{error}"));
+        }
+        let page = printed(&mut scratch.difftool("report", &[&out, "-o", "-"]));
+        assert_told(&page, &format!("{command} {args:?}"));
+        // What the screen says below its tables, the page says above them.
+        let said = screen.split("\n\n").last().unwrap().split("Next: ").next().unwrap().replace('\n', " ");
+        let note = page.split("-screen-note\">").nth(1).unwrap_or_default().split("</p>").next().unwrap();
+        let note = note.replace("&#x27;", "'").replace("&#x2f;", "/").replace("&gt;", ">").replace("&lt;", "<");
+        assert!(note.ends_with(said.trim()), "{command} {args:?}: {note:?} for {said:?}");
+    }
+}
+
+/// Every table of a page has a sentence above it, and each of its rows and columns beyond the first a name.
+#[track_caller]
+fn assert_told(page: &str, context: &str) {
+    let parts: Vec<&str> = page.split("<table").collect();
+    assert!(parts.len() > 1, "{context}: no table");
+    for (before, table) in parts.iter().zip(&parts[1..]) {
+        let title = before.rsplit("<h3").next().unwrap();
+        let table = table.split("</table>").next().unwrap();
+        assert!(title.contains("<p class=\"note\""), "{context}: no sentence above {title:.300}");
+        assert!(!title.contains("-note\">.</p>") && !title.contains("-note\"> "), "{context}: {title:.300}");
+        for name in ["<th scope=\"row\"", "<th scope=\"col\""] {
+            for cell in table.split(name).skip(1) {
+                let text = cell.split_once('>').unwrap().1.split("</th>").next().unwrap();
+                assert!(!text.trim().is_empty(), "{context}: a name is missing below {title:.300}");
+            }
         }
     }
 }

@@ -84,7 +84,7 @@ fn side_by_side(standard: &str, models: &[String], of_models: &[Vec<Finding<'_>>
     for (model, findings) in models.iter().zip(of_models) {
         table = table
             .column(numbers(model), |&at| change(&findings[at]))
-            .column(words(""), |&at| Cell::words(findings[at].verdict().short()));
+            .column(words("").named("verdict"), |&at| Cell::words(findings[at].verdict().short()));
     }
     table.table("claims", "", "")
 }
@@ -187,8 +187,10 @@ fn paper_number(finding: &Finding<'_>, at: usize) -> Cell {
     Cell::value(kind, claim.paper.map(|numbers| numbers[at]), None)
 }
 
-pub(super) const READINGS: RunTable =
-    RunTable::made("readings", "What the claims say, and how they are read", readings);
+pub(super) const READINGS: RunTable = RunTable {
+    note: "The paper's words, the number that stands for them here, what a verdict leaves open, and the command for it alone.",
+    ..RunTable::made("readings", "How the claims are read", readings)
+};
 
 /// The words of all claims, and the command that measures each by itself.
 fn readings(frame: &Frame) -> Option<Table> {

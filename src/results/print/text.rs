@@ -34,8 +34,8 @@ pub(crate) fn screen_text(screen: Screen, names: &ShortNames) -> String {
     }
     loop {
         let text = texts.iter().map(ScreenText::text).collect::<String>() + &end;
-        let longest = texts.iter_mut().max_by_key(|table| table.table.rows.len());
-        match longest.filter(|table| text.lines().count() > SCREEN_LINES && table.table.rows.len() > 1) {
+        let longest = texts.iter_mut().max_by_key(|text| text.screen.table.rows.len());
+        match longest.filter(|longest| text.lines().count() > SCREEN_LINES && longest.screen.table.rows.len() > 1) {
             Some(longest) => longest.cut(),
             None => return text,
         }
@@ -44,49 +44,38 @@ pub(crate) fn screen_text(screen: Screen, names: &ShortNames) -> String {
 
 /// A table of a screen, to be printed.
 struct ScreenText {
-    title: String,
-    shared: Vec<String>,
-    table: Table,
+    screen: ScreenTable,
     /// Rows that were cut.
     more: usize,
 }
 
 impl ScreenText {
     /// A table with short names of models, without intervals if it would be wider than the page with them.
-    fn new(ScreenTable { title, shared, table }: ScreenTable, names: &ShortNames) -> Self {
-        let (keys, mut table) = hoisted(table.with_names(names));
-        let shared = shared.into_iter().chain(Some(keys).filter(|keys| !keys.is_empty())).collect();
+    fn new(mut screen: ScreenTable, names: &ShortNames) -> Self {
+        let (keys, mut table) = hoisted(screen.table.with_names(names));
+        screen.shared.extend(Some(keys).filter(|keys| !keys.is_empty()));
         if !TextTable::new(&table).fits() {
             let intervals = table.rows.iter_mut().flatten().filter(|cell| cell.aside.starts_with('['));
             intervals.for_each(|cell| cell.aside = String::new());
         }
-        Self { title, shared, table, more: 0 }
+        Self { screen: ScreenTable { table, ..screen }, more: 0 }
     }
 
     fn cut(&mut self) {
-        self.table.rows.pop();
+        self.screen.table.rows.pop();
         self.more += 1;
     }
 
     fn text(&self) -> String {
-        let cells = || self.table.rows.iter().flatten();
-        let mut heading = self.title.clone();
-        if !self.shared.is_empty() {
-            heading += &format!(": {}", self.shared.join(", "));
-        }
-        if cells().any(|cell| cell.aside.starts_with('[')) {
-            heading += " [95 %]";
-        }
-        if cells().any(|cell| cell.decided) {
-            heading += "; *\u{a0}decided";
-        }
+        let heading = self.screen.heading();
+        let table = &self.screen.table;
         let more = match self.more {
             0 => String::new(),
-            more => format!("{}: --tables {}\n", plural(more, "more row"), self.table.id),
+            more => format!("{}: --tables {}\n", plural(more, "more row"), table.id),
         };
         let heading =
-            if self.title.is_empty() { String::new() } else { wrapped(&heading, "").replace('\u{a0}', " ") + "\n\n" };
-        format!("{heading}{}\n{more}\n", TextTable::new(&self.table))
+            if heading.is_empty() { String::new() } else { wrapped(&heading, "").replace('\u{a0}', " ") + "\n\n" };
+        format!("{heading}{}\n{more}\n", TextTable::new(table))
     }
 }
 
