@@ -6,7 +6,7 @@ use super::measuring::MeasuringFlags;
 use super::models::{OpenedModels, CTX_TOK};
 use super::shared::{Measured, RunFlags};
 use crate::bail_usage;
-use crate::figures::{Over, Panel, RunFigure, View};
+use crate::figures::{region_name, Over, Panel, RunFigure, View};
 use crate::measures::MeasureName;
 use crate::model::generate::MAX_NEW;
 use crate::prompts::{Grid, NeedleCounts, NeedlePrompts, PromptDefaults, FILE, QUESTION, RULER};
@@ -203,6 +203,7 @@ fn shares_of_regions(frame: &Frame) -> Option<Table> {
     let mut table = number_table(frame, &[SHARE_OUT.overall()], &[Column::Region]).filter(|_| frame.asks())?;
     let region = table.place(Column::Region.name())?;
     for row in &mut table.rows {
+        row[region] = Cell::words(region_name(&row[region].text));
         if let Some(share) = row.last_mut().filter(|share| share.exact == Some(0.0)) {
             *share = Cell::none();
         }

@@ -93,13 +93,11 @@ pub(super) fn region(name: &str) -> RGBColor {
     }
 }
 
-/// Returns the words for a region in figures.
-pub(super) fn region_name(name: &str) -> &str {
+/// Returns the name of a region in legends.
+pub(crate) fn region_name(name: &str) -> &str {
     match name {
         "bos" => "BOS",
         "first" => "first token",
-        "filler" => "prose",
-        "distractor" => "other needles",
         other => other,
     }
 }

@@ -31,6 +31,7 @@ mod token_axis;
 mod view;
 
 pub use self::cells::{cells, CellGrid, CellRow, CellScale, GridCell};
+pub(crate) use self::colour::region_name;
 pub use self::colour_scale::ColourScale;
 pub(crate) use self::export::recipe;
 pub use self::figure::{Figure, FigureHeading, Page};

@@ -1,6 +1,5 @@
 //! Figures of runs as values: each is a view of a table, whose numbers it draws as lines, cells or a forest.
 
-use super::colour::region_name;
 use super::{
     cells, forest, lines, CellGrid, CellRow, CellScale, Figure, FigureHeading, ForestPanel, ForestRow, GridCell, Line,
     LineAxes, LinePanel, Page, PointEstimate,
@@ -157,7 +156,6 @@ impl<'a> DrawnRows<'a> {
     fn words(&self, place: usize, row: &[Cell]) -> String {
         match self.table.columns[place].name.as_str() {
             name if name == Column::Condition.name() => self.frame.condition_words(&row[place].text),
-            name if name == Column::Region.name() => region_name(&row[place].text).to_owned(),
             _ => row[place].text.clone(),
         }
     }
