@@ -25,7 +25,7 @@ const NOISE: usize = Region::ALL.len();
 
 const METRICS: [&Metric; 4] = [&MAP_COSINE, &MAP_COSINE_CHANCE, &CANCELLED, &CANCELLED_CHANCE];
 
-/// The least weight beside which all weights that matter to it are normal numbers of 32 bits.
+/// The least weight beside which all weights that matter to it are normal numbers of 32 bits: 2⁻¹⁰³, about 10⁻³¹.
 const LEAST_WEIGHT: f64 = (f32::MIN_POSITIVE / f32::EPSILON) as f64;
 
 /// The numbers of [`METRICS`]. Each is missing where it is not defined.

@@ -150,7 +150,7 @@ pub(super) fn models(run: &SavedRun) -> Option<Table> {
         vec![name, variant, Cell::count(model.parameters), layout, path]
     });
     let columns = vec![words("model"), words("variant"), numbers("parameters"), words("layout"), words("folder")];
-    let note = "What was measured: of each model its weights' number, its attention, and where it is from.".to_owned();
+    let note = "The number of weights of each model, its attention, and where it is from.".to_owned();
     Table::new("models", "Models", note, columns, rows.collect()).details().trimmed()
 }
 

@@ -269,7 +269,7 @@ catalogue! {
          stands for sum_i min(A1_i, lambda A2_i).").share().by_region();
     MAP_COSINE = metric("map_cosine", "map cosine",
         "Cosine of both maps over the keys of the region that a row sees, <A1, A2> / (|A1| |A2|): a mean over the rows that predict \
-         the answer. Rows with fewer than two such keys, or without weight on them in a map, are left out.")
+         the answer. Rows with fewer than two such keys, or with less than 1e-31 on them in a map, are left out.")
         .positive().by_region();
     MAP_COSINE_CHANCE = metric("map_cosine_chance", "map cosine by chance",
         "Mean of map_cosine over all permutations of A2's keys within the region, sum A1 sum A2 / (n |A1| |A2|) for n keys.").positive().by_region();
