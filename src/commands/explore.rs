@@ -62,7 +62,9 @@ pub(super) struct ExploreFlags {
 
 /// What `difftool explore` prints.
 fn screen(frame: &Frame) -> Screen {
-    drawn_screen("Heads that explore.html has token by token", frame, &DRAWN_HEADS)
+    let kept = "Heads that explore.html has token by token";
+    let title = if frame.asks() { format!("{kept}: attribution") } else { kept.to_owned() };
+    drawn_screen(&title, frame, &DRAWN_HEADS)
 }
 
 impl MeasuringFlags for ExploreFlags {

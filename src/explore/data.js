@@ -275,9 +275,7 @@ class Model {
     this.all = data.heads.map((_, i) => new Head(this, i));
     this.names = new Map(this.all.map((head) => [head.name, head]));
     const kept = data.details.map(({ layer, head }) => `${layer}.${head}`);
-    const attribution = (name) => data.numbers[name]?.head_attribution ?? 0;
-    const first = kept.reduce((a, b) => (attribution(b) > attribution(a) ? b : a), kept[0]);
-    this.best = this.names.get(first) || this.all[0];
+    this.best = this.names.get(kept[0]) || this.all[0];
     this.kept = new Set(kept);
   }
   /** What is known of a head by its name. Of a single map shares have one reading, whatever the signs. */

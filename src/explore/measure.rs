@@ -1,7 +1,7 @@
 //! Collection of the explorer's data, in one pass over the prompt per model and condition.
 
 use super::detail::{Candidate, HeadSketch};
-use super::probe::{Agreements, ExploreCollector, ExploreProbe, Resolution};
+use super::probe::{ExploreCollector, ExploreProbe, KnownHeads, Resolution};
 use super::stored_pairs::StoredPairs;
 use crate::attention::{HeadPlace, RowProbe};
 use crate::measures::{region_ranges, token_text, Measure, MeasureData, MeasureOutput, ObservedPass, PassKey};
@@ -17,16 +17,22 @@ pub(crate) struct ExploreMeasure {
     pub(crate) resolutions: Vec<Resolution>,
     /// Data by model and condition.
     pub(crate) of_passes: BTreeMap<PassKey, ModelMaps>,
-    agreements: Vec<Arc<Agreements>>,
+    /// What is known of the heads of each model.
+    known: Vec<Arc<KnownHeads>>,
     /// Detailed heads of the untreated pass of each model. Treated passes use the same.
     chosen: Mutex<BTreeMap<usize, Vec<HeadPlace>>>,
 }
 
 impl ExploreMeasure {
-    /// The measure for models with these resolutions and agreements.
-    pub(crate) fn new(resolutions: Vec<Resolution>, agreements: Vec<Agreements>) -> Self {
-        let agreements = agreements.into_iter().map(Arc::new).collect();
-        Self { resolutions, of_passes: BTreeMap::new(), agreements, chosen: Mutex::default() }
+    /// The measure for models with these resolutions, of whose heads this is known.
+    pub(crate) fn new(resolutions: Vec<Resolution>, known: Vec<KnownHeads>) -> Self {
+        let known = known.into_iter().map(Arc::new).collect();
+        Self { resolutions, of_passes: BTreeMap::new(), known, chosen: Mutex::default() }
+    }
+
+    /// Returns `true` if the heads of a model are ranked by their attribution.
+    pub(crate) fn is_by_attribution(&self, model: usize) -> bool {
+        !self.known[model].attributions.is_empty()
     }
 
     fn chosen(&self) -> MutexGuard<'_, BTreeMap<usize, Vec<HeadPlace>>> {
@@ -106,9 +112,9 @@ fn texts(prompt: &Prompt, alone: impl Fn(u32) -> Result<String>) -> Result<Vec<S
 
 impl Measure for ExploreMeasure {
     fn row_probes(&self, model: usize, prompt: &Prompt) -> Vec<Box<dyn RowProbe>> {
-        let agreements = Arc::clone(&self.agreements[model]);
+        let known = Arc::clone(&self.known[model]);
         let chosen = self.chosen().get(&model).cloned();
-        vec![Box::new(ExploreProbe::new(prompt, self.resolutions[model], agreements, chosen))]
+        vec![Box::new(ExploreProbe::new(prompt, self.resolutions[model], known, chosen))]
     }
 
     fn conclude(&self, pass: ObservedPass<'_>, output: &mut MeasureOutput) -> Result<()> {

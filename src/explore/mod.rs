@@ -5,7 +5,7 @@
 //! | heads | data | bytes |
 //! |---|---|---|
 //! | all | a small map of the mixture, attention sinks | (T / bin)^2 / 2 |
-//! | detailed: those with the largest share of the answer in their output; the page opens the one of largest attribution | maps of all quantities, pooled by magnitude and by mean | (T / bin)^2 / 2 each |
+//! | detailed: those with the largest attribution, or, where it is not measured, share of the answer in their output | maps of all quantities, pooled by magnitude and by mean | (T / bin)^2 / 2 each |
 //! | detailed | softmax maps, pair by pair | one for each stored pair |
 //!
 //! Pairs are complete for prompts of up to [`COMPLETE_TOK`](stored_pairs::COMPLETE_TOK) tokens. For longer ones, those near the diagonal, in the
@@ -28,4 +28,4 @@ mod stored_pairs;
 
 pub(crate) use measure::{ExploreMeasure, ModelMaps};
 pub(crate) use page::{packed, ExplorerModel, ExplorerPage, CODE};
-pub(crate) use probe::{agreements, Resolution};
+pub(crate) use probe::{agreements, KnownHeads, Resolution};

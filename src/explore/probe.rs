@@ -26,6 +26,14 @@ pub(super) const FINEST: i8 = -17;
 /// is small or cancelled by others.
 pub(crate) type Agreements = BTreeMap<HeadPlace, Agreement>;
 
+/// What is known of the heads of a model before its pass.
+#[derive(Debug, Default)]
+pub(crate) struct KnownHeads {
+    pub(crate) agreements: Agreements,
+    /// `head_attribution` on this prompt, by which heads are ranked; empty where it is not measured.
+    pub(crate) attributions: BTreeMap<HeadPlace, f64>,
+}
+
 pub(crate) fn agreements(model: &Transformer) -> Result<Agreements> {
     let heads = model.config.wiring().heads();
     let mut agreements = Agreements::new();
@@ -45,7 +53,7 @@ pub(crate) struct ExploreProbe {
 struct ExplorePlan {
     keep: StoredPairs,
     pooled: Vec<(PooledQuantity, Pooling, PooledMapProbe)>,
-    agreements: Arc<Agreements>,
+    known: Arc<KnownHeads>,
     /// Shares of weights and contributions of the regions, for scores.
     answer: TargetProbe<Allocation>,
     given: TargetProbe<Contributions>,
@@ -85,12 +93,12 @@ impl ExploreProbe {
     pub(crate) fn new(
         prompt: &Prompt,
         resolution: Resolution,
-        agreements: Arc<Agreements>,
+        known: Arc<KnownHeads>,
         chosen: Option<Vec<HeadPlace>>,
     ) -> Self {
         let keep = StoredPairs::new(prompt);
         let mut pooled = Vec::new();
-        for quantity in pooled_quantities(resolution.maps, !agreements.is_empty()) {
+        for quantity in pooled_quantities(resolution.maps, !known.agreements.is_empty()) {
             for pooling in [Pooling::Max, Pooling::Mean] {
                 let spec = grid_spec(quantity, pooling, &keep, resolution.bin_tok);
                 pooled.push((quantity, pooling, PooledMapProbe::new(spec)));
@@ -99,7 +107,7 @@ impl ExploreProbe {
         let targets = prompt.targets();
         let plan = ExplorePlan {
             pooled,
-            agreements,
+            known,
             answer: TargetProbe::new(&targets, Allocation::default()),
             given: TargetProbe::new(&targets, Contributions::default()),
             chosen,
@@ -183,7 +191,8 @@ impl ExploreCollector {
         (self.sketch.expect("the pass finishes its sinks"), Arc::clone(&self.plan.top))
     }
 
-    /// Score for the ranking: the answer's share of the head's output, as a mean over questions.
+    /// Score for the ranking: the head's attribution; where it is not measured, the answer's share of the head's output, as a mean
+    /// over questions.
     fn score(&mut self) -> f64 {
         let answer = std::mem::replace(&mut self.answer, self.plan.answer.start(0, 0))
             .into_collector::<TargetCollector<Allocation>>();
@@ -192,10 +201,13 @@ impl ExploreCollector {
         if let Some(chosen) = &self.plan.chosen {
             return -(chosen.iter().position(|at| *at == self.at).unwrap_or(chosen.len()) as f64);
         }
+        if let Some(attribution) = self.plan.known.attributions.get(&self.at) {
+            return *attribution;
+        }
         if !self.plan.asks {
             return self.at.layer as f64;
         }
-        let shares: Vec<f64> = match self.plan.agreements.get(&self.at) {
+        let shares: Vec<f64> = match self.plan.known.agreements.get(&self.at) {
             Some(agreement) => given.summaries.iter().map(|given| answer_share(&given.rows, agreement)).collect(),
             None => answer.summaries.iter().map(|a| a.share_abs(Region::Answer)).collect(),
         };
@@ -205,7 +217,7 @@ impl ExploreCollector {
     /// Pools a row and the contributions of its keys.
     fn pool(&mut self, row: &AttentionRow<'_>) {
         let keep = &self.plan.keep;
-        let agreement = self.plan.agreements.get(&self.at).filter(|_| row.query >= keep.contributions_from);
+        let agreement = self.plan.known.agreements.get(&self.at).filter(|_| row.query >= keep.contributions_from);
         if let Some(agreement) = agreement {
             contributions_of_keys(row, agreement, &mut self.row);
         }
@@ -346,7 +358,8 @@ mod tests {
         let resolution = Resolution { maps: 2, heads: 1, bin_tok: 4, thumb_tok: 32 };
         let agreements =
             Agreements::from([(HeadPlace { layer: 0, head: 0 }, Agreement::new(GRAM.to_vec(), 3, Some(1e-5)))]);
-        let probe = ExploreProbe::new(&prompt(), resolution, Arc::new(agreements), None);
+        let known = KnownHeads { agreements, ..KnownHeads::default() };
+        let probe = ExploreProbe::new(&prompt(), resolution, Arc::new(known), None);
         let mut sink = watch::<ExploreCollector>(&probe, rows, block);
         sink.finish();
         let (sketch, top) = sink.into_parts();

@@ -27,7 +27,11 @@ pub(super) fn draw(run: &Run, measure: &ExploreMeasure) -> Result<()> {
         return Ok(()); // no head is kept
     }
     let asks = untreated.iter().any(|(_, maps)| !maps.prompt.questions.is_empty());
-    let title = if asks { "Heads with the most output from the answer" } else { "Heads of the last layer" };
+    let title = match untreated.iter().all(|(key, _)| measure.is_by_attribution(key.model)) {
+        true => "Heads with the largest attribution",
+        false if asks => "Heads with the most output from the answer",
+        false => "Heads of the last layer",
+    };
     let signed = run.setup().has_second_map();
     let subtitle =
         format!("{}{POOLING} · {}", if signed { "effective attention, " } else { "" }, run.setup().caption());

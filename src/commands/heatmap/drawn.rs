@@ -2,10 +2,10 @@
 
 use crate::attention::HeadPlace;
 use crate::prompts::{text_rows, Region};
-use crate::results::metric::{Kind, LAMBDA, SHARE_OUT};
+use crate::results::metric::{Kind, HEAD_ATTRIBUTION, LAMBDA, SHARE_OUT};
 use crate::results::record::UNTREATED;
 use crate::results::run_table::{Content, RunTable};
-use crate::results::table::{numbers, short, words, Cell, Table, TableRows};
+use crate::results::table::{fixed, numbers, short, words, Cell, Table, TableRows};
 use crate::results::{of_model, under, DrawnHead, Frame, Number};
 use crate::stats::mean;
 
@@ -45,6 +45,9 @@ fn table(frame: &Frame, by_head: bool) -> Option<Table> {
         })
         .column(numbers(LAMBDA.heading(None)), |drawn| {
             Cell::number(mean_over(frame, drawn, LAMBDA.overall()), |x| short(Some(x)))
+        })
+        .column_if(by_head, numbers("nats").named(HEAD_ATTRIBUTION.name), |drawn| {
+            Cell::number(mean_over(frame, drawn, HEAD_ATTRIBUTION.overall()), |x| fixed(x, 2))
         });
     for region in Region::ALL {
         let column = numbers(region.name()).named(SHARE_OUT.name_of(Some(region.name())));
@@ -54,7 +57,8 @@ fn table(frame: &Frame, by_head: bool) -> Option<Table> {
             Cell::value(Kind::Share, share, None)
         });
     }
-    let note = format!("{what}: share of each region in their output in {}, in %.", rows_in_words(frame));
+    let attribution = if by_head { "head attribution in nats, and " } else { "" };
+    let note = format!("{what}: {attribution}share of each region in their output in {}, in %.", rows_in_words(frame));
     table.noted(note).trimmed()
 }
 
