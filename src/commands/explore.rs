@@ -62,9 +62,7 @@ pub(super) struct ExploreFlags {
 
 /// What `difftool explore` prints.
 fn screen(frame: &Frame) -> Screen {
-    let kept = "Heads that explore.html has token by token";
-    let title = if frame.asks() { format!("{kept}: attribution") } else { kept.to_owned() };
-    drawn_screen(&title, frame, &DRAWN_HEADS)
+    drawn_screen("Heads that explore.html has token by token", frame, &DRAWN_HEADS)
 }
 
 impl MeasuringFlags for ExploreFlags {

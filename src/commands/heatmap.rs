@@ -12,6 +12,7 @@ use crate::bail_usage;
 use crate::base::files::{check_writable, folder_of};
 use crate::figures::Bins;
 use crate::measures::{MapMeasure, MeasureName, PooledMap};
+use crate::results::metric::HEAD_ATTRIBUTION;
 use crate::results::run_table::RunTable;
 use crate::results::screen::{Screen, ScreenTable};
 use crate::results::table::plural;
@@ -68,8 +69,9 @@ const MOST_ROWS: usize = 15;
 
 /// A screen of the heads that were drawn: of each model as many, from the first on.
 pub(super) fn drawn_screen(heads: &str, frame: &Frame, drawn: &RunTable) -> Screen {
-    let title = format!("{heads}, % of their output by region in {}", rows_in_words(frame));
     let Some(mut table) = drawn.filled(frame) else { return Screen::default() };
+    let attribution = if table.place(HEAD_ATTRIBUTION.name).is_some() { ": attribution" } else { "" };
+    let title = format!("{heads}{attribution}, % of their output by region in {}", rows_in_words(frame));
     let all = table.rows.len();
     let each = MOST_ROWS / frame.models.len().max(1);
     let mut shown: BTreeMap<String, usize> = BTreeMap::new();

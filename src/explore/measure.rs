@@ -17,14 +17,14 @@ pub(crate) struct ExploreMeasure {
     pub(crate) resolutions: Vec<Resolution>,
     /// Data by model and condition.
     pub(crate) of_passes: BTreeMap<PassKey, ModelMaps>,
-    /// What is known of the heads of each model.
+    /// Agreements and attributions of the heads of each model.
     known: Vec<Arc<KnownHeads>>,
     /// Detailed heads of the untreated pass of each model. Treated passes use the same.
     chosen: Mutex<BTreeMap<usize, Vec<HeadPlace>>>,
 }
 
 impl ExploreMeasure {
-    /// The measure for models with these resolutions, of whose heads this is known.
+    /// The measure for models with these resolutions, with these agreements and attributions of heads.
     pub(crate) fn new(resolutions: Vec<Resolution>, known: Vec<KnownHeads>) -> Self {
         let known = known.into_iter().map(Arc::new).collect();
         Self { resolutions, of_passes: BTreeMap::new(), known, chosen: Mutex::default() }

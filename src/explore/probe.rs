@@ -26,7 +26,7 @@ pub(super) const FINEST: i8 = -17;
 /// is small or cancelled by others.
 pub(crate) type Agreements = BTreeMap<HeadPlace, Agreement>;
 
-/// What is known of the heads of a model before its pass.
+/// Agreements and attributions of the heads of a model, from before its pass.
 #[derive(Debug, Default)]
 pub(crate) struct KnownHeads {
     pub(crate) agreements: Agreements,

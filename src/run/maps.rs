@@ -1,14 +1,14 @@
 //! Maps of one prompt: those that `heatmap` draws and `explore` writes, and their measures.
 
 use super::passes::untreated_records;
+use super::reference::attributions;
 use super::{check, MapsOfOnePrompt, Setup};
 use crate::attention::{HeadPlace, LayersAndHeads};
 use crate::bail_usage;
 use crate::explore::{agreements, ExploreMeasure, KnownHeads, Resolution};
 use crate::measures::{AnswerMeasure, MapMeasure, Measure, Measures, RowQuantity, ShapeMeasure, TokenSpan};
 use crate::prompts::{Grid, PlannedPrompt};
-use crate::results::metric::{ANSWER_REGION, HEAD_ATTRIBUTION, SHARE_ABS, SINK_SHARE_FIRST};
-use crate::results::record::Record;
+use crate::results::metric::{ANSWER_REGION, SHARE_ABS, SINK_SHARE_FIRST};
 use crate::results::DrawnHead;
 use anyhow::Result;
 use clap::{Args, ValueEnum};
@@ -206,7 +206,14 @@ pub(super) fn add_maps(setup: &Setup, measures: &mut Measures) -> Result<()> {
             }
         }
         Some(MapsOfOnePrompt::Explorer) => {
-            let known = (0..setup.models.len()).map(|model| known_heads(setup, model)).collect::<Result<_>>()?;
+            let prompts = setup.grid.prompts();
+            check(setup, &prompts)?;
+            let mut known = Vec::new();
+            for (index, model) in setup.models.iter().enumerate() {
+                // An error of this prompt occurs again in the run, which reports it.
+                let attributions = attributions(setup, index, &prompts[0]).unwrap_or_default();
+                known.push(KnownHeads { agreements: agreements(&model.transformer)?, attributions });
+            }
             measures.push(ExploreMeasure::new(resolutions(setup), known));
         }
         None => {}
@@ -270,7 +277,10 @@ fn layer_to_draw(setup: &Setup, index: usize, planned: &PlannedPrompt) -> usize 
     let (metric, region, sign) =
         if is_text { (SINK_SHARE_FIRST.name, None, -1.0) } else { (SHARE_ABS.name, Some(ANSWER_REGION), 1.0) };
     let measure: &dyn Measure = if is_text { &ShapeMeasure } else { &AnswerMeasure { by_head: true, sinks: false } };
-    let records = records_of_heads(setup, index, planned, measure, None);
+    let records = planned
+        .build(setup.grid.seed(), &setup.sources, model.tokenizer())
+        .and_then(|prompt| untreated_records(setup, index, select, planned, &prompt, &[measure], None))
+        .unwrap_or_default(); // an error of this prompt occurs again in the run, which reports it
     let mut seen = vec![0.0; model.transformer.config.layers.len()];
     for m in records.iter().map(|record| &record.measure) {
         let is_asked = m.metric == metric && m.region.as_deref() == region;
@@ -282,43 +292,6 @@ fn layer_to_draw(setup: &Setup, index: usize, planned: &PlannedPrompt) -> usize 
         .filter(|layer| select.layers.as_ref().is_none_or(|layers| layers.contains(layer)))
         .max_by(|&a, &b| seen[a].total_cmp(&seen[b]))
         .unwrap_or(0)
-}
-
-/// Returns what an explorer has to know of the heads of a model before its pass. Attributions take a pass of their own.
-fn known_heads(setup: &Setup, index: usize) -> Result<KnownHeads> {
-    let model = &setup.models[index];
-    let agreements = agreements(&model.transformer)?;
-    let planned = &setup.grid.prompts()[0];
-    if !setup.attributes_heads(model, setup.grid.ctx_tok()[0]) {
-        return Ok(KnownHeads { agreements, ..KnownHeads::default() });
-    }
-    let means = setup.references()?[index].answer_means();
-    let mut attributions = BTreeMap::new();
-    for record in records_of_heads(setup, index, planned, &AnswerMeasure { by_head: true, sinks: false }, means) {
-        let measure = &record.measure;
-        if let (true, Some(layer), Some(head), Some(value)) =
-            (measure.metric == HEAD_ATTRIBUTION.name, measure.layer, measure.head, measure.value)
-        {
-            *attributions.entry(HeadPlace { layer, head }).or_default() += value;
-        }
-    }
-    Ok(KnownHeads { agreements, attributions })
-}
-
-/// The records of a measure on an untreated pass over a prompt, without those of its failure: an error occurs again in the run, which
-/// reports it. With the mean outputs of heads, they are attributed.
-fn records_of_heads(
-    setup: &Setup,
-    index: usize,
-    planned: &PlannedPrompt,
-    measure: &dyn Measure,
-    means: Option<&[Vec<f32>]>,
-) -> Vec<Record> {
-    let select = &setup.plan.select;
-    let prompt = planned.build(setup.grid.seed(), &setup.sources, setup.models[index].tokenizer());
-    let records =
-        prompt.and_then(|prompt| untreated_records(setup, index, select, planned, &prompt, &[measure], means));
-    records.unwrap_or_default()
 }
 
 /// Returns the resolution of each model's maps in an explorer.

@@ -90,8 +90,7 @@ fn passes(
         };
         let shared = last.start(&model.transformer, prompt, known, start)?;
         let derives = batch.start == 0;
-        let hides = passes.hides && setup.shares_prefixes();
-        let keeping = derives && (passes.head_means.is_some() || hides || (shares && shared.is_none()));
+        let keeping = derives && (passes.needs_prefix() || (shares && shared.is_none()));
         let observed = passes.observe(prompt, of_batch, shared, keeping)?;
         for (index, mut observed) in batch.zip(observed) {
             let kept = observed.passed.prefix.take();
@@ -195,6 +194,11 @@ impl<'a> PromptPasses<'a> {
 
     fn wants_predictions(&self, observed: bool) -> bool {
         observed && self.measures.iter().any(|measure| measure.wants_predictions())
+    }
+
+    /// Returns `true` if what is derived from the first pass takes its keys and values.
+    fn needs_prefix(&self) -> bool {
+        self.head_means.is_some() || (self.hides && self.setup.shares_prefixes())
     }
 
     /// Attributes the log-probability of each answer of the prompt to heads, from the keys and values of an untreated pass.

@@ -156,6 +156,22 @@ fn score_heads(
     Ok(())
 }
 
+/// Returns the attribution of each head on a prompt, from a pass of its own; empty where it is not measured.
+///
+/// # Errors
+/// If the prompt cannot be built or the pass fails, and those of [`Setup::references`].
+pub(super) fn attributions(setup: &Setup, index: usize, planned: &PlannedPrompt) -> Result<BTreeMap<HeadPlace, f64>> {
+    let model = &setup.models[index];
+    let prompt = planned.build(setup.grid.seed(), &setup.sources, model.tokenizer())?;
+    if !setup.attributes_heads(model, prompt.ids.len()) {
+        return Ok(BTreeMap::new());
+    }
+    let means = setup.references()?[index].answer_means();
+    let mut scores = Scores::new();
+    score_heads(setup, index, planned, &prompt, means, &mut scores)?;
+    Ok(rankings(&scores).remove(&Ranking::Attribution).unwrap_or_default().into_iter().collect())
+}
+
 /// Sum and count of the scores of each head, by ranking.
 type Scores = BTreeMap<Ranking, BTreeMap<HeadPlace, (f64, usize)>>;
 
