@@ -86,9 +86,8 @@ pub(crate) fn repeated<T: PartialEq>(list: &[T]) -> Option<&T> {
 
 /// The fewest parts of a path, next to each other, that no other path has so; of several the last ones.
 fn telling<'a>(own: &'a [&'a str], others: &[&Vec<&str>]) -> &'a [&'a str] {
-    let runs = (1..=own.len()).flat_map(|n| own.windows(n).rev());
-    let tells = |run: &&[&str]| !says_little(run) && !others.iter().any(|other| has_run(other, run));
-    runs.clone().find(tells).unwrap_or(own)
+    let mut runs = (1..=own.len()).flat_map(|n| own.windows(n).rev());
+    runs.find(|run| !says_little(run) && !others.iter().any(|other| has_run(other, run))).unwrap_or(own)
 }
 
 fn has_run(parts: &[&str], run: &[&str]) -> bool {
@@ -100,11 +99,12 @@ const CHECKPOINTS: [&str; 6] = ["checkpoint", "epoch", "global_step", "iter", "s
 
 /// Returns `true` for parts that are no name of a model: `checkpoint-8000`, `.` and `..`.
 fn says_little(run: &[&str]) -> bool {
-    let is_checkpoint = |part: &str| {
-        let word = part.trim_end_matches(|c: char| c.is_ascii_digit()).trim_end_matches(['-', '_']);
-        word != part && CHECKPOINTS.contains(&word)
-    };
     run.iter().all(|part| matches!(*part, "." | "..") || is_checkpoint(part))
+}
+
+fn is_checkpoint(part: &str) -> bool {
+    let word = part.trim_end_matches(|c: char| c.is_ascii_digit()).trim_end_matches(['-', '_']);
+    word != part && CHECKPOINTS.contains(&word)
 }
 
 /// Splits a path into its parts. A snapshot in a Hugging Face cache, `models--ORG--NAME/snapshots/HASH`, has the parts of its

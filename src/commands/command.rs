@@ -130,8 +130,9 @@ impl fmt::Debug for Command {
 /// Shows a flag in the help of `-h` if the examples have it, and takes what begins with a minus for its value: the error is then about
 /// the number. `--context` is `--ctx`.
 fn eased(arg: clap::Arg, examples: &str) -> clap::Arg {
-    let is_shown = |long: &str| examples.split_whitespace().any(|word| word.strip_prefix("--") == Some(long));
-    let arg = if arg.get_long().is_some_and(is_shown) { arg.hide_short_help(false) } else { arg };
+    let mut words = examples.split_whitespace();
+    let is_shown = arg.get_long().is_some_and(|long| words.any(|word| word.strip_prefix("--") == Some(long)));
+    let arg = if is_shown { arg.hide_short_help(false) } else { arg };
     let arg = if arg.get_action().takes_values() { arg.allow_negative_numbers(true) } else { arg };
     if arg.get_long() == Some("ctx") {
         return arg.alias("context");

@@ -208,9 +208,8 @@ fn shares_of_regions(frame: &Frame) -> Option<Table> {
             *share = Cell::none();
         }
     }
-    let has_number = |row: &Vec<Cell>| row.last().is_some_and(|share| !share.is_none());
-    let there: BTreeSet<String> =
-        table.rows.iter().filter(|row| has_number(row)).map(|row| row[region].text.clone()).collect();
+    let with_number = table.rows.iter().filter(|row| row.last().is_some_and(|share| !share.is_none()));
+    let there: BTreeSet<String> = with_number.map(|row| row[region].text.clone()).collect();
     table.rows.retain(|row| there.contains(&row[region].text));
     Some(table)
 }

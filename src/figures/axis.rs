@@ -145,8 +145,9 @@ impl<'a> CategoryLabels<'a> {
     fn slant(&self, width: f64) -> Option<f64> {
         // The tolerance is for a panel that is made for its labels.
         let is_slanted = !self.are_numbers && self.pitch > width / self.len() as f64 + 1e-6;
-        let overhang = |degrees: f64| self.widest() * degrees.to_radians().cos();
-        is_slanted.then(|| SLANTS.into_iter().find(|degrees| overhang(*degrees) <= OVERHANG).unwrap_or(SLANTS[1]))
+        let widest = self.widest();
+        let mut slants = SLANTS.into_iter();
+        is_slanted.then(|| slants.find(|degrees| widest * degrees.to_radians().cos() <= OVERHANG).unwrap_or(SLANTS[1]))
     }
 
     fn widest(&self) -> f64 {

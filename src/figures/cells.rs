@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 /// Grids side by side.
 #[derive(Clone, Debug)]
 pub struct CellRow {
-    /// What they have in common, drawn above them; may be empty.
+    /// The common heading, drawn above them; may be empty.
     pub heading: String,
     pub grids: Vec<CellGrid>,
 }
@@ -97,7 +97,7 @@ const HEADING: f64 = 34.0;
 const LEFT: f64 = 40.0;
 /// Least and largest width of a cell, and its largest height.
 const CELL: ((f64, f64), f64) = ((10.0, 76.0), 50.0);
-/// The same of a cell with details.
+/// Least and largest width of a cell with details, and its largest height.
 const DETAILED_CELL: ((f64, f64), f64) = ((62.0, 168.0), 62.0);
 /// Height of a cell over its width, and its least height, of one with a number, and of one with a number and a detail.
 const CELL_SHAPE: f64 = 0.7;

@@ -112,8 +112,9 @@ impl FittedScale {
             let half = TICK.width(&text) / 2.0;
             // Labels of the ends stand within the bar.
             let middle = (width * place).min(width - half).max(half);
-            let gap = |other: &BarTick| (middle - other.middle).abs() - half - TICK.width(&other.text) / 2.0;
-            if kept.iter().all(|other| gap(other) >= TICK_GAP) {
+            let mut gaps =
+                kept.iter().map(|other| (middle - other.middle).abs() - half - TICK.width(&other.text) / 2.0);
+            if gaps.all(|gap| gap >= TICK_GAP) {
                 kept.push(BarTick { x: width * place, middle, text });
             }
         }

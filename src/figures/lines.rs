@@ -20,7 +20,7 @@ pub struct LinePanel {
     pub title: String,
     /// Label of the x axis, for example `tokens seen`.
     pub x_label: String,
-    /// What its numbers are, for example `accuracy (%)`, drawn after the title.
+    /// Name and unit of its numbers, for example `accuracy (%)`, drawn after the title.
     pub y_label: String,
     /// Ends of the y axis; `None` to take them from the points.
     pub y_range: Option<(f64, f64)>,

@@ -124,9 +124,9 @@ impl<'a> PanelLayout<'a> {
     fn new(rows: Vec<&'a [MapPanel]>, size: f64, fill: bool) -> Self {
         let mut sizes: Vec<Vec<PanelSize>> = Vec::new();
         for row in &rows {
-            let of_row = row.iter().enumerate();
-            let before = |place: usize| place.checked_sub(1).map(|before| &row[before]);
-            sizes.push(of_row.map(|(place, panel)| PanelSize::new(panel, before(place), size, fill)).collect());
+            let before = [None].into_iter().chain(row.iter().map(Some));
+            let of_row = row.iter().zip(before);
+            sizes.push(of_row.map(|(panel, before)| PanelSize::new(panel, before, size, fill)).collect());
         }
         let across = sizes.iter().map(Vec::len).max().unwrap_or(0);
         let mut lefts = Vec::new();

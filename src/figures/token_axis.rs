@@ -22,7 +22,7 @@ pub struct TokenAxis {
 const MOST_TEXTS: usize = 80;
 /// Least distance between token texts along an axis, in pixels.
 const TEXT_PITCH: f64 = 17.0;
-/// The same where a page has no more room.
+/// Least distance between them where a page has no more room.
 const LEAST_PITCH: f64 = 11.0;
 const TEXT_MAX_WIDTH: f64 = 130.0;
 /// Thickness of a band of regions, and its distance from the map.
@@ -68,7 +68,7 @@ impl TokenAxis {
         TEXT_PITCH * self.texts_drawn() as f64
     }
 
-    /// The same where a page has no more room.
+    /// Returns the pixels that they need at least, where a page has no more room.
     pub(super) fn least_texts_length(&self) -> f64 {
         LEAST_PITCH * self.texts_drawn() as f64
     }

@@ -90,14 +90,12 @@ impl Hub {
         let first = |names: [&str; 2]| names.into_iter().find_map(&var);
         let folder = |names: [&str; 2]| first(names).map(|path| expanded(&path, var, home.as_deref()));
         let is_true = |names| first(names).is_some_and(|value| TRUE.contains(&&*value.to_uppercase()));
-        let caches = || folder(["XDG_CACHE_HOME"; 2]).or_else(|| Some(home.as_ref()?.join(".cache")));
-        let hf_home = folder(["HF_HOME"; 2]).or_else(|| Some(caches()?.join("huggingface")));
+        let caches = folder(["XDG_CACHE_HOME"; 2]).or_else(|| Some(home.as_ref()?.join(".cache")));
+        let hf_home = folder(["HF_HOME"; 2]).or_else(|| Some(caches?.join("huggingface")));
         let cache = folder(["HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"]).or_else(|| Some(hf_home.as_ref()?.join("hub")));
-        let saved_token = || {
-            let path = folder(["HF_TOKEN_PATH"; 2]).or_else(|| Some(hf_home.as_ref()?.join("token")))?;
-            Some(files::text(&path, files::CONFIG_MAX).ok()?.trim().to_owned())
-        };
-        let token = first(["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"]).or_else(saved_token);
+        let token_path = folder(["HF_TOKEN_PATH"; 2]).or_else(|| Some(hf_home.as_ref()?.join("token")));
+        let token = first(["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"])
+            .or_else(|| Some(files::text(&token_path?, files::CONFIG_MAX).ok()?.trim().to_owned()));
         Ok(Self {
             endpoint: var("HF_ENDPOINT").unwrap_or_else(|| "https://huggingface.co".to_owned()),
             cache: cache.context("there is no home folder: set HF_HOME to the folder for models")?,

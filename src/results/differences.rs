@@ -24,7 +24,7 @@ pub(crate) const DIFFERENCES: RunTable = RunTable::made("differences", "Differen
 /// The columns that differences within a run have values of.
 pub(crate) const SETTING: [Column; 3] = [Column::CtxTok, Column::Needles, Column::Retrieve];
 
-/// Of runs with more conditions, their costs are in other tables and figures.
+/// Largest number of conditions whose differences are listed and drawn; the costs of more are in other tables and figures.
 pub(crate) const MOST_CONDITIONS: usize = 12;
 
 /// All differences of models and conditions of a run.

@@ -52,8 +52,7 @@ impl Scheduler {
     fn shard(&self, variable: impl Fn(&str) -> Option<String>) -> Result<Option<RunShard>, String> {
         let Self { task, first, from, last, step, count } = *self;
         // Grid Engine and LSF say so of a job that is no array.
-        let is_array = |text: &String| !(text == "undefined" || task == "LSB_JOBINDEX" && text == "0");
-        if variable(task).filter(is_array).is_none() {
+        if variable(task).is_none_or(|text| text == "undefined" || task == "LSB_JOBINDEX" && text == "0") {
             return Ok(None);
         }
         let number = |name: &str| -> Result<Option<u64>, String> {
@@ -120,8 +119,8 @@ impl RunShard {
                 _ => found = Some((scheduler.task, shard)),
             }
         }
-        let tasks = || SCHEDULERS.each_ref().map(|scheduler| scheduler.task).join(", ");
-        found.map(|(_, shard)| shard).ok_or_else(|| format!("auto: none of {} is set; {NAME_IT}", tasks()))
+        let tasks = SCHEDULERS.each_ref().map(|scheduler| scheduler.task).join(", ");
+        found.map(|(_, shard)| shard).ok_or_else(|| format!("auto: none of {tasks} is set; {NAME_IT}"))
     }
 
     fn new(index: u64, count: u64) -> Result<Self, String> {

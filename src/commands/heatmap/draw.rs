@@ -192,7 +192,6 @@ fn shared_details(rows: &mut [Vec<MapPanel>]) -> String {
     if rows.len() == 1 && rows[0].len() == 1 {
         return String::new();
     }
-    let says = |panel: &MapPanel, part: &str| panel.detail.split(" · ").any(|other| other == part);
     let shared: Vec<&str> =
         first.split(" · ").filter(|part| rows.iter().flatten().all(|panel| says(panel, part))).collect();
     for panel in rows.iter_mut().flatten() {
@@ -200,6 +199,10 @@ fn shared_details(rows: &mut [Vec<MapPanel>]) -> String {
         panel.detail = own.join(" · ");
     }
     shared.iter().map(|part| format!(" · {part}")).collect()
+}
+
+fn says(panel: &MapPanel, part: &str) -> bool {
+    panel.detail.split(" · ").any(|other| other == part)
 }
 
 /// A row for each model with several maps; models with one each are beside each other.
