@@ -117,9 +117,11 @@ fn check_conditions(setup: &Setup, model: &Model) -> Result<()> {
 fn check_memory(setup: &Setup, prompts: &[PlannedPrompt], answer_rows: usize) -> Result<u64> {
     let needed = pass_bytes(setup, prompts, answer_rows);
     let longest = longest(prompts);
+    // The first check is made before answers are.
+    let of_answers = if answer_rows == 0 { String::new() } else { format!(" for answers in {answer_rows} rows") };
     check_fits(
         needed,
-        || format!("--ctx {longest} needs up to {} for answers in {answer_rows} rows", size_name(needed)),
+        || format!("--ctx {longest} needs up to {}{of_answers}", size_name(needed)),
         "lower --ctx or --threads, shorten answers, or leave --full out",
     )?;
     Ok(needed)
