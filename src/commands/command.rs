@@ -1,6 +1,5 @@
 //! A command as a value, which its file declares: all that the command line, experiment files and screens know of it.
 
-use super::execute::execute_typed;
 use super::measuring::MeasuringFlags;
 use super::shared::{Measured, OutputArgs, PartArgs, RunFlags};
 use crate::base::values::tokens_name;
@@ -91,14 +90,6 @@ impl Command {
         match self.defaults {
             Some(defaults) => with_defaults(command, defaults),
             None => command,
-        }
-    }
-
-    /// Runs it with what was typed.
-    pub(super) fn run(&'static self, typed: &ArgMatches) -> Result<()> {
-        match &self.action {
-            Action::Measure(measuring) => execute_typed(self, (measuring.typed)(typed)?),
-            Action::Other(run) => run(typed),
         }
     }
 

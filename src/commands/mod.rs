@@ -27,14 +27,21 @@ mod screens;
 mod shared;
 mod shots;
 mod show;
+mod table_args;
 mod train;
 
 use crate::bail_usage;
 use crate::base::error::Usage;
+use crate::base::names::{distinct, hint};
+use crate::measures::MeasureName;
+use crate::results::differences::DIFFERENCES;
+use crate::results::run_table::RunTable;
+use crate::train::tables::TABLES as TRAINING_TABLES;
 use anyhow::{Context, Error, Result};
 use clap::ArgMatches;
 pub use cli::command_line;
-use command::Command;
+use command::{Action, Command};
+use execute::execute_typed;
 pub use experiment::Experiment;
 use std::io::IsTerminal as _;
 use std::num::NonZeroUsize;
@@ -42,6 +49,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use strum::VariantArray as _;
 
 /// All commands, in the order of the help.
 static COMMANDS: [&Command; 21] = [
@@ -73,11 +81,42 @@ fn command(name: &str) -> Option<&'static Command> {
     COMMANDS.into_iter().find(|command| command.name == name)
 }
 
+/// All tables of runs.
+fn run_tables() -> impl Iterator<Item = &'static RunTable> {
+    let of_commands = COMMANDS.into_iter().filter_map(Command::measuring).flat_map(|measuring| measuring.tables);
+    of_commands.copied().chain(of_all_runs())
+}
+
+/// The tables of conditions, of differences, and of measures.
+fn of_all_runs() -> impl Iterator<Item = &'static RunTable> {
+    let of_measures = MeasureName::VARIANTS.iter().flat_map(|measure| measure.tables());
+    ablate::OF_CONDITIONS.iter().chain(&[&DIFFERENCES]).chain(of_measures).copied()
+}
+
+/// The table that is typed: its name, or the title that it is printed under.
+fn table_name(typed: &str) -> Result<&'static str, String> {
+    let of_training = TRAINING_TABLES.iter().map(|table| (table.id, table.title));
+    let known: Vec<(&str, &str)> = run_tables().map(|table| (table.id, table.title)).chain(of_training).collect();
+    let found = known.iter().find(|(id, title)| *id == typed || title.eq_ignore_ascii_case(typed));
+    found.map(|(id, _)| *id).ok_or_else(|| {
+        let ids = distinct(known.iter().map(|(id, _)| (*id).to_owned()));
+        format!(
+            "there is no table `{typed}`{}; there are {}",
+            hint(typed, ids.iter().map(String::as_str)),
+            ids.join(", ")
+        )
+    })
+}
+
 /// Runs the command that was typed. See [`crate::base::error`] for exit codes.
 pub fn run(typed: &ArgMatches) -> Result<()> {
     check_environment()?;
     let (name, flags) = typed.subcommand().expect("the parser requires a command");
-    command(name).expect("the parser knows no others").run(flags)
+    let command = command(name).expect("the parser knows no others");
+    match &command.action {
+        Action::Measure(measuring) => execute_typed(command, (measuring.typed)(flags)?),
+        Action::Other(run) => run(flags),
+    }
 }
 
 /// Returns the error of a file, or a usage error that names the command that the file is for.
@@ -162,4 +201,17 @@ fn preserving_sighup(set: impl FnOnce() -> Result<()>) -> Result<()> {
 #[cfg(not(unix))]
 fn preserving_sighup(set: impl FnOnce() -> Result<()>) -> Result<()> {
     set()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_table_has_a_name_of_its_own() {
+        let names: BTreeSet<&str> = run_tables().map(|table| table.id).collect();
+        // The maps of one prompt are listed by layer, or by head.
+        assert_eq!(names.len() + 1, run_tables().count());
+    }
 }

@@ -1,7 +1,7 @@
 //! Flags that several commands share.
 
 use super::models::OpenedModels;
-use super::screens::TableArgs;
+use super::table_args::TableArgs;
 use super::MOST_THREADS;
 use crate::attention::LayersAndHeads;
 use crate::base::spec_file::{flag_defaults, is_default};

@@ -1,7 +1,8 @@
 //! `difftool show`: the tables of a finished run, printed again.
 
 use super::command::{Action, Command};
-use super::screens::{chosen, print_tables, tables, TableArgs};
+use super::screens::{print_tables, tables};
+use super::table_args::{chosen, TableArgs};
 use crate::bail_usage;
 use crate::report::SavedRun;
 use crate::results::print::write_table;

@@ -5,8 +5,8 @@ mod progress;
 
 use super::command::{Action, Command};
 use super::experiment::Experiment;
-use super::screens::TableArgs;
 use super::shared::FigureArgs;
+use super::table_args::TableArgs;
 use super::{start_threads, stop_on_signal, wrong_command_error};
 use crate::bail_usage;
 use crate::base::files;

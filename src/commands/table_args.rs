@@ -1,0 +1,91 @@
+//! The flags that say which tables are printed, and how.
+
+use super::table_name;
+use crate::bail_usage;
+use crate::base::names::ShortNames;
+use crate::results::print::{chosen_text, json_of, latex_table, screen_text, Tables};
+use crate::results::screen::Screen;
+use crate::results::table::Table;
+use anyhow::Result;
+use clap::Args;
+use std::io::Write as _;
+
+/// Which tables are printed, and how.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Output")]
+pub(super) struct TableArgs {
+    /// Tables to print: `all`, or names of some of these, separated by commas [default: one screen]
+    #[arg(long, value_name = "NAMES", value_parser = wanted_tables, conflicts_with = "json")]
+    pub tables: Option<Tables>,
+    /// Print all tables as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Print the tables as LaTeX (booktabs)
+    #[arg(long, conflicts_with = "json", hide_short_help = true)]
+    pub latex: bool,
+}
+
+impl TableArgs {
+    /// Prints the screen, or the tables that are asked for.
+    pub(super) fn print(
+        &self,
+        screen: impl FnOnce() -> Screen,
+        tables: impl FnOnce() -> Vec<Table>,
+        names: &ShortNames,
+    ) -> Result<()> {
+        let mut out = crate::base::terminal::stdout();
+        match &self.tables {
+            _ if self.json => writeln!(out, "{:#}", json_of(&tables()))?,
+            _ if self.latex => {
+                let chosen = match &self.tables {
+                    Some(wanted) => chosen(tables(), wanted)?,
+                    None => screen().into_tables(&tables()),
+                };
+                let texts = chosen.into_iter().map(|table| latex_table(&table.with_names(names)));
+                out.write_all(texts.collect::<Vec<_>>().join("\n").as_bytes())?;
+            }
+            Some(wanted) => write!(out, "{}", chosen_text(&tables(), wanted, names))?,
+            None => write!(out, "{}", screen_text(screen(), names))?,
+        }
+        Ok(())
+    }
+}
+
+/// The tables that are wanted.
+///
+/// # Errors
+/// A usage error if one is not there.
+pub(super) fn chosen(mut tables: Vec<Table>, wanted: &Tables) -> Result<Vec<Table>> {
+    let Tables::Named(names) = wanted else { return Ok(tables) };
+    let known: Vec<&str> = tables.iter().map(|table| table.id).collect();
+    if let Some(name) = names.iter().find(|name| !known.contains(&name.as_str())) {
+        bail_usage!("--tables {name}: the run has no such table; there are {}", known.join(", "));
+    }
+    tables.retain(|table| names.iter().any(|name| name == table.id));
+    Ok(tables)
+}
+
+/// Parses names of tables, or the titles that they are printed under.
+fn wanted_tables(text: &str) -> Result<Tables, String> {
+    if text == "all" {
+        return Ok(Tables::All);
+    }
+    text.split(',')
+        .map(|typed| table_name(typed.trim()).map(str::to_owned))
+        .collect::<Result<_, _>>()
+        .map(Tables::Named)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_are_chosen_by_name_or_title() {
+        let named = |names: &[&str]| Ok(Tables::Named(names.iter().map(|&name| name.to_owned()).collect()));
+        assert_eq!(wanted_tables("all"), Ok(Tables::All));
+        assert_eq!(wanted_tables("depth, shape"), named(&["depth", "shape"]));
+        assert_eq!(wanted_tables("Costs of conditions,answers"), named(&["conditions", "answers"]));
+        assert!(wanted_tables("dephts").unwrap_err().contains("`depth`") && wanted_tables("depth,,").is_err());
+    }
+}
