@@ -16,7 +16,7 @@ use crate::results::metric::{
 };
 use crate::results::run_table::{number_table, RunTable};
 use crate::results::screen::{note_on_condition, Screen, SideBySide};
-use crate::results::table::{words, Cell, Table};
+use crate::results::table::{key_column, words, Cell, Table, TableColumn};
 use crate::results::{Column, ConditionFacts, Frame, Number, Purpose};
 use crate::run::Plan;
 use crate::treatments::{Condition, Treatment};
@@ -251,6 +251,9 @@ fn in_single_layers(frame: &Frame) -> Option<Table> {
             rows.push(row);
         }
     }
-    table.columns.splice(condition..=condition, [words("format").key(), words("layer").key()]);
+    table.columns.splice(
+        condition..=condition,
+        [words("format").key(), TableColumn { number: false, ..key_column(Column::Layer) }],
+    );
     Table { rows, ..table }.with_rows()
 }

@@ -11,7 +11,7 @@ use crate::prompts::{Grid, ShotsPrompts};
 use crate::results::metric::{ACCURACY, ANSWER_LOG_PROB};
 use crate::results::run_table::{row_columns, sorted_rows, table_of_rows, Content, RunTable};
 use crate::results::screen::{Screen, SideBySide};
-use crate::results::table::{numbers, words, Cell, Table};
+use crate::results::table::{numbers_in, words, Cell, Table};
 use crate::results::{Column, Cut, Frame, Number, Query};
 use crate::run::Plan;
 use crate::stats::{Interval, Robustness, RESAMPLES};
@@ -118,8 +118,8 @@ fn table(frame: &Frame) -> Option<Table> {
         row.push(in_points(effect.map(|effect| effect.best_less_worst), None));
         row.push(in_points(effect.map(|effect| effect.by_chance), effect.map(|effect| effect.chance)));
     }
-    table.columns.push(numbers("best - worst, points").named(BEST_LESS_WORST));
-    table.columns.push(numbers("by chance, points").named(BY_CHANCE));
+    table.columns.push(numbers_in("best - worst", "points").named(BEST_LESS_WORST));
+    table.columns.push(numbers_in("by chance", "points").named(BY_CHANCE));
     let order = table.place(Column::Task.name())?;
     table.columns[order] = words("order").key();
     for row in &mut table.rows {

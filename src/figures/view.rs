@@ -6,9 +6,9 @@ use super::{
     forest, lines, Figure, FigureHeading, ForestPanel, ForestRow, Line, LineAxes, LinePanel, Page, PointEstimate,
 };
 use crate::base::names::distinct;
-use crate::results::metric::{kind_of, Kind};
+use crate::results::metric::{Kind, Label};
 use crate::results::run_table::RunTable;
-use crate::results::table::{Cell, Table, MODEL};
+use crate::results::table::{Cell, Holds, Table, MODEL};
 use crate::results::{Column, Frame};
 use anyhow::Result;
 
@@ -107,12 +107,14 @@ struct Part<'a> {
 /// A column of numbers.
 struct Numbers {
     place: usize,
-    /// `accuracy` of `accuracy %`.
-    what: String,
-    /// `accuracy %`.
-    heading: String,
-    /// Ends of an axis, where all numbers are between two.
-    range: Option<(f64, f64)>,
+    label: Label,
+}
+
+impl Numbers {
+    /// Ends of an axis of hits in percent, which are between two.
+    fn range(&self) -> Option<(f64, f64)> {
+        (self.label.kind == Kind::Hit).then_some((0.0, 100.0))
+    }
 }
 
 impl<'a> DrawnRows<'a> {
@@ -134,13 +136,11 @@ impl<'a> DrawnRows<'a> {
 
     fn numbers(&self, place: usize) -> Numbers {
         let column = &self.table.columns[place];
-        let what = column.heading.split([',', '(', '%']).next().unwrap_or_default().trim_end();
-        Numbers {
-            place,
-            what: what.to_owned(),
-            heading: column.heading.clone(),
-            range: (kind_of(&column.name) == Kind::Hit).then_some((0.0, 100.0)),
-        }
+        let label = match &column.holds {
+            Holds::Numbers(label) => label.clone(),
+            _ => Label { text: column.heading.clone(), kind: Kind::Number, unit: String::new() },
+        };
+        Numbers { place, label }
     }
 
     fn models(&self) -> Vec<String> {
@@ -152,10 +152,10 @@ impl<'a> DrawnRows<'a> {
         part.rows.iter().copied().filter(move |row| row[self.model].text == model)
     }
 
-    /// A key of a row in words.
-    fn words(&self, place: usize, row: &[Cell]) -> String {
-        match self.table.columns[place].name.as_str() {
-            name if name == Column::Condition.name() => self.frame.condition_words(&row[place].text),
+    /// A key of a row as the name of a place on an axis, whose label says what it is.
+    fn name(&self, place: usize, row: &[Cell]) -> String {
+        match self.table.columns[place].holds {
+            Holds::Column(Column::Condition) => self.frame.condition_words(&row[place].text),
             _ => row[place].text.clone(),
         }
     }
@@ -174,7 +174,7 @@ impl<'a> DrawnRows<'a> {
 
     /// Keys of a row in words: `4096 tokens, N=4`.
     fn title(&self, keys: &[usize], row: &[Cell]) -> String {
-        let words: Vec<String> = keys.iter().map(|&key| self.table.key_words(key, row)).collect();
+        let words: Vec<String> = keys.iter().map(|&key| self.table.words(key, row)).collect();
         words.join(", ")
     }
 
@@ -194,14 +194,14 @@ impl<'a> DrawnRows<'a> {
     fn lines(&self, over: Over, panels: &[Panel], heading: &FigureHeading<'_>) -> Result<Option<Figure>> {
         let (Over::Numbers { key, label } | Over::Names { key, label }) = over;
         let Some(x) = self.place(key) else { return Ok(None) };
-        let names = distinct(self.table.rows.iter().map(|row| self.words(x, row)));
+        let names = distinct(self.table.rows.iter().map(|row| self.name(x, row)));
         let is_numbers = matches!(over, Over::Numbers { .. });
         if is_numbers && names.len() < 2 {
             return Ok(None);
         }
         let place_of = |row: &[Cell]| match is_numbers {
             true => row[x].exact,
-            false => names.iter().position(|name| *name == self.words(x, row)).map(|place| place as f64),
+            false => names.iter().position(|name| *name == self.name(x, row)).map(|place| place as f64),
         };
         let mut drawn = Vec::new();
         for part in self.parts(&self.other_keys(&[x])) {
@@ -209,12 +209,12 @@ impl<'a> DrawnRows<'a> {
                 let columns = self.columns(*panel);
                 let lines = self.panel_lines(&part, &columns, place_of);
                 if let (Some(first), false) = (columns.first(), lines.is_empty()) {
-                    let title = if panel.title.is_empty() { &first.what } else { panel.title };
+                    let title = if panel.title.is_empty() { &first.label.text } else { panel.title };
                     drawn.push(LinePanel {
                         title: joined(title, &part.title),
                         x_label: label.to_owned(),
-                        y_label: unit_of(&first.heading).to_owned(),
-                        y_range: first.range,
+                        y_label: first.label.unit.clone(),
+                        y_range: first.range(),
                         marks: Vec::new(),
                         lines,
                     });
@@ -241,7 +241,7 @@ impl<'a> DrawnRows<'a> {
                     .collect();
                 points.sort_by(|a, b| a.0.total_cmp(&b.0));
                 let name = self.frame.short_names.shortened(model);
-                let name = if columns.len() > 1 { format!("{name}, {}", column.what) } else { name };
+                let name = if columns.len() > 1 { format!("{name}, {}", column.label) } else { name };
                 lines.extend((!points.is_empty()).then(|| Line::new(name, points)));
             }
         }
@@ -255,7 +255,7 @@ impl<'a> DrawnRows<'a> {
             for panel in panels {
                 for column in self.columns(*panel) {
                     let rows = self.forest_rows(&part, condition, column.place);
-                    let unit = unit_of(&column.heading).to_owned();
+                    let unit = column.label.unit;
                     let title = joined(panel.title, &part.title);
                     drawn.extend((!rows.is_empty()).then_some(ForestPanel { title, unit, rows }));
                 }
@@ -267,8 +267,8 @@ impl<'a> DrawnRows<'a> {
     /// A row for each condition and model that has a change; the models of one condition next to each other.
     fn forest_rows(&self, part: &Part<'_>, condition: usize, value: usize) -> Vec<ForestRow> {
         let mut rows = Vec::new();
-        for label in distinct(part.rows.iter().map(|row| self.words(condition, row))) {
-            for row in part.rows.iter().filter(|row| self.words(condition, row) == label) {
+        for label in distinct(part.rows.iter().map(|row| self.name(condition, row))) {
+            for row in part.rows.iter().filter(|row| self.name(condition, row) == label) {
                 let Some(difference) = PointEstimate::of_cell(&row[value]) else { continue };
                 rows.push(ForestRow {
                     label: label.clone(),
@@ -289,30 +289,21 @@ fn joined(title: &str, part: &str) -> String {
     words.join(" · ")
 }
 
-/// The unit in a heading: `nats` of `NLL, nats` and of `NLL (nats)`; empty for pure numbers.
-fn unit_of(heading: &str) -> &str {
-    let parts = heading
-        .split_once(", ")
-        .or_else(|| heading.strip_suffix(')')?.rsplit_once(" ("))
-        .or_else(|| heading.rsplit_once(' ').filter(|(_, unit)| matches!(*unit, "%" | "points")));
-    parts.map_or("", |(_, unit)| unit)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::results::metric::ACCURACY;
-    use crate::results::table::{numbers, words};
+    use crate::results::table::{key_column, numbers, numbers_of};
     use crate::stats::Interval;
 
     /// Two models at two lengths with one and two needles, whose accuracy is half of what is given.
     pub(super) fn table(accuracy: impl Fn(&str, usize, usize) -> f64) -> Table {
         let columns = vec![
-            words(MODEL).key(),
-            numbers("tokens").key(),
-            numbers("N").key(),
+            key_column(Column::Model),
+            key_column(Column::CtxTok),
+            key_column(Column::Needles),
             numbers("prompts"),
-            numbers("accuracy %").named(ACCURACY.name),
+            numbers_of(Label::of(&ACCURACY, None)).named(ACCURACY.name),
         ];
         let mut rows = Vec::new();
         for (tokens, needles) in [(512, 1), (512, 2), (256, 1), (256, 2)] {
@@ -338,25 +329,10 @@ mod tests {
         let parts = rows.parts(&rows.other_keys(&[1]));
         assert_eq!(parts.iter().map(|part| part.title.as_str()).collect::<Vec<_>>(), ["N=1", "N=2"]);
         let columns = rows.columns(Panel::of(&[ACCURACY.name]));
-        assert_eq!((columns[0].what.as_str(), columns[0].range), (ACCURACY.label, Some((0.0, 100.0))));
+        assert_eq!((columns[0].label.text.as_str(), columns[0].range()), (ACCURACY.label, Some((0.0, 100.0))));
         let lines = rows.panel_lines(&parts[0], &columns, |row| row[1].exact);
         let point = |value| PointEstimate { value, interval: Some((0.0, 100.0)) };
         assert_eq!((lines.len(), lines[0].name.as_str()), (2, "a"));
         assert_eq!(lines[0].points, [(256.0, point(25.0)), (512.0, point(50.0))], "from left to right, in percent");
-    }
-
-    #[test]
-    fn units_are_told_from_what_they_are_of() {
-        let cases = [
-            ("accuracy %", "%"),
-            ("NLL (nats)", "nats"),
-            ("cumulative NLL, nats", "nats"),
-            ("answer in |a| %", "%"),
-            ("accuracy points", "points"),
-            ("map cosine", ""),
-        ];
-        for (heading, unit) in cases {
-            assert_eq!(unit_of(heading), unit, "{heading}");
-        }
     }
 }

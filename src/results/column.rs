@@ -1,7 +1,5 @@
 //! The columns of a record that identify what was measured, and their values.
 
-use super::record::Identity;
-use super::records::{Quantity, RecordRef};
 use crate::base::names::hint;
 use std::fmt;
 use std::str::FromStr;
@@ -45,7 +43,7 @@ pub enum Column {
 
 use Column::{
     Bits, Cities, Condition, CtxTok, DepthRealPct, DepthReqPct, Head, Input, Layer, Metric, Model, Needles, Placed,
-    Query, Region, Replicate, Retrieve, Rows, Sample, Scope, Seed, Task, Tokens, Variant,
+    Query, Region, Replicate, Retrieve, Rows, Sample, Scope, Seed, Task, Variant,
 };
 
 /// The number of columns that tell prompts and models apart: those up to the seed.
@@ -116,54 +114,6 @@ impl Column {
         Self::ALL.iter().copied().filter(|&column| self.frees(column)).collect()
     }
 
-    /// Returns a record's value in this column; `None` where it is missing.
-    pub(crate) fn get<'a>(self, record: &RecordRef<'a>) -> Option<Value<'a>> {
-        self.of_identity(record.identity).or_else(|| self.of_quantity(record.quantity))
-    }
-
-    /// Returns the value of a quantity in this column; `None` where it is missing, and in columns of identities.
-    pub(crate) fn of_quantity(self, quantity: &Quantity) -> Option<Value<'_>> {
-        match self {
-            Layer => int(quantity.layer),
-            Head => int(quantity.head),
-            Metric => Some(Value::Text(&quantity.metric)),
-            Region => quantity.region.as_deref().map(Value::Text),
-            _ => None,
-        }
-    }
-
-    /// Returns the value of an identity in this column; `None` where it is missing, and in columns of measurements.
-    pub(crate) fn of_identity(self, id: &Identity) -> Option<Value<'_>> {
-        match self {
-            Model => Some(Value::Text(&id.model)),
-            Replicate => id.replicate.map(Value::Int),
-            Variant => Some(Value::Text(&id.variant)),
-            Task => Some(Value::Text(&id.task)),
-            CtxTok => int(Some(id.ctx_tok)),
-            Needles => int(id.needles),
-            Retrieve => int(id.retrieve),
-            DepthReqPct => depth(id.depth_req_pct),
-            DepthRealPct => depth(id.depth_real_pct),
-            Cities => id.cities.as_deref().map(Value::Text),
-            Sample => id.sample.map(Value::Int),
-            Seed => id.seed.map(Value::Int),
-            Query => int(id.query),
-            Rows => id.rows.as_deref().map(Value::Text),
-            Condition => id.condition.as_deref().map(Value::Text),
-            Placed => id.placed.map(|placed| Value::Text(if placed { "true" } else { "false" })),
-            Bits => id.bits.map(|n| Value::Int(n.into())),
-            Scope => id.scope.as_deref().map(Value::Text),
-            Input => int(id.input),
-            Tokens => int(id.tokens),
-            Layer | Head | Metric | Region => None,
-        }
-    }
-
-    /// Returns a record's value in words, `none` where it is missing.
-    pub(crate) fn text(self, record: &RecordRef<'_>) -> String {
-        shown(self.get(record))
-    }
-
     /// Parses a value of this column; `None` for `none`, a missing value.
     pub(crate) fn parse(self, text: &str) -> Result<Option<Value<'_>>, String> {
         let text = text.trim();
@@ -203,11 +153,13 @@ impl fmt::Display for Column {
     }
 }
 
-fn depth<'a>(depth_pct: Option<f64>) -> Option<Value<'a>> {
+/// A depth in percent.
+pub(super) fn depth<'a>(depth_pct: Option<f64>) -> Option<Value<'a>> {
     depth_pct.map(|depth_pct| Value::Depth(millipct(depth_pct)))
 }
 
-fn int<'a>(n: Option<usize>) -> Option<Value<'a>> {
+/// A count.
+pub(super) fn int<'a>(n: Option<usize>) -> Option<Value<'a>> {
     n.map(|n| Value::Int(n as u64))
 }
 
@@ -219,6 +171,9 @@ pub(crate) enum Value<'a> {
     Depth(u64),
     Text(&'a str),
 }
+
+/// A column with a value, or without one.
+pub(crate) type Cut<'a> = (Column, Option<Value<'a>>);
 
 /// Returns a value in words, `none` for a missing one.
 pub(crate) fn shown(value: Option<Value<'_>>) -> String {

@@ -3,12 +3,12 @@
 use super::column::{shown, Column, Value};
 use super::difference::{correct, Difference, Test, Verdict};
 use super::frame::Frame;
-use super::metric::{self, Headline};
-use super::query::{Number, Query};
+use super::metric::{self, Headline, Number};
+use super::query::Query;
 use super::record::UNTREATED;
 use super::rows::Row;
 use super::run_table::{setting, sorted_rows, RunTable};
-use super::table::{basis, numbers, words, Cell, ColumnRole, Table, TableColumn, TableRows};
+use super::table::{basis, key_column, numbers, words, Cell, ColumnRole, Table, TableRows};
 
 /// The columns of a table of differences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,15 +114,15 @@ pub(crate) fn differences(rows: &[Row], groups: &[Column], detail: Detail) -> Op
             Cell::words(format!("{} - {}", row.other, row.baseline))
         });
     for &group in groups {
-        table = table.column(group_column(group), |row| group_cell(row, group));
+        table = table.column(key_column(group).named(group.name()), |row| group_cell(row, group));
     }
     let several_levels = rows.iter().any(|row| row.level != rows[0].level);
     let has_seeds = rows.iter().any(|row| row.difference.seeds.is_some());
     table
         .column_if(several_levels, words("of").key(), |row| Cell::words(row.level.name()))
-        .column_if(has_seeds, basis("seeds"), |row| Cell::optional(row.difference.seeds))
-        .column(basis("prompts").named("n"), |row| Cell::count(row.difference.n))
-        .column_if(is_full, basis("cases"), |row| Cell::count(row.difference.cases))
+        .column_if(has_seeds, basis("seed"), |row| Cell::optional(row.difference.seeds))
+        .column(basis("prompt").named("n"), |row| Cell::count(row.difference.n))
+        .column_if(is_full, basis("case"), |row| Cell::count(row.difference.cases))
         .column_if(is_full, numbers("baseline"), |row| mean(row, Some(row.difference.mean_baseline)))
         .column_if(is_full, numbers("other"), |row| mean(row, Some(row.difference.mean_other)))
         .column(numbers("change [95 %]").named("diff"), difference_cell)
@@ -147,18 +147,6 @@ pub(crate) fn differences(rows: &[Row], groups: &[Column], detail: Detail) -> Op
             ),
         )
         .trimmed()
-}
-
-/// The column of a group: its heading is short where cases have a short one.
-fn group_column(group: Column) -> TableColumn {
-    let heading = match group {
-        Column::CtxTok => "tokens",
-        Column::Needles => "N",
-        Column::Retrieve => "R",
-        _ => group.name(),
-    };
-    let head = if group.is_text() { words(heading) } else { numbers(heading) };
-    head.named(group.name()).key()
 }
 
 fn group_cell(row: &Row, group: Column) -> Cell {

@@ -1,13 +1,13 @@
 //! A frame: the records of one run, and what its manifest says. Every table, figure, expectation and report of a run asks it.
 
-use super::column::{millipct, Column, Value};
+use super::column::{millipct, Column, Cut, Value};
 use super::conditions::Conditions;
 use super::difference::Difference;
 use super::estimate::Estimate;
 use super::manifest::ModelInfo;
-use super::metric::{Kind, ANSWER_REGION, SHARE_OUT};
+use super::metric::{Kind, Number, ANSWER_REGION, SHARE_OUT};
 use super::pair::{differences, pairs, Pair, PromptNumbers};
-use super::query::{Cut, Number, Query, ResultRow};
+use super::query::{Query, ResultRow};
 use super::record::{Identity, Record, UNTREATED};
 use super::records::{RecordRef, Records};
 use super::setting::Setting;

@@ -173,6 +173,25 @@ impl Metric {
     }
 }
 
+/// A number that is asked for: a metric, of one region or of none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Number<'a> {
+    pub(crate) metric: &'static Metric,
+    pub(crate) region: Option<&'a str>,
+}
+
+impl Metric {
+    /// Its number over all of the prompt, or of no region at all.
+    pub(crate) const fn overall(&'static self) -> Number<'static> {
+        Number { metric: self, region: None }
+    }
+
+    /// Its number of one region.
+    pub(crate) const fn of(&'static self, region: &'static str) -> Number<'static> {
+        Number { metric: self, region: Some(region) }
+    }
+}
+
 /// Declares metrics and the list of all of them: of runs, in the order in which tables and comparisons show them.
 macro_rules! catalogue {
     ($($constant:ident = $metric:expr;)*) => {

@@ -34,14 +34,15 @@ pub mod table;
 mod tokens;
 
 pub use column::Column;
-pub(crate) use column::Value;
+pub(crate) use column::{Cut, Value};
 pub use compare::{Counts, MetricName, Where};
 pub use conditions::{ConditionFacts, Conditions, Purpose};
 pub use difference::{Difference, Test, Verdict};
 pub(crate) use estimate::Estimate;
 pub(crate) use frame::{of_head, of_model, under, Sides, SIDES};
 pub use frame::{About, DrawnHead, Frame, MassiveAt};
-pub(crate) use query::{Cut, Number, Query};
+pub(crate) use metric::Number;
+pub(crate) use query::Query;
 pub(crate) use records::RecordRef;
 pub use records::Records;
 pub use rows::Row;

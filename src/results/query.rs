@@ -1,34 +1,12 @@
 //! One query over the numbers of records: which numbers are wanted, what makes a row of them, and what a row is compared with.
 
-use super::column::{Column, Value};
+use super::column::{Column, Cut, Value};
 use super::difference::Difference;
 use super::estimate::Estimate;
-use super::metric::Metric;
+use super::metric::Number;
 use super::records::{RecordRef, Records};
 use rayon::prelude::*;
 use std::collections::HashMap;
-
-/// A number that is asked for: a metric, of one region or of none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Number<'a> {
-    pub(crate) metric: &'static Metric,
-    pub(crate) region: Option<&'a str>,
-}
-
-impl Metric {
-    /// Its number over all of the prompt, or of no region at all.
-    pub(crate) const fn overall(&'static self) -> Number<'static> {
-        Number { metric: self, region: None }
-    }
-
-    /// Its number of one region.
-    pub(crate) const fn of(&'static self, region: &'static str) -> Number<'static> {
-        Number { metric: self, region: Some(region) }
-    }
-}
-
-/// A column with a value, or without one.
-pub(crate) type Cut<'a> = (Column, Option<Value<'a>>);
 
 /// The numbers that are wanted.
 #[derive(Clone, Copy, Debug, Default)]

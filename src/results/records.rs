@@ -1,8 +1,8 @@
 //! The store of records: what a live run adds to, and what results files are read into. Whatever is asked of records selects
 //! from it.
 
-use super::column::{Column, Value};
-use super::query::{Cut, Number};
+use super::column::{depth, int, shown, Column, Cut, Value};
+use super::metric::Number;
 use super::record::{read_each, Identity, Measurement, Record};
 use crate::attention::HeadPlace;
 use anyhow::Result;
@@ -46,6 +46,56 @@ impl Quantity {
     pub(crate) fn at(&self) -> Option<HeadPlace> {
         let (layer, head) = self.layer.zip(self.head)?;
         Some(HeadPlace { layer, head })
+    }
+}
+
+impl Column {
+    /// Returns a record's value in this column; `None` where it is missing.
+    pub(crate) fn get<'a>(self, record: &RecordRef<'a>) -> Option<Value<'a>> {
+        self.of_identity(record.identity).or_else(|| self.of_quantity(record.quantity))
+    }
+
+    /// Returns the value of a quantity in this column; `None` where it is missing, and in columns of identities.
+    pub(crate) fn of_quantity(self, quantity: &Quantity) -> Option<Value<'_>> {
+        match self {
+            Self::Layer => int(quantity.layer),
+            Self::Head => int(quantity.head),
+            Self::Metric => Some(Value::Text(&quantity.metric)),
+            Self::Region => quantity.region.as_deref().map(Value::Text),
+            _ => None,
+        }
+    }
+
+    /// Returns the value of an identity in this column; `None` where it is missing, and in columns of measurements.
+    pub(crate) fn of_identity(self, id: &Identity) -> Option<Value<'_>> {
+        match self {
+            Self::Model => Some(Value::Text(&id.model)),
+            Self::Replicate => id.replicate.map(Value::Int),
+            Self::Variant => Some(Value::Text(&id.variant)),
+            Self::Task => Some(Value::Text(&id.task)),
+            Self::CtxTok => int(Some(id.ctx_tok)),
+            Self::Needles => int(id.needles),
+            Self::Retrieve => int(id.retrieve),
+            Self::DepthReqPct => depth(id.depth_req_pct),
+            Self::DepthRealPct => depth(id.depth_real_pct),
+            Self::Cities => id.cities.as_deref().map(Value::Text),
+            Self::Sample => id.sample.map(Value::Int),
+            Self::Seed => id.seed.map(Value::Int),
+            Self::Query => int(id.query),
+            Self::Rows => id.rows.as_deref().map(Value::Text),
+            Self::Condition => id.condition.as_deref().map(Value::Text),
+            Self::Placed => id.placed.map(|placed| Value::Text(if placed { "true" } else { "false" })),
+            Self::Bits => id.bits.map(|n| Value::Int(n.into())),
+            Self::Scope => id.scope.as_deref().map(Value::Text),
+            Self::Input => int(id.input),
+            Self::Tokens => int(id.tokens),
+            Self::Layer | Self::Head | Self::Metric | Self::Region => None,
+        }
+    }
+
+    /// Returns a record's value in words, `none` where it is missing.
+    pub(crate) fn text(self, record: &RecordRef<'_>) -> String {
+        shown(self.get(record))
     }
 }
 

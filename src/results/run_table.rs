@@ -1,12 +1,12 @@
 //! Tables of runs as values, declared beside the measure or in the command whose question they answer.
 
-use super::column::{Column, Value};
+use super::column::{Column, Cut, Value};
 use super::frame::Frame;
-use super::metric::{Metric, ANSWER_REGION, AR_HIT_SHARE, NLL, NLL_AR_HIT, NLL_OTHER};
-use super::query::{Cut, Number, Query, ResultRow};
+use super::metric::{Label, Metric, Number, ANSWER_REGION, AR_HIT_SHARE, NLL, NLL_AR_HIT, NLL_OTHER};
+use super::query::{Query, ResultRow};
 use super::record::UNTREATED;
 use super::setting::Setting;
-use super::table::{basis, numbers, words, Cell, Table, TableColumn, TableRows};
+use super::table::{basis, key_column, numbers_of, Cell, Table, TableRows};
 
 /// A table of runs.
 pub(crate) struct RunTable {
@@ -51,6 +51,10 @@ impl RunTable {
 }
 
 impl Number<'_> {
+    pub(crate) fn label(&self) -> Label {
+        Label::of(self.metric, self.region)
+    }
+
     /// The heading of its column: `answer in output %`.
     pub(crate) fn heading(&self) -> String {
         self.metric.heading(self.region)
@@ -155,30 +159,12 @@ pub(crate) fn table_of_rows(columns: &[Column], rows: &[ResultRow<'_>], wanted: 
     for (at, &column) in columns.iter().enumerate() {
         table = table.column(key_column(column), |row| key_cell(column, row.keys[at]));
     }
-    table = table.column(basis("prompts"), |row| Cell::optional(row.prompts()));
+    table = table.column(basis("prompt"), |row| Cell::optional(row.prompts()));
     for (at, number) in wanted.iter().enumerate() {
-        let head = numbers(number.heading()).named(number.metric.name_of(number.region));
+        let head = numbers_of(number.label()).named(number.metric.name_of(number.region));
         table = table.column(head, |row| Cell::estimate(number.metric.kind, row.numbers[at]));
     }
     without_zeros(table.noted("")).trimmed()
-}
-
-/// The column of a key: its heading is short where there is a short one.
-fn key_column(column: Column) -> TableColumn {
-    let heading = match column {
-        Column::CtxTok => "tokens",
-        Column::Needles => "N",
-        Column::Retrieve => "R",
-        Column::DepthReqPct => "depth %",
-        _ => column.name(),
-    };
-    let name = match column {
-        Column::CtxTok | Column::Needles | Column::Retrieve => heading,
-        Column::DepthReqPct => "depth_pct",
-        _ => column.name(),
-    };
-    let head = if column.is_text() { words(heading) } else { numbers(heading) };
-    head.named(name).key()
 }
 
 fn key_cell(column: Column, key: Option<Value<'_>>) -> Cell {

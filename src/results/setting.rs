@@ -1,7 +1,7 @@
 //! The setting of prompts.
 
+use super::column::Cut;
 use super::column::{Column, Value};
-use super::query::Cut;
 use super::record::Identity;
 
 /// Sizes of prompts that are measured alike.

@@ -1,7 +1,8 @@
 //! Tables as data, before they become text, JSON, CSV, HTML or Markdown, and how their numbers are written.
 
-use super::metric::Kind;
-use super::{Difference, Estimate};
+use super::metric::{Kind, Label};
+use super::record::UNTREATED;
+use super::{Column, Difference, Estimate};
 use crate::base::names::ShortNames;
 use crate::stats::Interval;
 use serde::Serialize;
@@ -57,9 +58,25 @@ pub(crate) struct TableColumn {
     /// `true` if its cells are numbers, which stand to the right.
     pub(crate) number: bool,
     #[serde(skip)]
+    pub(crate) holds: Holds,
+    #[serde(skip)]
     pub(crate) role: ColumnRole,
     /// `true` if files have the ends of its intervals as columns of their own.
     pub(crate) interval: bool,
+}
+
+/// What the cells of a column are: figures have their axes, titles and names of lines from it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) enum Holds {
+    /// Anything that needs no more words than its heading.
+    #[default]
+    Plain,
+    /// Values of a column of records.
+    Column(Column),
+    /// Numbers of such a thing: `window`.
+    Count(&'static str),
+    /// Numbers with a unit.
+    Numbers(Label),
 }
 
 /// One cell.
@@ -114,20 +131,17 @@ impl Table {
         self.columns.iter().position(|column| column.name == name)
     }
 
-    /// Returns a key of a row in words: `4096 tokens`.
-    pub(crate) fn key_words(&self, at: usize, row: &[Cell]) -> String {
-        let column = &self.columns[at];
-        let heading = column.heading.trim_end_matches(" %");
+    /// Returns a cell that says what a row is about, in words: `4096 tokens`.
+    pub(crate) fn words(&self, at: usize, row: &[Cell]) -> String {
+        let TableColumn { heading, holds, number, .. } = &self.columns[at];
         let text = &row[at].text;
-        match heading {
-            "prompts" | "heads" | "seeds" if text == "1" => format!("1 {}", heading.trim_end_matches('s')),
-            "tokens" | "windows" | "prompts" | "seeds" | "cases" | "draws" => format!("{text} {heading}"),
-            "condition" if text == "none" => "untreated".to_owned(),
-            "depth" => format!("at depth {text} %"),
-            "heads" if text.starts_with("only ") => text.replace("only", "only head"),
-            "heads" => format!("{text} heads"),
-            "layer" | "head" => format!("{heading} {text}"),
-            _ if column.number => format!("{heading}={text}"),
+        match holds {
+            Holds::Column(Column::CtxTok) => format!("{text} tokens"),
+            Holds::Column(Column::DepthReqPct) => format!("at depth {text} %"),
+            Holds::Column(Column::Layer | Column::Head) => format!("{heading} {text}"),
+            Holds::Column(Column::Condition) if text == UNTREATED => "untreated".to_owned(),
+            Holds::Count(thing) => plural(text, thing),
+            _ if *number => format!("{heading}={text}"),
             _ => text.clone(),
         }
     }
@@ -211,19 +225,57 @@ fn keep_places<T>(list: &mut Vec<T>, keep: impl Fn(usize) -> bool) {
 
 /// A column of words.
 pub(crate) fn words(heading: impl Into<String>) -> TableColumn {
-    let heading = heading.into();
-    TableColumn { name: heading.clone(), heading, number: false, role: ColumnRole::Result, interval: false }
-}
-
-/// A column of the number of prompts or seeds that a result is based on.
-pub(crate) fn basis(heading: &str) -> TableColumn {
-    numbers(heading).with(ColumnRole::Basis)
+    TableColumn { number: false, ..numbers(heading) }
 }
 
 /// A column of numbers.
 pub(crate) fn numbers(heading: impl Into<String>) -> TableColumn {
     let heading = heading.into();
-    TableColumn { name: heading.clone(), heading, number: true, role: ColumnRole::Result, interval: false }
+    TableColumn {
+        name: heading.clone(),
+        heading,
+        number: true,
+        holds: Holds::Plain,
+        role: ColumnRole::Result,
+        interval: false,
+    }
+}
+
+/// A column of numbers with a unit, under a heading such as `change, nats` or `retrieval %`.
+pub(crate) fn numbers_in(what: &str, unit: &str) -> TableColumn {
+    let heading = if unit == "%" { format!("{what} %") } else { format!("{what}, {unit}") };
+    let label = Label { text: what.to_owned(), kind: Kind::Number, unit: unit.to_owned() };
+    TableColumn { holds: Holds::Numbers(label), ..numbers(heading) }
+}
+
+/// A column of the numbers of a metric.
+pub(crate) fn numbers_of(label: Label) -> TableColumn {
+    TableColumn { heading: label.heading(), holds: Holds::Numbers(label), ..numbers("") }
+}
+
+/// A column of the values of a column of records, which says what a row is about. Its heading is short where there is a short
+/// one.
+pub(crate) fn key_column(column: Column) -> TableColumn {
+    let heading = match column {
+        Column::CtxTok => "tokens",
+        Column::Needles => "N",
+        Column::Retrieve => "R",
+        Column::DepthReqPct => "depth %",
+        _ => column.name(),
+    };
+    let name = if column == Column::DepthReqPct { "depth_pct" } else { heading };
+    let head = if column.is_text() { words(heading) } else { numbers(heading) };
+    TableColumn { holds: Holds::Column(column), ..head.named(name).key() }
+}
+
+/// A column of the number of things that a result is based on: `prompt`, `seed`.
+pub(crate) fn basis(thing: &'static str) -> TableColumn {
+    counts(thing).with(ColumnRole::Basis)
+}
+
+/// A column of numbers of things: `windows`.
+pub(crate) fn counts(thing: &'static str) -> TableColumn {
+    TableColumn { holds: Holds::Count(thing), ..numbers(format!("{thing}s")) }
 }
 
 impl TableColumn {

@@ -77,7 +77,7 @@ fn summary(study: &Study) -> Table {
     let variants = &study.spec.variants;
     let columns = vec![
         words("variant").key(),
-        basis("seeds"),
+        basis("seed"),
         numbers("learned"),
         numbers("tokens").named("learned_tok"),
         numbers("earlier"),
@@ -146,7 +146,7 @@ fn differences(study: &Study) -> Option<Table> {
         .column(words("metric").with(ColumnRole::Part), |((_, metric, _), _)| {
             Cell::words(Label::of(metric, None).difference_heading())
         })
-        .column(basis("seeds"), |((.., change), _)| Cell::count(change.prompts))
+        .column(basis("seed"), |((.., change), _)| Cell::count(change.prompts))
         .column(numbers("change [95 %]").named("diff"), |((_, metric, change), _)| Cell::change(metric.kind, *change))
         .column(words("verdict"), |(_, verdict)| Cell::words(verdict.name()))
         .noted(note)
@@ -156,7 +156,7 @@ fn differences(study: &Study) -> Option<Table> {
 /// Returns first digits and the measurements inside the layers at several times.
 fn inside(study: &Study) -> Option<Table> {
     let metrics = [&FIRST_DIGITS, &CONTEXT_RMS, &CONTEXT_RMS_LEAST, &LAMBDA, &GRAD_NORM_QK];
-    let mut columns = vec![words("variant").key(), numbers("tokens").key(), basis("seeds")];
+    let mut columns = vec![words("variant").key(), numbers("tokens").key(), basis("seed")];
     columns.extend(metrics.map(|metric| numbers(metric.heading(None))));
     let mut rows = Vec::new();
     for (index, variant) in study.spec.variants.iter().enumerate() {

@@ -5,9 +5,9 @@ use crate::results::metric::{Kind, ACCURACY, ANSWER_LOG_PROB};
 use crate::results::pair::on_shared_prompts;
 use crate::results::record::UNTREATED;
 use crate::results::run_table::RunTable;
-use crate::results::table::{basis, numbers, words, Cell, Table, TableRows};
+use crate::results::table::{basis, key_column, numbers, numbers_in, words, Cell, Table, TableRows};
 use crate::results::{
-    of_model, under, ConditionFacts, Cut, Difference, Frame, Number, Purpose, Setting, Sides, Verdict,
+    of_model, under, Column, ConditionFacts, Cut, Difference, Frame, Number, Purpose, Setting, Sides, Verdict,
 };
 use crate::stats::{test_ratio, Interval};
 
@@ -172,19 +172,19 @@ fn conditions(frame: &Frame) -> Option<Table> {
         note += &format!(" With from=clean, they are passes over the prompt with another answer: {corrupted}.");
     }
     place_columns(&rows, |(change, _)| change.place)
-        .column(words("condition").key(), |(change, untreated)| {
+        .column(key_column(Column::Condition), |(change, untreated)| {
             Cell::words(if *untreated { UNTREATED } else { &change.condition.name })
         })
-        .column(basis("prompts"), |(change, _)| Cell::count(change.exact.n))
-        .column(numbers("accuracy %").named(ACCURACY.name), |(change, untreated)| {
+        .column(basis("prompt"), |(change, _)| Cell::count(change.exact.n))
+        .column(numbers_in("accuracy", "%").named(ACCURACY.name), |(change, untreated)| {
             let condition = (!untreated).then_some(change.condition.name.as_str());
             let accuracy = frame.estimate(EXACT, &change.place.only(condition));
             Cell { aside: String::new(), ..Cell::estimate(Kind::Hit, accuracy) }
         })
-        .column(numbers("change, points").named("accuracy_change"), |(change, untreated)| {
+        .column(numbers_in("change", "points").named("accuracy_change"), |(change, untreated)| {
             Cell::difference(Kind::Hit, (!untreated).then_some(&change.exact))
         })
-        .column(numbers("change, nats").named("answer_log_prob_change"), |(change, untreated)| {
+        .column(numbers_in("change", "nats").named("answer_log_prob_change"), |(change, untreated)| {
             Cell::difference(Kind::Number, (!untreated).then_some(&change.log_prob_nats))
         })
         .column(numbers("recovered"), |(change, untreated)| {
@@ -210,21 +210,21 @@ fn heads_out(frame: &Frame) -> Option<Table> {
     place_columns(&rows, |out| out.best.place)
         .column(numbers("heads out").named("n").key(), |out| Cell::count(out.n))
         .column(words("by").key(), |out| Cell::words(out.by))
-        .column(basis("draws"), |out| Cell::optional(out.random.as_ref().map(|random| random.draws)))
-        .column(basis("prompts"), |out| Cell::count(out.best.exact.n))
-        .column(numbers("best, points").named("best_accuracy_change"), |out| {
+        .column(basis("draw"), |out| Cell::optional(out.random.as_ref().map(|random| random.draws)))
+        .column(basis("prompt"), |out| Cell::count(out.best.exact.n))
+        .column(numbers_in("best", "points").named("best_accuracy_change"), |out| {
             Cell::difference(Kind::Hit, &out.best.exact)
         })
-        .column(numbers("random, points").named("random_accuracy_change"), |out| {
+        .column(numbers_in("random", "points").named("random_accuracy_change"), |out| {
             Cell::difference(Kind::Hit, out.random.as_ref().map(|random| &random.exact))
         })
-        .column(numbers("best, nats").named("best_log_prob_change"), |out| {
+        .column(numbers_in("best", "nats").named("best_log_prob_change"), |out| {
             Cell::difference(Kind::Number, &out.best.log_prob_nats)
         })
-        .column(numbers("random, nats").named("random_log_prob_change"), |out| {
+        .column(numbers_in("random", "nats").named("random_log_prob_change"), |out| {
             Cell::difference(Kind::Number, out.random.as_ref().map(|random| &random.log_prob_nats))
         })
-        .column(numbers("best - random, nats").named("best_less_random_log_prob"), |out| {
+        .column(numbers_in("best - random", "nats").named("best_less_random_log_prob"), |out| {
             Cell::difference(Kind::Number, out.best_less_random.as_ref())
         })
         .column(words("verdict"), |out| {
@@ -270,8 +270,8 @@ fn contrasts(frame: &Frame) -> Option<Table> {
         Verdict::RULE
     );
     let mut table = place_columns(&rows, |contrast| contrast.place)
-        .column(words("condition").key(), |contrast| Cell::words(&contrast.condition.name))
-        .column(basis("prompts"), |contrast| Cell::count(contrast.exact.n))
+        .column(key_column(Column::Condition), |contrast| Cell::words(&contrast.condition.name))
+        .column(basis("prompt"), |contrast| Cell::count(contrast.exact.n))
         .column(numbers("points").named("accuracy_change"), |contrast| Cell::difference(Kind::Hit, &contrast.exact))
         .column(numbers("nats").named("answer_log_prob_change"), |contrast| {
             Cell::difference(Kind::Number, &contrast.log_prob_nats)
@@ -286,8 +286,8 @@ fn contrasts(frame: &Frame) -> Option<Table> {
 /// Begins a table with the columns of a model and a setting.
 pub(super) fn place_columns<'a, T>(items: &'a [T], place: impl Fn(&T) -> Place<'_>) -> TableRows<'a, T> {
     TableRows::of(items)
-        .column(words("model").key(), |item| Cell::words(place(item).model))
-        .column(numbers("tokens").key(), |item| Cell::count(place(item).setting.ctx_tok))
-        .column(numbers("N").key(), |item| Cell::count(place(item).setting.needles))
-        .column(numbers("R").key(), |item| Cell::count(place(item).setting.asked))
+        .column(key_column(Column::Model), |item| Cell::words(place(item).model))
+        .column(key_column(Column::CtxTok), |item| Cell::count(place(item).setting.ctx_tok))
+        .column(key_column(Column::Needles), |item| Cell::count(place(item).setting.needles))
+        .column(key_column(Column::Retrieve), |item| Cell::count(place(item).setting.asked))
 }

@@ -7,8 +7,8 @@ use crate::results::metric::{
 };
 use crate::results::pair::{on_shared_prompts, PromptNumbers};
 use crate::results::run_table::RunTable;
-use crate::results::table::{basis, numbers, words, Cell, Table, TableRows};
-use crate::results::{of_head, of_model, under, Frame, Number, Sides, Verdict};
+use crate::results::table::{basis, key_column, numbers, numbers_in, words, Cell, Table, TableRows};
+use crate::results::{of_head, of_model, under, Column, Frame, Number, Sides, Verdict};
 use crate::stats::{
     correlation_interval, correlation_on_other_prompts, pearson, simultaneous_interval, spearman, Correlation,
     Interval, CORRELATION_RESAMPLES,
@@ -140,13 +140,13 @@ fn strongest(frame: &Frame) -> Option<Table> {
     };
     let heads = frame.conditions.each_head().len();
     TableRows::of(&rows)
-        .column(words("model").key(), |(model, _)| Cell::words(*model))
+        .column(key_column(Column::Model), |(model, _)| Cell::words(*model))
         .column(words("head").key(), |(_, cost)| Cell::words(cost.at.to_string()))
-        .column(basis("prompts"), |(_, cost)| Cell::count(cost.changes.len()))
-        .column(numbers("change, nats").named("answer_log_prob_change"), |(_, cost)| {
+        .column(basis("prompt"), |(_, cost)| Cell::count(cost.changes.len()))
+        .column(numbers_in("change", "nats").named("answer_log_prob_change"), |(_, cost)| {
             Cell::value(Kind::Number, cost.change(), cost.interval)
         })
-        .column(numbers("change, points").named("accuracy_change"), |(_, cost)| {
+        .column(numbers_in("change", "points").named("accuracy_change"), |(_, cost)| {
             Cell::value(Kind::Hit, cost.exact.mean(), None)
         })
         .column(words("verdict"), |(_, cost)| Cell::words(Verdict::of_interval(cost.interval).name()))
@@ -165,10 +165,10 @@ fn all(frame: &Frame) -> Option<Table> {
         rows.extend(costs(frame, model).into_iter().map(|cost| (model.as_str(), cost)));
     }
     TableRows::of(&rows)
-        .column(words("model").key(), |(model, _)| Cell::words(*model))
-        .column(numbers("layer").key(), |(_, cost)| Cell::count(cost.at.layer))
-        .column(numbers("head").key(), |(_, cost)| Cell::count(cost.at.head))
-        .column(numbers("change, nats").named("answer_log_prob_change"), |(_, cost)| {
+        .column(key_column(Column::Model), |(model, _)| Cell::words(*model))
+        .column(key_column(Column::Layer), |(_, cost)| Cell::count(cost.at.layer))
+        .column(key_column(Column::Head), |(_, cost)| Cell::count(cost.at.head))
+        .column(numbers_in("change", "nats").named("answer_log_prob_change"), |(_, cost)| {
             Cell::value(Kind::Number, cost.change(), cost.interval)
         })
         .noted("")
@@ -249,10 +249,10 @@ fn predictors(frame: &Frame) -> Option<Table> {
          half, which nothing can predict better."
     );
     TableRows::of(&rows)
-        .column(words("model").key(), |row| Cell::words(row.model))
+        .column(key_column(Column::Model), |row| Cell::words(row.model))
         .column(words("measured").key(), |row| Cell::words(&row.measured))
-        .column(basis("heads"), |row| Cell::count(row.heads))
-        .column(basis("prompts"), |row| Cell::count(row.prompts))
+        .column(basis("head"), |row| Cell::count(row.heads))
+        .column(basis("prompt"), |row| Cell::count(row.prompts))
         .column(numbers("correlation"), |row| row.linear.cell())
         .column(numbers("rank correlation").named("rank_correlation"), |row| row.ranked.cell())
         .table("predictors", title, note)

@@ -6,7 +6,7 @@ use crate::prompts::Region;
 use crate::results::difference::correct;
 use crate::results::metric::Kind;
 use crate::results::run_table::RunTable;
-use crate::results::table::{numbers, words, Cell, ColumnRole, Table};
+use crate::results::table::{key_column, numbers, Cell, ColumnRole, Table};
 use crate::results::{Column, ConditionFacts, Difference, Frame, Purpose};
 use crate::treatments::{KeySelection, RowSelection, Treatment};
 
@@ -86,7 +86,7 @@ fn flow(frame: &Frame) -> Option<Table> {
         }
     }
     keys.sort();
-    let mut table = place_columns(&rows, |row| row.place).column(words("rows").key(), |row| Cell::words(row.rows));
+    let mut table = place_columns(&rows, |row| row.place).column(key_column(Column::Rows), |row| Cell::words(row.rows));
     for regions in keys {
         let keys = KeySelection::Regions(regions.to_vec());
         table = table.column(numbers(keys.words()).named(keys.to_string()), |row| {

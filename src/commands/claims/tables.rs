@@ -166,7 +166,7 @@ fn all_numbers(frame: &Frame) -> Option<Table> {
             let number = finding.claim.number;
             Cell::words(number.metric.name_of(number.region))
         })
-        .column(basis("prompts").named("n"), |finding| Cell::optional(finding.change.as_ref().map(|change| change.n)))
+        .column(basis("prompt").named("n"), |finding| Cell::optional(finding.change.as_ref().map(|change| change.n)))
         .column(numbers("baseline").with_interval(), |finding| Cell::estimate(finding.kind(), finding.baseline))
         .column(numbers("other").with_interval(), |finding| Cell::estimate(finding.kind(), finding.other))
         .column(numbers("change").with_interval(), |finding| change(finding))

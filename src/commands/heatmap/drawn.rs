@@ -5,8 +5,8 @@ use crate::prompts::{text_rows, Region};
 use crate::results::metric::{Kind, HEAD_ATTRIBUTION, LAMBDA, SHARE_OUT};
 use crate::results::record::UNTREATED;
 use crate::results::run_table::{Content, RunTable};
-use crate::results::table::{fixed, numbers, short, words, Cell, Table, TableRows};
-use crate::results::{of_model, under, DrawnHead, Frame, Number};
+use crate::results::table::{fixed, key_column, numbers, short, words, Cell, Table, TableRows};
+use crate::results::{of_model, under, Column, DrawnHead, Frame, Number};
 use crate::stats::mean;
 
 /// The drawn heads of one layer, or a head alone, under a condition.
@@ -31,16 +31,16 @@ fn table(frame: &Frame, by_head: bool) -> Option<Table> {
     let what = if by_head { "Heads that the page (explore.html) has token by token" } else { "Drawn heads" };
     let rows = drawn(frame, by_head);
     let mut table = TableRows::of(&rows)
-        .column(words("model").key(), |drawn| Cell::words(drawn.model))
+        .column(key_column(Column::Model), |drawn| Cell::words(drawn.model))
         .column_if(by_head, words("head").key(), |drawn| {
             Cell::optional_words(drawn.heads.first().map(|&head| HeadPlace { layer: drawn.layer, head }.to_string()))
         })
-        .column_if(!by_head, numbers("layer").key(), |drawn| Cell::count(drawn.layer))
+        .column_if(!by_head, key_column(Column::Layer), |drawn| Cell::count(drawn.layer))
         .column_if(!by_head, words("heads").key(), |drawn| match drawn.heads[..] {
             [head] => Cell::words(format!("only {head}")),
             _ => Cell::words(drawn.heads.len().to_string()),
         })
-        .column_if(frame.has_conditions(), words("condition").key(), |drawn| {
+        .column_if(frame.has_conditions(), key_column(Column::Condition), |drawn| {
             Cell::words(drawn.condition.unwrap_or(UNTREATED))
         })
         .column(numbers(LAMBDA.heading(None)), |drawn| {

@@ -4,7 +4,7 @@ use super::{joined, DrawnRows, Part};
 use crate::attention::HeadPlace;
 use crate::base::names::distinct;
 use crate::figures::{cells, CellGrid, CellRow, CellScale, Figure, FigureHeading, GridCell, PointEstimate};
-use crate::results::table::{short, Cell, ColumnRole};
+use crate::results::table::{short, Cell, ColumnRole, Holds};
 use crate::results::Column;
 use anyhow::Result;
 
@@ -13,7 +13,7 @@ impl DrawnRows<'_> {
         let Some((down, value)) = self.place(down).zip(self.place(value)) else { return Ok(None) };
         let others = self.other_keys(&[down]);
         // From left to right the lengths, if there are several, or all that differs.
-        let is_length = |key: &usize| self.table.columns[*key].name == "tokens";
+        let is_length = |key: &usize| self.table.columns[*key].holds == Holds::Column(Column::CtxTok);
         let has_lengths = others.iter().any(is_length);
         let (across, apart): (Vec<usize>, Vec<usize>) = others.iter().partition(|key| !has_lengths || is_length(key));
         let models = self.models();
@@ -24,9 +24,9 @@ impl DrawnRows<'_> {
         }
         let numbers = self.numbers(value);
         let scale = CellScale {
-            label: &numbers.heading,
-            end: numbers.range.map(|(_, end)| end),
-            decimals: if numbers.range.is_some() { 0 } else { 1 },
+            label: &self.table.columns[value].heading,
+            end: numbers.range().map(|(_, end)| end),
+            decimals: if numbers.range().is_some() { 0 } else { 1 },
             x_label: "",
             y_label: &self.table.columns[down].heading,
         };
@@ -43,7 +43,7 @@ impl DrawnRows<'_> {
             let place = depths.iter().position(|depth| *depth == row[down].text);
             let column = columns.iter().position(|column| *column == self.title(across, row));
             if let (Some(place), Some(column), Some(point)) = (place, column, PointEstimate::of_cell(&row[value])) {
-                let interval = point.interval.filter(|_| self.numbers(value).range.is_some());
+                let interval = point.interval.filter(|_| self.numbers(value).range().is_some());
                 let detail = interval.map_or_else(String::new, |(lo, hi)| format!("{lo:.0}–{hi:.0}"));
                 grid[place][column] = Some(GridCell { value: point.value, detail });
             }
@@ -163,7 +163,7 @@ mod tests {
     use super::*;
     use crate::figures::Page;
     use crate::results::metric::Kind;
-    use crate::results::table::{numbers, words, Table, MODEL};
+    use crate::results::table::{key_column, numbers, numbers_in, Table};
     use crate::results::Frame;
 
     #[test]
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn a_grid_of_columns_has_the_numbers_of_each_row() {
-        let columns = vec![words(MODEL).key(), words("rows").key(), numbers("prose"), numbers("needle")];
+        let columns = vec![key_column(Column::Model), key_column(Column::Rows), numbers("prose"), numbers("needle")];
         let row = |model: &str, rows: &str, numbers: [Option<f64>; 2]| {
             let [prose, needle] = numbers.map(|n| n.map_or_else(Cell::none, |n| Cell::value(Kind::Number, n, None)));
             vec![Cell::words(model), Cell::words(rows), prose, needle]
@@ -214,11 +214,11 @@ mod tests {
     #[test]
     fn every_score_of_heads_is_a_row_of_grids_without_the_models_that_lack_it() {
         let columns = vec![
-            words(MODEL).key(),
-            numbers("layer").key(),
-            numbers("head").key(),
-            numbers("retrieval %").named("of needles"),
-            numbers("sink %"),
+            key_column(Column::Model),
+            key_column(Column::Layer),
+            key_column(Column::Head),
+            numbers_in("retrieval", "%").named("of needles"),
+            numbers_in("sink", "%"),
         ];
         let row = |model: &str, sink: Cell| {
             let score = Cell::value(Kind::Share, 0.5, None);

@@ -3,8 +3,10 @@
 use crate::results::metric::{AR_HIT_SHARE, AR_MAX_COUNT};
 use crate::results::run_table::{Content, RunTable};
 use crate::results::screen::ModelRows;
-use crate::results::table::{basis, fixed, numbers, words, Cell, Table, TableRows};
-use crate::results::{bins, cumulative, Bin, Estimate, Frame, Scored, TokenKind, Verdict};
+use crate::results::table::{
+    basis, counts, fixed, key_column, numbers, numbers_in, words, Cell, ColumnRole, Table, TableRows,
+};
+use crate::results::{bins, cumulative, Bin, Column, Estimate, Frame, Scored, TokenKind, Verdict};
 
 pub(crate) const PREDICTION: RunTable =
     RunTable { id: "nll", title: "Prediction of text", note: "", content: Content::Made(models) };
@@ -108,15 +110,15 @@ fn models(frame: &Frame) -> Option<Table> {
         note += &format!(" Without the first {skip} tokens of every window (--skip).");
     }
     TableRows::of(&frame.tokens.0)
-        .column(words("model").key(), |scored| Cell::words(scored.label()))
-        .column(numbers("windows").key(), |scored| Cell::count(scored.windows.len()))
-        .column(numbers("tokens").key(), |scored| Cell::count(count(scored, TokenKind::All)))
+        .column(key_column(Column::Model), |scored| Cell::words(scored.label()))
+        .column(counts("window").key(), |scored| Cell::count(scored.windows.len()))
+        .column(counts("token").key(), |scored| Cell::count(count(scored, TokenKind::All)))
         .column(numbers("NLL").named("nll_nats"), |scored| nats(mean(scored, TokenKind::All, skip)))
         .column(numbers("perplexity"), |scored| Cell::number(perplexity(scored, skip), |x| format!("{x:.3}")))
         .column(numbers("bits/byte").named("bits_per_byte"), |scored| {
             Cell::number(bits_per_byte(scored, skip), |x| format!("{x:.3}"))
         })
-        .column(numbers("AR hits %").named(AR_HIT_SHARE.name), |scored| {
+        .column(numbers_in("AR hits", "%").named(AR_HIT_SHARE.name), |scored| {
             let hits = count(scored, TokenKind::ArHit);
             let all = count(scored, TokenKind::All);
             Cell::number((all > 0).then(|| hits as f64 / all as f64), |x| fixed(100.0 * x, 1))
@@ -194,15 +196,15 @@ fn positions_from(frame: &Frame, first: u32) -> Option<Table> {
         }
     }
     TableRows::of(&places)
-        .column(words("model").key(), |of| Cell::words(of.scored.label()))
+        .column(key_column(Column::Model), |of| Cell::words(of.scored.label()))
         .column(numbers("from").key(), |of| Cell::count(of.bin.first))
-        .column(basis("to"), |of| Cell::count(of.bin.last))
-        .column(basis("tokens"), |of| Cell::optional(of.mean.map(|mean| mean.trials)))
-        .column(numbers("NLL, nats").named("nll_nats"), |of| nats(of.mean))
-        .column(numbers("cumulative NLL, nats").named("cumulative_nats"), |of| {
+        .column(numbers("to").with(ColumnRole::Basis), |of| Cell::count(of.bin.last))
+        .column(basis("token"), |of| Cell::optional(of.mean.map(|mean| mean.trials)))
+        .column(numbers_in("NLL", "nats").named("nll_nats"), |of| nats(of.mean))
+        .column(numbers_in("cumulative NLL", "nats").named("cumulative_nats"), |of| {
             Cell::number(of.cumulative, |x| format!("{x:.3}"))
         })
-        .column(numbers("minus the first model, nats").named("difference_nats"), |of| {
+        .column(numbers_in("minus the first model", "nats").named("difference_nats"), |of| {
             difference_nats(frame.tokens.to_first(of.scored, |token| of.bin.holds(token.position)))
         })
         .noted("")

@@ -7,8 +7,8 @@ use crate::results::metric::{
 use crate::results::record::{Record, UNTREATED};
 use crate::results::run_table::{Content, RunTable};
 use crate::results::screen::ModelRows;
-use crate::results::table::{numbers, short, words, Cell, Table, TableRows};
-use crate::results::{Frame, MassiveAt};
+use crate::results::table::{key_column, numbers, numbers_in, numbers_of, short, words, Cell, Table, TableRows};
+use crate::results::{Column, Frame, MassiveAt};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(crate) const OUTLIERS: RunTable =
@@ -43,7 +43,7 @@ fn channels(frame: &Frame) -> Option<Table> {
         100.0 * OUTLIER_FEATURE
     );
     TableRows::of(&channels)
-        .column(words("model").key(), |((model, _), _)| Cell::words(*model))
+        .column(key_column(Column::Model), |((model, _), _)| Cell::words(*model))
         .column(numbers("channel").key(), |((_, channel), _)| Cell::count(channel))
         .column(words("kind"), |(_, all)| {
             let is_feature = large_share(all).map(|share| share >= OUTLIER_FEATURE);
@@ -59,7 +59,9 @@ fn channels(frame: &Frame) -> Option<Table> {
         .column(numbers("tokens").named("massive_tokens"), |(_, all)| {
             Cell::count(all.iter().map(|at| (at.sample, at.position)).collect::<BTreeSet<_>>().len())
         })
-        .column(numbers("large on %").named("large_share"), |(_, all)| Cell::value(Kind::Share, large_share(all), None))
+        .column(numbers_in("large on", "%").named("large_share"), |(_, all)| {
+            Cell::value(Kind::Share, large_share(all), None)
+        })
         .column(numbers("largest"), |(_, all)| Cell::number(Some(largest(all).into()), |x| short(Some(x))))
         .noted(note)
         .trimmed()
@@ -90,16 +92,16 @@ fn filled(frame: &Frame, note: String) -> Option<Table> {
     }
     let treated = places.iter().any(|records| records[0].identity.condition.is_some());
     let mut table = TableRows::of(&places)
-        .column(words("model").key(), |records| Cell::words(&records[0].identity.model))
-        .column(numbers("tokens").key(), |records| Cell::count(records[0].identity.ctx_tok))
+        .column(key_column(Column::Model), |records| Cell::words(&records[0].identity.model))
+        .column(key_column(Column::CtxTok), |records| Cell::count(records[0].identity.ctx_tok))
         .column(words("of").key(), |records| Cell::optional_words(records[0].measure.region.as_deref()))
         .column(numbers("numbers").key(), |records| Cell::optional(records[0].measure.n))
-        .column_if(treated, words("condition").key(), |records| {
+        .column_if(treated, key_column(Column::Condition), |records| {
             Cell::words(records[0].identity.condition.as_deref().unwrap_or(UNTREATED))
         });
     for metric in metrics {
         // The region has a column of its own.
-        let column = numbers(Label::named(metric, None, None).heading()).named(metric);
+        let column = numbers_of(Label::named(metric, None, None)).named(metric);
         let kind = metric::find(metric).map_or(Kind::Number, |metric| metric.kind);
         table = table.column(column, |records| {
             let record = records.iter().find(|record| record.measure.metric == metric);

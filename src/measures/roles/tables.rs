@@ -8,7 +8,9 @@ use crate::results::metric::{
 use crate::results::pair::{on_shared_prompts, PromptNumbers};
 use crate::results::run_table::{number_table, Content, RunTable};
 use crate::results::screen::ModelRows;
-use crate::results::table::{basis, fixed, numbers, short, words, Cell, Table, TableColumn, TableRows};
+use crate::results::table::{
+    basis, fixed, key_column, numbers, numbers_in, numbers_of, short, words, Cell, Table, TableColumn, TableRows,
+};
 use crate::results::{of_head, of_model, under, Column, Estimate, Frame, Number};
 use crate::stats::{rank_stability, RESAMPLES};
 
@@ -88,9 +90,9 @@ fn strongest<'a>(frame: &'a Frame, role: &'a HeadRole, top: usize) -> Vec<Scored
 /// Adds the columns of prompts, of the score with an interval, and of its stability in percent; the interval is missing of few
 /// prompts, the stability of a single one.
 fn score_columns<'a>(rows: TableRows<'a, ScoredHead<'a>>, score: TableColumn) -> TableRows<'a, ScoredHead<'a>> {
-    rows.column(basis("prompts"), |head| Cell::count(head.values.len()))
+    rows.column(basis("prompt"), |head| Cell::count(head.values.len()))
         .column(score, ScoredHead::score_cell)
-        .column(numbers("stable %").named("in_top"), |head| {
+        .column(numbers_in("stable", "%").named("in_top"), |head| {
             Cell::number(head.in_top.filter(|_| head.values.len() > 1), |x| fixed(100.0 * x, 0))
         })
 }
@@ -137,7 +139,7 @@ fn every_head(frame: &Frame) -> Option<Table> {
 pub(crate) fn by_role(frame: &Frame) -> Option<Table> {
     let mut table = ModelRows::new("role", &frame.models);
     for role in &HEAD_ROLES {
-        let unit = if role.number.heading().ends_with('%') { " %" } else { "" };
+        let unit = if role.number.label().unit == "%" { " %" } else { "" };
         table.row(format!("{}{unit}", role.name), |model| strongest_cell(frame, model, role));
     }
     table.row("retrieval heads %", |model| Cell::value(Kind::Share, retrieval_heads(frame, model), None));
@@ -177,7 +179,7 @@ fn roles(frame: &Frame) -> Option<Table> {
     );
     let table = TableRows::of(&heads)
         .column(words("role").key(), |head| Cell::words(head.role.name))
-        .column(words("model").key(), |head| Cell::words(head.model))
+        .column(key_column(Column::Model), |head| Cell::words(head.model))
         .column(words("head").key(), |head| Cell::words(head.at.to_string()));
     score_columns(table, numbers("score")).noted(note).trimmed()
 }
@@ -196,9 +198,9 @@ fn sinks(frame: &Frame) -> Option<Table> {
         fixed(100.0 * SINK_SHARE, 0)
     );
     TableRows::of(&heads)
-        .column(words("model").key(), |(head, _)| Cell::words(head.model))
+        .column(key_column(Column::Model), |(head, _)| Cell::words(head.model))
         .column(words("head").key(), |(head, _)| Cell::words(head.at.to_string()))
-        .column(numbers("on first token %").named(SINK_SHARE_FIRST.name), |(head, _)| {
+        .column(numbers_in("on first token", "%").named(SINK_SHARE_FIRST.name), |(head, _)| {
             Cell::value(Kind::Share, head.score, None)
         })
         .column(numbers("its value / mean value").named(VALUE_NORM_FIRST.name), |(_, norm)| {
@@ -229,18 +231,18 @@ fn answer_heads(frame: &Frame) -> Option<Table> {
     let readings = [HEAD_ATTRIBUTION.overall(), SHARE_OUT.of(ANSWER_REGION)];
     let mut roles = readings.into_iter().map(|number| role("answer", number));
     let role = roles.find(|role| frame.models.iter().all(|model| !scored(frame, model, role).is_empty()))?;
-    let heading = role.number.heading();
+    let label = role.number.label();
     let note = format!(
         "The {TOP} heads of each model with the largest {} [95 % interval]; stable: share of resamples of the prompts in \
          which a head is among them.",
-        heading.trim_end_matches(" %")
+        label.comparison_heading()
     );
     let heads = strongest(frame, &role, TOP);
     let table = TableRows::of(&heads)
-        .column(words("model").key(), |head| Cell::words(head.model))
-        .column(numbers("layer").key(), |head| Cell::count(head.at.layer))
-        .column(numbers("head").key(), |head| Cell::count(head.at.head));
-    score_columns(table, numbers(heading).named(role.number.metric.name_of(role.number.region))).noted(note).trimmed()
+        .column(key_column(Column::Model), |head| Cell::words(head.model))
+        .column(key_column(Column::Layer), |head| Cell::count(head.at.layer))
+        .column(key_column(Column::Head), |head| Cell::count(head.at.head));
+    score_columns(table, numbers_of(label).named(role.number.metric.name_of(role.number.region))).noted(note).trimmed()
 }
 
 #[cfg(test)]

@@ -118,19 +118,25 @@ fn hoisted(mut table: Table) -> (String, Table) {
             shared.push(at);
         }
     }
-    let words: Vec<String> = shared.iter().map(|&at| table.key_words(at, &first)).collect();
+    let words: Vec<String> = shared.iter().map(|&at| table.words(at, &first)).collect();
     table.keep_columns(|at| !shared.contains(&at));
     (words.join(", "), table)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::table::{numbers, words, Cell};
+    use super::super::super::table::{key_column, numbers, words, Cell};
+    use super::super::super::Column;
     use super::*;
 
     #[test]
     fn keys_that_all_rows_share_are_said_once_above_the_table() {
-        let columns = vec![words("model").key(), numbers("tokens").key(), numbers("N").key(), numbers("accuracy %")];
+        let columns = vec![
+            key_column(Column::Model),
+            key_column(Column::CtxTok),
+            key_column(Column::Needles),
+            numbers("accuracy %"),
+        ];
         let row = |model: &str, n: usize| vec![Cell::words(model), Cell::count(512), Cell::count(n), Cell::count(9)];
         let table = Table::new("x", "X", String::new(), columns, vec![row("a", 1), row("b", 2)]);
         let (shared, rest) = hoisted(table);
