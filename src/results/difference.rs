@@ -28,6 +28,8 @@ pub enum Test {
     /// Student's t, corrected for skewness, of means over the questions of each prompt; of the mean over training seeds and
     /// prompts, where models are replicates.
     T,
+    /// The sign test over training seeds, where all seeds and prompts differ alike.
+    Sign,
 }
 
 impl Test {
@@ -222,7 +224,7 @@ impl Difference {
         Some(Self {
             n: tables.first().map_or(0, Vec::len),
             detectable: across.detectable,
-            test: across.p.map(|_| Test::T),
+            test: across.p.map(|_| if across.interval.is_some() { Test::T } else { Test::Sign }),
             p: across.p,
             ..difference.with_interval(across.interval, kind)
         })
@@ -277,8 +279,16 @@ pub(crate) fn are_hits(prompts: &[Vec<(f64, f64)>]) -> bool {
 
 /// Corrects the p-values of the rows of a table as one family: whoever reads the table looks at all of them.
 pub(crate) fn correct<'a>(rows: impl IntoIterator<Item = &'a mut Difference>) {
+    correct_among(0, rows);
+}
+
+/// The same in a family of at least `family` rows: those that are not here count as rows without an effect.
+pub(crate) fn correct_among<'a>(family: usize, rows: impl IntoIterator<Item = &'a mut Difference>) {
     let mut rows: Vec<&mut Difference> = rows.into_iter().collect();
-    let adjusted = corrected(&rows.iter().map(|row| row.p).collect::<Vec<_>>());
+    let mut p_values: Vec<Option<f64>> = rows.iter().map(|row| row.p).collect();
+    let tested = p_values.iter().flatten().count();
+    p_values.extend(std::iter::repeat_n(Some(1.0), family.saturating_sub(tested)));
+    let adjusted = corrected(&p_values);
     for (row, adjusted) in rows.iter_mut().zip(adjusted) {
         row.p_adjusted = adjusted;
     }
@@ -369,14 +379,14 @@ mod tests {
         let gained: Vec<Question> = (0..6).map(|prompt| question(prompt, 0, (0.0, 1.0))).collect();
         let row = compared(&gained, true).unwrap();
         assert_eq!((row.wins, row.ties, row.losses, row.test), (6, 0, 0, Some(Test::Mcnemar)));
-        // z = 6 / √6
-        assert!((row.p.unwrap() - 0.014_306).abs() < 1e-6, "{row:?}");
+        // The exact test: 2 / 2⁶.
+        assert!((row.p.unwrap() - 0.031_25).abs() < 1e-9, "{row:?}");
         // Both questions of six prompts: twelve hits more, and no more evidence.
         let twice: Vec<Question> =
             (0..6).flat_map(|prompt| [0, 1].map(|query| question(prompt, query, (0.0, 1.0)))).collect();
         let row = compared(&twice, true).unwrap();
         assert_eq!((row.n, row.cases, row.wins, row.test), (6, 12, 6, Some(Test::Mcnemar)));
-        assert!((row.p.unwrap() - 0.014_306).abs() < 1e-6, "{row:?}");
+        assert!((row.p.unwrap() - 0.031_25).abs() < 1e-9, "{row:?}");
     }
 
     #[test]

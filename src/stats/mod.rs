@@ -37,7 +37,7 @@ pub use histogram::Histogram;
 pub use interval::{holm, p_of_interval, student, wilson, wilson_of_groups, Interval, LEVEL};
 pub use mean_interval::{simultaneous_interval, smallest_detectable, test_mean, test_ratio, MeanTest, LEAST_PROMPTS};
 pub use moments::{mean, quantile, Moments};
-pub use paired_hits::{PairedHits, PromptOutcomes};
+pub use paired_hits::{PairedHits, PromptOutcomes, LEAST_DISCORDANT};
 pub use replicates::{Replicated, LEAST_SEEDS};
 pub use robustness::Robustness;
 pub use row_change::{Divergence, MixedRow, RowChange, TwoMaps};

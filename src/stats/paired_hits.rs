@@ -6,12 +6,19 @@
 //! z(d) = (wins − losses − n d) / √(n (2 q(d) + d (1 − d)))
 //!
 //! does not reject, with q(d) the most likely probability of a loss if the difference is d. z(0) is the statistic of
-//! McNemar (1947), (wins − losses) / √(wins + losses), so interval and test agree.
+//! McNemar (1947), (wins − losses) / √(wins + losses), so interval and test agree. Where fewer than 25 pairs are discordant, the
+//! test is the exact one, the binomial test of wins among them, which the statistic comes close to only for more.
 
 use super::interval::POWER;
 use super::mean_interval::LEAST_PROMPTS;
 use super::{Interval, LEVEL};
-use statrs::distribution::{ContinuousCDF, Normal};
+use statrs::distribution::{Binomial, ContinuousCDF, DiscreteCDF, Normal};
+
+/// Number of discordant pairs from which on the statistic is close enough to normal.
+const NORMAL: f64 = 25.0;
+
+/// Fewest discordant pairs of which the exact test can decide anything: 2 / 2⁶ = 0.03.
+pub const LEAST_DISCORDANT: usize = 6;
 
 /// Steps of bisection; each halves a range of at most 2.
 const STEPS: usize = 50;
@@ -127,7 +134,18 @@ impl PairedHits {
 
     /// Returns the two-sided p-value of McNemar's test; 1 if the models agree everywhere.
     pub fn p(&self) -> f64 {
+        if self.n * (self.wins + self.losses) < NORMAL {
+            return self.exact_p();
+        }
         2.0 * Normal::standard().cdf(-self.statistic(0.0).abs())
+    }
+
+    /// Two-sided p-value of the binomial test of wins among the discordant pairs.
+    fn exact_p(&self) -> f64 {
+        let wins = (self.n * self.wins).round() as u64;
+        let losses = (self.n * self.losses).round() as u64;
+        let fewer = Binomial::new(0.5, wins + losses).map_or(1.0, |chance| chance.cdf(wins.min(losses)));
+        (2.0 * fewer).min(1.0)
     }
 
     /// Returns the smallest true difference that the test detects on so many prompts with a probability of 80 %, if the
@@ -232,8 +250,10 @@ mod tests {
 
     #[test]
     fn the_test_is_mcnemars() {
-        // statsmodels 0.15.0: mcnemar([[40, 9], [2, 9]], exact=False, correction=False)
-        assert!((single(9, 2, 60).p() - 0.034_808).abs() < 1e-6, "{}", single(9, 2, 60).p());
+        // z = 14 / √40 of many discordant pairs; the binomial test of few: 2 Σ_{i ≤ 2} C(11, i) / 2¹¹, and 4 to 0.
+        assert!((single(27, 13, 60).p() - 0.026_857).abs() < 1e-6, "{}", single(27, 13, 60).p());
+        assert!((single(9, 2, 60).p() - 0.065_430).abs() < 1e-6, "{}", single(9, 2, 60).p());
+        assert!((single(4, 0, 60).p() - 0.125).abs() < 1e-9);
         assert_eq!(single(0, 0, 8).p(), 1.0);
         assert_eq!(single(5, 5, 30).p(), 1.0);
     }
@@ -301,12 +321,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_interval_holds_0_if_and_only_if_p_is_at_least_5_percent(
-            prompts in prop::collection::vec((0_usize..3, 0_usize..3), 6..40)
+        fn of_many_discordant_pairs_the_interval_holds_0_if_and_only_if_p_is_at_least_5_percent(
+            prompts in prop::collection::vec((1_usize..3, 0_usize..3), 40..60)
         ) {
             let prompts: Vec<_> = prompts.into_iter().map(|(wins, losses)| outcomes(wins, losses, 4)).collect();
             let found = PairedHits::new(&prompts).unwrap();
             let Interval { lo, hi } = found.interval();
+            prop_assume!(found.n * (found.wins + found.losses) >= NORMAL);
             prop_assert!((found.p() - 0.05).abs() < 1e-6 || (found.p() < 0.05) == (lo > 0.0 || hi < 0.0), "{found:?}");
             prop_assert!(lo <= found.difference() && found.difference() <= hi && lo < hi);
         }

@@ -27,7 +27,8 @@ pub struct Replicated {
     /// The 95 % interval of `diff` over seeds and prompts; `None` for fewer than [`LEAST_SEEDS`] seeds or two prompts, or if
     /// nothing varies.
     pub interval: Option<Interval>,
-    /// Two-sided p-value of a difference of 0; `None` without an interval.
+    /// Two-sided p-value of a difference of 0: of seeds and prompts that all differ alike it is that of a sign test over seeds, and
+    /// there is no interval.
     pub p: Option<f64>,
     /// The smallest true difference that this test on as many seeds and prompts detects with a probability of 80 %.
     pub detectable: Option<f64>,
@@ -55,6 +56,8 @@ impl Replicated {
             found.p = p;
             found.interval = Some(Interval { lo: diff - t * error, hi: diff + t * error });
             found.detectable = Some((t + student_quantile(POWER, freedom)?) * error);
+        } else if diff != 0.0 {
+            found.p = Some(0.5_f64.powi(table.len() as i32 - 1));
         }
         Some(found)
     }
@@ -227,9 +230,12 @@ mod tests {
     }
 
     #[test]
-    fn equal_numbers_have_no_interval_and_an_empty_table_has_no_difference() {
+    fn equal_numbers_have_a_sign_test_and_no_interval_and_an_empty_table_has_no_difference() {
         let found = Replicated::new(&vec![vec![1.0; 4]; 3]).unwrap();
-        assert_eq!((found.diff, found.interval, found.p, found.detectable), (1.0, None, None, None));
+        assert_eq!((found.diff, found.interval, found.p, found.detectable), (1.0, None, Some(0.25), None));
+        let six = Replicated::new(&vec![vec![-1.0; 4]; 6]).unwrap();
+        assert_eq!((six.interval, six.p), (None, Some(0.031_25)), "six seeds that all lose are decided");
+        assert_eq!(Replicated::new(&vec![vec![0.0; 4]; 6]).unwrap().p, None);
         assert_eq!(Replicated::new(&[]), None);
         assert_eq!(Replicated::new(&[vec![]]), None);
         assert_eq!(Replicated::new(&[vec![f64::NAN]]), None);

@@ -187,9 +187,9 @@ fn differences_are_those_that_were_put_in() {
     // Ten of thirty prompts are missed, with both questions.
     assert!((number(&exact["diff"]) - 1.0 / 3.0).abs() < 1e-12);
     assert_eq!([&exact["wins"], &exact["ties"], &exact["losses"]], [10, 20, 0]);
-    // Two questions of a prompt are no two trials: z is 10 / √10, and the normal distribution has 0.001565 beyond.
+    // Two questions of a prompt are no two trials: ten wins of ten have a chance of 2 / 2¹⁰.
     assert_eq!((&exact["test"], &share["test"]), (&json!("mcnemar"), &json!("t")));
-    assert!((number(&exact["p"]) - 0.001_565).abs() < 1e-6, "{exact}");
+    assert!((number(&exact["p"]) - 0.001_953).abs() < 1e-6, "{exact}");
     assert_eq!(number(&exact["p_adjusted"]), number(&exact["p"]));
     assert_eq!(number(&share["p_adjusted"]), 2.0 * number(&share["p"]));
     // Student's interval of -0.01, 0 and 0.01, ten times each: t of 29 degrees of freedom is 2.045230.
