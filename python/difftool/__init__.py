@@ -3,6 +3,7 @@
 import csv
 import html
 import json
+import os
 import shutil
 import subprocess
 import sysconfig
@@ -26,11 +27,16 @@ def run(command, out=None, **flags):
     if command == "heatmap":
         folder.parent.mkdir(parents=True, exist_ok=True)
         flags.setdefault("data", f"{folder}.npz")
-    arguments = [command, "--out", folder]
+    if flags.get("resume"):
+        folder = Path(flags["resume"])
+        arguments = [command]
+    else:
+        arguments = [command, f"--out={folder}"]
     for name, given in flags.items():
-        for value in given if isinstance(given, (list, tuple)) else [given]:
+        for value in [given] if isinstance(given, (str, bytes)) or not hasattr(given, "__iter__") else given:
             if value is not None and value is not False:
-                arguments += ["--" + name.replace("_", "-")] + ([] if value is True else [value])
+                # One word each: a value that begins with a dash is no flag.
+                arguments.append("--" + name.replace("_", "-") + ("" if value is True else f"={value}"))
     return Run(folder, _call(*arguments), flags.get("data"), kept)
 
 
@@ -52,7 +58,7 @@ class Run:
     @property
     def tables(self):
         """All tables of the run, by name. The ends of intervals have columns of their own."""
-        tables = json.loads(_call("show", self.folder, "--json"))
+        tables = json.loads(_call("show", "--json", "--", self.folder))
         return {name: _frame([_flat(row) for row in rows]) for name, rows in tables.items()}
 
     @property
@@ -71,11 +77,14 @@ class Run:
 
     def _repr_html_(self):
         pages = [html.escape(page.read_text(encoding="utf-8")) for page in self.folder.glob("explore.html")]
-        return f'<iframe srcdoc="{pages[0]}" width="100%" height="800"></iframe>' if pages else None
+        return f'<iframe sandbox="allow-scripts" srcdoc="{pages[0]}" width="100%" height="800"></iframe>' if pages else None
 
 
 def _call(*arguments):
-    binary = shutil.which("difftool", path=sysconfig.get_path("scripts")) or "difftool"
+    # Where `pip install`, `--user` and `--target` put programs.
+    beside = Path(__file__).parents[1] / "bin"
+    places = [sysconfig.get_path("scripts"), sysconfig.get_path("scripts", f"{os.name}_user"), str(beside)]
+    binary = shutil.which("difftool", path=os.pathsep.join(places)) or "difftool"
     done = subprocess.run([binary, *map(str, arguments)], capture_output=True, encoding="utf-8")
     if done.returncode:
         raise Error(done.stderr.strip())
@@ -85,6 +94,9 @@ def _call(*arguments):
 def _frame(rows):
     """A data frame of pandas or polars, whichever is there; the rows without them."""
     library = next((name for name in ("pandas", "polars") if find_spec(name)), None)
+    if library == "polars":
+        columns = {name: [row[name] for row in rows] for name in (rows[0] if rows else ())}
+        return __import__(library).DataFrame(columns, strict=False)
     return __import__(library).DataFrame(rows) if library else rows
 
 

@@ -16,6 +16,11 @@ pub struct Usage(pub String);
 #[derive(Debug)]
 pub struct TooShort(pub String);
 
+/// More memory is needed than is free: an error in the request, like [`Usage`], that another machine, or the same one later, would
+/// not make.
+#[derive(Debug)]
+pub struct NoRoom(pub String);
+
 /// The run succeeded, but its results do not meet an expectation. The process exits with 3.
 #[derive(Debug)]
 pub struct ExpectationFailed(pub String);
@@ -33,7 +38,7 @@ macro_rules! messages {
     )*};
 }
 
-messages!(Usage TooShort ExpectationFailed);
+messages!(Usage TooShort NoRoom ExpectationFailed);
 
 /// Returns early with a [`Usage`](crate::base::error::Usage) error, formatted as by `anyhow::bail!`.
 #[macro_export]
@@ -41,7 +46,7 @@ macro_rules! bail_usage {
     ($($arg:tt)*) => { return Err(anyhow::Error::new($crate::base::error::Usage(format!($($arg)*)))) };
 }
 
-/// Returns the exit code for an error: 2 for [`Usage`] or [`TooShort`] anywhere in its chain, 3 for
+/// Returns the exit code for an error: 2 for [`Usage`], [`TooShort`] or [`NoRoom`] anywhere in its chain, 3 for
 /// [`ExpectationFailed`], 1 otherwise.
 pub fn exit_code(error: &anyhow::Error) -> u8 {
     if is_usage(error) {
@@ -55,7 +60,12 @@ pub fn exit_code(error: &anyhow::Error) -> u8 {
 
 /// Returns `true` if a request is in error, rather than what came of it.
 pub fn is_usage(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| cause.is::<Usage>() || cause.is::<TooShort>())
+    error.chain().any(|cause| cause.is::<Usage>() || cause.is::<TooShort>() || cause.is::<NoRoom>())
+}
+
+/// Returns `true` if it is the machine that has no room for a request.
+pub fn is_of_machine(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| cause.is::<NoRoom>())
 }
 
 /// Ignores a broken pipe, so that the caller continues although the reader of stdout has gone.

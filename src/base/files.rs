@@ -220,6 +220,25 @@ fn with_quoted_numbers(mut json: &[u8]) -> Vec<u8> {
     quoted
 }
 
+/// Returns `true` if a text is UTF-16 without a mark, which reads as UTF-8 with a NUL in every other byte.
+pub fn looks_like_utf16(text: &str) -> bool {
+    let nuls = text.bytes().filter(|&byte| byte == 0).count();
+    4 * nuls > text.len()
+}
+
+/// Says why a text that a person wrote is no prose, where it is so: UTF-16, and JSON lines.
+pub fn check_prose(text: &str) -> Result<(), &'static str> {
+    if looks_like_utf16(text) {
+        return Err("is UTF-16: save it as UTF-8");
+    }
+    let first = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
+    let is_object = first.starts_with('{') && serde_json::from_str::<serde_json::Value>(first).is_ok();
+    if is_object {
+        return Err("holds JSON lines, not prose: write their texts into a plain text file");
+    }
+    Ok(())
+}
+
 /// Reads a UTF-8 file of at most `most` bytes.
 pub fn text(path: &Path, most: u64) -> Result<String> {
     utf8(path, bytes(path, most)?)
@@ -262,6 +281,16 @@ mod tests {
         }
         for text in [r#"{"a": NaNa}"#, r#"{"a": --Infinity}"#, r#"{"a": infinity}"#, r#"{"a": NaN"#, r#"{"a": "\"#] {
             assert!(json(text.as_bytes()).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_prose_says_what_it_is() {
+        let utf16: String = "The door opened.".chars().flat_map(|letter| [letter, '\0']).collect();
+        assert!(check_prose(&utf16).unwrap_err().contains("UTF-16"));
+        assert!(check_prose("{\"text\": \"The door opened.\"}\n").unwrap_err().contains("JSON"));
+        for prose in ["The door opened.", "{ is a brace.", "A\0B, one of many letters."] {
+            assert_eq!(check_prose(prose), Ok(()));
         }
     }
 

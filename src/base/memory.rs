@@ -1,6 +1,6 @@
 //! Memory of this process and this machine, read from Linux's `/proc` and control groups; `None` on other systems.
 
-use crate::bail_usage;
+use super::error::NoRoom;
 use anyhow::Result;
 use std::path::Path;
 
@@ -25,7 +25,7 @@ pub fn available_bytes() -> Option<u64> {
 /// `change` what to do about it.
 pub(crate) fn check_fits(needed: u64, takes: impl FnOnce() -> String, change: &str) -> Result<()> {
     match available_bytes().filter(|&available| needed > available) {
-        Some(available) => bail_usage!("{}, {} are free; {change}", takes(), size_name(available)),
+        Some(available) => Err(NoRoom(format!("{}, {} are free; {change}", takes(), size_name(available))).into()),
         None => Ok(()),
     }
 }

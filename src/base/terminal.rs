@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 use std::io::{self, Write};
+use std::path::Path;
 
 /// Longest message, in characters.
 const MESSAGE_MAX: usize = 2_000;
@@ -110,6 +111,13 @@ impl Write for Stdout {
     }
 }
 
+/// A path as a POSIX shell takes it, and no program takes for a flag.
+pub(crate) fn quoted_path(path: &Path) -> String {
+    let shown = path.display().to_string();
+    let word = if shown.starts_with('-') { format!("./{shown}") } else { shown };
+    quoted(&word)
+}
+
 /// A word as a POSIX shell takes it.
 pub(crate) fn quoted(word: &str) -> String {
     if !word.is_empty() && word.chars().all(|c| c.is_alphanumeric() || "-_./,:=@%+".contains(c)) {
@@ -121,6 +129,20 @@ pub(crate) fn quoted(word: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn paths_in_commands_are_one_word_and_no_flag() {
+        let cases = [
+            ("runs/a", "runs/a"),
+            ("a b", "'a b'"),
+            ("$(touch x)", "'$(touch x)'"),
+            ("-x", "./-x"),
+            ("a'b", r"'a'\''b'"),
+        ];
+        for (path, word) in cases {
+            assert_eq!(quoted_path(Path::new(path)), word);
+        }
+    }
 
     #[test]
     fn control_characters_are_escaped_and_other_text_is_unchanged() {

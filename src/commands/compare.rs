@@ -10,6 +10,7 @@ use crate::base::error::{unless_broken_pipe, ExpectationFailed};
 use crate::base::files::folder_of;
 use crate::base::hash::sha256_file;
 use crate::base::names::{distinct, ShortNames};
+use crate::base::terminal::escaped;
 use crate::figures::{compared_words, forest, recipe, FigureHeading, ForestPanel};
 use crate::results::compare::{compare, Comparison, FailIf, PairedSets, Request};
 use crate::results::differences::{difference_cell, group_value};
@@ -205,6 +206,7 @@ pub(super) fn talk(comparison: &Comparison) -> String {
     let of_pairings = distinct(comparison.pairings.iter().flat_map(talk_of_pairing));
     lines.extend(of_pairings);
     lines.extend(comparison.notes.iter().map(|note| format!("note: {note}")));
+    let lines: Vec<_> = lines.iter().map(|line| escaped(line)).collect();
     lines.join("\n") + "\n"
 }
 

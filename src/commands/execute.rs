@@ -9,6 +9,7 @@ use super::shared::OutputArgs;
 use super::{start_threads, stop_on_signal};
 use crate::bail_usage;
 use crate::base::error::{is_usage, unless_broken_pipe, ExpectationFailed};
+use crate::base::terminal::quoted_path;
 use crate::figures::RunFigure;
 use crate::results::folder::{check_out, CELLS, COMMAND, EXPERIMENT, RESULTS};
 use crate::results::table::plural;
@@ -72,6 +73,8 @@ fn load(experiment: &mut Experiment, output: &OutputArgs, part: &mut RunPart) ->
         }
         check_page("--report", page)?;
     }
+    // Claims measure the standard model before there is a plan.
+    start_threads(output.threads)?;
     let (plans, models) = experiment.plans().map_err(|error| with_file(error, part))?;
     if let Some((folder, frame)) = finished_frame(&plans[0], part)? {
         if !output.quiet {
@@ -87,7 +90,6 @@ fn load(experiment: &mut Experiment, output: &OutputArgs, part: &mut RunPart) ->
         experiment.flags.check_output()?;
         check_out(out.as_deref())?;
     }
-    start_threads(output.threads)?;
     let setups = models.into_opened().and_then(|opened| Setups::load(plans, opened));
     setups.map(Some).map_err(|error| with_file(error, part))
 }
@@ -213,8 +215,8 @@ fn finish(run: &Run, experiment: &Experiment, output: &OutputArgs, started: Inst
 fn write_report(output: &OutputArgs, folder: &Path) -> Result<()> {
     let Some(page) = &output.report else { return Ok(()) };
     report::write_run(folder, page, output.quiet).with_context(|| {
-        let folder = folder.display();
-        let page = page.display();
+        let page = quoted_path(page);
+        let folder = quoted_path(folder);
         format!("the results are complete; `difftool report {folder} -o {page}` makes their report again")
     })
 }
@@ -233,7 +235,7 @@ fn say_where(run: &Run, elapsed: Duration) {
     crate::say!("results, manifest and figures in {path} ({seconds:.0} s)");
     let figures = run.figures();
     if !figures.is_empty() {
-        crate::say!("figures: {}; to see them: {OPENER} {path}", figures.join(", "));
+        crate::say!("figures: {}; to see them: {OPENER} {}", figures.join(", "), quoted_path(run.folder.path()));
     }
 }
 

@@ -6,7 +6,7 @@ use super::command::{Action, Command};
 use super::models::CTX_TOK;
 use super::shared::model_help;
 use crate::bail_usage;
-use crate::base::terminal::{escaped, stdout};
+use crate::base::terminal::{escaped, quoted, stdout};
 use crate::base::values::TokenRange;
 use crate::model::open::{self, LoadOptions, OpenedModel};
 use crate::model::{Audit, Checkpoint, ModelConfig};
@@ -90,7 +90,7 @@ fn run(args: &Inspect) -> Result<()> {
         );
     }
     if !args.json && can_be_measured {
-        writeln!(out, "\nIt can be measured: difftool needle --model {} --ctx 512", escaped(&args.model))?;
+        writeln!(out, "\nIt can be measured: difftool needle --model {} --ctx 512", escaped(&quoted(&args.model)))?;
     }
     Ok(())
 }

@@ -96,11 +96,24 @@ fn section(run: SavedRun) -> Result<Section> {
     Section::new(run, screen, details)
 }
 
+/// Endings of the names of pages.
+const ENDINGS: [&str; 3] = ["", "html", "htm"];
+
 /// Checks that a page can be written to a file.
 ///
 /// # Errors
 /// Usage errors that name the flag.
 pub(super) fn check_page(flag: &str, page: &Path) -> Result<()> {
+    let shown = page.display();
+    let ending = page.extension().map(|ending| ending.to_string_lossy().to_lowercase()).unwrap_or_default();
+    if !ENDINGS.contains(&ending.as_str()) {
+        bail_usage!("{flag} {shown}: a page is an HTML file; name it FILE.html, or ask for --format markdown");
+    }
+    check_new(flag, page)
+}
+
+/// Checks that a file of a report can be written.
+fn check_new(flag: &str, page: &Path) -> Result<()> {
     let shown = page.display();
     if page.exists() && !is_page(page) {
         bail_usage!("{flag} {shown}: it exists and is not a page of a report; name a new file");
@@ -148,7 +161,12 @@ fn check(args: &ReportFlags) -> Result<()> {
             bail_usage!("{} is named twice", folder.display());
         }
     }
-    file(args).map_or(Ok(()), |page| check_page("--out", page))?;
+    if let Some(page) = file(args) {
+        match args.format {
+            ReportFormat::Html => check_page("--out", page)?,
+            ReportFormat::Markdown => check_new("--out", page)?,
+        }
+    }
     if args.format == ReportFormat::Html && args.out.is_none() && std::io::stdout().is_terminal() {
         bail_usage!("a page is not for the terminal: name a file with -o report.html, or ask for --format markdown");
     }

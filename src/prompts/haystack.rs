@@ -73,6 +73,9 @@ impl Haystack {
             let bytes = files::bytes(&file, files::TEXT_MAX).context("the haystack")?;
             let Ok(text) = String::from_utf8(bytes) else { bail!("the haystack {} is not UTF-8 text", file.display()) };
             let text = without_byte_order_mark(text);
+            if let Err(why) = files::check_prose(&text) {
+                bail_usage!("the haystack {} {why}", file.display());
+            }
             let kept = segment::sentences(&unwrap::unwrapped(&text))
                 .into_iter()
                 .filter(|sentence| !looks_like_a_needle(&sentence.text));

@@ -41,7 +41,11 @@ impl Text {
         let Ok(text) = String::from_utf8(bytes) else {
             anyhow::bail!("the text {} is not UTF-8", path.display());
         };
-        Self::own(path.to_owned(), without_byte_order_mark(text))
+        let text = without_byte_order_mark(text);
+        if files::looks_like_utf16(&text) {
+            bail_usage!("the text {} is UTF-16: save it as UTF-8", path.display());
+        }
+        Self::own(path.to_owned(), text)
     }
 
     /// The user's text, with a name for messages.

@@ -206,8 +206,12 @@ impl Frame {
         measure.layer.is_none() || (measure.head.is_some() && identity.seed.is_some() && is_kept)
     }
 
-    /// Prepares for lookup.
-    pub fn finish(self) -> Self {
+    /// Prepares for lookup. Models are in the order in which they were named, also where the first prompt of one failed.
+    pub fn finish(mut self) -> Self {
+        let recipe = |name: &String| self.replicates.as_ref()?.split(name).map(|(recipe, _)| recipe);
+        let named: Vec<String> =
+            self.about.models.iter().map(|model| recipe(&model.name).unwrap_or_else(|| model.name.clone())).collect();
+        self.models.sort_by_key(|model| named.iter().position(|name| name == model).unwrap_or(usize::MAX));
         Self { short_names: ShortNames::of(&self.models), ..self }
     }
 

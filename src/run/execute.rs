@@ -8,7 +8,7 @@ use super::{MissedDepth, OutputStyle, Plan, RunShard, Setup};
 use crate::bail_usage;
 use crate::base::hash::sha256;
 use crate::base::machine;
-use crate::measures::Measure;
+use crate::measures::{Measure, PassKey};
 use crate::prompts::{PlannedPrompt, Sources};
 use crate::results::folder::{RunFolder, MANIFEST, RESULTS};
 use crate::results::manifest::{Manifest, ModelInfo};
@@ -40,6 +40,19 @@ pub struct RunPart {
     pub start: RunStart,
     /// The shard that is run; `None` for the whole experiment.
     pub shard: Option<RunShard>,
+}
+
+/// The numbers of models and of conditions that a measure sees.
+#[derive(Clone, Copy)]
+struct Passes {
+    models: usize,
+    conditions: usize,
+}
+
+impl Passes {
+    fn has(self, key: PassKey) -> bool {
+        key.model < self.models && key.condition < self.conditions
+    }
 }
 
 /// A run of an experiment: what is measured, what came out, and the folder that holds it. The results of a run that was
@@ -116,8 +129,14 @@ impl Run {
     /// Reads what is on disk.
     fn replay(&mut self) -> Result<()> {
         let Self { series, frame, store, .. } = self;
+        let mut passes = Vec::new();
+        for Series { setup, measures, .. } in series.iter_mut() {
+            let of_series = Passes { models: setup.models.len(), conditions: setup.conditions.len() };
+            passes.extend(measures.list().iter().map(|_| of_series));
+        }
+        let has_pass = |measure: usize, key: PassKey| passes.get(measure).is_some_and(|passes| passes.has(key));
         let mut measures: Vec<&mut dyn Measure> = series.iter_mut().flat_map(|series| series.measures.list()).collect();
-        store.replay(&mut measures, &mut |record| frame.add(record))
+        store.replay(&mut measures, has_pass, &mut |record| frame.add(record))
     }
 
     fn measure_series(&mut self, stop: &AtomicBool, prompt_finished: &mut dyn FnMut()) -> Result<()> {

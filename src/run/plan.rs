@@ -4,6 +4,7 @@ use super::{MapFlags, RunShard};
 use crate::attention::LayersAndHeads;
 use crate::bail_usage;
 use crate::base::names::repeated;
+use crate::base::terminal::quoted_path;
 use crate::measures::MeasureName;
 use crate::model::open::LoadOptions;
 use crate::prompts::{Grid, NeedlePrompts};
@@ -99,7 +100,7 @@ impl Plan {
 
     /// Says how a run in a folder that was interrupted goes on.
     pub fn way_on(&self, folder: &Path, shard: Option<RunShard>) -> String {
-        let folder = folder.display();
+        let folder = quoted_path(folder);
         let shard = shard.map_or_else(String::new, |shard| format!(" --shard {shard}"));
         match self.maps {
             Some(_) => format!("remove {folder} and give the command again"),

@@ -4,7 +4,7 @@ use super::check::longest;
 use super::maps::add_maps;
 use super::reference::references;
 use super::Plan;
-use crate::base::error::{is_usage, Usage};
+use crate::base::error::{is_of_machine, is_usage, Usage};
 use crate::base::names::distinct;
 use crate::measures::{MeasureName, Measures, NllMeasure, OutlierMeasure};
 use crate::model::open::{Model, OpenedModel};
@@ -80,7 +80,8 @@ impl Setups {
 /// Notes that a series cannot be measured, if another may be: its usage error becomes the reason.
 ///
 /// # Errors
-/// Those of the only series, and errors that are not of usage.
+/// Those of the only series, errors that are not of usage, and those of the machine: what is measured does not depend on how much
+/// memory is free.
 pub(super) fn keep_possible<T>(
     series: &str,
     is_only: bool,
@@ -88,7 +89,7 @@ pub(super) fn keep_possible<T>(
     left_out: &mut Vec<LeftOut>,
 ) -> Result<Option<T>> {
     match made {
-        Err(error) if !is_only && is_usage(&error) => {
+        Err(error) if !is_only && is_usage(&error) && !is_of_machine(&error) => {
             left_out.push(LeftOut { series: series.to_owned(), why: format!("{error:#}") });
             Ok(None)
         }

@@ -147,7 +147,12 @@ impl Store {
     ///
     /// # Errors
     /// If a file cannot be read.
-    pub(super) fn replay(&self, measures: &mut [&mut dyn Measure], see: &mut dyn FnMut(&Record)) -> Result<()> {
+    pub(super) fn replay(
+        &self,
+        measures: &mut [&mut dyn Measure],
+        has_pass: impl Fn(usize, PassKey) -> bool,
+        see: &mut dyn FnMut(&Record),
+    ) -> Result<()> {
         if self.finished == 0 {
             return Ok(());
         }
@@ -157,6 +162,7 @@ impl Store {
             let pooled: Pooled = postcard::from_bytes(&STANDARD.decode(prompt.line.pooled).with_context(damaged)?)
                 .with_context(damaged)?;
             for (measure, place, bytes) in pooled {
+                ensure!(has_pass(measure, place), "{}: a pass that the run does not have", damaged());
                 let measure = measures.get_mut(measure).with_context(damaged)?;
                 let kept = measure.decode(&bytes).with_context(damaged)?;
                 measure.absorb(place, kept);

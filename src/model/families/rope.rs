@@ -30,7 +30,14 @@ impl Raw<'_> {
             part > 0.0 && part <= 1.0 && (part == 1.0 || share.is_some()),
             "a partial_rotary_factor of {part} is not supported by this model_type"
         );
-        rope.resolve((width as f64 * part) as usize, theta, self)
+        let rotary = rope.resolve((width as f64 * part) as usize, theta, self)?;
+        // transformers stops at sizes that do not fit.
+        let outside = self.number("partial_rotary_factor")?.filter(|outside| *outside != part);
+        ensure!(
+            outside.is_none() || rotary.scaling == RopeScaling::None,
+            "partial_rotary_factor beside a scaled {field} is not supported by this model_type"
+        );
+        Ok(rotary)
     }
 
     /// Rotary embeddings of full-attention layers and of sliding-window layers, with default bases.
@@ -123,8 +130,12 @@ impl RopeFields<'_> {
         self.raw.positive("factor")?.context("factor is missing")
     }
 
+    /// The context length before it was extended. Where it stands beside the description of the embedding too, that one counts, as in
+    /// transformers.
     fn original_ctx_tok(&self, config: &Raw<'_>) -> Result<usize> {
-        match self.raw.optional_tokens("original_max_position_embeddings")? {
+        const FIELD: &str = "original_max_position_embeddings";
+        ensure!(!config.0.get(FIELD).is_some_and(serde_json::Value::is_null), "{FIELD} beside {} is null", self.field);
+        match config.optional_tokens(FIELD)?.or(self.raw.optional_tokens(FIELD)?) {
             Some(n) => Ok(n),
             None => self.raw.default("original_max_position_embeddings", config.tokens("max_position_embeddings")?),
         }

@@ -45,9 +45,9 @@ fn a_run_whose_memory_is_that_of_its_passes_takes_at_most_what_is_said_before_it
         "heatmap --ctx 1k --grid",
         "heatmap --ctx 512 --grid --full --data all.npz",
         "needle --ctx 128 --samples 400 --needles 1 --depths 50",
-        "ratio --ctx 128 --samples 100 --depths 50",
-        "heads --ctx 128 --samples 40 --depths 50 --condition mask(noise)",
-        "quantize --ctx 128 --samples 20 --depths 50 --each-layer",
+        "ratio --ctx 128 --needles 1 --samples 100 --depths 50",
+        "heads --ctx 128 --needles 1 --samples 40 --depths 50 --condition mask(noise)",
+        "quantize --ctx 128 --needles 1 --samples 20 --depths 50 --each-layer",
         "ablate --ctx 128 --needles 1 --samples 4 --depths 50 --parts each-head",
         "nll --ctx 128 --samples 100",
     ]
