@@ -11,7 +11,7 @@ const ROWS: [(&str, &str); 3] = [(NOISE_REGION, "noise"), ("distractor", "  othe
 /// The sentence on the table, where there is one.
 pub(super) fn note_on_hidden(frame: &Frame) -> Option<String> {
     let note =
-        "Hidden from the rows of the answer: change of its log-probability, which stars are of, and of accuracy.";
+        "Hidden from the rows of the answer: what it changes in each model, of the log-probability and of accuracy.";
     frame.has(HIDDEN_LOG_PROB.name).then(|| note.to_owned())
 }
 
@@ -25,6 +25,18 @@ pub(super) fn points(change: f64) -> String {
     format!("{:+.0}", unsigned_zero(100.0 * change, 0))
 }
 
+/// Two changes, each with the star of its own test: `+0.9*  +8*`.
+pub(super) fn two_changes(nats_change: f64, points_change: Option<f64>, decided: [bool; 2]) -> Cell {
+    let [number_decided, of_points] = decided;
+    let width = if number_decided { 4 } else { 5 };
+    Cell {
+        aside: points_change.map_or(String::new(), |change| format!("{:>width$}", points(change))),
+        decided: of_points,
+        number_decided,
+        ..Cell::words(nats(nats_change))
+    }
+}
+
 /// What hiding a region from the rows of the answer changes in a model.
 struct Change<'a> {
     label: String,
@@ -36,14 +48,17 @@ struct Change<'a> {
 /// The changes, a row for each region; of several settings, only those without noise.
 pub(super) fn hidden(frame: &Frame) -> Option<ScreenTable> {
     let changes = changes(frame);
-    let verdicts = Verdict::of_table(&changes.iter().map(|change| change.log_prob_nats).collect::<Vec<_>>());
+    let of_accuracy = changes.iter().map(|change| change.accuracy.unwrap_or(change.log_prob_nats));
+    let all: Vec<Estimate> = changes.iter().map(|change| change.log_prob_nats).chain(of_accuracy).collect();
+    let decided: Vec<bool> = Verdict::of_table(&all).into_iter().map(|verdict| verdict != Verdict::Undecided).collect();
+    let (of_nats, of_points) = decided.split_at(changes.len());
     let mut rows: Vec<&str> = changes.iter().map(|change| change.label.as_str()).collect();
     rows.dedup();
     let mut table = ModelRows::new("hidden: nats, points", &frame.models);
     for row in rows {
         table.row(row, |model| {
             let at = changes.iter().position(|change| change.label == row && change.model == model);
-            at.map_or_else(Cell::none, |at| changes[at].cell(verdicts[at]))
+            at.map_or_else(Cell::none, |at| changes[at].cell([of_nats[at], of_points[at]]))
         });
     }
     table.table("hidden").map(ScreenTable::below)
@@ -71,12 +86,9 @@ fn in_setting(words: &str, setting: Setting) -> String {
 }
 
 impl Change<'_> {
-    /// `+0.9   +8`.
-    fn cell(&self, verdict: Verdict) -> Cell {
-        Cell {
-            aside: self.accuracy.map_or(String::new(), |change| format!("{:>4}", points(change.value))),
-            decided: verdict != Verdict::Undecided,
-            ..Cell::words(nats(self.log_prob_nats.value))
-        }
+    fn cell(&self, decided: [bool; 2]) -> Cell {
+        let has_accuracy = self.accuracy.is_some();
+        let points_change = self.accuracy.map(|change| change.value);
+        two_changes(self.log_prob_nats.value, points_change, [decided[0], decided[1] && has_accuracy])
     }
 }

@@ -38,7 +38,7 @@ pub(super) static SHOTS: Command = Command {
         screen,
         tables: &[&TABLE],
         figures: &FIGURES,
-        next: "difftool compare RUN --by ctx_tok, or another model",
+        next: "difftool show RUN --tables all, every order of the examples",
     }),
 };
 

@@ -91,8 +91,11 @@ pub(crate) struct Cell {
     /// Its 95 % interval in full.
     #[serde(skip)]
     pub(crate) interval: Option<Interval>,
-    /// `true` if it is a change that is decided, marked with a star.
+    /// `true` if it is a change that is decided, marked with a star behind the interval, or behind another change that stands there.
     pub(crate) decided: bool,
+    /// `true` if the number is a decided change, and another change stands behind it: it has a star of its own.
+    #[serde(skip)]
+    pub(crate) number_decided: bool,
     /// `true` if it is a fraction, which is shown in percent.
     #[serde(skip)]
     pub(crate) percent: bool,
@@ -406,7 +409,8 @@ impl Cell {
 
     /// All of it on one line: `97.5 [93.1, 99.2]`.
     pub(crate) fn line(&self) -> String {
-        format!("{}{}", self.text, self.behind())
+        let star = if self.number_decided { "*" } else { "" };
+        format!("{}{star}{}", self.text, self.behind())
     }
 
     /// What stands behind the number: the interval and the star.

@@ -5,7 +5,7 @@ use crate::results::metric::{Kind, ACCURACY, ANSWER_LOG_PROB};
 use crate::results::pair::on_shared_prompts;
 use crate::results::record::UNTREATED;
 use crate::results::run_table::RunTable;
-use crate::results::table::{basis, key_column, numbers, numbers_in, words, Cell, Table, TableRows};
+use crate::results::table::{basis, key_column, numbers, numbers_in, numbers_of, words, Cell, Table, TableRows};
 use crate::results::{
     of_model, under, Column, ConditionFacts, Cut, Difference, Frame, Number, Purpose, Setting, Sides, Verdict,
 };
@@ -176,7 +176,7 @@ fn conditions(frame: &Frame) -> Option<Table> {
             Cell::words(if *untreated { UNTREATED } else { &change.condition.name })
         })
         .column(basis("prompt"), |(change, _)| Cell::count(change.exact.n))
-        .column(numbers_in("accuracy", "%").named(ACCURACY.name), |(change, untreated)| {
+        .column(numbers_of(EXACT.label()).named(ACCURACY.name), |(change, untreated)| {
             let condition = (!untreated).then_some(change.condition.name.as_str());
             let accuracy = frame.estimate(EXACT, &change.place.only(condition));
             Cell { aside: String::new(), ..Cell::estimate(Kind::Hit, accuracy) }

@@ -1,6 +1,6 @@
 //! The screen of `difftool ablate`: what it costs to hide keys, to take out heads, and which heads are the dearest.
 
-use super::super::hidden::{nats, points};
+use super::super::hidden::{nats, points, two_changes};
 use super::changes::{condition_changes, heads_out_changes, Change, HeadsOut};
 use super::each_head::{dearest_first, HeadCost, PREDICTORS};
 use super::flow::{is_in_flow, FLOW};
@@ -38,8 +38,8 @@ pub(super) fn screen(frame: &Frame) -> Screen {
     let mut notes = Vec::new();
     if !tables.is_empty() {
         let units = match (has_both, has_points) {
-            (true, _) => "Nats: of the answer's log-probability, which stars are of. Points: of accuracy.",
-            (false, true) => "Points: of accuracy. Stars are of the answer's log-probability.",
+            (true, _) => "Nats: of the answer's log-probability. Points: of accuracy.",
+            (false, true) => "Points: of accuracy.",
             (false, false) => "Nats: of the answer's log-probability.",
         };
         notes.push(units.to_owned());
@@ -55,7 +55,7 @@ fn is_of_one_layer(change: &Change<'_>) -> bool {
 
 /// The change of the log-probability and that of the accuracy under each condition, below the accuracy of the untreated passes.
 fn conditions(frame: &Frame, mut changes: Vec<Change<'_>>) -> Option<Table> {
-    correct(changes.iter_mut().map(|change| &mut change.log_prob_nats));
+    correct(changes.iter_mut().flat_map(|change| [&mut change.log_prob_nats, &mut change.exact]));
     let mut table = ModelRows::new("nats, points", &frame.models);
     add_untreated(&mut table, frame);
     for &setting in &frame.settings {
@@ -64,10 +64,9 @@ fn conditions(frame: &Frame, mut changes: Vec<Change<'_>>) -> Option<Table> {
             table.row(label(frame, setting, condition), |model| {
                 let change =
                     of_setting.iter().find(|change| change.place.model == model && change.condition == condition);
-                change.map_or_else(Cell::none, |change| Cell {
-                    aside: format!("{:>4}", points(change.exact.diff)),
-                    decided: change.log_prob_nats.is_decided(),
-                    ..Cell::words(nats(change.log_prob_nats.diff))
+                change.map_or_else(Cell::none, |change| {
+                    let decided = [&change.log_prob_nats, &change.exact].map(Difference::is_decided);
+                    two_changes(change.log_prob_nats.diff, Some(change.exact.diff), decided)
                 })
             });
         }
@@ -126,11 +125,10 @@ fn add_untreated(table: &mut ModelRows<'_>, frame: &Frame) {
     });
 }
 
-/// Changes of the accuracy without the best heads, those without random ones in brackets; decided if the best cost more of the
-/// log-probability.
+/// Changes of the accuracy without the best heads, those without random ones in brackets.
 fn heads_out(frame: &Frame) -> Option<Table> {
     let mut changes = heads_out_changes(frame);
-    correct(changes.iter_mut().filter_map(|out| out.best_less_random.as_mut()));
+    correct(changes.iter_mut().map(|out| &mut out.best.exact));
     let name = |out: &HeadsOut<'_>| format!("{} best by {}", out.n, out.by);
     let mut table = ModelRows::new("heads out, points (random heads)", &frame.models);
     for wanted in distinct(changes.iter().map(name)) {
@@ -138,7 +136,7 @@ fn heads_out(frame: &Frame) -> Option<Table> {
             let out = changes.iter().find(|out| out.best.place.model == model && name(out) == wanted);
             out.map_or_else(Cell::none, |out| Cell {
                 aside: out.random.as_ref().map_or(String::new(), |random| format!("({})", points(random.exact.diff))),
-                decided: out.best_less_random.as_ref().is_some_and(Difference::is_decided),
+                number_decided: out.best.exact.is_decided(),
                 ..Cell::words(points(out.best.exact.diff))
             })
         });

@@ -1,13 +1,15 @@
 //! Tables as LaTeX, with the rules of the package booktabs.
 
 use super::super::table::{Cell, Table};
+use crate::base::terminal;
 
 /// Formats a table as a `tabular`, with its title and caption as a comment above.
 pub(crate) fn latex_table(table: &Table) -> String {
     let comment =
         [table.title, &table.note].iter().filter(|text| !text.is_empty()).copied().collect::<Vec<_>>().join(". ");
     let columns: String = table.columns.iter().map(|column| if column.number { 'r' } else { 'l' }).collect();
-    let mut text = format!("% {}\n\\begin{{tabular}}{{{columns}}}\n\\toprule\n", one_line(&comment));
+    let mut text =
+        format!("% {}\n\\begin{{tabular}}{{{columns}}}\n\\toprule\n", terminal::escaped(&one_line(&comment)));
     text += &line(table.columns.iter().map(|column| escaped(&column.heading)));
     text += "\\midrule\n";
     table.rows.iter().for_each(|row| text += &line(row.iter().map(cell)));
@@ -23,7 +25,8 @@ fn cell(cell: &Cell) -> String {
     let number = escaped(&cell.text);
     let number = if cell.exact.is_some() { number.replace('-', "$-$") } else { number };
     let interval = if cell.aside.is_empty() { String::new() } else { format!(" {}", cell.aside.replace('-', "$-$")) };
-    format!("{number}{interval}{}", if cell.decided { "$^*$" } else { "" })
+    let star = if cell.number_decided { "$^*$" } else { "" };
+    format!("{number}{star}{interval}{}", if cell.decided { "$^*$" } else { "" })
 }
 
 /// Text without line breaks, which would end a comment.
@@ -34,7 +37,7 @@ fn one_line(text: &str) -> String {
 /// Escapes what LaTeX takes for commands.
 fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
-    for c in one_line(text).chars() {
+    for c in terminal::escaped(&one_line(text)).chars() {
         match c {
             '\\' => safe += "\\textbackslash{}",
             '~' => safe += "\\textasciitilde{}",

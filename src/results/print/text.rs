@@ -4,7 +4,7 @@ use super::super::screen::{Screen, ScreenTable};
 use super::super::table::{plural, ColumnRole, Table, MODEL};
 use super::layout::TextTable;
 use crate::base::names::ShortNames;
-use crate::base::terminal::wrapped;
+use crate::base::terminal::{escaped, wrapped};
 
 /// The tables to print.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub(crate) fn screen_text(screen: Screen, names: &ShortNames) -> String {
     let Screen { tables, notes, next, .. } = screen;
     let mut end = String::new();
     for note in &notes {
-        end += &(wrapped(note, "") + "\n");
+        end += &(wrapped(&escaped(note), "") + "\n");
     }
     let next = if next.is_empty() { String::new() } else { format!("Next: {next}. ") };
     end += &(wrapped(&format!("{next}More: --tables all."), "") + "\n");
@@ -73,8 +73,11 @@ impl ScreenText {
             0 => String::new(),
             more => format!("{}: --tables {}\n", plural(more, "more row"), table.id),
         };
-        let heading =
-            if heading.is_empty() { String::new() } else { wrapped(&heading, "").replace('\u{a0}', " ") + "\n\n" };
+        let heading = if heading.is_empty() {
+            String::new()
+        } else {
+            wrapped(&escaped(&heading), "").replace('\u{a0}', " ") + "\n\n"
+        };
         format!("{heading}{}\n{more}\n", TextTable::new(table))
     }
 }
