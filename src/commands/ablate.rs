@@ -7,14 +7,14 @@ mod screen;
 
 use super::command::{read, typed, Action, Command, Measuring};
 use super::measuring::MeasuringFlags;
-use super::models::OpenedModels;
+use super::models::{OpenedModels, PROMPTS};
 use super::shared::{Measured, RunFlags};
 use crate::attention::{HeadPlace, Removal};
 use crate::bail_usage;
 use crate::base::spec_file::flag_defaults;
 use crate::figures::{Over, Panel, RunFigure, View};
 use crate::measures::MeasureName;
-use crate::prompts::{Grid, NeedleCounts, NeedlePrompts, PromptDefaults, Region};
+use crate::prompts::{Grid, NeedlePrompts, Region};
 use crate::results::folder::HEADS;
 use crate::results::metric::ACCURACY;
 use crate::results::run_table::RunTable;
@@ -34,9 +34,6 @@ use std::collections::BTreeSet;
 use strum::VariantArray as _;
 
 /// Other needles are what costs, and dozens of passes over a prompt of 1k tokens take seconds.
-const DEFAULTS: PromptDefaults =
-    PromptDefaults { ctx_tok: 1024, settings: &[NeedleCounts { needles: 4, asked: 2 }], samples: 8 };
-
 /// Heads that are knocked out if nobody says how many, as far as models have so many.
 const KNOCKED_OUT: [usize; 4] = [1, 2, 4, 8];
 
@@ -53,7 +50,7 @@ pub(super) static ABLATE: Command = Command {
             "difftool ablate --ctx 4k --parts noise --condition 'silence(filler)'",
         ),
     ],
-    defaults: Some(&DEFAULTS),
+    defaults: Some(&PROMPTS),
     flags: Measured::<AblateFlags>::augment_args,
     action: Action::Measure(Measuring {
         typed: typed::<AblateFlags>,
@@ -194,7 +191,7 @@ pub(super) enum AblatePart {
 
 impl MeasuringFlags for AblateFlags {
     fn fill(&mut self, models: &OpenedModels) -> Result<()> {
-        models.fill(&mut self.prompts, &DEFAULTS)
+        models.fill(&mut self.prompts, &PROMPTS)
     }
 
     fn plans(&self, run: &RunFlags, models: &OpenedModels) -> Result<Vec<Plan>> {

@@ -118,6 +118,9 @@ impl fmt::Debug for Command {
     }
 }
 
+/// Flags for texts of people, which may begin with a dash: a list, a dialogue.
+const TEXTS: [&str; 4] = ["prompt", "question", "lead", "answer"];
+
 /// Shows a flag in the help of `-h` if the examples have it, and takes what begins with a minus for its value: the error is then about
 /// the number. `--context` is `--ctx`.
 fn eased(arg: clap::Arg, examples: &str) -> clap::Arg {
@@ -125,6 +128,8 @@ fn eased(arg: clap::Arg, examples: &str) -> clap::Arg {
     let is_shown = arg.get_long().is_some_and(|long| words.any(|word| word.strip_prefix("--") == Some(long)));
     let arg = if is_shown { arg.hide_short_help(false) } else { arg };
     let arg = if arg.get_action().takes_values() { arg.allow_negative_numbers(true) } else { arg };
+    let arg =
+        if arg.get_long().is_some_and(|long| TEXTS.contains(&long)) { arg.allow_hyphen_values(true) } else { arg };
     if arg.get_long() == Some("ctx") {
         return arg.alias("context");
     }
@@ -133,13 +138,14 @@ fn eased(arg: clap::Arg, examples: &str) -> clap::Arg {
 
 /// Adds the prompts that a command has by default to the help of its flags.
 fn with_defaults(mut command: clap::Command, defaults: &PromptDefaults) -> clap::Command {
-    let needles: Vec<String> = defaults.settings.iter().map(|counts| counts.needles.to_string()).collect();
-    let asked: Vec<String> = defaults.settings.iter().map(|counts| counts.asked.to_string()).collect();
+    let built_in: Vec<String> =
+        defaults.settings(true, defaults.ctx_tok).iter().map(|counts| counts.needles.to_string()).collect();
+    let others = PromptDefaults::OTHERS;
     let ctx = tokens_name(defaults.ctx_tok);
     let filled_in = [
         ("ctx", format!("{ctx}, or the shortest context of the models if that is less")),
-        ("needles", needles.join(",")),
-        ("retrieve", format!("{}; at most 2 with other --needles", asked.join(","))),
+        ("needles", format!("{}, of built-in models {} as far as they have room", others.needles, built_in.join(","))),
+        ("retrieve", format!("at most {}", others.asked)),
         ("samples", defaults.samples.to_string()),
     ];
     for (flag, value) in filled_in {

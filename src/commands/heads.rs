@@ -2,12 +2,12 @@
 
 use super::command::{read, typed, Action, Command, Measuring};
 use super::measuring::MeasuringFlags;
-use super::models::OpenedModels;
+use super::models::{OpenedModels, PROMPTS};
 use super::shared::{Measured, RunFlags};
 use crate::figures::{RunFigure, View};
 use crate::measures::MeasureName;
 use crate::measures::{by_role, EVERY_HEAD, ROLES, SINKS, STRONGEST};
-use crate::prompts::{Grid, NeedleCounts, NeedlePrompts, PromptDefaults};
+use crate::prompts::{Grid, NeedlePrompts};
 use crate::results::metric::{ANSWER_REGION, MAP_COSINE, MAP_COSINE_CHANCE, NOISE_REGION};
 use crate::results::screen::{note_on_levels, Screen, ScreenTable};
 use crate::results::Frame;
@@ -16,9 +16,6 @@ use anyhow::Result;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-const DEFAULTS: PromptDefaults =
-    PromptDefaults { ctx_tok: 1024, settings: &[NeedleCounts { needles: 1, asked: 1 }], samples: 4 };
-
 pub(super) static HEADS: Command = Command {
     name: "heads",
     about: "Roles of heads: retrieval, induction, previous token, sinks, and output from the answer",
@@ -26,7 +23,7 @@ pub(super) static HEADS: Command = Command {
         ("Roles of the heads of the built-in models", "difftool heads --ctx 1k"),
         ("The same of another model, as JSON", "difftool heads --model ./llama --json"),
     ],
-    defaults: Some(&DEFAULTS),
+    defaults: Some(&PROMPTS),
     flags: Measured::<HeadsFlags>::augment_args,
     action: Action::Measure(Measuring {
         typed: typed::<HeadsFlags>,
@@ -72,7 +69,7 @@ fn note_on_agreement(frame: &Frame) -> Option<String> {
 
 impl MeasuringFlags for HeadsFlags {
     fn fill(&mut self, models: &OpenedModels) -> Result<()> {
-        models.fill(&mut self.prompts, &DEFAULTS)
+        models.fill(&mut self.prompts, &PROMPTS)
     }
 
     fn plans(&self, _run: &RunFlags, _models: &OpenedModels) -> Result<Vec<Plan>> {

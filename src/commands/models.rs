@@ -21,6 +21,16 @@ impl OpenedModels {
         Self { names, reading: reading.clone(), opened: OnceCell::new() }
     }
 
+    /// Some of the models, opened by themselves.
+    pub(super) fn some(&self, names: &[String]) -> Self {
+        Self::of(names.to_vec(), &self.reading)
+    }
+
+    /// How they are read.
+    pub(super) fn reading(&self) -> &LoadOptions {
+        &self.reading
+    }
+
     /// The models.
     ///
     /// # Errors
@@ -57,7 +67,9 @@ impl OpenedModels {
         if prompts.ctx.is_empty() && !prompts.own.is_asked() {
             prompts.ctx = vec![self.ctx_tok(defaults.ctx_tok)?];
         }
-        prompts.fill(defaults)
+        let built_in = open::built_in_names();
+        let is_built_in = |name: &String| built_in.contains(&name.strip_prefix(BUILT_IN).unwrap_or(name));
+        prompts.fill(defaults, self.names.iter().all(is_built_in))
     }
 
     /// The single length of a command; the [usual](Self::ctx_tok) one if none is given.
@@ -73,5 +85,11 @@ impl OpenedModels {
     }
 }
 
+/// What names of built-in models may begin with.
+const BUILT_IN: &str = "built-in:";
+
 /// Default length of a prompt or window, in tokens.
 pub(super) const CTX_TOK: usize = 4096;
+
+/// The prompts of all commands about attention, so that what they measure is one number in all of them.
+pub(super) const PROMPTS: PromptDefaults = PromptDefaults { ctx_tok: 1024, samples: 8, each: false };

@@ -9,13 +9,13 @@ use crate::bail_usage;
 use crate::figures::{region_name, Over, Panel, RunFigure, View};
 use crate::measures::MeasureName;
 use crate::model::generate::MAX_NEW;
-use crate::prompts::{Grid, NeedleCounts, NeedlePrompts, PromptDefaults, FILE, QUESTION, RULER};
+use crate::prompts::{Grid, NeedlePrompts, PromptDefaults, FILE, QUESTION, RULER};
 use crate::results::metric::{
     ACCURACY, ANSWER_REGION, GENERATED_ACCURACY, GENERATED_CONTAINS, NOISE_OUT, SAID_NUMBER, SAID_OTHER_NEEDLE,
     SHARE_OUT,
 };
 use crate::results::run_table::{number_table, RunTable};
-use crate::results::screen::{note_on_changes, Screen, ScreenTable, SideBySide};
+use crate::results::screen::{note_on_changes, note_on_limits, Screen, ScreenTable, SideBySide};
 use crate::results::table::{Cell, Table};
 use crate::results::{Column, Cut, Frame, Number, Value};
 use crate::run::Plan;
@@ -25,8 +25,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
 
-pub(super) const DEFAULTS: PromptDefaults =
-    PromptDefaults { ctx_tok: CTX_TOK, settings: &[NeedleCounts { needles: 4, asked: 2 }], samples: 8 };
+pub(super) const DEFAULTS: PromptDefaults = PromptDefaults { ctx_tok: CTX_TOK, samples: 3, each: true };
 
 pub(super) static NEEDLE: Command = Command {
     name: "needle",
@@ -117,7 +116,7 @@ fn screen(frame: &Frame) -> Screen {
     let answers = SideBySide::of("answers", "Answers", numbers).table(frame);
     Screen {
         tables: answers.into_iter().chain(hidden(frame)).chain(absent(frame)).collect(),
-        notes: note_on_changes(frame).into_iter().chain(note_on_hidden(frame)).collect(),
+        notes: [note_on_changes(frame), note_on_hidden(frame), note_on_limits(frame)].into_iter().flatten().collect(),
         ..Screen::default()
     }
 }

@@ -2,7 +2,7 @@
 
 use super::command::{read, typed, Action, Command, Measuring};
 use super::measuring::MeasuringFlags;
-use super::models::OpenedModels;
+use super::models::{OpenedModels, PROMPTS};
 use super::shared::{grid, Measured, RunFlags};
 use crate::bail_usage;
 use crate::base::names::{distinct, joined, repeated};
@@ -10,7 +10,7 @@ use crate::base::spec_file::flag_defaults;
 use crate::figures::{Over, Panel, RunFigure, View};
 use crate::kernels::quant::{Format, Quantised, Quantiser, Scope};
 use crate::measures::MeasureName;
-use crate::prompts::{NeedleCounts, NeedlePrompts, PromptDefaults};
+use crate::prompts::NeedlePrompts;
 use crate::results::metric::{
     ACCURACY, ANSWER_LOG_PROB, ANSWER_REGION, ERROR_CANCELLED, NLL, SHARE_OUT, TOP_TOKEN_FLIPS, TOTAL_VARIATION,
 };
@@ -24,9 +24,6 @@ use anyhow::Result;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-const DEFAULTS: PromptDefaults =
-    PromptDefaults { ctx_tok: 1024, settings: &[NeedleCounts { needles: 2, asked: 2 }], samples: 7 };
-
 pub(super) static QUANTIZE: Command = Command {
     name: "quantize",
     about: "Round attention logits, or queries and keys, to few bits, and measure what is lost",
@@ -36,7 +33,7 @@ pub(super) static QUANTIZE: Command = Command {
         ("Queries and keys instead, keys less their mean", "difftool quantize --of qk --bits 8,4,fp8,nvfp4 --smooth"),
         ("One layer at a time: which breaks first?", "difftool quantize --of qk --bits 4 --each-layer"),
     ],
-    defaults: Some(&DEFAULTS),
+    defaults: Some(&PROMPTS),
     flags: Measured::<QuantizeFlags>::augment_args,
     action: Action::Measure(Measuring {
         typed: typed::<QuantizeFlags>,
@@ -86,7 +83,7 @@ impl MeasuringFlags for QuantizeFlags {
     fn fill(&mut self, models: &OpenedModels) -> Result<()> {
         let usual = if self.of == Quantised::Qk { Scope::Block } else { Scope::Tensor };
         self.scope.get_or_insert(usual);
-        models.fill(&mut self.prompts, &DEFAULTS)
+        models.fill(&mut self.prompts, &PROMPTS)
     }
 
     fn plans(&self, run: &RunFlags, models: &OpenedModels) -> Result<Vec<Plan>> {

@@ -3,12 +3,12 @@
 use super::command::{read, typed, Action, Command, Measuring};
 use super::hidden::{hidden, note_on_hidden};
 use super::measuring::MeasuringFlags;
-use super::models::OpenedModels;
+use super::models::{OpenedModels, PROMPTS};
 use super::needle::REGIONS;
 use super::shared::{grid, Measured, RunFlags};
 use crate::figures::{RunFigure, View};
 use crate::measures::MeasureName;
-use crate::prompts::{NeedleCounts, NeedlePrompts, PromptDefaults};
+use crate::prompts::NeedlePrompts;
 use crate::results::metric::{ANSWER_REGION, ENTROPY, NOISE_ABS, NOISE_OUT, SHARE_ABS, SHARE_OUT, SINK_SHARE_FIRST};
 use crate::results::run_table::{number_table, RunTable};
 use crate::results::screen::{note_on_changes, Screen, SideBySide};
@@ -19,9 +19,6 @@ use anyhow::Result;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-const DEFAULTS: PromptDefaults =
-    PromptDefaults { ctx_tok: 1024, settings: &[NeedleCounts { needles: 1, asked: 1 }], samples: 15 };
-
 pub(super) static RATIO: Command = Command {
     name: "ratio",
     about: "Share of attention and output by region of the prompt, sinks, and entropy",
@@ -29,7 +26,7 @@ pub(super) static RATIO: Command = Command {
         ("Shares of attention and output at 4k tokens", "difftool ratio --ctx 4k"),
         ("The same for plain text", "difftool ratio --text book.txt --ctx 2k --model ./llama"),
     ],
-    defaults: Some(&DEFAULTS),
+    defaults: Some(&PROMPTS),
     flags: Measured::<RatioFlags>::augment_args,
     action: Action::Measure(Measuring {
         typed: typed::<RatioFlags>,
@@ -50,7 +47,7 @@ pub(super) struct RatioFlags {
 
 impl MeasuringFlags for RatioFlags {
     fn fill(&mut self, models: &OpenedModels) -> Result<()> {
-        models.fill(&mut self.prompts, &DEFAULTS)
+        models.fill(&mut self.prompts, &PROMPTS)
     }
 
     fn plans(&self, _run: &RunFlags, _models: &OpenedModels) -> Result<Vec<Plan>> {

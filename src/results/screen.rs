@@ -3,7 +3,7 @@
 
 use super::column::{Column, Cut, Value};
 use super::difference::correct;
-use super::frame::Frame;
+use super::frame::{of_model, Frame};
 use super::metric::{Number, ACCURACY};
 use super::query::{Query, ResultRow};
 use super::run_table::{row_columns, sorted_rows};
@@ -89,7 +89,7 @@ impl ScreenTable {
     /// What brackets and stars in its cells mean.
     fn marks(&self) -> &'static str {
         let has = |mark: fn(&Cell) -> bool| self.table.rows.iter().flatten().any(mark);
-        match (has(|cell| cell.aside.starts_with('[')), has(|cell| cell.decided)) {
+        match (has(|cell| cell.aside.starts_with('[')), has(|cell| cell.decided || cell.number_decided)) {
             (true, true) => " [95 %]; *\u{a0}decided",
             (true, false) => " [95 %]",
             (false, true) => "; *\u{a0}decided",
@@ -378,6 +378,26 @@ pub(crate) fn note_on_levels(frame: &Frame, what: &str, numbers: &[(&str, Number
         parts.extend(levels.map(|levels| format!("{name} {}", levels.join(", "))));
     }
     (!parts.is_empty()).then(|| format!("{what}: {}.", parts.join("; ")))
+}
+
+/// Accuracy from which on everything counts as answered, and up to which nothing does.
+const EVERYTHING: f64 = 0.97;
+const NOTHING: f64 = 0.03;
+
+/// The setting to try where all models answer everything, or nothing: there is nothing to be seen then.
+pub(crate) fn note_on_limits(frame: &Frame) -> Option<String> {
+    let untreated = (Column::Condition, None);
+    let mut levels = Vec::new();
+    for model in &frame.models {
+        levels.push(frame.estimate(ACCURACY.overall(), &[of_model(model), untreated])?.value);
+    }
+    if !levels.is_empty() && levels.iter().all(|&level| level >= EVERYTHING) {
+        return Some("Everything is answered: differences cannot be seen here; try more --needles.".to_owned());
+    }
+    let is_nothing = !levels.is_empty() && levels.iter().all(|&level| level <= NOTHING);
+    is_nothing.then(|| {
+        "Nothing is answered: differences cannot be seen here; try fewer --needles, or a shorter --ctx.".to_owned()
+    })
 }
 
 /// Returns the sentence on what the columns of a run without conditions are; empty for a single model.

@@ -51,6 +51,7 @@ fn means(records: &[Record], metric: &str, region: Option<&str>) -> BTreeMap<Str
     values.into_iter().map(|(model, values)| (model, values.iter().sum::<f64>() / values.len() as f64)).collect()
 }
 
+const ONE_NEEDLE: [&str; 4] = ["--needles", "1", "--retrieve", "1"];
 const SHORT: [&str; 6] = ["--ctx", "256", "--samples", "1", "--depths", "0,50"];
 
 #[test]
@@ -91,7 +92,7 @@ fn ratio_tells_where_attention_goes_and_leaves_records_and_figures() {
 #[test]
 fn heads_tells_what_each_head_is_for() {
     let scratch = Scratch::new();
-    let stdout = scratch.stdout("heads", &[&SHORT[..], &["--out", "run"]].concat());
+    let stdout = scratch.stdout("heads", &[&SHORT[..], &ONE_NEEDLE, &["--out", "run"]].concat());
     for role in ["answer out", "retrieval", "induction", "sink", "cancelling"] {
         assert!(stdout.contains(role), "{role} is missing: {stdout}");
     }
@@ -360,8 +361,11 @@ fn results_do_not_depend_on_the_state_of_the_weights() {
     let sizes = DecoderSizes { width: 512, layers: 26, ffn: 1536, head_dim: 128, ..common::tiny_sizes("diff") };
     common::random_model(&scratch.path("diff"), "diff", sizes, DType::BF16);
     let limits = [("expanded", "unlimited"), ("streamed", "600000")];
-    for (command, args) in [("heads", "--samples 1 --depths 50"), ("ratio", "--samples 1 --depths 50"), ("explore", "")]
-    {
+    for (command, args) in [
+        ("heads", "--needles 1 --samples 1 --depths 50"),
+        ("ratio", "--needles 1 --samples 1 --depths 50"),
+        ("explore", ""),
+    ] {
         let [expanded, streamed] = limits.map(|(state, limit)| {
             let out = format!("{command}-{state}");
             let args = format!("{command} --model ./diff --ctx 128 {args} --threads 1 --out {out} -q");

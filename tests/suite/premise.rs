@@ -89,7 +89,22 @@ fn values(records: &[Record], model: &str, metric: &Metric) -> [Vec<f64>; 2] {
 #[test]
 fn heads_has_the_agreement_of_differential_models_and_says_it() {
     let scratch = Scratch::new();
-    let screen = scratch.stdout(&["heads", "--ctx", "256", "--depths", "50", "--samples", "2", "-q", "--out", "run"]);
+    let screen = scratch.stdout(&[
+        "heads",
+        "--needles",
+        "1",
+        "--retrieve",
+        "1",
+        "--ctx",
+        "256",
+        "--depths",
+        "50",
+        "--samples",
+        "2",
+        "-q",
+        "--out",
+        "run",
+    ]);
     assert!(screen.contains("Cosine of both maps of diff, diff-v2: noise 0."), "{screen}");
     let records = scratch.records("run");
     for metric in [&MAP_COSINE, &MAP_COSINE_CHANCE, &CANCELLED, &CANCELLED_CHANCE] {

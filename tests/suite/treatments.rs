@@ -240,12 +240,12 @@ fn what_hiding_a_region_changes_is_what_its_condition_changes_to_the_bit() {
     let scratch = Scratch::new();
     let hidden = ["noise", "distractor", "filler"];
     let conditions = hidden.map(|region| format!("mask({region})"));
-    let flags = ["needle", "--ctx", "300", "--samples", "2", "--depths", "0,60", "--out", "run"];
+    let flags = ["needle", "--needles", "4", "--ctx", "300", "--samples", "2", "--depths", "0,60", "--out", "run"];
     let text = scratch.stdout(&flags);
     assert!(text.contains("hidden: nats, points") && text.contains("other needles"), "{text}");
     let alone = scratch.records("run");
     let treated: Vec<&str> = conditions.iter().flat_map(|condition| ["--condition", condition]).collect();
-    scratch.stdout(&[&flags[..8], &["treated", "-q"], &treated[..]].concat());
+    scratch.stdout(&[&flags[..10], &["treated", "-q"], &treated[..]].concat());
     let records = scratch.records("treated");
     let numbers = |records: &[Record], metric: &str, condition: Option<&str>, region: Option<&str>| -> Vec<f64> {
         let of = |record: &&Record| {

@@ -99,14 +99,39 @@ impl Default for NeedlePrompts {
     }
 }
 
-/// The prompts of a command if its flags say nothing else.
+/// The prompts of a command if its flags say nothing else. Where everything or nothing is answered, nothing can be seen: built-in
+/// models, which answer all of a few needles, are asked with more than others, of 135M parameters and more.
 pub struct PromptDefaults {
     /// Tokens of a prompt, unless a model's context is shorter.
     pub ctx_tok: usize,
-    /// Numbers of needles.
-    pub settings: &'static [NeedleCounts],
     /// Prompts per depth.
     pub samples: usize,
+    /// Asks built-in models with each number of [`NEEDLES`](Self::NEEDLES), instead of the largest.
+    pub each: bool,
+}
+
+impl PromptDefaults {
+    /// Numbers of needles in prompts of built-in models, as far as there is room for them.
+    pub const NEEDLES: [usize; 4] = [4, 12, 24, 40];
+
+    /// Numbers of needles in prompts of other models, and of those asked for.
+    pub const OTHERS: NeedleCounts = NeedleCounts { needles: 4, asked: 2 };
+
+    /// Tokens of a prompt for each of its needles.
+    const NEEDLE_TOK: usize = 25;
+
+    /// The numbers of needles in prompts of this length, for built-in models or others.
+    pub(crate) fn settings(&self, are_built_in: bool, ctx_tok: usize) -> Vec<NeedleCounts> {
+        if !are_built_in {
+            return vec![Self::OTHERS];
+        }
+        let has_room = |needles: &usize| *needles == Self::NEEDLES[0] || needles * Self::NEEDLE_TOK <= ctx_tok;
+        let mut counts: Vec<usize> = Self::NEEDLES.into_iter().filter(has_room).collect();
+        if !self.each {
+            counts.drain(..counts.len() - 1);
+        }
+        counts.into_iter().map(|needles| NeedleCounts { needles, asked: 2 }).collect()
+    }
 }
 
 /// A share of the context, in percent: `5%`.
@@ -137,10 +162,11 @@ impl NeedlePrompts {
     ///
     /// # Errors
     /// Usage errors if numbers do not go together.
-    pub fn fill(&mut self, defaults: &PromptDefaults) -> Result<()> {
+    pub fn fill(&mut self, defaults: &PromptDefaults, are_built_in: bool) -> Result<()> {
         self.samples.get_or_insert(if self.own.is_asked() { 1 } else { defaults.samples });
         self.depths.retain(|_| !self.own.is_asked()); // the answer is where it is
-        let settings = self.pairs(defaults.settings)?;
+        let shortest = self.ctx_tok().into_iter().min().unwrap_or(defaults.ctx_tok);
+        let settings = self.pairs(&defaults.settings(are_built_in, shortest))?;
         self.needles = settings.iter().map(|counts| counts.needles).collect();
         self.retrieve = settings.iter().map(|counts| counts.asked).collect();
         Ok(())
@@ -300,18 +326,18 @@ mod tests {
     fn filled_in_prompts_are_what_flags_mean() {
         const ONE: NeedleCounts = NeedleCounts { needles: 1, asked: 1 };
         const FOUR: NeedleCounts = NeedleCounts { needles: 4, asked: 2 };
-        let defaults = PromptDefaults { ctx_tok: 4096, settings: &[ONE, FOUR], samples: 7 };
+        let defaults = PromptDefaults { ctx_tok: 4096, samples: 7, each: true };
         let filled = |needles: &[usize], retrieve: &[usize], distractors: &[&str]| {
             let mut prompts =
                 NeedlePrompts { retrieve: retrieve.to_vec(), samples: None, ..self::needles(needles, distractors) };
-            prompts.fill(&defaults)?;
+            prompts.fill(&defaults, false)?;
             let once = prompts.clone();
-            prompts.fill(&defaults)?;
+            prompts.fill(&defaults, false)?;
             assert_eq!(prompts, once, "filled in once more, nothing changes");
             assert_eq!(prompts.samples(), 7);
             anyhow::Ok(prompts.settings())
         };
-        assert_eq!(filled(&[], &[], &[]).unwrap(), [ONE, FOUR]);
+        assert_eq!(filled(&[], &[], &[]).unwrap(), [FOUR]);
         assert_eq!(filled(&[1, 4], &[], &[]).unwrap(), [ONE, FOUR]);
         assert_eq!(filled(&[4, 6], &[3], &[]).unwrap(), [4, 6].map(|needles| NeedleCounts { needles, asked: 3 }));
         assert_eq!(filled(&[], &[], &["1%", "3%"]).unwrap(), [ONE]);
@@ -321,5 +347,19 @@ mod tests {
             let error = filled(&needles, &retrieve, &[]).unwrap_err().to_string();
             assert!(error.contains(words), "{error}");
         }
+    }
+
+    #[test]
+    fn built_in_models_are_asked_with_as_many_needles_as_there_is_room_for() {
+        let needles = |each, ctx_tok| {
+            let defaults = PromptDefaults { ctx_tok: 1024, samples: 1, each };
+            let settings = defaults.settings(true, ctx_tok).into_iter();
+            settings.map(|counts| (counts.needles, counts.asked)).collect::<Vec<_>>()
+        };
+        assert_eq!(needles(true, 4096), [(4, 2), (12, 2), (24, 2), (40, 2)]);
+        assert_eq!(
+            (needles(false, 1024), needles(false, 512), needles(false, 128)),
+            (vec![(40, 2)], vec![(12, 2)], vec![(4, 2)])
+        );
     }
 }
