@@ -1,5 +1,6 @@
 //! `difftool claims`: does a differential model do what the paper says, compared with a standard one?
 
+mod difficulty;
 mod figures;
 mod judge;
 mod list;
@@ -18,7 +19,8 @@ use crate::base::values::TokenRange;
 use crate::model::open;
 use crate::run::{Plan, Run};
 use anyhow::Result;
-use clap::Args;
+use clap::{Args, ValueEnum};
+use difficulty::Difficulty;
 use figures::FIGURES;
 use list::{Claim, CLAIMS};
 use serde::{Deserialize, Serialize};
@@ -51,7 +53,7 @@ pub(super) static CLAIMS_COMMAND: Command = Command {
         screen,
         tables: &[&CLAIMS_TABLE, &READINGS],
         figures: &FIGURES,
-        next: "--report page.html, each claim with its figure",
+        next: "difftool report RUN --out page.html",
     }),
 };
 
@@ -67,6 +69,15 @@ pub(super) struct ClaimsFlags {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[arg(long, value_delimiter = ',', value_name = "CLAIMS", value_parser = claim_name)]
     pub only: Vec<String>,
+    /// Needles in the text [default: of 1, 2, 4, 6, 12, 24 and 40, then 2 in a haystack of needles, those at which the standard
+    /// model's answers to other prompts are nearest to 55 %]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[arg(long, value_name = "N", value_parser = needle_count)]
+    pub needles: Option<usize>,
+    /// Haystack of the needles: prose, or only other needles
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[arg(long, value_enum, value_name = "HAYSTACK", requires = "needles", hide_short_help = true)]
+    pub haystack: Option<ClaimsHaystack>,
     /// Length of prompts and windows in tokens [default: 1k, or the shortest context of the models if that is less]
     #[serde(skip_serializing_if = "Option::is_none")]
     #[arg(long, value_name = "TOKENS")]
@@ -84,6 +95,14 @@ pub(super) struct ClaimsFlags {
     pub replicates: Option<Replicates>,
 }
 
+/// What the needles of claims stand in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum ClaimsHaystack {
+    Prose,
+    Needles,
+}
+
 impl Default for ClaimsFlags {
     fn default() -> Self {
         flag_defaults()
@@ -93,6 +112,12 @@ impl Default for ClaimsFlags {
 /// Hides the flags that claims refuse: they are about models without treatment, and have verdicts of their own.
 fn without_treatment(command: clap::Command) -> clap::Command {
     command.mut_arg("condition", |arg| arg.hide(true)).mut_arg("fail_if", |arg| arg.hide(true))
+}
+
+/// Parses the number of needles.
+fn needle_count(typed: &str) -> Result<usize, String> {
+    let count = typed.parse().ok().filter(|&count| count > 0);
+    count.ok_or_else(|| format!("`{typed}` is not a number of needles from 1 on"))
 }
 
 /// Parses the name of a claim.
@@ -108,6 +133,29 @@ impl ClaimsFlags {
     /// Length of prompts and windows, once it is filled in.
     fn ctx_tok(&self) -> usize {
         self.ctx.and_then(TokenRange::single).unwrap_or(CTX_TOK)
+    }
+
+    /// The difficulty, once it is filled in.
+    fn difficulty(&self) -> Difficulty {
+        Difficulty { needles: self.needles.unwrap_or(1), in_needles: self.haystack == Some(ClaimsHaystack::Needles) }
+    }
+
+    /// The same claims at a difficulty.
+    fn at(&self, difficulty: Difficulty) -> Self {
+        let haystack = difficulty.in_needles.then_some(ClaimsHaystack::Needles);
+        Self { needles: Some(difficulty.needles), haystack, ..self.clone() }
+    }
+
+    /// The standard models among those of a run: the first, or the replicates of its recipe.
+    fn standard(&self, models: &[String]) -> Vec<String> {
+        let recipe = |model: &String| self.replicates.as_ref()?.split(model).map(|(recipe, _)| recipe);
+        let Some(first) = models.first() else { return Vec::new() };
+        match recipe(first) {
+            Some(of_first) => {
+                models.iter().filter(|model| recipe(model).as_ref() == Some(&of_first)).cloned().collect()
+            }
+            None => vec![first.clone()],
+        }
     }
 
     /// The claims that are asked for.
@@ -160,6 +208,10 @@ impl MeasuringFlags for ClaimsFlags {
             Some(_) => bail_usage!("--ctx: all claims are measured at one length; give one"),
         };
         self.ctx = Some(ctx);
+        self.check_models(&models.names)?;
+        if self.needles.is_none() && self.claims().iter().any(|claim| series::depends_on_difficulty(claim)) {
+            *self = self.at(difficulty::choose(self, models)?);
+        }
         Ok(())
     }
 
@@ -172,7 +224,6 @@ impl MeasuringFlags for ClaimsFlags {
                 "--fail-if: claims measures the same numbers of several kinds of prompts; use the command of a claim"
             );
         }
-        self.check_models(&models.names)?;
         let own = serde_json::to_value(self)?;
         let plans = series::plans(&self.claims(), self, run, models)?;
         Ok(plans.into_iter().map(|plan| Plan { own: own.clone(), ..plan }).collect())

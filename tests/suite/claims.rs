@@ -35,7 +35,7 @@ fn the_numbers_of_a_claim_are_those_of_the_command_that_measures_it_by_itself() 
     let all = by_identity(scratch.records("all"));
     let mut lines: Vec<String> =
         rows(&json, "readings").iter().map(|row| row["command"].as_str().unwrap().to_owned()).collect();
-    assert_eq!(lines.len(), 16);
+    assert_eq!(lines.len(), 23);
     lines.sort();
     lines.dedup();
     assert_eq!(lines.len(), 8, "{lines:?}");
@@ -62,11 +62,11 @@ fn the_screen_of_one_model_or_two_is_one_screen_with_a_verdict_on_every_claim() 
             .chain(models)
             .collect();
         let screen = scratch.stdout(&flags);
-        let claims = ["T2 ", "T3 ", "F5 ", "F4 ", "F8 ", "T5 ", "F6 ", "F7 ", "T4 ", "F3 ", "P "];
+        let claims = ["T2 ", "T3 ", "N ", "F5 ", "F4 ", "F8 ", "T5 ", "F6 ", "F7 ", "T4 ", "F3 ", "P "];
         for claim in claims {
             assert!(screen.lines().any(|line| line.starts_with(claim)), "{claim}: {screen}");
         }
-        assert!(screen.contains("Yes (supported), no (contradicted), open: diff 0, 0, 16"), "{screen}");
+        assert!(screen.contains("of all readings: diff 0, 0, 23") && screen.contains("One training each."), "{screen}");
         assert!(screen.lines().count() <= 24 && screen.lines().all(|line| line.chars().count() <= 80), "{screen}");
     }
 }
@@ -76,13 +76,14 @@ fn a_claim_that_cannot_be_measured_says_why() {
     let scratch = Scratch::with(&["transformer"]);
     tiny_model_of_seed(&scratch.path("other"), "transformer", 2);
     let pair = ["claims", "-q", "--model", "./other", "--baseline", "./transformer", "--samples", "1"];
-    let screen = scratch.stdout(&[&pair[..], &["--only", "P,F3", "--ctx", "128"]].concat());
+    let screen = scratch.stdout(&[&pair[..], &["--only", "P,F3", "--ctx", "192"]].concat());
     assert!(screen.contains("P: not measurable, the model has one attention map."), "{screen}");
     assert!(screen.contains("not known"), "what they were trained on: {screen}");
     // Six needles do not fit, windows of text do.
-    let screen = scratch.stdout(&[&pair[..], &["--only", "T2,F3", "--ctx", "64"]].concat());
-    assert!(screen.contains("T2") && screen.contains("not measurable") && screen.contains("tokens"), "{screen}");
-    scratch.refuses(&[&pair[..], &["--only", "T2", "--ctx", "64"]].concat(), &["64 tokens is too short", "needles: 6"]);
+    let needles = ["--needles", "6", "--ctx", "64"];
+    let screen = scratch.stdout(&[&pair[..], &["--only", "T3,F3"], &needles].concat());
+    assert!(screen.contains("T3") && screen.contains("not measurable") && screen.contains("tokens"), "{screen}");
+    scratch.refuses(&[&pair[..], &["--only", "T3"], &needles].concat(), &["64 tokens is too short", "needles: 6"]);
 }
 
 #[test]
@@ -91,7 +92,7 @@ fn claims_that_cannot_be_compared_are_refused() {
     for (flags, words) in [
         (&["--model", "./diff"][..], &["--baseline"][..]),
         (&["--baseline", "./diff"], &["--model"]),
-        (&["--model", "./diff", "--baseline", "./transformer", "--only", "T9"], &["T9", "T2, T3, F5"]),
+        (&["--model", "./diff", "--baseline", "./transformer", "--only", "T9"], &["T9", "T2, T3, N, F5"]),
         (&["--model", "./diff", "--baseline", "./transformer", "--ctx", "1k,2k"], &["--ctx"]),
         (&["--model", "./diff", "--baseline", "./transformer", "--samples", "0"], &["--samples"]),
         (&["--model", "./diff", "--baseline", "./transformer", "--condition", "mask(noise)"], &["--condition"]),
@@ -126,9 +127,9 @@ fn intervals_over_training_seeds_need_three_of_them() {
 #[test]
 fn the_page_of_claims_has_a_chapter_with_a_figure_and_a_command_for_each() {
     let scratch = Scratch::with(&["transformer", "diff"]);
-    claims(&scratch, &["--report", "page.html", "--out", "run", "--only", "T2,T5,P"]);
+    claims(&scratch, &["--report", "page.html", "--out", "run", "--only", "T2,T5,P", "--needles", "6"]);
     let page = scratch.read("page.html");
-    for words in ["T2: more of 6 needles", "T5: smaller logits", "P: maps agree on noise", "The verdict does not say"] {
+    for words in ["T2: more answers", "T5: smaller logits", "P: noise cancels more", "The verdict does not say"] {
         assert!(page.contains(words), "{words}");
     }
     assert!(page.contains("difftool needle --needles 6 --retrieve 2 --ctx 512 --samples 1 --model"));
@@ -136,5 +137,5 @@ fn the_page_of_claims_has_a_chapter_with_a_figure_and_a_command_for_each() {
         assert!(page.contains(figure), "{figure}");
     }
     let latex = scratch.stdout(&["show", "run", "--latex"]);
-    assert!(latex.contains("\\toprule") && latex.contains("more of 6 needles"), "{latex}");
+    assert!(latex.contains("\\toprule") && latex.contains("more answers"), "{latex}");
 }

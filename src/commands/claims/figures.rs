@@ -1,19 +1,19 @@
 //! The figures of claims: what each is about, by what it may depend on.
 
 use super::super::nll::POSITIONS;
-use super::list::{needles, SHOTS, TASK};
 use crate::figures::{Over, Panel, RunFigure, View};
 use crate::results::metric::{
-    ACCURACY, ANSWER_REGION, MAP_COSINE, MAP_COSINE_CHANCE, NOISE_ABS, NOISE_OUT, SAID_NUMBER, SHARE_ABS, SHARE_OUT,
+    ACCURACY, ANSWER_REGION, MAP_COSINE, MAP_COSINE_CHANCE, NOISE_ABS, NOISE_OUT, NOISE_SIGNED, SAID_NUMBER, SHARE_ABS,
+    SHARE_OUT, SHARE_SIGNED,
 };
 use crate::results::run_table::{number_table_of, RunTable};
 use crate::results::table::Table;
-use crate::results::{Column, Frame};
+use crate::results::{Column, Cut, Frame, Value};
 
 const POOLING: &str = "mean over prompts";
 
 pub(super) const FIGURES: [RunFigure; 8] = [
-    answers_by_depth("answers", "Answers of six needles, two asked for", &RunTable::made("", "", of_six)),
+    answers_by_depth("answers", "Answers of needles, two asked for", &RunTable::made("", "", of_answers)),
     RunFigure {
         file: "attention",
         title: "Attention to the answer and to noise",
@@ -23,6 +23,8 @@ pub(super) const FIGURES: [RunFigure; 8] = [
         view: View::Lines {
             over: Over::Names { key: "depth_pct", label: "depth of the answer, %" },
             panels: &[
+                Panel::of(&[SHARE_SIGNED.name]),
+                Panel::of(&[NOISE_SIGNED.name]),
                 Panel::of(&[SHARE_OUT.name]),
                 Panel::of(&[NOISE_OUT.name]),
                 Panel::of(&[SHARE_ABS.name]),
@@ -30,7 +32,7 @@ pub(super) const FIGURES: [RunFigure; 8] = [
             ],
         },
     },
-    answers_by_depth("depths", "Answers of eight needles, one asked for", &RunTable::made("", "", of_eight)),
+    answers_by_depth("depths", "Answers of needles, one asked for", &RunTable::made("", "", of_one)),
     RunFigure { file: "text", ..POSITIONS },
     RunFigure {
         file: "bits",
@@ -78,29 +80,39 @@ const fn answers_by_depth(file: &'static str, title: &'static str, table: &'stat
     RunFigure { file, title, subtitle: "95 % Wilson intervals", pooling: POOLING, table, view }
 }
 
-fn of_six(frame: &Frame) -> Option<Table> {
-    hits_by_depth(frame, 6)
+const fn asked(n: u64) -> Cut<'static> {
+    (Column::Retrieve, Some(Value::Int(n)))
 }
 
-fn of_eight(frame: &Frame) -> Option<Table> {
-    hits_by_depth(frame, 8)
+const TASK: Cut<'static> = (Column::Task, Some(Value::Text("needle")));
+
+fn of_answers(frame: &Frame) -> Option<Table> {
+    number_table_of(frame, &[TASK, asked(2)], &[ACCURACY.overall()], &[Column::DepthReqPct])
 }
 
-fn hits_by_depth(frame: &Frame, n: u64) -> Option<Table> {
-    number_table_of(frame, &[TASK, needles(n)], &[ACCURACY.overall()], &[Column::DepthReqPct])
+fn of_one(frame: &Frame) -> Option<Table> {
+    let cities = (Column::Cities, Some(Value::Text("train")));
+    number_table_of(frame, &[TASK, asked(1), cities], &[ACCURACY.overall()], &[Column::DepthReqPct])
 }
 
 fn attention(frame: &Frame) -> Option<Table> {
-    let numbers = [SHARE_OUT.of(ANSWER_REGION), NOISE_OUT.overall(), SHARE_ABS.of(ANSWER_REGION), NOISE_ABS.overall()];
-    number_table_of(frame, &[TASK, needles(1)], &numbers, &[Column::DepthReqPct])
+    let numbers = [
+        SHARE_SIGNED.of(ANSWER_REGION),
+        NOISE_SIGNED.overall(),
+        SHARE_OUT.of(ANSWER_REGION),
+        NOISE_OUT.overall(),
+        SHARE_ABS.of(ANSWER_REGION),
+        NOISE_ABS.overall(),
+    ];
+    number_table_of(frame, &[TASK, asked(2)], &numbers, &[Column::DepthReqPct])
 }
 
 fn bits(frame: &Frame) -> Option<Table> {
-    number_table_of(frame, &[TASK, needles(2)], &[ACCURACY.overall()], &[])
+    number_table_of(frame, &[TASK, asked(4)], &[ACCURACY.overall()], &[])
 }
 
 fn examples(frame: &Frame) -> Option<Table> {
-    number_table_of(frame, &[SHOTS], &[ACCURACY.overall()], &[])
+    number_table_of(frame, &[(Column::Task, Some(Value::Text("shots random")))], &[ACCURACY.overall()], &[])
 }
 
 fn invented(frame: &Frame) -> Option<Table> {
@@ -109,5 +121,5 @@ fn invented(frame: &Frame) -> Option<Table> {
 
 fn maps(frame: &Frame) -> Option<Table> {
     let numbers = [MAP_COSINE.overall(), MAP_COSINE_CHANCE.overall()];
-    number_table_of(frame, &[TASK, needles(1)], &numbers, &[Column::Region])
+    number_table_of(frame, &[TASK, asked(3)], &numbers, &[Column::Region])
 }

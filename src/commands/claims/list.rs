@@ -1,8 +1,8 @@
 //! The claims of the Differential Transformer paper (Ye et al. 2024, "Differential Transformer"), as values.
 
 use crate::results::metric::{
-    ACCURACY, ANSWER_REGION, LARGEST, MAP_COSINE, MAP_COSINE_CHANCE, NLL, NLL_LATE, NOISE_ABS, NOISE_OUT, NOISE_REGION,
-    SAID_NUMBER, SHARE_ABS, SHARE_OUT,
+    Kind, ACCURACY, ANSWER_REGION, CANCELLED, HIDDEN_ACCURACY, LARGEST, NLL, NLL_AR_HIT, NLL_LATE, NOISE_ABS,
+    NOISE_OUT, NOISE_REGION, NOISE_SIGNED, SAID_NUMBER, SHARE_ABS, SHARE_OUT, SHARE_SIGNED,
 };
 use crate::results::{Column, Cut, Number, Value};
 
@@ -15,6 +15,8 @@ pub(super) struct Claim {
     pub(super) label: &'static str,
     /// `true` if it is the claim before in another reading.
     pub(super) is_second: bool,
+    /// `true` if it stands in the tables and not on the screen.
+    pub(super) is_detail: bool,
     /// The claim in a sentence, and where it stands.
     pub(super) says: &'static str,
     /// The paper's own numbers: of the Transformer, and of the Differential Transformer.
@@ -30,13 +32,34 @@ pub(super) struct Claim {
     /// The name of its figure, without an extension; empty for that of the series.
     pub(super) figure: &'static str,
     pub(super) number: Number<'static>,
-    /// The records that it is about, besides model and condition.
-    pub(super) only: &'static [Cut<'static>],
     /// The condition of the differential model, and of the standard one.
     pub(super) under: [Cut<'static>; 2],
     pub(super) against: Against,
     pub(super) over: Over,
     pub(super) better: Better,
+    /// The smallest change that is of interest, in the unit of the number.
+    pub(super) interest: Interest,
+    /// The setting to try where everything, or nothing, is answered.
+    pub(super) decide: &'static str,
+}
+
+impl Claim {
+    /// The kind of its number: a change of hits where that of two prompts is what counts.
+    pub(super) fn kind(&self) -> Kind {
+        match self.over {
+            Over::AbsentLessPresent | Over::Doublings => Kind::HitChange,
+            _ => self.number.metric.kind,
+        }
+    }
+}
+
+/// The smallest change that is of interest.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Interest {
+    /// This one.
+    Of(f64),
+    /// This part of the number of the standard model.
+    Part(f64),
 }
 
 /// What the number of the differential model is compared with.
@@ -55,10 +78,14 @@ pub(super) enum Over {
     Prompts,
     /// The prompts of each depth: the claim is of all depths.
     EachDepth,
+    /// The slope of the number over the logarithm of the needles: its change where they double.
+    Doublings,
     /// The prompts with the most examples.
     MostExamples,
     /// Those prompts: whether an answer is right in some arrangements of the examples, and wrong in others.
     OrderOfExamples,
+    /// Questions about names that the text does not hold, less the same about names that it does.
+    AbsentLessPresent,
 }
 
 /// The direction of a claim.
@@ -74,23 +101,25 @@ pub(super) enum Better {
 const MARGIN: f64 = 0.05;
 
 const UNTREATED: Cut<'static> = (Column::Condition, None);
-pub(super) const TASK: Cut<'static> = (Column::Task, Some(Value::Text("needle")));
-
-pub(super) const SHOTS: Cut<'static> = (Column::Task, Some(Value::Text("shots random")));
-
-pub(super) const fn needles(n: u64) -> Cut<'static> {
-    (Column::Needles, Some(Value::Int(n)))
-}
-
 const fn bits(n: u64) -> Cut<'static> {
     (Column::Bits, Some(Value::Int(n)))
 }
+
+/// Accuracy below which there is nothing to lose, as a fraction.
+pub(super) const LEAST_TO_LOSE: f64 = 0.2;
+
+/// Smallest changes of interest: five points of answers, two of shares, 0.005 nats (a fifth of what the paper finds), and a tenth
+/// of the largest numbers.
+const POINTS: Interest = Interest::Of(0.05);
+const SHARE_POINTS: Interest = Interest::Of(0.02);
+const NATS: Interest = Interest::Of(0.005);
 
 /// What most claims share.
 const COMMON: Claim = Claim {
     id: "",
     label: "",
     is_second: false,
+    is_detail: false,
     says: "",
     paper: None,
     paper_words: "",
@@ -99,11 +128,12 @@ const COMMON: Claim = Claim {
     series: "",
     figure: "",
     number: ACCURACY.overall(),
-    only: &[],
     under: [UNTREATED, UNTREATED],
     against: Against::Standard,
     over: Over::Prompts,
     better: Better::Higher,
+    interest: POINTS,
+    decide: "other --needles",
 };
 
 /// Of attention to the answer and to noise.
@@ -112,58 +142,109 @@ const SHARES: &str =
                       question are none. Mean over all heads of all layers, in the rows that predict the answer.";
 
 /// Fields that the claims about attention share.
-const ATTENTION: Claim = Claim { id: "T3", unsaid: SHARES, series: "attention", only: &[TASK, needles(1)], ..COMMON };
+const ATTENTION: Claim =
+    Claim { id: "T3", unsaid: SHARES, series: "answers", figure: "attention", interest: SHARE_POINTS, ..COMMON };
+
+/// Fields that the claims about one of several needles share.
+const LADDER: Claim = Claim { series: "depths", ..COMMON };
 
 /// Fields that the claims about few bits share.
-const FEW_BITS: Claim = Claim { id: "F8", series: "bits", only: &[TASK, needles(2)], ..COMMON };
+const FEW_BITS: Claim = Claim { id: "F8", series: "bits", decide: "other --needles, or --scope head", ..COMMON };
 
 /// Fields that the claims about the largest numbers share.
-const OUTLIERS: Claim = Claim { id: "T5", series: "outliers", figure: "ccdf", better: Better::Lower, ..COMMON };
+const OUTLIERS: Claim = Claim {
+    id: "T5",
+    series: "outliers",
+    figure: "ccdf",
+    better: Better::Lower,
+    interest: Interest::Part(0.1),
+    ..COMMON
+};
 
 /// Fields that the claims about examples share.
-const EXAMPLES: Claim = Claim { series: "examples", only: &[SHOTS], ..COMMON };
+const EXAMPLES: Claim =
+    Claim { series: "examples", decide: "another --ctx, so that there are more or fewer examples", ..COMMON };
 
 /// Fields that the claims about the loss on text share.
-const LOSS: Claim = Claim { series: "text", better: Better::Lower, ..COMMON };
+const LOSS: Claim = Claim { series: "text", better: Better::Lower, interest: NATS, ..COMMON };
+
+/// Fields that the claims about both maps share.
+const MAPS: Claim = Claim {
+    id: "P",
+    unsaid: "Whether what cancels would have done harm.",
+    series: "maps",
+    figure: "maps",
+    interest: SHARE_POINTS,
+    ..COMMON
+};
 
 /// All claims, in the order of tables.
-pub(super) static CLAIMS: [Claim; 16] = [
+pub(super) static CLAIMS: [Claim; 23] = [
     Claim {
         id: "T2",
-        label: "more of 6 needles",
+        label: "more answers",
         says: "Of six needles, two asked for, the Differential Transformer gives more answers (Table 2; 3B, 4k tokens).",
         paper: Some([0.55, 0.85]),
         paper_words: "55 → 85 %",
-        reading: "Accuracy: every token of an answer has the largest logit. Depths 0, 25, 50, 75 and 100 %.",
+        reading: "Accuracy: every token of an answer has the largest logit. Depths 0, 25, 50, 75 and 100 %; as many needles as leave \
+                  the standard model nearest to 55 %.",
         unsaid: "A model that never learned to copy from its context answers nothing, whatever its attention.",
         series: "answers",
-        only: &[TASK, needles(6)],
         ..COMMON
     },
     Claim {
+        id: "T2",
+        label: "falls less by needles",
+        says: "Its answers become less accurate by less as needles are added (Table 2: from 100 to 55 %, and from 100 to 85 %).",
+        paper_words: "",
+        reading: "Slope of the accuracy over the logarithm of the needles, in points where they double. One of 6 to 40 is asked for.",
+        unsaid: "Slopes of models that answer everything, or nothing, are 0.",
+        over: Over::Doublings,
+        interest: Interest::Of(0.02),
+        ..LADDER
+    },
+    Claim {
         label: "more on the answer",
-        says: "More attention goes to the answer (Table 3, answer at 50 % depth).",
+        says: "More attention goes to the answer (Table 3, answer at 50 % depth; 5 → 32 % over all depths).",
         paper: Some([0.03, 0.31]),
         paper_words: "3 → 31 %",
-        reading: "The share of the answer in what heads write. The paper does not say how signed weights are normalised.",
+        reading: "The share of the answer in the signed weights, A1 - lambda A2, over their sum: the paper does not say how they are \
+                  normalised. Mean over depths.",
+        number: SHARE_SIGNED.of(ANSWER_REGION),
+        ..ATTENTION
+    },
+    Claim {
+        label: "in output",
+        is_second: true,
+        says: "The same in what heads write.",
+        reading: "The share of the answer in what heads write into the residual stream.",
         number: SHARE_OUT.of(ANSWER_REGION),
         ..ATTENTION
     },
     Claim {
         label: "by |a|",
         is_second: true,
+        is_detail: true,
         says: "The same by the magnitudes of the weights.",
-        paper_words: "",
         reading: "The share of the answer in the sum of |a|, which also counts what cancels.",
         number: SHARE_ABS.of(ANSWER_REGION),
         ..ATTENTION
     },
     Claim {
         label: "less on noise",
-        says: "Less attention goes to noise (Table 3, answer at 50 % depth).",
+        says: "Less attention goes to noise (Table 3, answer at 50 % depth; 51 → 2 % over all depths).",
         paper: Some([0.52, 0.02]),
         paper_words: "52 → 2 %",
-        reading: "The share of noise in what heads write.",
+        reading: "The share of noise in the signed weights, A1 - lambda A2, over their sum. Mean over depths.",
+        number: NOISE_SIGNED.overall(),
+        better: Better::Lower,
+        ..ATTENTION
+    },
+    Claim {
+        label: "in output",
+        is_second: true,
+        says: "The same in what heads write.",
+        reading: "The share of noise in what heads write into the residual stream.",
         number: NOISE_OUT.overall(),
         better: Better::Lower,
         ..ATTENTION
@@ -171,25 +252,45 @@ pub(super) static CLAIMS: [Claim; 16] = [
     Claim {
         label: "by |a|",
         is_second: true,
+        is_detail: true,
         says: "The same by the magnitudes of the weights.",
-        paper_words: "",
         reading: "The share of noise in the sum of |a|, which also counts what cancels.",
         number: NOISE_ABS.overall(),
         better: Better::Lower,
         ..ATTENTION
     },
     Claim {
+        id: "N",
+        label: "noise costs less",
+        says: "Noise does less harm to its answers: what the paper says of attention noise, as a cause.",
+        reading: "Points of accuracy that come back where the rows that predict the answer do not see noise.",
+        unsaid: "Noise that reaches those rows through other rows.",
+        series: "answers",
+        number: HIDDEN_ACCURACY.of(NOISE_REGION),
+        better: Better::Lower,
+        ..COMMON
+    },
+    Claim {
         id: "F5",
-        label: "more at every depth",
-        says: "Of eight needles, one asked for, it gives more answers at every depth (Figure 5; at 64k tokens, mean over depths).",
+        label: "more over all depths",
+        says: "Of eight needles, one asked for, it gives more answers (Figure 5; at 64k tokens, mean over depths).",
         paper: Some([0.52, 0.86]),
         paper_words: "52 → 86 %",
-        reading: "The depth with the least gain. Supported if all depths gain; contradicted if one loses, corrected for the depths.",
+        reading: "Accuracy of one needle asked for, of 6 to 40, over all depths.",
         unsaid: "At depths where the standard model answers everything, nothing can be gained.",
-        series: "depths",
-        only: &[TASK, needles(8)],
+        ..LADDER
+    },
+    Claim {
+        id: "F5",
+        label: "no depth loses",
+        is_second: true,
+        is_detail: true,
+        says: "There is no depth at which it gives fewer answers (Figure 5: equal at 100 %, more elsewhere).",
+        reading: "The depth with the least gain. Supported if no depth loses 5 points; contradicted if one does, corrected for the depths.",
+        unsaid: "The margin of 5 points is this program's.",
         over: Over::EachDepth,
-        ..COMMON
+        better: Better::NoLowerThan(MARGIN),
+        ..LADDER
     },
     Claim {
         id: "F4",
@@ -200,6 +301,16 @@ pub(super) static CLAIMS: [Claim; 16] = [
         unsaid: "Whether the gain grows with the context: compare it with F3.",
         number: NLL_LATE.overall(),
         ..LOSS
+    },
+    Claim {
+        label: "more at 6 bits",
+        says: "With attention logits cut to 6 bits it keeps more accuracy (Figure 8, HellaSwag).",
+        paper: Some([0.59, 0.66]),
+        paper_words: "59 → 66 %",
+        reading: "Accuracy of needles. All logits of a layer share one scale, the largest magnitude; the paper does not say which share it.",
+        unsaid: "One scale for each row changes the outcome: --scope row.",
+        under: [bits(6), bits(6)],
+        ..FEW_BITS
     },
     Claim {
         label: "more at 4 bits",
@@ -213,10 +324,11 @@ pub(super) static CLAIMS: [Claim; 16] = [
     },
     Claim {
         label: "4 bits as its 6",
+        is_detail: true,
         says: "At 4 bits it is as good as the Transformer at 6 bits (Figure 8).",
         paper: Some([0.59, 0.59]),
         paper_words: "59, 59 %",
-        reading: "Supported if it loses less than 5 points of the standard model's accuracy at 6 bits.",
+        reading: "Supported if it loses less than 5 points of the standard model's accuracy at 6 bits, which has to be 20 % at least.",
         unsaid: "The margin of 5 points is this program's.",
         under: [bits(4), bits(6)],
         better: Better::NoLowerThan(MARGIN),
@@ -234,6 +346,7 @@ pub(super) static CLAIMS: [Claim; 16] = [
     },
     Claim {
         label: "smaller hidden",
+        is_detail: true,
         says: "The largest hidden states are smaller (Table 5).",
         paper: Some([3608.6, 1688.2]),
         paper_words: "3609 → 1688",
@@ -271,12 +384,14 @@ pub(super) static CLAIMS: [Claim; 16] = [
         says: "It hallucinates less (Table 4; mean accuracy of six summaries and question sets, judged by GPT-4o).",
         paper: Some([0.35, 0.46]),
         paper_words: "35 → 46 %",
-        reading: "A proxy: share of questions about names that the text does not hold to which a number is said.",
+        reading: "A proxy: how many more questions get a number if their name is not in the text than if it is. A model that never says \
+                  a number invents none, and gains nothing.",
         unsaid: "A base model that is trained only on questions with an answer has no way to decline.",
         series: "invented",
         number: SAID_NUMBER.overall(),
-        only: &[(Column::Cities, Some(Value::Text("absent")))],
+        over: Over::AbsentLessPresent,
         better: Better::Lower,
+        decide: "models that can decline",
         ..COMMON
     },
     Claim {
@@ -291,15 +406,23 @@ pub(super) static CLAIMS: [Claim; 16] = [
         ..LOSS
     },
     Claim {
-        id: "P",
-        label: "maps agree on noise",
+        id: "T6",
+        label: "on AR hits",
+        is_detail: true,
+        says: "Its loss is lower on tokens that complete a bigram seen earlier (Table 6, AR-Hit, 1.4B).",
+        paper: Some([0.898, 0.880]),
+        paper_words: "0.898 → 0.880",
+        reading: "Mean negative log-likelihood of AR hits in the embedded prose, in nats a token.",
+        unsaid: "Nothing of how the models were trained, as F3.",
+        number: NLL_AR_HIT.overall(),
+        ..LOSS
+    },
+    Claim {
+        label: "noise cancels more",
         says: "Both maps of a head hold the same noise, which their difference cancels (section 2.1).",
-        paper_words: "",
-        reading: "Cosine of both maps over the keys of noise, beside what it is when the keys of the second map are permuted.",
-        unsaid: "Whether what cancels would have done harm.",
-        figure: "maps",
-        number: MAP_COSINE.of(NOISE_REGION),
-        against: Against::Own(MAP_COSINE_CHANCE.of(NOISE_REGION)),
-        ..ATTENTION
+        reading: "The part of both maps' weights on noise that cancels, less that of the answer.",
+        number: CANCELLED.of(NOISE_REGION),
+        against: Against::Own(CANCELLED.of(ANSWER_REGION)),
+        ..MAPS
     },
 ];

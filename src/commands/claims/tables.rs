@@ -1,51 +1,58 @@
 //! Tables of `difftool claims`: its screen, all numbers of each claim, their readings, and chapters of pages.
 
-use super::super::hidden::nats;
 use super::judge::{findings, flags, ClaimVerdict, Finding};
-use super::list::{needles, Against, Claim, Over, TASK};
+use super::list::{Against, Claim, Over};
 use super::series::alone;
 use super::CLAIMS_COMMAND;
-use crate::base::names::distinct;
+use crate::base::names::{distinct, joined};
 use crate::results::differences::p_value;
 use crate::results::manifest::ModelInfo;
-use crate::results::metric::{Kind, HIDDEN_LOG_PROB, NOISE_REGION};
+use crate::results::metric::Kind;
 use crate::results::run_table::RunTable;
 use crate::results::screen::{Chapter, Screen, ScreenTable};
 use crate::results::table::{basis, fixed, numbers, plural, words, Cell, Table, TableRows};
-use crate::results::{of_model, under, Frame};
+use crate::results::Frame;
 use std::collections::BTreeSet;
 
 /// What `difftool claims` prints.
 pub(super) fn screen(frame: &Frame) -> Screen {
     let Some((standard, others)) = frame.models.split_first() else { return Screen::default() };
     let names: Vec<String> = others.iter().map(|model| frame.short_name(model)).collect();
-    let title = format!("The paper's claims, {} against {}", names.join(", "), frame.short_name(standard));
     let of_models = findings(frame);
     let table = side_by_side(standard, others, &of_models);
-    let mut notes = in_short(&names, &of_models);
-    notes.extend(note_on_noise(frame));
+    let mut notes = in_short(&names, &of_models, flags(frame).replicates.is_some());
+    notes.extend(note_on_seeds(frame));
     notes.extend(note_on_pair(frame));
     Screen {
-        tables: vec![ScreenTable { title, shared: shared(frame), table }],
+        tables: vec![ScreenTable { title: "The paper's claims".to_owned(), shared: shared(frame, &of_models), table }],
         notes,
         chapters: chapters(frame, &of_models),
         ..Screen::default()
     }
 }
 
-/// What all claims share: lengths, and training seeds.
-fn shared(frame: &Frame) -> Vec<String> {
-    let lengths: BTreeSet<usize> = frame.settings.iter().map(|setting| setting.ctx_tok).collect();
+/// What all claims share: their length, the needles, of which the standard model answers so many, and training seeds.
+fn shared(frame: &Frame, of_models: &[Vec<Finding<'_>>]) -> Vec<String> {
+    let flags = flags(frame);
+    let mut shared = vec![plural(flags.ctx_tok(), "token")];
+    let answered = of_models.iter().flatten().find(|finding| finding.is_of_difficulty());
+    if let Some(level) = answered.and_then(|finding| finding.baseline) {
+        let haystack = if flags.difficulty().in_needles { " in needles" } else { "" };
+        let needles = plural(flags.difficulty().needles, "needle");
+        let standard = frame.models.first().map_or_else(String::new, |model| frame.short_name(model));
+        shared.push(format!("{needles}{haystack}; {standard} answers {} %", fixed(100.0 * level.value, 0)));
+    }
     let seeds: BTreeSet<u64> = frame.records.identities().filter_map(|identity| identity.replicate).collect();
-    let lengths = lengths.into_iter().map(|length| plural(length, "token"));
-    lengths.chain((!seeds.is_empty()).then(|| plural(seeds.len(), "seed"))).collect()
+    shared.extend((!seeds.is_empty()).then(|| plural(seeds.len(), "seed")));
+    shared
 }
 
 /// `T2 more of 6 needles`, and below it `     by |a|` for a second reading.
 fn label(claim: &Claim) -> String {
-    match claim.is_second {
-        true => format!("     {}", claim.label),
-        false => format!("{:<2} {}", claim.id, claim.label),
+    if claim.is_second {
+        format!("     {}", claim.label)
+    } else {
+        format!("{:<2} {}", claim.id, claim.label)
     }
 }
 
@@ -75,7 +82,8 @@ const WITH_PAPER: usize = 2;
 
 /// The claims with a column for each model: levels of the standard one, and the change of each with its verdict.
 fn side_by_side(standard: &str, models: &[String], of_models: &[Vec<Finding<'_>>]) -> Table {
-    let places: Vec<usize> = (0..of_models.first().map_or(0, Vec::len)).collect();
+    let Some(first) = of_models.first() else { return Table::plain(Vec::new(), Vec::new()) };
+    let places: Vec<usize> = (0..first.len()).filter(|&at| !first[at].claim.is_detail).collect();
     let level = if models.len() > 1 { shared_level } else { level };
     let mut table = TableRows::of(&places)
         .column(words("claim").key(), |&at| Cell::words(label(of_models[0][at].claim)))
@@ -90,31 +98,45 @@ fn side_by_side(standard: &str, models: &[String], of_models: &[Vec<Finding<'_>>
 }
 
 /// The numbers of verdicts on each model, and why claims are not measurable.
-fn in_short(names: &[String], of_models: &[Vec<Finding<'_>>]) -> Vec<String> {
+fn in_short(names: &[String], of_models: &[Vec<Finding<'_>>], is_of_seeds: bool) -> Vec<String> {
     let mut counts = Vec::new();
     let mut reasons = Vec::new();
     for (name, findings) in names.iter().zip(of_models) {
-        let of_model = ClaimVerdict::DECIDED_OR_OPEN
-            .map(|verdict| findings.iter().filter(|finding| finding.verdict() == verdict).count().to_string());
-        counts.push(format!("{name} {}", of_model.join(", ")));
+        let count = |wanted| findings.iter().filter(|finding| finding.verdict() == wanted).count();
+        let supported = count(ClaimVerdict::Supported);
+        let contradicted = count(ClaimVerdict::Contradicted);
+        counts.push(format!("{name} {supported}, {contradicted}, {}", findings.len() - supported - contradicted));
         for finding in findings.iter().filter(|finding| finding.change.is_none()) {
             reasons.push(format!("{name}, {}: not measurable, {}.", finding.claim.id, finding.why));
         }
     }
-    let mut notes = vec![format!("Yes (supported), no (contradicted), open: {}.", counts.join("; "))];
+    let training = if is_of_seeds { "" } else { " One training each." };
+    let mut notes = vec![format!("Yes, no, neither, of all readings: {}.{training}", counts.join("; "))];
     notes.extend(distinct(reasons.into_iter()));
     notes
 }
 
-/// What noise costs each model, where answers of six needles are measured.
-fn note_on_noise(frame: &Frame) -> Option<String> {
-    let mut costs = Vec::new();
-    for model in &frame.models {
-        let only = [TASK, needles(6), of_model(model), under(None)];
-        let cost = frame.estimate(HIDDEN_LOG_PROB.of(NOISE_REGION), &only)?;
-        costs.push(format!("{} {}", frame.short_name(model), nats(cost.value)));
+/// Training seeds without a partner, and with the same weights.
+fn note_on_seeds(frame: &Frame) -> Option<String> {
+    flags(frame).replicates?;
+    let seeds = |model: &String| -> BTreeSet<u64> {
+        let of_model = frame.records.identities().filter(|identity| identity.model == *model);
+        of_model.filter_map(|identity| identity.replicate).collect()
+    };
+    let all: Vec<BTreeSet<u64>> = frame.models.iter().map(seeds).collect();
+    let mut notes = Vec::new();
+    for (model, seeds) in frame.models.iter().zip(&all) {
+        let alone: Vec<usize> = seeds.difference(&all[0]).map(|seed| *seed as usize).collect();
+        let missing: Vec<usize> = all[0].difference(seeds).map(|seed| *seed as usize).collect();
+        let name = frame.short_name(model);
+        for (list, words) in [(alone, "has seeds without a partner"), (missing, "lacks seeds")] {
+            notes.extend((!list.is_empty()).then(|| format!("{name} {words}: {}.", joined(&list))));
+        }
     }
-    (!costs.is_empty()).then(|| format!("Noise hidden, nats of an answer: {}.", costs.join(", ")))
+    let mut weights = BTreeSet::new();
+    let repeated = frame.about.models.iter().find(|model| !weights.insert(&model.weights_sha256));
+    notes.extend(repeated.map(|model| format!("{} has the weights of another: they count twice.", model.name)));
+    (!notes.is_empty()).then(|| notes.join(" "))
 }
 
 /// Largest difference of sizes of a pair, as a fraction of the standard model's.
@@ -174,16 +196,18 @@ fn all_numbers(frame: &Frame) -> Option<Table> {
         .column(numbers("p (holm)").named("p_adjusted"), |finding| {
             Cell::number(finding.change.as_ref().and_then(|change| change.p_adjusted), p_value)
         })
+        .column(numbers("of interest"), |finding| Cell::value(finding.kind(), finding.interest(), None))
         .column(words("verdict"), |finding| Cell::words(finding.verdict().words()))
+        .column(words("would decide"), |finding| Cell::optional_words(finding.would_decide()))
         .column(words("why not"), |finding| Cell::optional_words(Some(&finding.why).filter(|why| !why.is_empty())))
-        .noted("Changes from the first model on the same prompts [95 %]. Verdict: p < 0.05, corrected for all claims of a model (Holm).")
+        .noted("Changes from the first model on the same prompts [95 %]. Verdict: p < 0.05, corrected for all claims there are (Holm), and a change that is of interest.")
         .with_rows()
 }
 
 /// A number of the paper, in percent where it is one.
 fn paper_number(finding: &Finding<'_>, at: usize) -> Cell {
     let claim = finding.claim;
-    let kind = if claim.paper_words.contains('%') { Kind::Share } else { Kind::Number };
+    let kind = if claim.number.metric.kind == Kind::Number { Kind::Number } else { Kind::Share };
     Cell::value(kind, claim.paper.map(|numbers| numbers[at]), None)
 }
 
@@ -205,10 +229,20 @@ fn readings(frame: &Frame) -> Option<Table> {
         .with_rows()
 }
 
-/// The command line that measures a claim by itself.
+/// The command line that measures a claim by itself, on the models that were measured.
 fn command(frame: &Frame, claim: &Claim) -> String {
-    let models: Vec<String> = frame.about.models.iter().map(|model| model.name.clone()).collect();
-    alone(claim, &flags(frame), &models)
+    let flags = flags(frame);
+    let mut models = Vec::new();
+    for model in &frame.about.models {
+        let path = model.path.as_ref().unwrap_or(&model.name);
+        let recipe = flags.replicates.as_ref().and_then(|pattern| pattern.split(path));
+        models.push(recipe.map_or_else(|| path.clone(), |(recipe, _)| recipe));
+    }
+    let line = alone(claim, &flags, &distinct(models.into_iter()));
+    match &flags.replicates {
+        Some(pattern) => format!("{line} --out RUN && difftool compare RUN --by model --replicates={pattern}"),
+        None => line,
+    }
 }
 
 /// A chapter of a page for each claim, with each figure once.
