@@ -145,7 +145,7 @@ mod tests {
             let arg = command.get_arguments().find(|arg| arg.get_id() == flag).unwrap();
             arg.get_help().unwrap().to_string()
         };
-        assert!(help("needle", "samples").ends_with("[default: 3]"), "{}", help("needle", "samples"));
+        assert!(help("needle", "samples").ends_with("[default: 2]"), "{}", help("needle", "samples"));
         assert!(help("ablate", "ctx").contains("[default: 1k,") && help("needle", "ctx").contains("[default: 4k,"));
         assert!(help("quantize", "needles").ends_with("[default: 4, of built-in models 40 as far as they have room]"));
         let built_in = crate::model::open::built_in_names().join(", ");

@@ -66,7 +66,10 @@ fn the_screen_of_one_model_or_two_is_one_screen_with_a_verdict_on_every_claim() 
         for claim in claims {
             assert!(screen.lines().any(|line| line.starts_with(claim)), "{claim}: {screen}");
         }
-        assert!(screen.contains("of all readings: diff 0, 0, 23") && screen.contains("One training each."), "{screen}");
+        assert!(
+            screen.contains("Yes, no, neither: diff 0, 0, 23.") && screen.contains("One training each."),
+            "{screen}"
+        );
         assert!(screen.lines().count() <= 24 && screen.lines().all(|line| line.chars().count() <= 80), "{screen}");
     }
 }

@@ -194,7 +194,7 @@ pub(super) static CLAIMS: [Claim; 23] = [
     },
     Claim {
         id: "T2",
-        label: "falls less by needles",
+        label: "falls less",
         says: "Its answers become less accurate by less as needles are added (Table 2: from 100 to 55 %, and from 100 to 85 %).",
         paper_words: "",
         reading: "Slope of the accuracy over the logarithm of the needles, in points where they double. One of 6 to 40 is asked for.",
@@ -272,7 +272,7 @@ pub(super) static CLAIMS: [Claim; 23] = [
     },
     Claim {
         id: "F5",
-        label: "more over all depths",
+        label: "more at all depths",
         says: "Of eight needles, one asked for, it gives more answers (Figure 5; at 64k tokens, mean over depths).",
         paper: Some([0.52, 0.86]),
         paper_words: "52 → 86 %",
@@ -369,7 +369,7 @@ pub(super) static CLAIMS: [Claim; 23] = [
         id: "F7",
         label: "order of examples",
         says: "Its answers depend less on the order of the examples (Figure 7, TREC, random order: best less worst in points).",
-        paper: Some([19.0, 4.0]),
+        paper: Some([0.19, 0.04]),
         paper_words: "19 → 4",
         reading: "Share of prompts that are answered right in some of four arrangements of their examples, and wrong in others. The \
                   best less the worst of a few orders has no interval.",

@@ -111,7 +111,7 @@ fn in_short(names: &[String], of_models: &[Vec<Finding<'_>>], is_of_seeds: bool)
         }
     }
     let training = if is_of_seeds { "" } else { " One training each." };
-    let mut notes = vec![format!("Yes, no, neither, of all readings: {}.{training}", counts.join("; "))];
+    let mut notes = vec![format!("Yes, no, neither: {}.{training}", counts.join("; "))];
     notes.extend(distinct(reasons.into_iter()));
     notes
 }
