@@ -95,7 +95,8 @@ def _frame(rows):
     """A data frame of pandas or polars, whichever is there; the rows without them."""
     library = next((name for name in ("pandas", "polars") if find_spec(name)), None)
     if library == "polars":
-        columns = {name: [row[name] for row in rows] for name in (rows[0] if rows else ())}
+        names = dict.fromkeys(name for row in rows for name in row)
+        columns = {name: [row.get(name) for row in rows] for name in names}
         return __import__(library).DataFrame(columns, strict=False)
     return __import__(library).DataFrame(rows) if library else rows
 

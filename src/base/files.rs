@@ -220,10 +220,11 @@ fn with_quoted_numbers(mut json: &[u8]) -> Vec<u8> {
     quoted
 }
 
-/// Returns `true` if a text is UTF-16 without a mark, which reads as UTF-8 with a NUL in every other byte.
+/// Returns `true` if a text is UTF-16 without a mark, which reads as UTF-8 with many NULs: every other byte of Latin letters, and at
+/// least those of blanks of others.
 pub fn looks_like_utf16(text: &str) -> bool {
     let nuls = text.bytes().filter(|&byte| byte == 0).count();
-    4 * nuls > text.len()
+    20 * nuls > text.len()
 }
 
 /// Says why a text that a person wrote is no prose, where it is so: UTF-16, and JSON lines.

@@ -204,7 +204,7 @@ pub(super) static CLAIMS: [Claim; 23] = [
         ..LADDER
     },
     Claim {
-        label: "more on the answer",
+        label: "more on answers",
         says: "More attention goes to the answer (Table 3, answer at 50 % depth; 5 → 32 % over all depths).",
         paper: Some([0.03, 0.31]),
         paper_words: "3 → 31 %",
@@ -272,7 +272,7 @@ pub(super) static CLAIMS: [Claim; 23] = [
     },
     Claim {
         id: "F5",
-        label: "more at all depths",
+        label: "more, all depths",
         says: "Of eight needles, one asked for, it gives more answers (Figure 5; at 64k tokens, mean over depths).",
         paper: Some([0.52, 0.86]),
         paper_words: "52 → 86 %",
@@ -338,7 +338,7 @@ pub(super) static CLAIMS: [Claim; 23] = [
         label: "smaller logits",
         says: "The largest attention logits are smaller (Table 5, the largest of 0.4M tokens).",
         paper: Some([318.0, 38.8]),
-        paper_words: "318 → 38.8",
+        paper_words: "318 → 39",
         reading: "The largest |logit| of all maps in a window, mean over windows: a maximum over all of them has no interval.",
         unsaid: "Windows have fewer tokens than the paper's pool, so their largest are smaller than its.",
         number: LARGEST.of("logits"),
@@ -367,7 +367,7 @@ pub(super) static CLAIMS: [Claim; 23] = [
     },
     Claim {
         id: "F7",
-        label: "order of examples",
+        label: "example order",
         says: "Its answers depend less on the order of the examples (Figure 7, TREC, random order: best less worst in points).",
         paper: Some([0.19, 0.04]),
         paper_words: "19 → 4",
@@ -396,7 +396,7 @@ pub(super) static CLAIMS: [Claim; 23] = [
     },
     Claim {
         id: "F3",
-        label: "lower loss on text",
+        label: "lower loss, text",
         says: "Of the same size and data, its validation loss is lower (Figure 3; numbers of Table 6, 1.4B).",
         paper: Some([3.087, 3.062]),
         paper_words: "3.09 → 3.06",
@@ -418,7 +418,7 @@ pub(super) static CLAIMS: [Claim; 23] = [
         ..LOSS
     },
     Claim {
-        label: "noise cancels more",
+        label: "noise cancels",
         says: "Both maps of a head hold the same noise, which their difference cancels (section 2.1).",
         reading: "The part of both maps' weights on noise that cancels, less that of the answer.",
         number: CANCELLED.of(NOISE_REGION),
